@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compiler: a pure function from (Spec, Schedule, Target) to an Artifact. Thread safe; touches no device, file,
+// thread or environment variable.
+#pragma once
+
+#include "normjit/artifact.h"
+#include "normjit/schedule.h"
+#include "normjit/spec.h"
+#include "normjit/status.h"
+#include "normjit/target.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace normjit {
+
+/// Errors: invalid_argument for a spec that does not validate or a schedule that legality() refuses; unavailable for a
+/// target that no back end of this build supports.
+Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Target& target);
+
+/// The text of one stage on the way: "ir" (as the frontend built it), "ir:<pass>" (after that pass; see pass_names()),
+/// "plan".
+Expected<std::string> emit_stage(const Spec& spec, const Schedule& schedule, const Target& target,
+                                 std::string_view stage);
+
+/// The passes in the order in which they run.
+std::vector<std::string> pass_names();
+
+}  // namespace normjit

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// A kernel loaded on a device, and what a launch hands it.
+#pragma once
+
+#include "normjit/artifact.h"
+#include "normjit/dtype.h"
+#include "normjit/status.h"
+#include "normjit/tensor.h"
+
+#include <cstdint>
+#include <memory>
+
+namespace normjit {
+
+/// One tensor of a launch: caller-owned memory that stays valid until the launch returns.
+/// A [M,N] or [N] tensor says its N in `cols`; a [M] tensor leaves it 0.
+struct Argument {
+    static constexpr int64_t contiguous = INT64_MIN;
+
+    const void* data = nullptr;  ///< written through when the tensor is an output. Aligned to its element
+    DType dtype = DType::f32;    ///< must be the spec's
+    int64_t cols = 0;            ///< must be the spec's N
+    int64_t row_stride =
+        contiguous;  ///< elements from one row to the next, of a matrix. At least 0; 0 repeats one row (inputs)
+};
+
+/// What launch() reads and writes. Tensors that the spec does not use are ignored.
+/// dx may be the same memory as an input matrix when both have the same type and row stride; no other overlap is
+/// allowed.
+struct Arguments {
+    int64_t rows = 0;  ///< M, at least 0
+    PerTensor<Argument> tensors;
+    void* workspace =
+        nullptr;  ///< aligned to workspace_alignment; contents are lost. May be null when 0 bytes are needed
+    int64_t workspace_bytes = 0;
+
+    Argument& operator[](Tensor tensor) { return tensors[tensor]; }
+    const Argument& operator[](Tensor tensor) const { return tensors[tensor]; }
+};
+
+/// How a launch runs its tasks when the caller brings its own threads: run(self, count, task, context) calls
+/// task(context, i) once for every i in [0, count), in any order, on any threads, and returns when all have returned.
+struct ParallelFor {
+    void (*run)(void* self, int64_t count, void (*task)(void* context, int64_t i), void* context) = nullptr;
+    void* self = nullptr;
+};
+
+/// Ready to launch. Copies share one loaded kernel; thread safe, launches may run at the same time on different
+/// workspaces.
+class Kernel {
+  public:
+    struct Impl;
+    explicit Kernel(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+
+    /// Computes the spec's outputs; returns when they are written (CPU). Only looks up: compiles, allocates and locks
+    /// nothing of its own. Errors, all invalid_argument, name the argument and what is allowed; nothing has been
+    /// written then. The same arguments give the same bits whatever the number of threads; workspace sizes count only
+    /// through the row groups that fit.
+    Status launch(const Arguments& arguments) const;
+
+    /// Bytes of workspace with which launch() works, and with which it is fastest.
+    int64_t minimum_workspace() const;
+    int64_t preferred_workspace() const;
+
+    const Artifact& artifact() const;
+
+  private:
+    std::shared_ptr<const Impl> impl_;
+};
+
+}  // namespace normjit
