@@ -35,8 +35,7 @@ struct Geometry {
     int64_t final_cols = 0;     ///< columns that one task of the final reduce sums
     int64_t stream_bytes = -1;  ///< from this traffic on, dx is written past the caches; -1: never
 
-    /// Row groups of a launch over `rows` rows with this much workspace. 0 when there are no rows or no column sums to
-    /// keep.
+    /// Row groups of a launch: row_groups, or fewer when there are fewer rows or the workspace holds fewer partials.
     int64_t groups(int64_t rows, int64_t workspace_bytes) const;
     int64_t minimum_workspace() const { return group_bytes; }
     int64_t preferred_workspace() const { return group_bytes * row_groups; }
