@@ -11,6 +11,8 @@ namespace normjit {
 
 enum class DType : uint8_t { f32, bf16, f16, f64 };
 
+inline constexpr DType all_dtypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
+
 /// Bytes of one element in memory.
 constexpr size_t size_of(DType type) { return type == DType::f64 ? 8 : type == DType::f32 ? 4 : 2; }
 

@@ -32,46 +32,70 @@ enum class Source : uint8_t { x, xhat, y };
 /// Statistics are read as saved by the forward pass, or computed again from x in two passes with eps.
 enum class Stats : uint8_t { saved, recompute };
 
+/// N at most: a column's number then fits a signed 32-bit register on every target.
+inline constexpr int64_t max_cols = INT32_MAX;
+
 struct Spec {
     Norm norm = Norm::layernorm;
     std::optional<int64_t> rows;  ///< M; nothing: any M, given at launch
-    int64_t cols = 0;             ///< N, at least 1
+    int64_t cols = 0;             ///< N, 1..max_cols
     Source source = Source::x;
     Stats stats = Stats::saved;
     double eps = 1e-5;          ///< added to the variance (rmsnorm: to the mean square); stats=recompute only
     double gamma_offset = 0.0;  ///< added to gamma before use: 1 for zero-centred gamma
 
-    /// The element type of every tensor that a launch reads or writes; nothing: the tensor plays no part.
+    /// The element type of every tensor that a launch reads or writes; nothing: the tensor plays no part. Only x always
+    /// has a type, since it fixes compute(); see reads().
     /// Row and column shapes are [M] and [N]; all others [M,N] with a row stride given at launch.
     PerTensor<std::optional<DType>> dtypes;
 
     bool has(Tensor tensor) const { return dtypes[tensor].has_value(); }
+    /// Whether a launch reads this input. True of all inputs with a type but for x when dbeta is the only output:
+    /// its pointer may be null then.
+    bool reads(Tensor tensor) const;
     /// The type of all arithmetic: f32, or f64 when x is f64.
     DType compute() const { return compute_type(dtypes[Tensor::x].value_or(DType::f32)); }
 
     bool operator==(const Spec&) const = default;
 };
 
-/// Reads "layernorm rows=4096 cols=4096 x=bf16 gamma=f32 out=dx,dgamma,dbeta". Keys in any order, each at most once:
-///   rows cols                        sizes; no rows: any number of rows
-///   x dy dx gamma dgamma dbeta       f32|bf16|f16|f64. Defaults: x f32; dy, dx as x; gamma as x, or none for no
-///   affine;
-///     dresidual beta                 dgamma, dbeta as gamma; dresidual none; beta as gamma (read by source=y only)
-///   out                              any of dx,dgamma,dbeta. Default: dx, dgamma if there is a gamma, dbeta for
-///   layernorm source=x|xhat|y                  what the tensor x holds stats=saved|recompute|<dtype>    saved
-///   statistics are of this type (saved: the compute type) eps gamma_offset                 numbers
-/// The error names the key, the value and what is allowed. The result has passed validate().
+/// "layernorm", "x", "recompute": the words of the text form.
+std::string_view name(Norm norm);
+std::string_view name(Source source);
+std::string_view name(Stats stats);
+
+/// Reads "layernorm rows=4096 cols=4096 x=bf16 gamma=f32 out=dx,dgamma,dbeta". The norm comes first, then keys in any
+/// order, each at most once:
+///   rows, cols               sizes; without rows: any number of rows
+///   x                        f32|bf16|f16|f64, the default is f32. With f64 all tensors are f64
+///   dy, dx                   types, by default that of x
+///   gamma                    a type, by default that of x, or none: a layer without scale and shift
+///   dgamma, dbeta            types, by default that of gamma; dbeta without gamma: the compute type
+///   dresidual                a type, or none (the default)
+///   beta                     source=y only: a type, or none. By default as gamma; for rmsnorm none
+///   out                      any of dx,dgamma,dbeta. The default is dx; with a gamma also dgamma, for layernorm dbeta
+///   source                   x|xhat|y: what the tensor x holds
+///   stats                    saved|recompute, or the type of the saved ones. The default is saved, of the compute type
+///   eps, gamma_offset        numbers; eps with stats=recompute only
+/// The error names the key, the value and what is allowed. The result is canonical() and has passed validate().
 Expected<Spec> parse_spec(std::string_view text);
 
-/// The shortest text that parse_spec() reads back as an equal Spec.
+/// The shortest text that parse_spec() reads back as an equal Spec, for a spec that validate() accepts.
 std::string to_text(const Spec& spec);
 
-/// Whether the parts of the spec can be combined. parse_spec() has done it; needed after filling a Spec by hand.
+/// The same problem without what no requested output depends on: types of inputs that nothing reads, statistics that
+/// nothing needs, a source when only dbeta is asked. Two specs of one problem become equal.
+Spec canonical(Spec spec);
+
+/// Whether the spec is canonical() and its parts can be combined. parse_spec() has done it; needed after filling a Spec
+/// by hand.
 Status validate(const Spec& spec);
 
-/// The traffic floor of the problem in bytes for `rows` rows: every tensor read or written once.
+/// The traffic floor of the problem in bytes for `rows` rows, at least 0: every tensor read or written once. INT64_MAX
+/// when there are more bytes than that.
 int64_t bytes_moved(const Spec& spec, int64_t rows);
 
+/// Equal for equal specs, and the same in every process and on every machine.
 uint64_t hash(const Spec& spec);
 
 }  // namespace normjit

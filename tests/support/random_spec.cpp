@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "random_spec.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+namespace normjit::test {
+
+namespace {
+
+constexpr DType narrow_types[] = {DType::f32, DType::bf16, DType::f16};
+
+int64_t random_cols(Random& random, int64_t most) {
+    const int64_t near = int64_t{1} << random.between(0, 12);
+    int64_t cols = random.between(1, most);
+    if (random.chance(30)) cols = random.between(1, 80);
+    if (random.chance(30)) cols = near + random.between(-1, 1);
+    return std::clamp<int64_t>(cols, 1, most);
+}
+
+/// Each tensor that a layer of this kind may have; canonical() drops those which the outputs do not need.
+void draw_dtypes(Random& random, const SpecLimits& limits, Spec& spec) {
+    const bool wide = random.chance(limits.f64_percent);
+    const bool mixed = random.chance(50);
+    const DType x = wide ? DType::f64 : random.pick(narrow_types);
+    for (Tensor tensor : all_tensors) spec.dtypes[tensor] = !wide && mixed ? random.pick(narrow_types) : x;
+    spec.dtypes[Tensor::mean] = spec.dtypes[Tensor::rstd];
+    if (random.chance(60)) spec.dtypes[Tensor::mean] = spec.dtypes[Tensor::rstd] = spec.compute();
+    if (random.chance(70)) spec.dtypes[Tensor::dresidual].reset();
+    if (random.chance(20)) spec.dtypes[Tensor::beta].reset();
+    if (random.chance(20)) {
+        spec.dtypes[Tensor::gamma].reset();
+        spec.dtypes[Tensor::dgamma].reset();
+    }
+}
+
+void draw_outputs(Random& random, Spec& spec) {
+    const auto drawn = spec.dtypes;
+    if (random.chance(30)) spec.dtypes[Tensor::dx].reset();
+    if (random.chance(30)) spec.dtypes[Tensor::dgamma].reset();
+    if (random.chance(30)) spec.dtypes[Tensor::dbeta].reset();
+    const bool any = spec.has(Tensor::dx) || spec.has(Tensor::dgamma) || spec.has(Tensor::dbeta);
+    if (!any) spec.dtypes = drawn;
+}
+
+}  // namespace
+
+uint64_t seed() {
+    static const uint64_t value = [] {
+        const char* given = std::getenv("NORMJIT_TEST_SEED");
+        const uint64_t start = given ? std::strtoull(given, nullptr, 0) : 20240229;
+        std::printf("seed: NORMJIT_TEST_SEED=%llu\n", static_cast<unsigned long long>(start));
+        return start;
+    }();
+    return value;
+}
+
+int64_t Random::between(int64_t low, int64_t high) {
+    const uint64_t range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low) + 1;
+    const uint64_t drawn = range == 0 ? bits() : bits() % range;
+    return static_cast<int64_t>(static_cast<uint64_t>(low) + drawn);
+}
+
+double Random::real(double low, double high) {
+    return low + (high - low) * (static_cast<double>(bits() >> 11) * 0x1p-53);
+}
+
+Spec random_spec(Random& random, const SpecLimits& limits) {
+    Spec spec;
+    spec.norm = random.pick({Norm::layernorm, Norm::rmsnorm});
+    spec.cols = random_cols(random, limits.max_cols);
+    draw_dtypes(random, limits, spec);
+    draw_outputs(random, spec);
+    if (random.chance(40)) spec.source = random.pick({Source::xhat, Source::y});
+    if (spec.source == Source::x && random.chance(40)) {
+        spec.stats = Stats::recompute;
+        spec.eps = random.chance(50) ? spec.eps : random.pick({0.0, 1e-12, 1e-6, 1e-3, 0.1, 1.0});
+    }
+    if (spec.has(Tensor::gamma) && random.chance(30)) {
+        spec.gamma_offset = random.pick({1.0, -1.0, 0.5, 0.1, random.real(-2, 2)});
+    }
+    spec = canonical(spec);
+    if (!random.chance(limits.dynamic_percent)) spec.rows = random_rows(random, spec, limits);
+    return spec;
+}
+
+int64_t random_rows(Random& random, const Spec& spec, const SpecLimits& limits) {
+    if (spec.rows) return *spec.rows;
+    if (random.chance(10)) return random.between(0, std::min<int64_t>(1, limits.max_rows));
+    return random.between(0, limits.max_rows);
+}
+
+Schedule random_schedule(Random& random) {
+    CpuSchedule cpu;
+    cpu.row_block = static_cast<int>(random.chance(50) ? random.between(1, 64) : int64_t{1} << random.between(0, 6));
+    cpu.strip = static_cast<int>(random.between(1, 8));
+    cpu.unroll = static_cast<int>(random.between(1, 8));
+    cpu.prefetch = static_cast<int>(random.between(0, 1));
+    cpu.stream_kb = random.pick({int64_t{-1}, int64_t{0}, random.between(0, 1 << 20)});
+    return {random.between(1, 64), cpu};
+}
+
+Target random_target(Random& random) {
+    Target target;
+    if (random.chance(50)) {
+        target.avx512_bf16 = random.chance(50);
+        target.avx512_fp16 = random.chance(50);
+        target.cores = static_cast<int>(random.between(1, 256));
+        target.l1_bytes = random.between(1, 1 << 20);
+        target.l2_bytes = random.between(1, 1 << 26);
+        target.l3_bytes = random.between(0, 1 << 30);
+        return target;
+    }
+    target.isa = Isa::cuda;
+    target.sm = random.pick({70, 75, 80, 86, 89, 90, 100, 120});
+    target.sm_count = static_cast<int>(random.between(1, 200));
+    target.shared_bytes = random.between(1 << 14, 1 << 18);
+    target.l2_bytes = random.between(1 << 20, 1 << 27);
+    return target;
+}
+
+}  // namespace normjit::test

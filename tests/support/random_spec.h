@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random problems for property tests. One seed gives the same draws on every machine and standard library.
+#pragma once
+
+#include "normjit/schedule.h"
+#include "normjit/spec.h"
+#include "normjit/target.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <random>
+
+namespace normjit::test {
+
+/// The seed of this run: the environment variable NORMJIT_TEST_SEED, or a fixed one. The first call prints it.
+uint64_t seed();
+
+/// A generator without the standard distributions, whose draws differ from library to library.
+class Random {
+  public:
+    explicit Random(uint64_t start) : engine_(start) {}
+
+    uint64_t bits() { return engine_(); }
+    /// Uniform in [low, high].
+    int64_t between(int64_t low, int64_t high);
+    /// True in `percent` of 100 draws.
+    bool chance(int percent) { return between(0, 99) < percent; }
+    /// Uniform in [low, high).
+    double real(double low, double high);
+
+    template <class T>
+    T pick(std::initializer_list<T> list) {
+        return list.begin()[between(0, static_cast<int64_t>(list.size()) - 1)];
+    }
+    template <class T, size_t n>
+    T pick(const T (&list)[n]) {
+        return list[between(0, static_cast<int64_t>(n) - 1)];
+    }
+
+  private:
+    std::mt19937_64 engine_;
+};
+
+/// Bounds of random_spec(). Widths near powers of two and multiples of a vector come up more often than others.
+struct SpecLimits {
+    int64_t max_cols = 5000;
+    int64_t max_rows = 300;
+    int dynamic_percent = 50;  ///< how often rows is left open; draw M with random_rows() then
+    int f64_percent = 10;
+};
+
+/// Any valid spec: norm, sizes, types, outputs, source, statistics, eps, gamma_offset, dresidual.
+Spec random_spec(Random& random, const SpecLimits& limits = {});
+
+/// The number of rows of a launch: the spec's, or one in [0, limits.max_rows], 0 and 1 more often than others.
+int64_t random_rows(Random& random, const Spec& spec, const SpecLimits& limits = {});
+
+/// Any schedule inside the ranges that schedule.h states.
+Schedule random_schedule(Random& random);
+
+/// Any machine of either kind.
+Target random_target(Random& random);
+
+}  // namespace normjit::test
