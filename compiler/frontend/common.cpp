@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontend/frontend.h"
+
+namespace normjit::frontend {
+
+using ir::Builder;
+using ir::Expr;
+
+ir::Function build(const Spec& spec) { return spec.norm == Norm::layernorm ? layernorm(spec) : rmsnorm(spec); }
+
+Expr scale(Builder& b, const Spec& spec) { return b.input(Tensor::gamma) + spec.gamma_offset; }
+
+Expr scaled_gradient(Builder& b, const Spec& spec) {
+    const Expr dy = b.input(Tensor::dy);
+    return spec.has(Tensor::gamma) ? b.name("g", dy * scale(b, spec)) : dy;
+}
+
+Expr xhat_from_source(Builder& b, const Spec& spec) {
+    const Expr source = b.input(Tensor::x);
+    if (spec.source == Source::xhat) return source;
+    const Expr shifted = spec.has(Tensor::beta) ? source - b.input(Tensor::beta) : source;
+    return b.name("xhat", spec.has(Tensor::gamma) ? div_or_zero(shifted, scale(b, spec)) : shifted);
+}
+
+void write_gradients(Builder& b, const Spec& spec, Expr dx, Expr xhat) {
+    const Expr dy = b.input(Tensor::dy);
+    b.output(Tensor::dx, spec.has(Tensor::dresidual) ? dx + b.input(Tensor::dresidual) : dx);
+    b.output(Tensor::dgamma, col_sum(dy * xhat));
+    b.output(Tensor::dbeta, col_sum(dy));
+}
+
+}  // namespace normjit::frontend

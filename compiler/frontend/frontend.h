@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Spec -> IR. One function per norm, each in its own file with its formula.
+#pragma once
+
+#include "ir/builder.h"
+#include "ir/ir.h"
+
+#include "normjit/spec.h"
+
+namespace normjit::frontend {
+
+/// The whole formula of the spec's norm with all its outputs, asked for or not; passes remove what nobody asked for.
+ir::Function build(const Spec& spec);
+
+ir::Function layernorm(const Spec& spec);
+ir::Function rmsnorm(const Spec& spec);
+
+/// gamma + gamma_offset, as the layer applied it. Only for specs with gamma.
+ir::Expr scale(ir::Builder& b, const Spec& spec);
+
+/// The gradient of xhat: dy * scale, or dy when there is no gamma.
+ir::Expr scaled_gradient(ir::Builder& b, const Spec& spec);
+
+/// xhat where the spec's source is not x: read, or recovered from the layer's output.
+ir::Expr xhat_from_source(ir::Builder& b, const Spec& spec);
+
+/// Writes dx (plus dresidual where the spec has one), dgamma and dbeta.
+void write_gradients(ir::Builder& b, const Spec& spec, ir::Expr dx, ir::Expr xhat);
+
+}  // namespace normjit::frontend

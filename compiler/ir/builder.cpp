@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/builder.h"
+
+namespace normjit::ir {
+
+Builder::Builder(const Spec& spec) {
+    function_.cols = spec.cols;
+    function_.compute = spec.compute();
+    function_.dtypes = spec.dtypes;
+}
+
+Expr Builder::input(Tensor tensor) {
+    for (ValueId id = 0; id < function_.size(); ++id) {
+        if (function_[id].op == Op::input && function_[id].tensor == tensor) return {this, id};
+    }
+    function_.values.push_back(
+        {.op = Op::input, .shape = shape_of(tensor), .tensor = tensor, .name = std::string(normjit::name(tensor))});
+    return {this, function_.size() - 1};
+}
+
+Expr Builder::constant(double number) {
+    function_.values.push_back({.op = Op::constant, .constant = number});
+    return {this, function_.size() - 1};
+}
+
+Expr Builder::apply(Op op, Expr a, Expr b) {
+    const Shape first = function_[a.id].shape;
+    const Shape second = b.id == no_value ? first : function_[b.id].shape;
+    function_.values.push_back({.op = op, .shape = result_shape(op, first, second), .operands = {a.id, b.id}});
+    return {this, function_.size() - 1};
+}
+
+Expr Builder::name(std::string_view name, Expr value) {
+    Value& named = function_[value.id];
+    if (named.op != Op::input) named.name = name;
+    return value;
+}
+
+void Builder::output(Tensor tensor, Expr value) {
+    function_.outputs.push_back({tensor, name(normjit::name(tensor), value).id});
+}
+
+Shape result_shape(Op op, Shape a, Shape b) {
+    switch (info(op).result) {
+        case ResultRule::rows:
+            return Shape::rows;
+        case ResultRule::cols:
+            return Shape::cols;
+        case ResultRule::partial:
+            return Shape::partial;
+        case ResultRule::join:
+        case ResultRule::given:
+            break;
+    }
+    return join(a, b);
+}
+
+}  // namespace normjit::ir

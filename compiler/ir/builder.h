@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes IR the way a formula is written: Expr overloads the operators, every result is appended to the Builder's
+// function.
+#pragma once
+
+#include "ir/ir.h"
+
+#include "normjit/spec.h"
+
+#include <string_view>
+
+namespace normjit::ir {
+
+class Builder;
+
+/// A value of the function under construction. Cheap to copy; valid as long as its Builder.
+struct Expr {
+    Builder* builder = nullptr;
+    ValueId id = no_value;
+};
+
+class Builder {
+  public:
+    explicit Builder(const Spec& spec);
+
+    Expr input(Tensor tensor);
+    Expr constant(double number);
+    Expr apply(Op op, Expr a, Expr b = {});
+
+    /// Gives a value its printed name and returns it. Inputs keep their tensor's name.
+    Expr name(std::string_view name, Expr value);
+    void output(Tensor tensor, Expr value);
+
+    Function finish() && { return std::move(function_); }
+
+  private:
+    Function function_;
+};
+
+#define NORMJIT_INFIX(symbol, op)                                                      \
+    inline Expr operator symbol(Expr a, Expr b) { return a.builder->apply(op, a, b); } \
+    inline Expr operator symbol(Expr a, double b) { return a symbol a.builder->constant(b); }
+NORMJIT_INFIX(+, Op::add)
+NORMJIT_INFIX(-, Op::sub)
+NORMJIT_INFIX(*, Op::mul)
+NORMJIT_INFIX(/, Op::div)
+#undef NORMJIT_INFIX
+
+inline Expr row_mean(Expr a) { return a.builder->apply(Op::row_mean, a); }
+inline Expr col_sum(Expr a) { return a.builder->apply(Op::col_sum, a); }
+inline Expr rsqrt(Expr a) { return a.builder->apply(Op::rsqrt, a); }
+inline Expr div_or_zero(Expr a, Expr b) { return a.builder->apply(Op::div_or_zero, a, b); }
+
+/// The shape that `op` gives for these operands (b is ignored by unary ops).
+Shape result_shape(Op op, Shape a, Shape b);
+
+}  // namespace normjit::ir

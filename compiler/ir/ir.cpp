@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/ir.h"
+
+namespace normjit::ir {
+
+namespace {
+
+constexpr OpInfo op_table[] = {
+#define OP(name, operands, result, notation, doc) {#name, operands, ResultRule::result, notation, doc},
+#include "ir/ops.def"
+};
+
+}  // namespace
+
+const OpInfo& info(Op op) { return op_table[static_cast<size_t>(op)]; }
+
+std::string_view text(Shape shape) {
+    constexpr std::string_view texts[] = {"scalar", "[M]", "[N]", "[M,N]", "[row_groups,N]"};
+    return texts[static_cast<size_t>(shape)];
+}
+
+Shape shape_of(Tensor tensor) {
+    switch (normjit::info(tensor).shape) {
+        case TensorShape::rows:
+            return Shape::rows;
+        case TensorShape::cols:
+            return Shape::cols;
+        case TensorShape::matrix:
+            break;
+    }
+    return Shape::matrix;
+}
+
+Shape join(Shape a, Shape b) {
+    if (a == b || b == Shape::scalar) return a;
+    if (a == Shape::scalar) return b;
+    return Shape::matrix;
+}
+
+PerValue<int> Function::use_counts() const {
+    PerValue<int> counts(values.size());
+    for (const Value& value : values) {
+        for (int i = 0; i < value.operand_count(); ++i) ++counts[value.operands[static_cast<size_t>(i)]];
+    }
+    for (const Output& output : outputs) ++counts[output.value];
+    return counts;
+}
+
+}  // namespace normjit::ir

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// The IR: what is computed, as SSA over values of shape [M,N], [M], [N] or scalar. How it is cut is the Plan's
+// business.
+#pragma once
+
+#include "normjit/dtype.h"
+#include "normjit/status.h"
+#include "normjit/tensor.h"
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace normjit::ir {
+
+enum class Op : uint8_t {
+#define OP(name, operands, result, notation, doc) name,
+#include "ir/ops.def"
+};
+
+enum class Shape : uint8_t { scalar, rows, cols, matrix, partial };
+
+enum class ResultRule : uint8_t { given, join, rows, cols, partial };
+
+struct OpInfo {
+    std::string_view name;
+    int operands;
+    ResultRule result;
+    std::string_view notation;
+    std::string_view doc;
+    bool infix() const { return notation.size() == 1; }
+};
+
+const OpInfo& info(Op op);
+
+/// "[M,N]", "[M]", "[N]", "scalar", "[row_groups,N]".
+std::string_view text(Shape shape);
+Shape shape_of(Tensor tensor);
+/// The smallest shape that both broadcast to.
+Shape join(Shape a, Shape b);
+
+/// Index of a value in its Function. Operands stand before their users.
+using ValueId = int32_t;
+inline constexpr ValueId no_value = -1;
+
+/// One T per value of a function, indexed by ValueId.
+template <class T>
+class PerValue {
+  public:
+    explicit PerValue(size_t count, T initial = T()) : items_(count, initial) {}
+    T& operator[](ValueId id) { return items_[static_cast<size_t>(id)]; }
+    const T& operator[](ValueId id) const { return items_[static_cast<size_t>(id)]; }
+
+  private:
+    std::vector<T> items_;
+};
+
+struct Value {
+    Op op = Op::constant;
+    Shape shape = Shape::scalar;
+    std::array<ValueId, 2> operands = {no_value, no_value};
+    Tensor tensor = Tensor::x;  ///< of an input
+    double constant = 0;        ///< of a constant
+    std::string name = {};      ///< empty: printed inside its user
+    int sweep = -1;             ///< set by assign_sweeps: the pass over the data in which the value is first known
+
+    int operand_count() const { return info(op).operands; }
+    bool operator==(const Value&) const = default;
+};
+
+struct Output {
+    Tensor tensor;
+    ValueId value;
+    bool operator==(const Output&) const = default;
+};
+
+struct Function {
+    int64_t cols = 0;
+    DType compute = DType::f32;
+    PerTensor<std::optional<DType>> dtypes;  ///< element types in memory
+    std::vector<Value> values;
+    std::vector<Output> outputs;
+
+    const Value& operator[](ValueId id) const { return values[static_cast<size_t>(id)]; }
+    Value& operator[](ValueId id) { return values[static_cast<size_t>(id)]; }
+    ValueId size() const { return static_cast<ValueId>(values.size()); }
+    /// How often each value is an operand or an output.
+    PerValue<int> use_counts() const;
+    bool operator==(const Function&) const = default;
+};
+
+/// The formula, one named value a line. parse() reads it back.
+std::string print(const Function& function);
+
+/// The statement of one value, as print() writes it: "c1 = row_mean(g * xhat)".
+std::string print_value(const Function& function, ValueId id);
+
+/// Errors are located: "line 3, column 14: unknown value 'xhta'".
+Expected<Function> parse(std::string_view text);
+
+/// Whether every value is well formed; the error names the value.
+Status verify(const Function& function);
+
+/// Runs the function in double on `rows` rows: the oracle for passes and back ends. Matrices are dense [rows, cols];
+/// column sums are split over `row_groups` partials when the function has them.
+Expected<PerTensor<std::vector<double>>> interpret(const Function& function, int64_t rows,
+                                                   const PerTensor<std::vector<double>>& inputs,
+                                                   int64_t row_groups = 1);
+
+}  // namespace normjit::ir

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prints a function as the formula it is: named values a line each, everything used once inside its user.
+#include "ir/ir.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace normjit::ir {
+
+namespace {
+
+constexpr int weakest = 0;
+
+int precedence(Op op) {
+    switch (op) {
+        case Op::add:
+        case Op::sub:
+            return 1;
+        case Op::mul:
+        case Op::div:
+            return 2;
+        default:
+            return 3;
+    }
+}
+
+class Printer {
+  public:
+    explicit Printer(const Function& function)
+        : function_(function), uses_(function.use_counts()), names_(function.values.size()) {
+        for (ValueId id = 0; id < function.size(); ++id) names_[id] = function[id].name;
+        for (ValueId id = 0; id < function.size(); ++id) {
+            if (names_[id].empty() && needs_statement(id)) names_[id] = fmt::format("t{}", id);
+        }
+    }
+
+    std::string function() const {
+        std::string out =
+            fmt::format("norm_backward cols={} compute={}\n", function_.cols, normjit::name(function_.compute));
+        out += "  in  " + inputs() + "\n";
+        size_t width = 0;
+        for (ValueId id = 0; id < function_.size(); ++id) {
+            if (is_statement(id)) width = std::max(width, names_[id].size());
+        }
+        for (ValueId id = 0; id < function_.size(); ++id) {
+            if (is_statement(id))
+                out += fmt::format("  {:<{}} = {}{}\n", names_[id], width, body(id, weakest), sweep(id));
+        }
+        return out + "  out " + outputs() + "\n";
+    }
+
+    std::string statement(ValueId id) const {
+        return is_statement(id) ? names_[id] + " = " + body(id, weakest) : expression(id, weakest);
+    }
+
+  private:
+    bool is_leaf(ValueId id) const { return function_[id].op == Op::input || function_[id].op == Op::constant; }
+    bool is_statement(ValueId id) const { return !is_leaf(id) && !names_[id].empty(); }
+
+    bool needs_statement(ValueId id) const {
+        if (is_leaf(id)) return false;
+        if (uses_[id] != 1) return true;
+        return std::any_of(function_.values.begin(), function_.values.end(), [&](const Value& user) {
+            const bool uses = user.operand_count() > 0 && (user.operands[0] == id || user.operands[1] == id);
+            return uses && user.sweep != function_[id].sweep;
+        });
+    }
+
+    std::string expression(ValueId id, int outer) const {
+        const Value& value = function_[id];
+        if (value.op == Op::constant) return fmt::format("{}", value.constant);
+        return names_[id].empty() ? body(id, outer) : names_[id];
+    }
+
+    std::string body(ValueId id, int outer) const {
+        const Value& value = function_[id];
+        const OpInfo& op = info(value.op);
+        if (!op.infix()) {
+            std::string text = fmt::format("{}({}", op.notation, expression(value.operands[0], weakest));
+            if (op.operands == 2) text += ", " + expression(value.operands[1], weakest);
+            return text + ")";
+        }
+        const int own = precedence(value.op);
+        const std::string text = fmt::format("{} {} {}", expression(value.operands[0], own), op.notation,
+                                             expression(value.operands[1], own + 1));
+        return own < outer ? "(" + text + ")" : text;
+    }
+
+    std::string sweep(ValueId id) const {
+        return function_[id].sweep < 0 ? "" : fmt::format("  @{}", function_[id].sweep);
+    }
+
+    std::string typed(Tensor tensor) const {
+        const auto dtype = function_.dtypes[tensor];
+        return fmt::format("{}: {}{}", normjit::name(tensor), dtype ? normjit::name(*dtype) : "none",
+                           text(shape_of(tensor)));
+    }
+
+    std::string inputs() const {
+        std::string out;
+        for (const Value& value : function_.values) {
+            if (value.op == Op::input) out += (out.empty() ? "" : ", ") + typed(value.tensor);
+        }
+        return out;
+    }
+
+    std::string outputs() const {
+        std::string out;
+        for (const Output& output : function_.outputs) {
+            out += (out.empty() ? "" : ", ") + typed(output.tensor);
+            const std::string value = expression(output.value, weakest);
+            if (value != normjit::name(output.tensor)) out += " = " + value;
+        }
+        return out;
+    }
+
+    const Function& function_;
+    PerValue<int> uses_;
+    PerValue<std::string> names_;
+};
+
+}  // namespace
+
+std::string print(const Function& function) { return Printer(function).function(); }
+
+std::string print_value(const Function& function, ValueId id) { return Printer(function).statement(id); }
+
+}  // namespace normjit::ir

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/builder.h"
+#include "ir/ir.h"
+#include "support/try.h"
+
+#include <set>
+
+#include <fmt/format.h>
+
+namespace normjit::ir {
+
+namespace {
+
+Status bad(const Function& function, ValueId id, std::string_view what) {
+    const Value& value = function[id];
+    return invalid_argument(fmt::format("ir: value {} '{}' ({}): {}", id, value.name.empty() ? "unnamed" : value.name,
+                                        info(value.op).name, what));
+}
+
+/// The operand shape that an op insists on; scalar: any that element-wise ops take.
+Shape required_operand(Op op) {
+    switch (op) {
+        case Op::row_mean:
+        case Op::col_sum:
+        case Op::partial_accumulate:
+            return Shape::matrix;
+        case Op::final_reduce:
+            return Shape::partial;
+        default:
+            return Shape::scalar;
+    }
+}
+
+Status verify_operands(const Function& function, ValueId id) {
+    const Value& value = function[id];
+    const Shape required = required_operand(value.op);
+    for (int i = 0; i < value.operand_count(); ++i) {
+        const ValueId operand = value.operands[static_cast<size_t>(i)];
+        if (operand < 0 || operand >= id)
+            return bad(function, id, fmt::format("operand {} is not an earlier value", i));
+        const Shape shape = function[operand].shape;
+        if (required != Shape::scalar && shape != required) {
+            return bad(function, id, fmt::format("operand {} is {}, must be {}", i, text(shape), text(required)));
+        }
+        if (required == Shape::scalar && shape == Shape::partial) {
+            return bad(function, id, "a partial can only be the operand of final_reduce");
+        }
+    }
+    return {};
+}
+
+Status verify_value(const Function& function, ValueId id) {
+    const Value& value = function[id];
+    if (value.op == Op::input) {
+        if (is_output(value.tensor)) return bad(function, id, "reads an output tensor");
+        return value.shape == shape_of(value.tensor) ? Status() : bad(function, id, "has not its tensor's shape");
+    }
+    if (value.op == Op::constant)
+        return value.shape == Shape::scalar ? Status() : bad(function, id, "a constant is a scalar");
+    NORMJIT_RETURN_IF_ERROR(verify_operands(function, id));
+    const Shape first = function[value.operands[0]].shape;
+    const Shape second = value.operand_count() == 2 ? function[value.operands[1]].shape : first;
+    const Shape expected = result_shape(value.op, first, second);
+    if (value.shape == expected) return {};
+    return bad(function, id, fmt::format("is {}, must be {}", text(value.shape), text(expected)));
+}
+
+Status verify_names(const Function& function) {
+    std::set<std::string> names;
+    for (ValueId id = 0; id < function.size(); ++id) {
+        const std::string& name = function[id].name;
+        if (!name.empty() && !names.insert(name).second) return bad(function, id, "has the name of another value");
+    }
+    return {};
+}
+
+Status verify_outputs(const Function& function) {
+    std::set<Tensor> written;
+    for (const Output& output : function.outputs) {
+        const std::string_view name = normjit::name(output.tensor);
+        if (!is_output(output.tensor)) return invalid_argument(fmt::format("ir: output {} is an input tensor", name));
+        if (!written.insert(output.tensor).second)
+            return invalid_argument(fmt::format("ir: output {} is written twice", name));
+        if (output.value < 0 || output.value >= function.size()) {
+            return invalid_argument(fmt::format("ir: output {} has no value", name));
+        }
+        const Shape shape = function[output.value].shape;
+        if (shape != shape_of(output.tensor)) {
+            return invalid_argument(
+                fmt::format("ir: output {} is {}, must be {}", name, text(shape), text(shape_of(output.tensor))));
+        }
+    }
+    return {};
+}
+
+}  // namespace
+
+Status verify(const Function& function) {
+    if (function.cols < 1) return invalid_argument(fmt::format("ir: cols={}: must be at least 1", function.cols));
+    for (ValueId id = 0; id < function.size(); ++id) NORMJIT_RETURN_IF_ERROR(verify_value(function, id));
+    NORMJIT_RETURN_IF_ERROR(verify_names(function));
+    return verify_outputs(function);
+}
+
+}  // namespace normjit::ir
