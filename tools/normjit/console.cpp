@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "console.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+namespace normjit::cli {
+namespace {
+
+std::string three_digits(double value) {
+    int decimals = value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+    return fmt::format("{:.{}f}", value, decimals);
+}
+
+}  // namespace
+
+std::string one_line(std::string_view text) {
+    std::string line;
+    for (char c : text) {
+        auto byte = static_cast<unsigned char>(c);
+        if (byte < 0x20 || byte == 0x7f) {
+            line += fmt::format("\\x{:02x}", byte);
+        } else {
+            line += c;
+        }
+    }
+    return line;
+}
+
+void print_error(std::string_view message) { fmt::print(stderr, "error: {}\n", one_line(message)); }
+void print_note(std::string_view message) { fmt::print(stderr, "note: {}\n", one_line(message)); }
+
+std::string format_seconds(double seconds) {
+    if (seconds < 0) return "-";
+    struct Unit {
+        double seconds;
+        const char* name;
+    };
+    for (Unit unit : {Unit{1, "s"}, Unit{1e-3, "ms"}, Unit{1e-6, "us"}}) {
+        if (seconds >= unit.seconds) return three_digits(seconds / unit.seconds) + " " + unit.name;
+    }
+    return three_digits(seconds * 1e9) + " ns";
+}
+
+std::string format_bytes(double bytes) {
+    if (bytes < 0) return "-";
+    if (bytes < 1024) return fmt::format("{:.0f} bytes", bytes);
+    const char* units[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
+    size_t unit = 0;
+    for (bytes /= 1024; bytes >= 1024 && unit + 1 < std::size(units); ++unit) bytes /= 1024;
+    return three_digits(bytes) + " " + units[unit];
+}
+
+std::string format_percent(double share) { return share < 0 ? "-" : fmt::format("{:.0f} %", share * 100); }
+
+Table::Table(std::vector<std::string> titles) {
+    for (std::string& title : titles) {
+        right_.push_back(title.starts_with('>'));
+        if (right_.back()) title.erase(0, 1);
+    }
+    lines_.push_back(std::move(titles));
+}
+
+void Table::add(std::vector<std::string> cells) {
+    cells.resize(right_.size());
+    lines_.push_back(std::move(cells));
+}
+
+std::string Table::text() const {
+    std::vector<size_t> widths(right_.size(), 0);
+    for (const auto& line : lines_) {
+        for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+    }
+    std::string text;
+    for (const auto& line : lines_) {
+        std::string row;
+        for (size_t i = 0; i < line.size(); ++i) {
+            if (i > 0) row += "  ";
+            row += right_[i] ? fmt::format("{:>{}}", line[i], widths[i]) : fmt::format("{:<{}}", line[i], widths[i]);
+        }
+        row.erase(row.find_last_not_of(' ') + 1);
+        text += row + "\n";
+    }
+    return text;
+}
+
+Progress::Progress(double total_weight)
+    : terminal_(isatty(STDERR_FILENO) != 0), total_(total_weight), start_(std::chrono::steady_clock::now()) {}
+
+void Progress::show(std::string_view what) {
+    if (!terminal_) return;
+    double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    double share = total_ > 0 ? std::min(done_ / total_, 1.0) : 0;
+    std::string left = share > 0 ? fmt::format("about {:.0f} s left", std::ceil(elapsed / share - elapsed)) : "";
+    fmt::print(stderr, "\r\x1b[K{:3.0f} %  {:.60}  {}", share * 100, one_line(what), left);
+    std::fflush(stderr);
+    shown_ = true;
+}
+
+void Progress::clear() {
+    if (!shown_) return;
+    fmt::print(stderr, "\r\x1b[K");
+    std::fflush(stderr);
+    shown_ = false;
+}
+
+}  // namespace normjit::cli
