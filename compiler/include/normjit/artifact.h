@@ -36,10 +36,14 @@ struct Geometry {
     int64_t stream_bytes = -1;  ///< from this traffic on, dx is written past the caches; -1: never
 
     /// Row groups of a launch: row_groups, or fewer when there are fewer rows or the workspace holds fewer partials.
+    /// 0 without rows, or with less than minimum_workspace().
     int64_t groups(int64_t rows, int64_t workspace_bytes) const;
     int64_t minimum_workspace() const { return group_bytes; }
     int64_t preferred_workspace() const { return group_bytes * row_groups; }
-    static int64_t row_begin(int64_t rows, int64_t groups, int64_t group) { return rows * group / groups; }
+    /// rows * group / groups, rounded down; rows * group itself might not fit 64 bits.
+    static int64_t row_begin(int64_t rows, int64_t groups, int64_t group) {
+        return rows / groups * group + rows % groups * group / groups;
+    }
 
     bool operator==(const Geometry&) const = default;
 };
@@ -59,10 +63,12 @@ struct Artifact {
     bool operator==(const Artifact&) const = default;
 };
 
-/// One line: version, spec, schedule, target, geometry, entries, code in hexadecimal and a checksum of all that.
+/// One line: version, spec, schedule, target, geometry, entries, code in hexadecimal and a checksum of all that. The
+/// names of entries are made of letters, digits and '_'.
 std::string to_text(const Artifact& artifact);
 
-/// The error says which part is damaged, missing or of another version.
+/// The error says which part is damaged, missing or of another version. The checksum finds accidents, not malice: load
+/// artifacts only from where you would load a program.
 Expected<Artifact> parse_artifact(std::string_view text);
 
 uint64_t hash(const Artifact& artifact);

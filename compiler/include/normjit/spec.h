@@ -23,11 +23,13 @@
 namespace normjit {
 
 enum class Norm : uint8_t { layernorm, rmsnorm };
+inline constexpr Norm all_norms[] = {Norm::layernorm, Norm::rmsnorm};
 
 /// What the tensor `x` holds: the layer's input, the normalised value, or the layer's output
 /// (then xhat = (y - beta) / (gamma + gamma_offset), taken as 0 in a column where gamma + gamma_offset is 0: what that
 /// column held is lost, so its dgamma is 0 and its dx lacks the xhat * c1 term; every other column stays right).
 enum class Source : uint8_t { x, xhat, y };
+inline constexpr Source all_sources[] = {Source::x, Source::xhat, Source::y};
 
 /// Statistics are read as saved by the forward pass, or computed again from x in two passes with eps.
 enum class Stats : uint8_t { saved, recompute };
@@ -59,10 +61,9 @@ struct Spec {
     bool operator==(const Spec&) const = default;
 };
 
-/// "layernorm", "x", "recompute": the words of the text form.
+/// The words of the text form: "layernorm", "xhat".
 std::string_view name(Norm norm);
 std::string_view name(Source source);
-std::string_view name(Stats stats);
 
 /// Reads "layernorm rows=4096 cols=4096 x=bf16 gamma=f32 out=dx,dgamma,dbeta". The norm comes first, then keys in any
 /// order, each at most once:

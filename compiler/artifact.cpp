@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// The line of an artifact:
+//
+//     normjit-artifact 1 | <spec> | <schedule> | <target> | <geometry> | rows:0 final_reduce:512 | 62f17c48... |
+//     <checksum>
+//
+// The checksum covers everything before the last " | ".
+#include "normjit/artifact.h"
+
+#include "support/text.h"
+#include "support/try.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+
+namespace normjit {
+
+namespace {
+
+constexpr std::string_view magic = "normjit-artifact";
+constexpr char separator = '|';
+enum Part : size_t {
+    version_part,
+    spec_part,
+    schedule_part,
+    target_part,
+    geometry_part,
+    entries_part,
+    code_part,
+    checksum_part,
+    part_count
+};
+
+/// The numbers of a Geometry with their keys, for both directions.
+struct GeometryKey {
+    std::string_view key;
+    int64_t Geometry::* number;
+    int64_t least;
+};
+constexpr GeometryKey geometry_keys[] = {
+    {"row_groups", &Geometry::row_groups, 1},     {"column_sums", &Geometry::column_sums, 0},
+    {"partial_cols", &Geometry::partial_cols, 0}, {"group_bytes", &Geometry::group_bytes, 0},
+    {"final_cols", &Geometry::final_cols, 0},     {"stream_bytes", &Geometry::stream_bytes, -1},
+};
+constexpr std::string_view geometry_head = "geometry";
+
+template <class... Args>
+Status error(std::string_view part, fmt::format_string<Args...> reason, Args&&... args) {
+    return invalid_argument(fmt::format("artifact: {}: {}", part, fmt::format(reason, std::forward<Args>(args)...)));
+}
+
+/// The error of a part that has its own parser: "artifact: spec: cols=0: ...".
+Status in_artifact(const Status& status) { return {status.code(), "artifact: " + status.message()}; }
+
+std::string geometry_text(const Geometry& geometry) {
+    std::string text(geometry_head);
+    for (const GeometryKey& each : geometry_keys) text += fmt::format(" {}={}", each.key, geometry.*each.number);
+    return text;
+}
+
+Expected<Geometry> parse_geometry(std::string_view text) {
+    std::vector<std::string_view> keys;
+    for (const GeometryKey& each : geometry_keys) keys.push_back(each.key);
+    NORMJIT_TRY(const auto fields, text::Fields::parse(geometry_head, text, keys));
+    if (fields.head() != geometry_head) return invalid_argument("geometry: is missing");
+    Geometry geometry;
+    for (const GeometryKey& each : geometry_keys) {
+        if (!fields.find(each.key)) return invalid_argument(fmt::format("geometry: {} is missing", each.key));
+        NORMJIT_RETURN_IF_ERROR(fields.read(each.key, geometry.*each.number, each.least, INT64_MAX));
+    }
+    if (geometry.group_bytes > INT64_MAX / geometry.row_groups) {
+        return fields.error("group_bytes", "row_groups times as many bytes do not fit 64 bits");
+    }
+    return geometry;
+}
+
+std::string entries_text(const std::vector<EntryPoint>& entries) {
+    std::vector<std::string> words;
+    for (const EntryPoint& entry : entries) words.push_back(fmt::format("{}:{}", entry.name, entry.offset));
+    return fmt::format("{}", fmt::join(words, " "));
+}
+
+bool is_name(std::string_view text) {
+    const auto allowed = [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    };
+    return !text.empty() && std::ranges::all_of(text, allowed);
+}
+
+Status parse_entries(std::string_view text, Artifact& artifact) {
+    if (text.empty()) return {};
+    const auto last = static_cast<int64_t>(artifact.code.size()) - 1;
+    for (std::string_view word : text::split(text, ' ')) {
+        const size_t colon = std::min(word.find(':'), word.size());
+        const std::string_view name = word.substr(0, colon);
+        if (!is_name(name) || colon == word.size())
+            return error("entries", "'{}' is not name:offset", text::shown(word));
+        if (artifact.find(name)) return error("entries", "{} comes twice", name);
+        const auto offset = text::parse_int(word.substr(colon + 1), 0, last);
+        if (!offset) return error("entries", "the offset of {} {}", name, offset.status().message());
+        artifact.entries.push_back({std::string(name), *offset});
+    }
+    return {};
+}
+
+std::string hex(std::span<const uint8_t> bytes) {
+    constexpr std::string_view digits = "0123456789abcdef";
+    std::string text;
+    text.reserve(bytes.size() * 2);
+    for (uint8_t byte : bytes) {
+        text += digits[byte >> 4];
+        text += digits[byte & 15];
+    }
+    return text;
+}
+
+Expected<std::vector<uint8_t>> parse_hex(std::string_view text) {
+    if (text.size() % 2 != 0) return error("code", "ends in the middle of byte {}", text.size() / 2);
+    std::vector<uint8_t> bytes(text.size() / 2);
+    for (size_t i = 0; i < bytes.size(); ++i) {
+        const char* begin = text.data() + 2 * i;
+        const auto [stop, code] = std::from_chars(begin, begin + 2, bytes[i], 16);
+        if (code != std::errc() || stop != begin + 2) {
+            return error("code", "byte {}: '{}' is not hexadecimal", i, text::shown({begin, 2}));
+        }
+    }
+    return bytes;
+}
+
+std::string checksum(std::string_view text) { return fmt::format("{:016x}", text::hash(text)); }
+
+Status check_version(std::string_view text) {
+    if (!text.starts_with(magic)) return error("version", "does not start with {}", magic);
+    const std::string_view version = text::trim(text.substr(magic.size()));
+    if (version == std::to_string(generator_version)) return {};
+    return error("version", "is '{}'; this build reads {} only", text::shown(version), generator_version);
+}
+
+}  // namespace
+
+int64_t Geometry::groups(int64_t rows, int64_t workspace_bytes) const {
+    const int64_t that_fit = group_bytes == 0 ? row_groups : workspace_bytes / group_bytes;
+    return std::min({row_groups, rows, that_fit});
+}
+
+const EntryPoint* Artifact::find(std::string_view entry) const {
+    const auto found = std::ranges::find(entries, entry, &EntryPoint::name);
+    return found == entries.end() ? nullptr : &*found;
+}
+
+std::string to_text(const Artifact& artifact) {
+    std::string text =
+        fmt::format("{} {} | {} | {} | {} | {} | {} | {} ", magic, generator_version, to_text(artifact.spec),
+                    to_text(artifact.schedule), to_text(artifact.target), geometry_text(artifact.geometry),
+                    entries_text(artifact.entries), hex(artifact.code));
+    return text + fmt::format("{} {}", separator, checksum(text));
+}
+
+Expected<Artifact> parse_artifact(std::string_view text) {
+    const std::string_view line = text::trim(text);
+    std::vector<std::string_view> parts = text::split(line, separator);
+    for (std::string_view& part : parts) part = text::trim(part);
+    NORMJIT_RETURN_IF_ERROR(check_version(parts[version_part]));
+    if (parts.size() != part_count) {
+        return error("parts", "there are {} instead of {}: the text is cut off or damaged", parts.size(), +part_count);
+    }
+    // Parts first: when one is damaged beyond reading, its error tells more than a checksum that does not match.
+    auto spec = parse_spec(parts[spec_part]);
+    if (!spec) return in_artifact(spec.status());
+    auto schedule = parse_schedule(parts[schedule_part]);
+    if (!schedule) return in_artifact(schedule.status());
+    auto target = parse_target(parts[target_part]);
+    if (!target) return in_artifact(target.status());
+    auto geometry = parse_geometry(parts[geometry_part]);
+    if (!geometry) return in_artifact(geometry.status());
+    NORMJIT_TRY(auto code, parse_hex(parts[code_part]));
+    Artifact artifact{*spec, *schedule, *target, *geometry, {}, std::move(code)};
+    NORMJIT_RETURN_IF_ERROR(parse_entries(parts[entries_part], artifact));
+    if (checksum(line.substr(0, line.rfind(separator))) != parts[checksum_part]) {
+        return error("checksum", "does not match: the text is damaged");
+    }
+    return artifact;
+}
+
+uint64_t hash(const Artifact& artifact) { return text::hash(to_text(artifact)); }
+
+}  // namespace normjit

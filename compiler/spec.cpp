@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "normjit/spec.h"
+
+#include "support/text.h"
+#include "support/try.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace normjit {
+
+namespace {
+
+constexpr double default_eps = Spec().eps;
+
+Status error(std::string_view key, std::string_view value, std::string_view reason) {
+    return invalid_argument(fmt::format("spec: {}={}: {}", key, value, reason));
+}
+
+Status error(const Spec& spec, Tensor tensor, std::string_view reason) {
+    const auto type = spec.dtypes[tensor];
+    const bool statistic = info(tensor).shape == TensorShape::rows;
+    return error(statistic ? "stats" : name(tensor), type ? name(*type) : "none", reason);
+}
+
+/// Whether a requested output depends on xhat: all but dbeta = col_sum(dy) do.
+bool needs_xhat(const Spec& spec) { return spec.has(Tensor::dx) || spec.has(Tensor::dgamma); }
+
+/// Whether a requested output depends on the tensor, for a layer that has it.
+bool needs(const Spec& spec, Tensor tensor) {
+    const bool dx = spec.has(Tensor::dx);
+    const bool xhat = needs_xhat(spec);
+    const bool from_x = spec.source == Source::x;
+    switch (tensor) {
+        case Tensor::dy:
+            return true;
+        case Tensor::x:
+            return xhat;
+        case Tensor::dresidual:
+            return dx;
+        case Tensor::gamma:
+            return dx || (xhat && spec.source == Source::y);
+        case Tensor::beta:
+            return xhat && spec.source == Source::y;
+        case Tensor::mean:
+            return xhat && from_x && spec.stats == Stats::saved && spec.norm == Norm::layernorm;
+        case Tensor::rstd:
+            return spec.stats == Stats::saved && (from_x ? xhat : dx);
+        case Tensor::dx:
+        case Tensor::dgamma:
+        case Tensor::dbeta:
+            return spec.has(tensor);
+    }
+    return false;
+}
+
+/// Bytes of all tensors that a launch touches: those that grow with the rows, per row, and those that do not.
+struct Traffic {
+    int64_t per_row = 0;
+    int64_t once = 0;
+};
+
+Traffic traffic(const Spec& spec) {
+    Traffic bytes;
+    for (Tensor tensor : all_tensors) {
+        if (!spec.has(tensor) || !needs(spec, tensor)) continue;
+        const auto size = static_cast<int64_t>(size_of(*spec.dtypes[tensor]));
+        switch (info(tensor).shape) {
+            case TensorShape::matrix:
+                bytes.per_row += size * spec.cols;
+                break;
+            case TensorShape::rows:
+                bytes.per_row += size;
+                break;
+            case TensorShape::cols:
+                bytes.once += size * spec.cols;
+                break;
+        }
+    }
+    return bytes;
+}
+
+/// Rows at most, so that every size and offset in bytes fits 64 bits.
+int64_t max_rows(const Spec& spec) {
+    const Traffic bytes = traffic(spec);
+    return (INT64_MAX - bytes.once) / std::max<int64_t>(bytes.per_row, 1);
+}
+
+Status check_sizes(const Spec& spec) {
+    const std::string cols = std::to_string(spec.cols);
+    if (spec.cols < 1) return error("cols", cols, "must be at least 1");
+    if (spec.cols > max_cols) return error("cols", cols, fmt::format("must be at most {}", max_cols));
+    if (!spec.rows) return {};
+    const std::string rows = std::to_string(*spec.rows);
+    if (*spec.rows < 0) return error("rows", rows, "must be at least 0");
+    const int64_t most = max_rows(spec);
+    if (*spec.rows > most) return error("rows", rows, fmt::format("must be at most {} with cols={}", most, cols));
+    return {};
+}
+
+Status check_number(const Spec& spec, std::string_view key, double value, double least) {
+    const std::string shown = text::number(value);
+    const double most = spec.compute() == DType::f64 ? DBL_MAX : FLT_MAX;
+    if (!std::isfinite(value)) return error(key, shown, "must be finite");
+    if (value < least) return error(key, shown, fmt::format("must be at least {}", text::number(least)));
+    if (value > most || -value > most) return error(key, shown, "is beyond the range of f32");
+    return {};
+}
+
+/// Mixing f64 with narrower types is of no use to anyone and would double the code of every load and store.
+Status check_types(const Spec& spec) {
+    const bool wide = spec.compute() == DType::f64;
+    for (Tensor tensor : all_tensors) {
+        if (!spec.has(tensor) || (spec.dtypes[tensor] == DType::f64) == wide) continue;
+        return error(spec, tensor, wide ? "must be f64, as x is" : "f64 needs x=f64");
+    }
+    if (spec.has(Tensor::mean) && spec.has(Tensor::rstd) && spec.dtypes[Tensor::mean] != spec.dtypes[Tensor::rstd]) {
+        return error(spec, Tensor::mean, "mean and rstd must have one type");
+    }
+    return {};
+}
+
+/// A spec may say nothing that has no effect: equal problems then are equal specs, and share one cache key.
+Status check_canonical(const Spec& spec) {
+    for (Tensor tensor : all_tensors) {
+        if (!spec.has(tensor) || tensor == Tensor::x || needs(spec, tensor)) continue;
+        return error(spec, tensor, "no requested output reads it; leave it out");
+    }
+    const Spec kept = canonical(spec);
+    if (spec.source != kept.source) return error("source", name(spec.source), "has no effect on dbeta alone");
+    if (spec.stats != kept.stats) return error("stats", "recompute", "no requested output needs statistics");
+    if (spec.eps != kept.eps) return error("eps", text::number(spec.eps), "needs stats=recompute");
+    if (spec.gamma_offset != kept.gamma_offset) {
+        return error("gamma_offset", text::number(spec.gamma_offset), "needs a gamma that a requested output reads");
+    }
+    return {};
+}
+
+Status check_tensors(const Spec& spec) {
+    if (!spec.has(Tensor::x)) return error(spec, Tensor::x, "must have a type");
+    if (!needs_xhat(spec) && !spec.has(Tensor::dbeta)) return error("out", "", "must name one of: dx dgamma dbeta");
+    if (spec.has(Tensor::dgamma) && needs(spec, Tensor::gamma) && !spec.has(Tensor::gamma)) {
+        return error(spec, Tensor::gamma, "out has dgamma, the gradient of a gamma");
+    }
+    if (spec.stats == Stats::recompute && spec.source != Source::x && spec.has(Tensor::dx)) {
+        return error("stats", "recompute",
+                     fmt::format("dx needs rstd, which source={} does not tell; allowed: saved", name(spec.source)));
+    }
+    for (Tensor tensor : {Tensor::dy, Tensor::mean, Tensor::rstd}) {
+        if (needs(spec, tensor) && !spec.has(tensor)) return error(spec, tensor, "is needed, so must have a type");
+    }
+    return {};
+}
+
+}  // namespace
+
+std::string_view name(Norm norm) { return norm == Norm::layernorm ? "layernorm" : "rmsnorm"; }
+
+std::string_view name(Source source) {
+    switch (source) {
+        case Source::x:
+            return "x";
+        case Source::xhat:
+            return "xhat";
+        case Source::y:
+            return "y";
+    }
+    return "invalid";
+}
+
+bool Spec::reads(Tensor tensor) const { return has(tensor) && !is_output(tensor) && needs(*this, tensor); }
+
+Spec canonical(Spec spec) {
+    if (!needs_xhat(spec)) spec.source = Source::x;
+    if (!needs_xhat(spec) || (spec.source != Source::x && !spec.has(Tensor::dx))) spec.stats = Stats::saved;
+    if (spec.stats != Stats::recompute) spec.eps = default_eps;
+    for (Tensor tensor : all_tensors) {
+        if (tensor != Tensor::x && !needs(spec, tensor)) spec.dtypes[tensor].reset();
+    }
+    if (!spec.has(Tensor::gamma)) spec.gamma_offset = 0;
+    return spec;
+}
+
+Status validate(const Spec& spec) {
+    NORMJIT_RETURN_IF_ERROR(check_tensors(spec));
+    NORMJIT_RETURN_IF_ERROR(check_sizes(spec));
+    NORMJIT_RETURN_IF_ERROR(check_types(spec));
+    NORMJIT_RETURN_IF_ERROR(check_number(spec, "eps", spec.eps, 0));
+    NORMJIT_RETURN_IF_ERROR(check_number(spec, "gamma_offset", spec.gamma_offset, -DBL_MAX));
+    return check_canonical(spec);
+}
+
+int64_t bytes_moved(const Spec& spec, int64_t rows) {
+    if (rows > max_rows(spec)) return INT64_MAX;
+    const Traffic bytes = traffic(spec);
+    return bytes.per_row * rows + bytes.once;
+}
+
+uint64_t hash(const Spec& spec) { return text::hash(to_text(spec)); }
+
+}  // namespace normjit

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// The line of text of a Spec. Both directions share default_dtype() and default_outputs(), so that what one leaves out
+// the other fills in.
+#include "support/text.h"
+#include "support/try.h"
+
+#include "normjit/spec.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace normjit {
+
+namespace {
+
+constexpr std::string_view none = "none";
+constexpr std::string_view recompute = "recompute";
+constexpr std::string_view saved = "saved";
+
+using Outputs = PerTensor<bool>;
+
+bool is_statistic(Tensor tensor) { return info(tensor).shape == TensorShape::rows; }
+
+/// Every tensor is a key but the statistics: stats= gives the type of both.
+std::vector<std::string_view> keys() {
+    std::vector<std::string_view> keys = {"rows", "cols"};
+    for (Tensor tensor : all_tensors) {
+        if (!is_statistic(tensor)) keys.push_back(name(tensor));
+    }
+    keys.insert(keys.end(), {"out", "source", "stats", "eps", "gamma_offset"});
+    return keys;
+}
+
+std::vector<std::string_view> with_dtypes(std::vector<std::string_view> words) {
+    for (DType type : all_dtypes) words.push_back(name(type));
+    return words;
+}
+
+std::vector<std::string_view> output_names() {
+    std::vector<std::string_view> names;
+    for (Tensor tensor : all_tensors) {
+        if (is_output(tensor)) names.push_back(name(tensor));
+    }
+    return names;
+}
+
+/// The type of a tensor that the text does not name. Looks only at tensors before this one in tensors.def.
+std::optional<DType> default_dtype(const Spec& spec, Tensor tensor) {
+    switch (tensor) {
+        case Tensor::x:
+            return DType::f32;
+        case Tensor::dy:
+        case Tensor::dx:
+        case Tensor::gamma:
+            return spec.dtypes[Tensor::x];
+        case Tensor::mean:
+        case Tensor::rstd:
+            return spec.compute();
+        case Tensor::dgamma:
+            return spec.dtypes[Tensor::gamma];
+        case Tensor::dbeta:
+            return spec.dtypes[Tensor::gamma].value_or(spec.compute());
+        case Tensor::dresidual:
+            return std::nullopt;
+        case Tensor::beta:
+            return spec.norm == Norm::layernorm ? spec.dtypes[Tensor::gamma] : std::nullopt;
+    }
+    return std::nullopt;
+}
+
+/// The outputs of a text without out=.
+Outputs default_outputs(const Spec& spec) {
+    const bool affine = spec.has(Tensor::gamma);
+    Outputs outputs;
+    outputs[Tensor::dx] = true;
+    outputs[Tensor::dgamma] = affine;
+    outputs[Tensor::dbeta] = affine && spec.norm == Norm::layernorm;
+    return outputs;
+}
+
+Status read_norm(const text::Fields& fields, Norm& norm) {
+    std::vector<std::string_view> words;
+    for (Norm each : all_norms) {
+        words.push_back(name(each));
+        if (fields.head() != words.back()) continue;
+        norm = each;
+        return {};
+    }
+    return invalid_argument(fmt::format("spec: norm '{}': allowed: {}{}", text::shown(fields.head()), text::join(words),
+                                        text::did_you_mean(fields.head(), words)));
+}
+
+Status read_sizes(const text::Fields& fields, Spec& spec) {
+    if (!fields.find("cols")) return invalid_argument("spec: cols is missing: the number of columns, at least 1");
+    NORMJIT_RETURN_IF_ERROR(fields.read("cols", spec.cols, 1, max_cols));
+    int64_t rows = 0;
+    NORMJIT_RETURN_IF_ERROR(fields.read("rows", rows, 0, INT64_MAX));
+    if (fields.find("rows")) spec.rows = rows;
+    return {};
+}
+
+Status read_dtype(const text::Fields& fields, std::string_view key, std::vector<std::string_view> other_words,
+                  std::optional<DType>& type) {
+    const auto given = fields.find(key);
+    if (!given || std::ranges::find(other_words, *given) != other_words.end()) return {};
+    type = parse_dtype(*given);
+    if (type) return {};
+    const auto words = with_dtypes({});
+    other_words.insert(other_words.begin(), words.begin(), words.end());
+    return fields.not_one_of(key, other_words);
+}
+
+Status read_stats(const text::Fields& fields, Spec& spec) {
+    std::optional<DType> type = spec.compute();
+    NORMJIT_RETURN_IF_ERROR(read_dtype(fields, "stats", {saved, recompute}, type));
+    spec.dtypes[Tensor::mean] = spec.dtypes[Tensor::rstd] = type;
+    if (fields.find("stats") == recompute) spec.stats = Stats::recompute;
+    return {};
+}
+
+/// The types of all tensors, as if every output were requested.
+Status read_dtypes(const text::Fields& fields, Spec& spec) {
+    for (Tensor tensor : all_tensors) {
+        if (is_statistic(tensor)) continue;
+        auto& type = spec.dtypes[tensor];
+        type = default_dtype(spec, tensor);
+        const bool optional = tensor == Tensor::gamma || tensor == Tensor::beta || tensor == Tensor::dresidual;
+        if (optional && fields.find(name(tensor)) == none) type.reset();
+        NORMJIT_RETURN_IF_ERROR(
+            read_dtype(fields, name(tensor), optional ? std::vector{none} : std::vector<std::string_view>(), type));
+    }
+    return read_stats(fields, spec);
+}
+
+Status read_outputs(const text::Fields& fields, const Spec& spec, Outputs& outputs) {
+    const auto given = fields.find("out");
+    outputs = given ? Outputs() : default_outputs(spec);
+    if (!given) return {};
+    for (std::string_view word : text::split(*given, ',')) {
+        const auto tensor = parse_tensor(word);
+        if (!tensor || !is_output(*tensor)) {
+            return fields.error("out", fmt::format("'{}' is not one of {}; join several by commas", text::shown(word),
+                                                   text::join(output_names())));
+        }
+        if (outputs[*tensor]) return fields.error("out", fmt::format("{} comes twice", word));
+        outputs[*tensor] = true;
+    }
+    return {};
+}
+
+/// Refuses what the text says in vain. What merely describes the layer (gamma, its offset, statistics) may be there
+/// without effect: one description then serves for any out=.
+Status check_keys(const text::Fields& fields, const Spec& spec, const Outputs& outputs) {
+    for (Tensor tensor : all_tensors) {
+        if (!is_output(tensor) || outputs[tensor] || !fields.find(name(tensor))) continue;
+        return fields.error(name(tensor), fmt::format("{} is not an output; name it in out=", name(tensor)));
+    }
+    const bool affine = spec.has(Tensor::gamma);
+    if (!affine && outputs[Tensor::dgamma]) return fields.error("gamma", "out has dgamma, the gradient of a gamma");
+    if (!affine && spec.gamma_offset != 0) return fields.error("gamma_offset", "needs a gamma; here gamma=none");
+    if (spec.has(Tensor::dresidual) && !outputs[Tensor::dx]) {
+        return fields.error("dresidual", "is added into dx, which out does not name");
+    }
+    if (fields.find("beta") && spec.source != Source::y) return fields.error("beta", "is read by source=y only");
+    if (fields.find("eps") && spec.stats != Stats::recompute) return fields.error("eps", "needs stats=recompute");
+    return {};
+}
+
+/// The spec as the text describes the layer: with the types that inputs have by default when no output reads them. What
+/// stays without a type could be there and is not.
+Spec described(const Spec& spec) {
+    Spec layer = spec;
+    for (Tensor tensor : all_tensors) {
+        if (spec.has(tensor) || is_output(tensor)) continue;
+        Spec with = spec;
+        with.dtypes[tensor] = spec.dtypes[Tensor::x];
+        if (!canonical(with).has(tensor)) layer.dtypes[tensor] = default_dtype(layer, tensor);
+    }
+    return layer;
+}
+
+std::string list(const Outputs& outputs) {
+    std::vector<std::string_view> names;
+    for (Tensor tensor : all_tensors) {
+        if (outputs[tensor]) names.push_back(name(tensor));
+    }
+    return fmt::format("{}", fmt::join(names, ","));
+}
+
+std::string stats_text(const Spec& spec) {
+    if (spec.stats == Stats::recompute) return " stats=recompute";
+    const auto type = spec.has(Tensor::rstd) ? spec.dtypes[Tensor::rstd] : spec.dtypes[Tensor::mean];
+    return type && *type != spec.compute() ? fmt::format(" stats={}", name(*type)) : std::string();
+}
+
+}  // namespace
+
+Expected<Spec> parse_spec(std::string_view text) {
+    NORMJIT_TRY(const auto fields, text::Fields::parse("spec", text, keys()));
+    Spec spec;
+    Outputs outputs;
+    NORMJIT_RETURN_IF_ERROR(read_norm(fields, spec.norm));
+    NORMJIT_RETURN_IF_ERROR(read_sizes(fields, spec));
+    NORMJIT_RETURN_IF_ERROR(read_dtypes(fields, spec));
+    NORMJIT_RETURN_IF_ERROR(read_outputs(fields, spec, outputs));
+    NORMJIT_RETURN_IF_ERROR(fields.read("source", spec.source, all_sources));
+    NORMJIT_RETURN_IF_ERROR(fields.read("eps", spec.eps));
+    NORMJIT_RETURN_IF_ERROR(fields.read("gamma_offset", spec.gamma_offset));
+    NORMJIT_RETURN_IF_ERROR(check_keys(fields, spec, outputs));
+    for (Tensor tensor : all_tensors) {
+        if (is_output(tensor) && !outputs[tensor]) spec.dtypes[tensor].reset();
+    }
+    spec = canonical(spec);
+    NORMJIT_RETURN_IF_ERROR(validate(spec));
+    return spec;
+}
+
+std::string to_text(const Spec& spec) {
+    const Spec layer = described(spec);
+    Outputs outputs;
+    std::string text(name(spec.norm));
+    if (spec.rows) text += fmt::format(" rows={}", *spec.rows);
+    text += fmt::format(" cols={}", spec.cols);
+    for (Tensor tensor : all_tensors) {
+        outputs[tensor] = is_output(tensor) && spec.has(tensor);
+        if (is_statistic(tensor) || (is_output(tensor) && !spec.has(tensor))) continue;
+        const auto type = layer.dtypes[tensor];
+        if (type != default_dtype(layer, tensor))
+            text += fmt::format(" {}={}", name(tensor), type ? name(*type) : none);
+    }
+    if (outputs != default_outputs(layer)) text += fmt::format(" out={}", list(outputs));
+    if (spec.source != Source::x) text += fmt::format(" source={}", name(spec.source));
+    text += stats_text(spec);
+    if (spec.eps != Spec().eps) text += fmt::format(" eps={}", text::number(spec.eps));
+    if (spec.gamma_offset != 0) text += fmt::format(" gamma_offset={}", text::number(spec.gamma_offset));
+    return text;
+}
+
+}  // namespace normjit
