@@ -56,6 +56,11 @@ uint64_t seed() {
     return value;
 }
 
+int64_t rounds(int64_t usual) {
+    const char* given = std::getenv("NORMJIT_TEST_ROUNDS");
+    return given ? std::clamp<int64_t>(std::strtoll(given, nullptr, 10), 1, usual) : usual;
+}
+
 int64_t Random::between(int64_t low, int64_t high) {
     const uint64_t range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low) + 1;
     const uint64_t drawn = range == 0 ? bits() : bits() % range;

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "normjit/schedule.h"
+
+#include "mutate.h"
+#include "random_spec.h"
+
+#include <doctest/doctest.h>
+
+namespace normjit {
+
+namespace {
+
+std::string answer(std::string_view text) {
+    const auto schedule = parse_schedule(text);
+    return schedule ? to_text(*schedule) : schedule.status().message();
+}
+
+}  // namespace
+
+TEST_CASE("a text becomes the schedule that it describes") {
+    CHECK(answer("cpu") == to_text(Schedule()));
+    CHECK(answer("cpu strip=2 row_groups=16") ==
+          "cpu row_groups=16 row_block=8 strip=2 unroll=4 prefetch=0 stream_kb=-1");
+}
+
+TEST_CASE("errors name the key, the value and what is allowed") {
+    CHECK(answer("") == "schedule: the text is empty");
+    CHECK(answer("gpu") == "schedule: kind 'gpu': allowed: cpu");
+    CHECK(answer("cpu rowblock=2") ==
+          "schedule: unknown key 'rowblock'; allowed: row_groups row_block strip unroll prefetch stream_kb; "
+          "did you mean 'row_block'?");
+    CHECK(answer("cpu strip=two") == "schedule: strip=two: must be a whole number");
+    CHECK(answer("cpu strip=4294967296") == "schedule: strip=4294967296: must be at most 2147483647");
+}
+
+TEST_CASE("random schedules round trip through text") {
+    test::Random random(test::seed());
+    const int64_t count = test::rounds(10000);
+    for (int64_t i = 0; i < count; ++i) {
+        const Schedule schedule = test::random_schedule(random);
+        const std::string text = to_text(schedule);
+        CAPTURE(text);
+        const auto back = parse_schedule(text);
+        REQUIRE(back.status().message() == "");
+        REQUIRE(*back == schedule);
+        REQUIRE(hash(*back) == hash(schedule));
+        const auto damaged = parse_schedule(test::mutate(random, text));
+        REQUIRE((damaged.ok() || damaged.status().message().starts_with("schedule: ")));
+    }
+}
+
+}  // namespace normjit

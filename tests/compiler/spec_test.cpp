@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "normjit/spec.h"
+
+#include "mutate.h"
+#include "random_spec.h"
+
+#include <limits>
+#include <string>
+
+#include <doctest/doctest.h>
+
+namespace normjit {
+
+namespace {
+
+struct Example {
+    std::string_view text;
+    std::string_view expected;  ///< canonical text, or error
+};
+
+std::string answer(std::string_view text) {
+    const auto spec = parse_spec(text);
+    return spec ? to_text(*spec) : spec.status().message();
+}
+
+void check_answers(std::initializer_list<Example> examples) {
+    for (const Example& example : examples) {
+        CAPTURE(example.text);
+        CHECK(answer(example.text) == example.expected);
+    }
+}
+
+/// The inputs that a launch reads, in the order of tensors.def.
+std::string reads(std::string_view text) {
+    const auto spec = parse_spec(text);
+    REQUIRE_MESSAGE(spec.ok(), text);
+    std::string names;
+    for (Tensor tensor : all_tensors) {
+        if (spec->reads(tensor)) names += (names.empty() ? "" : " ") + std::string(name(tensor));
+    }
+    return names;
+}
+
+}  // namespace
+
+TEST_CASE("a text becomes the spec that it describes") {
+    const auto spec = parse_spec("layernorm rows=4096 cols=768 x=bf16 gamma=f32 dy=f16 stats=bf16 dresidual=bf16");
+    REQUIRE(spec.ok());
+    Spec expected;
+    expected.rows = 4096;
+    expected.cols = 768;
+    expected.dtypes[Tensor::x] = expected.dtypes[Tensor::dx] = expected.dtypes[Tensor::dresidual] = DType::bf16;
+    expected.dtypes[Tensor::mean] = expected.dtypes[Tensor::rstd] = DType::bf16;
+    expected.dtypes[Tensor::dy] = DType::f16;
+    expected.dtypes[Tensor::gamma] = expected.dtypes[Tensor::dgamma] = expected.dtypes[Tensor::dbeta] = DType::f32;
+    CHECK(*spec == expected);
+    CHECK(hash(*spec) == hash(expected));
+    CHECK(validate(expected).ok());
+}
+
+TEST_CASE("texts of one problem become one text, the shortest") {
+    check_answers({
+        {"layernorm cols=8 x=f32 dy=f32 gamma=f32 out=dx,dgamma,dbeta source=x stats=saved", "layernorm cols=8"},
+        {"rmsnorm cols=8 out=dgamma,dx rows=2", "rmsnorm rows=2 cols=8"},
+        {"layernorm cols=8 x=bf16 gamma=f32", "layernorm cols=8 x=bf16 gamma=f32"},
+        {"layernorm cols=8 stats=recompute eps=0.00001", "layernorm cols=8 stats=recompute"},
+        {"layernorm cols=8 stats=recompute eps=-0", "layernorm cols=8 stats=recompute eps=0"},
+        {"layernorm cols=8 x=f64 stats=f64 gamma_offset=1.0", "layernorm cols=8 x=f64 gamma_offset=1"},
+        {"layernorm cols=8 gamma=none", "layernorm cols=8 gamma=none"},
+        {"layernorm cols=8 gamma=none out=dx,dbeta x=f16", "layernorm cols=8 x=f16 gamma=none out=dx,dbeta"},
+        {"layernorm cols=8 source=y beta=f32 dresidual=none", "layernorm cols=8 source=y"},
+        {"rmsnorm cols=8 source=y beta=none", "rmsnorm cols=8 source=y"},
+    });
+}
+
+TEST_CASE("what no output depends on is dropped") {
+    check_answers({
+        {"layernorm cols=8 x=bf16 gamma=f32 gamma_offset=1 out=dgamma",
+         "layernorm cols=8 x=bf16 dgamma=f32 out=dgamma"},
+        {"layernorm cols=8 source=xhat stats=bf16 out=dgamma", "layernorm cols=8 out=dgamma source=xhat"},
+        {"layernorm cols=8 source=xhat stats=recompute eps=1 out=dgamma", "layernorm cols=8 out=dgamma source=xhat"},
+        {"layernorm cols=8 source=y beta=f16 stats=recompute out=dbeta", "layernorm cols=8 out=dbeta"},
+        {"layernorm cols=8 x=bf16 gamma=none out=dbeta", "layernorm cols=8 x=bf16 dbeta=f32 out=dbeta"},
+    });
+}
+
+TEST_CASE("errors name the key, the value and what is allowed") {
+    check_answers({
+        {"", "spec: the text is empty"},
+        {"batchnorm cols=8", "spec: norm 'batchnorm': allowed: layernorm rmsnorm"},
+        {"rmsnrm cols=8", "spec: norm 'rmsnrm': allowed: layernorm rmsnorm; did you mean 'rmsnorm'?"},
+        {"layernorm", "spec: cols is missing: the number of columns, at least 1"},
+        {"layernorm col=8",
+         "spec: unknown key 'col'; allowed: rows cols x dy dresidual gamma beta dx dgamma dbeta out source stats eps "
+         "gamma_offset; did you mean 'cols'?"},
+        {"layernorm cols=0", "spec: cols=0: must be at least 1"},
+        {"layernorm cols=-3", "spec: cols=-3: must be at least 1"},
+        {"layernorm cols=2147483648", "spec: cols=2147483648: must be at most 2147483647"},
+        {"layernorm cols=8 rows=-1", "spec: rows=-1: must be at least 0"},
+        {"layernorm cols=8 rows=99999999999999999",
+         "spec: rows=99999999999999999: must be at most 88686269585142074 with cols=8"},
+        {"layernorm cols=8 x=fp8", "spec: x=fp8: allowed: f32 bf16 f16 f64"},
+        {"layernorm cols=8 x=none", "spec: x=none: allowed: f32 bf16 f16 f64"},
+        {"layernorm cols=8 gamma=fp8", "spec: gamma=fp8: allowed: f32 bf16 f16 f64 none"},
+        {"layernorm cols=8 stats=save",
+         "spec: stats=save: allowed: f32 bf16 f16 f64 saved recompute; did you mean 'saved'?"},
+        {"layernorm cols=8 source=z", "spec: source=z: allowed: x xhat y; did you mean 'x'?"},
+        {"layernorm cols=8 eps=1e-6", "spec: eps=1e-6: needs stats=recompute"},
+        {"layernorm cols=8 stats=recompute eps=-1", "spec: eps=-1: must be at least 0"},
+        {"layernorm cols=8 stats=recompute eps=nan", "spec: eps=nan: must be finite"},
+        {"layernorm cols=8 gamma_offset=inf", "spec: gamma_offset=inf: must be finite"},
+        {"layernorm cols=8 gamma_offset=1e300", "spec: gamma_offset=1e+300: is beyond the range of f32"},
+    });
+}
+
+TEST_CASE("impossible combinations are refused") {
+    check_answers({
+        {"layernorm cols=8 out=", "spec: out=: '' is not one of dx dgamma dbeta; join several by commas"},
+        {"layernorm cols=8 out=dx,dy", "spec: out=dx,dy: 'dy' is not one of dx dgamma dbeta; join several by commas"},
+        {"layernorm cols=8 out=dx,dx", "spec: out=dx,dx: dx comes twice"},
+        {"layernorm cols=8 out=dx dbeta=f32", "spec: dbeta=f32: dbeta is not an output; name it in out="},
+        {"layernorm cols=8 x=f64 dy=f32", "spec: dy=f32: must be f64, as x is"},
+        {"layernorm cols=8 x=f64 stats=f32", "spec: stats=f32: must be f64, as x is"},
+        {"layernorm cols=8 dgamma=f64", "spec: dgamma=f64: f64 needs x=f64"},
+        {"rmsnorm cols=8 gamma=none out=dgamma", "spec: gamma=none: out has dgamma, the gradient of a gamma"},
+        {"rmsnorm cols=8 gamma=none gamma_offset=1", "spec: gamma_offset=1: needs a gamma; here gamma=none"},
+        {"rmsnorm cols=8 out=dgamma dresidual=f32", "spec: dresidual=f32: is added into dx, which out does not name"},
+        {"layernorm cols=8 beta=f32", "spec: beta=f32: is read by source=y only"},
+        {"layernorm cols=8 source=xhat stats=recompute",
+         "spec: stats=recompute: dx needs rstd, which source=xhat does not tell; allowed: saved"},
+        {"layernorm cols=8 source=y stats=recompute out=dx",
+         "spec: stats=recompute: dx needs rstd, which source=y does not tell; allowed: saved"},
+    });
+}
+
+TEST_CASE("a launch reads only what its outputs depend on") {
+    CHECK(reads("layernorm cols=8") == "x dy gamma mean rstd");
+    CHECK(reads("rmsnorm cols=8") == "x dy gamma rstd");
+    CHECK(reads("rmsnorm cols=8 gamma=none dresidual=f32") == "x dy dresidual rstd");
+    CHECK(reads("layernorm cols=8 stats=recompute") == "x dy gamma");
+    CHECK(reads("layernorm cols=8 out=dgamma") == "x dy mean rstd");
+    CHECK(reads("layernorm cols=8 out=dbeta") == "dy");
+    CHECK(reads("layernorm cols=8 source=xhat") == "x dy gamma rstd");
+    CHECK(reads("layernorm cols=8 source=xhat out=dgamma") == "x dy");
+    CHECK(reads("layernorm cols=8 source=y") == "x dy gamma beta rstd");
+    CHECK(reads("layernorm cols=8 source=y out=dgamma,dbeta") == "x dy gamma beta");
+    CHECK(reads("rmsnorm cols=8 source=y") == "x dy gamma rstd");
+}
+
+TEST_CASE("a spec filled by hand is checked") {
+    Spec good = *parse_spec("layernorm cols=8 out=dx");
+    const auto refused = [&](auto change) {
+        Spec spec = good;
+        change(spec);
+        return validate(spec).message();
+    };
+    CHECK(validate(good).ok());
+    CHECK(refused([](Spec& s) { s = Spec(); }) == "spec: x=none: must have a type");
+    CHECK(refused([](Spec& s) { s.dtypes[Tensor::dx].reset(); }) == "spec: out=: must name one of: dx dgamma dbeta");
+    CHECK(refused([](Spec& s) { s.dtypes[Tensor::dy].reset(); }) == "spec: dy=none: is needed, so must have a type");
+    CHECK(refused([](Spec& s) { s.dtypes[Tensor::rstd].reset(); }) ==
+          "spec: stats=none: is needed, so must have a type");
+    CHECK(refused([](Spec& s) { s.dtypes[Tensor::mean] = DType::f16; }) ==
+          "spec: stats=f16: mean and rstd must have one type");
+    CHECK(refused([](Spec& s) { s.dtypes[Tensor::beta] = DType::f32; }) ==
+          "spec: beta=f32: no requested output reads it; leave it out");
+    CHECK(refused([](Spec& s) { s.eps = 1; }) == "spec: eps=1: needs stats=recompute");
+    CHECK(refused([](Spec& s) { s.eps = std::numeric_limits<double>::quiet_NaN(); }) ==
+          "spec: eps=nan: must be finite");
+    CHECK(refused([](Spec& s) {
+              s.dtypes[Tensor::gamma].reset();
+              s.gamma_offset = 1;
+          }) == "spec: gamma_offset=1: needs a gamma that a requested output reads");
+    CHECK(refused([](Spec& s) { s.cols = 0; }) == "spec: cols=0: must be at least 1");
+    CHECK(refused([](Spec& s) { s.rows = -1; }) == "spec: rows=-1: must be at least 0");
+}
+
+TEST_CASE("the traffic floor counts each tensor once") {
+    CHECK(bytes_moved(*parse_spec("layernorm cols=1024 x=bf16 gamma=f32 out=dx"), 10) == 10 * (3 * 2048 + 8) + 4096);
+    CHECK(bytes_moved(*parse_spec("layernorm cols=1024 x=bf16 gamma=f32"), 0) == 3 * 4096);
+    CHECK(bytes_moved(*parse_spec("rmsnorm cols=100 dy=f16 out=dbeta"), 7) == 7 * 200 + 400);
+    CHECK(bytes_moved(*parse_spec("rmsnorm cols=100"), INT64_MAX) == INT64_MAX);
+    CHECK(bytes_moved(Spec(), 5) == 0);
+}
+
+TEST_CASE("random specs are valid and round trip through text") {
+    test::Random random(test::seed());
+    const int64_t count = test::rounds(10000);
+    for (int64_t i = 0; i < count; ++i) {
+        const Spec spec = test::random_spec(random);
+        const std::string text = to_text(spec);
+        CAPTURE(text);
+        REQUIRE(validate(spec).message() == "");
+        const auto back = parse_spec(text);
+        REQUIRE(back.status().message() == "");
+        REQUIRE(*back == spec);
+        REQUIRE(hash(*back) == hash(spec));
+        REQUIRE(canonical(spec) == spec);
+    }
+}
+
+TEST_CASE("damaged text is answered with a valid spec or one printable line") {
+    test::Random random(test::seed());
+    const int64_t count = test::rounds(20000);
+    for (int64_t i = 0; i < count; ++i) {
+        const std::string text = test::mutate(random, to_text(test::random_spec(random)));
+        CAPTURE(text);
+        const auto spec = parse_spec(text);
+        if (spec) {
+            REQUIRE(*parse_spec(to_text(*spec)) == *spec);
+            continue;
+        }
+        REQUIRE(test::is_printable_line(spec.status().message()));
+        REQUIRE(spec.status().message().starts_with("spec: "));
+    }
+}
+
+}  // namespace normjit

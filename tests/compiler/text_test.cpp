@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/text.h"
+
+#include <cmath>
+
+#include <doctest/doctest.h>
+
+namespace normjit {
+
+namespace {
+
+constexpr std::string_view keys[] = {"rows", "cols", "gamma_offset"};
+
+std::string message_of(std::string_view line) {
+    const auto fields = text::Fields::parse("thing", line, keys);
+    return fields ? "" : fields.status().message();
+}
+
+}  // namespace
+
+TEST_CASE("fields are found in any order and with any white space") {
+    const auto fields = text::Fields::parse("thing", " \thead  cols=4\trows=x=y\r\n", keys);
+    REQUIRE(fields.ok());
+    CHECK(fields->head() == "head");
+    CHECK(fields->find("cols") == "4");
+    CHECK(fields->find("rows") == "x=y");
+    CHECK_FALSE(fields->find("gamma_offset"));
+}
+
+TEST_CASE("errors of a line name the key, the value and what is allowed") {
+    CHECK(message_of("") == "thing: the text is empty");
+    CHECK(message_of("h cols") == "thing: 'cols' is not of the form key=value; allowed keys: rows cols gamma_offset");
+    CHECK(message_of("h zzz=1") == "thing: unknown key 'zzz'; allowed: rows cols gamma_offset");
+    CHECK(message_of("h col=1") == "thing: unknown key 'col'; allowed: rows cols gamma_offset; did you mean 'cols'?");
+    CHECK(message_of("h cols=1 cols=2") == "thing: cols=2: cols was given before as 1");
+}
+
+TEST_CASE("numbers are read whole or not at all") {
+    CHECK(*text::parse_int("-12", -20, 20) == -12);
+    CHECK(*text::parse_int("9223372036854775807", 0, INT64_MAX) == INT64_MAX);
+    for (std::string_view bad : {"", "-", "+1", "1 ", "0x10", "1e3", "1.0"}) {
+        CHECK(text::parse_int(bad, -20, 20).status().message() == "must be a whole number");
+    }
+    CHECK(text::parse_int("21", 0, 20).status().message() == "must be at most 20");
+    CHECK(text::parse_int("99999999999999999999", 0, 20).status().message() == "must be at most 20");
+    CHECK(text::parse_int("-99999999999999999999", 0, 20).status().message() == "must be at least 0");
+
+    CHECK(*text::parse_double("1e-5") == 1e-5);
+    CHECK_FALSE(std::signbit(*text::parse_double("-0")));
+    for (std::string_view bad : {"", "e", "1x", "+1", "--1"}) {
+        CHECK(text::parse_double(bad).status().message() == "must be a number");
+    }
+    CHECK(text::parse_double("nan").status().message() == "must be finite");
+    CHECK(text::parse_double("-inf").status().message() == "must be finite");
+    CHECK(text::parse_double("1e999").status().message() == "is beyond the range of a double");
+}
+
+TEST_CASE("doubles are written short and read back the same") {
+    CHECK(text::number(1e-5) == "1e-05");
+    CHECK(text::number(0.1) == "0.1");
+    CHECK(text::number(-0.0) == text::number(0.0));
+    for (double value : {5e-324, 1.7976931348623157e308, 0.1 + 0.2, -1.0 / 3}) {
+        CHECK(*text::parse_double(text::number(value)) == value);
+    }
+}
+
+TEST_CASE("pieces, blanks and unprintable bytes") {
+    CHECK(text::split("a,,b", ',') == std::vector<std::string_view>{"a", "", "b"});
+    CHECK(text::split("", ',') == std::vector<std::string_view>{""});
+    CHECK(text::trim(" \ta b\n") == "a b");
+    CHECK(text::trim(" \t") == "");
+    CHECK(text::first_word("  a b") == "a");
+    CHECK(text::shown("a\n\xff") == "a\\x0a\\xff");
+    CHECK(text::shown(std::string(100, 'a')) == std::string(60, 'a') + "...");
+}
+
+TEST_CASE("the hash is the same on every machine") { CHECK(text::hash("normjit") == 0x18ea869644ebbd34); }
+
+}  // namespace normjit
