@@ -51,8 +51,8 @@ template <class T>
 class PerValue {
   public:
     explicit PerValue(size_t count, T initial = T()) : items_(count, initial) {}
-    T& operator[](ValueId id) { return items_[static_cast<size_t>(id)]; }
-    const T& operator[](ValueId id) const { return items_[static_cast<size_t>(id)]; }
+    decltype(auto) operator[](ValueId id) { return items_[static_cast<size_t>(id)]; }
+    decltype(auto) operator[](ValueId id) const { return items_[static_cast<size_t>(id)]; }
 
   private:
     std::vector<T> items_;

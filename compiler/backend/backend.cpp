@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/backend.h"
+
+#include <fmt/format.h>
+
+namespace normjit::backend {
+
+Expected<const Backend*> find(const Target& target) {
+    std::string reasons;
+    for (const Backend* backend : {&x64_backend}) {
+        const Status status = backend->supports(target);
+        if (status.ok()) return backend;
+        reasons += fmt::format("; {}: {}", backend->name, status.message());
+    }
+    return unavailable(fmt::format("no back end for target '{}'{}", to_text(target), reasons));
+}
+
+}  // namespace normjit::backend

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a back end is: Plan in, Artifact out. Each stands in its own folder with the same file names.
+#pragma once
+
+#include "plan/plan.h"
+
+#include "normjit/artifact.h"
+#include "normjit/schedule.h"
+
+#include <string_view>
+
+namespace normjit::backend {
+
+struct Backend {
+    std::string_view name;
+    /// Empty, or why this target cannot be served.
+    Status (*supports)(const Target&);
+    /// Whether code for the plan can be made, registers included; the error says what stands in the way.
+    Status (*legal)(const plan::Plan&);
+    Expected<Artifact> (*emit)(const plan::Plan&);
+};
+
+extern const Backend x64_backend;
+
+/// The back end that serves a target; unavailable when none of this build does.
+Expected<const Backend*> find(const Target& target);
+
+}  // namespace normjit::backend

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// x86-64 with AVX-512 through Xbyak.
+#include "backend/backend.h"
+
+#include "backend/x64/rows.h"
+
+#include <fmt/format.h>
+
+namespace normjit::backend {
+
+namespace {
+
+using namespace x64;
+
+Status supports(const Target& target) {
+    if (target.isa == Isa::x86_64_avx512) return {};
+    return unavailable("makes code for x86-64-avx512 only");
+}
+
+Status legal(const plan::Plan& plan) {
+    const Demand demand = register_demand(plan);
+    if (demand.registers <= Assembler::value_registers) return {};
+    return invalid_argument(
+        fmt::format("schedule: {} is too wide for this spec: {} vector registers needed, {} are there", demand.loop,
+                    demand.registers, Assembler::value_registers));
+}
+
+Expected<Artifact> emit(const plan::Plan& plan) {
+    Artifact artifact{.spec = plan.spec,
+                      .schedule = plan.schedule,
+                      .target = plan.target,
+                      .geometry = plan.geometry,
+                      .entries = {},
+                      .code = {}};
+    try {
+        Assembler assembler(plan.function.compute, plan.target);
+        const auto entry = [&](const char* name) {
+            assembler.align(64);
+            artifact.entries.push_back({name, static_cast<int64_t>(assembler.getSize())});
+        };
+        entry("rows");
+        emit_rows(assembler, plan, Caching::normal);
+        if (plan.geometry.stream_bytes >= 0 && plan.spec.has(Tensor::dx)) {
+            entry("rows_stream");
+            emit_rows(assembler, plan, Caching::stream);
+        }
+        if (!plan.finals.empty()) {
+            entry("final_reduce");
+            emit_final_reduce(assembler, plan);
+        }
+        artifact.code = assembler.finish();
+    } catch (const Xbyak::Error& error) {  // a bug of the emitter, or a row block too large for its buffer
+        return failed(
+            fmt::format("x64: {} for '{}' with '{}'", error.what(), to_text(plan.spec), to_text(plan.schedule)));
+    }
+    return artifact;
+}
+
+}  // namespace
+
+const Backend x64_backend{"x64", supports, legal, emit};
+
+}  // namespace normjit::backend

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/x64/select.h"
+
+#include <algorithm>
+#include <set>
+
+namespace normjit::backend::x64 {
+
+namespace {
+
+using ir::Op;
+
+class Selector {
+  public:
+    Selector(const ir::Function& function, const Piece& piece)
+        : function_(function), piece_(piece), uses_(function.values.size()) {
+        for (const ValueId id : piece.values) {
+            for_each_operand(id, [&](ValueId operand) {
+                if (function_[operand].op == Op::constant) constants_.insert(operand);
+                ++uses_[operand];
+            });
+        }
+        for (const ValueId id : piece.sums) ++uses_[function[id].operands[0]];
+        for (const ir::Output& output : piece.stores) ++uses_[output.value];
+        for (const ValueId id : piece.results) ++uses_[id];
+    }
+
+    std::vector<Step> run() {
+        for (const ValueId id : constants_) steps_.push_back({.instruction = Instruction::load, .result = id});
+        for (const ValueId id : piece_.values) {
+            if (is_folded(id)) continue;
+            select_value(id);
+            select_roots(id);
+        }
+        return std::move(steps_);
+    }
+
+  private:
+    template <class Visit>
+    void for_each_operand(ValueId id, Visit visit) const {
+        for (const ValueId operand : function_[id].operands) {
+            if (operand != ir::no_value) visit(operand);
+        }
+    }
+
+    bool is_own(ValueId id) const {
+        return std::find(piece_.values.begin(), piece_.values.end(), id) != piece_.values.end();
+    }
+
+    /// A product used once, by an addition, a subtraction or a sum of this piece, becomes part of its user.
+    bool is_folded(ValueId id) const {
+        if (function_[id].op != Op::mul || uses_[id] != 1 || !is_own(id)) return false;
+        for (const ValueId user : piece_.values) {
+            if (folded_operand(user) == id) return true;
+        }
+        return std::any_of(piece_.sums.begin(), piece_.sums.end(),
+                           [&](ValueId sum) { return function_[sum].operands[0] == id; });
+    }
+
+    /// The operand that is folded into an addition or subtraction; the first that can be.
+    ValueId folded_operand(ValueId user) const {
+        const ir::Value& value = function_[user];
+        if (value.op != Op::add && value.op != Op::sub) return ir::no_value;
+        for (const ValueId operand : value.operands) {
+            if (function_[operand].op == Op::mul && uses_[operand] == 1 && is_own(operand)) return operand;
+        }
+        return ir::no_value;
+    }
+
+    void select_value(ValueId id) {
+        const ir::Value& value = function_[id];
+        const auto [a, b] = value.operands;
+        const ValueId product = folded_operand(id);
+        if (product != ir::no_value) {
+            const auto [p, q] = function_[product].operands;
+            const ValueId other = product == a ? b : a;
+            const Instruction instruction = value.op == Op::add ? Instruction::multiply_add
+                                            : product == a      ? Instruction::multiply_subtract
+                                                                : Instruction::negative_multiply_add;
+            steps_.push_back({.instruction = instruction, .result = id, .operands = {p, q, other}});
+            return;
+        }
+        steps_.push_back({.instruction = plain(value.op), .result = id, .operands = {a, b, ir::no_value}});
+    }
+
+    static Instruction plain(Op op) {
+        switch (op) {
+            case Op::add:
+                return Instruction::add;
+            case Op::sub:
+                return Instruction::sub;
+            case Op::mul:
+                return Instruction::mul;
+            case Op::div:
+                return Instruction::div;
+            case Op::div_or_zero:
+                return Instruction::div_or_zero;
+            case Op::rsqrt:
+                return Instruction::rsqrt;
+            default:
+                return Instruction::load;
+        }
+    }
+
+    /// The sums and stores whose operands the value completes.
+    void select_roots(ValueId id) {
+        for (size_t i = 0; i < piece_.sums.size(); ++i) {
+            const ValueId summed = function_[piece_.sums[i]].operands[0];
+            if (summed == id) {
+                steps_.push_back({.instruction = Instruction::accumulate,
+                                  .operands = {id, ir::no_value, ir::no_value},
+                                  .index = static_cast<int>(i)});
+            } else if (is_folded(summed) && completes(summed, id)) {
+                const auto [a, b] = function_[summed].operands;
+                steps_.push_back({.instruction = Instruction::accumulate_product,
+                                  .operands = {a, b, ir::no_value},
+                                  .index = static_cast<int>(i)});
+            }
+        }
+        for (const ir::Output& output : piece_.stores) {
+            if (output.value == id) {
+                steps_.push_back({.instruction = Instruction::store,
+                                  .operands = {id, ir::no_value, ir::no_value},
+                                  .tensor = output.tensor});
+            }
+        }
+    }
+
+    /// Whether `id` is the last evaluated of the own operands of a product.
+    bool completes(ValueId product, ValueId id) const {
+        ValueId latest = ir::no_value;
+        for_each_operand(product, [&](ValueId operand) {
+            if (is_own(operand)) latest = std::max(latest, operand);
+        });
+        return latest == id;
+    }
+
+    const ir::Function& function_;
+    const Piece& piece_;
+    ir::PerValue<int> uses_;
+    std::set<ValueId> constants_;
+    std::vector<Step> steps_;
+};
+
+}  // namespace
+
+std::vector<Step> select(const ir::Function& function, const Piece& piece) { return Selector(function, piece).run(); }
+
+std::vector<std::vector<ValueId>> last_uses(const std::vector<Step>& steps, const std::vector<ValueId>& results) {
+    std::set<ValueId> own;
+    for (const Step& step : steps) {
+        if (step.result != ir::no_value) own.insert(step.result);
+    }
+    for (const ValueId id : results) own.erase(id);
+    std::vector<std::vector<ValueId>> dying(steps.size());
+    for (size_t i = steps.size(); i-- > 0;) {
+        for (const ValueId operand : steps[i].operands) {
+            if (own.erase(operand) > 0) dying[i].push_back(operand);
+        }
+    }
+    return dying;
+}
+
+int registers_needed(const std::vector<Step>& steps, const std::vector<ValueId>& results) {
+    const auto dying = last_uses(steps, results);
+    int live = 0;
+    int most = 0;
+    for (size_t i = 0; i < steps.size(); ++i) {
+        live -= static_cast<int>(dying[i].size());
+        if (steps[i].result != ir::no_value) ++live;
+        // Until its instruction is done, a dying operand still holds its register unless the result takes it over.
+        most = std::max(most, live + std::max(0, static_cast<int>(dying[i].size()) - 1));
+    }
+    return most;
+}
+
+}  // namespace normjit::backend::x64

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values -> instructions: the evaluation order of one vector of a sweep, with multiplications folded into FMAs.
+#pragma once
+
+#include "plan/plan.h"
+
+#include <array>
+#include <vector>
+
+namespace normjit::backend::x64 {
+
+using ir::ValueId;
+
+enum class Instruction : uint8_t {
+    load,  ///< result = an input tensor or a constant
+    add,
+    sub,
+    mul,
+    div,                    ///< result = a op b
+    div_or_zero,            ///< result = a / b, 0 where b is 0
+    rsqrt,                  ///< result = 1 / sqrt(a)
+    multiply_add,           ///< result = a * b + c
+    negative_multiply_add,  ///< result = c - a * b
+    multiply_subtract,      ///< result = a * b - c
+    accumulate,             ///< sum[index] += a
+    accumulate_product,     ///< sum[index] += a * b
+    store                   ///< tensor = a
+};
+
+struct Step {
+    Instruction instruction;
+    ValueId result = ir::no_value;
+    std::array<ValueId, 3> operands = {ir::no_value, ir::no_value, ir::no_value};
+    int index = 0;               ///< of the sum
+    Tensor tensor = Tensor::dx;  ///< of the store
+};
+
+/// What one straight-line piece of code evaluates: `values` in order, then sums and stores as soon as their operands
+/// are there.
+struct Piece {
+    std::vector<ValueId> values;
+    std::vector<ValueId> sums;  ///< row_mean or partial_accumulate values, in the order of their accumulators
+    std::vector<ir::Output> stores;
+    std::vector<ValueId> results;  ///< values that code after the piece reads from their registers
+};
+
+/// Operands that are not among `values` are live already; the caller knows their registers.
+std::vector<Step> select(const ir::Function& function, const Piece& piece);
+
+/// Registers that the piece needs for its own values, its results included.
+int registers_needed(const std::vector<Step>& steps, const std::vector<ValueId>& results);
+
+/// For each step, the piece's own values whose last use it is (and which are not results).
+std::vector<std::vector<ValueId>> last_uses(const std::vector<Step>& steps, const std::vector<ValueId>& results);
+
+}  // namespace normjit::backend::x64

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compiler's table of contents: build -> passes -> plan -> back end.
+#include "normjit/compile.h"
+
+#include "backend/backend.h"
+#include "frontend/frontend.h"
+#include "passes/passes.h"
+#include "plan/plan.h"
+#include "support/try.h"
+
+#include <fmt/format.h>
+
+namespace normjit {
+
+Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Target& target) {
+    NORMJIT_RETURN_IF_ERROR(validate(spec));
+    NORMJIT_TRY(const backend::Backend* backend, backend::find(target));
+    NORMJIT_TRY(const plan::Plan plan, plan::make(spec, schedule, target));
+    NORMJIT_RETURN_IF_ERROR(backend->legal(plan));
+    return backend->emit(plan);
+}
+
+Expected<std::string> emit_stage(const Spec& spec, const Schedule& schedule, const Target& target,
+                                 std::string_view stage) {
+    NORMJIT_RETURN_IF_ERROR(validate(spec));
+    if (stage == "ir") return ir::print(frontend::build(spec));
+    if (stage == "plan") {
+        NORMJIT_TRY(const plan::Plan plan, plan::make(spec, schedule, target));
+        return plan::print(plan);
+    }
+    std::string allowed = "ir plan";
+    for (const passes::Pass& pass : passes::pipeline()) {
+        if (stage == fmt::format("ir:{}", pass.name)) {
+            NORMJIT_TRY(const ir::Function function, passes::run_pipeline(frontend::build(spec), pass.name));
+            return ir::print(function);
+        }
+        allowed += fmt::format(" ir:{}", pass.name);
+    }
+    return invalid_argument(fmt::format("unknown stage '{}'; allowed: {}", stage, allowed));
+}
+
+std::vector<std::string> pass_names() {
+    std::vector<std::string> names;
+    for (const passes::Pass& pass : passes::pipeline()) names.emplace_back(pass.name);
+    return names;
+}
+
+}  // namespace normjit

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/passes.h"
+
+#include <cmath>
+#include <optional>
+
+namespace normjit::passes {
+
+namespace {
+
+using ir::Op;
+
+std::optional<double> constant(const ir::Function& function, ir::ValueId id) {
+    if (id == ir::no_value || function[id].op != Op::constant) return std::nullopt;
+    return function[id].constant;
+}
+
+std::optional<double> compute(Op op, double a, double b) {
+    switch (op) {
+        case Op::add:
+            return a + b;
+        case Op::sub:
+            return a - b;
+        case Op::mul:
+            return a * b;
+        case Op::div:
+            return a / b;
+        case Op::div_or_zero:
+            return b == 0 ? 0 : a / b;
+        case Op::rsqrt:
+            return 1 / std::sqrt(a);
+        default:
+            return std::nullopt;
+    }
+}
+
+/// Whether `a op b` is a. (a + 0 turns a negative zero positive; no output can tell, as every use multiplies or sums
+/// it.)
+bool is_neutral(Op op, std::optional<double> b) {
+    if (!b) return false;
+    if (op == Op::add || op == Op::sub) return *b == 0;
+    return (op == Op::mul || op == Op::div) && *b == 1;
+}
+
+}  // namespace
+
+ir::Function fold_constants(const ir::Function& function) {
+    return rewrite(function, [](ir::Function& copy, ir::ValueId, ir::Value value) {
+        const auto a = constant(copy, value.operands[0]);
+        const auto b = constant(copy, value.operands[1]);
+        if (is_neutral(value.op, b)) return value.operands[0];
+        const bool all_constant = value.operand_count() > 0 && a && (b || value.operand_count() == 1);
+        if (const auto folded = all_constant ? compute(value.op, *a, b.value_or(0)) : std::nullopt) {
+            return append(copy, {.op = Op::constant, .constant = *folded});
+        }
+        return append(copy, std::move(value));
+    });
+}
+
+}  // namespace normjit::passes

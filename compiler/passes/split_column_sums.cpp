@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/passes.h"
+
+namespace normjit::passes {
+
+ir::Function split_column_sums(const ir::Function& function) {
+    return rewrite(function, [](ir::Function& copy, ir::ValueId, ir::Value value) {
+        if (value.op == ir::Op::col_sum) {
+            const ir::ValueId partial = append(
+                copy, {.op = ir::Op::partial_accumulate, .shape = ir::Shape::partial, .operands = value.operands});
+            value.op = ir::Op::final_reduce;
+            value.operands = {partial, ir::no_value};
+        }
+        return append(copy, std::move(value));
+    });
+}
+
+}  // namespace normjit::passes

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontend/frontend.h"
+#include "passes/passes.h"
+#include "plan/plan.h"
+#include "schedule/ranges.h"
+#include "support/try.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace normjit::plan {
+
+namespace {
+
+using ir::Op;
+using ir::Shape;
+
+/// Columns that one task of the final reduce sums: 4 KiB of each partial, enough to pay for handing out a task (about 1
+/// us) and still 64 tasks at N = 65536.
+constexpr int64_t final_task_cols = 1024;
+
+constexpr int64_t cache_line = 64;
+
+class SweepBuilder {
+  public:
+    explicit SweepBuilder(const ir::Function& function) : function_(function) {}
+
+    /// Everything that sweep `index` of `count` evaluates: its sums and stores, and what they need.
+    Sweep build(int index, int count) {
+        Sweep sweep;
+        ir::PerValue<bool> needed(function_.values.size());
+        const bool last = index + 1 == count;
+        for (ValueId id = 0; id < function_.size(); ++id) {
+            const ir::Value& value = function_[id];
+            if (value.sweep != index) continue;
+            if (value.op == Op::row_mean) sweep.row_means.push_back(id);
+            if (value.op == Op::partial_accumulate) sweep.column_sums.push_back(id);
+        }
+        for (const ir::Output& output : function_.outputs) {
+            if (last && function_[output.value].shape == Shape::matrix) sweep.stores.push_back(output);
+        }
+        for (const ValueId id : sweep.row_means) need(function_[id].operands[0], needed);
+        for (const ValueId id : sweep.column_sums) need(function_[id].operands[0], needed);
+        for (const ir::Output& output : sweep.stores) need(output.value, needed);
+        for (ValueId id = 0; id < function_.size(); ++id) {
+            const ir::Value& value = function_[id];
+            if (value.shape == Shape::rows && value.op != Op::row_mean && value.sweep == index)
+                sweep.row_values.push_back(id);
+            if (!needed[id]) continue;
+            if (value.shape == Shape::matrix) sweep.elements.push_back(id);
+            if (value.shape == Shape::cols) sweep.column_values.push_back(id);
+        }
+        return sweep;
+    }
+
+  private:
+    void need(ValueId id, ir::PerValue<bool>& needed) {
+        if (needed[id]) return;
+        needed[id] = true;
+        if (function_[id].shape == Shape::rows) return;  // computed per row, before the sweep
+        for (const ValueId operand : function_[id].operands) {
+            if (operand != ir::no_value) need(operand, needed);
+        }
+    }
+
+    const ir::Function& function_;
+};
+
+/// The row-shaped operands of a value.
+template <class Visit>
+void for_each_row_operand(const ir::Function& function, ValueId id, Visit visit) {
+    for (const ValueId operand : function[id].operands) {
+        if (operand != ir::no_value && function[operand].shape == Shape::rows) visit(operand);
+    }
+}
+
+/// A row value must be kept when elements use it, or when row arithmetic before a later sweep than the next does.
+std::vector<ValueId> find_row_slots(const ir::Function& function, const std::vector<Sweep>& sweeps) {
+    const auto known_from = [&](ValueId id) { return function[id].sweep + (function[id].op == Op::row_mean ? 1 : 0); };
+    ir::PerValue<bool> kept(function.values.size());
+    for (size_t s = 0; s < sweeps.size(); ++s) {
+        for (const ValueId id : sweeps[s].elements)
+            for_each_row_operand(function, id, [&](ValueId row) { kept[row] = true; });
+        for (const ValueId id : sweeps[s].row_values) {
+            for_each_row_operand(function, id, [&](ValueId row) {
+                if (known_from(row) < static_cast<int>(s)) kept[row] = true;
+            });
+        }
+    }
+    std::vector<ValueId> slots;
+    for (ValueId id = 0; id < function.size(); ++id) {
+        if (kept[id]) slots.push_back(id);
+    }
+    return slots;
+}
+
+Expected<std::vector<FinalReduce>> find_finals(const ir::Function& function, const Sweep& last) {
+    std::vector<FinalReduce> finals;
+    for (const ir::Output& output : function.outputs) {
+        const ir::Value& value = function[output.value];
+        if (value.shape != Shape::cols) continue;
+        const auto sum = std::find(last.column_sums.begin(), last.column_sums.end(), value.operands[0]);
+        if (value.op != Op::final_reduce || sum == last.column_sums.end()) {
+            return failed(fmt::format("plan: output {} is not a final_reduce", normjit::name(output.tensor)));
+        }
+        finals.push_back({output.tensor, static_cast<int>(sum - last.column_sums.begin())});
+    }
+    return finals;
+}
+
+Geometry find_geometry(const Plan& plan) {
+    Geometry geometry;
+    const auto element = static_cast<int64_t>(size_of(plan.function.compute));
+    const int64_t line = cache_line / element;
+    geometry.row_groups = plan.schedule.row_groups;
+    geometry.column_sums = static_cast<int64_t>(plan.sweeps.back().column_sums.size());
+    geometry.partial_cols = (plan.spec.cols + line - 1) / line * line;
+    geometry.group_bytes = geometry.column_sums * geometry.partial_cols * element;
+    geometry.final_cols = std::min(geometry.partial_cols, final_task_cols);
+    const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
+    geometry.stream_bytes = cpu.stream_kb < 0 ? -1 : cpu.stream_kb * 1024;
+    return geometry;
+}
+
+}  // namespace
+
+Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& target, ir::Function function) {
+    Plan plan{.spec = spec,
+              .schedule = schedule,
+              .target = target,
+              .function = std::move(function),
+              .sweeps = {},
+              .finals = {},
+              .row_slots = {},
+              .geometry = {}};
+    int count = 1;
+    for (const ir::Value& value : plan.function.values) {
+        if (value.op == Op::row_mean) count = std::max(count, value.sweep + 2);
+    }
+    for (int i = 0; i < count; ++i) plan.sweeps.push_back(SweepBuilder(plan.function).build(i, count));
+    plan.row_slots = find_row_slots(plan.function, plan.sweeps);
+    NORMJIT_TRY(plan.finals, find_finals(plan.function, plan.sweeps.back()));
+    plan.geometry = find_geometry(plan);
+    return plan;
+}
+
+Expected<Plan> make(const Spec& spec, const Schedule& schedule, const Target& target) {
+    NORMJIT_RETURN_IF_ERROR(schedule::check_ranges(schedule, target));
+    NORMJIT_TRY(ir::Function function, passes::run_pipeline(frontend::build(spec)));
+    return build(spec, schedule, target, std::move(function));
+}
+
+}  // namespace normjit::plan

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/plan.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace normjit::plan {
+
+namespace {
+
+using ir::Op;
+
+class Printer {
+  public:
+    explicit Printer(const Plan& plan) : plan_(plan), cpu_(std::get<CpuSchedule>(plan.schedule.device)) {}
+
+    std::string text() {
+        line("plan {}", to_text(plan_.spec));
+        line("schedule {}", to_text(plan_.schedule));
+        line("target {}", to_text(plan_.target));
+        line("phase rows: at most {} row groups, each in blocks of {} rows", plan_.geometry.row_groups, cpu_.row_block);
+        for (size_t i = 0; i < plan_.sweeps.size(); ++i) sweep(i);
+        if (!plan_.finals.empty()) final_reduce();
+        workspace();
+        return std::move(out_);
+    }
+
+  private:
+    template <class... Args>
+    void line(fmt::format_string<Args...> format, Args&&... args) {
+        out_ += fmt::format(format, std::forward<Args>(args)...) + "\n";
+    }
+
+    void values(const std::vector<ValueId>& ids, std::string_view indent) {
+        for (const ValueId id : ids) {
+            const ir::Value& value = plan_.function[id];
+            if (value.op != Op::input && !value.name.empty()) line("{}{}", indent, ir::print_value(plan_.function, id));
+        }
+    }
+
+    std::string inputs(const Sweep& sweep) const {
+        std::string text;
+        for (const auto* ids : {&sweep.elements, &sweep.column_values}) {
+            for (const ValueId id : *ids) {
+                const ir::Value& value = plan_.function[id];
+                if (value.op == Op::input) text += (text.empty() ? "" : ", ") + value.name;
+            }
+        }
+        return text;
+    }
+
+    void sweep(size_t index) {
+        const Sweep& sweep = plan_.sweeps[index];
+        const ir::Function& function = plan_.function;
+        for (const ValueId id : sweep.row_values) {
+            line("  per row: {}",
+                 function[id].op == Op::input ? "read " + function[id].name : ir::print_value(function, id));
+        }
+        const std::string order = sweep.is_last() ? fmt::format("strips of {} vectors, then rows", cpu_.strip)
+                                                  : fmt::format("rows, {} vectors a step", cpu_.unroll);
+        line("  sweep {} ({}): {} {}{}", index, order, index == 0 ? "read" : "re-read", inputs(sweep),
+             index == 0 ? "" : " from cache");
+        values(sweep.column_values, "    per column: ");
+        values(sweep.elements, "    ");
+        values(sweep.row_means, "    ");
+        values(sweep.column_sums, "    ");
+        for (const ValueId id : sweep.column_sums) {
+            if (function[id].name.empty()) line("    {}", ir::print_value(function, id));
+        }
+        for (const ir::Output& output : sweep.stores) {
+            const std::string past = plan_.geometry.stream_bytes < 0 ? ""
+                                                                     : fmt::format(", past the caches from {} bytes on",
+                                                                                   plan_.geometry.stream_bytes);
+            line("    store {} as {}{}", normjit::name(output.tensor), normjit::name(*function.dtypes[output.tensor]),
+                 past);
+        }
+    }
+
+    void final_reduce() {
+        line("phase final_reduce: tasks of {} columns", plan_.geometry.final_cols);
+        for (const FinalReduce& final : plan_.finals) {
+            line("    {} = sum of partial {} over the row groups, as {}", normjit::name(final.output), final.sum,
+                 normjit::name(*plan_.function.dtypes[final.output]));
+        }
+    }
+
+    void workspace() {
+        const Geometry& geometry = plan_.geometry;
+        line("workspace: {} partial(s) of {}[{}] a row group; minimum {} bytes, preferred {} bytes",
+             geometry.column_sums, normjit::name(plan_.function.compute), geometry.partial_cols,
+             geometry.minimum_workspace(), geometry.preferred_workspace());
+    }
+
+    const Plan& plan_;
+    const CpuSchedule& cpu_;
+    std::string out_;
+};
+
+}  // namespace
+
+std::string print(const Plan& plan) { return Printer(plan).text(); }
+
+}  // namespace normjit::plan
