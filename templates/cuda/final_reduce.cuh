@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums the partials of all row groups in a fixed order and casts: grid (ceil(cols / final_columns), column outputs), 256 threads.
+// Launched with programmatic stream serialization, its blocks are resident before the row kernel ends.
+#pragma once
+#include "memory.cuh"
+#include "plan.cuh"
+
+namespace normjit {
+
+// 8 lanes side by side read 16 bytes each (128 bytes of a partial); 32 slices share the row groups. Few groups: fewer slices, more columns.
+template <class P>
+struct FinalLayout {
+    using Math = typename P::Math;
+    static constexpr int wide = 16 / int(sizeof(Math));
+    static constexpr int width = P::cols % wide == 0 ? wide : 1;
+    static constexpr int threads = 256, lanes = 32 / width, slices = threads / lanes, columns = lanes * width;
+};
+
+template <class P>
+NORMJIT_DEVICE void final_reduce(const Arguments& a) {
+    using L = FinalLayout<P>;
+    using Math = typename P::Math;
+    __shared__ Math shared[L::slices][L::columns];
+    const int lane = threadIdx.x % L::lanes, slice = threadIdx.x / L::lanes;
+    const int64 base = int64(blockIdx.x) * L::columns, column = base + lane * L::width;
+    Math sum[L::width] = {};
+    if constexpr (P::dependents) wait_for_predecessors();
+    if (column < P::cols) {
+        const Math* from = (const Math*)a.partials + int64(blockIdx.y) * a.row_groups * P::cols + column;
+#pragma unroll 4
+        for (int group = slice; group < a.row_groups; group += L::slices) {
+            uint32 words[words_of<Math, L::width>];
+            Math part[L::width];
+            load<L::width * int(sizeof(Math))>(from + int64(group) * P::cols, words);
+            unpack<Math, L::width>(words, part);
+#pragma unroll
+            for (int e = 0; e < L::width; e++) sum[e] += part[e];
+        }
+    }
+#pragma unroll
+    for (int e = 0; e < L::width; e++) shared[slice][lane * L::width + e] = sum[e];
+    __syncthreads();
+    if (threadIdx.x >= L::columns || base + threadIdx.x >= P::cols) return;
+    Math total = 0;
+#pragma unroll
+    for (int s = 0; s < L::slices; s++) total += shared[s][threadIdx.x];
+    unroll<0, P::ColumnOutputs::count>([&](auto i) {
+        using T = typename P::ColumnOutputs::template type<i.value>;
+        if (blockIdx.y == i.value) store_scalar<T>(a.column_output[i.value], base + threadIdx.x, total);
+    });
+}
+
+}  // namespace normjit

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// The border between the generated text and the skeletons: kernel arguments, schedule words, and every size derived from a plan.
+//
+// The generated `struct Plan` holds, as compile-time data (the compiler's Plan, printed):
+//   Math                      float, or double when an input is f64
+//   Matrices, Columns, Rows   List<dtype...> of the [M,N], [N] and [M] inputs, in Arguments order
+//   Output                    dtype of the [M,N] output, or none
+//   ColumnOutputs             List<dtype...> of the [N] outputs, each the sum over rows of one column value
+//   cols, levels              N, and the number of chained row reductions: sweeps 0..levels-1 give sums, sweep `levels` gives the output
+//   row_sums                  the most sums any level needs
+//   column_sweep              the sweep whose column values are accumulated
+//   threads_per_row, rows_per_block, cluster, vector_width, stages, staging, keep, keep_columns, dependents, shared_bytes
+// and, as generated code:
+//   Row                       the values of one row (inputs and results of reductions)
+//   begin(row, inputs)        from the row inputs
+//   element(Index<sweep>, row, m, c, values)   one element: m of the matrices, c of the columns; fills values.sum, .column, .output
+//   reduced(Index<level>, row, sum)            from the sums of one level
+#pragma once
+#include "types.cuh"
+
+namespace normjit {
+
+struct Arguments {
+    const void* matrix[3];    // [rows, cols]
+    int64 matrix_stride[3];   // elements from row to row; 0 repeats one row
+    void* output;             // [rows, cols]; may be exactly one of the matrices
+    int64 output_stride;
+    const void* column[2];    // [cols]
+    const void* row[2];       // [rows]
+    void* column_output[2];   // [cols]
+    void* partials;           // Math [column outputs, row_groups, cols]
+    void* row_values;         // Plan::Row [rows], the streaming form only
+    int64 rows;
+    int row_groups;
+};
+
+enum class Staging { registers, async, bulk };
+enum class Keep { registers, shared };
+
+template <class P>
+struct Values {
+    typename P::Math sum[at_least(P::row_sums, 1)], column[at_least(P::ColumnOutputs::count, 1)], output;
+};
+
+// Sizes of the row kernel. One team of threads_per_row threads (times cluster) owns a row; lane t of a team owns the vectors
+// t, t + threads_per_row, ... of its block's share of the columns.
+template <class P>
+struct Layout {
+    using Math = typename P::Math;
+    static constexpr int width = P::vector_width, lanes = P::threads_per_row, teams = P::rows_per_block;
+    static constexpr int threads = lanes * teams;
+    static constexpr int warps = ceil_div(lanes, 32);  // of one team
+    static constexpr int all_vectors = P::cols / width;
+    static constexpr int vectors = ceil_div(all_vectors, P::cluster);  // of one block
+    static constexpr int steps = ceil_div(vectors, lanes);             // vectors of one lane
+    static constexpr bool exact = steps * lanes * P::cluster == all_vectors;
+    static constexpr bool crosses_warps = lanes > 32 || P::cluster > 1;
+    static constexpr bool staged = P::staging != Staging::registers;
+
+    static constexpr int slot_elements = steps * lanes * width;  // of one row, padding included
+    static constexpr int row_bytes = slot_elements * P::Matrices::element_bytes;
+    static constexpr int stage_bytes = staged ? P::stages * teams * row_bytes : 0;
+    static constexpr int merge_bytes = P::ColumnOutputs::count * (teams / 2) * slot_elements * int(sizeof(Math));
+    static constexpr int columns_at = round_up(at_least(stage_bytes, merge_bytes), 16);
+    static constexpr int sums_at =
+        columns_at + (P::keep_columns == Keep::shared ? round_up(slot_elements * P::Columns::element_bytes, 16) : 0);
+    static constexpr int sums_of_team = P::cluster * warps * P::row_sums;  // twice: consecutive reductions alternate
+    static constexpr int barriers_at = sums_at + (crosses_warps ? round_up(2 * teams * sums_of_team * int(sizeof(Math)), 16) : 0);
+    static constexpr int stage_barriers = P::staging == Staging::bulk ? P::stages * teams : 0;
+    static constexpr int bytes = barriers_at + 8 * (stage_barriers + (P::cluster > 1 ? 2 : 0));
+
+    static_assert(bytes == P::shared_bytes, "the compiler and the template disagree about shared memory");
+    static_assert(P::cols % width == 0, "a vector never crosses the end of a row");
+    static_assert(lanes % 32 == 0 || (lanes & (lanes - 1)) == 0 && lanes < 32, "a team is a power of two lanes or whole warps");
+    static_assert(threads % 32 == 0 && threads <= 1024);
+    static_assert(P::cluster == 1 || teams == 1, "a cluster works on one row at a time");
+    static_assert(lanes <= 32 || teams <= 15, "one named barrier per team");
+    static_assert(staged || P::keep == Keep::registers);
+};
+
+}  // namespace normjit

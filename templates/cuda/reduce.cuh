@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums over the lanes of a warp, the warps of a team and the blocks of a cluster. Every thread gets the result, and the order of
+// the additions depends on the plan alone.
+#pragma once
+#include "memory.cuh"
+#include "plan.cuh"
+
+namespace normjit {
+
+constexpr uint32 all_lanes = 0xffffffffu;
+
+template <int lanes, class Math>
+NORMJIT_DEVICE void add_lanes(Math& value) {
+#pragma unroll
+    for (int distance = lanes / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(all_lanes, value, distance);
+}
+
+// Two sums at once: the halves of the team swap first, so each half carries one of the sums. 6 shuffles for 32 lanes, not 10.
+template <int lanes, class Math>
+NORMJIT_DEVICE void add_lanes_pair(Math& first, Math& second) {
+    const bool upper = threadIdx.x & (lanes / 2);
+    Math mine = upper ? second : first;
+    mine += __shfl_xor_sync(all_lanes, upper ? first : second, lanes / 2);
+    add_lanes<lanes / 2>(mine);
+    const Math other = __shfl_xor_sync(all_lanes, mine, lanes / 2);
+    first = upper ? other : mine;
+    second = upper ? mine : other;
+}
+
+template <int lanes, int count, class Math>
+NORMJIT_DEVICE void add_lanes_all(Math (&sum)[count]) {
+    if constexpr (lanes > 1) {
+#pragma unroll
+        for (int s = 0; s + 1 < count; s += 2) add_lanes_pair<lanes>(sum[s], sum[s + 1]);
+        if constexpr (count % 2) add_lanes<lanes>(sum[count - 1]);
+    }
+}
+
+constexpr int power_of_two_above(int n) {
+    int p = 1;
+    while (p < n) p *= 2;
+    return p;
+}
+
+template <class P>
+struct TeamReduction {
+    using L = Layout<P>;
+    using Math = typename P::Math;
+    static constexpr int count = P::row_sums, sources = P::cluster * L::warps;
+
+    char* shared;
+    int team, lane;
+    uint32 rank;
+    uint32 turn = 0;  // reductions done so far
+
+    NORMJIT_DEVICE void sync_team(int team) {
+        if constexpr (L::lanes <= 32) {
+            __syncwarp();
+        } else if constexpr (L::teams == 1) {
+            __syncthreads();
+        } else {
+            asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(L::lanes) : "memory");
+        }
+    }
+
+    __device__ __forceinline__ Math* slots(uint32 buffer) const {
+        return (Math*)(shared + L::sums_at) + (buffer * L::teams + team) * L::sums_of_team;
+    }
+    __device__ __forceinline__ uint32 barrier(uint32 buffer) const {
+        return shared_address(shared + L::barriers_at) + 8 * (L::stage_barriers + buffer);
+    }
+
+    // The sum of one value per source (a warp of this or another block), source by source in lanes, then across lanes.
+    __device__ __forceinline__ void gather(const Math* from, Math (&sum)[at_least(count, 1)]) const {
+        constexpr int lanes = power_of_two_above(sources) < 32 ? power_of_two_above(sources) : 32;
+        const int mine = lane % lanes;
+#pragma unroll
+        for (int s = 0; s < count; s++) sum[s] = 0;
+#pragma unroll
+        for (int base = 0; base < sources; base += lanes)
+            if (base + lanes <= sources || base + mine < sources) {
+#pragma unroll
+                for (int s = 0; s < count; s++) sum[s] += from[(base + mine) * count + s];
+            }
+        add_lanes_all<lanes>(sum);
+    }
+
+    __device__ __forceinline__ void operator()(Math (&sum)[at_least(count, 1)]) {
+        add_lanes_all<(L::lanes < 32 ? L::lanes : 32)>(sum);
+        if constexpr (L::crosses_warps) {
+            const uint32 buffer = turn & 1;
+            const int source = int(rank) * L::warps + lane / 32;
+            Math* slot = slots(buffer) + source * count;
+            if constexpr (P::cluster == 1) {
+                if (lane % 32 == 0) {
+#pragma unroll
+                    for (int s = 0; s < count; s++) slot[s] = sum[s];
+                }
+                sync_team(team);
+            } else {
+                send(slot, buffer, sum);
+                barrier_wait(barrier(buffer), (turn >> 1) & 1);
+            }
+            gather(slots(buffer), sum);
+            turn++;
+        }
+    }
+
+    // Lane r of every warp sends the warp's sums to block r. Two barriers alternate: a block can be one reduction ahead of another,
+    // never two.
+    __device__ __forceinline__ void send(Math* slot, uint32 buffer, const Math (&sum)[at_least(count, 1)]) const {
+        if (lane == 0) barrier_expect(barrier(buffer), L::sums_of_team * int(sizeof(Math)));
+        if (lane % 32 < P::cluster) {
+            const uint32 to = remote_address(shared_address(slot), lane % 32), signal = remote_address(barrier(buffer), lane % 32);
+#pragma unroll
+            for (int s = 0; s < count; s++) store_remote(to + s * int(sizeof(Math)), sum[s], signal);
+        }
+    }
+};
+
+}  // namespace normjit

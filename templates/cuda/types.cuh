@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Element types, type lists, and conversion between vectors of elements and the 32-bit words that are loaded and stored.
+// No CUDA or host header is included anywhere in this folder: NVRTC then needs about 50 ms, not 1 s, per kernel.
+#pragma once
+
+namespace normjit {
+
+#define NORMJIT_DEVICE static __device__ __forceinline__
+
+using int64 = long long;
+using uint32 = unsigned int;
+
+struct bf16 { unsigned short bits; };
+struct f16 { unsigned short bits; };
+struct none {};  // an output that is not wanted
+
+template <int value_>
+struct Index { static constexpr int value = value_; };
+
+template <class A, class B>
+constexpr bool same = false;
+template <class A>
+constexpr bool same<A, A> = true;
+
+constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
+constexpr int round_up(int a, int b) { return ceil_div(a, b) * b; }
+constexpr int at_least(int a, int b) { return a > b ? a : b; }
+
+// Words that hold `width` elements; a single 2-byte element takes a word of its own.
+template <class T, int width>
+constexpr int words_of = ceil_div(width * int(sizeof(T)), 4);
+
+template <int i, class... T>
+struct At;
+template <int i, class First, class... Rest>
+struct At<i, First, Rest...> { using type = typename At<i - 1, Rest...>::type; };
+template <class First, class... Rest>
+struct At<0, First, Rest...> { using type = First; };
+
+// The dtypes of a group of operands, in operand order.
+template <class... T>
+struct List {
+    static constexpr int count = sizeof...(T);
+    static constexpr int element_bytes = (0 + ... + int(sizeof(T)));  // of one element of every operand
+    template <int i>
+    using type = typename At<i, T...>::type;
+    template <int width, int i = count>
+    static constexpr int words_before() {
+        int total = 0, k = 0;
+        ((total += k++ < i ? words_of<T, width> : 0), ...);
+        return total;
+    }
+    template <int i>
+    static constexpr int bytes_before() {
+        int total = 0, k = 0;
+        ((total += k++ < i ? int(sizeof(T)) : 0), ...);
+        return total;
+    }
+};
+
+// f(Index<begin>), ..., f(Index<end - 1>)
+template <int begin, int end, class F>
+NORMJIT_DEVICE void unroll(const F& f) {
+    if constexpr (begin < end) {
+        f(Index<begin>{});
+        unroll<begin + 1, end>(f);
+    }
+}
+
+NORMJIT_DEVICE float f32_of(uint32 bits) { return __uint_as_float(bits); }
+
+NORMJIT_DEVICE float f32_of_f16(uint32 bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((unsigned short)bits));
+    return value;
+}
+
+template <class T, int width, class Math>
+NORMJIT_DEVICE void unpack(const uint32* words, Math (&out)[width]) {
+#pragma unroll
+    for (int e = 0; e < width; e++) {
+        const uint32 word = words[e * int(sizeof(T)) / 4];
+        if constexpr (same<T, bf16>) out[e] = f32_of(e % 2 ? word & 0xffff0000u : word << 16);
+        if constexpr (same<T, f16>) out[e] = f32_of_f16(e % 2 ? word >> 16 : word);
+        if constexpr (same<T, float>) out[e] = f32_of(word);
+        if constexpr (same<T, double>) out[e] = Math(__hiloint2double(int(words[2 * e + 1]), int(word)));
+    }
+}
+
+// Both conversions round to nearest even and keep denormals; the low half is the first element in memory.
+template <class T>
+NORMJIT_DEVICE uint32 pack_pair(float low, float high) {
+    uint32 word;
+    if constexpr (same<T, bf16>) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    if constexpr (same<T, f16>) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+}
+
+// f64 to f32 by round-to-odd, so that the rounding to 16 bits that follows is the only one that counts.
+NORMJIT_DEVICE float narrow_to_odd(double value) {
+    float cut;
+    asm("cvt.rz.f32.f64 %0, %1;" : "=f"(cut) : "d"(value));
+    return double(cut) == value ? cut : f32_of(__float_as_uint(cut) | 1u);
+}
+NORMJIT_DEVICE float narrow_to_odd(float value) { return value; }
+
+template <class T, int width, class Math>
+NORMJIT_DEVICE void pack(const Math (&in)[width], uint32* words) {
+    if constexpr (sizeof(T) == 2) {
+#pragma unroll
+        for (int e = 0; e < width; e += 2) {
+            const float high = e + 1 < width ? narrow_to_odd(in[(e + 1) % width]) : 0.f;
+            words[e / 2] = pack_pair<T>(narrow_to_odd(in[e]), high);
+        }
+    } else {
+#pragma unroll
+        for (int e = 0; e < width; e++) {
+            if constexpr (same<T, float>) words[e] = __float_as_uint(float(in[e]));
+            if constexpr (same<T, double>) {
+                words[2 * e] = uint32(__double2loint(in[e]));
+                words[2 * e + 1] = uint32(__double2hiint(in[e]));
+            }
+        }
+    }
+}
+
+}  // namespace normjit
