@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Sets this machine up, builds normjit and computes the gradients of the sample: tensors of a real training step. They
+# are compared with the framework's own gradients and with double precision. Arguments go to `normjit run`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tools/ci/setup.sh
+tools/ci/build.sh build normjit
+exec build/tools/normjit/normjit run --input tests/data/sample.safetensors --check "$@"
