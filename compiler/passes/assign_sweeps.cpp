@@ -18,6 +18,18 @@ int earliest_sweep(const ir::Function& function, const ir::Value& value) {
     return sweep;
 }
 
+/// [M,N] arithmetic waits for its first user.
+void sink(ir::Function& function, int last) {
+    ir::PerValue<int> first_use(function.values.size(), last);
+    for (ir::ValueId id = function.size() - 1; id >= 0; --id) {
+        ir::Value& value = function[id];
+        if (value.shape == ir::Shape::matrix && value.op != ir::Op::input) value.sweep = first_use[id];
+        for (const ir::ValueId operand : value.operands) {
+            if (operand != ir::no_value) first_use[operand] = std::min(first_use[operand], value.sweep);
+        }
+    }
+}
+
 }  // namespace
 
 ir::Function assign_sweeps(const ir::Function& function) {
@@ -31,6 +43,7 @@ ir::Function assign_sweeps(const ir::Function& function) {
         if (value.op == ir::Op::partial_accumulate) value.sweep = last;
         if (value.op == ir::Op::final_reduce) value.sweep = last + 1;
     }
+    sink(out, last);
     return out;
 }
 

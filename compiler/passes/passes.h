@@ -22,9 +22,9 @@ ir::Function remove_dead(const ir::Function& function);
 /// col_sum(v) becomes final_reduce(partial_accumulate(v)): the row groups' partials, then their sum.
 ir::Function split_column_sums(const ir::Function& function);
 
-/// Gives every value the sweep in which it is first known. A sweep is one pass over a row's data; what needs a row_mean
-/// belongs to a later sweep than the row_mean. Column sums and matrix outputs belong to the last sweep, final_reduce
-/// after it.
+/// Gives every value the sweep that first computes it. A sweep is one pass over a row's data; what needs a row_mean
+/// belongs to a later sweep than the row_mean. [M,N] arithmetic belongs to the first sweep that uses it, column sums to
+/// the last sweep, final_reduce after it.
 ir::Function assign_sweeps(const ir::Function& function);
 
 struct Pass {

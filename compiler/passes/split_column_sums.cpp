@@ -6,8 +6,10 @@ namespace normjit::passes {
 ir::Function split_column_sums(const ir::Function& function) {
     return rewrite(function, [](ir::Function& copy, ir::ValueId, ir::Value value) {
         if (value.op == ir::Op::col_sum) {
-            const ir::ValueId partial = append(
-                copy, {.op = ir::Op::partial_accumulate, .shape = ir::Shape::partial, .operands = value.operands});
+            const ir::ValueId partial = append(copy, {.op = ir::Op::partial_accumulate,
+                                                      .shape = ir::Shape::partial,
+                                                      .operands = value.operands,
+                                                      .name = value.name.empty() ? "" : value.name + "_partial"});
             value.op = ir::Op::final_reduce;
             value.operands = {partial, ir::no_value};
         }

@@ -114,7 +114,7 @@ void Assembler::store_half(const Address& to, const Ymm& value, Lanes lanes, Cac
     } else if (caching == Caching::stream) {
         vmovntdq(to, value);
     } else {
-        vmovdqu(to, value);
+        vmovdqu16(to, value);
     }
 }
 
