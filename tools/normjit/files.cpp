@@ -104,6 +104,8 @@ Status OutputFile::commit() {
     return {};
 }
 
+Status check_writable(const std::string& path) { return OutputFile::create(path).status(); }
+
 Status write_text(const std::string& path, std::string_view text) {
     if (path.empty() || path == "-") {
         bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;

@@ -36,6 +36,9 @@ class OutputFile {
     int descriptor_;
 };
 
+/// Whether OutputFile::create() would succeed: asked before work that takes long. Leaves nothing behind.
+Status check_writable(const std::string& path);
+
 /// Writes `text` to the file at `path`, or to stdout when path is empty or "-".
 Status write_text(const std::string& path, std::string_view text);
 

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "measure.h"
+
+#include "support/try.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace normjit::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Reading the clock takes about 30 ns: a sample of 20 us hides it.
+constexpr double shortest_sample = 20e-6;
+
+template <class F>
+double seconds_of(int repeats, F&& work) {
+    auto start = Clock::now();
+    for (int i = 0; i < repeats; ++i) work();
+    return std::chrono::duration<double>(Clock::now() - start).count() / repeats;
+}
+
+const StreamMethod* fastest_method(Team& team, const Traffic& traffic, int repeats) {
+    const StreamMethod* best = nullptr;
+    double best_seconds = 0;
+    for (const StreamMethod& method : stream_methods()) {
+        std::vector<double> seconds;
+        for (int i = 0; i < 6; ++i) seconds.push_back(seconds_of(repeats, [&] { stream(team, traffic, method); }));
+        seconds.erase(seconds.begin());
+        double median = sample_of(seconds).median;
+        if (!best || median < best_seconds) {
+            best = &method;
+            best_seconds = median;
+        }
+    }
+    return best;
+}
+
+/// Launches until caches, page tables and clock rates have settled; returns the seconds of one launch.
+Expected<double> warm_up(const std::function<Status()>& launch) {
+    constexpr double enough = 0.02;
+    double total = 0, last = 0;
+    for (int i = 0; i < 2 || (total < enough && i < 1000); ++i) {
+        Status status;
+        last = seconds_of(1, [&] { status = launch(); });
+        NORMJIT_RETURN_IF_ERROR(status);
+        total += last;
+    }
+    return last;
+}
+
+}  // namespace
+
+Sample sample_of(std::vector<double>& seconds) {
+    if (seconds.empty()) return {};
+    std::sort(seconds.begin(), seconds.end());
+    auto at = [&](size_t percent) { return seconds[(seconds.size() - 1) * percent / 100]; };
+    return {.median = at(50), .p20 = at(20), .p80 = at(80)};
+}
+
+Expected<Measurement> measure(Team& team, const Traffic& traffic, const std::function<Status()>& launch,
+                              const MeasureOptions& options) {
+    NORMJIT_TRY(double once, warm_up(launch));
+    Measurement result;
+    result.traffic_bytes = traffic.bytes();
+    result.launches_per_sample = static_cast<int>(std::clamp(shortest_sample / std::max(once, 1e-9), 1.0, 1000.0));
+    const StreamMethod* method = nullptr;
+    if (result.traffic_bytes >= min_ceiling_bytes) {
+        method = fastest_method(team, traffic, result.launches_per_sample);
+    }
+    if (method) result.method = method->name;
+    std::vector<double> launches, ceilings;
+    double spent = 0;
+    for (int i = 0; i < options.min_samples || (spent < options.seconds && i < options.max_samples); ++i) {
+        if (method) {
+            ceilings.push_back(seconds_of(result.launches_per_sample, [&] { stream(team, traffic, *method); }));
+        }
+        Status status;
+        launches.push_back(seconds_of(result.launches_per_sample, [&] {
+            if (status.ok()) status = launch();
+        }));
+        NORMJIT_RETURN_IF_ERROR(status);
+        spent += launches.back() * result.launches_per_sample;
+    }
+    result.samples = static_cast<int>(launches.size());
+    result.launch = sample_of(launches);
+    result.ceiling = sample_of(ceilings);
+    return result;
+}
+
+}  // namespace normjit::bench

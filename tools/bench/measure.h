@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times a launch beside the memory ceiling: ceiling, launch, ceiling, launch, ... so that both see the same machine.
+#pragma once
+
+#include "stream.h"
+
+#include "normjit/status.h"
+
+#include <functional>
+#include <string_view>
+#include <vector>
+
+namespace normjit::bench {
+
+struct Sample {
+    double median = -1, p20 = -1, p80 = -1;  ///< seconds; negative: not measured
+};
+
+/// Sorts `seconds`.
+Sample sample_of(std::vector<double>& seconds);
+
+struct Measurement {
+    Sample launch;
+    Sample ceiling;           ///< of the fastest method; not measured for traffic under min_ceiling_bytes
+    std::string_view method;  ///< that method
+    int samples = 0;
+    int launches_per_sample = 1;
+    int64_t traffic_bytes = 0;
+
+    double bytes_per_second() const { return rate(launch); }
+    double ceiling_bytes_per_second() const { return rate(ceiling); }
+    /// Of the ceiling; 1 is a launch as fast as moving the bytes alone. Negative: not measured.
+    double share() const { return ceiling.median < 0 ? -1 : ceiling.median / launch.median; }
+
+  private:
+    double rate(const Sample& sample) const {
+        return sample.median <= 0 ? -1 : static_cast<double>(traffic_bytes) / sample.median;
+    }
+};
+
+/// A pass over fewer bytes takes about as long as starting it: it says nothing about memory.
+inline constexpr int64_t min_ceiling_bytes = 16 << 10;
+
+struct MeasureOptions {
+    double seconds = 0.3;  ///< of launches, without the ceiling's share
+    int min_samples = 7;
+    int max_samples = 1000;
+};
+
+/// Stops at the first launch that fails. The traffic's written matrix is overwritten; the last thing that runs is a
+/// launch, so the results are there afterwards.
+Expected<Measurement> measure(Team& team, const Traffic& traffic, const std::function<Status()>& launch,
+                              const MeasureOptions& options = {});
+
+}  // namespace normjit::bench

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream.h"
+
+#include <algorithm>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace normjit::bench {
+namespace {
+
+constexpr int64_t line = 64;
+
+/// A thread's share: `steps` steps, in each of which matrix i moves on by lines[i] cache lines.
+struct Share {
+    static constexpr int most_reads = 3;
+    const char* reads[most_reads] = {};
+    int64_t read_lines[most_reads] = {};
+    int read_count = 0;
+    char* write = nullptr;
+    int64_t write_lines = 0;
+    int64_t steps = 0;
+};
+
+#if defined(__x86_64__)
+
+constexpr int64_t prefetch_bytes = 2048;
+
+template <bool past_caches>
+[[gnu::target("avx512f"), gnu::always_inline]] inline void store(char* to, __m512i value) {
+    if constexpr (past_caches) {
+        _mm512_stream_si512(reinterpret_cast<__m512i*>(to), value);
+    } else {
+        _mm512_storeu_si512(to, value);
+    }
+}
+
+/// The usual case: two matrices in, one out, all of one type.
+template <bool past_caches, bool prefetch>
+[[gnu::target("avx512f")]] void pass_equal(const Share& share) {
+    const char* a = share.reads[0];
+    const char* b = share.reads[1];
+    char* c = share.write;
+    const char* end = a + share.steps * line;
+    for (; end - a >= 4 * line; a += 4 * line, b += 4 * line, c += 4 * line) {
+        for (int64_t i = 0; i < 4 * line; i += line) {
+            if constexpr (prefetch) {
+                _mm_prefetch(a + i + prefetch_bytes, _MM_HINT_T0);
+                _mm_prefetch(b + i + prefetch_bytes, _MM_HINT_T0);
+            }
+            store<past_caches>(c + i, _mm512_xor_si512(_mm512_loadu_si512(a + i), _mm512_loadu_si512(b + i)));
+        }
+    }
+    for (; a < end; a += line, b += line, c += line) {
+        store<past_caches>(c, _mm512_xor_si512(_mm512_loadu_si512(a), _mm512_loadu_si512(b)));
+    }
+    if constexpr (past_caches) _mm_sfence();
+}
+
+template <bool past_caches, bool prefetch>
+[[gnu::target("avx512f")]] void pass_any(const Share& share) {
+    __m512i sum = _mm512_setzero_si512();
+    for (int64_t step = 0; step < share.steps; ++step) {
+        for (int read = 0; read < share.read_count; ++read) {
+            const char* from = share.reads[read] + step * share.read_lines[read] * line;
+            for (int64_t i = 0; i < share.read_lines[read] * line; i += line) {
+                if constexpr (prefetch) _mm_prefetch(from + i + prefetch_bytes, _MM_HINT_T0);
+                sum = _mm512_xor_si512(sum, _mm512_loadu_si512(from + i));
+            }
+        }
+        for (int64_t i = 0; i < share.write_lines; ++i) {
+            store<past_caches>(share.write + (step * share.write_lines + i) * line, sum);
+        }
+    }
+    if constexpr (past_caches) _mm_sfence();
+    volatile int keep = _mm512_test_epi32_mask(sum, sum);  // without a use the reads would be removed
+    static_cast<void>(keep);
+}
+
+template <bool past_caches, bool prefetch>
+void pass(const Share& share) {
+    bool equal = share.read_count == 2 && share.write != nullptr && share.read_lines[0] == 1 &&
+                 share.read_lines[1] == 1 && share.write_lines == 1;
+    equal ? pass_equal<past_caches, prefetch>(share) : pass_any<past_caches, prefetch>(share);
+}
+
+void pass(const Share& share, const StreamMethod& method) {
+    if (method.past_caches) {
+        method.prefetch ? pass<true, true>(share) : pass<true, false>(share);
+    } else {
+        method.prefetch ? pass<false, true>(share) : pass<false, false>(share);
+    }
+}
+
+bool has_avx512() { return __builtin_cpu_supports("avx512f") != 0; }
+
+#else
+
+void pass(const Share&, const StreamMethod&) {}
+bool has_avx512() { return false; }
+
+#endif
+
+}  // namespace
+
+int64_t Traffic::bytes() const {
+    int64_t sum = write_bytes;
+    for (const Read& read : reads) sum += read.bytes;
+    return sum;
+}
+
+const std::vector<StreamMethod>& stream_methods() {
+    static const std::vector<StreamMethod> methods = {{"stores", false, false},
+                                                      {"stores, prefetch", false, true},
+                                                      {"non-temporal stores", true, false},
+                                                      {"non-temporal stores, prefetch", true, true}};
+    static const std::vector<StreamMethod> none;
+    return has_avx512() ? methods : none;
+}
+
+void stream(Team& team, const Traffic& traffic, const StreamMethod& method) {
+    int64_t narrowest = traffic.write ? traffic.write_bytes : traffic.reads[0].bytes;
+    for (const Traffic::Read& read : traffic.reads) narrowest = std::min(narrowest, read.bytes);
+    // The last partial line is left out: at most 63 bytes of the narrowest matrix.
+    team.run_ranges(narrowest / line, [&](int64_t begin, int64_t end) {
+        Share share;
+        share.steps = end - begin;
+        for (const Traffic::Read& read : traffic.reads) {
+            if (share.read_count == Share::most_reads) break;
+            int64_t lines = read.bytes / narrowest;
+            share.reads[share.read_count] = static_cast<const char*>(read.data) + begin * lines * line;
+            share.read_lines[share.read_count++] = lines;
+        }
+        if (traffic.write) {
+            share.write_lines = traffic.write_bytes / narrowest;
+            share.write = static_cast<char*>(traffic.write) + begin * share.write_lines * line;
+        }
+        pass(share, method);
+    });
+}
+
+}  // namespace normjit::bench

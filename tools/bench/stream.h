@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory ceiling: the time this machine takes to read the matrices of a problem and write its result once, doing
+// nothing else. It works on the problem's own buffers, so that pages and caches are as they are for the kernel.
+#pragma once
+
+#include "team.h"
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace normjit::bench {
+
+/// Memory to pass over. Sizes are those of whole matrices of one shape: they differ by the element types only.
+struct Traffic {
+    struct Read {
+        const void* data = nullptr;
+        int64_t bytes = 0;
+    };
+    std::vector<Read> reads;  ///< at least 1
+    void* write = nullptr;    ///< null: nothing is written
+    int64_t write_bytes = 0;
+
+    int64_t bytes() const;
+};
+
+/// One way of passing over memory. Which is fastest depends on the machine and on the size.
+struct StreamMethod {
+    std::string_view name;
+    bool past_caches = false;  ///< non-temporal stores
+    bool prefetch = false;     ///< by software, ahead of the reads
+};
+
+/// Those that this machine can run.
+const std::vector<StreamMethod>& stream_methods();
+
+/// One pass on all threads of the team. Overwrites traffic.write.
+void stream(Team& team, const Traffic& traffic, const StreamMethod& method);
+
+}  // namespace normjit::bench

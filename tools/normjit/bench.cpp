@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// normjit bench: time, rate and share of the memory ceiling of many shapes.
+#include "command.h"
+#include "console.h"
+#include "device.h"
+#include "files.h"
+#include "measure.h"
+#include "problem.h"
+#include "support/try.h"
+
+#include "normjit/engine.h"
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <sstream>
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+namespace normjit::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* examples =
+    R"(A shapes file has one spec a line; blank lines and what follows a # are skipped. GB/s counts the matrices once:
+x and dy read, dx written. The ceiling is a pass over the same memory that does nothing else, measured in between.
+
+Examples:
+  normjit bench "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" "rmsnorm rows=32768 cols=768"
+  normjit bench shapes.txt --threads 1,all --json results.json
+  normjit bench "rmsnorm rows=4096 cols=4096" --schedule "cpu row_groups=8 row_block=2" --json -)";
+
+struct Options {
+    std::vector<std::string> inputs;
+    DeviceOptions device;
+    std::vector<std::string> threads = {"all"};
+    std::string schedule;
+    std::string json;
+    double seconds = 0.5;
+    uint64_t seed = 1;
+};
+
+struct Result {
+    Spec spec;
+    Schedule schedule;
+    int threads = 0;
+    bench::Measurement measurement;
+};
+
+/// A spec that can be measured: its error names the line it came from.
+Expected<Spec> read_spec(std::string_view text, const std::string& where) {
+    auto spec = parse_spec(text);
+    if (!spec.ok()) return Status(spec.status().code(), where + spec.status().message());
+    if (!spec->rows) return invalid_argument(fmt::format("{}rows is missing in \"{}\"", where, text));
+    return spec;
+}
+
+Status read_shapes_file(const std::string& path, std::vector<Spec>& specs) {
+    NORMJIT_TRY(std::string text, read_text_file(path));
+    std::istringstream lines(text);
+    int number = 0;
+    for (std::string line; std::getline(lines, line);) {
+        ++number;
+        line = line.substr(0, line.find('#'));
+        if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+        NORMJIT_TRY(Spec spec, read_spec(line, fmt::format("{}:{}: ", path, number)));
+        specs.push_back(spec);
+    }
+    return {};
+}
+
+/// Files, specs, and specs that the shell has split into words.
+Expected<std::vector<Spec>> read_inputs(const std::vector<std::string>& inputs) {
+    std::vector<Spec> specs;
+    for (size_t i = 0; i < inputs.size();) {
+        std::string text = inputs[i++];
+        if (!text.starts_with("layernorm") && !text.starts_with("rmsnorm") && text.find('=') == std::string::npos) {
+            NORMJIT_RETURN_IF_ERROR(read_shapes_file(text, specs));
+            continue;
+        }
+        while (i < inputs.size() && inputs[i].find('=') != std::string::npos &&
+               inputs[i].find(' ') == std::string::npos) {
+            text += " " + inputs[i++];
+        }
+        NORMJIT_TRY(Spec spec, read_spec(text, ""));
+        specs.push_back(spec);
+    }
+    if (specs.empty()) return invalid_argument("nothing to measure: name a shapes file or a spec");
+    return specs;
+}
+
+Expected<std::vector<int>> read_threads(const std::vector<std::string>& words) {
+    std::vector<int> counts;
+    for (const std::string& word : words) {
+        int count = 0;
+        auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), count);
+        bool number = error == std::errc() && end == word.data() + word.size() && count >= 1 && count <= 1024;
+        if (!number && word != "all") return invalid_argument(fmt::format("--threads {}: allowed: 1..1024, all", word));
+        counts.push_back(count);
+    }
+    return counts;
+}
+
+Expected<Result> measure_spec(const Engine& engine, bench::Team& team, const Spec& spec, const Options& options) {
+    Schedule schedule = heuristic(spec, engine.target());
+    if (!options.schedule.empty()) {
+        NORMJIT_TRY(schedule, parse_schedule(options.schedule));
+    }
+    NORMJIT_TRY(Artifact artifact, engine.compile(spec, schedule));
+    NORMJIT_TRY(Kernel kernel, engine.load(artifact));
+    NORMJIT_TRY(Problem problem, allocate_problem(kernel, *spec.rows, team));
+    fill_inputs(problem, options.seed, team);
+    Arguments arguments = problem.arguments();
+    bench::MeasureOptions measure_options;
+    measure_options.seconds = options.seconds;
+    NORMJIT_TRY(bench::Measurement measurement,
+                bench::measure(team, problem.traffic(), [&] { return kernel.launch(arguments); }, measure_options));
+    return Result{spec, schedule, engine.threads(), measurement};
+}
+
+std::string table_of(const std::vector<Result>& results) {
+    Table table({"spec", ">threads", ">time", ">GB/s", ">ceiling", ">share"});
+    for (const Result& result : results) {
+        const bench::Measurement& m = result.measurement;
+        bool ceiling = m.ceiling.median > 0;
+        table.add({to_text(result.spec), std::to_string(result.threads), format_seconds(m.launch.median),
+                   fmt::format("{:.1f}", m.bytes_per_second() / 1e9),
+                   ceiling ? fmt::format("{:.1f}", m.ceiling_bytes_per_second() / 1e9) : "-",
+                   format_percent(m.share())});
+    }
+    return table.text();
+}
+
+ordered_json to_json(const Result& result) {
+    const bench::Measurement& m = result.measurement;
+    ordered_json json = {{"spec", to_text(result.spec)}, {"schedule", to_text(result.schedule)},
+                         {"threads", result.threads},    {"median_seconds", m.launch.median},
+                         {"p20_seconds", m.launch.p20},  {"p80_seconds", m.launch.p80},
+                         {"samples", m.samples},         {"launches_per_sample", m.launches_per_sample},
+                         {"bytes", m.traffic_bytes},     {"bytes_per_second", m.bytes_per_second()}};
+    if (m.ceiling.median > 0) {
+        json["ceiling"] = {{"median_seconds", m.ceiling.median},
+                           {"p20_seconds", m.ceiling.p20},
+                           {"p80_seconds", m.ceiling.p80},
+                           {"bytes_per_second", m.ceiling_bytes_per_second()},
+                           {"method", m.method}};
+        json["share"] = m.share();
+    }
+    return json;
+}
+
+Expected<std::vector<Result>> measure_all(const std::vector<Spec>& specs, const std::vector<int>& threads,
+                                          const Options& options) {
+    std::vector<Result> results;
+    Progress progress(static_cast<double>(specs.size() * threads.size()));
+    for (int count : threads) {
+        DeviceOptions device = options.device;
+        device.threads = count;
+        NORMJIT_TRY(Engine engine, open_engine(device));
+        bench::Team team(engine.threads());
+        for (const Spec& spec : specs) {
+            progress.show(to_text(spec));
+            auto result = measure_spec(engine, team, spec, options);
+            if (!result.ok()) return Status(result.status().code(), to_text(spec) + ": " + result.status().message());
+            results.push_back(*std::move(result));
+            progress.advance(1);
+        }
+    }
+    return results;
+}
+
+Status run(const Options& options) {
+    NORMJIT_TRY(std::vector<Spec> specs, read_inputs(options.inputs));
+    NORMJIT_TRY(std::vector<int> threads, read_threads(options.threads));
+    if (!options.json.empty() && options.json != "-") NORMJIT_RETURN_IF_ERROR(check_writable(options.json));
+    NORMJIT_TRY(std::vector<Result> results, measure_all(specs, threads, options));
+    if (options.json != "-") NORMJIT_RETURN_IF_ERROR(write_text("", table_of(results)));
+    if (options.json.empty()) return {};
+    ordered_json json = {{"version", NORMJIT_VERSION},
+                         {"device", options.device.device},
+                         {"cpu", cpu_model()},
+                         {"results", ordered_json::array()}};
+    if (auto target = host_target(); target.ok()) json["target"] = to_text(*target);
+    for (const Result& result : results) json["results"].push_back(to_json(result));
+    return write_text(options.json, json.dump(2) + "\n");
+}
+
+}  // namespace
+
+Command add_bench(CLI::App& program) {
+    auto options = std::make_shared<Options>();
+    CLI::App* app = program.add_subcommand("bench", "Measure specs against the memory ceiling of this machine");
+    app->add_option("inputs", options->inputs, "Shapes files, and specs with rows")->required();
+    add_device_option(*app, options->device);
+    app->add_option("--threads", options->threads, "CPU threads: numbers or all, separated by commas [all]")
+        ->delimiter(',');
+    app->add_option("--schedule", options->schedule, "A schedule for every spec [the heuristic's]");
+    app->add_option("--json", options->json, "Also write JSON to this file; - prints JSON instead of the table");
+    app->add_option("--seconds", options->seconds, "Time to spend in the launches of one spec")
+        ->check(CLI::Range(0.001, 3600.0))
+        ->capture_default_str();
+    app->add_option("--seed", options->seed, "Of the data")->capture_default_str();
+    app->footer(examples);
+    return {app, [options] { return run(*options); }};
+}
+
+}  // namespace normjit::cli

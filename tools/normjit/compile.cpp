@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// normjit compile: what the compiler makes of a spec, at any stage. Needs no device.
+#include "normjit/compile.h"
+
+#include "command.h"
+#include "console.h"
+#include "disassemble.h"
+#include "files.h"
+#include "measure.h"
+#include "support/try.h"
+
+#include "normjit/engine.h"
+
+#include <chrono>
+#include <memory>
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+namespace normjit::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* examples =
+    R"(Stages: ir (as built), ir:<pass> (after that pass), plan, schedule, asm, artifact; `--emit list` names them all.
+
+Examples:
+  normjit compile "layernorm cols=4096 x=bf16 gamma=f32" --emit ir
+  normjit compile "rmsnorm cols=768 x=bf16" --target x86-64-avx512 --emit plan
+  normjit compile "rmsnorm cols=768" --schedule "cpu row_groups=8 row_block=4" --emit asm
+  normjit compile "layernorm rows=4096 cols=4096" --target "x86-64-avx512 bf16=1 cores=16" --emit artifact -o k.artifact
+  normjit compile "layernorm cols=4096 x=bf16" --time)";
+
+struct Options {
+    std::vector<std::string> spec;
+    std::string target = "host";
+    std::string schedule;
+    std::string emit;
+    std::string output;
+    bool time = false;
+    bool json = false;
+};
+
+struct Job {
+    Spec spec;
+    Schedule schedule;
+    Target target;
+};
+
+/// Seconds: median of many. Loading is measured on the machine that the target describes only.
+struct Times {
+    bench::Sample compile, load;
+};
+
+Expected<Job> read_job(const Options& options) {
+    NORMJIT_TRY(Spec spec, parse_spec(join_words(options.spec)));
+    NORMJIT_TRY(Target target, options.target == "host" ? host_target() : parse_target(options.target));
+    if (options.schedule.empty()) return Job{spec, heuristic(spec, target), target};
+    NORMJIT_TRY(Schedule schedule, parse_schedule(options.schedule));
+    return Job{spec, schedule, target};
+}
+
+template <class F>
+Expected<bench::Sample> time_many(F&& work) {
+    constexpr int rounds = 201;
+    std::vector<double> seconds;
+    for (int i = 0; i < rounds; ++i) {
+        auto start = std::chrono::steady_clock::now();
+        auto result = work();
+        seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+        NORMJIT_RETURN_IF_ERROR(result.status());
+    }
+    return bench::sample_of(seconds);
+}
+
+Expected<Times> time_job(const Job& job, const Artifact& artifact) {
+    Times times;
+    NORMJIT_TRY(times.compile, time_many([&] { return compile(job.spec, job.schedule, job.target); }));
+    auto engine = Engine::create({.threads = 1, .parallel_for = {}});
+    if (engine.ok() && engine->load(artifact).ok()) {
+        NORMJIT_TRY(times.load, time_many([&] { return engine->load(artifact); }));
+    }
+    return times;
+}
+
+Expected<std::string> stage_text(const Job& job, const std::string& stage) {
+    if (stage == "schedule") return to_text(job.schedule) + "\n";
+    if (stage != "asm" && stage != "artifact") return emit_stage(job.spec, job.schedule, job.target, stage);
+    NORMJIT_TRY(Artifact artifact, compile(job.spec, job.schedule, job.target));
+    if (stage == "asm") return disassemble(artifact);
+    return to_text(artifact) + "\n";
+}
+
+std::string stage_list() {
+    std::string text = "ir\n";
+    for (const std::string& pass : pass_names()) text += "ir:" + pass + "\n";
+    return text + "plan\nschedule\nasm\nartifact\n";
+}
+
+std::string summary(const Artifact& artifact, const Times* times) {
+    std::string entries;
+    for (const EntryPoint& entry : artifact.entries) {
+        entries += fmt::format("{}{} at {}", entries.empty() ? "" : ", ", entry.name, entry.offset);
+    }
+    const Geometry& geometry = artifact.geometry;
+    std::string text;
+    auto add = [&](const char* what, const std::string& value) { text += fmt::format("{:<10}{}\n", what, value); };
+    add("spec", to_text(artifact.spec));
+    add("schedule", to_text(artifact.schedule));
+    add("target", to_text(artifact.target));
+    add("code", fmt::format("{} bytes: {}", artifact.code.size(), entries));
+    add("workspace", fmt::format("{} at least, {} preferred", format_bytes(double(geometry.minimum_workspace())),
+                                 format_bytes(double(geometry.preferred_workspace()))));
+    if (times) {
+        add("compile", fmt::format("{} from spec to code (median of 201)", format_seconds(times->compile.median)));
+        add("load", times->load.median < 0
+                        ? "- (the target is another machine)"
+                        : fmt::format("{} from code to callable (median of 201)", format_seconds(times->load.median)));
+    }
+    return text;
+}
+
+ordered_json to_json(const Artifact& artifact, const Times* times) {
+    ordered_json json = {{"spec", to_text(artifact.spec)},
+                         {"schedule", to_text(artifact.schedule)},
+                         {"target", to_text(artifact.target)},
+                         {"code_bytes", artifact.code.size()},
+                         {"minimum_workspace", artifact.geometry.minimum_workspace()},
+                         {"preferred_workspace", artifact.geometry.preferred_workspace()}};
+    for (const EntryPoint& entry : artifact.entries) json["entries"][entry.name] = entry.offset;
+    if (times) {
+        json["compile_seconds"] = times->compile.median;
+        if (times->load.median >= 0) json["load_seconds"] = times->load.median;
+    }
+    return json;
+}
+
+Status run(const Options& options) {
+    if (options.emit == "list") return write_text(options.output, stage_list());
+    NORMJIT_TRY(Job job, read_job(options));
+    NORMJIT_RETURN_IF_ERROR(legality(job.spec, job.schedule, job.target));
+    if (!options.emit.empty()) {
+        NORMJIT_TRY(std::string text, stage_text(job, options.emit));
+        if (options.json) text = ordered_json({{"stage", options.emit}, {"text", text}}).dump(2) + "\n";
+        return write_text(options.output, text);
+    }
+    NORMJIT_TRY(Artifact artifact, compile(job.spec, job.schedule, job.target));
+    Times times;
+    if (options.time) {
+        NORMJIT_TRY(times, time_job(job, artifact));
+    }
+    const Times* measured = options.time ? &times : nullptr;
+    std::string text = options.json ? to_json(artifact, measured).dump(2) + "\n" : summary(artifact, measured);
+    return write_text(options.output, text);
+}
+
+}  // namespace
+
+Command add_compile(CLI::App& program) {
+    auto options = std::make_shared<Options>();
+    CLI::App* app = program.add_subcommand("compile", "Compile a spec and show any stage on the way");
+    app->add_option("spec", options->spec, "The problem: layernorm|rmsnorm cols=N [rows=M] [x=bf16] ...");
+    app->add_option("--target", options->target, "host, x86-64-avx512, or a full target text")->capture_default_str();
+    app->add_option("--schedule", options->schedule, "A schedule text [the heuristic's]");
+    app->add_option("--emit", options->emit, "A stage, or list [a summary]");
+    app->add_option("-o,--output", options->output, "Write to this file [stdout]");
+    app->add_flag("--time", options->time, "Measure compiling and loading");
+    app->add_flag("--json", options->json, "Print JSON");
+    app->footer(examples);
+    return {app, [options] { return run(*options); }};
+}
+
+}  // namespace normjit::cli

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The devices that --device can name. A new kind of device is one more entry here and an Engine that creates it.
+#pragma once
+
+#include "normjit/engine.h"
+#include "normjit/status.h"
+
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+namespace normjit::cli {
+
+struct DeviceOptions {
+    std::string device = "cpu";
+    int threads = 0;  ///< 0: one per core that the process may use
+};
+
+/// --device
+void add_device_option(CLI::App& command, DeviceOptions& options);
+/// --threads
+void add_threads_option(CLI::App& command, DeviceOptions& options);
+
+/// Fails with `unavailable` for every device that this build or machine does not have.
+Expected<Engine> open_engine(const DeviceOptions& options);
+
+/// One device as `normjit info` shows it.
+struct DeviceState {
+    std::string name;
+    bool available = false;
+    std::string description;  ///< what it is, or why there is none
+};
+std::vector<DeviceState> list_devices();
+
+/// "Intel(R) Xeon(R) Processor", or nothing when the system does not say.
+std::string cpu_model();
+
+}  // namespace normjit::cli

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "disassemble.h"
+
+#include "support/try.h"
+
+#include <cctype>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <sstream>
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char** environ;
+
+namespace normjit::cli {
+namespace {
+
+/// A descriptor that a child process inherits.
+class Descriptor {
+  public:
+    explicit Descriptor(int number) : number_(number) {}
+    ~Descriptor() { reset(); }
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+
+    int number() const { return number_; }
+    void reset() {
+        if (number_ >= 0) close(number_);
+        number_ = -1;
+    }
+
+  private:
+    int number_;
+};
+
+Status system_error(const char* what) { return failed(fmt::format("{}: {}", what, std::strerror(errno))); }
+
+std::string read_all(int descriptor) {
+    std::string text;
+    char buffer[1 << 14];
+    for (;;) {
+        ssize_t count = read(descriptor, buffer, sizeof buffer);
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) return text;
+        text.append(buffer, static_cast<size_t>(count));
+    }
+}
+
+/// objdump on a file that exists in memory only.
+Expected<std::string> run_objdump(const std::vector<uint8_t>& code) {
+    Descriptor file(memfd_create("normjit", 0));
+    if (file.number() < 0) return system_error("cannot make a file in memory");
+    if (write(file.number(), code.data(), code.size()) != static_cast<ssize_t>(code.size())) {
+        return system_error("cannot write a file in memory");
+    }
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return system_error("cannot make a pipe");
+    Descriptor output(ends[0]), input(ends[1]);
+
+    std::string path = fmt::format("/proc/self/fd/{}", file.number());
+    const char* arguments[] = {"objdump",     "-D",   "-b",    "binary", "-m",
+                               "i386:x86-64", "-M",   "intel", "-w",     "--no-show-raw-insn",
+                               path.c_str(),  nullptr};
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, input.number(), STDOUT_FILENO);
+    pid_t child = 0;
+    int error = posix_spawnp(&child, "objdump", &actions, nullptr, const_cast<char* const*>(arguments), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (error != 0) {
+        return unavailable(fmt::format("--emit asm needs objdump (binutils): {}", std::strerror(error)));
+    }
+    input.reset();
+    std::string text = read_all(output.number());
+    int state = 0;
+    while (waitpid(child, &state, 0) < 0 && errno == EINTR) {
+    }
+    if (!WIFEXITED(state) || WEXITSTATUS(state) != 0) return failed("objdump could not read the code");
+    return text;
+}
+
+/// The address that an instruction's line starts with, as in "   1f:\tret"; -1 for other lines.
+int64_t address_of(const std::string& text) {
+    size_t start = text.find_first_not_of(' ');
+    size_t colon = text.find(":\t");
+    if (start == std::string::npos || colon == std::string::npos) return -1;
+    int64_t address = -1;
+    auto [end, error] = std::from_chars(text.data() + start, text.data() + colon, address, 16);
+    return error == std::errc() && end == text.data() + colon ? address : -1;
+}
+
+}  // namespace
+
+Expected<std::string> disassemble(const Artifact& artifact) {
+    if (artifact.target.isa != Isa::x86_64_avx512) {
+        return unavailable("--emit asm disassembles x86-64 code; the artifact is for " + to_text(artifact.target));
+    }
+    NORMJIT_TRY(std::string listing, run_objdump(artifact.code));
+    std::istringstream lines(listing);
+    std::string text;
+    for (std::string instruction; std::getline(lines, instruction);) {
+        int64_t address = address_of(instruction);
+        if (address < 0) continue;
+        for (const EntryPoint& entry : artifact.entries) {
+            if (entry.offset == address) text += fmt::format("{}{}:\n", text.empty() ? "" : "\n", entry.name);
+        }
+        instruction.erase(instruction.find_last_not_of(' ') + 1);
+        text += instruction + "\n";
+    }
+    return text;
+}
+
+}  // namespace normjit::cli

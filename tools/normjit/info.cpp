@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// normjit info: the program, the machine, and what would be done for a spec.
+#include "command.h"
+#include "console.h"
+#include "device.h"
+#include "files.h"
+#include "support/try.h"
+
+#include "normjit/artifact.h"
+#include "normjit/compile.h"
+#include "normjit/engine.h"
+
+#include <cstdlib>
+#include <memory>
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+namespace normjit::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* examples = R"(Examples:
+  normjit info
+  normjit info "layernorm rows=4096 cols=4096 x=bf16 gamma=f32"
+  normjit info "rmsnorm cols=768" --target "x86-64-avx512 cores=64" --json)";
+
+/// Every environment variable that normjit reads.
+struct Variable {
+    const char* name;
+    const char* meaning;
+};
+constexpr std::array<Variable, 0> variables = {};
+
+struct Options {
+    std::vector<std::string> spec;
+    std::string target = "host";
+    bool json = false;
+};
+
+ordered_json program_facts() {
+    ordered_json facts = {{"version", NORMJIT_VERSION}, {"generator_version", generator_version}};
+    auto target = host_target();
+    facts["target"] = target.ok() ? ordered_json(to_text(*target)) : ordered_json();
+    facts["devices"] = ordered_json::array();
+    for (const DeviceState& device : list_devices()) {
+        facts["devices"].push_back(
+            {{"name", device.name}, {"available", device.available}, {"description", device.description}});
+    }
+    facts["environment"] = ordered_json::array();
+    for (const Variable& variable : variables) {
+        const char* value = std::getenv(variable.name);
+        facts["environment"].push_back({{"name", variable.name},
+                                        {"value", value ? ordered_json(value) : ordered_json()},
+                                        {"meaning", variable.meaning}});
+    }
+    return facts;
+}
+
+std::string program_text() {
+    std::string text = fmt::format("normjit {}, code generator {}\n\n", NORMJIT_VERSION, generator_version);
+    Table devices({"device", "state", "description"});
+    for (const DeviceState& device : list_devices()) {
+        devices.add({device.name, device.available ? "available" : "not available", device.description});
+    }
+    text += devices.text();
+    if (auto target = host_target(); target.ok()) text += fmt::format("\ntarget  {}\n", to_text(*target));
+    text += "\n";
+    if (variables.empty()) return text + "environment  no variable is read\n";
+    Table environment({"environment", "value", "meaning"});
+    for (const Variable& variable : variables) {
+        const char* value = std::getenv(variable.name);
+        environment.add({variable.name, value ? value : "-", variable.meaning});
+    }
+    return text + environment.text();
+}
+
+Status show_spec(const Options& options) {
+    NORMJIT_TRY(Spec spec, parse_spec(join_words(options.spec)));
+    NORMJIT_TRY(Target target, options.target == "host" ? host_target() : parse_target(options.target));
+    Schedule schedule = heuristic(spec, target);
+    NORMJIT_TRY(Artifact artifact, compile(spec, schedule, target));
+    const Geometry& geometry = artifact.geometry;
+    if (options.json) {
+        ordered_json json = {{"spec", to_text(spec)},
+                             {"target", to_text(target)},
+                             {"schedule", to_text(schedule)},
+                             {"minimum_workspace", geometry.minimum_workspace()},
+                             {"preferred_workspace", geometry.preferred_workspace()},
+                             {"code_bytes", artifact.code.size()}};
+        json["bytes_moved"] = spec.rows ? ordered_json(bytes_moved(spec, *spec.rows)) : ordered_json();
+        json["bytes_moved_per_row"] = bytes_moved(spec, 1) - bytes_moved(spec, 0);
+        return write_text("", json.dump(2) + "\n");
+    }
+    std::string moved = spec.rows ? format_bytes(double(bytes_moved(spec, *spec.rows)))
+                                  : format_bytes(double(bytes_moved(spec, 1) - bytes_moved(spec, 0))) + " per row";
+    std::string text;
+    auto add = [&](const char* what, const std::string& value) { text += fmt::format("{:<10}{}\n", what, value); };
+    add("spec", to_text(spec));
+    add("target", to_text(target));
+    add("schedule", to_text(schedule));
+    add("workspace", fmt::format("{} at least, {} preferred", format_bytes(double(geometry.minimum_workspace())),
+                                 format_bytes(double(geometry.preferred_workspace()))));
+    add("moves", moved + ", each tensor read or written once");
+    add("code", fmt::format("{} bytes", artifact.code.size()));
+    return write_text("", text);
+}
+
+Status run(const Options& options) {
+    if (!options.spec.empty()) return show_spec(options);
+    return write_text("", options.json ? program_facts().dump(2) + "\n" : program_text());
+}
+
+}  // namespace
+
+Command add_info(CLI::App& program) {
+    auto options = std::make_shared<Options>();
+    CLI::App* app = program.add_subcommand("info", "Show this program, the machine, or what a spec leads to");
+    app->add_option("spec", options->spec, "A problem: layernorm|rmsnorm cols=N [rows=M] [x=bf16] ...");
+    app->add_option("--target", options->target, "For the spec: host, x86-64-avx512, or a full target text")
+        ->capture_default_str();
+    app->add_flag("--json", options->json, "Print JSON");
+    app->footer(examples);
+    return {app, [options] { return run(*options); }};
+}
+
+}  // namespace normjit::cli

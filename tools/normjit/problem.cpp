@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "problem.h"
+
+#include "console.h"
+#include "support/try.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+namespace normjit::cli {
+namespace {
+
+constexpr int64_t alignment = 64;
+static_assert(alignment % workspace_alignment == 0);
+
+/// Systems hand out more memory than they have and end the process when it is used: refuse before.
+Status check_memory(const Spec& spec, int64_t rows) {
+    double needed = 0;
+    for (Tensor tensor : all_tensors) {
+        if (!spec.has(tensor)) continue;
+        double elements = is_matrix(tensor) ? static_cast<double>(rows) * static_cast<double>(spec.cols)
+                          : info(tensor).shape == TensorShape::cols ? static_cast<double>(spec.cols)
+                                                                    : static_cast<double>(rows);
+        needed += elements * static_cast<double>(size_of(*spec.dtypes[tensor]));
+    }
+    double present = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+    if (needed <= present) return {};
+    return unavailable(fmt::format("the tensors of rows={} cols={} take {}; this machine has {}", rows, spec.cols,
+                                   format_bytes(needed), format_bytes(present)));
+}
+
+void touch(const Buffer& buffer, bench::Team& team) {
+    auto* bytes = static_cast<char*>(buffer.data());
+    team.run_ranges(buffer.bytes(), [&](int64_t begin, int64_t end) {
+        std::memset(bytes + begin, 0, static_cast<size_t>(end - begin));
+    });
+}
+
+}  // namespace
+
+Expected<Buffer> Buffer::allocate(int64_t bytes) {
+    Buffer buffer;
+    // One line more than asked: the memory ceiling may then run over the last partial line of a matrix.
+    auto rounded = static_cast<size_t>((bytes / alignment + 1) * alignment);
+    buffer.memory_.reset(std::aligned_alloc(alignment, rounded));
+    if (!buffer.memory_) return failed(fmt::format("no memory for {}", format_bytes(static_cast<double>(bytes))));
+    buffer.bytes_ = bytes;
+    return buffer;
+}
+
+int64_t Problem::elements(Tensor tensor) const {
+    switch (info(tensor).shape) {
+        case TensorShape::matrix:
+            return rows * spec.cols;
+        case TensorShape::rows:
+            return rows;
+        case TensorShape::cols:
+            break;
+    }
+    return spec.cols;
+}
+
+Arguments Problem::arguments() const {
+    Arguments arguments;
+    arguments.rows = rows;
+    for (Tensor tensor : all_tensors) {
+        if (!spec.has(tensor)) continue;
+        Argument& argument = arguments[tensor];
+        argument.data = tensors[tensor].data();
+        argument.dtype = *spec.dtypes[tensor];
+        argument.cols = info(tensor).shape == TensorShape::rows ? 0 : spec.cols;
+    }
+    arguments.workspace = workspace.data();
+    arguments.workspace_bytes = workspace.bytes();
+    return arguments;
+}
+
+bench::Traffic Problem::traffic() const {
+    bench::Traffic traffic;
+    for (Tensor tensor : all_tensors) {
+        if (!is_matrix(tensor) || !spec.has(tensor)) continue;
+        const Buffer& buffer = tensors[tensor];
+        if (is_output(tensor)) {
+            traffic.write = buffer.data();
+            traffic.write_bytes = buffer.bytes();
+        } else if (spec.reads(tensor)) {
+            traffic.reads.push_back({buffer.data(), buffer.bytes()});
+        }
+    }
+    return traffic;
+}
+
+Expected<Problem> allocate_problem(const Kernel& kernel, int64_t rows, bench::Team& team) {
+    Problem problem;
+    problem.spec = kernel.artifact().spec;
+    problem.rows = rows;
+    NORMJIT_RETURN_IF_ERROR(check_memory(problem.spec, rows));
+    for (Tensor tensor : all_tensors) {
+        if (!problem.spec.has(tensor)) continue;
+        int64_t element_bytes = static_cast<int64_t>(size_of(*problem.spec.dtypes[tensor]));
+        NORMJIT_TRY(problem.tensors[tensor], Buffer::allocate(problem.elements(tensor) * element_bytes));
+        if (is_output(tensor)) touch(problem.tensors[tensor], team);
+    }
+    NORMJIT_TRY(problem.workspace, Buffer::allocate(kernel.preferred_workspace()));
+    touch(problem.workspace, team);
+    return problem;
+}
+
+}  // namespace normjit::cli

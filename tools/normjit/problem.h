@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// A problem in memory: every tensor that a launch reads or writes, packed rows.
+#pragma once
+
+#include "stream.h"
+#include "team.h"
+
+#include "normjit/kernel.h"
+#include "normjit/spec.h"
+#include "normjit/status.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+
+namespace normjit::cli {
+
+/// Memory that starts at a multiple of a cache line. Not touched when it is made: its pages go to the threads that
+/// write them first.
+class Buffer {
+  public:
+    Buffer() = default;
+    static Expected<Buffer> allocate(int64_t bytes);
+
+    void* data() const { return memory_.get(); }
+    int64_t bytes() const { return bytes_; }
+
+  private:
+    struct Free {
+        void operator()(void* memory) const { std::free(memory); }
+    };
+    std::unique_ptr<void, Free> memory_;
+    int64_t bytes_ = 0;
+};
+
+struct Problem {
+    Spec spec;
+    int64_t rows = 0;
+    PerTensor<Buffer> tensors;  ///< empty for tensors that the spec does not use
+    Buffer workspace;
+
+    /// Elements of a tensor of this problem.
+    int64_t elements(Tensor tensor) const;
+    Arguments arguments() const;
+    /// The matrices, for the memory ceiling.
+    bench::Traffic traffic() const;
+};
+
+/// Memory for every tensor of the spec and for the kernel's preferred workspace. Refuses with `unavailable` what is
+/// more than the machine has. Outputs and workspace are touched by the threads of the team.
+Expected<Problem> allocate_problem(const Kernel& kernel, int64_t rows, bench::Team& team);
+
+/// Fills the inputs: x normal around a mean of 0.5, dy normal, gamma + gamma_offset around 1, statistics as a forward
+/// pass with eps = 1e-5 saves them. The same seed gives the same data on any number of threads.
+void fill_inputs(const Problem& problem, uint64_t seed, bench::Team& team);
+
+}  // namespace normjit::cli

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// normjit run: gradients of tensors in a file, or of a spec on data made from a seed.
+#include "run.h"
+
+#include "command.h"
+#include "console.h"
+#include "files.h"
+#include "support/try.h"
+
+#include <algorithm>
+#include <memory>
+
+#include <fmt/core.h>
+
+namespace normjit::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* examples =
+    R"(Tensors of the input: x (or xhat, the normalised value, or y, the layer's output) and dy, [..., N]; if there are any,
+gamma and beta [N], mean and rstd (one per row), dresidual (as x). Missing statistics are computed from x. Written: dx,
+dgamma, dbeta, or what out= names. A prefix makes several problems: block0.ln1.x, block0.ln1.dy, ... Gradients named
+expected.dx or block0.ln1.expected.dx are compared with. key=value words of a spec win over the file's metadata
+("spec" or "block0.ln1.spec"), which tells what the tensors do not: the norm when there is no mean, eps, gamma_offset.
+
+Examples:
+  normjit run --input step.safetensors --output gradients.safetensors norm=rmsnorm
+  normjit run --input step.safetensors --output gradients.safetensors norm=layernorm dgamma=f32 out=dx,dgamma
+  normjit run --input step.safetensors --check --json
+  normjit run "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" --check --threads 1)";
+
+std::string ulp_text(const Distance& distance) {
+    return fmt::format("{:.3g} ulp{}", distance.worst_ulp, distance.holds ? "" : " !");
+}
+
+std::string check_table(const std::vector<OutputCheck>& checks) {
+    bool foreign = std::any_of(checks.begin(), checks.end(), [](const OutputCheck& check) { return check.foreign; });
+    std::vector<std::string> titles = {"  output", "type", ">error"};
+    if (foreign) titles.push_back(">framework's error");
+    titles.push_back("verdict");
+    Table table(titles);
+    for (const OutputCheck& check : checks) {
+        std::vector<std::string> cells = {"  " + std::string(name(check.tensor)), std::string(name(check.ours.type)),
+                                          ulp_text(check.ours)};
+        if (foreign) cells.push_back(check.foreign ? ulp_text(*check.foreign) : "-");
+        cells.push_back(!check.ours.holds ? "WRONG" : !check.holds() ? "DIFFERS" : check.foreign ? "matches" : "right");
+        table.add(cells);
+    }
+    return table.text();
+}
+
+ordered_json to_json(const Distance& distance) {
+    return {{"type", name(distance.type)}, {"worst_ulp", distance.worst_ulp}, {"holds", distance.holds}};
+}
+
+std::string legend(const std::vector<RunResult>& results) {
+    bool foreign = false, checked = false;
+    for (const RunResult& result : results) {
+        for (const OutputCheck& check : result.checks) {
+            checked = true;
+            foreign = foreign || check.foreign.has_value();
+        }
+    }
+    if (!checked) return {};
+    std::string text =
+        "\nerror: the largest distance from double precision; 0.5 ulp is the rounding of the result itself.\n";
+    if (foreign) text += "matches: both are within the tolerance of their type.\n";
+    return text;
+}
+
+Status verdict(const std::vector<RunResult>& results) {
+    size_t outputs = 0, wrong = 0;
+    std::string first;
+    for (const RunResult& result : results) {
+        for (const OutputCheck& check : result.checks) {
+            ++outputs;
+            if (check.holds()) continue;
+            if (wrong++ == 0) first = (result.name.empty() ? "" : result.name + ".") + std::string(name(check.tensor));
+        }
+    }
+    if (wrong == 0) return {};
+    return failed(
+        fmt::format("{} of {} gradients are outside their tolerance, the first is {}", wrong, outputs, first));
+}
+
+Status run(const RunOptions& options) {
+    if (options.input.empty() && options.words.empty()) {
+        return invalid_argument("nothing to run: give --input FILE or a spec; see normjit run --help");
+    }
+    if (options.input.empty() && !options.output.empty()) {
+        return invalid_argument("--output goes with --input: data made from a seed is not written");
+    }
+    NORMJIT_TRY(std::vector<RunResult> results, options.input.empty() ? run_made(options) : run_file(options));
+    if (options.json) {
+        ordered_json json = {{"version", NORMJIT_VERSION}, {"results", ordered_json::array()}};
+        for (const RunResult& result : results) json["results"].push_back(to_json(result));
+        NORMJIT_RETURN_IF_ERROR(write_text("", json.dump(2) + "\n"));
+    } else {
+        std::string text;
+        for (const RunResult& result : results) text += (text.empty() ? "" : "\n") + to_text(result);
+        NORMJIT_RETURN_IF_ERROR(write_text("", text + legend(results)));
+    }
+    return verdict(results);
+}
+
+}  // namespace
+
+bool RunResult::holds() const {
+    return std::all_of(checks.begin(), checks.end(), [](const OutputCheck& check) { return check.holds(); });
+}
+
+Expected<Kernel> prepare(const Engine& engine, const Spec& spec, const RunOptions& options) {
+    Schedule schedule = heuristic(spec, engine.target());
+    if (!options.schedule.empty()) {
+        NORMJIT_TRY(schedule, parse_schedule(options.schedule));
+    }
+    NORMJIT_TRY(Artifact artifact, engine.compile(spec, schedule));
+    return engine.load(artifact);
+}
+
+Expected<RunResult> launch_and_measure(const Engine& engine, bench::Team& team, const Kernel& kernel,
+                                       const Problem& problem) {
+    Arguments arguments = problem.arguments();
+    RunResult result;
+    result.spec = problem.spec;
+    result.schedule = kernel.artifact().schedule;
+    result.threads = engine.threads();
+    NORMJIT_TRY(result.measurement, bench::measure(team, problem.traffic(), [&] { return kernel.launch(arguments); }));
+    return result;
+}
+
+std::string to_text(const RunResult& result) {
+    const bench::Measurement& m = result.measurement;
+    std::string text = result.name.empty() ? "" : result.name + "\n";
+    text += fmt::format("  {}\n  {}", normjit::to_text(result.spec), format_seconds(m.launch.median));
+    if (m.traffic_bytes > 0) text += fmt::format(", {:.1f} GB/s", m.bytes_per_second() / 1e9);
+    if (m.share() >= 0) {
+        text += fmt::format(", {} of the {:.1f} GB/s of this memory", format_percent(m.share()),
+                            m.ceiling_bytes_per_second() / 1e9);
+    }
+    text += fmt::format(" (median of {} launches, {} thread{})\n", m.samples * m.launches_per_sample, result.threads,
+                        result.threads == 1 ? "" : "s");
+    return result.checks.empty() ? text : text + check_table(result.checks);
+}
+
+ordered_json to_json(const RunResult& result) {
+    const bench::Measurement& m = result.measurement;
+    ordered_json json = {{"group", result.name},
+                         {"spec", normjit::to_text(result.spec)},
+                         {"schedule", normjit::to_text(result.schedule)},
+                         {"threads", result.threads},
+                         {"median_seconds", m.launch.median},
+                         {"bytes", m.traffic_bytes},
+                         {"bytes_per_second", m.bytes_per_second()}};
+    if (m.share() >= 0) {
+        json["ceiling_bytes_per_second"] = m.ceiling_bytes_per_second();
+        json["share"] = m.share();
+    }
+    for (const OutputCheck& check : result.checks) {
+        ordered_json& entry = json["outputs"][std::string(name(check.tensor))];
+        entry["ours"] = to_json(check.ours);
+        if (check.foreign) entry["framework"] = to_json(*check.foreign);
+    }
+    return json;
+}
+
+Command add_run(CLI::App& program) {
+    auto options = std::make_shared<RunOptions>();
+    CLI::App* app = program.add_subcommand("run", "Compute gradients of tensors in a file, or of a spec on made data");
+    app->add_option("spec", options->words, "A spec with rows; with --input: key=value words that complete the file's");
+    app->add_option("-i,--input", options->input, "A safetensors file with x, dy, ...");
+    app->add_option("-o,--output", options->output, "The safetensors file to write dx, dgamma, dbeta to");
+    app->add_option("--schedule", options->schedule, "A schedule text [the heuristic's]");
+    add_device_option(*app, options->device);
+    add_threads_option(*app, options->device);
+    app->add_flag("--check", options->check, "Compare with double precision; exit 1 when a gradient is wrong");
+    app->add_option("--seed", options->seed, "Of made data")->capture_default_str();
+    app->add_flag("--json", options->json, "Print JSON");
+    app->footer(examples);
+    return {app, [options] { return run(*options); }};
+}
+
+}  // namespace normjit::cli

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// One problem from spec to gradients: what the two forms of `normjit run` share.
+#pragma once
+
+#include "check.h"
+#include "device.h"
+#include "measure.h"
+#include "problem.h"
+
+#include "normjit/engine.h"
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace normjit::cli {
+
+struct RunOptions {
+    std::vector<std::string> words;
+    std::string input;
+    std::string output;
+    std::string schedule;
+    DeviceOptions device;
+    uint64_t seed = 1;
+    bool check = false;
+    bool json = false;
+};
+
+/// What a launch of one problem gave.
+struct RunResult {
+    std::string name;  ///< of the group; empty for the only one
+    Spec spec;
+    Schedule schedule;
+    int threads = 0;
+    bench::Measurement measurement;
+    std::vector<OutputCheck> checks;
+
+    bool holds() const;
+};
+
+Expected<Kernel> prepare(const Engine& engine, const Spec& spec, const RunOptions& options);
+
+/// Times launches beside the memory ceiling. The outputs hold the gradients afterwards.
+Expected<RunResult> launch_and_measure(const Engine& engine, bench::Team& team, const Kernel& kernel,
+                                       const Problem& problem);
+
+std::string to_text(const RunResult& result);
+nlohmann::ordered_json to_json(const RunResult& result);
+
+/// The groups of options.input, in order; writes options.output when there is one.
+Expected<std::vector<RunResult>> run_file(const RunOptions& options);
+/// One problem with data made from a seed.
+Expected<std::vector<RunResult>> run_made(const RunOptions& options);
+
+}  // namespace normjit::cli

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "command.h"
+#include "console.h"
+#include "files.h"
+#include "groups.h"
+#include "run.h"
+#include "support/try.h"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+
+namespace normjit::cli {
+namespace {
+
+/// Everything that is wrong with any group is found before the first one runs.
+struct Job {
+    Group group;
+    Spec spec;
+};
+
+Expected<std::vector<Job>> read_jobs(const SafetensorsFile& file, const RunOptions& options) {
+    std::vector<Job> jobs;
+    NORMJIT_TRY(Words given, Words::parse(join_words(options.words)));
+    NORMJIT_TRY(std::vector<Group> groups, find_groups(file));
+    for (Group& group : groups) {
+        NORMJIT_TRY(Spec spec, spec_of(file, group, given));
+        jobs.push_back({std::move(group), spec});
+    }
+    return jobs;
+}
+
+/// A misspelt name must not pass for a tensor that is not there.
+void note_unused(const SafetensorsFile& file, const Job& job) {
+    for (const auto& [key, stored] : job.group.tensors) {
+        auto tensor = parse_tensor(key);
+        bool known = (tensor && !is_output(*tensor)) || stored == source_tensor(job.group, job.spec.source);
+        if (!known) print_note(fmt::format("{}: tensor \"{}\" is not used", file.path(), stored->name));
+    }
+}
+
+Expected<PerTensor<std::optional<ForeignGradient>>> read_expected(const SafetensorsFile& file, const Group& group,
+                                                                  const Problem& problem) {
+    PerTensor<std::optional<ForeignGradient>> expected;
+    for (Tensor tensor : all_tensors) {
+        const StoredTensor* stored = group.expected[tensor];
+        if (!stored || !problem.spec.has(tensor)) continue;
+        ForeignGradient gradient;
+        NORMJIT_TRY(gradient.type, file.type_of(*stored));
+        int64_t elements = stored->bytes() / static_cast<int64_t>(size_of(gradient.type));
+        if (elements != problem.elements(tensor)) {
+            return file.error(stored->name, fmt::format("has {} elements, {} has {}", elements, name(tensor),
+                                                        problem.elements(tensor)));
+        }
+        NORMJIT_TRY(gradient.data, Buffer::allocate(stored->bytes()));
+        NORMJIT_RETURN_IF_ERROR(file.read(*stored, gradient.data.data()));
+        expected[tensor] = std::move(gradient);
+    }
+    return expected;
+}
+
+void add_outputs(const Job& job, const Problem& problem, std::vector<TensorView>& views) {
+    for (Tensor tensor : all_tensors) {
+        if (!is_output(tensor) || !problem.spec.has(tensor)) continue;
+        auto shape = is_matrix(tensor) ? source_tensor(job.group, job.spec.source)->shape
+                                       : std::vector<int64_t>{problem.spec.cols};
+        views.push_back({job.group.prefix() + std::string(name(tensor)), *problem.spec.dtypes[tensor], shape,
+                         problem.tensors[tensor].data()});
+    }
+}
+
+Status write_gradients(const std::string& path, const std::vector<Job>& jobs, const std::vector<Problem>& problems) {
+    std::vector<TensorView> views;
+    Metadata metadata = {{"producer", "normjit " NORMJIT_VERSION}};
+    for (size_t i = 0; i < jobs.size(); ++i) {
+        add_outputs(jobs[i], problems[i], views);
+        metadata[jobs[i].group.prefix() + "spec"] = to_text(jobs[i].spec);
+    }
+    NORMJIT_TRY(OutputFile file, OutputFile::create(path));
+    NORMJIT_RETURN_IF_ERROR(write_safetensors(file, views, metadata));
+    return file.commit();
+}
+
+Expected<RunResult> run_job(const SafetensorsFile& file, const Engine& engine, bench::Team& team, const Job& job,
+                            const RunOptions& options, std::vector<Problem>& problems) {
+    NORMJIT_TRY(Kernel kernel, prepare(engine, job.spec, options));
+    NORMJIT_TRY(Problem problem, allocate_problem(kernel, *job.spec.rows, team));
+    NORMJIT_RETURN_IF_ERROR(read_inputs(file, job.group, problem));
+    NORMJIT_TRY(RunResult result, launch_and_measure(engine, team, kernel, problem));
+    result.name = job.group.name;
+    NORMJIT_TRY(auto expected, read_expected(file, job.group, problem));
+    bool compare =
+        std::any_of(expected.values.begin(), expected.values.end(), [](const auto& e) { return e.has_value(); });
+    if (options.check || compare) result.checks = check_outputs(problem, expected);
+    for (Tensor tensor : all_tensors) {
+        if (!is_output(tensor)) problem.tensors[tensor] = {};
+    }
+    problem.workspace = {};
+    if (!options.output.empty()) problems.push_back(std::move(problem));
+    return result;
+}
+
+}  // namespace
+
+Expected<std::vector<RunResult>> run_file(const RunOptions& options) {
+    NORMJIT_TRY(SafetensorsFile file, SafetensorsFile::open(options.input));
+    NORMJIT_TRY(std::vector<Job> jobs, read_jobs(file, options));
+    if (!options.output.empty()) NORMJIT_RETURN_IF_ERROR(check_writable(options.output));
+    NORMJIT_TRY(Engine engine, open_engine(options.device));
+    bench::Team team(engine.threads());
+
+    Progress progress(static_cast<double>(jobs.size()));
+    std::vector<RunResult> results;
+    std::vector<Problem> problems;
+    for (const Job& job : jobs) {
+        progress.show(job.group.name.empty() ? options.input : job.group.name);
+        NORMJIT_TRY(RunResult result, run_job(file, engine, team, job, options, problems));
+        results.push_back(std::move(result));
+        progress.advance(1);
+    }
+    progress.clear();
+    for (const Job& job : jobs) note_unused(file, job);
+    if (!options.output.empty()) NORMJIT_RETURN_IF_ERROR(write_gradients(options.output, jobs, problems));
+    return results;
+}
+
+}  // namespace normjit::cli

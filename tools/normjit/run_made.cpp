@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "command.h"
+#include "run.h"
+#include "support/try.h"
+
+namespace normjit::cli {
+
+Expected<std::vector<RunResult>> run_made(const RunOptions& options) {
+    NORMJIT_TRY(Spec spec, parse_spec(join_words(options.words)));
+    if (!spec.rows) return invalid_argument("spec: rows is missing: the number of rows to make, at least 0");
+    NORMJIT_TRY(Engine engine, open_engine(options.device));
+    bench::Team team(engine.threads());
+    NORMJIT_TRY(Kernel kernel, prepare(engine, spec, options));
+    NORMJIT_TRY(Problem problem, allocate_problem(kernel, *spec.rows, team));
+    fill_inputs(problem, options.seed, team);
+    NORMJIT_TRY(RunResult result, launch_and_measure(engine, team, kernel, problem));
+    if (options.check) result.checks = check_outputs(problem, {});
+    std::vector<RunResult> results;
+    results.push_back(std::move(result));
+    return results;
+}
+
+}  // namespace normjit::cli
