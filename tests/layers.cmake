@@ -22,7 +22,7 @@ endfunction()
 # The names of all headers under `folder`, as a pattern of how others may include them.
 function(headers_of folder out)
   file(GLOB_RECURSE files RELATIVE ${root}/${folder} ${root}/${folder}/*.h)
-  set(names "")
+  set(names "^$")
   foreach(file IN LISTS files)
     string(REGEX REPLACE "^include/" "" name ${file})
     string(REGEX REPLACE "([.+])" "\\\\\\1" name ${name})

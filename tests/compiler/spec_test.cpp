@@ -215,4 +215,14 @@ TEST_CASE("damaged text is answered with a valid spec or one printable line") {
     }
 }
 
+TEST_CASE("any bytes are answered") {
+    test::Random random(test::seed());
+    const int64_t count = test::rounds(5000);
+    for (int64_t i = 0; i < count; ++i) {
+        std::string text = random.chance(50) ? "layernorm cols=1 " : "";
+        for (int64_t n = random.between(0, 80); n > 0; --n) text += static_cast<char>(random.bits());
+        REQUIRE(test::is_printable_line(parse_spec(text).status().message()));
+    }
+}
+
 }  // namespace normjit
