@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// A number with a bound on what rounding may have done to it. Real is wider than the arithmetic that it bounds: double
+// bounds f32, long double bounds f64. reference.h states the rules.
+#pragma once
+
+#include <cfloat>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+namespace normjit::reference {
+
+template <class Real>
+struct Rounding;
+
+/// `unit` is 1 % more than half a unit in the last place: room for the rounding of Real itself and for second-order
+/// terms of sums.
+template <>
+struct Rounding<double> {
+    static constexpr double unit = 1.01 * 0x1p-24;
+    static constexpr double tiny = 0x1p-150;
+    static constexpr double most = static_cast<double>(FLT_MAX);
+    static constexpr int64_t lanes = 16;
+    using Narrow = float;
+};
+
+template <>
+struct Rounding<long double> {
+    static constexpr long double unit = 1.01L * 0x1p-53L;
+    static constexpr long double tiny = 0x1p-1075L;
+    static constexpr long double most = static_cast<long double>(DBL_MAX);
+    static constexpr int64_t lanes = 8;
+    using Narrow = double;
+};
+
+template <class Real>
+struct Bounded {
+    Real value = 0;
+    Real error = 0;
+};
+
+/// `number` after one more rounding to the narrow type.
+template <class Real>
+Bounded<Real> rounded(const Bounded<Real>& number) {
+    using R = Rounding<Real>;
+    const Real size = std::fabs(number.value) + number.error;
+    if (!(size <= R::most)) return {number.value, std::numeric_limits<Real>::infinity()};
+    return {number.value, number.error + R::unit * size + R::tiny};
+}
+
+template <class Real>
+Bounded<Real> operator+(const Bounded<Real>& a, const Bounded<Real>& b) {
+    return rounded<Real>({a.value + b.value, a.error + b.error});
+}
+
+template <class Real>
+Bounded<Real> operator-(const Bounded<Real>& a, const Bounded<Real>& b) {
+    return rounded<Real>({a.value - b.value, a.error + b.error});
+}
+
+template <class Real>
+Bounded<Real> operator*(const Bounded<Real>& a, const Bounded<Real>& b) {
+    const Real error = std::fabs(a.value) * b.error + std::fabs(b.value) * a.error + a.error * b.error;
+    return rounded<Real>({a.value * b.value, error});
+}
+
+template <class Real>
+Bounded<Real> operator/(const Bounded<Real>& a, const Bounded<Real>& b) {
+    const Real quotient = a.value / b.value;
+    const Real least = std::fabs(b.value) - b.error;
+    if (!(least > 0)) return {quotient, std::numeric_limits<Real>::infinity()};
+    return rounded<Real>({quotient, (a.error + std::fabs(quotient) * b.error) / least});
+}
+
+template <class Real>
+Bounded<Real> sqrt(const Bounded<Real>& a) {
+    const Real root = std::sqrt(a.value);
+    if (!(a.value > a.error)) return {root, std::numeric_limits<Real>::infinity()};
+    return rounded<Real>({root, root - std::sqrt(a.value - a.error)});
+}
+
+/// A sum whose terms go through at most `depth` additions each, in any order.
+template <class Real>
+class Sum {
+  public:
+    void add(const Bounded<Real>& term) {
+        value_ += term.value;
+        size_ += std::fabs(term.value) + term.error;
+        error_ += term.error;
+    }
+
+    Bounded<Real> total(int64_t depth) const {
+        using R = Rounding<Real>;
+        if (!(size_ <= R::most)) return {value_, std::numeric_limits<Real>::infinity()};
+        return {value_, error_ + static_cast<Real>(depth) * R::unit * size_};
+    }
+
+  private:
+    Real value_ = 0, size_ = 0, error_ = 0;
+};
+
+}  // namespace normjit::reference

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "element.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace normjit::reference {
+
+namespace {
+
+/// Values are integers times 2^(exponent - digits + 1), exponent from `least` to `most`.
+struct Format {
+    int digits;  ///< of the significand, the implicit one included
+    int least;   ///< exponent of the smallest normal value
+    int most;    ///< exponent of the largest value
+};
+
+constexpr Format format_of(DType type) {
+    switch (type) {
+        case DType::f32:
+            return {24, -126, 127};
+        case DType::bf16:
+            return {8, -126, 127};
+        case DType::f16:
+            return {11, -14, 15};
+        case DType::f64:
+            return {53, -1022, 1023};
+    }
+    return {};
+}
+
+template <class T>
+T load(const void* element) {
+    T value;
+    std::memcpy(&value, element, sizeof value);
+    return value;
+}
+
+template <class T>
+void store(T value, void* element) {
+    std::memcpy(element, &value, sizeof value);
+}
+
+double decode_f16(uint16_t bits) {
+    const uint64_t sign = static_cast<uint64_t>(bits >> 15) << 63;
+    const uint64_t exponent = (bits >> 10) & 31;
+    const uint64_t fraction = bits & 1023;
+    double size;
+    if (exponent == 31) {
+        size = fraction == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+    } else if (exponent == 0) {
+        size = static_cast<double>(fraction) * 0x1p-24;
+    } else {
+        size = std::bit_cast<double>((exponent + 1023 - 15) << 52 | fraction << 42);
+    }
+    return std::bit_cast<double>(std::bit_cast<uint64_t>(size) | sign);
+}
+
+/// `number` is a value of f16.
+uint16_t encode_f16(double number) {
+    const auto sign = static_cast<uint16_t>(std::signbit(number) ? 0x8000 : 0);
+    const double size = std::fabs(number);
+    if (std::isnan(number)) return 0x7e00;
+    if (std::isinf(number)) return sign | 0x7c00;
+    if (size < 0x1p-14) return sign | static_cast<uint16_t>(size * 0x1p24);
+    const auto bits = std::bit_cast<uint64_t>(size);
+    return static_cast<uint16_t>(sign | ((bits >> 52) - 1023 + 15) << 10 | ((bits >> 42) & 1023));
+}
+
+/// `number` is a value of bf16: the upper half of an f32.
+uint16_t encode_bf16(double number) {
+    if (std::isnan(number)) return 0x7fc0;
+    return static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(number)) >> 16);
+}
+
+}  // namespace
+
+double decode(DType type, const void* element) {
+    switch (type) {
+        case DType::f32:
+            return static_cast<double>(load<float>(element));
+        case DType::bf16:
+            return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(load<uint16_t>(element)) << 16));
+        case DType::f16:
+            return decode_f16(load<uint16_t>(element));
+        case DType::f64:
+            return load<double>(element);
+    }
+    return std::numeric_limits<double>::quiet_NaN();
+}
+
+void encode(DType type, double number, void* element) {
+    switch (type) {
+        case DType::f32:
+            return store(static_cast<float>(number), element);
+        case DType::bf16:
+            return store(encode_bf16(round_to(type, number)), element);
+        case DType::f16:
+            return store(encode_f16(round_to(type, number)), element);
+        case DType::f64:
+            return store(number, element);
+    }
+}
+
+std::vector<double> decode(DType type, const void* elements, int64_t count) {
+    std::vector<double> numbers(static_cast<size_t>(count));
+    const auto* bytes = static_cast<const std::byte*>(elements);
+    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = decode(type, bytes + i * size_of(type));
+    return numbers;
+}
+
+void encode(DType type, const std::vector<double>& numbers, void* elements) {
+    auto* bytes = static_cast<std::byte*>(elements);
+    for (size_t i = 0; i < numbers.size(); ++i) encode(type, numbers[i], bytes + i * size_of(type));
+}
+
+double round_to(DType type, double number) {
+    if (type == DType::f64 || !std::isfinite(number)) return number;
+    // At this size a double's own last place is one spacing of the type, so that the addition rounds.
+    const double shift = 0x1.8p52 * spacing(type, number);
+    const double rounded = std::copysign(number + shift - shift, number);
+    if (std::fabs(rounded) <= largest(type)) return rounded;
+    return std::copysign(std::numeric_limits<double>::infinity(), number);
+}
+
+double spacing(DType type, double number) {
+    const Format format = format_of(type);
+    const int exponent = static_cast<int>(std::bit_cast<uint64_t>(number) >> 52 & 2047) - 1023;
+    return std::ldexp(1.0, std::max(exponent, format.least) - format.digits + 1);
+}
+
+double largest(DType type) {
+    const Format format = format_of(type);
+    return std::ldexp(2.0 - std::ldexp(1.0, 1 - format.digits), format.most);
+}
+
+double smallest(DType type) {
+    const Format format = format_of(type);
+    return std::ldexp(1.0, format.least - format.digits + 1);
+}
+
+}  // namespace normjit::reference

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference.h"
+
+#include "bounded.h"
+#include "element.h"
+
+namespace normjit::reference {
+
+namespace {
+
+template <class Real>
+class Computation {
+  public:
+    using Number = Bounded<Real>;
+
+    Computation(const Spec& spec, int64_t rows, const PerTensor<std::vector<double>>& inputs)
+        : spec_(spec), inputs_(inputs), rows_(static_cast<size_t>(rows)), cols_(static_cast<size_t>(spec.cols)) {
+        for (Tensor tensor : all_tensors) {
+            const size_t size = is_matrix(tensor) ? rows_ * cols_ : cols_;
+            if (is_output(tensor) && spec.has(tensor)) gradients_[tensor].resize(size);
+        }
+        for (size_t j = 0; j < cols_ && spec.has(Tensor::gamma); ++j) {
+            scale_.push_back(input(Tensor::gamma, j) + narrow(spec.gamma_offset));
+        }
+    }
+
+    Gradients run() {
+        for (size_t row = 0; row < rows_; ++row) {
+            if (spec_.has(Tensor::dx) || spec_.has(Tensor::dgamma)) find_xhat(row);
+            if (spec_.has(Tensor::dx)) write_dx(row);
+            add_to_sums(row);
+        }
+        for (size_t j = 0; j < cols_; ++j) {
+            write(Tensor::dgamma, j, dgamma_[j].total(column_depth()));
+            write(Tensor::dbeta, j, dbeta_[j].total(column_depth()));
+        }
+        return std::move(gradients_);
+    }
+
+  private:
+    Number input(Tensor tensor, size_t i) const { return {static_cast<Real>(inputs_[tensor][i]), 0}; }
+
+    /// An option of the spec as the kernel has it, in the compute type.
+    static Number narrow(double option) {
+        return {static_cast<Real>(static_cast<typename Rounding<Real>::Narrow>(option)), 0};
+    }
+
+    int64_t column_depth() const { return static_cast<int64_t>(rows_) + 1; }
+
+    template <class Term>
+    Number row_mean(Term term) const {
+        Sum<Real> sum;
+        for (size_t j = 0; j < cols_; ++j) sum.add(term(j));
+        const Number count{static_cast<Real>(cols_), 0};
+        // 1 / N is rounded, and so is the product with it.
+        return sum.total(spec_.cols / Rounding<Real>::lanes + 16) * (Number{1, 0} / count);
+    }
+
+    void find_xhat(size_t row) {
+        const bool layernorm = spec_.norm == Norm::layernorm;
+        const auto x = [&](size_t j) { return input(Tensor::x, row * cols_ + j); };
+        Number mean;
+        if (spec_.stats == Stats::recompute) {
+            if (layernorm) mean = row_mean(x);
+            const auto centred = [&](size_t j) { return layernorm ? x(j) - mean : x(j); };
+            const Number variance = row_mean([&](size_t j) { return centred(j) * centred(j); });
+            rstd_ = Number{1, 0} / sqrt(variance + narrow(spec_.eps));
+        } else {
+            if (spec_.has(Tensor::mean)) mean = input(Tensor::mean, row);
+            if (spec_.has(Tensor::rstd)) rstd_ = input(Tensor::rstd, row);
+        }
+        for (size_t j = 0; j < cols_; ++j) {
+            switch (spec_.source) {
+                case Source::x:
+                    xhat_[j] = layernorm ? (x(j) - mean) * rstd_ : x(j) * rstd_;
+                    break;
+                case Source::xhat:
+                    xhat_[j] = x(j);
+                    break;
+                case Source::y:
+                    xhat_[j] = xhat_of_y(x(j), j);
+                    break;
+            }
+        }
+    }
+
+    Number xhat_of_y(const Number& y, size_t j) const {
+        const Number shifted = spec_.has(Tensor::beta) ? y - input(Tensor::beta, j) : y;
+        if (!spec_.has(Tensor::gamma)) return shifted;
+        return scale_[j].value == 0 ? Number{0, 0} : shifted / scale_[j];
+    }
+
+    void write_dx(size_t row) {
+        const auto g = [&](size_t j) {
+            const Number dy = input(Tensor::dy, row * cols_ + j);
+            return spec_.has(Tensor::gamma) ? dy * scale_[j] : dy;
+        };
+        const Number c1 = row_mean([&](size_t j) { return g(j) * xhat_[j]; });
+        const Number c2 = row_mean(g);
+        for (size_t j = 0; j < cols_; ++j) {
+            Number inner = g(j) - xhat_[j] * c1;
+            if (spec_.norm == Norm::layernorm) inner = inner - c2;
+            Number dx = rstd_ * inner;
+            if (spec_.has(Tensor::dresidual)) dx = dx + input(Tensor::dresidual, row * cols_ + j);
+            write(Tensor::dx, row * cols_ + j, dx);
+        }
+    }
+
+    void add_to_sums(size_t row) {
+        for (size_t j = 0; j < cols_; ++j) {
+            const Number dy = input(Tensor::dy, row * cols_ + j);
+            if (spec_.has(Tensor::dgamma)) dgamma_[j].add(dy * xhat_[j]);
+            if (spec_.has(Tensor::dbeta)) dbeta_[j].add(dy);
+        }
+    }
+
+    /// The value handed out is a double: one more rounding where Real is wider.
+    void write(Tensor tensor, size_t i, const Number& number) {
+        if (!spec_.has(tensor)) return;
+        const auto value = static_cast<double>(number.value);
+        gradients_[tensor][i] = {value, static_cast<double>(number.error + std::fabs(number.value) * Real(0x1p-53))};
+    }
+
+    const Spec& spec_;
+    const PerTensor<std::vector<double>>& inputs_;
+    const size_t rows_, cols_;
+    std::vector<Number> scale_;                              ///< gamma + gamma_offset
+    std::vector<Number> xhat_ = std::vector<Number>(cols_);  ///< of the current row
+    Number rstd_;                                            ///< of the current row
+    std::vector<Sum<Real>> dgamma_ = std::vector<Sum<Real>>(cols_);
+    std::vector<Sum<Real>> dbeta_ = std::vector<Sum<Real>>(cols_);
+    Gradients gradients_;
+};
+
+}  // namespace
+
+Gradients compute(const Spec& spec, int64_t rows, const PerTensor<std::vector<double>>& inputs) {
+    if (spec.compute() == DType::f64) return Computation<long double>(spec, rows, inputs).run();
+    return Computation<double>(spec, rows, inputs).run();
+}
+
+bool agrees(const Gradient& expected, double got, DType type) {
+    if (!std::isfinite(expected.error)) return true;
+    return round_to(type, expected.value - expected.error) <= got &&
+           got <= round_to(type, expected.value + expected.error);
+}
+
+}  // namespace normjit::reference
