@@ -20,7 +20,9 @@ using ir::Shape;
 /// us) and still 64 tasks at N = 65536.
 constexpr int64_t final_task_cols = 1024;
 
-constexpr int64_t cache_line = 64;
+/// Partial arrays are padded to two cache lines: whole units of columns for every back end, so that tails need no masks
+/// there.
+constexpr int64_t partial_unit_bytes = 128;
 
 class SweepBuilder {
   public:
@@ -112,10 +114,10 @@ Expected<std::vector<FinalReduce>> find_finals(const ir::Function& function, con
 Geometry find_geometry(const Plan& plan) {
     Geometry geometry;
     const auto element = static_cast<int64_t>(size_of(plan.function.compute));
-    const int64_t line = cache_line / element;
+    const int64_t unit = partial_unit_bytes / element;
     geometry.row_groups = plan.schedule.row_groups;
     geometry.column_sums = static_cast<int64_t>(plan.sweeps.back().column_sums.size());
-    geometry.partial_cols = (plan.spec.cols + line - 1) / line * line;
+    geometry.partial_cols = (plan.spec.cols + unit - 1) / unit * unit;
     geometry.group_bytes = geometry.column_sums * geometry.partial_cols * element;
     geometry.final_cols = std::min(geometry.partial_cols, final_task_cols);
     const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);

@@ -7,18 +7,23 @@ namespace normjit::backend::x64 {
 
 using namespace Xbyak;
 
-Assembler::Assembler(DType compute, const Target& target)
-    : CodeGenerator(CodeBuffer::bytes, memory.data()), compute_(compute), native_bf16_(target.avx512_bf16) {}
+Assembler::Assembler(DType compute, Packing packing, const Target& target)
+    : CodeGenerator(CodeBuffer::bytes, memory.data()),
+      compute_(compute),
+      packing_(packing),
+      native_bf16_(target.avx512_bf16) {}
 
 std::vector<uint8_t> Assembler::finish() {
     for (const auto& path : denormal_paths_) {
         L(path->start);
-        const Zmm value(path->value);
-        round_to_bf16(value);
-        vpmovdw(Ymm(value.getIdx()), value);
+        pack_bf16_in_integers(path->value);
         jmp(path->back, T_NEAR);
     }
-    align(8);
+    align(64);
+    for (auto& [table, label] : tables_) {
+        L(label);
+        emit_table(table);
+    }
     for (auto& [bits, label] : constants_) {
         L(label);
         compute_ == DType::f64 ? dq(bits) : dd(static_cast<uint32_t>(bits));
@@ -30,126 +35,13 @@ std::vector<uint8_t> Assembler::finish() {
     return {getCode(), getCode() + getSize()};
 }
 
-Address Assembler::address(const Place& place, DType type) {
-    const int size = static_cast<int>(size_of(type));
-    return ptr[place.base + place.index * size + static_cast<size_t>(place.elements * size)];
-}
-
 Address Assembler::word_constant(uint32_t bits) { return ptr_b[rip + words_[bits]]; }
-
-void Assembler::load(const Zmm& to, const Place& from, DType type, Lanes lanes) {
-    const Address source = address(from, type);
-    const Zmm target = lanes == Lanes::tail ? to | tail_mask() | T_z : to;
-    switch (type) {
-        case DType::f32:
-            vmovups(target, source);
-            break;
-        case DType::f64:
-            vmovupd(target, source);
-            break;
-        case DType::f16:
-            vcvtph2ps(target, source);
-            break;
-        case DType::bf16:
-            vpmovzxwd(target, source);
-            vpslld(to, to, 16);
-            break;
-    }
-}
-
-void Assembler::load_scalar(const Zmm& to, const Reg64& base, const Reg64& index, DType type) {
-    const Xmm low(to.getIdx());
-    const RegExp at = base + index * static_cast<int>(size_of(type));
-    switch (type) {
-        case DType::f32:
-            vbroadcastss(to, ptr[at]);
-            break;
-        case DType::f64:
-            vbroadcastsd(to, ptr[at]);
-            break;
-        case DType::f16:
-            vpbroadcastw(low, ptr[at]);
-            vcvtph2ps(low, low);
-            vbroadcastss(to, low);
-            break;
-        case DType::bf16:
-            vpbroadcastw(low, ptr[at]);
-            vpslld(low, low, 16);
-            vbroadcastss(to, low);
-            break;
-    }
-}
 
 void Assembler::load_constant(const Zmm& to, double number) {
     const uint64_t bits =
         compute_ == DType::f64 ? std::bit_cast<uint64_t>(number) : std::bit_cast<uint32_t>(static_cast<float>(number));
     Label& label = constants_[bits];
     compute_ == DType::f64 ? vbroadcastsd(to, ptr[rip + label]) : vbroadcastss(to, ptr[rip + label]);
-}
-
-void Assembler::store(const Place& to, const Zmm& value, DType type, Lanes lanes, Caching caching) {
-    const Address target = address(to, type);
-    const bool stream = caching == Caching::stream && lanes == Lanes::all;
-    const Zmm source = lanes == Lanes::tail ? value | tail_mask() : value;
-    switch (type) {
-        case DType::f32:
-            stream ? vmovntps(target, value) : vmovups(target, source);
-            break;
-        case DType::f64:
-            stream ? vmovntpd(target, value) : vmovupd(target, source);
-            break;
-        case DType::f16:
-            vcvtps2ph(Ymm(value.getIdx()), value, 0);
-            store_half(target, Ymm(value.getIdx()), lanes, caching);
-            break;
-        case DType::bf16:
-            store_bf16(target, value, lanes, caching);
-            break;
-    }
-}
-
-void Assembler::store_half(const Address& to, const Ymm& value, Lanes lanes, Caching caching) {
-    if (lanes == Lanes::tail) {
-        vmovdqu16(to | tail_mask(), value);
-    } else if (caching == Caching::stream) {
-        vmovntdq(to, value);
-    } else {
-        vmovdqu16(to, value);
-    }
-}
-
-/// vcvtneps2bf16 takes denormals for zeros, whatever MXCSR says. Vectors that hold one leave the straight line for the
-/// integer rounding; the test costs three instructions where the rounding costs seven.
-void Assembler::store_bf16(const Address& to, const Zmm& value, Lanes lanes, Caching caching) {
-    const Ymm half(value.getIdx());
-    if (native_bf16_) {
-        constexpr uint8_t denormal = 0x20;
-        denormal_paths_.push_back(std::make_unique<DenormalPath>());
-        DenormalPath& path = *denormal_paths_.back();
-        path.value = value.getIdx();
-        vfpclassps(scratch_mask(), value, denormal);
-        kortestw(scratch_mask(), scratch_mask());
-        jnz(path.start, T_NEAR);
-        vcvtneps2bf16(half, value);
-        L(path.back);
-    } else {
-        round_to_bf16(value);
-        vpmovdw(half, value);
-    }
-    store_half(to, half, lanes, caching);
-}
-
-/// Round to nearest even in integers: add 0x7fff and the lowest kept bit, then drop 16 bits. A NaN keeps its sign and
-/// top payload bits and becomes quiet; the addition would turn some of them into infinities.
-void Assembler::round_to_bf16(const Zmm& value) {
-    const Zmm bits = scratch();
-    vpsrld(bits, value, 16);
-    vpandd(bits, bits, word_constant(1));
-    vpaddd(bits, bits, word_constant(0x7fff));
-    vcmpunordps(scratch_mask(), value, value);
-    vpaddd(bits, bits, value);
-    vpord(bits | scratch_mask(), value, word_constant(0x00400000));
-    vpsrld(value, bits, 16);
 }
 
 void Assembler::move(const Zmm& to, const Operand& from) {
@@ -257,16 +149,27 @@ void Assembler::store_lane(const RegExp& to, const Zmm& value) {
 }
 
 void Assembler::set_tail(int count) {
-    mov(eax, (1U << count) - 1);
-    kmovd(tail_mask(), eax);
+    const auto set = [&](const Opmask& mask, int lanes_set) {
+        mov(eax, static_cast<uint32_t>((uint64_t{1} << lanes_set) - 1));
+        kmovd(mask, eax);
+    };
+    set(tail_mask(), count);
+    if (packing_ == Packing::one) return;
+    kshiftrd(second_half_mask(), tail_mask(), 16);
+    set(part_mask(0), (count + 1) / 2);
+    set(part_mask(1), count / 2);
 }
 
 void Assembler::set_tail(const Reg64& count) {
     mov(eax, -1);
     bzhi(eax, eax, count.cvt32());
     kmovd(tail_mask(), eax);
+    kshiftrd(second_half_mask(), tail_mask(), 16);
 }
 
-Zmm Assembler::masked(const Zmm& to, Lanes lanes) const { return lanes == Lanes::tail ? to | tail_mask() : to; }
+Zmm Assembler::masked(const Zmm& to, Lanes lanes, int part) const {
+    if (lanes == Lanes::all) return to;
+    return to | (packing_ == Packing::one ? tail_mask() : part_mask(part));
+}
 
 }  // namespace normjit::backend::x64

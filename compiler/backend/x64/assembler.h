@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Xbyak with the compute type, the memory types and the tail of a row hidden behind load(), store() and arithmetic by
-// name.
+// Xbyak with the compute type, the memory types, the packing of columns and the tail of a row hidden behind load(),
+// store() and arithmetic by name.
 #pragma once
 
 #include "normjit/dtype.h"
 #include "normjit/target.h"
 
+#include <array>
 #include <map>
 #include <memory>
 #include <vector>
@@ -14,7 +15,19 @@
 
 namespace normjit::backend::x64 {
 
-/// Where a row or column vector stands: [base + index * element size + elements * element size].
+/// How the columns of a unit, the piece of a row that is computed at once, stand in registers.
+///   one        as in memory, in one register
+///   even_odd   twice as many columns in two registers: the even ones, the odd ones. For rows of bf16, where one
+///   64-byte load, a
+///              shift and a mask give both; widening in order takes two loads and four instructions
+enum class Packing { one, even_odd };
+
+/// The registers of a unit; part[1] only counts with Packing::even_odd.
+struct Unit {
+    std::array<Xbyak::Zmm, 2> part;
+};
+
+/// Where a unit stands: [base + index * element size + elements * element size].
 struct Place {
     Xbyak::Reg64 base;
     Xbyak::Reg64 index;
@@ -31,86 +44,101 @@ struct CodeBuffer {
 };
 
 class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
+    using Zmm = Xbyak::Zmm;
+
   public:
-    Assembler(DType compute, const Target& target);
+    Assembler(DType compute, Packing packing, const Target& target);
 
     /// Closes the code with its constants and out-of-line parts, and returns it. Position independent.
     std::vector<uint8_t> finish();
 
-    int lanes() const { return 64 / element_bytes(); }
+    int lanes() const { return 64 / element_bytes(); }  ///< elements of a register
+    int parts() const { return packing_ == Packing::one ? 1 : 2; }
+    int unit_columns() const { return lanes() * parts(); }
     int element_bytes() const { return static_cast<int>(size_of(compute_)); }
 
-    void load(const Xbyak::Zmm& to, const Place& from, DType type, Lanes lanes);
+    // Memory
+    void load(const Unit& to, const Place& from, DType type, Lanes lanes);
     /// `value` is lost.
-    void store(const Place& to, const Xbyak::Zmm& value, DType type, Lanes lanes, Caching caching);
-
+    void store(const Place& to, const Unit& value, DType type, Lanes lanes, Caching caching);
     /// One element, converted to the compute type, in every lane.
-    void load_scalar(const Xbyak::Zmm& to, const Xbyak::Reg64& base, const Xbyak::Reg64& index, DType type);
-    void load_constant(const Xbyak::Zmm& to, double number);
+    void load_scalar(const Zmm& to, const Xbyak::Reg64& base, const Xbyak::Reg64& index, DType type);
+    void load_constant(const Zmm& to, double number);
+    /// One element of the compute type, in every lane, and its counterpart.
+    void broadcast(const Zmm& to, const Xbyak::RegExp& from);
+    void store_lane(const Xbyak::RegExp& to, const Zmm& value);
 
+    // Arithmetic
     using CodeGenerator::add;  // those of general registers stay visible beside the vector arithmetic
     using CodeGenerator::div;
     using CodeGenerator::mul;
     using CodeGenerator::sub;
-    void move(const Xbyak::Zmm& to, const Xbyak::Operand& from);
-    void move_out(const Xbyak::Address& to, const Xbyak::Zmm& from);
-    void zero(const Xbyak::Zmm& to) { vpxord(to, to, to); }
-    void add(const Xbyak::Zmm& to, const Xbyak::Zmm& a, const Xbyak::Operand& b);
-    void sub(const Xbyak::Zmm& to, const Xbyak::Zmm& a, const Xbyak::Operand& b);
-    void mul(const Xbyak::Zmm& to, const Xbyak::Zmm& a, const Xbyak::Operand& b);
-    void div(const Xbyak::Zmm& to, const Xbyak::Zmm& a, const Xbyak::Operand& b);
-    void div_or_zero(const Xbyak::Zmm& to, const Xbyak::Zmm& a, const Xbyak::Zmm& b);
-    void rsqrt(const Xbyak::Zmm& to, const Xbyak::Zmm& a);
+    void move(const Zmm& to, const Xbyak::Operand& from);
+    void move_out(const Xbyak::Address& to, const Zmm& from);
+    void zero(const Zmm& to) { vpxord(to, to, to); }
+    void add(const Zmm& to, const Zmm& a, const Xbyak::Operand& b);
+    void sub(const Zmm& to, const Zmm& a, const Xbyak::Operand& b);
+    void mul(const Zmm& to, const Zmm& a, const Xbyak::Operand& b);
+    void div(const Zmm& to, const Zmm& a, const Xbyak::Operand& b);
+    void div_or_zero(const Zmm& to, const Zmm& a, const Zmm& b);
+    void rsqrt(const Zmm& to, const Zmm& a);
     /// to = a * b + c, to = c - a * b, to = a * b - c. `to` may be any of the operands.
-    void multiply_add(const Xbyak::Zmm& to, const Xbyak::Zmm& a, const Xbyak::Zmm& b, const Xbyak::Zmm& c);
-    void negative_multiply_add(const Xbyak::Zmm& to, const Xbyak::Zmm& a, const Xbyak::Zmm& b, const Xbyak::Zmm& c);
-    void multiply_subtract(const Xbyak::Zmm& to, const Xbyak::Zmm& a, const Xbyak::Zmm& b, const Xbyak::Zmm& c);
-
+    void multiply_add(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
+    void negative_multiply_add(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
+    void multiply_subtract(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
     /// The sum of all lanes, in every lane; always added in the same order.
-    void sum_lanes(const Xbyak::Zmm& value);
+    void sum_lanes(const Zmm& value);
 
-    void broadcast(const Xbyak::Zmm& to,
-                   const Xbyak::RegExp& from);  ///< one element of the compute type, in every lane
-    void store_lane(const Xbyak::RegExp& to, const Xbyak::Zmm& value);
-
-    /// Sets the mask of the last `count` lanes' columns, used by Lanes::tail.
+    /// From here on, Lanes::tail means the first `count` columns of a unit. The register form is not for masked().
     void set_tail(int count);
     void set_tail(const Xbyak::Reg64& count);
+    /// The destination of a sum: with Lanes::tail the lanes beyond the row keep what they hold.
+    Zmm masked(const Zmm& to, Lanes lanes, int part) const;
 
-    /// A mask applied to an addition into `to`: with Lanes::tail the lanes beyond the row keep what they hold.
-    Xbyak::Zmm masked(const Xbyak::Zmm& to, Lanes lanes) const;
-
-    /// Registers 0 to 29 hold values. 30 is for short-lived copies; 31 is overwritten by store(), rsqrt(),
-    /// div_or_zero() and sum_lanes().
+    /// Registers 0 to 29 hold values. 30 is for short-lived copies; both it and 31 are overwritten by everything above.
     static constexpr int value_registers = 30;
-    static Xbyak::Zmm copy() { return Xbyak::Zmm(30); }
+    static Zmm copy() { return Zmm(30); }
 
   private:
-    void load_bf16(const Xbyak::Zmm& to, const Xbyak::Address& from, Lanes lanes);
-    void store_bf16(const Xbyak::Address& to, const Xbyak::Zmm& value, Lanes lanes, Caching caching);
-    void round_to_bf16(const Xbyak::Zmm& value);
-    void store_half(const Xbyak::Address& to, const Xbyak::Ymm& value, Lanes lanes, Caching caching);
-    Xbyak::Address address(const Place& place, DType type);
-    Xbyak::Address word_constant(uint32_t bits);
-
     enum class Fused { multiply_add, negative_multiply_add, multiply_subtract };
-    void fuse(Fused kind, const Xbyak::Zmm& to, const Xbyak::Zmm& a, const Xbyak::Zmm& b, const Xbyak::Zmm& c);
+    void fuse(Fused kind, const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
 
-    struct DenormalPath {
+    // convert.cpp
+    enum class Table { even, odd, low, high, words };  ///< shuffles: see convert.cpp
+    struct OutOfLine {
         Xbyak::Label start;
         Xbyak::Label back;
-        int value;
+        Unit value;
     };
+    void load_register(const Zmm& to, const Xbyak::Address& from, DType type, const Xbyak::Opmask& mask, Lanes lanes);
+    void load_bf16_pair(const Unit& to, const Xbyak::Address& from, Lanes lanes);
+    void store_register(const Xbyak::Address& to, const Zmm& value, DType type, const Xbyak::Opmask& mask, Lanes lanes,
+                        Caching caching);
+    void store_words(const Xbyak::Address& to, const Xbyak::Xmm& words, Lanes lanes, Caching caching);
+    void pack_bf16(const Unit& value);
+    void pack_bf16_in_integers(const Unit& value);
+    void round_to_bf16(const Zmm& value);
+    void shuffle(const Unit& value, Table first, Table second);
+    void emit_table(Table table);
+    Xbyak::Address address(const Place& place, DType type, int64_t more_elements = 0);
+    Xbyak::Address word_constant(uint32_t bits);
 
-    static Xbyak::Zmm scratch() { return Xbyak::Zmm(31); }
+    static Zmm scratch() { return Zmm(31); }
+    // Masks of the tail: columns in memory order (of the unit's first and second half), and of its even and odd
+    // registers.
     static Xbyak::Opmask tail_mask() { return Xbyak::Opmask(1); }
-    static Xbyak::Opmask scratch_mask() { return Xbyak::Opmask(2); }
+    static Xbyak::Opmask second_half_mask() { return Xbyak::Opmask(2); }
+    static Xbyak::Opmask part_mask(int part) { return Xbyak::Opmask(3 + part); }
+    static Xbyak::Opmask scratch_mask() { return Xbyak::Opmask(5); }
+    static Xbyak::Opmask scratch_mask2() { return Xbyak::Opmask(6); }
 
     DType compute_;
+    Packing packing_;
     bool native_bf16_;
     std::map<uint64_t, Xbyak::Label> constants_;  ///< by bit pattern, in the width of the compute type
     std::map<uint32_t, Xbyak::Label> words_;
-    std::vector<std::unique_ptr<DenormalPath>> denormal_paths_;
+    std::map<Table, Xbyak::Label> tables_;
+    std::vector<std::unique_ptr<OutOfLine>> denormal_paths_;
 };
 
 }  // namespace normjit::backend::x64

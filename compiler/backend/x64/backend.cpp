@@ -2,6 +2,7 @@
 // x86-64 with AVX-512 through Xbyak.
 #include "backend/backend.h"
 
+#include "backend/x64/pieces.h"
 #include "backend/x64/rows.h"
 
 #include <fmt/format.h>
@@ -33,7 +34,7 @@ Expected<Artifact> emit(const plan::Plan& plan) {
                       .entries = {},
                       .code = {}};
     try {
-        Assembler assembler(plan.function.compute, plan.target);
+        Assembler assembler(plan.function.compute, packing(plan), plan.target);
         const auto entry = [&](const char* name) {
             assembler.align(64);
             artifact.entries.push_back({name, static_cast<int64_t>(assembler.getSize())});

@@ -8,11 +8,22 @@ namespace normjit::backend::x64 {
 
 using Xbyak::Zmm;
 
-Zmm Registers::take() {
-    assert(!free_.empty());
-    const int lowest = *free_.begin();
-    free_.erase(free_.begin());
-    return Zmm(lowest);
+Unit Registers::take(int parts) {
+    Unit unit;
+    for (size_t i = 0; i < static_cast<size_t>(parts); ++i) {
+        assert(!free_.empty());
+        unit.part[i] = Zmm(*free_.begin());
+        free_.erase(free_.begin());
+    }
+    return unit;
+}
+
+void Registers::take_out(const Unit& unit, int parts) {
+    for (size_t i = 0; i < static_cast<size_t>(parts); ++i) free_.erase(unit.part[i].getIdx());
+}
+
+void Registers::give_back(const Unit& unit, int parts) {
+    for (size_t i = 0; i < static_cast<size_t>(parts); ++i) free_.insert(unit.part[i].getIdx());
 }
 
 namespace {
@@ -24,70 +35,80 @@ class Evaluation {
 
     void run(const std::vector<Step>& steps, const std::vector<std::vector<ValueId>>& dying) {
         for (size_t i = 0; i < steps.size(); ++i) {
-            const Step& step = steps[i];
-            if (step.result == ir::no_value) {
-                emit_root(step, dying[i]);
-                for (const ValueId id : dying[i]) release(id);
+            if (steps[i].result != ir::no_value) {
+                emit(steps[i], dying[i]);
             } else {
-                emit(step, dying[i]);
+                emit_root(steps[i], dying[i]);
+                for (const ValueId id : dying[i]) release(id);
             }
         }
     }
 
   private:
-    const Zmm& reg(ValueId id) const { return around_.live.at(id); }
+    const Unit& unit(ValueId id) const { return around_.live.at(id); }
 
     void release(ValueId id) {
-        registers_.give_back(reg(id));
+        registers_.give_back(unit(id), around_.parts);
         around_.live.erase(id);
     }
 
-    /// The result takes over the register of a dying operand, or a free one.
-    Zmm take_result(ValueId result, const std::vector<ValueId>& dying) {
-        const Zmm to = dying.empty() ? registers_.take() : reg(dying[0]);
-        for (size_t i = 1; i < dying.size(); ++i) registers_.give_back(reg(dying[i]));
+    /// The result takes over the registers of a dying operand, or free ones.
+    Unit take_result(ValueId result, const std::vector<ValueId>& dying) {
+        const Unit to = dying.empty() ? registers_.take(around_.parts) : unit(dying[0]);
+        for (size_t i = 1; i < dying.size(); ++i) registers_.give_back(unit(dying[i]), around_.parts);
         for (const ValueId id : dying) around_.live.erase(id);
         around_.live.insert_or_assign(result, to);
         return to;
     }
 
     void emit(const Step& step, const std::vector<ValueId>& dying) {
-        std::array<Zmm, 3> in;
+        std::array<Unit, 3> in;
         for (size_t i = 0; i < in.size(); ++i) {
-            if (step.operands[i] != ir::no_value) in[i] = reg(step.operands[i]);
+            if (step.operands[i] != ir::no_value) in[i] = unit(step.operands[i]);
         }
-        const Zmm to = take_result(step.result, dying);
-        switch (step.instruction) {
-            case Instruction::load:
-                load(to, step.result);
-                break;
+        const Unit to = take_result(step.result, dying);
+        if (step.instruction == Instruction::load) return load(to, step.result);
+        for (size_t i = 0; i < static_cast<size_t>(around_.parts); ++i) {
+            compute(step.instruction, to.part[i], in[0].part[i], in[1].part[i], in[2].part[i]);
+        }
+    }
+
+    void load(const Unit& to, ValueId id) {
+        const ir::Value& value = function_[id];
+        if (value.op != ir::Op::constant) return around_.load(to, id);
+        for (size_t i = 0; i < static_cast<size_t>(around_.parts); ++i) a_.load_constant(to.part[i], value.constant);
+    }
+
+    void compute(Instruction instruction, const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c) {
+        switch (instruction) {
             case Instruction::add:
-                a_.add(to, in[0], in[1]);
+                a_.add(to, a, b);
                 break;
             case Instruction::sub:
-                a_.sub(to, in[0], in[1]);
+                a_.sub(to, a, b);
                 break;
             case Instruction::mul:
-                a_.mul(to, in[0], in[1]);
+                a_.mul(to, a, b);
                 break;
             case Instruction::div:
-                a_.div(to, in[0], in[1]);
+                a_.div(to, a, b);
                 break;
             case Instruction::div_or_zero:
-                a_.div_or_zero(to, in[0], in[1]);
+                a_.div_or_zero(to, a, b);
                 break;
             case Instruction::rsqrt:
-                a_.rsqrt(to, in[0]);
+                a_.rsqrt(to, a);
                 break;
             case Instruction::multiply_add:
-                a_.multiply_add(to, in[0], in[1], in[2]);
+                a_.multiply_add(to, a, b, c);
                 break;
             case Instruction::negative_multiply_add:
-                a_.negative_multiply_add(to, in[0], in[1], in[2]);
+                a_.negative_multiply_add(to, a, b, c);
                 break;
             case Instruction::multiply_subtract:
-                a_.multiply_subtract(to, in[0], in[1], in[2]);
+                a_.multiply_subtract(to, a, b, c);
                 break;
+            case Instruction::load:
             case Instruction::accumulate:
             case Instruction::accumulate_product:
             case Instruction::store:
@@ -95,30 +116,29 @@ class Evaluation {
         }
     }
 
-    void load(const Zmm& to, ValueId id) {
-        const ir::Value& value = function_[id];
-        if (value.op == ir::Op::constant) {
-            a_.load_constant(to, value.constant);
-        } else {
-            around_.load(to, id);
+    void emit_root(const Step& step, const std::vector<ValueId>& dying) {
+        if (step.instruction == Instruction::store) return store(step, dying);
+        const Unit& sum = around_.sums[static_cast<size_t>(step.index)];
+        for (size_t i = 0; i < static_cast<size_t>(around_.parts); ++i) {
+            const Zmm to = a_.masked(sum.part[i], around_.lanes, static_cast<int>(i));
+            const Zmm& a = unit(step.operands[0]).part[i];
+            if (step.instruction == Instruction::accumulate) {
+                a_.add(to, sum.part[i], a);
+            } else {
+                a_.multiply_add(to, a, unit(step.operands[1]).part[i], sum.part[i]);
+            }
         }
     }
 
-    void emit_root(const Step& step, const std::vector<ValueId>& dying) {
-        const Zmm& a = reg(step.operands[0]);
-        if (step.instruction == Instruction::store) {
-            const bool lost = std::find(dying.begin(), dying.end(), step.operands[0]) != dying.end();
-            if (!lost) a_.move(Assembler::copy(), a);
-            around_.store(lost ? a : Assembler::copy(), step.tensor);
-            return;
-        }
-        const Zmm& sum = around_.sums[static_cast<size_t>(step.index)];
-        const Zmm masked = a_.masked(sum, around_.lanes);
-        if (step.instruction == Instruction::accumulate) {
-            a_.add(masked, sum, a);
-        } else {
-            a_.multiply_add(masked, a, reg(step.operands[1]), sum);
-        }
+    /// store() overwrites its operand: one that is still needed is copied.
+    void store(const Step& step, const std::vector<ValueId>& dying) {
+        const Unit& value = unit(step.operands[0]);
+        if (std::find(dying.begin(), dying.end(), step.operands[0]) != dying.end())
+            return around_.store(value, step.tensor);
+        const Unit copy = registers_.take(around_.parts);
+        for (size_t i = 0; i < static_cast<size_t>(around_.parts); ++i) a_.move(copy.part[i], value.part[i]);
+        around_.store(copy, step.tensor);
+        registers_.give_back(copy, around_.parts);
     }
 
     Assembler& a_;

@@ -18,21 +18,25 @@ class Registers {
     Registers() {
         for (int i = 0; i < Assembler::value_registers; ++i) free_.insert(i);
     }
-    /// Lowest free register. legality has counted: there is one.
-    Xbyak::Zmm take();
-    void give_back(const Xbyak::Zmm& reg) { free_.insert(reg.getIdx()); }
+    /// A unit of `parts` of the lowest free registers. legality has counted: they are there.
+    Unit take(int parts);
+    void take_out(const Unit& unit, int parts);
+    void give_back(const Unit& unit, int parts);
 
   private:
     std::set<int> free_;
 };
 
-/// Where the values of a piece come from and go to, for one vector of it.
+using Live = std::map<ValueId, Unit>;
+
+/// Where the values of a piece come from and go to, for one unit of it.
 struct Surroundings {
-    std::map<ValueId, Xbyak::Zmm> live;                    ///< values known before; results are added
-    std::vector<Xbyak::Zmm> sums;                          ///< accumulators by Step::index
-    std::function<void(const Xbyak::Zmm&, ValueId)> load;  ///< an input tensor's vector
-    std::function<void(const Xbyak::Zmm&, Tensor)> store;  ///< the vector is lost
-    Lanes lanes = Lanes::all;                              ///< tail: sums leave the lanes beyond the row alone
+    Live live;                                       ///< values known before; results are added
+    std::vector<Unit> sums;                          ///< accumulators by Step::index
+    std::function<void(const Unit&, ValueId)> load;  ///< an input tensor's unit
+    std::function<void(const Unit&, Tensor)> store;  ///< the unit is lost
+    Lanes lanes = Lanes::all;                        ///< tail: sums leave the lanes beyond the row alone
+    int parts = 1;                                   ///< registers of a unit
 };
 
 /// Emits `piece` once. Registers of its own values are taken and given back, those of its results stay in

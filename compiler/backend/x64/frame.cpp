@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/x64/rows.h"
+#include "backend/x64/frame.h"
 
 namespace normjit::backend::x64 {
 

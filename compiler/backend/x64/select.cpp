@@ -170,6 +170,8 @@ int registers_needed(const std::vector<Step>& steps, const std::vector<ValueId>&
         if (steps[i].result != ir::no_value) ++live;
         // Until its instruction is done, a dying operand still holds its register unless the result takes it over.
         most = std::max(most, live + std::max(0, static_cast<int>(dying[i].size()) - 1));
+        // A stored value that lives on is copied first.
+        if (steps[i].instruction == Instruction::store && dying[i].empty()) most = std::max(most, live + 1);
     }
     return most;
 }

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between tensors in memory and units of the compute type in registers.
+#include "backend/x64/assembler.h"
+
+namespace normjit::backend::x64 {
+
+using namespace Xbyak;
+
+Address Assembler::address(const Place& place, DType type, int64_t more_elements) {
+    const int size = static_cast<int>(size_of(type));
+    return ptr[place.base + place.index * size + static_cast<size_t>((place.elements + more_elements) * size)];
+}
+
+void Assembler::load(const Unit& to, const Place& from, DType type, Lanes lanes) {
+    const Address source = address(from, type);
+    if (packing_ == Packing::one) {
+        load_register(to.part[0], source, type, tail_mask(), lanes);
+    } else if (type == DType::bf16) {
+        load_bf16_pair(to, source, lanes);
+    } else {
+        load_register(scratch(), source, type, tail_mask(), lanes);
+        load_register(copy(), address(from, type, this->lanes()), type, second_half_mask(), lanes);
+        for (int part = 0; part < 2; ++part) {
+            const Zmm& even_or_odd = to.part[static_cast<size_t>(part)];
+            vmovups(even_or_odd, ptr[rip + tables_[part == 0 ? Table::even : Table::odd]]);
+            vpermi2ps(even_or_odd, scratch(), copy());
+        }
+    }
+}
+
+void Assembler::load_register(const Zmm& to, const Address& from, DType type, const Opmask& mask, Lanes lanes) {
+    const Zmm target = lanes == Lanes::tail ? to | mask | T_z : to;
+    switch (type) {
+        case DType::f32:
+            vmovups(target, from);
+            break;
+        case DType::f64:
+            vmovupd(target, from);
+            break;
+        case DType::f16:
+            vcvtph2ps(target, from);
+            break;
+        case DType::bf16:
+            vpmovzxwd(target, from);
+            vpslld(to, to, 16);
+            break;
+    }
+}
+
+/// An odd column is the upper half of its 32 bits, and an f32 once the lower half is gone; the even one is moved up.
+void Assembler::load_bf16_pair(const Unit& to, const Address& from, Lanes lanes) {
+    const auto& [even, odd] = to.part;
+    vmovdqu16(lanes == Lanes::tail ? odd | tail_mask() | T_z : odd, from);
+    vpslld(even, odd, 16);
+    vpandd(odd, odd, word_constant(0xffff0000));
+}
+
+void Assembler::load_scalar(const Zmm& to, const Reg64& base, const Reg64& index, DType type) {
+    const Xmm low(to.getIdx());
+    const RegExp at = base + index * static_cast<int>(size_of(type));
+    switch (type) {
+        case DType::f32:
+            vbroadcastss(to, ptr[at]);
+            break;
+        case DType::f64:
+            vbroadcastsd(to, ptr[at]);
+            break;
+        case DType::f16:
+            vpbroadcastw(low, ptr[at]);
+            vcvtph2ps(low, low);
+            vbroadcastss(to, low);
+            break;
+        case DType::bf16:
+            vpbroadcastw(low, ptr[at]);
+            vpslld(low, low, 16);
+            vbroadcastss(to, low);
+            break;
+    }
+}
+
+void Assembler::store(const Place& to, const Unit& value, DType type, Lanes lanes, Caching caching) {
+    const Address target = address(to, type);
+    if (packing_ == Packing::one) {
+        store_register(target, value.part[0], type, tail_mask(), lanes, caching);
+    } else if (type == DType::bf16) {
+        pack_bf16(value);
+        store_words(target, value.part[0], lanes, caching);
+    } else {
+        shuffle(value, Table::low, Table::high);
+        store_register(target, value.part[0], type, tail_mask(), lanes, caching);
+        store_register(address(to, type, this->lanes()), value.part[1], type, second_half_mask(), lanes, caching);
+    }
+}
+
+void Assembler::store_register(const Address& to, const Zmm& value, DType type, const Opmask& mask, Lanes lanes,
+                               Caching caching) {
+    const bool stream = caching == Caching::stream && lanes == Lanes::all;
+    const Zmm source = lanes == Lanes::tail ? value | mask : value;
+    const Ymm half(value.getIdx());
+    switch (type) {
+        case DType::f32:
+            stream ? vmovntps(to, value) : vmovups(to, source);
+            break;
+        case DType::f64:
+            stream ? vmovntpd(to, value) : vmovupd(to, source);
+            break;
+        case DType::f16:
+            vcvtps2ph(half, value, 0);
+            stream ? vmovntdq(to, half) : vmovdqu16(to, lanes == Lanes::tail ? half | mask : half);
+            break;
+        case DType::bf16:
+            pack_bf16({value, value});
+            store_words(to, half, lanes, caching);
+            break;
+    }
+}
+
+void Assembler::store_words(const Address& to, const Xmm& words, Lanes lanes, Caching caching) {
+    if (lanes == Lanes::tail) {
+        vmovdqu16(to, words | tail_mask());
+    } else if (caching == Caching::stream) {
+        vmovntdq(to, words);
+    } else {
+        vmovdqu16(to, words);
+    }
+}
+
+/// value.part[0] = the unit's bf16 words in the order of memory.
+/// vcvtneps2bf16 takes denormals for zeros, whatever MXCSR says. Units that hold one leave the straight line for the
+/// integer rounding; the test costs three instructions a register where the rounding costs seven.
+void Assembler::pack_bf16(const Unit& value) {
+    if (!native_bf16_) return pack_bf16_in_integers(value);
+    constexpr uint8_t denormal = 0x20;
+    const auto& [even, odd] = value.part;
+    denormal_paths_.push_back(std::make_unique<OutOfLine>());
+    OutOfLine& path = *denormal_paths_.back();
+    path.value = value;
+    vfpclassps(scratch_mask(), even, denormal);
+    if (packing_ == Packing::even_odd) vfpclassps(scratch_mask2(), odd, denormal);
+    kortestw(scratch_mask(), packing_ == Packing::even_odd ? scratch_mask2() : scratch_mask());
+    jnz(path.start, T_NEAR);
+    if (packing_ == Packing::even_odd) {
+        vcvtne2ps2bf16(even, odd, even);  // the even columns, then the odd ones
+        vmovdqu16(scratch(), ptr[rip + tables_[Table::words]]);
+        vpermw(even, scratch(), even);
+    } else {
+        vcvtneps2bf16(Ymm(even.getIdx()), even);
+    }
+    L(path.back);
+}
+
+void Assembler::pack_bf16_in_integers(const Unit& value) {
+    const auto& [even, odd] = value.part;
+    round_to_bf16(even);
+    vpsrld(even, even, 16);
+    if (packing_ == Packing::one) {
+        vpmovdw(Ymm(even.getIdx()), even);
+        return;
+    }
+    round_to_bf16(odd);
+    vpandd(odd, odd, word_constant(0xffff0000));
+    vpord(even, even, odd);
+}
+
+/// Round to nearest even in integers, into the upper half: add 0x7fff and the lowest kept bit. A NaN keeps its sign and
+/// top payload bits and becomes quiet; the addition would turn some of them into infinities.
+void Assembler::round_to_bf16(const Zmm& value) {
+    const Zmm bits = scratch();
+    vpsrld(bits, value, 16);
+    vpandd(bits, bits, word_constant(1));
+    vpaddd(bits, bits, word_constant(0x7fff));
+    vcmpunordps(scratch_mask(), value, value);
+    vpaddd(bits, bits, value);
+    vpord(bits | scratch_mask(), value, word_constant(0x00400000));
+    vmovdqa32(value, bits);
+}
+
+/// Both registers of a unit from both, by the tables.
+void Assembler::shuffle(const Unit& value, Table first, Table second) {
+    vmovups(scratch(), ptr[rip + tables_[first]]);
+    vpermi2ps(scratch(), value.part[0], value.part[1]);
+    vmovups(copy(), ptr[rip + tables_[second]]);
+    vpermi2ps(copy(), value.part[0], value.part[1]);
+    vmovups(value.part[0], scratch());
+    vmovups(value.part[1], copy());
+}
+
+/// Where each element of the result comes from, of two registers one after the other.
+void Assembler::emit_table(Table table) {
+    if (table == Table::words) {
+        for (uint32_t i = 0; i < 32; ++i) dw(i / 2 + i % 2 * 16);  // even words below, odd words above
+        return;
+    }
+    for (uint32_t i = 0; i < 16; ++i) {
+        switch (table) {
+            case Table::even:
+                dd(2 * i);
+                break;
+            case Table::odd:
+                dd(2 * i + 1);
+                break;
+            case Table::low:
+                dd(i / 2 + i % 2 * 16);
+                break;
+            case Table::high:
+                dd(8 + i / 2 + i % 2 * 16);
+                break;
+            case Table::words:
+                break;
+        }
+    }
+}
+
+}  // namespace normjit::backend::x64

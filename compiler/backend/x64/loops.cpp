@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/x64/loops.h"
+
+#include "normjit/cpu_abi.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace normjit::backend::x64 {
+
+using Xbyak::Label;
+using Xbyak::Reg64;
+using Xbyak::RegExp;
+
+RowLoops::RowLoops(Assembler& assembler, const plan::Plan& plan)
+    : a_(assembler), plan_(plan), cpu_(std::get<CpuSchedule>(plan.schedule.device)) {
+    assign_registers();
+    const auto slot_bytes = static_cast<int>(plan.row_slots.size()) * cpu_.row_block * a_.element_bytes();
+    pointers_at_ = (slot_bytes + 7) / 8 * 8;
+    block_rows_at_ = pointers_at_ + static_cast<int>(tensor_count) * 8;
+    rows_left_at_ = block_rows_at_ + 8;
+    first_block_at_ = rows_left_at_ + 8;
+    frame_bytes_ = first_block_at_ + 8;
+}
+
+void RowLoops::assign_registers() {
+    std::vector<int> free = {Xbyak::Operand::R8,  Xbyak::Operand::R9,  Xbyak::Operand::R10, Xbyak::Operand::R11,
+                             Xbyak::Operand::RBX, Xbyak::Operand::RBP, Xbyak::Operand::R12, Xbyak::Operand::R13,
+                             Xbyak::Operand::R15, Xbyak::Operand::RCX};
+    const auto take = [&] {
+        const int reg = free.front();
+        free.erase(free.begin());
+        return reg;
+    };
+    for (const Tensor tensor : all_tensors) {
+        const TensorShape shape = info(tensor).shape;
+        const bool in_loops = shape == TensorShape::matrix || (shape == TensorShape::cols && !is_output(tensor));
+        if (uses(tensor) && in_loops) pointer_register_[tensor] = take();
+    }
+    if (cpu_.prefetch == 0) return;
+    for (const Tensor tensor : all_tensors) {
+        if (uses(tensor) && is_matrix(tensor) && !is_output(tensor)) prefetched_.push_back({tensor, Reg64(take())});
+    }
+}
+
+bool RowLoops::uses(Tensor tensor) const {
+    const auto reads = [&](const ir::Value& value) { return value.op == ir::Op::input && value.tensor == tensor; };
+    const auto writes = [&](const ir::Output& output) { return output.tensor == tensor; };
+    const ir::Function& function = plan_.function;
+    return std::any_of(function.values.begin(), function.values.end(), reads) ||
+           std::any_of(function.outputs.begin(), function.outputs.end(), writes);
+}
+
+Xbyak::Address RowLoops::block_pointer(Tensor tensor) {
+    return in_frame(pointers_at_ + static_cast<int>(index(tensor)) * 8);
+}
+
+Xbyak::Address RowLoops::task_data(Tensor tensor) {
+    return a_.qword[task_ + offsetof(RowsTask, data) + index(tensor) * sizeof(void*)];
+}
+
+Xbyak::Address RowLoops::task_stride(Tensor tensor) {
+    return a_.qword[task_ + offsetof(RowsTask, stride) + index(tensor) * sizeof(int64_t)];
+}
+
+bool RowLoops::has_slot(ValueId id) const {
+    return std::find(plan_.row_slots.begin(), plan_.row_slots.end(), id) != plan_.row_slots.end();
+}
+
+RegExp RowLoops::slot(ValueId id) const {
+    const auto found = std::find(plan_.row_slots.begin(), plan_.row_slots.end(), id) - plan_.row_slots.begin();
+    const auto first = static_cast<size_t>(found * cpu_.row_block * a_.element_bytes());
+    return a_.rsp + row_ * a_.element_bytes() + first;
+}
+
+Xbyak::Address RowLoops::partial(int64_t elements) {
+    return a_.ptr[partials_ + column_ * a_.element_bytes() + static_cast<size_t>(elements * a_.element_bytes())];
+}
+
+void RowLoops::load_row_input(const Xbyak::Zmm& to, Tensor tensor) {
+    a_.mov(scratch_, block_pointer(tensor));
+    a_.load_scalar(to, scratch_, row_, *plan_.function.dtypes[tensor]);
+}
+
+void RowLoops::for_each_block(Caching caching, const std::function<void()>& body) {
+    Frame frame(a_, frame_bytes_);
+    begin_group();
+    Label block;
+    a_.L(block);
+    begin_block();
+    body();
+    next_block(block);
+    if (caching == Caching::stream) a_.sfence();
+    frame.leave();
+}
+
+void RowLoops::begin_group() {
+    for (const Tensor tensor : all_tensors) {
+        if (!uses(tensor)) continue;
+        if (info(tensor).shape != TensorShape::cols) {
+            a_.mov(scratch_, task_data(tensor));
+            a_.mov(block_pointer(tensor), scratch_);
+        } else if (!is_output(tensor)) {
+            a_.mov(pointer(tensor), task_data(tensor));
+        }
+    }
+    a_.mov(partials_, a_.qword[task_ + offsetof(RowsTask, partials)]);
+    a_.mov(scratch_, a_.qword[task_ + offsetof(RowsTask, rows)]);
+    a_.mov(in_frame(rows_left_at_), scratch_);
+    a_.mov(in_frame(first_block_at_), 1);
+    if (const auto tail = static_cast<int>(plan_.spec.cols % a_.unit_columns())) a_.set_tail(tail);
+}
+
+void RowLoops::begin_block() {
+    a_.mov(scratch_, in_frame(rows_left_at_));
+    a_.mov(row_, cpu_.row_block);
+    a_.cmp(scratch_, row_);
+    a_.cmovg(scratch_, row_);
+    a_.mov(in_frame(block_rows_at_), scratch_);
+}
+
+void RowLoops::next_block(const Label& block) {
+    for (const Tensor tensor : all_tensors) {
+        if (!uses(tensor) || info(tensor).shape == TensorShape::cols) continue;
+        if (is_matrix(tensor)) {
+            a_.imul(scratch_, task_stride(tensor), cpu_.row_block);
+        } else {
+            a_.mov(scratch_, cpu_.row_block * static_cast<int>(size_of(*plan_.function.dtypes[tensor])));
+        }
+        a_.add(block_pointer(tensor), scratch_);
+    }
+    a_.mov(in_frame(first_block_at_), 0);
+    a_.sub(in_frame(rows_left_at_), cpu_.row_block);
+    a_.jg(block, a_.T_NEAR);
+}
+
+void RowLoops::jump_if_first_block(const Label& label) {
+    a_.cmp(in_frame(first_block_at_), 0);
+    a_.jne(label, a_.T_NEAR);
+}
+
+void RowLoops::for_each_row(const std::vector<Tensor>& matrices, Ahead ahead, const std::function<void()>& body) {
+    const auto prefetched = ahead == Ahead::next_block ? prefetched_ : std::vector<Prefetched>();
+    for (const Tensor tensor : matrices) a_.mov(pointer(tensor), block_pointer(tensor));
+    for (const auto& [tensor, next] : prefetched) {
+        a_.imul(next, task_stride(tensor), cpu_.row_block);
+        a_.add(next, block_pointer(tensor));
+    }
+    a_.xor_(row_, row_);
+    Label row;
+    a_.L(row);
+    body();
+    for (const Tensor tensor : matrices) a_.add(pointer(tensor), task_stride(tensor));
+    for (const auto& [tensor, next] : prefetched) a_.add(next, task_stride(tensor));
+    a_.inc(row_);
+    a_.cmp(row_, in_frame(block_rows_at_));
+    a_.jl(row, a_.T_NEAR);
+}
+
+void RowLoops::for_each_columns(int width, const std::function<void(const std::vector<Columns>&)>& body) {
+    const int64_t whole = plan_.spec.cols / a_.unit_columns();
+    const int64_t steps = whole / width;
+    const int step_columns = width * a_.unit_columns();
+    a_.xor_(column_, column_);
+    if (steps > 0) {
+        Label step;
+        a_.L(step);
+        body(units(width, false));
+        a_.add(column_, step_columns);
+        a_.cmp(column_, static_cast<uint32_t>(steps * step_columns));  // N is below 2^31
+        if (steps > 1) a_.jl(step, a_.T_NEAR);
+    }
+    const std::vector<Columns> rest = units(static_cast<int>(whole % width), plan_.spec.cols % a_.unit_columns() > 0);
+    if (!rest.empty()) body(rest);
+}
+
+std::vector<Columns> RowLoops::units(int whole, bool tail) const {
+    std::vector<Columns> all;
+    for (int u = 0; u < whole; ++u) all.push_back({u * a_.unit_columns(), Lanes::all});
+    if (tail) all.push_back({whole * a_.unit_columns(), Lanes::tail});
+    return all;
+}
+
+void RowLoops::prefetch(const std::vector<Columns>& columns) {
+    for (const auto& [tensor, next] : prefetched_) {
+        const auto size = static_cast<int>(size_of(*plan_.function.dtypes[tensor]));
+        const auto bytes = static_cast<int>(columns.size()) * a_.unit_columns() * size;
+        for (int line = 0; line < bytes; line += 64)
+            a_.prefetcht1(a_.ptr[next + column_ * size + static_cast<size_t>(line)]);
+    }
+}
+
+}  // namespace normjit::backend::x64

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops around the arithmetic of `rows`: over the blocks of a row group, the rows of a block, the columns of a row;
+// with the general registers and the stack frame that they need.
+#pragma once
+
+#include "backend/x64/assembler.h"
+#include "backend/x64/frame.h"
+#include "backend/x64/select.h"
+#include "plan/plan.h"
+
+#include <functional>
+#include <vector>
+
+namespace normjit::backend::x64 {
+
+/// A unit of columns within a step or strip.
+struct Columns {
+    int64_t elements;  ///< from the step's first column on
+    Lanes lanes;
+};
+
+enum class Ahead { nothing, next_block };
+
+class RowLoops {
+  public:
+    RowLoops(Assembler& assembler, const plan::Plan& plan);
+
+    /// The whole function around body(), which runs once per block.
+    void for_each_block(Caching caching, const std::function<void()>& body);
+
+    /// body() once per row of the block, with pointer() at that row. `ahead`: prefetch() works in it.
+    void for_each_row(const std::vector<Tensor>& matrices, Ahead ahead, const std::function<void()>& body);
+
+    /// body(units) for all columns of a row, `width` whole units at a time; the rest and the tail come last, together.
+    void for_each_columns(int width, const std::function<void(const std::vector<Columns>&)>& body);
+
+    /// Goes to `label` in the first block of the group.
+    void jump_if_first_block(const Xbyak::Label& label);
+
+    /// The same columns of the same row of the next block, into L2. Beyond the last row that does no harm.
+    void prefetch(const std::vector<Columns>& columns);
+
+    Place place(Tensor tensor, const Columns& columns) const { return {pointer(tensor), column_, columns.elements}; }
+    /// Element `elements` of the group's partials, counted from the current column.
+    Xbyak::Address partial(int64_t elements);
+    /// Where the current row's entry of a row value is kept.
+    Xbyak::RegExp slot(ValueId id) const;
+    bool has_slot(ValueId id) const;
+    /// The current row's element of an [M] input, in every lane.
+    void load_row_input(const Xbyak::Zmm& to, Tensor tensor);
+
+  private:
+    struct Prefetched {
+        Tensor tensor;
+        Xbyak::Reg64 next;  ///< the current row, a block later
+    };
+
+    void assign_registers();
+    void begin_group();
+    void begin_block();
+    void next_block(const Xbyak::Label& block);
+    std::vector<Columns> units(int whole, bool tail) const;
+    bool uses(Tensor tensor) const;
+    Xbyak::Reg64 pointer(Tensor tensor) const { return Xbyak::Reg64(pointer_register_[tensor]); }
+    Xbyak::Address block_pointer(Tensor tensor);
+    Xbyak::Address task_data(Tensor tensor);
+    Xbyak::Address task_stride(Tensor tensor);
+    Xbyak::Address in_frame(int offset) { return a_.qword[a_.rsp + offset]; }
+
+    const Xbyak::Reg64 task_{Xbyak::Operand::RDI};
+    const Xbyak::Reg64 column_{Xbyak::Operand::RSI};  ///< first column of the step or strip
+    const Xbyak::Reg64 row_{Xbyak::Operand::RDX};     ///< row within the block
+    const Xbyak::Reg64 partials_{Xbyak::Operand::R14};
+    const Xbyak::Reg64 scratch_{Xbyak::Operand::RAX};
+
+    Assembler& a_;
+    const plan::Plan& plan_;
+    const CpuSchedule& cpu_;
+    PerTensor<int> pointer_register_;  ///< matrices: the current row, within row loops. Columns: always
+    std::vector<Prefetched> prefetched_;
+    int pointers_at_, block_rows_at_, rows_left_at_, first_block_at_,
+        frame_bytes_;  ///< offsets from rsp; slots stand at 0
+};
+
+}  // namespace normjit::backend::x64

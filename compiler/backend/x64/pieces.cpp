@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/x64/pieces.h"
+
+#include <algorithm>
+
+namespace normjit::backend::x64 {
+
+namespace {
+
+/// The operands of the sweep's elements that have this shape, each once.
+std::vector<ValueId> operands_of_shape(const ir::Function& function, const plan::Sweep& sweep, ir::Shape shape) {
+    std::vector<ValueId> found;
+    for (const ValueId user : sweep.elements) {
+        for (const ValueId operand : function[user].operands) {
+            if (operand == ir::no_value || function[operand].shape != shape) continue;
+            if (std::find(found.begin(), found.end(), operand) == found.end()) found.push_back(operand);
+        }
+    }
+    return found;
+}
+
+}  // namespace
+
+Packing packing(const plan::Plan& plan) {
+    const auto is_wider = [&](Tensor tensor) {
+        return is_matrix(tensor) && plan.function.dtypes[tensor] && plan.function.dtypes[tensor] != DType::bf16;
+    };
+    return std::any_of(all_tensors.begin(), all_tensors.end(), is_wider) ? Packing::one : Packing::even_odd;
+}
+
+Piece reduce_piece(const plan::Sweep& sweep) {
+    Piece piece{.values = sweep.column_values, .sums = sweep.row_means, .stores = {}, .results = {}};
+    piece.values.insert(piece.values.end(), sweep.elements.begin(), sweep.elements.end());
+    std::sort(piece.values.begin(), piece.values.end());
+    return piece;
+}
+
+Piece apply_piece(const plan::Sweep& sweep) {
+    return {.values = sweep.elements, .sums = sweep.column_sums, .stores = sweep.stores, .results = {}};
+}
+
+Piece column_piece(const ir::Function& function, const plan::Sweep& sweep) {
+    return {.values = sweep.column_values,
+            .sums = {},
+            .stores = {},
+            .results = operands_of_shape(function, sweep, ir::Shape::cols)};
+}
+
+std::vector<ValueId> row_operands(const ir::Function& function, const plan::Sweep& sweep) {
+    return operands_of_shape(function, sweep, ir::Shape::rows);
+}
+
+Demand register_demand(const plan::Plan& plan) {
+    const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
+    const int parts = packing(plan) == Packing::one ? 1 : 2;
+    Demand demand;
+    for (const plan::Sweep& sweep : plan.sweeps) {
+        const Piece piece = sweep.is_last() ? apply_piece(sweep) : reduce_piece(sweep);
+        const size_t columns = column_piece(plan.function, sweep).results.size();
+        const auto kept =
+            static_cast<int>(sweep.is_last() ? columns + sweep.column_sums.size() : sweep.row_means.size());
+        const int own = registers_needed(select(plan.function, piece), piece.results);
+        const auto rows = static_cast<int>(row_operands(plan.function, sweep).size());
+        const int total = rows + parts * ((sweep.is_last() ? cpu.strip : cpu.unroll) * kept + own);
+        if (total > demand.registers) demand = {total, sweep.is_last() ? "strip" : "unroll"};
+    }
+    return demand;
+}
+
+}  // namespace normjit::backend::x64

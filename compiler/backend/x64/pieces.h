@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the sweeps of a plan evaluate per unit of columns, and how many registers that takes.
+#pragma once
+
+#include "backend/x64/assembler.h"
+#include "backend/x64/select.h"
+#include "plan/plan.h"
+
+#include <string_view>
+
+namespace normjit::backend::x64 {
+
+/// Packing::even_odd where every matrix is bf16.
+Packing packing(const plan::Plan& plan);
+
+/// A sweep that ends in row means: the columns' values are computed anew for every row.
+Piece reduce_piece(const plan::Sweep& sweep);
+/// The last sweep: the columns' values, column_piece(), live in registers for the whole strip.
+Piece apply_piece(const plan::Sweep& sweep);
+Piece column_piece(const ir::Function& function, const plan::Sweep& sweep);
+
+/// The [M] values that the elements of a sweep read.
+std::vector<ValueId> row_operands(const ir::Function& function, const plan::Sweep& sweep);
+
+/// The vector registers that the busiest loop of the plan needs, and the schedule's name of its width.
+struct Demand {
+    int registers = 0;
+    std::string_view loop;
+};
+Demand register_demand(const plan::Plan& plan);
+
+}  // namespace normjit::backend::x64
