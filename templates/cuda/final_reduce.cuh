@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums the partials of all row groups in a fixed order and casts: grid (ceil(cols / final_columns), column outputs), 256 threads.
+// Sums the partials of all row groups in a fixed order and casts: grid (ceil(cols / final_columns), column outputs), 512 threads.
 // Launched with programmatic stream serialization, its blocks are resident before the row kernel ends.
 #pragma once
 #include "memory.cuh"
@@ -13,7 +13,7 @@ struct FinalLayout {
     using Math = typename P::Math;
     static constexpr int wide = 16 / int(sizeof(Math));
     static constexpr int width = P::cols % wide == 0 ? wide : 1;
-    static constexpr int threads = 256, lanes = 32 / width, slices = threads / lanes, columns = lanes * width;
+    static constexpr int threads = 512, lanes = 32 / width, slices = threads / lanes, columns = lanes * width, batch = 8;
 };
 
 template <class P>
@@ -27,14 +27,20 @@ NORMJIT_DEVICE void final_reduce(const Arguments& a) {
     if constexpr (P::dependents) wait_for_predecessors();
     if (column < P::cols) {
         const Math* from = (const Math*)a.partials + int64(blockIdx.y) * a.row_groups * P::cols + column;
-#pragma unroll 4
-        for (int group = slice; group < a.row_groups; group += L::slices) {
-            uint32 words[words_of<Math, L::width>];
-            Math part[L::width];
-            load<L::width * int(sizeof(Math))>(from + int64(group) * P::cols, words);
-            unpack<Math, L::width>(words, part);
+        for (uint32 first = slice; first < a.row_groups; first += L::batch * L::slices) {
+            uint32 words[L::batch][words_of<Math, L::width>] = {};  // all loads before the first use: one trip to L2, not `batch`
 #pragma unroll
-            for (int e = 0; e < L::width; e++) sum[e] += part[e];
+            for (int b = 0; b < L::batch; b++) {
+                const uint32 group = first + b * L::slices;
+                if (group < a.row_groups) load<L::width * int(sizeof(Math))>(from + int64(group) * P::cols, words[b]);
+            }
+#pragma unroll
+            for (int b = 0; b < L::batch; b++) {
+                Math part[L::width];
+                unpack<Math, L::width>(words[b], part);
+#pragma unroll
+                for (int e = 0; e < L::width; e++) sum[e] += part[e];
+            }
         }
     }
 #pragma unroll

@@ -31,7 +31,8 @@ struct Arguments {
     void* partials;           // Math [column outputs, row_groups, cols]
     void* row_values;         // Plan::Row [rows], the streaming form only
     int64 rows;
-    int row_groups;
+    uint32 row_groups;
+    uint32 rows_each, rows_extra;  // quotient and remainder of rows / (row_groups * rows_per_block): a 64-bit division less per thread
 };
 
 enum class Staging { registers, async, bulk };
@@ -60,12 +61,14 @@ struct Layout {
     static constexpr int slot_elements = steps * lanes * width;  // of one row, padding included
     static constexpr int row_bytes = slot_elements * P::Matrices::element_bytes;
     static constexpr int stage_bytes = staged ? P::stages * teams * row_bytes : 0;
-    static constexpr int merge_bytes = P::ColumnOutputs::count * (teams / 2) * slot_elements * int(sizeof(Math));
+    static constexpr int merge_bytes = teams > 1 && P::ColumnOutputs::count > 0 ? teams * slot_elements * int(sizeof(Math)) : 0;
     static constexpr int columns_at = round_up(at_least(stage_bytes, merge_bytes), 16);
     static constexpr int sums_at =
         columns_at + (P::keep_columns == Keep::shared ? round_up(slot_elements * P::Columns::element_bytes, 16) : 0);
     static constexpr int sums_of_team = P::cluster * warps * P::row_sums;  // twice: consecutive reductions alternate
-    static constexpr int barriers_at = sums_at + (crosses_warps ? round_up(2 * teams * sums_of_team * int(sizeof(Math)), 16) : 0);
+    static constexpr int inputs_at = sums_at + (crosses_warps ? round_up(2 * teams * sums_of_team * int(sizeof(Math)), 16) : 0);
+    static constexpr int readers = lanes < 32 ? teams : threads / 32;  // each keeps its own copy of the row inputs, 8 bytes a value
+    static constexpr int barriers_at = inputs_at + (staged ? P::stages * readers * P::Rows::count * 8 : 0);
     static constexpr int stage_barriers = P::staging == Staging::bulk ? P::stages * teams : 0;
     static constexpr int bytes = barriers_at + 8 * (stage_barriers + (P::cluster > 1 ? 2 : 0));
 

@@ -48,7 +48,7 @@ struct TeamReduction {
     using Math = typename P::Math;
     static constexpr int count = P::row_sums, sources = P::cluster * L::warps;
 
-    char* shared;
+    uint32 shared;
     int team, lane;
     uint32 rank;
     uint32 turn = 0;  // reductions done so far
@@ -63,15 +63,13 @@ struct TeamReduction {
         }
     }
 
-    __device__ __forceinline__ Math* slots(uint32 buffer) const {
-        return (Math*)(shared + L::sums_at) + (buffer * L::teams + team) * L::sums_of_team;
+    __device__ __forceinline__ uint32 slots(uint32 buffer) const {
+        return shared + L::sums_at + (buffer * L::teams + team) * (L::sums_of_team * int(sizeof(Math)));
     }
-    __device__ __forceinline__ uint32 barrier(uint32 buffer) const {
-        return shared_address(shared + L::barriers_at) + 8 * (L::stage_barriers + buffer);
-    }
+    __device__ __forceinline__ uint32 barrier(uint32 buffer) const { return shared + L::barriers_at + 8 * (L::stage_barriers + buffer); }
 
     // The sum of one value per source (a warp of this or another block), source by source in lanes, then across lanes.
-    __device__ __forceinline__ void gather(const Math* from, Math (&sum)[at_least(count, 1)]) const {
+    __device__ __forceinline__ void gather(uint32 from, Math (&sum)[at_least(count, 1)]) const {
         constexpr int lanes = power_of_two_above(sources) < 32 ? power_of_two_above(sources) : 32;
         const int mine = lane % lanes;
 #pragma unroll
@@ -80,7 +78,7 @@ struct TeamReduction {
         for (int base = 0; base < sources; base += lanes)
             if (base + lanes <= sources || base + mine < sources) {
 #pragma unroll
-                for (int s = 0; s < count; s++) sum[s] += from[(base + mine) * count + s];
+                for (int s = 0; s < count; s++) sum[s] += read_shared<Math>(from + ((base + mine) * count + s) * int(sizeof(Math)));
             }
         add_lanes_all<lanes>(sum);
     }
@@ -90,11 +88,11 @@ struct TeamReduction {
         if constexpr (L::crosses_warps) {
             const uint32 buffer = turn & 1;
             const int source = int(rank) * L::warps + lane / 32;
-            Math* slot = slots(buffer) + source * count;
+            const uint32 slot = slots(buffer) + source * (count * int(sizeof(Math)));
             if constexpr (P::cluster == 1) {
                 if (lane % 32 == 0) {
 #pragma unroll
-                    for (int s = 0; s < count; s++) slot[s] = sum[s];
+                    for (int s = 0; s < count; s++) write_shared(slot + s * int(sizeof(Math)), sum[s]);
                 }
                 sync_team(team);
             } else {
@@ -108,10 +106,10 @@ struct TeamReduction {
 
     // Lane r of every warp sends the warp's sums to block r. Two barriers alternate: a block can be one reduction ahead of another,
     // never two.
-    __device__ __forceinline__ void send(Math* slot, uint32 buffer, const Math (&sum)[at_least(count, 1)]) const {
+    __device__ __forceinline__ void send(uint32 slot, uint32 buffer, const Math (&sum)[at_least(count, 1)]) const {
         if (lane == 0) barrier_expect(barrier(buffer), L::sums_of_team * int(sizeof(Math)));
         if (lane % 32 < P::cluster) {
-            const uint32 to = remote_address(shared_address(slot), lane % 32), signal = remote_address(barrier(buffer), lane % 32);
+            const uint32 to = remote_address(slot, lane % 32), signal = remote_address(barrier(buffer), lane % 32);
 #pragma unroll
             for (int s = 0; s < count; s++) store_remote(to + s * int(sizeof(Math)), sum[s], signal);
         }

@@ -24,30 +24,55 @@ struct RowKernel {
     struct RowInputs { Math value[at_least(P::Rows::count, 1)]; };
 
     const Arguments& a;
-    char* shared;
+    uint32 shared;
     TeamReduction<P> reduce;
     int lane, team;
     uint32 first_vector, my_vectors;  // of this block's share of the row
     Math sums[at_least(column_sums, 1)][steps][width];
     uint32 column_raw[columns_shared ? 1 : steps][at_least(column_words, 1)];
-    uint32 raw[L::staged ? 1 : depth][steps][matrix_words];  // rows in flight, or the row in hand
-    uint32 kept[steps][matrix_words];
-    RowInputs inputs[depth];
+    uint32 raw[L::staged ? 1 : depth][steps][matrix_words];  // register staging: the rows in flight
+    uint32 kept[keep && L::staged ? steps : 1][matrix_words];
+    RowInputs inputs[L::staged ? 1 : depth];
+
+    // Cursors step from row to row of this team, so a row costs one addition per operand and no multiplication.
+    const char* next[matrices];  // this lane's first vector (bulk: the block's first byte) of the row to be requested next
+    int64 next_step[matrices];
+    const char* next_input[at_least(P::Rows::count, 1)];
+    char* output;  // this lane's first vector of the row in hand
+    int64 output_step;
+    uint32 step, rows_mine, rows_team_max;  // rows between rows; rows of this team; rows of the block's longest team
 
     __device__ __forceinline__ bool valid(int v) const { return L::exact || uint32(lane + v * L::lanes) < my_vectors; }
     __device__ __forceinline__ uint32 element_of(int v) const { return (first_vector + lane + v * L::lanes) * width; }
 
-    template <int i>
-    __device__ __forceinline__ const char* source(int64 row) const {
-        return (const char*)a.matrix[i] + row * a.matrix_stride[i] * int64(sizeof(typename Matrices::template type<i>));
+    __device__ __forceinline__ void start(int group) {
+        step = uint32(a.row_groups) * L::teams;
+        const int64 base = int64(group) * L::teams, first = base + team;
+        rows_team_max = a.rows_each + (base < a.rows_extra);
+        rows_mine = a.rows_each + (first < a.rows_extra);
+        const int64 at = P::staging == Staging::bulk ? int64(first_vector) * width : int64(element_of(0));
+        unroll<0, matrices>([&](auto i) {
+            constexpr int size = sizeof(typename Matrices::template type<i.value>);
+            next[i.value] = (const char*)a.matrix[i.value] + (first * a.matrix_stride[i.value] + at) * size;
+            next_step[i.value] = int64(step) * a.matrix_stride[i.value] * size;
+        });
+        unroll<0, P::Rows::count>([&](auto i) {
+            next_input[i.value] = (const char*)a.row[i.value] + first * int(sizeof(typename P::Rows::template type<i.value>));
+        });
+        if constexpr (!same<typename P::Output, none>) {
+            constexpr int size = sizeof(typename P::Output);
+            output = (char*)a.output + (first * a.output_stride + int64(element_of(0))) * size;
+            output_step = int64(step) * a.output_stride * size;
+        }
     }
+
     template <int i>
-    __device__ __forceinline__ char* slot(int stage, int v) const {
+    __device__ __forceinline__ uint32 slot(int stage, int v) const {
         return shared + (stage * L::teams + team) * L::row_bytes + L::slot_elements * Matrices::template bytes_before<i>() +
                (v * L::lanes + lane) * (width * int(sizeof(typename Matrices::template type<i>)));
     }
     __device__ __forceinline__ uint32 stage_barrier(int stage) const {
-        return shared_address(shared + L::barriers_at) + 8 * (stage * L::teams + team);
+        return shared + L::barriers_at + 8 * (stage * L::teams + team);
     }
 
     __device__ __forceinline__ void load_columns() {
@@ -60,69 +85,86 @@ struct RowKernel {
                 const char* from = (const char*)a.column[i.value] + int64(element_of(v)) * int(sizeof(T));
                 if constexpr (columns_shared) {
                     uint32 words[words_of<T, width>];
-                    load<bytes>(from, words);
-                    uint32* to = (uint32*)column_slot<i.value>(v);
-                    for (int k = 0; k < words_of<T, width>; k++) to[k] = words[k];
+                    load<bytes, true>(from, words);
+                    store_shared<at_least(bytes, 4)>(column_slot<i.value>(v), words);
                 } else {
-                    load<bytes>(from, column_raw[v] + at);
+                    load<bytes, true>(from, column_raw[v] + at);
                 }
             }
         });
         if constexpr (columns_shared) __syncthreads();
     }
     template <int i>
-    __device__ __forceinline__ char* column_slot(int v) const {
+    __device__ __forceinline__ uint32 column_slot(int v) const {
         return shared + L::columns_at + L::slot_elements * Columns::template bytes_before<i>() +
                (v * L::lanes + lane) * (width * int(sizeof(typename Columns::template type<i>)));
     }
 
-    __device__ __forceinline__ void load_inputs(RowInputs& to, int64 row) const {
+    // Row inputs travel like the rows. A queue in registers would wait for the newest value each time it moves up: 8 % at 32768x1024.
+    __device__ __forceinline__ uint32 input_slot(int stage, int i) const {
+        const int reader = L::lanes < 32 ? team : threadIdx.x / 32;
+        return shared + L::inputs_at + ((stage * L::readers + reader) * P::Rows::count + i) * 8;
+    }
+    __device__ __forceinline__ void request_inputs(int place) {
         unroll<0, P::Rows::count>([&](auto i) {
-            to.value[i.value] = load_scalar<typename P::Rows::template type<i.value>, Math>(a.row[i.value], row);
+            using T = typename P::Rows::template type<i.value>;
+            if constexpr (!L::staged) {
+                inputs[place].value[i.value] = load_scalar<T, Math>(next_input[i.value], 0);
+            } else if (lane % 32 == 0) {
+                if constexpr (sizeof(T) >= 4) copy_async<int(sizeof(T))>(input_slot(place, i.value), next_input[i.value]);
+                else write_shared(input_slot(place, i.value), load_scalar<T, float>(next_input[i.value], 0));
+            }
+            next_input[i.value] += int64(step) * int(sizeof(T));
+        });
+    }
+    __device__ __forceinline__ void read_inputs(int stage) {
+        unroll<0, P::Rows::count>([&](auto i) {
+            using T = typename P::Rows::template type<i.value>;
+            if constexpr (sizeof(T) == 8) inputs[0].value[i.value] = Math(read_shared<double>(input_slot(stage, i.value)));
+            else inputs[0].value[i.value] = read_shared<float>(input_slot(stage, i.value));
         });
     }
 
-    // Ask for one row; `stage` is where it lands.
-    __device__ __forceinline__ void request(int64 row, int stage) {
-        const bool exists = row < a.rows;
+    // Ask for the next row of this team; `place` is its stage, or its slot of `raw`.
+    __device__ __forceinline__ void request(int place) {
         if constexpr (P::staging == Staging::bulk) {
-            if (lane == 0 && exists) {
-                barrier_expect(stage_barrier(stage), my_vectors * width * Matrices::element_bytes);
+            if (lane == 0) {
+                const uint32 barrier = stage_barrier(place);
+                barrier_expect(barrier, my_vectors * width * Matrices::element_bytes);
                 unroll<0, matrices>([&](auto i) {
                     constexpr int size = sizeof(typename Matrices::template type<i.value>);
-                    copy_bulk(shared_address(slot<i.value>(stage, 0)), source<i.value>(row) + int64(first_vector) * width * size,
-                              my_vectors * width * size, stage_barrier(stage));
+                    copy_bulk(slot<i.value>(place, 0), next[i.value], my_vectors * width * size, barrier);
                 });
             }
         } else {
             unroll<0, matrices>([&](auto i) {
-                constexpr int size = sizeof(typename Matrices::template type<i.value>), bytes = width * size;
+                constexpr int bytes = width * int(sizeof(typename Matrices::template type<i.value>));
                 constexpr int at = Matrices::template words_before<width, i.value>();
-                const char* from = source<i.value>(row);
 #pragma unroll
                 for (int v = 0; v < steps; v++) {
-                    if (!exists || !valid(v)) continue;
-                    if constexpr (L::staged) copy_async<bytes>(slot<i.value>(stage, v), from + int64(element_of(v)) * size);
-                    else load<bytes>(from + int64(element_of(v)) * size, raw[depth - 1][v] + at);
+                    if (!valid(v)) continue;
+                    const char* from = next[i.value] + v * L::lanes * bytes;
+                    if constexpr (L::staged) copy_async<bytes>(slot<i.value>(place, v), from);
+                    else load<bytes>(from, raw[place][v] + at);
                 }
             });
-            if constexpr (L::staged) commit_async();
         }
+        unroll<0, matrices>([&](auto i) { next[i.value] += next_step[i.value]; });
     }
 
     // Raw words of matrix i: from the row in hand, or from its stage.
     template <int i, bool first>
-    __device__ __forceinline__ void fetch(int stage, int v, Math (&out)[width]) {
+    __device__ __forceinline__ void fetch(int place, int v, Math (&out)[width]) {
         using T = typename Matrices::template type<i>;
         constexpr int at = Matrices::template words_before<width, i>();
         if constexpr (!L::staged) {
-            unpack<T, width>(raw[0][v] + at, out);
+            unpack<T, width>(raw[place][v] + at, out);
         } else if constexpr (keep) {
-            if constexpr (first) load_shared<width * int(sizeof(T))>(slot<i>(stage, v), kept[v] + at);
+            if constexpr (first) load_shared<width * int(sizeof(T))>(slot<i>(place, v), kept[v] + at);
             unpack<T, width>(kept[v] + at, out);
         } else {
             uint32 words[words_of<T, width>];
-            load_shared<width * int(sizeof(T))>(slot<i>(stage, v), words);
+            load_shared<width * int(sizeof(T))>(slot<i>(place, v), words);
             unpack<T, width>(words, out);
         }
     }
@@ -140,12 +182,12 @@ struct RowKernel {
 
     // One sweep over this lane's vectors of one row.
     template <int level>
-    __device__ __forceinline__ void sweep(const typename P::Row& row, int stage, int64 index, Math (&sum)[at_least(P::row_sums, 1)]) {
+    __device__ __forceinline__ void sweep(const typename P::Row& row, int place, Math (&sum)[at_least(P::row_sums, 1)]) {
 #pragma unroll
         for (int v = 0; v < steps; v++) {
             if (!valid(v)) continue;
-            Math m[matrices][width], c[at_least(columns, 1)][width], output[width], part[at_least(P::row_sums, 1)] = {};
-            unroll<0, matrices>([&](auto i) { fetch<i.value, level == 0>(stage, v, m[i.value]); });
+            Math m[matrices][width], c[at_least(columns, 1)][width], result[width], part[at_least(P::row_sums, 1)];
+            unroll<0, matrices>([&](auto i) { fetch<i.value, level == 0>(place, v, m[i.value]); });
             unroll<0, columns>([&](auto i) { fetch_column<i.value>(v, c[i.value]); });
 #pragma unroll
             for (int e = 0; e < width; e++) {
@@ -158,21 +200,23 @@ struct RowKernel {
                 P::element(Index<level>{}, row, me, ce, values);
                 if constexpr (level < P::levels) {
 #pragma unroll
-                    for (int s = 0; s < P::row_sums; s++) part[s] += values.sum[s];
+                    for (int s = 0; s < P::row_sums; s++) part[s] = e == 0 ? values.sum[s] : part[s] + values.sum[s];
                 }
                 if constexpr (level == P::column_sweep) {
 #pragma unroll
                     for (int s = 0; s < column_sums; s++) sums[s][v][e] += values.column[s];
                 }
-                output[e] = values.output;
+                result[e] = values.output;
             }
+            if constexpr (level < P::levels) {
 #pragma unroll
-            for (int s = 0; s < P::row_sums; s++) sum[s] += part[s];
+                for (int s = 0; s < P::row_sums; s++) sum[s] = v == 0 ? part[s] : sum[s] + part[s];
+            }
             if constexpr (level == P::levels && !same<typename P::Output, none>) {
                 using T = typename P::Output;
                 uint32 words[words_of<T, width>];
-                pack<T, width>(output, words);
-                store<width * int(sizeof(T))>((T*)a.output + index * a.output_stride + element_of(v), words);
+                pack<T, width>(result, words);
+                store<width * int(sizeof(T))>(output + v * L::lanes * width * int(sizeof(T)), words);
             }
         }
     }
@@ -180,121 +224,134 @@ struct RowKernel {
     // A stage is free again when every thread of the team has passed a reduction (or a barrier) after its last read of it.
     static constexpr bool frees_own_stage = keep && P::levels > 0;
 
-    __device__ __forceinline__ void refill(int64 index, int64 step, int stage) {
+    __device__ __forceinline__ void refill(uint32 row, int stage) {
         if constexpr (L::lanes <= 32) __syncwarp();
-        if constexpr (frees_own_stage) request(index + depth * step, stage);
-        else if (index >= step) request(index + (depth - 1) * step, stage == 0 ? depth - 1 : stage - 1);
+        if constexpr (frees_own_stage) {
+            if (row + depth < rows_mine) request(stage);
+        } else {
+            if (row > 0 && row + depth - 1 < rows_mine) request(stage == 0 ? depth - 1 : stage - 1);
+        }
     }
 
-    __device__ __forceinline__ void process(int64 index, int64 step, int stage) {
+    // Row number `number` of this team, found at `place`.
+    __device__ __forceinline__ void process(uint32 number, int place, const RowInputs& in) {
         typename P::Row row;
-        P::begin(row, inputs[0].value);
-        const bool active = index < a.rows;
+        P::begin(row, in.value);
+        const bool active = L::teams == 1 || number < rows_mine;
         if constexpr (P::levels > 0) unroll<0, P::levels>([&](auto level) {
             Math sum[at_least(P::row_sums, 1)] = {};
-            if (active) sweep<level.value>(row, stage, index, sum);
+            if (active) sweep<level.value>(row, place, sum);
             reduce(sum);
             P::reduced(level, row, sum);
-            if constexpr (P::staging == Staging::bulk && level.value == 0) refill(index, step, stage);
+            if constexpr (P::staging == Staging::bulk && level.value == 0) refill(number, place);
         });
         Math unused[at_least(P::row_sums, 1)] = {};
-        if (active) sweep<P::levels>(row, stage, index, unused);
+        if (active) sweep<P::levels>(row, place, unused);
+        output += output_step;
         if constexpr (P::staging == Staging::bulk && P::levels == 0) {
             TeamReduction<P>::sync_team(team);
-            request(index + depth * step, stage);
+            if (number + depth < rows_mine) request(place);
         }
     }
 
-    __device__ __forceinline__ void advance() {
+    static constexpr bool bulk = P::staging == Staging::bulk;
+    static constexpr int ahead = P::staging == Staging::async ? depth - 1 : depth;  // rows requested before the first is processed
+
+    __device__ __forceinline__ void request_first_rows() {
 #pragma unroll
-        for (int d = 0; d + 1 < depth; d++) {
-            inputs[d] = inputs[d + 1];
-            if constexpr (!L::staged) {
+        for (int d = 0; d < ahead; d++) {
+            if (d < rows_mine) request_inputs(d), request(d);
+            if constexpr (L::staged) commit_async();
+        }
+    }
+
+    // Rows wait in registers. The loop is unrolled by the depth, so that no row moves from register to register.
+    __device__ __forceinline__ void run_registers() {
+        for (uint32 number = 0; number < rows_team_max; number += depth)
 #pragma unroll
-                for (int v = 0; v < steps; v++)
-#pragma unroll
-                    for (int k = 0; k < matrix_words; k++) raw[d][v][k] = raw[d + 1][v][k];
+            for (int d = 0; d < depth; d++) {
+                if (d > 0 && number + d >= rows_team_max) break;
+                process(number + d, d, inputs[d]);
+                if (number + d + depth < rows_mine) request_inputs(d), request(d);
             }
-        }
     }
 
-    // Register rows are requested into the last place of the queue and move to the front, so a request precedes its use by depth - 1.
-    __device__ __forceinline__ void run_queue(int64 first, int64 step) {
-#pragma unroll
-        for (int d = 0; d + 1 < depth; d++) {
-            advance();
-            if (first + d * step < a.rows) load_inputs(inputs[depth - 1], first + d * step);
-            request(first + d * step, d);
-        }
-        int stage = 0;
-        for (int64 index = first; index - team < a.rows; index += step) {
-            advance();
-            const int64 next = index + (depth - 1) * step;
-            if (next < a.rows) load_inputs(inputs[depth - 1], next);
-            request(next, stage == 0 ? depth - 1 : stage - 1);
-            if constexpr (L::staged) wait_async<depth - 1>();
-            process(index, step, stage);
-            stage = stage + 1 == depth ? 0 : stage + 1;
-        }
-    }
-
-    __device__ __forceinline__ void run_bulk(int64 first, int64 step) {
-#pragma unroll
-        for (int d = 0; d < depth; d++) {
-            if (first + d * step < a.rows) load_inputs(inputs[d], first + d * step);
-            request(first + d * step, d);
-        }
+    // Rows wait in shared memory. Bulk rows are requested in process(), the rest here.
+    __device__ __forceinline__ void run_staged() {
         int stage = 0;
         uint32 parity = 0;
-        for (int64 index = first; index - team < a.rows; index += step) {
-            if (index < a.rows) barrier_wait(stage_barrier(stage), parity);
-            process(index, step, stage);
-            advance();
-            if (index + depth * step < a.rows) load_inputs(inputs[depth - 1], index + depth * step);
+        for (uint32 number = 0; number < rows_team_max; number++) {
+            if constexpr (!bulk) {
+                if (number + ahead < rows_mine) {
+                    const int freed = stage == 0 ? depth - 1 : stage - 1;
+                    request_inputs(freed), request(freed);
+                }
+                commit_async();
+            }
+            wait_async<depth - 1>();
+            __syncwarp();
+            read_inputs(stage);
+            if constexpr (bulk) {
+                if (number < rows_mine) barrier_wait(stage_barrier(stage), parity);
+            }
+            process(number, stage, inputs[0]);
+            if constexpr (bulk || P::levels == 0) __syncwarp();
+            if constexpr (bulk) {
+                if (number + depth < rows_mine) request_inputs(stage);
+                commit_async();
+            }
             stage = stage + 1 == depth ? 0 : stage + 1;
             parity ^= stage == 0;
         }
     }
 
-    // Teams fold in halves, so the order is fixed; then team 0 writes the block's partial.
+    // One partial per block. A single team writes what it holds; several teams meet in shared memory, one column sum at a time, and every
+    // thread adds the teams of its columns in order.
     __device__ __forceinline__ void write_partials(int group) {
-        Math* slots = (Math*)shared;
-        if constexpr (L::teams > 1) {
-            for (int live = L::teams; live > 1;) {
-                const int half = (live + 1) / 2, count = live - half;
-                __syncthreads();
-                if (team >= half && team < live) visit([&](int k, Math& value) { slots[(k * count + team - half) * L::lanes + lane] = value; });
-                __syncthreads();
-                if (team < count) visit([&](int k, Math& value) { value += slots[(k * count + team) * L::lanes + lane]; });
-                live = half;
+#pragma unroll
+        for (int s = 0; s < column_sums; s++) {
+            Math* partial = (Math*)a.partials + (int64(s) * a.row_groups + group) * P::cols;
+            if constexpr (L::teams == 1) {
+#pragma unroll
+                for (int v = 0; v < steps; v++)
+                    if (valid(v)) write_vector(partial + element_of(v), sums[s][v]);
+            } else {
+                merge_teams(partial, s);
             }
         }
-        if (team != 0) return;
+    }
+    NORMJIT_DEVICE void write_vector(Math* to, const Math (&value)[width]) {
         constexpr int chunk = width < 16 / int(sizeof(Math)) ? width : 16 / int(sizeof(Math));
 #pragma unroll
-        for (int s = 0; s < column_sums; s++)
+        for (int e = 0; e < width; e += chunk) {
+            Math part[chunk];
+            uint32 words[words_of<Math, chunk>];
 #pragma unroll
-            for (int v = 0; v < steps; v++) {
-                if (!valid(v)) continue;
-                Math* to = (Math*)a.partials + (int64(s) * a.row_groups + group) * P::cols + element_of(v);
-#pragma unroll
-                for (int e = 0; e < width; e += chunk) {
-                    Math part[chunk];
-                    uint32 words[words_of<Math, chunk>];
-                    for (int k = 0; k < chunk; k++) part[k] = sums[s][v][e + k];
-                    pack<Math, chunk>(part, words);
-                    store<chunk * int(sizeof(Math)), true>(to + e, words);
-                }
-            }
+            for (int k = 0; k < chunk; k++) part[k] = value[e + k];
+            pack<Math, chunk>(part, words);
+            store<chunk * int(sizeof(Math)), true>(to + e, words);
+        }
     }
-    template <class F>
-    __device__ __forceinline__ void visit(const F& f) {
+    // Shared memory is [teams][steps][width][lanes] here: lanes side by side, so no bank conflicts.
+    __device__ __forceinline__ void merge_teams(Math* partial, int s) {
+        __syncthreads();
 #pragma unroll
-        for (int s = 0; s < column_sums; s++)
+        for (int v = 0; v < steps; v++)
 #pragma unroll
-            for (int v = 0; v < steps; v++)
+            for (int e = 0; e < width; e++) 
+                write_shared(shared + (((team * steps + v) * width + e) * L::lanes + lane) * int(sizeof(Math)), sums[s][v][e]);
+        __syncthreads();
+        for (int column = threadIdx.x; column < P::cols; column += L::threads) {
+            const int vector = column / width;
+            const int at = ((vector / L::lanes) * width + column % width) * L::lanes + vector % L::lanes;
+            const uint32 from = shared + at * int(sizeof(Math));
+            Math total[1] = {read_shared<Math>(from)};
 #pragma unroll
-                for (int e = 0; e < width; e++) f((s * steps + v) * width + e, sums[s][v][e]);
+            for (int t = 1; t < L::teams; t++) total[0] += read_shared<Math>(from + t * (L::slot_elements * int(sizeof(Math))));
+            uint32 words[2];
+            pack<Math, 1>(total, words);
+            store<int(sizeof(Math)), true>(partial + column, words);
+        }
     }
 };
 
@@ -302,7 +359,8 @@ template <class P>
 NORMJIT_DEVICE void row_kernel(const Arguments& a) {
     using K = RowKernel<P>;
     using L = Layout<P>;
-    extern __shared__ __align__(128) char shared[];
+    extern __shared__ __align__(128) char shared_memory[];
+    const uint32 shared = shared_address(shared_memory);
     if constexpr (P::dependents) allow_dependents();
     const int lane = threadIdx.x % L::lanes, team = threadIdx.x / L::lanes;
     const uint32 rank = P::cluster > 1 ? cluster_rank() : 0;
@@ -312,16 +370,17 @@ NORMJIT_DEVICE void row_kernel(const Arguments& a) {
     K kernel{a, shared, {shared, team, lane, rank}, lane, team, first_vector, left < L::vectors ? left : L::vectors};
 
     if (threadIdx.x == 0) {
-        for (int i = 0; i < L::stage_barriers + (P::cluster > 1 ? 2 : 0); i++) barrier_init(shared_address(shared + L::barriers_at) + 8 * i, 1);
+        for (int i = 0; i < L::stage_barriers + (P::cluster > 1 ? 2 : 0); i++) barrier_init(shared + L::barriers_at + 8 * i, 1);
         if constexpr (L::stage_barriers > 0 || P::cluster > 1) barrier_init_fence();
     }
     if constexpr (P::cluster > 1) cluster_sync();
     else if constexpr (L::stage_barriers > 0) __syncthreads();
 
-    const int64 first = int64(group) * L::teams + team, step = int64(a.row_groups) * L::teams;
+    kernel.start(group);
     kernel.load_columns();
-    if constexpr (P::staging == Staging::bulk) kernel.run_bulk(first, step);
-    else kernel.run_queue(first, step);
+    kernel.request_first_rows();
+    if constexpr (L::staged) kernel.run_staged();
+    else kernel.run_registers();
     if constexpr (K::column_sums > 0) kernel.write_partials(group);
     if constexpr (P::cluster > 1) cluster_sync();  // no block leaves while others may still write to its shared memory
 }

@@ -32,7 +32,7 @@ struct Stream {
         unroll<0, columns>([&](auto i) {
             using T = typename Columns::template type<i.value>;
             uint32 words[words_of<T, width>];
-            load<width * int(sizeof(T))>((const T*)a.column[i.value] + vector * width, words);
+            load<width * int(sizeof(T)), true>((const T*)a.column[i.value] + vector * width, words);
             unpack<T, width>(words, to.value[i.value]);
         });
     }
