@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything that a caller of launch() can get wrong.
+#pragma once
+
+#include "normjit/artifact.h"
+#include "normjit/kernel.h"
+#include "normjit/status.h"
+
+#include <cstdint>
+
+namespace normjit {
+
+/// Whether a launch reads or writes the tensor. The arguments of all others are ignored.
+inline bool takes_part(const Spec& spec, Tensor tensor) {
+    return is_output(tensor) ? spec.has(tensor) : spec.reads(tensor);
+}
+
+/// Elements from one row of a matrix to the next.
+inline int64_t row_stride(const Argument& argument) {
+    return argument.row_stride == Argument::contiguous ? argument.cols : argument.row_stride;
+}
+
+/// Whether the artifact's code may be run on the arguments. An error is an invalid_argument that names the argument and
+/// says what is allowed. Allocates only for an error. Afterwards every offset in bytes fits 64 bits.
+Status check_arguments(const Artifact& artifact, const Arguments& arguments);
+
+}  // namespace normjit

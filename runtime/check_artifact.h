@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "normjit/artifact.h"
+#include "normjit/status.h"
+#include "normjit/target.h"
+
+namespace normjit {
+
+/// Whether the artifact's code runs on `machine` (`unavailable` when it does not), and whether its parts fit each other
+/// so that a launch stays inside its buffers (`invalid_argument`).
+Status check_artifact(const Artifact& artifact, const Target& machine);
+
+}  // namespace normjit

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cpu/executable_memory.h"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+namespace normjit::cpu {
+
+namespace {
+
+Status no_pages(const char* call, size_t bytes) {
+    const int error = errno;
+    return failed(fmt::format("load: {} of {} bytes for machine code: {}", call, bytes, std::strerror(error)));
+}
+
+}  // namespace
+
+Expected<ExecutableMemory> ExecutableMemory::make(std::span<const uint8_t> code) {
+    void* pages = mmap(nullptr, code.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) return no_pages("mmap", code.size());
+    ExecutableMemory memory(pages, code.size());
+    std::memcpy(pages, code.data(), code.size());
+    if (mprotect(pages, code.size(), PROT_READ | PROT_EXEC) != 0) return no_pages("mprotect", code.size());
+    return memory;
+}
+
+ExecutableMemory::ExecutableMemory(ExecutableMemory&& other) noexcept
+    : pages_(std::exchange(other.pages_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+ExecutableMemory& ExecutableMemory::operator=(ExecutableMemory&& other) noexcept {
+    std::swap(pages_, other.pages_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+}
+
+ExecutableMemory::~ExecutableMemory() {
+    if (pages_ != nullptr) munmap(pages_, bytes_);
+}
+
+}  // namespace normjit::cpu

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Machine code in pages that are never writable and executable at the same time.
+#pragma once
+
+#include "normjit/status.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace normjit::cpu {
+
+class ExecutableMemory {
+  public:
+    /// A copy of `code`, which must not be empty, at the start of a page. Fails when the system gives no such pages.
+    static Expected<ExecutableMemory> make(std::span<const uint8_t> code);
+
+    ExecutableMemory(ExecutableMemory&& other) noexcept;
+    ExecutableMemory& operator=(ExecutableMemory&& other) noexcept;
+    ~ExecutableMemory();
+
+    /// The function that starts `offset` bytes into the code.
+    template <class Function>
+    Function function(int64_t offset) const {
+        return reinterpret_cast<Function>(static_cast<std::byte*>(pages_) + offset);
+    }
+
+  private:
+    ExecutableMemory(void* pages, size_t bytes) : pages_(pages), bytes_(bytes) {}
+
+    void* pages_ = nullptr;
+    size_t bytes_ = 0;
+};
+
+}  // namespace normjit::cpu

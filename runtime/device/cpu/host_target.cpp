@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cpu/host_target.h"
+
+#include "support/text.h"
+#include "support/try.h"
+
+#include "normjit/engine.h"
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <cpuid.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sched.h>
+
+namespace normjit {
+
+namespace cpu {
+
+namespace {
+
+struct Leaf {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+};
+
+Leaf cpuid(unsigned leaf, unsigned subleaf = 0) {
+    Leaf r;
+    if (__get_cpuid_count(leaf, subleaf, &r.eax, &r.ebx, &r.ecx, &r.edx) == 0) return {};
+    return r;
+}
+
+constexpr bool bit(unsigned word, int at) { return (word >> at & 1) != 0; }
+
+/// The register state that the system saves (XCR0). Only where cpuid says OSXSAVE.
+uint64_t saved_state() {
+    unsigned low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return static_cast<uint64_t>(high) << 32 | low;
+}
+
+int cores_in_affinity() {
+    for (int cpus = 1024; cpus <= 1 << 20; cpus *= 4) {  // the kernel refuses a set smaller than its own
+        const size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(cpus));
+        std::vector<cpu_set_t> set(bytes / sizeof(cpu_set_t) + 1);
+        if (sched_getaffinity(0, bytes, set.data()) == 0) return std::max(1, CPU_COUNT_S(bytes, set.data()));
+    }
+    return 1;
+}
+
+std::string first_line(const std::string& path) {
+    std::ifstream file(path);
+    std::string line;
+    std::getline(file, line);
+    return line;
+}
+
+/// This process's control group, "/" in most containers. Version 2 of control groups has one, in a line "0::<path>".
+std::string control_group() {
+    std::ifstream file("/proc/self/cgroup");
+    for (std::string line; std::getline(file, line);) {
+        if (line.starts_with("0::/")) return line.substr(3);
+    }
+    return "/";
+}
+
+/// The least of what the process's control group and the groups around it pay for.
+int cores_in_quota(int most) {
+    const std::string root = "/sys/fs/cgroup";
+    std::string group = control_group();
+    for (;;) {
+        if (const auto cores = cores_of_quota(first_line(root + group + "/cpu.max"))) most = std::min(most, *cores);
+        const size_t slash = group.find_last_of('/');
+        if (slash == std::string::npos) break;
+        group.resize(slash);
+    }
+    const std::string quota = first_line(root + "/cpu/cpu.cfs_quota_us");  // version 1
+    const std::string period = first_line(root + "/cpu/cpu.cfs_period_us");
+    if (const auto cores = cores_of_quota(quota + " " + period)) most = std::min(most, *cores);
+    return most;
+}
+
+}  // namespace
+
+Features read_features() {
+    const Leaf basic = cpuid(1), more = cpuid(7), last = cpuid(7, 1);
+    Features has;
+    has.fma = bit(basic.ecx, 12);
+    has.f16c = bit(basic.ecx, 29);
+    has.bmi2 = bit(more.ebx, 8);
+    has.avx512f = bit(more.ebx, 16);
+    has.avx512dq = bit(more.ebx, 17);
+    has.avx512bw = bit(more.ebx, 30);
+    has.avx512vl = bit(more.ebx, 31);
+    has.avx512_fp16 = bit(more.edx, 23);
+    has.avx512_bf16 = bit(last.eax, 5);
+    constexpr uint64_t zmm_bits = 0xe6;  // xmm, ymm, opmasks, both halves of zmm
+    has.zmm_state = bit(basic.ecx, 27) && (saved_state() & zmm_bits) == zmm_bits;
+    return has;
+}
+
+Status check_features(const Features& features) {
+    std::vector<std::string_view> missing;
+    const auto need = [&](bool has, std::string_view name) {
+        if (!has) missing.push_back(name);
+    };
+    need(features.avx512f, "AVX512F");
+    need(features.avx512bw, "AVX512BW");
+    need(features.avx512dq, "AVX512DQ");
+    need(features.avx512vl, "AVX512VL");
+    need(features.fma, "FMA");
+    need(features.f16c, "F16C");
+    need(features.bmi2, "BMI2");
+    need(features.zmm_state, "zmm registers enabled by the operating system");
+    if (missing.empty()) return {};
+    return unavailable(fmt::format("cpu: this machine lacks {}", fmt::join(missing, ", ")));
+}
+
+std::optional<int> cores_of_quota(std::string_view cpu_max) {
+    const size_t space = cpu_max.find(' ');
+    if (space == std::string_view::npos) return std::nullopt;
+    const auto quota = text::parse_int(cpu_max.substr(0, space), 1, INT64_MAX / 2);
+    const auto period = text::parse_int(text::trim(cpu_max.substr(space)), 1, INT64_MAX / 2);
+    if (!quota.ok() || !period.ok()) return std::nullopt;
+    return static_cast<int>(std::min<int64_t>((*quota + *period - 1) / *period, INT32_MAX));
+}
+
+int usable_cores() { return cores_in_quota(cores_in_affinity()); }
+
+void read_caches(Target& target) {
+    // One subleaf per cache; the same layout in Intel's leaf and in AMD's.
+    for (const unsigned leaf : {0x4u, 0x8000001du}) {
+        for (unsigned i = 0; i < 16; ++i) {
+            const Leaf cache = cpuid(leaf, i);
+            const unsigned type = cache.eax & 31, level = cache.eax >> 5 & 7;
+            if (type == 0) break;
+            if (type == 2) continue;  // instructions
+            const int64_t ways = (cache.ebx >> 22) + 1, parts = (cache.ebx >> 12 & 1023) + 1;
+            const int64_t bytes = ways * parts * ((cache.ebx & 4095) + 1) * (int64_t{cache.ecx} + 1);
+            if (level == 1) target.l1_bytes = bytes;
+            if (level == 2) target.l2_bytes = bytes;
+            if (level == 3) target.l3_bytes = bytes;
+        }
+    }
+}
+
+}  // namespace cpu
+
+Expected<Target> host_target() {
+    const cpu::Features features = cpu::read_features();
+    NORMJIT_RETURN_IF_ERROR(cpu::check_features(features));
+    Target target;
+    target.avx512_bf16 = features.avx512_bf16;
+    target.avx512_fp16 = features.avx512_fp16;
+    target.cores = cpu::usable_cores();
+    cpu::read_caches(target);
+    return target;
+}
+
+}  // namespace normjit

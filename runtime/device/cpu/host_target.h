@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of host_target() (engine.h), so that each can be tested without the machine that it is about.
+#pragma once
+
+#include "normjit/status.h"
+#include "normjit/target.h"
+
+#include <optional>
+#include <string_view>
+
+namespace normjit::cpu {
+
+/// What the processor has and the operating system lets programs use.
+struct Features {
+    bool avx512f = false;
+    bool avx512bw = false;
+    bool avx512dq = false;
+    bool avx512vl = false;
+    bool avx512_bf16 = false;
+    bool avx512_fp16 = false;
+    bool fma = false;
+    bool f16c = false;
+    bool bmi2 = false;
+    bool zmm_state = false;  ///< the system saves zmm and opmask registers
+};
+
+Features read_features();
+
+/// `unavailable`, naming all that generated code needs and the machine lacks.
+Status check_features(const Features& features);
+
+/// Cores that the scheduler may put this process on, at most those that its control groups pay for. At least 1.
+int usable_cores();
+
+/// The cores that the text of a cpu.max file pays for ("<quota> <period>", in microseconds), rounded up; nothing for
+/// "max" and for text that is none.
+std::optional<int> cores_of_quota(std::string_view cpu_max);
+
+/// Sets l1_bytes, l2_bytes and l3_bytes to what the processor tells; leaves alone what it does not tell.
+void read_caches(Target& target);
+
+}  // namespace normjit::cpu
