@@ -48,7 +48,11 @@ ir::Function fold_constants(const ir::Function& function) {
     return rewrite(function, [](ir::Function& copy, ir::ValueId, ir::Value value) {
         const auto a = constant(copy, value.operands[0]);
         const auto b = constant(copy, value.operands[1]);
-        if (is_neutral(value.op, b)) return value.operands[0];
+        if (is_neutral(value.op, b)) {
+            ir::Value& kept = copy[value.operands[0]];
+            if (kept.name.empty() && kept.operand_count() > 0) kept.name = value.name;
+            return value.operands[0];
+        }
         const bool all_constant = value.operand_count() > 0 && a && (b || value.operand_count() == 1);
         if (const auto folded = all_constant ? compute(value.op, *a, b.value_or(0)) : std::nullopt) {
             return append(copy, {.op = Op::constant, .constant = *folded});

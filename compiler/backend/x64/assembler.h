@@ -37,10 +37,14 @@ struct Place {
 enum class Lanes { all, tail };
 enum class Caching { normal, stream };
 
-/// The memory that generated code is written into; a base, so that it exists before Xbyak's generator.
+/// The memory that generated code is written into; a base, so that it exists before Xbyak's generator. Starts at a
+/// cache line: Xbyak aligns addresses, and the same input must give the same bytes.
 struct CodeBuffer {
+    struct alignas(64) Line {
+        std::array<uint8_t, 64> bytes;
+    };
     static constexpr size_t bytes = 256 << 10;
-    std::vector<uint8_t> memory = std::vector<uint8_t>(bytes);
+    std::vector<Line> memory = std::vector<Line>(bytes / sizeof(Line));
 };
 
 class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {

@@ -21,9 +21,8 @@ Status supports(const Target& target) {
 Status legal(const plan::Plan& plan) {
     const Demand demand = register_demand(plan);
     if (demand.registers <= Assembler::value_registers) return {};
-    return invalid_argument(
-        fmt::format("schedule: {} is too wide for this spec: {} vector registers needed, {} are there", demand.loop,
-                    demand.registers, Assembler::value_registers));
+    return invalid_argument(fmt::format("schedule: {}={}: this spec then needs {} vector registers, {} are there",
+                                        demand.loop, demand.width, demand.registers, Assembler::value_registers));
 }
 
 Expected<Artifact> emit(const plan::Plan& plan) {

@@ -61,8 +61,9 @@ Demand register_demand(const plan::Plan& plan) {
             static_cast<int>(sweep.is_last() ? columns + sweep.column_sums.size() : sweep.row_means.size());
         const int own = registers_needed(select(plan.function, piece), piece.results);
         const auto rows = static_cast<int>(row_operands(plan.function, sweep).size());
-        const int total = rows + parts * ((sweep.is_last() ? cpu.strip : cpu.unroll) * kept + own);
-        if (total > demand.registers) demand = {total, sweep.is_last() ? "strip" : "unroll"};
+        const int width = sweep.is_last() ? cpu.strip : cpu.unroll;
+        const int total = rows + parts * (width * kept + own);
+        if (total > demand.registers) demand = {total, sweep.is_last() ? "strip" : "unroll", width};
     }
     return demand;
 }

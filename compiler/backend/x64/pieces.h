@@ -22,10 +22,11 @@ Piece column_piece(const ir::Function& function, const plan::Sweep& sweep);
 /// The [M] values that the elements of a sweep read.
 std::vector<ValueId> row_operands(const ir::Function& function, const plan::Sweep& sweep);
 
-/// The vector registers that the busiest loop of the plan needs, and the schedule's name of its width.
+/// The vector registers that the busiest loop of the plan needs, and its width by the schedule's name.
 struct Demand {
     int registers = 0;
-    std::string_view loop;
+    std::string_view loop;  ///< "strip" or "unroll"
+    int width = 0;
 };
 Demand register_demand(const plan::Plan& plan);
 

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/ir.h"
+
+#include "frontend/frontend.h"
+#include "ir/builder.h"
+#include "random_spec.h"
+
+#include "normjit/spec.h"
+
+#include <string>
+
+#include <doctest/doctest.h>
+
+using namespace normjit;
+
+namespace {
+
+std::string parse_error(std::string_view text) {
+    const auto function = ir::parse(text);
+    return function ? "" : function.status().message();
+}
+
+/// A function around these statements.
+std::string with_body(const std::string& statements) {
+    return "norm_backward cols=8 compute=f32\n  in  x: f32[M,N], mean: f32[M], gamma: f32[N]\n" + statements +
+           "  out \n";
+}
+
+}  // namespace
+
+TEST_CASE("a spec's IR prints as its formula") {
+    const Spec spec = *parse_spec("layernorm cols=4096 x=bf16 gamma=f32 gamma_offset=1");
+    CHECK(ir::print(frontend::build(spec)) ==
+          "norm_backward cols=4096 compute=f32\n"
+          "  in  x: bf16[M,N], mean: f32[M], rstd: f32[M], dy: bf16[M,N], gamma: f32[N]\n"
+          "  xhat   = (x - mean) * rstd\n"
+          "  g      = dy * (gamma + 1)\n"
+          "  c1     = row_mean(g * xhat)\n"
+          "  c2     = row_mean(g)\n"
+          "  dx     = rstd * (g - xhat * c1 - c2)\n"
+          "  dgamma = col_sum(dy * xhat)\n"
+          "  dbeta  = col_sum(dy)\n"
+          "  out dx: bf16[M,N], dgamma: f32[N], dbeta: f32[N]\n");
+}
+
+TEST_CASE("printed IR parses back to the same text") {
+    test::Random random(test::seed());
+    for (int64_t i = 0; i < test::rounds(500); ++i) {
+        const Spec spec = test::random_spec(random);
+        CAPTURE(to_text(spec));
+        const std::string text = ir::print(frontend::build(spec));
+        const auto again = ir::parse(text);
+        REQUIRE_MESSAGE(again.ok(), again.status().message());
+        REQUIRE(ir::print(*again) == text);
+    }
+}
+
+TEST_CASE("parentheses are printed where the tree needs them and nowhere else") {
+    for (const char* body :
+         {"x - (mean - gamma)", "x - mean - gamma", "x * (mean + gamma)", "x / (mean * gamma)", "x / mean * gamma",
+          "div_or_zero(x - mean, gamma + 1.5)", "rsqrt(x * x + 1e-05)", "x - -2"}) {
+        const auto function =
+            ir::parse("norm_backward cols=8 compute=f32\n  in  x: f32[M,N], mean: f32[M], gamma: f32[N]\n  dx = " +
+                      std::string(body) + "\n  out dx: f32[M,N]\n");
+        REQUIRE_MESSAGE(function.ok(), function.status().message());
+        CHECK(ir::print_value(*function, function->outputs[0].value) == "dx = " + std::string(body));
+    }
+}
+
+TEST_CASE("parse errors name line, column and what was expected") {
+    CHECK(parse_error("") == "line 1, column 1: 'norm_backward' expected");
+    CHECK(parse_error("norm_backward cols=8 compute=f31\n") ==
+          "line 1, column 30: f32, bf16, f16, f64 or none expected");
+    CHECK(parse_error(with_body("  a = x - men\n")) == "line 3, column 11: unknown value 'men'");
+    CHECK(parse_error(with_body("  a = row_mean(x, x)\n")) == "line 3, column 7: row_mean takes 1 operand(s)");
+    CHECK(parse_error(with_body("  a = row_men(x)\n")) == "line 3, column 7: unknown operation 'row_men'");
+    CHECK(parse_error(with_body("  a = (x - mean\n")) == "line 3, column 16: ')' expected");
+    CHECK(parse_error(with_body("  x = mean * 2\n")) == "line 3, column 3: 'x' is defined twice");
+    CHECK(parse_error(with_body("  a = x\n")) == "line 3, column 3: an operation expected after '='");
+    CHECK(parse_error(with_body("  a = x - mean y\n")) == "line 3, column 16: end of line expected");
+    CHECK(parse_error(with_body("  a = row_mean(mean)\n")) ==
+          "ir: value 3 'a' (row_mean): operand 0 is [M], must be [M,N]");
+}
+
+TEST_CASE("the verifier names the broken value") {
+    const Spec spec = *parse_spec("rmsnorm cols=8");
+    const auto broken = [&](auto change) {
+        ir::Function function = frontend::build(spec);
+        change(function);
+        return ir::verify(function).message();
+    };
+    CHECK(broken([](ir::Function&) {}).empty());
+    CHECK(broken([](ir::Function& f) { f.cols = 0; }) == "ir: cols=0: must be at least 1");
+    CHECK(broken([](ir::Function& f) { f[2].shape = ir::Shape::rows; }) ==
+          "ir: value 2 'xhat' (mul): is [M], must be [M,N]");
+    CHECK(broken([](ir::Function& f) { f[2].operands[0] = 2; }) ==
+          "ir: value 2 'xhat' (mul): operand 0 is not an earlier value");
+    CHECK(broken([](ir::Function& f) { f[2].name = "x"; }) == "ir: value 2 'x' (mul): has the name of another value");
+    CHECK(broken([](ir::Function& f) {
+              f.outputs[0].value = 0;
+              f.outputs.push_back(f.outputs[0]);
+          }) == "ir: output dx is written twice");
+    CHECK(broken([](ir::Function& f) { f.outputs[0].value = 1; }) == "ir: output dx is [M], must be [M,N]");
+    CHECK(broken([](ir::Function& f) { f[0].tensor = Tensor::dx; }) ==
+          "ir: value 0 'x' (input): reads an output tensor");
+}
+
+TEST_CASE("the interpreter says which input has the wrong size") {
+    const ir::Function function = frontend::build(*parse_spec("rmsnorm cols=4"));
+    PerTensor<std::vector<double>> inputs;
+    inputs[Tensor::x].resize(7);
+    CHECK(ir::interpret(function, 2, inputs).status().message() == "interpret: x has 7 elements, must have 8");
+    CHECK(ir::interpret(function, -1, inputs).status().message() == "interpret: rows=-1: must be at least 0");
+}

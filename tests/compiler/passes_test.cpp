@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/passes.h"
+
+#include "frontend/frontend.h"
+#include "random_spec.h"
+#include "reference.h"
+
+#include <cmath>
+
+#include <doctest/doctest.h>
+
+using namespace normjit;
+
+namespace {
+
+PerTensor<std::vector<double>> random_inputs(test::Random& random, const Spec& spec, int64_t rows) {
+    PerTensor<std::vector<double>> inputs;
+    for (const Tensor tensor : all_tensors) {
+        if (is_output(tensor)) continue;
+        const TensorShape shape = info(tensor).shape;
+        const int64_t count = shape == TensorShape::matrix ? rows * spec.cols
+                              : shape == TensorShape::rows ? rows
+                                                           : spec.cols;
+        for (int64_t i = 0; i < count; ++i)
+            inputs[tensor].push_back(random.real(0.5, 2.0) * (random.chance(50) ? 1 : -1));
+    }
+    for (double& rstd : inputs[Tensor::rstd]) rstd = std::fabs(rstd);
+    return inputs;
+}
+
+ir::Function after(const Spec& spec, std::string_view pass) {
+    return *passes::run_pipeline(frontend::build(spec), pass);
+}
+
+std::string text_after(const char* spec, std::string_view pass) { return ir::print(after(*parse_spec(spec), pass)); }
+
+bool mentions(const std::string& text, std::string_view word) { return text.find(word) != text.npos; }
+
+}  // namespace
+
+TEST_CASE("every pass keeps what the outputs are, and they are the reference's") {
+    test::Random random(test::seed());
+    for (int64_t i = 0; i < test::rounds(200); ++i) {
+        const Spec spec = test::random_spec(random, {.max_cols = 40, .max_rows = 6});
+        const int64_t rows = std::min<int64_t>(test::random_rows(random, spec), 6);
+        CAPTURE(to_text(spec));
+        CAPTURE(rows);
+        const auto inputs = random_inputs(random, spec, rows);
+        const auto expected = reference::compute(spec, rows, inputs);
+        for (const passes::Pass& pass : passes::pipeline()) {
+            CAPTURE(pass.name);
+            const auto got = ir::interpret(after(spec, pass.name), rows, inputs, random.between(1, 4));
+            REQUIRE_MESSAGE(got.ok(), got.status().message());
+            for (const Tensor tensor : all_tensors) {
+                if (!is_output(tensor) || !spec.has(tensor)) continue;
+                REQUIRE((*got)[tensor].size() == expected[tensor].size());
+                for (size_t k = 0; k < expected[tensor].size(); ++k) {
+                    const reference::Gradient& want = expected[tensor][k];
+                    REQUIRE(std::fabs((*got)[tensor][k] - want.value) <= want.error);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("IR after every pass prints and parses back") {
+    test::Random random(test::seed());
+    for (int64_t i = 0; i < test::rounds(200); ++i) {
+        const Spec spec = test::random_spec(random);
+        for (const passes::Pass& pass : passes::pipeline()) {
+            CAPTURE(to_text(spec));
+            CAPTURE(pass.name);
+            const std::string text = ir::print(after(spec, pass.name));
+            const auto again = ir::parse(text);
+            REQUIRE_MESSAGE(again.ok(), again.status().message());
+            REQUIRE(ir::print(*again) == text);
+        }
+    }
+}
+
+TEST_CASE("outputs that nobody asked for leave no trace") {
+    const std::string dx = text_after("layernorm cols=8 out=dx", "assign_sweeps");
+    for (const char* word : {"dgamma", "dbeta", "col_sum", "partial", "final_reduce"}) CHECK_FALSE(mentions(dx, word));
+    const std::string dgamma = text_after("layernorm cols=8 out=dgamma", "assign_sweeps");
+    for (const char* word : {"row_mean", "gamma: f32[N],", " g ", "dx", "dbeta"}) CHECK_FALSE(mentions(dgamma, word));
+    const std::string dbeta = text_after("layernorm cols=8 out=dbeta", "assign_sweeps");
+    for (const char* word : {"x", "mean", "rstd"}) CHECK_FALSE(mentions(dbeta, std::string("  in  ") + word));
+}
+
+TEST_CASE("constants fold and neutral operands go") {
+    CHECK(mentions(text_after("layernorm cols=8", "fold_constants"), "g      = dy * gamma\n"));
+    CHECK(mentions(text_after("layernorm cols=8 gamma_offset=1", "fold_constants"), "g      = dy * (gamma + 1)\n"));
+    const auto function = ir::parse(
+        "norm_backward cols=8 compute=f32\n  in  x: f32[M,N]\n  dx = (x - 0) * (2 * 3 + 1) / 1\n  out dx: f32[M,N]\n");
+    REQUIRE(function.ok());
+    CHECK(mentions(ir::print(passes::remove_dead(passes::fold_constants(*function))), "dx = x * 7\n"));
+}
+
+TEST_CASE("common values are kept once") {
+    const auto function = ir::parse(
+        "norm_backward cols=8 compute=f32\n  in  x: f32[M,N], dy: f32[M,N]\n  a = x * dy\n  b = dy * x\n  dx = a - b\n"
+        "  out dx: f32[M,N]\n");
+    REQUIRE(function.ok());
+    CHECK(mentions(ir::print(passes::merge_common(*function)), "dx = a - a\n"));
+}
+
+TEST_CASE("column sums become partials and a final reduce, in the last sweep") {
+    const std::string text = text_after("rmsnorm cols=8 stats=recompute", "assign_sweeps");
+    CHECK(mentions(text, "= row_mean(x * x)  @0\n"));
+    CHECK(mentions(text, "c1             = row_mean(g * xhat)  @1\n"));
+    CHECK(mentions(text, "dgamma_partial = partial_accumulate(dy * xhat)  @2\n"));
+    CHECK(mentions(text, "dgamma         = final_reduce(dgamma_partial)  @3\n"));
+}

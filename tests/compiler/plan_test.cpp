@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/plan.h"
+
+#include "random_spec.h"
+
+#include "normjit/compile.h"
+
+#include <algorithm>
+#include <set>
+
+#include <doctest/doctest.h>
+
+using namespace normjit;
+
+namespace {
+
+const Target host = *parse_target("x86-64-avx512 cores=4");
+
+plan::Plan plan_of(const char* spec) {
+    const Spec parsed = *parse_spec(spec);
+    return *plan::make(parsed, heuristic(parsed, host), host);
+}
+
+}  // namespace
+
+TEST_CASE("a sweep for each chain of row means, and one more") {
+    CHECK(plan_of("layernorm cols=64").sweeps.size() == 2);
+    CHECK(plan_of("layernorm cols=64 stats=recompute").sweeps.size() == 4);
+    CHECK(plan_of("rmsnorm cols=64 stats=recompute").sweeps.size() == 3);
+    CHECK(plan_of("rmsnorm cols=64 out=dgamma").sweeps.size() == 1);
+}
+
+TEST_CASE("workspace holds one padded partial per column output and row group") {
+    const plan::Plan plan = plan_of("layernorm cols=1000 x=bf16 gamma=f32");
+    CHECK(plan.geometry.column_sums == 2);
+    CHECK(plan.geometry.partial_cols == 1024);
+    CHECK(plan.geometry.minimum_workspace() == 2 * 1024 * 4);
+    CHECK(plan.geometry.preferred_workspace() == plan.geometry.row_groups * 2 * 1024 * 4);
+    CHECK(plan_of("layernorm cols=1000 out=dx").geometry.minimum_workspace() == 0);
+}
+
+TEST_CASE("every value that a sweep reads is computed before") {
+    test::Random random(test::seed());
+    for (int64_t i = 0; i < test::rounds(500); ++i) {
+        const Spec spec = test::random_spec(random);
+        CAPTURE(to_text(spec));
+        const auto made = plan::make(spec, heuristic(spec, host), host);
+        REQUIRE_MESSAGE(made.ok(), made.status().message());
+        const plan::Plan& plan = *made;
+        std::set<ir::ValueId> rows;  // known row values
+        const auto check = [&](ir::ValueId id, const std::set<ir::ValueId>& known) {
+            for (const ir::ValueId operand : plan.function[id].operands) {
+                if (operand == ir::no_value || plan.function[operand].op == ir::Op::constant) continue;
+                REQUIRE((known.contains(operand) || rows.contains(operand)));
+            }
+        };
+        for (const plan::Sweep& sweep : plan.sweeps) {
+            std::set<ir::ValueId> known;
+            for (const auto* ids : {&sweep.row_values, &sweep.column_values, &sweep.elements}) {
+                for (const ir::ValueId id : *ids) {
+                    check(id, known);
+                    (ids == &sweep.row_values ? rows : known).insert(id);
+                }
+            }
+            for (const ir::ValueId id : sweep.row_means) check(id, known);
+            for (const ir::ValueId id : sweep.column_sums) check(id, known);
+            for (const ir::Output& output : sweep.stores) REQUIRE(known.contains(output.value));
+            rows.insert(sweep.row_means.begin(), sweep.row_means.end());
+        }
+    }
+}
+
+TEST_CASE("the heuristic's schedule is legal for every spec") {
+    test::Random random(test::seed());
+    for (int64_t i = 0; i < test::rounds(500); ++i) {
+        const Spec spec = test::random_spec(random);
+        Target target = host;
+        target.cores = static_cast<int>(random.between(1, 128));
+        target.avx512_bf16 = random.chance(50);
+        CAPTURE(to_text(spec));
+        const Status status = legality(spec, heuristic(spec, target), target);
+        REQUIRE_MESSAGE(status.ok(), status.message());
+    }
+}
+
+TEST_CASE("whatever is legal compiles, and the same way twice") {
+    test::Random random(test::seed());
+    int legal = 0;
+    for (int64_t i = 0; i < test::rounds(300); ++i) {
+        const Spec spec = test::random_spec(random);
+        Schedule schedule = test::random_schedule(random);
+        schedule.row_groups = std::min<int64_t>(schedule.row_groups, 64);
+        CAPTURE(to_text(spec));
+        CAPTURE(to_text(schedule));
+        const auto artifact = compile(spec, schedule, host);
+        const Status status = legality(spec, schedule, host);
+        REQUIRE(artifact.ok() == status.ok());
+        if (!status.ok()) continue;
+        ++legal;
+        REQUIRE(artifact->code == compile(spec, schedule, host)->code);
+    }
+    CHECK(legal > 0);
+}
+
+TEST_CASE("a refused schedule says which number is wrong and what is allowed") {
+    const Spec spec = *parse_spec("layernorm cols=64 x=bf16");
+    const auto refusal = [&](const char* schedule) {
+        return legality(spec, *parse_schedule(schedule), host).message();
+    };
+    CHECK(refusal("cpu row_block=65") == "schedule: row_block=65: must be 1 to 64");
+    CHECK(refusal("cpu row_groups=0") == "schedule: row_groups=0: must be 1 to 1048576");
+    CHECK(refusal("cpu prefetch=2") == "schedule: prefetch=2: must be 0 to 1");
+    CHECK(refusal("cpu strip=8") == "schedule: strip=8: this spec then needs 56 vector registers, 30 are there");
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every file in this folder that ends in .golden: what to compile in its first lines, what must come out below.
+// NORMJIT_GOLDEN=rewrite writes what comes out now into the files; read the diff before committing it.
+#include "disassemble.h"
+
+#include "normjit/compile.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+
+#include <doctest/doctest.h>
+
+using namespace normjit;
+
+namespace {
+
+constexpr const char* separator = "----\n";
+
+struct Golden {
+    std::map<std::string, std::string> keys;  ///< spec, schedule, target, emit
+    std::string head;
+    std::string expected;
+};
+
+Golden read(const std::filesystem::path& path) {
+    std::ifstream file(path);
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    const size_t split = text.find(separator);
+    REQUIRE_MESSAGE(split != text.npos, path.string(), " has no line ----");
+    Golden golden{.keys = {}, .head = text.substr(0, split), .expected = text.substr(split + 5)};
+    std::istringstream lines(golden.head);
+    for (std::string line; std::getline(lines, line);) {
+        const size_t colon = line.find(": ");
+        REQUIRE_MESSAGE(colon != line.npos, path.string(), ": ", line);
+        golden.keys[line.substr(0, colon)] = line.substr(colon + 2);
+    }
+    return golden;
+}
+
+Expected<std::string> emit(const Golden& golden) {
+    const auto spec = parse_spec(golden.keys.at("spec"));
+    if (!spec) return spec.status();
+    const auto target = parse_target(golden.keys.at("target"));
+    if (!target) return target.status();
+    const auto schedule = parse_schedule(golden.keys.at("schedule"));
+    if (!schedule) return schedule.status();
+    const std::string& stage = golden.keys.at("emit");
+    if (stage != "asm") return emit_stage(*spec, *schedule, *target, stage);
+    const auto artifact = compile(*spec, *schedule, *target);
+    if (!artifact) return artifact.status();
+    return cli::disassemble(*artifact);
+}
+
+}  // namespace
+
+TEST_CASE("golden files") {
+    const char* mode = std::getenv("NORMJIT_GOLDEN");
+    const bool rewrite = mode != nullptr && std::string(mode) == "rewrite";
+    int files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("tests/golden")) {
+        if (entry.path().extension() != ".golden") continue;
+        ++files;
+        CAPTURE(entry.path().string());
+        const Golden golden = read(entry.path());
+        const auto got = emit(golden);
+        if (!got && got.status().code() == Code::unavailable) {
+            MESSAGE("skipped ", entry.path().string(), ": ", got.status().message());
+            continue;
+        }
+        REQUIRE_MESSAGE(got.ok(), got.status().message());
+        if (rewrite) std::ofstream(entry.path()) << golden.head << separator << *got;
+        CHECK_MESSAGE((rewrite || *got == golden.expected), "differs; NORMJIT_GOLDEN=rewrite and git diff show how");
+    }
+    CHECK(files > 0);
+}
