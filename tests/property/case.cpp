@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "case.h"
+
+#include "support/text.h"
+#include "support/try.h"
+
+#include "normjit/engine.h"
+
+#include <fmt/format.h>
+
+namespace normjit::test {
+
+namespace {
+
+constexpr std::string_view keys[] = {"rows", "data", "layout", "threads"};
+
+/// The widest and the tallest problems, but not both at once: a reference in double takes 30 ns per element.
+SpecLimits random_limits(Random& random) {
+    SpecLimits limits;
+    const auto [cols, rows] = random.pick<std::pair<int64_t, int64_t>>({{20, 300}, {100, 300}, {600, 100}, {5000, 20}});
+    limits.max_cols = cols;
+    limits.max_rows = rows;
+    if (random.chance(2)) limits = {};
+    return limits;
+}
+
+/// Code for machines with fewer instructions runs here too.
+Target random_subset(Random& random, Target target) {
+    if (random.chance(30)) target.avx512_bf16 = false;
+    if (random.chance(30)) target.avx512_fp16 = false;
+    return target;
+}
+
+}  // namespace
+
+Expected<Target> machine() {
+    static const Expected<Target> target = host_target();
+    return target;
+}
+
+Schedule random_legal_schedule(Random& random, const Spec& spec, const Target& target) {
+    for (int i = 0; i < 30; ++i) {
+        Schedule schedule = random_schedule(random);
+        auto& cpu = std::get<CpuSchedule>(schedule.device);
+        if (random.chance(50)) cpu.stream_kb = random.between(-1, 0);
+        if (legality(spec, schedule, target).ok()) return schedule;
+    }
+    return heuristic(spec, target);
+}
+
+Case random_case(Random& random) {
+    Case drawn;
+    const SpecLimits limits = random_limits(random);
+    drawn.spec = random_spec(random, limits);
+    drawn.rows = random_rows(random, drawn.spec, limits);
+    drawn.target = random_subset(random, *machine());
+    drawn.schedule = random_legal_schedule(random, drawn.spec, drawn.target);
+    drawn.data = random.bits() >> 1;
+    drawn.layout = random.chance(20) ? 0 : random.bits() >> 1;
+    drawn.threads = random.pick({1, 1, 2, 3});
+    return drawn;
+}
+
+std::string to_text(const Case& a_case) {
+    return fmt::format("{} | {} | {} | case rows={} data={} layout={} threads={}", to_text(a_case.spec),
+                       to_text(a_case.schedule), to_text(a_case.target), a_case.rows, a_case.data, a_case.layout,
+                       a_case.threads);
+}
+
+Expected<Case> parse_case(std::string_view text) {
+    const auto parts = text::split(text, '|');
+    if (parts.size() != 4) return invalid_argument("case: must be <spec> | <schedule> | <target> | case rows=...");
+    Case parsed;
+    NORMJIT_TRY(parsed.spec, parse_spec(parts[0]));
+    NORMJIT_TRY(parsed.schedule, parse_schedule(parts[1]));
+    NORMJIT_TRY(parsed.target, parse_target(parts[2]));
+    NORMJIT_TRY(const auto fields, text::Fields::parse("case", parts[3], keys));
+    NORMJIT_RETURN_IF_ERROR(fields.read("rows", parsed.rows, 0, INT64_MAX));
+    int64_t data = 0, layout = 0;
+    NORMJIT_RETURN_IF_ERROR(fields.read("data", data, 0, INT64_MAX));
+    NORMJIT_RETURN_IF_ERROR(fields.read("layout", layout, 0, INT64_MAX));
+    parsed.data = static_cast<uint64_t>(data);
+    parsed.layout = static_cast<uint64_t>(layout);
+    NORMJIT_RETURN_IF_ERROR(fields.read("threads", parsed.threads, 1, 64));
+    return parsed;
+}
+
+}  // namespace normjit::test

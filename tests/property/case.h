@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// One launch as a property test draws it: everything that decides its bits. Printed as one line that replays it.
+#pragma once
+
+#include "random_spec.h"
+
+#include "normjit/schedule.h"
+#include "normjit/spec.h"
+#include "normjit/status.h"
+#include "normjit/target.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace normjit::test {
+
+struct Case {
+    Spec spec;
+    Schedule schedule;
+    Target target;  ///< this machine's, or with fewer instructions
+    int64_t rows = 0;
+    uint64_t data = 0;    ///< seed of the inputs' elements
+    uint64_t layout = 0;  ///< seed of where tensors lie; 0: packed, each at the start of a page
+    int threads = 1;
+};
+
+/// Any spec, size, legal schedule, number of threads. Small more often than large, so that a thousand take seconds.
+Case random_case(Random& random);
+
+/// A schedule that legality() accepts.
+Schedule random_legal_schedule(Random& random, const Spec& spec, const Target& target);
+
+/// This machine. Its tests are skipped where there is no CPU back end for it.
+Expected<Target> machine();
+
+std::string to_text(const Case& a_case);
+Expected<Case> parse_case(std::string_view text);
+
+}  // namespace normjit::test

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "check.h"
+
+#include "reference.h"
+#include "support/try.h"
+
+#include <cstdlib>
+#include <map>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+namespace normjit::test {
+
+const Engine& engine(int threads) {
+    static std::map<int, Engine> engines;
+    auto found = engines.find(threads);
+    if (found == engines.end()) {
+        found = engines.emplace(threads, *Engine::create({.threads = threads, .parallel_for = {}})).first;
+    }
+    return found->second;
+}
+
+Expected<Kernel> make_kernel(const Case& a_case, const Engine& engine) {
+    NORMJIT_TRY(const Artifact artifact, normjit::compile(a_case.spec, a_case.schedule, a_case.target));
+    return engine.load(artifact);
+}
+
+std::string compare(const Case& a_case, const Inputs& inputs, const Problem& problem) {
+    const auto gradients = reference::compute(a_case.spec, a_case.rows, inputs);
+    for (Tensor tensor : all_tensors) {
+        if (!is_output(tensor) || !a_case.spec.has(tensor)) continue;
+        const DType type = *a_case.spec.dtypes[tensor];
+        const auto got = problem.numbers(tensor);
+        for (size_t i = 0; i < got.size(); ++i) {
+            const auto& expected = gradients[tensor][i];
+            if (reference::agrees(expected, got[i], type)) continue;
+            const auto cols = static_cast<size_t>(a_case.spec.cols);
+            return fmt::format("{}[{}, {}] is {}, not {} +- {}", name(tensor), is_matrix(tensor) ? i / cols : 0,
+                               i % cols, got[i], expected.value, expected.error);
+        }
+    }
+    return {};
+}
+
+std::string check_against_reference(const Case& a_case) {
+    const auto kernel = make_kernel(a_case, engine(a_case.threads));
+    if (!kernel.ok()) return kernel.status().message();
+    const Layout layout = make_layout(a_case);
+    Inputs inputs = random_inputs(a_case);
+    if (layout.places[Tensor::dy].stride == 0) repeat_first_row(inputs[Tensor::dy], a_case.spec.cols);
+    const Problem problem(a_case, kernel->artifact().geometry, layout, inputs);
+    if (const Status status = kernel->launch(problem.arguments()); !status.ok()) return status.message();
+    if (const std::string damage = problem.damage(); !damage.empty()) return damage;
+    return compare(a_case, inputs, problem);
+}
+
+namespace {
+
+/// A case with less of something. Invalid ones come out too.
+using Reduction = void (*)(Case&);
+constexpr Reduction reductions[] = {
+    [](Case& c) { c.rows /= 2; },
+    [](Case& c) { c.rows -= c.rows > 0; },
+    [](Case& c) { c.spec.cols /= 2; },
+    [](Case& c) { c.spec.cols -= c.spec.cols > 1; },
+    [](Case& c) { c.spec.dtypes[Tensor::dx].reset(); },
+    [](Case& c) { c.spec.dtypes[Tensor::dgamma].reset(); },
+    [](Case& c) { c.spec.dtypes[Tensor::dbeta].reset(); },
+    [](Case& c) { c.spec.dtypes[Tensor::dresidual].reset(); },
+    [](Case& c) { c.layout = 0; },
+    [](Case& c) { c.threads = 1; },
+    [](Case& c) { c.schedule.row_groups = 1; },
+    [](Case& c) { std::get<CpuSchedule>(c.schedule.device).prefetch = 0; },
+    [](Case& c) { std::get<CpuSchedule>(c.schedule.device).stream_kb = -1; },
+    [](Case& c) { std::get<CpuSchedule>(c.schedule.device).row_block = 1; },
+    [](Case& c) { std::get<CpuSchedule>(c.schedule.device).strip = 1; },
+    [](Case& c) { std::get<CpuSchedule>(c.schedule.device).unroll = 1; },
+};
+
+bool reduce(Case& failing, Reduction reduction, const Check& check) {
+    Case less = failing;
+    reduction(less);
+    less.spec = canonical(less.spec);
+    if (less.spec.rows) less.spec.rows = less.rows;
+    if (to_text(less) == to_text(failing) || !legality(less.spec, less.schedule, less.target).ok()) return false;
+    if (check(less).empty()) return false;
+    failing = less;
+    return true;
+}
+
+void report(const Case& failing, const Check& check) {
+    const Case small = shrink(failing, check);
+    FAIL_CHECK(fmt::format("{}\n  replay: NORMJIT_TEST_CASE='{}'\n  drawn as: {}", check(small), to_text(small),
+                           to_text(failing)));
+}
+
+}  // namespace
+
+Case shrink(Case failing, const Check& check) {
+    constexpr int most_rounds = 200;
+    for (int round = 0; round < most_rounds; ++round) {
+        bool reduced = false;
+        for (Reduction reduction : reductions) reduced = reduce(failing, reduction, check) || reduced;
+        if (!reduced) break;
+    }
+    return failing;
+}
+
+void check_cases(int64_t count, const std::function<Case(Random&)>& draw, const Check& check) {
+    if (!machine().ok()) {
+        MESSAGE("skipped: ", machine().status().message());
+        return;
+    }
+    if (const char* given = std::getenv("NORMJIT_TEST_CASE")) {
+        const auto replayed = parse_case(given);
+        REQUIRE_MESSAGE(replayed.ok(), replayed.status().message());
+        CHECK(check(*replayed) == "");
+        return;
+    }
+    Random random(seed());
+    int failures = 0;
+    for (int64_t i = 0; i < rounds(count) && failures < 3; ++i) {
+        const Case drawn = draw(random);
+        if (check(drawn).empty()) continue;
+        ++failures;
+        report(drawn, check);
+    }
+    CHECK(failures == 0);
+}
+
+}  // namespace normjit::test

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "problem.h"
+
+#include "element.h"
+
+#include <cstring>
+
+#include <fmt/format.h>
+
+namespace normjit::test {
+
+namespace {
+
+int64_t size(const Spec& spec, Tensor tensor) { return static_cast<int64_t>(size_of(*spec.dtypes[tensor])); }
+
+bool takes_part(const Spec& spec, Tensor tensor) { return is_output(tensor) ? spec.has(tensor) : spec.reads(tensor); }
+
+int64_t random_stride(Random& random, int64_t cols, int64_t element) {
+    if (random.chance(50)) return cols;
+    if (random.chance(50)) return cols + random.between(1, 17);
+    const int64_t line = 64 / element;
+    return (cols + line - 1) / line * line;
+}
+
+std::optional<Tensor> random_under_dx(Random& random, const Spec& spec) {
+    if (!spec.has(Tensor::dx) || !random.chance(30)) return std::nullopt;
+    const Tensor tensor = random.pick({Tensor::x, Tensor::dy, Tensor::dresidual});
+    if (!spec.reads(tensor) || spec.dtypes[tensor] != spec.dtypes[Tensor::dx]) return std::nullopt;
+    return tensor;
+}
+
+}  // namespace
+
+Layout make_layout(const Case& a_case) {
+    const Spec& spec = a_case.spec;
+    Layout layout;
+    layout.groups = a_case.schedule.row_groups;
+    for (Tensor tensor : all_tensors) layout.places[tensor].stride = spec.cols;
+    if (a_case.layout == 0) return layout;
+    Random random(a_case.layout);
+    for (Tensor tensor : all_tensors) {
+        if (!takes_part(spec, tensor)) continue;
+        Layout::Place& place = layout.places[tensor];
+        place.edge = random.chance(50) ? GuardedMemory::Edge::front : GuardedMemory::Edge::back;
+        place.shift = random.between(0, 1);
+        place.stride = random_stride(random, spec.cols, size(spec, tensor));
+    }
+    layout.under_dx = random_under_dx(random, spec);
+    if (layout.under_dx) layout.places[Tensor::dx] = layout.places[*layout.under_dx];
+    if (random.chance(15) && layout.under_dx != Tensor::dy) layout.places[Tensor::dy].stride = 0;
+    if (random.chance(50)) layout.groups = random.between(1, layout.groups);
+    return layout;
+}
+
+/// A tensor as rows of bytes; [M] and [N] tensors are one row.
+struct Problem::Rows {
+    std::byte* data;
+    int64_t count, stride, width;
+    std::byte* row(int64_t i) const { return data + i * stride; }
+};
+
+Problem::Problem(const Case& a_case, const Geometry& geometry, const Layout& layout, const Inputs& inputs)
+    : case_(a_case), layout_(layout) {
+    const Spec& spec = a_case.spec;
+    arguments_.rows = a_case.rows;
+    for (Tensor tensor : all_tensors) {
+        if (!takes_part(spec, tensor)) continue;
+        const auto& place = layout_.places[tensor];
+        Argument& argument = arguments_[tensor];
+        argument.dtype = *spec.dtypes[tensor];
+        argument.cols = info(tensor).shape == TensorShape::rows ? 0 : spec.cols;
+        if (is_matrix(tensor)) argument.row_stride = place.stride;
+        const Rows shape = rows(tensor);
+        const int64_t bytes = shape.count == 0 ? 0 : (shape.count - 1) * shape.stride + shape.width;
+        if (!(tensor == Tensor::dx && layout_.under_dx)) {
+            memory_[tensor] = GuardedMemory(bytes, place.edge, place.shift * size(spec, tensor));
+        }
+        argument.data = rows(tensor).data;
+        for (int64_t i = 0; i < shape.count && !is_output(tensor); ++i) {
+            const int64_t row_elements = shape.width / size(spec, tensor);
+            const double* from = inputs[tensor].data() + i * row_elements;
+            reference::encode(argument.dtype, {from, from + row_elements}, rows(tensor).row(i));
+        }
+    }
+    const int64_t workspace_bytes = layout_.groups * geometry.group_bytes;
+    workspace_ = GuardedMemory(workspace_bytes, GuardedMemory::Edge::back);
+    arguments_.workspace = workspace_.data();
+    arguments_.workspace_bytes = workspace_bytes;
+    for (Tensor tensor : all_tensors)
+        before_[tensor].assign(memory_[tensor].all().begin(), memory_[tensor].all().end());
+}
+
+Problem::Rows Problem::rows(Tensor tensor) const {
+    const Tensor owner = tensor == Tensor::dx && layout_.under_dx ? *layout_.under_dx : tensor;
+    const int64_t element = size(case_.spec, tensor);
+    const auto all = static_cast<int64_t>(elements(case_, tensor)) * element;
+    if (!is_matrix(tensor)) return {memory_[owner].data(), 1, 0, all};
+    return {memory_[owner].data(), case_.rows, layout_.places[tensor].stride * element, case_.spec.cols * element};
+}
+
+std::vector<std::byte> Problem::bytes(Tensor output) const {
+    const Rows from = rows(output);
+    std::vector<std::byte> packed;
+    packed.reserve(static_cast<size_t>(from.count * from.width));
+    for (int64_t i = 0; i < from.count; ++i) packed.insert(packed.end(), from.row(i), from.row(i) + from.width);
+    return packed;
+}
+
+std::vector<double> Problem::numbers(Tensor output) const {
+    return reference::decode(*case_.spec.dtypes[output], bytes(output).data(),
+                             static_cast<int64_t>(elements(case_, output)));
+}
+
+bool Problem::is_written(Tensor tensor) const {
+    return is_output(tensor) || (case_.spec.has(Tensor::dx) && tensor == layout_.under_dx);
+}
+
+std::string Problem::damage() const {
+    for (Tensor tensor : all_tensors) {
+        const auto now = memory_[tensor].all();
+        if (now.empty()) continue;
+        const std::byte* before = before_[tensor].data();
+        const auto changed = [&](const std::byte* from, const std::byte* to) {
+            return std::memcmp(from, before + (from - now.data()), static_cast<size_t>(to - from)) != 0;
+        };
+        const std::byte* from = now.data();
+        const Rows written = is_written(tensor) ? rows(tensor) : Rows{nullptr, 0, 0, 0};
+        for (int64_t i = 0; i < written.count; ++i) {
+            if (changed(from, written.row(i)))
+                return fmt::format("{}: bytes before row {} were changed", name(tensor), i);
+            from = written.row(i) + written.width;
+        }
+        if (changed(from, now.data() + now.size())) {
+            return fmt::format("{}: {} changed", name(tensor),
+                               written.count == 0 ? "an input was" : "bytes behind it were");
+        }
+    }
+    return {};
+}
+
+}  // namespace normjit::test

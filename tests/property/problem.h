@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensors of a case in memory: between guard pages, rows apart, off the vectors' alignment, dx over an input.
+#pragma once
+
+#include "case.h"
+#include "guarded_memory.h"
+#include "inputs.h"
+
+#include "normjit/kernel.h"
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace normjit::test {
+
+/// Where the layout seed of a case puts things.
+struct Layout {
+    struct Place {
+        GuardedMemory::Edge edge = GuardedMemory::Edge::front;
+        int64_t shift = 0;   ///< elements
+        int64_t stride = 0;  ///< elements from row to row
+    };
+    PerTensor<Place> places;
+    std::optional<Tensor> under_dx;  ///< the input whose memory dx takes over
+    int64_t groups = 0;              ///< partials that the workspace holds
+};
+Layout make_layout(const Case& a_case);
+
+class Problem {
+  public:
+    Problem(const Case& a_case, const Geometry& geometry, const Layout& layout, const Inputs& inputs);
+
+    const Arguments& arguments() const { return arguments_; }
+
+    /// The elements of an output after a launch, packed; as numbers and as they are.
+    std::vector<double> numbers(Tensor output) const;
+    std::vector<std::byte> bytes(Tensor output) const;
+
+    /// What a launch changed beside its outputs: which tensor, and where; empty when nothing.
+    std::string damage() const;
+
+  private:
+    struct Rows;
+    Rows rows(Tensor tensor) const;
+    bool is_written(Tensor tensor) const;
+
+    const Case& case_;
+    const Layout layout_;
+    PerTensor<GuardedMemory> memory_;
+    PerTensor<std::vector<std::byte>> before_;
+    GuardedMemory workspace_;
+    Arguments arguments_;
+};
+
+}  // namespace normjit::test
