@@ -187,6 +187,13 @@ NORMJIT_DEVICE void store_remote(uint32 to, double value, uint32 barrier) {
                  "l"(__double_as_longlong(value)), "r"(barrier) : "memory");
 }
 
+NORMJIT_DEVICE void count_up(uint32* counter) { asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory"); }
+NORMJIT_DEVICE uint32 read_counter(const uint32* counter) {
+    uint32 value;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter));
+    return value;
+}
+
 // Programmatic dependent launch (sm_90): let the next kernel's blocks start early; wait until all earlier kernels' writes are visible.
 NORMJIT_DEVICE void allow_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 NORMJIT_DEVICE void wait_for_predecessors() { asm volatile("griddepcontrol.wait;" ::: "memory"); }

@@ -9,7 +9,7 @@
 //   cols, levels              N, and the number of chained row reductions: sweeps 0..levels-1 give sums, sweep `levels` gives the output
 //   row_sums                  the most sums any level needs
 //   column_sweep              the sweep whose column values are accumulated
-//   threads_per_row, rows_per_block, cluster, vector_width, stages, staging, keep, keep_columns, dependents, shared_bytes
+//   threads_per_row, rows_per_block, cluster, vector_width, stages, staging, keep, keep_columns, pace, pace_slack, dependents, shared_bytes
 // and, as generated code:
 //   Row                       the values of one row (inputs and results of reductions)
 //   begin(row, inputs)        from the row inputs
@@ -30,6 +30,7 @@ struct Arguments {
     void* column_output[2];   // [cols]
     void* partials;           // Math [column outputs, row_groups, cols]
     void* row_values;         // Plan::Row [rows], the streaming form only
+    uint32* progress;         // one counter in the workspace, 0 before a launch and after it; null: no pacing
     int64 rows;
     uint32 row_groups;
     uint32 rows_each, rows_extra;  // quotient and remainder of rows / (row_groups * rows_per_block): a 64-bit division less per thread
