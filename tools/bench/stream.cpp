@@ -2,6 +2,7 @@
 #include "stream.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #if defined(__x86_64__)
@@ -12,6 +13,8 @@ namespace normjit::bench {
 namespace {
 
 constexpr int64_t line = 64;
+constexpr int64_t pieces_per_thread = 8;
+constexpr int64_t smallest_piece = 256;  // steps: 16 KiB of the narrowest matrix
 
 /// A thread's share: `steps` steps, in each of which matrix i moves on by lines[i] cache lines.
 struct Share {
@@ -103,6 +106,23 @@ bool has_avx512() { return false; }
 
 #endif
 
+/// Steps [begin, end) of those that move the narrowest matrix on by one line.
+Share share_of(const Traffic& traffic, int64_t narrowest, int64_t begin, int64_t end) {
+    Share share;
+    share.steps = end - begin;
+    for (const Traffic::Read& read : traffic.reads) {
+        if (share.read_count == Share::most_reads) break;
+        int64_t lines = read.bytes / narrowest;
+        share.reads[share.read_count] = static_cast<const char*>(read.data) + begin * lines * line;
+        share.read_lines[share.read_count++] = lines;
+    }
+    if (traffic.write) {
+        share.write_lines = traffic.write_bytes / narrowest;
+        share.write = static_cast<char*>(traffic.write) + begin * share.write_lines * line;
+    }
+    return share;
+}
+
 }  // namespace
 
 int64_t Traffic::bytes() const {
@@ -112,10 +132,14 @@ int64_t Traffic::bytes() const {
 }
 
 const std::vector<StreamMethod>& stream_methods() {
-    static const std::vector<StreamMethod> methods = {{"stores", false, false},
-                                                      {"stores, prefetch", false, true},
-                                                      {"non-temporal stores", true, false},
-                                                      {"non-temporal stores, prefetch", true, true}};
+    static const std::vector<StreamMethod> methods = {
+        {"stores", false, false, false},
+        {"stores, prefetch", false, true, false},
+        {"non-temporal stores", true, false, false},
+        {"non-temporal stores, prefetch", true, true, false},
+        {"stores, one thread", false, false, true},
+        {"stores, prefetch, one thread", false, true, true},
+    };
     static const std::vector<StreamMethod> none;
     return has_avx512() ? methods : none;
 }
@@ -124,20 +148,17 @@ void stream(Team& team, const Traffic& traffic, const StreamMethod& method) {
     int64_t narrowest = traffic.write ? traffic.write_bytes : traffic.reads[0].bytes;
     for (const Traffic::Read& read : traffic.reads) narrowest = std::min(narrowest, read.bytes);
     // The last partial line is left out: at most 63 bytes of the narrowest matrix.
-    team.run_ranges(narrowest / line, [&](int64_t begin, int64_t end) {
-        Share share;
-        share.steps = end - begin;
-        for (const Traffic::Read& read : traffic.reads) {
-            if (share.read_count == Share::most_reads) break;
-            int64_t lines = read.bytes / narrowest;
-            share.reads[share.read_count] = static_cast<const char*>(read.data) + begin * lines * line;
-            share.read_lines[share.read_count++] = lines;
+    const int64_t steps = narrowest / line;
+    if (method.one_thread) return pass(share_of(traffic, narrowest, 0, steps), method);
+    // Pieces go to whoever is free, as the kernel's do: a thread that the system interrupts holds nobody up.
+    const int64_t piece = std::max<int64_t>(steps / (team.size() * pieces_per_thread), smallest_piece);
+    std::atomic<int64_t> next = 0;
+    team.run([&](int) {
+        for (;;) {
+            int64_t begin = next.fetch_add(piece, std::memory_order_relaxed);
+            if (begin >= steps) return;
+            pass(share_of(traffic, narrowest, begin, std::min(begin + piece, steps)), method);
         }
-        if (traffic.write) {
-            share.write_lines = traffic.write_bytes / narrowest;
-            share.write = static_cast<char*>(traffic.write) + begin * share.write_lines * line;
-        }
-        pass(share, method);
     });
 }
 

@@ -29,12 +29,13 @@ struct StreamMethod {
     std::string_view name;
     bool past_caches = false;  ///< non-temporal stores
     bool prefetch = false;     ///< by software, ahead of the reads
+    bool one_thread = false;   ///< only the calling one: faster than waking others when there are few bytes
 };
 
 /// Those that this machine can run.
 const std::vector<StreamMethod>& stream_methods();
 
-/// One pass on all threads of the team. Overwrites traffic.write.
+/// One pass on the threads of the team. Overwrites traffic.write.
 void stream(Team& team, const Traffic& traffic, const StreamMethod& method);
 
 }  // namespace normjit::bench

@@ -63,6 +63,10 @@ int64_t Problem::elements(Tensor tensor) const {
     return spec.cols;
 }
 
+void* Problem::element(Tensor tensor, int64_t i) const {
+    return static_cast<char*>(tensors[tensor].data()) + i * static_cast<int64_t>(size_of(*spec.dtypes[tensor]));
+}
+
 Arguments Problem::arguments() const {
     Arguments arguments;
     arguments.rows = rows;

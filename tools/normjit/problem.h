@@ -42,6 +42,8 @@ struct Problem {
 
     /// Elements of a tensor of this problem.
     int64_t elements(Tensor tensor) const;
+    /// Where element i of a tensor lies.
+    void* element(Tensor tensor, int64_t i) const;
     Arguments arguments() const;
     /// The matrices, for the memory ceiling.
     bench::Traffic traffic() const;

@@ -30,8 +30,18 @@ Examples:
   normjit run --input step.safetensors --check --json
   normjit run "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" --check --threads 1)";
 
-std::string ulp_text(const Distance& distance) {
-    return fmt::format("{:.3g} ulp{}", distance.worst_ulp, distance.holds ? "" : " !");
+std::string short_number(double value) {
+    return value < 1000 ? fmt::format("{:.3g}", value) : fmt::format("{:.0f}", value);
+}
+
+std::string ulp_text(const Distance& distance) { return short_number(distance.ulp) + " ulp"; }
+
+std::string verdict_of(const OutputCheck& check) {
+    if (!check.ours.holds) return "WRONG";
+    if (!check.foreign) return "right";
+    if (!check.foreign->holds) return "DIFFERS";
+    bool narrow = check.foreign->narrowest != check.foreign->type;
+    return narrow ? fmt::format("matches to {}", name(check.foreign->narrowest)) : "matches";
 }
 
 std::string check_table(const std::vector<OutputCheck>& checks) {
@@ -44,14 +54,17 @@ std::string check_table(const std::vector<OutputCheck>& checks) {
         std::vector<std::string> cells = {"  " + std::string(name(check.tensor)), std::string(name(check.ours.type)),
                                           ulp_text(check.ours)};
         if (foreign) cells.push_back(check.foreign ? ulp_text(*check.foreign) : "-");
-        cells.push_back(!check.ours.holds ? "WRONG" : !check.holds() ? "DIFFERS" : check.foreign ? "matches" : "right");
+        cells.push_back(verdict_of(check));
         table.add(cells);
     }
     return table.text();
 }
 
 ordered_json to_json(const Distance& distance) {
-    return {{"type", name(distance.type)}, {"worst_ulp", distance.worst_ulp}, {"holds", distance.holds}};
+    return {{"type", name(distance.type)},
+            {"ulp", distance.ulp},
+            {"allowed_ulp", distance.allowed_ulp},
+            {"holds", distance.holds}};
 }
 
 std::string legend(const std::vector<RunResult>& results) {
@@ -64,8 +77,11 @@ std::string legend(const std::vector<RunResult>& results) {
     }
     if (!checked) return {};
     std::string text =
-        "\nerror: the largest distance from double precision; 0.5 ulp is the rounding of the result itself.\n";
-    if (foreign) text += "matches: both are within the tolerance of their type.\n";
+        "\nerror: the largest distance from double precision, in ulp, the spacing of the result's type there; storing "
+        "a\n"
+        "result takes up to 0.5. right: within the error bound of its arithmetic.";
+    if (foreign) text += " matches: so is the framework's; to bf16: it\nsummed in bf16.";
+    text += "\n";
     return text;
 }
 
@@ -136,7 +152,7 @@ std::string to_text(const RunResult& result) {
     text += fmt::format("  {}\n  {}", normjit::to_text(result.spec), format_seconds(m.launch.median));
     if (m.traffic_bytes > 0) text += fmt::format(", {:.1f} GB/s", m.bytes_per_second() / 1e9);
     if (m.share() >= 0) {
-        text += fmt::format(", {} of the {:.1f} GB/s of this memory", format_percent(m.share()),
+        text += fmt::format(", {} of the ceiling of {:.1f} GB/s", format_percent(m.share()),
                             m.ceiling_bytes_per_second() / 1e9);
     }
     text += fmt::format(" (median of {} launches, {} thread{})\n", m.samples * m.launches_per_sample, result.threads,

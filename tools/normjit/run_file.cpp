@@ -91,7 +91,9 @@ Expected<RunResult> run_job(const SafetensorsFile& file, const Engine& engine, b
     NORMJIT_TRY(auto expected, read_expected(file, job.group, problem));
     bool compare =
         std::any_of(expected.values.begin(), expected.values.end(), [](const auto& e) { return e.has_value(); });
-    if (options.check || compare) result.checks = check_outputs(problem, expected);
+    if (options.check || compare) {
+        NORMJIT_TRY(result.checks, check_outputs(problem, expected));
+    }
     for (Tensor tensor : all_tensors) {
         if (!is_output(tensor)) problem.tensors[tensor] = {};
     }

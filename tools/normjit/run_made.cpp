@@ -14,7 +14,9 @@ Expected<std::vector<RunResult>> run_made(const RunOptions& options) {
     NORMJIT_TRY(Problem problem, allocate_problem(kernel, *spec.rows, team));
     fill_inputs(problem, options.seed, team);
     NORMJIT_TRY(RunResult result, launch_and_measure(engine, team, kernel, problem));
-    if (options.check) result.checks = check_outputs(problem, {});
+    if (options.check) {
+        NORMJIT_TRY(result.checks, check_outputs(problem, {}));
+    }
     std::vector<RunResult> results;
     results.push_back(std::move(result));
     return results;

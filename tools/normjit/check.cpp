@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Our gradients must lie where the error bound of the reference says that correct arithmetic can end.
+//
+// What a framework computes with is not known. It orders operations its own way: 4 times the bound. Where there is a
+// type narrower than the compute type around, it may round intermediates to it, as PyTorch's CPU column sums do (2.15:
+// an f32 dgamma of bf16 inputs is off by 3 %): 4 spacings of that type, at the size of the element or of its row, and
+// for a column sum sqrt(M + 1) times as many, since M roundings go both ways (Higham and Mary, "A New Approach to
+// Probabilistic Rounding Error Analysis", 2019).
+#include "check.h"
+
+#include "console.h"
+#include "element.h"
+#include "reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+namespace normjit::cli {
+namespace {
+
+using reference::Gradient;
+
+/// How much more than the error bound of the reference a gradient may be off.
+struct Allowance {
+    double bound_factor = 1;
+    double spacings = 0;  ///< of `narrowest`
+    DType narrowest = DType::f32;
+};
+
+Allowance foreign_allowance(const Spec& spec, int64_t rows, Tensor tensor, DType type) {
+    Allowance allowance{.bound_factor = 4, .spacings = 0, .narrowest = type};
+    auto coarseness = [](DType each) { return reference::spacing(each, 1.0); };
+    for (Tensor input : {Tensor::x, Tensor::dy, Tensor::gamma}) {
+        if (!spec.has(input) || coarseness(*spec.dtypes[input]) <= coarseness(allowance.narrowest)) continue;
+        allowance.narrowest = *spec.dtypes[input];
+    }
+    if (coarseness(allowance.narrowest) > coarseness(spec.compute())) {
+        allowance.spacings = is_matrix(tensor) ? 4 : 4 * std::sqrt(static_cast<double>(rows) + 1);
+    }
+    return allowance;
+}
+
+double root_mean_square(std::span<const Gradient> gradients) {
+    double squares = 0;
+    for (const Gradient& gradient : gradients) squares += gradient.value * gradient.value;
+    return std::sqrt(squares / static_cast<double>(gradients.size()));
+}
+
+/// One row of dx, or a column output. `elements` are of the distance's type.
+void add_row(std::span<const Gradient> expected, const char* elements, const Allowance& allowance, Distance& distance) {
+    double scale = root_mean_square(expected);
+    for (size_t j = 0; j < expected.size(); ++j) {
+        Gradient gradient = expected[j];
+        double size = std::max(std::fabs(gradient.value), scale);
+        gradient.error *= allowance.bound_factor;
+        if (allowance.spacings > 0 && std::isfinite(size)) {
+            gradient.error += allowance.spacings * reference::spacing(allowance.narrowest, size);
+        }
+        double value = reference::decode(distance.type, elements + j * size_of(distance.type));
+        if (!reference::agrees(gradient, value, distance.type)) distance.holds = false;
+        double off = std::fabs(value - gradient.value);
+        if (!std::isfinite(gradient.error) || off == 0) continue;
+        double spacing = reference::spacing(distance.type, size);
+        double ulp = std::isfinite(off) ? off / spacing : std::numeric_limits<double>::infinity();
+        if (ulp <= distance.ulp) continue;
+        distance.ulp = ulp;
+        // Rounding of the stored value and arithmetic before it.
+        distance.allowed_ulp = (gradient.error + reference::spacing(distance.type, gradient.value) / 2) / spacing;
+    }
+}
+
+Distance distance_of(const std::vector<Gradient>& expected, int64_t cols, DType type, const void* data,
+                     const Allowance& allowance) {
+    Distance distance;
+    distance.type = type;
+    distance.narrowest = allowance.spacings > 0 ? allowance.narrowest : type;
+    const auto row = static_cast<size_t>(cols);
+    const auto* bytes = static_cast<const char*>(data);
+    for (size_t i = 0; i < expected.size(); i += row) {
+        add_row(std::span(expected).subspan(i, row), bytes + i * size_of(type), allowance, distance);
+    }
+    return distance;
+}
+
+Status check_memory(const Problem& problem) {
+    double needed = 0;
+    for (Tensor tensor : all_tensors) {
+        if (!problem.spec.has(tensor)) continue;
+        needed +=
+            static_cast<double>(problem.elements(tensor)) * (is_output(tensor) ? sizeof(Gradient) : sizeof(double));
+    }
+    double present = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+    if (needed <= present) return {};
+    return unavailable(
+        fmt::format("--check takes {} of memory; this machine has {}", format_bytes(needed), format_bytes(present)));
+}
+
+}  // namespace
+
+Expected<std::vector<OutputCheck>> check_outputs(const Problem& problem,
+                                                 const PerTensor<std::optional<ForeignGradient>>& foreign) {
+    const Spec& spec = problem.spec;
+    if (Status status = check_memory(problem); !status.ok()) return status;
+    PerTensor<std::vector<double>> inputs;
+    for (Tensor tensor : all_tensors) {
+        if (is_output(tensor) || !spec.reads(tensor)) continue;
+        inputs[tensor] =
+            reference::decode(*spec.dtypes[tensor], problem.tensors[tensor].data(), problem.elements(tensor));
+    }
+    const reference::Gradients expected = reference::compute(spec, problem.rows, inputs);
+    std::vector<OutputCheck> checks;
+    for (Tensor tensor : all_tensors) {
+        if (!is_output(tensor) || !spec.has(tensor)) continue;
+        OutputCheck& check = checks.emplace_back();
+        check.tensor = tensor;
+        check.ours = distance_of(expected[tensor], spec.cols, *spec.dtypes[tensor], problem.tensors[tensor].data(), {});
+        if (const auto& gradient = foreign[tensor]) {
+            check.foreign = distance_of(expected[tensor], spec.cols, gradient->type, gradient->data.data(),
+                                        foreign_allowance(spec, problem.rows, tensor, gradient->type));
+        }
+    }
+    return checks;
+}
+
+}  // namespace normjit::cli
