@@ -8,7 +8,10 @@ using ir::Expr;
 
 ir::Function build(const Spec& spec) { return spec.norm == Norm::layernorm ? layernorm(spec) : rmsnorm(spec); }
 
-Expr scale(Builder& b, const Spec& spec) { return b.input(Tensor::gamma) + spec.gamma_offset; }
+Expr scale(Builder& b, const Spec& spec) {
+    const Expr gamma = b.input(Tensor::gamma);
+    return spec.gamma_offset == 0 ? gamma : b.name("scale", gamma + spec.gamma_offset);
+}
 
 Expr scaled_gradient(Builder& b, const Spec& spec) {
     const Expr dy = b.input(Tensor::dy);

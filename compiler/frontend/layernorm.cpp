@@ -16,7 +16,7 @@ ir::Function layernorm(const Spec& spec) {
     if (recompute) {
         const ir::Expr x = b.input(Tensor::x);
         const ir::Expr centred = b.name("centred", x - b.name("mean", row_mean(x)));
-        rstd = b.name("rstd", rsqrt(row_mean(centred * centred) + spec.eps));
+        rstd = b.name("rstd", rsqrt(b.name("variance", row_mean(centred * centred)) + spec.eps));
         xhat = b.name("xhat", centred * rstd);
     } else if (spec.source == Source::x) {
         const ir::Expr x = b.input(Tensor::x);

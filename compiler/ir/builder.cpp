@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/builder.h"
 
+#include <algorithm>
+
 namespace normjit::ir {
 
 Builder::Builder(const Spec& spec) {
@@ -31,8 +33,10 @@ Expr Builder::apply(Op op, Expr a, Expr b) {
 }
 
 Expr Builder::name(std::string_view name, Expr value) {
-    Value& named = function_[value.id];
-    if (named.op != Op::input) named.name = name;
+    const auto& values = function_.values;
+    const bool taken =
+        std::any_of(values.begin(), values.end(), [&](const Value& other) { return other.name == name; });
+    if (Value& named = function_[value.id]; named.op != Op::input && !taken) named.name = name;
     return value;
 }
 

@@ -27,7 +27,8 @@ class Builder {
     Expr constant(double number);
     Expr apply(Op op, Expr a, Expr b = {});
 
-    /// Gives a value its printed name and returns it. Inputs keep their tensor's name.
+    /// Gives a value its printed name and returns it. Inputs keep their tensor's name, and the first value of a name
+    /// keeps it.
     Expr name(std::string_view name, Expr value);
     void output(Tensor tensor, Expr value);
 

@@ -95,8 +95,8 @@ struct Function {
 /// The formula, one named value a line. parse() reads it back.
 std::string print(const Function& function);
 
-/// The statement of one value, as print() writes it: "c1 = row_mean(g * xhat)".
-std::string print_value(const Function& function, ValueId id);
+/// The line that print() gives a value, "c1 = row_mean(g * xhat)"; nothing for one that it writes inside its user.
+std::optional<std::string> statement(const Function& function, ValueId id);
 
 /// Errors are located: "line 3, column 14: unknown value 'xhta'".
 Expected<Function> parse(std::string_view text);

@@ -50,8 +50,9 @@ class Printer {
         return out + "  out " + outputs() + "\n";
     }
 
-    std::string statement(ValueId id) const {
-        return is_statement(id) ? names_[id] + " = " + body(id, weakest) : expression(id, weakest);
+    std::optional<std::string> statement(ValueId id) const {
+        if (!is_statement(id)) return std::nullopt;
+        return names_[id] + " = " + body(id, weakest);
     }
 
   private:
@@ -124,6 +125,6 @@ class Printer {
 
 std::string print(const Function& function) { return Printer(function).function(); }
 
-std::string print_value(const Function& function, ValueId id) { return Printer(function).statement(id); }
+std::optional<std::string> statement(const Function& function, ValueId id) { return Printer(function).statement(id); }
 
 }  // namespace normjit::ir

@@ -32,10 +32,9 @@ class Printer {
         out_ += fmt::format(format, std::forward<Args>(args)...) + "\n";
     }
 
-    void values(const std::vector<ValueId>& ids, std::string_view indent) {
+    void statements(const std::vector<ValueId>& ids, std::string_view indent) {
         for (const ValueId id : ids) {
-            const ir::Value& value = plan_.function[id];
-            if (value.op != Op::input && !value.name.empty()) line("{}{}", indent, ir::print_value(plan_.function, id));
+            if (const auto text = ir::statement(plan_.function, id)) line("{}{}", indent, *text);
         }
     }
 
@@ -54,20 +53,17 @@ class Printer {
         const Sweep& sweep = plan_.sweeps[index];
         const ir::Function& function = plan_.function;
         for (const ValueId id : sweep.row_values) {
-            line("  per row: {}",
-                 function[id].op == Op::input ? "read " + function[id].name : ir::print_value(function, id));
+            if (function[id].op == Op::input) line("  per row: read {}", function[id].name);
         }
+        statements(sweep.row_values, "  per row: ");
         const std::string order = sweep.is_last() ? fmt::format("strips of {} vectors, then rows", cpu_.strip)
                                                   : fmt::format("rows, {} vectors a step", cpu_.unroll);
         line("  sweep {} ({}): {} {}{}", index, order, index == 0 ? "read" : "re-read", inputs(sweep),
              index == 0 ? "" : " from cache");
-        values(sweep.column_values, "    per column: ");
-        values(sweep.elements, "    ");
-        values(sweep.row_means, "    ");
-        values(sweep.column_sums, "    ");
-        for (const ValueId id : sweep.column_sums) {
-            if (function[id].name.empty()) line("    {}", ir::print_value(function, id));
-        }
+        statements(sweep.column_values, "    per column: ");
+        statements(sweep.elements, "    ");
+        statements(sweep.row_means, "    ");
+        statements(sweep.column_sums, "    ");
         for (const ir::Output& output : sweep.stores) {
             const std::string past = plan_.geometry.stream_bytes < 0 ? ""
                                                                      : fmt::format(", past the caches from {} bytes on",

@@ -34,7 +34,8 @@ TEST_CASE("a spec's IR prints as its formula") {
           "norm_backward cols=4096 compute=f32\n"
           "  in  x: bf16[M,N], mean: f32[M], rstd: f32[M], dy: bf16[M,N], gamma: f32[N]\n"
           "  xhat   = (x - mean) * rstd\n"
-          "  g      = dy * (gamma + 1)\n"
+          "  scale  = gamma + 1\n"
+          "  g      = dy * scale\n"
           "  c1     = row_mean(g * xhat)\n"
           "  c2     = row_mean(g)\n"
           "  dx     = rstd * (g - xhat * c1 - c2)\n"
@@ -63,7 +64,7 @@ TEST_CASE("parentheses are printed where the tree needs them and nowhere else") 
             ir::parse("norm_backward cols=8 compute=f32\n  in  x: f32[M,N], mean: f32[M], gamma: f32[N]\n  dx = " +
                       std::string(body) + "\n  out dx: f32[M,N]\n");
         REQUIRE_MESSAGE(function.ok(), function.status().message());
-        CHECK(ir::print_value(*function, function->outputs[0].value) == "dx = " + std::string(body));
+        CHECK(*ir::statement(*function, function->outputs[0].value) == "dx = " + std::string(body));
     }
 }
 

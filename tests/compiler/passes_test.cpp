@@ -88,8 +88,6 @@ TEST_CASE("outputs that nobody asked for leave no trace") {
 }
 
 TEST_CASE("constants fold and neutral operands go") {
-    CHECK(mentions(text_after("layernorm cols=8", "fold_constants"), "g      = dy * gamma\n"));
-    CHECK(mentions(text_after("layernorm cols=8 gamma_offset=1", "fold_constants"), "g      = dy * (gamma + 1)\n"));
     const auto function = ir::parse(
         "norm_backward cols=8 compute=f32\n  in  x: f32[M,N]\n  dx = (x - 0) * (2 * 3 + 1) / 1\n  out dx: f32[M,N]\n");
     REQUIRE(function.ok());
