@@ -40,28 +40,43 @@ template <bool past_caches>
     }
 }
 
-/// The usual case: two matrices in, one out, all of one type.
-template <bool past_caches, bool prefetch>
-[[gnu::target("avx512f")]] void pass_equal(const Share& share) {
-    const char* a = share.reads[0];
-    const char* b = share.reads[1];
-    char* c = share.write;
-    const char* end = a + share.steps * line;
-    for (; end - a >= 4 * line; a += 4 * line, b += 4 * line, c += 4 * line) {
-        for (int64_t i = 0; i < 4 * line; i += line) {
-            if constexpr (prefetch) {
-                _mm_prefetch(a + i + prefetch_bytes, _MM_HINT_T0);
-                _mm_prefetch(b + i + prefetch_bytes, _MM_HINT_T0);
-            }
-            store<past_caches>(c + i, _mm512_xor_si512(_mm512_loadu_si512(a + i), _mm512_loadu_si512(b + i)));
-        }
-    }
-    for (; a < end; a += line, b += line, c += line) {
-        store<past_caches>(c, _mm512_xor_si512(_mm512_loadu_si512(a), _mm512_loadu_si512(b)));
-    }
+template <bool past_caches>
+[[gnu::target("avx512f"), gnu::always_inline]] inline void finish(__m512i sum) {
     if constexpr (past_caches) _mm_sfence();
+    volatile int keep = _mm512_test_epi32_mask(sum, sum);  // without a use the reads would be removed
+    static_cast<void>(keep);
 }
 
+/// Matrices of one type.
+template <bool past_caches, bool prefetch, int reads, bool writes>
+[[gnu::target("avx512f")]] void pass_equal(const Share& share) {
+    const int64_t end = share.steps * line;
+    __m512i sum = _mm512_setzero_si512();
+    auto step = [&](int64_t i) __attribute__((target("avx512f"), always_inline)) {
+        __m512i value = _mm512_loadu_si512(share.reads[0] + i);
+        if constexpr (prefetch) _mm_prefetch(share.reads[0] + i + prefetch_bytes, _MM_HINT_T0);
+        for (int read = 1; read < reads; ++read) {
+            value = _mm512_xor_si512(value, _mm512_loadu_si512(share.reads[read] + i));
+            if constexpr (prefetch) _mm_prefetch(share.reads[read] + i + prefetch_bytes, _MM_HINT_T0);
+        }
+        if constexpr (writes) {
+            store<past_caches>(share.write + i, value);
+        } else {
+            sum = _mm512_xor_si512(sum, value);
+        }
+    };
+    int64_t i = 0;
+    for (; i + 4 * line <= end; i += 4 * line) {
+        step(i);
+        step(i + line);
+        step(i + 2 * line);
+        step(i + 3 * line);
+    }
+    for (; i < end; i += line) step(i);
+    finish<past_caches>(sum);
+}
+
+/// Matrices of different types.
 template <bool past_caches, bool prefetch>
 [[gnu::target("avx512f")]] void pass_any(const Share& share) {
     __m512i sum = _mm512_setzero_si512();
@@ -77,16 +92,28 @@ template <bool past_caches, bool prefetch>
             store<past_caches>(share.write + (step * share.write_lines + i) * line, sum);
         }
     }
-    if constexpr (past_caches) _mm_sfence();
-    volatile int keep = _mm512_test_epi32_mask(sum, sum);  // without a use the reads would be removed
-    static_cast<void>(keep);
+    finish<past_caches>(sum);
+}
+
+bool all_equal(const Share& share) {
+    const auto* end = share.read_lines + share.read_count;
+    return (!share.write || share.write_lines == 1) &&
+           std::all_of(share.read_lines, end, [](int64_t lines) { return lines == 1; });
 }
 
 template <bool past_caches, bool prefetch>
 void pass(const Share& share) {
-    bool equal = share.read_count == 2 && share.write != nullptr && share.read_lines[0] == 1 &&
-                 share.read_lines[1] == 1 && share.write_lines == 1;
-    equal ? pass_equal<past_caches, prefetch>(share) : pass_any<past_caches, prefetch>(share);
+    if (!all_equal(share)) return pass_any<past_caches, prefetch>(share);
+    switch (share.read_count * 2 + (share.write ? 1 : 0)) {
+        case 5:
+            return pass_equal<past_caches, prefetch, 2, true>(share);
+        case 7:
+            return pass_equal<past_caches, prefetch, 3, true>(share);
+        case 4:
+            return pass_equal<past_caches, prefetch, 2, false>(share);
+        default:
+            return pass_any<past_caches, prefetch>(share);
+    }
 }
 
 void pass(const Share& share, const StreamMethod& method) {
