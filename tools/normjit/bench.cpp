@@ -54,7 +54,8 @@ struct Result {
 Expected<Spec> read_spec(std::string_view text, const std::string& where) {
     auto spec = parse_spec(text);
     if (!spec.ok()) return Status(spec.status().code(), where + spec.status().message());
-    if (!spec->rows) return invalid_argument(fmt::format("{}rows is missing in \"{}\"", where, text));
+    if (!spec->rows)
+        return invalid_argument(fmt::format("{}spec: rows is missing: the number of rows to make, at least 0", where));
     return spec;
 }
 
@@ -88,7 +89,8 @@ Expected<std::vector<Spec>> read_inputs(const std::vector<std::string>& inputs) 
         NORMJIT_TRY(Spec spec, read_spec(text, ""));
         specs.push_back(spec);
     }
-    if (specs.empty()) return invalid_argument("nothing to measure: name a shapes file or a spec");
+    if (specs.empty())
+        return invalid_argument("nothing to measure: give a shapes file or a spec (see normjit bench --help)");
     return specs;
 }
 
@@ -152,18 +154,31 @@ ordered_json to_json(const Result& result) {
     return json;
 }
 
-Expected<std::vector<Result>> measure_all(const std::vector<Spec>& specs, const std::vector<int>& threads,
-                                          const Options& options) {
-    std::vector<Result> results;
-    Progress progress(static_cast<double>(specs.size() * threads.size()));
+/// An engine and the threads that measure the ceiling beside it.
+struct Setup {
+    Engine engine;
+    std::unique_ptr<bench::Team> team;
+};
+
+Expected<std::vector<Setup>> make_setups(const std::vector<int>& threads, const Options& options) {
+    std::vector<Setup> setups;
     for (int count : threads) {
         DeviceOptions device = options.device;
         device.threads = count;
         NORMJIT_TRY(Engine engine, open_engine(device));
-        bench::Team team(engine.threads());
-        for (const Spec& spec : specs) {
+        setups.push_back({engine, std::make_unique<bench::Team>(engine.threads())});
+    }
+    return setups;
+}
+
+Expected<std::vector<Result>> measure_all(const std::vector<Spec>& specs, const std::vector<Setup>& setups,
+                                          const Options& options) {
+    std::vector<Result> results;
+    Progress progress(static_cast<double>(specs.size() * setups.size()));
+    for (const Spec& spec : specs) {
+        for (const Setup& setup : setups) {
             progress.show(to_text(spec));
-            auto result = measure_spec(engine, team, spec, options);
+            auto result = measure_spec(setup.engine, *setup.team, spec, options);
             if (!result.ok()) return Status(result.status().code(), to_text(spec) + ": " + result.status().message());
             results.push_back(*std::move(result));
             progress.advance(1);
@@ -176,7 +191,8 @@ Status run(const Options& options) {
     NORMJIT_TRY(std::vector<Spec> specs, read_inputs(options.inputs));
     NORMJIT_TRY(std::vector<int> threads, read_threads(options.threads));
     if (!options.json.empty() && options.json != "-") NORMJIT_RETURN_IF_ERROR(check_writable(options.json));
-    NORMJIT_TRY(std::vector<Result> results, measure_all(specs, threads, options));
+    NORMJIT_TRY(std::vector<Setup> setups, make_setups(threads, options));
+    NORMJIT_TRY(std::vector<Result> results, measure_all(specs, setups, options));
     if (options.json != "-") NORMJIT_RETURN_IF_ERROR(write_text("", table_of(results)));
     if (options.json.empty()) return {};
     ordered_json json = {{"version", NORMJIT_VERSION},
@@ -193,7 +209,7 @@ Status run(const Options& options) {
 Command add_bench(CLI::App& program) {
     auto options = std::make_shared<Options>();
     CLI::App* app = program.add_subcommand("bench", "Measure specs against the memory ceiling of this machine");
-    app->add_option("inputs", options->inputs, "Shapes files, and specs with rows")->required();
+    app->add_option("inputs", options->inputs, "Shapes files, and specs with rows");
     add_device_option(*app, options->device);
     app->add_option("--threads", options->threads, "CPU threads: numbers or all, separated by commas [all]")
         ->delimiter(',');

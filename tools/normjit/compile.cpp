@@ -11,10 +11,11 @@
 
 #include "normjit/engine.h"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
@@ -85,18 +86,19 @@ Expected<Times> time_job(const Job& job, const Artifact& artifact) {
     return times;
 }
 
+std::vector<std::string> stages() {
+    std::vector<std::string> names = {"ir"};
+    for (const std::string& pass : pass_names()) names.push_back("ir:" + pass);
+    names.insert(names.end(), {"plan", "schedule", "asm", "artifact"});
+    return names;
+}
+
 Expected<std::string> stage_text(const Job& job, const std::string& stage) {
     if (stage == "schedule") return to_text(job.schedule) + "\n";
     if (stage != "asm" && stage != "artifact") return emit_stage(job.spec, job.schedule, job.target, stage);
     NORMJIT_TRY(Artifact artifact, compile(job.spec, job.schedule, job.target));
     if (stage == "asm") return disassemble(artifact);
     return to_text(artifact) + "\n";
-}
-
-std::string stage_list() {
-    std::string text = "ir\n";
-    for (const std::string& pass : pass_names()) text += "ir:" + pass + "\n";
-    return text + "plan\nschedule\nasm\nartifact\n";
 }
 
 std::string summary(const Artifact& artifact, const Times* times) {
@@ -138,7 +140,12 @@ ordered_json to_json(const Artifact& artifact, const Times* times) {
 }
 
 Status run(const Options& options) {
-    if (options.emit == "list") return write_text(options.output, stage_list());
+    const std::vector<std::string> names = stages();
+    if (options.emit == "list") return write_text(options.output, fmt::format("{}\n", fmt::join(names, "\n")));
+    if (!options.emit.empty() && std::find(names.begin(), names.end(), options.emit) == names.end()) {
+        return invalid_argument(fmt::format("--emit {}: allowed: list {}", options.emit, fmt::join(names, " ")));
+    }
+    if (options.spec.empty()) return invalid_argument("nothing to compile: give a spec (see normjit compile --help)");
     NORMJIT_TRY(Job job, read_job(options));
     NORMJIT_RETURN_IF_ERROR(legality(job.spec, job.schedule, job.target));
     if (!options.emit.empty()) {

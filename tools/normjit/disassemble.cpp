@@ -3,7 +3,7 @@
 
 #include "support/try.h"
 
-#include <cctype>
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -95,6 +95,34 @@ int64_t address_of(const std::string& text) {
     return error == std::errc() && end == text.data() + colon ? address : -1;
 }
 
+/// Where the constants start: the first address behind the code that an instruction reads relative to its own, which
+/// objdump notes as "# 0x23c0".
+int64_t constants_start(const Artifact& artifact, const std::string& listing) {
+    auto start = static_cast<int64_t>(artifact.code.size());
+    constexpr std::string_view mark = "# 0x";
+    for (size_t at = listing.find(mark); at != std::string::npos; at = listing.find(mark, at + 1)) {
+        int64_t address = 0;
+        std::from_chars(listing.data() + at + mark.size(), listing.data() + listing.size(), address, 16);
+        bool behind_code = true;
+        for (const EntryPoint& entry : artifact.entries) behind_code = behind_code && address > entry.offset;
+        if (behind_code) start = std::min(start, address);
+    }
+    return start;
+}
+
+/// 16 bytes a line, as 32-bit words.
+std::string constants_text(const std::vector<uint8_t>& code, int64_t start) {
+    std::string text;
+    for (auto at = static_cast<size_t>(start); at + 4 <= code.size(); at += 4) {
+        uint32_t word = 0;
+        std::memcpy(&word, code.data() + at, sizeof word);
+        bool first = (at - static_cast<size_t>(start)) % 16 == 0;
+        text += first ? fmt::format("{}    {:4x}:\t0x{:08x}", text.empty() ? "\nconstants:\n" : "\n", at, word)
+                      : fmt::format(" 0x{:08x}", word);
+    }
+    return text.empty() ? text : text + "\n";
+}
+
 }  // namespace
 
 Expected<std::string> disassemble(const Artifact& artifact) {
@@ -102,18 +130,19 @@ Expected<std::string> disassemble(const Artifact& artifact) {
         return unavailable("--emit asm disassembles x86-64 code; the artifact is for " + to_text(artifact.target));
     }
     NORMJIT_TRY(std::string listing, run_objdump(artifact.code));
+    const int64_t code_end = constants_start(artifact, listing);
     std::istringstream lines(listing);
     std::string text;
     for (std::string instruction; std::getline(lines, instruction);) {
         int64_t address = address_of(instruction);
-        if (address < 0) continue;
+        if (address < 0 || address >= code_end) continue;
         for (const EntryPoint& entry : artifact.entries) {
             if (entry.offset == address) text += fmt::format("{}{}:\n", text.empty() ? "" : "\n", entry.name);
         }
         instruction.erase(instruction.find_last_not_of(' ') + 1);
         text += instruction + "\n";
     }
-    return text;
+    return text + constants_text(artifact.code, code_end);
 }
 
 }  // namespace normjit::cli

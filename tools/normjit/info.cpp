@@ -59,6 +59,15 @@ ordered_json program_facts() {
     return facts;
 }
 
+std::string target_text(const Target& target) {
+    auto cache = [](int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+    std::string features = "avx512f avx512bw avx512dq avx512vl";
+    if (target.avx512_bf16) features += " avx512_bf16";
+    if (target.avx512_fp16) features += " avx512_fp16";
+    return fmt::format("target    {}\nfeatures  {}\ncaches    {} L1, {} L2 a core, {} L3\n", to_text(target), features,
+                       cache(target.l1_bytes), cache(target.l2_bytes), cache(target.l3_bytes));
+}
+
 std::string program_text() {
     std::string text = fmt::format("normjit {}, code generator {}\n\n", NORMJIT_VERSION, generator_version);
     Table devices({"device", "state", "description"});
@@ -66,7 +75,7 @@ std::string program_text() {
         devices.add({device.name, device.available ? "available" : "not available", device.description});
     }
     text += devices.text();
-    if (auto target = host_target(); target.ok()) text += fmt::format("\ntarget  {}\n", to_text(*target));
+    if (auto target = host_target(); target.ok()) text += "\n" + target_text(*target);
     text += "\n";
     if (variables.empty()) return text + "environment  no variable is read\n";
     Table environment({"environment", "value", "meaning"});

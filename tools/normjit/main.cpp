@@ -27,14 +27,27 @@ constexpr const char* examples = R"(Examples:
 
 Exit codes: 0 done; 1 it ran and failed; 2 bad input or usage; 3 not available on this machine.)";
 
+/// The command that the user got wrong, or nothing.
+std::string wrong_command(const CLI::App& program, int argc, char** argv) {
+    if (argc < 2 || argv[1][0] == '-') return "no command";
+    for (const CLI::App* command : program.get_subcommands({})) {
+        if (command->get_name() == argv[1]) return {};
+    }
+    return fmt::format("unknown command '{}'", argv[1]);
+}
+
 /// Everything that the user can get wrong on the command line ends here.
-Exit usage(const CLI::App& program, const CLI::ParseError& error) {
+Exit usage(const CLI::App& program, const CLI::ParseError& error, int argc, char** argv) {
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
         program.exit(error);  // --help or --version: prints it
         return Exit::done;
     }
-    print_error(error.what());
-    fmt::print(stderr, "Try 'normjit --help'.\n");
+    std::string wrong = wrong_command(program, argc, argv);
+    if (!wrong.empty()) {
+        print_error(wrong + "; allowed: run compile bench info (see normjit --help)");
+    } else {
+        print_error(fmt::format("{} (see normjit {} --help)", error.what(), argv[1]));
+    }
     return Exit::bad_input;
 }
 
@@ -47,7 +60,7 @@ Exit run_program(int argc, char** argv) {
     try {
         program.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        return usage(program, error);
+        return usage(program, error, argc, argv);
     }
     for (const Command& command : commands) {
         if (!command.app->parsed()) continue;

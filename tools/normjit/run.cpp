@@ -102,7 +102,7 @@ Status verdict(const std::vector<RunResult>& results) {
 
 Status run(const RunOptions& options) {
     if (options.input.empty() && options.words.empty()) {
-        return invalid_argument("nothing to run: give --input FILE or a spec; see normjit run --help");
+        return invalid_argument("nothing to run: give --input FILE or a spec (see normjit run --help)");
     }
     if (options.input.empty() && !options.output.empty()) {
         return invalid_argument("--output goes with --input: data made from a seed is not written");
