@@ -26,6 +26,34 @@ Expected<Kernel> make_kernel(const Case& a_case, const Engine& engine) {
     return engine.load(artifact);
 }
 
+std::string launch(const Kernel& kernel, const Problem& problem) {
+    const Status status = kernel.launch(problem.arguments());
+    return status.ok() ? problem.damage() : status.message();
+}
+
+Outputs run(const Case& a_case, const Kernel& kernel, const Inputs& inputs) {
+    const Problem problem(a_case, kernel.artifact().geometry, make_layout(a_case), inputs);
+    Outputs outputs{.wrong = launch(kernel, problem), .bytes = {}};
+    for (Tensor tensor : all_tensors) {
+        if (is_output(tensor) && a_case.spec.has(tensor)) outputs.bytes[tensor] = problem.bytes(tensor);
+    }
+    return outputs;
+}
+
+std::string difference(const Outputs& a, const Outputs& b) {
+    if (!a.wrong.empty() || !b.wrong.empty()) return a.wrong + b.wrong;
+    for (Tensor tensor : all_tensors) {
+        if (a.bytes[tensor] != b.bytes[tensor]) return std::string(name(tensor)) + " differs";
+    }
+    return {};
+}
+
+Inputs inputs_in_layout(const Case& a_case, const Layout& layout) {
+    Inputs inputs = random_inputs(a_case);
+    if (layout.places[Tensor::dy].stride == 0) repeat_first_row(inputs[Tensor::dy], a_case.spec.cols);
+    return inputs;
+}
+
 std::string compare(const Case& a_case, const Inputs& inputs, const Problem& problem) {
     const auto gradients = reference::compute(a_case.spec, a_case.rows, inputs);
     for (Tensor tensor : all_tensors) {
@@ -47,11 +75,9 @@ std::string check_against_reference(const Case& a_case) {
     const auto kernel = make_kernel(a_case, engine(a_case.threads));
     if (!kernel.ok()) return kernel.status().message();
     const Layout layout = make_layout(a_case);
-    Inputs inputs = random_inputs(a_case);
-    if (layout.places[Tensor::dy].stride == 0) repeat_first_row(inputs[Tensor::dy], a_case.spec.cols);
+    const Inputs inputs = inputs_in_layout(a_case, layout);
     const Problem problem(a_case, kernel->artifact().geometry, layout, inputs);
-    if (const Status status = kernel->launch(problem.arguments()); !status.ok()) return status.message();
-    if (const std::string damage = problem.damage(); !damage.empty()) return damage;
+    if (const std::string wrong = launch(*kernel, problem); !wrong.empty()) return wrong;
     return compare(a_case, inputs, problem);
 }
 

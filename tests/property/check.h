@@ -19,8 +19,24 @@ const Engine& engine(int threads);
 /// compile and load; the error says which failed.
 Expected<Kernel> make_kernel(const Case& a_case, const Engine& engine);
 
+/// Launches; says what went wrong, writes outside of the outputs included. Empty when nothing did.
+std::string launch(const Kernel& kernel, const Problem& problem);
+
+/// The elements of all outputs after a launch of the case on these inputs, as they are. `wrong` says what went wrong.
+struct Outputs {
+    std::string wrong;
+    PerTensor<std::vector<std::byte>> bytes;
+};
+Outputs run(const Case& a_case, const Kernel& kernel, const Inputs& inputs);
+
+/// The first tensor whose bytes differ: "dx differs"; empty when none does.
+std::string difference(const Outputs& a, const Outputs& b);
+
 /// What is wrong with the outputs of a launch that had these inputs; empty when nothing is.
 std::string compare(const Case& a_case, const Inputs& inputs, const Problem& problem);
+
+/// random_inputs(), as a launch in the case's layout reads them: dy may be one row.
+Inputs inputs_in_layout(const Case& a_case, const Layout& layout);
 
 /// Compiles and launches the case on random inputs, in its layout: outputs agree with the reference, nothing else is
 /// written. Says what is wrong; empty when nothing is.

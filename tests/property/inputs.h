@@ -16,10 +16,6 @@ namespace normjit::test {
 using Inputs = PerTensor<std::vector<double>>;
 Inputs random_inputs(const Case& a_case);
 
-/// Small integers times powers of two, chosen so that every sum of a launch is exact in the compute type whatever its
-/// order. See exact_test.cpp.
-Inputs exact_inputs(const Case& a_case);
-
 /// Elements of a tensor of the case.
 size_t elements(const Case& a_case, Tensor tensor);
 

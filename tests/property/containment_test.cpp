@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// A NaN or an infinity in a row reaches that row's dx and the columns that it touches, nothing else.
+#include "check.h"
+#include "element.h"
+#include "reference.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+using namespace normjit;
+using namespace normjit::test;
+
+namespace {
+
+struct Poison {
+    Tensor tensor = Tensor::dy;
+    int64_t row = 0;
+    int64_t col = 0;  ///< of a matrix
+    double value = 0;
+};
+
+Poison random_poison(Random& random, const Case& a_case) {
+    Poison poison;
+    do {
+        poison.tensor = random.pick({Tensor::x, Tensor::dy, Tensor::dresidual, Tensor::mean, Tensor::rstd});
+    } while (!a_case.spec.reads(poison.tensor));
+    poison.row = random.between(0, a_case.rows - 1);
+    poison.col = random.between(0, a_case.spec.cols - 1);
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    poison.value = random.pick({std::numeric_limits<double>::quiet_NaN(), infinity, -infinity});
+    return poison;
+}
+
+/// Whether the formula lets the poison reach the element of an output.
+bool reaches(const Poison& poison, const Spec& spec, Tensor output, int64_t row, int64_t col) {
+    const bool in_column = poison.col == col;
+    if (output == Tensor::dx) return row == poison.row && (poison.tensor != Tensor::dresidual || in_column);
+    if (poison.tensor == Tensor::dresidual) return false;
+    if (output == Tensor::dbeta) return poison.tensor == Tensor::dy && in_column;
+    const bool whole_row = info(poison.tensor).shape == TensorShape::rows ||
+                           (poison.tensor == Tensor::x && spec.stats == Stats::recompute);
+    return whole_row ? spec.source == Source::x : in_column;
+}
+
+struct Element {
+    Tensor output;
+    int64_t row, col;
+    std::string text() const { return fmt::format("{}[{}, {}]", name(output), row, col); }
+};
+
+template <class Visit>
+std::string first_wrong(const Case& a_case, Visit visit) {
+    for (Tensor output : all_tensors) {
+        if (!is_output(output) || !a_case.spec.has(output)) continue;
+        const int64_t rows = is_matrix(output) ? a_case.rows : 1;
+        for (int64_t row = 0; row < rows; ++row) {
+            for (int64_t col = 0; col < a_case.spec.cols; ++col) {
+                const std::string wrong = visit(Element{output, row, col}, row * a_case.spec.cols + col);
+                if (!wrong.empty()) return wrong;
+            }
+        }
+    }
+    return {};
+}
+
+std::string check_containment(const Case& a_case) {
+    if (a_case.rows == 0) return {};
+    Random random(a_case.data);
+    const auto kernel = make_kernel(a_case, engine(a_case.threads));
+    if (!kernel.ok()) return kernel.status().message();
+    const Poison poison = random_poison(random, a_case);
+    Inputs inputs = random_inputs(a_case);
+    const Outputs clean = run(a_case, *kernel, inputs);
+    const int64_t at = is_matrix(poison.tensor) ? poison.row * a_case.spec.cols + poison.col : poison.row;
+    inputs[poison.tensor][static_cast<size_t>(at)] = poison.value;
+    const Outputs poisoned = run(a_case, *kernel, inputs);
+    if (!clean.wrong.empty() || !poisoned.wrong.empty()) return clean.wrong + poisoned.wrong;
+
+    const auto expected = reference::compute(a_case.spec, a_case.rows, inputs);
+    const auto where = [&] {
+        return fmt::format("{} at {}[{}, {}]", poison.value, name(poison.tensor), poison.row, poison.col);
+    };
+    return first_wrong(a_case, [&](const Element& element, int64_t i) -> std::string {
+        const DType type = *a_case.spec.dtypes[element.output];
+        const std::byte* got = poisoned.bytes[element.output].data() + i * static_cast<int64_t>(size_of(type));
+        const std::byte* before = clean.bytes[element.output].data() + i * static_cast<int64_t>(size_of(type));
+        if (!reaches(poison, a_case.spec, element.output, element.row, element.col)) {
+            return std::memcmp(got, before, size_of(type)) == 0 ? "" : where() + " changed " + element.text();
+        }
+        // A NaN survives every operation, so that here the order of operations does not matter.
+        const bool is_nan = std::isnan(reference::decode(type, got));
+        const bool must_be = std::isnan(expected[element.output][static_cast<size_t>(i)].value);
+        return is_nan || !must_be || !std::isnan(poison.value) ? "" : where() + " is lost in " + element.text();
+    });
+}
+
+}  // namespace
+
+TEST_CASE("NaN and infinity stay in their row and its columns") {
+    const auto draw = [](Random& random) {
+        Case drawn = random_case(random);
+        while (make_layout(drawn).places[Tensor::dy].stride == 0) drawn.layout = random.bits() >> 1;
+        return drawn;
+    };
+    check_cases(500, draw, check_containment);
+}

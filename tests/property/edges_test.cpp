@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// What design section 1 promises at the ends of the ranges: no rows, one column, denormals, offsets beyond 32 bits.
+#include "check.h"
+#include "element.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <doctest/doctest.h>
+#include <immintrin.h>
+#include <sys/mman.h>
+
+using namespace normjit;
+using namespace normjit::test;
+
+namespace {
+
+/// Without rows there is no dx to be other than zero.
+std::string check_zeros(const Case& a_case, const Inputs& inputs) {
+    const auto kernel = make_kernel(a_case, engine(a_case.threads));
+    if (!kernel.ok()) return kernel.status().message();
+    const Problem problem(a_case, kernel->artifact().geometry, make_layout(a_case), inputs);
+    if (const std::string wrong = launch(*kernel, problem); !wrong.empty()) return wrong;
+    for (Tensor output : {Tensor::dx, Tensor::dgamma, Tensor::dbeta}) {
+        if (!a_case.spec.has(output) || (output == Tensor::dbeta && a_case.rows > 0)) continue;
+        const auto numbers = problem.numbers(output);
+        if (std::ranges::any_of(numbers, [](double number) { return number != 0; })) {
+            return std::string(name(output)) + " is not zero";
+        }
+    }
+    return {};
+}
+
+Case with_rows(Case drawn, int64_t rows) {
+    drawn.rows = rows;
+    if (drawn.spec.rows) drawn.spec.rows = rows;
+    return drawn;
+}
+
+/// Runs `launch` while the calling thread flushes denormals and rounds towards zero.
+template <class Launch>
+auto with_odd_mxcsr(Launch launch) {
+    constexpr unsigned flush = 0x8040, towards_zero = 0x6000;
+    const unsigned usual = _mm_getcsr();
+    const unsigned odd = usual | flush | towards_zero;
+    _mm_setcsr(odd);
+    auto result = launch();
+    const bool kept = (_mm_getcsr() & ~0x3fu) == (odd & ~0x3fu);  // without the sticky exception flags
+    _mm_setcsr(usual);
+    return std::pair(std::move(result), kept);
+}
+
+/// dy so small that products with it are denormal.
+void shrink_gradient(const Case& a_case, Inputs& inputs) {
+    const DType type = *a_case.spec.dtypes[Tensor::dy];
+    const double scale = reference::smallest(type) * 64;
+    for (double& dy : inputs[Tensor::dy]) dy = reference::round_to(type, std::fmod(dy, 64) * scale);
+}
+
+std::string check_denormals(const Case& a_case) {
+    const auto kernel = make_kernel(a_case, engine(1));
+    if (!kernel.ok()) return kernel.status().message();
+    const Layout layout = make_layout(a_case);
+    Inputs inputs = inputs_in_layout(a_case, layout);
+    shrink_gradient(a_case, inputs);
+    const Problem problem(a_case, kernel->artifact().geometry, layout, inputs);
+    const auto [wrong, kept] = with_odd_mxcsr([&] { return launch(*kernel, problem); });
+    if (!wrong.empty()) return wrong;
+    if (!kept) return "MXCSR was changed";
+    return compare(a_case, inputs, problem);
+}
+
+}  // namespace
+
+TEST_CASE("without rows, column sums are zeros and nothing else is written") {
+    const auto draw = [](Random& random) { return with_rows(random_case(random), 0); };
+    check_cases(200, draw, [](const Case& a_case) { return check_zeros(a_case, random_inputs(a_case)); });
+}
+
+TEST_CASE("one row is right") {
+    const auto draw = [](Random& random) { return with_rows(random_case(random), 1); };
+    check_cases(300, draw, check_against_reference);
+}
+
+TEST_CASE("one column under layernorm has no dx and no dgamma") {
+    const auto draw = [](Random& random) {
+        Case drawn = random_case(random);
+        drawn.spec.norm = Norm::layernorm;
+        drawn.spec.cols = 1;
+        drawn.spec.source = Source::x;
+        drawn.spec.dtypes[Tensor::dresidual].reset();
+        drawn.spec.dtypes[Tensor::mean] = drawn.spec.dtypes[Tensor::rstd] = drawn.spec.compute();
+        if (drawn.spec.stats == Stats::recompute) drawn.spec.eps = 1e-5;
+        drawn.spec = canonical(drawn.spec);
+        drawn.schedule = random_legal_schedule(random, drawn.spec, drawn.target);
+        return drawn;
+    };
+    check_cases(300, draw, [](const Case& a_case) {
+        Inputs inputs = random_inputs(a_case);
+        if (a_case.spec.reads(Tensor::mean)) inputs[Tensor::mean] = inputs[Tensor::x];
+        return check_zeros(a_case, inputs);
+    });
+}
+
+TEST_CASE("denormals are kept, whatever the caller's MXCSR says") {
+    const auto draw = [](Random& random) {
+        Case drawn = random_case(random);
+        while (!drawn.spec.has(Tensor::dx)) drawn = random_case(random);
+        return drawn;
+    };
+    check_cases(400, draw, check_denormals);
+}
+
+TEST_CASE("offsets beyond 32 bits") {
+    if (!machine().ok()) return;
+    // 20 rows that are 2^29 bytes apart: 10 GiB of address space, of which 20 pages are touched.
+    constexpr int64_t rows = 20, cols = 33, stride = 1 << 27;
+    constexpr size_t bytes = sizeof(float) * stride * rows;
+    const Spec spec = *parse_spec("layernorm cols=33 x=f32 gamma=none stats=recompute out=dx");
+    const auto kernel = engine(2).load(*engine(2).compile(spec));
+    REQUIRE(kernel.ok());
+    std::vector<float> packed(rows * cols), expected(rows * cols);
+    for (size_t i = 0; i < packed.size(); ++i) packed[i] = static_cast<float>(i * i % 17);
+    Arguments arguments;
+    arguments.rows = rows;
+    for (Tensor tensor : {Tensor::x, Tensor::dy}) arguments[tensor] = {packed.data(), DType::f32, cols};
+    arguments[Tensor::dx] = {expected.data(), DType::f32, cols};
+    REQUIRE(kernel->launch(arguments).ok());
+
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+        MESSAGE("skipped: no 10 GiB of address space");
+        return;
+    }
+    auto* far = static_cast<float*>(memory);
+    for (int64_t row = 0; row < rows; ++row)
+        std::copy_n(&packed[static_cast<size_t>(row * cols)], cols, far + row * stride);
+    for (Tensor tensor : {Tensor::x, Tensor::dy, Tensor::dx}) arguments[tensor] = {far, DType::f32, cols, stride};
+    CHECK(kernel->launch(arguments).ok());
+    for (int64_t row = 0; row < rows; ++row) {
+        CHECK(std::equal(far + row * stride, far + row * stride + cols, &expected[static_cast<size_t>(row * cols)]));
+    }
+    munmap(memory, bytes);
+}

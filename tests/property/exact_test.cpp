@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Data for which every sum and every product of a launch is exact in the compute type, whatever the order: gradients
+// then equal the reference to the bit, and one element too many or too few shows however long the sum. xhat, dy and
+// gamma + gamma_offset are small integers or powers of two, rstd is a power of two. The division by N is exact when
+// N is a power of two; for any other N neighbouring columns cancel, so that c1 = c2 = 0.
+#include "check.h"
+#include "element.h"
+#include "reference.h"
+
+#include <bit>
+#include <cmath>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+using namespace normjit;
+using namespace normjit::test;
+
+namespace {
+
+bool is_power_of_two(int64_t number) { return std::has_single_bit(static_cast<uint64_t>(number)); }
+
+Case random_exact_case(Random& random) {
+    Case drawn = random_case(random);
+    drawn.spec.gamma_offset = drawn.spec.has(Tensor::gamma) ? random.pick({0.0, 1.0, -1.0, 0.5}) : 0;
+    if (drawn.spec.stats == Stats::recompute || random.chance(40)) {
+        drawn.spec.cols = int64_t{1} << random.between(1, 12);
+        if (drawn.spec.cols >= 1024) drawn.rows = std::min<int64_t>(drawn.rows, 30);
+        if (drawn.spec.rows) drawn.spec.rows = drawn.rows;
+    }
+    if (drawn.spec.stats == Stats::recompute) drawn.spec.eps = 0;
+    drawn.schedule = random_legal_schedule(random, drawn.spec, drawn.target);
+    return drawn;
+}
+
+class ExactInputs {
+  public:
+    explicit ExactInputs(const Case& a_case)
+        : case_(a_case), spec_(a_case.spec), random_(a_case.data), cols_(static_cast<size_t>(spec_.cols)) {
+        for (Tensor tensor : all_tensors) {
+            if (spec_.reads(tensor)) inputs_[tensor].resize(elements(a_case, tensor));
+        }
+    }
+
+    Inputs run() {
+        for (double& gamma : inputs_[Tensor::gamma]) {
+            gamma = random_.pick({-2.0, -1.0, -0.5, 0.5, 1.0, 2.0}) - spec_.gamma_offset;
+        }
+        for (double& beta : inputs_[Tensor::beta]) beta = small();
+        for (double& residual : inputs_[Tensor::dresidual]) residual = small();
+        for (size_t row = 0; row < static_cast<size_t>(case_.rows); ++row) fill_row(row);
+        return std::move(inputs_);
+    }
+
+  private:
+    double small() { return static_cast<double>(random_.between(-3, 3)); }
+    double power() { return std::ldexp(1.0, static_cast<int>(random_.between(-2, 2))); }
+
+    void put(Tensor tensor, size_t i, double number) {
+        if (spec_.reads(tensor)) inputs_[tensor][i] = number;
+    }
+    double scale(size_t col) const {
+        return spec_.has(Tensor::gamma) ? inputs_[Tensor::gamma][col] + spec_.gamma_offset : 1;
+    }
+
+    void fill_row(size_t row) {
+        const bool recompute = spec_.stats == Stats::recompute;
+        const double rstd = power();
+        const double mean = spec_.norm == Norm::layernorm ? small() : 0;
+        put(Tensor::mean, row, mean);
+        put(Tensor::rstd, row, rstd);
+        double xhat = 1, g = 0;
+        for (size_t col = 0; col < cols_; ++col) {
+            const size_t i = row * cols_ + col;
+            const bool second = col % 2 == 1;
+            if (!second || !is_power_of_two(spec_.cols)) {
+                xhat = second ? xhat : small();
+                g = second ? -g : (col + 1 < cols_ ? 1 + std::fabs(small()) : 0);
+            } else {
+                xhat = small();
+                g = small();
+            }
+            if (recompute) xhat = second ? -1 : 1;  // mean and variance by hand
+            put(Tensor::x, i, source_of(xhat, mean, rstd, col));
+            put(Tensor::dy, i, g / scale(col));
+        }
+    }
+
+    double source_of(double xhat, double mean, double rstd, size_t col) const {
+        if (spec_.source == Source::x) return xhat / rstd + mean;
+        if (spec_.source == Source::xhat) return xhat;
+        return xhat * scale(col) + (spec_.has(Tensor::beta) ? inputs_[Tensor::beta][col] : 0);
+    }
+
+    const Case& case_;
+    const Spec& spec_;
+    Random random_;
+    const size_t cols_;
+    Inputs inputs_;
+};
+
+std::string check_exactly(const Case& a_case) {
+    const auto kernel = make_kernel(a_case, engine(a_case.threads));
+    if (!kernel.ok()) return kernel.status().message();
+    const Layout layout = make_layout(a_case);
+    Inputs inputs = ExactInputs(a_case).run();
+    if (layout.places[Tensor::dy].stride == 0) repeat_first_row(inputs[Tensor::dy], a_case.spec.cols);
+    const Problem problem(a_case, kernel->artifact().geometry, layout, inputs);
+    if (const std::string wrong = launch(*kernel, problem); !wrong.empty()) return wrong;
+    const auto gradients = reference::compute(a_case.spec, a_case.rows, inputs);
+    for (Tensor output : all_tensors) {
+        if (!is_output(output) || !a_case.spec.has(output)) continue;
+        const auto got = problem.numbers(output);
+        for (size_t i = 0; i < got.size(); ++i) {
+            const double expected = reference::round_to(*a_case.spec.dtypes[output], gradients[output][i].value);
+            if (got[i] != expected)
+                return fmt::format("{} element {} is {}, not {}", name(output), i, got[i], expected);
+        }
+    }
+    return {};
+}
+
+}  // namespace
+
+TEST_CASE("exact data gives exact gradients") { check_cases(1000, random_exact_case, check_exactly); }
