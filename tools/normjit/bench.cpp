@@ -108,9 +108,7 @@ Expected<std::vector<int>> read_threads(const std::vector<std::string>& words) {
 
 Expected<Result> measure_spec(const Engine& engine, bench::Team& team, const Spec& spec, const Options& options) {
     Schedule schedule = heuristic(spec, engine.target());
-    if (!options.schedule.empty()) {
-        NORMJIT_TRY(schedule, parse_schedule(options.schedule));
-    }
+    if (!options.schedule.empty()) schedule = *parse_schedule(options.schedule);  // run() has checked it
     NORMJIT_TRY(Artifact artifact, engine.compile(spec, schedule));
     NORMJIT_TRY(Kernel kernel, engine.load(artifact));
     NORMJIT_TRY(Problem problem, allocate_problem(kernel, *spec.rows, team));
@@ -190,6 +188,7 @@ Expected<std::vector<Result>> measure_all(const std::vector<Spec>& specs, const 
 Status run(const Options& options) {
     NORMJIT_TRY(std::vector<Spec> specs, read_inputs(options.inputs));
     NORMJIT_TRY(std::vector<int> threads, read_threads(options.threads));
+    if (!options.schedule.empty()) NORMJIT_RETURN_IF_ERROR(parse_schedule(options.schedule).status());
     if (!options.json.empty() && options.json != "-") NORMJIT_RETURN_IF_ERROR(check_writable(options.json));
     NORMJIT_TRY(std::vector<Setup> setups, make_setups(threads, options));
     NORMJIT_TRY(std::vector<Result> results, measure_all(specs, setups, options));

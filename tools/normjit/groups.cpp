@@ -42,7 +42,7 @@ int64_t count(const std::vector<int64_t>& shape) {
 /// Sets `key` to what a tensor says; fails when a person said something else.
 Status derive(Words& words, const SafetensorsFile& file, const StoredTensor& tensor, std::string_view key,
               const std::string& value) {
-    const std::string* given = words.find(key);
+    const auto given = words.find(key);
     if (given && *given != value) return file.error(tensor.name, fmt::format("has {}={}, not {}", key, value, *given));
     words.set(key, value);
     return {};
@@ -55,7 +55,7 @@ Status derive_type(Words& words, const SafetensorsFile& file, const StoredTensor
 
 /// An optional input: its type when it is there, unless a person said none.
 Status derive_optional(Words& words, const SafetensorsFile& file, const Group& group, std::string_view key) {
-    const std::string* given = words.find(key);
+    const auto given = words.find(key);
     if (given && *given == "none") return {};
     const StoredTensor* tensor = group.find(key);
     if (!tensor) {
@@ -96,9 +96,9 @@ Status derive_norm(Words& words, const SafetensorsFile& file, const Group& group
 
 /// Statistics in the file are used, incomplete ones computed again from x.
 Status derive_stats(Words& words, const SafetensorsFile& file, const Group& group) {
-    const std::string* given = words.find("stats");
+    const auto given = words.find("stats");
     const bool recompute = given && *given == "recompute";
-    const std::string* source = words.find("source");
+    const auto source = words.find("source");
     const bool needs_mean = *words.find("norm") == "layernorm" && *source == "x";
     const StoredTensor* rstd = group.find("rstd");
     const StoredTensor* mean = group.find("mean");
@@ -122,7 +122,7 @@ Status derive_source(Words& words, const SafetensorsFile& file, const Group& gro
             if (!words.find("source") && group.find(source)) words.set("source", std::string(source));
         }
     }
-    const std::string& source = *words.find("source");
+    const std::string source = *words.find("source");
     const StoredTensor* x = group.find(source);
     if (!x)
         return invalid_argument(

@@ -26,9 +26,10 @@ Expected<Words> Words::parse(std::string_view text) {
     }
 }
 
-const std::string* Words::find(std::string_view key) const {
+std::optional<std::string> Words::find(std::string_view key) const {
     auto found = std::find_if(words_.begin(), words_.end(), [&](const auto& word) { return word.first == key; });
-    return found == words_.end() ? nullptr : &found->second;
+    if (found == words_.end()) return std::nullopt;
+    return found->second;
 }
 
 void Words::set(std::string_view key, std::string value) {
@@ -49,8 +50,7 @@ void Words::override_with(const Words& others) {
 }
 
 std::string Words::text() const {
-    const std::string* norm = find("norm");
-    std::string text = norm ? *norm : "";
+    std::string text = find("norm").value_or("");
     for (const auto& [key, value] : words_) {
         if (key != "norm") text += " " + key + "=" + value;
     }

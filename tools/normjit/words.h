@@ -5,6 +5,7 @@
 
 #include "normjit/status.h"
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,8 +18,7 @@ class Words {
     /// Reads "norm=rmsnorm eps=1e-6" or "rmsnorm eps=1e-6". Errors do not say where the text came from.
     static Expected<Words> parse(std::string_view text);
 
-    /// Null when the key is not there.
-    const std::string* find(std::string_view key) const;
+    std::optional<std::string> find(std::string_view key) const;
     void set(std::string_view key, std::string value);
     void erase(std::string_view key);
     void override_with(const Words& others);

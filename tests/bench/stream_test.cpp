@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream.h"
+
+#include "measure.h"
+#include "team.h"
+
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+using namespace normjit;
+using namespace normjit::bench;
+
+namespace {
+
+struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+};
+
+/// Memory that starts on a cache line, filled with `value`.
+std::unique_ptr<unsigned char, Free> memory(size_t bytes, int value) {
+    std::unique_ptr<unsigned char, Free> block(
+        static_cast<unsigned char*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64)));
+    std::fill_n(block.get(), bytes, static_cast<unsigned char>(value));
+    return block;
+}
+
+}  // namespace
+
+TEST_CASE("team: every index and every element once") {
+    for (int threads : {1, 2, 5}) {
+        Team team(threads);
+        CHECK(team.size() == threads);
+        for (int round = 0; round < 100; ++round) {
+            std::vector<int> calls(static_cast<size_t>(threads));
+            team.run([&](int i) { ++calls[static_cast<size_t>(i)]; });
+            CHECK(calls == std::vector<int>(static_cast<size_t>(threads), 1));
+        }
+        for (int64_t count : {0, 1, 3, 1000}) {
+            std::vector<int> seen(static_cast<size_t>(count));
+            team.run_ranges(count, [&](int64_t begin, int64_t end) {
+                for (int64_t i = begin; i < end; ++i) ++seen[static_cast<size_t>(i)];
+            });
+            CHECK(seen == std::vector<int>(static_cast<size_t>(count), 1));
+        }
+    }
+}
+
+TEST_CASE("stream: writes every whole line of the result, and nothing behind it") {
+    constexpr int64_t lines = 5003;
+    for (int reads : {1, 2, 3}) {
+        for (const StreamMethod& method : stream_methods()) {
+            Team team(3);
+            auto a = memory(lines * 64, 1), b = memory(lines * 128, 2), c = memory(lines * 64, 4);
+            auto out = memory((lines + 1) * 64, 99);
+            Traffic traffic;
+            traffic.reads = {{a.get(), lines * 64}, {b.get(), lines * 64}, {c.get(), lines * 64}};
+            traffic.reads.resize(static_cast<size_t>(reads));
+            traffic.write = out.get();
+            traffic.write_bytes = lines * 64 + 17;
+            stream(team, traffic, method);
+            if (reads > 1) {
+                CHECK(out.get()[0] == (reads == 2 ? 3 : 7));
+                CHECK(out.get()[lines * 64 - 1] == (reads == 2 ? 3 : 7));
+            }
+            CHECK(out.get()[lines * 64] == 99);
+            traffic.reads[0] = {b.get(), lines * 128};  // another type
+            stream(team, traffic, method);
+            CHECK(out.get()[0] != 99);
+            CHECK(out.get()[lines * 64] == 99);
+            traffic.write = nullptr;
+            traffic.write_bytes = 0;
+            stream(team, traffic, method);
+        }
+    }
+}
+
+TEST_CASE("measure: the last thing that runs is a launch, and errors come through") {
+    Team team(2);
+    auto data = memory(1 << 16, 1);
+    Traffic traffic;
+    traffic.reads = {{data.get(), 1 << 16}};
+    int launches = 0;
+    auto result = measure(team, traffic,
+                          [&] {
+                              ++launches;
+                              return Status();
+                          },
+                          {.seconds = 0, .min_samples = 3, .max_samples = 3});
+    REQUIRE(result.ok());
+    CHECK(result->samples == 3);
+    CHECK(result->traffic_bytes == 1 << 16);
+    CHECK(launches > 3);
+    auto broken = measure(team, traffic, [] { return failed("no"); });
+    CHECK(broken.status().message() == "no");
+}
+
+TEST_CASE("measure: median and quantiles") {
+    std::vector<double> seconds = {5, 1, 4, 2, 3};
+    Sample sample = sample_of(seconds);
+    CHECK(sample.median == 3);
+    CHECK(sample.p20 == 1);
+    CHECK(sample.p80 == 4);
+    seconds.clear();
+    CHECK(sample_of(seconds).median < 0);
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "console.h"
+
+#include <doctest/doctest.h>
+
+using namespace normjit::cli;
+
+TEST_CASE("console: numbers have three digits and a unit") {
+    CHECK(format_seconds(0) == "0.00 ns");
+    CHECK(format_seconds(1.5e-7) == "150 ns");
+    CHECK(format_seconds(3.1415e-5) == "31.4 us");
+    CHECK(format_seconds(0.0025) == "2.50 ms");
+    CHECK(format_seconds(61) == "61.0 s");
+    CHECK(format_seconds(-1) == "-");
+    CHECK(format_bytes(96) == "96 bytes");
+    CHECK(format_bytes(1536) == "1.50 KiB");
+    CHECK(format_bytes(16.0 * (1 << 30)) == "16.0 GiB");
+    CHECK(format_percent(0.723) == "72 %");
+    CHECK(format_percent(-1) == "-");
+}
+
+TEST_CASE("console: a message is one line") { CHECK(one_line("a\nb\x1b[2J\x7f") == "a\\x0ab\\x1b[2J\\x7f"); }
+
+TEST_CASE("console: tables align and end lines without spaces") {
+    Table table({"name", ">time", "note"});
+    table.add({"a", "1", ""});
+    table.add({"long", "100", "x"});
+    CHECK(table.text() ==
+          "name  time  note\n"
+          "a        1\n"
+          "long   100  x\n");
+}
