@@ -187,6 +187,21 @@ NORMJIT_DEVICE void store_remote(uint32 to, double value, uint32 barrier) {
                  "l"(__double_as_longlong(value)), "r"(barrier) : "memory");
 }
 
+// Consecutive partial sums, in 16-byte pieces where the width allows.
+template <int width, class Math>
+NORMJIT_DEVICE void store_partial(Math* to, const Math (&value)[width]) {
+    constexpr int chunk = width < 16 / int(sizeof(Math)) ? width : 16 / int(sizeof(Math));
+#pragma unroll
+    for (int e = 0; e < width; e += chunk) {
+        Math part[chunk];
+        uint32 words[words_of<Math, chunk>];
+#pragma unroll
+        for (int k = 0; k < chunk; k++) part[k] = value[e + k];
+        pack<Math, chunk>(part, words);
+        store<chunk * int(sizeof(Math)), true>(to + e, words);
+    }
+}
+
 NORMJIT_DEVICE void count_up(uint32* counter) { asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory"); }
 NORMJIT_DEVICE uint32 read_counter(const uint32* counter) {
     uint32 value;

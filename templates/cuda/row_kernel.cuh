@@ -318,7 +318,7 @@ struct RowKernel {
                 if (number < rows_mine) barrier_wait(stage_barrier(stage), parity);
             }
             process(number, stage, inputs[0]);
-            if constexpr (bulk || P::levels == 0) __syncwarp();
+            __syncwarp();  // every lane has read its row inputs: lane 0 may replace them
             if constexpr (bulk) {
                 if (number + depth < rows_mine) request_inputs(stage);
                 commit_async();
@@ -337,22 +337,10 @@ struct RowKernel {
             if constexpr (L::teams == 1) {
 #pragma unroll
                 for (int v = 0; v < steps; v++)
-                    if (valid(v)) write_vector(partial + element_of(v), sums[s][v]);
+                    if (valid(v)) store_partial(partial + element_of(v), sums[s][v]);
             } else {
                 merge_teams(partial, s);
             }
-        }
-    }
-    NORMJIT_DEVICE void write_vector(Math* to, const Math (&value)[width]) {
-        constexpr int chunk = width < 16 / int(sizeof(Math)) ? width : 16 / int(sizeof(Math));
-#pragma unroll
-        for (int e = 0; e < width; e += chunk) {
-            Math part[chunk];
-            uint32 words[words_of<Math, chunk>];
-#pragma unroll
-            for (int k = 0; k < chunk; k++) part[k] = value[e + k];
-            pack<Math, chunk>(part, words);
-            store<chunk * int(sizeof(Math)), true>(to + e, words);
         }
     }
     // Shared memory is [teams][steps][width][lanes] here: lanes side by side, so no bank conflicts.
