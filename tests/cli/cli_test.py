@@ -7,6 +7,7 @@
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import struct
@@ -225,6 +226,25 @@ class BadFile(Case):
         result = normjit("run", "--input", self.file(tensor_file({"a\nb\x1b": ("F31", [1], f32(1))})))
         self.assertEqual(result.returncode, 2)
         self.assertTrue(result.stderr.endswith('tensor "a\\x0ab\\x1b": dtype "F31" is not one of the format\n'))
+
+    def test_no_bytes_end_in_a_crash(self):
+        generator = random.Random(20)
+        whole = tensor_file(small_problem(), {"spec": "layernorm eps=1e-5"})
+        for _ in range(150):
+            content = bytearray(whole)
+            for _ in range(generator.randint(1, 3)):
+                at = generator.randrange(len(content))
+                edit = generator.randrange(3)
+                if edit == 0:
+                    content[at] = generator.choice(b'{}[]",:0123456789.-xyF')
+                elif edit == 1:
+                    content[at] = generator.randrange(256)
+                else:
+                    del content[at : at + generator.randint(1, 3)]
+            result = normjit("run", "--input", self.file(content))
+            self.assertIn(result.returncode, [0, 2], content)
+            if result.returncode == 2:
+                self.assertRegex(result.stderr, r"^error: [^\n]+\n$")
 
 
 class BadOutput(Case):

@@ -122,8 +122,10 @@ Status SafetensorsFile::error(std::string_view tensor, std::string_view what) co
 
 Status write_safetensors(OutputFile& file, std::vector<TensorView> tensors, const Metadata& metadata) {
     // Widest types first keeps every tensor aligned to its element, as the header is padded to 8 bytes.
-    std::stable_sort(tensors.begin(), tensors.end(),
-                     [](const TensorView& a, const TensorView& b) { return size_of(a.type) > size_of(b.type); });
+    std::sort(tensors.begin(), tensors.end(), [](const TensorView& a, const TensorView& b) {
+        return std::pair(size_of(b.type), std::string_view(a.name)) <
+               std::pair(size_of(a.type), std::string_view(b.name));
+    });
     nlohmann::ordered_json header = nlohmann::ordered_json::object();
     if (!metadata.empty()) header["__metadata__"] = metadata;
     std::vector<size_t> sizes;
