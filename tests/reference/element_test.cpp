@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "element.h"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include <doctest/doctest.h>
+
+using namespace normjit;
+using namespace normjit::reference;
+
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+double value_of(DType type, uint32_t bits) { return decode(type, &bits); }
+
+uint32_t bits_of(DType type, double number) {
+    uint32_t bits = 0;
+    encode(type, number, &bits);
+    return bits;
+}
+
+}  // namespace
+
+TEST_CASE("known values") {
+    CHECK(value_of(DType::f16, 0x3c00) == 1);
+    CHECK(value_of(DType::f16, 0xc500) == -5);
+    CHECK(value_of(DType::f16, 0x7bff) == 65504);
+    CHECK(value_of(DType::f16, 0x0001) == 0x1p-24);
+    CHECK(value_of(DType::bf16, 0x3f80) == 1);
+    CHECK(value_of(DType::bf16, 0x0001) == 0x1p-133);
+    CHECK(value_of(DType::f32, 0x7f7fffff) == largest(DType::f32));
+    CHECK(largest(DType::f16) == 65504);
+    CHECK(largest(DType::bf16) == 0x1.fep127);
+    CHECK(smallest(DType::f32) == 0x1p-149);
+    CHECK(spacing(DType::bf16, 1.0) == 0x1p-7);
+    CHECK(spacing(DType::f16, -0.0) == 0x1p-24);
+    CHECK(spacing(DType::f64, 1.5) == 0x1p-52);
+}
+
+TEST_CASE("every 16-bit value comes back, its neighbours' midpoints go to even") {
+    for (DType type : {DType::bf16, DType::f16}) {
+        int wrong = 0;
+        for (uint32_t bits = 0; bits < 0x8000; ++bits) {
+            const double number = value_of(type, bits);
+            for (uint32_t sign : {0u, 0x8000u}) {
+                const double signed_number = sign ? -number : number;
+                if (std::isnan(number)) {
+                    wrong += !std::isnan(value_of(type, bits_of(type, signed_number)));
+                    continue;
+                }
+                wrong += bits_of(type, signed_number) != (bits | sign);
+                if (std::isinf(number)) continue;
+                // Beyond the largest value, the next one would be where infinity is.
+                const double next = number == largest(type) ? number + spacing(type, number) : value_of(type, bits + 1);
+                const double middle = (signed_number + (sign ? -next : next)) / 2;
+                const uint32_t even = (bits % 2 == 0 ? bits : bits + 1) | sign;
+                wrong += bits_of(type, middle) != even;
+                wrong += bits_of(type, std::nextafter(middle, 0.0)) != (bits | sign);
+                wrong += bits_of(type, std::nextafter(middle, 2 * middle)) != ((bits + 1) | sign);
+            }
+        }
+        CHECK(wrong == 0);
+    }
+}
+
+TEST_CASE("rounding to f32 is that of the machine") {
+    for (double number : {1.0, 0.1, 1e-40, 0x1p-150, 0x1.8p-150, 16777217.0, 3.4028235e38, 3.4028236e38, 1e300}) {
+        CHECK(round_to(DType::f32, number) == static_cast<double>(static_cast<float>(number)));
+        CHECK(round_to(DType::f32, -number) == static_cast<double>(static_cast<float>(-number)));
+    }
+    CHECK(std::signbit(round_to(DType::f32, -1e-300)));
+    CHECK(round_to(DType::f64, 0.1) == 0.1);
+    CHECK(round_to(DType::f16, infinity) == infinity);
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference.h"
+
+#include <cmath>
+#include <limits>
+
+#include <doctest/doctest.h>
+
+using namespace normjit;
+using namespace normjit::reference;
+
+namespace {
+
+using Inputs = PerTensor<std::vector<double>>;
+
+}  // namespace
+
+// By hand: xhat = -1, 1, 3; g = 1, 0, 2; c1 = (-1 + 0 + 6) / 3; c2 = 1.
+TEST_CASE("one row of layernorm") {
+    const Spec spec = *parse_spec("layernorm cols=3 dresidual=f32");
+    Inputs inputs;
+    inputs[Tensor::x] = {1, 2, 3};
+    inputs[Tensor::mean] = {1.5};
+    inputs[Tensor::rstd] = {2};
+    inputs[Tensor::gamma] = {1, 5, -1};
+    inputs[Tensor::dy] = {1, 0, -2};
+    inputs[Tensor::dresidual] = {10, 20, 30};
+    const Gradients gradients = compute(spec, 1, inputs);
+    const double c1 = 5.0 / 3.0;
+    const double dx[] = {2 * (1 + c1 - 1) + 10, 2 * (0 - c1 - 1) + 20, 2 * (2 - 3 * c1 - 1) + 30};
+    for (size_t j = 0; j < 3; ++j) {
+        CHECK(gradients[Tensor::dx][j].value == doctest::Approx(dx[j]).epsilon(1e-14));
+        CHECK(gradients[Tensor::dx][j].error > 0);
+        CHECK(gradients[Tensor::dx][j].error < 1e-4);
+        CHECK(gradients[Tensor::dgamma][j].value == inputs[Tensor::dy][j] * (-1 + 2 * static_cast<double>(j)));
+        CHECK(gradients[Tensor::dbeta][j].value == inputs[Tensor::dy][j]);
+    }
+}
+
+TEST_CASE("rmsnorm has no c2 and no mean, and may compute its statistics") {
+    Inputs inputs;
+    inputs[Tensor::x] = {3, 4};
+    inputs[Tensor::dy] = {1, 1};
+    inputs[Tensor::gamma] = {0, 1};
+    const Spec spec = *parse_spec("rmsnorm cols=2 stats=recompute eps=0 gamma_offset=1");
+    const Gradients gradients = compute(spec, 1, inputs);
+    const double rstd = 1 / std::sqrt(12.5);
+    const double c1 = (1 * 3 * rstd + 2 * 4 * rstd) / 2;
+    CHECK(gradients[Tensor::dx][0].value == doctest::Approx(rstd * (1 - 3 * rstd * c1)).epsilon(1e-14));
+    CHECK(gradients[Tensor::dx][1].value == doctest::Approx(rstd * (2 - 4 * rstd * c1)).epsilon(1e-14));
+    CHECK(gradients[Tensor::dgamma][1].value == doctest::Approx(4 * rstd).epsilon(1e-14));
+}
+
+TEST_CASE("xhat recovered from y is 0 where the scale is 0") {
+    Inputs inputs;
+    inputs[Tensor::x] = {7, 7};
+    inputs[Tensor::gamma] = {2, 0};
+    inputs[Tensor::beta] = {1, 1};
+    inputs[Tensor::dy] = {1, 1};
+    const Gradients gradients = compute(*parse_spec("layernorm cols=2 source=y out=dgamma"), 1, inputs);
+    CHECK(gradients[Tensor::dgamma][0].value == 3);
+    CHECK(gradients[Tensor::dgamma][1].value == 0);
+}
+
+TEST_CASE("no rows, no sums") {
+    Inputs inputs;
+    inputs[Tensor::gamma] = {1, 1};
+    const Gradients gradients = compute(*parse_spec("layernorm cols=2"), 0, inputs);
+    CHECK(gradients[Tensor::dx].empty());
+    CHECK(gradients[Tensor::dbeta].size() == 2);
+    CHECK(gradients[Tensor::dbeta][1].value == 0);
+}
+
+TEST_CASE("agreement is to the rounding of the type") {
+    CHECK(agrees({1, 0}, 1, DType::bf16));
+    CHECK(!agrees({1, 0}, 1 + 0x1p-7, DType::bf16));
+    CHECK(agrees({1 + 0x1p-8, 0x1p-20}, 1 + 0x1p-7, DType::bf16));
+    CHECK(agrees({1 + 0x1p-8, 0x1p-20}, 1, DType::bf16));
+    CHECK(!agrees({1 + 0x1p-8, 0x1p-20}, 1 - 0x1p-8, DType::bf16));
+    CHECK(agrees({65530, 0}, std::numeric_limits<double>::infinity(), DType::f16));
+    CHECK(!agrees({65000, 1}, std::numeric_limits<double>::infinity(), DType::f16));
+    CHECK(!agrees({1, 0.5}, std::numeric_limits<double>::quiet_NaN(), DType::f32));
+    CHECK(agrees({1, std::numeric_limits<double>::infinity()}, std::numeric_limits<double>::quiet_NaN(), DType::f32));
+}

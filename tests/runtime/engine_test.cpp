@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "normjit/engine.h"
+
+#include <doctest/doctest.h>
+
+using namespace normjit;
+
+namespace {
+
+Expected<Engine> engine(int threads) { return Engine::create({.threads = threads, .parallel_for = {}}); }
+
+}  // namespace
+
+TEST_CASE("threads of an engine") {
+    if (!host_target().ok()) return;
+    CHECK(engine(0)->threads() == host_target()->cores);
+    CHECK(engine(3)->threads() == 3);
+    for (int wrong : {-1, 5000}) {
+        CHECK(engine(wrong).status().code() == Code::invalid_argument);
+        CHECK(engine(wrong).status().message() ==
+              "engine: threads: " + std::to_string(wrong) + "; must be 1 to 4096, or 0 for one per core");
+    }
+    const ParallelFor own{[](void*, int64_t, void (*)(void*, int64_t), void*) {}, nullptr};
+    CHECK(Engine::create({.threads = 5, .parallel_for = own})->threads() == 5);
+}
+
+TEST_CASE("compile takes the heuristic's schedule unless told otherwise") {
+    if (!host_target().ok()) return;
+    const Engine one = *engine(1);
+    const Spec spec = *parse_spec("rmsnorm cols=100 x=bf16");
+    CHECK(one.compile(spec)->schedule == heuristic(spec, one.target()));
+    const Schedule schedule = *parse_schedule("cpu row_groups=3 strip=1");
+    CHECK(one.compile(spec, schedule)->schedule == schedule);
+    CHECK(one.compile(Spec()).status().code() == Code::invalid_argument);
+}
+
+TEST_CASE("load refuses what would not run") {
+    if (!host_target().ok()) return;
+    const Engine one = *engine(1);
+    const Artifact good = *one.compile(*parse_spec("layernorm cols=33"));
+    CHECK(one.load(good).ok());
+    const auto refused = [&](auto spoil) {
+        Artifact artifact = good;
+        spoil(artifact);
+        return one.load(artifact).status().code();
+    };
+    CHECK(refused([](Artifact& a) { a.target = *parse_target("sm_90"); }) == Code::unavailable);
+    CHECK(refused([](Artifact& a) { a.entries.clear(); }) == Code::invalid_argument);
+    CHECK(refused([](Artifact& a) { a.entries[0].offset = 1 << 30; }) == Code::invalid_argument);
+    CHECK(refused([](Artifact& a) { a.entries[0].offset = -1; }) == Code::invalid_argument);
+    CHECK(refused([](Artifact& a) {
+              std::erase_if(a.entries, [](const EntryPoint& e) { return e.name == "final_reduce"; });
+          }) == Code::invalid_argument);
+    CHECK(refused([](Artifact& a) { a.code.clear(); }) == Code::invalid_argument);
+    CHECK(refused([](Artifact& a) { a.spec.cols = 0; }) == Code::invalid_argument);
+    CHECK(refused([](Artifact& a) { a.spec.cols = 500; }) == Code::invalid_argument);
+    CHECK(refused([](Artifact& a) { a.geometry.group_bytes /= 2; }) == Code::invalid_argument);
+    CHECK(refused([](Artifact& a) { a.geometry.final_cols = 0; }) == Code::invalid_argument);
+    CHECK(refused([](Artifact& a) { a.geometry.row_groups = INT64_MAX; }) == Code::invalid_argument);
+}

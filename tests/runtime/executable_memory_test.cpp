@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cpu/executable_memory.h"
+
+#include <cinttypes>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include <doctest/doctest.h>
+
+using normjit::cpu::ExecutableMemory;
+
+namespace {
+
+using Function = int (*)();
+
+// mov eax, 42; ret; mov eax, 7; ret
+constexpr uint8_t code[] = {0xb8, 42, 0, 0, 0, 0xc3, 0xb8, 7, 0, 0, 0, 0xc3};
+
+/// "r-xp" for pages that may be read and executed; "" for addresses that are not mapped.
+std::string permissions(Function function) {
+    const auto address = reinterpret_cast<uintptr_t>(function);
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        uintptr_t begin = 0, end = 0;
+        char mode[5] = {};
+        if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " %4s", &begin, &end, mode) != 3) continue;
+        if (begin <= address && address < end) return mode;
+    }
+    return {};
+}
+
+}  // namespace
+
+#ifdef __x86_64__
+TEST_CASE("code runs, and nobody may write it") {
+    Function first = nullptr;
+    {
+        auto made = ExecutableMemory::make(code);
+        REQUIRE(made.ok());
+        first = made->function<Function>(0);
+        CHECK(first() == 42);
+        CHECK(made->function<Function>(6)() == 7);
+        CHECK(permissions(first) == "r-xp");
+
+        ExecutableMemory moved = std::move(*made);
+        CHECK(moved.function<Function>(0)() == 42);
+        auto other = ExecutableMemory::make(std::span(code).subspan(6));
+        moved = std::move(*other);
+        CHECK(moved.function<Function>(0)() == 7);
+    }
+    CHECK(permissions(first) != "r-xp");
+}
+#endif
+
+TEST_CASE("no memory for no code") { CHECK(ExecutableMemory::make({}).status().code() == normjit::Code::failed); }

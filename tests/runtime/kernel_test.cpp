@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "normjit/kernel.h"
+
+#include "normjit/engine.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <optional>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+using namespace normjit;
+
+namespace {
+
+std::atomic<int64_t> allocations{0};
+
+void* allocate(std::size_t bytes) {
+    ++allocations;
+    if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+    throw std::bad_alloc();
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return allocate(bytes); }
+void* operator new[](std::size_t bytes) { return allocate(bytes); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace {
+
+/// x, dy, gamma and statistics of ones, and room for the gradients.
+class Tensors {
+  public:
+    Tensors(const Kernel& kernel, int64_t rows)
+        : memory_(
+              std::make_unique<float[]>(static_cast<size_t>(3 * rows * cols_of(kernel) + 4 * cols_of(kernel) + rows))) {
+        const int64_t cols = cols_of(kernel);
+        float* next = memory_.get();
+        arguments.rows = rows;
+        const auto take = [&](Tensor tensor, int64_t elements) {
+            std::fill_n(next, elements, 1.0f);
+            arguments[tensor] = {next, DType::f32, info(tensor).shape == TensorShape::rows ? 0 : cols};
+            next += elements;
+        };
+        for (Tensor tensor : {Tensor::x, Tensor::dy, Tensor::dx}) take(tensor, rows * cols);
+        for (Tensor tensor : {Tensor::gamma, Tensor::dgamma, Tensor::dbeta}) take(tensor, cols);
+        take(Tensor::rstd, rows);
+        const auto bytes = static_cast<size_t>(kernel.preferred_workspace());
+        workspace_.reset(std::aligned_alloc(64, bytes + 64));
+        arguments.workspace = workspace_.get();
+        arguments.workspace_bytes = static_cast<int64_t>(bytes);
+    }
+
+    float at(Tensor tensor, int64_t i) const { return static_cast<const float*>(arguments[tensor].data)[i]; }
+
+    Arguments arguments;
+
+  private:
+    static int64_t cols_of(const Kernel& kernel) { return kernel.artifact().spec.cols; }
+
+    struct Free {
+        void operator()(void* memory) const { std::free(memory); }
+    };
+    std::unique_ptr<float[]> memory_;
+    std::unique_ptr<void, Free> workspace_;
+};
+
+/// A kernel of 4 row groups on 2 threads. It outlives its engine.
+std::optional<Kernel> make_kernel(const char* spec) {
+    const auto engine = Engine::create({.threads = 2, .parallel_for = {}});
+    if (!engine.ok()) return std::nullopt;
+    const auto artifact = engine->compile(*parse_spec(spec), *parse_schedule("cpu row_groups=4 strip=1"));
+    return *engine->load(*artifact);
+}
+
+}  // namespace
+
+TEST_CASE("launch allocates nothing, on any thread") {
+    const auto kernel = make_kernel("rmsnorm cols=1000 out=dx,dgamma,dbeta");
+    if (!kernel) return;
+    for (int64_t rows : {0, 1, 300}) {
+        const Tensors tensors(*kernel, rows);
+        const int64_t before = allocations;
+        for (int i = 0; i < 10; ++i) CHECK(kernel->launch(tensors.arguments).ok());
+        CHECK(allocations == before);
+        CHECK(tensors.at(Tensor::dbeta, 0) == static_cast<float>(rows));
+    }
+}
+
+TEST_CASE("a launch that fails writes nothing") {
+    const auto kernel = make_kernel("rmsnorm cols=10");
+    if (!kernel) return;
+    Tensors tensors(*kernel, 5);
+    tensors.arguments.workspace_bytes = 1;
+    CHECK(kernel->launch(tensors.arguments).code() == Code::invalid_argument);
+    CHECK(tensors.at(Tensor::dx, 0) == 1);
+    CHECK(tensors.at(Tensor::dgamma, 0) == 1);
+}
+
+TEST_CASE("less workspace means fewer partials, not other sums") {
+    const auto kernel = make_kernel("rmsnorm cols=10");
+    if (!kernel) return;
+    CHECK(kernel->preferred_workspace() == 4 * kernel->minimum_workspace());
+    Tensors tensors(*kernel, 50);
+    for (int64_t groups : {1, 2, 3, 4, 100}) {
+        tensors.arguments.workspace_bytes = groups * kernel->minimum_workspace();
+        CHECK(kernel->launch(tensors.arguments).ok());
+        CHECK(tensors.at(Tensor::dgamma, 9) == 50);
+    }
+}
+
+TEST_CASE("the caller's threads run the tasks of large launches only") {
+    struct Caller {
+        int jobs = 0;
+        int64_t tasks = 0;
+    } caller;
+    const auto run = [](void* self, int64_t count, void (*task)(void*, int64_t), void* context) {
+        auto& mine = *static_cast<Caller*>(self);
+        ++mine.jobs;
+        mine.tasks += count;
+        for (int64_t i = 0; i < count; ++i) task(context, i);
+    };
+    const auto engine = Engine::create({.threads = 0, .parallel_for = {run, &caller}});
+    if (!engine.ok()) return;
+    const auto artifact =
+        engine->compile(*parse_spec("rmsnorm cols=2000"), *parse_schedule("cpu row_groups=4 strip=1"));
+    const auto kernel = *engine->load(*artifact);
+    const Tensors small(kernel, 4), large(kernel, 100);
+    CHECK(kernel.launch(small.arguments).ok());
+    CHECK(caller.jobs == 0);
+    CHECK(kernel.launch(large.arguments).ok());
+    CHECK(caller.jobs == 2);  // rows, then the final reduce: 4 groups, 2 ranges of columns
+    CHECK(caller.tasks == 4 + 2);
+    CHECK(large.at(Tensor::dgamma, 1999) == 100);
+}
