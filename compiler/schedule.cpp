@@ -13,7 +13,8 @@ namespace normjit {
 namespace {
 
 constexpr std::string_view cpu_head = "cpu";
-constexpr std::string_view cpu_keys[] = {"row_groups", "row_block", "strip", "unroll", "prefetch", "stream_kb"};
+constexpr std::string_view cpu_keys[] = {"row_groups", "row_block", "strip",    "unroll",
+                                         "stage",      "prefetch",  "stream_kb"};
 
 }  // namespace
 
@@ -29,6 +30,7 @@ Expected<Schedule> parse_schedule(std::string_view text) {
     NORMJIT_RETURN_IF_ERROR(fields.read("row_block", cpu.row_block, INT_MIN, INT_MAX));
     NORMJIT_RETURN_IF_ERROR(fields.read("strip", cpu.strip, INT_MIN, INT_MAX));
     NORMJIT_RETURN_IF_ERROR(fields.read("unroll", cpu.unroll, INT_MIN, INT_MAX));
+    NORMJIT_RETURN_IF_ERROR(fields.read("stage", cpu.stage, INT_MIN, INT_MAX));
     NORMJIT_RETURN_IF_ERROR(fields.read("prefetch", cpu.prefetch, INT_MIN, INT_MAX));
     NORMJIT_RETURN_IF_ERROR(fields.read("stream_kb", cpu.stream_kb, INT64_MIN, INT64_MAX));
     schedule.device = cpu;
@@ -37,8 +39,9 @@ Expected<Schedule> parse_schedule(std::string_view text) {
 
 std::string to_text(const Schedule& schedule) {
     const auto& cpu = std::get<CpuSchedule>(schedule.device);
-    return fmt::format("{} row_groups={} row_block={} strip={} unroll={} prefetch={} stream_kb={}", cpu_head,
-                       schedule.row_groups, cpu.row_block, cpu.strip, cpu.unroll, cpu.prefetch, cpu.stream_kb);
+    return fmt::format("{} row_groups={} row_block={} strip={} unroll={} stage={} prefetch={} stream_kb={}", cpu_head,
+                       schedule.row_groups, cpu.row_block, cpu.strip, cpu.unroll, cpu.stage, cpu.prefetch,
+                       cpu.stream_kb);
 }
 
 uint64_t hash(const Schedule& schedule) { return text::hash(to_text(schedule)); }

@@ -35,9 +35,11 @@ Status check_geometry(const Artifact& artifact) {
     const Spec& spec = artifact.spec;
     const auto element = static_cast<int64_t>(size_of(spec.compute()));
     const int64_t sums = (spec.has(Tensor::dgamma) ? 1 : 0) + (spec.has(Tensor::dbeta) ? 1 : 0);
+    const int64_t array_bytes =
+        geometry.partial_cols * element;  // partials, and columns that the code keeps beside them
     const bool fits = geometry.row_groups >= 1 && geometry.column_sums == sums && geometry.final_cols >= 1 &&
                       geometry.partial_cols >= spec.cols && geometry.partial_cols <= 2 * max_cols &&
-                      geometry.group_bytes == sums * geometry.partial_cols * element &&
+                      geometry.group_bytes >= sums * array_bytes && geometry.group_bytes % array_bytes == 0 &&
                       geometry.group_bytes % workspace_alignment == 0 &&
                       geometry.row_groups <= INT64_MAX / (geometry.group_bytes + 1);
     if (fits) return {};

@@ -74,7 +74,7 @@ class Launch {
             if (info(tensor).shape == TensorShape::rows) row_bytes = size(tensor);
             task.data[tensor] = static_cast<const char*>(given.data) + begin * row_bytes;
         }
-        task.partials = geometry_.column_sums == 0 ? nullptr : group_partials(group);
+        task.partials = geometry_.group_bytes == 0 ? nullptr : group_partials(group);
         task.rows = end - begin;
         rows_function_(&task);
     }

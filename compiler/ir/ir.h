@@ -98,6 +98,9 @@ std::string print(const Function& function);
 /// The line that print() gives a value, "c1 = row_mean(g * xhat)"; nothing for one that it writes inside its user.
 std::optional<std::string> statement(const Function& function, ValueId id);
 
+/// The name that print() gives a value: its own or a made one; empty for one that is written inside its user.
+std::string name(const Function& function, ValueId id);
+
 /// Errors are located: "line 3, column 14: unknown value 'xhta'".
 Expected<Function> parse(std::string_view text);
 

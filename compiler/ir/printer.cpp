@@ -55,6 +55,8 @@ class Printer {
         return names_[id] + " = " + body(id, weakest);
     }
 
+    const std::string& name(ValueId id) const { return names_[id]; }
+
   private:
     bool is_leaf(ValueId id) const { return function_[id].op == Op::input || function_[id].op == Op::constant; }
     bool is_statement(ValueId id) const { return !is_leaf(id) && !names_[id].empty(); }
@@ -124,6 +126,8 @@ class Printer {
 }  // namespace
 
 std::string print(const Function& function) { return Printer(function).function(); }
+
+std::string name(const Function& function, ValueId id) { return Printer(function).name(id); }
 
 std::optional<std::string> statement(const Function& function, ValueId id) { return Printer(function).statement(id); }
 

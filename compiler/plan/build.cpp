@@ -97,6 +97,20 @@ std::vector<ValueId> find_row_slots(const ir::Function& function, const std::vec
     return slots;
 }
 
+/// The [N] values that elements read, of all sweeps.
+std::vector<ValueId> find_staged_columns(const ir::Function& function, const std::vector<Sweep>& sweeps) {
+    std::vector<ValueId> staged;
+    for (const Sweep& sweep : sweeps) {
+        for (const ValueId id : sweep.elements) {
+            for (const ValueId operand : function[id].operands) {
+                if (operand == ir::no_value || function[operand].shape != Shape::cols) continue;
+                if (std::find(staged.begin(), staged.end(), operand) == staged.end()) staged.push_back(operand);
+            }
+        }
+    }
+    return staged;
+}
+
 Expected<std::vector<FinalReduce>> find_finals(const ir::Function& function, const Sweep& last) {
     std::vector<FinalReduce> finals;
     for (const ir::Output& output : function.outputs) {
@@ -118,7 +132,8 @@ Geometry find_geometry(const Plan& plan) {
     geometry.row_groups = plan.schedule.row_groups;
     geometry.column_sums = static_cast<int64_t>(plan.sweeps.back().column_sums.size());
     geometry.partial_cols = (plan.spec.cols + unit - 1) / unit * unit;
-    geometry.group_bytes = geometry.column_sums * geometry.partial_cols * element;
+    const int64_t arrays = geometry.column_sums + static_cast<int64_t>(plan.staged_columns.size());
+    geometry.group_bytes = arrays * geometry.partial_cols * element;
     geometry.final_cols = std::min(geometry.partial_cols, final_task_cols);
     const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
     geometry.stream_bytes = cpu.stream_kb < 0 ? -1 : cpu.stream_kb * 1024;
@@ -134,6 +149,7 @@ Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& t
               .function = std::move(function),
               .sweeps = {},
               .finals = {},
+              .staged_columns = {},
               .row_slots = {},
               .geometry = {}};
     int count = 1;
@@ -141,6 +157,8 @@ Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& t
         if (value.op == Op::row_mean) count = std::max(count, value.sweep + 2);
     }
     for (int i = 0; i < count; ++i) plan.sweeps.push_back(SweepBuilder(plan.function).build(i, count));
+    if (std::get<CpuSchedule>(schedule.device).stage == 1)
+        plan.staged_columns = find_staged_columns(plan.function, plan.sweeps);
     plan.row_slots = find_row_slots(plan.function, plan.sweeps);
     NORMJIT_TRY(plan.finals, find_finals(plan.function, plan.sweeps.back()));
     plan.geometry = find_geometry(plan);

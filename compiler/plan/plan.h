@@ -45,6 +45,7 @@ struct Plan {
     ir::Function function;
     std::vector<Sweep> sweeps;
     std::vector<FinalReduce> finals;
+    std::vector<ValueId> staged_columns;  ///< [N] values kept in the workspace of a row group, after its partials
     std::vector<ValueId> row_slots;  ///< [M] values that must outlive the sweep in which they are computed
     Geometry geometry;
 };

@@ -20,6 +20,7 @@ class Printer {
         line("schedule {}", to_text(plan_.schedule));
         line("target {}", to_text(plan_.target));
         line("phase rows: at most {} row groups, each in blocks of {} rows", plan_.geometry.row_groups, cpu_.row_block);
+        for (const ValueId id : plan_.staged_columns) line("  per row group: keep {}", ir::name(plan_.function, id));
         for (size_t i = 0; i < plan_.sweeps.size(); ++i) sweep(i);
         if (!plan_.finals.empty()) final_reduce();
         workspace();
@@ -83,9 +84,11 @@ class Printer {
 
     void workspace() {
         const Geometry& geometry = plan_.geometry;
-        line("workspace: {} partial(s) of {}[{}] a row group; minimum {} bytes, preferred {} bytes",
-             geometry.column_sums, normjit::name(plan_.function.compute), geometry.partial_cols,
-             geometry.minimum_workspace(), geometry.preferred_workspace());
+        line(
+            "workspace: {} partial(s) and {} kept column(s) of {}[{}] a row group; minimum {} bytes, preferred {} "
+            "bytes",
+            geometry.column_sums, plan_.staged_columns.size(), normjit::name(plan_.function.compute),
+            geometry.partial_cols, geometry.minimum_workspace(), geometry.preferred_workspace());
     }
 
     const Plan& plan_;

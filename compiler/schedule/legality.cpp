@@ -21,6 +21,7 @@ Status check_ranges(const CpuSchedule& cpu) {
     NORMJIT_RETURN_IF_ERROR(check_range("row_block", cpu.row_block, 1, 64));
     NORMJIT_RETURN_IF_ERROR(check_range("strip", cpu.strip, 1, 8));
     NORMJIT_RETURN_IF_ERROR(check_range("unroll", cpu.unroll, 1, 8));
+    NORMJIT_RETURN_IF_ERROR(check_range("stage", cpu.stage, 0, 1));
     NORMJIT_RETURN_IF_ERROR(check_range("prefetch", cpu.prefetch, 0, 1));
     return check_range("stream_kb", cpu.stream_kb, -1, int64_t{1} << 40);
 }

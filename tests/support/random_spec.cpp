@@ -101,6 +101,7 @@ Schedule random_schedule(Random& random) {
     cpu.row_block = static_cast<int>(random.chance(50) ? random.between(1, 64) : int64_t{1} << random.between(0, 6));
     cpu.strip = static_cast<int>(random.between(1, 8));
     cpu.unroll = static_cast<int>(random.between(1, 8));
+    cpu.stage = static_cast<int>(random.between(0, 1));
     cpu.prefetch = static_cast<int>(random.between(0, 1));
     cpu.stream_kb = random.pick({int64_t{-1}, int64_t{0}, random.between(0, 1 << 20)});
     return {random.between(1, 64), cpu};

@@ -82,9 +82,10 @@ void RowLoops::load_row_input(const Xbyak::Zmm& to, Tensor tensor) {
     a_.load_scalar(to, scratch_, row_, *plan_.function.dtypes[tensor]);
 }
 
-void RowLoops::for_each_block(Caching caching, const std::function<void()>& body) {
+void RowLoops::for_each_block(Caching caching, const std::function<void()>& begin, const std::function<void()>& body) {
     Frame frame(a_, frame_bytes_);
     begin_group();
+    begin();
     Label block;
     a_.L(block);
     begin_block();

@@ -25,8 +25,8 @@ class RowLoops {
   public:
     RowLoops(Assembler& assembler, const plan::Plan& plan);
 
-    /// The whole function around body(), which runs once per block.
-    void for_each_block(Caching caching, const std::function<void()>& body);
+    /// The whole function around begin(), which runs once, and body(), which runs once per block.
+    void for_each_block(Caching caching, const std::function<void()>& begin, const std::function<void()>& body);
 
     /// body() once per row of the block, with pointer() at that row. `ahead`: prefetch() works in it.
     void for_each_row(const std::vector<Tensor>& matrices, Ahead ahead, const std::function<void()>& body);

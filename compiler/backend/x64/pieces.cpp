@@ -28,22 +28,39 @@ Packing packing(const plan::Plan& plan) {
     return std::any_of(all_tensors.begin(), all_tensors.end(), is_wider) ? Packing::one : Packing::even_odd;
 }
 
-Piece reduce_piece(const plan::Sweep& sweep) {
-    Piece piece{.values = sweep.column_values, .sums = sweep.row_means, .stores = {}, .results = {}};
+Piece reduce_piece(const plan::Plan& plan, const plan::Sweep& sweep) {
+    Piece piece = column_piece(plan, sweep);
+    piece.results.clear();
+    piece.sums = sweep.row_means;
     piece.values.insert(piece.values.end(), sweep.elements.begin(), sweep.elements.end());
     std::sort(piece.values.begin(), piece.values.end());
     return piece;
 }
 
 Piece apply_piece(const plan::Sweep& sweep) {
-    return {.values = sweep.elements, .sums = sweep.column_sums, .stores = sweep.stores, .results = {}};
+    return {.values = sweep.elements, .sums = sweep.column_sums, .stores = sweep.stores, .results = {}, .kept = {}};
 }
 
-Piece column_piece(const ir::Function& function, const plan::Sweep& sweep) {
-    return {.values = sweep.column_values,
-            .sums = {},
-            .stores = {},
-            .results = operands_of_shape(function, sweep, ir::Shape::cols)};
+Piece column_piece(const plan::Plan& plan, const plan::Sweep& sweep) {
+    Piece piece;
+    piece.results = operands_of_shape(plan.function, sweep, ir::Shape::cols);
+    if (plan.staged_columns.empty()) {
+        piece.values = sweep.column_values;
+    } else {
+        piece.values = piece.kept = piece.results;
+    }
+    return piece;
+}
+
+Piece staging_piece(const plan::Plan& plan) {
+    Piece piece;
+    for (const plan::Sweep& sweep : plan.sweeps) {
+        piece.values.insert(piece.values.end(), sweep.column_values.begin(), sweep.column_values.end());
+    }
+    std::sort(piece.values.begin(), piece.values.end());
+    piece.values.erase(std::unique(piece.values.begin(), piece.values.end()), piece.values.end());
+    piece.results = plan.staged_columns;
+    return piece;
 }
 
 std::vector<ValueId> row_operands(const ir::Function& function, const plan::Sweep& sweep) {
@@ -55,8 +72,8 @@ Demand register_demand(const plan::Plan& plan) {
     const int parts = packing(plan) == Packing::one ? 1 : 2;
     Demand demand;
     for (const plan::Sweep& sweep : plan.sweeps) {
-        const Piece piece = sweep.is_last() ? apply_piece(sweep) : reduce_piece(sweep);
-        const size_t columns = column_piece(plan.function, sweep).results.size();
+        const Piece piece = sweep.is_last() ? apply_piece(sweep) : reduce_piece(plan, sweep);
+        const size_t columns = column_piece(plan, sweep).results.size();
         const auto kept =
             static_cast<int>(sweep.is_last() ? columns + sweep.column_sums.size() : sweep.row_means.size());
         const int own = registers_needed(select(plan.function, piece), piece.results);

@@ -13,11 +13,13 @@ namespace normjit::backend::x64 {
 /// Packing::even_odd where every matrix is bf16.
 Packing packing(const plan::Plan& plan);
 
-/// A sweep that ends in row means: the columns' values are computed anew for every row.
-Piece reduce_piece(const plan::Sweep& sweep);
+/// A sweep that ends in row means: the columns' values are loaded or computed anew for every row.
+Piece reduce_piece(const plan::Plan& plan, const plan::Sweep& sweep);
 /// The last sweep: the columns' values, column_piece(), live in registers for the whole strip.
 Piece apply_piece(const plan::Sweep& sweep);
-Piece column_piece(const ir::Function& function, const plan::Sweep& sweep);
+Piece column_piece(const plan::Plan& plan, const plan::Sweep& sweep);
+/// What the row group keeps, computed from the inputs.
+Piece staging_piece(const plan::Plan& plan);
 
 /// The [M] values that the elements of a sweep read.
 std::vector<ValueId> row_operands(const ir::Function& function, const plan::Sweep& sweep);

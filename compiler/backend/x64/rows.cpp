@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The phase `rows`: one row group, block of rows by block of rows, sweep by sweep.
 //
+//     for each unit of columns: what the group keeps of [N] values     keep_columns()
 //     for each block of row_block rows
 //         for each row: its [M] inputs into slots
 //         for each sweep but the last                      reduce_sweep()
@@ -42,7 +43,8 @@ class RowsEmitter {
           loops_(assembler, plan) {}
 
     void emit() {
-        loops_.for_each_block(caching_, [&] {
+        const auto begin = [&] { keep_columns(); };
+        loops_.for_each_block(caching_, begin, [&] {
             load_row_inputs();
             for (size_t i = 0; i + 1 < plan_.sweeps.size(); ++i) reduce_sweep(plan_.sweeps[i], plan_.sweeps[i + 1]);
             apply_sweep(plan_.sweeps.back());
@@ -66,8 +68,8 @@ class RowsEmitter {
                 .sums = {},
                 .load =
                     [this, columns](const Unit& to, ValueId id) {
-                        const Tensor tensor = function_[id].tensor;
-                        a_.load(to, loops_.place(tensor, columns), dtype(tensor), columns.lanes);
+                        const bool kept = function_[id].shape == ir::Shape::cols && !plan_.staged_columns.empty();
+                        kept ? load_kept(to, id, columns) : load_input(to, id, columns);
                     },
                 .store =
                     [this, columns](const Unit& value, Tensor tensor) {
@@ -77,12 +79,51 @@ class RowsEmitter {
                 .parts = a_.parts()};
     }
 
+    void load_input(const Unit& to, ValueId id, const Columns& columns) {
+        const Tensor tensor = function_[id].tensor;
+        a_.load(to, loops_.place(tensor, columns), dtype(tensor), columns.lanes);
+    }
+
     Sums take_sums(Registers& registers, size_t units, size_t sums_per_unit) {
         Sums sums(units);
         for (auto& of_unit : sums) {
             for (size_t k = 0; k < sums_per_unit; ++k) of_unit.push_back(registers.take(a_.parts()));
         }
         return sums;
+    }
+
+    // Columns that the group keeps, in the order of registers, after its partials.
+    Xbyak::Address kept_column(ValueId id, const Columns& columns, size_t part) {
+        const auto& staged = plan_.staged_columns;
+        const int64_t array =
+            plan_.geometry.column_sums + (std::find(staged.begin(), staged.end(), id) - staged.begin());
+        return loops_.partial(array * plan_.geometry.partial_cols + columns.elements +
+                              static_cast<int64_t>(part) * a_.lanes());
+    }
+
+    void load_kept(const Unit& to, ValueId id, const Columns& columns) {
+        for (size_t part = 0; part < static_cast<size_t>(a_.parts()); ++part) {
+            a_.move(to.part[part], kept_column(id, columns, part));
+        }
+    }
+
+    void keep_columns() {
+        if (plan_.staged_columns.empty()) return;
+        loops_.for_each_columns(1, [&](const std::vector<Columns>& units) {
+            for (const Columns& unit : units) keep_columns(unit);
+        });
+    }
+
+    void keep_columns(const Columns& unit) {
+        Registers registers;
+        Surroundings around = unit_surroundings(unit);
+        around.load = [&](const Unit& to, ValueId id) { load_input(to, id, unit); };
+        evaluate(a_, registers, function_, staging_piece(plan_), around);
+        for (const ValueId id : plan_.staged_columns) {
+            for (size_t part = 0; part < static_cast<size_t>(a_.parts()); ++part) {
+                a_.move_out(kept_column(id, unit, part), around.live.at(id).part[part]);
+            }
+        }
     }
 
     // Row values: one element a row, in every lane of part[0].
@@ -105,7 +146,8 @@ class RowsEmitter {
             }
         }
         around.load = [&](const Unit& to, ValueId id) { loops_.load_row_input(to.part[0], function_[id].tensor); };
-        evaluate(a_, registers, function_, {.values = values, .sums = {}, .stores = {}, .results = values}, around);
+        evaluate(a_, registers, function_, {.values = values, .sums = {}, .stores = {}, .results = values, .kept = {}},
+                 around);
         for (const auto& [id, unit] : around.live) {
             const bool is_new = means.contains(id) || std::find(values.begin(), values.end(), id) != values.end();
             if (is_new && loops_.has_slot(id)) a_.store_lane(loops_.slot(id), unit.part[0]);
@@ -120,7 +162,7 @@ class RowsEmitter {
 
     // Sweeps that end in row means
     void reduce_sweep(const Sweep& sweep, const Sweep& next) {
-        const Piece piece = reduce_piece(sweep);
+        const Piece piece = reduce_piece(plan_, sweep);
         loops_.for_each_row(matrices(sweep), Ahead::nothing, [&] {
             Registers registers;
             Live rows;
@@ -201,7 +243,7 @@ class RowsEmitter {
 
     Live load_columns(const Sweep& sweep, const Columns& columns, Registers& registers) {
         Surroundings around = unit_surroundings(columns);
-        evaluate(a_, registers, function_, column_piece(function_, sweep), around);
+        evaluate(a_, registers, function_, column_piece(plan_, sweep), around);
         return around.live;
     }
 

@@ -15,6 +15,7 @@ class Selector {
     Selector(const ir::Function& function, const Piece& piece)
         : function_(function), piece_(piece), uses_(function.values.size()) {
         for (const ValueId id : piece.values) {
+            if (is_kept(id)) continue;
             for_each_operand(id, [&](ValueId operand) {
                 if (function_[operand].op == Op::constant) constants_.insert(operand);
                 ++uses_[operand];
@@ -43,6 +44,10 @@ class Selector {
         }
     }
 
+    bool is_kept(ValueId id) const {
+        return std::find(piece_.kept.begin(), piece_.kept.end(), id) != piece_.kept.end();
+    }
+
     bool is_own(ValueId id) const {
         return std::find(piece_.values.begin(), piece_.values.end(), id) != piece_.values.end();
     }
@@ -68,6 +73,10 @@ class Selector {
     }
 
     void select_value(ValueId id) {
+        if (is_kept(id)) {
+            steps_.push_back({.instruction = Instruction::load, .result = id});
+            return;
+        }
         const ir::Value& value = function_[id];
         const auto [a, b] = value.operands;
         const ValueId product = folded_operand(id);

@@ -42,6 +42,7 @@ struct Piece {
     std::vector<ValueId> sums;  ///< row_mean or partial_accumulate values, in the order of their accumulators
     std::vector<ir::Output> stores;
     std::vector<ValueId> results;  ///< values that code after the piece reads from their registers
+    std::vector<ValueId> kept;     ///< values that are loaded, though they are no inputs
 };
 
 /// Operands that are not among `values` are live already; the caller knows their registers.

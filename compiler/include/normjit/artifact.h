@@ -31,7 +31,7 @@ struct Geometry {
     int64_t row_groups = 1;     ///< partials at most; a launch uses groups()
     int64_t column_sums = 0;    ///< partial arrays of a row group, one per column output, in Tensor order
     int64_t partial_cols = 0;   ///< elements of one partial array: N rounded up to 128 bytes
-    int64_t group_bytes = 0;    ///< workspace of one row group
+    int64_t group_bytes = 0;    ///< workspace of one row group: its partials, then what else its code keeps
     int64_t final_cols = 0;     ///< columns that one task of the final reduce sums
     int64_t stream_bytes = -1;  ///< from this traffic on, dx is written past the caches; -1: never
 

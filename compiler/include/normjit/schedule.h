@@ -19,6 +19,7 @@ struct CpuSchedule {
     int row_block = 8;       ///< rows swept together, 1..64
     int strip = 4;           ///< vectors per column strip in the last sweep, 1..8
     int unroll = 4;          ///< vectors per step of a row reduction, 1..8: that many independent sums
+    int stage = 0;           ///< 1: [N] values are computed once per row group and kept beside the partials
     int prefetch = 0;        ///< row blocks fetched ahead into cache while one is finished: 0 or 1
     int64_t stream_kb = -1;  ///< from this many KiB of x, dy and dx on, dx goes past the caches; -1: never
     bool operator==(const CpuSchedule&) const = default;
