@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The line of an artifact:
 //
-//     normjit-artifact 1 | <spec> | <schedule> | <target> | <geometry> | rows:0 final_reduce:512 | 62f17c48... |
-//     <checksum>
+//     normjit-artifact 2 | <spec> | <schedule> | <target> | <geometry> | rows:0 final_reduce:512 | <paths> | x86-64 |
+//     62f17c48... | <checksum>
+//
+// with CUDA paths as "path vector_width=8 rows_per_block=1, row_kernel grid=row_groups ..., final_reduce ...; path
+// ...".
 //
 // The checksum covers everything before the last " | ".
 #include "normjit/artifact.h"
@@ -28,6 +31,8 @@ enum Part : size_t {
     target_part,
     geometry_part,
     entries_part,
+    paths_part,
+    format_part,
     code_part,
     checksum_part,
     part_count
@@ -43,6 +48,7 @@ constexpr GeometryKey geometry_keys[] = {
     {"row_groups", &Geometry::row_groups, 1},     {"column_sums", &Geometry::column_sums, 0},
     {"partial_cols", &Geometry::partial_cols, 0}, {"group_bytes", &Geometry::group_bytes, 0},
     {"final_cols", &Geometry::final_cols, 0},     {"stream_bytes", &Geometry::stream_bytes, -1},
+    {"fixed_bytes", &Geometry::fixed_bytes, 0},   {"row_bytes", &Geometry::row_bytes, 0},
 };
 constexpr std::string_view geometry_head = "geometry";
 
@@ -105,6 +111,71 @@ Status parse_entries(std::string_view text, Artifact& artifact) {
     return {};
 }
 
+constexpr std::string_view path_head = "path";
+constexpr std::string_view path_keys[] = {"vector_width", "rows_per_block"};
+constexpr std::string_view launch_keys[] = {"grid", "blocks", "threads", "shared", "cluster", "dependent"};
+
+std::string path_text(const CudaPath& path) {
+    std::string text =
+        fmt::format("{} vector_width={} rows_per_block={}", path_head, path.vector_width, path.rows_per_block);
+    for (const CudaLaunch& launch : path.launches) {
+        text += fmt::format(", {} grid={} blocks={} threads={} shared={} cluster={} dependent={:d}", launch.entry,
+                            name(launch.grid), launch.blocks, launch.threads, launch.shared_bytes, launch.cluster,
+                            launch.dependent);
+    }
+    return text;
+}
+
+std::string paths_text(const std::vector<CudaPath>& paths) {
+    std::vector<std::string> texts;
+    for (const CudaPath& path : paths) texts.push_back(path_text(path));
+    return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+Expected<CudaLaunch> parse_launch(std::string_view text) {
+    NORMJIT_TRY(const auto fields, text::Fields::parse("launch", text, launch_keys));
+    CudaLaunch launch{.entry = std::string(fields.head())};
+    if (!is_name(launch.entry)) return invalid_argument(fmt::format("launch: '{}' is not a name", text::shown(text)));
+    NORMJIT_RETURN_IF_ERROR(fields.read("grid", launch.grid, all_cuda_grids));
+    NORMJIT_RETURN_IF_ERROR(fields.read("blocks", launch.blocks, 1, INT32_MAX));
+    NORMJIT_RETURN_IF_ERROR(fields.read("threads", launch.threads, 1, 1024));
+    NORMJIT_RETURN_IF_ERROR(fields.read("shared", launch.shared_bytes, 0, INT32_MAX));
+    NORMJIT_RETURN_IF_ERROR(fields.read("cluster", launch.cluster, 1, 16));
+    NORMJIT_RETURN_IF_ERROR(fields.read("dependent", launch.dependent));
+    return launch;
+}
+
+Expected<CudaPath> parse_path(std::string_view text) {
+    const auto pieces = text::split(text, ',');
+    NORMJIT_TRY(const auto fields, text::Fields::parse("path", pieces[0], path_keys));
+    if (fields.head() != path_head) return invalid_argument(fmt::format("path: '{}'", text::shown(fields.head())));
+    CudaPath path;
+    NORMJIT_RETURN_IF_ERROR(fields.read("vector_width", path.vector_width, 1, 1024));
+    NORMJIT_RETURN_IF_ERROR(fields.read("rows_per_block", path.rows_per_block, 1, 1024));
+    for (size_t i = 1; i < pieces.size(); ++i) {
+        NORMJIT_TRY(CudaLaunch launch, parse_launch(pieces[i]));
+        path.launches.push_back(std::move(launch));
+    }
+    return path;
+}
+
+Expected<std::vector<CudaPath>> parse_paths(std::string_view text) {
+    std::vector<CudaPath> paths;
+    if (text.empty()) return paths;
+    for (std::string_view piece : text::split(text, ';')) {
+        NORMJIT_TRY(CudaPath path, parse_path(piece));
+        paths.push_back(std::move(path));
+    }
+    return paths;
+}
+
+Expected<CodeFormat> parse_format(std::string_view text) {
+    for (CodeFormat format : all_code_formats) {
+        if (name(format) == text) return format;
+    }
+    return error("format", "'{}' is unknown", text::shown(text));
+}
+
 std::string hex(std::span<const uint8_t> bytes) {
     constexpr std::string_view digits = "0123456789abcdef";
     std::string text;
@@ -140,9 +211,9 @@ Status check_version(std::string_view text) {
 
 }  // namespace
 
-int64_t Geometry::groups(int64_t rows, int64_t workspace_bytes) const {
-    const int64_t that_fit = group_bytes == 0 ? row_groups : workspace_bytes / group_bytes;
-    return std::min({row_groups, rows, that_fit});
+std::string_view name(CodeFormat format) {
+    constexpr std::string_view names[] = {"x86-64", "cubin", "ptx"};
+    return names[static_cast<size_t>(format)];
 }
 
 const EntryPoint* Artifact::find(std::string_view entry) const {
@@ -151,10 +222,10 @@ const EntryPoint* Artifact::find(std::string_view entry) const {
 }
 
 std::string to_text(const Artifact& artifact) {
-    std::string text =
-        fmt::format("{} {} | {} | {} | {} | {} | {} | {} ", magic, generator_version, to_text(artifact.spec),
-                    to_text(artifact.schedule), to_text(artifact.target), geometry_text(artifact.geometry),
-                    entries_text(artifact.entries), hex(artifact.code));
+    std::string text = fmt::format("{} {} | {} | {} | {} | {} | {} | {} | {} | {} ", magic, generator_version,
+                                   to_text(artifact.spec), to_text(artifact.schedule), to_text(artifact.target),
+                                   geometry_text(artifact.geometry), entries_text(artifact.entries),
+                                   paths_text(artifact.cuda_paths), name(artifact.format), hex(artifact.code));
     return text + fmt::format("{} {}", separator, checksum(text));
 }
 
@@ -175,8 +246,11 @@ Expected<Artifact> parse_artifact(std::string_view text) {
     if (!target) return in_artifact(target.status());
     auto geometry = parse_geometry(parts[geometry_part]);
     if (!geometry) return in_artifact(geometry.status());
+    auto paths = parse_paths(parts[paths_part]);
+    if (!paths) return in_artifact(paths.status());
+    NORMJIT_TRY(const CodeFormat format, parse_format(parts[format_part]));
     NORMJIT_TRY(auto code, parse_hex(parts[code_part]));
-    Artifact artifact{*spec, *schedule, *target, *geometry, {}, std::move(code)};
+    Artifact artifact{*spec, *schedule, *target, *geometry, {}, std::move(*paths), format, std::move(code)};
     NORMJIT_RETURN_IF_ERROR(parse_entries(parts[entries_part], artifact));
     if (checksum(line.substr(0, line.rfind(separator))) != parts[checksum_part]) {
         return error("checksum", "does not match: the text is damaged");

@@ -135,7 +135,7 @@ class Checker {
     }
 
     Status check_workspace() {
-        const int64_t needed = geometry_.minimum_workspace();
+        const int64_t needed = geometry_.minimum_workspace(arguments_.rows);
         if (needed == 0) return {};
         const auto begin = reinterpret_cast<uintptr_t>(arguments_.workspace);
         if (begin == 0) return error("workspace", "null pointer; at least {} bytes are needed", needed);
@@ -144,7 +144,7 @@ class Checker {
         }
         if (arguments_.workspace_bytes < needed) {
             return error("workspace_bytes", "{}; at least {} are needed, {} are best", arguments_.workspace_bytes,
-                         needed, geometry_.preferred_workspace());
+                         needed, geometry_.preferred_workspace(arguments_.rows));
         }
         const int64_t bytes = geometry_.groups(arguments_.rows, arguments_.workspace_bytes) * geometry_.group_bytes;
         uintptr_t end;

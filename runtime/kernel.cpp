@@ -111,9 +111,11 @@ Status Kernel::launch(const Arguments& arguments) const {
     return {};
 }
 
-int64_t Kernel::minimum_workspace() const { return impl_->artifact.geometry.minimum_workspace(); }
+int64_t Kernel::minimum_workspace(int64_t rows) const { return impl_->artifact.geometry.minimum_workspace(rows); }
 
-int64_t Kernel::preferred_workspace() const { return impl_->artifact.geometry.preferred_workspace(); }
+int64_t Kernel::preferred_workspace(int64_t rows) const {
+    return impl_->artifact.geometry.preferred_workspace(rows);
+}
 
 const Artifact& Kernel::artifact() const { return impl_->artifact; }
 

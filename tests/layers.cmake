@@ -26,7 +26,7 @@ function(headers_of folder out)
   foreach(file IN LISTS files)
     string(REGEX REPLACE "^include/" "" name ${file})
     string(REGEX REPLACE "([.+])" "\\\\\\1" name ${name})
-    list(APPEND names "^(${folder}/)?${name}$")
+    list(APPEND names "^${name}$" "^${folder}/${name}$")  # no groups: CMake allows ten
   endforeach()
   list(JOIN names "|" pattern)
   set(${out} "${pattern}" PARENT_SCOPE)

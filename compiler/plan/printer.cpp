@@ -88,7 +88,7 @@ class Printer {
             "workspace: {} partial(s) and {} kept column(s) of {}[{}] a row group; minimum {} bytes, preferred {} "
             "bytes",
             geometry.column_sums, plan_.staged_columns.size(), normjit::name(plan_.function.compute),
-            geometry.partial_cols, geometry.minimum_workspace(), geometry.preferred_workspace());
+            geometry.partial_cols, geometry.minimum_workspace(0), geometry.preferred_workspace(0));
     }
 
     const Plan& plan_;

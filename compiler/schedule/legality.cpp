@@ -31,7 +31,12 @@ Status check_ranges(const CpuSchedule& cpu) {
 Status check_ranges(const Schedule& schedule, const Target& target) {
     if (target.isa == Isa::cuda) return unavailable("schedule: no CUDA schedules in this build");
     NORMJIT_RETURN_IF_ERROR(check_range("row_groups", schedule.row_groups, 1, 1 << 20));
-    return check_ranges(std::get<CpuSchedule>(schedule.device));
+    const auto* cpu = std::get_if<CpuSchedule>(&schedule.device);
+    if (cpu == nullptr) {
+        return invalid_argument(
+            fmt::format("schedule: a cuda schedule for target '{}'; must be of kind cpu", to_text(target)));
+    }
+    return check_ranges(*cpu);
 }
 
 }  // namespace schedule

@@ -12,10 +12,26 @@ namespace normjit {
 
 namespace {
 
+CudaPath random_path(test::Random& random) {
+    CudaPath path{.vector_width = static_cast<int>(random.between(1, 16)),
+                  .rows_per_block = static_cast<int>(random.between(1, 128)),
+                  .launches = {}};
+    for (int64_t i = random.between(0, 3); i > 0; --i) {
+        path.launches.push_back({.entry = random.pick({"row_kernel", "final_reduce"}),
+                                 .grid = random.pick(all_cuda_grids),
+                                 .blocks = random.between(1, 1 << 20),
+                                 .threads = static_cast<int>(random.between(1, 1024)),
+                                 .shared_bytes = random.between(0, 1 << 18),
+                                 .cluster = static_cast<int>(random.between(1, 16)),
+                                 .dependent = random.chance(50)});
+    }
+    return path;
+}
+
 Artifact random_artifact(test::Random& random) {
     Artifact artifact;
     artifact.spec = test::random_spec(random);
-    artifact.schedule = test::random_schedule(random);
+    artifact.schedule = random.chance(50) ? test::random_schedule(random) : test::random_cuda_schedule(random);
     artifact.target = test::random_target(random);
     artifact.geometry.row_groups = artifact.schedule.row_groups;
     artifact.geometry.column_sums = random.between(0, 2);
@@ -23,9 +39,13 @@ Artifact random_artifact(test::Random& random) {
     artifact.geometry.group_bytes = random.between(0, 1 << 20);
     artifact.geometry.final_cols = random.between(0, 4096);
     artifact.geometry.stream_bytes = random.between(-1, 1 << 20);
+    artifact.geometry.fixed_bytes = random.between(0, 64);
+    artifact.geometry.row_bytes = random.between(0, 64);
     artifact.code.resize(static_cast<size_t>(random.between(1, 300)));
     for (uint8_t& byte : artifact.code) byte = static_cast<uint8_t>(random.bits());
     artifact.entries = {{"rows", 0}, {"final_reduce", static_cast<int64_t>(artifact.code.size()) - 1}};
+    artifact.format = random.pick(all_code_formats);
+    for (int64_t i = random.between(0, 2); i > 0; --i) artifact.cuda_paths.push_back(random_path(random));
     return artifact;
 }
 
@@ -49,6 +69,31 @@ TEST_CASE("row groups of a launch") {
     CHECK(geometry.groups(1000, 99) == 0);
     geometry.group_bytes = 0;
     CHECK(geometry.groups(1000, 0) == 16);
+    geometry = {.row_groups = 8, .group_bytes = 128, .fixed_bytes = 4, .row_bytes = 12};
+    CHECK(geometry.partials_at(10) == 128);
+    CHECK(geometry.minimum_workspace(10) == 256);
+    CHECK(geometry.groups(10, 128 + 3 * 128) == 3);
+    CHECK(geometry.groups(10, 127) == 0);
+    CHECK(geometry.minimum_workspace(INT64_MAX) == INT64_MAX);
+}
+
+TEST_CASE("the grids of CUDA launches") {
+    const Geometry geometry{.row_groups = 8, .column_sums = 2, .group_bytes = 128};
+    const auto blocks = [&](CudaGrid grid, int64_t rows, int64_t groups) {
+        const CudaLaunch launch{.entry = "k", .grid = grid, .blocks = 100, .cluster = 4};
+        const auto [x, y] = launch.grid_of(geometry, rows, groups);
+        return std::pair(x, y);
+    };
+    CHECK(blocks(CudaGrid::row_groups, 50, 8) == std::pair<int64_t, int64_t>(32, 1));
+    CHECK(blocks(CudaGrid::rows, 50, 8) == std::pair<int64_t, int64_t>(50, 1));
+    CHECK(blocks(CudaGrid::columns_by_row_groups, 50, 8) == std::pair<int64_t, int64_t>(100, 8));
+    CHECK(blocks(CudaGrid::columns_by_sums, 50, 8) == std::pair<int64_t, int64_t>(100, 2));
+
+    const CudaPath path{.vector_width = 8, .rows_per_block = 4, .launches = {}};
+    CHECK(path.groups(geometry, 9, 8 * 128) == 3);
+    CHECK(path.groups(geometry, 9, 2 * 128) == 2);
+    CHECK(path.alignment(DType::bf16) == 16);
+    CHECK(path.alignment(DType::f32) == 16);
 }
 
 TEST_CASE("row groups cover every row once") {
@@ -104,8 +149,8 @@ TEST_CASE("errors say which part is damaged") {
     artifact.entries = {{"rows", 0}, {"final_reduce", 2}};
     const std::string text = to_text(artifact);
     CHECK(parse_artifact("").status().message() == "artifact: version: does not start with normjit-artifact");
-    CHECK(error_after(text, "artifact 1", "artifact 99") == "artifact: version: is '99'; this build reads 1 only");
-    CHECK(error_after(text, " | deadbeef", "").starts_with("artifact: parts: there are 7 instead of 8"));
+    CHECK(error_after(text, "artifact 2", "artifact 99") == "artifact: version: is '99'; this build reads 2 only");
+    CHECK(error_after(text, " | deadbeef", "").starts_with("artifact: parts: there are 9 instead of 10"));
     CHECK(error_after(text, "cols=8", "cols=0") == "artifact: spec: cols=0: must be at least 1");
     CHECK(error_after(text, "strip=4", "strip=") == "artifact: schedule: strip=: must be a whole number");
     CHECK(error_after(text, "cores=1", "cores=0") == "artifact: target: cores=0: must be at least 1");
@@ -116,6 +161,9 @@ TEST_CASE("errors say which part is damaged") {
           "artifact: entries: the offset of final_reduce must be at most 3");
     CHECK(error_after(text, "final_reduce:2", "rows:2") == "artifact: entries: rows comes twice");
     CHECK(error_after(text, "rows:0", "ro-ws:0") == "artifact: entries: 'ro-ws:0' is not name:offset");
+    CHECK(error_after(text, "x86-64 |", "x87 |") == "artifact: format: 'x87' is unknown");
+    CHECK(error_after(text, " |  | x86-64", " | path, row_kernel grid=cols | x86-64") ==
+          "artifact: launch: grid=cols: allowed: row_groups rows columns_by_row_groups columns_by_sums");
     CHECK(error_after(text, "deadbeef", "deadbexx") == "artifact: code: byte 3: 'xx' is not hexadecimal");
     CHECK(error_after(text, "deadbeef", "deadbee") == "artifact: code: ends in the middle of byte 3");
     CHECK(error_after(text, "deadbeef", "deadbeee") == "artifact: checksum: does not match: the text is damaged");

@@ -34,9 +34,9 @@ TEST_CASE("workspace holds one padded partial per column output and row group") 
     const plan::Plan plan = plan_of("layernorm cols=1000 x=bf16 gamma=f32");
     CHECK(plan.geometry.column_sums == 2);
     CHECK(plan.geometry.partial_cols == 1024);
-    CHECK(plan.geometry.minimum_workspace() == 2 * 1024 * 4);
-    CHECK(plan.geometry.preferred_workspace() == plan.geometry.row_groups * 2 * 1024 * 4);
-    CHECK(plan_of("layernorm cols=1000 out=dx").geometry.minimum_workspace() == 0);
+    CHECK(plan.geometry.minimum_workspace(10) == 2 * 1024 * 4);
+    CHECK(plan.geometry.preferred_workspace(10) == plan.geometry.row_groups * 2 * 1024 * 4);
+    CHECK(plan_of("layernorm cols=1000 out=dx").geometry.minimum_workspace(10) == 0);
 }
 
 TEST_CASE("every value that a sweep reads is computed before") {

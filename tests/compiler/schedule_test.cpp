@@ -23,9 +23,18 @@ TEST_CASE("a text becomes the schedule that it describes") {
           "cpu row_groups=16 row_block=8 strip=2 unroll=4 stage=0 prefetch=0 stream_kb=-1");
 }
 
+TEST_CASE("a CUDA text becomes the schedule that it describes") {
+    CHECK(answer("cuda") ==
+          "cuda row_groups=1 form=rows threads_per_row=32 rows_per_block=1 cluster=1 blocks_per_sm=1 vector_width=1 "
+          "stages=1 pace=0 pace_slack=1 staging=registers keep=registers keep_columns=registers");
+    CHECK(answer("cuda form=streaming staging=bulk keep=shared").find("form=streaming") != std::string::npos);
+    CHECK(answer("cuda staging=tma") == "schedule: staging=tma: allowed: registers async bulk");
+    CHECK(answer("cuda strip=2").starts_with("schedule: unknown key 'strip'; allowed: row_groups threads_per_row"));
+}
+
 TEST_CASE("errors name the key, the value and what is allowed") {
     CHECK(answer("") == "schedule: the text is empty");
-    CHECK(answer("gpu") == "schedule: kind 'gpu': allowed: cpu");
+    CHECK(answer("gpu") == "schedule: kind 'gpu': allowed: cpu cuda");
     CHECK(answer("cpu rowblock=2") ==
           "schedule: unknown key 'rowblock'; allowed: row_groups row_block strip unroll stage prefetch stream_kb; "
           "did you mean 'row_block'?");
@@ -37,7 +46,8 @@ TEST_CASE("random schedules round trip through text") {
     test::Random random(test::seed());
     const int64_t count = test::rounds(10000);
     for (int64_t i = 0; i < count; ++i) {
-        const Schedule schedule = test::random_schedule(random);
+        const Schedule schedule =
+            random.chance(50) ? test::random_schedule(random) : test::random_cuda_schedule(random);
         const std::string text = to_text(schedule);
         CAPTURE(text);
         const auto back = parse_schedule(text);

@@ -16,7 +16,7 @@ int main() {
     if (!engine) return 3;                 // engine.status().message() says what is missing
     const auto kernel = engine->load(*engine->compile(*parse_spec("layernorm cols=1000 x=f32 stats=recompute")));
 
-    Arguments a{.rows = M, .tensors = {}, .workspace_bytes = kernel->preferred_workspace()};
+    Arguments a{.rows = M, .tensors = {}, .workspace_bytes = kernel->preferred_workspace(M)};
     a.workspace = std::aligned_alloc(workspace_alignment, static_cast<size_t>(a.workspace_bytes));
     a[Tensor::x] = {x.data(), DType::f32, N}, a[Tensor::dy] = {dy.data(), DType::f32, N};
     a[Tensor::gamma] = {gamma.data(), DType::f32, N}, a[Tensor::dx] = {dx.data(), DType::f32, N};

@@ -52,7 +52,7 @@ class Tensors {
         for (Tensor tensor : {Tensor::x, Tensor::dy, Tensor::dx}) take(tensor, rows * cols);
         for (Tensor tensor : {Tensor::gamma, Tensor::dgamma, Tensor::dbeta}) take(tensor, cols);
         take(Tensor::rstd, rows);
-        const auto bytes = static_cast<size_t>(kernel.preferred_workspace());
+        const auto bytes = static_cast<size_t>(kernel.preferred_workspace(rows));
         workspace_.reset(std::aligned_alloc(64, bytes + 64));
         arguments.workspace = workspace_.get();
         arguments.workspace_bytes = static_cast<int64_t>(bytes);
@@ -107,10 +107,10 @@ TEST_CASE("a launch that fails writes nothing") {
 TEST_CASE("less workspace means fewer partials, not other sums") {
     const auto kernel = make_kernel("rmsnorm cols=10");
     if (!kernel) return;
-    CHECK(kernel->preferred_workspace() == 4 * kernel->minimum_workspace());
+    CHECK(kernel->preferred_workspace(50) == 4 * kernel->minimum_workspace(50));
     Tensors tensors(*kernel, 50);
     for (int64_t groups : {1, 2, 3, 4, 100}) {
-        tensors.arguments.workspace_bytes = groups * kernel->minimum_workspace();
+        tensors.arguments.workspace_bytes = groups * kernel->minimum_workspace(50);
         CHECK(kernel->launch(tensors.arguments).ok());
         CHECK(tensors.at(Tensor::dgamma, 9) == 50);
     }

@@ -107,6 +107,24 @@ Schedule random_schedule(Random& random) {
     return {random.between(1, 64), cpu};
 }
 
+Schedule random_cuda_schedule(Random& random) {
+    const auto power = [&](int64_t most) { return static_cast<int>(int64_t{1} << random.between(0, most)); };
+    CudaSchedule cuda;
+    cuda.form = random.chance(80) ? CudaForm::rows : CudaForm::streaming;
+    cuda.threads_per_row = random.chance(70) ? power(10) : static_cast<int>(32 * random.between(1, 32));
+    cuda.rows_per_block = random.chance(50) ? 1 : power(7);
+    cuda.cluster = random.chance(70) ? 1 : power(4);
+    cuda.blocks_per_sm = static_cast<int>(random.between(1, 4));
+    cuda.vector_width = power(3);
+    cuda.stages = static_cast<int>(random.between(1, 4));
+    cuda.staging = random.pick(all_cuda_stagings);
+    cuda.keep = random.pick(all_cuda_keeps);
+    cuda.keep_columns = random.pick(all_cuda_keeps);
+    cuda.pace = random.chance(50) ? 0 : static_cast<int>(random.between(1, 8));
+    cuda.pace_slack = static_cast<int>(random.between(1, 4));
+    return {random.between(1, 600), cuda};
+}
+
 Target random_target(Random& random) {
     Target target;
     if (random.chance(50)) {

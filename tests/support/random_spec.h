@@ -60,8 +60,11 @@ Spec random_spec(Random& random, const SpecLimits& limits = {});
 /// The number of rows of a launch: the spec's, or one in [0, limits.max_rows], 0 and 1 more often than others.
 int64_t random_rows(Random& random, const Spec& spec, const SpecLimits& limits = {});
 
-/// Any schedule inside the ranges that schedule.h states.
+/// Any CPU schedule inside the ranges that schedule.h states.
 Schedule random_schedule(Random& random);
+
+/// A CUDA schedule inside the ranges that schedule.h states; seldom legal for a given spec.
+Schedule random_cuda_schedule(Random& random);
 
 /// Any machine of either kind.
 Target random_target(Random& random);

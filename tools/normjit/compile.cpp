@@ -107,14 +107,15 @@ std::string summary(const Artifact& artifact, const Times* times) {
         entries += fmt::format("{}{} at {}", entries.empty() ? "" : ", ", entry.name, entry.offset);
     }
     const Geometry& geometry = artifact.geometry;
+    const int64_t rows = artifact.spec.rows.value_or(0);
     std::string text;
     auto add = [&](const char* what, const std::string& value) { text += fmt::format("{:<10}{}\n", what, value); };
     add("spec", to_text(artifact.spec));
     add("schedule", to_text(artifact.schedule));
     add("target", to_text(artifact.target));
     add("code", fmt::format("{} bytes: {}", artifact.code.size(), entries));
-    add("workspace", fmt::format("{} at least, {} preferred", format_bytes(double(geometry.minimum_workspace())),
-                                 format_bytes(double(geometry.preferred_workspace()))));
+    add("workspace", fmt::format("{} at least, {} preferred", format_bytes(double(geometry.minimum_workspace(rows))),
+                                 format_bytes(double(geometry.preferred_workspace(rows)))));
     if (times) {
         add("compile", fmt::format("{} from spec to code (median of 201)", format_seconds(times->compile.median)));
         add("load", times->load.median < 0
@@ -125,12 +126,13 @@ std::string summary(const Artifact& artifact, const Times* times) {
 }
 
 ordered_json to_json(const Artifact& artifact, const Times* times) {
+    const int64_t rows = artifact.spec.rows.value_or(0);
     ordered_json json = {{"spec", to_text(artifact.spec)},
                          {"schedule", to_text(artifact.schedule)},
                          {"target", to_text(artifact.target)},
                          {"code_bytes", artifact.code.size()},
-                         {"minimum_workspace", artifact.geometry.minimum_workspace()},
-                         {"preferred_workspace", artifact.geometry.preferred_workspace()}};
+                         {"minimum_workspace", artifact.geometry.minimum_workspace(rows)},
+                         {"preferred_workspace", artifact.geometry.preferred_workspace(rows)}};
     for (const EntryPoint& entry : artifact.entries) json["entries"][entry.name] = entry.offset;
     if (times) {
         json["compile_seconds"] = times->compile.median;

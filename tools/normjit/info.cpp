@@ -92,12 +92,13 @@ Status show_spec(const Options& options) {
     Schedule schedule = heuristic(spec, target);
     NORMJIT_TRY(Artifact artifact, compile(spec, schedule, target));
     const Geometry& geometry = artifact.geometry;
+    const int64_t rows = artifact.spec.rows.value_or(0);
     if (options.json) {
         ordered_json json = {{"spec", to_text(spec)},
                              {"target", to_text(target)},
                              {"schedule", to_text(schedule)},
-                             {"minimum_workspace", geometry.minimum_workspace()},
-                             {"preferred_workspace", geometry.preferred_workspace()},
+                             {"minimum_workspace", geometry.minimum_workspace(rows)},
+                             {"preferred_workspace", geometry.preferred_workspace(rows)},
                              {"code_bytes", artifact.code.size()}};
         json["bytes_moved"] = spec.rows ? ordered_json(bytes_moved(spec, *spec.rows)) : ordered_json();
         json["bytes_moved_per_row"] = bytes_moved(spec, 1) - bytes_moved(spec, 0);
@@ -110,8 +111,8 @@ Status show_spec(const Options& options) {
     add("spec", to_text(spec));
     add("target", to_text(target));
     add("schedule", to_text(schedule));
-    add("workspace", fmt::format("{} at least, {} preferred", format_bytes(double(geometry.minimum_workspace())),
-                                 format_bytes(double(geometry.preferred_workspace()))));
+    add("workspace", fmt::format("{} at least, {} preferred", format_bytes(double(geometry.minimum_workspace(rows))),
+                                 format_bytes(double(geometry.preferred_workspace(rows)))));
     add("moves", moved + ", each tensor read or written once");
     add("code", fmt::format("{} bytes", artifact.code.size()));
     return write_text("", text);

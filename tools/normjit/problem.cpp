@@ -108,7 +108,7 @@ Expected<Problem> allocate_problem(const Kernel& kernel, int64_t rows, bench::Te
         NORMJIT_TRY(problem.tensors[tensor], Buffer::allocate(problem.elements(tensor) * element_bytes));
         if (is_output(tensor)) touch(problem.tensors[tensor], team);
     }
-    NORMJIT_TRY(problem.workspace, Buffer::allocate(kernel.preferred_workspace()));
+    NORMJIT_TRY(problem.workspace, Buffer::allocate(kernel.preferred_workspace(problem.rows)));
     touch(problem.workspace, team);
     return problem;
 }

@@ -31,6 +31,8 @@ Expected<Artifact> emit(const plan::Plan& plan) {
                       .target = plan.target,
                       .geometry = plan.geometry,
                       .entries = {},
+                      .cuda_paths = {},
+                      .format = CodeFormat::x86_64,
                       .code = {}};
     try {
         Assembler assembler(plan.function.compute, packing(plan), plan.target);

@@ -15,10 +15,15 @@
 namespace normjit {
 
 /// Changes whenever the generated code, the geometry or the layout of an artifact may change.
-inline constexpr int generator_version = 1;
+inline constexpr int generator_version = 2;
 
-/// A function in Artifact::code. x86-64: `rows` (one row group), `rows_stream` (the same, dx written past the caches;
-/// every row of dx must start at a multiple of 64 bytes) and `final_reduce` (a range of columns). Signatures:
+/// What the bytes of Artifact::code are. ptx is left to the driver to translate: for a GPU newer than the compiler.
+enum class CodeFormat : uint8_t { x86_64, cubin, ptx };
+inline constexpr CodeFormat all_code_formats[] = {CodeFormat::x86_64, CodeFormat::cubin, CodeFormat::ptx};
+std::string_view name(CodeFormat format);
+
+/// A function in Artifact::code, x86-64 only: `rows` (one row group), `rows_stream` (the same, dx written past the
+/// caches; every row of dx must start at a multiple of 64 bytes) and `final_reduce` (a range of columns). Signatures:
 /// cpu_abi.h.
 struct EntryPoint {
     std::string name;
@@ -26,26 +31,77 @@ struct EntryPoint {
     bool operator==(const EntryPoint&) const = default;
 };
 
-/// The numbers of a launch. Row group g of G takes the rows [row_begin(g), row_begin(g + 1)).
+/// The numbers of a launch. On a CPU, row group g of G takes the rows [row_begin(g), row_begin(g + 1)).
+/// The workspace is, in this order and each part at a multiple of workspace_alignment: fixed_bytes, row_bytes per row,
+/// the partials of the row groups.
 struct Geometry {
     int64_t row_groups = 1;     ///< partials at most; a launch uses groups()
     int64_t column_sums = 0;    ///< partial arrays of a row group, one per column output, in Tensor order
-    int64_t partial_cols = 0;   ///< elements of one partial array: N rounded up to 128 bytes
+    int64_t partial_cols = 0;   ///< elements of one partial array: N, on a CPU rounded up to 128 bytes
     int64_t group_bytes = 0;    ///< workspace of one row group: its partials, then what else its code keeps
-    int64_t final_cols = 0;     ///< columns that one task of the final reduce sums
-    int64_t stream_bytes = -1;  ///< from this traffic on, dx is written past the caches; -1: never
+    int64_t final_cols = 0;     ///< columns that one task (CUDA: one block) of the final reduce sums
+    int64_t stream_bytes = -1;  ///< from this traffic on, dx is written past the caches; -1: never. CPU only
+    int64_t fixed_bytes = 0;    ///< CUDA: the progress counter
+    int64_t row_bytes = 0;      ///< CUDA: what a first pass hands on to a second for each row
 
     /// Row groups of a launch: row_groups, or fewer when there are fewer rows or the workspace holds fewer partials.
     /// 0 without rows, or with less than minimum_workspace().
     int64_t groups(int64_t rows, int64_t workspace_bytes) const;
-    int64_t minimum_workspace() const { return group_bytes; }
-    int64_t preferred_workspace() const { return group_bytes * row_groups; }
+    /// Bytes for `rows` rows; INT64_MAX when there are more than that.
+    int64_t minimum_workspace(int64_t rows) const { return workspace(rows, 1); }
+    int64_t preferred_workspace(int64_t rows) const { return workspace(rows, row_groups); }
+    int64_t row_values_at() const { return fixed_bytes; }
+    int64_t partials_at(int64_t rows) const { return workspace(rows, 0); }
     /// rows * group / groups, rounded down; rows * group itself might not fit 64 bits.
     static int64_t row_begin(int64_t rows, int64_t groups, int64_t group) {
         return rows / groups * group + rows % groups * group / groups;
     }
 
     bool operator==(const Geometry&) const = default;
+
+  private:
+    int64_t workspace(int64_t rows, int64_t groups) const;
+};
+
+/// How many blocks {x, y} a CUDA launch has, by the row groups it uses (CudaPath::groups()).
+enum class CudaGrid : uint8_t {
+    row_groups,             ///< {row_groups * cluster, 1}
+    rows,                   ///< {the lesser of rows and blocks, 1}
+    columns_by_row_groups,  ///< {blocks, row_groups}
+    columns_by_sums         ///< {blocks, column_sums}
+};
+inline constexpr CudaGrid all_cuda_grids[] = {CudaGrid::row_groups, CudaGrid::rows, CudaGrid::columns_by_row_groups,
+                                              CudaGrid::columns_by_sums};
+std::string_view name(CudaGrid grid);
+
+/// One kernel launch; its parameter is a CudaArguments. Skipped when its grid is empty (no rows).
+struct CudaLaunch {
+    std::string entry;  ///< the kernel's name in the code
+    CudaGrid grid = CudaGrid::row_groups;
+    int64_t blocks = 1;        ///< see CudaGrid
+    int threads = 32;          ///< of a block
+    int64_t shared_bytes = 0;  ///< dynamic shared memory of a block; beyond 48 KiB the kernel must be told at load
+    int cluster = 1;           ///< blocks in x that form a cluster; beyond 8 the kernel must be told at load
+    bool dependent = false;    ///< programmatic stream serialization: may start before the launch before it has ended
+
+    struct Blocks {
+        int64_t x, y;
+    };
+    Blocks grid_of(const Geometry& geometry, int64_t rows, int64_t row_groups) const;
+    bool operator==(const CudaLaunch&) const = default;
+};
+
+/// The launches, in their order, that compute everything when data is aligned well enough.
+struct CudaPath {
+    int vector_width = 1;    ///< elements that are loaded together
+    int rows_per_block = 1;  ///< rows that a row group takes at a time
+    std::vector<CudaLaunch> launches;
+
+    /// What the address and, in bytes, the row stride of a matrix or column tensor of this type must be a multiple of.
+    int64_t alignment(DType type) const;
+    /// Row groups of a launch: Geometry::groups(), or fewer when the last would have no row.
+    int64_t groups(const Geometry& geometry, int64_t rows, int64_t workspace_bytes) const;
+    bool operator==(const CudaPath&) const = default;
 };
 
 /// Workspace must start at a multiple of this many bytes.
@@ -56,15 +112,17 @@ struct Artifact {
     Schedule schedule;
     Target target;
     Geometry geometry;
-    std::vector<EntryPoint> entries;
+    std::vector<EntryPoint> entries;   ///< of x86-64 code
+    std::vector<CudaPath> cuda_paths;  ///< of CUDA code, widest vectors first; the last asks for whole elements only
+    CodeFormat format = CodeFormat::x86_64;
     std::vector<uint8_t> code;  ///< x86-64: position-independent machine code with its constants
 
     const EntryPoint* find(std::string_view entry) const;
     bool operator==(const Artifact&) const = default;
 };
 
-/// One line: version, spec, schedule, target, geometry, entries, code in hexadecimal and a checksum of all that. The
-/// names of entries are made of letters, digits and '_'.
+/// One line: version, spec, schedule, target, geometry, entries, CUDA paths, format, code in hexadecimal and a checksum
+/// of all that. The names of entries are made of letters, digits and '_'.
 std::string to_text(const Artifact& artifact);
 
 /// The error says which part is damaged, missing or of another version. The checksum finds accidents, not malice: load

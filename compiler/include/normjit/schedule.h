@@ -25,13 +25,44 @@ struct CpuSchedule {
     bool operator==(const CpuSchedule&) const = default;
 };
 
+/// rows: one pass over the matrices, a row in the hands of a team of threads. streaming: two passes, any width of row.
+enum class CudaForm : uint8_t { rows, streaming };
+/// Where the next rows wait: registers, shared memory through cp.async, shared memory through bulk copies (sm_90).
+enum class CudaStaging : uint8_t { registers, async, bulk };
+/// Where something stays between the sweeps over a row.
+enum class CudaKeep : uint8_t { registers, shared };
+inline constexpr CudaForm all_cuda_forms[] = {CudaForm::rows, CudaForm::streaming};
+inline constexpr CudaStaging all_cuda_stagings[] = {CudaStaging::registers, CudaStaging::async, CudaStaging::bulk};
+inline constexpr CudaKeep all_cuda_keeps[] = {CudaKeep::registers, CudaKeep::shared};
+std::string_view name(CudaForm form);
+std::string_view name(CudaStaging staging);
+std::string_view name(CudaKeep keep);
+
+/// How a GPU walks the rows. The grid is persistent: a row group is what one block, or one cluster of blocks, sums.
+struct CudaSchedule {
+    CudaForm form = CudaForm::rows;
+    int threads_per_row = 32;  ///< in each block: 1, 2, 4, 8, 16 or a multiple of 32. streaming: threads of a block
+    int rows_per_block = 1;    ///< teams of threads_per_row side by side
+    int cluster = 1;           ///< blocks that share a row: 1, 2, 4, 8 or 16 (sm_90)
+    int blocks_per_sm = 1;     ///< for which registers are limited
+    int vector_width = 1;      ///< elements per load, a power of two that divides cols
+    int stages = 1;            ///< rows in flight, the one in hand included. streaming: loads in flight
+    CudaStaging staging = CudaStaging::registers;
+    CudaKeep keep = CudaKeep::registers;          ///< the matrices of the row in hand
+    CudaKeep keep_columns = CudaKeep::registers;  ///< the [N] inputs
+    int pace = 0;        ///< rows between reports of a team that keep the blocks together; 0: none
+    int pace_slack = 1;  ///< reports that a team may be ahead of the average
+    bool operator==(const CudaSchedule&) const = default;
+};
+
 struct Schedule {
-    int64_t row_groups = 1;  ///< partials, each the sum of one contiguous range of rows. At most this many
-    std::variant<CpuSchedule> device;
+    int64_t row_groups = 1;  ///< partials, each the sum of some rows. At most this many
+    std::variant<CpuSchedule, CudaSchedule> device;
     bool operator==(const Schedule&) const = default;
 };
 
-/// Reads "cpu row_groups=4 row_block=8 strip=4 unroll=4 prefetch=0 stream_kb=-1". Parts left out take their defaults.
+/// Reads "cpu row_groups=4 row_block=8 strip=4 unroll=4 prefetch=0 stream_kb=-1" or "cuda row_groups=264
+/// threads_per_row=256 stages=3 staging=bulk ...". Parts left out take their defaults.
 Expected<Schedule> parse_schedule(std::string_view text);
 std::string to_text(const Schedule& schedule);
 uint64_t hash(const Schedule& schedule);

@@ -58,9 +58,10 @@ class Kernel {
     /// through the row groups that fit.
     Status launch(const Arguments& arguments) const;
 
-    /// Bytes of workspace with which launch() works, and with which it is fastest.
-    int64_t minimum_workspace() const;
-    int64_t preferred_workspace() const;
+    /// Bytes of workspace with which launch() works on up to `rows` rows, and with which it is fastest. Kernels that
+    /// hand something on for each row need more for more rows; most do not depend on it.
+    int64_t minimum_workspace(int64_t rows) const;
+    int64_t preferred_workspace(int64_t rows) const;
 
     const Artifact& artifact() const;
 
