@@ -146,7 +146,8 @@ class Checker {
             return error("workspace_bytes", "{}; at least {} are needed, {} are best", arguments_.workspace_bytes,
                          needed, geometry_.preferred_workspace(arguments_.rows));
         }
-        const int64_t bytes = geometry_.groups(arguments_.rows, arguments_.workspace_bytes) * geometry_.group_bytes;
+        const int64_t groups = geometry_.groups(arguments_.rows, arguments_.workspace_bytes);
+        const int64_t bytes = geometry_.partials_at(arguments_.rows) + groups * geometry_.group_bytes;
         uintptr_t end;
         if (__builtin_add_overflow(begin, static_cast<uintptr_t>(bytes), &end)) {
             return error("workspace_bytes", "{} bytes at {} are beyond the address space", arguments_.workspace_bytes,

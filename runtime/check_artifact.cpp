@@ -3,20 +3,44 @@
 
 #include "support/try.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace normjit {
 
 namespace {
 
-Status check_target(const Target& needed, const Target& machine) {
-    std::string_view missing;
-    if (needed.avx512_fp16 && !machine.avx512_fp16) missing = "AVX512-FP16";
-    if (needed.avx512_bf16 && !machine.avx512_bf16) missing = "AVX512-BF16";
-    if (needed.isa != machine.isa) missing = "that kind of processor";
+Status lacking(const Target& needed, std::string_view missing) {
     if (missing.empty()) return {};
     return unavailable(
-        fmt::format("load: the artifact was made for '{}'; this machine lacks {}", to_text(needed), missing));
+        fmt::format("load: the artifact was made for '{}'; this device lacks {}", to_text(needed), missing));
+}
+
+Status does_not_fit(const Artifact& artifact, std::string_view part) {
+    return invalid_argument(fmt::format("load: the artifact's {} does not fit '{}'", part, to_text(artifact.spec)));
+}
+
+/// The geometry may choose how much to do at a time, not how much there is.
+Status check_geometry(const Artifact& artifact) {
+    const Geometry& geometry = artifact.geometry;
+    const Spec& spec = artifact.spec;
+    const auto element = static_cast<int64_t>(size_of(spec.compute()));
+    const int64_t sums = (spec.has(Tensor::dgamma) ? 1 : 0) + (spec.has(Tensor::dbeta) ? 1 : 0);
+    const bool fits = geometry.row_groups >= 1 && geometry.column_sums == sums && geometry.final_cols >= 1 &&
+                      geometry.partial_cols >= spec.cols && geometry.partial_cols <= 2 * max_cols &&
+                      geometry.group_bytes >= sums * geometry.partial_cols * element &&
+                      geometry.row_groups <= INT64_MAX / (geometry.group_bytes + 1) && geometry.fixed_bytes >= 0 &&
+                      geometry.row_bytes >= 0;
+    return fits ? Status() : does_not_fit(artifact, "geometry");
+}
+
+/// What CPU code keeps beside its partials is columns too.
+Status check_cpu_geometry(const Artifact& artifact) {
+    const Geometry& geometry = artifact.geometry;
+    const int64_t array_bytes = geometry.partial_cols * static_cast<int64_t>(size_of(artifact.spec.compute()));
+    const bool fits = geometry.group_bytes % array_bytes == 0 && geometry.group_bytes % workspace_alignment == 0;
+    return fits ? Status() : does_not_fit(artifact, "geometry");
 }
 
 Status check_entry(const Artifact& artifact, std::string_view name, bool needed) {
@@ -29,32 +53,64 @@ Status check_entry(const Artifact& artifact, std::string_view name, bool needed)
         fmt::format("load: entry point {} at {}; the code has {} bytes", name, entry->offset, artifact.code.size()));
 }
 
-/// The geometry may choose how much to do at a time, not how much there is.
-Status check_geometry(const Artifact& artifact) {
-    const Geometry& geometry = artifact.geometry;
-    const Spec& spec = artifact.spec;
-    const auto element = static_cast<int64_t>(size_of(spec.compute()));
-    const int64_t sums = (spec.has(Tensor::dgamma) ? 1 : 0) + (spec.has(Tensor::dbeta) ? 1 : 0);
-    const int64_t array_bytes =
-        geometry.partial_cols * element;  // partials, and columns that the code keeps beside them
-    const bool fits = geometry.row_groups >= 1 && geometry.column_sums == sums && geometry.final_cols >= 1 &&
-                      geometry.partial_cols >= spec.cols && geometry.partial_cols <= 2 * max_cols &&
-                      geometry.group_bytes >= sums * array_bytes && geometry.group_bytes % array_bytes == 0 &&
-                      geometry.group_bytes % workspace_alignment == 0 &&
-                      geometry.row_groups <= INT64_MAX / (geometry.group_bytes + 1);
-    if (fits) return {};
-    return invalid_argument(fmt::format("load: the artifact's geometry does not fit '{}'", to_text(spec)));
+std::string_view missing_in_cpu(const Target& needed, const Target& machine) {
+    if (needed.isa != machine.isa) return "that kind of processor";
+    if (needed.avx512_fp16 && !machine.avx512_fp16) return "AVX512-FP16";
+    if (needed.avx512_bf16 && !machine.avx512_bf16) return "AVX512-BF16";
+    return {};
+}
+
+/// Machine code runs on its generation of GPUs from its own number on, PTX on everything newer.
+std::string_view missing_in_gpu(const Artifact& artifact, const Target& machine) {
+    const Target& needed = artifact.target;
+    if (needed.isa != machine.isa) return "that kind of processor";
+    const bool same_generation = needed.sm / 10 == machine.sm / 10;
+    if (needed.sm > machine.sm || (artifact.format == CodeFormat::cubin && !same_generation))
+        return "that architecture";
+    for (const CudaPath& path : artifact.cuda_paths) {
+        for (const CudaLaunch& launch : path.launches) {
+            if (launch.shared_bytes > machine.shared_bytes) return "as much shared memory for a block";
+        }
+    }
+    return {};
+}
+
+bool is_launchable(const CudaLaunch& launch) {
+    constexpr int most_threads = 1024, most_cluster = 16;
+    return !launch.entry.empty() && launch.blocks >= 1 && launch.blocks <= INT32_MAX && launch.threads >= 1 &&
+           launch.threads <= most_threads && launch.cluster >= 1 && launch.cluster <= most_cluster &&
+           launch.shared_bytes >= 0;
+}
+
+Status check_paths(const Artifact& artifact) {
+    if (artifact.format == CodeFormat::x86_64 || artifact.code.empty()) return does_not_fit(artifact, "code");
+    for (const CudaPath& path : artifact.cuda_paths) {
+        if (path.vector_width < 1 || path.rows_per_block < 1) return does_not_fit(artifact, "path");
+        if (!std::all_of(path.launches.begin(), path.launches.end(), is_launchable)) {
+            return does_not_fit(artifact, "launch");
+        }
+    }
+    const bool takes_all = !artifact.cuda_paths.empty() && artifact.cuda_paths.back().vector_width == 1;
+    return takes_all ? Status() : does_not_fit(artifact, "last path");
 }
 
 }  // namespace
 
-Status check_artifact(const Artifact& artifact, const Target& machine) {
+Status check_cpu_artifact(const Artifact& artifact, const Target& machine) {
     NORMJIT_RETURN_IF_ERROR(validate(artifact.spec));
-    NORMJIT_RETURN_IF_ERROR(check_target(artifact.target, machine));
+    NORMJIT_RETURN_IF_ERROR(lacking(artifact.target, missing_in_cpu(artifact.target, machine)));
     NORMJIT_RETURN_IF_ERROR(check_geometry(artifact));
+    NORMJIT_RETURN_IF_ERROR(check_cpu_geometry(artifact));
     NORMJIT_RETURN_IF_ERROR(check_entry(artifact, "rows", true));
     NORMJIT_RETURN_IF_ERROR(check_entry(artifact, "rows_stream", false));
     return check_entry(artifact, "final_reduce", artifact.geometry.column_sums > 0);
+}
+
+Status check_cuda_artifact(const Artifact& artifact, const Target& machine) {
+    NORMJIT_RETURN_IF_ERROR(validate(artifact.spec));
+    NORMJIT_RETURN_IF_ERROR(lacking(artifact.target, missing_in_gpu(artifact, machine)));
+    NORMJIT_RETURN_IF_ERROR(check_geometry(artifact));
+    return check_paths(artifact);
 }
 
 }  // namespace normjit

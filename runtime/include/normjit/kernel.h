@@ -12,7 +12,7 @@
 
 namespace normjit {
 
-/// One tensor of a launch: caller-owned memory that stays valid until the launch returns.
+/// One tensor of a launch: caller-owned memory of the kernel's device that stays valid until the launch has run.
 /// A [M,N] or [N] tensor says its N in `cols`; a [M] tensor leaves it 0.
 struct Argument {
     static constexpr int64_t contiguous = INT64_MIN;
@@ -33,6 +33,7 @@ struct Arguments {
     void* workspace =
         nullptr;  ///< aligned to workspace_alignment; contents are lost. May be null when 0 bytes are needed
     int64_t workspace_bytes = 0;
+    void* stream = nullptr;  ///< a CUstream of the kernel's GPU, null for the default one; ignored on a CPU
 
     Argument& operator[](Tensor tensor) { return tensors[tensor]; }
     const Argument& operator[](Tensor tensor) const { return tensors[tensor]; }
@@ -52,10 +53,14 @@ class Kernel {
     struct Impl;
     explicit Kernel(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-    /// Computes the spec's outputs; returns when they are written (CPU). Only looks up: compiles, allocates and locks
-    /// nothing of its own. Errors, all invalid_argument, name the argument and what is allowed; nothing has been
-    /// written then. The same arguments give the same bits whatever the number of threads; workspace sizes count only
-    /// through the row groups that fit.
+    /// Computes the spec's outputs. Only looks up: compiles, allocates and locks nothing of its own. An
+    /// invalid_argument names the argument and what is allowed; nothing has been written then. The same arguments give
+    /// the same bits whatever the number of threads; workspace sizes count only through the row groups that fit.
+    ///
+    /// CPU: the outputs are written when it returns. GPU: the work has been put on the stream, and the tensors, the
+    /// workspace and the kernel must stay until it is done. It may be captured in a graph. The stream's context is
+    /// used, for the default stream the thread's current one when it is of the kernel's GPU, else the primary one.
+    /// `failed` says what the driver said, which may be about work that was put on the GPU before.
     Status launch(const Arguments& arguments) const;
 
     /// Bytes of workspace with which launch() works on up to `rows` rows, and with which it is fastest. Kernels that

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an engine runs on. One implementation for each kind of device.
+#pragma once
+
+#include "normjit/artifact.h"
+#include "normjit/engine.h"
+#include "normjit/status.h"
+#include "normjit/target.h"
+
+#include <memory>
+#include <string>
+
+namespace normjit {
+
+class Device {
+  public:
+    virtual ~Device() = default;
+
+    virtual const std::string& name() const = 0;
+    virtual const Target& target() const = 0;
+    /// CPU threads that a launch may use.
+    virtual int threads() const { return 1; }
+    /// Whether code may be compiled and loaded now. `stream` as in Engine::load().
+    virtual Status check_free([[maybe_unused]] void* stream) const { return {}; }
+    virtual Expected<std::shared_ptr<const Kernel::Impl>> load(const Artifact& artifact) const = 0;
+};
+
+using OpenedDevice = Expected<std::shared_ptr<const Device>>;
+
+namespace cpu {
+OpenedDevice open_device(const EngineOptions& options);
+}
+namespace cuda {
+OpenedDevice open_device(const EngineOptions& options, int ordinal);
+}
+
+/// The device that options.device names.
+OpenedDevice open_device(const EngineOptions& options);
+
+}  // namespace normjit

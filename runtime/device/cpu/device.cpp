@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device.h"
+
+#include "check_artifact.h"
+#include "device/cpu/kernel.h"
+#include "support/try.h"
+
+#include <fmt/format.h>
+
+namespace normjit::cpu {
+
+namespace {
+
+constexpr int most_threads = 4096;
+
+Expected<std::shared_ptr<const Threads>> make_threads(const EngineOptions& options, const Target& target) {
+    if (options.threads < 0 || options.threads > most_threads) {
+        return invalid_argument(
+            fmt::format("engine: threads: {}; must be 1 to {}, or 0 for one per core", options.threads, most_threads));
+    }
+    auto threads = std::make_shared<Threads>();
+    threads->count = options.threads == 0 ? target.cores : options.threads;
+    threads->parallel_for = options.parallel_for;
+    if (options.parallel_for.run == nullptr) {
+        NORMJIT_TRY(threads->pool, ThreadPool::create(threads->count));
+    }
+    return std::shared_ptr<const Threads>(std::move(threads));
+}
+
+class CpuDevice final : public Device {
+  public:
+    CpuDevice(const Target& target, std::shared_ptr<const Threads> threads)
+        : target_(target), threads_(std::move(threads)) {}
+
+    const std::string& name() const override { return name_; }
+    const Target& target() const override { return target_; }
+    int threads() const override { return threads_->count; }
+
+    Expected<std::shared_ptr<const Kernel::Impl>> load(const Artifact& artifact) const override {
+        NORMJIT_RETURN_IF_ERROR(check_cpu_artifact(artifact, target_));
+        NORMJIT_TRY(auto code, ExecutableMemory::make(artifact.code));
+        return std::shared_ptr<const Kernel::Impl>(std::make_shared<CpuKernel>(artifact, std::move(code), threads_));
+    }
+
+  private:
+    const std::string name_ = "cpu";
+    const Target target_;
+    const std::shared_ptr<const Threads> threads_;
+};
+
+}  // namespace
+
+OpenedDevice open_device(const EngineOptions& options) {
+    NORMJIT_TRY(const Target target, host_target());
+    NORMJIT_TRY(auto threads, make_threads(options, target));
+    return std::shared_ptr<const Device>(std::make_shared<CpuDevice>(target, std::move(threads)));
+}
+
+}  // namespace normjit::cpu

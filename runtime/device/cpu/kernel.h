@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// A kernel on the CPU: machine code, and the threads that run its tasks.
+#pragma once
+
+#include "device/cpu/executable_memory.h"
+#include "device/cpu/thread_pool.h"
+#include "kernel_impl.h"
+
+#include "normjit/cpu_abi.h"
+
+#include <cstdint>
+#include <memory>
+
+namespace normjit::cpu {
+
+/// The threads of an engine: its own, or the caller's.
+struct Threads {
+    int count = 1;
+    std::unique_ptr<ThreadPool> pool;  ///< null with the caller's
+    ParallelFor parallel_for;
+
+    void run(int64_t tasks, ThreadPool::Task task, void* context) const {
+        pool ? pool->run(tasks, task, context) : parallel_for.run(parallel_for.self, tasks, task, context);
+    }
+};
+
+struct CpuKernel final : Kernel::Impl {
+    CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<const Threads> workers);
+    Status launch(const Arguments& arguments) const override;
+
+    const ExecutableMemory code;
+    const std::shared_ptr<const Threads> threads;
+    RowsFunction rows = nullptr;
+    RowsFunction rows_stream = nullptr;    ///< null when the artifact has none
+    FinalFunction final_reduce = nullptr;  ///< null without column sums
+};
+
+}  // namespace normjit::cpu

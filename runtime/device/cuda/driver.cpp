@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cuda/driver.h"
+
+#include "support/try.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+namespace normjit::cuda {
+
+namespace {
+
+/// The first with cuLaunchKernelEx.
+constexpr int oldest_version = 11080;
+
+template <class FunctionPointer>
+FunctionPointer find(void* library, const char* symbol) {
+    return reinterpret_cast<FunctionPointer>(dlsym(library, symbol));
+}
+
+Status too_old(std::string_view what) {
+    return unavailable(
+        fmt::format("cuda: the driver is too old: {}; it must support CUDA {}", what, version_text(oldest_version)));
+}
+
+Status read_version(void* library, Driver& driver) {
+    const auto get_version = find<decltype(Driver::cuDriverGetVersion)>(library, "cuDriverGetVersion");
+    if (get_version == nullptr || get_version(&driver.version) != error_none) return too_old("it tells no version");
+    if (driver.version >= oldest_version) return {};
+    return too_old(fmt::format("it supports CUDA {}", version_text(driver.version)));
+}
+
+Status find_functions(void* library, Driver& driver) {
+#define FUNCTION(member, symbol, parameters)                         \
+    driver.member = find<decltype(Driver::member)>(library, symbol); \
+    if (driver.member == nullptr) return too_old("it lacks " symbol);
+#define OPTIONAL(member, symbol, parameters) driver.member = find<decltype(Driver::member)>(library, symbol);
+#include "device/cuda/driver_functions.def"
+    return {};
+}
+
+Status initialise(const Driver& driver) {
+    int devices = 0;
+    Result result = driver.cuInit(0);
+    if (result == error_none) result = driver.cuDeviceGetCount(&devices);
+    if (result == error_no_device || (result == error_none && devices == 0)) {
+        return unavailable("cuda: the driver finds no device");
+    }
+    if (result == error_stub_library) return unavailable("cuda: libcuda.so.1 is a stub for linking, not a driver");
+    if (result == error_none) return {};
+    return unavailable("cuda: the driver does not start: " + driver.error(result, "cuInit").message());
+}
+
+}  // namespace
+
+bool Driver::has_libraries() const {
+    return cuLibraryLoadData && cuLibraryUnload && cuLibraryGetKernel && cuKernelSetAttribute && cuKernelGetFunction;
+}
+
+Status Driver::error(Result result, const char* what) const {
+    const char *name = nullptr, *text = nullptr;
+    cuGetErrorName(result, &name);
+    cuGetErrorString(result, &text);
+    const std::string number = fmt::format("error {}", result);
+    return failed(fmt::format("cuda: {}: {}, {}", what, name ? name : number, text ? text : "unknown"));
+}
+
+Expected<Driver> open_driver(const char* library) {
+    // Never closed: the driver keeps threads of its own.
+    void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) {
+        const char* reason = dlerror();
+        return unavailable(fmt::format("cuda: no driver: {}", reason ? reason : library));
+    }
+    Driver driver;
+    NORMJIT_RETURN_IF_ERROR(read_version(handle, driver));
+    NORMJIT_RETURN_IF_ERROR(find_functions(handle, driver));
+    NORMJIT_RETURN_IF_ERROR(initialise(driver));
+    return driver;
+}
+
+Expected<const Driver*> driver() {
+    static const Expected<Driver> opened = open_driver("libcuda.so.1");
+    if (!opened.ok()) return opened.status();
+    return &*opened;
+}
+
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+}  // namespace normjit::cuda

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// One GPU of this process, and which of its contexts a call works in: the caller's current one when that is of this
+// GPU, else its primary one.
+#pragma once
+
+#include "device/cuda/driver.h"
+
+#include "normjit/status.h"
+#include "normjit/target.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+namespace normjit::cuda {
+
+class Gpu {
+  public:
+    /// `unavailable` without a driver or such a device; creates no context.
+    static Expected<std::shared_ptr<const Gpu>> open(int ordinal);
+    ~Gpu();
+    Gpu(const Gpu&) = delete;
+    Gpu& operator=(const Gpu&) = delete;
+
+    const Driver& driver() const { return driver_; }
+    DeviceHandle handle() const { return handle_; }
+    int ordinal() const { return ordinal_; }
+    const std::string& name() const { return name_; }
+    const Target& target() const { return target_; }
+
+    /// The primary context, retained by the first call until this object dies.
+    Result primary(Context& context) const;
+
+  private:
+    explicit Gpu(const Driver& driver) : driver_(driver) {}
+    Status read(int ordinal);
+
+    const Driver& driver_;
+    DeviceHandle handle_ = 0;
+    int ordinal_ = 0;
+    std::string name_;
+    Target target_;
+    mutable std::atomic<Context> primary_{nullptr};
+};
+
+/// A context of the GPU is current on this thread while the object lives. Takes no lock of its own, allocates nothing.
+class ContextScope {
+  public:
+    explicit ContextScope(const Gpu& gpu);
+    ~ContextScope();
+    ContextScope(const ContextScope&) = delete;
+    ContextScope& operator=(const ContextScope&) = delete;
+
+    Result result() const { return result_; }
+    Status status() const { return gpu_.driver().check(result_, "making a context current"); }
+
+  private:
+    const Gpu& gpu_;
+    Result result_ = error_none;
+    bool pushed_ = false;
+};
+
+/// `failed` while the stream is capturing a graph, or for the null stream, while a stream that synchronises with it is.
+Status check_not_capturing(const Gpu& gpu, void* stream);
+
+}  // namespace normjit::cuda

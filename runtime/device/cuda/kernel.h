@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// A kernel on a GPU: its code, and everything about its launches that does not change from one to the next.
+#pragma once
+
+#include "device/cuda/code.h"
+#include "device/cuda/gpu.h"
+#include "kernel_impl.h"
+
+#include "normjit/cuda_abi.h"
+#include "normjit/tensor.h"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace normjit::cuda {
+
+class CudaKernel final : public Kernel::Impl {
+  public:
+    /// The artifact has passed check_cuda_artifact().
+    static Expected<std::shared_ptr<const Kernel::Impl>> load(std::shared_ptr<const Gpu> gpu, const Artifact& artifact);
+
+    Status launch(const Arguments& arguments) const override;
+
+  private:
+    struct Step {
+        const CudaLaunch* plan = nullptr;
+        Function function = nullptr;
+        std::array<LaunchAttribute, 2> attributes{};
+        unsigned attribute_count = 0;
+    };
+    struct Path {
+        const CudaPath* plan = nullptr;
+        std::vector<Step> steps;
+    };
+    /// Tensors that take part, in the order of CudaArguments.
+    struct Operands {
+        std::vector<Tensor> matrices, columns, rows, column_outputs;
+    };
+
+    CudaKernel(std::shared_ptr<const Gpu> gpu, Artifact made) : Impl(std::move(made)), gpu_(std::move(gpu)) {}
+    void find_operands();
+    Expected<Step> make_step(const CudaLaunch& plan) const;
+    Status make_paths();
+
+    bool is_aligned(const Argument& argument, Tensor tensor, const CudaPath& path, int64_t rows) const;
+    const Path& path_for(const Arguments& arguments) const;
+    Expected<CudaArguments> operands_of(const Arguments& arguments, const CudaPath& path) const;
+    Status run(const Step& step, const Arguments& arguments, CudaArguments& operands) const;
+
+    const std::shared_ptr<const Gpu> gpu_;
+    std::unique_ptr<const Code> code_;
+    std::vector<Path> paths_;
+    Operands operands_;
+};
+
+}  // namespace normjit::cuda
