@@ -24,6 +24,7 @@ double seconds_of(int repeats, F&& work) {
 struct Ceiling {
     const StreamMethod* method = nullptr;
     std::vector<double> seconds;
+    std::vector<double> shares;  ///< of the launch that followed
 };
 
 /// The fastest methods with one thread and with all. Which of the two is faster may change while a machine with other
@@ -50,7 +51,7 @@ std::vector<Ceiling> fastest_methods(Team& team, const Traffic& traffic, int rep
     std::vector<Ceiling> ceilings;
     for (int kind : {0, 1}) {
         if (best[kind] && best_seconds[kind] < far_behind * best_seconds[1 - kind])
-            ceilings.push_back({best[kind], {}});
+            ceilings.push_back({best[kind], {}, {}});
     }
     return ceilings;
 }
@@ -99,6 +100,7 @@ Expected<Measurement> measure(Team& team, const Traffic& traffic, const std::fun
             if (status.ok()) status = launch();
         }));
         NORMJIT_RETURN_IF_ERROR(status);
+        for (Ceiling& ceiling : ceilings) ceiling.shares.push_back(ceiling.seconds.back() / launches.back());
         spent += launches.back() * result.launches_per_sample;
     }
     result.samples = static_cast<int>(launches.size());
@@ -108,6 +110,7 @@ Expected<Measurement> measure(Team& team, const Traffic& traffic, const std::fun
         if (result.ceiling.median >= 0 && sample.median >= result.ceiling.median) continue;
         result.ceiling = sample;
         result.method = ceiling.method->name;
+        result.share = sample_of(ceiling.shares).median;
     }
     return result;
 }

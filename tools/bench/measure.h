@@ -27,10 +27,12 @@ struct Measurement {
     int launches_per_sample = 1;
     int64_t traffic_bytes = 0;
 
+    /// Of the ceiling; 1 is a launch as fast as moving the bytes alone. The median over pairs of a ceiling and the
+    /// launch right after it, so that a machine that slows down for a while slows both. Negative: not measured.
+    double share = -1;
+
     double bytes_per_second() const { return rate(launch); }
     double ceiling_bytes_per_second() const { return rate(ceiling); }
-    /// Of the ceiling; 1 is a launch as fast as moving the bytes alone. Negative: not measured.
-    double share() const { return ceiling.median < 0 ? -1 : ceiling.median / launch.median; }
 
   private:
     double rate(const Sample& sample) const {

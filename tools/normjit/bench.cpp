@@ -128,8 +128,7 @@ std::string table_of(const std::vector<Result>& results) {
         bool ceiling = m.ceiling.median > 0;
         table.add({to_text(result.spec), std::to_string(result.threads), format_seconds(m.launch.median),
                    fmt::format("{:.1f}", m.bytes_per_second() / 1e9),
-                   ceiling ? fmt::format("{:.1f}", m.ceiling_bytes_per_second() / 1e9) : "-",
-                   format_percent(m.share())});
+                   ceiling ? fmt::format("{:.1f}", m.ceiling_bytes_per_second() / 1e9) : "-", format_percent(m.share)});
     }
     return table.text();
 }
@@ -147,7 +146,7 @@ ordered_json to_json(const Result& result) {
                            {"p80_seconds", m.ceiling.p80},
                            {"bytes_per_second", m.ceiling_bytes_per_second()},
                            {"method", m.method}};
-        json["share"] = m.share();
+        json["share"] = m.share;
     }
     return json;
 }

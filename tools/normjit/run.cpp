@@ -151,8 +151,8 @@ std::string to_text(const RunResult& result) {
     std::string text = result.name.empty() ? "" : result.name + "\n";
     text += fmt::format("  {}\n  {}", normjit::to_text(result.spec), format_seconds(m.launch.median));
     if (m.traffic_bytes > 0) text += fmt::format(", {:.1f} GB/s", m.bytes_per_second() / 1e9);
-    if (m.share() >= 0) {
-        text += fmt::format(", {} of the ceiling of {:.1f} GB/s", format_percent(m.share()),
+    if (m.share >= 0) {
+        text += fmt::format(", {} of the ceiling of {:.1f} GB/s", format_percent(m.share),
                             m.ceiling_bytes_per_second() / 1e9);
     }
     text += fmt::format(" (median of {} launches, {} thread{})\n", m.samples * m.launches_per_sample, result.threads,
@@ -169,9 +169,9 @@ ordered_json to_json(const RunResult& result) {
                          {"median_seconds", m.launch.median},
                          {"bytes", m.traffic_bytes},
                          {"bytes_per_second", m.bytes_per_second()}};
-    if (m.share() >= 0) {
+    if (m.share >= 0) {
         json["ceiling_bytes_per_second"] = m.ceiling_bytes_per_second();
-        json["share"] = m.share();
+        json["share"] = m.share;
     }
     for (const OutputCheck& check : result.checks) {
         ordered_json& entry = json["outputs"][std::string(name(check.tensor))];
