@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "check.h"
 
+#include "crash_report.h"
 #include "reference.h"
 #include "support/try.h"
 
@@ -97,6 +98,7 @@ constexpr Reduction reductions[] = {
     [](Case& c) { c.layout = 0; },
     [](Case& c) { c.threads = 1; },
     [](Case& c) { c.schedule.row_groups = 1; },
+    [](Case& c) { std::get<CpuSchedule>(c.schedule.device).stage = 0; },
     [](Case& c) { std::get<CpuSchedule>(c.schedule.device).prefetch = 0; },
     [](Case& c) { std::get<CpuSchedule>(c.schedule.device).stream_kb = -1; },
     [](Case& c) { std::get<CpuSchedule>(c.schedule.device).row_block = 1; },
@@ -145,9 +147,11 @@ void check_cases(int64_t count, const std::function<Case(Random&)>& draw, const 
         return;
     }
     Random random(seed());
+    CrashReport crash_report;
     int failures = 0;
     for (int64_t i = 0; i < rounds(count) && failures < 3; ++i) {
         const Case drawn = draw(random);
+        crash_report.show(to_text(drawn));
         if (check(drawn).empty()) continue;
         ++failures;
         report(drawn, check);

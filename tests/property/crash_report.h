@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The line that replays a case which crashes: a guard page or a bad instruction ends the program before anything could
+// be reported or made smaller.
+#pragma once
+
+#include <string>
+
+#include <signal.h>
+
+namespace normjit::test {
+
+/// While it lives, a crash prints the text that show() received last, on stderr. One at a time.
+class CrashReport {
+  public:
+    CrashReport();
+    ~CrashReport();
+    void show(const std::string& text);
+
+  private:
+    struct sigaction segv_, bus_, ill_, fpe_;
+};
+
+}  // namespace normjit::test
