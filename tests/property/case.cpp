@@ -48,17 +48,35 @@ Schedule random_legal_schedule(Random& random, const Spec& spec, const Target& t
     return heuristic(spec, target);
 }
 
-Case random_case(Random& random) {
+namespace {
+
+Case random_case_of(Random& random, const Spec& spec, int64_t rows) {
     Case drawn;
-    const SpecLimits limits = random_limits(random);
-    drawn.spec = random_spec(random, limits);
-    drawn.rows = random_rows(random, drawn.spec, limits);
+    drawn.spec = spec;
+    drawn.rows = rows;
     drawn.target = random_subset(random, *machine());
     drawn.schedule = random_legal_schedule(random, drawn.spec, drawn.target);
     drawn.data = random.bits() >> 1;
     drawn.layout = random.chance(20) ? 0 : random.bits() >> 1;
     drawn.threads = random.pick({1, 1, 2, 3});
     return drawn;
+}
+
+}  // namespace
+
+Case random_case(Random& random) {
+    const SpecLimits limits = random_limits(random);
+    const Spec spec = random_spec(random, limits);
+    return random_case_of(random, spec, random_rows(random, spec, limits));
+}
+
+Case random_extreme_case(Random& random) {
+    Spec spec = random_spec(random);
+    const bool wide = random.chance(50);
+    spec.cols = wide ? (int64_t{1} << random.between(16, 18)) + random.between(-1, 1) : random.between(1, 8);
+    const int64_t rows = wide ? random.between(1, 3) : random.between(20'000, 100'000);
+    if (spec.rows) spec.rows = rows;
+    return random_case_of(random, spec, rows);
 }
 
 std::string to_text(const Case& a_case) {

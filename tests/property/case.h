@@ -28,6 +28,9 @@ struct Case {
 /// Any spec, size, legal schedule, number of threads. Small more often than large, so that a thousand take seconds.
 Case random_case(Random& random);
 
+/// Few very long rows, or very many short ones.
+Case random_extreme_case(Random& random);
+
 /// A schedule that legality() accepts.
 Schedule random_legal_schedule(Random& random, const Spec& spec, const Target& target);
 

@@ -10,6 +10,10 @@ TEST_CASE("gradients of random problems agree with the reference, and nothing el
     check_cases(2500, random_case, check_against_reference);
 }
 
+TEST_CASE("very long rows and very many rows are right") {
+    check_cases(40, random_extreme_case, check_against_reference);
+}
+
 TEST_CASE("every legal schedule gives gradients that agree with the reference") {
     const auto check = [](const Case& a_case) {
         Random random(a_case.data);
