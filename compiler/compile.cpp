@@ -12,11 +12,21 @@
 
 namespace normjit {
 
+namespace {
+
+Expected<plan::Plan> make_legal_plan(const backend::Backend& backend, const Spec& spec, const Schedule& schedule,
+                                     const Target& target) {
+    NORMJIT_TRY(plan::Plan plan, plan::make(spec, schedule, target));
+    NORMJIT_RETURN_IF_ERROR(backend.legal(plan));
+    return plan;
+}
+
+}  // namespace
+
 Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Target& target) {
     NORMJIT_RETURN_IF_ERROR(validate(spec));
     NORMJIT_TRY(const backend::Backend* backend, backend::find(target));
-    NORMJIT_TRY(const plan::Plan plan, plan::make(spec, schedule, target));
-    NORMJIT_RETURN_IF_ERROR(backend->legal(plan));
+    NORMJIT_TRY(const plan::Plan plan, make_legal_plan(*backend, spec, schedule, target));
     return backend->emit(plan);
 }
 
@@ -35,6 +45,14 @@ Expected<std::string> emit_stage(const Spec& spec, const Schedule& schedule, con
             return ir::print(function);
         }
         allowed += fmt::format(" ir:{}", pass.name);
+    }
+    NORMJIT_TRY(const backend::Backend* backend, backend::find(target));
+    for (const std::string_view name : backend->stages) {
+        if (stage == name) {
+            NORMJIT_TRY(const plan::Plan plan, make_legal_plan(*backend, spec, schedule, target));
+            return backend->print_stage(plan, stage);
+        }
+        allowed += fmt::format(" {}", name);
     }
     return invalid_argument(fmt::format("unknown stage '{}'; allowed: {}", stage, allowed));
 }

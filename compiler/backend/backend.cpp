@@ -7,7 +7,7 @@ namespace normjit::backend {
 
 Expected<const Backend*> find(const Target& target) {
     std::string reasons;
-    for (const Backend* backend : {&x64_backend}) {
+    for (const Backend* backend : {&x64_backend, &cuda_backend}) {
         const Status status = backend->supports(target);
         if (status.ok()) return backend;
         reasons += fmt::format("; {}: {}", backend->name, status.message());

@@ -7,7 +7,9 @@
 #include "normjit/artifact.h"
 #include "normjit/schedule.h"
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace normjit::backend {
 
@@ -18,9 +20,13 @@ struct Backend {
     /// Whether code for the plan can be made, registers included; the error says what stands in the way.
     Status (*legal)(const plan::Plan&);
     Expected<Artifact> (*emit)(const plan::Plan&);
+    /// Texts between plan and artifact, by name.
+    std::vector<std::string_view> stages;
+    Expected<std::string> (*print_stage)(const plan::Plan&, std::string_view stage);
 };
 
 extern const Backend x64_backend;
+extern const Backend cuda_backend;
 
 /// The back end that serves a target; unavailable when none of this build does.
 Expected<const Backend*> find(const Target& target);

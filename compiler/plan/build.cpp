@@ -26,7 +26,7 @@ constexpr int64_t partial_unit_bytes = 128;
 
 class SweepBuilder {
   public:
-    explicit SweepBuilder(const ir::Function& function) : function_(function) {}
+    SweepBuilder(const ir::Function& function, int column_sweep) : function_(function), column_sweep_(column_sweep) {}
 
     /// Everything that sweep `index` of `count` evaluates: its sums and stores, and what they need.
     Sweep build(int index, int count) {
@@ -35,9 +35,8 @@ class SweepBuilder {
         const bool last = index + 1 == count;
         for (ValueId id = 0; id < function_.size(); ++id) {
             const ir::Value& value = function_[id];
-            if (value.sweep != index) continue;
-            if (value.op == Op::row_mean) sweep.row_means.push_back(id);
-            if (value.op == Op::partial_accumulate) sweep.column_sums.push_back(id);
+            if (value.op == Op::row_mean && value.sweep == index) sweep.row_means.push_back(id);
+            if (value.op == Op::partial_accumulate && column_sweep_ == index) sweep.column_sums.push_back(id);
         }
         for (const ir::Output& output : function_.outputs) {
             if (last && function_[output.value].shape == Shape::matrix) sweep.stores.push_back(output);
@@ -67,6 +66,7 @@ class SweepBuilder {
     }
 
     const ir::Function& function_;
+    const int column_sweep_;
 };
 
 /// The row-shaped operands of a value.
@@ -111,21 +111,21 @@ std::vector<ValueId> find_staged_columns(const ir::Function& function, const std
     return staged;
 }
 
-Expected<std::vector<FinalReduce>> find_finals(const ir::Function& function, const Sweep& last) {
+Expected<std::vector<FinalReduce>> find_finals(const ir::Function& function, const Sweep& sweep) {
     std::vector<FinalReduce> finals;
     for (const ir::Output& output : function.outputs) {
         const ir::Value& value = function[output.value];
         if (value.shape != Shape::cols) continue;
-        const auto sum = std::find(last.column_sums.begin(), last.column_sums.end(), value.operands[0]);
-        if (value.op != Op::final_reduce || sum == last.column_sums.end()) {
+        const auto sum = std::find(sweep.column_sums.begin(), sweep.column_sums.end(), value.operands[0]);
+        if (value.op != Op::final_reduce || sum == sweep.column_sums.end()) {
             return failed(fmt::format("plan: output {} is not a final_reduce", normjit::name(output.tensor)));
         }
-        finals.push_back({output.tensor, static_cast<int>(sum - last.column_sums.begin())});
+        finals.push_back({output.tensor, static_cast<int>(sum - sweep.column_sums.begin())});
     }
     return finals;
 }
 
-Geometry find_geometry(const Plan& plan) {
+Geometry cpu_geometry(const Plan& plan) {
     Geometry geometry;
     const auto element = static_cast<int64_t>(size_of(plan.function.compute));
     const int64_t unit = partial_unit_bytes / element;
@@ -151,17 +151,22 @@ Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& t
               .finals = {},
               .staged_columns = {},
               .row_slots = {},
+              .cuda = {},
               .geometry = {}};
     int count = 1;
     for (const ir::Value& value : plan.function.values) {
         if (value.op == Op::row_mean) count = std::max(count, value.sweep + 2);
     }
-    for (int i = 0; i < count; ++i) plan.sweeps.push_back(SweepBuilder(plan.function).build(i, count));
-    if (std::get<CpuSchedule>(schedule.device).stage == 1)
-        plan.staged_columns = find_staged_columns(plan.function, plan.sweeps);
+    const auto* cpu = std::get_if<CpuSchedule>(&schedule.device);
+    plan.column_sweep = cpu != nullptr ? count - 1 : cuda_column_sweep(plan, count);
+    for (int i = 0; i < count; ++i) {
+        plan.sweeps.push_back(SweepBuilder(plan.function, plan.column_sweep).build(i, count));
+    }
+    if (cpu != nullptr && cpu->stage == 1) plan.staged_columns = find_staged_columns(plan.function, plan.sweeps);
     plan.row_slots = find_row_slots(plan.function, plan.sweeps);
-    NORMJIT_TRY(plan.finals, find_finals(plan.function, plan.sweeps.back()));
-    plan.geometry = find_geometry(plan);
+    NORMJIT_TRY(plan.finals, find_finals(plan.function, plan.sweeps[static_cast<size_t>(plan.column_sweep)]));
+    if (cpu == nullptr) plan.cuda = make_cuda(plan);
+    plan.geometry = cpu != nullptr ? cpu_geometry(plan) : cuda_geometry(plan);
     return plan;
 }
 

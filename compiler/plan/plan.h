@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ir/ir.h"
+#include "plan/cuda.h"
 
 #include "normjit/artifact.h"
 #include "normjit/schedule.h"
@@ -17,9 +18,9 @@ namespace normjit::plan {
 
 using ir::ValueId;
 
-/// One pass over a row's data. All but the last end in row means; the last stores matrices and accumulates column sums.
-/// Lists are in order of evaluation. What an earlier sweep had computed of an [M,N] value is computed again from its
-/// inputs.
+/// One pass over a row's data. All but the last end in row means; the last stores matrices; one accumulates column
+/// sums. Lists are in order of evaluation. What an earlier sweep had computed of an [M,N] value is computed again from
+/// its inputs.
 struct Sweep {
     std::vector<ValueId>
         row_values;  ///< [M]: computed per row before the sweep: inputs, and arithmetic on earlier means
@@ -46,7 +47,9 @@ struct Plan {
     std::vector<Sweep> sweeps;
     std::vector<FinalReduce> finals;
     std::vector<ValueId> staged_columns;  ///< [N] values kept in the workspace of a row group, after its partials
-    std::vector<ValueId> row_slots;  ///< [M] values that must outlive the sweep in which they are computed
+    std::vector<ValueId> row_slots;       ///< [M] values that must outlive the sweep in which they are computed
+    int column_sweep = 0;  ///< the sweep that accumulates column sums: the last, on a GPU often the one before
+    CudaPlan cuda;         ///< empty for other targets
     Geometry geometry;
 };
 

@@ -13,16 +13,22 @@ using ir::Op;
 
 class Printer {
   public:
-    explicit Printer(const Plan& plan) : plan_(plan), cpu_(std::get<CpuSchedule>(plan.schedule.device)) {}
+    explicit Printer(const Plan& plan) : plan_(plan), cpu_(std::get_if<CpuSchedule>(&plan.schedule.device)) {}
 
     std::string text() {
         line("plan {}", to_text(plan_.spec));
         line("schedule {}", to_text(plan_.schedule));
         line("target {}", to_text(plan_.target));
-        line("phase rows: at most {} row groups, each in blocks of {} rows", plan_.geometry.row_groups, cpu_.row_block);
+        if (cpu_ != nullptr) {
+            line("phase rows: at most {} row groups, each in blocks of {} rows", plan_.geometry.row_groups,
+                 cpu_->row_block);
+        } else {
+            line("phase rows: at most {} row groups", plan_.geometry.row_groups);
+        }
         for (const ValueId id : plan_.staged_columns) line("  per row group: keep {}", ir::name(plan_.function, id));
         for (size_t i = 0; i < plan_.sweeps.size(); ++i) sweep(i);
         if (!plan_.finals.empty()) final_reduce();
+        for (const CudaVariant& each : plan_.cuda.variants) variant(each);
         workspace();
         return std::move(out_);
     }
@@ -57,10 +63,8 @@ class Printer {
             if (function[id].op == Op::input) line("  per row: read {}", function[id].name);
         }
         statements(sweep.row_values, "  per row: ");
-        const std::string order = sweep.is_last() ? fmt::format("strips of {} vectors, then rows", cpu_.strip)
-                                                  : fmt::format("rows, {} vectors a step", cpu_.unroll);
-        line("  sweep {} ({}): {} {}{}", index, order, index == 0 ? "read" : "re-read", inputs(sweep),
-             index == 0 ? "" : " from cache");
+        line("  sweep {}{}: {} {}{}", index, order(sweep), index == 0 ? "read" : "re-read", inputs(sweep),
+             index == 0 ? "" : source());
         statements(sweep.column_values, "    per column: ");
         statements(sweep.elements, "    ");
         statements(sweep.row_means, "    ");
@@ -71,6 +75,32 @@ class Printer {
                                                                                    plan_.geometry.stream_bytes);
             line("    store {} as {}{}", normjit::name(output.tensor), normjit::name(*function.dtypes[output.tensor]),
                  past);
+        }
+    }
+
+    std::string order(const Sweep& sweep) const {
+        if (cpu_ == nullptr) return "";
+        return sweep.is_last() ? fmt::format(" (strips of {} vectors, then rows)", cpu_->strip)
+                               : fmt::format(" (rows, {} vectors a step)", cpu_->unroll);
+    }
+
+    /// Where a row is when it is read again.
+    std::string source() const {
+        if (cpu_ != nullptr) return " from cache";
+        const auto& cuda = std::get<CudaSchedule>(plan_.schedule.device);
+        if (cuda.form == CudaForm::streaming) return " from memory";
+        return cuda.keep == CudaKeep::shared ? " from shared memory" : " from registers";
+    }
+
+    /// The launches and what a thread and a block take.
+    void variant(const CudaVariant& variant) {
+        line("path of vectors of {} elements: {} vectors a thread, {} of {} registers hold data",
+             variant.path.vector_width, variant.steps, variant.data_registers, variant.register_limit);
+        for (const CudaLaunch& launch : variant.path.launches) {
+            const std::string blocks = launch.grid == CudaGrid::row_groups ? "" : fmt::format(" {}", launch.blocks);
+            line("    launch {}: grid {}{}, {} threads, cluster {}, {} bytes of shared memory{}", launch.entry,
+                 normjit::name(launch.grid), blocks, launch.threads, launch.cluster, launch.shared_bytes,
+                 launch.dependent ? ", overlaps the one before" : "");
         }
     }
 
@@ -89,10 +119,11 @@ class Printer {
             "bytes",
             geometry.column_sums, plan_.staged_columns.size(), normjit::name(plan_.function.compute),
             geometry.partial_cols, geometry.minimum_workspace(0), geometry.preferred_workspace(0));
+        if (geometry.row_bytes > 0) line("    and {} bytes a row", geometry.row_bytes);
     }
 
     const Plan& plan_;
-    const CpuSchedule& cpu_;
+    const CpuSchedule* cpu_;  ///< null for CUDA
     std::string out_;
 };
 

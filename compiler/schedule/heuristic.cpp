@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "schedule/cuda_rules.h"
+
 #include "normjit/schedule.h"
 
 #include <algorithm>
@@ -46,6 +48,7 @@ int64_t choose_row_groups(const Spec& spec, const Target& target) {
 }  // namespace
 
 Schedule heuristic(const Spec& spec, const Target& target) {
+    if (target.isa == Isa::cuda) return schedule::heuristic_cuda(spec, target);
     CpuSchedule cpu;
     cpu.row_block = rows_in_cache(spec, target);
     cpu.prefetch = 1;  // 1.1x to 1.3x for rows from memory, nothing lost in cache; same machine

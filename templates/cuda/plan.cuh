@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The border between the generated text and the skeletons: kernel arguments, schedule words, and every size derived from a plan.
 //
-// The generated `struct Plan` holds, as compile-time data (the compiler's Plan, printed):
+// The generated `struct Formula` holds, as compile-time data (the compiler's Plan, printed):
 //   Math                      float, or double when an input is f64
 //   Matrices, Columns, Rows   List<dtype...> of the [M,N], [N] and [M] inputs, in Arguments order
 //   Output                    dtype of the [M,N] output, or none
@@ -9,12 +9,16 @@
 //   cols, levels              N, and the number of chained row reductions: sweeps 0..levels-1 give sums, sweep `levels` gives the output
 //   row_sums                  the most sums any level needs
 //   column_sweep              the sweep whose column values are accumulated
-//   threads_per_row, rows_per_block, cluster, vector_width, stages, staging, keep, keep_columns, pace, pace_slack, dependents, shared_bytes
+//   matrices_read, columns_read   per sweep, a bit for each operand that it reads (the row kernel reads all once)
+//   dependents                whether launches overlap
+//   row_bytes                 sizeof(Row) when the streaming form stores it, else 0
 // and, as generated code:
 //   Row                       the values of one row (inputs and results of reductions)
 //   begin(row, inputs)        from the row inputs
 //   element(Index<sweep>, row, m, c, values)   one element: m of the matrices, c of the columns; fills values.sum, .column, .output
 //   reduced(Index<level>, row, sum)            from the sums of one level
+// One struct per variant, derived from it, holds the schedule: threads_per_row, rows_per_block, cluster, vector_width, stages, staging,
+// keep, keep_columns, pace, pace_slack, shared_bytes. It is the P of all templates.
 #pragma once
 #include "types.cuh"
 
@@ -35,6 +39,7 @@ struct Arguments {
     uint32 row_groups;
     uint32 rows_each, rows_extra;  // quotient and remainder of rows / (row_groups * rows_per_block): a 64-bit division less per thread
 };
+static_assert(sizeof(Arguments) == 160, "normjit/cuda_abi.h has the same struct");
 
 enum class Staging { registers, async, bulk };
 enum class Keep { registers, shared };
@@ -43,6 +48,8 @@ template <class P>
 struct Values {
     typename P::Math sum[at_least(P::row_sums, 1)], column[at_least(P::ColumnOutputs::count, 1)], output;
 };
+template <class P>
+using ValuesOf = Values<typename P::Formula>;
 
 // Sizes of the row kernel. One team of threads_per_row threads (times cluster) owns a row; lane t of a team owns the vectors
 // t, t + threads_per_row, ... of its block's share of the columns.

@@ -103,7 +103,7 @@ struct RowKernel {
                (v * L::lanes + lane) * (width * int(sizeof(typename Columns::template type<i>)));
     }
 
-    // Row inputs travel like the rows. A queue in registers would wait for the newest value each time it moves up: 8 % at 32768x1024.
+    // Row inputs travel like the rows: a queue in registers would wait for the newest value each time it moves up.
     __device__ __forceinline__ uint32 input_slot(int stage, int i) const {
         const int reader = L::lanes < 32 ? team : threadIdx.x / 32;
         return shared + L::inputs_at + ((stage * L::readers + reader) * P::Rows::count + i) * 8;
@@ -199,7 +199,7 @@ struct RowKernel {
                 for (int i = 0; i < matrices; i++) me[i] = m[i][e];
 #pragma unroll
                 for (int i = 0; i < columns; i++) ce[i] = c[i][e];
-                Values<P> values;
+                ValuesOf<P> values;
                 P::element(Index<level>{}, row, me, ce, values);
                 if constexpr (level < P::levels) {
 #pragma unroll

@@ -16,20 +16,26 @@ struct Stream {
     static constexpr int width = P::vector_width, matrices = Matrices::count, columns = Columns::count;
     static constexpr int all_vectors = P::cols / width, threads = P::threads_per_row, batch = P::stages;
     static constexpr int row_sums = at_least(P::row_sums, 1), column_sums = P::ColumnOutputs::count;
+    static_assert(P::levels == 0 || int(sizeof(typename P::Row)) == P::row_bytes, "the compiler and the template disagree about Row");
     static_assert(P::cols % width == 0 && threads % 32 == 0 && P::rows_per_block == 1 && P::cluster == 1 && P::shared_bytes == 0);
 
     struct Fragment { uint32 words[Matrices::template words_before<width>()]; };
     struct ColumnFragment { Math value[at_least(columns, 1)][width]; };
 
+    // Only what the sweeps in the mask `operands` read; the rest stays undefined.
+    template <uint32 operands>
     NORMJIT_DEVICE void load_vector(const Arguments& a, int64 row, int64 vector, Fragment& to) {
         unroll<0, matrices>([&](auto i) {
+            if constexpr ((operands >> i.value & 1) == 0) return;
             using T = typename Matrices::template type<i.value>;
             load<width * int(sizeof(T))>((const T*)a.matrix[i.value] + row * a.matrix_stride[i.value] + vector * width,
                                          to.words + Matrices::template words_before<width, i.value>());
         });
     }
+    template <uint32 operands>
     NORMJIT_DEVICE void load_columns(const Arguments& a, int64 vector, ColumnFragment& to) {
         unroll<0, columns>([&](auto i) {
+            if constexpr ((operands >> i.value & 1) == 0) return;
             using T = typename Columns::template type<i.value>;
             uint32 words[words_of<T, width>];
             load<width * int(sizeof(T)), true>((const T*)a.column[i.value] + vector * width, words);
@@ -81,14 +87,14 @@ struct Stream {
             Fragment raw[batch];
 #pragma unroll
             for (int b = 0; b < batch; b++)
-                if (base + b * threads < all_vectors) load_vector(a, index, base + b * threads, raw[b]);
+                if (base + b * threads < all_vectors) load_vector<P::matrices_read[level]>(a, index, base + b * threads, raw[b]);
 #pragma unroll
             for (int b = 0; b < batch; b++) {
                 if (base + b * threads >= all_vectors) continue;
                 ColumnFragment c;
-                if constexpr (level == P::levels - 1) load_columns(a, base + b * threads, c);
+                load_columns<P::columns_read[level]>(a, base + b * threads, c);
                 each_element(raw[b], c, [&](int, const Math* m, const Math* ce) {
-                    Values<P> values;
+                    ValuesOf<P> values;
                     P::element(Index<level>{}, row, m, ce, values);
                     for (int s = 0; s < P::row_sums; s++) sum[s] += values.sum[s];
                 });
@@ -119,12 +125,14 @@ NORMJIT_DEVICE void streaming_columns(const Arguments& a) {
     using S = Stream<P>;
     using Math = typename P::Math;
     constexpr int width = S::width, batch = S::batch;
+    constexpr uint32 read_matrices = P::matrices_read[P::levels] | P::matrices_read[P::column_sweep];
+    constexpr uint32 read_columns = P::columns_read[P::levels] | P::columns_read[P::column_sweep];
     if constexpr (P::dependents) allow_dependents();
     const int64 vector = int64(blockIdx.x) * S::threads + threadIdx.x;
     const int64 step = gridDim.y;
     const bool valid = vector < S::all_vectors;
     typename S::ColumnFragment c;
-    if (valid) S::load_columns(a, vector, c);
+    if (valid) S::template load_columns<read_columns>(a, vector, c);
     Math sums[at_least(S::column_sums, 1)][width] = {};
     if constexpr (P::dependents && P::levels > 0) wait_for_predecessors();
     for (int64 first = blockIdx.y; valid && first < a.rows; first += batch * step) {
@@ -134,7 +142,7 @@ NORMJIT_DEVICE void streaming_columns(const Arguments& a) {
         for (int b = 0; b < batch; b++) {
             const int64 index = first + b * step;
             if (index >= a.rows) continue;
-            S::load_vector(a, index, vector, raw[b]);
+            S::template load_vector<read_matrices>(a, index, vector, raw[b]);
             if constexpr (P::levels > 0) row[b] = ((const typename P::Row*)a.row_values)[index];
             else S::begin_row(a, index, row[b]);
         }
@@ -144,7 +152,7 @@ NORMJIT_DEVICE void streaming_columns(const Arguments& a) {
             if (index >= a.rows) continue;
             Math output[width];
             S::each_element(raw[b], c, [&](int e, const Math* m, const Math* ce) {
-                Values<P> last, values;
+                ValuesOf<P> last, values;
                 P::element(Index<P::levels>{}, row[b], m, ce, last);
                 if constexpr (P::column_sweep != P::levels) P::element(Index<P::column_sweep>{}, row[b], m, ce, values);
                 else values = last;

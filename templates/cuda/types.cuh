@@ -58,6 +58,12 @@ struct List {
     }
 };
 
+NORMJIT_DEVICE float inverse_root(float a) { return __frsqrt_rn(a); }
+NORMJIT_DEVICE double inverse_root(double a) { return 1.0 / __dsqrt_rn(a); }
+
+template <class Math>
+NORMJIT_DEVICE Math div_or_zero(Math a, Math b) { return b == 0 ? Math(0) : a / b; }
+
 // f(Index<begin>), ..., f(Index<end - 1>)
 template <int begin, int end, class F>
 NORMJIT_DEVICE void unroll(const F& f) {

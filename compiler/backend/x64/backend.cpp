@@ -60,6 +60,6 @@ Expected<Artifact> emit(const plan::Plan& plan) {
 
 }  // namespace
 
-const Backend x64_backend{"x64", supports, legal, emit};
+const Backend x64_backend{"x64", supports, legal, emit, {}, nullptr};
 
 }  // namespace normjit::backend

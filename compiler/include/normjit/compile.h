@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The compiler: a pure function from (Spec, Schedule, Target) to an Artifact. Thread safe; touches no device, file,
-// thread or environment variable.
+// thread or environment variable, but to find NVRTC (cuda_compiler.h).
 #pragma once
 
 #include "normjit/artifact.h"
@@ -20,7 +20,7 @@ namespace normjit {
 Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Target& target);
 
 /// The text of one stage on the way: "ir" (as the frontend built it), "ir:<pass>" (after that pass; see pass_names()),
-/// "plan".
+/// "plan", for a CUDA target also "cuda" (the generated source) and "ptx".
 Expected<std::string> emit_stage(const Spec& spec, const Schedule& schedule, const Target& target,
                                  std::string_view stage);
 

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/cuda.h"
+
+#include "plan/plan.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace normjit::plan {
+
+namespace {
+
+using ir::Op;
+using ir::Shape;
+
+constexpr int64_t registers_of_sm = 65536;
+constexpr int64_t most_registers = 255;
+constexpr int64_t threads_of_sm = 2048;
+constexpr int64_t final_threads = 512;  // of templates/cuda/final_reduce.cuh, and the columns of one of its blocks
+constexpr int64_t final_columns = 32;
+
+int64_t up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+int64_t divide_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+
+int64_t element_bytes(const Spec& spec, const std::vector<Tensor>& tensors) {
+    int64_t bytes = 0;
+    for (const Tensor tensor : tensors) bytes += static_cast<int64_t>(size_of(*spec.dtypes[tensor]));
+    return bytes;
+}
+
+/// 32-bit words that hold one vector of each; a lone 2-byte element takes a word.
+int64_t vector_words(const Spec& spec, const std::vector<Tensor>& tensors, int64_t width) {
+    int64_t words = 0;
+    for (const Tensor tensor : tensors)
+        words += divide_up(width * static_cast<int64_t>(size_of(*spec.dtypes[tensor])), 4);
+    return words;
+}
+
+/// Layout<P> of templates/cuda/plan.cuh.
+int64_t row_kernel_shared_bytes(const Spec& spec, const CudaOperands& operands, int row_sums, const CudaSchedule& s,
+                                int64_t slot) {
+    const auto math = static_cast<int64_t>(size_of(spec.compute()));
+    const int64_t threads = int64_t{s.threads_per_row} * s.rows_per_block;
+    const bool staged = s.staging != CudaStaging::registers;
+    const bool crosses_warps = s.threads_per_row > 32 || s.cluster > 1;
+    const auto inputs = static_cast<int64_t>(operands.rows.size());
+
+    const int64_t stages = staged ? s.stages * s.rows_per_block * slot * element_bytes(spec, operands.matrices) : 0;
+    const int64_t merge = s.rows_per_block > 1 && !operands.column_outputs.empty() ? s.rows_per_block * slot * math : 0;
+    int64_t bytes = up(std::max(stages, merge), 16);
+    if (s.keep_columns == CudaKeep::shared) bytes += up(slot * element_bytes(spec, operands.columns), 16);
+    if (crosses_warps) {
+        const int64_t warps = divide_up(s.threads_per_row, 32);
+        bytes += up(2 * s.rows_per_block * s.cluster * warps * row_sums * math, 16);
+    }
+    const int64_t readers = s.threads_per_row < 32 ? s.rows_per_block : threads / 32;
+    if (staged) bytes += s.stages * readers * inputs * 8;
+    const int64_t stage_barriers = s.staging == CudaStaging::bulk ? s.stages * s.rows_per_block : 0;
+    return bytes + 8 * (stage_barriers + (s.cluster > 1 ? 2 : 0));
+}
+
+int64_t data_registers(const Spec& spec, const CudaOperands& operands, const CudaSchedule& s, int64_t steps) {
+    const int64_t math_words = static_cast<int64_t>(size_of(spec.compute())) / 4;
+    const int64_t matrices = vector_words(spec, operands.matrices, s.vector_width);
+    const int64_t columns = vector_words(spec, operands.columns, s.vector_width);
+    int64_t words = steps * s.vector_width * static_cast<int64_t>(operands.column_outputs.size()) * math_words;
+    if (s.staging == CudaStaging::registers) {
+        words += s.stages * steps * matrices;
+    } else if (s.keep == CudaKeep::registers) {
+        words += steps * matrices;
+    }
+    return words + (s.keep_columns == CudaKeep::registers ? steps * columns : 0);
+}
+
+/// What data that is aligned to its elements only gets: loads of single elements that wait in registers, up to 8 of a
+/// row in a thread, and beyond what a cluster then holds the streaming form.
+CudaSchedule narrow_schedule(const Spec& spec, const Target& target) {
+    constexpr int elements = 8, most_threads = 512, usual_threads = 256, warp = 32;
+    CudaSchedule s;
+    const int most_cluster = target.sm >= 90 ? 8 : 1;
+    while (s.cluster < most_cluster && spec.cols > int64_t{elements} * most_threads * s.cluster) s.cluster *= 2;
+    const int64_t threads = divide_up(divide_up(spec.cols, s.cluster), elements);
+    if (threads > most_threads) {
+        return {.form = CudaForm::streaming, .threads_per_row = usual_threads, .blocks_per_sm = 4, .stages = 2};
+    }
+    s.threads_per_row = static_cast<int>(up(threads, warp));
+    if (threads < warp) s.threads_per_row = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(threads)));
+    if (s.cluster == 1) s.rows_per_block = std::max(1, usual_threads / s.threads_per_row);
+    return s;
+}
+
+std::vector<CudaLaunch> row_launches(const CudaVariant& variant) {
+    const CudaSchedule& s = variant.schedule;
+    return {{.entry = std::string("row_kernel").append(variant.suffix),
+             .grid = CudaGrid::row_groups,
+             .threads = s.threads_per_row * s.rows_per_block,
+             .shared_bytes = variant.shared_bytes,
+             .cluster = s.cluster}};
+}
+
+std::vector<CudaLaunch> streaming_launches(const Plan& plan, const CudaVariant& variant, bool dependents) {
+    const CudaSchedule& s = variant.schedule;
+    std::vector<CudaLaunch> launches;
+    if (plan.sweeps.size() > 1) {
+        launches.push_back({.entry = std::string("row_sums").append(variant.suffix),
+                            .grid = CudaGrid::rows,
+                            .blocks = plan.target.sm_count * std::max<int64_t>(threads_of_sm / s.threads_per_row, 1),
+                            .threads = s.threads_per_row});
+    }
+    launches.push_back({.entry = std::string("column_kernel").append(variant.suffix),
+                        .grid = CudaGrid::columns_by_row_groups,
+                        .blocks = divide_up(plan.spec.cols, int64_t{s.threads_per_row} * s.vector_width),
+                        .threads = s.threads_per_row,
+                        .dependent = dependents && !launches.empty()});
+    return launches;
+}
+
+CudaPath make_path(const Plan& plan, const CudaVariant& variant, bool dependents) {
+    const CudaSchedule& s = variant.schedule;
+    CudaPath path{.vector_width = s.vector_width, .rows_per_block = s.rows_per_block, .launches = {}};
+    path.launches = s.form == CudaForm::rows ? row_launches(variant) : streaming_launches(plan, variant, dependents);
+    if (!plan.finals.empty()) {
+        path.launches.push_back({.entry = "final_reduce",
+                                 .grid = CudaGrid::columns_by_sums,
+                                 .blocks = divide_up(plan.spec.cols, final_columns),
+                                 .threads = final_threads,
+                                 .dependent = dependents});
+    }
+    return path;
+}
+
+}  // namespace
+
+CudaOperands find_cuda_operands(const Spec& spec) {
+    CudaOperands operands;
+    for (const Tensor tensor : all_tensors) {
+        const TensorShape shape = info(tensor).shape;
+        if (is_output(tensor)) {
+            if (spec.has(tensor) && shape == TensorShape::cols) operands.column_outputs.push_back(tensor);
+        } else if (spec.reads(tensor)) {
+            if (shape == TensorShape::matrix) operands.matrices.push_back(tensor);
+            if (shape == TensorShape::cols) operands.columns.push_back(tensor);
+            if (shape == TensorShape::rows) operands.rows.push_back(tensor);
+        }
+    }
+    return operands;
+}
+
+CudaVariant measure_cuda(const Spec& spec, const CudaOperands& operands, int row_sums, const CudaSchedule& s) {
+    const bool streaming = s.form == CudaForm::streaming;
+    CudaVariant variant{.suffix = "", .schedule = s, .path = {}};
+    const int64_t vectors = divide_up(spec.cols / s.vector_width, s.cluster);
+    variant.steps = streaming ? 1 : divide_up(vectors, s.threads_per_row);
+    const int64_t slot = variant.steps * s.threads_per_row * s.vector_width;
+    if (!streaming) variant.shared_bytes = row_kernel_shared_bytes(spec, operands, row_sums, s, slot);
+    const int64_t math_words = static_cast<int64_t>(size_of(spec.compute())) / 4;
+    const int64_t threads = int64_t{s.threads_per_row} * s.rows_per_block;
+    variant.register_limit = std::min(registers_of_sm / (threads * s.blocks_per_sm) / 8 * 8, most_registers);
+    variant.data_registers = data_registers(spec, operands, s, variant.steps);
+    const auto matrices = static_cast<int64_t>(operands.matrices.size());
+    variant.work_registers = s.vector_width * (matrices + 1) * math_words;
+    return variant;
+}
+
+CudaPlan make_cuda(const Plan& plan) {
+    CudaPlan cuda{.operands = find_cuda_operands(plan.spec), .variants = {}};
+    for (const Sweep& sweep : plan.sweeps)
+        cuda.row_sums = std::max(cuda.row_sums, static_cast<int>(sweep.row_means.size()));
+    const auto& main = std::get<CudaSchedule>(plan.schedule.device);
+    cuda.dependents = plan.target.sm >= 90 && (!plan.finals.empty() || main.form == CudaForm::streaming);
+    const auto add = [&](std::string_view suffix, const CudaSchedule& schedule) {
+        CudaVariant variant = measure_cuda(plan.spec, cuda.operands, cuda.row_sums, schedule);
+        variant.suffix = suffix;
+        variant.path = make_path(plan, variant, cuda.dependents);
+        cuda.variants.push_back(std::move(variant));
+    };
+    add("", main);
+    if (main.vector_width > 1) add("_narrow", narrow_schedule(plan.spec, plan.target));
+    return cuda;
+}
+
+Geometry cuda_geometry(const Plan& plan) {
+    const auto math = static_cast<int64_t>(size_of(plan.spec.compute()));
+    const auto sums = static_cast<int64_t>(plan.finals.size());
+    Geometry geometry{.row_groups = plan.schedule.row_groups,
+                      .column_sums = sums,
+                      .partial_cols = plan.spec.cols,
+                      .group_bytes = sums * plan.spec.cols * math,
+                      .final_cols = final_columns};
+    for (const CudaVariant& variant : plan.cuda.variants) {
+        const bool streaming = variant.schedule.form == CudaForm::streaming;
+        if (variant.schedule.pace > 0) geometry.fixed_bytes = workspace_alignment;
+        if (streaming && plan.sweeps.size() > 1)
+            geometry.row_bytes = static_cast<int64_t>(plan.row_slots.size()) * math;
+    }
+    return geometry;
+}
+
+int cuda_column_sweep(const Plan& plan, int sweeps) {
+    const ir::Function& function = plan.function;
+    const bool stores = plan.spec.has(Tensor::dx);
+    const int wanted = stores ? sweeps - 2 : sweeps - 1;
+    int known = 0;  // the sweep from which all that the column sums read is known
+    ir::PerValue<bool> needed(function.values.size());
+    for (ir::ValueId id = function.size() - 1; id >= 0; --id) {
+        const ir::Value& value = function[id];
+        if (value.op == Op::partial_accumulate) needed[id] = true;
+        if (!needed[id]) continue;
+        if (value.shape == Shape::rows) {
+            known = std::max(known, value.sweep + (value.op == Op::row_mean ? 1 : 0));
+            continue;
+        }
+        for (const ir::ValueId operand : value.operands) {
+            if (operand != ir::no_value) needed[operand] = true;
+        }
+    }
+    return std::max(wanted, known);
+}
+
+}  // namespace normjit::plan

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA part of a Plan: operand lists, and for each path of the artifact its sizes and launches. The templates check
+// them against their own with static_assert.
+#pragma once
+
+#include "normjit/artifact.h"
+#include "normjit/schedule.h"
+#include "normjit/spec.h"
+#include "normjit/target.h"
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace normjit::plan {
+
+struct Plan;
+
+/// Operands in Tensor order, which is the order of CudaArguments.
+struct CudaOperands {
+    std::vector<Tensor> matrices;        ///< [M,N] inputs
+    std::vector<Tensor> columns;         ///< [N] inputs
+    std::vector<Tensor> rows;            ///< [M] inputs
+    std::vector<Tensor> column_outputs;  ///< [N]
+};
+
+/// One way through the data: the schedule's own, or the narrow one for data that is not aligned for it.
+struct CudaVariant {
+    std::string_view suffix;  ///< of its kernels' names
+    CudaSchedule schedule;
+    int64_t steps = 0;           ///< vectors of one thread
+    int64_t shared_bytes = 0;    ///< dynamic shared memory of the row kernel
+    int64_t data_registers = 0;  ///< 32-bit registers of a thread that hold data across a row
+    int64_t work_registers = 0;  ///< and, roughly, what the arithmetic on one vector takes beside them
+    int64_t register_limit = 0;  ///< what blocks_per_sm leaves to a thread
+    CudaPath path;
+};
+
+struct CudaPlan {
+    CudaOperands operands;
+    int row_sums = 0;         ///< the most row means of any sweep
+    bool dependents = false;  ///< launches overlap through programmatic dependent launch
+    std::vector<CudaVariant> variants;
+};
+
+CudaOperands find_cuda_operands(const Spec& spec);
+
+/// The sizes of one variant, without its path.
+CudaVariant measure_cuda(const Spec& spec, const CudaOperands& operands, int row_sums, const CudaSchedule& schedule);
+
+/// The whole of it; the plan's sweeps must be there.
+CudaPlan make_cuda(const Plan& plan);
+
+/// What the workspace holds.
+Geometry cuda_geometry(const Plan& plan);
+
+/// The sweep that accumulates column sums: the row reduction before the last sweep, when there is one and the sums'
+/// operands are known there. Its additions then hide behind the loads, and the last sweep only stores (1 to 3 % at
+/// 32768 rows of 1024 to 4096 bf16, H200, 2026-11-21).
+int cuda_column_sweep(const Plan& plan, int sweeps);
+
+}  // namespace normjit::plan

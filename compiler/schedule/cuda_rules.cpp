@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/cuda_rules.h"
+
+#include "support/try.h"
+
+#include <algorithm>
+#include <bit>
+
+#include <fmt/format.h>
+
+namespace normjit::schedule {
+
+namespace {
+
+constexpr int cluster_sm = 90;  // clusters and bulk copies
+
+/// Beyond 64 elements of a row in one thread the unrolled loops outgrow the instruction cache.
+constexpr int64_t most_elements = 64;
+
+/// Addresses, counters and cursors, beside the data. Fewer registers than data and these: certain spills.
+constexpr int64_t least_other_registers = 20;
+
+template <class... Args>
+Status refuse(fmt::format_string<Args...> reason, Args&&... args) {
+    return invalid_argument("schedule: " + fmt::format(reason, std::forward<Args>(args)...));
+}
+
+/// The fewest bytes that one load of a matrix moves.
+int64_t least_vector_bytes(const Spec& spec, const plan::CudaOperands& operands, int width) {
+    int64_t least = INT64_MAX;
+    for (const Tensor tensor : operands.matrices) {
+        least = std::min(least, width * static_cast<int64_t>(size_of(*spec.dtypes[tensor])));
+    }
+    return least;
+}
+
+Status check_threads(const CudaSchedule& s) {
+    const int threads = s.threads_per_row * s.rows_per_block;
+    const bool whole_warps = s.threads_per_row % 32 == 0;
+    if (!whole_warps && (s.threads_per_row > 32 || !std::has_single_bit(static_cast<unsigned>(s.threads_per_row)))) {
+        return refuse("threads_per_row={}: must be 1, 2, 4, 8, 16 or a multiple of 32", s.threads_per_row);
+    }
+    if (threads % 32 != 0 || threads > 1024) {
+        return refuse("threads_per_row={} times rows_per_block={}: must be a multiple of 32, at most 1024",
+                      s.threads_per_row, s.rows_per_block);
+    }
+    if (s.threads_per_row > 32 && s.rows_per_block > 15) {
+        return refuse("rows_per_block={}: at most 15 with more than 32 threads_per_row", s.rows_per_block);
+    }
+    if (int64_t{threads} * s.blocks_per_sm > 2048) {
+        return refuse("blocks_per_sm={}: {} threads a block; a multiprocessor holds 2048", s.blocks_per_sm, threads);
+    }
+    return {};
+}
+
+Status check_streaming(const CudaSchedule& s) {
+    if (s.threads_per_row % 32 != 0)
+        return refuse("threads_per_row={}: form=streaming needs whole warps", s.threads_per_row);
+    if (s.rows_per_block != 1 || s.cluster != 1) return refuse("form=streaming has rows_per_block=1 and cluster=1");
+    if (s.staging != CudaStaging::registers || s.keep != CudaKeep::registers || s.keep_columns != CudaKeep::registers) {
+        return refuse("form=streaming has staging, keep and keep_columns in registers");
+    }
+    if (s.pace != 0) return refuse("pace={}: form=streaming has none", s.pace);
+    return {};
+}
+
+Status check_staging(const Spec& spec, const plan::CudaOperands& operands, const CudaSchedule& s,
+                     const Target& target) {
+    const int64_t bytes = least_vector_bytes(spec, operands, s.vector_width);
+    if (s.staging == CudaStaging::registers && s.keep == CudaKeep::shared) {
+        return refuse("keep=shared: rows in registers (staging=registers) stay there");
+    }
+    if (s.staging == CudaStaging::async && bytes < 4) {
+        return refuse("staging=async: copies at least 4 bytes; vector_width={} are {}", s.vector_width, bytes);
+    }
+    if (s.staging == CudaStaging::bulk && bytes % 16 != 0) {
+        return refuse("staging=bulk: copies multiples of 16 bytes; vector_width={} are {}", s.vector_width, bytes);
+    }
+    if (s.staging == CudaStaging::bulk && target.sm < cluster_sm) return refuse("staging=bulk: needs sm_90");
+    return {};
+}
+
+Status check_sharing(const CudaSchedule& s, const plan::CudaOperands& operands, const Target& target) {
+    if (s.cluster > 1 && target.sm < cluster_sm) return refuse("cluster={}: needs sm_90", s.cluster);
+    if (s.cluster > 1 && s.rows_per_block > 1) return refuse("cluster={}: has rows_per_block=1", s.cluster);
+    if (s.pace > 0 && operands.column_outputs.empty()) {
+        return refuse("pace={}: needs a column output, whose final reduce resets the counter", s.pace);
+    }
+    return {};
+}
+
+}  // namespace
+
+Status check_cuda(const Spec& spec, const plan::CudaOperands& operands, const plan::CudaVariant& variant,
+                  const Target& target) {
+    const CudaSchedule& s = variant.schedule;
+    if (spec.cols % s.vector_width != 0) {
+        return refuse("vector_width={}: must divide cols={}", s.vector_width, spec.cols);
+    }
+    NORMJIT_RETURN_IF_ERROR(check_threads(s));
+    if (s.form == CudaForm::streaming) NORMJIT_RETURN_IF_ERROR(check_streaming(s));
+    NORMJIT_RETURN_IF_ERROR(check_staging(spec, operands, s, target));
+    NORMJIT_RETURN_IF_ERROR(check_sharing(s, operands, target));
+    if (variant.steps * s.vector_width > most_elements) {
+        return refuse("threads_per_row={} cluster={}: {} elements of a row per thread; at most {}", s.threads_per_row,
+                      s.cluster, variant.steps * s.vector_width, most_elements);
+    }
+    if (variant.shared_bytes > target.shared_bytes) {
+        return refuse("{} bytes of shared memory; the target has {}", variant.shared_bytes, target.shared_bytes);
+    }
+    const int64_t needed = variant.data_registers + least_other_registers;
+    if (needed > variant.register_limit) {
+        return refuse("blocks_per_sm={}: a thread needs {} registers or more and gets {}", s.blocks_per_sm, needed,
+                      variant.register_limit);
+    }
+    return {};
+}
+
+Status check_cuda(const Spec& spec, const plan::CudaPlan& cuda, const Target& target) {
+    for (const plan::CudaVariant& variant : cuda.variants) {
+        NORMJIT_RETURN_IF_ERROR(check_cuda(spec, cuda.operands, variant, target));
+    }
+    return {};
+}
+
+}  // namespace normjit::schedule
