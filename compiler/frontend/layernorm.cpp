@@ -3,8 +3,8 @@
 //     g    = dy * (gamma + gamma_offset)            mean = row_mean(x)   rstd = rsqrt(row_mean((x - mean)^2) + eps)
 //     c1   = row_mean(g * xhat)
 //     c2   = row_mean(g)
-//     dx   = rstd * (g - xhat * c1 - c2) + dresidual      so grouped, dx is exactly 0 for N = 1 whichever product an
-//     FMA keeps dgamma = col_sum(dy * xhat)   dbeta = col_sum(dy)
+//     dx   = rstd * (g - (xhat * c1 + c2)) + dresidual
+//     dgamma = col_sum(dy * xhat)   dbeta = col_sum(dy)
 #include "frontend/frontend.h"
 
 namespace normjit::frontend {
@@ -30,7 +30,10 @@ ir::Function layernorm(const Spec& spec) {
     const ir::Expr g = scaled_gradient(b, spec);
     const ir::Expr c1 = b.name("c1", row_mean(g * xhat));
     const ir::Expr c2 = b.name("c2", row_mean(g));
-    write_gradients(b, spec, rstd * (g - xhat * c1 - c2), xhat);
+    // The second grouping takes an operation less. For one column dx must be exactly 0: there c2 is g, rounded, and an
+    // FMA that takes g's product unrounded would leave the difference.
+    const ir::Expr projected = spec.cols == 1 ? g - xhat * c1 - c2 : g - (xhat * c1 + c2);
+    write_gradients(b, spec, rstd * projected, xhat);
     return std::move(b).finish();
 }
 

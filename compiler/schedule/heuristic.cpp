@@ -45,12 +45,22 @@ int64_t choose_row_groups(const Spec& spec, const Target& target) {
     return spec.rows ? std::clamp<int64_t>(*spec.rows / 64, 1, wanted) : wanted;
 }
 
+/// Keeping the columns costs a row group about a third of a row, and saves bf16 rows 7 % of the arithmetic (same
+/// machine: layernorm 4096x4096, bf16 with f32 gamma, 58 % of the ceiling without, 65 % with).
+int choose_stage(const Spec& spec) {
+    constexpr int64_t min_rows = 64;
+    const bool as_in_memory = spec.dtypes[Tensor::gamma] == spec.compute() && spec.dtypes[Tensor::x] != DType::bf16 &&
+                              spec.gamma_offset == 0 && spec.source != Source::y;
+    return spec.has(Tensor::gamma) && !as_in_memory && spec.rows.value_or(min_rows) >= min_rows ? 1 : 0;
+}
+
 }  // namespace
 
 Schedule heuristic(const Spec& spec, const Target& target) {
     if (target.isa == Isa::cuda) return schedule::heuristic_cuda(spec, target);
     CpuSchedule cpu;
     cpu.row_block = rows_in_cache(spec, target);
+    cpu.stage = choose_stage(spec);
     cpu.prefetch = 1;  // 1.1x to 1.3x for rows from memory, nothing lost in cache; same machine
     cpu.unroll = 1;
     Schedule schedule{.row_groups = choose_row_groups(spec, target), .device = cpu};

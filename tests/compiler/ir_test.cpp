@@ -38,7 +38,7 @@ TEST_CASE("a spec's IR prints as its formula") {
           "  g      = dy * scale\n"
           "  c1     = row_mean(g * xhat)\n"
           "  c2     = row_mean(g)\n"
-          "  dx     = rstd * (g - xhat * c1 - c2)\n"
+          "  dx     = rstd * (g - (xhat * c1 + c2))\n"
           "  dgamma = col_sum(dy * xhat)\n"
           "  dbeta  = col_sum(dy)\n"
           "  out dx: bf16[M,N], dgamma: f32[N], dbeta: f32[N]\n");

@@ -30,12 +30,12 @@ TEST_CASE("a sweep for each chain of row means, and one more") {
     CHECK(plan_of("rmsnorm cols=64 out=dgamma").sweeps.size() == 1);
 }
 
-TEST_CASE("workspace holds one padded partial per column output and row group") {
+TEST_CASE("workspace holds padded partials, and what a row group keeps") {
     const plan::Plan plan = plan_of("layernorm cols=1000 x=bf16 gamma=f32");
     CHECK(plan.geometry.column_sums == 2);
     CHECK(plan.geometry.partial_cols == 1024);
-    CHECK(plan.geometry.minimum_workspace(10) == 2 * 1024 * 4);
-    CHECK(plan.geometry.preferred_workspace(10) == plan.geometry.row_groups * 2 * 1024 * 4);
+    CHECK(plan.geometry.minimum_workspace(10) == 3 * 1024 * 4);  // and gamma, kept in f32
+    CHECK(plan.geometry.preferred_workspace(10) == plan.geometry.row_groups * 3 * 1024 * 4);
     CHECK(plan_of("layernorm cols=1000 out=dx").geometry.minimum_workspace(10) == 0);
 }
 

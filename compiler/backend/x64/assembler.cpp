@@ -14,11 +14,7 @@ Assembler::Assembler(DType compute, Packing packing, const Target& target)
       native_bf16_(target.avx512_bf16) {}
 
 std::vector<uint8_t> Assembler::finish() {
-    for (const auto& path : denormal_paths_) {
-        L(path->start);
-        pack_bf16_in_integers(path->value);
-        jmp(path->back, T_NEAR);
-    }
+    for (const auto& path : detours_) emit_detour(*path);
     align(64);
     for (auto& [table, label] : tables_) {
         L(label);

@@ -108,10 +108,11 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     void fuse(Fused kind, const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
 
     // convert.cpp
-    enum class Table { even, odd, low, high, words };  ///< shuffles: see convert.cpp
+    enum class Table { even, odd, low, high, words, magnitude };  ///< shuffles and a mask: see convert.cpp
     struct OutOfLine {
-        Xbyak::Label start;
-        Xbyak::Label back;
+        Xbyak::Label start;   ///< of the detour
+        Xbyak::Label packed;  ///< back, when the native conversion was right
+        Xbyak::Label done;    ///< back, with words rounded in integers
         Unit value;
     };
     void load_register(const Zmm& to, const Xbyak::Address& from, DType type, const Xbyak::Opmask& mask, Lanes lanes);
@@ -119,8 +120,10 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     void store_register(const Xbyak::Address& to, const Zmm& value, DType type, const Xbyak::Opmask& mask, Lanes lanes,
                         Caching caching);
     void store_words(const Xbyak::Address& to, const Xbyak::Xmm& words, Lanes lanes, Caching caching);
-    void pack_bf16(const Unit& value);
+    Xbyak::Xmm pack_bf16(const Unit& value);
     void pack_bf16_in_integers(const Unit& value);
+    void emit_detour(OutOfLine& path);
+    Xbyak::Xmm words() const;
     void round_to_bf16(const Zmm& value);
     void shuffle(const Unit& value, Table first, Table second);
     void emit_table(Table table);
@@ -142,7 +145,7 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     std::map<uint64_t, Xbyak::Label> constants_;  ///< by bit pattern, in the width of the compute type
     std::map<uint32_t, Xbyak::Label> words_;
     std::map<Table, Xbyak::Label> tables_;
-    std::vector<std::unique_ptr<OutOfLine>> denormal_paths_;
+    std::vector<std::unique_ptr<OutOfLine>> detours_;
 };
 
 }  // namespace normjit::backend::x64

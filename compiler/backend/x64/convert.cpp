@@ -83,8 +83,7 @@ void Assembler::store(const Place& to, const Unit& value, DType type, Lanes lane
     if (packing_ == Packing::one) {
         store_register(target, value.part[0], type, tail_mask(), lanes, caching);
     } else if (type == DType::bf16) {
-        pack_bf16(value);
-        store_words(target, value.part[0], lanes, caching);
+        store_words(target, pack_bf16(value), lanes, caching);
     } else {
         shuffle(value, Table::low, Table::high);
         store_register(target, value.part[0], type, tail_mask(), lanes, caching);
@@ -109,8 +108,7 @@ void Assembler::store_register(const Address& to, const Zmm& value, DType type, 
             stream ? vmovntdq(to, half) : vmovdqu16(to, lanes == Lanes::tail ? half | mask : half);
             break;
         case DType::bf16:
-            pack_bf16({value, value});
-            store_words(to, half, lanes, caching);
+            store_words(to, pack_bf16({{value, value}}), lanes, caching);
             break;
     }
 }
@@ -125,28 +123,50 @@ void Assembler::store_words(const Address& to, const Xmm& words, Lanes lanes, Ca
     }
 }
 
-/// value.part[0] = the unit's bf16 words in the order of memory.
-/// vcvtneps2bf16 takes denormals for zeros, whatever MXCSR says. Units that hold one leave the straight line for the
-/// integer rounding; the test costs three instructions a register where the rounding costs seven.
-void Assembler::pack_bf16(const Unit& value) {
-    if (!native_bf16_) return pack_bf16_in_integers(value);
-    constexpr uint8_t denormal = 0x20;
+/// Where pack_bf16() leaves its words: all of the scratch register, or half of it.
+Xmm Assembler::words() const {
+    if (packing_ == Packing::even_odd) return scratch();
+    return Ymm(scratch().getIdx());
+}
+
+/// The unit's bf16 words in the order of memory. vcvtneps2bf16 takes denormals for zeros, whatever MXCSR says: a unit
+/// with a zero among its words takes a detour, where real zeros are told from denormals.
+Xmm Assembler::pack_bf16(const Unit& value) {
     const auto& [even, odd] = value.part;
-    denormal_paths_.push_back(std::make_unique<OutOfLine>());
-    OutOfLine& path = *denormal_paths_.back();
+    if (!native_bf16_) {
+        pack_bf16_in_integers(value);
+        return words();
+    }
+    detours_.push_back(std::make_unique<OutOfLine>());
+    OutOfLine& path = *detours_.back();
     path.value = value;
+    if (packing_ == Packing::even_odd) {
+        vcvtne2ps2bf16(scratch(), odd, even);  // the even columns, then the odd ones
+    } else {
+        vcvtneps2bf16(Ymm(scratch().getIdx()), even);
+    }
+    vptestnmw(scratch_mask(), words(), ptr[rip + tables_[Table::magnitude]]);  // a zero of either sign
+    kortestd(scratch_mask(), scratch_mask());
+    jnz(path.start, T_NEAR);
+    L(path.packed);
+    if (packing_ == Packing::even_odd) {
+        vmovdqu16(copy(), ptr[rip + tables_[Table::words]]);
+        vpermw(scratch(), copy(), scratch());
+    }
+    L(path.done);
+    return words();
+}
+
+void Assembler::emit_detour(OutOfLine& path) {
+    constexpr uint8_t denormal = 0x20;
+    const auto& [even, odd] = path.value.part;
+    L(path.start);
     vfpclassps(scratch_mask(), even, denormal);
     if (packing_ == Packing::even_odd) vfpclassps(scratch_mask2(), odd, denormal);
     kortestw(scratch_mask(), packing_ == Packing::even_odd ? scratch_mask2() : scratch_mask());
-    jnz(path.start, T_NEAR);
-    if (packing_ == Packing::even_odd) {
-        vcvtne2ps2bf16(even, odd, even);  // the even columns, then the odd ones
-        vmovdqu16(scratch(), ptr[rip + tables_[Table::words]]);
-        vpermw(even, scratch(), even);
-    } else {
-        vcvtneps2bf16(Ymm(even.getIdx()), even);
-    }
-    L(path.back);
+    jz(path.packed, T_NEAR);
+    pack_bf16_in_integers(path.value);
+    jmp(path.done, T_NEAR);
 }
 
 void Assembler::pack_bf16_in_integers(const Unit& value) {
@@ -154,12 +174,12 @@ void Assembler::pack_bf16_in_integers(const Unit& value) {
     round_to_bf16(even);
     vpsrld(even, even, 16);
     if (packing_ == Packing::one) {
-        vpmovdw(Ymm(even.getIdx()), even);
+        vpmovdw(Ymm(scratch().getIdx()), even);
         return;
     }
     round_to_bf16(odd);
     vpandd(odd, odd, word_constant(0xffff0000));
-    vpord(even, even, odd);
+    vpord(scratch(), even, odd);
 }
 
 /// Round to nearest even in integers, into the upper half: add 0x7fff and the lowest kept bit. A NaN keeps its sign and
@@ -185,29 +205,16 @@ void Assembler::shuffle(const Unit& value, Table first, Table second) {
     vmovups(value.part[1], copy());
 }
 
-/// Where each element of the result comes from, of two registers one after the other.
+/// Shuffles: where each element of the result comes from, of two registers one after the other. magnitude: all bits but
+/// signs.
 void Assembler::emit_table(Table table) {
-    if (table == Table::words) {
-        for (uint32_t i = 0; i < 32; ++i) dw(i / 2 + i % 2 * 16);  // even words below, odd words above
-        return;
-    }
     for (uint32_t i = 0; i < 16; ++i) {
-        switch (table) {
-            case Table::even:
-                dd(2 * i);
-                break;
-            case Table::odd:
-                dd(2 * i + 1);
-                break;
-            case Table::low:
-                dd(i / 2 + i % 2 * 16);
-                break;
-            case Table::high:
-                dd(8 + i / 2 + i % 2 * 16);
-                break;
-            case Table::words:
-                break;
-        }
+        if (table == Table::even) dd(2 * i);
+        if (table == Table::odd) dd(2 * i + 1);
+        if (table == Table::low) dd(i / 2 + i % 2 * 16);
+        if (table == Table::high) dd(8 + i / 2 + i % 2 * 16);
+        if (table == Table::words) dd(i | (i + 16) << 16);  // even words below, odd words above
+        if (table == Table::magnitude) dd(0x7fff7fff);
     }
 }
 
