@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "case.h"
 
+#include "device_image.h"
 #include "support/text.h"
 #include "support/try.h"
 
@@ -34,18 +35,54 @@ Target random_subset(Random& random, Target target) {
 }  // namespace
 
 Expected<Target> machine() {
-    static const Expected<Target> target = host_target();
+    static const Expected<Target> target = []() -> Expected<Target> {
+        if (!on_gpu()) return host_target();
+        NORMJIT_TRY(const Engine gpu, Engine::create({.device = test_device(), .parallel_for = {}}));
+        return gpu.target();
+    }();
     return target;
 }
 
+namespace {
+
+Schedule random_cpu_schedule(Random& random) {
+    Schedule schedule = random_schedule(random);
+    auto& cpu = std::get<CpuSchedule>(schedule.device);
+    if (random.chance(50)) cpu.stream_kb = random.between(-1, 0);
+    return schedule;
+}
+
+/// The heuristic's with a few numbers drawn anew: drawing all of them is seldom legal.
+Schedule random_cuda_schedule_near(Random& random, const Schedule& start) {
+    Schedule schedule = start, drawn = random_cuda_schedule(random);
+    auto& to = std::get<CudaSchedule>(schedule.device);
+    const auto& from = std::get<CudaSchedule>(drawn.device);
+    if (random.chance(60)) schedule.row_groups = random.between(1, 40);
+    const auto maybe = [&](auto member) {
+        if (random.chance(30)) to.*member = from.*member;
+    };
+    maybe(&CudaSchedule::form);
+    for (auto number : {&CudaSchedule::threads_per_row, &CudaSchedule::rows_per_block, &CudaSchedule::cluster,
+                        &CudaSchedule::blocks_per_sm, &CudaSchedule::vector_width, &CudaSchedule::stages,
+                        &CudaSchedule::pace, &CudaSchedule::pace_slack}) {
+        maybe(number);
+    }
+    maybe(&CudaSchedule::staging);
+    maybe(&CudaSchedule::keep);
+    maybe(&CudaSchedule::keep_columns);
+    return schedule;
+}
+
+}  // namespace
+
 Schedule random_legal_schedule(Random& random, const Spec& spec, const Target& target) {
+    const Schedule usual = heuristic(spec, target);
     for (int i = 0; i < 30; ++i) {
-        Schedule schedule = random_schedule(random);
-        auto& cpu = std::get<CpuSchedule>(schedule.device);
-        if (random.chance(50)) cpu.stream_kb = random.between(-1, 0);
+        const Schedule schedule =
+            target.isa == Isa::cuda ? random_cuda_schedule_near(random, usual) : random_cpu_schedule(random);
         if (legality(spec, schedule, target).ok()) return schedule;
     }
-    return heuristic(spec, target);
+    return usual;
 }
 
 namespace {

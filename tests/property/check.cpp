@@ -2,6 +2,7 @@
 #include "check.h"
 
 #include "crash_report.h"
+#include "device_image.h"
 #include "reference.h"
 #include "support/try.h"
 
@@ -14,6 +15,10 @@
 namespace normjit::test {
 
 const Engine& engine(int threads) {
+    if (on_gpu()) {
+        static const Engine gpu = *Engine::create({.device = test_device(), .parallel_for = {}});
+        return gpu;
+    }
     static std::map<int, Engine> engines;
     auto found = engines.find(threads);
     if (found == engines.end()) {
@@ -28,8 +33,15 @@ Expected<Kernel> make_kernel(const Case& a_case, const Engine& engine) {
 }
 
 std::string launch(const Kernel& kernel, const Problem& problem) {
-    const Status status = kernel.launch(problem.arguments());
-    return status.ok() ? problem.damage() : status.message();
+    if (!on_gpu()) {
+        const Status status = kernel.launch(problem.arguments());
+        return status.ok() ? problem.damage() : status.message();
+    }
+    const DeviceImage image(problem);
+    const Status status = kernel.launch(image.arguments());
+    const std::string wrong = image.finish();
+    if (!status.ok()) return status.message();
+    return wrong.empty() ? problem.damage() : wrong;
 }
 
 Outputs run(const Case& a_case, const Kernel& kernel, const Inputs& inputs) {
@@ -86,6 +98,13 @@ namespace {
 
 /// A case with less of something. Invalid ones come out too.
 using Reduction = void (*)(Case&);
+/// Sets a number of the schedule, if it is one for this kind of device.
+template <auto member, auto value>
+void set(Case& c) {
+    using Schedule = decltype([]<class S, class T>(T S::*) { return S(); }(member));
+    if (auto* device = std::get_if<Schedule>(&c.schedule.device)) device->*member = value;
+}
+
 constexpr Reduction reductions[] = {
     [](Case& c) { c.rows /= 2; },
     [](Case& c) { c.rows -= c.rows > 0; },
@@ -98,12 +117,21 @@ constexpr Reduction reductions[] = {
     [](Case& c) { c.layout = 0; },
     [](Case& c) { c.threads = 1; },
     [](Case& c) { c.schedule.row_groups = 1; },
-    [](Case& c) { std::get<CpuSchedule>(c.schedule.device).stage = 0; },
-    [](Case& c) { std::get<CpuSchedule>(c.schedule.device).prefetch = 0; },
-    [](Case& c) { std::get<CpuSchedule>(c.schedule.device).stream_kb = -1; },
-    [](Case& c) { std::get<CpuSchedule>(c.schedule.device).row_block = 1; },
-    [](Case& c) { std::get<CpuSchedule>(c.schedule.device).strip = 1; },
-    [](Case& c) { std::get<CpuSchedule>(c.schedule.device).unroll = 1; },
+    set<&CpuSchedule::stage, 0>,
+    set<&CpuSchedule::prefetch, 0>,
+    set<&CpuSchedule::stream_kb, -1>,
+    set<&CpuSchedule::row_block, 1>,
+    set<&CpuSchedule::strip, 1>,
+    set<&CpuSchedule::unroll, 1>,
+    [](Case& c) { c.schedule = heuristic(c.spec, c.target); },
+    set<&CudaSchedule::pace, 0>,
+    set<&CudaSchedule::cluster, 1>,
+    set<&CudaSchedule::vector_width, 1>,
+    set<&CudaSchedule::rows_per_block, 1>,
+    set<&CudaSchedule::stages, 1>,
+    set<&CudaSchedule::keep, CudaKeep::registers>,
+    set<&CudaSchedule::keep_columns, CudaKeep::registers>,
+    set<&CudaSchedule::staging, CudaStaging::registers>,
 };
 
 bool reduce(Case& failing, Reduction reduction, const Check& check) {

@@ -82,12 +82,21 @@ Problem::Problem(const Case& a_case, const Geometry& geometry, const Layout& lay
             reference::encode(argument.dtype, {from, from + row_elements}, rows(tensor).row(i));
         }
     }
-    const int64_t workspace_bytes = layout_.groups * geometry.group_bytes;
+    const int64_t workspace_bytes = geometry.partials_at(a_case.rows) + layout_.groups * geometry.group_bytes;
     workspace_ = GuardedMemory(workspace_bytes, GuardedMemory::Edge::back);
     arguments_.workspace = workspace_.data();
     arguments_.workspace_bytes = workspace_bytes;
     for (Tensor tensor : all_tensors)
         before_[tensor].assign(memory_[tensor].all().begin(), memory_[tensor].all().end());
+}
+
+std::vector<std::span<std::byte>> Problem::memory() const {
+    std::vector<std::span<std::byte>> all;
+    for (const GuardedMemory& memory : memory_.values) {
+        if (!memory.all().empty()) all.push_back(memory.all());
+    }
+    if (!workspace_.all().empty()) all.push_back(workspace_.all());
+    return all;
 }
 
 Problem::Rows Problem::rows(Tensor tensor) const {

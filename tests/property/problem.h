@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,9 @@ class Problem {
     Problem(const Case& a_case, const Geometry& geometry, const Layout& layout, const Inputs& inputs);
 
     const Arguments& arguments() const { return arguments_; }
+
+    /// All memory of the problem, padding included.
+    std::vector<std::span<std::byte>> memory() const;
 
     /// The elements of an output after a launch, packed; as numbers and as they are.
     std::vector<double> numbers(Tensor output) const;

@@ -31,6 +31,9 @@ struct Measurement {
     /// launch right after it, so that a machine that slows down for a while slows both. Negative: not measured.
     double share = -1;
 
+    Sample host_launch;       ///< GPU: the time that a launch takes its caller; not measured for long launches
+    Sample host_bare_launch;  ///< and that of one kernel launch with as many bytes of arguments
+
     double bytes_per_second() const { return rate(launch); }
     double ceiling_bytes_per_second() const { return rate(ceiling); }
 

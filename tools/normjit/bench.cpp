@@ -5,8 +5,8 @@
 #include "device.h"
 #include "files.h"
 #include "measure.h"
-#include "problem.h"
 #include "support/try.h"
+#include "workbench.h"
 
 #include "normjit/engine.h"
 
@@ -27,10 +27,12 @@ using nlohmann::ordered_json;
 constexpr const char* examples =
     R"(A shapes file has one spec a line; blank lines and what follows a # are skipped. GB/s counts the matrices once:
 x and dy read, dx written. The ceiling is a pass over the same memory that does nothing else, measured in between.
+On a GPU, times are those of graph replays with the L2 cache flushed before each.
 
 Examples:
   normjit bench "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" "rmsnorm rows=32768 cols=768"
   normjit bench shapes.txt --threads 1,all --json results.json
+  normjit bench shapes.txt --device cuda:0 --json results.json
   normjit bench "rmsnorm rows=4096 cols=4096" --schedule "cpu row_groups=8 row_block=2" --json -)";
 
 struct Options {
@@ -106,18 +108,16 @@ Expected<std::vector<int>> read_threads(const std::vector<std::string>& words) {
     return counts;
 }
 
-Expected<Result> measure_spec(const Engine& engine, bench::Team& team, const Spec& spec, const Options& options) {
+Expected<Result> measure_spec(Workbench& workbench, const Spec& spec, const Options& options) {
+    const Engine& engine = workbench.engine();
     Schedule schedule = heuristic(spec, engine.target());
     if (!options.schedule.empty()) schedule = *parse_schedule(options.schedule);  // run() has checked it
     NORMJIT_TRY(Artifact artifact, engine.compile(spec, schedule));
     NORMJIT_TRY(Kernel kernel, engine.load(artifact));
-    NORMJIT_TRY(Problem problem, allocate_problem(kernel, *spec.rows, team));
-    fill_inputs(problem, options.seed, team);
-    Arguments arguments = problem.arguments();
     bench::MeasureOptions measure_options;
     measure_options.seconds = options.seconds;
     NORMJIT_TRY(bench::Measurement measurement,
-                bench::measure(team, problem.traffic(), [&] { return kernel.launch(arguments); }, measure_options));
+                workbench.measure_made(kernel, *spec.rows, options.seed, measure_options));
     return Result{spec, schedule, engine.threads(), measurement};
 }
 
@@ -148,34 +148,34 @@ ordered_json to_json(const Result& result) {
                            {"method", m.method}};
         json["share"] = m.share;
     }
+    if (m.host_launch.median > 0) {
+        json["host"] = {{"launch_seconds", m.host_launch.median}, {"bare_launch_seconds", m.host_bare_launch.median}};
+    }
     return json;
 }
 
-/// An engine and the threads that measure the ceiling beside it.
-struct Setup {
-    Engine engine;
-    std::unique_ptr<bench::Team> team;
-};
+using Workbenches = std::vector<std::unique_ptr<Workbench>>;
 
-Expected<std::vector<Setup>> make_setups(const std::vector<int>& threads, const Options& options) {
-    std::vector<Setup> setups;
+/// One for each number of threads; a GPU needs one only.
+Expected<Workbenches> open_workbenches(const std::vector<int>& threads, const Options& options) {
+    Workbenches workbenches;
     for (int count : threads) {
         DeviceOptions device = options.device;
         device.threads = count;
-        NORMJIT_TRY(Engine engine, open_engine(device));
-        setups.push_back({engine, std::make_unique<bench::Team>(engine.threads())});
+        NORMJIT_TRY(auto workbench, open_workbench(device));
+        workbenches.push_back(std::move(workbench));
     }
-    return setups;
+    return workbenches;
 }
 
-Expected<std::vector<Result>> measure_all(const std::vector<Spec>& specs, const std::vector<Setup>& setups,
+Expected<std::vector<Result>> measure_all(const std::vector<Spec>& specs, const Workbenches& workbenches,
                                           const Options& options) {
     std::vector<Result> results;
-    Progress progress(static_cast<double>(specs.size() * setups.size()));
+    Progress progress(static_cast<double>(specs.size() * workbenches.size()));
     for (const Spec& spec : specs) {
-        for (const Setup& setup : setups) {
+        for (const auto& workbench : workbenches) {
             progress.show(to_text(spec));
-            auto result = measure_spec(setup.engine, *setup.team, spec, options);
+            auto result = measure_spec(*workbench, spec, options);
             if (!result.ok()) return Status(result.status().code(), to_text(spec) + ": " + result.status().message());
             results.push_back(*std::move(result));
             progress.advance(1);
@@ -189,15 +189,14 @@ Status run(const Options& options) {
     NORMJIT_TRY(std::vector<int> threads, read_threads(options.threads));
     if (!options.schedule.empty()) NORMJIT_RETURN_IF_ERROR(parse_schedule(options.schedule).status());
     if (!options.json.empty() && options.json != "-") NORMJIT_RETURN_IF_ERROR(check_writable(options.json));
-    NORMJIT_TRY(std::vector<Setup> setups, make_setups(threads, options));
-    NORMJIT_TRY(std::vector<Result> results, measure_all(specs, setups, options));
+    NORMJIT_TRY(const Workbenches workbenches, open_workbenches(threads, options));
+    NORMJIT_TRY(std::vector<Result> results, measure_all(specs, workbenches, options));
     if (options.json != "-") NORMJIT_RETURN_IF_ERROR(write_text("", table_of(results)));
     if (options.json.empty()) return {};
-    ordered_json json = {{"version", NORMJIT_VERSION},
-                         {"device", options.device.device},
-                         {"cpu", cpu_model()},
-                         {"results", ordered_json::array()}};
-    if (auto target = host_target(); target.ok()) json["target"] = to_text(*target);
+    ordered_json json = {{"version", NORMJIT_VERSION}, {"device", options.device.device}};
+    json.update(workbenches.front()->facts());
+    json["target"] = to_text(workbenches.front()->engine().target());
+    json["results"] = ordered_json::array();
     for (const Result& result : results) json["results"].push_back(to_json(result));
     return write_text(options.json, json.dump(2) + "\n");
 }

@@ -25,13 +25,15 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* examples =
-    R"(Stages: ir (as built), ir:<pass> (after that pass), plan, schedule, asm, artifact; `--emit list` names them all.
+    R"(Stages: ir (as built), ir:<pass> (after that pass), plan, schedule, artifact; for a CPU asm,
+for a GPU cuda (the generated source), ptx, sass; `--emit list` names them all.
 
 Examples:
   normjit compile "layernorm cols=4096 x=bf16 gamma=f32" --emit ir
   normjit compile "rmsnorm cols=768 x=bf16" --target x86-64-avx512 --emit plan
   normjit compile "rmsnorm cols=768" --schedule "cpu row_groups=8 row_block=4" --emit asm
   normjit compile "layernorm rows=4096 cols=4096" --target "x86-64-avx512 bf16=1 cores=16" --emit artifact -o k.artifact
+  normjit compile "layernorm cols=4096 x=bf16" --target sm_90 --emit cuda
   normjit compile "layernorm cols=4096 x=bf16" --time)";
 
 struct Options {
@@ -89,15 +91,17 @@ Expected<Times> time_job(const Job& job, const Artifact& artifact) {
 std::vector<std::string> stages() {
     std::vector<std::string> names = {"ir"};
     for (const std::string& pass : pass_names()) names.push_back("ir:" + pass);
-    names.insert(names.end(), {"plan", "schedule", "asm", "artifact"});
+    names.insert(names.end(), {"plan", "schedule", "asm", "cuda", "ptx", "sass", "artifact"});
     return names;
 }
 
 Expected<std::string> stage_text(const Job& job, const std::string& stage) {
     if (stage == "schedule") return to_text(job.schedule) + "\n";
-    if (stage != "asm" && stage != "artifact") return emit_stage(job.spec, job.schedule, job.target, stage);
+    if (stage != "asm" && stage != "sass" && stage != "artifact")
+        return emit_stage(job.spec, job.schedule, job.target, stage);
     NORMJIT_TRY(Artifact artifact, compile(job.spec, job.schedule, job.target));
     if (stage == "asm") return disassemble(artifact);
+    if (stage == "sass") return disassemble_cuda(artifact);
     return to_text(artifact) + "\n";
 }
 
@@ -113,7 +117,12 @@ std::string summary(const Artifact& artifact, const Times* times) {
     add("spec", to_text(artifact.spec));
     add("schedule", to_text(artifact.schedule));
     add("target", to_text(artifact.target));
-    add("code", fmt::format("{} bytes: {}", artifact.code.size(), entries));
+    for (const CudaPath& path : artifact.cuda_paths) {
+        for (const CudaLaunch& launch : path.launches) {
+            entries += fmt::format("{}{}", entries.empty() ? "" : ", ", launch.entry);
+        }
+    }
+    add("code", fmt::format("{} bytes of {}: {}", artifact.code.size(), name(artifact.format), entries));
     add("workspace", fmt::format("{} at least, {} preferred", format_bytes(double(geometry.minimum_workspace(rows))),
                                  format_bytes(double(geometry.preferred_workspace(rows)))));
     if (times) {
@@ -171,7 +180,8 @@ Command add_compile(CLI::App& program) {
     auto options = std::make_shared<Options>();
     CLI::App* app = program.add_subcommand("compile", "Compile a spec and show any stage on the way");
     app->add_option("spec", options->spec, "The problem: layernorm|rmsnorm cols=N [rows=M] [x=bf16] ...");
-    app->add_option("--target", options->target, "host, x86-64-avx512, or a full target text")->capture_default_str();
+    app->add_option("--target", options->target, "host, x86-64-avx512, sm_90, or a full target text")
+        ->capture_default_str();
     app->add_option("--schedule", options->schedule, "A schedule text [the heuristic's]");
     app->add_option("--emit", options->emit, "A stage, or list [a summary]");
     app->add_option("-o,--output", options->output, "Write to this file [stdout]");

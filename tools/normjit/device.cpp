@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device.h"
 
+#include "device/cuda/driver.h"
+#include "device/cuda/gpu.h"
+
 #include <fstream>
 
 #include <fmt/core.h>
@@ -15,13 +18,19 @@ DeviceState cpu_state() {
     return {"cpu", true, fmt::format("{}{}{} cores", model, model.empty() ? "" : ", ", target->cores)};
 }
 
-/// This build's CPU code is for one instruction set; the devices of others are absent in full.
-DeviceState cuda_state() { return {"cuda", false, "this build has no CUDA back end"}; }
+DeviceState gpu_state(int ordinal) {
+    const std::string name = fmt::format("cuda:{}", ordinal);
+    const auto gpu = cuda::Gpu::open(ordinal);
+    if (!gpu.ok()) return {name, false, gpu.status().message()};
+    return {name, true, fmt::format("{}, {}", (*gpu)->name(), to_text((*gpu)->target()))};
+}
+
+bool is_cuda(std::string_view device) { return device == "cuda" || device.starts_with("cuda:"); }
 
 }  // namespace
 
 void add_device_option(CLI::App& command, DeviceOptions& options) {
-    command.add_option("--device", options.device, "Where to run: cpu")->capture_default_str();
+    command.add_option("--device", options.device, "Where to run: cpu, or cuda:N for a GPU")->capture_default_str();
 }
 
 void add_threads_option(CLI::App& command, DeviceOptions& options) {
@@ -30,12 +39,32 @@ void add_threads_option(CLI::App& command, DeviceOptions& options) {
 
 Expected<Engine> open_engine(const DeviceOptions& options) {
     if (options.device == "cpu") return Engine::create({.threads = options.threads, .parallel_for = {}});
-    const bool cuda = options.device == "cuda" || options.device.starts_with("cuda:");
-    return unavailable(fmt::format("--device {}: {}; available: cpu", options.device,
-                                   cuda ? cuda_state().description : "no such device"));
+    std::string reason = "no such device";
+    if (is_cuda(options.device)) {
+        auto engine =
+            Engine::create({.device = options.device == "cuda" ? "cuda:0" : options.device, .parallel_for = {}});
+        if (engine.ok()) return engine;
+        reason = engine.status().message();
+    }
+    std::string available;
+    for (const DeviceState& device : list_devices()) {
+        if (device.available) available += (available.empty() ? "" : ", ") + device.name;
+    }
+    return unavailable(fmt::format("--device {}: {}; available: {}", options.device, reason, available));
 }
 
-std::vector<DeviceState> list_devices() { return {cpu_state(), cuda_state()}; }
+std::vector<DeviceState> list_devices() {
+    std::vector<DeviceState> devices = {cpu_state()};
+    const auto driver = cuda::driver();
+    if (!driver.ok()) {
+        devices.push_back({"cuda", false, driver.status().message()});
+        return devices;
+    }
+    int count = 0;
+    (*driver)->cuDeviceGetCount(&count);
+    for (int i = 0; i < count; ++i) devices.push_back(gpu_state(i));
+    return devices;
+}
 
 std::string cpu_model() {
     std::ifstream file("/proc/cpuinfo");

@@ -8,6 +8,8 @@
 #include <charconv>
 #include <cstring>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -52,8 +54,14 @@ std::string read_all(int descriptor) {
     }
 }
 
-/// objdump on a file that exists in memory only.
-Expected<std::string> run_objdump(const std::vector<uint8_t>& code) {
+/// A program of this machine that writes the text of code. `arguments` ends in the file's place.
+struct Tool {
+    std::vector<std::string> names;  ///< tried in turn, in PATH or at a full path
+    std::vector<std::string> arguments;
+    std::string_view wanted_by;  ///< for the error: "--emit asm needs objdump (binutils)"
+};
+
+Expected<std::string> run_tool(const Tool& tool, const std::vector<uint8_t>& code) {
     Descriptor file(memfd_create("normjit", 0));
     if (file.number() < 0) return system_error("cannot make a file in memory");
     if (write(file.number(), code.data(), code.size()) != static_cast<ssize_t>(code.size())) {
@@ -63,26 +71,39 @@ Expected<std::string> run_objdump(const std::vector<uint8_t>& code) {
     if (pipe2(ends, O_CLOEXEC) != 0) return system_error("cannot make a pipe");
     Descriptor output(ends[0]), input(ends[1]);
 
-    std::string path = fmt::format("/proc/self/fd/{}", file.number());
-    const char* arguments[] = {"objdump",     "-D",   "-b",    "binary", "-m",
-                               "i386:x86-64", "-M",   "intel", "-w",     "--no-show-raw-insn",
-                               path.c_str(),  nullptr};
+    std::vector<std::string> words = {tool.names[0]};
+    words.insert(words.end(), tool.arguments.begin(), tool.arguments.end());
+    words.push_back(fmt::format("/proc/self/fd/{}", file.number()));
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, input.number(), STDOUT_FILENO);
     pid_t child = 0;
-    int error = posix_spawnp(&child, "objdump", &actions, nullptr, const_cast<char* const*>(arguments), environ);
-    posix_spawn_file_actions_destroy(&actions);
-    if (error != 0) {
-        return unavailable(fmt::format("--emit asm needs objdump (binutils): {}", std::strerror(error)));
+    int error = ENOENT;
+    for (const std::string& name : tool.names) {
+        if (error != 0) error = posix_spawnp(&child, name.c_str(), &actions, nullptr, arguments.data(), environ);
     }
+    posix_spawn_file_actions_destroy(&actions);
+    if (error != 0) return unavailable(fmt::format("{}: {}", tool.wanted_by, std::strerror(error)));
     input.reset();
     std::string text = read_all(output.number());
     int state = 0;
     while (waitpid(child, &state, 0) < 0 && errno == EINTR) {
     }
-    if (!WIFEXITED(state) || WEXITSTATUS(state) != 0) return failed("objdump could not read the code");
+    if (!WIFEXITED(state) || WEXITSTATUS(state) != 0) {
+        return failed(fmt::format("{} could not read the code", tool.names[0]));
+    }
     return text;
+}
+
+Expected<std::string> run_objdump(const std::vector<uint8_t>& code) {
+    return run_tool(
+        {.names = {"objdump"},
+         .arguments = {"-D", "-b", "binary", "-m", "i386:x86-64", "-M", "intel", "-w", "--no-show-raw-insn"},
+         .wanted_by = "--emit asm needs objdump (binutils)"},
+        code);
 }
 
 /// The address that an instruction's line starts with, as in "   1f:\tret"; -1 for other lines.
@@ -143,6 +164,17 @@ Expected<std::string> disassemble(const Artifact& artifact) {
         text += instruction + "\n";
     }
     return text + constants_text(artifact.code, code_end);
+}
+
+Expected<std::string> disassemble_cuda(const Artifact& artifact) {
+    if (artifact.format != CodeFormat::cubin) {
+        return unavailable(
+            fmt::format("--emit sass disassembles cubins; the artifact holds {}", name(artifact.format)));
+    }
+    return run_tool({.names = {"nvdisasm", "/usr/local/cuda/bin/nvdisasm"},
+                     .arguments = {"--print-code"},
+                     .wanted_by = "--emit sass needs nvdisasm (CUDA toolkit)"},
+                    artifact.code);
 }
 
 }  // namespace normjit::cli

@@ -135,14 +135,13 @@ Expected<Kernel> prepare(const Engine& engine, const Spec& spec, const RunOption
     return engine.load(artifact);
 }
 
-Expected<RunResult> launch_and_measure(const Engine& engine, bench::Team& team, const Kernel& kernel,
-                                       const Problem& problem) {
-    Arguments arguments = problem.arguments();
+Expected<RunResult> launch_and_measure(Workbench& workbench, const Kernel& kernel, const Problem& problem) {
     RunResult result;
     result.spec = problem.spec;
     result.schedule = kernel.artifact().schedule;
-    result.threads = engine.threads();
-    NORMJIT_TRY(result.measurement, bench::measure(team, problem.traffic(), [&] { return kernel.launch(arguments); }));
+    result.device = workbench.engine().device();
+    result.threads = workbench.engine().threads();
+    NORMJIT_TRY(result.measurement, workbench.measure(kernel, problem, {}));
     return result;
 }
 
@@ -155,8 +154,10 @@ std::string to_text(const RunResult& result) {
         text += fmt::format(", {} of the ceiling of {:.1f} GB/s", format_percent(m.share),
                             m.ceiling_bytes_per_second() / 1e9);
     }
-    text += fmt::format(" (median of {} launches, {} thread{})\n", m.samples * m.launches_per_sample, result.threads,
-                        result.threads == 1 ? "" : "s");
+    const std::string where = result.device == "cpu"
+                                  ? fmt::format("{} thread{}", result.threads, result.threads == 1 ? "" : "s")
+                                  : result.device;
+    text += fmt::format(" (median of {} launches, {})\n", m.samples * m.launches_per_sample, where);
     return result.checks.empty() ? text : text + check_table(result.checks);
 }
 
@@ -165,6 +166,7 @@ ordered_json to_json(const RunResult& result) {
     ordered_json json = {{"group", result.name},
                          {"spec", normjit::to_text(result.spec)},
                          {"schedule", normjit::to_text(result.schedule)},
+                         {"device", result.device},
                          {"threads", result.threads},
                          {"median_seconds", m.launch.median},
                          {"bytes", m.traffic_bytes},

@@ -6,6 +6,7 @@
 #include "device.h"
 #include "measure.h"
 #include "problem.h"
+#include "workbench.h"
 
 #include "normjit/engine.h"
 
@@ -32,6 +33,7 @@ struct RunResult {
     std::string name;  ///< of the group; empty for the only one
     Spec spec;
     Schedule schedule;
+    std::string device;
     int threads = 0;
     bench::Measurement measurement;
     std::vector<OutputCheck> checks;
@@ -42,8 +44,7 @@ struct RunResult {
 Expected<Kernel> prepare(const Engine& engine, const Spec& spec, const RunOptions& options);
 
 /// Times launches beside the memory ceiling. The outputs hold the gradients afterwards.
-Expected<RunResult> launch_and_measure(const Engine& engine, bench::Team& team, const Kernel& kernel,
-                                       const Problem& problem);
+Expected<RunResult> launch_and_measure(Workbench& workbench, const Kernel& kernel, const Problem& problem);
 
 std::string to_text(const RunResult& result);
 nlohmann::ordered_json to_json(const RunResult& result);

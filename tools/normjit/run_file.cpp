@@ -81,12 +81,12 @@ Status write_gradients(const std::string& path, const std::vector<Job>& jobs, co
     return file.commit();
 }
 
-Expected<RunResult> run_job(const SafetensorsFile& file, const Engine& engine, bench::Team& team, const Job& job,
+Expected<RunResult> run_job(const SafetensorsFile& file, Workbench& workbench, const Job& job,
                             const RunOptions& options, std::vector<Problem>& problems) {
-    NORMJIT_TRY(Kernel kernel, prepare(engine, job.spec, options));
-    NORMJIT_TRY(Problem problem, allocate_problem(kernel, *job.spec.rows, team));
+    NORMJIT_TRY(Kernel kernel, prepare(workbench.engine(), job.spec, options));
+    NORMJIT_TRY(Problem problem, allocate_problem(kernel, *job.spec.rows, workbench.team()));
     NORMJIT_RETURN_IF_ERROR(read_inputs(file, job.group, problem));
-    NORMJIT_TRY(RunResult result, launch_and_measure(engine, team, kernel, problem));
+    NORMJIT_TRY(RunResult result, launch_and_measure(workbench, kernel, problem));
     result.name = job.group.name;
     NORMJIT_TRY(auto expected, read_expected(file, job.group, problem));
     bool compare =
@@ -108,15 +108,14 @@ Expected<std::vector<RunResult>> run_file(const RunOptions& options) {
     NORMJIT_TRY(SafetensorsFile file, SafetensorsFile::open(options.input));
     NORMJIT_TRY(std::vector<Job> jobs, read_jobs(file, options));
     if (!options.output.empty()) NORMJIT_RETURN_IF_ERROR(check_writable(options.output));
-    NORMJIT_TRY(Engine engine, open_engine(options.device));
-    bench::Team team(engine.threads());
+    NORMJIT_TRY(const auto workbench, open_workbench(options.device));
 
     Progress progress(static_cast<double>(jobs.size()));
     std::vector<RunResult> results;
     std::vector<Problem> problems;
     for (const Job& job : jobs) {
         progress.show(job.group.name.empty() ? options.input : job.group.name);
-        NORMJIT_TRY(RunResult result, run_job(file, engine, team, job, options, problems));
+        NORMJIT_TRY(RunResult result, run_job(file, *workbench, job, options, problems));
         results.push_back(std::move(result));
         progress.advance(1);
     }

@@ -8,12 +8,11 @@ namespace normjit::cli {
 Expected<std::vector<RunResult>> run_made(const RunOptions& options) {
     NORMJIT_TRY(Spec spec, parse_spec(join_words(options.words)));
     if (!spec.rows) return invalid_argument("spec: rows is missing: the number of rows to make, at least 0");
-    NORMJIT_TRY(Engine engine, open_engine(options.device));
-    bench::Team team(engine.threads());
-    NORMJIT_TRY(Kernel kernel, prepare(engine, spec, options));
-    NORMJIT_TRY(Problem problem, allocate_problem(kernel, *spec.rows, team));
-    fill_inputs(problem, options.seed, team);
-    NORMJIT_TRY(RunResult result, launch_and_measure(engine, team, kernel, problem));
+    NORMJIT_TRY(const auto workbench, open_workbench(options.device));
+    NORMJIT_TRY(Kernel kernel, prepare(workbench->engine(), spec, options));
+    NORMJIT_TRY(Problem problem, allocate_problem(kernel, *spec.rows, workbench->team()));
+    fill_inputs(problem, options.seed, workbench->team());
+    NORMJIT_TRY(RunResult result, launch_and_measure(*workbench, kernel, problem));
     if (options.check) {
         NORMJIT_TRY(result.checks, check_outputs(problem, {}));
     }

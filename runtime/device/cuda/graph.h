@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stream with events and captured graphs, for tools and tests.
+#pragma once
+
+#include "device/cuda/gpu.h"
+
+#include "normjit/status.h"
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace normjit::cuda {
+
+/// Work put on a stream once, to be launched again and again.
+class CapturedGraph {
+  public:
+    CapturedGraph() = default;
+    CapturedGraph(CapturedGraph&& other) noexcept { *this = std::move(other); }
+    CapturedGraph& operator=(CapturedGraph&& other) noexcept;
+    ~CapturedGraph();
+
+  private:
+    friend class WorkStream;
+    std::shared_ptr<const Gpu> gpu_;
+    GraphExec executable_ = nullptr;
+};
+
+/// A stream of its own that does not wait for the default stream. One thread at a time.
+class WorkStream {
+  public:
+    static Expected<std::unique_ptr<WorkStream>> create(std::shared_ptr<const Gpu> gpu);
+    ~WorkStream();
+    WorkStream(const WorkStream&) = delete;
+    WorkStream& operator=(const WorkStream&) = delete;
+
+    /// The CUstream.
+    void* handle() const { return stream_; }
+    Status wait() const;
+    /// What `work` puts on the stream; nothing of it runs yet. An error of `work` is handed on.
+    Expected<CapturedGraph> capture(const std::function<Status()>& work) const;
+    Status launch(const CapturedGraph& graph) const;
+    Status fill(void* memory, unsigned char value, int64_t bytes) const;
+
+    /// GPU seconds of each of the works, `count` times each: before, works[0], before, works[1], before, works[0], ...
+    using Work = std::function<Status()>;
+    Expected<std::vector<std::vector<double>>> time(int count, const Work& before, const std::vector<Work>& works);
+
+  private:
+    explicit WorkStream(std::shared_ptr<const Gpu> gpu) : gpu_(std::move(gpu)) {}
+    Status make_events(size_t count);
+
+    const std::shared_ptr<const Gpu> gpu_;
+    Stream stream_ = nullptr;
+    std::vector<Event> events_;
+};
+
+}  // namespace normjit::cuda

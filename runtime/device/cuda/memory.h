@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory for tools and tests; an engine works on its caller's.
+#pragma once
+
+#include "device/cuda/gpu.h"
+
+#include "normjit/status.h"
+
+#include <cstdint>
+#include <memory>
+
+namespace normjit::cuda {
+
+class DeviceMemory {
+  public:
+    DeviceMemory() = default;
+    /// In the current context when it is of the GPU, else in the primary one. At a multiple of 256 bytes.
+    static Expected<DeviceMemory> allocate(std::shared_ptr<const Gpu> gpu, int64_t bytes);
+    DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
+    DeviceMemory& operator=(DeviceMemory&& other) noexcept;
+    ~DeviceMemory();
+
+    void* data() const { return reinterpret_cast<void*>(pointer_); }
+    int64_t bytes() const { return bytes_; }
+
+    /// Copies that start `at` bytes into the memory. These calls wait until all is done.
+    Status write(int64_t at, const void* from, int64_t bytes) const;
+    Status read(int64_t at, void* to, int64_t bytes) const;
+    Status fill(unsigned char value) const;
+    /// Repeats the first `bytes` over all that follows them.
+    Status repeat(int64_t bytes) const;
+
+  private:
+    std::shared_ptr<const Gpu> gpu_;
+    DevicePointer pointer_ = 0;
+    int64_t bytes_ = 0;
+};
+
+}  // namespace normjit::cuda

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device_image.h"
+
+#include "device/cuda/gpu.h"
+#include "device/cuda/graph.h"
+#include "device/cuda/memory.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include <doctest/doctest.h>
+
+namespace normjit::test {
+
+namespace {
+
+constexpr int64_t page = 4096;
+constexpr std::byte guard{0xff};
+
+/// What a thread keeps from one problem to the next.
+struct Workplace {
+    std::shared_ptr<const cuda::Gpu> gpu;
+    std::unique_ptr<cuda::WorkStream> stream;
+    cuda::DeviceMemory memory;
+    std::vector<std::byte> host;
+
+    Workplace() {
+        const int ordinal = std::atoi(test_device().c_str() + test_device().find(':') + 1);
+        gpu = *cuda::Gpu::open(ordinal);
+        stream = *cuda::WorkStream::create(gpu);
+    }
+
+    void reserve(int64_t bytes) {
+        host.assign(static_cast<size_t>(bytes), guard);
+        if (memory.bytes() < bytes) memory = *cuda::DeviceMemory::allocate(gpu, bytes * 2);
+    }
+};
+
+Workplace& workplace() {
+    thread_local Workplace mine;
+    return mine;
+}
+
+}  // namespace
+
+const std::string& test_device() {
+    static const std::string device = [] {
+        const char* given = std::getenv("NORMJIT_TEST_DEVICE");
+        return std::string(given ? given : "cpu");
+    }();
+    return device;
+}
+
+bool on_gpu() { return test_device() != "cpu"; }
+
+DeviceImage::DeviceImage(const Problem& problem) : problem_(problem) {
+    bytes_ = page;
+    for (const std::span<std::byte> host : problem.memory()) {
+        regions_.push_back({host, bytes_});
+        bytes_ += static_cast<int64_t>(host.size()) + page;
+    }
+    Workplace& place = workplace();
+    place.reserve(bytes_);
+    for (const Region& region : regions_) {
+        std::copy(region.host.begin(), region.host.end(), place.host.begin() + region.at);
+    }
+    const Status status = place.memory.write(0, place.host.data(), bytes_);
+    REQUIRE_MESSAGE(status.ok(), status.message());
+}
+
+const void* DeviceImage::on_device(const void* host) const {
+    const auto* byte = static_cast<const std::byte*>(host);
+    for (const Region& region : regions_) {
+        // An empty tensor may lie at the end of its region.
+        if (byte < region.host.data() || byte > region.host.data() + region.host.size()) continue;
+        return static_cast<const std::byte*>(workplace().memory.data()) + region.at + (byte - region.host.data());
+    }
+    return nullptr;
+}
+
+Arguments DeviceImage::arguments() const {
+    Arguments arguments = problem_.arguments();
+    for (Argument& argument : arguments.tensors.values) argument.data = on_device(argument.data);
+    arguments.workspace = const_cast<void*>(on_device(arguments.workspace));
+    arguments.stream = workplace().stream->handle();
+    return arguments;
+}
+
+std::string DeviceImage::finish() const {
+    Workplace& place = workplace();
+    if (const Status status = place.stream->wait(); !status.ok()) return status.message();
+    const Status status = place.memory.read(0, place.host.data(), bytes_);
+    if (!status.ok()) return status.message();
+    int64_t guarded = 0;
+    for (const Region& region : regions_) {
+        const auto from = place.host.begin() + guarded, to = place.host.begin() + region.at;
+        if (std::any_of(from, to, [](std::byte each) { return each != guard; }))
+            return "memory between tensors changed";
+        guarded = region.at + static_cast<int64_t>(region.host.size());
+        std::copy(to, place.host.begin() + guarded, region.host.begin());
+    }
+    const auto rest = place.host.begin() + guarded;
+    const bool kept = std::all_of(rest, rest + page, [](std::byte each) { return each == guard; });
+    return kept ? "" : "memory behind the tensors changed";
+}
+
+}  // namespace normjit::test

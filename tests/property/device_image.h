@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device that the property tests run on, and a problem's memory there.
+#pragma once
+
+#include "problem.h"
+
+#include "normjit/kernel.h"
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace normjit::test {
+
+/// The environment variable NORMJIT_TEST_DEVICE, as EngineOptions::device; "cpu" without it.
+const std::string& test_device();
+bool on_gpu();
+
+/// A copy on the GPU of all memory of a problem, guard pages and padding included, each region apart from the next by a
+/// guard. One per thread at a time: they share one allocation.
+class DeviceImage {
+  public:
+    /// Copies the problem's memory to the GPU.
+    explicit DeviceImage(const Problem& problem);
+
+    /// Those of the problem, with addresses of the GPU; on a stream of this thread.
+    Arguments arguments() const;
+
+    /// Waits for the stream and copies everything back. Says what failed, or which guard was overwritten.
+    std::string finish() const;
+
+  private:
+    struct Region {
+        std::span<std::byte> host;
+        int64_t at = 0;  ///< in the image
+    };
+    const void* on_device(const void* host) const;
+
+    const Problem& problem_;
+    std::vector<Region> regions_;
+    int64_t bytes_ = 0;
+};
+
+}  // namespace normjit::test

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpu_stream.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace normjit::bench {
+namespace {
+
+/// Writes the body of `stream`: all loads, then all stores. A register set v<n> holds chunk n.
+class Body {
+  public:
+    Body(const GpuStream& stream, const GpuStreamMethod& method) : stream_(stream), method_(method) {}
+
+    std::string run() {
+        add("cvt.u64.u32 %block, %ctaid.x;\n    cvt.u64.u32 %thread, %tid.x;");
+        for (size_t i = 0; i < stream_.reads.size(); ++i) load(i);
+        if (stream_.write > 0)
+            store();
+        else
+            keep_loads();
+        return fmt::format(
+            "    .reg .pred %p, %q;\n    .reg .b64 %block, %thread, %base, %chunks, %at, %address;\n"
+            "    .reg .b32 %v<{}>, %all;\n{}",
+            4 * std::max(chunks_, 1), text_);
+    }
+
+  private:
+    void add(std::string_view line) { text_ += fmt::format("    {}\n", line); }
+
+    /// %p: chunk `step` of this thread exists; %address: where it lies.
+    void find_chunk(std::string_view array, int width, int step) {
+        const int steps = width * method_.unroll;
+        if (step == 0) {
+            add(fmt::format("ld.param.u64 %base, [{}];\n    ld.param.u64 %chunks, [{}_chunks];", array, array));
+            add(fmt::format("mad.lo.u64 %at, %block, {}, %thread;", steps * method_.threads));
+        } else {
+            add(fmt::format("add.u64 %at, %at, {};", method_.threads));
+        }
+        add("setp.lt.u64 %p, %at, %chunks;\n    mad.lo.u64 %address, %at, 16, %base;");
+    }
+
+    static std::string words(int chunk) {
+        const int first = 4 * chunk;
+        return fmt::format("{{%v{}, %v{}, %v{}, %v{}}}", first, first + 1, first + 2, first + 3);
+    }
+
+    void load(size_t read) {
+        for (int step = 0; step < stream_.reads[read] * method_.unroll; ++step, ++chunks_) {
+            for (int word = 0; word < 4; ++word) add(fmt::format("mov.b32 %v{}, 0;", 4 * chunks_ + word));
+            find_chunk(fmt::format("read{}", read), stream_.reads[read], step);
+            add(fmt::format("@%p ld.global{}.v4.b32 {}, [%address];", method_.evict ? ".cs" : "", words(chunks_)));
+        }
+    }
+
+    /// Chunk `to` takes in every loaded chunk that falls to it.
+    void store() {
+        const int stores = stream_.write * method_.unroll;
+        for (int chunk = stores; chunk < chunks_; ++chunk) {
+            for (int word = 0; word < 4; ++word) {
+                const int to = 4 * (chunk % stores) + word;
+                add(fmt::format("xor.b32 %v{0}, %v{0}, %v{1};", to, 4 * chunk + word));
+            }
+        }
+        for (int step = 0; step < stores; ++step) {
+            find_chunk("write", stream_.write, step);
+            add(fmt::format("@%p st.global{}.v4.b32 [%address], {};", method_.evict ? ".cs" : "",
+                            words(step % std::max(chunks_, 1))));
+        }
+    }
+
+    /// Loads that nothing depends on would not be made.
+    void keep_loads() {
+        add("mov.b32 %all, 0;\n    ld.param.u64 %address, [write];");
+        for (int word = 0; word < 4 * chunks_; ++word) add(fmt::format("xor.b32 %all, %all, %v{};", word));
+        add("setp.eq.u32 %q, %all, 0x9e3779b9;\n    @%q st.global.b32 [%address], %all;");
+    }
+
+    const GpuStream& stream_;
+    const GpuStreamMethod& method_;
+    std::string text_;
+    int chunks_ = 0;
+};
+
+}  // namespace
+
+std::string stream_ptx(const GpuStream& stream, const GpuStreamMethod& method) {
+    return fmt::format(R"(.version 7.0
+.target sm_80
+.address_size 64
+
+.visible .entry stream(
+    .param .u64 read0, .param .u64 read1, .param .u64 read2, .param .u64 write,
+    .param .u64 read0_chunks, .param .u64 read1_chunks, .param .u64 read2_chunks, .param .u64 write_chunks)
+{{
+{}    ret;
+}}
+
+.visible .entry nothing(.param .align 8 .b8 arguments[160])
+{{
+    ret;
+}}
+)",
+                       Body(stream, method).run());
+}
+
+uint64_t grid_of(const GpuStream& stream, const GpuStreamMethod& method, const GpuStreamArguments& arguments) {
+    uint64_t blocks = 1;
+    const auto cover = [&](uint64_t chunks, int width) {
+        const auto block = static_cast<uint64_t>(width * method.unroll * method.threads);
+        if (block > 0) blocks = std::max(blocks, (chunks + block - 1) / block);
+    };
+    for (size_t i = 0; i < stream.reads.size(); ++i) cover(arguments.read_chunks[i], stream.reads[i]);
+    cover(arguments.write_chunks, stream.write);
+    return blocks;
+}
+
+}  // namespace normjit::bench

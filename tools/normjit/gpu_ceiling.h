@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory ceiling of a GPU on the memory of a problem, ready to be launched.
+#pragma once
+
+#include "device/cuda/code.h"
+#include "device/cuda/graph.h"
+#include "gpu_problem.h"
+#include "gpu_stream.h"
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace normjit::cli {
+
+/// One method, captured.
+struct GpuCeiling {
+    std::string_view name;
+    std::unique_ptr<const cuda::Code> code;
+    cuda::CapturedGraph graph;
+};
+
+/// Of the problem's matrices: inputs read, dx written. Every method there is. Empty without matrices.
+Expected<std::vector<GpuCeiling>> make_ceilings(const std::shared_ptr<const cuda::Gpu>& gpu,
+                                                const cuda::WorkStream& stream, const GpuProblem& problem);
+
+/// Bytes that they move.
+int64_t traffic_bytes(const GpuProblem& problem);
+
+}  // namespace normjit::cli

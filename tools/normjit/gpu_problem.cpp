@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpu_problem.h"
+
+#include "console.h"
+#include "support/try.h"
+
+#include <fmt/core.h>
+
+namespace normjit::cli {
+namespace {
+
+/// Of a tensor of the problem with this many rows; as Problem::elements().
+int64_t bytes_of(const Spec& spec, Tensor tensor, int64_t rows) {
+    Problem shape;
+    shape.spec = spec;
+    shape.rows = rows;
+    return shape.elements(tensor) * static_cast<int64_t>(size_of(*spec.dtypes[tensor]));
+}
+
+Status check_memory(const cuda::Gpu& gpu, int64_t needed) {
+    const cuda::ContextScope scope(gpu);
+    NORMJIT_RETURN_IF_ERROR(scope.status());
+    size_t free_bytes = 0, total = 0;
+    NORMJIT_RETURN_IF_ERROR(gpu.driver().check(gpu.driver().cuMemGetInfo(&free_bytes, &total), "cuMemGetInfo"));
+    if (static_cast<uint64_t>(needed) <= free_bytes) return {};
+    return unavailable(fmt::format("the tensors take {}; the GPU has {} free",
+                                   format_bytes(static_cast<double>(needed)),
+                                   format_bytes(static_cast<double>(free_bytes))));
+}
+
+}  // namespace
+
+Expected<GpuProblem> GpuProblem::upload(std::shared_ptr<const cuda::Gpu> gpu, const Kernel& kernel, const Problem& host,
+                                        int64_t rows) {
+    GpuProblem problem;
+    problem.spec_ = host.spec;
+    const int64_t workspace = kernel.preferred_workspace(rows);
+    int64_t needed = workspace;
+    for (Tensor tensor : all_tensors) needed += host.spec.has(tensor) ? bytes_of(host.spec, tensor, rows) : 0;
+    NORMJIT_RETURN_IF_ERROR(check_memory(*gpu, needed));
+    problem.arguments_ = host.arguments();
+    problem.arguments_.rows = rows;
+    for (Tensor tensor : all_tensors) {
+        if (!host.spec.has(tensor)) continue;
+        cuda::DeviceMemory& memory = problem.tensors_[tensor];
+        NORMJIT_TRY(memory, cuda::DeviceMemory::allocate(gpu, bytes_of(host.spec, tensor, rows)));
+        problem.arguments_[tensor].data = memory.data();
+        const int64_t made = host.tensors[tensor].bytes();
+        if (is_output(tensor)) {
+            NORMJIT_RETURN_IF_ERROR(memory.fill(0xff));
+        } else {
+            NORMJIT_RETURN_IF_ERROR(memory.write(0, host.tensors[tensor].data(), made));
+            NORMJIT_RETURN_IF_ERROR(memory.repeat(made));
+        }
+    }
+    NORMJIT_TRY(problem.workspace_, cuda::DeviceMemory::allocate(gpu, workspace));
+    NORMJIT_RETURN_IF_ERROR(problem.workspace_.fill(0));
+    problem.arguments_.workspace = problem.workspace_.data();
+    problem.arguments_.workspace_bytes = workspace;
+    return problem;
+}
+
+Status GpuProblem::download(const Problem& host) const {
+    for (Tensor tensor : all_tensors) {
+        if (!is_output(tensor) || !spec_.has(tensor)) continue;
+        const Buffer& to = host.tensors[tensor];
+        NORMJIT_RETURN_IF_ERROR(tensors_[tensor].read(0, to.data(), to.bytes()));
+    }
+    return {};
+}
+
+Arguments GpuProblem::arguments(void* stream) const {
+    Arguments arguments = arguments_;
+    arguments.stream = stream;
+    return arguments;
+}
+
+}  // namespace normjit::cli

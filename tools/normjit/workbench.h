@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where `run` and `bench` work: an engine, and how launches on its device are timed beside that device's memory
+// ceiling.
+#pragma once
+
+#include "device.h"
+#include "measure.h"
+#include "problem.h"
+#include "team.h"
+
+#include "normjit/engine.h"
+
+#include <memory>
+
+#include <nlohmann/json.hpp>
+
+namespace normjit::cli {
+
+class Workbench {
+  public:
+    virtual ~Workbench() = default;
+
+    const Engine& engine() const { return engine_; }
+    /// Threads that make data.
+    bench::Team& team() { return team_; }
+
+    /// Times launches on the problem's data. Its outputs hold the gradients afterwards.
+    virtual Expected<bench::Measurement> measure(const Kernel& kernel, const Problem& problem,
+                                                 const bench::MeasureOptions& options) = 0;
+
+    /// Times launches on data made from a seed; many rows may repeat a part of them.
+    virtual Expected<bench::Measurement> measure_made(const Kernel& kernel, int64_t rows, uint64_t seed,
+                                                      const bench::MeasureOptions& options) = 0;
+
+    /// What a results file says about the device.
+    virtual nlohmann::ordered_json facts() const = 0;
+
+  protected:
+    Workbench(Engine engine, int threads) : engine_(std::move(engine)), team_(threads) {}
+
+  private:
+    const Engine engine_;
+    bench::Team team_;
+};
+
+/// For the device that the options name.
+Expected<std::unique_ptr<Workbench>> open_workbench(const DeviceOptions& options);
+/// For a GPU.
+Expected<std::unique_ptr<Workbench>> open_gpu_workbench(const DeviceOptions& options);
+
+}  // namespace normjit::cli
