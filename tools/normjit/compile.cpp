@@ -119,6 +119,7 @@ std::string summary(const Artifact& artifact, const Times* times) {
     add("target", to_text(artifact.target));
     for (const CudaPath& path : artifact.cuda_paths) {
         for (const CudaLaunch& launch : path.launches) {
+            if (entries.find(launch.entry + ",") != entries.npos) continue;  // the final reduce of another path
             entries += fmt::format("{}{}", entries.empty() ? "" : ", ", launch.entry);
         }
     }
