@@ -4,32 +4,11 @@
 #include "ir/ir.h"
 #include "support/try.h"
 
-#include <cmath>
-
 #include <fmt/format.h>
 
 namespace normjit::ir {
 
 namespace {
-
-double apply(Op op, double a, double b) {
-    switch (op) {
-        case Op::add:
-            return a + b;
-        case Op::sub:
-            return a - b;
-        case Op::mul:
-            return a * b;
-        case Op::div:
-            return a / b;
-        case Op::div_or_zero:
-            return b == 0 ? 0 : a / b;
-        case Op::rsqrt:
-            return 1 / std::sqrt(a);
-        default:
-            return 0;
-    }
-}
 
 class Interpreter {
   public:
@@ -89,7 +68,8 @@ class Interpreter {
         std::vector<double> out(elements(value.shape));
         for (size_t i = 0; i < out.size(); ++i) {
             const double a = broadcast(value.operands[0], value.shape, i);
-            out[i] = apply(value.op, a, value.operand_count() == 2 ? broadcast(value.operands[1], value.shape, i) : 0);
+            out[i] =
+                compute(value.op, a, value.operand_count() == 2 ? broadcast(value.operands[1], value.shape, i) : 0);
         }
         return out;
     }

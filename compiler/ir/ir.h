@@ -42,6 +42,9 @@ Shape shape_of(Tensor tensor);
 /// The smallest shape that both broadcast to.
 Shape join(Shape a, Shape b);
 
+/// What an element-wise op gives for numbers; `b` is ignored by unary ops.
+double compute(Op op, double a, double b);
+
 /// Index of a value in its Function. Operands stand before their users.
 using ValueId = int32_t;
 inline constexpr ValueId no_value = -1;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/passes.h"
 
-#include <cmath>
 #include <optional>
 
 namespace normjit::passes {
@@ -13,25 +12,6 @@ using ir::Op;
 std::optional<double> constant(const ir::Function& function, ir::ValueId id) {
     if (id == ir::no_value || function[id].op != Op::constant) return std::nullopt;
     return function[id].constant;
-}
-
-std::optional<double> compute(Op op, double a, double b) {
-    switch (op) {
-        case Op::add:
-            return a + b;
-        case Op::sub:
-            return a - b;
-        case Op::mul:
-            return a * b;
-        case Op::div:
-            return a / b;
-        case Op::div_or_zero:
-            return b == 0 ? 0 : a / b;
-        case Op::rsqrt:
-            return 1 / std::sqrt(a);
-        default:
-            return std::nullopt;
-    }
 }
 
 /// Whether `a op b` is a. (a + 0 turns a negative zero positive; no output can tell, as every use multiplies or sums
@@ -53,9 +33,9 @@ ir::Function fold_constants(const ir::Function& function) {
             if (kept.name.empty() && kept.operand_count() > 0) kept.name = value.name;
             return value.operands[0];
         }
-        const bool all_constant = value.operand_count() > 0 && a && (b || value.operand_count() == 1);
-        if (const auto folded = all_constant ? compute(value.op, *a, b.value_or(0)) : std::nullopt) {
-            return append(copy, {.op = Op::constant, .constant = *folded});
+        const bool element_wise = ir::info(value.op).result == ir::ResultRule::join;
+        if (element_wise && a && (b || value.operand_count() == 1)) {
+            return append(copy, {.op = Op::constant, .constant = ir::compute(value.op, *a, b.value_or(0))});
         }
         return append(copy, std::move(value));
     });

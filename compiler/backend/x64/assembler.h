@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Xbyak with the compute type, the memory types, the packing of columns and the tail of a row hidden behind load(),
-// store() and arithmetic by name.
+// Xbyak with compute type, memory types, packing and tails hidden behind load(), store() and arithmetic by name.
 #pragma once
 
 #include "normjit/dtype.h"
