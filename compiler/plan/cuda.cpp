@@ -77,7 +77,7 @@ int64_t data_registers(const Spec& spec, const CudaOperands& operands, const Cud
 CudaSchedule narrow_schedule(const Spec& spec, const Target& target) {
     constexpr int elements = 8, most_threads = 512, usual_threads = 256, warp = 32;
     CudaSchedule s;
-    const int most_cluster = target.sm >= 90 ? 8 : 1;
+    const int most_cluster = largest_cluster(target);
     while (s.cluster < most_cluster && spec.cols > int64_t{elements} * most_threads * s.cluster) s.cluster *= 2;
     const int64_t threads = divide_up(divide_up(spec.cols, s.cluster), elements);
     if (threads > most_threads) {
@@ -130,6 +130,11 @@ CudaPath make_path(const Plan& plan, const CudaVariant& variant, bool dependents
 }
 
 }  // namespace
+
+int largest_cluster(const Target& target) {
+    if (target.sm < 90) return 1;
+    return target.sm >= 120 ? 8 : 16;
+}
 
 CudaOperands find_cuda_operands(const Spec& spec) {
     CudaOperands operands;

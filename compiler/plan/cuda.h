@@ -43,6 +43,9 @@ struct CudaPlan {
     std::vector<CudaVariant> variants;
 };
 
+/// Blocks of the largest cluster worth counting on: beyond 8 on data center parts only.
+int largest_cluster(const Target& target);
+
 CudaOperands find_cuda_operands(const Spec& spec);
 
 /// The sizes of one variant, without its path.

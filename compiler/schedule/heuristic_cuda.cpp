@@ -92,12 +92,6 @@ CudaSchedule widest_rows_of_two_sums(int64_t vectors) {
     return s;
 }
 
-/// Clusters beyond 8 blocks are for data center parts.
-int most_cluster(const Target& target) {
-    if (target.sm < 90) return 1;
-    return target.sm >= 120 ? 8 : 16;
-}
-
 CudaSchedule from_table(const Shape& shape, const Target& target) {
     constexpr int64_t first_deep = 4096, last_deep = 12288;
     CudaSchedule s;
@@ -110,10 +104,10 @@ CudaSchedule from_table(const Shape& shape, const Target& target) {
     } else if (shape.vectors <= 512) {
         s = rows_of_512_vectors(shape.vectors);
     } else if (shape.two_sums && shape.vectors >= first_deep && shape.vectors <= last_deep &&
-               most_cluster(target) == 16) {
+               plan::largest_cluster(target) == 16) {
         s = widest_rows_of_two_sums(shape.vectors);
     } else {
-        s = wide_rows(shape.vectors, most_cluster(target));
+        s = wide_rows(shape.vectors, plan::largest_cluster(target));
     }
     s.vector_width = shape.width;
     return s;
@@ -190,8 +184,10 @@ class Search {
                shared_suffices(variant);
     }
 
-    static bool registers_suffice(const plan::CudaVariant& variant) {
-        constexpr int64_t others = 20;  // addresses, counters; T32 R8 with 36 data and 24 work just fits 80
+    /// 20 for addresses and counters: teams of 32 threads with 36 registers of data and 24 of work just fit into 80.
+    /// For sm_120, ptxas 13.0 spills in kernels of clusters that have room for 20 more.
+    bool registers_suffice(const plan::CudaVariant& variant) const {
+        const int64_t others = target_.sm >= 120 && variant.schedule.cluster > 1 ? 52 : 20;
         return variant.data_registers + variant.work_registers + others <= variant.register_limit;
     }
 
@@ -221,7 +217,7 @@ class Search {
 
     /// The fewest blocks, then the fewest vectors a thread, in which a row fits in some way.
     std::optional<CudaSchedule> other_rows() const {
-        for (int cluster = 1; cluster <= most_cluster(target_); cluster *= 2) {
+        for (int cluster = 1; cluster <= plan::largest_cluster(target_); cluster *= 2) {
             for (int steps = 1; steps <= 32; ++steps) {
                 const int threads = whole_warps(divide_up(divide_up(shape_.vectors, cluster), steps));
                 if (threads > 1024) continue;

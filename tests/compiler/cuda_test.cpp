@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cuda/source.h"
+#include "plan/plan.h"
+#include "random_spec.h"
+
+#include "normjit/compile.h"
+#include "normjit/cuda_abi.h"
+
+#include <algorithm>
+#include <string>
+
+#include <doctest/doctest.h>
+
+namespace normjit {
+
+namespace {
+
+constexpr const char* all_targets[] = {
+    "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "sm_90 sms=1 shared=49152"};
+
+/// Why this schedule is refused; empty when it is not.
+std::string reason(const char* spec, const char* schedule, const char* target = "sm_90") {
+    return legality(*parse_spec(spec), *parse_schedule(schedule), *parse_target(target)).message();
+}
+
+Schedule chosen(const char* spec, const char* target = "sm_90") {
+    return heuristic(*parse_spec(spec), *parse_target(target));
+}
+
+plan::Plan plan_of(const Spec& spec, const Target& target) {
+    return *plan::make(spec, heuristic(spec, target), target);
+}
+
+}  // namespace
+
+TEST_CASE("a CUDA schedule is refused with the reason") {
+    const char* spec = "layernorm cols=1000 x=bf16";
+    CHECK(reason(spec, "cuda threads_per_row=128 vector_width=8") == "");
+    CHECK(reason(spec, "cpu").starts_with("schedule: of kind cpu; target 'sm_90 "));
+    CHECK(reason(spec, "cuda", "x86-64-avx512").starts_with("schedule: of kind cuda; target 'x86-64-avx512 "));
+    CHECK(reason(spec, "cuda threads_per_row=24") ==
+          "schedule: threads_per_row=24: must be 1, 2, 4, 8, 16 or a multiple of 32");
+    CHECK(reason(spec, "cuda threads_per_row=16 rows_per_block=1 vector_width=8") ==
+          "schedule: threads_per_row=16 times rows_per_block=1: must be a multiple of 32, at most 1024");
+    CHECK(reason(spec, "cuda threads_per_row=64 rows_per_block=16 vector_width=4") ==
+          "schedule: rows_per_block=16: at most 15 with more than 32 threads_per_row");
+    CHECK(reason(spec, "cuda vector_width=16") == "schedule: vector_width=16: must divide cols=1000");
+    CHECK(reason(spec, "cuda vector_width=3") == "schedule: vector_width=3: must be a power of two");
+    CHECK(reason(spec, "cuda cluster=3") == "schedule: cluster=3: must be a power of two");
+    CHECK(reason(spec, "cuda threads_per_row=128 vector_width=8 cluster=2", "sm_89") ==
+          "schedule: cluster=2: needs sm_90");
+    CHECK(reason(spec, "cuda threads_per_row=128 vector_width=8 cluster=2 rows_per_block=2") ==
+          "schedule: cluster=2: has rows_per_block=1");
+    CHECK(reason(spec, "cuda threads_per_row=128 vector_width=8 staging=bulk", "sm_80") ==
+          "schedule: staging=bulk: needs sm_90");
+    CHECK(reason(spec, "cuda threads_per_row=128 vector_width=4 staging=bulk") ==
+          "schedule: staging=bulk: copies multiples of 16 bytes; vector_width=4 are 8");
+    CHECK(reason(spec, "cuda threads_per_row=512 vector_width=1 staging=async") ==
+          "schedule: staging=async: copies at least 4 bytes; vector_width=1 are 2");
+    CHECK(reason(spec, "cuda threads_per_row=128 vector_width=8 keep=shared") ==
+          "schedule: keep=shared: rows in registers (staging=registers) stay there");
+    CHECK(reason("layernorm cols=1000 out=dx", "cuda threads_per_row=128 vector_width=4 pace=2") ==
+          "schedule: pace=2: needs a column output, whose final reduce resets the counter");
+    CHECK(reason(spec, "cuda form=streaming threads_per_row=16 rows_per_block=2") ==
+          "schedule: threads_per_row=16: form=streaming needs whole warps");
+    CHECK(reason(spec, "cuda form=streaming staging=async") ==
+          "schedule: form=streaming has staging, keep and keep_columns in registers");
+    CHECK(reason("layernorm cols=8192 x=bf16", "cuda threads_per_row=32 vector_width=8") ==
+          "schedule: threads_per_row=32 cluster=1: 256 elements of a row per thread; at most 64");
+    CHECK(reason("layernorm cols=8192 x=bf16", "cuda threads_per_row=512 vector_width=8 staging=bulk stages=8") ==
+          "schedule: 264512 bytes of shared memory; the target has 232448");
+    CHECK(reason("layernorm cols=4096 x=bf16", "cuda threads_per_row=256 vector_width=8 blocks_per_sm=4")
+              .find("registers") != std::string::npos);
+    CHECK(reason("layernorm cols=64", "cuda threads_per_row=32 vector_width=2", "sm_75").find("needs sm_80 or newer") !=
+          std::string::npos);
+}
+
+TEST_CASE("the heuristic takes the measured winners") {
+    const auto cuda = [](const char* spec) { return std::get<CudaSchedule>(chosen(spec).device); };
+    CHECK(to_text(chosen("layernorm cols=256 x=bf16")).find("row_groups=396") != std::string::npos);
+    CHECK(cuda("layernorm cols=1024 x=bf16").staging == CudaStaging::async);
+    CHECK(cuda("layernorm cols=4096 x=bf16").staging == CudaStaging::bulk);
+    CHECK(cuda("layernorm cols=16384 x=bf16").cluster == 2);
+    CHECK(cuda("layernorm cols=32768 x=bf16").keep == CudaKeep::shared);
+    CHECK(cuda("rmsnorm cols=32768 x=bf16").keep == CudaKeep::registers);
+    CHECK(cuda("layernorm cols=65536 x=bf16").cluster == 16);
+    CHECK(cuda("rmsnorm cols=65536 x=bf16").cluster == 8);
+    CHECK(cuda("layernorm cols=4000000 x=bf16").form == CudaForm::streaming);
+    CHECK(std::get<CudaSchedule>(chosen("layernorm cols=65536 x=bf16", "sm_80").device).form == CudaForm::streaming);
+}
+
+TEST_CASE("the heuristic is legal for every spec on every target") {
+    test::Random random(test::seed());
+    const int64_t count = test::rounds(3000);
+    for (int64_t i = 0; i < count; ++i) {
+        test::SpecLimits limits;
+        limits.max_cols = random.pick({int64_t{100}, int64_t{5000}, int64_t{100000}, max_cols});
+        const Spec spec = test::random_spec(random, limits);
+        const Target target = *parse_target(random.pick(all_targets));
+        const Schedule schedule = heuristic(spec, target);
+        CAPTURE(to_text(spec));
+        CAPTURE(to_text(target));
+        CAPTURE(to_text(schedule));
+        REQUIRE(legality(spec, schedule, target).message() == "");
+        REQUIRE(*parse_schedule(to_text(schedule)) == schedule);
+    }
+}
+
+TEST_CASE("paths of a plan") {
+    test::Random random(test::seed());
+    const int64_t count = test::rounds(1000);
+    for (int64_t i = 0; i < count; ++i) {
+        const Spec spec = test::random_spec(random);
+        const Target target = *parse_target(random.pick(all_targets));
+        const plan::Plan plan = plan_of(spec, target);
+        CAPTURE(to_text(spec));
+        const auto& operands = plan.cuda.operands;
+        REQUIRE((operands.matrices.size() >= 1 && operands.matrices.size() <= std::size(CudaArguments().matrix)));
+        REQUIRE(operands.columns.size() <= std::size(CudaArguments().column));
+        REQUIRE(operands.rows.size() <= std::size(CudaArguments().row));
+        REQUIRE(operands.column_outputs.size() == plan.finals.size());
+        const CudaPath& last = plan.cuda.variants.back().path;
+        REQUIRE(last.vector_width == 1);
+        for (const plan::CudaVariant& variant : plan.cuda.variants) {
+            const auto& launches = variant.path.launches;
+            REQUIRE(!launches.front().dependent);
+            REQUIRE((launches.back().entry == "final_reduce") == !plan.finals.empty());
+            REQUIRE(launches.size() <= 3);
+        }
+        REQUIRE(plan.geometry.groups(1 << 20, plan.geometry.preferred_workspace(1 << 20)) == plan.schedule.row_groups);
+        REQUIRE(plan.geometry.groups(1 << 20, plan.geometry.minimum_workspace(1 << 20)) >= 1);
+    }
+}
+
+TEST_CASE("the source names its spec and schedule, and knows no norm") {
+    const Spec spec = *parse_spec("rmsnorm cols=512 x=f16 stats=recompute");
+    const Target target = *parse_target("sm_90");
+    const std::string source = *emit_stage(spec, heuristic(spec, target), target, "cuda");
+    CHECK(source.starts_with("// " + to_text(spec) + "\n// " + to_text(heuristic(spec, target)) + "\n"));
+    CHECK(source.find("norm", source.find("struct Formula")) > source.find("extern \"C\""));
+    CHECK(emit_stage(spec, heuristic(spec, *parse_target("x86-64-avx512")), *parse_target("x86-64-avx512"), "cuda")
+              .status()
+              .message()
+              .starts_with("unknown stage 'cuda'; allowed: ir plan"));
+}
+
+}  // namespace normjit

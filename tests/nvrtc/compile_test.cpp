@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every skeleton, for every class of types and every architecture that the NVRTC of this machine knows, with the
+// heuristic's schedules: compiles, and keeps its data in registers.
+#include "normjit/compile.h"
+
+#include "backend/cuda/nvrtc.h"
+#include "backend/cuda/source.h"
+#include "plan/plan.h"
+#include "random_spec.h"
+
+#include "normjit/cuda_compiler.h"
+
+#include <algorithm>
+#include <string>
+
+#include <doctest/doctest.h>
+
+namespace normjit {
+
+namespace {
+
+constexpr int architectures[] = {80, 86, 89, 90, 100, 120};
+
+/// Rows in registers, asynchronous and bulk copies, clusters, streaming; types, statistics and outputs mixed in.
+constexpr const char* specs[] = {
+    "layernorm cols=256 x=bf16",
+    "rmsnorm cols=32 x=f16 gamma=f32",
+    "layernorm cols=1000 x=bf16 gamma=f32 dresidual=bf16",
+    "layernorm cols=1024 x=f64 stats=recompute",
+    "rmsnorm cols=2048 x=f16 stats=recompute",
+    "layernorm cols=4096 x=bf16",
+    "layernorm cols=4097 x=bf16",
+    "rmsnorm cols=8192 x=bf16 dy=f32 dx=f32 out=dx",
+    "layernorm cols=16384 x=f32 source=y",
+    "layernorm cols=65536 x=bf16",
+    "rmsnorm cols=262144 x=f16",
+    "layernorm cols=3000000 x=bf16 stats=recompute",
+};
+
+/// Whether this machine has NVRTC; says so once when it has none.
+bool has_compiler() {
+    static const Status status = cuda_compiler().status();
+    static const bool said = [] {
+        if (!status.ok()) MESSAGE("skipped: ", status.message());
+        return true;
+    }();
+    return said && status.ok();
+}
+
+bool knows(int sm) {
+    const auto compiler = *cuda_compiler();
+    return std::ranges::find(compiler.sms, sm) != compiler.sms.end();
+}
+
+backend::cuda::Compiled compiled(const Spec& spec, const Schedule& schedule, const Target& target) {
+    const auto source = emit_stage(spec, schedule, target, "cuda");
+    REQUIRE_MESSAGE(source.ok(), source.status().message());
+    auto result = backend::cuda::compile_source(*source, target.sm);
+    REQUIRE_MESSAGE(result.ok(), result.status().message());
+    return *std::move(result);
+}
+
+int count(const std::string& text, std::string_view part) {
+    int found = 0;
+    for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
+    return found;
+}
+
+/// ptxas reports each kernel: none may spill or put arrays into local memory.
+void check_no_local_memory(const std::string& log) {
+    CAPTURE(log);
+    const int kernels = count(log, "Compiling entry function");
+    CHECK(kernels > 0);
+    CHECK(count(log, "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads") == kernels);
+}
+
+void check_architecture(int sm) {
+    if (!has_compiler() || !knows(sm)) return;
+    const Target target = *parse_target("sm_" + std::to_string(sm));
+    for (const std::string text : specs) {
+        CAPTURE(text);
+        const Spec spec = *parse_spec(text);
+        const auto result = compiled(spec, heuristic(spec, target), target);
+        CHECK(result.format == CodeFormat::cubin);
+        check_no_local_memory(result.log);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("sm_80") { check_architecture(80); }
+TEST_CASE("sm_86") { check_architecture(86); }
+TEST_CASE("sm_89") { check_architecture(89); }
+TEST_CASE("sm_90") { check_architecture(90); }
+TEST_CASE("sm_100") { check_architecture(100); }
+TEST_CASE("sm_120") { check_architecture(120); }
+
+TEST_CASE("random specs compile, with the heuristic's schedule and with any legal one") {
+    if (!has_compiler()) return;
+    test::Random random(test::seed());
+    const int64_t rounds = test::rounds(20);
+    for (int64_t i = 0; i < rounds; ++i) {
+        const Spec spec = test::random_spec(random);
+        const Target target = *parse_target("sm_" + std::to_string(random.pick(architectures)));
+        if (!knows(target.sm)) continue;
+        Schedule schedule = heuristic(spec, target);
+        for (int draw = 0; draw < 200 && i % 2 == 1; ++draw) {
+            const Schedule other = test::random_cuda_schedule(random);
+            if (!legality(spec, other, target).ok()) continue;
+            schedule = other;
+            break;
+        }
+        CAPTURE(to_text(spec));
+        CAPTURE(to_text(schedule));
+        CAPTURE(to_text(target));
+        const auto result = compiled(spec, schedule, target);
+        if (i % 2 == 0) check_no_local_memory(result.log);
+    }
+}
+
+TEST_CASE("a GPU newer than NVRTC gets PTX") {
+    if (!has_compiler()) return;
+    const Spec spec = *parse_spec("rmsnorm cols=64 x=bf16");
+    const Target target = *parse_target("sm_999");
+    const auto artifact = compile(spec, heuristic(spec, target), target);
+    REQUIRE_MESSAGE(artifact.ok(), artifact.status().message());
+    CHECK(artifact->format == CodeFormat::ptx);
+    CHECK(std::string(artifact->code.begin(), artifact->code.end()).find(".target sm_") != std::string::npos);
+    CHECK(*parse_artifact(to_text(*artifact)) == *artifact);
+}
+
+TEST_CASE("errors of NVRTC show its log and the numbered source") {
+    if (!has_compiler()) return;
+    const auto result = backend::cuda::compile_source("int a;\nint b = c;\n", 90);
+    REQUIRE(!result.ok());
+    CHECK(result.status().code() == Code::failed);
+    CHECK(result.status().message().find("\"c\" is undefined") != std::string::npos);
+    CHECK(result.status().message().find("   2  int b = c;") != std::string::npos);
+}
+
+}  // namespace normjit
