@@ -49,7 +49,7 @@ NORMJIT_DEVICE void final_reduce(const Arguments& a) {
     __syncthreads();
     if (threadIdx.x >= L::columns || base + threadIdx.x >= P::cols) return;
     Math total = 0;
-#pragma unroll
+#pragma unroll 8
     for (int s = 0; s < L::slices; s++) total += shared[s][threadIdx.x];
     unroll<0, P::ColumnOutputs::count>([&](auto i) {
         using T = typename P::ColumnOutputs::template type<i.value>;

@@ -84,13 +84,15 @@ Expected<std::string> architecture(const CudaCompiler& compiler, int sm, bool re
 }
 
 Expected<Program> compile(const Nvrtc& nvrtc, const std::string& source, const std::string& arch) {
-    // --minimal leaves out what these sources do not use of the built-in headers; an older NVRTC does not know it.
+    // An older NVRTC does not know the last two. --minimal leaves out what these sources do not use of the built-in
+    // headers; --split-compile optimises the kernels of a module side by side: 230 ms, not 290 ms, for layernorm
+    // cols=4096 x=bf16 (NVRTC 13.0, 2 cores of a Xeon, 2026-11-21).
     std::vector<std::string> options = {"--gpu-architecture=" + arch, "-std=c++20", "-default-device",
-                                        "--ptxas-options=-v", "--minimal"};
+                                        "--ptxas-options=-v", "--minimal", "--split-compile=0"};
     NORMJIT_TRY(Program program, Program::create(nvrtc, source));
     NvrtcResult result = program.compile(options);
     if (result == nvrtc_invalid_option) {
-        options.pop_back();
+        options.resize(options.size() - 2);
         result = program.compile(options);
     }
     if (result == nvrtc_success) return program;
