@@ -88,7 +88,7 @@ Expected<Program> compile(const Nvrtc& nvrtc, const std::string& source, const s
     // headers; --split-compile optimises the kernels of a module side by side: 230 ms, not 290 ms, for layernorm
     // cols=4096 x=bf16 (NVRTC 13.0, 2 cores of a Xeon, 2026-11-21).
     std::vector<std::string> options = {"--gpu-architecture=" + arch, "-std=c++20", "-default-device",
-                                        "--ptxas-options=-v", "--minimal", "--split-compile=0"};
+                                        "--ptxas-options=-v",         "--minimal",  "--split-compile=0"};
     NORMJIT_TRY(Program program, Program::create(nvrtc, source));
     NvrtcResult result = program.compile(options);
     if (result == nvrtc_invalid_option) {
