@@ -83,7 +83,8 @@ Problem::Problem(const Case& a_case, const Geometry& geometry, const Layout& lay
         }
     }
     const int64_t workspace_bytes = geometry.partials_at(a_case.rows) + layout_.groups * geometry.group_bytes;
-    workspace_ = GuardedMemory(workspace_bytes, GuardedMemory::Edge::back);
+    const int64_t lines = (workspace_bytes + workspace_alignment - 1) / workspace_alignment;
+    workspace_ = GuardedMemory(lines * workspace_alignment, GuardedMemory::Edge::back);
     arguments_.workspace = workspace_.data();
     arguments_.workspace_bytes = workspace_bytes;
     for (Tensor tensor : all_tensors)

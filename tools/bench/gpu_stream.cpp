@@ -8,7 +8,7 @@
 namespace normjit::bench {
 namespace {
 
-/// Writes the body of `stream`: all loads, then all stores. A register set v<n> holds chunk n.
+/// Writes the body of `ceiling`: all loads, then all stores. A register set v<n> holds chunk n.
 class Body {
   public:
     Body(const GpuStream& stream, const GpuStreamMethod& method) : stream_(stream), method_(method) {}
@@ -90,7 +90,7 @@ std::string stream_ptx(const GpuStream& stream, const GpuStreamMethod& method) {
 .target sm_80
 .address_size 64
 
-.visible .entry stream(
+.visible .entry ceiling(
     .param .u64 read0, .param .u64 read1, .param .u64 read2, .param .u64 write,
     .param .u64 read0_chunks, .param .u64 read1_chunks, .param .u64 read2_chunks, .param .u64 write_chunks)
 {{

@@ -30,7 +30,7 @@ struct GpuStream {
     int write = 0;           ///< 0: nothing is written
 };
 
-/// What the kernel `stream` takes, by value.
+/// What the kernel `ceiling` takes, by value.
 struct GpuStreamArguments {
     const void* read[3] = {};
     void* write = nullptr;         ///< never touched when nothing is written, but must be an address
@@ -38,7 +38,7 @@ struct GpuStreamArguments {
     uint64_t write_chunks = 0;
 };
 
-/// PTX with two kernels: `stream`, for grids of grid_of() blocks, and `nothing`, which takes 160 bytes and does
+/// PTX with two kernels: `ceiling`, for grids of grid_of() blocks, and `nothing`, which takes 160 bytes and does
 /// nothing.
 std::string stream_ptx(const GpuStream& stream, const GpuStreamMethod& method);
 uint64_t grid_of(const GpuStream& stream, const GpuStreamMethod& method, const GpuStreamArguments& arguments);

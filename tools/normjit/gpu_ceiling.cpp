@@ -65,7 +65,7 @@ Expected<GpuCeiling> make_ceiling(const std::shared_ptr<const cuda::Gpu>& gpu, c
     ceiling.name = method.name;
     const std::span bytes(reinterpret_cast<const uint8_t*>(ptx.data()), ptx.size());
     NORMJIT_TRY(ceiling.code, cuda::Code::load(gpu, CodeFormat::ptx, bytes));
-    NORMJIT_TRY(cuda::Function function, ceiling.code->function("stream", {}));
+    NORMJIT_TRY(cuda::Function function, ceiling.code->function("ceiling", {}));
     NORMJIT_TRY(ceiling.graph, stream.capture([&] { return launch(*gpu, stream, function, pass, method); }));
     return ceiling;
 }

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Share of the memory ceiling over N, from files of `normjit bench --json` and gpu_peers.py.
+
+    python3 tools/bench/plot.py normjit.json peers.json --rows 32768 --dtype bf16 -o share.svg
+
+One panel for each norm; a line for normjit and for each peer.
+"""
+import argparse
+import json
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+NAMES = {"torch": "PyTorch", "compile": "torch.compile", "triton": "Triton, flash-attention style", "liger": "Liger"}
+
+
+def read_points(paths, rows, dtype):
+    """{norm: {series: {cols: share}}}; gamma as x, all outputs."""
+    points = {"layernorm": {}, "rmsnorm": {}}
+    device = ""
+    for path in paths:
+        with open(path) as file:
+            document = json.load(file)
+        device = document.get("gpu") or document.get("cpu") or device
+        for result in document["results"]:
+            norm, *words = result["spec"].split()
+            keys = dict(word.split("=") for word in words)
+            plain = not set(keys) - {"rows", "cols", "x"} and "share" in result
+            if not plain or int(keys["rows"]) != rows or keys.get("x", "f32") != dtype:
+                continue
+            series = NAMES.get(result.get("peer"), result.get("peer", "normjit"))
+            points[norm].setdefault(series, {})[int(keys["cols"])] = result["share"]
+    return device, points
+
+
+def draw(axes, norm, series):
+    for name, shares in sorted(series.items(), key=lambda item: item[0] != "normjit"):
+        cols = sorted(shares)
+        ours = name == "normjit"
+        axes.plot(cols, [shares[n] for n in cols], marker="o", markersize=4, label=name, linewidth=2.2 if ours else 1.2,
+                  color="black" if ours else None)
+    axes.set_xscale("log", base=2)
+    axes.set_ylim(0, 1.05)
+    axes.axhline(1, color="grey", linewidth=0.8, linestyle=":")
+    axes.set_title(norm)
+    axes.set_xlabel("N")
+    axes.grid(alpha=0.3)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+")
+    parser.add_argument("--rows", type=int, default=32768)
+    parser.add_argument("--dtype", default="bf16")
+    parser.add_argument("-o", "--output", required=True)
+    options = parser.parse_args()
+    device, points = read_points(options.files, options.rows, options.dtype)
+    norms = [norm for norm in points if points[norm]]
+    if not norms:
+        parser.error("the files have no result for these rows and this dtype")
+    figure, panels = plt.subplots(1, len(norms), figsize=(5.5 * len(norms), 4), sharey=True, squeeze=False)
+    for axes, norm in zip(panels[0], norms):
+        draw(axes, norm, points[norm])
+    panels[0][0].set_ylabel("share of the memory ceiling")
+    panels[0][-1].legend(fontsize=8, loc="lower left")
+    figure.suptitle(f"norm backward, {options.rows} rows, {options.dtype}, {device}", fontsize=11)
+    figure.tight_layout()
+    figure.savefig(options.output)
+
+
+if __name__ == "__main__":
+    main()
