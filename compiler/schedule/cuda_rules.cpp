@@ -25,10 +25,10 @@ Status refuse(fmt::format_string<Args...> reason, Args&&... args) {
     return invalid_argument("schedule: " + fmt::format(reason, std::forward<Args>(args)...));
 }
 
-/// The fewest bytes that one load of a matrix moves.
-int64_t least_vector_bytes(const Spec& spec, const plan::CudaOperands& operands, int width) {
+/// The fewest bytes that one load of one of the tensors moves.
+int64_t least_vector_bytes(const Spec& spec, const std::vector<Tensor>& tensors, int width) {
     int64_t least = INT64_MAX;
-    for (const Tensor tensor : operands.matrices) {
+    for (const Tensor tensor : tensors) {
         least = std::min(least, width * static_cast<int64_t>(size_of(*spec.dtypes[tensor])));
     }
     return least;
@@ -66,9 +66,14 @@ Status check_streaming(const CudaSchedule& s) {
 
 Status check_staging(const Spec& spec, const plan::CudaOperands& operands, const CudaSchedule& s,
                      const Target& target) {
-    const int64_t bytes = least_vector_bytes(spec, operands, s.vector_width);
+    const int64_t bytes = least_vector_bytes(spec, operands.matrices, s.vector_width);
+    const int64_t column_bytes = least_vector_bytes(spec, operands.columns, s.vector_width);
     if (s.staging == CudaStaging::registers && s.keep == CudaKeep::shared) {
         return refuse("keep=shared: rows in registers (staging=registers) stay there");
+    }
+    if (s.keep_columns == CudaKeep::shared && column_bytes < 4) {
+        return refuse("keep_columns=shared: keeps at least 4 bytes; vector_width={} are {}", s.vector_width,
+                      column_bytes);
     }
     if (s.staging == CudaStaging::async && bytes < 4) {
         return refuse("staging=async: copies at least 4 bytes; vector_width={} are {}", s.vector_width, bytes);

@@ -6,6 +6,7 @@
 #include "reference.h"
 #include "support/try.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 
@@ -32,6 +33,19 @@ Expected<Kernel> make_kernel(const Case& a_case, const Engine& engine) {
     return engine.load(artifact);
 }
 
+namespace {
+
+/// A GPU that gave up takes no more work from this process: no case can be made smaller then.
+[[noreturn]] void stop(const Kernel& kernel, const Problem& problem, const Status& status) {
+    Case failing = problem.drawn();
+    failing.schedule = kernel.artifact().schedule;
+    std::fprintf(stderr, "\nERROR: %s\n  replay: NORMJIT_TEST_CASE='%s'\n", status.message().c_str(),
+                 to_text(failing).c_str());
+    std::_Exit(1);
+}
+
+}  // namespace
+
 std::string launch(const Kernel& kernel, const Problem& problem) {
     if (!on_gpu()) {
         const Status status = kernel.launch(problem.arguments());
@@ -39,9 +53,10 @@ std::string launch(const Kernel& kernel, const Problem& problem) {
     }
     const DeviceImage image(problem);
     const Status status = kernel.launch(image.arguments());
-    const std::string wrong = image.finish();
+    const auto wrong = image.finish();
+    if (!wrong.ok()) stop(kernel, problem, wrong.status());
     if (!status.ok()) return status.message();
-    return wrong.empty() ? problem.damage() : wrong;
+    return wrong->empty() ? problem.damage() : *wrong;
 }
 
 Outputs run(const Case& a_case, const Kernel& kernel, const Inputs& inputs) {

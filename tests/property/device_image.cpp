@@ -4,6 +4,7 @@
 #include "device/cuda/gpu.h"
 #include "device/cuda/graph.h"
 #include "device/cuda/memory.h"
+#include "support/try.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -88,22 +89,21 @@ Arguments DeviceImage::arguments() const {
     return arguments;
 }
 
-std::string DeviceImage::finish() const {
+Expected<std::string> DeviceImage::finish() const {
     Workplace& place = workplace();
-    if (const Status status = place.stream->wait(); !status.ok()) return status.message();
-    const Status status = place.memory.read(0, place.host.data(), bytes_);
-    if (!status.ok()) return status.message();
+    NORMJIT_RETURN_IF_ERROR(place.stream->wait());
+    NORMJIT_RETURN_IF_ERROR(place.memory.read(0, place.host.data(), bytes_));
     int64_t guarded = 0;
     for (const Region& region : regions_) {
         const auto from = place.host.begin() + guarded, to = place.host.begin() + region.at;
         if (std::any_of(from, to, [](std::byte each) { return each != guard; }))
-            return "memory between tensors changed";
+            return std::string("memory between tensors changed");
         guarded = region.at + static_cast<int64_t>(region.host.size());
         std::copy(to, place.host.begin() + guarded, region.host.begin());
     }
     const auto rest = place.host.begin() + guarded;
     const bool kept = std::all_of(rest, rest + page, [](std::byte each) { return each == guard; });
-    return kept ? "" : "memory behind the tensors changed";
+    return std::string(kept ? "" : "memory behind the tensors changed");
 }
 
 }  // namespace normjit::test

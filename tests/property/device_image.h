@@ -27,8 +27,9 @@ class DeviceImage {
     /// Those of the problem, with addresses of the GPU; on a stream of this thread.
     Arguments arguments() const;
 
-    /// Waits for the stream and copies everything back. Says what failed, or which guard was overwritten.
-    std::string finish() const;
+    /// Waits for the stream and copies everything back. Says what was overwritten. `failed` when the GPU gave up, after
+    /// which it does nothing more for this process.
+    Expected<std::string> finish() const;
 
   private:
     struct Region {

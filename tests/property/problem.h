@@ -33,6 +33,7 @@ class Problem {
   public:
     Problem(const Case& a_case, const Geometry& geometry, const Layout& layout, const Inputs& inputs);
 
+    const Case& drawn() const { return case_; }
     const Arguments& arguments() const { return arguments_; }
 
     /// All memory of the problem, padding included.

@@ -158,7 +158,6 @@ TEST_CASE("a context of the caller's own is used and left current") {
     const auto create =
         reinterpret_cast<cuda::Result (*)(cuda::Context*, unsigned, int)>(dlsym(library, "cuCtxCreate_v2"));
     const auto destroy = reinterpret_cast<cuda::Result (*)(cuda::Context)>(dlsym(library, "cuCtxDestroy_v2"));
-    const auto current = reinterpret_cast<cuda::Result (*)(cuda::Context*)>(dlsym(library, "cuCtxGetCurrent"));
     const Kernel before = gpu_kernel(*engine, specs[1]);
     const GpuTensors there(*engine, before, rows, 100);
     launch(before, there.arguments(nullptr));
@@ -179,7 +178,7 @@ TEST_CASE("a context of the caller's own is used and left current") {
             launch(kernel, tensors.arguments(nullptr));
             CHECK(tensors.outputs() == expected);
         }
-        CHECK(current(&seen) == cuda::error_none);
+        CHECK(driver.cuCtxGetCurrent(&seen) == cuda::error_none);
         CHECK(seen == own);
     }
     CHECK(driver.cuCtxPopCurrent(&seen) == cuda::error_none);

@@ -54,9 +54,16 @@ Result Gpu::primary(Context& context) const {
     return error_none;
 }
 
+bool Gpu::is_current() const {
+    Context current = nullptr;
+    if (driver_.cuCtxGetCurrent(&current) != error_none || current == nullptr) return false;
+    if (current == primary_.load(std::memory_order_acquire)) return true;
+    DeviceHandle device = 0;
+    return driver_.cuCtxGetDevice(&device) == error_none && device == handle_;
+}
+
 ContextScope::ContextScope(const Gpu& gpu) : gpu_(gpu) {
-    DeviceHandle current = 0;
-    if (gpu.driver().cuCtxGetDevice(&current) == error_none && current == gpu.handle()) return;
+    if (gpu.is_current()) return;
     Context primary = nullptr;
     result_ = gpu.primary(primary);
     if (result_ == error_none) result_ = gpu.driver().cuCtxPushCurrent(primary);

@@ -30,6 +30,8 @@ class Gpu {
 
     /// The primary context, retained by the first call until this object dies.
     Result primary(Context& context) const;
+    /// Whether the calling thread's current context is of this GPU.
+    bool is_current() const;
 
   private:
     explicit Gpu(const Driver& driver) : driver_(driver) {}
