@@ -26,7 +26,7 @@ using nlohmann::ordered_json;
 
 constexpr const char* examples =
     R"(Stages: ir (as built), ir:<pass> (after that pass), plan, schedule, artifact; for a CPU asm,
-for a GPU cuda (the generated source), ptx, sass; `--emit list` names them all.
+for a GPU cuda (the generated source), ptx, sass; `--emit list` names those of the --target.
 
 Examples:
   normjit compile "layernorm cols=4096 x=bf16 gamma=f32" --emit ir
@@ -88,10 +88,18 @@ Expected<Times> time_job(const Job& job, const Artifact& artifact) {
     return times;
 }
 
-std::vector<std::string> stages() {
+/// What can be shown of code for this kind of target.
+std::vector<std::string> stages(const std::string& target) {
+    const auto parsed = parse_target(target);
     std::vector<std::string> names = {"ir"};
     for (const std::string& pass : pass_names()) names.push_back("ir:" + pass);
-    names.insert(names.end(), {"plan", "schedule", "asm", "cuda", "ptx", "sass", "artifact"});
+    names.insert(names.end(), {"plan", "schedule"});
+    if (parsed && parsed->isa == Isa::cuda) {
+        names.insert(names.end(), {"cuda", "ptx", "sass"});
+    } else {
+        names.push_back("asm");
+    }
+    names.push_back("artifact");
     return names;
 }
 
@@ -152,10 +160,11 @@ ordered_json to_json(const Artifact& artifact, const Times* times) {
 }
 
 Status run(const Options& options) {
-    const std::vector<std::string> names = stages();
+    const std::vector<std::string> names = stages(options.target);
     if (options.emit == "list") return write_text(options.output, fmt::format("{}\n", fmt::join(names, "\n")));
     if (!options.emit.empty() && std::find(names.begin(), names.end(), options.emit) == names.end()) {
-        return invalid_argument(fmt::format("--emit {}: allowed: list {}", options.emit, fmt::join(names, " ")));
+        return invalid_argument(fmt::format("--emit {}: allowed for --target {}: list {}", options.emit, options.target,
+                                            fmt::join(names, " ")));
     }
     if (options.spec.empty()) return invalid_argument("nothing to compile: give a spec (see normjit compile --help)");
     NORMJIT_TRY(Job job, read_job(options));

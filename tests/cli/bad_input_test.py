@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every bad input: one clear line, the exit code of its kind, nothing left behind. Runs the real program.
+
+    bad_input_test.py PROGRAM [unittest's arguments]
+"""
+import os
+import random
+import struct
+import unittest
+
+import program
+from program import COMMANDS, Case, f32, normjit, small_problem, tensor_file
+
+
+class BadSpec(Case):
+    def refused_by_all(self, message, text):
+        for command in COMMANDS:
+            self.refused(2, message, command, text)
+
+    def test_keys_and_values(self):
+        self.refused_by_all(
+            "spec: unknown key 'colour'; allowed: rows cols x dy dresidual gamma beta dx dgamma dbeta out source stats eps"
+            " gamma_offset",
+            "layernorm rows=4 cols=8 colour=red",
+        )
+        self.refused_by_all("spec: x=q4: allowed: f32 bf16 f16 f64", "layernorm rows=4 cols=8 x=q4")
+        self.refused_by_all("spec: cols=0: must be at least 1", "layernorm rows=4 cols=0")
+        self.refused_by_all("spec: cols=-1: must be at least 1", "layernorm rows=4 cols=-1")
+        self.refused_by_all("spec: norm 'batchnorm': allowed: layernorm rmsnorm", "batchnorm rows=4 cols=8")
+
+    def test_what_cannot_be_combined(self):
+        self.refused_by_all("spec: dy=f32: must be f64, as x is", "layernorm rows=4 cols=8 x=f64 dy=f32")
+        self.refused_by_all(
+            "spec: gamma=none: out has dgamma, the gradient of a gamma", "rmsnorm rows=4 cols=8 gamma=none out=dgamma"
+        )
+
+    def test_words_that_the_shell_has_split(self):
+        self.refused_by_all_split("spec: x=q4: allowed: f32 bf16 f16 f64", "layernorm rows=4 cols=8 x=q4")
+
+    def refused_by_all_split(self, message, text):
+        for command in COMMANDS:
+            self.refused(2, message, command, *text.split())
+
+    def test_rows_are_needed_to_run(self):
+        for command in ["run", "bench"]:
+            self.refused(2, "spec: rows is missing: the number of rows to make, at least 0", command, "layernorm cols=8")
+
+    def test_schedule(self):
+        spec, schedule = "layernorm rows=4 cols=8", ["--schedule", "cpu row_block=100"]
+        for command, prefix in [("run", ""), ("compile", ""), ("bench", spec + ": ")]:
+            self.refused(2, prefix + "schedule: row_block=100: must be 1 to 64", command, spec, *schedule)
+            self.refused(2, "schedule: the text is empty", command, spec, "--schedule", " ")
+
+    def test_more_memory_than_there_is(self):
+        result = normjit("run", "layernorm rows=1000000000 cols=1000000")
+        self.assertEqual(result.returncode, 3)
+        self.assertRegex(
+            result.stderr, r"^error: the tensors of rows=1000000000 cols=1000000 take 10.7 PiB; this machine has .*iB\n$"
+        )
+
+
+class BadFile(Case):
+    def refused_file(self, message, content, *words):
+        self.refused(2, message, "run", "--input", self.file(content), *words)
+
+    def refused_with(self, message, changes, *words, **options):
+        tensors = {name: tensor for name, tensor in (small_problem() | changes).items() if tensor}
+        self.refused_file("t.safetensors: " + message, tensor_file(tensors, **options), *words)
+
+    def test_no_file(self):
+        self.refused(2, "no.file: cannot be opened: No such file or directory", "run", "--input", "no.file")
+        self.refused(2, "/: is a folder, not a safetensors file", "run", "--input", "/")
+
+    def test_header(self):
+        self.refused_file("t.safetensors: 3 bytes are too few for a safetensors file", b"abc")
+        self.refused_file(
+            "t.safetensors: claims a header of 8319104478870335331 bytes, 12 follow: truncated, or no safetensors file",
+            b"compress" + b"ed nonsense!",
+        )
+        self.refused_file("t.safetensors: the header is not valid JSON at its byte 3", struct.pack("<Q", 2) + b"{ ")
+        whole = tensor_file(small_problem())
+        self.refused_file(
+            't.safetensors: tensor "rstd": its data ends at byte 56, the file ends at 55: truncated?', whole[:-1]
+        )
+
+    def test_header_that_lies(self):
+        edits = lambda **edit: {"header_edits": {"dy": edit}}
+        self.refused_with('tensor "dy": its shape takes 32 bytes, its offsets span 16', {}, **edits(shape=[4, 2]))
+        self.refused_with('tensor "x": its data overlaps another tensor\'s', {}, **edits(data_offsets=[0, 16]))
+        self.refused_with('tensor "dy": dtype "F33" is not one of the format', {}, **edits(dtype="F33"))
+        self.refused_with(
+            'tensor "dy": its shape has more elements than any file can hold', {}, **edits(shape=[1 << 40, 1 << 40])
+        )
+
+    def test_tensors_that_do_not_fit(self):
+        four = f32(1, 2, 3, 4)
+        self.refused_with(
+            'tensor "dy": shape [1, 1, 4] must be that of x, [1, 2, 2]', {"dy": ("F32", [1, 1, 4], four)}
+        )
+        self.refused_with('tensor "gamma": shape [4] must be [2], the columns of x', {"gamma": ("F32", [4], four)})
+        self.refused_with('tensor "rstd": shape [4] must have 2 elements, the rows of x', {"rstd": ("F32", [4], four)})
+        self.refused_with('tensor "mean": has stats=bf16, not f32', {"mean": ("BF16", [2], four[:4])})
+        self.refused_with('tensor "x": dtype I32 is not one of F64, F32, F16, BF16', {"x": ("I32", [1, 2, 2], four)})
+        self.refused_with('tensor "x": shape [2, 0] has no columns', {"x": ("F32", [2, 0], b"")})
+
+    def test_tensors_that_are_missing(self):
+        problem = "holds no problem: a problem is a tensor dy beside x, xhat or y, alone or as <group>.dy, <group>.x"
+        self.refused_with(problem, {"dy": None})
+        self.refused_with(problem, {"x": None})
+        self.refused_with('source=y: there is no tensor "y"', {}, "source=y")
+        self.refused_with('dresidual=f32: there is no tensor "dresidual"', {}, "dresidual=f32")
+        self.refused_with('stats=saved: there is no tensor "rstd"', {"rstd": None}, "stats=saved")
+        self.refused_with(
+            "no mean tensor says that this is a layernorm: add norm=layernorm or norm=rmsnorm", {"mean": None}
+        )
+
+    def test_words(self):
+        self.refused_with('tensor "x": has x=f32, not bf16', {}, "x=bf16")
+        self.refused_with('tensor "x": has rows=2, not 5', {}, "rows=5")
+        self.refused_with("spec: dgamma=q4: allowed: f32 bf16 f16 f64", {}, "dgamma=q4")
+        self.refused_file('"colour" is not a key=value word', tensor_file(small_problem()), "colour")
+        self.refused_with('metadata "spec": norm is given twice', {}, metadata={"spec": "rmsnorm norm=rmsnorm"})
+
+    def test_a_message_is_one_line_whatever_a_name_holds(self):
+        result = normjit("run", "--input", self.file(tensor_file({"a\nb\x1b": ("F31", [1], f32(1))})))
+        self.assertEqual(result.returncode, 2)
+        self.assertTrue(result.stderr.endswith('tensor "a\\x0ab\\x1b": dtype "F31" is not one of the format\n'))
+
+    def test_no_bytes_end_in_a_crash(self):
+        generator = random.Random(20)
+        whole = tensor_file(small_problem(), {"spec": "layernorm eps=1e-5"})
+        for _ in range(150):
+            content = bytearray(whole)
+            for _ in range(generator.randint(1, 3)):
+                at = generator.randrange(len(content))
+                edit = generator.randrange(3)
+                if edit == 0:
+                    content[at] = generator.choice(b'{}[]",:0123456789.-xyF')
+                elif edit == 1:
+                    content[at] = generator.randrange(256)
+                else:
+                    del content[at : at + generator.randint(1, 3)]
+            result = normjit("run", "--input", self.file(content))
+            self.assertIn(result.returncode, [0, 2], content)
+            if result.returncode == 2:
+                self.assertRegex(result.stderr, r"^error: [^\n]+\n$")
+
+
+class BadOutput(Case):
+    def test_nothing_is_left_behind(self):
+        problem = self.file(tensor_file(small_problem()))
+        run = ["run", "--input", problem, "--output"]
+        self.refused(2, "no/g: cannot be written: No such file or directory", *run, self.folder / "no" / "g")
+        self.refused(2, "t.safetensors/g: cannot be written: Not a directory", *run, problem / "g")
+        (self.folder / "folder").mkdir()
+        self.refused(2, "folder: cannot be written: it is a folder", *run, self.folder / "folder")
+        compile_to = ["compile", "rmsnorm cols=8", "--emit", "ir", "-o", self.folder / "no" / "k"]
+        self.refused(2, "no/k: cannot be written: No such file or directory", *compile_to)
+        bench_to = ["bench", "rmsnorm rows=4 cols=8", "--json", self.folder / "no" / "j"]
+        self.refused(2, "no/j: cannot be written: No such file or directory", *bench_to)
+
+    @unittest.skipIf(os.geteuid() == 0, "root may write everywhere")
+    def test_folder_without_permission(self):
+        problem = self.file(tensor_file(small_problem()))
+        locked = self.folder / "locked"
+        locked.mkdir(0o555)
+        arguments = ["run", "--input", problem, "--output", locked / "g"]
+        self.refused(2, "locked/g: cannot be written: Permission denied", *arguments)
+
+    def test_output_without_input(self):
+        message = "--output goes with --input: data made from a seed is not written"
+        self.refused(2, message, "run", "layernorm rows=4 cols=8", "--output", self.folder / "g")
+
+
+class Unavailable(Case):
+    def test_devices(self):
+        for command in ["run", "bench"]:
+            for device in ["cuda", "cuda:0"]:
+                result = normjit(command, "layernorm rows=4 cols=8", "--device", device)
+                if result.returncode != 0:  # a build or a machine without it
+                    self.assertEqual(result.returncode, 3)
+                    self.assertRegex(result.stderr, rf"^error: --device {device}: [^\n]+; available: cpu\n$")
+            message = "--device tpu: no such device; available: cpu"
+            self.refused(3, message, command, "layernorm rows=4 cols=8", "--device", "tpu")
+
+    def test_no_disassembler(self):
+        arguments = ["compile", "rmsnorm cols=8", "--target", "x86-64-avx512", "--emit", "asm"]
+        message = "--emit asm needs objdump (binutils): No such file or directory"
+        self.refused(3, message, *arguments, env={"PATH": "/nowhere"})
+
+
+if __name__ == "__main__":
+    program.main()

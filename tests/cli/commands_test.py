@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands print and write, from help to gradients. Runs the real program.
+
+    commands_test.py PROGRAM [unittest's arguments]
+"""
+import json
+import re
+import shutil
+import unittest
+
+import program
+from program import COMMANDS, SAMPLE, Case, f32, normjit, read_tensors, small_problem, tensor_file
+
+
+class Help(Case):
+    def test_every_command_has_help_with_examples(self):
+        for name in COMMANDS:
+            self.assertRegex(self.done("--help"), rf"\n  {name}  +\S")
+            text = self.done(name, "--help")
+            self.assertIn(f"Examples:\n  normjit {name}", text)
+            self.assertIn("--json", text)
+        self.assertIn("Exit codes: 0 done; 1 it ran and failed; 2 bad input or usage; 3", self.done("--help"))
+
+    def test_version(self):
+        self.assertRegex(self.done("--version"), r"^normjit \d+\.\d+\.\d+\n$")
+
+    def test_usage_errors(self):
+        commands = "allowed: run compile bench info (see normjit --help)"
+        self.refused(2, f"no command; {commands}")
+        self.refused(2, f"unknown command 'paint'; {commands}", "paint")
+        self.refused(2, "The following argument was not expected: --colour (see normjit run --help)", "run", "--colour")
+        self.refused(2, "--threads: Value 0 not in range 1 to 1024 (see normjit run --help)", "run", "--threads", "0")
+        self.refused(2, "nothing to run: give --input FILE or a spec (see normjit run --help)", "run")
+        self.refused(2, "nothing to compile: give a spec (see normjit compile --help)", "compile")
+        self.refused(2, "nothing to measure: give a shapes file or a spec (see normjit bench --help)", "bench")
+
+
+def layernorm_gradients(x, dy, gamma, mean, rstd):
+    """Plain lists of rows; the formula of the design."""
+    cols = len(gamma)
+    dx, dgamma, dbeta = [], [0.0] * cols, [0.0] * cols
+    for x_row, dy_row, m, r in zip(x, dy, mean, rstd):
+        xhat = [(value - m) * r for value in x_row]
+        g = [d * scale for d, scale in zip(dy_row, gamma)]
+        c1, c2 = sum(a * b for a, b in zip(g, xhat)) / cols, sum(g) / cols
+        dx.append([r * (g[j] - xhat[j] * c1 - c2) for j in range(cols)])
+        dgamma = [dgamma[j] + dy_row[j] * xhat[j] for j in range(cols)]
+        dbeta = [dbeta[j] + dy_row[j] for j in range(cols)]
+    return dx, dgamma, dbeta
+
+
+class Run(Case):
+    def gradients(self, tensors, *words, metadata=None):
+        output = self.folder / "g.safetensors"
+        self.done("run", "--input", self.file(tensor_file(tensors, metadata)), "--output", output, "--check", *words)
+        return read_tensors(output)
+
+    def test_gradients_of_a_file(self):
+        dx, dgamma, dbeta = layernorm_gradients([[1, 3], [-1, 1]], [[1, 0], [0, 2]], [1, 1], [2, 0], [1, 1])
+        tensors, metadata = self.gradients(small_problem())
+        self.assertEqual(tensors["dx"], ("F32", [1, 2, 2], f32(*dx[0], *dx[1])))
+        self.assertEqual(tensors["dgamma"], ("F32", [2], f32(*dgamma)))
+        self.assertEqual(tensors["dbeta"], ("F32", [2], f32(*dbeta)))
+        self.assertEqual(metadata["spec"], "layernorm rows=2 cols=2")
+
+    def test_words_choose_outputs_and_types(self):
+        tensors, _ = self.gradients(small_problem(), "out=dx,dgamma", "dgamma=bf16")
+        self.assertEqual({name: tensor[0] for name, tensor in tensors.items()}, {"dx": "F32", "dgamma": "BF16"})
+
+    def test_missing_statistics_are_computed(self):
+        problem = small_problem()
+        del problem["mean"], problem["rstd"]
+        _, metadata = self.gradients(problem, "norm=layernorm", "eps=0.25")
+        self.assertEqual(metadata["spec"], "layernorm rows=2 cols=2 stats=recompute eps=0.25")
+
+    def test_groups_and_metadata(self):
+        problem = small_problem()
+        tensors = {f"a.b.{name}": tensor for name, tensor in problem.items()}
+        tensors |= {f"c.{name}": problem[name] for name in ["x", "dy", "rstd"]}
+        gradients, metadata = self.gradients(tensors, metadata={"c.spec": "norm=rmsnorm eps=1e-6"})
+        self.assertEqual(sorted(gradients), ["a.b.dbeta", "a.b.dgamma", "a.b.dx", "c.dx"])
+        self.assertEqual(metadata["c.spec"], "rmsnorm rows=2 cols=2 gamma=none")
+
+    def test_no_rows(self):
+        nothing = ("F32", [0, 2], b"")
+        tensors, _ = self.gradients({"x": nothing, "dy": nothing, "gamma": ("F32", [2], f32(1, 1))}, "norm=rmsnorm")
+        self.assertEqual(tensors["dx"], nothing)
+        self.assertEqual(tensors["dgamma"], ("F32", [2], f32(0, 0)))
+
+    def test_a_misspelt_tensor_is_noticed(self):
+        tensors = small_problem()
+        tensors["gama"] = tensors.pop("gamma")
+        result = normjit("run", "--input", self.file(tensor_file(tensors)))
+        self.assertEqual(result.returncode, 0)
+        self.assertEqual(result.stderr, f'note: {self.folder}/t.safetensors: tensor "gama" is not used\n')
+
+    def test_a_framework_that_differs_fails_the_check(self):
+        tensors = small_problem() | {"expected.dbeta": ("F32", [2], f32(1, 2.5))}
+        result = normjit("run", "--input", self.file(tensor_file(tensors)))
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(result.stderr, "error: 1 of 3 gradients are outside their tolerance, the first is dbeta\n")
+        self.assertIn("DIFFERS", result.stdout)
+
+    def test_an_output_is_replaced_whole(self):
+        output = self.folder / "g.safetensors"
+        output.write_bytes(b"something else" * 1000)
+        self.done("run", "--input", self.file(tensor_file(small_problem())), "--output", output)
+        self.assertEqual(sorted(read_tensors(output)[0]), ["dbeta", "dgamma", "dx"])
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["g.safetensors", "t.safetensors"])
+
+    def test_made_data(self):
+        for text in [
+            "layernorm rows=33 cols=257 x=bf16 gamma=f32",
+            "rmsnorm rows=5 cols=1000 x=f16 stats=recompute",
+            "rmsnorm rows=7 cols=1 out=dx",
+            "layernorm rows=0 cols=9",
+        ]:
+            self.assertIn("right", self.done("run", text, "--check", "--seed", "7"))
+            result = json.loads(self.done("run", text, "--check", "--json"))["results"][0]
+            self.assertTrue(all(output["ours"]["holds"] for output in result["outputs"].values()))
+
+
+class Sample(Case):
+    def test_matches_the_framework(self):
+        text = self.done("run", "--input", SAMPLE, "--check")
+        self.assertNotIn("WRONG", text)
+        self.assertNotIn("DIFFERS", text)
+        self.assertEqual(len(re.findall(r" matches( to bf16)?\n", text)), 15)
+
+    def test_json(self):
+        results = json.loads(self.done("run", "--input", SAMPLE, "--json"))["results"]
+        self.assertEqual(len(results), 6)
+        for result in results:
+            self.assertGreater(result["median_seconds"], 0)
+            for output in result["outputs"].values():
+                self.assertTrue(output["ours"]["holds"] and output["framework"]["holds"])
+                if output["ours"]["type"] == "bf16":
+                    self.assertLess(output["ours"]["ulp"], 0.51)
+
+
+class Compile(Case):
+    SPEC = "layernorm cols=300 x=bf16 gamma=f32"
+    TARGET = ["--target", "x86-64-avx512"]
+
+    def test_every_stage(self):
+        for stage in self.done("compile", "--emit", "list").split():
+            if stage == "asm" and not shutil.which("objdump"):
+                continue
+            text = self.done("compile", self.SPEC, *self.TARGET, "--emit", stage)
+            path = self.folder / "stage"
+            self.assertEqual(self.done("compile", self.SPEC, *self.TARGET, "--emit", stage, "-o", path), "")
+            self.assertEqual(path.read_text(), text)
+            as_json = json.loads(self.done("compile", self.SPEC, *self.TARGET, "--emit", stage, "--json"))
+            self.assertEqual(as_json, {"stage": stage, "text": text})
+
+    def test_stages_of_a_gpu(self):
+        target = ["--target", "sm_90"]
+        stages = self.done("compile", *target, "--emit", "list").split()
+        self.assertEqual([s for s in stages if s in ("asm", "cuda", "ptx", "sass")], ["cuda", "ptx", "sass"])
+        source = self.done("compile", self.SPEC, *target, "--emit", "cuda")
+        self.assertIn('extern "C" __global__', source)
+        self.assertIn("// " + self.SPEC, source)
+
+    def test_what_the_stages_show(self):
+        emit = lambda stage: self.done("compile", self.SPEC, *self.TARGET, "--emit", stage)
+        self.assertIn("row_mean(g * xhat)", emit("ir"))
+        self.assertIn("partial_accumulate", emit("ir:split_column_sums"))
+        self.assertIn("phase final_reduce", emit("plan"))
+        self.assertRegex(emit("schedule"), r"^cpu row_groups=\d+")
+        self.assertTrue(emit("artifact").startswith("normjit-artifact "))
+
+    @unittest.skipUnless(shutil.which("objdump"), "no objdump")
+    def test_assembly(self):
+        text = self.done("compile", self.SPEC, *self.TARGET, "--emit", "asm")
+        for label in ["rows:", "final_reduce:"]:
+            self.assertIn(label, text.splitlines())
+        self.assertRegex(text, r"vfn?madd\w+ +zmm")
+        self.assertRegex(text, r"zmm\d+\{k\d\}")
+
+    def test_unknown_stage(self):
+        result = normjit("compile", self.SPEC, "--emit", "soup")
+        self.assertEqual(result.returncode, 2)
+        self.assertRegex(result.stderr, r"^error: --emit soup: allowed for --target host: list ir .* artifact\n$")
+
+    def test_summary(self):
+        facts = json.loads(self.done("compile", self.SPEC, *self.TARGET, "--json"))
+        self.assertEqual(facts["spec"], self.SPEC)
+        self.assertIn("rows", facts["entries"])
+        self.assertIn("compile_seconds", json.loads(self.done("compile", self.SPEC, "--time", "--json")))
+
+
+class Bench(Case):
+    SPEC = "rmsnorm rows=64 cols=96"
+
+    def test_shapes_file(self):
+        shapes = self.file(f"# shapes\n\n{self.SPEC}  # narrow\nlayernorm rows=4 cols=300 x=bf16\n".encode(), "shapes.txt")
+        results = json.loads(self.done("bench", shapes, "--seconds", "0.01", "--threads", "1,all", "--json", "-"))["results"]
+        self.assertEqual([result["spec"] for result in results], [self.SPEC] * 2 + ["layernorm rows=4 cols=300 x=bf16"] * 2)
+        self.assertEqual(results[0]["threads"], 1)
+        self.assertEqual(results[0]["bytes"], 3 * 64 * 96 * 4)
+        self.assertGreater(results[0]["share"], 0)
+
+    def test_table_and_json_file(self):
+        path = self.folder / "out.json"
+        text = self.done("bench", self.SPEC, "--seconds", "0.01", "--json", path)
+        self.assertEqual(text.split("\n")[0].split(), ["spec", "threads", "time", "GB/s", "ceiling", "share"])
+        self.assertEqual(len(json.loads(path.read_text())["results"]), 1)
+
+    def test_the_line_of_a_bad_shape_is_named(self):
+        shapes = self.file(b"rmsnorm rows=4 cols=8\nrmsnorm rows=4\n", "shapes.txt")
+        message = "shapes.txt:2: spec: cols is missing: the number of columns, at least 1"
+        self.refused(2, message, "bench", shapes)
+        self.refused(2, "--threads x: allowed: 1..1024, all", "bench", self.SPEC, "--threads", "1,x")
+
+
+class Info(Case):
+    def test_program(self):
+        facts = json.loads(self.done("info", "--json"))
+        self.assertEqual([device["name"] for device in facts["devices"]], ["cpu", "cuda"])
+        self.assertIn("environment", self.done("info"))
+
+    def test_spec(self):
+        facts = json.loads(self.done("info", "rmsnorm rows=10 cols=8 gamma=none", "--json"))
+        self.assertEqual(facts["bytes_moved"], 3 * 10 * 8 * 4 + 10 * 4)
+        self.assertIn("schedule", self.done("info", "rmsnorm cols=8", "--target", "x86-64-avx512"))
+
+
+if __name__ == "__main__":
+    program.main()
