@@ -8,6 +8,7 @@
 
 #include "normjit/artifact.h"
 #include "normjit/compile.h"
+#include "normjit/cuda_compiler.h"
 #include "normjit/engine.h"
 
 #include <cstdlib>
@@ -32,13 +33,19 @@ struct Variable {
     const char* name;
     const char* meaning;
 };
-constexpr std::array<Variable, 0> variables = {};
+constexpr Variable variables[] = {
+    {"NORMJIT_NVRTC_PATH", "the NVRTC library, or a folder with one, to use before any other"},
+};
 
 struct Options {
     std::vector<std::string> spec;
     std::string target = "host";
     bool json = false;
 };
+
+std::string nvrtc_text(const CudaCompiler& nvrtc) {
+    return fmt::format("{}.{}, {}", nvrtc.major, nvrtc.minor, nvrtc.path);
+}
 
 ordered_json program_facts() {
     ordered_json facts = {{"version", NORMJIT_VERSION}, {"generator_version", generator_version}};
@@ -49,6 +56,10 @@ ordered_json program_facts() {
         facts["devices"].push_back(
             {{"name", device.name}, {"available", device.available}, {"description", device.description}});
     }
+    const auto nvrtc = cuda_compiler();
+    facts["nvrtc"] = nvrtc.ok()
+                         ? ordered_json{{"available", true}, {"description", nvrtc_text(*nvrtc)}, {"sms", nvrtc->sms}}
+                         : ordered_json{{"available", false}, {"description", nvrtc.status().message()}};
     facts["environment"] = ordered_json::array();
     for (const Variable& variable : variables) {
         const char* value = std::getenv(variable.name);
@@ -74,10 +85,12 @@ std::string program_text() {
     for (const DeviceState& device : list_devices()) {
         devices.add({device.name, device.available ? "available" : "not available", device.description});
     }
+    const auto nvrtc = cuda_compiler();
+    devices.add({"nvrtc", nvrtc.ok() ? "available" : "not available",
+                 nvrtc.ok() ? nvrtc_text(*nvrtc) : nvrtc.status().message()});
     text += devices.text();
     if (auto target = host_target(); target.ok()) text += "\n" + target_text(*target);
     text += "\n";
-    if (variables.empty()) return text + "environment  no variable is read\n";
     Table environment({"environment", "value", "meaning"});
     for (const Variable& variable : variables) {
         const char* value = std::getenv(variable.name);
