@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The example of README.md, between the marks.
 // [example]
+#include "normjit/engine.h"
+
 #include <cstdlib>
 #include <vector>
-
-#include "normjit/engine.h"
 
 using namespace normjit;
 

@@ -18,8 +18,8 @@ struct CudaCompiler {
 
 /// Searched once per process, in this order: NORMJIT_NVRTC_PATH (a file or a folder), the loader's path, CUDA_HOME,
 /// /usr/local/cuda, and the folders of pip packages (PYTHONPATH, VIRTUAL_ENV, CONDA_PREFIX, the system's Python).
-/// `unavailable`, with the places, when there is none. Artifacts differ from version to version: it belongs into the key
-/// of a cache. Thread safe.
+/// `unavailable`, with the places, when there is none. Artifacts differ from version to version: it belongs into the
+/// key of a cache. Thread safe.
 Expected<CudaCompiler> cuda_compiler();
 
 }  // namespace normjit
