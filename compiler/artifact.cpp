@@ -48,7 +48,7 @@ constexpr GeometryKey geometry_keys[] = {
     {"row_groups", &Geometry::row_groups, 1},     {"column_sums", &Geometry::column_sums, 0},
     {"partial_cols", &Geometry::partial_cols, 0}, {"group_bytes", &Geometry::group_bytes, 0},
     {"final_cols", &Geometry::final_cols, 0},     {"stream_bytes", &Geometry::stream_bytes, -1},
-    {"fixed_bytes", &Geometry::fixed_bytes, 0},   {"row_bytes", &Geometry::row_bytes, 0},
+    {"row_bytes", &Geometry::row_bytes, 0},
 };
 constexpr std::string_view geometry_head = "geometry";
 

@@ -7,18 +7,18 @@ namespace normjit {
 
 namespace {
 
-/// a * b + c, rounded up to the workspace's alignment; INT64_MAX when that does not fit. None may be negative.
-int64_t place_after(int64_t a, int64_t b, int64_t c) {
+/// a * b, rounded up to the workspace's alignment; INT64_MAX when that does not fit. Neither may be negative.
+int64_t aligned_product(int64_t a, int64_t b) {
     int64_t bytes = 0;
-    const bool fits = !__builtin_mul_overflow(a, b, &bytes) && !__builtin_add_overflow(bytes, c, &bytes) &&
-                      !__builtin_add_overflow(bytes, workspace_alignment - 1, &bytes);
+    const bool fits =
+        !__builtin_mul_overflow(a, b, &bytes) && !__builtin_add_overflow(bytes, workspace_alignment - 1, &bytes);
     return fits ? bytes / workspace_alignment * workspace_alignment : INT64_MAX;
 }
 
 }  // namespace
 
 int64_t Geometry::workspace(int64_t rows, int64_t groups) const {
-    const int64_t start = place_after(row_bytes, std::max<int64_t>(rows, 0), fixed_bytes);
+    const int64_t start = aligned_product(row_bytes, std::max<int64_t>(rows, 0));
     int64_t bytes = 0;
     const bool fits =
         !__builtin_mul_overflow(group_bytes, groups, &bytes) && !__builtin_add_overflow(bytes, start, &bytes);

@@ -30,8 +30,7 @@ Status check_geometry(const Artifact& artifact) {
     const bool fits = geometry.row_groups >= 1 && geometry.column_sums == sums && geometry.final_cols >= 1 &&
                       geometry.partial_cols >= spec.cols && geometry.partial_cols <= 2 * max_cols &&
                       geometry.group_bytes >= sums * geometry.partial_cols * element &&
-                      geometry.row_groups <= INT64_MAX / (geometry.group_bytes + 1) && geometry.fixed_bytes >= 0 &&
-                      geometry.row_bytes >= 0;
+                      geometry.row_groups <= INT64_MAX / (geometry.group_bytes + 1) && geometry.row_bytes >= 0;
     return fits ? Status() : does_not_fit(artifact, "geometry");
 }
 

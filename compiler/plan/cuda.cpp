@@ -194,7 +194,6 @@ Geometry cuda_geometry(const Plan& plan) {
                       .final_cols = final_columns};
     for (const CudaVariant& variant : plan.cuda.variants) {
         const bool streaming = variant.schedule.form == CudaForm::streaming;
-        if (variant.schedule.pace > 0) geometry.fixed_bytes = workspace_alignment;
         if (streaming && plan.sweeps.size() > 1)
             geometry.row_bytes = static_cast<int64_t>(plan.row_slots.size()) * math;
     }

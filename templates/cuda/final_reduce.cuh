@@ -25,7 +25,7 @@ NORMJIT_DEVICE void final_reduce(const Arguments& a) {
     const int64 base = int64(blockIdx.x) * L::columns, column = base + lane * L::width;
     Math sum[L::width] = {};
     if constexpr (P::dependents) wait_for_predecessors();
-    if (P::pace > 0 && a.progress && threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) *a.progress = 0;
+    if (P::pace > 0 && threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) *progress_of(a) = 0;
     if (column < P::cols) {
         const Math* from = (const Math*)a.partials + int64(blockIdx.y) * a.row_groups * P::cols + column;
         for (uint32 first = slice; first < a.row_groups; first += L::batch * L::slices) {

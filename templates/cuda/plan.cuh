@@ -34,12 +34,19 @@ struct Arguments {
     void* column_output[2];   // [cols]
     void* partials;           // Math [column outputs, row_groups, cols]
     void* row_values;         // Plan::Row [rows], the streaming form only
-    uint32* progress;         // one counter in the workspace, 0 before a launch and after it; null: no pacing
     int64 rows;
     uint32 row_groups;
     uint32 rows_each, rows_extra;  // quotient and remainder of rows / (row_groups * rows_per_block): a 64-bit division less per thread
+    uint32 progress_slot;
 };
-static_assert(sizeof(Arguments) == 160, "normjit/cuda_abi.h has the same struct");
+static_assert(sizeof(Arguments) == 152, "normjit/cuda_abi.h has the same struct");
+
+// What paced teams report to: one of these per launch, 0 when the code is loaded and again after each launch. They are the code's own, not
+// the workspace's: in memory that held something else before, pacing would fail (7 % at layernorm 32768x16384, H200, 2026-11-21). Two
+// launches at once that share one only lose time.
+constexpr int progress_slots = 64;
+__device__ uint32 progress_counters[progress_slots];
+NORMJIT_DEVICE uint32* progress_of(const Arguments& a) { return progress_counters + a.progress_slot; }
 
 enum class Staging { registers, async, bulk };
 enum class Keep { registers, shared };

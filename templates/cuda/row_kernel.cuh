@@ -49,7 +49,7 @@ struct RowKernel {
 
     __device__ __forceinline__ void start(int group) {
         step = uint32(a.row_groups) * L::teams;
-        paced = a.progress && reduce.rank == 0;
+        paced = reduce.rank == 0;
         const int64 base = int64(group) * L::teams, first = base + team;
         rows_team_max = a.rows_each + (base < a.rows_extra);
         rows_mine = a.rows_each + (first < a.rows_extra);
@@ -263,14 +263,14 @@ struct RowKernel {
     __device__ __forceinline__ void keep_pace(uint32 number) {
         if constexpr (P::pace > 0) {
             if (lane != 0 || !paced) return;
-            if (number % P::pace == P::pace - 1) progress_seen = read_counter(a.progress);  // arrives while a row is processed
+            if (number % P::pace == P::pace - 1) progress_seen = read_counter(progress_of(a));  // arrives while a row is processed
             if (number == 0 || number % P::pace != 0) return;
             constexpr int patience = 32;
             const uint32 target = (number / P::pace - P::pace_slack) * a.row_groups * L::teams;
-            count_up(a.progress);
+            count_up(progress_of(a));
             for (int polls = 0; int(progress_seen - target) < 0; polls++) {
                 if (polls == patience) { paced = false; break; }
-                progress_seen = read_counter(a.progress);
+                progress_seen = read_counter(progress_of(a));
             }
         }
     }

@@ -39,7 +39,6 @@ Artifact random_artifact(test::Random& random) {
     artifact.geometry.group_bytes = random.between(0, 1 << 20);
     artifact.geometry.final_cols = random.between(0, 4096);
     artifact.geometry.stream_bytes = random.between(-1, 1 << 20);
-    artifact.geometry.fixed_bytes = random.between(0, 64);
     artifact.geometry.row_bytes = random.between(0, 64);
     artifact.code.resize(static_cast<size_t>(random.between(1, 300)));
     for (uint8_t& byte : artifact.code) byte = static_cast<uint8_t>(random.bits());
@@ -69,7 +68,7 @@ TEST_CASE("row groups of a launch") {
     CHECK(geometry.groups(1000, 99) == 0);
     geometry.group_bytes = 0;
     CHECK(geometry.groups(1000, 0) == 16);
-    geometry = {.row_groups = 8, .group_bytes = 128, .fixed_bytes = 4, .row_bytes = 12};
+    geometry = {.row_groups = 8, .group_bytes = 128, .row_bytes = 12};
     CHECK(geometry.partials_at(10) == 128);
     CHECK(geometry.minimum_workspace(10) == 256);
     CHECK(geometry.groups(10, 128 + 3 * 128) == 3);
@@ -149,7 +148,7 @@ TEST_CASE("errors say which part is damaged") {
     artifact.entries = {{"rows", 0}, {"final_reduce", 2}};
     const std::string text = to_text(artifact);
     CHECK(parse_artifact("").status().message() == "artifact: version: does not start with normjit-artifact");
-    CHECK(error_after(text, "artifact 2", "artifact 99") == "artifact: version: is '99'; this build reads 2 only");
+    CHECK(error_after(text, "artifact 3", "artifact 99") == "artifact: version: is '99'; this build reads 3 only");
     CHECK(error_after(text, " | deadbeef", "").starts_with("artifact: parts: there are 9 instead of 10"));
     CHECK(error_after(text, "cols=8", "cols=0") == "artifact: spec: cols=0: must be at least 1");
     CHECK(error_after(text, "strip=4", "strip=") == "artifact: schedule: strip=: must be a whole number");

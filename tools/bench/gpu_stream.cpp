@@ -97,7 +97,7 @@ std::string stream_ptx(const GpuStream& stream, const GpuStreamMethod& method) {
 {}    ret;
 }}
 
-.visible .entry nothing(.param .align 8 .b8 arguments[160])
+.visible .entry nothing(.param .align 8 .b8 arguments[152])
 {{
     ret;
 }}

@@ -38,7 +38,7 @@ struct GpuStreamArguments {
     uint64_t write_chunks = 0;
 };
 
-/// PTX with two kernels: `ceiling`, for grids of grid_of() blocks, and `nothing`, which takes 160 bytes and does
+/// PTX with two kernels: `ceiling`, for grids of grid_of() blocks, and `nothing`, which takes 152 bytes and does
 /// nothing.
 std::string stream_ptx(const GpuStream& stream, const GpuStreamMethod& method);
 uint64_t grid_of(const GpuStream& stream, const GpuStreamMethod& method, const GpuStreamArguments& arguments);

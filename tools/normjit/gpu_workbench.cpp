@@ -127,7 +127,7 @@ class GpuWorkbench final : public Workbench {
         const cuda::ContextScope scope(*gpu_);
         NORMJIT_TRY(const auto code, cuda::Code::load(gpu_, CodeFormat::ptx, bytes));
         NORMJIT_TRY(const cuda::Function nothing, code->function("nothing", {}));
-        char arguments[160] = {};
+        char arguments[152] = {};
         void* parameters[] = {arguments};
         cuda::LaunchConfig config;
         config.stream = static_cast<cuda::Stream>(stream_->handle());

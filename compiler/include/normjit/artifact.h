@@ -15,7 +15,7 @@
 namespace normjit {
 
 /// Changes whenever the generated code, the geometry or the layout of an artifact may change.
-inline constexpr int generator_version = 2;
+inline constexpr int generator_version = 3;
 
 /// What the bytes of Artifact::code are. ptx is left to the driver to translate: for a GPU newer than the compiler.
 enum class CodeFormat : uint8_t { x86_64, cubin, ptx };
@@ -32,8 +32,8 @@ struct EntryPoint {
 };
 
 /// The numbers of a launch. On a CPU, row group g of G takes the rows [row_begin(g), row_begin(g + 1)).
-/// The workspace is, in this order and each part at a multiple of workspace_alignment: fixed_bytes, row_bytes per row,
-/// the partials of the row groups.
+/// The workspace is, in this order and each part at a multiple of workspace_alignment: row_bytes per row, the partials
+/// of the row groups.
 struct Geometry {
     int64_t row_groups = 1;     ///< partials at most; a launch uses groups()
     int64_t column_sums = 0;    ///< partial arrays of a row group, one per column output, in Tensor order
@@ -41,7 +41,6 @@ struct Geometry {
     int64_t group_bytes = 0;    ///< workspace of one row group: its partials, then what else its code keeps
     int64_t final_cols = 0;     ///< columns that one task (CUDA: one block) of the final reduce sums
     int64_t stream_bytes = -1;  ///< from this traffic on, dx is written past the caches; -1: never. CPU only
-    int64_t fixed_bytes = 0;    ///< CUDA: the progress counter
     int64_t row_bytes = 0;      ///< CUDA: what a first pass hands on to a second for each row
 
     /// Row groups of a launch: row_groups, or fewer when there are fewer rows or the workspace holds fewer partials.
@@ -50,7 +49,6 @@ struct Geometry {
     /// Bytes for `rows` rows; INT64_MAX when there are more than that.
     int64_t minimum_workspace(int64_t rows) const { return workspace(rows, 1); }
     int64_t preferred_workspace(int64_t rows) const { return workspace(rows, row_groups); }
-    int64_t row_values_at() const { return fixed_bytes; }
     int64_t partials_at(int64_t rows) const { return workspace(rows, 0); }
     /// rows * group / groups, rounded down; rows * group itself might not fit 64 bits.
     static int64_t row_begin(int64_t rows, int64_t groups, int64_t group) {

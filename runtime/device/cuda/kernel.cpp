@@ -89,6 +89,17 @@ const CudaKernel::Path& CudaKernel::path_for(const Arguments& arguments) const {
     return *found;
 }
 
+namespace {
+
+/// Launches at the same time have different workspaces: by them, few share a counter.
+uint32_t progress_slot(const void* workspace) {
+    constexpr uint64_t golden = 0x9e3779b97f4a7c15;  // Knuth's multiplicative hash
+    const auto lines = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(workspace)) / workspace_alignment;
+    return static_cast<uint32_t>(lines * golden >> 32) % cuda_progress_slots;
+}
+
+}  // namespace
+
 Expected<CudaArguments> CudaKernel::operands_of(const Arguments& arguments, const CudaPath& path) const {
     const Geometry& geometry = artifact.geometry;
     CudaArguments to{};
@@ -108,8 +119,8 @@ Expected<CudaArguments> CudaKernel::operands_of(const Arguments& arguments, cons
 
     auto* workspace = static_cast<char*>(arguments.workspace);
     to.partials = workspace + geometry.partials_at(arguments.rows);
-    to.row_values = workspace + geometry.row_values_at();
-    to.progress = geometry.fixed_bytes > 0 ? reinterpret_cast<uint32_t*>(workspace) : nullptr;
+    to.row_values = workspace;
+    to.progress_slot = progress_slot(workspace);
     to.rows = arguments.rows;
     const int64_t groups = path.groups(geometry, arguments.rows, arguments.workspace_bytes);
     to.row_groups = static_cast<uint32_t>(groups);
