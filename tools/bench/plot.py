@@ -65,9 +65,10 @@ def main():
     for axes, norm in zip(panels[0], norms):
         draw(axes, norm, points[norm])
     panels[0][0].set_ylabel("share of the memory ceiling")
-    panels[0][-1].legend(fontsize=8, loc="lower left")
+    labels = {label: line for axes in panels[0] for line, label in zip(*axes.get_legend_handles_labels())}
+    figure.legend(labels.values(), labels.keys(), fontsize=9, loc="lower center", ncols=len(labels))
     figure.suptitle(f"norm backward, {options.rows} rows, {options.dtype}, {device}", fontsize=11)
-    figure.tight_layout()
+    figure.tight_layout(rect=(0, 0.06, 1, 1))
     figure.savefig(options.output)
 
 
