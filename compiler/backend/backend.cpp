@@ -5,6 +5,17 @@
 
 namespace normjit::backend {
 
+Artifact artifact_without_code(const plan::Plan& plan, CodeFormat format) {
+    return {.spec = plan.spec,
+            .schedule = plan.schedule,
+            .target = plan.target,
+            .geometry = plan.geometry,
+            .entries = {},
+            .cuda_paths = {},
+            .format = format,
+            .code = {}};
+}
+
 Expected<const Backend*> find(const Target& target) {
     std::string reasons;
     for (const Backend* backend : {&x64_backend, &cuda_backend}) {

@@ -28,6 +28,9 @@ struct Backend {
 extern const Backend x64_backend;
 extern const Backend cuda_backend;
 
+/// What every artifact of the plan says, whatever its code.
+Artifact artifact_without_code(const plan::Plan& plan, CodeFormat format);
+
 /// The back end that serves a target; unavailable when none of this build does.
 Expected<const Backend*> find(const Target& target);
 

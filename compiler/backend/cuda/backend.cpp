@@ -26,14 +26,8 @@ Status legal(const plan::Plan& plan) { return schedule::check_cuda(plan.spec, pl
 
 Expected<Artifact> emit(const plan::Plan& plan) {
     NORMJIT_TRY(cuda::Compiled compiled, cuda::compile_source(cuda::print_source(plan), plan.target.sm));
-    Artifact artifact{.spec = plan.spec,
-                      .schedule = plan.schedule,
-                      .target = plan.target,
-                      .geometry = plan.geometry,
-                      .entries = {},
-                      .cuda_paths = {},
-                      .format = compiled.format,
-                      .code = std::move(compiled.code)};
+    Artifact artifact = artifact_without_code(plan, compiled.format);
+    artifact.code = std::move(compiled.code);
     for (const plan::CudaVariant& variant : plan.cuda.variants) artifact.cuda_paths.push_back(variant.path);
     return artifact;
 }

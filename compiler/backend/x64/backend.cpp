@@ -26,14 +26,7 @@ Status legal(const plan::Plan& plan) {
 }
 
 Expected<Artifact> emit(const plan::Plan& plan) {
-    Artifact artifact{.spec = plan.spec,
-                      .schedule = plan.schedule,
-                      .target = plan.target,
-                      .geometry = plan.geometry,
-                      .entries = {},
-                      .cuda_paths = {},
-                      .format = CodeFormat::x86_64,
-                      .code = {}};
+    Artifact artifact = artifact_without_code(plan, CodeFormat::x86_64);
     try {
         Assembler assembler(plan.function.compute, packing(plan), plan.target);
         const auto entry = [&](const char* name) {
