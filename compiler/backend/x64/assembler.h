@@ -2,6 +2,8 @@
 // Xbyak with compute type, memory types, packing and tails hidden behind load(), store() and arithmetic by name.
 #pragma once
 
+#include "backend/cpu/unit.h"
+
 #include "normjit/dtype.h"
 #include "normjit/target.h"
 
@@ -14,12 +16,7 @@
 
 namespace normjit::backend::x64 {
 
-/// How the columns of a unit, the piece of a row that is computed at once, stand in registers.
-///   one        as in memory, in one register
-///   even_odd   twice as many columns in two registers: the even ones, the odd ones. For rows of bf16, where one
-///   64-byte load, a
-///              shift and a mask give both; widening in order takes two loads and four instructions
-enum class Packing { one, even_odd };
+using namespace cpu;
 
 /// The registers of a unit; part[1] only counts with Packing::even_odd.
 struct Unit {
@@ -32,9 +29,6 @@ struct Place {
     Xbyak::Reg64 index;
     int64_t elements = 0;
 };
-
-enum class Lanes { all, tail };
-enum class Caching { normal, stream };
 
 /// The memory that generated code is written into; a base, so that it exists before Xbyak's generator. Starts at a
 /// cache line: Xbyak aligns addresses, and the same input must give the same bytes.

@@ -2,7 +2,7 @@
 // x86-64 with AVX-512 through Xbyak.
 #include "backend/backend.h"
 
-#include "backend/x64/pieces.h"
+#include "backend/cpu/pieces.h"
 #include "backend/x64/rows.h"
 
 #include <fmt/format.h>

@@ -2,8 +2,8 @@
 // Emits the steps of one vector: decides which register every value lives in, for as long as it lives.
 #pragma once
 
+#include "backend/cpu/select.h"
 #include "backend/x64/assembler.h"
-#include "backend/x64/select.h"
 
 #include <functional>
 #include <map>

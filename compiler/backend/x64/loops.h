@@ -3,21 +3,15 @@
 // with the general registers and the stack frame that they need.
 #pragma once
 
+#include "backend/cpu/select.h"
 #include "backend/x64/assembler.h"
 #include "backend/x64/frame.h"
-#include "backend/x64/select.h"
 #include "plan/plan.h"
 
 #include <functional>
 #include <vector>
 
 namespace normjit::backend::x64 {
-
-/// A unit of columns within a step or strip.
-struct Columns {
-    int64_t elements;  ///< from the step's first column on
-    Lanes lanes;
-};
 
 enum class Ahead { nothing, next_block };
 

@@ -15,9 +15,9 @@
 //                 column sums back into the partials
 #include "backend/x64/rows.h"
 
+#include "backend/cpu/pieces.h"
 #include "backend/x64/evaluate.h"
 #include "backend/x64/loops.h"
-#include "backend/x64/pieces.h"
 
 #include <algorithm>
 

@@ -7,7 +7,7 @@
 #include <array>
 #include <vector>
 
-namespace normjit::backend::x64 {
+namespace normjit::backend::cpu {
 
 using ir::ValueId;
 
@@ -54,4 +54,4 @@ int registers_needed(const std::vector<Step>& steps, const std::vector<ValueId>&
 /// For each step, the piece's own values whose last use it is (and which are not results).
 std::vector<std::vector<ValueId>> last_uses(const std::vector<Step>& steps, const std::vector<ValueId>& results);
 
-}  // namespace normjit::backend::x64
+}  // namespace normjit::backend::cpu

@@ -2,13 +2,13 @@
 // What the sweeps of a plan evaluate per unit of columns, and how many registers that takes.
 #pragma once
 
-#include "backend/x64/assembler.h"
-#include "backend/x64/select.h"
+#include "backend/cpu/select.h"
+#include "backend/cpu/unit.h"
 #include "plan/plan.h"
 
 #include <string_view>
 
-namespace normjit::backend::x64 {
+namespace normjit::backend::cpu {
 
 /// Packing::even_odd where every matrix is bf16.
 Packing packing(const plan::Plan& plan);
@@ -32,4 +32,4 @@ struct Demand {
 };
 Demand register_demand(const plan::Plan& plan);
 
-}  // namespace normjit::backend::x64
+}  // namespace normjit::backend::cpu

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/x64/select.h"
+#include "backend/cpu/select.h"
 
 #include <algorithm>
 #include <set>
 
-namespace normjit::backend::x64 {
+namespace normjit::backend::cpu {
 
 namespace {
 
@@ -185,4 +185,4 @@ int registers_needed(const std::vector<Step>& steps, const std::vector<ValueId>&
     return most;
 }
 
-}  // namespace normjit::backend::x64
+}  // namespace normjit::backend::cpu

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/x64/pieces.h"
+#include "backend/cpu/pieces.h"
 
 #include <algorithm>
 
-namespace normjit::backend::x64 {
+namespace normjit::backend::cpu {
 
 namespace {
 
@@ -85,4 +85,4 @@ Demand register_demand(const plan::Plan& plan) {
     return demand;
 }
 
-}  // namespace normjit::backend::x64
+}  // namespace normjit::backend::cpu

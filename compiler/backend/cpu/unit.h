@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words of the code generators for CPUs. A unit is the piece of a row that is computed at once: one or two registers.
+#pragma once
+
+#include <cstdint>
+
+namespace normjit::backend::cpu {
+
+/// How the columns of a unit stand in registers.
+///   one        as in memory, in one register
+///   even_odd   twice as many columns in two registers: the even ones, the odd ones. For rows of bf16, where one load
+///              as wide as a register, a shift and a mask give both; widening in order takes two loads and four
+///              instructions
+enum class Packing { one, even_odd };
+
+enum class Lanes { all, tail };
+enum class Caching { normal, stream };
+
+/// A unit of columns within a step or strip.
+struct Columns {
+    int64_t elements;  ///< from the step's first column on
+    Lanes lanes;
+};
+
+}  // namespace normjit::backend::cpu
