@@ -3,6 +3,7 @@
 #include "command.h"
 #include "console.h"
 #include "device.h"
+#include "environment.h"
 #include "files.h"
 #include "support/try.h"
 
@@ -28,15 +29,6 @@ constexpr const char* examples = R"(Examples:
   normjit info "layernorm rows=4096 cols=4096 x=bf16 gamma=f32"
   normjit info "rmsnorm cols=768" --target "x86-64-avx512 cores=64" --json)";
 
-/// Every environment variable that normjit reads.
-struct Variable {
-    const char* name;
-    const char* meaning;
-};
-constexpr Variable variables[] = {
-    {"NORMJIT_NVRTC_PATH", "the NVRTC library, or a folder with one, to use before any other"},
-};
-
 struct Options {
     std::vector<std::string> spec;
     std::string target = "host";
@@ -61,7 +53,7 @@ ordered_json program_facts() {
                          ? ordered_json{{"available", true}, {"description", nvrtc_text(*nvrtc)}, {"sms", nvrtc->sms}}
                          : ordered_json{{"available", false}, {"description", nvrtc.status().message()}};
     facts["environment"] = ordered_json::array();
-    for (const Variable& variable : variables) {
+    for (const EnvironmentVariable& variable : environment_variables()) {
         const char* value = std::getenv(variable.name);
         facts["environment"].push_back({{"name", variable.name},
                                         {"value", value ? ordered_json(value) : ordered_json()},
@@ -92,7 +84,7 @@ std::string program_text() {
     if (auto target = host_target(); target.ok()) text += "\n" + target_text(*target);
     text += "\n";
     Table environment({"environment", "value", "meaning"});
-    for (const Variable& variable : variables) {
+    for (const EnvironmentVariable& variable : environment_variables()) {
         const char* value = std::getenv(variable.name);
         environment.add({variable.name, value ? value : "-", variable.meaning});
     }

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "environment.h"
+
+#include "support/text.h"
+#include "support/try.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+namespace normjit {
+
+namespace {
+
+Status read_cache_folder(std::string_view value, Environment& environment) {
+    environment.cache_folder = value == "off" ? "" : value;
+    return {};
+}
+
+/// "2G", "512M", "64K", "1048576".
+Status read_cache_bytes(std::string_view value, Environment& environment) {
+    constexpr std::string_view units = "KMG";
+    const size_t unit = value.empty() ? units.npos : units.find(value.back());
+    const int shift = unit == units.npos ? 0 : 10 * (static_cast<int>(unit) + 1);
+    const std::string_view digits = shift == 0 ? value : value.substr(0, value.size() - 1);
+    const auto number = text::parse_int(digits, 1, INT64_MAX >> shift);
+    if (!number) return invalid_argument("must be a number of bytes, with K, M or G for more");
+    environment.cache_bytes = *number << shift;
+    return {};
+}
+
+Status read_cache_packs(std::string_view value, Environment& environment) {
+    for (std::string_view path : text::split(value, ':')) {
+        if (!path.empty()) environment.cache_packs.emplace_back(path);
+    }
+    return {};
+}
+
+constexpr EnvironmentVariable table[] = {
+    {"NORMJIT_CACHE_DIR", "where compiled kernels are kept, or off [XDG_CACHE_HOME/normjit, ~/.cache/normjit]",
+     read_cache_folder},
+    {"NORMJIT_CACHE_SIZE", "bytes that they may take, as 512M or 2G; the least recently used go first [1G]",
+     read_cache_bytes},
+    {"NORMJIT_CACHE_PACKS", "packs of compiled kernels to search before that, separated by colons", read_cache_packs},
+    {"NORMJIT_NVRTC_PATH", "the NVRTC library, or a folder with one, to use before any other", nullptr},
+};
+
+/// As the XDG base directory specification has it: a relative XDG_CACHE_HOME is ignored.
+std::string usual_cache_folder(ReadVariable read) {
+    const auto value = [&](const char* name) {
+        const char* text = read(name);
+        return std::string(text == nullptr ? "" : text);
+    };
+    if (const std::string home = value("XDG_CACHE_HOME"); home.starts_with('/')) return home + "/normjit";
+    if (const std::string home = value("HOME"); home.starts_with('/')) return home + "/.cache/normjit";
+    return "";
+}
+
+}  // namespace
+
+std::span<const EnvironmentVariable> environment_variables() { return table; }
+
+Expected<Environment> read_environment(ReadVariable read) {
+    Environment environment;
+    environment.cache_folder = usual_cache_folder(read);
+    for (const EnvironmentVariable& variable : table) {
+        const char* value = read(variable.name);
+        if (value == nullptr || *value == 0 || variable.read == nullptr) continue;
+        const Status status = variable.read(value, environment);
+        if (!status.ok()) {
+            return invalid_argument(fmt::format("{}={}: {}", variable.name, text::shown(value), status.message()));
+        }
+    }
+    return environment;
+}
+
+const Expected<Environment>& environment() {
+    static const Expected<Environment> process =
+        read_environment([](const char* name) -> const char* { return std::getenv(name); });
+    return process;
+}
+
+}  // namespace normjit

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the environment asks for. Every variable that normjit reads is a row of the table in environment.cpp.
+#pragma once
+
+#include "normjit/status.h"
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace normjit {
+
+/// The variables, read. What an engine is told through its options goes before them.
+struct Environment {
+    std::string cache_folder;                ///< where compiled kernels are kept; empty: nowhere
+    int64_t cache_bytes = int64_t{1} << 30;  ///< at most in that folder
+    std::vector<std::string> cache_packs;    ///< files that are searched before it
+};
+
+struct EnvironmentVariable {
+    const char* name;
+    const char* meaning;
+    /// Takes the value over; the error says what is allowed. Null: read where it is used, in the search for NVRTC.
+    Status (*read)(std::string_view value, Environment& environment);
+};
+
+/// The whole table, for `normjit info`.
+std::span<const EnvironmentVariable> environment_variables();
+
+/// The value of a variable; null when it is not set. An empty one counts as not set.
+using ReadVariable = const char* (*)(const char* name);
+
+/// The error names the variable and its value.
+Expected<Environment> read_environment(ReadVariable read);
+
+/// The environment of this process, read by the first call.
+const Expected<Environment>& environment();
+
+}  // namespace normjit

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "environment.h"
+
+#include <map>
+#include <string>
+
+#include <doctest/doctest.h>
+
+using namespace normjit;
+
+namespace {
+
+std::map<std::string, std::string> variables;
+
+Expected<Environment> read(std::map<std::string, std::string> given) {
+    variables = std::move(given);
+    return read_environment([](const char* name) -> const char* {
+        const auto found = variables.find(name);
+        return found == variables.end() ? nullptr : found->second.c_str();
+    });
+}
+
+std::string folder(std::map<std::string, std::string> given) { return read(std::move(given))->cache_folder; }
+
+}  // namespace
+
+TEST_CASE("the folder of the cache: its own variable, then XDG's, then the home folder") {
+    CHECK(folder({}) == "");
+    CHECK(folder({{"HOME", "/home/ada"}}) == "/home/ada/.cache/normjit");
+    CHECK(folder({{"HOME", "/home/ada"}, {"XDG_CACHE_HOME", "/fast"}}) == "/fast/normjit");
+    CHECK(folder({{"HOME", "/home/ada"}, {"XDG_CACHE_HOME", "relative"}}) == "/home/ada/.cache/normjit");
+    CHECK(folder({{"HOME", "/home/ada"}, {"XDG_CACHE_HOME", ""}}) == "/home/ada/.cache/normjit");
+    CHECK(folder({{"XDG_CACHE_HOME", "/fast"}, {"NORMJIT_CACHE_DIR", "here"}}) == "here");
+    CHECK(folder({{"HOME", "/home/ada"}, {"NORMJIT_CACHE_DIR", "off"}}) == "");
+    CHECK(folder({{"HOME", "/home/ada"}, {"NORMJIT_CACHE_DIR", ""}}) == "/home/ada/.cache/normjit");
+}
+
+TEST_CASE("sizes have units") {
+    const auto bytes = [](const char* text) { return read({{"NORMJIT_CACHE_SIZE", text}})->cache_bytes; };
+    CHECK(read({})->cache_bytes == int64_t{1} << 30);
+    CHECK(bytes("1") == 1);
+    CHECK(bytes("3K") == 3 << 10);
+    CHECK(bytes("512M") == 512 << 20);
+    CHECK(bytes("20G") == int64_t{20} << 30);
+    for (const char* wrong : {"0", "-1", "G", "1T", "1.5G", "9000000000G", "1 G", " "}) {
+        const auto refused = read({{"NORMJIT_CACHE_SIZE", wrong}});
+        CHECK(refused.status().code() == Code::invalid_argument);
+        CHECK(refused.status().message() ==
+              std::string("NORMJIT_CACHE_SIZE=") + wrong + ": must be a number of bytes, with K, M or G for more");
+    }
+}
+
+TEST_CASE("packs are separated by colons") {
+    CHECK(read({})->cache_packs.empty());
+    CHECK(read({{"NORMJIT_CACHE_PACKS", ":a:/b/c.pack::"}})->cache_packs == std::vector<std::string>{"a", "/b/c.pack"});
+}
+
+TEST_CASE("every variable has the project's prefix and a meaning") {
+    for (const EnvironmentVariable& variable : environment_variables()) {
+        CHECK(std::string(variable.name).starts_with("NORMJIT_"));
+        CHECK(std::string(variable.meaning).size() > 10);
+    }
+}
