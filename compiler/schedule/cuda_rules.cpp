@@ -121,6 +121,12 @@ Status check_cuda(const Spec& spec, const plan::CudaOperands& operands, const pl
     return {};
 }
 
+/// Each block takes 1 KiB more than it asks for, and so has the multiprocessor.
+bool shared_suffices(const plan::CudaVariant& variant, const Target& target) {
+    constexpr int64_t reserved = 1024;
+    return variant.schedule.blocks_per_sm * (variant.shared_bytes + reserved) <= target.shared_bytes + reserved;
+}
+
 Status check_cuda(const Spec& spec, const plan::CudaPlan& cuda, const Target& target) {
     for (const plan::CudaVariant& variant : cuda.variants) {
         NORMJIT_RETURN_IF_ERROR(check_cuda(spec, cuda.operands, variant, target));

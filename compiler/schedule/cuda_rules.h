@@ -16,6 +16,12 @@ Status check_cuda(const Spec& spec, const plan::CudaPlan& cuda, const Target& ta
 Status check_cuda(const Spec& spec, const plan::CudaOperands& operands, const plan::CudaVariant& variant,
                   const Target& target);
 
+/// Whether blocks_per_sm blocks find their shared memory in one multiprocessor.
+bool shared_suffices(const plan::CudaVariant& variant, const Target& target);
+
+/// As many row groups as run at once.
+int64_t cuda_row_groups(const Spec& spec, const Target& target, const CudaSchedule& schedule);
+
 Schedule heuristic_cuda(const Spec& spec, const Target& target);
 
 }  // namespace normjit::schedule

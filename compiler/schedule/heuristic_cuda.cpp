@@ -152,20 +152,7 @@ class Search {
         return comfortable(merged) ? merged : s;
     }
 
-    /// As many blocks or clusters as run at once. A GPU's clusters lie inside its groups of 16 or 18 multiprocessors,
-    /// some of which are switched off: 66, 30, 15 and 7 clusters of 2, 4, 8 and 16 blocks (H200, 2026-11-21).
-    int64_t row_groups(const CudaSchedule& s) const {
-        int64_t blocks = target_.sm_count;
-        if (s.cluster == 4 || s.cluster == 8) blocks = blocks * 10 / 11;
-        if (s.cluster == 16) blocks = blocks * 28 / 33;
-        int64_t groups = std::max<int64_t>(blocks / s.cluster, 1) * s.blocks_per_sm;
-        if (s.form == CudaForm::streaming) {
-            const int64_t tiles = divide_up(spec_.cols, int64_t{s.threads_per_row} * s.vector_width);
-            groups = std::max<int64_t>(divide_up(groups, tiles), 1);
-        }
-        if (spec_.rows) groups = std::min(groups, divide_up(*spec_.rows, s.rows_per_block));
-        return std::clamp<int64_t>(groups, 1, 65535);
-    }
+    int64_t row_groups(const CudaSchedule& s) const { return cuda_row_groups(spec_, target_, s); }
 
     /// Reports cost more than they bring when a team has few rows.
     bool worth_pacing(const CudaSchedule& s) const {
@@ -181,7 +168,7 @@ class Search {
     bool comfortable(const CudaSchedule& s) const {
         const plan::CudaVariant variant = measure(s);
         return check_cuda(spec_, operands_, variant, target_).ok() && registers_suffice(variant) &&
-               shared_suffices(variant);
+               shared_suffices(variant, target_);
     }
 
     /// 20 for addresses and counters: teams of 32 threads with 36 registers of data and 24 of work just fit into 80.
@@ -191,17 +178,11 @@ class Search {
         return variant.data_registers + variant.work_registers + others <= variant.register_limit;
     }
 
-    /// Each block takes 1 KiB more than it asks for, and so has the multiprocessor.
-    bool shared_suffices(const plan::CudaVariant& variant) const {
-        constexpr int64_t reserved = 1024;
-        return variant.schedule.blocks_per_sm * (variant.shared_bytes + reserved) <= target_.shared_bytes + reserved;
-    }
-
     /// Takes stages and blocks away until it is comfortable.
     bool fit(CudaSchedule& s) const {
         while (!comfortable(s)) {
             const plan::CudaVariant variant = measure(s);
-            const bool by_shared = s.staging != CudaStaging::registers && !shared_suffices(variant);
+            const bool by_shared = s.staging != CudaStaging::registers && !shared_suffices(variant, target_);
             if (by_shared && s.stages > 2) {
                 --s.stages;
             } else if (s.blocks_per_sm > 1) {
@@ -256,6 +237,21 @@ class Search {
 };
 
 }  // namespace
+
+/// A GPU's clusters lie inside its groups of 16 or 18 multiprocessors, some of which are switched off: 66, 30, 15 and 7
+/// clusters of 2, 4, 8 and 16 blocks (H200, 2026-11-21).
+int64_t cuda_row_groups(const Spec& spec, const Target& target, const CudaSchedule& s) {
+    int64_t blocks = target.sm_count;
+    if (s.cluster == 4 || s.cluster == 8) blocks = blocks * 10 / 11;
+    if (s.cluster == 16) blocks = blocks * 28 / 33;
+    int64_t groups = std::max<int64_t>(blocks / s.cluster, 1) * s.blocks_per_sm;
+    if (s.form == CudaForm::streaming) {
+        const int64_t tiles = divide_up(spec.cols, int64_t{s.threads_per_row} * s.vector_width);
+        groups = std::max<int64_t>(divide_up(groups, tiles), 1);
+    }
+    if (spec.rows) groups = std::min(groups, divide_up(*spec.rows, s.rows_per_block));
+    return std::clamp<int64_t>(groups, 1, 65535);
+}
 
 Schedule heuristic_cuda(const Spec& spec, const Target& target) {
     const Search search(spec, target);

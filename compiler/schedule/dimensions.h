@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fields of a schedule as dimensions of a search. A new field is one line in the table of its device.
+#pragma once
+
+#include "normjit/schedule.h"
+#include "normjit/spec.h"
+#include "normjit/target.h"
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+namespace normjit::schedule {
+
+/// What the values of a dimension depend on, beside the dimensions before it.
+struct SearchedProblem {
+    const Spec& spec;
+    const Target& target;
+    int64_t rows;
+    Schedule heuristic;
+};
+
+/// Values worth trying when the dimensions before this one are as in `so_far`; the later ones mean nothing yet.
+/// Ascending or not; never empty.
+using DimensionValues = std::vector<int64_t> (*)(const SearchedProblem& problem, const Schedule& so_far);
+
+struct Dimension {
+    std::string_view key;  ///< as in the schedule's text
+    DimensionValues values;
+    int64_t (*get)(const Schedule& schedule);
+    void (*set)(Schedule& schedule, int64_t value);
+};
+
+template <class Owner, class Field>
+Owner owner_of(Field Owner::*);
+template <class Owner, class Field>
+Field field_of(Field Owner::*);
+
+/// What a pointer to member points into, of a schedule: itself, or its device's part.
+template <class Owner>
+decltype(auto) part_of(auto& schedule) {
+    if constexpr (std::is_same_v<Owner, Schedule>) {
+        return (schedule);
+    } else {
+        return (std::get<Owner>(schedule.device));
+    }
+}
+
+/// A dimension that is a number or an enum of the schedule or of its device's part.
+template <auto member>
+constexpr Dimension dimension(std::string_view key, DimensionValues values) {
+    using Owner = decltype(owner_of(member));
+    using Field = decltype(field_of(member));
+    return {key, values,
+            [](const Schedule& schedule) { return static_cast<int64_t>(part_of<Owner>(schedule).*member); },
+            [](Schedule& schedule, int64_t value) { part_of<Owner>(schedule).*member = static_cast<Field>(value); }};
+}
+
+/// In an order in which values depend on earlier dimensions only.
+std::span<const Dimension> cpu_dimensions();
+std::span<const Dimension> cuda_dimensions();
+
+}  // namespace normjit::schedule

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/dimensions.h"
+
+#include <algorithm>
+
+namespace normjit::schedule {
+
+namespace {
+
+using Values = std::vector<int64_t>;
+
+const CpuSchedule& cpu_of(const Schedule& schedule) { return std::get<CpuSchedule>(schedule.device); }
+
+Values powers_of_two(int64_t most) {
+    Values values = {1};
+    while (values.back() * 2 <= most) values.push_back(values.back() * 2);
+    return values;
+}
+
+/// One group; one a core and, as long as a group keeps 16 rows, multiples of that.
+Values row_groups(const SearchedProblem& p, const Schedule&) {
+    const int64_t most = std::max<int64_t>(p.rows / 16, std::min<int64_t>(p.rows, p.target.cores));
+    Values values = {1};
+    for (const int64_t each : {1, 2, 4, 8}) {
+        const int64_t groups = std::min(each * p.target.cores, most);
+        if (groups > values.back()) values.push_back(groups);
+    }
+    return values;
+}
+
+Values row_blocks(const SearchedProblem& p, const Schedule&) {
+    return powers_of_two(std::clamp<int64_t>(p.rows, 1, 32));
+}
+
+/// Vectors of a row: wider strips or steps than that are the same loop.
+Values vectors(const SearchedProblem& p, const Schedule&) {
+    const int64_t lanes = 64 / static_cast<int64_t>(size_of(p.spec.compute()));
+    return powers_of_two(std::clamp<int64_t>((p.spec.cols + lanes - 1) / lanes, 1, 8));
+}
+
+Values stages(const SearchedProblem& p, const Schedule&) {
+    return p.spec.has(Tensor::gamma) ? Values{0, 1} : Values{0};
+}
+
+Values no_or_yes(const SearchedProblem&, const Schedule&) { return {0, 1}; }
+
+/// The heuristic's threshold, and one on the other side of this problem's traffic.
+Values stream_kbs(const SearchedProblem& p, const Schedule&) {
+    if (!p.spec.has(Tensor::dx)) return {cpu_of(p.heuristic).stream_kb};
+    const int64_t usual = cpu_of(p.heuristic).stream_kb;
+    const bool streams = usual >= 0 && bytes_moved(p.spec, p.rows) / 1024 >= usual;
+    return {usual, streams ? -1 : 0};
+}
+
+constexpr Dimension table[] = {
+    dimension<&CpuSchedule::row_block>("row_block", row_blocks),
+    dimension<&CpuSchedule::strip>("strip", vectors),
+    dimension<&CpuSchedule::unroll>("unroll", vectors),
+    dimension<&CpuSchedule::stage>("stage", stages),
+    dimension<&CpuSchedule::prefetch>("prefetch", no_or_yes),
+    dimension<&CpuSchedule::stream_kb>("stream_kb", stream_kbs),
+    dimension<&Schedule::row_groups>("row_groups", row_groups),
+};
+
+}  // namespace
+
+std::span<const Dimension> cpu_dimensions() { return table; }
+
+}  // namespace normjit::schedule

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/cuda.h"
+#include "schedule/cuda_rules.h"
+#include "schedule/dimensions.h"
+
+#include <algorithm>
+
+namespace normjit::schedule {
+
+namespace {
+
+using Values = std::vector<int64_t>;
+
+const CudaSchedule& cuda_of(const Schedule& schedule) { return std::get<CudaSchedule>(schedule.device); }
+bool streams(const Schedule& schedule) { return cuda_of(schedule).form == CudaForm::streaming; }
+
+int64_t divide_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+
+template <class... T>
+Values listed(T... values) {
+    return {static_cast<int64_t>(values)...};
+}
+
+Values only(const Values& values, auto&& allowed) {
+    Values kept;
+    for (const int64_t value : values) {
+        if (allowed(value)) kept.push_back(value);
+    }
+    return kept.empty() ? Values{values.front()} : kept;
+}
+
+/// Two passes where one is possible never won on an H200; they do where rows hardly fit (2026-11-21).
+Values forms(const SearchedProblem& p, const Schedule&) {
+    constexpr int64_t narrowest_streamed = 65536;
+    if (streams(p.heuristic)) return listed(CudaForm::streaming, CudaForm::rows);
+    if (p.spec.cols < narrowest_streamed) return listed(CudaForm::rows);
+    return listed(CudaForm::rows, CudaForm::streaming);
+}
+
+/// The heuristic's, which loads at most 16 bytes of the narrowest matrix, and half of it.
+Values vector_widths(const SearchedProblem& p, const Schedule&) {
+    const int64_t widest = cuda_of(p.heuristic).vector_width;
+    return widest > 1 ? Values{widest, widest / 2} : Values{widest};
+}
+
+/// A block has at least 256 vectors of its row.
+Values clusters(const SearchedProblem& p, const Schedule& so_far) {
+    if (streams(so_far)) return {1};
+    const int64_t vectors = p.spec.cols / cuda_of(so_far).vector_width;
+    return only({1, 2, 4, 8, 16}, [&](int64_t cluster) {
+        return cluster <= plan::largest_cluster(p.target) && (cluster == 1 || vectors / cluster >= 256);
+    });
+}
+
+/// As many as give every thread 1, 2, 3, 4, 6 or 8 vectors.
+Values threads_per_row(const SearchedProblem& p, const Schedule& so_far) {
+    if (streams(so_far)) return {128, 256, 512};
+    const CudaSchedule& s = cuda_of(so_far);
+    const int64_t vectors = divide_up(p.spec.cols / s.vector_width, s.cluster);
+    Values values;
+    for (const int64_t steps : {1, 2, 3, 4, 6, 8}) {
+        const int64_t wanted = divide_up(vectors, steps);
+        int64_t threads = divide_up(wanted, 32) * 32;
+        for (int64_t part = 16; part >= wanted && part >= 4; part /= 2) threads = part;
+        if (threads <= 1024 && (values.empty() || values.back() != threads)) values.push_back(threads);
+    }
+    return values.empty() ? Values{1024} : values;
+}
+
+/// Blocks of 64 to 512 threads, or one row.
+Values rows_per_block(const SearchedProblem& p, const Schedule& so_far) {
+    const CudaSchedule& s = cuda_of(so_far);
+    if (streams(so_far) || s.cluster > 1) return {1};
+    const int64_t least = std::max(1, 32 / s.threads_per_row);
+    return only({least, 2, 4, 8, 16, 32, 64}, [&](int64_t rows) {
+        const int64_t threads = rows * s.threads_per_row;
+        return rows == least || (rows > least && threads >= 64 && threads <= 512 && rows <= p.rows);
+    });
+}
+
+Values blocks_per_sm(const SearchedProblem&, const Schedule& so_far) {
+    const CudaSchedule& s = cuda_of(so_far);
+    const int64_t threads = int64_t{s.threads_per_row} * s.rows_per_block;
+    return only({1, 2, 3, 4, 6, 8}, [&](int64_t blocks) { return blocks * threads <= 1536; });
+}
+
+Values stagings(const SearchedProblem& p, const Schedule& so_far) {
+    if (streams(so_far)) return listed(CudaStaging::registers);
+    if (p.target.sm < 90) return listed(CudaStaging::registers, CudaStaging::async);
+    return listed(CudaStaging::registers, CudaStaging::async, CudaStaging::bulk);
+}
+
+Values stages(const SearchedProblem&, const Schedule& so_far) {
+    if (streams(so_far)) return {1, 2, 4};
+    return cuda_of(so_far).staging == CudaStaging::registers ? Values{1, 2, 3} : Values{2, 3, 4, 6};
+}
+
+Values keeps(const SearchedProblem&, const Schedule& so_far) {
+    if (cuda_of(so_far).staging == CudaStaging::registers) return listed(CudaKeep::registers);
+    return listed(CudaKeep::registers, CudaKeep::shared);
+}
+
+Values keeps_of_columns(const SearchedProblem& p, const Schedule& so_far) {
+    if (streams(so_far) || !p.spec.has(Tensor::gamma)) return listed(CudaKeep::registers);
+    return listed(CudaKeep::registers, CudaKeep::shared);
+}
+
+Values paces(const SearchedProblem& p, const Schedule& so_far) {
+    const bool sums = p.spec.has(Tensor::dgamma) || p.spec.has(Tensor::dbeta);
+    return streams(so_far) || !sums ? Values{0} : Values{0, 2, 4};
+}
+
+Values pace_slacks(const SearchedProblem&, const Schedule& so_far) {
+    return cuda_of(so_far).pace > 0 ? Values{1, 2} : Values{1};
+}
+
+/// As many as run at once, or as many as one block less on every multiprocessor leaves.
+Values row_groups(const SearchedProblem& p, const Schedule& so_far) {
+    const int64_t full = cuda_row_groups(p.spec, p.target, cuda_of(so_far));
+    const int64_t blocks = cuda_of(so_far).blocks_per_sm;
+    const int64_t fewer = full * (blocks - 1) / blocks;
+    return blocks > 1 && fewer >= 1 ? Values{full, fewer} : Values{full};
+}
+
+constexpr Dimension table[] = {
+    dimension<&CudaSchedule::form>("form", forms),
+    dimension<&CudaSchedule::vector_width>("vector_width", vector_widths),
+    dimension<&CudaSchedule::cluster>("cluster", clusters),
+    dimension<&CudaSchedule::threads_per_row>("threads_per_row", threads_per_row),
+    dimension<&CudaSchedule::rows_per_block>("rows_per_block", rows_per_block),
+    dimension<&CudaSchedule::blocks_per_sm>("blocks_per_sm", blocks_per_sm),
+    dimension<&CudaSchedule::staging>("staging", stagings),
+    dimension<&CudaSchedule::stages>("stages", stages),
+    dimension<&CudaSchedule::keep>("keep", keeps),
+    dimension<&CudaSchedule::keep_columns>("keep_columns", keeps_of_columns),
+    dimension<&CudaSchedule::pace>("pace", paces),
+    dimension<&CudaSchedule::pace_slack>("pace_slack", pace_slacks),
+    dimension<&Schedule::row_groups>("row_groups", row_groups),
+};
+
+}  // namespace
+
+std::span<const Dimension> cuda_dimensions() { return table; }
+
+}  // namespace normjit::schedule

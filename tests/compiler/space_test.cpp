@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "normjit/space.h"
+
+#include "random_spec.h"
+
+#include <algorithm>
+#include <set>
+
+#include <doctest/doctest.h>
+
+namespace normjit {
+
+namespace {
+
+const char* const targets[] = {"x86-64-avx512", "sm_80", "sm_90"};
+
+Spec spec_of(std::string_view text) {
+    const auto spec = parse_spec(text);
+    REQUIRE(spec.status().message() == "");
+    return *spec;
+}
+
+Target target_of(std::string_view text) { return *parse_target(text); }
+
+/// The keys whose values differ between two schedules.
+std::set<std::string> differing_keys(const Schedule& a, const Schedule& b) {
+    const auto words = [](const Schedule& schedule) {
+        std::set<std::string> all;
+        const std::string text = to_text(schedule);
+        for (size_t at = 0; at < text.size();) {
+            const size_t end = std::min(text.find(' ', at), text.size());
+            all.insert(text.substr(at, end - at));
+            at = end + 1;
+        }
+        return all;
+    };
+    const std::set<std::string> of_a = words(a), of_b = words(b);
+    std::set<std::string> keys;
+    for (const std::string& word : of_a) {
+        if (!of_b.contains(word)) keys.insert(word.substr(0, word.find('=')));
+    }
+    return keys;
+}
+
+}  // namespace
+
+TEST_CASE("every field of a schedule is searched") {
+    for (const char* target_text : targets) {
+        const Target target = target_of(target_text);
+        const Spec spec = spec_of("layernorm rows=4096 cols=4096");
+        const auto keys = ScheduleSpace(spec, target).keys();
+        std::string text = to_text(heuristic(spec, target));
+        for (size_t equals = text.find('='); equals != std::string::npos; equals = text.find('=', equals + 1)) {
+            const size_t start = text.rfind(' ', equals) + 1;
+            const std::string key = text.substr(start, equals - start);
+            CAPTURE(key);
+            CHECK(std::count(keys.begin(), keys.end(), key) == 1);
+        }
+    }
+}
+
+TEST_CASE("candidates start with the heuristic and are legal, different and apart") {
+    for (const char* spec_text : {"layernorm rows=4096 cols=4096 x=bf16 gamma=f32", "rmsnorm rows=3 cols=1 out=dx",
+                                  "layernorm rows=100000 cols=33 x=f16", "rmsnorm cols=300001 x=f64 gamma=none"}) {
+        for (const char* target_text : targets) {
+            CAPTURE(spec_text);
+            CAPTURE(target_text);
+            const Spec spec = spec_of(spec_text);
+            const Target target = target_of(target_text);
+            const std::vector<Schedule> candidates = ScheduleSpace(spec, target).candidates(20);
+            REQUIRE(!candidates.empty());
+            CHECK(candidates.size() <= 20);
+            CHECK(candidates.front() == heuristic(spec, target));
+            for (size_t i = 0; i < candidates.size(); ++i) {
+                CHECK(legality(spec, candidates[i], target).message() == "");
+                for (size_t j = 0; j < i; ++j) CHECK(differing_keys(candidates[i], candidates[j]).size() >= 2);
+            }
+        }
+    }
+}
+
+TEST_CASE("a common problem has many candidates and neighbours in every direction") {
+    for (const char* target_text : targets) {
+        CAPTURE(target_text);
+        const Spec spec = spec_of("layernorm rows=8192 cols=4096 x=bf16 gamma=f32");
+        const Target target = target_of(target_text);
+        const ScheduleSpace space(spec, target);
+        CHECK(space.candidates(40).size() == 40);
+        const Schedule start = heuristic(spec, target);
+        std::set<std::string> reached;
+        for (const Schedule& each : space.neighbours(start)) {
+            CHECK(legality(spec, each, target).message() == "");
+            const std::set<std::string> keys = differing_keys(start, each);
+            CHECK(!keys.empty());
+            reached.insert(keys.begin(), keys.end());
+        }
+        CHECK(reached.size() >= (target.isa == Isa::cuda ? 5 : 6));
+    }
+}
+
+TEST_CASE("neighbours of neighbours stay legal for random problems") {
+    test::Random random(test::seed());
+    const int64_t count = test::rounds(60);
+    for (int64_t i = 0; i < count; ++i) {
+        const Spec spec = test::random_spec(random, {.max_cols = 20000, .max_rows = 5000});
+        const Target target = target_of(targets[random.between(0, 2)]);
+        if (spec.rows == 0) continue;
+        CAPTURE(to_text(spec));
+        const ScheduleSpace space(spec, target);
+        Schedule at = heuristic(spec, target);
+        for (int step = 0; step < 3; ++step) {
+            const std::vector<Schedule> next = space.neighbours(at);
+            if (next.empty()) break;
+            at = next[static_cast<size_t>(random.between(0, static_cast<int64_t>(next.size()) - 1))];
+            CAPTURE(to_text(at));
+            REQUIRE(legality(spec, at, target).message() == "");
+        }
+    }
+}
+
+TEST_CASE("predictions grow with the work and count what a schedule adds") {
+    for (const char* target_text : targets) {
+        CAPTURE(target_text);
+        const Target target = target_of(target_text);
+        const Spec spec = spec_of("layernorm cols=4096 x=bf16");
+        const Schedule schedule = heuristic(spec, target);
+        const Prediction small = predict(spec, schedule, target, 1000), large = predict(spec, schedule, target, 100000);
+        CHECK(small.seconds > 0);
+        CHECK(large.seconds > 20 * small.seconds);
+        CHECK(large.bytes >= bytes_moved(spec, 100000));
+        Schedule more_partials = schedule;
+        more_partials.row_groups *= 8;
+        const int64_t added = predict(spec, more_partials, target, 100000).bytes - large.bytes;
+        CHECK(added == 7 * schedule.row_groups * 2 * 2 * 4096 * 4);
+    }
+}
+
+TEST_CASE("the model knows the large effects") {
+    const Target gpu = target_of("sm_90");
+    const Spec wide = spec_of("layernorm rows=32768 cols=8192 x=bf16");
+    const auto seconds = [&](const char* text) { return predict(wide, *parse_schedule(text), gpu, 32768).seconds; };
+    const double fused = predict(wide, heuristic(wide, gpu), gpu, 32768).seconds;
+    CHECK(seconds("cuda form=streaming threads_per_row=256 blocks_per_sm=4 vector_width=8 stages=2 row_groups=66") >
+          1.3 * fused);
+    CHECK(seconds("cuda threads_per_row=1024 vector_width=8 row_groups=132") > 1.2 * fused);
+    CHECK(seconds("cuda threads_per_row=512 vector_width=8 stages=3 staging=bulk pace=2 row_groups=12") > 3 * fused);
+}
+
+}  // namespace normjit
