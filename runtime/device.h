@@ -37,4 +37,7 @@ OpenedDevice open_device(const EngineOptions& options, int ordinal);
 /// The device that options.device names.
 OpenedDevice open_device(const EngineOptions& options);
 
+/// An engine on this device, whatever options.device says: how tests bring one that needs no hardware.
+Engine make_engine(std::shared_ptr<const Device> device, const EngineOptions& options);
+
 }  // namespace normjit

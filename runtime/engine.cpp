@@ -1,26 +1,111 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "normjit/engine.h"
-
-#include "device.h"
+// From a spec to a kernel: spec -> schedule -> memory -> compile -> load.
+#include "engine_impl.h"
 #include "kernel_impl.h"
 #include "support/try.h"
 
+#include <chrono>
+
+#include <fmt/format.h>
+
 namespace normjit {
 
-struct Engine::Impl {
-    std::shared_ptr<const Device> device;
-};
+using cache::Request;
+
+Engine::Impl::Impl(std::shared_ptr<const Device> device, const EngineOptions& options)
+    : device_(std::move(device)), log_(options.log) {}
+
+Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOptions& options) {
+    if (const Kernel* ready = kernels_.find(request)) return *ready;
+    NORMJIT_RETURN_IF_ERROR(validate(request.spec));
+    if (options.on_miss == OnMiss::error) {
+        return unavailable(fmt::format("prepare: there is no kernel ready for '{}'", to_text(request.spec)));
+    }
+    NORMJIT_RETURN_IF_ERROR(device_->check_free(options.stream));
+    if (options.on_miss == OnMiss::background) return make_in_background(request);
+    return make(request);
+}
+
+Expected<Kernel> Engine::Impl::make(const Request& request) {
+    const Request decided{request.spec, request.schedule ? *request.schedule : choose(request.spec)};
+    NORMJIT_TRY(const Kernel kernel, flights_.run(decided, [this](const Request& each) { return make_alone(each); }));
+    kernels_.add(request, kernel);
+    return kernel;
+}
+
+Schedule Engine::Impl::choose(const Spec& spec) const { return heuristic(spec, device_->target()); }
+
+/// No other thread makes the same kernel at the same time.
+Expected<Kernel> Engine::Impl::make_alone(const Request& decided) {
+    if (const Kernel* ready = kernels_.find(decided)) return *ready;
+    NORMJIT_TRY(const Artifact artifact, compile_aloud(decided));
+    NORMJIT_TRY(auto loaded, device_->load(artifact));
+    const Kernel kernel(std::move(loaded));
+    kernels_.add(decided, kernel);
+    return kernel;
+}
+
+Expected<Artifact> Engine::Impl::compile_aloud(const Request& decided) const {
+    const auto start = std::chrono::steady_clock::now();
+    NORMJIT_TRY(Artifact artifact, normjit::compile(decided.spec, *decided.schedule, device_->target()));
+    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
+    log_(LogLevel::info, fmt::format("compiled '{}' for {} with '{}' in {:.2f} ms", to_text(decided.spec),
+                                     device_->name(), to_text(*decided.schedule), time.count())
+                             .c_str());
+    return artifact;
+}
+
+Status Engine::Impl::make_in_background(const Request& request) {
+    const Status making = pending(fmt::format("prepare: '{}' is being made", to_text(request.spec)));
+    const std::lock_guard lock(background_mutex_);
+    const auto [entry, is_new] = background_.emplace(request, making);
+    if (!is_new) {
+        const Status status = entry->second;
+        if (status.code() != Code::pending) background_.erase(entry);
+        return status;
+    }
+    if (worker_.add([this, request] { finish_in_background(request); })) return making;
+    background_.erase(entry);
+    return failed("prepare: the system gives no thread to work in the background");
+}
+
+void Engine::Impl::finish_in_background(const Request& request) {
+    Status status;
+    try {
+        status = make(request).status();
+    } catch (const std::bad_alloc&) {
+        status = failed("prepare: out of memory");
+    }
+    const std::lock_guard lock(background_mutex_);
+    if (status.ok()) {
+        background_.erase(request);
+    } else {
+        background_[request] = status;
+    }
+}
+
+Engine make_engine(std::shared_ptr<const Device> device, const EngineOptions& options) {
+    return Engine(std::make_shared<Engine::Impl>(std::move(device), options));
+}
 
 Expected<Engine> Engine::create(const EngineOptions& options) {
     NORMJIT_TRY(auto device, open_device(options));
-    return Engine(std::make_shared<const Impl>(Impl{std::move(device)}));
+    return make_engine(std::move(device), options);
 }
 
-const std::string& Engine::device() const { return impl_->device->name(); }
+const std::string& Engine::device() const { return impl_->device().name(); }
 
-const Target& Engine::target() const { return impl_->device->target(); }
+const Target& Engine::target() const { return impl_->device().target(); }
 
-int Engine::threads() const { return impl_->device->threads(); }
+int Engine::threads() const { return impl_->device().threads(); }
+
+Expected<Kernel> Engine::prepare(const Spec& spec, const PrepareOptions& options) const {
+    return impl_->prepare({spec, {}}, options);
+}
+
+Expected<Kernel> Engine::prepare(const Spec& spec, const Schedule& schedule, const PrepareOptions& options) const {
+    return impl_->prepare({spec, schedule}, options);
+}
 
 Expected<Artifact> Engine::compile(const Spec& spec, void* stream) const {
     NORMJIT_RETURN_IF_ERROR(validate(spec));
@@ -28,13 +113,13 @@ Expected<Artifact> Engine::compile(const Spec& spec, void* stream) const {
 }
 
 Expected<Artifact> Engine::compile(const Spec& spec, const Schedule& schedule, void* stream) const {
-    NORMJIT_RETURN_IF_ERROR(impl_->device->check_free(stream));
+    NORMJIT_RETURN_IF_ERROR(impl_->device().check_free(stream));
     return normjit::compile(spec, schedule, target());
 }
 
 Expected<Kernel> Engine::load(const Artifact& artifact, void* stream) const {
-    NORMJIT_RETURN_IF_ERROR(impl_->device->check_free(stream));
-    NORMJIT_TRY(auto kernel, impl_->device->load(artifact));
+    NORMJIT_RETURN_IF_ERROR(impl_->device().check_free(stream));
+    NORMJIT_TRY(auto kernel, impl_->device().load(artifact));
     return Kernel(std::move(kernel));
 }
 

@@ -17,6 +17,7 @@ constexpr Exit exit_of(Code code) {
         case Code::unavailable:
             return Exit::unavailable;
         case Code::failed:
+        case Code::pending:
             break;
     }
     return Exit::failed;

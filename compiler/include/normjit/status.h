@@ -13,7 +13,8 @@ enum class Code {
     ok,
     invalid_argument,  ///< the caller's input is wrong; the message names what, and what is allowed
     unavailable,       ///< this machine or build cannot do it (no such device, ISA or library)
-    failed             ///< it was tried and did not work (I/O, out of memory, a broken invariant)
+    failed,            ///< it was tried and did not work (I/O, out of memory, a broken invariant)
+    pending            ///< it is being done; ask again
 };
 
 /// Success, or a code with one line of text for a person. Cheap to move; success allocates nothing.
@@ -35,6 +36,7 @@ class [[nodiscard]] Status {
 inline Status invalid_argument(std::string message) { return {Code::invalid_argument, std::move(message)}; }
 inline Status unavailable(std::string message) { return {Code::unavailable, std::move(message)}; }
 inline Status failed(std::string message) { return {Code::failed, std::move(message)}; }
+inline Status pending(std::string message) { return {Code::pending, std::move(message)}; }
 
 /// A T, or the Status that says why there is none. Reading the value of an error is a programming mistake (asserted).
 template <class T>

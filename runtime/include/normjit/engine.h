@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device and what runs on it: compile, load, and through Kernel, launch.
+// A device and what runs on it: compile, load, and through Kernel, launch. prepare() is compile and load with memory.
 #pragma once
 
 #include "normjit/compile.h"
 #include "normjit/kernel.h"
+#include "normjit/log.h"
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -13,8 +15,20 @@ namespace normjit {
 struct EngineOptions {
     std::string device = "cpu";  ///< "cpu", or "cuda:0" for the first GPU that the CUDA driver shows this process
     int threads = 0;  ///< CPU threads of the engine's own pool, the caller's included; 0: one per core it may run on
-    ParallelFor parallel_for;  ///< set: launches on the CPU use these threads and the engine starts none
+    ParallelFor parallel_for = {};  ///< set: launches on the CPU use these threads and the engine starts none
+    Log log = {};                   ///< hears of what takes time and of what does not work as asked
 };
+
+/// What prepare() does for a kernel that is not ready yet: makes it; has it made by a thread of the engine's and
+/// returns `pending` until it is ready; or returns `unavailable`.
+enum class OnMiss : uint8_t { sync, background, error };
+
+struct PrepareOptions {
+    OnMiss on_miss = OnMiss::sync;
+    void* stream = nullptr;  ///< see Engine::load(); only a miss looks at it
+};
+
+class Device;
 
 /// Thread safe; copies share one engine. Kernels keep what they need of it alive.
 class Engine {
@@ -30,7 +44,15 @@ class Engine {
     /// CPU threads of a launch; 1 for a GPU.
     int threads() const;
 
-    /// Without a schedule, the heuristic's. `stream`: see load().
+    /// The kernel for the spec: the one that this engine made before, else a new one, which it keeps for as long as it
+    /// lives. Threads that ask for the same kernel at once wait for one of them to make it. For a known spec it takes
+    /// no lock and well under 1 us.
+    ///
+    /// With OnMiss::background, an error that making it ended in is returned once; asking again then tries again.
+    Expected<Kernel> prepare(const Spec& spec, const PrepareOptions& options = {}) const;
+    Expected<Kernel> prepare(const Spec& spec, const Schedule& schedule, const PrepareOptions& options = {}) const;
+
+    /// Makes code, always. Without a schedule, the heuristic's. `stream`: see load().
     Expected<Artifact> compile(const Spec& spec, void* stream = nullptr) const;
     Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, void* stream = nullptr) const;
 
@@ -43,9 +65,10 @@ class Engine {
     Expected<Kernel> load(const Artifact& artifact, void* stream = nullptr) const;
 
   private:
-    struct Impl;
-    explicit Engine(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
-    std::shared_ptr<const Impl> impl_;
+    class Impl;
+    explicit Engine(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+    friend Engine make_engine(std::shared_ptr<const Device> device, const EngineOptions& options);
+    std::shared_ptr<Impl> impl_;
 };
 
 /// The CPU that this process runs on: instructions, cores it may use, cache sizes.

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads that want the same kernel at the same time: the first makes it, the others wait and get the same answer.
+#pragma once
+
+#include "cache/request.h"
+
+#include "normjit/kernel.h"
+#include "normjit/status.h"
+
+#include <functional>
+#include <future>
+#include <mutex>
+#include <unordered_map>
+
+namespace normjit::cache {
+
+class SingleFlight {
+  public:
+    using Make = std::function<Expected<Kernel>(const Request&)>;
+
+    /// What `make` returns for the request, or for those who come while another thread makes it, what that one got.
+    /// An exception of `make` reaches all of them. Nothing is remembered: the next to come makes it again.
+    Expected<Kernel> run(const Request& request, const Make& make);
+
+  private:
+    using Result = Expected<Kernel>;
+
+    void land(const Request& request);
+
+    std::mutex mutex_;
+    std::unordered_map<Request, std::shared_future<Result>, RequestHash> flights_;
+};
+
+}  // namespace normjit::cache

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "background_worker.h"
+#include "cache/kernel_table.h"
+#include "cache/request.h"
+#include "cache/single_flight.h"
+#include "device.h"
+
+#include "normjit/engine.h"
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+namespace normjit {
+
+class Engine::Impl {
+  public:
+    Impl(std::shared_ptr<const Device> device, const EngineOptions& options);
+
+    const Device& device() const { return *device_; }
+
+    /// As Engine::prepare().
+    Expected<Kernel> prepare(const cache::Request& request, const PrepareOptions& options);
+
+  private:
+    Schedule choose(const Spec& spec) const;
+    Expected<Kernel> make(const cache::Request& request);
+    Expected<Kernel> make_alone(const cache::Request& decided);
+    Expected<Artifact> compile_aloud(const cache::Request& decided) const;
+    Status make_in_background(const cache::Request& request);
+    void finish_in_background(const cache::Request& request);
+
+    const std::shared_ptr<const Device> device_;
+    const Log log_;
+    cache::KernelTable kernels_;
+    cache::SingleFlight flights_;
+
+    /// What is being made in the background is `pending`; what could not be made is the error, until it is told.
+    std::unordered_map<cache::Request, Status, cache::RequestHash> background_;
+    std::mutex background_mutex_;
+    BackgroundWorker worker_;  ///< the last member: it must stop before the others go
+};
+
+}  // namespace normjit

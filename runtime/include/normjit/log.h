@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where an engine tells what it noticed. The library itself prints nothing.
+#pragma once
+
+#include <cstdint>
+
+namespace normjit {
+
+/// info: something was done that takes time. warning: something does not work as asked, and it goes on without.
+enum class LogLevel : uint8_t { info, warning };
+
+/// write(self, level, message) is called with one line of text, from any thread and from several at once; it must not
+/// call the engine. Null: nobody listens.
+struct Log {
+    void (*write)(void* self, LogLevel level, const char* message) = nullptr;
+    void* self = nullptr;
+
+    void operator()(LogLevel level, const char* message) const {
+        if (write != nullptr) write(self, level, message);
+    }
+};
+
+}  // namespace normjit

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device without hardware: it takes any artifact of its target, launches do nothing, and everything is counted.
+#pragma once
+
+#include "device.h"
+#include "kernel_impl.h"
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace normjit::test {
+
+class FakeDevice final : public Device {
+  public:
+    explicit FakeDevice(const Target& target) : target_(target) {}
+
+    const std::string& name() const override { return name_; }
+    const Target& target() const override { return target_; }
+    Status check_free(void*) const override { return capturing ? failed("fake: a graph is being captured") : Status(); }
+
+    Expected<std::shared_ptr<const Kernel::Impl>> load(const Artifact& artifact) const override {
+        ++loads;
+        std::this_thread::sleep_for(load_time);
+        if (refusals > 0 && refusals-- > 0) return failed("fake: does not load");
+        return std::shared_ptr<const Kernel::Impl>(std::make_shared<FakeKernel>(artifact));
+    }
+
+    mutable std::atomic<int> loads = 0;
+    mutable std::atomic<int> refusals = 0;  ///< so many loads fail
+    std::atomic<bool> capturing = false;
+    std::chrono::milliseconds load_time{0};
+
+  private:
+    struct FakeKernel final : Kernel::Impl {
+        explicit FakeKernel(const Artifact& made) : Impl(made) {}
+        Status launch(const Arguments&) const override { return {}; }
+    };
+    const std::string name_ = "fake";
+    const Target target_;
+};
+
+}  // namespace normjit::test

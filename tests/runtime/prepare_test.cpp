@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an engine remembers. That its kernels compute the right thing is what tests/property shows.
+#include "cache/kernel_table.h"
+#include "fake_device.h"
+
+#include "normjit/engine.h"
+
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+using namespace normjit;
+using namespace normjit::test;
+
+namespace {
+
+struct Fixture {
+    std::shared_ptr<FakeDevice> device = std::make_shared<FakeDevice>(*parse_target("x86-64-avx512"));
+    Engine engine = make_engine(device, {});
+};
+
+Spec spec(int64_t cols) { return *parse_spec("rmsnorm cols=" + std::to_string(cols)); }
+
+/// Calls work(i) on `count` threads that start together.
+template <class Work>
+void at_once(int count, const Work& work) {
+    std::barrier start(count);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < count; ++i) {
+        threads.emplace_back([&, i] {
+            start.arrive_and_wait();
+            work(i);
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+
+TEST_CASE("a kernel is made once") {
+    Fixture f;
+    const auto first = f.engine.prepare(spec(100)), second = f.engine.prepare(spec(100));
+    REQUIRE(first.ok());
+    CHECK(f.device->loads == 1);
+    CHECK(&first->artifact() == &second->artifact());
+    CHECK(first->artifact().schedule == heuristic(spec(100), f.engine.target()));
+
+    CHECK(f.engine.prepare(spec(101)).ok());
+    CHECK(f.device->loads == 2);
+    CHECK(f.engine.prepare(spec(100), first->artifact().schedule).ok());  // what the engine had chosen
+    CHECK(f.device->loads == 2);
+    const Schedule other = *parse_schedule("cpu row_groups=3 strip=1");
+    CHECK(f.engine.prepare(spec(100), other)->artifact().schedule == other);
+    CHECK(f.device->loads == 3);
+}
+
+TEST_CASE("the log hears of what was compiled") {
+    std::vector<std::string> lines;
+    const auto write = [](void* self, LogLevel level, const char* message) {
+        CHECK(level == LogLevel::info);
+        static_cast<std::vector<std::string>*>(self)->emplace_back(message);
+    };
+    const auto device = std::make_shared<FakeDevice>(*parse_target("x86-64-avx512"));
+    const Engine engine = make_engine(device, {.log = {write, &lines}});
+    for (int i = 0; i < 3; ++i) CHECK(engine.prepare(spec(30)).ok());
+    REQUIRE(lines.size() == 1);
+    CHECK(lines[0].starts_with("compiled 'rmsnorm cols=30' for fake with 'cpu row_groups="));
+}
+
+TEST_CASE("specs that differ in anything have kernels of their own") {
+    Fixture f;
+    int64_t different = 0;
+    for (const char* text :
+         {"layernorm cols=64", "rmsnorm cols=64", "rmsnorm cols=65", "rmsnorm rows=64 cols=64",
+          "rmsnorm rows=0 cols=64", "rmsnorm cols=64 x=bf16", "rmsnorm cols=64 dy=bf16", "rmsnorm cols=64 gamma=none",
+          "rmsnorm cols=64 out=dx", "rmsnorm cols=64 out=dgamma", "rmsnorm cols=64 stats=recompute",
+          "rmsnorm cols=64 gamma_offset=1", "rmsnorm cols=64 stats=recompute eps=1e-6", "rmsnorm cols=64 source=xhat",
+          "rmsnorm cols=64 dresidual=f32"}) {
+        CAPTURE(text);
+        const auto kernel = f.engine.prepare(*parse_spec(text));
+        REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
+        CHECK(to_text(kernel->artifact().spec) == to_text(*parse_spec(text)));
+        CHECK(f.device->loads == ++different);
+    }
+}
+
+TEST_CASE("threads that ask at once share one load, and later specs grow the table under their eyes") {
+    Fixture f;
+    f.device->load_time = std::chrono::milliseconds(5);
+    std::atomic<int> failures = 0;
+    at_once(64, [&](int) { failures += !f.engine.prepare(spec(1000)).ok(); });
+    CHECK(failures == 0);
+    CHECK(f.device->loads == 1);
+
+    f.device->load_time = {};
+    constexpr int specs = 300;
+    at_once(8, [&](int i) {
+        for (int j = 0; j < specs; ++j) {
+            const int64_t cols = 1 + (j * 7 + i * 31) % specs;
+            const auto kernel = f.engine.prepare(spec(cols));
+            failures += !kernel.ok() || kernel->artifact().spec.cols != cols;
+        }
+    });
+    CHECK(failures == 0);
+    CHECK(f.device->loads == 1 + specs);
+}
+
+TEST_CASE("an error is not remembered, and reaches everybody who waits") {
+    Fixture f;
+    CHECK(f.engine.prepare(Spec()).status().code() == Code::invalid_argument);
+    f.device->refusals = 1;
+    CHECK(f.engine.prepare(spec(7)).status().message() == "fake: does not load");
+    CHECK(f.engine.prepare(spec(7)).ok());
+
+    f.device->load_time = std::chrono::milliseconds(50);
+    f.device->refusals = 1;
+    std::atomic<int> failures = 0;
+    at_once(8, [&](int) { failures += !f.engine.prepare(spec(8)).ok(); });
+    CHECK(failures >= 1);
+    CHECK(f.device->loads <= 2 + 8);
+    CHECK(f.engine.prepare(spec(8)).ok());
+}
+
+TEST_CASE("what is not ready can be refused") {
+    Fixture f;
+    const auto refused = f.engine.prepare(spec(9), {.on_miss = OnMiss::error});
+    CHECK(refused.status().code() == Code::unavailable);
+    CHECK(refused.status().message() == "prepare: there is no kernel ready for 'rmsnorm cols=9'");
+    CHECK(f.engine.prepare(spec(9)).ok());
+    CHECK(f.engine.prepare(spec(9), {.on_miss = OnMiss::error}).ok());
+}
+
+TEST_CASE("what is not ready can be made in the background") {
+    Fixture f;
+    f.device->load_time = std::chrono::milliseconds(20);
+    const PrepareOptions background{.on_miss = OnMiss::background};
+    const auto wait = [&](const Spec& wanted) {
+        auto kernel = f.engine.prepare(wanted, background);
+        while (kernel.status().code() == Code::pending) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            kernel = f.engine.prepare(wanted, background);
+        }
+        return kernel;
+    };
+    CHECK(f.engine.prepare(spec(10), background).status().code() == Code::pending);
+    CHECK(f.engine.prepare(spec(10), background).status().message() == "prepare: 'rmsnorm cols=10' is being made");
+    CHECK(wait(spec(10)).ok());
+    CHECK(f.device->loads == 1);
+
+    f.device->refusals = 1;
+    CHECK(wait(spec(11)).status().message() == "fake: does not load");
+    CHECK(wait(spec(11)).ok());
+    CHECK(f.device->loads == 3);
+
+    Fixture dropped;  // with work left
+    dropped.device->load_time = std::chrono::milliseconds(20);
+    for (int cols = 1; cols < 50; ++cols) CHECK(!dropped.engine.prepare(spec(cols), background).ok());
+}
+
+TEST_CASE("a graph being captured stops a miss, not a hit") {
+    Fixture f;
+    CHECK(f.engine.prepare(spec(12)).ok());
+    f.device->capturing = true;
+    CHECK(f.engine.prepare(spec(12)).ok());
+    CHECK(f.engine.prepare(spec(13)).status().message() == "fake: a graph is being captured");
+    CHECK(f.engine.prepare(spec(13), {.on_miss = OnMiss::background}).status().code() == Code::failed);
+}
+
+TEST_CASE("a known spec is found in well under a microsecond") {
+    Fixture f;
+    for (int cols = 1; cols <= 200; ++cols) CHECK(f.engine.prepare(spec(cols)).ok());
+    const Spec known = spec(77);
+    double best = 1;
+    int found = 0;
+    for (int attempt = 0; attempt < 20; ++attempt) {
+        const auto start = std::chrono::steady_clock::now();
+        for (int i = 0; i < 1000; ++i) found += f.engine.prepare(known).ok();
+        best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / 1000);
+    }
+    CHECK(found == 20000);
+    MESSAGE("prepare: ", best * 1e9, " ns");
+    CHECK(best < 1e-6);
+}
+
+TEST_CASE("another kernel can take the place of one that somebody holds") {
+    Fixture f;
+    const Kernel one = *f.engine.prepare(spec(20)), two = *f.engine.prepare(spec(21));
+    cache::KernelTable table;
+    const cache::Request request{spec(20), {}};
+    table.add(request, one);
+    table.add(request, two);
+    const Kernel* held = table.find(request);
+    CHECK(&held->artifact() == &one.artifact());
+    table.replace(request, two);
+    CHECK(&table.find(request)->artifact() == &two.artifact());
+    CHECK(&held->artifact() == &one.artifact());
+    CHECK(table.size() == 1);
+    CHECK(table.find({spec(21), {}}) == nullptr);
+    table.replace({spec(21), {}}, one);
+    CHECK(table.size() == 2);
+}
