@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/text.h"
+
+#include "normjit/artifact.h"
+#include "normjit/tuning.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+namespace normjit {
+
+namespace {
+
+constexpr size_t most_warnings = 20;
+
+/// A record of another device counts when it gained this much there: less may be what that device is like.
+constexpr double architecture_gain = 1.05;
+
+/// Of M, by which a record may be off.
+constexpr double rows_factor = 2;
+
+/// What two specs with the same fastest schedule have in common, but for M.
+Spec problem_of(Spec spec) {
+    spec.rows.reset();
+    spec.eps = Spec().eps;
+    spec.gamma_offset = spec.gamma_offset == 0 ? 0 : 1;
+    return spec;
+}
+
+bool same_architecture(const Target& a, const Target& b) {
+    return a.isa == b.isa && a.sm == b.sm && a.avx512_bf16 == b.avx512_bf16 && a.avx512_fp16 == b.avx512_fp16;
+}
+
+/// As many row groups for each core or multiprocessor as where it was measured.
+Schedule scaled(Schedule schedule, const DeviceClass& from, const DeviceClass& to) {
+    const auto units = [](const DeviceClass& device) {
+        return device.target.isa == Isa::cuda ? int64_t{device.target.sm_count} : int64_t{device.threads};
+    };
+    schedule.row_groups = std::max<int64_t>(1, schedule.row_groups * units(to) / std::max<int64_t>(units(from), 1));
+    return schedule;
+}
+
+std::string times_text(double gain) { return fmt::format("{:.2f} times as fast as the heuristic there", gain); }
+
+}  // namespace
+
+struct TuningRecords::Impl {
+    struct Entry {
+        TuningRecord record;
+        std::string where;  ///< "<source>:<line>"
+    };
+    std::vector<Entry> entries;
+    std::unordered_multimap<std::string, size_t> by_problem;  ///< text of problem_of() -> index
+    std::unordered_map<std::string, size_t> by_identity;      ///< that with M and the device
+
+    void put(TuningRecord record, std::string where) {
+        std::string problem = to_text(problem_of(record.spec));
+        const auto [place, is_new] =
+            by_identity.try_emplace(fmt::format("{}|{}|{}|{}|{}", problem, *record.spec.rows, record.device.model,
+                                                to_text(record.device.target), record.device.threads),
+                                    entries.size());
+        if (is_new) {
+            by_problem.emplace(std::move(problem), entries.size());
+            entries.push_back({std::move(record), std::move(where)});
+        } else {
+            entries[place->second] = {std::move(record), std::move(where)};
+        }
+    }
+
+    std::vector<const Entry*> of_problem(const Spec& spec) const {
+        std::vector<const Entry*> found;
+        const auto [begin, end] = by_problem.equal_range(to_text(problem_of(spec)));
+        for (auto each = begin; each != end; ++each) found.push_back(&entries[each->second]);
+        // The order in a hash table is nobody's business.
+        std::sort(found.begin(), found.end());
+        return found;
+    }
+};
+
+namespace {
+
+/// How far a record's M is away: 0 is the same, less than 0 no answer. A dynamic M takes the record with most rows,
+/// since the longest launches are those that count.
+std::optional<double> distance_of(const Spec& spec, const Spec& recorded) {
+    if (*recorded.rows == 0) return std::nullopt;
+    if (!spec.rows) return 1 / static_cast<double>(*recorded.rows);
+    if (*spec.rows == *recorded.rows) return 0;
+    const double distance =
+        std::fabs(std::log2(std::max(static_cast<double>(*spec.rows), 0.5) / static_cast<double>(*recorded.rows)));
+    return distance <= std::log2(rows_factor) ? std::optional(distance) : std::nullopt;
+}
+
+/// A record that could answer.
+struct Offer {
+    const TuningRecord* record;
+    const std::string* where;
+    TuningTier tier;
+    double distance;
+};
+
+std::optional<Offer> offer_of(const TuningRecord& record, const std::string& where, const Spec& spec,
+                              const DeviceClass& device) {
+    const auto distance = distance_of(spec, record.spec);
+    if (!distance) return std::nullopt;
+    if (record.device == device) {
+        return Offer{&record, &where, *distance == 0 ? TuningTier::exact : TuningTier::nearest_rows, *distance};
+    }
+    const bool enough = record.is_tuned() && record.gain >= architecture_gain;
+    if (!enough || !same_architecture(record.device.target, device.target)) return std::nullopt;
+    return Offer{&record, &where, TuningTier::architecture, *distance};
+}
+
+std::string reason_of(const Offer& offer, const Spec& spec) {
+    const TuningRecord& record = *offer.record;
+    std::string reason = *offer.where;
+    if (record.spec.rows != spec.rows) reason += fmt::format(", measured with rows={}", *record.spec.rows);
+    if (offer.tier == TuningTier::architecture) {
+        reason += fmt::format(", measured on {} ({}, {} threads)",
+                              record.device.model.empty() ? "another device" : record.device.model,
+                              to_text(record.device.target), record.device.threads);
+    }
+    reason += record.is_tuned() ? ": " + times_text(record.gain) : ": nothing was faster than the heuristic there";
+    if (record.generator != generator_version)
+        reason += fmt::format("; made with code generator {}, this is {}", record.generator, generator_version);
+    return reason;
+}
+
+}  // namespace
+
+TuningRecords::TuningRecords() : impl_(std::make_unique<Impl>()) {}
+TuningRecords::~TuningRecords() = default;
+TuningRecords::TuningRecords(TuningRecords&&) noexcept = default;
+TuningRecords& TuningRecords::operator=(TuningRecords&&) noexcept = default;
+
+size_t TuningRecords::size() const { return impl_->entries.size(); }
+
+std::vector<std::string> TuningRecords::add(std::string_view all, const std::string& source) {
+    std::vector<std::string> warnings;
+    size_t bad = 0;
+    int number = 0;
+    while (!all.empty()) {
+        const size_t end = std::min(all.find('\n'), all.size());
+        const std::string_view line = text::trim(all.substr(0, end));
+        all.remove_prefix(std::min(end + 1, all.size()));
+        ++number;
+        if (line.empty() || line.front() == '#') continue;
+        std::string where = fmt::format("{}:{}", source, number);
+        auto record = parse_record(line);
+        if (record) {
+            impl_->put(*std::move(record), std::move(where));
+        } else if (++bad <= most_warnings) {
+            warnings.push_back(fmt::format("{}: {}; the line is ignored", where, record.status().message()));
+        }
+    }
+    if (bad > most_warnings)
+        warnings.push_back(fmt::format("{}: {} more lines are no records", source, bad - most_warnings));
+    return warnings;
+}
+
+ChosenSchedule TuningRecords::find(const Spec& spec, const DeviceClass& device) const {
+    ChosenSchedule chosen;
+    std::vector<Offer> offers;
+    const auto entries = impl_->of_problem(spec);
+    for (const Impl::Entry* entry : entries) {
+        if (const auto offer = offer_of(entry->record, entry->where, spec, device)) offers.push_back(*offer);
+    }
+    std::stable_sort(offers.begin(), offers.end(), [](const Offer& a, const Offer& b) {
+        return std::pair(a.tier, a.distance) < std::pair(b.tier, b.distance);
+    });
+    for (const Offer& offer : offers) {
+        chosen.tier = offer.tier;
+        chosen.reason = reason_of(offer, spec);
+        chosen.schedule = offer.record->schedule;
+        if (offer.tier == TuningTier::architecture)
+            chosen.schedule = scaled(chosen.schedule, offer.record->device, device);
+        if (!offer.record->is_tuned()) {
+            chosen.schedule = heuristic(spec, device.target);  // of this version, which may know more
+            return chosen;
+        }
+        const Status legal = legality(spec, chosen.schedule, device.target);
+        if (legal.ok()) return chosen;
+        chosen.warnings.push_back(fmt::format("{}: {}; the record is ignored", *offer.where, legal.message()));
+    }
+    chosen.schedule = heuristic(spec, device.target);
+    chosen.tier = TuningTier::heuristic;
+    chosen.reason = entries.empty()
+                        ? "no record of this problem"
+                        : fmt::format("none of {} records of this problem is of such a device and M", entries.size());
+    return chosen;
+}
+
+}  // namespace normjit
