@@ -18,6 +18,8 @@ class Device {
 
     virtual const std::string& name() const = 0;
     virtual const Target& target() const = 0;
+    /// What the maker calls it: "NVIDIA H200"; empty when it does not say.
+    virtual std::string model() const { return {}; }
     /// CPU threads that a launch may use.
     virtual int threads() const { return 1; }
     /// Whether code may be compiled and loaded now. `stream` as in Engine::load().

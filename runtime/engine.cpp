@@ -13,11 +13,15 @@ namespace normjit {
 using cache::Request;
 
 Engine::Impl::Impl(std::shared_ptr<const Device> device, const EngineOptions& options)
-    : device_(std::move(device)), log_(options.log) {}
+    : device_(std::move(device)),
+      log_(options.log),
+      advisor_({device_->model(), device_->target(), device_->threads()}, options,
+               environment() ? *environment() : Environment(), log_) {}
 
 Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOptions& options) {
     if (const Kernel* ready = kernels_.find(request)) return *ready;
     NORMJIT_RETURN_IF_ERROR(validate(request.spec));
+    if (!request.schedule) advisor_.note(request.spec);
     if (options.on_miss == OnMiss::error) {
         return unavailable(fmt::format("prepare: there is no kernel ready for '{}'", to_text(request.spec)));
     }
@@ -27,13 +31,11 @@ Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOpti
 }
 
 Expected<Kernel> Engine::Impl::make(const Request& request) {
-    const Request decided{request.spec, request.schedule ? *request.schedule : choose(request.spec)};
+    const Request decided{request.spec, request.schedule ? *request.schedule : advisor_.choose(request.spec).schedule};
     NORMJIT_TRY(const Kernel kernel, flights_.run(decided, [this](const Request& each) { return make_alone(each); }));
     kernels_.add(request, kernel);
     return kernel;
 }
-
-Schedule Engine::Impl::choose(const Spec& spec) const { return heuristic(spec, device_->target()); }
 
 /// No other thread makes the same kernel at the same time.
 Expected<Kernel> Engine::Impl::make_alone(const Request& decided) {
@@ -89,6 +91,7 @@ Engine make_engine(std::shared_ptr<const Device> device, const EngineOptions& op
 }
 
 Expected<Engine> Engine::create(const EngineOptions& options) {
+    NORMJIT_RETURN_IF_ERROR(environment().status());
     NORMJIT_TRY(auto device, open_device(options));
     return make_engine(std::move(device), options);
 }
@@ -96,6 +99,10 @@ Expected<Engine> Engine::create(const EngineOptions& options) {
 const std::string& Engine::device() const { return impl_->device().name(); }
 
 const Target& Engine::target() const { return impl_->device().target(); }
+
+const DeviceClass& Engine::device_class() const { return impl_->advisor().device(); }
+
+ChosenSchedule Engine::choose(const Spec& spec) const { return impl_->advisor().choose(spec); }
 
 int Engine::threads() const { return impl_->device().threads(); }
 
@@ -109,7 +116,7 @@ Expected<Kernel> Engine::prepare(const Spec& spec, const Schedule& schedule, con
 
 Expected<Artifact> Engine::compile(const Spec& spec, void* stream) const {
     NORMJIT_RETURN_IF_ERROR(validate(spec));
-    return compile(spec, heuristic(spec, target()), stream);
+    return compile(spec, choose(spec).schedule, stream);
 }
 
 Expected<Artifact> Engine::compile(const Spec& spec, const Schedule& schedule, void* stream) const {

@@ -6,6 +6,7 @@
 #include "cache/request.h"
 #include "cache/single_flight.h"
 #include "device.h"
+#include "tuning/advisor.h"
 
 #include "normjit/engine.h"
 
@@ -20,12 +21,12 @@ class Engine::Impl {
     Impl(std::shared_ptr<const Device> device, const EngineOptions& options);
 
     const Device& device() const { return *device_; }
+    const tuning::Advisor& advisor() const { return advisor_; }
 
     /// As Engine::prepare().
     Expected<Kernel> prepare(const cache::Request& request, const PrepareOptions& options);
 
   private:
-    Schedule choose(const Spec& spec) const;
     Expected<Kernel> make(const cache::Request& request);
     Expected<Kernel> make_alone(const cache::Request& decided);
     Expected<Artifact> compile_aloud(const cache::Request& decided) const;
@@ -34,6 +35,7 @@ class Engine::Impl {
 
     const std::shared_ptr<const Device> device_;
     const Log log_;
+    const tuning::Advisor advisor_;
     cache::KernelTable kernels_;
     cache::SingleFlight flights_;
 

@@ -37,12 +37,31 @@ Status read_cache_packs(std::string_view value, Environment& environment) {
     return {};
 }
 
+Status read_records(std::string_view value, Environment& environment) {
+    if (value == "off") {
+        environment.shipped_records = false;
+        return {};
+    }
+    for (std::string_view path : text::split(value, ':')) {
+        if (!path.empty()) environment.record_files.emplace_back(path);
+    }
+    return {};
+}
+
+Status read_capture(std::string_view value, Environment& environment) {
+    environment.capture_file = value;
+    return {};
+}
+
 constexpr EnvironmentVariable table[] = {
     {"NORMJIT_CACHE_DIR", "where compiled kernels are kept, or off [XDG_CACHE_HOME/normjit, ~/.cache/normjit]",
      read_cache_folder},
     {"NORMJIT_CACHE_SIZE", "bytes that they may take, as 512M or 2G; the least recently used go first [1G]",
      read_cache_bytes},
     {"NORMJIT_CACHE_PACKS", "packs of compiled kernels to search before that, separated by colons", read_cache_packs},
+    {"NORMJIT_CAPTURE", "a file that gets a line for each spec that is asked for, to be tuned", read_capture},
+    {"NORMJIT_RECORDS", "files of tuning records, separated by colons; off: not even those in the library",
+     read_records},
     {"NORMJIT_NVRTC_PATH", "the NVRTC library, or a folder with one, to use before any other", nullptr},
 };
 

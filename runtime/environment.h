@@ -18,6 +18,9 @@ struct Environment {
     std::string cache_folder;                ///< where compiled kernels are kept; empty: nowhere
     int64_t cache_bytes = int64_t{1} << 30;  ///< at most in that folder
     std::vector<std::string> cache_packs;    ///< files that are searched before it
+    std::vector<std::string> record_files;   ///< tuning records
+    bool shipped_records = true;             ///< use those in the library too
+    std::string capture_file;                ///< where specs that are asked for are noted; empty: nowhere
 };
 
 struct EnvironmentVariable {

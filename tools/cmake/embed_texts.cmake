@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Writes a C++ source that holds text files: cmake -DOUTPUT=x.cpp -DFILES="a.cuh;b.cuh" -P embed_texts.cmake
+# Writes a C++ source that holds text files:
+#   cmake -DOUTPUT=x.cpp -DFILES="a.cuh;b.cuh" -DHEADER=a/templates.h -DNAMESPACE=a::b -DTYPE=Template -DFUNCTION=templates
+#         -P embed_texts.cmake
+# HEADER declares TYPE, a struct of a name and a text, and std::span<const TYPE> FUNCTION().
 # Literals are cut into pieces of 8000 bytes, below what any compiler takes.
 set(body "")
 foreach(file IN LISTS FILES)
@@ -13,16 +16,16 @@ foreach(file IN LISTS FILES)
   endforeach()
   string(APPEND body "    {\"${name}\",\n${literals}},\n")
 endforeach()
-file(WRITE ${OUTPUT} "// Generated from templates/cuda.
-#include \"backend/cuda/templates.h\"
+file(WRITE ${OUTPUT} "// Generated.
+#include \"${HEADER}\"
 
-namespace normjit::backend::cuda {
+namespace ${NAMESPACE} {
 namespace {
-constexpr Template table[] = {
+constexpr ${TYPE} table[] = {
 ${body}};
 }  // namespace
 
-std::span<const Template> templates() { return table; }
+std::span<const ${TYPE}> ${FUNCTION}() { return table; }
 
-}  // namespace normjit::backend::cuda
+}  // namespace ${NAMESPACE}
 ")

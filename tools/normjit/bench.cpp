@@ -110,7 +110,7 @@ Expected<std::vector<int>> read_threads(const std::vector<std::string>& words) {
 
 Expected<Result> measure_spec(Workbench& workbench, const Spec& spec, const Options& options) {
     const Engine& engine = workbench.engine();
-    Schedule schedule = heuristic(spec, engine.target());
+    Schedule schedule = engine.choose(spec).schedule;
     if (!options.schedule.empty()) schedule = *parse_schedule(options.schedule);  // run() has checked it
     NORMJIT_TRY(Artifact artifact, engine.compile(spec, schedule));
     NORMJIT_TRY(Kernel kernel, engine.load(artifact));
@@ -210,7 +210,7 @@ Command add_bench(CLI::App& program) {
     add_device_option(*app, options->device);
     app->add_option("--threads", options->threads, "CPU threads: numbers or all, separated by commas [all]")
         ->delimiter(',');
-    app->add_option("--schedule", options->schedule, "A schedule for every spec [the heuristic's]");
+    app->add_option("--schedule", options->schedule, "A schedule for every spec [what the engine chooses]");
     app->add_option("--json", options->json, "Also write JSON to this file; - prints JSON instead of the table");
     app->add_option("--seconds", options->seconds, "Time to spend in the launches of one spec")
         ->check(CLI::Range(0.001, 3600.0))

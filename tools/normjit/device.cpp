@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device.h"
 
+#include "device/cpu/host_target.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/gpu.h"
-
-#include <fstream>
 
 #include <fmt/core.h>
 
@@ -14,7 +13,7 @@ namespace {
 DeviceState cpu_state() {
     auto target = host_target();
     if (!target.ok()) return {"cpu", false, target.status().message()};
-    std::string model = cpu_model();
+    const std::string model = cpu::cpu_model();
     return {"cpu", true, fmt::format("{}{}{} cores", model, model.empty() ? "" : ", ", target->cores)};
 }
 
@@ -64,15 +63,6 @@ std::vector<DeviceState> list_devices() {
     (*driver)->cuDeviceGetCount(&count);
     for (int i = 0; i < count; ++i) devices.push_back(gpu_state(i));
     return devices;
-}
-
-std::string cpu_model() {
-    std::ifstream file("/proc/cpuinfo");
-    for (std::string text; std::getline(file, text);) {
-        size_t colon = text.find(": ");
-        if (text.starts_with("model name") && colon != std::string::npos) return text.substr(colon + 2);
-    }
-    return {};
 }
 
 }  // namespace normjit::cli

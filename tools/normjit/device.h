@@ -33,7 +33,4 @@ struct DeviceState {
 };
 std::vector<DeviceState> list_devices();
 
-/// "Intel(R) Xeon(R) Processor", or nothing when the system does not say.
-std::string cpu_model();
-
 }  // namespace normjit::cli

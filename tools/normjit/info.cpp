@@ -26,12 +26,13 @@ using nlohmann::ordered_json;
 
 constexpr const char* examples = R"(Examples:
   normjit info
-  normjit info "layernorm rows=4096 cols=4096 x=bf16 gamma=f32"
+  normjit info "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" --device cuda:0
   normjit info "rmsnorm cols=768" --target "x86-64-avx512 cores=64" --json)";
 
 struct Options {
     std::vector<std::string> spec;
-    std::string target = "host";
+    std::string target;
+    DeviceOptions device;
     bool json = false;
 };
 
@@ -91,10 +92,25 @@ std::string program_text() {
     return text + environment.text();
 }
 
+/// What an engine on the device chooses; for a target without a device, the heuristic's.
+struct Choice {
+    Target target;
+    ChosenSchedule chosen;
+};
+Expected<Choice> choose(const Spec& spec, const Options& options) {
+    if (options.target.empty()) {
+        NORMJIT_TRY(const Engine engine, open_engine(options.device));
+        return Choice{engine.target(), engine.choose(spec)};
+    }
+    NORMJIT_TRY(const Target target, options.target == "host" ? host_target() : parse_target(options.target));
+    return Choice{target, {heuristic(spec, target), TuningTier::heuristic, "a target is no device", {}}};
+}
+
 Status show_spec(const Options& options) {
     NORMJIT_TRY(Spec spec, parse_spec(join_words(options.spec)));
-    NORMJIT_TRY(Target target, options.target == "host" ? host_target() : parse_target(options.target));
-    Schedule schedule = heuristic(spec, target);
+    NORMJIT_TRY(const Choice choice, choose(spec, options));
+    const Target& target = choice.target;
+    const Schedule& schedule = choice.chosen.schedule;
     NORMJIT_TRY(Artifact artifact, compile(spec, schedule, target));
     const Geometry& geometry = artifact.geometry;
     const int64_t rows = artifact.spec.rows.value_or(0);
@@ -102,6 +118,8 @@ Status show_spec(const Options& options) {
         ordered_json json = {{"spec", to_text(spec)},
                              {"target", to_text(target)},
                              {"schedule", to_text(schedule)},
+                             {"tier", name(choice.chosen.tier)},
+                             {"reason", choice.chosen.reason},
                              {"minimum_workspace", geometry.minimum_workspace(rows)},
                              {"preferred_workspace", geometry.preferred_workspace(rows)},
                              {"code_bytes", artifact.code.size()}};
@@ -116,6 +134,7 @@ Status show_spec(const Options& options) {
     add("spec", to_text(spec));
     add("target", to_text(target));
     add("schedule", to_text(schedule));
+    add("chosen", fmt::format("{}: {}", name(choice.chosen.tier), choice.chosen.reason));
     add("workspace", fmt::format("{} at least, {} preferred", format_bytes(double(geometry.minimum_workspace(rows))),
                                  format_bytes(double(geometry.preferred_workspace(rows)))));
     add("moves", moved + ", each tensor read or written once");
@@ -134,8 +153,10 @@ Command add_info(CLI::App& program) {
     auto options = std::make_shared<Options>();
     CLI::App* app = program.add_subcommand("info", "Show this program, the machine, or what a spec leads to");
     app->add_option("spec", options->spec, "A problem: layernorm|rmsnorm cols=N [rows=M] [x=bf16] ...");
-    app->add_option("--target", options->target, "For the spec: host, x86-64-avx512, or a full target text")
-        ->capture_default_str();
+    add_device_option(*app, options->device);
+    app->add_option("--target", options->target,
+                    "For the spec, instead of a device: host, sm_90, or a full target text")
+        ->excludes("--device");
     app->add_flag("--json", options->json, "Print JSON");
     app->footer(examples);
     return {app, [options] { return run(*options); }};

@@ -127,7 +127,7 @@ bool RunResult::holds() const {
 }
 
 Expected<Kernel> prepare(const Engine& engine, const Spec& spec, const RunOptions& options) {
-    Schedule schedule = heuristic(spec, engine.target());
+    Schedule schedule = engine.choose(spec).schedule;
     if (!options.schedule.empty()) {
         NORMJIT_TRY(schedule, parse_schedule(options.schedule));
     }
@@ -189,7 +189,7 @@ Command add_run(CLI::App& program) {
     app->add_option("spec", options->words, "A spec with rows; with --input: key=value words that complete the file's");
     app->add_option("-i,--input", options->input, "A safetensors file with x, dy, ...");
     app->add_option("-o,--output", options->output, "The safetensors file to write dx, dgamma, dbeta to");
-    app->add_option("--schedule", options->schedule, "A schedule text [the heuristic's]");
+    app->add_option("--schedule", options->schedule, "A schedule text [what the engine chooses]");
     add_device_option(*app, options->device);
     add_threads_option(*app, options->device);
     app->add_flag("--check", options->check, "Compare with double precision; exit 1 when a gradient is wrong");

@@ -23,7 +23,7 @@ class CpuWorkbench final : public Workbench {
         return measure(kernel, problem, options);
     }
 
-    nlohmann::ordered_json facts() const override { return {{"cpu", cpu_model()}}; }
+    nlohmann::ordered_json facts() const override { return {{"cpu", engine().device_class().model}}; }
 };
 
 }  // namespace

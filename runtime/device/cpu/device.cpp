@@ -2,6 +2,7 @@
 #include "device.h"
 
 #include "check_artifact.h"
+#include "device/cpu/host_target.h"
 #include "device/cpu/kernel.h"
 #include "support/try.h"
 
@@ -34,6 +35,7 @@ class CpuDevice final : public Device {
 
     const std::string& name() const override { return name_; }
     const Target& target() const override { return target_; }
+    std::string model() const override { return cpu_model(); }
     int threads() const override { return threads_->count; }
 
     Expected<std::shared_ptr<const Kernel::Impl>> load(const Artifact& artifact) const override {

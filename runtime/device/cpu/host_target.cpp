@@ -127,6 +127,18 @@ std::optional<int> cores_of_quota(std::string_view cpu_max) {
     return static_cast<int>(std::min<int64_t>((*quota + *period - 1) / *period, INT32_MAX));
 }
 
+std::string cpu_model() {
+    std::string model;
+    for (unsigned leaf = 0x80000002; leaf <= 0x80000004; ++leaf) {
+        const Leaf part = cpuid(leaf);
+        for (const unsigned word : {part.eax, part.ebx, part.ecx, part.edx}) {
+            for (int byte = 0; byte < 4; ++byte) model += static_cast<char>(word >> 8 * byte & 0xff);
+        }
+    }
+    model.resize(std::min(model.find('\0'), model.size()));
+    return std::string(text::trim(model));
+}
+
 int usable_cores() { return cores_in_quota(cores_in_affinity()); }
 
 void read_caches(Target& target) {

@@ -6,6 +6,7 @@
 #include "normjit/target.h"
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace normjit::cpu {
@@ -35,6 +36,9 @@ int usable_cores();
 /// The cores that the text of a cpu.max file pays for ("<quota> <period>", in microseconds), rounded up; nothing for
 /// "max" and for text that is none.
 std::optional<int> cores_of_quota(std::string_view cpu_max);
+
+/// "Intel(R) Xeon(R) Processor", or nothing when the processor does not say.
+std::string cpu_model();
 
 /// Sets l1_bytes, l2_bytes and l3_bytes to what the processor tells; leaves alone what it does not tell.
 void read_caches(Target& target);

@@ -17,6 +17,7 @@ class CudaDevice final : public Device {
 
     const std::string& name() const override { return name_; }
     const Target& target() const override { return gpu_->target(); }
+    std::string model() const override { return gpu_->name(); }
     Status check_free(void* stream) const override { return check_not_capturing(*gpu_, stream); }
 
     Expected<std::shared_ptr<const Kernel::Impl>> load(const Artifact& artifact) const override {

@@ -5,10 +5,12 @@
 #include "normjit/compile.h"
 #include "normjit/kernel.h"
 #include "normjit/log.h"
+#include "normjit/tuning.h"
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace normjit {
 
@@ -17,6 +19,8 @@ struct EngineOptions {
     int threads = 0;  ///< CPU threads of the engine's own pool, the caller's included; 0: one per core it may run on
     ParallelFor parallel_for = {};  ///< set: launches on the CPU use these threads and the engine starts none
     Log log = {};                   ///< hears of what takes time and of what does not work as asked
+    std::vector<std::string> record_files = {};  ///< of tuning records; empty: those that NORMJIT_RECORDS names
+    bool shipped_records = true;                 ///< use the tuning records in the library, too
 };
 
 /// What prepare() does for a kernel that is not ready yet: makes it; has it made by a thread of the engine's and
@@ -44,6 +48,13 @@ class Engine {
     /// CPU threads of a launch; 1 for a GPU.
     int threads() const;
 
+    /// The device as tuning records know it.
+    const DeviceClass& device_class() const;
+
+    /// The schedule that prepare() and compile() take for a valid spec, and why: from a tuning record, or the
+    /// heuristic's.
+    ChosenSchedule choose(const Spec& spec) const;
+
     /// The kernel for the spec: the one that this engine made before, else a new one, which it keeps for as long as it
     /// lives. Threads that ask for the same kernel at once wait for one of them to make it. For a known spec it takes
     /// no lock and well under 1 us.
@@ -52,7 +63,7 @@ class Engine {
     Expected<Kernel> prepare(const Spec& spec, const PrepareOptions& options = {}) const;
     Expected<Kernel> prepare(const Spec& spec, const Schedule& schedule, const PrepareOptions& options = {}) const;
 
-    /// Makes code, always. Without a schedule, the heuristic's. `stream`: see load().
+    /// Makes code, always. Without a schedule, choose()'s. `stream`: see load().
     Expected<Artifact> compile(const Spec& spec, void* stream = nullptr) const;
     Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, void* stream = nullptr) const;
 

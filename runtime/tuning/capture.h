@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The specs that a running program asks for, collected in a file that `normjit tune` reads.
+#pragma once
+
+#include "normjit/spec.h"
+#include "normjit/status.h"
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_set>
+
+namespace normjit::tuning {
+
+/// Thread safe. Processes may share a file: a line is appended in one write.
+class Capture {
+  public:
+    /// The file is made when it is not there; what it holds already is not added again.
+    static Expected<std::unique_ptr<Capture>> open(const std::string& path);
+    ~Capture();
+    Capture(const Capture&) = delete;
+    Capture& operator=(const Capture&) = delete;
+
+    /// Appends the spec's text, once.
+    Status add(const Spec& spec);
+
+  private:
+    Capture(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+
+    const std::string path_;
+    const int descriptor_;
+    std::mutex mutex_;
+    std::unordered_set<std::string> known_;
+};
+
+}  // namespace normjit::tuning

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The record files of runtime/tuning/shipped, embedded at build by the list in runtime/CMakeLists.txt.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace normjit::tuning {
+
+struct Shipped {
+    std::string_view name;  ///< of the file: cuda_... or cpu_...
+    std::string_view text;
+};
+
+std::span<const Shipped> shipped();
+
+}  // namespace normjit::tuning

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fake_device.h"
+#include "tuning/advisor.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include <doctest/doctest.h>
+
+using namespace normjit;
+
+namespace {
+
+struct Folder {
+    Folder() {
+        std::string name = (std::filesystem::temp_directory_path() / "normjit.XXXXXX").string();
+        REQUIRE(mkdtemp(name.data()) != nullptr);
+        path = name;
+    }
+    ~Folder() { std::filesystem::remove_all(path); }
+    std::string file(const std::string& name, std::string_view text) const {
+        std::ofstream(path / name) << text;
+        return (path / name).string();
+    }
+    std::filesystem::path path;
+};
+
+struct Heard {
+    std::vector<std::string> warnings;
+    Log log() {
+        return {[](void* self, LogLevel level, const char* message) {
+                    if (level == LogLevel::warning) static_cast<Heard*>(self)->warnings.emplace_back(message);
+                },
+                this};
+    }
+};
+
+const char* const spec_text = "layernorm rows=4096 cols=1024 x=bf16";
+const char* const tuned_text = "cpu row_groups=5 row_block=3 strip=1 unroll=1";
+
+DeviceClass device() { return {"Model T", *parse_target("x86-64-avx512"), 1}; }
+
+std::string record_line(const DeviceClass& of) {
+    TuningRecord record;
+    record.spec = *parse_spec(spec_text);
+    record.device = of;
+    record.heuristic = heuristic(record.spec, of.target);
+    record.schedule = *parse_schedule(tuned_text);
+    record.times = record.heuristic_times = {1e-6, 1e-6, 1e-6};
+    record.gain = 1.04;
+    return to_text(record) + "\n";
+}
+
+std::vector<std::string> lines_of(const std::string& path) {
+    std::vector<std::string> lines;
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) lines.push_back(line);
+    return lines;
+}
+
+}  // namespace
+
+TEST_CASE("an engine takes schedules from its record files, or from those that the environment names") {
+    const Folder folder;
+    const std::string path = folder.file("r.jsonl", record_line(device()));
+    const Spec spec = *parse_spec(spec_text);
+    Environment environment;
+    Heard heard;
+    CHECK(tuning::Advisor(device(), {}, environment, heard.log()).choose(spec).schedule ==
+          heuristic(spec, device().target));
+    EngineOptions options;
+    options.record_files = {path};
+    const auto chosen = tuning::Advisor(device(), options, environment, heard.log()).choose(spec);
+    CHECK(chosen.tier == TuningTier::exact);
+    CHECK(to_text(chosen.schedule) == to_text(*parse_schedule(tuned_text)));
+    environment.record_files = {path};
+    CHECK(tuning::Advisor(device(), {}, environment, heard.log()).choose(spec).tier == TuningTier::exact);
+    options.record_files = {"/nowhere/at/all"};  // the options win
+    CHECK(heard.warnings.empty());
+    CHECK(tuning::Advisor(device(), options, environment, heard.log()).choose(spec).tier == TuningTier::heuristic);
+    CHECK(heard.warnings == std::vector<std::string>{"/nowhere/at/all: cannot be opened; its records are not used"});
+}
+
+TEST_CASE("records of another device or with garbage between change nothing but a warning") {
+    const Folder folder;
+    DeviceClass gpu{"NVIDIA H200", *parse_target("sm_90"), 1};
+    const std::string path = folder.file("r.jsonl", record_line(gpu) + "garbage\n");
+    EngineOptions options;
+    options.record_files = {path};
+    Heard heard;
+    const Spec spec = *parse_spec(spec_text);
+    const auto chosen = tuning::Advisor(device(), options, Environment(), heard.log()).choose(spec);
+    CHECK(chosen.tier == TuningTier::heuristic);
+    CHECK(chosen.schedule == heuristic(spec, device().target));
+    CHECK(heard.warnings ==
+          std::vector<std::string>{path + ":2: not a record: no JSON object at column 1; the line is ignored"});
+}
+
+TEST_CASE("the records in the library are records, of the kind of device that their file says") {
+    for (const char* target : {"x86-64-avx512", "sm_90"}) {
+        TuningRecords records;
+        CHECK(records.add(tuning::shipped_records(*parse_target(target)), "shipped").empty());
+    }
+    CHECK(tuning::shipped_records(*parse_target("sm_90")).find("x86-64") == std::string_view::npos);
+    CHECK(tuning::shipped_records(*parse_target("x86-64-avx512")).find("sm_") == std::string_view::npos);
+}
+
+TEST_CASE("specs that are asked for are noted once, whoever asks") {
+    const Folder folder;
+    const std::string path = folder.file("capture.txt", "rmsnorm cols=8\n");
+    Environment environment;
+    environment.capture_file = path;
+    Heard heard;
+    const tuning::Advisor one(device(), {}, environment, heard.log());
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+        threads.emplace_back([&] {
+            for (int cols = 1; cols < 50; ++cols) one.note(*parse_spec("rmsnorm cols=" + std::to_string(cols)));
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    const tuning::Advisor two(device(), {}, environment, heard.log());
+    two.note(*parse_spec("rmsnorm cols=7"));
+    two.note(*parse_spec("rmsnorm cols=50"));
+    std::vector<std::string> lines = lines_of(path);
+    CHECK(lines.size() == 50);
+    std::sort(lines.begin(), lines.end());
+    CHECK(std::adjacent_find(lines.begin(), lines.end()) == lines.end());
+    CHECK(heard.warnings.empty());
+    environment.capture_file = "/nowhere/at/all";
+    const tuning::Advisor none(device(), {}, environment, heard.log());
+    none.note(*parse_spec("rmsnorm cols=7"));
+    CHECK(heard.warnings ==
+          std::vector<std::string>{"NORMJIT_CAPTURE=/nowhere/at/all: No such file or directory; nothing is captured"});
+}
+
+TEST_CASE("prepare and compile take what choose says") {
+    const Folder folder;
+    const Target target = *parse_target("x86-64-avx512");
+    EngineOptions options;
+    options.record_files = {folder.file("r.jsonl", record_line({"", target, 1}))};
+    const Engine engine = make_engine(std::make_shared<test::FakeDevice>(target), options);
+    const Spec spec = *parse_spec(spec_text);
+    CHECK(engine.choose(spec).tier == TuningTier::exact);
+    CHECK(engine.prepare(spec)->artifact().schedule == engine.choose(spec).schedule);
+    CHECK(engine.compile(spec)->schedule == engine.choose(spec).schedule);
+    CHECK(engine.prepare(spec, heuristic(spec, target))->artifact().schedule == heuristic(spec, target));
+}
