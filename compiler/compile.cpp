@@ -23,11 +23,12 @@ Expected<plan::Plan> make_legal_plan(const backend::Backend& backend, const Spec
 
 }  // namespace
 
-Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Target& target) {
+Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Target& target,
+                           const ParallelFor& parallel_for) {
     NORMJIT_RETURN_IF_ERROR(validate(spec));
     NORMJIT_TRY(const backend::Backend* backend, backend::find(target));
     NORMJIT_TRY(const plan::Plan plan, make_legal_plan(*backend, spec, schedule, target));
-    return backend->emit(plan);
+    return backend->emit(plan, parallel_for);
 }
 
 Expected<std::string> emit_stage(const Spec& spec, const Schedule& schedule, const Target& target,

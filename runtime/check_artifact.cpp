@@ -82,8 +82,9 @@ bool is_launchable(const CudaLaunch& launch) {
 }
 
 Status check_paths(const Artifact& artifact) {
-    if (artifact.format == CodeFormat::x86_64 || artifact.code.empty()) return does_not_fit(artifact, "code");
+    if (artifact.format == CodeFormat::x86_64) return does_not_fit(artifact, "code");
     for (const CudaPath& path : artifact.cuda_paths) {
+        if (path.code.empty()) return does_not_fit(artifact, "code");
         if (path.vector_width < 1 || path.rows_per_block < 1) return does_not_fit(artifact, "path");
         if (!std::all_of(path.launches.begin(), path.launches.end(), is_launchable)) {
             return does_not_fit(artifact, "launch");

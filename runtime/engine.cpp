@@ -2,6 +2,7 @@
 // From a spec to a kernel: spec -> schedule -> memory -> compile -> load.
 #include "engine_impl.h"
 #include "kernel_impl.h"
+#include "side_by_side.h"
 #include "support/try.h"
 
 #include <chrono>
@@ -16,7 +17,8 @@ Engine::Impl::Impl(std::shared_ptr<const Device> device, const EngineOptions& op
     : device_(std::move(device)),
       log_(options.log),
       advisor_({device_->model(), device_->target(), device_->threads()}, options,
-               environment() ? *environment() : Environment(), log_) {}
+               environment() ? *environment() : Environment(), log_),
+      compile_tasks_(options.parallel_for.run != nullptr ? options.parallel_for : thread_per_task()) {}
 
 Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOptions& options) {
     if (const Kernel* ready = kernels_.find(request)) return *ready;
@@ -49,7 +51,7 @@ Expected<Kernel> Engine::Impl::make_alone(const Request& decided) {
 
 Expected<Artifact> Engine::Impl::compile_aloud(const Request& decided) const {
     const auto start = std::chrono::steady_clock::now();
-    NORMJIT_TRY(Artifact artifact, normjit::compile(decided.spec, *decided.schedule, device_->target()));
+    NORMJIT_TRY(Artifact artifact, compile(decided.spec, *decided.schedule));
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
     log_(LogLevel::info, fmt::format("compiled '{}' for {} with '{}' in {:.2f} ms", to_text(decided.spec),
                                      device_->name(), to_text(*decided.schedule), time.count())
@@ -121,7 +123,7 @@ Expected<Artifact> Engine::compile(const Spec& spec, void* stream) const {
 
 Expected<Artifact> Engine::compile(const Spec& spec, const Schedule& schedule, void* stream) const {
     NORMJIT_RETURN_IF_ERROR(impl_->device().check_free(stream));
-    return normjit::compile(spec, schedule, target());
+    return impl_->compile(spec, schedule);
 }
 
 Expected<Kernel> Engine::load(const Artifact& artifact, void* stream) const {

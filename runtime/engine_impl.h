@@ -23,6 +23,11 @@ class Engine::Impl {
     const Device& device() const { return *device_; }
     const tuning::Advisor& advisor() const { return advisor_; }
 
+    /// As Engine::compile(), whatever the stream does.
+    Expected<Artifact> compile(const Spec& spec, const Schedule& schedule) const {
+        return normjit::compile(spec, schedule, device_->target(), compile_tasks_);
+    }
+
     /// As Engine::prepare().
     Expected<Kernel> prepare(const cache::Request& request, const PrepareOptions& options);
 
@@ -36,6 +41,7 @@ class Engine::Impl {
     const std::shared_ptr<const Device> device_;
     const Log log_;
     const tuning::Advisor advisor_;
+    const ParallelFor compile_tasks_;
     cache::KernelTable kernels_;
     cache::SingleFlight flights_;
 

@@ -117,7 +117,7 @@ std::vector<CudaLaunch> streaming_launches(const Plan& plan, const CudaVariant& 
 
 CudaPath make_path(const Plan& plan, const CudaVariant& variant, bool dependents) {
     const CudaSchedule& s = variant.schedule;
-    CudaPath path{.vector_width = s.vector_width, .rows_per_block = s.rows_per_block, .launches = {}};
+    CudaPath path{.vector_width = s.vector_width, .rows_per_block = s.rows_per_block, .launches = {}, .code = {}};
     path.launches = s.form == CudaForm::rows ? row_launches(variant) : streaming_launches(plan, variant, dependents);
     if (!plan.finals.empty()) {
         path.launches.push_back({.entry = "final_reduce",

@@ -12,10 +12,17 @@ namespace normjit {
 
 namespace {
 
+std::vector<uint8_t> random_bytes(test::Random& random) {
+    std::vector<uint8_t> bytes(static_cast<size_t>(random.between(1, 300)));
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random.bits());
+    return bytes;
+}
+
 CudaPath random_path(test::Random& random) {
     CudaPath path{.vector_width = static_cast<int>(random.between(1, 16)),
                   .rows_per_block = static_cast<int>(random.between(1, 128)),
-                  .launches = {}};
+                  .launches = {},
+                  .code = random_bytes(random)};
     for (int64_t i = random.between(0, 3); i > 0; --i) {
         path.launches.push_back({.entry = random.pick({"row_kernel", "final_reduce"}),
                                  .grid = random.pick(all_cuda_grids),
@@ -40,11 +47,11 @@ Artifact random_artifact(test::Random& random) {
     artifact.geometry.final_cols = random.between(0, 4096);
     artifact.geometry.stream_bytes = random.between(-1, 1 << 20);
     artifact.geometry.row_bytes = random.between(0, 64);
-    artifact.code.resize(static_cast<size_t>(random.between(1, 300)));
-    for (uint8_t& byte : artifact.code) byte = static_cast<uint8_t>(random.bits());
-    artifact.entries = {{"rows", 0}, {"final_reduce", static_cast<int64_t>(artifact.code.size()) - 1}};
     artifact.format = random.pick(all_code_formats);
     for (int64_t i = random.between(0, 2); i > 0; --i) artifact.cuda_paths.push_back(random_path(random));
+    if (!artifact.cuda_paths.empty()) return artifact;
+    artifact.code = random_bytes(random);
+    artifact.entries = {{"rows", 0}, {"final_reduce", static_cast<int64_t>(artifact.code.size()) - 1}};
     return artifact;
 }
 
@@ -88,7 +95,7 @@ TEST_CASE("the grids of CUDA launches") {
     CHECK(blocks(CudaGrid::columns_by_row_groups, 50, 8) == std::pair<int64_t, int64_t>(100, 8));
     CHECK(blocks(CudaGrid::columns_by_sums, 50, 8) == std::pair<int64_t, int64_t>(100, 2));
 
-    const CudaPath path{.vector_width = 8, .rows_per_block = 4, .launches = {}};
+    const CudaPath path{.vector_width = 8, .rows_per_block = 4, .launches = {}, .code = {}};
     CHECK(path.groups(geometry, 9, 8 * 128) == 3);
     CHECK(path.groups(geometry, 9, 2 * 128) == 2);
     CHECK(path.alignment(DType::bf16) == 16);
@@ -141,6 +148,22 @@ TEST_CASE("an artifact without code or entries round trips") {
     CHECK(*back == artifact);
 }
 
+TEST_CASE("each CUDA path has its code") {
+    Artifact artifact;
+    artifact.spec = *parse_spec("layernorm cols=8");
+    artifact.format = CodeFormat::cubin;
+    artifact.cuda_paths.resize(2);
+    artifact.cuda_paths[0].code = {1, 2, 3};
+    artifact.cuda_paths[1].code = {4, 5};
+    CHECK(artifact.code_bytes() == 5);
+    const auto back = parse_artifact(to_text(artifact));
+    REQUIRE(back.status().message() == "");
+    CHECK(back->cuda_paths[1].code == std::vector<uint8_t>{4, 5});
+    CHECK(*back == artifact);
+    std::swap(artifact.cuda_paths[0].code, artifact.cuda_paths[1].code);
+    CHECK(hash(artifact) != hash(*back));
+}
+
 TEST_CASE("errors say which part is damaged") {
     Artifact artifact;
     artifact.spec = *parse_spec("layernorm cols=8");
@@ -148,7 +171,9 @@ TEST_CASE("errors say which part is damaged") {
     artifact.entries = {{"rows", 0}, {"final_reduce", 2}};
     const std::string text = to_text(artifact);
     CHECK(parse_artifact("").status().message() == "artifact: version: does not start with normjit-artifact");
-    CHECK(error_after(text, "artifact 3", "artifact 99") == "artifact: version: is '99'; this build reads 3 only");
+    const std::string version = std::to_string(generator_version);
+    CHECK(error_after(text, "artifact " + version, "artifact 99") ==
+          "artifact: version: is '99'; this build reads " + version + " only");
     CHECK(error_after(text, " | deadbeef", "").starts_with("artifact: parts: there are 9 instead of 10"));
     CHECK(error_after(text, "cols=8", "cols=0") == "artifact: spec: cols=0: must be at least 1");
     CHECK(error_after(text, "strip=4", "strip=") == "artifact: schedule: strip=: must be a whole number");
@@ -165,6 +190,8 @@ TEST_CASE("errors say which part is damaged") {
           "artifact: launch: grid=cols: allowed: row_groups rows columns_by_row_groups columns_by_sums");
     CHECK(error_after(text, "deadbeef", "deadbexx") == "artifact: code: byte 3: 'xx' is not hexadecimal");
     CHECK(error_after(text, "deadbeef", "deadbee") == "artifact: code: ends in the middle of byte 3");
+    CHECK(error_after(text, " |  | x86-64", " | path; path | x86-64") ==
+          "artifact: code: there are 1 pieces for 2 paths");
     CHECK(error_after(text, "deadbeef", "deadbeee") == "artifact: checksum: does not match: the text is damaged");
 }
 

@@ -12,6 +12,8 @@
 
 #include <algorithm>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -52,12 +54,17 @@ bool knows(int sm) {
     return std::ranges::find(compiler.sms, sm) != compiler.sms.end();
 }
 
-backend::cuda::Compiled compiled(const Spec& spec, const Schedule& schedule, const Target& target) {
-    const auto source = emit_stage(spec, schedule, target, "cuda");
-    REQUIRE_MESSAGE(source.ok(), source.status().message());
-    auto result = backend::cuda::compile_source(*source, target.sm);
-    REQUIRE_MESSAGE(result.ok(), result.status().message());
-    return *std::move(result);
+/// What becomes of each variant.
+std::vector<backend::cuda::Compiled> compiled(const Spec& spec, const Schedule& schedule, const Target& target) {
+    const auto plan = plan::make(spec, schedule, target);
+    REQUIRE_MESSAGE(plan.ok(), plan.status().message());
+    std::vector<backend::cuda::Compiled> results;
+    for (const plan::CudaVariant& variant : plan->cuda.variants) {
+        auto result = backend::cuda::compile_source(backend::cuda::print_source(*plan, variant), target.sm);
+        REQUIRE_MESSAGE(result.ok(), result.status().message());
+        results.push_back(*std::move(result));
+    }
+    return results;
 }
 
 int count(const std::string& text, std::string_view part) {
@@ -80,9 +87,10 @@ void check_architecture(int sm) {
     for (const std::string text : specs) {
         CAPTURE(text);
         const Spec spec = *parse_spec(text);
-        const auto result = compiled(spec, heuristic(spec, target), target);
-        CHECK(result.format == CodeFormat::cubin);
-        check_no_local_memory(result.log);
+        for (const auto& result : compiled(spec, heuristic(spec, target), target)) {
+            CHECK(result.format == CodeFormat::cubin);
+            check_no_local_memory(result.log);
+        }
     }
 }
 
@@ -113,8 +121,9 @@ TEST_CASE("random specs compile, with the heuristic's schedule and with any lega
         CAPTURE(to_text(spec));
         CAPTURE(to_text(schedule));
         CAPTURE(to_text(target));
-        const auto result = compiled(spec, schedule, target);
-        if (i % 2 == 0) check_no_local_memory(result.log);
+        for (const auto& result : compiled(spec, schedule, target)) {
+            if (i % 2 == 0) check_no_local_memory(result.log);
+        }
     }
 }
 
@@ -125,8 +134,33 @@ TEST_CASE("a GPU newer than NVRTC gets PTX") {
     const auto artifact = compile(spec, heuristic(spec, target), target);
     REQUIRE_MESSAGE(artifact.ok(), artifact.status().message());
     CHECK(artifact->format == CodeFormat::ptx);
-    CHECK(std::string(artifact->code.begin(), artifact->code.end()).find(".target sm_") != std::string::npos);
+    for (const CudaPath& path : artifact->cuda_paths) {
+        CHECK(std::string(path.code.begin(), path.code.end()).find(".target sm_") != std::string::npos);
+    }
     CHECK(*parse_artifact(to_text(*artifact)) == *artifact);
+}
+
+TEST_CASE("paths are compiled in the caller's tasks, to the same bytes") {
+    if (!has_compiler()) return;
+    const Spec spec = *parse_spec("rmsnorm cols=64 x=bf16");
+    const Target target = *parse_target("sm_90");
+    struct Threads {
+        int64_t tasks = 0;
+        static void run(void* self, int64_t count, void (*task)(void* context, int64_t i), void* context) {
+            static_cast<Threads*>(self)->tasks += count;
+            std::thread other([&] { task(context, 1); });
+            task(context, 0);
+            other.join();
+        }
+    } threads;
+    const auto artifact = compile(spec, heuristic(spec, target), target, {Threads::run, &threads});
+    REQUIRE_MESSAGE(artifact.ok(), artifact.status().message());
+    CHECK(threads.tasks == 2);
+    REQUIRE(artifact->cuda_paths.size() == 2);
+    CHECK(artifact->cuda_paths[0].launches[0].entry == "row_kernel");
+    CHECK(artifact->cuda_paths[1].launches[0].entry == "row_kernel_narrow");
+    CHECK(artifact->cuda_paths[0].code != artifact->cuda_paths[1].code);
+    CHECK(*artifact == *compile(spec, heuristic(spec, target), target));
 }
 
 TEST_CASE("errors of NVRTC show its log and the numbered source") {

@@ -7,6 +7,7 @@
 #include "disassemble.h"
 #include "files.h"
 #include "measure.h"
+#include "side_by_side.h"
 #include "support/try.h"
 
 #include "normjit/engine.h"
@@ -26,7 +27,8 @@ using nlohmann::ordered_json;
 
 constexpr const char* examples =
     R"(Stages: ir (as built), ir:<pass> (after that pass), plan, schedule, artifact; for a CPU asm,
-for a GPU cuda (the generated source), ptx, sass; `--emit list` names those of the --target.
+for a GPU cuda (the generated source), ptx, sass, and with :narrow those of the path for data that is less aligned;
+`--emit list` names those of the --target.
 
 Examples:
   normjit compile "layernorm cols=4096 x=bf16 gamma=f32" --emit ir
@@ -52,8 +54,10 @@ struct Job {
     Target target;
 };
 
-/// Seconds: median of many. Loading is measured on the machine that the target describes only.
+/// Seconds: of the first compilation in this process, which finds and opens NVRTC, and medians of many. Loading is
+/// measured on the machine that the target describes only.
 struct Times {
+    double first_compile = 0;
     bench::Sample compile, load;
 };
 
@@ -65,22 +69,31 @@ Expected<Job> read_job(const Options& options) {
     return Job{spec, schedule, target};
 }
 
+Expected<Artifact> compile(const Job& job) { return compile(job.spec, job.schedule, job.target, thread_per_task()); }
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// 201 times, or as often as the budget allows.
 template <class F>
 Expected<bench::Sample> time_many(F&& work) {
-    constexpr int rounds = 201;
+    constexpr int rounds = 201, fewest = 9;
+    constexpr double budget_seconds = 5;
     std::vector<double> seconds;
-    for (int i = 0; i < rounds; ++i) {
-        auto start = std::chrono::steady_clock::now();
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < rounds && (i < fewest || seconds_since(begin) < budget_seconds); ++i) {
+        const auto start = std::chrono::steady_clock::now();
         auto result = work();
-        seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+        seconds.push_back(seconds_since(start));
         NORMJIT_RETURN_IF_ERROR(result.status());
     }
     return bench::sample_of(seconds);
 }
 
-Expected<Times> time_job(const Job& job, const Artifact& artifact) {
-    Times times;
-    NORMJIT_TRY(times.compile, time_many([&] { return compile(job.spec, job.schedule, job.target); }));
+Expected<Times> time_job(const Job& job, const Artifact& artifact, double first_compile) {
+    Times times{.first_compile = first_compile, .compile = {}, .load = {}};
+    NORMJIT_TRY(times.compile, time_many([&] { return compile(job); }));
     auto engine = Engine::create({.threads = 1, .parallel_for = {}});
     if (engine.ok() && engine->load(artifact).ok()) {
         NORMJIT_TRY(times.load, time_many([&] { return engine->load(artifact); }));
@@ -95,7 +108,7 @@ std::vector<std::string> stages(const std::string& target) {
     for (const std::string& pass : pass_names()) names.push_back("ir:" + pass);
     names.insert(names.end(), {"plan", "schedule"});
     if (parsed && parsed->isa == Isa::cuda) {
-        names.insert(names.end(), {"cuda", "ptx", "sass"});
+        names.insert(names.end(), {"cuda", "cuda:narrow", "ptx", "ptx:narrow", "sass", "sass:narrow"});
     } else {
         names.push_back("asm");
     }
@@ -105,12 +118,15 @@ std::vector<std::string> stages(const std::string& target) {
 
 Expected<std::string> stage_text(const Job& job, const std::string& stage) {
     if (stage == "schedule") return to_text(job.schedule) + "\n";
-    if (stage != "asm" && stage != "sass" && stage != "artifact")
-        return emit_stage(job.spec, job.schedule, job.target, stage);
-    NORMJIT_TRY(Artifact artifact, compile(job.spec, job.schedule, job.target));
+    const bool sass = stage.starts_with("sass");
+    if (stage != "asm" && !sass && stage != "artifact") return emit_stage(job.spec, job.schedule, job.target, stage);
+    NORMJIT_TRY(const Artifact artifact, compile(job));
     if (stage == "asm") return disassemble(artifact);
-    if (stage == "sass") return disassemble_cuda(artifact);
-    return to_text(artifact) + "\n";
+    if (!sass) return to_text(artifact) + "\n";
+    const size_t path = stage == "sass" ? 0 : 1;
+    if (path < artifact.cuda_paths.size()) return disassemble_cuda(artifact, artifact.cuda_paths[path]);
+    return invalid_argument(
+        "--emit sass:narrow: there is no narrow path; with vector_width=1 the only one takes any data");
 }
 
 std::string summary(const Artifact& artifact, const Times* times) {
@@ -127,18 +143,18 @@ std::string summary(const Artifact& artifact, const Times* times) {
     add("target", to_text(artifact.target));
     for (const CudaPath& path : artifact.cuda_paths) {
         for (const CudaLaunch& launch : path.launches) {
-            if (entries.find(launch.entry + ",") != entries.npos) continue;  // the final reduce of another path
             entries += fmt::format("{}{}", entries.empty() ? "" : ", ", launch.entry);
         }
     }
-    add("code", fmt::format("{} bytes of {}: {}", artifact.code.size(), name(artifact.format), entries));
+    add("code", fmt::format("{} bytes of {}: {}", artifact.code_bytes(), name(artifact.format), entries));
     add("workspace", fmt::format("{} at least, {} preferred", format_bytes(double(geometry.minimum_workspace(rows))),
                                  format_bytes(double(geometry.preferred_workspace(rows)))));
     if (times) {
-        add("compile", fmt::format("{} from spec to code (median of 201)", format_seconds(times->compile.median)));
+        add("compile", fmt::format("{} from spec to code, {} the first time", format_seconds(times->compile.median),
+                                   format_seconds(times->first_compile)));
         add("load", times->load.median < 0
                         ? "- (the target is another machine)"
-                        : fmt::format("{} from code to callable (median of 201)", format_seconds(times->load.median)));
+                        : fmt::format("{} from code to callable", format_seconds(times->load.median)));
     }
     return text;
 }
@@ -148,11 +164,12 @@ ordered_json to_json(const Artifact& artifact, const Times* times) {
     ordered_json json = {{"spec", to_text(artifact.spec)},
                          {"schedule", to_text(artifact.schedule)},
                          {"target", to_text(artifact.target)},
-                         {"code_bytes", artifact.code.size()},
+                         {"code_bytes", artifact.code_bytes()},
                          {"minimum_workspace", artifact.geometry.minimum_workspace(rows)},
                          {"preferred_workspace", artifact.geometry.preferred_workspace(rows)}};
     for (const EntryPoint& entry : artifact.entries) json["entries"][entry.name] = entry.offset;
     if (times) {
+        json["first_compile_seconds"] = times->first_compile;
         json["compile_seconds"] = times->compile.median;
         if (times->load.median >= 0) json["load_seconds"] = times->load.median;
     }
@@ -174,10 +191,12 @@ Status run(const Options& options) {
         if (options.json) text = ordered_json({{"stage", options.emit}, {"text", text}}).dump(2) + "\n";
         return write_text(options.output, text);
     }
-    NORMJIT_TRY(Artifact artifact, compile(job.spec, job.schedule, job.target));
+    const auto start = std::chrono::steady_clock::now();
+    NORMJIT_TRY(Artifact artifact, compile(job));
+    const double first_compile = seconds_since(start);
     Times times;
     if (options.time) {
-        NORMJIT_TRY(times, time_job(job, artifact));
+        NORMJIT_TRY(times, time_job(job, artifact, first_compile));
     }
     const Times* measured = options.time ? &times : nullptr;
     std::string text = options.json ? to_json(artifact, measured).dump(2) + "\n" : summary(artifact, measured);

@@ -166,7 +166,7 @@ Expected<std::string> disassemble(const Artifact& artifact) {
     return text + constants_text(artifact.code, code_end);
 }
 
-Expected<std::string> disassemble_cuda(const Artifact& artifact) {
+Expected<std::string> disassemble_cuda(const Artifact& artifact, const CudaPath& path) {
     if (artifact.format != CodeFormat::cubin) {
         return unavailable(
             fmt::format("--emit sass disassembles cubins; the artifact holds {}", name(artifact.format)));
@@ -174,7 +174,7 @@ Expected<std::string> disassemble_cuda(const Artifact& artifact) {
     return run_tool({.names = {"nvdisasm", "/usr/local/cuda/bin/nvdisasm"},
                      .arguments = {"--print-code"},
                      .wanted_by = "--emit sass needs nvdisasm (CUDA toolkit)"},
-                    artifact.code);
+                    path.code);
 }
 
 }  // namespace normjit::cli

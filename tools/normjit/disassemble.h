@@ -13,7 +13,7 @@ namespace normjit::cli {
 /// there is no objdump to run.
 Expected<std::string> disassemble(const Artifact& artifact);
 
-/// SASS of a cubin. Fails with `unavailable` when there is no nvdisasm to run.
-Expected<std::string> disassemble_cuda(const Artifact& artifact);
+/// SASS of one path of an artifact with cubins. Fails with `unavailable` when there is no nvdisasm to run.
+Expected<std::string> disassemble_cuda(const Artifact& artifact, const CudaPath& path);
 
 }  // namespace normjit::cli

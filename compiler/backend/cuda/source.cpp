@@ -30,14 +30,14 @@ bool contains(const std::vector<ValueId>& ids, ValueId id) {
 
 class Printer {
   public:
-    explicit Printer(const plan::Plan& plan)
-        : plan_(plan), function_(plan.function), operands_(plan.cuda.operands), expressions_(plan) {}
+    Printer(const plan::Plan& plan, const CudaVariant& variant)
+        : plan_(plan), variant_(variant), function_(plan.function), operands_(plan.cuda.operands), expressions_(plan) {}
 
     std::string text() {
         header();
         formula();
-        for (const CudaVariant& variant : plan_.cuda.variants) print(variant);
-        if (!plan_.finals.empty()) kernel("final_reduce", "final_reduce<Plan>", final_threads(), 0);
+        schedule();
+        for (const CudaLaunch& launch : variant_.path.launches) kernel(launch);
         return std::move(out_);
     }
 
@@ -51,14 +51,9 @@ class Printer {
 
     void header() {
         line("// {}", to_text(plan_.spec));
-        line("// {}", to_text(plan_.schedule));
+        line("// {}", to_text(Schedule{plan_.schedule.row_groups, variant_.schedule}));
         line("// {}", to_text(plan_.target));
-        const auto any = [&](CudaForm form) {
-            return std::ranges::any_of(plan_.cuda.variants,
-                                       [&](const CudaVariant& variant) { return variant.schedule.form == form; });
-        };
-        if (any(CudaForm::rows)) line("#include \"row_kernel.cuh\"");
-        if (any(CudaForm::streaming)) line("#include \"streaming_kernel.cuh\"");
+        line("#include \"{}_kernel.cuh\"", variant_.schedule.form == CudaForm::rows ? "row" : "streaming");
         if (!plan_.finals.empty()) line("#include \"final_reduce.cuh\"");
         line("using namespace normjit;\n");
     }
@@ -215,10 +210,9 @@ class Printer {
         line("    }}");
     }
 
-    void print(const CudaVariant& variant) {
-        const CudaSchedule& s = variant.schedule;
-        const std::string name = variant.suffix.empty() ? "Plan" : "NarrowPlan";
-        line("struct {} : Formula {{", name);
+    void schedule() {
+        const CudaSchedule& s = variant_.schedule;
+        line("struct Plan : Formula {{");
         line(
             "    static constexpr int threads_per_row = {}, rows_per_block = {}, cluster = {}, vector_width = {}, "
             "stages = {};",
@@ -227,30 +221,35 @@ class Printer {
         line("    static constexpr Keep keep = Keep::{}, keep_columns = Keep::{};", normjit::name(s.keep),
              normjit::name(s.keep_columns));
         line("    static constexpr int pace = {}, pace_slack = {}, shared_bytes = {};", s.pace, s.pace_slack,
-             variant.shared_bytes);
+             variant_.shared_bytes);
         line("}};\n");
-        for (const CudaLaunch& launch : variant.path.launches) {
-            if (launch.entry == "final_reduce") continue;
-            kernel(launch.entry, fmt::format("{}<{}>", skeleton(launch.grid), name), launch.threads, s.blocks_per_sm);
-        }
     }
 
     static std::string_view skeleton(CudaGrid grid) {
-        if (grid == CudaGrid::rows) return "streaming_rows";
-        return grid == CudaGrid::row_groups ? "row_kernel" : "streaming_columns";
+        switch (grid) {
+            case CudaGrid::row_groups:
+                return "row_kernel";
+            case CudaGrid::rows:
+                return "streaming_rows";
+            case CudaGrid::columns_by_row_groups:
+                return "streaming_columns";
+            case CudaGrid::columns_by_sums:
+                break;
+        }
+        return "final_reduce";
     }
 
-    void kernel(std::string_view entry, std::string_view skeleton, int threads, int blocks) {
-        const std::string bounds = blocks == 0 ? fmt::format("{}", threads) : fmt::format("{}, {}", threads, blocks);
+    void kernel(const CudaLaunch& launch) {
+        std::string bounds = fmt::format("{}", launch.threads);
+        if (launch.grid != CudaGrid::columns_by_sums) bounds += fmt::format(", {}", variant_.schedule.blocks_per_sm);
         line("extern \"C\" __global__ void __launch_bounds__({}) {}(const __grid_constant__ Arguments a) {{", bounds,
-             entry);
-        line("    normjit::{}(a);", skeleton);
+             launch.entry);
+        line("    normjit::{}<Plan>(a);", skeleton(launch.grid));
         line("}}\n");
     }
 
-    int final_threads() const { return plan_.cuda.variants[0].path.launches.back().threads; }
-
     const plan::Plan& plan_;
+    const CudaVariant& variant_;
     const ir::Function& function_;
     const plan::CudaOperands& operands_;
     const Expressions expressions_;
@@ -259,6 +258,6 @@ class Printer {
 
 }  // namespace
 
-std::string print_source(const plan::Plan& plan) { return Printer(plan).text(); }
+std::string print_source(const plan::Plan& plan, const CudaVariant& variant) { return Printer(plan, variant).text(); }
 
 }  // namespace normjit::backend::cuda

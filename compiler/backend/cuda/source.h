@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The generated CUDA file of a plan. It is short: operand types, the formula sweep by sweep with the names of the IR,
-// and for each variant its numbers and kernels. Loads, staging, reductions and stores are templates/cuda.
+// The generated CUDA file of a variant of a plan. It is short: operand types, the formula sweep by sweep with the names
+// of the IR, the schedule's numbers, and the kernels. Loads, staging, reductions and stores are templates/cuda.
 //
 //     struct Formula {
 //         using Math = float;
@@ -22,6 +22,7 @@
 
 namespace normjit::backend::cuda {
 
-std::string print_source(const plan::Plan& plan);
+/// `variant` is one of the plan's.
+std::string print_source(const plan::Plan& plan, const plan::CudaVariant& variant);
 
 }  // namespace normjit::backend::cuda

@@ -25,7 +25,7 @@ Status legal(const plan::Plan& plan) {
                                         demand.loop, demand.width, demand.registers, Assembler::value_registers));
 }
 
-Expected<Artifact> emit(const plan::Plan& plan) {
+Expected<Artifact> emit(const plan::Plan& plan, const ParallelFor&) {
     Artifact artifact = artifact_without_code(plan, CodeFormat::x86_64);
     try {
         Assembler assembler(plan.function.compute, packing(plan), plan.target);

@@ -15,9 +15,9 @@
 namespace normjit {
 
 /// Changes whenever the generated code, the geometry or the layout of an artifact may change.
-inline constexpr int generator_version = 3;
+inline constexpr int generator_version = 4;
 
-/// What the bytes of Artifact::code are. ptx is left to the driver to translate: for a GPU newer than the compiler.
+/// What the bytes of code are. ptx is left to the driver to translate: for a GPU newer than the compiler.
 enum class CodeFormat : uint8_t { x86_64, cubin, ptx };
 inline constexpr CodeFormat all_code_formats[] = {CodeFormat::x86_64, CodeFormat::cubin, CodeFormat::ptx};
 std::string_view name(CodeFormat format);
@@ -89,11 +89,14 @@ struct CudaLaunch {
     bool operator==(const CudaLaunch&) const = default;
 };
 
-/// The launches, in their order, that compute everything when data is aligned well enough.
+/// One way to compute everything, for data that is aligned well enough: a module of its own, and what to launch of it.
+/// An artifact whose vectors are wider than an element has a second, narrow path that takes any data; a launch takes
+/// the first path that its tensors allow. Both are made, stored and loaded together, since a launch can do none of it.
 struct CudaPath {
     int vector_width = 1;    ///< elements that are loaded together
     int rows_per_block = 1;  ///< rows that a row group takes at a time
     std::vector<CudaLaunch> launches;
+    std::vector<uint8_t> code;
 
     /// What the address and, in bytes, the row stride of a matrix or column tensor of this type must be a multiple of.
     int64_t alignment(DType type) const;
@@ -113,9 +116,11 @@ struct Artifact {
     std::vector<EntryPoint> entries;   ///< of x86-64 code
     std::vector<CudaPath> cuda_paths;  ///< of CUDA code, widest vectors first; the last asks for whole elements only
     CodeFormat format = CodeFormat::x86_64;
-    std::vector<uint8_t> code;  ///< x86-64: position-independent machine code with its constants
+    std::vector<uint8_t> code;  ///< x86-64: position-independent machine code with its constants. CUDA: in the paths
 
     const EntryPoint* find(std::string_view entry) const;
+    /// Of all code.
+    int64_t code_bytes() const;
     bool operator==(const Artifact&) const = default;
 };
 

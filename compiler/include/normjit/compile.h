@@ -4,6 +4,7 @@
 #pragma once
 
 #include "normjit/artifact.h"
+#include "normjit/parallel_for.h"
 #include "normjit/schedule.h"
 #include "normjit/spec.h"
 #include "normjit/status.h"
@@ -15,12 +16,15 @@
 
 namespace normjit {
 
+/// The parts of an artifact that do not need each other, the paths of CUDA code, are compiled in tasks of
+/// `parallel_for`; without one, in turn: NVRTC takes 0.1 to 0.2 s for each.
 /// Errors: invalid_argument for a spec that does not validate or a schedule that legality() refuses; unavailable for a
 /// target that no back end of this build supports.
-Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Target& target);
+Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Target& target,
+                           const ParallelFor& parallel_for = {});
 
 /// The text of one stage on the way: "ir" (as the frontend built it), "ir:<pass>" (after that pass; see pass_names()),
-/// "plan", for a CUDA target also "cuda" (the generated source) and "ptx".
+/// "plan", for a CUDA target also "cuda" (the generated source) and "ptx", with ":narrow" those of its second path.
 Expected<std::string> emit_stage(const Spec& spec, const Schedule& schedule, const Target& target,
                                  std::string_view stage);
 

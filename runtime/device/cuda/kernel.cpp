@@ -16,7 +16,6 @@ Expected<std::shared_ptr<const Kernel::Impl>> CudaKernel::load(std::shared_ptr<c
     NORMJIT_RETURN_IF_ERROR(scope.status());
     std::shared_ptr<CudaKernel> kernel(new CudaKernel(gpu, artifact));
     kernel->find_operands();
-    NORMJIT_TRY(kernel->code_, Code::load(gpu, artifact.format, artifact.code));
     NORMJIT_RETURN_IF_ERROR(kernel->make_paths());
     return std::shared_ptr<const Kernel::Impl>(std::move(kernel));
 }
@@ -38,10 +37,10 @@ void CudaKernel::find_operands() {
     }
 }
 
-Expected<CudaKernel::Step> CudaKernel::make_step(const CudaLaunch& plan) const {
+Expected<CudaKernel::Step> CudaKernel::make_step(const Code& code, const CudaLaunch& plan) {
     Step step;
     step.plan = &plan;
-    NORMJIT_TRY(step.function, code_->function(plan.entry, {plan.shared_bytes, plan.cluster}));
+    NORMJIT_TRY(step.function, code.function(plan.entry, {plan.shared_bytes, plan.cluster}));
     const auto add = [&](LaunchAttribute::Id id) -> LaunchAttribute& {
         LaunchAttribute& attribute = step.attributes[step.attribute_count++];
         attribute.id = id;
@@ -58,8 +57,9 @@ Status CudaKernel::make_paths() {
     for (const CudaPath& plan : artifact.cuda_paths) {
         Path& path = paths_.emplace_back();
         path.plan = &plan;
+        NORMJIT_TRY(path.code, Code::load(gpu_, artifact.format, plan.code));
         for (const CudaLaunch& launch : plan.launches) {
-            NORMJIT_TRY(Step step, make_step(launch));
+            NORMJIT_TRY(Step step, make_step(*path.code, launch));
             path.steps.push_back(step);
         }
     }

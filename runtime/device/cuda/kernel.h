@@ -32,6 +32,7 @@ class CudaKernel final : public Kernel::Impl {
     };
     struct Path {
         const CudaPath* plan = nullptr;
+        std::unique_ptr<const Code> code;
         std::vector<Step> steps;
     };
     /// Tensors that take part, in the order of CudaArguments.
@@ -41,7 +42,7 @@ class CudaKernel final : public Kernel::Impl {
 
     CudaKernel(std::shared_ptr<const Gpu> gpu, Artifact made) : Impl(std::move(made)), gpu_(std::move(gpu)) {}
     void find_operands();
-    Expected<Step> make_step(const CudaLaunch& plan) const;
+    static Expected<Step> make_step(const Code& code, const CudaLaunch& plan);
     Status make_paths();
 
     bool is_aligned(const Argument& argument, Tensor tensor, const CudaPath& path, int64_t rows) const;
@@ -50,7 +51,6 @@ class CudaKernel final : public Kernel::Impl {
     Status run(const Step& step, const Arguments& arguments, CudaArguments& operands) const;
 
     const std::shared_ptr<const Gpu> gpu_;
-    std::unique_ptr<const Code> code_;
     std::vector<Path> paths_;
     Operands operands_;
 };

@@ -17,8 +17,10 @@ namespace normjit {
 struct EngineOptions {
     std::string device = "cpu";  ///< "cpu", or "cuda:0" for the first GPU that the CUDA driver shows this process
     int threads = 0;  ///< CPU threads of the engine's own pool, the caller's included; 0: one per core it may run on
-    ParallelFor parallel_for = {};  ///< set: launches on the CPU use these threads and the engine starts none
-    Log log = {};                   ///< hears of what takes time and of what does not work as asked
+    /// Set: launches on the CPU, and the parts of a compilation for a GPU, use these threads. Else the engine starts
+    /// its own: a pool for launches, and a thread for a part while it is compiled.
+    ParallelFor parallel_for = {};
+    Log log = {};                                ///< hears of what takes time and of what does not work as asked
     std::vector<std::string> record_files = {};  ///< of tuning records; empty: those that NORMJIT_RECORDS names
     bool shipped_records = true;                 ///< use the tuning records in the library, too
 };

@@ -4,6 +4,7 @@
 
 #include "normjit/artifact.h"
 #include "normjit/dtype.h"
+#include "normjit/parallel_for.h"
 #include "normjit/status.h"
 #include "normjit/tensor.h"
 
@@ -39,13 +40,6 @@ struct Arguments {
     const Argument& operator[](Tensor tensor) const { return tensors[tensor]; }
 };
 
-/// How a launch runs its tasks when the caller brings its own threads: run(self, count, task, context) calls
-/// task(context, i) once for every i in [0, count), in any order, on any threads, and returns when all have returned.
-struct ParallelFor {
-    void (*run)(void* self, int64_t count, void (*task)(void* context, int64_t i), void* context) = nullptr;
-    void* self = nullptr;
-};
-
 /// Ready to launch. Copies share one loaded kernel; thread safe, launches may run at the same time on different
 /// workspaces.
 class Kernel {
@@ -60,7 +54,9 @@ class Kernel {
     /// CPU: the outputs are written when it returns. GPU: the work has been put on the stream, and the tensors, the
     /// workspace and the kernel must stay until it is done. It may be captured in a graph. The stream's context is
     /// used, for the default stream the thread's current one when it is of the kernel's GPU, else the primary one.
-    /// `failed` says what the driver said, which may be about work that was put on the GPU before.
+    /// `failed` says what the driver said, which may be about work that was put on the GPU before. Tensors that are
+    /// less aligned than the kernel's vectors go through a slower path of its artifact (CudaPath), which was compiled
+    /// and loaded with the rest.
     Status launch(const Arguments& arguments) const;
 
     /// Bytes of workspace with which launch() works on up to `rows` rows, and with which it is fastest. Kernels that
