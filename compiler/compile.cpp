@@ -42,7 +42,7 @@ Expected<std::string> emit_stage(const Spec& spec, const Schedule& schedule, con
     std::string allowed = "ir plan";
     for (const passes::Pass& pass : passes::pipeline()) {
         if (stage == fmt::format("ir:{}", pass.name)) {
-            NORMJIT_TRY(const ir::Function function, passes::run_pipeline(frontend::build(spec), pass.name));
+            NORMJIT_TRY(const ir::Function function, passes::run_pipeline(frontend::build(spec), target, pass.name));
             return ir::print(function);
         }
         allowed += fmt::format(" ir:{}", pass.name);

@@ -4,6 +4,8 @@
 
 #include "ir/ir.h"
 
+#include "normjit/target.h"
+
 #include <map>
 #include <span>
 #include <string_view>
@@ -12,6 +14,10 @@ namespace normjit::passes {
 
 /// Computes with constants, and drops + 0, - 0, * 1 and / 1.
 ir::Function fold_constants(const ir::Function& function);
+
+/// Moves [M] factors out of row means, and in products of the last sweep to where they cost least: fewer operations per
+/// element. For CPUs, whose arithmetic units can be busier than memory; a GPU's are not.
+ir::Function regroup_row_factors(const ir::Function& function);
 
 /// Keeps one of several values that are computed alike.
 ir::Function merge_common(const ir::Function& function);
@@ -30,14 +36,15 @@ ir::Function assign_sweeps(const ir::Function& function);
 struct Pass {
     std::string_view name;
     ir::Function (*run)(const ir::Function&);
+    bool cpu_only = false;
 };
 
 /// The passes in their order.
 std::span<const Pass> pipeline();
 
-/// Runs them, verifying before the first and after each; stops after the pass named `last`, or after all when it is
-/// empty.
-Expected<ir::Function> run_pipeline(ir::Function function, std::string_view last = {});
+/// Runs those for the target, verifying before the first and after each; stops after the pass named `last`, or after
+/// all when it is empty.
+Expected<ir::Function> run_pipeline(ir::Function function, const Target& target, std::string_view last = {});
 
 /// Copies a function value by value: `emit` receives each value with its operands already renumbered, and the copy so
 /// far, and returns the value that stands for it there.

@@ -9,7 +9,8 @@ namespace normjit::passes {
 namespace {
 
 constexpr Pass table[] = {
-    {"fold_constants", fold_constants},       {"merge_common", merge_common},   {"remove_dead", remove_dead},
+    {"fold_constants", fold_constants},       {"regroup_row_factors", regroup_row_factors, true},
+    {"merge_common", merge_common},           {"remove_dead", remove_dead},
     {"split_column_sums", split_column_sums}, {"assign_sweeps", assign_sweeps},
 };
 
@@ -17,10 +18,10 @@ constexpr Pass table[] = {
 
 std::span<const Pass> pipeline() { return table; }
 
-Expected<ir::Function> run_pipeline(ir::Function function, std::string_view last) {
+Expected<ir::Function> run_pipeline(ir::Function function, const Target& target, std::string_view last) {
     NORMJIT_RETURN_IF_ERROR(ir::verify(function));
     for (const Pass& pass : table) {
-        function = pass.run(function);
+        if (!pass.cpu_only || target.isa != Isa::cuda) function = pass.run(function);
         if (const Status status = ir::verify(function); !status.ok()) {
             return failed(fmt::format("after pass {}: {}", pass.name, status.message()));
         }

@@ -125,6 +125,15 @@ Expected<std::vector<FinalReduce>> find_finals(const ir::Function& function, con
     return finals;
 }
 
+/// The matrices that are read, dealt out over the sweeps, so that memory has work in all of them.
+void share_out_prefetches(Plan& plan) {
+    std::vector<Tensor> read;
+    for (const ir::Value& value : plan.function.values) {
+        if (value.op == Op::input && value.shape == Shape::matrix) read.push_back(value.tensor);
+    }
+    for (size_t i = 0; i < read.size(); ++i) plan.sweeps[i * plan.sweeps.size() / read.size()].ahead.push_back(read[i]);
+}
+
 Geometry cpu_geometry(const Plan& plan) {
     Geometry geometry;
     const auto element = static_cast<int64_t>(size_of(plan.function.compute));
@@ -163,6 +172,7 @@ Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& t
         plan.sweeps.push_back(SweepBuilder(plan.function, plan.column_sweep).build(i, count));
     }
     if (cpu != nullptr && cpu->stage == 1) plan.staged_columns = find_staged_columns(plan.function, plan.sweeps);
+    if (cpu != nullptr && cpu->prefetch == 1) share_out_prefetches(plan);
     plan.row_slots = find_row_slots(plan.function, plan.sweeps);
     NORMJIT_TRY(plan.finals, find_finals(plan.function, plan.sweeps[static_cast<size_t>(plan.column_sweep)]));
     if (cpu == nullptr) plan.cuda = make_cuda(plan);
@@ -172,7 +182,7 @@ Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& t
 
 Expected<Plan> make(const Spec& spec, const Schedule& schedule, const Target& target) {
     NORMJIT_RETURN_IF_ERROR(schedule::check_ranges(schedule, target));
-    NORMJIT_TRY(ir::Function function, passes::run_pipeline(frontend::build(spec)));
+    NORMJIT_TRY(ir::Function function, passes::run_pipeline(frontend::build(spec), target));
     return build(spec, schedule, target, std::move(function));
 }
 

@@ -165,13 +165,13 @@ TEST_CASE("each CUDA path has its code") {
 }
 
 TEST_CASE("errors say which part is damaged") {
+    const std::string version = std::to_string(generator_version);
     Artifact artifact;
     artifact.spec = *parse_spec("layernorm cols=8");
     artifact.code = {0xde, 0xad, 0xbe, 0xef};
     artifact.entries = {{"rows", 0}, {"final_reduce", 2}};
     const std::string text = to_text(artifact);
     CHECK(parse_artifact("").status().message() == "artifact: version: does not start with normjit-artifact");
-    const std::string version = std::to_string(generator_version);
     CHECK(error_after(text, "artifact " + version, "artifact 99") ==
           "artifact: version: is '99'; this build reads " + version + " only");
     CHECK(error_after(text, " | deadbeef", "").starts_with("artifact: parts: there are 9 instead of 10"));

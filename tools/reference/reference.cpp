@@ -4,6 +4,8 @@
 #include "bounded.h"
 #include "element.h"
 
+#include <algorithm>
+
 namespace normjit::reference {
 
 namespace {
@@ -72,7 +74,8 @@ class Computation {
         for (size_t j = 0; j < cols_; ++j) {
             switch (spec_.source) {
                 case Source::x:
-                    xhat_[j] = layernorm ? (x(j) - mean) * rstd_ : x(j) * rstd_;
+                    centred_[j] = layernorm ? x(j) - mean : x(j);
+                    xhat_[j] = centred_[j] * rstd_;
                     break;
                 case Source::xhat:
                     xhat_[j] = x(j);
@@ -95,21 +98,40 @@ class Computation {
             const Number dy = input(Tensor::dy, row * cols_ + j);
             return spec_.has(Tensor::gamma) ? dy * scale_[j] : dy;
         };
+        const bool layernorm = spec_.norm == Norm::layernorm;
         const Number c1 = row_mean([&](size_t j) { return g(j) * xhat_[j]; });
-        const Number c2 = row_mean(g);
+        const Number c2 = layernorm ? row_mean(g) : Number{};
+        const Number factor = row_factor_of_xhat(g, c1);
         for (size_t j = 0; j < cols_; ++j) {
             Number inner = g(j) - xhat_[j] * c1;
-            if (spec_.norm == Norm::layernorm) inner = inner - c2;
+            if (layernorm) inner = inner - c2;
             Number dx = rstd_ * inner;
+            Number term = input(Tensor::dy, row * cols_ + j) * rstd_;
+            if (spec_.has(Tensor::gamma)) term = term * scale_[j];
+            Number projection = (spec_.source == Source::x ? centred_[j] : xhat_[j]) * factor;
+            if (layernorm) projection = projection + rstd_ * c2;
+            dx.error = std::max(dx.error, (term - projection).error);
             if (spec_.has(Tensor::dresidual)) dx = dx + input(Tensor::dresidual, row * cols_ + j);
             write(Tensor::dx, row * cols_ + j, dx);
         }
     }
 
+    /// With the row's factors first: that of x - mean, or of xhat when that is what was given.
+    template <class Gradient>
+    Number row_factor_of_xhat(Gradient g, const Number& c1) const {
+        if (spec_.source != Source::x) return rstd_ * c1;
+        const Number mean = row_mean([&](size_t j) { return g(j) * centred_[j]; });
+        return rstd_ * (rstd_ * (mean * rstd_));
+    }
+
     void add_to_sums(size_t row) {
         for (size_t j = 0; j < cols_; ++j) {
             const Number dy = input(Tensor::dy, row * cols_ + j);
-            if (spec_.has(Tensor::dgamma)) dgamma_[j].add(dy * xhat_[j]);
+            if (spec_.has(Tensor::dgamma)) {
+                Number term = dy * xhat_[j];
+                if (spec_.source == Source::x) term.error = std::max(term.error, ((dy * rstd_) * centred_[j]).error);
+                dgamma_[j].add(term);
+            }
             if (spec_.has(Tensor::dbeta)) dbeta_[j].add(dy);
         }
     }
@@ -124,9 +146,10 @@ class Computation {
     const Spec& spec_;
     const PerTensor<std::vector<double>>& inputs_;
     const size_t rows_, cols_;
-    std::vector<Number> scale_;                              ///< gamma + gamma_offset
-    std::vector<Number> xhat_ = std::vector<Number>(cols_);  ///< of the current row
-    Number rstd_;                                            ///< of the current row
+    std::vector<Number> scale_;                                 ///< gamma + gamma_offset
+    std::vector<Number> xhat_ = std::vector<Number>(cols_);     ///< of the current row
+    std::vector<Number> centred_ = std::vector<Number>(cols_);  ///< x - mean, or x without a mean
+    Number rstd_;                                               ///< of the current row
     std::vector<Sum<Real>> dgamma_ = std::vector<Sum<Real>>(cols_);
     std::vector<Sum<Real>> dbeta_ = std::vector<Sum<Real>>(cols_);
     Gradients gradients_;

@@ -9,6 +9,9 @@
 //   a sum of terms t adds depth * u * sum |t|, depth being the number of additions that a term goes through:
 //     row sums are kept in one sum per lane of a 64-byte vector, so N / lanes, plus 16 to fold lanes and unrolled sums;
 //     column sums run over the rows of a group and then over the groups, so M + 1.
+//   a product of three or more factors, one of them a row's, may be taken in the formula's order or with the row's
+//     factors first (dx = (dy * rstd) * gamma - ((x - mean) * (rstd * rstd * c1) + rstd * c2), dgamma's terms
+//     (dy * rstd) * (x - mean)): the larger of the two bounds. They differ where an intermediate product underflows.
 // Fused multiply-adds round less often than the bound assumes. No constant in it was fitted to what kernels do.
 #pragma once
 

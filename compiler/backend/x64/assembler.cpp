@@ -122,26 +122,24 @@ void Assembler::fuse(Fused kind, const Zmm& to, const Zmm& a, const Zmm& b, cons
     }
 }
 
-void Assembler::sum_lanes(const Zmm& value) {
+void Assembler::fold_rows(int step, const Zmm& a, const Zmm& b) {
     const Zmm other = scratch();
-    vshuff64x2(other, value, value, 0x4e);  // halves
-    add(value, value, other);
-    vshuff64x2(other, value, value, 0xb1);  // quarters
-    add(value, value, other);
-    vpermilpd(other, value, 0x55);  // 64-bit pairs
-    add(value, value, other);
-    if (compute_ == DType::f64) return;
-    vpermilps(other, value, 0xb1);
-    add(value, value, other);
+    const int pairs = compute_ == DType::f64 ? 0 : 1;  // the step that takes pairs of 64 bits
+    if (step < pairs) {
+        vunpckhps(other, a, b);
+        vunpcklps(a, a, b);
+    } else if (step == pairs) {
+        vunpckhpd(other, a, b);
+        vunpcklpd(a, a, b);
+    } else {
+        vshuff64x2(other, a, b, 0xdd);  // the odd quarters of both, the even quarters of both
+        vshuff64x2(a, a, b, 0x88);
+    }
+    add(a, a, other);
 }
 
 void Assembler::broadcast(const Zmm& to, const RegExp& from) {
     compute_ == DType::f64 ? vbroadcastsd(to, ptr[from]) : vbroadcastss(to, ptr[from]);
-}
-
-void Assembler::store_lane(const RegExp& to, const Zmm& value) {
-    const Xmm low(value.getIdx());
-    compute_ == DType::f64 ? vmovsd(ptr[to], low) : vmovss(ptr[to], low);
 }
 
 void Assembler::set_tail(int count) {
@@ -161,6 +159,11 @@ void Assembler::set_tail(const Reg64& count) {
     bzhi(eax, eax, count.cvt32());
     kmovd(tail_mask(), eax);
     kshiftrd(second_half_mask(), tail_mask(), 16);
+}
+
+void Assembler::set_rows(const Reg64& count) {
+    bzhi(count.cvt32(), dword[rip + words_[~0u]], count.cvt32());
+    kmovd(rows_mask(), count.cvt32());
 }
 
 Zmm Assembler::masked(const Zmm& to, Lanes lanes, int part) const {

@@ -58,12 +58,11 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     void load(const Unit& to, const Place& from, DType type, Lanes lanes);
     /// `value` is lost.
     void store(const Place& to, const Unit& value, DType type, Lanes lanes, Caching caching);
-    /// One element, converted to the compute type, in every lane.
-    void load_scalar(const Zmm& to, const Xbyak::Reg64& base, const Xbyak::Reg64& index, DType type);
+    /// An element for each of the rows of set_rows(), converted to the compute type.
+    void load_rows(const Zmm& to, const Xbyak::Reg64& base, const Xbyak::Reg64& index, DType type);
     void load_constant(const Zmm& to, double number);
-    /// One element of the compute type, in every lane, and its counterpart.
+    /// One element of the compute type, in every lane.
     void broadcast(const Zmm& to, const Xbyak::RegExp& from);
-    void store_lane(const Xbyak::RegExp& to, const Zmm& value);
 
     // Arithmetic
     using CodeGenerator::add;  // those of general registers stay visible beside the vector arithmetic
@@ -83,12 +82,17 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     void multiply_add(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
     void negative_multiply_add(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
     void multiply_subtract(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
-    /// The sum of all lanes, in every lane; always added in the same order.
-    void sum_lanes(const Zmm& value);
+    /// A step of summing the lanes of many registers, one row each, into one register with a lane for each row. Step k
+    /// takes two results of step k - 1 for neighbouring rows (the same one twice when there is no more); fold_steps()
+    /// of them make a sum. Overwrites `a`. Always adds in the same order.
+    void fold_rows(int step, const Zmm& a, const Zmm& b);
+    int fold_steps() const { return compute_ == DType::f64 ? 3 : 4; }
 
     /// From here on, Lanes::tail means the first `count` columns of a unit. The register form is not for masked().
     void set_tail(int count);
     void set_tail(const Xbyak::Reg64& count);
+    /// load_rows() means the first `count` rows of a register; more than there are lanes: all. `count` is lost.
+    void set_rows(const Xbyak::Reg64& count);
     /// The destination of a sum: with Lanes::tail the lanes beyond the row keep what they hold.
     Zmm masked(const Zmm& to, Lanes lanes, int part) const;
 
@@ -129,6 +133,7 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     static Xbyak::Opmask tail_mask() { return Xbyak::Opmask(1); }
     static Xbyak::Opmask second_half_mask() { return Xbyak::Opmask(2); }
     static Xbyak::Opmask part_mask(int part) { return Xbyak::Opmask(3 + part); }
+    static Xbyak::Opmask rows_mask() { return Xbyak::Opmask(7); }
     static Xbyak::Opmask scratch_mask() { return Xbyak::Opmask(5); }
     static Xbyak::Opmask scratch_mask2() { return Xbyak::Opmask(6); }
 

@@ -55,27 +55,8 @@ void Assembler::load_bf16_pair(const Unit& to, const Address& from, Lanes lanes)
     vpandd(odd, odd, word_constant(0xffff0000));
 }
 
-void Assembler::load_scalar(const Zmm& to, const Reg64& base, const Reg64& index, DType type) {
-    const Xmm low(to.getIdx());
-    const RegExp at = base + index * static_cast<int>(size_of(type));
-    switch (type) {
-        case DType::f32:
-            vbroadcastss(to, ptr[at]);
-            break;
-        case DType::f64:
-            vbroadcastsd(to, ptr[at]);
-            break;
-        case DType::f16:
-            vpbroadcastw(low, ptr[at]);
-            vcvtph2ps(low, low);
-            vbroadcastss(to, low);
-            break;
-        case DType::bf16:
-            vpbroadcastw(low, ptr[at]);
-            vpslld(low, low, 16);
-            vbroadcastss(to, low);
-            break;
-    }
+void Assembler::load_rows(const Zmm& to, const Reg64& base, const Reg64& index, DType type) {
+    load_register(to, ptr[base + index * static_cast<int>(size_of(type))], type, rows_mask(), Lanes::tail);
 }
 
 void Assembler::store(const Place& to, const Unit& value, DType type, Lanes lanes, Caching caching) {

@@ -13,7 +13,10 @@ constexpr int callee_saved[] = {Xbyak::Operand::RBX, Xbyak::Operand::RBP, Xbyak:
 
 Frame::Frame(Assembler& assembler, int bytes) : a_(assembler), bytes_((bytes + 16 + 63) / 64 * 64) {
     for (const int reg : callee_saved) a_.push(Xbyak::Reg64(reg));
+    a_.mov(a_.rax, a_.rsp);
     a_.sub(a_.rsp, bytes_);
+    a_.and_(a_.rsp, -64);
+    a_.mov(a_.qword[a_.rsp + bytes_ - 16], a_.rax);
     a_.stmxcsr(a_.dword[a_.rsp + bytes_ - 8]);
     a_.mov(a_.dword[a_.rsp + bytes_ - 4], default_mxcsr);
     a_.ldmxcsr(a_.dword[a_.rsp + bytes_ - 4]);
@@ -21,7 +24,7 @@ Frame::Frame(Assembler& assembler, int bytes) : a_(assembler), bytes_((bytes + 1
 
 void Frame::leave() {
     a_.ldmxcsr(a_.dword[a_.rsp + bytes_ - 8]);
-    a_.add(a_.rsp, bytes_);
+    a_.mov(a_.rsp, a_.qword[a_.rsp + bytes_ - 16]);
     for (size_t i = std::size(callee_saved); i-- > 0;) a_.pop(Xbyak::Reg64(callee_saved[i]));
     a_.vzeroupper();
     a_.ret();

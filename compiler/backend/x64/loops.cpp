@@ -4,6 +4,7 @@
 #include "normjit/cpu_abi.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 
 namespace normjit::backend::x64 {
@@ -12,11 +13,19 @@ using Xbyak::Label;
 using Xbyak::Reg64;
 using Xbyak::RegExp;
 
+namespace {
+
+constexpr int register_bytes = 64;
+
+}  // namespace
+
 RowLoops::RowLoops(Assembler& assembler, const plan::Plan& plan)
     : a_(assembler), plan_(plan), cpu_(std::get<CpuSchedule>(plan.schedule.device)) {
     assign_registers();
-    const auto slot_bytes = static_cast<int>(plan.row_slots.size()) * cpu_.row_block * a_.element_bytes();
-    pointers_at_ = (slot_bytes + 7) / 8 * 8;
+    size_t most_sums = 0;
+    for (const plan::Sweep& sweep : plan.sweeps) most_sums = std::max(most_sums, sweep.row_means.size());
+    sums_at_ = static_cast<int>(plan.row_slots.size()) * slot_rows() * a_.element_bytes();
+    pointers_at_ = sums_at_ + static_cast<int>(most_sums) * slot_rows() * register_bytes;
     block_rows_at_ = pointers_at_ + static_cast<int>(tensor_count) * 8;
     rows_left_at_ = block_rows_at_ + 8;
     first_block_at_ = rows_left_at_ + 8;
@@ -37,9 +46,12 @@ void RowLoops::assign_registers() {
         const bool in_loops = shape == TensorShape::matrix || (shape == TensorShape::cols && !is_output(tensor));
         if (uses(tensor) && in_loops) pointer_register_[tensor] = take();
     }
-    if (cpu_.prefetch == 0) return;
-    for (const Tensor tensor : all_tensors) {
-        if (uses(tensor) && is_matrix(tensor) && !is_output(tensor)) prefetched_.push_back({tensor, Reg64(take())});
+    size_t most = 0;
+    for (const plan::Sweep& sweep : plan_.sweeps) most = std::max(most, sweep.ahead.size());
+    std::vector<int> next;
+    while (next.size() < most) next.push_back(take());
+    for (const plan::Sweep& sweep : plan_.sweeps) {
+        for (size_t i = 0; i < sweep.ahead.size(); ++i) next_register_[sweep.ahead[i]] = next[i];
     }
 }
 
@@ -69,7 +81,7 @@ bool RowLoops::has_slot(ValueId id) const {
 
 RegExp RowLoops::slot(ValueId id) const {
     const auto found = std::find(plan_.row_slots.begin(), plan_.row_slots.end(), id) - plan_.row_slots.begin();
-    const auto first = static_cast<size_t>(found * cpu_.row_block * a_.element_bytes());
+    const auto first = static_cast<size_t>(found * slot_rows() * a_.element_bytes());
     return a_.rsp + row_ * a_.element_bytes() + first;
 }
 
@@ -79,7 +91,22 @@ Xbyak::Address RowLoops::partial(int64_t elements) {
 
 void RowLoops::load_row_input(const Xbyak::Zmm& to, Tensor tensor) {
     a_.mov(scratch_, block_pointer(tensor));
-    a_.load_scalar(to, scratch_, row_, *plan_.function.dtypes[tensor]);
+    a_.load_rows(to, scratch_, row_, *plan_.function.dtypes[tensor]);
+}
+
+void RowLoops::keep_sums(const std::vector<Xbyak::Zmm>& sums) {
+    find_sums();
+    for (size_t k = 0; k < sums.size(); ++k) a_.move_out(kept_sum(k, 0), sums[k]);
+}
+
+void RowLoops::find_sums() {
+    a_.mov(scratch_, row_);
+    a_.shl(scratch_, std::countr_zero(static_cast<unsigned>(register_bytes)));
+}
+
+Xbyak::Address RowLoops::kept_sum(size_t sum, int row) {
+    const int at = sums_at_ + (static_cast<int>(sum) * slot_rows() + row) * register_bytes;
+    return a_.ptr[a_.rsp + scratch_ + static_cast<size_t>(at)];
 }
 
 void RowLoops::for_each_block(Caching caching, const std::function<void()>& begin, const std::function<void()>& body) {
@@ -140,22 +167,36 @@ void RowLoops::jump_if_first_block(const Label& label) {
     a_.jne(label, a_.T_NEAR);
 }
 
-void RowLoops::for_each_row(const std::vector<Tensor>& matrices, Ahead ahead, const std::function<void()>& body) {
-    const auto prefetched = ahead == Ahead::next_block ? prefetched_ : std::vector<Prefetched>();
+void RowLoops::for_each_row(const std::vector<Tensor>& matrices, const std::vector<Tensor>& ahead,
+                            const std::function<void()>& body) {
     for (const Tensor tensor : matrices) a_.mov(pointer(tensor), block_pointer(tensor));
-    for (const auto& [tensor, next] : prefetched) {
-        a_.imul(next, task_stride(tensor), cpu_.row_block);
-        a_.add(next, block_pointer(tensor));
+    for (const Tensor tensor : ahead) {
+        a_.imul(next(tensor), task_stride(tensor), cpu_.row_block);
+        a_.add(next(tensor), block_pointer(tensor));
     }
     a_.xor_(row_, row_);
     Label row;
     a_.L(row);
     body();
     for (const Tensor tensor : matrices) a_.add(pointer(tensor), task_stride(tensor));
-    for (const auto& [tensor, next] : prefetched) a_.add(next, task_stride(tensor));
+    for (const Tensor tensor : ahead) a_.add(next(tensor), task_stride(tensor));
     a_.inc(row_);
     a_.cmp(row_, in_frame(block_rows_at_));
     a_.jl(row, a_.T_NEAR);
+}
+
+void RowLoops::for_each_rows(const std::function<void()>& body) {
+    a_.xor_(row_, row_);
+    Label rows;
+    a_.L(rows);
+    a_.mov(scratch_, in_frame(block_rows_at_));
+    a_.sub(scratch_, row_);
+    a_.set_rows(scratch_);
+    body();
+    if (cpu_.row_block <= a_.lanes()) return;
+    a_.add(row_, a_.lanes());
+    a_.cmp(row_, in_frame(block_rows_at_));
+    a_.jl(rows, a_.T_NEAR);
 }
 
 void RowLoops::for_each_columns(int width, const std::function<void(const std::vector<Columns>&)>& body) {
@@ -182,12 +223,12 @@ std::vector<Columns> RowLoops::units(int whole, bool tail) const {
     return all;
 }
 
-void RowLoops::prefetch(const std::vector<Columns>& columns) {
-    for (const auto& [tensor, next] : prefetched_) {
+void RowLoops::prefetch(const std::vector<Tensor>& ahead, const std::vector<Columns>& columns) {
+    for (const Tensor tensor : ahead) {
         const auto size = static_cast<int>(size_of(*plan_.function.dtypes[tensor]));
         const auto bytes = static_cast<int>(columns.size()) * a_.unit_columns() * size;
         for (int line = 0; line < bytes; line += 64)
-            a_.prefetcht1(a_.ptr[next + column_ * size + static_cast<size_t>(line)]);
+            a_.prefetcht1(a_.ptr[next(tensor) + column_ * size + static_cast<size_t>(line)]);
     }
 }
 

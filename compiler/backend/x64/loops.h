@@ -8,12 +8,11 @@
 #include "backend/x64/frame.h"
 #include "plan/plan.h"
 
+#include <algorithm>
 #include <functional>
 #include <vector>
 
 namespace normjit::backend::x64 {
-
-enum class Ahead { nothing, next_block };
 
 class RowLoops {
   public:
@@ -22,8 +21,12 @@ class RowLoops {
     /// The whole function around begin(), which runs once, and body(), which runs once per block.
     void for_each_block(Caching caching, const std::function<void()>& begin, const std::function<void()>& body);
 
-    /// body() once per row of the block, with pointer() at that row. `ahead`: prefetch() works in it.
-    void for_each_row(const std::vector<Tensor>& matrices, Ahead ahead, const std::function<void()>& body);
+    /// body() once per row of the block, with pointer() at that row. prefetch() in it fetches `ahead`.
+    void for_each_row(const std::vector<Tensor>& matrices, const std::vector<Tensor>& ahead,
+                      const std::function<void()>& body);
+
+    /// body() once for every lanes() rows of the block, for arithmetic with a row in each lane.
+    void for_each_rows(const std::function<void()>& body);
 
     /// body(units) for all columns of a row, `width` whole units at a time; the rest and the tail come last, together.
     void for_each_columns(int width, const std::function<void(const std::vector<Columns>&)>& body);
@@ -32,30 +35,34 @@ class RowLoops {
     void jump_if_first_block(const Xbyak::Label& label);
 
     /// The same columns of the same row of the next block, into L2. Beyond the last row that does no harm.
-    void prefetch(const std::vector<Columns>& columns);
+    void prefetch(const std::vector<Tensor>& ahead, const std::vector<Columns>& columns);
 
     Place place(Tensor tensor, const Columns& columns) const { return {pointer(tensor), column_, columns.elements}; }
     /// Element `elements` of the group's partials, counted from the current column.
     Xbyak::Address partial(int64_t elements);
-    /// Where the current row's entry of a row value is kept.
+    /// Where the entry of a row value is kept: the current row's, and within for_each_rows() those of all its rows.
     Xbyak::RegExp slot(ValueId id) const;
     bool has_slot(ValueId id) const;
-    /// The current row's element of an [M] input, in every lane.
+    /// The elements of an [M] input, within for_each_rows().
     void load_row_input(const Xbyak::Zmm& to, Tensor tensor);
+    /// Keeps the current row's sums of a sweep, a register each, ...
+    void keep_sums(const std::vector<Xbyak::Zmm>& sums);
+    /// ... for for_each_rows(), where, after find_sums(), this is register `sum` of the row `row` rows after the first.
+    Xbyak::Address kept_sum(size_t sum, int row);
+    void find_sums();
+    /// Rows that for_each_rows() has in its lanes at most.
+    int rows_at_once() const { return std::min(cpu_.row_block, a_.lanes()); }
 
   private:
-    struct Prefetched {
-        Tensor tensor;
-        Xbyak::Reg64 next;  ///< the current row, a block later
-    };
-
     void assign_registers();
     void begin_group();
     void begin_block();
     void next_block(const Xbyak::Label& block);
+    int slot_rows() const { return (cpu_.row_block + a_.lanes() - 1) / a_.lanes() * a_.lanes(); }
     std::vector<Columns> units(int whole, bool tail) const;
     bool uses(Tensor tensor) const;
     Xbyak::Reg64 pointer(Tensor tensor) const { return Xbyak::Reg64(pointer_register_[tensor]); }
+    Xbyak::Reg64 next(Tensor tensor) const { return Xbyak::Reg64(next_register_[tensor]); }
     Xbyak::Address block_pointer(Tensor tensor);
     Xbyak::Address task_data(Tensor tensor);
     Xbyak::Address task_stride(Tensor tensor);
@@ -71,8 +78,8 @@ class RowLoops {
     const plan::Plan& plan_;
     const CpuSchedule& cpu_;
     PerTensor<int> pointer_register_;  ///< matrices: the current row, within row loops. Columns: always
-    std::vector<Prefetched> prefetched_;
-    int pointers_at_, block_rows_at_, rows_left_at_, first_block_at_,
+    PerTensor<int> next_register_;     ///< fetched ahead: the current row, a block later
+    int sums_at_, pointers_at_, block_rows_at_, rows_left_at_, first_block_at_,
         frame_bytes_;  ///< offsets from rsp; slots stand at 0
 };
 

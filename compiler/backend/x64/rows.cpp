@@ -3,11 +3,12 @@
 //
 //     for each unit of columns: what the group keeps of [N] values     keep_columns()
 //     for each block of row_block rows
-//         for each row: its [M] inputs into slots
+//         its rows' [M] inputs into slots
 //         for each sweep but the last                      reduce_sweep()
 //             for each row
 //                 for each step of `unroll` units: load, compute, add to as many independent sums
-//                 fold the sums, compute the row's scalars, keep them in slots
+//                 fold the sums into one register each, keep those
+//             for each 16 rows: fold their lanes, compute the rows' values with a row in each lane, keep them in slots
 //         for the last                                     apply_sweep()
 //             for each strip of `strip` units of columns
 //                 column sums from the partials into registers
@@ -126,32 +127,59 @@ class RowsEmitter {
         }
     }
 
-    // Row values: one element a row, in every lane of part[0].
+    // Row values: a row in each lane of part[0].
     void load_row_inputs() {
         const std::vector<ValueId>& values = plan_.sweeps.front().row_values;
-        if (values.empty()) return;
-        loops_.for_each_row({}, Ahead::nothing, [&] { compute_row_values(values, {}); });
+        if (!values.empty()) loops_.for_each_rows([&] { compute_row_values(values, {}); });
     }
 
     /// Computes row values from the row means just summed and from slots; keeps what has a slot.
-    void compute_row_values(const std::vector<ValueId>& values, const Live& means) {
+    void compute_row_values(const std::vector<ValueId>& values, const std::vector<ValueId>& means) {
         Registers registers;
-        Surroundings around{.live = means, .sums = {}, .load = {}, .store = {}};
-        for (const auto& [id, unit] : means) registers.take_out(unit, 1);
+        Surroundings around;
+        for (size_t k = 0; k < means.size(); ++k) around.live.insert({means[k], fold_mean(k, registers)});
         for (const ValueId value : values) {
             for (const ValueId operand : function_[value].operands) {
                 const bool kept = operand != ir::no_value && loops_.has_slot(operand) && !around.live.contains(operand);
-                if (kept && std::find(values.begin(), values.end(), operand) == values.end())
-                    broadcast(operand, registers, around.live);
+                if (!kept || std::find(values.begin(), values.end(), operand) != values.end()) continue;
+                const Unit unit = registers.take(1);
+                a_.move(unit.part[0], a_.ptr[loops_.slot(operand)]);
+                around.live.insert({operand, unit});
             }
         }
         around.load = [&](const Unit& to, ValueId id) { loops_.load_row_input(to.part[0], function_[id].tensor); };
         evaluate(a_, registers, function_, {.values = values, .sums = {}, .stores = {}, .results = values, .kept = {}},
                  around);
         for (const auto& [id, unit] : around.live) {
-            const bool is_new = means.contains(id) || std::find(values.begin(), values.end(), id) != values.end();
-            if (is_new && loops_.has_slot(id)) a_.store_lane(loops_.slot(id), unit.part[0]);
+            const bool is_new = std::find(means.begin(), means.end(), id) != means.end() ||
+                                std::find(values.begin(), values.end(), id) != values.end();
+            if (is_new && loops_.has_slot(id)) a_.move_out(a_.ptr[loops_.slot(id)], unit.part[0]);
         }
+    }
+
+    /// Row mean `k` of the sweep whose sums were kept.
+    Unit fold_mean(size_t k, Registers& registers) {
+        loops_.find_sums();
+        const Unit sum = fold(k, a_.fold_steps(), 0, registers);
+        a_.load_constant(Assembler::copy(), 1.0 / static_cast<double>(function_.cols));
+        a_.mul(sum.part[0], sum.part[0], Assembler::copy());
+        return sum;
+    }
+
+    /// `steps` steps of fold_rows() over the 2^steps rows from `row` on, those that a block has.
+    Unit fold(size_t k, int steps, int row, Registers& registers) {
+        if (steps == 0) {
+            const Unit sum = registers.take(1);
+            a_.move(sum.part[0], loops_.kept_sum(k, row));
+            return sum;
+        }
+        const int second_row = row + (1 << (steps - 1));
+        const Unit first = fold(k, steps - 1, row, registers);
+        const bool alone = second_row >= loops_.rows_at_once();
+        const Unit second = alone ? first : fold(k, steps - 1, second_row, registers);
+        a_.fold_rows(steps - 1, first.part[0], second.part[0]);
+        if (!alone) registers.give_back(second, 1);
+        return first;
     }
 
     void broadcast(ValueId row_value, Registers& registers, Live& live) {
@@ -163,7 +191,7 @@ class RowsEmitter {
     // Sweeps that end in row means
     void reduce_sweep(const Sweep& sweep, const Sweep& next) {
         const Piece piece = reduce_piece(plan_, sweep);
-        loops_.for_each_row(matrices(sweep), Ahead::nothing, [&] {
+        loops_.for_each_row(matrices(sweep), sweep.ahead, [&] {
             Registers registers;
             Live rows;
             for (const ValueId id : row_operands(function_, sweep)) broadcast(id, registers, rows);
@@ -176,9 +204,11 @@ class RowsEmitter {
                     around.sums = sums[u % sums.size()];
                     evaluate(a_, registers, function_, piece, around);
                 }
+                loops_.prefetch(sweep.ahead, step);
             });
-            compute_row_values(next.row_values, fold_means(sweep, sums));
+            loops_.keep_sums(one_of_each(sums));
         });
+        loops_.for_each_rows([&] { compute_row_values(next.row_values, sweep.row_means); });
     }
 
     template <class Visit>
@@ -190,10 +220,10 @@ class RowsEmitter {
         }
     }
 
-    /// The independent sums of each row mean become one, in pairs: neighbours first.
-    Live fold_means(const Sweep& sweep, const Sums& sums) {
-        Live means;
-        for (size_t k = 0; k < sweep.row_means.size(); ++k) {
+    /// The independent sums of each row mean become one register, in pairs: neighbours first.
+    std::vector<Zmm> one_of_each(const Sums& sums) {
+        std::vector<Zmm> folded;
+        for (size_t k = 0; k < sums.front().size(); ++k) {
             std::vector<Zmm> terms;
             for (const auto& of_unit : sums) {
                 for (size_t part = 0; part < static_cast<size_t>(a_.parts()); ++part)
@@ -203,12 +233,9 @@ class RowsEmitter {
                 for (size_t i = 0; i + distance < terms.size(); i += 2 * distance)
                     a_.add(terms[i], terms[i], terms[i + distance]);
             }
-            a_.sum_lanes(terms[0]);
-            a_.load_constant(Assembler::copy(), 1.0 / static_cast<double>(function_.cols));
-            a_.mul(terms[0], terms[0], Assembler::copy());
-            means.insert_or_assign(sweep.row_means[k], Unit{{terms[0], terms[0]}});
+            folded.push_back(terms[0]);
         }
-        return means;
+        return folded;
     }
 
     // The last sweep
@@ -223,7 +250,7 @@ class RowsEmitter {
         const Sums sums = take_sums(registers, strip.size(), sweep.column_sums.size());
         begin_column_sums(strip, sums);
         const Piece piece = apply_piece(sweep);
-        loops_.for_each_row(matrices(sweep), Ahead::next_block, [&] {
+        loops_.for_each_row(matrices(sweep), sweep.ahead, [&] {
             Registers in_row = registers;
             Live rows;
             for (const ValueId id : row_operands(function_, sweep)) broadcast(id, in_row, rows);
@@ -235,7 +262,7 @@ class RowsEmitter {
                 around.sums = sums[u];
                 evaluate(a_, in_row, function_, piece, around);
             }
-            loops_.prefetch(strip);
+            loops_.prefetch(sweep.ahead, strip);
         });
         for_each_partial(strip, sums,
                          [&](const Xbyak::Address& partial, const Zmm& sum) { a_.move_out(partial, sum); });

@@ -15,7 +15,7 @@
 namespace normjit {
 
 /// Changes whenever the generated code, the geometry or the layout of an artifact may change.
-inline constexpr int generator_version = 4;
+inline constexpr int generator_version = 5;
 
 /// What the bytes of code are. ptx is left to the driver to translate: for a GPU newer than the compiler.
 enum class CodeFormat : uint8_t { x86_64, cubin, ptx };

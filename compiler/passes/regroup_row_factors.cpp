@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Before, layernorm computes 13 operations an element, an FMA counted as one; after, 10:
+//
+//     xhat   = (x - mean) * rstd                    d      = x - mean
+//     g      = dy * gamma                           g      = dy * gamma
+//     c1     = row_mean(g * xhat)                   c1     = row_mean(g * d) * rstd + rstd * 0
+//     c2     = row_mean(g)                          c2     = row_mean(g)
+//     dx     = rstd * (g - (xhat * c1 + c2))        dx     = (dy * rstd) * gamma - (d * (rstd * (rstd * c1)) + rstd *
+//     c2) dgamma = col_sum(dy * xhat)                   dgamma = col_sum((dy * rstd) * d)
+//
+// x - mean is still formed first. rstd * 0 is there for an infinite rstd: the row's dx must then be NaN, and g * d
+// alone is finite. What changes is where products leave the range of the compute type: for f32 and a standard deviation
+// outside of 1e-17 to 1e17, which no eps allows on one side and f16 and trained networks do not reach on the other.
+#include "passes/passes.h"
+
+#include <array>
+#include <optional>
+#include <string>
+#include <tuple>
+
+namespace normjit::passes {
+
+namespace {
+
+using ir::no_value;
+using ir::Op;
+using ir::Shape;
+using ir::ValueId;
+
+class Regrouping {
+  public:
+    explicit Regrouping(ir::Function& function) : function_(function) {}
+
+    /// row_mean(a * (d * r)) -> row_mean(a * d) * r.
+    std::optional<ValueId> row_mean(const ir::Value& value) {
+        const auto product = split_row_factor(value.operands[0]);
+        if (!product) return std::nullopt;
+        ir::Value mean = value;
+        mean.name.clear();
+        mean.operands = {multiply(product->a, product->d), no_value};
+        const ValueId scaled = multiply(append(function_, std::move(mean)), product->factor);
+        const ValueId zero = append(function_, {.op = Op::constant, .constant = 0});
+        return binary(Op::add, scaled, multiply(product->factor, zero));
+    }
+
+    /// a * (d * r), summed over rows -> (a * r) * d.
+    std::optional<ValueId> column_term(ValueId term) {
+        const auto product = split_row_factor(term);
+        if (!product) return std::nullopt;
+        return multiply(scale_rows(product->a, product->factor), product->d);
+    }
+
+    /// r * (sum of products) -> the sum of the products with r in each.
+    std::optional<ValueId> scaled_sum(const ir::Value& value) {
+        if (value.op != Op::mul || value.shape != Shape::matrix) return std::nullopt;
+        const auto [a, b] = value.operands;
+        const ValueId factor = is_row(a) ? a : b, sum = is_row(a) ? b : a;
+        if (!is_row(factor) || !is_sum(sum) || !has_row_product(sum)) return std::nullopt;
+        return absorb(sum, factor);
+    }
+
+  private:
+    struct Product {
+        ValueId a, d, factor;
+    };
+
+    const ir::Value& at(ValueId id) const { return function_[id]; }
+    bool is_row(ValueId id) const { return at(id).shape == Shape::rows; }
+    bool is_matrix(ValueId id) const { return at(id).shape == Shape::matrix; }
+    bool is_sum(ValueId id) const { return at(id).op == Op::add || at(id).op == Op::sub; }
+
+    /// The operand of a matrix product that has this shape; no_value without one.
+    ValueId factor_of(ValueId id, Shape shape) const {
+        if (at(id).op != Op::mul || !is_matrix(id)) return no_value;
+        for (const ValueId operand : at(id).operands) {
+            if (at(operand).shape == shape) return operand;
+        }
+        return no_value;
+    }
+
+    ValueId other(ValueId product, ValueId factor) const {
+        const auto [a, b] = at(product).operands;
+        return a == factor ? b : a;
+    }
+
+    /// a * (d * factor), all but the factor matrices.
+    std::optional<Product> split_row_factor(ValueId id) const {
+        if (at(id).op != Op::mul) return std::nullopt;
+        for (const ValueId scaled : at(id).operands) {
+            const ValueId factor = factor_of(scaled, Shape::rows);
+            const ValueId a = other(id, scaled);
+            if (factor != no_value && is_matrix(a) && a != scaled) return Product{a, other(scaled, factor), factor};
+        }
+        return std::nullopt;
+    }
+
+    /// Whether a term takes a row factor without a multiplication per element. x - mean has none: it stays whole.
+    bool has_row_product(ValueId id) const {
+        if (is_sum(id)) return has_row_product(at(id).operands[0]) || has_row_product(at(id).operands[1]);
+        return factor_of(id, Shape::rows) != no_value;
+    }
+
+    ValueId absorb(ValueId id, ValueId factor) {
+        if (is_row(id)) return multiply(factor, id);
+        if (is_sum(id) && has_row_product(id)) {
+            const auto [op, a, b] = std::tuple(at(id).op, at(id).operands[0], at(id).operands[1]);
+            const ValueId left = absorb(a, factor);
+            return binary(op, left, absorb(b, factor));
+        }
+        if (const ValueId row = factor_of(id, Shape::rows); row != no_value) {
+            return absorb(other(id, row), multiply(factor, row));
+        }
+        if (const ValueId column = factor_of(id, Shape::cols); column != no_value) {
+            return multiply(scale_rows(other(id, column), factor), column);
+        }
+        return scale_rows(id, factor);
+    }
+
+    /// A matrix times a row value, once for all its users, with a name that tells: dy_rstd.
+    ValueId scale_rows(ValueId matrix, ValueId factor) {
+        for (ValueId id = 0; id < function_.size(); ++id) {
+            if (at(id).op == Op::mul && at(id).operands == std::array{matrix, factor}) return id;
+        }
+        const std::string name = at(matrix).op == Op::input ? at(matrix).name + "_" + at(factor).name : "";
+        const ValueId scaled = multiply(matrix, factor);
+        function_[scaled].name = name;
+        return scaled;
+    }
+
+    ValueId multiply(ValueId a, ValueId b) { return binary(Op::mul, a, b); }
+
+    ValueId binary(Op op, ValueId a, ValueId b) {
+        return append(function_, {.op = op, .shape = ir::join(at(a).shape, at(b).shape), .operands = {a, b}});
+    }
+
+    ir::Function& function_;
+};
+
+}  // namespace
+
+ir::Function regroup_row_factors(const ir::Function& function) {
+    if (function.cols == 1) return function;  // dx of layernorm is exactly 0 there, but not with factors moved about
+    return rewrite(function, [](ir::Function& copy, ir::ValueId, ir::Value value) {
+        Regrouping regrouping(copy);
+        std::optional<ValueId> other;
+        if (value.op == Op::row_mean) other = regrouping.row_mean(value);
+        if (value.op == Op::mul) other = regrouping.scaled_sum(value);
+        if (value.op == Op::col_sum) {
+            if (const auto term = regrouping.column_term(value.operands[0])) value.operands[0] = *term;
+        }
+        if (!other) return append(copy, std::move(value));
+        copy[*other].name = value.name;
+        return *other;
+    });
+}
+
+}  // namespace normjit::passes
