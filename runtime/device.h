@@ -39,7 +39,8 @@ OpenedDevice open_device(const EngineOptions& options, int ordinal);
 /// The device that options.device names.
 OpenedDevice open_device(const EngineOptions& options);
 
-/// An engine on this device, whatever options.device says: how tests bring one that needs no hardware.
+/// An engine on this device, whatever options.device says, with nothing from the environment: how tests bring a device
+/// that needs no hardware.
 Engine make_engine(std::shared_ptr<const Device> device, const EngineOptions& options);
 
 }  // namespace normjit

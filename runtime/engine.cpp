@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a spec to a kernel: spec -> schedule -> memory -> compile -> load.
+// From a spec to a kernel: memory, else spec -> schedule -> key -> packs and disk, else compile -> load.
 #include "engine_impl.h"
 #include "kernel_impl.h"
 #include "side_by_side.h"
 #include "support/try.h"
+
+#include "normjit/code_key.h"
 
 #include <chrono>
 
@@ -18,7 +20,9 @@ Engine::Impl::Impl(std::shared_ptr<const Device> device, const EngineOptions& op
       log_(options.log),
       advisor_({device_->model(), device_->target(), device_->threads()}, options,
                environment() ? *environment() : Environment(), log_),
-      compile_tasks_(options.parallel_for.run != nullptr ? options.parallel_for : thread_per_task()) {}
+      compile_tasks_(options.parallel_for.run != nullptr ? options.parallel_for : thread_per_task()),
+
+      store_(options.cache, options.log) {}
 
 Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOptions& options) {
     if (const Kernel* ready = kernels_.find(request)) return *ready;
@@ -42,11 +46,27 @@ Expected<Kernel> Engine::Impl::make(const Request& request) {
 /// No other thread makes the same kernel at the same time.
 Expected<Kernel> Engine::Impl::make_alone(const Request& decided) {
     if (const Kernel* ready = kernels_.find(decided)) return *ready;
-    NORMJIT_TRY(const Artifact artifact, compile_aloud(decided));
-    NORMJIT_TRY(auto loaded, device_->load(artifact));
+    NORMJIT_TRY(auto loaded, store_.serves(device_->target()) ? load_kept_or_new(decided) : load_new(decided));
     const Kernel kernel(std::move(loaded));
     kernels_.add(decided, kernel);
     return kernel;
+}
+
+Engine::Impl::Loaded Engine::Impl::load_kept_or_new(const Request& decided) {
+    NORMJIT_TRY(const std::string key, code_key(decided.spec, *decided.schedule, device_->target()));
+    if (const auto kept = store_.find(key)) {
+        auto loaded = device_->load(*kept);
+        if (loaded.ok()) return loaded;
+        log_(LogLevel::warning, ("cache: " + loaded.status().message() + "; the kernel is made again").c_str());
+    }
+    NORMJIT_TRY(auto loaded, load_new(decided));
+    store_.keep(key, loaded->artifact);
+    return loaded;
+}
+
+Engine::Impl::Loaded Engine::Impl::load_new(const Request& decided) const {
+    NORMJIT_TRY(const Artifact artifact, compile_aloud(decided));
+    return device_->load(artifact);
 }
 
 Expected<Artifact> Engine::Impl::compile_aloud(const Request& decided) const {
@@ -93,9 +113,10 @@ Engine make_engine(std::shared_ptr<const Device> device, const EngineOptions& op
 }
 
 Expected<Engine> Engine::create(const EngineOptions& options) {
-    NORMJIT_RETURN_IF_ERROR(environment().status());
-    NORMJIT_TRY(auto device, open_device(options));
-    return make_engine(std::move(device), options);
+    EngineOptions complete = options;
+    NORMJIT_TRY(complete.cache, cache::fill_in(options.cache));
+    NORMJIT_TRY(auto device, open_device(complete));
+    return make_engine(std::move(device), complete);
 }
 
 const std::string& Engine::device() const { return impl_->device().name(); }

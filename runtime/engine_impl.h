@@ -5,6 +5,7 @@
 #include "cache/kernel_table.h"
 #include "cache/request.h"
 #include "cache/single_flight.h"
+#include "cache/store.h"
 #include "device.h"
 #include "tuning/advisor.h"
 
@@ -34,6 +35,9 @@ class Engine::Impl {
   private:
     Expected<Kernel> make(const cache::Request& request);
     Expected<Kernel> make_alone(const cache::Request& decided);
+    using Loaded = Expected<std::shared_ptr<const Kernel::Impl>>;
+    Loaded load_kept_or_new(const cache::Request& decided);
+    Loaded load_new(const cache::Request& decided) const;
     Expected<Artifact> compile_aloud(const cache::Request& decided) const;
     Status make_in_background(const cache::Request& request);
     void finish_in_background(const cache::Request& request);
@@ -42,6 +46,7 @@ class Engine::Impl {
     const Log log_;
     const tuning::Advisor advisor_;
     const ParallelFor compile_tasks_;
+    cache::Store store_;
     cache::KernelTable kernels_;
     cache::SingleFlight flights_;
 

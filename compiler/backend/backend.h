@@ -25,6 +25,7 @@ struct Backend {
     /// Texts between plan and artifact, by name.
     std::vector<std::string_view> stages;
     Expected<std::string> (*print_stage)(const plan::Plan&, std::string_view stage);
+    bool is_slow = false;  ///< emit() takes longer than reading what it made from a file
 };
 
 extern const Backend x64_backend;

@@ -105,6 +105,11 @@ std::string number(double value) { return fmt::format("{}", value == 0 ? 0.0 : v
 
 uint64_t hash(std::string_view text) { return XXH3_64bits(text.data(), text.size()); }
 
+std::string checksum(std::string_view text) {
+    const XXH128_hash_t sum = XXH3_128bits(text.data(), text.size());
+    return fmt::format("{:016x}{:016x}", sum.high64, sum.low64);
+}
+
 Expected<Fields> Fields::parse(std::string_view subject, std::string_view line,
                                std::span<const std::string_view> keys) {
     Fields fields;

@@ -39,6 +39,8 @@ std::string number(double value);
 
 /// The same on every machine and in every process.
 uint64_t hash(std::string_view text);
+/// 128 bits as 32 hexadecimal digits, for names and for finding damage.
+std::string checksum(std::string_view text);
 
 /// The key=value words of one line. Refers to the text that it was made from.
 class Fields {

@@ -1,36 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "files.h"
 
-#include <cstdlib>
+#include "temporary_folder.h"
+
 #include <filesystem>
-#include <fstream>
 
 #include <doctest/doctest.h>
 
 using namespace normjit;
 using namespace normjit::cli;
 
-namespace {
-
-class Folder {
-  public:
-    Folder() {
-        std::string pattern = (std::filesystem::temp_directory_path() / "normjit-XXXXXX").string();
-        REQUIRE(mkdtemp(pattern.data()) != nullptr);
-        path_ = pattern;
-    }
-    ~Folder() { std::filesystem::remove_all(path_); }
-    std::string operator/(const char* name) const { return (path_ / name).string(); }
-    auto entries() const { return std::distance(std::filesystem::directory_iterator(path_), {}); }
-
-  private:
-    std::filesystem::path path_;
-};
-
-}  // namespace
-
 TEST_CASE("files: an output appears when it is complete") {
-    Folder folder;
+    const test::TemporaryFolder folder;
     const std::string path = folder / "out";
     REQUIRE(write_text(path, "old").ok());
     {
@@ -45,7 +26,7 @@ TEST_CASE("files: an output appears when it is complete") {
 }
 
 TEST_CASE("files: a dropped output leaves nothing behind") {
-    Folder folder;
+    const test::TemporaryFolder folder;
     {
         auto file = OutputFile::create(folder / "out");
         REQUIRE(file.ok());

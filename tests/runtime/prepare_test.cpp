@@ -2,11 +2,11 @@
 // What an engine remembers. That its kernels compute the right thing is what tests/property shows.
 #include "cache/kernel_table.h"
 #include "fake_device.h"
+#include "threads.h"
 
 #include "normjit/engine.h"
 
 #include <atomic>
-#include <barrier>
 #include <chrono>
 #include <thread>
 #include <vector>
@@ -24,20 +24,6 @@ struct Fixture {
 };
 
 Spec spec(int64_t cols) { return *parse_spec("rmsnorm cols=" + std::to_string(cols)); }
-
-/// Calls work(i) on `count` threads that start together.
-template <class Work>
-void at_once(int count, const Work& work) {
-    std::barrier start(count);
-    std::vector<std::thread> threads;
-    for (int i = 0; i < count; ++i) {
-        threads.emplace_back([&, i] {
-            start.arrive_and_wait();
-            work(i);
-        });
-    }
-    for (std::thread& thread : threads) thread.join();
-}
 
 }  // namespace
 

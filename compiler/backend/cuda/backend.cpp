@@ -93,6 +93,7 @@ Expected<std::string> print_stage(const plan::Plan& plan, std::string_view stage
 
 }  // namespace
 
-const Backend cuda_backend{"cuda", supports, legal, emit, {"cuda", "cuda:narrow", "ptx", "ptx:narrow"}, print_stage};
+const Backend cuda_backend{"cuda",      supports, legal, emit, {"cuda", "cuda:narrow", "ptx", "ptx:narrow"},
+                           print_stage, true};
 
 }  // namespace normjit::backend

@@ -9,10 +9,21 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace normjit {
+
+/// Where prepare() finds and keeps compiled kernels between processes: packs first, then the folder. What is damaged or
+/// cannot be written is told to the log and costs time, no more. What is not set comes from the environment
+/// (NORMJIT_CACHE_DIR, NORMJIT_CACHE_SIZE, NORMJIT_CACHE_PACKS; XDG_CACHE_HOME or HOME).
+struct CacheOptions {
+    std::optional<std::string> folder = {};              ///< written and read by any number of processes; "": none
+    std::optional<int64_t> bytes = {};                   ///< the folder holds at most; the least recently used go first
+    std::optional<std::vector<std::string>> packs = {};  ///< files by `normjit cache pack`
+    bool everything = false;  ///< also kernels that are made faster than they are read: those of the x86-64 generator
+};
 
 struct EngineOptions {
     std::string device = "cpu";  ///< "cpu", or "cuda:0" for the first GPU that the CUDA driver shows this process
@@ -20,6 +31,7 @@ struct EngineOptions {
     /// Set: launches on the CPU, and the parts of a compilation for a GPU, use these threads. Else the engine starts
     /// its own: a pool for launches, and a thread for a part while it is compiled.
     ParallelFor parallel_for = {};
+    CacheOptions cache = {};
     Log log = {};                                ///< hears of what takes time and of what does not work as asked
     std::vector<std::string> record_files = {};  ///< of tuning records; empty: those that NORMJIT_RECORDS names
     bool shipped_records = true;                 ///< use the tuning records in the library, too
@@ -39,8 +51,9 @@ class Device;
 /// Thread safe; copies share one engine. Kernels keep what they need of it alive.
 class Engine {
   public:
-    /// Fails with `unavailable`, saying what is missing, when this machine lacks the device, or for a GPU its driver.
-    /// For a GPU this loads libcuda and reads the device's properties; it creates no context.
+    /// Fails with `unavailable`, saying what is missing, when this machine lacks the device, or for a GPU its driver;
+    /// with invalid_argument for options, or variables of the environment, that say nothing sensible. For a GPU this
+    /// loads libcuda and reads the device's properties; it creates no context.
     static Expected<Engine> create(const EngineOptions& options = {});
 
     /// "cpu", "cuda:0".
@@ -57,9 +70,9 @@ class Engine {
     /// heuristic's.
     ChosenSchedule choose(const Spec& spec) const;
 
-    /// The kernel for the spec: the one that this engine made before, else a new one, which it keeps for as long as it
-    /// lives. Threads that ask for the same kernel at once wait for one of them to make it. For a known spec it takes
-    /// no lock and well under 1 us.
+    /// The kernel for the spec: the one that this engine has, else one from the cache, else a new one. The engine keeps
+    /// it for as long as it lives. Threads that ask for the same kernel at once wait for one of them to make it. For a
+    /// known spec it takes no lock and well under 1 us.
     ///
     /// With OnMiss::background, an error that making it ended in is returned once; asking again then tries again.
     Expected<Kernel> prepare(const Spec& spec, const PrepareOptions& options = {}) const;

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engines that share a cache, in one process and in many that race and die.
+#include "cache/store.h"
+
+#include "cache/folder.h"
+#include "cache/pack.h"
+#include "fake_device.h"
+#include "random_spec.h"
+#include "temporary_folder.h"
+#include "threads.h"
+
+#include "normjit/code_key.h"
+#include "normjit/engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <dlfcn.h>
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace normjit;
+using namespace normjit::test;
+
+namespace {
+
+/// An engine that compiles for real but loads nowhere, and what its log hears.
+class TestEngine {
+  public:
+    explicit TestEngine(CacheOptions cache, const char* target = "x86-64-avx512")
+        : device(std::make_shared<FakeDevice>(*parse_target(target))),
+          engine(make_engine(device, {.cache = std::move(cache), .log = {hear, this}})) {}
+
+    int compiles() const { return count(LogLevel::info); }
+    int warnings() const { return count(LogLevel::warning); }
+    std::string last() const { return lines_.empty() ? "" : lines_.back().second; }
+
+  private:
+    static void hear(void* self, LogLevel level, const char* message) {
+        auto& mine = *static_cast<TestEngine*>(self);
+        const std::lock_guard lock(mine.mutex_);
+        mine.lines_.emplace_back(level, message);
+    }
+    int count(LogLevel level) const {
+        const std::lock_guard lock(mutex_);
+        return static_cast<int>(std::ranges::count(lines_, level, &std::pair<LogLevel, std::string>::first));
+    }
+    mutable std::mutex mutex_;
+    std::vector<std::pair<LogLevel, std::string>> lines_;
+
+  public:
+    const std::shared_ptr<FakeDevice> device;
+    const Engine engine;  // the last: it talks to the rest
+};
+
+CacheOptions in(const std::string& folder) {
+    return {.folder = folder, .bytes = int64_t{1} << 30, .packs = {}, .everything = true};
+}
+
+Spec spec(int64_t cols) { return *parse_spec("rmsnorm out=dx cols=" + std::to_string(cols)); }
+
+bool is_right(const Expected<Kernel>& kernel, const Spec& wanted) {
+    if (!kernel.ok()) return false;
+    const Artifact& made = kernel->artifact();
+    return made == *compile(wanted, made.schedule, made.target) && made.spec == wanted;
+}
+
+/// The exit code of a child process that does this; -1 when a signal ended it.
+pid_t in_child(const std::function<int()>& work) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) _exit(work());
+    return child;
+}
+int wait_for(pid_t child) {
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+std::vector<cache::Folder::File> files_in(const std::string& path) { return *cache::Folder(path).files(); }
+
+int damaged_files(const std::string& path) {
+    const cache::Folder folder(path);
+    return static_cast<int>(
+        std::ranges::count_if(files_in(path), [&](const auto& file) { return !folder.read(file).ok(); }));
+}
+
+}  // namespace
+
+TEST_CASE("what one engine compiled, the next one loads") {
+    const TemporaryFolder folder;
+    TestEngine first(in(folder.path()));
+    CHECK(is_right(first.engine.prepare(spec(8)), spec(8)));
+    CHECK(first.compiles() == 1);
+    TestEngine second(in(folder.path()));
+    CHECK(is_right(second.engine.prepare(spec(8)), spec(8)));
+    CHECK(is_right(second.engine.prepare(spec(8), *parse_schedule("cpu row_groups=5")), spec(8)));
+    CHECK(second.compiles() == 1);  // the other schedule
+    CHECK(second.device->loads == 2);
+    CHECK(first.warnings() + second.warnings() == 0);
+}
+
+TEST_CASE("code that is made faster than it is read stays off the disk") {
+    const TemporaryFolder folder;
+    CacheOptions options = in(folder.path());
+    options.everything = false;
+    CHECK(TestEngine(options).engine.prepare(spec(8)).ok());
+    CHECK(folder.entries() == 0);
+    CHECK(!is_slow_to_compile(*parse_target("x86-64-avx512")));
+    CHECK(is_slow_to_compile(*parse_target("sm_90")));
+}
+
+TEST_CASE("damage is a miss that is repaired") {
+    const TemporaryFolder folder;
+    CHECK(TestEngine(in(folder.path())).engine.prepare(spec(8)).ok());
+    const std::string path = folder / names_in(folder.path()).at(0), good = read_text(path);
+    Random random(seed());
+    for (int64_t i = 0; i < rounds(60); ++i) {
+        std::string bad = good;
+        const auto at = static_cast<size_t>(random.between(0, static_cast<int64_t>(good.size()) - 1));
+        if (i % 3 == 0) bad.resize(at);
+        if (i % 3 != 0) bad[at] = static_cast<char>(bad[at] ^ (1 << random.between(0, 7)));
+        write_text(path, bad);
+        TestEngine engine(in(folder.path()));
+        CHECK(is_right(engine.engine.prepare(spec(8)), spec(8)));
+        CHECK(engine.compiles() == 1);
+        CHECK(engine.warnings() == 1);
+        CHECK(read_text(path) == good);
+    }
+}
+
+TEST_CASE("an entry that the device refuses is made again") {
+    const TemporaryFolder folder;
+    CHECK(TestEngine(in(folder.path())).engine.prepare(spec(8)).ok());
+    TestEngine engine(in(folder.path()));
+    engine.device->refusals = 1;
+    CHECK(is_right(engine.engine.prepare(spec(8)), spec(8)));
+    CHECK(engine.compiles() == 1);
+    CHECK(engine.warnings() == 1);
+}
+
+TEST_CASE("a folder that cannot be written costs one line in the log") {
+    const TemporaryFolder folder;
+    write_text(folder / "file", "");
+    TestEngine engine(in(folder / "file"));
+    for (int cols = 1; cols <= 5; ++cols) CHECK(is_right(engine.engine.prepare(spec(cols)), spec(cols)));
+    CHECK(engine.warnings() == 1);
+    CHECK(engine.engine.prepare(spec(1)).ok());
+    CHECK(engine.device->loads == 5);
+}
+
+TEST_CASE("a folder that is deleted while an engine uses it is made again") {
+    const TemporaryFolder folder;
+    TestEngine engine(in(folder / "cache"));
+    CHECK(engine.engine.prepare(spec(1)).ok());
+    std::filesystem::remove_all(folder / "cache");
+    CHECK(is_right(engine.engine.prepare(spec(2)), spec(2)));
+    CHECK(names_in(folder / "cache").size() == 1);
+    CHECK(engine.warnings() == 0);
+}
+
+TEST_CASE("the folder stays below its size") {
+    const TemporaryFolder folder;
+    CacheOptions options = in(folder.path());
+    options.bytes = 40 << 10;
+    TestEngine engine(options);
+    for (int cols = 1; cols <= 30; ++cols) {
+        CHECK(engine.engine.prepare(spec(cols)).ok());
+        int64_t bytes = 0;
+        for (const auto& file : files_in(folder.path())) bytes += file.bytes;
+        CHECK(bytes <= 40 << 10);
+    }
+    CHECK(folder.entries() >= 3);
+    CHECK(folder.entries() < 20);
+}
+
+TEST_CASE("packs come before the folder, and what is wrong with one is told") {
+    const TemporaryFolder folder;
+    CHECK(TestEngine(in(folder / "one")).engine.prepare(spec(8)).ok());
+    const cache::Folder made(folder / "one");
+    const std::vector<cache::Entry> entries = {*made.read(files_in(folder / "one").at(0))};
+    REQUIRE(cache::write_pack(folder / "product.pack", entries).ok());
+
+    CacheOptions options = in("");
+    options.packs = {folder / "product.pack"};
+    TestEngine shipped(options);
+    CHECK(is_right(shipped.engine.prepare(spec(8)), spec(8)));
+    CHECK(shipped.compiles() + shipped.warnings() == 0);
+    CHECK(shipped.engine.prepare(spec(9)).ok());
+    CHECK(shipped.compiles() == 1);
+
+    std::string bad = read_text(folder / "product.pack");
+    bad[bad.size() / 2] ^= 1;
+    write_text(folder / "bad.pack", bad);
+    options = in(folder / "one");
+    options.packs = {folder / "none.pack", folder / "bad.pack"};
+    TestEngine beside(options);
+    CHECK(beside.warnings() == 1);
+    CHECK(beside.last() ==
+          "cache: pack: " + (folder / "none.pack") + ": No such file or directory; going on without it");
+    CHECK(is_right(beside.engine.prepare(spec(8)), spec(8)));
+    CHECK(beside.warnings() == 2);
+    CHECK(beside.compiles() == 0);
+}
+
+TEST_CASE("a kernel for a GPU is served without NVRTC") {
+    const auto nvrtc_is_open = [] {
+        return dlopen("libnvrtc.so.13", RTLD_NOW | RTLD_NOLOAD) || dlopen("libnvrtc.so.12", RTLD_NOW | RTLD_NOLOAD);
+    };
+    REQUIRE(!nvrtc_is_open());
+    const TemporaryFolder folder;
+    const Target target = *parse_target("sm_90");
+    const Spec wanted = *parse_spec("layernorm cols=4096 x=bf16");
+    const Schedule schedule = heuristic(wanted, target);
+    Artifact artifact =
+        *compile(spec(8), heuristic(spec(8), *parse_target("x86-64-avx512")), *parse_target("x86-64-avx512"));
+    artifact.spec = wanted, artifact.schedule = schedule, artifact.target = target;
+    artifact.format = CodeFormat::cubin;
+    const cache::Entry entry{*code_key(wanted, schedule, target), "nvrtc-13.0", artifact};
+    REQUIRE(cache::Folder(folder / "cache").keep(entry).ok());
+    REQUIRE(cache::write_pack(folder / "pack", std::vector<cache::Entry>{entry}).ok());
+
+    CacheOptions options = in(folder / "cache");
+    options.everything = false;
+    CHECK(TestEngine(options, "sm_90").engine.prepare(wanted)->artifact() == artifact);
+    options.folder = "";
+    options.packs = {folder / "pack"};
+    CHECK(TestEngine(options, "sm_90").engine.prepare(wanted)->artifact() == artifact);
+    CHECK(!nvrtc_is_open());
+}
+
+TEST_CASE("16 processes of 64 threads race for an empty folder") {
+    const TemporaryFolder folder;
+    constexpr int specs = 12;
+    std::vector<pid_t> children;
+    for (int i = 0; i < 16; ++i) {
+        children.push_back(in_child([&] {
+            TestEngine engine(in(folder / "cache"));
+            std::atomic<int> wrong = 0;
+            at_once(64, [&](int thread) {
+                for (int j = 0; j < specs; ++j) {
+                    const Spec wanted = spec(1 + (j * 5 + thread + i) % specs);
+                    wrong += !is_right(engine.engine.prepare(wanted), wanted);
+                }
+            });
+            if (wrong > 0) return 1;
+            if (engine.device->loads != specs || engine.compiles() > specs) return 2;
+            return engine.warnings() > 0 ? 3 : 0;
+        }));
+    }
+    for (const pid_t child : children) CHECK(wait_for(child) == 0);
+    CHECK(names_in(folder / "cache").size() == specs);
+    CHECK(damaged_files(folder / "cache") == 0);
+    TestEngine last(in(folder / "cache"));
+    for (int cols = 1; cols <= specs; ++cols) CHECK(is_right(last.engine.prepare(spec(cols)), spec(cols)));
+    CHECK(last.compiles() == 0);
+}
+
+TEST_CASE("processes killed at any moment leave a cache that verifies") {
+    const TemporaryFolder folder;
+    const char* given = std::getenv("NORMJIT_TEST_KILLS");
+    const int kills = given ? std::atoi(given) : 20;
+    Random random(seed());
+    int written = 0;
+    for (int i = 0; i < kills; ++i) {
+        const pid_t child = in_child([&] {
+            for (int64_t cols = 1;; ++cols) {
+                TestEngine engine(in(folder / "cache"));
+                if (!engine.engine.prepare(spec(i * 1000 + cols)).ok()) return 1;
+            }
+        });
+        usleep(static_cast<useconds_t>(random.between(500, 15000)));
+        REQUIRE(kill(child, SIGKILL) == 0);
+        CHECK(wait_for(child) == -1);
+        CHECK(damaged_files(folder / "cache") == 0);
+        written = static_cast<int>(files_in(folder / "cache").size());
+    }
+    MESSAGE(kills, " kills, ", written, " entries");
+    CHECK(written > kills / 4);
+    TestEngine after(in(folder / "cache"));
+    CHECK(is_right(after.engine.prepare(spec(1)), spec(1)));
+    CHECK(after.warnings() == 0);
+}
