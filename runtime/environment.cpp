@@ -53,6 +53,11 @@ Status read_capture(std::string_view value, Environment& environment) {
     return {};
 }
 
+Status read_cuda_driver(std::string_view value, Environment& environment) {
+    environment.cuda_driver = value;
+    return {};
+}
+
 constexpr EnvironmentVariable table[] = {
     {"NORMJIT_CACHE_DIR", "where compiled kernels are kept, or off [XDG_CACHE_HOME/normjit, ~/.cache/normjit]",
      read_cache_folder},
@@ -60,6 +65,7 @@ constexpr EnvironmentVariable table[] = {
      read_cache_bytes},
     {"NORMJIT_CACHE_PACKS", "packs of compiled kernels to search before that, separated by colons", read_cache_packs},
     {"NORMJIT_CAPTURE", "a file that gets a line for each spec that is asked for, to be tuned", read_capture},
+    {"NORMJIT_CUDA_DRIVER", "the CUDA driver library [libcuda.so.1]", read_cuda_driver},
     {"NORMJIT_RECORDS", "files of tuning records, separated by colons; off: not even those in the library",
      read_records},
     {"NORMJIT_NVRTC_PATH", "the NVRTC library, or a folder with one, to use before any other", nullptr},

@@ -20,6 +20,7 @@ struct Environment {
     std::vector<std::string> cache_packs;    ///< files that are searched before it
     std::vector<std::string> record_files;   ///< tuning records
     bool shipped_records = true;             ///< use those in the library too
+    std::string cuda_driver;                 ///< the library to use as libcuda.so.1; empty: that
     std::string capture_file;                ///< where specs that are asked for are noted; empty: nowhere
 };
 

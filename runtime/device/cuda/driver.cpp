@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cuda/driver.h"
 
+#include "environment.h"
 #include "support/try.h"
 
 #include <dlfcn.h>
@@ -80,7 +81,10 @@ Expected<Driver> open_driver(const char* library) {
 }
 
 Expected<const Driver*> driver() {
-    static const Expected<Driver> opened = open_driver("libcuda.so.1");
+    static const Expected<Driver> opened = [] {
+        const std::string given = environment() ? environment()->cuda_driver : "";
+        return open_driver(given.empty() ? "libcuda.so.1" : given.c_str());
+    }();
     if (!opened.ok()) return opened.status();
     return &*opened;
 }

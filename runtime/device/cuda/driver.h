@@ -92,7 +92,7 @@ struct Driver {
 /// it is too old, or when it finds no device.
 Expected<Driver> open_driver(const char* library);
 
-/// The driver of this machine, opened by the first call.
+/// The driver of this machine, or the library that NORMJIT_CUDA_DRIVER names, opened by the first call.
 Expected<const Driver*> driver();
 
 /// "12.4" for 12040.

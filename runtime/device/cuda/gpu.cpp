@@ -9,7 +9,11 @@ namespace normjit::cuda {
 
 Expected<std::shared_ptr<const Gpu>> Gpu::open(int ordinal) {
     NORMJIT_TRY(const Driver* driver, cuda::driver());
-    std::shared_ptr<Gpu> gpu(new Gpu(*driver));
+    return open(*driver, ordinal);
+}
+
+Expected<std::shared_ptr<const Gpu>> Gpu::open(const Driver& driver, int ordinal) {
+    std::shared_ptr<Gpu> gpu(new Gpu(driver));
     NORMJIT_RETURN_IF_ERROR(gpu->read(ordinal));
     return std::shared_ptr<const Gpu>(std::move(gpu));
 }

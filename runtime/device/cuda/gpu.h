@@ -18,6 +18,8 @@ class Gpu {
   public:
     /// `unavailable` without a driver or such a device; creates no context.
     static Expected<std::shared_ptr<const Gpu>> open(int ordinal);
+    /// Of this driver, which must outlive it.
+    static Expected<std::shared_ptr<const Gpu>> open(const Driver& driver, int ordinal);
     ~Gpu();
     Gpu(const Gpu&) = delete;
     Gpu& operator=(const Gpu&) = delete;

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels on the GPUs of the fake driver: artifacts with code that only it loads, and arguments that point nowhere.
+#pragma once
+
+#include "fake_cuda.h"
+
+#include "normjit/engine.h"
+
+#include <string>
+#include <vector>
+
+namespace normjit::test {
+
+/// The driver of this process, reset.
+FakeCuda& fake_driver();
+
+Engine fake_engine(const char* device = "cuda:0");
+
+/// As compile() makes it, with fake_code() for machine code.
+Artifact fake_artifact(const char* spec, const char* schedule, const char* target = "sm_90");
+
+/// A kernel of that; the fake's calls and launches start anew.
+Kernel fake_kernel(const Engine& engine, const char* spec, const char* schedule);
+
+/// Addresses that nothing is at, each tensor's at `tensor_address()`, and the preferred workspace.
+Arguments fake_arguments(const Kernel& kernel, int64_t rows);
+uint64_t tensor_address(Tensor tensor);
+inline constexpr uint64_t workspace_address = 0x100'0000'0000;
+
+/// The kernels of the launches, in order.
+std::vector<std::string> launched();
+
+}  // namespace normjit::test

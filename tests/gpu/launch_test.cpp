@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a launch hands to the driver: kernels, grids, attributes, arguments; and which path it takes.
+#include "fake_gpu.h"
+
+#include <thread>
+
+#include <doctest/doctest.h>
+
+using namespace normjit;
+using namespace normjit::test;
+
+namespace {
+
+constexpr const char* row_spec = "layernorm cols=4096 x=bf16 gamma=f32";
+constexpr const char* row_schedule =
+    "cuda row_groups=264 threads_per_row=256 vector_width=8 stages=3 staging=bulk blocks_per_sm=2";
+
+using Dims = std::array<unsigned, 3>;
+
+const void* moved(Tensor tensor, uint64_t bytes) {
+    return reinterpret_cast<const void*>(tensor_address(tensor) + bytes);
+}
+
+void check_launch(const Kernel& kernel, const Arguments& arguments) {
+    normjit_fake_cuda()->launches.clear();
+    const Status status = kernel.launch(arguments);
+    REQUIRE_MESSAGE(status.ok(), status.message());
+}
+
+using Names = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a block per row: grid, block, shared memory, the dependent final reduce") {
+    const FakeCuda& fake = fake_driver();
+    const Kernel kernel = fake_kernel(fake_engine(), row_spec, row_schedule);
+    auto* stream = reinterpret_cast<cuda::Stream>(0x1234);
+    Arguments arguments = fake_arguments(kernel, 10000);
+    arguments.stream = stream;
+    check_launch(kernel, arguments);
+    REQUIRE(fake.launches.size() == 2);
+    const FakeLaunch &rows = fake.launches[0], &final = fake.launches[1];
+    CHECK(rows.kernel == "row_kernel");
+    CHECK(rows.grid == Dims{264, 1, 1});
+    CHECK(rows.block == Dims{256, 1, 1});
+    // Three stages of x and dy, two buffers of two sums of eight warps, mean and rstd for each warp and stage,
+    // barriers.
+    CHECK(rows.shared_bytes == 3 * 4096 * 4 + 2 * 2 * 8 * 4 + 3 * 8 * 2 * 8 + 3 * 8);
+    CHECK(rows.cluster == 0);
+    CHECK(!rows.dependent);
+    CHECK(final.kernel == "final_reduce");
+    CHECK(final.grid == Dims{128, 2, 1});
+    CHECK(final.block == Dims{512, 1, 1});
+    CHECK(final.shared_bytes == 0);
+    CHECK(final.dependent);
+    for (const FakeLaunch& launch : fake.launches) CHECK(launch.stream == stream);
+    CHECK(fake.attributes.at("row_kernel").at(cuda::max_dynamic_shared_size_bytes) ==
+          static_cast<int>(rows.shared_bytes));
+    CHECK(!fake.attributes.contains("final_reduce"));
+}
+
+TEST_CASE("arguments stand in the order of cuda_abi.h") {
+    const FakeCuda& fake = fake_driver();
+    const Kernel kernel =
+        fake_kernel(fake_engine(), "layernorm cols=4096 x=bf16 gamma=f32 dresidual=bf16", row_schedule);
+    Arguments arguments = fake_arguments(kernel, 10000);
+    arguments[Tensor::dy].row_stride = 8192;
+    arguments[Tensor::dresidual].row_stride = 0;
+    check_launch(kernel, arguments);
+    const CudaArguments& a = fake.launches[0].arguments;
+    CHECK(a.matrix[0] == moved(Tensor::x, 0));
+    CHECK(a.matrix[1] == moved(Tensor::dy, 0));
+    CHECK(a.matrix[2] == moved(Tensor::dresidual, 0));
+    CHECK(a.matrix_stride[0] == 4096);
+    CHECK(a.matrix_stride[1] == 8192);
+    CHECK(a.matrix_stride[2] == 0);
+    CHECK(a.output == moved(Tensor::dx, 0));
+    CHECK(a.output_stride == 4096);
+    CHECK(a.column[0] == moved(Tensor::gamma, 0));
+    CHECK(a.row[0] == moved(Tensor::mean, 0));
+    CHECK(a.row[1] == moved(Tensor::rstd, 0));
+    CHECK(a.column_output[0] == moved(Tensor::dgamma, 0));
+    CHECK(a.column_output[1] == moved(Tensor::dbeta, 0));
+    CHECK(a.rows == 10000);
+    CHECK(a.row_groups == 264);
+    CHECK(a.rows_each == 10000 / 264);
+    CHECK(a.rows_extra == 10000 % 264);
+    CHECK(a.progress_slot < cuda_progress_slots);
+    CHECK(a.partials == reinterpret_cast<void*>(workspace_address));
+    CHECK(fake.launches[1].arguments.row_groups == 264);
+}
+
+TEST_CASE("fewer rows or less workspace: fewer groups") {
+    const FakeCuda& fake = fake_driver();
+    const Kernel kernel = fake_kernel(fake_engine(), row_spec, row_schedule);
+    Arguments arguments = fake_arguments(kernel, 100);
+    check_launch(kernel, arguments);
+    CHECK(fake.launches[0].grid == Dims{100, 1, 1});
+    CHECK(fake.launches[1].arguments.row_groups == 100);
+    arguments.workspace_bytes = 7 * 2 * 4096 * 4 + 5;  // 7 groups of dgamma and dbeta
+    check_launch(kernel, arguments);
+    CHECK(fake.launches[0].grid == Dims{7, 1, 1});
+    CHECK(fake.launches[0].arguments.rows_each == 14);
+    CHECK(fake.launches[0].arguments.rows_extra == 2);
+    arguments.workspace_bytes = kernel.minimum_workspace(100);
+    check_launch(kernel, arguments);
+    CHECK(fake.launches[0].grid == Dims{1, 1, 1});
+    arguments.workspace_bytes -= 1;
+    CHECK(kernel.launch(arguments).code() == Code::invalid_argument);
+    CHECK(fake.launches.size() == 2);  // nothing new
+}
+
+TEST_CASE("several rows per block: groups of whole blocks") {
+    const FakeCuda& fake = fake_driver();
+    const Kernel kernel = fake_kernel(fake_engine(), "rmsnorm cols=256 x=bf16",
+                                      "cuda row_groups=396 threads_per_row=32 rows_per_block=8 vector_width=8");
+    check_launch(kernel, fake_arguments(kernel, 801));
+    CHECK(fake.launches[0].grid == Dims{101, 1, 1});
+    CHECK(fake.launches[0].block == Dims{256, 1, 1});
+    CHECK(fake.launches[0].arguments.rows_each == 0);
+    CHECK(fake.launches[0].arguments.rows_extra == 801);
+    CHECK(fake.launches[1].grid == Dims{8, 1, 1});
+}
+
+TEST_CASE("a cluster per row") {
+    FakeCuda& fake = fake_driver();
+    const char* spec = "layernorm cols=65536 x=bf16 gamma=f32";
+    const std::string schedule = "cuda row_groups=8 threads_per_row=512 vector_width=8 stages=1 staging=bulk cluster=";
+    const Engine engine = fake_engine();
+    const Kernel eight = fake_kernel(engine, "layernorm cols=32768 x=bf16 gamma=f32", (schedule + "8").c_str());
+    check_launch(eight, fake_arguments(eight, 100));
+    CHECK(fake.launches[0].grid == Dims{64, 1, 1});
+    CHECK(fake.launches[0].cluster == 8);
+    CHECK(!fake.attributes["row_kernel"].contains(cuda::non_portable_cluster_size_allowed));
+    const Kernel sixteen = fake_kernel(engine, spec, (schedule + "16").c_str());
+    check_launch(sixteen, fake_arguments(sixteen, 3));
+    CHECK(fake.launches[0].grid == Dims{48, 1, 1});
+    CHECK(fake.launches[0].cluster == 16);
+    CHECK(fake.attributes.at("row_kernel").at(cuda::non_portable_cluster_size_allowed) == 1);
+}
+
+TEST_CASE("the streaming form: two passes and their workspace") {
+    const FakeCuda& fake = fake_driver();
+    const Kernel kernel = fake_kernel(fake_engine(), "layernorm cols=300000 x=bf16",
+                                      "cuda form=streaming row_groups=5 threads_per_row=256 vector_width=4 stages=2");
+    const int64_t rows = 1001;
+    check_launch(kernel, fake_arguments(kernel, rows));
+    CHECK(launched() == Names{"row_sums", "column_kernel", "final_reduce"});
+    CHECK(fake.launches[0].grid == Dims{1001, 1, 1});  // at most 8 blocks on each of 132 multiprocessors
+    CHECK(fake.launches[1].grid == Dims{293, 5, 1});   // ceil(300000 / 4 / 256) column tiles
+    CHECK(fake.launches[2].grid == Dims{9375, 2, 1});
+    CHECK(!fake.launches[0].dependent);
+    CHECK(fake.launches[1].dependent);
+    CHECK(fake.launches[2].dependent);
+    const CudaArguments& a = fake.launches[1].arguments;
+    CHECK(a.row_values == reinterpret_cast<void*>(workspace_address));
+    const int64_t row_bytes = kernel.artifact().geometry.row_bytes;
+    CHECK(row_bytes == 16);  // mean, rstd, c1, c2
+    CHECK(a.partials == reinterpret_cast<void*>(workspace_address + (rows * row_bytes + 63) / 64 * 64));
+    check_launch(kernel, fake_arguments(kernel, 5000));
+    CHECK(fake.launches[0].grid == Dims{132 * 8, 1, 1});
+}
+
+TEST_CASE("less aligned data takes the narrow path, data that is not read does not count") {
+    const FakeCuda& fake = fake_driver();
+    const Kernel kernel = fake_kernel(fake_engine(), row_spec, row_schedule);
+    const Names wide = {"row_kernel", "final_reduce"}, narrow = {"row_kernel_narrow", "final_reduce"};
+    const auto path_with = [&](auto change) {
+        Arguments arguments = fake_arguments(kernel, 50);
+        change(arguments);
+        check_launch(kernel, arguments);
+        return launched();
+    };
+    CHECK(path_with([](Arguments&) {}) == wide);
+    for (Tensor tensor : {Tensor::x, Tensor::dy, Tensor::dx}) {
+        CHECK(path_with([&](Arguments& a) { a[tensor].data = moved(tensor, 2); }) == narrow);
+        CHECK(path_with([&](Arguments& a) { a[tensor].data = moved(tensor, 8); }) == narrow);
+        CHECK(path_with([&](Arguments& a) { a[tensor].data = moved(tensor, 16); }) == wide);
+        CHECK(path_with([&](Arguments& a) { a[tensor].row_stride = 4097; }) == narrow);
+        CHECK(path_with([&](Arguments& a) { a[tensor].row_stride = 4104; }) == wide);
+        CHECK(path_with([&](Arguments& a) { a[tensor].row_stride = 4097, a.rows = 1; }) == wide);
+    }
+    CHECK(path_with([](Arguments& a) { a[Tensor::gamma].data = moved(Tensor::gamma, 4); }) == narrow);
+    for (Tensor tensor : {Tensor::mean, Tensor::rstd, Tensor::dgamma, Tensor::dbeta})
+        CHECK(path_with([&](Arguments& a) { a[tensor].data = moved(tensor, 4); }) == wide);
+
+    CHECK(path_with([](Arguments& a) { a[Tensor::x].data = moved(Tensor::x, 2); }) == narrow);
+    CHECK(fake.launches[0].block == Dims{512, 1, 1});
+    CHECK(fake.launches[0].arguments.matrix[0] == moved(Tensor::x, 2));
+    const Kernel no_gradients = fake_kernel(fake_engine(), "rmsnorm cols=4096 x=bf16 gamma=none out=dx",
+                                            "cuda row_groups=99 threads_per_row=256 vector_width=8");
+    Arguments arguments = fake_arguments(no_gradients, 50);
+    arguments[Tensor::gamma].data = moved(Tensor::gamma, 1);
+    check_launch(no_gradients, arguments);
+    CHECK(launched() == Names{"row_kernel"});
+}
+
+TEST_CASE("without rows there is the final reduce alone, of no groups") {
+    const FakeCuda& fake = fake_driver();
+    const Kernel kernel = fake_kernel(fake_engine(), row_spec, row_schedule);
+    check_launch(kernel, fake_arguments(kernel, 0));
+    REQUIRE(launched() == Names{"final_reduce"});
+    CHECK(fake.launches[0].arguments.row_groups == 0);
+    CHECK(fake.launches[0].grid == Dims{128, 2, 1});
+}
+
+TEST_CASE("rows that 32 bits do not count are refused") {
+    const FakeCuda& fake = fake_driver();
+    const Kernel kernel = fake_kernel(fake_engine(), "rmsnorm cols=1 x=bf16 gamma=none out=dx stats=bf16",
+                                      "cuda row_groups=1 threads_per_row=1 rows_per_block=32");
+    Arguments arguments = fake_arguments(kernel, int64_t{UINT32_MAX} * 32);
+    for (Tensor tensor : {Tensor::x, Tensor::dy, Tensor::rstd, Tensor::dx})
+        arguments[tensor].data = reinterpret_cast<const void*>((1 + static_cast<uint64_t>(tensor)) << 42);
+    check_launch(kernel, arguments);
+    CHECK(fake.launches[0].arguments.rows_each == UINT32_MAX);
+    arguments.rows += 32;
+    const Status status = kernel.launch(arguments);
+    CHECK(status.code() == Code::invalid_argument);
+    CHECK(status.message().find("takes at most 137438953440 rows") != std::string::npos);
+    CHECK(fake.launches.size() == 1);
+}
+
+TEST_CASE("the driver's errors are told, and the next launch works") {
+    FakeCuda& fake = fake_driver();
+    const Kernel kernel = fake_kernel(fake_engine(), row_spec, row_schedule);
+    const Arguments arguments = fake_arguments(kernel, 10);
+    for (int good = 0; good < 2; ++good) {
+        fake.launches.clear();
+        fake.failing = "cuLaunchKernelEx";
+        fake.failing_after = good;
+        const Status status = kernel.launch(arguments);
+        CHECK(status.code() == Code::failed);
+        CHECK(status.message() == "cuda: launching a kernel: CUDA_ERROR_LAUNCH_FAILED, unspecified launch failure");
+        CHECK(fake.launches.size() == static_cast<size_t>(good));
+        fake.failing = "";
+        check_launch(kernel, arguments);
+        CHECK(fake.launches.size() == 2);
+    }
+}
+
+TEST_CASE("a launch calls the driver for nothing but the context and its kernels") {
+    FakeCuda& fake = fake_driver();
+    const Kernel kernel = fake_kernel(fake_engine(), row_spec, row_schedule);
+    const Arguments arguments = fake_arguments(kernel, 10);
+    fake.calls.clear();
+    check_launch(kernel, arguments);
+    CHECK(fake.calls ==
+          Names{"cuCtxGetCurrent", "cuCtxPushCurrent", "cuLaunchKernelEx", "cuLaunchKernelEx", "cuCtxPopCurrent"});
+}
+
+TEST_CASE("threads launch at once") {
+    const FakeCuda& fake = fake_driver();
+    constexpr int threads = 8, each = 200;
+    {
+        const Kernel kernel = fake_kernel(fake_engine(), row_spec, row_schedule);
+        std::vector<std::thread> workers;
+        std::atomic<int> failures = 0;
+        for (int i = 0; i < threads; ++i) {
+            workers.emplace_back([&, i] {
+                Arguments arguments = fake_arguments(kernel, i + 1);
+                arguments.stream = reinterpret_cast<void*>(uint64_t{0x1000} + static_cast<uint64_t>(i));
+                for (int n = 0; n < each; ++n) failures += !kernel.launch(arguments).ok();
+                failures += normjit_fake_contexts() != 0;
+            });
+        }
+        for (std::thread& worker : workers) worker.join();
+        CHECK(failures == 0);
+    }
+    CHECK(fake.launches.size() == 2 * threads * each);
+    std::map<cuda::Stream, int> by_stream;
+    for (const FakeLaunch& launch : fake.launches) {
+        ++by_stream[launch.stream];
+        CHECK(launch.arguments.rows == static_cast<int64_t>(reinterpret_cast<uint64_t>(launch.stream) - 0x1000 + 1));
+        CHECK(launch.context == fake.launches[0].context);
+    }
+    CHECK(by_stream.size() == threads);
+    for (const auto& [stream, count] : by_stream) CHECK(count == 2 * each);
+    CHECK(fake.primary_uses.at(0) == 0);
+}

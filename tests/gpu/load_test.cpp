@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loading: what is asked of the driver, each of its errors, refusals while a graph is captured, drivers without
+// libraries.
+#include "device/cuda/kernel.h"
+#include "fake_gpu.h"
+
+#include <algorithm>
+
+#include <dlfcn.h>
+#include <doctest/doctest.h>
+
+using namespace normjit;
+using namespace normjit::test;
+
+namespace {
+
+constexpr const char* spec = "layernorm cols=65536 x=bf16";
+constexpr const char* schedule =
+    "cuda row_groups=7 threads_per_row=512 vector_width=8 stages=1 staging=bulk cluster=16";
+
+}  // namespace
+
+TEST_CASE("every path is loaded and made ready before the first launch") {
+    const FakeCuda& fake = fake_driver();
+    {
+        const Artifact artifact = fake_artifact(spec, schedule);
+        const auto kernel = fake_engine().load(artifact);
+        REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
+        CHECK(fake.images ==
+              std::vector<std::string>{"fake row_kernel final_reduce", "fake row_kernel_narrow final_reduce"});
+        CHECK(fake.loaded == 2);
+        CHECK(fake.preloaded == 4);
+        CHECK(kernel->artifact() == artifact);
+    }
+    CHECK(fake.loaded == 0);
+}
+
+TEST_CASE("an error of any call of the driver ends in a status, with nothing left behind") {
+    FakeCuda& fake = fake_driver();
+    const Artifact artifact = fake_artifact(spec, schedule);
+    REQUIRE(fake_engine().load(artifact).ok());
+    // Reading the device, the capture check, loading; not what ends a context's use or frees.
+    const std::vector<std::string> calls = fake.calls;
+    int failures = 0;
+    for (size_t i = 0; i < calls.size(); ++i) {
+        CAPTURE(calls[i]);
+        CAPTURE(i);
+        if (calls[i] == "cuLibraryUnload") continue;  // nobody hears of it, and the code stays
+        fake.reset();
+        fake.failing_call = static_cast<int>(i);
+        EngineOptions options;
+        options.device = "cuda:0";
+        {
+            const auto engine = Engine::create(options);
+            const Status status = engine.ok() ? engine->load(artifact).status() : engine.status();
+            const bool ends = calls[i] == "cuCtxPopCurrent" || calls[i] == "cuDevicePrimaryCtxRelease";
+            const bool asks = calls[i] == "cuCtxGetCurrent" || calls[i] == "cuCtxGetDevice";
+            if (!ends && !asks) {
+                REQUIRE(!status.ok());
+                REQUIRE(status.message().find("CUDA_ERROR_LAUNCH_FAILED, unspecified launch failure") !=
+                        std::string::npos);
+                ++failures;
+            }
+        }
+        REQUIRE(fake.loaded == 0);
+        while (normjit_fake_contexts() > 0) {  // a pop that failed
+            REQUIRE(calls[i] == "cuCtxPopCurrent");
+            cuda::Context popped = nullptr;
+            (*cuda::driver())->cuCtxPopCurrent(&popped);
+        }
+    }
+    CHECK(failures > 20);
+}
+
+TEST_CASE("compile and load are refused while a graph is captured") {
+    const FakeCuda& fake = fake_driver();
+    const Engine engine = fake_engine();
+    const Artifact artifact = fake_artifact(spec, schedule);
+    cuda::Stream stream = nullptr;
+    REQUIRE((*cuda::driver())->cuStreamCreate(&stream, 0) == cuda::error_none);
+    constexpr std::string_view refusal = "cuda: a graph is being captured; compile and load before, launch inside";
+    for (const cuda::Stream capturing : {stream, cuda::Stream(nullptr)}) {
+        normjit_fake_capture(capturing, true);
+        CHECK(engine.load(artifact, capturing).status().message() == refusal);
+        CHECK(engine.compile(artifact.spec, artifact.schedule, capturing).status().message() == refusal);
+        const auto prepared = engine.prepare(artifact.spec, artifact.schedule, {.stream = capturing});
+        CHECK(prepared.status().message() == refusal);
+        CHECK(prepared.status().code() == Code::failed);
+        CHECK(fake.loaded == 0);
+        normjit_fake_capture(capturing, false);
+        CHECK(engine.load(artifact, capturing).ok());
+    }
+    const Kernel kernel = *engine.load(artifact);
+    normjit_fake_capture(stream, true);
+    Arguments arguments = fake_arguments(kernel, 9);
+    arguments.stream = stream;
+    CHECK(kernel.launch(arguments).ok());  // what a capture is for
+    (*cuda::driver())->cuStreamDestroy(stream);
+}
+
+TEST_CASE("code that the driver has no use for") {
+    FakeCuda& fake = fake_driver();
+    const Engine engine = fake_engine();
+    Artifact artifact = fake_artifact(spec, schedule);
+    fake.jit_log = "ptxas fatal: too new";
+    artifact.cuda_paths[1].code = {'?', 0};
+    const Status status = engine.load(artifact).status();
+    CHECK(status.code() == Code::unavailable);
+    CHECK(status.message().ends_with("\nptxas fatal: too new"));
+    CHECK(fake.loaded == 0);
+
+    artifact.cuda_paths[1].code = fake_code({"row_kernel_narrow"});
+    const Status missing = engine.load(artifact).status();
+    CHECK(missing.code() == Code::invalid_argument);
+    CHECK(missing.message().starts_with("load: the artifact's code has no kernel final_reduce: "));
+    CHECK(fake.loaded == 0);
+
+    artifact.cuda_paths[1].code.clear();
+    CHECK(engine.load(artifact).status().message().starts_with("load: the artifact's code does not fit "));
+    artifact = fake_artifact(spec, schedule);
+    artifact.cuda_paths.pop_back();
+    CHECK(engine.load(artifact).status().message().starts_with("load: the artifact's last path does not fit "));
+}
+
+TEST_CASE("PTX gets the zero at its end that the driver wants") {
+    const FakeCuda& fake = fake_driver();
+    Artifact artifact = fake_artifact(spec, schedule);
+    artifact.format = CodeFormat::ptx;
+    for (CudaPath& path : artifact.cuda_paths) {
+        path.code.pop_back();
+        path.code.shrink_to_fit();
+    }
+    const auto kernel = fake_engine().load(artifact);
+    REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
+    CHECK(fake.images[0] == "fake row_kernel final_reduce");
+}
+
+TEST_CASE("a driver without libraries loads modules") {
+    fake_driver();
+    const auto driver = cuda::open_driver(NORMJIT_FAKE_CUDA_OLD);
+    REQUIRE_MESSAGE(driver.ok(), driver.status().message());
+    CHECK(!driver->has_libraries());
+    // The old library is one of its own: its record is asked for through itself.
+    const auto old = reinterpret_cast<decltype(&normjit_fake_cuda)>(
+        dlsym(dlopen(NORMJIT_FAKE_CUDA_OLD, RTLD_NOW | RTLD_NOLOAD), "normjit_fake_cuda"));
+    FakeCuda& fake = *old();
+    {
+        const auto gpu = cuda::Gpu::open(*driver, 0);
+        REQUIRE(gpu.ok());
+        const auto kernel = cuda::CudaKernel::load(*gpu, fake_artifact(spec, schedule));
+        REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
+        CHECK(fake.loaded == 2);
+        CHECK(fake.preloaded == 4);
+        CHECK(fake.attributes.at("row_kernel").at(cuda::non_portable_cluster_size_allowed) == 1);
+        const Kernel loaded(*kernel);
+        CHECK(loaded.launch(fake_arguments(loaded, 9)).ok());
+        CHECK(fake.launches.size() == 2);
+        CHECK(std::find(fake.calls.begin(), fake.calls.end(), "cuModuleLoadDataEx") != fake.calls.end());
+    }
+    CHECK(fake.loaded == 0);
+    CHECK(fake.primary_uses.at(0) == 0);
+}

@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of driver_functions.def, as cuda.h declares them: under their newest version's names.
+#include "fake_cuda.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <sstream>
+
+namespace normjit::cuda {
+
+struct ContextObject {
+    DeviceHandle device;
+};
+struct LibraryObject;
+struct KernelObject {
+    std::string name;
+};
+struct LibraryObject {
+    std::vector<std::unique_ptr<KernelObject>> kernels;
+};
+struct StreamObject {
+    std::atomic<bool> capturing = false;
+};
+
+}  // namespace normjit::cuda
+
+using namespace normjit::cuda;
+using normjit::test::FakeCuda;
+
+namespace {
+
+constexpr Result error_invalid_value = 1, error_invalid_context = 201, error_not_found = 500;
+
+/// Handles of devices are not their ordinals, as nothing says that they were.
+constexpr int first_handle = 40;
+
+FakeCuda fake;
+std::mutex mutex;
+std::atomic<bool> implicit_capture = false;
+ContextObject primaries[4] = {{first_handle}, {first_handle + 1}, {first_handle + 2}, {first_handle + 3}};
+thread_local std::vector<Context> current;
+
+/// "devices=0 version=11000 fail=cuInit:100" for programs that a test only starts.
+const bool configured = [] {
+    fake.reset();
+    const char* text = std::getenv("FAKE_CUDA");
+    std::istringstream words(text != nullptr ? text : "");
+    for (std::string word; words >> word;) {
+        const std::string value = word.substr(word.find('=') + 1);
+        if (word.starts_with("devices=")) fake.devices.resize(static_cast<size_t>(std::stoi(value)));
+        if (word.starts_with("version=")) fake.version = std::stoi(value);
+        if (word.starts_with("fail=")) {
+            fake.failing = value.substr(0, value.find(':'));
+            fake.failure = std::stoi(value.substr(value.find(':') + 1));
+        }
+    }
+    return true;
+}();
+
+/// Records the call; the error that it was told to end in.
+Result enter(const char* function) {
+    const std::lock_guard lock(mutex);
+    const int number = static_cast<int>(fake.calls.size());
+    fake.calls.emplace_back(function);
+    if (number == fake.failing_call) return fake.failure;
+    if (fake.failing == function && fake.failing_after-- <= 0) return fake.failure;
+    return error_none;
+}
+
+const normjit::test::FakeDeviceFacts* facts_of(DeviceHandle handle) {
+    const int ordinal = handle - first_handle;
+    return ordinal >= 0 && ordinal < static_cast<int>(fake.devices.size()) ? &fake.devices[static_cast<size_t>(ordinal)]
+                                                                           : nullptr;
+}
+
+/// The kernels that fake_code() put in.
+std::unique_ptr<LibraryObject> load(const char* image) {
+    std::istringstream words(image);
+    std::string head;
+    words >> head;
+    if (head != "fake") return nullptr;
+    auto library = std::make_unique<LibraryObject>();
+    for (std::string name; words >> name;) {
+        library->kernels.push_back(std::make_unique<KernelObject>());
+        library->kernels.back()->name = name;
+    }
+    const std::lock_guard lock(mutex);
+    fake.images.emplace_back(image);
+    ++fake.loaded;
+    return library;
+}
+
+void write_log(unsigned count, const int* options, void* const* values) {
+    char* buffer = nullptr;
+    size_t bytes = 0;
+    for (unsigned i = 0; i < count; ++i) {
+        if (options[i] == jit_error_log_buffer) buffer = static_cast<char*>(values[i]);
+        if (options[i] == jit_error_log_buffer_size_bytes) bytes = reinterpret_cast<size_t>(values[i]);
+    }
+    if (buffer != nullptr && bytes > 0) std::strncpy(buffer, fake.jit_log.c_str(), bytes);
+}
+
+KernelObject* find(const LibraryObject& library, const char* name) {
+    for (const auto& kernel : library.kernels) {
+        if (kernel->name == name) return kernel.get();
+    }
+    return nullptr;
+}
+
+Result set_attribute(const KernelObject& kernel, int attribute, int value) {
+    const std::lock_guard lock(mutex);
+    fake.attributes[kernel.name][attribute] = value;
+    return error_none;
+}
+
+KernelObject* kernel_of(Function function) { return reinterpret_cast<KernelObject*>(function); }
+
+Result launch(const LaunchConfig& config, Function function, void** parameters) {
+    normjit::test::FakeLaunch launch{};
+    launch.kernel = kernel_of(function)->name;
+    std::copy(config.grid, config.grid + 3, launch.grid.begin());
+    std::copy(config.block, config.block + 3, launch.block.begin());
+    launch.shared_bytes = config.shared_bytes;
+    launch.stream = config.stream;
+    launch.context = current.empty() ? nullptr : current.back();
+    for (unsigned i = 0; i < config.attribute_count; ++i) {
+        const LaunchAttribute& attribute = config.attributes[i];
+        if (attribute.id == LaunchAttribute::cluster_dimension) launch.cluster = attribute.value.cluster.x;
+        if (attribute.id == LaunchAttribute::programmatic_stream_serialization)
+            launch.dependent = attribute.value.allowed == 1;
+    }
+    std::memcpy(&launch.arguments, parameters[0], sizeof launch.arguments);
+    const std::lock_guard lock(mutex);
+    fake.launches.push_back(launch);
+    return error_none;
+}
+
+}  // namespace
+
+#define ENTER(function) \
+    if (const Result told = enter(#function); told != error_none) return told
+#define EXPORT extern "C"
+
+EXPORT FakeCuda* normjit_fake_cuda() { return &fake; }
+EXPORT int normjit_fake_contexts() { return static_cast<int>(current.size()); }
+EXPORT void normjit_fake_capture(Stream stream, bool capturing) {
+    (stream != nullptr ? stream->capturing : implicit_capture) = capturing;
+}
+
+EXPORT Result cuInit(unsigned) {
+    ENTER(cuInit);
+    return error_none;
+}
+EXPORT Result cuDriverGetVersion(int* version) {
+    ENTER(cuDriverGetVersion);
+    *version = fake.version;
+    return error_none;
+}
+// Asked for while an error is told: not counted as calls.
+EXPORT Result cuGetErrorName(Result error, const char** text) {
+    *text = error == 719 ? "CUDA_ERROR_LAUNCH_FAILED" : nullptr;
+    return error_none;
+}
+EXPORT Result cuGetErrorString(Result error, const char** text) {
+    *text = error == 719 ? "unspecified launch failure" : nullptr;
+    return error_none;
+}
+
+EXPORT Result cuDeviceGetCount(int* count) {
+    ENTER(cuDeviceGetCount);
+    *count = static_cast<int>(fake.devices.size());
+    return error_none;
+}
+EXPORT Result cuDeviceGet(DeviceHandle* device, int ordinal) {
+    ENTER(cuDeviceGet);
+    *device = first_handle + ordinal;
+    return facts_of(*device) != nullptr ? error_none : error_invalid_value;
+}
+EXPORT Result cuDeviceGetName(char* name, int bytes, DeviceHandle device) {
+    ENTER(cuDeviceGetName);
+    std::strncpy(name, facts_of(device)->name, static_cast<size_t>(bytes));
+    return error_none;
+}
+EXPORT Result cuDeviceGetAttribute(int* value, int attribute, DeviceHandle device) {
+    ENTER(cuDeviceGetAttribute);
+    const auto* facts = facts_of(device);
+    switch (attribute) {
+        case compute_capability_major:
+            return *value = facts->sm / 10, error_none;
+        case compute_capability_minor:
+            return *value = facts->sm % 10, error_none;
+        case multiprocessor_count:
+            return *value = facts->multiprocessors, error_none;
+        case max_shared_memory_per_block_optin:
+            return *value = facts->shared_bytes, error_none;
+        case l2_cache_size:
+            return *value = facts->l2_bytes, error_none;
+        default:
+            return error_invalid_value;
+    }
+}
+
+EXPORT Result cuDevicePrimaryCtxRetain(Context* context, DeviceHandle device) {
+    ENTER(cuDevicePrimaryCtxRetain);
+    const std::lock_guard lock(mutex);
+    ++fake.primary_uses[device - first_handle];
+    *context = &primaries[device - first_handle];
+    return error_none;
+}
+EXPORT Result cuDevicePrimaryCtxRelease_v2(DeviceHandle device) {
+    ENTER(cuDevicePrimaryCtxRelease);
+    const std::lock_guard lock(mutex);
+    --fake.primary_uses[device - first_handle];
+    return error_none;
+}
+EXPORT Result cuCtxGetCurrent(Context* context) {
+    ENTER(cuCtxGetCurrent);
+    *context = current.empty() ? nullptr : current.back();
+    return error_none;
+}
+EXPORT Result cuCtxGetDevice(DeviceHandle* device) {
+    ENTER(cuCtxGetDevice);
+    if (current.empty()) return error_invalid_context;
+    *device = current.back()->device;
+    return error_none;
+}
+EXPORT Result cuCtxPushCurrent_v2(Context context) {
+    ENTER(cuCtxPushCurrent);
+    current.push_back(context);
+    return error_none;
+}
+EXPORT Result cuCtxPopCurrent_v2(Context* context) {
+    ENTER(cuCtxPopCurrent);
+    if (current.empty()) return error_invalid_context;
+    *context = current.back();
+    current.pop_back();
+    return error_none;
+}
+EXPORT Result cuCtxCreate_v2(Context* context, unsigned, DeviceHandle device) {
+    current.push_back(*context = new ContextObject{device});
+    return error_none;
+}
+EXPORT Result cuCtxDestroy_v2(Context context) {
+    if (!current.empty() && current.back() == context) current.pop_back();
+    delete context;
+    return error_none;
+}
+EXPORT Result cuCtxSynchronize() {
+    ENTER(cuCtxSynchronize);
+    return error_none;
+}
+
+EXPORT Result cuModuleLoadDataEx(Module* module, const void* image, unsigned count, int* options, void** values) {
+    ENTER(cuModuleLoadDataEx);
+    write_log(count, options, values);
+    if (current.empty()) return error_invalid_context;
+    *module = reinterpret_cast<Module>(load(static_cast<const char*>(image)).release());
+    return *module != nullptr ? error_none : error_no_binary_for_gpu;
+}
+EXPORT Result cuModuleUnload(Module module) {
+    ENTER(cuModuleUnload);
+    if (current.empty()) return error_invalid_context;
+    const std::lock_guard lock(mutex);
+    --fake.loaded;
+    delete reinterpret_cast<LibraryObject*>(module);
+    return error_none;
+}
+EXPORT Result cuModuleGetFunction(Function* function, Module module, const char* name) {
+    ENTER(cuModuleGetFunction);
+    *function = reinterpret_cast<Function>(find(*reinterpret_cast<LibraryObject*>(module), name));
+    return *function != nullptr ? error_none : error_not_found;
+}
+EXPORT Result cuFuncSetAttribute(Function function, int attribute, int value) {
+    ENTER(cuFuncSetAttribute);
+    return set_attribute(*kernel_of(function), attribute, value);
+}
+EXPORT Result cuFuncGetAttribute(int* value, int, Function) {
+    ENTER(cuFuncGetAttribute);
+    *value = 0;
+    const std::lock_guard lock(mutex);
+    ++fake.preloaded;
+    return current.empty() ? error_invalid_context : error_none;
+}
+#ifndef FAKE_CUDA_OLD  // a driver of CUDA 11.8 has none of these
+EXPORT Result cuLibraryLoadData(Library* library, const void* image, int* options, void** values, unsigned count, int*,
+                                void**, unsigned) {
+    ENTER(cuLibraryLoadData);
+    write_log(count, options, values);
+    *library = load(static_cast<const char*>(image)).release();
+    return *library != nullptr ? error_none : error_no_binary_for_gpu;
+}
+EXPORT Result cuLibraryUnload(Library library) {
+    ENTER(cuLibraryUnload);
+    const std::lock_guard lock(mutex);
+    --fake.loaded;
+    delete library;
+    return error_none;
+}
+EXPORT Result cuLibraryGetKernel(KernelHandle* kernel, Library library, const char* name) {
+    ENTER(cuLibraryGetKernel);
+    *kernel = find(*library, name);
+    return *kernel != nullptr ? error_none : error_not_found;
+}
+EXPORT Result cuKernelSetAttribute(int attribute, int value, KernelHandle kernel, DeviceHandle device) {
+    ENTER(cuKernelSetAttribute);
+    return facts_of(device) != nullptr ? set_attribute(*kernel, attribute, value) : error_invalid_value;
+}
+EXPORT Result cuKernelGetFunction(Function* function, KernelHandle kernel) {
+    ENTER(cuKernelGetFunction);
+    *function = reinterpret_cast<Function>(kernel);
+    return current.empty() ? error_invalid_context : error_none;
+}
+EXPORT Result cuFuncLoad(Function) {
+    ENTER(cuFuncLoad);
+    const std::lock_guard lock(mutex);
+    ++fake.preloaded;
+    return error_none;
+}
+#endif
+EXPORT Result cuLaunchKernelEx(const LaunchConfig* config, Function function, void** parameters, void**) {
+    ENTER(cuLaunchKernelEx);
+    if (config->stream == nullptr && current.empty()) return error_invalid_context;
+    return launch(*config, function, parameters);
+}
+
+EXPORT Result cuStreamCreate(Stream* stream, unsigned) {
+    ENTER(cuStreamCreate);
+    *stream = new StreamObject;
+    return error_none;
+}
+EXPORT Result cuStreamDestroy_v2(Stream stream) {
+    ENTER(cuStreamDestroy);
+    delete stream;
+    return error_none;
+}
+EXPORT Result cuStreamSynchronize(Stream) {
+    ENTER(cuStreamSynchronize);
+    return error_none;
+}
+EXPORT Result cuStreamIsCapturing(Stream stream, int* status) {
+    ENTER(cuStreamIsCapturing);
+    if (stream == nullptr && implicit_capture) return error_capture_implicit;
+    *status = stream != nullptr && stream->capturing ? capture_active : capture_none;
+    return error_none;
+}
+EXPORT Result cuStreamBeginCapture_v2(Stream stream, int) {
+    ENTER(cuStreamBeginCapture);
+    stream->capturing = true;
+    return error_none;
+}
+EXPORT Result cuStreamEndCapture(Stream stream, Graph* graph) {
+    ENTER(cuStreamEndCapture);
+    stream->capturing = false;
+    *graph = nullptr;
+    return error_none;
+}
+EXPORT Result cuGraphInstantiateWithFlags(GraphExec* executable, Graph, unsigned long long) {
+    ENTER(cuGraphInstantiateWithFlags);
+    *executable = nullptr;
+    return error_none;
+}
+EXPORT Result cuGraphLaunch(GraphExec, Stream) {
+    ENTER(cuGraphLaunch);
+    return error_none;
+}
+EXPORT Result cuGraphDestroy(Graph) {
+    ENTER(cuGraphDestroy);
+    return error_none;
+}
+EXPORT Result cuGraphExecDestroy(GraphExec) {
+    ENTER(cuGraphExecDestroy);
+    return error_none;
+}
+EXPORT Result cuEventCreate(Event* event, unsigned) {
+    ENTER(cuEventCreate);
+    *event = nullptr;
+    return error_none;
+}
+EXPORT Result cuEventDestroy_v2(Event) {
+    ENTER(cuEventDestroy);
+    return error_none;
+}
+EXPORT Result cuEventRecord(Event, Stream) {
+    ENTER(cuEventRecord);
+    return error_none;
+}
+EXPORT Result cuEventElapsedTime(float* milliseconds, Event, Event) {
+    ENTER(cuEventElapsedTime);
+    *milliseconds = 1;
+    return error_none;
+}
+
+// Memory of the GPU is the host's.
+EXPORT Result cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
+    ENTER(cuMemGetInfo);
+    *free_bytes = *total_bytes = size_t{1} << 30;
+    return error_none;
+}
+EXPORT Result cuMemAlloc_v2(DevicePointer* pointer, size_t bytes) {
+    ENTER(cuMemAlloc);
+    *pointer = reinterpret_cast<DevicePointer>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
+    return *pointer != 0 ? error_none : 2;
+}
+EXPORT Result cuMemFree_v2(DevicePointer pointer) {
+    ENTER(cuMemFree);
+    std::free(reinterpret_cast<void*>(pointer));
+    return error_none;
+}
+EXPORT Result cuMemcpyHtoD_v2(DevicePointer to, const void* from, size_t bytes) {
+    ENTER(cuMemcpyHtoD);
+    std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+    return error_none;
+}
+EXPORT Result cuMemcpyDtoH_v2(void* to, DevicePointer from, size_t bytes) {
+    ENTER(cuMemcpyDtoH);
+    std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+    return error_none;
+}
+EXPORT Result cuMemcpyDtoD_v2(DevicePointer to, DevicePointer from, size_t bytes) {
+    ENTER(cuMemcpyDtoD);
+    std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+    return error_none;
+}
+EXPORT Result cuMemsetD8Async(DevicePointer to, unsigned char value, size_t bytes, Stream) {
+    ENTER(cuMemsetD8Async);
+    std::memset(reinterpret_cast<void*>(to), value, bytes);
+    return error_none;
+}

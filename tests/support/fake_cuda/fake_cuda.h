@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// A libcuda without hardware: a shared library that a program opens through NORMJIT_CUDA_DRIVER. It keeps contexts,
+// streams and code as the driver does, records launches and calls, and fails where it is told to. Kernels do not run.
+#pragma once
+
+#include "device/cuda/driver.h"
+
+#include "normjit/cuda_abi.h"
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace normjit::test {
+
+struct FakeDeviceFacts {
+    const char* name;
+    int sm, multiprocessors, shared_bytes, l2_bytes;
+};
+
+struct FakeLaunch {
+    std::string kernel;
+    std::array<unsigned, 3> grid, block;
+    unsigned shared_bytes;
+    cuda::Stream stream;
+    cuda::Context context;  ///< current at the launch
+    unsigned cluster;       ///< of the attribute; 0 without one
+    bool dependent;
+    CudaArguments arguments;
+};
+
+/// What the driver of the process is and has seen. Set and read while no other thread calls it.
+struct FakeCuda {
+    int version = 12080;
+    std::vector<FakeDeviceFacts> devices;
+    std::string jit_log;  ///< what loading of code writes to its log
+
+    std::string failing;         ///< the function that fails,
+    int failing_after = 0;       ///< after as many calls of it that work,
+    cuda::Result failure = 719;  ///< with this error
+
+    int failing_call = -1;  ///< the call, counted from 0 in `calls`, that fails whatever its function
+
+    std::vector<std::string> calls;
+    std::vector<FakeLaunch> launches;
+    std::map<std::string, std::map<int, int>> attributes;  ///< of kernels: attribute -> value
+    std::vector<std::string> images;                       ///< code that was loaded
+    int loaded = 0;                                        ///< libraries and modules
+    int preloaded = 0;                                     ///< kernels
+    std::map<int, int> primary_uses;                       ///< by device: retained, not released
+
+    /// As it was when it was opened: two GPUs, nothing fails, nothing seen. Contexts stay.
+    void reset() {
+        *this = FakeCuda();
+        devices = {{"Fake H", 90, 132, 232448, 52428800}, {"Fake A", 80, 108, 166912, 41943040}};
+    }
+};
+
+/// Code for the fake: it holds kernels of these names.
+inline std::vector<uint8_t> fake_code(const std::vector<std::string>& kernels) {
+    std::string text = "fake";
+    for (const std::string& kernel : kernels) text += " " + kernel;
+    return {text.c_str(), text.c_str() + text.size() + 1};
+}
+
+}  // namespace normjit::test
+
+// Exported by the library, beside the driver's functions.
+extern "C" {
+normjit::test::FakeCuda* normjit_fake_cuda();
+/// Contexts that are current in this thread, the outer ones included.
+int normjit_fake_contexts();
+/// Whether the stream is capturing; null: a stream that the default stream waits for.
+void normjit_fake_capture(normjit::cuda::Stream stream, bool capturing);
+normjit::cuda::Result cuCtxCreate_v2(normjit::cuda::Context* context, unsigned flags,
+                                     normjit::cuda::DeviceHandle device);
+normjit::cuda::Result cuCtxDestroy_v2(normjit::cuda::Context context);
+}
