@@ -44,11 +44,14 @@ Values stages(const SearchedProblem& p, const Schedule&) {
 
 Values no_or_yes(const SearchedProblem&, const Schedule&) { return {0, 1}; }
 
-/// The heuristic's threshold, and one on the other side of this problem's traffic.
+/// The heuristic's threshold, and one on the other side of this problem's traffic. What fits L2 stays there: whoever
+/// takes dx next reads it from the cache, which no measurement of this kernel alone shows.
 Values stream_kbs(const SearchedProblem& p, const Schedule&) {
     if (!p.spec.has(Tensor::dx)) return {cpu_of(p.heuristic).stream_kb};
     const int64_t usual = cpu_of(p.heuristic).stream_kb;
-    const bool streams = usual >= 0 && bytes_moved(p.spec, p.rows) / 1024 >= usual;
+    const int64_t traffic = bytes_moved(p.spec, p.rows);
+    const bool streams = usual >= 0 && traffic / 1024 >= usual;
+    if (!streams && traffic < p.target.cores * p.target.l2_bytes) return {usual};
     return {usual, streams ? -1 : 0};
 }
 

@@ -11,7 +11,7 @@ import unittest
 
 PROGRAM = None
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / "data" / "sample.safetensors"
-COMMANDS = ["run", "compile", "bench", "info"]
+COMMANDS = ["run", "compile", "bench", "tune", "info"]
 
 
 def normjit(*arguments, **options):

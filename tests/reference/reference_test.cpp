@@ -13,6 +13,33 @@ namespace {
 
 using Inputs = PerTensor<std::vector<double>>;
 
+TEST_CASE("repeated rows count as often as they come") {
+    const Spec spec = *parse_spec("layernorm cols=3 x=f32");
+    PerTensor<std::vector<double>> made, all;
+    const int64_t made_rows = 3, rows = 8;
+    for (const Tensor tensor : {Tensor::x, Tensor::dy, Tensor::gamma, Tensor::mean, Tensor::rstd}) {
+        const int64_t each = info(tensor).shape == TensorShape::rows ? 1 : 3;
+        const bool is_column = info(tensor).shape == TensorShape::cols;
+        for (int64_t i = 0; i < (is_column ? 3 : made_rows * each); ++i)
+            made[tensor].push_back(0.25 * static_cast<double>((i * 7 + 3 * static_cast<int64_t>(tensor)) % 11) + 0.125);
+        for (int64_t i = 0; i < (is_column ? 3 : rows * each); ++i)
+            all[tensor].push_back(made[tensor][static_cast<size_t>(i) % made[tensor].size()]);
+    }
+    const Gradients expected = compute(spec, rows, all), got = compute_repeated(spec, made_rows, rows, made);
+    for (const Tensor tensor : {Tensor::dgamma, Tensor::dbeta}) {
+        for (size_t j = 0; j < 3; ++j) {
+            CHECK(got[tensor][j].value == doctest::Approx(expected[tensor][j].value).epsilon(1e-14));
+            CHECK(got[tensor][j].error == doctest::Approx(expected[tensor][j].error).epsilon(1e-12));
+            const Gradient fewer = got[tensor][j].with_additions(rows, 4);
+            CHECK(fewer.error < got[tensor][j].error);
+            CHECK(fewer.error + 5 * got[tensor][j].error_per_addition == doctest::Approx(got[tensor][j].error));
+            CHECK(got[tensor][j].with_additions(rows, 100).error == got[tensor][j].error);
+        }
+    }
+    REQUIRE(got[Tensor::dx].size() == 9);
+    for (size_t i = 0; i < 9; ++i) CHECK(got[Tensor::dx][i].value == expected[Tensor::dx][i].value);
+}
+
 }  // namespace
 
 // By hand: xhat = -1, 1, 3; g = 1, 0, 2; c1 = (-1 + 0 + 6) / 3; c2 = 1.

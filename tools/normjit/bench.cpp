@@ -5,6 +5,7 @@
 #include "device.h"
 #include "files.h"
 #include "measure.h"
+#include "shapes.h"
 #include "support/try.h"
 #include "workbench.h"
 
@@ -13,7 +14,6 @@
 #include <algorithm>
 #include <charconv>
 #include <memory>
-#include <sstream>
 
 #include <fmt/core.h>
 
@@ -51,50 +51,6 @@ struct Result {
     int threads = 0;
     bench::Measurement measurement;
 };
-
-/// A spec that can be measured: its error names the line it came from.
-Expected<Spec> read_spec(std::string_view text, const std::string& where) {
-    auto spec = parse_spec(text);
-    if (!spec.ok()) return Status(spec.status().code(), where + spec.status().message());
-    if (!spec->rows)
-        return invalid_argument(fmt::format("{}spec: rows is missing: the number of rows to make, at least 0", where));
-    return spec;
-}
-
-Status read_shapes_file(const std::string& path, std::vector<Spec>& specs) {
-    NORMJIT_TRY(std::string text, read_text_file(path));
-    std::istringstream lines(text);
-    int number = 0;
-    for (std::string line; std::getline(lines, line);) {
-        ++number;
-        line = line.substr(0, line.find('#'));
-        if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-        NORMJIT_TRY(Spec spec, read_spec(line, fmt::format("{}:{}: ", path, number)));
-        specs.push_back(spec);
-    }
-    return {};
-}
-
-/// Files, specs, and specs that the shell has split into words.
-Expected<std::vector<Spec>> read_inputs(const std::vector<std::string>& inputs) {
-    std::vector<Spec> specs;
-    for (size_t i = 0; i < inputs.size();) {
-        std::string text = inputs[i++];
-        if (!text.starts_with("layernorm") && !text.starts_with("rmsnorm") && text.find('=') == std::string::npos) {
-            NORMJIT_RETURN_IF_ERROR(read_shapes_file(text, specs));
-            continue;
-        }
-        while (i < inputs.size() && inputs[i].find('=') != std::string::npos &&
-               inputs[i].find(' ') == std::string::npos) {
-            text += " " + inputs[i++];
-        }
-        NORMJIT_TRY(Spec spec, read_spec(text, ""));
-        specs.push_back(spec);
-    }
-    if (specs.empty())
-        return invalid_argument("nothing to measure: give a shapes file or a spec (see normjit bench --help)");
-    return specs;
-}
 
 Expected<std::vector<int>> read_threads(const std::vector<std::string>& words) {
     std::vector<int> counts;
@@ -185,7 +141,9 @@ Expected<std::vector<Result>> measure_all(const std::vector<Spec>& specs, const 
 }
 
 Status run(const Options& options) {
-    NORMJIT_TRY(std::vector<Spec> specs, read_inputs(options.inputs));
+    NORMJIT_TRY(std::vector<Spec> specs, read_shapes(options.inputs));
+    if (specs.empty())
+        return invalid_argument("nothing to measure: give a shapes file or a spec (see normjit bench --help)");
     NORMJIT_TRY(std::vector<int> threads, read_threads(options.threads));
     if (!options.schedule.empty()) NORMJIT_RETURN_IF_ERROR(parse_schedule(options.schedule).status());
     if (!options.json.empty() && options.json != "-") NORMJIT_RETURN_IF_ERROR(check_writable(options.json));

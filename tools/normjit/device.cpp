@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device.h"
 
+#include "console.h"
 #include "device/cpu/host_target.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/gpu.h"
@@ -37,11 +38,16 @@ void add_threads_option(CLI::App& command, DeviceOptions& options) {
 }
 
 Expected<Engine> open_engine(const DeviceOptions& options) {
-    if (options.device == "cpu") return Engine::create({.threads = options.threads, .parallel_for = {}});
+    EngineOptions engine_options;
+    engine_options.log.write = [](void*, LogLevel level, const char* message) {
+        if (level == LogLevel::warning) print_note(message);
+    };
+    engine_options.threads = options.threads;
+    if (options.device == "cpu") return Engine::create(engine_options);
     std::string reason = "no such device";
     if (is_cuda(options.device)) {
-        auto engine =
-            Engine::create({.device = options.device == "cuda" ? "cuda:0" : options.device, .parallel_for = {}});
+        engine_options.device = options.device == "cuda" ? "cuda:0" : options.device;
+        auto engine = Engine::create(engine_options);
         if (engine.ok()) return engine;
         reason = engine.status().message();
     }

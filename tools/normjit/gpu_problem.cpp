@@ -33,6 +33,7 @@ Status check_memory(const cuda::Gpu& gpu, int64_t needed) {
 Expected<GpuProblem> GpuProblem::upload(std::shared_ptr<const cuda::Gpu> gpu, const Kernel& kernel, const Problem& host,
                                         int64_t rows) {
     GpuProblem problem;
+    problem.gpu_ = gpu;
     problem.spec_ = host.spec;
     const int64_t workspace = kernel.preferred_workspace(rows);
     int64_t needed = workspace;
@@ -46,18 +47,30 @@ Expected<GpuProblem> GpuProblem::upload(std::shared_ptr<const cuda::Gpu> gpu, co
         NORMJIT_TRY(memory, cuda::DeviceMemory::allocate(gpu, bytes_of(host.spec, tensor, rows)));
         problem.arguments_[tensor].data = memory.data();
         const int64_t made = host.tensors[tensor].bytes();
-        if (is_output(tensor)) {
-            NORMJIT_RETURN_IF_ERROR(memory.fill(0xff));
-        } else {
-            NORMJIT_RETURN_IF_ERROR(memory.write(0, host.tensors[tensor].data(), made));
-            NORMJIT_RETURN_IF_ERROR(memory.repeat(made));
-        }
+        if (is_output(tensor)) continue;
+        NORMJIT_RETURN_IF_ERROR(memory.write(0, host.tensors[tensor].data(), made));
+        NORMJIT_RETURN_IF_ERROR(memory.repeat(made));
     }
-    NORMJIT_TRY(problem.workspace_, cuda::DeviceMemory::allocate(gpu, workspace));
-    NORMJIT_RETURN_IF_ERROR(problem.workspace_.fill(0));
-    problem.arguments_.workspace = problem.workspace_.data();
-    problem.arguments_.workspace_bytes = workspace;
+    NORMJIT_RETURN_IF_ERROR(problem.spoil_outputs());
+    NORMJIT_RETURN_IF_ERROR(problem.fit(kernel));
     return problem;
+}
+
+Status GpuProblem::fit(const Kernel& kernel) {
+    const int64_t bytes = kernel.preferred_workspace(rows());
+    if (arguments_.workspace == workspace_.data() && bytes <= workspace_.bytes()) return {};
+    NORMJIT_TRY(workspace_, cuda::DeviceMemory::allocate(gpu_, bytes));
+    NORMJIT_RETURN_IF_ERROR(workspace_.fill(0));
+    arguments_.workspace = workspace_.data();
+    arguments_.workspace_bytes = bytes;
+    return {};
+}
+
+Status GpuProblem::spoil_outputs() const {
+    for (Tensor tensor : all_tensors) {
+        if (is_output(tensor) && spec_.has(tensor)) NORMJIT_RETURN_IF_ERROR(tensors_[tensor].fill(0xff));
+    }
+    return {};
 }
 
 Status GpuProblem::download(const Problem& host) const {

@@ -21,6 +21,13 @@ class GpuProblem {
     static Expected<GpuProblem> upload(std::shared_ptr<const cuda::Gpu> gpu, const Kernel& kernel, const Problem& host,
                                        int64_t rows);
 
+    /// Makes the workspace large enough for another kernel of this problem. Arguments made before are no longer valid
+    /// when it grows.
+    Status fit(const Kernel& kernel);
+
+    /// Fills the outputs with NaN.
+    Status spoil_outputs() const;
+
     /// Copies the outputs back; only with as many rows as `host` has.
     Status download(const Problem& host) const;
 
@@ -31,6 +38,7 @@ class GpuProblem {
     const cuda::DeviceMemory& tensor(Tensor tensor) const { return tensors_[tensor]; }
 
   private:
+    std::shared_ptr<const cuda::Gpu> gpu_;
     Spec spec_;
     PerTensor<cuda::DeviceMemory> tensors_;
     cuda::DeviceMemory workspace_;

@@ -5,6 +5,7 @@
 #include "device/cuda/graph.h"
 #include "device/cuda/memory.h"
 #include "gpu_ceiling.h"
+#include "gpu_course.h"
 #include "gpu_problem.h"
 #include "support/try.h"
 #include "workbench.h"
@@ -53,6 +54,17 @@ class GpuWorkbench final : public Workbench {
         fill_inputs(problem, seed, team());
         NORMJIT_TRY(const GpuProblem on_gpu, GpuProblem::upload(gpu_, kernel, problem, rows));
         return time(kernel, on_gpu, options);
+    }
+
+    Expected<std::unique_ptr<Course>> open_course(const Kernel& kernel, int64_t rows, uint64_t seed) override {
+        NORMJIT_TRY(const Problem made, allocate_problem(kernel, made_rows(kernel.artifact().spec, rows), team()));
+        fill_inputs(made, seed, team());
+        NORMJIT_TRY(GpuProblem on_gpu, GpuProblem::upload(gpu_, kernel, made, rows));
+        GpuCourseTools tools{.stream = stream_.get(), .flush = [this] { return flush(); }, .measure = {}};
+        tools.measure = [this](const Kernel& of, const GpuProblem& problem, const MeasureOptions& options) {
+            return time(of, problem, options);
+        };
+        return make_gpu_course(std::move(tools), std::move(on_gpu), made);
     }
 
     nlohmann::ordered_json facts() const override {

@@ -23,6 +23,7 @@ constexpr const char* examples = R"(Examples:
   normjit run "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" --check
   normjit compile "layernorm cols=4096 x=bf16 gamma=f32" --emit ir
   normjit bench "rmsnorm rows=32768 cols=768 x=bf16" --threads 1,all
+  normjit tune shapes.txt -o records.jsonl --budget 10m
   normjit info
 
 Exit codes: 0 done; 1 it ran and failed; 2 bad input or usage; 3 not available on this machine.)";
@@ -44,7 +45,7 @@ Exit usage(const CLI::App& program, const CLI::ParseError& error, int argc, char
     }
     std::string wrong = wrong_command(program, argc, argv);
     if (!wrong.empty()) {
-        print_error(wrong + "; allowed: run compile bench info (see normjit --help)");
+        print_error(wrong + "; allowed: run compile bench tune info (see normjit --help)");
     } else {
         print_error(fmt::format("{} (see normjit {} --help)", error.what(), argv[1]));
     }
@@ -56,7 +57,8 @@ Exit run_program(int argc, char** argv) {
     program.footer(examples);
     program.set_version_flag("--version", "normjit " NORMJIT_VERSION);
     program.require_subcommand(1);
-    const Command commands[] = {add_run(program), add_compile(program), add_bench(program), add_info(program)};
+    const Command commands[] = {add_run(program), add_compile(program), add_bench(program), add_tune(program),
+                                add_info(program)};
     try {
         program.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

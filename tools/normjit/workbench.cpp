@@ -23,6 +23,10 @@ class CpuWorkbench final : public Workbench {
         return measure(kernel, problem, options);
     }
 
+    Expected<std::unique_ptr<Course>> open_course(const Kernel& kernel, int64_t rows, uint64_t seed) override {
+        return open_cpu_course(kernel, rows, seed, team());
+    }
+
     nlohmann::ordered_json facts() const override { return {{"cpu", engine().device_class().model}}; }
 };
 

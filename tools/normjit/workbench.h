@@ -3,6 +3,7 @@
 // ceiling.
 #pragma once
 
+#include "course.h"
 #include "device.h"
 #include "measure.h"
 #include "problem.h"
@@ -32,6 +33,9 @@ class Workbench {
     virtual Expected<bench::Measurement> measure_made(const Kernel& kernel, int64_t rows, uint64_t seed,
                                                       const bench::MeasureOptions& options) = 0;
 
+    /// Data made from a seed for the kernel's problem, on which it and others for that problem are compared.
+    virtual Expected<std::unique_ptr<Course>> open_course(const Kernel& kernel, int64_t rows, uint64_t seed) = 0;
+
     /// What a results file says about the device.
     virtual nlohmann::ordered_json facts() const = 0;
 
@@ -42,6 +46,8 @@ class Workbench {
     const Engine engine_;
     bench::Team team_;
 };
+
+Expected<std::unique_ptr<Course>> open_cpu_course(const Kernel& kernel, int64_t rows, uint64_t seed, bench::Team& team);
 
 /// For the device that the options name.
 Expected<std::unique_ptr<Workbench>> open_workbench(const DeviceOptions& options);

@@ -83,11 +83,15 @@ Bounded<Real> sqrt(const Bounded<Real>& a) {
 template <class Real>
 class Sum {
   public:
-    void add(const Bounded<Real>& term) {
-        value_ += term.value;
-        size_ += std::fabs(term.value) + term.error;
-        error_ += term.error;
+    /// `times` equal terms.
+    void add(const Bounded<Real>& term, Real times = 1) {
+        value_ += times * term.value;
+        size_ += times * (std::fabs(term.value) + term.error);
+        error_ += times * term.error;
     }
+
+    /// What one more addition on the way of every term adds to the error.
+    Real error_per_addition() const { return Rounding<Real>::unit * size_; }
 
     Bounded<Real> total(int64_t depth) const {
         using R = Rounding<Real>;

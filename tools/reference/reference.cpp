@@ -15,8 +15,13 @@ class Computation {
   public:
     using Number = Bounded<Real>;
 
-    Computation(const Spec& spec, int64_t rows, const PerTensor<std::vector<double>>& inputs)
-        : spec_(spec), inputs_(inputs), rows_(static_cast<size_t>(rows)), cols_(static_cast<size_t>(spec.cols)) {
+    /// `rows` rows, of which the inputs hold `made`; the others repeat them.
+    Computation(const Spec& spec, int64_t made, int64_t rows, const PerTensor<std::vector<double>>& inputs)
+        : spec_(spec),
+          inputs_(inputs),
+          all_rows_(rows),
+          rows_(static_cast<size_t>(made)),
+          cols_(static_cast<size_t>(spec.cols)) {
         for (Tensor tensor : all_tensors) {
             const size_t size = is_matrix(tensor) ? rows_ * cols_ : cols_;
             if (is_output(tensor) && spec.has(tensor)) gradients_[tensor].resize(size);
@@ -33,8 +38,8 @@ class Computation {
             add_to_sums(row);
         }
         for (size_t j = 0; j < cols_; ++j) {
-            write(Tensor::dgamma, j, dgamma_[j].total(column_depth()));
-            write(Tensor::dbeta, j, dbeta_[j].total(column_depth()));
+            write_sum(Tensor::dgamma, j, dgamma_[j]);
+            write_sum(Tensor::dbeta, j, dbeta_[j]);
         }
         return std::move(gradients_);
     }
@@ -47,7 +52,13 @@ class Computation {
         return {static_cast<Real>(static_cast<typename Rounding<Real>::Narrow>(option)), 0};
     }
 
-    int64_t column_depth() const { return static_cast<int64_t>(rows_) + 1; }
+    int64_t column_depth() const { return all_rows_ + 1; }
+
+    /// How often a row of the inputs comes.
+    Real repeats(size_t row) const {
+        const auto made = static_cast<int64_t>(rows_);
+        return static_cast<Real>(all_rows_ / made + (static_cast<int64_t>(row) < all_rows_ % made ? 1 : 0));
+    }
 
     template <class Term>
     Number row_mean(Term term) const {
@@ -125,26 +136,34 @@ class Computation {
     }
 
     void add_to_sums(size_t row) {
+        const Real times = repeats(row);
         for (size_t j = 0; j < cols_; ++j) {
             const Number dy = input(Tensor::dy, row * cols_ + j);
             if (spec_.has(Tensor::dgamma)) {
                 Number term = dy * xhat_[j];
                 if (spec_.source == Source::x) term.error = std::max(term.error, ((dy * rstd_) * centred_[j]).error);
-                dgamma_[j].add(term);
+                dgamma_[j].add(term, times);
             }
-            if (spec_.has(Tensor::dbeta)) dbeta_[j].add(dy);
+            if (spec_.has(Tensor::dbeta)) dbeta_[j].add(dy, times);
         }
+    }
+
+    void write_sum(Tensor tensor, size_t j, const Sum<Real>& sum) {
+        if (!spec_.has(tensor)) return;
+        write(tensor, j, sum.total(column_depth()));
+        gradients_[tensor][j].error_per_addition = static_cast<double>(sum.error_per_addition());
     }
 
     /// The value handed out is a double: one more rounding where Real is wider.
     void write(Tensor tensor, size_t i, const Number& number) {
         if (!spec_.has(tensor)) return;
         const auto value = static_cast<double>(number.value);
-        gradients_[tensor][i] = {value, static_cast<double>(number.error + std::fabs(number.value) * Real(0x1p-53))};
+        gradients_[tensor][i] = {value, static_cast<double>(number.error + std::fabs(number.value) * Real(0x1p-53)), 0};
     }
 
     const Spec& spec_;
     const PerTensor<std::vector<double>>& inputs_;
+    const int64_t all_rows_;
     const size_t rows_, cols_;
     std::vector<Number> scale_;                                 ///< gamma + gamma_offset
     std::vector<Number> xhat_ = std::vector<Number>(cols_);     ///< of the current row
@@ -158,8 +177,12 @@ class Computation {
 }  // namespace
 
 Gradients compute(const Spec& spec, int64_t rows, const PerTensor<std::vector<double>>& inputs) {
-    if (spec.compute() == DType::f64) return Computation<long double>(spec, rows, inputs).run();
-    return Computation<double>(spec, rows, inputs).run();
+    return compute_repeated(spec, rows, rows, inputs);
+}
+
+Gradients compute_repeated(const Spec& spec, int64_t made, int64_t rows, const PerTensor<std::vector<double>>& inputs) {
+    if (spec.compute() == DType::f64) return Computation<long double>(spec, made, rows, inputs).run();
+    return Computation<double>(spec, made, rows, inputs).run();
 }
 
 bool agrees(const Gradient& expected, double got, DType type) {

@@ -27,6 +27,13 @@ namespace normjit::reference {
 struct Gradient {
     double value = 0;
     double error = 0;  ///< infinite where the arithmetic can overflow, or where NaN or Inf came in: anything is right
+    double error_per_addition = 0;  ///< column sums: what each of the M + 1 additions of a term has in `error`
+
+    /// For a column sum whose terms go through at most this many additions.
+    Gradient with_additions(int64_t rows, int64_t additions) const {
+        const int64_t fewer = rows + 1 - additions;
+        return fewer <= 0 ? *this : Gradient{value, error - static_cast<double>(fewer) * error_per_addition, 0};
+    }
 };
 
 /// One element per element of each output of the spec; empty for all other tensors.
@@ -34,6 +41,10 @@ using Gradients = PerTensor<std::vector<Gradient>>;
 
 /// `inputs`: the decoded elements of every tensor that the spec reads, rows packed. The spec must be valid.
 Gradients compute(const Spec& spec, int64_t rows, const PerTensor<std::vector<double>>& inputs);
+
+/// The same for `rows` rows of which the inputs hold the first `made`, at least one: those that follow repeat them. dx
+/// is that of the first `made` rows.
+Gradients compute_repeated(const Spec& spec, int64_t made, int64_t rows, const PerTensor<std::vector<double>>& inputs);
 
 /// Whether a kernel may have stored `got`, an element of this type: it lies between the roundings of value - error and
 /// value + error. Rounding is monotone, so every result within the error passes, and nothing else does.

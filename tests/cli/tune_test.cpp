@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tune/lane.h"
+#include "tune/search.h"
+#include "tune/statistics.h"
+#include "tune/worker.h"
+#include "workbench.h"
+
+#include "normjit/artifact.h"
+
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include <doctest/doctest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+using namespace normjit;
+using namespace normjit::cli;
+using namespace normjit::cli::tune;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr const char* target_text = "x86-64-avx512 cores=4";
+constexpr const char* spec_text = "layernorm rows=4096 cols=1024 x=bf16";
+
+struct Folder {
+    Folder() {
+        std::string name = (std::filesystem::temp_directory_path() / "normjit.XXXXXX").string();
+        REQUIRE(mkdtemp(name.data()) != nullptr);
+        path = name;
+    }
+    ~Folder() { std::filesystem::remove_all(path); }
+    std::filesystem::path path;
+};
+
+/// What a made-up machine thinks of a schedule: 1 is the heuristic's.
+double gain_of(const Schedule& schedule) {
+    const auto& cpu = std::get<CpuSchedule>(schedule.device);
+    double gain = 1;
+    gain += cpu.row_block == 4 ? 0.1 : 0;
+    gain += cpu.prefetch == 0 ? 0.05 : 0;
+    gain += cpu.unroll == 2 ? 0.05 : 0;
+    gain += schedule.row_groups == 4 ? 0.05 : 0;
+    return gain;
+}
+
+/// Counters that the processes of a test share.
+struct Shared {
+    std::atomic<int> trials, starts;
+    static Shared* create() {
+        void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        REQUIRE(memory != MAP_FAILED);
+        return new (memory) Shared{};
+    }
+};
+
+/// A worker of the made-up machine. Candidates with stage=0 crash it, those with strip=1 hang, those with row_block=32
+/// are wrong.
+void made_up_worker(Shared& shared, Channel& channel) {
+    ++shared.starts;
+    static_cast<void>(channel.send({{"model", "Model T"}, {"target", target_text}, {"threads", 4}}));
+    const auto kernel_of = [](double gain) {
+        return Json{{"median", 1e-3 / gain}, {"p20", 0.9e-3 / gain}, {"p80", 1.1e-3 / gain},
+                    {"gain", gain},          {"low", gain - 0.002},  {"high", gain + 0.002}};
+    };
+    for (;;) {
+        const auto request = channel.receive(Clock::time_point::max());
+        if (!request.ok()) return;
+        Json answer = Json::object();
+        if ((*request)["op"] == "trial") {
+            ++shared.trials;
+            const Schedule schedule = *parse_schedule((*request)["schedule"].get<std::string>());
+            const auto& cpu = std::get<CpuSchedule>(schedule.device);
+            if (cpu.stage == 0) raise(SIGKILL);
+            if (cpu.strip == 1) pause();
+            if (cpu.row_block == 32) {
+                answer = {{"outcome", "wrong"}, {"message", "wrong: dx"}};
+            } else {
+                answer = kernel_of(gain_of(schedule));
+                answer["outcome"] = "measured";
+            }
+        } else if ((*request)["op"] == "race") {
+            answer = {{"kernels", Json::array({kernel_of(1)})}, {"noise", 0.01}, {"share", 0.5}};
+            for (const std::string text : (*request)["schedules"])
+                answer["kernels"].push_back(kernel_of(gain_of(*parse_schedule(text))));
+        }
+        static_cast<void>(channel.send(answer));
+    }
+}
+
+LaneOptions lane_options(const Folder& folder) {
+    LaneOptions options;
+    options.records = folder.path / "records.jsonl";
+    options.journal = folder.path / "records.jsonl.progress";
+    options.limits = {.most = 60, .seeds = 20};
+    options.timeout_seconds = 0.3;
+    options.version = "1.2.3";
+    options.date = "2026-11-21";
+    return options;
+}
+
+size_t count_lines(const std::filesystem::path& path) {
+    std::ifstream file(path);
+    size_t count = 0;
+    for (std::string line; std::getline(file, line);) ++count;
+    return count;
+}
+
+}  // namespace
+
+TEST_CASE("a comparison encloses the true gain, and says so when there is little to go by") {
+    std::vector<double> base, own;
+    for (int i = 0; i < 101; ++i) {
+        const double weather = 1 + 0.5 * (i % 7);  // slows both
+        base.push_back(1.2 * weather * (1 + 0.001 * (i % 5)));
+        own.push_back(weather);
+    }
+    const Comparison c = compare(base, own);
+    CHECK(c.gain == doctest::Approx(1.2024).epsilon(1e-3));
+    CHECK(c.low >= 1.2);
+    CHECK(c.high <= 1.2049);
+    CHECK(c.low < c.gain);
+    CHECK(c.gain < c.high);
+    const Comparison few = compare({2, 1, 3}, {1, 1, 1});
+    CHECK(few.low == 1);
+    CHECK(few.gain == 2);
+    CHECK(few.high == 3);
+    CHECK(compare({}, {}).gain == 1);
+}
+
+TEST_CASE("the search measures nothing twice, climbs, and ends") {
+    const Spec spec = *parse_spec(spec_text);
+    const Target target = *parse_target(target_text);
+    const ScheduleSpace space(spec, target);
+    Search search(space, {.most = 80, .seeds = 8});
+    std::set<std::string> seen = {to_text(search.heuristic())};
+    while (const auto schedule = search.next()) {
+        CHECK(seen.insert(to_text(*schedule)).second);
+        for (const Schedule& ahead : search.ahead(3)) CHECK(!seen.contains(to_text(ahead)));
+        search.report(gain_of(*schedule));
+    }
+    CHECK(seen.size() == search.measured() + 1);
+    CHECK(search.measured() <= 80);
+    CHECK(search.best_gain() == doctest::Approx(1.25));  // all four wishes of the machine
+    REQUIRE(search.best(3, 0).size() == 3);
+    CHECK(gain_of(search.best(3, 0)[0]) == doctest::Approx(1.25));
+
+    Search small(space, {.most = 5, .seeds = 8});
+    int count = 0;
+    while (small.next()) small.report(0.5), ++count;
+    CHECK(count == 5);
+    CHECK(small.best(3, 0.01).empty());
+}
+
+TEST_CASE("a child that crashes or hangs is an error of its own") {
+    auto crash = Child::start([](Channel&) { raise(SIGKILL); });
+    REQUIRE(crash.ok());
+    CHECK(crash->channel().receive(Clock::now() + std::chrono::seconds(5)).status().message() == "has ended");
+    CHECK(crash->kill() == "signal 9 (Killed)");
+    auto hang = Child::start([](Channel&) { pause(); });
+    REQUIRE(hang.ok());
+    CHECK(hang->channel().receive(Clock::now() + std::chrono::milliseconds(50)).status().message() ==
+          "nothing came in time");
+    auto talk = Child::start([](Channel& channel) {
+        const auto heard = channel.receive(Clock::time_point::max());
+        static_cast<void>(channel.send({{"heard", *heard}}));
+        _exit(3);
+    });
+    REQUIRE(talk.ok());
+    CHECK(talk->channel().send({{"n", 1}}).ok());
+    CHECK(talk->channel().receive(Clock::now() + std::chrono::seconds(5))->dump() == R"({"heard":{"n":1}})");
+    CHECK(talk->channel().receive(Clock::now() + std::chrono::seconds(5)).status().message() == "has ended");
+    CHECK(talk->kill() == "exit code 3");
+}
+
+TEST_CASE("bad candidates cost only themselves; a restart measures nothing again") {
+    const Folder folder;
+    Shared& shared = *Shared::create();
+    const auto work = [&](Channel& channel) { made_up_worker(shared, channel); };
+    const Spec spec = *parse_spec(spec_text);
+    const auto tune = [&](Lane& lane) { return lane.tune(spec, Clock::time_point::max(), [](size_t) {}); };
+    Lane lane(lane_options(folder), work);
+    const auto first = tune(lane);
+    REQUIRE(first.status().message() == "");
+    const TuningRecord& record = *first->record;
+    const auto& best = std::get<CpuSchedule>(record.schedule.device);
+    CHECK(record.gain == doctest::Approx(1.25));
+    CHECK(best.stage == 1);
+    CHECK(best.strip != 1);
+    CHECK(record.device == DeviceClass{"Model T", *parse_target(target_text), 4});
+    CHECK(record.heuristic == heuristic(spec, record.device.target));
+    CHECK(record.verified == "double");
+    std::string all;
+    for (const std::string& failure : first->failures) all += failure + "\n";
+    CHECK(all.find("the process ended: signal 9") != std::string::npos);
+    CHECK(all.find("no answer within") != std::string::npos);
+    CHECK(all.find("wrong: wrong: dx") != std::string::npos);
+    CHECK(shared.starts > 2);
+    CHECK(shared.trials == record.candidates - 1);
+
+    // The records have it: done before.
+    shared.trials = 0;
+    Lane again(lane_options(folder), work);
+    CHECK(tune(again)->was_done);
+    CHECK(count_lines(folder.path / "records.jsonl") == 1);
+    // Killed before the record was written, in the middle of a journal line: all results are taken over.
+    std::filesystem::remove(folder.path / "records.jsonl");
+    std::ofstream(folder.path / "records.jsonl.progress", std::ios::app) << "{\"key\":\"half";
+    Lane resumed(lane_options(folder), work);
+    CHECK(tune(resumed)->record->schedule == record.schedule);
+    CHECK(shared.trials == 0);
+}
+
+TEST_CASE("a candidate that took the tuner down twice is left alone") {
+    const Folder folder;
+    const Spec spec = *parse_spec(spec_text);
+    const DeviceClass device{"Model T", *parse_target(target_text), 4};
+    Journal journal(folder.path / "j");
+    const Schedule schedule = heuristic(spec, device.target);
+    CHECK(journal.start(spec, device, schedule).ok());
+    CHECK(Journal(folder.path / "j").find(spec, device, schedule).starts == 1);
+    CHECK(journal.start(spec, device, schedule).ok());
+    CHECK(Journal(folder.path / "j").find(spec, device, schedule).starts == 2);
+    CHECK(!Journal(folder.path / "j").find(spec, device, schedule).finished);
+    CHECK(journal.finish(spec, device, schedule, {}).ok());
+    CHECK(Journal(folder.path / "j").find(spec, device, schedule).gain == -1);
+    DeviceClass other = device;
+    other.threads = 8;
+    CHECK(Journal(folder.path / "j").find(spec, other, schedule).starts == 0);
+}
+
+TEST_CASE("a course takes right kernels, and none that computes something else") {
+    auto workbench = open_workbench({.device = "cpu", .threads = 2});
+    if (workbench.status().code() == Code::unavailable) return;
+    REQUIRE(workbench.ok());
+    const Engine& engine = (*workbench)->engine();
+    struct Pair {
+        const char *right, *wrong;
+        const char* message;
+    };
+    // The second of each takes the same tensors.
+    for (const Pair& specs :
+         {Pair{"layernorm rows=3000 cols=1000 x=bf16", "layernorm rows=3000 cols=1000 x=bf16 gamma_offset=0.5",
+               "wrong: dx at row 0, column "},
+          Pair{"rmsnorm rows=7 cols=33", "rmsnorm rows=7 cols=33 gamma_offset=0.01", "wrong: dx at row 0, column "},
+          Pair{"rmsnorm rows=40000 cols=64 out=dgamma", "rmsnorm rows=40000 cols=64 out=dgamma source=xhat",
+               "wrong: dgamma at column "}}) {
+        CAPTURE(specs.right);
+        const auto kernel_for = [&](const char* text) {
+            const Spec spec = *parse_spec(text);
+            return *engine.load(*engine.compile(spec, heuristic(spec, engine.target())));
+        };
+        const Kernel kernel = kernel_for(specs.right);
+        auto course = (*workbench)->open_course(kernel, *kernel.artifact().spec.rows, 1);
+        REQUIRE(course.status().message() == "");
+        CHECK((*course)->check(kernel).message() == "");
+        CHECK((*course)->check(kernel_for(specs.wrong)).message().starts_with(specs.message));
+        const Kernel pair[] = {kernel, kernel};
+        const auto seconds = (*course)->time(pair, 4);
+        REQUIRE(seconds.ok());
+        REQUIRE(seconds->size() == 2);
+        CHECK((*seconds)[1].size() == 4);
+        for (const double each : (*seconds)[0]) CHECK(each > 0);
+    }
+}

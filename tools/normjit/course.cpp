@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The course of a CPU.
+#include "course.h"
+
+#include "support/try.h"
+#include "team.h"
+#include "workbench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+namespace normjit::cli {
+namespace {
+
+/// As bench/measure.cpp: below this, reading the clock shows.
+constexpr double shortest_sample = 20e-6;
+
+/// Copies the rows that were made over all rows.
+void repeat_rows(const Problem& made, const Problem& all, bench::Team& team) {
+    for (const Tensor tensor : all_tensors) {
+        if (is_output(tensor) || !all.spec.has(tensor)) continue;
+        const auto* from = static_cast<const char*>(made.tensors[tensor].data());
+        auto* to = static_cast<char*>(all.tensors[tensor].data());
+        const int64_t period = made.tensors[tensor].bytes();
+        team.run_ranges(all.tensors[tensor].bytes(), [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end;) {
+                const int64_t bytes = std::min(end - i, period - i % period);
+                std::memcpy(to + i, from + i % period, static_cast<size_t>(bytes));
+                i += bytes;
+            }
+        });
+    }
+}
+
+class CpuCourse final : public Course {
+  public:
+    CpuCourse(Problem problem, const Problem& made, bench::Team& team)
+        : problem_(std::move(problem)), answers_(made, problem_.rows), team_(team) {}
+
+    Status check(const Kernel& kernel) override {
+        NORMJIT_RETURN_IF_ERROR(fit(kernel));
+        for (const Tensor tensor : all_tensors) {
+            if (is_output(tensor) && problem_.spec.has(tensor)) fill_with_nan(problem_.tensors[tensor]);
+        }
+        const Arguments arguments = problem_.arguments();
+        NORMJIT_RETURN_IF_ERROR(kernel.launch(arguments));
+        for (const int64_t row : answers_.rows_to_check()) {
+            NORMJIT_RETURN_IF_ERROR(answers_.check_row(row, problem_.element(Tensor::dx, row * problem_.spec.cols)));
+        }
+        const int64_t groups = kernel.artifact().geometry.groups(problem_.rows, arguments.workspace_bytes);
+        for (const Tensor tensor : all_tensors) {
+            if (!is_output(tensor) || is_matrix(tensor) || !problem_.spec.has(tensor)) continue;
+            NORMJIT_RETURN_IF_ERROR(answers_.check_columns(tensor, problem_.tensors[tensor].data(), groups));
+        }
+        return {};
+    }
+
+    Expected<Seconds> time(std::span<const Kernel> kernels, int rounds) override {
+        for (const Kernel& kernel : kernels) NORMJIT_RETURN_IF_ERROR(fit(kernel));
+        const Arguments arguments = problem_.arguments();
+        Seconds seconds(kernels.size());
+        // The first turn warms up and tells how long a launch takes.
+        double shortest = 1;
+        for (const Kernel& kernel : kernels) {
+            NORMJIT_TRY(const double once, seconds_of(kernel, arguments, 1));
+            shortest = std::min(shortest, once);
+        }
+        const auto launches = static_cast<int>(std::clamp(shortest_sample / std::max(shortest, 1e-9), 1.0, 1000.0));
+        for (int round = 0; round < rounds; ++round) {
+            for (size_t i = 0; i < kernels.size(); ++i) {
+                const size_t k = (i + static_cast<size_t>(round)) % kernels.size();
+                // What the kernel before left in the caches is not the same for all: one launch that does not count.
+                if (launches > 1) NORMJIT_RETURN_IF_ERROR(kernels[k].launch(arguments));
+                NORMJIT_TRY(const double each, seconds_of(kernels[k], arguments, launches));
+                seconds[k].push_back(each);
+            }
+        }
+        return seconds;
+    }
+
+    Expected<bench::Measurement> measure(const Kernel& kernel, const bench::MeasureOptions& options) override {
+        NORMJIT_RETURN_IF_ERROR(fit(kernel));
+        const Arguments arguments = problem_.arguments();
+        return bench::measure(team_, problem_.traffic(), [&] { return kernel.launch(arguments); }, options);
+    }
+
+  private:
+    void fill_with_nan(const Buffer& buffer) {
+        auto* bytes = static_cast<char*>(buffer.data());
+        team_.run_ranges(buffer.bytes(), [&](int64_t begin, int64_t end) {
+            std::memset(bytes + begin, 0xff, static_cast<size_t>(end - begin));
+        });
+    }
+
+    /// Makes the workspace large enough. Kernels share it: what it holds is lost between launches anyway.
+    Status fit(const Kernel& kernel) {
+        const int64_t bytes = kernel.preferred_workspace(problem_.rows);
+        if (bytes <= problem_.workspace.bytes()) return {};
+        NORMJIT_TRY(problem_.workspace, Buffer::allocate(bytes));
+        fill_with_nan(problem_.workspace);
+        return {};
+    }
+
+    static Expected<double> seconds_of(const Kernel& kernel, const Arguments& arguments, int launches) {
+        using Clock = std::chrono::steady_clock;
+        const auto start = Clock::now();
+        for (int i = 0; i < launches; ++i) NORMJIT_RETURN_IF_ERROR(kernel.launch(arguments));
+        return std::chrono::duration<double>(Clock::now() - start).count() / launches;
+    }
+
+    Problem problem_;
+    const Answers answers_;
+    bench::Team& team_;
+};
+
+}  // namespace
+
+int64_t made_rows(const Spec& spec, int64_t rows) {
+    constexpr int64_t made_elements = 1 << 20;
+    const int64_t made = std::clamp<int64_t>(made_elements / spec.cols, 1, rows);
+    return made == rows || made % 2 == 1 ? made : made - 1;
+}
+
+Expected<std::unique_ptr<Course>> open_cpu_course(const Kernel& kernel, int64_t rows, uint64_t seed,
+                                                  bench::Team& team) {
+    const int64_t made = made_rows(kernel.artifact().spec, rows);
+    NORMJIT_TRY(const Problem base, allocate_problem(kernel, made, team));
+    fill_inputs(base, seed, team);
+    NORMJIT_TRY(Problem all, allocate_problem(kernel, rows, team));
+    repeat_rows(base, all, team);
+    return std::unique_ptr<Course>(std::make_unique<CpuCourse>(std::move(all), base, team));
+}
+
+}  // namespace normjit::cli

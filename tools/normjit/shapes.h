@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Specs to measure: from the command line and from files with one spec a line.
+#pragma once
+
+#include "normjit/spec.h"
+#include "normjit/status.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace normjit::cli {
+
+/// Files, specs, and specs that the shell has split into words. A spec without rows gets `rows`, or is an error. Errors
+/// name the file and the line.
+Expected<std::vector<Spec>> read_shapes(const std::vector<std::string>& inputs, std::optional<int64_t> rows = {});
+
+}  // namespace normjit::cli

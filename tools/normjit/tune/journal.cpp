@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tune/journal.h"
+
+#include "normjit/artifact.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+namespace normjit::cli::tune {
+
+Status append_line(const std::string& path, const std::string& line) {
+    const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    if (file < 0) return failed(fmt::format("{}: {}", path, std::strerror(errno)));
+    const std::string text = line + "\n";
+    const ssize_t written = ::write(file, text.data(), text.size());
+    const int error = errno;
+    ::close(file);
+    if (written == static_cast<ssize_t>(text.size())) return {};
+    return failed(fmt::format("{}: {}", path, written < 0 ? std::strerror(error) : "the disk is full"));
+}
+
+Journal::Journal(std::string path) : path_(std::move(path)) {
+    std::ifstream file(path_);
+    for (std::string line; std::getline(file, line);) {
+        const auto json = nlohmann::json::parse(line, nullptr, false);
+        if (!json.is_object() || !json.contains("key") || !json.contains("did") || !json["key"].is_string()) continue;
+        Entry& entry = entries_[json["key"].get<std::string>()];
+        if (json["did"] == "start") ++entry.starts;
+        if (json["did"] == "finish" && json.contains("gain") && json["gain"].is_number()) {
+            entry.finished = true;
+            entry.gain = json["gain"];
+        }
+    }
+}
+
+std::string Journal::key_of(const Spec& spec, const DeviceClass& device, const Schedule& schedule) {
+    return fmt::format("{} | {} | {} | {} threads | generator {} | {}", to_text(spec), device.model,
+                       to_text(device.target), device.threads, generator_version, to_text(schedule));
+}
+
+Journal::Entry Journal::find(const Spec& spec, const DeviceClass& device, const Schedule& schedule) const {
+    const auto found = entries_.find(key_of(spec, device, schedule));
+    return found == entries_.end() ? Entry() : found->second;
+}
+
+Status Journal::note(const std::string& key, const char* what, double gain) {
+    const nlohmann::ordered_json json = {{"key", key}, {"did", what}, {"gain", gain}};
+    return append_line(path_, json.dump());
+}
+
+Status Journal::start(const Spec& spec, const DeviceClass& device, const Schedule& schedule) {
+    const std::string key = key_of(spec, device, schedule);
+    ++entries_[key].starts;
+    return note(key, "start", 0);
+}
+
+Status Journal::finish(const Spec& spec, const DeviceClass& device, const Schedule& schedule,
+                       std::optional<double> gain) {
+    const std::string key = key_of(spec, device, schedule);
+    Entry& entry = entries_[key];
+    entry.finished = true;
+    entry.gain = gain.value_or(-1);
+    return note(key, "finish", entry.gain);
+}
+
+}  // namespace normjit::cli::tune

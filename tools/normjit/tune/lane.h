@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tunes one problem after the other on one device, through a worker process that it starts again when it dies.
+#pragma once
+
+#include "tune/journal.h"
+#include "tune/search.h"
+#include "tune/worker.h"
+
+#include "normjit/tuning.h"
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace normjit::cli::tune {
+
+struct LaneOptions {
+    DeviceOptions device;
+    std::string records;  ///< the file that gets a line for each problem
+    std::string journal;  ///< the file that remembers what was measured
+    SearchLimits limits;
+    double trial_seconds = 0.2;   ///< to compare a candidate with the heuristic, at most
+    double race_seconds = 1.0;    ///< to tell the fastest apart, at most
+    double timeout_seconds = 60;  ///< that a candidate may take before it counts as hung
+    std::string version;          ///< of the program, for records
+    std::string date;
+};
+
+class Lane {
+  public:
+    using Clock = std::chrono::steady_clock;
+    /// `work` runs in the worker: serve(), or what a test puts there.
+    Lane(LaneOptions options, Child::Main work);
+
+    /// What became of a problem.
+    struct Outcome {
+        std::optional<TuningRecord> record;
+        bool was_done = false;              ///< the records had it
+        std::vector<std::string> failures;  ///< candidates that crashed, hung or were wrong: "<schedule>: <how>"
+    };
+    /// Searches until `end`; then the fastest so far race, and the record is appended. `progress` hears of each
+    /// candidate. Fails when the device or the problem's own heuristic does not work.
+    Expected<Outcome> tune(const Spec& spec, Clock::time_point end,
+                           const std::function<void(size_t measured)>& progress);
+
+  private:
+    Status start_worker();
+    Status open(const Spec& spec);
+    Expected<Json> ask(const Json& request, double seconds);
+    std::optional<double> measure(const Search& search, const Spec& spec, const Schedule& schedule, Outcome& outcome);
+    Expected<Json> try_once(const Json& request, const Spec& spec, const Schedule& schedule);
+    Expected<TuningRecord> decide(const Spec& spec, const Search& search);
+    std::vector<Schedule> hints(const Spec& spec) const;
+    const TuningRecord* done_before(const Spec& spec) const;
+
+    const LaneOptions options_;
+    const Child::Main work_;
+    Child worker_;
+    DeviceClass device_;
+    Journal journal_;
+    std::vector<TuningRecord> known_;  ///< of the records file
+};
+
+}  // namespace normjit::cli::tune

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Is one kernel faster than another? From times that were measured in turn.
+#pragma once
+
+#include <vector>
+
+namespace normjit::cli::tune {
+
+/// How many times as fast as the base, and where the true median lies with 95 % certainty. The median over pairs of
+/// one round: what slows the machine down for a while slows both.
+struct Comparison {
+    double gain = 1, low = 0, high = 1e9;
+};
+
+Comparison compare(const std::vector<double>& base_seconds, const std::vector<double>& seconds);
+
+}  // namespace normjit::cli::tune

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+// normjit tune: finds the fastest schedule of many problems by measuring. This process only starts others and shows
+// what they do: one lane for each device, each with a worker that does what can go wrong.
+#include "command.h"
+#include "console.h"
+#include "files.h"
+#include "shapes.h"
+#include "support/text.h"
+#include "support/try.h"
+#include "tune/lane.h"
+
+#include <algorithm>
+#include <atomic>
+#include <ctime>
+#include <memory>
+#include <sstream>
+
+#include <fmt/core.h>
+#include <poll.h>
+#include <sys/mman.h>
+
+namespace normjit::cli {
+namespace {
+
+using tune::Channel;
+using tune::Child;
+using tune::Json;
+using tune::Lane;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* examples =
+    R"(A shapes file has one spec a line, as for normjit bench; NORMJIT_CAPTURE=FILE makes a program that uses normjit write
+one. Every candidate's results are checked against double precision before it is timed, and a record names another
+schedule than the heuristic's only when that was faster by more than the noise. Stopped and started again, it goes on
+where it was. Record files merge by concatenation; NORMJIT_RECORDS=FILE makes programs use them.
+
+Examples:
+  normjit tune shapes.txt -o records.jsonl
+  normjit tune shapes.txt -o records.jsonl --device cuda:0 --budget 10m
+  normjit tune shapes.txt -o records.$RANK.jsonl --device all --shard $RANK/4
+  normjit tune "rmsnorm rows=4096 cols=4096 x=bf16" -o records.jsonl --json results.json)";
+
+struct Options {
+    std::vector<std::string> inputs;
+    DeviceOptions device;
+    std::string output;
+    std::string budget;
+    std::string shard;
+    std::string json;
+    int64_t rows = 0;
+    int most = 64;
+    double seconds = 0.2;
+    double timeout = 60;
+};
+
+/// "90", "90s", "10m", "2h".
+Expected<double> read_budget(const std::string& text) {
+    constexpr std::string_view units = "smh";
+    constexpr double seconds[] = {1, 60, 3600};
+    const size_t unit = text.empty() ? units.npos : units.find(text.back());
+    const std::string_view digits(text.data(), text.size() - (unit == units.npos ? 0 : 1));
+    const auto number = text::parse_double(digits);
+    if (!number.ok() || *number <= 0)
+        return invalid_argument(fmt::format("--budget {}: must be a time, as 90s, 10m or 2h", text));
+    return *number * seconds[unit == units.npos ? 0 : unit];
+}
+
+/// Of "2/4", the second of four parts: every fourth problem. "0/4" is "4/4", for launchers that count from 0.
+Status keep_shard(const std::string& shard, std::vector<Spec>& specs) {
+    const size_t slash = shard.find('/');
+    const auto part = text::parse_int(std::string_view(shard).substr(0, slash), 0, INT32_MAX);
+    const auto parts = slash == shard.npos ? Expected<int64_t>(0)
+                                           : text::parse_int(std::string_view(shard).substr(slash + 1), 1, INT32_MAX);
+    if (!part.ok() || !parts.ok() || *part > *parts || *parts == 0)
+        return invalid_argument(fmt::format("--shard {}: must be a part of a number of parts, as 1/4", shard));
+    std::vector<Spec> kept;
+    for (size_t i = 0; i < specs.size(); ++i) {
+        if (static_cast<int64_t>(i) % *parts == (*part + *parts - 1) % *parts) kept.push_back(specs[i]);
+    }
+    specs = std::move(kept);
+    return {};
+}
+
+Expected<std::vector<Spec>> read_problems(const Options& options) {
+    NORMJIT_TRY(std::vector<Spec> specs,
+                read_shapes(options.inputs, options.rows > 0 ? std::optional(options.rows) : std::nullopt));
+    std::vector<Spec> different;
+    for (const Spec& spec : specs) {
+        if (*spec.rows == 0) return invalid_argument(to_text(spec) + ": nothing to measure without rows");
+        if (std::find(different.begin(), different.end(), spec) == different.end()) different.push_back(spec);
+    }
+    if (!options.shard.empty()) NORMJIT_RETURN_IF_ERROR(keep_shard(options.shard, different));
+    if (different.empty())
+        return invalid_argument("nothing to tune: give a shapes file or a spec (see normjit tune --help)");
+    return different;
+}
+
+/// Asked in a process of its own: this one may not use a GPU before it starts others.
+Expected<std::vector<std::string>> all_gpus() {
+    const auto list = [](Channel& channel) {
+        Json answer = {{"gpus", Json::array()}, {"reason", ""}};
+        for (const DeviceState& device : list_devices()) {
+            if (device.name == "cpu") continue;
+            if (device.available) answer["gpus"].push_back(device.name);
+            answer["reason"] = device.description;
+        }
+        static_cast<void>(channel.send(answer));
+    };
+    NORMJIT_TRY(Child child, Child::start(list));
+    NORMJIT_TRY(const Json answer, child.channel().receive(Clock::now() + std::chrono::seconds(60)));
+    std::vector<std::string> names = answer["gpus"];
+    if (names.empty()) return unavailable(fmt::format("--device all: no GPU: {}", answer["reason"].get<std::string>()));
+    return names;
+}
+
+std::string today() {
+    const std::time_t now = std::time(nullptr);
+    std::tm utc{};
+    gmtime_r(&now, &utc);
+    char text[16];
+    std::strftime(text, sizeof text, "%Y-%m-%d", &utc);
+    return text;
+}
+
+/// The work that lanes share: each takes the next problem. Lives in memory that all processes see.
+struct Queue {
+    std::atomic<int> next;
+    static_assert(std::atomic<int>::is_always_lock_free);
+
+    static Expected<Queue*> create() {
+        void* memory = ::mmap(nullptr, sizeof(Queue), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) return failed("no shared memory");
+        return new (memory) Queue{};  // for as long as the program runs
+    }
+};
+
+/// What one problem may take of the time that is left, when the others get as much.
+Clock::time_point end_of(Clock::time_point deadline, int at, size_t problems, size_t lanes) {
+    if (deadline == Clock::time_point::max()) return deadline;
+    const auto left = deadline - Clock::now();
+    const auto rest = static_cast<int64_t>((problems - static_cast<size_t>(at) + lanes - 1) / lanes);
+    return Clock::now() + left / std::max<int64_t>(rest, 1);
+}
+
+/// The process of a lane.
+void run_lane(const tune::LaneOptions& options, const std::vector<Spec>& specs, Queue& queue, size_t lanes,
+              Clock::time_point deadline, Channel& parent) {
+    Lane lane(options, [&](Channel& channel) { tune::serve(options.device, channel); });
+    for (int at = queue.next++; at < static_cast<int>(specs.size()) && Clock::now() < deadline; at = queue.next++) {
+        const Spec& spec = specs[static_cast<size_t>(at)];
+        const auto progress = [&](size_t measured) {
+            static_cast<void>(parent.send({{"event", "progress"}, {"spec", to_text(spec)}, {"measured", measured}}));
+        };
+        const auto outcome = lane.tune(spec, end_of(deadline, at, specs.size(), lanes), progress);
+        Json event = {{"event", "done"}, {"at", at}};
+        if (outcome.ok()) {
+            event["record"] = to_text(*outcome->record);
+            event["was_done"] = outcome->was_done;
+            event["failures"] = outcome->failures;
+        } else {
+            event["error"] = outcome.status().message();
+            event["code"] = static_cast<int>(outcome.status().code());
+        }
+        if (!parent.send(event).ok()) return;
+    }
+}
+
+struct Results {
+    std::vector<std::optional<TuningRecord>> records;
+    size_t done_before = 0;
+    std::vector<std::string> failures;  ///< of candidates
+    std::vector<Status> errors;         ///< of problems
+};
+
+void take(const Json& event, const std::vector<Spec>& specs, Results& results) {
+    const auto at = event["at"].get<size_t>();
+    const std::string spec = to_text(specs[at]);
+    if (event.contains("error")) {
+        results.errors.emplace_back(static_cast<Code>(event["code"].get<int>()),
+                                    fmt::format("{}: {}", spec, event["error"].get<std::string>()));
+        return;
+    }
+    if (auto record = parse_record(event["record"].get<std::string>())) results.records[at] = *std::move(record);
+    if (event["was_done"]) ++results.done_before;
+    for (const std::string how : event["failures"]) results.failures.push_back(fmt::format("{}: {}", spec, how));
+}
+
+/// Until every lane has ended.
+Results watch(std::vector<Child>& lanes, const std::vector<Spec>& specs, int most) {
+    Results results;
+    results.records.resize(specs.size());
+    Progress progress(static_cast<double>(specs.size()));
+    for (;;) {
+        std::vector<pollfd> ready;
+        for (Child& lane : lanes) {
+            if (lane.running()) ready.push_back({lane.channel().in(), POLLIN, 0});
+        }
+        if (ready.empty()) return results;
+        if (::poll(ready.data(), ready.size(), -1) < 0) continue;
+        for (Child& lane : lanes) {
+            const auto is_ready = [&](const pollfd& each) {
+                return each.fd == lane.channel().in() && each.revents != 0;
+            };
+            if (!lane.running() || std::none_of(ready.begin(), ready.end(), is_ready)) continue;
+            const auto event = lane.channel().receive(Clock::now() + std::chrono::seconds(10));
+            if (!event.ok()) {
+                const std::string how = lane.kill();
+                if (how != "exit code 0") results.errors.push_back(failed("a process of the tuner ended: " + how));
+            } else if ((*event)["event"] == "progress") {
+                progress.show(fmt::format("{}: {} of {} candidates", (*event)["spec"].get<std::string>(),
+                                          (*event)["measured"].get<size_t>(), most));
+            } else {
+                take(*event, specs, results);
+                progress.advance(1);
+            }
+        }
+    }
+}
+
+std::string table_of(const Results& results) {
+    Table table({"spec", ">heuristic", ">tuned", ">gain", ">share", ">candidates"});
+    for (const auto& record : results.records) {
+        if (!record) continue;
+        table.add({to_text(record->spec), format_seconds(record->heuristic_times.median),
+                   record->is_tuned() ? format_seconds(record->times.median) : "-",
+                   record->is_tuned() ? fmt::format("{:.3f}", record->gain) : "-", format_percent(record->share),
+                   std::to_string(record->candidates)});
+    }
+    return table.text();
+}
+
+Status write_json(const Options& options, const Results& results, size_t problems) {
+    Json json = {{"version", NORMJIT_VERSION}, {"device", options.device.device}, {"problems", problems}};
+    json["results"] = Json::array();
+    for (const auto& record : results.records) {
+        if (record) json["results"].push_back(Json::parse(to_text(*record)));
+    }
+    json["failed_candidates"] = results.failures;
+    json["errors"] = Json::array();
+    for (const Status& error : results.errors) json["errors"].push_back(error.message());
+    return write_text(options.json, json.dump(2) + "\n");
+}
+
+/// What a person has to know beside the table.
+void print_notes(const Results& results, size_t problems) {
+    constexpr size_t most = 5;
+    const auto left = static_cast<size_t>(std::count(results.records.begin(), results.records.end(), std::nullopt)) -
+                      std::min(results.errors.size(), problems);
+    if (results.done_before > 0) print_note(fmt::format("{} problems were in the records before", results.done_before));
+    if (left > 0)
+        print_note(fmt::format("the time was up before {} of {} problems; start again to go on", left, problems));
+    for (size_t i = 0; i < std::min(most, results.failures.size()); ++i)
+        print_note("a candidate failed: " + results.failures[i]);
+    if (results.failures.size() > most)
+        print_note(fmt::format("{} more candidates failed; --json lists them", results.failures.size() - most));
+}
+
+Status run(const Options& options) {
+    NORMJIT_TRY(const std::vector<Spec> specs, read_problems(options));
+    if (options.output.empty()) return invalid_argument("nowhere to write to: give -o FILE (see normjit tune --help)");
+    auto deadline = Clock::time_point::max();
+    if (!options.budget.empty()) {
+        NORMJIT_TRY(const double budget, read_budget(options.budget));
+        deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(budget));
+    }
+    NORMJIT_RETURN_IF_ERROR(check_writable(options.output));
+    if (!options.json.empty() && options.json != "-") NORMJIT_RETURN_IF_ERROR(check_writable(options.json));
+    std::vector<std::string> devices = {options.device.device};
+    if (options.device.device == "all") {
+        NORMJIT_TRY(devices, all_gpus());
+    }
+    NORMJIT_TRY(Queue * queue, Queue::create());
+    std::vector<Child> lanes;
+    for (const std::string& device : devices) {
+        tune::LaneOptions lane;
+        lane.device = options.device;
+        lane.device.device = device;
+        lane.records = options.output;
+        lane.journal = options.output + ".progress";
+        lane.limits.most = static_cast<size_t>(options.most);
+        lane.limits.seeds = std::max<size_t>(lane.limits.most * 3 / 8, 1);
+        lane.trial_seconds = options.seconds;
+        lane.race_seconds = 5 * options.seconds;
+        lane.timeout_seconds = options.timeout;
+        lane.version = NORMJIT_VERSION;
+        lane.date = today();
+        const auto work = [&](Channel& parent) { run_lane(lane, specs, *queue, devices.size(), deadline, parent); };
+        NORMJIT_TRY(Child child, Child::start(work));
+        lanes.push_back(std::move(child));
+    }
+    const Results results = watch(lanes, specs, options.most);
+    if (options.json != "-") NORMJIT_RETURN_IF_ERROR(write_text("", table_of(results)));
+    if (!options.json.empty()) NORMJIT_RETURN_IF_ERROR(write_json(options, results, specs.size()));
+    print_notes(results, specs.size());
+    if (results.errors.empty()) return {};
+    for (size_t i = 1; i < results.errors.size(); ++i) print_error(results.errors[i].message());
+    return results.errors.front();
+}
+
+}  // namespace
+
+Command add_tune(CLI::App& program) {
+    auto options = std::make_shared<Options>();
+    CLI::App* app = program.add_subcommand("tune", "Find the fastest schedules by measuring, and record them");
+    app->add_option("inputs", options->inputs, "Shapes files, and specs with rows");
+    app->add_option("-o,--output", options->output, "The file of tuning records to add to");
+    app->add_option("--device", options->device.device, "Where to measure: cpu, cuda:N for a GPU, or all GPUs")
+        ->capture_default_str();
+    add_threads_option(*app, options->device);
+    app->add_option("--budget", options->budget, "Stop after this time, as 90s, 10m or 2h; shared among the problems");
+    app->add_option("--shard", options->shard, "Only a part of the problems: 1/4 for the first of four");
+    app->add_option("--rows", options->rows, "For specs without rows")->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+    app->add_option("--candidates", options->most, "Schedules to measure for a problem, at most")
+        ->check(CLI::Range(1, 100000))
+        ->capture_default_str();
+    app->add_option("--seconds", options->seconds,
+                    "Time to measure a candidate, at most; five times that for the fastest")
+        ->check(CLI::Range(0.001, 3600.0))
+        ->capture_default_str();
+    app->add_option("--timeout", options->timeout, "Seconds after which a candidate counts as hung")
+        ->check(CLI::Range(0.1, 3600.0))
+        ->capture_default_str();
+    app->add_option("--json", options->json, "Also write JSON to this file; - prints JSON instead of the table");
+    app->footer(examples);
+    return {app, [options] { return run(*options); }};
+}
+
+}  // namespace normjit::cli

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tune/worker.h"
+
+#include "course.h"
+#include "support/try.h"
+#include "tune/statistics.h"
+#include "workbench.h"
+
+#include "normjit/engine.h"
+
+#include <algorithm>
+#include <future>
+#include <map>
+#include <optional>
+#include <thread>
+
+namespace normjit::cli::tune {
+namespace {
+
+using Seconds = Course::Seconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t data_seed = 1;
+constexpr int trial_batch = 5, trial_most = 60;
+constexpr int race_batch = 10, race_most = 400;
+
+class Worker {
+  public:
+    Worker(std::unique_ptr<Workbench> workbench, Channel& channel)
+        : workbench_(std::move(workbench)), channel_(channel) {}
+
+    void run() {
+        const DeviceClass& device = workbench_->engine().device_class();
+        Status sent =
+            channel_.send({{"model", device.model}, {"target", to_text(device.target)}, {"threads", device.threads}});
+        while (sent.ok()) {
+            const auto request = channel_.receive(Clock::time_point::max());
+            if (!request.ok()) return;
+            auto answer = answer_to(*request);
+            sent = channel_.send(answer.ok() ? *answer : Json{{"error", answer.status().message()}});
+        }
+    }
+
+  private:
+    Expected<Json> answer_to(const Json& request) {
+        const std::string op = request["op"];
+        if (op == "open") return open(request);
+        if (op == "trial") return trial(request);
+        return race(request);
+    }
+
+    Expected<Json> open(const Json& request) {
+        course_.reset();  // before its memory is needed again
+        heuristic_.reset();
+        artifacts_.clear();
+        NORMJIT_TRY(spec_, parse_spec(request["spec"].get<std::string>()));
+        const Schedule schedule = heuristic(spec_, engine().target());
+        NORMJIT_TRY(const Kernel kernel, make(to_text(schedule)));
+        NORMJIT_TRY(course_, workbench_->open_course(kernel, *spec_.rows, data_seed));
+        NORMJIT_RETURN_IF_ERROR(course_->check(kernel));
+        heuristic_ = kernel;
+        return Json::object();
+    }
+
+    Expected<Json> trial(const Json& request) {
+        for (const Json& each : request["ahead"]) compile_ahead(each);
+        auto kernel = make(request["schedule"]);
+        if (!kernel.ok()) return Json{{"outcome", "refused"}, {"message", kernel.status().message()}};
+        if (const Status right = course_->check(*kernel); !right.ok())
+            return Json{{"outcome", "wrong"}, {"message", right.message()}};
+        const double best = request["best"];
+        const auto hopeless = [&](const Comparison& c, size_t rounds) {
+            const bool clear = rounds >= 15 && c.high - c.low < 0.01 * c.gain;
+            return c.high < 0.98 * best || clear;
+        };
+        Seconds seconds(2);
+        Comparison comparison;
+        const Kernel pair[] = {*heuristic_, *kernel};
+        const auto end = Clock::now() + std::chrono::duration<double>(request["seconds"].get<double>());
+        do {
+            NORMJIT_RETURN_IF_ERROR(time(pair, trial_batch, seconds));
+            comparison = compare(seconds[0], seconds[1]);
+        } while (Clock::now() < end && seconds[0].size() < trial_most && !hopeless(comparison, seconds[0].size()));
+        return Json{
+            {"outcome", "measured"}, {"gain", comparison.gain}, {"low", comparison.low}, {"high", comparison.high}};
+    }
+
+    Expected<Json> race(const Json& request) {
+        std::vector<Kernel> kernels = {*heuristic_};
+        for (const Json& each : request["schedules"]) {
+            NORMJIT_TRY(const Kernel kernel, make(each));
+            NORMJIT_RETURN_IF_ERROR(course_->check(kernel));
+            kernels.push_back(kernel);
+        }
+        kernels.push_back(*heuristic_);  // against itself: the noise
+        Seconds seconds(kernels.size());
+        const auto end = Clock::now() + std::chrono::duration<double>(request["seconds"].get<double>());
+        do {
+            NORMJIT_RETURN_IF_ERROR(time(kernels, race_batch, seconds));
+        } while (Clock::now() < end && seconds[0].size() < race_most && !is_decided(seconds));
+        return result_of(seconds, kernels);
+    }
+
+    static double noise_of(const Seconds& seconds) {
+        const Comparison twin = compare(seconds.front(), seconds.back());
+        return std::max({std::abs(twin.low - 1), std::abs(twin.high - 1)});
+    }
+
+    /// The fastest is clearly faster than all others, or none can be.
+    static bool is_decided(const Seconds& seconds) {
+        constexpr size_t least = 30;
+        constexpr double narrow = 0.003;
+        if (seconds[0].size() < least) return false;
+        std::vector<Comparison> all;
+        for (size_t k = 1; k + 1 < seconds.size(); ++k) all.push_back(compare(seconds[0], seconds[k]));
+        std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.gain > b.gain; });
+        const double noise = noise_of(seconds);
+        const bool loses = all.empty() || all.front().high < 1 + noise;
+        const bool wins = !all.empty() && all.front().low > 1 + noise;
+        const bool alone = all.size() < 2 || all[1].high < all.front().low || all.front().gain - all[1].gain < narrow;
+        return loses || (wins && alone);
+    }
+
+    Expected<Json> result_of(Seconds& seconds, const std::vector<Kernel>& kernels) {
+        Json result = {{"kernels", Json::array()}, {"noise", noise_of(seconds)}};
+        size_t fastest = 0;
+        double best = 1;
+        for (size_t k = 0; k + 1 < kernels.size(); ++k) {
+            const Comparison comparison = compare(seconds[0], seconds[k]);
+            if (k > 0 && comparison.gain > best) best = comparison.gain, fastest = k;
+            std::vector<double> sorted = seconds[k];
+            const bench::Sample sample = bench::sample_of(sorted);
+            result["kernels"].push_back({{"median", sample.median},
+                                         {"p20", sample.p20},
+                                         {"p80", sample.p80},
+                                         {"gain", comparison.gain},
+                                         {"low", comparison.low},
+                                         {"high", comparison.high}});
+        }
+        constexpr bench::MeasureOptions brief{.seconds = 0.02, .min_samples = 7, .max_samples = 100};
+        NORMJIT_TRY(const auto measurement, course_->measure(kernels[fastest], brief));
+        result["share"] = measurement.share;
+        return result;
+    }
+
+    Status time(std::span<const Kernel> kernels, int rounds, Seconds& seconds) {
+        NORMJIT_TRY(const Seconds more, course_->time(kernels, rounds));
+        for (size_t k = 0; k < more.size(); ++k) seconds[k].insert(seconds[k].end(), more[k].begin(), more[k].end());
+        return {};
+    }
+
+    const Engine& engine() const { return workbench_->engine(); }
+
+    void compile_ahead(const std::string& schedule_text) {
+        if (artifacts_.contains(schedule_text)) return;
+        const auto work = [this, schedule_text, spec = spec_]() -> Expected<Artifact> {
+            NORMJIT_TRY(const Schedule schedule, parse_schedule(schedule_text));
+            return normjit::compile(spec, schedule, engine().target());
+        };
+        artifacts_.emplace(schedule_text, std::async(std::launch::async, work));
+    }
+
+    Expected<Kernel> make(const std::string& schedule_text) {
+        compile_ahead(schedule_text);
+        const auto found = artifacts_.find(schedule_text);
+        auto artifact = found->second.get();
+        artifacts_.erase(found);
+        if (!artifact.ok()) return artifact.status();
+        return engine().load(*artifact);
+    }
+
+    const std::unique_ptr<Workbench> workbench_;
+    Channel& channel_;
+    Spec spec_;
+    std::optional<Kernel> heuristic_;
+    std::map<std::string, std::future<Expected<Artifact>>> artifacts_;
+    std::unique_ptr<Course> course_;
+};
+
+}  // namespace
+
+void serve(const DeviceOptions& device, Channel& channel) {
+    auto workbench = open_workbench(device);
+    if (!workbench.ok()) {
+        static_cast<void>(channel.send(
+            {{"error", workbench.status().message()}, {"code", static_cast<int>(workbench.status().code())}}));
+        return;
+    }
+    Worker(*std::move(workbench), channel).run();
+}
+
+}  // namespace normjit::cli::tune

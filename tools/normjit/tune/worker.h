@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process that compiles, checks and times kernels for the tuner: a candidate that crashes or hangs ends it and
+// nothing else. Requests and answers are JSON, a line each.
+#pragma once
+
+#include "device.h"
+
+#include "normjit/status.h"
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include <sys/types.h>
+
+#include <nlohmann/json.hpp>
+
+namespace normjit::cli::tune {
+
+using Json = nlohmann::ordered_json;
+
+/// Both ends of a line of text to another process. Closes what it is given.
+class Channel {
+  public:
+    Channel() = default;
+    Channel(int in, int out) : in_(in), out_(out) {}
+    Channel(Channel&& other) noexcept { *this = std::move(other); }
+    Channel& operator=(Channel&& other) noexcept;
+    ~Channel();
+
+    using Time = std::chrono::steady_clock::time_point;
+    Status send(const Json& message) const;
+    /// `unavailable` when the other end has gone; `failed` when nothing came until `deadline`.
+    Expected<Json> receive(Time deadline);
+    int in() const { return in_; }
+    bool open() const { return in_ >= 0; }
+
+  private:
+    int in_ = -1, out_ = -1;
+    std::string buffer_;  ///< what was read beyond the last line
+};
+
+/// A child of this process, which must have one thread only and never have used a GPU. It ends with its parent.
+class Child {
+  public:
+    using Main = std::function<void(Channel& to_parent)>;
+
+    static Expected<Child> start(const Main& main);
+    Child() = default;
+    Child(Child&& other) noexcept { *this = std::move(other); }
+    Child& operator=(Child&& other) noexcept;
+    ~Child() { kill(); }
+
+    Channel& channel() { return channel_; }
+    bool running() const { return pid_ > 0; }
+    /// Ends it, if it still runs, and says how it ended: "exit code 3", "signal 11 (Segmentation fault)".
+    std::string kill();
+
+  private:
+    pid_t pid_ = -1;
+    Channel channel_;
+};
+
+/// What a worker does until its channel closes. It greets with {"model", "target", "threads"}, or {"error", "code"}
+/// when the device cannot be opened, and then answers:
+///
+///   {"op":"open","spec":S}                             {}
+///   {"op":"trial","schedule":T,"seconds":X,            {"outcome":"measured","gain":G,"low":L,"high":H}
+///    "best":B,"ahead":[T...]}                          or {"outcome":"refused"|"wrong","message":...}
+///   {"op":"race","schedules":[T...],"seconds":X}       {"kernels":[{median,p20,p80,gain,low,high}...],"noise":N,
+///                                                       "share":F}
+///
+/// trial compares with the heuristic's schedule and ends early when it is clear that `best`, a gain, is out of reach.
+/// Schedules in `ahead` are compiled meanwhile. A race's first kernel is the heuristic's; it runs twice, and `noise` is
+/// how much it seems to differ from itself. Any answer can be {"error":...} instead.
+void serve(const DeviceOptions& device, Channel& channel);
+
+}  // namespace normjit::cli::tune
