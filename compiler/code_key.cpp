@@ -13,12 +13,9 @@
 namespace normjit {
 
 Expected<std::string> code_key(const Spec& spec, const Schedule& schedule, const Target& target) {
-    NORMJIT_RETURN_IF_ERROR(validate(spec));
-    NORMJIT_TRY(const backend::Backend* backend, backend::find(target));
-    NORMJIT_TRY(const plan::Plan plan, plan::make(spec, schedule, target));
-    NORMJIT_RETURN_IF_ERROR(backend->legal(plan));
-    return fmt::format("generator {} {}\nbackend {}\n{}{}", generator_version, generator_fingerprint, backend->name,
-                       plan::print(plan), ir::print(plan.function));
+    NORMJIT_TRY(const backend::LegalPlan legal, backend::make_legal_plan(spec, schedule, target));
+    return fmt::format("generator {} {}\nbackend {}\n{}{}", generator_version, generator_fingerprint,
+                       legal.backend->name, plan::print(legal.plan), ir::print(legal.plan.function));
 }
 
 bool is_slow_to_compile(const Target& target) {

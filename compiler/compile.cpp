@@ -12,23 +12,10 @@
 
 namespace normjit {
 
-namespace {
-
-Expected<plan::Plan> make_legal_plan(const backend::Backend& backend, const Spec& spec, const Schedule& schedule,
-                                     const Target& target) {
-    NORMJIT_TRY(plan::Plan plan, plan::make(spec, schedule, target));
-    NORMJIT_RETURN_IF_ERROR(backend.legal(plan));
-    return plan;
-}
-
-}  // namespace
-
 Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Target& target,
                            const ParallelFor& parallel_for) {
-    NORMJIT_RETURN_IF_ERROR(validate(spec));
-    NORMJIT_TRY(const backend::Backend* backend, backend::find(target));
-    NORMJIT_TRY(const plan::Plan plan, make_legal_plan(*backend, spec, schedule, target));
-    return backend->emit(plan, parallel_for);
+    NORMJIT_TRY(const backend::LegalPlan legal, backend::make_legal_plan(spec, schedule, target));
+    return legal.backend->emit(legal.plan, parallel_for);
 }
 
 Expected<std::string> emit_stage(const Spec& spec, const Schedule& schedule, const Target& target,
@@ -50,8 +37,8 @@ Expected<std::string> emit_stage(const Spec& spec, const Schedule& schedule, con
     NORMJIT_TRY(const backend::Backend* backend, backend::find(target));
     for (const std::string_view name : backend->stages) {
         if (stage == name) {
-            NORMJIT_TRY(const plan::Plan plan, make_legal_plan(*backend, spec, schedule, target));
-            return backend->print_stage(plan, stage);
+            NORMJIT_TRY(const backend::LegalPlan legal, backend::make_legal_plan(spec, schedule, target));
+            return backend->print_stage(legal.plan, stage);
         }
         allowed += fmt::format(" {}", name);
     }

@@ -37,4 +37,13 @@ Artifact artifact_without_code(const plan::Plan& plan, CodeFormat format);
 /// The back end that serves a target; unavailable when none of this build does.
 Expected<const Backend*> find(const Target& target);
 
+/// A plan and the back end that can make code for it.
+struct LegalPlan {
+    const Backend* backend;
+    plan::Plan plan;
+};
+
+/// The error says why not, as legality() does.
+Expected<LegalPlan> make_legal_plan(const Spec& spec, const Schedule& schedule, const Target& target);
+
 }  // namespace normjit::backend

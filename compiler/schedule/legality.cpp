@@ -66,10 +66,7 @@ Status check_ranges(const Schedule& schedule, const Target& target) {
 }  // namespace schedule
 
 Status legality(const Spec& spec, const Schedule& schedule, const Target& target) {
-    NORMJIT_RETURN_IF_ERROR(validate(spec));
-    NORMJIT_TRY(const backend::Backend* backend, backend::find(target));
-    NORMJIT_TRY(const plan::Plan plan, plan::make(spec, schedule, target));
-    return backend->legal(plan);
+    return backend::make_legal_plan(spec, schedule, target).status();
 }
 
 }  // namespace normjit
