@@ -12,8 +12,12 @@ reads two matrices and writes one. What cannot be imported, compiled or run for 
     compile  autograd through torch.compile of the forward pass
     triton   a row per step, partial sums of columns per program, summed by torch, as in flash-attention's layer norm
     liger    Liger-Kernel (PyPI: liger-kernel)
+    quack    QuACK, CuTe DSL (PyPI: quack-kernels, with nvidia-cutlass-dsl, apache-tvm-ffi, torch-c-dlpack-ext)
+
+A peer whose package is not there is left out with a line that says so.
 """
 import argparse
+import importlib
 import json
 import sys
 import time
@@ -160,7 +164,16 @@ def liger(p):
     return lambda: rms_norm.rms_norm_backward(p.dy, p.x, p.gamma, p.rstd, 0.0, 1, block, warps, False, None)
 
 
-PEERS = {"torch": torch_eager, "triton": triton_rows, "liger": liger, "compile": torch_compile}
+def quack(p):
+    from quack.rmsnorm import layernorm_bwd, rmsnorm_bwd
+
+    if p.norm == "layernorm":
+        return lambda: layernorm_bwd(p.x, p.gamma, p.dy, p.rstd, p.mean)
+    return lambda: rmsnorm_bwd(p.x, p.gamma, p.dy, p.rstd)
+
+
+PEERS = {"torch": torch_eager, "triton": triton_rows, "liger": liger, "quack": quack, "compile": torch_compile}
+PACKAGES = {"triton": "triton", "liger": "liger_kernel.ops", "quack": "quack.rmsnorm"}
 flush = None
 
 
@@ -226,13 +239,31 @@ def measure_spec(spec, only):
     return results
 
 
+def importable(names):
+    """Those of the peers that are there."""
+    there = []
+    for name in names:
+        try:
+            importlib.import_module(PACKAGES.get(name, "torch"))
+        except Exception as error:  # a package that is there may still not suit this Python, torch or driver
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            print(f"{name} left out: {reason[:200]}", file=sys.stderr)
+            continue
+        there.append(name)
+    return there
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", required=True, help="a file with one spec a line")
     parser.add_argument("--json", required=True, help="the file to write")
-    parser.add_argument("--only", default="torch,triton,liger,compile", help="peers, separated by commas")
+    parser.add_argument("--only", default=",".join(PEERS), help="peers, separated by commas [%(default)s]")
     parser.add_argument("--limit", type=float, default=3600, help="seconds after which no new shape is begun")
     options = parser.parse_args()
+    unknown = [name for name in options.only.split(",") if name not in PEERS]
+    if unknown:
+        parser.error(f"--only {unknown[0]}: allowed: {' '.join(PEERS)}")
+    only = importable(options.only.split(","))
     start = time.monotonic()
     with open(options.shapes) as file:
         specs = [line.split("#")[0].strip() for line in file]
@@ -241,7 +272,7 @@ def main():
         if time.monotonic() - start > options.limit:
             print(f"{spec} and what follows: no time left", file=sys.stderr)
             break
-        document["results"] += measure_spec(spec, options.only.split(","))
+        document["results"] += measure_spec(spec, only)
         with open(options.json, "w") as file:
             json.dump(document, file, indent=1)
 

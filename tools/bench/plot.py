@@ -14,7 +14,8 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-NAMES = {"torch": "PyTorch", "compile": "torch.compile", "triton": "Triton, flash-attention style", "liger": "Liger"}
+NAMES = {"torch": "PyTorch", "compile": "torch.compile", "triton": "Triton, flash-attention style", "liger": "Liger",
+         "quack": "QuACK"}
 
 
 def read_points(paths, rows, dtype):

@@ -8,7 +8,8 @@
 import argparse
 import json
 
-PEERS = {"torch": "PyTorch", "compile": "torch.compile", "liger": "Liger", "triton": "Triton, flash-attention style"}
+PEERS = {"torch": "PyTorch", "compile": "torch.compile", "liger": "Liger", "triton": "Triton, flash-attention style",
+         "quack": "QuACK"}
 
 
 def read_results(paths):
