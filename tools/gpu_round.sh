@@ -68,9 +68,10 @@ case_line() { # spec rows changes
   echo "$1 | $schedule | $target | case rows=$2 data=1 layout=0 threads=1"
 }
 
-# All cases under one tool; a line each.
+# All cases under one tool; a line each. initcheck sees reads of memory that nothing wrote: the tests leave it so.
 sanitize() { # tool
   local line number=0
+  if [ "$1" = initcheck ]; then export NORMJIT_TEST_UNWRITTEN=1; fi
   while read -r line; do
     number=$((number + 1))
     NORMJIT_TEST_CASE=$line timeout 200 compute-sanitizer --tool "$1" --error-exitcode 9 \

@@ -17,6 +17,11 @@ namespace normjit::test {
 const std::string& test_device();
 bool on_gpu();
 
+/// Set by the environment variable NORMJIT_TEST_UNWRITTEN, for tools that watch for reads of memory that nothing wrote
+/// (compute-sanitizer's initcheck): only inputs are copied to the GPU, into memory that is allocated for each problem,
+/// and only outputs are copied back. Guards are not checked then.
+bool leaves_unwritten();
+
 /// A copy on the GPU of all memory of a problem, guard pages and padding included, each region apart from the next by a
 /// guard. One per thread at a time: they share one allocation.
 class DeviceImage {
@@ -36,7 +41,13 @@ class DeviceImage {
         std::span<std::byte> host;
         int64_t at = 0;  ///< in the image
     };
+    const Region* region_of(const void* host) const;
     const void* on_device(const void* host) const;
+    int64_t offset_of(const Region& region, const void* host) const {
+        return region.at + (static_cast<const std::byte*>(host) - region.host.data());
+    }
+    Status write_inputs() const;
+    Status read_outputs() const;
 
     const Problem& problem_;
     std::vector<Region> regions_;
