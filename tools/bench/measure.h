@@ -50,6 +50,7 @@ struct MeasureOptions {
     double seconds = 0.3;  ///< of launches, without the ceiling's share
     int min_samples = 7;
     int max_samples = 1000;
+    bool host = true;  ///< GPU: also what a launch costs its caller
 };
 
 /// Stops at the first launch that fails. The traffic's written matrix is overwritten; the last thing that runs is a

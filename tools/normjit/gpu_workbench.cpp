@@ -88,7 +88,7 @@ class GpuWorkbench final : public Workbench {
             NORMJIT_TRY(ceilings, make_ceilings(gpu_, *stream_, problem));
         }
         NORMJIT_RETURN_IF_ERROR(compare(result, replay, ceilings, options));
-        NORMJIT_RETURN_IF_ERROR(measure_host(result, launch));
+        if (options.host) NORMJIT_RETURN_IF_ERROR(measure_host(result, launch));
         NORMJIT_RETURN_IF_ERROR(launch());
         NORMJIT_RETURN_IF_ERROR(stream_->wait());
         return result;

@@ -77,7 +77,7 @@ const TuningRecord* Lane::done_before(const Spec& spec) const {
     const Schedule today = heuristic(spec, device_.target);
     const auto found = std::find_if(known_.rbegin(), known_.rend(), [&](const TuningRecord& record) {
         return record.spec == spec && record.device == device_ && record.generator == generator_version &&
-               record.heuristic == today;
+               record.heuristic == today && record.candidates >= options_.deepen;
     });
     return found == known_.rend() ? nullptr : &*found;
 }

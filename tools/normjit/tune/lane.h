@@ -21,6 +21,7 @@ struct LaneOptions {
     std::string records;  ///< the file that gets a line for each problem
     std::string journal;  ///< the file that remembers what was measured
     SearchLimits limits;
+    int deepen = 0;               ///< problems are searched on whose record rests on fewer candidates than this
     double trial_seconds = 0.2;   ///< to compare a candidate with the heuristic, at most
     double race_seconds = 1.0;    ///< to tell the fastest apart, at most
     double timeout_seconds = 60;  ///< that a candidate may take before it counts as hung

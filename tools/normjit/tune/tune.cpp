@@ -49,6 +49,7 @@ struct Options {
     std::string json;
     int64_t rows = 0;
     int most = 64;
+    int deepen = 0;
     double seconds = 0.2;
     double timeout = 60;
 };
@@ -278,6 +279,7 @@ Status run(const Options& options) {
         lane.records = options.output;
         lane.journal = options.output + ".progress";
         lane.limits.most = static_cast<size_t>(options.most);
+        lane.deepen = std::min(options.deepen, options.most);
         lane.limits.seeds = std::max<size_t>(lane.limits.most * 3 / 8, 1);
         lane.trial_seconds = options.seconds;
         lane.race_seconds = 5 * options.seconds;
@@ -313,6 +315,8 @@ Command add_tune(CLI::App& program) {
     app->add_option("--candidates", options->most, "Schedules to measure for a problem, at most")
         ->check(CLI::Range(1, 100000))
         ->capture_default_str();
+    app->add_option("--deepen", options->deepen, "Search on where a record rests on fewer candidates than this")
+        ->check(CLI::Range(0, 100000));
     app->add_option("--seconds", options->seconds,
                     "Time to measure a candidate, at most; five times that for the fastest")
         ->check(CLI::Range(0.001, 3600.0))

@@ -137,7 +137,7 @@ class Worker {
                                          {"low", comparison.low},
                                          {"high", comparison.high}});
         }
-        constexpr bench::MeasureOptions brief{.seconds = 0.02, .min_samples = 7, .max_samples = 100};
+        constexpr bench::MeasureOptions brief{.seconds = 0.02, .min_samples = 7, .max_samples = 100, .host = false};
         NORMJIT_TRY(const auto measurement, course_->measure(kernels[fastest], brief));
         result["share"] = measurement.share;
         return result;

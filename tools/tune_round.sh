@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Tuning records for a GPU and the CPU beside it, in one go, with a program that was built before and no network:
+#   tools/tune_round.sh FOLDER OUT [PART...]
+#   FOLDER  has normjit, built with -DNORMJIT_PORTABLE=ON (as tools/normjit/normjit under a build folder, or directly)
+#   OUT     gets {cuda,cpu}_records.jsonl with their journals, results and logs
+#   PART    check, cuda, cpu, confirm; all of them without any
+# A round goes on from an earlier one: from the records in OUT, else from those in PREVIOUS, else from those in
+# runtime/tuning/shipped. Records that the present heuristic and code generator would not change are not measured again;
+# the others' schedules are tried first. The whole takes 8 minutes: CUDA_BUDGET (270s) and CPU_BUDGET (120s) set the share of each.
+# DEEPEN=24 searches on where a record rests on fewer candidates. Also SHAPES, DEVICE (cuda:0, or all), SHARD (1/1),
+# CANDIDATES (48), and CPU_ELEMENTS, the most that a problem of the CPU may have (2^26).
+# To ship what it found: cp OUT/*_records.jsonl runtime/tuning/shipped/
+set -u -o pipefail
+folder=$1 out=$2
+shift 2
+parts=${*:-check cuda cpu confirm}
+root=$(cd "$(dirname "$0")/.." && pwd)
+normjit=$folder/normjit
+[ -x "$normjit" ] && [ ! -d "$normjit" ] || normjit=$folder/tools/normjit/normjit
+device=${DEVICE:-cuda:0}
+first=${device/all/cuda:0}
+shapes=${SHAPES:-$root/tools/tune/llm_shapes.txt}
+mkdir -p "$out"
+failures=0
+export NORMJIT_RECORDS=off  # what is measured is the heuristic, not what earlier rounds found
+
+report() { # what status
+  if [ "$2" -eq 0 ]; then echo "ok      $1"; else echo "FAILED  $1"; failures=$((failures + 1)); fi
+}
+
+# Prints its arguments, runs them, and their last lines.
+show() {
+  "$@" >"$out/last.log" 2>&1
+  local status=$?
+  tail -n 12 "$out/last.log" | cut -c 1-300
+  return $status
+}
+
+earlier() { # kind
+  local file=$out/$1_records.jsonl previous=${PREVIOUS:-$root/runtime/tuning/shipped}
+  if [ ! -e "$file" ] && [ -e "$previous/$1_records.jsonl" ]; then cp "$previous/$1_records.jsonl" "$file"; fi
+  [ -e "$file" ] || : >"$file"
+  chmod u+w "$file"
+}
+
+# Before minutes are spent: the device computes right, and the tuner writes records that say so.
+check() {
+  local kind
+  for kind in $(printf '%s\n' "$first" cpu | uniq); do
+    show "$normjit" run "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" --device "$kind" --check
+    report "$kind: a checked launch" $?
+    rm -f "$out/try.jsonl" "$out/try.jsonl.progress"
+    show "$normjit" tune "rmsnorm rows=2048 cols=1024 x=bf16" -o "$out/try.jsonl" --device "$kind" --candidates 6
+    [ "$(grep -c '"verified":"double"' "$out/try.jsonl")" -eq 1 ]
+    report "$kind: a record of a small search" $?
+  done
+}
+
+tune() { # kind device budget shapes
+  earlier "$1"
+  "$normjit" tune "$4" -o "$out/$1_records.jsonl" --device "$2" --budget "$3" --shard "${SHARD:-1/1}" \
+    --candidates "${CANDIDATES:-48}" --deepen "${DEEPEN:-0}" --json "$out/$1_tune.json" >"$out/$1_tune.txt" 2>"$out/$1_tune.log"
+  report "$1: tune" $?
+  cat "$out/$1_tune.log" | cut -c 1-300
+  python3 "$root/tools/tune/regret.py" "$out/$1_records.jsonl" --list 5
+}
+
+cuda() { tune cuda "$device" "${CUDA_BUDGET:-270s}" "$shapes"; }
+
+cpu() {
+  awk -v most="${CPU_ELEMENTS:-67108864}" '{
+    line = $0; sub(/#.*/, "", line)
+    if (match(line, /rows=[0-9]+/)) rows = substr(line, RSTART + 5, RLENGTH - 5); else next
+    if (match(line, /cols=[0-9]+/)) cols = substr(line, RSTART + 5, RLENGTH - 5); else next
+    if (rows * cols <= most) print line }' "$shapes" >"$out/cpu_shapes.txt"
+  tune cpu cpu "${CPU_BUDGET:-120s}" "$out/cpu_shapes.txt"
+}
+
+# The gains again, in runs of their own: the problems that gained most and some that gained little, with the records and without.
+confirm() {
+  local kind where
+  for kind in cuda cpu; do
+    [ -s "$out/${kind}_records.jsonl" ] || continue
+    where=$([ $kind = cpu ] && echo cpu || echo "$first")
+    python3 - "$out/${kind}_records.jsonl" >"$out/${kind}_confirm.txt" <<'PYTHON'
+import json, sys
+records = [json.loads(line) for line in open(sys.argv[1]) if line.startswith("{")]
+tuned = sorted((r for r in records if r["schedule"] != r["heuristic"]), key=lambda r: -r["gain"])
+for record in tuned[:8] + tuned[8::max(1, len(tuned) // 8)]:
+    print(record["spec"])
+PYTHON
+    [ -s "$out/${kind}_confirm.txt" ] || continue
+    local pass
+    for pass in 1 2; do
+      NORMJIT_RECORDS=off "$normjit" bench "$out/${kind}_confirm.txt" --device "$where" --seconds 0.05 \
+        --json "$out/${kind}_off.$pass.json" >/dev/null 2>"$out/last.log" &&
+      NORMJIT_RECORDS="$out/${kind}_records.jsonl" "$normjit" bench "$out/${kind}_confirm.txt" --device "$where" --seconds 0.05 \
+        --json "$out/${kind}_on.$pass.json" >/dev/null 2>>"$out/last.log"
+      report "$kind: bench with and without records, pass $pass" $?
+    done
+    python3 - "$out" "$kind" <<'PYTHON'
+import json, math, sys
+out, kind = sys.argv[1:]
+def times(which, n):
+    results = json.load(open(f"{out}/{kind}_{which}.{n}.json"))["results"]
+    return {r["spec"]: r["median_seconds"] for r in results}
+records = {json.loads(line)["spec"]: json.loads(line)["gain"] for line in open(f"{out}/{kind}_records.jsonl") if line.startswith("{")}
+logs = []
+for spec in times("off", 1):
+    seen = [times("off", n)[spec] / times("on", n)[spec] for n in (1, 2)]
+    logs.append(sum(map(math.log, seen)) / 2)
+    print(f"  {spec:52} tuner {records.get(spec, 1):.3f}  bench {seen[0]:.3f} {seen[1]:.3f}")
+if logs:
+    print(f"{kind}: records gain {math.exp(sum(logs) / len(logs)):.3f} over the heuristic in bench, {len(logs)} tuned problems")
+PYTHON
+  done
+}
+
+"$normjit" info >"$out/info.txt" 2>&1
+cat "$out/info.txt"
+for part in $parts; do "$part"; done
+echo "$failures failed"
+[ "$failures" -eq 0 ]
