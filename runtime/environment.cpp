@@ -18,15 +18,8 @@ Status read_cache_folder(std::string_view value, Environment& environment) {
     return {};
 }
 
-/// "2G", "512M", "64K", "1048576".
 Status read_cache_bytes(std::string_view value, Environment& environment) {
-    constexpr std::string_view units = "KMG";
-    const size_t unit = value.empty() ? units.npos : units.find(value.back());
-    const int shift = unit == units.npos ? 0 : 10 * (static_cast<int>(unit) + 1);
-    const std::string_view digits = shift == 0 ? value : value.substr(0, value.size() - 1);
-    const auto number = text::parse_int(digits, 1, INT64_MAX >> shift);
-    if (!number) return invalid_argument("must be a number of bytes, with K, M or G for more");
-    environment.cache_bytes = *number << shift;
+    NORMJIT_TRY(environment.cache_bytes, parse_bytes(value));
     return {};
 }
 
@@ -58,11 +51,19 @@ Status read_cuda_driver(std::string_view value, Environment& environment) {
     return {};
 }
 
+Status read_cache_everything(std::string_view value, Environment& environment) {
+    if (value != "0" && value != "1") return invalid_argument("must be 0 or 1");
+    environment.cache_everything = value == "1";
+    return {};
+}
+
 constexpr EnvironmentVariable table[] = {
     {"NORMJIT_CACHE_DIR", "where compiled kernels are kept, or off [XDG_CACHE_HOME/normjit, ~/.cache/normjit]",
      read_cache_folder},
     {"NORMJIT_CACHE_SIZE", "bytes that they may take, as 512M or 2G; the least recently used go first [1G]",
      read_cache_bytes},
+    {"NORMJIT_CACHE_EVERYTHING", "1: keep even kernels that are made faster than they are read [0]",
+     read_cache_everything},
     {"NORMJIT_CACHE_PACKS", "packs of compiled kernels to search before that, separated by colons", read_cache_packs},
     {"NORMJIT_CAPTURE", "a file that gets a line for each spec that is asked for, to be tuned", read_capture},
     {"NORMJIT_CUDA_DRIVER", "the CUDA driver library [libcuda.so.1]", read_cuda_driver},
@@ -83,6 +84,15 @@ std::string usual_cache_folder(ReadVariable read) {
 }
 
 }  // namespace
+
+Expected<int64_t> parse_bytes(std::string_view text) {
+    constexpr std::string_view units = "KMG";
+    const size_t unit = text.empty() ? units.npos : units.find(text.back());
+    const int shift = unit == units.npos ? 0 : 10 * (static_cast<int>(unit) + 1);
+    const auto number = text::parse_int(shift == 0 ? text : text.substr(0, text.size() - 1), 1, INT64_MAX >> shift);
+    if (!number) return invalid_argument("must be a number of bytes, with K, M or G for more");
+    return *number << shift;
+}
 
 std::span<const EnvironmentVariable> environment_variables() { return table; }
 

@@ -18,6 +18,7 @@ struct Environment {
     std::string cache_folder;                ///< where compiled kernels are kept; empty: nowhere
     int64_t cache_bytes = int64_t{1} << 30;  ///< at most in that folder
     std::vector<std::string> cache_packs;    ///< files that are searched before it
+    bool cache_everything = false;           ///< also what is made faster than it is read
     std::vector<std::string> record_files;   ///< tuning records
     bool shipped_records = true;             ///< use those in the library too
     std::string cuda_driver;                 ///< the library to use as libcuda.so.1; empty: that
@@ -36,6 +37,9 @@ std::span<const EnvironmentVariable> environment_variables();
 
 /// The value of a variable; null when it is not set. An empty one counts as not set.
 using ReadVariable = const char* (*)(const char* name);
+
+/// "2G", "512M", "64K", "1048576".
+Expected<int64_t> parse_bytes(std::string_view text);
 
 /// The error names the variable and its value.
 Expected<Environment> read_environment(ReadVariable read);

@@ -34,10 +34,10 @@ class Pack {
     /// The entry of this key, whoever made it; nothing when there is none. A damaged entry is an error.
     Expected<std::optional<Entry>> find(std::string_view key) const;
 
-    /// Each entry in turn, or what is wrong with it.
+    /// function(id, bytes, entry) for each in turn; the entry may be what is wrong with it.
     template <class Function>
     void for_each(const Function& function) const {
-        for (const auto& [id, place] : index_) function(id, read(place));
+        for (const auto& [id, place] : index_) function(id, place.bytes, read(place));
     }
 
   private:

@@ -19,7 +19,7 @@ void warn(const Log& log, const std::string& message) { log(LogLevel::warning, (
 }  // namespace
 
 Store::Store(const CacheOptions& options, const Log& log)
-    : log_(log), everything_(options.everything), most_bytes_(options.bytes.value_or(0)) {
+    : log_(log), everything_(options.everything.value_or(false)), most_bytes_(options.bytes.value_or(0)) {
     for (const std::string& path : options.packs.value_or(std::vector<std::string>())) {
         auto pack = Pack::open(path);
         if (pack.ok()) {
@@ -80,6 +80,7 @@ Expected<CacheOptions> fill_in(CacheOptions options) {
     if (!process.ok()) return process.status();
     if (!options.folder) options.folder = process->cache_folder;
     if (!options.bytes) options.bytes = process->cache_bytes;
+    if (!options.everything) options.everything = process->cache_everything;
     if (!options.packs) options.packs = process->cache_packs;
     return options;
 }

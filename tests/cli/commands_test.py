@@ -18,7 +18,7 @@ from program import COMMANDS, SAMPLE, Case, f32, normjit, read_tensors, small_pr
 
 class Help(Case):
     def test_every_command_has_help_with_examples(self):
-        for name in COMMANDS:
+        for name in [*COMMANDS, "cache"]:
             self.assertRegex(self.done("--help"), rf"\n  {name}  +\S")
             text = self.done(name, "--help")
             self.assertIn(f"Examples:\n  normjit {name}", text)
@@ -29,7 +29,7 @@ class Help(Case):
         self.assertRegex(self.done("--version"), r"^normjit \d+\.\d+\.\d+\n$")
 
     def test_usage_errors(self):
-        commands = "allowed: run compile bench tune info (see normjit --help)"
+        commands = "allowed: run compile bench tune cache info (see normjit --help)"
         self.refused(2, f"no command; {commands}")
         self.refused(2, f"unknown command 'paint'; {commands}", "paint")
         self.refused(2, "The following argument was not expected: --colour (see normjit run --help)", "run", "--colour")
@@ -215,6 +215,72 @@ class Bench(Case):
         message = "shapes.txt:2: spec: cols is missing: the number of columns, at least 1"
         self.refused(2, message, "bench", shapes)
         self.refused(2, "--threads x: allowed: 1..1024, all", "bench", self.SPEC, "--threads", "1,x")
+
+
+class Cache(Case):
+    SPECS = ["rmsnorm rows=2 cols=8", "layernorm rows=3 cols=9 x=bf16"]
+
+    def setUp(self):
+        super().setUp()
+        self.cache = self.folder / "cache"
+        self.environment = os.environ | {"NORMJIT_CACHE_DIR": str(self.cache), "NORMJIT_CACHE_EVERYTHING": "1"}
+
+    def fill(self):
+        for spec in self.SPECS:
+            self.done("run", spec, "--check", env=self.environment)
+
+    def show(self, *arguments):
+        return json.loads(self.done("cache", *arguments, "--json", env=self.environment))
+
+    def test_empty(self):
+        self.assertEqual(self.show("list")["entries"], [])
+        self.assertIn("0 kernels, 0 bytes of at most 1.00 GiB", self.done("cache", "list", env=self.environment))
+        self.refused(2, "cache: cache holds no kernels", "cache", "pack", "--dir", self.cache, "-o", self.folder / "x")
+        message = "cache: there is no folder: give --dir, or set NORMJIT_CACHE_DIR"
+        self.refused(2, message, "cache", "list", env=os.environ | {"NORMJIT_CACHE_DIR": "off"})
+        self.refused(2, "NORMJIT_CACHE_SIZE=big: must be a number of bytes, with K, M or G for more", "cache", "list",
+                     env=os.environ | {"NORMJIT_CACHE_SIZE": "big"})
+
+    def test_list(self):
+        self.fill()
+        entries = self.show("list")["entries"]
+        self.assertEqual([entry["spec"] for entry in entries], self.SPECS[::-1])
+        self.assertEqual({entry["maker"] for entry in entries}, {"none"})
+        self.fill()  # from the cache
+        self.assertEqual(len(self.show("list")["entries"]), 2)
+        for spec in self.SPECS:
+            self.assertIn(spec, self.done("cache", "list", env=self.environment))
+
+    def test_damage_is_found_and_repaired(self):
+        self.fill()
+        self.assertEqual(self.show("verify"), {"entries": 2, "damaged": []})
+        damaged = sorted(self.cache.iterdir())[0]
+        damaged.write_bytes(damaged.read_bytes()[:-100])
+        result = normjit("cache", "verify", env=self.environment)
+        self.assertEqual((result.returncode, result.stdout), (1, "2 kernels, 1 damaged\n"))
+        self.assertIn("the checksum does not match", result.stderr)
+        notes = [normjit("run", spec, "--check", env=self.environment).stderr for spec in self.SPECS]
+        self.assertEqual(sum("the checksum does not match; the kernel is made again" in note for note in notes), 1)
+        self.assertEqual(self.show("verify"), {"entries": 2, "damaged": []})
+
+    def test_garbage(self):
+        self.fill()
+        (self.cache / "foreign-none.kernel").write_text("something else")
+        self.assertEqual(self.show("gc")["removed_files"], 1)
+        left = self.show("gc", "--size", "1")
+        self.assertEqual((left["removed_files"], left["entries"], left["bytes"]), (2, 0, 0))
+        message = "--size 0: must be a number of bytes, with K, M or G for more"
+        self.refused(2, message, "cache", "gc", "--size", "0", "--dir", self.cache)
+
+    def test_a_pack_serves_a_product(self):
+        self.fill()
+        pack = self.folder / "product.pack"
+        self.assertEqual(self.show("pack", "-o", pack)["entries"], 2)
+        self.assertEqual(self.show("verify", pack), {"entries": 2, "damaged": []})
+        environment = self.environment | {"NORMJIT_CACHE_DIR": "off", "NORMJIT_CACHE_PACKS": str(pack)}
+        self.done("run", self.SPECS[0], "--check", env=environment)
+        pack.write_bytes(pack.read_bytes()[:-1])
+        self.refused(2, "pack: product.pack: is no pack of this version, or is cut off", "cache", "verify", pack)
 
 
 class Info(Case):

@@ -231,8 +231,9 @@ TEST_CASE("a pack serves its entries") {
     }
     CHECK(!pack->find("another key")->has_value());
     int good = 0;
-    pack->for_each(
-        [&](const std::string& id, const Expected<Entry>& entry) { good += entry.ok() && id_of(entry->key) == id; });
+    pack->for_each([&](const std::string& id, int64_t bytes, const Expected<Entry>& entry) {
+        good += entry.ok() && id_of(entry->key) == id && bytes > 1000;
+    });
     CHECK(good == 20);
 
     REQUIRE(write_pack(path, {}).ok());

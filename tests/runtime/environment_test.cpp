@@ -50,6 +50,13 @@ TEST_CASE("sizes have units") {
     }
 }
 
+TEST_CASE("switches are 0 or 1") {
+    CHECK(!read({})->cache_everything);
+    CHECK(read({{"NORMJIT_CACHE_EVERYTHING", "1"}})->cache_everything);
+    CHECK(read({{"NORMJIT_CACHE_EVERYTHING", "yes"}}).status().message() ==
+          "NORMJIT_CACHE_EVERYTHING=yes: must be 0 or 1");
+}
+
 TEST_CASE("packs are separated by colons") {
     CHECK(read({})->cache_packs.empty());
     CHECK(read({{"NORMJIT_CACHE_PACKS", ":a:/b/c.pack::"}})->cache_packs == std::vector<std::string>{"a", "/b/c.pack"});

@@ -68,8 +68,7 @@ Expected<Result> measure_spec(Workbench& workbench, const Spec& spec, const Opti
     const Engine& engine = workbench.engine();
     Schedule schedule = engine.choose(spec).schedule;
     if (!options.schedule.empty()) schedule = *parse_schedule(options.schedule);  // run() has checked it
-    NORMJIT_TRY(Artifact artifact, engine.compile(spec, schedule));
-    NORMJIT_TRY(Kernel kernel, engine.load(artifact));
+    NORMJIT_TRY(Kernel kernel, engine.prepare(spec, schedule));
     bench::MeasureOptions measure_options;
     measure_options.seconds = options.seconds;
     NORMJIT_TRY(bench::Measurement measurement,

@@ -21,6 +21,7 @@ Command add_run(CLI::App& program);
 Command add_compile(CLI::App& program);
 Command add_bench(CLI::App& program);
 Command add_tune(CLI::App& program);
+Command add_cache(CLI::App& program);
 Command add_info(CLI::App& program);
 
 /// Words of one text that the shell may have split: a spec need not be quoted.

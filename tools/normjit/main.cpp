@@ -45,7 +45,7 @@ Exit usage(const CLI::App& program, const CLI::ParseError& error, int argc, char
     }
     std::string wrong = wrong_command(program, argc, argv);
     if (!wrong.empty()) {
-        print_error(wrong + "; allowed: run compile bench tune info (see normjit --help)");
+        print_error(wrong + "; allowed: run compile bench tune cache info (see normjit --help)");
     } else {
         print_error(fmt::format("{} (see normjit {} --help)", error.what(), argv[1]));
     }
@@ -57,8 +57,8 @@ Exit run_program(int argc, char** argv) {
     program.footer(examples);
     program.set_version_flag("--version", "normjit " NORMJIT_VERSION);
     program.require_subcommand(1);
-    const Command commands[] = {add_run(program), add_compile(program), add_bench(program), add_tune(program),
-                                add_info(program)};
+    const Command commands[] = {add_run(program),  add_compile(program), add_bench(program),
+                                add_tune(program), add_cache(program),   add_info(program)};
     try {
         program.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

@@ -131,8 +131,7 @@ Expected<Kernel> prepare(const Engine& engine, const Spec& spec, const RunOption
     if (!options.schedule.empty()) {
         NORMJIT_TRY(schedule, parse_schedule(options.schedule));
     }
-    NORMJIT_TRY(Artifact artifact, engine.compile(spec, schedule));
-    return engine.load(artifact);
+    return engine.prepare(spec, schedule);
 }
 
 Expected<RunResult> launch_and_measure(Workbench& workbench, const Kernel& kernel, const Problem& problem) {

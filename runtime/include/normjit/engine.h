@@ -17,12 +17,12 @@ namespace normjit {
 
 /// Where prepare() finds and keeps compiled kernels between processes: packs first, then the folder. What is damaged or
 /// cannot be written is told to the log and costs time, no more. What is not set comes from the environment
-/// (NORMJIT_CACHE_DIR, NORMJIT_CACHE_SIZE, NORMJIT_CACHE_PACKS; XDG_CACHE_HOME or HOME).
+/// (NORMJIT_CACHE_...; XDG_CACHE_HOME or HOME).
 struct CacheOptions {
     std::optional<std::string> folder = {};              ///< written and read by any number of processes; "": none
     std::optional<int64_t> bytes = {};                   ///< the folder holds at most; the least recently used go first
     std::optional<std::vector<std::string>> packs = {};  ///< files by `normjit cache pack`
-    bool everything = false;  ///< also kernels that are made faster than they are read: those of the x86-64 generator
+    std::optional<bool> everything = {};  ///< also what is made faster than it is read: code of the x86-64 generator
 };
 
 struct EngineOptions {

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// normjit cache: the kernels that were compiled before, and packs of them.
+#include "cache/folder.h"
+#include "cache/pack.h"
+#include "command.h"
+#include "console.h"
+#include "environment.h"
+#include "files.h"
+#include "support/try.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+namespace normjit::cli {
+namespace {
+
+using cache::Entry;
+using cache::Folder;
+using cache::Pack;
+using nlohmann::ordered_json;
+
+constexpr const char* examples = R"(Examples:
+  normjit cache list
+  normjit cache verify product.pack
+  normjit cache gc --size 256M
+  NORMJIT_CACHE_DIR=/tmp/warm my_program && normjit cache pack --dir /tmp/warm -o product.pack
+
+A product ships the pack and names it in EngineOptions or NORMJIT_CACHE_PACKS.)";
+
+struct Options {
+    std::string folder;
+    std::string size;
+    std::string output;
+    std::vector<std::string> packs;
+    bool json = false;
+};
+
+/// Something that holds an entry, or ought to.
+struct Item {
+    std::string path;  ///< of the file; of a pack with the entry's place
+    int64_t bytes = 0;
+    double idle_seconds = -1;  ///< since its last use; packs do not tell
+    Expected<Entry> entry;
+};
+
+struct Cache {
+    Folder folder;
+    int64_t most_bytes;
+    std::vector<Item> items;
+
+    int64_t bytes() const {
+        int64_t sum = 0;
+        for (const Item& item : items) sum += item.bytes;
+        return sum;
+    }
+    int64_t damaged() const {
+        return std::ranges::count_if(items, [](const Item& item) { return !item.entry.ok(); });
+    }
+};
+
+Expected<Cache> open_cache(const Options& options) {
+    NORMJIT_TRY(const Environment variables, environment());
+    const auto bytes = options.size.empty() ? Expected<int64_t>(variables.cache_bytes) : parse_bytes(options.size);
+    if (!bytes) return invalid_argument(fmt::format("--size {}: {}", options.size, bytes.status().message()));
+    const std::string path = options.folder.empty() ? variables.cache_folder : options.folder;
+    if (path.empty()) return invalid_argument("cache: there is no folder: give --dir, or set NORMJIT_CACHE_DIR");
+    Cache cache{Folder(path), *bytes, {}};
+    NORMJIT_TRY(const auto files, cache.folder.files());
+    const auto now = std::filesystem::file_time_type::clock::now();
+    for (const Folder::File& file : files) {
+        const std::chrono::duration<double> idle = now - file.used;
+        cache.items.push_back({cache.folder.path_of(file), file.bytes, idle.count(), cache.folder.read(file)});
+    }
+    return cache;
+}
+
+ordered_json to_json(const Item& item) {
+    ordered_json json = {{"path", item.path}, {"bytes", item.bytes}};
+    if (item.idle_seconds >= 0) json["idle_seconds"] = item.idle_seconds;
+    if (!item.entry.ok()) {
+        json["error"] = item.entry.status().message();
+        return json;
+    }
+    const Artifact& artifact = item.entry->artifact;
+    json["spec"] = to_text(artifact.spec);
+    json["schedule"] = to_text(artifact.schedule);
+    json["target"] = to_text(artifact.target);
+    json["maker"] = item.entry->maker;
+    return json;
+}
+
+std::string summary(const Cache& cache) {
+    return fmt::format("{} kernels, {} of at most {}, in {}\n", cache.items.size(), format_bytes(double(cache.bytes())),
+                       format_bytes(double(cache.most_bytes)), cache.folder.path());
+}
+
+Status list(const Options& options) {
+    NORMJIT_TRY(const Cache cache, open_cache(options));
+    if (options.json) {
+        ordered_json json = {
+            {"folder", cache.folder.path()}, {"bytes", cache.bytes()}, {"most_bytes", cache.most_bytes}};
+        json["entries"] = ordered_json::array();
+        for (const Item& item : cache.items) json["entries"].push_back(to_json(item));
+        return write_text("", json.dump(2) + "\n");
+    }
+    Table table({"spec", "target", "maker", ">size", ">last use"});
+    for (const Item& item : cache.items) {
+        const std::string size = format_bytes(double(item.bytes)), idle = format_seconds(item.idle_seconds) + " ago";
+        if (item.entry.ok()) {
+            const Artifact& artifact = item.entry->artifact;
+            table.add({to_text(artifact.spec), to_text(artifact.target), item.entry->maker, size, idle});
+        } else {
+            table.add({one_line(item.path), one_line(item.entry.status().message()), "-", size, idle});
+        }
+    }
+    return write_text("", (cache.items.empty() ? "" : table.text() + "\n") + summary(cache));
+}
+
+/// Every entry of the packs, or without packs of the folder.
+Expected<std::vector<Item>> items_to_verify(const Options& options) {
+    std::vector<Item> items;
+    if (options.packs.empty()) {
+        NORMJIT_TRY(Cache cache, open_cache(options));
+        return std::move(cache.items);
+    }
+    for (const std::string& path : options.packs) {
+        NORMJIT_TRY(const Pack pack, Pack::open(path));
+        pack.for_each([&](const std::string& id, int64_t bytes, const Expected<Entry>& entry) {
+            items.push_back({path + ":" + id, bytes, -1, entry});
+        });
+    }
+    return items;
+}
+
+Status verify(const Options& options) {
+    NORMJIT_TRY(const std::vector<Item> items, items_to_verify(options));
+    ordered_json damaged = ordered_json::array();
+    for (const Item& item : items) {
+        if (item.entry.ok()) continue;
+        damaged.push_back(to_json(item));
+        if (!options.json) print_note(fmt::format("{}: {}", item.path, item.entry.status().message()));
+    }
+    NORMJIT_RETURN_IF_ERROR(
+        write_text("", options.json ? ordered_json{{"entries", items.size()}, {"damaged", damaged}}.dump(2) + "\n"
+                                    : fmt::format("{} kernels, {} damaged\n", items.size(), damaged.size())));
+    return damaged.empty() ? Status() : failed(fmt::format("cache: {} kernels are damaged", damaged.size()));
+}
+
+Status collect_garbage(const Options& options) {
+    NORMJIT_TRY(const Cache cache, open_cache(options));
+    NORMJIT_TRY(const auto files, cache.folder.files());
+    Folder::Cleaned removed;
+    for (const Folder::File& file : files) {
+        if (cache.folder.read(file).ok() || !cache.folder.remove(file)) continue;
+        removed = {removed.files + 1, removed.bytes + file.bytes};
+    }
+    const Folder::Cleaned cleaned = cache.folder.clean(cache.most_bytes);
+    removed = {removed.files + cleaned.files, removed.bytes + cleaned.bytes};
+    NORMJIT_TRY(const Cache left, open_cache(options));
+    if (options.json) {
+        return write_text("", ordered_json{{"removed_files", removed.files},
+                                           {"removed_bytes", removed.bytes},
+                                           {"entries", left.items.size()},
+                                           {"bytes", left.bytes()}}
+                                      .dump(2) +
+                                  "\n");
+    }
+    return write_text(
+        "", fmt::format("removed {} files, {}\n", removed.files, format_bytes(double(removed.bytes))) + summary(left));
+}
+
+Status pack(const Options& options) {
+    NORMJIT_TRY(const Cache cache, open_cache(options));
+    std::vector<Entry> entries;
+    for (const Item& item : cache.items) {
+        if (item.entry.ok()) {
+            entries.push_back(*item.entry);
+        } else {
+            print_note(fmt::format("{}: {}; left out", item.path, item.entry.status().message()));
+        }
+    }
+    if (entries.empty()) return invalid_argument(fmt::format("cache: {} holds no kernels", cache.folder.path()));
+    NORMJIT_RETURN_IF_ERROR(cache::write_pack(options.output, entries));
+    NORMJIT_TRY(const Pack written, Pack::open(options.output));
+    return write_text("", options.json
+                              ? ordered_json{{"path", options.output}, {"entries", written.size()}}.dump(2) + "\n"
+                              : fmt::format("{}: {} kernels\n", options.output, written.size()));
+}
+
+struct Action {
+    CLI::App* app;
+    Status (*run)(const Options& options);
+};
+
+}  // namespace
+
+Command add_cache(CLI::App& program) {
+    auto options = std::make_shared<Options>();
+    CLI::App* app =
+        program.add_subcommand("cache", "Show, check, shrink or pack the kernels that were compiled before");
+    app->footer(examples);
+    app->require_subcommand(1);
+    app->add_option("--dir", options->folder,
+                    "The folder [NORMJIT_CACHE_DIR, XDG_CACHE_HOME/normjit, ~/.cache/normjit]");
+    app->add_flag("--json", options->json, "Print JSON");
+    std::vector<Action> actions;
+    const auto add = [&](const char* name, const char* what, Status (*run)(const Options&)) {
+        CLI::App* action = app->add_subcommand(name, what)->fallthrough();
+        actions.push_back({action, run});
+        return action;
+    };
+    add("list", "Show the kernels, the last used first", list);
+    add("verify", "Read every kernel; exit code 1 when one is damaged", verify)
+        ->add_option("packs", options->packs, "Packs to check instead of the folder");
+    add("gc", "Remove what is damaged or left over, then what was not used for longest", collect_garbage)
+        ->add_option("--size", options->size, "Bytes to keep, as 512M or 2G [NORMJIT_CACHE_SIZE]");
+    add("pack", "Write all kernels of the folder into one file", pack)
+        ->add_option("-o,--output", options->output, "The pack")
+        ->required();
+    return {app, [options, actions] {
+                for (const Action& action : actions) {
+                    if (action.app->parsed()) return action.run(*options);
+                }
+                return invalid_argument("cache: no action");
+            }};
+}
+
+}  // namespace normjit::cli
