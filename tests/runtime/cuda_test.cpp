@@ -234,18 +234,47 @@ TEST_CASE("more than 2^31 elements") {
     }
 }
 
-TEST_CASE("two GPUs in one process") {
+TEST_CASE("two GPUs in one process give the same bits, at once and in turn") {
     const auto one = gpu_engine();
+    if (!one) return;
     const auto two = Engine::create({.device = "cuda:1", .parallel_for = {}});
-    if (!one || !two.ok()) return;
-    const Kernel first = gpu_kernel(*one, specs[0]), second = gpu_kernel(*two, specs[0]);
-    const GpuTensors here(*one, first, rows, 100), there(*two, second, rows, 100);
-    const auto stream = new_stream(*two);
-    for (int i = 0; i < 3; ++i) {
-        launch(first, here.arguments(nullptr));
-        launch(second, there.arguments(nullptr));
-        launch(second, there.arguments(stream->handle()));
+    if (!two.ok() || two->device() == one->device() || two->target() != one->target()) {
+        MESSAGE("skipped: no two GPUs of one kind: ", two.status().message());
+        return;
     }
-    CHECK(stream->wait().ok());
-    CHECK(here.outputs() == there.outputs());
+    for (const char* spec : specs) {
+        CAPTURE(spec);
+        const Kernel first = gpu_kernel(*one, spec), second = gpu_kernel(*two, spec);
+        const GpuTensors here(*one, first, rows, 100), there(*two, second, rows, 100), apart(*two, second, rows, 100);
+        const auto stream = new_stream(*two);
+        for (int i = 0; i < 3; ++i) {
+            launch(first, here.arguments(nullptr));
+            launch(second, there.arguments(nullptr));
+            launch(second, apart.arguments(stream->handle()));
+        }
+        CHECK(stream->wait().ok());
+        const auto expected = here.outputs();
+        CHECK(there.outputs() == expected);
+        CHECK(apart.outputs() == expected);
+
+        for (const GpuTensors* tensors : {&here, &there, &apart}) tensors->spoil();
+        std::atomic<int> failures = 0;
+        const auto launch_many = [&](const Engine& engine, const Kernel& kernel, const GpuTensors& tensors) {
+            const auto own = new_stream(engine);
+            for (int i = 0; i < 50; ++i) failures += !kernel.launch(tensors.arguments(own->handle())).ok();
+            failures += !own->wait().ok();
+        };
+        std::thread other([&] { launch_many(*two, second, there); });
+        launch_many(*one, first, here);
+        other.join();
+        {
+            // One GPU's context is current while the other's kernel is launched.
+            const auto gpu = gpu_of(*one);
+            const cuda::ContextScope scope(*gpu);
+            launch(second, apart.arguments(stream->handle()));
+        }
+        CHECK(stream->wait().ok());
+        CHECK(failures == 0);
+        for (const GpuTensors* tensors : {&here, &there, &apart}) CHECK(tensors->outputs() == expected);
+    }
 }
