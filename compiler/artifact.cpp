@@ -233,7 +233,7 @@ Status check_version(std::string_view text) {
 }  // namespace
 
 std::string_view name(CodeFormat format) {
-    constexpr std::string_view names[] = {"x86-64", "cubin", "ptx"};
+    constexpr std::string_view names[] = {"x86-64", "aarch64", "portable", "cubin", "ptx"};
     return names[static_cast<size_t>(format)];
 }
 

@@ -14,8 +14,9 @@ namespace normjit {
 
 Expected<std::string> code_key(const Spec& spec, const Schedule& schedule, const Target& target) {
     NORMJIT_TRY(const backend::LegalPlan legal, backend::make_legal_plan(spec, schedule, target));
-    return fmt::format("generator {} {}\nbackend {}\n{}{}", generator_version, generator_fingerprint,
-                       legal.backend->name, plan::print(legal.plan), ir::print(legal.plan.function));
+    return fmt::format("generator {} {}\nbackend {} {}\n{}{}", generator_version, generator_fingerprint,
+                       legal.backend->name, legal.backend->version, plan::print(legal.plan),
+                       ir::print(legal.plan.function));
 }
 
 bool is_slow_to_compile(const Target& target) {

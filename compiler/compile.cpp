@@ -18,6 +18,11 @@ Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Tar
     return legal.backend->emit(legal.plan, parallel_for);
 }
 
+Expected<std::string> backend_of(const Target& target) {
+    NORMJIT_TRY(const backend::Backend* backend, backend::find(target));
+    return fmt::format("{}{}{}", backend->name, backend->version.empty() ? "" : " ", backend->version);
+}
+
 Expected<std::string> emit_stage(const Spec& spec, const Schedule& schedule, const Target& target,
                                  std::string_view stage) {
     NORMJIT_RETURN_IF_ERROR(validate(spec));

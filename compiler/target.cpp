@@ -4,7 +4,9 @@
 #include "support/text.h"
 #include "support/try.h"
 
+#include <algorithm>
 #include <climits>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -12,11 +14,26 @@ namespace normjit {
 
 namespace {
 
-constexpr std::string_view x86_head = "x86-64-avx512";
-constexpr std::string_view x86_keys[] = {"bf16", "fp16", "cores", "l1", "l2", "l3"};
+/// The CPUs by their heads. Only the first has features that are not always there.
+struct Cpu {
+    std::string_view head;
+    Isa isa;
+    int vector_bytes;
+    int vector_registers;
+};
+constexpr Cpu cpus[] = {
+    {"x86-64-avx512", Isa::x86_64_avx512, 64, 32},
+    {"x86-64-v3", Isa::x86_64_v3, 32, 16},
+    {"x86-64", Isa::x86_64, 16, 16},
+    {"aarch64", Isa::aarch64, 16, 32},
+};
+constexpr std::string_view avx512_keys[] = {"bf16", "fp16", "cores", "l1", "l2", "l3", "backend"};
+constexpr auto cpu_keys = std::span(avx512_keys).subspan(2);
 constexpr std::string_view cuda_prefix = "sm_";
 constexpr std::string_view cuda_keys[] = {"sms", "shared", "l2"};
-constexpr std::string_view heads[] = {x86_head, "sm_90"};
+constexpr std::string_view heads[] = {"x86-64-avx512", "x86-64-v3", "x86-64", "aarch64", "sm_90"};
+
+const Cpu& cpu_of(const Target& target) { return *std::ranges::find(cpus, target.isa, &Cpu::isa); }
 
 /// The best-known device of each compute capability, from the data sheets and the CUDA programming guide.
 struct CommonDevice {
@@ -45,9 +62,12 @@ CommonDevice common_device(int sm) {
     return best;
 }
 
-Expected<Target> parse_x86(std::string_view text) {
-    NORMJIT_TRY(const auto fields, text::Fields::parse("target", text, x86_keys));
+Expected<Target> parse_cpu(std::string_view text, const Cpu& cpu) {
+    const std::span<const std::string_view> keys = cpu.isa == Isa::x86_64_avx512 ? avx512_keys : cpu_keys;
+    NORMJIT_TRY(const auto fields, text::Fields::parse("target", text, keys));
     Target target;
+    target.isa = cpu.isa;
+    NORMJIT_RETURN_IF_ERROR(fields.read("backend", target.backend, all_backend_choices));
     NORMJIT_RETURN_IF_ERROR(fields.read("bf16", target.avx512_bf16));
     NORMJIT_RETURN_IF_ERROR(fields.read("fp16", target.avx512_fp16));
     NORMJIT_RETURN_IF_ERROR(fields.read("cores", target.cores, 1, INT_MAX));
@@ -78,9 +98,18 @@ Expected<Target> parse_cuda(std::string_view text, std::string_view head) {
 
 }  // namespace
 
+std::string_view name(BackendChoice choice) {
+    constexpr std::string_view names[] = {"automatic", "x64", "llvm", "portable"};
+    return names[static_cast<size_t>(choice)];
+}
+
+int Target::vector_bytes() const { return cpu_of(*this).vector_bytes; }
+int Target::vector_registers() const { return cpu_of(*this).vector_registers; }
+
 Expected<Target> parse_target(std::string_view text) {
     const std::string_view head = text::first_word(text);
-    if (head == x86_head) return parse_x86(text);
+    const auto cpu = std::ranges::find(cpus, head, &Cpu::head);
+    if (cpu != std::end(cpus)) return parse_cpu(text, *cpu);
     if (head.starts_with(cuda_prefix)) return parse_cuda(text, head);
     if (head.empty()) return invalid_argument(fmt::format("target: the text is empty; allowed: {}", text::join(heads)));
     return invalid_argument(fmt::format("target: kind '{}': allowed: {}, or another sm_ number{}", text::shown(head),
@@ -92,8 +121,12 @@ std::string to_text(const Target& target) {
         return fmt::format("{}{} sms={} shared={} l2={}", cuda_prefix, target.sm, target.sm_count, target.shared_bytes,
                            target.l2_bytes);
     }
-    return fmt::format("{} bf16={:d} fp16={:d} cores={} l1={} l2={} l3={}", x86_head, target.avx512_bf16,
-                       target.avx512_fp16, target.cores, target.l1_bytes, target.l2_bytes, target.l3_bytes);
+    std::string text(cpu_of(target).head);
+    if (target.isa == Isa::x86_64_avx512)
+        text += fmt::format(" bf16={:d} fp16={:d}", target.avx512_bf16, target.avx512_fp16);
+    text += fmt::format(" cores={} l1={} l2={} l3={}", target.cores, target.l1_bytes, target.l2_bytes, target.l3_bytes);
+    if (target.backend != BackendChoice::automatic) text += fmt::format(" backend={}", name(target.backend));
+    return text;
 }
 
 uint64_t hash(const Target& target) { return text::hash(to_text(target)); }

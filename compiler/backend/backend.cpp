@@ -9,6 +9,27 @@
 
 namespace normjit::backend {
 
+namespace {
+
+/// In the order of preference.
+constexpr const Backend* backends[] = {
+    &x64_backend,
+#ifdef NORMJIT_LLVM
+    &llvm_backend,
+#endif
+    &portable_backend,
+    &cuda_backend,
+};
+
+/// Why the target, which asks for one back end or leaves the choice, is not served by this one.
+Status serves(const Backend& backend, const Target& target) {
+    const bool asked = target.backend == BackendChoice::automatic || name(target.backend) == backend.name;
+    if (!asked) return unavailable(fmt::format("the target asks for {}", name(target.backend)));
+    return backend.supports(target);
+}
+
+}  // namespace
+
 Artifact artifact_without_code(const plan::Plan& plan, CodeFormat format) {
     return {.spec = plan.spec,
             .schedule = plan.schedule,
@@ -22,8 +43,8 @@ Artifact artifact_without_code(const plan::Plan& plan, CodeFormat format) {
 
 Expected<const Backend*> find(const Target& target) {
     std::string reasons;
-    for (const Backend* backend : {&x64_backend, &cuda_backend}) {
-        const Status status = backend->supports(target);
+    for (const Backend* backend : backends) {
+        const Status status = serves(*backend, target);
         if (status.ok()) return backend;
         reasons += fmt::format("; {}: {}", backend->name, status.message());
     }

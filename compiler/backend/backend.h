@@ -26,10 +26,14 @@ struct Backend {
     std::vector<std::string_view> stages;
     Expected<std::string> (*print_stage)(const plan::Plan&, std::string_view stage);
     bool is_slow = false;  ///< emit() takes longer than reading what it made from a file
+    /// Of the library that makes the code, where another version makes other code.
+    std::string_view version = {};
 };
 
 extern const Backend x64_backend;
 extern const Backend cuda_backend;
+extern const Backend llvm_backend;  ///< in builds with LLVM
+extern const Backend portable_backend;
 
 /// What every artifact of the plan says, whatever its code.
 Artifact artifact_without_code(const plan::Plan& plan, CodeFormat format);

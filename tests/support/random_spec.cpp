@@ -128,8 +128,10 @@ Schedule random_cuda_schedule(Random& random) {
 Target random_target(Random& random) {
     Target target;
     if (random.chance(50)) {
-        target.avx512_bf16 = random.chance(50);
-        target.avx512_fp16 = random.chance(50);
+        target.isa = random.pick({Isa::x86_64_avx512, Isa::x86_64_v3, Isa::x86_64, Isa::aarch64});
+        target.backend = random.pick({BackendChoice::automatic, BackendChoice::x64, BackendChoice::llvm});
+        target.avx512_bf16 = target.isa == Isa::x86_64_avx512 && random.chance(50);
+        target.avx512_fp16 = target.isa == Isa::x86_64_avx512 && random.chance(50);
         target.cores = static_cast<int>(random.between(1, 256));
         target.l1_bytes = random.between(1, 1 << 20);
         target.l2_bytes = random.between(1, 1 << 26);

@@ -17,12 +17,14 @@ namespace normjit {
 /// Changes whenever the generated code, the geometry or the layout of an artifact may change.
 inline constexpr int generator_version = 5;
 
-/// What the bytes of code are. ptx is left to the driver to translate: for a GPU newer than the compiler.
-enum class CodeFormat : uint8_t { x86_64, cubin, ptx };
-inline constexpr CodeFormat all_code_formats[] = {CodeFormat::x86_64, CodeFormat::cubin, CodeFormat::ptx};
+/// What the bytes of code are. portable: text, see portable_program.h. ptx is left to the driver to translate: for a
+/// GPU newer than the compiler.
+enum class CodeFormat : uint8_t { x86_64, aarch64, portable, cubin, ptx };
+inline constexpr CodeFormat all_code_formats[] = {CodeFormat::x86_64, CodeFormat::aarch64, CodeFormat::portable,
+                                                  CodeFormat::cubin, CodeFormat::ptx};
 std::string_view name(CodeFormat format);
 
-/// A function in Artifact::code, x86-64 only: `rows` (one row group), `rows_stream` (the same, dx written past the
+/// A function in Artifact::code, CPUs only: `rows` (one row group), `rows_stream` (the same, dx written past the
 /// caches; every row of dx must start at a multiple of 64 bytes) and `final_reduce` (a range of columns). Signatures:
 /// cpu_abi.h.
 struct EntryPoint {
@@ -113,10 +115,10 @@ struct Artifact {
     Schedule schedule;
     Target target;
     Geometry geometry;
-    std::vector<EntryPoint> entries;   ///< of x86-64 code
+    std::vector<EntryPoint> entries;   ///< of a CPU's code
     std::vector<CudaPath> cuda_paths;  ///< of CUDA code, widest vectors first; the last asks for whole elements only
     CodeFormat format = CodeFormat::x86_64;
-    std::vector<uint8_t> code;  ///< x86-64: position-independent machine code with its constants. CUDA: in the paths
+    std::vector<uint8_t> code;  ///< CPUs: position-independent machine code with its constants. CUDA: in the paths
 
     const EntryPoint* find(std::string_view entry) const;
     /// Of all code.

@@ -23,6 +23,10 @@ namespace normjit {
 Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Target& target,
                            const ParallelFor& parallel_for = {});
 
+/// Which back end serves a target: "x64", "llvm 19.1.7", "portable", "cuda". Its artifacts differ from version to
+/// version, as those of NVRTC do (cuda_compiler.h): it belongs into the key of a cache. `unavailable` when none does.
+Expected<std::string> backend_of(const Target& target);
+
 /// The text of one stage on the way: "ir" (as the frontend built it), "ir:<pass>" (after that pass; see pass_names()),
 /// "plan", for a CUDA target also "cuda" (the generated source) and "ptx", with ":narrow" those of its second path.
 Expected<std::string> emit_stage(const Spec& spec, const Schedule& schedule, const Target& target,

@@ -11,17 +11,27 @@
 
 namespace normjit {
 
-enum class Isa : uint8_t { x86_64_avx512, cuda };
+/// What code may use. x86_64_avx512: AVX-512 F, BW, DQ and VL with AVX2, FMA, F16C and BMI2; x86_64_v3: those without
+/// AVX-512; x86_64: SSE2, as every x86-64 has it; aarch64: NEON.
+enum class Isa : uint8_t { x86_64_avx512, x86_64_v3, x86_64, aarch64, cuda };
+
+/// Which back end makes the code. automatic: the first of this build that serves the target, in the order of this list.
+/// portable makes no machine code: the runtime evaluates the formula in C++, many times slower and as right.
+enum class BackendChoice : uint8_t { automatic, x64, llvm, portable };
+inline constexpr BackendChoice all_backend_choices[] = {BackendChoice::automatic, BackendChoice::x64,
+                                                        BackendChoice::llvm, BackendChoice::portable};
+std::string_view name(BackendChoice choice);
 
 struct Target {
     Isa isa = Isa::x86_64_avx512;
 
-    // x86-64-avx512: AVX-512 F, BW, DQ and VL with FMA and F16C.
-    bool avx512_bf16 = false;
+    // CPUs
+    BackendChoice backend = BackendChoice::automatic;
+    bool avx512_bf16 = false;  ///< x86_64_avx512 only, as the next
     bool avx512_fp16 = false;
     int cores = 1;
     int64_t l1_bytes = 32 << 10;  ///< data cache of one core
-    int64_t l2_bytes = 1 << 20;   ///< x86: of one core; CUDA: of the device
+    int64_t l2_bytes = 1 << 20;   ///< CPUs: of one core; CUDA: of the device
     int64_t l3_bytes = 32 << 20;  ///< shared by all cores
 
     // CUDA
@@ -29,11 +39,14 @@ struct Target {
     int sm_count = 0;          ///< multiprocessors
     int64_t shared_bytes = 0;  ///< shared memory that one block may use
 
+    bool is_cuda() const { return isa == Isa::cuda; }
+    int vector_bytes() const;      ///< of a vector register; CPUs only
+    int vector_registers() const;  ///< CPUs only
     bool operator==(const Target&) const = default;
 };
 
-/// Reads "x86-64-avx512 bf16=1 fp16=0 cores=16 l1=49152 l2=2097152 l3=268435456" or "sm_90 sms=132 shared=232448
-/// l2=52428800". Parts left out take the values of a common machine of that kind.
+/// Reads "x86-64-avx512 bf16=1 fp16=0 cores=16 l1=49152 l2=2097152 l3=268435456", "aarch64 cores=64 backend=llvm" or
+/// "sm_90 sms=132 shared=232448 l2=52428800". Parts left out take the values of a common machine of that kind.
 Expected<Target> parse_target(std::string_view text);
 std::string to_text(const Target& target);
 uint64_t hash(const Target& target);

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between tensors in memory and units of the compute type in registers.
+#include "backend/llvm/builder.h"
+
+#include "normjit/artifact.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <llvm/IR/IntrinsicsX86.h>
+#include <llvm/IR/MDBuilder.h>
+
+namespace normjit::backend::llvmir {
+
+using llvm::Value;
+
+namespace {
+
+/// first, first + step, ...
+std::vector<int> sequence(int count, int first = 0, int step = 1) {
+    std::vector<int> indices;
+    for (int i = 0; i < count; ++i) indices.push_back(first + i * step);
+    return indices;
+}
+
+int lanes_of(const Value* value) {
+    return static_cast<int>(llvm::cast<llvm::FixedVectorType>(value->getType())->getNumElements());
+}
+
+}  // namespace
+
+llvm::Type* Builder::memory_type(DType type) {
+    return type == DType::f64   ? getDoubleTy()
+           : type == DType::f32 ? getFloatTy()
+                                : static_cast<llvm::Type*>(getInt16Ty());
+}
+
+llvm::Type* Builder::like(llvm::Type* type, llvm::Type* element) {
+    const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(type);
+    return vector == nullptr ? element : llvm::FixedVectorType::get(element, vector->getNumElements());
+}
+
+Value* Builder::bits(Value* value, uint32_t number) { return llvm::ConstantInt::get(value->getType(), number); }
+Value* Builder::as_integers(Value* value) { return CreateBitCast(value, like(value->getType(), getInt32Ty())); }
+Value* Builder::as_floats(Value* integers) { return CreateBitCast(integers, like(integers->getType(), getFloatTy())); }
+
+Value* Builder::address(const Place& place, DType type) {
+    const auto size = static_cast<int64_t>(size_of(type));
+    Value* column = CreateNSWMul(place.column, getInt64(static_cast<uint64_t>(size)));
+    return at(at(place.base, column), place.elements * size);
+}
+
+Unit Builder::load(const Place& from, DType type, Lanes lanes) {
+    Value* elements = load_elements(address(from, type), type, unit_columns(), lanes);
+    if (packing_ == Packing::one) return {{to_compute(elements, type), nullptr}};
+    if (type == DType::bf16) {
+        // An odd column is the upper half of its 32 bits, and an f32 once the lower half is gone; the even one is moved
+        // up.
+        Value* pairs = CreateBitCast(elements, llvm::FixedVectorType::get(getInt32Ty(), static_cast<unsigned>(lanes_)));
+        return {{as_floats(CreateShl(pairs, 16)), as_floats(CreateAnd(pairs, bits(pairs, 0xffff0000)))}};
+    }
+    Value* values = to_compute(elements, type);
+    return {{CreateShuffleVector(values, sequence(lanes_, 0, 2)), CreateShuffleVector(values, sequence(lanes_, 1, 2))}};
+}
+
+/// `count` elements; with Lanes::tail zeros for those beyond the row, which are not touched.
+Value* Builder::load_elements(Value* from, DType type, int count, Lanes lanes) {
+    const llvm::Align alignment(size_of(type));
+    llvm::Type* all = llvm::FixedVectorType::get(memory_type(type), static_cast<unsigned>(count));
+    if (lanes == Lanes::all) return CreateAlignedLoad(all, from, alignment);
+    if (features_.masks) {
+        std::vector<llvm::Constant*> mask;
+        for (int i = 0; i < count; ++i) mask.push_back(getInt1(i < tail_));
+        return CreateMaskedLoad(all, from, alignment, llvm::ConstantVector::get(mask),
+                                llvm::Constant::getNullValue(all));
+    }
+    // LLVM takes an odd number of elements apart into loads that stay within them.
+    const auto present = static_cast<int>(tail_);
+    Value* some = CreateAlignedLoad(llvm::FixedVectorType::get(memory_type(type), static_cast<unsigned>(present)), from,
+                                    alignment);
+    std::vector<int> widen = sequence(present);
+    widen.resize(static_cast<size_t>(count), present);  // an element of the zeros
+    return CreateShuffleVector(some, llvm::Constant::getNullValue(some->getType()), widen);
+}
+
+Value* Builder::load_scalar(Value* base, Value* index, DType type) {
+    return to_compute(CreateAlignedLoad(memory_type(type), address({base, index, 0}, type), llvm::Align(size_of(type))),
+                      type);
+}
+
+Value* Builder::load_register(Value* from) {
+    return CreateAlignedLoad(vector_type(), from, llvm::Align(static_cast<uint64_t>(lanes_ * element_bytes())));
+}
+
+void Builder::store_register(Value* to, Value* value) {
+    CreateAlignedStore(value, to, llvm::Align(static_cast<uint64_t>(lanes_ * element_bytes())));
+}
+
+void Builder::store(const Place& to, const Unit& value, DType type, Lanes lanes, Caching caching) {
+    store_elements(address(to, type), packed(value, type), type, lanes, caching);
+}
+
+void Builder::store_elements(Value* to, Value* elements, DType type, Lanes lanes, Caching caching) {
+    const llvm::Align alignment(size_of(type));
+    if (lanes == Lanes::all) {
+        if (caching == Caching::normal) {
+            CreateAlignedStore(elements, to, alignment);
+            return;
+        }
+        const auto bytes = static_cast<uint64_t>(lanes_of(elements)) * size_of(type);
+        llvm::StoreInst* past_caches = CreateAlignedStore(elements, to, llvm::Align(std::min<uint64_t>(bytes, 64)));
+        past_caches->setMetadata(llvm::LLVMContext::MD_nontemporal,
+                                 llvm::MDNode::get(getContext(), llvm::ConstantAsMetadata::get(getInt32(1))));
+    } else if (features_.masks) {
+        std::vector<llvm::Constant*> mask;
+        for (int i = 0; i < lanes_of(elements); ++i) mask.push_back(getInt1(i < tail_));
+        CreateMaskedStore(elements, to, alignment, llvm::ConstantVector::get(mask));
+    } else {
+        CreateAlignedStore(CreateShuffleVector(elements, sequence(static_cast<int>(tail_))), to, alignment);
+    }
+}
+
+void Builder::store_some(const Place& to, const Unit& value, DType type, Value* count) {
+    Value* elements = packed(value, type);
+    Value* target = address(to, type);
+    Value* copy = on_stack(elements->getType(), 1, workspace_alignment);
+    CreateAlignedStore(elements, copy, llvm::Align(size_of(type)));
+    const auto size = static_cast<uint64_t>(size_of(type));
+    loop("tail", count, 1, {}, [&](Value* i, const Values&) -> Values {
+        Value* offset = CreateNUWMul(i, getInt64(size));
+        Value* element = CreateAlignedLoad(memory_type(type), at(copy, offset), llvm::Align(size));
+        CreateAlignedStore(element, at(target, offset), llvm::Align(size));
+        return {};
+    });
+}
+
+/// The unit as it stands in memory.
+Value* Builder::packed(const Unit& value, DType type) {
+    if (type == DType::bf16) return pack_bf16(value);
+    if (packing_ == Packing::one) return from_compute(value.part[0], type);
+    std::vector<int> interleave;
+    for (int i = 0; i < lanes_; ++i) interleave.insert(interleave.end(), {i, i + lanes_});
+    return from_compute(CreateShuffleVector(value.part[0], value.part[1], interleave), type);
+}
+
+Value* Builder::to_compute(Value* elements, DType type) {
+    switch (type) {
+        case DType::bf16:
+            return as_floats(CreateShl(CreateZExt(elements, like(elements->getType(), getInt32Ty())), 16));
+        case DType::f16:
+            if (!features_.half) return from_half_bits(elements);
+            return CreateFPExt(CreateBitCast(elements, like(elements->getType(), getHalfTy())),
+                               like(elements->getType(), getFloatTy()));
+        case DType::f32:
+        case DType::f64:
+            break;
+    }
+    return elements;
+}
+
+/// Not for bf16: see pack_bf16().
+Value* Builder::from_compute(Value* value, DType type) {
+    if (type != DType::f16) return value;
+    llvm::Type* words = like(value->getType(), getInt16Ty());
+    if (!features_.half) return CreateTrunc(to_half_bits(value), words);
+    return CreateBitCast(CreateFPTrunc(value, like(value->getType(), getHalfTy())), words);
+}
+
+/// The exponent is put right by a multiplication, which is exact and takes denormals along; infinities and NaNs keep
+/// the largest exponent.
+Value* Builder::from_half_bits(Value* words) {
+    Value* wide = CreateZExt(words, like(words->getType(), getInt32Ty()));
+    Value* sign = CreateShl(CreateAnd(wide, bits(wide, 0x8000)), 16);
+    Value* magnitude = CreateAnd(wide, bits(wide, 0x7fff));
+    Value* moved = as_floats(CreateShl(magnitude, 13));
+    Value* number = as_integers(CreateFMul(moved, this->number(0x1p112, moved->getType())));
+    Value* special = CreateICmpUGE(magnitude, bits(wide, 0x7c00));
+    number = CreateOr(number, CreateSelect(special, bits(wide, 0x7f800000), bits(wide, 0)));
+    return as_floats(CreateOr(number, sign));
+}
+
+/// Round to nearest even. A normal result: the exponent's bias changed and rounded in integers. A denormal one: an
+/// addition aligns its lowest bit with that of an f32 and rounds. NaNs become quiet and keep their top payload bits.
+Value* Builder::to_half_bits(Value* value) {
+    constexpr uint32_t overflow = (127 + 16) << 23, smallest_normal = (127 - 14) << 23, infinity = 0xff << 23;
+    constexpr uint32_t rebias = static_cast<uint32_t>(15 - 127) << 23, aligner = (127 - 15 + 23 - 10 + 1) << 23;
+    Value* all = as_integers(value);
+    Value* magnitude = CreateAnd(all, bits(all, 0x7fffffff));
+    Value* sign = CreateLShr(CreateAnd(all, bits(all, 0x80000000)), 16);
+    Value* payload = CreateOr(CreateAnd(CreateLShr(magnitude, 13), bits(all, 0x3ff)), bits(all, 0x7e00));
+    Value* special = CreateSelect(CreateICmpUGT(magnitude, bits(all, infinity)), payload, bits(all, 0x7c00));
+    Value* aligned = CreateFAdd(as_floats(magnitude), as_floats(bits(all, aligner)));
+    Value* denormal = CreateSub(as_integers(aligned), bits(all, aligner));
+    Value* odd = CreateAnd(CreateLShr(magnitude, 13), bits(all, 1));
+    Value* normal = CreateLShr(CreateAdd(CreateAdd(magnitude, bits(all, rebias + 0xfff)), odd), 13);
+    Value* finite = CreateSelect(CreateICmpULT(magnitude, bits(all, smallest_normal)), denormal, normal);
+    return CreateOr(CreateSelect(CreateICmpUGE(magnitude, bits(all, overflow)), special, finite), sign);
+}
+
+/// Round to nearest even in integers, into the upper half: add 0x7fff and the lowest kept bit. A NaN keeps its sign and
+/// top payload bits and becomes quiet; the addition would turn some of them into infinities.
+Value* Builder::round_to_bf16(Value* value) {
+    Value* all = as_integers(value);
+    Value* odd = CreateAnd(CreateLShr(all, 16), bits(all, 1));
+    Value* rounded = CreateAdd(CreateAdd(odd, bits(all, 0x7fff)), all);
+    return CreateSelect(CreateFCmpUNO(value, value), CreateOr(all, bits(all, 0x00400000)), rounded);
+}
+
+Value* Builder::pack_bf16(const Unit& value) {
+    return features_.native_bf16 ? pack_bf16_natively(value) : pack_bf16_in_integers(value);
+}
+
+Value* Builder::pack_bf16_in_integers(const Unit& value) {
+    Value* even = CreateLShr(round_to_bf16(value.part[0]), 16);
+    if (packing_ == Packing::one) return CreateTrunc(even, like(even->getType(), getInt16Ty()));
+    Value* odd = round_to_bf16(value.part[1]);
+    Value* pairs = CreateOr(even, CreateAnd(odd, bits(odd, 0xffff0000)));
+    return CreateBitCast(pairs, llvm::FixedVectorType::get(getInt16Ty(), static_cast<unsigned>(2 * lanes_)));
+}
+
+/// vcvtneps2bf16 takes denormals for zeros, whatever MXCSR says: a unit with a zero among its words is rounded in
+/// integers instead.
+Value* Builder::pack_bf16_natively(const Unit& value) {
+    auto* words = llvm::FixedVectorType::get(getInt16Ty(), static_cast<unsigned>(unit_columns()));
+    Value* native;
+    if (packing_ == Packing::one) {
+        native = CreateIntrinsic(llvm::Intrinsic::x86_avx512bf16_cvtneps2bf16_512, {}, {value.part[0]});
+    } else {
+        Value* halves = CreateIntrinsic(llvm::Intrinsic::x86_avx512bf16_cvtne2ps2bf16_512, {},
+                                        {value.part[1], value.part[0]});  // the even columns, then the odd ones
+        std::vector<int> interleave;
+        for (int i = 0; i < lanes_; ++i) interleave.insert(interleave.end(), {i, i + lanes_});
+        native = CreateShuffleVector(CreateBitCast(halves, words), interleave);
+    }
+    native = CreateBitCast(native, words);
+    Value* magnitude = CreateAnd(native, llvm::ConstantInt::get(words, 0x7fff));
+    Value* zeros = CreateICmpEQ(magnitude, llvm::Constant::getNullValue(words));
+    Value* any = CreateICmpNE(CreateBitCast(zeros, getIntNTy(static_cast<unsigned>(unit_columns()))),
+                              llvm::ConstantInt::get(getIntNTy(static_cast<unsigned>(unit_columns())), 0));
+    const auto weights = llvm::MDBuilder(getContext()).createBranchWeights(1, 1000);
+    return if_else(
+        "zeros", any, [&] { return Values{pack_bf16_in_integers(value)}; }, [&] { return Values{native}; }, weights)[0];
+}
+
+}  // namespace normjit::backend::llvmir

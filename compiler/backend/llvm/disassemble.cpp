@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Machine code as text, through LLVM's MC layer.
+#include "backend/llvm/machine.h"
+
+#include "normjit/list_instructions.h"
+
+#include <fmt/format.h>
+#include <llvm/MC/MCAsmInfo.h>
+#include <llvm/MC/MCContext.h>
+#include <llvm/MC/MCDisassembler/MCDisassembler.h>
+#include <llvm/MC/MCInst.h>
+#include <llvm/MC/MCInstPrinter.h>
+#include <llvm/MC/MCInstrAnalysis.h>
+#include <llvm/MC/MCInstrInfo.h>
+#include <llvm/MC/MCRegisterInfo.h>
+#include <llvm/MC/MCSubtargetInfo.h>
+#include <llvm/MC/TargetRegistry.h>
+#include <llvm/Support/raw_ostream.h>
+
+namespace normjit {
+
+namespace backend::llvmir {
+
+namespace {
+
+class Lister {
+  public:
+    Lister(const llvm::Target& target, const char* triple, bool x86)
+        : registers_(target.createMCRegInfo(triple)),
+          assembly_(target.createMCAsmInfo(*registers_, triple, llvm::MCTargetOptions())),
+          subtarget_(target.createMCSubtargetInfo(triple, x86 ? "sapphirerapids" : "generic", x86 ? "" : "+all")),
+          instructions_(target.createMCInstrInfo()),
+          analysis_(target.createMCInstrAnalysis(instructions_.get())),
+          context_(llvm::Triple(triple), assembly_.get(), registers_.get(), subtarget_.get()),
+          disassembler_(target.createMCDisassembler(*subtarget_, context_)),
+          printer_(
+              target.createMCInstPrinter(llvm::Triple(triple), x86 ? 1 : 0, *assembly_, *instructions_, *registers_)),
+          step_(x86 ? 1 : 4) {
+        printer_->setPrintImmHex(true);
+    }
+
+    std::string run(llvm::ArrayRef<uint8_t> code) {
+        std::string text;
+        for (uint64_t at = 0; at < code.size();) {
+            llvm::MCInst instruction;
+            uint64_t size = 0;
+            const auto status = disassembler_->getInstruction(instruction, size, code.slice(at), at, llvm::nulls());
+            if (status == llvm::MCDisassembler::Success) {
+                text += fmt::format("{:4x}:\t{}\n", at, line(instruction, at, size));
+                at += size;
+            } else {
+                text += fmt::format("{:4x}:\t(bad)\n", at);
+                at += step_;
+            }
+        }
+        return text;
+    }
+
+  private:
+    std::string line(const llvm::MCInst& instruction, uint64_t at, uint64_t size) {
+        std::string text;
+        llvm::raw_string_ostream stream(text);
+        printer_->printInst(&instruction, at, "", *subtarget_, stream);
+        text.erase(0, text.find_first_not_of('\t'));
+        if (const auto read = analysis_->evaluateMemoryOperandAddress(instruction, subtarget_.get(), at, size))
+            return text + fmt::format(" # 0x{:x}", *read);
+        uint64_t goes_to = 0;
+        if (analysis_->evaluateBranch(instruction, at, size, goes_to)) return text + fmt::format(" -> 0x{:x}", goes_to);
+        return text;
+    }
+
+    std::unique_ptr<llvm::MCRegisterInfo> registers_;
+    std::unique_ptr<llvm::MCAsmInfo> assembly_;
+    std::unique_ptr<llvm::MCSubtargetInfo> subtarget_;
+    std::unique_ptr<llvm::MCInstrInfo> instructions_;
+    std::unique_ptr<llvm::MCInstrAnalysis> analysis_;
+    llvm::MCContext context_;
+    std::unique_ptr<llvm::MCDisassembler> disassembler_;
+    std::unique_ptr<llvm::MCInstPrinter> printer_;
+    uint64_t step_;
+};
+
+}  // namespace
+
+}  // namespace backend::llvmir
+
+Expected<std::string> list_instructions(const Artifact& artifact) {
+    using namespace backend::llvmir;
+    const bool x86 = artifact.format == CodeFormat::x86_64;
+    if (!x86 && artifact.format != CodeFormat::aarch64) {
+        return unavailable(fmt::format("the artifact holds no machine code of a CPU, but {}", name(artifact.format)));
+    }
+    std::string triple;
+    const llvm::Target* target = find_target(artifact.target, triple);
+    if (target == nullptr) return unavailable("llvm: no disassembler for " + triple);
+    return Lister(*target, triple.c_str(), x86).run(artifact.code);
+}
+
+}  // namespace normjit

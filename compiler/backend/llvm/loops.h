@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops around the arithmetic of `rows`: over the blocks of a row group, the rows of a block, the columns of a row;
+// with the pointers that they move.
+#pragma once
+
+#include "backend/cpu/select.h"
+#include "backend/llvm/builder.h"
+#include "plan/plan.h"
+
+#include <functional>
+#include <vector>
+
+namespace normjit::backend::llvmir {
+
+using ir::ValueId;
+
+class RowLoops {
+  public:
+    RowLoops(Builder& builder, const plan::Plan& plan, llvm::Value* task);
+
+    /// begin(), once, and body(), which runs once per block.
+    void for_each_block(Caching caching, const std::function<void()>& begin, const std::function<void()>& body);
+
+    /// body(carried) once per row of the block, with place() in that row; what it returns is carried into the next row
+    /// and out of the loop. prefetch() in it fetches `ahead`.
+    using Body = std::function<Values(const Values& carried)>;
+    Values for_each_row(const std::vector<Tensor>& matrices, const std::vector<Tensor>& ahead, const Values& carried,
+                        const Body& body);
+
+    /// body(units, carried) for all columns of a row, `width` whole units at a time; the rest and the tail come last,
+    /// together.
+    using ColumnsBody = std::function<Values(const std::vector<Columns>& units, const Values& carried)>;
+    Values for_each_columns(int width, const Values& carried, const ColumnsBody& body);
+
+    /// Whether this is the first block of the group.
+    llvm::Value* is_first_block();
+
+    /// The same columns of the same row of the next block, into L2. Beyond the last row that does no harm.
+    void prefetch(const std::vector<Columns>& columns);
+
+    Place place(Tensor tensor, const Columns& columns) const { return {pointer_[tensor], column_, columns.elements}; }
+    /// Element `elements` of the group's partials, counted from the current column.
+    llvm::Value* partial(int64_t elements);
+    /// Where the current row's entry of a row value is kept.
+    llvm::Value* slot(ValueId id);
+    bool has_slot(ValueId id) const;
+    /// The current row's element of an [M] input.
+    llvm::Value* load_row_input(Tensor tensor);
+
+  private:
+    bool uses(Tensor tensor) const;
+    llvm::Value* field(size_t offset, llvm::Type* type);
+    llvm::Value* block_pointer(Tensor tensor, llvm::Value* row);
+    std::vector<Columns> units(int whole, bool tail) const;
+
+    Builder& b_;
+    const plan::Plan& plan_;
+    const CpuSchedule& cpu_;
+    llvm::Value* task_;
+    llvm::Value* partials_;
+    llvm::Value* rows_;
+    llvm::Value* slots_ = nullptr;
+    PerTensor<llvm::Value*> data_;     ///< at the group's first row
+    PerTensor<llvm::Value*> stride_;   ///< of matrices, in bytes
+    PerTensor<llvm::Value*> pointer_;  ///< matrices: the current row, within row loops. Columns: always
+    std::vector<std::pair<Tensor, llvm::Value*>> next_;  ///< what is prefetched: the current row, a block later
+    llvm::Value* block_ = nullptr;                       ///< the block's first row
+    llvm::Value* block_rows_ = nullptr;
+    llvm::Value* row_ = nullptr;     ///< within the block
+    llvm::Value* column_ = nullptr;  ///< first column of the step or strip
+};
+
+}  // namespace normjit::backend::llvmir

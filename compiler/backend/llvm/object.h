@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// From an object file to what an artifact carries: one piece of code that runs wherever it is put.
+#pragma once
+
+#include "normjit/artifact.h"
+#include "normjit/status.h"
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <llvm/ADT/ArrayRef.h>
+
+namespace normjit::backend::llvmir {
+
+struct LinkedCode {
+    std::vector<uint8_t> bytes;       ///< functions, then constants
+    std::vector<EntryPoint> entries;  ///< all functions, in their order
+};
+
+/// Lays the sections out and resolves the references between them, all of which are relative. Fails on a reference to
+/// anything outside: generated code calls nothing.
+Expected<LinkedCode> link(llvm::ArrayRef<char> object);
+
+}  // namespace normjit::backend::llvmir

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The phases of a plan as functions of cpu_abi.h, each at the builder's current position.
+#pragma once
+
+#include "backend/llvm/builder.h"
+#include "plan/plan.h"
+
+namespace normjit::backend::llvmir {
+
+/// `task` is a const RowsTask*.
+void emit_rows(Builder& builder, const plan::Plan& plan, Caching caching, llvm::Value* task);
+
+/// `task` is a const FinalTask*.
+void emit_final_reduce(Builder& builder, const plan::Plan& plan, llvm::Value* task);
+
+}  // namespace normjit::backend::llvmir

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// No code generator: the artifact carries the formula, and PortableProgram evaluates it.
+#include "backend/backend.h"
+
+#include "backend/portable/rows.h"
+
+#include <fmt/format.h>
+
+namespace normjit::backend {
+
+namespace {
+
+Status supports(const Target& target) {
+    if (!target.is_cuda()) return {};
+    return unavailable("runs on CPUs only");
+}
+
+Status legal(const plan::Plan& plan) {
+    if (plan.function.values.size() <= portable::most_values) return {};
+    return invalid_argument(fmt::format("spec: its formula has {} values; portable code holds {}",
+                                        plan.function.values.size(), portable::most_values));
+}
+
+Expected<Artifact> emit(const plan::Plan& plan, const ParallelFor&) {
+    Artifact artifact = artifact_without_code(plan, CodeFormat::portable);
+    const std::string formula = ir::print(plan.function);
+    artifact.code.assign(formula.begin(), formula.end());
+    return artifact;
+}
+
+}  // namespace
+
+const Backend portable_backend{"portable", supports, legal, emit, {}, nullptr};
+
+}  // namespace normjit::backend

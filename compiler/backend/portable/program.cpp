@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/backend.h"
+#include "backend/portable/rows.h"
+#include "passes/passes.h"
+#include "support/try.h"
+
+#include "normjit/portable_program.h"
+
+#include <cfenv>
+#include <string_view>
+
+namespace normjit {
+
+using backend::portable::run_final_reduce;
+using backend::portable::run_rows;
+
+struct PortableProgram::Impl {
+    plan::Plan plan;
+};
+
+namespace {
+
+/// The default floating-point settings, in which denormals are kept and rounding is to nearest even, until it ends.
+class DefaultSettings {
+  public:
+    DefaultSettings() {
+        std::fegetenv(&callers_);
+        std::fesetenv(FE_DFL_ENV);
+    }
+    ~DefaultSettings() { std::fesetenv(&callers_); }
+    DefaultSettings(const DefaultSettings&) = delete;
+    DefaultSettings& operator=(const DefaultSettings&) = delete;
+
+  private:
+    std::fenv_t callers_;
+};
+
+bool same_tensors(const Spec& spec, const ir::Function& function) {
+    for (const ir::Value& value : function.values) {
+        if (value.op != ir::Op::input) continue;
+        if (!spec.reads(value.tensor) || spec.dtypes[value.tensor] != function.dtypes[value.tensor]) return false;
+    }
+    for (const ir::Output& output : function.outputs) {
+        if (spec.dtypes[output.tensor] != function.dtypes[output.tensor]) return false;
+    }
+    return function.cols == spec.cols && function.compute == spec.compute();
+}
+
+}  // namespace
+
+Expected<PortableProgram> PortableProgram::make(const Artifact& artifact) {
+    if (artifact.format != CodeFormat::portable) return invalid_argument("portable: the artifact holds machine code");
+    const auto* text = reinterpret_cast<const char*>(artifact.code.data());
+    NORMJIT_TRY(ir::Function function, ir::parse({text, artifact.code.size()}));
+    NORMJIT_RETURN_IF_ERROR(ir::verify(function));
+    if (!same_tensors(artifact.spec, function)) return invalid_argument("portable: the formula is not of the spec");
+    function = passes::assign_sweeps(function);
+    NORMJIT_TRY(plan::Plan plan, plan::build(artifact.spec, artifact.schedule, artifact.target, std::move(function)));
+    if (plan.geometry != artifact.geometry) return invalid_argument("portable: the geometry is not of the formula");
+    NORMJIT_RETURN_IF_ERROR(backend::portable_backend.legal(plan));
+    return PortableProgram(std::make_shared<const Impl>(Impl{std::move(plan)}));
+}
+
+void PortableProgram::rows(const RowsTask& task) const {
+    const DefaultSettings settings;
+    run_rows(impl_->plan, task);
+}
+
+void PortableProgram::final_reduce(const FinalTask& task) const {
+    const DefaultSettings settings;
+    run_final_reduce(impl_->plan, task);
+}
+
+}  // namespace normjit

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// One row after the other, each sweep in chunks of columns that stay in the first-level cache. Every value has a chunk
+// of its own; what is the same for a whole row or column fills it once.
+#include "backend/portable/rows.h"
+
+#include "backend/portable/convert.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace normjit::backend::portable {
+
+namespace {
+
+using ir::Op;
+using ir::ValueId;
+using plan::Sweep;
+
+constexpr int64_t chunk_cols = 64;
+constexpr size_t independent_sums = 16;
+
+template <class T>
+class Rows {
+  public:
+    Rows(const plan::Plan& plan, const RowsTask& task) : plan_(plan), function_(plan.function), task_(task) {
+        for (ValueId id = 0; id < function_.size(); ++id) {
+            chunk(id).fill(function_[id].op == Op::constant ? static_cast<T>(function_[id].constant) : T(0));
+        }
+    }
+
+    void run() {
+        for (row_ = 0; row_ < task_.rows; ++row_) {
+            for (const Sweep& sweep : plan_.sweeps) {
+                for (const ValueId id : sweep.row_values) fill_row_value(id);
+                run(sweep);
+            }
+        }
+    }
+
+  private:
+    using Chunk = std::array<T, chunk_cols>;
+    using Sums = std::array<T, independent_sums>;
+
+    Chunk& chunk(ValueId id) { return chunks_[static_cast<size_t>(id)]; }
+
+    void fill_row_value(ValueId id) {
+        const ir::Value& value = function_[id];
+        if (value.op == Op::input) {
+            T number;
+            load(&number, task_.data[value.tensor], row_, 1, *function_.dtypes[value.tensor]);
+            chunk(id).fill(number);
+        } else {
+            compute(id);
+        }
+    }
+
+    void run(const Sweep& sweep) {
+        std::array<Sums, most_values> sums;
+        for (size_t k = 0; k < sweep.row_means.size(); ++k) sums[k].fill(0);
+        for (first_ = 0; first_ < function_.cols; first_ += chunk_cols) {
+            count_ = std::min(chunk_cols, function_.cols - first_);
+            for (const ValueId id : sweep.column_values) fill(id);
+            for (const ValueId id : sweep.elements) fill(id);
+            for (size_t k = 0; k < sweep.row_means.size(); ++k) add(sums[k], operand(sweep.row_means[k]));
+            for (size_t k = 0; k < sweep.column_sums.size(); ++k) add_to_partial(k, operand(sweep.column_sums[k]));
+            for (const ir::Output& output : sweep.stores) {
+                store(row_of(output.tensor), first_, count_, chunk(output.value).data(),
+                      *function_.dtypes[output.tensor]);
+            }
+        }
+        const T reciprocal = static_cast<T>(1.0 / static_cast<double>(function_.cols));
+        for (size_t k = 0; k < sweep.row_means.size(); ++k) chunk(sweep.row_means[k]).fill(fold(sums[k]) * reciprocal);
+    }
+
+    const Chunk& operand(ValueId sum) { return chunk(function_[sum].operands[0]); }
+
+    void fill(ValueId id) {
+        const ir::Value& value = function_[id];
+        if (value.op == Op::input) {
+            load(chunk(id).data(), row_of(value.tensor), first_, count_, *function_.dtypes[value.tensor]);
+        } else if (value.op != Op::constant) {
+            compute(id);
+        }
+    }
+
+    /// The current row of a matrix, or the columns.
+    void* row_of(Tensor tensor) const {
+        const auto* data = static_cast<const char*>(task_.data[tensor]);
+        return const_cast<char*>(is_matrix(tensor) ? data + row_ * task_.stride[tensor] : data);
+    }
+
+    template <class Formula>
+    void for_each(ValueId id, Formula formula) {
+        const auto [left, right] = function_[id].operands;
+        const Chunk& a = chunk(left);
+        const Chunk& b = right == ir::no_value ? a : chunk(right);
+        Chunk& to = chunk(id);
+        for (size_t i = 0; i < chunk_cols; ++i) to[i] = formula(a[i], b[i]);
+    }
+
+    /// All of the chunk: what stands beyond the row is not used.
+    void compute(ValueId id) {
+        switch (function_[id].op) {
+            case Op::add:
+                return for_each(id, [](T a, T b) { return a + b; });
+            case Op::sub:
+                return for_each(id, [](T a, T b) { return a - b; });
+            case Op::mul:
+                return for_each(id, [](T a, T b) { return a * b; });
+            case Op::div:
+                return for_each(id, [](T a, T b) { return a / b; });
+            case Op::div_or_zero:
+                return for_each(id, [](T a, T b) { return b == 0 ? T(0) : a / b; });
+            case Op::rsqrt:
+                return for_each(id, [](T a, T) { return T(1) / std::sqrt(a); });
+            case Op::input:
+            case Op::constant:
+            case Op::row_mean:
+            case Op::col_sum:
+            case Op::partial_accumulate:
+            case Op::final_reduce:
+                return;
+        }
+    }
+
+    void add(Sums& sums, const Chunk& terms) {
+        for (int64_t i = 0; i < count_; ++i)
+            sums[static_cast<size_t>(i) % independent_sums] += terms[static_cast<size_t>(i)];
+    }
+
+    static T fold(Sums sums) {
+        for (size_t half = independent_sums / 2; half >= 1; half /= 2) {
+            for (size_t i = 0; i < half; ++i) sums[i] += sums[i + half];
+        }
+        return sums[0];
+    }
+
+    void add_to_partial(size_t k, const Chunk& terms) {
+        T* partial = static_cast<T*>(task_.partials) + static_cast<int64_t>(k) * plan_.geometry.partial_cols + first_;
+        for (int64_t i = 0; i < count_; ++i)
+            partial[i] = (row_ == 0 ? T(0) : partial[i]) + terms[static_cast<size_t>(i)];
+    }
+
+    const plan::Plan& plan_;
+    const ir::Function& function_;
+    const RowsTask& task_;
+    int64_t row_ = 0;    ///< in the group
+    int64_t first_ = 0;  ///< column of the chunk
+    int64_t count_ = 0;
+    std::array<Chunk, most_values> chunks_;
+};
+
+template <class T>
+void reduce(const plan::Plan& plan, const FinalTask& task) {
+    for (int64_t first = 0; first < task.cols; first += chunk_cols) {
+        const int64_t count = std::min(chunk_cols, task.cols - first);
+        for (const plan::FinalReduce& final : plan.finals) {
+            std::array<T, chunk_cols> sums{};
+            for (int64_t group = 0; group < task.groups; ++group) {
+                const auto* start = static_cast<const char*>(task.partials) + group * task.group_stride;
+                const T* partial = reinterpret_cast<const T*>(start) + final.sum * plan.geometry.partial_cols + first;
+                for (int64_t i = 0; i < count; ++i) sums[static_cast<size_t>(i)] += partial[i];
+            }
+            store(const_cast<void*>(task.data[final.output]), first, count, sums.data(),
+                  *plan.function.dtypes[final.output]);
+        }
+    }
+}
+
+}  // namespace
+
+void run_rows(const plan::Plan& plan, const RowsTask& task) {
+    plan.function.compute == DType::f64 ? Rows<double>(plan, task).run() : Rows<float>(plan, task).run();
+}
+
+void run_final_reduce(const plan::Plan& plan, const FinalTask& task) {
+    plan.function.compute == DType::f64 ? reduce<double>(plan, task) : reduce<float>(plan, task);
+}
+
+}  // namespace normjit::backend::portable

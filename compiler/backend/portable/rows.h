@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The phases of a plan, evaluated.
+#pragma once
+
+#include "plan/plan.h"
+
+#include "normjit/cpu_abi.h"
+
+#include <cstddef>
+
+namespace normjit::backend::portable {
+
+/// Values of a formula that fit the stack of a task, 512 bytes each.
+inline constexpr size_t most_values = 128;
+
+void run_rows(const plan::Plan& plan, const RowsTask& task);
+void run_final_reduce(const plan::Plan& plan, const FinalTask& task);
+
+}  // namespace normjit::backend::portable

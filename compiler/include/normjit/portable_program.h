@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What runs an artifact of format `portable`, whose code is the formula as text: C++ that evaluates it, for processors
+// that this build has no code generator for. The arithmetic and its order are fixed as in machine code; it is many
+// times slower.
+#pragma once
+
+#include "normjit/artifact.h"
+#include "normjit/cpu_abi.h"
+#include "normjit/status.h"
+
+#include <memory>
+
+namespace normjit {
+
+/// Immutable; its functions may run at the same time on any number of threads, and allocate nothing.
+class PortableProgram {
+  public:
+    /// Fails for an artifact of another format, or with code that is no formula or not one of its spec.
+    static Expected<PortableProgram> make(const Artifact& artifact);
+
+    /// As RowsFunction and FinalFunction (cpu_abi.h).
+    void rows(const RowsTask& task) const;
+    void final_reduce(const FinalTask& task) const;
+
+  private:
+    struct Impl;
+    explicit PortableProgram(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+    std::shared_ptr<const Impl> impl_;
+};
+
+}  // namespace normjit
