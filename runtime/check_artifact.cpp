@@ -52,8 +52,15 @@ Status check_entry(const Artifact& artifact, std::string_view name, bool needed)
         fmt::format("load: entry point {} at {}; the code has {} bytes", name, entry->offset, artifact.code.size()));
 }
 
+/// x86-64 with more instructions runs what was made for fewer.
+bool runs(Isa machine, Isa needed) {
+    constexpr Isa x86[] = {Isa::x86_64, Isa::x86_64_v3, Isa::x86_64_avx512};
+    const auto machine_at = std::ranges::find(x86, machine), needed_at = std::ranges::find(x86, needed);
+    return machine == needed || (machine_at != std::end(x86) && needed_at < machine_at);
+}
+
 std::string_view missing_in_cpu(const Target& needed, const Target& machine) {
-    if (needed.isa != machine.isa) return "that kind of processor";
+    if (!runs(machine.isa, needed.isa)) return "that kind of processor";
     if (needed.avx512_fp16 && !machine.avx512_fp16) return "AVX512-FP16";
     if (needed.avx512_bf16 && !machine.avx512_bf16) return "AVX512-BF16";
     return {};
@@ -82,7 +89,8 @@ bool is_launchable(const CudaLaunch& launch) {
 }
 
 Status check_paths(const Artifact& artifact) {
-    if (artifact.format == CodeFormat::x86_64) return does_not_fit(artifact, "code");
+    const bool for_gpus = artifact.format == CodeFormat::cubin || artifact.format == CodeFormat::ptx;
+    if (!for_gpus) return does_not_fit(artifact, "code");
     for (const CudaPath& path : artifact.cuda_paths) {
         if (path.code.empty()) return does_not_fit(artifact, "code");
         if (path.vector_width < 1 || path.rows_per_block < 1) return does_not_fit(artifact, "path");
@@ -98,9 +106,13 @@ Status check_paths(const Artifact& artifact) {
 
 Status check_cpu_artifact(const Artifact& artifact, const Target& machine) {
     NORMJIT_RETURN_IF_ERROR(validate(artifact.spec));
-    NORMJIT_RETURN_IF_ERROR(lacking(artifact.target, missing_in_cpu(artifact.target, machine)));
+    const bool anywhere = artifact.format == CodeFormat::portable && !artifact.target.is_cuda();
+    if (!anywhere) NORMJIT_RETURN_IF_ERROR(lacking(artifact.target, missing_in_cpu(artifact.target, machine)));
     NORMJIT_RETURN_IF_ERROR(check_geometry(artifact));
     NORMJIT_RETURN_IF_ERROR(check_cpu_geometry(artifact));
+    if (artifact.format == CodeFormat::portable) return {};  // the rest is PortableProgram::make()'s to find
+    const CodeFormat format = artifact.target.isa == Isa::aarch64 ? CodeFormat::aarch64 : CodeFormat::x86_64;
+    if (artifact.format != format) return does_not_fit(artifact, "code");
     NORMJIT_RETURN_IF_ERROR(check_entry(artifact, "rows", true));
     NORMJIT_RETURN_IF_ERROR(check_entry(artifact, "rows_stream", false));
     return check_entry(artifact, "final_reduce", artifact.geometry.column_sums > 0);

@@ -57,6 +57,24 @@ Status read_cache_everything(std::string_view value, Environment& environment) {
     return {};
 }
 
+Status read_isa(std::string_view value, Environment& environment) {
+    std::vector<std::string_view> words;
+    for (const IsaCap cap : all_isa_caps) {
+        words.push_back(name(cap));
+        if (words.back() == value) {
+            environment.isa = cap;
+            return {};
+        }
+    }
+    return invalid_argument("allowed: " + text::join(words));
+}
+
+Status read_perf(std::string_view value, Environment& environment) {
+    environment.perf_map = value == "map";
+    if (value == "map" || value == "off") return {};
+    return invalid_argument("allowed: map off");
+}
+
 constexpr EnvironmentVariable table[] = {
     {"NORMJIT_CACHE_DIR", "where compiled kernels are kept, or off [XDG_CACHE_HOME/normjit, ~/.cache/normjit]",
      read_cache_folder},
@@ -69,6 +87,9 @@ constexpr EnvironmentVariable table[] = {
     {"NORMJIT_CUDA_DRIVER", "the CUDA driver library [libcuda.so.1]", read_cuda_driver},
     {"NORMJIT_RECORDS", "files of tuning records, separated by colons; off: not even those in the library",
      read_records},
+    {"NORMJIT_ISA", "the most that CPU code may use: avx512, avx2, sse, or portable for no machine code [machine]",
+     read_isa},
+    {"NORMJIT_PERF", "map: /tmp/perf-PID.map names the kernels of the CPU for perf [off]", read_perf},
     {"NORMJIT_NVRTC_PATH", "the NVRTC library, or a folder with one, to use before any other", nullptr},
 };
 

@@ -2,6 +2,7 @@
 // What the environment asks for. Every variable that normjit reads is a row of the table in environment.cpp.
 #pragma once
 
+#include "normjit/engine.h"
 #include "normjit/status.h"
 
 #include <cstdint>
@@ -23,6 +24,8 @@ struct Environment {
     bool shipped_records = true;             ///< use those in the library too
     std::string cuda_driver;                 ///< the library to use as libcuda.so.1; empty: that
     std::string capture_file;                ///< where specs that are asked for are noted; empty: nowhere
+    IsaCap isa = IsaCap::machine;
+    bool perf_map = false;  ///< kernels of the CPU are named for perf
 };
 
 struct EnvironmentVariable {

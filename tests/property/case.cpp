@@ -5,7 +5,10 @@
 #include "support/text.h"
 #include "support/try.h"
 
+#include "normjit/compile.h"
 #include "normjit/engine.h"
+
+#include <cstdlib>
 
 #include <fmt/format.h>
 
@@ -25,11 +28,31 @@ SpecLimits random_limits(Random& random) {
     return limits;
 }
 
-/// Code for machines with fewer instructions runs here too.
-Target random_subset(Random& random, Target target) {
-    if (random.chance(30)) target.avx512_bf16 = false;
-    if (random.chance(30)) target.avx512_fp16 = false;
-    return target;
+/// The environment variable NORMJIT_TEST_BACKEND; without it mostly the back end that users get. Compiling takes LLVM a
+/// hundred times as long as Xbyak.
+BackendChoice random_backend(Random& random) {
+    const char* asked = std::getenv("NORMJIT_TEST_BACKEND");
+    for (const BackendChoice choice : all_backend_choices) {
+        if (asked != nullptr && name(choice) == asked) return choice;
+    }
+    if (random.chance(70)) return BackendChoice::automatic;
+    return random.chance(70) ? BackendChoice::llvm : BackendChoice::portable;
+}
+
+/// Code for machines with fewer instructions runs here too, and so does that of every back end of this build.
+Target random_subset(Random& random, const Target& machine) {
+    if (machine.is_cuda()) return machine;
+    Target target = machine;
+    const bool wide = target.isa == Isa::x86_64_avx512;
+    if (target.backend == BackendChoice::automatic) target.backend = random_backend(random);
+    if (wide && random.chance(30)) target.avx512_bf16 = false;
+    if (wide && random.chance(30)) target.avx512_fp16 = false;
+    if (target.backend == BackendChoice::llvm && random.chance(60)) {
+        if (wide) target.isa = random.pick({Isa::x86_64_v3, Isa::x86_64});
+        if (target.isa == Isa::x86_64_v3 && random.chance(40)) target.isa = Isa::x86_64;
+        target.avx512_bf16 = target.avx512_fp16 = false;
+    }
+    return backend_of(target).ok() ? target : machine;
 }
 
 }  // namespace

@@ -35,6 +35,20 @@ TEST_CASE("the folder of the cache: its own variable, then XDG's, then the home 
     CHECK(folder({{"HOME", "/home/ada"}, {"NORMJIT_CACHE_DIR", ""}}) == "/home/ada/.cache/normjit");
 }
 
+TEST_CASE("the most that CPU code may use") {
+    CHECK(read({})->isa == IsaCap::machine);
+    CHECK(read({{"NORMJIT_ISA", "avx2"}})->isa == IsaCap::avx2);
+    CHECK(read({{"NORMJIT_ISA", "portable"}})->isa == IsaCap::portable);
+    CHECK(read({{"NORMJIT_ISA", "avx"}}).status().message() ==
+          "NORMJIT_ISA=avx: allowed: machine avx512 avx2 sse portable");
+}
+
+TEST_CASE("names for perf") {
+    CHECK_FALSE(read({})->perf_map);
+    CHECK(read({{"NORMJIT_PERF", "map"}})->perf_map);
+    CHECK(read({{"NORMJIT_PERF", "yes"}}).status().message() == "NORMJIT_PERF=yes: allowed: map off");
+}
+
 TEST_CASE("sizes have units") {
     const auto bytes = [](const char* text) { return read({{"NORMJIT_CACHE_SIZE", text}})->cache_bytes; };
     CHECK(read({})->cache_bytes == int64_t{1} << 30);

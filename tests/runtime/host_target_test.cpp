@@ -9,12 +9,7 @@ using namespace normjit;
 
 TEST_CASE("the host's target is that of a machine") {
     const auto target = host_target();
-    if (!target.ok()) {
-        CHECK(target.status().code() == Code::unavailable);
-        MESSAGE(target.status().message());
-        return;
-    }
-    CHECK(target->isa == Isa::x86_64_avx512);
+    REQUIRE_MESSAGE(target.ok(), target.status().message());
     CHECK(target->cores >= 1);
     CHECK(target->l1_bytes >= 8 << 10);
     CHECK(target->l2_bytes >= target->l1_bytes);
@@ -22,16 +17,51 @@ TEST_CASE("the host's target is that of a machine") {
     CHECK(*parse_target(to_text(*target)) == *target);
 }
 
-TEST_CASE("a machine that lacks instructions is told which") {
+namespace {
+
+cpu::Features avx512_machine() {
     cpu::Features features;
-    features.avx512f = features.avx512bw = features.avx512dq = features.avx512vl = true;
-    features.fma = features.f16c = features.bmi2 = features.zmm_state = true;
-    CHECK(cpu::check_features(features).ok());
-    features.avx512dq = features.f16c = false;
-    CHECK(cpu::check_features(features).code() == Code::unavailable);
-    CHECK(cpu::check_features(features).message() == "cpu: this machine lacks AVX512DQ, F16C");
+    features.avx512f = features.avx512bw = features.avx512dq = features.avx512vl = features.zmm_state = true;
+    features.avx2 = features.fma = features.f16c = features.bmi2 = features.ymm_state = true;
+    return features;
+}
+
+}  // namespace
+
+TEST_CASE("the best instructions that the machine has and the cap allows") {
+    cpu::Features features = avx512_machine();
+    CHECK(cpu::best_isa(features, IsaCap::machine) == Isa::x86_64_avx512);
+    CHECK(cpu::best_isa(features, IsaCap::portable) == Isa::x86_64_avx512);
+    CHECK(cpu::best_isa(features, IsaCap::avx512) == Isa::x86_64_avx512);
+    CHECK(cpu::best_isa(features, IsaCap::avx2) == Isa::x86_64_v3);
+    CHECK(cpu::best_isa(features, IsaCap::sse) == Isa::x86_64);
     features.zmm_state = false;
-    CHECK(cpu::check_features(features).message().ends_with("zmm registers enabled by the operating system"));
+    CHECK(cpu::best_isa(features, IsaCap::machine) == Isa::x86_64_v3);
+    features.f16c = false;
+    CHECK(cpu::best_isa(features, IsaCap::machine) == Isa::x86_64);
+    CHECK(cpu::best_isa({}, IsaCap::avx512) == Isa::x86_64);
+}
+
+TEST_CASE("a machine that lacks instructions is told which") {
+    using Names = std::vector<std::string_view>;
+    cpu::Features features = avx512_machine();
+    CHECK(cpu::missing(features, Isa::x86_64_avx512).empty());
+    features.avx512dq = features.f16c = false;
+    CHECK(cpu::missing(features, Isa::x86_64_avx512) == Names{"AVX512DQ", "F16C"});
+    CHECK(cpu::missing(features, Isa::x86_64_v3) == Names{"F16C"});
+    CHECK(cpu::missing(features, Isa::x86_64).empty());
+}
+
+TEST_CASE("a cap takes instructions away, and its engine says so") {
+    const auto machine = host_target(IsaCap::machine);
+    const auto portable = host_target(IsaCap::portable);
+    REQUIRE(machine.ok());
+    CHECK(portable->backend == BackendChoice::portable);
+    CHECK(portable->isa == machine->isa);
+    const auto engine = Engine::create({.isa = IsaCap::sse});
+    REQUIRE(engine.ok());
+    CHECK(engine->target() == *host_target(IsaCap::sse));
+    CHECK(engine->target().avx512_bf16 == false);
 }
 
 TEST_CASE("cores that a control group pays for") {

@@ -40,6 +40,11 @@ class CpuDevice final : public Device {
 
     Expected<std::shared_ptr<const Kernel::Impl>> load(const Artifact& artifact) const override {
         NORMJIT_RETURN_IF_ERROR(check_cpu_artifact(artifact, target_));
+        if (artifact.format == CodeFormat::portable) {
+            NORMJIT_TRY(auto program, PortableProgram::make(artifact));
+            return std::shared_ptr<const Kernel::Impl>(
+                std::make_shared<CpuKernel>(artifact, std::move(program), threads_));
+        }
         NORMJIT_TRY(auto code, ExecutableMemory::make(artifact.code));
         return std::shared_ptr<const Kernel::Impl>(std::make_shared<CpuKernel>(artifact, std::move(code), threads_));
     }
@@ -53,7 +58,8 @@ class CpuDevice final : public Device {
 }  // namespace
 
 OpenedDevice open_device(const EngineOptions& options) {
-    NORMJIT_TRY(const Target target, host_target());
+    NORMJIT_TRY(Target target, host_target(options.isa));
+    if (options.backend != BackendChoice::automatic) target.backend = options.backend;
     NORMJIT_TRY(auto threads, make_threads(options, target));
     return std::shared_ptr<const Device>(std::make_shared<CpuDevice>(target, std::move(threads)));
 }

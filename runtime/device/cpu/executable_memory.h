@@ -19,6 +19,8 @@ class ExecutableMemory {
     ExecutableMemory& operator=(ExecutableMemory&& other) noexcept;
     ~ExecutableMemory();
 
+    const void* data() const { return pages_; }
+
     /// The function that starts `offset` bytes into the code.
     template <class Function>
     Function function(int64_t offset) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/host_target.h"
 
+#include "environment.h"
 #include "support/text.h"
 #include "support/try.h"
 
@@ -11,16 +12,22 @@
 #include <string>
 #include <vector>
 
-#include <cpuid.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sched.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif !defined(__aarch64__)
+#error "normjit runs on x86-64 and AArch64"
+#endif
 
 namespace normjit {
 
 namespace cpu {
 
 namespace {
+
+#if defined(__x86_64__)
 
 struct Leaf {
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -40,6 +47,8 @@ uint64_t saved_state() {
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return static_cast<uint64_t>(high) << 32 | low;
 }
+
+#endif
 
 int cores_in_affinity() {
     for (int cpus = 1024; cpus <= 1 << 20; cpus *= 4) {  // the kernel refuses a set smaller than its own
@@ -84,11 +93,14 @@ int cores_in_quota(int most) {
 
 }  // namespace
 
+#if defined(__x86_64__)
+
 Features read_features() {
     const Leaf basic = cpuid(1), more = cpuid(7), last = cpuid(7, 1);
     Features has;
     has.fma = bit(basic.ecx, 12);
     has.f16c = bit(basic.ecx, 29);
+    has.avx2 = bit(more.ebx, 5);
     has.bmi2 = bit(more.ebx, 8);
     has.avx512f = bit(more.ebx, 16);
     has.avx512dq = bit(more.ebx, 17);
@@ -96,35 +108,21 @@ Features read_features() {
     has.avx512vl = bit(more.ebx, 31);
     has.avx512_fp16 = bit(more.edx, 23);
     has.avx512_bf16 = bit(last.eax, 5);
-    constexpr uint64_t zmm_bits = 0xe6;  // xmm, ymm, opmasks, both halves of zmm
-    has.zmm_state = bit(basic.ecx, 27) && (saved_state() & zmm_bits) == zmm_bits;
+    constexpr uint64_t ymm_bits = 0x6, zmm_bits = 0xe6;  // xmm, ymm; opmasks, both halves of zmm
+    const uint64_t saved = bit(basic.ecx, 27) ? saved_state() : 0;
+    has.ymm_state = (saved & ymm_bits) == ymm_bits;
+    has.zmm_state = (saved & zmm_bits) == zmm_bits;
     return has;
 }
 
-Status check_features(const Features& features) {
-    std::vector<std::string_view> missing;
-    const auto need = [&](bool has, std::string_view name) {
-        if (!has) missing.push_back(name);
-    };
-    need(features.avx512f, "AVX512F");
-    need(features.avx512bw, "AVX512BW");
-    need(features.avx512dq, "AVX512DQ");
-    need(features.avx512vl, "AVX512VL");
-    need(features.fma, "FMA");
-    need(features.f16c, "F16C");
-    need(features.bmi2, "BMI2");
-    need(features.zmm_state, "zmm registers enabled by the operating system");
-    if (missing.empty()) return {};
-    return unavailable(fmt::format("cpu: this machine lacks {}", fmt::join(missing, ", ")));
-}
-
-std::optional<int> cores_of_quota(std::string_view cpu_max) {
-    const size_t space = cpu_max.find(' ');
-    if (space == std::string_view::npos) return std::nullopt;
-    const auto quota = text::parse_int(cpu_max.substr(0, space), 1, INT64_MAX / 2);
-    const auto period = text::parse_int(text::trim(cpu_max.substr(space)), 1, INT64_MAX / 2);
-    if (!quota.ok() || !period.ok()) return std::nullopt;
-    return static_cast<int>(std::min<int64_t>((*quota + *period - 1) / *period, INT32_MAX));
+Target machine_target(IsaCap cap) {
+    const Features features = read_features();
+    Target target;
+    target.isa = best_isa(features, cap);
+    const bool wide = target.isa == Isa::x86_64_avx512;
+    target.avx512_bf16 = wide && features.avx512_bf16;
+    target.avx512_fp16 = wide && features.avx512_fp16;
+    return target;
 }
 
 std::string cpu_model() {
@@ -138,8 +136,6 @@ std::string cpu_model() {
     model.resize(std::min(model.find('\0'), model.size()));
     return std::string(text::trim(model));
 }
-
-int usable_cores() { return cores_in_quota(cores_in_affinity()); }
 
 void read_caches(Target& target) {
     // One subleaf per cache; the same layout in Intel's leaf and in AMD's.
@@ -158,14 +154,84 @@ void read_caches(Target& target) {
     }
 }
 
+#else
+
+Features read_features() { return {}; }
+
+/// Implementer, variant, part and revision of the processor, as the system shows its identification register.
+std::string cpu_model() { return "aarch64 " + first_line("/sys/devices/system/cpu/cpu0/regs/identification/midr_el1"); }
+
+Target machine_target(IsaCap) {
+    Target target;
+    target.isa = Isa::aarch64;
+    return target;
+}
+
+void read_caches(Target& target) {
+    const auto set = [](int64_t& bytes, int name) {
+        if (const long found = sysconf(name); found > 0) bytes = found;
+    };
+    set(target.l1_bytes, _SC_LEVEL1_DCACHE_SIZE);
+    set(target.l2_bytes, _SC_LEVEL2_CACHE_SIZE);
+    set(target.l3_bytes, _SC_LEVEL3_CACHE_SIZE);
+}
+
+#endif
+
+std::vector<std::string_view> missing(const Features& features, Isa isa) {
+    std::vector<std::string_view> missing;
+    const auto need = [&](bool has, std::string_view name) {
+        if (!has) missing.push_back(name);
+    };
+    if (isa == Isa::x86_64_avx512) {
+        need(features.avx512f, "AVX512F");
+        need(features.avx512bw, "AVX512BW");
+        need(features.avx512dq, "AVX512DQ");
+        need(features.avx512vl, "AVX512VL");
+        need(features.zmm_state, "zmm registers enabled by the operating system");
+    }
+    if (isa == Isa::x86_64_avx512 || isa == Isa::x86_64_v3) {
+        need(features.avx2, "AVX2");
+        need(features.fma, "FMA");
+        need(features.f16c, "F16C");
+        need(features.bmi2, "BMI2");
+        need(features.ymm_state, "ymm registers enabled by the operating system");
+    }
+    return missing;
+}
+
+Isa best_isa(const Features& features, IsaCap cap) {
+    const bool any = cap == IsaCap::machine || cap == IsaCap::portable;
+    if ((any || cap == IsaCap::avx512) && missing(features, Isa::x86_64_avx512).empty()) return Isa::x86_64_avx512;
+    if (cap != IsaCap::sse && missing(features, Isa::x86_64_v3).empty()) return Isa::x86_64_v3;
+    return Isa::x86_64;
+}
+
+std::optional<int> cores_of_quota(std::string_view cpu_max) {
+    const size_t space = cpu_max.find(' ');
+    if (space == std::string_view::npos) return std::nullopt;
+    const auto quota = text::parse_int(cpu_max.substr(0, space), 1, INT64_MAX / 2);
+    const auto period = text::parse_int(text::trim(cpu_max.substr(space)), 1, INT64_MAX / 2);
+    if (!quota.ok() || !period.ok()) return std::nullopt;
+    return static_cast<int>(std::min<int64_t>((*quota + *period - 1) / *period, INT32_MAX));
+}
+
+int usable_cores() { return cores_in_quota(cores_in_affinity()); }
+
 }  // namespace cpu
 
-Expected<Target> host_target() {
-    const cpu::Features features = cpu::read_features();
-    NORMJIT_RETURN_IF_ERROR(cpu::check_features(features));
-    Target target;
-    target.avx512_bf16 = features.avx512_bf16;
-    target.avx512_fp16 = features.avx512_fp16;
+std::string_view name(IsaCap cap) {
+    constexpr std::string_view names[] = {"machine", "avx512", "avx2", "sse", "portable"};
+    return names[static_cast<size_t>(cap)];
+}
+
+Expected<Target> host_target(std::optional<IsaCap> cap) {
+    if (!cap) {
+        NORMJIT_RETURN_IF_ERROR(environment().status());
+        cap = environment()->isa;
+    }
+    Target target = cpu::machine_target(*cap);
+    if (*cap == IsaCap::portable) target.backend = BackendChoice::portable;
     target.cores = cpu::usable_cores();
     cpu::read_caches(target);
     return target;

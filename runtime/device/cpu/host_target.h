@@ -2,16 +2,18 @@
 // The parts of host_target() (engine.h), so that each can be tested without the machine that it is about.
 #pragma once
 
+#include "normjit/engine.h"
 #include "normjit/status.h"
 #include "normjit/target.h"
 
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace normjit::cpu {
 
-/// What the processor has and the operating system lets programs use.
+/// What an x86-64 has and the operating system lets programs use.
 struct Features {
     bool avx512f = false;
     bool avx512bw = false;
@@ -19,16 +21,24 @@ struct Features {
     bool avx512vl = false;
     bool avx512_bf16 = false;
     bool avx512_fp16 = false;
+    bool avx2 = false;
     bool fma = false;
     bool f16c = false;
     bool bmi2 = false;
-    bool zmm_state = false;  ///< the system saves zmm and opmask registers
+    bool ymm_state = false;  ///< the system saves ymm registers
+    bool zmm_state = false;  ///< and zmm and opmask registers
 };
 
 Features read_features();
 
-/// `unavailable`, naming all that generated code needs and the machine lacks.
-Status check_features(const Features& features);
+/// What code for an x86-64 Isa needs and the machine lacks; empty when nothing.
+std::vector<std::string_view> missing(const Features& features, Isa isa);
+
+/// The x86-64 Isa with the most instructions that the machine has and the cap allows.
+Isa best_isa(const Features& features, IsaCap cap);
+
+/// Its Isa and features; nothing else is set.
+Target machine_target(IsaCap cap);
 
 /// Cores that the scheduler may put this process on, at most those that its control groups pay for. At least 1.
 int usable_cores();

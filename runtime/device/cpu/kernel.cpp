@@ -2,6 +2,7 @@
 #include "device/cpu/kernel.h"
 
 #include "arguments.h"
+#include "environment.h"
 
 #include <algorithm>
 
@@ -74,7 +75,7 @@ class Launch {
         }
         task.partials = geometry_.group_bytes == 0 ? nullptr : group_partials(group);
         task.rows = end - begin;
-        rows_function_(&task);
+        kernel_.program ? kernel_.program->rows(task) : rows_function_(&task);
     }
 
     void run_final_columns(int64_t range) const {
@@ -88,7 +89,7 @@ class Launch {
         task.group_stride = geometry_.group_bytes;
         task.groups = groups_;
         task.cols = std::min(geometry_.final_cols, spec_.cols - begin);
-        kernel_.final_reduce(&task);
+        kernel_.program ? kernel_.program->final_reduce(task) : kernel_.final_reduce(&task);
     }
 
     const CpuKernel& kernel_;
@@ -104,12 +105,18 @@ class Launch {
 CpuKernel::CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<const Threads> workers)
     : Impl(std::move(made)), code(std::move(memory)), threads(std::move(workers)) {
     const auto find = [&]<class Function>(const char* entry, Function& function) {
-        if (const EntryPoint* found = artifact.find(entry)) function = code.function<Function>(found->offset);
+        if (const EntryPoint* found = artifact.find(entry)) function = code->function<Function>(found->offset);
     };
     find("rows", rows);
     find("rows_stream", rows_stream);
     find("final_reduce", final_reduce);
+    const std::vector<JitSymbol> symbols = jit_symbols(artifact);
+    debugger_entry.emplace(code->data(), static_cast<int64_t>(artifact.code.size()), symbols);
+    if (environment().ok() && environment()->perf_map) write_perf_map(code->data(), symbols);
 }
+
+CpuKernel::CpuKernel(Artifact made, PortableProgram formula, std::shared_ptr<const Threads> workers)
+    : Impl(std::move(made)), program(std::move(formula)), threads(std::move(workers)) {}
 
 Status CpuKernel::launch(const Arguments& arguments) const {
     const Launch launch(*this, arguments);

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel on the CPU: machine code, and the threads that run its tasks.
+// A kernel on the CPU: machine code or a formula, and the threads that run its tasks.
 #pragma once
 
 #include "device/cpu/executable_memory.h"
+#include "device/cpu/jit_symbols.h"
 #include "device/cpu/thread_pool.h"
 #include "kernel_impl.h"
 
 #include "normjit/cpu_abi.h"
+#include "normjit/portable_program.h"
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 namespace normjit::cpu {
 
@@ -26,9 +29,12 @@ struct Threads {
 
 struct CpuKernel final : Kernel::Impl {
     CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<const Threads> workers);
+    CpuKernel(Artifact made, PortableProgram formula, std::shared_ptr<const Threads> workers);
     Status launch(const Arguments& arguments) const override;
 
-    const ExecutableMemory code;
+    const std::optional<ExecutableMemory> code;
+    const std::optional<PortableProgram> program;  ///< instead of code
+    std::optional<DebuggerEntry> debugger_entry;   ///< of code
     const std::shared_ptr<const Threads> threads;
     RowsFunction rows = nullptr;
     RowsFunction rows_stream = nullptr;    ///< null when the artifact has none

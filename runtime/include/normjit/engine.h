@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace normjit {
@@ -25,9 +26,17 @@ struct CacheOptions {
     std::optional<bool> everything = {};  ///< also what is made faster than it is read: code of the x86-64 generator
 };
 
+/// The most that code for this CPU may use of what it has; machine: all of it. portable: no machine code (see
+/// BackendChoice). On an aarch64 the middle ones change nothing.
+enum class IsaCap : uint8_t { machine, avx512, avx2, sse, portable };
+inline constexpr IsaCap all_isa_caps[] = {IsaCap::machine, IsaCap::avx512, IsaCap::avx2, IsaCap::sse, IsaCap::portable};
+std::string_view name(IsaCap cap);
+
 struct EngineOptions {
     std::string device = "cpu";  ///< "cpu", or "cuda:0" for the first GPU that the CUDA driver shows this process
     int threads = 0;  ///< CPU threads of the engine's own pool, the caller's included; 0: one per core it may run on
+    std::optional<IsaCap> isa = {};  ///< CPU; nothing: that of NORMJIT_ISA, which is `machine` when it is not set
+    BackendChoice backend = BackendChoice::automatic;  ///< CPU: what makes the code
     /// Set: launches on the CPU, and the parts of a compilation for a GPU, use these threads. Else the engine starts
     /// its own: a pool for launches, and a thread for a part while it is compiled.
     ParallelFor parallel_for = {};
@@ -98,7 +107,7 @@ class Engine {
 };
 
 /// The CPU that this process runs on: instructions, cores it may use, cache sizes.
-/// Fails with `unavailable`, naming what is missing, when it lacks AVX-512 F, BW, DQ or VL.
-Expected<Target> host_target();
+/// Without a cap that of NORMJIT_ISA; fails when that is no such word.
+Expected<Target> host_target(std::optional<IsaCap> cap = {});
 
 }  // namespace normjit
