@@ -52,7 +52,7 @@ Expected<std::string> emit(const Golden& golden) {
     if (stage != "asm") return emit_stage(*spec, *schedule, *target, stage);
     const auto artifact = compile(*spec, *schedule, *target);
     if (!artifact) return artifact.status();
-    return cli::disassemble(*artifact);
+    return cli::disassemble_with_objdump(*artifact);
 }
 
 }  // namespace

@@ -165,6 +165,7 @@ Command add_bench(CLI::App& program) {
     CLI::App* app = program.add_subcommand("bench", "Measure specs against the memory ceiling of this machine");
     app->add_option("inputs", options->inputs, "Shapes files, and specs with rows");
     add_device_option(*app, options->device);
+    add_backend_option(*app, options->device.backend);
     app->add_option("--threads", options->threads, "CPU threads: numbers or all, separated by commas [all]")
         ->delimiter(',');
     app->add_option("--schedule", options->schedule, "A schedule for every spec [what the engine chooses]");

@@ -4,6 +4,7 @@
 
 #include "command.h"
 #include "console.h"
+#include "device.h"
 #include "disassemble.h"
 #include "files.h"
 #include "measure.h"
@@ -27,8 +28,8 @@ using nlohmann::ordered_json;
 
 constexpr const char* examples =
     R"(Stages: ir (as built), ir:<pass> (after that pass), plan, schedule, artifact; for a CPU asm,
-for a GPU cuda (the generated source), ptx, sass, and with :narrow those of the path for data that is less aligned;
-`--emit list` names those of the --target.
+from LLVM also llvm (its IR), for a GPU cuda (the generated source), ptx, sass, and with :narrow those of the path for
+data that is less aligned; `--emit list` names those of the --target.
 
 Examples:
   normjit compile "layernorm cols=4096 x=bf16 gamma=f32" --emit ir
@@ -36,11 +37,13 @@ Examples:
   normjit compile "rmsnorm cols=768" --schedule "cpu row_groups=8 row_block=4" --emit asm
   normjit compile "layernorm rows=4096 cols=4096" --target "x86-64-avx512 bf16=1 cores=16" --emit artifact -o k.artifact
   normjit compile "layernorm cols=4096 x=bf16" --target sm_90 --emit cuda
+  normjit compile "layernorm cols=4096 x=bf16" --target aarch64 --emit llvm
   normjit compile "layernorm cols=4096 x=bf16" --time)";
 
 struct Options {
     std::vector<std::string> spec;
     std::string target = "host";
+    BackendChoice backend = BackendChoice::automatic;
     std::string schedule;
     std::string emit;
     std::string output;
@@ -61,9 +64,17 @@ struct Times {
     bench::Sample compile, load;
 };
 
+Expected<Target> read_target(const Options& options) {
+    NORMJIT_TRY(Target target, options.target == "host" ? host_target() : parse_target(options.target));
+    if (options.backend == BackendChoice::automatic) return target;
+    if (target.is_cuda()) return invalid_argument("--backend is for CPUs");
+    target.backend = options.backend;
+    return target;
+}
+
 Expected<Job> read_job(const Options& options) {
     NORMJIT_TRY(Spec spec, parse_spec(join_words(options.spec)));
-    NORMJIT_TRY(Target target, options.target == "host" ? host_target() : parse_target(options.target));
+    NORMJIT_TRY(const Target target, read_target(options));
     if (options.schedule.empty()) return Job{spec, heuristic(spec, target), target};
     NORMJIT_TRY(Schedule schedule, parse_schedule(options.schedule));
     return Job{spec, schedule, target};
@@ -102,14 +113,16 @@ Expected<Times> time_job(const Job& job, const Artifact& artifact, double first_
 }
 
 /// What can be shown of code for this kind of target.
-std::vector<std::string> stages(const std::string& target) {
-    const auto parsed = parse_target(target);
+std::vector<std::string> stages(const Options& options) {
+    const auto target = read_target(options);
+    const std::string backend = target.ok() ? backend_of(*target).ok() ? *backend_of(*target) : "" : "";
     std::vector<std::string> names = {"ir"};
     for (const std::string& pass : pass_names()) names.push_back("ir:" + pass);
     names.insert(names.end(), {"plan", "schedule"});
-    if (parsed && parsed->isa == Isa::cuda) {
+    if (target.ok() && target->is_cuda()) {
         names.insert(names.end(), {"cuda", "cuda:narrow", "ptx", "ptx:narrow", "sass", "sass:narrow"});
-    } else {
+    } else if (backend != "portable") {
+        if (backend.starts_with("llvm")) names.push_back("llvm");
         names.push_back("asm");
     }
     names.push_back("artifact");
@@ -141,6 +154,7 @@ std::string summary(const Artifact& artifact, const Times* times) {
     add("spec", to_text(artifact.spec));
     add("schedule", to_text(artifact.schedule));
     add("target", to_text(artifact.target));
+    if (const auto backend = backend_of(artifact.target); backend.ok()) add("backend", *backend);
     for (const CudaPath& path : artifact.cuda_paths) {
         for (const CudaLaunch& launch : path.launches) {
             entries += fmt::format("{}{}", entries.empty() ? "" : ", ", launch.entry);
@@ -164,6 +178,7 @@ ordered_json to_json(const Artifact& artifact, const Times* times) {
     ordered_json json = {{"spec", to_text(artifact.spec)},
                          {"schedule", to_text(artifact.schedule)},
                          {"target", to_text(artifact.target)},
+                         {"format", name(artifact.format)},
                          {"code_bytes", artifact.code_bytes()},
                          {"minimum_workspace", artifact.geometry.minimum_workspace(rows)},
                          {"preferred_workspace", artifact.geometry.preferred_workspace(rows)}};
@@ -177,7 +192,7 @@ ordered_json to_json(const Artifact& artifact, const Times* times) {
 }
 
 Status run(const Options& options) {
-    const std::vector<std::string> names = stages(options.target);
+    const std::vector<std::string> names = stages(options);
     if (options.emit == "list") return write_text(options.output, fmt::format("{}\n", fmt::join(names, "\n")));
     if (!options.emit.empty() && std::find(names.begin(), names.end(), options.emit) == names.end()) {
         return invalid_argument(fmt::format("--emit {}: allowed for --target {}: list {}", options.emit, options.target,
@@ -209,8 +224,10 @@ Command add_compile(CLI::App& program) {
     auto options = std::make_shared<Options>();
     CLI::App* app = program.add_subcommand("compile", "Compile a spec and show any stage on the way");
     app->add_option("spec", options->spec, "The problem: layernorm|rmsnorm cols=N [rows=M] [x=bf16] ...");
-    app->add_option("--target", options->target, "host, x86-64-avx512, sm_90, or a full target text")
+    app->add_option("--target", options->target,
+                    "host, x86-64-avx512, x86-64-v3, x86-64, aarch64, sm_90, or a full target text")
         ->capture_default_str();
+    add_backend_option(*app, options->backend);
     app->add_option("--schedule", options->schedule, "A schedule text [the heuristic's]");
     app->add_option("--emit", options->emit, "A stage, or list [a summary]");
     app->add_option("-o,--output", options->output, "Write to this file [stdout]");

@@ -6,6 +6,8 @@
 #include "device/cuda/driver.h"
 #include "device/cuda/gpu.h"
 
+#include <map>
+
 #include <fmt/core.h>
 
 namespace normjit::cli {
@@ -37,12 +39,22 @@ void add_threads_option(CLI::App& command, DeviceOptions& options) {
     command.add_option("--threads", options.threads, "CPU threads [one per core]")->check(CLI::Range(1, 1024));
 }
 
+void add_backend_option(CLI::App& command, BackendChoice& backend) {
+    std::map<std::string, BackendChoice> choices;
+    for (const BackendChoice choice : all_backend_choices) choices.emplace(name(choice), choice);
+    command
+        .add_option("--backend", backend,
+                    "What makes code for a CPU: automatic, x64, llvm, or portable for no machine code")
+        ->transform(CLI::Transformer(choices));
+}
+
 Expected<Engine> open_engine(const DeviceOptions& options) {
     EngineOptions engine_options;
     engine_options.log.write = [](void*, LogLevel level, const char* message) {
         if (level == LogLevel::warning) print_note(message);
     };
     engine_options.threads = options.threads;
+    engine_options.backend = options.backend;
     if (options.device == "cpu") return Engine::create(engine_options);
     std::string reason = "no such device";
     if (is_cuda(options.device)) {

@@ -15,12 +15,16 @@ namespace normjit::cli {
 struct DeviceOptions {
     std::string device = "cpu";
     int threads = 0;  ///< 0: one per core that the process may use
+    BackendChoice backend = BackendChoice::automatic;
 };
 
 /// --device
 void add_device_option(CLI::App& command, DeviceOptions& options);
 /// --threads
 void add_threads_option(CLI::App& command, DeviceOptions& options);
+
+/// --backend
+void add_backend_option(CLI::App& command, BackendChoice& backend);
 
 /// Fails with `unavailable` for every device that this build or machine does not have.
 Expected<Engine> open_engine(const DeviceOptions& options);

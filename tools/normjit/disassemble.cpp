@@ -3,6 +3,8 @@
 
 #include "support/try.h"
 
+#include "normjit/list_instructions.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -144,13 +146,8 @@ std::string constants_text(const std::vector<uint8_t>& code, int64_t start) {
     return text.empty() ? text : text + "\n";
 }
 
-}  // namespace
-
-Expected<std::string> disassemble(const Artifact& artifact) {
-    if (artifact.target.isa != Isa::x86_64_avx512) {
-        return unavailable("--emit asm disassembles x86-64 code; the artifact is for " + to_text(artifact.target));
-    }
-    NORMJIT_TRY(std::string listing, run_objdump(artifact.code));
+/// The listing with a label where each entry point starts, and the constants as words.
+std::string labelled(const Artifact& artifact, const std::string& listing) {
     const int64_t code_end = constants_start(artifact, listing);
     std::istringstream lines(listing);
     std::string text;
@@ -164,6 +161,22 @@ Expected<std::string> disassemble(const Artifact& artifact) {
         text += instruction + "\n";
     }
     return text + constants_text(artifact.code, code_end);
+}
+
+}  // namespace
+
+Expected<std::string> disassemble(const Artifact& artifact) {
+    const auto listing = list_instructions(artifact);
+    return listing.ok() ? labelled(artifact, *listing) : disassemble_with_objdump(artifact);
+}
+
+Expected<std::string> disassemble_with_objdump(const Artifact& artifact) {
+    if (artifact.format != CodeFormat::x86_64) {
+        return unavailable(fmt::format("--emit asm: this build disassembles x86-64 code; the artifact is {} for '{}'",
+                                       name(artifact.format), to_text(artifact.target)));
+    }
+    NORMJIT_TRY(const std::string listing, run_objdump(artifact.code));
+    return labelled(artifact, listing);
 }
 
 Expected<std::string> disassemble_cuda(const Artifact& artifact, const CudaPath& path) {

@@ -9,9 +9,10 @@
 
 namespace normjit::cli {
 
-/// Intel syntax, one instruction a line, with a label where each entry point starts. Fails with `unavailable` when
-/// there is no objdump to run.
+/// One instruction a line, Intel syntax for x86-64, with a label where each entry point starts. Through LLVM, in a
+/// build without it through objdump, which knows x86-64 only; fails with `unavailable` when there is none to run.
 Expected<std::string> disassemble(const Artifact& artifact);
+Expected<std::string> disassemble_with_objdump(const Artifact& artifact);
 
 /// SASS of one path of an artifact with cubins. Fails with `unavailable` when there is no nvdisasm to run.
 Expected<std::string> disassemble_cuda(const Artifact& artifact, const CudaPath& path);

@@ -44,6 +44,7 @@ ordered_json program_facts() {
     ordered_json facts = {{"version", NORMJIT_VERSION}, {"generator_version", generator_version}};
     auto target = host_target();
     facts["target"] = target.ok() ? ordered_json(to_text(*target)) : ordered_json();
+    facts["backend"] = target.ok() && backend_of(*target).ok() ? ordered_json(*backend_of(*target)) : ordered_json();
     facts["devices"] = ordered_json::array();
     for (const DeviceState& device : list_devices()) {
         facts["devices"].push_back(
@@ -63,13 +64,17 @@ ordered_json program_facts() {
     return facts;
 }
 
+/// What makes code for the target, and what it means when that is none.
+std::string backend_text(const Target& target) {
+    const auto backend = backend_of(target);
+    if (!backend.ok()) return backend.status().message();
+    return *backend == "portable" ? "portable: no code generator, formulas are evaluated in C++, slowly" : *backend;
+}
+
 std::string target_text(const Target& target) {
     auto cache = [](int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
-    std::string features = "avx512f avx512bw avx512dq avx512vl";
-    if (target.avx512_bf16) features += " avx512_bf16";
-    if (target.avx512_fp16) features += " avx512_fp16";
-    return fmt::format("target    {}\nfeatures  {}\ncaches    {} L1, {} L2 a core, {} L3\n", to_text(target), features,
-                       cache(target.l1_bytes), cache(target.l2_bytes), cache(target.l3_bytes));
+    return fmt::format("target    {}\nbackend   {}\ncaches    {} L1, {} L2 a core, {} L3\n", to_text(target),
+                       backend_text(target), cache(target.l1_bytes), cache(target.l2_bytes), cache(target.l3_bytes));
 }
 
 std::string program_text() {
@@ -117,6 +122,7 @@ Status show_spec(const Options& options) {
     if (options.json) {
         ordered_json json = {{"spec", to_text(spec)},
                              {"target", to_text(target)},
+                             {"backend", *backend_of(target)},
                              {"schedule", to_text(schedule)},
                              {"tier", name(choice.chosen.tier)},
                              {"reason", choice.chosen.reason},
@@ -133,6 +139,7 @@ Status show_spec(const Options& options) {
     auto add = [&](const char* what, const std::string& value) { text += fmt::format("{:<10}{}\n", what, value); };
     add("spec", to_text(spec));
     add("target", to_text(target));
+    add("backend", backend_text(target));
     add("schedule", to_text(schedule));
     add("chosen", fmt::format("{}: {}", name(choice.chosen.tier), choice.chosen.reason));
     add("workspace", fmt::format("{} at least, {} preferred", format_bytes(double(geometry.minimum_workspace(rows))),

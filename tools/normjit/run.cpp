@@ -140,6 +140,7 @@ Expected<RunResult> launch_and_measure(Workbench& workbench, const Kernel& kerne
     result.schedule = kernel.artifact().schedule;
     result.device = workbench.engine().device();
     result.threads = workbench.engine().threads();
+    NORMJIT_TRY(result.backend, backend_of(workbench.engine().target()));
     NORMJIT_TRY(result.measurement, workbench.measure(kernel, problem, {}));
     return result;
 }
@@ -153,9 +154,11 @@ std::string to_text(const RunResult& result) {
         text += fmt::format(", {} of the ceiling of {:.1f} GB/s", format_percent(m.share),
                             m.ceiling_bytes_per_second() / 1e9);
     }
-    const std::string where = result.device == "cpu"
-                                  ? fmt::format("{} thread{}", result.threads, result.threads == 1 ? "" : "s")
-                                  : result.device;
+    std::string where = result.device == "cpu"
+                            ? fmt::format("{} thread{}", result.threads, result.threads == 1 ? "" : "s")
+                            : result.device;
+    const bool usual = result.device != "cpu" || result.backend == "x64";
+    if (!usual) where += fmt::format(", {}{}", result.backend, result.backend == "portable" ? ": no machine code" : "");
     text += fmt::format(" (median of {} launches, {})\n", m.samples * m.launches_per_sample, where);
     return result.checks.empty() ? text : text + check_table(result.checks);
 }
@@ -166,6 +169,7 @@ ordered_json to_json(const RunResult& result) {
                          {"spec", normjit::to_text(result.spec)},
                          {"schedule", normjit::to_text(result.schedule)},
                          {"device", result.device},
+                         {"backend", result.backend},
                          {"threads", result.threads},
                          {"median_seconds", m.launch.median},
                          {"bytes", m.traffic_bytes},
@@ -191,6 +195,7 @@ Command add_run(CLI::App& program) {
     app->add_option("--schedule", options->schedule, "A schedule text [what the engine chooses]");
     add_device_option(*app, options->device);
     add_threads_option(*app, options->device);
+    add_backend_option(*app, options->device.backend);
     app->add_flag("--check", options->check, "Compare with double precision; exit 1 when a gradient is wrong");
     app->add_option("--seed", options->seed, "Of made data")->capture_default_str();
     app->add_flag("--json", options->json, "Print JSON");

@@ -34,6 +34,7 @@ struct RunResult {
     Spec spec;
     Schedule schedule;
     std::string device;
+    std::string backend;
     int threads = 0;
     bench::Measurement measurement;
     std::vector<OutputCheck> checks;
