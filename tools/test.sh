@@ -4,6 +4,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tools/ci/setup.sh
+tools/ci/setup.sh llvm
 tools/ci/build.sh build all
 exec ctest --test-dir build --output-on-failure -j "$(nproc)" "$@"

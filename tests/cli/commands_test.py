@@ -13,7 +13,7 @@ import time
 import unittest
 
 import program
-from program import COMMANDS, SAMPLE, Case, f32, normjit, read_tensors, small_problem, tensor_file
+from program import COMMANDS, SAMPLE, Case, f32, has_llvm, normjit, read_tensors, small_problem, tensor_file
 
 
 class Help(Case):
@@ -173,13 +173,34 @@ class Compile(Case):
         self.assertRegex(emit("schedule"), r"^cpu row_groups=\d+")
         self.assertTrue(emit("artifact").startswith("normjit-artifact "))
 
-    @unittest.skipUnless(shutil.which("objdump"), "no objdump")
     def test_assembly(self):
         text = self.done("compile", self.SPEC, *self.TARGET, "--emit", "asm")
         for label in ["rows:", "final_reduce:"]:
             self.assertIn(label, text.splitlines())
-        self.assertRegex(text, r"vfn?madd\w+ +zmm")
-        self.assertRegex(text, r"zmm\d+\{k\d\}")
+        self.assertRegex(text, r"vfn?madd\w+\s+zmm")
+        self.assertRegex(text, r"zmm\d+ ?\{k\d\}")
+
+    def test_other_processors(self):
+        if not has_llvm():
+            return
+        expected = {"x86-64-v3": r"vfmadd\w+\s+ymm", "x86-64": r"mulps\s+xmm", "aarch64": r"fmla\s+v"}
+        for target, instruction in expected.items():
+            arguments = ["compile", "rmsnorm cols=1000 x=f32", "--target", target, "--emit"]
+            self.assertRegex(self.done(*arguments, "asm"), instruction)
+            self.assertRegex(self.done(*arguments, "llvm"), r"define void @rows\(ptr %task\)")
+
+    def test_back_ends(self):
+        for backend in ["portable", "llvm"] if has_llvm() else ["portable"]:
+            text = self.done("run", "layernorm rows=9 cols=33 x=bf16", "--backend", backend, "--check", "--threads", "1")
+            self.assertRegex(text, rf"\d launches, 1 thread, {backend}")
+            self.assertIn("right", text)
+
+    def test_caps(self):
+        for cap in ["avx512", "avx2", "sse", "portable"]:
+            env = {**os.environ, "NORMJIT_ISA": cap}
+            self.assertIn("right", self.done("run", "rmsnorm rows=9 cols=33 x=f16", "--check", env=env))
+        message = "NORMJIT_ISA=mmx: allowed: machine avx512 avx2 sse portable"
+        self.refused(2, message, "run", "rmsnorm rows=9 cols=33", env={**os.environ, "NORMJIT_ISA": "mmx"})
 
     def test_unknown_stage(self):
         result = normjit("compile", self.SPEC, "--emit", "soup")

@@ -18,6 +18,11 @@ def normjit(*arguments, **options):
     return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=300, **options)
 
 
+def has_llvm():
+    """Whether the program was built with LLVM."""
+    return "llvm" in normjit("compile", "--target", "aarch64", "--emit", "list").stdout.split()
+
+
 def f32(*values):
     return struct.pack(f"<{len(values)}f", *values)
 

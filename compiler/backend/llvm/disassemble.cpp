@@ -37,6 +37,7 @@ class Lister {
               target.createMCInstPrinter(llvm::Triple(triple), x86 ? 1 : 0, *assembly_, *instructions_, *registers_)),
           step_(x86 ? 1 : 4) {
         printer_->setPrintImmHex(true);
+        printer_->setPrintBranchImmAsAddress(true);
     }
 
     std::string run(llvm::ArrayRef<uint8_t> code) {
@@ -64,8 +65,6 @@ class Lister {
         text.erase(0, text.find_first_not_of('\t'));
         if (const auto read = analysis_->evaluateMemoryOperandAddress(instruction, subtarget_.get(), at, size))
             return text + fmt::format(" # 0x{:x}", *read);
-        uint64_t goes_to = 0;
-        if (analysis_->evaluateBranch(instruction, at, size, goes_to)) return text + fmt::format(" -> 0x{:x}", goes_to);
         return text;
     }
 
