@@ -2,6 +2,8 @@
 // What an engine runs on. One implementation for each kind of device.
 #pragma once
 
+#include "tuning/rig.h"
+
 #include "normjit/artifact.h"
 #include "normjit/engine.h"
 #include "normjit/status.h"
@@ -25,6 +27,10 @@ class Device {
     /// Whether code may be compiled and loaded now. `stream` as in Engine::load().
     virtual Status check_free([[maybe_unused]] void* stream) const { return {}; }
     virtual Expected<std::shared_ptr<const Kernel::Impl>> load(const Artifact& artifact) const = 0;
+    /// Where kernels for the spec are timed.
+    virtual tuning::OpenedRig open_rig([[maybe_unused]] const Spec& spec, [[maybe_unused]] int64_t rows) const {
+        return unavailable("tuning: this device measures nothing");
+    }
 };
 
 using OpenedDevice = Expected<std::shared_ptr<const Device>>;

@@ -3,9 +3,12 @@
 #include "engine_impl.h"
 #include "kernel_impl.h"
 #include "side_by_side.h"
+#include "support/text.h"
 #include "support/try.h"
+#include "tuning/autotune.h"
 
 #include "normjit/code_key.h"
+#include "normjit/space.h"
 
 #include <chrono>
 
@@ -15,13 +18,13 @@ namespace normjit {
 
 using cache::Request;
 
-Engine::Impl::Impl(std::shared_ptr<const Device> device, const EngineOptions& options)
+Engine::Impl::Impl(std::shared_ptr<const Device> device, const EngineOptions& options, const Environment& environment)
     : device_(std::move(device)),
       log_(options.log),
-      advisor_({device_->model(), device_->target(), device_->threads()}, options,
-               environment() ? *environment() : Environment(), log_),
+      advisor_({device_->model(), device_->target(), device_->threads()}, options, environment, log_),
       compile_tasks_(options.parallel_for.run != nullptr ? options.parallel_for : thread_per_task()),
-
+      tune_policy_(options.tune),
+      tune_seconds_(options.tune_seconds),
       store_(options.cache, options.log) {}
 
 Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOptions& options) {
@@ -37,10 +40,81 @@ Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOpti
 }
 
 Expected<Kernel> Engine::Impl::make(const Request& request) {
-    const Request decided{request.spec, request.schedule ? *request.schedule : advisor_.choose(request.spec).schedule};
-    NORMJIT_TRY(const Kernel kernel, flights_.run(decided, [this](const Request& each) { return make_alone(each); }));
+    if (request.schedule) return make_decided(request);
+    return flights_.run(request, [this](const Request& each) { return choose_and_make(each); });
+}
+
+Expected<Kernel> Engine::Impl::make_decided(const Request& decided) {
+    return flights_.run(decided, [this](const Request& each) { return make_alone(each); });
+}
+
+/// No other thread does it for the same spec at the same time.
+Expected<Kernel> Engine::Impl::choose_and_make(const Request& request) {
+    if (const Kernel* ready = kernels_.find(request)) return *ready;
+    const ChosenSchedule chosen = advisor_.choose(request.spec);
+    const bool is_known = chosen.tier == TuningTier::exact || chosen.tier == TuningTier::nearest_rows;
+    const TunePolicy policy = is_known ? TunePolicy::off : tune_policy_;
+    const bool first = policy == TunePolicy::on_miss;
+    const Schedule schedule = first ? tune(request.spec, chosen.schedule) : chosen.schedule;
+    NORMJIT_TRY(const Kernel kernel, make_decided({request.spec, schedule}));
+    note_plan(request.spec, schedule);
     kernels_.add(request, kernel);
+    if (policy == TunePolicy::background)
+        worker_.add([this, spec = request.spec, schedule] { tune_in_background(spec, schedule); });
     return kernel;
+}
+
+/// The fastest schedule that was found in the engine's time, or `start` when nothing could be measured.
+Schedule Engine::Impl::tune(const Spec& spec, const Schedule& start) const {
+    const auto make = [&](const Schedule& schedule) -> Expected<Kernel> {
+        NORMJIT_TRY(const Artifact artifact, compile(spec, schedule));
+        NORMJIT_TRY(auto loaded, device_->load(artifact));
+        return Kernel(std::move(loaded));
+    };
+    const auto measure = [&]() -> Expected<tuning::AutotuneResult> {
+        NORMJIT_TRY(const auto rig, device_->open_rig(spec, spec.rows.value_or(ScheduleSpace::usual_rows)));
+        return tuning::autotune(spec, device_->target(), start, tune_seconds_, make, *rig);
+    };
+    const auto result = measure();
+    if (!result.ok()) {
+        const Status& status = result.status();
+        log_(LogLevel::warning, fmt::format("'{}' is not tuned: {}", to_text(spec), status.message()).c_str());
+        return start;
+    }
+    log_(LogLevel::info, fmt::format("tuned '{}': '{}' of {} candidates, {:.3f} times as fast", to_text(spec),
+                                     to_text(result->schedule), result->measured, result->gain)
+                             .c_str());
+    return result->schedule;
+}
+
+void Engine::Impl::tune_in_background(const Spec& spec, const Schedule& start) {
+    const auto work = [&]() -> Status {
+        const Schedule schedule = tune(spec, start);
+        if (schedule == start) return {};
+        NORMJIT_TRY(const Kernel kernel, make_decided({spec, schedule}));
+        note_plan(spec, schedule);
+        kernels_.replace({spec, {}}, kernel);
+        return {};
+    };
+    Status status;
+    try {
+        status = work();
+    } catch (const std::bad_alloc&) {
+        status = failed("out of memory");
+    }
+    if (!status.ok()) log_(LogLevel::warning, ("tuning: " + status.message()).c_str());
+}
+
+void Engine::Impl::note_plan(const Spec& spec, const Schedule& schedule) {
+    const std::lock_guard lock(plan_mutex_);
+    plan_[hash(spec)] = hash(schedule);
+}
+
+uint64_t Engine::Impl::plan_digest() const {
+    const std::lock_guard lock(plan_mutex_);
+    uint64_t digest = 0;
+    for (const auto& [spec, schedule] : plan_) digest += text::hash(fmt::format("{} {}", spec, schedule));
+    return digest;
 }
 
 /// No other thread makes the same kernel at the same time.
@@ -109,14 +183,18 @@ void Engine::Impl::finish_in_background(const Request& request) {
 }
 
 Engine make_engine(std::shared_ptr<const Device> device, const EngineOptions& options) {
-    return Engine(std::make_shared<Engine::Impl>(std::move(device), options));
+    return Engine(std::make_shared<Engine::Impl>(std::move(device), options, Environment()));
 }
 
 Expected<Engine> Engine::create(const EngineOptions& options) {
     EngineOptions complete = options;
     NORMJIT_TRY(complete.cache, cache::fill_in(options.cache));
+    NORMJIT_TRY(const Environment environment, normjit::environment());
+    if (!(complete.tune_seconds >= 0)) {
+        return invalid_argument(fmt::format("engine: tune_seconds: {}; must be at least 0", complete.tune_seconds));
+    }
     NORMJIT_TRY(auto device, open_device(complete));
-    return make_engine(std::move(device), complete);
+    return Engine(std::make_shared<Impl>(std::move(device), complete, environment));
 }
 
 const std::string& Engine::device() const { return impl_->device().name(); }
@@ -126,6 +204,8 @@ const Target& Engine::target() const { return impl_->device().target(); }
 const DeviceClass& Engine::device_class() const { return impl_->advisor().device(); }
 
 ChosenSchedule Engine::choose(const Spec& spec) const { return impl_->advisor().choose(spec); }
+
+uint64_t Engine::plan_digest() const { return impl_->plan_digest(); }
 
 int Engine::threads() const { return impl_->device().threads(); }
 

@@ -19,7 +19,7 @@ namespace normjit {
 
 class Engine::Impl {
   public:
-    Impl(std::shared_ptr<const Device> device, const EngineOptions& options);
+    Impl(std::shared_ptr<const Device> device, const EngineOptions& options, const Environment& environment);
 
     const Device& device() const { return *device_; }
     const tuning::Advisor& advisor() const { return advisor_; }
@@ -32,7 +32,14 @@ class Engine::Impl {
     /// As Engine::prepare().
     Expected<Kernel> prepare(const cache::Request& request, const PrepareOptions& options);
 
+    uint64_t plan_digest() const;
+
   private:
+    Expected<Kernel> make_decided(const cache::Request& decided);
+    Expected<Kernel> choose_and_make(const cache::Request& request);
+    Schedule tune(const Spec& spec, const Schedule& start) const;
+    void tune_in_background(const Spec& spec, const Schedule& start);
+    void note_plan(const Spec& spec, const Schedule& schedule);
     Expected<Kernel> make(const cache::Request& request);
     Expected<Kernel> make_alone(const cache::Request& decided);
     using Loaded = Expected<std::shared_ptr<const Kernel::Impl>>;
@@ -46,9 +53,14 @@ class Engine::Impl {
     const Log log_;
     const tuning::Advisor advisor_;
     const ParallelFor compile_tasks_;
+    const TunePolicy tune_policy_;
+    const double tune_seconds_;
     cache::Store store_;
     cache::KernelTable kernels_;
     cache::SingleFlight flights_;
+
+    std::unordered_map<uint64_t, uint64_t> plan_;  ///< hash of a spec -> hash of its schedule
+    mutable std::mutex plan_mutex_;
 
     /// What is being made in the background is `pending`; what could not be made is the error, until it is told.
     std::unordered_map<cache::Request, Status, cache::RequestHash> background_;

@@ -23,6 +23,7 @@ constexpr size_t most_ranked = 4000;
 struct Ranked {
     double seconds;
     Schedule schedule;
+    int differences = 0;  ///< of fields, from all that were chosen so far together
 };
 
 void sort_by_seconds(std::vector<Ranked>& ranked) {
@@ -69,7 +70,7 @@ struct ScheduleSpace::Impl {
     /// Every combination of values, from dimension `at` on.
     void collect(Schedule& schedule, size_t at, std::vector<Ranked>& all) const {
         if (at == dimensions.size()) {
-            if (is_worth_a_look(schedule)) all.push_back({seconds(schedule), schedule});
+            if (is_worth_a_look(schedule)) all.push_back({seconds(schedule), schedule, 0});
             return;
         }
         for (const int64_t value : dimensions[at].values(searched, schedule)) {
@@ -87,14 +88,6 @@ struct ScheduleSpace::Impl {
     bool is_apart(const Schedule& schedule, const std::vector<Schedule>& others) const {
         return std::all_of(others.begin(), others.end(),
                            [&](const Schedule& other) { return differences(schedule, other) >= 2; });
-    }
-
-    /// The share of its values that the others have too, on average: 1 for one of them over again.
-    double likeness(const Schedule& schedule, const std::vector<Schedule>& others) const {
-        double same = 0;
-        for (const Schedule& other : others)
-            same += static_cast<double>(dimensions.size()) - differences(schedule, other);
-        return same / static_cast<double>(dimensions.size() * others.size());
     }
 
     /// Takes over the value that is nearest wherever a dimension after `changed` no longer has its own.
@@ -122,27 +115,33 @@ ScheduleSpace::~ScheduleSpace() = default;
 std::vector<Schedule> ScheduleSpace::candidates(size_t most) const {
     std::vector<Schedule> chosen = {impl_->searched.heuristic};
     std::vector<Ranked> all;
-    Schedule schedule = impl_->searched.heuristic;
-    impl_->collect(schedule, 0, all);
+    Schedule walked = impl_->searched.heuristic;
+    impl_->collect(walked, 0, all);
     sort_by_seconds(all);
     const auto hopeless = std::find_if(all.begin(), all.end(), [&](const Ranked& each) {
         return each.seconds > hopeless_candidate * all.front().seconds;
     });
     all.erase(hopeless, all.end());
     if (all.size() > most_ranked) all.resize(most_ranked);
+    const auto note = [&](const Schedule& newest) {
+        for (Ranked& each : all) each.differences += impl_->differences(each.schedule, newest);
+    };
+    note(chosen.front());
     while (chosen.size() < most && !all.empty()) {
         // The model cannot tell many apart: of those it likes about as much, the one least like those chosen so far.
-        auto best = all.end();
-        double best_score = 0;
-        for (auto each = all.begin(); each != all.end(); ++each) {
-            if (best != all.end() && each->seconds >= best_score) break;
-            const double score = each->seconds * (1 + novelty * impl_->likeness(each->schedule, chosen));
-            if (best == all.end() || score < best_score) best = each, best_score = score;
+        const auto fields = static_cast<double>(impl_->dimensions.size() * chosen.size());
+        auto best = all.begin();
+        double best_score = INFINITY;
+        for (auto each = all.begin(); each != all.end() && each->seconds < best_score; ++each) {
+            const double likeness = 1 - each->differences / fields;  // the share of values that the chosen have, too
+            const double score = each->seconds * (1 + novelty * likeness);
+            if (score < best_score) best = each, best_score = score;
         }
-        const bool taken =
-            impl_->is_apart(best->schedule, chosen) && legality(impl_->spec, best->schedule, impl_->target).ok();
-        if (taken) chosen.push_back(best->schedule);
+        const Schedule schedule = best->schedule;
         all.erase(best);
+        if (!impl_->is_apart(schedule, chosen) || !legality(impl_->spec, schedule, impl_->target).ok()) continue;
+        chosen.push_back(schedule);
+        note(schedule);
     }
     return chosen;
 }
@@ -157,7 +156,7 @@ std::vector<Schedule> ScheduleSpace::neighbours(const Schedule& schedule) const 
             Schedule other = schedule;
             dimension.set(other, value);
             impl_->repair(other, i);
-            const Ranked ranked{impl_->seconds(other), other};
+            const Ranked ranked{impl_->seconds(other), other, 0};
             if (ranked.seconds <= limit && impl_->is_worth_a_look(other)) found.push_back(ranked);
         }
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tune/lane.h"
-#include "tune/search.h"
-#include "tune/statistics.h"
 #include "tune/worker.h"
+#include "tuning/search.h"
+#include "tuning/statistics.h"
 #include "workbench.h"
 
 #include "normjit/artifact.h"
@@ -22,6 +22,7 @@
 using namespace normjit;
 using namespace normjit::cli;
 using namespace normjit::cli::tune;
+using namespace normjit::tuning;
 
 namespace {
 

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -29,12 +30,29 @@ class FakeDevice final : public Device {
         return std::shared_ptr<const Kernel::Impl>(std::make_shared<FakeKernel>(artifact));
     }
 
+    /// What open_rig() hands out is this function's: a time for each schedule, in seconds.
+    std::function<double(const Schedule&)> seconds;
+    tuning::OpenedRig open_rig(const Spec& spec, int64_t rows) const override {
+        if (!seconds) return Device::open_rig(spec, rows);
+        return std::unique_ptr<tuning::Rig>(std::make_unique<FakeRig>(seconds));
+    }
+
     mutable std::atomic<int> loads = 0;
     mutable std::atomic<int> refusals = 0;  ///< so many loads fail
     std::atomic<bool> capturing = false;
     std::chrono::milliseconds load_time{0};
 
   private:
+    struct FakeRig final : tuning::Rig {
+        explicit FakeRig(std::function<double(const Schedule&)> time_of) : seconds(std::move(time_of)) {}
+        Expected<std::vector<std::vector<double>>> time(std::span<const Kernel> kernels, int rounds) override {
+            std::vector<std::vector<double>> times;
+            for (const Kernel& kernel : kernels)
+                times.emplace_back(static_cast<size_t>(rounds), seconds(kernel.artifact().schedule));
+            return times;
+        }
+        const std::function<double(const Schedule&)> seconds;
+    };
     struct FakeKernel final : Kernel::Impl {
         explicit FakeKernel(const Artifact& made) : Impl(made) {}
         Status launch(const Arguments&) const override { return {}; }

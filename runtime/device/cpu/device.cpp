@@ -49,6 +49,10 @@ class CpuDevice final : public Device {
         return std::shared_ptr<const Kernel::Impl>(std::make_shared<CpuKernel>(artifact, std::move(code), threads_));
     }
 
+    tuning::OpenedRig open_rig(const Spec& spec, int64_t rows) const override {
+        return tuning::open_cpu_rig(spec, rows);
+    }
+
   private:
     const std::string name_ = "cpu";
     const Target target_;

@@ -25,6 +25,10 @@ class CudaDevice final : public Device {
         return CudaKernel::load(gpu_, artifact);
     }
 
+    tuning::OpenedRig open_rig(const Spec& spec, int64_t rows) const override {
+        return tuning::open_cuda_rig(gpu_, spec, rows);
+    }
+
   private:
     const std::shared_ptr<const Gpu> gpu_;
     const std::string name_;

@@ -32,6 +32,15 @@ enum class IsaCap : uint8_t { machine, avx512, avx2, sse, portable };
 inline constexpr IsaCap all_isa_caps[] = {IsaCap::machine, IsaCap::avx512, IsaCap::avx2, IsaCap::sse, IsaCap::portable};
 std::string_view name(IsaCap cap);
 
+/// Whether the engine measures schedules itself for a spec without a schedule that no record of this device answers.
+/// off: it takes the heuristic's. on_miss: prepare() measures first. background: prepare() takes the heuristic's, and
+/// once a thread of the engine's has found a faster one, asking again gets that; kernels handed out before stay good.
+///
+/// Measuring takes memory for the problem's tensors, on a CPU the engine's threads as well, and with a dynamic M
+/// ScheduleSpace::usual_rows rows. It is refused, as all making of kernels, while a graph is being captured. The same
+/// schedule always gives the same bits, but two processes may choose different ones: see Engine::plan_digest().
+enum class TunePolicy : uint8_t { off, on_miss, background };
+
 struct EngineOptions {
     std::string device = "cpu";  ///< "cpu", or "cuda:0" for the first GPU that the CUDA driver shows this process
     int threads = 0;  ///< CPU threads of the engine's own pool, the caller's included; 0: one per core it may run on
@@ -44,6 +53,8 @@ struct EngineOptions {
     Log log = {};                                ///< hears of what takes time and of what does not work as asked
     std::vector<std::string> record_files = {};  ///< of tuning records; empty: those that NORMJIT_RECORDS names
     bool shipped_records = true;                 ///< use the tuning records in the library, too
+    TunePolicy tune = TunePolicy::off;
+    double tune_seconds = 0.5;  ///< of measuring, for one spec; a candidate that is in hand then is the last
 };
 
 /// What prepare() does for a kernel that is not ready yet: makes it; has it made by a thread of the engine's and
@@ -78,6 +89,10 @@ class Engine {
     /// The schedule that prepare() and compile() take for a valid spec, and why: from a tuning record, or the
     /// heuristic's.
     ChosenSchedule choose(const Spec& spec) const;
+
+    /// Of all specs that prepare() was asked for without a schedule, and the schedules that they got, in no order:
+    /// equal on ranks whose kernels will give equal bits for equal data.
+    uint64_t plan_digest() const;
 
     /// The kernel for the spec: the one that this engine has, else one from the cache, else a new one. The engine keeps
     /// it for as long as it lives. Threads that ask for the same kernel at once wait for one of them to make it. For a

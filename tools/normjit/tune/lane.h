@@ -3,8 +3,8 @@
 #pragma once
 
 #include "tune/journal.h"
-#include "tune/search.h"
 #include "tune/worker.h"
+#include "tuning/search.h"
 
 #include "normjit/tuning.h"
 
@@ -15,6 +15,9 @@
 #include <vector>
 
 namespace normjit::cli::tune {
+
+using tuning::Search;
+using tuning::SearchLimits;
 
 struct LaneOptions {
     DeviceOptions device;

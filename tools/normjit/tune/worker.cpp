@@ -3,7 +3,7 @@
 
 #include "course.h"
 #include "support/try.h"
-#include "tune/statistics.h"
+#include "tuning/statistics.h"
 #include "workbench.h"
 
 #include "normjit/engine.h"
@@ -17,6 +17,8 @@
 namespace normjit::cli::tune {
 namespace {
 
+using tuning::compare;
+using tuning::Comparison;
 using Seconds = Course::Seconds;
 using Clock = std::chrono::steady_clock;
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace normjit::cli::tune {
+namespace normjit::tuning {
 
 /// How many times as fast as the base, and where the true median lies with 95 % certainty. The median over pairs of
 /// one round: what slows the machine down for a while slows both.
@@ -14,4 +14,4 @@ struct Comparison {
 
 Comparison compare(const std::vector<double>& base_seconds, const std::vector<double>& seconds);
 
-}  // namespace normjit::cli::tune
+}  // namespace normjit::tuning

@@ -10,7 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
-namespace normjit::cli::tune {
+namespace normjit::tuning {
 
 struct SearchLimits {
     size_t most = 64;   ///< schedules to measure, the heuristic's not counted
@@ -55,4 +55,4 @@ class Search {
     size_t measured_ = 0;
 };
 
-}  // namespace normjit::cli::tune
+}  // namespace normjit::tuning

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tune/statistics.h"
+#include "tuning/statistics.h"
 
 #include <algorithm>
 #include <cmath>
 
-namespace normjit::cli::tune {
+namespace normjit::tuning {
 
 Comparison compare(const std::vector<double>& base_seconds, const std::vector<double>& seconds) {
     std::vector<double> ratios;
@@ -20,4 +20,4 @@ Comparison compare(const std::vector<double>& base_seconds, const std::vector<do
     return {median, ratios[k], ratios[ratios.size() - 1 - k]};
 }
 
-}  // namespace normjit::cli::tune
+}  // namespace normjit::tuning

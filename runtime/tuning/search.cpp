@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tune/search.h"
+#include "tuning/search.h"
 
 #include <algorithm>
 
-namespace normjit::cli::tune {
+namespace normjit::tuning {
 namespace {
 
 /// The neighbourhoods of so many of the fastest are searched: with one, noise decides where to go.
@@ -71,4 +71,4 @@ std::vector<Schedule> Search::best(size_t count, double slack) const {
 
 double Search::best_gain() const { return results_.front().gain; }
 
-}  // namespace normjit::cli::tune
+}  // namespace normjit::tuning

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tuner inside an engine: no process of its own, no records, little time.
+#pragma once
+
+#include "tuning/rig.h"
+
+#include "normjit/schedule.h"
+#include "normjit/spec.h"
+#include "normjit/status.h"
+#include "normjit/target.h"
+
+#include <functional>
+
+namespace normjit::tuning {
+
+struct AutotuneResult {
+    Schedule schedule;    ///< the fastest, or the one to begin with when none was faster by more than the noise
+    double gain = 1;      ///< over the one to begin with
+    size_t measured = 0;  ///< candidates
+};
+
+/// A kernel for a schedule of the spec, ready to launch.
+using MakeKernel = std::function<Expected<Kernel>(const Schedule&)>;
+
+/// Compares candidates with `start` until the seconds are over; the one that is being made or timed then is the last.
+/// Legal schedules are right as the heuristic's is: results are not checked. Fails when `start` does not run.
+Expected<AutotuneResult> autotune(const Spec& spec, const Target& target, const Schedule& start, double seconds,
+                                  const MakeKernel& make, Rig& rig);
+
+}  // namespace normjit::tuning

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cuda/gpu.h"
+#include "device/cuda/graph.h"
+#include "device/cuda/memory.h"
+#include "support/try.h"
+#include "tuning/rig.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace normjit::tuning {
+
+namespace {
+
+using cuda::DeviceMemory;
+using cuda::WorkStream;
+
+/// Made data; what a tensor has beyond it repeats it.
+constexpr int64_t made_bytes = 1 << 20;
+
+class CudaRig final : public Rig {
+  public:
+    explicit CudaRig(std::shared_ptr<const cuda::Gpu> gpu) : gpu_(std::move(gpu)) { exchange_capture_mode(); }
+    ~CudaRig() override { exchange_capture_mode(); }
+
+    Status allocate_all(const Spec& spec, int64_t rows) {
+        NORMJIT_TRY(stream_, WorkStream::create(gpu_));
+        NORMJIT_TRY(flush_, DeviceMemory::allocate(gpu_, 2 * gpu_->target().l2_bytes));
+        arguments_.rows = rows;
+        arguments_.stream = stream_->handle();
+        for (const Tensor tensor : all_tensors) {
+            if (!spec.has(tensor)) continue;
+            const int64_t bytes = bytes_of(spec, tensor, rows);
+            NORMJIT_TRY(memory_[tensor], DeviceMemory::allocate(gpu_, bytes));
+            std::vector<char> made(static_cast<size_t>(std::min(bytes, made_bytes)));
+            const auto size = static_cast<int64_t>(made.size());
+            fill_with_numbers(*spec.dtypes[tensor], made.data(), size);
+            NORMJIT_RETURN_IF_ERROR(memory_[tensor].write(0, made.data(), size));
+            NORMJIT_RETURN_IF_ERROR(memory_[tensor].repeat(size));
+            const bool is_rows = info(tensor).shape == TensorShape::rows;
+            arguments_[tensor].data = memory_[tensor].data();
+            arguments_[tensor].dtype = *spec.dtypes[tensor];
+            arguments_[tensor].cols = is_rows ? 0 : spec.cols;
+        }
+        return {};
+    }
+
+    Expected<std::vector<std::vector<double>>> time(std::span<const Kernel> kernels, int rounds) override {
+        std::vector<WorkStream::Work> works;
+        for (const Kernel& kernel : kernels) {
+            NORMJIT_RETURN_IF_ERROR(fit(kernel));
+            works.push_back([this, &kernel] { return kernel.launch(arguments_); });
+        }
+        for (const auto& work : works) NORMJIT_RETURN_IF_ERROR(work());
+        return stream_->time(rounds, [this] { return stream_->fill(flush_.data(), 0, flush_.bytes()); }, works);
+    }
+
+  private:
+    Status fit(const Kernel& kernel) {
+        const int64_t bytes = kernel.preferred_workspace(arguments_.rows);
+        if (arguments_.workspace != nullptr && bytes <= arguments_.workspace_bytes) return {};
+        NORMJIT_RETURN_IF_ERROR(stream_->wait());
+        NORMJIT_TRY(workspace_, DeviceMemory::allocate(gpu_, bytes));
+        NORMJIT_RETURN_IF_ERROR(workspace_.fill(0));
+        arguments_.workspace = workspace_.data();
+        arguments_.workspace_bytes = bytes;
+        return {};
+    }
+
+    /// To the relaxed mode, and back to the one before. A driver without modes captures no graphs.
+    void exchange_capture_mode() {
+        const cuda::Driver& driver = gpu_->driver();
+        if (driver.cuThreadExchangeStreamCaptureMode != nullptr) driver.cuThreadExchangeStreamCaptureMode(&mode_);
+    }
+
+    const std::shared_ptr<const cuda::Gpu> gpu_;
+    int mode_ = cuda::capture_relaxed;
+    std::unique_ptr<WorkStream> stream_;
+    PerTensor<DeviceMemory> memory_;
+    DeviceMemory workspace_, flush_;
+    Arguments arguments_;
+};
+
+}  // namespace
+
+OpenedRig open_cuda_rig(std::shared_ptr<const cuda::Gpu> gpu, const Spec& spec, int64_t rows) {
+    auto rig = std::make_unique<CudaRig>(gpu);
+    size_t free_bytes = 0, total = 0;
+    {
+        const cuda::ContextScope scope(*gpu);
+        NORMJIT_RETURN_IF_ERROR(scope.status());
+        const cuda::Driver& driver = gpu->driver();
+        NORMJIT_RETURN_IF_ERROR(driver.check(driver.cuMemGetInfo(&free_bytes, &total), "cuMemGetInfo"));
+    }
+    const int64_t needed = bytes_moved(spec, rows);
+    if (static_cast<uint64_t>(needed) > free_bytes / 2) {
+        return unavailable(
+            fmt::format("tuning: '{}' takes {} bytes, more than half of the GPU's free memory", to_text(spec), needed));
+    }
+    NORMJIT_RETURN_IF_ERROR(rig->allocate_all(spec, rows));
+    return std::unique_ptr<Rig>(std::move(rig));
+}
+
+}  // namespace normjit::tuning

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engines that measure schedules themselves.
+#include "fake_device.h"
+
+#include "normjit/engine.h"
+
+#include <chrono>
+#include <cmath>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+using namespace normjit;
+using namespace normjit::test;
+
+namespace {
+
+const Spec spec = *parse_spec("layernorm rows=4096 cols=1024 x=bf16");
+
+/// A machine that likes blocks of 4 rows.
+double seconds_of(const Schedule& schedule) {
+    return std::get<CpuSchedule>(schedule.device).row_block == 4 ? 1e-3 : 1.5e-3;
+}
+
+struct Fixture {
+    explicit Fixture(TunePolicy policy) {
+        device->seconds = seconds_of;
+        EngineOptions options;
+        options.tune = policy;
+        options.tune_seconds = 0.2;
+        options.log = {[](void* self, LogLevel, const char* message) {
+                           auto& fixture = *static_cast<Fixture*>(self);
+                           const std::lock_guard lock(fixture.mutex);
+                           fixture.heard.emplace_back(message);
+                       },
+                       this};
+        engine = std::make_unique<Engine>(make_engine(device, options));
+    }
+    Schedule prepared() const { return engine->prepare(spec)->artifact().schedule; }
+    bool heard_of(std::string_view what) {
+        const std::lock_guard lock(mutex);
+        for (const std::string& line : heard) {
+            if (line.find(what) != line.npos) return true;
+        }
+        return false;
+    }
+
+    std::mutex mutex;
+    std::vector<std::string> heard;
+    std::shared_ptr<FakeDevice> device = std::make_shared<FakeDevice>(*parse_target("x86-64-avx512 cores=4"));
+    std::unique_ptr<Engine> engine;
+};
+
+const Schedule usual = heuristic(spec, *parse_target("x86-64-avx512 cores=4"));
+
+}  // namespace
+
+TEST_CASE("off: nothing is measured") {
+    Fixture f(TunePolicy::off);
+    REQUIRE(seconds_of(usual) > 1.2e-3);
+    CHECK(f.prepared() == usual);
+    CHECK(f.device->loads == 1);
+}
+
+TEST_CASE("on_miss: the first prepare measures and takes the fastest, the next finds it") {
+    Fixture f(TunePolicy::on_miss);
+    CHECK(seconds_of(f.prepared()) == 1e-3);
+    CHECK(f.heard_of("1.500 times as fast"));
+    const int loads = f.device->loads;
+    CHECK(loads > 2);
+    CHECK(seconds_of(f.prepared()) == 1e-3);
+    CHECK(f.device->loads == loads);
+    // A schedule that was asked for is nobody's choice.
+    CHECK(f.engine->prepare(spec, usual)->artifact().schedule == usual);
+}
+
+TEST_CASE("background: the heuristic's serves until a faster one is there, and stays good") {
+    Fixture f(TunePolicy::background);
+    const auto first = f.engine->prepare(spec);
+    REQUIRE(first.ok());
+    CHECK(first->artifact().schedule == usual);
+    const uint64_t digest = f.engine->plan_digest();
+    for (int i = 0; i < 1000 && f.prepared() == usual; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    CHECK(seconds_of(f.prepared()) == 1e-3);
+    CHECK(first->artifact().schedule == usual);
+    CHECK(f.engine->plan_digest() != digest);
+}
+
+TEST_CASE("ties, a slower space and noise leave the heuristic's schedule") {
+    for (const bool noisy : {false, true}) {
+        Fixture f(TunePolicy::on_miss);
+        f.device->seconds = [noisy, n = uint32_t{1}](const Schedule& schedule) mutable {
+            if (!noisy) return schedule == usual ? 1e-3 : 1.01e-3;
+            n = n * 1664525 + 1013904223;
+            return 1e-3 * (1 + 0.01 * (n >> 24) / 255.0);
+        };
+        CHECK(f.prepared() == usual);
+    }
+}
+
+TEST_CASE("what cannot be measured is served as it is, with a warning") {
+    Fixture f(TunePolicy::on_miss);
+    f.device->seconds = nullptr;
+    CHECK(f.prepared() == usual);
+    CHECK(f.heard_of("is not tuned: tuning: this device measures nothing"));
+}
+
+TEST_CASE("nothing is measured while a graph is being captured") {
+    Fixture f(TunePolicy::on_miss);
+    f.device->capturing = true;
+    CHECK(f.engine->prepare(spec).status().message() == "fake: a graph is being captured");
+    CHECK(f.device->loads == 0);
+    f.device->capturing = false;
+    CHECK(f.prepared() != usual);
+}
+
+TEST_CASE("the digest tells plans apart, whatever the order") {
+    Fixture a(TunePolicy::off), b(TunePolicy::off), tuned(TunePolicy::on_miss);
+    const Spec other = *parse_spec("rmsnorm cols=77");
+    CHECK(a.engine->plan_digest() == b.engine->plan_digest());
+    CHECK(a.engine->prepare(spec).ok());
+    CHECK(a.engine->plan_digest() != b.engine->plan_digest());
+    CHECK(a.engine->prepare(other).ok());
+    CHECK(b.engine->prepare(other).ok());
+    CHECK(b.engine->prepare(spec).ok());
+    CHECK(a.engine->plan_digest() == b.engine->plan_digest());
+    CHECK(a.engine->prepare(spec, *parse_schedule("cpu row_groups=3 strip=1 unroll=1")).ok());
+    CHECK(a.engine->plan_digest() == b.engine->plan_digest());
+    CHECK(tuned.engine->prepare(other).ok());
+    CHECK(tuned.engine->prepare(spec).ok());
+    CHECK(tuned.engine->plan_digest() != a.engine->plan_digest());
+}
+
+TEST_CASE("a CPU engine tunes for real") {
+    EngineOptions options;
+    options.tune = TunePolicy::on_miss;
+    options.tune_seconds = 0.05;
+    options.threads = 2;
+    options.shipped_records = false;
+    const auto engine = Engine::create(options);
+    if (engine.status().code() == Code::unavailable) return;
+    REQUIRE(engine.ok());
+    for (const char* text : {"layernorm rows=300 cols=700 x=bf16", "rmsnorm cols=33 x=f16 out=dgamma",
+                             "layernorm rows=64 cols=64 x=f64 stats=recompute"}) {
+        CAPTURE(text);
+        const auto kernel = engine->prepare(*parse_spec(text));
+        REQUIRE(kernel.status().message() == "");
+        CHECK(legality(*parse_spec(text), kernel->artifact().schedule, engine->target()).ok());
+    }
+    const auto none = engine->prepare(*parse_spec("rmsnorm rows=4000000000 cols=1000"));
+    CHECK(none.ok());  // too large to measure: the heuristic's
+}
