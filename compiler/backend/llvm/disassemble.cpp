@@ -61,7 +61,8 @@ class Lister {
     std::string line(const llvm::MCInst& instruction, uint64_t at, uint64_t size) {
         std::string text;
         llvm::raw_string_ostream stream(text);
-        printer_->printInst(&instruction, at, "", *subtarget_, stream);
+        const uint64_t origin = step_ == 1 ? at + size : at;  // of a branch's distance
+        printer_->printInst(&instruction, origin, "", *subtarget_, stream);
         text.erase(0, text.find_first_not_of('\t'));
         if (const auto read = analysis_->evaluateMemoryOperandAddress(instruction, subtarget_.get(), at, size))
             return text + fmt::format(" # 0x{:x}", *read);

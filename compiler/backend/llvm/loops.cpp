@@ -33,6 +33,9 @@ RowLoops::RowLoops(Builder& builder, const plan::Plan& plan, Value* task)
     rows_ = field(offsetof(RowsTask, rows), b_.getInt64Ty());
     const auto slots = static_cast<int64_t>(plan.row_slots.size()) * cpu_.row_block;
     if (slots > 0) slots_ = b_.on_stack(b_.scalar_type(), slots, line_bytes);
+    partials_->setName("partials");
+    rows_->setName("rows");
+    if (slots_ != nullptr) slots_->setName("slots");
     b_.set_tail(plan.spec.cols % b_.unit_columns());
 }
 
