@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <optional>
 
 namespace normjit::schedule {
@@ -22,31 +23,46 @@ struct Shape {
     int64_t vectors = 0;    ///< of a row
     bool aligned = false;   ///< every load moves a multiple of 16 bytes
     bool copyable = false;  ///< every load moves at least the 4 bytes of an asynchronous copy
+    bool shifted = false;   ///< rows start anywhere in a vector
     bool two_sums = false;  ///< dgamma and dbeta
 };
 
-/// The widest vectors of at most 16 bytes of the narrowest matrix.
+/// The widest vectors of at most 16 bytes of the narrowest matrix; if they do not divide a row and the matrices have
+/// different types, the widest that do.
 Shape find_shape(const Spec& spec) {
-    int64_t least = 8;
+    int64_t least = 8, most = 1;
     for (const Tensor tensor : all_tensors) {
-        if (is_matrix(tensor) && (is_output(tensor) ? spec.has(tensor) : spec.reads(tensor)))
-            least = std::min(least, static_cast<int64_t>(size_of(*spec.dtypes[tensor])));
+        if (!is_matrix(tensor) || !(is_output(tensor) ? spec.has(tensor) : spec.reads(tensor))) continue;
+        least = std::min(least, static_cast<int64_t>(size_of(*spec.dtypes[tensor])));
+        most = std::max(most, static_cast<int64_t>(size_of(*spec.dtypes[tensor])));
     }
     Shape shape{.width = static_cast<int>(16 / least)};
-    while (spec.cols % shape.width != 0) shape.width /= 2;
-    shape.vectors = spec.cols / shape.width;
+    while (least != most && spec.cols % shape.width != 0) shape.width /= 2;
+    shape.shifted = spec.cols % shape.width != 0;
+    shape.vectors = plan::vectors_of_row(spec.cols, shape.width);
     shape.aligned = shape.width * least == 16;
     shape.copyable = shape.width * least >= 4;
     shape.two_sums = spec.has(Tensor::dgamma) && spec.has(Tensor::dbeta);
     return shape;
 }
 
-/// The rows of the table, by vectors of 8 bf16. Layernorm / rmsnorm shares of the ceiling in the comments; partials are
-/// 3 to 4 % of the traffic at 256 to 1024 columns: the blocks that write them hide more latency than that (1 block per
+/// The rows of the table, by vectors of 8 bf16, with layernorm's and rmsnorm's shares of the ceiling. Partials are 3 to
+/// 4 % of the traffic at 256 to 1024 columns: the blocks that write them hide more latency than that (1 block per
 /// multiprocessor, 1 % partials: 0.83 / 0.85 at 256, 0.914 / 0.934 at 1024).
-CudaSchedule narrow_rows(int64_t vectors) {  // 256: 0.843 / 0.881; 512: 0.880 / 0.903
-    const auto threads = static_cast<int>(std::clamp<uint64_t>(std::bit_ceil(static_cast<uint64_t>(vectors)), 8, 64));
-    return {.threads_per_row = threads, .rows_per_block = 256 / threads, .blocks_per_sm = 3, .stages = 2};
+CudaSchedule narrow_rows(const Shape& shape) {
+    // 64: 0.91 / 0.93; 128: 0.87 / 0.90; 512: 0.867 / 0.891. From registers: 0.86 / 0.87, 0.87 / 0.89, 0.848 / 0.896.
+    const auto threads = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(shape.vectors)));
+    CudaSchedule s{.threads_per_row = threads,
+                   .rows_per_block = std::min(256 / threads, 64),
+                   .blocks_per_sm = 3,
+                   .stages = 2,
+                   .staging = CudaStaging::async};
+    if (threads == 32) {  // 256: 0.853 / 0.874; 32 threads: 0.80 / 0.84; 32 threads from registers: 0.80 / 0.84
+        s.threads_per_row = 16;
+        s.rows_per_block = 8;
+        if (!shape.two_sums) s.staging = CudaStaging::registers;
+    }
+    return s;
 }
 CudaSchedule rows_of_128_vectors() {  // 1024: 0.925 / 0.936
     return {.threads_per_row = 128, .blocks_per_sm = 4, .stages = 3, .staging = CudaStaging::async};
@@ -65,21 +81,32 @@ CudaSchedule rows_of_512_vectors(int64_t vectors) {  // 4096: 0.970 / 0.980; wit
             .staging = CudaStaging::bulk,
             .pace = 2};
 }
-/// Two vectors a thread, 1024 a block: 8192: 0.987 / 0.995; 16384: 0.995 / 1.003; 65536: - / 1.010.
-CudaSchedule wide_rows(int64_t vectors, int most_cluster) {
+/// Two vectors a thread, 1024 a block: 8192: 0.987 / 0.995; 16384: 0.995 / 1.003; 65536: - / 1.010. Small blocks go two
+/// to a multiprocessor: 9216: 0.942, one: 0.757. 131072: - / 0.91, four vectors a thread, since clusters of 16 leave 20
+/// multiprocessors idle (0.80); 262144: 0.64 / 0.93.
+CudaSchedule wide_rows(int64_t vectors, bool two_sums, int most_cluster) {
+    constexpr int large_block = 352;
+    constexpr int64_t most_of_8 = 8 * 2048;
     CudaSchedule s{.stages = 3, .staging = CudaStaging::bulk, .pace = 2};
     while (s.cluster < most_cluster && vectors > int64_t{1024} * s.cluster) s.cluster *= 2;
+    if (!two_sums && s.cluster == 16 && vectors <= most_of_8) s.cluster = 8;
     const int64_t of_block = divide_up(vectors, s.cluster);
     const int64_t steps = std::max<int64_t>(2, divide_up(of_block, 512));
     s.threads_per_row = std::min(1024, whole_warps(divide_up(of_block, steps)));
     if (steps > 2) {
-        s.stages = 2;
-        s.keep = s.keep_columns = CudaKeep::shared;
+        s.keep = CudaKeep::shared;
+        if (two_sums) {
+            s.stages = 2;
+            s.keep_columns = CudaKeep::shared;
+        }
+    } else if (s.threads_per_row < large_block) {
+        s.blocks_per_sm = 2;
+        s.keep = CudaKeep::shared;
     }
     return s;
 }
 /// With dgamma and dbeta, 4096 vectors or more want four vectors a thread and a deeper queue: 32768: 1.001 (two
-/// vectors: 0.937 to 0.968); 65536: 0.970 (two vectors: 0.94).
+/// vectors: 0.937 to 0.968); 65536: 0.970 (two vectors: 0.94); 131072: 0.80 (two vectors: 0.68).
 CudaSchedule widest_rows_of_two_sums(int64_t vectors) {
     constexpr int most_vectors_of_4 = 6144, first_of_16 = 8192;
     CudaSchedule s{.stages = 4, .staging = CudaStaging::bulk, .keep = CudaKeep::shared, .pace = 4};
@@ -93,10 +120,10 @@ CudaSchedule widest_rows_of_two_sums(int64_t vectors) {
 }
 
 CudaSchedule from_table(const Shape& shape, const Target& target) {
-    constexpr int64_t first_deep = 4096, last_deep = 12288;
+    constexpr int64_t first_deep = 4096, last_deep = 16384;
     CudaSchedule s;
     if (shape.vectors <= 64) {
-        s = narrow_rows(shape.vectors);
+        s = narrow_rows(shape);
     } else if (shape.vectors <= 128) {
         s = rows_of_128_vectors();
     } else if (shape.vectors <= 256) {
@@ -107,7 +134,7 @@ CudaSchedule from_table(const Shape& shape, const Target& target) {
                plan::largest_cluster(target) == 16) {
         s = widest_rows_of_two_sums(shape.vectors);
     } else {
-        s = wide_rows(shape.vectors, plan::largest_cluster(target));
+        s = wide_rows(shape.vectors, shape.two_sums, plan::largest_cluster(target));
     }
     s.vector_width = shape.width;
     return s;
@@ -116,6 +143,7 @@ CudaSchedule from_table(const Shape& shape, const Target& target) {
 /// Staging that the vectors and the target allow. Pacing pays when memory is the limit, not with narrow loads.
 void limit_staging(CudaSchedule& s, const Shape& shape, const Target& target) {
     if (!shape.aligned) s.pace = 0;
+    if (shape.shifted) s.staging = CudaStaging::async;
     if (s.staging == CudaStaging::bulk && (!shape.aligned || target.sm < 90)) s.staging = CudaStaging::async;
     if (s.staging == CudaStaging::async && !shape.copyable) {
         s.staging = CudaStaging::registers;
@@ -138,26 +166,25 @@ class Search {
         return streaming();
     }
 
-    /// Few rows and many groups: partials cost more than blocks gain. The same threads as one block per multiprocessor
-    /// write a third or a quarter of them.
-    CudaSchedule with_fewer_partials(CudaSchedule s) const {
-        constexpr int64_t most_thousandths = 45;  // of the traffic; the table's own winners stay below
-        if (!spec_.rows || s.form != CudaForm::rows || s.cluster > 1 || s.blocks_per_sm == 1) return s;
-        const auto sums = static_cast<int64_t>(operands_.column_outputs.size());
-        const int64_t partials = 2 * sums * static_cast<int64_t>(size_of(spec_.compute())) * spec_.cols * row_groups(s);
-        if (partials <= bytes_moved(spec_, *spec_.rows) / 1000 * most_thousandths) return s;
-        CudaSchedule merged = s;
-        merged.rows_per_block *= s.blocks_per_sm;
-        merged.blocks_per_sm = 1;
-        return comfortable(merged) ? merged : s;
+    /// With few rows the partials of a second block per multiprocessor cost more than it gains: 8192 and 4096 rows of
+    /// 4096 f16: 0.902 and 0.833, with two blocks 0.86 and 0.79; 16384 rows: the same.
+    void adapt_to_rows(CudaSchedule& s) const {
+        constexpr int64_t most_bytes = 300 << 20, least_vectors = 448, most_vectors = 704;
+        if (!spec_.rows || shape_.vectors < least_vectors || shape_.vectors > most_vectors) return;
+        if (bytes_moved(spec_, *spec_.rows) > most_bytes) return;
+        CudaSchedule alone = s;
+        alone.blocks_per_sm = 1;
+        alone.stages = 4;
+        if (comfortable(alone)) s = alone;
     }
 
     int64_t row_groups(const CudaSchedule& s) const { return cuda_row_groups(spec_, target_, s); }
 
-    /// Reports cost more than they bring when a team has few rows.
-    bool worth_pacing(const CudaSchedule& s) const {
-        constexpr int64_t least_rows = 16;
-        return !spec_.rows || *spec_.rows / (row_groups(s) * s.rows_per_block) >= least_rows;
+    /// The blocks' lead over each other grows with time; before 100 us or so, reports cost more than they bring: 4096
+    /// rows of 11264 f16 (79 us) 0.902, with them 0.852; 16384 of 4096 (107 us) the same with and without.
+    bool worth_pacing() const {
+        constexpr int64_t least_bytes = 380 << 20;
+        return !spec_.rows || bytes_moved(spec_, *spec_.rows) >= least_bytes;
     }
 
   private:
@@ -249,14 +276,19 @@ int64_t cuda_row_groups(const Spec& spec, const Target& target, const CudaSchedu
         const int64_t tiles = divide_up(spec.cols, int64_t{s.threads_per_row} * s.vector_width);
         groups = std::max<int64_t>(divide_up(groups, tiles), 1);
     }
-    if (spec.rows) groups = std::min(groups, divide_up(*spec.rows, s.rows_per_block));
-    return std::clamp<int64_t>(groups, 1, 65535);
+    const int64_t most = spec.rows ? divide_up(*spec.rows, s.rows_per_block) : INT64_MAX;
+    if (spec.cols % s.vector_width != 0) {  // CudaPath::groups() would drop what is over
+        const int64_t unit = s.vector_width / std::gcd(s.vector_width, s.rows_per_block);
+        groups = std::max(groups / unit * unit, unit);
+    }
+    return std::clamp<int64_t>(std::min(groups, most), 1, 65535);
 }
 
 Schedule heuristic_cuda(const Spec& spec, const Target& target) {
     const Search search(spec, target);
-    CudaSchedule s = search.with_fewer_partials(search.best());
-    if (!search.worth_pacing(s)) s.pace = 0;
+    CudaSchedule s = search.best();
+    if (s.form == CudaForm::rows) search.adapt_to_rows(s);
+    if (!search.worth_pacing()) s.pace = 0;
     return {.row_groups = search.row_groups(s), .device = s};
 }
 
