@@ -112,12 +112,12 @@ Status parse_entries(std::string_view text, Artifact& artifact) {
 }
 
 constexpr std::string_view path_head = "path";
-constexpr std::string_view path_keys[] = {"vector_width", "rows_per_block"};
+constexpr std::string_view path_keys[] = {"vector_width", "rows_per_block", "shifted"};
 constexpr std::string_view launch_keys[] = {"grid", "blocks", "threads", "shared", "cluster", "dependent"};
 
 std::string path_text(const CudaPath& path) {
-    std::string text =
-        fmt::format("{} vector_width={} rows_per_block={}", path_head, path.vector_width, path.rows_per_block);
+    std::string text = fmt::format("{} vector_width={} rows_per_block={} shifted={:d}", path_head, path.vector_width,
+                                   path.rows_per_block, path.shifted);
     for (const CudaLaunch& launch : path.launches) {
         text += fmt::format(", {} grid={} blocks={} threads={} shared={} cluster={} dependent={:d}", launch.entry,
                             name(launch.grid), launch.blocks, launch.threads, launch.shared_bytes, launch.cluster,
@@ -152,6 +152,7 @@ Expected<CudaPath> parse_path(std::string_view text) {
     CudaPath path;
     NORMJIT_RETURN_IF_ERROR(fields.read("vector_width", path.vector_width, 1, 1024));
     NORMJIT_RETURN_IF_ERROR(fields.read("rows_per_block", path.rows_per_block, 1, 1024));
+    NORMJIT_RETURN_IF_ERROR(fields.read("shifted", path.shifted));
     for (size_t i = 1; i < pieces.size(); ++i) {
         NORMJIT_TRY(CudaLaunch launch, parse_launch(pieces[i]));
         path.launches.push_back(std::move(launch));

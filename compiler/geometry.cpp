@@ -2,6 +2,7 @@
 #include "normjit/artifact.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace normjit {
 
@@ -57,7 +58,10 @@ int64_t CudaPath::alignment(DType type) const {
 
 int64_t CudaPath::groups(const Geometry& geometry, int64_t rows, int64_t workspace_bytes) const {
     const int64_t with_rows = rows / rows_per_block + (rows % rows_per_block != 0 ? 1 : 0);
-    return std::min(geometry.groups(rows, workspace_bytes), with_rows);
+    const int64_t groups = std::min(geometry.groups(rows, workspace_bytes), with_rows);
+    if (!shifted || groups == with_rows) return groups;
+    const int64_t unit = vector_width / std::gcd(vector_width, rows_per_block);
+    return groups / unit * unit;
 }
 
 }  // namespace normjit

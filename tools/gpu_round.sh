@@ -48,7 +48,10 @@ layernorm cols=256 x=bf16 gamma=f32 | 301 |
 rmsnorm cols=33 x=f16 | 77 |
 layernorm cols=1000 x=f32 stats=recompute | 130 |
 layernorm cols=1024 x=bf16 | 200 |
-layernorm cols=4097 x=bf16 | 65 |
+layernorm cols=4097 x=bf16 | 165 |
+rmsnorm cols=1003 x=f16 stats=recompute | 600 |
+layernorm cols=101 x=f32 | 5000 |
+layernorm cols=70001 x=bf16 | 30 |
 rmsnorm cols=4096 x=bf16 | 300 |
 layernorm cols=1024 x=f64 | 40 |
 layernorm cols=16384 x=bf16 | 40 |

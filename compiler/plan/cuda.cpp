@@ -16,8 +16,6 @@ using ir::Shape;
 constexpr int64_t registers_of_sm = 65536;
 constexpr int64_t most_registers = 255;
 constexpr int64_t threads_of_sm = 2048;
-constexpr int64_t final_threads = 512;  // of templates/cuda/final_reduce.cuh, and the columns of one of its blocks
-constexpr int64_t final_columns = 32;
 
 int64_t up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 int64_t divide_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
@@ -115,18 +113,36 @@ std::vector<CudaLaunch> streaming_launches(const Plan& plan, const CudaVariant& 
     return launches;
 }
 
-CudaPath make_path(const Plan& plan, const CudaVariant& variant, bool dependents) {
+CudaPath make_path(const Plan& plan, const CudaVariant& variant, const CudaFinal& final, bool dependents) {
     const CudaSchedule& s = variant.schedule;
-    CudaPath path{.vector_width = s.vector_width, .rows_per_block = s.rows_per_block, .launches = {}, .code = {}};
+    CudaPath path{.vector_width = s.vector_width,
+                  .rows_per_block = s.rows_per_block,
+                  .shifted = plan.spec.cols % s.vector_width != 0,
+                  .launches = {},
+                  .code = {}};
     path.launches = s.form == CudaForm::rows ? row_launches(variant) : streaming_launches(plan, variant, dependents);
     if (!plan.finals.empty()) {
         path.launches.push_back({.entry = "final_reduce",
                                  .grid = CudaGrid::columns_by_sums,
-                                 .blocks = divide_up(plan.spec.cols, final_columns),
-                                 .threads = final_threads,
+                                 .blocks = divide_up(plan.spec.cols, final.columns),
+                                 .threads = static_cast<int>(final.threads),
                                  .dependent = dependents});
     }
     return path;
+}
+
+/// 256 threads fit beside the row kernel's blocks and wait there for its end. About 9 loads a thread, all in flight at
+/// once, make the sum one trip to memory; a block has as few columns as that allows, so that there are many blocks.
+CudaFinal make_final(const Spec& spec, int64_t row_groups) {
+    constexpr int64_t threads = 256, most_loads = 12, least_slices = 8, sector = 32;
+    const auto size = static_cast<int64_t>(size_of(spec.compute()));
+    const int64_t width = spec.cols % (16 / size) == 0 ? 16 / size : 1;
+    const int64_t most_slices = width > 1 ? 64 : threads * size / sector;
+    const auto wanted = std::bit_ceil(static_cast<uint64_t>(divide_up(row_groups, most_loads)));
+    const int64_t slices = std::clamp(static_cast<int64_t>(wanted), least_slices, most_slices);
+    return {.threads = threads,
+            .columns = threads / slices * width,
+            .loads = std::min(divide_up(row_groups, slices), most_loads)};
 }
 
 }  // namespace
@@ -135,6 +151,8 @@ int largest_cluster(const Target& target) {
     if (target.sm < 90) return 1;
     return target.sm >= 120 ? 8 : 16;
 }
+
+int64_t vectors_of_row(int64_t cols, int width) { return divide_up(cols + (cols % width != 0 ? width - 1 : 0), width); }
 
 CudaOperands find_cuda_operands(const Spec& spec) {
     CudaOperands operands;
@@ -154,9 +172,9 @@ CudaOperands find_cuda_operands(const Spec& spec) {
 CudaVariant measure_cuda(const Spec& spec, const CudaOperands& operands, int row_sums, const CudaSchedule& s) {
     const bool streaming = s.form == CudaForm::streaming;
     CudaVariant variant{.suffix = "", .schedule = s, .path = {}};
-    const int64_t vectors = divide_up(spec.cols / s.vector_width, s.cluster);
+    const int64_t vectors = divide_up(vectors_of_row(spec.cols, s.vector_width), s.cluster);
     variant.steps = streaming ? 1 : divide_up(vectors, s.threads_per_row);
-    const int64_t slot = variant.steps * s.threads_per_row * s.vector_width;
+    const int64_t slot = up(variant.steps * s.threads_per_row * s.vector_width, 16);
     if (!streaming) variant.shared_bytes = row_kernel_shared_bytes(spec, operands, row_sums, s, slot);
     const int64_t math_words = static_cast<int64_t>(size_of(spec.compute())) / 4;
     const int64_t threads = int64_t{s.threads_per_row} * s.rows_per_block;
@@ -168,15 +186,17 @@ CudaVariant measure_cuda(const Spec& spec, const CudaOperands& operands, int row
 }
 
 CudaPlan make_cuda(const Plan& plan) {
-    CudaPlan cuda{.operands = find_cuda_operands(plan.spec), .variants = {}};
+    CudaPlan cuda;
+    cuda.operands = find_cuda_operands(plan.spec);
     for (const Sweep& sweep : plan.sweeps)
         cuda.row_sums = std::max(cuda.row_sums, static_cast<int>(sweep.row_means.size()));
     const auto& main = std::get<CudaSchedule>(plan.schedule.device);
     cuda.dependents = plan.target.sm >= 90 && (!plan.finals.empty() || main.form == CudaForm::streaming);
+    cuda.final = make_final(plan.spec, plan.schedule.row_groups);
     const auto add = [&](std::string_view suffix, const CudaSchedule& schedule) {
         CudaVariant variant = measure_cuda(plan.spec, cuda.operands, cuda.row_sums, schedule);
         variant.suffix = suffix;
-        variant.path = make_path(plan, variant, cuda.dependents);
+        variant.path = make_path(plan, variant, cuda.final, cuda.dependents);
         cuda.variants.push_back(std::move(variant));
     };
     add("", main);
@@ -191,7 +211,7 @@ Geometry cuda_geometry(const Plan& plan) {
                       .column_sums = sums,
                       .partial_cols = plan.spec.cols,
                       .group_bytes = sums * plan.spec.cols * math,
-                      .final_cols = final_columns};
+                      .final_cols = plan.cuda.final.columns};
     for (const CudaVariant& variant : plan.cuda.variants) {
         const bool streaming = variant.schedule.form == CudaForm::streaming;
         if (streaming && plan.sweeps.size() > 1)

@@ -36,8 +36,17 @@ struct CudaVariant {
     CudaPath path;
 };
 
+/// How the final reduce is cut. `threads * width / columns` slices of the row groups, of vectors of 16 bytes where
+/// the columns divide into them, meet in a block.
+struct CudaFinal {
+    int64_t threads = 0;  ///< of a block
+    int64_t columns = 0;  ///< of a block
+    int64_t loads = 0;    ///< of a thread, in flight at once
+};
+
 struct CudaPlan {
     CudaOperands operands;
+    CudaFinal final;
     int row_sums = 0;         ///< the most row means of any sweep
     bool dependents = false;  ///< launches overlap through programmatic dependent launch
     std::vector<CudaVariant> variants;
@@ -45,6 +54,9 @@ struct CudaPlan {
 
 /// Blocks of the largest cluster worth counting on: beyond 8 on data center parts only.
 int largest_cluster(const Target& target);
+
+/// Vectors that hold a row; when they do not divide it, wherever in its first vector it starts.
+int64_t vectors_of_row(int64_t cols, int width);
 
 CudaOperands find_cuda_operands(const Spec& spec);
 

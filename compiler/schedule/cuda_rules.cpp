@@ -81,7 +81,28 @@ Status check_staging(const Spec& spec, const plan::CudaOperands& operands, const
     if (s.staging == CudaStaging::bulk && bytes % 16 != 0) {
         return refuse("staging=bulk: copies multiples of 16 bytes; vector_width={} are {}", s.vector_width, bytes);
     }
+    if (s.staging == CudaStaging::bulk && s.keep == CudaKeep::shared && s.stages < 2) {
+        return refuse("stages=1: staging=bulk with keep=shared has a stage in use while it asks for the next row");
+    }
     if (s.staging == CudaStaging::bulk && target.sm < cluster_sm) return refuse("staging=bulk: needs sm_90");
+    return {};
+}
+
+/// Rows that start anywhere in a vector: CudaPath::shifted.
+Status check_shifted(const Spec& spec, const plan::CudaOperands& operands, const CudaSchedule& s) {
+    constexpr int64_t vector_bytes = 16;
+    const auto fits = [&](Tensor tensor) {
+        return s.vector_width * static_cast<int64_t>(size_of(*spec.dtypes[tensor])) == vector_bytes;
+    };
+    const bool all_fit = std::ranges::all_of(operands.matrices, fits) && (!spec.has(Tensor::dx) || fits(Tensor::dx));
+    if (!all_fit || s.form != CudaForm::rows || s.staging != CudaStaging::async) {
+        return refuse("vector_width={}: must divide cols={}, or be 16 bytes of every matrix with staging=async",
+                      s.vector_width, spec.cols);
+    }
+    if (s.rows_per_block > 1 && s.keep_columns == CudaKeep::shared) {
+        return refuse("keep_columns=shared: needs rows_per_block=1 when vector_width={} does not divide cols={}",
+                      s.vector_width, spec.cols);
+    }
     return {};
 }
 
@@ -99,9 +120,7 @@ Status check_sharing(const CudaSchedule& s, const plan::CudaOperands& operands, 
 Status check_cuda(const Spec& spec, const plan::CudaOperands& operands, const plan::CudaVariant& variant,
                   const Target& target) {
     const CudaSchedule& s = variant.schedule;
-    if (spec.cols % s.vector_width != 0) {
-        return refuse("vector_width={}: must divide cols={}", s.vector_width, spec.cols);
-    }
+    if (spec.cols % s.vector_width != 0) NORMJIT_RETURN_IF_ERROR(check_shifted(spec, operands, s));
     NORMJIT_RETURN_IF_ERROR(check_threads(s));
     if (s.form == CudaForm::streaming) NORMJIT_RETURN_IF_ERROR(check_streaming(s));
     NORMJIT_RETURN_IF_ERROR(check_staging(spec, operands, s, target));

@@ -46,7 +46,7 @@ Values vector_widths(const SearchedProblem& p, const Schedule&) {
 /// A block has at least 256 vectors of its row.
 Values clusters(const SearchedProblem& p, const Schedule& so_far) {
     if (streams(so_far)) return {1};
-    const int64_t vectors = p.spec.cols / cuda_of(so_far).vector_width;
+    const int64_t vectors = plan::vectors_of_row(p.spec.cols, cuda_of(so_far).vector_width);
     return only({1, 2, 4, 8, 16}, [&](int64_t cluster) {
         return cluster <= plan::largest_cluster(p.target) && (cluster == 1 || vectors / cluster >= 256);
     });
@@ -56,7 +56,7 @@ Values clusters(const SearchedProblem& p, const Schedule& so_far) {
 Values threads_per_row(const SearchedProblem& p, const Schedule& so_far) {
     if (streams(so_far)) return {128, 256, 512};
     const CudaSchedule& s = cuda_of(so_far);
-    const int64_t vectors = divide_up(p.spec.cols / s.vector_width, s.cluster);
+    const int64_t vectors = divide_up(plan::vectors_of_row(p.spec.cols, s.vector_width), s.cluster);
     Values values;
     for (const int64_t steps : {1, 2, 3, 4, 6, 8}) {
         const int64_t wanted = divide_up(vectors, steps);

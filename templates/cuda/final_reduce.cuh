@@ -1,60 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums the partials of all row groups in a fixed order and casts: grid (ceil(cols / final_columns), column outputs), 512 threads.
+// Sums the partials of all row groups in a fixed order and casts: grid (ceil(cols / columns), column outputs).
 // Launched with programmatic stream serialization, its blocks are resident before the row kernel ends.
 #pragma once
-#include "memory.cuh"
-#include "plan.cuh"
+#include "reduce.cuh"
 
 namespace normjit {
 
-// 8 lanes side by side read 16 bytes each (128 bytes of a partial); 32 slices share the row groups. Few groups: fewer slices, more columns.
+// Lanes side by side read 16 bytes each, slices share the row groups: slice s takes s, s + slices, ...
 template <class P>
 struct FinalLayout {
     using Math = typename P::Math;
     static constexpr int wide = 16 / int(sizeof(Math));
     static constexpr int width = P::cols % wide == 0 ? wide : 1;
-    static constexpr int threads = 512, lanes = 32 / width, slices = threads / lanes, columns = lanes * width, batch = 8;
+    static constexpr int lanes = P::final_columns / width, slices = P::final_threads / lanes;
+    static constexpr int slices_of_warp = lanes < 32 ? 32 / lanes : 1, sources = slices / slices_of_warp;  // sources meet in shared memory
+    static_assert(lanes * width == P::final_columns && lanes * slices == P::final_threads && P::final_threads % 32 == 0);
+    static_assert(lanes % 32 == 0 || 32 % lanes == 0);
 };
 
 template <class P>
 NORMJIT_DEVICE void final_reduce(const Arguments& a) {
     using L = FinalLayout<P>;
     using Math = typename P::Math;
-    __shared__ Math shared[L::slices][L::columns];
+    __shared__ Math shared[L::sources][P::final_columns];
     const int lane = threadIdx.x % L::lanes, slice = threadIdx.x / L::lanes;
-    const int64 base = int64(blockIdx.x) * L::columns, column = base + lane * L::width;
+    const int64 base = int64(blockIdx.x) * P::final_columns, column = base + lane * L::width;
+    const Math* from = (const Math*)a.partials + int64(blockIdx.y) * a.row_groups * P::cols + column;
     Math sum[L::width] = {};
     if constexpr (P::dependents) wait_for_predecessors();
     if (P::pace > 0 && threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) *progress_of(a) = 0;
-    if (column < P::cols) {
-        const Math* from = (const Math*)a.partials + int64(blockIdx.y) * a.row_groups * P::cols + column;
-        for (uint32 first = slice; first < a.row_groups; first += L::batch * L::slices) {
-            uint32 words[L::batch][words_of<Math, L::width>] = {};  // all loads before the first use: one trip to L2, not `batch`
+    for (uint32 first = slice; first < a.row_groups; first += P::final_loads * L::slices) {
+        uint32 words[P::final_loads][words_of<Math, L::width>] = {};  // all loads before the first use: one trip to L2, not `loads`
 #pragma unroll
-            for (int b = 0; b < L::batch; b++) {
-                const uint32 group = first + b * L::slices;
-                if (group < a.row_groups) load<L::width * int(sizeof(Math))>(from + int64(group) * P::cols, words[b]);
-            }
+        for (int i = 0; i < P::final_loads; i++) {
+            const uint32 group = first + i * L::slices;
+            if (group < a.row_groups && column < P::cols) load<L::width * int(sizeof(Math))>(from + int64(group) * P::cols, words[i]);
+        }
 #pragma unroll
-            for (int b = 0; b < L::batch; b++) {
-                Math part[L::width];
-                unpack<Math, L::width>(words[b], part);
+        for (int i = 0; i < P::final_loads; i++) {
+            Math part[L::width];
+            unpack<Math, L::width>(words[i], part);
 #pragma unroll
-                for (int e = 0; e < L::width; e++) sum[e] += part[e];
-            }
+            for (int e = 0; e < L::width; e++) sum[e] += part[e];
         }
     }
 #pragma unroll
-    for (int e = 0; e < L::width; e++) shared[slice][lane * L::width + e] = sum[e];
+    for (int e = 0; e < L::width; e++) {
+#pragma unroll
+        for (int distance = L::lanes; distance < 32; distance *= 2) sum[e] += __shfl_xor_sync(all_lanes, sum[e], distance);
+        if (slice % L::slices_of_warp == 0) shared[slice / L::slices_of_warp][lane * L::width + e] = sum[e];
+    }
     __syncthreads();
-    if (threadIdx.x >= L::columns || base + threadIdx.x >= P::cols) return;
-    Math total = 0;
-#pragma unroll 8
-    for (int s = 0; s < L::slices; s++) total += shared[s][threadIdx.x];
-    unroll<0, P::ColumnOutputs::count>([&](auto i) {
-        using T = typename P::ColumnOutputs::template type<i.value>;
-        if (blockIdx.y == i.value) store_scalar<T>(a.column_output[i.value], base + threadIdx.x, total);
-    });
+    for (int c = threadIdx.x; c < P::final_columns && base + c < P::cols; c += P::final_threads) {
+        Math total = shared[0][c];
+#pragma unroll
+        for (int s = 1; s < L::sources; s++) total += shared[s][c];
+        unroll<0, P::ColumnOutputs::count>([&](auto i) {
+            using T = typename P::ColumnOutputs::template type<i.value>;
+            if (blockIdx.y == i.value) store_scalar<T>(a.column_output[i.value], base + c, total);
+        });
+    }
 }
 
 }  // namespace normjit

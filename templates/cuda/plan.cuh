@@ -18,7 +18,8 @@
 //   element(Index<sweep>, row, m, c, values)   one element: m of the matrices, c of the columns; fills values.sum, .column, .output
 //   reduced(Index<level>, row, sum)            from the sums of one level
 // One struct per variant, derived from it, holds the schedule: threads_per_row, rows_per_block, cluster, vector_width, stages, staging,
-// keep, keep_columns, pace, pace_slack, shared_bytes. It is the P of all templates.
+// keep, keep_columns, pace, pace_slack, shared_bytes, and of the final reduce: final_threads and final_columns of a block, final_loads
+// of a thread in flight at once. It is the P of all templates.
 #pragma once
 #include "types.cuh"
 
@@ -66,14 +67,15 @@ struct Layout {
     static constexpr int width = P::vector_width, lanes = P::threads_per_row, teams = P::rows_per_block;
     static constexpr int threads = lanes * teams;
     static constexpr int warps = ceil_div(lanes, 32);  // of one team
-    static constexpr int all_vectors = P::cols / width;
+    static constexpr bool shifted = P::cols % width != 0;                                        // edges.cuh
+    static constexpr int all_vectors = ceil_div(P::cols + (shifted ? width - 1 : 0), width);  // at the most unfavourable shift
     static constexpr int vectors = ceil_div(all_vectors, P::cluster);  // of one block
     static constexpr int steps = ceil_div(vectors, lanes);             // vectors of one lane
-    static constexpr bool exact = steps * lanes * P::cluster == all_vectors;
+    static constexpr bool exact = !shifted && steps * lanes * P::cluster == all_vectors;
     static constexpr bool crosses_warps = lanes > 32 || P::cluster > 1;
     static constexpr bool staged = P::staging != Staging::registers;
 
-    static constexpr int slot_elements = steps * lanes * width;  // of one row, padding included
+    static constexpr int slot_elements = round_up(steps * lanes * width, 16);  // of one row, so that every operand's part is aligned
     static constexpr int row_bytes = slot_elements * P::Matrices::element_bytes;
     static constexpr int stage_bytes = staged ? P::stages * teams * row_bytes : 0;
     static constexpr int merge_bytes = teams > 1 && P::ColumnOutputs::count > 0 ? teams * slot_elements * int(sizeof(Math)) : 0;
@@ -88,12 +90,13 @@ struct Layout {
     static constexpr int bytes = barriers_at + 8 * (stage_barriers + (P::cluster > 1 ? 2 : 0));
 
     static_assert(bytes == P::shared_bytes, "the compiler and the template disagree about shared memory");
-    static_assert(P::cols % width == 0, "a vector never crosses the end of a row");
+    static_assert(!shifted || P::staging == Staging::async && (teams == 1 || P::keep_columns == Keep::registers));
     static_assert(lanes % 32 == 0 || (lanes & (lanes - 1)) == 0 && lanes < 32, "a team is a power of two lanes or whole warps");
     static_assert(threads % 32 == 0 && threads <= 1024);
     static_assert(P::cluster == 1 || teams == 1, "a cluster works on one row at a time");
     static_assert(lanes <= 32 || teams <= 15, "one named barrier per team");
     static_assert(staged || P::keep == Keep::registers);
+    static_assert(P::staging != Staging::bulk || P::keep == Keep::registers || P::stages > 1, "a row would wait for itself");
 };
 
 }  // namespace normjit

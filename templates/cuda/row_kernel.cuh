@@ -3,6 +3,7 @@
 // The grid is persistent: group g (a block, or a cluster) takes rows g * teams + team, then steps by row_groups * teams.
 // Column sums stay in registers across all rows of a lane, are merged once per block and written as one partial per group.
 #pragma once
+#include "partials.cuh"
 #include "reduce.cuh"
 
 namespace normjit {
@@ -28,6 +29,7 @@ struct RowKernel {
     TeamReduction<P> reduce;
     int lane, team;
     uint32 first_vector, my_vectors;  // of this block's share of the row
+    int shift;                        // elements of a row's first vector that lie before the row: edges.cuh
     Math sums[at_least(column_sums, 1)][steps][width];
     uint32 column_raw[columns_shared ? 1 : steps][at_least(column_words, 1)];
     uint32 raw[L::staged ? 1 : depth][steps][matrix_words];  // register staging: the rows in flight
@@ -45,15 +47,22 @@ struct RowKernel {
     uint32 step, rows_mine, rows_team_max;  // rows between rows; rows of this team; rows of the block's longest team
 
     __device__ __forceinline__ bool valid(int v) const { return L::exact || uint32(lane + v * L::lanes) < my_vectors; }
-    __device__ __forceinline__ uint32 element_of(int v) const { return (first_vector + lane + v * L::lanes) * width; }
+    __device__ __forceinline__ int column_of(int v) const { return int(first_vector + lane + v * L::lanes) * width - (L::shifted ? shift : 0); }
+    __device__ __forceinline__ int shift_of(int64 row) const {
+        if constexpr (L::shifted) return int(row * a.matrix_stride[0]) & (width - 1);
+        return 0;
+    }
 
     __device__ __forceinline__ void start(int group) {
         step = uint32(a.row_groups) * L::teams;
         paced = reduce.rank == 0;
         const int64 base = int64(group) * L::teams, first = base + team;
+        shift = shift_of(first);
+        const uint32 of_row = ceil_div(shift + P::cols, width), left = of_row > first_vector ? of_row - first_vector : 0;
+        my_vectors = left < L::vectors ? left : L::vectors;
         rows_team_max = a.rows_each + (base < a.rows_extra);
         rows_mine = a.rows_each + (first < a.rows_extra);
-        const int64 at = P::staging == Staging::bulk ? int64(first_vector) * width : int64(element_of(0));
+        const int64 at = P::staging == Staging::bulk ? int64(first_vector) * width : int64(column_of(0));
         unroll<0, matrices>([&](auto i) {
             constexpr int size = sizeof(typename Matrices::template type<i.value>);
             next[i.value] = (const char*)a.matrix[i.value] + (first * a.matrix_stride[i.value] + at) * size;
@@ -64,7 +73,7 @@ struct RowKernel {
         });
         if constexpr (!same<typename P::Output, none>) {
             constexpr int size = sizeof(typename P::Output);
-            output = (char*)a.output + (first * a.output_stride + int64(element_of(0))) * size;
+            output = (char*)a.output + (first * a.output_stride + column_of(0)) * size;
             output_step = int64(step) * a.output_stride * size;
         }
     }
@@ -85,14 +94,12 @@ struct RowKernel {
 #pragma unroll
             for (int v = 0; v < steps; v++) {
                 if (!valid(v)) continue;
-                const char* from = (const char*)a.column[i.value] + int64(element_of(v)) * int(sizeof(T));
-                if constexpr (columns_shared) {
-                    uint32 words[words_of<T, width>];
-                    load<bytes, true>(from, words);
-                    store_shared<at_least(bytes, 4)>(column_slot<i.value>(v), words);
-                } else {
-                    load<bytes, true>(from, column_raw[v] + at);
-                }
+                const char* from = (const char*)a.column[i.value] + int64(column_of(v)) * int(sizeof(T));
+                uint32 words[words_of<T, width>];
+                uint32* to = columns_shared ? words : column_raw[v] + at;
+                if constexpr (L::shifted) load_inside<T, width, P::cols>(from, column_of(v), to);
+                else load<bytes, true>(from, to);
+                if constexpr (columns_shared) store_shared<at_least(bytes, 4)>(column_slot<i.value>(v), words);
             }
         });
         if constexpr (columns_shared) __syncthreads();
@@ -141,13 +148,15 @@ struct RowKernel {
             }
         } else {
             unroll<0, matrices>([&](auto i) {
-                constexpr int bytes = width * int(sizeof(typename Matrices::template type<i.value>));
+                using T = typename Matrices::template type<i.value>;
+                constexpr int bytes = width * int(sizeof(T));
                 constexpr int at = Matrices::template words_before<width, i.value>();
 #pragma unroll
                 for (int v = 0; v < steps; v++) {
                     if (!valid(v)) continue;
                     const char* from = next[i.value] + v * L::lanes * bytes;
-                    if constexpr (L::staged) copy_async<bytes>(slot<i.value>(place, v), from);
+                    if constexpr (L::shifted) copy_async_inside<T, width, P::cols>(slot<i.value>(place, v), from, column_of(v));
+                    else if constexpr (L::staged) copy_async<bytes>(slot<i.value>(place, v), from);
                     else load<bytes>(from, raw[place][v] + at);
                 }
             });
@@ -189,7 +198,8 @@ struct RowKernel {
 #pragma unroll
         for (int v = 0; v < steps; v++) {
             if (!valid(v)) continue;
-            Math m[matrices][width], c[at_least(columns, 1)][width], result[width], part[at_least(P::row_sums, 1)];
+            Math m[matrices][width], c[at_least(columns, 1)][width], result[width], part[at_least(P::row_sums, 1)] = {};
+            const uint32 in = L::shifted ? inside<width, P::cols>(column_of(v)) : 0;
             unroll<0, matrices>([&](auto i) { fetch<i.value, level == 0>(place, v, m[i.value]); });
             unroll<0, columns>([&](auto i) { fetch_column<i.value>(v, c[i.value]); });
 #pragma unroll
@@ -203,7 +213,10 @@ struct RowKernel {
                 P::element(Index<level>{}, row, me, ce, values);
                 if constexpr (level < P::levels) {
 #pragma unroll
-                    for (int s = 0; s < P::row_sums; s++) part[s] = e == 0 ? values.sum[s] : part[s] + values.sum[s];
+                    for (int s = 0; s < P::row_sums; s++) {
+                        if constexpr (!L::shifted) part[s] = e == 0 ? values.sum[s] : part[s] + values.sum[s];
+                        else if (in >> e & 1) part[s] += values.sum[s];
+                    }
                 }
                 if constexpr (level == P::column_sweep) {
 #pragma unroll
@@ -219,7 +232,9 @@ struct RowKernel {
                 using T = typename P::Output;
                 uint32 words[words_of<T, width>];
                 pack<T, width>(result, words);
-                store<width * int(sizeof(T))>(output + v * L::lanes * width * int(sizeof(T)), words);
+                char* to = output + v * L::lanes * width * int(sizeof(T));
+                if constexpr (L::shifted) store_inside<T, width, P::cols>(to, column_of(v), words);
+                else store<width * int(sizeof(T))>(to, words);
             }
         }
     }
@@ -327,43 +342,6 @@ struct RowKernel {
             parity ^= stage == 0;
         }
     }
-
-    // One partial per block. A single team writes what it holds; several teams meet in shared memory, one column sum at a time, and every
-    // thread adds the teams of its columns in order.
-    __device__ __forceinline__ void write_partials(int group) {
-#pragma unroll
-        for (int s = 0; s < column_sums; s++) {
-            Math* partial = (Math*)a.partials + (int64(s) * a.row_groups + group) * P::cols;
-            if constexpr (L::teams == 1) {
-#pragma unroll
-                for (int v = 0; v < steps; v++)
-                    if (valid(v)) store_partial(partial + element_of(v), sums[s][v]);
-            } else {
-                merge_teams(partial, s);
-            }
-        }
-    }
-    // Shared memory is [teams][steps][width][lanes] here: lanes side by side, so no bank conflicts.
-    __device__ __forceinline__ void merge_teams(Math* partial, int s) {
-        __syncthreads();
-#pragma unroll
-        for (int v = 0; v < steps; v++)
-#pragma unroll
-            for (int e = 0; e < width; e++) 
-                write_shared(shared + (((team * steps + v) * width + e) * L::lanes + lane) * int(sizeof(Math)), sums[s][v][e]);
-        __syncthreads();
-        for (int column = threadIdx.x; column < P::cols; column += L::threads) {
-            const int vector = column / width;
-            const int at = ((vector / L::lanes) * width + column % width) * L::lanes + vector % L::lanes;
-            const uint32 from = shared + at * int(sizeof(Math));
-            Math total[1] = {read_shared<Math>(from)};
-#pragma unroll
-            for (int t = 1; t < L::teams; t++) total[0] += read_shared<Math>(from + t * (L::slot_elements * int(sizeof(Math))));
-            uint32 words[2];
-            pack<Math, 1>(total, words);
-            store<int(sizeof(Math)), true>(partial + column, words);
-        }
-    }
 };
 
 template <class P>
@@ -376,9 +354,7 @@ NORMJIT_DEVICE void row_kernel(const Arguments& a) {
     const int lane = threadIdx.x % L::lanes, team = threadIdx.x / L::lanes;
     const uint32 rank = P::cluster > 1 ? cluster_rank() : 0;
     const int group = blockIdx.x / P::cluster;
-    const uint32 first_vector = rank * L::vectors;
-    const uint32 left = first_vector < L::all_vectors ? L::all_vectors - first_vector : 0;
-    K kernel{a, shared, {shared, team, lane, rank}, lane, team, first_vector, left < L::vectors ? left : L::vectors};
+    K kernel{a, shared, {shared, team, lane, rank}, lane, team, rank * L::vectors};
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < L::stage_barriers + (P::cluster > 1 ? 2 : 0); i++) barrier_init(shared + L::barriers_at + 8 * i, 1);
@@ -392,7 +368,7 @@ NORMJIT_DEVICE void row_kernel(const Arguments& a) {
     kernel.request_first_rows();
     if constexpr (L::staged) kernel.run_staged();
     else kernel.run_registers();
-    if constexpr (K::column_sums > 0) kernel.write_partials(group);
+    if constexpr (K::column_sums > 0) write_partials<P>(kernel, group);
     if constexpr (P::cluster > 1) cluster_sync();  // no block leaves while others may still write to its shared memory
 }
 

@@ -100,6 +100,16 @@ TEST_CASE("the grids of CUDA launches") {
     CHECK(path.groups(geometry, 9, 2 * 128) == 2);
     CHECK(path.alignment(DType::bf16) == 16);
     CHECK(path.alignment(DType::f32) == 16);
+
+    CudaPath shifted = path;
+    shifted.shifted = true;  // two groups of four rows: eight rows on, a row starts at the same place of a vector
+    CHECK(shifted.groups(geometry, 1000, 8 * 128) == 8);
+    CHECK(shifted.groups(geometry, 1000, 7 * 128) == 6);
+    CHECK(shifted.groups(geometry, 1000, 128) == 0);
+    CHECK(shifted.groups(geometry, 9, 8 * 128) == 3);  // every team has one row
+    CHECK(shifted.groups(geometry, 4, 128) == 1);
+    shifted.rows_per_block = 16;
+    CHECK(shifted.groups(geometry, 1000, 5 * 128) == 5);
 }
 
 TEST_CASE("row groups cover every row once") {

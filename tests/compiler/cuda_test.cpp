@@ -10,6 +10,7 @@
 #include <string>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 namespace normjit {
 
@@ -44,7 +45,8 @@ TEST_CASE("a CUDA schedule is refused with the reason") {
           "schedule: threads_per_row=16 times rows_per_block=1: must be a multiple of 32, at most 1024");
     CHECK(reason(spec, "cuda threads_per_row=64 rows_per_block=16 vector_width=4") ==
           "schedule: rows_per_block=16: at most 15 with more than 32 threads_per_row");
-    CHECK(reason(spec, "cuda vector_width=16") == "schedule: vector_width=16: must divide cols=1000");
+    CHECK(reason(spec, "cuda vector_width=16") ==
+          "schedule: vector_width=16: must divide cols=1000, or be 16 bytes of every matrix with staging=async");
     CHECK(reason(spec, "cuda vector_width=3") == "schedule: vector_width=3: must be a power of two");
     CHECK(reason(spec, "cuda cluster=3") == "schedule: cluster=3: must be a power of two");
     CHECK(reason(spec, "cuda threads_per_row=128 vector_width=8 cluster=2", "sm_89") ==
@@ -55,6 +57,8 @@ TEST_CASE("a CUDA schedule is refused with the reason") {
           "schedule: staging=bulk: needs sm_90");
     CHECK(reason(spec, "cuda threads_per_row=128 vector_width=4 staging=bulk") ==
           "schedule: staging=bulk: copies multiples of 16 bytes; vector_width=4 are 8");
+    CHECK(reason(spec, "cuda threads_per_row=128 vector_width=8 staging=bulk keep=shared stages=1") ==
+          "schedule: stages=1: staging=bulk with keep=shared has a stage in use while it asks for the next row");
     CHECK(reason(spec, "cuda threads_per_row=512 vector_width=1 staging=async") ==
           "schedule: staging=async: copies at least 4 bytes; vector_width=1 are 2");
     CHECK(reason(spec, "cuda threads_per_row=128 vector_width=8 keep=shared") ==
@@ -132,6 +136,30 @@ TEST_CASE("paths of a plan") {
     }
 }
 
+TEST_CASE("rows that start anywhere in a vector") {
+    const char* spec = "layernorm cols=1001 x=bf16";
+    const std::string schedule = "cuda threads_per_row=128 rows_per_block=4 vector_width=8 staging=";
+    const std::string width = "schedule: vector_width=8: must divide cols=1001, or be 16 bytes of every matrix ";
+    CHECK(reason(spec, (schedule + "async").c_str()) == "");
+    CHECK(reason(spec, (schedule + "registers").c_str()) == width + "with staging=async");
+    CHECK(reason(spec, (schedule + "bulk").c_str()) == width + "with staging=async");
+    CHECK(reason("layernorm cols=1001 x=bf16 dx=f32", (schedule + "async").c_str()) == width + "with staging=async");
+    CHECK(reason("layernorm cols=1001 x=f32", "cuda threads_per_row=256 vector_width=4 staging=async") == "");
+    CHECK(reason(spec, (schedule + "async keep_columns=shared").c_str()) ==
+          "schedule: keep_columns=shared: needs rows_per_block=1 when vector_width=8 does not divide cols=1001");
+    CHECK(plan::vectors_of_row(1000, 8) == 125);
+    CHECK(plan::vectors_of_row(1001, 8) == 126);  // from the eighth element on: 1, 124 * 8, 8
+    CHECK(plan::vectors_of_row(1002, 8) == 127);
+    const Target target = *parse_target("sm_90 sms=132");
+    for (const int64_t cols : {1, 7, 33, 1001, 4097, 70001}) {
+        const Spec odd = *parse_spec(fmt::format("layernorm cols={} x=bf16 rows=100000", cols));
+        const Schedule chosen = heuristic(odd, target);
+        const auto& cuda = std::get<CudaSchedule>(chosen.device);
+        CHECK(cuda.vector_width == 8);
+        CHECK(chosen.row_groups * cuda.rows_per_block % 8 == 0);
+    }
+}
+
 TEST_CASE("the source names its spec and schedule, and knows no norm") {
     const Spec spec = *parse_spec("rmsnorm cols=512 x=f16 stats=recompute");
     const Target target = *parse_target("sm_90");
@@ -141,7 +169,7 @@ TEST_CASE("the source names its spec and schedule, and knows no norm") {
     const std::string narrow = *emit_stage(spec, heuristic(spec, target), target, "cuda:narrow");
     CHECK(narrow.find("row_kernel_narrow(") != narrow.npos);
     CHECK(source.find("_narrow") == source.npos);
-    const Spec odd = *parse_spec("rmsnorm cols=513");
+    const Spec odd = *parse_spec("rmsnorm cols=513 x=bf16 dy=f32");
     CHECK(emit_stage(odd, heuristic(odd, target), target, "cuda:narrow").status().message() ==
           "cuda:narrow: there is no narrow path; with vector_width=1 the only one takes any data");
     CHECK(emit_stage(spec, heuristic(spec, *parse_target("x86-64-avx512")), *parse_target("x86-64-avx512"), "cuda")

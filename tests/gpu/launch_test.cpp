@@ -50,7 +50,7 @@ TEST_CASE("a block per row: grid, block, shared memory, the dependent final redu
     CHECK(!rows.dependent);
     CHECK(final.kernel == "final_reduce");
     CHECK(final.grid == Dims{128, 2, 1});
-    CHECK(final.block == Dims{512, 1, 1});
+    CHECK(final.block == Dims{256, 1, 1});
     CHECK(final.shared_bytes == 0);
     CHECK(final.dependent);
     for (const FakeLaunch& launch : fake.launches) CHECK(launch.stream == stream);
@@ -119,7 +119,39 @@ TEST_CASE("several rows per block: groups of whole blocks") {
     CHECK(fake.launches[0].block == Dims{256, 1, 1});
     CHECK(fake.launches[0].arguments.rows_each == 0);
     CHECK(fake.launches[0].arguments.rows_extra == 801);
-    CHECK(fake.launches[1].grid == Dims{8, 1, 1});
+    CHECK(fake.launches[1].grid == Dims{16, 1, 1});
+}
+
+TEST_CASE("rows that start anywhere in a vector: together or one by one") {
+    const Kernel kernel = fake_kernel(fake_engine(), "layernorm cols=4097 x=bf16",
+                                      "cuda row_groups=128 threads_per_row=288 vector_width=8 stages=3 staging=async");
+    const auto path = [&](const Arguments& arguments) {
+        check_launch(kernel, arguments);
+        return launched()[0];
+    };
+    const Arguments good = fake_arguments(kernel, 1000);
+    CHECK(path(good) == "row_kernel");
+    Arguments arguments = good;
+    for (const Tensor tensor : {Tensor::x, Tensor::dy, Tensor::dx}) arguments[tensor].row_stride = 4097 + 3;
+    CHECK(path(arguments) == "row_kernel");
+    arguments[Tensor::dy].row_stride = 4097 + 3 + 8;
+    CHECK(path(arguments) == "row_kernel");
+    arguments[Tensor::dy].row_stride = 4097 + 4;
+    CHECK(path(arguments) == "row_kernel_narrow");
+    arguments = good;
+    arguments[Tensor::dx].row_stride = 4097 + 1;
+    CHECK(path(arguments) == "row_kernel_narrow");
+    arguments = good;
+    arguments[Tensor::x].data = moved(Tensor::x, 2);
+    CHECK(path(arguments) == "row_kernel_narrow");
+    arguments = good;
+    arguments[Tensor::gamma].data = moved(Tensor::gamma, 2);
+    CHECK(path(arguments) == "row_kernel");
+    arguments.workspace_bytes = 7 * 2 * 4097 * 4;  // fewer groups than vectors have elements
+    CHECK(path(arguments) == "row_kernel_narrow");
+    arguments.rows = 7;  // but a row each
+    CHECK(path(arguments) == "row_kernel");
+    CHECK(normjit_fake_cuda()->launches[0].grid == Dims{7, 1, 1});
 }
 
 TEST_CASE("a cluster per row") {
@@ -148,7 +180,7 @@ TEST_CASE("the streaming form: two passes and their workspace") {
     CHECK(launched() == Names{"row_sums", "column_kernel", "final_reduce"});
     CHECK(fake.launches[0].grid == Dims{1001, 1, 1});  // at most 8 blocks on each of 132 multiprocessors
     CHECK(fake.launches[1].grid == Dims{293, 5, 1});   // ceil(300000 / 4 / 256) column tiles
-    CHECK(fake.launches[2].grid == Dims{9375, 2, 1});
+    CHECK(fake.launches[2].grid == Dims{2344, 2, 1});
     CHECK(!fake.launches[0].dependent);
     CHECK(fake.launches[1].dependent);
     CHECK(fake.launches[2].dependent);

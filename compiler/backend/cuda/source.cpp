@@ -222,6 +222,11 @@ class Printer {
              normjit::name(s.keep_columns));
         line("    static constexpr int pace = {}, pace_slack = {}, shared_bytes = {};", s.pace, s.pace_slack,
              variant_.shared_bytes);
+        const plan::CudaFinal& final = plan_.cuda.final;
+        if (!plan_.finals.empty()) {
+            line("    static constexpr int final_threads = {}, final_columns = {}, final_loads = {};", final.threads,
+                 final.columns, final.loads);
+        }
         line("}};\n");
     }
 

@@ -15,7 +15,7 @@
 namespace normjit {
 
 /// Changes whenever the generated code, the geometry or the layout of an artifact may change.
-inline constexpr int generator_version = 5;
+inline constexpr int generator_version = 6;
 
 /// What the bytes of code are. portable: text, see portable_program.h. ptx is left to the driver to translate: for a
 /// GPU newer than the compiler.
@@ -97,12 +97,17 @@ struct CudaLaunch {
 struct CudaPath {
     int vector_width = 1;    ///< elements that are loaded together
     int rows_per_block = 1;  ///< rows that a row group takes at a time
+    /// Rows start anywhere in a vector. The matrices have elements of one size, addresses at multiples of 16 bytes and
+    /// row strides that are equal modulo vector_width; the columns have no alignment.
+    bool shifted = false;
     std::vector<CudaLaunch> launches;
     std::vector<uint8_t> code;
 
     /// What the address and, in bytes, the row stride of a matrix or column tensor of this type must be a multiple of.
     int64_t alignment(DType type) const;
-    /// Row groups of a launch: Geometry::groups(), or fewer when the last would have no row.
+    /// Row groups of a launch: Geometry::groups(), or fewer when the last would have no row. When shifted and a block
+    /// takes rows several times, as many as let each of its teams meet rows that start at the same place of a vector
+    /// only; 0 when that needs more.
     int64_t groups(const Geometry& geometry, int64_t rows, int64_t workspace_bytes) const;
     bool operator==(const CudaPath&) const = default;
 };

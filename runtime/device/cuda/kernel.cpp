@@ -74,10 +74,24 @@ bool CudaKernel::is_aligned(const Argument& argument, Tensor tensor, const CudaP
     return bits % multiple == 0;
 }
 
+/// What CudaPath::shifted asks for.
+bool CudaKernel::starts_alike(const Arguments& arguments, const CudaPath& path) const {
+    constexpr uintptr_t vector_bytes = 16;
+    const auto address = [&](Tensor tensor) { return reinterpret_cast<uintptr_t>(arguments[tensor].data); };
+    const int64_t stride = row_stride(arguments[operands_.matrices[0]]);
+    const auto alike = [&](Tensor tensor) {
+        const int64_t difference = row_stride(arguments[tensor]) - stride;
+        return address(tensor) % vector_bytes == 0 && (arguments.rows == 1 || difference % path.vector_width == 0);
+    };
+    return std::ranges::all_of(operands_.matrices, alike) && (!artifact.spec.has(Tensor::dx) || alike(Tensor::dx)) &&
+           path.groups(artifact.geometry, arguments.rows, arguments.workspace_bytes) > 0;
+}
+
 /// The widest vectors that the addresses of this launch allow; the last path takes any.
 const CudaKernel::Path& CudaKernel::path_for(const Arguments& arguments) const {
     if (arguments.rows == 0) return paths_.back();
     const auto fits = [&](const Path& path) {
+        if (path.plan->shifted) return starts_alike(arguments, *path.plan);
         const auto aligned = [&](Tensor tensor) {
             return is_aligned(arguments[tensor], tensor, *path.plan, arguments.rows);
         };

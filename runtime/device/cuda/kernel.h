@@ -45,6 +45,7 @@ class CudaKernel final : public Kernel::Impl {
     static Expected<Step> make_step(const Code& code, const CudaLaunch& plan);
     Status make_paths();
 
+    bool starts_alike(const Arguments& arguments, const CudaPath& path) const;
     bool is_aligned(const Argument& argument, Tensor tensor, const CudaPath& path, int64_t rows) const;
     const Path& path_for(const Arguments& arguments) const;
     Expected<CudaArguments> operands_of(const Arguments& arguments, const CudaPath& path) const;

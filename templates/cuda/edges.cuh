@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows whose length is no multiple of a vector start anywhere in one. A team then takes rows that start at the same place (`shift` elements
+// into their first vector), so that all its loads and stores are aligned and a lane keeps its columns; only the vectors at a row's ends
+// are partly outside. `first` is the column of a vector's first element, from 1 - width to cols - 1.
+#pragma once
+#include "memory.cuh"
+
+namespace normjit {
+
+// A bit for each element of a vector that is inside the row: one instruction turns them into predicates.
+template <int width, int cols>
+NORMJIT_DEVICE uint32 inside(int first) {
+    const int before = first < 0 ? -first : 0, left = cols - first < width ? cols - first : width;
+    return ((1u << left) - 1) & (~0u << before);
+}
+
+// Columns, once per kernel: their addresses are not aligned. Elements outside are zero.
+template <class T, int width, int cols>
+NORMJIT_DEVICE void load_inside(const char* from, int first, uint32* words) {
+    constexpr int size = sizeof(T);
+#pragma unroll
+    for (int w = 0; w < words_of<T, width>; w++) words[w] = 0;
+#pragma unroll
+    for (int e = 0; e < width; e++) {
+        uint32 element[2] = {};
+        if (inside<width, cols>(first) >> e & 1) load<size, true>(from + e * size, element);
+        if constexpr (size == 2) words[e / 2] |= element[0] << (e % 2 * 16);
+        if constexpr (size == 4) words[e] = element[0];
+        if constexpr (size == 8) words[2 * e] = element[0], words[2 * e + 1] = element[1];
+    }
+}
+
+// Nothing is read beyond the row; what is read before it belongs to the row before.
+template <class T, int width, int cols>
+NORMJIT_DEVICE void copy_async_inside(uint32 to, const char* from, int first) {
+    static_assert(width * int(sizeof(T)) == 16);
+    const int left = cols - first;
+    const int bytes = (left < width ? left : width) * int(sizeof(T));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
+template <class T, int width, int cols>
+NORMJIT_DEVICE void store_inside(char* to, int first, const uint32* words) {
+    constexpr int size = sizeof(T);
+    const uint32 in = inside<width, cols>(first);
+    if (in == (1u << width) - 1) return store<width * size>(to, words);
+#pragma unroll
+    for (int e = 0; e < width; e++) {
+        const uint32 element[2] = {size == 2 ? words[e / 2] >> (e % 2 * 16) : words[e * size / 4], words[e * size / 4 + (size == 8)]};
+        if (in >> e & 1) store<size>(to + e * size, element);
+    }
+}
+
+template <int width, int cols, class Math>
+NORMJIT_DEVICE void store_partial_inside(Math* to, int first, const Math (&value)[width]) {
+#pragma unroll
+    for (int e = 0; e < width; e++) {
+        const Math element[1] = {value[e]};
+        uint32 words[2];
+        pack<Math, 1>(element, words);
+        if (inside<width, cols>(first) >> e & 1) store<int(sizeof(Math)), true>(to + e, words);
+    }
+}
+
+}  // namespace normjit
