@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t data_seed = 1;
 constexpr int trial_batch = 5, trial_most = 60;
-constexpr int race_batch = 10, race_most = 400;
+constexpr int race_batch = 5, race_most = 400;
 
 class Worker {
   public:
