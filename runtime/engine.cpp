@@ -25,6 +25,7 @@ Engine::Impl::Impl(std::shared_ptr<const Device> device, const EngineOptions& op
       compile_tasks_(options.parallel_for.run != nullptr ? options.parallel_for : thread_per_task()),
       tune_policy_(options.tune),
       tune_seconds_(options.tune_seconds),
+      allocator_(options.allocator),
       store_(options.cache, options.log) {}
 
 Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOptions& options) {
@@ -69,7 +70,7 @@ Schedule Engine::Impl::tune(const Spec& spec, const Schedule& start) const {
     const auto make = [&](const Schedule& schedule) -> Expected<Kernel> {
         NORMJIT_TRY(const Artifact artifact, compile(spec, schedule));
         NORMJIT_TRY(auto loaded, device_->load(artifact));
-        return Kernel(std::move(loaded));
+        return Kernel(std::move(loaded), allocator_);
     };
     const auto measure = [&]() -> Expected<tuning::AutotuneResult> {
         NORMJIT_TRY(const auto rig, device_->open_rig(spec, spec.rows.value_or(ScheduleSpace::usual_rows)));
@@ -121,7 +122,7 @@ uint64_t Engine::Impl::plan_digest() const {
 Expected<Kernel> Engine::Impl::make_alone(const Request& decided) {
     if (const Kernel* ready = kernels_.find(decided)) return *ready;
     NORMJIT_TRY(auto loaded, store_.serves(device_->target()) ? load_kept_or_new(decided) : load_new(decided));
-    const Kernel kernel(std::move(loaded));
+    const Kernel kernel(std::move(loaded), allocator_);
     kernels_.add(decided, kernel);
     return kernel;
 }
@@ -230,7 +231,7 @@ Expected<Artifact> Engine::compile(const Spec& spec, const Schedule& schedule, v
 Expected<Kernel> Engine::load(const Artifact& artifact, void* stream) const {
     NORMJIT_RETURN_IF_ERROR(impl_->device().check_free(stream));
     NORMJIT_TRY(auto kernel, impl_->device().load(artifact));
-    return Kernel(std::move(kernel));
+    return Kernel(std::move(kernel), impl_->allocator());
 }
 
 }  // namespace normjit

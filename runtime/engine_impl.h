@@ -22,6 +22,7 @@ class Engine::Impl {
     Impl(std::shared_ptr<const Device> device, const EngineOptions& options, const Environment& environment);
 
     const Device& device() const { return *device_; }
+    const Allocator& allocator() const { return allocator_; }
     const tuning::Advisor& advisor() const { return advisor_; }
 
     /// As Engine::compile(), whatever the stream does.
@@ -55,6 +56,7 @@ class Engine::Impl {
     const ParallelFor compile_tasks_;
     const TunePolicy tune_policy_;
     const double tune_seconds_;
+    const Allocator allocator_;
     cache::Store store_;
     cache::KernelTable kernels_;
     cache::SingleFlight flights_;

@@ -5,9 +5,51 @@
 #include "kernel_impl.h"
 #include "support/try.h"
 
+#include <fmt/format.h>
+
 namespace normjit {
 
+namespace {
+
+/// Workspace of an allocator, for one launch.
+class LentWorkspace {
+  public:
+    LentWorkspace(const Allocator& allocator, int64_t bytes, void* stream)
+        : allocator_(allocator),
+          bytes_(bytes),
+          stream_(stream),
+          memory_(allocator.allocate(allocator.self, bytes, stream)) {}
+    ~LentWorkspace() {
+        if (memory_ != nullptr) allocator_.release(allocator_.self, memory_, bytes_, stream_);
+    }
+    LentWorkspace(const LentWorkspace&) = delete;
+    LentWorkspace& operator=(const LentWorkspace&) = delete;
+
+    void* memory() const { return memory_; }
+
+  private:
+    const Allocator& allocator_;
+    const int64_t bytes_;
+    void* const stream_;
+    void* const memory_;
+};
+
+}  // namespace
+
 Status Kernel::launch(const Arguments& arguments) const {
+    const bool lent = arguments.workspace == nullptr && allocator_.allocate != nullptr && arguments.rows >= 0;
+    const int64_t bytes = lent ? preferred_workspace(arguments.rows) : 0;
+    if (bytes > 0) {
+        const LentWorkspace workspace(allocator_, bytes, arguments.stream);
+        if (workspace.memory() == nullptr) {
+            return failed(fmt::format("launch: workspace: the engine's allocator gave none of {} bytes", bytes));
+        }
+        Arguments complete = arguments;
+        complete.workspace = workspace.memory();
+        complete.workspace_bytes = bytes;
+        NORMJIT_RETURN_IF_ERROR(check_arguments(impl_->artifact, complete));
+        return impl_->launch(complete);
+    }
     NORMJIT_RETURN_IF_ERROR(check_arguments(impl_->artifact, arguments));
     return impl_->launch(arguments);
 }

@@ -11,6 +11,7 @@ cmake                    cmake
 ninja                    ninja-build
 ccache                   ccache
 objdump                  binutils
+pkg-config               pkg-config
 xbyak/xbyak.h            libxbyak-dev
 fmt/format.h             libfmt-dev
 doctest/doctest.h        doctest-dev

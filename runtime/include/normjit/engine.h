@@ -2,6 +2,7 @@
 // A device and what runs on it: compile, load, and through Kernel, launch. prepare() is compile and load with memory.
 #pragma once
 
+#include "normjit/allocator.h"
 #include "normjit/compile.h"
 #include "normjit/kernel.h"
 #include "normjit/log.h"
@@ -49,6 +50,7 @@ struct EngineOptions {
     /// Set: launches on the CPU, and the parts of a compilation for a GPU, use these threads. Else the engine starts
     /// its own: a pool for launches, and a thread for a part while it is compiled.
     ParallelFor parallel_for = {};
+    Allocator allocator = {};  ///< set: launches that bring no workspace take the preferred one from it
     CacheOptions cache = {};
     Log log = {};                                ///< hears of what takes time and of what does not work as asked
     std::vector<std::string> record_files = {};  ///< of tuning records; empty: those that NORMJIT_RECORDS names

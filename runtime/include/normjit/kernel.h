@@ -2,6 +2,7 @@
 // A kernel loaded on a device, and what a launch hands it.
 #pragma once
 
+#include "normjit/allocator.h"
 #include "normjit/artifact.h"
 #include "normjit/dtype.h"
 #include "normjit/parallel_for.h"
@@ -31,8 +32,8 @@ struct Argument {
 struct Arguments {
     int64_t rows = 0;  ///< M, at least 0
     PerTensor<Argument> tensors;
-    void* workspace =
-        nullptr;  ///< aligned to workspace_alignment; contents are lost. May be null when 0 bytes are needed
+    void* workspace = nullptr;  ///< aligned to workspace_alignment; contents are lost. Null: the engine's allocator is
+                                ///< asked, if there is one
     int64_t workspace_bytes = 0;
     void* stream = nullptr;  ///< a CUstream of the kernel's GPU, null for the default one; ignored on a CPU
 
@@ -45,7 +46,8 @@ struct Arguments {
 class Kernel {
   public:
     struct Impl;
-    explicit Kernel(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+    explicit Kernel(std::shared_ptr<const Impl> impl, const Allocator& allocator = {})
+        : impl_(std::move(impl)), allocator_(allocator) {}
 
     /// Computes the spec's outputs. Only looks up: compiles, allocates and locks nothing of its own. An
     /// invalid_argument names the argument and what is allowed; nothing has been written then. The same arguments give
@@ -68,6 +70,7 @@ class Kernel {
 
   private:
     std::shared_ptr<const Impl> impl_;
+    Allocator allocator_;
 };
 
 }  // namespace normjit

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "c_abi/convert.h"
+
+#include "support/try.h"
+
+#include <fmt/format.h>
+
+namespace normjit::c_abi {
+
+namespace {
+
+template <class Enum>
+constexpr bool same(int c, Enum cpp) {
+    return c == static_cast<int>(cpp);
+}
+static_assert(same(NORMJIT_OK, Code::ok) && same(NORMJIT_INVALID_ARGUMENT, Code::invalid_argument) &&
+              same(NORMJIT_UNAVAILABLE, Code::unavailable) && same(NORMJIT_FAILED, Code::failed) &&
+              same(NORMJIT_PENDING, Code::pending));
+static_assert(same(NORMJIT_F32, DType::f32) && same(NORMJIT_BF16, DType::bf16) && same(NORMJIT_F16, DType::f16) &&
+              same(NORMJIT_F64, DType::f64) && std::size(all_dtypes) == 4);
+static_assert(same(NORMJIT_LAYERNORM, Norm::layernorm) && same(NORMJIT_RMSNORM, Norm::rmsnorm));
+static_assert(same(NORMJIT_SOURCE_X, Source::x) && same(NORMJIT_SOURCE_XHAT, Source::xhat) &&
+              same(NORMJIT_SOURCE_Y, Source::y));
+static_assert(same(NORMJIT_STATS_SAVED, Stats::saved) && same(NORMJIT_STATS_RECOMPUTE, Stats::recompute));
+static_assert(same(NORMJIT_SYNC, OnMiss::sync) && same(NORMJIT_BACKGROUND, OnMiss::background) &&
+              same(NORMJIT_ERROR, OnMiss::error));
+static_assert(same(NORMJIT_LOG_INFO, LogLevel::info) && same(NORMJIT_LOG_WARNING, LogLevel::warning));
+static_assert(same(NORMJIT_X, Tensor::x) && same(NORMJIT_DY, Tensor::dy) &&
+              same(NORMJIT_DRESIDUAL, Tensor::dresidual) && same(NORMJIT_GAMMA, Tensor::gamma) &&
+              same(NORMJIT_BETA, Tensor::beta) && same(NORMJIT_MEAN, Tensor::mean) &&
+              same(NORMJIT_RSTD, Tensor::rstd) && same(NORMJIT_DX, Tensor::dx) &&
+              same(NORMJIT_DGAMMA, Tensor::dgamma) && same(NORMJIT_DBETA, Tensor::dbeta) &&
+              tensor_count <= NORMJIT_TENSORS);
+
+/// The value with this number, of those that there are.
+template <class Enum>
+Status read_enum(const char* field, int number, int count, Enum& value) {
+    if (number < 0 || number >= count) {
+        return invalid_argument(fmt::format("{}: {}; must be 0 to {}", field, number, count - 1));
+    }
+    value = static_cast<Enum>(number);
+    return {};
+}
+
+}  // namespace
+
+Expected<Tensor> to_tensor(int number) {
+    Tensor tensor = Tensor::x;
+    NORMJIT_RETURN_IF_ERROR(read_enum("tensor", number, static_cast<int>(tensor_count), tensor));
+    return tensor;
+}
+
+Expected<Spec> to_cpp(const normjit_spec* given) {
+    NORMJIT_TRY(const normjit_spec from, read_struct(given, "spec"));
+    Spec spec;
+    NORMJIT_RETURN_IF_ERROR(read_enum("spec: norm", from.norm, 2, spec.norm));
+    NORMJIT_RETURN_IF_ERROR(read_enum("spec: source", from.source, 3, spec.source));
+    NORMJIT_RETURN_IF_ERROR(read_enum("spec: stats", from.stats, 2, spec.stats));
+    if (from.rows != -1) spec.rows = from.rows;
+    spec.cols = from.cols;
+    spec.eps = from.eps;
+    spec.gamma_offset = from.gamma_offset;
+    for (Tensor tensor : all_tensors) {
+        const int number = from.dtypes[index(tensor)];
+        if (number == NORMJIT_NONE) continue;
+        spec.dtypes[tensor].emplace();
+        NORMJIT_RETURN_IF_ERROR(read_enum("spec: dtypes", number, 4, *spec.dtypes[tensor]));
+    }
+    return spec;
+}
+
+normjit_spec to_c(const Spec& spec) {
+    normjit_spec to{};
+    to.size = sizeof to;
+    to.norm = static_cast<int32_t>(spec.norm);
+    to.source = static_cast<int32_t>(spec.source);
+    to.stats = static_cast<int32_t>(spec.stats);
+    to.rows = spec.rows.value_or(-1);
+    to.cols = spec.cols;
+    to.eps = spec.eps;
+    to.gamma_offset = spec.gamma_offset;
+    std::ranges::fill(to.dtypes, NORMJIT_NONE);
+    for (Tensor tensor : all_tensors) {
+        if (spec.has(tensor)) to.dtypes[index(tensor)] = static_cast<int32_t>(*spec.dtypes[tensor]);
+    }
+    return to;
+}
+
+Expected<EngineOptions> to_cpp(const normjit_engine_options& from) {
+    EngineOptions options;
+    if (from.device != nullptr) options.device = from.device;
+    options.threads = from.threads;
+    options.parallel_for = {from.parallel_for.run, from.parallel_for.self};
+    if ((from.allocator.allocate == nullptr) != (from.allocator.release == nullptr)) {
+        return invalid_argument("engine options: allocator: allocate and release come together");
+    }
+    options.allocator = {from.allocator.allocate, from.allocator.release, from.allocator.self};
+    if (from.cache_folder != nullptr) options.cache.folder = from.cache_folder;
+    if (from.cache_bytes < 0) return invalid_argument("engine options: cache_bytes: must be at least 0");
+    if (from.cache_bytes > 0) options.cache.bytes = from.cache_bytes;
+    if (from.packs != nullptr) options.cache.packs.emplace(from.packs, from.packs + from.pack_count);
+    return options;
+}
+
+Expected<PrepareOptions> to_cpp(const normjit_prepare_options& from) {
+    PrepareOptions options{.on_miss = OnMiss::sync, .stream = from.stream};
+    NORMJIT_RETURN_IF_ERROR(read_enum("prepare options: on_miss", from.on_miss, 3, options.on_miss));
+    return options;
+}
+
+Expected<Arguments> to_cpp(const normjit_arguments& from) {
+    Arguments to;
+    to.rows = from.rows;
+    for (Tensor tensor : all_tensors) {
+        const normjit_argument& given = from.tensors[index(tensor)];
+        const int64_t stride = given.row_stride == 0                    ? Argument::contiguous
+                               : given.row_stride == NORMJIT_REPEAT_ROW ? 0
+                                                                        : given.row_stride;
+        to[tensor] = {given.data, DType::f32, given.cols, stride};
+        if (given.dtype >= 0 && given.dtype < static_cast<int>(std::size(all_dtypes))) {
+            to[tensor].dtype = static_cast<DType>(given.dtype);
+        } else {
+            return invalid_argument(fmt::format("launch: {}: dtype: {}; must be 0 to 3", name(tensor), given.dtype));
+        }
+    }
+    to.workspace = from.workspace;
+    to.workspace_bytes = from.workspace_bytes;
+    to.stream = from.stream;
+    return to;
+}
+
+}  // namespace normjit::c_abi

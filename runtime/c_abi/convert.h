@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The structs of normjit.h to and from those of C++.
+#pragma once
+
+#include "normjit/engine.h"
+#include "normjit/kernel.h"
+#include "normjit/normjit.h"
+#include "normjit/spec.h"
+#include "normjit/status.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+namespace normjit::c_abi {
+
+/// What the caller knows of a struct, the rest zero: an older program's struct is shorter. With `default_if_null`, NULL
+/// is a struct of zeros.
+template <class Struct>
+Expected<Struct> read_struct(const Struct* given, const char* name, bool default_if_null = false) {
+    Struct copy{};
+    copy.size = sizeof copy;
+    if (given == nullptr && default_if_null) return copy;
+    if (given == nullptr) return invalid_argument(std::string(name) + ": null pointer");
+    if (given->size < sizeof given->size) return invalid_argument(std::string(name) + ": size is not set");
+    std::memcpy(&copy, given, std::min(given->size, sizeof copy));
+    return copy;
+}
+
+Expected<Spec> to_cpp(const normjit_spec* spec);
+normjit_spec to_c(const Spec& spec);
+
+/// Without the log, which is the handle's.
+Expected<EngineOptions> to_cpp(const normjit_engine_options& options);
+Expected<PrepareOptions> to_cpp(const normjit_prepare_options& options);
+/// Leaves to launch() what launch() checks.
+Expected<Arguments> to_cpp(const normjit_arguments& arguments);
+
+/// As normjit_set_dlpack().
+Status set_dlpack(const Artifact& artifact, normjit_arguments& arguments, Tensor tensor, const void* dl_tensor);
+
+/// The tensor of this number.
+Expected<Tensor> to_tensor(int number);
+
+}  // namespace normjit::c_abi

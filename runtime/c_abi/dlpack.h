@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of DLPack that tensors are handed over with, declared here so that no header of it is needed to build. Its
+// layout is the same in all versions; tests/runtime compares it with dlpack.h where there is one.
+// https://dmlc.github.io/dlpack/latest/c_api.html
+#pragma once
+
+#include <cstdint>
+
+namespace normjit::dlpack {
+
+enum DeviceType : int32_t { device_cpu = 1, device_cuda = 2, device_cuda_host = 3, device_cuda_managed = 13 };
+enum TypeCode : uint8_t { type_float = 2, type_bfloat = 4 };
+
+struct Device {
+    int32_t type;
+    int32_t id;
+};
+
+struct DataType {
+    uint8_t code;
+    uint8_t bits;
+    uint16_t lanes;
+};
+
+struct Tensor {
+    void* data;
+    Device device;
+    int32_t dimensions;
+    DataType dtype;
+    int64_t* shape;
+    int64_t* strides;  ///< in elements; null: contiguous, the last dimension fastest
+    uint64_t byte_offset;
+};
+
+}  // namespace normjit::dlpack

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of normjit.h. No exception leaves them.
+#include "normjit/normjit.h"
+
+#include "c_abi/convert.h"
+#include "support/try.h"
+
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+
+#include <fmt/format.h>
+
+using namespace normjit;
+using namespace normjit::c_abi;
+
+struct normjit_engine {
+    std::unique_ptr<const normjit_log> log;  ///< what the engine's log talks to
+    Engine engine;
+};
+struct normjit_kernel {
+    Kernel kernel;
+};
+struct normjit_artifact {
+    Artifact artifact;
+};
+
+namespace {
+
+thread_local std::string last_error;
+
+normjit_status report(Code code, const char* message) noexcept {
+    try {
+        last_error = message;
+    } catch (const std::bad_alloc&) {
+        last_error.clear();
+    }
+    return static_cast<normjit_status>(code);
+}
+
+/// Runs a function that returns a Status.
+template <class Function>
+normjit_status guarded(const Function& function) noexcept {
+    try {
+        const Status status = function();
+        return status.ok() ? NORMJIT_OK : report(status.code(), status.message().c_str());
+    } catch (const std::bad_alloc&) {
+        return report(Code::failed, "out of memory");
+    } catch (const std::exception& error) {
+        return report(Code::failed, error.what());
+    }
+}
+
+Status check_handle(const void* handle, const char* name) {
+    return handle != nullptr ? Status() : invalid_argument(fmt::format("{}: null pointer", name));
+}
+
+Status copy_out(std::string_view from, void* buffer, size_t capacity, size_t* bytes) {
+    if (bytes != nullptr) *bytes = from.size();
+    if (buffer == nullptr) return bytes != nullptr ? Status() : invalid_argument("bytes: null pointer");
+    if (capacity < from.size()) {
+        return invalid_argument(fmt::format("buffer: has {} bytes; {} are needed", capacity, from.size()));
+    }
+    std::memcpy(buffer, from.data(), from.size());
+    return {};
+}
+
+Expected<Schedule> schedule_for(const char* text, const Spec& spec, const Target& target) {
+    if (text == nullptr) return heuristic(spec, target);
+    return parse_schedule(text);
+}
+
+}  // namespace
+
+int32_t normjit_version(void) { return NORMJIT_VERSION; }
+
+const char* normjit_last_error(void) { return last_error.c_str(); }
+
+normjit_status normjit_spec_parse(const char* text, normjit_spec* spec) {
+    return guarded([&]() -> Status {
+        NORMJIT_RETURN_IF_ERROR(check_handle(text, "text"));
+        NORMJIT_TRY(const normjit_spec known, read_struct<normjit_spec>(spec, "spec"));
+        NORMJIT_TRY(const Spec parsed, parse_spec(text));
+        normjit_spec full = to_c(parsed);
+        full.size = std::min(known.size, sizeof full);
+        std::memcpy(spec, &full, full.size);
+        return {};
+    });
+}
+
+normjit_status normjit_spec_text(const normjit_spec* spec, char* buffer, size_t capacity, size_t* bytes) {
+    return guarded([&]() -> Status {
+        NORMJIT_TRY(const Spec given, to_cpp(spec));
+        NORMJIT_RETURN_IF_ERROR(validate(given));
+        const std::string text = to_text(given);
+        return copy_out({text.c_str(), text.size() + 1}, buffer, capacity, bytes);
+    });
+}
+
+normjit_status normjit_engine_create(const normjit_engine_options* options, normjit_engine** engine) {
+    return guarded([&]() -> Status {
+        NORMJIT_RETURN_IF_ERROR(check_handle(engine, "engine"));
+        NORMJIT_TRY(const normjit_engine_options known, read_struct(options, "engine options", true));
+        NORMJIT_TRY(EngineOptions complete, to_cpp(known));
+        auto log = std::make_unique<normjit_log>(known.log);
+        if (log->write != nullptr) {
+            complete.log = {[](void* self, LogLevel level, const char* message) {
+                                const auto& to = *static_cast<const normjit_log*>(self);
+                                to.write(to.self, static_cast<int32_t>(level), message);
+                            },
+                            log.get()};
+        }
+        NORMJIT_TRY(Engine made, Engine::create(complete));
+        *engine = new normjit_engine{std::move(log), std::move(made)};
+        return {};
+    });
+}
+
+void normjit_engine_destroy(normjit_engine* engine) { delete engine; }
+
+normjit_status normjit_prepare(normjit_engine* engine, const normjit_spec* spec, const normjit_prepare_options* options,
+                               normjit_kernel** kernel) {
+    return guarded([&]() -> Status {
+        NORMJIT_RETURN_IF_ERROR(check_handle(engine, "engine"));
+        NORMJIT_RETURN_IF_ERROR(check_handle(kernel, "kernel"));
+        NORMJIT_TRY(const normjit_prepare_options known, read_struct(options, "prepare options", true));
+        NORMJIT_TRY(const PrepareOptions how, to_cpp(known));
+        NORMJIT_TRY(const Spec wanted, to_cpp(spec));
+        if (known.schedule == nullptr) {
+            NORMJIT_TRY(Kernel ready, engine->engine.prepare(wanted, how));
+            *kernel = new normjit_kernel{std::move(ready)};
+            return {};
+        }
+        NORMJIT_TRY(const Schedule schedule, parse_schedule(known.schedule));
+        NORMJIT_TRY(Kernel ready, engine->engine.prepare(wanted, schedule, how));
+        *kernel = new normjit_kernel{std::move(ready)};
+        return {};
+    });
+}
+
+normjit_status normjit_compile(const char* target, const normjit_spec* spec, const char* schedule,
+                               normjit_artifact** artifact) {
+    return guarded([&]() -> Status {
+        NORMJIT_RETURN_IF_ERROR(check_handle(target, "target"));
+        NORMJIT_RETURN_IF_ERROR(check_handle(artifact, "artifact"));
+        NORMJIT_TRY(const Target machine, parse_target(target));
+        NORMJIT_TRY(const Spec wanted, to_cpp(spec));
+        NORMJIT_RETURN_IF_ERROR(validate(wanted));
+        NORMJIT_TRY(const Schedule how, schedule_for(schedule, wanted, machine));
+        NORMJIT_TRY(Artifact made, compile(wanted, how, machine));
+        *artifact = new normjit_artifact{std::move(made)};
+        return {};
+    });
+}
+
+normjit_status normjit_artifact_serialise(const normjit_artifact* artifact, void* buffer, size_t capacity,
+                                          size_t* bytes) {
+    return guarded([&]() -> Status {
+        NORMJIT_RETURN_IF_ERROR(check_handle(artifact, "artifact"));
+        return copy_out(to_text(artifact->artifact), buffer, capacity, bytes);
+    });
+}
+
+normjit_status normjit_artifact_deserialise(const void* data, size_t bytes, normjit_artifact** artifact) {
+    return guarded([&]() -> Status {
+        NORMJIT_RETURN_IF_ERROR(check_handle(data, "data"));
+        NORMJIT_RETURN_IF_ERROR(check_handle(artifact, "artifact"));
+        NORMJIT_TRY(Artifact read, parse_artifact({static_cast<const char*>(data), bytes}));
+        *artifact = new normjit_artifact{std::move(read)};
+        return {};
+    });
+}
+
+void normjit_artifact_destroy(normjit_artifact* artifact) { delete artifact; }
+
+normjit_status normjit_load(normjit_engine* engine, const normjit_artifact* artifact, void* stream,
+                            normjit_kernel** kernel) {
+    return guarded([&]() -> Status {
+        NORMJIT_RETURN_IF_ERROR(check_handle(engine, "engine"));
+        NORMJIT_RETURN_IF_ERROR(check_handle(artifact, "artifact"));
+        NORMJIT_RETURN_IF_ERROR(check_handle(kernel, "kernel"));
+        NORMJIT_TRY(Kernel loaded, engine->engine.load(artifact->artifact, stream));
+        *kernel = new normjit_kernel{std::move(loaded)};
+        return {};
+    });
+}
+
+normjit_status normjit_kernel_workspace(const normjit_kernel* kernel, int64_t rows, int64_t* minimum,
+                                        int64_t* preferred) {
+    return guarded([&]() -> Status {
+        NORMJIT_RETURN_IF_ERROR(check_handle(kernel, "kernel"));
+        if (rows < 0) return invalid_argument(fmt::format("rows: {}; must be at least 0", rows));
+        if (minimum != nullptr) *minimum = kernel->kernel.minimum_workspace(rows);
+        if (preferred != nullptr) *preferred = kernel->kernel.preferred_workspace(rows);
+        return {};
+    });
+}
+
+void normjit_kernel_destroy(normjit_kernel* kernel) { delete kernel; }
+
+normjit_status normjit_set_dlpack(const normjit_kernel* kernel, normjit_arguments* arguments, normjit_tensor tensor,
+                                  const void* dl_tensor) {
+    return guarded([&]() -> Status {
+        NORMJIT_RETURN_IF_ERROR(check_handle(kernel, "kernel"));
+        NORMJIT_RETURN_IF_ERROR(check_handle(arguments, "arguments"));
+        if (arguments->size < sizeof *arguments) return invalid_argument("arguments: size is not set");
+        NORMJIT_TRY(const Tensor which, to_tensor(tensor));
+        return set_dlpack(kernel->kernel.artifact(), *arguments, which, dl_tensor);
+    });
+}
+
+normjit_status normjit_launch(const normjit_kernel* kernel, const normjit_arguments* arguments) {
+    return guarded([&]() -> Status {
+        NORMJIT_RETURN_IF_ERROR(check_handle(kernel, "kernel"));
+        NORMJIT_TRY(const normjit_arguments known, read_struct(arguments, "arguments"));
+        NORMJIT_TRY(const Arguments complete, to_cpp(known));
+        return kernel->kernel.launch(complete);
+    });
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * normjit for C, and for whatever calls C: gradients of LayerNorm and RMSNorm by kernels that are compiled for each
+ * shape. What the words mean is said in spec.h, engine.h and kernel.h, whose C++ interface this is; only the
+ * differences are here.
+ *
+ * What can fail returns a normjit_status, and normjit_last_error() says in words what was wrong. Nothing throws.
+ * Structs start with their size: normjit_arguments a = {.size = sizeof a}. Fields left zero mean what is usual.
+ * Handles may be used from several threads at once; to destroy NULL does nothing. */
+#ifndef NORMJIT_NORMJIT_H
+#define NORMJIT_NORMJIT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define NORMJIT_API __attribute__((visibility("default")))
+#define NORMJIT_VERSION \
+    100 /* 10000 * major + 100 * minor + patch; within a major version, programs run with a newer library */
+
+typedef enum normjit_status {
+    NORMJIT_OK = 0,
+    NORMJIT_INVALID_ARGUMENT = 1, /* the caller's input is wrong */
+    NORMJIT_UNAVAILABLE = 2,      /* this machine or build cannot do it */
+    NORMJIT_FAILED = 3,           /* it was tried and did not work */
+    NORMJIT_PENDING = 4           /* it is being done; ask again */
+} normjit_status;
+
+typedef enum normjit_dtype {
+    NORMJIT_F32 = 0,
+    NORMJIT_BF16 = 1,
+    NORMJIT_F16 = 2,
+    NORMJIT_F64 = 3,
+    NORMJIT_NONE = -1
+} normjit_dtype;
+typedef enum normjit_norm { NORMJIT_LAYERNORM = 0, NORMJIT_RMSNORM = 1 } normjit_norm;
+typedef enum normjit_source { NORMJIT_SOURCE_X = 0, NORMJIT_SOURCE_XHAT = 1, NORMJIT_SOURCE_Y = 2 } normjit_source;
+typedef enum normjit_stats { NORMJIT_STATS_SAVED = 0, NORMJIT_STATS_RECOMPUTE = 1 } normjit_stats;
+typedef enum normjit_on_miss { NORMJIT_SYNC = 0, NORMJIT_BACKGROUND = 1, NORMJIT_ERROR = 2 } normjit_on_miss;
+typedef enum normjit_log_level { NORMJIT_LOG_INFO = 0, NORMJIT_LOG_WARNING = 1 } normjit_log_level;
+
+typedef enum normjit_tensor {
+    NORMJIT_X = 0,         /* [M,N] */
+    NORMJIT_DY = 1,        /* [M,N] */
+    NORMJIT_DRESIDUAL = 2, /* [M,N] */
+    NORMJIT_GAMMA = 3,     /* [N] */
+    NORMJIT_BETA = 4,      /* [N] */
+    NORMJIT_MEAN = 5,      /* [M] */
+    NORMJIT_RSTD = 6,      /* [M] */
+    NORMJIT_DX = 7,        /* [M,N], written */
+    NORMJIT_DGAMMA = 8,    /* [N], written */
+    NORMJIT_DBETA = 9      /* [N], written */
+} normjit_tensor;
+#define NORMJIT_TENSORS 16 /* room for those of later versions */
+
+typedef struct normjit_engine normjit_engine;
+typedef struct normjit_kernel normjit_kernel;
+typedef struct normjit_artifact normjit_artifact;
+
+/* The version of the library, as NORMJIT_VERSION is that of this header. */
+NORMJIT_API int32_t normjit_version(void);
+/* Why the last call of this thread that did not return NORMJIT_OK did not; good until the next such call. */
+NORMJIT_API const char* normjit_last_error(void);
+
+/* Texts and bytes go into the caller's buffer. *bytes is what they take, the zero at the end of a text included; with a
+ * null buffer nothing is written, and a buffer that is too small is an error. */
+
+/* ---- the problem: spec.h */
+typedef struct normjit_spec {
+    size_t size;
+    int32_t norm;   /* normjit_norm */
+    int32_t source; /* normjit_source */
+    int32_t stats;  /* normjit_stats */
+    int64_t rows;   /* M; -1: any */
+    int64_t cols;   /* N */
+    double eps;
+    double gamma_offset;
+    int32_t dtypes[NORMJIT_TENSORS]; /* normjit_dtype by normjit_tensor; NORMJIT_NONE: plays no part */
+} normjit_spec;
+
+/* "layernorm cols=4096 x=bf16 gamma=f32": fills in what the text leaves out. */
+NORMJIT_API normjit_status normjit_spec_parse(const char* text, normjit_spec* spec);
+NORMJIT_API normjit_status normjit_spec_text(const normjit_spec* spec, char* buffer, size_t capacity, size_t* bytes);
+
+/* ---- a device: engine.h */
+typedef struct normjit_parallel_for {
+    void (*run)(void* self, int64_t count, void (*task)(void* context, int64_t i), void* context);
+    void* self;
+} normjit_parallel_for;
+
+/* Workspace of launches that bring none: allocator.h. */
+typedef struct normjit_allocator {
+    void* (*allocate)(void* self, int64_t bytes, void* stream);
+    void (*release)(void* self, void* memory, int64_t bytes, void* stream);
+    void* self;
+} normjit_allocator;
+
+typedef struct normjit_log {
+    void (*write)(void* self, int32_t level, const char* message); /* normjit_log_level; one line */
+    void* self;
+} normjit_log;
+
+typedef struct normjit_engine_options {
+    size_t size;
+    const char* device; /* NULL: "cpu" */
+    int32_t threads;    /* 0: one per core */
+    normjit_parallel_for parallel_for;
+    normjit_allocator allocator;
+    normjit_log log;
+    const char* cache_folder; /* NULL: as the environment says; "": none */
+    int64_t cache_bytes;      /* 0: as the environment says */
+    const char* const* packs; /* NULL: as the environment says */
+    size_t pack_count;
+} normjit_engine_options;
+
+/* `options` may be NULL. Destroying an engine leaves its kernels usable. */
+NORMJIT_API normjit_status normjit_engine_create(const normjit_engine_options* options, normjit_engine** engine);
+NORMJIT_API void normjit_engine_destroy(normjit_engine* engine);
+
+/* ---- kernels: compile and load in one, with the engine's memory and the cache between them */
+typedef struct normjit_prepare_options {
+    size_t size;
+    int32_t on_miss;      /* normjit_on_miss */
+    const char* schedule; /* NULL: the engine's choice */
+    void* stream;         /* a CUstream that must not be capturing */
+} normjit_prepare_options;
+
+/* `options` may be NULL. */
+NORMJIT_API normjit_status normjit_prepare(normjit_engine* engine, const normjit_spec* spec,
+                                           const normjit_prepare_options* options, normjit_kernel** kernel);
+
+/* For a target text such as "sm_90" or "x86-64-avx512 bf16=1 cores=16", without a device; `schedule` may be NULL. */
+NORMJIT_API normjit_status normjit_compile(const char* target, const normjit_spec* spec, const char* schedule,
+                                           normjit_artifact** artifact);
+NORMJIT_API normjit_status normjit_artifact_serialise(const normjit_artifact* artifact, void* buffer, size_t capacity,
+                                                      size_t* bytes);
+NORMJIT_API normjit_status normjit_artifact_deserialise(const void* data, size_t bytes, normjit_artifact** artifact);
+NORMJIT_API void normjit_artifact_destroy(normjit_artifact* artifact);
+NORMJIT_API normjit_status normjit_load(normjit_engine* engine, const normjit_artifact* artifact, void* stream,
+                                        normjit_kernel** kernel);
+
+/* Bytes; either pointer may be NULL. */
+NORMJIT_API normjit_status normjit_kernel_workspace(const normjit_kernel* kernel, int64_t rows, int64_t* minimum,
+                                                    int64_t* preferred);
+NORMJIT_API void normjit_kernel_destroy(normjit_kernel* kernel);
+
+/* ---- launches: kernel.h */
+#define NORMJIT_REPEAT_ROW (-1)
+typedef struct normjit_argument {
+    void* data;
+    int64_t cols;       /* N; 0 for a tensor of [M] */
+    int64_t row_stride; /* elements; 0: cols; NORMJIT_REPEAT_ROW: every row is the first (inputs) */
+    int32_t dtype;      /* normjit_dtype */
+    int32_t reserved;   /* 0 */
+} normjit_argument;
+
+typedef struct normjit_arguments {
+    size_t size;
+    int64_t rows;
+    normjit_argument tensors[NORMJIT_TENSORS]; /* by normjit_tensor */
+    void* workspace; /* at a multiple of 64; NULL: from the engine's allocator, if it has one */
+    int64_t workspace_bytes;
+    void* stream;            /* a CUstream; ignored on a CPU */
+    uint32_t dlpack_tensors; /* normjit_set_dlpack()'s own; 0 at first */
+} normjit_arguments;
+
+/* Takes over data, type and shape of a DLTensor (of dlpack.h, any version). Matrices may have any number of dimensions,
+ * of which the last is N, if one row stride describes the rest. Sets `rows`; tensors that disagree about it are
+ * refused, as are those of another kind of device than the kernel's. */
+NORMJIT_API normjit_status normjit_set_dlpack(const normjit_kernel* kernel, normjit_arguments* arguments,
+                                              normjit_tensor tensor, const void* dl_tensor);
+
+NORMJIT_API normjit_status normjit_launch(const normjit_kernel* kernel, const normjit_arguments* arguments);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# downstream.sh BUILD: installs a build of normjit in a folder that goes again, and builds and runs projects that use it,
+# each in one of the ways in which one can.
+set -euo pipefail
+build=$(realpath "$1")
+source=$(realpath "$(dirname "$0")/../..")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+export NORMJIT_CACHE_DIR=off
+
+quiet() { "$@" > log 2>&1 || { cat log >&2; exit 1; }; }
+run_tests() { ctest --test-dir "$1" --output-on-failure | tail -n 20; }
+
+echo "== install"
+quiet cmake --install "$build" --prefix "$work/prefix"
+mv prefix moved # nothing may remember where it was
+prefix=$work/moved
+(cd moved && find . -type f -o -type l | sort)
+
+echo "== only the C interface leaves the shared library"
+library=$(find "$prefix" -name libnormjit.so)
+other=$(nm -D --defined-only "$library" | awk '{print $3}' | grep -v '^normjit_' || true)
+[ -z "$other" ] || { echo "also exported: $other"; exit 1; }
+[ "$(nm -D --defined-only "$library" | grep -c ' T normjit_')" = \
+    "$(grep -c '^NORMJIT_API' "$prefix/include/normjit/normjit.h")" ]
+
+echo "== find_package"
+quiet cmake -S "$source/tests/embed/downstream" -B found -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release
+quiet cmake --build found
+run_tests found
+
+if command -v pkg-config > /dev/null; then
+    echo "== pkg-config"
+    PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name normjit.pc)")
+    export PKG_CONFIG_PATH
+    # shellcheck disable=SC2046
+    cc -std=c11 -Wall -Wextra -Wpedantic -Werror "$source/tests/embed/example.c" $(pkg-config --cflags --libs normjit) -lm -o by_hand
+    code=0
+    LD_LIBRARY_PATH=$(dirname "$library") ./by_hand || code=$?
+    [ $code = 0 ] || [ $code = 3 ]
+else
+    echo "== pkg-config: skipped, there is none"
+fi
+
+echo "== FetchContent"
+# In a folder that stays, for the next time; without optimisation, which takes most of the time.
+options=$(sed -n 's/^\(CMAKE_CXX_COMPILER\|NORMJIT_LLVM\):[A-Z]*=\(.*\)/-D\1=\2/p' "$build/CMakeCache.txt")
+# shellcheck disable=SC2086
+quiet cmake -S "$source/tests/embed/downstream" -B "$build/fetched" -G Ninja -DNORMJIT_SOURCE="$source" \
+    -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 $options
+quiet cmake --build "$build/fetched"
+run_tests "$build/fetched"

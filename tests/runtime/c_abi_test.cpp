@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+// normjit.h, as C code uses it. tests/embed/example.c is a C program that does.
+#include "c_abi/dlpack.h"
+
+#include "normjit/normjit.h"
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+#if __has_include(<dlpack/dlpack.h>)
+#include <dlpack/dlpack.h>
+#endif
+
+namespace {
+
+normjit_spec parsed(const char* text) {
+    normjit_spec spec{};
+    spec.size = sizeof spec;
+    CHECK_MESSAGE(normjit_spec_parse(text, &spec) == NORMJIT_OK, normjit_last_error());
+    return spec;
+}
+
+std::string text_of(const normjit_spec& spec) {
+    char buffer[256];
+    size_t bytes = 0;
+    if (normjit_spec_text(&spec, buffer, sizeof buffer, &bytes) != NORMJIT_OK) return normjit_last_error();
+    CHECK(std::strlen(buffer) + 1 == bytes);
+    return buffer;
+}
+
+struct Destroy {
+    void operator()(normjit_engine* engine) const { normjit_engine_destroy(engine); }
+    void operator()(normjit_kernel* kernel) const { normjit_kernel_destroy(kernel); }
+    void operator()(normjit_artifact* artifact) const { normjit_artifact_destroy(artifact); }
+};
+using EngineHandle = std::unique_ptr<normjit_engine, Destroy>;
+using KernelHandle = std::unique_ptr<normjit_kernel, Destroy>;
+using ArtifactHandle = std::unique_ptr<normjit_artifact, Destroy>;
+
+/// Null, with a message, where this machine has no such device.
+EngineHandle engine_with(normjit_engine_options options) {
+    options.size = sizeof options;
+    options.cache_folder = "";
+    normjit_engine* engine = nullptr;
+    const normjit_status status = normjit_engine_create(&options, &engine);
+    if (status == NORMJIT_UNAVAILABLE) MESSAGE("skipped: ", normjit_last_error());
+    CHECK((status == NORMJIT_OK || status == NORMJIT_UNAVAILABLE));
+    return EngineHandle(engine);
+}
+
+KernelHandle prepared(const EngineHandle& engine, const char* text) {
+    const normjit_spec spec = parsed(text);
+    normjit_kernel* kernel = nullptr;
+    REQUIRE_MESSAGE(normjit_prepare(engine.get(), &spec, nullptr, &kernel) == NORMJIT_OK, normjit_last_error());
+    return KernelHandle(kernel);
+}
+
+/// Ones in, sums out: rmsnorm with rstd = 1, whose dgamma is the number of rows.
+struct Ones {
+    explicit Ones(int64_t rows, int64_t cols)
+        : matrix(static_cast<size_t>(rows * cols), 1.0f),
+          vector(static_cast<size_t>(std::max(rows, cols)), 1.0f),
+          dgamma(static_cast<size_t>(cols), -1.0f) {
+        arguments.size = sizeof arguments;
+        arguments.rows = rows;
+        for (int tensor : {NORMJIT_X, NORMJIT_DY}) arguments.tensors[tensor] = {matrix.data(), cols, 0, NORMJIT_F32, 0};
+        arguments.tensors[NORMJIT_RSTD] = {vector.data(), 0, 0, NORMJIT_F32, 0};
+        arguments.tensors[NORMJIT_DGAMMA] = {dgamma.data(), cols, 0, NORMJIT_F32, 0};
+    }
+    std::vector<float> matrix, vector, dgamma;
+    normjit_arguments arguments{};
+};
+constexpr const char* sums = "rmsnorm cols=40 out=dgamma";
+
+/// A DLTensor over memory of the test's own.
+struct Dl {
+    Dl(void* data, std::vector<int64_t> sizes, std::vector<int64_t> steps = {})
+        : shape(std::move(sizes)), strides(std::move(steps)) {
+        tensor = {data,
+                  {normjit::dlpack::device_cpu, 0},
+                  static_cast<int32_t>(shape.size()),
+                  {2, 32, 1},
+                  shape.data(),
+                  strides.empty() ? nullptr : strides.data(),
+                  0};
+    }
+    std::vector<int64_t> shape, strides;
+    normjit::dlpack::Tensor tensor;
+};
+
+}  // namespace
+
+TEST_CASE("c: specs are structs and texts") {
+    const normjit_spec spec = parsed("layernorm cols=4096 x=bf16 gamma=f32");
+    CHECK(spec.norm == NORMJIT_LAYERNORM);
+    CHECK(spec.rows == -1);
+    CHECK(spec.cols == 4096);
+    CHECK(spec.dtypes[NORMJIT_X] == NORMJIT_BF16);
+    CHECK(spec.dtypes[NORMJIT_DGAMMA] == NORMJIT_F32);
+    CHECK(spec.dtypes[NORMJIT_DRESIDUAL] == NORMJIT_NONE);
+    for (const char* text : {"layernorm cols=4096 x=bf16 gamma=f32", "rmsnorm rows=7 cols=9 x=f64 out=dgamma",
+                             "rmsnorm cols=3 stats=recompute eps=0.25 gamma_offset=1"}) {
+        CHECK(text_of(parsed(text)) == text);
+    }
+    normjit_spec edited = spec;
+    edited.dtypes[NORMJIT_X] = 9;
+    CHECK(text_of(edited) == "spec: dtypes: 9; must be 0 to 3");
+    edited = spec;
+    edited.norm = -1;
+    CHECK(text_of(edited) == "spec: norm: -1; must be 0 to 1");
+    edited = spec;
+    edited.cols = 0;
+    CHECK(text_of(edited) == "spec: cols=0: must be at least 1");
+    edited.size = 0;
+    CHECK(text_of(edited) == "spec: size is not set");
+    CHECK(normjit_spec_parse("layernorm", &edited) == NORMJIT_INVALID_ARGUMENT);
+    CHECK(normjit_spec_parse(nullptr, &edited) == NORMJIT_INVALID_ARGUMENT);
+    CHECK(std::string(normjit_last_error()) == "text: null pointer");
+}
+
+TEST_CASE("c: texts say how long they are") {
+    const normjit_spec spec = parsed("rmsnorm cols=8");
+    size_t bytes = 0;
+    CHECK(normjit_spec_text(&spec, nullptr, 0, &bytes) == NORMJIT_OK);
+    CHECK(bytes == sizeof "rmsnorm cols=8");
+    std::string buffer(bytes, 'x');
+    CHECK(normjit_spec_text(&spec, buffer.data(), bytes - 1, &bytes) == NORMJIT_INVALID_ARGUMENT);
+    CHECK(std::string(normjit_last_error()) == "buffer: has 14 bytes; 15 are needed");
+    CHECK(buffer == std::string(15, 'x'));
+    CHECK(normjit_spec_text(&spec, buffer.data(), bytes, nullptr) == NORMJIT_OK);
+    CHECK(buffer.c_str() == std::string("rmsnorm cols=8"));
+}
+
+TEST_CASE("c: errors are of the thread that made them") {
+    CHECK(normjit_engine_create(nullptr, nullptr) == NORMJIT_INVALID_ARGUMENT);
+    std::thread([] {
+        CHECK(std::string(normjit_last_error()).empty());
+        CHECK(normjit_launch(nullptr, nullptr) == NORMJIT_INVALID_ARGUMENT);
+        CHECK(std::string(normjit_last_error()) == "kernel: null pointer");
+    }).join();
+    CHECK(std::string(normjit_last_error()) == "engine: null pointer");
+    CHECK(normjit_version() == NORMJIT_VERSION);
+    normjit_engine_options options{};
+    options.size = sizeof options;
+    options.device = "toaster";
+    normjit_engine* engine = nullptr;
+    CHECK(normjit_engine_create(&options, &engine) == NORMJIT_INVALID_ARGUMENT);
+    CHECK(engine == nullptr);
+    CHECK(std::string(normjit_last_error()) == "engine: device: 'toaster'; must be cpu or cuda:<number>");
+    normjit_engine_destroy(nullptr);
+    normjit_kernel_destroy(nullptr);
+    normjit_artifact_destroy(nullptr);
+}
+
+TEST_CASE("c: structs of an older program are shorter") {
+    struct {
+        size_t size;
+        const char* device;
+        char beyond[64];
+    } old{offsetof(normjit_engine_options, threads), "cpu", {}};
+    std::memset(old.beyond, 0x7f, sizeof old.beyond);  // no options
+    normjit_engine* engine = nullptr;
+    const normjit_status status = normjit_engine_create(reinterpret_cast<normjit_engine_options*>(&old), &engine);
+    CHECK((status == NORMJIT_OK || status == NORMJIT_UNAVAILABLE));
+    normjit_engine_destroy(engine);
+}
+
+TEST_CASE("c: prepare, launch, and what the engine is lent") {
+    struct Lent {
+        std::vector<std::string> lines;
+        std::vector<int64_t> allocated;
+        int64_t released = 0;
+        int64_t tasks = 0;
+        bool refuse = false;
+    } lent;
+    normjit_engine_options options{};
+    options.log = {[](void* self, int32_t, const char* line) { static_cast<Lent*>(self)->lines.emplace_back(line); },
+                   &lent};
+    options.allocator = {[](void* self, int64_t bytes, void*) -> void* {
+                             auto& mine = *static_cast<Lent*>(self);
+                             if (mine.refuse) return nullptr;
+                             mine.allocated.push_back(bytes);
+                             return std::aligned_alloc(64, static_cast<size_t>(bytes));
+                         },
+                         [](void* self, void* memory, int64_t bytes, void*) {
+                             static_cast<Lent*>(self)->released += bytes;
+                             std::free(memory);
+                         },
+                         &lent};
+    options.parallel_for = {[](void* self, int64_t count, void (*task)(void*, int64_t), void* context) {
+                                static_cast<Lent*>(self)->tasks += count;
+                                for (int64_t i = 0; i < count; ++i) task(context, i);
+                            },
+                            &lent};
+    options.threads = 4;
+    EngineHandle engine = engine_with(options);
+    if (!engine) return;
+    const KernelHandle kernel = prepared(engine, sums), again = prepared(engine, sums);
+    CHECK(lent.lines.size() == 1);  // compiled once
+    int64_t least = -1, best = -1;
+    CHECK(normjit_kernel_workspace(kernel.get(), 3000, &least, &best) == NORMJIT_OK);
+    CHECK(best >= least);
+    CHECK(normjit_kernel_workspace(kernel.get(), -1, &least, nullptr) == NORMJIT_INVALID_ARGUMENT);
+
+    Ones ones(3000, 40);
+    CHECK_MESSAGE(normjit_launch(kernel.get(), &ones.arguments) == NORMJIT_OK, normjit_last_error());
+    CHECK(ones.dgamma == std::vector<float>(40, 3000));
+    CHECK(lent.allocated == std::vector<int64_t>{best});
+    CHECK(lent.released == best);
+    CHECK(lent.tasks > 0);
+
+    lent.refuse = true;
+    CHECK(normjit_launch(kernel.get(), &ones.arguments) == NORMJIT_FAILED);
+    CHECK(std::string(normjit_last_error()) ==
+          "launch: workspace: the engine's allocator gave none of " + std::to_string(best) + " bytes");
+    std::vector<char> memory(static_cast<size_t>(best) + 64);
+    void* start = memory.data();
+    size_t space = memory.size();
+    ones.arguments.workspace = std::align(64, static_cast<size_t>(best), start, space);
+    ones.arguments.workspace_bytes = best;
+    engine.reset();  // kernels live on
+    CHECK(normjit_launch(kernel.get(), &ones.arguments) == NORMJIT_OK);
+    ones.arguments.tensors[NORMJIT_X].dtype = NORMJIT_F64;
+    CHECK(normjit_launch(kernel.get(), &ones.arguments) == NORMJIT_INVALID_ARGUMENT);
+    CHECK(std::string(normjit_last_error()) == "launch: x: dtype is f64; the kernel was compiled for f32");
+    ones.arguments.tensors[NORMJIT_X].dtype = 77;
+    CHECK(normjit_launch(kernel.get(), &ones.arguments) == NORMJIT_INVALID_ARGUMENT);
+    CHECK(std::string(normjit_last_error()) == "launch: x: dtype: 77; must be 0 to 3");
+}
+
+TEST_CASE("c: a row that is repeated, and rows apart") {
+    const EngineHandle engine = engine_with({});
+    if (!engine) return;
+    const KernelHandle kernel = prepared(engine, sums);
+    Ones ones(10, 40);
+    std::vector<char> workspace(1 << 16);
+    ones.arguments.workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace.data()) + 63) / 64 * 64);
+    ones.arguments.workspace_bytes = 1 << 15;
+    for (float& value : ones.matrix) value = 0;
+    for (int j = 0; j < 40; ++j) ones.matrix[static_cast<size_t>(j)] = 1;  // the first row
+    ones.arguments.tensors[NORMJIT_X].row_stride = NORMJIT_REPEAT_ROW;
+    ones.arguments.tensors[NORMJIT_DY].row_stride = NORMJIT_REPEAT_ROW;
+    CHECK_MESSAGE(normjit_launch(kernel.get(), &ones.arguments) == NORMJIT_OK, normjit_last_error());
+    CHECK(ones.dgamma == std::vector<float>(40, 10));
+    ones.arguments.rows = 4;
+    ones.arguments.tensors[NORMJIT_X].row_stride = 80;
+    CHECK(normjit_launch(kernel.get(), &ones.arguments) == NORMJIT_OK);
+    CHECK(ones.dgamma == std::vector<float>(40, 1));
+}
+
+TEST_CASE("c: what is not ready is refused or pending, and a schedule can be given") {
+    const EngineHandle engine = engine_with({});
+    if (!engine) return;
+    const normjit_spec spec = parsed("rmsnorm cols=17");
+    normjit_prepare_options options{};
+    options.size = sizeof options;
+    options.on_miss = NORMJIT_ERROR;
+    normjit_kernel* kernel = nullptr;
+    CHECK(normjit_prepare(engine.get(), &spec, &options, &kernel) == NORMJIT_UNAVAILABLE);
+    options.on_miss = 3;
+    CHECK(normjit_prepare(engine.get(), &spec, &options, &kernel) == NORMJIT_INVALID_ARGUMENT);
+    CHECK(std::string(normjit_last_error()) == "prepare options: on_miss: 3; must be 0 to 2");
+    options.on_miss = NORMJIT_SYNC;
+    options.schedule = "cpu row_groups=0";
+    CHECK(normjit_prepare(engine.get(), &spec, &options, &kernel) == NORMJIT_INVALID_ARGUMENT);
+    options.schedule = "cpu row_groups=2";
+    CHECK(normjit_prepare(engine.get(), &spec, &options, &kernel) == NORMJIT_OK);
+    normjit_kernel_destroy(kernel);
+}
+
+TEST_CASE("c: artifacts travel as bytes") {
+    const normjit_spec spec = parsed("rmsnorm cols=17");
+    normjit_artifact *made = nullptr, *read = nullptr;
+    CHECK(normjit_compile("z80", &spec, nullptr, &made) == NORMJIT_INVALID_ARGUMENT);
+    REQUIRE(normjit_compile("x86-64-avx512", &spec, nullptr, &made) == NORMJIT_OK);
+    const ArtifactHandle artifact(made);
+    size_t bytes = 0;
+    CHECK(normjit_artifact_serialise(artifact.get(), nullptr, 0, &bytes) == NORMJIT_OK);
+    std::string buffer(bytes, '\0');
+    CHECK(normjit_artifact_serialise(artifact.get(), buffer.data(), buffer.size(), nullptr) == NORMJIT_OK);
+    REQUIRE(normjit_artifact_deserialise(buffer.data(), buffer.size(), &read) == NORMJIT_OK);
+    const ArtifactHandle copy(read);
+    buffer[buffer.size() / 2] ^= 1;
+    CHECK(normjit_artifact_deserialise(buffer.data(), buffer.size(), &read) == NORMJIT_INVALID_ARGUMENT);
+}
+
+TEST_CASE("c: DLPack tensors") {
+    const EngineHandle engine = engine_with({});
+    if (!engine) return;
+    const KernelHandle kernel = prepared(engine, sums);
+    Ones ones(12, 40);
+    normjit_arguments arguments{};
+    arguments.size = sizeof arguments;
+    const auto set = [&](normjit_tensor tensor, const Dl& dl) -> std::string {
+        return normjit_set_dlpack(kernel.get(), &arguments, tensor, &dl.tensor) == NORMJIT_OK ? ""
+                                                                                              : normjit_last_error();
+    };
+    CHECK(set(NORMJIT_X, {ones.matrix.data(), {3, 4, 40}}) == "");
+    CHECK(arguments.rows == 12);
+    CHECK(arguments.tensors[NORMJIT_X].row_stride == 40);
+    CHECK(set(NORMJIT_DY, {ones.matrix.data(), {12, 40}, {40, 1}}) == "");
+    CHECK(set(NORMJIT_RSTD, {ones.vector.data(), {3, 4, 1}}) == "");
+    CHECK(set(NORMJIT_DGAMMA, {ones.dgamma.data(), {40}}) == "");
+    std::vector<char> workspace((1 << 16) + 64);
+    arguments.workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace.data()) + 63) / 64 * 64);
+    arguments.workspace_bytes = 1 << 16;
+    REQUIRE_MESSAGE(normjit_launch(kernel.get(), &arguments) == NORMJIT_OK, normjit_last_error());
+    CHECK(ones.dgamma == std::vector<float>(40, 12));
+
+    // Strides that one row stride describes, and those that none does.
+    CHECK(set(NORMJIT_X, {ones.matrix.data(), {3, 4, 40}, {400, 100, 1}}) == "");
+    CHECK(arguments.tensors[NORMJIT_X].row_stride == 100);
+    CHECK(set(NORMJIT_X, {ones.matrix.data(), {1, 12, 1, 40}, {7, 50, 3, 1}}) == "");
+    CHECK(arguments.tensors[NORMJIT_X].row_stride == 50);
+    CHECK(set(NORMJIT_X, {ones.matrix.data(), {12, 40}, {0, 1}}) == "");
+    CHECK(arguments.tensors[NORMJIT_X].row_stride == NORMJIT_REPEAT_ROW);
+    CHECK(set(NORMJIT_X, {ones.matrix.data(), {3, 4, 40}, {500, 100, 1}}) ==
+          "dlpack: x: no one row stride describes its dimensions");
+    CHECK(set(NORMJIT_X, {ones.matrix.data(), {12, 40}, {1, 12}}) ==
+          "dlpack: x: the stride of its last dimension is 12; must be 1");
+    CHECK(set(NORMJIT_X, {ones.matrix.data(), {12, 40}, {-40, 1}}) ==
+          "dlpack: x: its row stride is -40; must be at least 0");
+    CHECK(set(NORMJIT_X, {ones.matrix.data(), {}}) == "dlpack: x: has no dimensions; the last must be cols");
+    CHECK(set(NORMJIT_X, {ones.matrix.data(), {11, 40}}) == "dlpack: x: has 11 rows; the tensors before it have 12");
+    CHECK(set(NORMJIT_GAMMA, {ones.vector.data(), {2, 40}}) == "dlpack: gamma: has 2 rows; must have one dimension");
+    CHECK(set(NORMJIT_RSTD, {ones.vector.data(), {12}, {2}}) == "dlpack: rstd: its elements are not contiguous");
+    CHECK(set(NORMJIT_X, {ones.matrix.data(), {INT64_MAX, INT64_MAX, 40}}) ==
+          "dlpack: x: no one row stride describes its dimensions");
+    CHECK(set(static_cast<normjit_tensor>(10), {ones.matrix.data(), {12, 40}}) == "tensor: 10; must be 0 to 9");
+
+    Dl other{ones.matrix.data(), {12, 40}};
+    other.tensor.byte_offset = 8;
+    CHECK(set(NORMJIT_X, other) == "");
+    CHECK(arguments.tensors[NORMJIT_X].data == ones.matrix.data() + 2);
+    other.tensor.device.type = normjit::dlpack::device_cuda;
+    CHECK(set(NORMJIT_X, other) == "dlpack: x: is on a device of type 2; the kernel runs on a CPU");
+    other.tensor.device.type = normjit::dlpack::device_cuda_host;
+    other.tensor.dtype = {4, 16, 1};
+    CHECK(set(NORMJIT_X, other) == "");
+    CHECK(arguments.tensors[NORMJIT_X].dtype == NORMJIT_BF16);
+    for (const normjit::dlpack::DataType wrong : {normjit::dlpack::DataType{0, 32, 1}, {2, 8, 1}, {2, 32, 2}}) {
+        other.tensor.dtype = wrong;
+        CHECK(set(NORMJIT_X, other).starts_with("dlpack: x: type code "));
+    }
+    CHECK(normjit_set_dlpack(kernel.get(), &arguments, NORMJIT_X, nullptr) == NORMJIT_INVALID_ARGUMENT);
+    normjit_arguments none{};
+    none.size = sizeof none;
+    const Dl empty{nullptr, {0, 40}};
+    CHECK(normjit_set_dlpack(kernel.get(), &none, NORMJIT_X, &empty.tensor) == NORMJIT_OK);
+    CHECK(none.rows == 0);
+}
+
+#if __has_include(<dlpack/dlpack.h>)
+TEST_CASE("c: dlpack.h has the layout that is declared here") {
+    using Mine = normjit::dlpack::Tensor;
+    static_assert(sizeof(Mine) == sizeof(DLTensor));
+    static_assert(offsetof(Mine, data) == offsetof(DLTensor, data));
+    static_assert(offsetof(Mine, device) == offsetof(DLTensor, device));
+    static_assert(offsetof(Mine, dimensions) == offsetof(DLTensor, ndim));
+    static_assert(offsetof(Mine, dtype) == offsetof(DLTensor, dtype));
+    static_assert(offsetof(Mine, shape) == offsetof(DLTensor, shape));
+    static_assert(offsetof(Mine, strides) == offsetof(DLTensor, strides));
+    static_assert(offsetof(Mine, byte_offset) == offsetof(DLTensor, byte_offset));
+    CHECK(int{normjit::dlpack::device_cpu} == int{kDLCPU});
+    CHECK(int{normjit::dlpack::device_cuda} == int{kDLCUDA});
+    CHECK(int{normjit::dlpack::device_cuda_host} == int{kDLCUDAHost});
+    CHECK(int{normjit::dlpack::device_cuda_managed} == int{kDLCUDAManaged});
+    CHECK(int{normjit::dlpack::type_float} == int{kDLFloat});
+    CHECK(int{normjit::dlpack::type_bfloat} == int{kDLBfloat});
+}
+#endif
