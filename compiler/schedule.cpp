@@ -22,8 +22,9 @@ struct NumberKey {
     int T::* number;
 };
 constexpr NumberKey<CpuSchedule> cpu_numbers[] = {
-    {"row_block", &CpuSchedule::row_block}, {"strip", &CpuSchedule::strip},       {"unroll", &CpuSchedule::unroll},
-    {"stage", &CpuSchedule::stage},         {"prefetch", &CpuSchedule::prefetch},
+    {"row_block", &CpuSchedule::row_block}, {"strip", &CpuSchedule::strip},
+    {"unroll", &CpuSchedule::unroll},       {"stage", &CpuSchedule::stage},
+    {"prefetch", &CpuSchedule::prefetch},   {"column_parts", &CpuSchedule::column_parts},
 };
 constexpr NumberKey<CudaSchedule> cuda_numbers[] = {
     {"threads_per_row", &CudaSchedule::threads_per_row},
@@ -55,11 +56,13 @@ Status read_numbers(const text::Fields& fields, const NumberKey<T> (&numbers)[n]
 }
 
 Expected<Schedule> parse_cpu(std::string_view text) {
-    NORMJIT_TRY(const auto fields, text::Fields::parse("schedule", text, keys_of(cpu_numbers, {"stream_kb"})));
+    NORMJIT_TRY(const auto fields,
+                text::Fields::parse("schedule", text, keys_of(cpu_numbers, {"split_rows", "stream_kb"})));
     Schedule schedule;
     CpuSchedule cpu;
     NORMJIT_RETURN_IF_ERROR(fields.read("row_groups", schedule.row_groups, INT64_MIN, INT64_MAX));
     NORMJIT_RETURN_IF_ERROR(read_numbers(fields, cpu_numbers, cpu));
+    NORMJIT_RETURN_IF_ERROR(fields.read("split_rows", cpu.split_rows, INT64_MIN, INT64_MAX));
     NORMJIT_RETURN_IF_ERROR(fields.read("stream_kb", cpu.stream_kb, INT64_MIN, INT64_MAX));
     schedule.device = cpu;
     return schedule;
@@ -108,8 +111,8 @@ Expected<Schedule> parse_schedule(std::string_view text) {
 
 std::string to_text(const Schedule& schedule) {
     if (const auto* cpu = std::get_if<CpuSchedule>(&schedule.device)) {
-        return fmt::format("{} row_groups={}{} stream_kb={}", cpu_head, schedule.row_groups,
-                           numbers_text(cpu_numbers, *cpu), cpu->stream_kb);
+        return fmt::format("{} row_groups={}{} split_rows={} stream_kb={}", cpu_head, schedule.row_groups,
+                           numbers_text(cpu_numbers, *cpu), cpu->split_rows, cpu->stream_kb);
     }
     const auto& cuda = std::get<CudaSchedule>(schedule.device);
     return fmt::format("{} row_groups={} form={}{} staging={} keep={} keep_columns={}", cuda_head, schedule.row_groups,

@@ -136,7 +136,8 @@ class Checker {
 
     Status check_workspace() {
         const int64_t needed = geometry_.minimum_workspace(arguments_.rows);
-        if (needed == 0) return {};
+        const bool splits = geometry_.is_split(arguments_.rows, arguments_.workspace_bytes);
+        if (needed == 0 && (arguments_.workspace == nullptr || !splits)) return {};
         const auto begin = reinterpret_cast<uintptr_t>(arguments_.workspace);
         if (begin == 0) return error("workspace", "null pointer; at least {} bytes are needed", needed);
         if (begin % workspace_alignment != 0) {
@@ -146,8 +147,7 @@ class Checker {
             return error("workspace_bytes", "{}; at least {} are needed, {} are best", arguments_.workspace_bytes,
                          needed, geometry_.preferred_workspace(arguments_.rows));
         }
-        const int64_t groups = geometry_.groups(arguments_.rows, arguments_.workspace_bytes);
-        const int64_t bytes = geometry_.partials_at(arguments_.rows) + groups * geometry_.group_bytes;
+        const int64_t bytes = geometry_.workspace_used(arguments_.rows, arguments_.workspace_bytes);
         uintptr_t end;
         if (__builtin_add_overflow(begin, static_cast<uintptr_t>(bytes), &end)) {
             return error("workspace_bytes", "{} bytes at {} are beyond the address space", arguments_.workspace_bytes,

@@ -59,6 +59,25 @@ bool runs(Isa machine, Isa needed) {
     return machine == needed || (machine_at != std::end(x86) && needed_at < machine_at);
 }
 
+/// Either all sweeps or none: without them no launch splits columns.
+Status check_sweeps(const Artifact& artifact) {
+    const Geometry& geometry = artifact.geometry;
+    const bool has_sweeps = artifact.find("sweep0") != nullptr;
+    for (int64_t i = 0; i < geometry.sweeps && has_sweeps; ++i) {
+        NORMJIT_RETURN_IF_ERROR(check_entry(artifact, fmt::format("sweep{}", i), true));
+    }
+    NORMJIT_RETURN_IF_ERROR(check_entry(artifact, "last_sweep_stream", false));
+    constexpr int64_t most_sweeps = 8, most_block_rows = 64;
+    const auto element = static_cast<int64_t>(size_of(artifact.spec.compute()));
+    const int64_t row_bytes = (geometry.block_rows * element + 63) / 64 * 64;
+    const bool fits = geometry.split_rows == 0 ||
+                      (geometry.sweeps >= 1 && geometry.sweeps <= most_sweeps && geometry.part_cols >= 1 &&
+                       geometry.column_parts == (artifact.spec.cols + geometry.part_cols - 1) / geometry.part_cols &&
+                       geometry.block_rows <= most_block_rows &&
+                       geometry.sums_bytes >= (geometry.sweeps - 1) * geometry.column_parts * row_bytes);
+    return fits ? Status() : does_not_fit(artifact, "geometry");
+}
+
 std::string_view missing_in_cpu(const Target& needed, const Target& machine) {
     if (!runs(machine.isa, needed.isa)) return "that kind of processor";
     if (needed.avx512_fp16 && !machine.avx512_fp16) return "AVX512-FP16";
@@ -115,6 +134,7 @@ Status check_cpu_artifact(const Artifact& artifact, const Target& machine) {
     if (artifact.format != format) return does_not_fit(artifact, "code");
     NORMJIT_RETURN_IF_ERROR(check_entry(artifact, "rows", true));
     NORMJIT_RETURN_IF_ERROR(check_entry(artifact, "rows_stream", false));
+    NORMJIT_RETURN_IF_ERROR(check_sweeps(artifact));
     return check_entry(artifact, "final_reduce", artifact.geometry.column_sums > 0);
 }
 

@@ -6,6 +6,7 @@
 #include "support/try.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -23,6 +24,9 @@ constexpr int64_t final_task_cols = 1024;
 /// Partial arrays are padded to two cache lines: whole units of columns for every back end, so that tails need no masks
 /// there.
 constexpr int64_t partial_unit_bytes = 128;
+
+/// The widest register of any CPU: what a row value takes is rounded up to it.
+constexpr int64_t register_bytes = 64;
 
 class SweepBuilder {
   public:
@@ -134,6 +138,28 @@ void share_out_prefetches(Plan& plan) {
     for (size_t i = 0; i < read.size(); ++i) plan.sweeps[i * plan.sweeps.size() / read.size()].ahead.push_back(read[i]);
 }
 
+/// A column of register-sized pieces that all back ends' steps and strips divide.
+int64_t part_unit(const CpuSchedule& cpu, int64_t partial_unit) {
+    return partial_unit * std::lcm(int64_t{cpu.strip}, int64_t{cpu.unroll});
+}
+
+void split_columns(const Plan& plan, const CpuSchedule& cpu, Geometry& geometry) {
+    const auto element = static_cast<int64_t>(size_of(plan.function.compute));
+    const int64_t unit = part_unit(cpu, partial_unit_bytes / element);
+    const int64_t cols = plan.spec.cols;
+    const int64_t wanted = (cols + cpu.column_parts - 1) / cpu.column_parts;
+    geometry.split_rows = cpu.split_rows;
+    geometry.part_cols = (wanted + unit - 1) / unit * unit;
+    geometry.column_parts = (cols + geometry.part_cols - 1) / geometry.part_cols;
+    geometry.block_rows = cpu.row_block;
+    geometry.sweeps = static_cast<int64_t>(plan.sweeps.size());
+    const int64_t register_rows = register_bytes / element;
+    const int64_t vector_rows = (cpu.row_block + register_rows - 1) / register_rows * register_rows;
+    int64_t means = 0;
+    for (const Sweep& sweep : plan.sweeps) means += static_cast<int64_t>(sweep.row_means.size());
+    geometry.sums_bytes = means * geometry.column_parts * vector_rows * element;
+}
+
 Geometry cpu_geometry(const Plan& plan) {
     Geometry geometry;
     const auto element = static_cast<int64_t>(size_of(plan.function.compute));
@@ -146,6 +172,7 @@ Geometry cpu_geometry(const Plan& plan) {
     geometry.final_cols = std::min(geometry.partial_cols, final_task_cols);
     const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
     geometry.stream_bytes = cpu.stream_kb < 0 ? -1 : cpu.stream_kb * 1024;
+    if (cpu.split_rows > 0) split_columns(plan, cpu, geometry);
     return geometry;
 }
 

@@ -25,6 +25,11 @@ class Printer {
         } else {
             line("phase rows: at most {} row groups", plan_.geometry.row_groups);
         }
+        if (plan_.geometry.split_rows > 0) {
+            line("or, up to {} rows, a phase for each sweep over {} rows: {} parts of {} columns, nothing kept",
+                 plan_.geometry.split_rows, plan_.geometry.block_rows, plan_.geometry.column_parts,
+                 plan_.geometry.part_cols);
+        }
         for (const ValueId id : plan_.staged_columns) line("  per row group: keep {}", ir::name(plan_.function, id));
         for (size_t i = 0; i < plan_.sweeps.size(); ++i) sweep(i);
         if (!plan_.finals.empty()) final_reduce();

@@ -42,7 +42,27 @@ Values stages(const SearchedProblem& p, const Schedule&) {
     return p.spec.has(Tensor::gamma) ? Values{0, 1} : Values{0};
 }
 
+/// A part of a row's columns: fewer are not worth a task.
+constexpr int64_t part_least = 512;
+
 Values no_or_yes(const SearchedProblem&, const Schedule&) { return {0, 1}; }
+
+/// Whether this problem's rows are few: what the heuristic says, and the other way where columns can be split.
+Values split_rows(const SearchedProblem& p, const Schedule&) {
+    const int64_t usual = cpu_of(p.heuristic).split_rows;
+    if (p.target.cores == 1 || p.spec.cols < 2 * part_least) return {usual};
+    return p.rows <= usual ? Values{usual, 0} : Values{usual, INT64_MAX};
+}
+
+Values column_parts(const SearchedProblem& p, const Schedule& schedule) {
+    Values values = {cpu_of(p.heuristic).column_parts};
+    if (cpu_of(schedule).split_rows < p.rows) return values;
+    for (const int64_t each : {1, 2, 4}) {
+        const int64_t parts = std::min(each * p.target.cores, std::min<int64_t>(p.spec.cols / part_least, 1024));
+        if (std::find(values.begin(), values.end(), parts) == values.end() && parts > 0) values.push_back(parts);
+    }
+    return values;
+}
 
 /// The heuristic's threshold, and one on the other side of this problem's traffic. What fits L2 stays there: whoever
 /// takes dx next reads it from the cache, which no measurement of this kernel alone shows.
@@ -61,6 +81,8 @@ constexpr Dimension table[] = {
     dimension<&CpuSchedule::unroll>("unroll", vectors),
     dimension<&CpuSchedule::stage>("stage", stages),
     dimension<&CpuSchedule::prefetch>("prefetch", no_or_yes),
+    dimension<&CpuSchedule::split_rows>("split_rows", split_rows),
+    dimension<&CpuSchedule::column_parts>("column_parts", column_parts),
     dimension<&CpuSchedule::stream_kb>("stream_kb", stream_kbs),
     dimension<&Schedule::row_groups>("row_groups", row_groups),
 };

@@ -82,7 +82,9 @@ Problem::Problem(const Case& a_case, const Geometry& geometry, const Layout& lay
             reference::encode(argument.dtype, {from, from + row_elements}, rows(tensor).row(i));
         }
     }
-    const int64_t workspace_bytes = geometry.partials_at(a_case.rows) + layout_.groups * geometry.group_bytes;
+    const int64_t for_groups = geometry.partials_at(a_case.rows) + layout_.groups * geometry.group_bytes;
+    const bool all = layout_.groups >= geometry.row_groups;
+    const int64_t workspace_bytes = all ? geometry.preferred_workspace(a_case.rows) : for_groups;
     const int64_t lines = (workspace_bytes + workspace_alignment - 1) / workspace_alignment;
     workspace_ = GuardedMemory(lines * workspace_alignment, GuardedMemory::Edge::back);
     arguments_.workspace = workspace_.data();

@@ -67,7 +67,9 @@ std::vector<ValueId> row_operands(const ir::Function& function, const plan::Swee
     return operands_of_shape(function, sweep, ir::Shape::rows);
 }
 
-Demand register_demand(const plan::Plan& plan) {
+namespace {
+
+Demand register_demand_of(const plan::Plan& plan) {
     const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
     const int parts = packing(plan) == Packing::one ? 1 : 2;
     Demand demand;
@@ -83,6 +85,21 @@ Demand register_demand(const plan::Plan& plan) {
         if (total > demand.registers) demand = {total, sweep.is_last() ? "strip" : "unroll", width};
     }
     return demand;
+}
+
+}  // namespace
+
+plan::Plan without_staging(const plan::Plan& plan) {
+    plan::Plan unstaged = plan;
+    unstaged.staged_columns.clear();
+    return unstaged;
+}
+
+Demand register_demand(const plan::Plan& plan) {
+    const bool is_split = plan.geometry.split_rows > 0 && !plan.staged_columns.empty();
+    Demand demand = is_split ? register_demand_of(without_staging(plan)) : Demand{};
+    const Demand staged = register_demand_of(plan);
+    return staged.registers > demand.registers ? staged : demand;
 }
 
 }  // namespace normjit::backend::cpu

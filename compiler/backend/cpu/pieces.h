@@ -21,6 +21,9 @@ Piece column_piece(const plan::Plan& plan, const plan::Sweep& sweep);
 /// What the row group keeps, computed from the inputs.
 Piece staging_piece(const plan::Plan& plan);
 
+/// For launches of few rows, which keep nothing of [N] values.
+plan::Plan without_staging(const plan::Plan& plan);
+
 /// The [M] values that the elements of a sweep read.
 std::vector<ValueId> row_operands(const ir::Function& function, const plan::Sweep& sweep);
 

@@ -29,15 +29,28 @@ Expected<Artifact> emit(const plan::Plan& plan, const ParallelFor&) {
     Artifact artifact = artifact_without_code(plan, CodeFormat::x86_64);
     try {
         Assembler assembler(plan.function.compute, packing(plan), plan.target);
-        const auto entry = [&](const char* name) {
+        const auto entry = [&](std::string name) {
             assembler.align(64);
-            artifact.entries.push_back({name, static_cast<int64_t>(assembler.getSize())});
+            artifact.entries.push_back({std::move(name), static_cast<int64_t>(assembler.getSize())});
         };
         entry("rows");
         emit_rows(assembler, plan, Caching::normal);
-        if (plan.geometry.stream_bytes >= 0 && plan.spec.has(Tensor::dx)) {
+        const bool is_streamed = plan.geometry.stream_bytes >= 0 && plan.spec.has(Tensor::dx);
+        if (is_streamed) {
             entry("rows_stream");
             emit_rows(assembler, plan, Caching::stream);
+        }
+        if (plan.geometry.split_rows > 0) {
+            artifact.geometry.split_rows = plan.geometry.split_rows;
+            const plan::Plan unstaged = without_staging(plan);
+            for (size_t i = 0; i < plan.sweeps.size(); ++i) {
+                entry(fmt::format("sweep{}", i));
+                emit_sweep(assembler, unstaged, i, Caching::normal);
+            }
+            if (is_streamed) {
+                entry("last_sweep_stream");
+                emit_sweep(assembler, unstaged, plan.sweeps.size() - 1, Caching::stream);
+            }
         }
         if (!plan.finals.empty()) {
             entry("final_reduce");

@@ -19,8 +19,8 @@ constexpr int register_bytes = 64;
 
 }  // namespace
 
-RowLoops::RowLoops(Assembler& assembler, const plan::Plan& plan)
-    : a_(assembler), plan_(plan), cpu_(std::get<CpuSchedule>(plan.schedule.device)) {
+RowLoops::RowLoops(Assembler& assembler, const plan::Plan& plan, Extent extent)
+    : a_(assembler), plan_(plan), cpu_(std::get<CpuSchedule>(plan.schedule.device)), extent_(extent) {
     assign_registers();
     size_t most_sums = 0;
     for (const plan::Sweep& sweep : plan.sweeps) most_sums = std::max(most_sums, sweep.row_means.size());
@@ -28,8 +28,10 @@ RowLoops::RowLoops(Assembler& assembler, const plan::Plan& plan)
     pointers_at_ = sums_at_ + static_cast<int>(most_sums) * slot_rows() * register_bytes;
     block_rows_at_ = pointers_at_ + static_cast<int>(tensor_count) * 8;
     rows_left_at_ = block_rows_at_ + 8;
-    first_block_at_ = rows_left_at_ + 8;
-    frame_bytes_ = first_block_at_ + 8;
+    rows_ahead_at_ = rows_left_at_ + 8;
+    first_block_at_ = rows_ahead_at_ + 8;
+    end_at_ = first_block_at_ + 8;
+    frame_bytes_ = end_at_ + 8;
 }
 
 void RowLoops::assign_registers() {
@@ -122,6 +124,15 @@ void RowLoops::for_each_block(Caching caching, const std::function<void()>& begi
     frame.leave();
 }
 
+void RowLoops::in_block(Caching caching, const std::function<void()>& body) {
+    Frame frame(a_, frame_bytes_);
+    begin_group();
+    begin_block();
+    body();
+    if (caching == Caching::stream) a_.sfence();
+    frame.leave();
+}
+
 void RowLoops::begin_group() {
     for (const Tensor tensor : all_tensors) {
         if (!uses(tensor)) continue;
@@ -135,16 +146,24 @@ void RowLoops::begin_group() {
     a_.mov(partials_, a_.qword[task_ + offsetof(RowsTask, partials)]);
     a_.mov(scratch_, a_.qword[task_ + offsetof(RowsTask, rows)]);
     a_.mov(in_frame(rows_left_at_), scratch_);
-    a_.mov(in_frame(first_block_at_), 1);
+    if (extent_ == Extent::part) {
+        a_.mov(scratch_, sweep_task(offsetof(SweepTask, starts)));
+        a_.mov(in_frame(first_block_at_), scratch_);
+    } else {
+        a_.mov(in_frame(first_block_at_), 1);
+    }
     if (const auto tail = static_cast<int>(plan_.spec.cols % a_.unit_columns())) a_.set_tail(tail);
 }
 
 void RowLoops::begin_block() {
     a_.mov(scratch_, in_frame(rows_left_at_));
     a_.mov(row_, cpu_.row_block);
+    a_.xor_(column_, column_);
     a_.cmp(scratch_, row_);
     a_.cmovg(scratch_, row_);
+    a_.cmovg(column_, row_);
     a_.mov(in_frame(block_rows_at_), scratch_);
+    a_.mov(in_frame(rows_ahead_at_), column_);
 }
 
 void RowLoops::next_block(const Label& block) {
@@ -167,11 +186,46 @@ void RowLoops::jump_if_first_block(const Label& label) {
     a_.jne(label, a_.T_NEAR);
 }
 
+void RowLoops::jump_unless_last_block(const Label& label) {
+    a_.cmp(in_frame(rows_ahead_at_), 0);
+    a_.jne(label, a_.T_NEAR);
+}
+
+Place RowLoops::output_place(Tensor tensor, const Columns& columns) {
+    a_.mov(scratch_, task_data(tensor));
+    return {scratch_, column_, columns.elements};
+}
+
+void RowLoops::write_part_sums(int64_t mean, const Xbyak::Zmm& sums) {
+    const int64_t vector_bytes = int64_t{slot_rows()} * a_.element_bytes();
+    a_.mov(scratch_, sweep_task(offsetof(SweepTask, own_sums)));
+    const auto at = static_cast<size_t>(mean * plan_.geometry.column_parts * vector_bytes);
+    a_.move_out(a_.ptr[scratch_ + row_ * a_.element_bytes() + at], sums);
+}
+
+void RowLoops::add_part_sums(int64_t mean, const Xbyak::Zmm& to) {
+    const int64_t vector_bytes = int64_t{slot_rows()} * a_.element_bytes();
+    const int64_t mean_bytes = plan_.geometry.column_parts * vector_bytes;
+    a_.mov(scratch_, sweep_task(offsetof(SweepTask, sums)));
+    a_.lea(scratch_, a_.ptr[scratch_ + row_ * a_.element_bytes() + static_cast<size_t>(mean * mean_bytes)]);
+    a_.move(to, a_.ptr[scratch_]);
+    if (plan_.geometry.column_parts == 1) return;
+    a_.lea(column_, a_.ptr[scratch_ + static_cast<size_t>(mean_bytes)]);
+    a_.add(scratch_, static_cast<uint32_t>(vector_bytes));
+    Label part;
+    a_.L(part);
+    a_.add(to, to, a_.ptr[scratch_]);
+    a_.add(scratch_, static_cast<uint32_t>(vector_bytes));
+    a_.cmp(scratch_, column_);
+    a_.jb(part);
+}
+
 void RowLoops::for_each_row(const std::vector<Tensor>& matrices, const std::vector<Tensor>& ahead,
                             const std::function<void()>& body) {
     for (const Tensor tensor : matrices) a_.mov(pointer(tensor), block_pointer(tensor));
     for (const Tensor tensor : ahead) {
-        a_.imul(next(tensor), task_stride(tensor), cpu_.row_block);
+        a_.mov(next(tensor), in_frame(rows_ahead_at_));
+        a_.imul(next(tensor), task_stride(tensor));
         a_.add(next(tensor), block_pointer(tensor));
     }
     a_.xor_(row_, row_);
@@ -199,9 +253,34 @@ void RowLoops::for_each_rows(const std::function<void()>& body) {
     a_.jl(rows, a_.T_NEAR);
 }
 
+/// Parts begin at whole steps; the last one has what is left of the row after those.
+void RowLoops::for_each_columns_of_part(int width, const std::function<void(const std::vector<Columns>&)>& body) {
+    const int step_columns = width * a_.unit_columns();
+    const auto whole_columns = static_cast<uint32_t>(whole_steps(width) * step_columns);
+    Label step, end, done;
+    a_.mov(scratch_, whole_columns);
+    a_.cmp(scratch_, sweep_task(offsetof(SweepTask, column_end)));
+    a_.cmovg(scratch_, sweep_task(offsetof(SweepTask, column_end)));
+    a_.mov(in_frame(end_at_), scratch_);
+    a_.mov(column_, sweep_task(offsetof(SweepTask, column_begin)));
+    a_.L(step);
+    a_.cmp(column_, in_frame(end_at_));
+    a_.jge(end, a_.T_NEAR);
+    body(units(width, false));
+    a_.add(column_, step_columns);
+    a_.jmp(step, a_.T_NEAR);
+    a_.L(end);
+    const std::vector<Columns> rest = rest_of_row(width);
+    if (rest.empty()) return;
+    a_.cmp(sweep_task(offsetof(SweepTask, column_end)), static_cast<uint32_t>(plan_.spec.cols));
+    a_.jl(done, a_.T_NEAR);
+    body(rest);
+    a_.L(done);
+}
+
 void RowLoops::for_each_columns(int width, const std::function<void(const std::vector<Columns>&)>& body) {
-    const int64_t whole = plan_.spec.cols / a_.unit_columns();
-    const int64_t steps = whole / width;
+    if (extent_ == Extent::part) return for_each_columns_of_part(width, body);
+    const int64_t steps = whole_steps(width);
     const int step_columns = width * a_.unit_columns();
     a_.xor_(column_, column_);
     if (steps > 0) {
@@ -212,8 +291,13 @@ void RowLoops::for_each_columns(int width, const std::function<void(const std::v
         a_.cmp(column_, static_cast<uint32_t>(steps * step_columns));  // N is below 2^31
         if (steps > 1) a_.jl(step, a_.T_NEAR);
     }
-    const std::vector<Columns> rest = units(static_cast<int>(whole % width), plan_.spec.cols % a_.unit_columns() > 0);
+    const std::vector<Columns> rest = rest_of_row(width);
     if (!rest.empty()) body(rest);
+}
+
+std::vector<Columns> RowLoops::rest_of_row(int width) const {
+    const int64_t whole = plan_.spec.cols / a_.unit_columns();
+    return units(static_cast<int>(whole % width), plan_.spec.cols % a_.unit_columns() > 0);
 }
 
 std::vector<Columns> RowLoops::units(int whole, bool tail) const {

@@ -14,11 +14,17 @@
 
 namespace normjit::backend::x64 {
 
+/// rows: all columns of a row group's rows, a RowsTask. part: a part of the columns of one block, a SweepTask.
+enum class Extent { rows, part };
+
 class RowLoops {
   public:
-    RowLoops(Assembler& assembler, const plan::Plan& plan);
+    RowLoops(Assembler& assembler, const plan::Plan& plan, Extent extent);
 
-    /// The whole function around begin(), which runs once, and body(), which runs once per block.
+    /// The whole function around body(). Extent::part.
+    void in_block(Caching caching, const std::function<void()>& body);
+
+    /// The whole function around begin(), which runs once, and body(), which runs once per block. Extent::rows.
     void for_each_block(Caching caching, const std::function<void()>& begin, const std::function<void()>& body);
 
     /// body() once per row of the block, with pointer() at that row. prefetch() in it fetches `ahead`.
@@ -28,18 +34,23 @@ class RowLoops {
     /// body() once for every lanes() rows of the block, for arithmetic with a row in each lane.
     void for_each_rows(const std::function<void()>& body);
 
-    /// body(units) for all columns of a row, `width` whole units at a time; the rest and the tail come last, together.
+    /// body(units) for all columns of a row or of the part, `width` whole units at a time; the rest and the tail come
+    /// last, together.
     void for_each_columns(int width, const std::function<void(const std::vector<Columns>&)>& body);
 
-    /// Goes to `label` in the first block of the group.
+    /// Goes to `label` in the first block of the group or matrix.
     void jump_if_first_block(const Xbyak::Label& label);
+    /// Goes to `label` unless the block is the matrix's last. Extent::part.
+    void jump_unless_last_block(const Xbyak::Label& label);
 
-    /// The same columns of the same row of the next block, into L2. Beyond the last row that does no harm.
+    /// The same columns of the same row of the next block, into L2; in the last block, of this one.
     void prefetch(const std::vector<Tensor>& ahead, const std::vector<Columns>& columns);
 
     Place place(Tensor tensor, const Columns& columns) const { return {pointer(tensor), column_, columns.elements}; }
     /// Element `elements` of the group's partials, counted from the current column.
     Xbyak::Address partial(int64_t elements);
+    /// Of a column output. Extent::part.
+    Place output_place(Tensor tensor, const Columns& columns);
     /// Where the entry of a row value is kept: the current row's, and within for_each_rows() those of all its rows.
     Xbyak::RegExp slot(ValueId id) const;
     bool has_slot(ValueId id) const;
@@ -50,12 +61,19 @@ class RowLoops {
     /// ... for for_each_rows(), where, after find_sums(), this is register `sum` of the row `row` rows after the first.
     Xbyak::Address kept_sum(size_t sum, int row);
     void find_sums();
+    /// Within for_each_rows(): writes the part's own sums of row mean `mean` of the plan, and adds up those of all
+    /// parts, in their order. Extent::part.
+    void write_part_sums(int64_t mean, const Xbyak::Zmm& sums);
+    void add_part_sums(int64_t mean, const Xbyak::Zmm& to);
     /// Rows that for_each_rows() has in its lanes at most.
     int rows_at_once() const { return std::min(cpu_.row_block, a_.lanes()); }
 
   private:
     void assign_registers();
     void begin_group();
+    std::vector<Columns> rest_of_row(int width) const;
+    void for_each_columns_of_part(int width, const std::function<void(const std::vector<Columns>&)>& body);
+    int64_t whole_steps(int width) const { return plan_.spec.cols / a_.unit_columns() / width; }
     void begin_block();
     void next_block(const Xbyak::Label& block);
     int slot_rows() const { return (cpu_.row_block + a_.lanes() - 1) / a_.lanes() * a_.lanes(); }
@@ -66,6 +84,7 @@ class RowLoops {
     Xbyak::Address block_pointer(Tensor tensor);
     Xbyak::Address task_data(Tensor tensor);
     Xbyak::Address task_stride(Tensor tensor);
+    Xbyak::Address sweep_task(size_t offset) { return a_.qword[task_ + offset]; }
     Xbyak::Address in_frame(int offset) { return a_.qword[a_.rsp + offset]; }
 
     const Xbyak::Reg64 task_{Xbyak::Operand::RDI};
@@ -77,9 +96,10 @@ class RowLoops {
     Assembler& a_;
     const plan::Plan& plan_;
     const CpuSchedule& cpu_;
+    const Extent extent_;
     PerTensor<int> pointer_register_;  ///< matrices: the current row, within row loops. Columns: always
     PerTensor<int> next_register_;     ///< fetched ahead: the current row, a block later
-    int sums_at_, pointers_at_, block_rows_at_, rows_left_at_, first_block_at_,
+    int sums_at_, pointers_at_, block_rows_at_, rows_left_at_, rows_ahead_at_, first_block_at_, end_at_,
         frame_bytes_;  ///< offsets from rsp; slots stand at 0
 };
 

@@ -30,25 +30,42 @@ using plan::Sweep;
 using Xbyak::Label;
 using Xbyak::Zmm;
 
+/// Where the sums of row means are: kept by this function's last sweep, or written by all parts of the columns.
+enum class Means { kept, of_parts };
+
 /// Accumulators: [unit of the step or strip][sum].
 using Sums = std::vector<std::vector<Unit>>;
 
 class RowsEmitter {
   public:
-    RowsEmitter(Assembler& assembler, const plan::Plan& plan, Caching caching)
+    RowsEmitter(Assembler& assembler, const plan::Plan& plan, Caching caching, Extent extent)
         : a_(assembler),
           plan_(plan),
           function_(plan.function),
           cpu_(std::get<CpuSchedule>(plan.schedule.device)),
           caching_(caching),
-          loops_(assembler, plan) {}
+          extent_(extent),
+          loops_(assembler, plan, extent) {}
 
     void emit() {
         const auto begin = [&] { keep_columns(); };
         loops_.for_each_block(caching_, begin, [&] {
             load_row_inputs();
-            for (size_t i = 0; i + 1 < plan_.sweeps.size(); ++i) reduce_sweep(plan_.sweeps[i], plan_.sweeps[i + 1]);
+            for (size_t i = 0; i + 1 < plan_.sweeps.size(); ++i) reduce_sweep(i);
             apply_sweep(plan_.sweeps.back());
+        });
+    }
+
+    void emit_sweep(size_t index) {
+        loops_.in_block(caching_, [&] {
+            load_row_inputs();
+            for (size_t i = 0; i < index; ++i) {
+                loops_.for_each_rows([&] { compute_row_values(i + 1, plan_.sweeps[i].row_means, Means::of_parts); });
+            }
+            const Sweep& sweep = plan_.sweeps[index];
+            if (sweep.is_last()) return apply_sweep(sweep);
+            sum_rows(sweep);
+            loops_.for_each_rows([&] { write_part_sums(index); });
         });
     }
 
@@ -129,15 +146,19 @@ class RowsEmitter {
 
     // Row values: a row in each lane of part[0].
     void load_row_inputs() {
-        const std::vector<ValueId>& values = plan_.sweeps.front().row_values;
-        if (!values.empty()) loops_.for_each_rows([&] { compute_row_values(values, {}); });
+        if (plan_.sweeps.front().row_values.empty()) return;
+        loops_.for_each_rows([&] { compute_row_values(0, {}, Means::kept); });
     }
 
-    /// Computes row values from the row means just summed and from slots; keeps what has a slot.
-    void compute_row_values(const std::vector<ValueId>& values, const std::vector<ValueId>& means) {
+    /// Computes the row values of a sweep from the row means before it and from slots; keeps what has a slot.
+    void compute_row_values(size_t sweep, const std::vector<ValueId>& means, Means from) {
+        const std::vector<ValueId>& values = plan_.sweeps[sweep].row_values;
         Registers registers;
         Surroundings around;
-        for (size_t k = 0; k < means.size(); ++k) around.live.insert({means[k], fold_mean(k, registers)});
+        for (size_t k = 0; k < means.size(); ++k) {
+            around.live.insert({means[k], mean_of(from == Means::kept ? fold_kept(k, registers)
+                                                                      : add_parts(sweep - 1, k, registers))});
+        }
         for (const ValueId value : values) {
             for (const ValueId operand : function_[value].operands) {
                 const bool kept = operand != ir::no_value && loops_.has_slot(operand) && !around.live.contains(operand);
@@ -157,10 +178,34 @@ class RowsEmitter {
         }
     }
 
-    /// Row mean `k` of the sweep whose sums were kept.
-    Unit fold_mean(size_t k, Registers& registers) {
+    /// Sum `k` of the sweep whose sums were kept.
+    Unit fold_kept(size_t k, Registers& registers) {
         loops_.find_sums();
-        const Unit sum = fold(k, a_.fold_steps(), 0, registers);
+        return fold(k, a_.fold_steps(), 0, registers);
+    }
+
+    Unit add_parts(size_t sweep, size_t k, Registers& registers) {
+        const Unit sum = registers.take(1);
+        loops_.add_part_sums(number_of_mean(sweep, k), sum.part[0]);
+        return sum;
+    }
+
+    void write_part_sums(size_t sweep) {
+        for (size_t k = 0; k < plan_.sweeps[sweep].row_means.size(); ++k) {
+            Registers registers;
+            const Unit sum = fold_kept(k, registers);
+            loops_.write_part_sums(number_of_mean(sweep, k), sum.part[0]);
+        }
+    }
+
+    /// Among the row means of all sweeps.
+    int64_t number_of_mean(size_t sweep, size_t k) const {
+        size_t number = k;
+        for (size_t i = 0; i < sweep; ++i) number += plan_.sweeps[i].row_means.size();
+        return static_cast<int64_t>(number);
+    }
+
+    Unit mean_of(const Unit& sum) {
         a_.load_constant(Assembler::copy(), 1.0 / static_cast<double>(function_.cols));
         a_.mul(sum.part[0], sum.part[0], Assembler::copy());
         return sum;
@@ -189,7 +234,12 @@ class RowsEmitter {
     }
 
     // Sweeps that end in row means
-    void reduce_sweep(const Sweep& sweep, const Sweep& next) {
+    void reduce_sweep(size_t index) {
+        sum_rows(plan_.sweeps[index]);
+        loops_.for_each_rows([&] { compute_row_values(index + 1, plan_.sweeps[index].row_means, Means::kept); });
+    }
+
+    void sum_rows(const Sweep& sweep) {
         const Piece piece = reduce_piece(plan_, sweep);
         loops_.for_each_row(matrices(sweep), sweep.ahead, [&] {
             Registers registers;
@@ -208,7 +258,6 @@ class RowsEmitter {
             });
             loops_.keep_sums(one_of_each(sums));
         });
-        loops_.for_each_rows([&] { compute_row_values(next.row_values, sweep.row_means); });
     }
 
     template <class Visit>
@@ -264,8 +313,29 @@ class RowsEmitter {
             }
             loops_.prefetch(sweep.ahead, strip);
         });
+        end_column_sums(strip, sums);
+    }
+
+    /// Into the partials. With the matrix's last row, a part of the columns has their sums: the outputs.
+    void end_column_sums(const std::vector<Columns>& strip, const Sums& sums) {
+        if (plan_.geometry.column_sums == 0) return;
+        Label partials, done;
+        if (extent_ == Extent::part) {
+            loops_.jump_unless_last_block(partials);
+            for (const plan::FinalReduce& final : plan_.finals) store_outputs(final, strip, sums);
+            a_.jmp(done, a_.T_NEAR);
+        }
+        a_.L(partials);
         for_each_partial(strip, sums,
                          [&](const Xbyak::Address& partial, const Zmm& sum) { a_.move_out(partial, sum); });
+        a_.L(done);
+    }
+
+    void store_outputs(const plan::FinalReduce& final, const std::vector<Columns>& strip, const Sums& sums) {
+        for (size_t u = 0; u < strip.size(); ++u) {
+            a_.store(loops_.output_place(final.output, strip[u]), sums[u][static_cast<size_t>(final.sum)],
+                     dtype(final.output), strip[u].lanes, Caching::normal);
+        }
     }
 
     Live load_columns(const Sweep& sweep, const Columns& columns, Registers& registers) {
@@ -304,13 +374,18 @@ class RowsEmitter {
     const ir::Function& function_;
     const CpuSchedule& cpu_;
     Caching caching_;
+    Extent extent_;
     RowLoops loops_;
 };
 
 }  // namespace
 
 void emit_rows(Assembler& assembler, const plan::Plan& plan, Caching caching) {
-    RowsEmitter(assembler, plan, caching).emit();
+    RowsEmitter(assembler, plan, caching, Extent::rows).emit();
+}
+
+void emit_sweep(Assembler& assembler, const plan::Plan& plan, size_t sweep, Caching caching) {
+    RowsEmitter(assembler, plan, caching, Extent::part).emit_sweep(sweep);
 }
 
 }  // namespace normjit::backend::x64

@@ -10,6 +10,9 @@ namespace normjit::backend::x64 {
 /// `void rows(const RowsTask*)`, at the assembler's current position.
 void emit_rows(Assembler& assembler, const plan::Plan& plan, Caching caching);
 
+/// `void sweepN(const SweepTask*)`: sweep `sweep` alone, over a part of the columns. The plan must stage no columns.
+void emit_sweep(Assembler& assembler, const plan::Plan& plan, size_t sweep, Caching caching);
+
 /// `void final_reduce(const FinalTask*)`.
 void emit_final_reduce(Assembler& assembler, const plan::Plan& plan);
 

@@ -7,6 +7,7 @@
 #include "normjit/status.h"
 #include "normjit/target.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -25,8 +26,9 @@ inline constexpr CodeFormat all_code_formats[] = {CodeFormat::x86_64, CodeFormat
 std::string_view name(CodeFormat format);
 
 /// A function in Artifact::code, CPUs only: `rows` (one row group), `rows_stream` (the same, dx written past the
-/// caches; every row of dx must start at a multiple of 64 bytes) and `final_reduce` (a range of columns). Signatures:
-/// cpu_abi.h.
+/// caches; every row of dx must start at a multiple of 64 bytes), `final_reduce` (a range of columns), and for launches
+/// of few rows `sweep0`, `sweep1`, ... (one sweep over a block of rows, a range of columns) and `last_sweep_stream`.
+/// Signatures: cpu_abi.h.
 struct EntryPoint {
     std::string name;
     int64_t offset = 0;  ///< bytes from the start of the code
@@ -44,14 +46,32 @@ struct Geometry {
     int64_t final_cols = 0;     ///< columns that one task (CUDA: one block) of the final reduce sums
     int64_t stream_bytes = -1;  ///< from this traffic on, dx is written past the caches; -1: never. CPU only
     int64_t row_bytes = 0;      ///< CUDA: what a first pass hands on to a second for each row
+    // CPU: launches of few rows. Each sweep is a phase with a task for each part of the columns.
+    int64_t split_rows = 0;    ///< up to this many rows; 0: none
+    int64_t column_parts = 1;  ///< ranges of columns ...
+    int64_t part_cols = 0;     ///< ... of so many columns, the last with the rest
+    int64_t block_rows = 1;    ///< rows that go through the sweeps together
+    int64_t sweeps = 0;        ///< entry points sweep0, sweep1, ...
+    int64_t sums_bytes = 0;    ///< workspace for the parts' row sums of a block, behind the partials of row group 0
 
     /// Row groups of a launch: row_groups, or fewer when there are fewer rows or the workspace holds fewer partials.
     /// 0 without rows, or with less than minimum_workspace().
     int64_t groups(int64_t rows, int64_t workspace_bytes) const;
     /// Bytes for `rows` rows; INT64_MAX when there are more than that.
     int64_t minimum_workspace(int64_t rows) const { return workspace(rows, 1); }
-    int64_t preferred_workspace(int64_t rows) const { return workspace(rows, row_groups); }
+    int64_t preferred_workspace(int64_t rows) const {
+        return std::max(workspace(rows, row_groups), split_rows > 0 ? split_workspace() : 0);
+    }
     int64_t partials_at(int64_t rows) const { return workspace(rows, 0); }
+    /// Whether a launch, on a CPU, splits columns instead of rows.
+    bool is_split(int64_t rows, int64_t workspace_bytes) const {
+        return rows > 0 && rows <= split_rows && workspace_bytes >= split_workspace();
+    }
+    /// The bytes of its workspace that a launch writes to.
+    int64_t workspace_used(int64_t rows, int64_t workspace_bytes) const {
+        if (is_split(rows, workspace_bytes)) return split_workspace();
+        return workspace(rows, groups(rows, workspace_bytes));
+    }
     /// rows * group / groups, rounded down; rows * group itself might not fit 64 bits.
     static int64_t row_begin(int64_t rows, int64_t groups, int64_t group) {
         return rows / groups * group + rows % groups * group / groups;
@@ -61,6 +81,7 @@ struct Geometry {
 
   private:
     int64_t workspace(int64_t rows, int64_t groups) const;
+    int64_t split_workspace() const { return group_bytes + 2 * sums_bytes; }
 };
 
 /// How many blocks {x, y} a CUDA launch has, by the row groups it uses (CudaPath::groups()).

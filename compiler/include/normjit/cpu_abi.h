@@ -17,6 +17,24 @@ struct RowsTask {
     int64_t rows = 0;          ///< rows of this group, at least 1
 };
 
+/// One sweep over a block of rows, a range of their columns. Matrix and row-shaped pointers stand at the block's first
+/// row and column 0, those to columns at column 0. `task.rows` counts from this block on to the last row: the sweep
+/// takes block_rows of them at most. `task.partials` are row group 0's.
+///
+/// A sweep that ends in row means writes the sums of its columns, for each mean a vector of block_rows elements of the
+/// compute type (rounded up to whole registers), to `own_sums`; later sweeps read those of all parts from `sums`, where
+/// the vectors of one mean stand one after the other by part, mean after mean in the order of the sweeps. The last
+/// sweep continues the column sums in the partials unless `starts`, and with the matrix's last row stores the column
+/// outputs instead of the partials.
+struct SweepTask {
+    RowsTask task;
+    const void* sums = nullptr;
+    void* own_sums = nullptr;
+    int64_t column_begin = 0;  ///< a multiple of part_cols
+    int64_t column_end = 0;    ///< N, or the next part's first column
+    int64_t starts = 0;        ///< 1: this is the first block
+};
+
 /// A range of columns of the final reduce. Pointers stand at the range's first column.
 struct FinalTask {
     PerTensor<const void*> data;     ///< column outputs, by Tensor
@@ -27,6 +45,7 @@ struct FinalTask {
 };
 
 using RowsFunction = void (*)(const RowsTask*);
+using SweepFunction = void (*)(const SweepTask*);
 using FinalFunction = void (*)(const FinalTask*);
 
 }  // namespace normjit

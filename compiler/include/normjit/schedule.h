@@ -21,6 +21,8 @@ struct CpuSchedule {
     int unroll = 4;          ///< vectors per step of a row reduction, 1..8: that many independent sums
     int stage = 0;           ///< 1: [N] values are computed once per row group and kept beside the partials
     int prefetch = 0;        ///< row blocks fetched ahead into cache while one is finished: 0 or 1
+    int column_parts = 1;    ///< launches of few rows cut every row into that many ranges of columns, 1..1024
+    int64_t split_rows = 0;  ///< up to this many rows are few; 0: none, every launch is cut into row groups
     int64_t stream_kb = -1;  ///< from this many KiB of x, dy and dx on, dx goes past the caches; -1: never
     bool operator==(const CpuSchedule&) const = default;
 };
@@ -61,7 +63,8 @@ struct Schedule {
     bool operator==(const Schedule&) const = default;
 };
 
-/// Reads "cpu row_groups=4 row_block=8 strip=4 unroll=4 prefetch=0 stream_kb=-1" or "cuda row_groups=264
+/// Reads "cpu row_groups=4 row_block=8 strip=4 unroll=4 prefetch=0 column_parts=1
+/// split_rows=0 stream_kb=-1" or "cuda row_groups=264
 /// threads_per_row=256 stages=3 staging=bulk ...". Parts left out take their defaults.
 Expected<Schedule> parse_schedule(std::string_view text);
 std::string to_text(const Schedule& schedule);

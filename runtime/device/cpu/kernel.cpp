@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 namespace normjit::cpu {
 
 namespace {
@@ -26,31 +28,33 @@ class Launch {
           geometry_(kernel.artifact.geometry),
           arguments_(arguments),
           groups_(geometry_.groups(arguments.rows, arguments.workspace_bytes)),
-          rows_function_(is_streamed() ? kernel.rows_stream : kernel.rows) {}
+          streams_(is_streamed()) {}
 
-    void run_rows() const { run<&Launch::run_row_group>(groups_); }
-
-    void run_final_reduce() const {
+    void run() const {
+        const int64_t workspace_bytes = arguments_.workspace == nullptr ? 0 : arguments_.workspace_bytes;
+        if (!kernel_.sweeps.empty() && geometry_.is_split(arguments_.rows, workspace_bytes)) return run_parts();
+        run(groups_, [this](int64_t group) { run_row_group(group); });
         if (geometry_.column_sums == 0) return;
-        run<&Launch::run_final_columns>((spec_.cols + geometry_.final_cols - 1) / geometry_.final_cols);
+        const int64_t ranges = (spec_.cols + geometry_.final_cols - 1) / geometry_.final_cols;
+        run(ranges, [this](int64_t range) { run_final_columns(range); });
     }
 
   private:
-    template <void (Launch::*task)(int64_t) const>
-    void run(int64_t tasks) const {
+    template <class Task>
+    void run(int64_t tasks, const Task& task) const {
         if (tasks <= 1 || arguments_.rows * spec_.cols < elements_for_threads) {
-            for (int64_t i = 0; i < tasks; ++i) (this->*task)(i);
+            for (int64_t i = 0; i < tasks; ++i) task(i);
             return;
         }
-        const auto call = [](void* launch, int64_t i) { (static_cast<const Launch*>(launch)->*task)(i); };
-        kernel_.threads->run(tasks, call, const_cast<Launch*>(this));
+        const auto call = [](void* context, int64_t i) { (*static_cast<const Task*>(context))(i); };
+        kernel_.threads->run(tasks, call, const_cast<Task*>(&task));
     }
 
     int64_t size(Tensor tensor) const { return static_cast<int64_t>(size_of(*spec_.dtypes[tensor])); }
 
     /// Past the caches: more traffic than they hold, and whole lines to write.
     bool is_streamed() const {
-        if (kernel_.rows_stream == nullptr || geometry_.stream_bytes < 0) return false;
+        if (geometry_.stream_bytes < 0 || !spec_.has(Tensor::dx)) return false;
         const int64_t bytes = arguments_.rows * spec_.cols * (size(Tensor::x) + size(Tensor::dy) + size(Tensor::dx));
         const Argument& dx = arguments_[Tensor::dx];
         return bytes >= geometry_.stream_bytes && reinterpret_cast<uintptr_t>(dx.data) % line_bytes == 0 &&
@@ -61,9 +65,7 @@ class Launch {
         return static_cast<char*>(arguments_.workspace) + group * geometry_.group_bytes;
     }
 
-    void run_row_group(int64_t group) const {
-        const int64_t begin = Geometry::row_begin(arguments_.rows, groups_, group);
-        const int64_t end = Geometry::row_begin(arguments_.rows, groups_, group + 1);
+    RowsTask task_of_rows(int64_t begin, int64_t end) const {
         RowsTask task;
         for (Tensor tensor : all_tensors) {
             const Argument& given = arguments_[tensor];
@@ -73,9 +75,54 @@ class Launch {
             if (info(tensor).shape == TensorShape::rows) row_bytes = size(tensor);
             task.data[tensor] = static_cast<const char*>(given.data) + begin * row_bytes;
         }
-        task.partials = geometry_.group_bytes == 0 ? nullptr : group_partials(group);
         task.rows = end - begin;
-        kernel_.program ? kernel_.program->rows(task) : rows_function_(&task);
+        return task;
+    }
+
+    void run_row_group(int64_t group) const {
+        RowsTask task = task_of_rows(Geometry::row_begin(arguments_.rows, groups_, group),
+                                     Geometry::row_begin(arguments_.rows, groups_, group + 1));
+        task.partials = geometry_.group_bytes == 0 ? nullptr : group_partials(group);
+        if (kernel_.program) return kernel_.program->rows(task);
+        const bool streams = streams_ && kernel_.rows_stream != nullptr;
+        (streams ? kernel_.rows_stream : kernel_.rows)(&task);
+    }
+
+    /// Few rows: each sweep over a block of them is a phase, with a task for each part of the columns. The last sweep
+    /// of a block shares its phase with the first of the next, whose sums stand beside those that are still read.
+    void run_parts() const {
+        const int64_t blocks = (arguments_.rows + geometry_.block_rows - 1) / geometry_.block_rows;
+        const int64_t last = geometry_.sweeps - 1;
+        for (int64_t block = 0; block <= blocks; ++block) {
+            run(geometry_.column_parts, [this, block, blocks, last](int64_t part) {
+                if (block > 0) run_sweep(last, block - 1, part);
+                if (block < blocks && last > 0) run_sweep(0, block, part);
+            });
+            for (int64_t sweep = 1; block < blocks && sweep < last; ++sweep) {
+                run(geometry_.column_parts, [this, sweep, block](int64_t part) { run_sweep(sweep, block, part); });
+            }
+        }
+    }
+
+    void run_sweep(int64_t sweep, int64_t block, int64_t part) const {
+        SweepTask task;
+        task.task = task_of_rows(block * geometry_.block_rows, arguments_.rows);
+        task.task.partials = geometry_.group_bytes == 0 ? nullptr : group_partials(0);
+        char* sums = group_partials(0) + geometry_.group_bytes + block % 2 * geometry_.sums_bytes;
+        task.sums = sums;
+        task.own_sums = sums + part * part_sums_bytes();
+        task.column_begin = part * geometry_.part_cols;
+        task.column_end = std::min(task.column_begin + geometry_.part_cols, spec_.cols);
+        task.starts = block == 0 ? 1 : 0;
+        const bool streams = streams_ && kernel_.last_sweep_stream != nullptr && sweep + 1 == geometry_.sweeps;
+        (streams ? kernel_.last_sweep_stream : kernel_.sweeps[static_cast<size_t>(sweep)])(&task);
+    }
+
+    /// Of one row mean: a vector of rows, whole registers.
+    int64_t part_sums_bytes() const {
+        constexpr int64_t register_bytes = 64;
+        const auto bytes = geometry_.block_rows * static_cast<int64_t>(size_of(spec_.compute()));
+        return (bytes + register_bytes - 1) / register_bytes * register_bytes;
     }
 
     void run_final_columns(int64_t range) const {
@@ -97,7 +144,7 @@ class Launch {
     const Geometry& geometry_;
     const Arguments& arguments_;
     const int64_t groups_;
-    const RowsFunction rows_function_;
+    const bool streams_;
 };
 
 }  // namespace
@@ -110,6 +157,12 @@ CpuKernel::CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<con
     find("rows", rows);
     find("rows_stream", rows_stream);
     find("final_reduce", final_reduce);
+    find("last_sweep_stream", last_sweep_stream);
+    SweepFunction sweep = nullptr;
+    for (int64_t i = 0; i < artifact.geometry.sweeps; ++i) {
+        find(fmt::format("sweep{}", i).c_str(), sweep);
+        if (sweep != nullptr) sweeps.push_back(sweep);
+    }
     const std::vector<JitSymbol> symbols = jit_symbols(artifact);
     debugger_entry.emplace(code->data(), static_cast<int64_t>(artifact.code.size()), symbols);
     if (environment().ok() && environment()->perf_map) write_perf_map(code->data(), symbols);
@@ -119,9 +172,7 @@ CpuKernel::CpuKernel(Artifact made, PortableProgram formula, std::shared_ptr<con
     : Impl(std::move(made)), program(std::move(formula)), threads(std::move(workers)) {}
 
 Status CpuKernel::launch(const Arguments& arguments) const {
-    const Launch launch(*this, arguments);
-    launch.run_rows();
-    launch.run_final_reduce();
+    Launch(*this, arguments).run();
     return {};
 }
 

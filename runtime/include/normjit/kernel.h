@@ -51,7 +51,8 @@ class Kernel {
 
     /// Computes the spec's outputs. Only looks up: compiles, allocates and locks nothing of its own. An
     /// invalid_argument names the argument and what is allowed; nothing has been written then. The same arguments give
-    /// the same bits whatever the number of threads; workspace sizes count only through the row groups that fit.
+    /// the same bits whatever the number of threads; workspace sizes count only through the row groups that fit, and on
+    /// a CPU through whether there is room to split the columns of few rows.
     ///
     /// CPU: the outputs are written when it returns. GPU: the work has been put on the stream, and the tensors, the
     /// workspace and the kernel must stay until it is done. It may be captured in a graph. The stream's context is
