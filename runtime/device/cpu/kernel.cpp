@@ -52,12 +52,16 @@ class Launch {
 
     int64_t size(Tensor tensor) const { return static_cast<int64_t>(size_of(*spec_.dtypes[tensor])); }
 
-    /// Past the caches: more traffic than they hold, and whole lines to write.
+    /// Past the caches: more traffic than those of the threads hold (stream_bytes is for all cores of the target), and
+    /// whole lines to write.
     bool is_streamed() const {
         if (geometry_.stream_bytes < 0 || !spec_.has(Tensor::dx)) return false;
         const int64_t bytes = arguments_.rows * spec_.cols * (size(Tensor::x) + size(Tensor::dy) + size(Tensor::dx));
         const Argument& dx = arguments_[Tensor::dx];
-        return bytes >= geometry_.stream_bytes && reinterpret_cast<uintptr_t>(dx.data) % line_bytes == 0 &&
+        const int64_t cores = std::max(kernel_.artifact.target.cores, 1);
+        const int64_t threads = std::min<int64_t>(kernel_.threads->count, cores);
+        return bytes >= geometry_.stream_bytes / cores * threads &&
+               reinterpret_cast<uintptr_t>(dx.data) % line_bytes == 0 &&
                row_stride(dx) * size(Tensor::dx) % line_bytes == 0;
     }
 

@@ -56,7 +56,8 @@ Expected<std::unique_ptr<ThreadPool>> ThreadPool::create(int threads) {
 Status ThreadPool::start_workers(int count) {
     const SignalsBlocked blocked;
     const auto work = [](void* pool) -> void* {
-        static_cast<ThreadPool*>(pool)->work_until_stopped();
+        auto* self = static_cast<ThreadPool*>(pool);
+        self->work_until_stopped(self->started_.fetch_add(1, std::memory_order_relaxed) + 1);
         return nullptr;
     };
     workers_.reserve(static_cast<size_t>(count));
@@ -86,8 +87,11 @@ void ThreadPool::run(int64_t count, Task task, void* context) {
     }
     job_ = {task, context, count};
     next_.store(0, std::memory_order_relaxed);
+    for (size_t i = 0; i < claimed_.size() && static_cast<int64_t>(i) * 64 < count; ++i) {
+        claimed_[i].store(0, std::memory_order_relaxed);
+    }
     announce(count);
-    run_tasks();
+    run_tasks(0);
     close_and_wait();
     taken_.store(false, std::memory_order_release);
 }
@@ -104,8 +108,24 @@ void ThreadPool::announce(int64_t tasks) {
     }
 }
 
-void ThreadPool::run_tasks() {
+/// Whether the task was nobody's yet.
+bool ThreadPool::claim(int64_t task) {
+    std::atomic<uint64_t>& word = claimed_[static_cast<size_t>(task / 64)];
+    const uint64_t bit = uint64_t{1} << task % 64;
+    return (word.load(std::memory_order_relaxed) & bit) == 0 &&
+           (word.fetch_or(bit, std::memory_order_relaxed) & bit) == 0;
+}
+
+void ThreadPool::run_tasks(int index) {
     const Job job = job_;
+    if (job.count <= most_claimed) {
+        const int64_t own = index * job.count / threads();
+        for (int64_t i = 0; i < job.count; ++i) {
+            const int64_t task = own + i < job.count ? own + i : own + i - job.count;
+            if (claim(task)) job.task(job.context, task);
+        }
+        return;
+    }
     for (;;) {
         const int64_t i = next_.fetch_add(1, std::memory_order_relaxed);
         if (i >= job.count) return;
@@ -122,14 +142,14 @@ void ThreadPool::close_and_wait() {
     }
 }
 
-void ThreadPool::work_until_stopped() {
+void ThreadPool::work_until_stopped(int index) {
     int32_t seen = 0;
     for (;;) {
         wait_while(jobs_, seen);
         seen = jobs_.load(std::memory_order_acquire);
         if (stopped_.load(std::memory_order_relaxed)) return;
         if (!enter()) continue;
-        run_tasks();
+        run_tasks(index);
         leave();
     }
 }
