@@ -36,7 +36,13 @@ memory::data_type type_of(DType type) {
     }
 }
 
-constexpr auto flags = normalization_flags::use_scale | normalization_flags::use_shift;
+#if DNNL_VERSION_MAJOR >= 3
+const auto flags = normalization_flags::use_scale | normalization_flags::use_shift;
+constexpr int scale = DNNL_ARG_SCALE, scale_gradients[] = {DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT};
+#else
+const auto flags = normalization_flags::use_scale_shift;  // gamma and beta in one tensor
+constexpr int scale = DNNL_ARG_SCALE_SHIFT, scale_gradients[] = {DNNL_ARG_DIFF_SCALE_SHIFT};
+#endif
 constexpr float epsilon = 1e-5f;
 
 layer_normalization_backward::primitive_desc describe(const engine& cpu, const memory::desc& data,
@@ -65,15 +71,14 @@ double median_seconds(const layer_normalization_backward::primitive_desc& descri
                       double budget) {
     stream queue(cpu);
     std::unordered_map<int, memory> tensors;
-    for (const auto& [argument, md] :
-         {std::pair(DNNL_ARG_SRC, description.src_desc()), std::pair(DNNL_ARG_DIFF_DST, description.diff_dst_desc()),
-          std::pair(DNNL_ARG_DIFF_SRC, description.diff_src_desc()), std::pair(DNNL_ARG_MEAN, description.mean_desc()),
-          std::pair(DNNL_ARG_VARIANCE, description.variance_desc()),
-          std::pair(DNNL_ARG_SCALE, description.weights_desc()),
-          std::pair(DNNL_ARG_DIFF_SCALE, description.diff_weights_desc()),
-          std::pair(DNNL_ARG_DIFF_SHIFT, description.diff_weights_desc())}) {
-        tensors.emplace(argument, filled(md, cpu));
-    }
+    const auto add = [&](int argument, const memory::desc& tensor) { tensors.emplace(argument, filled(tensor, cpu)); };
+    add(DNNL_ARG_SRC, description.src_desc());
+    add(DNNL_ARG_DIFF_DST, description.diff_dst_desc());
+    add(DNNL_ARG_DIFF_SRC, description.diff_src_desc());
+    add(DNNL_ARG_MEAN, description.mean_desc());
+    add(DNNL_ARG_VARIANCE, description.variance_desc());
+    add(scale, description.weights_desc());
+    for (const int argument : scale_gradients) add(argument, description.diff_weights_desc());
     const layer_normalization_backward primitive(description);
     const auto seconds = [&] {
         const auto start = Clock::now();

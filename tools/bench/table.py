@@ -1,32 +1,37 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The README's table: time and share of the memory ceiling of normjit and its peers, a line a shape, from files of
-`normjit bench --json` and gpu_peers.py.
+`normjit bench --json` and gpu_peers.py, or of cpu_peers.py.
 
     python3 tools/bench/table.py normjit.json peers.json
+    python3 tools/bench/table.py cpu.json --threads 16
 """
 import argparse
 import json
 
 PEERS = {"torch": "PyTorch", "compile": "torch.compile", "liger": "Liger", "triton": "Triton, flash-attention style",
-         "quack": "QuACK"}
+         "quack": "QuACK", "onednn": "oneDNN"}
 
 
 def read_results(paths):
-    """{spec: {"normjit" or peer: result}}, in the order of the files."""
+    """{(spec, CPU threads or None): {"normjit" or peer: result}}, in the order of the files."""
     results = {}
     for path in paths:
         with open(path) as file:
-            for result in json.load(file)["results"]:
-                results.setdefault(result["spec"], {})[result.get("peer", "normjit")] = result
-    return {spec: of_spec for spec, of_spec in results.items() if "normjit" in of_spec}
+            document = json.load(file)
+        for result in document["results"]:
+            threads = result["threads"] if document["device"] == "cpu" else None
+            results.setdefault((result["spec"], threads), {})[result.get("peer", "normjit")] = result
+    return {key: of_spec for key, of_spec in results.items() if "normjit" in of_spec}
 
 
-def title(spec):
-    """layernorm 32768x256 x=bf16"""
+def title(spec, threads):
+    """layernorm 32768x256 x=bf16, 2 threads"""
     norm, *words = spec.split()
     keys = dict(word.split("=") for word in words)
-    return " ".join([norm, f"{keys.pop('rows')}x{keys.pop('cols')}", *(f"{key}={value}" for key, value in keys.items())])
+    words = [norm, f"{keys.pop('rows')}x{keys.pop('cols')}", *(f"{key}={value}" for key, value in keys.items())]
+    on = "" if threads is None else f", {threads} thread{'' if threads == 1 else 's'}"
+    return " ".join(words) + on
 
 
 def cell(result):
@@ -40,15 +45,19 @@ def cell(result):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+")
-    results = read_results(parser.parse_args().files)
+    parser.add_argument("--threads", type=int, help="of a CPU: only the results with so many")
+    options = parser.parse_args()
+    results = read_results(options.files)
+    if options.threads:
+        results = {(spec, None): of_spec for (spec, threads), of_spec in results.items() if threads == options.threads}
     peers = [peer for peer in PEERS if any(peer in of_spec for of_spec in results.values())]
     print("| us (share of the ceiling) | ceiling | normjit |", " | ".join(PEERS[peer] for peer in peers), "|")
     print("|---" * (3 + len(peers)) + "|")
-    for spec, of_spec in results.items():
+    for (spec, threads), of_spec in results.items():
         ours = of_spec["normjit"]
         ceiling = ours.get("ceiling", {}).get("median_seconds")
         cells = [cell({"median_seconds": ceiling}) if ceiling else "-", f"**{cell(ours)}**"]
-        print("|", title(spec), "|", " | ".join(cells + [cell(of_spec.get(peer)) for peer in peers]), "|")
+        print("|", title(spec, threads), "|", " | ".join(cells + [cell(of_spec.get(peer)) for peer in peers]), "|")
 
 
 if __name__ == "__main__":
