@@ -129,13 +129,24 @@ Expected<std::vector<FinalReduce>> find_finals(const ir::Function& function, con
     return finals;
 }
 
-/// The matrices that are read, dealt out over the sweeps, so that memory has work in all of them.
+/// The matrices that are read, dealt out over the sweeps, so that memory has work in all of them. Between L2 and L1 the
+/// last sweep has least to move: it reads from L1.
 void share_out_prefetches(Plan& plan) {
     std::vector<Tensor> read;
     for (const ir::Value& value : plan.function.values) {
         if (value.op == Op::input && value.shape == Shape::matrix) read.push_back(value.tensor);
     }
-    for (size_t i = 0; i < read.size(); ++i) plan.sweeps[i * plan.sweeps.size() / read.size()].ahead.push_back(read[i]);
+    const int prefetch = std::get<CpuSchedule>(plan.schedule.device).prefetch;
+    for (size_t i = 0; i < read.size(); ++i) {
+        if (prefetch == 1) plan.sweeps[i * plan.sweeps.size() / read.size()].ahead.push_back(read[i]);
+        if (prefetch == 2) plan.sweeps.back().ahead.push_back(read[i]);
+    }
+    for (Sweep& sweep : plan.sweeps) {
+        for (const ValueId id : sweep.elements) {
+            const ir::Value& value = plan.function[id];
+            if (prefetch == 3 && value.op == Op::input) sweep.ahead.push_back(value.tensor);
+        }
+    }
 }
 
 /// A column of register-sized pieces that all back ends' steps and strips divide.
@@ -199,7 +210,7 @@ Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& t
         plan.sweeps.push_back(SweepBuilder(plan.function, plan.column_sweep).build(i, count));
     }
     if (cpu != nullptr && cpu->stage == 1) plan.staged_columns = find_staged_columns(plan.function, plan.sweeps);
-    if (cpu != nullptr && cpu->prefetch == 1) share_out_prefetches(plan);
+    if (cpu != nullptr && cpu->prefetch > 0) share_out_prefetches(plan);
     plan.row_slots = find_row_slots(plan.function, plan.sweeps);
     NORMJIT_TRY(plan.finals, find_finals(plan.function, plan.sweeps[static_cast<size_t>(plan.column_sweep)]));
     if (cpu == nullptr) plan.cuda = make_cuda(plan);

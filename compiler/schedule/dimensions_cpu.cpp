@@ -45,7 +45,7 @@ Values stages(const SearchedProblem& p, const Schedule&) {
 /// A part of a row's columns: fewer are not worth a task.
 constexpr int64_t part_least = 512;
 
-Values no_or_yes(const SearchedProblem&, const Schedule&) { return {0, 1}; }
+Values prefetches(const SearchedProblem&, const Schedule&) { return {0, 1, 2, 3}; }
 
 /// Whether this problem's rows are few: what the heuristic says, and the other way where columns can be split.
 Values split_rows(const SearchedProblem& p, const Schedule&) {
@@ -80,7 +80,7 @@ constexpr Dimension table[] = {
     dimension<&CpuSchedule::strip>("strip", vectors),
     dimension<&CpuSchedule::unroll>("unroll", vectors),
     dimension<&CpuSchedule::stage>("stage", stages),
-    dimension<&CpuSchedule::prefetch>("prefetch", no_or_yes),
+    dimension<&CpuSchedule::prefetch>("prefetch", prefetches),
     dimension<&CpuSchedule::split_rows>("split_rows", split_rows),
     dimension<&CpuSchedule::column_parts>("column_parts", column_parts),
     dimension<&CpuSchedule::stream_kb>("stream_kb", stream_kbs),

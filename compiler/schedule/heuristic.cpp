@@ -26,17 +26,44 @@ int64_t bytes_read(const Spec& spec) {
     return std::max<int64_t>(element_bytes * spec.cols, 1);
 }
 
-/// Rows of which one core's L2 holds few.
-bool is_wide(const Spec& spec, const Target& target) {
-    return target.cores > 1 && bytes_read(spec) > target.l2_bytes / 8;
+/// A row's x and dy against the caches: a core's L2 holds several rows, the columns' partials and what is fetched
+/// ahead; or a row or two; or not even that, so that its second reading is from beyond L2 unless the cores share it.
+enum class Width { usual, wide, widest };
+
+Width width_of(const Spec& spec, const Target& target) {
+    const int64_t bytes = bytes_read(spec);
+    if (bytes <= target.l2_bytes / 8) return Width::usual;
+    return bytes <= target.l2_bytes / 2 ? Width::wide : Width::widest;
 }
 
-/// Rows whose x and dy fill a quarter of L2: the last sweep finds them there while the next block's arrive. Beyond 8
-/// nothing is gained (Xeon, 3.4 GHz, 2 MiB L2, 2026-11-21: bf16 4096x4096 on 1 thread 23.6 GB/s at 8 rows, 22.9 at
-/// 16, 19.8 at 32).
-int rows_in_cache(const Spec& spec, const Target& target) {
-    const int64_t cores = is_wide(spec, target) ? target.cores : 1;
-    return static_cast<int>(std::clamp<int64_t>(cores * (target.l2_bytes / 4) / bytes_read(spec), 1, 8));
+/// Rows swept together. Xeon, 2 MiB L2 a core, 2026-11-21, share of the ceiling with 16 threads / 1 thread:
+///   layernorm f32   N = 16: 8 rows - / 0.68, 32 rows - / 0.79   48: 8 0.97 / 0.75, 32 0.99 / 0.82
+///                   4096: 8 rows 0.90 / 0.89, 2 rows 0.94 / 0.85   16384: 8 0.57 / 0.61, 2 0.90 / 0.77
+///                   65536: 2 rows 0.47 / 0.51, 1 row 0.70 / 0.62
+///   layernorm bf16  1024: 8 rows 0.90 / 0.85, 2 rows 0.72 / 0.87   16384: 8 0.78 / 0.66, 4 0.82 / 0.73
+int choose_row_block(const Spec& spec, const Target& target) {
+    constexpr int64_t most = 8, elements_of_narrow = 2048, most_narrow = 32;
+    if (spec.rows && *spec.rows >= 1 && *spec.rows <= most) return static_cast<int>(*spec.rows);  // one block
+    if (width_of(spec, target) == Width::widest) return 2;
+    const int64_t in_cache = std::clamp<int64_t>(target.l2_bytes / 8 / bytes_read(spec), 1, most);
+    return static_cast<int>(std::max(in_cache, std::clamp<int64_t>(elements_of_narrow / spec.cols, 1, most_narrow)));
+}
+
+/// As many independent sums as an FMA's latency asks for, fewer for short rows: folding them costs an addition each
+/// (N = 64, bf16, 1 thread: share 0.63 with 4, 0.68 with 1).
+int most_unroll(const Spec& spec) {
+    const int64_t vectors = spec.cols * static_cast<int64_t>(size_of(spec.compute())) / 64;
+    return vectors >= 32 ? 4 : vectors >= 16 ? 2 : 1;
+}
+
+/// From memory 1.1x to 1.3x. In L2 the fetches cost more than they bring: layernorm f32 512x256 0.62 of the ceiling
+/// with them, 0.69 without (same machine). Wide rows gain from leaving them all to the last sweep (1024x65536 f32, 16
+/// threads: 0.70 dealt out, 0.80); the widest, and a single block of rows, have no next rows to fetch.
+int choose_prefetch(const Spec& spec, const Target& target, int row_block) {
+    if (spec.rows && bytes_moved(spec, *spec.rows) <= target.l2_bytes) return 0;
+    const Width width = width_of(spec, target);
+    if (width == Width::widest || (spec.rows && *spec.rows <= row_block)) return 3;
+    return width == Width::wide ? 2 : 1;
 }
 
 /// Past the caches from the size on where x, dy and dx outgrow L2 and a fair share of L3, which other programs use too.
@@ -48,12 +75,13 @@ int64_t choose_stream_kb(const Target& target) {
 }
 
 /// Enough groups for every core to take several, as long as a group keeps 64 rows: then its partials are under 2 % of
-/// the traffic even for bf16 and both column sums.
+/// the traffic even for bf16 and both column sums. With less, one a core: 128x4096 on 16 threads of the same Xeon takes
+/// 26 us in 16 groups, 86 us with its columns split.
 int64_t choose_row_groups(const Spec& spec, const Target& target) {
     if (target.cores == 1) return 1;
     const int64_t wanted = int64_t{4} * target.cores;
     if (!spec.rows) return wanted;
-    return std::clamp(*spec.rows / 64, std::clamp<int64_t>(*spec.rows / 8, 1, target.cores), wanted);
+    return std::clamp(*spec.rows / 64, std::clamp<int64_t>(*spec.rows / 4, 1, target.cores), wanted);
 }
 
 /// Keeping the columns costs a row group about a third of a row, and saves bf16 rows 7 % of the arithmetic (same
@@ -65,23 +93,19 @@ int choose_stage(const Spec& spec) {
     return spec.has(Tensor::gamma) && !as_in_memory && spec.rows.value_or(min_rows) >= min_rows ? 1 : 0;
 }
 
-}  // namespace
-
-namespace {
-
-/// Launches of few rows. In row groups they would keep few cores busy, or write as much in partials as in dx: a group
-/// of 8 rows adds a sixth to the traffic of f32. Rows so wide that few fit into L2 are always split, then a core keeps
-/// its part of several rows there, and its partials.
+/// Launches of few rows, which row groups would leave on few cores. The widest rows are always split: the cores' L2
+/// hold more of them than one (64x1048576 f32, 16 threads: share 0.39, in row groups 0.24; 1024x65536 the other way
+/// round: 0.26 and 0.70).
 void split_few_rows(const Spec& spec, const Target& target, CpuSchedule& cpu) {
-    constexpr int64_t part_least = 512, task_least = 4096;  // columns; elements, about 1 us of work
-    constexpr int64_t few_elements = 32 << 10;              // what one thread does without asking others
-    constexpr int64_t narrow = 4096;
-    const int64_t block = cpu.row_block * spec.cols;
+    constexpr int64_t narrow = 4096, part_least = 512;  // columns
+    constexpr int64_t task_least = 4096;                // elements, about 1 us of work
+    constexpr int64_t few_elements = 32 << 10;          // what one thread does without asking others
     if (target.cores == 1 || spec.cols < narrow) return;
     if (spec.rows && *spec.rows * spec.cols < few_elements) return;
-    const int64_t most = std::min(spec.cols / part_least, block / task_least);
-    cpu.column_parts = static_cast<int>(std::clamp<int64_t>(2 * target.cores, 1, std::clamp<int64_t>(most, 1, 1024)));
-    cpu.split_rows = is_wide(spec, target) ? INT64_MAX : int64_t{8} * target.cores;
+    cpu.split_rows = width_of(spec, target) == Width::widest ? INT64_MAX : std::clamp(target.cores, 8, 16);
+    const int64_t most =
+        std::clamp<int64_t>(std::min(spec.cols / part_least, cpu.row_block * spec.cols / task_least), 1, 1024);
+    cpu.column_parts = static_cast<int>(std::min<int64_t>(int64_t{2} * target.cores, most));
 }
 
 }  // namespace
@@ -89,15 +113,15 @@ void split_few_rows(const Spec& spec, const Target& target, CpuSchedule& cpu) {
 Schedule heuristic(const Spec& spec, const Target& target) {
     if (target.isa == Isa::cuda) return schedule::heuristic_cuda(spec, target);
     CpuSchedule cpu;
-    cpu.row_block = rows_in_cache(spec, target);
+    cpu.row_block = choose_row_block(spec, target);
     cpu.stage = choose_stage(spec);
-    cpu.prefetch = 1;  // 1.1x to 1.3x for rows from memory, nothing lost in cache; same machine
+    cpu.prefetch = choose_prefetch(spec, target, cpu.row_block);
     cpu.unroll = 1;
     split_few_rows(spec, target, cpu);
     Schedule schedule{.row_groups = choose_row_groups(spec, target), .device = cpu};
     auto& chosen = std::get<CpuSchedule>(schedule.device);
     chosen.strip = widest_legal(spec, schedule, target, &CpuSchedule::strip);
-    chosen.unroll = 4;
+    chosen.unroll = most_unroll(spec);
     chosen.unroll = widest_legal(spec, schedule, target, &CpuSchedule::unroll);
     chosen.stream_kb = choose_stream_kb(target);
     return schedule;

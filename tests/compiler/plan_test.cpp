@@ -39,6 +39,21 @@ TEST_CASE("workspace holds padded partials, and what a row group keeps") {
     CHECK(plan_of("layernorm cols=1000 out=dx").geometry.minimum_workspace(10) == 0);
 }
 
+TEST_CASE("parts of columns end where strips and steps do") {
+    const Schedule schedule = *parse_schedule("cpu row_block=5 strip=2 unroll=3 column_parts=3 split_rows=9");
+    const Geometry g = plan::make(*parse_spec("layernorm cols=5000 gamma=f32"), schedule, host)->geometry;
+    CHECK(g.part_cols == 1728);  // a third, rounded up to 6 times 128 bytes
+    CHECK(g.column_parts == 3);
+    CHECK(g.sweeps == 2);
+    CHECK(g.block_rows == 5);
+    CHECK(g.sums_bytes == 2 * 3 * 64);  // two means, three parts, one register of rows
+    CHECK(g.preferred_workspace(9) == g.group_bytes + 2 * g.sums_bytes);
+    CHECK(g.is_split(9, g.preferred_workspace(9)));
+    CHECK(!g.is_split(9, g.preferred_workspace(9) - 1));
+    CHECK(!g.is_split(10, g.preferred_workspace(10)));
+    CHECK(!g.is_split(0, g.preferred_workspace(0)));
+}
+
 TEST_CASE("every value that a sweep reads is computed before") {
     test::Random random(test::seed());
     for (int64_t i = 0; i < test::rounds(500); ++i) {
@@ -109,6 +124,6 @@ TEST_CASE("a refused schedule says which number is wrong and what is allowed") {
     };
     CHECK(refusal("cpu row_block=65") == "schedule: row_block=65: must be 1 to 64");
     CHECK(refusal("cpu row_groups=0") == "schedule: row_groups=0: must be 1 to 1048576");
-    CHECK(refusal("cpu prefetch=2") == "schedule: prefetch=2: must be 0 to 1");
+    CHECK(refusal("cpu prefetch=4") == "schedule: prefetch=4: must be 0 to 3");
     CHECK(refusal("cpu strip=8") == "schedule: strip=8: this spec then needs 56 vector registers, 30 are there");
 }

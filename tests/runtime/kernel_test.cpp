@@ -80,6 +80,25 @@ std::optional<Kernel> make_kernel(const char* spec) {
     return *engine->load(*artifact);
 }
 
+/// Threads that count what they are given, one after another.
+struct Caller {
+    int jobs = 0;
+    int64_t tasks = 0;
+
+    static void run(void* self, int64_t count, void (*task)(void*, int64_t), void* context) {
+        auto& mine = *static_cast<Caller*>(self);
+        ++mine.jobs;
+        mine.tasks += count;
+        for (int64_t i = 0; i < count; ++i) task(context, i);
+    }
+
+    std::optional<Kernel> kernel(const char* spec, const char* schedule) {
+        const auto engine = Engine::create({.threads = 0, .parallel_for = {run, this}});
+        if (!engine.ok()) return std::nullopt;
+        return *engine->load(*engine->compile(*parse_spec(spec), *parse_schedule(schedule)));
+    }
+};
+
 }  // namespace
 
 TEST_CASE("launch allocates nothing, on any thread") {
@@ -117,26 +136,29 @@ TEST_CASE("less workspace means fewer partials, not other sums") {
 }
 
 TEST_CASE("the caller's threads run the tasks of large launches only") {
-    struct Caller {
-        int jobs = 0;
-        int64_t tasks = 0;
-    } caller;
-    const auto run = [](void* self, int64_t count, void (*task)(void*, int64_t), void* context) {
-        auto& mine = *static_cast<Caller*>(self);
-        ++mine.jobs;
-        mine.tasks += count;
-        for (int64_t i = 0; i < count; ++i) task(context, i);
-    };
-    const auto engine = Engine::create({.threads = 0, .parallel_for = {run, &caller}});
-    if (!engine.ok()) return;
-    const auto artifact =
-        engine->compile(*parse_spec("rmsnorm cols=2000"), *parse_schedule("cpu row_groups=4 strip=1"));
-    const auto kernel = *engine->load(*artifact);
-    const Tensors small(kernel, 4), large(kernel, 100);
-    CHECK(kernel.launch(small.arguments).ok());
+    Caller caller;
+    const auto kernel = caller.kernel("rmsnorm cols=2000", "cpu row_groups=4 strip=1");
+    if (!kernel) return;
+    const Tensors small(*kernel, 4), large(*kernel, 100);
+    CHECK(kernel->launch(small.arguments).ok());
     CHECK(caller.jobs == 0);
-    CHECK(kernel.launch(large.arguments).ok());
+    CHECK(kernel->launch(large.arguments).ok());
     CHECK(caller.jobs == 2);  // rows, then the final reduce: 4 groups, 2 ranges of columns
     CHECK(caller.tasks == 4 + 2);
     CHECK(large.at(Tensor::dgamma, 1999) == 100);
+}
+
+TEST_CASE("few rows are split by columns, a phase for each sweep and one for the last block") {
+    Caller caller;
+    const auto kernel =
+        caller.kernel("rmsnorm cols=50000 x=f32", "cpu row_groups=4 row_block=2 column_parts=5 split_rows=3");
+    if (!kernel) return;
+    const Tensors few(*kernel, 3), more(*kernel, 4);
+    CHECK(kernel->launch(few.arguments).ok());
+    CHECK(caller.jobs == 3);  // the first sweep; the last beside the first of the second block; the last
+    CHECK(caller.tasks == 3 * 5);
+    CHECK(few.at(Tensor::dgamma, 49999) == 3);
+    CHECK(kernel->launch(more.arguments).ok());
+    CHECK(caller.tasks == 3 * 5 + 4 + 49);  // row groups, ranges of columns
+    CHECK(more.at(Tensor::dgamma, 49999) == 4);
 }

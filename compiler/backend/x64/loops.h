@@ -43,7 +43,8 @@ class RowLoops {
     /// Goes to `label` unless the block is the matrix's last. Extent::part.
     void jump_unless_last_block(const Xbyak::Label& label);
 
-    /// The same columns of the same row of the next block, into L2; in the last block, of this one.
+    /// The same columns of the same row of the next block, into L2 or L1; in the last block, of this one. Or columns of
+    /// this row that come next; beyond the last row that does no harm.
     void prefetch(const std::vector<Tensor>& ahead, const std::vector<Columns>& columns);
 
     Place place(Tensor tensor, const Columns& columns) const { return {pointer(tensor), column_, columns.elements}; }
@@ -78,6 +79,7 @@ class RowLoops {
     void next_block(const Xbyak::Label& block);
     int slot_rows() const { return (cpu_.row_block + a_.lanes() - 1) / a_.lanes() * a_.lanes(); }
     std::vector<Columns> units(int whole, bool tail) const;
+    bool fetches_own_row() const { return cpu_.prefetch == 3; }
     bool uses(Tensor tensor) const;
     Xbyak::Reg64 pointer(Tensor tensor) const { return Xbyak::Reg64(pointer_register_[tensor]); }
     Xbyak::Reg64 next(Tensor tensor) const { return Xbyak::Reg64(next_register_[tensor]); }
