@@ -67,14 +67,15 @@ Status check_sweeps(const Artifact& artifact) {
         NORMJIT_RETURN_IF_ERROR(check_entry(artifact, fmt::format("sweep{}", i), true));
     }
     NORMJIT_RETURN_IF_ERROR(check_entry(artifact, "last_sweep_stream", false));
-    constexpr int64_t most_sweeps = 8, most_block_rows = 64;
+    if (geometry.split_rows == 0) return {};
+    constexpr int64_t most_sweeps = 8, most_block_rows = 64, most_means = 4;  // means: of a sweep
     const auto element = static_cast<int64_t>(size_of(artifact.spec.compute()));
-    const int64_t row_bytes = (geometry.block_rows * element + 63) / 64 * 64;
-    const bool fits = geometry.split_rows == 0 ||
-                      (geometry.sweeps >= 1 && geometry.sweeps <= most_sweeps && geometry.part_cols >= 1 &&
-                       geometry.column_parts == (artifact.spec.cols + geometry.part_cols - 1) / geometry.part_cols &&
-                       geometry.block_rows <= most_block_rows &&
-                       geometry.sums_bytes >= (geometry.sweeps - 1) * geometry.column_parts * row_bytes);
+    const int64_t rows_bytes = geometry.column_parts * ((geometry.block_rows * element + 63) / 64 * 64);
+    const bool fits = geometry.sweeps >= 1 && geometry.sweeps <= most_sweeps && geometry.part_cols >= 1 &&
+                      geometry.block_rows <= most_block_rows &&
+                      geometry.column_parts == (artifact.spec.cols - 1) / geometry.part_cols + 1 &&
+                      geometry.sums_bytes >= (geometry.sweeps - 1) * rows_bytes &&
+                      geometry.sums_bytes <= geometry.sweeps * most_means * rows_bytes;
     return fits ? Status() : does_not_fit(artifact, "geometry");
 }
 
