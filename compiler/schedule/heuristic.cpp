@@ -57,13 +57,13 @@ int most_unroll(const Spec& spec) {
 }
 
 /// From memory 1.1x to 1.3x. In L2 the fetches cost more than they bring: layernorm f32 512x256 0.62 of the ceiling
-/// with them, 0.69 without (same machine). Wide rows gain from leaving them all to the last sweep (1024x65536 f32, 16
-/// threads: 0.70 dealt out, 0.80); the widest, and a single block of rows, have no next rows to fetch.
+/// with them, 0.69 without (same machine). Wide rows have no room for the next one, and a single block has no next:
+/// those fetch the row in hand (512x65536 f32, 16 threads / 1 thread: next block 0.74 / 0.63, row in hand 0.85 / 0.67;
+/// 2048x16384 the other way round: 0.86 / 0.82, 0.82 / 0.65).
 int choose_prefetch(const Spec& spec, const Target& target, int row_block) {
     if (spec.rows && bytes_moved(spec, *spec.rows) <= target.l2_bytes) return 0;
-    const Width width = width_of(spec, target);
-    if (width == Width::widest || (spec.rows && *spec.rows <= row_block)) return 3;
-    return width == Width::wide ? 2 : 1;
+    const bool one_block = spec.rows && *spec.rows <= row_block;
+    return one_block || width_of(spec, target) != Width::usual ? 3 : 1;
 }
 
 /// Past the caches from the size on where x, dy and dx outgrow L2 and a fair share of L3, which other programs use too.
@@ -76,12 +76,13 @@ int64_t choose_stream_kb(const Target& target) {
 
 /// Enough groups for every core to take several, as long as a group keeps 64 rows: then its partials are under 2 % of
 /// the traffic even for bf16 and both column sums. With less, one a core: 128x4096 on 16 threads of the same Xeon takes
-/// 26 us in 16 groups, 86 us with its columns split.
+/// 26 us in 16 groups, 86 us with its columns split. Wide rows are worth a group each (17x65536: 183 us, 331 us in 4).
 int64_t choose_row_groups(const Spec& spec, const Target& target) {
     if (target.cores == 1) return 1;
     const int64_t wanted = int64_t{4} * target.cores;
     if (!spec.rows) return wanted;
-    return std::clamp(*spec.rows / 64, std::clamp<int64_t>(*spec.rows / 4, 1, target.cores), wanted);
+    const int64_t few = width_of(spec, target) == Width::usual ? *spec.rows / 4 : *spec.rows;
+    return std::clamp(*spec.rows / 64, std::clamp<int64_t>(few, 1, target.cores), wanted);
 }
 
 /// Keeping the columns costs a row group about a third of a row, and saves bf16 rows 7 % of the arithmetic (same
