@@ -29,7 +29,7 @@ struct Sweep {
     std::vector<ValueId> row_means;      ///< row_mean values that the sweep sums
     std::vector<ValueId> column_sums;    ///< partial_accumulate values that the sweep adds to
     std::vector<ir::Output> stores;      ///< matrix outputs
-    std::vector<Tensor> ahead;           ///< CPU: matrices that are fetched ahead, CpuSchedule::prefetch says what of them
+    std::vector<Tensor> ahead;  ///< CPU: matrices that are fetched ahead, CpuSchedule::prefetch says what of them
 
     bool is_last() const { return row_means.empty(); }
 };

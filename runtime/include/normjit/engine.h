@@ -42,10 +42,11 @@ std::string_view name(IsaCap cap);
 /// schedule always gives the same bits, but two processes may choose different ones: see Engine::plan_digest().
 enum class TunePolicy : uint8_t { off, on_miss, background };
 
-/// CPU threads: normjit pins none. Workers run wherever the affinity of the thread that creates the engine lets them, and
-/// a launch waits for no worker that sleeps: whoever is free takes the next task. Launches from several threads, and from
-/// inside a task of the caller's own pool, do not add up: one has the workers, the others run on their callers' threads.
-/// An engine with threads of its own, pinned or not, passes parallel_for or creates one normjit engine with threads = 1.
+/// CPU threads: normjit pins none. Workers run wherever the affinity of the thread that creates the engine lets them,
+/// and a launch waits for no worker that sleeps: whoever is free takes the next task. Launches from several threads,
+/// and from inside a task of the caller's own pool, do not add up: one has the workers, the others run on their
+/// callers' threads. An engine with threads of its own, pinned or not, passes parallel_for or creates one normjit
+/// engine with threads = 1.
 struct EngineOptions {
     std::string device = "cpu";  ///< "cpu", or "cuda:0" for the first GPU that the CUDA driver shows this process
     int threads = 0;  ///< CPU threads of the engine's own pool, the caller's included; 0: one per core it may run on
