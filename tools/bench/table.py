@@ -51,7 +51,7 @@ def main():
     if options.threads:
         results = {(spec, None): of_spec for (spec, threads), of_spec in results.items() if threads == options.threads}
     peers = [peer for peer in PEERS if any(peer in of_spec for of_spec in results.values())]
-    print("| us (share of the ceiling) | ceiling | normjit |", " | ".join(PEERS[peer] for peer in peers), "|")
+    print("|", " | ".join(["us (share of the ceiling)", "ceiling", "normjit", *(PEERS[peer] for peer in peers)]), "|")
     print("|---" * (3 + len(peers)) + "|")
     for (spec, threads), of_spec in results.items():
         ours = of_spec["normjit"]
