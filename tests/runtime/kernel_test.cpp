@@ -18,9 +18,13 @@ namespace {
 
 std::atomic<int64_t> allocations{0};
 
-void* allocate(std::size_t bytes) {
+void* allocate_or_null(std::size_t bytes) {
     ++allocations;
-    if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+    return std::malloc(bytes == 0 ? 1 : bytes);
+}
+
+void* allocate(std::size_t bytes) {
+    if (void* memory = allocate_or_null(bytes)) return memory;
     throw std::bad_alloc();
 }
 
@@ -28,6 +32,8 @@ void* allocate(std::size_t bytes) {
 
 void* operator new(std::size_t bytes) { return allocate(bytes); }
 void* operator new[](std::size_t bytes) { return allocate(bytes); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return allocate_or_null(bytes); }
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return allocate_or_null(bytes); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
