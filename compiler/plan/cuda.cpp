@@ -13,7 +13,7 @@ namespace {
 using ir::Op;
 using ir::Shape;
 
-constexpr int64_t registers_of_sm = 65536;
+constexpr int64_t registers_of_scheduler = 16384;  ///< each of the 4 schedulers of a multiprocessor has its own
 constexpr int64_t most_registers = 255;
 constexpr int64_t threads_of_sm = 2048;
 
@@ -70,10 +70,18 @@ int64_t data_registers(const Spec& spec, const CudaOperands& operands, const Cud
     return words + (s.keep_columns == CudaKeep::registers ? steps * columns : 0);
 }
 
+/// What ptxas may give to a thread so that this many blocks run on a multiprocessor: 288 threads twice are 18 warps, 5
+/// on one scheduler, and get 96 registers.
+int64_t register_limit(int64_t threads, int64_t blocks_per_sm) {
+    const int64_t warps_of_scheduler = divide_up(divide_up(threads, 32) * blocks_per_sm, 4);
+    return std::min(registers_of_scheduler / (32 * warps_of_scheduler) / 8 * 8, most_registers);
+}
+
 /// What data that is aligned to its elements only gets: loads of single elements that wait in registers, up to 8 of a
 /// row in a thread, and beyond what a cluster then holds the streaming form.
 CudaSchedule narrow_schedule(const Spec& spec, const Target& target) {
-    constexpr int elements = 8, most_threads = 512, usual_threads = 256, warp = 32;
+    constexpr int elements = 8, usual_threads = 256, warp = 32;
+    const int most_threads = spec.compute() == DType::f64 ? 384 : 512;  // 168 and 128 registers a thread
     CudaSchedule s;
     const int most_cluster = largest_cluster(target);
     while (s.cluster < most_cluster && spec.cols > int64_t{elements} * most_threads * s.cluster) s.cluster *= 2;
@@ -178,7 +186,7 @@ CudaVariant measure_cuda(const Spec& spec, const CudaOperands& operands, int row
     if (!streaming) variant.shared_bytes = row_kernel_shared_bytes(spec, operands, row_sums, s, slot);
     const int64_t math_words = static_cast<int64_t>(size_of(spec.compute())) / 4;
     const int64_t threads = int64_t{s.threads_per_row} * s.rows_per_block;
-    variant.register_limit = std::min(registers_of_sm / (threads * s.blocks_per_sm) / 8 * 8, most_registers);
+    variant.register_limit = register_limit(threads, s.blocks_per_sm);
     variant.data_registers = data_registers(spec, operands, s, variant.steps);
     const auto matrices = static_cast<int64_t>(operands.matrices.size());
     variant.work_registers = s.vector_width * (matrices + 1) * math_words;
