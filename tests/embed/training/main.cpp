@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// normjit_training [cpu|cuda:0]: an engine trains a small network, its norms' gradients from normjit. Exit code 0: the
+// gradients agree with finite differences, the loss falls, and the weights are the same bits whatever the number of
+// threads; 1: not so; 3: no such device here.
+#include "network.h"
+#include "support/try.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+#include <random>
+#include <string>
+
+#include <fmt/core.h>
+
+namespace training {
+namespace {
+
+using namespace normjit;
+
+constexpr Sizes sizes{.inputs = 24, .hidden = 100, .outputs = 8};
+constexpr int64_t batch_rows = 384;                 // enough elements for all threads of a launch
+constexpr int64_t data_rows = 2 * batch_rows + 90;  // the last batch of a round is smaller
+constexpr int rounds = 20;
+
+std::vector<float> random_numbers(std::mt19937& random, int64_t count, double deviation) {
+    std::vector<float> numbers(static_cast<size_t>(count));
+    // Not std::normal_distribution: its numbers are each library's own.
+    for (float& number : numbers) {
+        double sum = -6;
+        for (int i = 0; i < 12; ++i) sum += static_cast<double>(random()) / 4294967296.0;
+        number = static_cast<float>(deviation * sum);
+    }
+    return numbers;
+}
+
+struct Data {
+    std::vector<float> u, t;
+
+    /// t is a function of u that the network can learn.
+    Data() {
+        std::mt19937 random(1);
+        u = random_numbers(random, data_rows * sizes.inputs, 1);
+        const auto teacher = random_numbers(random, sizes.inputs * sizes.outputs, 1 / std::sqrt(sizes.inputs));
+        for (int64_t i = 0; i < data_rows; ++i) {
+            for (int64_t j = 0; j < sizes.outputs; ++j) {
+                double sum = 0;
+                for (int64_t l = 0; l < sizes.inputs; ++l)
+                    sum += u[at(i, l, sizes.inputs)] * teacher[at(l, j, sizes.outputs)];
+                t.push_back(static_cast<float>(std::sin(sum)));
+            }
+        }
+    }
+    static size_t at(int64_t row, int64_t col, int64_t cols) { return static_cast<size_t>(row * cols + col); }
+
+    Batch batch(int64_t first) const {
+        const int64_t rows = std::min(batch_rows, data_rows - first);
+        const auto part = [&](const std::vector<float>& all, int64_t cols) {
+            return std::span(all).subspan(at(first, 0, cols), at(rows, 0, cols));
+        };
+        return {rows, part(u, sizes.inputs), part(t, sizes.outputs)};
+    }
+};
+
+Weights<float> first_weights() {
+    std::mt19937 random(2);
+    Weights<float> weights;
+    for (const Weight each : {w0, w1, w2}) {
+        const auto inputs = static_cast<double>(each == w0 ? sizes.inputs : sizes.hidden);
+        weights[each] = random_numbers(random, sizes.of(each), 1 / std::sqrt(inputs));
+    }
+    // Not what training starts from: gradients are to be checked with every weight at work.
+    for (const Weight each : {layernorm_gamma, layernorm_beta, rmsnorm_gamma}) {
+        weights[each] = random_numbers(random, sizes.hidden, 0.3);
+        if (each != layernorm_beta) {
+            for (float& gamma : weights[each]) gamma += 1;
+        }
+    }
+    return weights;
+}
+
+Weights<float> zeros() {
+    Weights<float> weights;
+    for (size_t each = 0; each < weight_count; ++each)
+        weights[each].resize(static_cast<size_t>(sizes.of(Weight(each))));
+    return weights;
+}
+
+double length(const std::vector<float>& values) {
+    return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
+}
+
+/// How fast the loss rises along a direction of unit length in one weight.
+double slope(const Weights<float>& weights, size_t which, const std::vector<float>& direction, const Batch& batch,
+             Pool& pool) {
+    constexpr double step = 1e-4;
+    const auto loss_at = [&](double distance) {
+        Weights<double> moved;
+        for (size_t each = 0; each < weight_count; ++each)
+            moved[each].assign(weights[each].begin(), weights[each].end());
+        for (size_t i = 0; i < direction.size(); ++i) moved[which][i] += distance * direction[i];
+        return exact_loss(sizes, moved, batch, pool);
+    };
+    return (loss_at(step) - loss_at(-step)) / (2 * step);
+}
+
+/// The largest distance of a gradient from finite differences: along itself, along some direction and along one
+/// coordinate; relative to its length there.
+double gradient_error(const Weights<float>& weights, const Weights<float>& gradients, size_t which, const Batch& batch,
+                      Pool& pool) {
+    const std::vector<float>& gradient = gradients[which];
+    const auto count = static_cast<double>(gradient.size());
+    std::mt19937 random(static_cast<unsigned>(3 + which));
+    std::vector<float> own = gradient, some = random_numbers(random, sizes.of(Weight(which)), 1), one(gradient.size());
+    one[random() % one.size()] = 1;
+    double worst = 0;
+    for (std::vector<float>* direction : {&own, &some, &one}) {
+        const double scale = 1 / length(*direction);
+        for (float& part : *direction) part = static_cast<float>(part * scale);
+        const double expected = slope(weights, which, *direction, batch, pool);
+        const double got = std::inner_product(gradient.begin(), gradient.end(), direction->begin(), 0.0);
+        // All but the first see only a part of the gradient.
+        const double whole = direction == &own ? 1 : 1 / std::sqrt(count);
+        worst = std::max(worst, std::abs(got - expected) / (whole * length(gradient)));
+    }
+    return worst;
+}
+
+struct Run {
+    double first_loss = 0, last_loss = 0;  ///< of a round, the mean over its batches
+    Weights<float> weights;
+};
+
+Expected<Run> train(Network& network, const Data& data) {
+    constexpr float rate = 0.05f, momentum = 0.9f;
+    Run run{.weights = first_weights()};
+    Weights<float> gradients = zeros(), velocities = zeros();
+    for (int round = 0; round < rounds; ++round) {
+        double sum = 0;
+        for (int64_t first = 0; first < data_rows; first += batch_rows) {
+            const Batch batch = data.batch(first);
+            NORMJIT_TRY(const double loss, network.step(run.weights, batch, gradients));
+            sum += loss * static_cast<double>(batch.rows) / data_rows;
+            for (size_t each = 0; each < weight_count; ++each) {
+                for (size_t i = 0; i < gradients[each].size(); ++i) {
+                    velocities[each][i] = momentum * velocities[each][i] + gradients[each][i];
+                    run.weights[each][i] -= rate * velocities[each][i];
+                }
+            }
+        }
+        (round == 0 ? run.first_loss : run.last_loss) = sum;
+    }
+    return run;
+}
+
+/// What must hold of the gradients, and of the loss at the end by that at the beginning.
+struct Limits {
+    DType type;
+    double gradient_error, loss_ratio;
+};
+
+Expected<bool> holds(const std::string& device, const Limits& limits, const Data& data) {
+    bool good = true;
+    std::vector<Run> runs;
+    for (const int threads : {2, 1, 3}) {
+        Pool pool(threads);
+        NORMJIT_TRY(const auto norms, Norms::open(device, {batch_rows, sizes.hidden, limits.type}, pool));
+        Network network(sizes, limits.type, pool, *norms);
+        if (runs.empty()) {
+            const Weights<float> weights = first_weights();
+            Weights<float> gradients = zeros();
+            NORMJIT_RETURN_IF_ERROR(network.step(weights, data.batch(0), gradients).status());
+            for (size_t each = 0; each < weight_count; ++each) {
+                const double error = gradient_error(weights, gradients, each, data.batch(0), pool);
+                const bool right = error <= limits.gradient_error;
+                fmt::print("{}: gradient of {}: off by {:.1e} of its length{}\n", name(limits.type), weight_names[each],
+                           error, right ? "" : ": WRONG");
+                good = good && right;
+            }
+        }
+        NORMJIT_TRY(Run run, train(network, data));
+        runs.push_back(std::move(run));
+    }
+    const bool falls = runs[0].last_loss < limits.loss_ratio * runs[0].first_loss;
+    const bool same = std::ranges::all_of(runs, [&](const Run& run) { return run.weights == runs[0].weights; });
+    fmt::print("{}: loss {:.4f} in the first round, {:.4f} in the last{}; {} threads: {}\n", name(limits.type),
+               runs[0].first_loss, runs[0].last_loss, falls ? "" : ": WRONG", "1, 2 and 3",
+               same ? "the same weights" : "WRONG: not the same weights");
+    return good && falls && same;
+}
+
+}  // namespace
+}  // namespace training
+
+int main(int count, char** words) {
+    using namespace training;
+    const std::string device = count > 1 ? words[1] : "cpu";
+    const Data data;
+    bool good = true;
+    for (const Limits& limits : {Limits{DType::f32, 1e-5, 0.5}, Limits{DType::bf16, 2e-2, 0.5}}) {
+        const auto holding = holds(device, limits, data);
+        if (!holding) {
+            fmt::print(stderr, "{}: {}\n", device, holding.status().message());
+            return holding.status().code() == Code::unavailable ? 3 : 1;
+        }
+        good = good && *holding;
+    }
+    return good ? 0 : 1;
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// A block of a transformer without its attention, to be trained:
+//
+//     h = u w0     n = layernorm(h)     r = h + tanh(n) w1     z = rmsnorm(r)     y = z w2     loss = mean((y - t)^2)
+//
+// h and r, and the gradients that belong to them, are kept as f32 or as bf16; weights and arithmetic are f32.
+#pragma once
+
+#include "norms.h"
+#include "pool.h"
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace training {
+
+enum Weight : size_t { w0, layernorm_gamma, layernorm_beta, w1, rmsnorm_gamma, w2, weight_count };
+inline constexpr const char* weight_names[] = {"w0", "layernorm gamma", "layernorm beta", "w1", "rmsnorm gamma", "w2"};
+
+template <class Real>
+using Weights = std::array<std::vector<Real>, weight_count>;
+
+struct Sizes {
+    int64_t inputs, hidden, outputs;
+    int64_t of(Weight weight) const;
+};
+
+/// Rows of data: u is [rows, inputs], t is [rows, outputs].
+struct Batch {
+    int64_t rows = 0;
+    std::span<const float> u, t;
+};
+
+/// Values as the network keeps them between its operations.
+struct Kept {
+    normjit::DType type = normjit::DType::f32;
+    std::vector<float> values;
+    std::vector<uint16_t> stored;  ///< bf16 only
+
+    void resize(int64_t count);
+    void* data() { return type == normjit::DType::bf16 ? static_cast<void*>(stored.data()) : values.data(); }
+    /// Rounds `values` to what is kept, or takes them from what a kernel has written there.
+    void store();
+    void load();
+};
+
+class Network {
+  public:
+    Network(const Sizes& sizes, normjit::DType type, Pool& pool, Norms& norms);
+
+    /// The loss of the batch, and its gradients in `gradients`.
+    normjit::Expected<double> step(const Weights<float>& weights, const Batch& batch, Weights<float>& gradients);
+
+  private:
+    const Sizes sizes_;
+    Pool& pool_;
+    Norms& norms_;
+    Kept h_, dh_, r_, dr_, dn_, dz_;
+    std::vector<float> mean_, rstd_, rms_, n_, a_, z_, y_, da_;
+};
+
+/// The loss alone, in double precision and with nothing rounded: what gradients are checked against.
+double exact_loss(const Sizes& sizes, const Weights<double>& weights, const Batch& batch, Pool& pool);
+
+}  // namespace training
