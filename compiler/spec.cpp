@@ -199,6 +199,15 @@ int64_t bytes_moved(const Spec& spec, int64_t rows) {
     return bytes.per_row * rows + bytes.once;
 }
 
+int64_t elements_of(const Spec& spec, Tensor tensor, int64_t rows) {
+    const TensorShape shape = info(tensor).shape;
+    return (shape == TensorShape::cols ? 1 : rows) * (shape == TensorShape::rows ? 1 : spec.cols);
+}
+
+int64_t bytes_of(const Spec& spec, Tensor tensor, int64_t rows) {
+    return elements_of(spec, tensor, rows) * static_cast<int64_t>(size_of(*spec.dtypes[tensor]));
+}
+
 uint64_t hash(const Spec& spec) { return text::hash(to_text(spec)); }
 
 }  // namespace normjit

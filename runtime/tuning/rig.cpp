@@ -23,14 +23,6 @@ void fill(void* memory, int64_t count, Number number) {
 
 }  // namespace
 
-int64_t bytes_of(const Spec& spec, Tensor tensor, int64_t rows) {
-    const TensorShape shape = info(tensor).shape;
-    const int64_t elements = shape == TensorShape::matrix ? rows * spec.cols
-                             : shape == TensorShape::rows ? rows
-                                                          : spec.cols;
-    return elements * static_cast<int64_t>(size_of(*spec.dtypes[tensor]));
-}
-
 void fill_with_numbers(DType type, void* memory, int64_t bytes) {
     const int64_t count = bytes / static_cast<int64_t>(size_of(type));
     switch (type) {

@@ -36,8 +36,6 @@ OpenedRig open_cpu_rig(const Spec& spec, int64_t rows);
 /// thread does with the GPU is no part of a graph that another thread is capturing, and does not disturb that.
 OpenedRig open_cuda_rig(std::shared_ptr<const cuda::Gpu> gpu, const Spec& spec, int64_t rows);
 
-/// Bytes of a tensor, packed.
-int64_t bytes_of(const Spec& spec, Tensor tensor, int64_t rows);
 /// Numbers that no arithmetic of a spec makes slow or infinite: neither tiny nor 0.
 void fill_with_numbers(DType type, void* memory, int64_t bytes);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "temporary_folder.h"
 #include "tune/lane.h"
 #include "tune/worker.h"
 #include "tuning/search.h"
@@ -29,16 +30,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr const char* target_text = "x86-64-avx512 cores=4";
 constexpr const char* spec_text = "layernorm rows=4096 cols=1024 x=bf16";
-
-struct Folder {
-    Folder() {
-        std::string name = (std::filesystem::temp_directory_path() / "normjit.XXXXXX").string();
-        REQUIRE(mkdtemp(name.data()) != nullptr);
-        path = name;
-    }
-    ~Folder() { std::filesystem::remove_all(path); }
-    std::filesystem::path path;
-};
 
 /// What a made-up machine thinks of a schedule: 1 is the heuristic's.
 double gain_of(const Schedule& schedule) {
@@ -95,10 +86,10 @@ void made_up_worker(Shared& shared, Channel& channel) {
     }
 }
 
-LaneOptions lane_options(const Folder& folder) {
+LaneOptions lane_options(const test::TemporaryFolder& folder) {
     LaneOptions options;
-    options.records = folder.path / "records.jsonl";
-    options.journal = folder.path / "records.jsonl.progress";
+    options.records = folder / "records.jsonl";
+    options.journal = folder / "records.jsonl.progress";
     options.limits = {.most = 60, .seeds = 20};
     options.timeout_seconds = 0.3;
     options.version = "1.2.3";
@@ -181,7 +172,7 @@ TEST_CASE("a child that crashes or hangs is an error of its own") {
 }
 
 TEST_CASE("bad candidates cost only themselves; a restart measures nothing again") {
-    const Folder folder;
+    const test::TemporaryFolder folder;
     Shared& shared = *Shared::create();
     const auto work = [&](Channel& channel) { made_up_worker(shared, channel); };
     const Spec spec = *parse_spec(spec_text);
@@ -209,31 +200,31 @@ TEST_CASE("bad candidates cost only themselves; a restart measures nothing again
     shared.trials = 0;
     Lane again(lane_options(folder), work);
     CHECK(tune(again)->was_done);
-    CHECK(count_lines(folder.path / "records.jsonl") == 1);
+    CHECK(count_lines(folder / "records.jsonl") == 1);
     // Killed before the record was written, in the middle of a journal line: all results are taken over.
-    std::filesystem::remove(folder.path / "records.jsonl");
-    std::ofstream(folder.path / "records.jsonl.progress", std::ios::app) << "{\"key\":\"half";
+    std::filesystem::remove(folder / "records.jsonl");
+    std::ofstream(folder / "records.jsonl.progress", std::ios::app) << "{\"key\":\"half";
     Lane resumed(lane_options(folder), work);
     CHECK(tune(resumed)->record->schedule == record.schedule);
     CHECK(shared.trials == 0);
 }
 
 TEST_CASE("a candidate that took the tuner down twice is left alone") {
-    const Folder folder;
+    const test::TemporaryFolder folder;
     const Spec spec = *parse_spec(spec_text);
     const DeviceClass device{"Model T", *parse_target(target_text), 4};
-    Journal journal(folder.path / "j");
+    Journal journal(folder / "j");
     const Schedule schedule = heuristic(spec, device.target);
     CHECK(journal.start(spec, device, schedule).ok());
-    CHECK(Journal(folder.path / "j").find(spec, device, schedule).starts == 1);
+    CHECK(Journal(folder / "j").find(spec, device, schedule).starts == 1);
     CHECK(journal.start(spec, device, schedule).ok());
-    CHECK(Journal(folder.path / "j").find(spec, device, schedule).starts == 2);
-    CHECK(!Journal(folder.path / "j").find(spec, device, schedule).finished);
+    CHECK(Journal(folder / "j").find(spec, device, schedule).starts == 2);
+    CHECK(!Journal(folder / "j").find(spec, device, schedule).finished);
     CHECK(journal.finish(spec, device, schedule, {}).ok());
-    CHECK(Journal(folder.path / "j").find(spec, device, schedule).gain == -1);
+    CHECK(Journal(folder / "j").find(spec, device, schedule).gain == -1);
     DeviceClass other = device;
     other.threads = 8;
-    CHECK(Journal(folder.path / "j").find(spec, other, schedule).starts == 0);
+    CHECK(Journal(folder / "j").find(spec, other, schedule).starts == 0);
 }
 
 TEST_CASE("a course takes right kernels, and none that computes something else") {

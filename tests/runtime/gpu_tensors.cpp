@@ -14,14 +14,6 @@ namespace normjit::test {
 
 namespace {
 
-int64_t bytes_of(const Spec& spec, Tensor tensor, int64_t rows) {
-    const TensorShape shape = info(tensor).shape;
-    const int64_t elements = shape == TensorShape::matrix ? rows * spec.cols
-                             : shape == TensorShape::rows ? rows
-                                                          : spec.cols;
-    return elements * static_cast<int64_t>(size_of(*spec.dtypes[tensor]));
-}
-
 std::vector<std::byte> random_numbers(Random& random, DType type, int64_t bytes) {
     std::vector<std::byte> numbers(static_cast<size_t>(bytes));
     const size_t element = size_of(type);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fake_device.h"
+#include "temporary_folder.h"
 #include "tuning/advisor.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -13,20 +12,6 @@
 using namespace normjit;
 
 namespace {
-
-struct Folder {
-    Folder() {
-        std::string name = (std::filesystem::temp_directory_path() / "normjit.XXXXXX").string();
-        REQUIRE(mkdtemp(name.data()) != nullptr);
-        path = name;
-    }
-    ~Folder() { std::filesystem::remove_all(path); }
-    std::string file(const std::string& name, std::string_view text) const {
-        std::ofstream(path / name) << text;
-        return (path / name).string();
-    }
-    std::filesystem::path path;
-};
 
 struct Heard {
     std::vector<std::string> warnings;
@@ -37,6 +22,12 @@ struct Heard {
                 this};
     }
 };
+
+/// A file with this text; its path.
+std::string file(const test::TemporaryFolder& folder, const char* name, std::string_view text) {
+    test::write_text(folder / name, text);
+    return folder / name;
+}
 
 const char* const spec_text = "layernorm rows=4096 cols=1024 x=bf16";
 const char* const tuned_text = "cpu row_groups=5 row_block=3 strip=1 unroll=1";
@@ -64,8 +55,8 @@ std::vector<std::string> lines_of(const std::string& path) {
 }  // namespace
 
 TEST_CASE("an engine takes schedules from its record files, or from those that the environment names") {
-    const Folder folder;
-    const std::string path = folder.file("r.jsonl", record_line(device()));
+    const test::TemporaryFolder folder;
+    const std::string path = file(folder, "r.jsonl", record_line(device()));
     const Spec spec = *parse_spec(spec_text);
     Environment environment;
     Heard heard;
@@ -85,9 +76,9 @@ TEST_CASE("an engine takes schedules from its record files, or from those that t
 }
 
 TEST_CASE("records of another device or with garbage between change nothing but a warning") {
-    const Folder folder;
+    const test::TemporaryFolder folder;
     DeviceClass gpu{"NVIDIA H200", *parse_target("sm_90"), 1};
-    const std::string path = folder.file("r.jsonl", record_line(gpu) + "garbage\n");
+    const std::string path = file(folder, "r.jsonl", record_line(gpu) + "garbage\n");
     EngineOptions options;
     options.record_files = {path};
     Heard heard;
@@ -109,8 +100,8 @@ TEST_CASE("the records in the library are records, of the kind of device that th
 }
 
 TEST_CASE("specs that are asked for are noted once, whoever asks") {
-    const Folder folder;
-    const std::string path = folder.file("capture.txt", "rmsnorm cols=8\n");
+    const test::TemporaryFolder folder;
+    const std::string path = file(folder, "capture.txt", "rmsnorm cols=8\n");
     Environment environment;
     environment.capture_file = path;
     Heard heard;
@@ -138,10 +129,10 @@ TEST_CASE("specs that are asked for are noted once, whoever asks") {
 }
 
 TEST_CASE("prepare and compile take what choose says") {
-    const Folder folder;
+    const test::TemporaryFolder folder;
     const Target target = *parse_target("x86-64-avx512");
     EngineOptions options;
-    options.record_files = {folder.file("r.jsonl", record_line({"", target, 1}))};
+    options.record_files = {file(folder, "r.jsonl", record_line({"", target, 1}))};
     const Engine engine = make_engine(std::make_shared<test::FakeDevice>(target), options);
     const Spec spec = *parse_spec(spec_text);
     CHECK(engine.choose(spec).tier == TuningTier::exact);

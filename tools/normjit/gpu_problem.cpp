@@ -9,14 +9,6 @@
 namespace normjit::cli {
 namespace {
 
-/// Of a tensor of the problem with this many rows; as Problem::elements().
-int64_t bytes_of(const Spec& spec, Tensor tensor, int64_t rows) {
-    Problem shape;
-    shape.spec = spec;
-    shape.rows = rows;
-    return shape.elements(tensor) * static_cast<int64_t>(size_of(*spec.dtypes[tensor]));
-}
-
 Status check_memory(const cuda::Gpu& gpu, int64_t needed) {
     const cuda::ContextScope scope(gpu);
     NORMJIT_RETURN_IF_ERROR(scope.status());

@@ -51,18 +51,6 @@ Expected<Buffer> Buffer::allocate(int64_t bytes) {
     return buffer;
 }
 
-int64_t Problem::elements(Tensor tensor) const {
-    switch (info(tensor).shape) {
-        case TensorShape::matrix:
-            return rows * spec.cols;
-        case TensorShape::rows:
-            return rows;
-        case TensorShape::cols:
-            break;
-    }
-    return spec.cols;
-}
-
 void* Problem::element(Tensor tensor, int64_t i) const {
     return static_cast<char*>(tensors[tensor].data()) + i * static_cast<int64_t>(size_of(*spec.dtypes[tensor]));
 }
@@ -104,8 +92,7 @@ Expected<Problem> allocate_problem(const Kernel& kernel, int64_t rows, bench::Te
     NORMJIT_RETURN_IF_ERROR(check_memory(problem.spec, rows));
     for (Tensor tensor : all_tensors) {
         if (!problem.spec.has(tensor)) continue;
-        int64_t element_bytes = static_cast<int64_t>(size_of(*problem.spec.dtypes[tensor]));
-        NORMJIT_TRY(problem.tensors[tensor], Buffer::allocate(problem.elements(tensor) * element_bytes));
+        NORMJIT_TRY(problem.tensors[tensor], Buffer::allocate(bytes_of(problem.spec, tensor, rows)));
         if (is_output(tensor)) touch(problem.tensors[tensor], team);
     }
     NORMJIT_TRY(problem.workspace, Buffer::allocate(kernel.preferred_workspace(problem.rows)));

@@ -41,7 +41,7 @@ struct Problem {
     Buffer workspace;
 
     /// Elements of a tensor of this problem.
-    int64_t elements(Tensor tensor) const;
+    int64_t elements(Tensor tensor) const { return elements_of(spec, tensor, rows); }
     /// Where element i of a tensor lies.
     void* element(Tensor tensor, int64_t i) const;
     Arguments arguments() const;

@@ -96,6 +96,10 @@ Status validate(const Spec& spec);
 /// when there are more bytes than that.
 int64_t bytes_moved(const Spec& spec, int64_t rows);
 
+/// Of one of the spec's tensors, its rows without gaps.
+int64_t elements_of(const Spec& spec, Tensor tensor, int64_t rows);
+int64_t bytes_of(const Spec& spec, Tensor tensor, int64_t rows);
+
 /// Equal for equal specs, and the same in every process and on every machine.
 uint64_t hash(const Spec& spec);
 
