@@ -231,6 +231,19 @@ class Bench(Case):
         self.assertEqual(text.split("\n")[0].split(), ["spec", "threads", "time", "GB/s", "ceiling", "share"])
         self.assertEqual(len(json.loads(path.read_text())["results"]), 1)
 
+    def test_a_run_that_is_killed_keeps_its_results(self):
+        path = self.folder / "out.json"
+        command = [program.PROGRAM, "bench", *[f"rmsnorm rows=64 cols={n}" for n in range(96, 116)], "--json", path]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+            deadline = time.monotonic() + 60
+            while not path.exists() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            process.kill()
+        document = json.loads(path.read_text())
+        self.assertEqual(document["planned"], 20)
+        self.assertIn(len(document["results"]), range(1, 20))
+        self.assertEqual(document["results"][0]["spec"], "rmsnorm rows=64 cols=96")
+
     def test_the_line_of_a_bad_shape_is_named(self):
         shapes = self.file(b"rmsnorm rows=4 cols=8\nrmsnorm rows=4\n", "shapes.txt")
         message = "shapes.txt:2: spec: cols is missing: the number of columns, at least 1"

@@ -123,8 +123,34 @@ Expected<Workbenches> open_workbenches(const std::vector<int>& threads, const Op
     return workbenches;
 }
 
+/// Results as JSON. A file is written anew after each: a run that is cut off keeps what it has measured.
+class Document {
+  public:
+    Document(const Options& options, const Engine& engine, const ordered_json& facts, size_t planned)
+        : path_(options.json), grows_(can_be_replaced(options.json)) {
+        json_ = {{"version", NORMJIT_VERSION}, {"device", options.device.device}};
+        json_.update(facts);
+        json_["target"] = to_text(engine.target());
+        json_["planned"] = planned;
+        json_["results"] = ordered_json::array();
+    }
+    Status add(const Result& result) {
+        json_["results"].push_back(to_json(result));
+        const bool is_last = json_["results"].size() == json_["planned"];
+        if (path_.empty() || (!grows_ && !is_last)) return {};
+        return write_text(path_, json_.dump(2) + "\n");
+    }
+
+  private:
+    const std::string path_;
+    const bool grows_;
+    ordered_json json_;
+};
+
 Expected<std::vector<Result>> measure_all(const std::vector<Spec>& specs, const Workbenches& workbenches,
                                           const Options& options) {
+    const Workbench& first = *workbenches.front();
+    Document document(options, first.engine(), first.facts(), specs.size() * workbenches.size());
     std::vector<Result> results;
     Progress progress(static_cast<double>(specs.size() * workbenches.size()));
     for (const Spec& spec : specs) {
@@ -134,6 +160,8 @@ Expected<std::vector<Result>> measure_all(const std::vector<Spec>& specs, const 
             if (!result.ok()) return Status(result.status().code(), to_text(spec) + ": " + result.status().message());
             results.push_back(*std::move(result));
             progress.advance(1);
+            progress.clear();
+            NORMJIT_RETURN_IF_ERROR(document.add(results.back()));
         }
     }
     return results;
@@ -148,14 +176,7 @@ Status run(const Options& options) {
     if (!options.json.empty() && options.json != "-") NORMJIT_RETURN_IF_ERROR(check_writable(options.json));
     NORMJIT_TRY(const Workbenches workbenches, open_workbenches(threads, options));
     NORMJIT_TRY(std::vector<Result> results, measure_all(specs, workbenches, options));
-    if (options.json != "-") NORMJIT_RETURN_IF_ERROR(write_text("", table_of(results)));
-    if (options.json.empty()) return {};
-    ordered_json json = {{"version", NORMJIT_VERSION}, {"device", options.device.device}};
-    json.update(workbenches.front()->facts());
-    json["target"] = to_text(workbenches.front()->engine().target());
-    json["results"] = ordered_json::array();
-    for (const Result& result : results) json["results"].push_back(to_json(result));
-    return write_text(options.json, json.dump(2) + "\n");
+    return options.json == "-" ? Status() : write_text("", table_of(results));
 }
 
 }  // namespace
@@ -169,7 +190,8 @@ Command add_bench(CLI::App& program) {
     app->add_option("--threads", options->threads, "CPU threads: numbers or all, separated by commas [all]")
         ->delimiter(',');
     app->add_option("--schedule", options->schedule, "A schedule for every spec [what the engine chooses]");
-    app->add_option("--json", options->json, "Also write JSON to this file; - prints JSON instead of the table");
+    app->add_option("--json", options->json,
+                    "Also write JSON to this file, after each result; - prints JSON instead of the table");
     app->add_option("--seconds", options->seconds, "Time to spend in the launches of one spec")
         ->check(CLI::Range(0.001, 3600.0))
         ->capture_default_str();

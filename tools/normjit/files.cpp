@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 #include <fmt/core.h>
 
@@ -17,6 +18,13 @@ Expected<std::string> read_text_file(const std::string& path) {
 }
 
 Status check_writable(const std::string& path) { return OutputFile::create(path).status(); }
+
+bool can_be_replaced(const std::string& path) {
+    std::error_code error;
+    const auto status = std::filesystem::status(path, error);
+    return !path.empty() && path != "-" &&
+           (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status));
+}
 
 Status write_text(const std::string& path, std::string_view text) {
     if (path.empty() || path == "-") {

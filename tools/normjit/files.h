@@ -17,6 +17,9 @@ Expected<std::string> read_text_file(const std::string& path);
 /// Whether OutputFile::create() would succeed: asked before work that takes long. Leaves nothing behind.
 Status check_writable(const std::string& path);
 
+/// Whether write_text() replaces what it wrote before; devices, pipes and stdout get one text after the other.
+bool can_be_replaced(const std::string& path);
+
 /// Writes `text` to the file at `path`, or to stdout when path is empty or "-".
 Status write_text(const std::string& path, std::string_view text);
 
