@@ -21,10 +21,10 @@ constexpr int64_t made_bytes = 1 << 20;
 
 class CudaRig final : public Rig {
   public:
-    explicit CudaRig(std::shared_ptr<const cuda::Gpu> gpu) : gpu_(std::move(gpu)) { exchange_capture_mode(); }
-    ~CudaRig() override { exchange_capture_mode(); }
+    explicit CudaRig(std::shared_ptr<const cuda::Gpu> gpu) : gpu_(std::move(gpu)), relaxed_(gpu_->driver()) {}
 
     Status allocate_all(const Spec& spec, int64_t rows) {
+        NORMJIT_RETURN_IF_ERROR(relaxed_.status());
         NORMJIT_TRY(stream_, WorkStream::create(gpu_));
         NORMJIT_TRY(flush_, DeviceMemory::allocate(gpu_, 2 * gpu_->target().l2_bytes));
         arguments_.rows = rows;
@@ -68,14 +68,8 @@ class CudaRig final : public Rig {
         return {};
     }
 
-    /// To the relaxed mode, and back to the one before. A driver without modes captures no graphs.
-    void exchange_capture_mode() {
-        const cuda::Driver& driver = gpu_->driver();
-        if (driver.cuThreadExchangeStreamCaptureMode != nullptr) driver.cuThreadExchangeStreamCaptureMode(&mode_);
-    }
-
     const std::shared_ptr<const cuda::Gpu> gpu_;
-    int mode_ = cuda::capture_relaxed;
+    const cuda::RelaxedCapture relaxed_;
     std::unique_ptr<WorkStream> stream_;
     PerTensor<DeviceMemory> memory_;
     DeviceMemory workspace_, flush_;

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loading: what is asked of the driver, each of its errors, refusals while a graph is captured, drivers without
 // libraries.
+#include "cache/store.h"
 #include "device/cuda/kernel.h"
 #include "fake_gpu.h"
+#include "temporary_folder.h"
+
+#include "normjit/code_key.h"
 
 #include <algorithm>
+#include <thread>
 
 #include <dlfcn.h>
 #include <doctest/doctest.h>
@@ -45,7 +50,7 @@ TEST_CASE("an error of any call of the driver ends in a status, with nothing lef
     for (size_t i = 0; i < calls.size(); ++i) {
         CAPTURE(calls[i]);
         CAPTURE(i);
-        if (calls[i] == "cuLibraryUnload") continue;  // nobody hears of it, and the code stays
+        if (calls[i] == "cuLibraryUnload") break;  // nobody hears of what follows, and the code stays
         fake.reset();
         fake.failing_call = static_cast<int>(i);
         EngineOptions options;
@@ -53,7 +58,9 @@ TEST_CASE("an error of any call of the driver ends in a status, with nothing lef
         {
             const auto engine = Engine::create(options);
             const Status status = engine.ok() ? engine->load(artifact).status() : engine.status();
-            const bool ends = calls[i] == "cuCtxPopCurrent" || calls[i] == "cuDevicePrimaryCtxRelease";
+            const bool restores = calls[i] == "cuThreadExchangeStreamCaptureMode" &&
+                                  std::find(calls.data(), &calls[i], calls[i]) != &calls[i];
+            const bool ends = restores || calls[i] == "cuCtxPopCurrent" || calls[i] == "cuDevicePrimaryCtxRelease";
             const bool asks = calls[i] == "cuCtxGetCurrent" || calls[i] == "cuCtxGetDevice";
             if (!ends && !asks) {
                 REQUIRE(!status.ok());
@@ -63,6 +70,8 @@ TEST_CASE("an error of any call of the driver ends in a status, with nothing lef
             }
         }
         REQUIRE(fake.loaded == 0);
+        int mode = cuda::capture_global;  // after an exchange that failed
+        (*cuda::driver())->cuThreadExchangeStreamCaptureMode(&mode);
         while (normjit_fake_contexts() > 0) {  // a pop that failed
             REQUIRE(calls[i] == "cuCtxPopCurrent");
             cuda::Context popped = nullptr;
@@ -95,6 +104,38 @@ TEST_CASE("compile and load are refused while a graph is captured") {
     Arguments arguments = fake_arguments(kernel, 9);
     arguments.stream = stream;
     CHECK(kernel.launch(arguments).ok());  // what a capture is for
+    (*cuda::driver())->cuStreamDestroy(stream);
+}
+
+TEST_CASE("a kernel made in the background, and one that goes, leave a capture of somebody else's alone") {
+    const FakeCuda& fake = fake_driver();
+    const TemporaryFolder folder;
+    const Artifact artifact = fake_artifact(spec, schedule);
+    EngineOptions options;
+    options.device = "cuda:0";
+    options.cache.folder = folder.path();
+    const auto engine = Engine::create(options);
+    REQUIRE(engine.ok());
+    cache::Store(*cache::fill_in(options.cache), {})
+        .keep(*code_key(artifact.spec, artifact.schedule, engine->target()), artifact);
+    cuda::Stream stream = nullptr;
+    REQUIRE((*cuda::driver())->cuStreamCreate(&stream, 0) == cuda::error_none);
+    REQUIRE((*cuda::driver())->cuStreamBeginCapture(stream, cuda::capture_global) == cuda::error_none);
+    {
+        const PrepareOptions background{.on_miss = OnMiss::background, .stream = nullptr};
+        const auto prepare = [&] { return engine->prepare(artifact.spec, artifact.schedule, background); };
+        auto kernel = prepare();
+        CHECK(kernel.status().code() == Code::pending);
+        while (kernel.status().code() == Code::pending) std::this_thread::yield(), kernel = prepare();
+        REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
+        CHECK(kernel->launch(fake_arguments(*kernel, 9)).ok());
+        CHECK(engine->load(artifact).ok());  // and goes at once
+    }
+    CHECK(fake.broken_captures == std::vector<std::string>());
+    // This thread is as it was.
+    cuda::DevicePointer pointer = 0;
+    CHECK((*cuda::driver())->cuMemAlloc(&pointer, 8) == cuda::error_capture_unsupported);
+    CHECK(fake.broken_captures == std::vector<std::string>{"cuMemAlloc"});
     (*cuda::driver())->cuStreamDestroy(stream);
 }
 

@@ -46,6 +46,7 @@ Result Code::open(const void* image, int* options, void** values, unsigned count
 
 Code::~Code() {
     const Driver& driver = gpu_->driver();
+    const RelaxedCapture relaxed(driver);  // the last user may go at any time
     if (library_ != nullptr) driver.cuLibraryUnload(library_);
     if (module_ == nullptr) return;
     const ContextScope scope(*gpu_);

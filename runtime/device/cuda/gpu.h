@@ -64,6 +64,32 @@ class ContextScope {
     bool pushed_ = false;
 };
 
+/// While the object lives, calls of this thread that are not part of a graph, as loading code and allocating, are
+/// allowed while another thread captures one in the global mode, and do not end that capture. Changes nothing with a
+/// driver from before capture modes.
+class RelaxedCapture {
+  public:
+    explicit RelaxedCapture(const Driver& driver) : driver_(driver), result_(exchange()) {}
+    ~RelaxedCapture() {
+        if (result_ == error_none) exchange();
+    }
+    RelaxedCapture(const RelaxedCapture&) = delete;
+    RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+    Status status() const { return driver_.check(result_, "cuThreadExchangeStreamCaptureMode"); }
+
+  private:
+    /// To the mode in mode_, which is then the one before.
+    Result exchange() {
+        const auto call = driver_.cuThreadExchangeStreamCaptureMode;
+        return call != nullptr ? call(&mode_) : error_none;
+    }
+
+    const Driver& driver_;
+    int mode_ = capture_relaxed;
+    const Result result_;
+};
+
 /// `failed` while the stream is capturing a graph, or for the null stream, while a stream that synchronises with it is.
 Status check_not_capturing(const Gpu& gpu, void* stream);
 

@@ -12,6 +12,8 @@ namespace normjit::cuda {
 
 Expected<std::shared_ptr<const Kernel::Impl>> CudaKernel::load(std::shared_ptr<const Gpu> gpu,
                                                                const Artifact& artifact) {
+    const RelaxedCapture relaxed(gpu->driver());
+    NORMJIT_RETURN_IF_ERROR(relaxed.status());
     const ContextScope scope(*gpu);
     NORMJIT_RETURN_IF_ERROR(scope.status());
     std::shared_ptr<CudaKernel> kernel(new CudaKernel(gpu, artifact));

@@ -118,7 +118,7 @@ class Engine {
     /// On a GPU it works in the calling thread's current CUDA context when that belongs to the device, else in the
     /// primary one, and makes the kernel ready there, so that its launches may be captured in a graph right away.
     /// It is refused with `failed` while `stream` (a CUstream), or with null any stream that the default stream waits
-    /// for, is capturing; a capture on other streams is not noticed.
+    /// for, is capturing; a capture on other streams is neither noticed nor disturbed, from whichever thread.
     Expected<Kernel> load(const Artifact& artifact, void* stream = nullptr) const;
 
   private:

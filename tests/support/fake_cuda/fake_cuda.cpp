@@ -23,6 +23,7 @@ struct LibraryObject {
 };
 struct StreamObject {
     std::atomic<bool> capturing = false;
+    int mode = capture_global;
 };
 
 }  // namespace normjit::cuda
@@ -40,6 +41,8 @@ constexpr int first_handle = 40;
 FakeCuda fake;
 std::mutex mutex;
 std::atomic<bool> implicit_capture = false;
+std::atomic<int> global_captures = 0;
+thread_local int capture_mode = capture_global;
 ContextObject primaries[4] = {{first_handle}, {first_handle + 1}, {first_handle + 2}, {first_handle + 3}};
 thread_local std::vector<Context> current;
 
@@ -68,6 +71,20 @@ Result enter(const char* function) {
     if (number == fake.failing_call) return fake.failure;
     if (fake.failing == function && fake.failing_after-- <= 0) return fake.failure;
     return error_none;
+}
+
+/// As enter(), for what a capture in the global mode forbids all threads but those in the relaxed mode.
+Result enter_outside_captures(const char* function) {
+    if (const Result told = enter(function); told != error_none) return told;
+    if (global_captures == 0 || capture_mode == capture_relaxed) return error_none;
+    const std::lock_guard lock(mutex);
+    fake.broken_captures.emplace_back(function);
+    return error_capture_unsupported;
+}
+
+void set_capturing(Stream stream, bool capturing) {
+    if (stream->mode == capture_global) global_captures += int{capturing} - int{stream->capturing};
+    stream->capturing = capturing;
 }
 
 const normjit::test::FakeDeviceFacts* facts_of(DeviceHandle handle) {
@@ -142,12 +159,18 @@ Result launch(const LaunchConfig& config, Function function, void** parameters) 
 
 #define ENTER(function) \
     if (const Result told = enter(#function); told != error_none) return told
+#define ENTER_OUTSIDE_CAPTURES(function) \
+    if (const Result told = enter_outside_captures(#function); told != error_none) return told
 #define EXPORT extern "C"
 
 EXPORT FakeCuda* normjit_fake_cuda() { return &fake; }
 EXPORT int normjit_fake_contexts() { return static_cast<int>(current.size()); }
 EXPORT void normjit_fake_capture(Stream stream, bool capturing) {
-    (stream != nullptr ? stream->capturing : implicit_capture) = capturing;
+    if (stream == nullptr) {
+        implicit_capture = capturing;
+    } else {
+        set_capturing(stream, capturing);
+    }
 }
 
 EXPORT Result cuInit(unsigned) {
@@ -254,14 +277,14 @@ EXPORT Result cuCtxSynchronize() {
 }
 
 EXPORT Result cuModuleLoadDataEx(Module* module, const void* image, unsigned count, int* options, void** values) {
-    ENTER(cuModuleLoadDataEx);
+    ENTER_OUTSIDE_CAPTURES(cuModuleLoadDataEx);
     write_log(count, options, values);
     if (current.empty()) return error_invalid_context;
     *module = reinterpret_cast<Module>(load(static_cast<const char*>(image)).release());
     return *module != nullptr ? error_none : error_no_binary_for_gpu;
 }
 EXPORT Result cuModuleUnload(Module module) {
-    ENTER(cuModuleUnload);
+    ENTER_OUTSIDE_CAPTURES(cuModuleUnload);
     if (current.empty()) return error_invalid_context;
     const std::lock_guard lock(mutex);
     --fake.loaded;
@@ -287,13 +310,13 @@ EXPORT Result cuFuncGetAttribute(int* value, int, Function) {
 #ifndef FAKE_CUDA_OLD  // a driver of CUDA 11.8 has none of these
 EXPORT Result cuLibraryLoadData(Library* library, const void* image, int* options, void** values, unsigned count, int*,
                                 void**, unsigned) {
-    ENTER(cuLibraryLoadData);
+    ENTER_OUTSIDE_CAPTURES(cuLibraryLoadData);
     write_log(count, options, values);
     *library = load(static_cast<const char*>(image)).release();
     return *library != nullptr ? error_none : error_no_binary_for_gpu;
 }
 EXPORT Result cuLibraryUnload(Library library) {
-    ENTER(cuLibraryUnload);
+    ENTER_OUTSIDE_CAPTURES(cuLibraryUnload);
     const std::lock_guard lock(mutex);
     --fake.loaded;
     delete library;
@@ -314,7 +337,7 @@ EXPORT Result cuKernelGetFunction(Function* function, KernelHandle kernel) {
     return current.empty() ? error_invalid_context : error_none;
 }
 EXPORT Result cuFuncLoad(Function) {
-    ENTER(cuFuncLoad);
+    ENTER_OUTSIDE_CAPTURES(cuFuncLoad);
     const std::lock_guard lock(mutex);
     ++fake.preloaded;
     return error_none;
@@ -333,6 +356,7 @@ EXPORT Result cuStreamCreate(Stream* stream, unsigned) {
 }
 EXPORT Result cuStreamDestroy_v2(Stream stream) {
     ENTER(cuStreamDestroy);
+    set_capturing(stream, false);
     delete stream;
     return error_none;
 }
@@ -346,14 +370,20 @@ EXPORT Result cuStreamIsCapturing(Stream stream, int* status) {
     *status = stream != nullptr && stream->capturing ? capture_active : capture_none;
     return error_none;
 }
-EXPORT Result cuStreamBeginCapture_v2(Stream stream, int) {
+EXPORT Result cuThreadExchangeStreamCaptureMode(int* mode) {
+    ENTER(cuThreadExchangeStreamCaptureMode);
+    std::swap(*mode, capture_mode);
+    return error_none;
+}
+EXPORT Result cuStreamBeginCapture_v2(Stream stream, int mode) {
     ENTER(cuStreamBeginCapture);
-    stream->capturing = true;
+    stream->mode = mode;
+    set_capturing(stream, true);
     return error_none;
 }
 EXPORT Result cuStreamEndCapture(Stream stream, Graph* graph) {
     ENTER(cuStreamEndCapture);
-    stream->capturing = false;
+    set_capturing(stream, false);
     *graph = nullptr;
     return error_none;
 }
@@ -400,27 +430,27 @@ EXPORT Result cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
     return error_none;
 }
 EXPORT Result cuMemAlloc_v2(DevicePointer* pointer, size_t bytes) {
-    ENTER(cuMemAlloc);
+    ENTER_OUTSIDE_CAPTURES(cuMemAlloc);
     *pointer = reinterpret_cast<DevicePointer>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
     return *pointer != 0 ? error_none : 2;
 }
 EXPORT Result cuMemFree_v2(DevicePointer pointer) {
-    ENTER(cuMemFree);
+    ENTER_OUTSIDE_CAPTURES(cuMemFree);
     std::free(reinterpret_cast<void*>(pointer));
     return error_none;
 }
 EXPORT Result cuMemcpyHtoD_v2(DevicePointer to, const void* from, size_t bytes) {
-    ENTER(cuMemcpyHtoD);
+    ENTER_OUTSIDE_CAPTURES(cuMemcpyHtoD);
     std::memcpy(reinterpret_cast<void*>(to), from, bytes);
     return error_none;
 }
 EXPORT Result cuMemcpyDtoH_v2(void* to, DevicePointer from, size_t bytes) {
-    ENTER(cuMemcpyDtoH);
+    ENTER_OUTSIDE_CAPTURES(cuMemcpyDtoH);
     std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
     return error_none;
 }
 EXPORT Result cuMemcpyDtoD_v2(DevicePointer to, DevicePointer from, size_t bytes) {
-    ENTER(cuMemcpyDtoD);
+    ENTER_OUTSIDE_CAPTURES(cuMemcpyDtoD);
     std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
     return error_none;
 }

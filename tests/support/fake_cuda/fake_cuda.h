@@ -49,6 +49,7 @@ struct FakeCuda {
     std::vector<std::string> images;                       ///< code that was loaded
     int loaded = 0;                                        ///< libraries and modules
     int preloaded = 0;                                     ///< kernels
+    std::vector<std::string> broken_captures;              ///< calls that ended a capture of another thread's
     std::map<int, int> primary_uses;                       ///< by device: retained, not released
 
     /// As it was when it was opened: two GPUs, nothing fails, nothing seen. Contexts stay.
@@ -72,7 +73,7 @@ extern "C" {
 normjit::test::FakeCuda* normjit_fake_cuda();
 /// Contexts that are current in this thread, the outer ones included.
 int normjit_fake_contexts();
-/// Whether the stream is capturing; null: a stream that the default stream waits for.
+/// Whether the stream is capturing, in the global mode; null: a stream that the default stream waits for.
 void normjit_fake_capture(normjit::cuda::Stream stream, bool capturing);
 normjit::cuda::Result cuCtxCreate_v2(normjit::cuda::Context* context, unsigned flags,
                                      normjit::cuda::DeviceHandle device);
