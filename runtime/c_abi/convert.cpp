@@ -24,6 +24,8 @@ static_assert(same(NORMJIT_SOURCE_X, Source::x) && same(NORMJIT_SOURCE_XHAT, Sou
 static_assert(same(NORMJIT_STATS_SAVED, Stats::saved) && same(NORMJIT_STATS_RECOMPUTE, Stats::recompute));
 static_assert(same(NORMJIT_SYNC, OnMiss::sync) && same(NORMJIT_BACKGROUND, OnMiss::background) &&
               same(NORMJIT_ERROR, OnMiss::error));
+static_assert(same(NORMJIT_TUNE_OFF, TunePolicy::off) && same(NORMJIT_TUNE_ON_MISS, TunePolicy::on_miss) &&
+              same(NORMJIT_TUNE_BACKGROUND, TunePolicy::background));
 static_assert(same(NORMJIT_LOG_INFO, LogLevel::info) && same(NORMJIT_LOG_WARNING, LogLevel::warning));
 static_assert(same(NORMJIT_X, Tensor::x) && same(NORMJIT_DY, Tensor::dy) &&
               same(NORMJIT_DRESIDUAL, Tensor::dresidual) && same(NORMJIT_GAMMA, Tensor::gamma) &&
@@ -99,6 +101,11 @@ Expected<EngineOptions> to_cpp(const normjit_engine_options& from) {
     if (from.cache_bytes < 0) return invalid_argument("engine options: cache_bytes: must be at least 0");
     if (from.cache_bytes > 0) options.cache.bytes = from.cache_bytes;
     if (from.packs != nullptr) options.cache.packs.emplace(from.packs, from.packs + from.pack_count);
+    if (from.record_files != nullptr)
+        options.record_files.assign(from.record_files, from.record_files + from.record_file_count);
+    options.shipped_records = from.no_shipped_records == 0;
+    NORMJIT_RETURN_IF_ERROR(read_enum("engine options: tune", from.tune, 3, options.tune));
+    if (from.tune_seconds != 0) options.tune_seconds = from.tune_seconds;  // Engine::create() refuses what is no time
     return options;
 }
 

@@ -119,6 +119,15 @@ normjit_status normjit_engine_create(const normjit_engine_options* options, norm
 
 void normjit_engine_destroy(normjit_engine* engine) { delete engine; }
 
+normjit_status normjit_plan_digest(const normjit_engine* engine, uint64_t* digest) {
+    return guarded([&]() -> Status {
+        NORMJIT_RETURN_IF_ERROR(check_handle(engine, "engine"));
+        NORMJIT_RETURN_IF_ERROR(check_handle(digest, "digest"));
+        *digest = engine->engine.plan_digest();
+        return {};
+    });
+}
+
 normjit_status normjit_prepare(normjit_engine* engine, const normjit_spec* spec, const normjit_prepare_options* options,
                                normjit_kernel** kernel) {
     return guarded([&]() -> Status {

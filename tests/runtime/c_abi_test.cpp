@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // normjit.h, as C code uses it. tests/embed/example.c is a C program that does.
 #include "c_abi/dlpack.h"
+#include "temporary_folder.h"
 
+#include "normjit/engine.h"
 #include "normjit/normjit.h"
+#include "normjit/space.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -232,6 +236,69 @@ TEST_CASE("c: prepare, launch, and what the engine is lent") {
     ones.arguments.tensors[NORMJIT_X].dtype = 77;
     CHECK(normjit_launch(kernel.get(), &ones.arguments) == NORMJIT_INVALID_ARGUMENT);
     CHECK(std::string(normjit_last_error()) == "launch: x: dtype: 77; must be 0 to 3");
+}
+
+TEST_CASE("c: schedules come from record files, or are measured") {
+    using namespace normjit;
+    std::vector<std::string> lines;
+    normjit_engine_options options{};
+    options.threads = 1;
+    options.log = {
+        [](void* self, int32_t, const char* line) { static_cast<std::vector<std::string>*>(self)->emplace_back(line); },
+        &lines};
+    const auto heard = [&](const std::string& part) {
+        return std::ranges::any_of(lines, [&](const std::string& line) { return line.find(part) != line.npos; });
+    };
+    const auto digest_of = [](const EngineHandle& engine) {
+        uint64_t digest = 0;
+        CHECK(normjit_plan_digest(engine.get(), &digest) == NORMJIT_OK);
+        return digest;
+    };
+    const char* text = "layernorm rows=300 cols=64";
+    const EngineHandle plain = engine_with(options);
+    if (!plain) return;
+    CHECK(digest_of(plain) == 0);
+    prepared(plain, text);
+
+    EngineOptions same;
+    same.threads = 1;
+    const auto twin = Engine::create(same);
+    TuningRecord record;
+    record.spec = *parse_spec(text);
+    record.device = twin->device_class();
+    record.heuristic = record.schedule = heuristic(record.spec, twin->target());
+    record.schedule.row_groups += 2;
+    record.times = record.heuristic_times = {1e-6, 1e-6, 1e-6};
+    record.gain = 1.1;
+    const test::TemporaryFolder folder;
+    test::write_text(folder / "records.jsonl", to_text(record) + "\n");
+    const std::string path = folder / "records.jsonl";
+    const char* files[] = {path.c_str()};
+    options.record_files = files;
+    options.record_file_count = 1;
+    options.no_shipped_records = 1;
+    lines.clear();
+    const EngineHandle recorded = engine_with(options);
+    prepared(recorded, text);
+    CHECK(heard("'" + to_text(record.schedule) + "'"));
+    CHECK(digest_of(recorded) != digest_of(plain));
+
+    options.tune = NORMJIT_TUNE_ON_MISS;
+    options.tune_seconds = 0.02;
+    lines.clear();
+    const EngineHandle measured = engine_with(options);
+    prepared(measured, "rmsnorm rows=300 cols=64");  // no record's
+    CHECK(heard("tuned 'rmsnorm rows=300 cols=64': "));
+
+    normjit_engine* engine = nullptr;
+    options.size = sizeof options;
+    options.tune_seconds = -1;
+    CHECK(normjit_engine_create(&options, &engine) == NORMJIT_INVALID_ARGUMENT);
+    CHECK(std::string(normjit_last_error()) == "engine: tune_seconds: -1; must be at least 0");
+    options.tune = 3;
+    CHECK(normjit_engine_create(&options, &engine) == NORMJIT_INVALID_ARGUMENT);
+    CHECK(std::string(normjit_last_error()) == "engine options: tune: 3; must be 0 to 2");
+    CHECK(normjit_plan_digest(nullptr, nullptr) == NORMJIT_INVALID_ARGUMENT);
 }
 
 TEST_CASE("c: a row that is repeated, and rows apart") {

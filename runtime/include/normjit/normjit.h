@@ -40,6 +40,7 @@ typedef enum normjit_norm { NORMJIT_LAYERNORM = 0, NORMJIT_RMSNORM = 1 } normjit
 typedef enum normjit_source { NORMJIT_SOURCE_X = 0, NORMJIT_SOURCE_XHAT = 1, NORMJIT_SOURCE_Y = 2 } normjit_source;
 typedef enum normjit_stats { NORMJIT_STATS_SAVED = 0, NORMJIT_STATS_RECOMPUTE = 1 } normjit_stats;
 typedef enum normjit_on_miss { NORMJIT_SYNC = 0, NORMJIT_BACKGROUND = 1, NORMJIT_ERROR = 2 } normjit_on_miss;
+typedef enum normjit_tune { NORMJIT_TUNE_OFF = 0, NORMJIT_TUNE_ON_MISS = 1, NORMJIT_TUNE_BACKGROUND = 2 } normjit_tune;
 typedef enum normjit_log_level { NORMJIT_LOG_INFO = 0, NORMJIT_LOG_WARNING = 1 } normjit_log_level;
 
 typedef enum normjit_tensor {
@@ -114,11 +115,18 @@ typedef struct normjit_engine_options {
     int64_t cache_bytes;      /* 0: as the environment says */
     const char* const* packs; /* NULL: as the environment says */
     size_t pack_count;
+    const char* const* record_files; /* of tuning records; NULL: as the environment says */
+    size_t record_file_count;
+    int32_t no_shipped_records; /* 1: without those in the library */
+    int32_t tune;               /* normjit_tune: TunePolicy */
+    double tune_seconds;        /* for a spec; 0: half a second */
 } normjit_engine_options;
 
 /* `options` may be NULL. Destroying an engine leaves its kernels usable. */
 NORMJIT_API normjit_status normjit_engine_create(const normjit_engine_options* options, normjit_engine** engine);
 NORMJIT_API void normjit_engine_destroy(normjit_engine* engine);
+/* Equal on ranks whose kernels give equal bits for equal data: Engine::plan_digest(). */
+NORMJIT_API normjit_status normjit_plan_digest(const normjit_engine* engine, uint64_t* digest);
 
 /* ---- kernels: compile and load in one, with the engine's memory and the cache between them */
 typedef struct normjit_prepare_options {
