@@ -103,7 +103,9 @@ void split_few_rows(const Spec& spec, const Target& target, CpuSchedule& cpu) {
     constexpr int64_t few_elements = 32 << 10;          // what one thread does without asking others
     if (target.cores == 1 || spec.cols < narrow) return;
     if (spec.rows && *spec.rows * spec.cols < few_elements) return;
-    cpu.split_rows = width_of(spec, target) == Width::widest ? INT64_MAX : std::clamp(target.cores, 8, 16);
+    const int64_t few = width_of(spec, target) == Width::widest ? INT64_MAX : std::clamp(target.cores, 8, 16);
+    if (spec.rows && *spec.rows > few) return;
+    cpu.split_rows = few;
     const int64_t most =
         std::clamp<int64_t>(std::min(spec.cols / part_least, cpu.row_block * spec.cols / task_least), 1, 1024);
     cpu.column_parts = static_cast<int>(std::min<int64_t>(int64_t{2} * target.cores, most));

@@ -63,6 +63,21 @@ Piece staging_piece(const plan::Plan& plan) {
     return piece;
 }
 
+std::vector<Tensor> matrices(const ir::Function& function, const plan::Sweep& sweep) {
+    std::vector<Tensor> found;
+    for (const ValueId id : sweep.elements) {
+        if (function[id].op == ir::Op::input) found.push_back(function[id].tensor);
+    }
+    for (const ir::Output& output : sweep.stores) found.push_back(output.tensor);
+    return found;
+}
+
+int64_t number_of_mean(const plan::Plan& plan, size_t sweep, size_t k) {
+    size_t number = k;
+    for (size_t i = 0; i < sweep; ++i) number += plan.sweeps[i].row_means.size();
+    return static_cast<int64_t>(number);
+}
+
 std::vector<ValueId> row_operands(const ir::Function& function, const plan::Sweep& sweep) {
     return operands_of_shape(function, sweep, ir::Shape::rows);
 }

@@ -24,6 +24,21 @@ Piece staging_piece(const plan::Plan& plan);
 /// For launches of few rows, which keep nothing of [N] values.
 plan::Plan without_staging(const plan::Plan& plan);
 
+/// rows: all columns of a row group's rows, a RowsTask. part: a part of the columns of one block, a SweepTask.
+enum class Extent { rows, part };
+
+/// The matrices that a sweep walks along: inputs, then outputs.
+std::vector<Tensor> matrices(const ir::Function& function, const plan::Sweep& sweep);
+
+/// The place of a sweep's row mean `k` among those of all sweeps.
+int64_t number_of_mean(const plan::Plan& plan, size_t sweep, size_t k);
+
+/// CpuSchedule::prefetch: what is fetched and how near.
+inline bool fetches_own_row(const CpuSchedule& cpu) { return cpu.prefetch == 3; }
+inline bool fetches_into_l1(const CpuSchedule& cpu) { return cpu.prefetch != 1; }
+/// How far ahead of its use the row in hand is fetched: what a core reads from memory in about 100 ns.
+inline constexpr int row_ahead_bytes = 2048;
+
 /// The [M] values that the elements of a sweep read.
 std::vector<ValueId> row_operands(const ir::Function& function, const plan::Sweep& sweep);
 

@@ -5,11 +5,9 @@
 #include "backend/cuda/nvrtc.h"
 #include "backend/cuda/source.h"
 #include "schedule/cuda_rules.h"
-#include "support/try.h"
+#include "support/make_all.h"
 
-#include <new>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -28,53 +26,19 @@ Status supports(const Target& target) {
 
 Status legal(const plan::Plan& plan) { return schedule::check_cuda(plan.spec, plan.cuda, plan.target); }
 
-/// One task per variant: NVRTC compiles several programs at once.
-class Compilation {
-  public:
-    explicit Compilation(const plan::Plan& plan)
-        : plan_(plan), compiled_(plan.cuda.variants.size(), failed("cuda: not compiled")) {}
-
-    void run(const ParallelFor& parallel_for) {
-        const auto count = static_cast<int64_t>(compiled_.size());
-        const auto task = [](void* self, int64_t i) {
-            static_cast<Compilation*>(self)->compile(static_cast<size_t>(i));
-        };
-        if (parallel_for.run != nullptr && count > 1) {
-            parallel_for.run(parallel_for.self, count, task, this);
-        } else {
-            for (int64_t i = 0; i < count; ++i) task(this, i);
-        }
-    }
-
-    Expected<Artifact> artifact() && {
-        Artifact artifact = artifact_without_code(plan_, CodeFormat::cubin);
-        for (size_t i = 0; i < compiled_.size(); ++i) {
-            NORMJIT_TRY(cuda::Compiled compiled, std::move(compiled_[i]));
-            artifact.format = compiled.format;  // the same for all: it follows from the target
-            artifact.cuda_paths.push_back(plan_.cuda.variants[i].path);
-            artifact.cuda_paths.back().code = std::move(compiled.code);
-        }
-        return artifact;
-    }
-
-  private:
-    /// On a thread that may not be ours: nothing is thrown.
-    void compile(size_t i) noexcept {
-        try {
-            compiled_[i] = cuda::compile_source(cuda::print_source(plan_, plan_.cuda.variants[i]), plan_.target.sm);
-        } catch (const std::bad_alloc&) {
-            compiled_[i] = failed("out of memory");
-        }
-    }
-
-    const plan::Plan& plan_;
-    std::vector<Expected<cuda::Compiled>> compiled_;
-};
-
+/// NVRTC compiles several programs at once.
 Expected<Artifact> emit(const plan::Plan& plan, const ParallelFor& parallel_for) {
-    Compilation compilation(plan);
-    compilation.run(parallel_for);
-    return std::move(compilation).artifact();
+    const auto& variants = plan.cuda.variants;
+    const auto compile = [&](size_t i) {
+        return cuda::compile_source(cuda::print_source(plan, variants[i]), plan.target.sm);
+    };
+    NORMJIT_TRY(auto compiled, make_all<cuda::Compiled>(parallel_for, variants.size(), compile));
+    Artifact artifact = artifact_without_code(plan, compiled.front().format);  // the target's: the same for all
+    for (size_t i = 0; i < variants.size(); ++i) {
+        artifact.cuda_paths.push_back(variants[i].path);
+        artifact.cuda_paths.back().code = std::move(compiled[i].code);
+    }
+    return artifact;
 }
 
 constexpr std::string_view narrow = ":narrow";

@@ -6,7 +6,7 @@
 #include "backend/llvm/frame.h"
 #include "backend/llvm/object.h"
 #include "backend/llvm/rows.h"
-#include "support/try.h"
+#include "support/make_all.h"
 
 #include <fmt/format.h>
 #include <llvm/Config/llvm-config.h>
@@ -33,34 +33,94 @@ Status legal(const plan::Plan& plan) {
                                         demand.loop, demand.width, demand.registers, there));
 }
 
-/// The module; `machine` says for which processor.
+/// What is compiled side by side, in modules of their own: of these, sweeps over parts of columns take as long as the
+/// rest (4096 columns and more).
+enum class Entries { of_rows, of_parts };
+
+bool has_parts(const plan::Plan& plan) { return plan.geometry.split_rows > 0; }
+bool is_streamed(const plan::Plan& plan) { return plan.geometry.stream_bytes >= 0 && plan.spec.has(Tensor::dx); }
+
+/// Adds entry points to a module.
+class Emitter {
+  public:
+    Emitter(llvm::Module& module, const plan::Plan& plan, const llvm::TargetMachine& machine)
+        : module_(module),
+          plan_(plan),
+          machine_(machine),
+          builder_(module, plan.function.compute, packing(plan), plan.target) {}
+
+    void emit(Entries entries) { entries == Entries::of_rows ? emit_rows_entries() : emit_parts_entries(); }
+
+  private:
+    template <class Body>
+    void entry(const std::string& name, const Body& body) {
+        emit_entry(builder_, module_, machine_, plan_.target, name.c_str(), body);
+    }
+
+    void emit_rows_entries() {
+        entry("rows", [&](llvm::Value* task) { emit_rows(builder_, plan_, Caching::normal, task); });
+        if (is_streamed(plan_))
+            entry("rows_stream", [&](llvm::Value* task) { emit_rows(builder_, plan_, Caching::stream, task); });
+        if (!plan_.finals.empty())
+            entry("final_reduce", [&](llvm::Value* task) { emit_final_reduce(builder_, plan_, task); });
+    }
+
+    void emit_parts_entries() {
+        const plan::Plan unstaged = without_staging(plan_);
+        const auto sweep = [&](const std::string& name, size_t i, Caching caching) {
+            entry(name, [&](llvm::Value* task) { emit_sweep(builder_, unstaged, i, caching, task); });
+        };
+        const size_t count = plan_.sweeps.size();
+        for (size_t i = 0; i < count; ++i) sweep(fmt::format("sweep{}", i), i, Caching::normal);
+        if (is_streamed(plan_)) sweep("last_sweep_stream", count - 1, Caching::stream);
+    }
+
+    llvm::Module& module_;
+    const plan::Plan& plan_;
+    const llvm::TargetMachine& machine_;
+    Builder builder_;
+};
+
+/// A module with those entry points; `machine` says for which processor.
 std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const plan::Plan& plan,
-                                          const llvm::TargetMachine& machine) {
+                                          const llvm::TargetMachine& machine, const std::vector<Entries>& parts) {
     auto module = std::make_unique<llvm::Module>(to_text(plan.spec), context);
     module->setTargetTriple(machine.getTargetTriple().str());
     module->setDataLayout(machine.createDataLayout());
-    Builder builder(*module, plan.function.compute, packing(plan), plan.target);
-    const auto entry = [&](const char* name, const auto& body) {
-        emit_entry(builder, *module, machine, plan.target, name, body);
-    };
-    entry("rows", [&](llvm::Value* task) { emit_rows(builder, plan, Caching::normal, task); });
-    if (plan.geometry.stream_bytes >= 0 && plan.spec.has(Tensor::dx))
-        entry("rows_stream", [&](llvm::Value* task) { emit_rows(builder, plan, Caching::stream, task); });
-    if (!plan.finals.empty()) entry("final_reduce", [&](llvm::Value* task) { emit_final_reduce(builder, plan, task); });
+    Emitter emitter(*module, plan, machine);
+    for (const Entries entries : parts) emitter.emit(entries);
     return module;
 }
 
-Expected<Artifact> emit(const plan::Plan& plan, const ParallelFor&) {
+std::vector<Entries> all_entries(const plan::Plan& plan) {
+    std::vector<Entries> all = {Entries::of_rows};
+    if (has_parts(plan)) all.push_back(Entries::of_parts);
+    return all;
+}
+
+Expected<LinkedCode> compile(const plan::Plan& plan, Entries entries) {
     llvm::LLVMContext context;
     context.setDiscardValueNames(true);
     NORMJIT_TRY(const auto machine, make_machine(plan.target));
-    const auto module = make_module(context, plan, *machine);
+    const auto module = make_module(context, plan, *machine, {entries});
     NORMJIT_TRY(const auto object, emit_object(*module, *machine));
-    NORMJIT_TRY(LinkedCode linked, link(object));
+    return link(object);
+}
+
+Expected<Artifact> emit(const plan::Plan& plan, const ParallelFor& parallel_for) {
+    constexpr size_t alignment = 64;
+    const std::vector<Entries> parts = all_entries(plan);
+    NORMJIT_TRY(auto linked,
+                make_all<LinkedCode>(parallel_for, parts.size(), [&](size_t i) { return compile(plan, parts[i]); }));
     const bool arm = plan.target.isa == Isa::aarch64;
     Artifact artifact = artifact_without_code(plan, arm ? CodeFormat::aarch64 : CodeFormat::x86_64);
-    artifact.entries = std::move(linked.entries);
-    artifact.code = std::move(linked.bytes);
+    artifact.geometry.split_rows = plan.geometry.split_rows;
+    for (LinkedCode& part : linked) {
+        artifact.code.resize((artifact.code.size() + alignment - 1) / alignment * alignment);
+        for (EntryPoint& entry : part.entries) entry.offset += static_cast<int64_t>(artifact.code.size());
+        artifact.entries.insert(artifact.entries.end(), part.entries.begin(), part.entries.end());
+        artifact.code.insert(artifact.code.end(), part.bytes.begin(), part.bytes.end());
+    }
     return artifact;
 }
 
@@ -68,7 +128,7 @@ Expected<Artifact> emit(const plan::Plan& plan, const ParallelFor&) {
 Expected<std::string> print_stage(const plan::Plan& plan, std::string_view) {
     llvm::LLVMContext context;
     NORMJIT_TRY(const auto machine, make_machine(plan.target));
-    const auto module = make_module(context, plan, *machine);
+    const auto module = make_module(context, plan, *machine, all_entries(plan));
     std::string text;
     llvm::raw_string_ostream stream(text);
     module->print(stream, nullptr);

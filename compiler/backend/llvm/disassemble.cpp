@@ -40,12 +40,25 @@ class Lister {
         printer_->setPrintBranchImmAsAddress(true);
     }
 
-    std::string run(llvm::ArrayRef<uint8_t> code) {
+    std::string run(const Artifact& artifact) {
         std::string text;
-        for (uint64_t at = 0; at < code.size();) {
+        uint64_t begin = 0;
+        for (const EntryPoint& entry : artifact.entries) {  // constants may end before one as half an instruction
+            const auto end = static_cast<uint64_t>(entry.offset);
+            text += list(artifact.code, begin, end);
+            begin = end;
+        }
+        return text + list(artifact.code, begin, artifact.code.size());
+    }
+
+  private:
+    std::string list(llvm::ArrayRef<uint8_t> code, uint64_t begin, uint64_t end) {
+        std::string text;
+        for (uint64_t at = begin; at < end;) {
             llvm::MCInst instruction;
             uint64_t size = 0;
-            const auto status = disassembler_->getInstruction(instruction, size, code.slice(at), at, llvm::nulls());
+            const auto status =
+                disassembler_->getInstruction(instruction, size, code.slice(at, end - at), at, llvm::nulls());
             if (status == llvm::MCDisassembler::Success) {
                 text += fmt::format("{:4x}:\t{}\n", at, line(instruction, at, size));
                 at += size;
@@ -57,7 +70,6 @@ class Lister {
         return text;
     }
 
-  private:
     std::string line(const llvm::MCInst& instruction, uint64_t at, uint64_t size) {
         std::string text;
         llvm::raw_string_ostream stream(text);
@@ -93,7 +105,7 @@ Expected<std::string> list_instructions(const Artifact& artifact) {
     std::string triple;
     const llvm::Target* target = find_target(artifact.target, triple);
     if (target == nullptr) return unavailable("llvm: no disassembler for " + triple);
-    return Lister(*target, triple.c_str(), x86).run(artifact.code);
+    return Lister(*target, triple.c_str(), x86).run(artifact);
 }
 
 }  // namespace normjit

@@ -3,7 +3,7 @@
 // with the pointers that they move.
 #pragma once
 
-#include "backend/cpu/select.h"
+#include "backend/cpu/pieces.h"
 #include "backend/llvm/builder.h"
 #include "plan/plan.h"
 
@@ -16,9 +16,12 @@ using ir::ValueId;
 
 class RowLoops {
   public:
-    RowLoops(Builder& builder, const plan::Plan& plan, llvm::Value* task);
+    RowLoops(Builder& builder, const plan::Plan& plan, llvm::Value* task, Extent extent);
 
-    /// begin(), once, and body(), which runs once per block.
+    /// body(), once, in the one block. Extent::part.
+    void in_block(Caching caching, const std::function<void()>& body);
+
+    /// begin(), once, and body(), which runs once per block. Extent::rows.
     void for_each_block(Caching caching, const std::function<void()>& begin, const std::function<void()>& body);
 
     /// body(carried) once per row of the block, with place() in that row; what it returns is carried into the next row
@@ -27,18 +30,23 @@ class RowLoops {
     Values for_each_row(const std::vector<Tensor>& matrices, const std::vector<Tensor>& ahead, const Values& carried,
                         const Body& body);
 
-    /// body(units, carried) for all columns of a row, `width` whole units at a time; the rest and the tail come last,
-    /// together.
+    /// body(units, carried) for all columns of a row or of the part, `width` whole units at a time; the rest and the
+    /// tail come last, together.
     using ColumnsBody = std::function<Values(const std::vector<Columns>& units, const Values& carried)>;
     Values for_each_columns(int width, const Values& carried, const ColumnsBody& body);
 
-    /// Whether this is the first block of the group.
+    /// Whether this is the first block of the group or matrix.
     llvm::Value* is_first_block();
+    /// Whether this is the last block of the matrix. Extent::part.
+    llvm::Value* is_last_block();
 
-    /// The same columns of the same row of the next block, into L2. Beyond the last row that does no harm.
-    void prefetch(const std::vector<Columns>& columns);
+    /// The same columns of the same row of the next block, into L2 or L1, or columns of this row that come next. Beyond
+    /// the last row that does no harm.
+    void prefetch(const std::vector<Tensor>& ahead, const std::vector<Columns>& columns);
 
     Place place(Tensor tensor, const Columns& columns) const { return {pointer_[tensor], column_, columns.elements}; }
+    /// Of a column output. Extent::part.
+    Place output_place(Tensor tensor, const Columns& columns);
     /// Element `elements` of the group's partials, counted from the current column.
     llvm::Value* partial(int64_t elements);
     /// Where the current row's entry of a row value is kept.
@@ -46,8 +54,19 @@ class RowLoops {
     bool has_slot(ValueId id) const;
     /// The current row's element of an [M] input.
     llvm::Value* load_row_input(Tensor tensor);
+    /// Of the current row: writes the part's own sum of row mean `mean` of the plan, and adds up those of all parts, in
+    /// their order. Extent::part.
+    void write_part_sum(int64_t mean, llvm::Value* sum);
+    llvm::Value* add_part_sums(int64_t mean);
 
   private:
+    void end(Caching caching);
+    Values for_each_columns_of_part(int width, const Values& carried, const ColumnsBody& body);
+    std::vector<Columns> rest_of_row(int width) const;
+    int64_t whole_columns(int width) const {
+        return plan_.spec.cols / b_.unit_columns() / width * width * b_.unit_columns();
+    }
+    int64_t part_sums_bytes() const;
     bool uses(Tensor tensor) const;
     llvm::Value* field(size_t offset, llvm::Type* type);
     llvm::Value* block_pointer(Tensor tensor, llvm::Value* row);
@@ -56,6 +75,7 @@ class RowLoops {
     Builder& b_;
     const plan::Plan& plan_;
     const CpuSchedule& cpu_;
+    const Extent extent_;
     llvm::Value* task_;
     llvm::Value* partials_;
     llvm::Value* rows_;
@@ -63,8 +83,8 @@ class RowLoops {
     PerTensor<llvm::Value*> data_;     ///< at the group's first row
     PerTensor<llvm::Value*> stride_;   ///< of matrices, in bytes
     PerTensor<llvm::Value*> pointer_;  ///< matrices: the current row, within row loops. Columns: always
-    std::vector<std::pair<Tensor, llvm::Value*>> next_;  ///< what is prefetched: the current row, a block later
-    llvm::Value* block_ = nullptr;                       ///< the block's first row
+    PerTensor<llvm::Value*> next_;     ///< fetched ahead: the current row, a block later
+    llvm::Value* block_ = nullptr;     ///< the block's first row
     llvm::Value* block_rows_ = nullptr;
     llvm::Value* row_ = nullptr;     ///< within the block
     llvm::Value* column_ = nullptr;  ///< first column of the step or strip

@@ -21,35 +21,40 @@ using Sums = std::vector<std::vector<Unit>>;
 
 class RowsEmitter {
   public:
-    RowsEmitter(Builder& builder, const plan::Plan& plan, Caching caching, Value* task)
+    RowsEmitter(Builder& builder, const plan::Plan& plan, Caching caching, Extent extent, Value* task)
         : b_(builder),
           plan_(plan),
           function_(plan.function),
           cpu_(std::get<CpuSchedule>(plan.schedule.device)),
           caching_(caching),
-          loops_(builder, plan, task) {}
+          extent_(extent),
+          loops_(builder, plan, task, extent) {}
 
     void emit() {
         const auto begin = [&] { keep_columns(); };
         loops_.for_each_block(caching_, begin, [&] {
             load_row_inputs();
-            for (size_t i = 0; i + 1 < plan_.sweeps.size(); ++i) reduce_sweep(plan_.sweeps[i], plan_.sweeps[i + 1]);
+            for (size_t i = 0; i + 1 < plan_.sweeps.size(); ++i) reduce_sweep(i);
             apply_sweep(plan_.sweeps.back());
+        });
+    }
+
+    void emit_sweep(size_t index) {
+        loops_.in_block(caching_, [&] {
+            load_row_inputs();
+            for (size_t i = 0; i < index; ++i) finish_sums_of_parts(i);
+            const Sweep& sweep = plan_.sweeps[index];
+            if (sweep.is_last()) return apply_sweep(sweep);
+            for_each_row_sum(sweep, [&](const Values& sums) {
+                for (size_t k = 0; k < sums.size(); ++k)
+                    loops_.write_part_sum(number_of_mean(plan_, index, k), sums[k]);
+            });
         });
     }
 
   private:
     DType dtype(Tensor tensor) const { return *function_.dtypes[tensor]; }
     size_t parts() const { return static_cast<size_t>(b_.parts()); }
-
-    std::vector<Tensor> matrices(const Sweep& sweep) const {
-        std::vector<Tensor> found;
-        for (const ValueId id : sweep.elements) {
-            if (function_[id].op == ir::Op::input) found.push_back(function_[id].tensor);
-        }
-        for (const ir::Output& output : sweep.stores) found.push_back(output.tensor);
-        return found;
-    }
 
     Surroundings unit_surroundings(const Columns& columns) {
         return {.live = {},
@@ -175,10 +180,34 @@ class RowsEmitter {
     }
 
     // Sweeps that end in row means
-    void reduce_sweep(const Sweep& sweep, const Sweep& next) {
+    void reduce_sweep(size_t index) {
+        for_each_row_sum(plan_.sweeps[index], [&](const Values& sums) { finish_sums(index, sums); });
+    }
+
+    /// The row values that follow from a sweep's sums of the current row.
+    void finish_sums(size_t index, const Values& sums) {
+        Value* reciprocal = b_.number(1.0 / static_cast<double>(function_.cols), b_.scalar_type());
+        Live means;
+        for (size_t k = 0; k < sums.size(); ++k)
+            means[plan_.sweeps[index].row_means[k]].part[0] = b_.CreateFMul(sums[k], reciprocal);
+        compute_row_values(plan_.sweeps[index + 1].row_values, means);
+    }
+
+    void finish_sums_of_parts(size_t index) {
+        loops_.for_each_row({}, {}, {}, [&](const Values&) -> Values {
+            Values sums;
+            for (size_t k = 0; k < plan_.sweeps[index].row_means.size(); ++k)
+                sums.push_back(loops_.add_part_sums(number_of_mean(plan_, index, k)));
+            finish_sums(index, sums);
+            return {};
+        });
+    }
+
+    /// finish(sums) in each row, with the sum of each row mean.
+    void for_each_row_sum(const Sweep& sweep, const std::function<void(const Values&)>& finish) {
         const Piece piece = reduce_piece(plan_, sweep);
         const Sums start = zeros(static_cast<size_t>(cpu_.unroll), sweep.row_means.size());
-        loops_.for_each_row(matrices(sweep), sweep.ahead, {}, [&](const Values&) -> Values {
+        loops_.for_each_row(matrices(function_, sweep), sweep.ahead, {}, [&](const Values&) -> Values {
             const Live rows = spread_rows(sweep);
             const auto add_step = [&](const std::vector<Columns>& step, const Values& carried) {
                 Sums sums = with_registers(start, carried);
@@ -189,18 +218,18 @@ class RowsEmitter {
                     evaluate(b_, b_.vector_type(), function_, piece, around);
                     sums[u % sums.size()] = around.sums;
                 }
-                loops_.prefetch(step);
+                loops_.prefetch(sweep.ahead, step);
                 return flat(sums);
             };
             const Values sums = loops_.for_each_columns(cpu_.unroll, flat(start), add_step);
-            compute_row_values(next.row_values, fold_means(sweep, with_registers(start, sums)));
+            finish(fold(sweep, with_registers(start, sums)));
             return {};
         });
     }
 
     /// The independent sums of each row mean become one, in pairs: neighbours first.
-    Live fold_means(const Sweep& sweep, const Sums& sums) {
-        Live means;
+    Values fold(const Sweep& sweep, const Sums& sums) {
+        Values folded;
         for (size_t k = 0; k < sweep.row_means.size(); ++k) {
             Values terms;
             for (const auto& of_unit : sums) {
@@ -210,10 +239,9 @@ class RowsEmitter {
                 for (size_t i = 0; i + distance < terms.size(); i += 2 * distance)
                     terms[i] = b_.CreateFAdd(terms[i], terms[i + distance]);
             }
-            Value* reciprocal = b_.number(1.0 / static_cast<double>(function_.cols), b_.scalar_type());
-            means[sweep.row_means[k]].part[0] = b_.CreateFMul(b_.sum_lanes(terms[0]), reciprocal);
+            folded.push_back(b_.sum_lanes(terms[0]));
         }
-        return means;
+        return folded;
     }
 
     // The last sweep
@@ -241,14 +269,40 @@ class RowsEmitter {
                 evaluate(b_, b_.vector_type(), function_, piece, around);
                 sums[u] = around.sums;
             }
-            loops_.prefetch(strip);
+            loops_.prefetch(sweep.ahead, strip);
             return flat(sums);
         };
         Sums sums = start;
-        sums = with_registers(start, loops_.for_each_row(matrices(sweep), sweep.ahead, flat(start), add_row));
-        const std::vector<Value*> places = partials(sweep, strip);
-        const Values registers = flat(sums);
-        for (size_t i = 0; i < places.size(); ++i) b_.store_register(places[i], registers[i]);
+        sums =
+            with_registers(start, loops_.for_each_row(matrices(function_, sweep), sweep.ahead, flat(start), add_row));
+        end_column_sums(sweep, strip, sums);
+    }
+
+    /// Into the partials. With the matrix's last row, a part of the columns has their sums: the outputs.
+    void end_column_sums(const Sweep& sweep, const std::vector<Columns>& strip, const Sums& sums) {
+        if (plan_.geometry.column_sums == 0) return;
+        const auto to_partials = [&]() -> Values {
+            const std::vector<Value*> places = partials(sweep, strip);
+            const Values registers = flat(sums);
+            for (size_t i = 0; i < places.size(); ++i) b_.store_register(places[i], registers[i]);
+            return {};
+        };
+        const auto to_outputs = [&]() -> Values {
+            for (const plan::FinalReduce& final : plan_.finals) store_output(final, strip, sums);
+            return {};
+        };
+        if (extent_ == Extent::rows) {
+            to_partials();
+        } else {
+            b_.if_else("last", loops_.is_last_block(), to_outputs, to_partials);
+        }
+    }
+
+    void store_output(const plan::FinalReduce& final, const std::vector<Columns>& strip, const Sums& sums) {
+        for (size_t u = 0; u < strip.size(); ++u) {
+            b_.store(loops_.output_place(final.output, strip[u]), sums[u][static_cast<size_t>(final.sum)],
+                     dtype(final.output), strip[u].lanes, Caching::normal);
+        }
     }
 
     Live load_columns(const Sweep& sweep, const Columns& columns) {
@@ -290,13 +344,18 @@ class RowsEmitter {
     const ir::Function& function_;
     const CpuSchedule& cpu_;
     Caching caching_;
+    Extent extent_;
     RowLoops loops_;
 };
 
 }  // namespace
 
 void emit_rows(Builder& builder, const plan::Plan& plan, Caching caching, Value* task) {
-    RowsEmitter(builder, plan, caching, task).emit();
+    RowsEmitter(builder, plan, caching, Extent::rows, task).emit();
+}
+
+void emit_sweep(Builder& builder, const plan::Plan& plan, size_t sweep, Caching caching, Value* task) {
+    RowsEmitter(builder, plan, caching, Extent::part, task).emit_sweep(sweep);
 }
 
 }  // namespace normjit::backend::llvmir

@@ -17,9 +17,6 @@ namespace {
 
 constexpr int register_bytes = 64;
 
-/// How far ahead of its use the row in hand is fetched: what a core reads from memory in about 100 ns.
-constexpr int row_ahead_bytes = 2048;
-
 }  // namespace
 
 RowLoops::RowLoops(Assembler& assembler, const plan::Plan& plan, Extent extent)
@@ -51,7 +48,7 @@ void RowLoops::assign_registers() {
         const bool in_loops = shape == TensorShape::matrix || (shape == TensorShape::cols && !is_output(tensor));
         if (uses(tensor) && in_loops) pointer_register_[tensor] = take();
     }
-    if (fetches_own_row()) return;
+    if (fetches_own_row(cpu_)) return;
     size_t most = 0;
     for (const plan::Sweep& sweep : plan_.sweeps) most = std::max(most, sweep.ahead.size());
     std::vector<int> next;
@@ -227,7 +224,7 @@ void RowLoops::add_part_sums(int64_t mean, const Xbyak::Zmm& to) {
 void RowLoops::for_each_row(const std::vector<Tensor>& matrices, const std::vector<Tensor>& ahead,
                             const std::function<void()>& body) {
     for (const Tensor tensor : matrices) a_.mov(pointer(tensor), block_pointer(tensor));
-    const std::vector<Tensor> next_rows = fetches_own_row() ? std::vector<Tensor>() : ahead;
+    const std::vector<Tensor> next_rows = fetches_own_row(cpu_) ? std::vector<Tensor>() : ahead;
     for (const Tensor tensor : next_rows) {
         a_.mov(next(tensor), in_frame(rows_ahead_at_));
         a_.imul(next(tensor), task_stride(tensor));
@@ -317,10 +314,10 @@ void RowLoops::prefetch(const std::vector<Tensor>& ahead, const std::vector<Colu
         const auto size = static_cast<int>(size_of(*plan_.function.dtypes[tensor]));
         const auto bytes = static_cast<int>(columns.size()) * a_.unit_columns() * size;
         for (int line = 0; line < bytes; line += 64) {
-            const int offset = line + (fetches_own_row() ? row_ahead_bytes : 0);
-            const Xbyak::RegExp at = (fetches_own_row() ? pointer(tensor) : next(tensor)) + column_ * size;
-            cpu_.prefetch == 1 ? a_.prefetcht1(a_.ptr[at + static_cast<size_t>(offset)])
-                               : a_.prefetcht0(a_.ptr[at + static_cast<size_t>(offset)]);
+            const int offset = line + (fetches_own_row(cpu_) ? row_ahead_bytes : 0);
+            const Xbyak::RegExp at = (fetches_own_row(cpu_) ? pointer(tensor) : next(tensor)) + column_ * size;
+            fetches_into_l1(cpu_) ? a_.prefetcht0(a_.ptr[at + static_cast<size_t>(offset)])
+                                  : a_.prefetcht1(a_.ptr[at + static_cast<size_t>(offset)]);
         }
     }
 }

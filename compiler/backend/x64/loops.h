@@ -3,7 +3,7 @@
 // with the general registers and the stack frame that they need.
 #pragma once
 
-#include "backend/cpu/select.h"
+#include "backend/cpu/pieces.h"
 #include "backend/x64/assembler.h"
 #include "backend/x64/frame.h"
 #include "plan/plan.h"
@@ -13,9 +13,6 @@
 #include <vector>
 
 namespace normjit::backend::x64 {
-
-/// rows: all columns of a row group's rows, a RowsTask. part: a part of the columns of one block, a SweepTask.
-enum class Extent { rows, part };
 
 class RowLoops {
   public:
@@ -79,7 +76,6 @@ class RowLoops {
     void next_block(const Xbyak::Label& block);
     int slot_rows() const { return (cpu_.row_block + a_.lanes() - 1) / a_.lanes() * a_.lanes(); }
     std::vector<Columns> units(int whole, bool tail) const;
-    bool fetches_own_row() const { return cpu_.prefetch == 3; }
     bool uses(Tensor tensor) const;
     Xbyak::Reg64 pointer(Tensor tensor) const { return Xbyak::Reg64(pointer_register_[tensor]); }
     Xbyak::Reg64 next(Tensor tensor) const { return Xbyak::Reg64(next_register_[tensor]); }

@@ -72,15 +72,6 @@ class RowsEmitter {
   private:
     DType dtype(Tensor tensor) const { return *function_.dtypes[tensor]; }
 
-    std::vector<Tensor> matrices(const Sweep& sweep) const {
-        std::vector<Tensor> found;
-        for (const ValueId id : sweep.elements) {
-            if (function_[id].op == ir::Op::input) found.push_back(function_[id].tensor);
-        }
-        for (const ir::Output& output : sweep.stores) found.push_back(output.tensor);
-        return found;
-    }
-
     Surroundings unit_surroundings(const Columns& columns) {
         return {.live = {},
                 .sums = {},
@@ -186,7 +177,7 @@ class RowsEmitter {
 
     Unit add_parts(size_t sweep, size_t k, Registers& registers) {
         const Unit sum = registers.take(1);
-        loops_.add_part_sums(number_of_mean(sweep, k), sum.part[0]);
+        loops_.add_part_sums(number_of_mean(plan_, sweep, k), sum.part[0]);
         return sum;
     }
 
@@ -194,15 +185,8 @@ class RowsEmitter {
         for (size_t k = 0; k < plan_.sweeps[sweep].row_means.size(); ++k) {
             Registers registers;
             const Unit sum = fold_kept(k, registers);
-            loops_.write_part_sums(number_of_mean(sweep, k), sum.part[0]);
+            loops_.write_part_sums(number_of_mean(plan_, sweep, k), sum.part[0]);
         }
-    }
-
-    /// Among the row means of all sweeps.
-    int64_t number_of_mean(size_t sweep, size_t k) const {
-        size_t number = k;
-        for (size_t i = 0; i < sweep; ++i) number += plan_.sweeps[i].row_means.size();
-        return static_cast<int64_t>(number);
     }
 
     Unit mean_of(const Unit& sum) {
@@ -241,7 +225,7 @@ class RowsEmitter {
 
     void sum_rows(const Sweep& sweep) {
         const Piece piece = reduce_piece(plan_, sweep);
-        loops_.for_each_row(matrices(sweep), sweep.ahead, [&] {
+        loops_.for_each_row(matrices(function_, sweep), sweep.ahead, [&] {
             Registers registers;
             Live rows;
             for (const ValueId id : row_operands(function_, sweep)) broadcast(id, registers, rows);
@@ -299,7 +283,7 @@ class RowsEmitter {
         const Sums sums = take_sums(registers, strip.size(), sweep.column_sums.size());
         begin_column_sums(strip, sums);
         const Piece piece = apply_piece(sweep);
-        loops_.for_each_row(matrices(sweep), sweep.ahead, [&] {
+        loops_.for_each_row(matrices(function_, sweep), sweep.ahead, [&] {
             Registers in_row = registers;
             Live rows;
             for (const ValueId id : row_operands(function_, sweep)) broadcast(id, in_row, rows);
