@@ -17,6 +17,7 @@
 
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 namespace normjit::cli {

@@ -14,6 +14,7 @@
 
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 namespace normjit::cli {

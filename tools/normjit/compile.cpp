@@ -19,6 +19,7 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 namespace normjit::cli {

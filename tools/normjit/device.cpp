@@ -10,6 +10,8 @@
 
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
+
 namespace normjit::cli {
 namespace {
 

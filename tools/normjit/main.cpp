@@ -8,6 +8,8 @@
 
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
+
 namespace normjit::cli {
 
 std::string join_words(const std::vector<std::string>& words) {

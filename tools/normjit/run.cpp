@@ -12,6 +12,8 @@
 
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
+
 namespace normjit::cli {
 namespace {
 

@@ -19,6 +19,8 @@
 #include <poll.h>
 #include <sys/mman.h>
 
+#include <CLI/CLI.hpp>
+
 namespace normjit::cli {
 namespace {
 
