@@ -231,6 +231,20 @@ class Bench(Case):
         self.assertEqual(text.split("\n")[0].split(), ["spec", "threads", "time", "GB/s", "ceiling", "share"])
         self.assertEqual(len(json.loads(path.read_text())["results"]), 1)
 
+    def test_two_schedules_in_turn(self):
+        schedule = "cpu row_groups=2 row_block=2"
+        bench = ["bench", self.SPEC, "--seconds", "0.01", "--threads", "1", "--schedule", schedule, "--against"]
+        for other in ["heuristic", schedule]:
+            result, = json.loads(self.done(*bench, other, "--json", "-"))["results"]
+            against = result["against"]
+            self.assertEqual(against["schedule"] == result["schedule"], other == schedule)
+            self.assertLessEqual(against["low"], against["gain"])
+            self.assertLessEqual(against["gain"], against["high"])
+            for key in ["median_seconds", "own_median_seconds"]:
+                self.assertGreater(against[key], 0)
+        self.assertIn("95 % sure", self.done(*bench, "heuristic").split("\n")[0])
+        self.refused(2, self.SPEC + ": schedule: row_block=100: must be 1 to 64", *bench, "cpu row_block=100")
+
     def test_a_run_that_is_killed_keeps_its_results(self):
         path = self.folder / "out.json"
         command = [program.PROGRAM, "bench", *[f"rmsnorm rows=64 cols={n}" for n in range(96, 116)], "--json", path]

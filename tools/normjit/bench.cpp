@@ -7,13 +7,16 @@
 #include "measure.h"
 #include "shapes.h"
 #include "support/try.h"
+#include "tuning/statistics.h"
 #include "workbench.h"
 
 #include "normjit/engine.h"
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <memory>
+#include <optional>
 
 #include <fmt/core.h>
 
@@ -34,16 +37,27 @@ Examples:
   normjit bench "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" "rmsnorm rows=32768 cols=768"
   normjit bench shapes.txt --threads 1,all --json results.json
   normjit bench shapes.txt --device cuda:0 --json results.json
-  normjit bench "rmsnorm rows=4096 cols=4096" --schedule "cpu row_groups=8 row_block=2" --json -)";
+  normjit bench "rmsnorm rows=4096 cols=4096" --schedule "cpu row_groups=8 row_block=2" --json -
+  NORMJIT_RECORDS=records.jsonl normjit bench shapes.txt --against heuristic)";
+
+constexpr std::string_view against_heuristic = "heuristic";
 
 struct Options {
     std::vector<std::string> inputs;
     DeviceOptions device;
     std::vector<std::string> threads = {"all"};
     std::string schedule;
+    std::string against;
     std::string json;
     double seconds = 0.5;
     uint64_t seed = 1;
+};
+
+/// The schedule beside another one, by launches in turn.
+struct Duel {
+    Schedule other;
+    double other_seconds = 0, own_seconds = 0;  ///< medians
+    tuning::Comparison comparison = {};
 };
 
 struct Result {
@@ -51,6 +65,7 @@ struct Result {
     Schedule schedule;
     int threads = 0;
     bench::Measurement measurement;
+    std::optional<Duel> duel;
 };
 
 Expected<std::vector<int>> read_threads(const std::vector<std::string>& words) {
@@ -65,6 +80,30 @@ Expected<std::vector<int>> read_threads(const std::vector<std::string>& words) {
     return counts;
 }
 
+Expected<Duel> fight(Workbench& workbench, const Kernel& kernel, const Options& options) {
+    constexpr int batch = 5;
+    constexpr size_t most = 2000;
+    const Engine& engine = workbench.engine();
+    const Spec& spec = kernel.artifact().spec;
+    const bool by_heuristic = options.against == against_heuristic;
+    Duel duel{by_heuristic ? heuristic(spec, engine.target()) : *parse_schedule(options.against)};
+    NORMJIT_TRY(const Kernel other, engine.prepare(spec, duel.other));
+    NORMJIT_TRY(const auto course, workbench.open_course(kernel, *spec.rows, options.seed));
+    NORMJIT_RETURN_IF_ERROR(course->check(kernel));
+    NORMJIT_RETURN_IF_ERROR(course->check(other));
+    const Kernel both[] = {other, kernel};
+    Course::Seconds seconds(2);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(options.seconds);
+    do {
+        NORMJIT_TRY(const Course::Seconds more, course->time(both, batch));
+        for (size_t k : {0, 1}) seconds[k].insert(seconds[k].end(), more[k].begin(), more[k].end());
+    } while (std::chrono::steady_clock::now() < end && seconds[0].size() < most);
+    duel.comparison = tuning::compare(seconds[0], seconds[1]);
+    duel.other_seconds = bench::sample_of(seconds[0]).median;
+    duel.own_seconds = bench::sample_of(seconds[1]).median;
+    return duel;
+}
+
 Expected<Result> measure_spec(Workbench& workbench, const Spec& spec, const Options& options) {
     const Engine& engine = workbench.engine();
     Schedule schedule = engine.choose(spec).schedule;
@@ -74,17 +113,33 @@ Expected<Result> measure_spec(Workbench& workbench, const Spec& spec, const Opti
     measure_options.seconds = options.seconds;
     NORMJIT_TRY(bench::Measurement measurement,
                 workbench.measure_made(kernel, *spec.rows, options.seed, measure_options));
-    return Result{spec, schedule, engine.threads(), measurement};
+    Result result{spec, schedule, engine.threads(), measurement, {}};
+    if (!options.against.empty()) {
+        NORMJIT_TRY(result.duel, fight(workbench, kernel, options));
+    }
+    return result;
 }
 
 std::string table_of(const std::vector<Result>& results) {
-    Table table({"spec", ">threads", ">time", ">GB/s", ">ceiling", ">share"});
+    std::vector<std::string> titles = {"spec", ">threads", ">time", ">GB/s", ">ceiling", ">share"};
+    const bool fought = !results.empty() && results.front().duel;
+    if (fought) titles.insert(titles.end(), {">gain", ">95 % sure"});
+    Table table(titles);
     for (const Result& result : results) {
         const bench::Measurement& m = result.measurement;
         bool ceiling = m.ceiling.median > 0;
-        table.add({to_text(result.spec), std::to_string(result.threads), format_seconds(m.launch.median),
-                   fmt::format("{:.1f}", m.bytes_per_second() / 1e9),
-                   ceiling ? fmt::format("{:.1f}", m.ceiling_bytes_per_second() / 1e9) : "-", format_percent(m.share)});
+        std::vector<std::string> cells = {to_text(result.spec),
+                                          std::to_string(result.threads),
+                                          format_seconds(m.launch.median),
+                                          fmt::format("{:.1f}", m.bytes_per_second() / 1e9),
+                                          ceiling ? fmt::format("{:.1f}", m.ceiling_bytes_per_second() / 1e9) : "-",
+                                          format_percent(m.share)};
+        if (fought) {
+            const auto& [gain, low, high] = result.duel->comparison;
+            cells.push_back(fmt::format("{:.3f}", gain));
+            cells.push_back(fmt::format("{:.3f} to {:.3f}", low, high));
+        }
+        table.add(cells);
     }
     return table.text();
 }
@@ -106,6 +161,15 @@ ordered_json to_json(const Result& result) {
     }
     if (m.host_launch.median > 0) {
         json["host"] = {{"launch_seconds", m.host_launch.median}, {"bare_launch_seconds", m.host_bare_launch.median}};
+    }
+    if (result.duel) {
+        const auto& [gain, low, high] = result.duel->comparison;
+        json["against"] = {{"schedule", to_text(result.duel->other)},
+                           {"median_seconds", result.duel->other_seconds},
+                           {"own_median_seconds", result.duel->own_seconds},
+                           {"gain", gain},
+                           {"low", low},
+                           {"high", high}};
     }
     return json;
 }
@@ -174,6 +238,8 @@ Status run(const Options& options) {
         return invalid_argument("nothing to measure: give a shapes file or a spec (see normjit bench --help)");
     NORMJIT_TRY(std::vector<int> threads, read_threads(options.threads));
     if (!options.schedule.empty()) NORMJIT_RETURN_IF_ERROR(parse_schedule(options.schedule).status());
+    if (!options.against.empty() && options.against != against_heuristic)
+        NORMJIT_RETURN_IF_ERROR(parse_schedule(options.against).status());
     if (!options.json.empty() && options.json != "-") NORMJIT_RETURN_IF_ERROR(check_writable(options.json));
     NORMJIT_TRY(const Workbenches workbenches, open_workbenches(threads, options));
     NORMJIT_TRY(std::vector<Result> results, measure_all(specs, workbenches, options));
@@ -191,6 +257,10 @@ Command add_bench(CLI::App& program) {
     app->add_option("--threads", options->threads, "CPU threads: numbers or all, separated by commas [all]")
         ->delimiter(',');
     app->add_option("--schedule", options->schedule, "A schedule for every spec [what the engine chooses]");
+    app->add_option(
+        "--against", options->against,
+        "Also time this schedule in turn with each spec's own, and say how many times as fast the latter is: "
+        "a schedule, or heuristic");
     app->add_option("--json", options->json,
                     "Also write JSON to this file, after each result; - prints JSON instead of the table");
     app->add_option("--seconds", options->seconds, "Time to spend in the launches of one spec")
