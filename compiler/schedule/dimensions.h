@@ -59,6 +59,11 @@ constexpr Dimension dimension(std::string_view key, DimensionValues values) {
             [](Schedule& schedule, int64_t value) { part_of<Owner>(schedule).*member = static_cast<Field>(value); }};
 }
 
+/// The fewest tasks that a phase on a CPU is cut into, where the heuristic takes `usual`: two for each core. With
+/// fewer, a thread that the machine keeps from its work makes all others wait, which no measurement on a quiet machine
+/// shows.
+int64_t least_tasks(const SearchedProblem& problem, int64_t usual);
+
 /// In an order in which values depend on earlier dimensions only.
 std::span<const Dimension> cpu_dimensions();
 std::span<const Dimension> cuda_dimensions();

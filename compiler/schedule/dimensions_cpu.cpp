@@ -17,13 +17,14 @@ Values powers_of_two(int64_t most) {
     return values;
 }
 
-/// One group; one a core and, as long as a group keeps 16 rows, multiples of that.
+/// Tasks for each core and multiples of that, as long as a group keeps 16 rows; one group where one thread may do.
 Values row_groups(const SearchedProblem& p, const Schedule&) {
     const int64_t most = std::max<int64_t>(p.rows / 16, std::min<int64_t>(p.rows, p.target.cores));
-    Values values = {1};
-    for (const int64_t each : {1, 2, 4, 8}) {
-        const int64_t groups = std::min(each * p.target.cores, most);
-        if (groups > values.back()) values.push_back(groups);
+    const int64_t least = least_tasks(p, p.heuristic.row_groups);
+    Values values;
+    for (const int64_t each : {0, 1, 2, 4, 8}) {
+        const int64_t groups = std::clamp<int64_t>(each * p.target.cores, 1, most);
+        if (groups >= least && (values.empty() || groups > values.back())) values.push_back(groups);
     }
     return values;
 }
@@ -59,7 +60,8 @@ Values column_parts(const SearchedProblem& p, const Schedule& schedule) {
     if (cpu_of(schedule).split_rows < p.rows) return values;
     for (const int64_t each : {1, 2, 4}) {
         const int64_t parts = std::min(each * p.target.cores, std::min<int64_t>(p.spec.cols / part_least, 1024));
-        if (std::find(values.begin(), values.end(), parts) == values.end() && parts > 0) values.push_back(parts);
+        if (parts < least_tasks(p, values.front())) continue;
+        if (std::find(values.begin(), values.end(), parts) == values.end()) values.push_back(parts);
     }
     return values;
 }
@@ -90,5 +92,11 @@ constexpr Dimension table[] = {
 }  // namespace
 
 std::span<const Dimension> cpu_dimensions() { return table; }
+
+int64_t least_tasks(const SearchedProblem& p, int64_t usual) {
+    constexpr int64_t one_thread_may_do = 128 << 10;  // elements
+    if (p.rows * p.spec.cols < one_thread_may_do) return 1;
+    return std::clamp<int64_t>(usual, 1, int64_t{2} * p.target.cores);
+}
 
 }  // namespace normjit::schedule

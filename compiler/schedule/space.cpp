@@ -170,6 +170,11 @@ std::vector<Schedule> ScheduleSpace::neighbours(const Schedule& schedule) const 
     return neighbours;
 }
 
+bool ScheduleSpace::is_shareable(const Schedule& schedule) const {
+    const SearchedProblem& p = impl_->searched;
+    return p.target.isa == Isa::cuda || schedule.row_groups >= schedule::least_tasks(p, p.heuristic.row_groups);
+}
+
 std::vector<std::string_view> ScheduleSpace::keys() const {
     std::vector<std::string_view> keys;
     for (const Dimension& each : impl_->dimensions) keys.push_back(each.key);

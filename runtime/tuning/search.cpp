@@ -23,6 +23,7 @@ Search::Search(const ScheduleSpace& space, const SearchLimits& limits, const std
 
 void Search::add(const std::vector<Schedule>& schedules) {
     for (const Schedule& schedule : schedules) {
+        if (!space_.is_shareable(schedule)) continue;
         if (known_.insert(hash(schedule)).second) queue_.push_back(schedule);
     }
 }

@@ -38,7 +38,7 @@ double gain_of(const Schedule& schedule) {
     gain += cpu.row_block == 4 ? 0.1 : 0;
     gain += cpu.prefetch == 0 ? 0.05 : 0;
     gain += cpu.unroll == 2 ? 0.05 : 0;
-    gain += schedule.row_groups == 4 ? 0.05 : 0;
+    gain += schedule.row_groups == 8 ? 0.05 : 0;
     return gain;
 }
 

@@ -79,6 +79,25 @@ TEST_CASE("candidates start with the heuristic and are legal, different and apar
     }
 }
 
+TEST_CASE("on a CPU every core gets two tasks or more, where one thread cannot do it alone") {
+    const Target target = target_of("x86-64-avx512 cores=4");
+    const auto fewest = [&](const char* text) {
+        const Spec spec = spec_of(text);
+        const ScheduleSpace space(spec, target);
+        std::vector<Schedule> all = space.candidates(60);
+        for (const Schedule& each : space.neighbours(all.front())) all.push_back(each);
+        for (const Schedule& each : all) CHECK(space.is_shareable(each));
+        Schedule alone = all.front();
+        alone.row_groups = 1;
+        CHECK(space.is_shareable(alone) ==
+              std::ranges::any_of(all, [](const Schedule& s) { return s.row_groups == 1; }));
+        return std::ranges::min(all, {}, &Schedule::row_groups).row_groups;
+    };
+    CHECK(fewest("layernorm rows=4096 cols=1024 x=bf16") == 8);
+    CHECK(fewest("layernorm rows=256 cols=1024 x=bf16") == 4);  // as the heuristic: groups keep 64 rows
+    CHECK(fewest("rmsnorm rows=64 cols=256") == 1);
+}
+
 TEST_CASE("a common problem has many candidates and neighbours in every direction") {
     for (const char* target_text : targets) {
         CAPTURE(target_text);

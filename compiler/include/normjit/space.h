@@ -46,6 +46,11 @@ class ScheduleSpace {
     /// predicted to take at most 1.5 times as long, and ordered by that.
     std::vector<Schedule> neighbours(const Schedule& schedule) const;
 
+    /// Whether the work is cut finely enough to share it out on a machine that does other things, too; candidates and
+    /// neighbours are. False for schedules of a CPU with fewer than two row groups a core, where the heuristic has
+    /// more.
+    bool is_shareable(const Schedule& schedule) const;
+
     /// The keys of the fields that are searched, as in the schedule's text.
     std::vector<std::string_view> keys() const;
 
