@@ -55,6 +55,13 @@ class Lane {
     Expected<Json> ask(const Json& request, double seconds);
     std::optional<double> measure(const Search& search, const Spec& spec, const Schedule& schedule, Outcome& outcome);
     Expected<Json> try_once(const Json& request, const Spec& spec, const Schedule& schedule);
+    struct Verdict {
+        Schedule schedule;
+        double gain;
+        TunedTimes times, heuristic_times;
+        double share;
+    };
+    Expected<Verdict> race(const Spec& spec, const Schedule& heuristic, std::vector<Schedule> racers, double seconds);
     Expected<TuningRecord> decide(const Spec& spec, const Search& search);
     std::vector<Schedule> hints(const Spec& spec) const;
     const TuningRecord* done_before(const Spec& spec) const;
