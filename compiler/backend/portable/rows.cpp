@@ -47,7 +47,7 @@ class Rows {
     void fill_row_value(ValueId id) {
         const ir::Value& value = function_[id];
         if (value.op == Op::input) {
-            T number;
+            T number = 0;
             load(&number, task_.data[value.tensor], row_, 1, *function_.dtypes[value.tensor]);
             chunk(id).fill(number);
         } else {
