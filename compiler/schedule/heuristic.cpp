@@ -4,6 +4,7 @@
 #include "normjit/schedule.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace normjit {
 
@@ -36,17 +37,44 @@ Width width_of(const Spec& spec, const Target& target) {
     return bytes <= target.l2_bytes / 2 ? Width::wide : Width::widest;
 }
 
+/// Rows of which L1 holds x, dy and dx beside the columns' partials and gamma: the last sweep then finds them there.
+/// 0 where that does not gain: with rows to convert, because arithmetic is their limit, or with too few. Xeon, 48 KiB
+/// L1, 1 thread, in L2, 2026-11-21, time over that of 8 rows; from memory it is a few percent less, too:
+///   layernorm f32   N = 512: 4 rows 0.92   768: 4 0.94   1024: 2 0.83, 4 1.00   2048: 2 1.08   f64, 512: 2 0.82
+///   dx alone        N = 1024: 2 rows 0.72
+///   with AVX2       N = 512: 4 rows 0.94   1024: 2 1.08
+///   rmsnorm f32     N = 512: 4 rows 0.93   768: 4 0.88   1024: 2 0.85           bf16, 1024: 2 1.02, 4 1.00
+int64_t rows_in_l1(const Spec& spec, const Target& target) {
+    if (!spec.has(Tensor::dx)) return 0;  // one sweep
+    const auto math_bytes = static_cast<int64_t>(size_of(spec.compute()));
+    int64_t of_row = 0, of_columns = 0;  // bytes of an element of each tensor
+    for (const Tensor tensor : all_tensors) {
+        if (is_output(tensor) ? !spec.has(tensor) : !spec.reads(tensor)) continue;
+        const auto bytes = static_cast<int64_t>(size_of(*spec.dtypes[tensor]));
+        if (info(tensor).shape == TensorShape::cols) of_columns += math_bytes;
+        if (is_matrix(tensor) && !is_output(tensor) && bytes < math_bytes) return 0;
+        if (is_matrix(tensor)) of_row += bytes;
+    }
+    const int64_t rows = (target.l1_bytes / spec.cols - of_columns) / of_row;
+    const int64_t least = target.isa == Isa::x86_64_avx512 ? 2 : 4;
+    return rows < least ? 0 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rows)));
+}
+
 /// Rows swept together. Xeon, 2 MiB L2 a core, 2026-11-21, share of the ceiling with 16 threads / 1 thread:
 ///   layernorm f32   N = 16: 8 rows - / 0.68, 32 rows - / 0.79   48: 8 0.97 / 0.75, 32 0.99 / 0.82
 ///                   4096: 8 rows 0.90 / 0.89, 2 rows 0.94 / 0.85   16384: 8 0.57 / 0.61, 2 0.90 / 0.77
 ///                   65536: 2 rows 0.47 / 0.51, 1 row 0.70 / 0.62
 ///   layernorm bf16  1024: 8 rows 0.90 / 0.85, 2 rows 0.72 / 0.87   16384: 8 0.78 / 0.66, 4 0.82 / 0.73
 int choose_row_block(const Spec& spec, const Target& target) {
-    constexpr int64_t most = 8, elements_of_narrow = 2048, most_narrow = 32;
-    if (spec.rows && *spec.rows >= 1 && *spec.rows <= most) return static_cast<int>(*spec.rows);  // one block
+    constexpr int64_t most = 8, bytes_of_narrow = 8 << 10, most_narrow = 32;
+    const int64_t in_l1 = std::min(rows_in_l1(spec, target), most);
+    const int64_t rows = spec.rows && *spec.rows >= 1 ? *spec.rows : INT64_MAX;
+    if (in_l1 == 0 && rows <= most) return static_cast<int>(rows);  // one block
     if (width_of(spec, target) == Width::widest) return 2;
-    const int64_t in_cache = std::clamp<int64_t>(target.l2_bytes / 8 / bytes_read(spec), 1, most);
-    return static_cast<int>(std::max(in_cache, std::clamp<int64_t>(elements_of_narrow / spec.cols, 1, most_narrow)));
+    const int64_t in_l2 = std::clamp<int64_t>(target.l2_bytes / 8 / bytes_read(spec), 1, most);
+    const int64_t computed_bytes = spec.cols * static_cast<int64_t>(size_of(spec.compute()));
+    const int64_t narrow = std::clamp<int64_t>(bytes_of_narrow / computed_bytes, 1, most_narrow);
+    return static_cast<int>(std::min(std::max(in_l1 > 0 ? in_l1 : in_l2, narrow), rows));
 }
 
 /// As many independent sums as an FMA's latency asks for, fewer for short rows: folding them costs an addition each
