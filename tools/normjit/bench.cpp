@@ -80,9 +80,11 @@ Expected<std::vector<int>> read_threads(const std::vector<std::string>& words) {
     return counts;
 }
 
+/// Takes as long as it is given, or up to ten times that where few rounds fit: those say next to nothing.
 Expected<Duel> fight(Workbench& workbench, const Kernel& kernel, const Options& options) {
+    using Clock = std::chrono::steady_clock;
     constexpr int batch = 5;
-    constexpr size_t most = 2000;
+    constexpr size_t least = 40, most = 2000;
     const Engine& engine = workbench.engine();
     const Spec& spec = kernel.artifact().spec;
     const bool by_heuristic = options.against == against_heuristic;
@@ -93,11 +95,13 @@ Expected<Duel> fight(Workbench& workbench, const Kernel& kernel, const Options& 
     NORMJIT_RETURN_IF_ERROR(course->check(other));
     const Kernel both[] = {other, kernel};
     Course::Seconds seconds(2);
-    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(options.seconds);
-    do {
+    const auto start = Clock::now();
+    const auto limit = [&] { return (seconds[0].size() < least ? 10 : 1) * options.seconds; };
+    for (double spent = 0; spent < limit() && seconds[0].size() < most;) {
         NORMJIT_TRY(const Course::Seconds more, course->time(both, batch));
         for (size_t k : {0, 1}) seconds[k].insert(seconds[k].end(), more[k].begin(), more[k].end());
-    } while (std::chrono::steady_clock::now() < end && seconds[0].size() < most);
+        spent = std::chrono::duration<double>(Clock::now() - start).count();
+    }
     duel.comparison = tuning::compare(seconds[0], seconds[1]);
     duel.other_seconds = bench::sample_of(seconds[0]).median;
     duel.own_seconds = bench::sample_of(seconds[1]).median;
