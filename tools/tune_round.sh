@@ -4,7 +4,8 @@
 #   tools/tune_round.sh FOLDER OUT [PART...]
 #   FOLDER  has normjit, built with -DNORMJIT_PORTABLE=ON (as tools/normjit/normjit under a build folder, or directly)
 #   OUT     gets {cuda,cpu}_records.jsonl with their journals, results and logs
-#   PART    check, cuda, cpu, confirm; all of them without any
+#   PART    check, cuda, cpu, confirm; all of them without any. Or regret: what the heuristic gives away, by searching
+#           60 shapes that it was not fitted on (REGRET_BUDGET, 600s a device), from nothing
 # A round goes on from an earlier one: from the records in OUT, else from those in PREVIOUS, else from those in
 # runtime/tuning/shipped. Records that the present heuristic and code generator would not change are not measured again;
 # the others' schedules are tried first. The whole takes 8 minutes: CUDA_BUDGET (270s) and CPU_BUDGET (120s) set the share of each.
@@ -68,52 +69,54 @@ tune() { # kind device budget shapes
 
 cuda() { tune cuda "$device" "${CUDA_BUDGET:-270s}" "$shapes"; }
 
-cpu() {
+# Those that a CPU gets through in time.
+cpu_shapes() {
   awk -v most="${CPU_ELEMENTS:-67108864}" '{
     line = $0; sub(/#.*/, "", line)
     if (match(line, /rows=[0-9]+/)) rows = substr(line, RSTART + 5, RLENGTH - 5); else next
     if (match(line, /cols=[0-9]+/)) cols = substr(line, RSTART + 5, RLENGTH - 5); else next
     if (rows * cols <= most) print line }' "$shapes" >"$out/cpu_shapes.txt"
+}
+
+cpu() {
+  cpu_shapes
   tune cpu cpu "${CPU_BUDGET:-120s}" "$out/cpu_shapes.txt"
 }
 
-# The gains again, in runs of their own: the problems that gained most and some that gained little, with the records and without.
+# Of the GPU, and of the CPU.
+regret() {
+  local where kind from
+  for where in $(printf '%s\n' "$first" cpu | uniq); do
+    kind=cuda from=$shapes
+    if [ "$where" = cpu ]; then cpu_shapes; kind=cpu from=$out/cpu_shapes.txt; fi
+    python3 "$root/tools/tune/regret.py" --draw "$from" --sample 60 --without "$root"/tools/bench/*shapes.txt \
+      >"$out/${kind}_regret.txt"
+    show "$normjit" tune "$out/${kind}_regret.txt" -o "$out/${kind}_regret.jsonl" --device "$where" \
+      --budget "${REGRET_BUDGET:-600s}" --candidates "${CANDIDATES:-48}"
+    report "$kind: search of shapes that the heuristic was not fitted on" $?
+    python3 "$root/tools/tune/regret.py" "$out/${kind}_regret.jsonl"
+  done
+}
+
+# The gains again, in processes of their own: the schedules of the records and of the heuristic in turn.
 confirm() {
-  local kind where
+  local kind where target run runs
   for kind in cuda cpu; do
     [ -s "$out/${kind}_records.jsonl" ] || continue
     where=$([ $kind = cpu ] && echo cpu || echo "$first")
-    python3 - "$out/${kind}_records.jsonl" >"$out/${kind}_confirm.txt" <<'PYTHON'
-import json, sys
-records = [json.loads(line) for line in open(sys.argv[1]) if line.startswith("{")]
-tuned = sorted((r for r in records if r["schedule"] != r["heuristic"]), key=lambda r: -r["gain"])
-for record in tuned[:8] + tuned[8::max(1, len(tuned) // 8)]:
-    print(record["spec"])
-PYTHON
-    [ -s "$out/${kind}_confirm.txt" ] || continue
-    local pass
-    for pass in 1 2; do
-      NORMJIT_RECORDS=off "$normjit" bench "$out/${kind}_confirm.txt" --device "$where" --seconds 0.05 \
-        --json "$out/${kind}_off.$pass.json" >/dev/null 2>"$out/last.log" &&
-      NORMJIT_RECORDS="$out/${kind}_records.jsonl" "$normjit" bench "$out/${kind}_confirm.txt" --device "$where" --seconds 0.05 \
-        --json "$out/${kind}_on.$pass.json" >/dev/null 2>>"$out/last.log"
-      report "$kind: bench with and without records, pass $pass" $?
+    target=$("$normjit" info "rmsnorm rows=1 cols=1" --device "$where" --json |
+      python3 -c 'import json, sys; print(json.load(sys.stdin)["target"])')
+    python3 "$root/tools/tune/confirm.py" "$out/${kind}_records.jsonl" --pick 16 --target "$target" >"$out/${kind}_confirm.txt"
+    [ -s "$out/${kind}_confirm.txt" ] || { echo "$kind: no tuned records of this device"; continue; }
+    runs=()
+    for run in 1 2 3; do
+      runs+=("$out/${kind}_confirm.$run.json")
+      NORMJIT_RECORDS="$out/${kind}_records.jsonl" show "$normjit" bench "$out/${kind}_confirm.txt" --device "$where" \
+        --against heuristic --seconds "${CONFIRM_SECONDS:-0.1}" --json "${runs[-1]}" >/dev/null
+      report "$kind: bench of records against the heuristic, run $run" $?
     done
-    python3 - "$out" "$kind" <<'PYTHON'
-import json, math, sys
-out, kind = sys.argv[1:]
-def times(which, n):
-    results = json.load(open(f"{out}/{kind}_{which}.{n}.json"))["results"]
-    return {r["spec"]: r["median_seconds"] for r in results}
-records = {json.loads(line)["spec"]: json.loads(line)["gain"] for line in open(f"{out}/{kind}_records.jsonl") if line.startswith("{")}
-logs = []
-for spec in times("off", 1):
-    seen = [times("off", n)[spec] / times("on", n)[spec] for n in (1, 2)]
-    logs.append(sum(map(math.log, seen)) / 2)
-    print(f"  {spec:52} tuner {records.get(spec, 1):.3f}  bench {seen[0]:.3f} {seen[1]:.3f}")
-if logs:
-    print(f"{kind}: records gain {math.exp(sum(logs) / len(logs)):.3f} over the heuristic in bench, {len(logs)} tuned problems")
-PYTHON
+    python3 "$root/tools/tune/confirm.py" "$out/${kind}_records.jsonl" "${runs[@]}"
+    report "$kind: no record is slower than the heuristic" $?
   done
 }
 

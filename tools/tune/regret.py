@@ -4,6 +4,8 @@
 
     regret.py records.jsonl [--sample 60] [--seed 1] [--list 10]      geometric mean and worst case, for each device
     regret.py records.jsonl --again second.jsonl                      the same problems tuned twice: how much is noise
+    regret.py --draw shapes.txt --sample 60 --without a.txt b.txt     specs to measure it with, drawn from a shapes file:
+                                                                      none that the heuristic was fitted on
 
 A problem whose heuristic was not beaten by more than the noise counts as 1.
 """
@@ -42,14 +44,36 @@ def summary(gains):
             f"{max(gains):.3f} at worst; beaten in {len(tuned)}")
 
 
+def read_shapes(path):
+    """Specs by what is the same for the same problem."""
+    with open(path) as file:
+        lines = [line.split("#")[0].split() for line in file]
+    return {frozenset(words) - {"x=f32"}: " ".join(words) for words in lines if words}
+
+
+def draw(path, without, count, seed):
+    """Of the specs in a shapes file that no other file has; in the order of the file."""
+    fitted = {problem for other in without for problem in read_shapes(other)}
+    left = [text for problem, text in read_shapes(path).items() if problem not in fitted]
+    drawn = set(random.Random(seed).sample(left, min(count or len(left), len(left))))
+    return [text for text in left if text in drawn]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("records")
-    parser.add_argument("--sample", type=int, default=0, help="problems to draw for each device [all]")
+    parser.add_argument("records", nargs="?")
+    parser.add_argument("--draw", metavar="SHAPES", help="print specs of this shapes file")
+    parser.add_argument("--without", metavar="SHAPES", nargs="*", default=[], help="draw none that these files have")
+    parser.add_argument("--sample", type=int, default=0, help="problems to draw, for each device [all]")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--list", type=int, default=10, help="worst problems to show [10]")
     parser.add_argument("--again", help="records of a second run over the same problems")
     arguments = parser.parse_args()
+    if arguments.draw:
+        print("\n".join(draw(arguments.draw, arguments.without, arguments.sample, arguments.seed)))
+        return
+    if not arguments.records:
+        parser.error("give records, or --draw")
     records = read(arguments.records)
     devices = collections.defaultdict(list)
     for (device, target, threads, _), (gain, record) in sorted(records.items()):

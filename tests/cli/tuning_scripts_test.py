@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scripts that judge tuning records, on records and results whose verdict is known."""
+import json
+import pathlib
+import subprocess
+import sys
+
+import program
+from program import Case
+
+SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "tools" / "tune"
+FAST, USUAL = "cpu row_block=4", "cpu row_block=2"
+
+
+def script(name, *arguments):
+    return subprocess.run([sys.executable, SCRIPTS / name, *map(str, arguments)], capture_output=True, text=True)
+
+
+def record(spec, gain, target="x86-64"):
+    return {"spec": spec, "device": "M", "target": target, "threads": 2, "heuristic": USUAL, "gain": gain,
+            "schedule": FAST if gain > 1 else USUAL}
+
+
+def duel(spec, low, gain, high, schedule=FAST):
+    return {"spec": spec, "schedule": schedule, "against": {"schedule": USUAL, "gain": gain, "low": low, "high": high}}
+
+
+class Confirm(Case):
+    def confirm(self, *runs):
+        lines = "\n".join(json.dumps(record(spec, 1.2)) for spec in ["a", "b"])
+        records = self.file(lines.encode(), "r.jsonl")
+        files = [self.file(json.dumps({"results": run}).encode(), f"{i}.json") for i, run in enumerate(runs)]
+        return script("confirm.py", records, *files)
+
+    def test_gains_are_confirmed(self):
+        done = self.confirm(*[[duel("a", 1.1, 1.2, 1.3), duel("b", 0.97, 0.99, 1.01)]] * 3)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, "a .* tuner 1.200 +bench 1.200")
+
+    def test_a_record_that_loses_fails_and_is_named(self):
+        good, slow = [duel("a", 1.1, 1.2, 1.3), duel("b", 1.1, 1.2, 1.3)], duel("b", 0.9, 0.95, 0.99)
+        self.assertEqual(self.confirm(good, good, [good[0], slow]).returncode, 0)  # once may be chance
+        done = self.confirm(good, [good[0], slow], [good[0], slow])
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"\n +b .*SLOWER\n")
+        self.assertNotRegex(done.stdout, r" a .*SLOWER\n")
+
+    def test_a_record_that_is_not_used_fails(self):
+        done = self.confirm(*[[duel("a", 0.99, 1, 1.01, schedule=USUAL)]] * 3)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("NOT USED", done.stdout)
+
+    def test_nothing_is_no_confirmation(self):
+        self.assertEqual(self.confirm([]).returncode, 1)
+
+    def test_what_is_confirmed(self):
+        records = [record(f"s{i}", 1 + i / 100) for i in range(40)] + [record("other", 2, target="x86-64-avx512")]
+        file = self.file("\n".join(map(json.dumps, records)).encode(), "r.jsonl")
+        picked = script("confirm.py", file, "--pick", 8, "--target", "x86-64").stdout.split()
+        self.assertEqual(picked[:4], ["s39", "s38", "s37", "s36"])
+        self.assertEqual(len(set(picked)), 8)
+        self.assertFalse({"s0", "other"} & set(picked))  # the heuristic's own schedule; another machine's
+
+
+class Regret(Case):
+    def test_shapes_are_drawn(self):
+        shapes = self.file(b"# all\n" + b"".join(b"rmsnorm rows=%d cols=8 x=f32 # n\n" % i for i in range(9)), "all.txt")
+        fitted = self.file(b"rmsnorm cols=8 rows=3\n\nrmsnorm rows=4 x=bf16 cols=8\n", "fitted.txt")
+        everything = script("regret.py", "--draw", shapes, "--without", fitted).stdout.splitlines()
+        self.assertEqual(everything, [f"rmsnorm rows={i} cols=8 x=f32" for i in range(9) if i != 3])
+        drawn = [script("regret.py", "--draw", shapes, "--sample", 4, "--seed", seed).stdout for seed in (1, 1, 3)]
+        self.assertEqual(len(drawn[0].splitlines()), 4)
+        self.assertEqual(drawn[0], drawn[1])
+        self.assertNotEqual(drawn[0], drawn[2])
+
+    def test_means(self):
+        records = self.file("\n".join(json.dumps(record(s, g)) for s, g in [("a", 4), ("b", 1)]).encode(), "r.jsonl")
+        done = script("regret.py", records)
+        self.assertIn("heuristic over best 2.000 in the geometric mean, 4.000 at worst; beaten in 1", done.stdout)
+
+
+if __name__ == "__main__":
+    program.main()
