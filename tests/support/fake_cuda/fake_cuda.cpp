@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of driver_functions.def, as cuda.h declares them: under their newest version's names.
-#include "fake_cuda.h"
+// The functions of driver_functions.def, as cuda.h declares them: under their newest version's names. Here those of
+// devices, contexts, code and launches.
+#include "fake_state.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -14,22 +14,33 @@ namespace normjit::cuda {
 struct ContextObject {
     DeviceHandle device;
 };
-struct LibraryObject;
 struct KernelObject {
     std::string name;
 };
 struct LibraryObject {
     std::vector<std::unique_ptr<KernelObject>> kernels;
 };
-struct StreamObject {
-    std::atomic<bool> capturing = false;
-    int mode = capture_global;
-};
 
 }  // namespace normjit::cuda
 
 using namespace normjit::cuda;
-using normjit::test::FakeCuda;
+using namespace normjit::test;
+
+namespace normjit::test {
+
+FakeCuda fake;
+std::mutex fake_mutex;
+
+Result enter(const char* function) {
+    const std::lock_guard lock(fake_mutex);
+    const int number = static_cast<int>(fake.calls.size());
+    fake.calls.emplace_back(function);
+    if (number == fake.failing_call) return fake.failure;
+    if (fake.failing == function && fake.failing_after-- <= 0) return fake.failure;
+    return error_none;
+}
+
+}  // namespace normjit::test
 
 namespace {
 
@@ -38,11 +49,6 @@ constexpr Result error_invalid_value = 1, error_invalid_context = 201, error_not
 /// Handles of devices are not their ordinals, as nothing says that they were.
 constexpr int first_handle = 40;
 
-FakeCuda fake;
-std::mutex mutex;
-std::atomic<bool> implicit_capture = false;
-std::atomic<int> global_captures = 0;
-thread_local int capture_mode = capture_global;
 ContextObject primaries[4] = {{first_handle}, {first_handle + 1}, {first_handle + 2}, {first_handle + 3}};
 thread_local std::vector<Context> current;
 
@@ -63,31 +69,7 @@ const bool configured = [] {
     return true;
 }();
 
-/// Records the call; the error that it was told to end in.
-Result enter(const char* function) {
-    const std::lock_guard lock(mutex);
-    const int number = static_cast<int>(fake.calls.size());
-    fake.calls.emplace_back(function);
-    if (number == fake.failing_call) return fake.failure;
-    if (fake.failing == function && fake.failing_after-- <= 0) return fake.failure;
-    return error_none;
-}
-
-/// As enter(), for what a capture in the global mode forbids all threads but those in the relaxed mode.
-Result enter_outside_captures(const char* function) {
-    if (const Result told = enter(function); told != error_none) return told;
-    if (global_captures == 0 || capture_mode == capture_relaxed) return error_none;
-    const std::lock_guard lock(mutex);
-    fake.broken_captures.emplace_back(function);
-    return error_capture_unsupported;
-}
-
-void set_capturing(Stream stream, bool capturing) {
-    if (stream->mode == capture_global) global_captures += int{capturing} - int{stream->capturing};
-    stream->capturing = capturing;
-}
-
-const normjit::test::FakeDeviceFacts* facts_of(DeviceHandle handle) {
+const FakeDeviceFacts* facts_of(DeviceHandle handle) {
     const int ordinal = handle - first_handle;
     return ordinal >= 0 && ordinal < static_cast<int>(fake.devices.size()) ? &fake.devices[static_cast<size_t>(ordinal)]
                                                                            : nullptr;
@@ -104,7 +86,7 @@ std::unique_ptr<LibraryObject> load(const char* image) {
         library->kernels.push_back(std::make_unique<KernelObject>());
         library->kernels.back()->name = name;
     }
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(fake_mutex);
     fake.images.emplace_back(image);
     ++fake.loaded;
     return library;
@@ -128,7 +110,7 @@ KernelObject* find(const LibraryObject& library, const char* name) {
 }
 
 Result set_attribute(const KernelObject& kernel, int attribute, int value) {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(fake_mutex);
     fake.attributes[kernel.name][attribute] = value;
     return error_none;
 }
@@ -136,7 +118,7 @@ Result set_attribute(const KernelObject& kernel, int attribute, int value) {
 KernelObject* kernel_of(Function function) { return reinterpret_cast<KernelObject*>(function); }
 
 Result launch(const LaunchConfig& config, Function function, void** parameters) {
-    normjit::test::FakeLaunch launch{};
+    FakeLaunch launch{};
     launch.kernel = kernel_of(function)->name;
     std::copy(config.grid, config.grid + 3, launch.grid.begin());
     std::copy(config.block, config.block + 3, launch.block.begin());
@@ -150,28 +132,15 @@ Result launch(const LaunchConfig& config, Function function, void** parameters) 
             launch.dependent = attribute.value.allowed == 1;
     }
     std::memcpy(&launch.arguments, parameters[0], sizeof launch.arguments);
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(fake_mutex);
     fake.launches.push_back(launch);
     return error_none;
 }
 
 }  // namespace
 
-#define ENTER(function) \
-    if (const Result told = enter(#function); told != error_none) return told
-#define ENTER_OUTSIDE_CAPTURES(function) \
-    if (const Result told = enter_outside_captures(#function); told != error_none) return told
-#define EXPORT extern "C"
-
 EXPORT FakeCuda* normjit_fake_cuda() { return &fake; }
 EXPORT int normjit_fake_contexts() { return static_cast<int>(current.size()); }
-EXPORT void normjit_fake_capture(Stream stream, bool capturing) {
-    if (stream == nullptr) {
-        implicit_capture = capturing;
-    } else {
-        set_capturing(stream, capturing);
-    }
-}
 
 EXPORT Result cuInit(unsigned) {
     ENTER(cuInit);
@@ -228,14 +197,14 @@ EXPORT Result cuDeviceGetAttribute(int* value, int attribute, DeviceHandle devic
 
 EXPORT Result cuDevicePrimaryCtxRetain(Context* context, DeviceHandle device) {
     ENTER(cuDevicePrimaryCtxRetain);
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(fake_mutex);
     ++fake.primary_uses[device - first_handle];
     *context = &primaries[device - first_handle];
     return error_none;
 }
 EXPORT Result cuDevicePrimaryCtxRelease_v2(DeviceHandle device) {
     ENTER(cuDevicePrimaryCtxRelease);
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(fake_mutex);
     --fake.primary_uses[device - first_handle];
     return error_none;
 }
@@ -286,7 +255,7 @@ EXPORT Result cuModuleLoadDataEx(Module* module, const void* image, unsigned cou
 EXPORT Result cuModuleUnload(Module module) {
     ENTER_OUTSIDE_CAPTURES(cuModuleUnload);
     if (current.empty()) return error_invalid_context;
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(fake_mutex);
     --fake.loaded;
     delete reinterpret_cast<LibraryObject*>(module);
     return error_none;
@@ -303,7 +272,7 @@ EXPORT Result cuFuncSetAttribute(Function function, int attribute, int value) {
 EXPORT Result cuFuncGetAttribute(int* value, int, Function) {
     ENTER(cuFuncGetAttribute);
     *value = 0;
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(fake_mutex);
     ++fake.preloaded;
     return current.empty() ? error_invalid_context : error_none;
 }
@@ -317,7 +286,7 @@ EXPORT Result cuLibraryLoadData(Library* library, const void* image, int* option
 }
 EXPORT Result cuLibraryUnload(Library library) {
     ENTER_OUTSIDE_CAPTURES(cuLibraryUnload);
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(fake_mutex);
     --fake.loaded;
     delete library;
     return error_none;
@@ -338,7 +307,7 @@ EXPORT Result cuKernelGetFunction(Function* function, KernelHandle kernel) {
 }
 EXPORT Result cuFuncLoad(Function) {
     ENTER_OUTSIDE_CAPTURES(cuFuncLoad);
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(fake_mutex);
     ++fake.preloaded;
     return error_none;
 }
@@ -347,115 +316,4 @@ EXPORT Result cuLaunchKernelEx(const LaunchConfig* config, Function function, vo
     ENTER(cuLaunchKernelEx);
     if (config->stream == nullptr && current.empty()) return error_invalid_context;
     return launch(*config, function, parameters);
-}
-
-EXPORT Result cuStreamCreate(Stream* stream, unsigned) {
-    ENTER(cuStreamCreate);
-    *stream = new StreamObject;
-    return error_none;
-}
-EXPORT Result cuStreamDestroy_v2(Stream stream) {
-    ENTER(cuStreamDestroy);
-    set_capturing(stream, false);
-    delete stream;
-    return error_none;
-}
-EXPORT Result cuStreamSynchronize(Stream) {
-    ENTER(cuStreamSynchronize);
-    return error_none;
-}
-EXPORT Result cuStreamIsCapturing(Stream stream, int* status) {
-    ENTER(cuStreamIsCapturing);
-    if (stream == nullptr && implicit_capture) return error_capture_implicit;
-    *status = stream != nullptr && stream->capturing ? capture_active : capture_none;
-    return error_none;
-}
-EXPORT Result cuThreadExchangeStreamCaptureMode(int* mode) {
-    ENTER(cuThreadExchangeStreamCaptureMode);
-    std::swap(*mode, capture_mode);
-    return error_none;
-}
-EXPORT Result cuStreamBeginCapture_v2(Stream stream, int mode) {
-    ENTER(cuStreamBeginCapture);
-    stream->mode = mode;
-    set_capturing(stream, true);
-    return error_none;
-}
-EXPORT Result cuStreamEndCapture(Stream stream, Graph* graph) {
-    ENTER(cuStreamEndCapture);
-    set_capturing(stream, false);
-    *graph = nullptr;
-    return error_none;
-}
-EXPORT Result cuGraphInstantiateWithFlags(GraphExec* executable, Graph, unsigned long long) {
-    ENTER(cuGraphInstantiateWithFlags);
-    *executable = nullptr;
-    return error_none;
-}
-EXPORT Result cuGraphLaunch(GraphExec, Stream) {
-    ENTER(cuGraphLaunch);
-    return error_none;
-}
-EXPORT Result cuGraphDestroy(Graph) {
-    ENTER(cuGraphDestroy);
-    return error_none;
-}
-EXPORT Result cuGraphExecDestroy(GraphExec) {
-    ENTER(cuGraphExecDestroy);
-    return error_none;
-}
-EXPORT Result cuEventCreate(Event* event, unsigned) {
-    ENTER(cuEventCreate);
-    *event = nullptr;
-    return error_none;
-}
-EXPORT Result cuEventDestroy_v2(Event) {
-    ENTER(cuEventDestroy);
-    return error_none;
-}
-EXPORT Result cuEventRecord(Event, Stream) {
-    ENTER(cuEventRecord);
-    return error_none;
-}
-EXPORT Result cuEventElapsedTime(float* milliseconds, Event, Event) {
-    ENTER(cuEventElapsedTime);
-    *milliseconds = 1;
-    return error_none;
-}
-
-// Memory of the GPU is the host's.
-EXPORT Result cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
-    ENTER(cuMemGetInfo);
-    *free_bytes = *total_bytes = size_t{1} << 30;
-    return error_none;
-}
-EXPORT Result cuMemAlloc_v2(DevicePointer* pointer, size_t bytes) {
-    ENTER_OUTSIDE_CAPTURES(cuMemAlloc);
-    *pointer = reinterpret_cast<DevicePointer>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
-    return *pointer != 0 ? error_none : 2;
-}
-EXPORT Result cuMemFree_v2(DevicePointer pointer) {
-    ENTER_OUTSIDE_CAPTURES(cuMemFree);
-    std::free(reinterpret_cast<void*>(pointer));
-    return error_none;
-}
-EXPORT Result cuMemcpyHtoD_v2(DevicePointer to, const void* from, size_t bytes) {
-    ENTER_OUTSIDE_CAPTURES(cuMemcpyHtoD);
-    std::memcpy(reinterpret_cast<void*>(to), from, bytes);
-    return error_none;
-}
-EXPORT Result cuMemcpyDtoH_v2(void* to, DevicePointer from, size_t bytes) {
-    ENTER_OUTSIDE_CAPTURES(cuMemcpyDtoH);
-    std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
-    return error_none;
-}
-EXPORT Result cuMemcpyDtoD_v2(DevicePointer to, DevicePointer from, size_t bytes) {
-    ENTER_OUTSIDE_CAPTURES(cuMemcpyDtoD);
-    std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
-    return error_none;
-}
-EXPORT Result cuMemsetD8Async(DevicePointer to, unsigned char value, size_t bytes, Stream) {
-    ENTER(cuMemsetD8Async);
-    std::memset(reinterpret_cast<void*>(to), value, bytes);
-    return error_none;
 }

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Objects of normjit.h that go with their scope, and a small problem.
+#pragma once
+
+#include "normjit/normjit.h"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+namespace normjit::test {
+
+inline normjit_spec parsed(const char* text) {
+    normjit_spec spec{};
+    spec.size = sizeof spec;
+    CHECK_MESSAGE(normjit_spec_parse(text, &spec) == NORMJIT_OK, normjit_last_error());
+    return spec;
+}
+
+struct Destroy {
+    void operator()(normjit_engine* engine) const { normjit_engine_destroy(engine); }
+    void operator()(normjit_kernel* kernel) const { normjit_kernel_destroy(kernel); }
+    void operator()(normjit_artifact* artifact) const { normjit_artifact_destroy(artifact); }
+};
+using EngineHandle = std::unique_ptr<normjit_engine, Destroy>;
+using KernelHandle = std::unique_ptr<normjit_kernel, Destroy>;
+using ArtifactHandle = std::unique_ptr<normjit_artifact, Destroy>;
+
+/// Null, with a message, where this machine has no such device.
+inline EngineHandle engine_with(normjit_engine_options options) {
+    options.size = sizeof options;
+    options.cache_folder = "";
+    normjit_engine* engine = nullptr;
+    const normjit_status status = normjit_engine_create(&options, &engine);
+    if (status == NORMJIT_UNAVAILABLE) MESSAGE("skipped: ", normjit_last_error());
+    CHECK((status == NORMJIT_OK || status == NORMJIT_UNAVAILABLE));
+    return EngineHandle(engine);
+}
+
+inline KernelHandle prepared(const EngineHandle& engine, const char* text) {
+    const normjit_spec spec = parsed(text);
+    normjit_kernel* kernel = nullptr;
+    REQUIRE_MESSAGE(normjit_prepare(engine.get(), &spec, nullptr, &kernel) == NORMJIT_OK, normjit_last_error());
+    return KernelHandle(kernel);
+}
+
+/// Ones in, sums out: rmsnorm with rstd = 1, whose dgamma is the number of rows.
+struct Ones {
+    explicit Ones(int64_t rows, int64_t cols)
+        : matrix(static_cast<size_t>(rows * cols), 1.0f),
+          vector(static_cast<size_t>(std::max(rows, cols)), 1.0f),
+          dgamma(static_cast<size_t>(cols), -1.0f) {
+        arguments.size = sizeof arguments;
+        arguments.rows = rows;
+        for (int tensor : {NORMJIT_X, NORMJIT_DY}) arguments.tensors[tensor] = {matrix.data(), cols, 0, NORMJIT_F32, 0};
+        arguments.tensors[NORMJIT_RSTD] = {vector.data(), 0, 0, NORMJIT_F32, 0};
+        arguments.tensors[NORMJIT_DGAMMA] = {dgamma.data(), cols, 0, NORMJIT_F32, 0};
+    }
+    std::vector<float> matrix, vector, dgamma;
+    normjit_arguments arguments{};
+};
+inline constexpr const char* sums = "rmsnorm cols=40 out=dgamma";
+
+}  // namespace normjit::test
