@@ -20,7 +20,6 @@
 
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 namespace normjit::cli {
@@ -252,27 +251,26 @@ Status run(const Options& options) {
 
 }  // namespace
 
-Command add_bench(CLI::App& program) {
+Command add_bench(const CommandLine& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* app = program.add_subcommand("bench", "Measure specs against the memory ceiling of this machine");
-    app->add_option("inputs", options->inputs, "Shapes files, and specs with rows");
-    add_device_option(*app, options->device);
-    add_backend_option(*app, options->device.backend);
-    app->add_option("--threads", options->threads, "CPU threads: numbers or all, separated by commas [all]")
-        ->delimiter(',');
-    app->add_option("--schedule", options->schedule, "A schedule for every spec [what the engine chooses]");
-    app->add_option(
+    const CommandLine line = program.add_command("bench", "Measure specs against the memory ceiling of this machine");
+    line.add_option("inputs", options->inputs, "Shapes files, and specs with rows");
+    add_device_option(line, options->device);
+    add_backend_option(line, options->device.backend);
+    line.add_option("--threads", options->threads, "CPU threads: numbers or all, separated by commas [all]",
+                    {.delimiter = ','});
+    line.add_option("--schedule", options->schedule, "A schedule for every spec [what the engine chooses]");
+    line.add_option(
         "--against", options->against,
         "Also time this schedule in turn with each spec's own, and say how many times as fast the latter is: "
         "a schedule, or heuristic");
-    app->add_option("--json", options->json,
+    line.add_option("--json", options->json,
                     "Also write JSON to this file, after each result; - prints JSON instead of the table");
-    app->add_option("--seconds", options->seconds, "Time to spend in the launches of one spec")
-        ->check(CLI::Range(0.001, 3600.0))
-        ->capture_default_str();
-    app->add_option("--seed", options->seed, "Of the data")->capture_default_str();
-    app->footer(examples);
-    return {app, [options] { return run(*options); }};
+    line.add_option("--seconds", options->seconds, "Time to spend in the launches of one spec",
+                    {.range = {{0.001, 3600}}, .show_default = true});
+    line.add_option("--seed", options->seed, "Of the data", {.show_default = true});
+    line.set_footer(examples);
+    return {line, [options] { return run(*options); }};
 }
 
 }  // namespace normjit::cli

@@ -14,7 +14,6 @@
 
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 namespace normjit::cli {
@@ -194,38 +193,38 @@ Status pack(const Options& options) {
 }
 
 struct Action {
-    CLI::App* app;
+    CommandLine line;
     Status (*run)(const Options& options);
 };
 
 }  // namespace
 
-Command add_cache(CLI::App& program) {
+Command add_cache(const CommandLine& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* app =
-        program.add_subcommand("cache", "Show, check, shrink or pack the kernels that were compiled before");
-    app->footer(examples);
-    app->require_subcommand(1);
-    app->add_option("--dir", options->folder,
+    const CommandLine line =
+        program.add_command("cache", "Show, check, shrink or pack the kernels that were compiled before");
+    line.set_footer(examples);
+    line.require_command();
+    line.add_option("--dir", options->folder,
                     "The folder [NORMJIT_CACHE_DIR, XDG_CACHE_HOME/normjit, ~/.cache/normjit]");
-    app->add_flag("--json", options->json, "Print JSON");
+    line.add_flag("--json", options->json, "Print JSON");
     std::vector<Action> actions;
     const auto add = [&](const char* name, const char* what, Status (*run)(const Options&)) {
-        CLI::App* action = app->add_subcommand(name, what)->fallthrough();
+        const CommandLine action = line.add_command(name, what);
+        action.take_options_of_outer();
         actions.push_back({action, run});
         return action;
     };
     add("list", "Show the kernels, the last used first", list);
     add("verify", "Read every kernel; exit code 1 when one is damaged", verify)
-        ->add_option("packs", options->packs, "Packs to check instead of the folder");
+        .add_option("packs", options->packs, "Packs to check instead of the folder");
     add("gc", "Remove what is damaged or left over, then what was not used for longest", collect_garbage)
-        ->add_option("--size", options->size, "Bytes to keep, as 512M or 2G [NORMJIT_CACHE_SIZE]");
+        .add_option("--size", options->size, "Bytes to keep, as 512M or 2G [NORMJIT_CACHE_SIZE]");
     add("pack", "Write all kernels of the folder into one file", pack)
-        ->add_option("-o,--output", options->output, "The pack")
-        ->required();
-    return {app, [options, actions] {
+        .add_option("-o,--output", options->output, "The pack", {.required = true});
+    return {line, [options, actions] {
                 for (const Action& action : actions) {
-                    if (action.app->parsed()) return action.run(*options);
+                    if (action.line.was_given()) return action.run(*options);
                 }
                 return invalid_argument("cache: no action");
             }};

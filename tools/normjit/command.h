@@ -2,29 +2,27 @@
 // The subcommands of the program, one source file each, and the options that several of them share.
 #pragma once
 
+#include "command_line.h"
+
 #include "normjit/status.h"
 
 #include <functional>
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
-}
-
 namespace normjit::cli {
 
 struct Command {
-    CLI::App* app = nullptr;
+    CommandLine line;
     std::function<Status()> run;  ///< after the command line has been read
 };
 
-Command add_run(CLI::App& program);
-Command add_compile(CLI::App& program);
-Command add_bench(CLI::App& program);
-Command add_tune(CLI::App& program);
-Command add_cache(CLI::App& program);
-Command add_info(CLI::App& program);
+Command add_run(const CommandLine& program);
+Command add_compile(const CommandLine& program);
+Command add_bench(const CommandLine& program);
+Command add_tune(const CommandLine& program);
+Command add_cache(const CommandLine& program);
+Command add_info(const CommandLine& program);
 
 /// Words of one text that the shell may have split: a spec need not be quoted.
 std::string join_words(const std::vector<std::string>& words);

@@ -19,7 +19,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 namespace normjit::cli {
@@ -221,21 +220,21 @@ Status run(const Options& options) {
 
 }  // namespace
 
-Command add_compile(CLI::App& program) {
+Command add_compile(const CommandLine& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* app = program.add_subcommand("compile", "Compile a spec and show any stage on the way");
-    app->add_option("spec", options->spec, "The problem: layernorm|rmsnorm cols=N [rows=M] [x=bf16] ...");
-    app->add_option("--target", options->target,
-                    "host, x86-64-avx512, x86-64-v3, x86-64, aarch64, sm_90, or a full target text")
-        ->capture_default_str();
-    add_backend_option(*app, options->backend);
-    app->add_option("--schedule", options->schedule, "A schedule text [the heuristic's]");
-    app->add_option("--emit", options->emit, "A stage, or list [a summary]");
-    app->add_option("-o,--output", options->output, "Write to this file [stdout]");
-    app->add_flag("--time", options->time, "Measure compiling and loading");
-    app->add_flag("--json", options->json, "Print JSON");
-    app->footer(examples);
-    return {app, [options] { return run(*options); }};
+    const CommandLine line = program.add_command("compile", "Compile a spec and show any stage on the way");
+    line.add_option("spec", options->spec, "The problem: layernorm|rmsnorm cols=N [rows=M] [x=bf16] ...");
+    line.add_option("--target", options->target,
+                    "host, x86-64-avx512, x86-64-v3, x86-64, aarch64, sm_90, or a full target text",
+                    {.show_default = true});
+    add_backend_option(line, options->backend);
+    line.add_option("--schedule", options->schedule, "A schedule text [the heuristic's]");
+    line.add_option("--emit", options->emit, "A stage, or list [a summary]");
+    line.add_option("-o,--output", options->output, "Write to this file [stdout]");
+    line.add_flag("--time", options->time, "Measure compiling and loading");
+    line.add_flag("--json", options->json, "Print JSON");
+    line.set_footer(examples);
+    return {line, [options] { return run(*options); }};
 }
 
 }  // namespace normjit::cli

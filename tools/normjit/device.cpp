@@ -6,11 +6,9 @@
 #include "device/cuda/driver.h"
 #include "device/cuda/gpu.h"
 
-#include <map>
+#include <algorithm>
 
 #include <fmt/core.h>
-
-#include <CLI/CLI.hpp>
 
 namespace normjit::cli {
 namespace {
@@ -33,21 +31,24 @@ bool is_cuda(std::string_view device) { return device == "cuda" || device.starts
 
 }  // namespace
 
-void add_device_option(CLI::App& command, DeviceOptions& options) {
-    command.add_option("--device", options.device, "Where to run: cpu, or cuda:N for a GPU")->capture_default_str();
+void add_device_option(const CommandLine& command, DeviceOptions& options) {
+    command.add_option("--device", options.device, "Where to run: cpu, or cuda:N for a GPU", {.show_default = true});
 }
 
-void add_threads_option(CLI::App& command, DeviceOptions& options) {
-    command.add_option("--threads", options.threads, "CPU threads [one per core]")->check(CLI::Range(1, 1024));
+void add_threads_option(const CommandLine& command, DeviceOptions& options) {
+    command.add_option("--threads", options.threads, "CPU threads [one per core]", {.range = {{1, 1024}}});
 }
 
-void add_backend_option(CLI::App& command, BackendChoice& backend) {
-    std::map<std::string, BackendChoice> choices;
-    for (const BackendChoice choice : all_backend_choices) choices.emplace(name(choice), choice);
-    command
-        .add_option("--backend", backend,
-                    "What makes code for a CPU: automatic, x64, llvm, or portable for no machine code")
-        ->transform(CLI::Transformer(choices));
+void add_backend_option(const CommandLine& command, BackendChoice& backend) {
+    std::vector<std::string> names;
+    for (const BackendChoice choice : all_backend_choices) names.emplace_back(name(choice));
+    command.add_choice(
+        "--backend", names,
+        [&backend](const std::string& chosen) {
+            backend =
+                *std::ranges::find(all_backend_choices, chosen, [](BackendChoice choice) { return name(choice); });
+        },
+        "What makes code for a CPU: automatic, x64, llvm, or portable for no machine code");
 }
 
 Expected<Engine> open_engine(const DeviceOptions& options) {

@@ -2,15 +2,13 @@
 // The devices that --device can name. A new kind of device is one more entry here and an Engine that creates it.
 #pragma once
 
+#include "command_line.h"
+
 #include "normjit/engine.h"
 #include "normjit/status.h"
 
 #include <string>
 #include <vector>
-
-namespace CLI {
-class App;
-}
 
 namespace normjit::cli {
 
@@ -21,12 +19,12 @@ struct DeviceOptions {
 };
 
 /// --device
-void add_device_option(CLI::App& command, DeviceOptions& options);
+void add_device_option(const CommandLine& command, DeviceOptions& options);
 /// --threads
-void add_threads_option(CLI::App& command, DeviceOptions& options);
+void add_threads_option(const CommandLine& command, DeviceOptions& options);
 
 /// --backend
-void add_backend_option(CLI::App& command, BackendChoice& backend);
+void add_backend_option(const CommandLine& command, BackendChoice& backend);
 
 /// Fails with `unavailable` for every device that this build or machine does not have.
 Expected<Engine> open_engine(const DeviceOptions& options);

@@ -17,7 +17,6 @@
 
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 namespace normjit::cli {
@@ -157,17 +156,16 @@ Status run(const Options& options) {
 
 }  // namespace
 
-Command add_info(CLI::App& program) {
+Command add_info(const CommandLine& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* app = program.add_subcommand("info", "Show this program, the machine, or what a spec leads to");
-    app->add_option("spec", options->spec, "A problem: layernorm|rmsnorm cols=N [rows=M] [x=bf16] ...");
-    add_device_option(*app, options->device);
-    app->add_option("--target", options->target,
-                    "For the spec, instead of a device: host, sm_90, or a full target text")
-        ->excludes("--device");
-    app->add_flag("--json", options->json, "Print JSON");
-    app->footer(examples);
-    return {app, [options] { return run(*options); }};
+    const CommandLine line = program.add_command("info", "Show this program, the machine, or what a spec leads to");
+    line.add_option("spec", options->spec, "A problem: layernorm|rmsnorm cols=N [rows=M] [x=bf16] ...");
+    add_device_option(line, options->device);
+    line.add_option("--target", options->target,
+                    "For the spec, instead of a device: host, sm_90, or a full target text", {.excludes = "--device"});
+    line.add_flag("--json", options->json, "Print JSON");
+    line.set_footer(examples);
+    return {line, [options] { return run(*options); }};
 }
 
 }  // namespace normjit::cli

@@ -4,11 +4,8 @@
 #include "exit_code.h"
 
 #include <cstdio>
+#include <exception>
 #include <new>
-
-#include <fmt/core.h>
-
-#include <CLI/CLI.hpp>
 
 namespace normjit::cli {
 
@@ -30,44 +27,20 @@ constexpr const char* examples = R"(Examples:
 
 Exit codes: 0 done; 1 it ran and failed; 2 bad input or usage; 3 not available on this machine.)";
 
-/// The command that the user got wrong, or nothing.
-std::string wrong_command(const CLI::App& program, int argc, char** argv) {
-    if (argc < 2 || argv[1][0] == '-') return "no command";
-    for (const CLI::App* command : program.get_subcommands({})) {
-        if (command->get_name() == argv[1]) return {};
-    }
-    return fmt::format("unknown command '{}'", argv[1]);
-}
-
-/// Everything that the user can get wrong on the command line ends here.
-Exit usage(const CLI::App& program, const CLI::ParseError& error, int argc, char** argv) {
-    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
-        program.exit(error);  // --help or --version: prints it
-        return Exit::done;
-    }
-    std::string wrong = wrong_command(program, argc, argv);
-    if (!wrong.empty()) {
-        print_error(wrong + "; allowed: run compile bench tune cache info (see normjit --help)");
-    } else {
-        print_error(fmt::format("{} (see normjit {} --help)", error.what(), argv[1]));
-    }
-    return Exit::bad_input;
-}
-
 Exit run_program(int argc, char** argv) {
-    CLI::App program("Gradients of LayerNorm and RMSNorm: a JIT compiler and what runs its kernels.", "normjit");
-    program.footer(examples);
-    program.set_version_flag("--version", "normjit " NORMJIT_VERSION);
-    program.require_subcommand(1);
+    ProgramLine line("normjit", "normjit " NORMJIT_VERSION,
+                     "Gradients of LayerNorm and RMSNorm: a JIT compiler and what runs its kernels.", examples);
+    const CommandLine program = line.commands();
     const Command commands[] = {add_run(program),  add_compile(program), add_bench(program),
                                 add_tune(program), add_cache(program),   add_info(program)};
-    try {
-        program.parse(argc, argv);
-    } catch (const CLI::ParseError& error) {
-        return usage(program, error, argc, argv);
+    const auto [outcome, message] = line.parse(argc, argv);
+    if (outcome == ProgramLine::Outcome::nothing_to_do) return Exit::done;
+    if (outcome == ProgramLine::Outcome::wrong) {
+        print_error(message);
+        return Exit::bad_input;
     }
     for (const Command& command : commands) {
-        if (!command.app->parsed()) continue;
+        if (!command.line.was_given()) continue;
         Status status = command.run();
         if (!status.ok()) print_error(status.message());
         return exit_of(status.code());

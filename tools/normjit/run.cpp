@@ -12,8 +12,6 @@
 
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
-
 namespace normjit::cli {
 namespace {
 
@@ -188,21 +186,22 @@ ordered_json to_json(const RunResult& result) {
     return json;
 }
 
-Command add_run(CLI::App& program) {
+Command add_run(const CommandLine& program) {
     auto options = std::make_shared<RunOptions>();
-    CLI::App* app = program.add_subcommand("run", "Compute gradients of tensors in a file, or of a spec on made data");
-    app->add_option("spec", options->words, "A spec with rows; with --input: key=value words that complete the file's");
-    app->add_option("-i,--input", options->input, "A safetensors file with x, dy, ...");
-    app->add_option("-o,--output", options->output, "The safetensors file to write dx, dgamma, dbeta to");
-    app->add_option("--schedule", options->schedule, "A schedule text [what the engine chooses]");
-    add_device_option(*app, options->device);
-    add_threads_option(*app, options->device);
-    add_backend_option(*app, options->device.backend);
-    app->add_flag("--check", options->check, "Compare with double precision; exit 1 when a gradient is wrong");
-    app->add_option("--seed", options->seed, "Of made data")->capture_default_str();
-    app->add_flag("--json", options->json, "Print JSON");
-    app->footer(examples);
-    return {app, [options] { return run(*options); }};
+    const CommandLine line =
+        program.add_command("run", "Compute gradients of tensors in a file, or of a spec on made data");
+    line.add_option("spec", options->words, "A spec with rows; with --input: key=value words that complete the file's");
+    line.add_option("-i,--input", options->input, "A safetensors file with x, dy, ...");
+    line.add_option("-o,--output", options->output, "The safetensors file to write dx, dgamma, dbeta to");
+    line.add_option("--schedule", options->schedule, "A schedule text [what the engine chooses]");
+    add_device_option(line, options->device);
+    add_threads_option(line, options->device);
+    add_backend_option(line, options->device.backend);
+    line.add_flag("--check", options->check, "Compare with double precision; exit 1 when a gradient is wrong");
+    line.add_option("--seed", options->seed, "Of made data", {.show_default = true});
+    line.add_flag("--json", options->json, "Print JSON");
+    line.set_footer(examples);
+    return {line, [options] { return run(*options); }};
 }
 
 }  // namespace normjit::cli

@@ -19,8 +19,6 @@
 #include <poll.h>
 #include <sys/mman.h>
 
-#include <CLI/CLI.hpp>
-
 namespace normjit::cli {
 namespace {
 
@@ -303,32 +301,29 @@ Status run(const Options& options) {
 
 }  // namespace
 
-Command add_tune(CLI::App& program) {
+Command add_tune(const CommandLine& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* app = program.add_subcommand("tune", "Find the fastest schedules by measuring, and record them");
-    app->add_option("inputs", options->inputs, "Shapes files, and specs with rows");
-    app->add_option("-o,--output", options->output, "The file of tuning records to add to");
-    app->add_option("--device", options->device.device, "Where to measure: cpu, cuda:N for a GPU, or all GPUs")
-        ->capture_default_str();
-    add_threads_option(*app, options->device);
-    app->add_option("--budget", options->budget, "Stop after this time, as 90s, 10m or 2h; shared among the problems");
-    app->add_option("--shard", options->shard, "Only a part of the problems: 1/4 for the first of four");
-    app->add_option("--rows", options->rows, "For specs without rows")->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-    app->add_option("--candidates", options->most, "Schedules to measure for a problem, at most")
-        ->check(CLI::Range(1, 100000))
-        ->capture_default_str();
-    app->add_option("--deepen", options->deepen, "Search on where a record rests on fewer candidates than this")
-        ->check(CLI::Range(0, 100000));
-    app->add_option("--seconds", options->seconds,
-                    "Time to measure a candidate, at most; five times that for the fastest")
-        ->check(CLI::Range(0.001, 3600.0))
-        ->capture_default_str();
-    app->add_option("--timeout", options->timeout, "Seconds after which a candidate counts as hung")
-        ->check(CLI::Range(0.1, 3600.0))
-        ->capture_default_str();
-    app->add_option("--json", options->json, "Also write JSON to this file; - prints JSON instead of the table");
-    app->footer(examples);
-    return {app, [options] { return run(*options); }};
+    const CommandLine line = program.add_command("tune", "Find the fastest schedules by measuring, and record them");
+    line.add_option("inputs", options->inputs, "Shapes files, and specs with rows");
+    line.add_option("-o,--output", options->output, "The file of tuning records to add to");
+    line.add_option("--device", options->device.device, "Where to measure: cpu, cuda:N for a GPU, or all GPUs",
+                    {.show_default = true});
+    add_threads_option(line, options->device);
+    line.add_option("--budget", options->budget, "Stop after this time, as 90s, 10m or 2h; shared among the problems");
+    line.add_option("--shard", options->shard, "Only a part of the problems: 1/4 for the first of four");
+    line.add_option("--rows", options->rows, "For specs without rows", {.range = {{1, int64_t{1} << 40}}});
+    line.add_option("--candidates", options->most, "Schedules to measure for a problem, at most",
+                    {.range = {{1, 100000}}, .show_default = true});
+    line.add_option("--deepen", options->deepen, "Search on where a record rests on fewer candidates than this",
+                    {.range = {{0, 100000}}});
+    line.add_option("--seconds", options->seconds,
+                    "Time to measure a candidate, at most; five times that for the fastest",
+                    {.range = {{0.001, 3600}}, .show_default = true});
+    line.add_option("--timeout", options->timeout, "Seconds after which a candidate counts as hung",
+                    {.range = {{0.1, 3600}}, .show_default = true});
+    line.add_option("--json", options->json, "Also write JSON to this file; - prints JSON instead of the table");
+    line.set_footer(examples);
+    return {line, [options] { return run(*options); }};
 }
 
 }  // namespace normjit::cli

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The options of the program and its commands. A window on CLI11, whose headers one source can afford to read and not
+// each command's: they cost 8 s of compilation, 40 s with sanitizers (one core, 2026-11-21).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace normjit::cli {
+
+/// What an option asks for beyond a value of its type.
+template <typename Value>
+struct OptionRules {
+    std::optional<std::pair<Value, Value>> range = {};  ///< the least and the most
+    bool show_default = false;                          ///< in the help
+    bool required = false;
+    char delimiter = '\0';      ///< between several values in one word
+    std::string excludes = {};  ///< another option of the command, by name
+};
+
+/// One command; a copy is the same command. Values are written to when the command line is read, and must live until
+/// then.
+class CommandLine {
+  public:
+    explicit CommandLine(CLI::App& app) : app_(&app) {}
+
+    CommandLine add_command(const char* name, const char* help) const;
+    void require_command() const;
+    void take_options_of_outer() const;  ///< also after this command's name
+    void set_footer(const char* text) const;
+
+    /// `names`: "word" for what comes without a name, or "-s,--long". Of std::string, its vector, int, int64_t,
+    /// uint64_t and double.
+    template <typename Value>
+    void add_option(const char* names, Value& value, const char* help,
+                    const std::type_identity_t<OptionRules<Value>>& rules = {}) const;
+    void add_flag(const char* names, bool& value, const char* help) const;
+    void add_choice(const char* names, const std::vector<std::string>& allowed,
+                    std::function<void(const std::string&)> choose, const char* help) const;
+
+    bool was_given() const;
+
+  private:
+    CLI::App* app_;
+};
+
+/// The whole program.
+class ProgramLine {
+  public:
+    ProgramLine(const char* name, const char* version, const char* what, const char* footer);
+    ~ProgramLine();
+
+    CommandLine commands() const;
+
+    /// Nothing to do when --help or --version was asked for, and printed. Everything that the user can get wrong on the
+    /// command line ends in a message.
+    enum class Outcome { run, nothing_to_do, wrong };
+    struct Parsed {
+        Outcome outcome;
+        std::string message;
+    };
+    Parsed parse(int argc, char** argv);
+
+  private:
+    std::unique_ptr<CLI::App> app_;
+};
+
+}  // namespace normjit::cli
