@@ -165,4 +165,23 @@ TEST_CASE("the model knows the large effects") {
     CHECK(seconds("cuda threads_per_row=512 vector_width=8 stages=3 staging=bulk pace=2 row_groups=12") > 3 * fused);
 }
 
+// Measured, us with 2 threads, split in 2 and 64 parts against row groups: 1x8192 4.8 and 22 against 6.3; 4x65536 57
+// and 72 against 116; 64x1024 45 and 77 against 15 (Xeon, 2 cores, 2026-11-21).
+TEST_CASE("the model knows when splitting columns pays") {
+    const Target target = target_of("x86-64-avx512 cores=2 l1=49152 l2=2097152 l3=272629760");
+    const auto seconds = [&](const char* text, int64_t rows, int64_t parts) {
+        const Spec spec = spec_of(text);
+        Schedule schedule = heuristic(spec, target);
+        auto& cpu = std::get<CpuSchedule>(schedule.device);
+        cpu.split_rows = parts > 0 ? rows : 0;
+        cpu.column_parts = static_cast<int>(std::max<int64_t>(parts, 1));
+        return predict(spec, schedule, target, rows).seconds;
+    };
+    CHECK(seconds("layernorm rows=1 cols=8192", 1, 2) < seconds("layernorm rows=1 cols=8192", 1, 0));
+    CHECK(seconds("layernorm rows=1 cols=8192", 1, 64) > 3 * seconds("layernorm rows=1 cols=8192", 1, 2));
+    CHECK(seconds("layernorm rows=4 cols=65536", 4, 2) < 0.8 * seconds("layernorm rows=4 cols=65536", 4, 0));
+    CHECK(seconds("layernorm rows=64 cols=1024", 64, 2) > 2 * seconds("layernorm rows=64 cols=1024", 64, 0));
+    CHECK(seconds("rmsnorm cols=1024 stats=recompute", 64, 2) > seconds("rmsnorm cols=1024", 64, 2));
+}
+
 }  // namespace normjit
