@@ -68,8 +68,9 @@ struct Image {
 
 template <class T>
 void append(std::vector<uint8_t>& bytes, const T* from, size_t count) {
-    const auto* begin = reinterpret_cast<const uint8_t*>(from);
-    bytes.insert(bytes.end(), begin, begin + count * sizeof(T));
+    const size_t at = bytes.size();
+    bytes.resize(at + count * sizeof(T));
+    std::memcpy(bytes.data() + at, from, count * sizeof(T));
 }
 
 void fill_header(Elf64_Ehdr& header) {
