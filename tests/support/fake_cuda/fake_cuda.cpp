@@ -19,6 +19,7 @@ struct KernelObject {
 };
 struct LibraryObject {
     std::vector<std::unique_ptr<KernelObject>> kernels;
+    bool is_cubin = false;  ///< it has whatever kernels it is asked for
 };
 
 }  // namespace normjit::cuda
@@ -75,17 +76,21 @@ const FakeDeviceFacts* facts_of(DeviceHandle handle) {
                                                                            : nullptr;
 }
 
-/// The kernels that fake_code() put in.
+KernelObject* add_kernel(LibraryObject& library, const std::string& name) {
+    library.kernels.push_back(std::make_unique<KernelObject>());
+    library.kernels.back()->name = name;
+    return library.kernels.back().get();
+}
+
+/// The kernels that fake_code() put in, or real code.
 std::unique_ptr<LibraryObject> load(const char* image) {
     std::istringstream words(image);
     std::string head;
     words >> head;
-    if (head != "fake") return nullptr;
     auto library = std::make_unique<LibraryObject>();
-    for (std::string name; words >> name;) {
-        library->kernels.push_back(std::make_unique<KernelObject>());
-        library->kernels.back()->name = name;
-    }
+    library->is_cubin = head.starts_with("\177ELF");
+    if (head != "fake" && !library->is_cubin) return nullptr;
+    for (std::string name; !library->is_cubin && words >> name;) add_kernel(*library, name);
     const std::lock_guard lock(fake_mutex);
     fake.images.emplace_back(image);
     ++fake.loaded;
@@ -102,11 +107,11 @@ void write_log(unsigned count, const int* options, void* const* values) {
     if (buffer != nullptr && bytes > 0) std::strncpy(buffer, fake.jit_log.c_str(), bytes);
 }
 
-KernelObject* find(const LibraryObject& library, const char* name) {
+KernelObject* find(LibraryObject& library, const char* name) {
     for (const auto& kernel : library.kernels) {
         if (kernel->name == name) return kernel.get();
     }
-    return nullptr;
+    return library.is_cubin ? add_kernel(library, name) : nullptr;
 }
 
 Result set_attribute(const KernelObject& kernel, int attribute, int value) {
