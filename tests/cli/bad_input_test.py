@@ -51,6 +51,14 @@ class BadSpec(Case):
             self.refused(2, prefix + "schedule: row_block=100: must be 1 to 64", command, spec, *schedule)
             self.refused(2, "schedule: the text is empty", command, spec, "--schedule", " ")
 
+    def test_artifact(self):
+        spec = "rmsnorm rows=4 cols=8"
+        self.refused(2, "k: cannot be opened: No such file or directory", "run", spec, "--artifact", self.folder / "k")
+        self.refused(2, "k: artifact: version: does not start with normjit-artifact", "run", spec, "--artifact", self.file(b"", "k"))
+        self.refused(
+            2, "--artifact has a schedule: give no --schedule", "run", spec, "--artifact", "k", "--schedule", "cpu"
+        )
+
     def test_more_memory_than_there_is(self):
         result = normjit("run", "layernorm rows=1000000000 cols=1000000")
         self.assertEqual(result.returncode, 3)

@@ -28,7 +28,8 @@ Examples:
   normjit run --input step.safetensors --output gradients.safetensors norm=rmsnorm
   normjit run --input step.safetensors --output gradients.safetensors norm=layernorm dgamma=f32 out=dx,dgamma
   normjit run --input step.safetensors --check --json
-  normjit run "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" --check --threads 1)";
+  normjit run "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" --check --threads 1
+  normjit run "rmsnorm rows=100 cols=4096" --artifact rmsnorm.artifact --check)";
 
 std::string short_number(double value) {
     return value < 1000 ? fmt::format("{:.3g}", value) : fmt::format("{:.0f}", value);
@@ -104,6 +105,9 @@ Status run(const RunOptions& options) {
     if (options.input.empty() && options.words.empty()) {
         return invalid_argument("nothing to run: give --input FILE or a spec (see normjit run --help)");
     }
+    if (!options.artifact.empty() && !options.schedule.empty()) {
+        return invalid_argument("--artifact has a schedule: give no --schedule");
+    }
     if (options.input.empty() && !options.output.empty()) {
         return invalid_argument("--output goes with --input: data made from a seed is not written");
     }
@@ -126,7 +130,26 @@ bool RunResult::holds() const {
     return std::all_of(checks.begin(), checks.end(), [](const OutputCheck& check) { return check.holds(); });
 }
 
+namespace {
+
+/// What `normjit compile --emit artifact` wrote, here or on another machine.
+Expected<Kernel> load_artifact(const Engine& engine, const Spec& spec, const std::string& path) {
+    NORMJIT_TRY(const std::string text, read_text_file(path));
+    const auto artifact = parse_artifact(text);
+    if (!artifact.ok()) return Status(artifact.status().code(), path + ": " + artifact.status().message());
+    Spec taken = spec;
+    if (!artifact->spec.rows) taken.rows.reset();
+    if (taken != artifact->spec) {
+        return invalid_argument(fmt::format("{}: is for '{}', not for '{}'", path, normjit::to_text(artifact->spec),
+                                            normjit::to_text(spec)));
+    }
+    return engine.load(*artifact);
+}
+
+}  // namespace
+
 Expected<Kernel> prepare(const Engine& engine, const Spec& spec, const RunOptions& options) {
+    if (!options.artifact.empty()) return load_artifact(engine, spec, options.artifact);
     Schedule schedule = engine.choose(spec).schedule;
     if (!options.schedule.empty()) {
         NORMJIT_TRY(schedule, parse_schedule(options.schedule));
@@ -140,7 +163,9 @@ Expected<RunResult> launch_and_measure(Workbench& workbench, const Kernel& kerne
     result.schedule = kernel.artifact().schedule;
     result.device = workbench.engine().device();
     result.threads = workbench.engine().threads();
-    NORMJIT_TRY(result.backend, backend_of(workbench.engine().target()));
+    const Artifact& artifact = kernel.artifact();
+    const auto backend = backend_of(artifact.target);
+    result.backend = backend.ok() ? *backend : std::string(name(artifact.format));  // another build's
     NORMJIT_TRY(result.measurement, workbench.measure(kernel, problem, {}));
     return result;
 }
@@ -194,6 +219,8 @@ Command add_run(const CommandLine& program) {
     line.add_option("-i,--input", options->input, "A safetensors file with x, dy, ...");
     line.add_option("-o,--output", options->output, "The safetensors file to write dx, dgamma, dbeta to");
     line.add_option("--schedule", options->schedule, "A schedule text [what the engine chooses]");
+    line.add_option("--artifact", options->artifact,
+                    "Run what normjit compile --emit artifact wrote to this file, instead of compiling");
     add_device_option(line, options->device);
     add_threads_option(line, options->device);
     add_backend_option(line, options->device.backend);

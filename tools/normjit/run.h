@@ -22,6 +22,7 @@ struct RunOptions {
     std::string input;
     std::string output;
     std::string schedule;
+    std::string artifact;  ///< the file of one
     DeviceOptions device;
     uint64_t seed = 1;
     bool check = false;
