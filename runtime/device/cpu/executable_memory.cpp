@@ -24,6 +24,8 @@ Expected<ExecutableMemory> ExecutableMemory::make(std::span<const uint8_t> code)
     if (pages == MAP_FAILED) return no_pages("mmap", code.size());
     ExecutableMemory memory(pages, code.size());
     std::memcpy(pages, code.data(), code.size());
+    auto* begin = static_cast<char*>(pages);
+    __builtin___clear_cache(begin, begin + code.size());  // not all processors see written code by themselves
     if (mprotect(pages, code.size(), PROT_READ | PROT_EXEC) != 0) return no_pages("mprotect", code.size());
     return memory;
 }

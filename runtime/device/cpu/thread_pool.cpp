@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include <fmt/format.h>
-#include <immintrin.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -20,11 +19,20 @@ constexpr int32_t open = 1 << 30;
 /// awake.
 constexpr int spins = 500;
 
+/// Tells the processor that this loop waits.
+void relax() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    __asm__ volatile("yield");
+#endif
+}
+
 /// Returns once `word` is not `value`.
 void wait_while(const std::atomic<int32_t>& word, int32_t value) {
     for (int i = 0; i < spins; ++i) {
         if (word.load(std::memory_order_acquire) != value) return;
-        _mm_pause();
+        relax();
     }
     word.wait(value, std::memory_order_acquire);
 }
