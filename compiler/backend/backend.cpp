@@ -53,6 +53,12 @@ Expected<const Backend*> find(const Target& target) {
     return unavailable(fmt::format("no back end for target '{}'{}", to_text(target), reasons));
 }
 
+Status refuse_kept_elements(const plan::Plan& plan) {
+    const auto* cpu = std::get_if<CpuSchedule>(&plan.schedule.device);
+    if (cpu == nullptr || cpu->keep == 0) return {};
+    return invalid_argument("schedule: keep=1: only code of the x64 back end keeps elements; must be 0");
+}
+
 Expected<LegalPlan> make_legal_plan(const Spec& spec, const Schedule& schedule, const Target& target) {
     NORMJIT_RETURN_IF_ERROR(validate(spec));
     NORMJIT_TRY(const Backend* backend, find(target));

@@ -47,6 +47,9 @@ struct LegalPlan {
     plan::Plan plan;
 };
 
+/// For back ends that keep no elements between sweeps.
+Status refuse_kept_elements(const plan::Plan& plan);
+
 /// The error says why not, as legality() does.
 Expected<LegalPlan> make_legal_plan(const Spec& spec, const Schedule& schedule, const Target& target);
 

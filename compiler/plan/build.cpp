@@ -30,7 +30,9 @@ constexpr int64_t register_bytes = 64;
 
 class SweepBuilder {
   public:
-    SweepBuilder(const ir::Function& function, int column_sweep) : function_(function), column_sweep_(column_sweep) {}
+    /// `kept` elements are there already.
+    SweepBuilder(const ir::Function& function, int column_sweep, const std::vector<ValueId>& kept)
+        : function_(function), column_sweep_(column_sweep), kept_(kept) {}
 
     /// Everything that sweep `index` of `count` evaluates: its sums and stores, and what they need.
     Sweep build(int index, int count) {
@@ -61,7 +63,7 @@ class SweepBuilder {
 
   private:
     void need(ValueId id, ir::PerValue<bool>& needed) {
-        if (needed[id]) return;
+        if (needed[id] || std::find(kept_.begin(), kept_.end(), id) != kept_.end()) return;
         needed[id] = true;
         if (function_[id].shape == Shape::rows) return;  // computed per row, before the sweep
         for (const ValueId operand : function_[id].operands) {
@@ -71,6 +73,7 @@ class SweepBuilder {
 
     const ir::Function& function_;
     const int column_sweep_;
+    const std::vector<ValueId>& kept_;
 };
 
 /// The row-shaped operands of a value.
@@ -113,6 +116,38 @@ std::vector<ValueId> find_staged_columns(const ir::Function& function, const std
         }
     }
     return staged;
+}
+
+/// What the last sweep need not load and convert again: values of the sweep before it, inputs or made of inputs, that
+/// something new is computed from. No products and nothing made of one: as a part of an FMA they are not rounded.
+std::vector<ValueId> find_kept_elements(const ir::Function& function, const std::vector<Sweep>& sweeps) {
+    if (sweeps.size() < 2) return {};
+    const Sweep& last = sweeps.back();
+    const std::vector<ValueId>& known = sweeps[sweeps.size() - 2].elements;
+    ir::PerValue<bool> keepable(function.values.size());
+    for (const ValueId id : known) {
+        const auto& operands = function[id].operands;
+        keepable[id] =
+            function[id].op != Op::mul && std::all_of(operands.begin(), operands.end(), [&](ValueId operand) {
+                return operand == ir::no_value || function[operand].shape != Shape::matrix || keepable[operand];
+            });
+    }
+    ir::PerValue<bool> kept(function.values.size());
+    for (const ValueId id : last.elements) {
+        for (const ValueId operand : function[id].operands) {
+            if (operand != ir::no_value && !keepable[id] && keepable[operand]) kept[operand] = true;
+        }
+    }
+    for (const ValueId id : last.column_sums) kept[function[id].operands[0]] = keepable[function[id].operands[0]];
+    for (const ir::Output& output : last.stores) kept[output.value] = keepable[output.value];
+    const auto in_compute_type = [&](const ir::Value& value) {
+        return value.op == Op::input && function.dtypes[value.tensor] == function.compute;
+    };
+    std::vector<ValueId> found;
+    for (const ValueId id : last.elements) {
+        if (kept[id] && !in_compute_type(function[id])) found.push_back(id);
+    }
+    return found;
 }
 
 Expected<std::vector<FinalReduce>> find_finals(const ir::Function& function, const Sweep& sweep) {
@@ -197,6 +232,7 @@ Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& t
               .sweeps = {},
               .finals = {},
               .staged_columns = {},
+              .kept_elements = {},
               .row_slots = {},
               .cuda = {},
               .geometry = {}};
@@ -207,9 +243,13 @@ Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& t
     const auto* cpu = std::get_if<CpuSchedule>(&schedule.device);
     plan.column_sweep = cpu != nullptr ? count - 1 : cuda_column_sweep(plan, count);
     for (int i = 0; i < count; ++i) {
-        plan.sweeps.push_back(SweepBuilder(plan.function, plan.column_sweep).build(i, count));
+        plan.sweeps.push_back(SweepBuilder(plan.function, plan.column_sweep, {}).build(i, count));
     }
     if (cpu != nullptr && cpu->stage == 1) plan.staged_columns = find_staged_columns(plan.function, plan.sweeps);
+    if (cpu != nullptr && cpu->keep == 1) {
+        plan.kept_elements = find_kept_elements(plan.function, plan.sweeps);
+        plan.sweeps.back() = SweepBuilder(plan.function, plan.column_sweep, plan.kept_elements).build(count - 1, count);
+    }
     if (cpu != nullptr && cpu->prefetch > 0) share_out_prefetches(plan);
     plan.row_slots = find_row_slots(plan.function, plan.sweeps);
     NORMJIT_TRY(plan.finals, find_finals(plan.function, plan.sweeps[static_cast<size_t>(plan.column_sweep)]));

@@ -48,6 +48,7 @@ struct Plan {
     std::vector<Sweep> sweeps;
     std::vector<FinalReduce> finals;
     std::vector<ValueId> staged_columns;  ///< [N] values kept in the workspace of a row group, after its partials
+    std::vector<ValueId> kept_elements;   ///< [M,N] values of a row block that wait for the last sweep; see keep
     std::vector<ValueId> row_slots;       ///< [M] values that must outlive the sweep in which they are computed
     int column_sweep = 0;  ///< the sweep that accumulates column sums: the last, on a GPU often the one before
     CudaPlan cuda;         ///< empty for other targets

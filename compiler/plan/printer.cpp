@@ -68,6 +68,7 @@ class Printer {
             if (function[id].op == Op::input) line("  per row: read {}", function[id].name);
         }
         statements(sweep.row_values, "  per row: ");
+        if (sweep.is_last() && !plan_.kept_elements.empty()) line("  per row block: kept on the stack: {}", kept());
         line("  sweep {}{}: {} {}{}", index, order(sweep), index == 0 ? "read" : "re-read", inputs(sweep),
              index == 0 ? "" : source());
         statements(sweep.column_values, "    per column: ");
@@ -81,6 +82,14 @@ class Printer {
             line("    store {} as {}{}", normjit::name(output.tensor), normjit::name(*function.dtypes[output.tensor]),
                  past);
         }
+    }
+
+    std::string kept() const {
+        std::string text;
+        for (const ValueId id : plan_.kept_elements) {
+            text += (text.empty() ? "" : ", ") + ir::name(plan_.function, id);
+        }
+        return text;
     }
 
     std::string order(const Sweep& sweep) const {

@@ -211,6 +211,7 @@ class CpuModel {
         double cycles = (halves ? 9.0 : 4.0) * (traffic_.math_bytes == 8 ? 2 : 1);
         cycles += 2.0 / s_.unroll + 2.0 / s_.strip;
         const bool converts = spec_.has(Tensor::gamma) && spec_.dtypes[Tensor::gamma] != spec_.compute();
+        if (s_.keep == 1) cycles += halves ? -1.5 : 1.0;  // stores and loads for conversions
         if ((s_.stage == 0 || is_split()) && (halves || converts)) cycles += 1;
         const int64_t partials = own(traffic_.sums * traffic_.math_bytes * spec_.cols);
         const double fetch = partials < target_.l1_bytes / 2 ? 1.0 : partials < target_.l2_bytes / 2 ? 2.5 : 6.0;

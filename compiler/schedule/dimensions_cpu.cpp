@@ -43,6 +43,13 @@ Values stages(const SearchedProblem& p, const Schedule&) {
     return p.spec.has(Tensor::gamma) ? Values{0, 1} : Values{0};
 }
 
+/// Kept is what else is converted twice. Legality knows what fits.
+Values keeps(const SearchedProblem& p, const Schedule& schedule) {
+    const bool converts = p.spec.dtypes[Tensor::x] != p.spec.compute() && p.spec.has(Tensor::dx);
+    const bool can = p.target.isa == Isa::x86_64_avx512 && cpu_of(schedule).split_rows == 0;
+    return converts && can ? Values{0, 1} : Values{0};
+}
+
 /// A part of a row's columns: fewer are not worth a task.
 constexpr int64_t part_least = 512;
 
@@ -84,6 +91,7 @@ constexpr Dimension table[] = {
     dimension<&CpuSchedule::stage>("stage", stages),
     dimension<&CpuSchedule::prefetch>("prefetch", prefetches),
     dimension<&CpuSchedule::split_rows>("split_rows", split_rows),
+    dimension<&CpuSchedule::keep>("keep", keeps),
     dimension<&CpuSchedule::column_parts>("column_parts", column_parts),
     dimension<&CpuSchedule::stream_kb>("stream_kb", stream_kbs),
     dimension<&Schedule::row_groups>("row_groups", row_groups),

@@ -71,6 +71,7 @@ TEST_CASE("every value that a sweep reads is computed before") {
         };
         for (const plan::Sweep& sweep : plan.sweeps) {
             std::set<ir::ValueId> known;
+            if (sweep.is_last()) known.insert(plan.kept_elements.begin(), plan.kept_elements.end());
             for (const auto* ids : {&sweep.row_values, &sweep.column_values, &sweep.elements}) {
                 for (const ir::ValueId id : *ids) {
                     check(id, known);
@@ -125,5 +126,8 @@ TEST_CASE("a refused schedule says which number is wrong and what is allowed") {
     CHECK(refusal("cpu row_block=65") == "schedule: row_block=65: must be 1 to 64");
     CHECK(refusal("cpu row_groups=0") == "schedule: row_groups=0: must be 1 to 1048576");
     CHECK(refusal("cpu prefetch=4") == "schedule: prefetch=4: must be 0 to 3");
+    CHECK(refusal("cpu keep=1 split_rows=1") == "schedule: keep=1: rows are kept whole; split_rows must be 0");
+    CHECK(refusal("cpu keep=1 strip=1 row_block=33") ==
+          "schedule: keep=1: 33 rows then take 16896 bytes of the stack, at most 16384 are allowed");
     CHECK(refusal("cpu strip=8") == "schedule: strip=8: this spec then needs 56 vector registers, 30 are there");
 }

@@ -32,13 +32,23 @@ Piece reduce_piece(const plan::Plan& plan, const plan::Sweep& sweep) {
     Piece piece = column_piece(plan, sweep);
     piece.results.clear();
     piece.sums = sweep.row_means;
+    const size_t before_last = plan.sweeps.size() - 2;
+    if (&sweep == &plan.sweeps[before_last]) piece.keeps = plan.kept_elements;
     piece.values.insert(piece.values.end(), sweep.elements.begin(), sweep.elements.end());
     std::sort(piece.values.begin(), piece.values.end());
     return piece;
 }
 
-Piece apply_piece(const plan::Sweep& sweep) {
-    return {.values = sweep.elements, .sums = sweep.column_sums, .stores = sweep.stores, .results = {}, .kept = {}};
+Piece apply_piece(const plan::Plan& plan) {
+    const plan::Sweep& sweep = plan.sweeps.back();
+    Piece piece{.values = sweep.elements,
+                .sums = sweep.column_sums,
+                .stores = sweep.stores,
+                .results = {},
+                .kept = plan.kept_elements};
+    piece.values.insert(piece.values.end(), piece.kept.begin(), piece.kept.end());
+    std::sort(piece.values.begin(), piece.values.end());
+    return piece;
 }
 
 Piece column_piece(const plan::Plan& plan, const plan::Sweep& sweep) {
@@ -89,7 +99,7 @@ Demand register_demand_of(const plan::Plan& plan) {
     const int parts = packing(plan) == Packing::one ? 1 : 2;
     Demand demand;
     for (const plan::Sweep& sweep : plan.sweeps) {
-        const Piece piece = sweep.is_last() ? apply_piece(sweep) : reduce_piece(plan, sweep);
+        const Piece piece = sweep.is_last() ? apply_piece(plan) : reduce_piece(plan, sweep);
         const size_t columns = column_piece(plan, sweep).results.size();
         const auto kept =
             static_cast<int>(sweep.is_last() ? columns + sweep.column_sums.size() : sweep.row_means.size());

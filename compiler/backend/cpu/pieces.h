@@ -16,7 +16,7 @@ Packing packing(const plan::Plan& plan);
 /// A sweep that ends in row means: the columns' values are loaded or computed anew for every row.
 Piece reduce_piece(const plan::Plan& plan, const plan::Sweep& sweep);
 /// The last sweep: the columns' values, column_piece(), live in registers for the whole strip.
-Piece apply_piece(const plan::Sweep& sweep);
+Piece apply_piece(const plan::Plan& plan);
 Piece column_piece(const plan::Plan& plan, const plan::Sweep& sweep);
 /// What the row group keeps, computed from the inputs.
 Piece staging_piece(const plan::Plan& plan);

@@ -111,8 +111,11 @@ class Selector {
         }
     }
 
-    /// The sums and stores whose operands the value completes.
+    /// The sums, stores and keeps whose operands the value completes.
     void select_roots(ValueId id) {
+        if (std::find(piece_.keeps.begin(), piece_.keeps.end(), id) != piece_.keeps.end()) {
+            steps_.push_back({.instruction = Instruction::keep, .operands = {id, ir::no_value, ir::no_value}});
+        }
         for (size_t i = 0; i < piece_.sums.size(); ++i) {
             const ValueId summed = function_[piece_.sums[i]].operands[0];
             if (summed == id) {

@@ -24,7 +24,8 @@ enum class Instruction : uint8_t {
     multiply_subtract,      ///< result = a * b - c
     accumulate,             ///< sum[index] += a
     accumulate_product,     ///< sum[index] += a * b
-    store                   ///< tensor = a
+    store,                  ///< tensor = a
+    keep                    ///< a is written down for a later sweep
 };
 
 struct Step {
@@ -41,8 +42,9 @@ struct Piece {
     std::vector<ValueId> values;
     std::vector<ValueId> sums;  ///< row_mean or partial_accumulate values, in the order of their accumulators
     std::vector<ir::Output> stores;
-    std::vector<ValueId> results;  ///< values that code after the piece reads from their registers
-    std::vector<ValueId> kept;     ///< values that are loaded, though they are no inputs
+    std::vector<ValueId> results;     ///< values that code after the piece reads from their registers
+    std::vector<ValueId> kept;        ///< values that are loaded, though they are no inputs
+    std::vector<ValueId> keeps = {};  ///< values that are written down as soon as they are there
 };
 
 /// Operands that are not among `values` are live already; the caller knows their registers.

@@ -7,6 +7,7 @@
 #include "backend/llvm/object.h"
 #include "backend/llvm/rows.h"
 #include "support/make_all.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 #include <llvm/Config/llvm-config.h>
@@ -26,6 +27,7 @@ Status supports(const Target& target) {
 /// LLVM spills what does not fit: only a schedule that asks for more units at once than registers hold is refused, and
 /// one unit is always legal.
 Status legal(const plan::Plan& plan) {
+    NORMJIT_RETURN_IF_ERROR(refuse_kept_elements(plan));
     const Demand demand = register_demand(plan);
     const int there = plan.target.vector_registers();
     if (demand.registers <= there || demand.width == 1) return {};

@@ -74,6 +74,7 @@ class Evaluation {
             case Instruction::accumulate:
             case Instruction::accumulate_product:
             case Instruction::store:
+            case Instruction::keep:
                 break;
         }
         return nullptr;

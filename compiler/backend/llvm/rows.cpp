@@ -256,7 +256,7 @@ class RowsEmitter {
         std::vector<Live> columns;
         for (const Columns& unit : strip) columns.push_back(load_columns(sweep, unit));
         const Sums start = begin_column_sums(sweep, strip);
-        const Piece piece = apply_piece(sweep);
+        const Piece piece = apply_piece(plan_);
         const auto add_row = [&](const Values& carried) {
             Sums sums = with_registers(start, carried);
             const Live rows = spread_rows(sweep);

@@ -3,6 +3,7 @@
 #include "backend/backend.h"
 
 #include "backend/portable/rows.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -16,6 +17,7 @@ Status supports(const Target& target) {
 }
 
 Status legal(const plan::Plan& plan) {
+    NORMJIT_RETURN_IF_ERROR(refuse_kept_elements(plan));
     if (plan.function.values.size() <= portable::most_values) return {};
     return invalid_argument(fmt::format("spec: its formula has {} values; portable code holds {}",
                                         plan.function.values.size(), portable::most_values));

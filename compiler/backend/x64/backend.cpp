@@ -3,6 +3,7 @@
 #include "backend/backend.h"
 
 #include "backend/cpu/pieces.h"
+#include "backend/x64/loops.h"
 #include "backend/x64/rows.h"
 
 #include <fmt/format.h>
@@ -18,7 +19,19 @@ Status supports(const Target& target) {
     return unavailable("makes code for x86-64-avx512 only");
 }
 
+/// Of the stack, which may be a small thread's; two thirds of 48 KiB L1 lose (see the heuristic).
+constexpr int64_t most_kept_bytes = 16 << 10;
+
 Status legal(const plan::Plan& plan) {
+    const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
+    if (cpu.keep == 1 && cpu.split_rows > 0)
+        return invalid_argument("schedule: keep=1: rows are kept whole; split_rows must be 0");
+    if (const int64_t bytes = cpu.row_block * kept_row_bytes(plan); bytes > most_kept_bytes) {
+        return invalid_argument(
+            fmt::format("schedule: keep=1: {} rows then take {} bytes of the stack, at most {} are "
+                        "allowed",
+                        cpu.row_block, bytes, most_kept_bytes));
+    }
     const Demand demand = register_demand(plan);
     if (demand.registers <= Assembler::value_registers) return {};
     return invalid_argument(fmt::format("schedule: {}={}: this spec then needs {} vector registers, {} are there",

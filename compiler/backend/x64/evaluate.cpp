@@ -112,12 +112,14 @@ class Evaluation {
             case Instruction::accumulate:
             case Instruction::accumulate_product:
             case Instruction::store:
+            case Instruction::keep:
                 break;
         }
     }
 
     void emit_root(const Step& step, const std::vector<ValueId>& dying) {
         if (step.instruction == Instruction::store) return store(step, dying);
+        if (step.instruction == Instruction::keep) return around_.keep(unit(step.operands[0]), step.operands[0]);
         const Unit& sum = around_.sums[static_cast<size_t>(step.index)];
         for (size_t i = 0; i < static_cast<size_t>(around_.parts); ++i) {
             const Zmm to = a_.masked(sum.part[i], around_.lanes, static_cast<int>(i));

@@ -35,6 +35,7 @@ struct Surroundings {
     std::vector<Unit> sums;                          ///< accumulators by Step::index
     std::function<void(const Unit&, ValueId)> load;  ///< an input tensor's unit
     std::function<void(const Unit&, Tensor)> store;  ///< the unit is lost
+    std::function<void(const Unit&, ValueId)> keep;  ///< writes the unit down
     Lanes lanes = Lanes::all;                        ///< tail: sums leave the lanes beyond the row alone
     int parts = 1;                                   ///< registers of a unit
 };

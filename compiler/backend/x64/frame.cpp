@@ -6,6 +6,9 @@ namespace normjit::backend::x64 {
 namespace {
 
 constexpr int default_mxcsr = 0x1f80;
+
+/// A guard page ends the stack: large frames touch theirs in order.
+constexpr int page_bytes = 4096;
 constexpr int callee_saved[] = {Xbyak::Operand::RBX, Xbyak::Operand::RBP, Xbyak::Operand::R12,
                                 Xbyak::Operand::R13, Xbyak::Operand::R14, Xbyak::Operand::R15};
 
@@ -14,6 +17,7 @@ constexpr int callee_saved[] = {Xbyak::Operand::RBX, Xbyak::Operand::RBP, Xbyak:
 Frame::Frame(Assembler& assembler, int bytes) : a_(assembler), bytes_((bytes + 16 + 63) / 64 * 64) {
     for (const int reg : callee_saved) a_.push(Xbyak::Reg64(reg));
     a_.mov(a_.rax, a_.rsp);
+    for (int page = page_bytes; page < bytes_; page += page_bytes) a_.test(a_.dword[a_.rsp - page], a_.eax);
     a_.sub(a_.rsp, bytes_);
     a_.and_(a_.rsp, -64);
     a_.mov(a_.qword[a_.rsp + bytes_ - 16], a_.rax);

@@ -13,6 +13,11 @@ using Xbyak::Label;
 using Xbyak::Reg64;
 using Xbyak::RegExp;
 
+int64_t kept_row_bytes(const plan::Plan& plan) {
+    const auto element = static_cast<int64_t>(size_of(plan.function.compute));
+    return static_cast<int64_t>(plan.kept_elements.size()) * plan.geometry.partial_cols * element;
+}
+
 namespace {
 
 constexpr int register_bytes = 64;
@@ -31,7 +36,8 @@ RowLoops::RowLoops(Assembler& assembler, const plan::Plan& plan, Extent extent)
     rows_ahead_at_ = rows_left_at_ + 8;
     first_block_at_ = rows_ahead_at_ + 8;
     end_at_ = first_block_at_ + 8;
-    frame_bytes_ = end_at_ + 8;
+    kept_at_ = (end_at_ + 8 + register_bytes - 1) / register_bytes * register_bytes;
+    frame_bytes_ = kept_at_ + cpu_.row_block * static_cast<int>(kept_row_bytes(plan));
 }
 
 void RowLoops::assign_registers() {
@@ -48,6 +54,7 @@ void RowLoops::assign_registers() {
         const bool in_loops = shape == TensorShape::matrix || (shape == TensorShape::cols && !is_output(tensor));
         if (uses(tensor) && in_loops) pointer_register_[tensor] = take();
     }
+    if (keeps_elements()) kept_register_ = take();
     if (fetches_own_row(cpu_)) return;
     size_t most = 0;
     for (const plan::Sweep& sweep : plan_.sweeps) most = std::max(most, sweep.ahead.size());
@@ -86,6 +93,10 @@ RegExp RowLoops::slot(ValueId id) const {
     const auto found = std::find(plan_.row_slots.begin(), plan_.row_slots.end(), id) - plan_.row_slots.begin();
     const auto first = static_cast<size_t>(found * slot_rows() * a_.element_bytes());
     return a_.rsp + row_ * a_.element_bytes() + first;
+}
+
+Xbyak::Address RowLoops::kept_element(int64_t elements) {
+    return a_.ptr[kept() + column_ * a_.element_bytes() + static_cast<size_t>(elements * a_.element_bytes())];
 }
 
 Xbyak::Address RowLoops::partial(int64_t elements) {
@@ -230,10 +241,12 @@ void RowLoops::for_each_row(const std::vector<Tensor>& matrices, const std::vect
         a_.imul(next(tensor), task_stride(tensor));
         a_.add(next(tensor), block_pointer(tensor));
     }
+    if (keeps_elements()) a_.lea(kept(), a_.ptr[a_.rsp + kept_at_]);
     a_.xor_(row_, row_);
     Label row;
     a_.L(row);
     body();
+    if (keeps_elements()) a_.add(kept(), static_cast<int>(kept_row_bytes(plan_)));
     for (const Tensor tensor : matrices) a_.add(pointer(tensor), task_stride(tensor));
     for (const Tensor tensor : next_rows) a_.add(next(tensor), task_stride(tensor));
     a_.inc(row_);

@@ -14,6 +14,9 @@
 
 namespace normjit::backend::x64 {
 
+/// Of the stack, for the kept elements of one row.
+int64_t kept_row_bytes(const plan::Plan& plan);
+
 class RowLoops {
   public:
     RowLoops(Assembler& assembler, const plan::Plan& plan, Extent extent);
@@ -52,6 +55,8 @@ class RowLoops {
     /// Where the entry of a row value is kept: the current row's, and within for_each_rows() those of all its rows.
     Xbyak::RegExp slot(ValueId id) const;
     bool has_slot(ValueId id) const;
+    /// The kept elements of the current row at the current columns plus `elements`, within for_each_row().
+    Xbyak::Address kept_element(int64_t elements);
     /// The elements of an [M] input, within for_each_rows().
     void load_row_input(const Xbyak::Zmm& to, Tensor tensor);
     /// Keeps the current row's sums of a sweep, a register each, ...
@@ -76,6 +81,8 @@ class RowLoops {
     void next_block(const Xbyak::Label& block);
     int slot_rows() const { return (cpu_.row_block + a_.lanes() - 1) / a_.lanes() * a_.lanes(); }
     std::vector<Columns> units(int whole, bool tail) const;
+    bool keeps_elements() const { return !plan_.kept_elements.empty(); }
+    Xbyak::Reg64 kept() const { return Xbyak::Reg64(kept_register_); }
     bool uses(Tensor tensor) const;
     Xbyak::Reg64 pointer(Tensor tensor) const { return Xbyak::Reg64(pointer_register_[tensor]); }
     Xbyak::Reg64 next(Tensor tensor) const { return Xbyak::Reg64(next_register_[tensor]); }
@@ -96,8 +103,9 @@ class RowLoops {
     const CpuSchedule& cpu_;
     const Extent extent_;
     PerTensor<int> pointer_register_;  ///< matrices: the current row, within row loops. Columns: always
+    int kept_register_ = 0;            ///< the current row's kept elements
     PerTensor<int> next_register_;     ///< fetched ahead: the current row, a block later
-    int sums_at_, pointers_at_, block_rows_at_, rows_left_at_, rows_ahead_at_, first_block_at_, end_at_,
+    int sums_at_, pointers_at_, block_rows_at_, rows_left_at_, rows_ahead_at_, first_block_at_, end_at_, kept_at_,
         frame_bytes_;  ///< offsets from rsp; slots stand at 0
 };
 

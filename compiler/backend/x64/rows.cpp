@@ -52,7 +52,7 @@ class RowsEmitter {
         loops_.for_each_block(caching_, begin, [&] {
             load_row_inputs();
             for (size_t i = 0; i + 1 < plan_.sweeps.size(); ++i) reduce_sweep(i);
-            apply_sweep(plan_.sweeps.back());
+            apply_sweep();
         });
     }
 
@@ -63,7 +63,7 @@ class RowsEmitter {
                 loops_.for_each_rows([&] { compute_row_values(i + 1, plan_.sweeps[i].row_means, Means::of_parts); });
             }
             const Sweep& sweep = plan_.sweeps[index];
-            if (sweep.is_last()) return apply_sweep(sweep);
+            if (sweep.is_last()) return apply_sweep();
             sum_rows(sweep);
             loops_.for_each_rows([&] { write_part_sums(index); });
         });
@@ -72,18 +72,20 @@ class RowsEmitter {
   private:
     DType dtype(Tensor tensor) const { return *function_.dtypes[tensor]; }
 
-    Surroundings unit_surroundings(const Columns& columns) {
+    /// For a piece that loads `kept`.
+    Surroundings unit_surroundings(const Columns& columns, const std::vector<ValueId>& kept) {
         return {.live = {},
                 .sums = {},
                 .load =
-                    [this, columns](const Unit& to, ValueId id) {
-                        const bool kept = function_[id].shape == ir::Shape::cols && !plan_.staged_columns.empty();
-                        kept ? load_kept(to, id, columns) : load_input(to, id, columns);
+                    [this, columns, &kept](const Unit& to, ValueId id) {
+                        const bool is_kept = std::find(kept.begin(), kept.end(), id) != kept.end();
+                        is_kept ? load_kept(to, id, columns) : load_input(to, id, columns);
                     },
                 .store =
                     [this, columns](const Unit& value, Tensor tensor) {
                         a_.store(loops_.place(tensor, columns), value, dtype(tensor), columns.lanes, caching_);
                     },
+                .keep = [this, columns](const Unit& value, ValueId id) { keep(value, id, columns); },
                 .lanes = columns.lanes,
                 .parts = a_.parts()};
     }
@@ -101,19 +103,24 @@ class RowsEmitter {
         return sums;
     }
 
-    // Columns that the group keeps, in the order of registers, after its partials.
-    Xbyak::Address kept_column(ValueId id, const Columns& columns, size_t part) {
-        const auto& staged = plan_.staged_columns;
-        const int64_t array =
-            plan_.geometry.column_sums + (std::find(staged.begin(), staged.end(), id) - staged.begin());
-        return loops_.partial(array * plan_.geometry.partial_cols + columns.elements +
-                              static_cast<int64_t>(part) * a_.lanes());
+    /// In the order of registers: columns that the group keeps, after its partials; elements that the block keeps.
+    Xbyak::Address kept(ValueId id, const Columns& columns, int part) {
+        const bool of_group = function_[id].shape == ir::Shape::cols;
+        const auto& all = of_group ? plan_.staged_columns : plan_.kept_elements;
+        const int64_t number = std::find(all.begin(), all.end(), id) - all.begin();
+        const int64_t array = number + (of_group ? plan_.geometry.column_sums : 0);
+        const int64_t element = array * plan_.geometry.partial_cols + columns.elements + part * a_.lanes();
+        return of_group ? loops_.partial(element) : loops_.kept_element(element);
     }
 
     void load_kept(const Unit& to, ValueId id, const Columns& columns) {
-        for (size_t part = 0; part < static_cast<size_t>(a_.parts()); ++part) {
-            a_.move(to.part[part], kept_column(id, columns, part));
-        }
+        for (int part = 0; part < a_.parts(); ++part)
+            a_.move(to.part[static_cast<size_t>(part)], kept(id, columns, part));
+    }
+
+    void keep(const Unit& value, ValueId id, const Columns& columns) {
+        for (int part = 0; part < a_.parts(); ++part)
+            a_.move_out(kept(id, columns, part), value.part[static_cast<size_t>(part)]);
     }
 
     void keep_columns() {
@@ -125,14 +132,10 @@ class RowsEmitter {
 
     void keep_columns(const Columns& unit) {
         Registers registers;
-        Surroundings around = unit_surroundings(unit);
-        around.load = [&](const Unit& to, ValueId id) { load_input(to, id, unit); };
-        evaluate(a_, registers, function_, staging_piece(plan_), around);
-        for (const ValueId id : plan_.staged_columns) {
-            for (size_t part = 0; part < static_cast<size_t>(a_.parts()); ++part) {
-                a_.move_out(kept_column(id, unit, part), around.live.at(id).part[part]);
-            }
-        }
+        const Piece piece = staging_piece(plan_);
+        Surroundings around = unit_surroundings(unit, piece.kept);
+        evaluate(a_, registers, function_, piece, around);
+        for (const ValueId id : plan_.staged_columns) keep(around.live.at(id), id, unit);
     }
 
     // Row values: a row in each lane of part[0].
@@ -233,7 +236,7 @@ class RowsEmitter {
             for_each_register(sums, [&](const Zmm& sum) { a_.zero(sum); });
             loops_.for_each_columns(cpu_.unroll, [&](const std::vector<Columns>& step) {
                 for (size_t u = 0; u < step.size(); ++u) {
-                    Surroundings around = unit_surroundings(step[u]);
+                    Surroundings around = unit_surroundings(step[u], piece.kept);
                     around.live = rows;
                     around.sums = sums[u % sums.size()];
                     evaluate(a_, registers, function_, piece, around);
@@ -272,23 +275,24 @@ class RowsEmitter {
     }
 
     // The last sweep
-    void apply_sweep(const Sweep& sweep) {
-        loops_.for_each_columns(cpu_.strip, [&](const std::vector<Columns>& strip) { apply_strip(sweep, strip); });
+    void apply_sweep() {
+        loops_.for_each_columns(cpu_.strip, [&](const std::vector<Columns>& strip) { apply_strip(strip); });
     }
 
-    void apply_strip(const Sweep& sweep, const std::vector<Columns>& strip) {
+    void apply_strip(const std::vector<Columns>& strip) {
+        const Sweep& sweep = plan_.sweeps.back();
         Registers registers;
         std::vector<Live> columns;
         for (const Columns& unit : strip) columns.push_back(load_columns(sweep, unit, registers));
         const Sums sums = take_sums(registers, strip.size(), sweep.column_sums.size());
         begin_column_sums(strip, sums);
-        const Piece piece = apply_piece(sweep);
+        const Piece piece = apply_piece(plan_);
         loops_.for_each_row(matrices(function_, sweep), sweep.ahead, [&] {
             Registers in_row = registers;
             Live rows;
             for (const ValueId id : row_operands(function_, sweep)) broadcast(id, in_row, rows);
             for (size_t u = 0; u < strip.size(); ++u) {
-                Surroundings around = unit_surroundings(strip[u]);
+                Surroundings around = unit_surroundings(strip[u], piece.kept);
                 around.lanes = Lanes::all;  // column sums are padded
                 around.live = rows;
                 around.live.insert(columns[u].begin(), columns[u].end());
@@ -323,8 +327,9 @@ class RowsEmitter {
     }
 
     Live load_columns(const Sweep& sweep, const Columns& columns, Registers& registers) {
-        Surroundings around = unit_surroundings(columns);
-        evaluate(a_, registers, function_, column_piece(plan_, sweep), around);
+        const Piece piece = column_piece(plan_, sweep);
+        Surroundings around = unit_surroundings(columns, piece.kept);
+        evaluate(a_, registers, function_, piece, around);
         return around.live;
     }
 
