@@ -161,7 +161,9 @@ class CpuModel {
         : spec_(spec), s_(s), target_(target), rows_(rows), traffic_(traffic_of(spec)) {
         if (is_split()) {
             tasks_ = std::min<int64_t>(s.column_parts, divide_up(spec.cols, least_part));
-            phases_ = divide_up(rows, s.row_block) * std::max<int64_t>(sweeps() - 1, 1) + 1;  // blocks share one
+            const int64_t blocks = divide_up(rows, s.row_block);
+            phases_ = blocks * std::max<int64_t>(sweeps() - 1, 1) + 1;  // blocks share one
+            groups_ = blocks > 1 ? 1 : 0;                               // the sums of one block are the outputs
         } else {
             groups_ = tasks_ = std::max<int64_t>(std::min(row_groups, rows), 1);
         }
@@ -182,6 +184,7 @@ class CpuModel {
         if (!in_cache && s_.prefetch == 0) p.memory *= 1.15;
         p.compute = static_cast<double>(rows_ * spec_.cols) / 16 * cycles() / cpu_clock / double(threads_);
         if (threads_ > 1) p.overhead = threads_start;
+        if (groups_ > 0 && traffic_.sums > 0) p.overhead += task_start;  // of the final reduce
         p.overhead += task_start * ratio(tasks_, threads_) * static_cast<double>(phases_);
         p.seconds = p.overhead + std::max(p.memory, p.compute) * imbalance() + 0.3 * std::min(p.memory, p.compute);
         return p;

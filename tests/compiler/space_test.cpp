@@ -178,6 +178,7 @@ TEST_CASE("the model knows when splitting columns pays") {
         return predict(spec, schedule, target, rows).seconds;
     };
     CHECK(seconds("layernorm rows=1 cols=8192", 1, 2) < seconds("layernorm rows=1 cols=8192", 1, 0));
+    CHECK(seconds("layernorm rows=1 cols=8192", 1, 1) < seconds("layernorm rows=1 cols=8192", 1, 0));
     CHECK(seconds("layernorm rows=1 cols=8192", 1, 64) > 3 * seconds("layernorm rows=1 cols=8192", 1, 2));
     CHECK(seconds("layernorm rows=4 cols=65536", 4, 2) < 0.8 * seconds("layernorm rows=4 cols=65536", 4, 0));
     CHECK(seconds("layernorm rows=64 cols=1024", 64, 2) > 2 * seconds("layernorm rows=64 cols=1024", 64, 0));
