@@ -5,7 +5,7 @@
 #   FOLDER  has normjit, built with -DNORMJIT_PORTABLE=ON (as tools/normjit/normjit under a build folder, or directly)
 #   OUT     gets {cuda,cpu}_records.jsonl with their journals, results and logs
 #   PART    check, cuda, cpu, confirm; all of them without any. Or regret: what the heuristic gives away, by searching
-#           60 shapes that it was not fitted on (REGRET_BUDGET, 600s a device), from nothing
+#           60 shapes that it was not fitted on (REGRET_BUDGET, 600s a device; REGRET_SEED draws others), from nothing
 # A round goes on from an earlier one: from the records in OUT, else from those in PREVIOUS, else from those in
 # runtime/tuning/shipped. Records that the present heuristic and code generator would not change are not measured again;
 # the others' schedules are tried first. The whole takes 8 minutes: CUDA_BUDGET (270s) and CPU_BUDGET (120s) set the share of each.
@@ -89,7 +89,7 @@ regret() {
   for where in $(printf '%s\n' "$first" cpu | uniq); do
     kind=cuda from=$shapes
     if [ "$where" = cpu ]; then cpu_shapes; kind=cpu from=$out/cpu_shapes.txt; fi
-    python3 "$root/tools/tune/regret.py" --draw "$from" --sample 60 --without "$root"/tools/bench/*shapes.txt \
+    python3 "$root/tools/tune/regret.py" --draw "$from" --sample 60 --seed "${REGRET_SEED:-1}" --without "$root"/tools/bench/*shapes.txt \
       >"$out/${kind}_regret.txt"
     show "$normjit" tune "$out/${kind}_regret.txt" -o "$out/${kind}_regret.jsonl" --device "$where" \
       --budget "${REGRET_BUDGET:-600s}" --candidates "${CANDIDATES:-48}"
