@@ -159,7 +159,10 @@ void read_caches(Target& target) {
 Features read_features() { return {}; }
 
 /// Implementer, variant, part and revision of the processor, as the system shows its identification register.
-std::string cpu_model() { return "aarch64 " + first_line("/sys/devices/system/cpu/cpu0/regs/identification/midr_el1"); }
+std::string cpu_model() {
+    const std::string id = first_line("/sys/devices/system/cpu/cpu0/regs/identification/midr_el1");
+    return id.empty() ? "aarch64" : "aarch64 " + id;
+}
 
 Target machine_target(IsaCap) {
     Target target;
