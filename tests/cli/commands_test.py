@@ -136,17 +136,6 @@ class Run(Case):
 
 
 class Sample(Case):
-    def test_an_artifact_runs_instead_of_the_compiler(self):
-        artifact = self.folder / "k.artifact"
-        self.done("compile", "rmsnorm cols=40", "--schedule", "cpu row_block=3", "--emit", "artifact", "-o", artifact)
-        facts = self.done("run", "rmsnorm rows=7 cols=40", "--artifact", artifact, "--check", "--json")
-        self.assertIn(" row_block=3 ", json.loads(facts)["results"][0]["schedule"])
-        for spec in ["rmsnorm rows=7 cols=41", "layernorm rows=7 cols=40", "rmsnorm rows=7 cols=40 x=bf16"]:
-            result = normjit("run", spec, "--artifact", artifact)
-            self.assertEqual(result.returncode, 2)
-            self.assertIn(": is for 'rmsnorm cols=40 ", result.stderr)
-            self.assertIn(f", not for '{spec}", result.stderr)
-
     def test_matches_the_framework(self):
         text = self.done("run", "--input", SAMPLE, "--check")
         self.assertNotIn("WRONG", text)
