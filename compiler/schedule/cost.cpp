@@ -4,6 +4,7 @@
 // the tuner measures what it hands out.
 #include "plan/cuda.h"
 
+#include "normjit/sharing.h"
 #include "normjit/space.h"
 
 #include <algorithm>
@@ -167,7 +168,7 @@ class CpuModel {
         } else {
             groups_ = tasks_ = std::max<int64_t>(std::min(row_groups, rows), 1);
         }
-        threads_ = std::min<int64_t>(tasks_, target.cores);
+        threads_ = pays_to_share(rows, spec.cols, target.cores) ? std::min<int64_t>(tasks_, target.cores) : 1;
     }
 
     Prediction predict() const {

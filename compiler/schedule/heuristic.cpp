@@ -2,6 +2,7 @@
 #include "schedule/cuda_rules.h"
 
 #include "normjit/schedule.h"
+#include "normjit/sharing.h"
 
 #include <algorithm>
 #include <bit>
@@ -102,11 +103,15 @@ int64_t choose_stream_kb(const Target& target) {
     return std::max(target.cores * target.l2_bytes, std::min(target.l3_bytes, target.cores * share_of_core)) / 1024;
 }
 
+bool is_for_one_thread(const Spec& spec, const Target& target) {
+    return spec.rows && !pays_to_share(*spec.rows, spec.cols, target.cores);
+}
+
 /// Enough groups for every core to take several, as long as a group keeps 64 rows: then its partials are under 2 % of
 /// the traffic even for bf16 and both column sums. With less, one a core: 128x4096 on 16 threads of the same Xeon takes
 /// 26 us in 16 groups, 86 us with its columns split. Wide rows are worth a group each (17x65536: 183 us, 331 us in 4).
 int64_t choose_row_groups(const Spec& spec, const Target& target) {
-    if (target.cores == 1) return 1;
+    if (target.cores == 1 || is_for_one_thread(spec, target)) return 1;
     const int64_t wanted = int64_t{4} * target.cores;
     if (!spec.rows) return wanted;
     const int64_t few = width_of(spec, target) == Width::usual ? *spec.rows / 4 : *spec.rows;
@@ -146,8 +151,7 @@ void split_few_rows(const Spec& spec, const Target& target, CpuSchedule& cpu) {
     constexpr int64_t narrow = 4096, part_least = 512;  // columns
     constexpr int64_t narrow_alone = 2048;              // on one thread
     constexpr int64_t task_least = 4096;                // elements, about 1 us of work
-    constexpr int64_t few_elements = 32 << 10;          // what one thread does without asking others
-    if (spec.rows && *spec.rows * spec.cols < few_elements) {
+    if (is_for_one_thread(spec, target)) {
         if (spec.cols >= narrow_alone) cpu.split_rows = *spec.rows;
         return;
     }

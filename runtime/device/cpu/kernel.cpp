@@ -4,6 +4,8 @@
 #include "arguments.h"
 #include "environment.h"
 
+#include "normjit/sharing.h"
+
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -11,10 +13,6 @@
 namespace normjit::cpu {
 
 namespace {
-
-/// Fewer elements than this are not worth a second thread: handing out a task costs about 1 us, as much as the
-/// arithmetic of some thousand elements.
-constexpr int64_t elements_for_threads = 32 << 10;
 
 /// Streaming stores write whole lines.
 constexpr int64_t line_bytes = 64;
@@ -28,6 +26,7 @@ class Launch {
           geometry_(kernel.artifact.geometry),
           arguments_(arguments),
           groups_(geometry_.groups(arguments.rows, arguments.workspace_bytes)),
+          shared_(pays_to_share(arguments.rows, spec_.cols, kernel.threads->count)),
           streams_(is_streamed()) {}
 
     void run() const {
@@ -42,7 +41,7 @@ class Launch {
   private:
     template <class Task>
     void run(int64_t tasks, const Task& task) const {
-        if (tasks <= 1 || arguments_.rows * spec_.cols < elements_for_threads) {
+        if (tasks <= 1 || !shared_) {
             for (int64_t i = 0; i < tasks; ++i) task(i);
             return;
         }
@@ -148,6 +147,7 @@ class Launch {
     const Geometry& geometry_;
     const Arguments& arguments_;
     const int64_t groups_;
+    const bool shared_;
     const bool streams_;
 };
 

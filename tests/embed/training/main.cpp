@@ -20,9 +20,9 @@ namespace {
 using namespace normjit;
 
 constexpr Sizes sizes{.inputs = 24, .hidden = 100, .outputs = 8};
-constexpr int64_t batch_rows = 384;                 // enough elements for all threads of a launch
+constexpr int64_t batch_rows = 1500;                // enough elements for all threads of a launch
 constexpr int64_t data_rows = 2 * batch_rows + 90;  // the last batch of a round is smaller
-constexpr int rounds = 20;
+constexpr int rounds = 10;
 
 std::vector<float> random_numbers(std::mt19937& random, int64_t count, double deviation) {
     std::vector<float> numbers(static_cast<size_t>(count));
