@@ -149,10 +149,12 @@ void choose_keep(const Spec& spec, const Target& target, Schedule& schedule) {
 /// 2x4096 1.15, 1.22; 8x2048 1.06, 1.11; 1x1024 0.95, 1.04; 4x1024 0.97, 0.80. LLVM's code for AVX2: 1x8192 bf16 1.2.
 void split_few_rows(const Spec& spec, const Target& target, CpuSchedule& cpu) {
     constexpr int64_t narrow = 4096, part_least = 512;  // columns
-    constexpr int64_t narrow_alone = 2048;              // on one thread
+    constexpr int64_t narrow_alone = 2048;              // on one thread, columns
+    constexpr int64_t most_alone = 32 << 10;            // and elements
     constexpr int64_t task_least = 4096;                // elements, about 1 us of work
     if (is_for_one_thread(spec, target)) {
-        if (spec.cols >= narrow_alone) cpu.split_rows = *spec.rows;
+        const bool few_elements = *spec.rows * spec.cols < most_alone;
+        if (few_elements && spec.cols >= narrow_alone) cpu.split_rows = *spec.rows;
         return;
     }
     if (target.cores == 1 || spec.cols < narrow) return;

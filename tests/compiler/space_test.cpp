@@ -98,6 +98,17 @@ TEST_CASE("on a CPU every core gets two tasks or more, where one thread cannot d
     CHECK(fewest("rmsnorm rows=64 cols=256") == 1);
 }
 
+TEST_CASE("one thread splits the columns of few rows only") {
+    const auto split_rows = [](const char* spec, const char* target) {
+        return std::get<CpuSchedule>(heuristic(spec_of(spec), target_of(target)).device).split_rows;
+    };
+    for (const char* target : {"x86-64-avx512 cores=1", "x86-64-avx512 cores=4"}) {
+        CHECK(split_rows("layernorm rows=2 cols=8192", target) == 2);
+        CHECK(split_rows("layernorm rows=4096 cols=4096", target) == 0);
+        CHECK(split_rows("layernorm rows=30 cols=2048", target) == 0);
+    }
+}
+
 TEST_CASE("a common problem has many candidates and neighbours in every direction") {
     for (const char* target_text : targets) {
         CAPTURE(target_text);
