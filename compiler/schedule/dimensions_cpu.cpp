@@ -102,8 +102,6 @@ constexpr Dimension table[] = {
 std::span<const Dimension> cpu_dimensions() { return table; }
 
 int64_t least_tasks(const SearchedProblem& p, int64_t usual) {
-    constexpr int64_t one_thread_may_do = 128 << 10;  // elements
-    if (p.rows * p.spec.cols < one_thread_may_do) return 1;
     return std::clamp<int64_t>(usual, 1, int64_t{2} * p.target.cores);
 }
 
