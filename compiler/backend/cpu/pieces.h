@@ -33,6 +33,9 @@ std::vector<Tensor> matrices(const ir::Function& function, const plan::Sweep& sw
 /// The place of a sweep's row mean `k` among those of all sweeps.
 int64_t number_of_mean(const plan::Plan& plan, size_t sweep, size_t k);
 
+/// Whether there are entry points that write dx past the caches, for launches that are large enough.
+inline bool may_stream(const plan::Plan& plan) { return plan.geometry.stream_bytes >= 0 && plan.spec.has(Tensor::dx); }
+
 /// CpuSchedule::prefetch: what is fetched and how near.
 inline bool fetches_own_row(const CpuSchedule& cpu) { return cpu.prefetch == 3; }
 inline bool fetches_into_l1(const CpuSchedule& cpu) { return cpu.prefetch != 1; }

@@ -40,7 +40,6 @@ Status legal(const plan::Plan& plan) {
 enum class Entries { of_rows, of_parts };
 
 bool has_parts(const plan::Plan& plan) { return plan.geometry.split_rows > 0; }
-bool is_streamed(const plan::Plan& plan) { return plan.geometry.stream_bytes >= 0 && plan.spec.has(Tensor::dx); }
 
 /// Adds entry points to a module.
 class Emitter {
@@ -61,7 +60,7 @@ class Emitter {
 
     void emit_rows_entries() {
         entry("rows", [&](llvm::Value* task) { emit_rows(builder_, plan_, Caching::normal, task); });
-        if (is_streamed(plan_))
+        if (may_stream(plan_))
             entry("rows_stream", [&](llvm::Value* task) { emit_rows(builder_, plan_, Caching::stream, task); });
         if (!plan_.finals.empty())
             entry("final_reduce", [&](llvm::Value* task) { emit_final_reduce(builder_, plan_, task); });
@@ -74,7 +73,7 @@ class Emitter {
         };
         const size_t count = plan_.sweeps.size();
         for (size_t i = 0; i < count; ++i) sweep(fmt::format("sweep{}", i), i, Caching::normal);
-        if (is_streamed(plan_)) sweep("last_sweep_stream", count - 1, Caching::stream);
+        if (may_stream(plan_)) sweep("last_sweep_stream", count - 1, Caching::stream);
     }
 
     llvm::Module& module_;

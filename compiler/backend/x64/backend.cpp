@@ -28,8 +28,7 @@ Status legal(const plan::Plan& plan) {
         return invalid_argument("schedule: keep=1: rows are kept whole; split_rows must be 0");
     if (const int64_t bytes = cpu.row_block * kept_row_bytes(plan); bytes > most_kept_bytes) {
         return invalid_argument(
-            fmt::format("schedule: keep=1: {} rows then take {} bytes of the stack, at most {} are "
-                        "allowed",
+            fmt::format("schedule: keep=1: {} rows then take {} bytes of the stack, at most {} are allowed",
                         cpu.row_block, bytes, most_kept_bytes));
     }
     const Demand demand = register_demand(plan);
@@ -48,8 +47,7 @@ Expected<Artifact> emit(const plan::Plan& plan, const ParallelFor&) {
         };
         entry("rows");
         emit_rows(assembler, plan, Caching::normal);
-        const bool is_streamed = plan.geometry.stream_bytes >= 0 && plan.spec.has(Tensor::dx);
-        if (is_streamed) {
+        if (may_stream(plan)) {
             entry("rows_stream");
             emit_rows(assembler, plan, Caching::stream);
         }
@@ -60,7 +58,7 @@ Expected<Artifact> emit(const plan::Plan& plan, const ParallelFor&) {
                 entry(fmt::format("sweep{}", i));
                 emit_sweep(assembler, unstaged, i, Caching::normal);
             }
-            if (is_streamed) {
+            if (may_stream(plan)) {
                 entry("last_sweep_stream");
                 emit_sweep(assembler, unstaged, plan.sweeps.size() - 1, Caching::stream);
             }
