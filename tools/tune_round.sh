@@ -98,7 +98,8 @@ regret() {
   done
 }
 
-# The gains again, in processes of their own: the schedules of the records and of the heuristic in turn.
+# The gains again, in processes of their own: the schedules of the records and of the heuristic in turn, on data that
+# no cache holds, as the tuner measured them (a GPU's never are in its L2).
 confirm() {
   local kind where target run runs
   for kind in cuda cpu; do
@@ -112,7 +113,7 @@ confirm() {
     for run in 1 2 3; do
       runs+=("$out/${kind}_confirm.$run.json")
       NORMJIT_RECORDS="$out/${kind}_records.jsonl" show "$normjit" bench "$out/${kind}_confirm.txt" --device "$where" \
-        --against heuristic --seconds "${CONFIRM_SECONDS:-0.1}" --json "${runs[-1]}" >/dev/null
+        --cold --against heuristic --seconds "${CONFIRM_SECONDS:-0.1}" --json "${runs[-1]}" >/dev/null
       report "$kind: bench of records against the heuristic, run $run" $?
     done
     python3 "$root/tools/tune/confirm.py" "$out/${kind}_records.jsonl" "${runs[@]}"

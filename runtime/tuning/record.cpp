@@ -50,6 +50,7 @@ std::string to_text(const TuningRecord& record) {
     json.add("gain", rounded(record.gain));
     json.add("share", rounded(record.share));
     json.add("candidates", record.candidates);
+    json.add("caches", record.caches);
     json.add("verified", record.verified);
     json.add("generator", record.generator);
     json.add("version", record.version);
@@ -80,6 +81,11 @@ Expected<TuningRecord> parse_record(std::string_view line) {
     NORMJIT_TRY(record.gain, json.number("gain"));
     NORMJIT_TRY(record.share, json.number("share"));
     NORMJIT_TRY(record.candidates, json.integer("candidates", 0, INT_MAX));
+    // Before the key was there, GPUs were measured as now, and CPUs on the same data again and again.
+    record.caches = record.device.target.is_cuda() ? "cold" : "warm";
+    if (json.find("caches") != nullptr) {
+        NORMJIT_TRY(record.caches, json.text("caches"));
+    }
     NORMJIT_TRY(record.verified, json.text("verified"));
     NORMJIT_TRY(record.generator, json.integer("generator", 0, INT_MAX));
     NORMJIT_TRY(record.version, json.text("version"));

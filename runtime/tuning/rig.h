@@ -30,7 +30,8 @@ class Rig {
 
 using OpenedRig = Expected<std::unique_ptr<Rig>>;
 
-/// `unavailable` when the tensors would take more than a quarter of the machine's memory.
+/// `unavailable` when the tensors would take more than a quarter of the machine's memory. There is one set of them:
+/// what fits the caches is measured in the caches.
 OpenedRig open_cpu_rig(const Spec& spec, int64_t rows);
 /// `unavailable` when they would take more than half of the GPU's free memory. Until it is gone, what the calling
 /// thread does with the GPU is no part of a graph that another thread is capturing, and does not disturb that.

@@ -256,6 +256,18 @@ class Bench(Case):
         self.assertIn("95 % sure", self.done(*bench, "heuristic").split("\n")[0])
         self.refused(2, self.SPEC + ": schedule: row_block=100: must be 1 to 64", *bench, "cpu row_block=100")
 
+    def test_cold(self):
+        other = "layernorm rows=3 cols=7000 x=bf16"
+        for words, caches in [([], "warm"), (["--cold"], "cold")]:
+            results = json.loads(self.done("bench", self.SPEC, other, "--seconds", "0.01", "--json", "-", *words))["results"]
+            for result in results:
+                self.assertEqual(result["caches"], caches)
+                self.assertEqual(result["copies"] > 1, caches == "cold")
+                self.assertGreater(result["share"], 0)
+        result, = json.loads(self.done("bench", self.SPEC, "--cold", "--against", "heuristic", "--seconds", "0.01",
+                                       "--json", "-"))["results"]
+        self.assertGreater(result["against"]["gain"], 0)
+
     def test_a_run_that_is_killed_keeps_its_results(self):
         path = self.folder / "out.json"
         command = [program.PROGRAM, "bench", *[f"rmsnorm rows=64 cols={n}" for n in range(96, 116)], "--json", path]
@@ -374,7 +386,7 @@ class Tune(Case):
         records = self.records()
         self.assertEqual(records, result["results"])
         for record in records:
-            self.assertEqual((record["verified"], record["threads"]), ("double", 1))
+            self.assertEqual((record["verified"], record["caches"], record["threads"]), ("double", "cold", 1))
             self.assertTrue(record["gain"] == 1 or record["schedule"] != record["heuristic"])
             self.assertNotIn(str(self.folder), json.dumps(record))
         again = normjit(*self.tune())

@@ -57,7 +57,7 @@ struct Shared {
 /// are wrong.
 void made_up_worker(Shared& shared, Channel& channel) {
     ++shared.starts;
-    static_cast<void>(channel.send({{"model", "Model T"}, {"target", target_text}, {"threads", 4}}));
+    static_cast<void>(channel.send({{"model", "Model T"}, {"target", target_text}, {"threads", 4}, {"cold", true}}));
     const auto kernel_of = [](double gain) {
         return Json{{"median", 1e-3 / gain}, {"p20", 0.9e-3 / gain}, {"p80", 1.1e-3 / gain},
                     {"gain", gain},          {"low", gain - 0.002},  {"high", gain + 0.002}};
@@ -80,6 +80,7 @@ void made_up_worker(Shared& shared, Channel& channel) {
             }
         } else if ((*request)["op"] == "open") {
             ++shared.opens;
+            answer = {{"caches", "cold"}};
         } else if ((*request)["op"] == "race") {
             const double lost = shared.lost[std::min(shared.races++, 2)];
             answer = {{"kernels", Json::array({kernel_of(1)})}, {"noise", 0.01}, {"share", 0.5}};
@@ -200,6 +201,8 @@ TEST_CASE("bad candidates cost only themselves; a restart measures nothing again
     CHECK(shared.starts > 2);
     CHECK(shared.trials == record.candidates - 1);
 
+    CHECK(record.caches == "cold");
+
     // The records have it: done before.
     shared.trials = 0;
     Lane again(lane_options(folder), work);
@@ -211,6 +214,13 @@ TEST_CASE("bad candidates cost only themselves; a restart measures nothing again
     Lane resumed(lane_options(folder), work);
     CHECK(tune(resumed)->record->schedule == record.schedule);
     CHECK(shared.trials == 0);
+
+    // Measured in the caches, by an earlier version: not what would be measured now.
+    TuningRecord warm = record;
+    warm.caches = "warm";
+    std::ofstream(folder / "records.jsonl") << to_text(warm) << "\n";
+    Lane anew(lane_options(folder), work);
+    CHECK(!tune(anew)->was_done);
 }
 
 TEST_CASE("a winner has to win again, twice, on memory of its own") {
@@ -258,37 +268,40 @@ TEST_CASE("a candidate that took the tuner down twice is left alone") {
     CHECK(Journal(folder / "j").find(spec, other, schedule).starts == 0);
 }
 
-TEST_CASE("a course takes right kernels, and none that computes something else") {
-    auto workbench = open_workbench({.device = "cpu", .threads = 2});
-    if (workbench.status().code() == Code::unavailable) return;
-    REQUIRE(workbench.ok());
-    const Engine& engine = (*workbench)->engine();
-    struct Pair {
-        const char *right, *wrong;
-        const char* message;
-    };
-    // The second of each takes the same tensors.
-    for (const Pair& specs :
-         {Pair{"layernorm rows=3000 cols=1000 x=bf16", "layernorm rows=3000 cols=1000 x=bf16 gamma_offset=0.5",
-               "wrong: dx at row 0, column "},
-          Pair{"rmsnorm rows=7 cols=33", "rmsnorm rows=7 cols=33 gamma_offset=0.01", "wrong: dx at row 0, column "},
-          Pair{"rmsnorm rows=40000 cols=64 out=dgamma", "rmsnorm rows=40000 cols=64 out=dgamma source=xhat",
-               "wrong: dgamma at column "}}) {
-        CAPTURE(specs.right);
-        const auto kernel_for = [&](const char* text) {
-            const Spec spec = *parse_spec(text);
-            return *engine.load(*engine.compile(spec, heuristic(spec, engine.target())));
+TEST_CASE("a course takes right kernels, and none that computes something else, on warm and cold data") {
+    for (const Caches caches : {Caches::warm, Caches::cold}) {
+        auto workbench = open_workbench({.device = "cpu", .threads = 2}, caches);
+        if (workbench.status().code() == Code::unavailable) return;
+        REQUIRE(workbench.ok());
+        const Engine& engine = (*workbench)->engine();
+        struct Pair {
+            const char *right, *wrong;
+            const char* message;
         };
-        const Kernel kernel = kernel_for(specs.right);
-        auto course = (*workbench)->open_course(kernel, *kernel.artifact().spec.rows, 1);
-        REQUIRE(course.status().message() == "");
-        CHECK((*course)->check(kernel).message() == "");
-        CHECK((*course)->check(kernel_for(specs.wrong)).message().starts_with(specs.message));
-        const Kernel pair[] = {kernel, kernel};
-        const auto seconds = (*course)->time(pair, 4);
-        REQUIRE(seconds.ok());
-        REQUIRE(seconds->size() == 2);
-        CHECK((*seconds)[1].size() == 4);
-        for (const double each : (*seconds)[0]) CHECK(each > 0);
+        // The second of each takes the same tensors.
+        for (const Pair& specs :
+             {Pair{"layernorm rows=3000 cols=1000 x=bf16", "layernorm rows=3000 cols=1000 x=bf16 gamma_offset=0.5",
+                   "wrong: dx at row 0, column "},
+              Pair{"rmsnorm rows=7 cols=33", "rmsnorm rows=7 cols=33 gamma_offset=0.01", "wrong: dx at row 0, column "},
+              Pair{"rmsnorm rows=40000 cols=64 out=dgamma", "rmsnorm rows=40000 cols=64 out=dgamma source=xhat",
+                   "wrong: dgamma at column "}}) {
+            CAPTURE(specs.right);
+            const auto kernel_for = [&](const char* text) {
+                const Spec spec = *parse_spec(text);
+                return *engine.load(*engine.compile(spec, heuristic(spec, engine.target())));
+            };
+            const Kernel kernel = kernel_for(specs.right);
+            auto course = (*workbench)->open_course(kernel, *kernel.artifact().spec.rows, 1);
+            REQUIRE(course.status().message() == "");
+            CHECK((*course)->check(kernel).message() == "");
+            CHECK((*course)->check(kernel_for(specs.wrong)).message().starts_with(specs.message));
+            const Kernel pair[] = {kernel, kernel};
+            CHECK((*course)->is_cold() == (*workbench)->is_cold());
+            const auto seconds = (*course)->time(pair, 4);
+            REQUIRE(seconds.ok());
+            REQUIRE(seconds->size() == 2);
+            CHECK((*seconds)[1].size() == 4);
+            for (const double each : (*seconds)[0]) CHECK(each > 0);
+        }
     }
 }

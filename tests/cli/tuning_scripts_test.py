@@ -50,6 +50,14 @@ class Confirm(Case):
         self.assertEqual(done.returncode, 1)
         self.assertIn("NOT USED", done.stdout)
 
+    def test_runs_in_the_caches_confirm_no_record_of_cold_data(self):
+        records = self.file(json.dumps(record("a", 1.2) | {"caches": "cold"}).encode(), "r.jsonl")
+        for caches, code in [("cold", 0), ("warm", 1)]:
+            run = self.file(json.dumps({"results": [duel("a", 1.1, 1.2, 1.3) | {"caches": caches}]}).encode(), "1.json")
+            done = script("confirm.py", records, run)
+            self.assertEqual(done.returncode, code)
+            self.assertEqual("MEASURED WARM" in done.stdout, caches == "warm")
+
     def test_nothing_is_no_confirmation(self):
         self.assertEqual(self.confirm([]).returncode, 1)
 

@@ -27,6 +27,7 @@ TuningRecord record_of(std::string_view spec, std::string_view schedule, double 
     record.gain = gain;
     record.share = 0.93;
     record.candidates = 40;
+    record.caches = "cold";
     record.verified = "double";
     record.generator = generator_version;
     record.version = "0.1.0";
@@ -57,6 +58,7 @@ TEST_CASE("records round trip through a line of JSON") {
     CHECK(back->device == record.device);
     CHECK(back->schedule == record.schedule);
     CHECK(back->heuristic == record.heuristic);
+    CHECK(back->caches == "cold");
     CHECK(back->is_tuned());
     CHECK(!record_of("layernorm rows=4096 cols=1024", "", 1).is_tuned());
 }
@@ -65,6 +67,23 @@ TEST_CASE("any JSON writer may have written the line") {
     std::string line = to_text(record_of("layernorm rows=8 cols=64", "", 1));
     line.replace(line.find("\"threads\":1"), 11, "\"extra\" : null , \"note\":\"\\u00e9\\n\\/\",\"threads\" :\t1");
     CHECK(parse_record(line).status().message() == "");
+}
+
+TEST_CASE("a line without caches says what was usual then") {
+    TuningRecord record = record_of("layernorm rows=8 cols=64", "", 1);
+    const auto caches_of = [&](const char* caches) {
+        record.caches = "soon gone";
+        std::string line = to_text(record);
+        const std::string_view key = "\"caches\":\"soon gone\",";
+        line.replace(line.find(key), key.size(), caches);
+        return parse_record(line)->caches;
+    };
+    CHECK(caches_of("") == "cold");
+    CHECK(caches_of("\"caches\":\"warm\",") == "warm");
+    record.device = {"Model T", *parse_target("x86-64-avx512"), 2};
+    record.heuristic = record.schedule = heuristic(record.spec, record.device.target);
+    CHECK(caches_of("") == "warm");
+    CHECK(caches_of("\"caches\":\"cold\",") == "cold");
 }
 
 TEST_CASE("the error of a bad line names the key") {

@@ -30,7 +30,7 @@ struct Ceiling {
 /// The fastest methods with one thread and with all. Which of the two is faster may change while a machine with other
 /// work to do is measured, so both stay in the race, unless one is far behind.
 /// They run between launches, as later: a thread that has slept meanwhile is slow to start.
-std::vector<Ceiling> fastest_methods(Team& team, const Traffic& traffic, int repeats,
+std::vector<Ceiling> fastest_methods(Team& team, const NextTraffic& traffic, int repeats,
                                      const std::function<Status()>& launch) {
     constexpr int rounds = 5;
     constexpr double far_behind = 2;
@@ -40,7 +40,7 @@ std::vector<Ceiling> fastest_methods(Team& team, const Traffic& traffic, int rep
         std::vector<double> seconds;
         for (int i = 0; i < rounds; ++i) {
             static_cast<void>(launch());  // has succeeded before
-            seconds.push_back(seconds_of(repeats, [&] { stream(team, traffic, method); }));
+            seconds.push_back(seconds_of(repeats, [&] { stream(team, traffic(), method); }));
         }
         double median = sample_of(seconds).median;
         const int kind = method.one_thread ? 1 : 0;
@@ -78,11 +78,11 @@ Sample sample_of(std::vector<double>& seconds) {
     return {.median = at(50), .p20 = at(20), .p80 = at(80)};
 }
 
-Expected<Measurement> measure(Team& team, const Traffic& traffic, const std::function<Status()>& launch,
+Expected<Measurement> measure(Team& team, const NextTraffic& traffic, const std::function<Status()>& launch,
                               const MeasureOptions& options) {
     NORMJIT_TRY(double once, warm_up(launch));
     Measurement result;
-    result.traffic_bytes = traffic.bytes();
+    result.traffic_bytes = traffic().bytes();
     result.launches_per_sample = static_cast<int>(std::clamp(shortest_sample / std::max(once, 1e-9), 1.0, 1000.0));
     std::vector<Ceiling> ceilings;
     if (result.traffic_bytes >= min_ceiling_bytes) {
@@ -93,7 +93,7 @@ Expected<Measurement> measure(Team& team, const Traffic& traffic, const std::fun
     for (int i = 0; i < options.min_samples || (spent < options.seconds && i < options.max_samples); ++i) {
         for (Ceiling& ceiling : ceilings) {
             ceiling.seconds.push_back(
-                seconds_of(result.launches_per_sample, [&] { stream(team, traffic, *ceiling.method); }));
+                seconds_of(result.launches_per_sample, [&] { stream(team, traffic(), *ceiling.method); }));
         }
         Status status;
         launches.push_back(seconds_of(result.launches_per_sample, [&] {

@@ -26,6 +26,8 @@ struct Measurement {
     int samples = 0;
     int launches_per_sample = 1;
     int64_t traffic_bytes = 0;
+    int64_t copies = 1;    ///< of the data, which launches used in turn
+    bool is_cold = false;  ///< no cache had the data of a launch when it began
 
     /// Of the ceiling; 1 is a launch as fast as moving the bytes alone. The median over pairs of a ceiling and the
     /// launch right after it, so that a machine that slows down for a while slows both. Negative: not measured.
@@ -53,9 +55,12 @@ struct MeasureOptions {
     bool host = true;  ///< GPU: also what a launch costs its caller
 };
 
+/// Asked for each pass over memory: the same one every time, or the next of several alike.
+using NextTraffic = std::function<const Traffic&()>;
+
 /// Stops at the first launch that fails. The traffic's written matrix is overwritten; the last thing that runs is a
 /// launch, so the results are there afterwards.
-Expected<Measurement> measure(Team& team, const Traffic& traffic, const std::function<Status()>& launch,
+Expected<Measurement> measure(Team& team, const NextTraffic& traffic, const std::function<Status()>& launch,
                               const MeasureOptions& options = {});
 
 }  // namespace normjit::bench

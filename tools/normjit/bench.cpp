@@ -30,12 +30,15 @@ using nlohmann::ordered_json;
 constexpr const char* examples =
     R"(A shapes file has one spec a line; blank lines and what follows a # are skipped. GB/s counts the matrices once:
 x and dy read, dx written. The ceiling is a pass over the same memory that does nothing else, measured in between.
-On a GPU, times are those of graph replays with the L2 cache flushed before each.
+On a CPU, launches are on the same data again and again, which stays in the caches as far as it fits; with --cold they
+are on copies of it in turn, at least twice what the caches hold. On a GPU, times are those of graph replays with the
+L2 cache flushed before each.
 
 Examples:
   normjit bench "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" "rmsnorm rows=32768 cols=768"
   normjit bench shapes.txt --threads 1,all --json results.json
   normjit bench shapes.txt --device cuda:0 --json results.json
+  normjit bench "rmsnorm rows=64 cols=4096 x=bf16" --cold
   normjit bench "rmsnorm rows=4096 cols=4096" --schedule "cpu row_groups=8 row_block=2" --json -
   NORMJIT_RECORDS=records.jsonl normjit bench shapes.txt --against heuristic)";
 
@@ -50,6 +53,7 @@ struct Options {
     std::string json;
     double seconds = 0.5;
     uint64_t seed = 1;
+    bool cold = false;
 };
 
 /// The schedule beside another one, by launches in turn.
@@ -149,11 +153,18 @@ std::string table_of(const std::vector<Result>& results) {
 
 ordered_json to_json(const Result& result) {
     const bench::Measurement& m = result.measurement;
-    ordered_json json = {{"spec", to_text(result.spec)}, {"schedule", to_text(result.schedule)},
-                         {"threads", result.threads},    {"median_seconds", m.launch.median},
-                         {"p20_seconds", m.launch.p20},  {"p80_seconds", m.launch.p80},
-                         {"samples", m.samples},         {"launches_per_sample", m.launches_per_sample},
-                         {"bytes", m.traffic_bytes},     {"bytes_per_second", m.bytes_per_second()}};
+    ordered_json json = {{"spec", to_text(result.spec)},
+                         {"schedule", to_text(result.schedule)},
+                         {"threads", result.threads},
+                         {"median_seconds", m.launch.median},
+                         {"p20_seconds", m.launch.p20},
+                         {"p80_seconds", m.launch.p80},
+                         {"samples", m.samples},
+                         {"launches_per_sample", m.launches_per_sample},
+                         {"bytes", m.traffic_bytes},
+                         {"bytes_per_second", m.bytes_per_second()},
+                         {"caches", m.is_cold ? "cold" : "warm"},
+                         {"copies", m.copies}};
     if (m.ceiling.median > 0) {
         json["ceiling"] = {{"median_seconds", m.ceiling.median},
                            {"p20_seconds", m.ceiling.p20},
@@ -185,7 +196,7 @@ Expected<Workbenches> open_workbenches(const std::vector<int>& threads, const Op
     for (int count : threads) {
         DeviceOptions device = options.device;
         device.threads = count;
-        NORMJIT_TRY(auto workbench, open_workbench(device));
+        NORMJIT_TRY(auto workbench, open_workbench(device, options.cold ? Caches::cold : Caches::warm));
         workbenches.push_back(std::move(workbench));
     }
     return workbenches;
@@ -246,6 +257,11 @@ Status run(const Options& options) {
     if (!options.json.empty() && options.json != "-") NORMJIT_RETURN_IF_ERROR(check_writable(options.json));
     NORMJIT_TRY(const Workbenches workbenches, open_workbenches(threads, options));
     NORMJIT_TRY(std::vector<Result> results, measure_all(specs, workbenches, options));
+    const auto warm =
+        std::count_if(results.begin(), results.end(), [](const Result& r) { return !r.measurement.is_cold; });
+    if (options.cold && warm > 0)
+        print_note(
+            fmt::format("--cold: {} of {} with data in the caches: no memory for enough copies", warm, results.size()));
     return options.json == "-" ? Status() : write_text("", table_of(results));
 }
 
@@ -266,6 +282,7 @@ Command add_bench(const CommandLine& program) {
         "a schedule, or heuristic");
     line.add_option("--json", options->json,
                     "Also write JSON to this file, after each result; - prints JSON instead of the table");
+    line.add_flag("--cold", options->cold, "CPU: data that no cache holds, as normjit tune takes it");
     line.add_option("--seconds", options->seconds, "Time to spend in the launches of one spec",
                     {.range = {{0.001, 3600}}, .show_default = true});
     line.add_option("--seed", options->seed, "Of the data", {.show_default = true});

@@ -2,6 +2,7 @@
 // The course of a CPU.
 #include "course.h"
 
+#include "ring.h"
 #include "support/try.h"
 #include "team.h"
 #include "workbench.h"
@@ -35,35 +36,37 @@ void repeat_rows(const Problem& made, const Problem& all, bench::Team& team) {
 
 class CpuCourse final : public Course {
   public:
-    CpuCourse(Problem problem, const Problem& made, bench::Team& team)
-        : problem_(std::move(problem)), answers_(made, problem_.rows), team_(team) {}
+    CpuCourse(Ring ring, const Problem& made, bench::Team& team)
+        : ring_(std::move(ring)), answers_(made, ring_.rows()), team_(team) {}
+
+    bool is_cold() const override { return ring_.is_cold(); }
 
     Status check(const Kernel& kernel) override {
-        NORMJIT_RETURN_IF_ERROR(fit(kernel));
+        NORMJIT_RETURN_IF_ERROR(ring_.fit(kernel, team_));
+        const Arguments& arguments = ring_.next();
         for (const Tensor tensor : all_tensors) {
-            if (is_output(tensor) && problem_.spec.has(tensor)) fill_with_nan(problem_.tensors[tensor]);
+            if (is_output(tensor) && ring_.spec().has(tensor))
+                fill_with_nan(ring_.element(tensor, 0), ring_.bytes_of(tensor), team_);
         }
-        const Arguments arguments = problem_.arguments();
         NORMJIT_RETURN_IF_ERROR(kernel.launch(arguments));
         for (const int64_t row : answers_.rows_to_check()) {
-            NORMJIT_RETURN_IF_ERROR(answers_.check_row(row, problem_.element(Tensor::dx, row * problem_.spec.cols)));
+            NORMJIT_RETURN_IF_ERROR(answers_.check_row(row, ring_.element(Tensor::dx, row * ring_.spec().cols)));
         }
-        const int64_t groups = kernel.artifact().geometry.groups(problem_.rows, arguments.workspace_bytes);
+        const int64_t groups = kernel.artifact().geometry.groups(ring_.rows(), arguments.workspace_bytes);
         for (const Tensor tensor : all_tensors) {
-            if (!is_output(tensor) || is_matrix(tensor) || !problem_.spec.has(tensor)) continue;
-            NORMJIT_RETURN_IF_ERROR(answers_.check_columns(tensor, problem_.tensors[tensor].data(), groups));
+            if (!is_output(tensor) || is_matrix(tensor) || !ring_.spec().has(tensor)) continue;
+            NORMJIT_RETURN_IF_ERROR(answers_.check_columns(tensor, ring_.element(tensor, 0), groups));
         }
         return {};
     }
 
     Expected<Seconds> time(std::span<const Kernel> kernels, int rounds) override {
-        for (const Kernel& kernel : kernels) NORMJIT_RETURN_IF_ERROR(fit(kernel));
-        const Arguments arguments = problem_.arguments();
+        for (const Kernel& kernel : kernels) NORMJIT_RETURN_IF_ERROR(ring_.fit(kernel, team_));
         Seconds seconds(kernels.size());
         // The first turn warms up and tells how long a launch takes.
         double shortest = 1;
         for (const Kernel& kernel : kernels) {
-            NORMJIT_TRY(const double once, seconds_of(kernel, arguments, 1));
+            NORMJIT_TRY(const double once, seconds_of(kernel, 1));
             shortest = std::min(shortest, once);
         }
         const auto launches = static_cast<int>(std::clamp(shortest_sample / std::max(shortest, 1e-9), 1.0, 1000.0));
@@ -71,8 +74,8 @@ class CpuCourse final : public Course {
             for (size_t i = 0; i < kernels.size(); ++i) {
                 const size_t k = (i + static_cast<size_t>(round)) % kernels.size();
                 // What the kernel before left in the caches is not the same for all: one launch that does not count.
-                if (launches > 1) NORMJIT_RETURN_IF_ERROR(kernels[k].launch(arguments));
-                NORMJIT_TRY(const double each, seconds_of(kernels[k], arguments, launches));
+                if (launches > 1) NORMJIT_RETURN_IF_ERROR(kernels[k].launch(ring_.next()));
+                NORMJIT_TRY(const double each, seconds_of(kernels[k], launches));
                 seconds[k].push_back(each);
             }
         }
@@ -80,36 +83,18 @@ class CpuCourse final : public Course {
     }
 
     Expected<bench::Measurement> measure(const Kernel& kernel, const bench::MeasureOptions& options) override {
-        NORMJIT_RETURN_IF_ERROR(fit(kernel));
-        const Arguments arguments = problem_.arguments();
-        return bench::measure(team_, problem_.traffic(), [&] { return kernel.launch(arguments); }, options);
+        return measure_in(ring_, kernel, options, team_);
     }
 
   private:
-    void fill_with_nan(const Buffer& buffer) {
-        auto* bytes = static_cast<char*>(buffer.data());
-        team_.run_ranges(buffer.bytes(), [&](int64_t begin, int64_t end) {
-            std::memset(bytes + begin, 0xff, static_cast<size_t>(end - begin));
-        });
-    }
-
-    /// Makes the workspace large enough. Kernels share it: what it holds is lost between launches anyway.
-    Status fit(const Kernel& kernel) {
-        const int64_t bytes = kernel.preferred_workspace(problem_.rows);
-        if (bytes <= problem_.workspace.bytes()) return {};
-        NORMJIT_TRY(problem_.workspace, Buffer::allocate(bytes));
-        fill_with_nan(problem_.workspace);
-        return {};
-    }
-
-    static Expected<double> seconds_of(const Kernel& kernel, const Arguments& arguments, int launches) {
+    Expected<double> seconds_of(const Kernel& kernel, int launches) {
         using Clock = std::chrono::steady_clock;
         const auto start = Clock::now();
-        for (int i = 0; i < launches; ++i) NORMJIT_RETURN_IF_ERROR(kernel.launch(arguments));
+        for (int i = 0; i < launches; ++i) NORMJIT_RETURN_IF_ERROR(kernel.launch(ring_.next()));
         return std::chrono::duration<double>(Clock::now() - start).count() / launches;
     }
 
-    Problem problem_;
+    Ring ring_;
     const Answers answers_;
     bench::Team& team_;
 };
@@ -122,14 +107,15 @@ int64_t made_rows(const Spec& spec, int64_t rows) {
     return made == rows || made % 2 == 1 ? made : made - 1;
 }
 
-Expected<std::unique_ptr<Course>> open_cpu_course(const Kernel& kernel, int64_t rows, uint64_t seed,
-                                                  bench::Team& team) {
+Expected<std::unique_ptr<Course>> open_cpu_course(const Kernel& kernel, int64_t rows, uint64_t seed, Caches caches,
+                                                  ColdMemory& memory, bench::Team& team) {
     const int64_t made = made_rows(kernel.artifact().spec, rows);
     NORMJIT_TRY(const Problem base, allocate_problem(kernel, made, team));
     fill_inputs(base, seed, team);
     NORMJIT_TRY(Problem all, allocate_problem(kernel, rows, team));
     repeat_rows(base, all, team);
-    return std::unique_ptr<Course>(std::make_unique<CpuCourse>(std::move(all), base, team));
+    NORMJIT_TRY(Ring ring, open_ring(std::move(all), caches, memory, team));
+    return std::unique_ptr<Course>(std::make_unique<CpuCourse>(std::move(ring), base, team));
 }
 
 }  // namespace normjit::cli

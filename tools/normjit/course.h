@@ -25,8 +25,11 @@ class Course {
 
     using Seconds = std::vector<std::vector<double>>;
     /// seconds[k][i]: one launch of kernel k in round i; a round times each once, and starts with another one than the
-    /// round before. On a GPU the L2 cache is flushed before each.
+    /// round before. On a GPU the L2 cache is flushed before each; a CPU's launches take the course's copies in turn.
     virtual Expected<Seconds> time(std::span<const Kernel> kernels, int rounds) = 0;
+
+    /// Whether no cache has the data of a launch when it begins.
+    virtual bool is_cold() const = 0;
 
     /// Of a kernel, beside the memory ceiling.
     virtual Expected<bench::Measurement> measure(const Kernel& kernel, const bench::MeasureOptions& options) = 0;

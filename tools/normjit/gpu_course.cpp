@@ -11,6 +11,8 @@ class GpuCourse final : public Course {
     GpuCourse(GpuCourseTools tools, GpuProblem problem, const Problem& made)
         : tools_(std::move(tools)), problem_(std::move(problem)), answers_(made, problem_.rows()) {}
 
+    bool is_cold() const override { return true; }
+
     Status check(const Kernel& kernel) override {
         NORMJIT_RETURN_IF_ERROR(problem_.fit(kernel));
         NORMJIT_RETURN_IF_ERROR(problem_.spoil_outputs());

@@ -39,6 +39,8 @@ class GpuWorkbench final : public Workbench {
         return {};
     }
 
+    bool is_cold() const override { return true; }
+
     Expected<Measurement> measure(const Kernel& kernel, const Problem& problem,
                                   const MeasureOptions& options) override {
         NORMJIT_TRY(const GpuProblem on_gpu, GpuProblem::upload(gpu_, kernel, problem, problem.rows));
@@ -83,6 +85,7 @@ class GpuWorkbench final : public Workbench {
         const Work replay = [&] { return stream_->launch(graph); };
         Measurement result;
         result.traffic_bytes = traffic_bytes(problem);
+        result.is_cold = true;
         std::vector<GpuCeiling> ceilings;
         if (result.traffic_bytes >= bench::min_ceiling_bytes) {
             NORMJIT_TRY(ceilings, make_ceilings(gpu_, *stream_, problem));

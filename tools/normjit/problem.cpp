@@ -85,6 +85,12 @@ bench::Traffic Problem::traffic() const {
     return traffic;
 }
 
+void fill_with_nan(void* memory, int64_t bytes, bench::Team& team) {
+    team.run_ranges(bytes, [&](int64_t begin, int64_t end) {
+        std::memset(static_cast<char*>(memory) + begin, 0xff, static_cast<size_t>(end - begin));
+    });
+}
+
 Expected<Problem> allocate_problem(const Kernel& kernel, int64_t rows, bench::Team& team) {
     Problem problem;
     problem.spec = kernel.artifact().spec;

@@ -53,6 +53,9 @@ struct Problem {
 /// more than the machine has. Outputs and workspace are touched by the threads of the team.
 Expected<Problem> allocate_problem(const Kernel& kernel, int64_t rows, bench::Team& team);
 
+/// Sets every bit: a NaN of any type.
+void fill_with_nan(void* memory, int64_t bytes, bench::Team& team);
+
 /// Fills the inputs: x normal around a mean of 0.5, dy normal, gamma + gamma_offset around 1, statistics as a forward
 /// pass with eps = 1e-5 saves them. The same seed gives the same data on any number of threads.
 void fill_inputs(const Problem& problem, uint64_t seed, bench::Team& team);

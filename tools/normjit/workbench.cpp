@@ -6,36 +6,53 @@
 namespace normjit::cli {
 namespace {
 
+/// One for all workbenches: what they measure is measured one after the other.
+ColdMemory& cold_memory(const Target& target) {
+    static ColdMemory memory = ColdMemory::of_machine(target);
+    return memory;
+}
+
 class CpuWorkbench final : public Workbench {
   public:
-    explicit CpuWorkbench(const Engine& engine) : Workbench(engine, engine.threads()) {}
+    CpuWorkbench(const Engine& engine, Caches caches)
+        : Workbench(engine, engine.threads()), caches_(caches), memory_(cold_memory(engine.target())) {}
+
+    bool is_cold() const override { return caches_ == Caches::cold && memory_.is_enough(); }
 
     Expected<bench::Measurement> measure(const Kernel& kernel, const Problem& problem,
                                          const bench::MeasureOptions& options) override {
         const Arguments arguments = problem.arguments();
-        return bench::measure(team(), problem.traffic(), [&] { return kernel.launch(arguments); }, options);
+        const bench::Traffic traffic = problem.traffic();
+        return bench::measure(
+            team(), [&]() -> const bench::Traffic& { return traffic; }, [&] { return kernel.launch(arguments); },
+            options);
     }
 
     Expected<bench::Measurement> measure_made(const Kernel& kernel, int64_t rows, uint64_t seed,
                                               const bench::MeasureOptions& options) override {
-        NORMJIT_TRY(const Problem problem, allocate_problem(kernel, rows, team()));
+        NORMJIT_TRY(Problem problem, allocate_problem(kernel, rows, team()));
         fill_inputs(problem, seed, team());
-        return measure(kernel, problem, options);
+        NORMJIT_TRY(Ring ring, open_ring(std::move(problem), caches_, memory_, team()));
+        return measure_in(ring, kernel, options, team());
     }
 
     Expected<std::unique_ptr<Course>> open_course(const Kernel& kernel, int64_t rows, uint64_t seed) override {
-        return open_cpu_course(kernel, rows, seed, team());
+        return open_cpu_course(kernel, rows, seed, caches_, memory_, team());
     }
 
     nlohmann::ordered_json facts() const override { return {{"cpu", engine().device_class().model}}; }
+
+  private:
+    const Caches caches_;
+    ColdMemory& memory_;
 };
 
 }  // namespace
 
-Expected<std::unique_ptr<Workbench>> open_workbench(const DeviceOptions& options) {
+Expected<std::unique_ptr<Workbench>> open_workbench(const DeviceOptions& options, Caches caches) {
     if (options.device != "cpu") return open_gpu_workbench(options);
     NORMJIT_TRY(const Engine engine, open_engine(options));
-    return std::unique_ptr<Workbench>(std::make_unique<CpuWorkbench>(engine));
+    return std::unique_ptr<Workbench>(std::make_unique<CpuWorkbench>(engine, caches));
 }
 
 }  // namespace normjit::cli

@@ -7,6 +7,7 @@
 #include "device.h"
 #include "measure.h"
 #include "problem.h"
+#include "ring.h"
 #include "team.h"
 
 #include "normjit/engine.h"
@@ -24,6 +25,9 @@ class Workbench {
     const Engine& engine() const { return engine_; }
     /// Threads that make data.
     bench::Team& team() { return team_; }
+
+    /// Whether there is memory for made data of any size to be cold, and it was asked for.
+    virtual bool is_cold() const = 0;
 
     /// Times launches on the problem's data. Its outputs hold the gradients afterwards.
     virtual Expected<bench::Measurement> measure(const Kernel& kernel, const Problem& problem,
@@ -47,10 +51,11 @@ class Workbench {
     bench::Team team_;
 };
 
-Expected<std::unique_ptr<Course>> open_cpu_course(const Kernel& kernel, int64_t rows, uint64_t seed, bench::Team& team);
+Expected<std::unique_ptr<Course>> open_cpu_course(const Kernel& kernel, int64_t rows, uint64_t seed, Caches caches,
+                                                  ColdMemory& memory, bench::Team& team);
 
-/// For the device that the options name.
-Expected<std::unique_ptr<Workbench>> open_workbench(const DeviceOptions& options);
+/// For the device that the options name. `caches`: of made data, on a CPU; a GPU's are always cold.
+Expected<std::unique_ptr<Workbench>> open_workbench(const DeviceOptions& options, Caches caches = Caches::warm);
 /// For a GPU.
 Expected<std::unique_ptr<Workbench>> open_gpu_workbench(const DeviceOptions& options);
 

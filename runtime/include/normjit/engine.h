@@ -38,8 +38,11 @@ std::string_view name(IsaCap cap);
 /// once a thread of the engine's has found a faster one, asking again gets that; kernels handed out before stay good.
 ///
 /// Measuring takes memory for the problem's tensors, on a CPU the engine's threads as well, and with a dynamic M
-/// ScheduleSpace::usual_rows rows. It is refused, as all making of kernels, while a graph is being captured. The same
-/// schedule always gives the same bits, but two processes may choose different ones: see Engine::plan_digest().
+/// ScheduleSpace::usual_rows rows. On a CPU all launches take the same tensors, so what fits the caches is measured
+/// there: data that no cache holds takes memory of twice the caches' size, which `normjit tune` has and an engine
+/// cannot spare; its records come first. Measuring is refused, as all making of kernels, while a graph is being
+/// captured. The same schedule always gives the same bits, but two processes may choose different ones: see
+/// Engine::plan_digest().
 enum class TunePolicy : uint8_t { off, on_miss, background };
 
 /// CPU threads: normjit pins none. Workers run wherever the affinity of the thread that creates the engine lets them,

@@ -41,6 +41,7 @@ struct TuningRecord {
     double gain = 1;       ///< heuristic_times over times, the median of pairs that were measured in turn
     double share = -1;     ///< of the memory ceiling; negative: not measured
     int candidates = 0;    ///< schedules that were measured, the heuristic's included
+    std::string caches;    ///< "cold": no cache had the data of a launch when it began; "warm": some may have
     std::string verified;  ///< against what each candidate's outputs were checked: "double"
     int generator = 0;     ///< generator_version
     std::string version;   ///< of normjit

@@ -50,6 +50,7 @@ Status Lane::start_worker() {
     device_.model = hello["model"];
     NORMJIT_TRY(device_.target, parse_target(hello["target"].get<std::string>()));
     device_.threads = hello["threads"];
+    can_be_cold_ = hello["cold"];
     return {};
 }
 
@@ -70,14 +71,17 @@ Expected<Json> Lane::ask(const Json& request, double seconds) {
 Status Lane::open(const Spec& spec) {
     if (!worker_.running()) NORMJIT_RETURN_IF_ERROR(start_worker());
     NORMJIT_TRY(const Json answer, ask({{"op", "open"}, {"spec", to_text(spec)}}, open_seconds));
-    return answer.contains("error") ? failed(answer["error"].get<std::string>()) : Status();
+    if (answer.contains("error")) return failed(answer["error"].get<std::string>());
+    caches_ = answer["caches"];
+    return {};
 }
 
 const TuningRecord* Lane::done_before(const Spec& spec) const {
     const Schedule today = heuristic(spec, device_.target);
     const auto found = std::find_if(known_.rbegin(), known_.rend(), [&](const TuningRecord& record) {
         return record.spec == spec && record.device == device_ && record.generator == generator_version &&
-               record.heuristic == today && record.candidates >= options_.deepen;
+               record.heuristic == today && record.candidates >= options_.deepen &&
+               (record.caches == "cold" || !can_be_cold_);
     });
     return found == known_.rend() ? nullptr : &*found;
 }
@@ -190,6 +194,7 @@ Expected<TuningRecord> Lane::decide(const Spec& spec, const Search& search) {
     record.heuristic_times = verdict.heuristic_times;
     record.share = verdict.share;
     record.candidates = static_cast<int>(search.measured()) + 1;
+    record.caches = caches_;
     record.verified = "double";
     record.generator = generator_version;
     record.version = options_.version;

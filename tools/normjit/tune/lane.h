@@ -70,6 +70,8 @@ class Lane {
     const Child::Main work_;
     Child worker_;
     DeviceClass device_;
+    bool can_be_cold_ = true;  ///< measured with its data in no cache
+    std::string caches_;       ///< TuningRecord::caches of the problem that is open
     Journal journal_;
     std::vector<TuningRecord> known_;  ///< of the records file
 };

@@ -31,14 +31,17 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* examples =
     R"(A shapes file has one spec a line, as for normjit bench; NORMJIT_CAPTURE=FILE makes a program that uses normjit write
 one. Every candidate's results are checked against double precision before it is timed, and a record names another
-schedule than the heuristic's only when that was faster by more than the noise. Stopped and started again, it goes on
-where it was. Record files merge by concatenation; NORMJIT_RECORDS=FILE makes programs use them.
+schedule than the heuristic's only when that was faster by more than the noise. Times are of launches that find their
+data in no cache: on a CPU they take copies of it in turn, at least twice what the caches hold together, in memory that
+is at most a quarter of what is free; on a GPU the L2 cache is flushed before each. Stopped and started again, it goes
+on where it was. Record files merge by concatenation; NORMJIT_RECORDS=FILE makes programs use them.
 
 Examples:
   normjit tune shapes.txt -o records.jsonl
   normjit tune shapes.txt -o records.jsonl --device cuda:0 --budget 10m
   normjit tune shapes.txt -o records.$RANK.jsonl --device all --shard $RANK/4
-  normjit tune "rmsnorm rows=4096 cols=4096 x=bf16" -o records.jsonl --json results.json)";
+  normjit tune "rmsnorm rows=4096 cols=4096 x=bf16" -o records.jsonl --json results.json
+  NORMJIT_RECORDS=records.jsonl normjit bench shapes.txt --cold --against heuristic)";
 
 struct Options {
     std::vector<std::string> inputs;
@@ -250,6 +253,10 @@ void print_notes(const Results& results, size_t problems) {
     if (results.done_before > 0) print_note(fmt::format("{} problems were in the records before", results.done_before));
     if (left > 0)
         print_note(fmt::format("the time was up before {} of {} problems; start again to go on", left, problems));
+    const auto warm = std::count_if(results.records.begin(), results.records.end(),
+                                    [](const auto& record) { return record && record->caches == "warm"; });
+    if (warm > 0)
+        print_note(fmt::format("{} of {} with data in the caches: no memory for enough copies", warm, problems));
     for (size_t i = 0; i < std::min(most, results.failures.size()); ++i)
         print_note("a candidate failed: " + results.failures[i]);
     if (results.failures.size() > most)

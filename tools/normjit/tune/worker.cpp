@@ -33,8 +33,10 @@ class Worker {
 
     void run() {
         const DeviceClass& device = workbench_->engine().device_class();
-        Status sent =
-            channel_.send({{"model", device.model}, {"target", to_text(device.target)}, {"threads", device.threads}});
+        Status sent = channel_.send({{"model", device.model},
+                                     {"target", to_text(device.target)},
+                                     {"threads", device.threads},
+                                     {"cold", workbench_->is_cold()}});
         while (sent.ok()) {
             const auto request = channel_.receive(Clock::time_point::max());
             if (!request.ok()) return;
@@ -61,7 +63,7 @@ class Worker {
         NORMJIT_TRY(course_, workbench_->open_course(kernel, *spec_.rows, data_seed));
         NORMJIT_RETURN_IF_ERROR(course_->check(kernel));
         heuristic_ = kernel;
-        return Json::object();
+        return Json{{"caches", course_->is_cold() ? "cold" : "warm"}};
     }
 
     Expected<Json> trial(const Json& request) {
@@ -182,7 +184,7 @@ class Worker {
 }  // namespace
 
 void serve(const DeviceOptions& device, Channel& channel) {
-    auto workbench = open_workbench(device);
+    auto workbench = open_workbench(device, Caches::cold);
     if (!workbench.ok()) {
         static_cast<void>(channel.send(
             {{"error", workbench.status().message()}, {"code", static_cast<int>(workbench.status().code())}}));

@@ -61,10 +61,11 @@ class Child {
     Channel channel_;
 };
 
-/// What a worker does until its channel closes. It greets with {"model", "target", "threads"}, or {"error", "code"}
-/// when the device cannot be opened, and then answers:
+/// What a worker does until its channel closes. It greets with {"model", "target", "threads", "cold"}, the last
+/// whether problems of any size can be measured with their data in no cache, or {"error", "code"} when the device
+/// cannot be opened, and then answers:
 ///
-///   {"op":"open","spec":S}                             {}
+///   {"op":"open","spec":S}                             {"caches":"cold"|"warm"}: TuningRecord::caches
 ///   {"op":"trial","schedule":T,"seconds":X,            {"outcome":"measured","gain":G,"low":L,"high":H}
 ///    "best":B,"ahead":[T...]}                          or {"outcome":"refused"|"wrong","message":...}
 ///   {"op":"race","schedules":[T...],"seconds":X}       {"kernels":[{median,p20,p80,gain,low,high}...],"noise":N,

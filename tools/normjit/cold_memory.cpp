@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cold_memory.h"
+
+#include "support/text.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <set>
+
+#include <fmt/core.h>
+#include <sched.h>
+#include <unistd.h>
+
+namespace normjit::cli {
+namespace {
+
+constexpr int64_t page = 4096;
+constexpr int64_t touched_at_once = 2 << 20;
+
+/// Beyond what is taken: where a block starts moves by whole pages inside it.
+constexpr int64_t slack_pages = 8192;
+
+std::string first_line(const std::string& path) {
+    std::ifstream file(path);
+    std::string line;
+    std::getline(file, line);
+    return line;
+}
+
+/// "2048K"; 0 for anything else.
+int64_t read_size(std::string text) {
+    int64_t unit = 1;
+    if (text.ends_with('K')) unit = 1 << 10;
+    if (text.ends_with('M')) unit = 1 << 20;
+    if (unit > 1) text.pop_back();
+    const auto number = text::parse_int(text, 0, INT64_MAX / unit);
+    return number.ok() ? *number * unit : 0;
+}
+
+/// What programs may take before the system has to swap; all there is where it does not say.
+int64_t available_memory() {
+    std::ifstream file("/proc/meminfo");
+    for (std::string line; std::getline(file, line);) {
+        constexpr std::string_view key = "MemAvailable:", unit = " kB";
+        if (!line.starts_with(key) || !line.ends_with(unit)) continue;
+        const std::string_view number =
+            std::string_view(line).substr(key.size(), line.size() - key.size() - unit.size());
+        if (const auto kilobytes = text::parse_int(text::trim(number), 0, INT64_MAX >> 10)) return *kilobytes << 10;
+    }
+    return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace
+
+int64_t cache_bytes(const Target& target, const std::string& sys) {
+    cpu_set_t usable;
+    CPU_ZERO(&usable);
+    if (sched_getaffinity(0, sizeof usable, &usable) != 0) CPU_SET(0, &usable);
+    std::set<std::string> seen;
+    int64_t sum = 0;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+        if (!CPU_ISSET(cpu, &usable)) continue;
+        for (int i = 0; i < 10; ++i) {
+            const std::string cache = fmt::format("{}/cpu{}/cache/index{}/", sys, cpu, i);
+            const std::string level = first_line(cache + "level");
+            if (level.empty()) break;
+            if (level == "1" || !seen.insert(level + " " + first_line(cache + "shared_cpu_list")).second) continue;
+            sum += read_size(first_line(cache + "size"));
+        }
+    }
+    return sum > 0 ? sum : target.cores * target.l2_bytes + target.l3_bytes;
+}
+
+int64_t spare_memory() {
+    int64_t most = available_memory();
+    for (const char* limit : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+        if (const int64_t bytes = read_size(first_line(limit)); bytes > 0) most = std::min(most, bytes);
+    }
+    return most / 4;
+}
+
+ColdMemory ColdMemory::of_machine(const Target& target) { return {2 * cache_bytes(target), spare_memory()}; }
+
+Expected<char*> ColdMemory::take(int64_t bytes, bench::Team& team) {
+    if (const int64_t needed = bytes + slack_pages * page; block_.bytes() < needed) {
+        block_ = Buffer();  // before more is asked for
+        auto block = Buffer::allocate(std::max(needed, turn_bytes_ + turn_bytes_ / 8 + slack_pages * page));
+        if (!block.ok()) return block.status();
+        block_ = *std::move(block);
+        auto* begin = static_cast<char*>(block_.data());
+        team.run([&](int thread) {
+            for (int64_t i = thread * touched_at_once; i < block_.bytes(); i += team.size() * touched_at_once) {
+                const int64_t end = std::min(i + touched_at_once, block_.bytes());
+                for (int64_t at = i; at < end; at += page) begin[at] = 0;  // the system sets the rest to 0
+            }
+        });
+    }
+    // Far from the last place, and each of them once.
+    const int64_t shift = taken_++ * 5087 % slack_pages * page;
+    auto* begin = static_cast<char*>(block_.data());
+    const auto misplaced = static_cast<int64_t>(reinterpret_cast<uintptr_t>(begin) % page);
+    return begin + (page - misplaced) % page + shift;
+}
+
+}  // namespace normjit::cli
