@@ -135,6 +135,7 @@ Status check_cpu_artifact(const Artifact& artifact, const Target& machine) {
     if (artifact.format != format) return does_not_fit(artifact, "code");
     NORMJIT_RETURN_IF_ERROR(check_entry(artifact, "rows", true));
     NORMJIT_RETURN_IF_ERROR(check_entry(artifact, "rows_stream", false));
+    NORMJIT_RETURN_IF_ERROR(check_entry(artifact, "rows_realign", false));
     NORMJIT_RETURN_IF_ERROR(check_sweeps(artifact));
     return check_entry(artifact, "final_reduce", artifact.geometry.column_sums > 0);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/plan.h"
+#include "plan/realign.h"
 
 #include <algorithm>
 
@@ -76,12 +77,18 @@ class Printer {
         statements(sweep.row_means, "    ");
         statements(sweep.column_sums, "    ");
         for (const ir::Output& output : sweep.stores) {
-            const std::string past = plan_.geometry.stream_bytes < 0 ? ""
-                                                                     : fmt::format(", past the caches from {} bytes on",
-                                                                                   plan_.geometry.stream_bytes);
             line("    store {} as {}{}", normjit::name(output.tensor), normjit::name(*function.dtypes[output.tensor]),
-                 past);
+                 past_caches());
         }
+    }
+
+    std::string past_caches() const {
+        if (plan_.geometry.stream_bytes < 0) return "";
+        const std::string way = may_realign(plan_.spec, *cpu_)
+                                    ? fmt::format(", by way of {} bytes of the stack unless its rows start on lines",
+                                                  dx_block_bytes(plan_.spec, *cpu_))
+                                    : "";
+        return fmt::format(", past the caches from {} bytes on{}", plan_.geometry.stream_bytes, way);
     }
 
     std::string kept() const {

@@ -3,6 +3,7 @@
 // measurements of the kernels of 2026-11-21 on an H200 and a 2-core Xeon with AVX-512. Good enough to order candidates:
 // the tuner measures what it hands out.
 #include "plan/cuda.h"
+#include "plan/realign.h"
 
 #include "normjit/sharing.h"
 #include "normjit/space.h"
@@ -176,7 +177,7 @@ class CpuModel {
         const int64_t floor = bytes_moved(spec_, rows_);
         const int64_t dx = traffic_.write_bytes * rows_;
         const bool in_cache = floor <= std::max(target_.cores * target_.l2_bytes, target_.l3_bytes / 16);
-        const bool past_caches = s_.stream_kb >= 0 && floor / 1024 >= s_.stream_kb;
+        const bool past_caches = s_.stream_kb >= 0 && floor / 1024 >= s_.stream_kb && writes_whole_lines();
         p.bytes = floor + partial_bytes(spec_, traffic_, groups_);
         if (!past_caches && !in_cache) p.bytes += dx;  // lines are read before they are written
         const double rate = (in_cache ? core_cache_rate : core_memory_rate) * std::pow(double(threads_), 0.95);
@@ -193,6 +194,11 @@ class CpuModel {
 
   private:
     static constexpr int64_t least_part = 32;  ///< columns
+
+    /// Of dx without gaps between its rows.
+    bool writes_whole_lines() const {
+        return traffic_.write_bytes % 64 == 0 || (!is_split() && plan::may_realign(spec_, s_));
+    }
 
     bool is_split() const { return rows_ > 0 && rows_ <= s_.split_rows; }
     /// Of something as long as a row, what one thread works on.

@@ -5,6 +5,7 @@
 #include "backend/cpu/select.h"
 #include "backend/cpu/unit.h"
 #include "plan/plan.h"
+#include "plan/realign.h"
 
 #include <string_view>
 
@@ -35,6 +36,11 @@ int64_t number_of_mean(const plan::Plan& plan, size_t sweep, size_t k);
 
 /// Whether there are entry points that write dx past the caches, for launches that are large enough.
 inline bool may_stream(const plan::Plan& plan) { return plan.geometry.stream_bytes >= 0 && plan.spec.has(Tensor::dx); }
+
+/// Whether there is one among them for dx whose rows stand one behind the other, but need not start on a line.
+inline bool may_realign(const plan::Plan& plan) {
+    return may_stream(plan) && plan::may_realign(plan.spec, std::get<CpuSchedule>(plan.schedule.device));
+}
 
 /// CpuSchedule::prefetch: what is fetched and how near.
 inline bool fetches_own_row(const CpuSchedule& cpu) { return cpu.prefetch == 3; }

@@ -14,7 +14,11 @@ namespace normjit::backend::cpu {
 enum class Packing { one, even_odd };
 
 enum class Lanes { all, tail };
-enum class Caching { normal, stream };
+
+/// How dx is written.
+///   stream    past the caches; every row starts on a line
+///   realign   past the caches by way of the stack; rows stand one behind the other, wherever the first starts
+enum class Caching { normal, stream, realign };
 
 /// A unit of columns within a step or strip.
 struct Columns {

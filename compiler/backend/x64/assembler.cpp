@@ -142,6 +142,17 @@ void Assembler::broadcast(const Zmm& to, const RegExp& from) {
     compute_ == DType::f64 ? vbroadcastsd(to, ptr[from]) : vbroadcastss(to, ptr[from]);
 }
 
+void Assembler::copy_line(const Address& to, const Address& from, Caching caching) {
+    vmovdqa64(scratch(), from);
+    caching == Caching::stream ? vmovntdq(to, scratch()) : vmovdqa64(to, scratch());
+}
+
+void Assembler::copy_bytes_of_line(const Address& to, const Address& from, const Reg64& mask) {
+    kmovq(scratch_mask(), mask);
+    vmovdqa64(scratch(), from);
+    vmovdqu8(to | scratch_mask(), scratch());
+}
+
 void Assembler::set_tail(int count) {
     const auto set = [&](const Opmask& mask, int lanes_set) {
         mov(eax, static_cast<uint32_t>((uint64_t{1} << lanes_set) - 1));

@@ -61,6 +61,9 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     /// An element for each of the rows of set_rows(), converted to the compute type.
     void load_rows(const Zmm& to, const Xbyak::Reg64& base, const Xbyak::Reg64& index, DType type);
     void load_constant(const Zmm& to, double number);
+    /// 64 bytes, both at multiples of 64; those whose bit in `mask` is set.
+    void copy_line(const Xbyak::Address& to, const Xbyak::Address& from, Caching caching);
+    void copy_bytes_of_line(const Xbyak::Address& to, const Xbyak::Address& from, const Xbyak::Reg64& mask);
     /// One element of the compute type, in every lane.
     void broadcast(const Zmm& to, const Xbyak::RegExp& from);
 

@@ -51,6 +51,10 @@ Expected<Artifact> emit(const plan::Plan& plan, const ParallelFor&) {
             entry("rows_stream");
             emit_rows(assembler, plan, Caching::stream);
         }
+        if (may_realign(plan)) {
+            entry("rows_realign");
+            emit_rows(assembler, plan, Caching::realign);
+        }
         if (plan.geometry.split_rows > 0) {
             artifact.geometry.split_rows = plan.geometry.split_rows;
             const plan::Plan unstaged = without_staging(plan);

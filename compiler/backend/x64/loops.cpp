@@ -24,8 +24,12 @@ constexpr int register_bytes = 64;
 
 }  // namespace
 
-RowLoops::RowLoops(Assembler& assembler, const plan::Plan& plan, Extent extent)
-    : a_(assembler), plan_(plan), cpu_(std::get<CpuSchedule>(plan.schedule.device)), extent_(extent) {
+RowLoops::RowLoops(Assembler& assembler, const plan::Plan& plan, Caching caching, Extent extent)
+    : a_(assembler),
+      plan_(plan),
+      cpu_(std::get<CpuSchedule>(plan.schedule.device)),
+      caching_(caching),
+      extent_(extent) {
     assign_registers();
     size_t most_sums = 0;
     for (const plan::Sweep& sweep : plan.sweeps) most_sums = std::max(most_sums, sweep.row_means.size());
@@ -38,6 +42,9 @@ RowLoops::RowLoops(Assembler& assembler, const plan::Plan& plan, Extent extent)
     end_at_ = first_block_at_ + 8;
     kept_at_ = (end_at_ + 8 + register_bytes - 1) / register_bytes * register_bytes;
     frame_bytes_ = kept_at_ + cpu_.row_block * static_cast<int>(kept_row_bytes(plan));
+    if (caching != Caching::realign) return;
+    dx_lines_.emplace(a_, frame_bytes_, plan::dx_block_bytes(plan.spec, cpu_));
+    frame_bytes_ += dx_lines_->frame_bytes();
 }
 
 void RowLoops::assign_registers() {
@@ -123,7 +130,7 @@ Xbyak::Address RowLoops::kept_sum(size_t sum, int row) {
     return a_.ptr[a_.rsp + scratch_ + static_cast<size_t>(at)];
 }
 
-void RowLoops::for_each_block(Caching caching, const std::function<void()>& begin, const std::function<void()>& body) {
+void RowLoops::for_each_block(const std::function<void()>& begin, const std::function<void()>& body) {
     Frame frame(a_, frame_bytes_);
     begin_group();
     begin();
@@ -132,17 +139,26 @@ void RowLoops::for_each_block(Caching caching, const std::function<void()>& begi
     begin_block();
     body();
     next_block(block);
-    if (caching == Caching::stream) a_.sfence();
+    end();
     frame.leave();
 }
 
-void RowLoops::in_block(Caching caching, const std::function<void()>& body) {
+void RowLoops::in_block(const std::function<void()>& body) {
     Frame frame(a_, frame_bytes_);
     begin_group();
     begin_block();
     body();
-    if (caching == Caching::stream) a_.sfence();
+    end();
     frame.leave();
+}
+
+void RowLoops::write_lines() {
+    if (dx_lines_) dx_lines_->write_lines(block_pointer(Tensor::dx));
+}
+
+void RowLoops::end() {
+    if (dx_lines_) dx_lines_->finish(block_pointer(Tensor::dx));
+    if (caching_ != Caching::normal) a_.sfence();
 }
 
 void RowLoops::begin_group() {
@@ -155,6 +171,7 @@ void RowLoops::begin_group() {
             a_.mov(pointer(tensor), task_data(tensor));
         }
     }
+    if (dx_lines_) dx_lines_->begin(block_pointer(Tensor::dx));
     a_.mov(partials_, a_.qword[task_ + offsetof(RowsTask, partials)]);
     a_.mov(scratch_, a_.qword[task_ + offsetof(RowsTask, rows)]);
     a_.mov(in_frame(rows_left_at_), scratch_);
@@ -181,6 +198,11 @@ void RowLoops::begin_block() {
 void RowLoops::next_block(const Label& block) {
     for (const Tensor tensor : all_tensors) {
         if (!uses(tensor) || info(tensor).shape == TensorShape::cols) continue;
+        if (tensor == Tensor::dx && dx_lines_) {
+            const int64_t row_bytes = plan_.spec.cols * static_cast<int64_t>(size_of(*plan_.spec.dtypes[tensor]));
+            dx_lines_->add_rows(block_pointer(tensor), in_frame(block_rows_at_), row_bytes);
+            continue;
+        }
         if (is_matrix(tensor)) {
             a_.imul(scratch_, task_stride(tensor), cpu_.row_block);
         } else {

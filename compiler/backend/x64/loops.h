@@ -6,10 +6,12 @@
 #include "backend/cpu/pieces.h"
 #include "backend/x64/assembler.h"
 #include "backend/x64/frame.h"
+#include "backend/x64/line_writer.h"
 #include "plan/plan.h"
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <vector>
 
 namespace normjit::backend::x64 {
@@ -19,13 +21,13 @@ int64_t kept_row_bytes(const plan::Plan& plan);
 
 class RowLoops {
   public:
-    RowLoops(Assembler& assembler, const plan::Plan& plan, Extent extent);
+    RowLoops(Assembler& assembler, const plan::Plan& plan, Caching caching, Extent extent);
 
     /// The whole function around body(). Extent::part.
-    void in_block(Caching caching, const std::function<void()>& body);
+    void in_block(const std::function<void()>& body);
 
     /// The whole function around begin(), which runs once, and body(), which runs once per block. Extent::rows.
-    void for_each_block(Caching caching, const std::function<void()>& begin, const std::function<void()>& body);
+    void for_each_block(const std::function<void()>& begin, const std::function<void()>& body);
 
     /// body() once per row of the block, with pointer() at that row. prefetch() in it fetches `ahead`.
     void for_each_row(const std::vector<Tensor>& matrices, const std::vector<Tensor>& ahead,
@@ -37,6 +39,9 @@ class RowLoops {
     /// body(units) for all columns of a row or of the part, `width` whole units at a time; the rest and the tail come
     /// last, together.
     void for_each_columns(int width, const std::function<void(const std::vector<Columns>&)>& body);
+
+    /// Caching::realign: the last block's rows of dx leave the stack. Between row loops.
+    void write_lines();
 
     /// Goes to `label` in the first block of the group or matrix.
     void jump_if_first_block(const Xbyak::Label& label);
@@ -73,6 +78,7 @@ class RowLoops {
 
   private:
     void assign_registers();
+    void end();
     void begin_group();
     std::vector<Columns> rest_of_row(int width) const;
     void for_each_columns_of_part(int width, const std::function<void(const std::vector<Columns>&)>& body);
@@ -101,12 +107,14 @@ class RowLoops {
     Assembler& a_;
     const plan::Plan& plan_;
     const CpuSchedule& cpu_;
+    const Caching caching_;
     const Extent extent_;
     PerTensor<int> pointer_register_;  ///< matrices: the current row, within row loops. Columns: always
     int kept_register_ = 0;            ///< the current row's kept elements
     PerTensor<int> next_register_;     ///< fetched ahead: the current row, a block later
     int sums_at_, pointers_at_, block_rows_at_, rows_left_at_, rows_ahead_at_, first_block_at_, end_at_, kept_at_,
-        frame_bytes_;  ///< offsets from rsp; slots stand at 0
+        frame_bytes_;                     ///< offsets from rsp; slots stand at 0
+    std::optional<LineWriter> dx_lines_;  ///< Caching::realign; rows of dx are then on the stack
 };
 
 }  // namespace normjit::backend::x64

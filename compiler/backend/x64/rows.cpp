@@ -45,19 +45,20 @@ class RowsEmitter {
           cpu_(std::get<CpuSchedule>(plan.schedule.device)),
           caching_(caching),
           extent_(extent),
-          loops_(assembler, plan, extent) {}
+          loops_(assembler, plan, caching, extent) {}
 
     void emit() {
         const auto begin = [&] { keep_columns(); };
-        loops_.for_each_block(caching_, begin, [&] {
+        loops_.for_each_block(begin, [&] {
             load_row_inputs();
             for (size_t i = 0; i + 1 < plan_.sweeps.size(); ++i) reduce_sweep(i);
+            loops_.write_lines();
             apply_sweep();
         });
     }
 
     void emit_sweep(size_t index) {
-        loops_.in_block(caching_, [&] {
+        loops_.in_block([&] {
             load_row_inputs();
             for (size_t i = 0; i < index; ++i) {
                 loops_.for_each_rows([&] { compute_row_values(i + 1, plan_.sweeps[i].row_means, Means::of_parts); });
@@ -83,7 +84,8 @@ class RowsEmitter {
                     },
                 .store =
                     [this, columns](const Unit& value, Tensor tensor) {
-                        a_.store(loops_.place(tensor, columns), value, dtype(tensor), columns.lanes, caching_);
+                        const Caching caching = caching_ == Caching::stream ? Caching::stream : Caching::normal;
+                        a_.store(loops_.place(tensor, columns), value, dtype(tensor), columns.lanes, caching);
                     },
                 .keep = [this, columns](const Unit& value, ValueId id) { keep(value, id, columns); },
                 .lanes = columns.lanes,

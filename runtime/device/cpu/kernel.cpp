@@ -27,7 +27,7 @@ class Launch {
           arguments_(arguments),
           groups_(geometry_.groups(arguments.rows, arguments.workspace_bytes)),
           shared_(pays_to_share(arguments.rows, spec_.cols, kernel.threads->count)),
-          streams_(is_streamed()) {}
+          past_caches_(is_past_caches()) {}
 
     void run() const {
         const int64_t workspace_bytes = arguments_.workspace == nullptr ? 0 : arguments_.workspace_bytes;
@@ -51,17 +51,26 @@ class Launch {
 
     int64_t size(Tensor tensor) const { return static_cast<int64_t>(size_of(*spec_.dtypes[tensor])); }
 
-    /// Past the caches: more traffic than those of the threads hold (stream_bytes is for all cores of the target), and
-    /// whole lines to write.
-    bool is_streamed() const {
+    /// More traffic than the caches of the threads hold (stream_bytes is for all cores of the target).
+    bool is_past_caches() const {
         if (geometry_.stream_bytes < 0 || !spec_.has(Tensor::dx)) return false;
         const int64_t bytes = arguments_.rows * spec_.cols * (size(Tensor::x) + size(Tensor::dy) + size(Tensor::dx));
-        const Argument& dx = arguments_[Tensor::dx];
         const int64_t cores = std::max(kernel_.artifact.target.cores, 1);
         const int64_t threads = std::min<int64_t>(kernel_.threads->count, cores);
-        return bytes >= geometry_.stream_bytes / cores * threads &&
-               reinterpret_cast<uintptr_t>(dx.data) % line_bytes == 0 &&
+        return bytes >= geometry_.stream_bytes / cores * threads;
+    }
+
+    bool starts_on_lines(const Argument& dx) const {
+        return reinterpret_cast<uintptr_t>(dx.data) % line_bytes == 0 &&
                row_stride(dx) * size(Tensor::dx) % line_bytes == 0;
+    }
+
+    RowsFunction rows() const {
+        if (!past_caches_) return kernel_.rows;
+        const Argument& dx = arguments_[Tensor::dx];
+        if (kernel_.rows_stream != nullptr && starts_on_lines(dx)) return kernel_.rows_stream;
+        const bool has_no_gaps = row_stride(dx) == spec_.cols || arguments_.rows == 1;
+        return kernel_.rows_realign != nullptr && has_no_gaps ? kernel_.rows_realign : kernel_.rows;
     }
 
     char* group_partials(int64_t group) const {
@@ -87,8 +96,7 @@ class Launch {
                                      Geometry::row_begin(arguments_.rows, groups_, group + 1));
         task.partials = geometry_.group_bytes == 0 ? nullptr : group_partials(group);
         if (kernel_.program) return kernel_.program->rows(task);
-        const bool streams = streams_ && kernel_.rows_stream != nullptr;
-        (streams ? kernel_.rows_stream : kernel_.rows)(&task);
+        rows()(&task);
     }
 
     /// Few rows: each sweep over a block of them is a phase, with a task for each part of the columns. The last sweep
@@ -117,7 +125,8 @@ class Launch {
         task.column_begin = part * geometry_.part_cols;
         task.column_end = std::min(task.column_begin + geometry_.part_cols, spec_.cols);
         task.starts = block == 0 ? 1 : 0;
-        const bool streams = streams_ && kernel_.last_sweep_stream != nullptr && sweep + 1 == geometry_.sweeps;
+        const bool streams = past_caches_ && kernel_.last_sweep_stream != nullptr && sweep + 1 == geometry_.sweeps &&
+                             starts_on_lines(arguments_[Tensor::dx]);
         (streams ? kernel_.last_sweep_stream : kernel_.sweeps[static_cast<size_t>(sweep)])(&task);
     }
 
@@ -148,7 +157,7 @@ class Launch {
     const Arguments& arguments_;
     const int64_t groups_;
     const bool shared_;
-    const bool streams_;
+    const bool past_caches_;
 };
 
 }  // namespace
@@ -160,6 +169,7 @@ CpuKernel::CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<con
     };
     find("rows", rows);
     find("rows_stream", rows_stream);
+    find("rows_realign", rows_realign);
     find("final_reduce", final_reduce);
     find("last_sweep_stream", last_sweep_stream);
     SweepFunction sweep = nullptr;

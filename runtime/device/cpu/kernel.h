@@ -39,6 +39,7 @@ struct CpuKernel final : Kernel::Impl {
     const std::shared_ptr<const Threads> threads;
     RowsFunction rows = nullptr;
     RowsFunction rows_stream = nullptr;         ///< null when the artifact has none
+    RowsFunction rows_realign = nullptr;        ///< null when the artifact has none
     FinalFunction final_reduce = nullptr;       ///< null without column sums
     std::vector<SweepFunction> sweeps;          ///< empty when the artifact splits no columns
     SweepFunction last_sweep_stream = nullptr;  ///< null when the artifact has none
