@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scripts that judge tuning records, on records and results whose verdict is known."""
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -8,7 +9,8 @@ import sys
 import program
 from program import Case
 
-SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "tools" / "tune"
+TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
+SCRIPTS = TOOLS / "tune"
 FAST, USUAL = "cpu row_block=4", "cpu row_block=2"
 
 
@@ -68,6 +70,26 @@ class Confirm(Case):
         self.assertEqual(picked[:4], ["s39", "s38", "s37", "s36"])
         self.assertEqual(len(set(picked)), 8)
         self.assertFalse({"s0", "other"} & set(picked))  # the heuristic's own schedule; another machine's
+
+
+class Round(Case):
+    SPEC = "layernorm rows=512 cols=1024"
+
+    def test_a_record_of_a_slow_schedule_fails_the_round(self):
+        records = self.folder / "cpu_records.jsonl"
+        self.done("tune", self.SPEC, "-o", records, "--candidates", "1", "--seconds", "0.01",
+                  env=os.environ | {"NORMJIT_RECORDS": "off"})
+        # A partial for each row: about twice the bytes. The tuner would not take it, whatever the machine.
+        slow = {"schedule": "cpu row_groups=512 row_block=1 strip=1 unroll=1", "gain": 1.5}
+        records.write_text(json.dumps(json.loads(records.read_text()) | slow) + "\n")
+        done = subprocess.run([TOOLS / "tune_round.sh", pathlib.Path(program.PROGRAM).parent, self.folder, "confirm"],
+                              capture_output=True, text=True, env=os.environ | {"CONFIRM_SECONDS": "0.02"})
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        runs = [f"ok      cpu: bench of records against the heuristic, run {run}" for run in (1, 2, 3)]
+        self.assertEqual([line for line in done.stdout.splitlines() if line.startswith(("ok", "FAILED"))],
+                         [*runs, "FAILED  cpu: no record is slower than the heuristic"])
+        self.assertRegex(done.stdout, rf"\n  {self.SPEC} +tuner 1.500 +bench 0\..*SLOWER\n")
+        self.assertTrue(done.stdout.endswith("\n1 failed\n"))
 
 
 class Regret(Case):
