@@ -73,8 +73,8 @@ Schedule Engine::Impl::tune(const Spec& spec, const Schedule& start) const {
         return Kernel(std::move(loaded), allocator_);
     };
     const auto measure = [&]() -> Expected<tuning::AutotuneResult> {
-        NORMJIT_TRY(const auto rig, device_->open_rig(spec, spec.rows.value_or(ScheduleSpace::usual_rows)));
-        return tuning::autotune(spec, device_->target(), start, tune_seconds_, make, *rig);
+        const auto open = [&] { return device_->open_rig(spec, spec.rows.value_or(ScheduleSpace::usual_rows)); };
+        return tuning::autotune(spec, device_->target(), start, tune_seconds_, make, open);
     };
     const auto result = measure();
     if (!result.ok()) {

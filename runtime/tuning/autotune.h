@@ -23,8 +23,9 @@ struct AutotuneResult {
 using MakeKernel = std::function<Expected<Kernel>(const Schedule&)>;
 
 /// Compares candidates with `start` until the seconds are over; the one that is being made or timed then is the last.
+/// The fastest is confirmed on rigs of its own. `open` is called again only when the rig before is gone.
 /// Legal schedules are right as the heuristic's is: results are not checked. Fails when `start` does not run.
 Expected<AutotuneResult> autotune(const Spec& spec, const Target& target, const Schedule& start, double seconds,
-                                  const MakeKernel& make, Rig& rig);
+                                  const MakeKernel& make, const OpenRig& open);
 
 }  // namespace normjit::tuning

@@ -7,6 +7,7 @@
 #include "normjit/status.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -29,6 +30,7 @@ class Rig {
 };
 
 using OpenedRig = Expected<std::unique_ptr<Rig>>;
+using OpenRig = std::function<OpenedRig()>;
 
 /// `unavailable` when the tensors would take more than a quarter of the machine's memory. There is one set of them:
 /// what fits the caches is measured in the caches.

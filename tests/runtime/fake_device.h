@@ -34,10 +34,12 @@ class FakeDevice final : public Device {
     std::function<double(const Schedule&)> seconds;
     tuning::OpenedRig open_rig(const Spec& spec, int64_t rows) const override {
         if (!seconds) return Device::open_rig(spec, rows);
+        ++rigs;
         return std::unique_ptr<tuning::Rig>(std::make_unique<FakeRig>(seconds));
     }
 
     mutable std::atomic<int> loads = 0;
+    mutable std::atomic<int> rigs = 0;
     mutable std::atomic<int> refusals = 0;  ///< so many loads fail
     std::atomic<bool> capturing = false;
     std::chrono::milliseconds load_time{0};

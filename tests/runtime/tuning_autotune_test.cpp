@@ -101,6 +101,20 @@ TEST_CASE("ties, a slower space and noise leave the heuristic's schedule") {
     }
 }
 
+TEST_CASE("a winner has to win again on memory of its own, twice, and its smallest gain counts") {
+    for (const int unlucky : {0, 2, 3}) {
+        CAPTURE(unlucky);
+        Fixture f(TunePolicy::on_miss);
+        f.device->seconds = [&](const Schedule& schedule) {
+            const bool lucky = f.device->rigs != unlucky;
+            return schedule == usual ? 1.5e-3 : lucky ? seconds_of(schedule) * (1 + 0.1 * (f.device->rigs == 3)) : 2e-3;
+        };
+        CHECK((f.prepared() == usual) == (unlucky != 0));
+        CHECK(f.device->rigs == (unlucky == 2 ? 2 : 3));
+        CHECK(f.heard_of("1.364 times as fast") == (unlucky == 0));
+    }
+}
+
 TEST_CASE("what cannot be measured is served as it is, with a warning") {
     Fixture f(TunePolicy::on_miss);
     f.device->seconds = nullptr;

@@ -2,6 +2,7 @@
 #include "tune/lane.h"
 
 #include "support/try.h"
+#include "tuning/statistics.h"
 
 #include "normjit/artifact.h"
 
@@ -172,14 +173,11 @@ Expected<Lane::Verdict> Lane::race(const Spec& spec, const Schedule& heuristic, 
     return verdict;
 }
 
-/// The fastest race on fresh measurements. Whoever wins has been lucky once more, and where the pages of large tensors
-/// lie is worth several percent to one schedule and not to another: the winner is measured again on other memory,
-/// twice, has to win both times, and the smaller gain is the record's.
+/// The fastest race on fresh measurements; the winner is confirmed.
 Expected<TuningRecord> Lane::decide(const Spec& spec, const Search& search) {
-    constexpr int confirmations = 2;
     const Schedule& usual = search.heuristic();
     NORMJIT_TRY(Verdict verdict, race(spec, usual, search.best(race_places, race_slack), options_.race_seconds));
-    for (int i = 0; i < confirmations && verdict.schedule != usual; ++i) {
+    for (int i = 0; i < tuning::confirmations && verdict.schedule != usual; ++i) {
         NORMJIT_RETURN_IF_ERROR(open(spec));
         NORMJIT_TRY(const Verdict again, race(spec, usual, {verdict.schedule}, options_.race_seconds / 2));
         if (i == 0 || again.gain < verdict.gain) verdict = again;
