@@ -5,6 +5,8 @@
 
 #include "normjit/engine.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -60,7 +62,7 @@ TEST_CASE("a turn goes to every copy once, to no neighbour, and finds the proble
         ColdMemory memory(turn, 64 * megabyte);
         auto ring = open_ring(f.problem(), Caches::cold, memory, f.team);
         REQUIRE(ring.ok());
-        const int64_t bytes = 3 * 40 * 300 * 2 + 2 * 40 * 4;
+        const int64_t bytes = 3 * 40 * 300 * 2 + 2 * 192;  // whole lines
         CHECK(ring->copies() == (turn + bytes - 1) / bytes);
         CHECK(ring->is_cold());
         std::map<const char*, const char*> parts;  // where the copies lie
@@ -118,6 +120,27 @@ TEST_CASE("with little memory there are fewer copies, and they are not called co
         REQUIRE(ring.ok());
         CHECK(ring->copies() == (most < (144 << 10) ? 1 : 6));
         CHECK(!ring->is_cold());
+        CHECK(f.kernel->launch(ring->next()).ok());
+    }
+}
+
+TEST_CASE("copies take the memory of a turn and little more") {
+    for (const char* text :
+         {"rmsnorm rows=1 cols=1 x=bf16", "layernorm rows=3 cols=100", "rmsnorm rows=256 cols=1024"}) {
+        CAPTURE(text);
+        Fixture f(text);
+        if (!f.kernel) return;
+        ColdMemory memory(8 * megabyte, 64 * megabyte);
+        auto ring = open_ring(f.problem(), Caches::cold, memory, f.team);
+        REQUIRE(ring.ok());
+        CHECK(ring->is_cold());
+        const auto* least = static_cast<const char*>(ring->next()[Tensor::x].data);
+        const char* most = least;
+        for (int64_t i = 0; i < ring->copies(); ++i) {
+            const auto* x = static_cast<const char*>(ring->next()[Tensor::x].data);
+            least = std::min(least, x), most = std::max(most, x);
+        }
+        CHECK(most - least < 9 * megabyte);
         CHECK(f.kernel->launch(ring->next()).ok());
     }
 }

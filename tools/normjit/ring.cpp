@@ -36,12 +36,12 @@ Ring::Ring(Problem problem, int64_t cold_bytes)
       cold_bytes_(cold_bytes) {
     for (const Tensor tensor : all_tensors) {
         if (!problem_.spec.has(tensor) || !has_rows(tensor)) continue;
-        copy_bytes_ += bytes_of(tensor);
+        copy_bytes_ += rounded_up(bytes_of(tensor), line);
         if (is_matrix(tensor) && !is_output(tensor) && problem_.spec.reads(tensor)) reads_.push_back(tensor);
     }
 }
 
-/// Where the tensors of a copy lie. A line beyond each: the memory ceiling runs over the last partial one.
+/// Where the tensors of a copy lie.
 void Ring::lay_out() {
     for (const Tensor tensor : all_tensors) {
         if (!problem_.spec.has(tensor) || !has_rows(tensor)) continue;
@@ -49,14 +49,15 @@ void Ring::lay_out() {
         const bool has_own_pages = bytes >= least_of_own_pages;
         if (has_own_pages) stride_ = rounded_up(stride_, page);
         moving_.push_back({tensor, stride_});
-        stride_ = rounded_up(stride_ + bytes + line, has_own_pages ? page : line);
+        // Large ones of a power of two do not all end up in the same sets of a cache: a page between them.
+        stride_ = has_own_pages ? rounded_up(stride_ + bytes + line, page) : rounded_up(stride_ + bytes, line);
     }
     // Copies after each other keep that place.
     if (stride_ >= least_of_own_pages) stride_ = rounded_up(stride_, page);
 }
 
 Status Ring::spread(ColdMemory& memory, bench::Team& team) {
-    if (copy_bytes_ == 0 || is_cold()) return {};
+    if (is_cold()) return {};
     lay_out();
     const int64_t wanted = (cold_bytes_ + copy_bytes_ - 1) / copy_bytes_;
     const int64_t copies = std::min(wanted, memory.most_bytes() / stride_);

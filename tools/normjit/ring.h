@@ -44,7 +44,7 @@ class Ring {
     int64_t rows() const { return problem_.rows; }
     int64_t copies() const { return copies_; }
     /// Whether no cache has a copy any more when it is used again.
-    bool is_cold() const { return copies_ * copy_bytes_ >= cold_bytes_; }
+    bool is_cold() const { return copy_bytes_ == 0 || copies_ * copy_bytes_ >= cold_bytes_; }
 
   private:
     struct Moving {
@@ -59,7 +59,8 @@ class Ring {
     std::vector<Tensor> reads_;  ///< of traffic_, in the same order
     std::vector<Moving> moving_;
     int64_t cold_bytes_;
-    int64_t copy_bytes_ = 0, stride_ = 0;
+    int64_t copy_bytes_ = 0;  ///< of cache lines
+    int64_t stride_ = 0;      ///< from one copy to the next
     int64_t copies_ = 1, step_ = 1, at_ = 0;
     char* begin_ = nullptr;  ///< of the copies; null: the problem itself is the only one
 };
