@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""normjit cache: folders and packs of compiled kernels. Runs the real program.
+
+    cache_command_test.py PROGRAM [unittest's arguments]
+"""
+import json
+import os
+
+import program
+from program import Case, normjit
+
+
+class Cache(Case):
+    SPECS = ["rmsnorm rows=2 cols=8", "layernorm rows=3 cols=9 x=bf16"]
+
+    def setUp(self):
+        super().setUp()
+        self.cache = self.folder / "cache"
+        self.environment = os.environ | {"NORMJIT_CACHE_DIR": str(self.cache), "NORMJIT_CACHE_EVERYTHING": "1"}
+
+    def fill(self):
+        for spec in self.SPECS:
+            self.done("run", spec, "--check", env=self.environment)
+
+    def show(self, *arguments):
+        return json.loads(self.done("cache", *arguments, "--json", env=self.environment))
+
+    def test_empty(self):
+        self.assertEqual(self.show("list")["entries"], [])
+        self.assertIn("0 kernels, 0 bytes of at most 1.00 GiB", self.done("cache", "list", env=self.environment))
+        self.refused(2, "cache: cache holds no kernels", "cache", "pack", "--dir", self.cache, "-o", self.folder / "x")
+        message = "cache: there is no folder: give --dir, or set NORMJIT_CACHE_DIR"
+        self.refused(2, message, "cache", "list", env=os.environ | {"NORMJIT_CACHE_DIR": "off"})
+        self.refused(2, "NORMJIT_CACHE_SIZE=big: must be a number of bytes, with K, M or G for more", "cache", "list",
+                     env=os.environ | {"NORMJIT_CACHE_SIZE": "big"})
+
+    def test_list(self):
+        self.fill()
+        entries = self.show("list")["entries"]
+        self.assertEqual([entry["spec"] for entry in entries], self.SPECS[::-1])
+        self.assertEqual({entry["maker"] for entry in entries}, {"none"})
+        self.fill()  # from the cache
+        self.assertEqual(len(self.show("list")["entries"]), 2)
+        for spec in self.SPECS:
+            self.assertIn(spec, self.done("cache", "list", env=self.environment))
+
+    def test_damage_is_found_and_repaired(self):
+        self.fill()
+        self.assertEqual(self.show("verify"), {"entries": 2, "damaged": []})
+        damaged = sorted(self.cache.iterdir())[0]
+        damaged.write_bytes(damaged.read_bytes()[:-100])
+        result = normjit("cache", "verify", env=self.environment)
+        self.assertEqual((result.returncode, result.stdout), (1, "2 kernels, 1 damaged\n"))
+        self.assertIn("the checksum does not match", result.stderr)
+        notes = [normjit("run", spec, "--check", env=self.environment).stderr for spec in self.SPECS]
+        self.assertEqual(sum("the checksum does not match; the kernel is made again" in note for note in notes), 1)
+        self.assertEqual(self.show("verify"), {"entries": 2, "damaged": []})
+
+    def test_garbage(self):
+        self.fill()
+        (self.cache / "foreign-none.kernel").write_text("something else")
+        self.assertEqual(self.show("gc")["removed_files"], 1)
+        left = self.show("gc", "--size", "1")
+        self.assertEqual((left["removed_files"], left["entries"], left["bytes"]), (2, 0, 0))
+        message = "--size 0: must be a number of bytes, with K, M or G for more"
+        self.refused(2, message, "cache", "gc", "--size", "0", "--dir", self.cache)
+
+    def test_a_pack_serves_a_product(self):
+        self.fill()
+        pack = self.folder / "product.pack"
+        self.assertEqual(self.show("pack", "-o", pack)["entries"], 2)
+        self.assertEqual(self.show("verify", pack), {"entries": 2, "damaged": []})
+        environment = self.environment | {"NORMJIT_CACHE_DIR": "off", "NORMJIT_CACHE_PACKS": str(pack)}
+        self.done("run", self.SPECS[0], "--check", env=environment)
+        pack.write_bytes(pack.read_bytes()[:-1])
+        self.refused(2, "pack: product.pack: is no pack of this version, or is cut off", "cache", "verify", pack)
+
+
+if __name__ == "__main__":
+    program.main()

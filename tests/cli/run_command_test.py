@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""normjit run: from tensors in a file, or made data, to gradients. Runs the real program.
+
+    run_command_test.py PROGRAM [unittest's arguments]
+"""
+import json
+import re
+
+import program
+from program import SAMPLE, Case, f32, normjit, read_tensors, small_problem, tensor_file
+
+
+def layernorm_gradients(x, dy, gamma, mean, rstd):
+    """Plain lists of rows; the formula of the design."""
+    cols = len(gamma)
+    dx, dgamma, dbeta = [], [0.0] * cols, [0.0] * cols
+    for x_row, dy_row, m, r in zip(x, dy, mean, rstd):
+        xhat = [(value - m) * r for value in x_row]
+        g = [d * scale for d, scale in zip(dy_row, gamma)]
+        c1, c2 = sum(a * b for a, b in zip(g, xhat)) / cols, sum(g) / cols
+        dx.append([r * (g[j] - xhat[j] * c1 - c2) for j in range(cols)])
+        dgamma = [dgamma[j] + dy_row[j] * xhat[j] for j in range(cols)]
+        dbeta = [dbeta[j] + dy_row[j] for j in range(cols)]
+    return dx, dgamma, dbeta
+
+
+class Run(Case):
+    def gradients(self, tensors, *words, metadata=None):
+        output = self.folder / "g.safetensors"
+        self.done("run", "--input", self.file(tensor_file(tensors, metadata)), "--output", output, "--check", *words)
+        return read_tensors(output)
+
+    def test_gradients_of_a_file(self):
+        dx, dgamma, dbeta = layernorm_gradients([[1, 3], [-1, 1]], [[1, 0], [0, 2]], [1, 1], [2, 0], [1, 1])
+        tensors, metadata = self.gradients(small_problem())
+        self.assertEqual(tensors["dx"], ("F32", [1, 2, 2], f32(*dx[0], *dx[1])))
+        self.assertEqual(tensors["dgamma"], ("F32", [2], f32(*dgamma)))
+        self.assertEqual(tensors["dbeta"], ("F32", [2], f32(*dbeta)))
+        self.assertEqual(metadata["spec"], "layernorm rows=2 cols=2")
+
+    def test_words_choose_outputs_and_types(self):
+        tensors, _ = self.gradients(small_problem(), "out=dx,dgamma", "dgamma=bf16")
+        self.assertEqual({name: tensor[0] for name, tensor in tensors.items()}, {"dx": "F32", "dgamma": "BF16"})
+
+    def test_missing_statistics_are_computed(self):
+        problem = small_problem()
+        del problem["mean"], problem["rstd"]
+        _, metadata = self.gradients(problem, "norm=layernorm", "eps=0.25")
+        self.assertEqual(metadata["spec"], "layernorm rows=2 cols=2 stats=recompute eps=0.25")
+
+    def test_groups_and_metadata(self):
+        problem = small_problem()
+        tensors = {f"a.b.{name}": tensor for name, tensor in problem.items()}
+        tensors |= {f"c.{name}": problem[name] for name in ["x", "dy", "rstd"]}
+        gradients, metadata = self.gradients(tensors, metadata={"c.spec": "norm=rmsnorm eps=1e-6"})
+        self.assertEqual(sorted(gradients), ["a.b.dbeta", "a.b.dgamma", "a.b.dx", "c.dx"])
+        self.assertEqual(metadata["c.spec"], "rmsnorm rows=2 cols=2 gamma=none")
+
+    def test_no_rows(self):
+        nothing = ("F32", [0, 2], b"")
+        tensors, _ = self.gradients({"x": nothing, "dy": nothing, "gamma": ("F32", [2], f32(1, 1))}, "norm=rmsnorm")
+        self.assertEqual(tensors["dx"], nothing)
+        self.assertEqual(tensors["dgamma"], ("F32", [2], f32(0, 0)))
+
+    def test_a_misspelt_tensor_is_noticed(self):
+        tensors = small_problem()
+        tensors["gama"] = tensors.pop("gamma")
+        result = normjit("run", "--input", self.file(tensor_file(tensors)))
+        self.assertEqual(result.returncode, 0)
+        self.assertEqual(result.stderr, f'note: {self.folder}/t.safetensors: tensor "gama" is not used\n')
+
+    def test_a_framework_that_differs_fails_the_check(self):
+        tensors = small_problem() | {"expected.dbeta": ("F32", [2], f32(1, 2.5))}
+        result = normjit("run", "--input", self.file(tensor_file(tensors)))
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(result.stderr, "error: 1 of 3 gradients are outside their tolerance, the first is dbeta\n")
+        self.assertIn("DIFFERS", result.stdout)
+
+    def test_an_output_is_replaced_whole(self):
+        output = self.folder / "g.safetensors"
+        output.write_bytes(b"something else" * 1000)
+        self.done("run", "--input", self.file(tensor_file(small_problem())), "--output", output)
+        self.assertEqual(sorted(read_tensors(output)[0]), ["dbeta", "dgamma", "dx"])
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["g.safetensors", "t.safetensors"])
+
+    def test_an_artifact_runs_instead_of_the_compiler(self):
+        artifact = self.folder / "k.artifact"
+        self.done("compile", "rmsnorm cols=40", "--schedule", "cpu row_block=3", "--emit", "artifact", "-o", artifact)
+        facts = self.done("run", "rmsnorm rows=7 cols=40", "--artifact", artifact, "--check", "--json")
+        self.assertIn(" row_block=3 ", json.loads(facts)["results"][0]["schedule"])
+        for spec in ["rmsnorm rows=7 cols=41", "layernorm rows=7 cols=40", "rmsnorm rows=7 cols=40 x=bf16"]:
+            result = normjit("run", spec, "--artifact", artifact)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn(": is for 'rmsnorm cols=40'", result.stderr)
+            self.assertIn(f", not for '{spec}", result.stderr)
+
+    def test_made_data(self):
+        for text in [
+            "layernorm rows=33 cols=257 x=bf16 gamma=f32",
+            "rmsnorm rows=5 cols=1000 x=f16 stats=recompute",
+            "rmsnorm rows=7 cols=1 out=dx",
+            "layernorm rows=0 cols=9",
+        ]:
+            self.assertIn("right", self.done("run", text, "--check", "--seed", "7"))
+            result = json.loads(self.done("run", text, "--check", "--json"))["results"][0]
+            self.assertTrue(all(output["ours"]["holds"] for output in result["outputs"].values()))
+
+
+class Sample(Case):
+    def test_matches_the_framework(self):
+        text = self.done("run", "--input", SAMPLE, "--check")
+        self.assertNotIn("WRONG", text)
+        self.assertNotIn("DIFFERS", text)
+        self.assertEqual(len(re.findall(r" matches( to bf16)?\n", text)), 15)
+
+    def test_json(self):
+        results = json.loads(self.done("run", "--input", SAMPLE, "--json"))["results"]
+        self.assertEqual(len(results), 6)
+        for result in results:
+            self.assertGreater(result["median_seconds"], 0)
+            for output in result["outputs"].values():
+                self.assertTrue(output["ours"]["holds"] and output["framework"]["holds"])
+                if output["ours"]["type"] == "bf16":
+                    self.assertLess(output["ours"]["ulp"], 0.51)
+
+
+if __name__ == "__main__":
+    program.main()

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""normjit tune: records, and tuners that are stopped. Runs the real program.
+
+    tune_command_test.py PROGRAM [unittest's arguments]
+"""
+import collections
+import json
+import os
+import subprocess
+import time
+
+import program
+from program import Case, normjit
+
+
+class Tune(Case):
+    SPECS = [f"layernorm rows={rows} cols=64" for rows in (3, 5, 9)]
+
+    def tune(self, *words, candidates=6):
+        return ["tune", self.folder / "shapes.txt", "-o", self.folder / "r.jsonl", "--seconds", "0.002",
+                "--candidates", candidates, "--threads", "1", *words]
+
+    def records(self):
+        return [json.loads(line) for line in (self.folder / "r.jsonl").read_text().splitlines()]
+
+    def test_tunes_resumes_and_is_used(self):
+        self.file("\n".join(self.SPECS).encode(), "shapes.txt")
+        result = json.loads(self.done(*self.tune("--json", "-")))
+        self.assertEqual([each["spec"] for each in result["results"]], self.SPECS)
+        self.assertEqual((result["failed_candidates"], result["errors"]), ([], []))
+        records = self.records()
+        self.assertEqual(records, result["results"])
+        for record in records:
+            self.assertEqual((record["verified"], record["caches"], record["threads"]), ("double", "cold", 1))
+            self.assertTrue(record["gain"] == 1 or record["schedule"] != record["heuristic"])
+            self.assertNotIn(str(self.folder), json.dumps(record))
+        again = normjit(*self.tune())
+        self.assertEqual((again.returncode, again.stderr), (0, "note: 3 problems were in the records before\n"))
+        self.assertEqual(self.records(), records)
+        with open(self.folder / "r.jsonl", "a") as file:
+            file.write("garbage\n")
+        environment = os.environ | {"NORMJIT_RECORDS": str(self.folder / "r.jsonl")}
+        info = normjit("bench", self.SPECS[0], "--threads", "1", "--seconds", "0.01", "--json", "-", env=environment)
+        self.assertEqual(info.returncode, 0)
+        self.assertIn("r.jsonl:4: not a record", info.stderr)
+        self.assertEqual(json.loads(info.stdout)["results"][0]["schedule"], records[0]["schedule"])
+
+    def test_a_killed_tuner_goes_on_where_it_was(self):
+        self.file("\n".join(self.SPECS).encode(), "shapes.txt")
+        journal = self.folder / "r.jsonl.progress"
+        lines = 0
+        for _ in range(200):
+            process = subprocess.Popen([program.PROGRAM, *map(str, self.tune(candidates=12))],
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            while process.poll() is None and (not journal.exists() or journal.read_text().count("\n") < lines + 7):
+                time.sleep(0.001)
+            process.kill()
+            if process.wait() == 0:
+                break
+            lines = journal.read_text().count("\n")
+        starts, finishes = collections.Counter(), collections.Counter()
+        for line in journal.read_text().splitlines():
+            entry = json.loads(line)
+            (starts if entry["did"] == "start" else finishes)[entry["key"]] += 1
+        self.assertEqual(max(finishes.values()), 1)
+        self.assertLessEqual(max(starts.values()), 2)
+        self.assertEqual([each["spec"] for each in self.records()], self.SPECS)
+
+    def test_shards_and_budget(self):
+        self.file("\n".join(self.SPECS).encode(), "shapes.txt")
+        for part in "123":
+            self.done(*self.tune("--shard", part + "/3", "--json", self.folder / (part + ".json")))
+        self.assertEqual([each["spec"] for each in self.records()], self.SPECS)
+        (self.folder / "r.jsonl").unlink()
+        result = normjit(*self.tune("--budget", "0.000001"))
+        self.assertEqual(result.returncode, 0)
+        self.assertEqual(result.stderr,
+                         "note: the time was up before 3 of 3 problems; start again to go on\n")
+
+    def test_usage(self):
+        self.file(b"layernorm rows=3 cols=64\nlayernorm cols=7\n", "shapes.txt")
+        self.refused(2, "shapes.txt:2: spec: rows is missing: the number of rows to make, at least 0", *self.tune())
+        self.refused(2, "nothing to tune: give a shapes file or a spec (see normjit tune --help)",
+                     "tune", "-o", self.folder / "r.jsonl")
+        self.refused(2, "--shard 5/4: must be a part of a number of parts, as 1/4",
+                     *self.tune("--rows", "8", "--shard", "5/4"))
+        self.refused(2, "--budget soon: must be a time, as 90s, 10m or 2h", *self.tune("--rows", "8", "--budget", "soon"))
+
+
+if __name__ == "__main__":
+    program.main()
