@@ -84,8 +84,9 @@ ColdMemory ColdMemory::of_machine(const Target& target) { return {2 * cache_byte
 
 Expected<char*> ColdMemory::take(int64_t bytes, bench::Team& team) {
     if (const int64_t needed = bytes + slack_pages * page; block_.bytes() < needed) {
+        const int64_t usual = std::min(turn_bytes_ + turn_bytes_ / 8, most_bytes_) + slack_pages * page;
         block_ = Buffer();  // before more is asked for
-        auto block = Buffer::allocate(std::max(needed, turn_bytes_ + turn_bytes_ / 8 + slack_pages * page));
+        auto block = Buffer::allocate(std::max(needed, usual));
         if (!block.ok()) return block.status();
         block_ = *std::move(block);
         auto* begin = static_cast<char*>(block_.data());
