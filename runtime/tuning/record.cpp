@@ -48,6 +48,7 @@ std::string to_text(const TuningRecord& record) {
     json.add("heuristic", to_text(record.heuristic));
     add_times(json, "heuristic_", record.heuristic_times);
     json.add("gain", rounded(record.gain));
+    if (record.warm_gain > 0) json.add("warm_gain", rounded(record.warm_gain));
     json.add("share", rounded(record.share));
     json.add("candidates", record.candidates);
     json.add("caches", record.caches);
@@ -79,6 +80,9 @@ Expected<TuningRecord> parse_record(std::string_view line) {
     NORMJIT_TRY(record.heuristic, parse_schedule(heuristic));
     NORMJIT_TRY(record.heuristic_times, read_times(json, "heuristic_"));
     NORMJIT_TRY(record.gain, json.number("gain"));
+    if (json.find("warm_gain") != nullptr) {
+        NORMJIT_TRY(record.warm_gain, json.number("warm_gain"));
+    }
     NORMJIT_TRY(record.share, json.number("share"));
     NORMJIT_TRY(record.candidates, json.integer("candidates", 0, INT_MAX));
     // Before the key was there, GPUs were measured as now, and CPUs on the same data again and again.

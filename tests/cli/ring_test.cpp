@@ -88,6 +88,11 @@ TEST_CASE("a turn goes to every copy once, to no neighbour, and finds the proble
             end = to;
         }
         CHECK(parts.contains(static_cast<const char*>(ring->next()[Tensor::x].data)));
+        ring->hold(true);
+        const void* held = ring->element(Tensor::x, 0);
+        CHECK(ring->next()[Tensor::x].data == held);
+        ring->hold(false);
+        CHECK(ring->next()[Tensor::x].data != held);
         const bench::Traffic& traffic = ring->next_traffic();
         CHECK(traffic.reads[0].data == ring->element(Tensor::x, 0));
         CHECK(traffic.reads[1].data == ring->element(Tensor::dy, 0));

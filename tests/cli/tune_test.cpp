@@ -46,6 +46,8 @@ double gain_of(const Schedule& schedule) {
 struct Shared {
     std::atomic<int> trials, starts, opens, races;
     double lost[3];  ///< of every gain, in the first race and the following ones
+    int copies;
+    double warm_gain;  ///< of every schedule
     static Shared* create() {
         void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         REQUIRE(memory != MAP_FAILED);
@@ -80,7 +82,9 @@ void made_up_worker(Shared& shared, Channel& channel) {
             }
         } else if ((*request)["op"] == "open") {
             ++shared.opens;
-            answer = {{"caches", "cold"}};
+            answer = {{"caches", "cold"}, {"copies", shared.copies}};
+        } else if ((*request)["op"] == "race" && (*request)["warm"]) {
+            answer = {{"kernels", {kernel_of(1), kernel_of(shared.warm_gain)}}, {"noise", 0.01}, {"share", 0.9}};
         } else if ((*request)["op"] == "race") {
             const double lost = shared.lost[std::min(shared.races++, 2)];
             answer = {{"kernels", Json::array({kernel_of(1)})}, {"noise", 0.01}, {"share", 0.5}};
@@ -248,6 +252,29 @@ TEST_CASE("a winner has to win again, twice, on memory of its own") {
     CHECK(tuned(0.05, 0.1, 3) == doctest::Approx(1.15));
     CHECK(tuned(0.25, 0, 2) == 1);
     CHECK(tuned(0, 0.245, 3) == 1);  // less than the noise of 0.01
+}
+
+TEST_CASE("a winner may not lose more with its data in the caches than it gains without") {
+    const Spec spec = *parse_spec(spec_text);
+    const auto tuned = [&](int copies, double warm_gain) {
+        const test::TemporaryFolder folder;
+        Shared& shared = *Shared::create();
+        shared.copies = copies, shared.warm_gain = warm_gain;
+        Lane lane(lane_options(folder), [&](Channel& channel) { made_up_worker(shared, channel); });
+        const auto outcome = lane.tune(spec, Clock::time_point::max(), [](size_t) {});
+        REQUIRE(outcome.status().message() == "");
+        return *parse_record(to_text(*outcome->record));
+    };
+    const TuningRecord kept = tuned(2, 0.81);  // of 1.25
+    CHECK(kept.gain == doctest::Approx(1.25));
+    CHECK(kept.warm_gain == doctest::Approx(0.81));
+    const TuningRecord dropped = tuned(2, 0.79);
+    CHECK(!dropped.is_tuned());
+    CHECK(dropped.gain == 1);
+    CHECK(dropped.times == dropped.heuristic_times);
+    CHECK(dropped.share == doctest::Approx(0.4));
+    CHECK(tuned(1, 0.1).is_tuned());  // a problem that is never in the caches
+    CHECK(tuned(1, 0.1).warm_gain == 0);
 }
 
 TEST_CASE("a candidate that took the tuner down twice is left alone") {

@@ -40,6 +40,8 @@ class CpuCourse final : public Course {
         : ring_(std::move(ring)), answers_(made, ring_.rows()), team_(team) {}
 
     bool is_cold() const override { return ring_.is_cold(); }
+    int64_t copies() const override { return ring_.copies(); }
+    void hold(bool stay) override { ring_.hold(stay); }
 
     Status check(const Kernel& kernel) override {
         NORMJIT_RETURN_IF_ERROR(ring_.fit(kernel, team_));

@@ -30,6 +30,9 @@ class Course {
 
     /// Whether no cache has the data of a launch when it begins.
     virtual bool is_cold() const = 0;
+    /// Of the data, which a CPU's launches take in turn; when it is held they stay with one of them.
+    virtual int64_t copies() const { return 1; }
+    virtual void hold([[maybe_unused]] bool stay) {}
 
     /// Of a kernel, beside the memory ceiling.
     virtual Expected<bench::Measurement> measure(const Kernel& kernel, const bench::MeasureOptions& options) = 0;

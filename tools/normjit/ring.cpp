@@ -90,7 +90,7 @@ Status Ring::spread(ColdMemory& memory, bench::Team& team) {
 }
 
 const Arguments& Ring::next() {
-    at_ += step_;
+    if (!held_) at_ += step_;
     if (at_ >= copies_) at_ -= copies_;
     for (const auto& [tensor, offset] : moving_) arguments_[tensor].data = begin_ + at_ * stride_ + offset;
     return arguments_;

@@ -27,6 +27,9 @@ class Ring {
     /// copy, where it is. The copies lie in `memory` until the next ring takes it.
     Status spread(ColdMemory& memory, bench::Team& team);
 
+    /// From now on next() stays where it is, so that the data is in the caches as far as it fits; or moves on again.
+    void hold(bool stay) { held_ = stay; }
+
     /// Moves on to the next copy. Neighbours in memory do not follow each other: what a processor fetches in advance is
     /// not what comes next.
     const Arguments& next();
@@ -62,6 +65,7 @@ class Ring {
     int64_t copy_bytes_ = 0;  ///< of cache lines
     int64_t stride_ = 0;      ///< from one copy to the next
     int64_t copies_ = 1, step_ = 1, at_ = 0;
+    bool held_ = false;
     char* begin_ = nullptr;  ///< of the copies; null: the problem itself is the only one
 };
 

@@ -39,6 +39,7 @@ struct TuningRecord {
     Schedule heuristic;  ///< of the version that measured
     TunedTimes heuristic_times;
     double gain = 1;       ///< heuristic_times over times, the median of pairs that were measured in turn
+    double warm_gain = 0;  ///< that with the data in the caches as far as it fits; 0: not measured, or the same
     double share = -1;     ///< of the memory ceiling; negative: not measured
     int candidates = 0;    ///< schedules that were measured, the heuristic's included
     std::string caches;    ///< "cold": no cache had the data of a launch when it began; "warm": some may have

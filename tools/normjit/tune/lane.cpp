@@ -74,6 +74,7 @@ Status Lane::open(const Spec& spec) {
     NORMJIT_TRY(const Json answer, ask({{"op", "open"}, {"spec", to_text(spec)}}, open_seconds));
     if (answer.contains("error")) return failed(answer["error"].get<std::string>());
     caches_ = answer["caches"];
+    copies_ = answer["copies"];
     return {};
 }
 
@@ -145,24 +146,27 @@ std::optional<double> Lane::measure(const Search& search, const Spec& spec, cons
     return gain;
 }
 
-/// The fastest of the racers, the most likely first, if it beats the heuristic's schedule by more than the noise; else
-/// that one, which wins ties.
-Expected<Lane::Verdict> Lane::race(const Spec& spec, const Schedule& heuristic, std::vector<Schedule> racers,
-                                   double seconds) {
-    Expected<Json> result = failed("no race");
+/// The times of the racers, the most likely first. Those that did not run are left out of them.
+Expected<Json> Lane::compete(const Spec& spec, std::vector<Schedule>& racers, double seconds, bool warm) {
     for (;;) {
         if (!worker_.running()) NORMJIT_RETURN_IF_ERROR(open(spec));
-        const Json request = {{"op", "race"}, {"schedules", texts_of(racers)}, {"seconds", seconds}};
-        result = ask(request, options_.timeout_seconds + seconds);
+        const Json request = {{"op", "race"}, {"schedules", texts_of(racers)}, {"seconds", seconds}, {"warm", warm}};
+        auto result = ask(request, options_.timeout_seconds + seconds);
         if (result.ok() && result->contains("error")) result = failed((*result)["error"].get<std::string>());
-        if (result.ok()) break;
-        if (racers.empty()) return result.status();
+        if (result.ok() || racers.empty()) return result;
         racers.pop_back();  // one of them may be to blame
     }
-    const Json& kernels = (*result)["kernels"];
+}
+
+/// The fastest of the racers, if it beats the heuristic's schedule by more than the noise; else that one, which wins
+/// ties.
+Expected<Lane::Verdict> Lane::race(const Spec& spec, const Schedule& heuristic, std::vector<Schedule> racers,
+                                   double seconds) {
+    NORMJIT_TRY(const Json result, compete(spec, racers, seconds, false));
+    const Json& kernels = result["kernels"];
     const TunedTimes usual = times_of(kernels[0]);
-    Verdict verdict{heuristic, 1, usual, usual, (*result)["share"]};
-    const double margin = 1 + std::max((*result)["noise"].get<double>(), least_gain);
+    Verdict verdict{heuristic, 1, usual, usual, result["share"]};
+    const double margin = 1 + std::max(result["noise"].get<double>(), least_gain);
     for (size_t i = 0; i < racers.size(); ++i) {
         const Json& racer = kernels[i + 1];
         if (racer["low"] <= margin || racer["gain"] <= verdict.gain) continue;
@@ -173,7 +177,15 @@ Expected<Lane::Verdict> Lane::race(const Spec& spec, const Schedule& heuristic, 
     return verdict;
 }
 
-/// The fastest race on fresh measurements; the winner is confirmed.
+/// How many times as fast as the heuristic's a schedule is with its data in the caches.
+Expected<double> Lane::warm_gain(const Spec& spec, const Schedule& schedule) {
+    std::vector<Schedule> racers = {schedule};
+    NORMJIT_TRY(const Json result, compete(spec, racers, options_.race_seconds / 2, true));
+    return racers.empty() ? 0.0 : result["kernels"][1]["gain"].get<double>();
+}
+
+/// The fastest race on fresh measurements; the winner is confirmed. Nobody knows what a program's caches will hold:
+/// what a schedule gains without them it may not lose with them.
 Expected<TuningRecord> Lane::decide(const Spec& spec, const Search& search) {
     const Schedule& usual = search.heuristic();
     NORMJIT_TRY(Verdict verdict, race(spec, usual, search.best(race_places, race_slack), options_.race_seconds));
@@ -182,12 +194,18 @@ Expected<TuningRecord> Lane::decide(const Spec& spec, const Search& search) {
         NORMJIT_TRY(const Verdict again, race(spec, usual, {verdict.schedule}, options_.race_seconds / 2));
         if (i == 0 || again.gain < verdict.gain) verdict = again;
     }
+    if (copies_ > 1 && verdict.schedule != usual) {
+        NORMJIT_TRY(verdict.warm_gain, warm_gain(spec, verdict.schedule));
+        if (verdict.gain * verdict.warm_gain < 1)
+            verdict = {usual, 1, verdict.heuristic_times, verdict.heuristic_times, verdict.share / verdict.gain};
+    }
     TuningRecord record;
     record.spec = spec;
     record.device = device_;
     record.heuristic = usual;
     record.schedule = verdict.schedule;
     record.gain = verdict.gain;
+    record.warm_gain = verdict.warm_gain;
     record.times = verdict.times;
     record.heuristic_times = verdict.heuristic_times;
     record.share = verdict.share;

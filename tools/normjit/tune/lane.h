@@ -60,8 +60,11 @@ class Lane {
         double gain;
         TunedTimes times, heuristic_times;
         double share;
+        double warm_gain = 0;
     };
+    Expected<Json> compete(const Spec& spec, std::vector<Schedule>& racers, double seconds, bool warm);
     Expected<Verdict> race(const Spec& spec, const Schedule& heuristic, std::vector<Schedule> racers, double seconds);
+    Expected<double> warm_gain(const Spec& spec, const Schedule& schedule);
     Expected<TuningRecord> decide(const Spec& spec, const Search& search);
     std::vector<Schedule> hints(const Spec& spec) const;
     const TuningRecord* done_before(const Spec& spec) const;
@@ -72,6 +75,7 @@ class Lane {
     DeviceClass device_;
     bool can_be_cold_ = true;  ///< measured with its data in no cache
     std::string caches_;       ///< TuningRecord::caches of the problem that is open
+    int64_t copies_ = 1;       ///< of its data
     Journal journal_;
     std::vector<TuningRecord> known_;  ///< of the records file
 };

@@ -33,7 +33,8 @@ constexpr const char* examples =
 one. Every candidate's results are checked against double precision before it is timed, and a record names another
 schedule than the heuristic's only when that was faster by more than the noise. Times are of launches that find their
 data in no cache: on a CPU they take copies of it in turn, at least twice what the caches hold together, in memory that
-is at most a quarter of what is free; on a GPU the L2 cache is flushed before each. Stopped and started again, it goes
+is at most a quarter of what is free, and a schedule that loses more with its data in the caches than it gains without
+is not taken; on a GPU the L2 cache is flushed before each. Stopped and started again, it goes
 on where it was. Record files merge by concatenation; NORMJIT_RECORDS=FILE makes programs use them.
 
 Examples:

@@ -63,7 +63,7 @@ class Worker {
         NORMJIT_TRY(course_, workbench_->open_course(kernel, *spec_.rows, data_seed));
         NORMJIT_RETURN_IF_ERROR(course_->check(kernel));
         heuristic_ = kernel;
-        return Json{{"caches", course_->is_cold() ? "cold" : "warm"}};
+        return Json{{"caches", course_->is_cold() ? "cold" : "warm"}, {"copies", course_->copies()}};
     }
 
     Expected<Json> trial(const Json& request) {
@@ -97,12 +97,15 @@ class Worker {
             kernels.push_back(kernel);
         }
         kernels.push_back(*heuristic_);  // against itself: the noise
+        course_->hold(request["warm"]);
         Seconds seconds(kernels.size());
         const auto end = Clock::now() + std::chrono::duration<double>(request["seconds"].get<double>());
         do {
             NORMJIT_RETURN_IF_ERROR(time(kernels, race_batch, seconds));
         } while (Clock::now() < end && seconds[0].size() < race_most && !is_decided(seconds));
-        return result_of(seconds, kernels);
+        auto result = result_of(seconds, kernels);
+        course_->hold(false);
+        return result;
     }
 
     static double noise_of(const Seconds& seconds) {
