@@ -16,9 +16,13 @@ Search::Search(const ScheduleSpace& space, const SearchLimits& limits, const std
     const std::vector<Schedule> candidates = space.candidates(limits.seeds + 1);
     heuristic_ = candidates.front();
     known_.insert(hash(heuristic_));
-    results_.push_back({heuristic_, 1, false});
+    results_.push_back({heuristic_, 1, true});
     add(hints);
-    add(candidates);
+    const std::vector<Schedule> neighbours = space.neighbours(heuristic_);
+    for (size_t i = 0; i < std::max(neighbours.size(), candidates.size()); ++i) {
+        if (i < neighbours.size()) add({neighbours[i]});
+        if (i < candidates.size()) add({candidates[i]});
+    }
 }
 
 void Search::add(const std::vector<Schedule>& schedules) {
