@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA schedule without measuring: a table of what was fastest, made to fit the spec's types and the target, and a
-// search for what the table does not cover. Shares are of the ceiling, a stream that reads two arrays and writes one,
-// in the same run; 32768 rows, bf16, H200, 2026-11-21: some 3,000 schedules.
+// A CUDA schedule without measuring: from the table of what was fastest, changed for few rows, made to fit the spec's
+// types and the target; and a search for what the table does not cover. Shares as in schedule/cuda_table.h.
 #include "plan/cuda.h"
 #include "schedule/cuda_rules.h"
+#include "schedule/cuda_table.h"
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
 #include <optional>
 
@@ -14,134 +13,8 @@ namespace normjit::schedule {
 
 namespace {
 
-int64_t divide_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
-int whole_warps(int64_t threads) { return static_cast<int>(divide_up(threads, 32) * 32); }
-
-/// What the rules below decide by.
-struct Shape {
-    int width = 1;          ///< elements of a vector
-    int64_t vectors = 0;    ///< of a row
-    bool aligned = false;   ///< every load moves a multiple of 16 bytes
-    bool copyable = false;  ///< every load moves at least the 4 bytes of an asynchronous copy
-    bool shifted = false;   ///< rows start anywhere in a vector
-    bool two_sums = false;  ///< dgamma and dbeta
-};
-
-/// The widest vectors of at most 16 bytes of the narrowest matrix; if they do not divide a row and the matrices have
-/// different types, the widest that do.
-Shape find_shape(const Spec& spec) {
-    int64_t least = 8, most = 1;
-    for (const Tensor tensor : all_tensors) {
-        if (!is_matrix(tensor) || !(is_output(tensor) ? spec.has(tensor) : spec.reads(tensor))) continue;
-        least = std::min(least, static_cast<int64_t>(size_of(*spec.dtypes[tensor])));
-        most = std::max(most, static_cast<int64_t>(size_of(*spec.dtypes[tensor])));
-    }
-    Shape shape{.width = static_cast<int>(16 / least)};
-    while (least != most && spec.cols % shape.width != 0) shape.width /= 2;
-    shape.shifted = spec.cols % shape.width != 0;
-    shape.vectors = plan::vectors_of_row(spec.cols, shape.width);
-    shape.aligned = shape.width * least == 16;
-    shape.copyable = shape.width * least >= 4;
-    shape.two_sums = spec.has(Tensor::dgamma) && spec.has(Tensor::dbeta);
-    return shape;
-}
-
-/// The rows of the table, by vectors of 8 bf16, with layernorm's and rmsnorm's shares of the ceiling. Partials are 3 to
-/// 4 % of the traffic at 256 to 1024 columns: the blocks that write them hide more latency than that (1 block per
-/// multiprocessor, 1 % partials: 0.83 / 0.85 at 256, 0.914 / 0.934 at 1024).
-CudaSchedule narrow_rows(const Shape& shape) {
-    // 64: 0.91 / 0.93; 128: 0.87 / 0.90; 512: 0.867 / 0.891. From registers: 0.86 / 0.87, 0.87 / 0.89, 0.848 / 0.896.
-    const auto threads = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(shape.vectors)));
-    CudaSchedule s{.threads_per_row = threads,
-                   .rows_per_block = std::min(256 / threads, 64),
-                   .blocks_per_sm = 3,
-                   .stages = 2,
-                   .staging = CudaStaging::async};
-    if (threads == 32) {  // 256: 0.853 / 0.874; 32 threads: 0.80 / 0.84; 32 threads from registers: 0.80 / 0.84
-        s.threads_per_row = 16;
-        s.rows_per_block = 8;
-        if (!shape.two_sums) s.staging = CudaStaging::registers;
-    }
-    return s;
-}
-CudaSchedule rows_of_128_vectors() {  // 1024: 0.925 / 0.936
-    return {.threads_per_row = 128, .blocks_per_sm = 4, .stages = 3, .staging = CudaStaging::async};
-}
-CudaSchedule rows_of_256_vectors(int64_t vectors) {  // 2048: 0.964 / 0.976; without pace 0.943
-    return {.threads_per_row = whole_warps(vectors),
-            .blocks_per_sm = 3,
-            .stages = 3,
-            .staging = CudaStaging::async,
-            .pace = 4};
-}
-CudaSchedule rows_of_512_vectors(int64_t vectors) {  // 4096: 0.970 / 0.980; without pace 0.93
-    return {.threads_per_row = whole_warps(divide_up(vectors, 2)),
-            .blocks_per_sm = 2,
-            .stages = 3,
-            .staging = CudaStaging::bulk,
-            .pace = 2};
-}
-/// Two vectors a thread, 1024 a block: 8192: 0.987 / 0.995; 16384: 0.995 / 1.003; 65536: - / 1.010. Small blocks go two
-/// to a multiprocessor: 9216: 0.942, one: 0.757. 131072: - / 0.91, four vectors a thread, since clusters of 16 leave 20
-/// multiprocessors idle (0.80); 262144: 0.64 / 0.93.
-CudaSchedule wide_rows(int64_t vectors, bool two_sums, int most_cluster) {
-    constexpr int large_block = 352;
-    constexpr int64_t most_of_8 = 8 * 2048;
-    CudaSchedule s{.stages = 3, .staging = CudaStaging::bulk, .pace = 2};
-    while (s.cluster < most_cluster && vectors > int64_t{1024} * s.cluster) s.cluster *= 2;
-    if (!two_sums && s.cluster == 16 && vectors <= most_of_8) s.cluster = 8;
-    const int64_t of_block = divide_up(vectors, s.cluster);
-    const int64_t steps = std::max<int64_t>(2, divide_up(of_block, 512));
-    s.threads_per_row = std::min(1024, whole_warps(divide_up(of_block, steps)));
-    if (steps > 2) {
-        s.keep = CudaKeep::shared;
-        if (two_sums) {
-            s.stages = 2;
-            s.keep_columns = CudaKeep::shared;
-        }
-    } else if (s.threads_per_row < large_block) {
-        s.blocks_per_sm = 2;
-        s.keep = CudaKeep::shared;
-    }
-    return s;
-}
-/// With dgamma and dbeta, 4096 vectors or more want four vectors a thread and a deeper queue: 32768: 1.001 (two
-/// vectors: 0.937 to 0.968); 65536: 0.970 (two vectors: 0.94); 131072: 0.80 (two vectors: 0.68).
-CudaSchedule widest_rows_of_two_sums(int64_t vectors) {
-    constexpr int most_vectors_of_4 = 6144, first_of_16 = 8192;
-    CudaSchedule s{.stages = 4, .staging = CudaStaging::bulk, .keep = CudaKeep::shared, .pace = 4};
-    s.cluster = vectors >= first_of_16 ? 16 : vectors > most_vectors_of_4 ? 8 : 4;
-    if (s.cluster == 16) {
-        s.blocks_per_sm = 2;
-        s.staging = CudaStaging::async;
-    }
-    s.threads_per_row = whole_warps(divide_up(vectors, 4 * s.cluster));
-    return s;
-}
-
-CudaSchedule from_table(const Shape& shape, const Target& target) {
-    constexpr int64_t first_deep = 4096, last_deep = 16384;
-    CudaSchedule s;
-    if (shape.vectors <= 64) {
-        s = narrow_rows(shape);
-    } else if (shape.vectors <= 128) {
-        s = rows_of_128_vectors();
-    } else if (shape.vectors <= 256) {
-        s = rows_of_256_vectors(shape.vectors);
-    } else if (shape.vectors <= 512) {
-        s = rows_of_512_vectors(shape.vectors);
-    } else if (shape.two_sums && shape.vectors >= first_deep && shape.vectors <= last_deep &&
-               plan::largest_cluster(target) == 16) {
-        s = widest_rows_of_two_sums(shape.vectors);
-    } else {
-        s = wide_rows(shape.vectors, shape.two_sums, plan::largest_cluster(target));
-    }
-    s.vector_width = shape.width;
-    return s;
-}
-
 /// Staging that the vectors and the target allow. Pacing pays when memory is the limit, not with narrow loads.
-void limit_staging(CudaSchedule& s, const Shape& shape, const Target& target) {
+void limit_staging(CudaSchedule& s, const CudaShape& shape, const Target& target) {
     if (!shape.aligned) s.pace = 0;
     if (shape.shifted) s.staging = CudaStaging::async;
     if (s.staging == CudaStaging::bulk && (!shape.aligned || target.sm < 90)) s.staging = CudaStaging::async;
@@ -155,10 +28,10 @@ void limit_staging(CudaSchedule& s, const Shape& shape, const Target& target) {
 class Search {
   public:
     Search(const Spec& spec, const Target& target)
-        : spec_(spec), target_(target), operands_(plan::find_cuda_operands(spec)), shape_(find_shape(spec)) {}
+        : spec_(spec), target_(target), operands_(plan::find_cuda_operands(spec)), shape_(find_cuda_shape(spec)) {}
 
     CudaSchedule best() const {
-        CudaSchedule s = from_table(shape_, target_);
+        CudaSchedule s = cuda_table(shape_, target_);
         limit_staging(s, shape_, target_);
         if (operands_.column_outputs.empty()) s.pace = 0;
         if (fit(s)) return s;
@@ -166,24 +39,92 @@ class Search {
         return streaming();
     }
 
-    /// With few rows the partials of a second block per multiprocessor cost more than it gains: 8192 and 4096 rows of
-    /// 4096 f16: 0.902 and 0.833, with two blocks 0.86 and 0.79; 16384 rows: the same.
+    /// What few rows change.
     void adapt_to_rows(CudaSchedule& s) const {
-        constexpr int64_t most_bytes = 300 << 20, least_vectors = 448, most_vectors = 704;
-        if (!spec_.rows || shape_.vectors < least_vectors || shape_.vectors > most_vectors) return;
-        if (bytes_moved(spec_, *spec_.rows) > most_bytes) return;
-        CudaSchedule alone = s;
-        alone.blocks_per_sm = 1;
-        alone.stages = 4;
-        if (comfortable(alone)) s = alone;
+        if (!spec_.rows) return;
+        CudaSchedule adapted = s;
+        if (*spec_.rows * 8 <= target_.sm_count && shape_.vectors >= 1024 && shape_.vectors <= 4096) {
+            spread_over_cluster(adapted);
+        } else {
+            const int64_t bytes = bytes_moved(spec_, *spec_.rows);
+            lay_rows_side_by_side(adapted, bytes);
+            save_partials(adapted, bytes);
+            narrow_short_launch(adapted, bytes);
+        }
+        if (comfortable(adapted)) s = adapted;
+    }
+
+    /// Fewer rows than an eighth of the multiprocessors: the time is a row's latency. 1 row of 8192 bf16: 8.7 us in a
+    /// cluster of 8, 10.6 in a block.
+    void spread_over_cluster(CudaSchedule& s) const {
+        if (plan::largest_cluster(target_) < 8) return;
+        s.cluster = 8;
+        s.blocks_per_sm = 1;
+        s.threads_per_row = whole_warps(divide_up(shape_.vectors, s.cluster));
+    }
+
+    bool has_vectors(int64_t least, int64_t most) const { return shape_.vectors >= least && shape_.vectors <= most; }
+
+    /// With few rows the partials of more blocks cost more than these gain. 512 to 704 columns of 8: 8192 and 4096 rows
+    /// of 4096 f16: 0.902 and 0.833, with two blocks 0.86 and 0.79; 16384 rows: the same; a block alone keeps rows in
+    /// registers: 4096 rows of 4608 f16 0.86, in shared memory 0.80. 4096 rows of 2048 f16: 0.78, with three blocks
+    /// 0.73. 2048 rows of 512 bf16: 0.68, with three blocks 0.65. A queue of three rows costs 4096 rows of 8192 f16 4
+    /// %: 31 rows a block.
+    void save_partials(CudaSchedule& s, int64_t bytes) const {
+        if (has_vectors(33, 64) && bytes <= 8 * mib) {
+            s.rows_per_block *= 2;
+            s.blocks_per_sm = 1;
+            s.stages = 4;
+        } else if (has_vectors(193, 256) && shape_.two_sums && shape_.vectors % 64 == 0 && bytes <= 64 * mib) {
+            s.threads_per_row = static_cast<int>(shape_.vectors / 2);
+            s.rows_per_block = 2;
+            s.blocks_per_sm = 1;
+            s.stages = 4;
+            s.keep = CudaKeep::shared;
+        } else if (has_vectors(448, 704) && bytes <= 300 * mib) {
+            s.blocks_per_sm = 1;
+            s.stages = 4;
+            s.keep = CudaKeep::registers;
+        } else if (has_vectors(705, 1024) && bytes <= 300 * mib) {
+            s.stages = 2;
+            s.staging = CudaStaging::async;
+        }
+    }
+
+    /// Vectors of 4 cost a short launch less at its two ends, layernorm above all: 2048 rows of 1024 bf16 7 %, 8192
+    /// rows of 2048 7 %, of 512 5 %, of 768 3 %, 4096 rows of 1024 and 8192 f16 4 % and 3 %; nothing at 1280 and 1536
+    /// columns.
+    void narrow_short_launch(CudaSchedule& s, int64_t bytes) const {
+        if (!shape_.two_sums || s.staging != CudaStaging::async || s.vector_width != 8) return;
+        const bool gains = shape_.vectors <= 128 || (has_vectors(193, 256) && shape_.vectors % 64 == 0);
+        if ((gains && bytes <= 100 * mib) || (has_vectors(705, 1024) && bytes <= 300 * mib)) s.vector_width = 4;
+    }
+
+    /// Where a vector a thread leaves lanes idle, dgamma and dbeta together want several rows side by side in one large
+    /// block, if there are many. 32768 rows of 1152: 0.928 (a vector a thread: 0.857), 1600: 0.935 (0.857); 8192 rows
+    /// of 1600 lose 10 %; rmsnorm does not gain.
+    void lay_rows_side_by_side(CudaSchedule& s, int64_t bytes) const {
+        if (bytes < 200 * mib || !shape_.two_sums || !has_vectors(129, 256) || shape_.vectors % 32 == 0) return;
+        s = {.threads_per_row = 64,
+             .rows_per_block = 8,
+             .vector_width = shape_.width,
+             .stages = 4,
+             .staging = CudaStaging::async,
+             .keep = CudaKeep::shared,
+             .keep_columns = CudaKeep::shared,
+             .pace = 4,
+             .pace_slack = 2};
+        limit_staging(s, shape_, target_);
+        fit(s);
     }
 
     int64_t row_groups(const CudaSchedule& s) const { return cuda_row_groups(spec_, target_, s); }
 
     /// The blocks' lead over each other grows with time; before 100 us or so, reports cost more than they bring: 4096
-    /// rows of 11264 f16 (79 us) 0.902, with them 0.852; 16384 of 4096 (107 us) the same with and without.
-    bool worth_pacing() const {
-        constexpr int64_t least_bytes = 380 << 20;
+    /// rows of 11264 f16 (79 us) 0.902, with them 0.852; 16384 of 4096 (107 us) the same with and without. Blocks of
+    /// several rows were fastest with reports from 32768 rows of 1152 bf16 on (70 us).
+    bool worth_pacing(const CudaSchedule& s) const {
+        const int64_t least_bytes = (s.rows_per_block > 1 ? int64_t{200} : int64_t{380}) << 20;
         return !spec_.rows || bytes_moved(spec_, *spec_.rows) >= least_bytes;
     }
 
@@ -259,12 +200,13 @@ class Search {
         return s;
     }
 
+    static constexpr int64_t mib = 1 << 20;
     static constexpr int most_row_sums = 2;  // of any norm; more would cost some bytes only
 
     const Spec& spec_;
     const Target& target_;
     const plan::CudaOperands operands_;
-    const Shape shape_;
+    const CudaShape shape_;
 };
 
 }  // namespace
@@ -292,7 +234,7 @@ Schedule heuristic_cuda(const Spec& spec, const Target& target) {
     const Search search(spec, target);
     CudaSchedule s = search.best();
     if (s.form == CudaForm::rows) search.adapt_to_rows(s);
-    if (!search.worth_pacing()) s.pace = 0;
+    if (!search.worth_pacing(s)) s.pace = 0;
     return {.row_groups = search.row_groups(s), .device = s};
 }
 

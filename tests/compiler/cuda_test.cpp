@@ -85,9 +85,12 @@ TEST_CASE("the heuristic takes the measured winners") {
     CHECK(cuda("layernorm cols=1024 x=bf16").staging == CudaStaging::async);
     CHECK(cuda("layernorm cols=4096 x=bf16").staging == CudaStaging::bulk);
     CHECK(cuda("layernorm cols=16384 x=bf16").cluster == 2);
-    CHECK(cuda("layernorm cols=32768 x=bf16").keep == CudaKeep::shared);
+    CHECK(cuda("layernorm cols=32768 x=bf16").keep == CudaKeep::registers);
     CHECK(cuda("rmsnorm cols=32768 x=bf16").keep == CudaKeep::registers);
-    CHECK(cuda("layernorm cols=65536 x=bf16").cluster == 16);
+    CHECK(cuda("layernorm cols=65536 x=bf16").cluster == 4);
+    CHECK(cuda("layernorm cols=131072 x=bf16").cluster == 16);
+    CHECK(cuda("layernorm rows=1 cols=8192 x=bf16").cluster == 8);
+    CHECK(cuda("layernorm cols=10752 x=bf16").threads_per_row == 224);
     CHECK(cuda("rmsnorm cols=65536 x=bf16").cluster == 8);
     CHECK(cuda("layernorm cols=4000000 x=bf16").form == CudaForm::streaming);
     CHECK(std::get<CudaSchedule>(chosen("layernorm cols=65536 x=bf16", "sm_80").device).form == CudaForm::streaming);
