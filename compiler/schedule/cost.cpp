@@ -197,7 +197,7 @@ class CpuModel {
 
     /// Of dx without gaps between its rows.
     bool writes_whole_lines() const {
-        return traffic_.write_bytes % 64 == 0 || (!is_split() && plan::may_realign(spec_, s_));
+        return !spec_.has(Tensor::dx) || plan::rows_fill_lines(spec_) || (!is_split() && plan::may_realign(spec_, s_));
     }
 
     bool is_split() const { return rows_ > 0 && rows_ <= s_.split_rows; }

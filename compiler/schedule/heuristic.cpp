@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "plan/realign.h"
 #include "schedule/cuda_rules.h"
 
 #include "normjit/schedule.h"
@@ -103,6 +104,17 @@ int64_t choose_stream_kb(const Target& target) {
     return std::max(target.cores * target.l2_bytes, std::min(target.l3_bytes, target.cores * share_of_core)) / 1024;
 }
 
+/// Fewer rows where their dx goes past the caches, does not fill lines, and then fits the stack. Same machine, 1
+/// thread, over more rows with normal stores: layernorm f32 4096x4097 2 rows 1.39, 16384x2001 4 rows 1.43, bf16
+/// 8192x4097 4 rows 1.10.
+int fit_realigned_rows(const Spec& spec, const Target& target, int usual) {
+    constexpr int64_t least = 2;
+    if (!spec.has(Tensor::dx) || plan::rows_fill_lines(spec)) return usual;
+    if (spec.rows && bytes_moved(spec, *spec.rows) / 1024 < choose_stream_kb(target)) return usual;
+    const int64_t fit = plan::most_realigned_bytes / plan::dx_row_bytes(spec);
+    return fit < least ? usual : static_cast<int>(std::min<int64_t>(fit, usual));
+}
+
 bool is_for_one_thread(const Spec& spec, const Target& target) {
     return spec.rows && !pays_to_share(*spec.rows, spec.cols, target.cores);
 }
@@ -172,6 +184,7 @@ Schedule heuristic(const Spec& spec, const Target& target) {
     if (target.isa == Isa::cuda) return schedule::heuristic_cuda(spec, target);
     CpuSchedule cpu;
     cpu.row_block = choose_row_block(spec, target);
+    cpu.row_block = fit_realigned_rows(spec, target, cpu.row_block);
     cpu.stage = choose_stage(spec);
     cpu.prefetch = choose_prefetch(spec, target, cpu.row_block);
     cpu.unroll = 1;

@@ -50,6 +50,8 @@ class Builder : public llvm::IRBuilder<> {
     void store(const Place& to, const Unit& value, DType type, Lanes lanes, Caching caching);
     /// The first `count` elements, which may be fewer than a unit has.
     void store_some(const Place& to, const Unit& value, DType type, llvm::Value* count);
+    /// 64 bytes, both at multiples of 64.
+    void copy_line(llvm::Value* to, llvm::Value* from, Caching caching);
     /// One element, converted to the compute type.
     llvm::Value* load_scalar(llvm::Value* base, llvm::Value* index, DType type);
     /// A register of the compute type, at a multiple of its size from a workspace or from the stack.
@@ -94,6 +96,7 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Value* address(const Place& place, DType type);
     llvm::Value* load_elements(llvm::Value* from, DType type, int count, Lanes lanes);
     void store_elements(llvm::Value* to, llvm::Value* elements, DType type, Lanes lanes, Caching caching);
+    void store_aligned(llvm::Value* to, llvm::Value* value, uint64_t alignment, Caching caching);
     llvm::Value* packed(const Unit& value, DType type);
     llvm::Value* to_compute(llvm::Value* elements, DType type);
     llvm::Value* from_compute(llvm::Value* value, DType type);

@@ -103,14 +103,9 @@ void Builder::store(const Place& to, const Unit& value, DType type, Lanes lanes,
 void Builder::store_elements(Value* to, Value* elements, DType type, Lanes lanes, Caching caching) {
     const llvm::Align alignment(size_of(type));
     if (lanes == Lanes::all) {
-        if (caching == Caching::normal) {
-            CreateAlignedStore(elements, to, alignment);
-            return;
-        }
         const auto bytes = static_cast<uint64_t>(lanes_of(elements)) * size_of(type);
-        llvm::StoreInst* past_caches = CreateAlignedStore(elements, to, llvm::Align(std::min<uint64_t>(bytes, 64)));
-        past_caches->setMetadata(llvm::LLVMContext::MD_nontemporal,
-                                 llvm::MDNode::get(getContext(), llvm::ConstantAsMetadata::get(getInt32(1))));
+        const bool stream = caching == Caching::stream;
+        store_aligned(to, elements, stream ? std::min<uint64_t>(bytes, 64) : size_of(type), caching);
     } else if (features_.masks) {
         std::vector<llvm::Constant*> mask;
         for (int i = 0; i < lanes_of(elements); ++i) mask.push_back(getInt1(i < tail_));
@@ -118,6 +113,19 @@ void Builder::store_elements(Value* to, Value* elements, DType type, Lanes lanes
     } else {
         CreateAlignedStore(CreateShuffleVector(elements, sequence(static_cast<int>(tail_))), to, alignment);
     }
+}
+
+void Builder::store_aligned(Value* to, Value* value, uint64_t alignment, Caching caching) {
+    llvm::StoreInst* store = CreateAlignedStore(value, to, llvm::Align(alignment));
+    if (caching != Caching::stream) return;
+    store->setMetadata(llvm::LLVMContext::MD_nontemporal,
+                       llvm::MDNode::get(getContext(), llvm::ConstantAsMetadata::get(getInt32(1))));
+}
+
+void Builder::copy_line(Value* to, Value* from, Caching caching) {
+    const int bytes = lanes_ * element_bytes();
+    for (int64_t offset = 0; offset < 64; offset += bytes)
+        store_aligned(at(to, offset), load_register(at(from, offset)), static_cast<uint64_t>(bytes), caching);
 }
 
 void Builder::store_some(const Place& to, const Unit& value, DType type, Value* count) {

@@ -18,8 +18,13 @@ constexpr int64_t line_bytes = 64;
 
 }  // namespace
 
-RowLoops::RowLoops(Builder& builder, const plan::Plan& plan, Value* task, Extent extent)
-    : b_(builder), plan_(plan), cpu_(std::get<CpuSchedule>(plan.schedule.device)), extent_(extent), task_(task) {
+RowLoops::RowLoops(Builder& builder, const plan::Plan& plan, Value* task, Caching caching, Extent extent)
+    : b_(builder),
+      plan_(plan),
+      cpu_(std::get<CpuSchedule>(plan.schedule.device)),
+      caching_(caching),
+      extent_(extent),
+      task_(task) {
     for (const Tensor tensor : all_tensors) {
         const TensorShape shape = info(tensor).shape;
         if (!uses(tensor) || (shape == TensorShape::cols && is_output(tensor))) continue;
@@ -37,6 +42,7 @@ RowLoops::RowLoops(Builder& builder, const plan::Plan& plan, Value* task, Extent
     rows_->setName("rows");
     if (slots_ != nullptr) slots_->setName("slots");
     b_.set_tail(plan.spec.cols % b_.unit_columns());
+    if (caching == Caching::realign) dx_lines_.emplace(b_, data_[Tensor::dx], plan::dx_block_bytes(plan.spec, cpu_));
 }
 
 bool RowLoops::uses(Tensor tensor) const {
@@ -94,7 +100,7 @@ Value* RowLoops::load_row_input(Tensor tensor) {
     return b_.load_scalar(data_[tensor], b_.CreateNUWAdd(block_, row_), *plan_.function.dtypes[tensor]);
 }
 
-void RowLoops::for_each_block(Caching caching, const std::function<void()>& begin, const std::function<void()>& body) {
+void RowLoops::for_each_block(const std::function<void()>& begin, const std::function<void()>& body) {
     begin();
     b_.loop("block", rows_, cpu_.row_block, {}, [&](Value* block, const Values&) -> Values {
         block_ = block;
@@ -102,21 +108,27 @@ void RowLoops::for_each_block(Caching caching, const std::function<void()>& begi
         block_rows_ =
             b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, left, b_.getInt64(static_cast<uint64_t>(cpu_.row_block)));
         body();
+        if (dx_lines_) dx_lines_->add_rows(block_rows_, plan::dx_row_bytes(plan_.spec));
         return {};
     });
-    end(caching);
+    end();
 }
 
-void RowLoops::in_block(Caching caching, const std::function<void()>& body) {
+void RowLoops::in_block(const std::function<void()>& body) {
     block_ = b_.getInt64(0);
     block_rows_ =
         b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, rows_, b_.getInt64(static_cast<uint64_t>(cpu_.row_block)));
     body();
-    end(caching);
+    end();
 }
 
-void RowLoops::end(Caching caching) {
-    if (caching == Caching::stream && b_.features().x86)
+void RowLoops::write_lines() {
+    if (dx_lines_) dx_lines_->write_lines();
+}
+
+void RowLoops::end() {
+    if (dx_lines_) dx_lines_->finish();
+    if (caching_ != Caching::normal && b_.features().x86)
         b_.CreateIntrinsic(b_.getVoidTy(), llvm::Intrinsic::x86_sse_sfence, {});
 }
 
@@ -129,7 +141,10 @@ Values RowLoops::for_each_row(const std::vector<Tensor>& matrices, const std::ve
     // Pointers are carried too, behind what the caller carries.
     Values start = carried;
     Value* next_block = b_.CreateNUWAdd(block_, b_.getInt64(static_cast<uint64_t>(cpu_.row_block)));
-    for (const Tensor tensor : matrices) start.push_back(block_pointer(tensor, block_));
+    for (const Tensor tensor : matrices) {
+        const bool on_stack = dx_lines_ && tensor == Tensor::dx;
+        start.push_back(on_stack ? dx_lines_->next() : block_pointer(tensor, block_));
+    }
     const std::vector<Tensor> next_rows = fetches_own_row(cpu_) ? std::vector<Tensor>() : ahead;
     for (const Tensor tensor : next_rows) start.push_back(block_pointer(tensor, next_block));
     Values end = b_.loop("row", block_rows_, 1, start, [&](Value* row, const Values& inside) {

@@ -5,9 +5,11 @@
 
 #include "backend/cpu/pieces.h"
 #include "backend/llvm/builder.h"
+#include "backend/llvm/line_writer.h"
 #include "plan/plan.h"
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 namespace normjit::backend::llvmir {
@@ -16,13 +18,13 @@ using ir::ValueId;
 
 class RowLoops {
   public:
-    RowLoops(Builder& builder, const plan::Plan& plan, llvm::Value* task, Extent extent);
+    RowLoops(Builder& builder, const plan::Plan& plan, llvm::Value* task, Caching caching, Extent extent);
 
     /// body(), once, in the one block. Extent::part.
-    void in_block(Caching caching, const std::function<void()>& body);
+    void in_block(const std::function<void()>& body);
 
     /// begin(), once, and body(), which runs once per block. Extent::rows.
-    void for_each_block(Caching caching, const std::function<void()>& begin, const std::function<void()>& body);
+    void for_each_block(const std::function<void()>& begin, const std::function<void()>& body);
 
     /// body(carried) once per row of the block, with place() in that row; what it returns is carried into the next row
     /// and out of the loop. prefetch() in it fetches `ahead`.
@@ -34,6 +36,9 @@ class RowLoops {
     /// tail come last, together.
     using ColumnsBody = std::function<Values(const std::vector<Columns>& units, const Values& carried)>;
     Values for_each_columns(int width, const Values& carried, const ColumnsBody& body);
+
+    /// Caching::realign: the last block's rows of dx leave the stack.
+    void write_lines();
 
     /// Whether this is the first block of the group or matrix.
     llvm::Value* is_first_block();
@@ -60,7 +65,7 @@ class RowLoops {
     llvm::Value* add_part_sums(int64_t mean);
 
   private:
-    void end(Caching caching);
+    void end();
     Values for_each_columns_of_part(int width, const Values& carried, const ColumnsBody& body);
     std::vector<Columns> rest_of_row(int width) const;
     int64_t whole_columns(int width) const {
@@ -75,16 +80,18 @@ class RowLoops {
     Builder& b_;
     const plan::Plan& plan_;
     const CpuSchedule& cpu_;
+    const Caching caching_;
     const Extent extent_;
     llvm::Value* task_;
     llvm::Value* partials_;
     llvm::Value* rows_;
     llvm::Value* slots_ = nullptr;
-    PerTensor<llvm::Value*> data_;     ///< at the group's first row
-    PerTensor<llvm::Value*> stride_;   ///< of matrices, in bytes
-    PerTensor<llvm::Value*> pointer_;  ///< matrices: the current row, within row loops. Columns: always
-    PerTensor<llvm::Value*> next_;     ///< fetched ahead: the current row, a block later
-    llvm::Value* block_ = nullptr;     ///< the block's first row
+    PerTensor<llvm::Value*> data_;        ///< at the group's first row
+    PerTensor<llvm::Value*> stride_;      ///< of matrices, in bytes
+    PerTensor<llvm::Value*> pointer_;     ///< matrices: the current row, within row loops. Columns: always
+    PerTensor<llvm::Value*> next_;        ///< fetched ahead: the current row, a block later
+    std::optional<LineWriter> dx_lines_;  ///< Caching::realign; rows of dx are then on the stack
+    llvm::Value* block_ = nullptr;        ///< the block's first row
     llvm::Value* block_rows_ = nullptr;
     llvm::Value* row_ = nullptr;     ///< within the block
     llvm::Value* column_ = nullptr;  ///< first column of the step or strip

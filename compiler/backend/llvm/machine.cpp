@@ -103,6 +103,7 @@ void set_attributes(llvm::Function& function, const llvm::TargetMachine& machine
     function.addFnAttr("prefer-vector-width", width);
     function.addFnAttr("min-legal-vector-width", width);
     function.addFnAttr("frame-pointer", "none");
+    function.addFnAttr("probe-stack", "inline-asm");  // a guard page ends it: large frames touch theirs in order
     function.setDoesNotThrow();
 }
 

@@ -28,19 +28,20 @@ class RowsEmitter {
           cpu_(std::get<CpuSchedule>(plan.schedule.device)),
           caching_(caching),
           extent_(extent),
-          loops_(builder, plan, task, extent) {}
+          loops_(builder, plan, task, caching, extent) {}
 
     void emit() {
         const auto begin = [&] { keep_columns(); };
-        loops_.for_each_block(caching_, begin, [&] {
+        loops_.for_each_block(begin, [&] {
             load_row_inputs();
             for (size_t i = 0; i + 1 < plan_.sweeps.size(); ++i) reduce_sweep(i);
+            loops_.write_lines();
             apply_sweep(plan_.sweeps.back());
         });
     }
 
     void emit_sweep(size_t index) {
-        loops_.in_block(caching_, [&] {
+        loops_.in_block([&] {
             load_row_inputs();
             for (size_t i = 0; i < index; ++i) finish_sums_of_parts(i);
             const Sweep& sweep = plan_.sweeps[index];

@@ -199,8 +199,7 @@ void RowLoops::next_block(const Label& block) {
     for (const Tensor tensor : all_tensors) {
         if (!uses(tensor) || info(tensor).shape == TensorShape::cols) continue;
         if (tensor == Tensor::dx && dx_lines_) {
-            const int64_t row_bytes = plan_.spec.cols * static_cast<int64_t>(size_of(*plan_.spec.dtypes[tensor]));
-            dx_lines_->add_rows(block_pointer(tensor), in_frame(block_rows_at_), row_bytes);
+            dx_lines_->add_rows(block_pointer(tensor), in_frame(block_rows_at_), plan::dx_row_bytes(plan_.spec));
             continue;
         }
         if (is_matrix(tensor)) {
