@@ -39,10 +39,6 @@ Status legal(const plan::Plan& plan) {
 /// rest (4096 columns and more).
 enum class Entries { of_rows, of_parts };
 
-/// Which of the two ways past the caches: the one that rows without gaps between them take when dx starts on a line.
-/// x64 makes both; here each costs some 10 ms.
-bool realigns(const plan::Plan& plan) { return may_realign(plan) && !plan::rows_fill_lines(plan.spec); }
-
 bool has_parts(const plan::Plan& plan) { return plan.geometry.split_rows > 0; }
 
 /// Adds entry points to a module.
@@ -64,9 +60,9 @@ class Emitter {
 
     void emit_rows_entries() {
         entry("rows", [&](llvm::Value* task) { emit_rows(builder_, plan_, Caching::normal, task); });
-        if (may_stream(plan_) && !realigns(plan_))
+        if (may_stream(plan_) && !may_realign(plan_))
             entry("rows_stream", [&](llvm::Value* task) { emit_rows(builder_, plan_, Caching::stream, task); });
-        if (realigns(plan_))
+        if (may_realign(plan_))
             entry("rows_realign", [&](llvm::Value* task) { emit_rows(builder_, plan_, Caching::realign, task); });
         if (!plan_.finals.empty())
             entry("final_reduce", [&](llvm::Value* task) { emit_final_reduce(builder_, plan_, task); });
