@@ -21,7 +21,8 @@ def read_results(paths):
             document = json.load(file)
         for result in document["results"]:
             threads = result["threads"] if document["device"] == "cpu" else None
-            results.setdefault((result["spec"], threads), {})[result.get("peer", "normjit")] = result
+            spec = result["spec"].replace(" x=f32", "")  # as normjit prints what is usual
+            results.setdefault((spec, threads), {})[result.get("peer", "normjit")] = result
     return {key: of_spec for key, of_spec in results.items() if "normjit" in of_spec}
 
 
