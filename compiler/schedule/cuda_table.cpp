@@ -107,27 +107,29 @@ CudaSchedule rows_of_wide_columns(int64_t vectors) {
 CudaSchedule widest_rows_of_two_sums(const CudaShape& shape) {
     constexpr int64_t last_of_4 = 4096, last_in_4_blocks = 8192, last_of_two_blocks = 16384;
     const int64_t vectors = shape.vectors;
-    CudaSchedule s{.cluster = 4, .stages = 3, .staging = CudaStaging::bulk, .pace = 4};
+    CudaSchedule s{.cluster = 4, .stages = 3, .staging = CudaStaging::bulk, .pace = 2};
     int64_t vectors_each = 8;
     if (vectors <= last_of_4) {
         vectors_each = 4;
         if (shape.width < 8) {
             s.keep = CudaKeep::shared;
             s.stages = 4;
+            s.pace = 4;
         }
     } else if (vectors <= last_in_4_blocks && shape.wide_columns) {
         vectors_each = 4;
         s.cluster = 16;
         s.blocks_per_sm = 3;
         s.keep = CudaKeep::shared;
+        s.pace = 4;
     } else if (vectors <= last_in_4_blocks) {
         s.keep = s.keep_columns = CudaKeep::shared;
-        s.pace = 2;
     } else if (vectors <= last_of_two_blocks) {
         s.cluster = 16;
         s.blocks_per_sm = 2;
         s.staging = CudaStaging::async;
         s.keep = CudaKeep::shared;
+        s.pace = 4;
     } else {
         s.cluster = 16;
         s.keep = s.keep_columns = CudaKeep::shared;
