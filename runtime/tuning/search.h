@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which schedule to measure next: first, in turn, the heuristic's neighbours and those that the model likes, spread over
-// the space; then the neighbours of the fastest, and those of the fastest of them, until nothing near is faster. A short
-// search is worth most near the heuristic: of 15 shapes, 60 candidates each, the winners of 9 were at most three steps
-// from it, and seeds from the model had 0.6 to 0.9 of its speed (H200, 2026-11-21).
+// Which schedule to measure next: first, in turn, the heuristic's neighbours and those that the model likes, spread
+// over the space; then the neighbours of the fastest, and those of the fastest of them, until nothing near is faster. A
+// short search is worth most near the heuristic: of 15 shapes, 60 candidates each, the winners of 9 were at most three
+// steps from it, and seeds from the model had 0.6 to 0.9 of its speed (H200, 2026-11-21).
 #pragma once
 
 #include "normjit/space.h"
