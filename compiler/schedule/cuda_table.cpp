@@ -77,7 +77,8 @@ CudaSchedule wide_rows(int64_t vectors, bool two_sums, int most_cluster) {
     s.threads_per_row = std::min(1024, whole_warps(divide_up(of_block, steps)));
     if (least > 2) {
         s.keep = CudaKeep::shared;
-        if (two_sums) {
+        if (two_sums) {  // half the threads: the sums and an f32 gamma of 4 vectors do not fit 128 registers (sm_80)
+            s.threads_per_row = whole_warps(divide_up(of_block, 2 * steps));
             s.stages = 2;
             s.keep_columns = CudaKeep::shared;
         }

@@ -11,6 +11,7 @@
 #include "normjit/cuda_compiler.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -38,6 +39,25 @@ constexpr const char* specs[] = {
     "layernorm cols=65536 x=bf16",
     "rmsnorm cols=262144 x=f16",
     "layernorm cols=3000000 x=bf16 stats=recompute",
+};
+
+/// Whose numbers of rows change the schedule, and rows wider or odder than those above.
+constexpr const char* specs_with_rows[] = {
+    "layernorm rows=1 cols=8192 x=bf16",
+    "layernorm rows=2048 cols=512 x=bf16",
+    "layernorm rows=4096 cols=2048 x=f16",
+    "layernorm rows=8192 cols=768 x=bf16",
+    "layernorm rows=32768 cols=1152 x=bf16",
+    "layernorm rows=32768 cols=2304 x=bf16 gamma=f32",
+    "layernorm rows=4096 cols=4608 x=f16",
+    "layernorm rows=4096 cols=8192 x=f16",
+    "layernorm rows=4096 cols=12800 x=f16",
+    "layernorm rows=32768 cols=16384 x=bf16 gamma=f32",
+    "layernorm rows=16384 cols=16384 x=f32",
+    "layernorm rows=32768 cols=32768 x=bf16",
+    "layernorm rows=32768 cols=65536 x=bf16 gamma=f32",
+    "layernorm rows=4096 cols=131072 x=bf16",
+    "layernorm rows=4096 cols=262144 x=bf16",
 };
 
 /// Whether this machine has NVRTC; says so once when it has none.
@@ -92,10 +112,10 @@ void check_no_local_memory(const std::string& log, int sm) {
     CHECK(kernels == count(log, "Compiling entry function"));
 }
 
-void check_architecture(int sm) {
+void check_architecture(int sm, std::span<const char* const> texts = specs) {
     if (!has_compiler() || !knows(sm)) return;
     const Target target = *parse_target("sm_" + std::to_string(sm));
-    for (const std::string text : specs) {
+    for (const std::string text : texts) {
         CAPTURE(text);
         const Spec spec = *parse_spec(text);
         for (const auto& result : compiled(spec, heuristic(spec, target), target)) {
@@ -113,6 +133,9 @@ TEST_CASE("sm_89") { check_architecture(89); }
 TEST_CASE("sm_90") { check_architecture(90); }
 TEST_CASE("sm_100") { check_architecture(100); }
 TEST_CASE("sm_120") { check_architecture(120); }
+TEST_CASE("sm_80, numbers of rows") { check_architecture(80, specs_with_rows); }
+TEST_CASE("sm_90, numbers of rows") { check_architecture(90, specs_with_rows); }
+TEST_CASE("sm_120, numbers of rows") { check_architecture(120, specs_with_rows); }
 
 TEST_CASE("random specs compile, with the heuristic's schedule and with any legal one") {
     if (!has_compiler()) return;
