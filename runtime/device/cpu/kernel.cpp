@@ -27,7 +27,9 @@ class Launch {
           arguments_(arguments),
           groups_(geometry_.groups(arguments.rows, arguments.workspace_bytes)),
           shared_(pays_to_share(arguments.rows, spec_.cols, kernel.threads->count)),
-          past_caches_(is_past_caches()) {}
+          past_caches_(is_past_caches()),
+          rows_(choose_rows()),
+          streams_last_sweep_(past_caches_ && kernel.last_sweep_stream != nullptr && starts_on_lines()) {}
 
     void run() const {
         const int64_t workspace_bytes = arguments_.workspace == nullptr ? 0 : arguments_.workspace_bytes;
@@ -60,16 +62,16 @@ class Launch {
         return bytes >= geometry_.stream_bytes / cores * threads;
     }
 
-    bool starts_on_lines(const Argument& dx) const {
+    bool starts_on_lines() const {
+        const Argument& dx = arguments_[Tensor::dx];
         return reinterpret_cast<uintptr_t>(dx.data) % line_bytes == 0 &&
                row_stride(dx) * size(Tensor::dx) % line_bytes == 0;
     }
 
-    RowsFunction rows() const {
+    RowsFunction choose_rows() const {
         if (!past_caches_) return kernel_.rows;
-        const Argument& dx = arguments_[Tensor::dx];
-        if (kernel_.rows_stream != nullptr && starts_on_lines(dx)) return kernel_.rows_stream;
-        const bool has_no_gaps = row_stride(dx) == spec_.cols || arguments_.rows == 1;
+        if (kernel_.rows_stream != nullptr && starts_on_lines()) return kernel_.rows_stream;
+        const bool has_no_gaps = row_stride(arguments_[Tensor::dx]) == spec_.cols || arguments_.rows == 1;
         return kernel_.rows_realign != nullptr && has_no_gaps ? kernel_.rows_realign : kernel_.rows;
     }
 
@@ -96,7 +98,7 @@ class Launch {
                                      Geometry::row_begin(arguments_.rows, groups_, group + 1));
         task.partials = geometry_.group_bytes == 0 ? nullptr : group_partials(group);
         if (kernel_.program) return kernel_.program->rows(task);
-        rows()(&task);
+        rows_(&task);
     }
 
     /// Few rows: each sweep over a block of them is a phase, with a task for each part of the columns. The last sweep
@@ -125,8 +127,7 @@ class Launch {
         task.column_begin = part * geometry_.part_cols;
         task.column_end = std::min(task.column_begin + geometry_.part_cols, spec_.cols);
         task.starts = block == 0 ? 1 : 0;
-        const bool streams = past_caches_ && kernel_.last_sweep_stream != nullptr && sweep + 1 == geometry_.sweeps &&
-                             starts_on_lines(arguments_[Tensor::dx]);
+        const bool streams = streams_last_sweep_ && sweep + 1 == geometry_.sweeps;
         (streams ? kernel_.last_sweep_stream : kernel_.sweeps[static_cast<size_t>(sweep)])(&task);
     }
 
@@ -158,6 +159,8 @@ class Launch {
     const int64_t groups_;
     const bool shared_;
     const bool past_caches_;
+    const RowsFunction rows_;
+    const bool streams_last_sweep_;
 };
 
 }  // namespace
