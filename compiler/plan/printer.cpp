@@ -84,10 +84,10 @@ class Printer {
 
     std::string past_caches() const {
         if (plan_.geometry.stream_bytes < 0) return "";
-        const bool realigns = may_realign(plan_.spec, *cpu_) && !rows_fill_lines(plan_.spec);
-        return fmt::format(
-            ", past the caches from {} bytes on{}", plan_.geometry.stream_bytes,
-            realigns ? fmt::format(", by way of {} bytes of the stack", dx_block_bytes(plan_.spec, *cpu_)) : "");
+        return fmt::format(", past the caches from {} bytes on{}", plan_.geometry.stream_bytes,
+                           may_realign(plan_.spec, *cpu_)
+                               ? fmt::format(", by way of {} bytes of the stack", dx_block_bytes(plan_.spec, *cpu_))
+                               : "");
     }
 
     std::string kept() const {

@@ -37,11 +37,9 @@ int64_t number_of_mean(const plan::Plan& plan, size_t sweep, size_t k);
 /// Whether there are entry points that write dx past the caches, for launches that are large enough.
 inline bool may_stream(const plan::Plan& plan) { return plan.geometry.stream_bytes >= 0 && plan.spec.has(Tensor::dx); }
 
-/// Whether that for row groups is for dx whose rows stand one behind the other, but need not start on a line: where
-/// they do not if dx does. One of the two ways, because each takes x64 0.1 ms to make, and LLVM 10 ms.
+/// Whether that for row groups is for dx whose rows stand one behind the other, but need not start on a line.
 inline bool may_realign(const plan::Plan& plan) {
-    return may_stream(plan) && !plan::rows_fill_lines(plan.spec) &&
-           plan::may_realign(plan.spec, std::get<CpuSchedule>(plan.schedule.device));
+    return plan::may_realign(plan.spec, std::get<CpuSchedule>(plan.schedule.device));
 }
 
 /// CpuSchedule::prefetch: what is fetched and how near.
