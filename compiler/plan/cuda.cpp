@@ -2,6 +2,7 @@
 #include "plan/cuda.h"
 
 #include "plan/plan.h"
+#include "support/divide.h"
 
 #include <algorithm>
 #include <bit>
@@ -18,7 +19,6 @@ constexpr int64_t most_registers = 255;
 constexpr int64_t threads_of_sm = 2048;
 
 int64_t up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
-int64_t divide_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 
 int64_t element_bytes(const Spec& spec, const std::vector<Tensor>& tensors) {
     int64_t bytes = 0;

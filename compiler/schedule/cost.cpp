@@ -4,6 +4,7 @@
 // the tuner measures what it hands out.
 #include "plan/cuda.h"
 #include "plan/realign.h"
+#include "support/divide.h"
 
 #include "normjit/sharing.h"
 #include "normjit/space.h"
@@ -42,7 +43,6 @@ int64_t partial_bytes(const Spec& spec, const Traffic& t, int64_t groups) {
 }
 
 double ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(std::max<int64_t>(b, 1)); }
-int64_t divide_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 
 // ---- GPUs
 

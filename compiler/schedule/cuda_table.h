@@ -4,10 +4,10 @@
 #pragma once
 
 #include "plan/cuda.h"
+#include "support/divide.h"
 
 namespace normjit::schedule {
 
-inline int64_t divide_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 inline int whole_warps(int64_t threads) { return static_cast<int>(divide_up(threads, 32) * 32); }
 
 /// What the rules decide by.

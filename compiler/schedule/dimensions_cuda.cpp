@@ -2,6 +2,7 @@
 #include "plan/cuda.h"
 #include "schedule/cuda_rules.h"
 #include "schedule/dimensions.h"
+#include "support/divide.h"
 
 #include <algorithm>
 
@@ -13,8 +14,6 @@ using Values = std::vector<int64_t>;
 
 const CudaSchedule& cuda_of(const Schedule& schedule) { return std::get<CudaSchedule>(schedule.device); }
 bool streams(const Schedule& schedule) { return cuda_of(schedule).form == CudaForm::streaming; }
-
-int64_t divide_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 
 template <class... T>
 Values listed(T... values) {

@@ -43,7 +43,7 @@ class Search {
     void adapt_to_rows(CudaSchedule& s) const {
         if (!spec_.rows) return;
         CudaSchedule adapted = s;
-        if (*spec_.rows * 8 <= target_.sm_count && shape_.vectors >= 1024 && shape_.vectors <= 4096) {
+        if (*spec_.rows * 8 <= target_.sm_count && has_vectors(1024, 4096)) {
             spread_over_cluster(adapted);
         } else {
             const int64_t bytes = bytes_moved(spec_, *spec_.rows);
@@ -54,7 +54,18 @@ class Search {
         if (comfortable(adapted)) s = adapted;
     }
 
-    /// Fewer rows than an eighth of the multiprocessors: the time is a row's latency. 1 row of 8192 bf16: 8.7 us in a
+    int64_t row_groups(const CudaSchedule& s) const { return cuda_row_groups(spec_, target_, s); }
+
+    /// The blocks' lead over each other grows with time; before 100 us or so, reports cost more than they bring: 4096
+    /// rows of 11264 f16 (79 us) 0.902, with them 0.852; 16384 of 4096 (107 us) the same with and without. Blocks of
+    /// several rows were fastest with reports from 32768 rows of 1152 bf16 on (70 us).
+    bool worth_pacing(const CudaSchedule& s) const {
+        const int64_t least_bytes = (s.rows_per_block > 1 ? 200 : 380) * mib;
+        return !spec_.rows || bytes_moved(spec_, *spec_.rows) >= least_bytes;
+    }
+
+  private:
+    /// Fewer rows than an eighth of the multiprocessors: the time is a row's latency. 1 row of 8192 bf16: 6.9 us in a
     /// cluster of 8, 10.6 in a block.
     void spread_over_cluster(CudaSchedule& s) const {
         if (plan::largest_cluster(target_) < 8) return;
@@ -120,17 +131,6 @@ class Search {
         fit(s);
     }
 
-    int64_t row_groups(const CudaSchedule& s) const { return cuda_row_groups(spec_, target_, s); }
-
-    /// The blocks' lead over each other grows with time; before 100 us or so, reports cost more than they bring: 4096
-    /// rows of 11264 f16 (79 us) 0.902, with them 0.852; 16384 of 4096 (107 us) the same with and without. Blocks of
-    /// several rows were fastest with reports from 32768 rows of 1152 bf16 on (70 us).
-    bool worth_pacing(const CudaSchedule& s) const {
-        const int64_t least_bytes = (s.rows_per_block > 1 ? int64_t{200} : int64_t{380}) << 20;
-        return !spec_.rows || bytes_moved(spec_, *spec_.rows) >= least_bytes;
-    }
-
-  private:
     plan::CudaVariant measure(const CudaSchedule& s) const {
         return plan::measure_cuda(spec_, operands_, most_row_sums, s);
     }

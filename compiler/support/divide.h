@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace normjit {
+
+/// Of numbers that are not negative.
+constexpr int64_t divide_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+
+}  // namespace normjit
