@@ -14,10 +14,9 @@ ColdMemory& cold_memory(const Target& target) {
 
 class CpuWorkbench final : public Workbench {
   public:
-    CpuWorkbench(const Engine& engine, Caches caches)
-        : Workbench(engine, engine.threads()), caches_(caches), memory_(cold_memory(engine.target())) {}
+    CpuWorkbench(const Engine& engine, Caches caches) : Workbench(engine, engine.threads()), caches_(caches) {}
 
-    bool is_cold() const override { return caches_ == Caches::cold && memory_.is_enough(); }
+    bool is_cold() const override { return caches_ == Caches::cold && memory().is_enough(); }
 
     Expected<bench::Measurement> measure(const Kernel& kernel, const Problem& problem,
                                          const bench::MeasureOptions& options) override {
@@ -32,19 +31,21 @@ class CpuWorkbench final : public Workbench {
                                               const bench::MeasureOptions& options) override {
         NORMJIT_TRY(Problem problem, allocate_problem(kernel, rows, team()));
         fill_inputs(problem, seed, team());
-        NORMJIT_TRY(Ring ring, open_ring(std::move(problem), caches_, memory_, team()));
+        NORMJIT_TRY(Ring ring, open_ring(std::move(problem), caches_, memory(), team()));
         return measure_in(ring, kernel, options, team());
     }
 
     Expected<std::unique_ptr<Course>> open_course(const Kernel& kernel, int64_t rows, uint64_t seed) override {
-        return open_cpu_course(kernel, rows, seed, caches_, memory_, team());
+        return open_cpu_course(kernel, rows, seed, caches_, memory(), team());
     }
 
     nlohmann::ordered_json facts() const override { return {{"cpu", engine().device_class().model}}; }
 
   private:
+    /// Not before it is needed: files of the system say how much a machine has.
+    ColdMemory& memory() const { return cold_memory(engine().target()); }
+
     const Caches caches_;
-    ColdMemory& memory_;
 };
 
 }  // namespace
