@@ -2,6 +2,7 @@
 #include "device/cpu/thread_pool.h"
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -28,13 +29,15 @@ struct Counts {
     std::vector<std::atomic<int64_t>> of;
 };
 
+void wait(std::chrono::microseconds time) { std::this_thread::sleep_for(time); }
+
 }  // namespace
 
 TEST_CASE("each task runs once") {
     for (int threads : {1, 2, 3, 7}) {
         const auto pool = *ThreadPool::create(threads);
         CHECK(pool->threads() == threads);
-        for (int64_t tasks : {0, 1, 2, 3, 7, 8, 1000}) {
+        for (int64_t tasks : {0, 1, 2, 3, 7, 8, 1000, 65535, 65536, 200000}) {
             Counts counts(tasks);
             pool->run(tasks, Counts::count, &counts);
             CHECK(counts.all(1));
@@ -53,10 +56,37 @@ TEST_CASE("jobs after the workers fell asleep") {
     const auto pool = *ThreadPool::create(3);
     Counts counts(3);
     for (int i = 0; i < 5; ++i) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(3));
+        wait(std::chrono::milliseconds(3));
         pool->run(3, Counts::count, &counts);
     }
     CHECK(counts.all(5));
+}
+
+TEST_CASE("a caller that sleeps while others work wakes up") {
+    const auto pool = *ThreadPool::create(3);
+    struct Meeting {
+        std::atomic<int> arrived{0};
+        std::thread::id caller = std::this_thread::get_id();
+    };
+    int helped = 0;
+    for (int i = 0; i < 50; ++i) {
+        Meeting meeting;
+        const auto task = [](void* context, int64_t) {
+            auto& mine = *static_cast<Meeting*>(context);
+            if (std::this_thread::get_id() == mine.caller) {
+                for (int look = 0; look < 50 && mine.arrived.load() == 0; ++look) wait(std::chrono::microseconds(100));
+                return;
+            }
+            mine.arrived.fetch_add(1);
+            wait(std::chrono::milliseconds(1));
+            mine.arrived.fetch_add(100);
+        };
+        pool->run(3, task, &meeting);
+        const int arrived = meeting.arrived.load();
+        CHECK(arrived % 100 == arrived / 100);  // nobody is still inside
+        helped += arrived % 100;
+    }
+    CHECK(helped > 0);
 }
 
 TEST_CASE("several callers at once") {

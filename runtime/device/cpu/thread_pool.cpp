@@ -3,6 +3,8 @@
 
 #include "support/try.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -13,11 +15,25 @@ namespace normjit::cpu {
 
 namespace {
 
-constexpr int32_t open = 1 << 30;
+using Clock = std::chrono::steady_clock;
 
-/// Pauses before sleeping: 10 to 30 us, what a futex wake costs. Launches in quick succession then find the workers
-/// awake.
-constexpr int spins = 500;
+/// How long a thread looks for what it waits for before it sleeps: about what putting it to sleep and waking it costs.
+/// Launches in quick succession find the workers awake; a launch on its own costs every worker this much time.
+constexpr auto patience = std::chrono::microseconds(20);
+
+/// How long a worker that is done looks for the next job before it looks at the others' shares: those are taken from
+/// their owners' caches then, who seldom need help in the short phases of a launch.
+constexpr auto restraint = std::chrono::nanoseconds(500);
+
+constexpr int64_t stop = -2;  ///< a job's number
+
+constexpr int count_bits = 16;
+constexpr int64_t most_tasks = (int64_t{1} << count_bits) - 1;  ///< of a job
+
+/// Numbers run out after 2^47 jobs.
+constexpr int64_t pack(int64_t number, int64_t tasks) { return number << count_bits | tasks; }
+constexpr int64_t number_in(int64_t packed) { return packed >> count_bits; }
+constexpr int64_t tasks_in(int64_t packed) { return packed & most_tasks; }
 
 /// Tells the processor that this loop waits.
 void relax() {
@@ -28,13 +44,18 @@ void relax() {
 #endif
 }
 
-/// Returns once `word` is not `value`.
-void wait_while(const std::atomic<int32_t>& word, int32_t value) {
-    for (int i = 0; i < spins; ++i) {
-        if (word.load(std::memory_order_acquire) != value) return;
-        relax();
-    }
-    word.wait(value, std::memory_order_acquire);
+/// Whether what is waited for came true within the time.
+template <class Condition>
+bool wait_for(Clock::duration time, const Condition& condition) {
+    constexpr int looks = 8;  // between those at the clock
+    const Clock::time_point end = Clock::now() + time;
+    do {
+        for (int i = 0; i < looks; ++i) {
+            if (condition()) return true;
+            relax();
+        }
+    } while (Clock::now() < end);
+    return false;
 }
 
 /// Signals go to the threads of the program, never to workers.
@@ -53,10 +74,11 @@ class SignalsBlocked {
 
 }  // namespace
 
-ThreadPool::ThreadPool() : process_(getpid()) {}
+ThreadPool::ThreadPool(int threads)
+    : shares_(std::make_unique<Share[]>(static_cast<size_t>(threads))), process_(getpid()) {}
 
 Expected<std::unique_ptr<ThreadPool>> ThreadPool::create(int threads) {
-    std::unique_ptr<ThreadPool> pool(new ThreadPool);
+    std::unique_ptr<ThreadPool> pool(new ThreadPool(threads));
     NORMJIT_RETURN_IF_ERROR(pool->start_workers(threads - 1));
     return pool;
 }
@@ -81,9 +103,9 @@ Status ThreadPool::start_workers(int count) {
 
 ThreadPool::~ThreadPool() {
     if (getpid() != process_) return;  // the child of a fork: there are no workers
-    stopped_.store(true, std::memory_order_relaxed);
-    jobs_.fetch_add(1, std::memory_order_release);
-    jobs_.notify_all();
+    announced_.number.store(stop, std::memory_order_release);
+    bell_.fetch_add(1, std::memory_order_release);
+    bell_.notify_all();
     for (const pthread_t worker : workers_) pthread_join(worker, nullptr);
 }
 
@@ -93,88 +115,144 @@ void ThreadPool::run(int64_t count, Task task, void* context) {
         for (int64_t i = 0; i < count; ++i) task(context, i);
         return;
     }
-    job_ = {task, context, count};
-    next_.store(0, std::memory_order_relaxed);
-    for (size_t i = 0; i < claimed_.size() && static_cast<int64_t>(i) * 64 < count; ++i) {
-        claimed_[i].store(0, std::memory_order_relaxed);
+    for (int64_t first = 0; first < count; first += most_tasks) {
+        run_job({last_number_ += 2, task, context, first, std::min(count - first, most_tasks)});
     }
-    announce(count);
-    run_tasks(0);
-    close_and_wait();
     taken_.store(false, std::memory_order_release);
 }
 
-/// Opens the gate and wakes as many workers as there are tasks left for.
-void ThreadPool::announce(int64_t tasks) {
-    gate_.store(open, std::memory_order_release);
-    jobs_.fetch_add(1, std::memory_order_release);
-    const auto workers = static_cast<int64_t>(workers_.size());
-    if (tasks > workers) {
-        jobs_.notify_all();
-    } else {
-        for (int64_t i = 1; i < tasks; ++i) jobs_.notify_one();
-    }
+// ---- the caller
+
+void ThreadPool::run_job(const Job& job) {
+    announce(job);
+    wake_some(job);
+    int64_t done = 0;
+    for (int of = 0; of < threads(); ++of) done += run_share(job, of);
+    wait_for_workers(job, done);
 }
 
-/// Whether the task was nobody's yet.
-bool ThreadPool::claim(int64_t task) {
-    std::atomic<uint64_t>& word = claimed_[static_cast<size_t>(task / 64)];
-    const uint64_t bit = uint64_t{1} << task % 64;
-    return (word.load(std::memory_order_relaxed) & bit) == 0 &&
-           (word.fetch_or(bit, std::memory_order_relaxed) & bit) == 0;
+/// Each part is released, so that who reads a part of a later job finds the odd number as well.
+void ThreadPool::announce(const Job& job) {
+    announced_.number.store(job.number - 1, std::memory_order_relaxed);
+    announced_.task.store(job.task, std::memory_order_release);
+    announced_.context.store(job.context, std::memory_order_release);
+    announced_.first.store(job.first, std::memory_order_release);
+    announced_.count.store(job.count, std::memory_order_release);
+    announced_.number.store(job.number, std::memory_order_release);
 }
 
-void ThreadPool::run_tasks(int index) {
-    const Job job = job_;
-    if (job.count <= most_claimed) {
-        const int64_t own = index * job.count / threads();
-        for (int64_t i = 0; i < job.count; ++i) {
-            const int64_t task = own + i < job.count ? own + i : own + i - job.count;
-            if (claim(task)) job.task(job.context, task);
-        }
-        return;
+/// Wakes two workers, who wake two each: the caller has better things to do. One that falls asleep at this moment may
+/// miss the job.
+void ThreadPool::wake_some(const Job& job) {
+    const auto sleepers = static_cast<int64_t>(sleepers_.load(std::memory_order_relaxed));
+    const int64_t awake = threads() - sleepers;
+    if (sleepers <= 0 || awake >= job.count) return;
+    bell_.fetch_add(1, std::memory_order_release);
+    bell_.notify_one();
+    bell_.notify_one();
+}
+
+/// Sequentially consistent, as is what report() does: either this sees what was reported, or that sees who sleeps.
+int64_t ThreadPool::done_by_workers(const Job& job) const {
+    int64_t tasks = 0;
+    for (int i = 1; i < threads(); ++i) {
+        const int64_t done = shares_[static_cast<size_t>(i)].done.load(std::memory_order_seq_cst);
+        tasks += number_in(done) == job.number ? tasks_in(done) : 0;
     }
+    return tasks;
+}
+
+/// All tasks are handed out; waits for those that still run theirs.
+void ThreadPool::wait_for_workers(const Job& job, int64_t done_by_caller) {
+    const auto all_done = [&] { return done_by_caller + done_by_workers(job) == job.count; };
+    if (all_done() || wait_for(patience, all_done)) return;
+    announced_.caller_sleeps.store(true, std::memory_order_seq_cst);
     for (;;) {
-        const int64_t i = next_.fetch_add(1, std::memory_order_relaxed);
-        if (i >= job.count) return;
-        job.task(job.context, i);
+        const int32_t reports = reports_.load(std::memory_order_acquire);
+        if (all_done()) break;
+        reports_.wait(reports, std::memory_order_acquire);
     }
+    announced_.caller_sleeps.store(false, std::memory_order_relaxed);
 }
 
-/// All tasks are handed out: keeps late workers out, waits for those that still run theirs.
-void ThreadPool::close_and_wait() {
-    int32_t inside = gate_.fetch_sub(open, std::memory_order_acq_rel) - open;
-    while (inside != 0) {
-        wait_while(gate_, inside);
-        inside = gate_.load(std::memory_order_acquire);
-    }
-}
+// ---- workers
 
 void ThreadPool::work_until_stopped(int index) {
-    int32_t seen = 0;
+    Job job{};
+    while (next_job(job)) work(job, index);
+}
+
+/// Replaces the job by a later one, once there is one. False: there will be none.
+bool ThreadPool::next_job(Job& job) {
+    const int64_t last = job.number;
+    const auto found = [&] { return copy_job(job) && job.number != last; };
+    while (!found() && !wait_for(patience, found)) sleep(last);
+    return job.number != stop;
+}
+
+/// False while the caller replaces it.
+bool ThreadPool::copy_job(Job& job) const {
+    const int64_t number = announced_.number.load(std::memory_order_acquire);
+    if (number == job.number || number % 2 != 0) return false;
+    job.task = announced_.task.load(std::memory_order_acquire);
+    job.context = announced_.context.load(std::memory_order_acquire);
+    job.first = announced_.first.load(std::memory_order_acquire);
+    job.count = announced_.count.load(std::memory_order_acquire);
+    if (announced_.number.load(std::memory_order_relaxed) != number) return false;
+    job.number = number;
+    return true;
+}
+
+void ThreadPool::sleep(int64_t last_job) {
+    sleepers_.fetch_add(1, std::memory_order_relaxed);
+    const int32_t bell = bell_.load(std::memory_order_acquire);
+    if (announced_.number.load(std::memory_order_acquire) == last_job) bell_.wait(bell, std::memory_order_acquire);
+    sleepers_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void ThreadPool::work(const Job& job, int index) {
+    const bool is_early =
+        number_in(shares_[static_cast<size_t>(index)].claimed.load(std::memory_order_relaxed)) < job.number;
+    if (is_early) wake_some(job);
+    int64_t done = run_share(job, index);
+    if (done > 0) report(job, index, done);
+    const auto is_over = [&] { return announced_.number.load(std::memory_order_relaxed) != job.number; };
+    if (wait_for(restraint, is_over)) return;
+    for (int i = 1; i < threads(); ++i) {
+        const int64_t helped = run_share(job, (index + i) % threads());
+        if (helped > 0) report(job, index, done += helped);
+    }
+}
+
+void ThreadPool::report(const Job& job, int index, int64_t done) {
+    shares_[static_cast<size_t>(index)].done.store(pack(job.number, done), std::memory_order_seq_cst);
+    if (!announced_.caller_sleeps.load(std::memory_order_seq_cst)) return;
+    reports_.fetch_add(1, std::memory_order_release);
+    reports_.notify_one();
+}
+
+// ---- all threads
+
+/// Runs what is left of a thread's share. Returns how many tasks it were.
+int64_t ThreadPool::run_share(const Job& job, int of) {
+    const int64_t each = job.count / threads(), more = job.count % threads();
+    const int64_t begin = job.first + of * each + std::min<int64_t>(of, more);
+    const int64_t size = each + (of < more ? 1 : 0);
+    std::atomic<int64_t>& claimed = shares_[static_cast<size_t>(of)].claimed;
+    int64_t tasks = 0;
+    for (int64_t task; (task = claim(claimed, job.number, size)) >= 0; ++tasks) job.task(job.context, begin + task);
+    return tasks;
+}
+
+/// A task of a share that was nobody's yet; -1 when there is none. While there is one the job is not over, so that who
+/// succeeds has read what is current.
+int64_t ThreadPool::claim(std::atomic<int64_t>& claimed, int64_t number, int64_t size) {
+    int64_t seen = claimed.load(std::memory_order_relaxed);
     for (;;) {
-        wait_while(jobs_, seen);
-        seen = jobs_.load(std::memory_order_acquire);
-        if (stopped_.load(std::memory_order_relaxed)) return;
-        if (!enter()) continue;
-        run_tasks(index);
-        leave();
+        const int64_t taken = number_in(seen) == number ? tasks_in(seen) : 0;
+        if (number_in(seen) > number || taken == size) return -1;
+        if (claimed.compare_exchange_weak(seen, pack(number, taken + 1), std::memory_order_relaxed)) return taken;
     }
-}
-
-/// Whether the job still takes workers; then the caller waits for this one to leave.
-bool ThreadPool::enter() {
-    int32_t gate = gate_.load(std::memory_order_relaxed);
-    while (gate >= open) {
-        if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acquire, std::memory_order_relaxed)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-void ThreadPool::leave() {
-    if (gate_.fetch_sub(1, std::memory_order_release) == 1) gate_.notify_one();
 }
 
 }  // namespace normjit::cpu

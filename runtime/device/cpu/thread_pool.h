@@ -8,11 +8,17 @@
 //
 // After a fork the child has no workers; its calls run their tasks on the calling thread. The fork must not happen
 // while another thread is inside run().
+//
+// A job costs little because its threads write nothing that another one writes, too, as long as nobody steals:
+//   caller   announced_: the job and its number, which all workers look at
+//   each     claimed: how many tasks of its share are handed out, with the job's number, so that nobody has to reset it
+//   worker   done: how many tasks it has done, with the job's number. The caller adds them up, which tells it that all
+//            tasks are done without asking who took part
+// A worker that comes too late finds every share claimed in this job's name or a later one's, and takes nothing.
 #pragma once
 
 #include "normjit/status.h"
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -41,33 +47,57 @@ class ThreadPool {
     int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   private:
+    static constexpr size_t lines_apart = 128;  ///< bytes; processors fetch lines in pairs
+
+    /// Tasks [first, first + count) of a call.
     struct Job {
-        Task task = nullptr;
-        void* context = nullptr;
-        int64_t count = 0;
+        int64_t number;  ///< even, higher than that of the job before
+        Task task;
+        void* context;
+        int64_t first;
+        int64_t count;
+    };
+    /// A Job that its readers copy while it may be replaced: number is odd meanwhile.
+    struct alignas(lines_apart) Announced {
+        std::atomic<int64_t> number{0};
+        std::atomic<Task> task{nullptr};
+        std::atomic<void*> context{nullptr};
+        std::atomic<int64_t> first{0};
+        std::atomic<int64_t> count{0};
+        std::atomic<bool> caller_sleeps{false};  ///< whoever has done tasks wakes it
+    };
+    /// A thread's. Both are a job's number and a count of tasks, see pack().
+    struct alignas(lines_apart) Share {
+        std::atomic<int64_t> claimed{0};
+        std::atomic<int64_t> done{0};  ///< written by this thread only
     };
 
-    ThreadPool();
+    explicit ThreadPool(int threads);
     Status start_workers(int count);
+    void run_job(const Job& job);
+    void announce(const Job& job);
+    void wake_some(const Job& job);
+    void wait_for_workers(const Job& job, int64_t done_by_caller);
+    int64_t done_by_workers(const Job& job) const;
     void work_until_stopped(int index);
-    void announce(int64_t tasks);
-    bool enter();
-    void leave();
-    void close_and_wait();
-    void run_tasks(int index);
-    bool claim(int64_t task);
+    bool next_job(Job& job);
+    bool copy_job(Job& job) const;
+    void sleep(int64_t last_job);
+    void work(const Job& job, int index);
+    void report(const Job& job, int index, int64_t done);
+    int64_t run_share(const Job& job, int of);
+    static int64_t claim(std::atomic<int64_t>& claimed, int64_t number, int64_t size);
 
-    std::vector<pthread_t> workers_;  ///< not std::thread, which the child of a fork could neither join nor drop
+    std::vector<pthread_t> workers_;         ///< not std::thread, which the child of a fork could neither join nor drop
+    const std::unique_ptr<Share[]> shares_;  ///< of all threads, the caller's first
     const pid_t process_;
-    std::atomic<bool> stopped_{false};
-    alignas(64) std::atomic<bool> taken_{false};  ///< a caller owns job_
-    alignas(64) std::atomic<int32_t> jobs_{0};    ///< changes with each job; workers sleep on it
-    alignas(64) std::atomic<int32_t> gate_{0};    ///< `open`, plus the number of workers inside the job
-    alignas(64) std::atomic<int64_t> next_{0};    ///< the next task of a job with more of them than claimed_ has bits
-    static constexpr int64_t most_claimed = 1024;
-    alignas(64) std::array<std::atomic<uint64_t>, most_claimed / 64> claimed_{};  ///< a bit for each task
-    std::atomic<int> started_{0};                                                 ///< workers
-    Job job_;  ///< written while the gate is closed and nobody is inside, read inside
+    std::atomic<int> started_{0};  ///< workers
+    Announced announced_;
+    alignas(lines_apart) std::atomic<bool> taken_{false};  ///< a caller has the workers
+    int64_t last_number_ = 0;                              ///< the caller's that has them
+    alignas(lines_apart) std::atomic<int> sleepers_{0};    ///< workers that sleep, or are about to
+    std::atomic<int32_t> bell_{0};                         ///< they sleep on it
+    std::atomic<int32_t> reports_{0};                      ///< a caller sleeps on it
 };
 
 }  // namespace normjit::cpu
