@@ -105,7 +105,10 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Value* round_to_bf16(llvm::Value* value);
     llvm::Value* pack_bf16(const Unit& value);
     llvm::Value* pack_bf16_natively(const Unit& value);
+    llvm::Value* pack_bf16_denormals(const Unit& value);
     llvm::Value* pack_bf16_in_integers(const Unit& value);
+    llvm::Value* are_zeros(llvm::Value* words);
+    std::vector<int> interleaved() const;
     llvm::Type* like(llvm::Type* type, llvm::Type* element);
     llvm::Value* bits(llvm::Value* like, uint32_t number);
     llvm::Value* as_integers(llvm::Value* value);

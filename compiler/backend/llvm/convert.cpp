@@ -146,9 +146,7 @@ void Builder::store_some(const Place& to, const Unit& value, DType type, Value* 
 Value* Builder::packed(const Unit& value, DType type) {
     if (type == DType::bf16) return pack_bf16(value);
     if (packing_ == Packing::one) return from_compute(value.part[0], type);
-    std::vector<int> interleave;
-    for (int i = 0; i < lanes_; ++i) interleave.insert(interleave.end(), {i, i + lanes_});
-    return from_compute(CreateShuffleVector(value.part[0], value.part[1], interleave), type);
+    return from_compute(CreateShuffleVector(value.part[0], value.part[1], interleaved()), type);
 }
 
 Value* Builder::to_compute(Value* elements, DType type) {
@@ -226,28 +224,47 @@ Value* Builder::pack_bf16_in_integers(const Unit& value) {
     return CreateBitCast(pairs, llvm::FixedVectorType::get(getInt16Ty(), static_cast<unsigned>(2 * lanes_)));
 }
 
-/// vcvtneps2bf16 takes denormals for zeros, whatever MXCSR says: a unit with a zero among its words is rounded in
-/// integers instead.
+/// vcvtneps2bf16 takes denormals for zeros, whatever MXCSR says: a unit with a zero among its words is packed once
+/// more.
 Value* Builder::pack_bf16_natively(const Unit& value) {
-    auto* words = llvm::FixedVectorType::get(getInt16Ty(), static_cast<unsigned>(unit_columns()));
     Value* native;
     if (packing_ == Packing::one) {
         native = CreateIntrinsic(llvm::Intrinsic::x86_avx512bf16_cvtneps2bf16_512, {}, {value.part[0]});
+        native = CreateBitCast(native, like(value.part[0]->getType(), getInt16Ty()));
     } else {
         Value* halves = CreateIntrinsic(llvm::Intrinsic::x86_avx512bf16_cvtne2ps2bf16_512, {},
                                         {value.part[1], value.part[0]});  // the even columns, then the odd ones
-        std::vector<int> interleave;
-        for (int i = 0; i < lanes_; ++i) interleave.insert(interleave.end(), {i, i + lanes_});
-        native = CreateShuffleVector(CreateBitCast(halves, words), interleave);
+        auto* words = llvm::FixedVectorType::get(getInt16Ty(), static_cast<unsigned>(unit_columns()));
+        native = CreateShuffleVector(CreateBitCast(halves, words), interleaved());
     }
-    native = CreateBitCast(native, words);
-    Value* magnitude = CreateAnd(native, llvm::ConstantInt::get(words, 0x7fff));
-    Value* zeros = CreateICmpEQ(magnitude, llvm::Constant::getNullValue(words));
-    Value* any = CreateICmpNE(CreateBitCast(zeros, getIntNTy(static_cast<unsigned>(unit_columns()))),
-                              llvm::ConstantInt::get(getIntNTy(static_cast<unsigned>(unit_columns())), 0));
+    llvm::Type* mask = getIntNTy(static_cast<unsigned>(unit_columns()));
+    Value* any = CreateICmpNE(CreateBitCast(are_zeros(native), mask), llvm::ConstantInt::get(mask, 0));
+    const auto with_denormals = [&] {
+        return Values{CreateSelect(are_zeros(native), pack_bf16_denormals(value), native)};
+    };
     const auto weights = llvm::MDBuilder(getContext()).createBranchWeights(1, 1000);
-    return if_else(
-        "zeros", any, [&] { return Values{pack_bf16_in_integers(value)}; }, [&] { return Values{native}; }, weights)[0];
+    return if_else("zeros", any, with_denormals, [&] { return Values{native}; }, weights)[0];
+}
+
+/// Numbers below 2^-126, as f16: a denormal bf16 is n * 2^-133, a denormal f16 is n * 2^-24, and both are the bits of
+/// n.
+Value* Builder::pack_bf16_denormals(const Unit& value) {
+    Unit words;
+    for (size_t i = 0; i < static_cast<size_t>(parts()); ++i)
+        words.part[i] = from_compute(CreateFMul(value.part[i], number(0x1p109, value.part[i]->getType())), DType::f16);
+    return packing_ == Packing::one ? words.part[0] : CreateShuffleVector(words.part[0], words.part[1], interleaved());
+}
+
+Value* Builder::are_zeros(Value* words) {
+    Value* magnitude = CreateAnd(words, llvm::ConstantInt::get(words->getType(), 0x7fff));
+    return CreateICmpEQ(magnitude, llvm::Constant::getNullValue(words->getType()));
+}
+
+/// The columns of a unit in their order, where its even ones stand before its odd ones.
+std::vector<int> Builder::interleaved() const {
+    std::vector<int> order;
+    for (int i = 0; i < lanes_; ++i) order.insert(order.end(), {i, i + lanes_});
+    return order;
 }
 
 }  // namespace normjit::backend::llvmir
