@@ -86,7 +86,7 @@ class Printer {
         if (plan_.geometry.stream_bytes < 0) return "";
         return fmt::format(", past the caches from {} bytes on{}", plan_.geometry.stream_bytes,
                            may_realign(plan_.spec, *cpu_)
-                               ? fmt::format(", by way of {} bytes of the stack", dx_block_bytes(plan_.spec, *cpu_))
+                               ? fmt::format(", by way of {} bytes of the stack", dx_stack_bytes(plan_.spec, *cpu_))
                                : "");
     }
 

@@ -112,7 +112,7 @@ int fit_realigned_rows(const Spec& spec, const Target& target, int usual) {
     constexpr int64_t least = 2;
     if (!spec.has(Tensor::dx) || plan::rows_fill_lines(spec)) return usual;
     if (spec.rows && bytes_moved(spec, *spec.rows) / 1024 < choose_stream_kb(target)) return usual;
-    const int64_t fit = plan::most_realigned_bytes / plan::dx_row_bytes(spec);
+    const int64_t fit = plan::most_realigned_bytes / plan::dx_stack_row_bytes(spec);
     return fit < least ? usual : static_cast<int>(std::min<int64_t>(fit, usual));
 }
 

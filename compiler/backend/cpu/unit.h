@@ -17,7 +17,8 @@ enum class Lanes { all, tail };
 
 /// How dx is written.
 ///   stream    past the caches; every row starts on a line
-///   realign   past the caches by way of the stack; rows stand one behind the other, wherever the first starts
+///   realign   normal or, by its other entry point, past the caches by way of the stack. Rows then stand one behind the
+///             other, wherever the first starts, or all start on lines
 enum class Caching { normal, stream, realign };
 
 /// A unit of columns within a step or strip.

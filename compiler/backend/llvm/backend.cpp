@@ -53,17 +53,25 @@ class Emitter {
     void emit(Entries entries) { entries == Entries::of_rows ? emit_rows_entries() : emit_parts_entries(); }
 
   private:
+    void entries(const std::vector<std::string>& names, const EntryBody& body) {
+        emit_entries(builder_, module_, machine_, plan_.target, names, body);
+    }
+
     template <class Body>
     void entry(const std::string& name, const Body& body) {
-        emit_entry(builder_, module_, machine_, plan_.target, name.c_str(), body);
+        entries({name}, [&](llvm::Value* task, llvm::Value*) { body(task); });
     }
 
     void emit_rows_entries() {
-        entry("rows", [&](llvm::Value* task) { emit_rows(builder_, plan_, Caching::normal, task); });
+        if (may_realign(plan_)) {
+            entries({"rows", "rows_realign"}, [&](llvm::Value* task, llvm::Value* realigns) {
+                emit_rows(builder_, plan_, Caching::realign, task, realigns);
+            });
+        } else {
+            entry("rows", [&](llvm::Value* task) { emit_rows(builder_, plan_, Caching::normal, task); });
+        }
         if (may_stream(plan_) && !may_realign(plan_))
             entry("rows_stream", [&](llvm::Value* task) { emit_rows(builder_, plan_, Caching::stream, task); });
-        if (may_realign(plan_))
-            entry("rows_realign", [&](llvm::Value* task) { emit_rows(builder_, plan_, Caching::realign, task); });
         if (!plan_.finals.empty())
             entry("final_reduce", [&](llvm::Value* task) { emit_final_reduce(builder_, plan_, task); });
     }

@@ -52,6 +52,8 @@ class Builder : public llvm::IRBuilder<> {
     void store_some(const Place& to, const Unit& value, DType type, llvm::Value* count);
     /// 64 bytes, both at multiples of 64.
     void copy_line(llvm::Value* to, llvm::Value* from, Caching caching);
+    /// After stores with Caching::stream, and before others may read what they wrote.
+    void fence_streams();
     /// One element, converted to the compute type.
     llvm::Value* load_scalar(llvm::Value* base, llvm::Value* index, DType type);
     /// A register of the compute type, at a multiple of its size from a workspace or from the stack.

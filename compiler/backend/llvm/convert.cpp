@@ -128,6 +128,10 @@ void Builder::copy_line(Value* to, Value* from, Caching caching) {
         store_aligned(at(to, offset), load_register(at(from, offset)), static_cast<uint64_t>(bytes), caching);
 }
 
+void Builder::fence_streams() {
+    if (features_.x86) CreateIntrinsic(getVoidTy(), llvm::Intrinsic::x86_sse_sfence, {});
+}
+
 void Builder::store_some(const Place& to, const Unit& value, DType type, Value* count) {
     Value* elements = packed(value, type);
     Value* target = address(to, type);

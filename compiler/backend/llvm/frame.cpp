@@ -14,10 +14,10 @@ namespace {
 constexpr uint32_t default_mxcsr = 0x1f80;
 constexpr uint64_t line_bytes = 64;
 
-Function* make_function(Builder& builder, llvm::Module& module, const llvm::TargetMachine& machine,
-                        const Target& target, const std::string& name, Function::LinkageTypes linkage) {
-    auto* type = llvm::FunctionType::get(builder.getVoidTy(), {builder.getPtrTy()}, false);
-    Function* function = Function::Create(type, linkage, name, module);
+Function* make_function(llvm::Module& module, const llvm::TargetMachine& machine, const Target& target,
+                        const std::string& name, const std::vector<llvm::Type*>& arguments) {
+    auto* type = llvm::FunctionType::get(llvm::Type::getVoidTy(module.getContext()), arguments, false);
+    Function* function = Function::Create(type, Function::ExternalLinkage, name, module);
     set_attributes(*function, machine, target);
     function->getArg(0)->setName("task");
     function->setAlignment(llvm::Align(line_bytes));
@@ -44,19 +44,25 @@ void with_default_settings(Builder& b, const std::function<void()>& work) {
 
 }  // namespace
 
-void emit_entry(Builder& builder, llvm::Module& module, const llvm::TargetMachine& machine, const Target& target,
-                const char* name, const std::function<void(Value*)>& body) {
-    Function* inner =
-        make_function(builder, module, machine, target, std::string(name) + "_body", Function::InternalLinkage);
+void emit_entries(Builder& builder, llvm::Module& module, const llvm::TargetMachine& machine, const Target& target,
+                  const std::vector<std::string>& names, const EntryBody& body) {
+    std::vector<llvm::Type*> arguments = {builder.getPtrTy()};
+    if (names.size() > 1) arguments.push_back(builder.getInt1Ty());
+    Function* inner = make_function(module, machine, target, names.front() + "_body", arguments);
+    inner->setLinkage(Function::InternalLinkage);
     inner->addFnAttr(llvm::Attribute::NoInline);
     builder.SetInsertPoint(llvm::BasicBlock::Create(builder.getContext(), "entry", inner));
-    body(inner->getArg(0));
+    body(inner->getArg(0), names.size() > 1 ? inner->getArg(1) : nullptr);
     builder.CreateRetVoid();
 
-    Function* entry = make_function(builder, module, machine, target, name, Function::ExternalLinkage);
-    builder.SetInsertPoint(llvm::BasicBlock::Create(builder.getContext(), "entry", entry));
-    with_default_settings(builder, [&] { builder.CreateCall(inner, {entry->getArg(0)}); });
-    builder.CreateRetVoid();
+    for (const std::string& name : names) {
+        Function* entry = make_function(module, machine, target, name, {builder.getPtrTy()});
+        builder.SetInsertPoint(llvm::BasicBlock::Create(builder.getContext(), "entry", entry));
+        Values given = {entry->getArg(0)};
+        if (names.size() > 1) given.push_back(builder.getInt1(name != names.front()));
+        with_default_settings(builder, [&] { builder.CreateCall(inner, given); });
+        builder.CreateRetVoid();
+    }
 }
 
 }  // namespace normjit::backend::llvmir

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 
-#include <llvm/IR/IntrinsicsX86.h>
-
 namespace normjit::backend::llvmir {
 
 using llvm::Value;
@@ -18,7 +16,8 @@ constexpr int64_t line_bytes = 64;
 
 }  // namespace
 
-RowLoops::RowLoops(Builder& builder, const plan::Plan& plan, Value* task, Caching caching, Extent extent)
+RowLoops::RowLoops(Builder& builder, const plan::Plan& plan, Value* task, Caching caching, Extent extent,
+                   Value* realigns)
     : b_(builder),
       plan_(plan),
       cpu_(std::get<CpuSchedule>(plan.schedule.device)),
@@ -42,7 +41,9 @@ RowLoops::RowLoops(Builder& builder, const plan::Plan& plan, Value* task, Cachin
     rows_->setName("rows");
     if (slots_ != nullptr) slots_->setName("slots");
     b_.set_tail(plan.spec.cols % b_.unit_columns());
-    if (caching == Caching::realign) dx_lines_.emplace(b_, data_[Tensor::dx], plan::dx_block_bytes(plan.spec, cpu_));
+    if (caching != Caching::realign) return;
+    dx_lines_.emplace(b_, plan.spec, cpu_, realigns, data_[Tensor::dx], stride_[Tensor::dx]);
+    stride_[Tensor::dx] = dx_lines_->stride();
 }
 
 bool RowLoops::uses(Tensor tensor) const {
@@ -108,7 +109,7 @@ void RowLoops::for_each_block(const std::function<void()>& begin, const std::fun
         block_rows_ =
             b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, left, b_.getInt64(static_cast<uint64_t>(cpu_.row_block)));
         body();
-        if (dx_lines_) dx_lines_->add_rows(block_rows_, plan::dx_row_bytes(plan_.spec));
+        if (dx_lines_) dx_lines_->add_rows(block_rows_);
         return {};
     });
     end();
@@ -128,8 +129,7 @@ void RowLoops::write_lines() {
 
 void RowLoops::end() {
     if (dx_lines_) dx_lines_->finish();
-    if (caching_ != Caching::normal && b_.features().x86)
-        b_.CreateIntrinsic(b_.getVoidTy(), llvm::Intrinsic::x86_sse_sfence, {});
+    if (caching_ == Caching::stream) b_.fence_streams();
 }
 
 Value* RowLoops::block_pointer(Tensor tensor, Value* row) {
@@ -142,8 +142,8 @@ Values RowLoops::for_each_row(const std::vector<Tensor>& matrices, const std::ve
     Values start = carried;
     Value* next_block = b_.CreateNUWAdd(block_, b_.getInt64(static_cast<uint64_t>(cpu_.row_block)));
     for (const Tensor tensor : matrices) {
-        const bool on_stack = dx_lines_ && tensor == Tensor::dx;
-        start.push_back(on_stack ? dx_lines_->next() : block_pointer(tensor, block_));
+        const bool is_dx = dx_lines_ && tensor == Tensor::dx;
+        start.push_back(is_dx ? dx_lines_->next() : block_pointer(tensor, block_));
     }
     const std::vector<Tensor> next_rows = fetches_own_row(cpu_) ? std::vector<Tensor>() : ahead;
     for (const Tensor tensor : next_rows) start.push_back(block_pointer(tensor, next_block));

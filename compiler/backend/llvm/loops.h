@@ -18,7 +18,9 @@ using ir::ValueId;
 
 class RowLoops {
   public:
-    RowLoops(Builder& builder, const plan::Plan& plan, llvm::Value* task, Caching caching, Extent extent);
+    /// `realigns`: a bit, with Caching::realign: whether rows of dx go by way of the stack.
+    RowLoops(Builder& builder, const plan::Plan& plan, llvm::Value* task, Caching caching, Extent extent,
+             llvm::Value* realigns);
 
     /// body(), once, in the one block. Extent::part.
     void in_block(const std::function<void()>& body);
@@ -37,7 +39,7 @@ class RowLoops {
     using ColumnsBody = std::function<Values(const std::vector<Columns>& units, const Values& carried)>;
     Values for_each_columns(int width, const Values& carried, const ColumnsBody& body);
 
-    /// Caching::realign: the last block's rows of dx leave the stack.
+    /// The last block's rows of dx leave the stack, if they are there.
     void write_lines();
 
     /// Whether this is the first block of the group or matrix.
@@ -90,7 +92,7 @@ class RowLoops {
     PerTensor<llvm::Value*> stride_;      ///< of matrices, in bytes
     PerTensor<llvm::Value*> pointer_;     ///< matrices: the current row, within row loops. Columns: always
     PerTensor<llvm::Value*> next_;        ///< fetched ahead: the current row, a block later
-    std::optional<LineWriter> dx_lines_;  ///< Caching::realign; rows of dx are then on the stack
+    std::optional<LineWriter> dx_lines_;  ///< Caching::realign
     llvm::Value* block_ = nullptr;        ///< the block's first row
     llvm::Value* block_rows_ = nullptr;
     llvm::Value* row_ = nullptr;     ///< within the block

@@ -21,14 +21,15 @@ using Sums = std::vector<std::vector<Unit>>;
 
 class RowsEmitter {
   public:
-    RowsEmitter(Builder& builder, const plan::Plan& plan, Caching caching, Extent extent, Value* task)
+    RowsEmitter(Builder& builder, const plan::Plan& plan, Caching caching, Extent extent, Value* task,
+                Value* realigns = nullptr)
         : b_(builder),
           plan_(plan),
           function_(plan.function),
           cpu_(std::get<CpuSchedule>(plan.schedule.device)),
           caching_(caching),
           extent_(extent),
-          loops_(builder, plan, task, caching, extent) {}
+          loops_(builder, plan, task, caching, extent, realigns) {}
 
     void emit() {
         const auto begin = [&] { keep_columns(); };
@@ -351,8 +352,8 @@ class RowsEmitter {
 
 }  // namespace
 
-void emit_rows(Builder& builder, const plan::Plan& plan, Caching caching, Value* task) {
-    RowsEmitter(builder, plan, caching, Extent::rows, task).emit();
+void emit_rows(Builder& builder, const plan::Plan& plan, Caching caching, Value* task, Value* realigns) {
+    RowsEmitter(builder, plan, caching, Extent::rows, task, realigns).emit();
 }
 
 void emit_sweep(Builder& builder, const plan::Plan& plan, size_t sweep, Caching caching, Value* task) {

@@ -7,8 +7,9 @@
 
 namespace normjit::backend::llvmir {
 
-/// `task` is a const RowsTask*.
-void emit_rows(Builder& builder, const plan::Plan& plan, Caching caching, llvm::Value* task);
+/// `task` is a const RowsTask*; `realigns`, with Caching::realign, a bit: whether dx goes by way of the stack.
+void emit_rows(Builder& builder, const plan::Plan& plan, Caching caching, llvm::Value* task,
+               llvm::Value* realigns = nullptr);
 
 /// Sweep `sweep` alone, over a part of the columns. The plan must stage no columns. `task` is a const SweepTask*.
 void emit_sweep(Builder& builder, const plan::Plan& plan, size_t sweep, Caching caching, llvm::Value* task);

@@ -45,15 +45,22 @@ Expected<Artifact> emit(const plan::Plan& plan, const ParallelFor&) {
             assembler.align(64);
             artifact.entries.push_back({std::move(name), static_cast<int64_t>(assembler.getSize())});
         };
-        entry("rows");
-        emit_rows(assembler, plan, Caching::normal);
+        if (may_realign(plan)) {
+            Xbyak::Label begin;
+            entry("rows_realign");
+            assembler.mov(RowLoops::realigns(), 1);
+            assembler.jmp(begin, Assembler::T_NEAR);
+            entry("rows");
+            assembler.xor_(RowLoops::realigns(), RowLoops::realigns());
+            assembler.L(begin);
+            emit_rows(assembler, plan, Caching::realign);
+        } else {
+            entry("rows");
+            emit_rows(assembler, plan, Caching::normal);
+        }
         if (may_stream(plan) && !may_realign(plan)) {
             entry("rows_stream");
             emit_rows(assembler, plan, Caching::stream);
-        }
-        if (may_realign(plan)) {
-            entry("rows_realign");
-            emit_rows(assembler, plan, Caching::realign);
         }
         if (plan.geometry.split_rows > 0) {
             artifact.geometry.split_rows = plan.geometry.split_rows;

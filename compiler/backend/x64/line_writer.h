@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows that stand one behind the other in memory, wherever the first starts, written past the caches in whole lines.
+// Rows that do not fill lines, written past the caches in whole lines: rows that stand one behind the other, wherever
+// the first starts, and rows with gaps between them that all start on lines.
 #pragma once
 
 #include "backend/x64/assembler.h"
 
-#include <cstdint>
+#include "normjit/schedule.h"
+#include "normjit/spec.h"
 
 namespace normjit::backend::x64 {
 
@@ -16,33 +18,47 @@ namespace normjit::backend::x64 {
 ///            add rsi, 64
 ///            lea rax, [rsi + 64];  cmp rax, rdx;  jle line
 ///
-/// The group's first and last line are its neighbours' too: of those it writes its own bytes, through the caches.
+/// The group's first and last line are its neighbours' too: of those it writes its own bytes, through the caches. So it
+/// does with the last line of each row where there are gaps; rows then start on lines on the stack, too.
 /// Everything here overwrites rax, rcx, rdx and rsi.
 class LineWriter {
   public:
-    /// Takes frame_bytes() at rsp + `frame_at`, a multiple of 64, for blocks of at most `block_bytes`.
-    LineWriter(Assembler& assembler, int frame_at, int64_t block_bytes);
-    int frame_bytes() const { return fields_at() + 16; }
+    /// Takes frame_bytes() at rsp + `frame_at`, a multiple of 64.
+    LineWriter(Assembler& assembler, int frame_at, const Spec& spec, const CpuSchedule& cpu);
+    int frame_bytes() const { return fields_at() + 32; }
 
-    /// `next` holds where the group's rows start in memory, and from here on where the next row belongs on the stack.
-    void begin(const Xbyak::Address& next);
-    /// `rows` rows of `row_bytes` are there.
-    void add_rows(const Xbyak::Address& next, const Xbyak::Address& rows, int64_t row_bytes);
+    /// With 0 in `used` everything here does nothing. `next` and `stride` hold where the group's rows are in memory,
+    /// and from here on where the next row belongs on the stack, and how far the one after it is from there.
+    void begin(const Xbyak::Reg64& used, const Xbyak::Address& next, const Xbyak::Address& stride);
     /// Full lines go to memory. Best long after the rows came: loads wait for the stores of which they read parts.
     void write_lines(const Xbyak::Address& next);
     /// Everything goes to memory.
     void finish(const Xbyak::Address& next);
 
   private:
+    enum Way { unused, without_gaps, with_gaps };
+
+    void write_full_lines(const Xbyak::Address& next);
+    void write_rows(const Xbyak::Address& next);
+    void find_filled(const Xbyak::Address& next);
     int fields_at() const { return lines_bytes_; }
     Xbyak::RegExp lines() const { return a_.rsp + static_cast<size_t>(frame_at_); }
     Xbyak::Address field(int number) { return a_.qword[lines() + static_cast<size_t>(fields_at() + 8 * number)]; }
     Xbyak::Address line_in_memory() { return field(0); }  ///< where the first line on the stack belongs
     Xbyak::Address foreign_bytes() { return field(1); }   ///< that this line starts with, until it is written
+    Xbyak::Address way() { return field(2); }
+    Xbyak::Address gap() { return field(3); }  ///< in memory, from a row's last line to the next row
+
+    const Xbyak::Reg64 scratch_{Xbyak::Operand::RAX};
+    const Xbyak::Reg64 memory_{Xbyak::Operand::RCX};
+    const Xbyak::Reg64 filled_{Xbyak::Operand::RDX};  ///< bytes on the stack
+    const Xbyak::Reg64 at_{Xbyak::Operand::RSI};
 
     Assembler& a_;
-    int frame_at_;
-    int lines_bytes_;
+    const int frame_at_;
+    const int row_bytes_;
+    const int stack_row_bytes_;
+    const int lines_bytes_;
 };
 
 }  // namespace normjit::backend::x64

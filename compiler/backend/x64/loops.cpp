@@ -40,10 +40,11 @@ RowLoops::RowLoops(Assembler& assembler, const plan::Plan& plan, Caching caching
     rows_ahead_at_ = rows_left_at_ + 8;
     first_block_at_ = rows_ahead_at_ + 8;
     end_at_ = first_block_at_ + 8;
-    kept_at_ = (end_at_ + 8 + register_bytes - 1) / register_bytes * register_bytes;
+    dx_stride_at_ = end_at_ + 8;
+    kept_at_ = (dx_stride_at_ + 8 + register_bytes - 1) / register_bytes * register_bytes;
     frame_bytes_ = kept_at_ + cpu_.row_block * static_cast<int>(kept_row_bytes(plan));
     if (caching != Caching::realign) return;
-    dx_lines_.emplace(a_, frame_bytes_, plan::dx_block_bytes(plan.spec, cpu_));
+    dx_lines_.emplace(a_, frame_bytes_, plan.spec, cpu_);
     frame_bytes_ += dx_lines_->frame_bytes();
 }
 
@@ -90,6 +91,10 @@ Xbyak::Address RowLoops::task_data(Tensor tensor) {
 
 Xbyak::Address RowLoops::task_stride(Tensor tensor) {
     return a_.qword[task_ + offsetof(RowsTask, stride) + index(tensor) * sizeof(int64_t)];
+}
+
+Xbyak::Address RowLoops::row_stride(Tensor tensor) {
+    return dx_lines_ && tensor == Tensor::dx ? in_frame(dx_stride_at_) : task_stride(tensor);
 }
 
 bool RowLoops::has_slot(ValueId id) const {
@@ -158,7 +163,7 @@ void RowLoops::write_lines() {
 
 void RowLoops::end() {
     if (dx_lines_) dx_lines_->finish(block_pointer(Tensor::dx));
-    if (caching_ != Caching::normal) a_.sfence();
+    if (caching_ == Caching::stream) a_.sfence();
 }
 
 void RowLoops::begin_group() {
@@ -171,7 +176,11 @@ void RowLoops::begin_group() {
             a_.mov(pointer(tensor), task_data(tensor));
         }
     }
-    if (dx_lines_) dx_lines_->begin(block_pointer(Tensor::dx));
+    if (dx_lines_) {
+        a_.mov(scratch_, task_stride(Tensor::dx));
+        a_.mov(row_stride(Tensor::dx), scratch_);
+        dx_lines_->begin(realigns(), block_pointer(Tensor::dx), row_stride(Tensor::dx));
+    }
     a_.mov(partials_, a_.qword[task_ + offsetof(RowsTask, partials)]);
     a_.mov(scratch_, a_.qword[task_ + offsetof(RowsTask, rows)]);
     a_.mov(in_frame(rows_left_at_), scratch_);
@@ -199,10 +208,9 @@ void RowLoops::next_block(const Label& block) {
     for (const Tensor tensor : all_tensors) {
         if (!uses(tensor) || info(tensor).shape == TensorShape::cols) continue;
         if (tensor == Tensor::dx && dx_lines_) {
-            dx_lines_->add_rows(block_pointer(tensor), in_frame(block_rows_at_), plan::dx_row_bytes(plan_.spec));
-            continue;
-        }
-        if (is_matrix(tensor)) {
+            a_.mov(scratch_, in_frame(block_rows_at_));
+            a_.imul(scratch_, row_stride(tensor));
+        } else if (is_matrix(tensor)) {
             a_.imul(scratch_, task_stride(tensor), cpu_.row_block);
         } else {
             a_.mov(scratch_, cpu_.row_block * static_cast<int>(size_of(*plan_.function.dtypes[tensor])));
@@ -268,7 +276,7 @@ void RowLoops::for_each_row(const std::vector<Tensor>& matrices, const std::vect
     a_.L(row);
     body();
     if (keeps_elements()) a_.add(kept(), static_cast<int>(kept_row_bytes(plan_)));
-    for (const Tensor tensor : matrices) a_.add(pointer(tensor), task_stride(tensor));
+    for (const Tensor tensor : matrices) a_.add(pointer(tensor), row_stride(tensor));
     for (const Tensor tensor : next_rows) a_.add(next(tensor), task_stride(tensor));
     a_.inc(row_);
     a_.cmp(row_, in_frame(block_rows_at_));

@@ -23,6 +23,9 @@ class RowLoops {
   public:
     RowLoops(Assembler& assembler, const plan::Plan& plan, Caching caching, Extent extent);
 
+    /// Caching::realign: not 0 where the function starts if rows of dx go by way of the stack.
+    static Xbyak::Reg64 realigns() { return Xbyak::util::rsi; }
+
     /// The whole function around body(). Extent::part.
     void in_block(const std::function<void()>& body);
 
@@ -40,7 +43,7 @@ class RowLoops {
     /// last, together.
     void for_each_columns(int width, const std::function<void(const std::vector<Columns>&)>& body);
 
-    /// Caching::realign: the last block's rows of dx leave the stack. Between row loops.
+    /// The last block's rows of dx leave the stack, if they are there. Between row loops.
     void write_lines();
 
     /// Goes to `label` in the first block of the group or matrix.
@@ -95,6 +98,7 @@ class RowLoops {
     Xbyak::Address block_pointer(Tensor tensor);
     Xbyak::Address task_data(Tensor tensor);
     Xbyak::Address task_stride(Tensor tensor);
+    Xbyak::Address row_stride(Tensor tensor);  ///< of where the rows are computed
     Xbyak::Address sweep_task(size_t offset) { return a_.qword[task_ + offset]; }
     Xbyak::Address in_frame(int offset) { return a_.qword[a_.rsp + offset]; }
 
@@ -112,9 +116,9 @@ class RowLoops {
     PerTensor<int> pointer_register_;  ///< matrices: the current row, within row loops. Columns: always
     int kept_register_ = 0;            ///< the current row's kept elements
     PerTensor<int> next_register_;     ///< fetched ahead: the current row, a block later
-    int sums_at_, pointers_at_, block_rows_at_, rows_left_at_, rows_ahead_at_, first_block_at_, end_at_, kept_at_,
-        frame_bytes_;                     ///< offsets from rsp; slots stand at 0
-    std::optional<LineWriter> dx_lines_;  ///< Caching::realign; rows of dx are then on the stack
+    int sums_at_, pointers_at_, block_rows_at_, rows_left_at_, rows_ahead_at_, first_block_at_, end_at_, dx_stride_at_,
+        kept_at_, frame_bytes_;           ///< offsets from rsp; slots stand at 0
+    std::optional<LineWriter> dx_lines_;  ///< Caching::realign
 };
 
 }  // namespace normjit::backend::x64

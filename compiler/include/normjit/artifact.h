@@ -16,7 +16,7 @@
 namespace normjit {
 
 /// Changes whenever the generated code, the geometry or the layout of an artifact may change.
-inline constexpr int generator_version = 7;
+inline constexpr int generator_version = 8;
 
 /// What the bytes of code are. portable: text, see portable_program.h. ptx is left to the driver to translate: for a
 /// GPU newer than the compiler.
@@ -27,7 +27,8 @@ std::string_view name(CodeFormat format);
 
 /// A function in Artifact::code, CPUs only: `rows` (one row group), `rows_stream` (the same, dx written past the
 /// caches; every row of dx must start at a multiple of 64 bytes), `rows_realign` (also past the caches; rows of dx must
-/// stand one behind the other), `final_reduce` (a range of columns), and for launches of few rows `sweep0`, `sweep1`,
+/// stand one behind the other or start at multiples of 64 bytes), `final_reduce` (a range of columns), and for launches
+/// of few rows `sweep0`, `sweep1`,
 /// ... (one sweep over a block of rows, a range of columns) and `last_sweep_stream`.
 /// Signatures: cpu_abi.h.
 struct EntryPoint {

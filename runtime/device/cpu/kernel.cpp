@@ -71,8 +71,9 @@ class Launch {
     RowsFunction choose_rows() const {
         if (!past_caches_) return kernel_.rows;
         if (kernel_.rows_stream != nullptr && starts_on_lines()) return kernel_.rows_stream;
-        const bool has_no_gaps = row_stride(arguments_[Tensor::dx]) == spec_.cols || arguments_.rows == 1;
-        return kernel_.rows_realign != nullptr && has_no_gaps ? kernel_.rows_realign : kernel_.rows;
+        const bool has_no_gaps = row_stride(arguments_[Tensor::dx]) == spec_.cols;
+        const bool realigns = kernel_.rows_realign != nullptr && (has_no_gaps || starts_on_lines());
+        return realigns ? kernel_.rows_realign : kernel_.rows;
     }
 
     char* group_partials(int64_t group) const {
