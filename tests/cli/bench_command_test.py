@@ -72,6 +72,14 @@ class Bench(Case):
         message = "shapes.txt:2: spec: cols is missing: the number of columns, at least 1"
         self.refused(2, message, "bench", shapes)
         self.refused(2, "--threads x: allowed: 1..1024, all", "bench", self.SPEC, "--threads", "1,x")
+        self.refused(2, "--pad-rows: on a CPU only, and not with --against", "bench", self.SPEC, "--pad-rows",
+                     "--against", "heuristic")
+
+    def test_padded_rows_move_the_same_bytes(self):
+        for words in [], ["--pad-rows"], ["--pad-rows", "--cold"]:
+            bench = ["bench", "rmsnorm rows=64 cols=100 x=bf16", "--seconds", "0.01", "--json", "-", *words]
+            result, = json.loads(self.done(*bench))["results"]
+            self.assertEqual(3 * 64 * 100 * 2, result["bytes"])
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ Examples:
   normjit bench shapes.txt --threads 1,all --json results.json
   normjit bench shapes.txt --device cuda:0 --json results.json
   normjit bench "rmsnorm rows=64 cols=4096 x=bf16" --cold
+  normjit bench "layernorm rows=16384 cols=1000 x=bf16" --pad-rows
   normjit bench "rmsnorm rows=4096 cols=4096" --schedule "cpu row_groups=8 row_block=2" --json -
   NORMJIT_RECORDS=records.jsonl normjit bench shapes.txt --against heuristic)";
 
@@ -54,6 +55,7 @@ struct Options {
     double seconds = 0.5;
     uint64_t seed = 1;
     bool cold = false;
+    bool pad_rows = false;
 };
 
 /// The schedule beside another one, by launches in turn.
@@ -118,8 +120,8 @@ Expected<Result> measure_spec(Workbench& workbench, const Spec& spec, const Opti
     NORMJIT_TRY(Kernel kernel, engine.prepare(spec, schedule));
     bench::MeasureOptions measure_options;
     measure_options.seconds = options.seconds;
-    NORMJIT_TRY(bench::Measurement measurement,
-                workbench.measure_made(kernel, *spec.rows, options.seed, measure_options));
+    const MadeData data{*spec.rows, options.seed, options.pad_rows ? 64 : 1};
+    NORMJIT_TRY(bench::Measurement measurement, workbench.measure_made(kernel, data, measure_options));
     Result result{spec, schedule, engine.threads(), measurement, {}};
     if (!options.against.empty()) {
         NORMJIT_TRY(result.duel, fight(workbench, kernel, options));
@@ -254,6 +256,8 @@ Status run(const Options& options) {
     if (!options.schedule.empty()) NORMJIT_RETURN_IF_ERROR(parse_schedule(options.schedule).status());
     if (!options.against.empty() && options.against != against_heuristic)
         NORMJIT_RETURN_IF_ERROR(parse_schedule(options.against).status());
+    if (options.pad_rows && (options.device.device != "cpu" || !options.against.empty()))
+        return invalid_argument("--pad-rows: on a CPU only, and not with --against");
     if (!options.json.empty() && options.json != "-") NORMJIT_RETURN_IF_ERROR(check_writable(options.json));
     NORMJIT_TRY(const Workbenches workbenches, open_workbenches(threads, options));
     NORMJIT_TRY(std::vector<Result> results, measure_all(specs, workbenches, options));
@@ -283,6 +287,8 @@ Command add_bench(const CommandLine& program) {
     line.add_option("--json", options->json,
                     "Also write JSON to this file, after each result; - prints JSON instead of the table");
     line.add_flag("--cold", options->cold, "CPU: data that no cache holds, as normjit tune takes it");
+    line.add_flag("--pad-rows", options->pad_rows,
+                  "CPU: rows of matrices start at multiples of 64 bytes, with gaps between them");
     line.add_option("--seconds", options->seconds, "Time to spend in the launches of one spec",
                     {.range = {{0.001, 3600}}, .show_default = true});
     line.add_option("--seed", options->seed, "Of the data", {.show_default = true});

@@ -49,12 +49,12 @@ class GpuWorkbench final : public Workbench {
         return measurement;
     }
 
-    Expected<Measurement> measure_made(const Kernel& kernel, int64_t rows, uint64_t seed,
+    Expected<Measurement> measure_made(const Kernel& kernel, const MadeData& data,
                                        const MeasureOptions& options) override {
-        const int64_t made = std::min(rows, std::max<int64_t>(1, made_elements / kernel.artifact().spec.cols));
+        const int64_t made = std::min(data.rows, std::max<int64_t>(1, made_elements / kernel.artifact().spec.cols));
         NORMJIT_TRY(const Problem problem, allocate_problem(kernel, made, team()));
-        fill_inputs(problem, seed, team());
-        NORMJIT_TRY(const GpuProblem on_gpu, GpuProblem::upload(gpu_, kernel, problem, rows));
+        fill_inputs(problem, data.seed, team());
+        NORMJIT_TRY(const GpuProblem on_gpu, GpuProblem::upload(gpu_, kernel, problem, data.rows));
         return time(kernel, on_gpu, options);
     }
 

@@ -51,7 +51,13 @@ Expected<Buffer> Buffer::allocate(int64_t bytes) {
     return buffer;
 }
 
+int64_t Problem::row_stride(Tensor matrix) const {
+    const auto size = static_cast<int64_t>(size_of(*spec.dtypes[matrix]));
+    return (spec.cols * size + row_alignment - 1) / row_alignment * row_alignment / size;
+}
+
 void* Problem::element(Tensor tensor, int64_t i) const {
+    if (is_matrix(tensor) && row_alignment > 1) i += i / spec.cols * (row_stride(tensor) - spec.cols);
     return static_cast<char*>(tensors[tensor].data()) + i * static_cast<int64_t>(size_of(*spec.dtypes[tensor]));
 }
 
@@ -64,6 +70,7 @@ Arguments Problem::arguments() const {
         argument.data = tensors[tensor].data();
         argument.dtype = *spec.dtypes[tensor];
         argument.cols = info(tensor).shape == TensorShape::rows ? 0 : spec.cols;
+        if (is_matrix(tensor)) argument.row_stride = row_stride(tensor);
     }
     arguments.workspace = workspace.data();
     arguments.workspace_bytes = workspace.bytes();
@@ -74,12 +81,13 @@ bench::Traffic Problem::traffic() const {
     bench::Traffic traffic;
     for (Tensor tensor : all_tensors) {
         if (!is_matrix(tensor) || !spec.has(tensor)) continue;
-        const Buffer& buffer = tensors[tensor];
+        void* data = tensors[tensor].data();
+        const int64_t bytes = bytes_of(spec, tensor, rows);  // gaps are not counted
         if (is_output(tensor)) {
-            traffic.write = buffer.data();
-            traffic.write_bytes = buffer.bytes();
+            traffic.write = data;
+            traffic.write_bytes = bytes;
         } else if (spec.reads(tensor)) {
-            traffic.reads.push_back({buffer.data(), buffer.bytes()});
+            traffic.reads.push_back({data, bytes});
         }
     }
     return traffic;
@@ -91,14 +99,18 @@ void fill_with_nan(void* memory, int64_t bytes, bench::Team& team) {
     });
 }
 
-Expected<Problem> allocate_problem(const Kernel& kernel, int64_t rows, bench::Team& team) {
+Expected<Problem> allocate_problem(const Kernel& kernel, int64_t rows, bench::Team& team, int64_t row_alignment) {
     Problem problem;
     problem.spec = kernel.artifact().spec;
     problem.rows = rows;
+    problem.row_alignment = row_alignment;
     NORMJIT_RETURN_IF_ERROR(check_memory(problem.spec, rows));
     for (Tensor tensor : all_tensors) {
         if (!problem.spec.has(tensor)) continue;
-        NORMJIT_TRY(problem.tensors[tensor], Buffer::allocate(bytes_of(problem.spec, tensor, rows)));
+        const auto size = static_cast<int64_t>(size_of(*problem.spec.dtypes[tensor]));
+        const int64_t bytes =
+            is_matrix(tensor) ? rows * problem.row_stride(tensor) * size : bytes_of(problem.spec, tensor, rows);
+        NORMJIT_TRY(problem.tensors[tensor], Buffer::allocate(bytes));
         if (is_output(tensor)) touch(problem.tensors[tensor], team);
     }
     NORMJIT_TRY(problem.workspace, Buffer::allocate(kernel.preferred_workspace(problem.rows)));

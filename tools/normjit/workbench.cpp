@@ -27,10 +27,10 @@ class CpuWorkbench final : public Workbench {
             options);
     }
 
-    Expected<bench::Measurement> measure_made(const Kernel& kernel, int64_t rows, uint64_t seed,
+    Expected<bench::Measurement> measure_made(const Kernel& kernel, const MadeData& data,
                                               const bench::MeasureOptions& options) override {
-        NORMJIT_TRY(Problem problem, allocate_problem(kernel, rows, team()));
-        fill_inputs(problem, seed, team());
+        NORMJIT_TRY(Problem problem, allocate_problem(kernel, data.rows, team(), data.row_alignment));
+        fill_inputs(problem, data.seed, team());
         NORMJIT_TRY(Ring ring, open_ring(std::move(problem), caches_, memory(), team()));
         return measure_in(ring, kernel, options, team());
     }

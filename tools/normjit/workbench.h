@@ -18,6 +18,13 @@
 
 namespace normjit::cli {
 
+/// What bench measures on.
+struct MadeData {
+    int64_t rows = 0;
+    uint64_t seed = 1;
+    int64_t row_alignment = 1;  ///< bytes; CPU only
+};
+
 class Workbench {
   public:
     virtual ~Workbench() = default;
@@ -34,7 +41,7 @@ class Workbench {
                                                  const bench::MeasureOptions& options) = 0;
 
     /// Times launches on data made from a seed; many rows may repeat a part of them.
-    virtual Expected<bench::Measurement> measure_made(const Kernel& kernel, int64_t rows, uint64_t seed,
+    virtual Expected<bench::Measurement> measure_made(const Kernel& kernel, const MadeData& data,
                                                       const bench::MeasureOptions& options) = 0;
 
     /// Data made from a seed for the kernel's problem, on which it and others for that problem are compared.
