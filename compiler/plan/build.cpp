@@ -5,6 +5,8 @@
 #include "schedule/ranges.h"
 #include "support/try.h"
 
+#include "normjit/streaming.h"
+
 #include <algorithm>
 #include <numeric>
 
@@ -218,6 +220,9 @@ Geometry cpu_geometry(const Plan& plan) {
     geometry.final_cols = std::min(geometry.partial_cols, final_task_cols);
     const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
     geometry.stream_bytes = cpu.stream_kb < 0 ? -1 : cpu.stream_kb * 1024;
+    const std::optional<int64_t>& rows = plan.spec.rows;
+    if (rows && !goes_past_caches(plan.spec, *rows, geometry.stream_bytes, plan.target.cores, 1))
+        geometry.stream_bytes = -1;
     if (cpu.split_rows > 0) split_columns(plan, cpu, geometry);
     return geometry;
 }

@@ -37,9 +37,16 @@ int64_t number_of_mean(const plan::Plan& plan, size_t sweep, size_t k);
 /// Whether there are entry points that write dx past the caches, for launches that are large enough.
 inline bool may_stream(const plan::Plan& plan) { return plan.geometry.stream_bytes >= 0 && plan.spec.has(Tensor::dx); }
 
-/// Whether that for row groups is for dx whose rows stand one behind the other, but need not start on a line.
+/// Whether that for row groups is for dx whose rows do not fill lines.
 inline bool may_realign(const plan::Plan& plan) {
-    return plan::may_realign(plan.spec, std::get<CpuSchedule>(plan.schedule.device));
+    return may_stream(plan) && plan::may_realign(plan.spec, std::get<CpuSchedule>(plan.schedule.device));
+}
+
+/// Whether that for row groups is for rows that start on lines. Few rows need it only with too little workspace to
+/// split their columns, and then go through the caches.
+inline bool may_stream_rows(const plan::Plan& plan) {
+    const bool is_split = plan.spec.rows && *plan.spec.rows <= plan.geometry.split_rows;
+    return may_stream(plan) && !may_realign(plan) && !is_split;
 }
 
 /// CpuSchedule::prefetch: what is fetched and how near.

@@ -70,7 +70,7 @@ class Emitter {
         } else {
             entry("rows", [&](llvm::Value* task) { emit_rows(builder_, plan_, Caching::normal, task); });
         }
-        if (may_stream(plan_) && !may_realign(plan_))
+        if (may_stream_rows(plan_))
             entry("rows_stream", [&](llvm::Value* task) { emit_rows(builder_, plan_, Caching::stream, task); });
         if (!plan_.finals.empty())
             entry("final_reduce", [&](llvm::Value* task) { emit_final_reduce(builder_, plan_, task); });

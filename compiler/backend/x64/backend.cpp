@@ -58,7 +58,7 @@ Expected<Artifact> emit(const plan::Plan& plan, const ParallelFor&) {
             entry("rows");
             emit_rows(assembler, plan, Caching::normal);
         }
-        if (may_stream(plan) && !may_realign(plan)) {
+        if (may_stream_rows(plan)) {
             entry("rows_stream");
             emit_rows(assembler, plan, Caching::stream);
         }
