@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "device/cpu/system.h"
 #include "support/try.h"
 #include "tuning/rig.h"
 
@@ -8,7 +9,6 @@
 #include <cstring>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 namespace normjit::tuning {
 
@@ -90,7 +90,7 @@ class CpuRig final : public Rig {
 }  // namespace
 
 OpenedRig open_cpu_rig(const Spec& spec, int64_t rows) {
-    const double present = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+    const double present = static_cast<double>(cpu::physical_memory());
     const int64_t needed = bytes_moved(spec, rows);
     if (static_cast<double>(needed) > present / 4) {
         return unavailable(fmt::format("tuning: '{}' takes {} bytes, more than a quarter of this machine's memory",

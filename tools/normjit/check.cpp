@@ -9,6 +9,7 @@
 #include "check.h"
 
 #include "console.h"
+#include "device/cpu/system.h"
 #include "element.h"
 #include "reference.h"
 
@@ -18,7 +19,6 @@
 #include <span>
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 namespace normjit::cli {
 namespace {
@@ -94,7 +94,7 @@ Status check_memory(const Problem& problem) {
         needed +=
             static_cast<double>(problem.elements(tensor)) * (is_output(tensor) ? sizeof(Gradient) : sizeof(double));
     }
-    double present = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+    double present = static_cast<double>(cpu::physical_memory());
     if (needed <= present) return {};
     return unavailable(
         fmt::format("--check takes {} of memory; this machine has {}", format_bytes(needed), format_bytes(present)));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cold_memory.h"
 
+#include "device/cpu/system.h"
 #include "support/text.h"
 
 #include <algorithm>
@@ -9,8 +10,6 @@
 #include <set>
 
 #include <fmt/core.h>
-#include <sched.h>
-#include <unistd.h>
 
 namespace normjit::cli {
 namespace {
@@ -20,13 +19,6 @@ constexpr int64_t touched_at_once = 2 << 20;
 
 /// Beyond what is taken: where a block starts moves by whole pages inside it.
 constexpr int64_t slack_pages = 8192;
-
-std::string first_line(const std::string& path) {
-    std::ifstream file(path);
-    std::string line;
-    std::getline(file, line);
-    return line;
-}
 
 /// "2048K"; 0 for anything else.
 int64_t read_size(std::string text) {
@@ -48,25 +40,21 @@ int64_t available_memory() {
             std::string_view(line).substr(key.size(), line.size() - key.size() - unit.size());
         if (const auto kilobytes = text::parse_int(text::trim(number), 0, INT64_MAX >> 10)) return *kilobytes << 10;
     }
-    return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+    return cpu::physical_memory();
 }
 
 }  // namespace
 
 int64_t cache_bytes(const Target& target, const std::string& sys) {
-    cpu_set_t usable;
-    CPU_ZERO(&usable);
-    if (sched_getaffinity(0, sizeof usable, &usable) != 0) CPU_SET(0, &usable);
     std::set<std::string> seen;
     int64_t sum = 0;
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-        if (!CPU_ISSET(cpu, &usable)) continue;
+    for (const int processor : cpu::usable_processors()) {
         for (int i = 0; i < 10; ++i) {
-            const std::string cache = fmt::format("{}/cpu{}/cache/index{}/", sys, cpu, i);
-            const std::string level = first_line(cache + "level");
+            const std::string cache = fmt::format("{}/cpu{}/cache/index{}/", sys, processor, i);
+            const std::string level = cpu::first_line(cache + "level");
             if (level.empty()) break;
-            if (level == "1" || !seen.insert(level + " " + first_line(cache + "shared_cpu_list")).second) continue;
-            sum += read_size(first_line(cache + "size"));
+            if (level == "1" || !seen.insert(level + " " + cpu::first_line(cache + "shared_cpu_list")).second) continue;
+            sum += read_size(cpu::first_line(cache + "size"));
         }
     }
     return sum > 0 ? sum : target.cores * target.l2_bytes + target.l3_bytes;
@@ -75,7 +63,7 @@ int64_t cache_bytes(const Target& target, const std::string& sys) {
 int64_t spare_memory() {
     int64_t most = available_memory();
     for (const char* limit : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-        if (const int64_t bytes = read_size(first_line(limit)); bytes > 0) most = std::min(most, bytes);
+        if (const int64_t bytes = read_size(cpu::first_line(limit)); bytes > 0) most = std::min(most, bytes);
     }
     return most / 4;
 }

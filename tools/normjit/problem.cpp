@@ -2,13 +2,13 @@
 #include "problem.h"
 
 #include "console.h"
+#include "device/cpu/system.h"
 #include "support/try.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 namespace normjit::cli {
 namespace {
@@ -26,7 +26,7 @@ Status check_memory(const Spec& spec, int64_t rows) {
                                                                     : static_cast<double>(rows);
         needed += elements * static_cast<double>(size_of(*spec.dtypes[tensor]));
     }
-    double present = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+    double present = static_cast<double>(cpu::physical_memory());
     if (needed <= present) return {};
     return unavailable(fmt::format("the tensors of rows={} cols={} take {}; this machine has {}", rows, spec.cols,
                                    format_bytes(needed), format_bytes(present)));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/host_target.h"
 
+#include "device/cpu/system.h"
 #include "environment.h"
 #include "support/text.h"
 #include "support/try.h"
@@ -13,7 +14,6 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -49,22 +49,6 @@ uint64_t saved_state() {
 }
 
 #endif
-
-int cores_in_affinity() {
-    for (int cpus = 1024; cpus <= 1 << 20; cpus *= 4) {  // the kernel refuses a set smaller than its own
-        const size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(cpus));
-        std::vector<cpu_set_t> set(bytes / sizeof(cpu_set_t) + 1);
-        if (sched_getaffinity(0, bytes, set.data()) == 0) return std::max(1, CPU_COUNT_S(bytes, set.data()));
-    }
-    return 1;
-}
-
-std::string first_line(const std::string& path) {
-    std::ifstream file(path);
-    std::string line;
-    std::getline(file, line);
-    return line;
-}
 
 /// This process's control group, "/" in most containers. Version 2 of control groups has one, in a line "0::<path>".
 std::string control_group() {
@@ -219,7 +203,7 @@ std::optional<int> cores_of_quota(std::string_view cpu_max) {
     return static_cast<int>(std::min<int64_t>((*quota + *period - 1) / *period, INT32_MAX));
 }
 
-int usable_cores() { return cores_in_quota(cores_in_affinity()); }
+int usable_cores() { return cores_in_quota(static_cast<int>(usable_processors().size())); }
 
 }  // namespace cpu
 
