@@ -56,6 +56,7 @@ class ThreadPool {
         void* context;
         int64_t first;
         int64_t count;
+        int cpu;  ///< on which the caller began it
     };
     /// A Job that its readers copy while it may be replaced: number is odd meanwhile.
     struct alignas(lines_apart) Announced {
@@ -64,6 +65,7 @@ class ThreadPool {
         std::atomic<void*> context{nullptr};
         std::atomic<int64_t> first{0};
         std::atomic<int64_t> count{0};
+        std::atomic<int> cpu{-1};
         std::atomic<bool> caller_sleeps{false};  ///< whoever has done tasks wakes it
     };
     /// A thread's. Both are a job's number and a count of tasks, see pack().
@@ -84,6 +86,7 @@ class ThreadPool {
     bool copy_job(Job& job) const;
     void sleep(int64_t last_job);
     void work(const Job& job, int index);
+    void leave(int cpu) const;
     void report(const Job& job, int index, int64_t done);
     int64_t run_share(const Job& job, int of);
     static int64_t claim(std::atomic<int64_t>& claimed, int64_t number, int64_t size);
