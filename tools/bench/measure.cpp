@@ -14,11 +14,21 @@ using Clock = std::chrono::steady_clock;
 /// Reading the clock takes about 30 ns: a sample of 20 us hides it.
 constexpr double shortest_sample = 20e-6;
 
+/// Work this long comes before each sample: threads that slept through what came before it wake up, and fetch into
+/// their caches what others had. Longer work does not notice.
+constexpr double settling = 100e-6;
+
 template <class F>
 double seconds_of(int repeats, F&& work) {
     auto start = Clock::now();
     for (int i = 0; i < repeats; ++i) work();
     return std::chrono::duration<double>(Clock::now() - start).count() / repeats;
+}
+
+template <class F>
+double settled_seconds_of(int repeats, double once, F&& work) {
+    for (int i = static_cast<int>(std::min(settling / std::max(once, 1e-9), 1000.0)); i > 0; --i) work();
+    return seconds_of(repeats, work);
 }
 
 struct Ceiling {
@@ -83,25 +93,26 @@ Expected<Measurement> measure(Team& team, const NextTraffic& traffic, const std:
     NORMJIT_TRY(double once, warm_up(launch));
     Measurement result;
     result.traffic_bytes = traffic().bytes();
-    result.launches_per_sample = static_cast<int>(std::clamp(shortest_sample / std::max(once, 1e-9), 1.0, 1000.0));
+    const auto repeats = static_cast<int>(std::clamp(shortest_sample / std::max(once, 1e-9), 1.0, 1000.0));
+    result.launches_per_sample = repeats;
     std::vector<Ceiling> ceilings;
     if (result.traffic_bytes >= min_ceiling_bytes) {
-        ceilings = fastest_methods(team, traffic, result.launches_per_sample, launch);
+        ceilings = fastest_methods(team, traffic, repeats, launch);
     }
     std::vector<double> launches;
     double spent = 0;
     for (int i = 0; i < options.min_samples || (spent < options.seconds && i < options.max_samples); ++i) {
         for (Ceiling& ceiling : ceilings) {
             ceiling.seconds.push_back(
-                seconds_of(result.launches_per_sample, [&] { stream(team, traffic(), *ceiling.method); }));
+                settled_seconds_of(repeats, once, [&] { stream(team, traffic(), *ceiling.method); }));
         }
         Status status;
-        launches.push_back(seconds_of(result.launches_per_sample, [&] {
+        launches.push_back(settled_seconds_of(repeats, once, [&] {
             if (status.ok()) status = launch();
         }));
         NORMJIT_RETURN_IF_ERROR(status);
         for (Ceiling& ceiling : ceilings) ceiling.shares.push_back(ceiling.seconds.back() / launches.back());
-        spent += launches.back() * result.launches_per_sample;
+        spent += launches.back() * repeats;
     }
     result.samples = static_cast<int>(launches.size());
     result.launch = sample_of(launches);
