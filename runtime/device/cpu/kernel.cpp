@@ -6,6 +6,7 @@
 #include "support/divide.h"
 
 #include "normjit/sharing.h"
+#include "normjit/streaming.h"
 
 #include <algorithm>
 
@@ -54,13 +55,9 @@ class Launch {
 
     int64_t size(Tensor tensor) const { return static_cast<int64_t>(size_of(*spec_.dtypes[tensor])); }
 
-    /// More traffic than the caches of the threads hold (stream_bytes is for all cores of the target).
     bool is_past_caches() const {
-        if (geometry_.stream_bytes < 0 || !spec_.has(Tensor::dx)) return false;
-        const int64_t bytes = arguments_.rows * spec_.cols * (size(Tensor::x) + size(Tensor::dy) + size(Tensor::dx));
-        const int64_t cores = std::max(kernel_.artifact.target.cores, 1);
-        const int64_t threads = std::min<int64_t>(kernel_.threads->count, cores);
-        return bytes >= geometry_.stream_bytes / cores * threads;
+        return goes_past_caches(spec_, arguments_.rows, geometry_.stream_bytes, kernel_.artifact.target.cores,
+                                kernel_.threads->count);
     }
 
     bool starts_on_lines() const {
