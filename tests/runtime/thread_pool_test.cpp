@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -87,6 +88,20 @@ TEST_CASE("a caller that sleeps while others work wakes up") {
         helped += arrived % 100;
     }
     CHECK(helped > 0);
+}
+
+TEST_CASE("workers may run wherever their creator may") {
+    static cpu_set_t allowed;
+    REQUIRE(sched_getaffinity(0, sizeof(allowed), &allowed) == 0);
+    const auto pool = *ThreadPool::create(2);
+    std::atomic<int> differ{0};
+    const auto task = [](void* context, int64_t) {
+        cpu_set_t mine;
+        const bool same = sched_getaffinity(0, sizeof(mine), &mine) == 0 && CPU_EQUAL(&mine, &allowed);
+        if (!same) ++*static_cast<std::atomic<int>*>(context);
+    };
+    for (int i = 0; i < 20000; ++i) pool->run(4, task, &differ);
+    CHECK(differ == 0);
 }
 
 TEST_CASE("several callers at once") {
