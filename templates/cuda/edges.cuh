@@ -14,6 +14,9 @@ NORMJIT_DEVICE uint32 inside(int first) {
     return ((1u << left) - 1) & (~0u << before);
 }
 
+template <int width>
+constexpr uint32 inside_all = (1u << width) - 1;
+
 // Columns, once per kernel: their addresses are not aligned. Elements outside are zero.
 template <class T, int width, int cols>
 NORMJIT_DEVICE void load_inside(const char* from, int first, uint32* words) {
@@ -39,11 +42,10 @@ NORMJIT_DEVICE void copy_async_inside(uint32 to, const char* from, int first) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
-template <class T, int width, int cols>
-NORMJIT_DEVICE void store_inside(char* to, int first, const uint32* words) {
+template <class T, int width>
+NORMJIT_DEVICE void store_inside(char* to, uint32 in, const uint32* words) {
     constexpr int size = sizeof(T);
-    const uint32 in = inside<width, cols>(first);
-    if (in == (1u << width) - 1) return store<width * size>(to, words);
+    if (in == inside_all<width>) return store<width * size>(to, words);
 #pragma unroll
     for (int e = 0; e < width; e++) {
         const uint32 element[2] = {size == 2 ? words[e / 2] >> (e % 2 * 16) : words[e * size / 4], words[e * size / 4 + (size == 8)]};

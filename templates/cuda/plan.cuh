@@ -71,7 +71,11 @@ struct Layout {
     static constexpr int all_vectors = ceil_div(P::cols + (shifted ? width - 1 : 0), width);  // at the most unfavourable shift
     static constexpr int vectors = ceil_div(all_vectors, P::cluster);  // of one block
     static constexpr int steps = ceil_div(vectors, lanes);             // vectors of one lane
-    static constexpr bool exact = !shifted && steps * lanes * P::cluster == all_vectors;
+    // Of the block with the fewest, at the best shift; and the steps in which all lanes of all blocks have a vector, and those (but the
+    // first) in which no vector is at the row's end.
+    static constexpr int least_vectors = at_least(ceil_div(P::cols, width) - (P::cluster - 1) * vectors, 0);
+    static constexpr int full_steps = least_vectors / lanes, inner_steps = at_least(least_vectors - 1, 0) / lanes;
+    static constexpr bool exact = !shifted && full_steps == steps;
     static constexpr bool crosses_warps = lanes > 32 || P::cluster > 1;
     static constexpr bool staged = P::staging != Staging::registers;
 

@@ -47,6 +47,7 @@ struct RowKernel {
     uint32 step, rows_mine, rows_team_max;  // rows between rows; rows of this team; rows of the block's longest team
 
     __device__ __forceinline__ bool valid(int v) const { return L::exact || uint32(lane + v * L::lanes) < my_vectors; }
+    static __device__ __forceinline__ bool is_inner(int v) { return !L::shifted || v > 0 && v < L::inner_steps; }
     __device__ __forceinline__ int column_of(int v) const { return int(first_vector + lane + v * L::lanes) * width - (L::shifted ? shift : 0); }
     __device__ __forceinline__ int shift_of(int64 row) const {
         if constexpr (L::shifted) return int(row * a.matrix_stride[0]) & (width - 1);
@@ -155,8 +156,10 @@ struct RowKernel {
                 for (int v = 0; v < steps; v++) {
                     if (!valid(v)) continue;
                     const char* from = next[i.value] + v * L::lanes * bytes;
-                    if constexpr (L::shifted) copy_async_inside<T, width, P::cols>(slot<i.value>(place, v), from, column_of(v));
-                    else if constexpr (L::staged) copy_async<bytes>(slot<i.value>(place, v), from);
+                    if constexpr (L::shifted) {
+                        if (is_inner(v)) copy_async<bytes>(slot<i.value>(place, v), from);
+                        else copy_async_inside<T, width, P::cols>(slot<i.value>(place, v), from, column_of(v));
+                    } else if constexpr (L::staged) copy_async<bytes>(slot<i.value>(place, v), from);
                     else load<bytes>(from, raw[place][v] + at);
                 }
             });
@@ -192,49 +195,62 @@ struct RowKernel {
         }
     }
 
-    // One sweep over this lane's vectors of one row.
+    template <int level>
+    __device__ __forceinline__ void sweep_vector(const typename P::Row& row, int place, int v, Math (&sum)[at_least(P::row_sums, 1)]) {
+                    Math m[matrices][width], c[at_least(columns, 1)][width], result[width], part[at_least(P::row_sums, 1)] = {};
+                    const uint32 in = is_inner(v) ? inside_all<width> : inside<width, P::cols>(column_of(v));
+                    unroll<0, matrices>([&](auto i) { fetch<i.value, level == 0>(place, v, m[i.value]); });
+                    unroll<0, columns>([&](auto i) { fetch_column<i.value>(v, c[i.value]); });
+        #pragma unroll
+                    for (int e = 0; e < width; e++) {
+                        Math me[matrices], ce[at_least(columns, 1)];
+        #pragma unroll
+                        for (int i = 0; i < matrices; i++) me[i] = m[i][e];
+        #pragma unroll
+                        for (int i = 0; i < columns; i++) ce[i] = c[i][e];
+                        ValuesOf<P> values;
+                        P::element(Index<level>{}, row, me, ce, values);
+                        if constexpr (level < P::levels) {
+        #pragma unroll
+                            for (int s = 0; s < P::row_sums; s++) {
+                                if (is_inner(v)) part[s] = e == 0 ? values.sum[s] : part[s] + values.sum[s];
+                                else if (in >> e & 1) part[s] += values.sum[s];
+                            }
+                        }
+                        if constexpr (level == P::column_sweep) {
+        #pragma unroll
+                            for (int s = 0; s < column_sums; s++) sums[s][v][e] += values.column[s];
+                        }
+                        result[e] = values.output;
+                    }
+                    if constexpr (level < P::levels) {
+        #pragma unroll
+                        for (int s = 0; s < P::row_sums; s++) sum[s] = v == 0 ? part[s] : sum[s] + part[s];
+                    }
+                    if constexpr (level == P::levels && !same<typename P::Output, none>) {
+                        using T = typename P::Output;
+                        uint32 words[words_of<T, width>];
+                        pack<T, width>(result, words);
+                        char* to = output + v * L::lanes * width * int(sizeof(T));
+                        store_inside<T, width>(to, in, words);
+                    }
+    }
+
+    // One sweep over this lane's vectors of one row. Where every lane has a vector, two of them share a test, so that their loads overlap;
+    // without any, ptxas 13.0 brings so many loads forward that it spills (layernorm 61440 bf16 for sm_100).
     template <int level>
     __device__ __forceinline__ void sweep(const typename P::Row& row, int place, Math (&sum)[at_least(P::row_sums, 1)]) {
+        constexpr int at_once = L::exact ? steps : 2;
 #pragma unroll
-        for (int v = 0; v < steps; v++) {
-            if (!valid(v)) continue;
-            Math m[matrices][width], c[at_least(columns, 1)][width], result[width], part[at_least(P::row_sums, 1)] = {};
-            const uint32 in = L::shifted ? inside<width, P::cols>(column_of(v)) : 0;
-            unroll<0, matrices>([&](auto i) { fetch<i.value, level == 0>(place, v, m[i.value]); });
-            unroll<0, columns>([&](auto i) { fetch_column<i.value>(v, c[i.value]); });
+        for (int v = 0; v < steps; v += at_once) {
+            if (v + at_once <= L::full_steps) {
+                if (!valid(v + at_once - 1)) continue;
 #pragma unroll
-            for (int e = 0; e < width; e++) {
-                Math me[matrices], ce[at_least(columns, 1)];
+                for (int k = 0; k < at_once; k++) sweep_vector<level>(row, place, v + k, sum);
+            } else {
 #pragma unroll
-                for (int i = 0; i < matrices; i++) me[i] = m[i][e];
-#pragma unroll
-                for (int i = 0; i < columns; i++) ce[i] = c[i][e];
-                ValuesOf<P> values;
-                P::element(Index<level>{}, row, me, ce, values);
-                if constexpr (level < P::levels) {
-#pragma unroll
-                    for (int s = 0; s < P::row_sums; s++) {
-                        if constexpr (!L::shifted) part[s] = e == 0 ? values.sum[s] : part[s] + values.sum[s];
-                        else if (in >> e & 1) part[s] += values.sum[s];
-                    }
-                }
-                if constexpr (level == P::column_sweep) {
-#pragma unroll
-                    for (int s = 0; s < column_sums; s++) sums[s][v][e] += values.column[s];
-                }
-                result[e] = values.output;
-            }
-            if constexpr (level < P::levels) {
-#pragma unroll
-                for (int s = 0; s < P::row_sums; s++) sum[s] = v == 0 ? part[s] : sum[s] + part[s];
-            }
-            if constexpr (level == P::levels && !same<typename P::Output, none>) {
-                using T = typename P::Output;
-                uint32 words[words_of<T, width>];
-                pack<T, width>(result, words);
-                char* to = output + v * L::lanes * width * int(sizeof(T));
-                if constexpr (L::shifted) store_inside<T, width, P::cols>(to, column_of(v), words);
-                else store<width * int(sizeof(T))>(to, words);
+                for (int k = 0; k < at_once; k++)
+                    if (v + k < steps && valid(v + k)) sweep_vector<level>(row, place, v + k, sum);
             }
         }
     }
