@@ -44,6 +44,8 @@ random() {
 }
 
 # One launch of every kind of kernel, checked against the reference: spec | rows | what the heuristic's schedule becomes.
+# 70001: synccheck 2025.3 ends with "illegal address" where 8 clusters of 16 blocks are resident at once, even of a kernel
+# that does nothing but wait for its cluster; with 6 stages there is room for 7.
 sanitizer_cases() {
   cat <<'CASES'
 layernorm cols=256 x=bf16 gamma=f32 | 301 |
@@ -53,7 +55,9 @@ layernorm cols=1024 x=bf16 | 200 |
 layernorm cols=4097 x=bf16 | 165 |
 rmsnorm cols=1003 x=f16 stats=recompute | 600 |
 layernorm cols=101 x=f32 | 5000 |
-layernorm cols=70001 x=bf16 | 30 |
+layernorm cols=70001 x=bf16 | 30 | stages=6 row_groups=8
+rmsnorm cols=40001 x=bf16 | 70 |
+layernorm cols=33000 x=bf16 | 70 |
 rmsnorm cols=4096 x=bf16 | 300 |
 layernorm cols=1024 x=f64 | 40 |
 layernorm cols=16384 x=bf16 | 40 |
