@@ -87,7 +87,7 @@ std::string program_text() {
     devices.add({"nvrtc", nvrtc.ok() ? "available" : "not available",
                  nvrtc.ok() ? nvrtc_text(*nvrtc) : nvrtc.status().message()});
     text += devices.text();
-    if (auto target = host_target(); target.ok()) text += "\n" + target_text(*target);
+    if (auto target = host_target(); target.ok()) text += fmt::format("\n{}", target_text(*target));
     text += "\n";
     Table environment({"environment", "value", "meaning"});
     for (const EnvironmentVariable& variable : environment_variables()) {
