@@ -114,11 +114,11 @@ class Search {
 
     /// With few rows the partials of more blocks cost more than these gain. 512 to 704 columns of 8: 8192 and 4096 rows
     /// of 4096 f16: 0.902 and 0.833, with two blocks 0.86 and 0.79; 16384 rows: the same; a block alone keeps rows in
-    /// registers: 4096 rows of 4608 f16 0.86, in shared memory 0.80; three vectors a thread: 512 rows of 4096 bf16 10
-    /// %, 2048 of them and of 5120 2 %. 4096 rows of 2048 f16: 0.78, with three blocks 0.73; but 16 rows of 2048 want a
-    /// block each: 6.4 us, 7.8 in blocks of two. 2048 rows of 512 bf16: 0.68, with three blocks 0.65. A queue of three
-    /// rows costs 4096 rows of 8192 f16, which are 31 a block, 4 %;
-    /// rmsnorm gains 2 % by it.
+    /// registers: 4096 rows of 4608 f16 0.86, in shared memory 0.80; with three vectors a thread 512 rows of 4096 bf16
+    /// gain 10 %, 2048 of them and of 5120 2 %. 2048 rows of 2304 gain 16 % with two vectors a thread, rmsnorm 4 %.
+    /// 4096 rows of 2048 f16: 0.78, with three blocks 0.73; but 16 rows of 2048 want a block each: 6.4 us, 7.8 in
+    /// blocks of two. 2048 rows of 512 bf16: 0.68, with three blocks 0.65. A queue of three rows costs 4096 rows of
+    /// 8192 f16, which are 31 a block, 4 %, and brings rmsnorm 2 %.
     void save_partials(CudaSchedule& s, int64_t bytes) const {
         const bool shares_blocks = *spec_.rows >= target_.sm_count;
         if (has_vectors(33, 64) && bytes <= 8 * mib && shares_blocks) {
