@@ -197,43 +197,43 @@ struct RowKernel {
 
     template <int level>
     __device__ __forceinline__ void sweep_vector(const typename P::Row& row, int place, int v, Math (&sum)[at_least(P::row_sums, 1)]) {
-                    Math m[matrices][width], c[at_least(columns, 1)][width], result[width], part[at_least(P::row_sums, 1)] = {};
-                    const uint32 in = is_inner(v) ? inside_all<width> : inside<width, P::cols>(column_of(v));
-                    unroll<0, matrices>([&](auto i) { fetch<i.value, level == 0>(place, v, m[i.value]); });
-                    unroll<0, columns>([&](auto i) { fetch_column<i.value>(v, c[i.value]); });
-        #pragma unroll
-                    for (int e = 0; e < width; e++) {
-                        Math me[matrices], ce[at_least(columns, 1)];
-        #pragma unroll
-                        for (int i = 0; i < matrices; i++) me[i] = m[i][e];
-        #pragma unroll
-                        for (int i = 0; i < columns; i++) ce[i] = c[i][e];
-                        ValuesOf<P> values;
-                        P::element(Index<level>{}, row, me, ce, values);
-                        if constexpr (level < P::levels) {
-        #pragma unroll
-                            for (int s = 0; s < P::row_sums; s++) {
-                                if (is_inner(v)) part[s] = e == 0 ? values.sum[s] : part[s] + values.sum[s];
-                                else if (in >> e & 1) part[s] += values.sum[s];
-                            }
-                        }
-                        if constexpr (level == P::column_sweep) {
-        #pragma unroll
-                            for (int s = 0; s < column_sums; s++) sums[s][v][e] += values.column[s];
-                        }
-                        result[e] = values.output;
-                    }
-                    if constexpr (level < P::levels) {
-        #pragma unroll
-                        for (int s = 0; s < P::row_sums; s++) sum[s] = v == 0 ? part[s] : sum[s] + part[s];
-                    }
-                    if constexpr (level == P::levels && !same<typename P::Output, none>) {
-                        using T = typename P::Output;
-                        uint32 words[words_of<T, width>];
-                        pack<T, width>(result, words);
-                        char* to = output + v * L::lanes * width * int(sizeof(T));
-                        store_inside<T, width>(to, in, words);
-                    }
+        Math m[matrices][width], c[at_least(columns, 1)][width], result[width], part[at_least(P::row_sums, 1)] = {};
+        const uint32 in = is_inner(v) ? inside_all<width> : inside<width, P::cols>(column_of(v));
+        unroll<0, matrices>([&](auto i) { fetch<i.value, level == 0>(place, v, m[i.value]); });
+        unroll<0, columns>([&](auto i) { fetch_column<i.value>(v, c[i.value]); });
+#pragma unroll
+        for (int e = 0; e < width; e++) {
+            Math me[matrices], ce[at_least(columns, 1)];
+#pragma unroll
+            for (int i = 0; i < matrices; i++) me[i] = m[i][e];
+#pragma unroll
+            for (int i = 0; i < columns; i++) ce[i] = c[i][e];
+            ValuesOf<P> values;
+            P::element(Index<level>{}, row, me, ce, values);
+            if constexpr (level < P::levels) {
+#pragma unroll
+                for (int s = 0; s < P::row_sums; s++) {
+                    if (is_inner(v)) part[s] = e == 0 ? values.sum[s] : part[s] + values.sum[s];
+                    else if (in >> e & 1) part[s] += values.sum[s];
+                }
+            }
+            if constexpr (level == P::column_sweep) {
+#pragma unroll
+                for (int s = 0; s < column_sums; s++) sums[s][v][e] += values.column[s];
+            }
+            result[e] = values.output;
+        }
+        if constexpr (level < P::levels) {
+#pragma unroll
+            for (int s = 0; s < P::row_sums; s++) sum[s] = v == 0 ? part[s] : sum[s] + part[s];
+        }
+        if constexpr (level == P::levels && !same<typename P::Output, none>) {
+            using T = typename P::Output;
+            uint32 words[words_of<T, width>];
+            pack<T, width>(result, words);
+            char* to = output + v * L::lanes * width * int(sizeof(T));
+            store_inside<T, width>(to, in, words);
+        }
     }
 
     // One sweep over this lane's vectors of one row. Where every lane has a vector, two of them share a test, so that their loads overlap;
