@@ -3,6 +3,7 @@
 // microseconds: 20th percentile, median and 80th percentile. A task is empty or computes for 1 us; jobs follow each
 // other at once or after a pause, in which workers may fall asleep.
 #include "device/cpu/thread_pool.h"
+#include "support/try.h"
 
 #include <algorithm>
 #include <chrono>
@@ -11,7 +12,9 @@
 #include <thread>
 #include <vector>
 
-using normjit::cpu::ThreadPool;
+using namespace normjit;
+using namespace std::chrono_literals;
+using cpu::ThreadPool;
 
 namespace {
 
@@ -45,27 +48,31 @@ std::vector<double> measure(ThreadPool& pool, const Case& the) {
     return times;
 }
 
-void report(int threads) {
-    const auto pool = ThreadPool::create(threads);
-    if (!pool.ok()) return;
-    for (const int pause : {0, 10, 100, 1000}) {
-        for (const Case& each : {Case{1, std::chrono::microseconds(0), std::chrono::microseconds(pause)},
-                                 Case{1, std::chrono::microseconds(1), std::chrono::microseconds(pause)},
-                                 Case{4, std::chrono::microseconds(1), std::chrono::microseconds(pause)},
-                                 Case{4, std::chrono::microseconds(5), std::chrono::microseconds(pause)}}) {
-            const std::vector<double> times = measure(**pool, each);
+Status report(int threads) {
+    NORMJIT_TRY(const auto pool, ThreadPool::create(threads));
+    for (const auto pause : {0us, 10us, 100us, 1000us}) {
+        for (const Case& each : {Case{1, 0us, pause}, Case{1, 1us, pause}, Case{4, 1us, pause}, Case{4, 5us, pause}}) {
+            const std::vector<double> times = measure(*pool, each);
             const auto at = [&](double share) { return times[static_cast<size_t>(share * double(times.size()))]; };
-            std::printf("%8d %8d %8d %8d %8.2f %8.2f %8.2f\n", threads, each.tasks_each, int(each.task.count()), pause,
-                        at(0.2), at(0.5), at(0.8));
+            std::printf("%8d %8d %8d %8d %8.2f %8.2f %8.2f\n", threads, each.tasks_each, int(each.task.count()),
+                        int(pause.count()), at(0.2), at(0.5), at(0.8));
         }
     }
+    return {};
+}
+
+Status report_up_to(int most) {
+    if (most < 2) return invalid_argument("handout: threads: allowed: 2 and more");
+    std::printf("%8s %8s %8s %8s %8s %8s %8s\n", "threads", "tasks", "task_us", "pause_us", "p20", "median", "p80");
+    for (int threads = 2; threads < most; threads *= 2) NORMJIT_RETURN_IF_ERROR(report(threads));
+    return report(most);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
     const int most = argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency());
-    std::printf("%8s %8s %8s %8s %8s %8s %8s\n", "threads", "tasks", "task_us", "pause_us", "p20", "median", "p80");
-    for (int threads = 2; threads < most; threads *= 2) report(threads);
-    report(most);
+    const Status status = report_up_to(most);
+    if (!status.ok()) std::fprintf(stderr, "%s\n", status.message().c_str());
+    return status.ok() ? 0 : 1;
 }
