@@ -3,6 +3,7 @@
 #include "passes/passes.h"
 #include "plan/plan.h"
 #include "schedule/ranges.h"
+#include "support/divide.h"
 #include "support/try.h"
 
 #include "normjit/streaming.h"
@@ -195,14 +196,14 @@ void split_columns(const Plan& plan, const CpuSchedule& cpu, Geometry& geometry)
     const auto element = static_cast<int64_t>(size_of(plan.function.compute));
     const int64_t unit = part_unit(cpu, partial_unit_bytes / element);
     const int64_t cols = plan.spec.cols;
-    const int64_t wanted = (cols + cpu.column_parts - 1) / cpu.column_parts;
+    const int64_t wanted = divide_up(cols, cpu.column_parts);
     geometry.split_rows = cpu.split_rows;
-    geometry.part_cols = (wanted + unit - 1) / unit * unit;
-    geometry.column_parts = (cols + geometry.part_cols - 1) / geometry.part_cols;
+    geometry.part_cols = round_up(wanted, unit);
+    geometry.column_parts = divide_up(cols, geometry.part_cols);
     geometry.block_rows = cpu.row_block;
     geometry.sweeps = static_cast<int64_t>(plan.sweeps.size());
     const int64_t register_rows = register_bytes / element;
-    const int64_t vector_rows = (cpu.row_block + register_rows - 1) / register_rows * register_rows;
+    const int64_t vector_rows = round_up(cpu.row_block, register_rows);
     int64_t means = 0;
     for (const Sweep& sweep : plan.sweeps) means += static_cast<int64_t>(sweep.row_means.size());
     geometry.sums_bytes = means * geometry.column_parts * vector_rows * element;
@@ -214,7 +215,7 @@ Geometry cpu_geometry(const Plan& plan) {
     const int64_t unit = partial_unit_bytes / element;
     geometry.row_groups = plan.schedule.row_groups;
     geometry.column_sums = static_cast<int64_t>(plan.sweeps.back().column_sums.size());
-    geometry.partial_cols = (plan.spec.cols + unit - 1) / unit * unit;
+    geometry.partial_cols = round_up(plan.spec.cols, unit);
     const int64_t arrays = geometry.column_sums + static_cast<int64_t>(plan.staged_columns.size());
     geometry.group_bytes = arrays * geometry.partial_cols * element;
     geometry.final_cols = std::min(geometry.partial_cols, final_task_cols);

@@ -18,8 +18,6 @@ constexpr int64_t registers_of_scheduler = 16384;  ///< each of the 4 schedulers
 constexpr int64_t most_registers = 255;
 constexpr int64_t threads_of_sm = 2048;
 
-int64_t up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
-
 int64_t element_bytes(const Spec& spec, const std::vector<Tensor>& tensors) {
     int64_t bytes = 0;
     for (const Tensor tensor : tensors) bytes += static_cast<int64_t>(size_of(*spec.dtypes[tensor]));
@@ -45,11 +43,11 @@ int64_t row_kernel_shared_bytes(const Spec& spec, const CudaOperands& operands, 
 
     const int64_t stages = staged ? s.stages * s.rows_per_block * slot * element_bytes(spec, operands.matrices) : 0;
     const int64_t merge = s.rows_per_block > 1 && !operands.column_outputs.empty() ? s.rows_per_block * slot * math : 0;
-    int64_t bytes = up(std::max(stages, merge), 16);
-    if (s.keep_columns == CudaKeep::shared) bytes += up(slot * element_bytes(spec, operands.columns), 16);
+    int64_t bytes = round_up(std::max(stages, merge), 16);
+    if (s.keep_columns == CudaKeep::shared) bytes += round_up(slot * element_bytes(spec, operands.columns), 16);
     if (crosses_warps) {
         const int64_t warps = divide_up(s.threads_per_row, 32);
-        bytes += up(2 * s.rows_per_block * s.cluster * warps * row_sums * math, 16);
+        bytes += round_up(2 * s.rows_per_block * s.cluster * warps * row_sums * math, 16);
     }
     const int64_t readers = s.threads_per_row < 32 ? s.rows_per_block : threads / 32;
     if (staged) bytes += s.stages * readers * inputs * 8;
@@ -89,7 +87,7 @@ CudaSchedule narrow_schedule(const Spec& spec, const Target& target) {
     if (threads > most_threads) {
         return {.form = CudaForm::streaming, .threads_per_row = usual_threads, .blocks_per_sm = 4, .stages = 2};
     }
-    s.threads_per_row = static_cast<int>(up(threads, warp));
+    s.threads_per_row = static_cast<int>(round_up(threads, warp));
     if (threads < warp) s.threads_per_row = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(threads)));
     if (s.cluster == 1) s.rows_per_block = std::max(1, usual_threads / s.threads_per_row);
     return s;
@@ -182,7 +180,7 @@ CudaVariant measure_cuda(const Spec& spec, const CudaOperands& operands, int row
     CudaVariant variant{.suffix = "", .schedule = s, .path = {}};
     const int64_t vectors = divide_up(vectors_of_row(spec.cols, s.vector_width), s.cluster);
     variant.steps = streaming ? 1 : divide_up(vectors, s.threads_per_row);
-    const int64_t slot = up(variant.steps * s.threads_per_row * s.vector_width, 16);
+    const int64_t slot = round_up(variant.steps * s.threads_per_row * s.vector_width, 16);
     if (!streaming) variant.shared_bytes = row_kernel_shared_bytes(spec, operands, row_sums, s, slot);
     const int64_t math_words = static_cast<int64_t>(size_of(spec.compute())) / 4;
     const int64_t threads = int64_t{s.threads_per_row} * s.rows_per_block;

@@ -8,6 +8,8 @@
 //   100000x100: 1.3; LLVM: f32 16384x1000: 1.51, 200000x33: 1.09, bf16 16384x1000: 1.04
 #pragma once
 
+#include "support/divide.h"
+
 #include "normjit/schedule.h"
 #include "normjit/spec.h"
 
@@ -22,7 +24,7 @@ inline int64_t dx_row_bytes(const Spec& spec) {
     return spec.cols * static_cast<int64_t>(size_of(*spec.dtypes[Tensor::dx]));
 }
 /// Rows with gaps between them start on lines there, too.
-inline int64_t dx_stack_row_bytes(const Spec& spec) { return (dx_row_bytes(spec) + 63) / 64 * 64; }
+inline int64_t dx_stack_row_bytes(const Spec& spec) { return round_up(dx_row_bytes(spec), 64); }
 inline int64_t dx_stack_bytes(const Spec& spec, const CpuSchedule& cpu) {
     return cpu.row_block * dx_stack_row_bytes(spec);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/dimensions.h"
+#include "support/divide.h"
 
 #include <algorithm>
 
@@ -36,7 +37,7 @@ Values row_blocks(const SearchedProblem& p, const Schedule&) {
 /// Vectors of a row: wider strips or steps than that are the same loop.
 Values vectors(const SearchedProblem& p, const Schedule&) {
     const int64_t lanes = 64 / static_cast<int64_t>(size_of(p.spec.compute()));
-    return powers_of_two(std::clamp<int64_t>((p.spec.cols + lanes - 1) / lanes, 1, 8));
+    return powers_of_two(std::clamp<int64_t>(divide_up(p.spec.cols, lanes), 1, 8));
 }
 
 Values stages(const SearchedProblem& p, const Schedule&) {

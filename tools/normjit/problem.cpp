@@ -3,6 +3,7 @@
 
 #include "console.h"
 #include "device/cpu/system.h"
+#include "support/divide.h"
 #include "support/try.h"
 
 #include <algorithm>
@@ -53,7 +54,7 @@ Expected<Buffer> Buffer::allocate(int64_t bytes) {
 
 int64_t Problem::row_stride(Tensor matrix) const {
     const auto size = static_cast<int64_t>(size_of(*spec.dtypes[matrix]));
-    return (spec.cols * size + row_alignment - 1) / row_alignment * row_alignment / size;
+    return round_up(spec.cols * size, row_alignment) / size;
 }
 
 void* Problem::element(Tensor tensor, int64_t i) const {

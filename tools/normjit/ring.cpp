@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ring.h"
 
+#include "support/divide.h"
 #include "support/try.h"
 
 #include <algorithm>
@@ -16,8 +17,6 @@ constexpr int64_t line = 64, page = 4096;
 constexpr int64_t least_of_own_pages = 128 << 10;
 
 bool has_rows(Tensor tensor) { return info(tensor).shape != TensorShape::cols; }
-
-int64_t rounded_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 /// That many copies are walked through by steps of this size, each of them once, far from the last one.
 int64_t step_through(int64_t copies) {
@@ -36,7 +35,7 @@ Ring::Ring(Problem problem, int64_t cold_bytes)
       cold_bytes_(cold_bytes) {
     for (const Tensor tensor : all_tensors) {
         if (!problem_.spec.has(tensor) || !has_rows(tensor)) continue;
-        copy_bytes_ += rounded_up(bytes_of(tensor), line);
+        copy_bytes_ += round_up(bytes_of(tensor), line);
         if (is_matrix(tensor) && !is_output(tensor) && problem_.spec.reads(tensor)) reads_.push_back(tensor);
     }
 }
@@ -47,19 +46,19 @@ void Ring::lay_out() {
         if (!problem_.spec.has(tensor) || !has_rows(tensor)) continue;
         const int64_t bytes = bytes_of(tensor);
         const bool has_own_pages = bytes >= least_of_own_pages;
-        if (has_own_pages) stride_ = rounded_up(stride_, page);
+        if (has_own_pages) stride_ = round_up(stride_, page);
         moving_.push_back({tensor, stride_});
         // Large ones of a power of two do not all end up in the same sets of a cache: a page between them.
-        stride_ = has_own_pages ? rounded_up(stride_ + bytes + line, page) : rounded_up(stride_ + bytes, line);
+        stride_ = has_own_pages ? round_up(stride_ + bytes + line, page) : round_up(stride_ + bytes, line);
     }
     // Copies after each other keep that place.
-    if (stride_ >= least_of_own_pages) stride_ = rounded_up(stride_, page);
+    if (stride_ >= least_of_own_pages) stride_ = round_up(stride_, page);
 }
 
 Status Ring::spread(ColdMemory& memory, bench::Team& team) {
     if (is_cold()) return {};
     lay_out();
-    const int64_t wanted = (cold_bytes_ + copy_bytes_ - 1) / copy_bytes_;
+    const int64_t wanted = divide_up(cold_bytes_, copy_bytes_);
     const int64_t copies = std::min(wanted, memory.most_bytes() / stride_);
     if (copies < 2) {
         moving_.clear();

@@ -103,7 +103,7 @@ class Launch {
     /// Few rows: each sweep over a block of them is a phase, with a task for each part of the columns. The last sweep
     /// of a block shares its phase with the first of the next, whose sums stand beside those that are still read.
     void run_parts() const {
-        const int64_t blocks = (arguments_.rows + geometry_.block_rows - 1) / geometry_.block_rows;
+        const int64_t blocks = divide_up(arguments_.rows, geometry_.block_rows);
         const int64_t last = geometry_.sweeps - 1;
         for (int64_t block = 0; block <= blocks; ++block) {
             run(geometry_.column_parts, [this, block, blocks, last](int64_t part) {
@@ -134,7 +134,7 @@ class Launch {
     int64_t part_sums_bytes() const {
         constexpr int64_t register_bytes = 64;
         const auto bytes = geometry_.block_rows * static_cast<int64_t>(size_of(spec_.compute()));
-        return (bytes + register_bytes - 1) / register_bytes * register_bytes;
+        return round_up(bytes, register_bytes);
     }
 
     /// Columns of a task of the final reduce. Partials come from the caches of the threads that wrote them: all threads
@@ -142,7 +142,7 @@ class Launch {
     int64_t choose_final_cols() const {
         constexpr int64_t least = 32;
         if (!shared_) return geometry_.final_cols;
-        return std::min(geometry_.final_cols, divide_up(divide_up(spec_.cols, kernel_.threads->count), least) * least);
+        return std::min(geometry_.final_cols, round_up(divide_up(spec_.cols, kernel_.threads->count), least));
     }
 
     void run_final_columns(int64_t range) const {
