@@ -222,10 +222,10 @@ CudaShape find_cuda_shape(const Spec& spec) {
 CudaSchedule cuda_table(const CudaShape& shape, const Target& target) {
     constexpr int64_t first_deep = 4096, last_deep = 32768;
     CudaSchedule s;
-    if (shape.vectors <= 64) {
-        s = narrow_rows(shape);
-    } else if (shape.shifted) {
+    if (shape.is_wide_and_shifted()) {
         s = shifted_rows(shape, plan::largest_cluster(target));
+    } else if (shape.vectors <= 64) {
+        s = narrow_rows(shape);
     } else if (shape.vectors <= 128) {
         s = rows_of_128_vectors(shape);
     } else if (shape.vectors <= 256) {

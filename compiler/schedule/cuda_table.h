@@ -8,7 +8,7 @@
 
 namespace normjit::schedule {
 
-inline int whole_warps(int64_t threads) { return static_cast<int>(divide_up(threads, 32) * 32); }
+inline int whole_warps(int64_t threads) { return static_cast<int>(round_up(threads, 32)); }
 
 /// What the rules decide by.
 struct CudaShape {
@@ -19,6 +19,9 @@ struct CudaShape {
     bool shifted = false;       ///< rows start anywhere in a vector
     bool two_sums = false;      ///< dgamma and dbeta
     bool wide_columns = false;  ///< gamma's elements are wider than the matrices'
+
+    /// Whether shifting decides; narrow rows lie side by side however they start.
+    bool is_wide_and_shifted() const { return shifted && vectors > 64; }
 };
 
 CudaShape find_cuda_shape(const Spec& spec);

@@ -43,7 +43,7 @@ class Search {
     void adapt_to_rows(CudaSchedule& s) const {
         if (!spec_.rows) return;
         CudaSchedule adapted = s;
-        if (shape_.shifted && shape_.vectors > 64) {
+        if (shape_.is_wide_and_shifted()) {
             take_fewer_rows_at_a_time(adapted);
         } else if (!share_few_rows(adapted)) {
             const int64_t bytes = bytes_moved(spec_, *spec_.rows);
