@@ -28,8 +28,7 @@ std::string_view name(CodeFormat format);
 /// A function in Artifact::code, CPUs only: `rows` (one row group), `rows_stream` (the same, dx written past the
 /// caches; every row of dx must start at a multiple of 64 bytes), `rows_realign` (also past the caches; rows of dx must
 /// stand one behind the other or start at multiples of 64 bytes), `final_reduce` (a range of columns), and for launches
-/// of few rows `sweep0`, `sweep1`,
-/// ... (one sweep over a block of rows, a range of columns) and `last_sweep_stream`.
+/// of few rows `sweep0`, `sweep1`, ... (one sweep over a block of rows, a range of columns) and `last_sweep_stream`.
 /// Signatures: cpu_abi.h.
 struct EntryPoint {
     std::string name;
