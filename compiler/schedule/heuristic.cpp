@@ -29,15 +29,28 @@ int64_t bytes_read(const Spec& spec) {
     return std::max<int64_t>(element_bytes * spec.cols, 1);
 }
 
-/// A row's x and dy against the caches: a core's L2 holds several rows, the columns' partials and what is fetched
-/// ahead; or a row or two; or not even that, so that its second reading is from beyond L2 unless the cores share it.
+/// Of the columns' partials and gamma.
+int64_t column_bytes(const Spec& spec) {
+    int64_t columns = 0;
+    for (const Tensor tensor : all_tensors) {
+        const bool taken = is_output(tensor) ? spec.has(tensor) : spec.reads(tensor);
+        if (info(tensor).shape == TensorShape::cols && taken) ++columns;
+    }
+    return columns * spec.cols * static_cast<int64_t>(size_of(spec.compute()));
+}
+
+/// A row's x and dy, and what goes with it for every column, against the caches: a core's L2 holds several rows, the
+/// columns and what is fetched ahead; or a row or two; or not even that, so that its second reading is from beyond L2
+/// unless the cores share it.
 enum class Width { usual, wide, widest };
 
 Width width_of(const Spec& spec, const Target& target) {
-    const int64_t bytes = bytes_read(spec);
-    if (bytes <= target.l2_bytes / 8) return Width::usual;
-    return bytes <= target.l2_bytes / 2 ? Width::wide : Width::widest;
+    const int64_t bytes = bytes_read(spec), columns = column_bytes(spec);
+    if (bytes > target.l2_bytes / 2 || bytes + columns > target.l2_bytes) return Width::widest;
+    return bytes > target.l2_bytes / 8 || columns >= target.l2_bytes / 4 ? Width::wide : Width::usual;
 }
+
+bool converts(const Spec& spec) { return spec.dtypes[Tensor::x] != spec.compute(); }
 
 /// Rows of which L1 holds x, dy and dx beside the columns' partials and gamma: the last sweep then finds them there.
 /// 0 where that does not gain: with rows to convert, because arithmetic is their limit, or with too few. Xeon, 48 KiB
@@ -49,15 +62,14 @@ Width width_of(const Spec& spec, const Target& target) {
 int64_t rows_in_l1(const Spec& spec, const Target& target) {
     if (!spec.has(Tensor::dx)) return 0;  // one sweep
     const auto math_bytes = static_cast<int64_t>(size_of(spec.compute()));
-    int64_t of_row = 0, of_columns = 0;  // bytes of an element of each tensor
+    int64_t of_row = 0;  // bytes of an element of each matrix
     for (const Tensor tensor : all_tensors) {
-        if (is_output(tensor) ? !spec.has(tensor) : !spec.reads(tensor)) continue;
+        if (!is_matrix(tensor) || (is_output(tensor) ? !spec.has(tensor) : !spec.reads(tensor))) continue;
         const auto bytes = static_cast<int64_t>(size_of(*spec.dtypes[tensor]));
-        if (info(tensor).shape == TensorShape::cols) of_columns += math_bytes;
-        if (is_matrix(tensor) && !is_output(tensor) && bytes < math_bytes) return 0;
-        if (is_matrix(tensor)) of_row += bytes;
+        if (!is_output(tensor) && bytes < math_bytes) return 0;
+        of_row += bytes;
     }
-    const int64_t rows = (target.l1_bytes / spec.cols - of_columns) / of_row;
+    const int64_t rows = (target.l1_bytes - column_bytes(spec)) / (of_row * spec.cols);
     const int64_t least = target.isa == Isa::x86_64_avx512 ? 2 : 4;
     return rows < least ? 0 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rows)));
 }
@@ -67,12 +79,21 @@ int64_t rows_in_l1(const Spec& spec, const Target& target) {
 ///                   4096: 8 rows 0.90 / 0.89, 2 rows 0.94 / 0.85   16384: 8 0.57 / 0.61, 2 0.90 / 0.77
 ///                   65536: 2 rows 0.47 / 0.51, 1 row 0.70 / 0.62
 ///   layernorm bf16  1024: 8 rows 0.90 / 0.85, 2 rows 0.72 / 0.87   16384: 8 0.78 / 0.66, 4 0.82 / 0.73
+/// Wide rows of 16 bits weigh half of their columns' partials, which several of them share. Time over that of 1 row
+/// with fetches of the next one and gamma kept, 2026-11-22, 16 threads / 1 thread / 1 thread of another such machine:
+///   layernorm bf16  49152: 2 rows - / - / 0.92   65536: 1 row 0.62 / 1.04 / 0.96, 2 rows 0.64 / 0.96 / 0.87
+///                   131072: 1 row - / - / 0.86, 2 rows - / - / 0.76   f16, 65536: 1 row 0.88, 2 rows 0.82
+///   rmsnorm bf16    65536: 1 row - / - / 0.86, 2 rows 0.93   131072: 0.89, 0.89
+/// The widest, split among the cores, over a row group of 1 row (bf16: 2) at a time:
+///   layernorm f32   131072: 2 rows 0.68 / - / 0.92, 4 rows 0.77 / - / 0.89   bf16, 262144: 2 rows 0.97, 4 rows 0.85
 int choose_row_block(const Spec& spec, const Target& target) {
     constexpr int64_t most = 8, bytes_of_narrow = 8 << 10, most_narrow = 32;
     const int64_t in_l1 = std::min(rows_in_l1(spec, target), most);
     const int64_t rows = spec.rows && *spec.rows >= 1 ? *spec.rows : INT64_MAX;
     if (in_l1 == 0 && rows <= most) return static_cast<int>(rows);  // one block
-    if (width_of(spec, target) == Width::widest) return 2;
+    const Width width = width_of(spec, target);
+    if (width == Width::widest) return converts(spec) ? 4 : 2;
+    if (width == Width::wide && converts(spec)) return 2;
     const int64_t in_l2 = std::clamp<int64_t>(target.l2_bytes / 8 / bytes_read(spec), 1, most);
     const int64_t computed_bytes = spec.cols * static_cast<int64_t>(size_of(spec.compute()));
     const int64_t narrow = std::clamp<int64_t>(bytes_of_narrow / computed_bytes, 1, most_narrow);
@@ -132,9 +153,11 @@ int64_t choose_row_groups(const Spec& spec, const Target& target) {
 }
 
 /// Keeping the columns costs a row group about a third of a row, and saves bf16 rows 7 % of the arithmetic (same
-/// machine: layernorm 4096x4096, bf16 with f32 gamma, 58 % of the ceiling without, 65 % with).
-int choose_stage(const Spec& spec) {
+/// machine: layernorm 4096x4096, bf16 with f32 gamma, 58 % of the ceiling without, 65 % with). Wide rows need the room
+/// in L2: 65536 bf16 takes 1.09x with gamma kept, 131072 1.10x, with f32 gamma 1.01x and 1.03x (1 thread).
+int choose_stage(const Spec& spec, const Target& target) {
     constexpr int64_t min_rows = 64;
+    if (width_of(spec, target) != Width::usual) return 0;
     const bool as_in_memory = spec.dtypes[Tensor::gamma] == spec.compute() && spec.dtypes[Tensor::x] != DType::bf16 &&
                               spec.gamma_offset == 0 && spec.source != Source::y;
     return spec.has(Tensor::gamma) && !as_in_memory && spec.rows.value_or(min_rows) >= min_rows ? 1 : 0;
@@ -147,7 +170,7 @@ int choose_stage(const Spec& spec) {
 void choose_keep(const Spec& spec, const Target& target, Schedule& schedule) {
     constexpr int least_rows = 4;
     const bool in_l2 = spec.rows && bytes_moved(spec, *spec.rows) <= target.l2_bytes;
-    if (!in_l2 || !spec.has(Tensor::dx) || spec.dtypes[Tensor::x] == spec.compute()) return;
+    if (!in_l2 || !spec.has(Tensor::dx) || !converts(spec)) return;
     Schedule keeping = schedule;
     auto& cpu = std::get<CpuSchedule>(keeping.device);
     cpu.keep = 1;
@@ -156,8 +179,8 @@ void choose_keep(const Spec& spec, const Target& target, Schedule& schedule) {
 }
 
 /// Launches of few rows, which row groups would leave on few cores. The widest rows are always split: the cores' L2
-/// hold more of them than one (64x1048576 f32, 16 threads: share 0.39, in row groups 0.24; 1024x65536 the other way
-/// round: 0.26 and 0.70). What one thread does is one part: its column sums are done with the last row, where a row
+/// hold more of them than one (64x1048576 f32, 16 threads: share 0.39, in row groups 0.24; 1024x65536 takes 0.93 to
+/// 1.31 times as long). What one thread does is one part: its column sums are done with the last row, where a row
 /// group's partials are summed afterwards. One thread, 2026-11-21, this way over a row group: 1x8192 bf16 1.4, f32 1.4;
 /// 2x4096 1.15, 1.22; 8x2048 1.06, 1.11; 1x1024 0.95, 1.04; 4x1024 0.97, 0.80. LLVM's code for AVX2: 1x8192 bf16 1.2.
 void split_few_rows(const Spec& spec, const Target& target, CpuSchedule& cpu) {
@@ -186,7 +209,7 @@ Schedule heuristic(const Spec& spec, const Target& target) {
     CpuSchedule cpu;
     cpu.row_block = choose_row_block(spec, target);
     cpu.row_block = fit_realigned_rows(spec, target, cpu.row_block);
-    cpu.stage = choose_stage(spec);
+    cpu.stage = choose_stage(spec, target);
     cpu.prefetch = choose_prefetch(spec, target, cpu.row_block);
     cpu.unroll = 1;
     split_few_rows(spec, target, cpu);
