@@ -191,12 +191,6 @@ std::string hex(std::span<const uint8_t> bytes) {
     return text;
 }
 
-std::string code_text(const Artifact& artifact) {
-    std::vector<std::string> pieces;
-    for (const CudaPath& path : artifact.cuda_paths) pieces.push_back(hex(path.code));
-    return pieces.empty() ? hex(artifact.code) : fmt::format("{}", fmt::join(pieces, " "));
-}
-
 Expected<std::vector<uint8_t>> parse_hex(std::string_view text) {
     if (text.size() % 2 != 0) return error("code", "ends in the middle of byte {}", text.size() / 2);
     std::vector<uint8_t> bytes(text.size() / 2);
@@ -208,21 +202,6 @@ Expected<std::vector<uint8_t>> parse_hex(std::string_view text) {
         }
     }
     return bytes;
-}
-
-Status parse_code(std::string_view text, Artifact& artifact) {
-    if (artifact.cuda_paths.empty()) {
-        NORMJIT_TRY(artifact.code, parse_hex(text));
-        return {};
-    }
-    const auto pieces = text::split(text, ' ');
-    if (pieces.size() != artifact.cuda_paths.size()) {
-        return error("code", "there are {} pieces for {} paths", pieces.size(), artifact.cuda_paths.size());
-    }
-    for (size_t i = 0; i < pieces.size(); ++i) {
-        NORMJIT_TRY(artifact.cuda_paths[i].code, parse_hex(pieces[i]));
-    }
-    return {};
 }
 
 std::string checksum(std::string_view text) { return fmt::format("{:016x}", text::hash(text)); }
@@ -246,17 +225,11 @@ const EntryPoint* Artifact::find(std::string_view entry) const {
     return found == entries.end() ? nullptr : &*found;
 }
 
-int64_t Artifact::code_bytes() const {
-    size_t bytes = code.size();
-    for (const CudaPath& path : cuda_paths) bytes += path.code.size();
-    return static_cast<int64_t>(bytes);
-}
-
 std::string to_text(const Artifact& artifact) {
     std::string text = fmt::format("{} {} | {} | {} | {} | {} | {} | {} | {} | {} ", magic, generator_version,
                                    to_text(artifact.spec), to_text(artifact.schedule), to_text(artifact.target),
                                    geometry_text(artifact.geometry), entries_text(artifact.entries),
-                                   paths_text(artifact.cuda_paths), name(artifact.format), code_text(artifact));
+                                   paths_text(artifact.cuda_paths), name(artifact.format), hex(artifact.code));
     return text + fmt::format("{} {}", separator, checksum(text));
 }
 
@@ -281,7 +254,7 @@ Expected<Artifact> parse_artifact(std::string_view text) {
     if (!paths) return in_artifact(paths.status());
     NORMJIT_TRY(const CodeFormat format, parse_format(parts[format_part]));
     Artifact artifact{*spec, *schedule, *target, *geometry, {}, std::move(*paths), format, {}};
-    NORMJIT_RETURN_IF_ERROR(parse_code(parts[code_part], artifact));
+    NORMJIT_TRY(artifact.code, parse_hex(parts[code_part]));
     NORMJIT_RETURN_IF_ERROR(parse_entries(parts[entries_part], artifact));
     if (checksum(line.substr(0, line.rfind(separator))) != parts[checksum_part]) {
         return error("checksum", "does not match: the text is damaged");

@@ -111,9 +111,8 @@ bool is_launchable(const CudaLaunch& launch) {
 
 Status check_paths(const Artifact& artifact) {
     const bool for_gpus = artifact.format == CodeFormat::cubin || artifact.format == CodeFormat::ptx;
-    if (!for_gpus) return does_not_fit(artifact, "code");
+    if (!for_gpus || artifact.code.empty()) return does_not_fit(artifact, "code");
     for (const CudaPath& path : artifact.cuda_paths) {
-        if (path.code.empty()) return does_not_fit(artifact, "code");
         if (path.vector_width < 1 || path.rows_per_block < 1) return does_not_fit(artifact, "path");
         if (!std::all_of(path.launches.begin(), path.launches.end(), is_launchable)) {
             return does_not_fit(artifact, "launch");

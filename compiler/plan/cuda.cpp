@@ -124,8 +124,7 @@ CudaPath make_path(const Plan& plan, const CudaVariant& variant, const CudaFinal
     CudaPath path{.vector_width = s.vector_width,
                   .rows_per_block = s.rows_per_block,
                   .shifted = plan.spec.cols % s.vector_width != 0,
-                  .launches = {},
-                  .code = {}};
+                  .launches = {}};
     path.launches = s.form == CudaForm::rows ? row_launches(variant) : streaming_launches(plan, variant, dependents);
     if (!plan.finals.empty()) {
         path.launches.push_back({.entry = "final_reduce",

@@ -12,14 +12,15 @@
 //   matrices_read, columns_read   per sweep, a bit for each operand that it reads (the row kernel reads all once)
 //   dependents                whether launches overlap
 //   row_bytes                 sizeof(Row) when the streaming form stores it, else 0
+//   final_threads, final_columns, final_loads   of the final reduce: of a block, and of a thread in flight at once
 // and, as generated code:
 //   Row                       the values of one row (inputs and results of reductions)
 //   begin(row, inputs)        from the row inputs
 //   element(Index<sweep>, row, m, c, values)   one element: m of the matrices, c of the columns; fills values.sum, .column, .output
 //   reduced(Index<level>, row, sum)            from the sums of one level
-// One struct per variant, derived from it, holds the schedule: threads_per_row, rows_per_block, cluster, vector_width, stages, staging,
-// keep, keep_columns, pace, pace_slack, shared_bytes, and of the final reduce: final_threads and final_columns of a block, final_loads
-// of a thread in flight at once. It is the P of all templates.
+// One struct per variant, Plan and NarrowPlan, derived from it, holds the schedule: threads_per_row, rows_per_block, cluster, vector_width,
+// stages, staging, keep, keep_columns, pace, pace_slack, shared_bytes. It is the P of all templates; the final reduce, which all variants
+// share, takes Plan.
 #pragma once
 #include "types.cuh"
 

@@ -21,8 +21,7 @@ std::vector<uint8_t> random_bytes(test::Random& random) {
 CudaPath random_path(test::Random& random) {
     CudaPath path{.vector_width = static_cast<int>(random.between(1, 16)),
                   .rows_per_block = static_cast<int>(random.between(1, 128)),
-                  .launches = {},
-                  .code = random_bytes(random)};
+                  .launches = {}};
     for (int64_t i = random.between(0, 3); i > 0; --i) {
         path.launches.push_back({.entry = random.pick({"row_kernel", "final_reduce"}),
                                  .grid = random.pick(all_cuda_grids),
@@ -49,8 +48,8 @@ Artifact random_artifact(test::Random& random) {
     artifact.geometry.row_bytes = random.between(0, 64);
     artifact.format = random.pick(all_code_formats);
     for (int64_t i = random.between(0, 2); i > 0; --i) artifact.cuda_paths.push_back(random_path(random));
-    if (!artifact.cuda_paths.empty()) return artifact;
     artifact.code = random_bytes(random);
+    if (!artifact.cuda_paths.empty()) return artifact;
     artifact.entries = {{"rows", 0}, {"final_reduce", static_cast<int64_t>(artifact.code.size()) - 1}};
     return artifact;
 }
@@ -95,7 +94,7 @@ TEST_CASE("the grids of CUDA launches") {
     CHECK(blocks(CudaGrid::columns_by_row_groups, 50, 8) == std::pair<int64_t, int64_t>(100, 8));
     CHECK(blocks(CudaGrid::columns_by_sums, 50, 8) == std::pair<int64_t, int64_t>(100, 2));
 
-    const CudaPath path{.vector_width = 8, .rows_per_block = 4, .launches = {}, .code = {}};
+    const CudaPath path{.vector_width = 8, .rows_per_block = 4, .launches = {}};
     CHECK(path.groups(geometry, 9, 8 * 128) == 3);
     CHECK(path.groups(geometry, 9, 2 * 128) == 2);
     CHECK(path.alignment(DType::bf16) == 16);
@@ -158,22 +157,6 @@ TEST_CASE("an artifact without code or entries round trips") {
     CHECK(*back == artifact);
 }
 
-TEST_CASE("each CUDA path has its code") {
-    Artifact artifact;
-    artifact.spec = *parse_spec("layernorm cols=8");
-    artifact.format = CodeFormat::cubin;
-    artifact.cuda_paths.resize(2);
-    artifact.cuda_paths[0].code = {1, 2, 3};
-    artifact.cuda_paths[1].code = {4, 5};
-    CHECK(artifact.code_bytes() == 5);
-    const auto back = parse_artifact(to_text(artifact));
-    REQUIRE(back.status().message() == "");
-    CHECK(back->cuda_paths[1].code == std::vector<uint8_t>{4, 5});
-    CHECK(*back == artifact);
-    std::swap(artifact.cuda_paths[0].code, artifact.cuda_paths[1].code);
-    CHECK(hash(artifact) != hash(*back));
-}
-
 TEST_CASE("errors say which part is damaged") {
     const std::string version = std::to_string(generator_version);
     Artifact artifact;
@@ -200,8 +183,6 @@ TEST_CASE("errors say which part is damaged") {
           "artifact: launch: grid=cols: allowed: row_groups rows columns_by_row_groups columns_by_sums");
     CHECK(error_after(text, "deadbeef", "deadbexx") == "artifact: code: byte 3: 'xx' is not hexadecimal");
     CHECK(error_after(text, "deadbeef", "deadbee") == "artifact: code: ends in the middle of byte 3");
-    CHECK(error_after(text, " |  | x86-64", " | path; path | x86-64") ==
-          "artifact: code: there are 1 pieces for 2 paths");
     CHECK(error_after(text, "deadbeef", "deadbeee") == "artifact: checksum: does not match: the text is damaged");
 }
 

@@ -38,13 +38,15 @@ Artifact fake_artifact(const char* spec, const char* schedule, const char* targe
     const auto plan = plan::make(*parse_spec(spec), *parse_schedule(schedule), *parse_target(target));
     REQUIRE_MESSAGE(plan.ok(), plan.status().message());
     Artifact artifact = backend::artifact_without_code(*plan, CodeFormat::cubin);
+    std::vector<std::string> kernels;
     for (const plan::CudaVariant& variant : plan->cuda.variants) {
-        CudaPath path = variant.path;
-        std::vector<std::string> kernels;
-        for (const CudaLaunch& launch : path.launches) kernels.push_back(launch.entry);
-        path.code = fake_code(kernels);
-        artifact.cuda_paths.push_back(path);
+        artifact.cuda_paths.push_back(variant.path);
+        for (const CudaLaunch& launch : variant.path.launches) {
+            if (launch.grid != CudaGrid::columns_by_sums) kernels.push_back(launch.entry);
+        }
     }
+    if (!plan->finals.empty()) kernels.push_back("final_reduce");
+    artifact.code = fake_code(kernels);
     return artifact;
 }
 

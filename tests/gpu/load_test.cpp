@@ -31,9 +31,8 @@ TEST_CASE("every path is loaded and made ready before the first launch") {
         const Artifact artifact = fake_artifact(spec, schedule);
         const auto kernel = fake_engine().load(artifact);
         REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
-        CHECK(fake.images ==
-              std::vector<std::string>{"fake row_kernel final_reduce", "fake row_kernel_narrow final_reduce"});
-        CHECK(fake.loaded == 2);
+        CHECK(fake.images == std::vector<std::string>{"fake row_kernel row_kernel_narrow final_reduce"});
+        CHECK(fake.loaded == 1);
         CHECK(fake.preloaded == 4);
         CHECK(kernel->artifact() == artifact);
     }
@@ -144,19 +143,19 @@ TEST_CASE("code that the driver has no use for") {
     const Engine engine = fake_engine();
     Artifact artifact = fake_artifact(spec, schedule);
     fake.jit_log = "ptxas fatal: too new";
-    artifact.cuda_paths[1].code = {'?', 0};
+    artifact.code = {'?', 0};
     const Status status = engine.load(artifact).status();
     CHECK(status.code() == Code::unavailable);
     CHECK(status.message().ends_with("\nptxas fatal: too new"));
     CHECK(fake.loaded == 0);
 
-    artifact.cuda_paths[1].code = fake_code({"row_kernel_narrow"});
+    artifact.code = fake_code({"row_kernel", "row_kernel_narrow"});
     const Status missing = engine.load(artifact).status();
     CHECK(missing.code() == Code::invalid_argument);
     CHECK(missing.message().starts_with("load: the artifact's code has no kernel final_reduce: "));
     CHECK(fake.loaded == 0);
 
-    artifact.cuda_paths[1].code.clear();
+    artifact.code.clear();
     CHECK(engine.load(artifact).status().message().starts_with("load: the artifact's code does not fit "));
     artifact = fake_artifact(spec, schedule);
     artifact.cuda_paths.pop_back();
@@ -167,13 +166,11 @@ TEST_CASE("PTX gets the zero at its end that the driver wants") {
     const FakeCuda& fake = fake_driver();
     Artifact artifact = fake_artifact(spec, schedule);
     artifact.format = CodeFormat::ptx;
-    for (CudaPath& path : artifact.cuda_paths) {
-        path.code.pop_back();
-        path.code.shrink_to_fit();
-    }
+    artifact.code.pop_back();
+    artifact.code.shrink_to_fit();
     const auto kernel = fake_engine().load(artifact);
     REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
-    CHECK(fake.images[0] == "fake row_kernel final_reduce");
+    CHECK(fake.images[0] == "fake row_kernel row_kernel_narrow final_reduce");
 }
 
 TEST_CASE("a driver without libraries loads modules") {
@@ -190,7 +187,7 @@ TEST_CASE("a driver without libraries loads modules") {
         REQUIRE(gpu.ok());
         const auto kernel = cuda::CudaKernel::load(*gpu, fake_artifact(spec, schedule));
         REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
-        CHECK(fake.loaded == 2);
+        CHECK(fake.loaded == 1);
         CHECK(fake.preloaded == 4);
         CHECK(fake.attributes.at("row_kernel").at(cuda::non_portable_cluster_size_allowed) == 1);
         const Kernel loaded(*kernel);

@@ -28,8 +28,8 @@ using nlohmann::ordered_json;
 
 constexpr const char* examples =
     R"(Stages: ir (as built), ir:<pass> (after that pass), plan, schedule, artifact; for a CPU asm,
-from LLVM also llvm (its IR), for a GPU cuda (the generated source), ptx, sass, and with :narrow those of the path for
-data that is less aligned; `--emit list` names those of the --target.
+from LLVM also llvm (its IR), for a GPU cuda (the generated source), ptx and sass; `--emit list` names those of the
+--target.
 
 Examples:
   normjit compile "layernorm cols=4096 x=bf16 gamma=f32" --emit ir
@@ -120,7 +120,7 @@ std::vector<std::string> stages(const Options& options) {
     for (const std::string& pass : pass_names()) names.push_back("ir:" + pass);
     names.insert(names.end(), {"plan", "schedule"});
     if (target.ok() && target->is_cuda()) {
-        names.insert(names.end(), {"cuda", "cuda:narrow", "ptx", "ptx:narrow", "sass", "sass:narrow"});
+        names.insert(names.end(), {"cuda", "ptx", "sass"});
     } else if (backend != "portable") {
         if (backend.starts_with("llvm")) names.push_back("llvm");
         names.push_back("asm");
@@ -131,15 +131,11 @@ std::vector<std::string> stages(const Options& options) {
 
 Expected<std::string> stage_text(const Job& job, const std::string& stage) {
     if (stage == "schedule") return to_text(job.schedule) + "\n";
-    const bool sass = stage.starts_with("sass");
-    if (stage != "asm" && !sass && stage != "artifact") return emit_stage(job.spec, job.schedule, job.target, stage);
+    const bool compiled = stage == "asm" || stage == "sass" || stage == "artifact";
+    if (!compiled) return emit_stage(job.spec, job.schedule, job.target, stage);
     NORMJIT_TRY(const Artifact artifact, compile(job));
     if (stage == "asm") return disassemble(artifact);
-    if (!sass) return to_text(artifact) + "\n";
-    const size_t path = stage == "sass" ? 0 : 1;
-    if (path < artifact.cuda_paths.size()) return disassemble_cuda(artifact, artifact.cuda_paths[path]);
-    return invalid_argument(
-        "--emit sass:narrow: there is no narrow path; with vector_width=1 the only one takes any data");
+    return stage == "sass" ? disassemble_cuda(artifact) : to_text(artifact) + "\n";
 }
 
 std::string summary(const Artifact& artifact, const Times* times) {
@@ -160,7 +156,7 @@ std::string summary(const Artifact& artifact, const Times* times) {
             entries += fmt::format("{}{}", entries.empty() ? "" : ", ", launch.entry);
         }
     }
-    add("code", fmt::format("{} bytes of {}: {}", artifact.code_bytes(), name(artifact.format), entries));
+    add("code", fmt::format("{} bytes of {}: {}", artifact.code.size(), name(artifact.format), entries));
     add("workspace", fmt::format("{} at least, {} preferred", format_bytes(double(geometry.minimum_workspace(rows))),
                                  format_bytes(double(geometry.preferred_workspace(rows)))));
     if (times) {
@@ -179,7 +175,7 @@ ordered_json to_json(const Artifact& artifact, const Times* times) {
                          {"schedule", to_text(artifact.schedule)},
                          {"target", to_text(artifact.target)},
                          {"format", name(artifact.format)},
-                         {"code_bytes", artifact.code_bytes()},
+                         {"code_bytes", artifact.code.size()},
                          {"minimum_workspace", artifact.geometry.minimum_workspace(rows)},
                          {"preferred_workspace", artifact.geometry.preferred_workspace(rows)}};
     for (const EntryPoint& entry : artifact.entries) json["entries"][entry.name] = entry.offset;

@@ -179,7 +179,7 @@ Expected<std::string> disassemble_with_objdump(const Artifact& artifact) {
     return labelled(artifact, listing);
 }
 
-Expected<std::string> disassemble_cuda(const Artifact& artifact, const CudaPath& path) {
+Expected<std::string> disassemble_cuda(const Artifact& artifact) {
     if (artifact.format != CodeFormat::cubin) {
         return unavailable(
             fmt::format("--emit sass disassembles cubins; the artifact holds {}", name(artifact.format)));
@@ -187,7 +187,7 @@ Expected<std::string> disassemble_cuda(const Artifact& artifact, const CudaPath&
     return run_tool({.names = {"nvdisasm", "/usr/local/cuda/bin/nvdisasm"},
                      .arguments = {"--print-code"},
                      .wanted_by = "--emit sass needs nvdisasm (CUDA toolkit)"},
-                    path.code);
+                    artifact.code);
 }
 
 }  // namespace normjit::cli

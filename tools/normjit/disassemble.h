@@ -14,7 +14,7 @@ namespace normjit::cli {
 Expected<std::string> disassemble(const Artifact& artifact);
 Expected<std::string> disassemble_with_objdump(const Artifact& artifact);
 
-/// SASS of one path of an artifact with cubins. Fails with `unavailable` when there is no nvdisasm to run.
-Expected<std::string> disassemble_cuda(const Artifact& artifact, const CudaPath& path);
+/// SASS of an artifact with a cubin. Fails with `unavailable` when there is no nvdisasm to run.
+Expected<std::string> disassemble_cuda(const Artifact& artifact);
 
 }  // namespace normjit::cli

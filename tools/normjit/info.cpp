@@ -128,7 +128,7 @@ Status show_spec(const Options& options) {
                              {"reason", choice.chosen.reason},
                              {"minimum_workspace", geometry.minimum_workspace(rows)},
                              {"preferred_workspace", geometry.preferred_workspace(rows)},
-                             {"code_bytes", artifact.code_bytes()}};
+                             {"code_bytes", artifact.code.size()}};
         json["bytes_moved"] = spec.rows ? ordered_json(bytes_moved(spec, *spec.rows)) : ordered_json();
         json["bytes_moved_per_row"] = bytes_moved(spec, 1) - bytes_moved(spec, 0);
         return write_text("", json.dump(2) + "\n");
@@ -145,7 +145,7 @@ Status show_spec(const Options& options) {
     add("workspace", fmt::format("{} at least, {} preferred", format_bytes(double(geometry.minimum_workspace(rows))),
                                  format_bytes(double(geometry.preferred_workspace(rows)))));
     add("moves", moved + ", each tensor read or written once");
-    add("code", fmt::format("{} bytes", artifact.code_bytes()));
+    add("code", fmt::format("{} bytes", artifact.code.size()));
     return write_text("", text);
 }
 

@@ -85,10 +85,11 @@ Expected<std::string> architecture(const CudaCompiler& compiler, int sm, bool re
 
 Expected<Program> compile(const Nvrtc& nvrtc, const std::string& source, const std::string& arch) {
     // An older NVRTC does not know the last two. --minimal leaves out what these sources do not use of the built-in
-    // headers; --split-compile optimises the kernels of a module side by side: 230 ms, not 290 ms, for layernorm
-    // cols=4096 x=bf16 (NVRTC 13.0, 2 cores of a Xeon, 2026-11-21).
+    // headers. --split-compile optimises the kernels of a module side by side, here on 2 threads: over 7 layers, NVRTC
+    // 13.0, 2026-11-22, the median of the later compiles is 53 to 76 ms with 2 threads, 50 to 83 with 1 and 56 to 82
+    // with all of 16 cores; on 2 slow cores 2 threads take 0.85 to 0.9 of the time of 1.
     std::vector<std::string> options = {"--gpu-architecture=" + arch, "-std=c++20", "-default-device",
-                                        "--ptxas-options=-v",         "--minimal",  "--split-compile=0"};
+                                        "--ptxas-options=-v",         "--minimal",  "--split-compile=2"};
     NORMJIT_TRY(Program program, Program::create(nvrtc, source));
     NvrtcResult result = program.compile(options);
     if (result == nvrtc_invalid_option) {

@@ -30,14 +30,19 @@ bool contains(const std::vector<ValueId>& ids, ValueId id) {
 
 class Printer {
   public:
-    Printer(const plan::Plan& plan, const CudaVariant& variant)
-        : plan_(plan), variant_(variant), function_(plan.function), operands_(plan.cuda.operands), expressions_(plan) {}
+    explicit Printer(const plan::Plan& plan)
+        : plan_(plan), function_(plan.function), operands_(plan.cuda.operands), expressions_(plan) {}
 
     std::string text() {
         header();
         formula();
-        schedule();
-        for (const CudaLaunch& launch : variant_.path.launches) kernel(launch);
+        for (const CudaVariant& variant : plan_.cuda.variants) schedule(variant);
+        for (const CudaVariant& variant : plan_.cuda.variants) {
+            for (const CudaLaunch& launch : variant.path.launches) {
+                if (launch.grid != CudaGrid::columns_by_sums) kernel(variant, launch);
+            }
+        }
+        final_reduce();
         return std::move(out_);
     }
 
@@ -51,9 +56,13 @@ class Printer {
 
     void header() {
         line("// {}", to_text(plan_.spec));
-        line("// {}", to_text(Schedule{plan_.schedule.row_groups, variant_.schedule}));
+        line("// {}", to_text(plan_.schedule));
         line("// {}", to_text(plan_.target));
-        line("#include \"{}_kernel.cuh\"", variant_.schedule.form == CudaForm::rows ? "row" : "streaming");
+        for (const CudaForm form : {CudaForm::rows, CudaForm::streaming}) {
+            const auto has_form = [&](const CudaVariant& variant) { return variant.schedule.form == form; };
+            if (std::ranges::any_of(plan_.cuda.variants, has_form))
+                line("#include \"{}_kernel.cuh\"", form == CudaForm::rows ? "row" : "streaming");
+        }
         if (!plan_.finals.empty()) line("#include \"final_reduce.cuh\"");
         line("using namespace normjit;\n");
     }
@@ -105,6 +114,11 @@ class Printer {
              masks(operands_.matrices), masks(operands_.columns));
         line("    static constexpr bool dependents = {};", plan_.cuda.dependents);
         line("    static constexpr int row_bytes = {};", plan_.geometry.row_bytes);
+        if (!plan_.finals.empty()) {
+            const plan::CudaFinal& final = plan_.cuda.final;
+            line("    static constexpr int final_threads = {}, final_columns = {}, final_loads = {};", final.threads,
+                 final.columns, final.loads);
+        }
         if (levels() > 0) {
             line("    static constexpr Math per_column = {};  // 1 / cols",
                  literal(1.0 / static_cast<double>(plan_.spec.cols), function_.compute));
@@ -210,9 +224,13 @@ class Printer {
         line("    }}");
     }
 
-    void schedule() {
-        const CudaSchedule& s = variant_.schedule;
-        line("struct Plan : Formula {{");
+    static std::string_view struct_of(const CudaVariant& variant) {
+        return variant.suffix.empty() ? "Plan" : "NarrowPlan";
+    }
+
+    void schedule(const CudaVariant& variant) {
+        const CudaSchedule& s = variant.schedule;
+        line("struct {} : Formula {{", struct_of(variant));
         line(
             "    static constexpr int threads_per_row = {}, rows_per_block = {}, cluster = {}, vector_width = {}, "
             "stages = {};",
@@ -221,12 +239,7 @@ class Printer {
         line("    static constexpr Keep keep = Keep::{}, keep_columns = Keep::{};", normjit::name(s.keep),
              normjit::name(s.keep_columns));
         line("    static constexpr int pace = {}, pace_slack = {}, shared_bytes = {};", s.pace, s.pace_slack,
-             variant_.shared_bytes);
-        const plan::CudaFinal& final = plan_.cuda.final;
-        if (!plan_.finals.empty()) {
-            line("    static constexpr int final_threads = {}, final_columns = {}, final_loads = {};", final.threads,
-                 final.columns, final.loads);
-        }
+             variant.shared_bytes);
         line("}};\n");
     }
 
@@ -244,17 +257,22 @@ class Printer {
         return "final_reduce";
     }
 
-    void kernel(const CudaLaunch& launch) {
+    void kernel(const CudaVariant& variant, const CudaLaunch& launch) {
         std::string bounds = fmt::format("{}", launch.threads);
-        if (launch.grid != CudaGrid::columns_by_sums) bounds += fmt::format(", {}", variant_.schedule.blocks_per_sm);
+        if (launch.grid != CudaGrid::columns_by_sums) bounds += fmt::format(", {}", variant.schedule.blocks_per_sm);
         line("extern \"C\" __global__ void __launch_bounds__({}) {}(const __grid_constant__ Arguments a) {{", bounds,
              launch.entry);
-        line("    normjit::{}<Plan>(a);", skeleton(launch.grid));
+        line("    normjit::{}<{}>(a);", skeleton(launch.grid), struct_of(variant));
         line("}}\n");
     }
 
+    /// All variants' last launch.
+    void final_reduce() {
+        const CudaVariant& variant = plan_.cuda.variants.front();
+        if (!plan_.finals.empty()) kernel(variant, variant.path.launches.back());
+    }
+
     const plan::Plan& plan_;
-    const CudaVariant& variant_;
     const ir::Function& function_;
     const plan::CudaOperands& operands_;
     const Expressions expressions_;
@@ -263,6 +281,6 @@ class Printer {
 
 }  // namespace
 
-std::string print_source(const plan::Plan& plan, const CudaVariant& variant) { return Printer(plan, variant).text(); }
+std::string print_source(const plan::Plan& plan) { return Printer(plan).text(); }
 
 }  // namespace normjit::backend::cuda

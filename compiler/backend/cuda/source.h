@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The generated CUDA file of a variant of a plan. It is short: operand types, the formula sweep by sweep with the names
-// of the IR, the schedule's numbers, and the kernels. Loads, staging, reductions and stores are templates/cuda.
+// The generated CUDA file of a plan. It is short: operand types, the formula sweep by sweep with the names of the IR,
+// the numbers of each variant's schedule, and the kernels. Loads, staging, reductions and stores are templates/cuda.
 //
 //     struct Formula {
 //         using Math = float;
@@ -13,7 +13,10 @@
 //     struct Plan : Formula {
 //         static constexpr int threads_per_row = 256, rows_per_block = 1, ...
 //     };
+//     struct NarrowPlan : Formula { ... };
 //     extern "C" __global__ void __launch_bounds__(256, 2) row_kernel(const __grid_constant__ Arguments a) { ... }
+//     extern "C" __global__ void __launch_bounds__(256, 1) row_kernel_narrow(const __grid_constant__ Arguments a) { ...
+//     } extern "C" __global__ void __launch_bounds__(256) final_reduce(const __grid_constant__ Arguments a) { ... }
 #pragma once
 
 #include "plan/plan.h"
@@ -22,7 +25,6 @@
 
 namespace normjit::backend::cuda {
 
-/// `variant` is one of the plan's.
-std::string print_source(const plan::Plan& plan, const plan::CudaVariant& variant);
+std::string print_source(const plan::Plan& plan);
 
 }  // namespace normjit::backend::cuda

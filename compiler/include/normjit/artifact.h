@@ -16,7 +16,7 @@
 namespace normjit {
 
 /// Changes whenever the generated code, the geometry or the layout of an artifact may change.
-inline constexpr int generator_version = 8;
+inline constexpr int generator_version = 9;
 
 /// What the bytes of code are. portable: text, see portable_program.h. ptx is left to the driver to translate: for a
 /// GPU newer than the compiler.
@@ -113,9 +113,9 @@ struct CudaLaunch {
     bool operator==(const CudaLaunch&) const = default;
 };
 
-/// One way to compute everything, for data that is aligned well enough: a module of its own, and what to launch of it.
-/// An artifact whose vectors are wider than an element has a second, narrow path that takes any data; a launch takes
-/// the first path that its tensors allow. Both are made, stored and loaded together, since a launch can do none of it.
+/// One way to compute everything, for data that is aligned well enough: what to launch of the code. An artifact whose
+/// vectors are wider than an element has a second, narrow path that takes any data; a launch takes the first path that
+/// its tensors allow. The code has both, since a launch can make and load nothing.
 struct CudaPath {
     int vector_width = 1;    ///< elements that are loaded together
     int rows_per_block = 1;  ///< rows that a row group takes at a time
@@ -123,7 +123,6 @@ struct CudaPath {
     /// row strides that are equal modulo vector_width; the columns have no alignment.
     bool shifted = false;
     std::vector<CudaLaunch> launches;
-    std::vector<uint8_t> code;
 
     /// What the address and, in bytes, the row stride of a matrix or column tensor of this type must be a multiple of.
     int64_t alignment(DType type) const;
@@ -145,11 +144,9 @@ struct Artifact {
     std::vector<EntryPoint> entries;   ///< of a CPU's code
     std::vector<CudaPath> cuda_paths;  ///< of CUDA code, widest vectors first; the last asks for whole elements only
     CodeFormat format = CodeFormat::x86_64;
-    std::vector<uint8_t> code;  ///< CPUs: position-independent machine code with its constants. CUDA: in the paths
+    std::vector<uint8_t> code;  ///< CPUs: position-independent machine code with its constants. CUDA: a module
 
     const EntryPoint* find(std::string_view entry) const;
-    /// Of all code.
-    int64_t code_bytes() const;
     bool operator==(const Artifact&) const = default;
 };
 

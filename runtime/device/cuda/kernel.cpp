@@ -56,12 +56,12 @@ Expected<CudaKernel::Step> CudaKernel::make_step(const Code& code, const CudaLau
 }
 
 Status CudaKernel::make_paths() {
+    NORMJIT_TRY(code_, Code::load(gpu_, artifact.format, artifact.code));
     for (const CudaPath& plan : artifact.cuda_paths) {
         Path& path = paths_.emplace_back();
         path.plan = &plan;
-        NORMJIT_TRY(path.code, Code::load(gpu_, artifact.format, plan.code));
         for (const CudaLaunch& launch : plan.launches) {
-            NORMJIT_TRY(Step step, make_step(*path.code, launch));
+            NORMJIT_TRY(Step step, make_step(*code_, launch));
             path.steps.push_back(step);
         }
     }

@@ -32,7 +32,6 @@ class CudaKernel final : public Kernel::Impl {
     };
     struct Path {
         const CudaPath* plan = nullptr;
-        std::unique_ptr<const Code> code;
         std::vector<Step> steps;
     };
     /// Tensors that take part, in the order of CudaArguments.
@@ -52,6 +51,7 @@ class CudaKernel final : public Kernel::Impl {
     Status run(const Step& step, const Arguments& arguments, CudaArguments& operands) const;
 
     const std::shared_ptr<const Gpu> gpu_;
+    std::unique_ptr<const Code> code_;
     std::vector<Path> paths_;
     Operands operands_;
 };
