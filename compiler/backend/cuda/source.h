@@ -15,8 +15,8 @@
 //     };
 //     struct NarrowPlan : Formula { ... };
 //     extern "C" __global__ void __launch_bounds__(256, 2) row_kernel(const __grid_constant__ Arguments a) { ... }
-//     extern "C" __global__ void __launch_bounds__(256, 1) row_kernel_narrow(const __grid_constant__ Arguments a) { ...
-//     } extern "C" __global__ void __launch_bounds__(256) final_reduce(const __grid_constant__ Arguments a) { ... }
+//     ... row_kernel_narrow(...) { ... }
+//     ... final_reduce(...) { ... }
 #pragma once
 
 #include "plan/plan.h"
