@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "support/divide.h"
+
 #include "normjit/artifact.h"
 
 #include <algorithm>
@@ -24,6 +26,11 @@ int64_t Geometry::workspace(int64_t rows, int64_t groups) const {
     const bool fits =
         !__builtin_mul_overflow(group_bytes, groups, &bytes) && !__builtin_add_overflow(bytes, start, &bytes);
     return fits ? bytes : INT64_MAX;
+}
+
+int64_t Geometry::part_sums_bytes(int64_t element_bytes) const {
+    constexpr int64_t register_bytes = 64;
+    return round_up(block_rows * element_bytes, register_bytes);
 }
 
 int64_t Geometry::groups(int64_t rows, int64_t workspace_bytes) const {

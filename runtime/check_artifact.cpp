@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "check_artifact.h"
 
-#include "support/divide.h"
 #include "support/try.h"
 
 #include <algorithm>
@@ -71,7 +70,7 @@ Status check_sweeps(const Artifact& artifact) {
     if (geometry.split_rows == 0) return {};
     constexpr int64_t most_sweeps = 8, most_block_rows = 64, most_means = 4;  // means: of a sweep
     const auto element = static_cast<int64_t>(size_of(artifact.spec.compute()));
-    const int64_t rows_bytes = geometry.column_parts * round_up(geometry.block_rows * element, 64);
+    const int64_t rows_bytes = geometry.column_parts * geometry.part_sums_bytes(element);
     const bool fits = geometry.sweeps >= 1 && geometry.sweeps <= most_sweeps && geometry.part_cols >= 1 &&
                       geometry.block_rows <= most_block_rows &&
                       geometry.column_parts == (artifact.spec.cols - 1) / geometry.part_cols + 1 &&

@@ -28,9 +28,6 @@ constexpr int64_t final_task_cols = 1024;
 /// there.
 constexpr int64_t partial_unit_bytes = 128;
 
-/// The widest register of any CPU: what a row value takes is rounded up to it.
-constexpr int64_t register_bytes = 64;
-
 class SweepBuilder {
   public:
     /// `kept` elements are there already.
@@ -202,11 +199,9 @@ void split_columns(const Plan& plan, const CpuSchedule& cpu, Geometry& geometry)
     geometry.column_parts = divide_up(cols, geometry.part_cols);
     geometry.block_rows = cpu.row_block;
     geometry.sweeps = static_cast<int64_t>(plan.sweeps.size());
-    const int64_t register_rows = register_bytes / element;
-    const int64_t vector_rows = round_up(cpu.row_block, register_rows);
     int64_t means = 0;
     for (const Sweep& sweep : plan.sweeps) means += static_cast<int64_t>(sweep.row_means.size());
-    geometry.sums_bytes = means * geometry.column_parts * vector_rows * element;
+    geometry.sums_bytes = means * geometry.column_parts * geometry.part_sums_bytes(element);
 }
 
 Geometry cpu_geometry(const Plan& plan) {

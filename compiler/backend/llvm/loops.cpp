@@ -74,9 +74,7 @@ Place RowLoops::output_place(Tensor tensor, const Columns& columns) {
     return {output, column_, columns.elements};
 }
 
-int64_t RowLoops::part_sums_bytes() const {
-    return (int64_t{cpu_.row_block} * b_.element_bytes() + line_bytes - 1) / line_bytes * line_bytes;
-}
+int64_t RowLoops::part_sums_bytes() const { return plan_.geometry.part_sums_bytes(b_.element_bytes()); }
 
 void RowLoops::write_part_sum(int64_t mean, Value* sum) {
     Value* sums = field(offsetof(SweepTask, own_sums), b_.getPtrTy());

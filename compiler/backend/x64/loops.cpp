@@ -238,14 +238,14 @@ Place RowLoops::output_place(Tensor tensor, const Columns& columns) {
 }
 
 void RowLoops::write_part_sums(int64_t mean, const Xbyak::Zmm& sums) {
-    const int64_t vector_bytes = int64_t{slot_rows()} * a_.element_bytes();
+    const int64_t vector_bytes = plan_.geometry.part_sums_bytes(a_.element_bytes());
     a_.mov(scratch_, sweep_task(offsetof(SweepTask, own_sums)));
     const auto at = static_cast<size_t>(mean * plan_.geometry.column_parts * vector_bytes);
     a_.move_out(a_.ptr[scratch_ + row_ * a_.element_bytes() + at], sums);
 }
 
 void RowLoops::add_part_sums(int64_t mean, const Xbyak::Zmm& to) {
-    const int64_t vector_bytes = int64_t{slot_rows()} * a_.element_bytes();
+    const int64_t vector_bytes = plan_.geometry.part_sums_bytes(a_.element_bytes());
     const int64_t mean_bytes = plan_.geometry.column_parts * vector_bytes;
     a_.mov(scratch_, sweep_task(offsetof(SweepTask, sums)));
     a_.lea(scratch_, a_.ptr[scratch_ + row_ * a_.element_bytes() + static_cast<size_t>(mean * mean_bytes)]);

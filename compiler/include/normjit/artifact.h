@@ -64,6 +64,9 @@ struct Geometry {
         return std::max(workspace(rows, row_groups), split_rows > 0 ? split_workspace() : 0);
     }
     int64_t partials_at(int64_t rows) const { return workspace(rows, 0); }
+    /// What sums_bytes has for one row mean of one part: an element for each row of a block, rounded up
+    /// to the widest register of any CPU.
+    int64_t part_sums_bytes(int64_t element_bytes) const;
     /// Whether a launch, on a CPU, splits columns instead of rows.
     bool is_split(int64_t rows, int64_t workspace_bytes) const {
         return rows > 0 && rows <= split_rows && workspace_bytes >= split_workspace();

@@ -122,19 +122,12 @@ class Launch {
         task.task.partials = geometry_.group_bytes == 0 ? nullptr : group_partials(0);
         char* sums = group_partials(0) + geometry_.group_bytes + block % 2 * geometry_.sums_bytes;
         task.sums = sums;
-        task.own_sums = sums + part * part_sums_bytes();
+        task.own_sums = sums + part * geometry_.part_sums_bytes(static_cast<int64_t>(size_of(spec_.compute())));
         task.column_begin = part * geometry_.part_cols;
         task.column_end = std::min(task.column_begin + geometry_.part_cols, spec_.cols);
         task.starts = block == 0 ? 1 : 0;
         const bool streams = streams_last_sweep_ && sweep + 1 == geometry_.sweeps;
         (streams ? kernel_.last_sweep_stream : kernel_.sweeps[static_cast<size_t>(sweep)])(&task);
-    }
-
-    /// Of one row mean: a vector of rows, whole registers.
-    int64_t part_sums_bytes() const {
-        constexpr int64_t register_bytes = 64;
-        const auto bytes = geometry_.block_rows * static_cast<int64_t>(size_of(spec_.compute()));
-        return round_up(bytes, register_bytes);
     }
 
     /// Columns of a task of the final reduce. Partials come from the caches of the threads that wrote them: all threads
