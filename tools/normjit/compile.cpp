@@ -139,9 +139,9 @@ Expected<std::string> stage_text(const Job& job, const std::string& stage) {
 }
 
 std::string summary(const Artifact& artifact, const Times* times) {
-    std::string entries;
+    std::vector<std::string> entries;
     for (const EntryPoint& entry : artifact.entries) {
-        entries += fmt::format("{}{} at {}", entries.empty() ? "" : ", ", entry.name, entry.offset);
+        entries.push_back(fmt::format("{} at {}", entry.name, entry.offset));
     }
     const Geometry& geometry = artifact.geometry;
     const int64_t rows = artifact.spec.rows.value_or(0);
@@ -152,11 +152,12 @@ std::string summary(const Artifact& artifact, const Times* times) {
     add("target", to_text(artifact.target));
     if (const auto backend = backend_of(artifact.target); backend.ok()) add("backend", *backend);
     for (const CudaPath& path : artifact.cuda_paths) {
-        for (const CudaLaunch& launch : path.launches) {
-            entries += fmt::format("{}{}", entries.empty() ? "" : ", ", launch.entry);
+        for (const CudaLaunch& launch : path.launches) {  // the final reduce is every path's last
+            if (std::ranges::find(entries, launch.entry) == entries.end()) entries.push_back(launch.entry);
         }
     }
-    add("code", fmt::format("{} bytes of {}: {}", artifact.code.size(), name(artifact.format), entries));
+    add("code",
+        fmt::format("{} bytes of {}: {}", artifact.code.size(), name(artifact.format), fmt::join(entries, ", ")));
     add("workspace", fmt::format("{} at least, {} preferred", format_bytes(double(geometry.minimum_workspace(rows))),
                                  format_bytes(double(geometry.preferred_workspace(rows)))));
     if (times) {
