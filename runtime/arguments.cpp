@@ -51,7 +51,7 @@ class Checker {
     Status check() {
         NORMJIT_RETURN_IF_ERROR(check_rows());
         for (Tensor tensor : all_tensors) {
-            if (!takes_part(spec_, tensor)) continue;
+            if (!spec_.takes_part(tensor)) continue;
             NORMJIT_RETURN_IF_ERROR(check_form(tensor));
             NORMJIT_RETURN_IF_ERROR(check_memory(tensor));
         }

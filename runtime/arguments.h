@@ -10,18 +10,14 @@
 
 namespace normjit {
 
-/// Whether a launch reads or writes the tensor. The arguments of all others are ignored.
-inline bool takes_part(const Spec& spec, Tensor tensor) {
-    return is_output(tensor) ? spec.has(tensor) : spec.reads(tensor);
-}
-
 /// Elements from one row of a matrix to the next.
 inline int64_t row_stride(const Argument& argument) {
     return argument.row_stride == Argument::contiguous ? argument.cols : argument.row_stride;
 }
 
 /// Whether the artifact's code may be run on the arguments. An error is an invalid_argument that names the argument and
-/// says what is allowed. Allocates only for an error. Afterwards every offset in bytes fits 64 bits.
+/// says what is allowed. Tensors that do not take part are ignored. Allocates only for an error. Afterwards every
+/// offset in bytes fits 64 bits.
 Status check_arguments(const Artifact& artifact, const Arguments& arguments);
 
 }  // namespace normjit

@@ -204,7 +204,7 @@ CudaSchedule shifted_rows(const CudaShape& shape, int most_cluster) {
 CudaShape find_cuda_shape(const Spec& spec) {
     int64_t least = 8, most = 1;
     for (const Tensor tensor : all_tensors) {
-        if (!is_matrix(tensor) || !(is_output(tensor) ? spec.has(tensor) : spec.reads(tensor))) continue;
+        if (!is_matrix(tensor) || !spec.takes_part(tensor)) continue;
         least = std::min(least, static_cast<int64_t>(size_of(*spec.dtypes[tensor])));
         most = std::max(most, static_cast<int64_t>(size_of(*spec.dtypes[tensor])));
     }

@@ -33,8 +33,7 @@ int64_t bytes_read(const Spec& spec) {
 int64_t column_bytes(const Spec& spec) {
     int64_t columns = 0;
     for (const Tensor tensor : all_tensors) {
-        const bool taken = is_output(tensor) ? spec.has(tensor) : spec.reads(tensor);
-        if (info(tensor).shape == TensorShape::cols && taken) ++columns;
+        if (info(tensor).shape == TensorShape::cols && spec.takes_part(tensor)) ++columns;
     }
     return columns * spec.cols * static_cast<int64_t>(size_of(spec.compute()));
 }
@@ -64,7 +63,7 @@ int64_t rows_in_l1(const Spec& spec, const Target& target) {
     const auto math_bytes = static_cast<int64_t>(size_of(spec.compute()));
     int64_t of_row = 0;  // bytes of an element of each matrix
     for (const Tensor tensor : all_tensors) {
-        if (!is_matrix(tensor) || (is_output(tensor) ? !spec.has(tensor) : !spec.reads(tensor))) continue;
+        if (!is_matrix(tensor) || !spec.takes_part(tensor)) continue;
         const auto bytes = static_cast<int64_t>(size_of(*spec.dtypes[tensor]));
         if (!is_output(tensor) && bytes < math_bytes) return 0;
         of_row += bytes;

@@ -13,8 +13,6 @@ namespace {
 
 int64_t size(const Spec& spec, Tensor tensor) { return static_cast<int64_t>(size_of(*spec.dtypes[tensor])); }
 
-bool takes_part(const Spec& spec, Tensor tensor) { return is_output(tensor) ? spec.has(tensor) : spec.reads(tensor); }
-
 int64_t random_stride(Random& random, int64_t cols, int64_t element) {
     if (random.chance(50)) return cols;
     if (random.chance(50)) return cols + random.between(1, 17);
@@ -39,7 +37,7 @@ Layout make_layout(const Case& a_case) {
     if (a_case.layout == 0) return layout;
     Random random(a_case.layout);
     for (Tensor tensor : all_tensors) {
-        if (!takes_part(spec, tensor)) continue;
+        if (!spec.takes_part(tensor)) continue;
         Layout::Place& place = layout.places[tensor];
         place.edge = random.chance(50) ? GuardedMemory::Edge::front : GuardedMemory::Edge::back;
         place.shift = random.between(0, 1);
@@ -64,7 +62,7 @@ Problem::Problem(const Case& a_case, const Geometry& geometry, const Layout& lay
     const Spec& spec = a_case.spec;
     arguments_.rows = a_case.rows;
     for (Tensor tensor : all_tensors) {
-        if (!takes_part(spec, tensor)) continue;
+        if (!spec.takes_part(tensor)) continue;
         const auto& place = layout_.places[tensor];
         Argument& argument = arguments_[tensor];
         argument.dtype = *spec.dtypes[tensor];

@@ -16,8 +16,8 @@
 
 namespace normjit {
 
-/// The parts of an artifact that do not need each other, the paths of CUDA code, are compiled in tasks of
-/// `parallel_for`; without one, in turn: NVRTC takes 0.1 to 0.2 s for each.
+/// The parts of an artifact that do not need each other, the modules of LLVM, are compiled in tasks of `parallel_for`;
+/// without one, in turn.
 /// Errors: invalid_argument for a spec that does not validate or a schedule that legality() refuses; unavailable for a
 /// target that no back end of this build supports.
 Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Target& target,

@@ -55,6 +55,8 @@ struct Spec {
     /// Whether a launch reads this input. True of all inputs with a type but for x when dbeta is the only output:
     /// its pointer may be null then.
     bool reads(Tensor tensor) const;
+    /// Whether a launch reads or writes the tensor.
+    bool takes_part(Tensor tensor) const { return is_output(tensor) ? has(tensor) : reads(tensor); }
     /// The type of all arithmetic: f32, or f64 when x is f64.
     DType compute() const { return compute_type(dtypes[Tensor::x].value_or(DType::f32)); }
 

@@ -82,7 +82,7 @@ class Launch {
         RowsTask task;
         for (Tensor tensor : all_tensors) {
             const Argument& given = arguments_[tensor];
-            if (!takes_part(spec_, tensor) || given.data == nullptr) continue;
+            if (!spec_.takes_part(tensor) || given.data == nullptr) continue;
             int64_t row_bytes = 0;
             if (is_matrix(tensor)) row_bytes = task.stride[tensor] = row_stride(given) * size(tensor);
             if (info(tensor).shape == TensorShape::rows) row_bytes = size(tensor);

@@ -24,7 +24,7 @@ Expected<std::shared_ptr<const Kernel::Impl>> CudaKernel::load(std::shared_ptr<c
 
 void CudaKernel::find_operands() {
     for (Tensor tensor : all_tensors) {
-        if (!takes_part(artifact.spec, tensor) || tensor == Tensor::dx) continue;
+        if (!artifact.spec.takes_part(tensor) || tensor == Tensor::dx) continue;
         switch (info(tensor).shape) {
             case TensorShape::matrix:
                 operands_.matrices.push_back(tensor);
