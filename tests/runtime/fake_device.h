@@ -26,6 +26,7 @@ class FakeDevice final : public Device {
     Expected<std::shared_ptr<const Kernel::Impl>> load(const Artifact& artifact) const override {
         ++loads;
         std::this_thread::sleep_for(load_time);
+        held.wait(true);
         if (refusals > 0 && refusals-- > 0) return failed("fake: does not load");
         return std::shared_ptr<const Kernel::Impl>(std::make_shared<FakeKernel>(artifact));
     }
@@ -43,6 +44,11 @@ class FakeDevice final : public Device {
     mutable std::atomic<int> refusals = 0;  ///< so many loads fail
     std::atomic<bool> capturing = false;
     std::chrono::milliseconds load_time{0};
+    std::atomic<bool> held = false;  ///< load() waits for release()
+    void release() {
+        held = false;
+        held.notify_all();
+    }
 
   private:
     struct FakeRig final : tuning::Rig {

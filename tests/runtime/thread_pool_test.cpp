@@ -75,7 +75,8 @@ TEST_CASE("a caller that sleeps while others work wakes up") {
         const auto task = [](void* context, int64_t) {
             auto& mine = *static_cast<Meeting*>(context);
             if (std::this_thread::get_id() == mine.caller) {
-                for (int look = 0; look < 50 && mine.arrived.load() == 0; ++look) wait(std::chrono::microseconds(100));
+                for (int look = 0; look < 1000 && mine.arrived.load() == 0; ++look)
+                    wait(std::chrono::microseconds(100));
                 return;
             }
             mine.arrived.fetch_add(1);
