@@ -66,7 +66,7 @@ struct Traffic {
 Traffic traffic(const Spec& spec) {
     Traffic bytes;
     for (Tensor tensor : all_tensors) {
-        if (!spec.has(tensor) || !needs(spec, tensor)) continue;
+        if (!spec.takes_part(tensor)) continue;
         const auto size = static_cast<int64_t>(size_of(*spec.dtypes[tensor]));
         switch (info(tensor).shape) {
             case TensorShape::matrix:

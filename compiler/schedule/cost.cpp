@@ -27,8 +27,7 @@ struct Traffic {
 Traffic traffic_of(const Spec& spec) {
     Traffic t;
     for (const Tensor tensor : all_tensors) {
-        const bool used = is_output(tensor) ? spec.has(tensor) : spec.reads(tensor);
-        if (!used) continue;
+        if (!spec.takes_part(tensor)) continue;
         const int64_t bytes = static_cast<int64_t>(size_of(*spec.dtypes[tensor])) * spec.cols;
         if (is_matrix(tensor)) (is_output(tensor) ? t.write_bytes : t.read_bytes) += bytes;
         if (is_output(tensor) && !is_matrix(tensor)) ++t.sums;
