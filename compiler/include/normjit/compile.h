@@ -28,7 +28,7 @@ Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Tar
 Expected<std::string> backend_of(const Target& target);
 
 /// The text of one stage on the way: "ir" (as the frontend built it), "ir:<pass>" (after that pass; see pass_names()),
-/// "plan", for a CUDA target also "cuda" (the generated source) and "ptx", with ":narrow" those of its second path.
+/// "plan", for a CUDA target also "cuda" (the generated source) and "ptx".
 Expected<std::string> emit_stage(const Spec& spec, const Schedule& schedule, const Target& target,
                                  std::string_view stage);
 
