@@ -22,13 +22,10 @@ struct NumberKey {
     int T::* number;
 };
 constexpr NumberKey<CpuSchedule> cpu_numbers[] = {
-    {"row_block", &CpuSchedule::row_block},
-    {"strip", &CpuSchedule::strip},
-    {"unroll", &CpuSchedule::unroll},
-    {"stage", &CpuSchedule::stage},
-    {"keep", &CpuSchedule::keep},
-    {"prefetch", &CpuSchedule::prefetch},
-    {"column_parts", &CpuSchedule::column_parts},
+    {"row_block", &CpuSchedule::row_block}, {"strip", &CpuSchedule::strip},
+    {"unroll", &CpuSchedule::unroll},       {"stage", &CpuSchedule::stage},
+    {"keep", &CpuSchedule::keep},           {"overlap", &CpuSchedule::overlap},
+    {"prefetch", &CpuSchedule::prefetch},   {"column_parts", &CpuSchedule::column_parts},
 };
 constexpr NumberKey<CudaSchedule> cuda_numbers[] = {
     {"threads_per_row", &CudaSchedule::threads_per_row},

@@ -53,10 +53,14 @@ Expected<const Backend*> find(const Target& target) {
     return unavailable(fmt::format("no back end for target '{}'{}", to_text(target), reasons));
 }
 
-Status refuse_kept_elements(const plan::Plan& plan) {
+Status refuse_keep_and_overlap(const plan::Plan& plan) {
     const auto* cpu = std::get_if<CpuSchedule>(&plan.schedule.device);
-    if (cpu == nullptr || cpu->keep == 0) return {};
-    return invalid_argument("schedule: keep=1: only code of the x64 back end keeps elements; must be 0");
+    if (cpu == nullptr) return {};
+    if (cpu->keep != 0)
+        return invalid_argument("schedule: keep=1: only code of the x64 back end keeps elements; must be 0");
+    if (cpu->overlap != 0)
+        return invalid_argument("schedule: overlap=1: only code of the x64 back end overlaps sweeps; must be 0");
+    return {};
 }
 
 Expected<LegalPlan> make_legal_plan(const Spec& spec, const Schedule& schedule, const Target& target) {

@@ -48,7 +48,7 @@ struct LegalPlan {
 };
 
 /// For back ends that keep no elements between sweeps.
-Status refuse_kept_elements(const plan::Plan& plan);
+Status refuse_keep_and_overlap(const plan::Plan& plan);
 
 /// The error says why not, as legality() does.
 Expected<LegalPlan> make_legal_plan(const Spec& spec, const Schedule& schedule, const Target& target);

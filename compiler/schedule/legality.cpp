@@ -34,6 +34,7 @@ Status check_ranges(const CpuSchedule& cpu) {
     NORMJIT_RETURN_IF_ERROR(check_range("unroll", cpu.unroll, 1, 8));
     NORMJIT_RETURN_IF_ERROR(check_range("stage", cpu.stage, 0, 1));
     NORMJIT_RETURN_IF_ERROR(check_range("keep", cpu.keep, 0, 1));
+    NORMJIT_RETURN_IF_ERROR(check_range("overlap", cpu.overlap, 0, 1));
     NORMJIT_RETURN_IF_ERROR(check_range("prefetch", cpu.prefetch, 0, 3));
     NORMJIT_RETURN_IF_ERROR(check_range("column_parts", cpu.column_parts, 1, 1024));
     NORMJIT_RETURN_IF_ERROR(check_range("split_rows", cpu.split_rows, 0, INT64_MAX));

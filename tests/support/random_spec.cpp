@@ -103,6 +103,7 @@ Schedule random_schedule(Random& random) {
     cpu.unroll = static_cast<int>(random.between(1, 8));
     cpu.stage = static_cast<int>(random.between(0, 1));
     cpu.keep = static_cast<int>(random.between(0, 1));
+    cpu.overlap = static_cast<int>(random.between(0, 1));
     cpu.prefetch = static_cast<int>(random.between(0, 3));
     cpu.column_parts = static_cast<int>(random.chance(50) ? random.between(1, 9) : random.between(1, 200));
     cpu.split_rows = random.pick({int64_t{0}, random.between(1, 100), INT64_MAX});

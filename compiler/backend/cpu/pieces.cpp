@@ -19,6 +19,13 @@ std::vector<ValueId> operands_of_shape(const ir::Function& function, const plan:
     return found;
 }
 
+/// In order, each once.
+void add_each(std::vector<ValueId>& to, const std::vector<ValueId>& ids) {
+    to.insert(to.end(), ids.begin(), ids.end());
+    std::sort(to.begin(), to.end());
+    to.erase(std::unique(to.begin(), to.end()), to.end());
+}
+
 }  // namespace
 
 Packing packing(const plan::Plan& plan) {
@@ -62,13 +69,21 @@ Piece column_piece(const plan::Plan& plan, const plan::Sweep& sweep) {
     return piece;
 }
 
+Piece column_piece_of_both(const plan::Plan& plan) {
+    plan::Sweep both = plan.sweeps.back();
+    const plan::Sweep& first = plan.sweeps.front();
+    add_each(both.elements, first.elements);
+    add_each(both.column_values, first.column_values);
+    return column_piece(plan, both);
+}
+
+Piece element_piece(const plan::Sweep& sweep) {
+    return {.values = sweep.elements, .sums = sweep.row_means, .stores = {}, .results = {}, .kept = {}};
+}
+
 Piece staging_piece(const plan::Plan& plan) {
     Piece piece;
-    for (const plan::Sweep& sweep : plan.sweeps) {
-        piece.values.insert(piece.values.end(), sweep.column_values.begin(), sweep.column_values.end());
-    }
-    std::sort(piece.values.begin(), piece.values.end());
-    piece.values.erase(std::unique(piece.values.begin(), piece.values.end()), piece.values.end());
+    for (const plan::Sweep& sweep : plan.sweeps) add_each(piece.values, sweep.column_values);
     piece.results = plan.staged_columns;
     return piece;
 }
@@ -94,16 +109,32 @@ std::vector<ValueId> row_operands(const ir::Function& function, const plan::Swee
 
 namespace {
 
+int own_registers(const plan::Plan& plan, const Piece& piece) {
+    return registers_needed(select(plan.function, piece), piece.results);
+}
+
+/// Of the loop of two sweeps: a row of the one, then, in the same registers, a row of the other.
+Demand demand_of_overlap(const plan::Plan& plan, const CpuSchedule& cpu, int parts) {
+    const plan::Sweep &first = plan.sweeps.front(), &last = plan.sweeps.back();
+    const size_t kept = column_piece_of_both(plan).results.size() + last.column_sums.size();
+    const auto of_row = [&](const plan::Sweep& sweep, const Piece& piece) {
+        return static_cast<int>(row_operands(plan.function, sweep).size()) + parts * own_registers(plan, piece);
+    };
+    const int next_row = of_row(first, element_piece(first)) + parts * static_cast<int>(first.row_means.size());
+    const int in_row = std::max(of_row(last, apply_piece(plan)), next_row);
+    return {parts * cpu.strip * static_cast<int>(kept) + in_row, "strip", cpu.strip};
+}
+
 Demand register_demand_of(const plan::Plan& plan) {
     const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
     const int parts = packing(plan) == Packing::one ? 1 : 2;
-    Demand demand;
+    Demand demand = cpu.overlap == 1 ? demand_of_overlap(plan, cpu, parts) : Demand{};
     for (const plan::Sweep& sweep : plan.sweeps) {
         const Piece piece = sweep.is_last() ? apply_piece(plan) : reduce_piece(plan, sweep);
         const size_t columns = column_piece(plan, sweep).results.size();
         const auto kept =
             static_cast<int>(sweep.is_last() ? columns + sweep.column_sums.size() : sweep.row_means.size());
-        const int own = registers_needed(select(plan.function, piece), piece.results);
+        const int own = own_registers(plan, piece);
         const auto rows = static_cast<int>(row_operands(plan.function, sweep).size());
         const int width = sweep.is_last() ? cpu.strip : cpu.unroll;
         const int total = rows + parts * (width * kept + own);

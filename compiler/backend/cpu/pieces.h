@@ -19,6 +19,9 @@ Piece reduce_piece(const plan::Plan& plan, const plan::Sweep& sweep);
 /// The last sweep: the columns' values, column_piece(), live in registers for the whole strip.
 Piece apply_piece(const plan::Plan& plan);
 Piece column_piece(const plan::Plan& plan, const plan::Sweep& sweep);
+/// For the loop of two sweeps, CpuSchedule::overlap: the columns' values of both, and what the first adds up with them.
+Piece column_piece_of_both(const plan::Plan& plan);
+Piece element_piece(const plan::Sweep& sweep);
 /// What the row group keeps, computed from the inputs.
 Piece staging_piece(const plan::Plan& plan);
 

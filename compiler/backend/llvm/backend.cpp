@@ -27,7 +27,7 @@ Status supports(const Target& target) {
 /// LLVM spills what does not fit: only a schedule that asks for more units at once than registers hold is refused, and
 /// one unit is always legal.
 Status legal(const plan::Plan& plan) {
-    NORMJIT_RETURN_IF_ERROR(refuse_kept_elements(plan));
+    NORMJIT_RETURN_IF_ERROR(refuse_keep_and_overlap(plan));
     const Demand demand = register_demand(plan);
     const int there = plan.target.vector_registers();
     if (demand.registers <= there || demand.width == 1) return {};

@@ -17,7 +17,7 @@ Status supports(const Target& target) {
 }
 
 Status legal(const plan::Plan& plan) {
-    NORMJIT_RETURN_IF_ERROR(refuse_kept_elements(plan));
+    NORMJIT_RETURN_IF_ERROR(refuse_keep_and_overlap(plan));
     if (plan.function.values.size() <= portable::most_values) return {};
     return invalid_argument(fmt::format("spec: its formula has {} values; portable code holds {}",
                                         plan.function.values.size(), portable::most_values));

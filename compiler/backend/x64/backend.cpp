@@ -5,6 +5,7 @@
 #include "backend/cpu/pieces.h"
 #include "backend/x64/loops.h"
 #include "backend/x64/rows.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -22,6 +23,19 @@ Status supports(const Target& target) {
 /// Of the stack, which may be a small thread's; two thirds of 48 KiB L1 lose (see the heuristic).
 constexpr int64_t most_kept_bytes = 16 << 10;
 
+Status may_overlap(const plan::Plan& plan) {
+    const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
+    const auto refuse = [](std::string_view reason) {
+        return invalid_argument(fmt::format("schedule: overlap=1: {}", reason));
+    };
+    if (plan.sweeps.size() != 2) {
+        return refuse(fmt::format("takes a spec with two sweeps over the rows; this one has {}", plan.sweeps.size()));
+    }
+    if (cpu.keep == 1) return refuse("elements are kept for one block of rows; keep must be 0");
+    if (cpu.prefetch == 1 || cpu.prefetch == 2) return refuse("the next block is read anyway; prefetch must be 0 or 3");
+    return {};
+}
+
 Status legal(const plan::Plan& plan) {
     const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
     if (cpu.keep == 1 && cpu.split_rows > 0)
@@ -31,6 +45,7 @@ Status legal(const plan::Plan& plan) {
             fmt::format("schedule: keep=1: {} rows then take {} bytes of the stack, at most {} are allowed",
                         cpu.row_block, bytes, most_kept_bytes));
     }
+    if (cpu.overlap == 1) NORMJIT_RETURN_IF_ERROR(may_overlap(plan));
     const Demand demand = register_demand(plan);
     if (demand.registers <= Assembler::value_registers) return {};
     return invalid_argument(fmt::format("schedule: {}={}: this spec then needs {} vector registers, {} are there",
@@ -65,6 +80,7 @@ Expected<Artifact> emit(const plan::Plan& plan, const ParallelFor&) {
         if (plan.geometry.split_rows > 0) {
             artifact.geometry.split_rows = plan.geometry.split_rows;
             const plan::Plan unstaged = without_staging(plan);
+            const bool overlaps = std::get<CpuSchedule>(plan.schedule.device).overlap == 1;
             for (size_t i = 0; i < plan.sweeps.size(); ++i) {
                 entry(fmt::format("sweep{}", i));
                 emit_sweep(assembler, unstaged, i, Caching::normal);
@@ -72,6 +88,14 @@ Expected<Artifact> emit(const plan::Plan& plan, const ParallelFor&) {
             if (may_stream(plan)) {
                 entry("last_sweep_stream");
                 emit_sweep(assembler, unstaged, plan.sweeps.size() - 1, Caching::stream);
+            }
+            if (overlaps) {
+                entry("both_sweeps");
+                emit_both_sweeps(assembler, unstaged, Caching::normal);
+            }
+            if (overlaps && may_stream(plan)) {
+                entry("both_sweeps_stream");
+                emit_both_sweeps(assembler, unstaged, Caching::stream);
             }
         }
         if (!plan.finals.empty()) {

@@ -33,7 +33,7 @@ RowLoops::RowLoops(Assembler& assembler, const plan::Plan& plan, Caching caching
     assign_registers();
     size_t most_sums = 0;
     for (const plan::Sweep& sweep : plan.sweeps) most_sums = std::max(most_sums, sweep.row_means.size());
-    sums_at_ = static_cast<int>(plan.row_slots.size()) * slot_rows() * a_.element_bytes();
+    sums_at_ = (1 + cpu_.overlap) * slots_bytes();
     pointers_at_ = sums_at_ + static_cast<int>(most_sums) * slot_rows() * register_bytes;
     block_rows_at_ = pointers_at_ + static_cast<int>(tensor_count) * 8;
     rows_left_at_ = block_rows_at_ + 8;
@@ -63,7 +63,10 @@ void RowLoops::assign_registers() {
         if (uses(tensor) && in_loops) pointer_register_[tensor] = take();
     }
     if (keeps_elements()) kept_register_ = take();
-    if (fetches_own_row(cpu_)) return;
+    if (cpu_.overlap == 1) {
+        for (const Tensor tensor : matrices(plan_.function, plan_.sweeps.front())) next_register_[tensor] = take();
+    }
+    if (cpu_.overlap == 1 || fetches_own_row(cpu_)) return;
     size_t most = 0;
     for (const plan::Sweep& sweep : plan_.sweeps) most = std::max(most, sweep.ahead.size());
     std::vector<int> next;
@@ -101,10 +104,10 @@ bool RowLoops::has_slot(ValueId id) const {
     return std::find(plan_.row_slots.begin(), plan_.row_slots.end(), id) != plan_.row_slots.end();
 }
 
-RegExp RowLoops::slot(ValueId id) const {
+RegExp RowLoops::slot(ValueId id, Block block) const {
     const auto found = std::find(plan_.row_slots.begin(), plan_.row_slots.end(), id) - plan_.row_slots.begin();
-    const auto first = static_cast<size_t>(found * slot_rows() * a_.element_bytes());
-    return a_.rsp + row_ * a_.element_bytes() + first;
+    const auto first = found * slot_rows() * a_.element_bytes() + (block == Block::next ? slots_bytes() : 0);
+    return a_.rsp + row_ * a_.element_bytes() + static_cast<size_t>(first);
 }
 
 Xbyak::Address RowLoops::kept_element(int64_t elements) {
@@ -115,14 +118,28 @@ Xbyak::Address RowLoops::partial(int64_t elements) {
     return a_.ptr[partials_ + column_ * a_.element_bytes() + static_cast<size_t>(elements * a_.element_bytes())];
 }
 
-void RowLoops::load_row_input(const Xbyak::Zmm& to, Tensor tensor) {
+void RowLoops::load_row_input(const Xbyak::Zmm& to, Tensor tensor, Block block) {
+    const DType dtype = *plan_.function.dtypes[tensor];
     a_.mov(scratch_, block_pointer(tensor));
-    a_.load_rows(to, scratch_, row_, *plan_.function.dtypes[tensor]);
+    if (block == Block::next) a_.add(scratch_, cpu_.row_block * static_cast<int>(size_of(dtype)));
+    a_.load_rows(to, scratch_, row_, dtype);
 }
 
 void RowLoops::keep_sums(const std::vector<Xbyak::Zmm>& sums) {
     find_sums();
     for (size_t k = 0; k < sums.size(); ++k) a_.move_out(kept_sum(k, 0), sums[k]);
+}
+
+void RowLoops::keep_zeros(size_t count) {
+    const Xbyak::Zmm zero(0);
+    a_.zero(zero);
+    a_.xor_(row_, row_);
+    Label row;
+    a_.L(row);
+    keep_sums(std::vector<Xbyak::Zmm>(count, zero));
+    a_.inc(row_);
+    a_.cmp(row_, cpu_.row_block);
+    a_.jl(row);
 }
 
 void RowLoops::find_sums() {
@@ -143,9 +160,25 @@ void RowLoops::for_each_block(const std::function<void()>& begin, const std::fun
     a_.L(block);
     begin_block();
     body();
-    next_block(block);
+    leave_block();
+    a_.jg(block, a_.T_NEAR);
     end();
     frame.leave();
+}
+
+void RowLoops::while_next_is_full(const std::function<void()>& body) {
+    Label again, done;
+    a_.L(again);
+    a_.cmp(in_frame(rows_left_at_), 2 * cpu_.row_block);
+    a_.jl(done, a_.T_NEAR);
+    body();
+    a_.jmp(again, a_.T_NEAR);
+    a_.L(done);
+}
+
+void RowLoops::go_to_next_block() {
+    leave_block();
+    begin_block();
 }
 
 void RowLoops::in_block(const std::function<void()>& body) {
@@ -204,7 +237,8 @@ void RowLoops::begin_block() {
     a_.mov(in_frame(rows_ahead_at_), column_);
 }
 
-void RowLoops::next_block(const Label& block) {
+/// The flags say how many rows are left.
+void RowLoops::leave_block() {
     for (const Tensor tensor : all_tensors) {
         if (!uses(tensor) || info(tensor).shape == TensorShape::cols) continue;
         if (tensor == Tensor::dx && dx_lines_) {
@@ -219,7 +253,6 @@ void RowLoops::next_block(const Label& block) {
     }
     a_.mov(in_frame(first_block_at_), 0);
     a_.sub(in_frame(rows_left_at_), cpu_.row_block);
-    a_.jg(block, a_.T_NEAR);
 }
 
 void RowLoops::jump_if_first_block(const Label& label) {
@@ -261,10 +294,9 @@ void RowLoops::add_part_sums(int64_t mean, const Xbyak::Zmm& to) {
     a_.jb(part);
 }
 
-void RowLoops::for_each_row(const std::vector<Tensor>& matrices, const std::vector<Tensor>& ahead,
+void RowLoops::for_each_row(const std::vector<Tensor>& matrices, const std::vector<Tensor>& next_rows,
                             const std::function<void()>& body) {
     for (const Tensor tensor : matrices) a_.mov(pointer(tensor), block_pointer(tensor));
-    const std::vector<Tensor> next_rows = fetches_own_row(cpu_) ? std::vector<Tensor>() : ahead;
     for (const Tensor tensor : next_rows) {
         a_.mov(next(tensor), in_frame(rows_ahead_at_));
         a_.imul(next(tensor), task_stride(tensor));
@@ -351,13 +383,15 @@ std::vector<Columns> RowLoops::units(int whole, bool tail) const {
     return all;
 }
 
-void RowLoops::prefetch(const std::vector<Tensor>& ahead, const std::vector<Columns>& columns) {
+void RowLoops::prefetch(const std::vector<Tensor>& ahead, const std::vector<Columns>& columns, Block block) {
+    const bool own_row = fetches_own_row(cpu_);
     for (const Tensor tensor : ahead) {
         const auto size = static_cast<int>(size_of(*plan_.function.dtypes[tensor]));
         const auto bytes = static_cast<int>(columns.size()) * a_.unit_columns() * size;
         for (int line = 0; line < bytes; line += 64) {
-            const int offset = line + (fetches_own_row(cpu_) ? row_ahead_bytes : 0);
-            const Xbyak::RegExp at = (fetches_own_row(cpu_) ? pointer(tensor) : next(tensor)) + column_ * size;
+            const int offset = line + (own_row ? row_ahead_bytes : 0);
+            const bool in_next = !own_row || block == Block::next;
+            const Xbyak::RegExp at = (in_next ? next(tensor) : pointer(tensor)) + column_ * size;
             fetches_into_l1(cpu_) ? a_.prefetcht0(a_.ptr[at + static_cast<size_t>(offset)])
                                   : a_.prefetcht1(a_.ptr[at + static_cast<size_t>(offset)]);
         }

@@ -19,6 +19,9 @@ namespace normjit::backend::x64 {
 /// Of the stack, for the kept elements of one row.
 int64_t kept_row_bytes(const plan::Plan& plan);
 
+/// Of which block something is. next: with CpuSchedule::overlap, whose loop reads that block for the first time.
+enum class Block { current, next };
+
 class RowLoops {
   public:
     RowLoops(Assembler& assembler, const plan::Plan& plan, Caching caching, Extent extent);
@@ -32,8 +35,13 @@ class RowLoops {
     /// The whole function around begin(), which runs once, and body(), which runs once per block. Extent::rows.
     void for_each_block(const std::function<void()>& begin, const std::function<void()>& body);
 
-    /// body() once per row of the block, with pointer() at that row. prefetch() in it fetches `ahead`.
-    void for_each_row(const std::vector<Tensor>& matrices, const std::vector<Tensor>& ahead,
+    /// body() as long as the next block is there and full; go_to_next_block() in it. Extent::rows.
+    void while_next_is_full(const std::function<void()>& body);
+    void go_to_next_block();
+
+    /// body() once per row of the block, with pointer() at that row, and next() at the same row of the next block; in
+    /// the last block, of this one.
+    void for_each_row(const std::vector<Tensor>& matrices, const std::vector<Tensor>& next_rows,
                       const std::function<void()>& body);
 
     /// body() once for every lanes() rows of the block, for arithmetic with a row in each lane.
@@ -51,24 +59,28 @@ class RowLoops {
     /// Goes to `label` unless the block is the matrix's last. Extent::part.
     void jump_unless_last_block(const Xbyak::Label& label);
 
-    /// The same columns of the same row of the next block, into L2 or L1; in the last block, of this one. Or columns of
-    /// this row that come next; beyond the last row that does no harm.
-    void prefetch(const std::vector<Tensor>& ahead, const std::vector<Columns>& columns);
+    /// The same columns of next(), into L2 or L1. Or columns of the row of `block` that come next; beyond the last row
+    /// that does no harm.
+    void prefetch(const std::vector<Tensor>& ahead, const std::vector<Columns>& columns, Block block = Block::current);
 
-    Place place(Tensor tensor, const Columns& columns) const { return {pointer(tensor), column_, columns.elements}; }
+    Place place(Tensor tensor, const Columns& columns, Block block = Block::current) const {
+        return {block == Block::next ? next(tensor) : pointer(tensor), column_, columns.elements};
+    }
     /// Element `elements` of the group's partials, counted from the current column.
     Xbyak::Address partial(int64_t elements);
     /// Of a column output. Extent::part.
     Place output_place(Tensor tensor, const Columns& columns);
     /// Where the entry of a row value is kept: the current row's, and within for_each_rows() those of all its rows.
-    Xbyak::RegExp slot(ValueId id) const;
+    Xbyak::RegExp slot(ValueId id, Block block = Block::current) const;
     bool has_slot(ValueId id) const;
     /// The kept elements of the current row at the current columns plus `elements`, within for_each_row().
     Xbyak::Address kept_element(int64_t elements);
     /// The elements of an [M] input, within for_each_rows().
-    void load_row_input(const Xbyak::Zmm& to, Tensor tensor);
+    void load_row_input(const Xbyak::Zmm& to, Tensor tensor, Block block);
     /// Keeps the current row's sums of a sweep, a register each, ...
     void keep_sums(const std::vector<Xbyak::Zmm>& sums);
+    /// ... and before that, `count` zeros for each row of a full block, ...
+    void keep_zeros(size_t count);
     /// ... for for_each_rows(), where, after find_sums(), this is register `sum` of the row `row` rows after the first.
     Xbyak::Address kept_sum(size_t sum, int row);
     void find_sums();
@@ -87,7 +99,8 @@ class RowLoops {
     void for_each_columns_of_part(int width, const std::function<void(const std::vector<Columns>&)>& body);
     int64_t whole_steps(int width) const { return plan_.spec.cols / a_.unit_columns() / width; }
     void begin_block();
-    void next_block(const Xbyak::Label& block);
+    void leave_block();
+    int slots_bytes() const { return static_cast<int>(plan_.row_slots.size()) * slot_rows() * a_.element_bytes(); }
     int slot_rows() const { return (cpu_.row_block + a_.lanes() - 1) / a_.lanes() * a_.lanes(); }
     std::vector<Columns> units(int whole, bool tail) const;
     bool keeps_elements() const { return !plan_.kept_elements.empty(); }
@@ -115,7 +128,7 @@ class RowLoops {
     const Extent extent_;
     PerTensor<int> pointer_register_;  ///< matrices: the current row, within row loops. Columns: always
     int kept_register_ = 0;            ///< the current row's kept elements
-    PerTensor<int> next_register_;     ///< fetched ahead: the current row, a block later
+    PerTensor<int> next_register_;     ///< the current row, a block later: fetched ahead, or read with overlap
     int sums_at_, pointers_at_, block_rows_at_, rows_left_at_, rows_ahead_at_, first_block_at_, end_at_, dx_stride_at_,
         kept_at_, frame_bytes_;           ///< offsets from rsp; slots stand at 0
     std::optional<LineWriter> dx_lines_;  ///< Caching::realign

@@ -14,6 +14,14 @@
 //                 column sums from the partials into registers
 //                 for each row: for each unit of the strip: load, compute, store, add to the column sums
 //                 column sums back into the partials
+//
+// With CpuSchedule::overlap the last sweep of a block takes the first of the next one along, as long as that is full:
+//
+//         for each strip                                   overlap_sweeps()
+//             column sums from the partials into registers
+//             for each row: the last sweep's; then load, compute, add to the sums that the next block's row keeps
+//             column sums back into the partials
+//         the next block's row values, as above
 #include "backend/x64/rows.h"
 
 #include "backend/cpu/pieces.h"
@@ -52,8 +60,25 @@ class RowsEmitter {
         loops_.for_each_block(begin, [&] {
             load_row_inputs();
             for (size_t i = 0; i + 1 < plan_.sweeps.size(); ++i) reduce_sweep(i);
+            if (cpu_.overlap == 1) {
+                loops_.while_next_is_full([&] {
+                    overlap_sweeps();
+                    loops_.go_to_next_block();
+                    take_over_row_inputs();
+                    loops_.for_each_rows([&] { compute_reduced(0); });
+                });
+            }
             loops_.write_lines();
             apply_sweep();
+        });
+    }
+
+    void emit_both_sweeps() {
+        loops_.in_block([&] {
+            load_row_inputs();
+            loops_.for_each_rows([&] { compute_row_values(1, plan_.sweeps[0].row_means, Means::of_parts); });
+            overlap_sweeps();
+            loops_.for_each_rows([&] { write_part_sums(0); });
         });
     }
 
@@ -74,13 +99,14 @@ class RowsEmitter {
     DType dtype(Tensor tensor) const { return *function_.dtypes[tensor]; }
 
     /// For a piece that loads `kept`.
-    Surroundings unit_surroundings(const Columns& columns, const std::vector<ValueId>& kept) {
+    Surroundings unit_surroundings(const Columns& columns, const std::vector<ValueId>& kept,
+                                   Block block = Block::current) {
         return {.live = {},
                 .sums = {},
                 .load =
-                    [this, columns, &kept](const Unit& to, ValueId id) {
+                    [this, columns, &kept, block](const Unit& to, ValueId id) {
                         const bool is_kept = std::find(kept.begin(), kept.end(), id) != kept.end();
-                        is_kept ? load_kept(to, id, columns) : load_input(to, id, columns);
+                        is_kept ? load_kept(to, id, columns) : load_input(to, id, columns, block);
                     },
                 .store =
                     [this, columns](const Unit& value, Tensor tensor) {
@@ -92,9 +118,10 @@ class RowsEmitter {
                 .parts = a_.parts()};
     }
 
-    void load_input(const Unit& to, ValueId id, const Columns& columns) {
+    void load_input(const Unit& to, ValueId id, const Columns& columns, Block block) {
         const Tensor tensor = function_[id].tensor;
-        a_.load(to, loops_.place(tensor, columns), dtype(tensor), columns.lanes);
+        const Block of = is_matrix(tensor) ? block : Block::current;
+        a_.load(to, loops_.place(tensor, columns, of), dtype(tensor), columns.lanes);
     }
 
     Sums take_sums(Registers& registers, size_t units, size_t sums_per_unit) {
@@ -141,13 +168,25 @@ class RowsEmitter {
     }
 
     // Row values: a row in each lane of part[0].
-    void load_row_inputs() {
+    void load_row_inputs(Block block = Block::current) {
         if (plan_.sweeps.front().row_values.empty()) return;
-        loops_.for_each_rows([&] { compute_row_values(0, {}, Means::kept); });
+        loops_.for_each_rows([&] { compute_row_values(0, {}, Means::kept, block); });
+    }
+
+    /// What load_row_inputs() put down for the next block is the current one's.
+    void take_over_row_inputs() {
+        loops_.for_each_rows([&] {
+            const Zmm values(0);
+            for (const ValueId id : plan_.sweeps.front().row_values) {
+                if (!loops_.has_slot(id)) continue;
+                a_.move(values, a_.ptr[loops_.slot(id, Block::next)]);
+                a_.move_out(a_.ptr[loops_.slot(id)], values);
+            }
+        });
     }
 
     /// Computes the row values of a sweep from the row means before it and from slots; keeps what has a slot.
-    void compute_row_values(size_t sweep, const std::vector<ValueId>& means, Means from) {
+    void compute_row_values(size_t sweep, const std::vector<ValueId>& means, Means from, Block block = Block::current) {
         const std::vector<ValueId>& values = plan_.sweeps[sweep].row_values;
         Registers registers;
         Surroundings around;
@@ -160,17 +199,19 @@ class RowsEmitter {
                 const bool kept = operand != ir::no_value && loops_.has_slot(operand) && !around.live.contains(operand);
                 if (!kept || std::find(values.begin(), values.end(), operand) != values.end()) continue;
                 const Unit unit = registers.take(1);
-                a_.move(unit.part[0], a_.ptr[loops_.slot(operand)]);
+                a_.move(unit.part[0], a_.ptr[loops_.slot(operand, block)]);
                 around.live.insert({operand, unit});
             }
         }
-        around.load = [&](const Unit& to, ValueId id) { loops_.load_row_input(to.part[0], function_[id].tensor); };
+        around.load = [&](const Unit& to, ValueId id) {
+            loops_.load_row_input(to.part[0], function_[id].tensor, block);
+        };
         evaluate(a_, registers, function_, {.values = values, .sums = {}, .stores = {}, .results = values, .kept = {}},
                  around);
         for (const auto& [id, unit] : around.live) {
             const bool is_new = std::find(means.begin(), means.end(), id) != means.end() ||
                                 std::find(values.begin(), values.end(), id) != values.end();
-            if (is_new && loops_.has_slot(id)) a_.move_out(a_.ptr[loops_.slot(id)], unit.part[0]);
+            if (is_new && loops_.has_slot(id)) a_.move_out(a_.ptr[loops_.slot(id, block)], unit.part[0]);
         }
     }
 
@@ -216,30 +257,41 @@ class RowsEmitter {
         return first;
     }
 
-    void broadcast(ValueId row_value, Registers& registers, Live& live) {
-        const Zmm reg = registers.take(1).part[0];
-        live.insert_or_assign(row_value, Unit{{reg, reg}});
-        a_.broadcast(reg, loops_.slot(row_value));
+    /// The sweep's operands of the current row, or of the same row of the next block.
+    Live broadcast_row(const Sweep& sweep, Registers& registers, Block block = Block::current) {
+        Live row;
+        for (const ValueId id : row_operands(function_, sweep)) {
+            const Zmm reg = registers.take(1).part[0];
+            row.insert_or_assign(id, Unit{{reg, reg}});
+            a_.broadcast(reg, loops_.slot(id, block));
+        }
+        return row;
     }
 
     // Sweeps that end in row means
     void reduce_sweep(size_t index) {
         sum_rows(plan_.sweeps[index]);
-        loops_.for_each_rows([&] { compute_row_values(index + 1, plan_.sweeps[index].row_means, Means::kept); });
+        loops_.for_each_rows([&] { compute_reduced(index); });
+    }
+
+    void compute_reduced(size_t index) { compute_row_values(index + 1, plan_.sweeps[index].row_means, Means::kept); }
+
+    /// Rows of the next block that are fetched while the sweep passes over this one.
+    std::vector<Tensor> rows_ahead(const Sweep& sweep) const {
+        return fetches_own_row(cpu_) ? std::vector<Tensor>() : sweep.ahead;
     }
 
     void sum_rows(const Sweep& sweep) {
         const Piece piece = reduce_piece(plan_, sweep);
-        loops_.for_each_row(matrices(function_, sweep), sweep.ahead, [&] {
+        loops_.for_each_row(matrices(function_, sweep), rows_ahead(sweep), [&] {
             Registers registers;
-            Live rows;
-            for (const ValueId id : row_operands(function_, sweep)) broadcast(id, registers, rows);
+            const Live row = broadcast_row(sweep, registers);
             const Sums sums = take_sums(registers, static_cast<size_t>(cpu_.unroll), sweep.row_means.size());
             for_each_register(sums, [&](const Zmm& sum) { a_.zero(sum); });
             loops_.for_each_columns(cpu_.unroll, [&](const std::vector<Columns>& step) {
                 for (size_t u = 0; u < step.size(); ++u) {
                     Surroundings around = unit_surroundings(step[u], piece.kept);
-                    around.live = rows;
+                    around.live = row;
                     around.sums = sums[u % sums.size()];
                     evaluate(a_, registers, function_, piece, around);
                 }
@@ -278,32 +330,72 @@ class RowsEmitter {
 
     // The last sweep
     void apply_sweep() {
-        loops_.for_each_columns(cpu_.strip, [&](const std::vector<Columns>& strip) { apply_strip(strip); });
+        const Sweep& sweep = plan_.sweeps.back();
+        loops_.for_each_columns(cpu_.strip, [&](const std::vector<Columns>& strip) {
+            Registers registers;
+            const std::vector<Live> columns = load_columns(column_piece(plan_, sweep), strip, registers);
+            const Sums sums = take_sums(registers, strip.size(), sweep.column_sums.size());
+            begin_column_sums(strip, sums);
+            loops_.for_each_row(matrices(function_, sweep), rows_ahead(sweep), [&] {
+                apply_row(strip, columns, sums, registers);
+                loops_.prefetch(sweep.ahead, strip);
+            });
+            end_column_sums(strip, sums);
+        });
     }
 
-    void apply_strip(const std::vector<Columns>& strip) {
-        const Sweep& sweep = plan_.sweeps.back();
-        Registers registers;
-        std::vector<Live> columns;
-        for (const Columns& unit : strip) columns.push_back(load_columns(sweep, unit, registers));
-        const Sums sums = take_sums(registers, strip.size(), sweep.column_sums.size());
-        begin_column_sums(strip, sums);
-        const Piece piece = apply_piece(plan_);
-        loops_.for_each_row(matrices(function_, sweep), sweep.ahead, [&] {
-            Registers in_row = registers;
-            Live rows;
-            for (const ValueId id : row_operands(function_, sweep)) broadcast(id, in_row, rows);
-            for (size_t u = 0; u < strip.size(); ++u) {
-                Surroundings around = unit_surroundings(strip[u], piece.kept);
-                around.lanes = Lanes::all;  // column sums are padded
-                around.live = rows;
-                around.live.insert(columns[u].begin(), columns[u].end());
-                around.sums = sums[u];
-                evaluate(a_, in_row, function_, piece, around);
-            }
-            loops_.prefetch(sweep.ahead, strip);
+    /// The last sweep of this block, and the first of the next one, which is full.
+    void overlap_sweeps() {
+        const Sweep &first = plan_.sweeps.front(), &last = plan_.sweeps.back();
+        load_row_inputs(Block::next);
+        loops_.write_lines();
+        loops_.keep_zeros(first.row_means.size());
+        loops_.for_each_columns(cpu_.strip, [&](const std::vector<Columns>& strip) {
+            Registers registers;
+            const std::vector<Live> columns = load_columns(column_piece_of_both(plan_), strip, registers);
+            const Sums sums = take_sums(registers, strip.size(), last.column_sums.size());
+            begin_column_sums(strip, sums);
+            loops_.for_each_row(matrices(function_, last), matrices(function_, first), [&] {
+                apply_row(strip, columns, sums, registers);
+                sum_next_row(strip, columns, registers);
+                loops_.prefetch(first.ahead, strip, Block::next);
+            });
+            write_partials(strip, sums);
         });
-        end_column_sums(strip, sums);
+    }
+
+    /// Registers are a copy: all that the row takes are free again afterwards.
+    void apply_row(const std::vector<Columns>& strip, const std::vector<Live>& columns, const Sums& sums,
+                   Registers registers) {
+        const Piece piece = apply_piece(plan_);
+        const Live row = broadcast_row(plan_.sweeps.back(), registers);
+        for (size_t u = 0; u < strip.size(); ++u) {
+            Surroundings around = unit_surroundings(strip[u], piece.kept);
+            around.lanes = Lanes::all;  // column sums are padded
+            around.live = row;
+            around.live.insert(columns[u].begin(), columns[u].end());
+            around.sums = sums[u];
+            evaluate(a_, registers, function_, piece, around);
+        }
+    }
+
+    /// Adds the strip of the next block's row to the sums that are kept for it.
+    void sum_next_row(const std::vector<Columns>& strip, const std::vector<Live>& columns, Registers registers) {
+        const Sweep& first = plan_.sweeps.front();
+        const Piece piece = element_piece(first);
+        const Live row = broadcast_row(first, registers, Block::next);
+        const Sums sums = take_sums(registers, 1, first.row_means.size());
+        for_each_register(sums, [&](const Zmm& sum) { a_.zero(sum); });
+        loops_.find_sums();
+        for (size_t k = 0; k < first.row_means.size(); ++k) a_.move(sums[0][k].part[0], loops_.kept_sum(k, 0));
+        for (size_t u = 0; u < strip.size(); ++u) {
+            Surroundings around = unit_surroundings(strip[u], piece.kept, Block::next);
+            around.live = row;
+            around.live.insert(columns[u].begin(), columns[u].end());
+            around.sums = sums[0];
+            evaluate(a_, registers, function_, piece, around);
+        }
+        loops_.keep_sums(one_of_each(sums));
     }
 
     /// Into the partials. With the matrix's last row, a part of the columns has their sums: the outputs.
@@ -316,9 +408,13 @@ class RowsEmitter {
             a_.jmp(done, a_.T_NEAR);
         }
         a_.L(partials);
+        write_partials(strip, sums);
+        a_.L(done);
+    }
+
+    void write_partials(const std::vector<Columns>& strip, const Sums& sums) {
         for_each_partial(strip, sums,
                          [&](const Xbyak::Address& partial, const Zmm& sum) { a_.move_out(partial, sum); });
-        a_.L(done);
     }
 
     void store_outputs(const plan::FinalReduce& final, const std::vector<Columns>& strip, const Sums& sums) {
@@ -328,11 +424,15 @@ class RowsEmitter {
         }
     }
 
-    Live load_columns(const Sweep& sweep, const Columns& columns, Registers& registers) {
-        const Piece piece = column_piece(plan_, sweep);
-        Surroundings around = unit_surroundings(columns, piece.kept);
-        evaluate(a_, registers, function_, piece, around);
-        return around.live;
+    /// The results of `piece`, a column_piece(), for each unit of the strip.
+    std::vector<Live> load_columns(const Piece& piece, const std::vector<Columns>& strip, Registers& registers) {
+        std::vector<Live> columns;
+        for (const Columns& unit : strip) {
+            Surroundings around = unit_surroundings(unit, piece.kept);
+            evaluate(a_, registers, function_, piece, around);
+            columns.push_back(around.live);
+        }
+        return columns;
     }
 
     /// From zero in the first block of the group, from the partials in the others.
@@ -377,6 +477,10 @@ void emit_rows(Assembler& assembler, const plan::Plan& plan, Caching caching) {
 
 void emit_sweep(Assembler& assembler, const plan::Plan& plan, size_t sweep, Caching caching) {
     RowsEmitter(assembler, plan, caching, Extent::part).emit_sweep(sweep);
+}
+
+void emit_both_sweeps(Assembler& assembler, const plan::Plan& plan, Caching caching) {
+    RowsEmitter(assembler, plan, caching, Extent::part).emit_both_sweeps();
 }
 
 }  // namespace normjit::backend::x64

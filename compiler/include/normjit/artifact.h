@@ -16,7 +16,7 @@
 namespace normjit {
 
 /// Changes whenever the generated code, the geometry or the layout of an artifact may change.
-inline constexpr int generator_version = 9;
+inline constexpr int generator_version = 10;
 
 /// What the bytes of code are. portable: text, see portable_program.h. ptx is left to the driver to translate: for a
 /// GPU newer than the compiler.

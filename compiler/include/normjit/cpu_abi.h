@@ -26,6 +26,9 @@ struct RowsTask {
 /// the vectors of one mean stand one after the other by part, mean after mean in the order of the sweeps. The last
 /// sweep continues the column sums in the partials unless `starts`, and with the matrix's last row stores the column
 /// outputs instead of the partials.
+///
+/// Both sweeps of a plan with two, CpuSchedule::overlap: the last one over the block, the first one over the next, full
+/// block. `sums` are the block's, `own_sums` the next one's.
 struct SweepTask {
     RowsTask task;
     const void* sums = nullptr;

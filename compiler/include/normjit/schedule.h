@@ -21,6 +21,7 @@ struct CpuSchedule {
     int unroll = 4;          ///< vectors per step of a row reduction, 1..8: that many independent sums
     int stage = 0;           ///< 1: [N] values are computed once per row group and kept beside the partials
     int keep = 0;            ///< 1: what the last sweep reads again waits on the stack in the compute type; x64 only
+    int overlap = 0;         ///< 1: the last sweep of a row block takes the first of the next into its loop; x64 only
     int prefetch = 0;        ///< fetched meanwhile: 0 nothing, the next row block into 1 L2 or 2 L1, 3 the row in hand
     int column_parts = 1;    ///< launches of few rows cut every row into that many ranges of columns, 1..1024
     int64_t split_rows = 0;  ///< up to this many rows are few; 0: none, every launch is cut into row groups

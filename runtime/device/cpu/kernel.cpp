@@ -101,12 +101,15 @@ class Launch {
     }
 
     /// Few rows: each sweep over a block of them is a phase, with a task for each part of the columns. The last sweep
-    /// of a block shares its phase with the first of the next, whose sums stand beside those that are still read.
+    /// of a block shares its phase with the first of the next, whose sums stand beside those that are still read, and
+    /// its loops if the kernel has them and the next block is full.
     void run_parts() const {
         const int64_t blocks = divide_up(arguments_.rows, geometry_.block_rows);
         const int64_t last = geometry_.sweeps - 1;
         for (int64_t block = 0; block <= blocks; ++block) {
             run(geometry_.column_parts, [this, block, blocks, last](int64_t part) {
+                const bool next_is_full = (block + 1) * geometry_.block_rows <= arguments_.rows;
+                if (block > 0 && next_is_full && kernel_.both_sweeps != nullptr) return run_both(block, part);
                 if (block > 0) run_sweep(last, block - 1, part);
                 if (block < blocks && last > 0) run_sweep(0, block, part);
             });
@@ -116,18 +119,37 @@ class Launch {
         }
     }
 
+    char* block_sums(int64_t block) const {
+        return group_partials(0) + geometry_.group_bytes + block % 2 * geometry_.sums_bytes;
+    }
+
+    char* part_sums(int64_t block, int64_t part) const {
+        return block_sums(block) + part * geometry_.part_sums_bytes(static_cast<int64_t>(size_of(spec_.compute())));
+    }
+
+    /// The last sweep over the block before, the first over this one.
+    void run_both(int64_t block, int64_t part) const {
+        SweepTask task = sweep_task(block - 1, part);
+        task.own_sums = part_sums(block, part);
+        (streams_last_sweep_ ? kernel_.both_sweeps_stream : kernel_.both_sweeps)(&task);
+    }
+
     void run_sweep(int64_t sweep, int64_t block, int64_t part) const {
+        const SweepTask task = sweep_task(block, part);
+        const bool streams = streams_last_sweep_ && sweep + 1 == geometry_.sweeps;
+        (streams ? kernel_.last_sweep_stream : kernel_.sweeps[static_cast<size_t>(sweep)])(&task);
+    }
+
+    SweepTask sweep_task(int64_t block, int64_t part) const {
         SweepTask task;
         task.task = task_of_rows(block * geometry_.block_rows, arguments_.rows);
         task.task.partials = geometry_.group_bytes == 0 ? nullptr : group_partials(0);
-        char* sums = group_partials(0) + geometry_.group_bytes + block % 2 * geometry_.sums_bytes;
-        task.sums = sums;
-        task.own_sums = sums + part * geometry_.part_sums_bytes(static_cast<int64_t>(size_of(spec_.compute())));
+        task.sums = block_sums(block);
+        task.own_sums = part_sums(block, part);
         task.column_begin = part * geometry_.part_cols;
         task.column_end = std::min(task.column_begin + geometry_.part_cols, spec_.cols);
         task.starts = block == 0 ? 1 : 0;
-        const bool streams = streams_last_sweep_ && sweep + 1 == geometry_.sweeps;
-        (streams ? kernel_.last_sweep_stream : kernel_.sweeps[static_cast<size_t>(sweep)])(&task);
+        return task;
     }
 
     /// Columns of a task of the final reduce. Partials come from the caches of the threads that wrote them: all threads
@@ -176,6 +198,8 @@ CpuKernel::CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<con
     find("rows_realign", rows_realign);
     find("final_reduce", final_reduce);
     find("last_sweep_stream", last_sweep_stream);
+    find("both_sweeps", both_sweeps);
+    find("both_sweeps_stream", both_sweeps_stream);
     SweepFunction sweep = nullptr;
     for (int64_t i = 0; i < artifact.geometry.sweeps; ++i) {
         find(fmt::format("sweep{}", i).c_str(), sweep);

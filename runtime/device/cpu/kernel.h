@@ -38,11 +38,13 @@ struct CpuKernel final : Kernel::Impl {
     std::optional<DebuggerEntry> debugger_entry;   ///< of code
     const std::shared_ptr<const Threads> threads;
     RowsFunction rows = nullptr;
-    RowsFunction rows_stream = nullptr;         ///< null when the artifact has none
-    RowsFunction rows_realign = nullptr;        ///< null when the artifact has none
-    FinalFunction final_reduce = nullptr;       ///< null without column sums
-    std::vector<SweepFunction> sweeps;          ///< empty when the artifact splits no columns
-    SweepFunction last_sweep_stream = nullptr;  ///< null when the artifact has none
+    RowsFunction rows_stream = nullptr;          ///< null when the artifact has none
+    RowsFunction rows_realign = nullptr;         ///< null when the artifact has none
+    FinalFunction final_reduce = nullptr;        ///< null without column sums
+    std::vector<SweepFunction> sweeps;           ///< empty when the artifact splits no columns
+    SweepFunction last_sweep_stream = nullptr;   ///< null when the artifact has none
+    SweepFunction both_sweeps = nullptr;         ///< null when the artifact has none
+    SweepFunction both_sweeps_stream = nullptr;  ///< null when the artifact has none
 };
 
 }  // namespace normjit::cpu
