@@ -45,12 +45,19 @@ struct GeometryKey {
     int64_t least;
 };
 constexpr GeometryKey geometry_keys[] = {
-    {"row_groups", &Geometry::row_groups, 1},     {"column_sums", &Geometry::column_sums, 0},
-    {"partial_cols", &Geometry::partial_cols, 0}, {"group_bytes", &Geometry::group_bytes, 0},
-    {"final_cols", &Geometry::final_cols, 0},     {"stream_bytes", &Geometry::stream_bytes, -1},
-    {"row_bytes", &Geometry::row_bytes, 0},       {"split_rows", &Geometry::split_rows, 0},
-    {"column_parts", &Geometry::column_parts, 1}, {"part_cols", &Geometry::part_cols, 0},
-    {"block_rows", &Geometry::block_rows, 1},     {"sweeps", &Geometry::sweeps, 0},
+    {"row_groups", &Geometry::row_groups, 1},
+    {"column_sums", &Geometry::column_sums, 0},
+    {"partial_cols", &Geometry::partial_cols, 0},
+    {"group_bytes", &Geometry::group_bytes, 0},
+    {"final_cols", &Geometry::final_cols, 0},
+    {"stream_bytes", &Geometry::stream_bytes, -1},
+    {"row_bytes", &Geometry::row_bytes, 0},
+    {"split_rows", &Geometry::split_rows, 0},
+    {"column_parts", &Geometry::column_parts, 1},
+    {"part_cols", &Geometry::part_cols, 0},
+    {"block_rows", &Geometry::block_rows, 1},
+    {"sweeps", &Geometry::sweeps, 0},
+    {"teams", &Geometry::teams, 1},
     {"sums_bytes", &Geometry::sums_bytes, 0},
 };
 constexpr std::string_view geometry_head = "geometry";

@@ -26,6 +26,7 @@ constexpr NumberKey<CpuSchedule> cpu_numbers[] = {
     {"unroll", &CpuSchedule::unroll},       {"stage", &CpuSchedule::stage},
     {"keep", &CpuSchedule::keep},           {"overlap", &CpuSchedule::overlap},
     {"prefetch", &CpuSchedule::prefetch},   {"column_parts", &CpuSchedule::column_parts},
+    {"teams", &CpuSchedule::teams},
 };
 constexpr NumberKey<CudaSchedule> cuda_numbers[] = {
     {"threads_per_row", &CudaSchedule::threads_per_row},

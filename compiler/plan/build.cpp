@@ -195,6 +195,7 @@ void split_columns(const Plan& plan, const CpuSchedule& cpu, Geometry& geometry)
     const int64_t cols = plan.spec.cols;
     const int64_t wanted = divide_up(cols, cpu.column_parts);
     geometry.split_rows = cpu.split_rows;
+    geometry.teams = cpu.teams;
     geometry.part_cols = round_up(wanted, unit);
     geometry.column_parts = divide_up(cols, geometry.part_cols);
     geometry.block_rows = cpu.row_block;

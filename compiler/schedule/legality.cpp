@@ -37,6 +37,7 @@ Status check_ranges(const CpuSchedule& cpu) {
     NORMJIT_RETURN_IF_ERROR(check_range("overlap", cpu.overlap, 0, 1));
     NORMJIT_RETURN_IF_ERROR(check_range("prefetch", cpu.prefetch, 0, 3));
     NORMJIT_RETURN_IF_ERROR(check_range("column_parts", cpu.column_parts, 1, 1024));
+    NORMJIT_RETURN_IF_ERROR(check_range("teams", cpu.teams, 1, 1024));
     NORMJIT_RETURN_IF_ERROR(check_range("split_rows", cpu.split_rows, 0, INT64_MAX));
     return check_range("stream_kb", cpu.stream_kb, -1, int64_t{1} << 40);
 }

@@ -212,7 +212,7 @@ Value* RowLoops::is_first_block() {
     return b_.CreateICmpNE(field(offsetof(SweepTask, starts), b_.getInt64Ty()), b_.getInt64(0));
 }
 
-Value* RowLoops::is_last_block() { return b_.CreateICmpEQ(block_rows_, rows_); }
+Value* RowLoops::ends() { return b_.CreateICmpNE(field(offsetof(SweepTask, ends), b_.getInt64Ty()), b_.getInt64(0)); }
 
 void RowLoops::prefetch(const std::vector<Tensor>& ahead, const std::vector<Columns>& columns) {
     constexpr uint32_t read = 0, into_l2 = 2, into_l1 = 3, data = 1;

@@ -44,8 +44,8 @@ class RowLoops {
 
     /// Whether this is the first block of the group or matrix.
     llvm::Value* is_first_block();
-    /// Whether this is the last block of the matrix. Extent::part.
-    llvm::Value* is_last_block();
+    /// Whether the column sums end with this block. Extent::part.
+    llvm::Value* ends();
 
     /// The same columns of the same row of the next block, into L2 or L1, or columns of this row that come next. Beyond
     /// the last row that does no harm.

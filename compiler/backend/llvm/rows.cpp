@@ -296,7 +296,7 @@ class RowsEmitter {
         if (extent_ == Extent::rows) {
             to_partials();
         } else {
-            b_.if_else("last", loops_.is_last_block(), to_outputs, to_partials);
+            b_.if_else("last", loops_.ends(), to_outputs, to_partials);
         }
     }
 

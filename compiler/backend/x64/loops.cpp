@@ -260,9 +260,9 @@ void RowLoops::jump_if_first_block(const Label& label) {
     a_.jne(label, a_.T_NEAR);
 }
 
-void RowLoops::jump_unless_last_block(const Label& label) {
-    a_.cmp(in_frame(rows_ahead_at_), 0);
-    a_.jne(label, a_.T_NEAR);
+void RowLoops::jump_unless_it_ends(const Label& label) {
+    a_.cmp(sweep_task(offsetof(SweepTask, ends)), 0);
+    a_.je(label, a_.T_NEAR);
 }
 
 Place RowLoops::output_place(Tensor tensor, const Columns& columns) {

@@ -54,10 +54,10 @@ class RowLoops {
     /// The last block's rows of dx leave the stack, if they are there. Between row loops.
     void write_lines();
 
-    /// Goes to `label` in the first block of the group or matrix.
+    /// Goes to `label` in the first block of the group or team.
     void jump_if_first_block(const Xbyak::Label& label);
-    /// Goes to `label` unless the block is the matrix's last. Extent::part.
-    void jump_unless_last_block(const Xbyak::Label& label);
+    /// Goes to `label` unless the column sums end with this block. Extent::part.
+    void jump_unless_it_ends(const Xbyak::Label& label);
 
     /// The same columns of next(), into L2 or L1. Or columns of the row of `block` that come next; beyond the last row
     /// that does no harm.

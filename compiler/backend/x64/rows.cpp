@@ -398,12 +398,12 @@ class RowsEmitter {
         loops_.keep_sums(one_of_each(sums));
     }
 
-    /// Into the partials. With the matrix's last row, a part of the columns has their sums: the outputs.
+    /// Into the partials, or where a part of the columns has its last row, into the outputs.
     void end_column_sums(const std::vector<Columns>& strip, const Sums& sums) {
         if (plan_.geometry.column_sums == 0) return;
         Label partials, done;
         if (extent_ == Extent::part) {
-            loops_.jump_unless_last_block(partials);
+            loops_.jump_unless_it_ends(partials);
             for (const plan::FinalReduce& final : plan_.finals) store_outputs(final, strip, sums);
             a_.jmp(done, a_.T_NEAR);
         }

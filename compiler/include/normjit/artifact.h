@@ -28,17 +28,20 @@ std::string_view name(CodeFormat format);
 /// A function in Artifact::code, CPUs only: `rows` (one row group), `rows_stream` (the same, dx written past the
 /// caches; every row of dx must start at a multiple of 64 bytes), `rows_realign` (also past the caches; rows of dx must
 /// stand one behind the other or start at multiples of 64 bytes), `final_reduce` (a range of columns), and for launches
-/// of few rows `sweep0`, `sweep1`, ... (one sweep over a block of rows, a range of columns) and `last_sweep_stream`.
-/// Signatures: cpu_abi.h.
+/// of few rows `sweep0`, `sweep1`, ... (one sweep over a block of rows, a range of columns) and `last_sweep_stream`,
+/// with CpuSchedule::overlap `both_sweeps` and `both_sweeps_stream`. Signatures: cpu_abi.h.
 struct EntryPoint {
     std::string name;
     int64_t offset = 0;  ///< bytes from the start of the code
     bool operator==(const EntryPoint&) const = default;
 };
 
+/// Workspace must start at a multiple of this many bytes.
+inline constexpr int64_t workspace_alignment = 64;
+
 /// The numbers of a launch. On a CPU, row group g of G takes the rows [row_begin(g), row_begin(g + 1)).
 /// The workspace is, in this order and each part at a multiple of workspace_alignment: row_bytes per row, the partials
-/// of the row groups.
+/// of the row groups. Of a split launch: the teams' partials, and team_bytes() for each.
 struct Geometry {
     int64_t row_groups = 1;     ///< partials at most; a launch uses groups()
     int64_t column_sums = 0;    ///< partial arrays of a row group, one per column output, in Tensor order
@@ -47,13 +50,15 @@ struct Geometry {
     int64_t final_cols = 0;     ///< columns that one task (CUDA: one block) of the final reduce sums
     int64_t stream_bytes = -1;  ///< from this traffic on, dx is written past the caches; -1: never. CPU only
     int64_t row_bytes = 0;      ///< CUDA: what a first pass hands on to a second for each row
-    // CPU: launches of few rows. Each sweep is a phase with a task for each part of the columns.
+    // CPU: launches of few rows. Teams of threads take some rows each; each sweep over a block of them is a phase, with
+    // a part of the columns for each thread.
     int64_t split_rows = 0;    ///< up to this many rows; 0: none
+    int64_t teams = 1;         ///< at most; a launch uses teams_of()
     int64_t column_parts = 1;  ///< ranges of columns ...
     int64_t part_cols = 0;     ///< ... of so many columns, the last with the rest
     int64_t block_rows = 1;    ///< rows that go through the sweeps together
     int64_t sweeps = 0;        ///< entry points sweep0, sweep1, ...
-    int64_t sums_bytes = 0;    ///< workspace for the parts' row sums of a block, behind the partials of row group 0
+    int64_t sums_bytes = 0;    ///< workspace for the parts' row sums of a block, behind the partials of a team
 
     /// Row groups of a launch: row_groups, or fewer when there are fewer rows or the workspace holds fewer partials.
     /// 0 without rows, or with less than minimum_workspace().
@@ -71,6 +76,11 @@ struct Geometry {
     bool is_split(int64_t rows, int64_t workspace_bytes) const {
         return rows > 0 && rows <= split_rows && workspace_bytes >= split_workspace();
     }
+    /// Of such a launch: as many as have a block of rows each.
+    int64_t teams_of(int64_t rows) const { return std::clamp<int64_t>(rows / block_rows, 1, teams); }
+    /// The row sums of two blocks, then progress_bytes(), where its threads tell each other how far they are.
+    int64_t team_bytes() const { return 2 * sums_bytes + progress_bytes(); }
+    int64_t progress_bytes() const { return (1 + column_parts) * workspace_alignment; }
     /// The bytes of its workspace that a launch writes to.
     int64_t workspace_used(int64_t rows, int64_t workspace_bytes) const {
         if (is_split(rows, workspace_bytes)) return split_workspace();
@@ -85,7 +95,7 @@ struct Geometry {
 
   private:
     int64_t workspace(int64_t rows, int64_t groups) const;
-    int64_t split_workspace() const { return group_bytes + 2 * sums_bytes; }
+    int64_t split_workspace() const { return teams * (group_bytes + team_bytes()); }
 };
 
 /// How many blocks {x, y} a CUDA launch has, by the row groups it uses (CudaPath::groups()).
@@ -135,9 +145,6 @@ struct CudaPath {
     int64_t groups(const Geometry& geometry, int64_t rows, int64_t workspace_bytes) const;
     bool operator==(const CudaPath&) const = default;
 };
-
-/// Workspace must start at a multiple of this many bytes.
-inline constexpr int64_t workspace_alignment = 64;
 
 struct Artifact {
     Spec spec;

@@ -18,14 +18,14 @@ struct RowsTask {
 };
 
 /// One sweep over a block of rows, a range of their columns. Matrix and row-shaped pointers stand at the block's first
-/// row and column 0, those to columns at column 0. `task.rows` counts from this block on to the last row: the sweep
-/// takes block_rows of them at most. `task.partials` are row group 0's.
+/// row and column 0, those to columns at column 0. `task.rows` counts from this block on to the team's last row: the
+/// sweep takes block_rows of them at most. `task.partials` are the team's.
 ///
 /// A sweep that ends in row means writes the sums of its columns, for each mean a vector of block_rows elements of the
 /// compute type (rounded up to whole registers), to `own_sums`; later sweeps read those of all parts from `sums`, where
 /// the vectors of one mean stand one after the other by part, mean after mean in the order of the sweeps. The last
-/// sweep continues the column sums in the partials unless `starts`, and with the matrix's last row stores the column
-/// outputs instead of the partials.
+/// sweep continues the column sums in the partials unless `starts`, and stores the column outputs instead of the
+/// partials if `ends`.
 ///
 /// Both sweeps of a plan with two, CpuSchedule::overlap: the last one over the block, the first one over the next, full
 /// block. `sums` are the block's, `own_sums` the next one's.
@@ -35,7 +35,8 @@ struct SweepTask {
     void* own_sums = nullptr;
     int64_t column_begin = 0;  ///< a multiple of part_cols
     int64_t column_end = 0;    ///< N, or the next part's first column
-    int64_t starts = 0;        ///< 1: this is the first block
+    int64_t starts = 0;        ///< 1: this is the team's first block
+    int64_t ends = 0;          ///< 1: this is the matrix's last block, and there is one team
 };
 
 /// A range of columns of the final reduce. Pointers stand at the range's first column.

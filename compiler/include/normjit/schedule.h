@@ -24,6 +24,7 @@ struct CpuSchedule {
     int overlap = 0;         ///< 1: the last sweep of a row block takes the first of the next into its loop; x64 only
     int prefetch = 0;        ///< fetched meanwhile: 0 nothing, the next row block into 1 L2 or 2 L1, 3 the row in hand
     int column_parts = 1;    ///< launches of few rows cut every row into that many ranges of columns, 1..1024
+    int teams = 1;           ///< row groups of those launches, each with all its columns' parts, 1..1024
     int64_t split_rows = 0;  ///< up to this many rows are few; 0: none, every launch is cut into row groups
     int64_t stream_kb = -1;  ///< from this many KiB of x, dy and dx on, dx goes past the caches; -1: never
     bool operator==(const CpuSchedule&) const = default;

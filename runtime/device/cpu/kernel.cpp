@@ -2,6 +2,7 @@
 #include "device/cpu/kernel.h"
 
 #include "arguments.h"
+#include "device/cpu/progress.h"
 #include "environment.h"
 #include "support/divide.h"
 
@@ -36,10 +37,9 @@ class Launch {
 
     void run() const {
         const int64_t workspace_bytes = arguments_.workspace == nullptr ? 0 : arguments_.workspace_bytes;
-        if (!kernel_.sweeps.empty() && geometry_.is_split(arguments_.rows, workspace_bytes)) return run_parts();
+        if (!kernel_.sweeps.empty() && geometry_.is_split(arguments_.rows, workspace_bytes)) return run_teams();
         run(groups_, [this](int64_t group) { run_row_group(group); });
-        if (geometry_.column_sums == 0) return;
-        run(divide_up(spec_.cols, final_cols_), [this](int64_t range) { run_final_columns(range); });
+        run_final_reduce(groups_);
     }
 
   private:
@@ -100,52 +100,85 @@ class Launch {
         rows_(&task);
     }
 
-    /// Few rows: each sweep over a block of them is a phase, with a task for each part of the columns. The last sweep
-    /// of a block shares its phase with the first of the next, whose sums stand beside those that are still read, and
-    /// its loops if the kernel has them and the next block is full.
-    void run_parts() const {
-        const int64_t blocks = divide_up(arguments_.rows, geometry_.block_rows);
+    /// The rows of a team, block by block.
+    struct Team {
+        int64_t number;
+        int64_t begin, end;
+        int64_t blocks;
+    };
+
+    Team team_of(int64_t number, int64_t teams) const {
+        Team team{.number = number,
+                  .begin = Geometry::row_begin(arguments_.rows, teams, number),
+                  .end = Geometry::row_begin(arguments_.rows, teams, number + 1),
+                  .blocks = 0};
+        team.blocks = divide_up(team.end - team.begin, geometry_.block_rows);
+        return team;
+    }
+
+    /// Few rows, or wide ones: teams of threads take some rows each. A sweep over a block of them is a phase, with a
+    /// part of the columns for each thread.
+    void run_teams() const {
+        const int64_t teams = shared_ ? geometry_.teams_of(arguments_.rows) : 1;
+        const int64_t threads = shared_ ? kernel_.threads->count : 1;
+        const int64_t seats = std::clamp<int64_t>(threads / teams, 1, geometry_.column_parts);
+        for (int64_t team = 0; team < teams; ++team) progress_of(team_of(team, teams)).begin();
+        run(teams * seats, [&](int64_t seat) {
+            const Team team = team_of(seat / seats, teams);
+            progress_of(team).take_part(seat % seats, seats,
+                                        [&](int64_t phase, int64_t part) { run_phase(team, teams == 1, phase, part); });
+        });
+        if (teams > 1) run_final_reduce(teams);
+    }
+
+    /// The last sweep of a block shares its phase with the first of the next.
+    int64_t phases_of_block() const { return std::max<int64_t>(geometry_.sweeps - 1, 1); }
+
+    Progress progress_of(const Team& team) const {
+        const int64_t phases = team.blocks * phases_of_block() + (geometry_.sweeps > 1 ? 1 : 0);
+        return {row_sums(team, 0) + 2 * geometry_.sums_bytes, geometry_.column_parts, phases};
+    }
+
+    /// Of a block: beside those of the next one.
+    char* row_sums(const Team& team, int64_t block) const {
+        char* all = group_partials(geometry_.teams) + team.number * geometry_.team_bytes();
+        return all + block % 2 * geometry_.sums_bytes;
+    }
+
+    char* part_sums(const Team& team, int64_t block, int64_t part) const {
+        return row_sums(team, block) + part * geometry_.part_sums_bytes(static_cast<int64_t>(size_of(spec_.compute())));
+    }
+
+    void run_phase(const Team& team, bool alone, int64_t phase, int64_t part) const {
+        const int64_t block = phase / phases_of_block(), sweep = phase % phases_of_block();
         const int64_t last = geometry_.sweeps - 1;
-        for (int64_t block = 0; block <= blocks; ++block) {
-            run(geometry_.column_parts, [this, block, blocks, last](int64_t part) {
-                const bool next_is_full = (block + 1) * geometry_.block_rows <= arguments_.rows;
-                if (block > 0 && next_is_full && kernel_.both_sweeps != nullptr) return run_both(block, part);
-                if (block > 0) run_sweep(last, block - 1, part);
-                if (block < blocks && last > 0) run_sweep(0, block, part);
-            });
-            for (int64_t sweep = 1; block < blocks && sweep < last; ++sweep) {
-                run(geometry_.column_parts, [this, sweep, block](int64_t part) { run_sweep(sweep, block, part); });
-            }
-        }
+        if (sweep > 0 || last == 0) return run_sweep(team, alone, sweep, block, part);
+        const bool is_full = (block + 1) * geometry_.block_rows <= team.end - team.begin;
+        if (block > 0 && is_full && kernel_.both_sweeps != nullptr) return run_both_sweeps(team, block, part);
+        if (block > 0) run_sweep(team, alone, last, block - 1, part);
+        if (block < team.blocks) run_sweep(team, alone, 0, block, part);
     }
 
-    char* block_sums(int64_t block) const {
-        return group_partials(0) + geometry_.group_bytes + block % 2 * geometry_.sums_bytes;
-    }
-
-    char* part_sums(int64_t block, int64_t part) const {
-        return block_sums(block) + part * geometry_.part_sums_bytes(static_cast<int64_t>(size_of(spec_.compute())));
-    }
-
-    /// The last sweep over the block before, the first over this one.
-    void run_both(int64_t block, int64_t part) const {
-        SweepTask task = sweep_task(block - 1, part);
-        task.own_sums = part_sums(block, part);
+    /// The last sweep over the block before, the first one over this.
+    void run_both_sweeps(const Team& team, int64_t block, int64_t part) const {
+        SweepTask task = sweep_task(team, block - 1, part);
+        task.own_sums = part_sums(team, block, part);
         (streams_last_sweep_ ? kernel_.both_sweeps_stream : kernel_.both_sweeps)(&task);
     }
 
-    void run_sweep(int64_t sweep, int64_t block, int64_t part) const {
-        const SweepTask task = sweep_task(block, part);
+    void run_sweep(const Team& team, bool alone, int64_t sweep, int64_t block, int64_t part) const {
+        SweepTask task = sweep_task(team, block, part);
+        task.ends = alone && block + 1 == team.blocks ? 1 : 0;
         const bool streams = streams_last_sweep_ && sweep + 1 == geometry_.sweeps;
         (streams ? kernel_.last_sweep_stream : kernel_.sweeps[static_cast<size_t>(sweep)])(&task);
     }
 
-    SweepTask sweep_task(int64_t block, int64_t part) const {
+    SweepTask sweep_task(const Team& team, int64_t block, int64_t part) const {
         SweepTask task;
-        task.task = task_of_rows(block * geometry_.block_rows, arguments_.rows);
-        task.task.partials = geometry_.group_bytes == 0 ? nullptr : group_partials(0);
-        task.sums = block_sums(block);
-        task.own_sums = part_sums(block, part);
+        task.task = task_of_rows(team.begin + block * geometry_.block_rows, team.end);
+        task.task.partials = geometry_.group_bytes == 0 ? nullptr : group_partials(team.number);
+        task.sums = row_sums(team, block);
+        task.own_sums = part_sums(team, block, part);
         task.column_begin = part * geometry_.part_cols;
         task.column_end = std::min(task.column_begin + geometry_.part_cols, spec_.cols);
         task.starts = block == 0 ? 1 : 0;
@@ -160,7 +193,12 @@ class Launch {
         return std::min(geometry_.final_cols, round_up(divide_up(spec_.cols, kernel_.threads->count), least));
     }
 
-    void run_final_columns(int64_t range) const {
+    void run_final_reduce(int64_t groups) const {
+        if (geometry_.column_sums == 0) return;
+        run(divide_up(spec_.cols, final_cols_), [&](int64_t range) { reduce_columns(groups, range); });
+    }
+
+    void reduce_columns(int64_t groups, int64_t range) const {
         const int64_t begin = range * final_cols_;
         FinalTask task;
         for (Tensor tensor : {Tensor::dgamma, Tensor::dbeta}) {
@@ -169,7 +207,7 @@ class Launch {
         }
         task.partials = group_partials(0) + begin * static_cast<int64_t>(size_of(spec_.compute()));
         task.group_stride = geometry_.group_bytes;
-        task.groups = groups_;
+        task.groups = groups;
         task.cols = std::min(final_cols_, spec_.cols - begin);
         kernel_.program ? kernel_.program->final_reduce(task) : kernel_.final_reduce(&task);
     }

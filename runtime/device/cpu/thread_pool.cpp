@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/thread_pool.h"
 
+#include "device/cpu/waiting.h"
 #include "support/try.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -15,16 +15,6 @@
 namespace normjit::cpu {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-/// How long a thread looks for what it waits for before it sleeps: about what putting it to sleep and waking it costs.
-/// Launches in quick succession find the workers awake; a launch on its own costs every worker this much time.
-constexpr auto patience = std::chrono::microseconds(20);
-
-/// How long a worker that is done looks for the next job before it looks at the others' shares: those are taken from
-/// their owners' caches then, who seldom need help in the short phases of a launch.
-constexpr auto restraint = std::chrono::nanoseconds(500);
 
 /// How many sleepers each thread wakes. 16 threads of a Xeon that have slept for 1 ms, us until an empty job is over,
 /// and what four tasks of 5 us a thread take beyond those 20, 2026-11-21: one 7, 131; two 6, 55; four 7, 39; all
@@ -40,29 +30,6 @@ constexpr int64_t most_tasks = (int64_t{1} << count_bits) - 1;  ///< of a job
 constexpr int64_t pack(int64_t number, int64_t tasks) { return number << count_bits | tasks; }
 constexpr int64_t number_in(int64_t packed) { return packed >> count_bits; }
 constexpr int64_t tasks_in(int64_t packed) { return packed & most_tasks; }
-
-/// Tells the processor that this loop waits.
-void relax() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#else
-    __asm__ volatile("yield");
-#endif
-}
-
-/// Whether what is waited for came true within the time.
-template <class Condition>
-bool wait_for(Clock::duration time, const Condition& condition) {
-    constexpr int looks = 8;  // between those at the clock
-    const Clock::time_point end = Clock::now() + time;
-    do {
-        for (int i = 0; i < looks; ++i) {
-            if (condition()) return true;
-            relax();
-        }
-    } while (Clock::now() < end);
-    return false;
-}
 
 /// Signals go to the threads of the program, never to workers.
 class SignalsBlocked {
