@@ -27,9 +27,12 @@ class Printer {
             line("phase rows: at most {} row groups", plan_.geometry.row_groups);
         }
         if (plan_.geometry.split_rows > 0) {
-            line("or, up to {} rows, a phase for each sweep over {} rows: {} parts of {} columns, nothing kept",
-                 plan_.geometry.split_rows, plan_.geometry.block_rows, plan_.geometry.column_parts,
+            line("or, up to {} rows, {} a phase for each sweep over {} rows: {} parts of {} columns, nothing kept",
+                 plan_.geometry.split_rows, teams(), plan_.geometry.block_rows, plan_.geometry.column_parts,
                  plan_.geometry.part_cols);
+        }
+        if (cpu_ != nullptr && cpu_->overlap == 1) {
+            line("sweep 1 over a block of rows takes sweep 0 over the next one along, if that is full");
         }
         for (const ValueId id : plan_.staged_columns) line("  per row group: keep {}", ir::name(plan_.function, id));
         for (size_t i = 0; i < plan_.sweeps.size(); ++i) sweep(i);
@@ -88,6 +91,11 @@ class Printer {
                            may_realign(plan_.spec, *cpu_)
                                ? fmt::format(", by way of {} bytes of the stack", dx_stack_bytes(plan_.spec, *cpu_))
                                : "");
+    }
+
+    std::string teams() const {
+        if (plan_.geometry.teams == 1) return "in one team";
+        return fmt::format("in at most {} teams, each with rows and partials of its own,", plan_.geometry.teams);
     }
 
     std::string kept() const {

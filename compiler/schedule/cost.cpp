@@ -161,10 +161,11 @@ class CpuModel {
     CpuModel(const Spec& spec, const CpuSchedule& s, int64_t row_groups, const Target& target, int64_t rows)
         : spec_(spec), s_(s), target_(target), rows_(rows), traffic_(traffic_of(spec)) {
         if (is_split()) {
-            tasks_ = std::min<int64_t>(s.column_parts, divide_up(spec.cols, least_part));
-            const int64_t blocks = divide_up(rows, s.row_block);
+            teams_ = std::clamp<int64_t>(rows / s.row_block, 1, s.teams);
+            tasks_ = teams_ * std::min<int64_t>(s.column_parts, divide_up(spec.cols, least_part));
+            const int64_t blocks = divide_up(divide_up(rows, teams_), s.row_block);
             phases_ = blocks * std::max<int64_t>(sweeps() - 1, 1) + 1;  // blocks share one
-            groups_ = blocks > 1 ? 1 : 0;                               // the sums of one block are the outputs
+            groups_ = blocks > 1 || teams_ > 1 ? teams_ : 0;            // the sums of one block are the outputs
         } else {
             groups_ = tasks_ = std::max<int64_t>(std::min(row_groups, rows), 1);
         }
@@ -187,7 +188,8 @@ class CpuModel {
         if (threads_ > 1) p.overhead = threads_start;
         if (groups_ > 0 && traffic_.sums > 0) p.overhead += task_start;  // of the final reduce
         p.overhead += task_start * ratio(tasks_, threads_) * static_cast<double>(phases_);
-        p.seconds = p.overhead + std::max(p.memory, p.compute) * imbalance() + 0.3 * std::min(p.memory, p.compute);
+        const double apart = s_.overlap == 1 ? 0.15 : 0.3;  // of what could go on at the same time
+        p.seconds = p.overhead + std::max(p.memory, p.compute) * imbalance() + apart * std::min(p.memory, p.compute);
         return p;
     }
 
@@ -201,7 +203,7 @@ class CpuModel {
 
     bool is_split() const { return rows_ > 0 && rows_ <= s_.split_rows; }
     /// Of something as long as a row, what one thread works on.
-    int64_t own(int64_t bytes) const { return is_split() ? bytes / threads_ : bytes; }
+    int64_t own(int64_t bytes) const { return is_split() ? bytes * teams_ / std::max(threads_, teams_) : bytes; }
 
     int64_t sweeps() const {
         const int64_t of_statistics = spec_.stats == Stats::saved ? 0 : spec_.norm == Norm::layernorm ? 2 : 1;
@@ -219,6 +221,7 @@ class CpuModel {
         const bool halves = spec_.dtypes[Tensor::x] != spec_.compute();
         double cycles = (halves ? 9.0 : 4.0) * (traffic_.math_bytes == 8 ? 2 : 1);
         cycles += 2.0 / s_.unroll + 2.0 / s_.strip;
+        if (s_.overlap == 1) cycles += 6.0 / s_.strip;  // the next row's sums and operands
         const bool converts = spec_.has(Tensor::gamma) && spec_.dtypes[Tensor::gamma] != spec_.compute();
         if (s_.keep == 1) cycles += halves ? -1.5 : 1.0;  // stores and loads for conversions
         if ((s_.stage == 0 || is_split()) && (halves || converts)) cycles += 1;
@@ -240,6 +243,7 @@ class CpuModel {
     int64_t phases_ = 1;  ///< each waits for the one before
     int64_t groups_ = 1;  ///< with partials
     int64_t threads_ = 1;
+    int64_t teams_ = 1;
 };
 
 }  // namespace

@@ -51,6 +51,12 @@ Values keeps(const SearchedProblem& p, const Schedule& schedule) {
     return converts && can ? Values{0, 1} : Values{0};
 }
 
+/// Legality knows which specs have two sweeps.
+Values overlaps(const SearchedProblem& p, const Schedule&) {
+    const bool can = p.target.isa == Isa::x86_64_avx512 && p.spec.has(Tensor::dx);
+    return can ? Values{0, 1} : Values{0};
+}
+
 /// A part of a row's columns: fewer are not worth a task.
 constexpr int64_t part_least = 512;
 
@@ -63,12 +69,24 @@ Values split_rows(const SearchedProblem& p, const Schedule&) {
     return p.rows <= usual ? Values{usual, 0} : Values{usual, INT64_MAX};
 }
 
+/// For each of two threads or more.
+Values teams(const SearchedProblem& p, const Schedule& schedule) {
+    Values values = {cpu_of(p.heuristic).teams};
+    if (cpu_of(schedule).split_rows < p.rows) return values;
+    for (int64_t each = 1; each <= std::min<int64_t>(p.target.cores / 2, p.rows); each *= 2) {
+        if (each != values.front()) values.push_back(each);
+    }
+    return values;
+}
+
 Values column_parts(const SearchedProblem& p, const Schedule& schedule) {
     Values values = {cpu_of(p.heuristic).column_parts};
     if (cpu_of(schedule).split_rows < p.rows) return values;
+    const int64_t teams = cpu_of(schedule).teams;
     for (const int64_t each : {1, 2, 4}) {
-        const int64_t parts = std::min(each * p.target.cores, std::min<int64_t>(p.spec.cols / part_least, 1024));
-        if (parts < least_tasks(p, values.front())) continue;
+        const int64_t parts =
+            std::min(each * p.target.cores / teams, std::min<int64_t>(p.spec.cols / part_least, 1024));
+        if (parts * teams < least_tasks(p, values.front() * cpu_of(p.heuristic).teams)) continue;
         if (std::find(values.begin(), values.end(), parts) == values.end()) values.push_back(parts);
     }
     return values;
@@ -93,6 +111,8 @@ constexpr Dimension table[] = {
     dimension<&CpuSchedule::prefetch>("prefetch", prefetches),
     dimension<&CpuSchedule::split_rows>("split_rows", split_rows),
     dimension<&CpuSchedule::keep>("keep", keeps),
+    dimension<&CpuSchedule::overlap>("overlap", overlaps),
+    dimension<&CpuSchedule::teams>("teams", teams),
     dimension<&CpuSchedule::column_parts>("column_parts", column_parts),
     dimension<&CpuSchedule::stream_kb>("stream_kb", stream_kbs),
     dimension<&Schedule::row_groups>("row_groups", row_groups),

@@ -80,7 +80,7 @@ struct Geometry {
     int64_t teams_of(int64_t rows) const { return std::clamp<int64_t>(rows / block_rows, 1, teams); }
     /// The row sums of two blocks, then progress_bytes(), where its threads tell each other how far they are.
     int64_t team_bytes() const { return 2 * sums_bytes + progress_bytes(); }
-    int64_t progress_bytes() const { return (1 + column_parts) * workspace_alignment; }
+    int64_t progress_bytes() const { return teams == 1 ? 0 : (1 + column_parts) * workspace_alignment; }
     /// The bytes of its workspace that a launch writes to.
     int64_t workspace_used(int64_t rows, int64_t workspace_bytes) const {
         if (is_split(rows, workspace_bytes)) return split_workspace();

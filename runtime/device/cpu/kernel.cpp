@@ -37,7 +37,7 @@ class Launch {
 
     void run() const {
         const int64_t workspace_bytes = arguments_.workspace == nullptr ? 0 : arguments_.workspace_bytes;
-        if (!kernel_.sweeps.empty() && geometry_.is_split(arguments_.rows, workspace_bytes)) return run_teams();
+        if (!kernel_.sweeps.empty() && geometry_.is_split(arguments_.rows, workspace_bytes)) return run_split();
         run(groups_, [this](int64_t group) { run_row_group(group); });
         run_final_reduce(groups_);
     }
@@ -100,43 +100,55 @@ class Launch {
         rows_(&task);
     }
 
-    /// The rows of a team, block by block.
+    /// Some rows, block by block, and the threads that share their columns.
     struct Team {
         int64_t number;
-        int64_t begin, end;
+        int64_t begin, end;  ///< rows
         int64_t blocks;
+        bool is_alone;  ///< with all rows
     };
 
     Team team_of(int64_t number, int64_t teams) const {
-        Team team{.number = number,
-                  .begin = Geometry::row_begin(arguments_.rows, teams, number),
-                  .end = Geometry::row_begin(arguments_.rows, teams, number + 1),
-                  .blocks = 0};
-        team.blocks = divide_up(team.end - team.begin, geometry_.block_rows);
-        return team;
+        const int64_t begin = Geometry::row_begin(arguments_.rows, teams, number);
+        const int64_t end = Geometry::row_begin(arguments_.rows, teams, number + 1);
+        return {number, begin, end, divide_up(end - begin, geometry_.block_rows), teams == 1};
     }
 
-    /// Few rows, or wide ones: teams of threads take some rows each. A sweep over a block of them is a phase, with a
-    /// part of the columns for each thread.
-    void run_teams() const {
+    /// Few rows, or wide ones: each sweep over a block of them is a phase, with tasks for the parts of the columns.
+    void run_split() const {
         const int64_t teams = shared_ ? geometry_.teams_of(arguments_.rows) : 1;
-        const int64_t threads = shared_ ? kernel_.threads->count : 1;
-        const int64_t seats = std::clamp<int64_t>(threads / teams, 1, geometry_.column_parts);
+        teams == 1 ? run_alone() : run_teams(teams);
+    }
+
+    /// To hand out every phase takes all threads 1 us; to wait for each other, as small teams do, 5 (16 threads of a
+    /// Xeon, 1x65536 f32: 8 us, 18 so; 2026-11-22).
+    void run_alone() const {
+        const Team team = team_of(0, 1);
+        for (int64_t phase = 0; phase < phases_of(team); ++phase) {
+            run(geometry_.column_parts, [&, phase](int64_t part) { run_phase(team, phase, part); });
+        }
+    }
+
+    void run_teams(int64_t teams) const {
+        const int64_t seats = std::clamp<int64_t>(kernel_.threads->count / teams, 1, geometry_.column_parts);
         for (int64_t team = 0; team < teams; ++team) progress_of(team_of(team, teams)).begin();
         run(teams * seats, [&](int64_t seat) {
             const Team team = team_of(seat / seats, teams);
             progress_of(team).take_part(seat % seats, seats,
-                                        [&](int64_t phase, int64_t part) { run_phase(team, teams == 1, phase, part); });
+                                        [&](int64_t phase, int64_t part) { run_phase(team, phase, part); });
         });
-        if (teams > 1) run_final_reduce(teams);
+        run_final_reduce(teams);
     }
 
     /// The last sweep of a block shares its phase with the first of the next.
     int64_t phases_of_block() const { return std::max<int64_t>(geometry_.sweeps - 1, 1); }
 
+    int64_t phases_of(const Team& team) const {
+        return team.blocks * phases_of_block() + (geometry_.sweeps > 1 ? 1 : 0);
+    }
+
     Progress progress_of(const Team& team) const {
-        const int64_t phases = team.blocks * phases_of_block() + (geometry_.sweeps > 1 ? 1 : 0);
-        return {row_sums(team, 0) + 2 * geometry_.sums_bytes, geometry_.column_parts, phases};
+        return {row_sums(team, 0) + 2 * geometry_.sums_bytes, geometry_.column_parts, phases_of(team)};
     }
 
     /// Of a block: beside those of the next one.
@@ -149,14 +161,14 @@ class Launch {
         return row_sums(team, block) + part * geometry_.part_sums_bytes(static_cast<int64_t>(size_of(spec_.compute())));
     }
 
-    void run_phase(const Team& team, bool alone, int64_t phase, int64_t part) const {
+    void run_phase(const Team& team, int64_t phase, int64_t part) const {
         const int64_t block = phase / phases_of_block(), sweep = phase % phases_of_block();
         const int64_t last = geometry_.sweeps - 1;
-        if (sweep > 0 || last == 0) return run_sweep(team, alone, sweep, block, part);
+        if (sweep > 0 || last == 0) return run_sweep(team, sweep, block, part);
         const bool is_full = (block + 1) * geometry_.block_rows <= team.end - team.begin;
         if (block > 0 && is_full && kernel_.both_sweeps != nullptr) return run_both_sweeps(team, block, part);
-        if (block > 0) run_sweep(team, alone, last, block - 1, part);
-        if (block < team.blocks) run_sweep(team, alone, 0, block, part);
+        if (block > 0) run_sweep(team, last, block - 1, part);
+        if (block < team.blocks) run_sweep(team, 0, block, part);
     }
 
     /// The last sweep over the block before, the first one over this.
@@ -166,9 +178,8 @@ class Launch {
         (streams_last_sweep_ ? kernel_.both_sweeps_stream : kernel_.both_sweeps)(&task);
     }
 
-    void run_sweep(const Team& team, bool alone, int64_t sweep, int64_t block, int64_t part) const {
-        SweepTask task = sweep_task(team, block, part);
-        task.ends = alone && block + 1 == team.blocks ? 1 : 0;
+    void run_sweep(const Team& team, int64_t sweep, int64_t block, int64_t part) const {
+        const SweepTask task = sweep_task(team, block, part);
         const bool streams = streams_last_sweep_ && sweep + 1 == geometry_.sweeps;
         (streams ? kernel_.last_sweep_stream : kernel_.sweeps[static_cast<size_t>(sweep)])(&task);
     }
@@ -182,6 +193,7 @@ class Launch {
         task.column_begin = part * geometry_.part_cols;
         task.column_end = std::min(task.column_begin + geometry_.part_cols, spec_.cols);
         task.starts = block == 0 ? 1 : 0;
+        task.ends = team.is_alone && block + 1 == team.blocks ? 1 : 0;
         return task;
     }
 

@@ -51,7 +51,8 @@ class Progress {
     /// While a phase lasts, the part has been begun in all phases before, and perhaps in this one.
     template <class Run>
     void run_if_free(int64_t phase, int64_t part, const Run& run) const {
-        int64_t begun = phase;
+        int64_t begun = begun_[part].number.load(std::memory_order_relaxed);
+        if (begun != phase) return;
         if (!begun_[part].number.compare_exchange_strong(begun, phase + 1, std::memory_order_relaxed)) return;
         run(phase, part);
         done_->number.fetch_add(1, std::memory_order_acq_rel);
