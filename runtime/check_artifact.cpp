@@ -69,13 +69,19 @@ Status check_sweeps(const Artifact& artifact) {
     for (const char* name : {"last_sweep_stream", "both_sweeps", "both_sweeps_stream"}) {
         NORMJIT_RETURN_IF_ERROR(check_entry(artifact, name, false));
     }
+    const bool overlaps = artifact.find("both_sweeps") != nullptr;
+    const bool streams = artifact.find("last_sweep_stream") != nullptr;
+    if (overlaps && streams) NORMJIT_RETURN_IF_ERROR(check_entry(artifact, "both_sweeps_stream", true));
     if (geometry.split_rows == 0) return {};
     constexpr int64_t most_sweeps = 8, most_block_rows = 64, most_teams = 1024, most_means = 4;  // means: of a sweep
+    constexpr int64_t most_group_bytes = INT64_MAX / 4 / most_teams;  // with sums and progress no overflow either
     const auto element = static_cast<int64_t>(size_of(artifact.spec.compute()));
     const int64_t rows_bytes = geometry.column_parts * geometry.part_sums_bytes(element);
-    const bool fits = geometry.sweeps >= 1 && geometry.sweeps <= most_sweeps && geometry.part_cols >= 1 &&
-                      geometry.block_rows <= most_block_rows && geometry.teams <= most_teams &&
+    const bool fits = geometry.sweeps >= 1 && geometry.sweeps <= (overlaps ? 2 : most_sweeps) &&
+                      geometry.part_cols >= 1 && geometry.block_rows <= most_block_rows &&
+                      geometry.teams <= most_teams &&
                       geometry.column_parts == (artifact.spec.cols - 1) / geometry.part_cols + 1 &&
+                      geometry.group_bytes <= most_group_bytes && geometry.sums_bytes % workspace_alignment == 0 &&
                       geometry.sums_bytes >= (geometry.sweeps - 1) * rows_bytes &&
                       geometry.sums_bytes <= geometry.sweeps * most_means * rows_bytes;
     return fits ? Status() : does_not_fit(artifact, "geometry");

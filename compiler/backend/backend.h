@@ -47,7 +47,7 @@ struct LegalPlan {
     plan::Plan plan;
 };
 
-/// For back ends that keep no elements between sweeps.
+/// For back ends that keep no elements between sweeps, and run one after the other.
 Status refuse_keep_and_overlap(const plan::Plan& plan);
 
 /// The error says why not, as legality() does.

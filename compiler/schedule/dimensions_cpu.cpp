@@ -52,8 +52,10 @@ Values keeps(const SearchedProblem& p, const Schedule& schedule) {
 }
 
 /// Legality knows which specs have two sweeps.
-Values overlaps(const SearchedProblem& p, const Schedule&) {
-    const bool can = p.target.isa == Isa::x86_64_avx512 && p.spec.has(Tensor::dx);
+Values overlaps(const SearchedProblem& p, const Schedule& schedule) {
+    const CpuSchedule& cpu = cpu_of(schedule);
+    const bool fetches_next = cpu.prefetch == 1 || cpu.prefetch == 2;
+    const bool can = p.target.isa == Isa::x86_64_avx512 && p.spec.has(Tensor::dx) && cpu.keep == 0 && !fetches_next;
     return can ? Values{0, 1} : Values{0};
 }
 
@@ -69,7 +71,7 @@ Values split_rows(const SearchedProblem& p, const Schedule&) {
     return p.rows <= usual ? Values{usual, 0} : Values{usual, INT64_MAX};
 }
 
-/// For each of two threads or more.
+/// Each of two threads or more.
 Values teams(const SearchedProblem& p, const Schedule& schedule) {
     Values values = {cpu_of(p.heuristic).teams};
     if (cpu_of(schedule).split_rows < p.rows) return values;

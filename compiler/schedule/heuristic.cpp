@@ -227,11 +227,11 @@ void choose_keep(const Spec& spec, const Target& target, Schedule& schedule) {
 /// 131072: over one team of all.
 bool form_teams(const Spec& spec, const Target& target, CpuSchedule& cpu) {
     const int64_t threads = threads_of_row(spec, target);
-    if (cpu.overlap == 0 || !spec.rows || threads == 1 || threads >= target.cores) return false;
+    if (cpu.overlap == 0 || !spec.rows || threads == 1 || target.cores / threads < 2) return false;
     cpu.row_block = rows_to_overlap(spec, target, threads);
+    cpu.teams = static_cast<int>(std::min(target.cores / threads, *spec.rows / cpu.row_block));
+    cpu.column_parts = target.cores / cpu.teams;
     cpu.split_rows = *spec.rows;
-    cpu.column_parts = static_cast<int>(threads);
-    cpu.teams = static_cast<int>(target.cores / threads);
     return true;
 }
 
@@ -264,6 +264,7 @@ void split_few_rows(const Spec& spec, const Target& target, CpuSchedule& cpu) {
 Schedule heuristic(const Spec& spec, const Target& target) {
     if (target.isa == Isa::cuda) return schedule::heuristic_cuda(spec, target);
     CpuSchedule cpu;
+    cpu.stream_kb = choose_stream_kb(target);
     cpu.row_block = choose_row_block(spec, target);
     cpu.row_block = fit_realigned_rows(spec, target, cpu.row_block);
     cpu.stage = choose_stage(spec, target);
@@ -276,7 +277,6 @@ Schedule heuristic(const Spec& spec, const Target& target) {
     chosen.strip = widest_legal(spec, schedule, target, &CpuSchedule::strip);
     chosen.unroll = most_unroll(spec);
     chosen.unroll = widest_legal(spec, schedule, target, &CpuSchedule::unroll);
-    chosen.stream_kb = choose_stream_kb(target);
     choose_keep(spec, target, schedule);
     return schedule;
 }

@@ -54,6 +54,16 @@ TEST_CASE("parts of columns end where strips and steps do") {
     CHECK(!g.is_split(0, g.preferred_workspace(0)));
 }
 
+TEST_CASE("teams have partials, row sums and progress of their own") {
+    const Schedule schedule = *parse_schedule("cpu row_block=5 column_parts=3 teams=4 split_rows=90");
+    const Geometry g = plan::make(*parse_spec("layernorm cols=5000 gamma=f32"), schedule, host)->geometry;
+    CHECK(g.team_bytes() == 2 * g.sums_bytes + (1 + 3) * workspace_alignment);
+    CHECK(g.preferred_workspace(90) == 4 * (g.group_bytes + g.team_bytes()));
+    CHECK(g.teams_of(90) == 4);
+    CHECK(g.teams_of(15) == 3);  // a block each
+    CHECK(g.teams_of(4) == 1);
+}
+
 TEST_CASE("every value that a sweep reads is computed before") {
     test::Random random(test::seed());
     for (int64_t i = 0; i < test::rounds(500); ++i) {
@@ -127,6 +137,15 @@ TEST_CASE("a refused schedule says which number is wrong and what is allowed") {
     CHECK(refusal("cpu row_groups=0") == "schedule: row_groups=0: must be 1 to 1048576");
     CHECK(refusal("cpu prefetch=4") == "schedule: prefetch=4: must be 0 to 3");
     CHECK(refusal("cpu keep=1 split_rows=1") == "schedule: keep=1: rows are kept whole; split_rows must be 0");
+    CHECK(refusal("cpu overlap=2") == "schedule: overlap=2: must be 0 to 1");
+    CHECK(refusal("cpu overlap=1 keep=1") ==
+          "schedule: overlap=1: elements are kept for one block of rows; keep must be 0");
+    CHECK(refusal("cpu overlap=1 prefetch=2") ==
+          "schedule: overlap=1: the next block is read anyway; prefetch must be 0 or 3");
+    CHECK(
+        legality(*parse_spec("layernorm cols=64 stats=recompute"), *parse_schedule("cpu overlap=1"), host).message() ==
+        "schedule: overlap=1: takes a spec with two sweeps over the rows; this one has 3");
+    CHECK(refusal("cpu teams=0") == "schedule: teams=0: must be 1 to 1024");
     CHECK(refusal("cpu keep=1 strip=1 row_block=33") ==
           "schedule: keep=1: 33 rows then take 16896 bytes of the stack, at most 16384 are allowed");
     CHECK(refusal("cpu strip=8") == "schedule: strip=8: this spec then needs 56 vector registers, 30 are there");

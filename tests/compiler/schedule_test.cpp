@@ -20,8 +20,8 @@ std::string answer(std::string_view text) {
 TEST_CASE("a text becomes the schedule that it describes") {
     CHECK(answer("cpu") == to_text(Schedule()));
     CHECK(answer("cpu strip=2 row_groups=16") ==
-          "cpu row_groups=16 row_block=8 strip=2 unroll=4 stage=0 keep=0 prefetch=0 column_parts=1 split_rows=0 "
-          "stream_kb=-1");
+          "cpu row_groups=16 row_block=8 strip=2 unroll=4 stage=0 keep=0 overlap=0 prefetch=0 column_parts=1 teams=1 "
+          "split_rows=0 stream_kb=-1");
 }
 
 TEST_CASE("a CUDA text becomes the schedule that it describes") {
@@ -36,10 +36,9 @@ TEST_CASE("a CUDA text becomes the schedule that it describes") {
 TEST_CASE("errors name the key, the value and what is allowed") {
     CHECK(answer("") == "schedule: the text is empty");
     CHECK(answer("gpu") == "schedule: kind 'gpu': allowed: cpu cuda");
-    CHECK(
-        answer("cpu rowblock=2") ==
-        "schedule: unknown key 'rowblock'; allowed: row_groups row_block strip unroll stage keep prefetch column_parts "
-        "split_rows stream_kb; did you mean 'row_block'?");
+    CHECK(answer("cpu rowblock=2") ==
+          "schedule: unknown key 'rowblock'; allowed: row_groups row_block strip unroll stage keep overlap prefetch "
+          "column_parts teams split_rows stream_kb; did you mean 'row_block'?");
     CHECK(answer("cpu strip=two") == "schedule: strip=two: must be a whole number");
     CHECK(answer("cpu strip=4294967296") == "schedule: strip=4294967296: must be at most 2147483647");
 }

@@ -196,4 +196,23 @@ TEST_CASE("the model knows when splitting columns pays") {
     CHECK(seconds("rmsnorm cols=1024 stats=recompute", 64, 2) > seconds("rmsnorm cols=1024", 64, 2));
 }
 
+TEST_CASE("wide rows from memory overlap their sweeps, the widest among small teams") {
+    const char* target = "x86-64-avx512 cores=16 l1=49152 l2=2097152 l3=314572800";
+    const auto chosen = [&](const char* spec) {
+        return std::get<CpuSchedule>(heuristic(spec_of(spec), target_of(target)).device);
+    };
+    const CpuSchedule narrow = chosen("layernorm rows=8192 cols=4096"), wide = chosen("layernorm rows=2048 cols=16384"),
+                      widest = chosen("layernorm rows=512 cols=65536"), few = chosen("layernorm rows=16 cols=65536");
+    CHECK(narrow.overlap == 0);
+    CHECK(wide.overlap == 1);
+    CHECK(wide.split_rows == 0);
+    CHECK(widest.overlap == 1);
+    CHECK(widest.teams == 8);
+    CHECK(widest.column_parts == 2);
+    CHECK(few.overlap == 0);
+    CHECK(few.teams == 1);
+    CHECK(chosen("layernorm rows=33 cols=131072").teams == 4);
+    CHECK(chosen("layernorm rows=16384 cols=8193 x=bf16").row_block == 2);  // dx goes by way of the stack
+}
+
 }  // namespace normjit

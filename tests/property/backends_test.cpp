@@ -47,6 +47,7 @@ TEST_CASE("Xbyak's code and LLVM's make the same bits") {
         drawn.target.backend = BackendChoice::x64;
         if (random.chance(30)) drawn.target.avx512_bf16 = false;
         drawn.schedule = random_legal_schedule(random, drawn.spec, drawn.target);
+        std::get<CpuSchedule>(drawn.schedule.device).overlap = 0;  // adds in another order
         return drawn;
     };
     check_cases(300, draw, check_same_bits);

@@ -133,6 +133,8 @@ constexpr Reduction reductions[] = {
     [](Case& c) { c.threads = 1; },
     [](Case& c) { c.schedule.row_groups = 1; },
     set<&CpuSchedule::stage, 0>,
+    set<&CpuSchedule::overlap, 0>,
+    set<&CpuSchedule::teams, 1>,
     set<&CpuSchedule::prefetch, 0>,
     set<&CpuSchedule::stream_kb, -1>,
     set<&CpuSchedule::row_block, 1>,

@@ -58,3 +58,32 @@ TEST_CASE("load refuses what would not run") {
     CHECK(refused([](Artifact& a) { a.geometry.final_cols = 0; }) == Code::invalid_argument);
     CHECK(refused([](Artifact& a) { a.geometry.row_groups = INT64_MAX; }) == Code::invalid_argument);
 }
+
+TEST_CASE("load refuses teams that would write beside their workspace") {
+    if (!host_target().ok()) return;
+    const Engine one = *engine(1);
+    const Spec spec = *parse_spec("layernorm cols=5000");
+    const auto made = [&](const char* schedule) { return one.compile(spec, *parse_schedule(schedule)); };
+    auto good = made("cpu strip=1 column_parts=3 teams=2 split_rows=100 stream_kb=0 overlap=1");
+    const bool overlaps = good.ok();
+    if (!overlaps) good = made("cpu strip=1 column_parts=3 teams=2 split_rows=100 stream_kb=0");
+    REQUIRE(good.ok());
+    if (good->geometry.split_rows == 0) return;  // no machine code
+    CHECK(one.load(*good).ok());
+    const auto refused = [&](auto spoil) {
+        Artifact artifact = *good;
+        spoil(artifact);
+        return one.load(artifact).status().code() == Code::invalid_argument;
+    };
+    CHECK(refused([](Artifact& a) { a.geometry.teams = 1025; }));
+    CHECK(refused([](Artifact& a) {
+        a.geometry.row_groups = 1;
+        a.geometry.group_bytes += (int64_t{1} << 61) / (a.geometry.partial_cols * 4) * (a.geometry.partial_cols * 4);
+    }));
+    CHECK(refused([](Artifact& a) { a.geometry.sums_bytes += 8; }));
+    CHECK(refused([](Artifact& a) { a.geometry.sweeps = 9; }));
+    if (!overlaps) return;
+    CHECK(refused([](Artifact& a) {
+        std::erase_if(a.entries, [](const EntryPoint& e) { return e.name == "both_sweeps_stream"; });
+    }));
+}

@@ -8,6 +8,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -102,7 +103,9 @@ struct Caller {
     std::optional<Kernel> kernel(const char* spec, const char* schedule) {
         const auto engine = Engine::create({.threads = Caller::threads, .parallel_for = {run, this}});
         if (!engine.ok()) return std::nullopt;
-        return *engine->load(*engine->compile(*parse_spec(spec), *parse_schedule(schedule)));
+        const auto artifact = engine->compile(*parse_spec(spec), *parse_schedule(schedule));
+        if (!artifact.ok()) return std::nullopt;
+        return *engine->load(*artifact);
     }
 };
 
@@ -168,4 +171,24 @@ TEST_CASE("few rows are split by columns, a phase for each sweep and one for the
     CHECK(kernel->launch(more.arguments).ok());
     CHECK(caller.tasks == 3 * 5 + 4 + 49);  // row groups, ranges of columns
     CHECK(more.at(Tensor::dgamma, 49999) == 4);
+}
+
+TEST_CASE("teams split rows and columns, a task for each of their threads") {
+    const std::string schedule = "cpu row_block=2 column_parts=3 teams=2 split_rows=100";
+    for (const bool overlaps : {false, true}) {
+        Caller caller;
+        const auto kernel =
+            caller.kernel("rmsnorm cols=50000 x=f32", (schedule + (overlaps ? " overlap=1" : "")).c_str());
+        if (!kernel && overlaps) continue;  // a host whose code overlaps no sweeps
+        REQUIRE(kernel);
+        const Tensors some(*kernel, 9), two(*kernel, 2);
+        CHECK(kernel->launch(some.arguments).ok());
+        CHECK(caller.jobs == 2);        // rows, then the final reduce
+        CHECK(caller.tasks == 2 + 49);  // of 3 threads, one for each team; and ranges of columns
+        CHECK(some.at(Tensor::dgamma, 0) == 9);
+        CHECK(some.at(Tensor::dgamma, 49999) == 9);
+        CHECK(kernel->launch(two.arguments).ok());
+        CHECK(caller.jobs == 2 + 2);  // one team, with a block of rows: the first sweep, the last
+        CHECK(two.at(Tensor::dgamma, 49999) == 2);
+    }
 }

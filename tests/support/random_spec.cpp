@@ -106,6 +106,7 @@ Schedule random_schedule(Random& random) {
     cpu.overlap = static_cast<int>(random.between(0, 1));
     cpu.prefetch = static_cast<int>(random.between(0, 3));
     cpu.column_parts = static_cast<int>(random.chance(50) ? random.between(1, 9) : random.between(1, 200));
+    cpu.teams = static_cast<int>(random.chance(50) ? 1 : random.between(1, 9));
     cpu.split_rows = random.pick({int64_t{0}, random.between(1, 100), INT64_MAX});
     cpu.stream_kb = random.pick({int64_t{-1}, int64_t{0}, random.between(0, 1 << 20)});
     return {random.between(1, 64), cpu};

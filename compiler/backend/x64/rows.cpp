@@ -398,7 +398,7 @@ class RowsEmitter {
         loops_.keep_sums(one_of_each(sums));
     }
 
-    /// Into the partials, or where a part of the columns has its last row, into the outputs.
+    /// Into the partials. A part of the columns that ends with this block has the sums: the outputs.
     void end_column_sums(const std::vector<Columns>& strip, const Sums& sums) {
         if (plan_.geometry.column_sums == 0) return;
         Label partials, done;

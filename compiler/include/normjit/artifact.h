@@ -51,14 +51,14 @@ struct Geometry {
     int64_t stream_bytes = -1;  ///< from this traffic on, dx is written past the caches; -1: never. CPU only
     int64_t row_bytes = 0;      ///< CUDA: what a first pass hands on to a second for each row
     // CPU: launches of few rows. Teams of threads take some rows each; each sweep over a block of them is a phase, with
-    // a part of the columns for each thread.
+    // a task for each part of the columns.
     int64_t split_rows = 0;    ///< up to this many rows; 0: none
     int64_t teams = 1;         ///< at most; a launch uses teams_of()
     int64_t column_parts = 1;  ///< ranges of columns ...
     int64_t part_cols = 0;     ///< ... of so many columns, the last with the rest
     int64_t block_rows = 1;    ///< rows that go through the sweeps together
     int64_t sweeps = 0;        ///< entry points sweep0, sweep1, ...
-    int64_t sums_bytes = 0;    ///< workspace for the parts' row sums of a block, behind the partials of a team
+    int64_t sums_bytes = 0;    ///< workspace for the parts' row sums of a block, behind the teams' partials
 
     /// Row groups of a launch: row_groups, or fewer when there are fewer rows or the workspace holds fewer partials.
     /// 0 without rows, or with less than minimum_workspace().

@@ -116,7 +116,7 @@ class Launch {
 
     /// Few rows, or wide ones: each sweep over a block of them is a phase, with tasks for the parts of the columns.
     void run_split() const {
-        const int64_t teams = shared_ ? geometry_.teams_of(arguments_.rows) : 1;
+        const int64_t teams = geometry_.teams_of(arguments_.rows);
         teams == 1 ? run_alone() : run_teams(teams);
     }
 
@@ -130,7 +130,8 @@ class Launch {
     }
 
     void run_teams(int64_t teams) const {
-        const int64_t seats = std::clamp<int64_t>(kernel_.threads->count / teams, 1, geometry_.column_parts);
+        const int64_t threads = shared_ ? kernel_.threads->count : 1;
+        const int64_t seats = std::clamp<int64_t>(threads / teams, 1, geometry_.column_parts);
         for (int64_t team = 0; team < teams; ++team) progress_of(team_of(team, teams)).begin();
         run(teams * seats, [&](int64_t seat) {
             const Team team = team_of(seat / seats, teams);

@@ -86,7 +86,7 @@ typedef struct normjit_spec {
 NORMJIT_API normjit_status normjit_spec_parse(const char* text, normjit_spec* spec);
 NORMJIT_API normjit_status normjit_spec_text(const normjit_spec* spec, char* buffer, size_t capacity, size_t* bytes);
 
-/* ---- a device: engine.h */
+/* ---- a device: engine.h. Of a parallel_for, see parallel_for.h for what it may assume. */
 typedef struct normjit_parallel_for {
     void (*run)(void* self, int64_t count, void (*task)(void* context, int64_t i), void* context);
     void* self;
