@@ -45,11 +45,15 @@ inline bool may_realign(const plan::Plan& plan) {
     return may_stream(plan) && plan::may_realign(plan.spec, std::get<CpuSchedule>(plan.schedule.device));
 }
 
+/// Whether row groups are for launches only whose workspace is too small to split columns.
+inline bool is_always_split(const plan::Plan& plan) {
+    return plan.spec.rows && *plan.spec.rows <= plan.geometry.split_rows;
+}
+
 /// Whether that for row groups is for rows that start on lines. Few rows need it only with too little workspace to
 /// split their columns, and then go through the caches.
 inline bool may_stream_rows(const plan::Plan& plan) {
-    const bool is_split = plan.spec.rows && *plan.spec.rows <= plan.geometry.split_rows;
-    return may_stream(plan) && !may_realign(plan) && !is_split;
+    return may_stream(plan) && !may_realign(plan) && !is_always_split(plan);
 }
 
 /// CpuSchedule::prefetch: what is fetched and how near.

@@ -2,6 +2,7 @@
 #include "backend/x64/evaluate.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 
 namespace normjit::backend::x64 {
@@ -11,19 +12,19 @@ using Xbyak::Zmm;
 Unit Registers::take(int parts) {
     Unit unit;
     for (size_t i = 0; i < static_cast<size_t>(parts); ++i) {
-        assert(!free_.empty());
-        unit.part[i] = Zmm(*free_.begin());
-        free_.erase(free_.begin());
+        assert(free_ != 0);
+        unit.part[i] = Zmm(std::countr_zero(free_));
+        free_ &= free_ - 1;
     }
     return unit;
 }
 
 void Registers::take_out(const Unit& unit, int parts) {
-    for (size_t i = 0; i < static_cast<size_t>(parts); ++i) free_.erase(unit.part[i].getIdx());
+    for (size_t i = 0; i < static_cast<size_t>(parts); ++i) free_ &= ~(uint32_t{1} << unit.part[i].getIdx());
 }
 
 void Registers::give_back(const Unit& unit, int parts) {
-    for (size_t i = 0; i < static_cast<size_t>(parts); ++i) free_.insert(unit.part[i].getIdx());
+    for (size_t i = 0; i < static_cast<size_t>(parts); ++i) free_ |= uint32_t{1} << unit.part[i].getIdx();
 }
 
 namespace {
@@ -151,10 +152,9 @@ class Evaluation {
 
 }  // namespace
 
-void evaluate(Assembler& assembler, Registers& registers, const ir::Function& function, const Piece& piece,
+void evaluate(Assembler& assembler, Registers& registers, const ir::Function& function, const Selection& piece,
               Surroundings& around) {
-    const std::vector<Step> steps = select(function, piece);
-    Evaluation(assembler, registers, function, around).run(steps, last_uses(steps, piece.results));
+    Evaluation(assembler, registers, function, around).run(piece.steps, piece.dying);
 }
 
 }  // namespace normjit::backend::x64

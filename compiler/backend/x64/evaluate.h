@@ -5,9 +5,9 @@
 #include "backend/cpu/select.h"
 #include "backend/x64/assembler.h"
 
+#include <cstdint>
 #include <functional>
 #include <map>
-#include <set>
 #include <vector>
 
 namespace normjit::backend::x64 {
@@ -15,16 +15,13 @@ namespace normjit::backend::x64 {
 /// The vector registers that are free.
 class Registers {
   public:
-    Registers() {
-        for (int i = 0; i < Assembler::value_registers; ++i) free_.insert(i);
-    }
     /// A unit of `parts` of the lowest free registers. legality has counted: they are there.
     Unit take(int parts);
     void take_out(const Unit& unit, int parts);
     void give_back(const Unit& unit, int parts);
 
   private:
-    std::set<int> free_;
+    uint32_t free_ = (uint32_t{1} << Assembler::value_registers) - 1;
 };
 
 using Live = std::map<ValueId, Unit>;
@@ -40,9 +37,19 @@ struct Surroundings {
     int parts = 1;                                   ///< registers of a unit
 };
 
-/// Emits `piece` once. Registers of its own values are taken and given back, those of its results stay in
+/// A piece's steps and, for each, the values that die there. Selecting takes about as long as emitting: what is emitted
+/// several times is selected once.
+struct Selection {
+    Selection(const ir::Function& function, const Piece& piece)
+        : steps(select(function, piece)), dying(last_uses(steps, piece.results)) {}
+
+    std::vector<Step> steps;
+    std::vector<std::vector<ValueId>> dying;
+};
+
+/// Emits a piece once. Registers of its own values are taken and given back, those of its results stay in
 /// `around.live`.
-void evaluate(Assembler& assembler, Registers& registers, const ir::Function& function, const Piece& piece,
+void evaluate(Assembler& assembler, Registers& registers, const ir::Function& function, const Selection& piece,
               Surroundings& around);
 
 }  // namespace normjit::backend::x64

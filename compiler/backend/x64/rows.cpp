@@ -60,7 +60,7 @@ class RowsEmitter {
         loops_.for_each_block(begin, [&] {
             load_row_inputs();
             for (size_t i = 0; i + 1 < plan_.sweeps.size(); ++i) reduce_sweep(i);
-            if (cpu_.overlap == 1) {
+            if (cpu_.overlap == 1 && !is_always_split(plan_)) {
                 loops_.while_next_is_full([&] {
                     overlap_sweeps();
                     loops_.go_to_next_block();
@@ -163,7 +163,7 @@ class RowsEmitter {
         Registers registers;
         const Piece piece = staging_piece(plan_);
         Surroundings around = unit_surroundings(unit, piece.kept);
-        evaluate(a_, registers, function_, piece, around);
+        evaluate(a_, registers, function_, {function_, piece}, around);
         for (const ValueId id : plan_.staged_columns) keep(around.live.at(id), id, unit);
     }
 
@@ -206,8 +206,8 @@ class RowsEmitter {
         around.load = [&](const Unit& to, ValueId id) {
             loops_.load_row_input(to.part[0], function_[id].tensor, block);
         };
-        evaluate(a_, registers, function_, {.values = values, .sums = {}, .stores = {}, .results = values, .kept = {}},
-                 around);
+        const Piece piece{.values = values, .sums = {}, .stores = {}, .results = values, .kept = {}};
+        evaluate(a_, registers, function_, {function_, piece}, around);
         for (const auto& [id, unit] : around.live) {
             const bool is_new = std::find(means.begin(), means.end(), id) != means.end() ||
                                 std::find(values.begin(), values.end(), id) != values.end();
@@ -283,6 +283,7 @@ class RowsEmitter {
 
     void sum_rows(const Sweep& sweep) {
         const Piece piece = reduce_piece(plan_, sweep);
+        const Selection selection(function_, piece);
         loops_.for_each_row(matrices(function_, sweep), rows_ahead(sweep), [&] {
             Registers registers;
             const Live row = broadcast_row(sweep, registers);
@@ -293,7 +294,7 @@ class RowsEmitter {
                     Surroundings around = unit_surroundings(step[u], piece.kept);
                     around.live = row;
                     around.sums = sums[u % sums.size()];
-                    evaluate(a_, registers, function_, piece, around);
+                    evaluate(a_, registers, function_, selection, around);
                 }
                 loops_.prefetch(sweep.ahead, step);
             });
@@ -368,6 +369,7 @@ class RowsEmitter {
     void apply_row(const std::vector<Columns>& strip, const std::vector<Live>& columns, const Sums& sums,
                    Registers registers) {
         const Piece piece = apply_piece(plan_);
+        const Selection selection(function_, piece);
         const Live row = broadcast_row(plan_.sweeps.back(), registers);
         for (size_t u = 0; u < strip.size(); ++u) {
             Surroundings around = unit_surroundings(strip[u], piece.kept);
@@ -375,7 +377,7 @@ class RowsEmitter {
             around.live = row;
             around.live.insert(columns[u].begin(), columns[u].end());
             around.sums = sums[u];
-            evaluate(a_, registers, function_, piece, around);
+            evaluate(a_, registers, function_, selection, around);
         }
     }
 
@@ -383,6 +385,7 @@ class RowsEmitter {
     void sum_next_row(const std::vector<Columns>& strip, const std::vector<Live>& columns, Registers registers) {
         const Sweep& first = plan_.sweeps.front();
         const Piece piece = element_piece(first);
+        const Selection selection(function_, piece);
         const Live row = broadcast_row(first, registers, Block::next);
         const Sums sums = take_sums(registers, 1, first.row_means.size());
         for_each_register(sums, [&](const Zmm& sum) { a_.zero(sum); });
@@ -393,7 +396,7 @@ class RowsEmitter {
             around.live = row;
             around.live.insert(columns[u].begin(), columns[u].end());
             around.sums = sums[0];
-            evaluate(a_, registers, function_, piece, around);
+            evaluate(a_, registers, function_, selection, around);
         }
         loops_.keep_sums(one_of_each(sums));
     }
@@ -426,10 +429,11 @@ class RowsEmitter {
 
     /// The results of `piece`, a column_piece(), for each unit of the strip.
     std::vector<Live> load_columns(const Piece& piece, const std::vector<Columns>& strip, Registers& registers) {
+        const Selection selection(function_, piece);
         std::vector<Live> columns;
         for (const Columns& unit : strip) {
             Surroundings around = unit_surroundings(unit, piece.kept);
-            evaluate(a_, registers, function_, piece, around);
+            evaluate(a_, registers, function_, selection, around);
             columns.push_back(around.live);
         }
         return columns;
