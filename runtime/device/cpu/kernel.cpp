@@ -149,6 +149,7 @@ class Launch {
     }
 
     Progress progress_of(const Team& team) const {
+        static_assert(Progress::line_bytes == workspace_alignment);  // what Geometry::progress_bytes() counts with
         return {row_sums(team, 0) + 2 * geometry_.sums_bytes, geometry_.column_parts, phases_of(team)};
     }
 
