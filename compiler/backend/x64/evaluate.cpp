@@ -19,10 +19,6 @@ Unit Registers::take(int parts) {
     return unit;
 }
 
-void Registers::take_out(const Unit& unit, int parts) {
-    for (size_t i = 0; i < static_cast<size_t>(parts); ++i) free_ &= ~(uint32_t{1} << unit.part[i].getIdx());
-}
-
 void Registers::give_back(const Unit& unit, int parts) {
     for (size_t i = 0; i < static_cast<size_t>(parts); ++i) free_ |= uint32_t{1} << unit.part[i].getIdx();
 }

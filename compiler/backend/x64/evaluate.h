@@ -17,7 +17,6 @@ class Registers {
   public:
     /// A unit of `parts` of the lowest free registers. legality has counted: they are there.
     Unit take(int parts);
-    void take_out(const Unit& unit, int parts);
     void give_back(const Unit& unit, int parts);
 
   private:

@@ -332,36 +332,50 @@ class RowsEmitter {
     // The last sweep
     void apply_sweep() {
         const Sweep& sweep = plan_.sweeps.back();
-        loops_.for_each_columns(cpu_.strip, [&](const std::vector<Columns>& strip) {
-            Registers registers;
-            const std::vector<Live> columns = load_columns(column_piece(plan_, sweep), strip, registers);
-            const Sums sums = take_sums(registers, strip.size(), sweep.column_sums.size());
-            begin_column_sums(strip, sums);
-            loops_.for_each_row(matrices(function_, sweep), rows_ahead(sweep), [&] {
-                apply_row(strip, columns, sums, registers);
-                loops_.prefetch(sweep.ahead, strip);
-            });
-            end_column_sums(strip, sums);
-        });
+        for_each_row_of_strips(
+            column_piece(plan_, sweep), rows_ahead(sweep),
+            [&](const Strip& strip) { loops_.prefetch(sweep.ahead, strip.units); },
+            [&](const Strip& strip) { end_column_sums(strip.units, strip.sums); });
     }
 
     /// The last sweep of this block, and the first of the next one, which is full.
     void overlap_sweeps() {
-        const Sweep &first = plan_.sweeps.front(), &last = plan_.sweeps.back();
+        const Sweep& first = plan_.sweeps.front();
         load_row_inputs(Block::next);
         loops_.write_lines();
         loops_.keep_zeros(first.row_means.size());
-        loops_.for_each_columns(cpu_.strip, [&](const std::vector<Columns>& strip) {
-            Registers registers;
-            const std::vector<Live> columns = load_columns(column_piece_of_both(plan_), strip, registers);
-            const Sums sums = take_sums(registers, strip.size(), last.column_sums.size());
-            begin_column_sums(strip, sums);
-            loops_.for_each_row(matrices(function_, last), matrices(function_, first), [&] {
-                apply_row(strip, columns, sums, registers);
-                sum_next_row(strip, columns, registers);
-                loops_.prefetch(first.ahead, strip, Block::next);
+        for_each_row_of_strips(
+            column_piece_of_both(plan_), matrices(function_, first),
+            [&](const Strip& strip) {
+                sum_next_row(strip.units, strip.columns, strip.registers);
+                loops_.prefetch(first.ahead, strip.units, Block::next);
+            },
+            [&](const Strip& strip) { write_partials(strip.units, strip.sums); });
+    }
+
+    /// A strip of columns on its way down the rows of a block.
+    struct Strip {
+        const std::vector<Columns>& units;
+        std::vector<Live> columns;
+        Sums sums;
+        Registers registers;  ///< that are free in every row
+    };
+
+    /// The last sweep, then after_row() in each row of the strip and after_rows() behind them.
+    template <class AfterRow, class AfterRows>
+    void for_each_row_of_strips(const Piece& column_values, const std::vector<Tensor>& next_rows,
+                                const AfterRow& after_row, const AfterRows& after_rows) {
+        const Sweep& sweep = plan_.sweeps.back();
+        loops_.for_each_columns(cpu_.strip, [&](const std::vector<Columns>& units) {
+            Strip strip{.units = units, .columns = {}, .sums = {}, .registers = {}};
+            strip.columns = load_columns(column_values, units, strip.registers);
+            strip.sums = take_sums(strip.registers, units.size(), sweep.column_sums.size());
+            begin_column_sums(units, strip.sums);
+            loops_.for_each_row(matrices(function_, sweep), next_rows, [&] {
+                apply_row(units, strip.columns, strip.sums, strip.registers);
+                after_row(strip);
             });
-            write_partials(strip, sums);
+            after_rows(strip);
         });
     }
 
