@@ -3,20 +3,30 @@
 
 #include "backend/backend.h"
 #include "fingerprint.h"
-#include "plan/plan.h"
-#include "support/try.h"
-
-#include "normjit/artifact.h"
 
 #include <fmt/format.h>
 
 namespace normjit {
 
-Expected<std::string> code_key(const Spec& spec, const Schedule& schedule, const Target& target) {
-    NORMJIT_TRY(const backend::LegalPlan legal, backend::make_legal_plan(spec, schedule, target));
-    return fmt::format("generator {} {}\nbackend {} {}\n{}{}", generator_version, generator_fingerprint,
-                       legal.backend->name, legal.backend->version, plan::print(legal.plan),
-                       ir::print(legal.plan.function));
+namespace {
+
+std::string key_of(std::string_view generator, const Spec& spec, const Schedule& schedule, const Target& target) {
+    return fmt::format("{}generator {}\nspec {}\nschedule {}\ntarget {}\n", artifact_magic, generator, to_text(spec),
+                       to_text(schedule), to_text(target));
+}
+
+}  // namespace
+
+std::string generator_of(const Target& target) {
+    return fmt::format("{} {} {}", generator_version, generator_fingerprint, backend::names_serving(target));
+}
+
+std::string code_key(const Spec& spec, const Schedule& schedule, const Target& target) {
+    return key_of(generator_of(target), spec, schedule, target);
+}
+
+std::string code_key(const Artifact& artifact) {
+    return key_of(artifact.generator, artifact.spec, artifact.schedule, artifact.target);
 }
 
 bool is_slow_to_compile(const Target& target) {

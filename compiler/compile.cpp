@@ -12,6 +12,10 @@
 
 namespace normjit {
 
+Status legality(const Spec& spec, const Schedule& schedule, const Target& target) {
+    return backend::make_legal_plan(spec, schedule, target).status();
+}
+
 Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Target& target,
                            const ParallelFor& parallel_for) {
     NORMJIT_TRY(const backend::LegalPlan legal, backend::make_legal_plan(spec, schedule, target));
@@ -20,12 +24,13 @@ Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Tar
 
 Expected<std::string> backend_of(const Target& target) {
     NORMJIT_TRY(const backend::Backend* backend, backend::find(target));
-    return fmt::format("{}{}{}", backend->name, backend->version.empty() ? "" : " ", backend->version);
+    return backend::full_name(*backend);
 }
 
 Expected<std::string> emit_stage(const Spec& spec, const Schedule& schedule, const Target& target,
                                  std::string_view stage) {
     NORMJIT_RETURN_IF_ERROR(validate(spec));
+    NORMJIT_RETURN_IF_ERROR(validate(target));
     if (stage == "ir") return ir::print(frontend::build(spec));
     if (stage == "plan") {
         NORMJIT_TRY(const plan::Plan plan, plan::make(spec, schedule, target));

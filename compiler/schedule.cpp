@@ -4,7 +4,9 @@
 #include "support/text.h"
 #include "support/try.h"
 
-#include <climits>
+#include <bit>
+#include <limits>
+#include <type_traits>
 
 #include <fmt/format.h>
 
@@ -16,92 +18,129 @@ constexpr std::string_view cpu_head = "cpu";
 constexpr std::string_view cuda_head = "cuda";
 constexpr std::string_view heads[] = {cpu_head, cuda_head};
 
+/// A field that is a number: its key in the text, and the range that a plan can count with.
 template <class T>
 struct NumberKey {
     std::string_view key;
-    int T::* number;
+    std::variant<int T::*, int64_t T::*> member;
+    int64_t least, most;
+    bool is_power_of_two = false;
 };
+constexpr int64_t any = INT64_MAX;
+constexpr NumberKey<Schedule> common_numbers[] = {{"row_groups", &Schedule::row_groups, 1, 1 << 20}};
+constexpr int64_t most_cuda_row_groups = 65535;  // the second dimension of the two-pass form's grid
 constexpr NumberKey<CpuSchedule> cpu_numbers[] = {
-    {"row_block", &CpuSchedule::row_block}, {"strip", &CpuSchedule::strip},
-    {"unroll", &CpuSchedule::unroll},       {"stage", &CpuSchedule::stage},
-    {"keep", &CpuSchedule::keep},           {"overlap", &CpuSchedule::overlap},
-    {"prefetch", &CpuSchedule::prefetch},   {"column_parts", &CpuSchedule::column_parts},
-    {"teams", &CpuSchedule::teams},
+    {"row_block", &CpuSchedule::row_block, 1, 64},
+    {"strip", &CpuSchedule::strip, 1, 8},
+    {"unroll", &CpuSchedule::unroll, 1, 8},
+    {"cache_columns", &CpuSchedule::cache_columns, 0, 1},
+    {"cache_elements", &CpuSchedule::cache_elements, 0, 1},
+    {"overlap", &CpuSchedule::overlap, 0, 1},
+    {"prefetch", &CpuSchedule::prefetch, 0, 3},
+    {"column_ranges", &CpuSchedule::column_ranges, 1, 1024},
+    {"thread_groups", &CpuSchedule::thread_groups, 1, 1024},
+    {"split_rows", &CpuSchedule::split_rows, 0, any},
+    {"nontemporal_kb", &CpuSchedule::nontemporal_kb, -1, most_nontemporal_kb},
 };
 constexpr NumberKey<CudaSchedule> cuda_numbers[] = {
-    {"threads_per_row", &CudaSchedule::threads_per_row},
-    {"rows_per_block", &CudaSchedule::rows_per_block},
-    {"cluster", &CudaSchedule::cluster},
-    {"blocks_per_sm", &CudaSchedule::blocks_per_sm},
-    {"vector_width", &CudaSchedule::vector_width},
-    {"stages", &CudaSchedule::stages},
-    {"pace", &CudaSchedule::pace},
-    {"pace_slack", &CudaSchedule::pace_slack},
+    {"threads_per_row", &CudaSchedule::threads_per_row, 1, 1024},
+    {"rows_per_block", &CudaSchedule::rows_per_block, 1, 1024},
+    {"cluster", &CudaSchedule::cluster, 1, 16, true},
+    {"blocks_per_sm", &CudaSchedule::blocks_per_sm, 1, 32},
+    {"vector_width", &CudaSchedule::vector_width, 1, 16, true},
+    {"pipeline_depth", &CudaSchedule::pipeline_depth, 1, 8},
+    {"pace", &CudaSchedule::pace, 0, 1 << 20},
+    {"pace_slack", &CudaSchedule::pace_slack, 0, 1 << 20},
 };
 
+template <class T>
+int64_t get(const NumberKey<T>& key, const T& owner) {
+    return std::visit([&](auto member) -> int64_t { return owner.*member; }, key.member);
+}
+
 template <class T, size_t n>
-std::vector<std::string_view> keys_of(const NumberKey<T> (&numbers)[n],
-                                      std::initializer_list<std::string_view> others) {
-    std::vector<std::string_view> keys = {"row_groups"};
+void add_keys(std::vector<std::string_view>& keys, const NumberKey<T> (&numbers)[n]) {
     for (const NumberKey<T>& each : numbers) keys.push_back(each.key);
-    keys.insert(keys.end(), others);
-    return keys;
 }
 
 // Any number that the fields can hold is read: legality() knows the ranges, which depend on the target too.
 template <class T, size_t n>
-Status read_numbers(const text::Fields& fields, const NumberKey<T> (&numbers)[n], T& device) {
+Status read_numbers(const text::Fields& fields, const NumberKey<T> (&numbers)[n], T& owner) {
     for (const NumberKey<T>& each : numbers) {
-        NORMJIT_RETURN_IF_ERROR(fields.read(each.key, device.*each.number, INT_MIN, INT_MAX));
+        const auto read = [&](auto member) {
+            using Number = std::remove_reference_t<decltype(owner.*member)>;
+            using Limits = std::numeric_limits<Number>;
+            return fields.read(each.key, owner.*member, Limits::min(), Limits::max());
+        };
+        NORMJIT_RETURN_IF_ERROR(std::visit(read, each.member));
     }
     return {};
 }
 
+template <class T>
+Status check(const NumberKey<T>& key, const T& owner) {
+    const int64_t value = get(key, owner);
+    if (value < key.least || value > key.most)
+        return invalid_argument(fmt::format("schedule: {}={}: must be {} to {}", key.key, value, key.least, key.most));
+    if (key.is_power_of_two && !std::has_single_bit(static_cast<uint64_t>(value)))
+        return invalid_argument(fmt::format("schedule: {}={}: must be a power of two", key.key, value));
+    return {};
+}
+
+template <class T, size_t n>
+Status check_numbers(const NumberKey<T> (&numbers)[n], const T& owner) {
+    for (const NumberKey<T>& each : numbers) NORMJIT_RETURN_IF_ERROR(check(each, owner));
+    return {};
+}
+
 Expected<Schedule> parse_cpu(std::string_view text) {
-    NORMJIT_TRY(const auto fields,
-                text::Fields::parse("schedule", text, keys_of(cpu_numbers, {"split_rows", "stream_kb"})));
+    std::vector<std::string_view> keys;
+    add_keys(keys, common_numbers);
+    add_keys(keys, cpu_numbers);
+    NORMJIT_TRY(const auto fields, text::Fields::parse("schedule", text, keys));
     Schedule schedule;
     CpuSchedule cpu;
-    NORMJIT_RETURN_IF_ERROR(fields.read("row_groups", schedule.row_groups, INT64_MIN, INT64_MAX));
+    NORMJIT_RETURN_IF_ERROR(read_numbers(fields, common_numbers, schedule));
     NORMJIT_RETURN_IF_ERROR(read_numbers(fields, cpu_numbers, cpu));
-    NORMJIT_RETURN_IF_ERROR(fields.read("split_rows", cpu.split_rows, INT64_MIN, INT64_MAX));
-    NORMJIT_RETURN_IF_ERROR(fields.read("stream_kb", cpu.stream_kb, INT64_MIN, INT64_MAX));
     schedule.device = cpu;
     return schedule;
 }
 
 Expected<Schedule> parse_cuda(std::string_view text) {
-    const auto keys = keys_of(cuda_numbers, {"form", "staging", "keep", "keep_columns"});
+    std::vector<std::string_view> keys;
+    add_keys(keys, common_numbers);
+    add_keys(keys, cuda_numbers);
+    keys.insert(keys.end(), {"form", "staging", "row_memory", "column_memory"});
     NORMJIT_TRY(const auto fields, text::Fields::parse("schedule", text, keys));
     Schedule schedule;
     CudaSchedule cuda;
-    NORMJIT_RETURN_IF_ERROR(fields.read("row_groups", schedule.row_groups, INT64_MIN, INT64_MAX));
-    NORMJIT_RETURN_IF_ERROR(fields.read("form", cuda.form, all_cuda_forms));
+    NORMJIT_RETURN_IF_ERROR(read_numbers(fields, common_numbers, schedule));
     NORMJIT_RETURN_IF_ERROR(read_numbers(fields, cuda_numbers, cuda));
+    NORMJIT_RETURN_IF_ERROR(fields.read("form", cuda.form, all_cuda_forms));
     NORMJIT_RETURN_IF_ERROR(fields.read("staging", cuda.staging, all_cuda_stagings));
-    NORMJIT_RETURN_IF_ERROR(fields.read("keep", cuda.keep, all_cuda_keeps));
-    NORMJIT_RETURN_IF_ERROR(fields.read("keep_columns", cuda.keep_columns, all_cuda_keeps));
+    NORMJIT_RETURN_IF_ERROR(fields.read("row_memory", cuda.row_memory, all_cuda_memories));
+    NORMJIT_RETURN_IF_ERROR(fields.read("column_memory", cuda.column_memory, all_cuda_memories));
     schedule.device = cuda;
     return schedule;
 }
 
 template <class T, size_t n>
-std::string numbers_text(const NumberKey<T> (&numbers)[n], const T& device) {
+std::string numbers_text(const NumberKey<T> (&numbers)[n], const T& owner) {
     std::string text;
-    for (const NumberKey<T>& each : numbers) text += fmt::format(" {}={}", each.key, device.*each.number);
+    for (const NumberKey<T>& each : numbers) text += fmt::format(" {}={}", each.key, get(each, owner));
     return text;
 }
 
 }  // namespace
 
-std::string_view name(CudaForm form) { return form == CudaForm::rows ? "rows" : "streaming"; }
+std::string_view name(CudaForm form) { return form == CudaForm::rows ? "rows" : "two_pass"; }
 
 std::string_view name(CudaStaging staging) {
     constexpr std::string_view names[] = {"registers", "async", "bulk"};
     return names[static_cast<size_t>(staging)];
 }
 
-std::string_view name(CudaKeep keep) { return keep == CudaKeep::registers ? "registers" : "shared"; }
+std::string_view name(CudaMemory memory) { return memory == CudaMemory::registers ? "registers" : "shared"; }
 
 Expected<Schedule> parse_schedule(std::string_view text) {
     const std::string_view head = text::first_word(text);
@@ -113,13 +152,26 @@ Expected<Schedule> parse_schedule(std::string_view text) {
 
 std::string to_text(const Schedule& schedule) {
     if (const auto* cpu = std::get_if<CpuSchedule>(&schedule.device)) {
-        return fmt::format("{} row_groups={}{} split_rows={} stream_kb={}", cpu_head, schedule.row_groups,
-                           numbers_text(cpu_numbers, *cpu), cpu->split_rows, cpu->stream_kb);
+        return fmt::format("{}{}{}", cpu_head, numbers_text(common_numbers, schedule), numbers_text(cpu_numbers, *cpu));
     }
     const auto& cuda = std::get<CudaSchedule>(schedule.device);
-    return fmt::format("{} row_groups={} form={}{} staging={} keep={} keep_columns={}", cuda_head, schedule.row_groups,
-                       name(cuda.form), numbers_text(cuda_numbers, cuda), name(cuda.staging), name(cuda.keep),
-                       name(cuda.keep_columns));
+    return fmt::format("{} row_groups={} form={}{} staging={} row_memory={} column_memory={}", cuda_head,
+                       schedule.row_groups, name(cuda.form), numbers_text(cuda_numbers, cuda), name(cuda.staging),
+                       name(cuda.row_memory), name(cuda.column_memory));
+}
+
+Status check_ranges(const Schedule& schedule, const Target& target) {
+    NumberKey<Schedule> row_groups = common_numbers[0];
+    if (target.is_cuda()) row_groups.most = most_cuda_row_groups;
+    NORMJIT_RETURN_IF_ERROR(check(row_groups, schedule));
+    const auto* cpu = std::get_if<CpuSchedule>(&schedule.device);
+    if ((cpu == nullptr) != target.is_cuda()) {
+        return invalid_argument(fmt::format("schedule: of kind {}; target '{}' takes kind {}",
+                                            target.is_cuda() ? cpu_head : cuda_head, to_text(target),
+                                            target.is_cuda() ? cuda_head : cpu_head));
+    }
+    if (cpu != nullptr) return check_numbers(cpu_numbers, *cpu);
+    return check_numbers(cuda_numbers, std::get<CudaSchedule>(schedule.device));
 }
 
 uint64_t hash(const Schedule& schedule) { return text::hash(to_text(schedule)); }

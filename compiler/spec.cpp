@@ -26,19 +26,31 @@ Status error(const Spec& spec, Tensor tensor, std::string_view reason) {
     return error(statistic ? "stats" : name(tensor), type ? name(*type) : "none", reason);
 }
 
-/// Whether a requested output depends on xhat: all but dbeta = col_sum(dy) do.
-bool needs_xhat(const Spec& spec) { return spec.has(Tensor::dx) || spec.has(Tensor::dgamma); }
+/// The gradient of x, under either name.
+bool writes_dx(const Spec& spec) { return spec.has(Tensor::dx) || spec.has(Tensor::dresidual_in); }
+
+/// Whether a requested gradient depends on xhat: all but dbeta = col_sum(dy) do.
+bool needs_xhat(const Spec& spec) { return writes_dx(spec) || spec.has(Tensor::dgamma); }
+
+bool writes_statistics(const Spec& spec) { return spec.writes(Tensor::mean) || spec.writes(Tensor::rstd); }
+
+/// Saved statistics are needed by what depends on them, recomputed ones are outputs that were asked for.
+bool needs_statistic(const Spec& spec, Tensor tensor) {
+    const bool from_x = spec.source == Source::x;
+    const bool there = tensor == Tensor::rstd || (from_x && spec.norm == Norm::layernorm);
+    if (spec.stats == Stats::recompute) return there && from_x && spec.has(tensor);
+    return there && (from_x ? needs_xhat(spec) : writes_dx(spec));
+}
 
 /// Whether a requested output depends on the tensor, for a layer that has it.
 bool needs(const Spec& spec, Tensor tensor) {
-    const bool dx = spec.has(Tensor::dx);
+    const bool dx = writes_dx(spec);
     const bool xhat = needs_xhat(spec);
-    const bool from_x = spec.source == Source::x;
     switch (tensor) {
         case Tensor::dy:
             return true;
         case Tensor::x:
-            return xhat;
+            return xhat || writes_statistics(spec);
         case Tensor::dresidual:
             return dx;
         case Tensor::gamma:
@@ -46,10 +58,10 @@ bool needs(const Spec& spec, Tensor tensor) {
         case Tensor::beta:
             return xhat && spec.source == Source::y;
         case Tensor::mean:
-            return xhat && from_x && spec.stats == Stats::saved && spec.norm == Norm::layernorm;
         case Tensor::rstd:
-            return spec.stats == Stats::saved && (from_x ? xhat : dx);
+            return needs_statistic(spec, tensor);
         case Tensor::dx:
+        case Tensor::dresidual_in:
         case Tensor::dgamma:
         case Tensor::dbeta:
             return spec.has(tensor);
@@ -123,10 +135,16 @@ Status check_types(const Spec& spec) {
     return {};
 }
 
+/// Why a statistic that is asked for cannot be told.
+std::string_view unknown_statistic(const Spec& spec) {
+    return spec.source == Source::x ? "rmsnorm has no mean" : "statistics of x are known from source=x only";
+}
+
 /// A spec may say nothing that has no effect: equal problems then are equal specs, and share one cache key.
 Status check_canonical(const Spec& spec) {
     for (Tensor tensor : all_tensors) {
         if (!spec.has(tensor) || tensor == Tensor::x || needs(spec, tensor)) continue;
+        if (spec.writes(tensor)) return error("out", name(tensor), unknown_statistic(spec));
         return error(spec, tensor, "no requested output reads it; leave it out");
     }
     const Spec kept = canonical(spec);
@@ -141,11 +159,12 @@ Status check_canonical(const Spec& spec) {
 
 Status check_tensors(const Spec& spec) {
     if (!spec.has(Tensor::x)) return error(spec, Tensor::x, "must have a type");
-    if (!needs_xhat(spec) && !spec.has(Tensor::dbeta)) return error("out", "", "must name one of: dx dgamma dbeta");
+    if (!needs_xhat(spec) && !spec.has(Tensor::dbeta))
+        return error("out", "", "must name one of: dx dresidual_in dgamma dbeta");
     if (spec.has(Tensor::dgamma) && needs(spec, Tensor::gamma) && !spec.has(Tensor::gamma)) {
         return error(spec, Tensor::gamma, "out has dgamma, the gradient of a gamma");
     }
-    if (spec.stats == Stats::recompute && spec.source != Source::x && spec.has(Tensor::dx)) {
+    if (spec.stats == Stats::recompute && spec.source != Source::x && writes_dx(spec)) {
         return error("stats", "recompute",
                      fmt::format("dx needs rstd, which source={} does not tell; allowed: saved", name(spec.source)));
     }
@@ -171,11 +190,14 @@ std::string_view name(Source source) {
     return "invalid";
 }
 
-bool Spec::reads(Tensor tensor) const { return has(tensor) && !is_output(tensor) && needs(*this, tensor); }
+bool Spec::reads(Tensor tensor) const {
+    return has(tensor) && may_be_read(tensor) && !writes(tensor) && needs(*this, tensor);
+}
 
 Spec canonical(Spec spec) {
     if (!needs_xhat(spec)) spec.source = Source::x;
-    if (!needs_xhat(spec) || (spec.source != Source::x && !spec.has(Tensor::dx))) spec.stats = Stats::saved;
+    const bool has_use = spec.source == Source::x ? needs_xhat(spec) || writes_statistics(spec) : writes_dx(spec);
+    if (!has_use) spec.stats = Stats::saved;
     if (spec.stats != Stats::recompute) spec.eps = default_eps;
     for (Tensor tensor : all_tensors) {
         if (tensor != Tensor::x && !needs(spec, tensor)) spec.dtypes[tensor].reset();

@@ -21,8 +21,6 @@ constexpr std::string_view saved = "saved";
 
 using Outputs = PerTensor<bool>;
 
-bool is_statistic(Tensor tensor) { return info(tensor).shape == TensorShape::rows; }
-
 /// Every tensor is a key but the statistics: stats= gives the type of both.
 std::vector<std::string_view> keys() {
     std::vector<std::string_view> keys = {"rows", "cols"};
@@ -41,7 +39,7 @@ std::vector<std::string_view> with_dtypes(std::vector<std::string_view> words) {
 std::vector<std::string_view> output_names() {
     std::vector<std::string_view> names;
     for (Tensor tensor : all_tensors) {
-        if (is_output(tensor)) names.push_back(name(tensor));
+        if (may_be_written(tensor)) names.push_back(name(tensor));
     }
     return names;
 }
@@ -58,6 +56,8 @@ std::optional<DType> default_dtype(const Spec& spec, Tensor tensor) {
         case Tensor::mean:
         case Tensor::rstd:
             return spec.compute();
+        case Tensor::dresidual_in:
+            return spec.has(Tensor::dresidual) ? spec.dtypes[Tensor::dresidual] : spec.dtypes[Tensor::x];
         case Tensor::dgamma:
             return spec.dtypes[Tensor::gamma];
         case Tensor::dbeta:
@@ -112,11 +112,20 @@ Status read_dtype(const text::Fields& fields, std::string_view key, std::vector<
     return fields.not_one_of(key, other_words);
 }
 
+/// "saved", "recompute", a type, or "recompute,TYPE".
 Status read_stats(const text::Fields& fields, Spec& spec) {
     std::optional<DType> type = spec.compute();
-    NORMJIT_RETURN_IF_ERROR(read_dtype(fields, "stats", {saved, recompute}, type));
+    const std::string_view given = fields.find("stats").value_or(saved);
+    const size_t comma = given.find(',');
+    if (comma != given.npos && given.substr(0, comma) == recompute) {
+        type = parse_dtype(given.substr(comma + 1));
+        if (!type) return fields.error("stats", fmt::format("recompute, needs one of {}", text::join(with_dtypes({}))));
+        spec.stats = Stats::recompute;
+    } else {
+        NORMJIT_RETURN_IF_ERROR(read_dtype(fields, "stats", {saved, recompute}, type));
+        if (given == recompute) spec.stats = Stats::recompute;
+    }
     spec.dtypes[Tensor::mean] = spec.dtypes[Tensor::rstd] = type;
-    if (fields.find("stats") == recompute) spec.stats = Stats::recompute;
     return {};
 }
 
@@ -140,11 +149,14 @@ Status read_outputs(const text::Fields& fields, const Spec& spec, Outputs& outpu
     if (!given) return {};
     for (std::string_view word : text::split(*given, ',')) {
         const auto tensor = parse_tensor(word);
-        if (!tensor || !is_output(*tensor)) {
+        if (!tensor || !may_be_written(*tensor)) {
             return fields.error("out", fmt::format("'{}' is not one of {}; join several by commas", text::shown(word),
                                                    text::join(output_names())));
         }
         if (outputs[*tensor]) return fields.error("out", fmt::format("{} comes twice", word));
+        if (is_statistic(*tensor) && spec.stats != Stats::recompute) {
+            return fields.error("out", fmt::format("{} is written with stats=recompute only", word));
+        }
         outputs[*tensor] = true;
     }
     return {};
@@ -154,14 +166,21 @@ Status read_outputs(const text::Fields& fields, const Spec& spec, Outputs& outpu
 /// without effect: one description then serves for any out=.
 Status check_keys(const text::Fields& fields, const Spec& spec, const Outputs& outputs) {
     for (Tensor tensor : all_tensors) {
-        if (!is_output(tensor) || outputs[tensor] || !fields.find(name(tensor))) continue;
+        if (may_be_read(tensor) || outputs[tensor] || !fields.find(name(tensor))) continue;
         return fields.error(name(tensor), fmt::format("{} is not an output; name it in out=", name(tensor)));
     }
     const bool affine = spec.has(Tensor::gamma);
     if (!affine && outputs[Tensor::dgamma]) return fields.error("gamma", "out has dgamma, the gradient of a gamma");
     if (!affine && spec.gamma_offset != 0) return fields.error("gamma_offset", "needs a gamma; here gamma=none");
-    if (spec.has(Tensor::dresidual) && !outputs[Tensor::dx]) {
-        return fields.error("dresidual", "is added into dx, which out does not name");
+    if (spec.has(Tensor::dresidual) && !outputs[Tensor::dx] && !outputs[Tensor::dresidual_in]) {
+        return fields.error("dresidual", "is added into dx and dresidual_in, of which out names none");
+    }
+    if (outputs[Tensor::mean] && spec.norm == Norm::rmsnorm) return fields.error("out", "rmsnorm has no mean");
+    const bool writes_statistics = outputs[Tensor::mean] || outputs[Tensor::rstd];
+    if (writes_statistics && spec.source != Source::x)
+        return fields.error("out", "statistics of x are known from source=x only");
+    if (!writes_statistics && fields.find("stats").value_or("").starts_with("recompute,")) {
+        return fields.error("stats", "the type is that of mean and rstd, of which out names none");
     }
     if (fields.find("beta") && spec.source != Source::y) return fields.error("beta", "is read by source=y only");
     if (fields.find("eps") && spec.stats != Stats::recompute) return fields.error("eps", "needs stats=recompute");
@@ -173,7 +192,7 @@ Status check_keys(const text::Fields& fields, const Spec& spec, const Outputs& o
 Spec described(const Spec& spec) {
     Spec layer = spec;
     for (Tensor tensor : all_tensors) {
-        if (spec.has(tensor) || is_output(tensor)) continue;
+        if (spec.has(tensor) || !may_be_read(tensor)) continue;
         Spec with = spec;
         with.dtypes[tensor] = spec.dtypes[Tensor::x];
         if (!canonical(with).has(tensor)) layer.dtypes[tensor] = default_dtype(layer, tensor);
@@ -190,9 +209,10 @@ std::string list(const Outputs& outputs) {
 }
 
 std::string stats_text(const Spec& spec) {
-    if (spec.stats == Stats::recompute) return " stats=recompute";
     const auto type = spec.has(Tensor::rstd) ? spec.dtypes[Tensor::rstd] : spec.dtypes[Tensor::mean];
-    return type && *type != spec.compute() ? fmt::format(" stats={}", name(*type)) : std::string();
+    const std::string other = type && *type != spec.compute() ? std::string(name(*type)) : std::string();
+    if (spec.stats == Stats::recompute) return " stats=recompute" + (other.empty() ? "" : "," + other);
+    return other.empty() ? "" : " stats=" + other;
 }
 
 }  // namespace
@@ -210,7 +230,7 @@ Expected<Spec> parse_spec(std::string_view text) {
     NORMJIT_RETURN_IF_ERROR(fields.read("gamma_offset", spec.gamma_offset));
     NORMJIT_RETURN_IF_ERROR(check_keys(fields, spec, outputs));
     for (Tensor tensor : all_tensors) {
-        if (is_output(tensor) && !outputs[tensor]) spec.dtypes[tensor].reset();
+        if (spec.writes(tensor) && !outputs[tensor]) spec.dtypes[tensor].reset();
     }
     spec = canonical(spec);
     NORMJIT_RETURN_IF_ERROR(validate(spec));
@@ -224,8 +244,8 @@ std::string to_text(const Spec& spec) {
     if (spec.rows) text += fmt::format(" rows={}", *spec.rows);
     text += fmt::format(" cols={}", spec.cols);
     for (Tensor tensor : all_tensors) {
-        outputs[tensor] = is_output(tensor) && spec.has(tensor);
-        if (is_statistic(tensor) || (is_output(tensor) && !spec.has(tensor))) continue;
+        outputs[tensor] = spec.writes(tensor);
+        if (is_statistic(tensor) || (!may_be_read(tensor) && !spec.has(tensor))) continue;
         const auto type = layer.dtypes[tensor];
         if (type != default_dtype(layer, tensor))
             text += fmt::format(" {}={}", name(tensor), type ? name(*type) : none);

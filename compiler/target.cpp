@@ -5,7 +5,6 @@
 #include "support/try.h"
 
 #include <algorithm>
-#include <climits>
 #include <span>
 
 #include <fmt/format.h>
@@ -13,6 +12,8 @@
 namespace normjit {
 
 namespace {
+
+using Limits = TargetLimits;
 
 /// The CPUs by their heads. Only the first has features that are not always there.
 struct Cpu {
@@ -70,15 +71,15 @@ Expected<Target> parse_cpu(std::string_view text, const Cpu& cpu) {
     NORMJIT_RETURN_IF_ERROR(fields.read("backend", target.backend, all_backend_choices));
     NORMJIT_RETURN_IF_ERROR(fields.read("bf16", target.avx512_bf16));
     NORMJIT_RETURN_IF_ERROR(fields.read("fp16", target.avx512_fp16));
-    NORMJIT_RETURN_IF_ERROR(fields.read("cores", target.cores, 1, INT_MAX));
-    NORMJIT_RETURN_IF_ERROR(fields.read("l1", target.l1_bytes, 0, INT64_MAX));
-    NORMJIT_RETURN_IF_ERROR(fields.read("l2", target.l2_bytes, 0, INT64_MAX));
-    NORMJIT_RETURN_IF_ERROR(fields.read("l3", target.l3_bytes, 0, INT64_MAX));
+    NORMJIT_RETURN_IF_ERROR(fields.read("cores", target.cores, 1, Limits::most_cores));
+    NORMJIT_RETURN_IF_ERROR(fields.read("l1", target.l1_bytes, 0, Limits::most_cache_bytes));
+    NORMJIT_RETURN_IF_ERROR(fields.read("l2", target.l2_bytes, 0, Limits::most_cache_bytes));
+    NORMJIT_RETURN_IF_ERROR(fields.read("l3", target.l3_bytes, 0, Limits::most_cache_bytes));
     return target;
 }
 
 Expected<Target> parse_cuda(std::string_view text, std::string_view head) {
-    const auto sm = text::parse_int(head.substr(cuda_prefix.size()), common_devices[0].sm, 999);
+    const auto sm = text::parse_int(head.substr(cuda_prefix.size()), Limits::least_sm, Limits::most_sm);
     if (!sm) {
         return invalid_argument(fmt::format("target: {}: the number {}", text::shown(head), sm.status().message()));
     }
@@ -90,9 +91,10 @@ Expected<Target> parse_cuda(std::string_view text, std::string_view head) {
     target.sm_count = device.sm_count;
     target.shared_bytes = device.shared_bytes;
     target.l2_bytes = device.l2_bytes;
-    NORMJIT_RETURN_IF_ERROR(fields.read("sms", target.sm_count, 1, INT_MAX));
-    NORMJIT_RETURN_IF_ERROR(fields.read("shared", target.shared_bytes, 0, INT64_MAX));
-    NORMJIT_RETURN_IF_ERROR(fields.read("l2", target.l2_bytes, 0, INT64_MAX));
+    NORMJIT_RETURN_IF_ERROR(fields.read("sms", target.sm_count, 1, Limits::most_cores));
+    NORMJIT_RETURN_IF_ERROR(
+        fields.read("shared", target.shared_bytes, Limits::least_shared_bytes, Limits::most_shared_bytes));
+    NORMJIT_RETURN_IF_ERROR(fields.read("l2", target.l2_bytes, 0, Limits::most_cache_bytes));
     return target;
 }
 
@@ -105,6 +107,35 @@ std::string_view name(BackendChoice choice) {
 
 int Target::vector_bytes() const { return cpu_of(*this).vector_bytes; }
 int Target::vector_registers() const { return cpu_of(*this).vector_registers; }
+
+Status validate(const Target& target) {
+    const auto check = [](std::string_view key, int64_t value, int64_t least, int64_t most) {
+        if (value >= least && value <= most) return Status();
+        return invalid_argument(fmt::format("target: {}={}: must be {} to {}", key, value, least, most));
+    };
+    NORMJIT_RETURN_IF_ERROR(check("l2", target.l2_bytes, 0, Limits::most_cache_bytes));
+    if (target.is_cuda()) {
+        if (target.sm < Limits::least_sm || target.sm > Limits::most_sm) {
+            return invalid_argument(fmt::format("target: {}{}: the number must be {} to {}", cuda_prefix, target.sm,
+                                                Limits::least_sm, Limits::most_sm));
+        }
+        NORMJIT_RETURN_IF_ERROR(check("sms", target.sm_count, 1, Limits::most_cores));
+        return check("shared", target.shared_bytes, Limits::least_shared_bytes, Limits::most_shared_bytes);
+    }
+    if (std::ranges::find(cpus, target.isa, &Cpu::isa) == std::end(cpus)) {
+        return invalid_argument(fmt::format("target: isa {} is none", static_cast<int>(target.isa)));
+    }
+    if (std::ranges::find(all_backend_choices, target.backend) == std::end(all_backend_choices)) {
+        return invalid_argument(fmt::format("target: backend {} is none", static_cast<int>(target.backend)));
+    }
+    if (target.isa != Isa::x86_64_avx512 && (target.avx512_bf16 || target.avx512_fp16)) {
+        return invalid_argument(
+            fmt::format("target: {}=1: only x86-64-avx512 has it", target.avx512_bf16 ? "bf16" : "fp16"));
+    }
+    NORMJIT_RETURN_IF_ERROR(check("cores", target.cores, 1, Limits::most_cores));
+    NORMJIT_RETURN_IF_ERROR(check("l1", target.l1_bytes, 0, Limits::most_cache_bytes));
+    return check("l3", target.l3_bytes, 0, Limits::most_cache_bytes);
+}
 
 Expected<Target> parse_target(std::string_view text) {
     const std::string_view head = text::first_word(text);

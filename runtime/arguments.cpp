@@ -18,11 +18,10 @@ Status error(std::string_view argument, fmt::format_string<Values...> reason, Va
         fmt::format("launch: {}: {}", argument, fmt::format(reason, std::forward<Values>(values)...)));
 }
 
-int64_t element_bytes(const Spec& spec, Tensor tensor) { return static_cast<int64_t>(size_of(*spec.dtypes[tensor])); }
-
 /// Memory that a launch touches: `rows` times `width` bytes, `stride` bytes apart.
 struct Region {
     std::string_view name;
+    const Operand* operand = nullptr;  ///< null: the workspace
     uintptr_t begin = 0;
     int64_t bytes = 0;  ///< from the first to the last one touched; 0: none
     int64_t width = 0;
@@ -45,15 +44,14 @@ bool touch_same_bytes(const Region& a, const Region& b) {
 
 class Checker {
   public:
-    Checker(const Artifact& artifact, const Arguments& arguments)
-        : spec_(artifact.spec), geometry_(artifact.geometry), arguments_(arguments) {}
+    Checker(const Artifact& artifact, const OperandList& operands, const Arguments& arguments)
+        : spec_(artifact.spec), geometry_(artifact.geometry), operands_(operands), arguments_(arguments) {}
 
     Status check() {
         NORMJIT_RETURN_IF_ERROR(check_rows());
-        for (Tensor tensor : all_tensors) {
-            if (!spec_.takes_part(tensor)) continue;
-            NORMJIT_RETURN_IF_ERROR(check_form(tensor));
-            NORMJIT_RETURN_IF_ERROR(check_memory(tensor));
+        for (const Operand& operand : operands_) {
+            NORMJIT_RETURN_IF_ERROR(check_form(operand));
+            NORMJIT_RETURN_IF_ERROR(check_memory(operand));
         }
         NORMJIT_RETURN_IF_ERROR(check_workspace());
         return check_overlaps();
@@ -61,7 +59,9 @@ class Checker {
 
   private:
     /// Whether the tensor has elements: all but those of [M,N] and [M] tensors without rows.
-    bool has_elements(Tensor tensor) const { return arguments_.rows > 0 || info(tensor).shape == TensorShape::cols; }
+    bool has_elements(const Operand& operand) const {
+        return arguments_.rows > 0 || operand.shape == TensorShape::cols;
+    }
 
     Status check_rows() const {
         const int64_t rows = arguments_.rows;
@@ -75,51 +75,50 @@ class Checker {
         return {};
     }
 
-    Status check_form(Tensor tensor) const {
-        const Argument& given = arguments_[tensor];
-        const DType type = *spec_.dtypes[tensor];
-        if (given.dtype != type) {
-            return error(name(tensor), "dtype is {}; the kernel was compiled for {}", name(given.dtype), name(type));
+    Status check_form(const Operand& operand) const {
+        const Argument& given = arguments_[operand.tensor];
+        const std::string_view tensor = name(operand.tensor);
+        if (given.dtype != operand.dtype) {
+            return error(tensor, "dtype is {}; the kernel was compiled for {}", name(given.dtype), name(operand.dtype));
         }
-        const int64_t cols = info(tensor).shape == TensorShape::rows ? 0 : spec_.cols;
+        const int64_t cols = operand.shape == TensorShape::rows ? 0 : spec_.cols;
         if (given.cols != cols) {
-            return error(name(tensor), "cols is {}; must be {}{}", given.cols, cols,
+            return error(tensor, "cols is {}; must be {}{}", given.cols, cols,
                          cols == 0 ? ", since the tensor has one element per row" : "");
         }
-        if (is_matrix(tensor)) return check_stride(tensor);
+        if (operand.is_matrix()) return check_stride(operand);
         if (given.row_stride == Argument::contiguous) return {};
-        return error(name(tensor), "row_stride is {}; only matrices have one, leave it contiguous", given.row_stride);
+        return error(tensor, "row_stride is {}; only matrices have one, leave it contiguous", given.row_stride);
     }
 
-    Status check_stride(Tensor tensor) const {
-        const int64_t stride = row_stride(arguments_[tensor]);
-        if (stride < 0) return error(name(tensor), "row_stride is {}; must be at least 0", stride);
-        if (is_output(tensor) && arguments_.rows > 1 && stride < spec_.cols) {
-            return error(name(tensor), "row_stride is {}; the rows of an output must be at least cols={} apart", stride,
-                         spec_.cols);
+    Status check_stride(const Operand& operand) const {
+        const int64_t stride = row_stride(arguments_[operand.tensor]);
+        if (stride < 0) return error(name(operand.tensor), "row_stride is {}; must be at least 0", stride);
+        if (operand.is_written() && arguments_.rows > 1 && stride < spec_.cols) {
+            return error(name(operand.tensor), "row_stride is {}; the rows of an output must be at least cols={} apart",
+                         stride, spec_.cols);
         }
         return {};
     }
 
     /// The tensor's bytes exist as far as this can be told: a pointer that fits the element, an end that fits the
     /// address space. Remembers them for the check of overlaps.
-    Status check_memory(Tensor tensor) {
-        if (!has_elements(tensor)) return {};
-        const Argument& given = arguments_[tensor];
-        const int64_t element = element_bytes(spec_, tensor);
+    Status check_memory(const Operand& operand) {
+        if (!has_elements(operand)) return {};
+        const Argument& given = arguments_[operand.tensor];
+        const std::string_view tensor = name(operand.tensor);
         const auto begin = reinterpret_cast<uintptr_t>(given.data);
-        if (given.data == nullptr) return error(name(tensor), "null pointer; the kernel needs this tensor");
-        if (begin % static_cast<uintptr_t>(element) != 0) {
-            return error(name(tensor), "address {} is not a multiple of {}, the size of an element", given.data,
-                         element);
+        if (given.data == nullptr) return error(tensor, "null pointer; the kernel needs this tensor");
+        if (begin % static_cast<uintptr_t>(operand.bytes()) != 0) {
+            return error(tensor, "address {} is not a multiple of {}, the size of an element", given.data,
+                         operand.bytes());
         }
-        Region region{.name = name(tensor), .begin = begin, .written = is_output(tensor)};
-        const TensorShape shape = info(tensor).shape;
-        region.width = shape == TensorShape::rows ? arguments_.rows * element : spec_.cols * element;
+        Region region{.name = tensor, .operand = &operand, .begin = begin, .written = operand.is_written()};
+        region.width = (operand.shape == TensorShape::rows ? arguments_.rows : spec_.cols) * operand.bytes();
         bool fits = true;
-        if (shape == TensorShape::matrix) {
+        if (operand.is_matrix()) {
             int64_t last = 0;
-            fits = !__builtin_mul_overflow(row_stride(given), element, &region.stride) &&
+            fits = !__builtin_mul_overflow(row_stride(given), operand.bytes(), &region.stride) &&
                    !__builtin_mul_overflow(region.stride, arguments_.rows - 1, &last) &&
                    !__builtin_add_overflow(last, region.width, &region.bytes);
         } else {
@@ -127,7 +126,7 @@ class Checker {
         }
         uintptr_t end;
         if (!fits || __builtin_add_overflow(begin, static_cast<uintptr_t>(region.bytes), &end)) {
-            return error(name(tensor), "row_stride {} times {} rows is beyond the address space", row_stride(given),
+            return error(tensor, "row_stride {} times {} rows is beyond the address space", row_stride(given),
                          arguments_.rows);
         }
         regions_[used_++] = region;
@@ -166,33 +165,35 @@ class Checker {
                 const Region& output = b.written ? b : a;
                 const Region& other = b.written ? a : b;
                 return error(output.name,
-                             "overlaps {}; allowed is only dx over an input matrix at the same address, with the same "
-                             "dtype and row_stride",
+                             "overlaps {}; allowed is only an output matrix over an input matrix at the same address, "
+                             "with the same dtype and row_stride",
                              other.name);
             }
         }
         return {};
     }
 
-    /// dx takes the place of an input matrix: each element is read before it is written.
-    bool is_in_place(const Region& input, const Region& dx) const {
-        const auto tensor = parse_tensor(input.name);
-        if (dx.name != name(Tensor::dx) || !tensor || !is_matrix(*tensor)) return false;
-        const bool same_rows = input.stride == dx.stride || arguments_.rows == 1;
-        return input.begin == dx.begin && spec_.dtypes[*tensor] == spec_.dtypes[Tensor::dx] && same_rows;
+    /// An output takes the place of an input matrix: each element is read before it is written.
+    bool is_in_place(const Region& a, const Region& b) const {
+        const Region &input = a.written ? b : a, &output = a.written ? a : b;
+        if (input.written || input.operand == nullptr || output.operand == nullptr) return false;
+        if (!input.operand->is_matrix() || !output.operand->is_matrix()) return false;
+        const bool same_rows = input.stride == output.stride || arguments_.rows == 1;
+        return input.begin == output.begin && input.operand->dtype == output.operand->dtype && same_rows;
     }
 
     const Spec& spec_;
     const Geometry& geometry_;
+    const OperandList& operands_;
     const Arguments& arguments_;
-    std::array<Region, tensor_count + 1> regions_;
+    std::array<Region, max_operands + 1> regions_;  ///< and the workspace
     size_t used_ = 0;
 };
 
 }  // namespace
 
-Status check_arguments(const Artifact& artifact, const Arguments& arguments) {
-    return Checker(artifact, arguments).check();
+Status check_arguments(const Artifact& artifact, const OperandList& operands, const Arguments& arguments) {
+    return Checker(artifact, operands, arguments).check();
 }
 
 }  // namespace normjit

@@ -4,6 +4,7 @@
 
 #include "normjit/artifact.h"
 #include "normjit/kernel.h"
+#include "normjit/operand.h"
 #include "normjit/status.h"
 
 #include <cstdint>
@@ -16,8 +17,8 @@ inline int64_t row_stride(const Argument& argument) {
 }
 
 /// Whether the artifact's code may be run on the arguments. An error is an invalid_argument that names the argument and
-/// says what is allowed. Tensors that do not take part are ignored. Allocates only for an error. Afterwards every
-/// offset in bytes fits 64 bits.
-Status check_arguments(const Artifact& artifact, const Arguments& arguments);
+/// says what is allowed. `operands` are those of its spec; other tensors are ignored. Allocates only for an error.
+/// Afterwards every offset in bytes fits 64 bits.
+Status check_arguments(const Artifact& artifact, const OperandList& operands, const Arguments& arguments);
 
 }  // namespace normjit

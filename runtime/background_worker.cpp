@@ -1,41 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "background_worker.h"
 
+#include <condition_variable>
+#include <deque>
+#include <mutex>
 #include <system_error>
+#include <thread>
 #include <utility>
+
+#include <unistd.h>
 
 namespace normjit {
 
+struct BackgroundWorker::State {
+    void work();
+
+    const pid_t process = getpid();
+    std::mutex mutex;
+    std::condition_variable wake;
+    std::deque<Job> jobs;
+    bool stopped = false;
+    std::thread thread;
+};
+
+BackgroundWorker::BackgroundWorker() : state_(std::make_unique<State>()) {}
+
+bool BackgroundWorker::is_of_parent() const { return state_->process != getpid(); }
+
+/// The parent's state is left as it is: its mutex may be held, and its condition waited for, by a thread that the child
+/// does not have.
+bool BackgroundWorker::lost_jobs() {
+    if (!is_of_parent()) return false;
+    auto fresh = std::make_unique<State>();
+    static_cast<void>(state_.release());
+    state_ = std::move(fresh);
+    return true;
+}
+
 BackgroundWorker::~BackgroundWorker() {
-    {
-        const std::lock_guard lock(mutex_);
-        stopped_ = true;
+    if (is_of_parent()) {
+        static_cast<void>(state_.release());
+        return;
     }
-    wake_.notify_one();
-    if (thread_.joinable()) thread_.join();
+    {
+        const std::lock_guard lock(state_->mutex);
+        state_->stopped = true;
+    }
+    state_->wake.notify_one();
+    if (state_->thread.joinable()) state_->thread.join();
 }
 
 bool BackgroundWorker::add(Job job) {
-    const std::lock_guard lock(mutex_);
-    if (!thread_.joinable()) {
+    lost_jobs();
+    State& state = *state_;
+    const std::lock_guard lock(state.mutex);
+    if (!state.thread.joinable()) {
         try {
-            thread_ = std::thread([this] { work(); });
+            state.thread = std::thread([&state] { state.work(); });
         } catch (const std::system_error&) {
             return false;
         }
     }
-    jobs_.push_back(std::move(job));
-    wake_.notify_one();
+    state.jobs.push_back(std::move(job));
+    state.wake.notify_one();
     return true;
 }
 
-void BackgroundWorker::work() {
-    std::unique_lock lock(mutex_);
+void BackgroundWorker::State::work() {
+    std::unique_lock lock(mutex);
     while (true) {
-        wake_.wait(lock, [this] { return stopped_ || !jobs_.empty(); });
-        if (stopped_) return;
-        const Job job = std::move(jobs_.front());
-        jobs_.pop_front();
+        wake.wait(lock, [this] { return stopped || !jobs.empty(); });
+        if (stopped) return;
+        const Job job = std::move(jobs.front());
+        jobs.pop_front();
         lock.unlock();
         job();
         lock.lock();

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread for what nobody waits for. It starts with the first job.
+// One thread for what nobody waits for. It starts with the first job, and after a fork() anew in the child, whose copy
+// of the jobs is dropped: they are the parent's.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
 #include <functional>
-#include <mutex>
-#include <thread>
+#include <memory>
 
 namespace normjit {
 
@@ -14,7 +12,7 @@ class BackgroundWorker {
   public:
     using Job = std::function<void()>;
 
-    BackgroundWorker() = default;
+    BackgroundWorker();
     /// Waits for the job that runs; those that have not begun are dropped.
     ~BackgroundWorker();
     BackgroundWorker(const BackgroundWorker&) = delete;
@@ -23,14 +21,14 @@ class BackgroundWorker {
     /// Jobs run one after the other, in this order. They must not throw. False when the system gives no thread.
     bool add(Job job);
 
-  private:
-    void work();
+    /// Whether a fork() has left jobs behind since the last call. Not at the same time as add().
+    bool lost_jobs();
 
-    std::mutex mutex_;
-    std::condition_variable wake_;
-    std::deque<Job> jobs_;
-    bool stopped_ = false;
-    std::thread thread_;
+  private:
+    struct State;
+    bool is_of_parent() const;
+
+    std::unique_ptr<State> state_;
 };
 
 }  // namespace normjit

@@ -2,7 +2,7 @@
 // What an engine runs on. One implementation for each kind of device.
 #pragma once
 
-#include "tuning/rig.h"
+#include "timed_problem.h"
 
 #include "normjit/artifact.h"
 #include "normjit/engine.h"
@@ -28,7 +28,8 @@ class Device {
     virtual Status check_free([[maybe_unused]] void* stream) const { return {}; }
     virtual Expected<std::shared_ptr<const Kernel::Impl>> load(const Artifact& artifact) const = 0;
     /// Where kernels for the spec are timed.
-    virtual tuning::OpenedRig open_rig([[maybe_unused]] const Spec& spec, [[maybe_unused]] int64_t rows) const {
+    virtual OpenedProblem open_timed_problem([[maybe_unused]] const Spec& spec, [[maybe_unused]] int64_t rows,
+                                             [[maybe_unused]] const Deadline& deadline) const {
         return unavailable("tuning: this device measures nothing");
     }
 };

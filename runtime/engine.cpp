@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a spec to a kernel: memory, else spec -> schedule -> key -> packs and disk, else compile -> load.
+// From a spec to a kernel, in this order: memory (prepare, obtain), else the schedule (choose_and_obtain), its key,
+// packs and disk (load_or_compile), else compile and load.
 #include "engine_impl.h"
 #include "kernel_impl.h"
 #include "side_by_side.h"
@@ -16,6 +17,7 @@
 
 namespace normjit {
 
+using cache::LoadedKernel;
 using cache::Request;
 
 Engine::Impl::Impl(std::shared_ptr<const Device> device, const EngineOptions& options, const Environment& environment)
@@ -26,43 +28,69 @@ Engine::Impl::Impl(std::shared_ptr<const Device> device, const EngineOptions& op
       tune_policy_(options.tune),
       tune_seconds_(options.tune_seconds),
       allocator_(options.allocator),
-      store_(options.cache, options.log) {}
+      store_(options.cache, device_->target(), options.log),
+      kernels_({options.most_kernels.value_or(environment.most_kernels),
+                options.most_kernel_bytes.value_or(environment.most_kernel_bytes)}) {}
 
 Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOptions& options) {
-    if (const Kernel* ready = kernels_.find(request)) return *ready;
+    if (const LoadedKernel ready = kernels_.find(request)) return Kernel(ready, allocator_);
     NORMJIT_RETURN_IF_ERROR(validate(request.spec));
     if (!request.schedule) advisor_.note(request.spec);
     if (options.on_miss == OnMiss::error) {
         return unavailable(fmt::format("prepare: there is no kernel ready for '{}'", to_text(request.spec)));
     }
     NORMJIT_RETURN_IF_ERROR(device_->check_free(options.stream));
-    if (options.on_miss == OnMiss::background) return make_in_background(request);
-    return make(request);
+    if (options.on_miss == OnMiss::background) return obtain_in_background(request);
+    NORMJIT_TRY(const LoadedKernel kernel, obtain(request));
+    return Kernel(kernel, allocator_);
 }
 
-Expected<Kernel> Engine::Impl::make(const Request& request) {
-    if (request.schedule) return make_decided(request);
-    return flights_.run(request, [this](const Request& each) { return choose_and_make(each); });
+/// From memory, or made by one thread while others who want the same wait for it.
+Engine::Impl::Loaded Engine::Impl::obtain(const Request& request) {
+    return flights_.run(request, [this](const Request& each) -> Loaded {
+        if (LoadedKernel ready = kernels_.find(each)) return ready;
+        NORMJIT_TRY(LoadedKernel kernel,
+                    each.schedule ? load_or_compile(each.spec, *each.schedule) : choose_and_obtain(each.spec));
+        kernels_.add(each, kernel);
+        return kernel;
+    });
 }
 
-Expected<Kernel> Engine::Impl::make_decided(const Request& decided) {
-    return flights_.run(decided, [this](const Request& each) { return make_alone(each); });
-}
-
-/// No other thread does it for the same spec at the same time.
-Expected<Kernel> Engine::Impl::choose_and_make(const Request& request) {
-    if (const Kernel* ready = kernels_.find(request)) return *ready;
-    const ChosenSchedule chosen = advisor_.choose(request.spec);
+Engine::Impl::Loaded Engine::Impl::choose_and_obtain(const Spec& spec) {
+    const ChosenSchedule chosen = advisor_.choose(spec);
     const bool is_known = chosen.tier == TuningTier::exact || chosen.tier == TuningTier::nearest_rows;
     const TunePolicy policy = is_known ? TunePolicy::off : tune_policy_;
-    const bool first = policy == TunePolicy::on_miss;
-    const Schedule schedule = first ? tune(request.spec, chosen.schedule) : chosen.schedule;
-    NORMJIT_TRY(const Kernel kernel, make_decided({request.spec, schedule}));
-    note_plan(request.spec, schedule);
-    kernels_.add(request, kernel);
-    if (policy == TunePolicy::background)
-        worker_.add([this, spec = request.spec, schedule] { tune_in_background(spec, schedule); });
+    const Schedule schedule = policy == TunePolicy::on_miss ? tune(spec, chosen.schedule) : chosen.schedule;
+    NORMJIT_TRY(LoadedKernel kernel, obtain({spec, schedule}));
+    remember_choice(spec, schedule);
+    if (policy == TunePolicy::background) {
+        const std::lock_guard lock(background_mutex_);
+        worker_.add([this, spec, schedule] { tune_in_background(spec, schedule); });
+    }
     return kernel;
+}
+
+/// From packs or disk, else compiled and kept there.
+Engine::Impl::Loaded Engine::Impl::load_or_compile(const Spec& spec, const Schedule& schedule) {
+    if (!store_.is_used()) return compile_and_load(spec, schedule);
+    if (const auto kept = store_.find(code_key(spec, schedule, device_->target()))) {
+        auto loaded = device_->load(*kept);
+        if (loaded.ok()) return loaded;
+        log_(LogLevel::warning, ("cache: " + loaded.status().message() + "; the kernel is made again").c_str());
+    }
+    NORMJIT_TRY(LoadedKernel loaded, compile_and_load(spec, schedule));
+    store_.keep(loaded->artifact);
+    return loaded;
+}
+
+Engine::Impl::Loaded Engine::Impl::compile_and_load(const Spec& spec, const Schedule& schedule) const {
+    const auto start = std::chrono::steady_clock::now();
+    NORMJIT_TRY(const Artifact artifact, compile(spec, schedule));
+    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
+    log_(LogLevel::info, fmt::format("compiled '{}' for {} with '{}' in {:.2f} ms", to_text(spec), device_->name(),
+                                     to_text(schedule), time.count())
+                             .c_str());
+    return device_->load(artifact);
 }
 
 /// The fastest schedule that was found in the engine's time, or `start` when nothing could be measured.
@@ -73,8 +101,9 @@ Schedule Engine::Impl::tune(const Spec& spec, const Schedule& start) const {
         return Kernel(std::move(loaded), allocator_);
     };
     const auto measure = [&]() -> Expected<tuning::AutotuneResult> {
-        const auto open = [&] { return device_->open_rig(spec, spec.rows.value_or(ScheduleSpace::usual_rows)); };
-        return tuning::autotune(spec, device_->target(), start, tune_seconds_, make, open);
+        const int64_t rows = spec.rows.value_or(ScheduleSpace::usual_rows);
+        const auto open = [&](const Deadline& deadline) { return device_->open_timed_problem(spec, rows, deadline); };
+        return tuning::autotune(spec, device_->target(), start, tune_seconds_, is_ending_, make, open);
     };
     const auto result = measure();
     if (!result.ok()) {
@@ -92,8 +121,8 @@ void Engine::Impl::tune_in_background(const Spec& spec, const Schedule& start) {
     const auto work = [&]() -> Status {
         const Schedule schedule = tune(spec, start);
         if (schedule == start) return {};
-        NORMJIT_TRY(const Kernel kernel, make_decided({spec, schedule}));
-        note_plan(spec, schedule);
+        NORMJIT_TRY(const LoadedKernel kernel, obtain({spec, schedule}));
+        remember_choice(spec, schedule);
         kernels_.replace({spec, {}}, kernel);
         return {};
     };
@@ -106,80 +135,55 @@ void Engine::Impl::tune_in_background(const Spec& spec, const Schedule& start) {
     if (!status.ok()) log_(LogLevel::warning, ("tuning: " + status.message()).c_str());
 }
 
-void Engine::Impl::note_plan(const Spec& spec, const Schedule& schedule) {
-    const std::lock_guard lock(plan_mutex_);
-    plan_[hash(spec)] = hash(schedule);
+void Engine::Impl::remember_choice(const Spec& spec, const Schedule& schedule) {
+    const std::lock_guard lock(choices_mutex_);
+    choices_[hash(spec)] = hash(schedule);
 }
 
 uint64_t Engine::Impl::plan_digest() const {
-    const std::lock_guard lock(plan_mutex_);
+    const std::lock_guard lock(choices_mutex_);
     uint64_t digest = 0;
-    for (const auto& [spec, schedule] : plan_) digest += text::hash(fmt::format("{} {}", spec, schedule));
+    for (const auto& [spec, schedule] : choices_) digest += text::hash(fmt::format("{} {}", spec, schedule));
     return digest;
 }
 
-/// No other thread makes the same kernel at the same time.
-Expected<Kernel> Engine::Impl::make_alone(const Request& decided) {
-    if (const Kernel* ready = kernels_.find(decided)) return *ready;
-    NORMJIT_TRY(auto loaded, store_.serves(device_->target()) ? load_kept_or_new(decided) : load_new(decided));
-    const Kernel kernel(std::move(loaded), allocator_);
-    kernels_.add(decided, kernel);
-    return kernel;
-}
-
-Engine::Impl::Loaded Engine::Impl::load_kept_or_new(const Request& decided) {
-    NORMJIT_TRY(const std::string key, code_key(decided.spec, *decided.schedule, device_->target()));
-    if (const auto kept = store_.find(key)) {
-        auto loaded = device_->load(*kept);
-        if (loaded.ok()) return loaded;
-        log_(LogLevel::warning, ("cache: " + loaded.status().message() + "; the kernel is made again").c_str());
-    }
-    NORMJIT_TRY(auto loaded, load_new(decided));
-    store_.keep(key, loaded->artifact);
-    return loaded;
-}
-
-Engine::Impl::Loaded Engine::Impl::load_new(const Request& decided) const {
-    NORMJIT_TRY(const Artifact artifact, compile_aloud(decided));
-    return device_->load(artifact);
-}
-
-Expected<Artifact> Engine::Impl::compile_aloud(const Request& decided) const {
-    const auto start = std::chrono::steady_clock::now();
-    NORMJIT_TRY(Artifact artifact, compile(decided.spec, *decided.schedule));
-    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
-    log_(LogLevel::info, fmt::format("compiled '{}' for {} with '{}' in {:.2f} ms", to_text(decided.spec),
-                                     device_->name(), to_text(*decided.schedule), time.count())
-                             .c_str());
-    return artifact;
-}
-
-Status Engine::Impl::make_in_background(const Request& request) {
+Status Engine::Impl::obtain_in_background(const Request& request) {
     const Status making = pending(fmt::format("prepare: '{}' is being made", to_text(request.spec)));
     const std::lock_guard lock(background_mutex_);
-    const auto [entry, is_new] = background_.emplace(request, making);
-    if (!is_new) {
-        const Status status = entry->second;
-        if (status.code() != Code::pending) background_.erase(entry);
+    if (worker_.lost_jobs()) background_.clear();
+    const auto known = std::ranges::find(background_, request, &InBackground::request);
+    if (known != background_.end()) {
+        const Status status = known->status;
+        if (status.code() != Code::pending) background_.erase(known);
         return status;
     }
-    if (worker_.add([this, request] { finish_in_background(request); })) return making;
+    background_.push_front({request, making});
+    const auto entry = background_.begin();
+    bool is_added = false;
+    try {
+        is_added = worker_.add([this, entry] { finish_in_background(entry); });
+    } catch (...) {
+        background_.erase(entry);
+        throw;
+    }
+    if (is_added) return making;
     background_.erase(entry);
     return failed("prepare: the system gives no thread to work in the background");
 }
 
-void Engine::Impl::finish_in_background(const Request& request) {
+/// Throws nothing, and leaves nothing pending: the message for a lack of memory takes none.
+void Engine::Impl::finish_in_background(std::list<InBackground>::iterator entry) {
     Status status;
     try {
-        status = make(request).status();
-    } catch (const std::bad_alloc&) {
-        status = failed("prepare: out of memory");
+        status = obtain(entry->request).status();
+    } catch (const std::exception&) {
+        status = failed("out of memory");
     }
     const std::lock_guard lock(background_mutex_);
     if (status.ok()) {
-        background_.erase(request);
+        background_.erase(entry);
     } else {
-        background_[request] = status;
+        entry->status = std::move(status);
     }
 }
 
@@ -193,6 +197,11 @@ Expected<Engine> Engine::create(const EngineOptions& options) {
     NORMJIT_TRY(const Environment environment, normjit::environment());
     if (!(complete.tune_seconds >= 0)) {
         return invalid_argument(fmt::format("engine: tune_seconds: {}; must be at least 0", complete.tune_seconds));
+    }
+    for (const auto& [name, limit] : {std::pair("most_kernels", complete.most_kernels),
+                                      std::pair("most_kernel_bytes", complete.most_kernel_bytes)}) {
+        if (limit && *limit < 1)
+            return invalid_argument(fmt::format("engine: {}: {}; must be at least 1", name, *limit));
     }
     NORMJIT_TRY(auto device, open_device(complete));
     return Engine(std::make_shared<Impl>(std::move(device), complete, environment));

@@ -11,6 +11,8 @@
 
 #include "normjit/engine.h"
 
+#include <atomic>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -20,6 +22,9 @@ namespace normjit {
 class Engine::Impl {
   public:
     Impl(std::shared_ptr<const Device> device, const EngineOptions& options, const Environment& environment);
+
+    /// What is being tuned in the background ends early.
+    ~Impl() { is_ending_ = true; }
 
     const Device& device() const { return *device_; }
     const Allocator& allocator() const { return allocator_; }
@@ -36,19 +41,23 @@ class Engine::Impl {
     uint64_t plan_digest() const;
 
   private:
-    Expected<Kernel> make_decided(const cache::Request& decided);
-    Expected<Kernel> choose_and_make(const cache::Request& request);
+    using Loaded = Expected<cache::LoadedKernel>;
+    Loaded obtain(const cache::Request& request);
+    Loaded choose_and_obtain(const Spec& spec);
+    Loaded load_or_compile(const Spec& spec, const Schedule& schedule);
+    Loaded compile_and_load(const Spec& spec, const Schedule& schedule) const;
+
     Schedule tune(const Spec& spec, const Schedule& start) const;
     void tune_in_background(const Spec& spec, const Schedule& start);
-    void note_plan(const Spec& spec, const Schedule& schedule);
-    Expected<Kernel> make(const cache::Request& request);
-    Expected<Kernel> make_alone(const cache::Request& decided);
-    using Loaded = Expected<std::shared_ptr<const Kernel::Impl>>;
-    Loaded load_kept_or_new(const cache::Request& decided);
-    Loaded load_new(const cache::Request& decided) const;
-    Expected<Artifact> compile_aloud(const cache::Request& decided) const;
-    Status make_in_background(const cache::Request& request);
-    void finish_in_background(const cache::Request& request);
+    void remember_choice(const Spec& spec, const Schedule& schedule);
+
+    /// `pending` while it is being made; what could not be made is the error, until it is told.
+    struct InBackground {
+        cache::Request request;
+        Status status;
+    };
+    Status obtain_in_background(const cache::Request& request);
+    void finish_in_background(std::list<InBackground>::iterator entry);
 
     const std::shared_ptr<const Device> device_;
     const Log log_;
@@ -56,16 +65,16 @@ class Engine::Impl {
     const ParallelFor compile_tasks_;
     const TunePolicy tune_policy_;
     const double tune_seconds_;
+    std::atomic<bool> is_ending_ = false;
     const Allocator allocator_;
     cache::Store store_;
     cache::KernelTable kernels_;
     cache::SingleFlight flights_;
 
-    std::unordered_map<uint64_t, uint64_t> plan_;  ///< hash of a spec -> hash of its schedule
-    mutable std::mutex plan_mutex_;
+    std::unordered_map<uint64_t, uint64_t> choices_;  ///< hash of a spec -> hash of its schedule
+    mutable std::mutex choices_mutex_;
 
-    /// What is being made in the background is `pending`; what could not be made is the error, until it is told.
-    std::unordered_map<cache::Request, Status, cache::RequestHash> background_;
+    std::list<InBackground> background_;
     std::mutex background_mutex_;
     BackgroundWorker worker_;  ///< the last member: it must stop before the others go
 };

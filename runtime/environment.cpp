@@ -5,9 +5,9 @@
 #include "support/try.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include <fmt/format.h>
+#include <stdlib.h>
 
 namespace normjit {
 
@@ -20,6 +20,16 @@ Status read_cache_folder(std::string_view value, Environment& environment) {
 
 Status read_cache_bytes(std::string_view value, Environment& environment) {
     NORMJIT_TRY(environment.cache_bytes, parse_bytes(value));
+    return {};
+}
+
+Status read_most_kernels(std::string_view value, Environment& environment) {
+    NORMJIT_TRY(environment.most_kernels, text::parse_int(value, 1, INT64_MAX));
+    return {};
+}
+
+Status read_most_kernel_bytes(std::string_view value, Environment& environment) {
+    NORMJIT_TRY(environment.most_kernel_bytes, parse_bytes(value));
     return {};
 }
 
@@ -51,10 +61,18 @@ Status read_cuda_driver(std::string_view value, Environment& environment) {
     return {};
 }
 
-Status read_cache_everything(std::string_view value, Environment& environment) {
+Status read_flag(std::string_view value, bool& flag) {
     if (value != "0" && value != "1") return invalid_argument("must be 0 or 1");
-    environment.cache_everything = value == "1";
+    flag = value == "1";
     return {};
+}
+
+Status read_cache_everything(std::string_view value, Environment& environment) {
+    return read_flag(value, environment.cache_everything);
+}
+
+Status read_cache_trust_others(std::string_view value, Environment& environment) {
+    return read_flag(value, environment.cache_trust_others);
 }
 
 Status read_isa(std::string_view value, Environment& environment) {
@@ -82,8 +100,13 @@ constexpr EnvironmentVariable table[] = {
      read_cache_bytes},
     {"NORMJIT_CACHE_EVERYTHING", "1: keep even kernels that are made faster than they are read [0]",
      read_cache_everything},
+    {"NORMJIT_CACHE_TRUST_OTHERS", "1: run what lies there even where other users may write [0]",
+     read_cache_trust_others},
     {"NORMJIT_CACHE_PACKS", "packs of compiled kernels to search before that, separated by colons", read_cache_packs},
     {"NORMJIT_CAPTURE", "a file that gets a line for each spec that is asked for, to be tuned", read_capture},
+    {"NORMJIT_KERNELS", "kernels that an engine keeps in memory; the least recently used go first [4096]",
+     read_most_kernels},
+    {"NORMJIT_KERNEL_BYTES", "bytes that their code may take there, as 64M [256M]", read_most_kernel_bytes},
     {"NORMJIT_CUDA_DRIVER", "the CUDA driver library [libcuda.so.1]", read_cuda_driver},
     {"NORMJIT_RECORDS", "files of tuning records, separated by colons; off: not even those in the library",
      read_records},
@@ -131,9 +154,12 @@ Expected<Environment> read_environment(ReadVariable read) {
     return environment;
 }
 
+/// secure_getenv: variables name libraries to load, code to run and files to write. A program with more rights than its
+/// caller (set-user-id, capabilities) takes them from nobody.
+const char* read_variable(const char* name) { return secure_getenv(name); }
+
 const Expected<Environment>& environment() {
-    static const Expected<Environment> process =
-        read_environment([](const char* name) -> const char* { return std::getenv(name); });
+    static const Expected<Environment> process = read_environment(read_variable);
     return process;
 }
 

@@ -4,22 +4,24 @@
 #include "support/try.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <utility>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 namespace normjit {
 
 namespace {
 
-Status cannot(const std::string& path, const char* what) {
-    return invalid_argument(fmt::format("{}: cannot be {}: {}", path, what, std::strerror(errno)));
+std::string cannot(const std::string& path, const char* what) {
+    return fmt::format("{}: cannot be {}: {}", path, what, std::strerror(errno));
 }
 
 std::string folder_of(const std::string& path) {
@@ -28,18 +30,80 @@ std::string folder_of(const std::string& path) {
 }
 
 /// A rename is on the disk when its folder is. Not every file system can do that, and the file is complete without it.
-void flush_folder(const std::string& path) {
-    int folder = open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0) return;
-    fsync(folder);
-    close(folder);
+void flush_folder(int at, const std::string& name) {
+    const Descriptor folder(openat(at, folder_of(name).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (folder.is_open()) fsync(folder.get());
 }
+
+/// Different in every process and every time, as process numbers are not: in containers many have number 1.
+uint64_t random_bits() {
+    uint64_t bits = 0;
+    if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) == sizeof bits) return bits;
+    static std::atomic<uint64_t> count = 0;
+    return static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count()) ^
+           static_cast<uint64_t>(getpid()) << 40 ^ ++count;
+}
+
+/// A write beyond the file size limit of the process is an error here, not the end of the process.
+class NoSizeSignal {
+  public:
+    NoSizeSignal() {
+        sigemptyset(&signal_);
+        sigaddset(&signal_, SIGXFSZ);
+        sigset_t waiting;
+        was_pending_ = sigpending(&waiting) == 0 && sigismember(&waiting, SIGXFSZ) == 1;
+        is_blocked_ = pthread_sigmask(SIG_BLOCK, &signal_, &before_) == 0;
+    }
+    ~NoSizeSignal() {
+        const int error = errno;
+        const struct timespec at_once{};
+        if (is_blocked_ && !was_pending_) sigtimedwait(&signal_, nullptr, &at_once);
+        if (is_blocked_) pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+        errno = error;
+    }
+    NoSizeSignal(const NoSizeSignal&) = delete;
+    NoSizeSignal& operator=(const NoSizeSignal&) = delete;
+
+  private:
+    sigset_t signal_, before_;
+    bool was_pending_ = false, is_blocked_ = false;
+};
 
 }  // namespace
 
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+}
+
+Descriptor::~Descriptor() {
+    if (number_ >= 0) close(number_);
+}
+
+Expected<RegularFile> open_regular(int folder, const std::string& name, int flags) {
+    RegularFile file{Descriptor(openat(folder, name.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | flags)), {}};
+    if (!file.descriptor.is_open() || fstat(file.descriptor.get(), &file.facts) != 0)
+        return invalid_argument(std::strerror(errno));
+    if (!S_ISREG(file.facts.st_mode)) return invalid_argument("is no regular file");
+    return file;
+}
+
+Expected<std::string> read_at(const Descriptor& file, int64_t offset, int64_t count) {
+    std::string bytes(static_cast<size_t>(count), '\0');
+    for (size_t done = 0; done < bytes.size();) {
+        const ssize_t got = pread(file.get(), bytes.data() + done, bytes.size() - done,
+                                  static_cast<off_t>(offset) + static_cast<off_t>(done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return invalid_argument(fmt::format("cannot be read: {}", std::strerror(errno)));
+        if (got == 0) return invalid_argument("is cut off");
+        done += static_cast<size_t>(got);
+    }
+    return bytes;
+}
+
 Expected<std::string> read_file(const std::string& path, size_t limit) {
     FILE* file = std::fopen(path.c_str(), "re");
-    if (!file) return cannot(path, "opened");
+    if (!file) return invalid_argument(cannot(path, "opened"));
     std::string text;
     char buffer[1 << 16];
     size_t bytes = 0;
@@ -47,7 +111,7 @@ Expected<std::string> read_file(const std::string& path, size_t limit) {
         text.append(buffer, bytes);
     }
     const bool broken = std::ferror(file) != 0;
-    const Status status = broken ? cannot(path, "read") : Status();
+    const Status status = broken ? invalid_argument(cannot(path, "read")) : Status();
     std::fclose(file);
     if (broken) return status;
     if (text.size() > limit) return invalid_argument(fmt::format("{}: has more than {} bytes", path, limit));
@@ -58,35 +122,40 @@ Expected<OutputFile> OutputFile::create(const std::string& path) {
     struct stat existing{};
     bool exists = stat(path.c_str(), &existing) == 0;
     if (exists && S_ISDIR(existing.st_mode)) return invalid_argument(path + ": cannot be written: it is a folder");
-    if (exists && !S_ISREG(existing.st_mode)) {
-        int descriptor = open(path.c_str(), O_WRONLY | O_CLOEXEC);
-        if (descriptor < 0) return cannot(path, "written");
-        return OutputFile(path, "", descriptor);
-    }
-    for (int attempt = 0;; ++attempt) {
-        std::string temporary = fmt::format("{}.{}-{}{}", path, getpid(), attempt, temporary_end);
-        int descriptor = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (descriptor >= 0) return OutputFile(path, temporary, descriptor);
-        if (errno != EEXIST || attempt == 100) return cannot(path, "written");
+    if (!exists || S_ISREG(existing.st_mode)) return create_in(AT_FDCWD, path, path);
+    Descriptor descriptor(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    if (!descriptor.is_open()) return invalid_argument(cannot(path, "written"));
+    return OutputFile(path, AT_FDCWD, path, "", std::move(descriptor));
+}
+
+Expected<OutputFile> OutputFile::create_in(int folder, const std::string& name, const std::string& path) {
+    constexpr int attempts = 3;
+    for (int attempt = 1;; ++attempt) {
+        std::string temporary = fmt::format("{}.{:016x}{}", name, random_bits(), temporary_end);
+        Descriptor descriptor(openat(folder, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+        if (descriptor.is_open()) return OutputFile(path, folder, name, std::move(temporary), std::move(descriptor));
+        if (errno != EEXIST || attempt == attempts) return invalid_argument(cannot(path, "written"));
     }
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
     : path_(std::move(other.path_)),
+      folder_(other.folder_),
+      name_(std::move(other.name_)),
       temporary_(std::exchange(other.temporary_, {})),
-      descriptor_(std::exchange(other.descriptor_, -1)) {}
+      descriptor_(std::move(other.descriptor_)) {}
 
 OutputFile::~OutputFile() {
-    if (descriptor_ >= 0) close(descriptor_);
-    if (!temporary_.empty()) unlink(temporary_.c_str());
+    if (!temporary_.empty()) unlinkat(folder_, temporary_.c_str(), 0);
 }
 
 Status OutputFile::write(const void* data, size_t bytes) {
+    const NoSizeSignal guard;
     auto* next = static_cast<const char*>(data);
     while (bytes > 0) {
-        ssize_t written = ::write(descriptor_, next, std::min(bytes, size_t{1} << 30));
+        ssize_t written = ::write(descriptor_.get(), next, std::min(bytes, size_t{1} << 30));
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return cannot(path_, "written");
+        if (written < 0) return failed(cannot(path_, "written"));
         next += written;
         bytes -= static_cast<size_t>(written);
     }
@@ -94,12 +163,12 @@ Status OutputFile::write(const void* data, size_t bytes) {
 }
 
 Status OutputFile::commit() {
-    bool flushed = temporary_.empty() || fsync(descriptor_) == 0;
-    if (!flushed || close(std::exchange(descriptor_, -1)) != 0) return cannot(path_, "written");
+    const bool flushed = temporary_.empty() || fsync(descriptor_.get()) == 0;
+    if (!flushed || close(descriptor_.release()) != 0) return failed(cannot(path_, "written"));
     if (temporary_.empty()) return {};
-    if (rename(temporary_.c_str(), path_.c_str()) != 0) return cannot(path_, "written");
+    if (renameat(folder_, temporary_.c_str(), folder_, name_.c_str()) != 0) return failed(cannot(path_, "written"));
     temporary_.clear();
-    flush_folder(path_);
+    flush_folder(folder_, name_);
     return {};
 }
 

@@ -5,22 +5,59 @@
 #include "normjit/status.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
 
 namespace normjit {
 
-/// The whole of a file of at most `limit` bytes.
+/// A file descriptor that is closed with it; -1: none.
+class Descriptor {
+  public:
+    explicit Descriptor(int number = -1) : number_(number) {}
+    Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+    Descriptor& operator=(Descriptor&& other) noexcept;
+    ~Descriptor();
+
+    int get() const { return number_; }
+    bool is_open() const { return number_ >= 0; }
+    int release() { return std::exchange(number_, -1); }
+
+  private:
+    int number_;
+};
+
+struct RegularFile {
+    Descriptor descriptor;
+    struct stat facts;
+};
+
+/// Opens a regular file for reading, waiting for no pipe's other end. `name` is looked up in the open folder `folder`,
+/// AT_FDCWD for any path; `flags` are added to open's. Errors have no subject: "is no regular file".
+Expected<RegularFile> open_regular(int folder, const std::string& name, int flags = 0);
+
+/// Bytes [offset, offset + count) of an open file. Errors have no subject.
+Expected<std::string> read_at(const Descriptor& file, int64_t offset, int64_t count);
+
+/// The whole of a file of at most `limit` bytes, which may be a pipe.
 Expected<std::string> read_file(const std::string& path, size_t limit);
 
 /// A file that appears under its name complete or not at all: written to a temporary name in the same folder, flushed
 /// to the disk and renamed. Dropped before commit(), it leaves nothing behind; a process that dies leaves a file whose
-/// name ends in `temporary_end`. A path that names a device or a pipe is written directly.
+/// name ends in `temporary_end`. Writing raises no SIGXFSZ. Errors: invalid_argument when the path cannot be written
+/// to, failed for what goes wrong later.
 class OutputFile {
   public:
     static constexpr std::string_view temporary_end = ".tmp";
 
+    /// A path that names a device or a pipe is written directly.
     static Expected<OutputFile> create(const std::string& path);
+    /// `name` in an open folder, which must stay open; in place of whatever has the name. Errors name the path.
+    static Expected<OutputFile> create_in(int folder, const std::string& name, const std::string& path);
     OutputFile(OutputFile&& other) noexcept;
     OutputFile& operator=(OutputFile&&) = delete;
     ~OutputFile();
@@ -30,12 +67,18 @@ class OutputFile {
     Status commit();
 
   private:
-    OutputFile(std::string path, std::string temporary, int descriptor)
-        : path_(std::move(path)), temporary_(std::move(temporary)), descriptor_(descriptor) {}
+    OutputFile(std::string path, int folder, std::string name, std::string temporary, Descriptor descriptor)
+        : path_(std::move(path)),
+          folder_(folder),
+          name_(std::move(name)),
+          temporary_(std::move(temporary)),
+          descriptor_(std::move(descriptor)) {}
 
-    std::string path_;
+    std::string path_;  ///< for errors
+    int folder_;
+    std::string name_;
     std::string temporary_;  ///< empty: the path is written directly
-    int descriptor_;
+    Descriptor descriptor_;
 };
 
 }  // namespace normjit

@@ -47,10 +47,10 @@ Status Kernel::launch(const Arguments& arguments) const {
         Arguments complete = arguments;
         complete.workspace = workspace.memory();
         complete.workspace_bytes = bytes;
-        NORMJIT_RETURN_IF_ERROR(check_arguments(impl_->artifact, complete));
+        NORMJIT_RETURN_IF_ERROR(check_arguments(impl_->artifact, impl_->operands, complete));
         return impl_->launch(complete);
     }
-    NORMJIT_RETURN_IF_ERROR(check_arguments(impl_->artifact, arguments));
+    NORMJIT_RETURN_IF_ERROR(check_arguments(impl_->artifact, impl_->operands, arguments));
     return impl_->launch(arguments);
 }
 

@@ -4,6 +4,7 @@
 
 #include "normjit/artifact.h"
 #include "normjit/kernel.h"
+#include "normjit/operand.h"
 #include "normjit/status.h"
 
 #include <utility>
@@ -18,6 +19,7 @@ struct Kernel::Impl {
     virtual Status launch(const Arguments& arguments) const = 0;
 
     const Artifact artifact;
+    const OperandList operands{artifact.spec};
 };
 
 }  // namespace normjit

@@ -31,16 +31,20 @@ Status serves(const Backend& backend, const Target& target) {
 }  // namespace
 
 Artifact artifact_without_code(const plan::Plan& plan, CodeFormat format) {
-    Geometry geometry = plan.geometry;
-    geometry.split_rows = 0;  // until there is code for it
-    return {.spec = plan.spec,
-            .schedule = plan.schedule,
-            .target = plan.target,
-            .geometry = geometry,
-            .entries = {},
-            .cuda_paths = {},
-            .format = format,
-            .code = {}};
+    Artifact artifact{.spec = plan.spec,
+                      .schedule = plan.schedule,
+                      .target = plan.target,
+                      .geometry = plan.geometry,
+                      .cuda_paths = {},
+                      .generator = generator_of(plan.target),
+                      .format = format,
+                      .entries = {},
+                      .code = {}};
+    if (format == CodeFormat::portable) artifact.geometry.split_rows = 0;  // it has no code for parts of columns
+    if (plan.target.is_cuda()) {
+        for (const plan::CudaVariant& variant : plan.cuda().variants) artifact.cuda_paths.push_back(variant.path);
+    }
+    return artifact;
 }
 
 Expected<const Backend*> find(const Target& target) {
@@ -53,18 +57,22 @@ Expected<const Backend*> find(const Target& target) {
     return unavailable(fmt::format("no back end for target '{}'{}", to_text(target), reasons));
 }
 
-Status refuse_keep_and_overlap(const plan::Plan& plan) {
-    const auto* cpu = std::get_if<CpuSchedule>(&plan.schedule.device);
-    if (cpu == nullptr) return {};
-    if (cpu->keep != 0)
-        return invalid_argument("schedule: keep=1: only code of the x64 back end keeps elements; must be 0");
-    if (cpu->overlap != 0)
-        return invalid_argument("schedule: overlap=1: only code of the x64 back end overlaps sweeps; must be 0");
-    return {};
+std::string names_serving(const Target& target) {
+    std::string names;
+    for (const Backend* backend : backends) {
+        if (!serves(*backend, target).ok()) continue;
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", full_name(*backend));
+    }
+    return names;
+}
+
+std::string full_name(const Backend& backend) {
+    return fmt::format("{}{}{}", backend.name, backend.version.empty() ? "" : " ", backend.version);
 }
 
 Expected<LegalPlan> make_legal_plan(const Spec& spec, const Schedule& schedule, const Target& target) {
     NORMJIT_RETURN_IF_ERROR(validate(spec));
+    NORMJIT_RETURN_IF_ERROR(validate(target));
     NORMJIT_TRY(const Backend* backend, find(target));
     NORMJIT_TRY(plan::Plan plan, plan::make(spec, schedule, target));
     NORMJIT_RETURN_IF_ERROR(backend->legal(plan));

@@ -35,20 +35,22 @@ extern const Backend cuda_backend;
 extern const Backend llvm_backend;  ///< in builds with LLVM
 extern const Backend portable_backend;
 
-/// What every artifact of the plan says, whatever its code.
+/// What every artifact of the plan says, whatever its code: geometry and launches come from here alone.
 Artifact artifact_without_code(const plan::Plan& plan, CodeFormat format);
 
 /// The back end that serves a target; unavailable when none of this build does.
 Expected<const Backend*> find(const Target& target);
+
+/// Its name and version: "llvm 19.1.7".
+std::string full_name(const Backend& backend);
+/// Of all back ends that serve the target, the preferred one first: "x64, llvm 19.1.7, portable".
+std::string names_serving(const Target& target);
 
 /// A plan and the back end that can make code for it.
 struct LegalPlan {
     const Backend* backend;
     plan::Plan plan;
 };
-
-/// For back ends that keep no elements between sweeps, and run one after the other.
-Status refuse_keep_and_overlap(const plan::Plan& plan);
 
 /// The error says why not, as legality() does.
 Expected<LegalPlan> make_legal_plan(const Spec& spec, const Schedule& schedule, const Target& target);

@@ -25,9 +25,15 @@ Expr xhat_from_source(Builder& b, const Spec& spec) {
     return b.name("xhat", spec.has(Tensor::gamma) ? div_or_zero(shifted, scale(b, spec)) : shifted);
 }
 
+void write_asked(Builder& b, const Spec& spec, Tensor tensor, Expr value) {
+    if (spec.writes(tensor)) b.output(tensor, value);
+}
+
 void write_gradients(Builder& b, const Spec& spec, Expr dx, Expr xhat) {
     const Expr dy = b.input(Tensor::dy);
-    b.output(Tensor::dx, spec.has(Tensor::dresidual) ? dx + b.input(Tensor::dresidual) : dx);
+    const Expr all = spec.has(Tensor::dresidual) ? dx + b.input(Tensor::dresidual) : dx;
+    b.output(Tensor::dx, all);
+    write_asked(b, spec, Tensor::dresidual_in, all);
     b.output(Tensor::dgamma, col_sum(dy * xhat));
     b.output(Tensor::dbeta, col_sum(dy));
 }

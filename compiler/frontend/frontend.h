@@ -9,7 +9,7 @@
 
 namespace normjit::frontend {
 
-/// The whole formula of the spec's norm with all its outputs, asked for or not; passes remove what nobody asked for.
+/// The whole formula of the spec's norm with all its gradients, asked for or not; passes remove what nobody asked for.
 ir::Function build(const Spec& spec);
 
 ir::Function layernorm(const Spec& spec);
@@ -24,7 +24,10 @@ ir::Expr scaled_gradient(ir::Builder& b, const Spec& spec);
 /// xhat where the spec's source is not x: read, or recovered from the layer's output.
 ir::Expr xhat_from_source(ir::Builder& b, const Spec& spec);
 
-/// Writes dx (plus dresidual where the spec has one), dgamma and dbeta.
+/// An output that few ask for: the formula does without it unless the spec writes it.
+void write_asked(ir::Builder& b, const Spec& spec, Tensor tensor, ir::Expr value);
+
+/// Writes dx (plus dresidual where the spec has one), under both its names, dgamma and dbeta.
 void write_gradients(ir::Builder& b, const Spec& spec, ir::Expr dx, ir::Expr xhat);
 
 }  // namespace normjit::frontend

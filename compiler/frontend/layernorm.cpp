@@ -15,8 +15,11 @@ ir::Function layernorm(const Spec& spec) {
     ir::Expr xhat, rstd;
     if (recompute) {
         const ir::Expr x = b.input(Tensor::x);
-        const ir::Expr centred = b.name("centred", x - b.name("mean", row_mean(x)));
+        const ir::Expr mean = b.name("mean", row_mean(x));
+        const ir::Expr centred = b.name("centred", x - mean);
         rstd = b.name("rstd", rsqrt(b.name("variance", row_mean(centred * centred)) + spec.eps));
+        write_asked(b, spec, Tensor::mean, mean);
+        write_asked(b, spec, Tensor::rstd, rstd);
         xhat = b.name("xhat", centred * rstd);
     } else if (spec.source == Source::x) {
         const ir::Expr x = b.input(Tensor::x);

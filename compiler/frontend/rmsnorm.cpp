@@ -12,8 +12,13 @@ ir::Function rmsnorm(const Spec& spec) {
     ir::Builder b(spec);
     const bool recompute = spec.stats == Stats::recompute && spec.source == Source::x;
     const ir::Expr x = b.input(Tensor::x);
-    const ir::Expr rstd =
-        recompute ? b.name("rstd", rsqrt(b.name("mean_square", row_mean(x * x)) + spec.eps)) : b.input(Tensor::rstd);
+    ir::Expr rstd;
+    if (recompute) {
+        rstd = b.name("rstd", rsqrt(b.name("mean_square", row_mean(x * x)) + spec.eps));
+        write_asked(b, spec, Tensor::rstd, rstd);
+    } else {
+        rstd = b.input(Tensor::rstd);
+    }
     const ir::Expr xhat = spec.source == Source::x ? b.name("xhat", x * rstd) : xhat_from_source(b, spec);
     const ir::Expr g = scaled_gradient(b, spec);
     const ir::Expr c1 = b.name("c1", row_mean(g * xhat));

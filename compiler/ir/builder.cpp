@@ -41,7 +41,8 @@ Expr Builder::name(std::string_view name, Expr value) {
 }
 
 void Builder::output(Tensor tensor, Expr value) {
-    function_.outputs.push_back({tensor, name(normjit::name(tensor), value).id});
+    const bool is_one = std::ranges::any_of(function_.outputs, [&](const Output& o) { return o.value == value.id; });
+    function_.outputs.push_back({tensor, is_one ? value.id : name(normjit::name(tensor), value).id});
 }
 
 Shape result_shape(Op op, Shape a, Shape b) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/ir.h"
 
-#include <cmath>
-
 namespace normjit::ir {
 
 namespace {
@@ -37,25 +35,6 @@ Shape join(Shape a, Shape b) {
     if (a == b || b == Shape::scalar) return a;
     if (a == Shape::scalar) return b;
     return Shape::matrix;
-}
-
-double compute(Op op, double a, double b) {
-    switch (op) {
-        case Op::add:
-            return a + b;
-        case Op::sub:
-            return a - b;
-        case Op::mul:
-            return a * b;
-        case Op::div:
-            return a / b;
-        case Op::div_or_zero:
-            return b == 0 ? 0 : a / b;
-        case Op::rsqrt:
-            return 1 / std::sqrt(a);
-        default:
-            return std::nan("");  // not element-wise
-    }
 }
 
 PerValue<int> Function::use_counts() const {

@@ -42,9 +42,6 @@ Shape shape_of(Tensor tensor);
 /// The smallest shape that both broadcast to.
 Shape join(Shape a, Shape b);
 
-/// What an element-wise op gives for numbers; `b` is ignored by unary ops.
-double compute(Op op, double a, double b);
-
 /// Index of a value in its Function. Operands stand before their users.
 using ValueId = int32_t;
 inline constexpr ValueId no_value = -1;
@@ -109,11 +106,5 @@ Expected<Function> parse(std::string_view text);
 
 /// Whether every value is well formed; the error names the value.
 Status verify(const Function& function);
-
-/// Runs the function in double on `rows` rows: the oracle for passes and back ends. Matrices are dense [rows, cols];
-/// column sums are split over `row_groups` partials when the function has them.
-Expected<PerTensor<std::vector<double>>> interpret(const Function& function, int64_t rows,
-                                                   const PerTensor<std::vector<double>>& inputs,
-                                                   int64_t row_groups = 1);
 
 }  // namespace normjit::ir

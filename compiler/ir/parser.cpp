@@ -15,6 +15,11 @@ namespace normjit::ir {
 
 namespace {
 
+/// Far beyond any formula. Texts come from files, too, and both the parser and the printer call themselves for what
+/// stands inside an expression.
+constexpr int deepest_nesting = 64;
+constexpr ValueId most_values = 1024;
+
 struct Token {
     enum class Kind { word, number, symbol, newline, end } kind = Kind::end;
     std::string_view text;
@@ -159,9 +164,12 @@ class Parser {
         while (lexer_.peek().kind == Token::Kind::word) {
             const Token at = lexer_.peek();
             NORMJIT_TRY(const Tensor tensor, typed_tensor());
-            if (is_output(tensor)) return error_at(at, "an output cannot be read");
-            define(at.text,
-                   add({.op = Op::input, .shape = shape_of(tensor), .tensor = tensor, .name = std::string(at.text)}));
+            if (!may_be_read(tensor)) return error_at(at, "an output cannot be read");
+            const Shape shape = shape_of(tensor);
+            const std::string name(at.text);
+            NORMJIT_TRY(const ValueId value,
+                        add(at, {.op = Op::input, .shape = shape, .tensor = tensor, .name = name}));
+            define(at.text, value);
             if (is_symbol(',')) lexer_.next();
         }
         return end_of_line();
@@ -191,7 +199,7 @@ class Parser {
         while (lexer_.peek().kind == Token::Kind::word) {
             const Token at = lexer_.peek();
             NORMJIT_TRY(const Tensor tensor, typed_tensor());
-            if (!is_output(tensor)) return error_at(at, "an input cannot be written");
+            if (!may_be_written(tensor)) return error_at(at, "an input cannot be written");
             Token name = at;
             if (is_symbol('=')) {
                 lexer_.next();
@@ -222,29 +230,39 @@ class Parser {
         return left;
     }
 
+    /// What stands after an opening parenthesis.
+    Expected<ValueId> nested() {
+        const Token at = lexer_.next();
+        if (nesting_ == deepest_nesting) {
+            return error_at(at, fmt::format("more than {} parentheses inside one another", deepest_nesting));
+        }
+        ++nesting_;
+        NORMJIT_TRY(const ValueId inner, sum());
+        --nesting_;
+        return inner;
+    }
+
     Expected<ValueId> primary() {
         if (is_symbol('(')) {
-            lexer_.next();
-            NORMJIT_TRY(const ValueId inner, sum());
+            NORMJIT_TRY(const ValueId inner, nested());
             NORMJIT_RETURN_IF_ERROR(expect(')'));
             return inner;
         }
+        const Token at = lexer_.peek();
         const bool negative = is_symbol('-');
         if (negative) lexer_.next();
         if (negative || lexer_.peek().kind == Token::Kind::number) {
             double value = 0;
             NORMJIT_RETURN_IF_ERROR(number(value));
-            return add({.op = Op::constant, .constant = negative ? -value : value});
+            return add(at, {.op = Op::constant, .constant = negative ? -value : value});
         }
         const Token name = lexer_.next();
         if (name.kind != Token::Kind::word) return error_at(name, "a value expected");
         if (!is_symbol('(')) return find(name);
-        lexer_.next();
-        NORMJIT_TRY(const ValueId first, sum());
+        NORMJIT_TRY(const ValueId first, nested());
         ValueId second = no_value;
         if (is_symbol(',')) {
-            lexer_.next();
-            NORMJIT_TRY(second, sum());
+            NORMJIT_TRY(second, nested());
         }
         NORMJIT_RETURN_IF_ERROR(expect(')'));
         return apply(name, first, second);
@@ -258,9 +276,8 @@ class Parser {
                 return error_at(notation, fmt::format("{} takes {} operand(s)", op.name, op.operands));
             }
             const Shape second = b == no_value ? function_[a].shape : function_[b].shape;
-            return add({.op = static_cast<Op>(i),
-                        .shape = result_shape(static_cast<Op>(i), function_[a].shape, second),
-                        .operands = {a, b}});
+            const Shape shape = result_shape(static_cast<Op>(i), function_[a].shape, second);
+            return add(notation, {.op = static_cast<Op>(i), .shape = shape, .operands = {a, b}});
         }
         return error_at(notation, fmt::format("unknown operation '{}'", notation.text));
     }
@@ -271,7 +288,8 @@ class Parser {
         return found->second;
     }
 
-    ValueId add(Value value) {
+    Expected<ValueId> add(const Token& at, Value value) {
+        if (function_.size() == most_values) return error_at(at, fmt::format("more than {} values", most_values));
         function_.values.push_back(std::move(value));
         return function_.size() - 1;
     }
@@ -280,6 +298,7 @@ class Parser {
     Lexer lexer_;
     Function function_;
     std::map<std::string_view, ValueId> names_;
+    int nesting_ = 0;
 };
 
 }  // namespace

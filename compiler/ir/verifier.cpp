@@ -52,7 +52,7 @@ Status verify_operands(const Function& function, ValueId id) {
 Status verify_value(const Function& function, ValueId id) {
     const Value& value = function[id];
     if (value.op == Op::input) {
-        if (is_output(value.tensor)) return bad(function, id, "reads an output tensor");
+        if (!may_be_read(value.tensor)) return bad(function, id, "reads an output tensor");
         return value.shape == shape_of(value.tensor) ? Status() : bad(function, id, "has not its tensor's shape");
     }
     if (value.op == Op::constant)
@@ -78,7 +78,8 @@ Status verify_outputs(const Function& function) {
     std::set<Tensor> written;
     for (const Output& output : function.outputs) {
         const std::string_view name = normjit::name(output.tensor);
-        if (!is_output(output.tensor)) return invalid_argument(fmt::format("ir: output {} is an input tensor", name));
+        if (!may_be_written(output.tensor))
+            return invalid_argument(fmt::format("ir: output {} is an input tensor", name));
         if (!written.insert(output.tensor).second)
             return invalid_argument(fmt::format("ir: output {} is written twice", name));
         if (output.value < 0 || output.value >= function.size()) {

@@ -39,9 +39,12 @@ ir::Function assign_sweeps(const ir::Function& function) {
         value.sweep = earliest_sweep(out, value);
         last = std::max(last, value.sweep);
     }
+    const int after = last + 1;  // the final reduce, and [N] arithmetic on what it gives
     for (ir::Value& value : out.values) {
         if (value.op == ir::Op::partial_accumulate) value.sweep = last;
-        if (value.op == ir::Op::final_reduce) value.sweep = last + 1;
+        const bool is_late = std::ranges::any_of(
+            value.operands, [&](ir::ValueId id) { return id != ir::no_value && out[id].sweep == after; });
+        if (value.op == ir::Op::final_reduce || is_late) value.sweep = after;
     }
     sink(out, last);
     return out;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ir/arithmetic.h"
 #include "passes/passes.h"
 
 #include <optional>
@@ -35,7 +36,7 @@ ir::Function fold_constants(const ir::Function& function) {
         }
         const bool element_wise = ir::info(value.op).result == ir::ResultRule::join;
         if (element_wise && a && (b || value.operand_count() == 1)) {
-            return append(copy, {.op = Op::constant, .constant = ir::compute(value.op, *a, b.value_or(0))});
+            return append(copy, {.op = Op::constant, .constant = ir::compute(value.op, *a, b.value_or(0.0))});
         }
         return append(copy, std::move(value));
     });

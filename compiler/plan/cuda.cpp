@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 
 namespace normjit::plan {
 
@@ -18,54 +19,54 @@ constexpr int64_t registers_of_scheduler = 16384;  ///< each of the 4 schedulers
 constexpr int64_t most_registers = 255;
 constexpr int64_t threads_of_sm = 2048;
 
-int64_t element_bytes(const Spec& spec, const std::vector<Tensor>& tensors) {
+int64_t element_bytes(std::span<const Operand> operands) {
     int64_t bytes = 0;
-    for (const Tensor tensor : tensors) bytes += static_cast<int64_t>(size_of(*spec.dtypes[tensor]));
+    for (const Operand& operand : operands) bytes += operand.bytes();
     return bytes;
 }
 
 /// 32-bit words that hold one vector of each; a lone 2-byte element takes a word.
-int64_t vector_words(const Spec& spec, const std::vector<Tensor>& tensors, int64_t width) {
+int64_t vector_words(std::span<const Operand> operands, int64_t width) {
     int64_t words = 0;
-    for (const Tensor tensor : tensors)
-        words += divide_up(width * static_cast<int64_t>(size_of(*spec.dtypes[tensor])), 4);
+    for (const Operand& operand : operands) words += divide_up(width * operand.bytes(), 4);
     return words;
 }
 
 /// Layout<P> of templates/cuda/plan.cuh.
-int64_t row_kernel_shared_bytes(const Spec& spec, const CudaOperands& operands, int row_sums, const CudaSchedule& s,
+int64_t row_kernel_shared_bytes(const Spec& spec, const OperandList& operands, int row_sums, const CudaSchedule& s,
                                 int64_t slot) {
     const auto math = static_cast<int64_t>(size_of(spec.compute()));
     const int64_t threads = int64_t{s.threads_per_row} * s.rows_per_block;
     const bool staged = s.staging != CudaStaging::registers;
     const bool crosses_warps = s.threads_per_row > 32 || s.cluster > 1;
-    const auto inputs = static_cast<int64_t>(operands.rows.size());
+    const auto inputs = static_cast<int64_t>(operands.rows().size());
 
-    const int64_t stages = staged ? s.stages * s.rows_per_block * slot * element_bytes(spec, operands.matrices) : 0;
-    const int64_t merge = s.rows_per_block > 1 && !operands.column_outputs.empty() ? s.rows_per_block * slot * math : 0;
+    const int64_t stages = staged ? s.pipeline_depth * s.rows_per_block * slot * element_bytes(operands.matrices()) : 0;
+    const int64_t merge =
+        s.rows_per_block > 1 && !operands.column_outputs().empty() ? s.rows_per_block * slot * math : 0;
     int64_t bytes = round_up(std::max(stages, merge), 16);
-    if (s.keep_columns == CudaKeep::shared) bytes += round_up(slot * element_bytes(spec, operands.columns), 16);
+    if (s.column_memory == CudaMemory::shared) bytes += round_up(slot * element_bytes(operands.columns()), 16);
     if (crosses_warps) {
         const int64_t warps = divide_up(s.threads_per_row, 32);
         bytes += round_up(2 * s.rows_per_block * s.cluster * warps * row_sums * math, 16);
     }
     const int64_t readers = s.threads_per_row < 32 ? s.rows_per_block : threads / 32;
-    if (staged) bytes += s.stages * readers * inputs * 8;
-    const int64_t stage_barriers = s.staging == CudaStaging::bulk ? s.stages * s.rows_per_block : 0;
+    if (staged) bytes += s.pipeline_depth * readers * inputs * 8;
+    const int64_t stage_barriers = s.staging == CudaStaging::bulk ? s.pipeline_depth * s.rows_per_block : 0;
     return bytes + 8 * (stage_barriers + (s.cluster > 1 ? 2 : 0));
 }
 
-int64_t data_registers(const Spec& spec, const CudaOperands& operands, const CudaSchedule& s, int64_t steps) {
+int64_t data_registers(const Spec& spec, const OperandList& operands, const CudaSchedule& s, int64_t steps) {
     const int64_t math_words = static_cast<int64_t>(size_of(spec.compute())) / 4;
-    const int64_t matrices = vector_words(spec, operands.matrices, s.vector_width);
-    const int64_t columns = vector_words(spec, operands.columns, s.vector_width);
-    int64_t words = steps * s.vector_width * static_cast<int64_t>(operands.column_outputs.size()) * math_words;
+    const int64_t matrices = vector_words(operands.matrices(), s.vector_width);
+    const int64_t columns = vector_words(operands.columns(), s.vector_width);
+    int64_t words = steps * s.vector_width * static_cast<int64_t>(operands.column_outputs().size()) * math_words;
     if (s.staging == CudaStaging::registers) {
-        words += s.stages * steps * matrices;
-    } else if (s.keep == CudaKeep::registers) {
+        words += s.pipeline_depth * steps * matrices;
+    } else if (s.row_memory == CudaMemory::registers) {
         words += steps * matrices;
     }
-    return words + (s.keep_columns == CudaKeep::registers ? steps * columns : 0);
+    return words + (s.column_memory == CudaMemory::registers ? steps * columns : 0);
 }
 
 /// What ptxas may give to a thread so that this many blocks run on a multiprocessor: 288 threads twice are 18 warps, 5
@@ -76,7 +77,7 @@ int64_t register_limit(int64_t threads, int64_t blocks_per_sm) {
 }
 
 /// What data that is aligned to its elements only gets: loads of single elements that wait in registers, up to 8 of a
-/// row in a thread, and beyond what a cluster then holds the streaming form.
+/// row in a thread, and beyond what a cluster then holds the two-pass form.
 CudaSchedule narrow_schedule(const Spec& spec, const Target& target) {
     constexpr int elements = 8, usual_threads = 256, warp = 32;
     const int most_threads = spec.compute() == DType::f64 ? 384 : 512;  // 168 and 128 registers a thread
@@ -85,7 +86,7 @@ CudaSchedule narrow_schedule(const Spec& spec, const Target& target) {
     while (s.cluster < most_cluster && spec.cols > int64_t{elements} * most_threads * s.cluster) s.cluster *= 2;
     const int64_t threads = divide_up(divide_up(spec.cols, s.cluster), elements);
     if (threads > most_threads) {
-        return {.form = CudaForm::streaming, .threads_per_row = usual_threads, .blocks_per_sm = 4, .stages = 2};
+        return {.form = CudaForm::two_pass, .threads_per_row = usual_threads, .blocks_per_sm = 4, .pipeline_depth = 2};
     }
     s.threads_per_row = static_cast<int>(round_up(threads, warp));
     if (threads < warp) s.threads_per_row = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(threads)));
@@ -102,7 +103,7 @@ std::vector<CudaLaunch> row_launches(const CudaVariant& variant) {
              .cluster = s.cluster}};
 }
 
-std::vector<CudaLaunch> streaming_launches(const Plan& plan, const CudaVariant& variant, bool dependents) {
+std::vector<CudaLaunch> two_pass_launches(const Plan& plan, const CudaVariant& variant, bool dependents) {
     const CudaSchedule& s = variant.schedule;
     std::vector<CudaLaunch> launches;
     if (plan.sweeps.size() > 1) {
@@ -125,8 +126,8 @@ CudaPath make_path(const Plan& plan, const CudaVariant& variant, const CudaFinal
                   .rows_per_block = s.rows_per_block,
                   .shifted = plan.spec.cols % s.vector_width != 0,
                   .launches = {}};
-    path.launches = s.form == CudaForm::rows ? row_launches(variant) : streaming_launches(plan, variant, dependents);
-    if (!plan.finals.empty()) {
+    path.launches = s.form == CudaForm::rows ? row_launches(variant) : two_pass_launches(plan, variant, dependents);
+    if (!plan.epilogue.stores.empty()) {
         path.launches.push_back({.entry = "final_reduce",
                                  .grid = CudaGrid::columns_by_sums,
                                  .blocks = divide_up(plan.spec.cols, final.columns),
@@ -134,6 +135,24 @@ CudaPath make_path(const Plan& plan, const CudaVariant& variant, const CudaFinal
                                  .dependent = dependents});
     }
     return path;
+}
+
+/// The one final_reduce that `value` depends on.
+ir::ValueId find_sum(const ir::Function& function, ir::ValueId value) {
+    ir::PerValue<bool> needed(function.values.size());
+    needed[value] = true;
+    std::vector<ir::ValueId> sums;
+    for (ir::ValueId id = value; id >= 0; --id) {
+        if (!needed[id]) continue;
+        if (function[id].op == Op::final_reduce) {
+            sums.push_back(id);
+            continue;
+        }
+        for (const ir::ValueId operand : function[id].operands) {
+            if (operand != ir::no_value) needed[operand] = true;
+        }
+    }
+    return sums.size() == 1 ? sums[0] : ir::no_value;
 }
 
 /// 256 threads fit beside the row kernel's blocks and wait there for its end. About 9 loads a thread, all in flight at
@@ -159,47 +178,34 @@ int largest_cluster(const Target& target) {
 
 int64_t vectors_of_row(int64_t cols, int width) { return divide_up(cols + (cols % width != 0 ? width - 1 : 0), width); }
 
-CudaOperands find_cuda_operands(const Spec& spec) {
-    CudaOperands operands;
-    for (const Tensor tensor : all_tensors) {
-        const TensorShape shape = info(tensor).shape;
-        if (is_output(tensor)) {
-            if (spec.has(tensor) && shape == TensorShape::cols) operands.column_outputs.push_back(tensor);
-        } else if (spec.reads(tensor)) {
-            if (shape == TensorShape::matrix) operands.matrices.push_back(tensor);
-            if (shape == TensorShape::cols) operands.columns.push_back(tensor);
-            if (shape == TensorShape::rows) operands.rows.push_back(tensor);
-        }
-    }
-    return operands;
-}
-
-CudaVariant measure_cuda(const Spec& spec, const CudaOperands& operands, int row_sums, const CudaSchedule& s) {
-    const bool streaming = s.form == CudaForm::streaming;
+CudaVariant measure_cuda(const Spec& spec, const OperandList& operands, int row_sums, const CudaSchedule& s) {
+    const bool two_pass = s.form == CudaForm::two_pass;
     CudaVariant variant{.suffix = "", .schedule = s, .path = {}};
     const int64_t vectors = divide_up(vectors_of_row(spec.cols, s.vector_width), s.cluster);
-    variant.steps = streaming ? 1 : divide_up(vectors, s.threads_per_row);
+    variant.steps = two_pass ? 1 : divide_up(vectors, s.threads_per_row);
     const int64_t slot = round_up(variant.steps * s.threads_per_row * s.vector_width, 16);
-    if (!streaming) variant.shared_bytes = row_kernel_shared_bytes(spec, operands, row_sums, s, slot);
+    if (!two_pass) variant.shared_bytes = row_kernel_shared_bytes(spec, operands, row_sums, s, slot);
     const int64_t math_words = static_cast<int64_t>(size_of(spec.compute())) / 4;
     const int64_t threads = int64_t{s.threads_per_row} * s.rows_per_block;
     variant.register_limit = register_limit(threads, s.blocks_per_sm);
     variant.data_registers = data_registers(spec, operands, s, variant.steps);
-    const auto matrices = static_cast<int64_t>(operands.matrices.size());
-    variant.work_registers = s.vector_width * (matrices + 1) * math_words;
+    const auto matrices = static_cast<int64_t>(operands.matrices().size());
+    const auto outputs = std::max<int64_t>(static_cast<int64_t>(operands.matrix_outputs().size()), 1);
+    variant.work_registers = s.vector_width * (matrices + outputs) * math_words;
     return variant;
 }
 
 CudaPlan make_cuda(const Plan& plan) {
     CudaPlan cuda;
-    cuda.operands = find_cuda_operands(plan.spec);
     for (const Sweep& sweep : plan.sweeps)
         cuda.row_sums = std::max(cuda.row_sums, static_cast<int>(sweep.row_means.size()));
+    for (const ir::Output& output : plan.epilogue.stores)
+        cuda.sum_of_output.push_back(find_sum(plan.function, output.value));
     const auto& main = std::get<CudaSchedule>(plan.schedule.device);
-    cuda.dependents = plan.target.sm >= 90 && (!plan.finals.empty() || main.form == CudaForm::streaming);
+    cuda.dependents = plan.target.sm >= 90 && (!plan.epilogue.stores.empty() || main.form == CudaForm::two_pass);
     cuda.final = make_final(plan.spec, plan.schedule.row_groups);
     const auto add = [&](std::string_view suffix, const CudaSchedule& schedule) {
-        CudaVariant variant = measure_cuda(plan.spec, cuda.operands, cuda.row_sums, schedule);
+        CudaVariant variant = measure_cuda(plan.spec, plan.operands, cuda.row_sums, schedule);
         variant.suffix = suffix;
         variant.path = make_path(plan, variant, cuda.final, cuda.dependents);
         cuda.variants.push_back(std::move(variant));
@@ -211,23 +217,22 @@ CudaPlan make_cuda(const Plan& plan) {
 
 Geometry cuda_geometry(const Plan& plan) {
     const auto math = static_cast<int64_t>(size_of(plan.spec.compute()));
-    const auto sums = static_cast<int64_t>(plan.finals.size());
+    const auto sums = static_cast<int64_t>(plan.epilogue.stores.size());
     Geometry geometry{.row_groups = plan.schedule.row_groups,
                       .column_sums = sums,
                       .partial_cols = plan.spec.cols,
                       .group_bytes = sums * plan.spec.cols * math,
-                      .final_cols = plan.cuda.final.columns};
-    for (const CudaVariant& variant : plan.cuda.variants) {
-        const bool streaming = variant.schedule.form == CudaForm::streaming;
-        if (streaming && plan.sweeps.size() > 1)
-            geometry.row_bytes = static_cast<int64_t>(plan.row_slots.size()) * math;
+                      .final_cols = plan.cuda().final.columns};
+    for (const CudaVariant& variant : plan.cuda().variants) {
+        const bool two_pass = variant.schedule.form == CudaForm::two_pass;
+        if (two_pass && plan.sweeps.size() > 1) geometry.row_bytes = static_cast<int64_t>(plan.row_slots.size()) * math;
     }
     return geometry;
 }
 
 int cuda_column_sweep(const Plan& plan, int sweeps) {
     const ir::Function& function = plan.function;
-    const bool stores = plan.spec.has(Tensor::dx);
+    const bool stores = !plan.operands.matrix_outputs().empty();
     const int wanted = stores ? sweeps - 2 : sweeps - 1;
     int known = 0;  // the sweep from which all that the column sums read is known
     ir::PerValue<bool> needed(function.values.size());

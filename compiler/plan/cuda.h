@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA part of a Plan: operand lists, and for each path of the artifact its sizes and launches. The templates check
+// The CUDA part of a Plan: for each path of the artifact its sizes and launches. The templates check
 // them against their own with static_assert.
 #pragma once
 
+#include "ir/ir.h"
+
 #include "normjit/artifact.h"
+#include "normjit/operand.h"
 #include "normjit/schedule.h"
 #include "normjit/spec.h"
 #include "normjit/target.h"
@@ -15,14 +18,6 @@
 namespace normjit::plan {
 
 struct Plan;
-
-/// Operands in Tensor order, which is the order of CudaArguments.
-struct CudaOperands {
-    std::vector<Tensor> matrices;        ///< [M,N] inputs
-    std::vector<Tensor> columns;         ///< [N] inputs
-    std::vector<Tensor> rows;            ///< [M] inputs
-    std::vector<Tensor> column_outputs;  ///< [N]
-};
 
 /// One way through the data: the schedule's own, or the narrow one for data that is not aligned for it.
 struct CudaVariant {
@@ -45,9 +40,11 @@ struct CudaFinal {
 };
 
 struct CudaPlan {
-    CudaOperands operands;
     CudaFinal final;
-    int row_sums = 0;         ///< the most row means of any sweep
+    int row_sums = 0;  ///< the most row means of any sweep
+    /// The final_reduce that each column output is made of: partial arrays are by column output here. no_value: none or
+    /// several, which the back end refuses.
+    std::vector<ir::ValueId> sum_of_output;
     bool dependents = false;  ///< launches overlap through programmatic dependent launch
     std::vector<CudaVariant> variants;
 };
@@ -58,10 +55,8 @@ int largest_cluster(const Target& target);
 /// Vectors that hold a row; when they do not divide it, wherever in its first vector it starts.
 int64_t vectors_of_row(int64_t cols, int width);
 
-CudaOperands find_cuda_operands(const Spec& spec);
-
 /// The sizes of one variant, without its path.
-CudaVariant measure_cuda(const Spec& spec, const CudaOperands& operands, int row_sums, const CudaSchedule& schedule);
+CudaVariant measure_cuda(const Spec& spec, const OperandList& operands, int row_sums, const CudaSchedule& schedule);
 
 /// The whole of it; the plan's sweeps must be there.
 CudaPlan make_cuda(const Plan& plan);

@@ -4,14 +4,17 @@
 #pragma once
 
 #include "ir/ir.h"
+#include "plan/cpu.h"
 #include "plan/cuda.h"
 
 #include "normjit/artifact.h"
+#include "normjit/operand.h"
 #include "normjit/schedule.h"
 #include "normjit/spec.h"
 #include "normjit/target.h"
 
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace normjit::plan {
@@ -28,16 +31,18 @@ struct Sweep {
     std::vector<ValueId> elements;       ///< [M,N]
     std::vector<ValueId> row_means;      ///< row_mean values that the sweep sums
     std::vector<ValueId> column_sums;    ///< partial_accumulate values that the sweep adds to
+    std::vector<ir::Output> row_stores;  ///< [M] outputs that are known before the sweep and not before an earlier one
     std::vector<ir::Output> stores;      ///< matrix outputs
     std::vector<Tensor> ahead;  ///< CPU: matrices that are fetched ahead, CpuSchedule::prefetch says what of them
 
     bool is_last() const { return row_means.empty(); }
 };
 
-/// A column output: the sum over the row groups of partial array `sum`.
-struct FinalReduce {
-    Tensor output;
-    int sum;
+/// What follows the rows: the partial arrays' sums over the row groups, [N] arithmetic on them, column outputs.
+struct Epilogue {
+    std::vector<ValueId> sums;       ///< final_reduce values, by partial array
+    std::vector<ValueId> values;     ///< [N] inputs and arithmetic that the outputs need beyond the sums, in order
+    std::vector<ir::Output> stores;  ///< column outputs, in the order of the OperandList
 };
 
 struct Plan {
@@ -45,20 +50,26 @@ struct Plan {
     Schedule schedule;
     Target target;
     ir::Function function;
+    OperandList operands;
     std::vector<Sweep> sweeps;
-    std::vector<FinalReduce> finals;
-    std::vector<ValueId> staged_columns;  ///< [N] values kept in the workspace of a row group, after its partials
-    std::vector<ValueId> kept_elements;   ///< [M,N] values of a row block that wait for the last sweep; see keep
-    std::vector<ValueId> row_slots;       ///< [M] values that must outlive the sweep in which they are computed
+    Epilogue epilogue;
+    std::vector<ValueId> row_slots;  ///< [M] values that must outlive the sweep in which they are computed
     int column_sweep = 0;  ///< the sweep that accumulates column sums: the last, on a GPU often the one before
-    CudaPlan cuda;         ///< empty for other targets
+    std::variant<CpuPlan, CudaPlan> device;
     Geometry geometry;
+
+    const CpuPlan& cpu() const { return std::get<CpuPlan>(device); }
+    CpuPlan& cpu() { return std::get<CpuPlan>(device); }
+    const CudaPlan& cuda() const { return std::get<CudaPlan>(device); }
 };
 
 /// Checks the schedule's ranges, then spec -> IR -> passes -> build(). The spec must be valid.
 Expected<Plan> make(const Spec& spec, const Schedule& schedule, const Target& target);
 
 Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& target, ir::Function function);
+
+/// For a CPU, another schedule that stages and keeps the same: what is swept stays.
+void reschedule(Plan& plan, const Schedule& schedule);
 
 /// For people: phases, sweeps with their formulas, what is read and from where, workspace.
 std::string print(const Plan& plan);

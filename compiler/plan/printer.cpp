@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/plan.h"
-#include "plan/realign.h"
+
+#include "normjit/realign.h"
 
 #include <algorithm>
 
@@ -18,6 +19,7 @@ class Printer {
 
     std::string text() {
         line("plan {}", to_text(plan_.spec));
+        line("operands {}", operands());
         line("schedule {}", to_text(plan_.schedule));
         line("target {}", to_text(plan_.target));
         if (cpu_ != nullptr) {
@@ -28,16 +30,18 @@ class Printer {
         }
         if (plan_.geometry.split_rows > 0) {
             line("or, up to {} rows, {} a phase for each sweep over {} rows: {} parts of {} columns, nothing kept",
-                 plan_.geometry.split_rows, teams(), plan_.geometry.block_rows, plan_.geometry.column_parts,
-                 plan_.geometry.part_cols);
+                 plan_.geometry.split_rows, teams(), plan_.geometry.block_rows, plan_.geometry.column_ranges,
+                 plan_.geometry.range_cols);
         }
         if (cpu_ != nullptr && cpu_->overlap == 1) {
             line("sweep 1 over a block of rows takes sweep 0 over the next one along, if that is full");
         }
-        for (const ValueId id : plan_.staged_columns) line("  per row group: keep {}", ir::name(plan_.function, id));
+        if (cpu_ != nullptr) cached_columns();
         for (size_t i = 0; i < plan_.sweeps.size(); ++i) sweep(i);
-        if (!plan_.finals.empty()) final_reduce();
-        for (const CudaVariant& each : plan_.cuda.variants) variant(each);
+        if (!plan_.epilogue.stores.empty()) final_reduce();
+        if (cpu_ == nullptr) {
+            for (const CudaVariant& each : plan_.cuda().variants) variant(each);
+        }
         workspace();
         return std::move(out_);
     }
@@ -52,6 +56,21 @@ class Printer {
         for (const ValueId id : ids) {
             if (const auto text = ir::statement(plan_.function, id)) line("{}{}", indent, *text);
         }
+    }
+
+    void cached_columns() {
+        for (const ValueId id : plan_.cpu().cached_columns)
+            line("  per row group: keep {}", ir::name(plan_.function, id));
+    }
+
+    std::string operands() const {
+        std::string text;
+        for (const Operand& operand : plan_.operands) {
+            text += fmt::format("{}{} {}: {}{}", text.empty() ? "" : ", ", operand.is_written() ? "out" : "in",
+                                normjit::name(operand.tensor), normjit::name(operand.dtype),
+                                ir::text(ir::shape_of(operand.tensor)));
+        }
+        return text;
     }
 
     std::string inputs(const Sweep& sweep) const {
@@ -72,7 +91,12 @@ class Printer {
             if (function[id].op == Op::input) line("  per row: read {}", function[id].name);
         }
         statements(sweep.row_values, "  per row: ");
-        if (sweep.is_last() && !plan_.kept_elements.empty()) line("  per row block: kept on the stack: {}", kept());
+        for (const ir::Output& output : sweep.row_stores) {
+            line("  per row: store {} as {}", normjit::name(output.tensor),
+                 normjit::name(*function.dtypes[output.tensor]));
+        }
+        if (sweep.is_last() && cpu_ != nullptr && !plan_.cpu().cached_elements.empty())
+            line("  per row block: kept on the stack: {}", kept());
         line("  sweep {}{}: {} {}{}", index, order(sweep), index == 0 ? "read" : "re-read", inputs(sweep),
              index == 0 ? "" : source());
         statements(sweep.column_values, "    per column: ");
@@ -81,26 +105,29 @@ class Printer {
         statements(sweep.column_sums, "    ");
         for (const ir::Output& output : sweep.stores) {
             line("    store {} as {}{}", normjit::name(output.tensor), normjit::name(*function.dtypes[output.tensor]),
-                 past_caches());
+                 past_caches(output.tensor));
         }
     }
 
-    std::string past_caches() const {
-        if (plan_.geometry.stream_bytes < 0) return "";
-        return fmt::format(", past the caches from {} bytes on{}", plan_.geometry.stream_bytes,
-                           may_realign(plan_.spec, *cpu_)
-                               ? fmt::format(", by way of {} bytes of the stack", dx_stack_bytes(plan_.spec, *cpu_))
-                               : "");
+    std::string past_caches(Tensor tensor) const {
+        if (plan_.geometry.nontemporal_bytes < 0) return "";
+        const Operand* staged = realigned(plan_.spec.cols, plan_.operands, *cpu_);
+        if (staged != nullptr && staged->tensor != tensor) return "";
+        return fmt::format(", non-temporal from {} bytes on{}", plan_.geometry.nontemporal_bytes,
+                           staged == nullptr ? ""
+                                             : fmt::format(", by way of {} bytes of the stack",
+                                                           stack_bytes(plan_.spec.cols, *staged, *cpu_)));
     }
 
     std::string teams() const {
-        if (plan_.geometry.teams == 1) return "in one team";
-        return fmt::format("in at most {} teams, each with rows and partials of its own,", plan_.geometry.teams);
+        if (plan_.geometry.thread_groups == 1) return "in one team";
+        return fmt::format("in at most {} teams, each with rows and partials of its own,",
+                           plan_.geometry.thread_groups);
     }
 
     std::string kept() const {
         std::string text;
-        for (const ValueId id : plan_.kept_elements) {
+        for (const ValueId id : plan_.cpu().cached_elements) {
             text += (text.empty() ? "" : ", ") + ir::name(plan_.function, id);
         }
         return text;
@@ -116,8 +143,8 @@ class Printer {
     std::string source() const {
         if (cpu_ != nullptr) return " from cache";
         const auto& cuda = std::get<CudaSchedule>(plan_.schedule.device);
-        if (cuda.form == CudaForm::streaming) return " from memory";
-        return cuda.keep == CudaKeep::shared ? " from shared memory" : " from registers";
+        if (cuda.form == CudaForm::two_pass) return " from memory";
+        return cuda.row_memory == CudaMemory::shared ? " from shared memory" : " from registers";
     }
 
     /// The launches and what a thread and a block take.
@@ -134,9 +161,14 @@ class Printer {
 
     void final_reduce() {
         line("phase final_reduce: tasks of {} columns", plan_.geometry.final_cols);
-        for (const FinalReduce& final : plan_.finals) {
-            line("    {} = sum of partial {} over the row groups, as {}", normjit::name(final.output), final.sum,
-                 normjit::name(*plan_.function.dtypes[final.output]));
+        const Epilogue& epilogue = plan_.epilogue;
+        for (size_t k = 0; k < epilogue.sums.size(); ++k) {
+            line("    {} = sum of partial {} over the row groups", ir::name(plan_.function, epilogue.sums[k]), k);
+        }
+        statements(epilogue.values, "    ");
+        for (const ir::Output& output : epilogue.stores) {
+            line("    store {} as {}", normjit::name(output.tensor),
+                 normjit::name(*plan_.function.dtypes[output.tensor]));
         }
     }
 
@@ -145,8 +177,9 @@ class Printer {
         line(
             "workspace: {} partial(s) and {} kept column(s) of {}[{}] a row group; minimum {} bytes, preferred {} "
             "bytes",
-            geometry.column_sums, plan_.staged_columns.size(), normjit::name(plan_.function.compute),
-            geometry.partial_cols, geometry.minimum_workspace(0), geometry.preferred_workspace(0));
+            geometry.column_sums, cpu_ != nullptr ? plan_.cpu().cached_columns.size() : 0,
+            normjit::name(plan_.function.compute), geometry.partial_cols, geometry.minimum_workspace(0),
+            geometry.preferred_workspace(0));
         if (geometry.row_bytes > 0) line("    and {} bytes a row", geometry.row_bytes);
     }
 

@@ -3,9 +3,10 @@
 // measurements of the kernels of 2026-11-21 on an H200 and a 2-core Xeon with AVX-512. Good enough to order candidates:
 // the tuner measures what it hands out.
 #include "plan/cuda.h"
-#include "plan/realign.h"
+#include "schedule/cuda_table.h"
 #include "support/divide.h"
 
+#include "normjit/realign.h"
 #include "normjit/sharing.h"
 #include "normjit/space.h"
 
@@ -19,7 +20,7 @@ namespace {
 /// What both models count with.
 struct Traffic {
     int64_t read_bytes = 0;   ///< of the input matrices, for one row
-    int64_t write_bytes = 0;  ///< of dx, for one row
+    int64_t write_bytes = 0;  ///< of the output matrices, for one row
     int64_t sums = 0;         ///< column outputs
     int64_t math_bytes = 4;
 };
@@ -29,8 +30,8 @@ Traffic traffic_of(const Spec& spec) {
     for (const Tensor tensor : all_tensors) {
         if (!spec.takes_part(tensor)) continue;
         const int64_t bytes = static_cast<int64_t>(size_of(*spec.dtypes[tensor])) * spec.cols;
-        if (is_matrix(tensor)) (is_output(tensor) ? t.write_bytes : t.read_bytes) += bytes;
-        if (is_output(tensor) && !is_matrix(tensor)) ++t.sums;
+        if (is_matrix(tensor)) (spec.writes(tensor) ? t.write_bytes : t.read_bytes) += bytes;
+        if (spec.writes(tensor) && info(tensor).shape == TensorShape::cols) ++t.sums;
     }
     t.math_bytes = static_cast<int64_t>(size_of(spec.compute()));
     return t;
@@ -72,22 +73,21 @@ class GpuModel {
     GpuModel(const Spec& spec, const CudaSchedule& s, int64_t row_groups, const Target& target, int64_t rows)
         : spec_(spec), s_(s), target_(target), rows_(rows), rates_(rates_of(target)), traffic_(traffic_of(spec)) {
         groups_ = std::max<int64_t>(std::min(row_groups, divide_up(rows, s.rows_per_block)), 1);
-        const auto operands = plan::find_cuda_operands(spec);
-        constexpr int row_sums = 2;
-        variant_ = plan::measure_cuda(spec, operands, row_sums, s);
+        const auto operands = OperandList(spec);
+        variant_ = plan::measure_cuda(spec, operands, schedule::most_row_sums, s);
     }
 
     Prediction predict() const {
         Prediction p;
-        const bool streaming = s_.form == CudaForm::streaming;
+        const bool two_pass = s_.form == CudaForm::two_pass;
         p.bytes = bytes_moved(spec_, rows_) + partial_bytes(spec_, traffic_, groups_);
-        if (streaming) p.bytes += traffic_.read_bytes * rows_;
+        if (two_pass) p.bytes += traffic_.read_bytes * rows_;
         p.memory = static_cast<double>(p.bytes) / rates_.bytes / (saturation() * busy() * balance() * pacing());
         p.compute = static_cast<double>(rows_ * spec_.cols) * instructions() / issue_rate();
-        const int kernels = (streaming ? 2 : 1) + (traffic_.sums > 0 ? 1 : 0);
+        const int kernels = (two_pass ? 2 : 1) + (traffic_.sums > 0 ? 1 : 0);
         p.overhead = 1e-6 + 1.5e-6 * kernels;
         const double waiting = static_cast<double>(rows_of_team()) * wait_seconds(s_);
-        p.seconds = p.overhead + std::max({p.memory, p.compute, streaming ? 0.0 : waiting});
+        p.seconds = p.overhead + std::max({p.memory, p.compute, two_pass ? 0.0 : waiting});
         return p;
     }
 
@@ -97,11 +97,12 @@ class GpuModel {
     /// Little's law: a microsecond's worth of bytes must be on the way. Of the stages, one is in hand half of the time.
     double saturation() const {
         const double blocks = std::min(ratio(groups_ * s_.cluster, target_.sm_count), double(s_.blocks_per_sm));
-        const double rows = blocks * s_.rows_per_block / s_.cluster * (s_.stages > 1 ? s_.stages - 0.5 : 0.75);
+        const double rows =
+            blocks * s_.rows_per_block / s_.cluster * (s_.pipeline_depth > 1 ? s_.pipeline_depth - 0.5 : 0.75);
         double in_flight = rows * static_cast<double>(traffic_.read_bytes);
-        if (s_.form == CudaForm::streaming) {
+        if (s_.form == CudaForm::two_pass) {
             const double threads = double(s_.threads_per_row) * s_.blocks_per_sm;
-            in_flight = threads * s_.vector_width * s_.stages * ratio(traffic_.read_bytes, spec_.cols);
+            in_flight = threads * s_.vector_width * s_.pipeline_depth * ratio(traffic_.read_bytes, spec_.cols);
         }
         const double wanted = rates_.bytes * 1e-6 / target_.sm_count;
         return std::max(1 - std::exp(-1.5 * in_flight / wanted), 0.02);
@@ -126,7 +127,7 @@ class GpuModel {
 
     /// Of one element: the formula, the conversions, a vector's addresses and loads, and lanes without columns.
     double instructions() const {
-        if (s_.form == CudaForm::streaming) return 24 + 24.0 / s_.vector_width;
+        if (s_.form == CudaForm::two_pass) return 24 + 24.0 / s_.vector_width;
         const double held = static_cast<double>(variant_.steps) * s_.threads_per_row * s_.vector_width * s_.cluster;
         return (10 + 14.0 / s_.vector_width) * held / static_cast<double>(spec_.cols);
     }
@@ -161,8 +162,8 @@ class CpuModel {
     CpuModel(const Spec& spec, const CpuSchedule& s, int64_t row_groups, const Target& target, int64_t rows)
         : spec_(spec), s_(s), target_(target), rows_(rows), traffic_(traffic_of(spec)) {
         if (is_split()) {
-            teams_ = std::clamp<int64_t>(rows / s.row_block, 1, s.teams);
-            tasks_ = teams_ * std::min<int64_t>(s.column_parts, divide_up(spec.cols, least_part));
+            teams_ = std::clamp<int64_t>(rows / s.row_block, 1, s.thread_groups);
+            tasks_ = teams_ * std::min<int64_t>(s.column_ranges, divide_up(spec.cols, least_part));
             const int64_t blocks = divide_up(divide_up(rows, teams_), s.row_block);
             phases_ = blocks * std::max<int64_t>(sweeps() - 1, 1) + 1;  // blocks share one
             groups_ = blocks > 1 || teams_ > 1 ? teams_ : 0;            // the sums of one block are the outputs
@@ -177,7 +178,7 @@ class CpuModel {
         const int64_t floor = bytes_moved(spec_, rows_);
         const int64_t dx = traffic_.write_bytes * rows_;
         const bool in_cache = floor <= std::max(target_.cores * target_.l2_bytes, target_.l3_bytes / 16);
-        const bool past_caches = s_.stream_kb >= 0 && floor / 1024 >= s_.stream_kb && writes_whole_lines();
+        const bool past_caches = s_.nontemporal_kb >= 0 && floor / 1024 >= s_.nontemporal_kb && writes_whole_lines();
         p.bytes = floor + partial_bytes(spec_, traffic_, groups_);
         if (!past_caches && !in_cache) p.bytes += dx;  // lines are read before they are written
         const double rate = (in_cache ? core_cache_rate : core_memory_rate) * std::pow(double(threads_), 0.95);
@@ -198,7 +199,7 @@ class CpuModel {
 
     /// Of dx without gaps between its rows.
     bool writes_whole_lines() const {
-        return !spec_.has(Tensor::dx) || plan::rows_fill_lines(spec_) || (!is_split() && plan::may_realign(spec_, s_));
+        return normjit::rows_fill_lines(spec_) || (!is_split() && normjit::may_realign(spec_, s_));
     }
 
     bool is_split() const { return rows_ > 0 && rows_ <= s_.split_rows; }
@@ -223,8 +224,8 @@ class CpuModel {
         cycles += 2.0 / s_.unroll + 2.0 / s_.strip;
         if (s_.overlap == 1) cycles += 6.0 / s_.strip;  // the next row's sums and operands
         const bool converts = spec_.has(Tensor::gamma) && spec_.dtypes[Tensor::gamma] != spec_.compute();
-        if (s_.keep == 1) cycles += halves ? -1.5 : 1.0;  // stores and loads for conversions
-        if ((s_.stage == 0 || is_split()) && (halves || converts)) cycles += 1;
+        if (s_.cache_elements == 1) cycles += halves ? -1.5 : 1.0;  // stores and loads for conversions
+        if ((s_.cache_columns == 0 || is_split()) && (halves || converts)) cycles += 1;
         const int64_t partials = own(traffic_.sums * traffic_.math_bytes * spec_.cols);
         const double fetch = partials < target_.l1_bytes / 2 ? 1.0 : partials < target_.l2_bytes / 2 ? 2.5 : 6.0;
         cycles += fetch * static_cast<double>(traffic_.sums) / s_.row_block;

@@ -2,247 +2,200 @@
 #include "schedule/cuda_table.h"
 
 #include <algorithm>
-#include <bit>
+
+#include <fmt/format.h>
 
 namespace normjit::schedule {
+
 namespace {
 
-/// The rows of the table, by vectors of 8 bf16, with layernorm's and rmsnorm's shares of the ceiling. Partials are 3 to
-/// 4 % of the traffic at 256 to 1024 columns: the blocks that write them hide more latency than that (1 block per
-/// multiprocessor, 1 % partials: 0.83 / 0.85 at 256, 0.914 / 0.934 at 1024).
-CudaSchedule narrow_rows(const CudaShape& shape) {
-    // 64: 0.91 / 0.93; 128: 0.87 / 0.90; 512: 0.867 / 0.891. From registers: 0.86 / 0.87, 0.87 / 0.89, 0.848 / 0.896.
-    const auto threads = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(shape.vectors)));
-    CudaSchedule s{.threads_per_row = threads,
-                   .rows_per_block = std::min(256 / threads, 64),
-                   .blocks_per_sm = 3,
-                   .stages = 2,
-                   .staging = CudaStaging::async};
-    if (shape.vectors == 48) {  // 384: 0.85 / 0.90; 64 threads, a quarter of them idle: 0.79 / 0.84
-        s.threads_per_row = 16;
-        s.rows_per_block = 8;
-        s.blocks_per_sm = shape.two_sums ? 2 : 3;
-        s.stages = 4;
-    }
-    if (threads == 32) {  // 256: 0.853 / 0.874; 32 threads: 0.80 / 0.84; 32 threads from registers: 0.80 / 0.84
-        s.threads_per_row = 16;
-        s.rows_per_block = 8;
-        if (!shape.two_sums) s.staging = CudaStaging::registers;
-    }
-    return s;
+constexpr auto any = Sums::any, one = Sums::one, two = Sums::two;
+constexpr auto registers = CudaStaging::registers, async = CudaStaging::async, bulk = CudaStaging::bulk;
+constexpr auto nothing = Shared::nothing, rows = Shared::rows, columns = Shared::columns, both = Shared::both;
+constexpr int64_t end = INT64_MAX;
+constexpr int wide = wide_row_blocks, largest = largest_cluster, fill = fill_384;
+
+constexpr Threads exactly(int number) { return {Threads::Rule::exactly, number}; }
+constexpr Threads vectors(int number) { return {Threads::Rule::vectors, number}; }
+constexpr Threads even(int number) { return {Threads::Rule::even, number}; }
+constexpr Threads even_rows = {Threads::Rule::even_rows, 0}, half = {Threads::Rule::half_even_rows, 0};
+constexpr Threads busy = {Threads::Rule::busy, 0};
+
+using When = CudaRow::Condition;
+constexpr When always = {"", [](const CudaShape&) { return true; }};
+constexpr When full = {"a vector a lane fills its warps", [](const CudaShape& s) { return s.vectors % 32 == 0; }};
+constexpr When idle = {"a vector a lane leaves some idle", [](const CudaShape& s) { return s.vectors % 32 != 0; }};
+constexpr When of_8 = {"vectors of 8", [](const CudaShape& s) { return s.width >= 8; }};
+constexpr When less = {"vectors of less than 8", [](const CudaShape& s) { return s.width < 8; }};
+constexpr When gamma = {"gamma wider than the matrices", [](const CudaShape& s) { return s.wide_columns; }};
+constexpr When plain = {"gamma as wide as the matrices", [](const CudaShape& s) { return !s.wide_columns; }};
+constexpr When shares = {"clusters of 8", [](const CudaShape& s) { return s.most_cluster >= 8; }};
+constexpr When alone = {"no clusters of 8", [](const CudaShape& s) { return s.most_cluster < 8; }};
+
+bool is_alone_with_wide_gamma(const CudaShape& s) { return s.blocks_of_wide_row() == 1 && s.wide_columns; }
+constexpr When gamma_1 = {"gamma wider than the matrices, no cluster", is_alone_with_wide_gamma};
+constexpr When not_gamma_1 = {"", [](const CudaShape& s) { return !is_alone_with_wide_gamma(s); }};
+
+bool has_narrow_clusters(const CudaShape& s) { return s.blocks_of_wide_row() > 2 && s.width < 8; }
+constexpr When less_4 = {"vectors of less than 8, clusters of 4 or more", has_narrow_clusters};
+constexpr When not_less_4 = {"", [](const CudaShape& s) { return !has_narrow_clusters(s); }};
+
+bool fits_384(const CudaShape& s) {
+    return count_threads(even_rows, s, {.cluster = s.blocks_of_wide_row(), .vector_width = s.width}) <= 384;
 }
-/// 1024: 0.925 / 0.936; 768: 4 % / 1 % over 128 threads. Shorter rows have room for one more in flight: layernorm of
-/// 768 2 to 6 %, of 896 3 % and with a warp a row, where a vector a thread leaves lanes idle, 9 %.
-CudaSchedule rows_of_128_vectors(const CudaShape& shape) {
-    const bool leaves_idle = shape.two_sums && shape.vectors % 32 != 0;
-    return {.threads_per_row = leaves_idle ? 32 : whole_warps(shape.vectors),
-            .blocks_per_sm = 4,
-            .stages = shape.vectors <= 112 ? 4 : 3,
-            .staging = CudaStaging::async};
+constexpr When to_384 = {"384 threads or fewer", fits_384};
+constexpr When over_384 = {"more than 384 threads", [](const CudaShape& s) { return !fits_384(s); }};
+
+// Shares are of the ceiling, a stream that reads two arrays and writes one, in the same run: layernorm's / rmsnorm's,
+// after the number of bf16 columns; 32768 rows, H200, 2026-11-21: some 3,000 schedules, and 9,000 of the tuner's. A
+// vector is 8 bf16. What follows "not" was measured with another schedule.
+// clang-format off
+
+// Partials are 3 to 4 % of the traffic at 256 to 1024 columns: the blocks that write them hide more latency than that
+// (1 block per multiprocessor, 1 % partials: 0.83 / 0.85 at 256, 0.914 / 0.934 at 1024).
+constexpr CudaRow one_block_rows[] = {
+//   vectors      sums when    threads     rows cluster blocks stages staging shared pace  measured
+    {{1, 1},      any, always, exactly(1),   64, 1, 3, 2, async,     nothing, {},  ""},
+    {{2, 2},      any, always, exactly(2),   64, 1, 3, 2, async,     nothing, {},  ""},
+    {{3, 4},      any, always, exactly(4),   64, 1, 3, 2, async,     nothing, {},  ""},
+    {{5, 8},      any, always, exactly(8),   32, 1, 3, 2, async,     nothing, {},  "64: 0.91 / 0.93; not registers: 0.86 / 0.87"},
+    {{9, 16},     any, always, exactly(16),  16, 1, 3, 2, async,     nothing, {},  "128: 0.87 / 0.90; not registers: 0.87 / 0.89"},
+    {{17, 32},    two, always, exactly(16),   8, 1, 3, 2, async,     nothing, {},  "256: 0.853; not 32 threads: 0.80"},
+    {{17, 32},    one, always, exactly(16),   8, 1, 3, 2, registers, nothing, {},  "256: - / 0.874; not 32 threads: - / 0.84"},
+    {{33, 47},    any, always, exactly(64),   4, 1, 3, 2, async,     nothing, {},  ""},
+    {{48, 48},    two, always, exactly(16),   8, 1, 2, 4, async,     nothing, {},  "384: 0.85; not 64 threads, a quarter idle: 0.79"},
+    {{48, 48},    one, always, exactly(16),   8, 1, 3, 4, async,     nothing, {},  "384: - / 0.90; not 64 threads: - / 0.84"},
+    {{49, 64},    any, always, exactly(64),   4, 1, 3, 2, async,     nothing, {},  "512: 0.867 / 0.891; not registers: 0.848 / 0.896"},
+    {{65, 112},   two, idle,   exactly(32),   1, 1, 4, 4, async,     nothing, {},  "896: 9 % over a vector a thread, 3 % over 3 stages"},
+    {{65, 112},   two, full,   vectors(1),    1, 1, 4, 4, async,     nothing, {},  "768: 2 to 6 % over 3 stages, 4 % / 1 % over 128 threads"},
+    {{65, 112},   one, always, vectors(1),    1, 1, 4, 4, async,     nothing, {},  "768: 1 % over 128 threads"},
+    {{113, 128},  two, idle,   exactly(32),   1, 1, 4, 3, async,     nothing, {},  ""},
+    {{113, 128},  two, full,   vectors(1),    1, 1, 4, 3, async,     nothing, {},  "1024: 0.925"},
+    {{113, 128},  one, always, vectors(1),    1, 1, 4, 3, async,     nothing, {},  "1024: - / 0.936"},
+    {{129, 256},  any, full,   vectors(1),    1, 1, 3, 3, async,     nothing, {4}, "2048: 0.964 / 0.976; not pace=0: 0.943"},
+    {{129, 256},  any, idle,   vectors(2),    1, 1, 3, 3, async,     nothing, {4}, "1600, 8192 rows: 10 % / 1 % over a vector a thread"},
+    {{257, 287},  any, always, vectors(2),    1, 1, 2, 3, bulk,      nothing, {2}, ""},
+    {{288, 288},  any, always, exactly(96),   4, 1, 1, 4, bulk,      columns, {4}, "2304: 0.934 / 0.967; not 2 vectors a thread: 0.893 / 0.937"},
+    {{289, 479},  any, always, vectors(2),    1, 1, 2, 3, bulk,      nothing, {2}, ""},
+    {{480, 480},  any, always, exactly(160),  2, 1, 1, 4, bulk,      columns, {4}, ""},
+    {{481, 512},  any, always, vectors(2),    1, 1, 2, 3, bulk,      nothing, {2}, "4096: 0.970 / 0.980; not pace=0: 0.93"},
+};
+
+// Shifting costs registers and instructions, so that three to six vectors a thread, read twice from shared memory, beat
+// one or two in registers; and several such rows or blocks to a multiprocessor, because the number of groups must be a
+// multiple of the vector's elements: 8 of 14 clusters would be left. "not" is the schedule of the next even row.
+constexpr CudaRow shifted_rows[] = {
+//   vectors      sums when    threads     rows cluster blocks stages staging shared pace  measured
+    {{65, 192},   any, always, exactly(32),   8, 1,       1,    2, async, rows, {},     "1023: 0.71 / 0.75; not: 0.60 / 0.70"},
+    {{193, 320},  any, always, vectors(3),    4, 1,       1,    2, async, rows, {4},    ""},
+    {{321, 768},  any, always, vectors(3),    2, 1,       1,    2, async, rows, {4},    "4097: 0.86 / 0.87; not: 0.71 / 0.82"},
+    {{769, 2048}, two, always, vectors(3),    1, 1,       1,    2, async, rows, {2, 2}, "10001: 0.82; not: 0.74"},
+    {{769, 2048}, one, always, vectors(3),    1, 1,       1,    2, async, rows, {2},    "10001: - / 0.88; not: - / 0.85"},
+    {{2049, end}, two, alone,  vectors(3),    1, 1,       1,    2, async, rows, {2, 2}, ""},
+    {{2049, end}, one, alone,  vectors(3),    1, 1,       1,    2, async, rows, {2},    ""},
+    {{2049, 8192},two, shares, vectors(6),    1, 8,       fill, 2, async, rows, {},     "20001: 0.82; 40001: 0.78; not: 0.69; 0.38"},
+    {{2049, 8192},one, shares, vectors(6),    1, 8,       fill, 2, async, rows, {4},    "40001: - / 0.86; not: - / 0.72"},
+    {{8193, end}, two, shares, vectors(6),    1, largest, fill, 2, async, both, {},     "70001: 0.73; not: 0.30"},
+    {{8193, end}, one, shares, vectors(6),    1, largest, fill, 2, async, both, {4},    "70001: - / 0.81; not: - / 0.45"},
+};
+
+// Registers for dgamma, dbeta and an f32 gamma beside 2-byte matrices.
+constexpr CudaRow wide_gamma_rows[] = {
+    {{1025, 2048},two, gamma,  even(3),       1, 4, 2, 3, bulk, nothing, {4}, "16384, 8192 rows: 0.95 (4 vectors a thread); not 2 and one block: 0.91"},
+};
+
+// Few threads with several vectors each, whose sums are then spread over all registers. In brackets: vectors a thread.
+constexpr CudaRow widest_rows_of_two_sums[] = {
+//   vectors        sums when    threads   rows cluster blocks stages staging shared pace  measured
+    {{4096, 4096},  two, of_8,   exactly(256),1,  4, 1, 3, bulk,  nothing, {2}, "32768 (4): 1.00"},
+    {{4096, 4096},  two, less,   exactly(256),1,  4, 1, 4, bulk,  rows,    {4}, "16384 f32: 0.98; not registers: 0.94"},
+    {{4097, 8192},  two, gamma,  vectors(4),  1, 16, 3, 3, bulk,  rows,    {4}, "65536, f32 gamma (4): 0.92; not (8): 0.85"},
+    {{4097, 5120},  two, plain,  busy,        1,  4, 1, 3, bulk,  nothing, {2}, ""},
+    {{5121, 6144},  two, plain,  busy,        1,  4, 1, 3, bulk,  columns, {2}, "49152 (6): 0.97; not (8): 0.89"},
+    {{6145, 8192},  two, plain,  busy,        1,  4, 1, 3, bulk,  both,    {2}, "57344 (7): 0.98; not registers: 0.65. 65536 (8): 0.99"},
+    {{8193, 10240}, two, always, busy,        1,  8, 1, 3, bulk,  nothing, {2}, "70000 (5): 0.83; not clusters of 16 (6): 0.59"},
+    {{10241, 12288},two, always, busy,        1,  8, 1, 3, bulk,  columns, {2}, "98304 (6): 0.97; not clusters of 16: 0.89"},
+    {{12289, 12800},two, always, busy,        1,  8, 1, 3, bulk,  both,    {2}, "100000 (7): 0.86; not clusters of 16: 0.69"},
+    {{12801, 16384},two, always, exactly(128),1, 16, 2, 3, async, rows,    {4}, "131072 (8): 0.96; not (4), twice the threads: 0.61"},
+    {{16385, 20480},two, always, busy,        1, 16, 1, 3, bulk,  nothing, {2}, "163840 (5): 0.84"},
+    {{20481, 24576},two, always, busy,        1, 16, 1, 3, bulk,  columns, {2}, ""},
+    {{24577, 32768},two, always, busy,        1, 16, 1, 3, bulk,  both,    {2}, "262144 (8): 0.91; not (4): 0.63"},
+};
+
+// By the vectors of a block. Two of them a thread, or more where no lane is idle then: 4096 rows of 10752 f16 in
+// clusters of 2: 0.91 with 3 vectors for 224 threads, 0.80 with 2 for 352. Clusters of 16 leave 20 multiprocessors idle:
+// rmsnorm 131072 0.91 with 8 blocks and 4 vectors a thread, 0.80 with 16. With half the threads the sums and an f32
+// gamma of 4 vectors fit 128 registers (sm_80).
+constexpr CudaRow wide_rows[] = {
+//   of a block   sums when         threads rows cluster blocks stages staging shared pace  measured
+    {{513, 640},  any, always,      even_rows,1, wide, 2, 3, bulk, rows,    {2}, "9216: 0.942; not one block: 0.757"},
+    {{641, 1024}, two, gamma_1,     even_rows,1, wide, 1, 3, bulk, columns, {2}, "8192, f32 gamma: 4 % over registers"},
+    {{641, 1024}, two, not_gamma_1, even_rows,1, wide, 1, 3, bulk, nothing, {2}, "8192: 0.987; 16384: 0.995"},
+    {{641, 1024}, one, less_4,      even_rows,1, wide, 1, 3, bulk, columns, {2}, "16384 f32: 2 % over registers"},
+    {{641, 1024}, one, not_less_4,  even_rows,1, wide, 1, 3, bulk, nothing, {2}, "8192: - / 0.995; 16384: - / 1.003; 65536: - / 1.010"},
+    {{1025, 1536},one, to_384,      even_rows,1, wide, 1, 3, bulk, nothing, {2}, "70000: - / 0.98; not shared: - / 0.88"},
+    {{1025, 1536},one, over_384,    even_rows,1, wide, 1, 3, bulk, rows,    {2}, ""},
+    {{1537, end}, one, always,      even_rows,1, wide, 1, 3, bulk, rows,    {2}, "131072: - / 0.91; 262144: - / 0.93"},
+    {{1025, end}, two, always,      half,     1, wide, 1, 2, bulk, both,    {2}, ""},
+};
+// clang-format on
+
+bool has_wide_gamma_rows(const CudaShape& s) {
+    return s.two_sums && s.wide_columns && s.most_cluster >= 4 && Range{1025, 2048}.contains(s.vectors);
 }
-/// 2048: 0.964 / 0.976; without pace 0.943. Two vectors a thread where one leaves lanes idle: 8192 rows of 1600 10 % /
-/// 1 %.
-CudaSchedule rows_of_256_vectors(int64_t vectors) {
-    return {.threads_per_row = whole_warps(vectors % 32 == 0 ? vectors : divide_up(vectors, 2)),
-            .blocks_per_sm = 3,
-            .stages = 3,
-            .staging = CudaStaging::async,
-            .pace = 4};
-}
-/// 4096: 0.970 / 0.980; without pace 0.93. 2304: 0.934 / 0.967 with three vectors a thread and none idle, 0.893 / 0.937
-/// with two.
-CudaSchedule rows_of_512_vectors(int64_t vectors) {
-    if (vectors % 64 != 0 && vectors % 96 == 0) {
-        const auto threads = static_cast<int>(vectors / 3);
-        return {.threads_per_row = threads,
-                .rows_per_block = std::max(1, 384 / threads),
-                .stages = 4,
-                .staging = CudaStaging::bulk,
-                .keep_columns = CudaKeep::shared,
-                .pace = 4};
-    }
-    return {.threads_per_row = whole_warps(divide_up(vectors, 2)),
-            .blocks_per_sm = 2,
-            .stages = 3,
-            .staging = CudaStaging::bulk,
-            .pace = 2};
-}
-/// The fewest vectors a thread, from `least` on, with which no lane is idle, or else `least`: 4096 rows of 10752 f16 in
-/// clusters of 2: 0.91 with 3 vectors for 224 threads, 0.80 with 2 for 352.
-int64_t vectors_of_thread(int64_t of_block, int64_t least) {
-    for (int64_t steps = least; steps <= least + 3; ++steps) {
-        if (of_block % (32 * steps) == 0) return steps;
-    }
-    return least;
+bool has_widest_rows_of_two_sums(const CudaShape& s) {
+    return s.two_sums && s.most_cluster == 16 && Range{4096, 32768}.contains(s.vectors);
 }
 
-/// Two vectors a thread, 1024 a block: 8192: 0.987 / 0.995; 16384: 0.995 / 1.003; 65536: - / 1.010. Small blocks go two
-/// to a multiprocessor: 9216: 0.942, one: 0.757. 131072: - / 0.91, four vectors a thread, since clusters of 16 leave 20
-/// multiprocessors idle (0.80); 262144: - / 0.93.
-CudaSchedule wide_rows(const CudaShape& shape, int most_cluster) {
-    const int64_t vectors = shape.vectors;
-    const bool two_sums = shape.two_sums;
-    constexpr int large_block = 352;
-    constexpr int64_t most_of_8 = 8 * 2048;
-    CudaSchedule s{.stages = 3, .staging = CudaStaging::bulk, .pace = 2};
-    while (s.cluster < most_cluster && vectors > int64_t{1024} * s.cluster) s.cluster *= 2;
-    if (!two_sums && s.cluster == 16 && vectors <= most_of_8) s.cluster = 8;
-    const int64_t of_block = divide_up(vectors, s.cluster);
-    const int64_t least = std::max<int64_t>(2, divide_up(of_block, 512));
-    const int64_t steps = vectors % s.cluster == 0 ? vectors_of_thread(of_block, least) : least;
-    s.threads_per_row = std::min(1024, whole_warps(divide_up(of_block, steps)));
-    if (least > 2) {
-        // rmsnorm 70000, 3 vectors for 384 threads: 0.98, read twice 0.88
-        if (least > 3 || two_sums || s.threads_per_row > 384) s.keep = CudaKeep::shared;
-        if (two_sums) {  // half the threads: the sums and an f32 gamma of 4 vectors do not fit 128 registers (sm_80)
-            s.threads_per_row = whole_warps(divide_up(of_block, 2 * steps));
-            s.stages = 2;
-            s.keep_columns = CudaKeep::shared;
-        }
-    } else if (steps == 2 && s.threads_per_row < large_block) {
-        s.blocks_per_sm = 2;
-        s.keep = CudaKeep::shared;
-    } else if (two_sums ? s.cluster == 1 && shape.wide_columns : s.cluster > 2 && shape.width < 8) {
-        s.keep_columns = CudaKeep::shared;  // layernorm 8192 with f32 gamma, rmsnorm 16384 f32: 4 % and 2 %
-    }
-    return s;
-}
-/// Registers for dgamma, dbeta and an f32 gamma beside 2-byte matrices: 16384: 0.95 with 4 vectors a thread and two
-/// blocks to a multiprocessor, 0.91 with 2 and one (8192 rows).
-CudaSchedule rows_of_wide_columns(int64_t vectors) {
-    constexpr int cluster = 4;
-    const int64_t of_block = divide_up(vectors, cluster);
-    return {.threads_per_row = whole_warps(divide_up(of_block, vectors_of_thread(of_block, 3))),
-            .cluster = cluster,
-            .blocks_per_sm = 2,
-            .stages = 3,
-            .staging = CudaStaging::bulk,
-            .pace = 4};
-}
-
-/// Threads for a block's share of a row that leave few lanes idle. With more than 256 each would
-/// have 168 registers, not 255.
-int busy_threads(int64_t of_block) {
-    const auto lanes = [of_block](int64_t threads) { return divide_up(of_block, threads) * threads; };
-    return of_block <= 1536 && lanes(224) < lanes(256) ? 224 : 256;
-}
-
-/// With dgamma and dbeta, 4096 vectors or more want few threads with several vectors each, whose sums are then spread
-/// over all registers. 32768 (4 vectors): 1.00; 49152 (6): 0.97, with 8 0.89; 57344 (7) read twice: 0.98, kept in
-/// registers 0.65; 65536 (8): 0.99, with an f32 gamma (4) 0.92, (8) 0.85; 70000 in clusters of 8 (5): 0.83, of 16 (6)
-/// 0.59; 98304 (6): 0.97, 0.89; 100000 (7): 0.86, 0.69; 131072 (8): 0.96, with 4 vectors and twice the threads 0.61;
-/// 163840 (5): 0.84; 262144 (8): 0.91, with 4 vectors 0.63. 16384 f32: 0.98, from registers 0.94.
-CudaSchedule widest_rows_of_two_sums(const CudaShape& shape) {
-    constexpr int64_t last_of_4 = 4096, last_in_4_blocks = 8192, last_in_8_blocks = 12800, last_of_two_blocks = 16384;
-    const int64_t vectors = shape.vectors;
-    CudaSchedule s{.cluster = 4, .stages = 3, .staging = CudaStaging::bulk, .pace = 2};
-    if (vectors <= last_of_4) {
-        s.threads_per_row = 256;
-        if (shape.width < 8) {
-            s.keep = CudaKeep::shared;
-            s.stages = 4;
-            s.pace = 4;
-        }
-    } else if (vectors <= last_in_4_blocks && shape.wide_columns) {
-        s.cluster = 16;
-        s.threads_per_row = whole_warps(divide_up(vectors, 4 * s.cluster));
-        s.blocks_per_sm = 3;
-        s.keep = CudaKeep::shared;
-        s.pace = 4;
-    } else if (vectors > last_in_8_blocks && vectors <= last_of_two_blocks) {
-        s.cluster = 16;
-        s.threads_per_row = 128;
-        s.blocks_per_sm = 2;
-        s.staging = CudaStaging::async;
-        s.keep = CudaKeep::shared;
-        s.pace = 4;
-    } else {
-        if (vectors > last_in_4_blocks) s.cluster = vectors <= last_in_8_blocks ? 8 : 16;
-        const int64_t of_block = divide_up(vectors, s.cluster);
-        s.threads_per_row = busy_threads(of_block);
-        if (of_block > 1280) s.keep_columns = CudaKeep::shared;
-        if (of_block > 1536) s.keep = CudaKeep::shared;
-    }
-    return s;
-}
-
-/// Rows that start anywhere in a vector: shifting costs registers and instructions, so that three to six vectors a
-/// thread, read twice from shared memory, beat one or two in registers; and several such rows or blocks to a
-/// multiprocessor, because the number of groups must be a multiple of the vector's elements: 8 of 14 clusters would be
-/// left. Layernorm's share, in brackets with the schedule of the next even row: 1023: 0.71 (0.60); 4097: 0.86 (0.71);
-/// 10001: 0.82 (0.74); 20001: 0.82 (0.69); 40001: 0.78 (0.38); 70001: 0.73 (0.30). rmsnorm's: 1023: 0.75 (0.70); 4097:
-/// 0.87 (0.82); 10001: 0.88 (0.85); 40001: 0.86 (0.72); 70001: 0.81 (0.45).
-CudaSchedule shifted_rows(const CudaShape& shape, int most_cluster) {
-    const int64_t vectors = shape.vectors;
-    CudaSchedule s{.stages = 2, .staging = CudaStaging::async, .keep = CudaKeep::shared};
-    if (vectors <= 192) {
-        s.threads_per_row = 32;
-        s.rows_per_block = 8;
-    } else if (vectors <= 768) {
-        s.threads_per_row = whole_warps(divide_up(vectors, 3));
-        s.rows_per_block = vectors <= 320 ? 4 : 2;
-        s.pace = 4;
-    } else if (vectors <= 2048 || most_cluster < 8) {
-        s.threads_per_row = whole_warps(divide_up(vectors, 3));
-        s.pace = 2;
-        s.pace_slack = shape.two_sums ? 2 : 1;
-    } else {
-        constexpr int threads_of_sm = 384;
-        s.cluster = vectors <= 8192 ? 8 : most_cluster;
-        s.threads_per_row = std::min(threads_of_sm, whole_warps(divide_up(vectors, 6 * s.cluster)));
-        s.blocks_per_sm = threads_of_sm / s.threads_per_row;
-        if (vectors > 8192) s.keep_columns = CudaKeep::shared;
-        if (!shape.two_sums) s.pace = 4;
-    }
-    return s;
-}
+constexpr CudaFamily families[] = {
+    {"start anywhere in a vector", [](const CudaShape& s) { return s.is_wide_and_shifted(); }, false, shifted_rows},
+    {"fit a block", [](const CudaShape& s) { return s.vectors <= 512; }, false, one_block_rows},
+    {"have a wide gamma", has_wide_gamma_rows, false, wide_gamma_rows},
+    {"are among the widest", has_widest_rows_of_two_sums, false, widest_rows_of_two_sums},
+    {"are wide", [](const CudaShape&) { return true; }, true, wide_rows},
+};
 
 }  // namespace
 
-/// The widest vectors of at most 16 bytes of the narrowest matrix; if they do not divide a row and the matrices have
-/// different types, the widest that do.
-CudaShape find_cuda_shape(const Spec& spec) {
-    int64_t least = 8, most = 1;
-    for (const Tensor tensor : all_tensors) {
-        if (!is_matrix(tensor) || !spec.takes_part(tensor)) continue;
-        least = std::min(least, static_cast<int64_t>(size_of(*spec.dtypes[tensor])));
-        most = std::max(most, static_cast<int64_t>(size_of(*spec.dtypes[tensor])));
-    }
-    CudaShape shape{.width = static_cast<int>(16 / least)};
-    while (least != most && spec.cols % shape.width != 0) shape.width /= 2;
-    shape.shifted = spec.cols % shape.width != 0;
-    shape.vectors = plan::vectors_of_row(spec.cols, shape.width);
-    shape.aligned = shape.width * least == 16;
-    shape.copyable = shape.width * least >= 4;
-    shape.two_sums = spec.has(Tensor::dgamma) && spec.has(Tensor::dbeta);
-    shape.wide_columns = spec.reads(Tensor::gamma) && static_cast<int64_t>(size_of(*spec.dtypes[Tensor::gamma])) > most;
-    return shape;
+bool CudaFamily::has(const CudaRow& row, const CudaShape& shape) const {
+    const int64_t counted = counts_by_block ? shape.vectors_of_block(shape.blocks_of_wide_row()) : shape.vectors;
+    return row.vectors.contains(counted) && holds(row.sums, shape.two_sums) && row.when.holds(shape);
 }
 
-CudaSchedule cuda_table(const CudaShape& shape, const Target& target) {
-    constexpr int64_t first_deep = 4096, last_deep = 32768;
-    CudaSchedule s;
-    if (shape.is_wide_and_shifted()) {
-        s = shifted_rows(shape, plan::largest_cluster(target));
-    } else if (shape.vectors <= 64) {
-        s = narrow_rows(shape);
-    } else if (shape.vectors <= 128) {
-        s = rows_of_128_vectors(shape);
-    } else if (shape.vectors <= 256) {
-        s = rows_of_256_vectors(shape.vectors);
-    } else if (shape.vectors <= 512) {
-        s = rows_of_512_vectors(shape.vectors);
-    } else if (shape.two_sums && shape.wide_columns && shape.vectors > 1024 && shape.vectors <= 2048 &&
-               plan::largest_cluster(target) >= 4) {
-        s = rows_of_wide_columns(shape.vectors);
-    } else if (shape.two_sums && shape.vectors >= first_deep && shape.vectors <= last_deep &&
-               plan::largest_cluster(target) == 16) {
-        s = widest_rows_of_two_sums(shape);
-    } else {
-        s = wide_rows(shape, plan::largest_cluster(target));
+std::span<const CudaFamily> cuda_families() { return families; }
+
+CudaFound find_in_cuda_table(const CudaShape& shape) {
+    const CudaFamily* family = &*std::ranges::find_if(families, [&](const auto& each) { return each.applies(shape); });
+    const CudaRow& row =
+        *std::ranges::find_if(family->rows, [&](const auto& each) { return family->has(each, shape); });
+    CudaSchedule s{
+        .rows_per_block = row.rows_per_block,
+        .cluster = row.cluster,
+        .blocks_per_sm = row.blocks_per_sm,
+        .vector_width = shape.width,
+        .pipeline_depth = row.pipeline_depth,
+        .staging = row.staging,
+        .row_memory = row.shared == rows || row.shared == both ? CudaMemory::shared : CudaMemory::registers,
+        .column_memory = row.shared == columns || row.shared == both ? CudaMemory::shared : CudaMemory::registers,
+        .pace = row.pace.rows,
+        .pace_slack = row.pace.slack};
+    if (row.cluster == wide_row_blocks) s.cluster = shape.blocks_of_wide_row();
+    if (row.cluster == largest_cluster) s.cluster = shape.most_cluster;
+    s.threads_per_row = count_threads(row.threads, shape, s);
+    if (row.blocks_per_sm == fill_384) {
+        s.threads_per_row = std::min(s.threads_per_row, 384);
+        s.blocks_per_sm = 384 / s.threads_per_row;
     }
-    s.vector_width = shape.width;
-    return s;
+    return {s, family, &row};
+}
+
+std::string describe(const CudaFamily& family, const CudaRow& row) {
+    std::string text = fmt::format("rows that {}: {} vectors of a {}", family.rows_are, to_text(row.vectors),
+                                   family.counts_by_block ? "block" : "row");
+    if (row.sums != any) text += fmt::format(", {} column sums", name(row.sums));
+    if (!row.when.text.empty()) text += fmt::format(", {}", row.when.text);
+    if (!row.measured.empty()) text += fmt::format("; measured: {}", row.measured);
+    return text;
 }
 
 }  // namespace normjit::schedule

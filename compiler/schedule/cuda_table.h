@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA schedules that were fastest, by the vectors of a row. Shares are of the ceiling, a stream that reads two arrays
-// and writes one, in the same run; 32768 rows, bf16, H200, 2026-11-21: some 3,000 schedules, and 9,000 of the tuner's.
+// CUDA schedules that were fastest, as a table: a line for each range of row widths, with the measurements that justify
+// it. heuristic_cuda.cpp makes a line fit the spec and the target, cuda_adaptations.h says what few rows change.
 #pragma once
 
 #include "plan/cuda.h"
-#include "support/divide.h"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
 
 namespace normjit::schedule {
 
-inline int whole_warps(int64_t threads) { return static_cast<int>(round_up(threads, 32)); }
+/// Row means of a sweep, of any norm: what shared memory is reckoned with before there is a plan. Counting one too many
+/// costs some bytes.
+inline constexpr int most_row_sums = 2;
 
-/// What the rules decide by.
+/// What the tables decide by.
 struct CudaShape {
+    int64_t cols = 0;
     int width = 1;              ///< elements of a vector
     int64_t vectors = 0;        ///< of a row
     bool aligned = false;       ///< every load moves a multiple of 16 bytes
@@ -19,14 +26,96 @@ struct CudaShape {
     bool shifted = false;       ///< rows start anywhere in a vector
     bool two_sums = false;      ///< dgamma and dbeta
     bool wide_columns = false;  ///< gamma's elements are wider than the matrices'
+    int most_cluster = 1;       ///< blocks of the target's largest cluster
 
     /// Whether shifting decides; narrow rows lie side by side however they start.
     bool is_wide_and_shifted() const { return shifted && vectors > 64; }
+    /// Vectors of one of the `cluster` blocks that share a row.
+    int64_t vectors_of_block(int cluster) const;
+    /// Blocks for a wide row, so that each has 1024 vectors at most, if clusters are that large.
+    int blocks_of_wide_row() const;
 };
 
-CudaShape find_cuda_shape(const Spec& spec);
+CudaShape find_cuda_shape(const Spec& spec, const Target& target);
 
-/// May need more stages or blocks than fit.
-CudaSchedule cuda_table(const CudaShape& shape, const Target& target);
+/// Inclusive.
+struct Range {
+    int64_t from = 0, to = INT64_MAX;
+    bool contains(int64_t value) const { return value >= from && value <= to; }
+};
+std::string to_text(const Range& range);
+
+/// Column sums that a thread holds.
+enum class Sums { any, one, two };  // one: or none
+std::string_view name(Sums sums);
+bool holds(Sums sums, bool two_sums);
+
+/// How many threads of a block share a row.
+struct Threads {
+    enum class Rule {
+        unchanged,
+        exactly,
+        vectors,         ///< as many as make it so many vectors a thread
+        even,            ///< as `vectors`, or up to 3 more where no lane is idle then
+        even_rows,       ///< as `even` if the blocks' shares are equal, and at most 512 threads
+        half_even_rows,  ///< half of those
+        busy,            ///< 224 or 256, whichever leaves fewer lanes idle
+    };
+    Rule rule = Rule::unchanged;
+    int number = 0;
+};
+/// What the rule makes of a schedule whose other fields are chosen.
+int count_threads(Threads threads, const CudaShape& shape, const CudaSchedule& schedule);
+
+/// What stays in shared memory between the sweeps over a row.
+enum class Shared { nothing, rows, columns, both };
+
+struct Pace {
+    int rows = 0;
+    int slack = 1;
+};
+
+struct CudaRow {
+    Range vectors;  ///< of a row; in a family that counts by blocks, of a block
+    Sums sums;
+    struct Condition {
+        std::string_view text;  ///< empty for always
+        bool (*holds)(const CudaShape&);
+    } when;
+    Threads threads;
+    int rows_per_block;
+    int cluster;        ///< blocks; or wide_row_blocks, largest_cluster
+    int blocks_per_sm;  ///< or fill_384
+    int pipeline_depth;
+    CudaStaging staging;
+    Shared shared;
+    Pace pace;
+    std::string_view measured;
+};
+inline constexpr int wide_row_blocks = 0, largest_cluster = -1;
+inline constexpr int fill_384 = 0;  ///< as many as have 384 threads
+
+/// Lines for one kind of rows. Exactly one of them is for each shape to which the family applies.
+struct CudaFamily {
+    std::string_view rows_are;
+    bool (*applies)(const CudaShape&);
+    bool counts_by_block;
+    std::span<const CudaRow> rows;
+
+    bool has(const CudaRow& row, const CudaShape& shape) const;
+};
+
+/// The first that applies decides; the last always does.
+std::span<const CudaFamily> cuda_families();
+
+struct CudaFound {
+    CudaSchedule schedule;  ///< may need more stages or blocks than fit
+    const CudaFamily* family;
+    const CudaRow* row;
+};
+CudaFound find_in_cuda_table(const CudaShape& shape);
+
+/// One line of text.
+std::string describe(const CudaFamily& family, const CudaRow& row);
 
 }  // namespace normjit::schedule

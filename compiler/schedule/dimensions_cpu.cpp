@@ -47,7 +47,7 @@ Values stages(const SearchedProblem& p, const Schedule&) {
 /// Kept is what else is converted twice. Legality knows what fits.
 Values keeps(const SearchedProblem& p, const Schedule& schedule) {
     const bool converts = p.spec.dtypes[Tensor::x] != p.spec.compute() && p.spec.has(Tensor::dx);
-    const bool can = p.target.isa == Isa::x86_64_avx512 && cpu_of(schedule).split_rows == 0;
+    const bool can = cpu_of(schedule).split_rows == 0;
     return converts && can ? Values{0, 1} : Values{0};
 }
 
@@ -55,7 +55,7 @@ Values keeps(const SearchedProblem& p, const Schedule& schedule) {
 Values overlaps(const SearchedProblem& p, const Schedule& schedule) {
     const CpuSchedule& cpu = cpu_of(schedule);
     const bool fetches_next = cpu.prefetch == 1 || cpu.prefetch == 2;
-    const bool can = p.target.isa == Isa::x86_64_avx512 && p.spec.has(Tensor::dx) && cpu.keep == 0 && !fetches_next;
+    const bool can = p.spec.has(Tensor::dx) && cpu.cache_elements == 0 && !fetches_next;
     return can ? Values{0, 1} : Values{0};
 }
 
@@ -73,7 +73,7 @@ Values split_rows(const SearchedProblem& p, const Schedule&) {
 
 /// Each of two threads or more.
 Values teams(const SearchedProblem& p, const Schedule& schedule) {
-    Values values = {cpu_of(p.heuristic).teams};
+    Values values = {cpu_of(p.heuristic).thread_groups};
     if (cpu_of(schedule).split_rows < p.rows) return values;
     for (int64_t each = 1; each <= std::min<int64_t>(p.target.cores / 2, p.rows); each *= 2) {
         if (each != values.front()) values.push_back(each);
@@ -81,14 +81,14 @@ Values teams(const SearchedProblem& p, const Schedule& schedule) {
     return values;
 }
 
-Values column_parts(const SearchedProblem& p, const Schedule& schedule) {
-    Values values = {cpu_of(p.heuristic).column_parts};
+Values column_ranges(const SearchedProblem& p, const Schedule& schedule) {
+    Values values = {cpu_of(p.heuristic).column_ranges};
     if (cpu_of(schedule).split_rows < p.rows) return values;
-    const int64_t teams = cpu_of(schedule).teams;
+    const int64_t teams = cpu_of(schedule).thread_groups;
     for (const int64_t each : {1, 2, 4}) {
         const int64_t parts =
             std::min(each * p.target.cores / teams, std::min<int64_t>(p.spec.cols / part_least, 1024));
-        if (parts * teams < least_tasks(p, values.front() * cpu_of(p.heuristic).teams)) continue;
+        if (parts * teams < least_tasks(p, values.front() * cpu_of(p.heuristic).thread_groups)) continue;
         if (std::find(values.begin(), values.end(), parts) == values.end()) values.push_back(parts);
     }
     return values;
@@ -97,8 +97,8 @@ Values column_parts(const SearchedProblem& p, const Schedule& schedule) {
 /// The heuristic's threshold, and one on the other side of this problem's traffic. What fits L2 stays there: whoever
 /// takes dx next reads it from the cache, which no measurement of this kernel alone shows.
 Values stream_kbs(const SearchedProblem& p, const Schedule&) {
-    if (!p.spec.has(Tensor::dx)) return {cpu_of(p.heuristic).stream_kb};
-    const int64_t usual = cpu_of(p.heuristic).stream_kb;
+    if (!p.spec.has(Tensor::dx)) return {cpu_of(p.heuristic).nontemporal_kb};
+    const int64_t usual = cpu_of(p.heuristic).nontemporal_kb;
     const int64_t traffic = bytes_moved(p.spec, p.rows);
     const bool streams = usual >= 0 && traffic / 1024 >= usual;
     if (!streams && traffic < p.target.cores * p.target.l2_bytes) return {usual};
@@ -109,14 +109,14 @@ constexpr Dimension table[] = {
     dimension<&CpuSchedule::row_block>("row_block", row_blocks),
     dimension<&CpuSchedule::strip>("strip", vectors),
     dimension<&CpuSchedule::unroll>("unroll", vectors),
-    dimension<&CpuSchedule::stage>("stage", stages),
+    dimension<&CpuSchedule::cache_columns>("cache_columns", stages),
     dimension<&CpuSchedule::prefetch>("prefetch", prefetches),
     dimension<&CpuSchedule::split_rows>("split_rows", split_rows),
-    dimension<&CpuSchedule::keep>("keep", keeps),
+    dimension<&CpuSchedule::cache_elements>("cache_elements", keeps),
     dimension<&CpuSchedule::overlap>("overlap", overlaps),
-    dimension<&CpuSchedule::teams>("teams", teams),
-    dimension<&CpuSchedule::column_parts>("column_parts", column_parts),
-    dimension<&CpuSchedule::stream_kb>("stream_kb", stream_kbs),
+    dimension<&CpuSchedule::thread_groups>("thread_groups", teams),
+    dimension<&CpuSchedule::column_ranges>("column_ranges", column_ranges),
+    dimension<&CpuSchedule::nontemporal_kb>("nontemporal_kb", stream_kbs),
     dimension<&Schedule::row_groups>("row_groups", row_groups),
 };
 

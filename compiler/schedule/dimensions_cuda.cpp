@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/cuda.h"
-#include "schedule/cuda_rules.h"
 #include "schedule/dimensions.h"
+#include "schedule/heuristics.h"
 #include "support/divide.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 using Values = std::vector<int64_t>;
 
 const CudaSchedule& cuda_of(const Schedule& schedule) { return std::get<CudaSchedule>(schedule.device); }
-bool streams(const Schedule& schedule) { return cuda_of(schedule).form == CudaForm::streaming; }
+bool is_two_pass(const Schedule& schedule) { return cuda_of(schedule).form == CudaForm::two_pass; }
 
 template <class... T>
 Values listed(T... values) {
@@ -31,9 +31,9 @@ Values only(const Values& values, auto&& allowed) {
 /// Two passes where one is possible never won on an H200; they do where rows hardly fit (2026-11-21).
 Values forms(const SearchedProblem& p, const Schedule&) {
     constexpr int64_t narrowest_streamed = 65536;
-    if (streams(p.heuristic)) return listed(CudaForm::streaming, CudaForm::rows);
+    if (is_two_pass(p.heuristic)) return listed(CudaForm::two_pass, CudaForm::rows);
     if (p.spec.cols < narrowest_streamed) return listed(CudaForm::rows);
-    return listed(CudaForm::rows, CudaForm::streaming);
+    return listed(CudaForm::rows, CudaForm::two_pass);
 }
 
 /// The heuristic's, which loads at most 16 bytes of the narrowest matrix, and half of it.
@@ -44,7 +44,7 @@ Values vector_widths(const SearchedProblem& p, const Schedule&) {
 
 /// A block has at least 256 vectors of its row.
 Values clusters(const SearchedProblem& p, const Schedule& so_far) {
-    if (streams(so_far)) return {1};
+    if (is_two_pass(so_far)) return {1};
     const int64_t vectors = plan::vectors_of_row(p.spec.cols, cuda_of(so_far).vector_width);
     return only({1, 2, 4, 8, 16}, [&](int64_t cluster) {
         return cluster <= plan::largest_cluster(p.target) && (cluster == 1 || vectors / cluster >= 256);
@@ -53,7 +53,7 @@ Values clusters(const SearchedProblem& p, const Schedule& so_far) {
 
 /// As many as give every thread 1, 2, 3, 4, 6 or 8 vectors.
 Values threads_per_row(const SearchedProblem& p, const Schedule& so_far) {
-    if (streams(so_far)) return {128, 256, 512};
+    if (is_two_pass(so_far)) return {128, 256, 512};
     const CudaSchedule& s = cuda_of(so_far);
     const int64_t vectors = divide_up(plan::vectors_of_row(p.spec.cols, s.vector_width), s.cluster);
     Values values;
@@ -69,7 +69,7 @@ Values threads_per_row(const SearchedProblem& p, const Schedule& so_far) {
 /// Blocks of 64 to 512 threads, or one row.
 Values rows_per_block(const SearchedProblem& p, const Schedule& so_far) {
     const CudaSchedule& s = cuda_of(so_far);
-    if (streams(so_far) || s.cluster > 1) return {1};
+    if (is_two_pass(so_far) || s.cluster > 1) return {1};
     const int64_t least = std::max(1, 32 / s.threads_per_row);
     return only({least, 2, 4, 8, 16, 32, 64}, [&](int64_t rows) {
         const int64_t threads = rows * s.threads_per_row;
@@ -84,29 +84,29 @@ Values blocks_per_sm(const SearchedProblem&, const Schedule& so_far) {
 }
 
 Values stagings(const SearchedProblem& p, const Schedule& so_far) {
-    if (streams(so_far)) return listed(CudaStaging::registers);
+    if (is_two_pass(so_far)) return listed(CudaStaging::registers);
     if (p.target.sm < 90) return listed(CudaStaging::registers, CudaStaging::async);
     return listed(CudaStaging::registers, CudaStaging::async, CudaStaging::bulk);
 }
 
 Values stages(const SearchedProblem&, const Schedule& so_far) {
-    if (streams(so_far)) return {1, 2, 4};
+    if (is_two_pass(so_far)) return {1, 2, 4};
     return cuda_of(so_far).staging == CudaStaging::registers ? Values{1, 2, 3} : Values{2, 3, 4, 6};
 }
 
 Values keeps(const SearchedProblem&, const Schedule& so_far) {
-    if (cuda_of(so_far).staging == CudaStaging::registers) return listed(CudaKeep::registers);
-    return listed(CudaKeep::registers, CudaKeep::shared);
+    if (cuda_of(so_far).staging == CudaStaging::registers) return listed(CudaMemory::registers);
+    return listed(CudaMemory::registers, CudaMemory::shared);
 }
 
 Values keeps_of_columns(const SearchedProblem& p, const Schedule& so_far) {
-    if (streams(so_far) || !p.spec.has(Tensor::gamma)) return listed(CudaKeep::registers);
-    return listed(CudaKeep::registers, CudaKeep::shared);
+    if (is_two_pass(so_far) || !p.spec.has(Tensor::gamma)) return listed(CudaMemory::registers);
+    return listed(CudaMemory::registers, CudaMemory::shared);
 }
 
 Values paces(const SearchedProblem& p, const Schedule& so_far) {
     const bool sums = p.spec.has(Tensor::dgamma) || p.spec.has(Tensor::dbeta);
-    return streams(so_far) || !sums ? Values{0} : Values{0, 2, 4};
+    return is_two_pass(so_far) || !sums ? Values{0} : Values{0, 2, 4};
 }
 
 Values pace_slacks(const SearchedProblem&, const Schedule& so_far) {
@@ -129,9 +129,9 @@ constexpr Dimension table[] = {
     dimension<&CudaSchedule::rows_per_block>("rows_per_block", rows_per_block),
     dimension<&CudaSchedule::blocks_per_sm>("blocks_per_sm", blocks_per_sm),
     dimension<&CudaSchedule::staging>("staging", stagings),
-    dimension<&CudaSchedule::stages>("stages", stages),
-    dimension<&CudaSchedule::keep>("keep", keeps),
-    dimension<&CudaSchedule::keep_columns>("keep_columns", keeps_of_columns),
+    dimension<&CudaSchedule::pipeline_depth>("pipeline_depth", stages),
+    dimension<&CudaSchedule::row_memory>("row_memory", keeps),
+    dimension<&CudaSchedule::column_memory>("column_memory", keeps_of_columns),
     dimension<&CudaSchedule::pace>("pace", paces),
     dimension<&CudaSchedule::pace_slack>("pace_slack", pace_slacks),
     dimension<&Schedule::row_groups>("row_groups", row_groups),

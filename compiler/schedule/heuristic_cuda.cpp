@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // A CUDA schedule without measuring: from the table of what was fastest, changed for few rows, made to fit the spec's
-// types and the target; and a search for what the table does not cover. Shares as in schedule/cuda_table.h.
-#include "plan/cuda.h"
-#include "schedule/cuda_rules.h"
-#include "schedule/cuda_table.h"
+// types and the target; and a search for what the table does not cover.
+#include "backend/cuda/legal.h"
+#include "schedule/cuda_adaptations.h"
+#include "schedule/heuristics.h"
+#include "support/divide.h"
 
 #include <algorithm>
 #include <numeric>
 #include <optional>
+
+#include <fmt/format.h>
 
 namespace normjit::schedule {
 
@@ -20,86 +23,110 @@ void limit_staging(CudaSchedule& s, const CudaShape& shape, const Target& target
     if (s.staging == CudaStaging::bulk && (!shape.aligned || target.sm < 90)) s.staging = CudaStaging::async;
     if (s.staging == CudaStaging::async && !shape.copyable) {
         s.staging = CudaStaging::registers;
-        s.keep = s.keep_columns = CudaKeep::registers;
-        s.stages = 1;
+        s.row_memory = s.column_memory = CudaMemory::registers;
+        s.pipeline_depth = 1;
     }
 }
 
 class Search {
   public:
-    Search(const Spec& spec, const Target& target)
-        : spec_(spec), target_(target), operands_(plan::find_cuda_operands(spec)), shape_(find_cuda_shape(spec)) {}
+    Search(const Spec& spec, const Target& target, Reasons reasons)
+        : spec_(spec), target_(target), reasons_(reasons), operands_(spec), shape_(find_cuda_shape(spec, target)) {}
 
     CudaSchedule best() const {
-        CudaSchedule s = cuda_table(shape_, target_);
+        const CudaFound found = find_in_cuda_table(shape_);
+        CudaSchedule s = found.schedule;
         limit_staging(s, shape_, target_);
-        if (operands_.column_outputs.empty()) s.pace = 0;
-        if (fit(s)) return s;
-        if (const auto found = other_rows()) return *found;
-        return streaming();
+        if (operands_.column_outputs().empty()) s.pace = 0;
+        if (fit(s)) {
+            reasons_.note([&] { return describe(*found.family, *found.row); });
+            return s;
+        }
+        if (const auto other = other_rows()) {
+            reasons_.note([&] {
+                return "the fewest blocks, then vectors a thread, in which a row fits; not as measured for " +
+                       describe(*found.family, *found.row);
+            });
+            return *other;
+        }
+        reasons_.note([] { return std::string("rows that fit no cluster"); });
+        return two_pass();
     }
 
     /// What few rows change.
     void adapt_to_rows(CudaSchedule& s) const {
         if (!spec_.rows) return;
         CudaSchedule adapted = s;
+        std::vector<std::string> lines;
         if (shape_.is_wide_and_shifted()) {
             take_fewer_rows_at_a_time(adapted);
-        } else if (!share_few_rows(adapted)) {
-            const int64_t bytes = bytes_moved(spec_, *spec_.rows);
-            lay_rows_side_by_side(adapted, bytes);
-            save_partials(adapted, bytes);
-            narrow_short_launch(adapted, bytes);
+        } else {
+            lines = follow_tables(adapted);
         }
-        if (comfortable(adapted)) s = adapted;
+        if (!comfortable(adapted)) return;
+        s = adapted;
+        for (const std::string& line : lines) reasons_.note([&] { return line; });
     }
 
     int64_t row_groups(const CudaSchedule& s) const { return cuda_row_groups(spec_, target_, s); }
 
-    /// The blocks' lead over each other grows with time; before 100 us or so, reports cost more than they bring: 4096
-    /// rows of 11264 f16 (79 us) 0.902, with them 0.852; 16384 of 4096 (107 us) the same with and without. rmsnorm
-    /// gains earlier, with wide rows: 2048 rows of 16384 and 8192 of 6144 3 to 4 %; 8192 of 3584 and 4096 lose as much.
-    /// Blocks of several rows gain from 32768 rows of 2304 bf16 on.
-    bool worth_pacing(const CudaSchedule& s) const {
-        int64_t least_mib = 380;
-        if (!shape_.two_sums) least_mib = shape_.vectors > 704 ? 140 : 280;
-        if (s.rows_per_block > 1) least_mib = 200;
-        return !spec_.rows || bytes_moved(spec_, *spec_.rows) >= least_mib * mib;
+    void drop_pace_of_short_launch(CudaSchedule& s) const {
+        if (!spec_.rows || s.pace == 0) return;
+        for (const CudaPacing& line : cuda_pacing()) {
+            if (!line.vectors.contains(shape_.vectors) || !holds(line.sums, shape_.two_sums) ||
+                line.several_rows != (s.rows_per_block > 1) || mib() >= static_cast<double>(line.least_mib))
+                continue;
+            s.pace = 0;
+            reasons_.note(
+                [&] { return fmt::format("pace=0: less than {} MiB; measured: {}", line.least_mib, line.measured); });
+        }
     }
 
   private:
-    /// Fewer rows than keep all multiprocessors busy: a row's latency is the time. Blocks of 128 to 256 threads with
-    /// vectors of 4, and clusters of them where there are fewer rows than multiprocessors by far, and where rows are
-    /// wide. us, in brackets with the table's schedule: 1 row of 8192 bf16 in a cluster of 4 7.7 (8: 7.9; a
-    /// block 10.6), 16 rows of 4096 7.6 (9.0), of 8192 8.1 (9.0); 64 rows of 4096 in a block 8.4 (10.2; cluster of
-    /// 2: 8.6), of 8192 10.0 (10.2; 10.7); 256 rows of 8192 in a cluster of 2 13.1 (15.0), 512 of them 16.0 (18.8), of
-    /// 12288 20.1 (22.8), of 8192 f32 23.0 (24.9). 1024 rows of 8192 are 8 for each block, and gain nothing. rmsnorm:
-    /// 16 rows of 4096 7.5 (8.0), 512 of 8192 15.9 (18.8).
-    bool share_few_rows(CudaSchedule& s) const {
-        if (plan::largest_cluster(target_) < 8) return false;
-        const int64_t rows = *spec_.rows, processors = target_.sm_count;
-        const bool few = rows * 8 <= processors;
-        CudaSchedule shared{.vector_width = std::min(s.vector_width, 4), .stages = 4, .staging = s.staging};
-        if (shared.staging == CudaStaging::bulk) shared.staging = CudaStaging::async;
-        if (few && has_vectors(2049, 4096)) {
-            shared = s;
-            shared.cluster = 8;
-            shared.blocks_per_sm = 1;
-            shared.threads_per_row = whole_warps(divide_up(shape_.vectors, shared.cluster));
-        } else if (few && has_vectors(512, 2048)) {
-            shared.cluster = 4;
-            shared.threads_per_row = 128;
-        } else if (rows * 2 <= processors && has_vectors(448, 1536)) {
-            shared.threads_per_row = whole_warps(divide_up(spec_.cols, 8 * shared.vector_width));
-        } else if (rows <= processors * 4 && has_vectors(705, 2048)) {
-            shared.cluster = 2;
-            shared.threads_per_row = 256;
-            if (!shape_.two_sums || shape_.vectors > 1024) shared.stages = 3;
-        } else {
-            return false;
+    /// Returns the lines that were followed, if somebody asks.
+    std::vector<std::string> follow_tables(CudaSchedule& s) const {
+        std::vector<std::string> lines;
+        for (const CudaAdaptations& table : cuda_adaptations()) {
+            const CudaAdaptation* line = line_for(table, s);
+            if (line == nullptr) continue;
+            s = changed(s, line->change);
+            if (reasons_.are_wanted()) lines.push_back(describe(table, *line));
+            if (table.is_last) break;
         }
-        s = shared;
-        return true;
+        return lines;
+    }
+
+    double mib() const { return static_cast<double>(bytes_moved(spec_, *spec_.rows)) / (1 << 20); }
+
+    const CudaAdaptation* line_for(const CudaAdaptations& table, const CudaSchedule& s) const {
+        const double rows_of_processor = static_cast<double>(*spec_.rows) / target_.sm_count;
+        const auto line = std::ranges::find_if(table.lines, [&](const CudaAdaptation& each) {
+            return each.vectors.contains(shape_.vectors) && holds(each.sums, shape_.two_sums) &&
+                   each.rows.contains(rows_of_processor) && each.mib.contains(mib()) && each.when.holds(shape_, s);
+        });
+        return line == table.lines.end() ? nullptr : &*line;
+    }
+
+    CudaSchedule changed(const CudaSchedule& from, const CudaChange& change) const {
+        CudaSchedule s = from;
+        if (change.anew) {
+            s = {.vector_width = std::min(from.vector_width, 4), .staging = from.staging};
+            if (s.staging == CudaStaging::bulk) s.staging = CudaStaging::async;
+        }
+        s.rows_per_block = change.rows_per_block.value_or(s.rows_per_block) * (change.doubles_rows ? 2 : 1);
+        s.cluster = change.cluster.value_or(s.cluster);
+        s.blocks_per_sm = change.blocks_per_sm.value_or(s.blocks_per_sm);
+        s.vector_width = change.vector_width.value_or(s.vector_width);
+        s.pipeline_depth = change.pipeline_depth.value_or(s.pipeline_depth);
+        s.staging = change.staging.value_or(s.staging);
+        s.row_memory = change.row_memory.value_or(s.row_memory);
+        s.column_memory = change.column_memory.value_or(s.column_memory);
+        s.threads_per_row = count_threads(change.threads, shape_, s);
+        if (change.make_fit) {
+            limit_staging(s, shape_, target_);
+            fit(s);
+        }
+        return s;
     }
 
     /// So that every multiprocessor has some: 1024 rows of 1023 12.3 us, 8 in a block of 256 threads 13.7.
@@ -110,81 +137,14 @@ class Search {
         }
     }
 
-    bool has_vectors(int64_t least, int64_t most) const { return shape_.vectors >= least && shape_.vectors <= most; }
-
-    /// With few rows the partials of more blocks cost more than these gain. 512 to 704 columns of 8: 8192 and 4096 rows
-    /// of 4096 f16: 0.902 and 0.833, with two blocks 0.86 and 0.79; 16384 rows: the same; a block alone keeps rows in
-    /// registers: 4096 rows of 4608 f16 0.86, in shared memory 0.80; with three vectors a thread 512 rows of 4096 bf16
-    /// gain 10 %, 2048 of them and of 5120 2 %. 2048 rows of 2304 gain 16 % with two vectors a thread, rmsnorm 4 %.
-    /// 4096 rows of 2048 f16: 0.78, with three blocks 0.73; but 16 rows of 2048 want a block each: 6.4 us, 7.8 in
-    /// blocks of two. 2048 rows of 512 bf16: 0.68, with three blocks 0.65. A queue of three rows costs 4096 rows of
-    /// 8192 f16, which are 31 a block, 4 %, and brings rmsnorm 2 %.
-    void save_partials(CudaSchedule& s, int64_t bytes) const {
-        const bool shares_blocks = *spec_.rows >= target_.sm_count;
-        if (has_vectors(33, 64) && bytes <= 8 * mib && shares_blocks) {
-            s.rows_per_block *= 2;
-            s.blocks_per_sm = 1;
-            s.stages = 4;
-        } else if (has_vectors(193, 256) && shape_.two_sums && shape_.vectors % 64 == 0 && bytes <= 64 * mib &&
-                   shares_blocks) {
-            s.threads_per_row = static_cast<int>(shape_.vectors / 2);
-            s.rows_per_block = 2;
-            s.blocks_per_sm = 1;
-            s.stages = 4;
-            s.keep = CudaKeep::shared;
-        } else if (has_vectors(257, 447) && s.rows_per_block > 1 && bytes <= 64 * mib) {
-            s.threads_per_row = whole_warps(divide_up(shape_.vectors, 2));
-            s.rows_per_block = 2;
-            s.keep_columns = CudaKeep::registers;
-        } else if (has_vectors(448, 704) && bytes <= 300 * mib) {
-            if (shape_.two_sums && bytes <= 64 * mib) s.threads_per_row = whole_warps(divide_up(shape_.vectors, 3));
-            s.blocks_per_sm = 1;
-            s.stages = 4;
-            s.keep = CudaKeep::registers;
-        } else if (has_vectors(705, 1024) && shape_.two_sums && bytes <= 300 * mib) {
-            s.stages = 2;
-            s.staging = CudaStaging::async;
-        }
-    }
-
-    /// Vectors of 4 cost a short launch less at its two ends, layernorm above all: 2048 rows of 1024 bf16 7 %, 8192
-    /// rows of 2048 7 %, of 512 5 %, of 768 3 %, 4096 rows of 1024 and 8192 f16 4 % and 3 %; nothing at 1280 and 1536
-    /// columns. 16384 rows of 1024 f16 gain 2 % with half the threads instead.
-    void narrow_short_launch(CudaSchedule& s, int64_t bytes) const {
-        if (!shape_.two_sums || s.staging != CudaStaging::async || s.vector_width != 8) return;
-        if (shape_.vectors == 128 && bytes > 64 * mib && bytes <= 100 * mib) {
-            s.threads_per_row = 64;
-            return;
-        }
-        const bool gains = shape_.vectors <= 128 || (has_vectors(193, 256) && shape_.vectors % 64 == 0);
-        if ((gains && bytes <= 100 * mib) || (has_vectors(705, 1024) && bytes <= 300 * mib)) s.vector_width = 4;
-    }
-
-    /// Where a vector a thread leaves lanes idle, dgamma and dbeta together want several rows side by side in one large
-    /// block, if there are many. 32768 rows of 1152: 0.89 (a vector a thread: 0.82), 1600: 0.91 (0.82; 8 rows 0.86);
-    /// 8192 rows of 1600 lose 10 %; rmsnorm does not gain.
-    void lay_rows_side_by_side(CudaSchedule& s, int64_t bytes) const {
-        if (bytes < 200 * mib || !shape_.two_sums || !has_vectors(129, 256) || shape_.vectors % 32 == 0) return;
-        const bool in_eights = shape_.vectors <= 160;
-        s = {.threads_per_row = 64,
-             .rows_per_block = in_eights ? 8 : 4,
-             .vector_width = std::min(shape_.width, 4),
-             .stages = in_eights ? 2 : 3,
-             .staging = CudaStaging::async,
-             .keep = CudaKeep::shared,
-             .keep_columns = in_eights ? CudaKeep::shared : CudaKeep::registers};
-        limit_staging(s, shape_, target_);
-        fit(s);
-    }
-
     plan::CudaVariant measure(const CudaSchedule& s) const {
         return plan::measure_cuda(spec_, operands_, most_row_sums, s);
     }
 
     bool comfortable(const CudaSchedule& s) const {
         const plan::CudaVariant variant = measure(s);
-        return check_cuda(spec_, operands_, variant, target_).ok() && registers_suffice(variant) &&
-               shared_suffices(variant, target_);
+        return backend::cuda::check(spec_, operands_, variant, target_).ok() && registers_suffice(variant) &&
+               backend::cuda::shared_suffices(variant, target_);
     }
 
     /// 20 for addresses and counters: teams of 32 threads with 36 registers of data and 24 of work just fit into 80; 20
@@ -203,13 +163,14 @@ class Search {
     bool fit(CudaSchedule& s) const {
         while (!comfortable(s)) {
             const plan::CudaVariant variant = measure(s);
-            const bool by_shared = s.staging != CudaStaging::registers && !shared_suffices(variant, target_);
-            if (by_shared && s.stages > 2) {
-                --s.stages;
+            const bool by_shared =
+                s.staging != CudaStaging::registers && !backend::cuda::shared_suffices(variant, target_);
+            if (by_shared && s.pipeline_depth > 2) {
+                --s.pipeline_depth;
             } else if (s.blocks_per_sm > 1) {
                 --s.blocks_per_sm;
-            } else if (s.stages > 1 && (by_shared || s.staging == CudaStaging::registers)) {
-                --s.stages;
+            } else if (s.pipeline_depth > 1 && (by_shared || s.staging == CudaStaging::registers)) {
+                --s.pipeline_depth;
             } else {
                 return false;
             }
@@ -221,13 +182,13 @@ class Search {
     std::optional<CudaSchedule> other_rows() const {
         for (int cluster = 1; cluster <= plan::largest_cluster(target_); cluster *= 2) {
             for (int steps = 1; steps <= 32; ++steps) {
-                const int threads = whole_warps(divide_up(divide_up(shape_.vectors, cluster), steps));
+                const auto threads = static_cast<int>(round_up(divide_up(shape_.vectors_of_block(cluster), steps), 32));
                 if (threads > 1024) continue;
                 CudaSchedule s{
-                    .threads_per_row = threads, .cluster = cluster, .vector_width = shape_.width, .stages = 3};
+                    .threads_per_row = threads, .cluster = cluster, .vector_width = shape_.width, .pipeline_depth = 3};
                 s.staging = CudaStaging::bulk;
-                for (const CudaKeep keep : all_cuda_keeps) {
-                    s.keep = s.keep_columns = keep;
+                for (const CudaMemory memory : all_cuda_memories) {
+                    s.row_memory = s.column_memory = memory;
                     limit_staging(s, shape_, target_);
                     if (fit(s)) return s;
                 }
@@ -237,24 +198,22 @@ class Search {
         return std::nullopt;
     }
 
-    CudaSchedule streaming() const {
-        CudaSchedule s{.form = CudaForm::streaming,
+    CudaSchedule two_pass() const {
+        CudaSchedule s{.form = CudaForm::two_pass,
                        .threads_per_row = 256,
                        .blocks_per_sm = 4,
                        .vector_width = shape_.width,
-                       .stages = 2};
+                       .pipeline_depth = 2};
         while (s.blocks_per_sm > 1 && !comfortable(s)) --s.blocks_per_sm;
-        while (s.stages > 1 && !comfortable(s)) --s.stages;
+        while (s.pipeline_depth > 1 && !comfortable(s)) --s.pipeline_depth;
         while (s.vector_width > 1 && !comfortable(s)) s.vector_width /= 2;
         return s;
     }
 
-    static constexpr int64_t mib = 1 << 20;
-    static constexpr int most_row_sums = 2;  // of any norm; more would cost some bytes only
-
     const Spec& spec_;
     const Target& target_;
-    const plan::CudaOperands operands_;
+    const Reasons reasons_;
+    const OperandList operands_;
     const CudaShape shape_;
 };
 
@@ -267,7 +226,7 @@ int64_t cuda_row_groups(const Spec& spec, const Target& target, const CudaSchedu
     if (s.cluster == 4 || s.cluster == 8) blocks = blocks * 10 / 11;
     if (s.cluster == 16) blocks = blocks * 28 / 33;
     int64_t groups = std::max<int64_t>(blocks / s.cluster, 1) * s.blocks_per_sm;
-    if (s.form == CudaForm::streaming) {
+    if (s.form == CudaForm::two_pass) {
         const int64_t tiles = divide_up(spec.cols, int64_t{s.threads_per_row} * s.vector_width);
         groups = std::max<int64_t>(divide_up(groups, tiles), 1);
     }
@@ -279,11 +238,11 @@ int64_t cuda_row_groups(const Spec& spec, const Target& target, const CudaSchedu
     return std::clamp<int64_t>(std::min(groups, most), 1, 65535);
 }
 
-Schedule heuristic_cuda(const Spec& spec, const Target& target) {
-    const Search search(spec, target);
+Schedule heuristic_cuda(const Spec& spec, const Target& target, Reasons reasons) {
+    const Search search(spec, target, reasons);
     CudaSchedule s = search.best();
     if (s.form == CudaForm::rows) search.adapt_to_rows(s);
-    if (!search.worth_pacing(s)) s.pace = 0;
+    search.drop_pace_of_short_launch(s);
     return {.row_groups = search.row_groups(s), .device = s};
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "normjit/space.h"
 
-#include "schedule/cuda_rules.h"
+#include "backend/cuda/legal.h"
+#include "schedule/cuda_table.h"
 #include "schedule/dimensions.h"
 
 #include <algorithm>
@@ -49,7 +50,7 @@ struct ScheduleSpace::Impl {
           target(machine),
           searched{spec, target, problem.rows.value_or(usual_rows), heuristic(problem, machine)},
           dimensions(machine.isa == Isa::cuda ? schedule::cuda_dimensions() : schedule::cpu_dimensions()),
-          operands(plan::find_cuda_operands(problem)) {}
+          operands(problem) {}
     Impl(const Impl&) = delete;
 
     double seconds(const Schedule& schedule) const { return predict(spec, schedule, target, searched.rows).seconds; }
@@ -59,11 +60,10 @@ struct ScheduleSpace::Impl {
     bool is_worth_a_look(const Schedule& schedule) const {
         const auto* cuda = std::get_if<CudaSchedule>(&schedule.device);
         if (cuda == nullptr) return true;
-        constexpr int row_sums = 2;
         constexpr int64_t others = 20;
-        const plan::CudaVariant variant = plan::measure_cuda(spec, operands, row_sums, *cuda);
-        return schedule::check_cuda(spec, operands, variant, target).ok() &&
-               schedule::shared_suffices(variant, target) &&
+        const plan::CudaVariant variant = plan::measure_cuda(spec, operands, schedule::most_row_sums, *cuda);
+        return backend::cuda::check(spec, operands, variant, target).ok() &&
+               backend::cuda::shared_suffices(variant, target) &&
                variant.data_registers + variant.work_registers / 2 + others <= variant.register_limit;
     }
 
@@ -104,7 +104,7 @@ struct ScheduleSpace::Impl {
     const Target target;
     const SearchedProblem searched;
     const std::span<const Dimension> dimensions;
-    const plan::CudaOperands operands;
+    const OperandList operands;
 };
 
 ScheduleSpace::ScheduleSpace(const Spec& spec, const Target& target)
@@ -114,6 +114,7 @@ ScheduleSpace::~ScheduleSpace() = default;
 
 std::vector<Schedule> ScheduleSpace::candidates(size_t most) const {
     std::vector<Schedule> chosen = {impl_->searched.heuristic};
+    if (most <= 1) return chosen;
     std::vector<Ranked> all;
     Schedule walked = impl_->searched.heuristic;
     impl_->collect(walked, 0, all);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/text.h"
 
+#include "support/try.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -127,13 +129,35 @@ Expected<Fields> Fields::parse(std::string_view subject, std::string_view line,
             return invalid_argument(fmt::format("{}: unknown key '{}'; allowed: {}{}", subject, shown(field.key),
                                                 join(keys), did_you_mean(field.key, keys)));
         }
-        if (const auto first = fields.find(field.key)) {
-            return invalid_argument(fmt::format("{}: {}={}: {} was given before as {}", subject, field.key,
-                                                shown(field.value), field.key, shown(*first)));
-        }
-        fields.fields_.push_back(field);
+        NORMJIT_RETURN_IF_ERROR(fields.add(field.key, field.value));
     }
     return fields;
+}
+
+Expected<Fields> Fields::parse_part(std::string_view subject, std::string_view line) {
+    Fields fields;
+    fields.subject_ = subject;
+    for (std::string_view word = take_word(line); !word.empty(); word = take_word(line)) {
+        const size_t equals = word.find('=');
+        if (equals == word.npos && fields.head_.empty()) {
+            fields.head_ = word;
+            continue;
+        }
+        if (equals == word.npos || equals == 0) {
+            return invalid_argument(fmt::format("{}: '{}' is not of the form key=value", subject, shown(word)));
+        }
+        NORMJIT_RETURN_IF_ERROR(fields.add(word.substr(0, equals), word.substr(equals + 1)));
+    }
+    return fields;
+}
+
+Status Fields::add(std::string_view key, std::string_view value) {
+    if (const auto first = find(key)) {
+        return invalid_argument(
+            fmt::format("{}: {}={}: {} was given before as {}", subject_, key, shown(value), key, shown(*first)));
+    }
+    fields_.push_back({key, value});
+    return {};
 }
 
 std::optional<std::string_view> Fields::find(std::string_view key) const {

@@ -49,6 +49,14 @@ class Fields {
     static Expected<Fields> parse(std::string_view subject, std::string_view line,
                                   std::span<const std::string_view> keys);
 
+    /// The same of a line that is not whole: the head may be missing, or stand anywhere, and keys may be any.
+    static Expected<Fields> parse_part(std::string_view subject, std::string_view line);
+
+    struct Field {
+        std::string_view key, value;
+    };
+    const std::vector<Field>& all() const { return fields_; }
+
     std::string_view head() const { return head_; }
     std::optional<std::string_view> find(std::string_view key) const;
     /// "<subject>: <key>=<value>: <reason>"
@@ -87,9 +95,9 @@ class Fields {
     }
 
   private:
-    struct Field {
-        std::string_view key, value;
-    };
+    /// Adds a word; fails on a key that comes twice.
+    Status add(std::string_view key, std::string_view value);
+
     std::string subject_;
     std::string_view head_;
     std::vector<Field> fields_;

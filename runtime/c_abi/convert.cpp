@@ -27,11 +27,13 @@ static_assert(same(NORMJIT_SYNC, OnMiss::sync) && same(NORMJIT_BACKGROUND, OnMis
 static_assert(same(NORMJIT_TUNE_OFF, TunePolicy::off) && same(NORMJIT_TUNE_ON_MISS, TunePolicy::on_miss) &&
               same(NORMJIT_TUNE_BACKGROUND, TunePolicy::background));
 static_assert(same(NORMJIT_LOG_INFO, LogLevel::info) && same(NORMJIT_LOG_WARNING, LogLevel::warning));
+constexpr bool same(int c, Tensor cpp) { return c == info(cpp).number; }
 static_assert(same(NORMJIT_X, Tensor::x) && same(NORMJIT_DY, Tensor::dy) &&
               same(NORMJIT_DRESIDUAL, Tensor::dresidual) && same(NORMJIT_GAMMA, Tensor::gamma) &&
               same(NORMJIT_BETA, Tensor::beta) && same(NORMJIT_MEAN, Tensor::mean) &&
               same(NORMJIT_RSTD, Tensor::rstd) && same(NORMJIT_DX, Tensor::dx) &&
               same(NORMJIT_DGAMMA, Tensor::dgamma) && same(NORMJIT_DBETA, Tensor::dbeta) &&
+              same(NORMJIT_DRESIDUAL_IN, Tensor::dresidual_in) && tensor_count == 11 &&
               tensor_count <= NORMJIT_TENSORS);
 
 /// The value with this number, of those that there are.
@@ -47,9 +49,10 @@ Status read_enum(const char* field, int number, int count, Enum& value) {
 }  // namespace
 
 Expected<Tensor> to_tensor(int number) {
-    Tensor tensor = Tensor::x;
-    NORMJIT_RETURN_IF_ERROR(read_enum("tensor", number, static_cast<int>(tensor_count), tensor));
-    return tensor;
+    for (const Tensor tensor : all_tensors) {
+        if (info(tensor).number == number) return tensor;
+    }
+    return invalid_argument(fmt::format("tensor: {}; must be 0 to {}", number, tensor_count - 1));
 }
 
 Expected<Spec> to_cpp(const normjit_spec* given) {
@@ -63,7 +66,7 @@ Expected<Spec> to_cpp(const normjit_spec* given) {
     spec.eps = from.eps;
     spec.gamma_offset = from.gamma_offset;
     for (Tensor tensor : all_tensors) {
-        const int number = from.dtypes[index(tensor)];
+        const int number = from.dtypes[info(tensor).number];
         if (number == NORMJIT_NONE) continue;
         spec.dtypes[tensor].emplace();
         NORMJIT_RETURN_IF_ERROR(read_enum("spec: dtypes", number, 4, *spec.dtypes[tensor]));
@@ -83,7 +86,7 @@ normjit_spec to_c(const Spec& spec) {
     to.gamma_offset = spec.gamma_offset;
     std::ranges::fill(to.dtypes, NORMJIT_NONE);
     for (Tensor tensor : all_tensors) {
-        if (spec.has(tensor)) to.dtypes[index(tensor)] = static_cast<int32_t>(*spec.dtypes[tensor]);
+        if (spec.has(tensor)) to.dtypes[info(tensor).number] = static_cast<int32_t>(*spec.dtypes[tensor]);
     }
     return to;
 }
@@ -100,6 +103,9 @@ Expected<EngineOptions> to_cpp(const normjit_engine_options& from) {
     if (from.cache_folder != nullptr) options.cache.folder = from.cache_folder;
     if (from.cache_bytes < 0) return invalid_argument("engine options: cache_bytes: must be at least 0");
     if (from.cache_bytes > 0) options.cache.bytes = from.cache_bytes;
+    if (from.most_kernels != 0) options.most_kernels = from.most_kernels;
+    if (from.most_kernel_bytes != 0) options.most_kernel_bytes = from.most_kernel_bytes;
+    if (from.cache_trust_others != 0) options.cache.trust_others = true;
     if (from.packs != nullptr) options.cache.packs.emplace(from.packs, from.packs + from.pack_count);
     if (from.record_files != nullptr)
         options.record_files.assign(from.record_files, from.record_files + from.record_file_count);
@@ -119,7 +125,7 @@ Expected<Arguments> to_cpp(const normjit_arguments& from) {
     Arguments to;
     to.rows = from.rows;
     for (Tensor tensor : all_tensors) {
-        const normjit_argument& given = from.tensors[index(tensor)];
+        const normjit_argument& given = from.tensors[info(tensor).number];
         const int64_t stride = given.row_stride == 0                    ? Argument::contiguous
                                : given.row_stride == NORMJIT_REPEAT_ROW ? 0
                                                                         : given.row_stride;

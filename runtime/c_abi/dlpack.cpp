@@ -76,6 +76,7 @@ Expected<Shape> shape_of(Tensor tensor, const dlpack::Tensor& from) {
     const int last = from.dimensions - 1;
     if (last < 0) return error(tensor, "has no dimensions; the last must be cols");
     const int64_t cols = from.shape[last];
+    if (cols < 0) return error(tensor, "the size of its last dimension is {}; must be at least 0", cols);
     if (from.strides != nullptr && cols > 1 && from.strides[last] != 1) {
         return error(tensor, "the stride of its last dimension is {}; must be 1", from.strides[last]);
     }
@@ -110,10 +111,10 @@ Status set_dlpack(const Artifact& artifact, normjit_arguments& arguments, Tensor
     }
     if (shape.rows) {
         arguments.rows = *shape.rows;
-        arguments.dlpack_tensors |= uint32_t{1} << index(tensor);
+        arguments.dlpack_tensors |= uint32_t{1} << info(tensor).number;
     }
-    arguments.tensors[index(tensor)] = {static_cast<char*>(from.data) + from.byte_offset, shape.cols, shape.row_stride,
-                                        static_cast<int32_t>(*dtype), 0};
+    arguments.tensors[info(tensor).number] = {static_cast<char*>(from.data) + from.byte_offset, shape.cols,
+                                              shape.row_stride, static_cast<int32_t>(*dtype), 0};
     return {};
 }
 

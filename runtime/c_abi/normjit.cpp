@@ -167,7 +167,7 @@ normjit_status normjit_artifact_serialise(const normjit_artifact* artifact, void
                                           size_t* bytes) {
     return guarded([&]() -> Status {
         NORMJIT_RETURN_IF_ERROR(check_handle(artifact, "artifact"));
-        return copy_out(to_text(artifact->artifact), buffer, capacity, bytes);
+        return copy_out(serialise(artifact->artifact), buffer, capacity, bytes);
     });
 }
 

@@ -1,118 +1,222 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/folder.h"
 
-#include "file_io.h"
+#include "support/text.h"
 #include "support/try.h"
 
-#include <algorithm>
-#include <chrono>
-#include <system_error>
+#include "normjit/code_key.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+
+#include <dirent.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 namespace normjit::cache {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::string_view entry_end = ".kernel";
+constexpr size_t digits_of_folder = 2;
 
-/// A file that is being written is younger.
-constexpr std::chrono::hours leftover_age{1};
+/// A file that is being written is younger, and clocks of machines that share a disk differ by less.
+constexpr int64_t hour = 3600 * int64_t{1'000'000'000};
 
-std::string name_of(const Entry& entry) { return fmt::format("{}-{}{}", id_of(entry.key), entry.maker, entry_end); }
+std::string name_of(std::string_view id, std::string_view maker) {
+    return fmt::format("{}/{}-{}{}", id.substr(0, digits_of_folder), id, maker, entry_end);
+}
+std::string name_of(const Artifact& artifact) { return name_of(id_of(code_key(artifact)), artifact.maker); }
+
+int64_t nanoseconds(const struct timespec& time) { return time.tv_sec * int64_t{1'000'000'000} + time.tv_nsec; }
+
+int64_t now() {
+    struct timespec time{};
+    clock_gettime(CLOCK_REALTIME, &time);
+    return nanoseconds(time);
+}
+
+bool is_ours(const struct stat& facts) { return facts.st_uid == geteuid() || facts.st_uid == 0; }
+
+bool is_folder_name(std::string_view name) {
+    return name.size() == digits_of_folder && name.find_first_not_of("0123456789abcdef") == name.npos;
+}
+
+/// The names in a folder; with readdir, because std::filesystem ends the process when memory runs out.
+std::vector<std::string> names_in(const Descriptor& folder) {
+    std::vector<std::string> names;
+    const int own = openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (own < 0) return names;
+    const std::unique_ptr<DIR, int (*)(DIR*)> open(fdopendir(own), closedir);
+    if (!open) close(own);
+    while (const dirent* each = open ? readdir(open.get()) : nullptr) names.emplace_back(each->d_name);
+    return names;
+}
 
 /// For the user alone, as the XDG base directory specification has it: what lies there is run.
 Status make_folder(const std::string& path) {
-    std::error_code error;
-    const fs::path parent = fs::path(path).parent_path();
-    if (!parent.empty()) fs::create_directories(parent, error);
-    if (mkdir(path.c_str(), 0700) == 0 || fs::is_directory(path, error)) return {};
+    for (size_t end = path.find('/', 1); end != path.npos; end = path.find('/', end + 1)) {
+        mkdir(path.substr(0, end).c_str(), 0777);
+    }
+    struct stat facts{};
+    if (mkdir(path.c_str(), 0700) == 0 || (stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode))) return {};
     return invalid_argument(fmt::format("{}: is no folder and cannot be made one", path));
+}
+
+std::string absolute(const std::string& path) {
+    std::error_code error;
+    const auto from_here = std::filesystem::absolute(path, error);
+    return error ? path : from_here.string();
 }
 
 }  // namespace
 
-Expected<std::vector<Folder::File>> Folder::list(std::string_view begin, std::string_view end) const {
-    std::error_code error;
-    std::vector<File> files;
-    auto each = fs::directory_iterator(path_, error);
-    if (error == std::errc::no_such_file_or_directory) return files;
-    for (; !error && each != fs::directory_iterator(); each.increment(error)) {
-        File file{.name = each->path().filename().string(), .bytes = 0, .used = {}};
-        if (!file.name.starts_with(begin) || !file.name.ends_with(end)) continue;
-        std::error_code gone;  // meanwhile, by another process
-        file.bytes = static_cast<int64_t>(each->file_size(gone));
-        if (!gone) file.used = each->last_write_time(gone);
-        if (!gone) files.push_back(std::move(file));
+std::string id_of(std::string_view key) { return text::checksum(key); }
+
+Folder::Folder(const std::string& path, bool trust_others) : path_(absolute(path)), trust_others_(trust_others) {}
+
+/// A closed one when there is none.
+Expected<Descriptor> Folder::open(int at, const std::string& name, const std::string& path) const {
+    const bool is_below = at != AT_FDCWD;
+    Descriptor folder(openat(at, name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | (is_below ? O_NOFOLLOW : 0)));
+    if (!folder.is_open() && errno == ENOENT) return folder;
+    struct stat facts{};
+    if (!folder.is_open() || fstat(folder.get(), &facts) != 0)
+        return invalid_argument(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
+    if (trust_others_) return folder;
+    constexpr const char* remedy = "what lies there would be run; NORMJIT_CACHE_TRUST_OTHERS=1 allows it";
+    if (!is_ours(facts))
+        return unavailable(fmt::format("{}: belongs to another user ({}): {}", path, facts.st_uid, remedy));
+    if ((facts.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return unavailable(
+            fmt::format("{}: others may write to it (mode {:o}): {}", path, facts.st_mode & 07777, remedy));
+    return folder;
+}
+
+/// `use`: leaves the time of this use behind.
+Expected<std::string> Folder::read_bytes(int folder, const std::string& name, bool use) const {
+    NORMJIT_TRY(const RegularFile file, open_regular(folder, name, O_NOFOLLOW));
+    if (!trust_others_ && !is_ours(file.facts)) return invalid_argument("belongs to another user");
+    if (file.facts.st_size > most_entry_bytes)
+        return invalid_argument(fmt::format("has more than {} bytes", most_entry_bytes));
+    if (use) {  // the present time of the kernel's own is that of its last tick
+        struct timespec times[2];
+        clock_gettime(CLOCK_REALTIME, &times[0]);
+        times[1] = times[0];
+        futimens(file.descriptor.get(), times);
     }
-    if (error) return invalid_argument(fmt::format("{}: cannot be read: {}", path_, error.message()));
+    return read_at(file.descriptor, 0, file.facts.st_size);
+}
+
+void Folder::add_files(const Descriptor& folder, const std::string& below, std::string_view start, std::string_view end,
+                       std::vector<File>& files) const {
+    for (const std::string& name : names_in(folder)) {
+        if (!name.starts_with(start) || !name.ends_with(end)) continue;
+        struct stat facts{};
+        if (fstatat(folder.get(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) != 0) continue;  // gone meanwhile
+        if (!S_ISDIR(facts.st_mode)) files.push_back({below + name, facts.st_size, nanoseconds(facts.st_mtim)});
+    }
+}
+
+/// Files beside the 256 folders are of earlier versions, or somebody's.
+Expected<std::vector<Folder::File>> Folder::list(std::string_view end) const {
+    std::vector<File> files;
+    NORMJIT_TRY(const Descriptor all, open(AT_FDCWD, path_, path_));
+    if (!all.is_open()) return files;
+    add_files(all, "", "", end, files);
+    for (const std::string& name : names_in(all)) {
+        if (!is_folder_name(name)) continue;
+        NORMJIT_TRY(const Descriptor folder, open(all.get(), name, path_ + "/" + name));
+        if (folder.is_open()) add_files(folder, name + "/", "", end, files);
+    }
+    const int64_t latest = now() + hour;
+    for (File& file : files) file.used = file.used > latest ? 0 : file.used;
     std::ranges::sort(
         files, [](const File& a, const File& b) { return a.used != b.used ? a.used > b.used : a.name < b.name; });
     return files;
 }
 
-Expected<std::vector<Folder::File>> Folder::files() const { return list("", entry_end); }
+Expected<std::vector<Folder::File>> Folder::files() const { return list(entry_end); }
 
-Expected<Entry> Folder::read(const File& file) const {
-    NORMJIT_TRY(const std::string text, read_file(path_of(file), most_entry_bytes));
-    NORMJIT_TRY(Entry entry, decode(text));
-    if (name_of(entry) != file.name) return invalid_argument("cache entry: has the name of another one");
-    return entry;
+Expected<Artifact> Folder::read(const File& file) const {
+    NORMJIT_TRY(const Descriptor all, open(AT_FDCWD, path_, path_));
+    NORMJIT_TRY(const std::string bytes, read_bytes(all.get(), file.name, false));
+    NORMJIT_TRY(Artifact artifact, parse_artifact(bytes));
+    if (name_of(artifact) != file.name) return invalid_argument("artifact: has the name of another one");
+    return artifact;
 }
 
-std::optional<Entry> Folder::find(std::string_view key, const std::optional<std::string>& maker,
-                                  const Damaged& damaged) const {
-    const auto candidates = list(id_of(key), maker ? fmt::format("-{}{}", *maker, entry_end) : entry_end);
-    if (!candidates.ok()) return std::nullopt;
-    for (const File& file : *candidates) {
-        auto entry = read(file);
-        if (entry.ok() && entry->key == key) {
-            std::error_code gone;
-            fs::last_write_time(path_of(file), fs::file_time_type::clock::now(), gone);
-            return *std::move(entry);
-        }
-        std::error_code error;
-        if (fs::exists(path_of(file), error)) {
-            damaged(path_of(file), entry.ok() ? invalid_argument("cache entry: is of another key") : entry.status());
-        }
+Expected<std::optional<Artifact>> Folder::find(std::string_view key, const std::optional<std::string>& maker,
+                                               const Damaged& damaged) const {
+    const std::optional<Artifact> none;
+    NORMJIT_TRY(const Descriptor all, open(AT_FDCWD, path_, path_));
+    if (!all.is_open()) return none;
+    const std::string id = id_of(key), below = id.substr(0, digits_of_folder);
+    NORMJIT_TRY(const Descriptor folder, open(all.get(), below, path_ + "/" + below));
+    if (!folder.is_open()) return none;
+    std::vector<File> candidates;
+    if (maker) {
+        candidates.push_back({name_of(id, *maker), 0, 0});
+    } else {
+        add_files(folder, below + "/", id, entry_end, candidates);
+        std::ranges::sort(candidates, std::greater(), &File::used);
     }
-    return std::nullopt;
+    for (const File& file : candidates) {
+        const std::string name = file.name.substr(below.size() + 1);
+        const auto read = [&]() -> Expected<Artifact> {
+            NORMJIT_TRY(const std::string bytes, read_bytes(folder.get(), name, true));
+            NORMJIT_TRY(Artifact found, parse_artifact(bytes));
+            if (code_key(found) != key) return invalid_argument("artifact: is of another key");
+            return found;
+        };
+        auto artifact = read();
+        if (artifact.ok()) return std::optional(*std::move(artifact));
+        const bool is_there = faccessat(folder.get(), name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+        if (is_there) damaged(path_of(file), artifact.status());
+    }
+    return none;
 }
 
-Status Folder::keep(const Entry& entry) const {
+Expected<Folder::File> Folder::keep(const Artifact& artifact) const {
     NORMJIT_RETURN_IF_ERROR(make_folder(path_));
-    NORMJIT_TRY(OutputFile file, OutputFile::create(path_ + "/" + name_of(entry)));
-    NORMJIT_RETURN_IF_ERROR(file.write(encode(entry)));
-    return file.commit();
+    NORMJIT_TRY(const Descriptor all, open(AT_FDCWD, path_, path_));
+    const File kept{name_of(artifact), 0, 0};
+    const std::string below = kept.name.substr(0, digits_of_folder);
+    mkdirat(all.get(), below.c_str(), 0700);
+    NORMJIT_TRY(const Descriptor folder, open(all.get(), below, path_ + "/" + below));
+    if (!folder.is_open()) return invalid_argument(fmt::format("{}/{}: cannot be made", path_, below));
+    const std::string name = kept.name.substr(below.size() + 1), bytes = serialise(artifact);
+    NORMJIT_TRY(OutputFile file, OutputFile::create_in(folder.get(), name, path_of(kept)));
+    NORMJIT_RETURN_IF_ERROR(file.write(bytes));
+    NORMJIT_RETURN_IF_ERROR(file.commit());
+    return File{kept.name, static_cast<int64_t>(bytes.size()), now()};
 }
 
 bool Folder::remove(const File& file) const {
-    std::error_code error;
-    return fs::remove(path_of(file), error);
+    const auto all = open(AT_FDCWD, path_, path_);
+    return all.ok() && all->is_open() && unlinkat(all->get(), file.name.c_str(), 0) == 0;
 }
 
-Folder::Cleaned Folder::remove_leftovers() const {
+Folder::Cleaned Folder::clean(int64_t bytes, std::string_view kept) const {
     Cleaned cleaned;
-    const auto leftovers = list("", OutputFile::temporary_end);
-    if (!leftovers.ok()) return cleaned;
-    const auto before = fs::file_time_type::clock::now() - leftover_age;
+    const auto take_away = [&](const File& file) {
+        if (remove(file)) cleaned = {cleaned.files + 1, cleaned.bytes + file.bytes};
+    };
+    const auto leftovers = list(OutputFile::temporary_end), all = files();
+    if (!leftovers.ok() || !all.ok()) return cleaned;
+    const int64_t before = now() - hour;
     for (const File& file : *leftovers) {
-        if (file.used < before && remove(file)) cleaned = {cleaned.files + 1, cleaned.bytes + file.bytes};
+        if (file.used < before) take_away(file);
     }
-    return cleaned;
-}
-
-Folder::Cleaned Folder::clean(int64_t bytes) const {
-    Cleaned cleaned = remove_leftovers();
-    const auto all = files();
-    if (!all.ok()) return cleaned;
-    int64_t kept = 0;
+    int64_t sum = 0;
     for (const File& file : *all) {
-        kept += file.bytes;
-        if (kept > bytes && remove(file)) cleaned = {cleaned.files + 1, cleaned.bytes + file.bytes};
+        sum += file.bytes;
+        if (sum > bytes && file.name != kept) take_away(file);
     }
     return cleaned;
 }

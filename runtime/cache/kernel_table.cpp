@@ -1,68 +1,86 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/kernel_table.h"
 
+#include "kernel_impl.h"
+
+#include <algorithm>
+#include <mutex>
+
 namespace normjit::cache {
 
-namespace {
-
-constexpr size_t first_slots = 64;
-
-}  // namespace
-
-KernelTable::KernelTable() {
-    all_slots_.push_back(std::make_unique<Slots>(first_slots));
-    current_.store(all_slots_.back().get(), std::memory_order_release);
+LoadedKernel KernelTable::find(const Request& request) const {
+    const std::shared_lock lock(mutex_);
+    const auto found = by_request_.find(request);
+    if (found == by_request_.end()) return nullptr;
+    Node& node = *found->second;
+    if (node.used.load(std::memory_order_relaxed) != tick_) node.used.store(tick_, std::memory_order_relaxed);
+    return node.kernel;
 }
 
-KernelTable::Node* KernelTable::find_in(const Slots& slots, const Request& request, uint64_t hash) {
-    for (size_t i = hash & slots.mask;; i = (i + 1) & slots.mask) {
-        Node* node = slots.nodes[i].load(std::memory_order_acquire);
-        if (node == nullptr || (node->hash == hash && node->request == request)) return node;
+/// What is dropped is destroyed after the lock, which is the later local variable, is let go.
+void KernelTable::add(const Request& request, const LoadedKernel& kernel) {
+    std::vector<LoadedKernel> dropped;
+    const std::lock_guard lock(mutex_);
+    if (by_request_.contains(request)) return;
+    insert(request, kernel);
+    make_room(dropped);
+}
+
+void KernelTable::replace(const Request& request, const LoadedKernel& kernel) {
+    std::vector<LoadedKernel> dropped;
+    const std::lock_guard lock(mutex_);
+    drop(request, dropped);
+    insert(request, kernel);
+    make_room(dropped);
+}
+
+void KernelTable::insert(const Request& request, const LoadedKernel& kernel) {
+    Node& node = nodes_[kernel.get()];
+    node.requests.push_back(request);
+    by_request_.emplace(request, &node);
+    node.used = ++tick_;
+    if (node.kernel) return;
+    node.kernel = kernel;
+    node.bytes = 2 * static_cast<int64_t>(kernel->artifact.code.size());
+    bytes_ += node.bytes;
+}
+
+void KernelTable::drop(const Request& request, std::vector<LoadedKernel>& dropped) {
+    const auto found = by_request_.find(request);
+    if (found == by_request_.end()) return;
+    Node& node = *found->second;
+    by_request_.erase(found);
+    std::erase(node.requests, request);
+    if (node.requests.empty()) erase(node, dropped);
+}
+
+/// A sixteenth more than is needed, so that not every new kernel looks through all.
+void KernelTable::make_room(std::vector<LoadedKernel>& dropped) {
+    const auto is_over = [&](int64_t slack) {
+        return static_cast<int64_t>(nodes_.size()) > limits_.kernels - limits_.kernels / slack ||
+               bytes_ > limits_.bytes - limits_.bytes / slack;
+    };
+    if (!is_over(INT64_MAX)) return;
+    std::vector<Node*> unused;
+    for (auto& [kernel, node] : nodes_) {
+        if (node.kernel.use_count() == 1) unused.push_back(&node);
+    }
+    std::ranges::sort(unused, {}, [](const Node* node) { return node->used.load(std::memory_order_relaxed); });
+    for (Node* node : unused) {
+        if (!is_over(16)) return;
+        erase(*node, dropped);
     }
 }
 
-const Kernel* KernelTable::find(const Request& request) const {
-    const Slots& slots = *current_.load(std::memory_order_acquire);
-    const Node* node = find_in(slots, request, memory_hash(request));
-    return node == nullptr ? nullptr : node->kernel.load(std::memory_order_acquire);
-}
-
-void KernelTable::add(const Request& request, const Kernel& kernel) {
-    const std::lock_guard lock(writers_);
-    const uint64_t hash = memory_hash(request);
-    if (find_in(*all_slots_.back(), request, hash) == nullptr) insert(request, hash, kernel);
-}
-
-void KernelTable::replace(const Request& request, const Kernel& kernel) {
-    const std::lock_guard lock(writers_);
-    const uint64_t hash = memory_hash(request);
-    if (Node* node = find_in(*all_slots_.back(), request, hash)) {
-        node->kernel.store(&kernels_.emplace_back(kernel), std::memory_order_release);
-    } else {
-        insert(request, hash, kernel);
-    }
-}
-
-void KernelTable::insert(const Request& request, uint64_t hash, const Kernel& kernel) {
-    if (2 * (nodes_.size() + 1) > all_slots_.back()->nodes.size()) grow();
-    insert_in(*all_slots_.back(), nodes_.emplace_back(request, hash, &kernels_.emplace_back(kernel)));
-}
-
-void KernelTable::insert_in(Slots& slots, Node& node) {
-    size_t i = node.hash & slots.mask;
-    while (slots.nodes[i].load(std::memory_order_relaxed) != nullptr) i = (i + 1) & slots.mask;
-    slots.nodes[i].store(&node, std::memory_order_release);
-}
-
-void KernelTable::grow() {
-    auto larger = std::make_unique<Slots>(2 * all_slots_.back()->nodes.size());
-    for (Node& node : nodes_) insert_in(*larger, node);
-    current_.store(larger.get(), std::memory_order_release);
-    all_slots_.push_back(std::move(larger));
+void KernelTable::erase(Node& node, std::vector<LoadedKernel>& dropped) {
+    for (const Request& request : node.requests) by_request_.erase(request);
+    bytes_ -= node.bytes;
+    dropped.push_back(node.kernel);
+    nodes_.erase(node.kernel.get());
 }
 
 size_t KernelTable::size() const {
-    const std::lock_guard lock(writers_);
+    const std::shared_lock lock(mutex_);
     return nodes_.size();
 }
 

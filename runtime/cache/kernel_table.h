@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels that an engine has ready, by what they were asked for. Reading takes no lock and writes nothing shared:
-// nothing that a reader may hold is ever changed or freed before the table is. Tables that were outgrown are kept as
-// well; all of them together are smaller than the present one.
+// The kernels that an engine has ready, by what they were asked for. Those that nobody outside holds go, the least
+// recently used first, when there are too many. Thread safe.
 #pragma once
 
 #include "cache/request.h"
@@ -10,49 +9,55 @@
 
 #include <atomic>
 #include <cstddef>
-#include <deque>
+#include <cstdint>
 #include <memory>
-#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
 #include <vector>
 
 namespace normjit::cache {
 
+using LoadedKernel = std::shared_ptr<const Kernel::Impl>;
+
 class KernelTable {
   public:
-    KernelTable();
+    struct Limits {
+        int64_t kernels = INT64_MAX;
+        int64_t bytes = INT64_MAX;  ///< of their code, as an artifact and as it was loaded
+    };
 
-    /// Null when there is none. Good as long as the table.
-    const Kernel* find(const Request& request) const;
+    explicit KernelTable(const Limits& limits) : limits_(limits) {}
 
-    /// From now on find() answers with this kernel, unless there was one already.
-    void add(const Request& request, const Kernel& kernel);
-    /// The same, but another one gives way to it. Both stay: somebody may be about to launch the old one.
-    void replace(const Request& request, const Kernel& kernel);
+    /// Null when there is none.
+    LoadedKernel find(const Request& request) const;
 
+    /// From now on find() answers with this kernel, unless there was one already. A kernel may have several requests.
+    void add(const Request& request, const LoadedKernel& kernel);
+    /// The same, but another one gives way to it.
+    void replace(const Request& request, const LoadedKernel& kernel);
+
+    /// Kernels.
     size_t size() const;
 
   private:
     struct Node {
-        Request request;
-        uint64_t hash;
-        std::atomic<const Kernel*> kernel;
-    };
-    struct Slots {
-        explicit Slots(size_t count) : mask(count - 1), nodes(count) {}
-        const size_t mask;
-        std::vector<std::atomic<Node*>> nodes;  ///< at most half are taken
+        LoadedKernel kernel;
+        int64_t bytes = 0;
+        std::vector<Request> requests;
+        std::atomic<uint64_t> used;  ///< the tick_ of its last use
     };
 
-    static Node* find_in(const Slots& slots, const Request& request, uint64_t hash);
-    static void insert_in(Slots& slots, Node& node);
-    void insert(const Request& request, uint64_t hash, const Kernel& kernel);
-    void grow();
+    void insert(const Request& request, const LoadedKernel& kernel);
+    void drop(const Request& request, std::vector<LoadedKernel>& dropped);
+    void make_room(std::vector<LoadedKernel>& dropped);
+    void erase(Node& node, std::vector<LoadedKernel>& dropped);
 
-    std::atomic<Slots*> current_;
-    mutable std::mutex writers_;
-    std::vector<std::unique_ptr<Slots>> all_slots_;
-    std::deque<Node> nodes_;
-    std::deque<Kernel> kernels_;
+    const Limits limits_;
+    mutable std::shared_mutex mutex_;
+    std::unordered_map<const Kernel::Impl*, Node> nodes_;
+    std::unordered_map<Request, Node*, RequestHash> by_request_;
+    int64_t bytes_ = 0;
+    uint64_t tick_ = 0;  ///< counts what was added
 };
 
 }  // namespace normjit::cache

@@ -3,7 +3,7 @@
 
 namespace normjit::cache {
 
-Expected<Kernel> SingleFlight::run(const Request& request, const Make& make) {
+Expected<LoadedKernel> SingleFlight::run(const Request& request, const Make& make) {
     std::promise<Result> promise;
     {
         std::unique_lock lock(mutex_);

@@ -2,9 +2,9 @@
 // Threads that want the same kernel at the same time: the first makes it, the others wait and get the same answer.
 #pragma once
 
+#include "cache/kernel_table.h"
 #include "cache/request.h"
 
-#include "normjit/kernel.h"
 #include "normjit/status.h"
 
 #include <functional>
@@ -16,14 +16,14 @@ namespace normjit::cache {
 
 class SingleFlight {
   public:
-    using Make = std::function<Expected<Kernel>(const Request&)>;
+    using Make = std::function<Expected<LoadedKernel>(const Request&)>;
 
     /// What `make` returns for the request, or for those who come while another thread makes it, what that one got.
     /// An exception of `make` reaches all of them. Nothing is remembered: the next to come makes it again.
-    Expected<Kernel> run(const Request& request, const Make& make);
+    Expected<LoadedKernel> run(const Request& request, const Make& make);
 
   private:
-    using Result = Expected<Kernel>;
+    using Result = Expected<LoadedKernel>;
 
     void land(const Request& request);
 

@@ -12,30 +12,33 @@
 
 namespace normjit::cache {
 
-namespace {
-
-void warn(const Log& log, const std::string& message) { log(LogLevel::warning, ("cache: " + message).c_str()); }
-
-}  // namespace
-
-Store::Store(const CacheOptions& options, const Log& log)
-    : log_(log), everything_(options.everything.value_or(false)), most_bytes_(options.bytes.value_or(0)) {
+Store::Store(const CacheOptions& options, const Target& target, const Log& log)
+    : log_(log),
+      is_wanted_(options.everything.value_or(false) || is_slow_to_compile(target)),
+      most_bytes_(options.bytes.value_or(0)) {
     for (const std::string& path : options.packs.value_or(std::vector<std::string>())) {
         auto pack = Pack::open(path);
         if (pack.ok()) {
             packs_.push_back(*std::move(pack));
         } else {
-            warn(log_, pack.status().message() + "; going on without it");
+            warn(pack.status().message() + "; going on without it");
         }
     }
-    if (!options.folder.value_or("").empty()) folder_.emplace(*options.folder);
+    const std::string folder = options.folder.value_or("");
+    if (!folder.empty()) folder_.emplace(folder, options.trust_others.value_or(false));
+    if (!target.is_cuda()) maker_ = no_maker;
 }
 
-/// What Xbyak makes in 95 to 200 us takes 75 to 100 us from a file, of which 40 to 70 us are for the key (Xeon,
-/// 2026-11-21), and a flushed file costs some milliseconds when it is written: that is not worth the disk.
-bool Store::serves(const Target& target) const {
-    return (folder_ || !packs_.empty()) && (everything_ || is_slow_to_compile(target));
+void Store::warn(const std::string& message) const { log_(LogLevel::warning, ("cache: " + message).c_str()); }
+
+/// Not for each kernel.
+void Store::warn_once(const Status& status) {
+    if (folder_works_.exchange(false)) warn(fmt::format("{}; kernels are kept in memory only", status.message()));
 }
+
+/// What Xbyak makes in 95 to 200 us takes 30 from a file, after 10 for the key and the folder (Xeon, 2026-11-22), and a
+/// flushed file costs some milliseconds when it is written: that is not worth the disk.
+bool Store::is_used() const { return (folder_ || !packs_.empty()) && is_wanted_; }
 
 std::optional<std::string> Store::known_maker() const {
     const std::lock_guard lock(mutex_);
@@ -44,35 +47,48 @@ std::optional<std::string> Store::known_maker() const {
 
 std::optional<Artifact> Store::find(const std::string& key) {
     for (const Pack& pack : packs_) {
-        auto entry = pack.find(key);
-        if (!entry.ok()) {
-            warn(log_, entry.status().message());
-        } else if (*entry) {
-            return std::move((*entry)->artifact);
+        auto artifact = pack.find(key);
+        if (!artifact.ok()) {
+            warn(artifact.status().message());
+        } else if (*artifact) {
+            return *std::move(artifact);
         }
     }
     if (!folder_) return std::nullopt;
-    auto entry = folder_->find(key, known_maker(), [&](const std::string& path, const Status& reason) {
-        warn(log_, fmt::format("{}: {}; the kernel is made again", path, reason.message()));
+    auto found = folder_->find(key, known_maker(), [&](const std::string& path, const Status& reason) {
+        warn(fmt::format("{}: {}; the kernel is made again", path, reason.message()));
     });
-    if (!entry) return std::nullopt;
-    return std::move(entry->artifact);
+    if (found.ok()) return *std::move(found);
+    warn_once(found.status());
+    return std::nullopt;
 }
 
-void Store::keep(const std::string& key, const Artifact& artifact) {
-    const std::string maker = maker_of(artifact);
+void Store::keep(const Artifact& artifact) {
     {
         const std::lock_guard lock(mutex_);
-        maker_ = maker;
+        maker_ = artifact.maker;
     }
     if (!folder_) return;
-    const Status status = folder_->keep({key, maker, artifact});
-    if (status.ok()) {
-        folder_->clean(most_bytes_);
-        writable_ = true;
-    } else if (writable_.exchange(false)) {  // once, not for each kernel
-        warn(log_, fmt::format("{}; kernels are kept in memory only", status.message()));
+    if (static_cast<int64_t>(artifact.code.size()) > most_bytes_)
+        return warn_once(invalid_argument(fmt::format("a kernel of {} bytes is more than the folder may hold ({})",
+                                                      artifact.code.size(), most_bytes_)));
+    const auto kept = folder_->keep(artifact);
+    if (!kept.ok()) return warn_once(kept.status());
+    folder_works_ = true;
+    clean_now_and_then(*kept);
+}
+
+/// To look through a folder takes 100 ms for 50,000 files. Processes that keep one kernel each do so by chance.
+void Store::clean_now_and_then(const Folder::File& kept) {
+    constexpr int64_t share = 64;
+    {
+        const std::lock_guard lock(mutex_);
+        bytes_since_cleaning_ += kept.bytes;
+        const bool by_chance = kept.used / 1000 % share == 0;
+        if (bytes_since_cleaning_ <= most_bytes_ / share && !by_chance) return;
+        bytes_since_cleaning_ = 0;
     }
+    folder_->clean(most_bytes_, kept.name);
 }
 
 Expected<CacheOptions> fill_in(CacheOptions options) {
@@ -81,6 +97,7 @@ Expected<CacheOptions> fill_in(CacheOptions options) {
     if (!options.folder) options.folder = process->cache_folder;
     if (!options.bytes) options.bytes = process->cache_bytes;
     if (!options.everything) options.everything = process->cache_everything;
+    if (!options.trust_others) options.trust_others = process->cache_trust_others;
     if (!options.packs) options.packs = process->cache_packs;
     return options;
 }

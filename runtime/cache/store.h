@@ -26,26 +26,30 @@ namespace normjit::cache {
 
 class Store {
   public:
-    /// Nothing set in `options` counts as not wanted: see fill_in().
-    Store(const CacheOptions& options, const Log& log);
+    /// Nothing set in `options` counts as not wanted: see fill_in(). For kernels of one target.
+    Store(const CacheOptions& options, const Target& target, const Log& log);
 
-    /// Whether kernels for the target are looked for and kept at all.
-    bool serves(const Target& target) const;
+    /// Whether kernels are looked for and kept at all.
+    bool is_used() const;
 
     std::optional<Artifact> find(const std::string& key);
-    void keep(const std::string& key, const Artifact& artifact);
+    void keep(const Artifact& artifact);
 
   private:
     std::optional<std::string> known_maker() const;
+    void clean_now_and_then(const Folder::File& kept);
+    void warn(const std::string& message) const;
+    void warn_once(const Status& status);
 
     const Log log_;
-    const bool everything_;
+    const bool is_wanted_;  ///< for such a target
     const int64_t most_bytes_;
     std::vector<Pack> packs_;
     std::optional<Folder> folder_;
-    std::atomic<bool> writable_{true};
+    std::atomic<bool> folder_works_{true};
     mutable std::mutex mutex_;
-    std::optional<std::string> maker_;  ///< of what this process compiled
+    std::optional<std::string> maker_;  ///< of all code, or of what this process compiled
+    int64_t bytes_since_cleaning_ = 0;
 };
 
 /// The options with what the environment says for those that are not set.

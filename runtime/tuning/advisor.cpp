@@ -2,31 +2,11 @@
 #include "tuning/advisor.h"
 
 #include "tuning/shipped.h"
-
-#include <fstream>
-#include <sstream>
+#include "tuning/text_file.h"
 
 #include <fmt/format.h>
 
 namespace normjit::tuning {
-
-namespace {
-
-/// A file of records is text that people write and merge; beyond this it is something else.
-constexpr std::streamoff most_bytes = 64 << 20;
-
-Expected<std::string> read_file(const std::string& path) {
-    std::ifstream file(path, std::ios::binary | std::ios::ate);
-    if (!file) return unavailable("cannot be opened");
-    const std::streamoff bytes = file.tellg();
-    if (bytes < 0 || bytes > most_bytes) return unavailable(fmt::format("is no file of at most {} bytes", most_bytes));
-    std::string text(static_cast<size_t>(bytes), '\0');
-    file.seekg(0);
-    if (!file.read(text.data(), bytes)) return unavailable("cannot be read");
-    return text;
-}
-
-}  // namespace
 
 std::string_view shipped_records(const Target& target) {
     const std::string_view wanted = target.isa == Isa::cuda ? "cuda_records.jsonl" : "cpu_records.jsonl";
@@ -45,7 +25,7 @@ Advisor::Advisor(DeviceClass device, const EngineOptions& options, const Environ
     const auto& files = options.record_files.empty() ? environment.record_files : options.record_files;
     if (options.shipped_records && environment.shipped_records) add(shipped_records(device_.target), "shipped records");
     for (const std::string& path : files) {
-        const auto text = read_file(path);
+        const auto text = read_text_file(path);
         if (text) {
             add(*text, path);
         } else {

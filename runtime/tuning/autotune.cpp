@@ -9,11 +9,11 @@
 #include <chrono>
 #include <memory>
 
+#include <fmt/format.h>
+
 namespace normjit::tuning {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr int trial_rounds = 7, final_rounds = 25, confirming_rounds = 11;
 
@@ -26,25 +26,36 @@ constexpr double final_share = 0.25;
 }  // namespace
 
 Expected<AutotuneResult> autotune(const Spec& spec, const Target& target, const Schedule& start, double seconds,
-                                  const MakeKernel& make, const OpenRig& open) {
+                                  const std::atomic<bool>& stop, const MakeKernel& make, const OpenProblem& open) {
     AutotuneResult result{start};
-    NORMJIT_TRY(std::unique_ptr<Rig> rig, open());
+    const auto begin = Deadline::Clock::now();
+    const auto after = [&](double time) {
+        return begin + std::chrono::duration_cast<Deadline::Clock::duration>(std::chrono::duration<double>(time));
+    };
+    const Deadline end{after(seconds), &stop};
+    NORMJIT_TRY(std::unique_ptr<TimedProblem> problem, open(end));
+    const double opening = std::chrono::duration<double>(Deadline::Clock::now() - begin).count();
+    if (opening * (1 + confirmations) > seconds) {
+        return unavailable(fmt::format("tuning: to make its data {} times takes {:.2f} s, and there are {:.2f}",
+                                       1 + confirmations, opening * (1 + confirmations), seconds));
+    }
     NORMJIT_TRY(const Kernel base, make(start));
     const ScheduleSpace space(spec, target);
     Search search(space, {.most = 200, .seeds = 8});
-    const auto end = Clock::now() + std::chrono::duration<double>(seconds * (1 - final_share));
     const auto compare_with_base = [&](const Kernel& kernel, int rounds) -> Expected<Comparison> {
         const Kernel pair[] = {base, kernel};
-        NORMJIT_TRY(const auto times, rig->time(pair, rounds));
+        NORMJIT_TRY(const auto times, problem->time(pair, rounds));
         return compare(times[0], times[1]);
     };
-    while (Clock::now() < end) {
+    const Deadline end_of_search{after(seconds * (1 - final_share) - confirmations * opening), &stop};
+    while (!end_of_search.has_passed()) {
         const auto schedule = search.next();
         if (!schedule) break;
         const auto kernel = make(*schedule);
         const auto trial = kernel.ok() ? compare_with_base(*kernel, trial_rounds) : kernel.status();
         search.report(trial.ok() ? std::optional(trial->gain) : std::nullopt);
     }
+    if (end.is_stopped()) return end.error("measure");
     result.measured = search.measured();
     const std::vector<Schedule> best = search.best(1, -least_gain);
     if (best.empty() || best.front() == start) return result;
@@ -52,8 +63,8 @@ Expected<AutotuneResult> autotune(const Spec& spec, const Target& target, const 
     NORMJIT_TRY(Comparison decided, compare_with_base(fastest, final_rounds));
     double gain = decided.gain;
     for (int i = 0; i < confirmations && decided.low >= 1 + least_gain; ++i) {
-        rig.reset();
-        NORMJIT_TRY(rig, open());
+        problem.reset();
+        NORMJIT_TRY(problem, open(end));
         NORMJIT_TRY(decided, compare_with_base(fastest, confirming_rounds));
         gain = std::min(gain, decided.gain);
     }

@@ -2,13 +2,14 @@
 // The tuner inside an engine: no process of its own, no records, little time.
 #pragma once
 
-#include "tuning/rig.h"
+#include "timed_problem.h"
 
 #include "normjit/schedule.h"
 #include "normjit/spec.h"
 #include "normjit/status.h"
 #include "normjit/target.h"
 
+#include <atomic>
 #include <functional>
 
 namespace normjit::tuning {
@@ -22,10 +23,14 @@ struct AutotuneResult {
 /// A kernel for a schedule of the spec, ready to launch.
 using MakeKernel = std::function<Expected<Kernel>(const Schedule&)>;
 
-/// Compares candidates with `start` until the seconds are over; the one that is being made or timed then is the last.
-/// The fastest is confirmed on rigs of its own. `open` is called again only when the rig before is gone.
-/// Legal schedules are right as the heuristic's is: results are not checked. Fails when `start` does not run.
+/// Where kernels are timed, on memory of its own; see TimedProblem.
+using OpenProblem = std::function<OpenedProblem(const Deadline&)>;
+
+/// Compares candidates with `start` until the seconds are over, in which the data is made, too; a candidate that is
+/// being made or timed then is the last. The fastest is confirmed on problems of its own. `open` is called again only
+/// when the problem before is gone. Legal schedules are right as the heuristic's is: results are not checked. Fails
+/// when `start` does not run, when there is no time for data that often, and soon after `stop` is set.
 Expected<AutotuneResult> autotune(const Spec& spec, const Target& target, const Schedule& start, double seconds,
-                                  const MakeKernel& make, const OpenRig& open);
+                                  const std::atomic<bool>& stop, const MakeKernel& make, const OpenProblem& open);
 
 }  // namespace normjit::tuning

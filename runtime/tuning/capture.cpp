@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tuning/capture.h"
 
+#include "tuning/text_file.h"
+
 #include <cerrno>
 #include <cstring>
-#include <fstream>
+#include <sstream>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -12,13 +14,16 @@
 namespace normjit::tuning {
 
 Expected<std::unique_ptr<Capture>> Capture::open(const std::string& path) {
-    const int descriptor = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    // A pipe that nobody reads is an error, and one that is full costs lines, not the program's time.
+    const int descriptor = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
     if (descriptor < 0) {
         return unavailable(fmt::format("NORMJIT_CAPTURE={}: {}; nothing is captured", path, std::strerror(errno)));
     }
     std::unique_ptr<Capture> capture(new Capture(path, descriptor));
-    std::ifstream file(path);
-    for (std::string line; std::getline(file, line);) capture->known_.insert(line);
+    if (const auto before = read_text_file(path)) {
+        std::istringstream lines(*before);
+        for (std::string line; std::getline(lines, line);) capture->known_.insert(line);
+    }
     return capture;
 }
 

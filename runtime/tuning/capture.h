@@ -15,7 +15,8 @@ namespace normjit::tuning {
 /// Thread safe. Processes may share a file: a line is appended in one write.
 class Capture {
   public:
-    /// The file is made when it is not there; what it holds already is not added again.
+    /// The file is made when it is not there; what a regular one of at most 64 MiB holds already is not added again. A
+    /// terminal or a pipe that somebody reads gets the lines, too.
     static Expected<std::unique_ptr<Capture>> open(const std::string& path);
     ~Capture();
     Capture(const Capture&) = delete;

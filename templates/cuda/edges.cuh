@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows whose length is no multiple of a vector start anywhere in one. A team then takes rows that start at the same place (`shift` elements
-// into their first vector), so that all its loads and stores are aligned and a lane keeps its columns; only the vectors at a row's ends
-// are partly outside. `first` is the column of a vector's first element, from 1 - width to cols - 1.
+// Rows whose length is no multiple of a vector start anywhere in one. A team then takes rows that start at the same
+// place (`shift` elements into their first vector), so that all its loads and stores are aligned and a lane keeps its
+// columns; only the vectors at a row's ends are partly outside. `first` is the column of a vector's first element, from
+// 1 - width to cols - 1.
 #pragma once
 #include "memory.cuh"
 
@@ -36,9 +37,9 @@ NORMJIT_DEVICE void load_inside(const char* from, int first, uint32* words) {
 // Nothing is read beyond the row; what is read before it belongs to the row before.
 template <class T, int width, int cols>
 NORMJIT_DEVICE void copy_async_inside(uint32 to, const char* from, int first) {
-    static_assert(width * int(sizeof(T)) == 16);
+    static_assert(bytes_of<T, width> == 16);
     const int left = cols - first;
-    const int bytes = (left < width ? left : width) * int(sizeof(T));
+    const int bytes = (left < width ? left : width) * bytes_of<T>;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
@@ -48,7 +49,8 @@ NORMJIT_DEVICE void store_inside(char* to, uint32 in, const uint32* words) {
     if (in == inside_all<width>) return store<width * size>(to, words);
 #pragma unroll
     for (int e = 0; e < width; e++) {
-        const uint32 element[2] = {size == 2 ? words[e / 2] >> (e % 2 * 16) : words[e * size / 4], words[e * size / 4 + (size == 8)]};
+        const uint32 element[2] = {size == 2 ? words[e / 2] >> (e % 2 * 16) : words[e * size / 4],
+                                   words[e * size / 4 + (size == 8)]};
         if (in >> e & 1) store<size>(to + e * size, element);
     }
 }
@@ -60,7 +62,7 @@ NORMJIT_DEVICE void store_partial_inside(Math* to, int first, const Math (&value
         const Math element[1] = {value[e]};
         uint32 words[2];
         pack<Math, 1>(element, words);
-        if (inside<width, cols>(first) >> e & 1) store<int(sizeof(Math)), true>(to + e, words);
+        if (inside<width, cols>(first) >> e & 1) store<bytes_of<Math>, true>(to + e, words);
     }
 }
 

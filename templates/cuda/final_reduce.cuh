@@ -10,11 +10,13 @@ namespace normjit {
 template <class P>
 struct FinalLayout {
     using Math = typename P::Math;
-    static constexpr int wide = 16 / int(sizeof(Math));
+    static constexpr int wide = 16 / bytes_of<Math>;
     static constexpr int width = P::cols % wide == 0 ? wide : 1;
     static constexpr int lanes = P::final_columns / width, slices = P::final_threads / lanes;
-    static constexpr int slices_of_warp = lanes < 32 ? 32 / lanes : 1, sources = slices / slices_of_warp;  // sources meet in shared memory
-    static_assert(lanes * width == P::final_columns && lanes * slices == P::final_threads && P::final_threads % 32 == 0);
+    static constexpr int slices_of_warp = lanes < 32 ? 32 / lanes : 1,
+                         sources = slices / slices_of_warp;  // sources meet in shared memory
+    static_assert(lanes * width == P::final_columns && lanes * slices == P::final_threads &&
+                  P::final_threads % 32 == 0);
     static_assert(lanes % 32 == 0 || 32 % lanes == 0);
 };
 
@@ -30,11 +32,13 @@ NORMJIT_DEVICE void final_reduce(const Arguments& a) {
     if constexpr (P::dependents) wait_for_predecessors();
     if (P::pace > 0 && threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) *progress_of(a) = 0;
     for (uint32 first = slice; first < a.row_groups; first += P::final_loads * L::slices) {
-        uint32 words[P::final_loads][words_of<Math, L::width>] = {};  // all loads before the first use: one trip to L2, not `loads`
+        uint32 words[P::final_loads][words_of<Math, L::width>] =
+            {};  // all loads before the first use: one trip to L2, not `loads`
 #pragma unroll
         for (int i = 0; i < P::final_loads; i++) {
             const uint32 group = first + i * L::slices;
-            if (group < a.row_groups && column < P::cols) load<L::width * int(sizeof(Math))>(from + int64(group) * P::cols, words[i]);
+            if (group < a.row_groups && column < P::cols)
+                load<bytes_of<Math, L::width>>(from + int64(group) * P::cols, words[i]);
         }
 #pragma unroll
         for (int i = 0; i < P::final_loads; i++) {
@@ -47,7 +51,8 @@ NORMJIT_DEVICE void final_reduce(const Arguments& a) {
 #pragma unroll
     for (int e = 0; e < L::width; e++) {
 #pragma unroll
-        for (int distance = L::lanes; distance < 32; distance *= 2) sum[e] += __shfl_xor_sync(all_lanes, sum[e], distance);
+        for (int distance = L::lanes; distance < 32; distance *= 2)
+            sum[e] += __shfl_xor_sync(all_lanes, sum[e], distance);
         if (slice % L::slices_of_warp == 0) shared[slice / L::slices_of_warp][lane * L::width + e] = sum[e];
     }
     __syncthreads();
@@ -57,7 +62,9 @@ NORMJIT_DEVICE void final_reduce(const Arguments& a) {
         for (int s = 1; s < L::sources; s++) total += shared[s][c];
         unroll<0, P::ColumnOutputs::count>([&](auto i) {
             using T = typename P::ColumnOutputs::template type<i.value>;
-            if (blockIdx.y == i.value) store_scalar<T>(a.column_output[i.value], base + c, total);
+            if (blockIdx.y != i.value) return;
+            if constexpr (P::epilogue) total = P::finish(i, a, base + c, total);
+            store_scalar<T>(a.operand[Places<P>::column_outputs + i.value].data, base + c, total);
         });
     }
 }

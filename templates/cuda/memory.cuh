@@ -5,59 +5,79 @@
 
 namespace normjit {
 
-// Matrices are read once: keep them out of L1. Not ld.global.nc, because the output may alias an input. Everything that several warps
-// read again (row values, columns) is `cached`: without L1 the row values alone cost 3 % at 32768x4096 (H200, 2026-11-21).
+// Matrices are read once: keep them out of L1. Not ld.global.nc, because the output may alias an input. Everything that
+// several warps read again (row values, columns) is `cached`: without L1 the row values alone cost 3 % at 32768x4096
+// (H200, 2026-11-21).
 template <int bytes, bool cached = false>
 NORMJIT_DEVICE void load(const void* from, uint32* words) {
     if constexpr (bytes == 2) {
         unsigned short half;
-        if constexpr (cached) asm volatile("ld.global.u16 %0, [%1];" : "=h"(half) : "l"(from));
-        else asm volatile("ld.global.L1::no_allocate.u16 %0, [%1];" : "=h"(half) : "l"(from));
+        if constexpr (cached)
+            asm volatile("ld.global.u16 %0, [%1];" : "=h"(half) : "l"(from));
+        else
+            asm volatile("ld.global.L1::no_allocate.u16 %0, [%1];" : "=h"(half) : "l"(from));
         words[0] = half;
     } else if constexpr (bytes == 4) {
-        if constexpr (cached) asm volatile("ld.global.u32 %0, [%1];" : "=r"(words[0]) : "l"(from));
-        else asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(words[0]) : "l"(from));
+        if constexpr (cached)
+            asm volatile("ld.global.u32 %0, [%1];" : "=r"(words[0]) : "l"(from));
+        else
+            asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(words[0]) : "l"(from));
     } else if constexpr (bytes == 8) {
-        if constexpr (cached) asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "l"(from));
-        else asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "l"(from));
+        if constexpr (cached)
+            asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "l"(from));
+        else
+            asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+                         : "=r"(words[0]), "=r"(words[1])
+                         : "l"(from));
     } else {
 #pragma unroll
         for (int i = 0; i < bytes / 16; i++) {
             const char* at = (const char*)from + 16 * i;
             uint32* w = words + 4 * i;
             if constexpr (cached)
-                asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(at));
+                asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                             : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                             : "l"(at));
             else
                 asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                             : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(at));
+                             : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                             : "l"(at));
         }
     }
 }
 
-// Outputs are written once and not read again here: first to leave L2. Partials are read back by the final reduce: `near`.
+// Outputs are written once and not read again here: first to leave L2. Partials are read back by the final reduce:
+// `near`.
 template <int bytes, bool near = false>
 NORMJIT_DEVICE void store(void* to, const uint32* words) {
     if constexpr (bytes == 2) {
         asm volatile("st.global.cs.u16 [%0], %1;" ::"l"(to), "h"((unsigned short)words[0]));
     } else if constexpr (bytes == 4) {
-        if constexpr (near) asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(words[0]));
-        else asm volatile("st.global.cs.u32 [%0], %1;" ::"l"(to), "r"(words[0]));
+        if constexpr (near)
+            asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(words[0]));
+        else
+            asm volatile("st.global.cs.u32 [%0], %1;" ::"l"(to), "r"(words[0]));
     } else if constexpr (bytes == 8) {
-        if constexpr (near) asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(words[0]), "r"(words[1]));
-        else asm volatile("st.global.cs.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(words[0]), "r"(words[1]));
+        if constexpr (near)
+            asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(words[0]), "r"(words[1]));
+        else
+            asm volatile("st.global.cs.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(words[0]), "r"(words[1]));
     } else {
 #pragma unroll
         for (int i = 0; i < bytes / 16; i++) {
             char* at = (char*)to + 16 * i;
             const uint32 w0 = words[4 * i], w1 = words[4 * i + 1], w2 = words[4 * i + 2], w3 = words[4 * i + 3];
-            if constexpr (near) asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(w0), "r"(w1), "r"(w2), "r"(w3));
-            else asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(w0), "r"(w1), "r"(w2), "r"(w3));
+            if constexpr (near)
+                asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(w0), "r"(w1), "r"(w2), "r"(w3));
+            else
+                asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(w0), "r"(w1), "r"(w2),
+                             "r"(w3));
         }
     }
 }
 
-// Shared memory is addressed by 32-bit offsets, made once: from a generic pointer each access would find its window again (S2UR, about
-// 20 cycles in front of every load).
+// Shared memory is addressed by 32-bit offsets, made once: from a generic pointer each access would find its window
+// again (S2UR, about 20 cycles in front of every load).
 NORMJIT_DEVICE uint32 shared_address(const void* pointer) {
     uint32 address;
     asm volatile("mov.u32 %0, %1;" : "=r"(address) : "r"(uint32(__cvta_generic_to_shared(pointer))));
@@ -65,7 +85,9 @@ NORMJIT_DEVICE uint32 shared_address(const void* pointer) {
 }
 // Ordinary loads and stores, not asm: the compiler must stay free to move them past the global stores of the sweep.
 template <class T>
-NORMJIT_DEVICE T* shared_pointer(uint32 address) { return (T*)__cvta_shared_to_generic(address); }
+NORMJIT_DEVICE T* shared_pointer(uint32 address) {
+    return (T*)__cvta_shared_to_generic(address);
+}
 
 template <int bytes>
 NORMJIT_DEVICE void load_shared(uint32 from, uint32* words) {
@@ -91,14 +113,15 @@ NORMJIT_DEVICE void store_shared(uint32 to, const uint32* words) {
     } else {
 #pragma unroll
         for (int i = 0; i < bytes / 16; i++)
-            *shared_pointer<uint4>(to + 16 * i) = make_uint4(words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]);
+            *shared_pointer<uint4>(to + 16 * i) =
+                make_uint4(words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]);
     }
 }
 template <class T>
 NORMJIT_DEVICE T read_shared(uint32 from) {
     uint32 words[words_of<T, 1>];
     T value[1];
-    load_shared<int(sizeof(T))>(from, words);
+    load_shared<bytes_of<T>>(from, words);
     unpack<T, 1>(words, value);
     return value[0];
 }
@@ -107,14 +130,14 @@ NORMJIT_DEVICE void write_shared(uint32 to, T value) {
     uint32 words[words_of<T, 1>];
     const T values[1] = {value};
     pack<T, 1>(values, words);
-    store_shared<int(sizeof(T))>(to, words);
+    store_shared<bytes_of<T>>(to, words);
 }
 
 template <class T, class Math>
 NORMJIT_DEVICE Math load_scalar(const void* base, int64 index) {
     uint32 words[2];
     Math value[1];
-    load<int(sizeof(T)), true>((const T*)base + index, words);
+    load<bytes_of<T>, true>((const T*)base + index, words);
     unpack<T, 1>(words, value);
     return value[0];
 }
@@ -124,7 +147,7 @@ NORMJIT_DEVICE void store_scalar(void* base, int64 index, Math value) {
     uint32 words[2];
     const Math values[1] = {value};
     pack<T, 1>(values, words);
-    store<int(sizeof(T))>((T*)base + index, words);
+    store<bytes_of<T>>((T*)base + index, words);
 }
 
 // cp.async: every thread copies what it will itself read, so waiting for its own groups is enough.
@@ -135,13 +158,14 @@ NORMJIT_DEVICE void copy_async(uint32 to, const char* from) {
     } else {
 #pragma unroll
         for (int i = 0; i < bytes / 16; i++)
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + 16 * i), "l"(from + 16 * i)
-                         : "memory");
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + 16 * i), "l"(from + 16 * i) : "memory");
     }
 }
 NORMJIT_DEVICE void commit_async() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int pending>
-NORMJIT_DEVICE void wait_async() { asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory"); }
+NORMJIT_DEVICE void wait_async() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+}
 
 // mbarrier, and the bulk copy (sm_90) that completes on it: one thread moves a whole row segment, 16-byte granular.
 NORMJIT_DEVICE void barrier_init(uint32 barrier, int arrivals) {
@@ -156,11 +180,14 @@ NORMJIT_DEVICE void barrier_wait(uint32 barrier, uint32 parity) {
     asm volatile(
         "{\n.reg .pred done;\nagain:\n"
         "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-        "@!done bra again;\n}" ::"r"(barrier), "r"(parity) : "memory");
+        "@!done bra again;\n}" ::"r"(barrier),
+        "r"(parity)
+        : "memory");
 }
 NORMJIT_DEVICE void copy_bulk(uint32 to, const void* from, int bytes, uint32 barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
-                 "r"(bytes), "r"(barrier) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
 }
 
 // Thread-block clusters (sm_90).
@@ -180,17 +207,19 @@ NORMJIT_DEVICE uint32 remote_address(uint32 address, uint32 rank) {
 // Data and its arrival signal in one message, so that a row costs one trip between blocks and no cluster barrier.
 NORMJIT_DEVICE void store_remote(uint32 to, float value, uint32 barrier) {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
-                 "r"(__float_as_uint(value)), "r"(barrier) : "memory");
+                 "r"(__float_as_uint(value)), "r"(barrier)
+                 : "memory");
 }
 NORMJIT_DEVICE void store_remote(uint32 to, double value, uint32 barrier) {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(to),
-                 "l"(__double_as_longlong(value)), "r"(barrier) : "memory");
+                 "l"(__double_as_longlong(value)), "r"(barrier)
+                 : "memory");
 }
 
 // Consecutive partial sums, in 16-byte pieces where the width allows.
 template <int width, class Math>
 NORMJIT_DEVICE void store_partial(Math* to, const Math (&value)[width]) {
-    constexpr int chunk = width < 16 / int(sizeof(Math)) ? width : 16 / int(sizeof(Math));
+    constexpr int chunk = width < 16 / bytes_of<Math> ? width : 16 / bytes_of<Math>;
 #pragma unroll
     for (int e = 0; e < width; e += chunk) {
         Math part[chunk];
@@ -198,18 +227,21 @@ NORMJIT_DEVICE void store_partial(Math* to, const Math (&value)[width]) {
 #pragma unroll
         for (int k = 0; k < chunk; k++) part[k] = value[e + k];
         pack<Math, chunk>(part, words);
-        store<chunk * int(sizeof(Math)), true>(to + e, words);
+        store<chunk * bytes_of<Math>, true>(to + e, words);
     }
 }
 
-NORMJIT_DEVICE void count_up(uint32* counter) { asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory"); }
+NORMJIT_DEVICE void count_up(uint32* counter) {
+    asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
 NORMJIT_DEVICE uint32 read_counter(const uint32* counter) {
     uint32 value;
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter));
     return value;
 }
 
-// Programmatic dependent launch (sm_90): let the next kernel's blocks start early; wait until all earlier kernels' writes are visible.
+// Programmatic dependent launch (sm_90): let the next kernel's blocks start early; wait until all earlier kernels'
+// writes are visible.
 NORMJIT_DEVICE void allow_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 NORMJIT_DEVICE void wait_for_predecessors() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 

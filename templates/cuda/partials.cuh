@@ -6,8 +6,8 @@
 
 namespace normjit {
 
-// Several teams meet in shared memory, one column sum at a time, and every thread adds the teams of its columns in order. Shared memory
-// is [teams][steps][width][lanes] here: lanes side by side, so no bank conflicts.
+// Several teams meet in shared memory, one column sum at a time, and every thread adds the teams of its columns in
+// order. Shared memory is [teams][steps][width][lanes] here: lanes side by side, so no bank conflicts.
 template <class P, class K>
 NORMJIT_DEVICE void merge_teams(const K& k, int group, typename P::Math* partial, int s) {
     using L = Layout<P>;
@@ -18,14 +18,16 @@ NORMJIT_DEVICE void merge_teams(const K& k, int group, typename P::Math* partial
     for (int v = 0; v < L::steps; v++)
 #pragma unroll
         for (int e = 0; e < width; e++)
-            write_shared(k.shared + (((k.team * L::steps + v) * width + e) * L::lanes + k.lane) * size, k.sums[s][v][e]);
+            write_shared(k.shared + (((k.team * L::steps + v) * width + e) * L::lanes + k.lane) * size,
+                         k.sums[s][v][e]);
     __syncthreads();
     for (int column = threadIdx.x; column < P::cols; column += L::threads) {
         Math total[1];
 #pragma unroll
         for (int t = 0; t < L::teams; t++) {
             const int place = column + k.shift_of(int64(group) * L::teams + t), vector = place / width;
-            const int at = (t * L::steps * width + (vector / L::lanes) * width + place % width) * L::lanes + vector % L::lanes;
+            const int at =
+                (t * L::steps * width + (vector / L::lanes) * width + place % width) * L::lanes + vector % L::lanes;
             const Math part = read_shared<Math>(k.shared + at * size);
             total[0] = t == 0 ? part : total[0] + part;
         }
@@ -49,8 +51,10 @@ NORMJIT_DEVICE void write_partials(const K& k, int group) {
             for (int v = 0; v < L::steps; v++) {
                 if (!k.valid(v)) continue;
                 const int column = k.column_of(v);
-                if constexpr (L::shifted) store_partial_inside<L::width, P::cols>(partial + column, column, k.sums[s][v]);
-                else store_partial(partial + column, k.sums[s][v]);
+                if constexpr (L::shifted)
+                    store_partial_inside<L::width, P::cols>(partial + column, column, k.sums[s][v]);
+                else
+                    store_partial(partial + column, k.sums[s][v]);
             }
         }
     }

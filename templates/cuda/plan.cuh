@@ -1,107 +1,132 @@
 // SPDX-License-Identifier: Apache-2.0
-// The border between the generated text and the skeletons: kernel arguments, schedule words, and every size derived from a plan.
+// The border between the generated text and the skeletons: kernel arguments, schedule words, and every size derived
+// from a plan.
 //
+// clang-format off
 // The generated `struct Formula` holds, as compile-time data (the compiler's Plan, printed):
 //   Math                      float, or double when an input is f64
 //   Matrices, Columns, Rows   List<dtype...> of the [M,N], [N] and [M] inputs, in Arguments order
-//   Output                    dtype of the [M,N] output, or none
-//   ColumnOutputs             List<dtype...> of the [N] outputs, each the sum over rows of one column value
-//   cols, levels              N, and the number of chained row reductions: sweeps 0..levels-1 give sums, sweep `levels` gives the output
+//   Outputs, RowOutputs       List<dtype...> of the [M,N] and [M] outputs
+//   ColumnOutputs             List<dtype...> of the [N] outputs, each made of the sum over rows of one column value
+//   cols, levels              N, and the number of chained row reductions: sweeps 0..levels-1 give sums, sweep `levels`
+//                             gives the outputs
 //   row_sums                  the most sums any level needs
 //   column_sweep              the sweep whose column values are accumulated
 //   matrices_read, columns_read   per sweep, a bit for each operand that it reads (the row kernel reads all once)
 //   dependents                whether launches overlap
-//   row_bytes                 sizeof(Row) when the streaming form stores it, else 0
+//   epilogue                  whether a column output is more than its sum
+//   row_bytes                 sizeof(Row) when the two-pass form stores it, else 0
 //   final_threads, final_columns, final_loads   of the final reduce: of a block, and of a thread in flight at once
 // and, as generated code:
-//   Row                       the values of one row (inputs and results of reductions)
-//   begin(row, inputs)        from the row inputs
-//   element(Index<sweep>, row, m, c, values)   one element: m of the matrices, c of the columns; fills values.sum, .column, .output
+//   Row                                        the values of one row (inputs and results of reductions)
+//   begin(row, inputs)                         from the row inputs
+//   element(Index<sweep>, row, m, c, values)   one element: m of the matrices, c of the columns; fills values.sum,
+//                                              .column, .output
 //   reduced(Index<level>, row, sum)            from the sums of one level
-// One struct per variant, Plan and NarrowPlan, derived from it, holds the schedule: threads_per_row, rows_per_block, cluster, vector_width,
-// stages, staging, keep, keep_columns, pace, pace_slack, shared_bytes. It is the P of all templates; the final reduce, which all variants
-// share, takes Plan.
+//   row_outputs(row, out)                      where there are RowOutputs, after the last level
+//   finish(Index<i>, arguments, column, sum)   with epilogue: column output i
+// clang-format on
+// One struct per variant, Plan and NarrowPlan, derived from it, holds the schedule: threads_per_row, rows_per_block,
+// cluster, vector_width, pipeline_depth, staging, row_memory, column_memory, pace, pace_slack, shared_bytes. It is the
+// P of all templates; the final reduce, which all variants share, takes Plan.
 #pragma once
 #include "types.cuh"
 
 namespace normjit {
 
+struct Operand {
+    void* data;        // [rows, cols], [rows] or [cols]; an output may be exactly one of the matrices
+    int64 row_stride;  // of matrices: elements from row to row; 0 repeats one row
+};
+
 struct Arguments {
-    const void* matrix[3];    // [rows, cols]
-    int64 matrix_stride[3];   // elements from row to row; 0 repeats one row
-    void* output;             // [rows, cols]; may be exactly one of the matrices
-    int64 output_stride;
-    const void* column[2];    // [cols]
-    const void* row[2];       // [rows]
-    void* column_output[2];   // [cols]
-    void* partials;           // Math [column outputs, row_groups, cols]
-    void* row_values;         // Plan::Row [rows], the streaming form only
+    Operand operand[16];  // in the order of Places
+    void* partials;       // Math [column outputs, row_groups, cols]
+    void* row_values;     // Plan::Row [rows], the two-pass form only
     int64 rows;
     uint32 row_groups;
-    uint32 rows_each, rows_extra;  // quotient and remainder of rows / (row_groups * rows_per_block): a 64-bit division less per thread
+    uint32 rows_each, rows_extra;  // quotient and remainder of rows / (row_groups * rows_per_block): a 64-bit division
+                                   // less per thread
     uint32 progress_slot;
 };
-static_assert(sizeof(Arguments) == 152, "normjit/cuda_abi.h has the same struct");
+static_assert(sizeof(Arguments) == 296, "normjit/cuda_abi.h has the same struct");
 
-// What paced teams report to: one of these per launch, 0 when the code is loaded and again after each launch. They are the code's own, not
-// the workspace's: in memory that held something else before, pacing would fail (7 % at layernorm 32768x16384, H200, 2026-11-21). Two
-// launches at once that share one only lose time.
+// Where each kind of operand starts.
+template <class P>
+struct Places {
+    static constexpr int matrices = 0, columns = P::Matrices::count, rows = columns + P::Columns::count;
+    static constexpr int outputs = rows + P::Rows::count, row_outputs = outputs + P::Outputs::count;
+    static constexpr int column_outputs = row_outputs + P::RowOutputs::count;
+    static_assert(column_outputs + P::ColumnOutputs::count <= 16);
+};
+
+// What paced teams report to: one of these per launch, 0 when the code is loaded and again after each launch. They are
+// the code's own, not the workspace's: in memory that held something else before, pacing would fail (7 % at layernorm
+// 32768x16384, H200, 2026-11-21). Two launches at once that share one only lose time.
 constexpr int progress_slots = 64;
 __device__ uint32 progress_counters[progress_slots];
 NORMJIT_DEVICE uint32* progress_of(const Arguments& a) { return progress_counters + a.progress_slot; }
 
 enum class Staging { registers, async, bulk };
-enum class Keep { registers, shared };
+enum class Memory { registers, shared };
 
 template <class P>
 struct Values {
-    typename P::Math sum[at_least(P::row_sums, 1)], column[at_least(P::ColumnOutputs::count, 1)], output;
+    typename P::Math sum[at_least(P::row_sums, 1)], column[at_least(P::ColumnOutputs::count, 1)],
+        output[at_least(P::Outputs::count, 1)];
 };
 template <class P>
 using ValuesOf = Values<typename P::Formula>;
 
-// Sizes of the row kernel. One team of threads_per_row threads (times cluster) owns a row; lane t of a team owns the vectors
-// t, t + threads_per_row, ... of its block's share of the columns.
+// Sizes of the row kernel. One team of threads_per_row threads (times cluster) owns a row; lane t of a team owns the
+// vectors t, t + threads_per_row, ... of its block's share of the columns.
 template <class P>
 struct Layout {
     using Math = typename P::Math;
     static constexpr int width = P::vector_width, lanes = P::threads_per_row, teams = P::rows_per_block;
     static constexpr int threads = lanes * teams;
-    static constexpr int warps = ceil_div(lanes, 32);  // of one team
-    static constexpr bool shifted = P::cols % width != 0;                                        // edges.cuh
-    static constexpr int all_vectors = ceil_div(P::cols + (shifted ? width - 1 : 0), width);  // at the most unfavourable shift
+    static constexpr int warps = ceil_div(lanes, 32);      // of one team
+    static constexpr bool shifted = P::cols % width != 0;  // edges.cuh
+    static constexpr int all_vectors =
+        ceil_div(P::cols + (shifted ? width - 1 : 0), width);          // at the most unfavourable shift
     static constexpr int vectors = ceil_div(all_vectors, P::cluster);  // of one block
     static constexpr int steps = ceil_div(vectors, lanes);             // vectors of one lane
-    // Of the block with the fewest, at the best shift; and the steps in which all lanes of all blocks have a vector, and those (but the
-    // first) in which no vector is at the row's end.
+    // Of the block with the fewest, at the best shift; and the steps in which all lanes of all blocks have a vector,
+    // and those (but the first) in which no vector is at the row's end.
     static constexpr int least_vectors = at_least(ceil_div(P::cols, width) - (P::cluster - 1) * vectors, 0);
     static constexpr int full_steps = least_vectors / lanes, inner_steps = at_least(least_vectors - 1, 0) / lanes;
     static constexpr bool exact = !shifted && full_steps == steps;
     static constexpr bool crosses_warps = lanes > 32 || P::cluster > 1;
     static constexpr bool staged = P::staging != Staging::registers;
 
-    static constexpr int slot_elements = round_up(steps * lanes * width, 16);  // of one row, so that every operand's part is aligned
+    static constexpr int slot_elements =
+        round_up(steps * lanes * width, 16);  // of one row, so that every operand's part is aligned
     static constexpr int row_bytes = slot_elements * P::Matrices::element_bytes;
-    static constexpr int stage_bytes = staged ? P::stages * teams * row_bytes : 0;
-    static constexpr int merge_bytes = teams > 1 && P::ColumnOutputs::count > 0 ? teams * slot_elements * int(sizeof(Math)) : 0;
+    static constexpr int stage_bytes = staged ? P::pipeline_depth * teams * row_bytes : 0;
+    static constexpr int merge_bytes =
+        teams > 1 && P::ColumnOutputs::count > 0 ? teams* slot_elements* bytes_of<Math> : 0;
     static constexpr int columns_at = round_up(at_least(stage_bytes, merge_bytes), 16);
     static constexpr int sums_at =
-        columns_at + (P::keep_columns == Keep::shared ? round_up(slot_elements * P::Columns::element_bytes, 16) : 0);
+        columns_at + (P::column_memory == Memory::shared ? round_up(slot_elements * P::Columns::element_bytes, 16) : 0);
     static constexpr int sums_of_team = P::cluster * warps * P::row_sums;  // twice: consecutive reductions alternate
-    static constexpr int inputs_at = sums_at + (crosses_warps ? round_up(2 * teams * sums_of_team * int(sizeof(Math)), 16) : 0);
-    static constexpr int readers = lanes < 32 ? teams : threads / 32;  // each keeps its own copy of the row inputs, 8 bytes a value
-    static constexpr int barriers_at = inputs_at + (staged ? P::stages * readers * P::Rows::count * 8 : 0);
-    static constexpr int stage_barriers = P::staging == Staging::bulk ? P::stages * teams : 0;
+    static constexpr int inputs_at =
+        sums_at + (crosses_warps ? round_up(2 * teams * sums_of_team * bytes_of<Math>, 16) : 0);
+    static constexpr int readers =
+        lanes < 32 ? teams : threads / 32;  // each keeps its own copy of the row inputs, 8 bytes a value
+    static constexpr int barriers_at = inputs_at + (staged ? P::pipeline_depth * readers * P::Rows::count * 8 : 0);
+    static constexpr int stage_barriers = P::staging == Staging::bulk ? P::pipeline_depth * teams : 0;
     static constexpr int bytes = barriers_at + 8 * (stage_barriers + (P::cluster > 1 ? 2 : 0));
 
     static_assert(bytes == P::shared_bytes, "the compiler and the template disagree about shared memory");
-    static_assert(!shifted || P::staging == Staging::async && (teams == 1 || P::keep_columns == Keep::registers));
-    static_assert(lanes % 32 == 0 || (lanes & (lanes - 1)) == 0 && lanes < 32, "a team is a power of two lanes or whole warps");
+    static_assert(!shifted || P::staging == Staging::async && (teams == 1 || P::column_memory == Memory::registers));
+    static_assert(lanes % 32 == 0 || (lanes & (lanes - 1)) == 0 && lanes < 32,
+                  "a team is a power of two lanes or whole warps");
     static_assert(threads % 32 == 0 && threads <= 1024);
     static_assert(P::cluster == 1 || teams == 1, "a cluster works on one row at a time");
     static_assert(lanes <= 32 || teams <= 15, "one named barrier per team");
-    static_assert(staged || P::keep == Keep::registers);
-    static_assert(P::staging != Staging::bulk || P::keep == Keep::registers || P::stages > 1, "a row would wait for itself");
+    static_assert(staged || P::row_memory == Memory::registers);
+    static_assert(P::staging != Staging::bulk || P::row_memory == Memory::registers || P::pipeline_depth > 1,
+                  "a row would wait for itself");
 };
 
 }  // namespace normjit

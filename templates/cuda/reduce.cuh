@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over the lanes of a warp, the warps of a team and the blocks of a cluster. Every thread gets the result, and the order of
-// the additions depends on the plan alone.
+// Sums over the lanes of a warp, the warps of a team and the blocks of a cluster. Every thread gets the result, and the
+// order of the additions depends on the plan alone.
 #pragma once
 #include "memory.cuh"
 #include "plan.cuh"
@@ -15,7 +15,8 @@ NORMJIT_DEVICE void add_lanes(Math& value) {
     for (int distance = lanes / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(all_lanes, value, distance);
 }
 
-// Two sums at once: the halves of the team swap first, so each half carries one of the sums. 6 shuffles for 32 lanes, not 10.
+// Two sums at once: the halves of the team swap first, so each half carries one of the sums. 6 shuffles for 32 lanes,
+// not 10.
 template <int lanes, class Math>
 NORMJIT_DEVICE void add_lanes_pair(Math& first, Math& second) {
     const bool upper = threadIdx.x & (lanes / 2);
@@ -64,9 +65,11 @@ struct TeamReduction {
     }
 
     __device__ __forceinline__ uint32 slots(uint32 buffer) const {
-        return shared + L::sums_at + (buffer * L::teams + team) * (L::sums_of_team * int(sizeof(Math)));
+        return shared + L::sums_at + (buffer * L::teams + team) * (L::sums_of_team * bytes_of<Math>);
     }
-    __device__ __forceinline__ uint32 barrier(uint32 buffer) const { return shared + L::barriers_at + 8 * (L::stage_barriers + buffer); }
+    __device__ __forceinline__ uint32 barrier(uint32 buffer) const {
+        return shared + L::barriers_at + 8 * (L::stage_barriers + buffer);
+    }
 
     // The sum of one value per source (a warp of this or another block), source by source in lanes, then across lanes.
     __device__ __forceinline__ void gather(uint32 from, Math (&sum)[at_least(count, 1)]) const {
@@ -78,7 +81,8 @@ struct TeamReduction {
         for (int base = 0; base < sources; base += lanes)
             if (base + lanes <= sources || base + mine < sources) {
 #pragma unroll
-                for (int s = 0; s < count; s++) sum[s] += read_shared<Math>(from + ((base + mine) * count + s) * int(sizeof(Math)));
+                for (int s = 0; s < count; s++)
+                    sum[s] += read_shared<Math>(from + ((base + mine) * count + s) * bytes_of<Math>);
             }
         add_lanes_all<lanes>(sum);
     }
@@ -88,11 +92,11 @@ struct TeamReduction {
         if constexpr (L::crosses_warps) {
             const uint32 buffer = turn & 1;
             const int source = int(rank) * L::warps + lane / 32;
-            const uint32 slot = slots(buffer) + source * (count * int(sizeof(Math)));
+            const uint32 slot = slots(buffer) + source * (count * bytes_of<Math>);
             if constexpr (P::cluster == 1) {
                 if (lane % 32 == 0) {
 #pragma unroll
-                    for (int s = 0; s < count; s++) write_shared(slot + s * int(sizeof(Math)), sum[s]);
+                    for (int s = 0; s < count; s++) write_shared(slot + s * bytes_of<Math>, sum[s]);
                 }
                 sync_team(team);
             } else {
@@ -104,14 +108,14 @@ struct TeamReduction {
         }
     }
 
-    // Lane r of every warp sends the warp's sums to block r. Two barriers alternate: a block can be one reduction ahead of another,
-    // never two.
+    // Lane r of every warp sends the warp's sums to block r. Two barriers alternate: a block can be one reduction ahead
+    // of another, never two.
     __device__ __forceinline__ void send(uint32 slot, uint32 buffer, const Math (&sum)[at_least(count, 1)]) const {
-        if (lane == 0) barrier_expect(barrier(buffer), L::sums_of_team * int(sizeof(Math)));
+        if (lane == 0) barrier_expect(barrier(buffer), L::sums_of_team * bytes_of<Math>);
         if (lane % 32 < P::cluster) {
             const uint32 to = remote_address(slot, lane % 32), signal = remote_address(barrier(buffer), lane % 32);
 #pragma unroll
-            for (int s = 0; s < count; s++) store_remote(to + s * int(sizeof(Math)), sum[s], signal);
+            for (int s = 0; s < count; s++) store_remote(to + s * bytes_of<Math>, sum[s], signal);
         }
     }
 };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One pass over the matrices: a team of threads owns a row, from part of a warp up to a cluster of blocks.
-// The grid is persistent: group g (a block, or a cluster) takes rows g * teams + team, then steps by row_groups * teams.
-// Column sums stay in registers across all rows of a lane, are merged once per block and written as one partial per group.
+// The grid is persistent: group g (a block, or a cluster) takes rows g * teams + team, then steps by row_groups *
+// teams. Column sums stay in registers across all rows of a lane, are merged once per block and written as one partial
+// per group.
 #pragma once
 #include "partials.cuh"
 #include "reduce.cuh"
@@ -14,15 +15,19 @@ struct RowKernel {
     using Math = typename P::Math;
     using Matrices = typename P::Matrices;
     using Columns = typename P::Columns;
+    using At = Places<P>;
     static constexpr int width = L::width, steps = L::steps, matrices = Matrices::count, columns = Columns::count;
+    static constexpr int outputs = P::Outputs::count, row_outputs = P::RowOutputs::count;
     static constexpr int column_sums = P::ColumnOutputs::count;
     static constexpr int matrix_words = Matrices::template words_before<width>();
     static constexpr int column_words = Columns::template words_before<width>();
-    static constexpr bool keep = P::keep == Keep::registers;
-    static constexpr bool columns_shared = P::keep_columns == Keep::shared;
-    static constexpr int depth = P::stages;
+    static constexpr bool keep = P::row_memory == Memory::registers;
+    static constexpr bool columns_shared = P::column_memory == Memory::shared;
+    static constexpr int depth = P::pipeline_depth;
 
-    struct RowInputs { Math value[at_least(P::Rows::count, 1)]; };
+    struct RowInputs {
+        Math value[at_least(P::Rows::count, 1)];
+    };
 
     const Arguments& a;
     uint32 shared;
@@ -36,21 +41,25 @@ struct RowKernel {
     uint32 kept[keep && L::staged ? steps : 1][matrix_words];
     RowInputs inputs[L::staged ? 1 : depth];
 
-    // Cursors step from row to row of this team, so a row costs one addition per operand and no multiplication.
-    const char* next[matrices];  // this lane's first vector (bulk: the block's first byte) of the row to be requested next
+    // Cursors step from row to row of this team, so a row costs one addition per operand and no multiplication. Those
+    // of matrices: this lane's first vector (bulk: the block's first byte) of the row to be requested next.
+    const char* next[matrices];
     int64 next_step[matrices];
     const char* next_input[at_least(P::Rows::count, 1)];
-    char* output;  // this lane's first vector of the row in hand
-    int64 output_step;
+    char* output[at_least(outputs, 1)];  // this lane's first vector of the row in hand
+    int64 output_step[at_least(outputs, 1)];
+    char* row_output[at_least(row_outputs, 1)];  // of the row in hand
     uint32 progress_seen;
     bool paced;
     uint32 step, rows_mine, rows_team_max;  // rows between rows; rows of this team; rows of the block's longest team
 
     __device__ __forceinline__ bool valid(int v) const { return L::exact || uint32(lane + v * L::lanes) < my_vectors; }
     static __device__ __forceinline__ bool is_inner(int v) { return !L::shifted || v > 0 && v < L::inner_steps; }
-    __device__ __forceinline__ int column_of(int v) const { return int(first_vector + lane + v * L::lanes) * width - (L::shifted ? shift : 0); }
+    __device__ __forceinline__ int column_of(int v) const {
+        return int(first_vector + lane + v * L::lanes) * width - (L::shifted ? shift : 0);
+    }
     __device__ __forceinline__ int shift_of(int64 row) const {
-        if constexpr (L::shifted) return int(row * a.matrix_stride[0]) & (width - 1);
+        if constexpr (L::shifted) return int(row * a.operand[At::matrices].row_stride) & (width - 1);
         return 0;
     }
 
@@ -59,30 +68,39 @@ struct RowKernel {
         paced = reduce.rank == 0;
         const int64 base = int64(group) * L::teams, first = base + team;
         shift = shift_of(first);
-        const uint32 of_row = ceil_div(shift + P::cols, width), left = of_row > first_vector ? of_row - first_vector : 0;
+        const uint32 of_row = ceil_div(shift + P::cols, width),
+                     left = of_row > first_vector ? of_row - first_vector : 0;
         my_vectors = left < L::vectors ? left : L::vectors;
         rows_team_max = a.rows_each + (base < a.rows_extra);
         rows_mine = a.rows_each + (first < a.rows_extra);
         const int64 at = P::staging == Staging::bulk ? int64(first_vector) * width : int64(column_of(0));
         unroll<0, matrices>([&](auto i) {
             constexpr int size = sizeof(typename Matrices::template type<i.value>);
-            next[i.value] = (const char*)a.matrix[i.value] + (first * a.matrix_stride[i.value] + at) * size;
-            next_step[i.value] = int64(step) * a.matrix_stride[i.value] * size;
+            const Operand& from = a.operand[At::matrices + i.value];
+            next[i.value] = (const char*)from.data + (first * from.row_stride + at) * size;
+            next_step[i.value] = int64(step) * from.row_stride * size;
         });
         unroll<0, P::Rows::count>([&](auto i) {
-            next_input[i.value] = (const char*)a.row[i.value] + first * int(sizeof(typename P::Rows::template type<i.value>));
+            next_input[i.value] = (const char*)a.operand[At::rows + i.value].data +
+                                  first * bytes_of<typename P::Rows::template type<i.value>>;
         });
-        if constexpr (!same<typename P::Output, none>) {
-            constexpr int size = sizeof(typename P::Output);
-            output = (char*)a.output + (first * a.output_stride + column_of(0)) * size;
-            output_step = int64(step) * a.output_stride * size;
-        }
+        unroll<0, outputs>([&](auto i) {
+            constexpr int size = sizeof(typename P::Outputs::template type<i.value>);
+            const Operand& to = a.operand[At::outputs + i.value];
+            output[i.value] = (char*)to.data + (first * to.row_stride + column_of(0)) * size;
+            output_step[i.value] = int64(step) * to.row_stride * size;
+        });
+        unroll<0, row_outputs>([&](auto i) {
+            constexpr int size = sizeof(typename P::RowOutputs::template type<i.value>);
+            row_output[i.value] = (char*)a.operand[At::row_outputs + i.value].data + first * size;
+        });
     }
 
     template <int i>
     __device__ __forceinline__ uint32 slot(int stage, int v) const {
-        return shared + (stage * L::teams + team) * L::row_bytes + L::slot_elements * Matrices::template bytes_before<i>() +
-               (v * L::lanes + lane) * (width * int(sizeof(typename Matrices::template type<i>)));
+        return shared + (stage * L::teams + team) * L::row_bytes +
+               L::slot_elements * Matrices::template bytes_before<i>() +
+               (v * L::lanes + lane) * (bytes_of<typename Matrices::template type<i>, width>);
     }
     __device__ __forceinline__ uint32 stage_barrier(int stage) const {
         return shared + L::barriers_at + 8 * (stage * L::teams + team);
@@ -91,15 +109,18 @@ struct RowKernel {
     __device__ __forceinline__ void load_columns() {
         unroll<0, columns>([&](auto i) {
             using T = typename Columns::template type<i.value>;
-            constexpr int at = Columns::template words_before<width, i.value>(), bytes = width * int(sizeof(T));
+            constexpr int at = Columns::template words_before<width, i.value>(), bytes = bytes_of<T, width>;
 #pragma unroll
             for (int v = 0; v < steps; v++) {
                 if (!valid(v)) continue;
-                const char* from = (const char*)a.column[i.value] + int64(column_of(v)) * int(sizeof(T));
+                const char* from =
+                    (const char*)a.operand[At::columns + i.value].data + int64(column_of(v)) * bytes_of<T>;
                 uint32 words[words_of<T, width>];
                 uint32* to = columns_shared ? words : column_raw[v] + at;
-                if constexpr (L::shifted) load_inside<T, width, P::cols>(from, column_of(v), to);
-                else load<bytes, true>(from, to);
+                if constexpr (L::shifted)
+                    load_inside<T, width, P::cols>(from, column_of(v), to);
+                else
+                    load<bytes, true>(from, to);
                 if constexpr (columns_shared) store_shared<at_least(bytes, 4)>(column_slot<i.value>(v), words);
             }
         });
@@ -108,7 +129,7 @@ struct RowKernel {
     template <int i>
     __device__ __forceinline__ uint32 column_slot(int v) const {
         return shared + L::columns_at + L::slot_elements * Columns::template bytes_before<i>() +
-               (v * L::lanes + lane) * (width * int(sizeof(typename Columns::template type<i>)));
+               (v * L::lanes + lane) * (bytes_of<typename Columns::template type<i>, width>);
     }
 
     // Row inputs travel like the rows: a queue in registers would wait for the newest value each time it moves up.
@@ -122,17 +143,21 @@ struct RowKernel {
             if constexpr (!L::staged) {
                 inputs[place].value[i.value] = load_scalar<T, Math>(next_input[i.value], 0);
             } else if (lane % 32 == 0) {
-                if constexpr (sizeof(T) >= 4) copy_async<int(sizeof(T))>(input_slot(place, i.value), next_input[i.value]);
-                else write_shared(input_slot(place, i.value), load_scalar<T, float>(next_input[i.value], 0));
+                if constexpr (sizeof(T) >= 4)
+                    copy_async<bytes_of<T>>(input_slot(place, i.value), next_input[i.value]);
+                else
+                    write_shared(input_slot(place, i.value), load_scalar<T, float>(next_input[i.value], 0));
             }
-            next_input[i.value] += int64(step) * int(sizeof(T));
+            next_input[i.value] += int64(step) * bytes_of<T>;
         });
     }
     __device__ __forceinline__ void read_inputs(int stage) {
         unroll<0, P::Rows::count>([&](auto i) {
             using T = typename P::Rows::template type<i.value>;
-            if constexpr (sizeof(T) == 8) inputs[0].value[i.value] = Math(read_shared<double>(input_slot(stage, i.value)));
-            else inputs[0].value[i.value] = read_shared<float>(input_slot(stage, i.value));
+            if constexpr (sizeof(T) == 8)
+                inputs[0].value[i.value] = Math(read_shared<double>(input_slot(stage, i.value)));
+            else
+                inputs[0].value[i.value] = read_shared<float>(input_slot(stage, i.value));
         });
     }
 
@@ -150,17 +175,21 @@ struct RowKernel {
         } else {
             unroll<0, matrices>([&](auto i) {
                 using T = typename Matrices::template type<i.value>;
-                constexpr int bytes = width * int(sizeof(T));
+                constexpr int bytes = bytes_of<T, width>;
                 constexpr int at = Matrices::template words_before<width, i.value>();
 #pragma unroll
                 for (int v = 0; v < steps; v++) {
                     if (!valid(v)) continue;
                     const char* from = next[i.value] + v * L::lanes * bytes;
                     if constexpr (L::shifted) {
-                        if (is_inner(v)) copy_async<bytes>(slot<i.value>(place, v), from);
-                        else copy_async_inside<T, width, P::cols>(slot<i.value>(place, v), from, column_of(v));
-                    } else if constexpr (L::staged) copy_async<bytes>(slot<i.value>(place, v), from);
-                    else load<bytes>(from, raw[place][v] + at);
+                        if (is_inner(v))
+                            copy_async<bytes>(slot<i.value>(place, v), from);
+                        else
+                            copy_async_inside<T, width, P::cols>(slot<i.value>(place, v), from, column_of(v));
+                    } else if constexpr (L::staged)
+                        copy_async<bytes>(slot<i.value>(place, v), from);
+                    else
+                        load<bytes>(from, raw[place][v] + at);
                 }
             });
         }
@@ -175,11 +204,11 @@ struct RowKernel {
         if constexpr (!L::staged) {
             unpack<T, width>(raw[place][v] + at, out);
         } else if constexpr (keep) {
-            if constexpr (first) load_shared<width * int(sizeof(T))>(slot<i>(place, v), kept[v] + at);
+            if constexpr (first) load_shared<bytes_of<T, width>>(slot<i>(place, v), kept[v] + at);
             unpack<T, width>(kept[v] + at, out);
         } else {
             uint32 words[words_of<T, width>];
-            load_shared<width * int(sizeof(T))>(slot<i>(place, v), words);
+            load_shared<bytes_of<T, width>>(slot<i>(place, v), words);
             unpack<T, width>(words, out);
         }
     }
@@ -188,7 +217,7 @@ struct RowKernel {
         using T = typename Columns::template type<i>;
         if constexpr (columns_shared) {
             uint32 words[words_of<T, width>];
-            load_shared<width * int(sizeof(T))>(column_slot<i>(v), words);
+            load_shared<bytes_of<T, width>>(column_slot<i>(v), words);
             unpack<T, width>(words, out);
         } else {
             unpack<T, width>(column_raw[v] + Columns::template words_before<width, i>(), out);
@@ -196,8 +225,10 @@ struct RowKernel {
     }
 
     template <int level>
-    __device__ __forceinline__ void sweep_vector(const typename P::Row& row, int place, int v, Math (&sum)[at_least(P::row_sums, 1)]) {
-        Math m[matrices][width], c[at_least(columns, 1)][width], result[width], part[at_least(P::row_sums, 1)] = {};
+    __device__ __forceinline__ void sweep_vector(const typename P::Row& row, int place, int v,
+                                                 Math (&sum)[at_least(P::row_sums, 1)]) {
+        Math m[matrices][width], c[at_least(columns, 1)][width], result[at_least(outputs, 1)][width],
+            part[at_least(P::row_sums, 1)] = {};
         const uint32 in = is_inner(v) ? inside_all<width> : inside<width, P::cols>(column_of(v));
         unroll<0, matrices>([&](auto i) { fetch<i.value, level == 0>(place, v, m[i.value]); });
         unroll<0, columns>([&](auto i) { fetch_column<i.value>(v, c[i.value]); });
@@ -213,33 +244,55 @@ struct RowKernel {
             if constexpr (level < P::levels) {
 #pragma unroll
                 for (int s = 0; s < P::row_sums; s++) {
-                    if (is_inner(v)) part[s] = e == 0 ? values.sum[s] : part[s] + values.sum[s];
-                    else if (in >> e & 1) part[s] += values.sum[s];
+                    if (is_inner(v))
+                        part[s] = e == 0 ? values.sum[s] : part[s] + values.sum[s];
+                    else if (in >> e & 1)
+                        part[s] += values.sum[s];
                 }
             }
             if constexpr (level == P::column_sweep) {
 #pragma unroll
                 for (int s = 0; s < column_sums; s++) sums[s][v][e] += values.column[s];
             }
-            result[e] = values.output;
+            if constexpr (level == P::levels) {
+#pragma unroll
+                for (int o = 0; o < outputs; o++) result[o][e] = values.output[o];
+            }
         }
         if constexpr (level < P::levels) {
 #pragma unroll
             for (int s = 0; s < P::row_sums; s++) sum[s] = v == 0 ? part[s] : sum[s] + part[s];
         }
-        if constexpr (level == P::levels && !same<typename P::Output, none>) {
-            using T = typename P::Output;
-            uint32 words[words_of<T, width>];
-            pack<T, width>(result, words);
-            char* to = output + v * L::lanes * width * int(sizeof(T));
-            store_inside<T, width>(to, in, words);
+        if constexpr (level == P::levels)
+            unroll<0, outputs>([&](auto i) {
+                using T = typename P::Outputs::template type<i.value>;
+                uint32 words[words_of<T, width>];
+                pack<T, width>(result[i.value], words);
+                char* to = output[i.value] + v * L::lanes * bytes_of<T, width>;
+                store_inside<T, width>(to, in, words);
+            });
+    }
+
+    // One lane of the row's team; of a cluster, of its first block.
+    __device__ __forceinline__ void store_row_outputs(const typename P::Row& row) {
+        if constexpr (row_outputs > 0) {
+            if (lane != 0 || first_vector != 0) return;
+            Math values[row_outputs];
+            P::row_outputs(row, values);
+            unroll<0, row_outputs>([&](auto i) {
+                using T = typename P::RowOutputs::template type<i.value>;
+                store_scalar<T>(row_output[i.value], 0, values[i.value]);
+                row_output[i.value] += int64(step) * bytes_of<T>;
+            });
         }
     }
 
-    // One sweep over this lane's vectors of one row. Where every lane has a vector, two of them share a test, so that their loads overlap;
-    // without any, ptxas 13.0 brings so many loads forward that it spills (layernorm 61440 bf16 for sm_100).
+    // One sweep over this lane's vectors of one row. Where every lane has a vector, two of them share a test, so that
+    // their loads overlap; without any, ptxas 13.0 brings so many loads forward that it spills (layernorm 61440 bf16
+    // for sm_100).
     template <int level>
-    __device__ __forceinline__ void sweep(const typename P::Row& row, int place, Math (&sum)[at_least(P::row_sums, 1)]) {
+    __device__ __forceinline__ void sweep(const typename P::Row& row, int place,
+                                          Math (&sum)[at_least(P::row_sums, 1)]) {
         constexpr int at_once = L::exact ? steps : 2;
 #pragma unroll
         for (int v = 0; v < steps; v += at_once) {
@@ -255,7 +308,8 @@ struct RowKernel {
         }
     }
 
-    // A stage is free again when every thread of the team has passed a reduction (or a barrier) after its last read of it.
+    // A stage is free again when every thread of the team has passed a reduction (or a barrier) after its last read of
+    // it.
     static constexpr bool frees_own_stage = keep && P::levels > 0;
 
     __device__ __forceinline__ void refill(uint32 row, int stage) {
@@ -272,42 +326,50 @@ struct RowKernel {
         typename P::Row row;
         P::begin(row, in.value);
         const bool active = L::teams == 1 || number < rows_mine;
-        if constexpr (P::levels > 0) unroll<0, P::levels>([&](auto level) {
-            Math sum[at_least(P::row_sums, 1)] = {};
-            if (active) sweep<level.value>(row, place, sum);
-            reduce(sum);
-            P::reduced(level, row, sum);
-            if constexpr (P::staging == Staging::bulk && level.value == 0) refill(number, place);
-        });
+        if constexpr (P::levels > 0)
+            unroll<0, P::levels>([&](auto level) {
+                Math sum[at_least(P::row_sums, 1)] = {};
+                if (active) sweep<level.value>(row, place, sum);
+                reduce(sum);
+                P::reduced(level, row, sum);
+                if constexpr (P::staging == Staging::bulk && level.value == 0) refill(number, place);
+            });
         Math unused[at_least(P::row_sums, 1)] = {};
         if (active) sweep<P::levels>(row, place, unused);
-        output += output_step;
+        if (active) store_row_outputs(row);
+        unroll<0, outputs>([&](auto i) { output[i.value] += output_step[i.value]; });
         if constexpr (P::staging == Staging::bulk && P::levels == 0) {
             TeamReduction<P>::sync_team(team);
             if (number + depth < rows_mine) request(place);
         }
     }
 
-    // Memory serves some SMs faster than others: with equal shares and deep prefetch the first block of 264 was done at 131 us, the median
-    // at 190, the last at 203 (32768x4096, H200, 2026-11-21). So every `pace` rows a team reports, and waits while it is more than
-    // pace_slack reports ahead of the average. Only time depends on it: after `patience` polls in a row a team stops waiting for good.
+    // Memory serves some SMs faster than others: with equal shares and deep prefetch the first block of 264 was done at
+    // 131 us, the median at 190, the last at 203 (32768x4096, H200, 2026-11-21). So every `pace` rows a team reports,
+    // and waits while it is more than pace_slack reports ahead of the average. Only time depends on it: after
+    // `patience` polls in a row a team stops waiting for good.
     __device__ __forceinline__ void keep_pace(uint32 number) {
         if constexpr (P::pace > 0) {
             if (lane != 0 || !paced) return;
-            if (number % P::pace == P::pace - 1) progress_seen = read_counter(progress_of(a));  // arrives while a row is processed
+            if (number % P::pace == P::pace - 1)
+                progress_seen = read_counter(progress_of(a));  // arrives while a row is processed
             if (number == 0 || number % P::pace != 0) return;
             constexpr int patience = 32;
             const uint32 target = (number / P::pace - P::pace_slack) * a.row_groups * L::teams;
             count_up(progress_of(a));
             for (int polls = 0; int(progress_seen - target) < 0; polls++) {
-                if (polls == patience) { paced = false; break; }
+                if (polls == patience) {
+                    paced = false;
+                    break;
+                }
                 progress_seen = read_counter(progress_of(a));
             }
         }
     }
 
     static constexpr bool bulk = P::staging == Staging::bulk;
-    static constexpr int ahead = P::staging == Staging::async ? depth - 1 : depth;  // rows requested before the first is processed
+    static constexpr int ahead =
+        P::staging == Staging::async ? depth - 1 : depth;  // rows requested before the first is processed
 
     __device__ __forceinline__ void request_first_rows() {
 #pragma unroll
@@ -373,17 +435,22 @@ NORMJIT_DEVICE void row_kernel(const Arguments& a) {
     K kernel{a, shared, {shared, team, lane, rank}, lane, team, rank * L::vectors};
 
     if (threadIdx.x == 0) {
-        for (int i = 0; i < L::stage_barriers + (P::cluster > 1 ? 2 : 0); i++) barrier_init(shared + L::barriers_at + 8 * i, 1);
+        for (int i = 0; i < L::stage_barriers + (P::cluster > 1 ? 2 : 0); i++)
+            barrier_init(shared + L::barriers_at + 8 * i, 1);
         if constexpr (L::stage_barriers > 0 || P::cluster > 1) barrier_init_fence();
     }
-    if constexpr (P::cluster > 1) cluster_sync();
-    else if constexpr (L::stage_barriers > 0) __syncthreads();
+    if constexpr (P::cluster > 1)
+        cluster_sync();
+    else if constexpr (L::stage_barriers > 0)
+        __syncthreads();
 
     kernel.start(group);
     kernel.load_columns();
     kernel.request_first_rows();
-    if constexpr (L::staged) kernel.run_staged();
-    else kernel.run_registers();
+    if constexpr (L::staged)
+        kernel.run_staged();
+    else
+        kernel.run_registers();
     if constexpr (K::column_sums > 0) write_partials<P>(kernel, group);
     if constexpr (P::cluster > 1) cluster_sync();  // no block leaves while others may still write to its shared memory
 }

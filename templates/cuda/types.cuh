@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types, type lists, and conversion between vectors of elements and the 32-bit words that are loaded and stored.
-// No CUDA or host header is included anywhere in this folder: NVRTC then needs about 50 ms, not 1 s, per kernel.
+// Element types, type lists, and conversion between vectors of elements and the 32-bit words that are loaded and
+// stored. No CUDA or host header is included anywhere in this folder: NVRTC then needs about 50 ms, not 1 s, per
+// kernel.
 #pragma once
 
 namespace normjit {
@@ -10,12 +11,17 @@ namespace normjit {
 using int64 = long long;
 using uint32 = unsigned int;
 
-struct bf16 { unsigned short bits; };
-struct f16 { unsigned short bits; };
-struct none {};  // an output that is not wanted
+struct bf16 {
+    unsigned short bits;
+};
+struct f16 {
+    unsigned short bits;
+};
 
 template <int value_>
-struct Index { static constexpr int value = value_; };
+struct Index {
+    static constexpr int value = value_;
+};
 
 template <class A, class B>
 constexpr bool same = false;
@@ -26,22 +32,29 @@ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 constexpr int round_up(int a, int b) { return ceil_div(a, b) * b; }
 constexpr int at_least(int a, int b) { return a > b ? a : b; }
 
+template <class T, int width = 1>
+constexpr int bytes_of = width * int(sizeof(T));
+
 // Words that hold `width` elements; a single 2-byte element takes a word of its own.
 template <class T, int width>
-constexpr int words_of = ceil_div(width * int(sizeof(T)), 4);
+constexpr int words_of = ceil_div(bytes_of<T, width>, 4);
 
 template <int i, class... T>
 struct At;
 template <int i, class First, class... Rest>
-struct At<i, First, Rest...> { using type = typename At<i - 1, Rest...>::type; };
+struct At<i, First, Rest...> {
+    using type = typename At<i - 1, Rest...>::type;
+};
 template <class First, class... Rest>
-struct At<0, First, Rest...> { using type = First; };
+struct At<0, First, Rest...> {
+    using type = First;
+};
 
 // The dtypes of a group of operands, in operand order.
 template <class... T>
 struct List {
     static constexpr int count = sizeof...(T);
-    static constexpr int element_bytes = (0 + ... + int(sizeof(T)));  // of one element of every operand
+    static constexpr int element_bytes = (0 + ... + bytes_of<T>);  // of one element of every operand
     template <int i>
     using type = typename At<i, T...>::type;
     template <int width, int i = count>
@@ -53,7 +66,7 @@ struct List {
     template <int i>
     static constexpr int bytes_before() {
         int total = 0, k = 0;
-        ((total += k++ < i ? int(sizeof(T)) : 0), ...);
+        ((total += k++ < i ? bytes_of<T> : 0), ...);
         return total;
     }
 };
@@ -62,7 +75,9 @@ NORMJIT_DEVICE float inverse_root(float a) { return __frsqrt_rn(a); }
 NORMJIT_DEVICE double inverse_root(double a) { return 1.0 / __dsqrt_rn(a); }
 
 template <class Math>
-NORMJIT_DEVICE Math div_or_zero(Math a, Math b) { return b == 0 ? Math(0) : a / b; }
+NORMJIT_DEVICE Math div_or_zero(Math a, Math b) {
+    return b == 0 ? Math(0) : a / b;
+}
 
 // f(Index<begin>), ..., f(Index<end - 1>). Three at a time: NVRTC pays for every instance.
 template <int begin, int end, class F>
@@ -85,7 +100,7 @@ template <class T, int width, class Math>
 NORMJIT_DEVICE void unpack(const uint32* words, Math (&out)[width]) {
 #pragma unroll
     for (int e = 0; e < width; e++) {
-        const uint32 word = words[e * int(sizeof(T)) / 4];
+        const uint32 word = words[e * bytes_of<T> / 4];
         if constexpr (same<T, bf16>) out[e] = f32_of(e % 2 ? word & 0xffff0000u : word << 16);
         if constexpr (same<T, f16>) out[e] = f32_of_f16(e % 2 ? word >> 16 : word);
         if constexpr (same<T, float>) out[e] = f32_of(word);

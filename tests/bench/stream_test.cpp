@@ -58,8 +58,7 @@ TEST_CASE("stream: writes every whole line of the result, and nothing behind it"
             Traffic traffic;
             traffic.reads = {{a.get(), lines * 64}, {b.get(), lines * 64}, {c.get(), lines * 64}};
             traffic.reads.resize(static_cast<size_t>(reads));
-            traffic.write = out.get();
-            traffic.write_bytes = lines * 64 + 17;
+            traffic.writes = {{out.get(), lines * 64 + 17}};
             stream(team, traffic, method);
             if (reads > 1) {
                 CHECK(out.get()[0] == (reads == 2 ? 3 : 7));
@@ -70,8 +69,7 @@ TEST_CASE("stream: writes every whole line of the result, and nothing behind it"
             stream(team, traffic, method);
             CHECK(out.get()[0] != 99);
             CHECK(out.get()[lines * 64] == 99);
-            traffic.write = nullptr;
-            traffic.write_bytes = 0;
+            traffic.writes.clear();
             stream(team, traffic, method);
         }
     }

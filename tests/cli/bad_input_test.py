@@ -19,7 +19,7 @@ class BadSpec(Case):
 
     def test_keys_and_values(self):
         self.refused_by_all(
-            "spec: unknown key 'colour'; allowed: rows cols x dy dresidual gamma beta dx dgamma dbeta out source stats eps"
+            "spec: unknown key 'colour'; allowed: rows cols x dy dresidual gamma beta dx dresidual_in dgamma dbeta out source stats eps"
             " gamma_offset",
             "layernorm rows=4 cols=8 colour=red",
         )
@@ -54,7 +54,7 @@ class BadSpec(Case):
     def test_artifact(self):
         spec = "rmsnorm rows=4 cols=8"
         self.refused(2, "k: cannot be opened: No such file or directory", "run", spec, "--artifact", self.folder / "k")
-        self.refused(2, "k: artifact: version: does not start with normjit-artifact", "run", spec, "--artifact", self.file(b"", "k"))
+        self.refused(2, "k: artifact: version: does not start with 'normjit-artifact 1'", "run", spec, "--artifact", self.file(b"", "k"))
         self.refused(
             2, "--artifact has a schedule: give no --schedule", "run", spec, "--artifact", "k", "--schedule", "cpu"
         )
@@ -86,6 +86,10 @@ class BadFile(Case):
             b"compress" + b"ed nonsense!",
         )
         self.refused_file("t.safetensors: the header is not valid JSON at its byte 3", struct.pack("<Q", 2) + b"{ ")
+        huge = b'{"x":1e999}'
+        self.refused_file(
+            "t.safetensors: the header has a number that no double can hold", struct.pack("<Q", len(huge)) + huge
+        )
         whole = tensor_file(small_problem())
         self.refused_file(
             't.safetensors: tensor "rstd": its data ends at byte 56, the file ends at 55: truncated?', whole[:-1]
@@ -112,7 +116,7 @@ class BadFile(Case):
         self.refused_with('tensor "x": shape [2, 0] has no columns', {"x": ("F32", [2, 0], b"")})
 
     def test_tensors_that_are_missing(self):
-        problem = "holds no problem: a problem is a tensor dy beside x, xhat or y, alone or as <group>.dy, <group>.x"
+        problem = "holds no problem: a problem is a tensor dy beside x, xhat or y, alone or as <name>.dy, <name>.x"
         self.refused_with(problem, {"dy": None})
         self.refused_with(problem, {"x": None})
         self.refused_with('source=y: there is no tensor "y"', {}, "source=y")
@@ -126,8 +130,13 @@ class BadFile(Case):
         self.refused_with('tensor "x": has x=f32, not bf16', {}, "x=bf16")
         self.refused_with('tensor "x": has rows=2, not 5', {}, "rows=5")
         self.refused_with("spec: dgamma=q4: allowed: f32 bf16 f16 f64", {}, "dgamma=q4")
-        self.refused_file('"colour" is not a key=value word', tensor_file(small_problem()), "colour")
-        self.refused_with('metadata "spec": norm is given twice', {}, metadata={"spec": "rmsnorm norm=rmsnorm"})
+        self.refused_with("spec: norm 'colour': allowed: layernorm rmsnorm", {}, "colour")
+        twice = tensor_file(small_problem())
+        self.refused_file("spec: 'colour' is not of the form key=value", twice, "rmsnorm", "colour")
+        self.refused_file("spec: eps=2: eps was given before as 1", twice, "eps=1", "eps=2")
+        self.refused_with(
+            'metadata "spec": norm=rmsnorm: the norm is given twice', {}, metadata={"spec": "rmsnorm norm=rmsnorm"}
+        )
 
     def test_a_message_is_one_line_whatever_a_name_holds(self):
         result = normjit("run", "--input", self.file(tensor_file({"a\nb\x1b": ("F31", [1], f32(1))})))

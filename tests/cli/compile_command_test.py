@@ -17,8 +17,8 @@ class Compile(Case):
 
     def test_every_stage(self):
         for stage in self.done("compile", "--emit", "list").split():
-            if stage == "asm" and not shutil.which("objdump"):
-                continue
+            if stage == "artifact" or (stage == "asm" and not shutil.which("objdump")):
+                continue  # the former is no text
             text = self.done("compile", self.SPEC, *self.TARGET, "--emit", stage)
             path = self.folder / "stage"
             self.assertEqual(self.done("compile", self.SPEC, *self.TARGET, "--emit", stage, "-o", path), "")
@@ -40,7 +40,11 @@ class Compile(Case):
         self.assertIn("partial_accumulate", emit("ir:split_column_sums"))
         self.assertIn("phase final_reduce", emit("plan"))
         self.assertRegex(emit("schedule"), r"^cpu row_groups=\d+")
-        self.assertTrue(emit("artifact").startswith("normjit-artifact "))
+        self.assertRegex(emit("reasons"), r"^row_block, prefetch, stage: ")
+        self.done("compile", self.SPEC, *self.TARGET, "--emit", "artifact", "-o", self.folder / "k")
+        self.assertTrue((self.folder / "k").read_bytes().startswith(b"normjit-artifact 1\n"))
+        message = "--emit artifact: is bytes, which --json cannot show"
+        self.refused(2, message, "compile", self.SPEC, *self.TARGET, "--emit", "artifact", "--json")
 
     def test_assembly(self):
         text = self.done("compile", self.SPEC, *self.TARGET, "--emit", "asm")

@@ -102,6 +102,7 @@ TEST_CASE("safetensors: tensors without elements") {
 TEST_CASE("safetensors: a header that breaks a rule is refused by name") {
     CHECK(message_of("", 0) == "the header does not start with '{'");
     CHECK(message_of("{", 0) == "the header is not valid JSON at its byte 2");
+    CHECK(message_of(R"({"x":1e999})", 0) == "the header has a number that no double can hold");
     CHECK(message_of(R"({"x":3})", 0) == "tensor \"x\": its entry is not a JSON object");
     CHECK(message_of(R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"shape":[2]}})", 8) ==
           "the header names \"shape\" twice");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "temporary_folder.h"
-#include "tune/lane.h"
+#include "tune/device_tuner.h"
 #include "tune/worker.h"
 #include "tuning/search.h"
 #include "tuning/statistics.h"
@@ -45,8 +45,8 @@ double gain_of(const Schedule& schedule) {
 
 /// Counters that the processes of a test share.
 struct Shared {
-    std::atomic<int> trials, starts, opens, races;
-    double lost[3];  ///< of every gain, in the first race and the following ones
+    std::atomic<int> trials, starts, opens, finals;
+    double lost[3];  ///< of every gain, in the first final and the following ones
     int copies;
     double warm_gain;  ///< of every schedule
     int hangs;         ///< so many candidates with strip=1 get no answer
@@ -57,8 +57,8 @@ struct Shared {
     }
 };
 
-/// A worker of the made-up machine. Candidates with stage=0 crash it, those with strip=1 hang or are wrong, those with
-/// row_block=32 are wrong.
+/// A worker of the made-up machine. Candidates with cache_columns=0 crash it, those with strip=1 hang or are wrong,
+/// those with row_block=32 are wrong.
 void made_up_worker(Shared& shared, Channel& channel) {
     ++shared.starts;
     static_cast<void>(channel.send({{"model", "Model T"}, {"target", target_text}, {"threads", 4}, {"cold", true}}));
@@ -74,7 +74,7 @@ void made_up_worker(Shared& shared, Channel& channel) {
             ++shared.trials;
             const Schedule schedule = *parse_schedule((*request)["schedule"].get<std::string>());
             const auto& cpu = std::get<CpuSchedule>(schedule.device);
-            if (cpu.stage == 0) raise(SIGKILL);
+            if (cpu.cache_columns == 0) raise(SIGKILL);
             if (cpu.strip == 1 && shared.hangs-- > 0) pause();
             if (cpu.strip == 1 || cpu.row_block == 32) {
                 answer = {{"outcome", "wrong"}, {"message", "wrong: dx"}};
@@ -85,10 +85,10 @@ void made_up_worker(Shared& shared, Channel& channel) {
         } else if ((*request)["op"] == "open") {
             ++shared.opens;
             answer = {{"caches", "cold"}, {"copies", shared.copies}};
-        } else if ((*request)["op"] == "race" && (*request)["warm"]) {
+        } else if ((*request)["op"] == "final" && (*request)["warm"]) {
             answer = {{"kernels", {kernel_of(1), kernel_of(shared.warm_gain)}}, {"noise", 0.01}, {"share", 0.9}};
-        } else if ((*request)["op"] == "race") {
-            const double lost = shared.lost[std::min(shared.races++, 2)];
+        } else if ((*request)["op"] == "final") {
+            const double lost = shared.lost[std::min(shared.finals++, 2)];
             answer = {{"kernels", Json::array({kernel_of(1)})}, {"noise", 0.01}, {"share", 0.5}};
             for (const std::string text : (*request)["schedules"])
                 answer["kernels"].push_back(kernel_of(gain_of(*parse_schedule(text)) - lost));
@@ -97,8 +97,8 @@ void made_up_worker(Shared& shared, Channel& channel) {
     }
 }
 
-LaneOptions lane_options(const test::TemporaryFolder& folder) {
-    LaneOptions options;
+TunerOptions tuner_options(const test::TemporaryFolder& folder) {
+    TunerOptions options;
     options.records = folder / "records.jsonl";
     options.journal = folder / "records.jsonl.progress";
     options.limits = {.most = 60, .seeds = 20};
@@ -186,17 +186,17 @@ TEST_CASE("bad candidates cost only themselves; a restart measures nothing again
     Shared& shared = *Shared::create();
     const auto work = [&](Channel& channel) { made_up_worker(shared, channel); };
     const Spec spec = *parse_spec(spec_text);
-    const auto tune = [&](Lane& lane) { return lane.tune(spec, Clock::time_point::max(), [](size_t) {}); };
+    const auto tune = [&](DeviceTuner& tuner) { return tuner.tune(spec, Clock::time_point::max(), [](size_t) {}); };
     shared.hangs = 1;
-    LaneOptions options = lane_options(folder);
+    TunerOptions options = tuner_options(folder);
     options.timeout_seconds = 3;
-    Lane lane(options, work);
-    const auto first = tune(lane);
+    DeviceTuner tuner(options, work);
+    const auto first = tune(tuner);
     REQUIRE(first.status().message() == "");
     const TuningRecord& record = *first->record;
     const auto& best = std::get<CpuSchedule>(record.schedule.device);
     CHECK(record.gain == doctest::Approx(1.25));
-    CHECK(best.stage == 1);
+    CHECK(best.cache_columns == 1);
     CHECK(best.strip != 1);
     CHECK(record.device == DeviceClass{"Model T", *parse_target(target_text), 4});
     CHECK(record.heuristic == heuristic(spec, record.device.target));
@@ -213,13 +213,13 @@ TEST_CASE("bad candidates cost only themselves; a restart measures nothing again
 
     // The records have it: done before.
     shared.trials = 0;
-    Lane again(lane_options(folder), work);
+    DeviceTuner again(tuner_options(folder), work);
     CHECK(tune(again)->was_done);
     CHECK(count_lines(folder / "records.jsonl") == 1);
     // Killed before the record was written, in the middle of a journal line: all results are taken over.
     std::filesystem::remove(folder / "records.jsonl");
     std::ofstream(folder / "records.jsonl.progress", std::ios::app) << "{\"key\":\"half";
-    Lane resumed(lane_options(folder), work);
+    DeviceTuner resumed(tuner_options(folder), work);
     CHECK(tune(resumed)->record->schedule == record.schedule);
     CHECK(shared.trials == 0);
 
@@ -227,29 +227,29 @@ TEST_CASE("bad candidates cost only themselves; a restart measures nothing again
     TuningRecord warm = record;
     warm.caches = "warm";
     std::ofstream(folder / "records.jsonl") << to_text(warm) << "\n";
-    Lane anew(lane_options(folder), work);
+    DeviceTuner anew(tuner_options(folder), work);
     CHECK(!tune(anew)->was_done);
 }
 
 TEST_CASE("a winner has to win again, twice, on memory of its own") {
     const Spec spec = *parse_spec(spec_text);
-    const auto tuned = [&](double second, double third, int races) {
+    const auto tuned = [&](double second, double third, int finals) {
         const test::TemporaryFolder folder;
         Shared& shared = *Shared::create();
         shared.lost[1] = second, shared.lost[2] = third;
-        LaneOptions options = lane_options(folder);
+        TunerOptions options = tuner_options(folder);
         options.limits = {.most = 3, .seeds = 1};
         TuningRecord hint;
         hint.spec = *parse_spec("layernorm rows=8192 cols=1024 x=bf16");
         hint.device = {"Model T", *parse_target(target_text), 4};
         hint.heuristic = heuristic(spec, hint.device.target);
-        hint.schedule = *parse_schedule("cpu row_groups=8 row_block=4 strip=2 unroll=2 stage=1 prefetch=0");
+        hint.schedule = *parse_schedule("cpu row_groups=8 row_block=4 strip=2 unroll=2 cache_columns=1 prefetch=0");
         hint.times = hint.heuristic_times = {1e-3, 1e-3, 1e-3};
         std::ofstream(options.records) << to_text(hint) << "\n";
-        Lane lane(options, [&](Channel& channel) { made_up_worker(shared, channel); });
-        const auto outcome = lane.tune(spec, Clock::time_point::max(), [](size_t) {});
+        DeviceTuner tuner(options, [&](Channel& channel) { made_up_worker(shared, channel); });
+        const auto outcome = tuner.tune(spec, Clock::time_point::max(), [](size_t) {});
         REQUIRE(outcome.status().message() == "");
-        CHECK(shared.races == races);
+        CHECK(shared.finals == finals);
         return outcome->record->gain;
     };
     CHECK(tuned(0.1, 0.05, 3) == doctest::Approx(1.15));
@@ -264,8 +264,8 @@ TEST_CASE("a winner may not lose more with its data in the caches than it gains 
         const test::TemporaryFolder folder;
         Shared& shared = *Shared::create();
         shared.copies = copies, shared.warm_gain = warm_gain;
-        Lane lane(lane_options(folder), [&](Channel& channel) { made_up_worker(shared, channel); });
-        const auto outcome = lane.tune(spec, Clock::time_point::max(), [](size_t) {});
+        DeviceTuner tuner(tuner_options(folder), [&](Channel& channel) { made_up_worker(shared, channel); });
+        const auto outcome = tuner.tune(spec, Clock::time_point::max(), [](size_t) {});
         REQUIRE(outcome.status().message() == "");
         return *parse_record(to_text(*outcome->record));
     };
@@ -299,7 +299,7 @@ TEST_CASE("a candidate that took the tuner down twice is left alone") {
     CHECK(Journal(folder / "j").find(spec, other, schedule).starts == 0);
 }
 
-TEST_CASE("a course takes right kernels, and none that computes something else, on warm and cold data") {
+TEST_CASE("a checked problem takes right kernels, and none that computes something else, on warm and cold data") {
     for (const Caches caches : {Caches::warm, Caches::cold}) {
         auto workbench = open_workbench({.device = "cpu", .threads = 2}, caches);
         if (workbench.status().code() == Code::unavailable) return;
@@ -322,13 +322,13 @@ TEST_CASE("a course takes right kernels, and none that computes something else, 
                 return *engine.load(*engine.compile(spec, heuristic(spec, engine.target())));
             };
             const Kernel kernel = kernel_for(specs.right);
-            auto course = (*workbench)->open_course(kernel, *kernel.artifact().spec.rows, 1);
-            REQUIRE(course.status().message() == "");
-            CHECK((*course)->check(kernel).message() == "");
-            CHECK((*course)->check(kernel_for(specs.wrong)).message().starts_with(specs.message));
+            auto problem = (*workbench)->open_checked_problem(kernel, *kernel.artifact().spec.rows, 1);
+            REQUIRE(problem.status().message() == "");
+            CHECK((*problem)->check(kernel).message() == "");
+            CHECK((*problem)->check(kernel_for(specs.wrong)).message().starts_with(specs.message));
             const Kernel pair[] = {kernel, kernel};
-            CHECK((*course)->is_cold() == (*workbench)->is_cold());
-            const auto seconds = (*course)->time(pair, 4);
+            CHECK((*problem)->is_cold() == (*workbench)->is_cold());
+            const auto seconds = (*problem)->time(pair, 4);
             REQUIRE(seconds.ok());
             REQUIRE(seconds->size() == 2);
             CHECK((*seconds)[1].size() == 4);

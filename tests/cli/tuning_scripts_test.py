@@ -10,7 +10,7 @@ import program
 from program import Case
 
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
-SCRIPTS = TOOLS / "tune"
+SCRIPTS = TOOLS / "lab"
 FAST, USUAL = "cpu row_block=4", "cpu row_block=2"
 
 
@@ -82,7 +82,7 @@ class Round(Case):
         # A partial for each row: about twice the bytes. The tuner would not take it, whatever the machine.
         slow = {"schedule": "cpu row_groups=512 row_block=1 strip=1 unroll=1", "gain": 1.5}
         records.write_text(json.dumps(json.loads(records.read_text()) | slow) + "\n")
-        done = subprocess.run([TOOLS / "tune_round.sh", pathlib.Path(program.PROGRAM).parent, self.folder, "confirm"],
+        done = subprocess.run([SCRIPTS / "tune_round.sh", pathlib.Path(program.PROGRAM).parent, self.folder, "confirm"],
                               capture_output=True, text=True, env=os.environ | {"CONFIRM_SECONDS": "0.02"})
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         runs = [f"ok      cpu: bench of records against the heuristic, run {run}" for run in (1, 2, 3)]
@@ -107,6 +107,12 @@ class Regret(Case):
         records = self.file("\n".join(json.dumps(record(s, g)) for s, g in [("a", 4), ("b", 1)]).encode(), "r.jsonl")
         done = script("regret.py", records)
         self.assertIn("heuristic over best 2.000 in the geometric mean, 4.000 at worst; beaten in 1", done.stdout)
+
+    def test_the_line_to_blame_is_named(self):
+        beaten = record("layernorm rows=8192 cols=4096 x=f16", 1.1, target="sm_90 sms=132")
+        done = script("regret.py", self.file(json.dumps(beaten).encode(), "r.jsonl"), "--why", program.PROGRAM)
+        self.assertIn("\n         - rows that fit a block: 481 to 512 vectors of a row; measured: 4096: ", done.stdout)
+        self.assertIn("\n         - (chooses cuda row_groups=", done.stdout)  # the record's heuristic is another
 
 
 if __name__ == "__main__":

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "normjit/artifact.h"
 
+#include "backend/backend.h"
 #include "mutate.h"
 #include "random_spec.h"
+#include "support/text.h"
+
+#include "normjit/code_key.h"
 
 #include <string>
 
@@ -18,47 +22,40 @@ std::vector<uint8_t> random_bytes(test::Random& random) {
     return bytes;
 }
 
-CudaPath random_path(test::Random& random) {
-    CudaPath path{.vector_width = static_cast<int>(random.between(1, 16)),
-                  .rows_per_block = static_cast<int>(random.between(1, 128)),
-                  .launches = {}};
-    for (int64_t i = random.between(0, 3); i > 0; --i) {
-        path.launches.push_back({.entry = random.pick({"row_kernel", "final_reduce"}),
-                                 .grid = random.pick(all_cuda_grids),
-                                 .blocks = random.between(1, 1 << 20),
-                                 .threads = static_cast<int>(random.between(1, 1024)),
-                                 .shared_bytes = random.between(0, 1 << 18),
-                                 .cluster = static_cast<int>(random.between(1, 16)),
-                                 .dependent = random.chance(50)});
-    }
-    return path;
-}
-
+/// As a back end makes it, but for the code.
 Artifact random_artifact(test::Random& random) {
-    Artifact artifact;
-    artifact.spec = test::random_spec(random);
-    artifact.schedule = random.chance(50) ? test::random_schedule(random) : test::random_cuda_schedule(random);
-    artifact.target = test::random_target(random);
-    artifact.geometry.row_groups = artifact.schedule.row_groups;
-    artifact.geometry.column_sums = random.between(0, 2);
-    artifact.geometry.partial_cols = random.between(0, 5000);
-    artifact.geometry.group_bytes = random.between(0, 1 << 20);
-    artifact.geometry.final_cols = random.between(0, 4096);
-    artifact.geometry.stream_bytes = random.between(-1, 1 << 20);
-    artifact.geometry.row_bytes = random.between(0, 64);
-    artifact.format = random.pick(all_code_formats);
-    for (int64_t i = random.between(0, 2); i > 0; --i) artifact.cuda_paths.push_back(random_path(random));
+    const Target target = test::random_target(random);
+    const Schedule schedule = target.is_cuda() ? test::random_cuda_schedule(random) : test::random_schedule(random);
+    const auto plan = plan::make(test::random_spec(random), schedule, target);
+    REQUIRE_MESSAGE(plan.ok(), plan.status().message());
+    const CodeFormat format = target.is_cuda() ? random.pick({CodeFormat::cubin, CodeFormat::ptx})
+                                               : random.pick({CodeFormat::x86_64, CodeFormat::portable});
+    Artifact artifact = backend::artifact_without_code(*plan, format);
     artifact.code = random_bytes(random);
-    if (!artifact.cuda_paths.empty()) return artifact;
-    artifact.entries = {{"rows", 0}, {"final_reduce", static_cast<int64_t>(artifact.code.size()) - 1}};
+    if (target.is_cuda()) {
+        artifact.maker = "nvrtc-13.0";
+    } else {
+        artifact.entries = {{"rows", 0}, {"final_reduce", static_cast<int64_t>(artifact.code.size()) - 1}};
+    }
     return artifact;
 }
 
-std::string error_after(std::string text, std::string_view old_part, std::string_view new_part) {
-    const size_t at = text.find(old_part);
-    REQUIRE(at != text.npos);
-    text.replace(at, old_part.size(), new_part);
-    return parse_artifact(text).status().message();
+Artifact artifact_of(const char* spec, const char* schedule, const char* target) {
+    const auto plan = plan::make(*parse_spec(spec), *parse_schedule(schedule), *parse_target(target));
+    REQUIRE_MESSAGE(plan.ok(), plan.status().message());
+    return backend::artifact_without_code(*plan, plan->target.is_cuda() ? CodeFormat::cubin : CodeFormat::x86_64);
+}
+
+std::string with(std::string bytes, std::string_view old_part, std::string_view new_part) {
+    const size_t at = bytes.find(old_part);
+    REQUIRE(at != bytes.npos);
+    return bytes.replace(at, old_part.size(), new_part);
+}
+
+/// The bytes with a checksum that fits them.
+std::string sealed(std::string bytes) {
+    bytes.resize(bytes.rfind("checksum "));
+    return bytes + "checksum " + text::checksum(bytes) + "\n";
 }
 
 }  // namespace
@@ -134,68 +131,99 @@ TEST_CASE("entries are found by name") {
     CHECK_FALSE(artifact.find("final"));
 }
 
-TEST_CASE("random artifacts round trip through text") {
+TEST_CASE("random artifacts round trip through bytes") {
     test::Random random(test::seed());
     const int64_t count = test::rounds(2000);
     for (int64_t i = 0; i < count; ++i) {
         const Artifact artifact = random_artifact(random);
-        const std::string text = to_text(artifact);
-        CAPTURE(text);
-        REQUIRE(text.find('\n') == text.npos);
-        const auto back = parse_artifact(text + "\n");
+        const std::string bytes = serialise(artifact);
+        CAPTURE(to_text(artifact.spec));
+        const auto back = parse_artifact(bytes);
         REQUIRE(back.status().message() == "");
         REQUIRE(*back == artifact);
-        REQUIRE(hash(*back) == hash(artifact));
+        REQUIRE(serialise(*back) == bytes);
+        REQUIRE(bytes.starts_with(code_key(artifact)));
+        REQUIRE(bytes.starts_with(code_key(artifact.spec, artifact.schedule, artifact.target)));
     }
 }
 
 TEST_CASE("an artifact without code or entries round trips") {
-    Artifact artifact;
-    artifact.spec = *parse_spec("layernorm cols=8");
-    const auto back = parse_artifact(to_text(artifact));
+    const Artifact artifact = artifact_of("layernorm cols=8", "cpu row_groups=1", "x86-64");
+    const auto back = parse_artifact(serialise(artifact));
     REQUIRE(back.status().message() == "");
     CHECK(*back == artifact);
 }
 
-TEST_CASE("errors say which part is damaged") {
-    const std::string version = std::to_string(generator_version);
-    Artifact artifact;
-    artifact.spec = *parse_spec("layernorm cols=8");
-    artifact.code = {0xde, 0xad, 0xbe, 0xef};
-    artifact.entries = {{"rows", 0}, {"final_reduce", 2}};
-    const std::string text = to_text(artifact);
-    CHECK(parse_artifact("").status().message() == "artifact: version: does not start with normjit-artifact");
-    CHECK(error_after(text, "artifact " + version, "artifact 99") ==
-          "artifact: version: is '99'; this build reads " + version + " only");
-    CHECK(error_after(text, " | deadbeef", "").starts_with("artifact: parts: there are 9 instead of 10"));
-    CHECK(error_after(text, "cols=8", "cols=0") == "artifact: spec: cols=0: must be at least 1");
-    CHECK(error_after(text, "strip=4", "strip=") == "artifact: schedule: strip=: must be a whole number");
-    CHECK(error_after(text, "cores=1", "cores=0") == "artifact: target: cores=0: must be at least 1");
-    CHECK(error_after(text, "final_cols=0", "") == "artifact: geometry: final_cols is missing");
-    CHECK(error_after(text, "geometry row_groups=1", "geometry row_groups=0") ==
-          "artifact: geometry: row_groups=0: must be at least 1");
-    CHECK(error_after(text, "reduce:2", "reduce:4") ==
-          "artifact: entries: the offset of final_reduce must be at most 3");
-    CHECK(error_after(text, "final_reduce:2", "rows:2") == "artifact: entries: rows comes twice");
-    CHECK(error_after(text, "rows:0", "ro-ws:0") == "artifact: entries: 'ro-ws:0' is not name:offset");
-    CHECK(error_after(text, "x86-64 |", "x87 |") == "artifact: format: 'x87' is unknown");
-    CHECK(error_after(text, " |  | x86-64", " | path, row_kernel grid=cols | x86-64") ==
-          "artifact: launch: grid=cols: allowed: row_groups rows columns_by_row_groups columns_by_sums");
-    CHECK(error_after(text, "deadbeef", "deadbexx") == "artifact: code: byte 3: 'xx' is not hexadecimal");
-    CHECK(error_after(text, "deadbeef", "deadbee") == "artifact: code: ends in the middle of byte 3");
-    CHECK(error_after(text, "deadbeef", "deadbeee") == "artifact: checksum: does not match: the text is damaged");
+TEST_CASE("geometry and paths come from spec, schedule and target, whoever wrote the file") {
+    const Artifact good =
+        artifact_of("layernorm cols=5000", "cpu column_ranges=3 thread_groups=2 split_rows=9", "x86-64");
+    REQUIRE(good.geometry.split_rows == 9);
+    CHECK(parse_artifact(serialise(good))->geometry == good.geometry);
+    Artifact lying = good;
+    lying.geometry.final_cols = INT64_MAX;
+    const std::string refusal =
+        "artifact: launch: this build would launch it otherwise; it was made by another version of the generator";
+    CHECK(parse_artifact(serialise(lying)).status().message() == refusal);
+    lying = good;
+    lying.geometry.sweeps = INT64_MAX;
+    CHECK(parse_artifact(serialise(lying)).status().message() == refusal);
+
+    Artifact gpu = artifact_of("layernorm cols=4096 x=bf16", "cuda threads_per_row=512 vector_width=8", "sm_90");
+    REQUIRE(gpu.cuda_paths.size() == 2);
+    CHECK(parse_artifact(serialise(gpu))->cuda_paths == gpu.cuda_paths);
+    gpu.cuda_paths[0].launches[0].threads = 1024;
+    CHECK(parse_artifact(serialise(gpu)).status().message() == refusal);
+    CHECK(parse_artifact(sealed(with(serialise(good), "row_groups=1", "row_groups=0"))).status().message() ==
+          "artifact: schedule: row_groups=0: must be 1 to 1048576");
 }
 
-TEST_CASE("damaged text is never taken for an artifact") {
+TEST_CASE("errors say which part is damaged") {
+    const std::string version = std::to_string(generator_version);
+    Artifact artifact = artifact_of("layernorm cols=8", "cpu strip=4", "x86-64");
+    artifact.code = {0xde, 0xad, '\n', 0xef};
+    artifact.entries = {{"rows", 0}, {"final_reduce", 2}};
+    const std::string bytes = serialise(artifact);
+    const auto error_of = [](std::string_view damaged) { return parse_artifact(damaged).status().message(); };
+    const auto error_after = [&](std::string_view old_part, std::string_view new_part) {
+        return error_of(with(bytes, old_part, new_part));
+    };
+    CHECK(error_of("") == "artifact: version: does not start with 'normjit-artifact 1'");
+    CHECK(error_after("artifact 1", "artifact 9") == "artifact: version: does not start with 'normjit-artifact 1'");
+    CHECK(error_after("generator " + version, "generator 99") ==
+          "artifact: generator: is '99'; this build reads " + version + " only");
+    CHECK(error_after("spec layer", "norm layer") ==
+          "artifact: spec: there is '" + with(bytes.substr(0, 0) + "spec " + to_text(artifact.spec), "spec", "norm") +
+              "' instead");
+    CHECK(error_after("cols=8", "cols=0") == "artifact: spec: cols=0: must be at least 1");
+    CHECK(error_after("strip=4", "strip=") == "artifact: schedule: strip=: must be a whole number");
+    CHECK(error_after("cores=1", "cores=0") == "artifact: target: cores=0: must be at least 1");
+    CHECK(error_after("maker none", "maker ../x") == "artifact: maker: '../x' is no name");
+    CHECK(error_after("code x86-64 4", "code x87 4") == "artifact: code: 'x87' is unknown");
+    CHECK(error_after("code x86-64 4", "code x86-64 -4") == "artifact: code: its size must be at least 0");
+    CHECK(error_after("code x86-64 4", "code x86-64 3") == "artifact: code: is not the 3 bytes that it says");
+    CHECK(error_after("code x86-64 4", "code x86-64 999") == "artifact: code: is not the 999 bytes that it says");
+    CHECK(error_after("\xde", "\xdf") == "artifact: checksum: does not match: the artifact is damaged");
+    CHECK(error_of(bytes + "x") == "artifact: checksum: does not match: the artifact is damaged");
+    CHECK(error_of(bytes.substr(0, 40)) == "artifact: generator: is cut off");
+    const auto error_with = [&](std::string_view old_part, std::string_view new_part) {
+        return error_of(sealed(with(bytes, old_part, new_part)));
+    };
+    CHECK(error_with("reduce:2", "reduce:4") == "artifact: entries: the offset of final_reduce must be at most 3");
+    CHECK(error_with("final_reduce:2", "rows:2") == "artifact: entries: rows comes twice");
+    CHECK(error_with("rows:0", "ro-ws:0") == "artifact: entries: 'ro-ws:0' is not name:offset");
+}
+
+TEST_CASE("damaged bytes are never taken for an artifact") {
     test::Random random(test::seed());
     const int64_t count = test::rounds(5000);
     for (int64_t i = 0; i < count; ++i) {
         const Artifact artifact = random_artifact(random);
-        const std::string text = test::mutate(random, to_text(artifact));
-        CAPTURE(text);
-        const auto back = parse_artifact(text);
+        std::string bytes = test::mutate(random, serialise(artifact));
+        if (i % 2 == 0 && bytes.rfind("checksum ") != bytes.npos) bytes = sealed(bytes);
+        const auto back = parse_artifact(bytes);
         if (back) {
-            REQUIRE(*back == artifact);
+            REQUIRE(parse_artifact(serialise(*back)).ok());
+            if (i % 2 == 1) REQUIRE(*back == artifact);
             continue;
         }
         REQUIRE(back.status().message().starts_with("artifact: "));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/source.h"
+#include "backend/cuda/templates.h"
 #include "plan/plan.h"
 #include "random_spec.h"
 
@@ -57,22 +58,24 @@ TEST_CASE("a CUDA schedule is refused with the reason") {
           "schedule: staging=bulk: needs sm_90");
     CHECK(reason(spec, "cuda threads_per_row=128 vector_width=4 staging=bulk") ==
           "schedule: staging=bulk: copies multiples of 16 bytes; vector_width=4 are 8");
-    CHECK(reason(spec, "cuda threads_per_row=128 vector_width=8 staging=bulk keep=shared stages=1") ==
-          "schedule: stages=1: staging=bulk with keep=shared has a stage in use while it asks for the next row");
+    CHECK(reason(spec, "cuda threads_per_row=128 vector_width=8 staging=bulk row_memory=shared pipeline_depth=1") ==
+          "schedule: pipeline_depth=1: staging=bulk with row_memory=shared has a stage in use while it asks for the "
+          "next row");
     CHECK(reason(spec, "cuda threads_per_row=512 vector_width=1 staging=async") ==
           "schedule: staging=async: copies at least 4 bytes; vector_width=1 are 2");
-    CHECK(reason(spec, "cuda threads_per_row=128 vector_width=8 keep=shared") ==
-          "schedule: keep=shared: rows in registers (staging=registers) stay there");
+    CHECK(reason(spec, "cuda threads_per_row=128 vector_width=8 row_memory=shared") ==
+          "schedule: row_memory=shared: rows in registers (staging=registers) stay there");
     CHECK(reason("layernorm cols=1000 out=dx", "cuda threads_per_row=128 vector_width=4 pace=2") ==
           "schedule: pace=2: needs a column output, whose final reduce resets the counter");
-    CHECK(reason(spec, "cuda form=streaming threads_per_row=16 rows_per_block=2") ==
-          "schedule: threads_per_row=16: form=streaming needs whole warps");
-    CHECK(reason(spec, "cuda form=streaming staging=async") ==
-          "schedule: form=streaming has staging, keep and keep_columns in registers");
+    CHECK(reason(spec, "cuda form=two_pass threads_per_row=16 rows_per_block=2") ==
+          "schedule: threads_per_row=16: form=two_pass needs whole warps");
+    CHECK(reason(spec, "cuda form=two_pass staging=async") ==
+          "schedule: form=two_pass has staging, keep and keep_columns in registers");
     CHECK(reason("layernorm cols=8192 x=bf16", "cuda threads_per_row=32 vector_width=8") ==
           "schedule: threads_per_row=32 cluster=1: 256 elements of a row per thread; at most 64");
-    CHECK(reason("layernorm cols=8192 x=bf16", "cuda threads_per_row=512 vector_width=8 staging=bulk stages=8") ==
-          "schedule: 264512 bytes of shared memory; the target has 232448");
+    CHECK(
+        reason("layernorm cols=8192 x=bf16", "cuda threads_per_row=512 vector_width=8 staging=bulk pipeline_depth=8") ==
+        "schedule: 264512 bytes of shared memory; the target has 232448");
     CHECK(reason("layernorm cols=4096 x=bf16", "cuda threads_per_row=256 vector_width=8 blocks_per_sm=4")
               .find("registers") != std::string::npos);
     CHECK(reason("layernorm cols=64", "cuda threads_per_row=32 vector_width=2", "sm_75").find("needs sm_80 or newer") !=
@@ -85,16 +88,16 @@ TEST_CASE("the heuristic takes the measured winners") {
     CHECK(cuda("layernorm cols=1024 x=bf16").staging == CudaStaging::async);
     CHECK(cuda("layernorm cols=4096 x=bf16").staging == CudaStaging::bulk);
     CHECK(cuda("layernorm cols=16384 x=bf16").cluster == 2);
-    CHECK(cuda("layernorm cols=32768 x=bf16").keep == CudaKeep::registers);
-    CHECK(cuda("rmsnorm cols=32768 x=bf16").keep == CudaKeep::registers);
+    CHECK(cuda("layernorm cols=32768 x=bf16").row_memory == CudaMemory::registers);
+    CHECK(cuda("rmsnorm cols=32768 x=bf16").row_memory == CudaMemory::registers);
     CHECK(cuda("layernorm cols=65536 x=bf16").cluster == 4);
     CHECK(cuda("layernorm cols=131072 x=bf16").cluster == 16);
     CHECK(cuda("layernorm rows=1 cols=8192 x=bf16").cluster == 4);
     CHECK(cuda("layernorm rows=1 cols=32768 x=bf16").cluster == 8);
     CHECK(cuda("layernorm cols=10752 x=bf16").threads_per_row == 224);
     CHECK(cuda("rmsnorm cols=65536 x=bf16").cluster == 8);
-    CHECK(cuda("layernorm cols=4000000 x=bf16").form == CudaForm::streaming);
-    CHECK(std::get<CudaSchedule>(chosen("layernorm cols=65536 x=bf16", "sm_80").device).form == CudaForm::streaming);
+    CHECK(cuda("layernorm cols=4000000 x=bf16").form == CudaForm::two_pass);
+    CHECK(std::get<CudaSchedule>(chosen("layernorm cols=65536 x=bf16", "sm_80").device).form == CudaForm::two_pass);
 }
 
 TEST_CASE("the heuristic is legal for every spec on every target") {
@@ -122,17 +125,16 @@ TEST_CASE("paths of a plan") {
         const Target target = *parse_target(random.pick(all_targets));
         const plan::Plan plan = plan_of(spec, target);
         CAPTURE(to_text(spec));
-        const auto& operands = plan.cuda.operands;
-        REQUIRE((operands.matrices.size() >= 1 && operands.matrices.size() <= std::size(CudaArguments().matrix)));
-        REQUIRE(operands.columns.size() <= std::size(CudaArguments().column));
-        REQUIRE(operands.rows.size() <= std::size(CudaArguments().row));
-        REQUIRE(operands.column_outputs.size() == plan.finals.size());
-        const CudaPath& last = plan.cuda.variants.back().path;
+        REQUIRE(plan.operands.size() <= std::size(CudaArguments().operand));
+        REQUIRE(!plan.operands.matrices().empty());
+        REQUIRE(plan.operands.column_outputs().size() == plan.epilogue.stores.size());
+        REQUIRE(plan.operands == OperandList(spec));
+        const CudaPath& last = plan.cuda().variants.back().path;
         REQUIRE(last.vector_width == 1);
-        for (const plan::CudaVariant& variant : plan.cuda.variants) {
+        for (const plan::CudaVariant& variant : plan.cuda().variants) {
             const auto& launches = variant.path.launches;
             REQUIRE(!launches.front().dependent);
-            REQUIRE((launches.back().entry == "final_reduce") == !plan.finals.empty());
+            REQUIRE((launches.back().entry == "final_reduce") == !plan.epilogue.stores.empty());
             REQUIRE(launches.size() <= 3);
         }
         REQUIRE(plan.geometry.groups(1 << 20, plan.geometry.preferred_workspace(1 << 20)) == plan.schedule.row_groups);
@@ -149,8 +151,8 @@ TEST_CASE("rows that start anywhere in a vector") {
     CHECK(reason(spec, (schedule + "bulk").c_str()) == width + "with staging=async");
     CHECK(reason("layernorm cols=1001 x=bf16 dx=f32", (schedule + "async").c_str()) == width + "with staging=async");
     CHECK(reason("layernorm cols=1001 x=f32", "cuda threads_per_row=256 vector_width=4 staging=async") == "");
-    CHECK(reason(spec, (schedule + "async keep_columns=shared").c_str()) ==
-          "schedule: keep_columns=shared: needs rows_per_block=1 when vector_width=8 does not divide cols=1001");
+    CHECK(reason(spec, (schedule + "async column_memory=shared").c_str()) ==
+          "schedule: column_memory=shared: needs rows_per_block=1 when vector_width=8 does not divide cols=1001");
     CHECK(plan::vectors_of_row(1000, 8) == 125);
     CHECK(plan::vectors_of_row(1001, 8) == 126);  // from the eighth element on: 1, 124 * 8, 8
     CHECK(plan::vectors_of_row(1002, 8) == 127);
@@ -177,6 +179,12 @@ TEST_CASE("the source names its spec and schedule, and knows no norm") {
               .status()
               .message()
               .starts_with("unknown stage 'cuda'; allowed: ir plan"));
+}
+
+TEST_CASE("the device code has as many counters as the runtime deals out") {
+    std::string text;
+    for (const backend::cuda::Template& each : backend::cuda::templates()) text += each.text;
+    CHECK(text.find(fmt::format("progress_slots = {};", cuda_progress_slots)) != std::string::npos);
 }
 
 }  // namespace normjit

@@ -83,6 +83,25 @@ TEST_CASE("parse errors name line, column and what was expected") {
           "ir: value 3 'a' (row_mean): operand 0 is [M], must be [M,N]");
 }
 
+TEST_CASE("a text may be as deep or as long as it likes: it is refused before the stack ends") {
+    const auto repeated = [](const std::string& text, size_t count) {
+        std::string all;
+        for (size_t i = 0; i < count; ++i) all += text;
+        return all;
+    };
+    const std::string deep = "line 3, column 71: more than 64 parentheses inside one another";
+    const size_t many = 1'000'000;
+    CHECK(parse_error(with_body("  a = " + repeated("(", many))) == deep);
+    CHECK(parse_error(with_body("  a = " + repeated("(", 64) + "x * x" + repeated(")", 64) + "\n")).empty());
+    CHECK(parse_error(with_body("  a = " + repeated("rsqrt(", many))) ==
+          "line 3, column 396: more than 64 parentheses inside one another");
+    CHECK(parse_error(with_body("  a = x" + repeated(" + x", many) + "\n")) ==
+          "line 3, column 4093: more than 1024 values");
+    const auto chain = ir::parse(with_body("  a = x" + repeated(" + x", 1000) + "\n"));
+    REQUIRE(chain.ok());
+    CHECK(ir::parse(ir::print(*chain)).ok());
+}
+
 TEST_CASE("the verifier names the broken value") {
     const Spec spec = *parse_spec("rmsnorm cols=8");
     const auto broken = [&](auto change) {
@@ -104,12 +123,4 @@ TEST_CASE("the verifier names the broken value") {
     CHECK(broken([](ir::Function& f) { f.outputs[0].value = 1; }) == "ir: output dx is [M], must be [M,N]");
     CHECK(broken([](ir::Function& f) { f[0].tensor = Tensor::dx; }) ==
           "ir: value 0 'x' (input): reads an output tensor");
-}
-
-TEST_CASE("the interpreter says which input has the wrong size") {
-    const ir::Function function = frontend::build(*parse_spec("rmsnorm cols=4"));
-    PerTensor<std::vector<double>> inputs;
-    inputs[Tensor::x].resize(7);
-    CHECK(ir::interpret(function, 2, inputs).status().message() == "interpret: x has 7 elements, must have 8");
-    CHECK(ir::interpret(function, -1, inputs).status().message() == "interpret: rows=-1: must be at least 0");
 }

@@ -40,10 +40,10 @@ TEST_CASE("workspace holds padded partials, and what a row group keeps") {
 }
 
 TEST_CASE("parts of columns end where strips and steps do") {
-    const Schedule schedule = *parse_schedule("cpu row_block=5 strip=2 unroll=3 column_parts=3 split_rows=9");
+    const Schedule schedule = *parse_schedule("cpu row_block=5 strip=2 unroll=3 column_ranges=3 split_rows=9");
     const Geometry g = plan::make(*parse_spec("layernorm cols=5000 gamma=f32"), schedule, host)->geometry;
-    CHECK(g.part_cols == 1728);  // a third, rounded up to 6 times 128 bytes
-    CHECK(g.column_parts == 3);
+    CHECK(g.range_cols == 1728);  // a third, rounded up to 6 times 128 bytes
+    CHECK(g.column_ranges == 3);
     CHECK(g.sweeps == 2);
     CHECK(g.block_rows == 5);
     CHECK(g.sums_bytes == 2 * 3 * 64);  // two means, three parts, one register of rows
@@ -55,13 +55,13 @@ TEST_CASE("parts of columns end where strips and steps do") {
 }
 
 TEST_CASE("teams have partials, row sums and progress of their own") {
-    const Schedule schedule = *parse_schedule("cpu row_block=5 column_parts=3 teams=4 split_rows=90");
+    const Schedule schedule = *parse_schedule("cpu row_block=5 column_ranges=3 thread_groups=4 split_rows=90");
     const Geometry g = plan::make(*parse_spec("layernorm cols=5000 gamma=f32"), schedule, host)->geometry;
-    CHECK(g.team_bytes() == 2 * g.sums_bytes + (1 + 3) * workspace_alignment);
-    CHECK(g.preferred_workspace(90) == 4 * (g.group_bytes + g.team_bytes()));
-    CHECK(g.teams_of(90) == 4);
-    CHECK(g.teams_of(15) == 3);  // a block each
-    CHECK(g.teams_of(4) == 1);
+    CHECK(g.thread_group_bytes() == 2 * g.sums_bytes + (1 + 3) * workspace_alignment);
+    CHECK(g.preferred_workspace(90) == 4 * (g.group_bytes + g.thread_group_bytes()));
+    CHECK(g.thread_groups_of(90) == 4);
+    CHECK(g.thread_groups_of(15) == 3);  // a block each
+    CHECK(g.thread_groups_of(4) == 1);
 }
 
 TEST_CASE("every value that a sweep reads is computed before") {
@@ -81,7 +81,7 @@ TEST_CASE("every value that a sweep reads is computed before") {
         };
         for (const plan::Sweep& sweep : plan.sweeps) {
             std::set<ir::ValueId> known;
-            if (sweep.is_last()) known.insert(plan.kept_elements.begin(), plan.kept_elements.end());
+            if (sweep.is_last()) known.insert(plan.cpu().cached_elements.begin(), plan.cpu().cached_elements.end());
             for (const auto* ids : {&sweep.row_values, &sweep.column_values, &sweep.elements}) {
                 for (const ir::ValueId id : *ids) {
                     check(id, known);
@@ -136,17 +136,18 @@ TEST_CASE("a refused schedule says which number is wrong and what is allowed") {
     CHECK(refusal("cpu row_block=65") == "schedule: row_block=65: must be 1 to 64");
     CHECK(refusal("cpu row_groups=0") == "schedule: row_groups=0: must be 1 to 1048576");
     CHECK(refusal("cpu prefetch=4") == "schedule: prefetch=4: must be 0 to 3");
-    CHECK(refusal("cpu keep=1 split_rows=1") == "schedule: keep=1: rows are kept whole; split_rows must be 0");
+    CHECK(refusal("cpu cache_elements=1 split_rows=1") ==
+          "schedule: cache_elements=1: rows are kept whole; split_rows must be 0");
     CHECK(refusal("cpu overlap=2") == "schedule: overlap=2: must be 0 to 1");
-    CHECK(refusal("cpu overlap=1 keep=1") ==
+    CHECK(refusal("cpu overlap=1 cache_elements=1") ==
           "schedule: overlap=1: elements are kept for one block of rows; keep must be 0");
     CHECK(refusal("cpu overlap=1 prefetch=2") ==
           "schedule: overlap=1: the next block is read anyway; prefetch must be 0 or 3");
     CHECK(
         legality(*parse_spec("layernorm cols=64 stats=recompute"), *parse_schedule("cpu overlap=1"), host).message() ==
         "schedule: overlap=1: takes a spec with two sweeps over the rows; this one has 3");
-    CHECK(refusal("cpu teams=0") == "schedule: teams=0: must be 1 to 1024");
-    CHECK(refusal("cpu keep=1 strip=1 row_block=33") ==
-          "schedule: keep=1: 33 rows then take 16896 bytes of the stack, at most 16384 are allowed");
+    CHECK(refusal("cpu thread_groups=0") == "schedule: thread_groups=0: must be 1 to 1024");
+    CHECK(refusal("cpu cache_elements=1 strip=1 row_block=33") ==
+          "schedule: cache_elements=1: 33 rows then take 16896 bytes of the stack, at most 16384 are allowed");
     CHECK(refusal("cpu strip=8") == "schedule: strip=8: this spec then needs 56 vector registers, 30 are there");
 }

@@ -20,15 +20,16 @@ std::string answer(std::string_view text) {
 TEST_CASE("a text becomes the schedule that it describes") {
     CHECK(answer("cpu") == to_text(Schedule()));
     CHECK(answer("cpu strip=2 row_groups=16") ==
-          "cpu row_groups=16 row_block=8 strip=2 unroll=4 stage=0 keep=0 overlap=0 prefetch=0 column_parts=1 teams=1 "
-          "split_rows=0 stream_kb=-1");
+          "cpu row_groups=16 row_block=8 strip=2 unroll=4 cache_columns=0 cache_elements=0 overlap=0 prefetch=0 "
+          "column_ranges=1 thread_groups=1 "
+          "split_rows=0 nontemporal_kb=-1");
 }
 
 TEST_CASE("a CUDA text becomes the schedule that it describes") {
     CHECK(answer("cuda") ==
           "cuda row_groups=1 form=rows threads_per_row=32 rows_per_block=1 cluster=1 blocks_per_sm=1 vector_width=1 "
-          "stages=1 pace=0 pace_slack=1 staging=registers keep=registers keep_columns=registers");
-    CHECK(answer("cuda form=streaming staging=bulk keep=shared").find("form=streaming") != std::string::npos);
+          "pipeline_depth=1 pace=0 pace_slack=1 staging=registers row_memory=registers column_memory=registers");
+    CHECK(answer("cuda form=two_pass staging=bulk row_memory=shared").find("form=two_pass") != std::string::npos);
     CHECK(answer("cuda staging=tma") == "schedule: staging=tma: allowed: registers async bulk");
     CHECK(answer("cuda strip=2").starts_with("schedule: unknown key 'strip'; allowed: row_groups threads_per_row"));
 }
@@ -37,8 +38,9 @@ TEST_CASE("errors name the key, the value and what is allowed") {
     CHECK(answer("") == "schedule: the text is empty");
     CHECK(answer("gpu") == "schedule: kind 'gpu': allowed: cpu cuda");
     CHECK(answer("cpu rowblock=2") ==
-          "schedule: unknown key 'rowblock'; allowed: row_groups row_block strip unroll stage keep overlap prefetch "
-          "column_parts teams split_rows stream_kb; did you mean 'row_block'?");
+          "schedule: unknown key 'rowblock'; allowed: row_groups row_block strip unroll cache_columns cache_elements "
+          "overlap prefetch "
+          "column_ranges thread_groups split_rows nontemporal_kb; did you mean 'row_block'?");
     CHECK(answer("cpu strip=two") == "schedule: strip=two: must be a whole number");
     CHECK(answer("cpu strip=4294967296") == "schedule: strip=4294967296: must be at most 2147483647");
 }

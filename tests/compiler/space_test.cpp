@@ -170,10 +170,12 @@ TEST_CASE("the model knows the large effects") {
     const Spec wide = spec_of("layernorm rows=32768 cols=8192 x=bf16");
     const auto seconds = [&](const char* text) { return predict(wide, *parse_schedule(text), gpu, 32768).seconds; };
     const double fused = predict(wide, heuristic(wide, gpu), gpu, 32768).seconds;
-    CHECK(seconds("cuda form=streaming threads_per_row=256 blocks_per_sm=4 vector_width=8 stages=2 row_groups=66") >
+    CHECK(seconds(
+              "cuda form=two_pass threads_per_row=256 blocks_per_sm=4 vector_width=8 pipeline_depth=2 row_groups=66") >
           1.3 * fused);
     CHECK(seconds("cuda threads_per_row=1024 vector_width=8 row_groups=132") > 1.2 * fused);
-    CHECK(seconds("cuda threads_per_row=512 vector_width=8 stages=3 staging=bulk pace=2 row_groups=12") > 3 * fused);
+    CHECK(seconds("cuda threads_per_row=512 vector_width=8 pipeline_depth=3 staging=bulk pace=2 row_groups=12") >
+          3 * fused);
 }
 
 // Measured, us with 2 threads, split in 2 and 64 parts against row groups: 1x8192 4.8 and 22 against 6.3; 4x65536 57
@@ -185,7 +187,7 @@ TEST_CASE("the model knows when splitting columns pays") {
         Schedule schedule = heuristic(spec, target);
         auto& cpu = std::get<CpuSchedule>(schedule.device);
         cpu.split_rows = parts > 0 ? rows : 0;
-        cpu.column_parts = static_cast<int>(std::max<int64_t>(parts, 1));
+        cpu.column_ranges = static_cast<int>(std::max<int64_t>(parts, 1));
         return predict(spec, schedule, target, rows).seconds;
     };
     CHECK(seconds("layernorm rows=1 cols=8192", 1, 2) < seconds("layernorm rows=1 cols=8192", 1, 0));
@@ -207,11 +209,11 @@ TEST_CASE("wide rows from memory overlap their sweeps, the widest among small te
     CHECK(wide.overlap == 1);
     CHECK(wide.split_rows == 0);
     CHECK(widest.overlap == 1);
-    CHECK(widest.teams == 8);
-    CHECK(widest.column_parts == 2);
+    CHECK(widest.thread_groups == 8);
+    CHECK(widest.column_ranges == 2);
     CHECK(few.overlap == 0);
-    CHECK(few.teams == 1);
-    CHECK(chosen("layernorm rows=33 cols=131072").teams == 4);
+    CHECK(few.thread_groups == 1);
+    CHECK(chosen("layernorm rows=33 cols=131072").thread_groups == 4);
     CHECK(chosen("layernorm rows=16384 cols=8193 x=bf16").row_block == 2);  // dx goes by way of the stack
 }
 

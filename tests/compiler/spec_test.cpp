@@ -58,6 +58,35 @@ TEST_CASE("a text becomes the spec that it describes") {
     CHECK(validate(expected).ok());
 }
 
+TEST_CASE("the gradient may be written twice, and recomputed statistics are outputs") {
+    check_answers({
+        {"layernorm cols=8 out=dresidual_in,dx", "layernorm cols=8 out=dx,dresidual_in"},
+        {"rmsnorm cols=8 x=bf16 out=dx,dresidual_in dresidual_in=f32",
+         "rmsnorm cols=8 x=bf16 dresidual_in=f32 out=dx,dresidual_in"},
+        {"rmsnorm cols=8 x=bf16 dresidual=f32 dresidual_in=f32 out=dresidual_in",
+         "rmsnorm cols=8 x=bf16 dresidual=f32 out=dresidual_in"},
+        {"layernorm cols=8 stats=recompute out=rstd,dx,mean", "layernorm cols=8 out=mean,rstd,dx stats=recompute"},
+        {"layernorm cols=8 stats=recompute,f32 out=dx,mean", "layernorm cols=8 out=mean,dx stats=recompute"},
+        {"layernorm cols=8 x=bf16 stats=recompute,bf16 out=dx,mean",
+         "layernorm cols=8 x=bf16 out=mean,dx stats=recompute,bf16"},
+        {"rmsnorm cols=8 stats=recompute out=dbeta,rstd", "rmsnorm cols=8 out=rstd,dbeta stats=recompute"},
+        {"rmsnorm cols=8 stats=recompute out=dx,mean", "spec: out=dx,mean: rmsnorm has no mean"},
+        {"layernorm cols=8 out=dx,mean", "spec: out=dx,mean: mean is written with stats=recompute only"},
+        {"layernorm cols=8 source=xhat stats=recompute out=dgamma,rstd",
+         "spec: out=dgamma,rstd: statistics of x are known from source=x only"},
+        {"layernorm cols=8 stats=recompute,f32",
+         "spec: stats=recompute,f32: the type is that of mean and rstd, of which out names none"},
+        {"layernorm cols=8 stats=recompute,f8 out=dx,mean",
+         "spec: stats=recompute,f8: recompute, needs one of f32 bf16 f16 f64"},
+        {"layernorm cols=8 out=dgamma dresidual=f32",
+         "spec: dresidual=f32: is added into dx and dresidual_in, of which out names none"},
+        {"layernorm cols=8 dresidual_in=f32", "spec: dresidual_in=f32: dresidual_in is not an output; name it in out="},
+        {"layernorm cols=8 stats=recompute out=mean", "spec: out=: must name one of: dx dresidual_in dgamma dbeta"},
+    });
+    CHECK(reads("layernorm cols=8 stats=recompute out=dbeta,mean") == "x dy");
+    CHECK(reads("layernorm cols=8 out=dresidual_in") == "x dy gamma mean rstd");
+}
+
 TEST_CASE("texts of one problem become one text, the shortest") {
     check_answers({
         {"layernorm cols=8 x=f32 dy=f32 gamma=f32 out=dx,dgamma,dbeta source=x stats=saved", "layernorm cols=8"},
@@ -91,7 +120,8 @@ TEST_CASE("errors name the key, the value and what is allowed") {
         {"rmsnrm cols=8", "spec: norm 'rmsnrm': allowed: layernorm rmsnorm; did you mean 'rmsnorm'?"},
         {"layernorm", "spec: cols is missing: the number of columns, at least 1"},
         {"layernorm col=8",
-         "spec: unknown key 'col'; allowed: rows cols x dy dresidual gamma beta dx dgamma dbeta out source stats eps "
+         "spec: unknown key 'col'; allowed: rows cols x dy dresidual gamma beta dx dresidual_in dgamma dbeta out "
+         "source stats eps "
          "gamma_offset; did you mean 'cols'?"},
         {"layernorm cols=0", "spec: cols=0: must be at least 1"},
         {"layernorm cols=-3", "spec: cols=-3: must be at least 1"},
@@ -115,8 +145,10 @@ TEST_CASE("errors name the key, the value and what is allowed") {
 
 TEST_CASE("impossible combinations are refused") {
     check_answers({
-        {"layernorm cols=8 out=", "spec: out=: '' is not one of dx dgamma dbeta; join several by commas"},
-        {"layernorm cols=8 out=dx,dy", "spec: out=dx,dy: 'dy' is not one of dx dgamma dbeta; join several by commas"},
+        {"layernorm cols=8 out=",
+         "spec: out=: '' is not one of mean rstd dx dresidual_in dgamma dbeta; join several by commas"},
+        {"layernorm cols=8 out=dx,dy",
+         "spec: out=dx,dy: 'dy' is not one of mean rstd dx dresidual_in dgamma dbeta; join several by commas"},
         {"layernorm cols=8 out=dx,dx", "spec: out=dx,dx: dx comes twice"},
         {"layernorm cols=8 out=dx dbeta=f32", "spec: dbeta=f32: dbeta is not an output; name it in out="},
         {"layernorm cols=8 x=f64 dy=f32", "spec: dy=f32: must be f64, as x is"},
@@ -124,7 +156,8 @@ TEST_CASE("impossible combinations are refused") {
         {"layernorm cols=8 dgamma=f64", "spec: dgamma=f64: f64 needs x=f64"},
         {"rmsnorm cols=8 gamma=none out=dgamma", "spec: gamma=none: out has dgamma, the gradient of a gamma"},
         {"rmsnorm cols=8 gamma=none gamma_offset=1", "spec: gamma_offset=1: needs a gamma; here gamma=none"},
-        {"rmsnorm cols=8 out=dgamma dresidual=f32", "spec: dresidual=f32: is added into dx, which out does not name"},
+        {"rmsnorm cols=8 out=dgamma dresidual=f32",
+         "spec: dresidual=f32: is added into dx and dresidual_in, of which out names none"},
         {"layernorm cols=8 beta=f32", "spec: beta=f32: is read by source=y only"},
         {"layernorm cols=8 source=xhat stats=recompute",
          "spec: stats=recompute: dx needs rstd, which source=xhat does not tell; allowed: saved"},
@@ -156,7 +189,8 @@ TEST_CASE("a spec filled by hand is checked") {
     };
     CHECK(validate(good).ok());
     CHECK(refused([](Spec& s) { s = Spec(); }) == "spec: x=none: must have a type");
-    CHECK(refused([](Spec& s) { s.dtypes[Tensor::dx].reset(); }) == "spec: out=: must name one of: dx dgamma dbeta");
+    CHECK(refused([](Spec& s) { s.dtypes[Tensor::dx].reset(); }) ==
+          "spec: out=: must name one of: dx dresidual_in dgamma dbeta");
     CHECK(refused([](Spec& s) { s.dtypes[Tensor::dy].reset(); }) == "spec: dy=none: is needed, so must have a type");
     CHECK(refused([](Spec& s) { s.dtypes[Tensor::rstd].reset(); }) ==
           "spec: stats=none: is needed, so must have a type");

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 namespace normjit {
 
@@ -72,6 +73,21 @@ TEST_CASE("pieces, blanks and unprintable bytes") {
     CHECK(text::first_word("  a b") == "a");
     CHECK(text::shown("a\n\xff") == "a\\x0a\\xff");
     CHECK(text::shown(std::string(100, 'a')) == std::string(60, 'a') + "...");
+}
+
+TEST_CASE("a part of a line may have its head anywhere, and any keys") {
+    const auto part = [](std::string_view line) {
+        const auto fields = text::Fields::parse_part("thing", line);
+        if (!fields) return fields.status().message();
+        std::string all(fields->head());
+        for (const auto& [key, value] : fields->all()) all += fmt::format(" {}:{}", key, value);
+        return all;
+    };
+    CHECK(part("") == "");
+    CHECK(part("eps=1e-6\trmsnorm x=a=b\n") == "rmsnorm eps:1e-6 x:a=b");
+    CHECK(part("rmsnorm fast") == "thing: 'fast' is not of the form key=value");
+    CHECK(part("=1") == "thing: '=1' is not of the form key=value");
+    CHECK(part("eps=1 eps=2") == "thing: eps=2: eps was given before as 1");
 }
 
 TEST_CASE("the hash is the same on every machine") { CHECK(text::hash("normjit") == 0x18ea869644ebbd34); }

@@ -39,13 +39,12 @@ Artifact fake_artifact(const char* spec, const char* schedule, const char* targe
     REQUIRE_MESSAGE(plan.ok(), plan.status().message());
     Artifact artifact = backend::artifact_without_code(*plan, CodeFormat::cubin);
     std::vector<std::string> kernels;
-    for (const plan::CudaVariant& variant : plan->cuda.variants) {
-        artifact.cuda_paths.push_back(variant.path);
+    for (const plan::CudaVariant& variant : plan->cuda().variants) {
         for (const CudaLaunch& launch : variant.path.launches) {
             if (launch.grid != CudaGrid::columns_by_sums) kernels.push_back(launch.entry);
         }
     }
-    if (!plan->finals.empty()) kernels.push_back("final_reduce");
+    if (!plan->epilogue.stores.empty()) kernels.push_back("final_reduce");
     artifact.code = fake_code(kernels);
     return artifact;
 }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* row_spec = "layernorm cols=4096 x=bf16 gamma=f32";
 constexpr const char* row_schedule =
-    "cuda row_groups=264 threads_per_row=256 vector_width=8 stages=3 staging=bulk blocks_per_sm=2";
+    "cuda row_groups=264 threads_per_row=256 vector_width=8 pipeline_depth=3 staging=bulk blocks_per_sm=2";
 
 using Dims = std::array<unsigned, 3>;
 
@@ -68,19 +68,18 @@ TEST_CASE("arguments stand in the order of cuda_abi.h") {
     arguments[Tensor::dresidual].row_stride = 0;
     check_launch(kernel, arguments);
     const CudaArguments& a = fake.launches[0].arguments;
-    CHECK(a.matrix[0] == moved(Tensor::x, 0));
-    CHECK(a.matrix[1] == moved(Tensor::dy, 0));
-    CHECK(a.matrix[2] == moved(Tensor::dresidual, 0));
-    CHECK(a.matrix_stride[0] == 4096);
-    CHECK(a.matrix_stride[1] == 8192);
-    CHECK(a.matrix_stride[2] == 0);
-    CHECK(a.output == moved(Tensor::dx, 0));
-    CHECK(a.output_stride == 4096);
-    CHECK(a.column[0] == moved(Tensor::gamma, 0));
-    CHECK(a.row[0] == moved(Tensor::mean, 0));
-    CHECK(a.row[1] == moved(Tensor::rstd, 0));
-    CHECK(a.column_output[0] == moved(Tensor::dgamma, 0));
-    CHECK(a.column_output[1] == moved(Tensor::dbeta, 0));
+    const auto operand = [&](Tensor tensor) -> const CudaOperand& {
+        return a.operand[OperandList(kernel.artifact().spec).place(tensor)];
+    };
+    CHECK(operand(Tensor::x).data == moved(Tensor::x, 0));
+    CHECK(operand(Tensor::dy).data == moved(Tensor::dy, 0));
+    CHECK(operand(Tensor::dresidual).data == moved(Tensor::dresidual, 0));
+    CHECK(operand(Tensor::x).row_stride == 4096);
+    CHECK(operand(Tensor::dy).row_stride == 8192);
+    CHECK(operand(Tensor::dresidual).row_stride == 0);
+    CHECK(operand(Tensor::dx).row_stride == 4096);
+    for (const Tensor tensor : {Tensor::dx, Tensor::gamma, Tensor::mean, Tensor::rstd, Tensor::dgamma, Tensor::dbeta})
+        CHECK(operand(tensor).data == moved(tensor, 0));
     CHECK(a.rows == 10000);
     CHECK(a.row_groups == 264);
     CHECK(a.rows_each == 10000 / 264);
@@ -123,8 +122,9 @@ TEST_CASE("several rows per block: groups of whole blocks") {
 }
 
 TEST_CASE("rows that start anywhere in a vector: together or one by one") {
-    const Kernel kernel = fake_kernel(fake_engine(), "layernorm cols=4097 x=bf16",
-                                      "cuda row_groups=128 threads_per_row=288 vector_width=8 stages=3 staging=async");
+    const Kernel kernel =
+        fake_kernel(fake_engine(), "layernorm cols=4097 x=bf16",
+                    "cuda row_groups=128 threads_per_row=288 vector_width=8 pipeline_depth=3 staging=async");
     const auto path = [&](const Arguments& arguments) {
         check_launch(kernel, arguments);
         return launched()[0];
@@ -157,7 +157,8 @@ TEST_CASE("rows that start anywhere in a vector: together or one by one") {
 TEST_CASE("a cluster per row") {
     FakeCuda& fake = fake_driver();
     const char* spec = "layernorm cols=65536 x=bf16 gamma=f32";
-    const std::string schedule = "cuda row_groups=8 threads_per_row=512 vector_width=8 stages=1 staging=bulk cluster=";
+    const std::string schedule =
+        "cuda row_groups=8 threads_per_row=512 vector_width=8 pipeline_depth=1 staging=bulk cluster=";
     const Engine engine = fake_engine();
     const Kernel eight = fake_kernel(engine, "layernorm cols=32768 x=bf16 gamma=f32", (schedule + "8").c_str());
     check_launch(eight, fake_arguments(eight, 100));
@@ -171,10 +172,11 @@ TEST_CASE("a cluster per row") {
     CHECK(fake.attributes.at("row_kernel").at(cuda::non_portable_cluster_size_allowed) == 1);
 }
 
-TEST_CASE("the streaming form: two passes and their workspace") {
+TEST_CASE("the two-pass form: two passes and their workspace") {
     const FakeCuda& fake = fake_driver();
-    const Kernel kernel = fake_kernel(fake_engine(), "layernorm cols=300000 x=bf16",
-                                      "cuda form=streaming row_groups=5 threads_per_row=256 vector_width=4 stages=2");
+    const Kernel kernel =
+        fake_kernel(fake_engine(), "layernorm cols=300000 x=bf16",
+                    "cuda form=two_pass row_groups=5 threads_per_row=256 vector_width=4 pipeline_depth=2");
     const int64_t rows = 1001;
     check_launch(kernel, fake_arguments(kernel, rows));
     CHECK(launched() == Names{"row_sums", "column_kernel", "final_reduce"});
@@ -218,7 +220,7 @@ TEST_CASE("less aligned data takes the narrow path, data that is not read does n
 
     CHECK(path_with([](Arguments& a) { a[Tensor::x].data = moved(Tensor::x, 2); }) == narrow);
     CHECK(fake.launches[0].block == Dims{512, 1, 1});
-    CHECK(fake.launches[0].arguments.matrix[0] == moved(Tensor::x, 2));
+    CHECK(fake.launches[0].arguments.operand[0].data == moved(Tensor::x, 2));
     const Kernel no_gradients = fake_kernel(fake_engine(), "rmsnorm cols=4096 x=bf16 gamma=none out=dx",
                                             "cuda row_groups=99 threads_per_row=256 vector_width=8");
     Arguments arguments = fake_arguments(no_gradients, 50);

@@ -71,7 +71,7 @@ namespace {
 Schedule random_cpu_schedule(Random& random) {
     Schedule schedule = random_schedule(random);
     auto& cpu = std::get<CpuSchedule>(schedule.device);
-    if (random.chance(50)) cpu.stream_kb = random.between(-1, 0);
+    if (random.chance(50)) cpu.nontemporal_kb = random.between(-1, 0);
     return schedule;
 }
 
@@ -86,13 +86,13 @@ Schedule random_cuda_schedule_near(Random& random, const Schedule& start) {
     };
     maybe(&CudaSchedule::form);
     for (auto number : {&CudaSchedule::threads_per_row, &CudaSchedule::rows_per_block, &CudaSchedule::cluster,
-                        &CudaSchedule::blocks_per_sm, &CudaSchedule::vector_width, &CudaSchedule::stages,
+                        &CudaSchedule::blocks_per_sm, &CudaSchedule::vector_width, &CudaSchedule::pipeline_depth,
                         &CudaSchedule::pace, &CudaSchedule::pace_slack}) {
         maybe(number);
     }
     maybe(&CudaSchedule::staging);
-    maybe(&CudaSchedule::keep);
-    maybe(&CudaSchedule::keep_columns);
+    maybe(&CudaSchedule::row_memory);
+    maybe(&CudaSchedule::column_memory);
     return schedule;
 }
 

@@ -63,7 +63,7 @@ Outputs run(const Case& a_case, const Kernel& kernel, const Inputs& inputs) {
     const Problem problem(a_case, kernel.artifact().geometry, make_layout(a_case), inputs);
     Outputs outputs{.wrong = launch(kernel, problem), .bytes = {}};
     for (Tensor tensor : all_tensors) {
-        if (is_output(tensor) && a_case.spec.has(tensor)) outputs.bytes[tensor] = problem.bytes(tensor);
+        if (a_case.spec.writes(tensor)) outputs.bytes[tensor] = problem.bytes(tensor);
     }
     return outputs;
 }
@@ -85,15 +85,16 @@ Inputs inputs_in_layout(const Case& a_case, const Layout& layout) {
 std::string compare(const Case& a_case, const Inputs& inputs, const Problem& problem) {
     const auto gradients = reference::compute(a_case.spec, a_case.rows, inputs);
     for (Tensor tensor : all_tensors) {
-        if (!is_output(tensor) || !a_case.spec.has(tensor)) continue;
+        if (!a_case.spec.writes(tensor)) continue;
         const DType type = *a_case.spec.dtypes[tensor];
         const auto got = problem.numbers(tensor);
         for (size_t i = 0; i < got.size(); ++i) {
             const auto& expected = gradients[tensor][i];
             if (reference::agrees(expected, got[i], type)) continue;
-            const auto cols = static_cast<size_t>(a_case.spec.cols);
-            return fmt::format("{}[{}, {}] is {}, not {} +- {}", name(tensor), is_matrix(tensor) ? i / cols : 0,
-                               i % cols, got[i], expected.value, expected.error);
+            const auto cols =
+                static_cast<size_t>(is_matrix(tensor) ? a_case.spec.cols : a_case.rows + a_case.spec.cols);
+            return fmt::format("{}[{}, {}] is {}, not {} +- {}", name(tensor), i / cols, i % cols, got[i],
+                               expected.value, expected.error);
         }
     }
     return {};
@@ -129,14 +130,17 @@ constexpr Reduction reductions[] = {
     [](Case& c) { c.spec.dtypes[Tensor::dgamma].reset(); },
     [](Case& c) { c.spec.dtypes[Tensor::dbeta].reset(); },
     [](Case& c) { c.spec.dtypes[Tensor::dresidual].reset(); },
+    [](Case& c) { c.spec.dtypes[Tensor::dresidual_in].reset(); },
+    [](Case& c) { c.spec.stats == Stats::recompute ? c.spec.dtypes[Tensor::mean].reset() : void(); },
+    [](Case& c) { c.spec.stats == Stats::recompute ? c.spec.dtypes[Tensor::rstd].reset() : void(); },
     [](Case& c) { c.layout = 0; },
     [](Case& c) { c.threads = 1; },
     [](Case& c) { c.schedule.row_groups = 1; },
-    set<&CpuSchedule::stage, 0>,
+    set<&CpuSchedule::cache_columns, 0>,
     set<&CpuSchedule::overlap, 0>,
-    set<&CpuSchedule::teams, 1>,
+    set<&CpuSchedule::thread_groups, 1>,
     set<&CpuSchedule::prefetch, 0>,
-    set<&CpuSchedule::stream_kb, -1>,
+    set<&CpuSchedule::nontemporal_kb, -1>,
     set<&CpuSchedule::row_block, 1>,
     set<&CpuSchedule::strip, 1>,
     set<&CpuSchedule::unroll, 1>,
@@ -145,9 +149,9 @@ constexpr Reduction reductions[] = {
     set<&CudaSchedule::cluster, 1>,
     set<&CudaSchedule::vector_width, 1>,
     set<&CudaSchedule::rows_per_block, 1>,
-    set<&CudaSchedule::stages, 1>,
-    set<&CudaSchedule::keep, CudaKeep::registers>,
-    set<&CudaSchedule::keep_columns, CudaKeep::registers>,
+    set<&CudaSchedule::pipeline_depth, 1>,
+    set<&CudaSchedule::row_memory, CudaMemory::registers>,
+    set<&CudaSchedule::column_memory, CudaMemory::registers>,
     set<&CudaSchedule::staging, CudaStaging::registers>,
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A NaN or an infinity in a row reaches that row's dx and the columns that it touches, nothing else.
+// A NaN or an infinity in a row reaches that row's outputs and the columns that it touches, nothing else.
 #include "check.h"
 #include "element.h"
 #include "reference.h"
@@ -38,7 +38,8 @@ Poison random_poison(Random& random, const Case& a_case) {
 /// Whether the formula lets the poison reach the element of an output.
 bool reaches(const Poison& poison, const Spec& spec, Tensor output, int64_t row, int64_t col) {
     const bool in_column = poison.col == col;
-    if (output == Tensor::dx) return row == poison.row && (poison.tensor != Tensor::dresidual || in_column);
+    if (is_statistic(output)) return row == poison.row && poison.tensor == Tensor::x;
+    if (is_matrix(output)) return row == poison.row && (poison.tensor != Tensor::dresidual || in_column);
     if (poison.tensor == Tensor::dresidual) return false;
     if (output == Tensor::dbeta) return poison.tensor == Tensor::dy && in_column;
     const bool whole_row = info(poison.tensor).shape == TensorShape::rows ||
@@ -55,11 +56,13 @@ struct Element {
 template <class Visit>
 std::string first_wrong(const Case& a_case, Visit visit) {
     for (Tensor output : all_tensors) {
-        if (!is_output(output) || !a_case.spec.has(output)) continue;
-        const int64_t rows = is_matrix(output) ? a_case.rows : 1;
+        if (!a_case.spec.writes(output)) continue;
+        const TensorShape shape = info(output).shape;
+        const int64_t rows = shape == TensorShape::cols ? 1 : a_case.rows;
+        const int64_t cols = shape == TensorShape::rows ? 1 : a_case.spec.cols;
         for (int64_t row = 0; row < rows; ++row) {
-            for (int64_t col = 0; col < a_case.spec.cols; ++col) {
-                const std::string wrong = visit(Element{output, row, col}, row * a_case.spec.cols + col);
+            for (int64_t col = 0; col < cols; ++col) {
+                const std::string wrong = visit(Element{output, row, col}, row * cols + col);
                 if (!wrong.empty()) return wrong;
             }
         }

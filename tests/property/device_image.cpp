@@ -100,7 +100,8 @@ const void* DeviceImage::on_device(const void* host) const {
 
 Status DeviceImage::write_inputs() const {
     for (Tensor tensor : all_tensors) {
-        const Region* region = is_output(tensor) ? nullptr : region_of(problem_.arguments()[tensor].data);
+        const Region* region =
+            problem_.drawn().spec.writes(tensor) ? nullptr : region_of(problem_.arguments()[tensor].data);
         if (region == nullptr) continue;
         const auto bytes = static_cast<int64_t>(region->host.size());
         NORMJIT_RETURN_IF_ERROR(workplace().memory.write(region->at, region->host.data(), bytes));
@@ -113,13 +114,14 @@ Status DeviceImage::read_outputs() const {
     const Arguments& arguments = problem_.arguments();
     for (Tensor tensor : all_tensors) {
         const Argument& output = arguments[tensor];
-        const Region* region = is_output(tensor) ? region_of(output.data) : nullptr;
+        const Region* region = problem_.drawn().spec.writes(tensor) ? region_of(output.data) : nullptr;
         if (region == nullptr) continue;
         const auto element = static_cast<int64_t>(size_of(output.dtype));
         for (int64_t row = 0; row < (is_matrix(tensor) ? arguments.rows : 1); ++row) {
             std::byte* to =
                 static_cast<std::byte*>(const_cast<void*>(output.data)) + row * row_stride(output) * element;
-            NORMJIT_RETURN_IF_ERROR(workplace().memory.read(offset_of(*region, to), to, output.cols * element));
+            const int64_t width = info(tensor).shape == TensorShape::rows ? arguments.rows : output.cols;
+            NORMJIT_RETURN_IF_ERROR(workplace().memory.read(offset_of(*region, to), to, width * element));
         }
     }
     return {};

@@ -21,7 +21,7 @@ std::string check_zeros(const Case& a_case, const Inputs& inputs) {
     if (!kernel.ok()) return kernel.status().message();
     const Problem problem(a_case, kernel->artifact().geometry, make_layout(a_case), inputs);
     if (const std::string wrong = launch(*kernel, problem); !wrong.empty()) return wrong;
-    for (Tensor output : {Tensor::dx, Tensor::dgamma, Tensor::dbeta}) {
+    for (Tensor output : {Tensor::dx, Tensor::dresidual_in, Tensor::dgamma, Tensor::dbeta}) {
         if (!a_case.spec.has(output) || (output == Tensor::dbeta && a_case.rows > 0)) continue;
         const auto numbers = problem.numbers(output);
         if (std::ranges::any_of(numbers, [](double number) { return number != 0; })) {

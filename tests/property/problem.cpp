@@ -3,6 +3,7 @@
 
 #include "element.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -20,10 +21,10 @@ int64_t random_stride(Random& random, int64_t cols, int64_t element) {
     return (cols + line - 1) / line * line;
 }
 
-std::optional<Tensor> random_under_dx(Random& random, const Spec& spec) {
-    if (!spec.has(Tensor::dx) || !random.chance(30)) return std::nullopt;
+std::optional<Tensor> random_under(Random& random, const Spec& spec, Tensor output) {
+    if (!spec.writes(output) || !random.chance(30)) return std::nullopt;
     const Tensor tensor = random.pick({Tensor::x, Tensor::dy, Tensor::dresidual});
-    if (!spec.reads(tensor) || spec.dtypes[tensor] != spec.dtypes[Tensor::dx]) return std::nullopt;
+    if (!spec.reads(tensor) || spec.dtypes[tensor] != spec.dtypes[output]) return std::nullopt;
     return tensor;
 }
 
@@ -43,9 +44,15 @@ Layout make_layout(const Case& a_case) {
         place.shift = random.between(0, 1);
         place.stride = random_stride(random, spec.cols, size(spec, tensor));
     }
-    layout.under_dx = random_under_dx(random, spec);
-    if (layout.under_dx) layout.places[Tensor::dx] = layout.places[*layout.under_dx];
-    if (random.chance(15) && layout.under_dx != Tensor::dy) layout.places[Tensor::dy].stride = 0;
+    bool over_dy = false;
+    for (const Tensor output : {Tensor::dx, Tensor::dresidual_in}) {
+        auto& under = layout.under[output];
+        under = random_under(random, spec, output);
+        if (output != Tensor::dx && under == layout.under[Tensor::dx]) under.reset();
+        if (under) layout.places[output] = layout.places[*under];
+        over_dy = over_dy || under == Tensor::dy;
+    }
+    if (random.chance(15) && !over_dy) layout.places[Tensor::dy].stride = 0;
     if (random.chance(50)) layout.groups = random.between(1, layout.groups);
     return layout;
 }
@@ -70,11 +77,11 @@ Problem::Problem(const Case& a_case, const Geometry& geometry, const Layout& lay
         if (is_matrix(tensor)) argument.row_stride = place.stride;
         const Rows shape = rows(tensor);
         const int64_t bytes = shape.count == 0 ? 0 : (shape.count - 1) * shape.stride + shape.width;
-        if (!(tensor == Tensor::dx && layout_.under_dx)) {
+        if (!layout_.under[tensor]) {
             memory_[tensor] = GuardedMemory(bytes, place.edge, place.shift * size(spec, tensor));
         }
         argument.data = rows(tensor).data;
-        for (int64_t i = 0; i < shape.count && !is_output(tensor); ++i) {
+        for (int64_t i = 0; i < shape.count && spec.reads(tensor); ++i) {
             const int64_t row_elements = shape.width / size(spec, tensor);
             const double* from = inputs[tensor].data() + i * row_elements;
             reference::encode(argument.dtype, {from, from + row_elements}, rows(tensor).row(i));
@@ -101,7 +108,7 @@ std::vector<std::span<std::byte>> Problem::memory() const {
 }
 
 Problem::Rows Problem::rows(Tensor tensor) const {
-    const Tensor owner = tensor == Tensor::dx && layout_.under_dx ? *layout_.under_dx : tensor;
+    const Tensor owner = layout_.under[tensor].value_or(tensor);
     const int64_t element = size(case_.spec, tensor);
     const auto all = static_cast<int64_t>(elements(case_, tensor)) * element;
     if (!is_matrix(tensor)) return {memory_[owner].data(), 1, 0, all};
@@ -122,7 +129,8 @@ std::vector<double> Problem::numbers(Tensor output) const {
 }
 
 bool Problem::is_written(Tensor tensor) const {
-    return is_output(tensor) || (case_.spec.has(Tensor::dx) && tensor == layout_.under_dx);
+    return case_.spec.writes(tensor) ||
+           std::ranges::any_of(layout_.under.values, [&](const auto& under) { return under == tensor; });
 }
 
 std::string Problem::damage() const {

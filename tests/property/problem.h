@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors of a case in memory: between guard pages, rows apart, off the vectors' alignment, dx over an input.
+// The tensors of a case in memory: between guard pages, rows apart, off the vectors' alignment, outputs over inputs.
 #pragma once
 
 #include "case.h"
@@ -24,8 +24,8 @@ struct Layout {
         int64_t stride = 0;  ///< elements from row to row
     };
     PerTensor<Place> places;
-    std::optional<Tensor> under_dx;  ///< the input whose memory dx takes over
-    int64_t groups = 0;              ///< partials that the workspace holds
+    PerTensor<std::optional<Tensor>> under;  ///< by output: the input whose memory it takes over
+    int64_t groups = 0;                      ///< partials that the workspace holds
 };
 Layout make_layout(const Case& a_case);
 

@@ -24,7 +24,7 @@ void move_dx(Layout& layout, Random& random, const Spec& spec) {
         dx.shift -= dx.shift % line;
         dx.stride = (dx.stride + line - 1) / line * line;
     }
-    if (layout.under_dx) layout.places[*layout.under_dx] = dx;
+    if (const auto under = layout.under[Tensor::dx]) layout.places[*under] = dx;
 }
 
 /// Launches of code that can realign, by where the rows of dx start.
@@ -56,7 +56,7 @@ std::string check_same_dx(const Case& a_case, Launches& launches) {
     move_dx(layout, random, a_case.spec);
     const Inputs inputs = inputs_in_layout(a_case, layout);
     Case through_caches = a_case;
-    std::get<CpuSchedule>(through_caches.schedule.device).stream_kb = -1;
+    std::get<CpuSchedule>(through_caches.schedule.device).nontemporal_kb = -1;
     const auto past = make_kernel(a_case, engine(a_case.threads));
     const auto through = make_kernel(through_caches, engine(a_case.threads));
     for (const auto* kernel : {&past, &through}) {
@@ -76,7 +76,7 @@ TEST_CASE("dx past the caches has the same bits, wherever its rows start") {
     const auto draw = [](Random& random) {
         Case drawn = random_case(random);
         while (!drawn.spec.has(Tensor::dx)) drawn = random_case(random);
-        std::get<CpuSchedule>(drawn.schedule.device).stream_kb = 0;
+        std::get<CpuSchedule>(drawn.schedule.device).nontemporal_kb = 0;
         return drawn;
     };
     check_cases(500, draw, [&](const Case& a_case) { return check_same_dx(a_case, launches); });

@@ -38,7 +38,7 @@ struct Launch {
 
     /// The whole message of the error, or "".
     std::string error() const {
-        const Status status = check_arguments(artifact, arguments);
+        const Status status = check_arguments(artifact, OperandList(artifact.spec), arguments);
         CHECK(status.code() == (status.ok() ? Code::ok : Code::invalid_argument));
         return status.message();
     }

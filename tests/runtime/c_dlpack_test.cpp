@@ -68,13 +68,15 @@ TEST_CASE("c: DLPack tensors") {
           "dlpack: x: the stride of its last dimension is 12; must be 1");
     CHECK(set(NORMJIT_X, {ones.matrix.data(), {12, 40}, {-40, 1}}) ==
           "dlpack: x: its row stride is -40; must be at least 0");
+    CHECK(set(NORMJIT_X, {ones.matrix.data(), {12, -40}}) ==
+          "dlpack: x: the size of its last dimension is -40; must be at least 0");
     CHECK(set(NORMJIT_X, {ones.matrix.data(), {}}) == "dlpack: x: has no dimensions; the last must be cols");
     CHECK(set(NORMJIT_X, {ones.matrix.data(), {11, 40}}) == "dlpack: x: has 11 rows; the tensors before it have 12");
     CHECK(set(NORMJIT_GAMMA, {ones.vector.data(), {2, 40}}) == "dlpack: gamma: has 2 rows; must have one dimension");
     CHECK(set(NORMJIT_RSTD, {ones.vector.data(), {12}, {2}}) == "dlpack: rstd: its elements are not contiguous");
     CHECK(set(NORMJIT_X, {ones.matrix.data(), {INT64_MAX, INT64_MAX, 40}}) ==
           "dlpack: x: no one row stride describes its dimensions");
-    CHECK(set(static_cast<normjit_tensor>(10), {ones.matrix.data(), {12, 40}}) == "tensor: 10; must be 0 to 9");
+    CHECK(set(static_cast<normjit_tensor>(11), {ones.matrix.data(), {12, 40}}) == "tensor: 11; must be 0 to 10");
 
     Dl other{ones.matrix.data(), {12, 40}};
     other.tensor.byte_offset = 8;

@@ -66,9 +66,19 @@ TEST_CASE("sizes have units") {
 
 TEST_CASE("switches are 0 or 1") {
     CHECK(!read({})->cache_everything);
+    CHECK(!read({})->cache_trust_others);
+    CHECK(read({{"NORMJIT_CACHE_TRUST_OTHERS", "1"}})->cache_trust_others);
     CHECK(read({{"NORMJIT_CACHE_EVERYTHING", "1"}})->cache_everything);
     CHECK(read({{"NORMJIT_CACHE_EVERYTHING", "yes"}}).status().message() ==
           "NORMJIT_CACHE_EVERYTHING=yes: must be 0 or 1");
+}
+
+TEST_CASE("what an engine keeps in memory has limits") {
+    CHECK(read({})->most_kernels == 4096);
+    CHECK(read({{"NORMJIT_KERNELS", "7"}})->most_kernels == 7);
+    CHECK(read({{"NORMJIT_KERNELS", "0"}}).status().message() == "NORMJIT_KERNELS=0: must be at least 1");
+    CHECK(read({})->most_kernel_bytes == 256 << 20);
+    CHECK(read({{"NORMJIT_KERNEL_BYTES", "1G"}})->most_kernel_bytes == 1 << 30);
 }
 
 TEST_CASE("packs are separated by colons") {

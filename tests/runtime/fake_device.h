@@ -15,6 +15,15 @@
 
 namespace normjit::test {
 
+struct FakeKernel final : Kernel::Impl {
+    explicit FakeKernel(const Artifact& made, std::function<void()> at_end = {}) : Impl(made), end(std::move(at_end)) {}
+    ~FakeKernel() override {
+        if (end) end();
+    }
+    Status launch(const Arguments&) const override { return {}; }
+    const std::function<void()> end;
+};
+
 class FakeDevice final : public Device {
   public:
     explicit FakeDevice(const Target& target) : target_(target) {}
@@ -28,22 +37,31 @@ class FakeDevice final : public Device {
         std::this_thread::sleep_for(load_time);
         held.wait(true);
         if (refusals > 0 && refusals-- > 0) return failed("fake: does not load");
-        return std::shared_ptr<const Kernel::Impl>(std::make_shared<FakeKernel>(artifact));
+        const auto bytes = 2 * static_cast<int64_t>(artifact.code.size());
+        alive->kernels += 1, alive->bytes += bytes;
+        return std::shared_ptr<const Kernel::Impl>(std::make_shared<FakeKernel>(
+            artifact, [counts = alive, bytes] { counts->kernels -= 1, counts->bytes -= bytes; }));
     }
 
-    /// What open_rig() hands out is this function's: a time for each schedule, in seconds.
+    /// What open_timed_problem() hands out is this function's: a time for each schedule, in seconds.
     std::function<double(const Schedule&)> seconds;
-    tuning::OpenedRig open_rig(const Spec& spec, int64_t rows) const override {
-        if (!seconds) return Device::open_rig(spec, rows);
-        ++rigs;
-        return std::unique_ptr<tuning::Rig>(std::make_unique<FakeRig>(seconds));
+    OpenedProblem open_timed_problem(const Spec& spec, int64_t rows, const Deadline& deadline) const override {
+        if (!seconds) return Device::open_timed_problem(spec, rows, deadline);
+        ++problems;
+        std::this_thread::sleep_for(fill_time);
+        return std::unique_ptr<TimedProblem>(std::make_unique<FakeProblem>(seconds));
     }
 
     mutable std::atomic<int> loads = 0;
-    mutable std::atomic<int> rigs = 0;
+    struct Alive {
+        std::atomic<int> kernels = 0;
+        std::atomic<int64_t> bytes = 0;
+    };
+    const std::shared_ptr<Alive> alive = std::make_shared<Alive>();
+    mutable std::atomic<int> problems = 0;
     mutable std::atomic<int> refusals = 0;  ///< so many loads fail
     std::atomic<bool> capturing = false;
-    std::chrono::milliseconds load_time{0};
+    std::chrono::milliseconds load_time{0}, fill_time{0};
     std::atomic<bool> held = false;  ///< load() waits for release()
     void release() {
         held = false;
@@ -51,19 +69,15 @@ class FakeDevice final : public Device {
     }
 
   private:
-    struct FakeRig final : tuning::Rig {
-        explicit FakeRig(std::function<double(const Schedule&)> time_of) : seconds(std::move(time_of)) {}
-        Expected<std::vector<std::vector<double>>> time(std::span<const Kernel> kernels, int rounds) override {
-            std::vector<std::vector<double>> times;
+    struct FakeProblem final : TimedProblem {
+        explicit FakeProblem(std::function<double(const Schedule&)> time_of) : seconds(std::move(time_of)) {}
+        Expected<Seconds> time(std::span<const Kernel> kernels, int rounds) override {
+            Seconds times;
             for (const Kernel& kernel : kernels)
                 times.emplace_back(static_cast<size_t>(rounds), seconds(kernel.artifact().schedule));
             return times;
         }
         const std::function<double(const Schedule&)> seconds;
-    };
-    struct FakeKernel final : Kernel::Impl {
-        explicit FakeKernel(const Artifact& made) : Impl(made) {}
-        Status launch(const Arguments&) const override { return {}; }
     };
     const std::string name_ = "fake";
     const Target target_;

@@ -64,7 +64,7 @@ GpuTensors::GpuTensors(const Engine& engine, const Kernel& kernel, int64_t rows,
         const DType type = *spec_.dtypes[tensor];
         cuda::DeviceMemory& memory = memory_[tensor] = allocate(bytes_of(spec_, tensor, rows));
         arguments_[tensor] = {memory.data(), type, info(tensor).shape == TensorShape::rows ? 0 : spec_.cols};
-        if (is_output(tensor)) continue;
+        if (spec_.writes(tensor)) continue;
         const auto numbers = random_numbers(random, type, bytes_of(spec_, tensor, std::min(rows, distinct)));
         REQUIRE(memory.write(0, numbers.data(), static_cast<int64_t>(numbers.size())).ok());
         REQUIRE(memory.repeat(static_cast<int64_t>(numbers.size())).ok());
@@ -90,7 +90,7 @@ GpuTensors::Bytes GpuTensors::read(Tensor tensor, int64_t at, int64_t bytes) con
 GpuTensors::Bytes GpuTensors::outputs() const {
     Bytes all;
     for (Tensor tensor : all_tensors) {
-        if (!is_output(tensor) || !spec_.has(tensor)) continue;
+        if (!spec_.writes(tensor)) continue;
         const Bytes bytes = read(tensor);
         all.insert(all.end(), bytes.begin(), bytes.end());
     }
@@ -99,7 +99,7 @@ GpuTensors::Bytes GpuTensors::outputs() const {
 
 void GpuTensors::spoil() const {
     for (Tensor tensor : all_tensors) {
-        if (is_output(tensor) && spec_.has(tensor)) REQUIRE(memory_[tensor].fill(0xff).ok());
+        if (spec_.writes(tensor)) REQUIRE(memory_[tensor].fill(0xff).ok());
     }
     REQUIRE(workspace_.fill(0xff).ok());
 }

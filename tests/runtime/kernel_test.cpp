@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "normjit/kernel.h"
 
+#include "allocation.h"
+
 #include "normjit/engine.h"
 
-#include <atomic>
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,31 +15,7 @@
 #include <doctest/doctest.h>
 
 using namespace normjit;
-
-namespace {
-
-std::atomic<int64_t> allocations{0};
-
-void* allocate_or_null(std::size_t bytes) {
-    ++allocations;
-    return std::malloc(bytes == 0 ? 1 : bytes);
-}
-
-void* allocate(std::size_t bytes) {
-    if (void* memory = allocate_or_null(bytes)) return memory;
-    throw std::bad_alloc();
-}
-
-}  // namespace
-
-void* operator new(std::size_t bytes) { return allocate(bytes); }
-void* operator new[](std::size_t bytes) { return allocate(bytes); }
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return allocate_or_null(bytes); }
-void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return allocate_or_null(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+using normjit::test::allocations;
 
 namespace {
 
@@ -158,10 +135,41 @@ TEST_CASE("the caller's threads run the tasks of large launches only") {
     CHECK(large.at(Tensor::dgamma, 1999) == 100);
 }
 
+TEST_CASE("threads that leave tasks out make a launch fail") {
+    struct Careless {
+        int64_t most = 0;  ///< tasks of a job that it runs
+        static void run(void* self, int64_t count, void (*task)(void*, int64_t), void* context) {
+            const int64_t some = std::min(static_cast<Careless*>(self)->most, count);
+            for (int64_t i = 0; i < some; ++i) task(context, i);
+        }
+    } careless;
+    const auto engine = Engine::create({.threads = 3, .parallel_for = {Careless::run, &careless}});
+    if (!engine.ok()) return;
+    const Spec spec = *parse_spec("rmsnorm cols=50000 x=f32");
+    for (const char* schedule : {"cpu row_groups=4 strip=1", "cpu row_block=2 column_ranges=5 split_rows=100",
+                                 "cpu row_block=2 column_ranges=3 thread_groups=2 split_rows=100"}) {
+        CAPTURE(schedule);
+        const auto artifact = engine->compile(spec, *parse_schedule(schedule));
+        REQUIRE(artifact.ok());
+        const Kernel kernel = *engine->load(*artifact);
+        const Tensors tensors(kernel, 9);
+        for (const int64_t most : {0, 1}) {
+            careless.most = most;
+            const Status status = kernel.launch(tensors.arguments);
+            CHECK(status.code() == Code::failed);
+            CHECK(status.message().starts_with("launch: parallel_for returned before all tasks had run, " +
+                                               std::to_string(most) + " of "));
+        }
+        careless.most = INT64_MAX;
+        CHECK(kernel.launch(tensors.arguments).ok());
+        CHECK(tensors.at(Tensor::dgamma, 49999) == 9);
+    }
+}
+
 TEST_CASE("few rows are split by columns, a phase for each sweep and one for the last block") {
     Caller caller;
     const auto kernel =
-        caller.kernel("rmsnorm cols=50000 x=f32", "cpu row_groups=4 row_block=2 column_parts=5 split_rows=3");
+        caller.kernel("rmsnorm cols=50000 x=f32", "cpu row_groups=4 row_block=2 column_ranges=5 split_rows=3");
     if (!kernel) return;
     const Tensors few(*kernel, 3), more(*kernel, 4);
     CHECK(kernel->launch(few.arguments).ok());
@@ -174,7 +182,7 @@ TEST_CASE("few rows are split by columns, a phase for each sweep and one for the
 }
 
 TEST_CASE("teams split rows and columns, a task for each of their threads") {
-    const std::string schedule = "cpu row_block=2 column_parts=3 teams=2 split_rows=100";
+    const std::string schedule = "cpu row_block=2 column_ranges=3 thread_groups=2 split_rows=100";
     for (const bool overlaps : {false, true}) {
         Caller caller;
         const auto kernel =

@@ -29,9 +29,9 @@ Artifact with_formula(Artifact artifact, const std::string& from, const std::str
 TEST_CASE("a portable artifact says so, carries its formula and survives its text form") {
     const Artifact artifact = portable_artifact();
     CHECK(artifact.format == CodeFormat::portable);
-    CHECK(to_text(artifact).find("| portable |") != std::string::npos);
+    CHECK(serialise(artifact).find("\ncode portable ") != std::string::npos);
     CHECK(std::string(artifact.code.begin(), artifact.code.end()).starts_with("norm_backward cols=100 compute=f32"));
-    CHECK(*parse_artifact(to_text(artifact)) == artifact);
+    CHECK(*parse_artifact(serialise(artifact)) == artifact);
 }
 
 TEST_CASE("it runs on any processor, even one that it was not made for") {
@@ -50,6 +50,8 @@ TEST_CASE("a formula that is damaged or not of the spec is refused") {
     CHECK(refusal(with_formula(artifact, "cols=100", "cols=101")).code() == Code::invalid_argument);
     CHECK(refusal(with_formula(artifact, "gamma: f32", "gamma: f16")).code() == Code::invalid_argument);
     CHECK(refusal(with_formula(artifact, "row_mean", "row_sum")).code() == Code::invalid_argument);
+    const std::string deep(20'000, '(');
+    CHECK(refusal(with_formula(artifact, "row_mean(", "row_mean(" + deep)).code() == Code::invalid_argument);
     Artifact other = artifact;
     other.geometry.partial_cols *= 2;
     CHECK(refusal(other).code() == Code::invalid_argument);

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 using namespace normjit;
 using namespace normjit::test;
@@ -179,19 +181,111 @@ TEST_CASE("a known spec is found with nothing made, in well under a microsecond"
 }
 
 TEST_CASE("another kernel can take the place of one that somebody holds") {
-    Fixture f;
-    const Kernel one = *f.engine.prepare(spec(20)), two = *f.engine.prepare(spec(21));
-    cache::KernelTable table;
-    const cache::Request request{spec(20), {}};
+    const auto fake = [](const char* text) {
+        Artifact artifact;
+        artifact.spec = *parse_spec(text);
+        return std::make_shared<FakeKernel>(artifact);
+    };
+    const cache::LoadedKernel one = fake("rmsnorm cols=20"), two = fake("rmsnorm cols=21");
+    cache::KernelTable table({});
+    const cache::Request request{spec(20), {}}, other{spec(21), {}};
     table.add(request, one);
     table.add(request, two);
-    const Kernel* held = table.find(request);
-    CHECK(&held->artifact() == &one.artifact());
+    CHECK(table.find(request) == one);
     table.replace(request, two);
-    CHECK(&table.find(request)->artifact() == &two.artifact());
-    CHECK(&held->artifact() == &one.artifact());
+    CHECK(table.find(request) == two);
     CHECK(table.size() == 1);
-    CHECK(table.find({spec(21), {}}) == nullptr);
-    table.replace({spec(21), {}}, one);
+    CHECK(one.use_count() == 1);
+    CHECK(table.find(other) == nullptr);
+    table.replace(other, two);
+    CHECK(table.find(other) == two);
+    CHECK(table.size() == 1);
+    table.replace(other, one);
     CHECK(table.size() == 2);
+}
+
+TEST_CASE("the least recently used kernels go, but none that somebody holds") {
+    const auto device = std::make_shared<FakeDevice>(*parse_target("x86-64-avx512"));
+    const Engine engine = make_engine(device, {.most_kernels = 32});
+    const Kernel held = *engine.prepare(spec(1));
+    for (int cols = 2; cols <= 1000; ++cols) {
+        REQUIRE(engine.prepare(spec(cols)).ok());
+        REQUIRE(engine.prepare(spec(2)).ok());  // in use all the time
+        REQUIRE(device->alive->kernels <= 32);
+    }
+    CHECK(device->alive->kernels >= 28);
+    CHECK(device->loads == 1000);
+    CHECK(held.artifact().spec == spec(1));
+    for (const int64_t cols : {1, 2, 1000}) CHECK(engine.prepare(spec(cols)).ok());
+    CHECK(device->loads == 1000);
+    CHECK(engine.prepare(spec(500)).ok());
+    CHECK(device->loads == 1001);
+
+    std::vector<Kernel> all;
+    for (int cols = 1; cols <= 50; ++cols) all.push_back(*engine.prepare(spec(cols)));
+    CHECK(device->alive->kernels >= 50);
+    all.clear();
+    CHECK(engine.prepare(spec(2000)).ok());
+    CHECK(device->alive->kernels <= 32);
+}
+
+TEST_CASE("the bytes of kernels have a limit, too") {
+    const auto device = std::make_shared<FakeDevice>(*parse_target("x86-64-avx512"));
+    constexpr int64_t most = 100 << 10;
+    const Engine engine = make_engine(device, {.most_kernel_bytes = most});
+    for (int cols = 1; cols <= 200; ++cols) {
+        const auto kernel = engine.prepare(spec(cols));
+        REQUIRE(kernel.ok());
+        REQUIRE(device->alive->bytes <= most);
+    }
+    CHECK(device->alive->bytes >= most / 2);
+    CHECK(device->alive->kernels >= 2);
+}
+
+TEST_CASE("kernels go while others are found") {
+    const auto device = std::make_shared<FakeDevice>(*parse_target("x86-64-avx512"));
+    const Engine engine = make_engine(device, {.most_kernels = 8});
+    std::atomic<int> failures = 0;
+    at_once(8, [&](int thread) {
+        for (int i = 0; i < 400; ++i) {
+            const int64_t cols = 1 + (i * 7 + thread * 31) % 40;
+            const auto kernel = engine.prepare(spec(cols));
+            failures += !kernel.ok() || kernel->artifact().spec.cols != cols;
+        }
+    });
+    CHECK(failures == 0);
+    CHECK(engine.prepare(spec(41)).ok());
+    CHECK(device->alive->kernels <= 8);
+}
+
+TEST_CASE("a child of fork() works in the background, and ends") {
+    Fixture f;
+    const PrepareOptions background{.on_miss = OnMiss::background};
+    const auto finish = [&](const Engine& engine, int64_t cols) {
+        auto kernel = engine.prepare(spec(cols), background);
+        while (kernel.status().code() == Code::pending) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            kernel = engine.prepare(spec(cols), background);
+        }
+        return kernel.ok();
+    };
+    CHECK(finish(f.engine, 1));
+    f.device->held = true;
+    CHECK(f.engine.prepare(spec(2), background).status().code() == Code::pending);  // in hand, or waiting
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        alarm(20);  // instead of hanging for ever
+        f.device->release();
+        if (!f.engine.prepare(spec(1)).ok()) _exit(1);
+        if (!finish(f.engine, 3)) _exit(2);
+        f.engine = make_engine(f.device, {});  // the former goes
+        _exit(0);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    f.device->release();
+    CHECK(finish(f.engine, 2));
 }

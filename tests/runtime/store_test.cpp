@@ -2,6 +2,7 @@
 // Engines that share a cache, in one process and in many that race and die.
 #include "cache/store.h"
 
+#include "backend/backend.h"
 #include "cache/folder.h"
 #include "cache/pack.h"
 #include "fake_device.h"
@@ -23,6 +24,7 @@
 
 #include <dlfcn.h>
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -121,7 +123,7 @@ TEST_CASE("code that is made faster than it is read stays off the disk") {
 TEST_CASE("damage is a miss that is repaired") {
     const TemporaryFolder folder;
     CHECK(TestEngine(in(folder.path())).engine.prepare(spec(8)).ok());
-    const std::string path = folder / names_in(folder.path()).at(0), good = read_text(path);
+    const std::string path = folder / files_in(folder.path()).at(0).name, good = read_text(path);
     Random random(seed());
     for (int64_t i = 0; i < rounds(60); ++i) {
         std::string bad = good;
@@ -157,13 +159,39 @@ TEST_CASE("a folder that cannot be written costs one line in the log") {
     CHECK(engine.device->loads == 5);
 }
 
+TEST_CASE("a folder that others may write to costs one line in the log") {
+    const TemporaryFolder folder;
+    CHECK(TestEngine(in(folder.path())).engine.prepare(spec(1)).ok());
+    REQUIRE(chmod(folder.path().c_str(), 0777) == 0);
+    TestEngine engine(in(folder.path()));
+    for (int cols = 1; cols <= 5; ++cols) CHECK(is_right(engine.engine.prepare(spec(cols)), spec(cols)));
+    CHECK(engine.compiles() == 5);
+    CHECK(engine.warnings() == 1);
+    CacheOptions trusting = in(folder.path());
+    trusting.trust_others = true;
+    TestEngine second(trusting);
+    CHECK(is_right(second.engine.prepare(spec(1)), spec(1)));
+    CHECK(second.compiles() + second.warnings() == 0);
+}
+
+TEST_CASE("a kernel larger than the folder's limit drives no other out") {
+    const TemporaryFolder folder;
+    CHECK(TestEngine(in(folder.path())).engine.prepare(spec(8)).ok());
+    CacheOptions small = in(folder.path());
+    small.bytes = 100;
+    TestEngine engine(small);
+    for (int cols = 1; cols <= 3; ++cols) CHECK(engine.engine.prepare(spec(cols)).ok());
+    CHECK(engine.warnings() == 1);
+    CHECK(files_in(folder.path()).size() == 1);
+}
+
 TEST_CASE("a folder that is deleted while an engine uses it is made again") {
     const TemporaryFolder folder;
     TestEngine engine(in(folder / "cache"));
     CHECK(engine.engine.prepare(spec(1)).ok());
     std::filesystem::remove_all(folder / "cache");
     CHECK(is_right(engine.engine.prepare(spec(2)), spec(2)));
-    CHECK(names_in(folder / "cache").size() == 1);
+    CHECK(files_in(folder / "cache").size() == 1);
     CHECK(engine.warnings() == 0);
 }
 
@@ -178,15 +206,15 @@ TEST_CASE("the folder stays below its size") {
         for (const auto& file : files_in(folder.path())) bytes += file.bytes;
         CHECK(bytes <= 40 << 10);
     }
-    CHECK(folder.entries() >= 3);
-    CHECK(folder.entries() < 20);
+    CHECK(files_in(folder.path()).size() >= 3);
+    CHECK(files_in(folder.path()).size() < 20);
 }
 
 TEST_CASE("packs come before the folder, and what is wrong with one is told") {
     const TemporaryFolder folder;
     CHECK(TestEngine(in(folder / "one")).engine.prepare(spec(8)).ok());
     const cache::Folder made(folder / "one");
-    const std::vector<cache::Entry> entries = {*made.read(files_in(folder / "one").at(0))};
+    const std::vector<Artifact> entries = {*made.read(files_in(folder / "one").at(0))};
     REQUIRE(cache::write_pack(folder / "product.pack", entries).ok());
 
     CacheOptions options = in("");
@@ -220,13 +248,11 @@ TEST_CASE("a kernel for a GPU is served without NVRTC") {
     const Target target = *parse_target("sm_90");
     const Spec wanted = *parse_spec("layernorm cols=4096 x=bf16");
     const Schedule schedule = heuristic(wanted, target);
-    Artifact artifact =
-        *compile(spec(8), heuristic(spec(8), *parse_target("x86-64-avx512")), *parse_target("x86-64-avx512"));
-    artifact.spec = wanted, artifact.schedule = schedule, artifact.target = target;
-    artifact.format = CodeFormat::cubin;
-    const cache::Entry entry{*code_key(wanted, schedule, target), "nvrtc-13.0", artifact};
-    REQUIRE(cache::Folder(folder / "cache").keep(entry).ok());
-    REQUIRE(cache::write_pack(folder / "pack", std::vector<cache::Entry>{entry}).ok());
+    Artifact artifact = backend::artifact_without_code(*plan::make(wanted, schedule, target), CodeFormat::cubin);
+    artifact.code = {1, 2, 3};
+    artifact.maker = "nvrtc-13.0";
+    REQUIRE(cache::Folder(folder / "cache").keep(artifact).ok());
+    REQUIRE(cache::write_pack(folder / "pack", std::vector<Artifact>{artifact}).ok());
 
     CacheOptions options = in(folder / "cache");
     options.everything = false;
@@ -257,7 +283,7 @@ TEST_CASE("16 processes of 64 threads race for an empty folder") {
         }));
     }
     for (const pid_t child : children) CHECK(wait_for(child) == 0);
-    CHECK(names_in(folder / "cache").size() == specs);
+    CHECK(files_in(folder / "cache").size() == specs);
     CHECK(damaged_files(folder / "cache") == 0);
     TestEngine last(in(folder / "cache"));
     for (int cols = 1; cols <= specs; ++cols) CHECK(is_right(last.engine.prepare(spec(cols)), spec(cols)));

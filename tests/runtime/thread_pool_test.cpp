@@ -36,7 +36,7 @@ void wait(std::chrono::microseconds time) { std::this_thread::sleep_for(time); }
 
 TEST_CASE("each task runs once") {
     for (int threads : {1, 2, 3, 7}) {
-        const auto pool = *ThreadPool::create(threads);
+        const auto pool = ThreadPool::create(threads);
         CHECK(pool->threads() == threads);
         for (int64_t tasks : {0, 1, 2, 3, 7, 8, 1000, 65535, 65536, 200000}) {
             Counts counts(tasks);
@@ -47,14 +47,14 @@ TEST_CASE("each task runs once") {
 }
 
 TEST_CASE("thousands of jobs in a row") {
-    const auto pool = *ThreadPool::create(4);
+    const auto pool = ThreadPool::create(4);
     Counts counts(5);
     for (int i = 0; i < 20000; ++i) pool->run(5, Counts::count, &counts);
     CHECK(counts.all(20000));
 }
 
 TEST_CASE("jobs after the workers fell asleep") {
-    const auto pool = *ThreadPool::create(3);
+    const auto pool = ThreadPool::create(3);
     Counts counts(3);
     for (int i = 0; i < 5; ++i) {
         wait(std::chrono::milliseconds(3));
@@ -64,7 +64,7 @@ TEST_CASE("jobs after the workers fell asleep") {
 }
 
 TEST_CASE("a caller that sleeps while others work wakes up") {
-    const auto pool = *ThreadPool::create(3);
+    const auto pool = ThreadPool::create(3);
     struct Meeting {
         std::atomic<int> arrived{0};
         std::thread::id caller = std::this_thread::get_id();
@@ -94,7 +94,7 @@ TEST_CASE("a caller that sleeps while others work wakes up") {
 TEST_CASE("workers may run wherever their creator may") {
     static cpu_set_t allowed;
     REQUIRE(sched_getaffinity(0, sizeof(allowed), &allowed) == 0);
-    const auto pool = *ThreadPool::create(2);
+    const auto pool = ThreadPool::create(2);
     std::atomic<int> differ{0};
     const auto task = [](void* context, int64_t) {
         cpu_set_t mine;
@@ -106,7 +106,7 @@ TEST_CASE("workers may run wherever their creator may") {
 }
 
 TEST_CASE("several callers at once") {
-    const auto pool = *ThreadPool::create(3);
+    const auto pool = ThreadPool::create(3);
     constexpr int callers = 4, jobs = 2000, tasks = 6;
     std::vector<Counts> counts;
     for (int i = 0; i < callers; ++i) counts.emplace_back(tasks);
@@ -128,7 +128,7 @@ TEST_CASE("a task may run a job on its own pool") {
         ThreadPool& pool;
         Counts counts{8};
     };
-    const auto pool = *ThreadPool::create(3);
+    const auto pool = ThreadPool::create(3);
     Nested nested{*pool};
     const auto task = [](void* context, int64_t) {
         auto& mine = *static_cast<Nested*>(context);
@@ -139,7 +139,7 @@ TEST_CASE("a task may run a job on its own pool") {
 }
 
 TEST_CASE("the child of a fork runs its tasks itself") {
-    const auto pool = *ThreadPool::create(3);
+    const auto pool = ThreadPool::create(3);
     Counts counts(4);
     pool->run(4, Counts::count, &counts);
     const pid_t child = fork();

@@ -8,6 +8,9 @@
 #include <thread>
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 using namespace normjit;
 
@@ -72,7 +75,8 @@ TEST_CASE("an engine takes schedules from its record files, or from those that t
     options.record_files = {"/nowhere/at/all"};  // the options win
     CHECK(heard.warnings.empty());
     CHECK(tuning::Advisor(device(), options, environment, heard.log()).choose(spec).tier == TuningTier::heuristic);
-    CHECK(heard.warnings == std::vector<std::string>{"/nowhere/at/all: cannot be opened; its records are not used"});
+    CHECK(heard.warnings ==
+          std::vector<std::string>{"/nowhere/at/all: No such file or directory; its records are not used"});
 }
 
 TEST_CASE("records of another device or with garbage between change nothing but a warning") {
@@ -87,7 +91,7 @@ TEST_CASE("records of another device or with garbage between change nothing but 
     CHECK(chosen.tier == TuningTier::heuristic);
     CHECK(chosen.schedule == heuristic(spec, device().target));
     CHECK(heard.warnings ==
-          std::vector<std::string>{path + ":2: not a record: no JSON object at column 1; the line is ignored"});
+          std::vector<std::string>{path + ":2: not a record: no JSON at column 1; the line is ignored"});
 }
 
 TEST_CASE("the records in the library are records, of the kind of device that their file says") {
@@ -126,6 +130,42 @@ TEST_CASE("specs that are asked for are noted once, whoever asks") {
     none.note(*parse_spec("rmsnorm cols=7"));
     CHECK(heard.warnings ==
           std::vector<std::string>{"NORMJIT_CAPTURE=/nowhere/at/all: No such file or directory; nothing is captured"});
+}
+
+TEST_CASE("a pipe and a device hold no records, and nobody waits for them") {
+    const test::TemporaryFolder folder;
+    REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
+    EngineOptions options;
+    options.record_files = {folder / "pipe", "/dev/zero"};
+    Heard heard;
+    const tuning::Advisor advisor(device(), options, Environment(), heard.log());
+    CHECK(heard.warnings ==
+          std::vector<std::string>{(folder / "pipe") + ": is no regular file; its records are not used",
+                                   "/dev/zero: is no regular file; its records are not used"});
+}
+
+TEST_CASE("specs are captured into whatever can be written, which is not read without end") {
+    const test::TemporaryFolder folder;
+    const std::string pipe = folder / "pipe";
+    REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+    const auto note = [&](const std::string& path) {
+        Environment environment;
+        environment.capture_file = path;
+        Heard heard;
+        tuning::Advisor(device(), {}, environment, heard.log()).note(*parse_spec("rmsnorm cols=7"));
+        return heard.warnings;
+    };
+    const std::string variable = "NORMJIT_CAPTURE=" + pipe;
+    CHECK(note(pipe) == std::vector<std::string>{variable + ": No such device or address; nothing is captured"});
+    CHECK(note("/dev/zero").empty());
+    CHECK(note("/dev/full") == std::vector<std::string>{"NORMJIT_CAPTURE=/dev/full: No space left on device"});
+    const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    REQUIRE(reader >= 0);
+    CHECK(note(pipe).empty());
+    char line[64] = {};
+    CHECK(read(reader, line, sizeof line - 1) == 15);
+    CHECK(std::string(line) == "rmsnorm cols=7\n");
+    close(reader);
 }
 
 TEST_CASE("prepare and compile take what choose says") {

@@ -4,6 +4,7 @@
 
 #include "normjit/engine.h"
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <mutex>
@@ -29,11 +30,11 @@ double seconds_of(const Schedule& schedule) {
 }
 
 struct Fixture {
-    explicit Fixture(TunePolicy policy) {
+    explicit Fixture(TunePolicy policy, double tune_seconds = patience) {
         device->seconds = seconds_of;
         EngineOptions options;
         options.tune = policy;
-        options.tune_seconds = patience;
+        options.tune_seconds = tune_seconds;
         options.log = {[](void* self, LogLevel, const char* message) {
                            auto& fixture = *static_cast<Fixture*>(self);
                            const std::lock_guard lock(fixture.mutex);
@@ -111,11 +112,13 @@ TEST_CASE("a winner has to win again on memory of its own, twice, and its smalle
         CAPTURE(unlucky);
         Fixture f(TunePolicy::on_miss);
         f.device->seconds = [&](const Schedule& schedule) {
-            const bool lucky = f.device->rigs != unlucky;
-            return schedule == usual ? 1.5e-3 : lucky ? seconds_of(schedule) * (1 + 0.1 * (f.device->rigs == 3)) : 2e-3;
+            const bool lucky = f.device->problems != unlucky;
+            return schedule == usual ? 1.5e-3
+                   : lucky           ? seconds_of(schedule) * (1 + 0.1 * (f.device->problems == 3))
+                                     : 2e-3;
         };
         CHECK((f.prepared() == usual) == (unlucky != 0));
-        CHECK(f.device->rigs == (unlucky == 2 ? 2 : 3));
+        CHECK(f.device->problems == (unlucky == 2 ? 2 : 3));
         CHECK(f.heard_of("1.364 times as fast") == (unlucky == 0));
     }
 }
@@ -125,6 +128,41 @@ TEST_CASE("what cannot be measured is served as it is, with a warning") {
     f.device->seconds = nullptr;
     CHECK(f.prepared() == usual);
     CHECK(f.heard_of("is not tuned: tuning: this device measures nothing"));
+}
+
+TEST_CASE("making the data counts, and what takes too long is not measured") {
+    Fixture f(TunePolicy::on_miss, 0.1);
+    f.device->fill_time = std::chrono::milliseconds(60);
+    CHECK(f.prepared() == usual);
+    CHECK(f.device->problems == 1);
+    CHECK(f.heard_of("is not tuned: tuning: to make its data 3 times takes 0."));
+    std::vector<char> memory(8 << 20, 1);
+    const std::atomic<bool> yes = true;
+    CHECK(fill_with_numbers(DType::f32, memory.data(), 8 << 20, {.stop = &yes}).message() == "tuning: stopped");
+    const Deadline over{.end = Deadline::Clock::now()};
+    CHECK(fill_with_numbers(DType::f32, memory.data(), 8 << 20, over).message() ==
+          "tuning: there is no time to make the data");
+    CHECK(memory.back() == 1);
+    CHECK(fill_with_numbers(DType::f32, memory.data(), 8 << 20).ok());
+    CHECK(memory.back() != 1);
+}
+
+TEST_CASE("an engine that goes does not wait for the tuning in hand") {
+    Fixture f(TunePolicy::background);
+    std::atomic<bool> measures = false;
+    f.device->seconds = [&](const Schedule& schedule) {
+        measures = true;
+        measures.notify_all();
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        return seconds_of(schedule);
+    };
+    f.device->load_time = std::chrono::milliseconds(10);  // all candidates take a second or more
+    CHECK(f.prepared() == usual);
+    measures.wait(false);
+    const auto start = std::chrono::steady_clock::now();
+    f.engine.reset();
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::milliseconds(500));
+    CHECK(f.heard_of("is not tuned: tuning: stopped"));
 }
 
 TEST_CASE("nothing is measured while a graph is being captured") {

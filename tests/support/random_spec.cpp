@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 namespace normjit::test {
 
@@ -40,8 +41,18 @@ void draw_outputs(Random& random, Spec& spec) {
     if (random.chance(30)) spec.dtypes[Tensor::dx].reset();
     if (random.chance(30)) spec.dtypes[Tensor::dgamma].reset();
     if (random.chance(30)) spec.dtypes[Tensor::dbeta].reset();
-    const bool any = spec.has(Tensor::dx) || spec.has(Tensor::dgamma) || spec.has(Tensor::dbeta);
+    if (random.chance(80)) spec.dtypes[Tensor::dresidual_in].reset();
+    const bool any =
+        spec.has(Tensor::dx) || spec.has(Tensor::dresidual_in) || spec.has(Tensor::dgamma) || spec.has(Tensor::dbeta);
     if (!any) spec.dtypes = drawn;
+}
+
+/// Recomputed, with a type, they are outputs.
+void draw_statistics(Random& random, Spec& spec) {
+    spec.stats = Stats::recompute;
+    spec.eps = random.chance(50) ? spec.eps : random.pick({0.0, 1e-12, 1e-6, 1e-3, 0.1, 1.0});
+    if (spec.norm == Norm::rmsnorm || random.chance(60)) spec.dtypes[Tensor::mean].reset();
+    if (random.chance(60)) spec.dtypes[Tensor::rstd].reset();
 }
 
 }  // namespace
@@ -61,6 +72,15 @@ int64_t rounds(int64_t usual) {
     return given ? std::clamp<int64_t>(std::strtoll(given, nullptr, 10), 1, usual) : usual;
 }
 
+uint64_t Random::bits() {
+    if (!draws_bytes_) return engine_();
+    uint64_t drawn = 0;
+    const size_t count = std::min(bytes_.size(), sizeof drawn);
+    std::memcpy(&drawn, bytes_.data(), count);
+    bytes_ = bytes_.subspan(count);
+    return drawn;
+}
+
 int64_t Random::between(int64_t low, int64_t high) {
     const uint64_t range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low) + 1;
     const uint64_t drawn = range == 0 ? bits() : bits() % range;
@@ -78,10 +98,7 @@ Spec random_spec(Random& random, const SpecLimits& limits) {
     draw_dtypes(random, limits, spec);
     draw_outputs(random, spec);
     if (random.chance(40)) spec.source = random.pick({Source::xhat, Source::y});
-    if (spec.source == Source::x && random.chance(40)) {
-        spec.stats = Stats::recompute;
-        spec.eps = random.chance(50) ? spec.eps : random.pick({0.0, 1e-12, 1e-6, 1e-3, 0.1, 1.0});
-    }
+    if (spec.source == Source::x && random.chance(40)) draw_statistics(random, spec);
     if (spec.has(Tensor::gamma) && random.chance(30)) {
         spec.gamma_offset = random.pick({1.0, -1.0, 0.5, 0.1, random.real(-2, 2)});
     }
@@ -101,30 +118,30 @@ Schedule random_schedule(Random& random) {
     cpu.row_block = static_cast<int>(random.chance(50) ? random.between(1, 64) : int64_t{1} << random.between(0, 6));
     cpu.strip = static_cast<int>(random.between(1, 8));
     cpu.unroll = static_cast<int>(random.between(1, 8));
-    cpu.stage = static_cast<int>(random.between(0, 1));
-    cpu.keep = static_cast<int>(random.between(0, 1));
+    cpu.cache_columns = static_cast<int>(random.between(0, 1));
+    cpu.cache_elements = static_cast<int>(random.between(0, 1));
     cpu.overlap = static_cast<int>(random.between(0, 1));
     cpu.prefetch = static_cast<int>(random.between(0, 3));
-    cpu.column_parts = static_cast<int>(random.chance(50) ? random.between(1, 9) : random.between(1, 200));
-    cpu.teams = static_cast<int>(random.chance(50) ? 1 : random.between(1, 9));
+    cpu.column_ranges = static_cast<int>(random.chance(50) ? random.between(1, 9) : random.between(1, 200));
+    cpu.thread_groups = static_cast<int>(random.chance(50) ? 1 : random.between(1, 9));
     cpu.split_rows = random.pick({int64_t{0}, random.between(1, 100), INT64_MAX});
-    cpu.stream_kb = random.pick({int64_t{-1}, int64_t{0}, random.between(0, 1 << 20)});
+    cpu.nontemporal_kb = random.pick({int64_t{-1}, int64_t{0}, random.between(0, 1 << 20)});
     return {random.between(1, 64), cpu};
 }
 
 Schedule random_cuda_schedule(Random& random) {
     const auto power = [&](int64_t most) { return static_cast<int>(int64_t{1} << random.between(0, most)); };
     CudaSchedule cuda;
-    cuda.form = random.chance(80) ? CudaForm::rows : CudaForm::streaming;
+    cuda.form = random.chance(80) ? CudaForm::rows : CudaForm::two_pass;
     cuda.threads_per_row = random.chance(70) ? power(10) : static_cast<int>(32 * random.between(1, 32));
     cuda.rows_per_block = random.chance(50) ? 1 : power(7);
     cuda.cluster = random.chance(70) ? 1 : power(4);
     cuda.blocks_per_sm = static_cast<int>(random.between(1, 4));
     cuda.vector_width = power(3);
-    cuda.stages = static_cast<int>(random.between(1, 4));
+    cuda.pipeline_depth = static_cast<int>(random.between(1, 4));
     cuda.staging = random.pick(all_cuda_stagings);
-    cuda.keep = random.pick(all_cuda_keeps);
-    cuda.keep_columns = random.pick(all_cuda_keeps);
+    cuda.row_memory = random.pick(all_cuda_memories);
+    cuda.column_memory = random.pick(all_cuda_memories);
     cuda.pace = random.chance(50) ? 0 : static_cast<int>(random.between(1, 8));
     cuda.pace_slack = static_cast<int>(random.between(1, 4));
     return {random.between(1, 600), cuda};
@@ -146,7 +163,7 @@ Target random_target(Random& random) {
     target.isa = Isa::cuda;
     target.sm = random.pick({70, 75, 80, 86, 89, 90, 100, 120});
     target.sm_count = static_cast<int>(random.between(1, 200));
-    target.shared_bytes = random.between(1 << 14, 1 << 18);
+    target.shared_bytes = random.between(48 << 10, 1 << 18);
     target.l2_bytes = random.between(1 << 20, 1 << 27);
     return target;
 }

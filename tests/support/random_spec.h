@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <random>
+#include <span>
 
 namespace normjit::test {
 
@@ -24,8 +25,10 @@ int64_t rounds(int64_t usual);
 class Random {
   public:
     explicit Random(uint64_t start) : engine_(start) {}
+    /// Draws what the bytes say, eight for each draw, and zeros after them: how a fuzzer draws. They must outlive this.
+    explicit Random(std::span<const uint8_t> bytes) : engine_(0), bytes_(bytes), draws_bytes_(true) {}
 
-    uint64_t bits() { return engine_(); }
+    uint64_t bits();
     /// Uniform in [low, high].
     int64_t between(int64_t low, int64_t high);
     /// True in `percent` of 100 draws.
@@ -44,6 +47,8 @@ class Random {
 
   private:
     std::mt19937_64 engine_;
+    std::span<const uint8_t> bytes_;
+    bool draws_bytes_ = false;
 };
 
 /// Bounds of random_spec(). Widths near powers of two and multiples of a vector come up more often than others.
@@ -54,7 +59,7 @@ struct SpecLimits {
     int f64_percent = 10;
 };
 
-/// Any valid spec: norm, sizes, types, outputs, source, statistics, eps, gamma_offset, dresidual.
+/// Any valid spec: norm, sizes, types, outputs, source, statistics, eps, gamma_offset, dresidual, dresidual_in.
 Spec random_spec(Random& random, const SpecLimits& limits = {});
 
 /// The number of rows of a launch: the spec's, or one in [0, limits.max_rows], 0 and 1 more often than others.

@@ -16,10 +16,8 @@ class Body {
     std::string run() {
         add("cvt.u64.u32 %block, %ctaid.x;\n    cvt.u64.u32 %thread, %tid.x;");
         for (size_t i = 0; i < stream_.reads.size(); ++i) load(i);
-        if (stream_.write > 0)
-            store();
-        else
-            keep_loads();
+        for (size_t i = 0; i < stream_.writes.size(); ++i) store(i);
+        if (stream_.writes.empty()) keep_loads();
         return fmt::format(
             "    .reg .pred %p, %q;\n    .reg .b64 %block, %thread, %base, %chunks, %at, %address;\n"
             "    .reg .b32 %v<{}>, %all;\n{}",
@@ -55,16 +53,16 @@ class Body {
     }
 
     /// Chunk `to` takes in every loaded chunk that falls to it.
-    void store() {
-        const int stores = stream_.write * method_.unroll;
-        for (int chunk = stores; chunk < chunks_; ++chunk) {
+    void store(size_t write) {
+        const int stores = stream_.writes[write] * method_.unroll;
+        for (int chunk = stores; chunk < chunks_ && write == 0; ++chunk) {
             for (int word = 0; word < 4; ++word) {
                 const int to = 4 * (chunk % stores) + word;
                 add(fmt::format("xor.b32 %v{0}, %v{0}, %v{1};", to, 4 * chunk + word));
             }
         }
         for (int step = 0; step < stores; ++step) {
-            find_chunk("write", stream_.write, step);
+            find_chunk(fmt::format("write{}", write), stream_.writes[write], step);
             add(fmt::format("@%p st.global{}.v4.b32 [%address], {};", method_.evict ? ".cs" : "",
                             words(step % std::max(chunks_, 1))));
         }
@@ -72,7 +70,7 @@ class Body {
 
     /// Loads that nothing depends on would not be made.
     void keep_loads() {
-        add("mov.b32 %all, 0;\n    ld.param.u64 %address, [write];");
+        add("mov.b32 %all, 0;\n    ld.param.u64 %address, [write0];");
         for (int word = 0; word < 4 * chunks_; ++word) add(fmt::format("xor.b32 %all, %all, %v{};", word));
         add("setp.eq.u32 %q, %all, 0x9e3779b9;\n    @%q st.global.b32 [%address], %all;");
     }
@@ -91,13 +89,15 @@ std::string stream_ptx(const GpuStream& stream, const GpuStreamMethod& method) {
 .address_size 64
 
 .visible .entry ceiling(
-    .param .u64 read0, .param .u64 read1, .param .u64 read2, .param .u64 write,
-    .param .u64 read0_chunks, .param .u64 read1_chunks, .param .u64 read2_chunks, .param .u64 write_chunks)
+    .param .u64 read0, .param .u64 read1, .param .u64 read2,
+    .param .u64 write0, .param .u64 write1,
+    .param .u64 read0_chunks, .param .u64 read1_chunks, .param .u64 read2_chunks,
+    .param .u64 write0_chunks, .param .u64 write1_chunks)
 {{
 {}    ret;
 }}
 
-.visible .entry nothing(.param .align 8 .b8 arguments[152])
+.visible .entry nothing(.param .align 8 .b8 arguments[296])
 {{
     ret;
 }}
@@ -112,7 +112,7 @@ uint64_t grid_of(const GpuStream& stream, const GpuStreamMethod& method, const G
         if (block > 0) blocks = std::max(blocks, (chunks + block - 1) / block);
     };
     for (size_t i = 0; i < stream.reads.size(); ++i) cover(arguments.read_chunks[i], stream.reads[i]);
-    cover(arguments.write_chunks, stream.write);
+    for (size_t i = 0; i < stream.writes.size(); ++i) cover(arguments.write_chunks[i], stream.writes[i]);
     return blocks;
 }
 

@@ -26,19 +26,19 @@ inline constexpr GpuStreamMethod gpu_stream_methods[] = {
 
 /// A pass over matrices of one shape. Widths are element sizes over the narrowest matrix's: 1, 2, 4.
 struct GpuStream {
-    std::vector<int> reads;  ///< width of each, 1 to 3
-    int write = 0;           ///< 0: nothing is written
+    std::vector<int> reads;   ///< width of each, 1 to 3
+    std::vector<int> writes;  ///< at most 2
 };
 
 /// What the kernel `ceiling` takes, by value.
 struct GpuStreamArguments {
     const void* read[3] = {};
-    void* write = nullptr;         ///< never touched when nothing is written, but must be an address
+    void* write[2] = {};           ///< the first is never touched when nothing is written, but must be an address
     uint64_t read_chunks[3] = {};  ///< whole chunks of 16 bytes
-    uint64_t write_chunks = 0;
+    uint64_t write_chunks[2] = {};
 };
 
-/// PTX with two kernels: `ceiling`, for grids of grid_of() blocks, and `nothing`, which takes 152 bytes and does
+/// PTX with two kernels: `ceiling`, for grids of grid_of() blocks, and `nothing`, which takes 296 bytes and does
 /// nothing.
 std::string stream_ptx(const GpuStream& stream, const GpuStreamMethod& method);
 uint64_t grid_of(const GpuStream& stream, const GpuStreamMethod& method, const GpuStreamArguments& arguments);

@@ -2,6 +2,7 @@
 #include "measure.h"
 
 #include "support/try.h"
+#include "timed_problem.h"
 
 #include <algorithm>
 #include <chrono>
@@ -10,9 +11,6 @@ namespace normjit::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-/// Reading the clock takes about 30 ns: a sample of 20 us hides it.
-constexpr double shortest_sample = 20e-6;
 
 /// Work this long comes before each sample: threads that slept through what came before it wake up, and fetch into
 /// their caches what others had. Longer work does not notice.

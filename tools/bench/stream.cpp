@@ -18,12 +18,13 @@ constexpr int64_t smallest_piece = 256;  // steps: 16 KiB of the narrowest matri
 
 /// A thread's share: `steps` steps, in each of which matrix i moves on by lines[i] cache lines.
 struct Share {
-    static constexpr int most_reads = 3;
+    static constexpr int most_reads = 3, most_writes = 2;
     const char* reads[most_reads] = {};
     int64_t read_lines[most_reads] = {};
     int read_count = 0;
-    char* write = nullptr;
-    int64_t write_lines = 0;
+    char* writes[most_writes] = {};
+    int64_t write_lines[most_writes] = {};
+    int write_count = 0;
     int64_t steps = 0;
 };
 
@@ -60,7 +61,7 @@ template <bool past_caches, bool prefetch, int reads, bool writes>
             if constexpr (prefetch) _mm_prefetch(share.reads[read] + i + prefetch_bytes, _MM_HINT_T0);
         }
         if constexpr (writes) {
-            store<past_caches>(share.write + i, value);
+            store<past_caches>(share.writes[0] + i, value);
         } else {
             sum = _mm512_xor_si512(sum, value);
         }
@@ -88,8 +89,10 @@ template <bool past_caches, bool prefetch>
                 sum = _mm512_xor_si512(sum, _mm512_loadu_si512(from + i));
             }
         }
-        for (int64_t i = 0; i < share.write_lines; ++i) {
-            store<past_caches>(share.write + (step * share.write_lines + i) * line, sum);
+        for (int write = 0; write < share.write_count; ++write) {
+            const int64_t lines = share.write_lines[write];
+            for (int64_t i = 0; i < lines; ++i)
+                store<past_caches>(share.writes[write] + (step * lines + i) * line, sum);
         }
     }
     finish<past_caches>(sum);
@@ -97,14 +100,14 @@ template <bool past_caches, bool prefetch>
 
 bool all_equal(const Share& share) {
     const auto* end = share.read_lines + share.read_count;
-    return (!share.write || share.write_lines == 1) &&
+    return (share.write_count == 0 || (share.write_count == 1 && share.write_lines[0] == 1)) &&
            std::all_of(share.read_lines, end, [](int64_t lines) { return lines == 1; });
 }
 
 template <bool past_caches, bool prefetch>
 void pass(const Share& share) {
     if (!all_equal(share)) return pass_any<past_caches, prefetch>(share);
-    switch (share.read_count * 2 + (share.write ? 1 : 0)) {
+    switch (share.read_count * 2 + share.write_count) {
         case 5:
             return pass_equal<past_caches, prefetch, 2, true>(share);
         case 7:
@@ -143,9 +146,11 @@ Share share_of(const Traffic& traffic, int64_t narrowest, int64_t begin, int64_t
         share.reads[share.read_count] = static_cast<const char*>(read.data) + begin * lines * line;
         share.read_lines[share.read_count++] = lines;
     }
-    if (traffic.write) {
-        share.write_lines = traffic.write_bytes / narrowest;
-        share.write = static_cast<char*>(traffic.write) + begin * share.write_lines * line;
+    for (const Traffic::Write& write : traffic.writes) {
+        if (share.write_count == Share::most_writes) break;
+        const int64_t lines = write.bytes / narrowest;
+        share.writes[share.write_count] = static_cast<char*>(write.data) + begin * lines * line;
+        share.write_lines[share.write_count++] = lines;
     }
     return share;
 }
@@ -153,8 +158,9 @@ Share share_of(const Traffic& traffic, int64_t narrowest, int64_t begin, int64_t
 }  // namespace
 
 int64_t Traffic::bytes() const {
-    int64_t sum = write_bytes;
+    int64_t sum = 0;
     for (const Read& read : reads) sum += read.bytes;
+    for (const Write& write : writes) sum += write.bytes;
     return sum;
 }
 
@@ -172,8 +178,9 @@ const std::vector<StreamMethod>& stream_methods() {
 }
 
 void stream(Team& team, const Traffic& traffic, const StreamMethod& method) {
-    int64_t narrowest = traffic.write ? traffic.write_bytes : traffic.reads[0].bytes;
+    int64_t narrowest = traffic.reads[0].bytes;
     for (const Traffic::Read& read : traffic.reads) narrowest = std::min(narrowest, read.bytes);
+    for (const Traffic::Write& write : traffic.writes) narrowest = std::min(narrowest, write.bytes);
     // The last partial line is left out: at most 63 bytes of the narrowest matrix.
     const int64_t steps = narrowest / line;
     if (method.one_thread) return pass(share_of(traffic, narrowest, 0, steps), method);

@@ -17,9 +17,12 @@ struct Traffic {
         const void* data = nullptr;
         int64_t bytes = 0;
     };
-    std::vector<Read> reads;  ///< at least 1
-    void* write = nullptr;    ///< null: nothing is written
-    int64_t write_bytes = 0;
+    struct Write {
+        void* data = nullptr;
+        int64_t bytes = 0;
+    };
+    std::vector<Read> reads;    ///< 1 to 3
+    std::vector<Write> writes;  ///< at most 2
 
     int64_t bytes() const;
 };
@@ -35,7 +38,7 @@ struct StreamMethod {
 /// Those that this machine can run.
 const std::vector<StreamMethod>& stream_methods();
 
-/// One pass on the threads of the team. Overwrites traffic.write.
+/// One pass on the threads of the team. Overwrites what traffic.writes names.
 void stream(Team& team, const Traffic& traffic, const StreamMethod& method);
 
 }  // namespace normjit::bench

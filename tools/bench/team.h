@@ -12,7 +12,7 @@ namespace normjit::bench {
 
 class Team {
   public:
-    /// The calling thread is one of them.
+    /// The calling thread is one of them. Fewer where the system gives no more.
     explicit Team(int threads);
     ~Team();
     Team(const Team&) = delete;

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what the build needs on Debian and Ubuntu; `setup.sh llvm` also the optional LLVM (100 MB to fetch). Silent and
-# instant when everything is there.
+# Installs what the build needs on Debian and Ubuntu. `setup.sh llvm`: also the optional LLVM (100 MB to fetch);
+# `setup.sh llvm clang`: and what .ci/run needs beside. Silent and instant when everything is there.
 set -euo pipefail
 
-# Each line: a command or a header that shows whether the package is there, then the package.
+# Each line: a command, or a file below /usr/include or /usr, that shows whether the package is there; then the package.
 needed="
 g++                      g++
 cmake                    cmake
@@ -19,45 +19,62 @@ CLI/CLI.hpp              libcli11-dev
 nlohmann/json.hpp        nlohmann-json3-dev
 xxhash.h                 libxxhash-dev
 "
-
-if [ "${1:-}" = llvm ]; then
-    needed+="llvm-19/include/llvm/IR/IRBuilder.h llvm-19-dev"
-fi
-
-missing=()
-while read -r probe package; do
-    [ -n "$probe" ] || continue
-    case $probe in
-        llvm-*) [ -e "/usr/lib/$probe" ] || missing+=("$package") ;;
-        *.h | *.hpp) [ -e "/usr/include/$probe" ] || [ -e "/usr/local/include/$probe" ] || missing+=("$package") ;;
-        *) command -v "$probe" > /dev/null || missing+=("$package") ;;
+# Done without where the system is too old to have them.
+optional=""
+for part in "$@"; do
+    case $part in
+        llvm) optional+="lib/llvm-19/include/llvm/IR/IRBuilder.h llvm-19-dev"$'\n' ;;
+        clang)
+            optional+="clang++-19 clang-19"$'\n'
+            optional+="lib/llvm-19/lib/clang/19/lib/linux libclang-rt-19-dev"$'\n'
+            optional+="clang-format-19 clang-format-19"$'\n'
+            ;;
+        *) echo "setup: unknown part $part; there are llvm and clang" >&2 && exit 2 ;;
     esac
-done <<< "$needed"
-[ ${#missing[@]} -gt 0 ] || exit 0
+done
+
+# The packages of a list whose probe is not there.
+missing_of() { # list
+    local probe package
+    while read -r probe package; do
+        [ -n "$probe" ] || continue
+        if ! command -v "$probe" > /dev/null && [ ! -e "/usr/include/$probe" ] && [ ! -e "/usr/local/include/$probe" ] &&
+            [ ! -e "/usr/$probe" ]; then
+            echo "$package"
+        fi
+    done <<< "$1"
+}
+mapfile -t missing < <(missing_of "$needed")
+mapfile -t wished < <(missing_of "$optional")
+[ $((${#missing[@]} + ${#wished[@]})) -gt 0 ] || exit 0
 
 if ! command -v apt-get > /dev/null; then
+    if [ ${#missing[@]} -eq 0 ]; then exit 0; fi
     echo "setup: this system has no apt-get; install what Debian calls: ${missing[*]}" >&2
     exit 3
 fi
 as_root=()
 if [ "$(id -u)" != 0 ]; then
     if ! command -v sudo > /dev/null; then
-        echo "setup: run as root: apt-get install ${missing[*]}" >&2
+        if [ ${#missing[@]} -eq 0 ]; then exit 0; fi
+        echo "setup: run as root: apt-get install ${missing[*]} ${wished[*]}" >&2
         exit 3
     fi
     as_root=(sudo)
 fi
-echo "setup: installing ${missing[*]}" >&2
-# Older systems have no LLVM 19: the build does without.
-drop_unknown_llvm() {
-    if [ "${missing[-1]}" = llvm-19-dev ] && ! apt-cache show llvm-19-dev > /dev/null 2>&1; then unset 'missing[-1]'; fi
-}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-if ! { "${as_root[@]}" apt-get update -qq && drop_unknown_llvm &&
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"; } \
-    > "$log" 2>&1; then
+run() { # what it does, command...
+    if "${@:2}" > "$log" 2>&1; then return; fi
     cat "$log" >&2
-    echo "setup: apt-get could not install ${missing[*]}" >&2
+    echo "setup: apt-get could not $1" >&2
     exit 1
-fi
+}
+run "fetch the lists of packages" "${as_root[@]}" apt-get update -qq
+for package in "${wished[@]}"; do
+    if apt-cache show "$package" > /dev/null 2>&1; then missing+=("$package"); fi
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+echo "setup: installing ${missing[*]}" >&2
+run "install ${missing[*]}" "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "${missing[@]}"

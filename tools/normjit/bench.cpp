@@ -59,7 +59,7 @@ struct Options {
 };
 
 /// The schedule beside another one, by launches in turn.
-struct Duel {
+struct PairedTimes {
     Schedule other;
     double other_seconds = 0, own_seconds = 0;  ///< medians
     tuning::Comparison comparison = {};
@@ -70,7 +70,7 @@ struct Result {
     Schedule schedule;
     int threads = 0;
     bench::Measurement measurement;
-    std::optional<Duel> duel;
+    std::optional<PairedTimes> paired;
 };
 
 Expected<std::vector<int>> read_threads(const std::vector<std::string>& words) {
@@ -86,31 +86,31 @@ Expected<std::vector<int>> read_threads(const std::vector<std::string>& words) {
 }
 
 /// Takes as long as it is given, or up to ten times that where few rounds fit: those say next to nothing.
-Expected<Duel> fight(Workbench& workbench, const Kernel& kernel, const Options& options) {
+Expected<PairedTimes> compare_schedules(Workbench& workbench, const Kernel& kernel, const Options& options) {
     using Clock = std::chrono::steady_clock;
     constexpr int batch = 5;
     constexpr size_t least = 40, most = 2000;
     const Engine& engine = workbench.engine();
     const Spec& spec = kernel.artifact().spec;
     const bool by_heuristic = options.against == against_heuristic;
-    Duel duel{by_heuristic ? heuristic(spec, engine.target()) : *parse_schedule(options.against)};
-    NORMJIT_TRY(const Kernel other, engine.prepare(spec, duel.other));
-    NORMJIT_TRY(const auto course, workbench.open_course(kernel, *spec.rows, options.seed));
-    NORMJIT_RETURN_IF_ERROR(course->check(kernel));
-    NORMJIT_RETURN_IF_ERROR(course->check(other));
+    PairedTimes paired{by_heuristic ? heuristic(spec, engine.target()) : *parse_schedule(options.against)};
+    NORMJIT_TRY(const Kernel other, engine.prepare(spec, paired.other));
+    NORMJIT_TRY(const auto problem, workbench.open_checked_problem(kernel, *spec.rows, options.seed));
+    NORMJIT_RETURN_IF_ERROR(problem->check(kernel));
+    NORMJIT_RETURN_IF_ERROR(problem->check(other));
     const Kernel both[] = {other, kernel};
-    Course::Seconds seconds(2);
+    Seconds seconds(2);
     const auto start = Clock::now();
     const auto limit = [&] { return (seconds[0].size() < least ? 10 : 1) * options.seconds; };
     for (double spent = 0; spent < limit() && seconds[0].size() < most;) {
-        NORMJIT_TRY(const Course::Seconds more, course->time(both, batch));
+        NORMJIT_TRY(const Seconds more, problem->time(both, batch));
         for (size_t k : {0, 1}) seconds[k].insert(seconds[k].end(), more[k].begin(), more[k].end());
         spent = std::chrono::duration<double>(Clock::now() - start).count();
     }
-    duel.comparison = tuning::compare(seconds[0], seconds[1]);
-    duel.other_seconds = bench::sample_of(seconds[0]).median;
-    duel.own_seconds = bench::sample_of(seconds[1]).median;
-    return duel;
+    paired.comparison = tuning::compare(seconds[0], seconds[1]);
+    paired.other_seconds = bench::sample_of(seconds[0]).median;
+    paired.own_seconds = bench::sample_of(seconds[1]).median;
+    return paired;
 }
 
 Expected<Result> measure_spec(Workbench& workbench, const Spec& spec, const Options& options) {
@@ -124,14 +124,14 @@ Expected<Result> measure_spec(Workbench& workbench, const Spec& spec, const Opti
     NORMJIT_TRY(bench::Measurement measurement, workbench.measure_made(kernel, data, measure_options));
     Result result{spec, schedule, engine.threads(), measurement, {}};
     if (!options.against.empty()) {
-        NORMJIT_TRY(result.duel, fight(workbench, kernel, options));
+        NORMJIT_TRY(result.paired, compare_schedules(workbench, kernel, options));
     }
     return result;
 }
 
 std::string table_of(const std::vector<Result>& results) {
     std::vector<std::string> titles = {"spec", ">threads", ">time", ">GB/s", ">ceiling", ">share"};
-    const bool fought = !results.empty() && results.front().duel;
+    const bool fought = !results.empty() && results.front().paired;
     if (fought) titles.insert(titles.end(), {">gain", ">95 % sure"});
     Table table(titles);
     for (const Result& result : results) {
@@ -144,7 +144,7 @@ std::string table_of(const std::vector<Result>& results) {
                                           ceiling ? fmt::format("{:.1f}", m.ceiling_bytes_per_second() / 1e9) : "-",
                                           format_percent(m.share)};
         if (fought) {
-            const auto& [gain, low, high] = result.duel->comparison;
+            const auto& [gain, low, high] = result.paired->comparison;
             cells.push_back(fmt::format("{:.3f}", gain));
             cells.push_back(fmt::format("{:.3f} to {:.3f}", low, high));
         }
@@ -178,11 +178,11 @@ ordered_json to_json(const Result& result) {
     if (m.host_launch.median > 0) {
         json["host"] = {{"launch_seconds", m.host_launch.median}, {"bare_launch_seconds", m.host_bare_launch.median}};
     }
-    if (result.duel) {
-        const auto& [gain, low, high] = result.duel->comparison;
-        json["against"] = {{"schedule", to_text(result.duel->other)},
-                           {"median_seconds", result.duel->other_seconds},
-                           {"own_median_seconds", result.duel->own_seconds},
+    if (result.paired) {
+        const auto& [gain, low, high] = result.paired->comparison;
+        json["against"] = {{"schedule", to_text(result.paired->other)},
+                           {"median_seconds", result.paired->other_seconds},
+                           {"own_median_seconds", result.paired->own_seconds},
                            {"gain", gain},
                            {"low", low},
                            {"high", high}};

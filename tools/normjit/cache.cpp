@@ -19,7 +19,6 @@
 namespace normjit::cli {
 namespace {
 
-using cache::Entry;
 using cache::Folder;
 using cache::Pack;
 using nlohmann::ordered_json;
@@ -40,12 +39,12 @@ struct Options {
     bool json = false;
 };
 
-/// Something that holds an entry, or ought to.
+/// Something that holds an artifact, or ought to.
 struct Item {
     std::string path;  ///< of the file; of a pack with the entry's place
     int64_t bytes = 0;
     double idle_seconds = -1;  ///< since its last use; packs do not tell
-    Expected<Entry> entry;
+    Expected<Artifact> artifact;
 };
 
 struct Cache {
@@ -59,7 +58,7 @@ struct Cache {
         return sum;
     }
     int64_t damaged() const {
-        return std::ranges::count_if(items, [](const Item& item) { return !item.entry.ok(); });
+        return std::ranges::count_if(items, [](const Item& item) { return !item.artifact.ok(); });
     }
 };
 
@@ -69,11 +68,11 @@ Expected<Cache> open_cache(const Options& options) {
     if (!bytes) return invalid_argument(fmt::format("--size {}: {}", options.size, bytes.status().message()));
     const std::string path = options.folder.empty() ? variables.cache_folder : options.folder;
     if (path.empty()) return invalid_argument("cache: there is no folder: give --dir, or set NORMJIT_CACHE_DIR");
-    Cache cache{Folder(path), *bytes, {}};
+    Cache cache{Folder(path, variables.cache_trust_others), *bytes, {}};
     NORMJIT_TRY(const auto files, cache.folder.files());
-    const auto now = std::filesystem::file_time_type::clock::now();
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
     for (const Folder::File& file : files) {
-        const std::chrono::duration<double> idle = now - file.used;
+        const std::chrono::duration<double> idle = now - std::chrono::nanoseconds(file.used);
         cache.items.push_back({cache.folder.path_of(file), file.bytes, idle.count(), cache.folder.read(file)});
     }
     return cache;
@@ -82,15 +81,15 @@ Expected<Cache> open_cache(const Options& options) {
 ordered_json to_json(const Item& item) {
     ordered_json json = {{"path", item.path}, {"bytes", item.bytes}};
     if (item.idle_seconds >= 0) json["idle_seconds"] = item.idle_seconds;
-    if (!item.entry.ok()) {
-        json["error"] = item.entry.status().message();
+    if (!item.artifact.ok()) {
+        json["error"] = item.artifact.status().message();
         return json;
     }
-    const Artifact& artifact = item.entry->artifact;
+    const Artifact& artifact = *item.artifact;
     json["spec"] = to_text(artifact.spec);
     json["schedule"] = to_text(artifact.schedule);
     json["target"] = to_text(artifact.target);
-    json["maker"] = item.entry->maker;
+    json["maker"] = artifact.maker;
     return json;
 }
 
@@ -111,11 +110,11 @@ Status list(const Options& options) {
     Table table({"spec", "target", "maker", ">size", ">last use"});
     for (const Item& item : cache.items) {
         const std::string size = format_bytes(double(item.bytes)), idle = format_seconds(item.idle_seconds) + " ago";
-        if (item.entry.ok()) {
-            const Artifact& artifact = item.entry->artifact;
-            table.add({to_text(artifact.spec), to_text(artifact.target), item.entry->maker, size, idle});
+        if (item.artifact.ok()) {
+            const Artifact& artifact = *item.artifact;
+            table.add({to_text(artifact.spec), to_text(artifact.target), artifact.maker, size, idle});
         } else {
-            table.add({one_line(item.path), one_line(item.entry.status().message()), "-", size, idle});
+            table.add({one_line(item.path), one_line(item.artifact.status().message()), "-", size, idle});
         }
     }
     return write_text("", (cache.items.empty() ? "" : table.text() + "\n") + summary(cache));
@@ -130,8 +129,8 @@ Expected<std::vector<Item>> items_to_verify(const Options& options) {
     }
     for (const std::string& path : options.packs) {
         NORMJIT_TRY(const Pack pack, Pack::open(path));
-        pack.for_each([&](const std::string& id, int64_t bytes, const Expected<Entry>& entry) {
-            items.push_back({path + ":" + id, bytes, -1, entry});
+        pack.for_each([&](const std::string& id, int64_t bytes, const Expected<Artifact>& artifact) {
+            items.push_back({path + ":" + id, bytes, -1, artifact});
         });
     }
     return items;
@@ -141,9 +140,9 @@ Status verify(const Options& options) {
     NORMJIT_TRY(const std::vector<Item> items, items_to_verify(options));
     ordered_json damaged = ordered_json::array();
     for (const Item& item : items) {
-        if (item.entry.ok()) continue;
+        if (item.artifact.ok()) continue;
         damaged.push_back(to_json(item));
-        if (!options.json) print_note(fmt::format("{}: {}", item.path, item.entry.status().message()));
+        if (!options.json) print_note(fmt::format("{}: {}", item.path, item.artifact.status().message()));
     }
     NORMJIT_RETURN_IF_ERROR(
         write_text("", options.json ? ordered_json{{"entries", items.size()}, {"damaged", damaged}}.dump(2) + "\n"
@@ -176,16 +175,16 @@ Status collect_garbage(const Options& options) {
 
 Status pack(const Options& options) {
     NORMJIT_TRY(const Cache cache, open_cache(options));
-    std::vector<Entry> entries;
+    std::vector<Artifact> artifacts;
     for (const Item& item : cache.items) {
-        if (item.entry.ok()) {
-            entries.push_back(*item.entry);
+        if (item.artifact.ok()) {
+            artifacts.push_back(*item.artifact);
         } else {
-            print_note(fmt::format("{}: {}; left out", item.path, item.entry.status().message()));
+            print_note(fmt::format("{}: {}; left out", item.path, item.artifact.status().message()));
         }
     }
-    if (entries.empty()) return invalid_argument(fmt::format("cache: {} holds no kernels", cache.folder.path()));
-    NORMJIT_RETURN_IF_ERROR(cache::write_pack(options.output, entries));
+    if (artifacts.empty()) return invalid_argument(fmt::format("cache: {} holds no kernels", cache.folder.path()));
+    NORMJIT_RETURN_IF_ERROR(cache::write_pack(options.output, artifacts));
     NORMJIT_TRY(const Pack written, Pack::open(options.output));
     return write_text("", options.json
                               ? ordered_json{{"path", options.output}, {"entries", written.size()}}.dump(2) + "\n"

@@ -51,7 +51,7 @@ double root_mean_square(std::span<const Gradient> gradients) {
     return std::sqrt(squares / static_cast<double>(gradients.size()));
 }
 
-/// One row of dx, or a column output. `elements` are of the distance's type.
+/// One row of a matrix output, or all of another. `elements` are of the distance's type.
 void add_row(std::span<const Gradient> expected, const char* elements, const Allowance& allowance, Distance& distance) {
     double scale = root_mean_square(expected);
     for (size_t j = 0; j < expected.size(); ++j) {
@@ -74,12 +74,12 @@ void add_row(std::span<const Gradient> expected, const char* elements, const All
     }
 }
 
-Distance distance_of(const std::vector<Gradient>& expected, int64_t cols, DType type, const void* data,
+/// `row`: elements that are of one size, in the sense of add_row().
+Distance distance_of(const std::vector<Gradient>& expected, size_t row, DType type, const void* data,
                      const Allowance& allowance) {
     Distance distance;
     distance.type = type;
     distance.narrowest = allowance.spacings > 0 ? allowance.narrowest : type;
-    const auto row = static_cast<size_t>(cols);
     const auto* bytes = static_cast<const char*>(data);
     for (size_t i = 0; i < expected.size(); i += row) {
         add_row(std::span(expected).subspan(i, row), bytes + i * size_of(type), allowance, distance);
@@ -91,8 +91,8 @@ Status check_memory(const Problem& problem) {
     double needed = 0;
     for (Tensor tensor : all_tensors) {
         if (!problem.spec.has(tensor)) continue;
-        needed +=
-            static_cast<double>(problem.elements(tensor)) * (is_output(tensor) ? sizeof(Gradient) : sizeof(double));
+        needed += static_cast<double>(problem.elements(tensor)) *
+                  (problem.spec.writes(tensor) ? sizeof(Gradient) : sizeof(double));
     }
     double present = static_cast<double>(cpu::physical_memory());
     if (needed <= present) return {};
@@ -108,19 +108,20 @@ Expected<std::vector<OutputCheck>> check_outputs(const Problem& problem,
     if (Status status = check_memory(problem); !status.ok()) return status;
     PerTensor<std::vector<double>> inputs;
     for (Tensor tensor : all_tensors) {
-        if (is_output(tensor) || !spec.reads(tensor)) continue;
+        if (!spec.reads(tensor)) continue;
         inputs[tensor] =
             reference::decode(*spec.dtypes[tensor], problem.tensors[tensor].data(), problem.elements(tensor));
     }
     const reference::Gradients expected = reference::compute(spec, problem.rows, inputs);
     std::vector<OutputCheck> checks;
     for (Tensor tensor : all_tensors) {
-        if (!is_output(tensor) || !spec.has(tensor)) continue;
+        if (!spec.writes(tensor)) continue;
         OutputCheck& check = checks.emplace_back();
         check.tensor = tensor;
-        check.ours = distance_of(expected[tensor], spec.cols, *spec.dtypes[tensor], problem.tensors[tensor].data(), {});
+        const auto row = static_cast<size_t>(is_matrix(tensor) ? spec.cols : problem.elements(tensor));
+        check.ours = distance_of(expected[tensor], row, *spec.dtypes[tensor], problem.tensors[tensor].data(), {});
         if (const auto& gradient = foreign[tensor]) {
-            check.foreign = distance_of(expected[tensor], spec.cols, gradient->type, gradient->data.data(),
+            check.foreign = distance_of(expected[tensor], row, gradient->type, gradient->data.data(),
                                         foreign_allowance(spec, problem.rows, tensor, gradient->type));
         }
     }

@@ -2,11 +2,9 @@
 #include "cold_memory.h"
 
 #include "device/cpu/system.h"
-#include "support/text.h"
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <set>
 
 #include <fmt/core.h>
@@ -20,29 +18,6 @@ constexpr int64_t touched_at_once = 2 << 20;
 /// Beyond what is taken: where a block starts moves by whole pages inside it.
 constexpr int64_t slack_pages = 8192;
 
-/// "2048K"; 0 for anything else.
-int64_t read_size(std::string text) {
-    int64_t unit = 1;
-    if (text.ends_with('K')) unit = 1 << 10;
-    if (text.ends_with('M')) unit = 1 << 20;
-    if (unit > 1) text.pop_back();
-    const auto number = text::parse_int(text, 0, INT64_MAX / unit);
-    return number.ok() ? *number * unit : 0;
-}
-
-/// What programs may take before the system has to swap; all there is where it does not say.
-int64_t available_memory() {
-    std::ifstream file("/proc/meminfo");
-    for (std::string line; std::getline(file, line);) {
-        constexpr std::string_view key = "MemAvailable:", unit = " kB";
-        if (!line.starts_with(key) || !line.ends_with(unit)) continue;
-        const std::string_view number =
-            std::string_view(line).substr(key.size(), line.size() - key.size() - unit.size());
-        if (const auto kilobytes = text::parse_int(text::trim(number), 0, INT64_MAX >> 10)) return *kilobytes << 10;
-    }
-    return cpu::physical_memory();
-}
-
 }  // namespace
 
 int64_t cache_bytes(const Target& target, const std::string& sys) {
@@ -54,21 +29,13 @@ int64_t cache_bytes(const Target& target, const std::string& sys) {
             const std::string level = cpu::first_line(cache + "level");
             if (level.empty()) break;
             if (level == "1" || !seen.insert(level + " " + cpu::first_line(cache + "shared_cpu_list")).second) continue;
-            sum += read_size(cpu::first_line(cache + "size"));
+            sum += cpu::read_size(cpu::first_line(cache + "size"));
         }
     }
     return sum > 0 ? sum : target.cores * target.l2_bytes + target.l3_bytes;
 }
 
-int64_t spare_memory() {
-    int64_t most = available_memory();
-    for (const char* limit : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-        if (const int64_t bytes = read_size(cpu::first_line(limit)); bytes > 0) most = std::min(most, bytes);
-    }
-    return most / 4;
-}
-
-ColdMemory ColdMemory::of_machine(const Target& target) { return {2 * cache_bytes(target), spare_memory()}; }
+ColdMemory ColdMemory::of_machine(const Target& target) { return {2 * cache_bytes(target), cpu::spare_memory()}; }
 
 Expected<char*> ColdMemory::take(int64_t bytes, bench::Team& team) {
     if (const int64_t needed = bytes + slack_pages * page; block_.bytes() < needed) {

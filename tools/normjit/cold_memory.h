@@ -17,16 +17,13 @@ namespace normjit::cli {
 /// the target says where the system under `sys` does not show them.
 int64_t cache_bytes(const Target& target, const std::string& sys = "/sys/devices/system/cpu");
 
-/// A quarter of the memory that is free, and of what control groups allow.
-int64_t spare_memory();
-
 /// One block for the problems of a process, one after the other. Pages are those that the system gives to any buffer,
 /// usually of 4 KiB, and are touched when the block is made, 2 MiB by each thread of the team in turn: in a machine
 /// with several memories they are spread evenly.
 class ColdMemory {
   public:
     ColdMemory(int64_t turn_bytes, int64_t most_bytes) : turn_bytes_(turn_bytes), most_bytes_(most_bytes) {}
-    /// Twice what the caches hold, spare_memory() at most.
+    /// Twice what the caches hold, cpu::spare_memory() at most.
     static ColdMemory of_machine(const Target& target);
 
     /// So many bytes from one use of data to its next, and no cache has it any more: replacement is not strictly by

@@ -50,9 +50,9 @@ void CommandLine::add_option(const char* names, Value& value, const char* help,
 
 template <typename Value>
 using Rules = OptionRules<Value>;
-using Words = std::vector<std::string>;
+using Strings = std::vector<std::string>;
 template void CommandLine::add_option(const char*, std::string&, const char*, const Rules<std::string>&) const;
-template void CommandLine::add_option(const char*, Words&, const char*, const Rules<Words>&) const;
+template void CommandLine::add_option(const char*, Strings&, const char*, const Rules<Strings>&) const;
 template void CommandLine::add_option(const char*, int&, const char*, const Rules<int>&) const;
 template void CommandLine::add_option(const char*, int64_t&, const char*, const Rules<int64_t>&) const;
 template void CommandLine::add_option(const char*, uint64_t&, const char*, const Rules<uint64_t>&) const;

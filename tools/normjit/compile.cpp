@@ -27,9 +27,9 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* examples =
-    R"(Stages: ir (as built), ir:<pass> (after that pass), plan, schedule, artifact; for a CPU asm,
-from LLVM also llvm (its IR), for a GPU cuda (the generated source), ptx and sass; `--emit list` names those of the
---target.
+    R"(Stages: ir (as built), ir:<pass> (after that pass), plan, schedule, reasons (what decided the heuristic's schedule),
+artifact; for a CPU asm, from LLVM also llvm (its IR), for a GPU cuda (the generated source), ptx and sass;
+`--emit list` names those of the --target.
 
 Examples:
   normjit compile "layernorm cols=4096 x=bf16 gamma=f32" --emit ir
@@ -118,7 +118,7 @@ std::vector<std::string> stages(const Options& options) {
     const std::string backend = target.ok() ? backend_of(*target).ok() ? *backend_of(*target) : "" : "";
     std::vector<std::string> names = {"ir"};
     for (const std::string& pass : pass_names()) names.push_back("ir:" + pass);
-    names.insert(names.end(), {"plan", "schedule"});
+    names.insert(names.end(), {"plan", "schedule", "reasons"});
     if (target.ok() && target->is_cuda()) {
         names.insert(names.end(), {"cuda", "ptx", "sass"});
     } else if (backend != "portable") {
@@ -131,11 +131,12 @@ std::vector<std::string> stages(const Options& options) {
 
 Expected<std::string> stage_text(const Job& job, const std::string& stage) {
     if (stage == "schedule") return to_text(job.schedule) + "\n";
+    if (stage == "reasons") return fmt::format("{}\n", fmt::join(heuristic_reasons(job.spec, job.target), "\n"));
     const bool compiled = stage == "asm" || stage == "sass" || stage == "artifact";
     if (!compiled) return emit_stage(job.spec, job.schedule, job.target, stage);
     NORMJIT_TRY(const Artifact artifact, compile(job));
     if (stage == "asm") return disassemble(artifact);
-    return stage == "sass" ? disassemble_cuda(artifact) : to_text(artifact) + "\n";
+    return stage == "sass" ? disassemble_cuda(artifact) : serialise(artifact);
 }
 
 std::string summary(const Artifact& artifact, const Times* times) {
@@ -195,6 +196,8 @@ Status run(const Options& options) {
         return invalid_argument(fmt::format("--emit {}: allowed for --target {}: list {}", options.emit, options.target,
                                             fmt::join(names, " ")));
     }
+    if (options.json && options.emit == "artifact")
+        return invalid_argument("--emit artifact: is bytes, which --json cannot show");
     if (options.spec.empty()) return invalid_argument("nothing to compile: give a spec (see normjit compile --help)");
     NORMJIT_TRY(Job job, read_job(options));
     NORMJIT_RETURN_IF_ERROR(legality(job.spec, job.schedule, job.target));

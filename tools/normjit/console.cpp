@@ -16,6 +16,12 @@ std::string three_digits(double value) {
     return fmt::format("{:.{}f}", value, decimals);
 }
 
+/// What stderr does not take is lost: a message must not end the work that it is about.
+void put(const std::string& text) {
+    [[maybe_unused]] const size_t written = std::fwrite(text.data(), 1, text.size(), stderr);
+    std::fflush(stderr);
+}
+
 }  // namespace
 
 std::string one_line(std::string_view text) {
@@ -31,8 +37,8 @@ std::string one_line(std::string_view text) {
     return line;
 }
 
-void print_error(std::string_view message) { fmt::print(stderr, "error: {}\n", one_line(message)); }
-void print_note(std::string_view message) { fmt::print(stderr, "note: {}\n", one_line(message)); }
+void print_error(std::string_view message) { put(fmt::format("error: {}\n", one_line(message))); }
+void print_note(std::string_view message) { put(fmt::format("note: {}\n", one_line(message))); }
 
 std::string format_seconds(double seconds) {
     if (seconds < 0) return "-";
@@ -96,15 +102,13 @@ void Progress::show(std::string_view what) {
     double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
     double share = total_ > 0 ? std::min(done_ / total_, 1.0) : 0;
     std::string left = share > 0 ? fmt::format("about {:.0f} s left", std::ceil(elapsed / share - elapsed)) : "";
-    fmt::print(stderr, "\r\x1b[K{:3.0f} %  {:.60}  {}", share * 100, one_line(what), left);
-    std::fflush(stderr);
+    put(fmt::format("\r\x1b[K{:3.0f} %  {:.60}  {}", share * 100, one_line(what), left));
     shown_ = true;
 }
 
 void Progress::clear() {
     if (!shown_) return;
-    fmt::print(stderr, "\r\x1b[K");
-    std::fflush(stderr);
+    put("\r\x1b[K");
     shown_ = false;
 }
 

@@ -13,7 +13,7 @@ namespace normjit::cli {
 /// `text` with every control character escaped, so that a message stays one line whatever a file holds.
 std::string one_line(std::string_view text);
 
-/// One line on stderr: "error: ..." or "note: ...".
+/// One line on stderr, "error: ..." or "note: ...", as far as stderr takes it.
 void print_error(std::string_view message);
 void print_note(std::string_view message);
 

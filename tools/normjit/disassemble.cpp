@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <spawn.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -64,6 +65,9 @@ struct Tool {
 };
 
 Expected<std::string> run_tool(const Tool& tool, const std::vector<uint8_t>& code) {
+    if (getauxval(AT_SECURE) != 0) {  // PATH is the caller's
+        return unavailable(fmt::format("{}; a program with more rights than its caller starts none", tool.wanted_by));
+    }
     Descriptor file(memfd_create("normjit", 0));
     if (file.number() < 0) return system_error("cannot make a file in memory");
     if (write(file.number(), code.data(), code.size()) != static_cast<ssize_t>(code.size())) {

@@ -30,25 +30,26 @@ Pass pass_of(const GpuProblem& problem) {
         const auto width = static_cast<int>(size_of(*spec.dtypes[tensor]) / narrowest);
         const cuda::DeviceMemory& memory = problem.tensor(tensor);
         const auto chunks = static_cast<uint64_t>(memory.bytes() / chunk_bytes);
-        if (is_output(tensor)) {
-            pass.shape.write = width;
-            pass.arguments.write = memory.data();
-            pass.arguments.write_chunks = chunks;
+        if (spec.writes(tensor)) {
+            pass.arguments.write[pass.shape.writes.size()] = memory.data();
+            pass.arguments.write_chunks[pass.shape.writes.size()] = chunks;
+            pass.shape.writes.push_back(width);
         } else {
             pass.arguments.read[pass.shape.reads.size()] = memory.data();
             pass.arguments.read_chunks[pass.shape.reads.size()] = chunks;
             pass.shape.reads.push_back(width);
         }
     }
-    if (pass.arguments.write == nullptr) pass.arguments.write = const_cast<void*>(pass.arguments.read[0]);
+    if (pass.shape.writes.empty()) pass.arguments.write[0] = const_cast<void*>(pass.arguments.read[0]);
     return pass;
 }
 
 Status launch(const cuda::Gpu& gpu, const cuda::WorkStream& stream, cuda::Function function, const Pass& pass,
               const bench::GpuStreamMethod& method) {
     bench::GpuStreamArguments a = pass.arguments;
-    void* parameters[] = {&a.read[0],        &a.read[1],        &a.read[2],        &a.write,
-                          &a.read_chunks[0], &a.read_chunks[1], &a.read_chunks[2], &a.write_chunks};
+    void* parameters[] = {&a.read[0],         &a.read[1],        &a.read[2],        &a.write[0],
+                          &a.write[1],        &a.read_chunks[0], &a.read_chunks[1], &a.read_chunks[2],
+                          &a.write_chunks[0], &a.write_chunks[1]};
     cuda::LaunchConfig config;
     config.grid[0] = static_cast<unsigned>(bench::grid_of(pass.shape, method, a));
     config.block[0] = static_cast<unsigned>(method.threads);

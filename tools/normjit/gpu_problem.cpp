@@ -39,7 +39,7 @@ Expected<GpuProblem> GpuProblem::upload(std::shared_ptr<const cuda::Gpu> gpu, co
         NORMJIT_TRY(memory, cuda::DeviceMemory::allocate(gpu, bytes_of(host.spec, tensor, rows)));
         problem.arguments_[tensor].data = memory.data();
         const int64_t made = host.tensors[tensor].bytes();
-        if (is_output(tensor)) continue;
+        if (host.spec.writes(tensor)) continue;
         NORMJIT_RETURN_IF_ERROR(memory.write(0, host.tensors[tensor].data(), made));
         NORMJIT_RETURN_IF_ERROR(memory.repeat(made));
     }
@@ -60,14 +60,14 @@ Status GpuProblem::fit(const Kernel& kernel) {
 
 Status GpuProblem::spoil_outputs() const {
     for (Tensor tensor : all_tensors) {
-        if (is_output(tensor) && spec_.has(tensor)) NORMJIT_RETURN_IF_ERROR(tensors_[tensor].fill(0xff));
+        if (spec_.writes(tensor)) NORMJIT_RETURN_IF_ERROR(tensors_[tensor].fill(0xff));
     }
     return {};
 }
 
 Status GpuProblem::download(const Problem& host) const {
     for (Tensor tensor : all_tensors) {
-        if (!is_output(tensor) || !spec_.has(tensor)) continue;
+        if (!spec_.writes(tensor)) continue;
         const Buffer& to = host.tensors[tensor];
         NORMJIT_RETURN_IF_ERROR(tensors_[tensor].read(0, to.data(), to.bytes()));
     }

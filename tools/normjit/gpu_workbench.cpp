@@ -5,7 +5,7 @@
 #include "device/cuda/graph.h"
 #include "device/cuda/memory.h"
 #include "gpu_ceiling.h"
-#include "gpu_course.h"
+#include "gpu_checked_problem.h"
 #include "gpu_problem.h"
 #include "support/try.h"
 #include "workbench.h"
@@ -58,15 +58,16 @@ class GpuWorkbench final : public Workbench {
         return time(kernel, on_gpu, options);
     }
 
-    Expected<std::unique_ptr<Course>> open_course(const Kernel& kernel, int64_t rows, uint64_t seed) override {
+    Expected<std::unique_ptr<CheckedProblem>> open_checked_problem(const Kernel& kernel, int64_t rows,
+                                                                   uint64_t seed) override {
         NORMJIT_TRY(const Problem made, allocate_problem(kernel, made_rows(kernel.artifact().spec, rows), team()));
         fill_inputs(made, seed, team());
         NORMJIT_TRY(GpuProblem on_gpu, GpuProblem::upload(gpu_, kernel, made, rows));
-        GpuCourseTools tools{.stream = stream_.get(), .flush = [this] { return flush(); }, .measure = {}};
+        GpuTools tools{.stream = stream_.get(), .flush = [this] { return flush(); }, .measure = {}};
         tools.measure = [this](const Kernel& of, const GpuProblem& problem, const MeasureOptions& options) {
             return time(of, problem, options);
         };
-        return make_gpu_course(std::move(tools), std::move(on_gpu), made);
+        return make_gpu_checked_problem(std::move(tools), std::move(on_gpu), made);
     }
 
     nlohmann::ordered_json facts() const override {
@@ -137,12 +138,12 @@ class GpuWorkbench final : public Workbench {
     Status measure_host(Measurement& result, const Work& launch) const {
         constexpr double too_long = 300e-6;
         if (result.launch.median > too_long) return {};
-        const std::string ptx = bench::stream_ptx({{1}, 1}, bench::gpu_stream_methods[0]);
+        const std::string ptx = bench::stream_ptx({{1}, {1}}, bench::gpu_stream_methods[0]);
         const std::span bytes(reinterpret_cast<const uint8_t*>(ptx.data()), ptx.size());
         const cuda::ContextScope scope(*gpu_);
         NORMJIT_TRY(const auto code, cuda::Code::load(gpu_, CodeFormat::ptx, bytes));
         NORMJIT_TRY(const cuda::Function nothing, code->function("nothing", {}));
-        char arguments[152] = {};
+        char arguments[296] = {};
         void* parameters[] = {arguments};
         cuda::LaunchConfig config;
         config.stream = static_cast<cuda::Stream>(stream_->handle());

@@ -56,7 +56,7 @@ ordered_json program_facts() {
                          : ordered_json{{"available", false}, {"description", nvrtc.status().message()}};
     facts["environment"] = ordered_json::array();
     for (const EnvironmentVariable& variable : environment_variables()) {
-        const char* value = std::getenv(variable.name);
+        const char* value = read_variable(variable.name);
         facts["environment"].push_back({{"name", variable.name},
                                         {"value", value ? ordered_json(value) : ordered_json()},
                                         {"meaning", variable.meaning}});
@@ -91,7 +91,7 @@ std::string program_text() {
     text += "\n";
     Table environment({"environment", "value", "meaning"});
     for (const EnvironmentVariable& variable : environment_variables()) {
-        const char* value = std::getenv(variable.name);
+        const char* value = read_variable(variable.name);
         environment.add({variable.name, value ? value : "-", variable.meaning});
     }
     return text + environment.text();

@@ -7,6 +7,9 @@
 #include <exception>
 #include <new>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 namespace normjit::cli {
 
 std::string join_words(const std::vector<std::string>& words) {
@@ -26,6 +29,14 @@ constexpr const char* examples = R"(Examples:
   normjit info
 
 Exit codes: 0 done; 1 it ran and failed; 2 bad input or usage; 3 not available on this machine.)";
+
+/// A file that is opened while stdin, stdout or stderr are closed would take their place, and messages would go into
+/// it.
+void hold_standard_streams() {
+    int file = open("/dev/null", O_RDONLY);  // for stdout and stderr: to write is an error, as before
+    while (file >= 0 && file <= STDERR_FILENO) file = open("/dev/null", O_RDONLY);
+    if (file >= 0) close(file);
+}
 
 Exit run_program(int argc, char** argv) {
     ProgramLine line("normjit", "normjit " NORMJIT_VERSION,
@@ -53,6 +64,7 @@ Exit run_program(int argc, char** argv) {
 
 int main(int argc, char** argv) {
     using namespace normjit::cli;
+    hold_standard_streams();
     try {
         return static_cast<int>(run_program(argc, argv));
     } catch (const std::bad_alloc&) {

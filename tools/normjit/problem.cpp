@@ -84,9 +84,8 @@ bench::Traffic Problem::traffic() const {
         if (!is_matrix(tensor) || !spec.has(tensor)) continue;
         void* data = tensors[tensor].data();
         const int64_t bytes = bytes_of(spec, tensor, rows);  // gaps are not counted
-        if (is_output(tensor)) {
-            traffic.write = data;
-            traffic.write_bytes = bytes;
+        if (spec.writes(tensor)) {
+            traffic.writes.push_back({data, bytes});
         } else if (spec.reads(tensor)) {
             traffic.reads.push_back({data, bytes});
         }
@@ -112,7 +111,7 @@ Expected<Problem> allocate_problem(const Kernel& kernel, int64_t rows, bench::Te
         const int64_t bytes =
             is_matrix(tensor) ? rows * problem.row_stride(tensor) * size : bytes_of(problem.spec, tensor, rows);
         NORMJIT_TRY(problem.tensors[tensor], Buffer::allocate(bytes));
-        if (is_output(tensor)) touch(problem.tensors[tensor], team);
+        if (problem.spec.writes(tensor)) touch(problem.tensors[tensor], team);
     }
     NORMJIT_TRY(problem.workspace, Buffer::allocate(kernel.preferred_workspace(problem.rows)));
     touch(problem.workspace, team);

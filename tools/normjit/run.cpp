@@ -190,7 +190,7 @@ std::string to_text(const RunResult& result) {
 
 ordered_json to_json(const RunResult& result) {
     const bench::Measurement& m = result.measurement;
-    ordered_json json = {{"group", result.name},
+    ordered_json json = {{"name", result.name},
                          {"spec", normjit::to_text(result.spec)},
                          {"schedule", normjit::to_text(result.schedule)},
                          {"device", result.device},

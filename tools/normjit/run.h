@@ -31,7 +31,7 @@ struct RunOptions {
 
 /// What a launch of one problem gave.
 struct RunResult {
-    std::string name;  ///< of the group; empty for the only one
+    std::string name;  ///< of the problem in the file; empty for the only one
     Spec spec;
     Schedule schedule;
     std::string device;
@@ -51,7 +51,7 @@ Expected<RunResult> launch_and_measure(Workbench& workbench, const Kernel& kerne
 std::string to_text(const RunResult& result);
 nlohmann::ordered_json to_json(const RunResult& result);
 
-/// The groups of options.input, in order; writes options.output when there is one.
+/// The problems of options.input, in order; writes options.output when there is one.
 Expected<std::vector<RunResult>> run_file(const RunOptions& options);
 /// One problem with data made from a seed.
 Expected<std::vector<RunResult>> run_made(const RunOptions& options);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "command.h"
 #include "console.h"
+#include "file_problem.h"
 #include "files.h"
-#include "groups.h"
 #include "run.h"
 #include "support/try.h"
 
@@ -13,37 +13,37 @@
 namespace normjit::cli {
 namespace {
 
-/// Everything that is wrong with any group is found before the first one runs.
+/// Everything that is wrong with any problem is found before the first one runs.
 struct Job {
-    Group group;
+    FileProblem in_file;
     Spec spec;
 };
 
 Expected<std::vector<Job>> read_jobs(const SafetensorsFile& file, const RunOptions& options) {
     std::vector<Job> jobs;
-    NORMJIT_TRY(Words given, Words::parse(join_words(options.words)));
-    NORMJIT_TRY(std::vector<Group> groups, find_groups(file));
-    for (Group& group : groups) {
-        NORMJIT_TRY(Spec spec, spec_of(file, group, given));
-        jobs.push_back({std::move(group), spec});
+    const std::string given = join_words(options.words);
+    NORMJIT_TRY(std::vector<FileProblem> found, find_problems(file));
+    for (FileProblem& in_file : found) {
+        NORMJIT_TRY(Spec spec, spec_of(file, in_file, given));
+        jobs.push_back({std::move(in_file), spec});
     }
     return jobs;
 }
 
 /// A misspelt name must not pass for a tensor that is not there.
 void note_unused(const SafetensorsFile& file, const Job& job) {
-    for (const auto& [key, stored] : job.group.tensors) {
+    for (const auto& [key, stored] : job.in_file.tensors) {
         auto tensor = parse_tensor(key);
-        bool known = (tensor && !is_output(*tensor)) || stored == source_tensor(job.group, job.spec.source);
+        bool known = (tensor && may_be_read(*tensor)) || stored == source_tensor(job.in_file, job.spec.source);
         if (!known) print_note(fmt::format("{}: tensor \"{}\" is not used", file.path(), stored->name));
     }
 }
 
-Expected<PerTensor<std::optional<ForeignGradient>>> read_expected(const SafetensorsFile& file, const Group& group,
-                                                                  const Problem& problem) {
+Expected<PerTensor<std::optional<ForeignGradient>>> read_expected(const SafetensorsFile& file,
+                                                                  const FileProblem& in_file, const Problem& problem) {
     PerTensor<std::optional<ForeignGradient>> expected;
     for (Tensor tensor : all_tensors) {
-        const StoredTensor* stored = group.expected[tensor];
+        const StoredTensor* stored = in_file.expected[tensor];
         if (!stored || !problem.spec.has(tensor)) continue;
         ForeignGradient gradient;
         NORMJIT_TRY(gradient.type, file.type_of(*stored));
@@ -61,10 +61,11 @@ Expected<PerTensor<std::optional<ForeignGradient>>> read_expected(const Safetens
 
 void add_outputs(const Job& job, const Problem& problem, std::vector<TensorView>& views) {
     for (Tensor tensor : all_tensors) {
-        if (!is_output(tensor) || !problem.spec.has(tensor)) continue;
-        auto shape = is_matrix(tensor) ? source_tensor(job.group, job.spec.source)->shape
-                                       : std::vector<int64_t>{problem.spec.cols};
-        views.push_back({job.group.prefix() + std::string(name(tensor)), *problem.spec.dtypes[tensor], shape,
+        if (!problem.spec.writes(tensor)) continue;
+        auto shape = source_tensor(job.in_file, job.spec.source)->shape;
+        if (info(tensor).shape == TensorShape::rows) shape.pop_back();
+        if (info(tensor).shape == TensorShape::cols) shape = {problem.spec.cols};
+        views.push_back({job.in_file.prefix() + std::string(name(tensor)), *problem.spec.dtypes[tensor], shape,
                          problem.tensors[tensor].data()});
     }
 }
@@ -74,7 +75,7 @@ Status write_gradients(const std::string& path, const std::vector<Job>& jobs, co
     Metadata metadata = {{"producer", "normjit " NORMJIT_VERSION}};
     for (size_t i = 0; i < jobs.size(); ++i) {
         add_outputs(jobs[i], problems[i], views);
-        metadata[jobs[i].group.prefix() + "spec"] = to_text(jobs[i].spec);
+        metadata[jobs[i].in_file.prefix() + "spec"] = to_text(jobs[i].spec);
     }
     NORMJIT_TRY(OutputFile file, OutputFile::create(path));
     NORMJIT_RETURN_IF_ERROR(write_safetensors(file, views, metadata));
@@ -85,17 +86,17 @@ Expected<RunResult> run_job(const SafetensorsFile& file, Workbench& workbench, c
                             const RunOptions& options, std::vector<Problem>& problems) {
     NORMJIT_TRY(Kernel kernel, prepare(workbench.engine(), job.spec, options));
     NORMJIT_TRY(Problem problem, allocate_problem(kernel, *job.spec.rows, workbench.team()));
-    NORMJIT_RETURN_IF_ERROR(read_inputs(file, job.group, problem));
+    NORMJIT_RETURN_IF_ERROR(read_inputs(file, job.in_file, problem));
     NORMJIT_TRY(RunResult result, launch_and_measure(workbench, kernel, problem));
-    result.name = job.group.name;
-    NORMJIT_TRY(auto expected, read_expected(file, job.group, problem));
+    result.name = job.in_file.name;
+    NORMJIT_TRY(auto expected, read_expected(file, job.in_file, problem));
     bool compare =
         std::any_of(expected.values.begin(), expected.values.end(), [](const auto& e) { return e.has_value(); });
     if (options.check || compare) {
         NORMJIT_TRY(result.checks, check_outputs(problem, expected));
     }
     for (Tensor tensor : all_tensors) {
-        if (!is_output(tensor)) problem.tensors[tensor] = {};
+        if (!problem.spec.writes(tensor)) problem.tensors[tensor] = {};
     }
     problem.workspace = {};
     if (!options.output.empty()) problems.push_back(std::move(problem));
@@ -114,7 +115,7 @@ Expected<std::vector<RunResult>> run_file(const RunOptions& options) {
     std::vector<RunResult> results;
     std::vector<Problem> problems;
     for (const Job& job : jobs) {
-        progress.show(job.group.name.empty() ? options.input : job.group.name);
+        progress.show(job.in_file.name.empty() ? options.input : job.in_file.name);
         NORMJIT_TRY(RunResult result, run_job(file, *workbench, job, options, problems));
         results.push_back(std::move(result));
         progress.advance(1);

@@ -67,6 +67,8 @@ Expected<json> parse_json(std::string_view text) {
         return header;
     } catch (const json::parse_error& error) {
         return invalid_argument(fmt::format("the header is not valid JSON at its byte {}", error.byte));
+    } catch (const json::out_of_range&) {
+        return invalid_argument("the header has a number that no double can hold");
     }
 }
 

@@ -31,12 +31,13 @@ class CpuWorkbench final : public Workbench {
                                               const bench::MeasureOptions& options) override {
         NORMJIT_TRY(Problem problem, allocate_problem(kernel, data.rows, team(), data.row_alignment));
         fill_inputs(problem, data.seed, team());
-        NORMJIT_TRY(Ring ring, open_ring(std::move(problem), caches_, memory(), team()));
-        return measure_in(ring, kernel, options, team());
+        NORMJIT_TRY(RotatingCopies copies, open_copies(std::move(problem), caches_, memory(), team()));
+        return measure_in(copies, kernel, options, team());
     }
 
-    Expected<std::unique_ptr<Course>> open_course(const Kernel& kernel, int64_t rows, uint64_t seed) override {
-        return open_cpu_course(kernel, rows, seed, caches_, memory(), team());
+    Expected<std::unique_ptr<CheckedProblem>> open_checked_problem(const Kernel& kernel, int64_t rows,
+                                                                   uint64_t seed) override {
+        return open_cpu_checked_problem(kernel, rows, seed, caches_, memory(), team());
     }
 
     nlohmann::ordered_json facts() const override { return {{"cpu", engine().device_class().model}}; }

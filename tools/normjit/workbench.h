@@ -3,11 +3,11 @@
 // ceiling.
 #pragma once
 
-#include "course.h"
+#include "checked_problem.h"
 #include "device.h"
 #include "measure.h"
 #include "problem.h"
-#include "ring.h"
+#include "rotating_copies.h"
 #include "team.h"
 
 #include "normjit/engine.h"
@@ -45,7 +45,8 @@ class Workbench {
                                                       const bench::MeasureOptions& options) = 0;
 
     /// Data made from a seed for the kernel's problem, on which it and others for that problem are compared.
-    virtual Expected<std::unique_ptr<Course>> open_course(const Kernel& kernel, int64_t rows, uint64_t seed) = 0;
+    virtual Expected<std::unique_ptr<CheckedProblem>> open_checked_problem(const Kernel& kernel, int64_t rows,
+                                                                           uint64_t seed) = 0;
 
     /// What a results file says about the device.
     virtual nlohmann::ordered_json facts() const = 0;
@@ -58,8 +59,9 @@ class Workbench {
     bench::Team team_;
 };
 
-Expected<std::unique_ptr<Course>> open_cpu_course(const Kernel& kernel, int64_t rows, uint64_t seed, Caches caches,
-                                                  ColdMemory& memory, bench::Team& team);
+Expected<std::unique_ptr<CheckedProblem>> open_cpu_checked_problem(const Kernel& kernel, int64_t rows, uint64_t seed,
+                                                                   Caches caches, ColdMemory& memory,
+                                                                   bench::Team& team);
 
 /// For the device that the options name. `caches`: of made data, on a CPU; a GPU's are always cold.
 Expected<std::unique_ptr<Workbench>> open_workbench(const DeviceOptions& options, Caches caches = Caches::warm);

@@ -23,8 +23,7 @@ class Computation {
           rows_(static_cast<size_t>(made)),
           cols_(static_cast<size_t>(spec.cols)) {
         for (Tensor tensor : all_tensors) {
-            const size_t size = is_matrix(tensor) ? rows_ * cols_ : cols_;
-            if (is_output(tensor) && spec.has(tensor)) gradients_[tensor].resize(size);
+            if (spec.writes(tensor)) gradients_[tensor].resize(static_cast<size_t>(elements_of(spec, tensor, made)));
         }
         for (size_t j = 0; j < cols_ && spec.has(Tensor::gamma); ++j) {
             scale_.push_back(input(Tensor::gamma, j) + narrow(spec.gamma_offset));
@@ -33,8 +32,9 @@ class Computation {
 
     Gradients run() {
         for (size_t row = 0; row < rows_; ++row) {
-            if (spec_.has(Tensor::dx) || spec_.has(Tensor::dgamma)) find_xhat(row);
-            if (spec_.has(Tensor::dx)) write_dx(row);
+            const bool writes_dx = spec_.has(Tensor::dx) || spec_.has(Tensor::dresidual_in);
+            if (spec_.reads(Tensor::x)) find_xhat(row);
+            if (writes_dx) write_dx(row);
             add_to_sums(row);
         }
         for (size_t j = 0; j < cols_; ++j) {
@@ -78,6 +78,8 @@ class Computation {
             const auto centred = [&](size_t j) { return layernorm ? x(j) - mean : x(j); };
             const Number variance = row_mean([&](size_t j) { return centred(j) * centred(j); });
             rstd_ = Number{1, 0} / sqrt(variance + narrow(spec_.eps));
+            write_statistic(Tensor::mean, row, mean);
+            write_statistic(Tensor::rstd, row, rstd_);
         } else {
             if (spec_.has(Tensor::mean)) mean = input(Tensor::mean, row);
             if (spec_.has(Tensor::rstd)) rstd_ = input(Tensor::rstd, row);
@@ -124,6 +126,7 @@ class Computation {
             dx.error = std::max(dx.error, (term - projection).error);
             if (spec_.has(Tensor::dresidual)) dx = dx + input(Tensor::dresidual, row * cols_ + j);
             write(Tensor::dx, row * cols_ + j, dx);
+            write(Tensor::dresidual_in, row * cols_ + j, dx);
         }
     }
 
@@ -152,6 +155,10 @@ class Computation {
         if (!spec_.has(tensor)) return;
         write(tensor, j, sum.total(column_depth()));
         gradients_[tensor][j].error_per_addition = static_cast<double>(sum.error_per_addition());
+    }
+
+    void write_statistic(Tensor tensor, size_t row, const Number& number) {
+        if (spec_.writes(tensor)) write(tensor, row, number);
     }
 
     /// The value handed out is a double: one more rounding where Real is wider.

@@ -42,8 +42,8 @@ using Gradients = PerTensor<std::vector<Gradient>>;
 /// `inputs`: the decoded elements of every tensor that the spec reads, rows packed. The spec must be valid.
 Gradients compute(const Spec& spec, int64_t rows, const PerTensor<std::vector<double>>& inputs);
 
-/// The same for `rows` rows of which the inputs hold the first `made`, at least one: those that follow repeat them. dx
-/// is that of the first `made` rows.
+/// The same for `rows` rows of which the inputs hold the first `made`, at least one: those that follow repeat them. Of
+/// outputs with rows the first `made`.
 Gradients compute_repeated(const Spec& spec, int64_t made, int64_t rows, const PerTensor<std::vector<double>>& inputs);
 
 /// Whether a kernel may have stored `got`, an element of this type: it lies between the roundings of value - error and

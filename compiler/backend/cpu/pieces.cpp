@@ -29,10 +29,8 @@ void add_each(std::vector<ValueId>& to, const std::vector<ValueId>& ids) {
 }  // namespace
 
 Packing packing(const plan::Plan& plan) {
-    const auto is_wider = [&](Tensor tensor) {
-        return is_matrix(tensor) && plan.function.dtypes[tensor] && plan.function.dtypes[tensor] != DType::bf16;
-    };
-    return std::any_of(all_tensors.begin(), all_tensors.end(), is_wider) ? Packing::one : Packing::even_odd;
+    const auto is_wider = [](const Operand& operand) { return operand.is_matrix() && operand.dtype != DType::bf16; };
+    return std::any_of(plan.operands.begin(), plan.operands.end(), is_wider) ? Packing::one : Packing::even_odd;
 }
 
 Piece reduce_piece(const plan::Plan& plan, const plan::Sweep& sweep) {
@@ -40,7 +38,7 @@ Piece reduce_piece(const plan::Plan& plan, const plan::Sweep& sweep) {
     piece.results.clear();
     piece.sums = sweep.row_means;
     const size_t before_last = plan.sweeps.size() - 2;
-    if (&sweep == &plan.sweeps[before_last]) piece.keeps = plan.kept_elements;
+    if (&sweep == &plan.sweeps[before_last]) piece.keeps = plan.cpu().cached_elements;
     piece.values.insert(piece.values.end(), sweep.elements.begin(), sweep.elements.end());
     std::sort(piece.values.begin(), piece.values.end());
     return piece;
@@ -52,7 +50,7 @@ Piece apply_piece(const plan::Plan& plan) {
                 .sums = sweep.column_sums,
                 .stores = sweep.stores,
                 .results = {},
-                .kept = plan.kept_elements};
+                .kept = plan.cpu().cached_elements};
     piece.values.insert(piece.values.end(), piece.kept.begin(), piece.kept.end());
     std::sort(piece.values.begin(), piece.values.end());
     return piece;
@@ -61,7 +59,7 @@ Piece apply_piece(const plan::Plan& plan) {
 Piece column_piece(const plan::Plan& plan, const plan::Sweep& sweep) {
     Piece piece;
     piece.results = operands_of_shape(plan.function, sweep, ir::Shape::cols);
-    if (plan.staged_columns.empty()) {
+    if (plan.cpu().cached_columns.empty()) {
         piece.values = sweep.column_values;
     } else {
         piece.values = piece.kept = piece.results;
@@ -84,8 +82,12 @@ Piece element_piece(const plan::Sweep& sweep) {
 Piece staging_piece(const plan::Plan& plan) {
     Piece piece;
     for (const plan::Sweep& sweep : plan.sweeps) add_each(piece.values, sweep.column_values);
-    piece.results = plan.staged_columns;
+    piece.results = plan.cpu().cached_columns;
     return piece;
+}
+
+Piece epilogue_piece(const plan::Plan& plan) {
+    return {.values = plan.epilogue.values, .sums = {}, .stores = plan.epilogue.stores, .results = {}, .kept = {}};
 }
 
 std::vector<Tensor> matrices(const ir::Function& function, const plan::Sweep& sweep) {
@@ -95,6 +97,11 @@ std::vector<Tensor> matrices(const ir::Function& function, const plan::Sweep& sw
     }
     for (const ir::Output& output : sweep.stores) found.push_back(output.tensor);
     return found;
+}
+
+int64_t kept_row_bytes(const plan::Plan& plan) {
+    const auto element = static_cast<int64_t>(size_of(plan.function.compute));
+    return static_cast<int64_t>(plan.cpu().cached_elements.size()) * plan.geometry.partial_cols * element;
 }
 
 int64_t number_of_mean(const plan::Plan& plan, size_t sweep, size_t k) {
@@ -134,7 +141,9 @@ Demand register_demand_of(const plan::Plan& plan) {
         const size_t columns = column_piece(plan, sweep).results.size();
         const auto kept =
             static_cast<int>(sweep.is_last() ? columns + sweep.column_sums.size() : sweep.row_means.size());
-        const int own = own_registers(plan, piece);
+        int own = own_registers(plan, piece);
+        if (sweep.is_last() && plan.geometry.split_rows > 0)
+            own = std::max(own, own_registers(plan, epilogue_piece(plan)));
         const auto rows = static_cast<int>(row_operands(plan.function, sweep).size());
         const int width = sweep.is_last() ? cpu.strip : cpu.unroll;
         const int total = rows + parts * (width * kept + own);
@@ -147,12 +156,12 @@ Demand register_demand_of(const plan::Plan& plan) {
 
 plan::Plan without_staging(const plan::Plan& plan) {
     plan::Plan unstaged = plan;
-    unstaged.staged_columns.clear();
+    unstaged.cpu().cached_columns.clear();
     return unstaged;
 }
 
 Demand register_demand(const plan::Plan& plan) {
-    const bool is_split = plan.geometry.split_rows > 0 && !plan.staged_columns.empty();
+    const bool is_split = plan.geometry.split_rows > 0 && !plan.cpu().cached_columns.empty();
     Demand demand = is_split ? register_demand_of(without_staging(plan)) : Demand{};
     const Demand staged = register_demand_of(plan);
     return staged.registers > demand.registers ? staged : demand;

@@ -5,7 +5,8 @@
 #include "backend/cpu/select.h"
 #include "backend/cpu/unit.h"
 #include "plan/plan.h"
-#include "plan/realign.h"
+
+#include "normjit/realign.h"
 
 #include <string_view>
 
@@ -24,6 +25,8 @@ Piece column_piece_of_both(const plan::Plan& plan);
 Piece element_piece(const plan::Sweep& sweep);
 /// What the row group keeps, computed from the inputs.
 Piece staging_piece(const plan::Plan& plan);
+/// Column outputs from the finished sums.
+Piece epilogue_piece(const plan::Plan& plan);
 
 /// For launches of few rows, which keep nothing of [N] values.
 plan::Plan without_staging(const plan::Plan& plan);
@@ -34,16 +37,23 @@ enum class Extent { rows, part };
 /// The matrices that a sweep walks along: inputs, then outputs.
 std::vector<Tensor> matrices(const ir::Function& function, const plan::Sweep& sweep);
 
+/// Of the frame, for the kept elements of one row.
+int64_t kept_row_bytes(const plan::Plan& plan);
+
 /// The place of a sweep's row mean `k` among those of all sweeps.
 int64_t number_of_mean(const plan::Plan& plan, size_t sweep, size_t k);
 
-/// Whether there are entry points that write dx past the caches, for launches that are large enough.
-inline bool may_stream(const plan::Plan& plan) { return plan.geometry.stream_bytes >= 0 && plan.spec.has(Tensor::dx); }
-
-/// Whether that for row groups is for dx whose rows do not fill lines.
-inline bool may_realign(const plan::Plan& plan) {
-    return may_stream(plan) && plan::may_realign(plan.spec, std::get<CpuSchedule>(plan.schedule.device));
+/// Whether there are entry points that write matrices past the caches, for launches that are large enough.
+inline bool may_stream(const plan::Plan& plan) {
+    return plan.geometry.nontemporal_bytes >= 0 && !plan.operands.matrix_outputs().empty();
 }
+
+/// The one that goes there by way of the stack, in the entry point for row groups; null: all go directly.
+inline const Operand* realigned(const plan::Plan& plan) {
+    if (!may_stream(plan)) return nullptr;
+    return normjit::realigned(plan.spec.cols, plan.operands, std::get<CpuSchedule>(plan.schedule.device));
+}
+inline bool may_realign(const plan::Plan& plan) { return realigned(plan) != nullptr; }
 
 /// Whether row groups are for launches only whose workspace is too small to split columns.
 inline bool is_always_split(const plan::Plan& plan) {

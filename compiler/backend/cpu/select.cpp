@@ -33,6 +33,9 @@ class Selector {
             select_value(id);
             select_roots(id);
         }
+        for (const ir::Output& output : piece_.stores) {
+            if (!is_own(output.value)) add_store(output);
+        }
         return std::move(steps_);
     }
 
@@ -130,12 +133,14 @@ class Selector {
             }
         }
         for (const ir::Output& output : piece_.stores) {
-            if (output.value == id) {
-                steps_.push_back({.instruction = Instruction::store,
-                                  .operands = {id, ir::no_value, ir::no_value},
-                                  .tensor = output.tensor});
-            }
+            if (output.value == id) add_store(output);
         }
+    }
+
+    void add_store(const ir::Output& output) {
+        steps_.push_back({.instruction = Instruction::store,
+                          .operands = {output.value, ir::no_value, ir::no_value},
+                          .tensor = output.tensor});
     }
 
     /// Whether `id` is the last evaluated of the own operands of a product.

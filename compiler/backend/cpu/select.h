@@ -36,8 +36,8 @@ struct Step {
     Tensor tensor = Tensor::dx;  ///< of the store
 };
 
-/// What one straight-line piece of code evaluates: `values` in order, then sums and stores as soon as their operands
-/// are there.
+/// What one straight-line piece of code evaluates: `values` in order, sums and stores as soon as their operands are
+/// there; last, stores of values that were live before.
 struct Piece {
     std::vector<ValueId> values;
     std::vector<ValueId> sums;  ///< row_mean or partial_accumulate values, in the order of their accumulators

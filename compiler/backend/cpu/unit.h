@@ -15,11 +15,11 @@ enum class Packing { one, even_odd };
 
 enum class Lanes { all, tail };
 
-/// How dx is written.
-///   stream    past the caches; every row starts on a line
-///   realign   normal or, by its other entry point, past the caches by way of the stack. Rows then stand one behind the
-///             other, wherever the first starts, or all start on lines
-enum class Caching { normal, stream, realign };
+/// How output matrices are written.
+///   nontemporal   past the caches; every row starts on a line
+///   realign       normal or, by its other entry point, one of them past the caches by way of the stack. Its rows then
+///                 stand one behind the other, wherever the first starts, or all start on lines
+enum class Caching { normal, nontemporal, realign };
 
 /// A unit of columns within a step or strip.
 struct Columns {

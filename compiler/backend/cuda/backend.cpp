@@ -2,9 +2,9 @@
 // CUDA C++ through NVRTC.
 #include "backend/backend.h"
 
+#include "backend/cuda/legal.h"
 #include "backend/cuda/nvrtc.h"
 #include "backend/cuda/source.h"
-#include "schedule/cuda_rules.h"
 #include "support/try.h"
 
 #include <utility>
@@ -24,12 +24,21 @@ Status supports(const Target& target) {
     return {};
 }
 
-Status legal(const plan::Plan& plan) { return schedule::check_cuda(plan.spec, plan.cuda, plan.target); }
+Status legal(const plan::Plan& plan) {
+    for (size_t i = 0; i < plan.cuda().sum_of_output.size(); ++i) {
+        if (plan.cuda().sum_of_output[i] != ir::no_value) continue;
+        return invalid_argument(fmt::format("spec: {} is not made of one column sum; a GPU finishes each by itself",
+                                            name(plan.epilogue.stores[i].tensor)));
+    }
+    if (!plan.operands.row_outputs().empty() && plan.sweeps.size() < 2)
+        return invalid_argument("spec: row outputs need a row mean; a GPU stores them after the last one");
+    return cuda::check(plan.spec, plan.cuda(), plan.target);
+}
 
 Expected<Artifact> emit(const plan::Plan& plan, const ParallelFor&) {
     NORMJIT_TRY(auto compiled, cuda::compile_source(cuda::print_source(plan), plan.target.sm));
     Artifact artifact = artifact_without_code(plan, compiled.format);
-    for (const plan::CudaVariant& variant : plan.cuda.variants) artifact.cuda_paths.push_back(variant.path);
+    artifact.maker = std::move(compiled.maker);
     artifact.code = std::move(compiled.code);
     return artifact;
 }

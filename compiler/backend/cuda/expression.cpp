@@ -29,7 +29,8 @@ std::string literal(double number, DType compute) {
 
 Expressions::Expressions(const plan::Plan& plan)
     : function_(plan.function), names_(plan.function.values.size()), in_row_(plan.function.values.size()) {
-    for (ValueId id = 0; id < function_.size(); ++id) names_[id] = ir::name(function_, id);
+    for (ValueId id = 0; id < function_.size(); ++id)
+        names_[id] = function_[id].op == Op::final_reduce ? "sum" : ir::name(function_, id);
     for (const ValueId id : plan.row_slots) {
         in_row_[id] = true;
         if (names_[id].empty()) names_[id] = fmt::format("t{}", id);

@@ -20,8 +20,8 @@ class Program {
     static Expected<Program> create(const Nvrtc& nvrtc, const std::string& source) {
         std::vector<const char*> texts, names;
         for (const Template& each : templates()) {
-            texts.push_back(each.text);
-            names.push_back(each.name);
+            texts.push_back(each.text.data());
+            names.push_back(each.name.data());
         }
         NvrtcProgram* program = nullptr;
         const NvrtcResult result = nvrtc.create(&program, source.c_str(), "kernel.cu", static_cast<int>(texts.size()),
@@ -108,7 +108,9 @@ Expected<Compiled> compile_source(const std::string& source, int sm) {
     NORMJIT_TRY(const Nvrtc* library, nvrtc());
     NORMJIT_TRY(const std::string arch, architecture(library->compiler, sm, true));
     NORMJIT_TRY(const Program program, compile(*library, source, arch));
-    Compiled compiled{.format = arch.starts_with("sm_") ? CodeFormat::cubin : CodeFormat::ptx, .code = {}, .log = {}};
+    Compiled compiled{
+        .format = arch.starts_with("sm_") ? CodeFormat::cubin : CodeFormat::ptx, .code = {}, .maker = {}, .log = {}};
+    compiled.maker = fmt::format("nvrtc-{}.{}", library->compiler.major, library->compiler.minor);
     const bool cubin = compiled.format == CodeFormat::cubin;
     NORMJIT_TRY(compiled.code, program.get<std::vector<uint8_t>>(cubin ? library->cubin_size : library->ptx_size,
                                                                  cubin ? library->cubin : library->ptx));

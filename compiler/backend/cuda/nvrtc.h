@@ -15,7 +15,8 @@ namespace normjit::backend::cuda {
 struct Compiled {
     CodeFormat format = CodeFormat::cubin;
     std::vector<uint8_t> code;
-    std::string log;  ///< with what ptxas says about registers, spills and shared memory
+    std::string maker;  ///< "nvrtc-13.0"
+    std::string log;    ///< with what ptxas says about registers, spills and shared memory
 };
 
 /// A cubin for sm_<sm>; PTX of the newest architecture before it when this NVRTC does not know it. Errors: unavailable

@@ -5,13 +5,13 @@
 #include "support/try.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <glob.h>
+#include <stdlib.h>
 
 namespace normjit::backend::cuda {
 
@@ -19,8 +19,9 @@ namespace {
 
 constexpr const char* sonames[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
 
+/// Empty in a program that has more rights than its caller, who must not choose the library that it loads.
 std::string variable(const char* name) {
-    const char* value = std::getenv(name);
+    const char* value = secure_getenv(name);
     return value == nullptr ? "" : value;
 }
 

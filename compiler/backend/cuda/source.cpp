@@ -4,6 +4,7 @@
 #include "backend/cuda/expression.h"
 
 #include <algorithm>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -31,13 +32,13 @@ bool contains(const std::vector<ValueId>& ids, ValueId id) {
 class Printer {
   public:
     explicit Printer(const plan::Plan& plan)
-        : plan_(plan), function_(plan.function), operands_(plan.cuda.operands), expressions_(plan) {}
+        : plan_(plan), function_(plan.function), operands_(plan.operands), expressions_(plan) {}
 
     std::string text() {
         header();
         formula();
-        for (const CudaVariant& variant : plan_.cuda.variants) schedule(variant);
-        for (const CudaVariant& variant : plan_.cuda.variants) {
+        for (const CudaVariant& variant : plan_.cuda().variants) schedule(variant);
+        for (const CudaVariant& variant : plan_.cuda().variants) {
             for (const CudaLaunch& launch : variant.path.launches) {
                 if (launch.grid != CudaGrid::columns_by_sums) kernel(variant, launch);
             }
@@ -52,38 +53,40 @@ class Printer {
         out_ += fmt::format(format, std::forward<Args>(args)...) + "\n";
     }
 
+    bool has_epilogue() const { return !plan_.epilogue.values.empty(); }
+    bool has_final_reduce() const { return !plan_.epilogue.stores.empty(); }
     int levels() const { return static_cast<int>(plan_.sweeps.size()) - 1; }
 
     void header() {
         line("// {}", to_text(plan_.spec));
         line("// {}", to_text(plan_.schedule));
         line("// {}", to_text(plan_.target));
-        for (const CudaForm form : {CudaForm::rows, CudaForm::streaming}) {
+        for (const CudaForm form : {CudaForm::rows, CudaForm::two_pass}) {
             const auto has_form = [&](const CudaVariant& variant) { return variant.schedule.form == form; };
-            if (std::ranges::any_of(plan_.cuda.variants, has_form))
-                line("#include \"{}_kernel.cuh\"", form == CudaForm::rows ? "row" : "streaming");
+            if (std::ranges::any_of(plan_.cuda().variants, has_form))
+                line("#include \"{}_kernel.cuh\"", form == CudaForm::rows ? "row" : "two_pass");
         }
-        if (!plan_.finals.empty()) line("#include \"final_reduce.cuh\"");
+        if (has_final_reduce()) line("#include \"final_reduce.cuh\"");
         line("using namespace normjit;\n");
     }
 
-    void list(std::string_view name, const std::vector<Tensor>& tensors) {
+    void list(std::string_view name, std::span<const Operand> operands) {
         std::vector<std::string_view> types, names;
-        for (const Tensor tensor : tensors) {
-            types.push_back(type_name(*plan_.spec.dtypes[tensor]));
-            names.push_back(normjit::name(tensor));
+        for (const Operand& operand : operands) {
+            types.push_back(type_name(operand.dtype));
+            names.push_back(normjit::name(operand.tensor));
         }
         line("    using {} = List<{}>;{}{}", name, fmt::join(types, ", "), names.empty() ? "" : "  // ",
              fmt::join(names, ", "));
     }
 
     /// Per sweep, a bit for each of the tensors that it reads.
-    std::string masks(const std::vector<Tensor>& tensors) const {
+    std::string masks(std::span<const Operand> operands) const {
         std::vector<unsigned> masks;
         for (const Sweep& sweep : plan_.sweeps) {
             unsigned mask = 0;
-            for (size_t i = 0; i < tensors.size(); ++i) {
-                if (reads(sweep, tensors[i])) mask |= 1u << i;
+            for (size_t i = 0; i < operands.size(); ++i) {
+                if (reads(sweep, operands[i].tensor)) mask |= 1u << i;
             }
             masks.push_back(mask);
         }
@@ -100,22 +103,22 @@ class Printer {
     }
 
     void formula() {
-        const auto dx = plan_.spec.dtypes[Tensor::dx];
         line("struct Formula {{");
         line("    using Math = {};", type_name(function_.compute));
-        list("Matrices", operands_.matrices);
-        list("Columns", operands_.columns);
-        list("Rows", operands_.rows);
-        line("    using Output = {};{}", dx ? type_name(*dx) : "none", dx ? "  // dx" : "");
-        list("ColumnOutputs", operands_.column_outputs);
+        list("Matrices", operands_.matrices());
+        list("Columns", operands_.columns());
+        list("Rows", operands_.rows());
+        list("Outputs", operands_.matrix_outputs());
+        list("RowOutputs", operands_.row_outputs());
+        list("ColumnOutputs", operands_.column_outputs());
         line("    static constexpr int cols = {}, levels = {}, row_sums = {}, column_sweep = {};", plan_.spec.cols,
-             levels(), plan_.cuda.row_sums, plan_.column_sweep);
+             levels(), plan_.cuda().row_sums, plan_.column_sweep);
         line("    static constexpr uint32 matrices_read[] = {{{}}}, columns_read[] = {{{}}};",
-             masks(operands_.matrices), masks(operands_.columns));
-        line("    static constexpr bool dependents = {};", plan_.cuda.dependents);
+             masks(operands_.matrices()), masks(operands_.columns()));
+        line("    static constexpr bool dependents = {}, epilogue = {};", plan_.cuda().dependents, has_epilogue());
         line("    static constexpr int row_bytes = {};", plan_.geometry.row_bytes);
-        if (!plan_.finals.empty()) {
-            const plan::CudaFinal& final = plan_.cuda.final;
+        if (has_final_reduce()) {
+            const plan::CudaFinal& final = plan_.cuda().final;
             line("    static constexpr int final_threads = {}, final_columns = {}, final_loads = {};", final.threads,
                  final.columns, final.loads);
         }
@@ -130,6 +133,8 @@ class Printer {
             element(i);
             if (i < levels()) reduced(i);
         }
+        row_outputs();
+        finish();
         line("}};\n");
     }
 
@@ -158,10 +163,10 @@ class Printer {
 
     void begin() {
         line("    {} begin(Row& row, const Math* in) {{", device_function);
-        for (size_t i = 0; i < operands_.rows.size(); ++i) {
+        for (size_t i = 0; i < operands_.rows().size(); ++i) {
             for (ValueId id = 0; id < function_.size(); ++id) {
                 const ir::Value& value = function_[id];
-                if (value.op == Op::input && value.tensor == operands_.rows[i])
+                if (value.op == Op::input && value.tensor == operands_.rows()[i].tensor)
                     assign_row(id, fmt::format("in[{}]", i));
             }
         }
@@ -172,14 +177,14 @@ class Printer {
     /// "const Math x = m[0], dy = m[1], gamma = c[0];", of what the sweep reads.
     void element_inputs(const Sweep& sweep) {
         std::vector<std::string> definitions;
-        const auto add = [&](const std::vector<Tensor>& tensors, std::string_view array) {
-            for (size_t i = 0; i < tensors.size(); ++i) {
-                if (reads(sweep, tensors[i]))
-                    definitions.push_back(fmt::format("{} = {}[{}]", normjit::name(tensors[i]), array, i));
+        const auto add = [&](std::span<const Operand> operands, std::string_view array) {
+            for (size_t i = 0; i < operands.size(); ++i) {
+                if (reads(sweep, operands[i].tensor))
+                    definitions.push_back(fmt::format("{} = {}[{}]", normjit::name(operands[i].tensor), array, i));
             }
         };
-        add(operands_.matrices, "m");
-        add(operands_.columns, "c");
+        add(operands_.matrices(), "m");
+        add(operands_.columns(), "c");
         if (!definitions.empty()) line("        const Math {};", fmt::join(definitions, ", "));
     }
 
@@ -194,21 +199,61 @@ class Printer {
             if (op == Op::input || op == Op::constant || expressions_.name(id).empty()) continue;
             line("        const Math {} = {};", expressions_.name(id), expressions_.body(id));
         }
-        const int sums = index < levels() ? plan_.cuda.row_sums : 0;
+        const int sums = index < levels() ? plan_.cuda().row_sums : 0;
         for (int s = 0; s < sums; ++s) {
             const bool there = static_cast<size_t>(s) < sweep.row_means.size();
             line("        out.sum[{}] = {};", s, there ? operand(sweep.row_means[static_cast<size_t>(s)]) : "0");
         }
         column_sums(sweep);
-        for (const ir::Output& store : sweep.stores) line("        out.output = {};", expressions_.use(store.value));
+        const auto outputs = operands_.matrix_outputs();
+        for (size_t i = 0; i < outputs.size() && sweep.is_last(); ++i)
+            line("        out.output[{}] = {};", i, expressions_.use(value_of(outputs[i])));
         line("    }}");
+    }
+
+    ValueId value_of(const Operand& output) const {
+        return std::ranges::find(function_.outputs, output.tensor, &ir::Output::tensor)->value;
     }
 
     void column_sums(const Sweep& sweep) {
         if (sweep.column_sums.empty()) return;
-        for (size_t i = 0; i < operands_.column_outputs.size(); ++i) {
-            const auto final = std::ranges::find(plan_.finals, operands_.column_outputs[i], &plan::FinalReduce::output);
-            line("        out.column[{}] = {};", i, operand(sweep.column_sums[static_cast<size_t>(final->sum)]));
+        for (size_t i = 0; i < plan_.cuda().sum_of_output.size(); ++i) {
+            const ValueId partial = function_[plan_.cuda().sum_of_output[i]].operands[0];
+            line("        out.column[{}] = {};", i, operand(partial));
+        }
+    }
+
+    void row_outputs() {
+        const auto outputs = operands_.row_outputs();
+        if (outputs.empty()) return;
+        line("    {} row_outputs(const Row& row, Math* out) {{", device_function);
+        for (size_t i = 0; i < outputs.size(); ++i)
+            line("        out[{}] = {};", i, expressions_.use(value_of(outputs[i])));
+        line("    }}");
+    }
+
+    /// What each column output is of its own finished sum and of [N] inputs.
+    void finish() {
+        const auto outputs = operands_.column_outputs();
+        for (size_t i = 0; i < outputs.size() && has_epilogue(); ++i) {
+            line(
+                "    static __device__ __forceinline__ Math finish(Index<{}>, const Arguments& a, int64 column, Math "
+                "sum) {{",
+                i);
+            for (const ValueId id : plan_.epilogue.values) finish_value(id);
+            line("        return {};", expressions_.use(value_of(outputs[i])));
+            line("    }}");
+        }
+    }
+
+    void finish_value(ValueId id) {
+        const ir::Value& value = function_[id];
+        if (value.op == Op::input) {
+            const Operand& operand = operands_.of(value.tensor);
+            line("        const Math {} = load_scalar<{}, Math>(a.operand[{}].data, column);", expressions_.name(id),
+                 type_name(operand.dtype), operands_.place(operand));
+        } else if (!expressions_.name(id).empty()) {
+            line("        const Math {} = {};", expressions_.name(id), expressions_.body(id));
         }
     }
 
@@ -233,11 +278,11 @@ class Printer {
         line("struct {} : Formula {{", struct_of(variant));
         line(
             "    static constexpr int threads_per_row = {}, rows_per_block = {}, cluster = {}, vector_width = {}, "
-            "stages = {};",
-            s.threads_per_row, s.rows_per_block, s.cluster, s.vector_width, s.stages);
+            "pipeline_depth = {};",
+            s.threads_per_row, s.rows_per_block, s.cluster, s.vector_width, s.pipeline_depth);
         line("    static constexpr Staging staging = Staging::{};", normjit::name(s.staging));
-        line("    static constexpr Keep keep = Keep::{}, keep_columns = Keep::{};", normjit::name(s.keep),
-             normjit::name(s.keep_columns));
+        line("    static constexpr Memory row_memory = Memory::{}, column_memory = Memory::{};",
+             normjit::name(s.row_memory), normjit::name(s.column_memory));
         line("    static constexpr int pace = {}, pace_slack = {}, shared_bytes = {};", s.pace, s.pace_slack,
              variant.shared_bytes);
         line("}};\n");
@@ -248,9 +293,9 @@ class Printer {
             case CudaGrid::row_groups:
                 return "row_kernel";
             case CudaGrid::rows:
-                return "streaming_rows";
+                return "two_pass_rows";
             case CudaGrid::columns_by_row_groups:
-                return "streaming_columns";
+                return "two_pass_columns";
             case CudaGrid::columns_by_sums:
                 break;
         }
@@ -268,13 +313,13 @@ class Printer {
 
     /// All variants' last launch.
     void final_reduce() {
-        const CudaVariant& variant = plan_.cuda.variants.front();
-        if (!plan_.finals.empty()) kernel(variant, variant.path.launches.back());
+        const CudaVariant& variant = plan_.cuda().variants.front();
+        if (has_final_reduce()) kernel(variant, variant.path.launches.back());
     }
 
     const plan::Plan& plan_;
     const ir::Function& function_;
-    const plan::CudaOperands& operands_;
+    const OperandList& operands_;
     const Expressions expressions_;
     std::string out_;
 };

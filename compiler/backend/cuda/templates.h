@@ -3,12 +3,12 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
 namespace normjit::backend::cuda {
 
 struct Template {
-    const char* name;
-    const char* text;
+    std::string_view name, text;  ///< each with a NUL behind it
 };
 
 std::span<const Template> templates();

@@ -2,10 +2,12 @@
 // Every CPU through LLVM: the plan as IR with explicit vectors, an object file, one piece of position-independent code.
 #include "backend/backend.h"
 
+#include "backend/cpu/entries.h"
+#include "backend/cpu/legal.h"
 #include "backend/cpu/pieces.h"
 #include "backend/llvm/frame.h"
+#include "backend/llvm/machine.h"
 #include "backend/llvm/object.h"
-#include "backend/llvm/rows.h"
 #include "support/make_all.h"
 #include "support/try.h"
 
@@ -27,7 +29,7 @@ Status supports(const Target& target) {
 /// LLVM spills what does not fit: only a schedule that asks for more units at once than registers hold is refused, and
 /// one unit is always legal.
 Status legal(const plan::Plan& plan) {
-    NORMJIT_RETURN_IF_ERROR(refuse_keep_and_overlap(plan));
+    NORMJIT_RETURN_IF_ERROR(cpu::check(plan));
     const Demand demand = register_demand(plan);
     const int there = plan.target.vector_registers();
     if (demand.registers <= there || demand.width == 1) return {};
@@ -39,73 +41,30 @@ Status legal(const plan::Plan& plan) {
 /// rest (4096 columns and more).
 enum class Entries { of_rows, of_parts };
 
-bool has_parts(const plan::Plan& plan) { return plan.geometry.split_rows > 0; }
-
-/// Adds entry points to a module.
-class Emitter {
-  public:
-    Emitter(llvm::Module& module, const plan::Plan& plan, const llvm::TargetMachine& machine)
-        : module_(module),
-          plan_(plan),
-          machine_(machine),
-          builder_(module, plan.function.compute, packing(plan), plan.target) {}
-
-    void emit(Entries entries) { entries == Entries::of_rows ? emit_rows_entries() : emit_parts_entries(); }
-
-  private:
-    void entries(const std::vector<std::string>& names, const EntryBody& body) {
-        emit_entries(builder_, module_, machine_, plan_.target, names, body);
-    }
-
-    template <class Body>
-    void entry(const std::string& name, const Body& body) {
-        entries({name}, [&](llvm::Value* task, llvm::Value*) { body(task); });
-    }
-
-    void emit_rows_entries() {
-        if (may_realign(plan_)) {
-            entries({"rows", "rows_realign"}, [&](llvm::Value* task, llvm::Value* realigns) {
-                emit_rows(builder_, plan_, Caching::realign, task, realigns);
-            });
-        } else {
-            entry("rows", [&](llvm::Value* task) { emit_rows(builder_, plan_, Caching::normal, task); });
-        }
-        if (may_stream_rows(plan_))
-            entry("rows_stream", [&](llvm::Value* task) { emit_rows(builder_, plan_, Caching::stream, task); });
-        if (!plan_.finals.empty())
-            entry("final_reduce", [&](llvm::Value* task) { emit_final_reduce(builder_, plan_, task); });
-    }
-
-    void emit_parts_entries() {
-        const plan::Plan unstaged = without_staging(plan_);
-        const auto sweep = [&](const std::string& name, size_t i, Caching caching) {
-            entry(name, [&](llvm::Value* task) { emit_sweep(builder_, unstaged, i, caching, task); });
-        };
-        const size_t count = plan_.sweeps.size();
-        for (size_t i = 0; i < count; ++i) sweep(fmt::format("sweep{}", i), i, Caching::normal);
-        if (may_stream(plan_)) sweep("last_sweep_stream", count - 1, Caching::stream);
-    }
-
-    llvm::Module& module_;
-    const plan::Plan& plan_;
-    const llvm::TargetMachine& machine_;
-    Builder builder_;
-};
-
 /// A module with those entry points; `machine` says for which processor.
 std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const plan::Plan& plan,
-                                          const llvm::TargetMachine& machine, const std::vector<Entries>& parts) {
+                                          const llvm::TargetMachine& machine, const std::vector<Entries>& modules) {
     auto module = std::make_unique<llvm::Module>(to_text(plan.spec), context);
     module->setTargetTriple(machine.getTargetTriple().str());
     module->setDataLayout(machine.createDataLayout());
-    Emitter emitter(*module, plan, machine);
-    for (const Entries entries : parts) emitter.emit(entries);
+    Builder builder(*module, plan.function.compute, packing(plan), plan.target);
+    for (const Entries kind : modules) {
+        for (const cpu::Entry& entry : cpu::entries(plan)) {
+            if (entry.of_parts != (kind == Entries::of_parts)) continue;
+            emit_entries(builder, *module, machine, plan.target, entry.names,
+                         [&](llvm::Value* task, llvm::Value* second) {
+                             builder.begin_function();
+                             LlvmMachine walked(builder, task, second);
+                             entry.emit(walked);
+                         });
+        }
+    }
     return module;
 }
 
 std::vector<Entries> all_entries(const plan::Plan& plan) {
     std::vector<Entries> all = {Entries::of_rows};
-    if (has_parts(plan)) all.push_back(Entries::of_parts);
+    if (plan.geometry.split_rows > 0) all.push_back(Entries::of_parts);
     return all;
 }
 
@@ -125,7 +84,6 @@ Expected<Artifact> emit(const plan::Plan& plan, const ParallelFor& parallel_for)
                 make_all<LinkedCode>(parallel_for, parts.size(), [&](size_t i) { return compile(plan, parts[i]); }));
     const bool arm = plan.target.isa == Isa::aarch64;
     Artifact artifact = artifact_without_code(plan, arm ? CodeFormat::aarch64 : CodeFormat::x86_64);
-    artifact.geometry.split_rows = plan.geometry.split_rows;
     for (LinkedCode& part : linked) {
         artifact.code.resize((artifact.code.size() + alignment - 1) / alignment * alignment);
         for (EntryPoint& entry : part.entries) entry.offset += static_cast<int64_t>(artifact.code.size());

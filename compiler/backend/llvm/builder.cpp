@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/llvm/builder.h"
 
+#include <algorithm>
+#include <cassert>
+
 #include <llvm/IR/Module.h>
 
 namespace normjit::backend::llvmir {
@@ -57,56 +60,96 @@ Value* Builder::on_stack(llvm::Type* type, int64_t count, int64_t alignment) {
     return memory;
 }
 
-Values Builder::loop(const char* name, Value* count, int64_t step, const Values& carried, const Body& body) {
+int Builder::variable() {
+    variables_.push_back(nullptr);
+    return static_cast<int>(variables_.size()) - 1;
+}
+
+Value* Builder::get(int variable) const {
+    Value* value = variables_[static_cast<size_t>(variable)];
+    assert(value != nullptr);
+    return value;
+}
+
+bool Builder::holds(const Value* value) const { return std::ranges::find(variables_, value) != variables_.end(); }
+
+Builder::Phis Builder::begin_loop(BasicBlock* before) {
+    Phis phis;
+    for (Value*& value : variables_) {
+        phis.push_back(value == nullptr ? nullptr : CreatePHI(value->getType(), 2));
+        if (value == nullptr) continue;
+        phis.back()->addIncoming(value, before);
+        value = phis.back();
+    }
+    return phis;
+}
+
+/// What did not change in the loop is what it was before. What is of another type is set anew in each round.
+void Builder::end_loop(const Phis& phis, BasicBlock* end) {
+    variables_.resize(phis.size());
+    for (size_t i = 0; i < phis.size(); ++i) {
+        if (phis[i] == nullptr || variables_[i] == phis[i]) continue;
+        const bool is_carried = variables_[i] != nullptr && variables_[i]->getType() == phis[i]->getType();
+        phis[i]->addIncoming(is_carried ? variables_[i] : llvm::PoisonValue::get(phis[i]->getType()), end);
+    }
+    for (PHINode* phi : phis) {
+        if (phi == nullptr) continue;
+        if (phi->getNumIncomingValues() == 1) {
+            Value* value = phi->getIncomingValue(0);
+            std::ranges::replace(variables_, static_cast<Value*>(phi), value);
+            phi->replaceAllUsesWith(value);
+        }
+        if (phi->use_empty() && !holds(phi)) phi->eraseFromParent();
+    }
+}
+
+void Builder::repeat(const char* name, const std::function<Value*()>& body) {
     llvm::Function* function = GetInsertBlock()->getParent();
     BasicBlock* before = GetInsertBlock();
     BasicBlock* start = BasicBlock::Create(getContext(), name, function);
     CreateBr(start);
     SetInsertPoint(start);
-    PHINode* i = CreatePHI(getInt64Ty(), 2, "i");
-    i->addIncoming(getInt64(0), before);
-    std::vector<PHINode*> phis;
-    for (Value* value : carried) {
-        phis.push_back(CreatePHI(value->getType(), 2));
-        phis.back()->addIncoming(value, before);
-    }
-    const Values results = body(i, {phis.begin(), phis.end()});
-    Value* next = CreateNUWAdd(i, getInt64(static_cast<uint64_t>(step)), "next");
+    const Phis phis = begin_loop(before);
+    Value* again = body();
     BasicBlock* end = GetInsertBlock();
-    i->addIncoming(next, end);
-    for (size_t k = 0; k < phis.size(); ++k) phis[k]->addIncoming(results[k], end);
     BasicBlock* after = BasicBlock::Create(getContext(), std::string(name) + ".end", function);
-    CreateCondBr(CreateICmpSLT(next, count), start, after);
+    CreateCondBr(again, start, after);
+    end_loop(phis, end);
     SetInsertPoint(after);
-    return results;
 }
 
-Values Builder::if_else(const char* name, Value* condition, const Branch& then, const Branch& otherwise,
-                        llvm::MDNode* weights) {
+void Builder::if_else(const char* name, Value* condition, const Emit& then, const Emit& otherwise,
+                      llvm::MDNode* weights) {
     llvm::Function* function = GetInsertBlock()->getParent();
     const std::string text = name;
     BasicBlock* yes = BasicBlock::Create(getContext(), text, function);
     BasicBlock* no = BasicBlock::Create(getContext(), text + ".not", function);
     BasicBlock* after = BasicBlock::Create(getContext(), text + ".end", function);
     CreateCondBr(condition, yes, no, weights);
-    const auto branch = [&](BasicBlock* start, const Branch& body) {
+    const std::vector<Value*> before = variables_;
+    const auto branch = [&](BasicBlock* start, const Emit& body) {
         SetInsertPoint(start);
-        Values values = body();
+        variables_ = before;
+        if (body) body();
+        variables_.resize(before.size());
         BasicBlock* end = GetInsertBlock();
         CreateBr(after);
-        return std::pair(std::move(values), end);
+        return std::pair(variables_, end);
     };
     const auto [from_yes, yes_end] = branch(yes, then);
     const auto [from_no, no_end] = branch(no, otherwise);
     SetInsertPoint(after);
-    Values merged;
-    for (size_t k = 0; k < from_yes.size(); ++k) {
-        PHINode* phi = CreatePHI(from_yes[k]->getType(), 2);
-        phi->addIncoming(from_yes[k], yes_end);
-        phi->addIncoming(from_no[k], no_end);
-        merged.push_back(phi);
+    for (size_t i = 0; i < before.size(); ++i) {
+        variables_[i] = from_yes[i];
+        if (from_yes[i] == from_no[i]) continue;
+        variables_[i] = nullptr;
+        if (from_yes[i] == nullptr || from_no[i] == nullptr || from_yes[i]->getType() != from_no[i]->getType())
+            continue;
+        PHINode* phi = CreatePHI(from_yes[i]->getType(), 2);
+        phi->addIncoming(from_yes[i], yes_end);
+        phi->addIncoming(from_no[i], no_end);
+        variables_[i] = phi;
     }
-    return merged;
 }
 
 }  // namespace normjit::backend::llvmir

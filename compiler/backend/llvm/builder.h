@@ -4,7 +4,7 @@
 #pragma once
 
 #include "backend/cpu/unit.h"
-#include "backend/llvm/machine.h"
+#include "backend/llvm/processor.h"
 
 #include "normjit/dtype.h"
 
@@ -18,19 +18,9 @@ namespace normjit::backend::llvmir {
 
 using namespace cpu;
 
-using Values = std::vector<llvm::Value*>;
-
-/// The registers of a unit; part[1] only counts with Packing::even_odd. A number that is the same for a whole row is a
-/// unit of one scalar until it is spread().
-struct Unit {
+/// The registers of a unit; part[1] only counts with Packing::even_odd.
+struct Vectors {
     std::array<llvm::Value*, 2> part = {nullptr, nullptr};
-};
-
-/// Where a unit stands: element `column + elements` from `base` on.
-struct Place {
-    llvm::Value* base;
-    llvm::Value* column;
-    int64_t elements = 0;
 };
 
 class Builder : public llvm::IRBuilder<> {
@@ -46,16 +36,15 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Type* vector_type() { return llvm::FixedVectorType::get(scalar_type(), static_cast<unsigned>(lanes_)); }
 
     // Memory: convert.cpp
-    Unit load(const Place& from, DType type, Lanes lanes);
-    void store(const Place& to, const Unit& value, DType type, Lanes lanes, Caching caching);
-    /// The first `count` elements, which may be fewer than a unit has.
-    void store_some(const Place& to, const Unit& value, DType type, llvm::Value* count);
+    Vectors load(llvm::Value* from, DType type, Lanes lanes);
+    void store(llvm::Value* to, const Vectors& value, DType type, Lanes lanes, Caching caching);
     /// 64 bytes, both at multiples of 64.
     void copy_line(llvm::Value* to, llvm::Value* from, Caching caching);
-    /// After stores with Caching::stream, and before others may read what they wrote.
+    /// After stores with Caching::nontemporal, and before others may read what they wrote.
     void fence_streams();
     /// One element, converted to the compute type.
-    llvm::Value* load_scalar(llvm::Value* base, llvm::Value* index, DType type);
+    llvm::Value* load_scalar(llvm::Value* from, DType type);
+    void store_scalar(llvm::Value* to, llvm::Value* value, DType type);
     /// A register of the compute type, at a multiple of its size from a workspace or from the stack.
     llvm::Value* load_register(llvm::Value* from);
     void store_register(llvm::Value* to, llvm::Value* value);
@@ -77,38 +66,47 @@ class Builder : public llvm::IRBuilder<> {
     /// `value`, and with Lanes::tail `otherwise` in the lanes beyond the row.
     llvm::Value* within_row(llvm::Value* value, llvm::Value* otherwise, Lanes lanes, int part);
 
+    /// Forgets all variables: a function starts.
+    void begin_function() { variables_.clear(); }
     /// Memory of the current function's frame.
     llvm::Value* on_stack(llvm::Type* type, int64_t count, int64_t alignment);
 
-    // Control flow
-    llvm::Value* at(llvm::Value* base, int64_t bytes) { return CreateConstGEP1_64(getInt8Ty(), base, bytes); }
+    llvm::Value* at(llvm::Value* base, int64_t bytes) {
+        return bytes == 0 ? base : CreateConstGEP1_64(getInt8Ty(), base, bytes);
+    }
     llvm::Value* at(llvm::Value* base, llvm::Value* bytes) { return CreatePtrAdd(base, bytes); }
-    /// body(i, carried) for i = 0, step, ... below `count`, at least once; what it returns is carried into the next
-    /// round and out of the loop.
-    using Body = std::function<Values(llvm::Value* i, const Values& carried)>;
-    Values loop(const char* name, llvm::Value* count, int64_t step, const Values& carried, const Body& body);
-    /// The values of one of two branches.
-    using Branch = std::function<Values()>;
-    Values if_else(const char* name, llvm::Value* condition, const Branch& then, const Branch& otherwise,
-                   llvm::MDNode* weights = nullptr);
+
+    // Variables: which value one has where code is emitted is known all the time, so that no pass has to find out.
+    // Loops and branches join them. One that is declared in a body ends with it; one that has no value at the end of
+    // some way has none behind it.
+    int variable();
+    llvm::Value* get(int variable) const;
+    bool has_value(int variable) const { return variables_[static_cast<size_t>(variable)] != nullptr; }
+    void set(int variable, llvm::Value* value) { variables_[static_cast<size_t>(variable)] = value; }
+
+    // Control flow
+    using Emit = std::function<void()>;
+    /// body() once and then again as long as what it returns holds.
+    void repeat(const char* name, const std::function<llvm::Value*()>& body);
+    void if_else(const char* name, llvm::Value* condition, const Emit& then, const Emit& otherwise = {},
+                 llvm::MDNode* weights = nullptr);
 
   private:
     // convert.cpp. Elements as they are in memory are integers of their size, but for f32 and f64.
     llvm::Type* memory_type(DType type);
-    llvm::Value* address(const Place& place, DType type);
     llvm::Value* load_elements(llvm::Value* from, DType type, int count, Lanes lanes);
     void store_elements(llvm::Value* to, llvm::Value* elements, DType type, Lanes lanes, Caching caching);
     void store_aligned(llvm::Value* to, llvm::Value* value, uint64_t alignment, Caching caching);
-    llvm::Value* packed(const Unit& value, DType type);
+    llvm::Value* packed(const Vectors& value, DType type);
     llvm::Value* to_compute(llvm::Value* elements, DType type);
     llvm::Value* from_compute(llvm::Value* value, DType type);
     llvm::Value* from_half_bits(llvm::Value* words);
     llvm::Value* to_half_bits(llvm::Value* value);
     llvm::Value* round_to_bf16(llvm::Value* value);
-    llvm::Value* pack_bf16(const Unit& value);
-    llvm::Value* pack_bf16_natively(const Unit& value);
-    llvm::Value* pack_bf16_denormals(const Unit& value);
-    llvm::Value* pack_bf16_in_integers(const Unit& value);
+    llvm::Value* pack_bf16(const Vectors& value);
+    llvm::Value* pack_bf16_natively(const Vectors& value);
+    llvm::Value* pack_bf16_denormals(const Vectors& value);
+    llvm::Value* pack_bf16_in_integers(const Vectors& value);
     llvm::Value* are_zeros(llvm::Value* words);
     std::vector<int> interleaved() const;
     llvm::Type* like(llvm::Type* type, llvm::Type* element);
@@ -119,11 +117,17 @@ class Builder : public llvm::IRBuilder<> {
         return compute_ == DType::f64 ? number : static_cast<double>(static_cast<float>(number));
     }
 
+    using Phis = std::vector<llvm::PHINode*>;
+    Phis begin_loop(llvm::BasicBlock* before);
+    void end_loop(const Phis& phis, llvm::BasicBlock* end);
+    bool holds(const llvm::Value* value) const;
+
     DType compute_;
     Packing packing_;
     Features features_;
     int lanes_;
     int64_t tail_ = 0;
+    std::vector<llvm::Value*> variables_;
 };
 
 }  // namespace normjit::backend::llvmir

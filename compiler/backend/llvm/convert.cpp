@@ -44,14 +44,8 @@ Value* Builder::bits(Value* value, uint32_t number) { return llvm::ConstantInt::
 Value* Builder::as_integers(Value* value) { return CreateBitCast(value, like(value->getType(), getInt32Ty())); }
 Value* Builder::as_floats(Value* integers) { return CreateBitCast(integers, like(integers->getType(), getFloatTy())); }
 
-Value* Builder::address(const Place& place, DType type) {
-    const auto size = static_cast<int64_t>(size_of(type));
-    Value* column = CreateNSWMul(place.column, getInt64(static_cast<uint64_t>(size)));
-    return at(at(place.base, column), place.elements * size);
-}
-
-Unit Builder::load(const Place& from, DType type, Lanes lanes) {
-    Value* elements = load_elements(address(from, type), type, unit_columns(), lanes);
+Vectors Builder::load(Value* from, DType type, Lanes lanes) {
+    Value* elements = load_elements(from, type, unit_columns(), lanes);
     if (packing_ == Packing::one) return {{to_compute(elements, type), nullptr}};
     if (type == DType::bf16) {
         // An odd column is the upper half of its 32 bits, and an f32 once the lower half is gone; the even one is moved
@@ -83,9 +77,14 @@ Value* Builder::load_elements(Value* from, DType type, int count, Lanes lanes) {
     return CreateShuffleVector(some, llvm::Constant::getNullValue(some->getType()), widen);
 }
 
-Value* Builder::load_scalar(Value* base, Value* index, DType type) {
-    return to_compute(CreateAlignedLoad(memory_type(type), address({base, index, 0}, type), llvm::Align(size_of(type))),
-                      type);
+Value* Builder::load_scalar(Value* from, DType type) {
+    return to_compute(CreateAlignedLoad(memory_type(type), from, llvm::Align(size_of(type))), type);
+}
+
+void Builder::store_scalar(Value* to, Value* value, DType type) {
+    Value* element = type == DType::bf16 ? CreateTrunc(CreateLShr(round_to_bf16(value), 16), getInt16Ty())
+                                         : from_compute(value, type);
+    CreateAlignedStore(element, to, llvm::Align(size_of(type)));
 }
 
 Value* Builder::load_register(Value* from) {
@@ -96,15 +95,15 @@ void Builder::store_register(Value* to, Value* value) {
     CreateAlignedStore(value, to, llvm::Align(static_cast<uint64_t>(lanes_ * element_bytes())));
 }
 
-void Builder::store(const Place& to, const Unit& value, DType type, Lanes lanes, Caching caching) {
-    store_elements(address(to, type), packed(value, type), type, lanes, caching);
+void Builder::store(Value* to, const Vectors& value, DType type, Lanes lanes, Caching caching) {
+    store_elements(to, packed(value, type), type, lanes, caching);
 }
 
 void Builder::store_elements(Value* to, Value* elements, DType type, Lanes lanes, Caching caching) {
     const llvm::Align alignment(size_of(type));
     if (lanes == Lanes::all) {
         const auto bytes = static_cast<uint64_t>(lanes_of(elements)) * size_of(type);
-        const bool stream = caching == Caching::stream;
+        const bool stream = caching == Caching::nontemporal;
         store_aligned(to, elements, stream ? std::min<uint64_t>(bytes, 64) : size_of(type), caching);
     } else if (features_.masks) {
         std::vector<llvm::Constant*> mask;
@@ -117,7 +116,7 @@ void Builder::store_elements(Value* to, Value* elements, DType type, Lanes lanes
 
 void Builder::store_aligned(Value* to, Value* value, uint64_t alignment, Caching caching) {
     llvm::StoreInst* store = CreateAlignedStore(value, to, llvm::Align(alignment));
-    if (caching != Caching::stream) return;
+    if (caching != Caching::nontemporal) return;
     store->setMetadata(llvm::LLVMContext::MD_nontemporal,
                        llvm::MDNode::get(getContext(), llvm::ConstantAsMetadata::get(getInt32(1))));
 }
@@ -132,22 +131,8 @@ void Builder::fence_streams() {
     if (features_.x86) CreateIntrinsic(getVoidTy(), llvm::Intrinsic::x86_sse_sfence, {});
 }
 
-void Builder::store_some(const Place& to, const Unit& value, DType type, Value* count) {
-    Value* elements = packed(value, type);
-    Value* target = address(to, type);
-    Value* copy = on_stack(elements->getType(), 1, workspace_alignment);
-    CreateAlignedStore(elements, copy, llvm::Align(size_of(type)));
-    const auto size = static_cast<uint64_t>(size_of(type));
-    loop("tail", count, 1, {}, [&](Value* i, const Values&) -> Values {
-        Value* offset = CreateNUWMul(i, getInt64(size));
-        Value* element = CreateAlignedLoad(memory_type(type), at(copy, offset), llvm::Align(size));
-        CreateAlignedStore(element, at(target, offset), llvm::Align(size));
-        return {};
-    });
-}
-
 /// The unit as it stands in memory.
-Value* Builder::packed(const Unit& value, DType type) {
+Value* Builder::packed(const Vectors& value, DType type) {
     if (type == DType::bf16) return pack_bf16(value);
     if (packing_ == Packing::one) return from_compute(value.part[0], type);
     return from_compute(CreateShuffleVector(value.part[0], value.part[1], interleaved()), type);
@@ -216,11 +201,11 @@ Value* Builder::round_to_bf16(Value* value) {
     return CreateSelect(CreateFCmpUNO(value, value), CreateOr(all, bits(all, 0x00400000)), rounded);
 }
 
-Value* Builder::pack_bf16(const Unit& value) {
+Value* Builder::pack_bf16(const Vectors& value) {
     return features_.native_bf16 ? pack_bf16_natively(value) : pack_bf16_in_integers(value);
 }
 
-Value* Builder::pack_bf16_in_integers(const Unit& value) {
+Value* Builder::pack_bf16_in_integers(const Vectors& value) {
     Value* even = CreateLShr(round_to_bf16(value.part[0]), 16);
     if (packing_ == Packing::one) return CreateTrunc(even, like(even->getType(), getInt16Ty()));
     Value* odd = round_to_bf16(value.part[1]);
@@ -230,7 +215,7 @@ Value* Builder::pack_bf16_in_integers(const Unit& value) {
 
 /// vcvtneps2bf16 takes denormals for zeros, whatever MXCSR says: a unit with a zero among its words is packed once
 /// more.
-Value* Builder::pack_bf16_natively(const Unit& value) {
+Value* Builder::pack_bf16_natively(const Vectors& value) {
     Value* native;
     if (packing_ == Packing::one) {
         native = CreateIntrinsic(llvm::Intrinsic::x86_avx512bf16_cvtneps2bf16_512, {}, {value.part[0]});
@@ -243,17 +228,19 @@ Value* Builder::pack_bf16_natively(const Unit& value) {
     }
     llvm::Type* mask = getIntNTy(static_cast<unsigned>(unit_columns()));
     Value* any = CreateICmpNE(CreateBitCast(are_zeros(native), mask), llvm::ConstantInt::get(mask, 0));
+    const int packed = variable();
+    set(packed, native);
     const auto with_denormals = [&] {
-        return Values{CreateSelect(are_zeros(native), pack_bf16_denormals(value), native)};
+        set(packed, CreateSelect(are_zeros(native), pack_bf16_denormals(value), native));
     };
-    const auto weights = llvm::MDBuilder(getContext()).createBranchWeights(1, 1000);
-    return if_else("zeros", any, with_denormals, [&] { return Values{native}; }, weights)[0];
+    if_else("zeros", any, with_denormals, {}, llvm::MDBuilder(getContext()).createBranchWeights(1, 1000));
+    return get(packed);
 }
 
 /// Numbers below 2^-126, as f16: a denormal bf16 is n * 2^-133, a denormal f16 is n * 2^-24, and both are the bits of
 /// n.
-Value* Builder::pack_bf16_denormals(const Unit& value) {
-    Unit words;
+Value* Builder::pack_bf16_denormals(const Vectors& value) {
+    Vectors words;
     for (size_t i = 0; i < static_cast<size_t>(parts()); ++i)
         words.part[i] = from_compute(CreateFMul(value.part[i], number(0x1p109, value.part[i]->getType())), DType::f16);
     return packing_ == Packing::one ? words.part[0] : CreateShuffleVector(words.part[0], words.part[1], interleaved());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Machine code as text, through LLVM's MC layer.
-#include "backend/llvm/machine.h"
+#include "backend/llvm/processor.h"
 
 #include "normjit/list_instructions.h"
 

@@ -58,7 +58,7 @@ void emit_entries(Builder& builder, llvm::Module& module, const llvm::TargetMach
     for (const std::string& name : names) {
         Function* entry = make_function(module, machine, target, name, {builder.getPtrTy()});
         builder.SetInsertPoint(llvm::BasicBlock::Create(builder.getContext(), "entry", entry));
-        Values given = {entry->getArg(0)};
+        std::vector<llvm::Value*> given = {entry->getArg(0)};
         if (names.size() > 1) given.push_back(builder.getInt1(name != names.front()));
         with_default_settings(builder, [&] { builder.CreateCall(inner, given); });
         builder.CreateRetVoid();

@@ -1,144 +1,240 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/llvm/machine.h"
 
-#include <string_view>
-
-#include <fmt/format.h>
-#include <llvm/Config/llvm-config.h>
-#include <llvm/IR/LegacyPassManager.h>
-#include <llvm/IR/OptBisect.h>
-#include <llvm/IR/Verifier.h>
-#include <llvm/MC/TargetRegistry.h>
-#include <llvm/Support/TargetSelect.h>
-#include <llvm/Support/raw_ostream.h>
+#include "backend/llvm/line_writer.h"
 
 namespace normjit::backend::llvmir {
 
-// CMake looks for headers and library each by itself.
-static_assert(LLVM_VERSION_MAJOR == 19);
+using llvm::Value;
 
 namespace {
 
-/// The least processor of its kind with exactly the instructions that the Isa promises.
-struct Processor {
-    const char* triple;
-    const char* name;
-    const char* features;
-    Features has;
-};
+Value* in(Vector vector) { return reinterpret_cast<Value*>(vector.handle); }
+Vector out(Value* value) { return {reinterpret_cast<uintptr_t>(value)}; }
+Value* in(Condition condition) { return reinterpret_cast<Value*>(condition.handle); }
+Condition condition(Value* value) { return {reinterpret_cast<uintptr_t>(value)}; }
 
-Processor processor_of(Isa isa) {
-    constexpr const char* x86 = "x86_64-unknown-linux-gnu";
-    switch (isa) {
-        case Isa::x86_64_avx512:
-            return {x86,
-                    "x86-64",
-                    "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx2,+fma,+f16c,+bmi,+bmi2",
-                    {.x86 = true, .fma = true, .half = true, .masks = true}};
-        case Isa::x86_64_v3:
-            return {x86, "x86-64", "+avx2,+fma,+f16c,+bmi,+bmi2", {.x86 = true, .fma = true, .half = true}};
-        case Isa::x86_64:
-            return {x86, "x86-64", "", {.x86 = true}};
-        default:
-            return {"aarch64-unknown-linux-gnu", "generic", "+neon", {.fma = true, .half = true}};
+llvm::CmpInst::Predicate predicate(Relation relation) {
+    switch (relation) {
+        case Relation::less:
+            return llvm::CmpInst::ICMP_SLT;
+        case Relation::not_less:
+            return llvm::CmpInst::ICMP_SGE;
+        case Relation::equal:
+            return llvm::CmpInst::ICMP_EQ;
+        case Relation::not_equal:
+            return llvm::CmpInst::ICMP_NE;
+        case Relation::greater:
+            return llvm::CmpInst::ICMP_SGT;
+        case Relation::below:
+            break;
     }
+    return llvm::CmpInst::ICMP_ULT;
 }
-
-std::string features_text(const Target& target) {
-    std::string text = processor_of(target.isa).features;
-    if (target.avx512_bf16) text += ",+avx512bf16";
-    return text;
-}
-
-/// Once per process: LLVM keeps its targets in a global list.
-void register_targets() {
-    static const bool done = [] {
-        LLVMInitializeX86TargetInfo();
-        LLVMInitializeX86Target();
-        LLVMInitializeX86TargetMC();
-        LLVMInitializeX86AsmPrinter();
-        LLVMInitializeX86Disassembler();
-        LLVMInitializeAArch64TargetInfo();
-        LLVMInitializeAArch64Target();
-        LLVMInitializeAArch64TargetMC();
-        LLVMInitializeAArch64AsmPrinter();
-        LLVMInitializeAArch64Disassembler();
-        return true;
-    }();
-    static_cast<void>(done);
-}
-
-/// Leaves out passes that lose. Machine sinking: sums that a loop carries have no use in it but the next round; all of
-/// them move behind the rare branches of bf16 stores, and what they add up waits on the stack. AVX-512, layernorm bf16
-/// of 1000 columns: 103 vectors to and from the stack, 19 without it. Loop strength reduction, on x86, whose addresses
-/// have a base, an index and a constant: a fifth of the time to compile f32, for the same speed.
-class PassGate final : public llvm::OptPassGate {
-  public:
-    explicit PassGate(const llvm::Triple& triple) : has_indexed_addresses_(triple.isX86()) {}
-
-    bool shouldRunPass(llvm::StringRef pass, llvm::StringRef) override {
-        return pass != "Machine code sinking" && !(has_indexed_addresses_ && pass == "Loop Strength Reduction");
-    }
-    bool isEnabled() const override { return true; }
-
-  private:
-    const bool has_indexed_addresses_;
-};
 
 }  // namespace
 
-Features features_of(const Target& target) {
-    Features features = processor_of(target.isa).has;
-    features.native_bf16 = target.avx512_bf16;
-    return features;
+LlvmMachine::LlvmMachine(Builder& builder, Value* task, Value* writes_lines)
+    : b_(builder),
+      task_(task),
+      writes_lines_(writes_lines),
+      temporary_{builder.variable()},
+      frame_{builder.variable()} {}
+
+void LlvmMachine::enter() {
+    if (frame_bytes_ == 0) return;
+    Value* frame = b_.on_stack(b_.getInt8Ty(), frame_bytes_, 64);
+    frame->setName("frame");
+    b_.set(frame_.number, frame);
 }
 
-const llvm::Target* find_target(const Target& target, std::string& triple) {
-    register_targets();
-    triple = processor_of(target.isa).triple;
-    std::string error;
-    return llvm::TargetRegistry::lookupTarget(triple, error);
+std::unique_ptr<cpu::LineWriter> LlvmMachine::line_writer(int64_t cols, const Operand& matrix, const CpuSchedule& cpu) {
+    return std::make_unique<LineWriter>(b_, cols, matrix, cpu, writes_lines_);
 }
 
-Expected<std::unique_ptr<llvm::TargetMachine>> make_machine(const Target& target) {
-    const Processor processor = processor_of(target.isa);
-    std::string triple;
-    const llvm::Target* found = find_target(target, triple);
-    if (found == nullptr) return unavailable("llvm: makes no code for " + triple);
-    llvm::TargetOptions options;
-    options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
-    options.ExceptionModel = llvm::ExceptionHandling::None;
-    // Constants are addressed relative to the instruction without a page base: code may then stand at any address.
-    const auto model = processor.has.x86 ? llvm::CodeModel::Small : llvm::CodeModel::Tiny;
-    return std::unique_ptr<llvm::TargetMachine>(found->createTargetMachine(
-        processor.triple, processor.name, features_text(target), options, llvm::Reloc::PIC_, model));
+// Integers
+
+/// Read once, where the function starts.
+Value* LlvmMachine::value_of(Field field) {
+    Value*& value = fields_[field.offset];
+    if (value != nullptr) return value;
+    llvm::BasicBlock& entry = b_.GetInsertBlock()->getParent()->getEntryBlock();
+    llvm::IRBuilder<> at_entry(&entry, entry.getFirstNonPHIOrDbgOrAlloca());
+    llvm::Type* type = field.is_address ? static_cast<llvm::Type*>(b_.getPtrTy()) : b_.getInt64Ty();
+    value = at_entry.CreateLoad(type, at_entry.CreateConstGEP1_64(b_.getInt8Ty(), task_, field.offset));
+    return value;
 }
 
-void set_attributes(llvm::Function& function, const llvm::TargetMachine& machine, const Target& target) {
-    function.addFnAttr("target-cpu", machine.getTargetCPU());
-    function.addFnAttr("target-features", machine.getTargetFeatureString());
-    const std::string width = std::to_string(8 * target.vector_bytes());
-    function.addFnAttr("prefer-vector-width", width);
-    function.addFnAttr("min-legal-vector-width", width);
-    function.addFnAttr("frame-pointer", "none");
-    function.addFnAttr("probe-stack", "inline-asm");  // a guard page ends it: large frames touch theirs in order
-    function.setDoesNotThrow();
+Value* LlvmMachine::value_of(const Amount& amount) {
+    if (const auto* integer = std::get_if<Integer>(&amount.value)) return b_.get(integer->number);
+    if (const auto* field = std::get_if<Field>(&amount.value)) return value_of(*field);
+    return b_.getInt64(static_cast<uint64_t>(std::get<int64_t>(amount.value)));
 }
 
-Expected<llvm::SmallVector<char, 0>> emit_object(llvm::Module& module, llvm::TargetMachine& machine) {
-    std::string problem;
-    llvm::raw_string_ostream problems(problem);
-    if (llvm::verifyModule(module, &problems)) return failed("llvm: the generated module is not valid: " + problem);
-    llvm::SmallVector<char, 0> bytes;
-    llvm::raw_svector_ostream stream(bytes);
-    llvm::legacy::PassManager passes;
-    if (machine.addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::ObjectFile)) {
-        return failed("llvm: this target cannot emit objects");
+Value* LlvmMachine::at(const Address& address) {
+    Value* place = b_.get(address.base.number);
+    if (address.index.number >= 0) {
+        Value* index = b_.get(address.index.number);
+        const auto scale = static_cast<uint64_t>(address.scale);
+        place = b_.at(place, scale == 1 ? index : b_.CreateNSWMul(index, b_.getInt64(scale)));
     }
-    PassGate gate(machine.getTargetTriple());
-    module.getContext().setOptPassGate(gate);
-    passes.run(module);
-    return bytes;
+    return b_.at(place, address.offset);
 }
+
+void LlvmMachine::add(Integer to, const Amount& value) {
+    Value* old = b_.get(to.number);
+    Value* more = value_of(value);
+    b_.set(to.number, old->getType()->isPointerTy() ? b_.at(old, more) : b_.CreateNSWAdd(old, more));
+}
+
+void LlvmMachine::add_product(Integer to, const Amount& a, const Amount& b) {
+    b_.set(to.number, b_.at(b_.get(to.number), b_.CreateMul(value_of(a), value_of(b))));
+}
+
+void LlvmMachine::set_to_row(Integer to, Integer base, Integer count, Field stride) {
+    b_.set(to.number, b_.at(b_.get(base.number), b_.CreateMul(b_.get(count.number), value_of(stride))));
+}
+
+void LlvmMachine::set_to_multiple(Integer to, Integer from, int64_t factor) {
+    b_.set(to.number, b_.CreateNSWMul(b_.get(from.number), b_.getInt64(static_cast<uint64_t>(factor))));
+}
+
+void LlvmMachine::set_if(Condition condition, Integer to, const Amount& value) {
+    b_.set(to.number, b_.CreateSelect(in(condition), value_of(value), b_.get(to.number)));
+}
+
+// Branches
+
+Condition LlvmMachine::compare(const Amount& a, Relation relation, const Amount& b) {
+    return condition(b_.CreateICmp(predicate(relation), value_of(a), value_of(b)));
+}
+
+Condition LlvmMachine::count_down(Integer to, int64_t step) {
+    add(to, -step);
+    return compare(to, Relation::greater, 0);
+}
+
+void LlvmMachine::repeat(const char* name, const Test& body) {
+    b_.repeat(name, [&] { return in(body()); });
+}
+
+void LlvmMachine::repeat_while(const char* name, const Test& test, const Emit& body) {
+    const auto round = [&] {
+        body();
+        return test();
+    };
+    if_else(name, test, [&] { repeat(name, round); }, {});
+}
+
+void LlvmMachine::if_else(const char* name, const Test& test, const Emit& then, const Emit& otherwise) {
+    b_.if_else(name, in(test()), then, otherwise);
+}
+
+// Vectors
+
+Unit LlvmMachine::load(const Unit&, const Address& from, DType type, Lanes lanes) {
+    const Vectors loaded = b_.load(at(from), type, lanes);
+    return {{out(loaded.part[0]), out(loaded.part[1])}};
+}
+
+void LlvmMachine::store(const Address& to, const Unit& value, DType type, Lanes lanes, Caching caching) {
+    b_.store(at(to), {{in(value.part[0]), in(value.part[1])}}, type, lanes, caching);
+}
+
+void LlvmMachine::prefetch(const Address& line, bool into_l1) {
+    constexpr uint32_t read = 0, to_l2 = 2, to_l1 = 3, data = 1;
+    b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
+                       {at(line), b_.getInt32(read), b_.getInt32(into_l1 ? to_l1 : to_l2), b_.getInt32(data)});
+}
+
+Vector LlvmMachine::read(Vector, const Address& from) { return out(b_.load_register(at(from))); }
+void LlvmMachine::write(const Address& to, Vector value) { b_.store_register(at(to), in(value)); }
+
+Vector LlvmMachine::broadcast(Vector to, const Address& from) { return out(b_.spread(in(read_rows(to, from)))); }
+
+Vector LlvmMachine::constant(Vector, double number, Form form) {
+    return out(b_.number(number, form == Form::rows ? b_.scalar_type() : b_.vector_type()));
+}
+
+Vector LlvmMachine::compute(Instruction instruction, Vector, Vector a, Vector b, Vector c) {
+    switch (instruction) {
+        case Instruction::add:
+            return out(b_.CreateFAdd(in(a), in(b)));
+        case Instruction::sub:
+            return out(b_.CreateFSub(in(a), in(b)));
+        case Instruction::mul:
+            return out(b_.CreateFMul(in(a), in(b)));
+        case Instruction::div:
+            return out(b_.CreateFDiv(in(a), in(b)));
+        case Instruction::div_or_zero:
+            return out(b_.div_or_zero(in(a), in(b)));
+        case Instruction::rsqrt:
+            return out(b_.rsqrt(in(a)));
+        case Instruction::multiply_add:
+            return out(b_.multiply_add(in(a), in(b), in(c)));
+        case Instruction::negative_multiply_add:
+            return out(b_.multiply_add(b_.CreateFNeg(in(a)), in(b), in(c)));
+        case Instruction::multiply_subtract:
+            return out(b_.multiply_add(in(a), in(b), b_.CreateFNeg(in(c))));
+        case Instruction::load:
+        case Instruction::accumulate:
+        case Instruction::accumulate_product:
+        case Instruction::store:
+        case Instruction::keep:
+            break;
+    }
+    return {};
+}
+
+void LlvmMachine::note_name(const Unit& unit, const ir::Function& function, ValueId id) {
+    if (b_.getContext().shouldDiscardValueNames()) return;
+    const std::string name = ir::name(function, id);
+    for (const Vector part : unit.part) {
+        if (part.handle != 0 && !name.empty() && llvm::isa<llvm::Instruction>(in(part))) in(part)->setName(name);
+    }
+}
+
+// Sums
+
+Vector LlvmMachine::value_of(Accumulator accumulator) {
+    return b_.has_value(static_cast<int>(accumulator.handle)) ? out(sum(accumulator)) : Vector{};
+}
+void LlvmMachine::zero(Accumulator accumulator) { set_sum(accumulator, b_.zero()); }
+void LlvmMachine::set(Accumulator accumulator, Vector value) { set_sum(accumulator, in(value)); }
+
+void LlvmMachine::add(Accumulator accumulator, Vector a, Lanes lanes, int part) {
+    Value* old = sum(accumulator);
+    set_sum(accumulator, b_.within_row(b_.CreateFAdd(old, in(a)), old, lanes, part));
+}
+
+void LlvmMachine::add_product(Accumulator accumulator, Vector a, Vector b, Lanes lanes, int part) {
+    Value* old = sum(accumulator);
+    set_sum(accumulator, b_.within_row(b_.multiply_add(in(a), in(b), old), old, lanes, part));
+}
+
+void LlvmMachine::add(Accumulator accumulator, Accumulator other) {
+    set_sum(accumulator, b_.CreateFAdd(sum(accumulator), sum(other)));
+}
+
+void LlvmMachine::add(Accumulator accumulator, const Address& from) {
+    Value* old = sum(accumulator);
+    const Vector more = old->getType()->isVectorTy() ? read({}, from) : read_rows({}, from);
+    set_sum(accumulator, b_.CreateFAdd(old, in(more)));
+}
+
+// Rows
+
+Vector LlvmMachine::read_rows(Vector, const Address& from) { return out(b_.CreateLoad(b_.scalar_type(), at(from))); }
+void LlvmMachine::write_rows(const Address& to, Vector value) { b_.CreateStore(in(value), at(to)); }
+Vector LlvmMachine::load_rows(Vector, const Address& from, DType type) { return out(b_.load_scalar(at(from), type)); }
+
+void LlvmMachine::store_rows(const Address& to, Vector value, DType type) { b_.store_scalar(at(to), in(value), type); }
+
+Vector LlvmMachine::scale_rows(Vector value, double factor) {
+    return out(b_.CreateFMul(in(value), b_.number(factor, b_.scalar_type())));
+}
+
+Vector LlvmMachine::sum_lanes_of_rows(Registers&, const Address& first, int) { return sum_lanes(read({}, first)); }
+Vector LlvmMachine::sum_lanes(Vector value) { return out(b_.sum_lanes(in(value))); }
 
 }  // namespace normjit::backend::llvmir

@@ -1,40 +1,102 @@
 // SPDX-License-Identifier: Apache-2.0
-// What LLVM is told of a target, and the way from a module to an object file in memory.
+// Every processor of LLVM as a machine for the loop nest of cpu/: instructions of its IR, with explicit vectors. [M]
+// values are scalars, one row at a time. From a row of the last sweep (tests/golden/rmsnorm_llvm.golden):
+//
+//     %39 = mul nsw i64 %35, 4;  %40 = getelementptr i8, ptr %frame, i64 %39
+//     %41 = load float, ptr %40, align 4                                broadcast(rstd)
+//     %.splat = shufflevector <4 x float> %.splatinsert, ...
+//     %x = load <4 x float>, ptr %43, align 4                           load(x)
+//     %dy = load <4 x float>, ptr %45, align 4                          load(dy)
+//     %dy_rstd = fmul <4 x float> %dy, %.splat                          compute(mul)
+//     %46 = call <4 x float> @llvm.fma.v4f32(%dy_rstd, %x, %38)         add_product(sum): %38 is the loop's phi
 #pragma once
 
-#include "normjit/status.h"
-#include "normjit/target.h"
+#include "backend/cpu/machine.h"
+#include "backend/llvm/builder.h"
 
-#include <memory>
-#include <string>
-#include <vector>
-
-#include <llvm/ADT/SmallVector.h>
-#include <llvm/IR/Module.h>
-#include <llvm/Target/TargetMachine.h>
+#include <map>
 
 namespace normjit::backend::llvmir {
 
-/// What code for the target may ask for beyond the arithmetic that every vector unit has.
-struct Features {
-    bool x86 = false;
-    bool fma = false;    ///< else a product and a sum, each rounded: LLVM would call fmaf() for a fused one
-    bool half = false;   ///< conversions of f16 in hardware
-    bool masks = false;  ///< masked loads and stores of every element width
-    bool native_bf16 = false;
+/// For one function, in which the builder stands.
+class LlvmMachine final : public Machine {
+  public:
+    /// `writes_lines`: a bit, for code with a line_writer().
+    LlvmMachine(Builder& builder, llvm::Value* task, llvm::Value* writes_lines);
+
+    int lanes() const override { return b_.lanes(); }
+    int parts() const override { return b_.parts(); }
+    int element_bytes() const override { return b_.element_bytes(); }
+    int rows_at_once() const override { return 1; }
+    Registers registers() const override { return Registers(Registers::unlimited); }
+
+    void enter() override;
+    void leave() override {}
+    std::unique_ptr<cpu::LineWriter> line_writer(int64_t cols, const Operand& matrix, const CpuSchedule& cpu) override;
+
+    Integer integer(Home) override { return {b_.variable()}; }
+    Integer frame() override { return frame_; }
+    Integer temporary() override { return temporary_; }
+    void set(Integer to, const Amount& value) override { b_.set(to.number, value_of(value)); }
+    void add(Integer to, const Amount& value) override;
+    void add_product(Integer to, const Amount& a, const Amount& b) override;
+    void set_to_row(Integer to, Integer base, Integer count, Field stride) override;
+    void set_to_address(Integer to, const Address& address) override { b_.set(to.number, at(address)); }
+    void set_to_multiple(Integer to, Integer from, int64_t factor) override;
+    void set_if(Condition condition, Integer to, const Amount& value) override;
+    void is_known(Integer integer, int64_t number) override { set(integer, number); }
+
+    Condition compare(const Amount& a, Relation relation, const Amount& b) override;
+    Condition count_down(Integer to, int64_t step) override;
+    void repeat(const char* name, const Test& body) override;
+    void repeat_while(const char* name, const Test& test, const Emit& body) override;
+    void if_else(const char* name, const Test& test, const Emit& then, const Emit& otherwise) override;
+
+    void set_tail(int count) override { b_.set_tail(count); }
+    Unit load(const Unit& to, const Address& from, DType type, Lanes lanes) override;
+    void store(const Address& to, const Unit& value, DType type, Lanes lanes, Caching caching) override;
+    Vector copy(Vector, Vector from) override { return from; }
+    void fence_streams() override { b_.fence_streams(); }
+    void prefetch(const Address& line, bool into_l1) override;
+
+    Vector read(Vector to, const Address& from) override;
+    void write(const Address& to, Vector value) override;
+    Vector broadcast(Vector to, const Address& from) override;
+    Vector constant(Vector to, double number, Form form) override;
+    Vector compute(Instruction instruction, Vector to, Vector a, Vector b, Vector c) override;
+    void note_name(const Unit& unit, const ir::Function& function, ValueId id) override;
+
+    Accumulator accumulator(Registers&) override { return {static_cast<uintptr_t>(b_.variable())}; }
+    Vector value_of(Accumulator sum) override;
+    void zero(Accumulator sum) override;
+    void set(Accumulator sum, Vector value) override;
+    void add(Accumulator sum, Vector a, Lanes lanes, int part) override;
+    void add_product(Accumulator sum, Vector a, Vector b, Lanes lanes, int part) override;
+    void add(Accumulator sum, Accumulator other) override;
+    void add(Accumulator sum, const Address& from) override;
+
+    void set_rows(Integer, Integer) override {}
+    Vector read_rows(Vector to, const Address& from) override;
+    void write_rows(const Address& to, Vector value) override;
+    Vector load_rows(Vector to, const Address& from, DType type) override;
+    void store_rows(const Address& to, Vector value, DType type) override;
+    Vector scale_rows(Vector value, double factor) override;
+    Vector sum_lanes_of_rows(Registers& registers, const Address& first, int rows) override;
+    Vector sum_lanes(Vector value) override;
+
+  private:
+    llvm::Value* value_of(const Amount& amount);
+    llvm::Value* value_of(Field field);
+    llvm::Value* at(const Address& address);
+    llvm::Value* sum(Accumulator sum) { return b_.get(static_cast<int>(sum.handle)); }
+    void set_sum(Accumulator sum, llvm::Value* value) { b_.set(static_cast<int>(sum.handle), value); }
+
+    Builder& b_;
+    llvm::Value* task_;
+    llvm::Value* writes_lines_;
+    const Integer temporary_;
+    const Integer frame_;
+    std::map<int64_t, llvm::Value*> fields_;
 };
-Features features_of(const Target& target);
-
-/// LLVM's word for the processor, and its triple; null when this LLVM was built without it.
-const llvm::Target* find_target(const Target& target, std::string& triple);
-
-/// Rounding, fusion and denormals are exactly what the module says: nothing is contracted or approximated.
-Expected<std::unique_ptr<llvm::TargetMachine>> make_machine(const Target& target);
-
-/// Attributes of a function for the target: processor, instructions, width of vectors.
-void set_attributes(llvm::Function& function, const llvm::TargetMachine& machine, const Target& target);
-
-/// The module is used up. ELF, for the linker in object.h.
-Expected<llvm::SmallVector<char, 0>> emit_object(llvm::Module& module, llvm::TargetMachine& machine);
 
 }  // namespace normjit::backend::llvmir

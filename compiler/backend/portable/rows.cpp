@@ -4,10 +4,10 @@
 #include "backend/portable/rows.h"
 
 #include "backend/portable/convert.h"
+#include "ir/arithmetic.h"
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 namespace normjit::backend::portable {
 
@@ -33,6 +33,10 @@ class Rows {
         for (row_ = 0; row_ < task_.rows; ++row_) {
             for (const Sweep& sweep : plan_.sweeps) {
                 for (const ValueId id : sweep.row_values) fill_row_value(id);
+                for (const ir::Output& output : sweep.row_stores) {
+                    store(data_of(output.tensor), row_, 1, chunk(output.value).data(),
+                          *function_.dtypes[output.tensor]);
+                }
                 run(sweep);
             }
         }
@@ -48,7 +52,7 @@ class Rows {
         const ir::Value& value = function_[id];
         if (value.op == Op::input) {
             T number = 0;
-            load(&number, task_.data[value.tensor], row_, 1, *function_.dtypes[value.tensor]);
+            load(&number, data_of(value.tensor), row_, 1, *function_.dtypes[value.tensor]);
             chunk(id).fill(number);
         } else {
             compute(id);
@@ -84,43 +88,32 @@ class Rows {
         }
     }
 
+    const CpuOperand& operand(Tensor tensor) const { return task_.operands[plan_.operands.place(tensor)]; }
+    void* data_of(Tensor tensor) const { return const_cast<void*>(operand(tensor).data); }
+
     /// The current row of a matrix, or the columns.
     void* row_of(Tensor tensor) const {
-        const auto* data = static_cast<const char*>(task_.data[tensor]);
-        return const_cast<char*>(is_matrix(tensor) ? data + row_ * task_.stride[tensor] : data);
+        char* data = static_cast<char*>(data_of(tensor));
+        return is_matrix(tensor) ? data + row_ * operand(tensor).stride : data;
     }
 
-    template <class Formula>
-    void for_each(ValueId id, Formula formula) {
+    /// All of the chunk: what stands beyond the row is not used.
+    template <Op op>
+    void for_each(ValueId id) {
         const auto [left, right] = function_[id].operands;
         const Chunk& a = chunk(left);
         const Chunk& b = right == ir::no_value ? a : chunk(right);
         Chunk& to = chunk(id);
-        for (size_t i = 0; i < chunk_cols; ++i) to[i] = formula(a[i], b[i]);
+        for (size_t i = 0; i < chunk_cols; ++i) to[i] = ir::compute(op, a[i], b[i]);
     }
 
-    /// All of the chunk: what stands beyond the row is not used.
     void compute(ValueId id) {
         switch (function_[id].op) {
-            case Op::add:
-                return for_each(id, [](T a, T b) { return a + b; });
-            case Op::sub:
-                return for_each(id, [](T a, T b) { return a - b; });
-            case Op::mul:
-                return for_each(id, [](T a, T b) { return a * b; });
-            case Op::div:
-                return for_each(id, [](T a, T b) { return a / b; });
-            case Op::div_or_zero:
-                return for_each(id, [](T a, T b) { return b == 0 ? T(0) : a / b; });
-            case Op::rsqrt:
-                return for_each(id, [](T a, T) { return T(1) / std::sqrt(a); });
-            case Op::input:
-            case Op::constant:
-            case Op::row_mean:
-            case Op::col_sum:
-            case Op::partial_accumulate:
-            case Op::final_reduce:
-                return;
+#define OP(name, operands, result, notation, doc)                                             \
+    case Op::name:                                                                            \
+        if constexpr (ir::ResultRule::result == ir::ResultRule::join) for_each<Op::name>(id); \
+        return;
+#include "ir/ops.def"
         }
     }
 
@@ -155,15 +148,17 @@ template <class T>
 void reduce(const plan::Plan& plan, const FinalTask& task) {
     for (int64_t first = 0; first < task.cols; first += chunk_cols) {
         const int64_t count = std::min(chunk_cols, task.cols - first);
-        for (const plan::FinalReduce& final : plan.finals) {
+        for (const ir::Output& output : plan.epilogue.stores) {
+            const auto& all = plan.epilogue.sums;
+            const auto array = std::ranges::find(all, output.value) - all.begin();
             std::array<T, chunk_cols> sums{};
             for (int64_t group = 0; group < task.groups; ++group) {
                 const auto* start = static_cast<const char*>(task.partials) + group * task.group_stride;
-                const T* partial = reinterpret_cast<const T*>(start) + final.sum * plan.geometry.partial_cols + first;
+                const T* partial = reinterpret_cast<const T*>(start) + array * plan.geometry.partial_cols + first;
                 for (int64_t i = 0; i < count; ++i) sums[static_cast<size_t>(i)] += partial[i];
             }
-            store(const_cast<void*>(task.data[final.output]), first, count, sums.data(),
-                  *plan.function.dtypes[final.output]);
+            store(const_cast<void*>(task.data[plan.operands.place(output.tensor)]), first, count, sums.data(),
+                  *plan.function.dtypes[output.tensor]);
         }
     }
 }

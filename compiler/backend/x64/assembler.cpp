@@ -7,8 +7,14 @@ namespace normjit::backend::x64 {
 
 using namespace Xbyak;
 
+uint8_t* CodeBuffer::start() {
+    void* first = memory_.get();
+    size_t space = bytes + line_bytes - 1;
+    return static_cast<uint8_t*>(std::align(line_bytes, bytes, first, space));
+}
+
 Assembler::Assembler(DType compute, Packing packing, const Target& target)
-    : CodeGenerator(CodeBuffer::bytes, memory.data()),
+    : CodeGenerator(CodeBuffer::bytes, start()),
       compute_(compute),
       packing_(packing),
       native_bf16_(target.avx512_bf16) {}
@@ -144,7 +150,7 @@ void Assembler::broadcast(const Zmm& to, const RegExp& from) {
 
 void Assembler::copy_line(const Address& to, const Address& from, Caching caching) {
     vmovdqa64(scratch(), from);
-    caching == Caching::stream ? vmovntdq(to, scratch()) : vmovdqa64(to, scratch());
+    caching == Caching::nontemporal ? vmovntdq(to, scratch()) : vmovdqa64(to, scratch());
 }
 
 void Assembler::copy_bytes_of_line(const Address& to, const Address& from, const Reg64& mask) {
@@ -163,13 +169,6 @@ void Assembler::set_tail(int count) {
     kshiftrd(second_half_mask(), tail_mask(), 16);
     set(part_mask(0), (count + 1) / 2);
     set(part_mask(1), count / 2);
-}
-
-void Assembler::set_tail(const Reg64& count) {
-    mov(eax, -1);
-    bzhi(eax, eax, count.cvt32());
-    kmovd(tail_mask(), eax);
-    kshiftrd(second_half_mask(), tail_mask(), 16);
 }
 
 void Assembler::set_rows(const Reg64& count) {

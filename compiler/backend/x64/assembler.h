@@ -19,25 +19,22 @@ namespace normjit::backend::x64 {
 using namespace cpu;
 
 /// The registers of a unit; part[1] only counts with Packing::even_odd.
-struct Unit {
+struct Zmms {
     std::array<Xbyak::Zmm, 2> part;
 };
 
-/// Where a unit stands: [base + index * element size + elements * element size].
-struct Place {
-    Xbyak::Reg64 base;
-    Xbyak::Reg64 index;
-    int64_t elements = 0;
-};
-
 /// The memory that generated code is written into; a base, so that it exists before Xbyak's generator. Starts at a
-/// cache line: Xbyak aligns addresses, and the same input must give the same bytes.
-struct CodeBuffer {
-    struct alignas(64) Line {
-        std::array<uint8_t, 64> bytes;
-    };
+/// cache line, rounded up by hand: Xbyak aligns addresses, and the same input must give the same bytes. An allocation
+/// with an alignment would stay behind as a hole that glibc before 2.38 never fills again (bug 14581): 135 to 200 KB a
+/// kernel.
+class CodeBuffer {
+  public:
     static constexpr size_t bytes = 256 << 10;
-    std::vector<Line> memory = std::vector<Line>(bytes / sizeof(Line));
+    uint8_t* start();
+
+  private:
+    static constexpr size_t line_bytes = 64;
+    std::unique_ptr<uint8_t[]> memory_ = std::make_unique_for_overwrite<uint8_t[]>(bytes + line_bytes - 1);
 };
 
 class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
@@ -55,11 +52,13 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     int element_bytes() const { return static_cast<int>(size_of(compute_)); }
 
     // Memory
-    void load(const Unit& to, const Place& from, DType type, Lanes lanes);
+    void load(const Zmms& to, const Xbyak::RegExp& from, DType type, Lanes lanes);
     /// `value` is lost.
-    void store(const Place& to, const Unit& value, DType type, Lanes lanes, Caching caching);
+    void store(const Xbyak::RegExp& to, const Zmms& value, DType type, Lanes lanes, Caching caching);
     /// An element for each of the rows of set_rows(), converted to the compute type.
-    void load_rows(const Zmm& to, const Xbyak::Reg64& base, const Xbyak::Reg64& index, DType type);
+    void load_rows(const Zmm& to, const Xbyak::RegExp& from, DType type);
+    /// The other way; `value` is lost.
+    void store_rows(const Xbyak::RegExp& place, const Zmm& value, DType type);
     void load_constant(const Zmm& to, double number);
     /// 64 bytes, both at multiples of 64; those whose bit in `mask` is set.
     void copy_line(const Xbyak::Address& to, const Xbyak::Address& from, Caching caching);
@@ -91,9 +90,8 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     void fold_rows(int step, const Zmm& a, const Zmm& b);
     int fold_steps() const { return compute_ == DType::f64 ? 3 : 4; }
 
-    /// From here on, Lanes::tail means the first `count` columns of a unit. The register form is not for masked().
+    /// From here on, Lanes::tail means the first `count` columns of a unit.
     void set_tail(int count);
-    void set_tail(const Xbyak::Reg64& count);
     /// load_rows() means the first `count` rows of a register; more than there are lanes: all. `count` is lost.
     void set_rows(const Xbyak::Reg64& count);
     /// The destination of a sum: with Lanes::tail the lanes beyond the row keep what they hold.
@@ -113,21 +111,22 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
         Xbyak::Label start;   ///< of the detour
         Xbyak::Label packed;  ///< back, when the native conversion was right
         Xbyak::Label done;    ///< back, with words rounded in integers
-        Unit value;
+        Zmms value;
     };
     void load_register(const Zmm& to, const Xbyak::Address& from, DType type, const Xbyak::Opmask& mask, Lanes lanes);
-    void load_bf16_pair(const Unit& to, const Xbyak::Address& from, Lanes lanes);
+    void load_bf16_pair(const Zmms& to, const Xbyak::Address& from, Lanes lanes);
     void store_register(const Xbyak::Address& to, const Zmm& value, DType type, const Xbyak::Opmask& mask, Lanes lanes,
                         Caching caching);
-    void store_words(const Xbyak::Address& to, const Xbyak::Xmm& words, Lanes lanes, Caching caching);
-    Xbyak::Xmm pack_bf16(const Unit& value);
-    void pack_bf16_in_integers(const Unit& value);
+    void store_words(const Xbyak::Address& to, const Xbyak::Xmm& words, const Xbyak::Opmask& mask, Lanes lanes,
+                     Caching caching);
+    Xbyak::Xmm pack_bf16(const Zmms& value);
+    void pack_bf16_in_integers(const Zmms& value);
     void emit_detour(OutOfLine& path);
     Xbyak::Xmm words() const;
     void round_to_bf16(const Zmm& value);
-    void shuffle(const Unit& value, Table first, Table second);
+    void shuffle(const Zmms& value, Table first, Table second);
     void emit_table(Table table);
-    Xbyak::Address address(const Place& place, DType type, int64_t more_elements = 0);
+    Xbyak::Address second_half(const Xbyak::RegExp& place, DType type);
     Xbyak::Address word_constant(uint32_t bits);
 
     static Zmm scratch() { return Zmm(31); }

@@ -6,20 +6,19 @@ namespace normjit::backend::x64 {
 
 using namespace Xbyak;
 
-Address Assembler::address(const Place& place, DType type, int64_t more_elements) {
-    const int size = static_cast<int>(size_of(type));
-    return ptr[place.base + place.index * size + static_cast<size_t>((place.elements + more_elements) * size)];
+Address Assembler::second_half(const RegExp& place, DType type) {
+    return ptr[place + static_cast<size_t>(lanes()) * size_of(type)];
 }
 
-void Assembler::load(const Unit& to, const Place& from, DType type, Lanes lanes) {
-    const Address source = address(from, type);
+void Assembler::load(const Zmms& to, const RegExp& from, DType type, Lanes lanes) {
+    const Address source = ptr[from];
     if (packing_ == Packing::one) {
         load_register(to.part[0], source, type, tail_mask(), lanes);
     } else if (type == DType::bf16) {
         load_bf16_pair(to, source, lanes);
     } else {
         load_register(scratch(), source, type, tail_mask(), lanes);
-        load_register(copy(), address(from, type, this->lanes()), type, second_half_mask(), lanes);
+        load_register(copy(), second_half(from, type), type, second_half_mask(), lanes);
         for (int part = 0; part < 2; ++part) {
             const Zmm& even_or_odd = to.part[static_cast<size_t>(part)];
             vmovups(even_or_odd, ptr[rip + tables_[part == 0 ? Table::even : Table::odd]]);
@@ -48,33 +47,33 @@ void Assembler::load_register(const Zmm& to, const Address& from, DType type, co
 }
 
 /// An odd column is the upper half of its 32 bits, and an f32 once the lower half is gone; the even one is moved up.
-void Assembler::load_bf16_pair(const Unit& to, const Address& from, Lanes lanes) {
+void Assembler::load_bf16_pair(const Zmms& to, const Address& from, Lanes lanes) {
     const auto& [even, odd] = to.part;
     vmovdqu16(lanes == Lanes::tail ? odd | tail_mask() | T_z : odd, from);
     vpslld(even, odd, 16);
     vpandd(odd, odd, word_constant(0xffff0000));
 }
 
-void Assembler::load_rows(const Zmm& to, const Reg64& base, const Reg64& index, DType type) {
-    load_register(to, ptr[base + index * static_cast<int>(size_of(type))], type, rows_mask(), Lanes::tail);
+void Assembler::load_rows(const Zmm& to, const RegExp& from, DType type) {
+    load_register(to, ptr[from], type, rows_mask(), Lanes::tail);
 }
 
-void Assembler::store(const Place& to, const Unit& value, DType type, Lanes lanes, Caching caching) {
-    const Address target = address(to, type);
+void Assembler::store(const RegExp& to, const Zmms& value, DType type, Lanes lanes, Caching caching) {
+    const Address target = ptr[to];
     if (packing_ == Packing::one) {
         store_register(target, value.part[0], type, tail_mask(), lanes, caching);
     } else if (type == DType::bf16) {
-        store_words(target, pack_bf16(value), lanes, caching);
+        store_words(target, pack_bf16(value), tail_mask(), lanes, caching);
     } else {
         shuffle(value, Table::low, Table::high);
         store_register(target, value.part[0], type, tail_mask(), lanes, caching);
-        store_register(address(to, type, this->lanes()), value.part[1], type, second_half_mask(), lanes, caching);
+        store_register(second_half(to, type), value.part[1], type, second_half_mask(), lanes, caching);
     }
 }
 
 void Assembler::store_register(const Address& to, const Zmm& value, DType type, const Opmask& mask, Lanes lanes,
                                Caching caching) {
-    const bool stream = caching == Caching::stream && lanes == Lanes::all;
+    const bool stream = caching == Caching::nontemporal && lanes == Lanes::all;
     const Zmm source = lanes == Lanes::tail ? value | mask : value;
     const Ymm half(value.getIdx());
     switch (type) {
@@ -89,15 +88,26 @@ void Assembler::store_register(const Address& to, const Zmm& value, DType type, 
             stream ? vmovntdq(to, half) : vmovdqu16(to, lanes == Lanes::tail ? half | mask : half);
             break;
         case DType::bf16:
-            store_words(to, pack_bf16({{value, value}}), lanes, caching);
+            store_words(to, pack_bf16({{value, value}}), mask, lanes, caching);
             break;
     }
 }
 
-void Assembler::store_words(const Address& to, const Xmm& words, Lanes lanes, Caching caching) {
+/// Row values are one register in any packing, and few: rounded in integers.
+void Assembler::store_rows(const RegExp& place, const Zmm& value, DType type) {
+    const Address to = ptr[place];
+    if (type != DType::bf16) return store_register(to, value, type, rows_mask(), Lanes::tail, Caching::normal);
+    const Ymm words(scratch().getIdx());
+    round_to_bf16(value);
+    vpsrld(value, value, 16);
+    vpmovdw(words, value);
+    store_words(to, words, rows_mask(), Lanes::tail, Caching::normal);
+}
+
+void Assembler::store_words(const Address& to, const Xmm& words, const Opmask& mask, Lanes lanes, Caching caching) {
     if (lanes == Lanes::tail) {
-        vmovdqu16(to, words | tail_mask());
-    } else if (caching == Caching::stream) {
+        vmovdqu16(to, words | mask);
+    } else if (caching == Caching::nontemporal) {
         vmovntdq(to, words);
     } else {
         vmovdqu16(to, words);
@@ -112,7 +122,7 @@ Xmm Assembler::words() const {
 
 /// The unit's bf16 words in the order of memory. vcvtneps2bf16 takes denormals for zeros, whatever MXCSR says: a unit
 /// with a zero among its words takes a detour, where real zeros are told from denormals.
-Xmm Assembler::pack_bf16(const Unit& value) {
+Xmm Assembler::pack_bf16(const Zmms& value) {
     const auto& [even, odd] = value.part;
     if (!native_bf16_) {
         pack_bf16_in_integers(value);
@@ -150,7 +160,7 @@ void Assembler::emit_detour(OutOfLine& path) {
     jmp(path.done, T_NEAR);
 }
 
-void Assembler::pack_bf16_in_integers(const Unit& value) {
+void Assembler::pack_bf16_in_integers(const Zmms& value) {
     const auto& [even, odd] = value.part;
     round_to_bf16(even);
     vpsrld(even, even, 16);
@@ -177,7 +187,7 @@ void Assembler::round_to_bf16(const Zmm& value) {
 }
 
 /// Both registers of a unit from both, by the tables.
-void Assembler::shuffle(const Unit& value, Table first, Table second) {
+void Assembler::shuffle(const Zmms& value, Table first, Table second) {
     vmovups(scratch(), ptr[rip + tables_[first]]);
     vpermi2ps(scratch(), value.part[0], value.part[1]);
     vmovups(copy(), ptr[rip + tables_[second]]);

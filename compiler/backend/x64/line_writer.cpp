@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/x64/line_writer.h"
 
-#include "plan/realign.h"
+#include "normjit/realign.h"
 
 namespace normjit::backend::x64 {
 
-using namespace Xbyak;
+using Xbyak::Address;
+using Xbyak::Label;
+using Xbyak::Reg64;
 
 namespace {
 
@@ -13,17 +15,24 @@ constexpr int line_bytes = 64;
 
 }  // namespace
 
-LineWriter::LineWriter(Assembler& assembler, int frame_at, const Spec& spec, const CpuSchedule& cpu)
-    : a_(assembler),
+LineWriter::LineWriter(XbyakMachine& machine, Assembler& assembler, int frame_at, int64_t cols, const Operand& matrix,
+                       const CpuSchedule& cpu)
+    : m_(machine),
+      a_(assembler),
       frame_at_(frame_at),
-      row_bytes_(static_cast<int>(plan::dx_row_bytes(spec))),
-      stack_row_bytes_(static_cast<int>(plan::dx_stack_row_bytes(spec))),
-      lines_bytes_(static_cast<int>(plan::dx_stack_bytes(spec, cpu)) + line_bytes) {}
+      row_bytes_(static_cast<int>(cols * matrix.bytes())),
+      stack_row_bytes_(static_cast<int>(normjit::stack_row_bytes(cols, matrix))),
+      lines_bytes_(static_cast<int>(normjit::stack_bytes(cols, matrix, cpu)) + line_bytes) {}
 
-void LineWriter::begin(const Reg64& used, const Address& next, const Address& stride) {
+int64_t LineWriter::frame_bytes(int64_t cols, const Operand& matrix, const CpuSchedule& cpu) {
+    return normjit::stack_bytes(cols, matrix, cpu) + line_bytes + 32;
+}
+
+void LineWriter::begin(Integer next_row, Integer row_stride) {
+    const Address next = m_.in_frame(next_row), stride = m_.in_frame(row_stride);
     Label ready;
-    a_.mov(way(), used);
-    a_.test(used, used);
+    a_.mov(way(), used());
+    a_.test(used(), used());
     a_.jz(ready, a_.T_NEAR);
     a_.mov(scratch_, next);
     a_.mov(memory_, scratch_);
@@ -78,7 +87,7 @@ void LineWriter::write_full_lines(const Address& next) {
     a_.mov(at_, line_bytes);
     a_.jmp(test, a_.T_NEAR);
     a_.L(line);
-    a_.copy_line(a_.ptr[memory_ + at_], a_.ptr[lines() + at_], Caching::stream);
+    a_.copy_line(a_.ptr[memory_ + at_], a_.ptr[lines() + at_], Caching::nontemporal);
     a_.add(at_, line_bytes);
     a_.L(test);
     a_.lea(scratch_, a_.ptr[at_ + line_bytes]);
@@ -105,7 +114,7 @@ void LineWriter::write_rows(const Address& next) {
     if (row_bytes_ > line_bytes) {
         a_.mov(scratch_, row_bytes_ / line_bytes);
         a_.L(line);
-        a_.copy_line(a_.ptr[memory_], a_.ptr[lines() + at_], Caching::stream);
+        a_.copy_line(a_.ptr[memory_], a_.ptr[lines() + at_], Caching::nontemporal);
         a_.add(memory_, line_bytes);
         a_.add(at_, line_bytes);
         a_.dec(scratch_);

@@ -3,10 +3,11 @@
 // the first starts, and rows with gaps between them that all start on lines.
 #pragma once
 
-#include "backend/x64/assembler.h"
+#include "backend/cpu/line_writer.h"
+#include "backend/x64/machine.h"
 
+#include "normjit/operand.h"
 #include "normjit/schedule.h"
-#include "normjit/spec.h"
 
 namespace normjit::backend::x64 {
 
@@ -21,23 +22,25 @@ namespace normjit::backend::x64 {
 /// The group's first and last line are its neighbours' too: of those it writes its own bytes, through the caches. So it
 /// does with the last line of each row where there are gaps; rows then start on lines on the stack, too.
 /// Everything here overwrites rax, rcx, rdx and rsi.
-class LineWriter {
+class LineWriter final : public cpu::LineWriter {
   public:
     /// Takes frame_bytes() at rsp + `frame_at`, a multiple of 64.
-    LineWriter(Assembler& assembler, int frame_at, const Spec& spec, const CpuSchedule& cpu);
-    int frame_bytes() const { return fields_at() + 32; }
+    LineWriter(XbyakMachine& machine, Assembler& assembler, int frame_at, int64_t cols, const Operand& matrix,
+               const CpuSchedule& cpu);
+    static int64_t frame_bytes(int64_t cols, const Operand& matrix, const CpuSchedule& cpu);
 
-    /// With 0 in `used` everything here does nothing. `next` and `stride` hold where the group's rows are in memory,
-    /// and from here on where the next row belongs on the stack, and how far the one after it is from there.
-    void begin(const Xbyak::Reg64& used, const Xbyak::Address& next, const Xbyak::Address& stride);
-    /// Full lines go to memory. Best long after the rows came: loads wait for the stores of which they read parts.
-    void write_lines(const Xbyak::Address& next);
-    /// Everything goes to memory.
-    void finish(const Xbyak::Address& next);
+    /// Not 0 where the function starts; with 0 everything here does nothing.
+    static Xbyak::Reg64 used() { return Xbyak::util::rsi; }
+
+    void begin(Integer next, Integer stride) override;
+    void write_lines(Integer next) override { write_lines(m_.in_frame(next)); }
+    void finish(Integer next) override { finish(m_.in_frame(next)); }
 
   private:
     enum Way { unused, without_gaps, with_gaps };
 
+    void write_lines(const Xbyak::Address& next);
+    void finish(const Xbyak::Address& next);
     void write_full_lines(const Xbyak::Address& next);
     void write_rows(const Xbyak::Address& next);
     void find_filled(const Xbyak::Address& next);
@@ -54,6 +57,7 @@ class LineWriter {
     const Xbyak::Reg64 filled_{Xbyak::Operand::RDX};  ///< bytes on the stack
     const Xbyak::Reg64 at_{Xbyak::Operand::RSI};
 
+    XbyakMachine& m_;
     Assembler& a_;
     const int frame_at_;
     const int row_bytes_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled code with all that a launch must know. Made without a device, stored and shipped as one line of text.
+// Compiled code with all that a launch must know. Made without a device, kept and shipped as bytes.
 #pragma once
 
 #include "normjit/schedule.h"
@@ -15,8 +15,8 @@
 
 namespace normjit {
 
-/// Changes whenever the generated code, the geometry or the layout of an artifact may change.
-inline constexpr int generator_version = 10;
+/// Changes whenever the generated code or the geometry may change.
+inline constexpr int generator_version = 11;
 
 /// What the bytes of code are. portable: text, see portable_program.h. ptx is left to the driver to translate: for a
 /// GPU newer than the compiler.
@@ -25,11 +25,12 @@ inline constexpr CodeFormat all_code_formats[] = {CodeFormat::x86_64, CodeFormat
                                                   CodeFormat::cubin, CodeFormat::ptx};
 std::string_view name(CodeFormat format);
 
-/// A function in Artifact::code, CPUs only: `rows` (one row group), `rows_stream` (the same, dx written past the
+/// A function in Artifact::code, CPUs only: `rows` (one row group), `rows_nontemporal` (the same, dx written past the
 /// caches; every row of dx must start at a multiple of 64 bytes), `rows_realign` (also past the caches; rows of dx must
 /// stand one behind the other or start at multiples of 64 bytes), `final_reduce` (a range of columns), and for launches
-/// of few rows `sweep0`, `sweep1`, ... (one sweep over a block of rows, a range of columns) and `last_sweep_stream`,
-/// with CpuSchedule::overlap `both_sweeps` and `both_sweeps_stream`. Signatures: cpu_abi.h.
+/// of few rows `sweep0`, `sweep1`, ... (one sweep over a block of rows, a range of columns) and
+/// `last_sweep_nontemporal`, with CpuSchedule::overlap `both_sweeps` and `both_sweeps_nontemporal`. Signatures:
+/// cpu_abi.h.
 struct EntryPoint {
     std::string name;
     int64_t offset = 0;  ///< bytes from the start of the code
@@ -41,24 +42,24 @@ inline constexpr int64_t workspace_alignment = 64;
 
 /// The numbers of a launch. On a CPU, row group g of G takes the rows [row_begin(g), row_begin(g + 1)).
 /// The workspace is, in this order and each part at a multiple of workspace_alignment: row_bytes per row, the partials
-/// of the row groups. Of a split launch: the teams' partials, and team_bytes() for each.
+/// of the row groups. Of a split launch: the teams' partials, and thread_group_bytes() for each.
 struct Geometry {
-    int64_t row_groups = 1;     ///< partials at most; a launch uses groups()
-    int64_t column_sums = 0;    ///< partial arrays of a row group, one per column output, in Tensor order
-    int64_t partial_cols = 0;   ///< elements of one partial array: N, on a CPU rounded up to 128 bytes
-    int64_t group_bytes = 0;    ///< workspace of one row group: its partials, then what else its code keeps
-    int64_t final_cols = 0;     ///< columns that one task (CUDA: one block) of the final reduce sums
-    int64_t stream_bytes = -1;  ///< from this traffic on, dx is written past the caches; -1: never. CPU only
-    int64_t row_bytes = 0;      ///< CUDA: what a first pass hands on to a second for each row
+    int64_t row_groups = 1;          ///< partials at most; a launch uses groups()
+    int64_t column_sums = 0;         ///< partial arrays of a row group, one per column output, in Tensor order
+    int64_t partial_cols = 0;        ///< elements of one partial array: N, on a CPU rounded up to 128 bytes
+    int64_t group_bytes = 0;         ///< workspace of one row group: its partials, then what else its code keeps
+    int64_t final_cols = 0;          ///< columns that one task (CUDA: one block) of the final reduce sums
+    int64_t nontemporal_bytes = -1;  ///< from this traffic on, dx is written past the caches; -1: never. CPU only
+    int64_t row_bytes = 0;           ///< CUDA: what a first pass hands on to a second for each row
     // CPU: launches of few rows. Teams of threads take some rows each; each sweep over a block of them is a phase, with
     // a task for each part of the columns.
-    int64_t split_rows = 0;    ///< up to this many rows; 0: none
-    int64_t teams = 1;         ///< at most; a launch uses teams_of()
-    int64_t column_parts = 1;  ///< ranges of columns ...
-    int64_t part_cols = 0;     ///< ... of so many columns, the last with the rest
-    int64_t block_rows = 1;    ///< rows that go through the sweeps together
-    int64_t sweeps = 0;        ///< entry points sweep0, sweep1, ...
-    int64_t sums_bytes = 0;    ///< workspace for the parts' row sums of a block, behind the teams' partials
+    int64_t split_rows = 0;     ///< up to this many rows; 0: none
+    int64_t thread_groups = 1;  ///< at most; a launch uses thread_groups_of()
+    int64_t column_ranges = 1;  ///< ranges of columns ...
+    int64_t range_cols = 0;     ///< ... of so many columns, the last with the rest
+    int64_t block_rows = 1;     ///< rows that go through the sweeps together
+    int64_t sweeps = 0;         ///< entry points sweep0, sweep1, ...
+    int64_t sums_bytes = 0;     ///< workspace for the parts' row sums of a block, behind the teams' partials
 
     /// Row groups of a launch: row_groups, or fewer when there are fewer rows or the workspace holds fewer partials.
     /// 0 without rows, or with less than minimum_workspace().
@@ -77,10 +78,10 @@ struct Geometry {
         return rows > 0 && rows <= split_rows && workspace_bytes >= split_workspace();
     }
     /// Of such a launch: as many as have a block of rows each.
-    int64_t teams_of(int64_t rows) const { return std::clamp<int64_t>(rows / block_rows, 1, teams); }
+    int64_t thread_groups_of(int64_t rows) const { return std::clamp<int64_t>(rows / block_rows, 1, thread_groups); }
     /// The row sums of two blocks, then progress_bytes(), where its threads tell each other how far they are.
-    int64_t team_bytes() const { return 2 * sums_bytes + progress_bytes(); }
-    int64_t progress_bytes() const { return teams == 1 ? 0 : (1 + column_parts) * workspace_alignment; }
+    int64_t thread_group_bytes() const { return 2 * sums_bytes + progress_bytes(); }
+    int64_t progress_bytes() const { return thread_groups == 1 ? 0 : (1 + column_ranges) * workspace_alignment; }
     /// The bytes of its workspace that a launch writes to.
     int64_t workspace_used(int64_t rows, int64_t workspace_bytes) const {
         if (is_split(rows, workspace_bytes)) return split_workspace();
@@ -95,7 +96,7 @@ struct Geometry {
 
   private:
     int64_t workspace(int64_t rows, int64_t groups) const;
-    int64_t split_workspace() const { return teams * (group_bytes + team_bytes()); }
+    int64_t split_workspace() const { return thread_groups * (group_bytes + thread_group_bytes()); }
 };
 
 /// How many blocks {x, y} a CUDA launch has, by the row groups it uses (CudaPath::groups()).
@@ -146,28 +147,50 @@ struct CudaPath {
     bool operator==(const CudaPath&) const = default;
 };
 
+/// When all of the code is normjit's.
+inline constexpr std::string_view no_maker = "none";
+
+/// Geometry and paths follow from spec, schedule, target and format: compile() and parse_artifact() derive them alike.
 struct Artifact {
     Spec spec;
     Schedule schedule;
     Target target;
     Geometry geometry;
-    std::vector<EntryPoint> entries;   ///< of a CPU's code
     std::vector<CudaPath> cuda_paths;  ///< of CUDA code, widest vectors first; the last asks for whole elements only
+    std::string generator;             ///< generator_of() in the build that made it
+    std::string maker{no_maker};       ///< the outside compiler, "nvrtc-13.0"
     CodeFormat format = CodeFormat::x86_64;
-    std::vector<uint8_t> code;  ///< CPUs: position-independent machine code with its constants. CUDA: a module
+    std::vector<EntryPoint> entries;  ///< of a CPU's code
+    std::vector<uint8_t> code;        ///< CPUs: position-independent machine code with its constants. CUDA: a module
 
     const EntryPoint* find(std::string_view entry) const;
     bool operator==(const Artifact&) const = default;
 };
 
-/// One line: version, spec, schedule, target, geometry, entries, CUDA paths, format, code in hexadecimal and a checksum
-/// of all that. The names of entries are made of letters, digits and '_'.
-std::string to_text(const Artifact& artifact);
+/// What makes code for the target here: generator_version, a checksum of the compiler's sources, and the back ends that
+/// may serve it, with their versions.
+std::string generator_of(const Target& target);
 
-/// The error says which part is damaged, missing or of another version. The checksum finds accidents, not malice: load
-/// artifacts only from where you would load a program.
-Expected<Artifact> parse_artifact(std::string_view text);
+inline constexpr std::string_view artifact_magic = "normjit-artifact 1\n";
 
-uint64_t hash(const Artifact& artifact);
+/// The bytes of an artifact file, of a cache entry and of a pack's member. The code may be of several megabytes.
+///
+///     normjit-artifact 1
+///     generator 10 5f0c... x64, llvm 19.1.7, portable
+///     spec layernorm cols=4096 ...
+///     schedule cpu row_groups=64 ...
+///     target x86-64-avx512 ...                         down to here it is the key of a cache: code_key.h
+///     maker none
+///     launch 3b4f...                                   a checksum of geometry and paths
+///     entries rows:0 final_reduce:512                  names are of letters, digits and '_'
+///     code x86-64 2210
+///     <2210 bytes>
+///     checksum 0f3a...                                 of all bytes before this line
+std::string serialise(const Artifact& artifact);
+
+/// The error says which part is damaged, missing or of another version. Code whose launches this build would cut
+/// otherwise is refused. The checksum finds accidents, not malice: load artifacts only from where you would load a
+/// program.
+Expected<Artifact> parse_artifact(std::string_view bytes);
 
 }  // namespace normjit

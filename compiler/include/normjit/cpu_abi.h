@@ -3,19 +3,33 @@
 // nothing out. Generated code reads these fields by offset; it keeps every callee-saved register and MXCSR.
 #pragma once
 
-#include "normjit/tensor.h"
+#include "normjit/operand.h"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace normjit {
 
+struct CpuOperand {
+    const void* data = nullptr;  ///< outputs are written through it
+    int64_t stride = 0;          ///< of matrices: bytes from one row to the next
+};
+
 /// One row group. Matrix and row-shaped pointers stand at the group's first row.
 struct RowsTask {
-    PerTensor<const void*> data;  ///< by Tensor; outputs are written through their pointer
-    PerTensor<int64_t> stride;    ///< bytes from one row to the next, of matrices
+    std::array<CpuOperand, max_operands> operands;  ///< by place in the OperandList
     void* partials = nullptr;  ///< this group's workspace: column_sums arrays of partial_cols. Written, not read first
     int64_t rows = 0;          ///< rows of this group, at least 1
 };
+
+/// Where a RowsTask has the parts of an operand, in bytes from its start.
+constexpr size_t data_offset(size_t place) {
+    return offsetof(RowsTask, operands) + place * sizeof(CpuOperand) + offsetof(CpuOperand, data);
+}
+constexpr size_t stride_offset(size_t place) {
+    return offsetof(RowsTask, operands) + place * sizeof(CpuOperand) + offsetof(CpuOperand, stride);
+}
 
 /// One sweep over a block of rows, a range of their columns. Matrix and row-shaped pointers stand at the block's first
 /// row and column 0, those to columns at column 0. `task.rows` counts from this block on to the team's last row: the
@@ -33,19 +47,20 @@ struct SweepTask {
     RowsTask task;
     const void* sums = nullptr;
     void* own_sums = nullptr;
-    int64_t column_begin = 0;  ///< a multiple of part_cols
+    int64_t column_begin = 0;  ///< a multiple of range_cols
     int64_t column_end = 0;    ///< N, or the next part's first column
     int64_t starts = 0;        ///< 1: this is the team's first block
     int64_t ends = 0;          ///< 1: this is the matrix's last block, and there is one team
 };
 
-/// A range of columns of the final reduce. Pointers stand at the range's first column.
+/// A range of columns of the final reduce: a multiple of 32, or what ends the row behind such ranges. Pointers stand at
+/// the range's first column.
 struct FinalTask {
-    PerTensor<const void*> data;     ///< column outputs, by Tensor
-    const void* partials = nullptr;  ///< of row group 0
-    int64_t group_stride = 0;        ///< bytes from one group's partials to the next's
-    int64_t groups = 0;              ///< summed in this order: 0, 1, ... 0 groups give zeros
-    int64_t cols = 0;                ///< columns of this range, at least 1
+    std::array<const void*, max_operands> data{};  ///< column inputs and outputs, by place in the OperandList
+    const void* partials = nullptr;                ///< of row group 0
+    int64_t group_stride = 0;                      ///< bytes from one group's partials to the next's
+    int64_t groups = 0;                            ///< summed in this order: 0, 1, ... 0 groups give zeros
+    int64_t cols = 0;                              ///< columns of this range, at least 1
 };
 
 using RowsFunction = void (*)(const RowsTask*);

@@ -10,8 +10,11 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 namespace normjit {
+
+inline constexpr int64_t most_nontemporal_kb = int64_t{1} << 40;
 
 /// How one CPU thread walks a row group. Rows are taken `row_block` at a time: each sweep passes over all of them
 /// before the next sweep starts, and the last sweep walks strips of columns, so that column sums stay in registers.
@@ -19,42 +22,42 @@ struct CpuSchedule {
     int row_block = 8;       ///< rows swept together, 1..64
     int strip = 4;           ///< vectors per column strip in the last sweep, 1..8
     int unroll = 4;          ///< vectors per step of a row reduction, 1..8: that many independent sums
-    int stage = 0;           ///< 1: [N] values are computed once per row group and kept beside the partials
-    int keep = 0;            ///< 1: what the last sweep reads again waits on the stack in the compute type; x64 only
-    int overlap = 0;         ///< 1: the last sweep of a row block takes the first of the next into its loop; x64 only
+    int cache_columns = 0;   ///< 1: [N] values are computed once per row group and kept beside the partials
+    int cache_elements = 0;  ///< 1: what the last sweep reads again waits on the stack in the compute type
+    int overlap = 0;         ///< 1: the last sweep of a row block takes the first of the next into its loop
     int prefetch = 0;        ///< fetched meanwhile: 0 nothing, the next row block into 1 L2 or 2 L1, 3 the row in hand
-    int column_parts = 1;    ///< launches of few rows cut every row into that many ranges of columns, 1..1024
-    int teams = 1;           ///< row groups of those launches, each with all its columns' parts, 1..1024
+    int column_ranges = 1;   ///< launches of few rows cut every row into that many ranges of columns, 1..1024
+    int thread_groups = 1;   ///< row groups of those launches, each with all its columns' parts, 1..1024
     int64_t split_rows = 0;  ///< up to this many rows are few; 0: none, every launch is cut into row groups
-    int64_t stream_kb = -1;  ///< from this many KiB of x, dy and dx on, dx goes past the caches; -1: never
+    int64_t nontemporal_kb = -1;  ///< from this many KiB of x, dy and dx on, dx goes past the caches; -1: never
     bool operator==(const CpuSchedule&) const = default;
 };
 
-/// rows: one pass over the matrices, a row in the hands of a team of threads. streaming: two passes, any width of row.
-enum class CudaForm : uint8_t { rows, streaming };
+/// rows: one pass over the matrices, a row in the hands of a team of threads. two_pass: two passes, any width of row.
+enum class CudaForm : uint8_t { rows, two_pass };
 /// Where the next rows wait: registers, shared memory through cp.async, shared memory through bulk copies (sm_90).
 enum class CudaStaging : uint8_t { registers, async, bulk };
 /// Where something stays between the sweeps over a row.
-enum class CudaKeep : uint8_t { registers, shared };
-inline constexpr CudaForm all_cuda_forms[] = {CudaForm::rows, CudaForm::streaming};
+enum class CudaMemory : uint8_t { registers, shared };
+inline constexpr CudaForm all_cuda_forms[] = {CudaForm::rows, CudaForm::two_pass};
 inline constexpr CudaStaging all_cuda_stagings[] = {CudaStaging::registers, CudaStaging::async, CudaStaging::bulk};
-inline constexpr CudaKeep all_cuda_keeps[] = {CudaKeep::registers, CudaKeep::shared};
+inline constexpr CudaMemory all_cuda_memories[] = {CudaMemory::registers, CudaMemory::shared};
 std::string_view name(CudaForm form);
 std::string_view name(CudaStaging staging);
-std::string_view name(CudaKeep keep);
+std::string_view name(CudaMemory memory);
 
 /// How a GPU walks the rows. The grid is persistent: a row group is what one block, or one cluster of blocks, sums.
 struct CudaSchedule {
     CudaForm form = CudaForm::rows;
-    int threads_per_row = 32;  ///< in each block: 1, 2, 4, 8, 16 or a multiple of 32. streaming: threads of a block
+    int threads_per_row = 32;  ///< in each block: 1, 2, 4, 8, 16 or a multiple of 32. two_pass: threads of a block
     int rows_per_block = 1;    ///< teams of threads_per_row side by side
     int cluster = 1;           ///< blocks that share a row: 1, 2, 4, 8 or 16 (sm_90)
     int blocks_per_sm = 1;     ///< for which registers are limited
     int vector_width = 1;      ///< elements per load, a power of two that divides cols
-    int stages = 1;            ///< rows in flight, the one in hand included. streaming: loads in flight
+    int pipeline_depth = 1;    ///< rows in flight, the one in hand included. two_pass: loads in flight
     CudaStaging staging = CudaStaging::registers;
-    CudaKeep keep = CudaKeep::registers;          ///< the matrices of the row in hand
-    CudaKeep keep_columns = CudaKeep::registers;  ///< the [N] inputs
+    CudaMemory row_memory = CudaMemory::registers;     ///< the matrices of the row in hand
+    CudaMemory column_memory = CudaMemory::registers;  ///< the [N] inputs
     int pace = 0;        ///< rows between reports of a team that keep the blocks together; 0: none
     int pace_slack = 1;  ///< reports that a team may be ahead of the average
     bool operator==(const CudaSchedule&) const = default;
@@ -66,17 +69,22 @@ struct Schedule {
     bool operator==(const Schedule&) const = default;
 };
 
-/// Reads "cpu row_groups=4 row_block=8 strip=4 unroll=4 prefetch=0 column_parts=1
-/// split_rows=0 stream_kb=-1" or "cuda row_groups=264
-/// threads_per_row=256 stages=3 staging=bulk ...". Parts left out take their defaults.
+/// Reads "cpu row_groups=4 row_block=8 prefetch=1" or "cuda row_groups=264 threads_per_row=256 staging=bulk". Parts
+/// left out take their defaults. All keys: compiler/SPEC.md.
 Expected<Schedule> parse_schedule(std::string_view text);
 std::string to_text(const Schedule& schedule);
 uint64_t hash(const Schedule& schedule);
 
+/// Whether the schedule is of the target's kind, and every number one that a plan can count with, whatever the spec.
+Status check_ranges(const Schedule& schedule, const Target& target);
+
 /// Whether code for this combination can be made; the error says what stands in the way and what is allowed.
 Status legality(const Spec& spec, const Schedule& schedule, const Target& target);
 
-/// A good schedule chosen without measuring. Deterministic; legal for every valid spec on a supported target.
+/// A good schedule chosen without measuring. Deterministic; legal for every valid spec on a valid target.
 Schedule heuristic(const Spec& spec, const Target& target);
+
+/// What decided that schedule, for people: lines of the tables of measurements, or what of the problem is large.
+std::vector<std::string> heuristic_reasons(const Spec& spec, const Target& target);
 
 }  // namespace normjit

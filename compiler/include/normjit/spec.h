@@ -4,7 +4,7 @@
 //     xhat = (x - mean) * rstd                        (rmsnorm: x * rstd)
 //     g    = dy * (gamma + gamma_offset)              (no gamma: dy)
 //     c1   = row_mean(g * xhat)     c2 = row_mean(g)  (rmsnorm: no c2)
-//     dx   = rstd * (g - xhat * c1 - c2) + dresidual
+//     dx   = rstd * (g - xhat * c1 - c2) + dresidual      dresidual_in = dx, in a type of its own
 //     dgamma = col_sum(dy * xhat)   dbeta = col_sum(dy)
 //
 // Maths: Ba, Kiros, Hinton, "Layer Normalization" (2016); Zhang, Sennrich, "Root Mean Square Layer Normalization"
@@ -31,7 +31,8 @@ inline constexpr Norm all_norms[] = {Norm::layernorm, Norm::rmsnorm};
 enum class Source : uint8_t { x, xhat, y };
 inline constexpr Source all_sources[] = {Source::x, Source::xhat, Source::y};
 
-/// Statistics are read as saved by the forward pass, or computed again from x in two passes with eps.
+/// Statistics are read as saved by the forward pass, or computed again from x in two passes with eps; mean and rstd may
+/// then be outputs.
 enum class Stats : uint8_t { saved, recompute };
 
 /// N at most: a column's number then fits a signed 32-bit register on every target.
@@ -47,7 +48,7 @@ struct Spec {
     double gamma_offset = 0.0;  ///< added to gamma before use: 1 for zero-centred gamma
 
     /// The element type of every tensor that a launch reads or writes; nothing: the tensor plays no part. Only x always
-    /// has a type, since it fixes compute(); see reads().
+    /// has a type, since it fixes compute(); see reads(). mean and rstd with stats=recompute are outputs.
     /// Row and column shapes are [M] and [N]; all others [M,N] with a row stride given at launch.
     PerTensor<std::optional<DType>> dtypes;
 
@@ -55,8 +56,10 @@ struct Spec {
     /// Whether a launch reads this input. True of all inputs with a type but for x when dbeta is the only output:
     /// its pointer may be null then.
     bool reads(Tensor tensor) const;
-    /// Whether a launch reads or writes the tensor.
-    bool takes_part(Tensor tensor) const { return is_output(tensor) ? has(tensor) : reads(tensor); }
+    bool writes(Tensor tensor) const {
+        return has(tensor) && may_be_written(tensor) && (!is_statistic(tensor) || stats == Stats::recompute);
+    }
+    bool takes_part(Tensor tensor) const { return reads(tensor) || writes(tensor); }
     /// The type of all arithmetic: f32, or f64 when x is f64.
     DType compute() const { return compute_type(dtypes[Tensor::x].value_or(DType::f32)); }
 
@@ -75,10 +78,14 @@ std::string_view name(Source source);
 ///   gamma                    a type, by default that of x, or none: a layer without scale and shift
 ///   dgamma, dbeta            types, by default that of gamma; dbeta without gamma: the compute type
 ///   dresidual                a type, or none (the default)
+///   dresidual_in             a type, by default that of dresidual, or else of x
 ///   beta                     source=y only: a type, or none. By default as gamma; for rmsnorm none
-///   out                      any of dx,dgamma,dbeta. The default is dx; with a gamma also dgamma, for layernorm dbeta
+///   out                      any of dx,dresidual_in,dgamma,dbeta, with stats=recompute also mean,rstd. The default is
+///                            dx; with a gamma also dgamma, for layernorm dbeta
 ///   source                   x|xhat|y: what the tensor x holds
-///   stats                    saved|recompute, or the type of the saved ones. The default is saved, of the compute type
+///   stats                    saved|recompute, or the type of the saved ones. The default is saved, of the compute
+///   type.
+///                            recompute,TYPE: the type of mean and rstd as outputs, else the compute type
 ///   eps, gamma_offset        numbers; eps with stats=recompute only
 /// The error names the key, the value and what is allowed. The result is canonical() and has passed validate().
 Expected<Spec> parse_spec(std::string_view text);

@@ -45,6 +45,19 @@ struct Target {
     bool operator==(const Target&) const = default;
 };
 
+/// No machine is larger: what is derived from sizes within these fits 64 bits.
+struct TargetLimits {
+    static constexpr int most_cores = 1 << 16;  ///< and multiprocessors
+    static constexpr int64_t most_cache_bytes = int64_t{1} << 40;
+    static constexpr int64_t least_shared_bytes = 48 << 10;  ///< what every GPU has
+    static constexpr int64_t most_shared_bytes = 1 << 20;
+    static constexpr int least_sm = 70, most_sm = 999;
+};
+
+/// Whether there may be such a machine; the error names the key of its text, the value and what is allowed. A target
+/// that parse_target() or host_target() made has passed.
+Status validate(const Target& target);
+
 /// Reads "x86-64-avx512 bf16=1 fp16=0 cores=16 l1=49152 l2=2097152 l3=268435456", "aarch64 cores=64 backend=llvm" or
 /// "sm_90 sms=132 shared=232448 l2=52428800". Parts left out take the values of a common machine of that kind.
 Expected<Target> parse_target(std::string_view text);

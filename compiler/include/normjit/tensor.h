@@ -11,36 +11,41 @@
 namespace normjit {
 
 enum class Tensor : uint8_t {
-#define TENSOR(name, shape, direction, doc) name,
+#define TENSOR(name, number, shape, role, doc) name,
 #include "normjit/tensors.def"
 };
 
 enum class TensorShape : uint8_t { matrix, rows, cols };
-enum class Direction : uint8_t { input, output };
+/// statistic: saved by a forward pass and read, or recomputed and written; the Spec says which.
+enum class Role : uint8_t { input, output, statistic };
 
 struct TensorInfo {
     std::string_view name;
+    int number;  ///< normjit_tensor in C
     TensorShape shape;
-    Direction direction;
+    Role role;
     std::string_view doc;
 };
 
 inline constexpr TensorInfo tensor_table[] = {
-#define TENSOR(name, shape, direction, doc) {#name, TensorShape::shape, Direction::direction, doc},
+#define TENSOR(name, number, shape, role, doc) {#name, number, TensorShape::shape, Role::role, doc},
 #include "normjit/tensors.def"
 };
 
 inline constexpr size_t tensor_count = std::size(tensor_table);
 
 inline constexpr std::array<Tensor, tensor_count> all_tensors = {
-#define TENSOR(name, shape, direction, doc) Tensor::name,
+#define TENSOR(name, number, shape, role, doc) Tensor::name,
 #include "normjit/tensors.def"
 };
 
 constexpr size_t index(Tensor tensor) { return static_cast<size_t>(tensor); }
 constexpr const TensorInfo& info(Tensor tensor) { return tensor_table[index(tensor)]; }
 constexpr std::string_view name(Tensor tensor) { return info(tensor).name; }
-constexpr bool is_output(Tensor tensor) { return info(tensor).direction == Direction::output; }
+constexpr bool is_statistic(Tensor tensor) { return info(tensor).role == Role::statistic; }
+/// Whether some Spec writes the tensor, and whether some Spec reads it.
+constexpr bool may_be_written(Tensor tensor) { return info(tensor).role != Role::input; }
+constexpr bool may_be_read(Tensor tensor) { return info(tensor).role != Role::output; }
 constexpr bool is_matrix(Tensor tensor) { return info(tensor).shape == TensorShape::matrix; }
 
 constexpr std::optional<Tensor> parse_tensor(std::string_view text) {

@@ -4,6 +4,7 @@
 #include "check_artifact.h"
 #include "device/cpu/host_target.h"
 #include "device/cpu/kernel.h"
+#include "device/cpu/problem.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
@@ -23,9 +24,33 @@ Expected<std::shared_ptr<const Threads>> make_threads(const EngineOptions& optio
     threads->count = options.threads == 0 ? target.cores : options.threads;
     threads->parallel_for = options.parallel_for;
     if (options.parallel_for.run == nullptr) {
-        NORMJIT_TRY(threads->pool, ThreadPool::create(threads->count));
+        threads->pool = ThreadPool::create(threads->count);
+        if (const int started = threads->pool->threads(); started < threads->count) {
+            options.log(LogLevel::warning, fmt::format("engine: {} of {} threads: the system refuses more ({})",
+                                                       started, threads->count, threads->pool->refusal())
+                                               .c_str());
+            threads->count = started;
+        }
     }
     return std::shared_ptr<const Threads>(std::move(threads));
+}
+
+/// Where the system lets no code run that a process makes, formulas are evaluated, unless a code generator was asked
+/// for.
+Status settle_for_allowed(Target& target, const Log& log) {
+    if (target.backend == BackendChoice::portable) return {};
+    const Status allowed = can_run_made_code();
+    if (allowed.ok()) return {};
+    if (target.backend != BackendChoice::automatic) {
+        return unavailable(fmt::format("engine: backend {}: {}; NORMJIT_ISA=portable, or backend portable, needs none",
+                                       normjit::name(target.backend), allowed.message()));
+    }
+    target.backend = BackendChoice::portable;
+    log(LogLevel::warning, fmt::format("engine: {}; formulas are evaluated, many times slower; NORMJIT_ISA=portable "
+                                       "asks for that",
+                                       allowed.message())
+                               .c_str());
+    return {};
 }
 
 class CpuDevice final : public Device {
@@ -49,8 +74,8 @@ class CpuDevice final : public Device {
         return std::shared_ptr<const Kernel::Impl>(std::make_shared<CpuKernel>(artifact, std::move(code), threads_));
     }
 
-    tuning::OpenedRig open_rig(const Spec& spec, int64_t rows) const override {
-        return tuning::open_cpu_rig(spec, rows);
+    OpenedProblem open_timed_problem(const Spec& spec, int64_t rows, const Deadline& deadline) const override {
+        return cpu::open_timed_problem(spec, rows, deadline);
     }
 
   private:
@@ -64,6 +89,7 @@ class CpuDevice final : public Device {
 OpenedDevice open_device(const EngineOptions& options) {
     NORMJIT_TRY(Target target, host_target(options.isa));
     if (options.backend != BackendChoice::automatic) target.backend = options.backend;
+    NORMJIT_RETURN_IF_ERROR(settle_for_allowed(target, options.log));
     NORMJIT_TRY(auto threads, make_threads(options, target));
     return std::shared_ptr<const Device>(std::make_shared<CpuDevice>(target, std::move(threads)));
 }

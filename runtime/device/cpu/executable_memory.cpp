@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 namespace normjit::cpu {
 
@@ -18,6 +19,17 @@ Status no_pages(const char* call, size_t bytes) {
 }
 
 }  // namespace
+
+Status can_run_made_code() {
+    const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    void* page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return {};  // not a matter of what is allowed: loading will tell
+    const int error = mprotect(page, bytes, PROT_READ | PROT_EXEC) == 0 ? 0 : errno;
+    munmap(page, bytes);
+    if (error != EACCES && error != EPERM) return {};
+    return unavailable(
+        fmt::format("this process may not run machine code that it makes (mprotect: {})", std::strerror(error)));
+}
 
 Expected<ExecutableMemory> ExecutableMemory::make(std::span<const uint8_t> code) {
     void* pages = mmap(nullptr, code.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

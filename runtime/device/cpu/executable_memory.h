@@ -10,6 +10,11 @@
 
 namespace normjit::cpu {
 
+/// Whether this process may run code that it made; the error, unavailable, says what the system refused. SELinux
+/// without execmem, systemd's MemoryDenyWriteExecute and filters of system calls forbid it. Asks with one page, some 5
+/// us.
+Status can_run_made_code();
+
 class ExecutableMemory {
   public:
     /// A copy of `code`, which must not be empty, at the start of a page. Fails when the system gives no such pages.

@@ -219,7 +219,7 @@ Expected<Target> host_target(std::optional<IsaCap> cap) {
     }
     Target target = cpu::machine_target(*cap);
     if (*cap == IsaCap::portable) target.backend = BackendChoice::portable;
-    target.cores = cpu::usable_cores();
+    target.cores = std::min(cpu::usable_cores(), TargetLimits::most_cores);
     cpu::read_caches(target);
     return target;
 }

@@ -8,6 +8,7 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pthread.h>
 #include <unistd.h>
 
 // The interface: "JIT Compilation Interface" in the GDB manual. The names and layouts are fixed there.
@@ -42,6 +43,11 @@ namespace normjit::cpu {
 namespace {
 
 std::mutex descriptor_mutex;
+
+/// A child of fork() finds the mutex free, whichever thread of the parent had it.
+void lock_descriptor() { descriptor_mutex.lock(); }
+void unlock_descriptor() { descriptor_mutex.unlock(); }
+[[maybe_unused]] const int forks_are_safe = pthread_atfork(lock_descriptor, unlock_descriptor, unlock_descriptor);
 
 std::string symbol_name(const Artifact& artifact, const std::string& entry) {
     std::string spec = to_text(artifact.spec);

@@ -6,10 +6,13 @@
 #include "environment.h"
 #include "support/divide.h"
 
+#include "normjit/nontemporal.h"
+#include "normjit/realign.h"
 #include "normjit/sharing.h"
-#include "normjit/streaming.h"
 
 #include <algorithm>
+#include <atomic>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -33,45 +36,77 @@ class Launch {
           final_cols_(choose_final_cols()),
           past_caches_(is_past_caches()),
           rows_(choose_rows()),
-          streams_last_sweep_(past_caches_ && kernel.last_sweep_stream != nullptr && starts_on_lines()) {}
+          streams_last_sweep_(past_caches_ && kernel.last_sweep_nontemporal != nullptr && start_on_lines()) {}
 
-    void run() const {
+    Status run() {
         const int64_t workspace_bytes = arguments_.workspace == nullptr ? 0 : arguments_.workspace_bytes;
-        if (!kernel_.sweeps.empty() && geometry_.is_split(arguments_.rows, workspace_bytes)) return run_split();
-        run(groups_, [this](int64_t group) { run_row_group(group); });
-        run_final_reduce(groups_);
+        if (!kernel_.sweeps.empty() && geometry_.is_split(arguments_.rows, workspace_bytes)) {
+            run_split();
+        } else {
+            run(groups_, [this](int64_t group) { run_row_group(group); });
+            run_final_reduce(groups_);
+        }
+        return std::move(status_);
     }
 
   private:
     template <class Task>
-    void run(int64_t tasks, const Task& task) const {
+    void run(int64_t tasks, const Task& task) {
         if (tasks <= 1 || !shared_) {
             for (int64_t i = 0; i < tasks; ++i) task(i);
             return;
         }
+        if (kernel_.threads->pool == nullptr) return run_on_callers(tasks, task);
         const auto call = [](void* context, int64_t i) { (*static_cast<const Task*>(context))(i); };
-        kernel_.threads->run(tasks, call, const_cast<Task*>(&task));
+        kernel_.threads->pool->run(tasks, call, const_cast<Task*>(&task));
     }
 
-    int64_t size(Tensor tensor) const { return static_cast<int64_t>(size_of(*spec_.dtypes[tensor])); }
+    /// Counts what has run: the caller's function may be wrong.
+    template <class Task>
+    void run_on_callers(int64_t tasks, const Task& task) {
+        struct Counted {
+            const Task& task;
+            std::atomic<int64_t> ran{0};
+        } counted{task};
+        const auto call = [](void* context, int64_t i) {
+            auto& [one, ran] = *static_cast<Counted*>(context);
+            one(i);
+            ran.fetch_add(1, std::memory_order_relaxed);
+        };
+        const ParallelFor& caller = kernel_.threads->parallel_for;
+        caller.run(caller.self, tasks, call, &counted);
+        const int64_t ran = counted.ran.load(std::memory_order_relaxed);
+        if (ran != tasks && status_.ok()) {
+            status_ =
+                failed(fmt::format("launch: parallel_for returned before all tasks had run, {} of {}; the "
+                                   "outputs are not complete",
+                                   ran, tasks));
+        }
+    }
 
     bool is_past_caches() const {
-        return goes_past_caches(spec_, arguments_.rows, geometry_.stream_bytes, kernel_.artifact.target.cores,
-                                kernel_.threads->count);
+        return goes_past_caches(kernel_.operands, spec_.cols, arguments_.rows, geometry_.nontemporal_bytes,
+                                kernel_.artifact.target.cores, kernel_.threads->count);
     }
 
-    bool starts_on_lines() const {
-        const Argument& dx = arguments_[Tensor::dx];
-        return reinterpret_cast<uintptr_t>(dx.data) % line_bytes == 0 &&
-               row_stride(dx) * size(Tensor::dx) % line_bytes == 0;
+    bool starts_on_lines(const Operand& matrix) const {
+        const Argument& given = arguments_[matrix.tensor];
+        return reinterpret_cast<uintptr_t>(given.data) % line_bytes == 0 &&
+               row_stride(given) * matrix.bytes() % line_bytes == 0;
+    }
+
+    /// Of all matrix outputs: one function streams all or none.
+    bool start_on_lines() const {
+        return std::ranges::all_of(kernel_.operands.matrix_outputs(),
+                                   [this](const Operand& matrix) { return starts_on_lines(matrix); });
     }
 
     RowsFunction choose_rows() const {
         if (!past_caches_) return kernel_.rows;
-        if (kernel_.rows_stream != nullptr && starts_on_lines()) return kernel_.rows_stream;
-        const bool has_no_gaps = row_stride(arguments_[Tensor::dx]) == spec_.cols;
-        const bool realigns = kernel_.rows_realign != nullptr && (has_no_gaps || starts_on_lines());
-        return realigns ? kernel_.rows_realign : kernel_.rows;
+        if (kernel_.rows_nontemporal != nullptr && start_on_lines()) return kernel_.rows_nontemporal;
+        if (kernel_.rows_realign == nullptr || kernel_.realigned == nullptr) return kernel_.rows;
+        const bool has_no_gaps = row_stride(arguments_[kernel_.realigned->tensor]) == spec_.cols;
+        return has_no_gaps || starts_on_lines(*kernel_.realigned) ? kernel_.rows_realign : kernel_.rows;
     }
 
     char* group_partials(int64_t group) const {
@@ -80,13 +115,14 @@ class Launch {
 
     RowsTask task_of_rows(int64_t begin, int64_t end) const {
         RowsTask task;
-        for (Tensor tensor : all_tensors) {
-            const Argument& given = arguments_[tensor];
-            if (!spec_.takes_part(tensor) || given.data == nullptr) continue;
+        for (size_t place = 0; place < kernel_.operands.size(); ++place) {
+            const Operand& operand = kernel_.operands[place];
+            const Argument& given = arguments_[operand.tensor];
+            if (given.data == nullptr) continue;
             int64_t row_bytes = 0;
-            if (is_matrix(tensor)) row_bytes = task.stride[tensor] = row_stride(given) * size(tensor);
-            if (info(tensor).shape == TensorShape::rows) row_bytes = size(tensor);
-            task.data[tensor] = static_cast<const char*>(given.data) + begin * row_bytes;
+            if (operand.is_matrix()) row_bytes = task.operands[place].stride = row_stride(given) * operand.bytes();
+            if (operand.shape == TensorShape::rows) row_bytes = operand.bytes();
+            task.operands[place].data = static_cast<const char*>(given.data) + begin * row_bytes;
         }
         task.rows = end - begin;
         return task;
@@ -115,23 +151,23 @@ class Launch {
     }
 
     /// Few rows, or wide ones: each sweep over a block of them is a phase, with tasks for the parts of the columns.
-    void run_split() const {
-        const int64_t teams = geometry_.teams_of(arguments_.rows);
+    void run_split() {
+        const int64_t teams = geometry_.thread_groups_of(arguments_.rows);
         teams == 1 ? run_alone() : run_teams(teams);
     }
 
     /// To hand out every phase takes all threads 1 us; to wait for each other, as small teams do, 5 (16 threads of a
     /// Xeon, 1x65536 f32: 8 us, 18 so; 2026-11-22).
-    void run_alone() const {
+    void run_alone() {
         const Team team = team_of(0, 1);
         for (int64_t phase = 0; phase < phases_of(team); ++phase) {
-            run(geometry_.column_parts, [&, phase](int64_t part) { run_phase(team, phase, part); });
+            run(geometry_.column_ranges, [&, phase](int64_t part) { run_phase(team, phase, part); });
         }
     }
 
-    void run_teams(int64_t teams) const {
+    void run_teams(int64_t teams) {
         const int64_t threads = shared_ ? kernel_.threads->count : 1;
-        const int64_t seats = std::clamp<int64_t>(threads / teams, 1, geometry_.column_parts);
+        const int64_t seats = std::clamp<int64_t>(threads / teams, 1, geometry_.column_ranges);
         for (int64_t team = 0; team < teams; ++team) progress_of(team_of(team, teams)).begin();
         run(teams * seats, [&](int64_t seat) {
             const Team team = team_of(seat / seats, teams);
@@ -150,12 +186,12 @@ class Launch {
 
     Progress progress_of(const Team& team) const {
         static_assert(Progress::line_bytes == workspace_alignment);  // what Geometry::progress_bytes() counts with
-        return {row_sums(team, 0) + 2 * geometry_.sums_bytes, geometry_.column_parts, phases_of(team)};
+        return {row_sums(team, 0) + 2 * geometry_.sums_bytes, geometry_.column_ranges, phases_of(team)};
     }
 
     /// Of a block: beside those of the next one.
     char* row_sums(const Team& team, int64_t block) const {
-        char* all = group_partials(geometry_.teams) + team.number * geometry_.team_bytes();
+        char* all = group_partials(geometry_.thread_groups) + team.number * geometry_.thread_group_bytes();
         return all + block % 2 * geometry_.sums_bytes;
     }
 
@@ -177,13 +213,13 @@ class Launch {
     void run_both_sweeps(const Team& team, int64_t block, int64_t part) const {
         SweepTask task = sweep_task(team, block - 1, part);
         task.own_sums = part_sums(team, block, part);
-        (streams_last_sweep_ ? kernel_.both_sweeps_stream : kernel_.both_sweeps)(&task);
+        (streams_last_sweep_ ? kernel_.both_sweeps_nontemporal : kernel_.both_sweeps)(&task);
     }
 
     void run_sweep(const Team& team, int64_t sweep, int64_t block, int64_t part) const {
         const SweepTask task = sweep_task(team, block, part);
         const bool streams = streams_last_sweep_ && sweep + 1 == geometry_.sweeps;
-        (streams ? kernel_.last_sweep_stream : kernel_.sweeps[static_cast<size_t>(sweep)])(&task);
+        (streams ? kernel_.last_sweep_nontemporal : kernel_.sweeps[static_cast<size_t>(sweep)])(&task);
     }
 
     SweepTask sweep_task(const Team& team, int64_t block, int64_t part) const {
@@ -192,8 +228,8 @@ class Launch {
         task.task.partials = geometry_.group_bytes == 0 ? nullptr : group_partials(team.number);
         task.sums = row_sums(team, block);
         task.own_sums = part_sums(team, block, part);
-        task.column_begin = part * geometry_.part_cols;
-        task.column_end = std::min(task.column_begin + geometry_.part_cols, spec_.cols);
+        task.column_begin = part * geometry_.range_cols;
+        task.column_end = std::min(task.column_begin + geometry_.range_cols, spec_.cols);
         task.starts = block == 0 ? 1 : 0;
         task.ends = team.is_alone && block + 1 == team.blocks ? 1 : 0;
         return task;
@@ -207,7 +243,7 @@ class Launch {
         return std::min(geometry_.final_cols, round_up(divide_up(spec_.cols, kernel_.threads->count), least));
     }
 
-    void run_final_reduce(int64_t groups) const {
+    void run_final_reduce(int64_t groups) {
         if (geometry_.column_sums == 0) return;
         run(divide_up(spec_.cols, final_cols_), [&](int64_t range) { reduce_columns(groups, range); });
     }
@@ -215,9 +251,10 @@ class Launch {
     void reduce_columns(int64_t groups, int64_t range) const {
         const int64_t begin = range * final_cols_;
         FinalTask task;
-        for (Tensor tensor : {Tensor::dgamma, Tensor::dbeta}) {
-            if (!spec_.has(tensor)) continue;
-            task.data[tensor] = static_cast<const char*>(arguments_[tensor].data) + begin * size(tensor);
+        for (size_t place = 0; place < kernel_.operands.size(); ++place) {
+            const Operand& operand = kernel_.operands[place];
+            if (operand.shape != TensorShape::cols) continue;
+            task.data[place] = static_cast<const char*>(arguments_[operand.tensor].data) + begin * operand.bytes();
         }
         task.partials = group_partials(0) + begin * static_cast<int64_t>(size_of(spec_.compute()));
         task.group_stride = geometry_.group_bytes;
@@ -236,22 +273,25 @@ class Launch {
     const bool past_caches_;
     const RowsFunction rows_;
     const bool streams_last_sweep_;
+    Status status_;  ///< written between tasks only
 };
 
 }  // namespace
 
 CpuKernel::CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<const Threads> workers)
     : Impl(std::move(made)), code(std::move(memory)), threads(std::move(workers)) {
+    const auto& cpu = std::get<CpuSchedule>(artifact.schedule.device);
+    realigned = normjit::realigned(artifact.spec.cols, operands, cpu);
     const auto find = [&]<class Function>(const char* entry, Function& function) {
         if (const EntryPoint* found = artifact.find(entry)) function = code->function<Function>(found->offset);
     };
     find("rows", rows);
-    find("rows_stream", rows_stream);
+    find("rows_nontemporal", rows_nontemporal);
     find("rows_realign", rows_realign);
     find("final_reduce", final_reduce);
-    find("last_sweep_stream", last_sweep_stream);
+    find("last_sweep_nontemporal", last_sweep_nontemporal);
     find("both_sweeps", both_sweeps);
-    find("both_sweeps_stream", both_sweeps_stream);
+    find("both_sweeps_nontemporal", both_sweeps_nontemporal);
     SweepFunction sweep = nullptr;
     for (int64_t i = 0; i < artifact.geometry.sweeps; ++i) {
         find(fmt::format("sweep{}", i).c_str(), sweep);
@@ -265,9 +305,6 @@ CpuKernel::CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<con
 CpuKernel::CpuKernel(Artifact made, PortableProgram formula, std::shared_ptr<const Threads> workers)
     : Impl(std::move(made)), program(std::move(formula)), threads(std::move(workers)) {}
 
-Status CpuKernel::launch(const Arguments& arguments) const {
-    Launch(*this, arguments).run();
-    return {};
-}
+Status CpuKernel::launch(const Arguments& arguments) const { return Launch(*this, arguments).run(); }
 
 }  // namespace normjit::cpu

@@ -22,10 +22,6 @@ struct Threads {
     int count = 1;
     std::unique_ptr<ThreadPool> pool;  ///< null with the caller's
     ParallelFor parallel_for;
-
-    void run(int64_t tasks, ThreadPool::Task task, void* context) const {
-        pool ? pool->run(tasks, task, context) : parallel_for.run(parallel_for.self, tasks, task, context);
-    }
 };
 
 struct CpuKernel final : Kernel::Impl {
@@ -38,13 +34,14 @@ struct CpuKernel final : Kernel::Impl {
     std::optional<DebuggerEntry> debugger_entry;   ///< of code
     const std::shared_ptr<const Threads> threads;
     RowsFunction rows = nullptr;
-    RowsFunction rows_stream = nullptr;          ///< null when the artifact has none
-    RowsFunction rows_realign = nullptr;         ///< null when the artifact has none
-    FinalFunction final_reduce = nullptr;        ///< null without column sums
-    std::vector<SweepFunction> sweeps;           ///< empty when the artifact splits no columns
-    SweepFunction last_sweep_stream = nullptr;   ///< null when the artifact has none
-    SweepFunction both_sweeps = nullptr;         ///< null when the artifact has none
-    SweepFunction both_sweeps_stream = nullptr;  ///< null when the artifact has none
+    RowsFunction rows_nontemporal = nullptr;          ///< null when the artifact has none
+    RowsFunction rows_realign = nullptr;              ///< null when the artifact has none
+    const Operand* realigned = nullptr;               ///< the matrix that rows_realign puts together in lines
+    FinalFunction final_reduce = nullptr;             ///< null without column sums
+    std::vector<SweepFunction> sweeps;                ///< empty when the artifact splits no columns
+    SweepFunction last_sweep_nontemporal = nullptr;   ///< null when the artifact has none
+    SweepFunction both_sweeps = nullptr;              ///< null when the artifact has none
+    SweepFunction both_sweeps_nontemporal = nullptr;  ///< null when the artifact has none
 };
 
 }  // namespace normjit::cpu

@@ -17,4 +17,10 @@ std::vector<int> usable_processors();
 /// Bytes that the machine has.
 int64_t physical_memory();
 
+/// A quarter of the memory that is free, and of what control groups allow.
+int64_t spare_memory();
+
+/// "2048K"; 0 for what is no size.
+int64_t read_size(std::string text);
+
 }  // namespace normjit::cpu

@@ -2,12 +2,10 @@
 #include "device/cpu/thread_pool.h"
 
 #include "device/cpu/waiting.h"
-#include "support/try.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include <fmt/format.h>
 #include <sched.h>
 #include <signal.h>
 #include <unistd.h>
@@ -50,13 +48,13 @@ class SignalsBlocked {
 ThreadPool::ThreadPool(int threads)
     : shares_(std::make_unique<Share[]>(static_cast<size_t>(threads))), process_(getpid()) {}
 
-Expected<std::unique_ptr<ThreadPool>> ThreadPool::create(int threads) {
+std::unique_ptr<ThreadPool> ThreadPool::create(int threads) {
     std::unique_ptr<ThreadPool> pool(new ThreadPool(threads));
-    NORMJIT_RETURN_IF_ERROR(pool->start_workers(threads - 1));
+    pool->start_workers(threads - 1);
     return pool;
 }
 
-Status ThreadPool::start_workers(int count) {
+void ThreadPool::start_workers(int count) {
     const SignalsBlocked blocked;
     const auto work = [](void* pool) -> void* {
         auto* self = static_cast<ThreadPool*>(pool);
@@ -67,11 +65,11 @@ Status ThreadPool::start_workers(int count) {
     for (int i = 0; i < count; ++i) {
         pthread_t worker;
         if (const int error = pthread_create(&worker, nullptr, work, this); error != 0) {
-            return failed(fmt::format("engine: starting thread {} of {}: {}", i + 2, count + 1, std::strerror(error)));
+            refusal_ = std::strerror(error);
+            return;
         }
         workers_.push_back(worker);
     }
-    return {};
 }
 
 ThreadPool::~ThreadPool() {

@@ -17,11 +17,10 @@
 // A worker that comes too late finds every share claimed in this job's name or a later one's, and takes nothing.
 #pragma once
 
-#include "normjit/status.h"
-
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <pthread.h>
@@ -33,8 +32,8 @@ class ThreadPool {
   public:
     using Task = void (*)(void* context, int64_t i);
 
-    /// Starts threads - 1 workers. Fails when the system refuses a thread.
-    static Expected<std::unique_ptr<ThreadPool>> create(int threads);
+    /// Starts threads - 1 workers, or as many as the system gives.
+    static std::unique_ptr<ThreadPool> create(int threads);
     ~ThreadPool();
 
     ThreadPool(const ThreadPool&) = delete;
@@ -45,6 +44,8 @@ class ThreadPool {
     void run(int64_t count, Task task, void* context);
 
     int threads() const { return static_cast<int>(workers_.size()) + 1; }
+    /// Why these are fewer than were asked for; empty when they are not.
+    const std::string& refusal() const { return refusal_; }
 
   private:
     static constexpr size_t lines_apart = 128;  ///< bytes; processors fetch lines in pairs
@@ -75,7 +76,7 @@ class ThreadPool {
     };
 
     explicit ThreadPool(int threads);
-    Status start_workers(int count);
+    void start_workers(int count);
     void run_job(const Job& job);
     void announce(const Job& job);
     void wake_some(const Job& job);
@@ -91,7 +92,8 @@ class ThreadPool {
     int64_t run_share(const Job& job, int of);
     static int64_t claim(std::atomic<int64_t>& claimed, int64_t number, int64_t size);
 
-    std::vector<pthread_t> workers_;         ///< not std::thread, which the child of a fork could neither join nor drop
+    std::vector<pthread_t> workers_;  ///< not std::thread, which the child of a fork could neither join nor drop
+    std::string refusal_;
     const std::unique_ptr<Share[]> shares_;  ///< of all threads, the caller's first
     const pid_t process_;
     std::atomic<int> started_{0};  ///< workers

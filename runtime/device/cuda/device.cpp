@@ -4,6 +4,7 @@
 #include "check_artifact.h"
 #include "device/cuda/gpu.h"
 #include "device/cuda/kernel.h"
+#include "device/cuda/problem.h"
 #include "support/try.h"
 
 namespace normjit::cuda {
@@ -25,8 +26,8 @@ class CudaDevice final : public Device {
         return CudaKernel::load(gpu_, artifact);
     }
 
-    tuning::OpenedRig open_rig(const Spec& spec, int64_t rows) const override {
-        return tuning::open_cuda_rig(gpu_, spec, rows);
+    OpenedProblem open_timed_problem(const Spec& spec, int64_t rows, const Deadline& deadline) const override {
+        return cuda::open_timed_problem(gpu_, spec, rows, deadline);
     }
 
   private:

@@ -17,26 +17,8 @@ Expected<std::shared_ptr<const Kernel::Impl>> CudaKernel::load(std::shared_ptr<c
     const ContextScope scope(*gpu);
     NORMJIT_RETURN_IF_ERROR(scope.status());
     std::shared_ptr<CudaKernel> kernel(new CudaKernel(gpu, artifact));
-    kernel->find_operands();
     NORMJIT_RETURN_IF_ERROR(kernel->make_paths());
     return std::shared_ptr<const Kernel::Impl>(std::move(kernel));
-}
-
-void CudaKernel::find_operands() {
-    for (Tensor tensor : all_tensors) {
-        if (!artifact.spec.takes_part(tensor) || tensor == Tensor::dx) continue;
-        switch (info(tensor).shape) {
-            case TensorShape::matrix:
-                operands_.matrices.push_back(tensor);
-                break;
-            case TensorShape::rows:
-                operands_.rows.push_back(tensor);
-                break;
-            case TensorShape::cols:
-                (is_output(tensor) ? operands_.column_outputs : operands_.columns).push_back(tensor);
-                break;
-        }
-    }
 }
 
 Expected<CudaKernel::Step> CudaKernel::make_step(const Code& code, const CudaLaunch& plan) {
@@ -68,24 +50,25 @@ Status CudaKernel::make_paths() {
     return {};
 }
 
-bool CudaKernel::is_aligned(const Argument& argument, Tensor tensor, const CudaPath& path, int64_t rows) const {
-    const DType type = *artifact.spec.dtypes[tensor];
-    const auto multiple = static_cast<uint64_t>(path.alignment(type));
+bool CudaKernel::is_aligned(const Argument& argument, const Operand& operand, const CudaPath& path, int64_t rows) {
+    const auto multiple = static_cast<uint64_t>(path.alignment(operand.dtype));
     uint64_t bits = reinterpret_cast<uintptr_t>(argument.data);
-    if (is_matrix(tensor) && rows > 1) bits |= static_cast<uint64_t>(row_stride(argument)) * size_of(type);
+    if (operand.is_matrix() && rows > 1) bits |= static_cast<uint64_t>(row_stride(argument) * operand.bytes());
     return bits % multiple == 0;
 }
 
 /// What CudaPath::shifted asks for.
 bool CudaKernel::starts_alike(const Arguments& arguments, const CudaPath& path) const {
     constexpr uintptr_t vector_bytes = 16;
-    const auto address = [&](Tensor tensor) { return reinterpret_cast<uintptr_t>(arguments[tensor].data); };
-    const int64_t stride = row_stride(arguments[operands_.matrices[0]]);
-    const auto alike = [&](Tensor tensor) {
-        const int64_t difference = row_stride(arguments[tensor]) - stride;
-        return address(tensor) % vector_bytes == 0 && (arguments.rows == 1 || difference % path.vector_width == 0);
+    const int64_t stride = row_stride(arguments[operands.matrices()[0].tensor]);
+    const auto alike = [&](const Operand& operand) {
+        if (!operand.is_matrix()) return true;
+        const Argument& matrix = arguments[operand.tensor];
+        const int64_t difference = row_stride(matrix) - stride;
+        return reinterpret_cast<uintptr_t>(matrix.data) % vector_bytes == 0 &&
+               (arguments.rows == 1 || difference % path.vector_width == 0);
     };
-    return std::ranges::all_of(operands_.matrices, alike) && (!artifact.spec.has(Tensor::dx) || alike(Tensor::dx)) &&
+    return std::ranges::all_of(operands, alike) &&
            path.groups(artifact.geometry, arguments.rows, arguments.workspace_bytes) > 0;
 }
 
@@ -94,12 +77,11 @@ const CudaKernel::Path& CudaKernel::path_for(const Arguments& arguments) const {
     if (arguments.rows == 0) return paths_.back();
     const auto fits = [&](const Path& path) {
         if (path.plan->shifted) return starts_alike(arguments, *path.plan);
-        const auto aligned = [&](Tensor tensor) {
-            return is_aligned(arguments[tensor], tensor, *path.plan, arguments.rows);
-        };
-        return std::all_of(operands_.matrices.begin(), operands_.matrices.end(), aligned) &&
-               std::all_of(operands_.columns.begin(), operands_.columns.end(), aligned) &&
-               (!artifact.spec.has(Tensor::dx) || aligned(Tensor::dx));
+        return std::ranges::all_of(operands, [&](const Operand& operand) {
+            const bool by_vectors =
+                operand.is_matrix() || (operand.shape == TensorShape::cols && !operand.is_written());
+            return !by_vectors || is_aligned(arguments[operand.tensor], operand, *path.plan, arguments.rows);
+        });
     };
     const auto found = std::find_if(paths_.begin(), paths_.end() - 1, fits);
     return *found;
@@ -116,23 +98,13 @@ uint32_t progress_slot(const void* workspace) {
 
 }  // namespace
 
-Expected<CudaArguments> CudaKernel::operands_of(const Arguments& arguments, const CudaPath& path) const {
+Expected<CudaArguments> CudaKernel::code_arguments(const Arguments& arguments, const CudaPath& path) const {
     const Geometry& geometry = artifact.geometry;
     CudaArguments to{};
-    for (size_t i = 0; i < operands_.matrices.size(); ++i) {
-        const Argument& matrix = arguments[operands_.matrices[i]];
-        to.matrix[i] = matrix.data;
-        to.matrix_stride[i] = row_stride(matrix);
+    for (const Operand& operand : operands) {
+        const Argument& given = arguments[operand.tensor];
+        to.operand[operands.place(operand)] = {const_cast<void*>(given.data), row_stride(given)};
     }
-    const Argument& dx = arguments[Tensor::dx];
-    to.output = const_cast<void*>(dx.data);
-    to.output_stride = row_stride(dx);
-    for (size_t i = 0; i < operands_.columns.size(); ++i) to.column[i] = arguments[operands_.columns[i]].data;
-    for (size_t i = 0; i < operands_.rows.size(); ++i) to.row[i] = arguments[operands_.rows[i]].data;
-    for (size_t i = 0; i < operands_.column_outputs.size(); ++i) {
-        to.column_output[i] = const_cast<void*>(arguments[operands_.column_outputs[i]].data);
-    }
-
     auto* workspace = static_cast<char*>(arguments.workspace);
     to.partials = workspace + geometry.partials_at(arguments.rows);
     to.row_values = workspace;
@@ -152,9 +124,9 @@ Expected<CudaArguments> CudaKernel::operands_of(const Arguments& arguments, cons
     return to;
 }
 
-Status CudaKernel::run(const Step& step, const Arguments& arguments, CudaArguments& operands) const {
+Status CudaKernel::run(const Step& step, const Arguments& arguments, CudaArguments& to) const {
     const CudaLaunch& plan = *step.plan;
-    const auto [x, y] = plan.grid_of(artifact.geometry, arguments.rows, operands.row_groups);
+    const auto [x, y] = plan.grid_of(artifact.geometry, arguments.rows, to.row_groups);
     if (x == 0 || y == 0) return {};
     LaunchConfig config;
     config.grid[0] = static_cast<unsigned>(x);
@@ -164,17 +136,17 @@ Status CudaKernel::run(const Step& step, const Arguments& arguments, CudaArgumen
     config.stream = static_cast<Stream>(arguments.stream);
     config.attributes = step.attributes.data();
     config.attribute_count = step.attribute_count;
-    void* parameters[] = {&operands};
+    void* parameters[] = {&to};
     const Driver& driver = gpu_->driver();
     return driver.check(driver.cuLaunchKernelEx(&config, step.function, parameters, nullptr), "launching a kernel");
 }
 
 Status CudaKernel::launch(const Arguments& arguments) const {
     const Path& path = path_for(arguments);
-    NORMJIT_TRY(CudaArguments operands, operands_of(arguments, *path.plan));
+    NORMJIT_TRY(CudaArguments to, code_arguments(arguments, *path.plan));
     const ContextScope scope(*gpu_);
     NORMJIT_RETURN_IF_ERROR(scope.status());
-    for (const Step& step : path.steps) NORMJIT_RETURN_IF_ERROR(run(step, arguments, operands));
+    for (const Step& step : path.steps) NORMJIT_RETURN_IF_ERROR(run(step, arguments, to));
     return {};
 }
 

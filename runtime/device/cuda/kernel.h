@@ -7,7 +7,6 @@
 #include "kernel_impl.h"
 
 #include "normjit/cuda_abi.h"
-#include "normjit/tensor.h"
 
 #include <array>
 #include <cstdint>
@@ -34,26 +33,20 @@ class CudaKernel final : public Kernel::Impl {
         const CudaPath* plan = nullptr;
         std::vector<Step> steps;
     };
-    /// Tensors that take part, in the order of CudaArguments.
-    struct Operands {
-        std::vector<Tensor> matrices, columns, rows, column_outputs;
-    };
 
     CudaKernel(std::shared_ptr<const Gpu> gpu, Artifact made) : Impl(std::move(made)), gpu_(std::move(gpu)) {}
-    void find_operands();
     static Expected<Step> make_step(const Code& code, const CudaLaunch& plan);
     Status make_paths();
 
     bool starts_alike(const Arguments& arguments, const CudaPath& path) const;
-    bool is_aligned(const Argument& argument, Tensor tensor, const CudaPath& path, int64_t rows) const;
+    static bool is_aligned(const Argument& argument, const Operand& operand, const CudaPath& path, int64_t rows);
     const Path& path_for(const Arguments& arguments) const;
-    Expected<CudaArguments> operands_of(const Arguments& arguments, const CudaPath& path) const;
-    Status run(const Step& step, const Arguments& arguments, CudaArguments& operands) const;
+    Expected<CudaArguments> code_arguments(const Arguments& arguments, const CudaPath& path) const;
+    Status run(const Step& step, const Arguments& arguments, CudaArguments& to) const;
 
     const std::shared_ptr<const Gpu> gpu_;
     std::unique_ptr<const Code> code_;
     std::vector<Path> paths_;
-    Operands operands_;
 };
 
 }  // namespace normjit::cuda

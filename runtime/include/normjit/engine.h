@@ -21,10 +21,16 @@ namespace normjit {
 /// cannot be written is told to the log and costs time, no more. What is not set comes from the environment
 /// (NORMJIT_CACHE_...; XDG_CACHE_HOME or HOME).
 struct CacheOptions {
-    std::optional<std::string> folder = {};              ///< written and read by any number of processes; "": none
-    std::optional<int64_t> bytes = {};                   ///< the folder holds at most; the least recently used go first
+    std::optional<std::string> folder = {};  ///< written and read by any number of processes; "": none
+    /// The folder holds about so many at most; the least recently used go first. It is looked through now and then: a
+    /// process may add a 64th of that before.
+    std::optional<int64_t> bytes = {};
     std::optional<std::vector<std::string>> packs = {};  ///< files by `normjit cache pack`
     std::optional<bool> everything = {};  ///< also what is made faster than it is read: code of the x86-64 generator
+    /// Use a folder that others may write to. Code from it is run: without this, a folder or file of another user's
+    /// (but root's), or one that group or others may write to, is told to the log and not used. Packs are always
+    /// trusted: name only those that nobody else writes.
+    std::optional<bool> trust_others = {};
 };
 
 /// The most that code for this CPU may use of what it has; machine: all of it. portable: no machine code (see
@@ -60,11 +66,15 @@ struct EngineOptions {
     ParallelFor parallel_for = {};
     Allocator allocator = {};  ///< set: launches that bring no workspace take the preferred one from it
     CacheOptions cache = {};
+    /// Kernels that the engine keeps for prepare(), and the bytes that their code takes: beyond either, the least
+    /// recently used go, but none that somebody holds. Nothing: NORMJIT_KERNELS (4096), NORMJIT_KERNEL_BYTES (256 MiB).
+    std::optional<int64_t> most_kernels = {};
+    std::optional<int64_t> most_kernel_bytes = {};
     Log log = {};                                ///< hears of what takes time and of what does not work as asked
     std::vector<std::string> record_files = {};  ///< of tuning records; empty: those that NORMJIT_RECORDS names
     bool shipped_records = true;                 ///< use the tuning records in the library, too
     TunePolicy tune = TunePolicy::off;
-    double tune_seconds = 0.5;  ///< of measuring, for one spec; a candidate that is in hand then is the last
+    double tune_seconds = 0.5;  ///< for one spec, its data included; a candidate that is in hand then is the last
 };
 
 /// What prepare() does for a kernel that is not ready yet: makes it; has it made by a thread of the engine's and
@@ -79,6 +89,11 @@ struct PrepareOptions {
 class Device;
 
 /// Thread safe; copies share one engine. Kernels keep what they need of it alive.
+///
+/// fork(): a child may go on with an engine and its kernels when no other thread was inside a function of it at that
+/// moment; threads of the engine's own start anew, and what was being made in the background is made again when it is
+/// asked for. Else the child leaves it alone, without destroying it, and creates an engine of its own. A GPU's engine
+/// is the parent's alone, as its CUDA contexts are.
 class Engine {
   public:
     /// Fails with `unavailable`, saying what is missing, when this machine lacks the device, or for a GPU its driver;
@@ -105,8 +120,8 @@ class Engine {
     uint64_t plan_digest() const;
 
     /// The kernel for the spec: the one that this engine has, else one from the cache, else a new one. The engine keeps
-    /// it for as long as it lives. Threads that ask for the same kernel at once wait for one of them to make it. For a
-    /// known spec it takes no lock and well under 1 us.
+    /// it within its limits; who launches it on a stream or in a graph holds it until that is done. Threads that ask
+    /// for the same kernel at once wait for one of them to make it. For a known spec it takes well under 1 us.
     ///
     /// With OnMiss::background, an error that making it ended in is returned once; asking again then tries again.
     Expected<Kernel> prepare(const Spec& spec, const PrepareOptions& options = {}) const;

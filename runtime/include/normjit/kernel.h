@@ -27,8 +27,8 @@ struct Argument {
 };
 
 /// What launch() reads and writes. Tensors that the spec does not use are ignored.
-/// dx may be the same memory as an input matrix when both have the same type and row stride; no other overlap is
-/// allowed.
+/// A matrix output may be the same memory as an input matrix when both have the same type and row stride; no other
+/// overlap is allowed.
 struct Arguments {
     int64_t rows = 0;  ///< M, at least 0
     PerTensor<Argument> tensors;

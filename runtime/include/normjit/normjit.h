@@ -44,16 +44,17 @@ typedef enum normjit_tune { NORMJIT_TUNE_OFF = 0, NORMJIT_TUNE_ON_MISS = 1, NORM
 typedef enum normjit_log_level { NORMJIT_LOG_INFO = 0, NORMJIT_LOG_WARNING = 1 } normjit_log_level;
 
 typedef enum normjit_tensor {
-    NORMJIT_X = 0,         /* [M,N] */
-    NORMJIT_DY = 1,        /* [M,N] */
-    NORMJIT_DRESIDUAL = 2, /* [M,N] */
-    NORMJIT_GAMMA = 3,     /* [N] */
-    NORMJIT_BETA = 4,      /* [N] */
-    NORMJIT_MEAN = 5,      /* [M] */
-    NORMJIT_RSTD = 6,      /* [M] */
-    NORMJIT_DX = 7,        /* [M,N], written */
-    NORMJIT_DGAMMA = 8,    /* [N], written */
-    NORMJIT_DBETA = 9      /* [N], written */
+    NORMJIT_X = 0,            /* [M,N] */
+    NORMJIT_DY = 1,           /* [M,N] */
+    NORMJIT_DRESIDUAL = 2,    /* [M,N] */
+    NORMJIT_GAMMA = 3,        /* [N] */
+    NORMJIT_BETA = 4,         /* [N] */
+    NORMJIT_MEAN = 5,         /* [M]; with NORMJIT_STATS_RECOMPUTE a type means that it is written */
+    NORMJIT_RSTD = 6,         /* [M]; likewise */
+    NORMJIT_DX = 7,           /* [M,N], written */
+    NORMJIT_DGAMMA = 8,       /* [N], written */
+    NORMJIT_DBETA = 9,        /* [N], written */
+    NORMJIT_DRESIDUAL_IN = 10 /* [M,N], written: the gradient of x once more, in a type of its own */
 } normjit_tensor;
 #define NORMJIT_TENSORS 16 /* room for those of later versions */
 
@@ -120,6 +121,11 @@ typedef struct normjit_engine_options {
     int32_t no_shipped_records; /* 1: without those in the library */
     int32_t tune;               /* normjit_tune: TunePolicy */
     double tune_seconds;        /* for a spec; 0: half a second */
+    int32_t cache_trust_others; /* 1: use a cache folder that other users may write to, and run what lies there; 0: as
+                                   the environment says */
+    int32_t reserved;           /* 0 */
+    int64_t most_kernels; /* in the engine's memory; the least recently used go first; 0: as the environment says */
+    int64_t most_kernel_bytes; /* of their code; 0: as the environment says */
 } normjit_engine_options;
 
 /* `options` may be NULL. Destroying an engine leaves its kernels usable. */

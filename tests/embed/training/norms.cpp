@@ -105,7 +105,7 @@ class CNorm {
         arguments.rows = rows;
         arguments.stream = stream;
         for (const Tensor tensor : all_tensors) {
-            const auto i = static_cast<size_t>(tensor);
+            const auto i = static_cast<size_t>(info(tensor).number);
             if (spec_.dtypes[i] == NORMJIT_NONE) continue;
             arguments.tensors[i].data = tensors[tensor];
             arguments.tensors[i].dtype = spec_.dtypes[i];
@@ -212,13 +212,13 @@ class GpuNorms final : public Norms {
     template <class Launch>
     Status run(int64_t rows, const Tensors& tensors, const cuda::CapturedGraph& graph, const Launch& launch) {
         for (const Tensor tensor : all_tensors) {
-            if (tensors[tensor] == nullptr || is_output(tensor)) continue;
+            if (tensors[tensor] == nullptr || pair_.spec().writes(tensor)) continue;
             NORMJIT_RETURN_IF_ERROR(memory_[tensor].write(0, tensors[tensor], bytes_of(tensor, rows)));
         }
         NORMJIT_RETURN_IF_ERROR(rows == shape_.most_rows ? stream_->launch(graph) : launch());
         NORMJIT_RETURN_IF_ERROR(stream_->wait());
         for (const Tensor tensor : all_tensors) {
-            if (tensors[tensor] == nullptr || !is_output(tensor)) continue;
+            if (tensors[tensor] == nullptr || !pair_.spec().writes(tensor)) continue;
             NORMJIT_RETURN_IF_ERROR(memory_[tensor].read(0, tensors[tensor], bytes_of(tensor, rows)));
         }
         return {};

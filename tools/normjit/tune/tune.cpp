@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // normjit tune: finds the fastest schedule of many problems by measuring. This process only starts others and shows
-// what they do: one lane for each device, each with a worker that does what can go wrong.
+// what they do: one tuner for each device, each with a worker that does what can go wrong.
 #include "command.h"
 #include "console.h"
 #include "files.h"
 #include "shapes.h"
 #include "support/text.h"
 #include "support/try.h"
-#include "tune/lane.h"
+#include "tune/device_tuner.h"
 
 #include <algorithm>
 #include <atomic>
@@ -24,8 +24,8 @@ namespace {
 
 using tune::Channel;
 using tune::Child;
+using tune::DeviceTuner;
 using tune::Json;
-using tune::Lane;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* examples =
@@ -53,6 +53,7 @@ struct Options {
     std::string json;
     int64_t rows = 0;
     int most = 64;
+    int seeds = -1;
     int deepen = 0;
     double seconds = 0.2;
     double timeout = 60;
@@ -127,7 +128,7 @@ std::string today() {
     return text;
 }
 
-/// The work that lanes share: each takes the next problem. Lives in memory that all processes see.
+/// The work that tuners share: each takes the next problem. Lives in memory that all processes see.
 struct Queue {
     std::atomic<int> next;
     static_assert(std::atomic<int>::is_always_lock_free);
@@ -140,23 +141,23 @@ struct Queue {
 };
 
 /// What one problem may take of the time that is left, when the others get as much.
-Clock::time_point end_of(Clock::time_point deadline, int at, size_t problems, size_t lanes) {
+Clock::time_point end_of(Clock::time_point deadline, int at, size_t problems, size_t tuners) {
     if (deadline == Clock::time_point::max()) return deadline;
     const auto left = deadline - Clock::now();
-    const auto rest = static_cast<int64_t>((problems - static_cast<size_t>(at) + lanes - 1) / lanes);
+    const auto rest = static_cast<int64_t>((problems - static_cast<size_t>(at) + tuners - 1) / tuners);
     return Clock::now() + left / std::max<int64_t>(rest, 1);
 }
 
-/// The process of a lane.
-void run_lane(const tune::LaneOptions& options, const std::vector<Spec>& specs, Queue& queue, size_t lanes,
-              Clock::time_point deadline, Channel& parent) {
-    Lane lane(options, [&](Channel& channel) { tune::serve(options.device, channel); });
+/// The process of a tuner.
+void run_tuner(const tune::TunerOptions& options, const std::vector<Spec>& specs, Queue& queue, size_t tuners,
+               Clock::time_point deadline, Channel& parent) {
+    DeviceTuner tuner(options, [&](Channel& channel) { tune::serve(options.device, channel); });
     for (int at = queue.next++; at < static_cast<int>(specs.size()) && Clock::now() < deadline; at = queue.next++) {
         const Spec& spec = specs[static_cast<size_t>(at)];
         const auto progress = [&](size_t measured) {
             static_cast<void>(parent.send({{"event", "progress"}, {"spec", to_text(spec)}, {"measured", measured}}));
         };
-        const auto outcome = lane.tune(spec, end_of(deadline, at, specs.size(), lanes), progress);
+        const auto outcome = tuner.tune(spec, end_of(deadline, at, specs.size(), tuners), progress);
         Json event = {{"event", "done"}, {"at", at}};
         if (outcome.ok()) {
             event["record"] = to_text(*outcome->record);
@@ -190,26 +191,26 @@ void take(const Json& event, const std::vector<Spec>& specs, Results& results) {
     for (const std::string how : event["failures"]) results.failures.push_back(fmt::format("{}: {}", spec, how));
 }
 
-/// Until every lane has ended.
-Results watch(std::vector<Child>& lanes, const std::vector<Spec>& specs, int most) {
+/// Until every tuner has ended.
+Results watch(std::vector<Child>& tuners, const std::vector<Spec>& specs, int most) {
     Results results;
     results.records.resize(specs.size());
     Progress progress(static_cast<double>(specs.size()));
     for (;;) {
         std::vector<pollfd> ready;
-        for (Child& lane : lanes) {
-            if (lane.running()) ready.push_back({lane.channel().in(), POLLIN, 0});
+        for (Child& tuner : tuners) {
+            if (tuner.running()) ready.push_back({tuner.channel().in(), POLLIN, 0});
         }
         if (ready.empty()) return results;
         if (::poll(ready.data(), ready.size(), -1) < 0) continue;
-        for (Child& lane : lanes) {
+        for (Child& tuner : tuners) {
             const auto is_ready = [&](const pollfd& each) {
-                return each.fd == lane.channel().in() && each.revents != 0;
+                return each.fd == tuner.channel().in() && each.revents != 0;
             };
-            if (!lane.running() || std::none_of(ready.begin(), ready.end(), is_ready)) continue;
-            const auto event = lane.channel().receive(Clock::now() + std::chrono::seconds(10));
+            if (!tuner.running() || std::none_of(ready.begin(), ready.end(), is_ready)) continue;
+            const auto event = tuner.channel().receive(Clock::now() + std::chrono::seconds(10));
             if (!event.ok()) {
-                const std::string how = lane.kill();
+                const std::string how = tuner.kill();
                 if (how != "exit code 0") results.errors.push_back(failed("a process of the tuner ended: " + how));
             } else if ((*event)["event"] == "progress") {
                 progress.show(fmt::format("{}: {} of {} candidates", (*event)["spec"].get<std::string>(),
@@ -279,26 +280,27 @@ Status run(const Options& options) {
         NORMJIT_TRY(devices, all_gpus());
     }
     NORMJIT_TRY(Queue * queue, Queue::create());
-    std::vector<Child> lanes;
+    std::vector<Child> tuners;
     for (const std::string& device : devices) {
-        tune::LaneOptions lane;
-        lane.device = options.device;
-        lane.device.device = device;
-        lane.records = options.output;
-        lane.journal = options.output + ".progress";
-        lane.limits.most = static_cast<size_t>(options.most);
-        lane.deepen = std::min(options.deepen, options.most);
-        lane.limits.seeds = std::max<size_t>(lane.limits.most * 3 / 8, 1);
-        lane.trial_seconds = options.seconds;
-        lane.race_seconds = 5 * options.seconds;
-        lane.timeout_seconds = options.timeout;
-        lane.version = NORMJIT_VERSION;
-        lane.date = today();
-        const auto work = [&](Channel& parent) { run_lane(lane, specs, *queue, devices.size(), deadline, parent); };
+        tune::TunerOptions tuner;
+        tuner.device = options.device;
+        tuner.device.device = device;
+        tuner.records = options.output;
+        tuner.journal = options.output + ".progress";
+        tuner.limits.most = static_cast<size_t>(options.most);
+        tuner.deepen = std::min(options.deepen, options.most);
+        tuner.limits.seeds =
+            options.seeds < 0 ? std::max<size_t>(tuner.limits.most * 3 / 8, 1) : static_cast<size_t>(options.seeds);
+        tuner.trial_seconds = options.seconds;
+        tuner.final_seconds = 5 * options.seconds;
+        tuner.timeout_seconds = options.timeout;
+        tuner.version = NORMJIT_VERSION;
+        tuner.date = today();
+        const auto work = [&](Channel& parent) { run_tuner(tuner, specs, *queue, devices.size(), deadline, parent); };
         NORMJIT_TRY(Child child, Child::start(work));
-        lanes.push_back(std::move(child));
+        tuners.push_back(std::move(child));
     }
-    const Results results = watch(lanes, specs, options.most);
+    const Results results = watch(tuners, specs, options.most);
     if (options.json != "-") NORMJIT_RETURN_IF_ERROR(write_text("", table_of(results)));
     if (!options.json.empty()) NORMJIT_RETURN_IF_ERROR(write_json(options, results, specs.size()));
     print_notes(results, specs.size());
@@ -322,6 +324,8 @@ Command add_tune(const CommandLine& program) {
     line.add_option("--rows", options->rows, "For specs without rows", {.range = {{1, int64_t{1} << 40}}});
     line.add_option("--candidates", options->most, "Schedules to measure for a problem, at most",
                     {.range = {{1, 100000}}, .show_default = true});
+    line.add_option("--seeds", options->seeds, "Of them, how many the cost model proposes [three eighths]",
+                    {.range = {{0, 100000}}});
     line.add_option("--deepen", options->deepen, "Search on where a record rests on fewer candidates than this",
                     {.range = {{0, 100000}}});
     line.add_option("--seconds", options->seconds,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tune/worker.h"
 
-#include "course.h"
+#include "checked_problem.h"
 #include "support/try.h"
 #include "tuning/statistics.h"
 #include "workbench.h"
@@ -19,12 +19,11 @@ namespace {
 
 using tuning::compare;
 using tuning::Comparison;
-using Seconds = Course::Seconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t data_seed = 1;
 constexpr int trial_batch = 5, trial_most = 60;
-constexpr int race_batch = 5, race_most = 400;
+constexpr int final_batch = 5, final_most = 400;
 
 class Worker {
   public:
@@ -50,27 +49,27 @@ class Worker {
         const std::string op = request["op"];
         if (op == "open") return open(request);
         if (op == "trial") return trial(request);
-        return race(request);
+        return final_round(request);
     }
 
     Expected<Json> open(const Json& request) {
-        course_.reset();  // before its memory is needed again
+        problem_.reset();  // before its memory is needed again
         heuristic_.reset();
         artifacts_.clear();
         NORMJIT_TRY(spec_, parse_spec(request["spec"].get<std::string>()));
         const Schedule schedule = heuristic(spec_, engine().target());
         NORMJIT_TRY(const Kernel kernel, make(to_text(schedule)));
-        NORMJIT_TRY(course_, workbench_->open_course(kernel, *spec_.rows, data_seed));
-        NORMJIT_RETURN_IF_ERROR(course_->check(kernel));
+        NORMJIT_TRY(problem_, workbench_->open_checked_problem(kernel, *spec_.rows, data_seed));
+        NORMJIT_RETURN_IF_ERROR(problem_->check(kernel));
         heuristic_ = kernel;
-        return Json{{"caches", course_->is_cold() ? "cold" : "warm"}, {"copies", course_->copies()}};
+        return Json{{"caches", problem_->is_cold() ? "cold" : "warm"}, {"copies", problem_->copies()}};
     }
 
     Expected<Json> trial(const Json& request) {
         for (const Json& each : request["ahead"]) compile_ahead(each);
         auto kernel = make(request["schedule"]);
         if (!kernel.ok()) return Json{{"outcome", "refused"}, {"message", kernel.status().message()}};
-        if (const Status right = course_->check(*kernel); !right.ok())
+        if (const Status right = problem_->check(*kernel); !right.ok())
             return Json{{"outcome", "wrong"}, {"message", right.message()}};
         const double best = request["best"];
         const auto hopeless = [&](const Comparison& c, size_t rounds) {
@@ -89,22 +88,22 @@ class Worker {
             {"outcome", "measured"}, {"gain", comparison.gain}, {"low", comparison.low}, {"high", comparison.high}};
     }
 
-    Expected<Json> race(const Json& request) {
+    Expected<Json> final_round(const Json& request) {
         std::vector<Kernel> kernels = {*heuristic_};
         for (const Json& each : request["schedules"]) {
             NORMJIT_TRY(const Kernel kernel, make(each));
-            NORMJIT_RETURN_IF_ERROR(course_->check(kernel));
+            NORMJIT_RETURN_IF_ERROR(problem_->check(kernel));
             kernels.push_back(kernel);
         }
         kernels.push_back(*heuristic_);  // against itself: the noise
-        course_->hold(request["warm"]);
+        problem_->hold(request["warm"]);
         Seconds seconds(kernels.size());
         const auto end = Clock::now() + std::chrono::duration<double>(request["seconds"].get<double>());
         do {
-            NORMJIT_RETURN_IF_ERROR(time(kernels, race_batch, seconds));
-        } while (Clock::now() < end && seconds[0].size() < race_most && !is_decided(seconds));
+            NORMJIT_RETURN_IF_ERROR(time(kernels, final_batch, seconds));
+        } while (Clock::now() < end && seconds[0].size() < final_most && !is_decided(seconds));
         auto result = result_of(seconds, kernels);
-        course_->hold(false);
+        problem_->hold(false);
         return result;
     }
 
@@ -145,13 +144,13 @@ class Worker {
                                          {"high", comparison.high}});
         }
         constexpr bench::MeasureOptions brief{.seconds = 0.02, .min_samples = 7, .max_samples = 100, .host = false};
-        NORMJIT_TRY(const auto measurement, course_->measure(kernels[fastest], brief));
+        NORMJIT_TRY(const auto measurement, problem_->measure(kernels[fastest], brief));
         result["share"] = measurement.share;
         return result;
     }
 
     Status time(std::span<const Kernel> kernels, int rounds, Seconds& seconds) {
-        NORMJIT_TRY(const Seconds more, course_->time(kernels, rounds));
+        NORMJIT_TRY(const Seconds more, problem_->time(kernels, rounds));
         for (size_t k = 0; k < more.size(); ++k) seconds[k].insert(seconds[k].end(), more[k].begin(), more[k].end());
         return {};
     }
@@ -181,7 +180,7 @@ class Worker {
     Spec spec_;
     std::optional<Kernel> heuristic_;
     std::map<std::string, std::future<Expected<Artifact>>> artifacts_;
-    std::unique_ptr<Course> course_;
+    std::unique_ptr<CheckedProblem> problem_;
 };
 
 }  // namespace

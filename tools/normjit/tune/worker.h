@@ -66,15 +66,16 @@ class Child {
 /// cannot be opened, and then answers:
 ///
 ///   {"op":"open","spec":S}                             {"caches":"cold"|"warm","copies":N}: TuningRecord::caches,
-///                                                      Course::copies()
+///                                                      CheckedProblem::copies()
 ///   {"op":"trial","schedule":T,"seconds":X,            {"outcome":"measured","gain":G,"low":L,"high":H}
 ///    "best":B,"ahead":[T...]}                          or {"outcome":"refused"|"wrong","message":...}
-///   {"op":"race","schedules":[T...],"seconds":X,       {"kernels":[{median,p20,p80,gain,low,high}...],"noise":N,
+///   {"op":"final","schedules":[T...],"seconds":X,      {"kernels":[{median,p20,p80,gain,low,high}...],"noise":N,
 ///    "warm":B}                                          "share":F}
 ///
 /// trial compares with the heuristic's schedule and ends early when it is clear that `best`, a gain, is out of reach.
-/// Schedules in `ahead` are compiled meanwhile. A race's first kernel is the heuristic's; it runs twice, and `noise` is
-/// how much it seems to differ from itself. A warm one holds the course. Any answer can be {"error":...} instead.
+/// Schedules in `ahead` are compiled meanwhile. A final's first kernel is the heuristic's; it runs twice, and `noise`
+/// is how much it seems to differ from itself. A warm one stays with one copy of the data. Any answer can be
+/// {"error":...} instead.
 void serve(const DeviceOptions& device, Channel& channel);
 
 }  // namespace normjit::cli::tune

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// The phase `final_reduce`: for a range of columns, the sum of the row groups' partials in their order, and the column
+// outputs from those sums, rounded once.
+#include "backend/cpu/evaluate.h"
+#include "backend/cpu/pieces.h"
+#include "backend/cpu/rows.h"
+
+#include "normjit/cpu_abi.h"
+
+#include <cstddef>
+
+namespace normjit::backend::cpu {
+
+namespace {
+
+Field number(size_t offset) { return {static_cast<int64_t>(offset)}; }
+Field address(size_t offset) { return {static_cast<int64_t>(offset), true}; }
+
+class FinalReduceEmitter {
+  public:
+    FinalReduceEmitter(Machine& machine, const plan::Plan& plan)
+        : m_(machine),
+          plan_(plan),
+          column_(m_.integer(Home::a_register)),
+          left_(m_.integer(Home::a_register)),
+          partial_(m_.integer(Home::a_register)),
+          groups_(m_.integer(Home::a_register)) {}
+
+    /// All ranges are whole units but the row's last one, which ends as the row does.
+    void emit() {
+        const int64_t unit = m_.unit_columns();
+        const auto tail = static_cast<int>(plan_.function.cols % unit);
+        m_.enter();
+        if (tail != 0) m_.set_tail(tail);
+        m_.set(left_, number(offsetof(FinalTask, cols)));
+        m_.set(column_, 0);
+        m_.repeat_while(
+            "unit", [&] { return m_.compare(left_, Relation::not_less, unit); },
+            [&] {
+                emit_unit(Lanes::all);
+                m_.add(column_, unit);
+                m_.add(left_, -unit);
+            });
+        if (tail != 0) {
+            const auto is_left = [&] { return m_.compare(left_, Relation::not_equal, 0); };
+            m_.if_else("tail", is_left, [&] { emit_unit(Lanes::tail); });
+        }
+        m_.leave();
+    }
+
+  private:
+    template <class Visit>
+    void for_each_register(const std::vector<UnitSum>& sums, Visit visit) {
+        for (size_t k = 0; k < sums.size(); ++k) {
+            for (int part = 0; part < m_.parts(); ++part) {
+                const int64_t element = static_cast<int64_t>(k) * plan_.geometry.partial_cols + part * m_.lanes();
+                const Address at{partial_, column_, m_.element_bytes(), element * m_.element_bytes()};
+                visit(sums[k][static_cast<size_t>(part)], at);
+            }
+        }
+    }
+
+    void emit_unit(Lanes lanes) {
+        Registers registers = m_.registers();
+        std::vector<UnitSum> sums(static_cast<size_t>(plan_.geometry.column_sums));
+        for (UnitSum& sum : sums) {
+            for (size_t part = 0; part < static_cast<size_t>(m_.parts()); ++part) {
+                sum[part] = m_.accumulator(registers);
+                m_.zero(sum[part]);
+            }
+        }
+        m_.set(partial_, address(offsetof(FinalTask, partials)));
+        m_.set(groups_, number(offsetof(FinalTask, groups)));
+        const auto has_groups = [&] { return m_.compare(groups_, Relation::not_equal, 0); };
+        m_.if_else("groups", has_groups, [&] { add_groups(sums); });
+        finish(sums, registers, lanes);
+    }
+
+    void add_groups(const std::vector<UnitSum>& sums) {
+        m_.repeat("group", [&] {
+            for_each_register(sums, [&](Accumulator sum, const Address& at) { m_.add(sum, at); });
+            m_.add(partial_, number(offsetof(FinalTask, group_stride)));
+            return m_.count_down(groups_, 1);
+        });
+    }
+
+    /// The column outputs from the sums.
+    void finish(const std::vector<UnitSum>& sums, Registers& registers, Lanes lanes) {
+        const auto place = [&](Tensor tensor) -> Address {
+            m_.set(m_.temporary(), address(offsetof(FinalTask, data) + plan_.operands.place(tensor) * sizeof(void*)));
+            return {m_.temporary(), column_, static_cast<int>(plan_.operands.of(tensor).bytes())};
+        };
+        const auto type = [&](Tensor tensor) { return *plan_.function.dtypes[tensor]; };
+        Environment around;
+        around.parts = m_.parts();
+        around.lanes = lanes;
+        for (size_t k = 0; k < sums.size(); ++k) around.live.insert({plan_.epilogue.sums[k], values_of(m_, sums[k])});
+        around.load = [&](const Unit& to, ValueId id) {
+            const Tensor tensor = plan_.function[id].tensor;
+            return m_.load(to, place(tensor), type(tensor), lanes);
+        };
+        around.store = [&](const Unit& value, Tensor tensor) {
+            m_.store(place(tensor), value, type(tensor), lanes, Caching::normal);
+        };
+        evaluate(m_, registers, plan_.function, {plan_.function, epilogue_piece(plan_)}, around);
+    }
+
+    Machine& m_;
+    const plan::Plan& plan_;
+    const Integer column_;   ///< from the task's first one
+    const Integer left_;     ///< columns still to do
+    const Integer partial_;  ///< of the group in hand
+    const Integer groups_;   ///< still to add
+};
+
+}  // namespace
+
+void emit_final_reduce(Machine& machine, const plan::Plan& plan) { FinalReduceEmitter(machine, plan).emit(); }
+
+}  // namespace normjit::backend::cpu

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cpu/legal.h"
+
+#include "backend/cpu/pieces.h"
+#include "support/try.h"
+
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace normjit::backend::cpu {
+
+namespace {
+
+/// Of the stack, which may be a small thread's; two thirds of 48 KiB L1 lose (see the heuristic).
+constexpr int64_t most_kept_bytes = 16 << 10;
+
+Status may_overlap(const plan::Plan& plan) {
+    const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
+    const auto refuse = [](std::string_view reason) {
+        return invalid_argument(fmt::format("schedule: overlap=1: {}", reason));
+    };
+    if (plan.sweeps.size() != 2) {
+        return refuse(fmt::format("takes a spec with two sweeps over the rows; this one has {}", plan.sweeps.size()));
+    }
+    if (cpu.cache_elements == 1) return refuse("elements are kept for one block of rows; keep must be 0");
+    if (cpu.prefetch == 1 || cpu.prefetch == 2) return refuse("the next block is read anyway; prefetch must be 0 or 3");
+    return {};
+}
+
+}  // namespace
+
+Status check(const plan::Plan& plan) {
+    const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
+    if (cpu.cache_elements == 1 && cpu.split_rows > 0)
+        return invalid_argument("schedule: cache_elements=1: rows are kept whole; split_rows must be 0");
+    if (const int64_t bytes = cpu.row_block * kept_row_bytes(plan); bytes > most_kept_bytes) {
+        return invalid_argument(
+            fmt::format("schedule: cache_elements=1: {} rows then take {} bytes of the stack, at most {} are allowed",
+                        cpu.row_block, bytes, most_kept_bytes));
+    }
+    return cpu.overlap == 1 ? may_overlap(plan) : Status();
+}
+
+}  // namespace normjit::backend::cpu

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// What code generation for a CPU asks of a machine. The loop nest (rows.h, loops.h), the order of every sum and what is
+// kept where stand in this folder, once; a machine knows instructions. It runs straight through the code: a call here
+// emits at the current position.
+//
+// A unit of the first sweep of layernorm in f32 (tests/golden/layernorm_f32_asm.golden), call by call on x64:
+//
+//     load(x)                               vmovups zmm5, [r8 + rsi*4]
+//     compute(sub, x, mean)                 vsubps zmm5, zmm5, zmm0
+//     load(dy), load(gamma)                 vmovups zmm6, [r9 + rsi*4];  vmovups zmm7, [r10 + rsi*4]
+//     compute(mul, dy, gamma)               vmulps zmm6, zmm6, zmm7
+//     add_product(sum 0), add(sum 1)        vfmadd231ps zmm1, zmm6, zmm5;  vaddps zmm2, zmm2, zmm6
+//     add(column, 32)                       add rsi, 32
+//     compare(column, less, 96), repeat()   cmp rsi, 96;  jl
+#pragma once
+
+#include "backend/cpu/registers.h"
+#include "backend/cpu/select.h"
+#include "backend/cpu/unit.h"
+
+#include "normjit/dtype.h"
+#include "normjit/operand.h"
+#include "normjit/schedule.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <variant>
+
+namespace normjit::backend::cpu {
+
+/// A number or an address that changes while the code runs.
+struct Integer {
+    int number = -1;
+    bool operator==(const Integer&) const = default;
+};
+
+/// Eight bytes of the function's argument, which do not change.
+struct Field {
+    int64_t offset;
+    bool is_address = false;
+};
+
+/// An operand of integer arithmetic.
+struct Amount {
+    Amount(Integer integer) : value(integer) {}
+    Amount(Field field) : value(field) {}
+    Amount(int64_t number) : value(std::in_place_type<int64_t>, number) {}
+    std::variant<Integer, Field, int64_t> value;
+};
+
+enum class Relation : uint8_t { less, not_less, equal, not_equal, greater, below };
+
+/// What the next branches, set_if() and loops depend on; nothing else may be emitted before those.
+struct Condition {
+    uintptr_t handle;
+};
+
+/// base + index * scale + offset, in bytes. Scale: 1, 2, 4 or 8.
+struct Address {
+    Integer base;
+    Integer index = {};  ///< none: no number
+    int scale = 1;
+    int64_t offset = 0;
+};
+
+/// Where an Integer lives on a machine that has registers to name: in one as long as there are any, or in the frame.
+enum class Home : uint8_t { a_register, frame };
+
+class LineWriter;
+
+class Machine {
+  public:
+    using Emit = std::function<void()>;
+    using Test = std::function<Condition()>;
+
+    virtual ~Machine() = default;
+
+    // Sizes
+    virtual int lanes() const = 0;  ///< elements of a register of the compute type
+    virtual int parts() const = 0;  ///< registers of a unit: 2 with Packing::even_odd
+    virtual int element_bytes() const = 0;
+    /// Rows whose [M] values are computed at once: in the lanes of a register, or one in a scalar.
+    virtual int rows_at_once() const = 0;
+    virtual Registers registers() const = 0;
+    int unit_columns() const { return lanes() * parts(); }
+    int register_bytes() const { return lanes() * element_bytes(); }
+
+    // The function: its frame is laid out before it is entered.
+    /// Bytes of the frame, by their offset from frame().
+    int64_t reserve(int64_t bytes, int64_t alignment);
+    virtual void enter() = 0;
+    virtual void leave() = 0;
+    virtual std::unique_ptr<LineWriter> line_writer(int64_t cols, const Operand& matrix, const CpuSchedule& cpu) = 0;
+
+    // Integers
+    virtual Integer integer(Home home) = 0;
+    virtual Integer frame() = 0;  ///< where the frame starts; base of an Address, no more
+    /// For what is used at once: overwritten by everything here that does not name it.
+    virtual Integer temporary() = 0;
+    virtual void set(Integer to, const Amount& value) = 0;
+    virtual void add(Integer to, const Amount& value) = 0;
+    virtual void add_product(Integer to, const Amount& a, const Amount& b) = 0;
+    /// to = base + count * stride
+    virtual void set_to_row(Integer to, Integer base, Integer count, Field stride) = 0;
+    virtual void set_to_address(Integer to, const Address& address) = 0;
+    /// to = from * factor, a power of two
+    virtual void set_to_multiple(Integer to, Integer from, int64_t factor) = 0;
+    virtual void set_if(Condition condition, Integer to, const Amount& value) = 0;  ///< the condition stays
+    /// For machines that can use it: this is the number.
+    virtual void is_known(Integer, int64_t) {}
+
+    // Branches
+    virtual Condition compare(const Amount& a, Relation relation, const Amount& b) = 0;
+    /// to -= step; whether there is something left.
+    virtual Condition count_down(Integer to, int64_t step) = 0;
+    /// body() and then again, as long as what it returns holds.
+    virtual void repeat(const char* name, const Test& body) = 0;
+    virtual void repeat_short(const char* name, const Test& body) { repeat(name, body); }  ///< a few instructions
+    virtual void repeat_while(const char* name, const Test& test, const Emit& body) = 0;
+    virtual void if_else(const char* name, const Test& test, const Emit& then, const Emit& otherwise = {}) = 0;
+
+    // Units of tensors. Where a function takes `to`, a machine that has registers to name puts its result there.
+    /// From here on, Lanes::tail means the first `count` columns of a unit.
+    virtual void set_tail(int count) = 0;
+    virtual Unit load(const Unit& to, const Address& from, DType type, Lanes lanes) = 0;
+    /// `value` is lost.
+    virtual void store(const Address& to, const Unit& value, DType type, Lanes lanes, Caching caching) = 0;
+    virtual Vector copy(Vector to, Vector from) = 0;
+    /// After stores past the caches, before others may read what they wrote.
+    virtual void fence_streams() = 0;
+    virtual void prefetch(const Address& line, bool into_l1) = 0;
+
+    // Registers of the compute type, in memory at multiples of their size
+    virtual Vector read(Vector to, const Address& from) = 0;
+    virtual void write(const Address& to, Vector value) = 0;
+    /// One element, in every lane.
+    virtual Vector broadcast(Vector to, const Address& from) = 0;
+    virtual Vector constant(Vector to, double number, Form form) = 0;
+    virtual Vector compute(Instruction instruction, Vector to, Vector a, Vector b, Vector c) = 0;
+    /// For machines whose code people read: this is that value.
+    virtual void note_name(const Unit&, const ir::Function&, ValueId) {}
+
+    // Sums
+    virtual Accumulator accumulator(Registers& registers) = 0;
+    virtual Vector value_of(Accumulator sum) = 0;
+    virtual void zero(Accumulator sum) = 0;
+    virtual void set(Accumulator sum, Vector value) = 0;
+    /// With Lanes::tail the lanes beyond the row keep what they hold; part of the unit.
+    virtual void add(Accumulator sum, Vector a, Lanes lanes, int part) = 0;
+    virtual void add_product(Accumulator sum, Vector a, Vector b, Lanes lanes, int part) = 0;
+    virtual void add(Accumulator sum, Accumulator other) = 0;
+    virtual void add(Accumulator sum, const Address& from) = 0;
+
+    // [M] values: of rows_at_once() rows
+    /// Rows from `row` on, of which `count` are there.
+    virtual void set_rows(Integer row, Integer count) = 0;
+    virtual Vector read_rows(Vector to, const Address& from) = 0;
+    virtual void write_rows(const Address& to, Vector value) = 0;
+    /// Of an [M] tensor, converted.
+    virtual Vector load_rows(Vector to, const Address& from, DType type) = 0;
+    /// The other way; `value` is lost.
+    virtual void store_rows(const Address& to, Vector value, DType type) = 0;
+    virtual Vector scale_rows(Vector value, double factor) = 0;
+    /// The sum of the lanes of each row's register: the first row's stands at `first`, each next one register_bytes()
+    /// further; `rows` of them.
+    virtual Vector sum_lanes_of_rows(Registers& registers, const Address& first, int rows) = 0;
+    /// The same of one row's. For machines that compute rows one by one.
+    virtual Vector sum_lanes(Vector value) = 0;
+
+  protected:
+    int64_t frame_bytes_ = 0;
+};
+
+}  // namespace normjit::backend::cpu

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names of vector registers, and what stands for them on machines that have none.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace normjit::backend::cpu {
+
+/// A register of the compute type: its number, or whatever a machine knows its content by.
+struct Vector {
+    uintptr_t handle = 0;
+};
+
+/// The registers of a unit; part[1] only counts with Packing::even_odd.
+struct Unit {
+    std::array<Vector, 2> part;
+};
+
+/// A register that things are added to.
+struct Accumulator {
+    uintptr_t handle = 0;
+};
+
+/// What a value holds in each lane: the columns of a unit, or rows.
+enum class Form : uint8_t { columns, rows };
+
+/// The vector registers that are free, the lowest first. A machine without names for them has `unlimited` ones.
+class Registers {
+  public:
+    static constexpr int unlimited = 0;
+    explicit Registers(int count) : is_limited_(count != unlimited), free_((uint64_t{1} << count) - 1) {}
+
+    /// `parts` registers. Legality has counted: they are there.
+    Unit take(int parts);
+    Vector take() { return take(1).part[0]; }
+    void give_back(const Unit& unit, int parts);
+
+  private:
+    bool is_limited_;
+    uint64_t free_;
+};
+
+}  // namespace normjit::backend::cpu

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cpu/row_values.h"
+
+#include <algorithm>
+
+namespace normjit::backend::cpu {
+
+namespace {
+
+bool contains(const std::vector<ValueId>& ids, ValueId id) {
+    return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+}  // namespace
+
+void RowValues::load_inputs(Block block) {
+    if (plan_.sweeps.front().row_values.empty()) return;
+    loops_.for_each_rows([&] { compute(0, {}, {}, block); });
+}
+
+void RowValues::take_over_inputs() {
+    loops_.for_each_rows([&] {
+        Registers registers = m_.registers();
+        const Vector free = registers.take();
+        for (const ValueId id : plan_.sweeps.front().row_values) {
+            if (!loops_.has_slot(id)) continue;
+            m_.write_rows(loops_.slot(id), m_.read_rows(free, loops_.slot(id, Block::next)));
+        }
+    });
+}
+
+void RowValues::compute_from_kept_sums(size_t index) {
+    loops_.for_each_rows([&] {
+        const auto sum = [&](size_t k, Registers& registers) { return sum_kept(k, registers); };
+        compute(index + 1, plan_.sweeps[index].row_means, sum, Block::current);
+    });
+}
+
+void RowValues::compute_from_parts(size_t index) {
+    loops_.for_each_rows([&] {
+        const auto sum = [&](size_t k, Registers& registers) {
+            return m_.value_of(loops_.add_part_sums(number_of_mean(plan_, index, k), registers));
+        };
+        compute(index + 1, plan_.sweeps[index].row_means, sum, Block::current);
+    });
+}
+
+void RowValues::compute_from(size_t index, const std::vector<Accumulator>& sums) {
+    const auto sum = [&](size_t k, Registers&) { return m_.sum_lanes(m_.value_of(sums[k])); };
+    compute(index + 1, plan_.sweeps[index].row_means, sum, Block::current);
+}
+
+void RowValues::write_kept_sums(size_t index) {
+    loops_.for_each_rows([&] {
+        for (size_t k = 0; k < plan_.sweeps[index].row_means.size(); ++k) {
+            Registers registers = m_.registers();
+            const Vector sum = sum_kept(k, registers);
+            loops_.write_part_sums(number_of_mean(plan_, index, k), sum);
+        }
+    });
+}
+
+void RowValues::write_sums(size_t index, const std::vector<Accumulator>& sums) {
+    for (size_t k = 0; k < sums.size(); ++k)
+        loops_.write_part_sums(number_of_mean(plan_, index, k), m_.sum_lanes(m_.value_of(sums[k])));
+}
+
+Vector RowValues::sum_kept(size_t k, Registers& registers) {
+    loops_.find_sums();
+    return m_.sum_lanes_of_rows(registers, loops_.kept_sum(k), loops_.rows_at_once());
+}
+
+/// The row values of a sweep from the row means before it and from slots; what has a slot is kept there.
+void RowValues::compute(size_t sweep, const std::vector<ValueId>& means, const SumOfMean& sum, Block block) {
+    const std::vector<ValueId>& values = plan_.sweeps[sweep].row_values;
+    Registers registers = m_.registers();
+    Environment around;
+    around.form = Form::rows;
+    for (size_t k = 0; k < means.size(); ++k) {
+        const Vector mean = m_.scale_rows(sum(k, registers), 1.0 / static_cast<double>(function_.cols));
+        around.live.insert({means[k], Unit{{mean, {}}}});
+    }
+    read_operands(values, registers, around.live, block);
+    around.load = [&](const Unit& to, ValueId id) {
+        return Unit{{loops_.load_row_input(to.part[0], function_[id].tensor, block), {}}};
+    };
+    const Piece piece{.values = values, .sums = {}, .stores = {}, .results = values, .kept = {}};
+    evaluate(m_, registers, function_, {function_, piece}, around);
+    for (const auto& [id, unit] : around.live) {
+        const bool is_new = contains(means, id) || contains(values, id);
+        if (is_new && loops_.has_slot(id)) m_.write_rows(loops_.slot(id, block), unit.part[0]);
+    }
+    store_outputs(sweep, around.live, registers, block);
+}
+
+/// Where columns are split, all parts of all later sweeps know them, too: the first part of the first such sweep stores
+/// them.
+void RowValues::store_outputs(size_t sweep, const Live& live, Registers& registers, Block block) {
+    const std::vector<ir::Output>& outputs = plan_.sweeps[sweep].row_stores;
+    const auto store_all = [&] {
+        for (const ir::Output& output : outputs) {
+            const Unit free = registers.take(1);
+            loops_.store_row_output(output.tensor, m_.copy(free.part[0], live.at(output.value).part[0]), block);
+            registers.give_back(free, 1);
+        }
+    };
+    if (outputs.empty() || own_sweep_.value_or(sweep) != sweep) return;
+    own_sweep_ ? loops_.in_first_part(store_all) : store_all();
+}
+
+/// What the values are computed from and earlier sweeps computed.
+void RowValues::read_operands(const std::vector<ValueId>& values, Registers& registers, Live& live, Block block) {
+    for (const ValueId value : values) {
+        for (const ValueId operand : function_[value].operands) {
+            if (operand == ir::no_value || contains(values, operand) || live.contains(operand)) continue;
+            if (!loops_.has_slot(operand)) continue;
+            const Vector free = registers.take();
+            live.insert({operand, Unit{{m_.read_rows(free, loops_.slot(operand, block)), {}}}});
+        }
+    }
+}
+
+Live RowValues::broadcast(const plan::Sweep& sweep, Registers& registers, Block block) {
+    Live row;
+    for (const ValueId id : row_operands(function_, sweep)) {
+        const Vector everywhere = m_.broadcast(registers.take(), loops_.slot(id, block));
+        row.insert_or_assign(id, Unit{{everywhere, everywhere}});
+    }
+    return row;
+}
+
+}  // namespace normjit::backend::cpu

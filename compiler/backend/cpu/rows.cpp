@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+// The phase `rows`: one row group, block of rows by block of rows, sweep by sweep.
+//
+//     for each unit of columns: what the group keeps of [N] values     stage_columns()
+//     for each block of row_block rows
+//         its rows' [M] inputs into slots
+//         for each sweep but the last                      reduce_sweep()
+//             for each row
+//                 for each step of `unroll` units: load, compute, add to as many independent sums
+//                 fold the sums into one register each, keep those
+//             for each rows_at_once() rows: sum the lanes, compute the rows' values, keep them in slots. A machine that
+//             takes rows one by one does so before the next row
+//         for the last                                     apply_sweep()
+//             for each strip of `strip` units of columns
+//                 column sums from the partials into registers
+//                 for each row: for each unit of the strip: load, compute, store, add to the column sums
+//                 column sums back into the partials
+//
+// With CpuSchedule::overlap the last sweep of a block takes the first of the next one along, as long as that is full:
+//
+//         for each strip                                   overlap_sweeps()
+//             column sums from the partials into registers
+//             for each row: the last sweep's; then load, compute, add to the sums that the next block's row keeps
+//             column sums back into the partials
+//         the next block's row values, as above
+#include "backend/cpu/rows.h"
+
+#include "backend/cpu/evaluate.h"
+#include "backend/cpu/loops.h"
+#include "backend/cpu/row_values.h"
+#include "backend/cpu/sums.h"
+
+#include <algorithm>
+
+namespace normjit::backend::cpu {
+
+namespace {
+
+using plan::Sweep;
+
+/// A strip of columns on its way down the rows of a block.
+struct Strip {
+    const std::vector<Columns>& units;
+    std::vector<Live> columns;
+    Sums sums;
+    Registers registers;  ///< that are free in every row
+};
+
+class RowsEmitter {
+  public:
+    RowsEmitter(Machine& machine, const plan::Plan& plan, Caching caching, Extent extent)
+        : m_(machine),
+          plan_(plan),
+          function_(plan.function),
+          cpu_(std::get<CpuSchedule>(plan.schedule.device)),
+          caching_(caching),
+          extent_(extent),
+          loops_(machine, plan, caching, extent),
+          row_values_(machine, plan, loops_) {}
+
+    void emit() {
+        const auto begin = [&] { stage_columns(); };
+        loops_.for_each_block(begin, [&] {
+            row_values_.load_inputs();
+            for (size_t i = 0; i + 1 < plan_.sweeps.size(); ++i) reduce_sweep(i);
+            if (cpu_.overlap == 1 && !is_always_split(plan_)) {
+                loops_.while_next_is_full([&] {
+                    overlap_sweeps();
+                    loops_.go_to_next_block();
+                    row_values_.take_over_inputs();
+                    row_values_.compute_from_kept_sums(0);
+                });
+            }
+            loops_.write_lines();
+            apply_sweep();
+        });
+    }
+
+    void emit_both_sweeps() {
+        row_values_.store_before(plan_.sweeps.size() - 1);
+        loops_.in_block([&] {
+            row_values_.load_inputs();
+            row_values_.compute_from_parts(0);
+            overlap_sweeps();
+            row_values_.write_kept_sums(0);
+        });
+    }
+
+    void emit_sweep(size_t index) {
+        row_values_.store_before(index);
+        loops_.in_block([&] {
+            row_values_.load_inputs();
+            for (size_t i = 0; i < index; ++i) row_values_.compute_from_parts(i);
+            if (plan_.sweeps[index].is_last()) return apply_sweep();
+            sum_rows(index, &RowValues::write_sums);
+            if (!takes_rows_one_by_one()) row_values_.write_kept_sums(index);
+        });
+    }
+
+  private:
+    size_t parts() const { return static_cast<size_t>(m_.parts()); }
+    DType dtype(Tensor tensor) const { return *function_.dtypes[tensor]; }
+    bool takes_rows_one_by_one() const { return m_.rows_at_once() == 1; }
+
+    /// For a piece that loads `kept`.
+    Environment unit_environment(const Columns& columns, const std::vector<ValueId>& kept,
+                                 Block block = Block::current) {
+        return {.live = {},
+                .sums = {},
+                .load =
+                    [this, columns, &kept, block](const Unit& to, ValueId id) {
+                        const bool is_kept = std::find(kept.begin(), kept.end(), id) != kept.end();
+                        return is_kept ? load_kept(to, id, columns) : load_input(to, id, columns, block);
+                    },
+                .store =
+                    [this, columns](const Unit& value, Tensor tensor) {
+                        const Caching caching =
+                            caching_ == Caching::nontemporal ? Caching::nontemporal : Caching::normal;
+                        m_.store(loops_.element(tensor, columns), value, dtype(tensor), columns.lanes, caching);
+                    },
+                .put_down = [this, columns](const Unit& value, ValueId id) { keep(value, id, columns); },
+                .lanes = columns.lanes,
+                .parts = m_.parts(),
+                .form = Form::columns};
+    }
+
+    Unit load_input(const Unit& to, ValueId id, const Columns& columns, Block block) {
+        const Tensor tensor = function_[id].tensor;
+        const Block of = is_matrix(tensor) ? block : Block::current;
+        return m_.load(to, loops_.element(tensor, columns, of), dtype(tensor), columns.lanes);
+    }
+
+    /// In the order of registers: columns that the group keeps, after its partials; elements that the block keeps.
+    Address kept(ValueId id, const Columns& columns, size_t part) {
+        const bool of_group = function_[id].shape == ir::Shape::cols;
+        const auto& all = of_group ? plan_.cpu().cached_columns : plan_.cpu().cached_elements;
+        const int64_t number = std::find(all.begin(), all.end(), id) - all.begin();
+        const int64_t array = number + (of_group ? plan_.geometry.column_sums : 0);
+        const int64_t element =
+            array * plan_.geometry.partial_cols + columns.elements + static_cast<int64_t>(part) * m_.lanes();
+        return of_group ? loops_.partial(element) : loops_.kept_element(element);
+    }
+
+    Unit load_kept(const Unit& to, ValueId id, const Columns& columns) {
+        Unit unit;
+        for (size_t part = 0; part < parts(); ++part) unit.part[part] = m_.read(to.part[part], kept(id, columns, part));
+        return unit;
+    }
+
+    void keep(const Unit& value, ValueId id, const Columns& columns) {
+        for (size_t part = 0; part < parts(); ++part) m_.write(kept(id, columns, part), value.part[part]);
+    }
+
+    void stage_columns() {
+        if (plan_.cpu().cached_columns.empty()) return;
+        loops_.for_each_columns(1, [&](const std::vector<Columns>& units) {
+            for (const Columns& unit : units) stage_columns(unit);
+        });
+    }
+
+    void stage_columns(const Columns& unit) {
+        Registers registers = m_.registers();
+        const Piece piece = staging_piece(plan_);
+        Environment around = unit_environment(unit, piece.kept);
+        evaluate(m_, registers, function_, {function_, piece}, around);
+        for (const ValueId id : plan_.cpu().cached_columns) keep(around.live.at(id), id, unit);
+    }
+
+    // Sweeps that end in row means
+    void reduce_sweep(size_t index) {
+        sum_rows(index, &RowValues::compute_from);
+        if (!takes_rows_one_by_one()) row_values_.compute_from_kept_sums(index);
+    }
+
+    /// Rows of the next block that are fetched while the sweep passes over this one.
+    std::vector<Tensor> rows_ahead(const Sweep& sweep) const {
+        return fetches_own_row(cpu_) ? std::vector<Tensor>() : sweep.ahead;
+    }
+
+    /// `finish` is for machines that take rows one by one; the others keep the sums.
+    void sum_rows(size_t index, void (RowValues::*finish)(size_t, const std::vector<Accumulator>&)) {
+        const Sweep& sweep = plan_.sweeps[index];
+        const Piece piece = reduce_piece(plan_, sweep);
+        const Selection selection(function_, piece);
+        loops_.for_each_row(matrices(function_, sweep), rows_ahead(sweep), [&] {
+            Registers registers = m_.registers();
+            const Live row = row_values_.broadcast(sweep, registers);
+            Sums sums = take_sums(m_, registers, static_cast<size_t>(cpu_.unroll), sweep.row_means.size());
+            zero(m_, sums);
+            loops_.for_each_columns(cpu_.unroll, [&](const std::vector<Columns>& step) {
+                for (size_t u = 0; u < step.size(); ++u) {
+                    Environment around = unit_environment(step[u], piece.kept);
+                    around.live = row;
+                    around.sums = sums[u % sums.size()];
+                    evaluate(m_, registers, function_, selection, around);
+                }
+                loops_.prefetch(sweep.ahead, step);
+            });
+            const std::vector<Accumulator> folded = one_of_each(m_, sums);
+            takes_rows_one_by_one() ? (row_values_.*finish)(index, folded) : keep_sums(folded);
+        });
+    }
+
+    void keep_sums(const std::vector<Accumulator>& sums) {
+        loops_.find_sums();
+        for (size_t k = 0; k < sums.size(); ++k) m_.write(loops_.kept_sum(k), m_.value_of(sums[k]));
+    }
+
+    // The last sweep
+    void apply_sweep() {
+        const Sweep& sweep = plan_.sweeps.back();
+        for_each_row_of_strips(
+            column_piece(plan_, sweep), rows_ahead(sweep),
+            [&](const Strip& strip) { loops_.prefetch(sweep.ahead, strip.units); },
+            [&](Strip& strip) { end_column_sums(strip); });
+    }
+
+    /// The last sweep of this block, and the first of the next one, which is full.
+    void overlap_sweeps() {
+        const Sweep& first = plan_.sweeps.front();
+        row_values_.load_inputs(Block::next);
+        loops_.write_lines();
+        loops_.keep_zeros(first.row_means.size());
+        for_each_row_of_strips(
+            column_piece_of_both(plan_), matrices(function_, first),
+            [&](const Strip& strip) {
+                sum_next_row(strip);
+                loops_.prefetch(first.ahead, strip.units, Block::next);
+            },
+            [&](Strip& strip) { write_partials(strip); });
+    }
+
+    /// The last sweep, then after_row() in each row of the strip and after_rows() behind them.
+    template <class AfterRow, class AfterRows>
+    void for_each_row_of_strips(const Piece& column_values, const std::vector<Tensor>& next_rows,
+                                const AfterRow& after_row, const AfterRows& after_rows) {
+        const Sweep& sweep = plan_.sweeps.back();
+        loops_.for_each_columns(cpu_.strip, [&](const std::vector<Columns>& units) {
+            Strip strip{.units = units, .columns = {}, .sums = {}, .registers = m_.registers()};
+            strip.columns = load_columns(column_values, units, strip.registers);
+            strip.sums = take_sums(m_, strip.registers, units.size(), sweep.column_sums.size());
+            begin_column_sums(strip);
+            loops_.for_each_row(matrices(function_, sweep), next_rows, [&] {
+                apply_row(strip);
+                after_row(strip);
+            });
+            after_rows(strip);
+        });
+    }
+
+    void apply_row(const Strip& strip) {
+        Registers registers = strip.registers;
+        const Piece piece = apply_piece(plan_);
+        const Selection selection(function_, piece);
+        const Live row = row_values_.broadcast(plan_.sweeps.back(), registers);
+        for (size_t u = 0; u < strip.units.size(); ++u) {
+            Environment around = unit_environment(strip.units[u], piece.kept);
+            around.lanes = Lanes::all;  // column sums are padded
+            around.live = row;
+            around.live.insert(strip.columns[u].begin(), strip.columns[u].end());
+            around.sums = strip.sums[u];
+            evaluate(m_, registers, function_, selection, around);
+        }
+    }
+
+    /// Adds the strip of the next block's row to the sums that are kept for it.
+    void sum_next_row(const Strip& strip) {
+        Registers registers = strip.registers;
+        const Sweep& first = plan_.sweeps.front();
+        const Piece piece = element_piece(first);
+        const Selection selection(function_, piece);
+        const Live row = row_values_.broadcast(first, registers, Block::next);
+        Sums sums = take_sums(m_, registers, 1, first.row_means.size());
+        zero(m_, sums);
+        loops_.find_sums();
+        for (size_t k = 0; k < first.row_means.size(); ++k) {
+            const Accumulator sum = sums[0][k][0];
+            m_.set(sum, m_.read(m_.value_of(sum), loops_.kept_sum(k)));
+        }
+        for (size_t u = 0; u < strip.units.size(); ++u) {
+            Environment around = unit_environment(strip.units[u], piece.kept, Block::next);
+            around.live = row;
+            around.live.insert(strip.columns[u].begin(), strip.columns[u].end());
+            around.sums = sums[0];
+            evaluate(m_, registers, function_, selection, around);
+        }
+        keep_sums(one_of_each(m_, sums));
+    }
+
+    /// Into the partials. A part of the columns that ends with this block has the sums: the outputs.
+    void end_column_sums(Strip& strip) {
+        if (plan_.geometry.column_sums == 0) return;
+        if (extent_ == Extent::rows) return write_partials(strip);
+        loops_.if_it_ends([&] { store_outputs(strip); }, [&] { write_partials(strip); });
+    }
+
+    void write_partials(Strip& strip) {
+        for_each_partial(strip, [&](const Address& partial, Accumulator sum) { m_.write(partial, m_.value_of(sum)); });
+    }
+
+    void store_outputs(const Strip& strip) {
+        const Piece piece = epilogue_piece(plan_);
+        const Selection selection(function_, piece);
+        for (size_t u = 0; u < strip.units.size(); ++u) {
+            const Columns& unit = strip.units[u];
+            Registers registers = strip.registers;
+            Environment around = unit_environment(unit, piece.kept);
+            for (size_t k = 0; k < plan_.epilogue.sums.size(); ++k)
+                around.live.insert({plan_.epilogue.sums[k], values_of(m_, strip.sums[u][k])});
+            around.store = [&](const Unit& value, Tensor tensor) {
+                m_.store(loops_.output(tensor, unit), value, dtype(tensor), unit.lanes, Caching::normal);
+            };
+            evaluate(m_, registers, function_, selection, around);
+        }
+    }
+
+    /// The results of `piece`, a column_piece(), for each unit of the strip.
+    std::vector<Live> load_columns(const Piece& piece, const std::vector<Columns>& strip, Registers& registers) {
+        const Selection selection(function_, piece);
+        std::vector<Live> columns;
+        for (const Columns& unit : strip) {
+            Environment around = unit_environment(unit, piece.kept);
+            evaluate(m_, registers, function_, selection, around);
+            columns.push_back(around.live);
+        }
+        return columns;
+    }
+
+    /// From zero in the first block of the group, from the partials in the others.
+    void begin_column_sums(Strip& strip) {
+        if (plan_.geometry.column_sums == 0) return;
+        const auto from_partials = [&] {
+            for_each_partial(strip, [&](const Address& partial, Accumulator sum) {
+                m_.set(sum, m_.read(m_.value_of(sum), partial));
+            });
+        };
+        loops_.if_first_block([&] { zero(m_, strip.sums); }, from_partials);
+    }
+
+    /// Partials keep the columns of a unit in the order of its registers; final_reduce puts them right.
+    template <class Visit>
+    void for_each_partial(const Strip& strip, Visit visit) {
+        for (size_t u = 0; u < strip.units.size(); ++u) {
+            for (size_t k = 0; k < strip.sums[u].size(); ++k) {
+                for (size_t part = 0; part < parts(); ++part) {
+                    const int64_t element = static_cast<int64_t>(k) * plan_.geometry.partial_cols +
+                                            strip.units[u].elements + static_cast<int64_t>(part) * m_.lanes();
+                    visit(loops_.partial(element), strip.sums[u][k][part]);
+                }
+            }
+        }
+    }
+
+    Machine& m_;
+    const plan::Plan& plan_;
+    const ir::Function& function_;
+    const CpuSchedule& cpu_;
+    const Caching caching_;
+    const Extent extent_;
+    RowLoops loops_;
+    RowValues row_values_;
+};
+
+}  // namespace
+
+void emit_rows(Machine& machine, const plan::Plan& plan, Caching caching) {
+    RowsEmitter(machine, plan, caching, Extent::rows).emit();
+}
+
+void emit_sweep(Machine& machine, const plan::Plan& plan, size_t sweep, Caching caching) {
+    RowsEmitter(machine, plan, caching, Extent::part).emit_sweep(sweep);
+}
+
+void emit_both_sweeps(Machine& machine, const plan::Plan& plan, Caching caching) {
+    RowsEmitter(machine, plan, caching, Extent::part).emit_both_sweeps();
+}
+
+}  // namespace normjit::backend::cpu

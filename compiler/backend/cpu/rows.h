@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The phases of a plan as functions of cpu_abi.h, each at the machine's current position.
+#pragma once
+
+#include "backend/cpu/machine.h"
+#include "backend/cpu/pieces.h"
+#include "plan/plan.h"
+
+namespace normjit::backend::cpu {
+
+/// `void rows(const RowsTask*)`.
+void emit_rows(Machine& machine, const plan::Plan& plan, Caching caching);
+
+/// `void sweepN(const SweepTask*)`: sweep `sweep` alone, over a part of the columns. The plan must stage no columns.
+void emit_sweep(Machine& machine, const plan::Plan& plan, size_t sweep, Caching caching);
+
+/// `void both_sweeps(const SweepTask*)`: with CpuSchedule::overlap, the last sweep over a block and the first over the
+/// next one, which is full. The plan must stage no columns.
+void emit_both_sweeps(Machine& machine, const plan::Plan& plan, Caching caching);
+
+/// `void final_reduce(const FinalTask*)`.
+void emit_final_reduce(Machine& machine, const plan::Plan& plan);
+
+}  // namespace normjit::backend::cpu

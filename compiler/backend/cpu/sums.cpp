@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cpu/sums.h"
+
+namespace normjit::backend::cpu {
+
+namespace {
+
+template <class Visit>
+void for_each_register(const Machine& machine, Sums& sums, Visit visit) {
+    for (auto& of_unit : sums) {
+        for (UnitSum& sum : of_unit) {
+            for (size_t part = 0; part < static_cast<size_t>(machine.parts()); ++part) visit(sum[part]);
+        }
+    }
+}
+
+}  // namespace
+
+Sums take_sums(Machine& machine, Registers& registers, size_t units, size_t sums_per_unit) {
+    Sums sums(units, std::vector<UnitSum>(sums_per_unit));
+    for_each_register(machine, sums, [&](Accumulator& sum) { sum = machine.accumulator(registers); });
+    return sums;
+}
+
+void zero(Machine& machine, Sums& sums) {
+    for_each_register(machine, sums, [&](Accumulator sum) { machine.zero(sum); });
+}
+
+std::vector<Accumulator> one_of_each(Machine& machine, const Sums& sums) {
+    std::vector<Accumulator> folded;
+    for (size_t k = 0; k < sums.front().size(); ++k) {
+        std::vector<Accumulator> terms;
+        for (const auto& of_unit : sums) {
+            for (size_t part = 0; part < static_cast<size_t>(machine.parts()); ++part)
+                terms.push_back(of_unit[k][part]);
+        }
+        for (size_t distance = 1; distance < terms.size(); distance *= 2) {
+            for (size_t i = 0; i + distance < terms.size(); i += 2 * distance)
+                machine.add(terms[i], terms[i + distance]);
+        }
+        folded.push_back(terms[0]);
+    }
+    return folded;
+}
+
+}  // namespace normjit::backend::cpu

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cuda/legal.h"
+
+#include "support/try.h"
+
+#include <algorithm>
+#include <bit>
+
+#include <fmt/format.h>
+
+namespace normjit::backend::cuda {
+
+namespace {
+
+constexpr int cluster_sm = 90;  // clusters and bulk copies
+
+/// Beyond 64 elements of a row in one thread the unrolled loops outgrow the instruction cache.
+constexpr int64_t most_elements = 64;
+
+/// Addresses, counters and cursors, beside the data. Fewer registers than data and these: certain spills.
+constexpr int64_t least_other_registers = 20;
+
+template <class... Args>
+Status refuse(fmt::format_string<Args...> reason, Args&&... args) {
+    return invalid_argument("schedule: " + fmt::format(reason, std::forward<Args>(args)...));
+}
+
+/// The fewest bytes that one load of one of the tensors moves.
+int64_t least_vector_bytes(std::span<const Operand> operands, int width) {
+    int64_t least = INT64_MAX;
+    for (const Operand& operand : operands) least = std::min(least, width * operand.bytes());
+    return least;
+}
+
+Status check_threads(const CudaSchedule& s) {
+    const int threads = s.threads_per_row * s.rows_per_block;
+    const bool whole_warps = s.threads_per_row % 32 == 0;
+    if (!whole_warps && (s.threads_per_row > 32 || !std::has_single_bit(static_cast<unsigned>(s.threads_per_row)))) {
+        return refuse("threads_per_row={}: must be 1, 2, 4, 8, 16 or a multiple of 32", s.threads_per_row);
+    }
+    if (threads % 32 != 0 || threads > 1024) {
+        return refuse("threads_per_row={} times rows_per_block={}: must be a multiple of 32, at most 1024",
+                      s.threads_per_row, s.rows_per_block);
+    }
+    if (s.threads_per_row > 32 && s.rows_per_block > 15) {
+        return refuse("rows_per_block={}: at most 15 with more than 32 threads_per_row", s.rows_per_block);
+    }
+    if (int64_t{threads} * s.blocks_per_sm > 2048) {
+        return refuse("blocks_per_sm={}: {} threads a block; a multiprocessor holds 2048", s.blocks_per_sm, threads);
+    }
+    return {};
+}
+
+Status check_two_pass(const CudaSchedule& s) {
+    if (s.threads_per_row % 32 != 0)
+        return refuse("threads_per_row={}: form=two_pass needs whole warps", s.threads_per_row);
+    if (s.rows_per_block != 1 || s.cluster != 1) return refuse("form=two_pass has rows_per_block=1 and cluster=1");
+    if (s.staging != CudaStaging::registers || s.row_memory != CudaMemory::registers ||
+        s.column_memory != CudaMemory::registers) {
+        return refuse("form=two_pass has staging, keep and keep_columns in registers");
+    }
+    if (s.pace != 0) return refuse("pace={}: form=two_pass has none", s.pace);
+    return {};
+}
+
+Status check_staging(const OperandList& operands, const CudaSchedule& s, const Target& target) {
+    const int64_t bytes = least_vector_bytes(operands.matrices(), s.vector_width);
+    const int64_t column_bytes = least_vector_bytes(operands.columns(), s.vector_width);
+    if (s.staging == CudaStaging::registers && s.row_memory == CudaMemory::shared) {
+        return refuse("row_memory=shared: rows in registers (staging=registers) stay there");
+    }
+    if (s.column_memory == CudaMemory::shared && column_bytes < 4) {
+        return refuse("column_memory=shared: keeps at least 4 bytes; vector_width={} are {}", s.vector_width,
+                      column_bytes);
+    }
+    if (s.staging == CudaStaging::async && bytes < 4) {
+        return refuse("staging=async: copies at least 4 bytes; vector_width={} are {}", s.vector_width, bytes);
+    }
+    if (s.staging == CudaStaging::bulk && bytes % 16 != 0) {
+        return refuse("staging=bulk: copies multiples of 16 bytes; vector_width={} are {}", s.vector_width, bytes);
+    }
+    if (s.staging == CudaStaging::bulk && s.row_memory == CudaMemory::shared && s.pipeline_depth < 2) {
+        return refuse(
+            "pipeline_depth=1: staging=bulk with row_memory=shared has a stage in use while it asks for the next row");
+    }
+    if (s.staging == CudaStaging::bulk && target.sm < cluster_sm) return refuse("staging=bulk: needs sm_90");
+    return {};
+}
+
+/// Rows that start anywhere in a vector: CudaPath::shifted.
+Status check_shifted(const Spec& spec, const OperandList& operands, const CudaSchedule& s) {
+    constexpr int64_t vector_bytes = 16;
+    const auto fits = [&](const Operand& operand) {
+        return !operand.is_matrix() || s.vector_width * operand.bytes() == vector_bytes;
+    };
+    const bool all_fit = std::ranges::all_of(operands, fits);
+    if (!all_fit || s.form != CudaForm::rows || s.staging != CudaStaging::async) {
+        return refuse("vector_width={}: must divide cols={}, or be 16 bytes of every matrix with staging=async",
+                      s.vector_width, spec.cols);
+    }
+    if (s.rows_per_block > 1 && s.column_memory == CudaMemory::shared) {
+        return refuse("column_memory=shared: needs rows_per_block=1 when vector_width={} does not divide cols={}",
+                      s.vector_width, spec.cols);
+    }
+    return {};
+}
+
+Status check_sharing(const CudaSchedule& s, const OperandList& operands, const Target& target) {
+    if (s.cluster > 1 && target.sm < cluster_sm) return refuse("cluster={}: needs sm_90", s.cluster);
+    if (s.cluster > 1 && s.rows_per_block > 1) return refuse("cluster={}: has rows_per_block=1", s.cluster);
+    if (s.pace > 0 && operands.column_outputs().empty()) {
+        return refuse("pace={}: needs a column output, whose final reduce resets the counter", s.pace);
+    }
+    return {};
+}
+
+}  // namespace
+
+Status check(const Spec& spec, const OperandList& operands, const plan::CudaVariant& variant, const Target& target) {
+    const CudaSchedule& s = variant.schedule;
+    if (spec.cols % s.vector_width != 0) NORMJIT_RETURN_IF_ERROR(check_shifted(spec, operands, s));
+    NORMJIT_RETURN_IF_ERROR(check_threads(s));
+    if (s.form == CudaForm::two_pass) NORMJIT_RETURN_IF_ERROR(check_two_pass(s));
+    NORMJIT_RETURN_IF_ERROR(check_staging(operands, s, target));
+    NORMJIT_RETURN_IF_ERROR(check_sharing(s, operands, target));
+    if (variant.steps * s.vector_width > most_elements) {
+        return refuse("threads_per_row={} cluster={}: {} elements of a row per thread; at most {}", s.threads_per_row,
+                      s.cluster, variant.steps * s.vector_width, most_elements);
+    }
+    if (variant.shared_bytes > target.shared_bytes) {
+        return refuse("{} bytes of shared memory; the target has {}", variant.shared_bytes, target.shared_bytes);
+    }
+    const int64_t needed = variant.data_registers + least_other_registers;
+    if (needed > variant.register_limit) {
+        return refuse("blocks_per_sm={}: a thread needs {} registers or more and gets {}", s.blocks_per_sm, needed,
+                      variant.register_limit);
+    }
+    return {};
+}
+
+/// Each block takes 1 KiB more than it asks for, and so has the multiprocessor.
+bool shared_suffices(const plan::CudaVariant& variant, const Target& target) {
+    constexpr int64_t reserved = 1024;
+    return variant.schedule.blocks_per_sm * (variant.shared_bytes + reserved) <= target.shared_bytes + reserved;
+}
+
+Status check(const Spec& spec, const plan::CudaPlan& cuda, const Target& target) {
+    const OperandList operands(spec);
+    for (const plan::CudaVariant& variant : cuda.variants) {
+        NORMJIT_RETURN_IF_ERROR(check(spec, operands, variant, target));
+    }
+    return {};
+}
+
+}  // namespace normjit::backend::cuda

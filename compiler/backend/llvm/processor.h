@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What LLVM is told of a target, and the way from a module to an object file in memory.
+#pragma once
+
+#include "normjit/status.h"
+#include "normjit/target.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <llvm/ADT/SmallVector.h>
+#include <llvm/IR/Module.h>
+#include <llvm/Target/TargetMachine.h>
+
+namespace normjit::backend::llvmir {
+
+/// What code for the target may ask for beyond the arithmetic that every vector unit has.
+struct Features {
+    bool x86 = false;
+    bool fma = false;    ///< else a product and a sum, each rounded: LLVM would call fmaf() for a fused one
+    bool half = false;   ///< conversions of f16 in hardware
+    bool masks = false;  ///< masked loads and stores of every element width
+    bool native_bf16 = false;
+};
+Features features_of(const Target& target);
+
+/// LLVM's word for the processor, and its triple; null when this LLVM was built without it.
+const llvm::Target* find_target(const Target& target, std::string& triple);
+
+/// Rounding, fusion and denormals are exactly what the module says: nothing is contracted or approximated.
+Expected<std::unique_ptr<llvm::TargetMachine>> make_machine(const Target& target);
+
+/// Attributes of a function for the target: processor, instructions, width of vectors.
+void set_attributes(llvm::Function& function, const llvm::TargetMachine& machine, const Target& target);
+
+/// The module is used up. ELF, for the linker in object.h.
+Expected<llvm::SmallVector<char, 0>> emit_object(llvm::Module& module, llvm::TargetMachine& machine);
+
+}  // namespace normjit::backend::llvmir

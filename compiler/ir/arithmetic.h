@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arithmetic of the element-wise ops, for what folds constants and what evaluates formulas.
+#pragma once
+
+#include "ir/ir.h"
+
+#include <cmath>
+
+namespace normjit::ir {
+
+/// `b` is ignored by unary ops. In numbers of type T, float or double.
+template <class T>
+T compute(Op op, T a, T b) {
+    switch (op) {
+        case Op::add:
+            return a + b;
+        case Op::sub:
+            return a - b;
+        case Op::mul:
+            return a * b;
+        case Op::div:
+            return a / b;
+        case Op::div_or_zero:
+            return b == 0 ? T(0) : a / b;
+        case Op::rsqrt:
+            return T(1) / std::sqrt(a);
+        default:
+            return T(NAN);  // not element-wise
+    }
+}
+
+}  // namespace normjit::ir

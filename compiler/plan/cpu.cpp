@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/cpu.h"
+
+#include "plan/plan.h"
+#include "support/divide.h"
+
+#include "normjit/nontemporal.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace normjit::plan {
+
+namespace {
+
+using ir::Op;
+using ir::Shape;
+
+/// Columns that one task of the final reduce sums: 4 KiB of each partial, enough to pay for handing out a task (about 1
+/// us) and still 64 tasks at N = 65536.
+constexpr int64_t final_task_cols = 1024;
+
+/// Partial arrays are padded to two cache lines: whole units of columns for every back end, so that tails need no masks
+/// there.
+constexpr int64_t partial_unit_bytes = 128;
+
+/// The [N] values that elements read, of all sweeps.
+std::vector<ValueId> find_cached_columns(const ir::Function& function, const std::vector<Sweep>& sweeps) {
+    std::vector<ValueId> cached;
+    for (const Sweep& sweep : sweeps) {
+        for (const ValueId id : sweep.elements) {
+            for (const ValueId operand : function[id].operands) {
+                if (operand == ir::no_value || function[operand].shape != Shape::cols) continue;
+                if (std::find(cached.begin(), cached.end(), operand) == cached.end()) cached.push_back(operand);
+            }
+        }
+    }
+    return cached;
+}
+
+/// What the last sweep need not load and convert again: values of the sweep before it, inputs or made of inputs, that
+/// something new is computed from. No products and nothing made of one: as a part of an FMA they are not rounded.
+std::vector<ValueId> find_cached_elements(const ir::Function& function, const std::vector<Sweep>& sweeps) {
+    if (sweeps.size() < 2) return {};
+    const Sweep& last = sweeps.back();
+    const std::vector<ValueId>& known = sweeps[sweeps.size() - 2].elements;
+    ir::PerValue<bool> keepable(function.values.size());
+    for (const ValueId id : known) {
+        const auto& operands = function[id].operands;
+        keepable[id] =
+            function[id].op != Op::mul && std::all_of(operands.begin(), operands.end(), [&](ValueId operand) {
+                return operand == ir::no_value || function[operand].shape != Shape::matrix || keepable[operand];
+            });
+    }
+    ir::PerValue<bool> kept(function.values.size());
+    for (const ValueId id : last.elements) {
+        for (const ValueId operand : function[id].operands) {
+            if (operand != ir::no_value && !keepable[id] && keepable[operand]) kept[operand] = true;
+        }
+    }
+    for (const ValueId id : last.column_sums) kept[function[id].operands[0]] = keepable[function[id].operands[0]];
+    for (const ir::Output& output : last.stores) kept[output.value] = keepable[output.value];
+    const auto in_compute_type = [&](const ir::Value& value) {
+        return value.op == Op::input && function.dtypes[value.tensor] == function.compute;
+    };
+    std::vector<ValueId> found;
+    for (const ValueId id : last.elements) {
+        if (kept[id] && !in_compute_type(function[id])) found.push_back(id);
+    }
+    return found;
+}
+
+/// A column of register-sized pieces that all back ends' steps and strips divide.
+int64_t part_unit(const CpuSchedule& cpu, int64_t partial_unit) {
+    return partial_unit * std::lcm(int64_t{cpu.strip}, int64_t{cpu.unroll});
+}
+
+void split_columns(const Plan& plan, const CpuSchedule& cpu, Geometry& geometry) {
+    const auto element = static_cast<int64_t>(size_of(plan.function.compute));
+    const int64_t unit = part_unit(cpu, partial_unit_bytes / element);
+    const int64_t cols = plan.spec.cols;
+    const int64_t wanted = divide_up(cols, cpu.column_ranges);
+    geometry.split_rows = cpu.split_rows;
+    geometry.thread_groups = cpu.thread_groups;
+    geometry.range_cols = round_up(wanted, unit);
+    geometry.column_ranges = divide_up(cols, geometry.range_cols);
+    geometry.block_rows = cpu.row_block;
+    geometry.sweeps = static_cast<int64_t>(plan.sweeps.size());
+    int64_t means = 0;
+    for (const Sweep& sweep : plan.sweeps) means += static_cast<int64_t>(sweep.row_means.size());
+    geometry.sums_bytes = means * geometry.column_ranges * geometry.part_sums_bytes(element);
+}
+
+}  // namespace
+
+CpuPlan make_cpu(const Plan& plan) {
+    const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
+    CpuPlan made;
+    if (cpu.cache_columns == 1) made.cached_columns = find_cached_columns(plan.function, plan.sweeps);
+    if (cpu.cache_elements == 1) made.cached_elements = find_cached_elements(plan.function, plan.sweeps);
+    return made;
+}
+
+void share_out_prefetches(Plan& plan) {
+    std::vector<Tensor> read;
+    for (const ir::Value& value : plan.function.values) {
+        if (value.op == Op::input && value.shape == Shape::matrix) read.push_back(value.tensor);
+    }
+    const int prefetch = std::get<CpuSchedule>(plan.schedule.device).prefetch;
+    for (Sweep& sweep : plan.sweeps) sweep.ahead.clear();
+    for (size_t i = 0; i < read.size(); ++i) {
+        if (prefetch == 1) plan.sweeps[i * plan.sweeps.size() / read.size()].ahead.push_back(read[i]);
+        if (prefetch == 2) plan.sweeps.back().ahead.push_back(read[i]);
+    }
+    for (Sweep& sweep : plan.sweeps) {
+        for (const ValueId id : sweep.elements) {
+            const ir::Value& value = plan.function[id];
+            if (prefetch == 3 && value.op == Op::input) sweep.ahead.push_back(value.tensor);
+        }
+    }
+}
+
+Geometry cpu_geometry(const Plan& plan) {
+    Geometry geometry;
+    const auto element = static_cast<int64_t>(size_of(plan.function.compute));
+    const int64_t unit = partial_unit_bytes / element;
+    geometry.row_groups = plan.schedule.row_groups;
+    geometry.column_sums = static_cast<int64_t>(plan.sweeps.back().column_sums.size());
+    geometry.partial_cols = round_up(plan.spec.cols, unit);
+    const int64_t arrays = geometry.column_sums + static_cast<int64_t>(plan.cpu().cached_columns.size());
+    geometry.group_bytes = arrays * geometry.partial_cols * element;
+    geometry.final_cols = std::min(geometry.partial_cols, final_task_cols);
+    const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
+    geometry.nontemporal_bytes = cpu.nontemporal_kb < 0 ? -1 : cpu.nontemporal_kb * 1024;
+    const std::optional<int64_t>& rows = plan.spec.rows;
+    if (rows &&
+        !goes_past_caches(plan.operands, plan.spec.cols, *rows, geometry.nontemporal_bytes, plan.target.cores, 1))
+        geometry.nontemporal_bytes = -1;
+    if (cpu.split_rows > 0) split_columns(plan, cpu, geometry);
+    return geometry;
+}
+
+}  // namespace normjit::plan

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the number of rows changes of the CUDA table's schedules, as tables of their own.
+#pragma once
+
+#include "schedule/cuda_table.h"
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace normjit::schedule {
+
+/// Fields that become something else; those without a value stay.
+struct CudaChange {
+    bool anew = false;  ///< from a block a row with vectors of at most 4, staged asynchronously where that is possible
+    bool make_fit = false;  ///< with fewer stages and blocks, where it does not
+    Threads threads = {};
+    std::optional<int> rows_per_block = {};
+    bool doubles_rows = false;  ///< of a block
+    std::optional<int> cluster = {};
+    std::optional<int> blocks_per_sm = {};
+    std::optional<int> vector_width = {};
+    std::optional<int> pipeline_depth = {};
+    std::optional<CudaStaging> staging = {};
+    std::optional<CudaMemory> row_memory = {};
+    std::optional<CudaMemory> column_memory = {};
+};
+
+/// Of rows for each multiprocessor, or of MiB that a launch moves.
+struct Amount {
+    double from = 0;
+    double to = 1e300;   ///< inclusive
+    bool after = false;  ///< `from` itself is not in it
+    bool contains(double value) const { return (after ? value > from : value >= from) && value <= to; }
+};
+
+struct CudaAdaptation {
+    Range vectors;  ///< of a row
+    Sums sums;
+    Amount rows, mib;
+    struct Condition {
+        std::string_view text;  ///< empty for always
+        bool (*holds)(const CudaShape&, const CudaSchedule&);
+    } when;
+    CudaChange change;
+    std::string_view measured;
+};
+
+/// At most one line of each table is for a launch, and changes what the tables before it left.
+struct CudaAdaptations {
+    std::string_view what;
+    bool is_last;  ///< of those that change a launch for which it has a line
+    std::span<const CudaAdaptation> lines;
+};
+std::span<const CudaAdaptations> cuda_adaptations();
+
+/// One line of text.
+std::string describe(const CudaAdaptations& table, const CudaAdaptation& line);
+
+/// The least traffic in MiB that pacing pays for.
+struct CudaPacing {
+    Range vectors;  ///< of a row
+    Sums sums;
+    bool several_rows;  ///< in a block
+    int64_t least_mib;
+    std::string_view measured;
+};
+std::span<const CudaPacing> cuda_pacing();
+
+}  // namespace normjit::schedule

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tables of CUDA schedules decide by, and how they count threads.
+#include "schedule/cuda_table.h"
+#include "support/divide.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace normjit::schedule {
+
+namespace {
+
+int whole_warps(int64_t threads) { return static_cast<int>(round_up(threads, 32)); }
+
+/// The fewest vectors a thread, from `least` on, with which no lane is idle, or else `least`.
+int64_t vectors_without_idle_lanes(int64_t of_block, int64_t least) {
+    for (int64_t steps = least; steps <= least + 3; ++steps) {
+        if (of_block % (32 * steps) == 0) return steps;
+    }
+    return least;
+}
+
+/// With more than 256 threads each would have 168 registers, not 255.
+int busy_threads(int64_t of_block) {
+    const auto lanes = [of_block](int64_t threads) { return divide_up(of_block, threads) * threads; };
+    return of_block <= 1536 && lanes(224) < lanes(256) ? 224 : 256;
+}
+
+}  // namespace
+
+int64_t CudaShape::vectors_of_block(int cluster) const { return divide_up(vectors, cluster); }
+
+int CudaShape::blocks_of_wide_row() const {
+    constexpr int64_t most_vectors = 1024, most_of_8_blocks = 16384;
+    int cluster = 1;
+    while (cluster < most_cluster && vectors > most_vectors * cluster) cluster *= 2;
+    return !two_sums && cluster == 16 && vectors <= most_of_8_blocks ? 8 : cluster;
+}
+
+/// The widest vectors of at most 16 bytes of the narrowest matrix; if they do not divide a row and the matrices have
+/// different types, the widest that do.
+CudaShape find_cuda_shape(const Spec& spec, const Target& target) {
+    int64_t least = 8, most = 1;
+    for (const Tensor tensor : all_tensors) {
+        if (!is_matrix(tensor) || !spec.takes_part(tensor)) continue;
+        least = std::min(least, static_cast<int64_t>(size_of(*spec.dtypes[tensor])));
+        most = std::max(most, static_cast<int64_t>(size_of(*spec.dtypes[tensor])));
+    }
+    CudaShape shape{.cols = spec.cols, .width = static_cast<int>(16 / least)};
+    while (least != most && spec.cols % shape.width != 0) shape.width /= 2;
+    shape.shifted = spec.cols % shape.width != 0;
+    shape.vectors = plan::vectors_of_row(spec.cols, shape.width);
+    shape.aligned = shape.width * least == 16;
+    shape.copyable = shape.width * least >= 4;
+    shape.two_sums = spec.has(Tensor::dgamma) && spec.has(Tensor::dbeta);
+    shape.wide_columns = spec.reads(Tensor::gamma) && static_cast<int64_t>(size_of(*spec.dtypes[Tensor::gamma])) > most;
+    shape.most_cluster = plan::largest_cluster(target);
+    return shape;
+}
+
+std::string to_text(const Range& range) {
+    if (range.from == range.to) return fmt::format("{}", range.from);
+    return range.to == INT64_MAX ? fmt::format("{} or more", range.from)
+                                 : fmt::format("{} to {}", range.from, range.to);
+}
+
+std::string_view name(Sums sums) {
+    constexpr std::string_view names[] = {"any", "one or none", "two"};
+    return names[static_cast<size_t>(sums)];
+}
+
+bool holds(Sums sums, bool two_sums) { return sums == Sums::any || (sums == Sums::two) == two_sums; }
+
+int count_threads(Threads threads, const CudaShape& shape, const CudaSchedule& s) {
+    const int64_t vectors = divide_up(plan::vectors_of_row(shape.cols, s.vector_width), s.cluster);
+    int64_t steps = threads.number;
+    switch (threads.rule) {
+        case Threads::Rule::unchanged:
+            return s.threads_per_row;
+        case Threads::Rule::exactly:
+            return threads.number;
+        case Threads::Rule::busy:
+            return busy_threads(vectors);
+        case Threads::Rule::vectors:
+            break;
+        case Threads::Rule::even:
+            steps = vectors_without_idle_lanes(vectors, threads.number);
+            break;
+        case Threads::Rule::even_rows:
+        case Threads::Rule::half_even_rows:
+            steps = std::max<int64_t>(2, divide_up(vectors, 512));
+            if (shape.vectors % s.cluster == 0) steps = vectors_without_idle_lanes(vectors, steps);
+            if (threads.rule == Threads::Rule::half_even_rows) steps *= 2;
+            break;
+    }
+    return whole_warps(divide_up(vectors, steps));
+}
+
+}  // namespace normjit::schedule

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cpu/problem.h"
+
+#include "device/cpu/system.h"
+#include "support/try.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include <fmt/format.h>
+
+namespace normjit::cpu {
+
+namespace {
+
+struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+};
+using Memory = std::unique_ptr<void, Free>;
+
+Expected<Memory> allocate(int64_t bytes) {
+    constexpr int64_t page = 4096;
+    Memory memory(std::aligned_alloc(page, static_cast<size_t>(bytes / page + 1) * page));
+    if (memory == nullptr) return unavailable(fmt::format("tuning: no memory for {} bytes", bytes));
+    return memory;
+}
+
+class CpuProblem final : public TimedProblem {
+  public:
+    explicit CpuProblem(const Deadline& deadline) : deadline_(deadline) {}
+
+    Status allocate_tensors(const Spec& spec, int64_t rows) {
+        arguments_.rows = rows;
+        for (const Tensor tensor : all_tensors) {
+            if (!spec.has(tensor)) continue;
+            const int64_t bytes = bytes_of(spec, tensor, rows);
+            NORMJIT_TRY(memory_[tensor], allocate(bytes));
+            NORMJIT_RETURN_IF_ERROR(fill_with_numbers(*spec.dtypes[tensor], memory_[tensor].get(), bytes, deadline_));
+            const bool is_rows = info(tensor).shape == TensorShape::rows;
+            arguments_[tensor].data = memory_[tensor].get();
+            arguments_[tensor].dtype = *spec.dtypes[tensor];
+            arguments_[tensor].cols = is_rows ? 0 : spec.cols;
+        }
+        return {};
+    }
+
+    Expected<Seconds> time(std::span<const Kernel> kernels, int rounds) override {
+        for (const Kernel& kernel : kernels) NORMJIT_RETURN_IF_ERROR(fit(kernel));
+        return time_in_turn(kernels, rounds, [this]() -> const Arguments& { return arguments_; }, deadline_);
+    }
+
+  private:
+    Status fit(const Kernel& kernel) {
+        const int64_t bytes = kernel.preferred_workspace(arguments_.rows);
+        if (workspace_ != nullptr && bytes <= arguments_.workspace_bytes) return {};
+        NORMJIT_TRY(workspace_, allocate(bytes));
+        std::memset(workspace_.get(), 0, static_cast<size_t>(bytes));
+        arguments_.workspace = workspace_.get();
+        arguments_.workspace_bytes = bytes;
+        return {};
+    }
+
+    const Deadline deadline_;
+    PerTensor<Memory> memory_;
+    Memory workspace_;
+    Arguments arguments_;
+};
+
+}  // namespace
+
+OpenedProblem open_timed_problem(const Spec& spec, int64_t rows, const Deadline& deadline) {
+    const int64_t needed = bytes_moved(spec, rows), spare = spare_memory();
+    if (needed > spare) {
+        return unavailable(
+            fmt::format("tuning: '{}' takes {} bytes, more than {}, a quarter of the memory that is free",
+                        to_text(spec), needed, spare));
+    }
+    auto problem = std::make_unique<CpuProblem>(deadline);
+    NORMJIT_RETURN_IF_ERROR(problem->allocate_tensors(spec, rows));
+    return std::unique_ptr<TimedProblem>(std::move(problem));
+}
+
+}  // namespace normjit::cpu

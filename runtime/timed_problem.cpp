@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "timed_problem.h"
+
+#include "support/try.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+namespace normjit {
+
+namespace {
+
+constexpr int64_t period = 8;
+constexpr float numbers[period] = {1.0f, 1.5f, 0.5f, 2.0f, 0.75f, 1.25f, 1.75f, 3.0f};
+constexpr uint16_t halves[period] = {0x3c00, 0x3e00, 0x3800, 0x4000, 0x3a00, 0x3d00, 0x3f00, 0x4200};
+
+template <class T, class Number>
+void fill(void* memory, int64_t count, Number number) {
+    auto* elements = static_cast<char*>(memory);
+    for (int64_t i = 0; i < count; ++i) {
+        // Not the same in every column of every row: (x - mean) must not vanish.
+        const T value = number((i + i / 61) % period);
+        std::memcpy(elements + i * static_cast<int64_t>(sizeof value), &value, sizeof value);
+    }
+}
+
+void make_numbers(DType type, void* memory, int64_t count) {
+    switch (type) {
+        case DType::f32:
+            return fill<float>(memory, count, [](int64_t i) { return numbers[i]; });
+        case DType::f64:
+            return fill<double>(memory, count, [](int64_t i) { return static_cast<double>(numbers[i]); });
+        case DType::f16:
+            return fill<uint16_t>(memory, count, [](int64_t i) { return halves[i]; });
+        case DType::bf16:
+            return fill<uint16_t>(memory, count, [](int64_t i) {
+                uint32_t bits = 0;
+                std::memcpy(&bits, &numbers[i], sizeof bits);
+                return static_cast<uint16_t>(bits >> 16);
+            });
+    }
+}
+
+Expected<double> seconds_of(const Kernel& kernel, int launches, const std::function<const Arguments&()>& next) {
+    const auto start = Deadline::Clock::now();
+    for (int i = 0; i < launches; ++i) NORMJIT_RETURN_IF_ERROR(kernel.launch(next()));
+    return std::chrono::duration<double>(Deadline::Clock::now() - start).count() / launches;
+}
+
+}  // namespace
+
+Status Deadline::error(const char* what) const {
+    return unavailable(is_stopped() ? "tuning: stopped" : fmt::format("tuning: there is no time to {}", what));
+}
+
+Status fill_with_numbers(DType type, void* memory, int64_t bytes, const Deadline& deadline) {
+    constexpr int64_t made_bytes = 1 << 20;
+    auto* begin = static_cast<char*>(memory);
+    const int64_t made = std::min(bytes, made_bytes);
+    make_numbers(type, begin, made / static_cast<int64_t>(size_of(type)));
+    for (int64_t at = made; at < bytes; at += made) {
+        if (deadline.has_passed()) return deadline.error("make the data");
+        std::memcpy(begin + at, begin, static_cast<size_t>(std::min(made, bytes - at)));
+    }
+    return {};
+}
+
+Expected<Seconds> time_in_turn(std::span<const Kernel> kernels, int rounds,
+                               const std::function<const Arguments&()>& next, const Deadline& deadline) {
+    // The first turn warms up and tells how long a launch takes.
+    double shortest = 1;
+    for (const Kernel& kernel : kernels) {
+        NORMJIT_TRY(const double once, seconds_of(kernel, 1, next));
+        shortest = std::min(shortest, once);
+    }
+    const auto launches = static_cast<int>(std::clamp(shortest_sample / std::max(shortest, 1e-9), 1.0, 1000.0));
+    Seconds seconds(kernels.size());
+    for (int round = 0; round < rounds && (round == 0 || !deadline.has_passed()); ++round) {
+        for (size_t i = 0; i < kernels.size(); ++i) {
+            if (deadline.is_stopped()) return deadline.error("measure");
+            const size_t k = (i + static_cast<size_t>(round)) % kernels.size();
+            // What the kernel before left in the caches is not the same for all: one launch that does not count.
+            if (launches > 1) NORMJIT_RETURN_IF_ERROR(kernels[k].launch(next()));
+            NORMJIT_TRY(const double each, seconds_of(kernels[k], launches, next));
+            seconds[k].push_back(each);
+        }
+    }
+    return seconds;
+}
+
+}  // namespace normjit

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two passes over the matrices, for rows that no block or cluster can hold: any cols, any GPU.
+//   two_pass_rows     grid (blocks): a block per row at a time; all chained row reductions; writes Plan::Row to
+//   Arguments::row_values two_pass_columns  grid (column tiles, row_groups): a lane owns one vector of columns and
+//   walks the rows of its group
+// Both have threads_per_row threads and `stages` independent loads in flight. Without levels only the second is
+// launched.
+#pragma once
+#include "reduce.cuh"
+
+namespace normjit {
+
+template <class P>
+struct Stream {
+    using Math = typename P::Math;
+    using Matrices = typename P::Matrices;
+    using Columns = typename P::Columns;
+    using At = Places<P>;
+    static constexpr int width = P::vector_width, matrices = Matrices::count, columns = Columns::count;
+    static constexpr int all_vectors = P::cols / width, threads = P::threads_per_row, batch = P::pipeline_depth;
+    static constexpr int row_sums = at_least(P::row_sums, 1), column_sums = P::ColumnOutputs::count,
+                         outputs = P::Outputs::count;
+    static_assert(P::levels == 0 || int(sizeof(typename P::Row)) == P::row_bytes,
+                  "the compiler and the template disagree about Row");
+    static_assert(P::cols % width == 0 && threads % 32 == 0 && P::rows_per_block == 1 && P::cluster == 1 &&
+                  P::shared_bytes == 0);
+
+    struct Fragment {
+        uint32 words[Matrices::template words_before<width>()];
+    };
+    struct ColumnFragment {
+        Math value[at_least(columns, 1)][width];
+    };
+
+    // Only what the sweeps in the mask `operands` read; the rest stays undefined.
+    template <uint32 operands>
+    NORMJIT_DEVICE void load_vector(const Arguments& a, int64 row, int64 vector, Fragment& to) {
+        unroll<0, matrices>([&](auto i) {
+            if constexpr ((operands >> i.value & 1) == 0) return;
+            using T = typename Matrices::template type<i.value>;
+            const Operand& from = a.operand[At::matrices + i.value];
+            load<bytes_of<T, width>>((const T*)from.data + row * from.row_stride + vector * width,
+                                     to.words + Matrices::template words_before<width, i.value>());
+        });
+    }
+    template <uint32 operands>
+    NORMJIT_DEVICE void load_columns(const Arguments& a, int64 vector, ColumnFragment& to) {
+        unroll<0, columns>([&](auto i) {
+            if constexpr ((operands >> i.value & 1) == 0) return;
+            using T = typename Columns::template type<i.value>;
+            uint32 words[words_of<T, width>];
+            load<bytes_of<T, width>, true>((const T*)a.operand[At::columns + i.value].data + vector * width, words);
+            unpack<T, width>(words, to.value[i.value]);
+        });
+    }
+    NORMJIT_DEVICE void begin_row(const Arguments& a, int64 index, typename P::Row& row) {
+        Math inputs[at_least(P::Rows::count, 1)];
+        unroll<0, P::Rows::count>([&](auto i) {
+            inputs[i.value] =
+                load_scalar<typename P::Rows::template type<i.value>, Math>(a.operand[At::rows + i.value].data, index);
+        });
+        P::begin(row, inputs);
+    }
+    // f(e, one element's matrix values, its column values)
+    template <class F>
+    NORMJIT_DEVICE void each_element(const Fragment& raw, const ColumnFragment& c, const F& f) {
+        Math m[matrices][width];
+        unroll<0, matrices>([&](auto i) {
+            unpack<typename Matrices::template type<i.value>, width>(
+                raw.words + Matrices::template words_before<width, i.value>(), m[i.value]);
+        });
+#pragma unroll
+        for (int e = 0; e < width; e++) {
+            Math me[matrices], ce[at_least(columns, 1)];
+#pragma unroll
+            for (int i = 0; i < matrices; i++) me[i] = m[i][e];
+#pragma unroll
+            for (int i = 0; i < columns; i++) ce[i] = c.value[i][e];
+            f(e, me, ce);
+        }
+    }
+
+    NORMJIT_DEVICE void add_block(Math (&sum)[row_sums]) {
+        constexpr int warps = threads / 32;
+        __shared__ Math slots[warps][row_sums];
+        add_lanes_all<32>(sum);
+        __syncthreads();
+        if (threadIdx.x % 32 == 0)
+            for (int s = 0; s < row_sums; s++) slots[threadIdx.x / 32][s] = sum[s];
+        __syncthreads();
+        const int source = threadIdx.x % 32;
+#pragma unroll
+        for (int s = 0; s < row_sums; s++) sum[s] = source < warps ? slots[source][s] : Math(0);
+        add_lanes_all<32>(sum);
+    }
+
+    template <int level>
+    NORMJIT_DEVICE void sum_row(const Arguments& a, int64 index, const typename P::Row& row, Math (&sum)[row_sums]) {
+        for (int64 base = threadIdx.x; base < all_vectors; base += batch * threads) {
+            Fragment raw[batch];
+#pragma unroll
+            for (int b = 0; b < batch; b++)
+                if (base + b * threads < all_vectors)
+                    load_vector<P::matrices_read[level]>(a, index, base + b * threads, raw[b]);
+#pragma unroll
+            for (int b = 0; b < batch; b++) {
+                if (base + b * threads >= all_vectors) continue;
+                ColumnFragment c;
+                load_columns<P::columns_read[level]>(a, base + b * threads, c);
+                each_element(raw[b], c, [&](int, const Math* m, const Math* ce) {
+                    ValuesOf<P> values;
+                    P::element(Index<level>{}, row, m, ce, values);
+                    for (int s = 0; s < P::row_sums; s++) sum[s] += values.sum[s];
+                });
+            }
+        }
+    }
+};
+
+template <class P>
+NORMJIT_DEVICE void two_pass_rows(const Arguments& a) {
+    using S = Stream<P>;
+    if constexpr (P::dependents) allow_dependents();
+    for (int64 index = blockIdx.x; index < a.rows; index += gridDim.x) {
+        typename P::Row row;
+        S::begin_row(a, index, row);
+        if constexpr (P::levels > 0)
+            unroll<0, P::levels>([&](auto level) {
+                typename P::Math sum[S::row_sums] = {};
+                S::template sum_row<level.value>(a, index, row, sum);
+                S::add_block(sum);
+                P::reduced(level, row, sum);
+            });
+        if (threadIdx.x == 0) {
+            ((typename P::Row*)a.row_values)[index] = row;
+            if constexpr (P::RowOutputs::count > 0) {
+                typename P::Math values[P::RowOutputs::count];
+                P::row_outputs(row, values);
+                unroll<0, P::RowOutputs::count>([&](auto i) {
+                    using T = typename P::RowOutputs::template type<i.value>;
+                    store_scalar<T>(a.operand[S::At::row_outputs + i.value].data, index, values[i.value]);
+                });
+            }
+        }
+    }
+}
+
+template <class P>
+NORMJIT_DEVICE void two_pass_columns(const Arguments& a) {
+    using S = Stream<P>;
+    using Math = typename P::Math;
+    constexpr int width = S::width, batch = S::batch;
+    constexpr uint32 read_matrices = P::matrices_read[P::levels] | P::matrices_read[P::column_sweep];
+    constexpr uint32 read_columns = P::columns_read[P::levels] | P::columns_read[P::column_sweep];
+    if constexpr (P::dependents) allow_dependents();
+    const int64 vector = int64(blockIdx.x) * S::threads + threadIdx.x;
+    const int64 step = gridDim.y;
+    const bool valid = vector < S::all_vectors;
+    typename S::ColumnFragment c;
+    if (valid) S::template load_columns<read_columns>(a, vector, c);
+    Math sums[at_least(S::column_sums, 1)][width] = {};
+    if constexpr (P::dependents && P::levels > 0) wait_for_predecessors();
+    for (int64 first = blockIdx.y; valid && first < a.rows; first += batch * step) {
+        typename S::Fragment raw[batch];
+        typename P::Row row[batch];
+#pragma unroll
+        for (int b = 0; b < batch; b++) {
+            const int64 index = first + b * step;
+            if (index >= a.rows) continue;
+            S::template load_vector<read_matrices>(a, index, vector, raw[b]);
+            if constexpr (P::levels > 0)
+                row[b] = ((const typename P::Row*)a.row_values)[index];
+            else
+                S::begin_row(a, index, row[b]);
+        }
+#pragma unroll
+        for (int b = 0; b < batch; b++) {
+            const int64 index = first + b * step;
+            if (index >= a.rows) continue;
+            Math output[at_least(S::outputs, 1)][width];
+            S::each_element(raw[b], c, [&](int e, const Math* m, const Math* ce) {
+                ValuesOf<P> last, values;
+                P::element(Index<P::levels>{}, row[b], m, ce, last);
+                if constexpr (P::column_sweep != P::levels)
+                    P::element(Index<P::column_sweep>{}, row[b], m, ce, values);
+                else
+                    values = last;
+                for (int s = 0; s < S::column_sums; s++) sums[s][e] += values.column[s];
+                for (int o = 0; o < S::outputs; o++) output[o][e] = last.output[o];
+            });
+            unroll<0, S::outputs>([&](auto i) {
+                using T = typename P::Outputs::template type<i.value>;
+                const Operand& to = a.operand[S::At::outputs + i.value];
+                uint32 words[words_of<T, width>];
+                pack<T, width>(output[i.value], words);
+                store<bytes_of<T, width>>((T*)to.data + index * to.row_stride + vector * width, words);
+            });
+        }
+    }
+    if (!valid) return;
+#pragma unroll
+    for (int s = 0; s < S::column_sums; s++)
+#pragma unroll
+        for (int e = 0; e < width; e++)
+            ((Math*)a.partials)[(int64(s) * a.row_groups + blockIdx.y) * P::cols + vector * width + e] = sums[s][e];
+}
+
+}  // namespace normjit

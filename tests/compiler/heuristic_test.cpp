@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/cuda_adaptations.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+namespace normjit::schedule {
+
+namespace {
+
+/// Both sides of everything that the tables can distinguish.
+std::vector<CudaShape> all_shapes() {
+    std::set<int64_t> widths = {100000, 300000};
+    for (int64_t vectors = 1; vectors <= 1200; ++vectors) widths.insert(vectors);
+    for (const CudaFamily& family : cuda_families()) {
+        for (const CudaRow& row : family.rows) {
+            for (const int64_t blocks : {1, 2, 4, 8, 16}) {
+                for (const int64_t vectors : {row.vectors.from - 1, row.vectors.from, row.vectors.to}) {
+                    if (vectors < INT64_MAX)
+                        widths.insert({std::max<int64_t>(vectors * blocks, 1), vectors * blocks + 1});
+                }
+            }
+        }
+    }
+    std::vector<CudaShape> shapes;
+    for (const int64_t vectors : widths) {
+        for (int i = 0; i < 8; ++i) {
+            for (const int width : {1, 2, 4, 8}) {
+                for (const int most_cluster : {1, 8, 16}) {
+                    shapes.push_back({.cols = vectors * width,
+                                      .width = width,
+                                      .vectors = vectors,
+                                      .shifted = (i & 1) != 0,
+                                      .two_sums = (i & 2) != 0,
+                                      .wide_columns = (i & 4) != 0,
+                                      .most_cluster = most_cluster});
+                }
+            }
+        }
+    }
+    return shapes;
+}
+
+int64_t count_lines(const CudaAdaptations& table, const CudaShape& shape, const CudaSchedule& s, double rows,
+                    double mib) {
+    return std::ranges::count_if(table.lines, [&](const CudaAdaptation& line) {
+        return line.vectors.contains(shape.vectors) && holds(line.sums, shape.two_sums) && line.rows.contains(rows) &&
+               line.mib.contains(mib) && line.when.holds(shape, s);
+    });
+}
+
+}  // namespace
+
+TEST_CASE("exactly one row of the CUDA table is for each shape, and none is for no shape") {
+    std::set<const CudaRow*> reached;
+    for (const CudaShape& shape : all_shapes()) {
+        const CudaFound found = find_in_cuda_table(shape);
+        CAPTURE(shape.vectors);
+        CAPTURE(shape.two_sums);
+        CAPTURE(describe(*found.family, *found.row));
+        REQUIRE(std::ranges::count_if(found.family->rows,
+                                      [&](const CudaRow& row) { return found.family->has(row, shape); }) == 1);
+        REQUIRE(found.schedule.threads_per_row >= 1);
+        reached.insert(found.row);
+    }
+    for (const CudaFamily& family : cuda_families()) {
+        for (const CudaRow& row : family.rows) {
+            CAPTURE(describe(family, row));
+            CHECK(reached.contains(&row));
+        }
+    }
+}
+
+TEST_CASE("no two lines of a table of adaptations are for the same launch") {
+    std::set<double> rows = {0, 1, 100}, mib = {0, 1000};
+    for (const CudaAdaptations& table : cuda_adaptations()) {
+        for (const CudaAdaptation& line : table.lines) {
+            for (const double each : {line.rows.from, line.rows.to}) rows.insert({each, each + 0.01});
+            for (const double each : {line.mib.from, line.mib.to}) mib.insert({each, each + 0.01});
+        }
+    }
+    for (const CudaShape& shape : all_shapes()) {
+        if (shape.vectors > 5000 || shape.width != 8 || shape.most_cluster != 16) continue;
+        const CudaSchedule s = find_in_cuda_table(shape).schedule;
+        for (const CudaAdaptations& table : cuda_adaptations()) {
+            for (const double each_rows : rows) {
+                for (const double each_mib : mib) {
+                    CAPTURE(table.what);
+                    CAPTURE(shape.vectors);
+                    REQUIRE(count_lines(table, shape, s, each_rows, each_mib) <= 1);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("one line says when pacing pays") {
+    for (int64_t vectors = 1; vectors <= 2000; ++vectors) {
+        for (const bool two_sums : {false, true}) {
+            for (const bool several_rows : {false, true}) {
+                CAPTURE(vectors);
+                REQUIRE(std::ranges::count_if(cuda_pacing(), [&](const CudaPacing& line) {
+                            return line.vectors.contains(vectors) && holds(line.sums, two_sums) &&
+                                   line.several_rows == several_rows;
+                        }) == 1);
+            }
+        }
+    }
+}
+
+TEST_CASE("the heuristic says which lines decided") {
+    const auto reasons = [](const char* spec, const char* target) {
+        return heuristic_reasons(*parse_spec(spec), *parse_target(target));
+    };
+    const auto wide = reasons("layernorm rows=8192 cols=4096 x=f16", "sm_90 sms=132");
+    REQUIRE(wide.size() == 3);
+    CHECK(wide[0].starts_with("rows that fit a block: 481 to 512 vectors of a row; measured: 4096: 0.970 / 0.980"));
+    CHECK(wide[1].starts_with("fewer partials: 448 to 704 vectors of a row, more than 64 MiB, at most 300 MiB, two "));
+    CHECK(wide[2].starts_with("pace=0: less than 380 MiB"));
+    const char* cpu = "x86-64-avx512 cores=16 l1=49152 l2=2097152 l3=314572800";
+    const auto teams = reasons("layernorm rows=512 cols=65536", cpu);
+    REQUIRE(teams.size() == 3);
+    CHECK(teams[0].starts_with("row_block, prefetch, stage: a row or two fit a core's L2: 512 KiB to read"));
+    CHECK(teams[2] == "teams, row_block: the L2 of 2 threads hold a row");
+}
+
+}  // namespace normjit::schedule

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any spec, schedule and target, drawn from the bytes. What is legal compiles and what is not is refused for the same
+// reason; the heuristic's schedule is legal wherever there is a back end; and code for this machine gives the gradients
+// of the reference on a small shape, and writes nothing else.
+#include "normjit/compile.h"
+
+#include "check.h"
+#include "fuzz.h"
+
+using namespace normjit;
+
+namespace {
+
+/// CUDA code is taken as far as its source: NVRTC is slow, and not everywhere.
+Status generate(const Spec& spec, const Schedule& schedule, const Target& target) {
+    if (target.is_cuda()) return emit_stage(spec, schedule, target, "cuda").status();
+    return compile(spec, schedule, target).status();
+}
+
+void check_any_machine(test::Random& random) {
+    const Spec spec = test::random_spec(random, {.max_cols = random.chance(90) ? 600 : max_cols});
+    const Target target = test::random_target(random);
+    const std::string problem = to_text(spec) + "\n" + to_text(target) + "\n";
+    const auto backend = backend_of(target);
+    const Schedule usual = heuristic(spec, target);
+    const Status usual_is_legal = legality(spec, usual, target);
+    fuzz::require(usual_is_legal.ok() == backend.ok(), "the heuristic's schedule is not legal",
+                  problem + to_text(usual) + "\n" + usual_is_legal.message());
+    const Schedule schedule = random.chance(20)  ? usual
+                              : target.is_cuda() ? test::random_cuda_schedule(random)
+                                                 : test::random_schedule(random);
+    const Status legal = legality(spec, schedule, target), made = generate(spec, schedule, target);
+    fuzz::require(legal.ok() == made.ok(), "legal and not to be made, or the other way round",
+                  problem + to_text(schedule) + "\n" + legal.message() + "\n" + made.message());
+    if (!legal.ok()) fuzz::require_error(legal, "");
+}
+
+void check_this_machine(test::Random& random) {
+    test::Case drawn;
+    drawn.target = *test::machine();
+    drawn.target.backend = random.pick({BackendChoice::automatic, BackendChoice::automatic, BackendChoice::automatic,
+                                        BackendChoice::llvm, BackendChoice::portable});
+    if (!backend_of(drawn.target).ok()) return;
+    drawn.spec = test::random_spec(random, {.max_cols = 300, .max_rows = 12});
+    drawn.rows = test::random_rows(random, drawn.spec, {.max_cols = 300, .max_rows = 12});
+    drawn.schedule = test::random_schedule(random);
+    if (!legality(drawn.spec, drawn.schedule, drawn.target).ok()) {
+        drawn.schedule = heuristic(drawn.spec, drawn.target);
+    }
+    drawn.data = random.bits();
+    drawn.layout = random.bits();
+    const std::string wrong = test::check_against_reference(drawn);
+    fuzz::require(wrong.empty(), wrong, to_text(drawn));
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    test::Random random(std::span(data, size));
+    random.chance(50) && test::machine().ok() ? check_this_machine(random) : check_any_machine(random);
+    return 0;
+}

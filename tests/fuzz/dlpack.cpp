@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any DLPack tensor, drawn from the bytes. One that is accepted describes the same elements as the argument that it
+// became: each index has the same address.
+#include "c_abi/dlpack.h"
+
+#include "c_abi/convert.h"
+#include "fuzz.h"
+#include "random_spec.h"
+
+#include "normjit/compile.h"
+
+#include <array>
+
+using namespace normjit;
+
+namespace {
+
+constexpr int most_dimensions = 6;
+
+struct Drawn {
+    dlpack::Tensor tensor{};
+    std::array<int64_t, most_dimensions> shape{}, strides{};
+};
+
+void draw(test::Random& random, Drawn& to) {
+    const auto number = [&] {
+        return random.pick({random.between(0, 4), random.between(-3, 70), int64_t{1}, int64_t{64}, INT64_MAX, INT64_MIN,
+                            int64_t{1} << 32, static_cast<int64_t>(random.bits())});
+    };
+    to.tensor.data = reinterpret_cast<void*>(0x100000);
+    to.tensor.device.type = random.pick({1, 2, 3, 13, 1, 1, 0});
+    to.tensor.dimensions = static_cast<int32_t>(random.between(0, most_dimensions));
+    to.tensor.dtype = {random.pick<uint8_t>({2, 4, 1}), random.pick<uint8_t>({16, 32, 64, 8}), 1};
+    int64_t contiguous = 1;
+    for (size_t i = static_cast<size_t>(to.tensor.dimensions); i-- > 0;) {
+        to.shape[i] = number();
+        to.strides[i] = random.chance(60) ? contiguous : number();
+        contiguous = static_cast<int64_t>(static_cast<uint64_t>(contiguous) * static_cast<uint64_t>(to.shape[i]));
+    }
+    to.tensor.shape = to.shape.data();
+    to.tensor.strides = random.chance(60) ? to.strides.data() : nullptr;
+    to.tensor.byte_offset = random.pick({uint64_t{0}, uint64_t{8}, uint64_t{1} << 20});
+}
+
+/// Elements before the one at `index`, by the tensor's own strides.
+int64_t offset_of(const dlpack::Tensor& tensor, const std::array<int64_t, most_dimensions>& index) {
+    int64_t offset = 0, contiguous = 1;
+    for (int i = tensor.dimensions - 1; i >= 0; --i) {
+        offset += index[static_cast<size_t>(i)] * (tensor.strides != nullptr ? tensor.strides[i] : contiguous);
+        contiguous *= tensor.shape[i];
+    }
+    return offset;
+}
+
+void compare(const dlpack::Tensor& from, Tensor tensor, const normjit_arguments& arguments) {
+    constexpr int64_t most_elements = 5000;
+    const normjit_argument& to = arguments.tensors[info(tensor).number];
+    const int64_t cols = info(tensor).shape == TensorShape::rows ? 1 : to.cols;
+    const int64_t rows = info(tensor).shape == TensorShape::cols ? 1 : arguments.rows;
+    fuzz::require(rows >= 0 && cols >= 0, "a negative size");
+    if (rows == 0 || cols == 0 || rows > most_elements / cols) return;
+    int64_t row_stride = info(tensor).shape == TensorShape::rows ? 1 : to.row_stride;
+    if (row_stride == NORMJIT_REPEAT_ROW) row_stride = 0;
+    std::array<int64_t, most_dimensions> at{};
+    for (int64_t element = 0; element < rows * cols; ++element) {
+        const int64_t ours = element / cols * row_stride + element % cols;
+        fuzz::require(offset_of(from, at) == ours, "an element at another place", name(tensor));
+        for (int i = from.dimensions - 1; i >= 0 && ++at[static_cast<size_t>(i)] == from.shape[i]; --i) {
+            at[static_cast<size_t>(i)] = 0;
+        }
+    }
+    fuzz::require(to.data == static_cast<char*>(from.data) + from.byte_offset, "another start", name(tensor));
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    static const Artifact artifact = [] {
+        const Spec spec = *parse_spec("layernorm cols=64 source=y");
+        const Target target = *parse_target("x86-64 backend=portable");
+        return *compile(spec, heuristic(spec, target), target);
+    }();
+    test::Random random(std::span(data, size));
+    normjit_arguments arguments{};
+    for (int i = 0; i < 3; ++i) {
+        const Tensor tensor = all_tensors[static_cast<size_t>(random.between(0, tensor_count - 1))];
+        Drawn drawn;
+        draw(random, drawn);
+        const Status status = c_abi::set_dlpack(artifact, arguments, tensor, &drawn.tensor);
+        if (status.ok()) {
+            compare(drawn.tensor, tensor, arguments);
+        } else {
+            fuzz::require_error(status, "dlpack: ");
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Eight bytes that say how much data follows, then any text as the header of a safetensors file. What is accepted has
+// tensors that cover the data without gap or overlap, each as large as its shape; what is refused gets one line.
+#include "safetensors.h"
+
+#include "console.h"
+#include "fuzz.h"
+
+#include <algorithm>
+#include <cstring>
+
+using namespace normjit;
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    int64_t data_bytes = 0;
+    if (size < sizeof data_bytes) return 0;
+    std::memcpy(&data_bytes, data, sizeof data_bytes);
+    data_bytes = std::max<int64_t>(data_bytes, 0);  // what a file's size less its header's is
+    const auto header = cli::parse_safetensors_header(fuzz::as_text(data + 8, size - 8), data_bytes);
+    if (!header) {
+        fuzz::require(!header.status().message().empty(), "an error without a message");
+        return 0;
+    }
+    std::vector<std::pair<int64_t, int64_t>> pieces;
+    for (const cli::StoredTensor& tensor : header->tensors) {
+        pieces.emplace_back(tensor.begin, tensor.end);
+        fuzz::require(std::ranges::all_of(tensor.shape, [](int64_t n) { return n >= 0; }), "a negative size",
+                      tensor.name);
+    }
+    std::ranges::sort(pieces);
+    int64_t covered = 0;
+    for (const auto& [begin, end] : pieces) {
+        fuzz::require(begin == covered && end >= begin, "a gap or an overlap");
+        covered = end;
+    }
+    fuzz::require(covered == data_bytes, "data that is no tensor's");
+    return 0;
+}

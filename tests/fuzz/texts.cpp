@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any text as a spec, a schedule and a target. What is accepted prints as a text that reads back as the same value with
+// the same hash; what is refused gets one printable line.
+#include "fuzz.h"
+
+#include "normjit/schedule.h"
+#include "normjit/spec.h"
+#include "normjit/target.h"
+
+using namespace normjit;
+
+namespace {
+
+template <class Value>
+void round_trip(std::string_view text, Expected<Value> (*parse)(std::string_view), std::string_view subject) {
+    const Expected<Value> value = parse(text);
+    if (!value) return fuzz::require_error(value.status(), subject);
+    const std::string printed = to_text(*value);
+    const Expected<Value> again = parse(printed);
+    fuzz::require(again.ok(), "what was printed is refused", printed);
+    fuzz::require(*again == *value, "what was printed is another value", printed);
+    fuzz::require(to_text(*again) == printed && hash(*again) == hash(*value), "equal values print differently",
+                  printed);
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    const std::string_view text = fuzz::as_text(data, size);
+    round_trip<Spec>(text, parse_spec, "spec: ");
+    round_trip<Schedule>(text, parse_schedule, "schedule: ");
+    round_trip<Target>(text, parse_target, "target: ");
+    const auto spec = parse_spec(text);
+    fuzz::require(!spec || validate(*spec).ok(), "a spec that was read is not valid", text);
+    const auto target = parse_target(text);
+    fuzz::require(!target || validate(*target).ok(), "a target that was read is not valid", text);
+    return 0;
+}

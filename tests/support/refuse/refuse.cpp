@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// A system that allows less, for programs that are started with this library in LD_PRELOAD:
+//   REFUSE_CODE=1     no memory may be made executable, as under SELinux without execmem or MemoryDenyWriteExecute
+//   REFUSE_THREADS=N  no thread is started after N, as in a control group whose pids run out
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sys/mman.h>
+
+namespace {
+
+template <class Function>
+Function next(const char* name) {
+    return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+}
+
+bool refuses_code() {
+    const char* text = std::getenv("REFUSE_CODE");
+    return text != nullptr && *text == '1';
+}
+
+}  // namespace
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+EXPORTED int mprotect(void* address, size_t bytes, int protection) noexcept {
+    static const auto real = next<int (*)(void*, size_t, int)>("mprotect");
+    if ((protection & PROT_EXEC) == 0 || !refuses_code()) return real(address, bytes, protection);
+    errno = EACCES;
+    return -1;
+}
+
+EXPORTED void* mmap(void* address, size_t bytes, int protection, int flags, int file, off_t offset) noexcept {
+    static const auto real = next<void* (*)(void*, size_t, int, int, int, off_t)>("mmap");
+    if ((protection & PROT_EXEC) == 0 || !refuses_code()) return real(address, bytes, protection, flags, file, offset);
+    errno = EACCES;
+    return MAP_FAILED;
+}
+
+EXPORTED int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
+                            void* context) noexcept {
+    static const auto real =
+        next<int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)>("pthread_create");
+    static std::atomic<int> started{0};
+    const char* most = std::getenv("REFUSE_THREADS");
+    if (most != nullptr && started.fetch_add(1) >= std::atoi(most)) return EAGAIN;
+    return real(thread, attributes, run, context);
+}

@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Everything that needs a GPU, in one go, with programs that were built before: tools/lab/gpu_round.sh FOLDER OUT [PART...]
+#   FOLDER  normjit, normjit_runtime_tests and normjit_property_tests, built with -DNORMJIT_PORTABLE=ON
+#   OUT     gets logs and JSON
+#   PART    tests, random, sanitizer, bench, peers; all of them without any
+# ROUNDS draws per random test (25), PROCESSES at a time (14), SEED of the first (1), SHAPES to measure, SECONDS each.
+set -u -o pipefail
+folder=$1 out=$2
+shift 2
+parts=${*:-tests random sanitizer bench peers}
+root=$(cd "$(dirname "$0")/../.." && pwd)
+device=${NORMJIT_TEST_DEVICE:-cuda:0}
+export NORMJIT_TEST_DEVICE=$device
+mkdir -p "$out"
+failures=0
+
+report() { # what status
+  if [ "$2" -eq 0 ]; then echo "ok      $1"; else echo "FAILED  $1"; failures=$((failures + 1)); fi
+}
+
+tests() {
+  "$folder/normjit_runtime_tests" -sfe='*store_test*' >"$out/runtime.log" 2>&1
+  report "runtime tests" $?
+  "$folder/normjit_runtime_tests" -sf='*store_test*' >>"$out/runtime.log" 2>&1  # of a process that never opened NVRTC
+  report "runtime tests of the store" $?
+  grep -E "ERROR|skipped|test cases:" "$out/runtime.log"
+  "$folder/normjit" run "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" --device "$device" --check
+  report "run --check" $?
+}
+
+random() {
+  local seed=${SEED:-1} processes=${PROCESSES:-14} i pids=()
+  for ((i = 0; i < processes; ++i)); do
+    NORMJIT_TEST_SEED=$((seed + i)) NORMJIT_TEST_ROUNDS=${ROUNDS:-25} \
+      "$folder/normjit_property_tests" >"$out/property.$i.log" 2>&1 &
+    pids+=($!)
+  done
+  for ((i = 0; i < processes; ++i)); do
+    wait "${pids[$i]}"
+    report "random problems, seed $((seed + i))" $?
+  done
+  cat "$out"/property.*.log | grep -E "replay:|ERROR:" -A 2 | cut -c 1-700 | head -60
+}
+
+# One launch of every kind of kernel, checked against the reference: spec | rows | what the heuristic's schedule becomes.
+# 70001: synccheck 2025.3 ends with "illegal address" where 8 clusters of 16 blocks are resident at once, even of a kernel
+# that does nothing but wait for its cluster; with 6 stages there is room for 7.
+sanitizer_cases() {
+  cat <<'CASES'
+layernorm cols=256 x=bf16 gamma=f32 | 301 |
+rmsnorm cols=33 x=f16 | 77 |
+layernorm cols=1000 x=f32 stats=recompute | 130 |
+layernorm cols=1024 x=bf16 | 200 |
+layernorm cols=4097 x=bf16 | 165 |
+rmsnorm cols=1003 x=f16 stats=recompute | 600 |
+layernorm cols=101 x=f32 | 5000 |
+layernorm cols=70001 x=bf16 | 30 | pipeline_depth=6 row_groups=8
+rmsnorm cols=40001 x=bf16 | 70 |
+layernorm cols=33000 x=bf16 | 70 |
+rmsnorm cols=4096 x=bf16 | 300 |
+layernorm cols=1024 x=f64 | 40 |
+layernorm cols=16384 x=bf16 | 40 |
+rmsnorm cols=65536 x=bf16 stats=recompute | 19 |
+layernorm cols=262144 x=bf16 | 5 |
+layernorm cols=300001 x=bf16 | 7 |
+layernorm cols=1024 x=bf16 dresidual=f32 out=dx,dresidual_in,mean,rstd,dgamma stats=recompute | 200 |
+rmsnorm cols=20001 x=bf16 dresidual_in=f32 out=dx,dresidual_in,rstd stats=recompute,bf16 | 60 |
+layernorm cols=70001 x=f32 out=dx,dresidual_in,mean,rstd,dgamma,dbeta stats=recompute | 20 | row_groups=6
+rmsnorm cols=33 x=f16 dresidual_in=f16 out=dx,dresidual_in,rstd,dgamma stats=recompute | 500 |
+layernorm cols=4096 x=bf16 out=dx,dresidual_in,mean,dbeta stats=recompute | 99 | form=two_pass threads_per_row=256 rows_per_block=1 cluster=1 pipeline_depth=2 staging=registers row_memory=registers column_memory=registers pace=0 row_groups=8
+layernorm cols=4096 x=bf16 dresidual=bf16 | 99 | form=two_pass threads_per_row=256 rows_per_block=1 cluster=1 pipeline_depth=2 staging=registers row_memory=registers column_memory=registers pace=0 row_groups=8
+CASES
+}
+
+# The line that replays a case: tests/property/case.h.
+case_line() { # spec rows changes
+  local target schedule change
+  target=$("$folder/normjit" info | sed -n "s/^$device *available .*\\(sm_[0-9].*\\)$/\\1/p")
+  schedule=$("$folder/normjit" info "$1" --target "$target" | sed -n 's/^schedule *//p')
+  for change in $3; do schedule=$(sed "s/\\b${change%%=*}=[^ ]*/$change/" <<<"$schedule"); done
+  echo "$1 | $schedule | $target | case rows=$2 data=1 layout=0 threads=1"
+}
+
+# All cases under one tool; a line each. initcheck sees reads of memory that nothing wrote: the tests leave it so.
+sanitize() { # tool
+  local line number=0
+  if [ "$1" = initcheck ]; then export NORMJIT_TEST_UNWRITTEN=1; fi
+  while read -r line; do
+    number=$((number + 1))
+    NORMJIT_TEST_CASE=$line timeout 200 compute-sanitizer --tool "$1" --error-exitcode 9 \
+      "$folder/normjit_property_tests" -tc='gradients of random problems*' >"$out/$1.$number.log" 2>&1
+    report "$1: ${line%%|*}" $?
+  done <"$out/sanitizer_cases.txt"
+}
+
+sanitizer() {
+  local tool spec rows changes
+  while IFS='|' read -r spec rows changes; do
+    case_line "${spec% }" "$((rows))" "$changes"
+  done < <(sanitizer_cases) >"$out/sanitizer_cases.txt"
+  for tool in memcheck racecheck initcheck synccheck; do sanitize "$tool" >"$out/$tool.txt" & done
+  wait
+  cat "$out"/{memcheck,racecheck,initcheck,synccheck}.txt
+  failures=$((failures + $(cat "$out"/*check.txt | grep -c ^FAILED)))
+  cat "$out"/*check.[0-9]*.log >"$out/sanitizer.log" && rm -f "$out"/*check.[0-9]*.log "$out"/*check.txt
+  grep -hE "=========.*(Error|Race|Invalid|hazard)|ERROR" "$out/sanitizer.log" | sort | uniq -c | head -20
+}
+
+bench() {
+  "$folder/normjit" bench "${SHAPES:-$root/tools/lab/gpu_shapes.txt}" --device "$device" --seconds "${SECONDS_EACH:-0.03}" \
+    --json "$out/normjit.json"
+  report "bench" $?
+}
+
+peers() {
+  python3 "$root/tools/lab/gpu_peers.py" --shapes "${SHAPES:-$root/tools/lab/gpu_shapes.txt}" --json "$out/peers.json"
+  report "peers" $?
+}
+
+"$folder/normjit" info >"$out/info.txt" 2>&1
+cat "$out/info.txt"
+for part in $parts; do "$part"; done
+echo "$failures failed"
+[ "$failures" -eq 0 ]

@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes RESULTS.md from the measurements in results/, in the order and with the words of results/index.json.
+
+    python3 tools/lab/results.py            the page
+    python3 tools/lab/results.py --charts   its charts, too (needs matplotlib)
+    python3 tools/lab/results.py --check    fails where the page is not what it would write
+
+A file of results is what `normjit bench --json`, gpu_peers.py or cpu_peers.py wrote, and the date.
+"""
+import argparse
+import json
+import pathlib
+import re
+import sys
+
+HERE = pathlib.Path(__file__).parent
+PAGE = HERE / "RESULTS.md"
+PEERS = {"normjit": "normjit", "cudnn": "cuDNN", "quack": "QuACK", "triton": "Triton", "liger": "Liger",
+         "compile": "torch.compile", "torch": "PyTorch", "onednn": "oneDNN"}
+HEAD = """# Results
+
+Written by `tools/lab/results.py` from [results](results): change those, not this page.
+
+The ceiling is the time in which the machine reads two matrices and writes one of the same size, measured in the same run. A share is
+the ceiling's time over the time taken: 1.00 means that memory allows no more. Above 1 the data was in the caches, or the ceiling's own
+kernel was not the best. Every time is a median of one whole backward pass of one layer, in microseconds; shares stand in brackets.
+"""
+
+
+def keys_of(spec):
+    """("layernorm", {"rows": "32768", "cols": "256", "x": "bf16"}); what is usual, x=f32, is left out."""
+    norm, *words = spec.split()
+    keys = dict(word.split("=") for word in words)
+    if keys.get("x") == "f32":
+        del keys["x"]
+    return norm, keys
+
+
+def title_of(spec):
+    """layernorm 32768x256 x=bf16"""
+    norm, keys = keys_of(spec)
+    size = [keys.pop(key) for key in ("rows", "cols") if key in keys]
+    return " ".join([norm, "x".join(size), *(f"{key}={value}" for key, value in keys.items())])
+
+
+def read(names):
+    """All results of some files, each with its device and date."""
+    results = []
+    for name in names:
+        document = json.loads((HERE / "results" / name).read_text())
+        device = document.get("gpu") or document.get("cpu")
+        results += [result | {"device": device, "date": document["date"]} for result in document["results"]]
+    return results
+
+
+def wanted(table):
+    """{title: {"normjit" or peer: result}} of a table, in the order of its files."""
+    shapes = {}
+    for result in read(table["files"]):
+        title = title_of(result["spec"])
+        if "threads" in table and result["threads"] != table["threads"]:
+            continue
+        if not re.search(table.get("only", ""), title) or "except" in table and re.search(table["except"], title):
+            continue
+        shapes.setdefault(title, {})[result.get("peer", "normjit")] = result
+    return {title: results for title, results in shapes.items() if "normjit" in results}
+
+
+def cell(result):
+    if result is None:
+        return "-"
+    microseconds = result["median_seconds"] * 1e6
+    time = f"{microseconds:.1f}" if microseconds < 100 else f"{microseconds:.0f}"
+    return f"{time} ({result['share']:.2f})" if "share" in result else time
+
+
+def rows_of_times(shapes):
+    peers = [peer for peer in PEERS if any(peer in results for results in shapes.values())]
+    yield ["", "ceiling", *(PEERS[peer] for peer in peers)]
+    for title, results in shapes.items():
+        times = [cell(results.get(peer)) for peer in peers]
+        best = min(results.values(), key=lambda result: result["median_seconds"])
+        times[peers.index(best.get("peer", "normjit"))] = f"**{cell(best)}**"
+        yield [title, cell(results["normjit"].get("ceiling")), *times]
+
+
+def rows_of_shares(shapes):
+    yield ["", "share"]
+    for title, results in shapes.items():
+        yield [title, f"{results['normjit']['share']:.2f}"]
+
+
+def rows_of_widths(shapes):
+    """A row for each width, a column for each norm."""
+    norms, widths = {}, {}
+    for title, results in shapes.items():
+        norm, width = title.split()[:2]
+        norms[norm] = True
+        widths.setdefault(int(width), {})[norm] = f"{results['normjit']['share']:.2f}"
+    yield ["N", *norms]
+    for width, shares in sorted(widths.items()):
+        yield [str(width), *(shares.get(norm, "-") for norm in norms)]
+
+
+FORMS = {"times": rows_of_times, "shares": rows_of_shares, "widths": rows_of_widths}
+
+
+def lines_of_table(table):
+    results = read(table["files"])
+    if "title" in table:
+        yield f"### {table['title']}\n"
+    devices = sorted({f"{result['device']}, {result['date']}" for result in results})
+    files = ", ".join(f"[{name}](results/{name})" for name in table["files"])
+    yield f"{'; '.join(devices)}: {files}\n"
+    head, *rows = FORMS[table.get("form", "times")](wanted(table))
+    yield "| " + " | ".join(head) + " |"
+    yield "|---|" + "---:|" * (len(head) - 1)
+    yield from ("| " + " | ".join(row) + " |" for row in rows)
+    yield ""
+
+
+def page(sections):
+    lines = [HEAD]
+    for section in sections:
+        lines.append(f"## {section['title']}\n")
+        lines += [text + "\n" for text in section["text"]]
+        lines += [f"![{chart['title']}](charts/{chart['file']})\n" for chart in section.get("charts", [])]
+        for table in section.get("tables", []):
+            lines += lines_of_table(table)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--charts", action="store_true", help="draw the charts as well")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where the page would change")
+    options = parser.parse_args()
+    sections = json.loads((HERE / "results" / "index.json").read_text())
+    text = page(sections)
+    if options.check:
+        if PAGE.read_text() != text:
+            sys.exit("tools/lab/RESULTS.md is not what tools/lab/results.py writes: run it")
+        return
+    PAGE.write_text(text)
+    if options.charts:
+        import charts  # needs matplotlib
+        for section in sections:
+            for chart in section.get("charts", []):
+                charts.draw(chart, [(panel, wanted_points(panel)) for panel in chart["panels"]], HERE / "charts")
+
+
+def wanted_points(panel):
+    """{"normjit" or peer: {cols: share}}: what a panel shows."""
+    points = {}
+    for result in read(panel["files"]):
+        norm, keys = keys_of(result["spec"])
+        rows, cols = int(keys["rows"]), int(keys["cols"])
+        gamma = keys.get("gamma", keys.get("x", "f32"))
+        same = {"norm": norm, "x": keys.get("x", "f32"), "rows": rows, "elements": rows * cols,
+                "threads": result.get("threads"), "gamma": gamma}
+        # Peers on CPUs take an f32 gamma alone: there the panel has what was measured.
+        if "share" not in result or set(keys) - {"rows", "cols", "x", "gamma"}:
+            continue
+        if any(same[key] != panel[key] for key in same if key in panel):
+            continue
+        if "gamma" not in panel and panel.get("threads") is None and gamma != same["x"]:
+            continue
+        points.setdefault(result.get("peer", "normjit"), {})[cols] = result["share"]
+    return points
+
+
+if __name__ == "__main__":
+    main()

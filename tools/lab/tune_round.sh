@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Tuning records for a GPU and the CPU beside it, in one go, with a program that was built before and no network:
+#   tools/lab/tune_round.sh FOLDER OUT [PART...]
+#   FOLDER  has normjit, built with -DNORMJIT_PORTABLE=ON (as tools/normjit/normjit under a build folder, or directly)
+#   OUT     gets {cuda,cpu}_records.jsonl with their journals, results and logs
+#   PART    check, cuda, cpu, confirm; all of them without any. Or regret: what the heuristic gives away, by searching
+#           60 shapes that it was not fitted on (REGRET_BUDGET, 600s a device; REGRET_SEED draws others), from nothing
+# A round goes on from an earlier one: from the records in OUT, else from those in PREVIOUS, else from those in
+# runtime/tuning/shipped. Records that the present heuristic and code generator would not change are not measured again;
+# the others' schedules are tried first. The whole takes 8 minutes: CUDA_BUDGET (270s) and CPU_BUDGET (120s) set the share of each.
+# DEEPEN=24 searches on where a record rests on fewer candidates. Also SHAPES, DEVICE (cuda:0, or all), SHARD (1/1),
+# CANDIDATES (48), and CPU_ELEMENTS, the most that a problem of the CPU may have (2^26).
+# To ship what it found: cp OUT/*_records.jsonl runtime/tuning/shipped/
+set -u -o pipefail
+folder=$1 out=$2
+shift 2
+parts=${*:-check cuda cpu confirm}
+root=$(cd "$(dirname "$0")/../.." && pwd)
+normjit=$folder/normjit
+[ -x "$normjit" ] && [ ! -d "$normjit" ] || normjit=$folder/tools/normjit/normjit
+device=${DEVICE:-cuda:0}
+first=${device/all/cuda:0}
+shapes=${SHAPES:-$root/tools/lab/llm_shapes.txt}
+mkdir -p "$out"
+failures=0
+export NORMJIT_RECORDS=off  # what is measured is the heuristic, not what earlier rounds found
+
+report() { # what status
+  if [ "$2" -eq 0 ]; then echo "ok      $1"; else echo "FAILED  $1"; failures=$((failures + 1)); fi
+}
+
+# Prints its arguments, runs them, and their last lines.
+show() {
+  "$@" >"$out/last.log" 2>&1
+  local status=$?
+  tail -n 12 "$out/last.log" | cut -c 1-300
+  return $status
+}
+
+earlier() { # kind
+  local file=$out/$1_records.jsonl previous=${PREVIOUS:-$root/runtime/tuning/shipped}
+  if [ ! -e "$file" ] && [ -e "$previous/$1_records.jsonl" ]; then cp "$previous/$1_records.jsonl" "$file"; fi
+  [ -e "$file" ] || : >"$file"
+  chmod u+w "$file"
+}
+
+# Before minutes are spent: the device computes right, and the tuner writes records that say so.
+check() {
+  local kind
+  for kind in $(printf '%s\n' "$first" cpu | uniq); do
+    show "$normjit" run "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" --device "$kind" --check
+    report "$kind: a checked launch" $?
+    rm -f "$out/try.jsonl" "$out/try.jsonl.progress"
+    show "$normjit" tune "rmsnorm rows=2048 cols=1024 x=bf16" -o "$out/try.jsonl" --device "$kind" --candidates 6
+    [ "$(grep -c '"verified":"double"' "$out/try.jsonl")" -eq 1 ]
+    report "$kind: a record of a small search" $?
+  done
+}
+
+tune() { # kind device budget shapes
+  earlier "$1"
+  "$normjit" tune "$4" -o "$out/$1_records.jsonl" --device "$2" --budget "$3" --shard "${SHARD:-1/1}" \
+    --candidates "${CANDIDATES:-48}" --deepen "${DEEPEN:-0}" --json "$out/$1_tune.json" >"$out/$1_tune.txt" 2>"$out/$1_tune.log"
+  report "$1: tune" $?
+  cat "$out/$1_tune.log" | cut -c 1-300
+  python3 "$root/tools/lab/regret.py" "$out/$1_records.jsonl" --list 5
+}
+
+cuda() { tune cuda "$device" "${CUDA_BUDGET:-270s}" "$shapes"; }
+
+# Those that a CPU gets through in time.
+cpu_shapes() {
+  awk -v most="${CPU_ELEMENTS:-67108864}" '{
+    line = $0; sub(/#.*/, "", line)
+    if (match(line, /rows=[0-9]+/)) rows = substr(line, RSTART + 5, RLENGTH - 5); else next
+    if (match(line, /cols=[0-9]+/)) cols = substr(line, RSTART + 5, RLENGTH - 5); else next
+    if (rows * cols <= most) print line }' "$shapes" >"$out/cpu_shapes.txt"
+}
+
+cpu() {
+  cpu_shapes
+  tune cpu cpu "${CPU_BUDGET:-120s}" "$out/cpu_shapes.txt"
+}
+
+# Of the GPU, and of the CPU.
+regret() {
+  local where kind from
+  for where in $(printf '%s\n' "$first" cpu | uniq); do
+    kind=cuda from=$shapes
+    if [ "$where" = cpu ]; then cpu_shapes; kind=cpu from=$out/cpu_shapes.txt; fi
+    python3 "$root/tools/lab/regret.py" --draw "$from" --sample 60 --seed "${REGRET_SEED:-1}" --without "$root"/tools/lab/{cpu,gpu,model}_shapes.txt \
+      >"$out/${kind}_regret.txt"
+    show "$normjit" tune "$out/${kind}_regret.txt" -o "$out/${kind}_regret.jsonl" --device "$where" \
+      --budget "${REGRET_BUDGET:-600s}" --candidates "${CANDIDATES:-48}"
+    report "$kind: search of shapes that the heuristic was not fitted on" $?
+    python3 "$root/tools/lab/regret.py" "$out/${kind}_regret.jsonl"
+  done
+}
+
+# The gains again, in processes of their own: the schedules of the records and of the heuristic in turn, on data that
+# no cache holds, as the tuner measured them (a GPU's never are in its L2).
+confirm() {
+  local kind where target run runs
+  for kind in cuda cpu; do
+    [ -s "$out/${kind}_records.jsonl" ] || continue
+    where=$([ $kind = cpu ] && echo cpu || echo "$first")
+    target=$("$normjit" info "rmsnorm rows=1 cols=1" --device "$where" --json |
+      python3 -c 'import json, sys; print(json.load(sys.stdin)["target"])')
+    python3 "$root/tools/lab/confirm.py" "$out/${kind}_records.jsonl" --pick 16 --target "$target" >"$out/${kind}_confirm.txt"
+    [ -s "$out/${kind}_confirm.txt" ] || { echo "$kind: no tuned records of this device"; continue; }
+    runs=()
+    for run in 1 2 3; do
+      runs+=("$out/${kind}_confirm.$run.json")
+      NORMJIT_RECORDS="$out/${kind}_records.jsonl" show "$normjit" bench "$out/${kind}_confirm.txt" --device "$where" \
+        --cold --against heuristic --seconds "${CONFIRM_SECONDS:-0.1}" --json "${runs[-1]}" >/dev/null
+      report "$kind: bench of records against the heuristic, run $run" $?
+    done
+    python3 "$root/tools/lab/confirm.py" "$out/${kind}_records.jsonl" "${runs[@]}"
+    report "$kind: no record is slower than the heuristic" $?
+  done
+}
+
+"$normjit" info >"$out/info.txt" 2>&1
+cat "$out/info.txt"
+for part in $parts; do "$part"; done
+echo "$failures failed"
+[ "$failures" -eq 0 ]

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Two builds of normjit in turn over the same shapes: how many times as fast the second is.
+
+    tools/lab/two_builds.py OLD NEW tools/lab/gpu_shapes.txt --device cuda:0 --rounds 3 --json ratios.json
+
+A round runs `normjit bench` of the one, then of the other, and the next round the other way round, so that drift of
+the machine falls on both. A shape's figure is the median of its times over the rounds. The last lines are the geometric
+mean of old time / new time and the shapes below --least.
+"""
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+
+
+def bench(program, arguments):
+    with tempfile.NamedTemporaryFile(suffix=".json") as out:
+        done = subprocess.run([program, "bench", *arguments, "--json", out.name], capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{program}: {done.stderr.strip()}")
+        return {(r["spec"], r.get("threads")): r["median_seconds"] for r in json.load(open(out.name))["results"]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old")
+    parser.add_argument("new")
+    parser.add_argument("shapes", nargs="+", help="shapes files and specs")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", help="CPU threads, as normjit bench takes them")
+    parser.add_argument("--seconds", default="0.05", help="for each spec, build and round")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--least", type=float, default=0.97, help="ratios below are listed")
+    parser.add_argument("--json", help="all times, to this file")
+    options = parser.parse_args()
+
+    arguments = [*options.shapes, "--device", options.device, "--seconds", options.seconds]
+    if options.threads:
+        arguments += ["--threads", options.threads]
+    times = {options.old: {}, options.new: {}}
+    for number in range(options.rounds):
+        order = [options.old, options.new] if number % 2 == 0 else [options.new, options.old]
+        for program in order:
+            for key, seconds in bench(program, arguments).items():
+                times[program].setdefault(key, []).append(seconds)
+
+    rows = []
+    for key, old in times[options.old].items():
+        new = times[options.new].get(key)
+        if new:
+            rows.append((statistics.median(old) / statistics.median(new), key, old, new))
+    if not rows:
+        sys.exit("no shape was measured by both builds")
+    if options.json:
+        with open(options.json, "w") as out:
+            json.dump([{"spec": k[0], "threads": k[1], "ratio": r, "old": o, "new": n} for r, k, o, n in rows], out, indent=1)
+    mean = math.exp(statistics.fmean(math.log(r) for r, *_ in rows))
+    for ratio, (spec, threads), old, new in sorted(rows):
+        if ratio < options.least:
+            print(f"{ratio:.3f}  {spec}" + (f", {threads} threads" if threads else "") +
+                  f": {statistics.median(old) * 1e6:.1f} -> {statistics.median(new) * 1e6:.1f} us")
+    print(f"{len(rows)} shapes, geometric mean {mean:.4f}, least {min(rows)[0]:.3f}, most {max(rows)[0]:.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// On a CPU.
+#include "checked_problem.h"
+
+#include "rotating_copies.h"
+#include "support/try.h"
+#include "team.h"
+#include "workbench.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace normjit::cli {
+namespace {
+
+/// Copies the rows that were made over all rows.
+void repeat_rows(const Problem& made, const Problem& all, bench::Team& team) {
+    for (const Tensor tensor : all_tensors) {
+        if (!all.spec.has(tensor) || all.spec.writes(tensor)) continue;
+        const auto* from = static_cast<const char*>(made.tensors[tensor].data());
+        auto* to = static_cast<char*>(all.tensors[tensor].data());
+        const int64_t period = made.tensors[tensor].bytes();
+        team.run_ranges(all.tensors[tensor].bytes(), [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end;) {
+                const int64_t bytes = std::min(end - i, period - i % period);
+                std::memcpy(to + i, from + i % period, static_cast<size_t>(bytes));
+                i += bytes;
+            }
+        });
+    }
+}
+
+class CpuCheckedProblem final : public CheckedProblem {
+  public:
+    CpuCheckedProblem(RotatingCopies data, const Problem& made, bench::Team& team)
+        : data_(std::move(data)), expected_(made, data_.rows()), team_(team) {}
+
+    bool is_cold() const override { return data_.is_cold(); }
+    int64_t copies() const override { return data_.copies(); }
+    void hold(bool stay) override { data_.hold(stay); }
+
+    Status check(const Kernel& kernel) override {
+        NORMJIT_RETURN_IF_ERROR(data_.fit(kernel, team_));
+        const Arguments& arguments = data_.next();
+        for (const Tensor tensor : all_tensors) {
+            if (data_.spec().writes(tensor)) fill_with_nan(data_.element(tensor, 0), data_.bytes_of(tensor), team_);
+        }
+        NORMJIT_RETURN_IF_ERROR(kernel.launch(arguments));
+        for (const int64_t row : expected_.rows_to_check()) {
+            for (const Operand& output : expected_.row_outputs()) {
+                const int64_t element = output.is_matrix() ? row * data_.spec().cols : row;
+                NORMJIT_RETURN_IF_ERROR(expected_.check_row(output, row, data_.element(output.tensor, element)));
+            }
+        }
+        const int64_t groups = kernel.artifact().geometry.groups(data_.rows(), arguments.workspace_bytes);
+        for (const Tensor tensor : all_tensors) {
+            if (!data_.spec().writes(tensor) || info(tensor).shape != TensorShape::cols) continue;
+            NORMJIT_RETURN_IF_ERROR(expected_.check_columns(tensor, data_.element(tensor, 0), groups));
+        }
+        return {};
+    }
+
+    Expected<Seconds> time(std::span<const Kernel> kernels, int rounds) override {
+        for (const Kernel& kernel : kernels) NORMJIT_RETURN_IF_ERROR(data_.fit(kernel, team_));
+        return time_in_turn(kernels, rounds, [this]() -> const Arguments& { return data_.next(); });
+    }
+
+    Expected<bench::Measurement> measure(const Kernel& kernel, const bench::MeasureOptions& options) override {
+        return measure_in(data_, kernel, options, team_);
+    }
+
+  private:
+    RotatingCopies data_;
+    const ExpectedGradients expected_;
+    bench::Team& team_;
+};
+
+}  // namespace
+
+int64_t made_rows(const Spec& spec, int64_t rows) {
+    constexpr int64_t made_elements = 1 << 20;
+    const int64_t made = std::clamp<int64_t>(made_elements / spec.cols, 1, rows);
+    return made == rows || made % 2 == 1 ? made : made - 1;
+}
+
+Expected<std::unique_ptr<CheckedProblem>> open_cpu_checked_problem(const Kernel& kernel, int64_t rows, uint64_t seed,
+                                                                   Caches caches, ColdMemory& memory,
+                                                                   bench::Team& team) {
+    const int64_t made = made_rows(kernel.artifact().spec, rows);
+    NORMJIT_TRY(const Problem base, allocate_problem(kernel, made, team));
+    fill_inputs(base, seed, team);
+    NORMJIT_TRY(Problem all, allocate_problem(kernel, rows, team));
+    repeat_rows(base, all, team);
+    NORMJIT_TRY(RotatingCopies data, open_copies(std::move(all), caches, memory, team));
+    return std::unique_ptr<CheckedProblem>(std::make_unique<CpuCheckedProblem>(std::move(data), base, team));
+}
+
+}  // namespace normjit::cli

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// One problem's data on a device, where kernels for that problem are checked, and timed in turn.
+#pragma once
+
+#include "expected_gradients.h"
+#include "measure.h"
+#include "problem.h"
+#include "timed_problem.h"
+
+#include "normjit/kernel.h"
+#include "normjit/status.h"
+
+#include <cstdint>
+
+namespace normjit::cli {
+
+class CheckedProblem : public TimedProblem {
+  public:
+    /// Launches the kernel on outputs full of NaN and compares what it wrote with double precision: dgamma and dbeta
+    /// in every column, dx in some rows. The error says what is wrong.
+    virtual Status check(const Kernel& kernel) = 0;
+
+    // time(): on a GPU the L2 cache is flushed before each launch; a CPU's launches take the copies in turn.
+
+    /// Whether no cache has the data of a launch when it begins.
+    virtual bool is_cold() const = 0;
+    /// Of the data, which a CPU's launches take in turn; when it is held they stay with one of them.
+    virtual int64_t copies() const { return 1; }
+    virtual void hold([[maybe_unused]] bool stay) {}
+
+    /// Of a kernel, beside the memory ceiling.
+    virtual Expected<bench::Measurement> measure(const Kernel& kernel, const bench::MeasureOptions& options) = 0;
+};
+
+/// Rows of made data for a problem: the others repeat them. An odd number, so that a kernel that goes by powers of two
+/// meets other data when it takes the wrong row.
+int64_t made_rows(const Spec& spec, int64_t rows);
+
+}  // namespace normjit::cli

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "file_problem.h"
+
+#include "support/text.h"
+#include "support/try.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+namespace normjit::cli {
+namespace {
+
+constexpr std::string_view expected_suffix = "expected";
+constexpr std::string_view source_names[] = {"x", "xhat", "y"};
+
+/// "a.b.dx" is dx of the problem "a.b".
+std::pair<std::string, std::string> split_name(const std::string& name) {
+    size_t dot = name.rfind('.');
+    if (dot == std::string::npos) return {"", name};
+    return {name.substr(0, dot), name.substr(dot + 1)};
+}
+
+/// The problem that "<problem>.expected" belongs to; nothing for any other name.
+std::optional<std::string> expected_of(const std::string& name) {
+    if (name == expected_suffix) return "";
+    auto [parent, last] = split_name(name);
+    if (last != expected_suffix) return std::nullopt;
+    return parent;
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+int64_t count(const std::vector<int64_t>& shape) {
+    int64_t elements = 1;  // the reader has bounded the product
+    for (int64_t size : shape) elements *= size;
+    return elements;
+}
+
+/// The keys of a spec before they make one: what the file's metadata and the command line say, then the tensors.
+using SpecFields = std::map<std::string, std::string, std::less<>>;
+
+std::optional<std::string> find(const SpecFields& fields, std::string_view key) {
+    const auto found = fields.find(key);
+    return found == fields.end() ? std::nullopt : std::optional(found->second);
+}
+
+void set(SpecFields& fields, std::string_view key, std::string value) {
+    fields.insert_or_assign(std::string(key), std::move(value));
+}
+
+/// Sets `key` to what a tensor says; fails when a person said something else.
+Status derive(SpecFields& fields, const SafetensorsFile& file, const StoredTensor& tensor, std::string_view key,
+              const std::string& value) {
+    const auto given = find(fields, key);
+    if (given && *given != value) return file.error(tensor.name, fmt::format("has {}={}, not {}", key, value, *given));
+    set(fields, key, value);
+    return {};
+}
+
+Status derive_type(SpecFields& fields, const SafetensorsFile& file, const StoredTensor& tensor, std::string_view key) {
+    NORMJIT_TRY(DType type, file.type_of(tensor));
+    return derive(fields, file, tensor, key, std::string(name(type)));
+}
+
+/// An optional input: its type when it is there, unless a person said none.
+Status derive_optional(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file,
+                       std::string_view key) {
+    const auto given = find(fields, key);
+    if (given && *given == "none") return {};
+    const StoredTensor* tensor = in_file.find(key);
+    if (!tensor) {
+        if (given)
+            return invalid_argument(
+                fmt::format("{}: {}={}: there is no tensor \"{}{}\"", file.path(), key, *given, in_file.prefix(), key));
+        set(fields, key, "none");
+        return {};
+    }
+    return derive_type(fields, file, *tensor, key);
+}
+
+/// Adds what a text says, "norm=rmsnorm eps=1e-6" or "rmsnorm eps=1e-6", over what is there.
+Status add_text(SpecFields& fields, std::string_view subject, std::string_view text) {
+    NORMJIT_TRY(const auto said, text::Fields::parse_part(subject, text));
+    if (!said.head().empty() && said.find("norm")) return said.error("norm", "the norm is given twice");
+    if (!said.head().empty()) set(fields, "norm", std::string(said.head()));
+    for (const auto& [key, value] : said.all()) set(fields, key, std::string(value));
+    return {};
+}
+
+/// What people said: the file's metadata, then the command line.
+Expected<SpecFields> said_fields(const SafetensorsFile& file, const FileProblem& in_file, const std::string& given) {
+    SpecFields fields;
+    for (const std::string& key : {std::string("spec"), in_file.prefix() + "spec"}) {
+        auto found = file.header().metadata.find(key);
+        if (found == file.header().metadata.end()) continue;
+        NORMJIT_RETURN_IF_ERROR(add_text(fields, fmt::format("{}: metadata \"{}\"", file.path(), key), found->second));
+    }
+    NORMJIT_RETURN_IF_ERROR(add_text(fields, "spec", given));
+    return fields;
+}
+
+/// As parse_spec() reads it: the norm, then the keys.
+std::string text_of(const SpecFields& fields) {
+    std::string text = *find(fields, "norm");
+    for (const auto& [key, value] : fields) {
+        if (key != "norm") text += " " + key + "=" + value;
+    }
+    return text;
+}
+
+Status derive_norm(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file) {
+    if (find(fields, "norm")) return {};
+    if (!in_file.find("mean")) {
+        return invalid_argument(
+            fmt::format("{}: {}no mean tensor says that this is a layernorm: add norm=layernorm or norm=rmsnorm",
+                        file.path(), in_file.name.empty() ? "" : "problem " + in_file.name + ": "));
+    }
+    set(fields, "norm", "layernorm");
+    return {};
+}
+
+/// Statistics in the file are used, incomplete ones computed again from x.
+Status derive_stats(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file) {
+    const auto given = find(fields, "stats");
+    const bool recompute = given && *given == "recompute";
+    const auto source = find(fields, "source");
+    const bool needs_mean = *find(fields, "norm") == "layernorm" && *source == "x";
+    const StoredTensor* rstd = in_file.find("rstd");
+    const StoredTensor* mean = in_file.find("mean");
+    if (given && *given == "saved") fields.erase("stats");
+    if (!recompute && rstd && (mean || !needs_mean)) {
+        fields.erase("eps");
+        NORMJIT_RETURN_IF_ERROR(derive_type(fields, file, *rstd, "stats"));
+        return needs_mean ? derive_type(fields, file, *mean, "stats") : Status();
+    }
+    if (given && !recompute) {
+        return invalid_argument(fmt::format("{}: stats={}: there is no tensor \"{}{}\"", file.path(), *given,
+                                            in_file.prefix(), rstd ? "mean" : "rstd"));
+    }
+    if (*source == "x") set(fields, "stats", "recompute");
+    return {};
+}
+
+Status derive_source(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file) {
+    if (!find(fields, "source")) {
+        for (std::string_view source : source_names) {
+            if (!find(fields, "source") && in_file.find(source)) set(fields, "source", std::string(source));
+        }
+    }
+    const std::string source = *find(fields, "source");
+    const StoredTensor* x = in_file.find(source);
+    if (!x)
+        return invalid_argument(
+            fmt::format("{}: source={}: there is no tensor \"{}{}\"", file.path(), source, in_file.prefix(), source));
+    if (x->shape.empty())
+        return file.error(x->name, "is a single number; the last dimension must be the normalised one");
+    int64_t cols = x->shape.back();
+    if (cols == 0) return file.error(x->name, fmt::format("shape {} has no columns", shape_text(x->shape)));
+    NORMJIT_RETURN_IF_ERROR(derive(fields, file, *x, "cols", std::to_string(cols)));
+    return derive(fields, file, *x, "rows", std::to_string(count(x->shape) / cols));
+}
+
+/// Shapes of the inputs that the spec uses.
+Status check_shapes(const SafetensorsFile& file, const FileProblem& in_file, const Spec& spec) {
+    const StoredTensor& x = *source_tensor(in_file, spec.source);
+    for (Tensor tensor : all_tensors) {
+        if (tensor == Tensor::x || !spec.reads(tensor)) continue;
+        const StoredTensor* stored = in_file.find(name(tensor));
+        if (!stored)
+            return invalid_argument(
+                fmt::format("{}: there is no tensor \"{}{}\"", file.path(), in_file.prefix(), name(tensor)));
+        TensorShape shape = info(tensor).shape;
+        bool fits = shape == TensorShape::matrix ? stored->shape == x.shape
+                    : shape == TensorShape::cols ? stored->shape == std::vector<int64_t>{spec.cols}
+                                                 : count(stored->shape) == *spec.rows;
+        if (fits) continue;
+        std::string allowed =
+            shape == TensorShape::matrix
+                ? fmt::format("must be that of {}, {}", split_name(x.name).second, shape_text(x.shape))
+            : shape == TensorShape::cols
+                ? fmt::format("must be [{}], the columns of {}", spec.cols, split_name(x.name).second)
+                : fmt::format("must have {} elements, the rows of {}", *spec.rows, split_name(x.name).second);
+        return file.error(stored->name, fmt::format("shape {} {}", shape_text(stored->shape), allowed));
+    }
+    return {};
+}
+
+}  // namespace
+
+const StoredTensor* FileProblem::find(std::string_view tensor) const {
+    for (const auto& [key, stored] : tensors) {
+        if (key == tensor) return stored;
+    }
+    return nullptr;
+}
+
+const StoredTensor* source_tensor(const FileProblem& in_file, Source source) { return in_file.find(name(source)); }
+
+Expected<std::vector<FileProblem>> find_problems(const SafetensorsFile& file) {
+    std::map<std::string, FileProblem> found;
+    for (const StoredTensor& tensor : file.header().tensors) {
+        auto [name, last] = split_name(tensor.name);
+        if (expected_of(name)) continue;
+        found[name].name = name;
+        found[name].tensors.emplace_back(last, &tensor);
+    }
+    for (const StoredTensor& tensor : file.header().tensors) {
+        auto [name, last] = split_name(tensor.name);
+        auto parent = expected_of(name);
+        auto output = parse_tensor(last);
+        if (parent && output && may_be_written(*output) && found.contains(*parent))
+            found[*parent].expected[*output] = &tensor;
+    }
+    std::vector<FileProblem> problems;
+    for (auto& [name, candidate] : found) {
+        bool source = std::any_of(std::begin(source_names), std::end(source_names),
+                                  [&](std::string_view word) { return candidate.find(word); });
+        if (source && candidate.find("dy")) problems.push_back(std::move(candidate));
+    }
+    if (problems.empty()) {
+        return invalid_argument(
+            file.path() +
+            ": holds no problem: a problem is a tensor dy beside x, xhat or y, alone or as <name>.dy, <name>.x");
+    }
+    return problems;
+}
+
+Expected<Spec> spec_of(const SafetensorsFile& file, const FileProblem& in_file, const std::string& given) {
+    NORMJIT_TRY(SpecFields fields, said_fields(file, in_file, given));
+    NORMJIT_RETURN_IF_ERROR(derive_norm(fields, file, in_file));
+    NORMJIT_RETURN_IF_ERROR(derive_source(fields, file, in_file));
+    const std::string source = *find(fields, "source");
+    NORMJIT_RETURN_IF_ERROR(derive_type(fields, file, *in_file.find(source), "x"));
+    NORMJIT_RETURN_IF_ERROR(derive_type(fields, file, *in_file.find("dy"), "dy"));
+    NORMJIT_RETURN_IF_ERROR(derive_optional(fields, file, in_file, "gamma"));
+    NORMJIT_RETURN_IF_ERROR(derive_optional(fields, file, in_file, "dresidual"));
+    if (source == "y") NORMJIT_RETURN_IF_ERROR(derive_optional(fields, file, in_file, "beta"));
+    NORMJIT_RETURN_IF_ERROR(derive_stats(fields, file, in_file));
+    auto spec = parse_spec(text_of(fields));
+    if (!spec.ok()) {
+        return Status(spec.status().code(),
+                      fmt::format("{}: {}{}", file.path(), in_file.name.empty() ? "" : "problem " + in_file.name + ": ",
+                                  spec.status().message()));
+    }
+    NORMJIT_RETURN_IF_ERROR(check_shapes(file, in_file, *spec));
+    return spec;
+}
+
+Status read_inputs(const SafetensorsFile& file, const FileProblem& in_file, const Problem& problem) {
+    for (Tensor tensor : all_tensors) {
+        if (!problem.spec.has(tensor) || problem.spec.writes(tensor)) continue;
+        const StoredTensor* stored =
+            tensor == Tensor::x ? source_tensor(in_file, problem.spec.source) : in_file.find(name(tensor));
+        if (!stored || stored->bytes() != problem.tensors[tensor].bytes()) continue;  // has a type and is not read
+        NORMJIT_RETURN_IF_ERROR(file.read(*stored, problem.tensors[tensor].data()));
+    }
+    return {};
+}
+
+}  // namespace normjit::cli

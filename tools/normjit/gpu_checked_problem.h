@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "checked_problem.h"
+#include "device/cuda/gpu.h"
+#include "device/cuda/graph.h"
+#include "gpu_problem.h"
+
+#include <functional>
+#include <memory>
+
+namespace normjit::cli {
+
+/// What it takes from the workbench that it is on; the workbench must outlive it.
+struct GpuTools {
+    cuda::WorkStream* stream = nullptr;
+    cuda::WorkStream::Work flush;  ///< empties the L2 cache
+    std::function<Expected<bench::Measurement>(const Kernel&, const GpuProblem&, const bench::MeasureOptions&)> measure;
+};
+
+/// `made` holds the first rows of the problem.
+std::unique_ptr<CheckedProblem> make_gpu_checked_problem(GpuTools tools, GpuProblem problem, const Problem& made);
+
+}  // namespace normjit::cli

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// A problem's data, or copies of it that launches use in turn: by the time that one is used again, no cache has it.
+// What a launch leaves in the caches to be written back is paid for by those that follow, as in a program.
+#pragma once
+
+#include "cold_memory.h"
+#include "measure.h"
+#include "problem.h"
+#include "stream.h"
+#include "team.h"
+
+#include "normjit/kernel.h"
+#include "normjit/status.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace normjit::cli {
+
+class RotatingCopies {
+  public:
+    /// The problem itself is the only copy. `cold_bytes` from one use of a copy to its next make it cold.
+    RotatingCopies(Problem problem, int64_t cold_bytes);
+
+    /// Copies of everything that has a row for each of the problem's rows, until they are cold or the memory is used
+    /// up; what belongs to columns, and the workspace, there is once. A problem that is cold as it is stays the only
+    /// copy, where it is. The copies lie in `memory` until the next data takes it.
+    Status spread(ColdMemory& memory, bench::Team& team);
+
+    /// From now on next() stays where it is, so that the data is in the caches as far as it fits; or moves on again.
+    void hold(bool stay) { held_ = stay; }
+
+    /// Moves on to the next copy. Neighbours in memory do not follow each other: what a processor fetches in advance is
+    /// not what comes next.
+    const Arguments& next();
+    /// Moves on; the matrices of that copy, for the memory ceiling.
+    const bench::Traffic& next_traffic();
+
+    /// Where element i of a tensor lies, and the bytes of a tensor, of the copy that next() returned.
+    void* element(Tensor tensor, int64_t i) const;
+    int64_t bytes_of(Tensor tensor) const { return problem_.tensors[tensor].bytes(); }
+
+    /// Makes the workspace large enough. Kernels share it: what it holds is lost between launches anyway.
+    Status fit(const Kernel& kernel, bench::Team& team);
+
+    const Spec& spec() const { return problem_.spec; }
+    int64_t rows() const { return problem_.rows; }
+    int64_t copies() const { return copies_; }
+    /// Whether no cache has a copy any more when it is used again.
+    bool is_cold() const { return copy_bytes_ == 0 || copies_ * copy_bytes_ >= cold_bytes_; }
+
+  private:
+    struct Moving {
+        Tensor tensor;
+        int64_t offset;  ///< in a copy
+    };
+    void lay_out();
+
+    Problem problem_;
+    Arguments arguments_;
+    bench::Traffic traffic_;
+    std::vector<Tensor> reads_, writes_;  ///< of traffic_, in the same order
+    std::vector<Moving> moving_;
+    int64_t cold_bytes_;
+    int64_t copy_bytes_ = 0;  ///< of cache lines
+    int64_t stride_ = 0;      ///< from one copy to the next
+    int64_t copies_ = 1, step_ = 1, at_ = 0;
+    bool held_ = false;
+    char* begin_ = nullptr;  ///< of the copies; null: the problem itself is the only one
+};
+
+/// Where the data of launches lies: as far as it fits in the caches, or outside of them.
+enum class Caches : uint8_t { warm, cold };
+
+/// Copies when `caches` is cold; else the problem alone.
+Expected<RotatingCopies> open_copies(Problem problem, Caches caches, ColdMemory& memory, bench::Team& team);
+
+/// Of a kernel on the data's data, beside the memory ceiling.
+Expected<bench::Measurement> measure_in(RotatingCopies& data, const Kernel& kernel,
+                                        const bench::MeasureOptions& options, bench::Team& team);
+
+}  // namespace normjit::cli

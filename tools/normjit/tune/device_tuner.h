@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tunes one problem after the other on one device, through a worker process that it starts again when it dies.
+#pragma once
+
+#include "tune/journal.h"
+#include "tune/worker.h"
+#include "tuning/search.h"
+
+#include "normjit/tuning.h"
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace normjit::cli::tune {
+
+using tuning::Search;
+using tuning::SearchLimits;
+
+struct TunerOptions {
+    DeviceOptions device;
+    std::string records;  ///< the file that gets a line for each problem
+    std::string journal;  ///< the file that remembers what was measured
+    SearchLimits limits;
+    int deepen = 0;               ///< problems are searched on whose record rests on fewer candidates than this
+    double trial_seconds = 0.2;   ///< to compare a candidate with the heuristic, at most
+    double final_seconds = 1.0;   ///< to tell the fastest apart, at most
+    double timeout_seconds = 60;  ///< that a candidate may take before it counts as hung
+    std::string version;          ///< of the program, for records
+    std::string date;
+};
+
+class DeviceTuner {
+  public:
+    using Clock = std::chrono::steady_clock;
+    /// `work` runs in the worker: serve(), or what a test puts there.
+    DeviceTuner(TunerOptions options, Child::Main work);
+
+    /// What became of a problem.
+    struct Outcome {
+        std::optional<TuningRecord> record;
+        bool was_done = false;              ///< the records had it
+        std::vector<std::string> failures;  ///< candidates that crashed, hung or were wrong: "<schedule>: <how>"
+    };
+    /// Searches until `end`; then the fastest so far meet in a final, and the record is appended. `progress` hears of
+    /// each candidate. Fails when the device or the problem's own heuristic does not work.
+    Expected<Outcome> tune(const Spec& spec, Clock::time_point end,
+                           const std::function<void(size_t measured)>& progress);
+
+  private:
+    Status start_worker();
+    Status open(const Spec& spec);
+    Expected<Json> ask(const Json& request, double seconds);
+    std::optional<double> measure(const Search& search, const Spec& spec, const Schedule& schedule, Outcome& outcome);
+    Expected<Json> try_once(const Json& request, const Spec& spec, const Schedule& schedule);
+    struct Verdict {
+        Schedule schedule;
+        double gain;
+        TunedTimes times, heuristic_times;
+        double share;
+        double warm_gain = 0;
+    };
+    Expected<Json> time_finalists(const Spec& spec, std::vector<Schedule>& schedules, double seconds, bool warm);
+    Expected<Verdict> final_round(const Spec& spec, const Schedule& heuristic, std::vector<Schedule> schedules,
+                                  double seconds);
+    Expected<double> warm_gain(const Spec& spec, const Schedule& schedule);
+    Expected<TuningRecord> decide(const Spec& spec, const Search& search);
+    std::vector<Schedule> hints(const Spec& spec) const;
+    const TuningRecord* done_before(const Spec& spec) const;
+
+    const TunerOptions options_;
+    const Child::Main work_;
+    Child worker_;
+    DeviceClass device_;
+    bool can_be_cold_ = true;  ///< measured with its data in no cache
+    std::string caches_;       ///< TuningRecord::caches of the problem that is open
+    int64_t copies_ = 1;       ///< of its data
+    Journal journal_;
+    std::vector<TuningRecord> known_;  ///< of the records file
+};
+
+}  // namespace normjit::cli::tune
