@@ -137,10 +137,10 @@ TEST_CASE("a refused schedule says which number is wrong and what is allowed") {
     CHECK(refusal("cpu row_groups=0") == "schedule: row_groups=0: must be 1 to 1048576");
     CHECK(refusal("cpu prefetch=4") == "schedule: prefetch=4: must be 0 to 3");
     CHECK(refusal("cpu cache_elements=1 split_rows=1") ==
-          "schedule: cache_elements=1: rows are kept whole; split_rows must be 0");
+          "schedule: cache_elements=1: rows are cached whole; split_rows must be 0");
     CHECK(refusal("cpu overlap=2") == "schedule: overlap=2: must be 0 to 1");
     CHECK(refusal("cpu overlap=1 cache_elements=1") ==
-          "schedule: overlap=1: elements are kept for one block of rows; keep must be 0");
+          "schedule: overlap=1: elements are cached for one block of rows; cache_elements must be 0");
     CHECK(refusal("cpu overlap=1 prefetch=2") ==
           "schedule: overlap=1: the next block is read anyway; prefetch must be 0 or 3");
     CHECK(

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/entries.h"
 
-#include "backend/cpu/pieces.h"
+#include "backend/cpu/loop_bodies.h"
+#include "backend/cpu/plan_queries.h"
 #include "backend/cpu/rows.h"
 
 #include <fmt/format.h>
@@ -11,9 +12,9 @@ namespace normjit::backend::cpu {
 namespace {
 
 void add_sweeps(const plan::Plan& plan, std::vector<Entry>& all) {
-    const auto unstaged = std::make_shared<const plan::Plan>(without_staging(plan));
+    const auto uncached = std::make_shared<const plan::Plan>(without_cached_columns(plan));
     const auto add = [&](const std::string& name, auto emit) {
-        all.push_back({{name}, [unstaged, emit](Machine& machine) { emit(machine, *unstaged); }, true});
+        all.push_back({{name}, [uncached, emit](Machine& machine) { emit(machine, *uncached); }, true});
     };
     const auto sweep = [](size_t i, Caching caching) {
         return [=](Machine& machine, const plan::Plan& of) { emit_sweep(machine, of, i, caching); };
@@ -23,10 +24,10 @@ void add_sweeps(const plan::Plan& plan, std::vector<Entry>& all) {
     };
     const size_t count = plan.sweeps.size();
     for (size_t i = 0; i < count; ++i) add(fmt::format("sweep{}", i), sweep(i, Caching::normal));
-    if (may_stream(plan)) add("last_sweep_nontemporal", sweep(count - 1, Caching::nontemporal));
+    if (may_write_nontemporal(plan)) add("last_sweep_nontemporal", sweep(count - 1, Caching::nontemporal));
     if (std::get<CpuSchedule>(plan.schedule.device).overlap == 0) return;
     add("both_sweeps", both(Caching::normal));
-    if (may_stream(plan)) add("both_sweeps_nontemporal", both(Caching::nontemporal));
+    if (may_write_nontemporal(plan)) add("both_sweeps_nontemporal", both(Caching::nontemporal));
 }
 
 }  // namespace
@@ -41,7 +42,7 @@ std::vector<Entry> entries(const plan::Plan& plan) {
     } else {
         rows({"rows"}, Caching::normal);
     }
-    if (may_stream_rows(plan)) rows({"rows_nontemporal"}, Caching::nontemporal);
+    if (may_write_rows_nontemporal(plan)) rows({"rows_nontemporal"}, Caching::nontemporal);
     if (plan.geometry.split_rows > 0) add_sweeps(plan, all);
     if (!plan.epilogue.stores.empty())
         all.push_back({{"final_reduce"}, [&plan](Machine& m) { emit_final_reduce(m, plan); }});

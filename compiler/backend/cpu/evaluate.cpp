@@ -12,12 +12,12 @@ class Evaluation {
     Evaluation(Machine& machine, Registers& registers, const ir::Function& function, Environment& around)
         : m_(machine), registers_(registers), function_(function), around_(around) {}
 
-    void run(const std::vector<Step>& steps, const std::vector<std::vector<ValueId>>& dying) {
-        for (size_t i = 0; i < steps.size(); ++i) {
-            if (steps[i].result != ir::no_value) {
-                emit(steps[i], dying[i]);
+    void run(const std::vector<MicroOp>& ops, const std::vector<std::vector<ValueId>>& dying) {
+        for (size_t i = 0; i < ops.size(); ++i) {
+            if (ops[i].result != ir::no_value) {
+                emit(ops[i], dying[i]);
             } else {
-                emit_root(steps[i], dying[i]);
+                emit_root(ops[i], dying[i]);
                 for (const ValueId id : dying[i]) release(id);
             }
         }
@@ -25,71 +25,73 @@ class Evaluation {
 
   private:
     const Unit& unit(ValueId id) const { return around_.live.at(id); }
-    size_t parts() const { return static_cast<size_t>(around_.parts); }
+    size_t unit_vectors() const { return static_cast<size_t>(around_.vectors); }
 
     void release(ValueId id) {
-        registers_.give_back(unit(id), around_.parts);
+        registers_.give_back(unit(id), around_.vectors);
         around_.live.erase(id);
     }
 
     /// The result takes over the registers of a dying operand, or free ones.
     Unit take_result(const std::vector<ValueId>& dying) {
-        const Unit to = dying.empty() ? registers_.take(around_.parts) : unit(dying[0]);
-        for (size_t i = 1; i < dying.size(); ++i) registers_.give_back(unit(dying[i]), around_.parts);
+        const Unit to = dying.empty() ? registers_.take(around_.vectors) : unit(dying[0]);
+        for (size_t i = 1; i < dying.size(); ++i) registers_.give_back(unit(dying[i]), around_.vectors);
         for (const ValueId id : dying) around_.live.erase(id);
         return to;
     }
 
-    void emit(const Step& step, const std::vector<ValueId>& dying) {
+    void emit(const MicroOp& op, const std::vector<ValueId>& dying) {
         std::array<Unit, 3> in;
         for (size_t i = 0; i < in.size(); ++i) {
-            if (step.operands[i] != ir::no_value) in[i] = unit(step.operands[i]);
+            if (op.operands[i] != ir::no_value) in[i] = unit(op.operands[i]);
         }
         Unit made = take_result(dying);
-        if (step.instruction == Instruction::load) {
-            made = load(made, step.result);
+        if (op.instruction == Instruction::load) {
+            made = load(made, op.result);
         } else {
-            for (size_t i = 0; i < parts(); ++i) {
-                made.part[i] = m_.compute(step.instruction, made.part[i], in[0].part[i], in[1].part[i], in[2].part[i]);
+            for (size_t i = 0; i < unit_vectors(); ++i) {
+                made.vectors[i] =
+                    m_.compute(op.instruction, made.vectors[i], in[0].vectors[i], in[1].vectors[i], in[2].vectors[i]);
             }
         }
-        m_.note_name(made, function_, step.result);
-        around_.live.insert_or_assign(step.result, made);
+        m_.note_name(made, function_, op.result);
+        around_.live.insert_or_assign(op.result, made);
     }
 
     Unit load(const Unit& to, ValueId id) {
         const ir::Value& value = function_[id];
         if (value.op != ir::Op::constant) return around_.load(to, id);
         Unit made;
-        for (size_t i = 0; i < parts(); ++i) made.part[i] = m_.constant(to.part[i], value.constant, around_.form);
+        for (size_t i = 0; i < unit_vectors(); ++i)
+            made.vectors[i] = m_.constant(to.vectors[i], value.constant, around_.form);
         return made;
     }
 
-    void emit_root(const Step& step, const std::vector<ValueId>& dying) {
-        if (step.instruction == Instruction::store) return store(step, dying);
-        if (step.instruction == Instruction::keep) return around_.put_down(unit(step.operands[0]), step.operands[0]);
-        const UnitSum& sum = around_.sums[static_cast<size_t>(step.index)];
-        for (size_t i = 0; i < parts(); ++i) {
-            const Vector a = unit(step.operands[0]).part[i];
-            const auto part = static_cast<int>(i);
-            if (step.instruction == Instruction::accumulate) {
-                m_.add(sum[i], a, around_.lanes, part);
+    void emit_root(const MicroOp& op, const std::vector<ValueId>& dying) {
+        if (op.instruction == Instruction::store) return store(op, dying);
+        if (op.instruction == Instruction::spill) return around_.spill(unit(op.operands[0]), op.operands[0]);
+        const UnitSum& sum = around_.sums[static_cast<size_t>(op.index)];
+        for (size_t i = 0; i < unit_vectors(); ++i) {
+            const Vector a = unit(op.operands[0]).vectors[i];
+            const auto v = static_cast<int>(i);
+            if (op.instruction == Instruction::accumulate) {
+                m_.add(sum[i], a, around_.lanes, v);
             } else {
-                m_.add_product(sum[i], a, unit(step.operands[1]).part[i], around_.lanes, part);
+                m_.add_product(sum[i], a, unit(op.operands[1]).vectors[i], around_.lanes, v);
             }
         }
     }
 
     /// store() overwrites its operand: one that is still needed is copied.
-    void store(const Step& step, const std::vector<ValueId>& dying) {
-        const Unit& value = unit(step.operands[0]);
-        if (std::find(dying.begin(), dying.end(), step.operands[0]) != dying.end())
-            return around_.store(value, step.tensor);
-        const Unit free = registers_.take(around_.parts);
+    void store(const MicroOp& op, const std::vector<ValueId>& dying) {
+        const Unit& value = unit(op.operands[0]);
+        if (std::find(dying.begin(), dying.end(), op.operands[0]) != dying.end())
+            return around_.store(value, op.tensor);
+        const Unit free = registers_.take(around_.vectors);
         Unit copy;
-        for (size_t i = 0; i < parts(); ++i) copy.part[i] = m_.copy(free.part[i], value.part[i]);
-        around_.store(copy, step.tensor);
-        registers_.give_back(free, around_.parts);
+        for (size_t i = 0; i < unit_vectors(); ++i) copy.vectors[i] = m_.copy(free.vectors[i], value.vectors[i]);
+        around_.store(copy, op.tensor);
+        registers_.give_back(free, around_.vectors);
     }
 
     Machine& m_;
@@ -100,9 +102,9 @@ class Evaluation {
 
 }  // namespace
 
-void evaluate(Machine& machine, Registers& registers, const ir::Function& function, const Selection& piece,
+void evaluate(Machine& machine, Registers& registers, const ir::Function& function, const Selection& body,
               Environment& around) {
-    Evaluation(machine, registers, function, around).run(piece.steps, piece.dying);
+    Evaluation(machine, registers, function, around).run(body.ops, body.dying);
 }
 
 }  // namespace normjit::backend::cpu

@@ -2,7 +2,7 @@
 // The phase `final_reduce`: for a range of columns, the sum of the row groups' partials in their order, and the column
 // outputs from those sums, rounded once.
 #include "backend/cpu/evaluate.h"
-#include "backend/cpu/pieces.h"
+#include "backend/cpu/loop_bodies.h"
 #include "backend/cpu/rows.h"
 
 #include "normjit/cpu_abi.h"
@@ -52,10 +52,10 @@ class FinalReduceEmitter {
     template <class Visit>
     void for_each_register(const std::vector<UnitSum>& sums, Visit visit) {
         for (size_t k = 0; k < sums.size(); ++k) {
-            for (int part = 0; part < m_.parts(); ++part) {
-                const int64_t element = static_cast<int64_t>(k) * plan_.geometry.partial_cols + part * m_.lanes();
+            for (int v = 0; v < m_.unit_vectors(); ++v) {
+                const int64_t element = static_cast<int64_t>(k) * plan_.geometry.partial_cols + v * m_.lanes();
                 const Address at{partial_, column_, m_.element_bytes(), element * m_.element_bytes()};
-                visit(sums[k][static_cast<size_t>(part)], at);
+                visit(sums[k][static_cast<size_t>(v)], at);
             }
         }
     }
@@ -64,9 +64,9 @@ class FinalReduceEmitter {
         Registers registers = m_.registers();
         std::vector<UnitSum> sums(static_cast<size_t>(plan_.geometry.column_sums));
         for (UnitSum& sum : sums) {
-            for (size_t part = 0; part < static_cast<size_t>(m_.parts()); ++part) {
-                sum[part] = m_.accumulator(registers);
-                m_.zero(sum[part]);
+            for (size_t v = 0; v < static_cast<size_t>(m_.unit_vectors()); ++v) {
+                sum[v] = m_.accumulator(registers);
+                m_.zero(sum[v]);
             }
         }
         m_.set(partial_, address(offsetof(FinalTask, partials)));
@@ -92,7 +92,7 @@ class FinalReduceEmitter {
         };
         const auto type = [&](Tensor tensor) { return *plan_.function.dtypes[tensor]; };
         Environment around;
-        around.parts = m_.parts();
+        around.vectors = m_.unit_vectors();
         around.lanes = lanes;
         for (size_t k = 0; k < sums.size(); ++k) around.live.insert({plan_.epilogue.sums[k], values_of(m_, sums[k])});
         around.load = [&](const Unit& to, ValueId id) {
@@ -102,7 +102,7 @@ class FinalReduceEmitter {
         around.store = [&](const Unit& value, Tensor tensor) {
             m_.store(place(tensor), value, type(tensor), lanes, Caching::normal);
         };
-        evaluate(m_, registers, plan_.function, {plan_.function, epilogue_piece(plan_)}, around);
+        evaluate(m_, registers, plan_.function, {plan_.function, epilogue_body(plan_)}, around);
     }
 
     Machine& m_;

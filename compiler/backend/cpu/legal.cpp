@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/legal.h"
 
-#include "backend/cpu/pieces.h"
+#include "backend/cpu/loop_bodies.h"
+#include "backend/cpu/plan_queries.h"
 #include "support/try.h"
 
 #include <string_view>
@@ -23,7 +24,7 @@ Status may_overlap(const plan::Plan& plan) {
     if (plan.sweeps.size() != 2) {
         return refuse(fmt::format("takes a spec with two sweeps over the rows; this one has {}", plan.sweeps.size()));
     }
-    if (cpu.cache_elements == 1) return refuse("elements are kept for one block of rows; keep must be 0");
+    if (cpu.cache_elements == 1) return refuse("elements are cached for one block of rows; cache_elements must be 0");
     if (cpu.prefetch == 1 || cpu.prefetch == 2) return refuse("the next block is read anyway; prefetch must be 0 or 3");
     return {};
 }
@@ -33,8 +34,8 @@ Status may_overlap(const plan::Plan& plan) {
 Status check(const plan::Plan& plan) {
     const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
     if (cpu.cache_elements == 1 && cpu.split_rows > 0)
-        return invalid_argument("schedule: cache_elements=1: rows are kept whole; split_rows must be 0");
-    if (const int64_t bytes = cpu.row_block * kept_row_bytes(plan); bytes > most_kept_bytes) {
+        return invalid_argument("schedule: cache_elements=1: rows are cached whole; split_rows must be 0");
+    if (const int64_t bytes = cpu.row_block * cached_row_bytes(plan); bytes > most_kept_bytes) {
         return invalid_argument(
             fmt::format("schedule: cache_elements=1: {} rows then take {} bytes of the stack, at most {} are allowed",
                         cpu.row_block, bytes, most_kept_bytes));

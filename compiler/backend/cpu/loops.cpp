@@ -37,7 +37,7 @@ void RowLoops::assign_pointers() {
         const bool is_column_input = operand.shape == TensorShape::cols && !operand.is_written();
         if (operand.is_matrix() || is_column_input) pointer_[operand.tensor] = take();
     }
-    if (keeps_elements()) kept_ = take();
+    if (caches_elements()) cached_ = take();
     if (cpu_.overlap == 1) {
         for (const Tensor tensor : matrices(plan_.function, plan_.sweeps.front())) next_[tensor] = take();
     }
@@ -59,7 +59,7 @@ void RowLoops::lay_out_frame() {
     for (const Operand& operand : plan_.operands) block_[operand.tensor] = m_.integer(Home::frame);
     for (Integer* integer : {&block_rows_, &rows_left_, &rows_ahead_, &first_block_, &end_, &lines_stride_})
         *integer = m_.integer(Home::frame);
-    kept_at_ = m_.reserve(cpu_.row_block * kept_row_bytes(plan_), line_bytes);
+    cached_at_ = m_.reserve(cpu_.row_block * cached_row_bytes(plan_), line_bytes);
     if (realigned_ != nullptr) lines_ = m_.line_writer(plan_.spec.cols, *realigned_, cpu_);
 }
 
@@ -172,7 +172,7 @@ void RowLoops::write_lines() {
 
 void RowLoops::end() {
     if (lines_) lines_->finish(block_[realigned_->tensor]);
-    if (caching_ == Caching::nontemporal) m_.fence_streams();
+    if (caching_ == Caching::nontemporal) m_.fence_nontemporal();
 }
 
 void RowLoops::begin_group() {
@@ -189,7 +189,7 @@ void RowLoops::begin_group() {
     }
     m_.set(partials_, address(offsetof(RowsTask, partials)));
     m_.set(rows_left_, number(offsetof(RowsTask, rows)));
-    if (extent_ == Extent::part) {
+    if (extent_ == Extent::column_range) {
         m_.set(first_block_, number(offsetof(SweepTask, starts)));
     } else {
         m_.set(first_block_, 1);
@@ -236,32 +236,32 @@ void RowLoops::if_it_ends(const Emit& then, const Emit& otherwise) {
     m_.if_else("last", [&] { return m_.compare(ends, Relation::not_equal, 0); }, then, otherwise);
 }
 
-void RowLoops::in_first_part(const Emit& body) {
+void RowLoops::in_first_range(const Emit& body) {
     const Field begin = number(offsetof(SweepTask, column_begin));
     m_.if_else("first_part", [&] { return m_.compare(begin, Relation::equal, 0); }, body);
 }
 
-void RowLoops::write_part_sums(int64_t mean, Vector sums) {
+void RowLoops::write_range_sums(int64_t mean, Vector sums) {
     const int64_t vector_bytes = plan_.geometry.part_sums_bytes(m_.element_bytes());
     m_.set(m_.temporary(), address(offsetof(SweepTask, own_sums)));
     m_.write_rows({m_.temporary(), row_, m_.element_bytes(), mean * plan_.geometry.column_ranges * vector_bytes}, sums);
 }
 
-Accumulator RowLoops::add_part_sums(int64_t mean, Registers& registers) {
+Accumulator RowLoops::add_range_sums(int64_t mean, Registers& registers) {
     const int64_t vector_bytes = plan_.geometry.part_sums_bytes(m_.element_bytes());
     const int64_t mean_bytes = plan_.geometry.column_ranges * vector_bytes;
-    const Integer part = m_.temporary(), end = column_;
+    const Integer range = m_.temporary(), end = column_;
     const Accumulator sum = m_.accumulator(registers);
-    m_.set(part, address(offsetof(SweepTask, sums)));
-    m_.set_to_address(part, {part, row_, m_.element_bytes(), mean * mean_bytes});
-    m_.set(sum, m_.read_rows(m_.value_of(sum), {part}));
+    m_.set(range, address(offsetof(SweepTask, sums)));
+    m_.set_to_address(range, {range, row_, m_.element_bytes(), mean * mean_bytes});
+    m_.set(sum, m_.read_rows(m_.value_of(sum), {range}));
     if (plan_.geometry.column_ranges == 1) return sum;
-    m_.set_to_address(end, {part, {}, 1, mean_bytes});
-    m_.add(part, vector_bytes);
-    m_.repeat_short("part", [&] {
-        m_.add(sum, {part});
-        m_.add(part, vector_bytes);
-        return m_.compare(part, Relation::below, end);
+    m_.set_to_address(end, {range, {}, 1, mean_bytes});
+    m_.add(range, vector_bytes);
+    m_.repeat_short("range", [&] {
+        m_.add(sum, {range});
+        m_.add(range, vector_bytes);
+        return m_.compare(range, Relation::below, end);
     });
     return sum;
 }
@@ -270,11 +270,11 @@ void RowLoops::for_each_row(const std::vector<Tensor>& matrices, const std::vect
                             const Emit& body) {
     for (const Tensor tensor : matrices) m_.set(pointer_[tensor], block_[tensor]);
     for (const Tensor tensor : next_rows) m_.set_to_row(next_[tensor], block_[tensor], rows_ahead_, stride(tensor));
-    if (keeps_elements()) m_.set_to_address(kept_, {m_.frame(), {}, 1, kept_at_});
+    if (caches_elements()) m_.set_to_address(cached_, {m_.frame(), {}, 1, cached_at_});
     m_.set(row_, 0);
     m_.repeat("row", [&] {
         body();
-        if (keeps_elements()) m_.add(kept_, kept_row_bytes(plan_));
+        if (caches_elements()) m_.add(cached_, cached_row_bytes(plan_));
         for (const Tensor tensor : matrices) m_.add(pointer_[tensor], row_stride(tensor));
         for (const Tensor tensor : next_rows) m_.add(next_[tensor], stride(tensor));
         m_.add(row_, 1);
@@ -297,7 +297,7 @@ void RowLoops::for_each_rows(const Emit& body) {
 }
 
 /// Parts begin at whole steps; the last one has what is left of the row after those.
-void RowLoops::for_each_columns_of_part(int width, const ColumnsBody& body) {
+void RowLoops::for_each_columns_of_range(int width, const ColumnsBody& body) {
     const int64_t step = width * m_.unit_columns();
     const int64_t whole_columns = whole_steps(width) * step;
     const Field end_of_part = number(offsetof(SweepTask, column_end));
@@ -321,7 +321,7 @@ void RowLoops::for_each_columns_of_part(int width, const ColumnsBody& body) {
 }
 
 void RowLoops::for_each_columns(int width, const ColumnsBody& body) {
-    if (extent_ == Extent::part) return for_each_columns_of_part(width, body);
+    if (extent_ == Extent::column_range) return for_each_columns_of_range(width, body);
     const int64_t steps = whole_steps(width);
     const int64_t step = width * m_.unit_columns();
     const auto whole = [&] {

@@ -5,7 +5,7 @@
 
 #include "backend/cpu/line_writer.h"
 #include "backend/cpu/machine.h"
-#include "backend/cpu/pieces.h"
+#include "backend/cpu/plan_queries.h"
 #include "plan/plan.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class RowLoops {
 
     RowLoops(Machine& machine, const plan::Plan& plan, Caching caching, Extent extent);
 
-    /// The whole function around body(). Extent::part.
+    /// The whole function around body(). Extent::column_range.
     void in_block(const Emit& body);
 
     /// The whole function around begin(), which runs once, and body(), which runs once per block. Extent::rows.
@@ -41,7 +41,7 @@ class RowLoops {
     /// body() once for every rows_at_once() rows of the block, for arithmetic on [M] values.
     void for_each_rows(const Emit& body);
 
-    /// body(units) for all columns of a row or of the part, `width` whole units at a time; the rest and the tail come
+    /// body(units) for all columns of a row or of the range, `width` whole units at a time; the rest and the tail come
     /// last, together.
     using ColumnsBody = std::function<void(const std::vector<Columns>&)>;
     void for_each_columns(int width, const ColumnsBody& body);
@@ -51,11 +51,11 @@ class RowLoops {
 
     /// One or the other, in the first block of the group or team.
     void if_first_block(const Emit& then, const Emit& otherwise);
-    /// One or the other, when the column sums end with this block. Extent::part.
+    /// One or the other, when the column sums end with this block. Extent::column_range.
     void if_it_ends(const Emit& then, const Emit& otherwise);
 
-    /// body() in the part that begins at column 0. Extent::part.
-    void in_first_part(const Emit& body);
+    /// body() in the range that begins at column 0. Extent::column_range.
+    void in_first_range(const Emit& body);
 
     /// Fetches `columns` of each tensor: of the same row one block on, or with prefetch=3 2 KiB on in the row of
     /// `block`. May run past the last row.
@@ -64,13 +64,13 @@ class RowLoops {
     Address element(Tensor tensor, const Columns& columns, Block block = Block::current) const;
     /// Element `elements` of the group's partials, counted from the current column.
     Address partial(int64_t elements) const { return of_column(partials_, elements); }
-    /// Of a column output. Extent::part.
+    /// Of a column output. Extent::column_range.
     Address output(Tensor tensor, const Columns& columns);
     /// Where the entry of a row value is kept: the current row's, and within for_each_rows() those of all its rows.
     Address slot(ValueId id, Block block = Block::current) const;
     bool has_slot(ValueId id) const;
-    /// The kept elements of the current row at the current columns plus `elements`, within for_each_row().
-    Address kept_element(int64_t elements) const { return of_column(kept_, elements); }
+    /// The cached elements of the current row at the current columns plus `elements`, within for_each_row().
+    Address cached_element(int64_t elements) const { return of_column(cached_, elements); }
     /// The elements of an [M] input, within for_each_rows().
     Vector load_row_input(Vector to, Tensor tensor, Block block);
     /// The elements of an [M] output, likewise. `value` is lost.
@@ -81,10 +81,10 @@ class RowLoops {
     Address kept_sum(size_t sum) const;
     /// Zeros for each row of a full block: its kept sums.
     void keep_zeros(size_t count);
-    /// Within for_each_rows(), the part's own sums of row mean `mean` of the plan, and the sum of those of all parts,
-    /// in their order. Extent::part.
-    void write_part_sums(int64_t mean, Vector sums);
-    Accumulator add_part_sums(int64_t mean, Registers& registers);
+    /// Within for_each_rows(), the range's own sums of row mean `mean` of the plan, and the sum of those of all ranges,
+    /// in their order. Extent::column_range.
+    void write_range_sums(int64_t mean, Vector sums);
+    Accumulator add_range_sums(int64_t mean, Registers& registers);
     /// Rows that for_each_rows() has at once at most.
     int rows_at_once() const { return std::min(cpu_.row_block, m_.rows_at_once()); }
 
@@ -95,11 +95,11 @@ class RowLoops {
     void begin_block();
     Condition leave_block();
     void end();
-    void for_each_columns_of_part(int width, const ColumnsBody& body);
+    void for_each_columns_of_range(int width, const ColumnsBody& body);
     int64_t whole_steps(int width) const { return plan_.spec.cols / m_.unit_columns() / width; }
     std::vector<Columns> rest_of_row(int width) const;
     std::vector<Columns> units(int whole, bool tail) const;
-    bool keeps_elements() const { return !plan_.cpu().cached_elements.empty(); }
+    bool caches_elements() const { return !plan_.cpu().cached_elements.empty(); }
     bool is_realigned(Tensor tensor) const { return realigned_ != nullptr && realigned_->tensor == tensor; }
     Field data(Tensor tensor) const;
     Field stride(Tensor tensor) const;
@@ -122,10 +122,10 @@ class RowLoops {
     PerTensor<Integer> pointer_;  ///< matrices: the current row, within row loops. Columns: always
     PerTensor<Integer> next_;     ///< the current row, a block later: fetched ahead, or read with overlap
     PerTensor<Integer> block_;    ///< matrices and [M] tensors: the block's first row
-    Integer kept_;                ///< the current row's kept elements
+    Integer cached_;              ///< the current row's cached elements
     Integer block_rows_, rows_left_, rows_ahead_, first_block_, end_, lines_stride_;
-    int64_t slots_at_ = 0, sums_at_ = 0, kept_at_ = 0;  ///< in the frame
-    std::unique_ptr<LineWriter> lines_;                 ///< Caching::realign
+    int64_t slots_at_ = 0, sums_at_ = 0, cached_at_ = 0;  ///< in the frame
+    std::unique_ptr<LineWriter> lines_;                   ///< Caching::realign
 };
 
 }  // namespace normjit::backend::cpu

@@ -78,13 +78,13 @@ class Machine {
     virtual ~Machine() = default;
 
     // Sizes
-    virtual int lanes() const = 0;  ///< elements of a register of the compute type
-    virtual int parts() const = 0;  ///< registers of a unit: 2 with Packing::even_odd
+    virtual int lanes() const = 0;         ///< elements of a register of the compute type
+    virtual int unit_vectors() const = 0;  ///< registers of a unit: 2 with Packing::even_odd
     virtual int element_bytes() const = 0;
     /// Rows whose [M] values are computed at once: in the lanes of a register, or one in a scalar.
     virtual int rows_at_once() const = 0;
     virtual Registers registers() const = 0;
-    int unit_columns() const { return lanes() * parts(); }
+    int unit_columns() const { return lanes() * unit_vectors(); }
     int register_bytes() const { return lanes() * element_bytes(); }
 
     // The function: its frame is laid out before it is entered.
@@ -129,7 +129,7 @@ class Machine {
     virtual void store(const Address& to, const Unit& value, DType type, Lanes lanes, Caching caching) = 0;
     virtual Vector copy(Vector to, Vector from) = 0;
     /// After stores past the caches, before others may read what they wrote.
-    virtual void fence_streams() = 0;
+    virtual void fence_nontemporal() = 0;
     virtual void prefetch(const Address& line, bool into_l1) = 0;
 
     // Registers of the compute type, in memory at multiples of their size
@@ -147,9 +147,9 @@ class Machine {
     virtual Vector value_of(Accumulator sum) = 0;
     virtual void zero(Accumulator sum) = 0;
     virtual void set(Accumulator sum, Vector value) = 0;
-    /// With Lanes::tail the lanes beyond the row keep what they hold; part of the unit.
-    virtual void add(Accumulator sum, Vector a, Lanes lanes, int part) = 0;
-    virtual void add_product(Accumulator sum, Vector a, Vector b, Lanes lanes, int part) = 0;
+    /// With Lanes::tail the lanes beyond the row keep what they hold; `v`: which vector of the unit.
+    virtual void add(Accumulator sum, Vector a, Lanes lanes, int v) = 0;
+    virtual void add_product(Accumulator sum, Vector a, Vector b, Lanes lanes, int v) = 0;
     virtual void add(Accumulator sum, Accumulator other) = 0;
     virtual void add(Accumulator sum, const Address& from) = 0;
 

@@ -7,18 +7,19 @@
 
 namespace normjit::backend::cpu {
 
-Unit Registers::take(int parts) {
+Unit Registers::take(int vectors) {
     Unit unit;
-    for (size_t i = 0; is_limited_ && i < static_cast<size_t>(parts); ++i) {
+    for (size_t i = 0; is_limited_ && i < static_cast<size_t>(vectors); ++i) {
         assert(free_ != 0);
-        unit.part[i] = {static_cast<uintptr_t>(std::countr_zero(free_))};
+        unit.vectors[i] = {static_cast<uintptr_t>(std::countr_zero(free_))};
         free_ &= free_ - 1;
     }
     return unit;
 }
 
-void Registers::give_back(const Unit& unit, int parts) {
-    for (size_t i = 0; is_limited_ && i < static_cast<size_t>(parts); ++i) free_ |= uint64_t{1} << unit.part[i].handle;
+void Registers::give_back(const Unit& unit, int vectors) {
+    for (size_t i = 0; is_limited_ && i < static_cast<size_t>(vectors); ++i)
+        free_ |= uint64_t{1} << unit.vectors[i].handle;
 }
 
 }  // namespace normjit::backend::cpu

@@ -12,9 +12,9 @@ struct Vector {
     uintptr_t handle = 0;
 };
 
-/// The registers of a unit; part[1] only counts with Packing::even_odd.
+/// The vectors of a unit; vectors[1] only counts with Packing::even_odd.
 struct Unit {
-    std::array<Vector, 2> part;
+    std::array<Vector, 2> vectors;
 };
 
 /// A register that things are added to.
@@ -31,10 +31,10 @@ class Registers {
     static constexpr int unlimited = 0;
     explicit Registers(int count) : is_limited_(count != unlimited), free_((uint64_t{1} << count) - 1) {}
 
-    /// `parts` registers. Legality has counted: they are there.
-    Unit take(int parts);
-    Vector take() { return take(1).part[0]; }
-    void give_back(const Unit& unit, int parts);
+    /// `vectors` registers. Legality has counted: they are there.
+    Unit take(int vectors);
+    Vector take() { return take(1).vectors[0]; }
+    void give_back(const Unit& unit, int vectors);
 
   private:
     bool is_limited_;

@@ -36,10 +36,10 @@ void RowValues::compute_from_kept_sums(size_t index) {
     });
 }
 
-void RowValues::compute_from_parts(size_t index) {
+void RowValues::compute_from_ranges(size_t index) {
     loops_.for_each_rows([&] {
         const auto sum = [&](size_t k, Registers& registers) {
-            return m_.value_of(loops_.add_part_sums(number_of_mean(plan_, index, k), registers));
+            return m_.value_of(loops_.add_range_sums(number_of_mean(plan_, index, k), registers));
         };
         compute(index + 1, plan_.sweeps[index].row_means, sum, Block::current);
     });
@@ -55,14 +55,14 @@ void RowValues::write_kept_sums(size_t index) {
         for (size_t k = 0; k < plan_.sweeps[index].row_means.size(); ++k) {
             Registers registers = m_.registers();
             const Vector sum = sum_kept(k, registers);
-            loops_.write_part_sums(number_of_mean(plan_, index, k), sum);
+            loops_.write_range_sums(number_of_mean(plan_, index, k), sum);
         }
     });
 }
 
 void RowValues::write_sums(size_t index, const std::vector<Accumulator>& sums) {
     for (size_t k = 0; k < sums.size(); ++k)
-        loops_.write_part_sums(number_of_mean(plan_, index, k), m_.sum_lanes(m_.value_of(sums[k])));
+        loops_.write_range_sums(number_of_mean(plan_, index, k), m_.sum_lanes(m_.value_of(sums[k])));
 }
 
 Vector RowValues::sum_kept(size_t k, Registers& registers) {
@@ -82,30 +82,30 @@ void RowValues::compute(size_t sweep, const std::vector<ValueId>& means, const S
     }
     read_operands(values, registers, around.live, block);
     around.load = [&](const Unit& to, ValueId id) {
-        return Unit{{loops_.load_row_input(to.part[0], function_[id].tensor, block), {}}};
+        return Unit{{loops_.load_row_input(to.vectors[0], function_[id].tensor, block), {}}};
     };
-    const Piece piece{.values = values, .sums = {}, .stores = {}, .results = values, .kept = {}};
-    evaluate(m_, registers, function_, {function_, piece}, around);
+    const LoopBody body{.values = values, .sums = {}, .stores = {}, .results = values, .reloads = {}};
+    evaluate(m_, registers, function_, {function_, body}, around);
     for (const auto& [id, unit] : around.live) {
         const bool is_new = contains(means, id) || contains(values, id);
-        if (is_new && loops_.has_slot(id)) m_.write_rows(loops_.slot(id, block), unit.part[0]);
+        if (is_new && loops_.has_slot(id)) m_.write_rows(loops_.slot(id, block), unit.vectors[0]);
     }
     store_outputs(sweep, around.live, registers, block);
 }
 
-/// Where columns are split, all parts of all later sweeps know them, too: the first part of the first such sweep stores
-/// them.
+/// Where columns are split, all ranges of all later sweeps know them, too: the first range of the first such sweep
+/// stores them.
 void RowValues::store_outputs(size_t sweep, const Live& live, Registers& registers, Block block) {
     const std::vector<ir::Output>& outputs = plan_.sweeps[sweep].row_stores;
     const auto store_all = [&] {
         for (const ir::Output& output : outputs) {
             const Unit free = registers.take(1);
-            loops_.store_row_output(output.tensor, m_.copy(free.part[0], live.at(output.value).part[0]), block);
+            loops_.store_row_output(output.tensor, m_.copy(free.vectors[0], live.at(output.value).vectors[0]), block);
             registers.give_back(free, 1);
         }
     };
     if (outputs.empty() || own_sweep_.value_or(sweep) != sweep) return;
-    own_sweep_ ? loops_.in_first_part(store_all) : store_all();
+    own_sweep_ ? loops_.in_first_range(store_all) : store_all();
 }
 
 /// What the values are computed from and earlier sweeps computed.
@@ -122,7 +122,7 @@ void RowValues::read_operands(const std::vector<ValueId>& values, Registers& reg
 
 Live RowValues::broadcast(const plan::Sweep& sweep, Registers& registers, Block block) {
     Live row;
-    for (const ValueId id : row_operands(function_, sweep)) {
+    for (const ValueId id : operands_of_shape(function_, sweep, ir::Shape::rows)) {
         const Vector everywhere = m_.broadcast(registers.take(), loops_.slot(id, block));
         row.insert_or_assign(id, Unit{{everywhere, everywhere}});
     }

@@ -15,7 +15,7 @@ class RowValues {
     RowValues(Machine& machine, const plan::Plan& plan, RowLoops& loops)
         : m_(machine), plan_(plan), function_(plan.function), loops_(loops) {}
 
-    /// For a part of the columns: [M] outputs that are known before another sweep than this one are stored elsewhere.
+    /// For a range of columns: [M] outputs that are known before another sweep than this one are stored elsewhere.
     void store_before(size_t sweep) { own_sweep_ = sweep; }
 
     /// What the first sweep reads, for the rows of a block.
@@ -23,13 +23,13 @@ class RowValues {
     /// What load_inputs() put down for the next block is the current one's.
     void take_over_inputs();
 
-    /// What follows from the sums of sweep `index`: those that its rows keep, those of all parts of the columns, or
+    /// What follows from the sums of sweep `index`: those that its rows keep, those of all ranges of columns, or
     /// those of the row in hand.
     void compute_from_kept_sums(size_t index);
-    void compute_from_parts(size_t index);
+    void compute_from_ranges(size_t index);
     void compute_from(size_t index, const std::vector<Accumulator>& sums);
 
-    /// For other parts of the columns.
+    /// For other ranges of columns.
     void write_kept_sums(size_t index);
     void write_sums(size_t index, const std::vector<Accumulator>& sums);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The phase `rows`: one row group, block of rows by block of rows, sweep by sweep.
 //
-//     for each unit of columns: what the group keeps of [N] values     stage_columns()
+//     for each unit of columns: what the group caches of [N] values   cache_columns()
 //     for each block of row_block rows
 //         its rows' [M] inputs into slots
 //         for each sweep but the last                      reduce_sweep()
@@ -26,6 +26,7 @@
 #include "backend/cpu/rows.h"
 
 #include "backend/cpu/evaluate.h"
+#include "backend/cpu/loop_bodies.h"
 #include "backend/cpu/loops.h"
 #include "backend/cpu/row_values.h"
 #include "backend/cpu/sums.h"
@@ -59,7 +60,7 @@ class RowsEmitter {
           row_values_(machine, plan, loops_) {}
 
     void emit() {
-        const auto begin = [&] { stage_columns(); };
+        const auto begin = [&] { cache_columns(); };
         loops_.for_each_block(begin, [&] {
             row_values_.load_inputs();
             for (size_t i = 0; i + 1 < plan_.sweeps.size(); ++i) reduce_sweep(i);
@@ -80,7 +81,7 @@ class RowsEmitter {
         row_values_.store_before(plan_.sweeps.size() - 1);
         loops_.in_block([&] {
             row_values_.load_inputs();
-            row_values_.compute_from_parts(0);
+            row_values_.compute_from_ranges(0);
             overlap_sweeps();
             row_values_.write_kept_sums(0);
         });
@@ -90,7 +91,7 @@ class RowsEmitter {
         row_values_.store_before(index);
         loops_.in_block([&] {
             row_values_.load_inputs();
-            for (size_t i = 0; i < index; ++i) row_values_.compute_from_parts(i);
+            for (size_t i = 0; i < index; ++i) row_values_.compute_from_ranges(i);
             if (plan_.sweeps[index].is_last()) return apply_sweep();
             sum_rows(index, &RowValues::write_sums);
             if (!takes_rows_one_by_one()) row_values_.write_kept_sums(index);
@@ -98,19 +99,19 @@ class RowsEmitter {
     }
 
   private:
-    size_t parts() const { return static_cast<size_t>(m_.parts()); }
+    size_t unit_vectors() const { return static_cast<size_t>(m_.unit_vectors()); }
     DType dtype(Tensor tensor) const { return *function_.dtypes[tensor]; }
     bool takes_rows_one_by_one() const { return m_.rows_at_once() == 1; }
 
-    /// For a piece that loads `kept`.
-    Environment unit_environment(const Columns& columns, const std::vector<ValueId>& kept,
+    /// For a body with these `reloads`.
+    Environment unit_environment(const Columns& columns, const std::vector<ValueId>& reloads,
                                  Block block = Block::current) {
         return {.live = {},
                 .sums = {},
                 .load =
-                    [this, columns, &kept, block](const Unit& to, ValueId id) {
-                        const bool is_kept = std::find(kept.begin(), kept.end(), id) != kept.end();
-                        return is_kept ? load_kept(to, id, columns) : load_input(to, id, columns, block);
+                    [this, columns, &reloads, block](const Unit& to, ValueId id) {
+                        const bool is_cached = std::find(reloads.begin(), reloads.end(), id) != reloads.end();
+                        return is_cached ? reload(to, id, columns) : load_input(to, id, columns, block);
                     },
                 .store =
                     [this, columns](const Unit& value, Tensor tensor) {
@@ -118,9 +119,9 @@ class RowsEmitter {
                             caching_ == Caching::nontemporal ? Caching::nontemporal : Caching::normal;
                         m_.store(loops_.element(tensor, columns), value, dtype(tensor), columns.lanes, caching);
                     },
-                .put_down = [this, columns](const Unit& value, ValueId id) { keep(value, id, columns); },
+                .spill = [this, columns](const Unit& value, ValueId id) { spill(value, id, columns); },
                 .lanes = columns.lanes,
-                .parts = m_.parts(),
+                .vectors = m_.unit_vectors(),
                 .form = Form::columns};
     }
 
@@ -130,40 +131,40 @@ class RowsEmitter {
         return m_.load(to, loops_.element(tensor, columns, of), dtype(tensor), columns.lanes);
     }
 
-    /// In the order of registers: columns that the group keeps, after its partials; elements that the block keeps.
-    Address kept(ValueId id, const Columns& columns, size_t part) {
+    /// In the order of registers: columns that the group caches, after its partials; elements that the block caches.
+    Address cached(ValueId id, const Columns& columns, size_t v) {
         const bool of_group = function_[id].shape == ir::Shape::cols;
         const auto& all = of_group ? plan_.cpu().cached_columns : plan_.cpu().cached_elements;
         const int64_t number = std::find(all.begin(), all.end(), id) - all.begin();
         const int64_t array = number + (of_group ? plan_.geometry.column_sums : 0);
         const int64_t element =
-            array * plan_.geometry.partial_cols + columns.elements + static_cast<int64_t>(part) * m_.lanes();
-        return of_group ? loops_.partial(element) : loops_.kept_element(element);
+            array * plan_.geometry.partial_cols + columns.elements + static_cast<int64_t>(v) * m_.lanes();
+        return of_group ? loops_.partial(element) : loops_.cached_element(element);
     }
 
-    Unit load_kept(const Unit& to, ValueId id, const Columns& columns) {
+    Unit reload(const Unit& to, ValueId id, const Columns& columns) {
         Unit unit;
-        for (size_t part = 0; part < parts(); ++part) unit.part[part] = m_.read(to.part[part], kept(id, columns, part));
+        for (size_t v = 0; v < unit_vectors(); ++v) unit.vectors[v] = m_.read(to.vectors[v], cached(id, columns, v));
         return unit;
     }
 
-    void keep(const Unit& value, ValueId id, const Columns& columns) {
-        for (size_t part = 0; part < parts(); ++part) m_.write(kept(id, columns, part), value.part[part]);
+    void spill(const Unit& value, ValueId id, const Columns& columns) {
+        for (size_t v = 0; v < unit_vectors(); ++v) m_.write(cached(id, columns, v), value.vectors[v]);
     }
 
-    void stage_columns() {
+    void cache_columns() {
         if (plan_.cpu().cached_columns.empty()) return;
         loops_.for_each_columns(1, [&](const std::vector<Columns>& units) {
-            for (const Columns& unit : units) stage_columns(unit);
+            for (const Columns& unit : units) cache_columns(unit);
         });
     }
 
-    void stage_columns(const Columns& unit) {
+    void cache_columns(const Columns& unit) {
         Registers registers = m_.registers();
-        const Piece piece = staging_piece(plan_);
-        Environment around = unit_environment(unit, piece.kept);
-        evaluate(m_, registers, function_, {function_, piece}, around);
-        for (const ValueId id : plan_.cpu().cached_columns) keep(around.live.at(id), id, unit);
+        const LoopBody body = cached_columns_body(plan_);
+        Environment around = unit_environment(unit, body.reloads);
+        evaluate(m_, registers, function_, {function_, body}, around);
+        for (const ValueId id : plan_.cpu().cached_columns) spill(around.live.at(id), id, unit);
     }
 
     // Sweeps that end in row means
@@ -180,8 +181,8 @@ class RowsEmitter {
     /// `finish` is for machines that take rows one by one; the others keep the sums.
     void sum_rows(size_t index, void (RowValues::*finish)(size_t, const std::vector<Accumulator>&)) {
         const Sweep& sweep = plan_.sweeps[index];
-        const Piece piece = reduce_piece(plan_, sweep);
-        const Selection selection(function_, piece);
+        const LoopBody body = reduce_body(plan_, sweep);
+        const Selection selection(function_, body);
         loops_.for_each_row(matrices(function_, sweep), rows_ahead(sweep), [&] {
             Registers registers = m_.registers();
             const Live row = row_values_.broadcast(sweep, registers);
@@ -189,7 +190,7 @@ class RowsEmitter {
             zero(m_, sums);
             loops_.for_each_columns(cpu_.unroll, [&](const std::vector<Columns>& step) {
                 for (size_t u = 0; u < step.size(); ++u) {
-                    Environment around = unit_environment(step[u], piece.kept);
+                    Environment around = unit_environment(step[u], body.reloads);
                     around.live = row;
                     around.sums = sums[u % sums.size()];
                     evaluate(m_, registers, function_, selection, around);
@@ -210,7 +211,7 @@ class RowsEmitter {
     void apply_sweep() {
         const Sweep& sweep = plan_.sweeps.back();
         for_each_row_of_strips(
-            column_piece(plan_, sweep), rows_ahead(sweep),
+            column_body(plan_, sweep), rows_ahead(sweep),
             [&](const Strip& strip) { loops_.prefetch(sweep.ahead, strip.units); },
             [&](Strip& strip) { end_column_sums(strip); });
     }
@@ -222,7 +223,7 @@ class RowsEmitter {
         loops_.write_lines();
         loops_.keep_zeros(first.row_means.size());
         for_each_row_of_strips(
-            column_piece_of_both(plan_), matrices(function_, first),
+            column_body_of_both(plan_), matrices(function_, first),
             [&](const Strip& strip) {
                 sum_next_row(strip);
                 loops_.prefetch(first.ahead, strip.units, Block::next);
@@ -232,7 +233,7 @@ class RowsEmitter {
 
     /// The last sweep, then after_row() in each row of the strip and after_rows() behind them.
     template <class AfterRow, class AfterRows>
-    void for_each_row_of_strips(const Piece& column_values, const std::vector<Tensor>& next_rows,
+    void for_each_row_of_strips(const LoopBody& column_values, const std::vector<Tensor>& next_rows,
                                 const AfterRow& after_row, const AfterRows& after_rows) {
         const Sweep& sweep = plan_.sweeps.back();
         loops_.for_each_columns(cpu_.strip, [&](const std::vector<Columns>& units) {
@@ -250,11 +251,11 @@ class RowsEmitter {
 
     void apply_row(const Strip& strip) {
         Registers registers = strip.registers;
-        const Piece piece = apply_piece(plan_);
-        const Selection selection(function_, piece);
+        const LoopBody body = apply_body(plan_);
+        const Selection selection(function_, body);
         const Live row = row_values_.broadcast(plan_.sweeps.back(), registers);
         for (size_t u = 0; u < strip.units.size(); ++u) {
-            Environment around = unit_environment(strip.units[u], piece.kept);
+            Environment around = unit_environment(strip.units[u], body.reloads);
             around.lanes = Lanes::all;  // column sums are padded
             around.live = row;
             around.live.insert(strip.columns[u].begin(), strip.columns[u].end());
@@ -267,8 +268,8 @@ class RowsEmitter {
     void sum_next_row(const Strip& strip) {
         Registers registers = strip.registers;
         const Sweep& first = plan_.sweeps.front();
-        const Piece piece = element_piece(first);
-        const Selection selection(function_, piece);
+        const LoopBody body = element_body(first);
+        const Selection selection(function_, body);
         const Live row = row_values_.broadcast(first, registers, Block::next);
         Sums sums = take_sums(m_, registers, 1, first.row_means.size());
         zero(m_, sums);
@@ -278,7 +279,7 @@ class RowsEmitter {
             m_.set(sum, m_.read(m_.value_of(sum), loops_.kept_sum(k)));
         }
         for (size_t u = 0; u < strip.units.size(); ++u) {
-            Environment around = unit_environment(strip.units[u], piece.kept, Block::next);
+            Environment around = unit_environment(strip.units[u], body.reloads, Block::next);
             around.live = row;
             around.live.insert(strip.columns[u].begin(), strip.columns[u].end());
             around.sums = sums[0];
@@ -287,7 +288,7 @@ class RowsEmitter {
         keep_sums(one_of_each(m_, sums));
     }
 
-    /// Into the partials. A part of the columns that ends with this block has the sums: the outputs.
+    /// Into the partials. A range of columns that ends with this block has the sums: the outputs.
     void end_column_sums(Strip& strip) {
         if (plan_.geometry.column_sums == 0) return;
         if (extent_ == Extent::rows) return write_partials(strip);
@@ -299,12 +300,12 @@ class RowsEmitter {
     }
 
     void store_outputs(const Strip& strip) {
-        const Piece piece = epilogue_piece(plan_);
-        const Selection selection(function_, piece);
+        const LoopBody body = epilogue_body(plan_);
+        const Selection selection(function_, body);
         for (size_t u = 0; u < strip.units.size(); ++u) {
             const Columns& unit = strip.units[u];
             Registers registers = strip.registers;
-            Environment around = unit_environment(unit, piece.kept);
+            Environment around = unit_environment(unit, body.reloads);
             for (size_t k = 0; k < plan_.epilogue.sums.size(); ++k)
                 around.live.insert({plan_.epilogue.sums[k], values_of(m_, strip.sums[u][k])});
             around.store = [&](const Unit& value, Tensor tensor) {
@@ -314,12 +315,12 @@ class RowsEmitter {
         }
     }
 
-    /// The results of `piece`, a column_piece(), for each unit of the strip.
-    std::vector<Live> load_columns(const Piece& piece, const std::vector<Columns>& strip, Registers& registers) {
-        const Selection selection(function_, piece);
+    /// The results of `body`, a column_body(), for each unit of the strip.
+    std::vector<Live> load_columns(const LoopBody& body, const std::vector<Columns>& strip, Registers& registers) {
+        const Selection selection(function_, body);
         std::vector<Live> columns;
         for (const Columns& unit : strip) {
-            Environment around = unit_environment(unit, piece.kept);
+            Environment around = unit_environment(unit, body.reloads);
             evaluate(m_, registers, function_, selection, around);
             columns.push_back(around.live);
         }
@@ -342,10 +343,10 @@ class RowsEmitter {
     void for_each_partial(const Strip& strip, Visit visit) {
         for (size_t u = 0; u < strip.units.size(); ++u) {
             for (size_t k = 0; k < strip.sums[u].size(); ++k) {
-                for (size_t part = 0; part < parts(); ++part) {
+                for (size_t v = 0; v < unit_vectors(); ++v) {
                     const int64_t element = static_cast<int64_t>(k) * plan_.geometry.partial_cols +
-                                            strip.units[u].elements + static_cast<int64_t>(part) * m_.lanes();
-                    visit(loops_.partial(element), strip.sums[u][k][part]);
+                                            strip.units[u].elements + static_cast<int64_t>(v) * m_.lanes();
+                    visit(loops_.partial(element), strip.sums[u][k][v]);
                 }
             }
         }
@@ -368,11 +369,11 @@ void emit_rows(Machine& machine, const plan::Plan& plan, Caching caching) {
 }
 
 void emit_sweep(Machine& machine, const plan::Plan& plan, size_t sweep, Caching caching) {
-    RowsEmitter(machine, plan, caching, Extent::part).emit_sweep(sweep);
+    RowsEmitter(machine, plan, caching, Extent::column_range).emit_sweep(sweep);
 }
 
 void emit_both_sweeps(Machine& machine, const plan::Plan& plan, Caching caching) {
-    RowsEmitter(machine, plan, caching, Extent::part).emit_both_sweeps();
+    RowsEmitter(machine, plan, caching, Extent::column_range).emit_both_sweeps();
 }
 
 }  // namespace normjit::backend::cpu

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backend/cpu/machine.h"
-#include "backend/cpu/pieces.h"
+#include "backend/cpu/plan_queries.h"
 #include "plan/plan.h"
 
 namespace normjit::backend::cpu {
@@ -11,11 +11,11 @@ namespace normjit::backend::cpu {
 /// `void rows(const RowsTask*)`.
 void emit_rows(Machine& machine, const plan::Plan& plan, Caching caching);
 
-/// `void sweepN(const SweepTask*)`: sweep `sweep` alone, over a part of the columns. The plan must stage no columns.
+/// `void sweepN(const SweepTask*)`: sweep `sweep` alone, over a range of columns. The plan must cache no columns.
 void emit_sweep(Machine& machine, const plan::Plan& plan, size_t sweep, Caching caching);
 
 /// `void both_sweeps(const SweepTask*)`: with CpuSchedule::overlap, the last sweep over a block and the first over the
-/// next one, which is full. The plan must stage no columns.
+/// next one, which is full. The plan must cache no columns.
 void emit_both_sweeps(Machine& machine, const plan::Plan& plan, Caching caching);
 
 /// `void final_reduce(const FinalTask*)`.

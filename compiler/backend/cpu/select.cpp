@@ -12,31 +12,31 @@ using ir::Op;
 
 class Selector {
   public:
-    Selector(const ir::Function& function, const Piece& piece)
-        : function_(function), piece_(piece), uses_(function.values.size()) {
-        for (const ValueId id : piece.values) {
-            if (is_kept(id)) continue;
+    Selector(const ir::Function& function, const LoopBody& body)
+        : function_(function), body_(body), uses_(function.values.size()) {
+        for (const ValueId id : body.values) {
+            if (is_reloaded(id)) continue;
             for_each_operand(id, [&](ValueId operand) {
                 if (function_[operand].op == Op::constant) constants_.insert(operand);
                 ++uses_[operand];
             });
         }
-        for (const ValueId id : piece.sums) ++uses_[function[id].operands[0]];
-        for (const ir::Output& output : piece.stores) ++uses_[output.value];
-        for (const ValueId id : piece.results) ++uses_[id];
+        for (const ValueId id : body.sums) ++uses_[function[id].operands[0]];
+        for (const ir::Output& output : body.stores) ++uses_[output.value];
+        for (const ValueId id : body.results) ++uses_[id];
     }
 
-    std::vector<Step> run() {
-        for (const ValueId id : constants_) steps_.push_back({.instruction = Instruction::load, .result = id});
-        for (const ValueId id : piece_.values) {
+    std::vector<MicroOp> run() {
+        for (const ValueId id : constants_) ops_.push_back({.instruction = Instruction::load, .result = id});
+        for (const ValueId id : body_.values) {
             if (is_folded(id)) continue;
             select_value(id);
             select_roots(id);
         }
-        for (const ir::Output& output : piece_.stores) {
+        for (const ir::Output& output : body_.stores) {
             if (!is_own(output.value)) add_store(output);
         }
-        return std::move(steps_);
+        return std::move(ops_);
     }
 
   private:
@@ -47,21 +47,21 @@ class Selector {
         }
     }
 
-    bool is_kept(ValueId id) const {
-        return std::find(piece_.kept.begin(), piece_.kept.end(), id) != piece_.kept.end();
+    bool is_reloaded(ValueId id) const {
+        return std::find(body_.reloads.begin(), body_.reloads.end(), id) != body_.reloads.end();
     }
 
     bool is_own(ValueId id) const {
-        return std::find(piece_.values.begin(), piece_.values.end(), id) != piece_.values.end();
+        return std::find(body_.values.begin(), body_.values.end(), id) != body_.values.end();
     }
 
-    /// A product used once, by an addition, a subtraction or a sum of this piece, becomes part of its user.
+    /// A product used once, by an addition, a subtraction or a sum of this body, becomes part of its user.
     bool is_folded(ValueId id) const {
         if (function_[id].op != Op::mul || uses_[id] != 1 || !is_own(id)) return false;
-        for (const ValueId user : piece_.values) {
+        for (const ValueId user : body_.values) {
             if (folded_operand(user) == id) return true;
         }
-        return std::any_of(piece_.sums.begin(), piece_.sums.end(),
+        return std::any_of(body_.sums.begin(), body_.sums.end(),
                            [&](ValueId sum) { return function_[sum].operands[0] == id; });
     }
 
@@ -76,8 +76,8 @@ class Selector {
     }
 
     void select_value(ValueId id) {
-        if (is_kept(id)) {
-            steps_.push_back({.instruction = Instruction::load, .result = id});
+        if (is_reloaded(id)) {
+            ops_.push_back({.instruction = Instruction::load, .result = id});
             return;
         }
         const ir::Value& value = function_[id];
@@ -89,10 +89,10 @@ class Selector {
             const Instruction instruction = value.op == Op::add ? Instruction::multiply_add
                                             : product == a      ? Instruction::multiply_subtract
                                                                 : Instruction::negative_multiply_add;
-            steps_.push_back({.instruction = instruction, .result = id, .operands = {p, q, other}});
+            ops_.push_back({.instruction = instruction, .result = id, .operands = {p, q, other}});
             return;
         }
-        steps_.push_back({.instruction = plain(value.op), .result = id, .operands = {a, b, ir::no_value}});
+        ops_.push_back({.instruction = plain(value.op), .result = id, .operands = {a, b, ir::no_value}});
     }
 
     static Instruction plain(Op op) {
@@ -114,33 +114,33 @@ class Selector {
         }
     }
 
-    /// The sums, stores and keeps whose operands the value completes.
+    /// The sums, stores and spills whose operands the value completes.
     void select_roots(ValueId id) {
-        if (std::find(piece_.keeps.begin(), piece_.keeps.end(), id) != piece_.keeps.end()) {
-            steps_.push_back({.instruction = Instruction::keep, .operands = {id, ir::no_value, ir::no_value}});
+        if (std::find(body_.spills.begin(), body_.spills.end(), id) != body_.spills.end()) {
+            ops_.push_back({.instruction = Instruction::spill, .operands = {id, ir::no_value, ir::no_value}});
         }
-        for (size_t i = 0; i < piece_.sums.size(); ++i) {
-            const ValueId summed = function_[piece_.sums[i]].operands[0];
+        for (size_t i = 0; i < body_.sums.size(); ++i) {
+            const ValueId summed = function_[body_.sums[i]].operands[0];
             if (summed == id) {
-                steps_.push_back({.instruction = Instruction::accumulate,
-                                  .operands = {id, ir::no_value, ir::no_value},
-                                  .index = static_cast<int>(i)});
+                ops_.push_back({.instruction = Instruction::accumulate,
+                                .operands = {id, ir::no_value, ir::no_value},
+                                .index = static_cast<int>(i)});
             } else if (is_folded(summed) && completes(summed, id)) {
                 const auto [a, b] = function_[summed].operands;
-                steps_.push_back({.instruction = Instruction::accumulate_product,
-                                  .operands = {a, b, ir::no_value},
-                                  .index = static_cast<int>(i)});
+                ops_.push_back({.instruction = Instruction::accumulate_product,
+                                .operands = {a, b, ir::no_value},
+                                .index = static_cast<int>(i)});
             }
         }
-        for (const ir::Output& output : piece_.stores) {
+        for (const ir::Output& output : body_.stores) {
             if (output.value == id) add_store(output);
         }
     }
 
     void add_store(const ir::Output& output) {
-        steps_.push_back({.instruction = Instruction::store,
-                          .operands = {output.value, ir::no_value, ir::no_value},
-                          .tensor = output.tensor});
+        ops_.push_back({.instruction = Instruction::store,
+                        .operands = {output.value, ir::no_value, ir::no_value},
+                        .tensor = output.tensor});
     }
 
     /// Whether `id` is the last evaluated of the own operands of a product.
@@ -153,42 +153,44 @@ class Selector {
     }
 
     const ir::Function& function_;
-    const Piece& piece_;
+    const LoopBody& body_;
     ir::PerValue<int> uses_;
     std::set<ValueId> constants_;
-    std::vector<Step> steps_;
+    std::vector<MicroOp> ops_;
 };
 
 }  // namespace
 
-std::vector<Step> select(const ir::Function& function, const Piece& piece) { return Selector(function, piece).run(); }
+std::vector<MicroOp> select(const ir::Function& function, const LoopBody& body) {
+    return Selector(function, body).run();
+}
 
-std::vector<std::vector<ValueId>> last_uses(const std::vector<Step>& steps, const std::vector<ValueId>& results) {
+std::vector<std::vector<ValueId>> last_uses(const std::vector<MicroOp>& ops, const std::vector<ValueId>& results) {
     std::set<ValueId> own;
-    for (const Step& step : steps) {
-        if (step.result != ir::no_value) own.insert(step.result);
+    for (const MicroOp& op : ops) {
+        if (op.result != ir::no_value) own.insert(op.result);
     }
     for (const ValueId id : results) own.erase(id);
-    std::vector<std::vector<ValueId>> dying(steps.size());
-    for (size_t i = steps.size(); i-- > 0;) {
-        for (const ValueId operand : steps[i].operands) {
+    std::vector<std::vector<ValueId>> dying(ops.size());
+    for (size_t i = ops.size(); i-- > 0;) {
+        for (const ValueId operand : ops[i].operands) {
             if (own.erase(operand) > 0) dying[i].push_back(operand);
         }
     }
     return dying;
 }
 
-int registers_needed(const std::vector<Step>& steps, const std::vector<ValueId>& results) {
-    const auto dying = last_uses(steps, results);
+int registers_needed(const std::vector<MicroOp>& ops, const std::vector<ValueId>& results) {
+    const auto dying = last_uses(ops, results);
     int live = 0;
     int most = 0;
-    for (size_t i = 0; i < steps.size(); ++i) {
+    for (size_t i = 0; i < ops.size(); ++i) {
         live -= static_cast<int>(dying[i].size());
-        if (steps[i].result != ir::no_value) ++live;
+        if (ops[i].result != ir::no_value) ++live;
         // Until its instruction is done, a dying operand still holds its register unless the result takes it over.
         most = std::max(most, live + std::max(0, static_cast<int>(dying[i].size()) - 1));
         // A stored value that lives on is copied first.
-        if (steps[i].instruction == Instruction::store && dying[i].empty()) most = std::max(most, live + 1);
+        if (ops[i].instruction == Instruction::store && dying[i].empty()) most = std::max(most, live + 1);
     }
     return most;
 }

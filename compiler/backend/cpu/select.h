@@ -25,10 +25,10 @@ enum class Instruction : uint8_t {
     accumulate,             ///< sum[index] += a
     accumulate_product,     ///< sum[index] += a * b
     store,                  ///< tensor = a
-    keep                    ///< a is written down for a later sweep
+    spill                   ///< a is written down for a later sweep
 };
 
-struct Step {
+struct MicroOp {
     Instruction instruction;
     ValueId result = ir::no_value;
     std::array<ValueId, 3> operands = {ir::no_value, ir::no_value, ir::no_value};
@@ -36,24 +36,24 @@ struct Step {
     Tensor tensor = Tensor::dx;  ///< of the store
 };
 
-/// What one straight-line piece of code evaluates: `values` in order, sums and stores as soon as their operands are
+/// What one straight-line body of code evaluates: `values` in order, sums and stores as soon as their operands are
 /// there; last, stores of values that were live before.
-struct Piece {
+struct LoopBody {
     std::vector<ValueId> values;
     std::vector<ValueId> sums;  ///< row_mean or partial_accumulate values, in the order of their accumulators
     std::vector<ir::Output> stores;
-    std::vector<ValueId> results;     ///< values that code after the piece reads from their registers
-    std::vector<ValueId> kept;        ///< values that are loaded, though they are no inputs
-    std::vector<ValueId> keeps = {};  ///< values that are written down as soon as they are there
+    std::vector<ValueId> results;      ///< values that code after the body reads from their registers
+    std::vector<ValueId> reloads;      ///< values that are loaded, though they are no inputs
+    std::vector<ValueId> spills = {};  ///< values that are written down as soon as they are there
 };
 
 /// Operands that are not among `values` are live already; the caller knows their registers.
-std::vector<Step> select(const ir::Function& function, const Piece& piece);
+std::vector<MicroOp> select(const ir::Function& function, const LoopBody& body);
 
-/// Registers that the piece needs for its own values, its results included.
-int registers_needed(const std::vector<Step>& steps, const std::vector<ValueId>& results);
+/// Registers that the body needs for its own values, its results included.
+int registers_needed(const std::vector<MicroOp>& ops, const std::vector<ValueId>& results);
 
-/// For each step, the piece's own values whose last use it is (and which are not results).
-std::vector<std::vector<ValueId>> last_uses(const std::vector<Step>& steps, const std::vector<ValueId>& results);
+/// For each of them, the body's own values whose last use it is (and which are not results).
+std::vector<std::vector<ValueId>> last_uses(const std::vector<MicroOp>& ops, const std::vector<ValueId>& results);
 
 }  // namespace normjit::backend::cpu

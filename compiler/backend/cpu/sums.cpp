@@ -9,7 +9,7 @@ template <class Visit>
 void for_each_register(const Machine& machine, Sums& sums, Visit visit) {
     for (auto& of_unit : sums) {
         for (UnitSum& sum : of_unit) {
-            for (size_t part = 0; part < static_cast<size_t>(machine.parts()); ++part) visit(sum[part]);
+            for (size_t v = 0; v < static_cast<size_t>(machine.unit_vectors()); ++v) visit(sum[v]);
         }
     }
 }
@@ -31,8 +31,7 @@ std::vector<Accumulator> one_of_each(Machine& machine, const Sums& sums) {
     for (size_t k = 0; k < sums.front().size(); ++k) {
         std::vector<Accumulator> terms;
         for (const auto& of_unit : sums) {
-            for (size_t part = 0; part < static_cast<size_t>(machine.parts()); ++part)
-                terms.push_back(of_unit[k][part]);
+            for (size_t v = 0; v < static_cast<size_t>(machine.unit_vectors()); ++v) terms.push_back(of_unit[k][v]);
         }
         for (size_t distance = 1; distance < terms.size(); distance *= 2) {
             for (size_t i = 0; i + distance < terms.size(); i += 2 * distance)

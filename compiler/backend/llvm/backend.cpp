@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every CPU through LLVM: the plan as IR with explicit vectors, an object file, one piece of position-independent code.
+// Every CPU through LLVM: the plan as IR with explicit vectors, an object file, one block of position-independent code.
 #include "backend/backend.h"
 
 #include "backend/cpu/entries.h"
 #include "backend/cpu/legal.h"
-#include "backend/cpu/pieces.h"
+#include "backend/cpu/loop_bodies.h"
+#include "backend/cpu/plan_queries.h"
 #include "backend/llvm/frame.h"
 #include "backend/llvm/machine.h"
 #include "backend/llvm/object.h"
@@ -37,9 +38,9 @@ Status legal(const plan::Plan& plan) {
                                         demand.loop, demand.width, demand.registers, there));
 }
 
-/// What is compiled side by side, in modules of their own: of these, sweeps over parts of columns take as long as the
+/// What is compiled side by side, in modules of their own: of these, sweeps over ranges of columns take as long as the
 /// rest (4096 columns and more).
-enum class Entries { of_rows, of_parts };
+enum class Entries { of_rows, of_ranges };
 
 /// A module with those entry points; `machine` says for which processor.
 std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const plan::Plan& plan,
@@ -50,7 +51,7 @@ std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const plan
     Builder builder(*module, plan.function.compute, packing(plan), plan.target);
     for (const Entries kind : modules) {
         for (const cpu::Entry& entry : cpu::entries(plan)) {
-            if (entry.of_parts != (kind == Entries::of_parts)) continue;
+            if (entry.of_ranges != (kind == Entries::of_ranges)) continue;
             emit_entries(builder, *module, machine, plan.target, entry.names,
                          [&](llvm::Value* task, llvm::Value* second) {
                              builder.begin_function();
@@ -64,7 +65,7 @@ std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const plan
 
 std::vector<Entries> all_entries(const plan::Plan& plan) {
     std::vector<Entries> all = {Entries::of_rows};
-    if (plan.geometry.split_rows > 0) all.push_back(Entries::of_parts);
+    if (plan.geometry.split_rows > 0) all.push_back(Entries::of_ranges);
     return all;
 }
 
@@ -79,16 +80,16 @@ Expected<LinkedCode> compile(const plan::Plan& plan, Entries entries) {
 
 Expected<Artifact> emit(const plan::Plan& plan, const ParallelFor& parallel_for) {
     constexpr size_t alignment = 64;
-    const std::vector<Entries> parts = all_entries(plan);
-    NORMJIT_TRY(auto linked,
-                make_all<LinkedCode>(parallel_for, parts.size(), [&](size_t i) { return compile(plan, parts[i]); }));
+    const std::vector<Entries> modules = all_entries(plan);
+    NORMJIT_TRY(auto linked, make_all<LinkedCode>(parallel_for, modules.size(),
+                                                  [&](size_t i) { return compile(plan, modules[i]); }));
     const bool arm = plan.target.isa == Isa::aarch64;
     Artifact artifact = artifact_without_code(plan, arm ? CodeFormat::aarch64 : CodeFormat::x86_64);
-    for (LinkedCode& part : linked) {
+    for (LinkedCode& module : linked) {
         artifact.code.resize((artifact.code.size() + alignment - 1) / alignment * alignment);
-        for (EntryPoint& entry : part.entries) entry.offset += static_cast<int64_t>(artifact.code.size());
-        artifact.entries.insert(artifact.entries.end(), part.entries.begin(), part.entries.end());
-        artifact.code.insert(artifact.code.end(), part.bytes.begin(), part.bytes.end());
+        for (EntryPoint& entry : module.entries) entry.offset += static_cast<int64_t>(artifact.code.size());
+        artifact.entries.insert(artifact.entries.end(), module.entries.begin(), module.entries.end());
+        artifact.code.insert(artifact.code.end(), module.bytes.begin(), module.bytes.end());
     }
     return artifact;
 }

@@ -45,10 +45,10 @@ Value* Builder::sum_lanes(Value* value) {
     return CreateExtractElement(value, uint64_t{0});
 }
 
-Value* Builder::within_row(Value* value, Value* otherwise, Lanes lanes, int part) {
+Value* Builder::within_row(Value* value, Value* otherwise, Lanes lanes, int v) {
     if (lanes == Lanes::all) return value;
     std::vector<llvm::Constant*> inside;
-    for (int i = 0; i < lanes_; ++i) inside.push_back(getInt1(i * parts() + part < tail_));
+    for (int i = 0; i < lanes_; ++i) inside.push_back(getInt1(i * unit_vectors() + v < tail_));
     return CreateSelect(llvm::ConstantVector::get(inside), value, otherwise);
 }
 

@@ -18,9 +18,9 @@ namespace normjit::backend::llvmir {
 
 using namespace cpu;
 
-/// The registers of a unit; part[1] only counts with Packing::even_odd.
+/// The vectors of a unit; vectors[1] only counts with Packing::even_odd.
 struct Vectors {
-    std::array<llvm::Value*, 2> part = {nullptr, nullptr};
+    std::array<llvm::Value*, 2> vectors = {nullptr, nullptr};
 };
 
 class Builder : public llvm::IRBuilder<> {
@@ -28,8 +28,8 @@ class Builder : public llvm::IRBuilder<> {
     Builder(llvm::Module& module, DType compute, Packing packing, const Target& target);
 
     int lanes() const { return lanes_; }  ///< elements of a register
-    int parts() const { return packing_ == Packing::one ? 1 : 2; }
-    int unit_columns() const { return lanes() * parts(); }
+    int unit_vectors() const { return packing_ == Packing::one ? 1 : 2; }
+    int unit_columns() const { return lanes() * unit_vectors(); }
     int element_bytes() const { return static_cast<int>(size_of(compute_)); }
     const Features& features() const { return features_; }
     llvm::Type* scalar_type() { return compute_ == DType::f64 ? getDoubleTy() : getFloatTy(); }
@@ -41,7 +41,7 @@ class Builder : public llvm::IRBuilder<> {
     /// 64 bytes, both at multiples of 64.
     void copy_line(llvm::Value* to, llvm::Value* from, Caching caching);
     /// After stores with Caching::nontemporal, and before others may read what they wrote.
-    void fence_streams();
+    void fence_nontemporal();
     /// One element, converted to the compute type.
     llvm::Value* load_scalar(llvm::Value* from, DType type);
     void store_scalar(llvm::Value* to, llvm::Value* value, DType type);
@@ -64,7 +64,7 @@ class Builder : public llvm::IRBuilder<> {
     /// From here on, Lanes::tail means the first `count` columns of a unit.
     void set_tail(int64_t count) { tail_ = count; }
     /// `value`, and with Lanes::tail `otherwise` in the lanes beyond the row.
-    llvm::Value* within_row(llvm::Value* value, llvm::Value* otherwise, Lanes lanes, int part);
+    llvm::Value* within_row(llvm::Value* value, llvm::Value* otherwise, Lanes lanes, int v);
 
     /// Forgets all variables: a function starts.
     void begin_function() { variables_.clear(); }

@@ -127,15 +127,15 @@ void Builder::copy_line(Value* to, Value* from, Caching caching) {
         store_aligned(at(to, offset), load_register(at(from, offset)), static_cast<uint64_t>(bytes), caching);
 }
 
-void Builder::fence_streams() {
+void Builder::fence_nontemporal() {
     if (features_.x86) CreateIntrinsic(getVoidTy(), llvm::Intrinsic::x86_sse_sfence, {});
 }
 
 /// The unit as it stands in memory.
 Value* Builder::packed(const Vectors& value, DType type) {
     if (type == DType::bf16) return pack_bf16(value);
-    if (packing_ == Packing::one) return from_compute(value.part[0], type);
-    return from_compute(CreateShuffleVector(value.part[0], value.part[1], interleaved()), type);
+    if (packing_ == Packing::one) return from_compute(value.vectors[0], type);
+    return from_compute(CreateShuffleVector(value.vectors[0], value.vectors[1], interleaved()), type);
 }
 
 Value* Builder::to_compute(Value* elements, DType type) {
@@ -206,9 +206,9 @@ Value* Builder::pack_bf16(const Vectors& value) {
 }
 
 Value* Builder::pack_bf16_in_integers(const Vectors& value) {
-    Value* even = CreateLShr(round_to_bf16(value.part[0]), 16);
+    Value* even = CreateLShr(round_to_bf16(value.vectors[0]), 16);
     if (packing_ == Packing::one) return CreateTrunc(even, like(even->getType(), getInt16Ty()));
-    Value* odd = round_to_bf16(value.part[1]);
+    Value* odd = round_to_bf16(value.vectors[1]);
     Value* pairs = CreateOr(even, CreateAnd(odd, bits(odd, 0xffff0000)));
     return CreateBitCast(pairs, llvm::FixedVectorType::get(getInt16Ty(), static_cast<unsigned>(2 * lanes_)));
 }
@@ -218,11 +218,11 @@ Value* Builder::pack_bf16_in_integers(const Vectors& value) {
 Value* Builder::pack_bf16_natively(const Vectors& value) {
     Value* native;
     if (packing_ == Packing::one) {
-        native = CreateIntrinsic(llvm::Intrinsic::x86_avx512bf16_cvtneps2bf16_512, {}, {value.part[0]});
-        native = CreateBitCast(native, like(value.part[0]->getType(), getInt16Ty()));
+        native = CreateIntrinsic(llvm::Intrinsic::x86_avx512bf16_cvtneps2bf16_512, {}, {value.vectors[0]});
+        native = CreateBitCast(native, like(value.vectors[0]->getType(), getInt16Ty()));
     } else {
         Value* halves = CreateIntrinsic(llvm::Intrinsic::x86_avx512bf16_cvtne2ps2bf16_512, {},
-                                        {value.part[1], value.part[0]});  // the even columns, then the odd ones
+                                        {value.vectors[1], value.vectors[0]});  // the even columns, then the odd ones
         auto* words = llvm::FixedVectorType::get(getInt16Ty(), static_cast<unsigned>(unit_columns()));
         native = CreateShuffleVector(CreateBitCast(halves, words), interleaved());
     }
@@ -241,9 +241,11 @@ Value* Builder::pack_bf16_natively(const Vectors& value) {
 /// n.
 Value* Builder::pack_bf16_denormals(const Vectors& value) {
     Vectors words;
-    for (size_t i = 0; i < static_cast<size_t>(parts()); ++i)
-        words.part[i] = from_compute(CreateFMul(value.part[i], number(0x1p109, value.part[i]->getType())), DType::f16);
-    return packing_ == Packing::one ? words.part[0] : CreateShuffleVector(words.part[0], words.part[1], interleaved());
+    for (size_t i = 0; i < static_cast<size_t>(unit_vectors()); ++i)
+        words.vectors[i] =
+            from_compute(CreateFMul(value.vectors[i], number(0x1p109, value.vectors[i]->getType())), DType::f16);
+    return packing_ == Packing::one ? words.vectors[0]
+                                    : CreateShuffleVector(words.vectors[0], words.vectors[1], interleaved());
 }
 
 Value* Builder::are_zeros(Value* words) {

@@ -115,7 +115,7 @@ void LineWriter::finish(Integer next) {
         write();
         b_.if_else("rest", b_.CreateICmpSLT(b_.get(foreign_), filled()),
                    [&] { copy_bytes(b_.get(foreign_), filled()); });
-        b_.fence_streams();
+        b_.fence_nontemporal();
     });
 }
 

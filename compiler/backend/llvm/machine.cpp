@@ -134,11 +134,11 @@ void LlvmMachine::if_else(const char* name, const Test& test, const Emit& then, 
 
 Unit LlvmMachine::load(const Unit&, const Address& from, DType type, Lanes lanes) {
     const Vectors loaded = b_.load(at(from), type, lanes);
-    return {{out(loaded.part[0]), out(loaded.part[1])}};
+    return {{out(loaded.vectors[0]), out(loaded.vectors[1])}};
 }
 
 void LlvmMachine::store(const Address& to, const Unit& value, DType type, Lanes lanes, Caching caching) {
-    b_.store(at(to), {{in(value.part[0]), in(value.part[1])}}, type, lanes, caching);
+    b_.store(at(to), {{in(value.vectors[0]), in(value.vectors[1])}}, type, lanes, caching);
 }
 
 void LlvmMachine::prefetch(const Address& line, bool into_l1) {
@@ -180,7 +180,7 @@ Vector LlvmMachine::compute(Instruction instruction, Vector, Vector a, Vector b,
         case Instruction::accumulate:
         case Instruction::accumulate_product:
         case Instruction::store:
-        case Instruction::keep:
+        case Instruction::spill:
             break;
     }
     return {};
@@ -189,8 +189,8 @@ Vector LlvmMachine::compute(Instruction instruction, Vector, Vector a, Vector b,
 void LlvmMachine::note_name(const Unit& unit, const ir::Function& function, ValueId id) {
     if (b_.getContext().shouldDiscardValueNames()) return;
     const std::string name = ir::name(function, id);
-    for (const Vector part : unit.part) {
-        if (part.handle != 0 && !name.empty() && llvm::isa<llvm::Instruction>(in(part))) in(part)->setName(name);
+    for (const Vector vector : unit.vectors) {
+        if (vector.handle != 0 && !name.empty() && llvm::isa<llvm::Instruction>(in(vector))) in(vector)->setName(name);
     }
 }
 
@@ -202,14 +202,14 @@ Vector LlvmMachine::value_of(Accumulator accumulator) {
 void LlvmMachine::zero(Accumulator accumulator) { set_sum(accumulator, b_.zero()); }
 void LlvmMachine::set(Accumulator accumulator, Vector value) { set_sum(accumulator, in(value)); }
 
-void LlvmMachine::add(Accumulator accumulator, Vector a, Lanes lanes, int part) {
+void LlvmMachine::add(Accumulator accumulator, Vector a, Lanes lanes, int v) {
     Value* old = sum(accumulator);
-    set_sum(accumulator, b_.within_row(b_.CreateFAdd(old, in(a)), old, lanes, part));
+    set_sum(accumulator, b_.within_row(b_.CreateFAdd(old, in(a)), old, lanes, v));
 }
 
-void LlvmMachine::add_product(Accumulator accumulator, Vector a, Vector b, Lanes lanes, int part) {
+void LlvmMachine::add_product(Accumulator accumulator, Vector a, Vector b, Lanes lanes, int v) {
     Value* old = sum(accumulator);
-    set_sum(accumulator, b_.within_row(b_.multiply_add(in(a), in(b), old), old, lanes, part));
+    set_sum(accumulator, b_.within_row(b_.multiply_add(in(a), in(b), old), old, lanes, v));
 }
 
 void LlvmMachine::add(Accumulator accumulator, Accumulator other) {

@@ -25,7 +25,7 @@ class LlvmMachine final : public Machine {
     LlvmMachine(Builder& builder, llvm::Value* task, llvm::Value* writes_lines);
 
     int lanes() const override { return b_.lanes(); }
-    int parts() const override { return b_.parts(); }
+    int unit_vectors() const override { return b_.unit_vectors(); }
     int element_bytes() const override { return b_.element_bytes(); }
     int rows_at_once() const override { return 1; }
     Registers registers() const override { return Registers(Registers::unlimited); }
@@ -56,7 +56,7 @@ class LlvmMachine final : public Machine {
     Unit load(const Unit& to, const Address& from, DType type, Lanes lanes) override;
     void store(const Address& to, const Unit& value, DType type, Lanes lanes, Caching caching) override;
     Vector copy(Vector, Vector from) override { return from; }
-    void fence_streams() override { b_.fence_streams(); }
+    void fence_nontemporal() override { b_.fence_nontemporal(); }
     void prefetch(const Address& line, bool into_l1) override;
 
     Vector read(Vector to, const Address& from) override;
@@ -70,8 +70,8 @@ class LlvmMachine final : public Machine {
     Vector value_of(Accumulator sum) override;
     void zero(Accumulator sum) override;
     void set(Accumulator sum, Vector value) override;
-    void add(Accumulator sum, Vector a, Lanes lanes, int part) override;
-    void add_product(Accumulator sum, Vector a, Vector b, Lanes lanes, int part) override;
+    void add(Accumulator sum, Vector a, Lanes lanes, int v) override;
+    void add_product(Accumulator sum, Vector a, Vector b, Lanes lanes, int v) override;
     void add(Accumulator sum, Accumulator other) override;
     void add(Accumulator sum, const Address& from) override;
 

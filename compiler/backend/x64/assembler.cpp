@@ -167,8 +167,8 @@ void Assembler::set_tail(int count) {
     set(tail_mask(), count);
     if (packing_ == Packing::one) return;
     kshiftrd(second_half_mask(), tail_mask(), 16);
-    set(part_mask(0), (count + 1) / 2);
-    set(part_mask(1), count / 2);
+    set(vector_mask(0), (count + 1) / 2);
+    set(vector_mask(1), count / 2);
 }
 
 void Assembler::set_rows(const Reg64& count) {
@@ -176,9 +176,9 @@ void Assembler::set_rows(const Reg64& count) {
     kmovd(rows_mask(), count.cvt32());
 }
 
-Zmm Assembler::masked(const Zmm& to, Lanes lanes, int part) const {
+Zmm Assembler::masked(const Zmm& to, Lanes lanes, int v) const {
     if (lanes == Lanes::all) return to;
-    return to | (packing_ == Packing::one ? tail_mask() : part_mask(part));
+    return to | (packing_ == Packing::one ? tail_mask() : vector_mask(v));
 }
 
 }  // namespace normjit::backend::x64

@@ -18,9 +18,9 @@ namespace normjit::backend::x64 {
 
 using namespace cpu;
 
-/// The registers of a unit; part[1] only counts with Packing::even_odd.
+/// The vectors of a unit; vectors[1] only counts with Packing::even_odd.
 struct Zmms {
-    std::array<Xbyak::Zmm, 2> part;
+    std::array<Xbyak::Zmm, 2> vectors;
 };
 
 /// The memory that generated code is written into; a base, so that it exists before Xbyak's generator. Starts at a
@@ -47,8 +47,8 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     std::vector<uint8_t> finish();
 
     int lanes() const { return 64 / element_bytes(); }  ///< elements of a register
-    int parts() const { return packing_ == Packing::one ? 1 : 2; }
-    int unit_columns() const { return lanes() * parts(); }
+    int unit_vectors() const { return packing_ == Packing::one ? 1 : 2; }
+    int unit_columns() const { return lanes() * unit_vectors(); }
     int element_bytes() const { return static_cast<int>(size_of(compute_)); }
 
     // Memory
@@ -95,7 +95,7 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     /// load_rows() means the first `count` rows of a register; more than there are lanes: all. `count` is lost.
     void set_rows(const Xbyak::Reg64& count);
     /// The destination of a sum: with Lanes::tail the lanes beyond the row keep what they hold.
-    Zmm masked(const Zmm& to, Lanes lanes, int part) const;
+    Zmm masked(const Zmm& to, Lanes lanes, int v) const;
 
     /// Registers 0 to 29 hold values. 30 is for short-lived copies; both it and 31 are overwritten by everything above.
     static constexpr int value_registers = 30;
@@ -134,7 +134,7 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     // registers.
     static Xbyak::Opmask tail_mask() { return Xbyak::Opmask(1); }
     static Xbyak::Opmask second_half_mask() { return Xbyak::Opmask(2); }
-    static Xbyak::Opmask part_mask(int part) { return Xbyak::Opmask(3 + part); }
+    static Xbyak::Opmask vector_mask(int v) { return Xbyak::Opmask(3 + v); }
     static Xbyak::Opmask rows_mask() { return Xbyak::Opmask(7); }
     static Xbyak::Opmask scratch_mask() { return Xbyak::Opmask(5); }
     static Xbyak::Opmask scratch_mask2() { return Xbyak::Opmask(6); }

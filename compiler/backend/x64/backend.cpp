@@ -4,7 +4,8 @@
 
 #include "backend/cpu/entries.h"
 #include "backend/cpu/legal.h"
-#include "backend/cpu/pieces.h"
+#include "backend/cpu/loop_bodies.h"
+#include "backend/cpu/plan_queries.h"
 #include "backend/x64/line_writer.h"
 #include "backend/x64/machine.h"
 #include "support/try.h"

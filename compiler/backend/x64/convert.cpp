@@ -13,15 +13,15 @@ Address Assembler::second_half(const RegExp& place, DType type) {
 void Assembler::load(const Zmms& to, const RegExp& from, DType type, Lanes lanes) {
     const Address source = ptr[from];
     if (packing_ == Packing::one) {
-        load_register(to.part[0], source, type, tail_mask(), lanes);
+        load_register(to.vectors[0], source, type, tail_mask(), lanes);
     } else if (type == DType::bf16) {
         load_bf16_pair(to, source, lanes);
     } else {
         load_register(scratch(), source, type, tail_mask(), lanes);
         load_register(copy(), second_half(from, type), type, second_half_mask(), lanes);
-        for (int part = 0; part < 2; ++part) {
-            const Zmm& even_or_odd = to.part[static_cast<size_t>(part)];
-            vmovups(even_or_odd, ptr[rip + tables_[part == 0 ? Table::even : Table::odd]]);
+        for (int v = 0; v < 2; ++v) {
+            const Zmm& even_or_odd = to.vectors[static_cast<size_t>(v)];
+            vmovups(even_or_odd, ptr[rip + tables_[v == 0 ? Table::even : Table::odd]]);
             vpermi2ps(even_or_odd, scratch(), copy());
         }
     }
@@ -48,7 +48,7 @@ void Assembler::load_register(const Zmm& to, const Address& from, DType type, co
 
 /// An odd column is the upper half of its 32 bits, and an f32 once the lower half is gone; the even one is moved up.
 void Assembler::load_bf16_pair(const Zmms& to, const Address& from, Lanes lanes) {
-    const auto& [even, odd] = to.part;
+    const auto& [even, odd] = to.vectors;
     vmovdqu16(lanes == Lanes::tail ? odd | tail_mask() | T_z : odd, from);
     vpslld(even, odd, 16);
     vpandd(odd, odd, word_constant(0xffff0000));
@@ -61,13 +61,13 @@ void Assembler::load_rows(const Zmm& to, const RegExp& from, DType type) {
 void Assembler::store(const RegExp& to, const Zmms& value, DType type, Lanes lanes, Caching caching) {
     const Address target = ptr[to];
     if (packing_ == Packing::one) {
-        store_register(target, value.part[0], type, tail_mask(), lanes, caching);
+        store_register(target, value.vectors[0], type, tail_mask(), lanes, caching);
     } else if (type == DType::bf16) {
         store_words(target, pack_bf16(value), tail_mask(), lanes, caching);
     } else {
         shuffle(value, Table::low, Table::high);
-        store_register(target, value.part[0], type, tail_mask(), lanes, caching);
-        store_register(second_half(to, type), value.part[1], type, second_half_mask(), lanes, caching);
+        store_register(target, value.vectors[0], type, tail_mask(), lanes, caching);
+        store_register(second_half(to, type), value.vectors[1], type, second_half_mask(), lanes, caching);
     }
 }
 
@@ -123,7 +123,7 @@ Xmm Assembler::words() const {
 /// The unit's bf16 words in the order of memory. vcvtneps2bf16 takes denormals for zeros, whatever MXCSR says: a unit
 /// with a zero among its words takes a detour, where real zeros are told from denormals.
 Xmm Assembler::pack_bf16(const Zmms& value) {
-    const auto& [even, odd] = value.part;
+    const auto& [even, odd] = value.vectors;
     if (!native_bf16_) {
         pack_bf16_in_integers(value);
         return words();
@@ -150,7 +150,7 @@ Xmm Assembler::pack_bf16(const Zmms& value) {
 
 void Assembler::emit_detour(OutOfLine& path) {
     constexpr uint8_t denormal = 0x20;
-    const auto& [even, odd] = path.value.part;
+    const auto& [even, odd] = path.value.vectors;
     L(path.start);
     vfpclassps(scratch_mask(), even, denormal);
     if (packing_ == Packing::even_odd) vfpclassps(scratch_mask2(), odd, denormal);
@@ -161,7 +161,7 @@ void Assembler::emit_detour(OutOfLine& path) {
 }
 
 void Assembler::pack_bf16_in_integers(const Zmms& value) {
-    const auto& [even, odd] = value.part;
+    const auto& [even, odd] = value.vectors;
     round_to_bf16(even);
     vpsrld(even, even, 16);
     if (packing_ == Packing::one) {
@@ -189,11 +189,11 @@ void Assembler::round_to_bf16(const Zmm& value) {
 /// Both registers of a unit from both, by the tables.
 void Assembler::shuffle(const Zmms& value, Table first, Table second) {
     vmovups(scratch(), ptr[rip + tables_[first]]);
-    vpermi2ps(scratch(), value.part[0], value.part[1]);
+    vpermi2ps(scratch(), value.vectors[0], value.vectors[1]);
     vmovups(copy(), ptr[rip + tables_[second]]);
-    vpermi2ps(copy(), value.part[0], value.part[1]);
-    vmovups(value.part[0], scratch());
-    vmovups(value.part[1], copy());
+    vpermi2ps(copy(), value.vectors[0], value.vectors[1]);
+    vmovups(value.vectors[0], scratch());
+    vmovups(value.vectors[1], copy());
 }
 
 /// Shuffles: where each element of the result comes from, of two registers one after the other. magnitude: all bits but

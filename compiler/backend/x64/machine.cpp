@@ -12,7 +12,7 @@ namespace {
 
 Zmm zmm(Vector vector) { return Zmm(static_cast<int>(vector.handle)); }
 Zmm zmm(Accumulator sum) { return Zmm(static_cast<int>(sum.handle)); }
-Zmms zmms(const Unit& unit) { return {{zmm(unit.part[0]), zmm(unit.part[1])}}; }
+Zmms zmms(const Unit& unit) { return {{zmm(unit.vectors[0]), zmm(unit.vectors[1])}}; }
 
 }  // namespace
 
@@ -100,7 +100,7 @@ Vector XbyakMachine::compute(Instruction instruction, Vector to, Vector a, Vecto
         case Instruction::accumulate:
         case Instruction::accumulate_product:
         case Instruction::store:
-        case Instruction::keep:
+        case Instruction::spill:
             break;
     }
     return to;
@@ -114,12 +114,12 @@ void XbyakMachine::set(Accumulator sum, Vector value) {
     if (sum.handle != value.handle) a_.move(zmm(sum), zmm(value));
 }
 
-void XbyakMachine::add(Accumulator sum, Vector a, Lanes lanes, int part) {
-    a_.add(a_.masked(zmm(sum), lanes, part), zmm(sum), zmm(a));
+void XbyakMachine::add(Accumulator sum, Vector a, Lanes lanes, int v) {
+    a_.add(a_.masked(zmm(sum), lanes, v), zmm(sum), zmm(a));
 }
 
-void XbyakMachine::add_product(Accumulator sum, Vector a, Vector b, Lanes lanes, int part) {
-    a_.multiply_add(a_.masked(zmm(sum), lanes, part), zmm(a), zmm(b), zmm(sum));
+void XbyakMachine::add_product(Accumulator sum, Vector a, Vector b, Lanes lanes, int v) {
+    a_.multiply_add(a_.masked(zmm(sum), lanes, v), zmm(a), zmm(b), zmm(sum));
 }
 
 void XbyakMachine::add(Accumulator sum, Accumulator other) { a_.add(zmm(sum), zmm(sum), zmm(other)); }

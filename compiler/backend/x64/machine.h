@@ -32,7 +32,7 @@ class XbyakMachine final : public Machine {
     ~XbyakMachine() override;
 
     int lanes() const override { return a_.lanes(); }
-    int parts() const override { return a_.parts(); }
+    int unit_vectors() const override { return a_.unit_vectors(); }
     int element_bytes() const override { return a_.element_bytes(); }
     int rows_at_once() const override { return a_.lanes(); }
     Registers registers() const override { return Registers(Assembler::value_registers); }
@@ -63,7 +63,7 @@ class XbyakMachine final : public Machine {
     Unit load(const Unit& to, const Address& from, DType type, Lanes lanes) override;
     void store(const Address& to, const Unit& value, DType type, Lanes lanes, Caching caching) override;
     Vector copy(Vector to, Vector from) override;
-    void fence_streams() override { a_.sfence(); }
+    void fence_nontemporal() override { a_.sfence(); }
     void prefetch(const Address& line, bool into_l1) override;
 
     Vector read(Vector to, const Address& from) override;
@@ -76,8 +76,8 @@ class XbyakMachine final : public Machine {
     Vector value_of(Accumulator sum) override { return {sum.handle}; }
     void zero(Accumulator sum) override;
     void set(Accumulator sum, Vector value) override;
-    void add(Accumulator sum, Vector a, Lanes lanes, int part) override;
-    void add_product(Accumulator sum, Vector a, Vector b, Lanes lanes, int part) override;
+    void add(Accumulator sum, Vector a, Lanes lanes, int v) override;
+    void add_product(Accumulator sum, Vector a, Vector b, Lanes lanes, int v) override;
     void add(Accumulator sum, Accumulator other) override;
     void add(Accumulator sum, const Address& from) override;
 

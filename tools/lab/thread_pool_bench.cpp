@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// handout [threads]: what it costs to hand a job to 2, 4, 8 ... threads of the pool and to wait for the last task, in
+// thread_pool_bench [threads]: what it costs to hand a job to 2, 4, 8 ... threads of the pool and to wait for the last task, in
 // microseconds: 20th percentile, median and 80th percentile. A task is empty or computes for 1 us; jobs follow each
 // other at once or after a pause, in which workers may fall asleep.
 #include "device/cpu/thread_pool.h"
@@ -62,7 +62,7 @@ Status report(int threads) {
 }
 
 Status report_up_to(int most) {
-    if (most < 2) return invalid_argument("handout: threads: allowed: 2 and more");
+    if (most < 2) return invalid_argument("thread_pool_bench: threads: allowed: 2 and more");
     std::printf("%8s %8s %8s %8s %8s %8s %8s\n", "threads", "tasks", "task_us", "pause_us", "p20", "median", "p80");
     for (int threads = 2; threads < most; threads *= 2) NORMJIT_RETURN_IF_ERROR(report(threads));
     return report(most);

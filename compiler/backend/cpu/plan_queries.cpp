@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cpu/plan_queries.h"
+
+#include <algorithm>
+
+namespace normjit::backend::cpu {
+
+Packing packing(const plan::Plan& plan) {
+    const auto is_wider = [](const Operand& operand) { return operand.is_matrix() && operand.dtype != DType::bf16; };
+    return std::any_of(plan.operands.begin(), plan.operands.end(), is_wider) ? Packing::one : Packing::even_odd;
+}
+
+std::vector<Tensor> matrices(const ir::Function& function, const plan::Sweep& sweep) {
+    std::vector<Tensor> found;
+    for (const ValueId id : sweep.elements) {
+        if (function[id].op == ir::Op::input) found.push_back(function[id].tensor);
+    }
+    for (const ir::Output& output : sweep.stores) found.push_back(output.tensor);
+    return found;
+}
+
+int64_t cached_row_bytes(const plan::Plan& plan) {
+    const auto element = static_cast<int64_t>(size_of(plan.function.compute));
+    return static_cast<int64_t>(plan.cpu().cached_elements.size()) * plan.geometry.partial_cols * element;
+}
+
+int64_t number_of_mean(const plan::Plan& plan, size_t sweep, size_t k) {
+    size_t number = k;
+    for (size_t i = 0; i < sweep; ++i) number += plan.sweeps[i].row_means.size();
+    return static_cast<int64_t>(number);
+}
+
+std::vector<ValueId> operands_of_shape(const ir::Function& function, const plan::Sweep& sweep, ir::Shape shape) {
+    std::vector<ValueId> found;
+    for (const ValueId user : sweep.elements) {
+        for (const ValueId operand : function[user].operands) {
+            if (operand == ir::no_value || function[operand].shape != shape) continue;
+            if (std::find(found.begin(), found.end(), operand) == found.end()) found.push_back(operand);
+        }
+    }
+    return found;
+}
+
+}  // namespace normjit::backend::cpu
