@@ -16,10 +16,9 @@ Status legality(const Spec& spec, const Schedule& schedule, const Target& target
     return backend::make_legal_plan(spec, schedule, target).status();
 }
 
-Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Target& target,
-                           const ParallelFor& parallel_for) {
+Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Target& target) {
     NORMJIT_TRY(const backend::LegalPlan legal, backend::make_legal_plan(spec, schedule, target));
-    return legal.backend->emit(legal.plan, parallel_for);
+    return legal.backend->emit(legal.plan);
 }
 
 Expected<std::string> backend_of(const Target& target) {

@@ -3,7 +3,6 @@
 // packs and disk (load_or_compile), else compile and load.
 #include "engine_impl.h"
 #include "kernel_impl.h"
-#include "side_by_side.h"
 #include "support/text.h"
 #include "support/try.h"
 #include "tuning/autotune.h"
@@ -24,7 +23,6 @@ Engine::Impl::Impl(std::shared_ptr<const Device> device, const EngineOptions& op
     : device_(std::move(device)),
       log_(options.log),
       advisor_({device_->model(), device_->target(), device_->threads()}, options, environment, log_),
-      compile_tasks_(options.parallel_for.run != nullptr ? options.parallel_for : thread_per_task()),
       tune_policy_(options.tune),
       tune_seconds_(options.tune_seconds),
       allocator_(options.allocator),

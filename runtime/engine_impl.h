@@ -32,7 +32,7 @@ class Engine::Impl {
 
     /// As Engine::compile(), whatever the stream does.
     Expected<Artifact> compile(const Spec& spec, const Schedule& schedule) const {
-        return normjit::compile(spec, schedule, device_->target(), compile_tasks_);
+        return normjit::compile(spec, schedule, device_->target());
     }
 
     /// As Engine::prepare().
@@ -62,7 +62,6 @@ class Engine::Impl {
     const std::shared_ptr<const Device> device_;
     const Log log_;
     const tuning::Advisor advisor_;
-    const ParallelFor compile_tasks_;
     const TunePolicy tune_policy_;
     const double tune_seconds_;
     std::atomic<bool> is_ending_ = false;

@@ -5,7 +5,6 @@
 #include "plan/plan.h"
 
 #include "normjit/artifact.h"
-#include "normjit/parallel_for.h"
 #include "normjit/schedule.h"
 
 #include <string>
@@ -20,8 +19,7 @@ struct Backend {
     Status (*supports)(const Target&);
     /// Whether code for the plan can be made, registers included; the error says what stands in the way.
     Status (*legal)(const plan::Plan&);
-    /// Parts that do not need each other may be made in tasks of the ParallelFor, when it has a function.
-    Expected<Artifact> (*emit)(const plan::Plan&, const ParallelFor&);
+    Expected<Artifact> (*emit)(const plan::Plan&);
     /// Texts between plan and artifact, by name.
     std::vector<std::string_view> stages;
     Expected<std::string> (*print_stage)(const plan::Plan&, std::string_view stage);

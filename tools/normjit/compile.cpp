@@ -8,7 +8,6 @@
 #include "disassemble.h"
 #include "files.h"
 #include "measure.h"
-#include "side_by_side.h"
 #include "support/try.h"
 
 #include "normjit/engine.h"
@@ -80,7 +79,7 @@ Expected<Job> read_job(const Options& options) {
     return Job{spec, schedule, target};
 }
 
-Expected<Artifact> compile(const Job& job) { return compile(job.spec, job.schedule, job.target, thread_per_task()); }
+Expected<Artifact> compile(const Job& job) { return compile(job.spec, job.schedule, job.target); }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

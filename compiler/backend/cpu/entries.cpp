@@ -14,7 +14,7 @@ namespace {
 void add_sweeps(const plan::Plan& plan, std::vector<Entry>& all) {
     const auto uncached = std::make_shared<const plan::Plan>(without_cached_columns(plan));
     const auto add = [&](const std::string& name, auto emit) {
-        all.push_back({{name}, [uncached, emit](Machine& machine) { emit(machine, *uncached); }, true});
+        all.push_back({{name}, [uncached, emit](Machine& machine) { emit(machine, *uncached); }});
     };
     const auto sweep = [](size_t i, Caching caching) {
         return [=](Machine& machine, const plan::Plan& of) { emit_sweep(machine, of, i, caching); };

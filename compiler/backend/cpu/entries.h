@@ -16,7 +16,6 @@ struct Entry {
     /// The second is the same code, but that rows of dx go by way of the stack: see line_writer.h.
     std::vector<std::string> names;
     std::function<void(Machine&)> emit;
-    bool of_ranges = false;  ///< for a range of columns: a SweepTask
 
     bool writes_lines() const { return names.size() > 1; }
 };

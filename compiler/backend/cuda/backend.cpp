@@ -35,7 +35,7 @@ Status legal(const plan::Plan& plan) {
     return cuda::check(plan.spec, plan.cuda(), plan.target);
 }
 
-Expected<Artifact> emit(const plan::Plan& plan, const ParallelFor&) {
+Expected<Artifact> emit(const plan::Plan& plan) {
     NORMJIT_TRY(auto compiled, cuda::compile_source(cuda::print_source(plan), plan.target.sm));
     Artifact artifact = artifact_without_code(plan, compiled.format);
     artifact.maker = std::move(compiled.maker);

@@ -27,7 +27,7 @@ Status legal(const plan::Plan& plan) {
                                         plan.function.values.size(), portable::most_values));
 }
 
-Expected<Artifact> emit(const plan::Plan& plan, const ParallelFor&) {
+Expected<Artifact> emit(const plan::Plan& plan) {
     Artifact artifact = artifact_without_code(plan, CodeFormat::portable);
     const std::string formula = ir::print(plan.function);
     artifact.code.assign(formula.begin(), formula.end());

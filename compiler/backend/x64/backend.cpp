@@ -50,7 +50,7 @@ void emit_entry(Assembler& assembler, const cpu::Entry& entry, std::vector<Entry
     entry.emit(machine);
 }
 
-Expected<Artifact> emit(const plan::Plan& plan, const ParallelFor&) {
+Expected<Artifact> emit(const plan::Plan& plan) {
     Artifact artifact = artifact_without_code(plan, CodeFormat::x86_64);
     try {
         Assembler assembler(plan.function.compute, packing(plan), plan.target);

@@ -4,7 +4,6 @@
 #pragma once
 
 #include "normjit/artifact.h"
-#include "normjit/parallel_for.h"
 #include "normjit/schedule.h"
 #include "normjit/spec.h"
 #include "normjit/status.h"
@@ -16,12 +15,9 @@
 
 namespace normjit {
 
-/// The parts of an artifact that do not need each other, the modules of LLVM, are compiled in tasks of `parallel_for`;
-/// without one, in turn.
 /// Errors: invalid_argument for a spec that does not validate or a schedule that legality() refuses; unavailable for a
 /// target that no back end of this build supports.
-Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Target& target,
-                           const ParallelFor& parallel_for = {});
+Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Target& target);
 
 /// Which back end serves a target: "x64", "llvm 19.1.7", "portable", "cuda". Its artifacts differ from version to
 /// version, as those of NVRTC do (cuda_compiler.h): it belongs into the key of a cache. `unavailable` when none does.

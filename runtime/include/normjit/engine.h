@@ -61,8 +61,7 @@ struct EngineOptions {
     int threads = 0;  ///< CPU threads of the engine's own pool, the caller's included; 0: one per core it may run on
     std::optional<IsaCap> isa = {};  ///< CPU; nothing: that of NORMJIT_ISA, which is `machine` when it is not set
     BackendChoice backend = BackendChoice::automatic;  ///< CPU: what makes the code
-    /// Set: launches on the CPU, and the parts of a compilation for a GPU, use these threads. Else the engine starts
-    /// its own: a pool for launches, and a thread for a part while it is compiled.
+    /// Set: launches on the CPU use these threads. Else the engine starts a pool of its own.
     ParallelFor parallel_for = {};
     Allocator allocator = {};  ///< set: launches that bring no workspace take the preferred one from it
     CacheOptions cache = {};
