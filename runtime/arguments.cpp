@@ -21,12 +21,12 @@ Status error(std::string_view argument, fmt::format_string<Values...> reason, Va
 /// Memory that a launch touches: `rows` times `width` bytes, `stride` bytes apart.
 struct Region {
     std::string_view name;
-    const Operand* operand = nullptr;  ///< null: the workspace
-    uintptr_t begin = 0;
-    int64_t bytes = 0;  ///< from the first to the last one touched; 0: none
-    int64_t width = 0;
-    int64_t stride = 0;
-    bool written = false;
+    const Operand* operand;  ///< null: the workspace
+    uintptr_t begin;
+    int64_t bytes;  ///< from the first to the last one touched; 0: none
+    int64_t width;
+    int64_t stride;
+    bool written;
 };
 
 bool touch_same_bytes(const Region& a, const Region& b) {
@@ -113,16 +113,14 @@ class Checker {
             return error(tensor, "address {} is not a multiple of {}, the size of an element", given.data,
                          operand.bytes());
         }
-        Region region{.name = tensor, .operand = &operand, .begin = begin, .written = operand.is_written()};
-        region.width = (operand.shape == TensorShape::rows ? arguments_.rows : spec_.cols) * operand.bytes();
+        const int64_t width = (operand.shape == TensorShape::rows ? arguments_.rows : spec_.cols) * operand.bytes();
+        Region region{tensor, &operand, begin, width, width, 0, operand.is_written()};
         bool fits = true;
         if (operand.is_matrix()) {
             int64_t last = 0;
             fits = !__builtin_mul_overflow(row_stride(given), operand.bytes(), &region.stride) &&
                    !__builtin_mul_overflow(region.stride, arguments_.rows - 1, &last) &&
                    !__builtin_add_overflow(last, region.width, &region.bytes);
-        } else {
-            region.bytes = region.width;
         }
         uintptr_t end;
         if (!fits || __builtin_add_overflow(begin, static_cast<uintptr_t>(region.bytes), &end)) {
@@ -152,7 +150,7 @@ class Checker {
             return error("workspace_bytes", "{} bytes at {} are beyond the address space", arguments_.workspace_bytes,
                          arguments_.workspace);
         }
-        regions_[used_++] = {.name = "workspace", .begin = begin, .bytes = bytes, .width = bytes, .written = true};
+        regions_[used_++] = {"workspace", nullptr, begin, bytes, bytes, 0, true};
         return {};
     }
 

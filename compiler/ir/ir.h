@@ -68,6 +68,8 @@ struct Value {
     int sweep = -1;             ///< set by assign_sweeps: the pass over the data in which the value is first known
 
     int operand_count() const { return info(op).operands; }
+    /// The first sweep that can use the value: a row_mean is known only after its own.
+    int known_from() const { return op == Op::row_mean ? sweep + 1 : sweep; }
     bool operator==(const Value&) const = default;
 };
 
@@ -91,6 +93,17 @@ struct Function {
     PerValue<int> use_counts() const;
     bool operator==(const Function&) const = default;
 };
+
+/// Marks all that the marked values are computed from. What a value is computed from counts where reads_on(id) says so.
+template <class ReadsOn>
+void mark_needed(const Function& function, PerValue<bool>& needed, const ReadsOn& reads_on) {
+    for (ValueId id = function.size() - 1; id >= 0; --id) {
+        if (!needed[id] || !reads_on(id)) continue;
+        for (const ValueId operand : function[id].operands) {
+            if (operand != no_value) needed[operand] = true;
+        }
+    }
+}
 
 /// The formula, one named value a line. parse() reads it back.
 std::string print(const Function& function);

@@ -7,13 +7,10 @@ namespace normjit::passes {
 
 namespace {
 
-/// The first sweep that can use the value: a row_mean is known only after its own sweep.
-int known_from(const ir::Value& value) { return value.op == ir::Op::row_mean ? value.sweep + 1 : value.sweep; }
-
 int earliest_sweep(const ir::Function& function, const ir::Value& value) {
     int sweep = 0;
     for (const ir::ValueId operand : value.operands) {
-        if (operand != ir::no_value) sweep = std::max(sweep, known_from(function[operand]));
+        if (operand != ir::no_value) sweep = std::max(sweep, function[operand].known_from());
     }
     return sweep;
 }

@@ -9,12 +9,7 @@ ir::Function remove_dead(const ir::Function& function) {
 
     ir::PerValue<bool> alive(asked.values.size());
     for (const ir::Output& output : asked.outputs) alive[output.value] = true;
-    for (ir::ValueId id = asked.size() - 1; id >= 0; --id) {
-        if (!alive[id]) continue;
-        for (const ir::ValueId operand : asked[id].operands) {
-            if (operand != ir::no_value) alive[operand] = true;
-        }
-    }
+    ir::mark_needed(asked, alive, [](ir::ValueId) { return true; });
     return rewrite(asked, [&](ir::Function& copy, ir::ValueId id, ir::Value value) {
         return alive[id] ? append(copy, std::move(value)) : ir::no_value;
     });

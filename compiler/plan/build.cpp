@@ -15,9 +15,6 @@ namespace {
 using ir::Op;
 using ir::Shape;
 
-/// The first sweep that can use a value of [M].
-int known_from(const ir::Value& value) { return value.sweep + (value.op == Op::row_mean ? 1 : 0); }
-
 class SweepBuilder {
   public:
     /// `kept` elements are there already.
@@ -37,16 +34,18 @@ class SweepBuilder {
         for (const ir::Output& output : function_.outputs) {
             const ir::Value& value = function_[output.value];
             if (last && value.shape == Shape::matrix) sweep.stores.push_back(output);
-            if (value.shape == Shape::rows && known_from(value) == index) sweep.row_stores.push_back(output);
+            if (value.shape == Shape::rows && value.known_from() == index) sweep.row_stores.push_back(output);
         }
-        for (const ValueId id : sweep.row_means) need(function_[id].operands[0], needed);
-        for (const ValueId id : sweep.column_sums) need(function_[id].operands[0], needed);
-        for (const ir::Output& output : sweep.stores) need(output.value, needed);
+        for (const ValueId id : sweep.row_means) needed[function_[id].operands[0]] = true;
+        for (const ValueId id : sweep.column_sums) needed[function_[id].operands[0]] = true;
+        for (const ir::Output& output : sweep.stores) needed[output.value] = true;
+        // Values of [M] are computed per row, before the sweep.
+        mark_needed(function_, needed, [&](ValueId id) { return !is_kept(id) && function_[id].shape != Shape::rows; });
         for (ValueId id = 0; id < function_.size(); ++id) {
             const ir::Value& value = function_[id];
             if (value.shape == Shape::rows && value.op != Op::row_mean && value.sweep == index)
                 sweep.row_values.push_back(id);
-            if (!needed[id]) continue;
+            if (!needed[id] || is_kept(id)) continue;
             if (value.shape == Shape::matrix) sweep.elements.push_back(id);
             if (value.shape == Shape::cols) sweep.column_values.push_back(id);
         }
@@ -54,14 +53,7 @@ class SweepBuilder {
     }
 
   private:
-    void need(ValueId id, ir::PerValue<bool>& needed) {
-        if (needed[id] || std::find(kept_.begin(), kept_.end(), id) != kept_.end()) return;
-        needed[id] = true;
-        if (function_[id].shape == Shape::rows) return;  // computed per row, before the sweep
-        for (const ValueId operand : function_[id].operands) {
-            if (operand != ir::no_value) need(operand, needed);
-        }
-    }
+    bool is_kept(ValueId id) const { return std::ranges::find(kept_, id) != kept_.end(); }
 
     const ir::Function& function_;
     const int column_sweep_;
@@ -87,7 +79,7 @@ std::vector<ValueId> find_row_slots(const ir::Function& function, const std::vec
             for_each_row_operand(function, id, [&](ValueId row) { kept[row] = true; });
         for (const ValueId id : sweeps[s].row_values) {
             for_each_row_operand(function, id, [&](ValueId row) {
-                if (known_from(function[row]) < static_cast<int>(s)) kept[row] = true;
+                if (function[row].known_from() < static_cast<int>(s)) kept[row] = true;
             });
         }
     }
@@ -107,13 +99,7 @@ Expected<Epilogue> find_epilogue(const ir::Function& function, const OperandList
         epilogue.stores.push_back(*output);
         needed[output->value] = true;
     }
-    for (ValueId id = function.size() - 1; id >= 0; --id) {
-        const ir::Value& value = function[id];
-        if (!needed[id] || value.op == Op::final_reduce) continue;
-        for (const ValueId operand : value.operands) {
-            if (operand != ir::no_value) needed[operand] = true;
-        }
-    }
+    ir::mark_needed(function, needed, [&](ValueId id) { return function[id].op != Op::final_reduce; });
     for (ValueId id = 0; id < function.size(); ++id) {
         const ir::Value& value = function[id];
         if (!needed[id] || value.shape == Shape::scalar) continue;

@@ -141,16 +141,10 @@ CudaPath make_path(const Plan& plan, const CudaVariant& variant, const CudaFinal
 ir::ValueId find_sum(const ir::Function& function, ir::ValueId value) {
     ir::PerValue<bool> needed(function.values.size());
     needed[value] = true;
+    ir::mark_needed(function, needed, [&](ir::ValueId id) { return function[id].op != Op::final_reduce; });
     std::vector<ir::ValueId> sums;
-    for (ir::ValueId id = value; id >= 0; --id) {
-        if (!needed[id]) continue;
-        if (function[id].op == Op::final_reduce) {
-            sums.push_back(id);
-            continue;
-        }
-        for (const ir::ValueId operand : function[id].operands) {
-            if (operand != ir::no_value) needed[operand] = true;
-        }
+    for (ir::ValueId id = 0; id <= value; ++id) {
+        if (needed[id] && function[id].op == Op::final_reduce) sums.push_back(id);
     }
     return sums.size() == 1 ? sums[0] : ir::no_value;
 }
@@ -234,19 +228,13 @@ int cuda_column_sweep(const Plan& plan, int sweeps) {
     const ir::Function& function = plan.function;
     const bool stores = !plan.operands.matrix_outputs().empty();
     const int wanted = stores ? sweeps - 2 : sweeps - 1;
-    int known = 0;  // the sweep from which all that the column sums read is known
     ir::PerValue<bool> needed(function.values.size());
-    for (ir::ValueId id = function.size() - 1; id >= 0; --id) {
+    for (ir::ValueId id = 0; id < function.size(); ++id) needed[id] = function[id].op == Op::partial_accumulate;
+    ir::mark_needed(function, needed, [&](ir::ValueId id) { return function[id].shape != Shape::rows; });
+    int known = 0;  // the sweep from which all that the column sums read is known
+    for (ir::ValueId id = 0; id < function.size(); ++id) {
         const ir::Value& value = function[id];
-        if (value.op == Op::partial_accumulate) needed[id] = true;
-        if (!needed[id]) continue;
-        if (value.shape == Shape::rows) {
-            known = std::max(known, value.sweep + (value.op == Op::row_mean ? 1 : 0));
-            continue;
-        }
-        for (const ir::ValueId operand : value.operands) {
-            if (operand != ir::no_value) needed[operand] = true;
-        }
+        if (needed[id] && value.shape == Shape::rows) known = std::max(known, value.known_from());
     }
     return std::max(wanted, known);
 }

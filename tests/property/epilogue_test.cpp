@@ -44,7 +44,7 @@ Expected<Kernel> changed_kernel(const Case& a_case) {
     NORMJIT_TRY(ir::Function function, changed_formula(a_case.spec, a_case.target));
     NORMJIT_TRY(const plan::Plan plan, plan::build(a_case.spec, a_case.schedule, a_case.target, std::move(function)));
     NORMJIT_RETURN_IF_ERROR(backend->legal(plan));
-    NORMJIT_TRY(const Artifact artifact, backend->emit(plan, {}));
+    NORMJIT_TRY(const Artifact artifact, backend->emit(plan));
     return engine(a_case.threads).load(artifact);
 }
 
