@@ -11,18 +11,12 @@ constexpr size_t expanded_places = 2;
 
 }  // namespace
 
-Search::Search(const ScheduleSpace& space, const SearchLimits& limits, const std::vector<Schedule>& hints)
-    : space_(space), limits_(limits) {
-    const std::vector<Schedule> candidates = space.candidates(limits.seeds + 1);
-    heuristic_ = candidates.front();
+Search::Search(const ScheduleSpace& space, size_t most, const std::vector<Schedule>& hints)
+    : space_(space), most_(most), heuristic_(space.start()) {
     known_.insert(hash(heuristic_));
     results_.push_back({heuristic_, 1, true});
     add(hints);
-    const std::vector<Schedule> neighbours = space.neighbours(heuristic_);
-    for (size_t i = 0; i < std::max(neighbours.size(), candidates.size()); ++i) {
-        if (i < neighbours.size()) add({neighbours[i]});
-        if (i < candidates.size()) add({candidates[i]});
-    }
+    add(space.neighbours(heuristic_));
 }
 
 void Search::add(const std::vector<Schedule>& schedules) {
@@ -43,7 +37,7 @@ bool Search::expand() {
 }
 
 std::optional<Schedule> Search::next() {
-    if (measured_ >= limits_.most) return std::nullopt;
+    if (measured_ >= most_) return std::nullopt;
     while (queue_.empty()) {
         if (!expand()) return std::nullopt;
     }
@@ -53,7 +47,7 @@ std::optional<Schedule> Search::next() {
 }
 
 std::vector<Schedule> Search::ahead(size_t count) const {
-    const size_t left = limits_.most - std::min(limits_.most, measured_ + 1);
+    const size_t left = most_ - std::min(most_, measured_ + 1);
     const auto number = static_cast<std::ptrdiff_t>(std::min({count, queue_.size(), left}));
     return {queue_.begin(), queue_.begin() + number};
 }

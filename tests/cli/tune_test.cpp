@@ -101,7 +101,7 @@ TunerOptions tuner_options(const test::TemporaryFolder& folder) {
     TunerOptions options;
     options.records = folder / "records.jsonl";
     options.journal = folder / "records.jsonl.progress";
-    options.limits = {.most = 60, .seeds = 20};
+    options.most = 60;
     options.version = "1.2.3";
     options.date = "2026-11-21";
     return options;
@@ -140,7 +140,7 @@ TEST_CASE("the search measures nothing twice, climbs, and ends") {
     const Spec spec = *parse_spec(spec_text);
     const Target target = *parse_target(target_text);
     const ScheduleSpace space(spec, target);
-    Search search(space, {.most = 80, .seeds = 8});
+    Search search(space, 80);
     std::set<std::string> seen = {to_text(search.heuristic())};
     while (const auto schedule = search.next()) {
         CHECK(seen.insert(to_text(*schedule)).second);
@@ -153,7 +153,7 @@ TEST_CASE("the search measures nothing twice, climbs, and ends") {
     REQUIRE(search.best(3, 0).size() == 3);
     CHECK(gain_of(search.best(3, 0)[0]) == doctest::Approx(1.25));
 
-    Search small(space, {.most = 5, .seeds = 8});
+    Search small(space, 5);
     int count = 0;
     while (small.next()) small.report(0.5), ++count;
     CHECK(count == 5);
@@ -238,7 +238,7 @@ TEST_CASE("a winner has to win again, twice, on memory of its own") {
         Shared& shared = *Shared::create();
         shared.lost[1] = second, shared.lost[2] = third;
         TunerOptions options = tuner_options(folder);
-        options.limits = {.most = 3, .seeds = 1};
+        options.most = 3;
         TuningRecord hint;
         hint.spec = *parse_spec("layernorm rows=8192 cols=1024 x=bf16");
         hint.device = {"Model T", *parse_target(target_text), 4};

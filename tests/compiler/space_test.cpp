@@ -4,6 +4,7 @@
 #include "random_spec.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include <doctest/doctest.h>
@@ -59,24 +60,29 @@ TEST_CASE("every field of a schedule is searched") {
     }
 }
 
-TEST_CASE("candidates start with the heuristic and are legal, different and apart") {
-    for (const char* spec_text : {"layernorm rows=4096 cols=4096 x=bf16 gamma=f32", "rmsnorm rows=3 cols=1 out=dx",
-                                  "layernorm rows=100000 cols=33 x=f16", "rmsnorm cols=300001 x=f64 gamma=none"}) {
-        for (const char* target_text : targets) {
-            CAPTURE(spec_text);
-            CAPTURE(target_text);
-            const Spec spec = spec_of(spec_text);
-            const Target target = target_of(target_text);
-            const std::vector<Schedule> candidates = ScheduleSpace(spec, target).candidates(20);
-            REQUIRE(!candidates.empty());
-            CHECK(candidates.size() <= 20);
-            CHECK(candidates.front() == heuristic(spec, target));
-            for (size_t i = 0; i < candidates.size(); ++i) {
-                CHECK(legality(spec, candidates[i], target).message() == "");
-                for (size_t j = 0; j < i; ++j) CHECK(differing_keys(candidates[i], candidates[j]).size() >= 2);
-            }
+TEST_CASE("a search starts at the heuristic's schedule, and the first steps are small and go in all directions") {
+    int steps_of_groups = 0;
+    for (const char* target_text : targets) {
+        CAPTURE(target_text);
+        const Spec spec = spec_of("layernorm rows=8192 cols=4096 x=bf16 gamma=f32");
+        const Target target = target_of(target_text);
+        const ScheduleSpace space(spec, target);
+        CHECK(space.start() == heuristic(spec, target));
+        const std::vector<Schedule> all = space.neighbours(space.start());
+        REQUIRE(all.size() >= 8);
+        std::set<std::string> first;
+        for (size_t i = 0; i < 4; ++i) first.insert(*differing_keys(space.start(), all[i]).begin());
+        CHECK(first.size() == 4);
+        double last = 0;
+        for (const Schedule& each : all) {
+            if (differing_keys(space.start(), each) != std::set<std::string>{"row_groups"}) continue;
+            const double distance = std::fabs(std::log2(double(each.row_groups) / double(space.start().row_groups)));
+            CHECK(distance >= last - 0.1);
+            last = distance;
+            ++steps_of_groups;
         }
     }
+    CHECK(steps_of_groups >= 2);
 }
 
 TEST_CASE("on a CPU every core gets two tasks or more, where one thread cannot do it alone") {
@@ -84,8 +90,8 @@ TEST_CASE("on a CPU every core gets two tasks or more, where one thread cannot d
     const auto fewest = [&](const char* text) {
         const Spec spec = spec_of(text);
         const ScheduleSpace space(spec, target);
-        std::vector<Schedule> all = space.candidates(60);
-        for (const Schedule& each : space.neighbours(all.front())) all.push_back(each);
+        std::vector<Schedule> all = space.neighbours(space.start());
+        all.insert(all.begin(), space.start());
         for (const Schedule& each : all) CHECK(space.is_shareable(each));
         Schedule alone = all.front();
         alone.row_groups = 1;
@@ -109,13 +115,12 @@ TEST_CASE("one thread splits the columns of few rows only") {
     }
 }
 
-TEST_CASE("a common problem has many candidates and neighbours in every direction") {
+TEST_CASE("a common problem has neighbours in every direction") {
     for (const char* target_text : targets) {
         CAPTURE(target_text);
         const Spec spec = spec_of("layernorm rows=8192 cols=4096 x=bf16 gamma=f32");
         const Target target = target_of(target_text);
         const ScheduleSpace space(spec, target);
-        CHECK(space.candidates(40).size() == 40);
         const Schedule start = heuristic(spec, target);
         std::set<std::string> reached;
         for (const Schedule& each : space.neighbours(start)) {
@@ -134,7 +139,6 @@ TEST_CASE("neighbours of neighbours stay legal for random problems") {
     for (int64_t i = 0; i < count; ++i) {
         const Spec spec = test::random_spec(random, {.max_cols = 20000, .max_rows = 5000});
         const Target target = target_of(targets[random.between(0, 2)]);
-        if (spec.rows == 0) continue;
         CAPTURE(to_text(spec));
         const ScheduleSpace space(spec, target);
         Schedule at = heuristic(spec, target);
@@ -146,56 +150,6 @@ TEST_CASE("neighbours of neighbours stay legal for random problems") {
             REQUIRE(legality(spec, at, target).message() == "");
         }
     }
-}
-
-TEST_CASE("predictions grow with the work and count what a schedule adds") {
-    for (const char* target_text : targets) {
-        CAPTURE(target_text);
-        const Target target = target_of(target_text);
-        const Spec spec = spec_of("layernorm cols=4096 x=bf16");
-        const Schedule schedule = heuristic(spec, target);
-        const Prediction small = predict(spec, schedule, target, 1000), large = predict(spec, schedule, target, 100000);
-        CHECK(small.seconds > 0);
-        CHECK(large.seconds > 20 * small.seconds);
-        CHECK(large.bytes >= bytes_moved(spec, 100000));
-        Schedule more_partials = schedule;
-        more_partials.row_groups *= 8;
-        const int64_t added = predict(spec, more_partials, target, 100000).bytes - large.bytes;
-        CHECK(added == 7 * schedule.row_groups * 2 * 2 * 4096 * 4);
-    }
-}
-
-TEST_CASE("the model knows the large effects") {
-    const Target gpu = target_of("sm_90");
-    const Spec wide = spec_of("layernorm rows=32768 cols=8192 x=bf16");
-    const auto seconds = [&](const char* text) { return predict(wide, *parse_schedule(text), gpu, 32768).seconds; };
-    const double fused = predict(wide, heuristic(wide, gpu), gpu, 32768).seconds;
-    CHECK(seconds(
-              "cuda form=two_pass threads_per_row=256 blocks_per_sm=4 vector_width=8 pipeline_depth=2 row_groups=66") >
-          1.3 * fused);
-    CHECK(seconds("cuda threads_per_row=1024 vector_width=8 row_groups=132") > 1.2 * fused);
-    CHECK(seconds("cuda threads_per_row=512 vector_width=8 pipeline_depth=3 staging=bulk pace=2 row_groups=12") >
-          3 * fused);
-}
-
-// Measured, us with 2 threads, split in 2 and 64 parts against row groups: 1x8192 4.8 and 22 against 6.3; 4x65536 57
-// and 72 against 116; 64x1024 45 and 77 against 15 (Xeon, 2 cores, 2026-11-21).
-TEST_CASE("the model knows when splitting columns pays") {
-    const Target target = target_of("x86-64-avx512 cores=2 l1=49152 l2=2097152 l3=272629760");
-    const auto seconds = [&](const char* text, int64_t rows, int64_t parts) {
-        const Spec spec = spec_of(text);
-        Schedule schedule = heuristic(spec, target);
-        auto& cpu = std::get<CpuSchedule>(schedule.device);
-        cpu.split_rows = parts > 0 ? rows : 0;
-        cpu.column_ranges = static_cast<int>(std::max<int64_t>(parts, 1));
-        return predict(spec, schedule, target, rows).seconds;
-    };
-    CHECK(seconds("layernorm rows=1 cols=8192", 1, 2) < seconds("layernorm rows=1 cols=8192", 1, 0));
-    CHECK(seconds("layernorm rows=1 cols=8192", 1, 1) < seconds("layernorm rows=1 cols=8192", 1, 0));
-    CHECK(seconds("layernorm rows=1 cols=8192", 1, 64) > 3 * seconds("layernorm rows=1 cols=8192", 1, 2));
-    CHECK(seconds("layernorm rows=4 cols=65536", 4, 2) < 0.8 * seconds("layernorm rows=4 cols=65536", 4, 0));
-    CHECK(seconds("layernorm rows=64 cols=1024", 64, 2) > 2 * seconds("layernorm rows=64 cols=1024", 64, 0));
-    CHECK(seconds("rmsnorm cols=1024 stats=recompute", 64, 2) > seconds("rmsnorm cols=1024", 64, 2));
 }
 
 TEST_CASE("wide rows from memory overlap their sweeps, the widest among small teams") {

@@ -232,7 +232,7 @@ Expected<DeviceTuner::Outcome> DeviceTuner::tune(const Spec& spec, Clock::time_p
     }
     NORMJIT_RETURN_IF_ERROR(open(spec));
     const ScheduleSpace space(spec, device_.target);
-    Search search(space, options_.limits, hints(spec));
+    Search search(space, options_.most, hints(spec));
     while (const auto schedule = search.next()) {
         if (Clock::now() > end) break;
         progress(search.measured());

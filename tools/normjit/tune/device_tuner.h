@@ -17,13 +17,12 @@
 namespace normjit::cli::tune {
 
 using tuning::Search;
-using tuning::SearchLimits;
 
 struct TunerOptions {
     DeviceOptions device;
-    std::string records;  ///< the file that gets a line for each problem
-    std::string journal;  ///< the file that remembers what was measured
-    SearchLimits limits;
+    std::string records;          ///< the file that gets a line for each problem
+    std::string journal;          ///< the file that remembers what was measured
+    size_t most = 64;             ///< schedules to measure for a problem
     int deepen = 0;               ///< problems are searched on whose record rests on fewer candidates than this
     double trial_seconds = 0.2;   ///< to compare a candidate with the heuristic, at most
     double final_seconds = 1.0;   ///< to tell the fastest apart, at most

@@ -53,7 +53,6 @@ struct Options {
     std::string json;
     int64_t rows = 0;
     int most = 64;
-    int seeds = -1;
     int deepen = 0;
     double seconds = 0.2;
     double timeout = 60;
@@ -287,10 +286,8 @@ Status run(const Options& options) {
         tuner.device.device = device;
         tuner.records = options.output;
         tuner.journal = options.output + ".progress";
-        tuner.limits.most = static_cast<size_t>(options.most);
+        tuner.most = static_cast<size_t>(options.most);
         tuner.deepen = std::min(options.deepen, options.most);
-        tuner.limits.seeds =
-            options.seeds < 0 ? std::max<size_t>(tuner.limits.most * 3 / 8, 1) : static_cast<size_t>(options.seeds);
         tuner.trial_seconds = options.seconds;
         tuner.final_seconds = 5 * options.seconds;
         tuner.timeout_seconds = options.timeout;
@@ -324,8 +321,6 @@ Command add_tune(const CommandLine& program) {
     line.add_option("--rows", options->rows, "For specs without rows", {.range = {{1, int64_t{1} << 40}}});
     line.add_option("--candidates", options->most, "Schedules to measure for a problem, at most",
                     {.range = {{1, 100000}}, .show_default = true});
-    line.add_option("--seeds", options->seeds, "Of them, how many the cost model proposes [three eighths]",
-                    {.range = {{0, 100000}}});
     line.add_option("--deepen", options->deepen, "Search on where a record rests on fewer candidates than this",
                     {.range = {{0, 100000}}});
     line.add_option("--seconds", options->seconds,
