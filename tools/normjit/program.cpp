@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "program.h"
+
+#include "command.h"
+#include "console.h"
+#include "exit_code.h"
+
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace normjit::cli {
+
+std::string join_words(const std::vector<std::string>& words) {
+    std::string text;
+    for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+    return text;
+}
+
+namespace {
+
+constexpr const char* examples = R"(Examples:
+  normjit run --input step.safetensors --output gradients.safetensors norm=rmsnorm
+  normjit run "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" --check
+  normjit compile "layernorm cols=4096 x=bf16 gamma=f32" --emit ir
+  normjit bench "rmsnorm rows=32768 cols=768 x=bf16" --threads 1,all
+  normjit tune shapes.txt -o records.jsonl --budget 10m
+  normjit info
+
+Exit codes: 0 done; 1 it ran and failed; 2 bad input or usage; 3 not available on this machine.)";
+
+/// A file that is opened while stdin, stdout or stderr are closed would take their place, and messages would go into
+/// it.
+void hold_standard_streams() {
+    int file = open("/dev/null", O_RDONLY);  // for stdout and stderr: to write is an error, as before
+    while (file >= 0 && file <= STDERR_FILENO) file = open("/dev/null", O_RDONLY);
+    if (file >= 0) close(file);
+}
+
+Exit run_program(int argc, char** argv) {
+    ProgramLine line("normjit", "normjit " NORMJIT_VERSION,
+                     "Gradients of LayerNorm and RMSNorm: a JIT compiler and what runs its kernels.", examples);
+    const CommandLine program = line.commands();
+    const Command commands[] = {add_run(program),  add_compile(program), add_bench(program),
+                                add_tune(program), add_cache(program),   add_info(program)};
+    const auto [outcome, message] = line.parse(argc, argv);
+    if (outcome == ProgramLine::Outcome::nothing_to_do) return Exit::done;
+    if (outcome == ProgramLine::Outcome::wrong) {
+        print_error(message);
+        return Exit::bad_input;
+    }
+    for (const Command& command : commands) {
+        if (!command.line.was_given()) continue;
+        Status status = command.run();
+        if (!status.ok()) print_error(status.message());
+        return exit_of(status.code());
+    }
+    return Exit::bad_input;
+}
+
+}  // namespace
+
+int program(int argc, char** argv) {
+    hold_standard_streams();
+    try {
+        return static_cast<int>(run_program(argc, argv));
+    } catch (const std::bad_alloc&) {
+        print_error("out of memory");
+    } catch (const std::exception& error) {
+        print_error(error.what());
+    }
+    return static_cast<int>(Exit::failed);
+}
+
+}  // namespace normjit::cli
