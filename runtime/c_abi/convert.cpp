@@ -63,7 +63,7 @@ Expected<Spec> to_cpp(const normjit_spec* given) {
     NORMJIT_RETURN_IF_ERROR(read_enum("spec: stats", from.stats, 2, spec.stats));
     if (from.rows != -1) spec.rows = from.rows;
     spec.cols = from.cols;
-    spec.eps = from.eps;
+    if (spec.stats == Stats::recompute) spec.eps = from.eps;
     spec.gamma_offset = from.gamma_offset;
     for (Tensor tensor : all_tensors) {
         const int number = from.dtypes[info(tensor).number];

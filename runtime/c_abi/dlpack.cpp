@@ -4,6 +4,7 @@
 #include "c_abi/convert.h"
 #include "support/try.h"
 
+#include <algorithm>
 #include <optional>
 
 #include <fmt/format.h>
@@ -31,6 +32,11 @@ std::optional<DType> dtype_of(dlpack::DataType type) {
 bool is_reachable(int32_t device, Isa isa) {
     if (device == dlpack::device_cuda_managed || device == dlpack::device_cuda_host) return true;
     return device == (isa == Isa::cuda ? dlpack::device_cuda : dlpack::device_cpu);
+}
+
+/// What its strides are says nothing then; NumPy writes zeros.
+bool has_no_elements(const dlpack::Tensor& tensor) {
+    return std::any_of(tensor.shape, tensor.shape + std::max(tensor.dimensions, 0), [](int64_t n) { return n == 0; });
 }
 
 /// Dimensions [0, count) as one: how many there are, and the stride from one to the next.
@@ -94,7 +100,8 @@ Expected<Shape> shape_of(Tensor tensor, const dlpack::Tensor& from) {
 
 Status set_dlpack(const Artifact& artifact, normjit_arguments& arguments, Tensor tensor, const void* dl_tensor) {
     if (dl_tensor == nullptr) return error(tensor, "null pointer");
-    const auto& from = *static_cast<const dlpack::Tensor*>(dl_tensor);
+    auto from = *static_cast<const dlpack::Tensor*>(dl_tensor);
+    if (has_no_elements(from)) from.strides = nullptr;
     const auto dtype = dtype_of(from.dtype);
     if (!dtype) {
         return error(tensor, "type code {} of {} bits and {} lanes; allowed: f32, bf16, f16, f64", from.dtype.code,

@@ -119,6 +119,14 @@ normjit_status normjit_engine_create(const normjit_engine_options* options, norm
 
 void normjit_engine_destroy(normjit_engine* engine) { delete engine; }
 
+normjit_status normjit_engine_backend(const normjit_engine* engine, char* buffer, size_t capacity, size_t* bytes) {
+    return guarded([&]() -> Status {
+        NORMJIT_RETURN_IF_ERROR(check_handle(engine, "engine"));
+        NORMJIT_TRY(const std::string backend, backend_of(engine->engine.target()));
+        return copy_out({backend.c_str(), backend.size() + 1}, buffer, capacity, bytes);
+    });
+}
+
 normjit_status normjit_plan_digest(const normjit_engine* engine, uint64_t* digest) {
     return guarded([&]() -> Status {
         NORMJIT_RETURN_IF_ERROR(check_handle(engine, "engine"));
@@ -153,7 +161,7 @@ normjit_status normjit_compile(const char* target, const normjit_spec* spec, con
     return guarded([&]() -> Status {
         NORMJIT_RETURN_IF_ERROR(check_handle(target, "target"));
         NORMJIT_RETURN_IF_ERROR(check_handle(artifact, "artifact"));
-        NORMJIT_TRY(const Target machine, parse_target(target));
+        NORMJIT_TRY(const Target machine, std::string_view(target) == "host" ? host_target() : parse_target(target));
         NORMJIT_TRY(const Spec wanted, to_cpp(spec));
         NORMJIT_RETURN_IF_ERROR(validate(wanted));
         NORMJIT_TRY(const Schedule how, schedule_for(schedule, wanted, machine));

@@ -59,6 +59,22 @@ TEST_CASE("c: specs are structs and texts") {
     CHECK(std::string(normjit_last_error()) == "text: null pointer");
 }
 
+TEST_CASE("c: what a spec leaves zero means what is usual") {
+    normjit_spec spec = {};
+    spec.size = sizeof spec, spec.norm = NORMJIT_RMSNORM, spec.rows = -1, spec.cols = 8;
+    std::fill(std::begin(spec.dtypes), std::end(spec.dtypes), NORMJIT_NONE);
+    for (const int tensor : {NORMJIT_X, NORMJIT_DY, NORMJIT_RSTD, NORMJIT_DX}) spec.dtypes[tensor] = NORMJIT_F32;
+    CHECK(text_of(spec) == "rmsnorm cols=8 gamma=none");
+}
+
+TEST_CASE("c: an engine names what makes its code") {
+    const EngineHandle engine = engine_with({});
+    char backend[32];
+    REQUIRE(normjit_engine_backend(engine.get(), backend, sizeof backend, nullptr) == NORMJIT_OK);
+    CHECK(std::string(backend) == *normjit::backend_of(*normjit::host_target()));
+    CHECK(normjit_engine_backend(nullptr, backend, sizeof backend, nullptr) == NORMJIT_INVALID_ARGUMENT);
+}
+
 TEST_CASE("c: texts say how long they are") {
     const normjit_spec spec = parsed("rmsnorm cols=8");
     size_t bytes = 0;
@@ -278,6 +294,8 @@ TEST_CASE("c: artifacts travel as bytes") {
     CHECK(normjit_compile("z80", &spec, nullptr, &made) == NORMJIT_INVALID_ARGUMENT);
     REQUIRE(normjit_compile("x86-64-avx512", &spec, nullptr, &made) == NORMJIT_OK);
     const ArtifactHandle artifact(made);
+    REQUIRE(normjit_compile("host", &spec, nullptr, &made) == NORMJIT_OK);
+    normjit_artifact_destroy(made);
     size_t bytes = 0;
     CHECK(normjit_artifact_serialise(artifact.get(), nullptr, 0, &bytes) == NORMJIT_OK);
     std::string buffer(bytes, '\0');

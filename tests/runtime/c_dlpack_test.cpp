@@ -32,6 +32,19 @@ struct Dl {
 
 }  // namespace
 
+TEST_CASE("c: DLPack tensors without elements may have any strides") {
+    const EngineHandle engine = engine_with({});
+    if (!engine) return;
+    const KernelHandle kernel = prepared(engine, sums);
+    const Dl empty(nullptr, {3, 0, 40}, {0, 0, 0});
+    normjit_arguments arguments{};
+    arguments.size = sizeof arguments;
+    CHECK_MESSAGE(normjit_set_dlpack(kernel.get(), &arguments, NORMJIT_X, &empty.tensor) == NORMJIT_OK,
+                  normjit_last_error());
+    CHECK(arguments.rows == 0);
+    CHECK(arguments.tensors[NORMJIT_X].cols == 40);
+}
+
 TEST_CASE("c: DLPack tensors") {
     const EngineHandle engine = engine_with({});
     if (!engine) return;

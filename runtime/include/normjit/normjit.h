@@ -78,7 +78,7 @@ typedef struct normjit_spec {
     int32_t stats;  /* normjit_stats */
     int64_t rows;   /* M; -1: any */
     int64_t cols;   /* N */
-    double eps;
+    double eps;     /* only NORMJIT_STATS_RECOMPUTE reads it */
     double gamma_offset;
     int32_t dtypes[NORMJIT_TENSORS]; /* normjit_dtype by normjit_tensor; NORMJIT_NONE: plays no part */
 } normjit_spec;
@@ -131,6 +131,9 @@ typedef struct normjit_engine_options {
 /* `options` may be NULL. Destroying an engine leaves its kernels usable. */
 NORMJIT_API normjit_status normjit_engine_create(const normjit_engine_options* options, normjit_engine** engine);
 NORMJIT_API void normjit_engine_destroy(normjit_engine* engine);
+/* What makes its code: "x64", "llvm 19.1.7", "cuda"; or "portable", many times slower, where no code can be made. */
+NORMJIT_API normjit_status normjit_engine_backend(const normjit_engine* engine, char* buffer, size_t capacity,
+                                                  size_t* bytes);
 /* Equal on ranks whose kernels give equal bits for equal data: Engine::plan_digest(). */
 NORMJIT_API normjit_status normjit_plan_digest(const normjit_engine* engine, uint64_t* digest);
 
@@ -146,7 +149,8 @@ typedef struct normjit_prepare_options {
 NORMJIT_API normjit_status normjit_prepare(normjit_engine* engine, const normjit_spec* spec,
                                            const normjit_prepare_options* options, normjit_kernel** kernel);
 
-/* For a target text such as "sm_90" or "x86-64-avx512 bf16=1 cores=16", without a device; `schedule` may be NULL. */
+/* For a target text such as "sm_90" or "x86-64-avx512 bf16=1 cores=16", without a device, or for "host", the CPU of this
+ * machine; `schedule` may be NULL. */
 NORMJIT_API normjit_status normjit_compile(const char* target, const normjit_spec* spec, const char* schedule,
                                            normjit_artifact** artifact);
 NORMJIT_API normjit_status normjit_artifact_serialise(const normjit_artifact* artifact, void* buffer, size_t capacity,
