@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what the build needs on Debian and Ubuntu. `setup.sh llvm`: also the optional LLVM (100 MB to fetch);
-# `setup.sh llvm clang`: and what .ci/run needs beside. Silent and instant when everything is there.
+# `setup.sh llvm clang`: and what .ci/run needs beside; `setup.sh llvm static`: and what tools/wheel.sh does. Silent and
+# instant when everything is there.
 set -euo pipefail
 
 # Each line: a command, or a file below /usr/include or /usr, that shows whether the package is there; then the package.
@@ -23,13 +24,14 @@ xxhash.h                 libxxhash-dev
 optional=""
 for part in "$@"; do
     case $part in
+        static) needed+="zstd.h libzstd-dev"$'\n' ;;
         llvm) optional+="lib/llvm-19/include/llvm/IR/IRBuilder.h llvm-19-dev"$'\n' ;;
         clang)
             optional+="clang++-19 clang-19"$'\n'
             optional+="lib/llvm-19/lib/clang/19/lib/linux libclang-rt-19-dev"$'\n'
             optional+="clang-format-19 clang-format-19"$'\n'
             ;;
-        *) echo "setup: unknown part $part; there are llvm and clang" >&2 && exit 2 ;;
+        *) echo "setup: unknown part $part; there are llvm, clang and static" >&2 && exit 2 ;;
     esac
 done
 

@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 
 if(normjit_with_llvm)  # here, since the runtime does not know it
   target_sources(normjit_static PRIVATE $<TARGET_OBJECTS:normjit_llvm>)
-  target_link_libraries(normjit_static PRIVATE ${NORMJIT_LLVM_LIBRARY})
+  target_link_libraries(normjit_static PRIVATE ${normjit_llvm_libraries})
 endif()
 install(TARGETS normjit_shared normjit_static EXPORT normjitTargets)
 install(DIRECTORY compiler/include/normjit runtime/include/normjit DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
@@ -30,7 +30,8 @@ if(NOT NORMJIT_PORTABLE)
   string(PREPEND NORMJIT_PRIVATE_LIBS "-lfmt ")
 endif()
 if(normjit_with_llvm)
-  string(PREPEND NORMJIT_PRIVATE_LIBS "${NORMJIT_LLVM_LIBRARY} ")
+  list(JOIN normjit_llvm_libraries " " llvm_libraries)
+  string(PREPEND NORMJIT_PRIVATE_LIBS "${llvm_libraries} ")
 endif()
 configure_file(tools/cmake/normjit.pc.in ${PROJECT_BINARY_DIR}/normjit.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/normjit.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

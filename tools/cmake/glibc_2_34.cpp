@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What libstdc++'s archive needs of a newer glibc than 2.34 (RHEL 9, Ubuntu 22.04): std::random_device, of which normjit has
+// none, calls arc4random, of 2.36.
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+
+#include <sys/random.h>
+
+extern "C" __attribute__((visibility("hidden"))) uint32_t arc4random() noexcept;
+
+uint32_t arc4random() noexcept {
+    uint32_t bits = 0;
+    ssize_t got = 0;
+    do {
+        got = getrandom(&bits, sizeof bits, 0);
+    } while (got < 0 && errno == EINTR);
+    if (got != sizeof bits) std::abort();  // a Linux without getrandom(), of before 2014
+    return bits;
+}
