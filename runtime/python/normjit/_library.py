@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""normjit.h for Python: its structs and functions, and what it reports as exceptions."""
+import ctypes
+import functools
+import pathlib
+
+FOLDER = pathlib.Path(__file__).parent
+TENSORS = ("x", "dy", "dresidual", "gamma", "beta", "mean", "rstd", "dx", "dgamma", "dbeta", "dresidual_in")
+DTYPES = ("f32", "bf16", "f16", "f64")
+NORMS = ("layernorm", "rmsnorm")
+ROOM_FOR_TENSORS = 16
+NO_DTYPE = -1
+
+
+class Error(RuntimeError):
+    """What normjit could not do, with the reason."""
+
+
+class InvalidArgument(Error, ValueError):
+    """The input is wrong."""
+
+
+class Unavailable(Error):
+    """This machine, or what is installed on it, cannot do it."""
+
+
+ERRORS = {1: InvalidArgument, 2: Unavailable}
+
+
+class _Sized(ctypes.Structure):
+    """A struct that starts with its size; what is not given is zero."""
+
+    def __init__(self, **fields):
+        super().__init__(size=ctypes.sizeof(self), **fields)
+
+
+class Spec(_Sized):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("norm", ctypes.c_int32),
+        ("source", ctypes.c_int32),
+        ("stats", ctypes.c_int32),
+        ("rows", ctypes.c_int64),
+        ("cols", ctypes.c_int64),
+        ("eps", ctypes.c_double),
+        ("gamma_offset", ctypes.c_double),
+        ("dtypes", ctypes.c_int32 * ROOM_FOR_TENSORS),
+    ]
+
+
+class _Hook(ctypes.Structure):
+    """A function of the caller's and what it works on: a parallel_for or a log. Python lends none."""
+
+    _fields_ = [("run", ctypes.c_void_p), ("self", ctypes.c_void_p)]
+
+
+class _Allocator(ctypes.Structure):
+    _fields_ = [("allocate", ctypes.c_void_p), ("release", ctypes.c_void_p), ("self", ctypes.c_void_p)]
+
+
+class EngineOptions(_Sized):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("device", ctypes.c_char_p),
+        ("threads", ctypes.c_int32),
+        ("parallel_for", _Hook),
+        ("allocator", _Allocator),
+        ("log", _Hook),
+        ("cache_folder", ctypes.c_char_p),
+        ("cache_bytes", ctypes.c_int64),
+        ("packs", ctypes.POINTER(ctypes.c_char_p)),
+        ("pack_count", ctypes.c_size_t),
+        ("record_files", ctypes.POINTER(ctypes.c_char_p)),
+        ("record_file_count", ctypes.c_size_t),
+        ("no_shipped_records", ctypes.c_int32),
+        ("tune", ctypes.c_int32),
+        ("tune_seconds", ctypes.c_double),
+        ("cache_trust_others", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("most_kernels", ctypes.c_int64),
+        ("most_kernel_bytes", ctypes.c_int64),
+    ]
+
+
+class PrepareOptions(_Sized):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("on_miss", ctypes.c_int32),
+        ("schedule", ctypes.c_char_p),
+        ("stream", ctypes.c_void_p),
+    ]
+
+
+class Argument(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("cols", ctypes.c_int64),
+        ("row_stride", ctypes.c_int64),
+        ("dtype", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+    ]
+
+
+class Arguments(_Sized):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("rows", ctypes.c_int64),
+        ("tensors", Argument * ROOM_FOR_TENSORS),
+        ("workspace", ctypes.c_void_p),
+        ("workspace_bytes", ctypes.c_int64),
+        ("stream", ctypes.c_void_p),
+        ("dlpack_tensors", ctypes.c_uint32),
+    ]
+
+
+def check(status):
+    """Raises what a normjit_status stands for."""
+    if status:
+        raise ERRORS.get(status, Error)(library.normjit_last_error().decode())
+
+
+class _Handle:
+    """An object of the library's, which goes with this one."""
+
+    destroy = None
+
+    def __init__(self):
+        self.pointer = ctypes.c_void_p()
+
+    def __del__(self):
+        if self.pointer and library is not None:  # which goes first when the interpreter ends
+            getattr(library, self.destroy)(self.pointer)
+
+
+class Engine(_Handle):
+    destroy = "normjit_engine_destroy"
+
+    def __init__(self, device):
+        super().__init__()
+        check(library.normjit_engine_create(ctypes.byref(EngineOptions(device=device.encode())),
+                                            ctypes.byref(self.pointer)))
+
+
+class Kernel(_Handle):
+    destroy = "normjit_kernel_destroy"
+
+    def __init__(self, engine, spec, stream):
+        super().__init__()
+        check(library.normjit_prepare(engine.pointer, ctypes.byref(spec), ctypes.byref(PrepareOptions(stream=stream)),
+                                      ctypes.byref(self.pointer)))
+
+    def workspace(self, rows):
+        """The bytes with which it is fastest."""
+        preferred = ctypes.c_int64()
+        check(library.normjit_kernel_workspace(self.pointer, rows, None, ctypes.byref(preferred)))
+        return preferred.value
+
+
+class Artifact(_Handle):
+    destroy = "normjit_artifact_destroy"
+
+    def __init__(self, target, spec, schedule):
+        super().__init__()
+        check(library.normjit_compile(target.encode(), ctypes.byref(spec), schedule and schedule.encode(),
+                                      ctypes.byref(self.pointer)))
+
+    def bytes(self):
+        size = ctypes.c_size_t()
+        check(library.normjit_artifact_serialise(self.pointer, None, 0, ctypes.byref(size)))
+        buffer = ctypes.create_string_buffer(size.value)
+        check(library.normjit_artifact_serialise(self.pointer, buffer, size, None))
+        return buffer.raw
+
+
+@functools.lru_cache(maxsize=None)
+def engine(device):
+    """The engine of "cpu" or "cuda:0", made when it is first asked for."""
+    if device.startswith("cuda"):
+        load_nvrtc()
+    return Engine(device)
+
+
+def parse_spec(text):
+    spec = Spec()
+    check(library.normjit_spec_parse(text.encode(), ctypes.byref(spec)))
+    return spec
+
+
+def load_nvrtc():
+    """Loads the NVRTC of this interpreter's packages, so that the library finds it by its name; one that is loaded already
+    is found before."""
+    import importlib.util
+
+    for package in ("nvidia.cu13", "nvidia.cuda_nvrtc"):
+        try:
+            found = importlib.util.find_spec(package)
+        except ModuleNotFoundError:
+            continue
+        for folder in (found and found.submodule_search_locations) or ():
+            for path in sorted(pathlib.Path(folder, "lib").glob("libnvrtc.so.*")):
+                try:
+                    return ctypes.CDLL(str(path))
+                except OSError:
+                    continue  # of another machine, or broken: the library looks on and says where
+    return None
+
+
+def load(name):
+    """A library of this package."""
+    path = FOLDER / name
+    if not path.exists():
+        raise ImportError(f"normjit is not built: {path} is missing. Install it with `pip install .`, or build the target "
+                          "normjit_torch and run with PYTHONPATH=build/python")
+    return ctypes.CDLL(str(path))
+
+
+library = load("libnormjit.so")
+library.normjit_last_error.restype = ctypes.c_char_p
+for _name in ("engine", "kernel", "artifact"):
+    getattr(library, f"normjit_{_name}_destroy").argtypes = [ctypes.c_void_p]
+    getattr(library, f"normjit_{_name}_destroy").restype = None
+library.normjit_kernel_workspace.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p]

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of any library as normjit reads and writes them: NumPy's own, and whatever speaks DLPack. Nothing is copied."""
+import contextlib
+import ctypes
+import sys
+
+from normjit._library import DTYPES, InvalidArgument
+
+CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
+DEVICE_NAMES = {CPU: "cpu", CUDA: "cuda", CUDA_HOST: "cuda", CUDA_MANAGED: "cuda"}
+FLOAT, BFLOAT = 2, 4  # of DLDataTypeCode
+DTYPE_CODES = {(FLOAT, 32): "f32", (BFLOAT, 16): "bf16", (FLOAT, 16): "f16", (FLOAT, 64): "f64"}
+NUMPY_CODES = {"float32": (FLOAT, 32), "bfloat16": (BFLOAT, 16), "float16": (FLOAT, 16), "float64": (FLOAT, 64)}
+READ_ONLY = 1  # of DLPACK_FLAG_BITMASK
+
+
+class DLTensor(ctypes.Structure):
+    """https://dmlc.github.io/dlpack/latest/c_api.html"""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class DLManagedTensorVersioned(ctypes.Structure):
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", DLTensor),
+    ]
+
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.argtypes, _capsule_pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+_capsule_is = ctypes.pythonapi.PyCapsule_IsValid
+_capsule_is.argtypes, _capsule_is.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_int
+
+
+class Operand:
+    """An array, its DLTensor, and what keeps that alive."""
+
+    def __init__(self, name, array, stream=None):
+        self.name = name
+        self.array = array
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and isinstance(array, numpy.ndarray):
+            self._from_numpy(array)
+        elif hasattr(array, "__dlpack__"):
+            self._from_dlpack(array, stream)
+        else:
+            raise TypeError(f"{name}: {type(array).__name__} is no array: it has no __dlpack__()")
+        tensor = self.tensor
+        self.shape = tuple(tensor.shape[: tensor.ndim])
+        self.dtype = DTYPE_CODES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+        if self.dtype is None:
+            raise InvalidArgument(f"{name}: its type is {getattr(array, 'dtype', 'unknown')}; allowed: {', '.join(DTYPES)}")
+        if tensor.device_type not in DEVICE_NAMES:
+            raise InvalidArgument(f"{name}: is on a device of DLPack's type {tensor.device_type}; allowed: CPU and CUDA")
+        self.device = "cpu" if tensor.device_type == CPU else f"cuda:{tensor.device_id}"
+
+    def _from_numpy(self, array):
+        data, self.read_only = array.__array_interface__["data"]
+        code, bits = NUMPY_CODES.get(array.dtype.name, (0, 0)) if array.dtype.isnative else (0, 0)
+        size = max(array.itemsize, 1)
+        if any(stride % size for stride in array.strides):
+            raise InvalidArgument(f"{self.name}: its strides are no multiples of its elements' size")
+        integers = ctypes.c_int64 * max(array.ndim, 1)
+        self._owner = integers(*array.shape), integers(*(stride // size for stride in array.strides))
+        self.tensor = DLTensor(data, CPU, 0, array.ndim, code, bits, 1, *self._owner, 0)
+
+    def _from_dlpack(self, array, stream):
+        if getattr(array, "requires_grad", False):
+            array = array.detach()
+        on_gpu = array.__dlpack_device__()[0] != CPU
+        arguments = {"stream": stream or 1} if on_gpu else {}  # of DLPack's numbers, 1 is the default stream
+        try:
+            capsule = array.__dlpack__(max_version=(1, 0), **arguments)
+        except TypeError:  # of before DLPack 1
+            capsule = array.__dlpack__(**arguments)
+        self._owner = capsule
+        self.read_only = False
+        if _capsule_is(capsule, b"dltensor_versioned"):
+            managed = DLManagedTensorVersioned.from_address(_capsule_pointer(capsule, b"dltensor_versioned"))
+            self.read_only = bool(managed.flags & READ_ONLY)
+            self.tensor = managed.tensor
+        else:
+            self.tensor = DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+
+
+def library_of(array):
+    """The module that makes arrays of this kind."""
+    root = type(array).__module__.partition(".")[0]
+    if root in ("numpy", "cupy", "torch"):
+        return sys.modules[root]
+    if root in ("jax", "jaxlib"):
+        raise InvalidArgument("JAX's arrays cannot be written to; give NumPy arrays as out=")
+    if hasattr(array, "__array_namespace__"):
+        return array.__array_namespace__()
+    raise InvalidArgument(f"{type(array).__name__} does not say how such arrays are made; give all of them as out=")
+
+
+def empty(like, shape):
+    """An array of the kind, the element type and the device of another."""
+    library = library_of(like)
+    if library.__name__ in ("numpy", "cupy"):
+        return library.empty(shape, dtype=like.dtype)
+    return library.empty(shape, dtype=like.dtype, device=like.device)
+
+
+def current_stream(array):
+    """The handle of the stream that the array's library works on."""
+    if hasattr(array, "is_cuda"):
+        return sys.modules["torch"].cuda.current_stream(array.device).cuda_stream
+    if "cupy" in sys.modules and type(array).__module__.startswith("cupy"):
+        return sys.modules["cupy"].cuda.get_current_stream().ptr
+    return 0
+
+
+def stream_handle(stream):
+    """A stream as its number: a number, a torch or CuPy stream, or whatever speaks the protocol of CUDA streams."""
+    if hasattr(stream, "__cuda_stream__"):
+        return stream.__cuda_stream__()[1]
+    for attribute in ("cuda_stream", "ptr"):
+        if hasattr(stream, attribute):
+            return getattr(stream, attribute)
+    if isinstance(stream, int):
+        return stream
+    raise TypeError(f"stream: {type(stream).__name__} is no CUDA stream and no handle of one")
+
+
+@contextlib.contextmanager
+def on_stream(array, stream):
+    """Memory that the array's library hands out meanwhile is for work on this stream."""
+    if hasattr(array, "is_cuda"):
+        cuda = sys.modules["torch"].cuda
+        with cuda.stream(cuda.ExternalStream(stream, device=array.device)):
+            yield
+    elif "cupy" in sys.modules and type(array).__module__.startswith("cupy"):
+        cuda = sys.modules["cupy"].cuda
+        with array.device, cuda.ExternalStream(stream):
+            yield
+    else:
+        yield
+
+
+def gpu_bytes(like, size):
+    """An array of bytes on the GPU of another."""
+    library = library_of(like)
+    if library.__name__ == "torch":
+        return library.empty(size, dtype=library.uint8, device=like.device)
+    if library.__name__ == "cupy":
+        return library.empty(size, dtype=library.uint8)
+    return library.empty(size, dtype=library.uint8, device=like.device)

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// normjit as kernels of torch's operators, with the conventions of libtorch's stable interface: `stack` holds the
+// arguments, which the kernel consumes, and then the results.
+#pragma once
+
+#include "torch_shim.h"
+
+#include <cstdint>
+
+namespace normjit::torch {
+
+/// aten::native_layer_norm_backward(Tensor grad_out, Tensor input, SymInt[] normalized_shape, Tensor mean, Tensor rstd,
+/// Tensor? weight, Tensor? bias, bool[3] output_mask) -> (Tensor, Tensor, Tensor)
+void layer_norm_backward(Value* stack, uint64_t inputs, uint64_t outputs);
+
+/// aten::_fused_rms_norm_backward(Tensor grad_out, Tensor input, int[] normalized_shape, Tensor rstd, Tensor? weight,
+/// bool[2] output_mask) -> (Tensor, Tensor)
+void rms_norm_backward(Value* stack, uint64_t inputs, uint64_t outputs);
+
+/// What the kernels did in this process. A call that normjit cannot serve, such as one for a new kernel while a CUDA
+/// graph is captured, goes to torch's own kernel, as normjit::torch_<operator>; see normjit/torch.py.
+struct Calls {
+    int64_t by_normjit, by_torch;
+};
+Calls calls();
+/// Why the last call that went to torch's kernel did; empty: none did. Copies at most `capacity` bytes.
+void last_reason(char* buffer, size_t capacity);
+
+}  // namespace normjit::torch

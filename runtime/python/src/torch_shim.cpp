@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_shim.h"
+
+#include <dlfcn.h>
+
+namespace normjit::torch {
+
+namespace {
+
+/// A library that is loaded already; torch's own are not in the search path of the process.
+void* loaded(const char* soname) { return dlopen(soname, RTLD_NOLOAD | RTLD_LAZY); }
+
+template <class Function>
+bool find(void* library, const char* name, Function& function) {
+    function = library == nullptr ? nullptr : reinterpret_cast<Function>(dlsym(library, name));
+    return function != nullptr;
+}
+
+Shim open() {
+    void* cpu = loaded("libtorch_cpu.so");
+    if (cpu == nullptr) throw Error("no libtorch is loaded in this process; import torch first");
+    void* cuda = loaded("libtorch_cuda.so");
+    Shim shim;
+    shim.has_cuda = cuda != nullptr;
+    std::string missing;
+#define FUNCTION(result, name, arguments) \
+    if (!find(cpu, #name, shim.name)) missing = #name;
+#define OPTIONAL(result, name, arguments) find(cpu, #name, shim.name);
+#define CUDA(result, name, arguments) shim.has_cuda = find(cuda, #name, shim.name) && shim.has_cuda;
+#include "torch_shim.def"
+#undef FUNCTION
+#undef OPTIONAL
+#undef CUDA
+    if (!missing.empty()) throw Error("this libtorch has no " + missing + "; torch 2.10 or newer is needed");
+    return shim;
+}
+
+}  // namespace
+
+const Shim& shim() {
+    static const Shim opened = open();
+    return opened;
+}
+
+void check(Code code, const char* function) {
+    if (code != 0) throw Error(std::string(function) + " failed");
+}
+
+}  // namespace normjit::torch

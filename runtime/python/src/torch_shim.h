@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// libtorch's stable C interface as a table of functions, looked up in the libtorch that the process has loaded: one
+// binary serves every torch from 2.10 on, under any Python or none.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace normjit::torch {
+
+using Code = int32_t;                                ///< 0: done
+using Handle = struct TensorObject*;                 ///< torch's AtenTensorHandle
+using List = struct ListObject*;                     ///< StableListHandle
+using Library = struct LibraryObject*;               ///< TorchLibraryHandle
+using Guard = struct GuardObject*;                   ///< CUDAGuardHandle
+using Value = uint64_t;                              ///< StableIValue: an argument or a result of an operator
+constexpr uint64_t version = 0x020a'0000'0000'0000;  ///< 2.10.0, whose conventions of such values we follow
+
+struct Shim {
+#define FUNCTION(result, name, arguments) result(*name) arguments = nullptr;
+#define OPTIONAL FUNCTION
+#define CUDA FUNCTION
+#include "torch_shim.def"
+#undef FUNCTION
+#undef OPTIONAL
+#undef CUDA
+    bool has_cuda = false;  ///< all functions of CUDA are there
+};
+
+/// What went wrong, for whoever called the operator.
+struct Error : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+/// Throws Error when the process has no libtorch, or one that is too old. Thread safe; found once.
+const Shim& shim();
+
+void check(Code code, const char* function);
+
+/// Calls a function of the table that returns a Code.
+#define NORMJIT_TORCH_CALL(name, ...) ::normjit::torch::check(::normjit::torch::shim().name(__VA_ARGS__), #name)
+
+}  // namespace normjit::torch

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors of libtorch, and as normjit's arguments.
+#pragma once
+
+#include "torch_shim.h"
+
+#include "normjit/normjit.h"
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace normjit::torch {
+
+/// A tensor that somebody else owns; good as long as that one is. Undefined for a null handle, too.
+class TensorView {
+  public:
+    explicit TensorView(Handle handle) : handle_(handle) {}
+
+    Handle handle() const { return handle_; }
+    bool defined() const;
+    std::span<const int64_t> sizes() const;
+    std::span<const int64_t> strides() const;
+    int32_t torch_dtype() const;
+    /// Nothing for types that normjit has not.
+    std::optional<normjit_dtype> dtype() const;
+    bool on_cuda() const;
+    int32_t device_index() const;
+    /// Leaves a copy-on-write tensor shared.
+    const void* data() const;
+
+  private:
+    Handle handle_;
+};
+
+class Tensor {
+  public:
+    Tensor() = default;  ///< none
+    explicit Tensor(Handle owned) : handle_(owned) {}
+    Tensor(Tensor&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+    Tensor& operator=(Tensor&& other) noexcept {
+        std::swap(handle_, other.handle_);
+        return *this;
+    }
+    ~Tensor();
+
+    /// Contiguous and uninitialised, with the device of `like`.
+    static Tensor empty(std::span<const int64_t> sizes, int32_t torch_dtype, TensorView like);
+    static Tensor undefined();
+
+    TensorView view() const { return TensorView(handle_); }
+    void* mutable_data() const;
+    Handle release() { return std::exchange(handle_, nullptr); }
+
+  private:
+    Handle handle_ = nullptr;
+};
+
+/// Contiguous copy.
+Tensor copy_of(TensorView tensor);
+
+/// A tensor as rows of `cols` elements, with one stride from row to row; nothing when none describes it.
+std::optional<int64_t> row_stride(TensorView tensor, int64_t cols);
+
+/// Tensors of one launch as normjit takes them; keeps the copies that some need.
+class Operands {
+  public:
+    /// Sets the types and the arguments of [M,N] tensors, [N] and [M].
+    void read_matrix(normjit_tensor which, TensorView tensor, int64_t cols);
+    void read_contiguous(normjit_tensor which, TensorView tensor, int64_t cols);
+    void write(normjit_tensor which, const Tensor& tensor, int64_t cols);
+
+    normjit_spec spec{};
+    normjit_arguments arguments{};
+
+  private:
+    void set(normjit_tensor which, TensorView tensor, void* data, int64_t cols, int64_t stride);
+    std::vector<Tensor> copies_;
+};
+
+}  // namespace normjit::torch

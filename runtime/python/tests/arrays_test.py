@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+# needs: numpy
+"""normjit.layer_norm_backward and rms_norm_backward on NumPy and DLPack."""
+import threading
+
+import normjit
+import numpy as np
+import pytest
+import reference
+
+BACKWARD = {"layernorm": normjit.layer_norm_backward, "rmsnorm": normjit.rms_norm_backward}
+
+
+def random(seed, *shape, dtype="float32"):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def check(norm, x, dy, gamma, got, dtype="float32", **options):
+    wanted = reference.gradients(norm, x, dy, gamma, **options)
+    for name, array, right in zip(normjit.Gradients._fields, got, wanted):
+        if array is not None:
+            reference.assert_close(array, right, dtype, name)
+
+
+@pytest.mark.parametrize("norm", BACKWARD)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+@pytest.mark.parametrize("shape", [(16,), (3, 1), (5, 33), (2, 3, 4, 65), (0, 8), (300, 1000)])
+def test_gradients(norm, dtype, shape):
+    x, dy, gamma = random(1, *shape, dtype=dtype), random(2, *shape, dtype=dtype), random(3, shape[-1], dtype=dtype)
+    got = BACKWARD[norm](x, dy, gamma)
+    assert got.dx.dtype == got.dgamma.dtype == np.dtype(dtype)
+    assert (got.dbeta is None) == (norm == "rmsnorm")
+    check(norm, x, dy, gamma, got, dtype)
+
+
+@pytest.mark.parametrize("norm", BACKWARD)
+def test_no_gamma(norm):
+    x, dy = random(1, 7, 40), random(2, 7, 40)
+    got = BACKWARD[norm](x, dy)
+    assert got.dgamma is None and got.dbeta is None
+    check(norm, x, dy, None, got)
+
+
+@pytest.mark.parametrize("norm", BACKWARD)
+def test_options(norm):
+    x, dy, gamma, dresidual = random(1, 9, 50), random(2, 9, 50), random(3, 50), random(4, 9, 50)
+    options = {"eps": 0.3, "gamma_offset": 1.0, "dresidual": dresidual}
+    check(norm, x, dy, gamma, BACKWARD[norm](x, dy, gamma, **options), **options)
+
+
+def test_saved_statistics():
+    x, dy, gamma = random(1, 4, 6, 50), random(2, 4, 6, 50), random(3, 50)
+    mean, rstd = (s.astype("float32") for s in reference.statistics("layernorm", x))
+    for shape in ((4, 6), (4, 6, 1)):
+        got = normjit.layer_norm_backward(x, dy, gamma, mean=mean.reshape(shape), rstd=rstd.reshape(shape))
+        check("layernorm", x, dy, gamma, got)
+    wrong = normjit.layer_norm_backward(x, dy, gamma, mean=mean, rstd=2 * rstd)
+    assert np.abs(wrong.dgamma - 2 * got.dgamma).max() < 1e-4  # what is given is used
+
+
+def test_outputs():
+    x, dy, gamma = random(1, 9, 50), random(2, 9, 50), random(3, 50)
+    every = normjit.layer_norm_backward(x, dy, gamma)
+    for names in (["dx"], ["dgamma"], ["dbeta"], ["dgamma", "dbeta"]):
+        some = normjit.layer_norm_backward(x, dy, gamma, outputs=names)
+        for name, one, other in zip(every._fields, some, every):
+            assert (one is not None) == (name in names)
+            assert one is None or np.allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_strides():
+    """Rows apart, in a view of more dimensions, repeated, and dx in place of dy: nothing is copied."""
+    wide, dy = random(1, 4, 6, 80), random(2, 4, 6, 50)
+    x, gamma = wide[..., 10:60], random(3, 50)
+    out = np.full((4, 6, 90), 7.0, "float32")
+    got = normjit.layer_norm_backward(x, dy, gamma, out={"dx": out[..., 20:70]})
+    assert got.dx.base is out and (out[..., :20] == 7).all() and (out[..., 70:] == 7).all()
+    check("layernorm", x, dy, gamma, got)
+    repeated = np.broadcast_to(dy[0, 0], (4, 6, 50))
+    check("layernorm", x, repeated, gamma, normjit.layer_norm_backward(x, repeated, gamma))
+    in_place = dy.copy()
+    got = normjit.layer_norm_backward(x, in_place, gamma, out={"dx": in_place})
+    assert got.dx is in_place
+    check("layernorm", x, dy, gamma, got)
+
+
+BAD = {
+    "dy: its shape is (3, 8); must be that of x, (4, 8)": lambda x, g: (x, x[:3], g, {}),
+    "gamma: its shape is (7,); must be (8,)": lambda x, g: (x, x, g[:7], {}),
+    "x: its type is int64; allowed: f32, bf16, f16, f64": lambda x, g: (x.astype("int64"), x, g, {}),
+    "x: its type is >f4; allowed": lambda x, g: (x.astype(">f4"), x, g, {}),
+    "f64 needs x=f64": lambda x, g: (x, x.astype("float64"), g, {}),
+    "the stride of its last dimension is 2; must be 1": lambda x, g: (np.repeat(x, 2, 1)[:, ::2], x, g, {}),
+    "no one row stride describes its dimensions": lambda x, g: (x.reshape(2, 2, 8).swapaxes(0, 1), x.reshape(2, 2, 8), g, {}),
+    "x: has no dimensions": lambda x, g: (np.array(1.0, "float32"), np.array(1.0, "float32"), g, {}),
+    "cols=0: must be at least 1": lambda x, g: (x[:, :0], x[:, :0], g[:0], {}),
+    "mean and rstd come together": lambda x, g: (x, x, g, {"mean": x[:, 0]}),
+    "mean: its shape is (8,); must be (4,) or (4, 1)": lambda x, g: (x, x, g, {"rstd": g, "mean": g}),
+    "outputs: dgamma: there is no gamma": lambda x, g: (x, x, None, {"outputs": ["dgamma"]}),
+    "outputs: dy; allowed: dx, dgamma, dbeta": lambda x, g: (x, x, g, {"outputs": ["dy"]}),
+    "outputs: none": lambda x, g: (x, x, g, {"outputs": []}),
+    "out: dbeta: not among the outputs": lambda x, g: (x, x, g, {"outputs": "dx", "out": {"dbeta": g}}),
+    "out: dx: cannot be written to": lambda x, g: (x, x, g, {"out": {"dx": np.broadcast_to(g, x.shape)}}),
+    "out: dgamma: its shape is (7,); must be (8,)": lambda x, g: (x, x, g, {"out": {"dgamma": g[:7]}}),
+    "stream: x is on the CPU": lambda x, g: (x, x, g, {"stream": 1}),
+    "eps": lambda x, g: (x, x, g, {"eps": -1}),
+    "dx: row_stride is 1; the rows of an output must be at least cols=8 apart": lambda x, g: (x, x, g, {"out": {"dx": np.lib.stride_tricks.as_strided(x, (4, 8), (4, 4))}}),
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_input(message):
+    x, dy, gamma, options = BAD[message](random(1, 4, 8), random(2, 8))
+    with pytest.raises(normjit.InvalidArgument) as error:
+        normjit.layer_norm_backward(x, dy, gamma, **options)
+    assert message in str(error.value)
+    assert isinstance(error.value, ValueError)
+
+
+def test_what_is_no_array():
+    with pytest.raises(TypeError, match=r"dy: list is no array"):
+        normjit.rms_norm_backward(random(1, 2, 3), [1.0])
+
+
+class OldProducer:
+    """As arrays were before DLPack 1: no keywords but stream."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, stream=None):
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_dlpack():
+    x, dy, gamma = random(1, 9, 50), random(2, 9, 50), random(3, 50)
+    out = {"dx": np.empty_like(x), "dgamma": np.empty_like(gamma), "dbeta": np.empty_like(gamma)}
+    got = normjit.layer_norm_backward(OldProducer(x), OldProducer(dy), OldProducer(gamma), out=out)
+    assert got.dx is out["dx"]
+    check("layernorm", x, dy, gamma, got)
+    with pytest.raises(normjit.InvalidArgument, match="does not say how such arrays are made"):
+        normjit.layer_norm_backward(OldProducer(x), OldProducer(dy))
+
+
+def test_threads():
+    """Launches from several threads at once have workspaces of their own."""
+    problems = [(random(i, 40, 100 + i), random(99 + i, 40, 100 + i), random(i, 100 + i)) for i in range(6)]
+    failures = []
+
+    def work(problem):
+        try:
+            for _ in range(30):
+                check("layernorm", *problem, normjit.layer_norm_backward(*problem))
+        except AssertionError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(problem,)) for problem in problems]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures

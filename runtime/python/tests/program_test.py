@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+# needs: pytest
+"""The program inside the package, and how the package comes up."""
+import subprocess
+import sys
+
+import normjit
+import pytest
+
+SPEC = "rmsnorm cols=768 x=bf16"
+
+
+def run(*words, **options):
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, **options)
+
+
+def test_program():
+    done = run("-m", "normjit", "info", SPEC)
+    assert done.returncode == 0 and done.stdout.startswith("spec      rmsnorm cols=768 x=bf16")
+    wrong = run("-m", "normjit", "info", "rmsnorm cols=0")
+    assert wrong.returncode == 2 and "cols=0: must be at least 1" in wrong.stderr and not wrong.stdout
+    assert run("-m", "normjit", "info", "rmsnorm cols=\udcff").returncode == 2  # bytes that are no UTF-8
+
+
+def test_checked_run():
+    done = run("-m", "normjit", "run", "layernorm rows=64 cols=100", "--check")
+    assert done.returncode == 0, done.stderr
+
+
+def test_info():
+    facts = normjit.info()
+    assert facts["version"] and any(device["name"] == "cpu" for device in facts["devices"])
+    assert normjit.info(SPEC, target="sm_90")["backend"] == "cuda" or "NVRTC" in str(facts["nvrtc"])
+    with pytest.raises(normjit.InvalidArgument, match="must be at least 1"):
+        normjit.info("rmsnorm cols=0")
+
+
+def test_compile():
+    code = normjit.compile(SPEC, "x86-64-avx512")
+    assert SPEC.encode() in code
+    assert normjit.compile(SPEC, "x86-64-avx512") == code
+    assert normjit.compile(SPEC) != b""
+    with pytest.raises(normjit.InvalidArgument, match="z80"):
+        normjit.compile(SPEC, "z80")
+    with pytest.raises(normjit.InvalidArgument, match="must be at least 1"):
+        normjit.compile("rmsnorm cols=0")
+
+
+def test_tune(tmp_path):
+    shapes, records = tmp_path / "shapes.txt", tmp_path / "records.jsonl"
+    shapes.write_text("rmsnorm rows=8 cols=64\n")
+    normjit.tune(shapes, records, budget="1s")
+    assert '"rmsnorm rows=8 cols=64"' in records.read_text()
+    with pytest.raises(normjit.InvalidArgument):
+        normjit.tune(tmp_path / "none.txt", records)
+
+
+def test_import_takes_few_modules():
+    """Milliseconds: numpy, torch and what starts processes are imported when they are used."""
+    done = run("-c", "import sys, normjit; print(*sys.modules)")
+    assert done.returncode == 0, done.stderr
+    assert not {"numpy", "torch", "json", "subprocess", "typing", "inspect"} & set(done.stdout.split())
+
+
+def test_not_built(tmp_path):
+    """Sources without libraries say what is missing."""
+    import pathlib
+    import shutil
+
+    shutil.copytree(pathlib.Path(normjit.__file__).parent, tmp_path / "normjit", ignore=shutil.ignore_patterns("*.so"))
+    done = run("-c", "import normjit", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+    assert "ImportError: normjit is not built" in done.stderr

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The formulas of normjit in double precision, straight from the definition; shares no code with the product."""
+import numpy as np
+
+STEP = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10, "float64": 2.0**-52}
+
+
+def gradients(norm, x, dy, gamma=None, *, eps=1e-5, gamma_offset=0.0, dresidual=None):
+    """dx, dgamma, dbeta of the last dimension, in double, dx of x's shape."""
+    shape = x.shape
+    x, dy = (np.asarray(a, dtype=np.float64).reshape(-1, shape[-1]) for a in (x, dy))
+    weight = 1.0 if gamma is None else np.asarray(gamma, dtype=np.float64) + gamma_offset
+    centred = x - x.mean(1, keepdims=True) if norm == "layernorm" else x
+    rstd = 1 / np.sqrt((centred**2).mean(1, keepdims=True) + eps)
+    xhat = centred * rstd
+    g = dy * weight
+    dx = g - xhat * (g * xhat).mean(1, keepdims=True)
+    if norm == "layernorm":
+        dx -= g.mean(1, keepdims=True)
+    dx *= rstd
+    if dresidual is not None:
+        dx += np.asarray(dresidual, dtype=np.float64).reshape(dx.shape)
+    return dx.reshape(shape), (dy * xhat).sum(0), dy.sum(0)
+
+
+def statistics(norm, x, eps=1e-5):
+    x = np.asarray(x, dtype=np.float64)
+    mean = x.mean(-1, keepdims=True) if norm == "layernorm" else np.zeros_like(x[..., :1])
+    return mean, 1 / np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + eps)
+
+
+def assert_close(got, wanted, dtype, what=""):
+    """As close as the type's spacing and the arithmetic in f32 allow, relative to the largest element, or
+    to 1, the size of the tests' data, where gradients cancel."""
+    got = np.asarray(got, dtype=np.float64)
+    assert got.shape == wanted.shape, f"{what}: {got.shape} instead of {wanted.shape}"
+    if wanted.size == 0:
+        return
+    bound = 0.51 * STEP[dtype] + (1e-13 if dtype == "float64" else 4e-6)
+    error = np.abs(got - wanted).max() / max(np.abs(wanted).max(), 1.0)
+    assert error <= bound, f"{what}: {error:.3g} of the largest element wrong; at most {bound:.3g}"

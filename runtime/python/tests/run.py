@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""run.py FILE: the tests of a file, by pytest. Exit code 3, and one line, when this interpreter lacks a package that the
+file names: `# needs: numpy torch`."""
+import importlib.util
+import pathlib
+import re
+import sys
+
+
+def main(file):
+    needed = re.search(r"^# needs: (.*)$", pathlib.Path(file).read_text(), re.MULTILINE)
+    missing = [name for name in ["pytest", *needed[1].split()] if importlib.util.find_spec(name) is None]
+    if missing:
+        print(f"skipped: {sys.executable} has no {', '.join(missing)}")
+        return 3
+    import pytest
+
+    return pytest.main(["-q", "-p", "no:cacheprovider", "-W", "error::pytest.PytestUnraisableExceptionWarning", file])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

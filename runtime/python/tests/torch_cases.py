@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Problems that torch's operators are given, and gradients in double precision. What is there to run on: DEVICES."""
+import normjit.torch
+import torch
+from torch.nn import functional
+
+DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+STEP = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10, torch.float64: 2.0**-52}
+
+
+def layer_norm(x, w, b, normalized=1):
+    return functional.layer_norm(x, x.shape[-normalized:], w, b)
+
+
+def leaf(seed, *shape, dtype=torch.float32, device="cpu"):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(device, dtype).requires_grad_()
+
+
+def case(*shape, dtype=torch.float32, weight_dtype=None, normalized=1, device="cpu"):
+    """x, weight and bias, as leaves, and a gradient of y."""
+    inner = shape[len(shape) - normalized :]
+    w, b = (leaf(seed, *inner, dtype=weight_dtype or dtype, device=device) for seed in (2, 3))
+    return leaf(1, *shape, dtype=dtype, device=device), w, b, leaf(4, *shape, dtype=dtype, device=device).detach()
+
+
+def reference(x, w, b, dy, normalized=1, norm="layernorm"):
+    """Gradients of x, w and b by the definition, in double; of eps = 1e-5."""
+    shape = x.shape
+    cols = shape[len(shape) - normalized :].numel()
+    x, dy = (t.detach().double().reshape(-1, cols) for t in (x, dy))
+    centred = x - x.mean(1, keepdim=True) if norm == "layernorm" else x
+    rstd = (centred.square().mean(1, keepdim=True) + 1e-5).rsqrt()
+    xhat = centred * rstd
+    g = dy if w is None else dy * w.detach().double().reshape(-1)
+    dx = g - xhat * (g * xhat).mean(1, keepdim=True)
+    if norm == "layernorm":
+        dx = dx - g.mean(1, keepdim=True)
+    of_vector = lambda t, like: None if like is None else t.reshape(like.shape)  # noqa: E731
+    return (rstd * dx).reshape(shape), of_vector((dy * xhat).sum(0), w), of_vector(dy.sum(0), b)
+
+
+def assert_close(got, wanted, what="", stored=None):
+    """As close as the type's spacing and sums in f32 allow; `stored`: the type of the statistics, where it is narrower."""
+    if wanted is None:
+        assert got is None, what
+        return
+    assert got is not None and got.shape == wanted.shape, what
+    if wanted.numel() == 0:
+        return
+    bound = 0.51 * STEP[got.dtype] + (1e-13 if got.dtype == torch.float64 else 4e-6) + 2 * STEP.get(stored, 0.0)
+    error = float((got.double() - wanted).abs().max() / wanted.abs().max().clamp(min=1.0))
+    assert error <= bound, f"{what}: {error:.3g} of the largest element wrong; at most {bound:.3g}"
+
+
+def check(x, w, b, dy, normalized=1, stored=None):
+    """That the gradients which backward() left are right."""
+    for what, leaf_, wanted in zip(("dx", "dgamma", "dbeta"), (x, w, b), reference(x, w, b, dy, normalized)):
+        if leaf_ is not None and leaf_.requires_grad:
+            assert_close(leaf_.grad, wanted, what, stored)
+
+
+class Served:
+    """Counts the calls that normjit's kernels serve in a with statement, and refuses those that they leave to torch's."""
+
+    def __init__(self, calls):
+        self.calls = calls
+
+    def __enter__(self):
+        self.before = normjit.torch.report()
+        return self
+
+    def __exit__(self, kind, *_):
+        after = normjit.torch.report()
+        if kind is None:
+            assert after["left_to_torch"] == self.before["left_to_torch"], after["reason"]
+            assert after["calls"] - self.before["calls"] == self.calls

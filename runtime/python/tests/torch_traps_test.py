@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+# needs: torch numpy
+"""What went wrong in prototypes and in other libraries, each reproduced; and enable() and disable() themselves."""
+import os
+import subprocess
+import sys
+
+import normjit.torch
+import pytest
+import torch
+from torch_cases import DEVICES, Served, case, check, layer_norm
+
+LAYER_NORM = ("native_layer_norm_backward", "CPU")
+
+
+@pytest.fixture(autouse=True)
+def disabled_afterwards():
+    yield
+    normjit.torch.disable()
+
+
+def run(program, **variables):
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, **variables})
+
+
+def backward():
+    x, w, b, dy = case(8, 64)
+    layer_norm(x, w, b).backward(dy)
+    return x, w, b, dy
+
+
+def test_enable_and_disable():
+    assert LAYER_NORM not in normjit.torch.is_enabled()
+    with Served(0):
+        backward()
+    normjit.torch.enable(devices="cpu")
+    normjit.torch.enable(devices=["cpu"])  # again: nothing new
+    assert normjit.torch.is_enabled() == {LAYER_NORM}
+    with Served(1):
+        check(*backward())
+    normjit.torch.disable()
+    normjit.torch.disable()
+    assert normjit.torch.is_enabled() == set()
+    with Served(0):
+        check(*backward())
+
+
+def test_enabled_nests():
+    with normjit.torch.enabled():
+        with normjit.torch.enabled():
+            assert LAYER_NORM in normjit.torch.is_enabled()
+        assert LAYER_NORM in normjit.torch.is_enabled()
+    assert LAYER_NORM not in normjit.torch.is_enabled()
+
+
+def test_one_norm_alone():
+    normjit.torch.enable(layer_norm=False, devices="cpu")
+    assert normjit.torch.is_enabled() == set()
+
+
+def test_own_threads():
+    normjit.torch.enable(threads="own")
+    with Served(1):
+        check(*backward())
+
+
+def test_bad_arguments():
+    with pytest.raises(normjit.InvalidArgument, match="threads: 'openmp'; allowed: 'torch', 'own'"):
+        normjit.torch.enable(threads="openmp")
+    with pytest.raises(normjit.InvalidArgument, match="devices: 'mps'; allowed: 'cpu', 'cuda'"):
+        normjit.torch.enable(devices=["cpu", "mps"])
+    if "cuda" not in DEVICES:
+        with pytest.raises(normjit.Unavailable, match="cuda: torch sees no CUDA GPU"):
+            normjit.torch.enable(devices="cuda")
+
+
+def test_old_torch():
+    done = run("import torch; torch.__version__ = '2.9.1+cpu'; import normjit.torch; normjit.torch.enable()")
+    assert "Unavailable: torch 2.9.1+cpu is too old; normjit needs torch 2.10 or newer" in done.stderr
+
+
+def test_only_slow_code():
+    """Where normjit could only evaluate formulas torch's kernels are faster."""
+    done = run("import normjit.torch; normjit.torch.enable()", NORMJIT_ISA="portable", CUDA_VISIBLE_DEVICES="")
+    assert "Unavailable: cpu: this build makes no machine code for this CPU" in done.stderr
+
+
+def test_silence():
+    """Torch tells of a kernel that replaces another, on stderr, once a process."""
+    done = run("import warnings; warnings.simplefilter('error')\n"
+               "import normjit.torch; normjit.torch.enable(); normjit.torch.disable(); normjit.torch.enable()")
+    assert done.returncode == 0 and done.stderr == "" and done.stdout == ""
+
+
+def test_copy_on_write_inputs_stay_shared():
+    normjit.torch.enable()
+    x, w, b, dy = case(8, 64)
+    shared = torch._lazy_clone(dy)
+    assert torch._C._is_cow_tensor(shared)
+    with Served(1):
+        layer_norm(x, w, b).backward(shared)
+    check(x, w, b, dy)
+    assert torch._C._is_cow_tensor(shared)
+
+
+def test_gradient_is_never_written_to():
+    """dx in the place of dy is wrong where dy has other readers, as with Gemma 2's norms after each other."""
+    normjit.torch.enable()
+    x, w, b, dy = case(8, 64)
+    kept = dy.clone()
+    layer_norm(x, w, b).backward(dy, retain_graph=True)
+    assert torch.equal(dy, kept)
+
+
+def test_double_backward_through_normjit():
+    normjit.torch.enable()
+    x, w, b, _ = case(3, 8, dtype=torch.float64)
+    (dx,) = torch.autograd.grad(layer_norm(x, w, b).square().sum(), x, create_graph=True)
+    with normjit.torch.enabled():
+        (second,) = torch.autograd.grad(dx.square().sum(), x)
+    normjit.torch.disable()
+    (dx,) = torch.autograd.grad(layer_norm(x, w, b).square().sum(), x, create_graph=True)
+    (right,) = torch.autograd.grad(dx.square().sum(), x)
+    torch.testing.assert_close(second, right)
+
+
+def test_errors_are_exceptions():
+    """What neither kernel takes ends in a Python exception that says both reasons, from C++."""
+    normjit.torch.enable(devices="cpu")
+    x = torch.ones(2, 3, dtype=torch.int32)
+    with pytest.raises(RuntimeError, match="none of the types f32, bf16, f16 and f64"):
+        torch.ops.aten.native_layer_norm_backward(x, x, [3], x[:, :1], x[:, :1], None, None, [True, False, False])
+    assert "none of the types" in normjit.torch.report()["reason"]
+    check(*backward())
+
+
+def test_fork():
+    """A child goes on, when torch's threads do not stand in the way: libgomp's do not live on."""
+    torch.set_num_threads(1)
+    normjit.torch.enable()
+    backward()
+    child = os.fork()
+    if child == 0:
+        try:
+            check(*backward())
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+COMPILED = """
+import sys, torch
+if sys.argv[1:] == ["enable"]:
+    import normjit.torch
+    normjit.torch.enable()
+x = torch.ones(4, 8).requires_grad_()
+norm = torch.compile(torch.nn.LayerNorm(8))
+norm(x).sum().backward()
+from torch._dynamo.utils import counters
+print(counters["aot_autograd"]["autograd_cache_hit"])
+"""
+
+
+def test_compiled_graphs_outlive_normjit(tmp_path):
+    """Torch keeps graphs on disk: one that a process with normjit wrote must run in one without."""
+    def process(*words):
+        return subprocess.run([sys.executable, "-c", COMPILED, *words], capture_output=True, text=True,
+                              env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)})
+
+    first = process("enable")
+    if "InvalidCxxCompiler" in first.stderr:
+        pytest.skip("torch.compile finds no C++ compiler")
+    assert first.returncode == 0, first.stderr
+    second = process()
+    assert second.returncode == 0, second.stderr
+    assert (first.stdout.strip(), second.stdout.strip()) == ("0", "1")
