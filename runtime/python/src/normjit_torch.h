@@ -15,14 +15,19 @@ extern "C" {
 #endif
 
 typedef enum normjit_torch_kernel {
-    NORMJIT_TORCH_LAYER_NORM_CPU = 0,
-    NORMJIT_TORCH_LAYER_NORM_CUDA = 1,
-    NORMJIT_TORCH_RMS_NORM_CUDA = 2,
-    NORMJIT_TORCH_KERNELS = 3 /* how many there are */
+    NORMJIT_TORCH_ATEN_LAYER_NORM_CPU = 0, /* aten::native_layer_norm_backward */
+    NORMJIT_TORCH_ATEN_LAYER_NORM_CUDA = 1,
+    NORMJIT_TORCH_ATEN_RMS_NORM_CUDA = 2, /* aten::_fused_rms_norm_backward */
+    NORMJIT_TORCH_LAYER_NORM_CPU = 3,     /* normjit::layer_norm_backward, which must have been defined */
+    NORMJIT_TORCH_LAYER_NORM_CUDA = 4,
+    NORMJIT_TORCH_RMS_NORM_CPU = 5, /* normjit::rms_norm_backward, likewise */
+    NORMJIT_TORCH_RMS_NORM_CUDA = 6,
+    NORMJIT_TORCH_KERNELS = 7 /* how many there are */
 } normjit_torch_kernel;
 
-/* Puts normjit's kernel in the place of torch's, or gives that its place back. Done twice is done once. */
-NORMJIT_API int normjit_torch_override(int kernel, int on);
+/* Gives an operator normjit's kernel, in the place of torch's where that has one, or takes it away again. Done twice is
+ * done once. */
+NORMJIT_API int normjit_torch_register(int kernel, int on);
 
 /* Whether there is an engine for a device, the CPU with a negative index, and what makes its code, as
  * normjit_engine_backend() says. */

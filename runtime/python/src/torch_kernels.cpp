@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -39,68 +40,78 @@ TensorView optional_tensor(Value value) {
     return TensorView(inner == nullptr ? nullptr : as_pointer<Handle>(*inner));
 }
 
-/// What both operators are given. Nothing of it is owned.
+/// Where an operator has its arguments, by their numbers; -1: it has none such. `dy` and `x` come first, then
+/// normalized_shape.
+struct Signature {
+    normjit_norm norm;
+    int mean, rstd, gamma, beta, dresidual, eps, gamma_offset, mask;
+    size_t outputs;
+    bool optional_statistics;    ///< they are computed again from x and eps where they are none
+    const char* torch_operator;  ///< what serves a call that normjit cannot; null: nothing
+};
+constexpr int none = -1;
+constexpr Signature aten_layer_norm = {
+    NORMJIT_LAYERNORM, 3, 4, 5, 6, none, none, none, 7, 3, false, "normjit::torch_layer_norm_backward"};
+constexpr Signature aten_rms_norm = {
+    NORMJIT_RMSNORM, none, 3, 4, none, none, none, none, 5, 2, false, "normjit::torch_rms_norm_backward"};
+constexpr Signature own_layer_norm = {NORMJIT_LAYERNORM, 3, 4, 5, 6, 7, 8, 9, 10, 3, true, nullptr};
+constexpr Signature own_rms_norm = {NORMJIT_RMSNORM, none, 3, 4, none, 5, 6, 7, 8, 2, true, nullptr};
+
+/// What an operator is given. Nothing of it is owned.
 struct Inputs {
     normjit_norm norm;
-    TensorView dy, x, mean, rstd, gamma, beta;
+    TensorView dy, x, mean, rstd, gamma, beta, dresidual;
+    double eps, gamma_offset;
     std::vector<Value> normalized_shape;
-    bool wants_dx, wants_dgamma, wants_dbeta;
+    std::array<bool, 3> wanted;
 };
 
-bool flag(Value value) { return (value & 0xff) != 0; }
+double number(Value value) { return std::bit_cast<double>(value); }
 
-Inputs read_layer_norm(const Value* stack) {
-    const auto mask = items(as_pointer<List>(stack[7]));
-    const auto tensor = [&](int i) { return TensorView(as_pointer<Handle>(stack[i])); };
-    return {NORMJIT_LAYERNORM,
-            tensor(0),
-            tensor(1),
-            tensor(3),
-            tensor(4),
-            optional_tensor(stack[5]),
-            optional_tensor(stack[6]),
-            items(as_pointer<List>(stack[2])),
-            flag(mask.at(0)),
-            flag(mask.at(1)),
-            flag(mask.at(2))};
-}
-
-Inputs read_rms_norm(const Value* stack) {
-    const auto mask = items(as_pointer<List>(stack[5]));
-    const auto tensor = [&](int i) { return TensorView(as_pointer<Handle>(stack[i])); };
-    return {NORMJIT_RMSNORM,
-            tensor(0),
-            tensor(1),
-            TensorView(nullptr),
-            tensor(3),
-            optional_tensor(stack[4]),
-            TensorView(nullptr),
-            items(as_pointer<List>(stack[2])),
-            flag(mask.at(0)),
-            flag(mask.at(1)),
-            false};
+Inputs read(const Value* stack, const Signature& at) {
+    const auto tensor = [&](int i) { return TensorView(i == none ? nullptr : as_pointer<Handle>(stack[i])); };
+    const auto optional = [&](int i) { return i == none ? TensorView(nullptr) : optional_tensor(stack[i]); };
+    const auto statistic = [&](int i) { return at.optional_statistics ? optional(i) : tensor(i); };
+    Inputs in{at.norm,
+              tensor(0),
+              tensor(1),
+              statistic(at.mean),
+              statistic(at.rstd),
+              optional(at.gamma),
+              optional(at.beta),
+              optional(at.dresidual),
+              at.eps == none ? 0 : number(stack[at.eps]),
+              at.gamma_offset == none ? 0 : number(stack[at.gamma_offset]),
+              items(as_pointer<List>(stack[2])),
+              {}};
+    const auto mask = items(as_pointer<List>(stack[at.mask]));
+    for (size_t i = 0; i < at.outputs; ++i) in.wanted[i] = (mask.at(i) & 0xff) != 0;
+    return in;
 }
 
 /// Frees what the caller of an operator handed over.
-void consume(Value* stack, normjit_norm norm) {
-    const bool layer_norm = norm == NORMJIT_LAYERNORM;
-    const auto free_tensor = [](Value value) { shim().aoti_torch_delete_tensor_object(as_pointer<Handle>(value)); };
-    const auto free_optional = [&](Value value) {
-        auto* inner = as_pointer<Value*>(value);
+void consume(Value* stack, const Signature& at) {
+    const auto free_tensor = [&](int i) { shim().aoti_torch_delete_tensor_object(as_pointer<Handle>(stack[i])); };
+    const auto free_optional = [&](int i) {
+        auto* inner = i == none ? nullptr : as_pointer<Value*>(stack[i]);
         if (inner == nullptr) return;
-        free_tensor(*inner);
+        shim().aoti_torch_delete_tensor_object(as_pointer<Handle>(*inner));
         if (shim().torch_delete_stable_ivalue != nullptr) {
             shim().torch_delete_stable_ivalue(inner);
         } else {
             delete inner;  // as the headers of torch 2.10 to 2.12 do
         }
     };
-    free_tensor(stack[0]), free_tensor(stack[1]), free_tensor(stack[3]);
-    shim().torch_delete_list(as_pointer<List>(stack[2]));
-    shim().torch_delete_list(as_pointer<List>(stack[layer_norm ? 7 : 5]));
-    if (layer_norm) free_tensor(stack[4]);
-    free_optional(stack[layer_norm ? 5 : 4]);
-    if (layer_norm) free_optional(stack[6]);
+    free_tensor(0), free_tensor(1);
+    for (const int i : {at.mean, at.rstd}) {
+        if (at.optional_statistics) {
+            free_optional(i);
+        } else if (i != none) {
+            free_tensor(i);
+        }
+    }
+    for (const int i : {at.gamma, at.beta, at.dresidual}) free_optional(i);
+    for (const int i : {2, at.mask}) shim().torch_delete_list(as_pointer<List>(stack[i]));
 }
 
 /// The GPU of a launch, made the current one while this lives, and its stream.
@@ -188,24 +199,32 @@ void launch(Operands& operands, const CurrentDevice& device) {
 /// dx, dgamma and dbeta, those that were asked for.
 using Gradients = std::array<Tensor, 3>;
 
-void read_inputs(const Inputs& in, const Gradients& gradients, int64_t cols, Operands& operands) {
-    normjit_spec& spec = operands.spec;
+void set_spec(const Inputs& in, int64_t cols, bool recompute, normjit_spec& spec) {
     spec.size = sizeof spec, spec.norm = in.norm, spec.rows = -1, spec.cols = cols;
+    spec.stats = recompute ? NORMJIT_STATS_RECOMPUTE : NORMJIT_STATS_SAVED, spec.eps = in.eps;
     std::fill(std::begin(spec.dtypes), std::end(spec.dtypes), NORMJIT_NONE);
-    operands.arguments.size = sizeof operands.arguments;
+}
+
+/// What the gradients that are wanted depend on, and these.
+void set_operands(const Inputs& in, const Gradients& gradients, int64_t cols, Operands& operands) {
     const auto& [dx, dgamma, dbeta] = gradients;
+    const bool reads_x = dx || dgamma, saved = in.rstd.defined();
+    set_spec(in, cols, reads_x && !saved, operands.spec);
+    operands.arguments.size = sizeof operands.arguments;
     operands.read_matrix(NORMJIT_X, in.x, cols);
     operands.read_matrix(NORMJIT_DY, in.dy, cols);
-    if (dx.view().handle() != nullptr || dgamma.view().handle() != nullptr) {
+    if (reads_x && saved) {
         if (in.norm == NORMJIT_LAYERNORM) operands.read_contiguous(NORMJIT_MEAN, in.mean, 0);
         operands.read_contiguous(NORMJIT_RSTD, in.rstd, 0);
     }
-    if (dx.view().handle() != nullptr) {
+    if (dx) {
+        if (in.gamma.defined()) operands.spec.gamma_offset = in.gamma_offset;
         if (in.gamma.defined()) operands.read_contiguous(NORMJIT_GAMMA, in.gamma, cols);
+        if (in.dresidual.defined()) operands.read_matrix(NORMJIT_DRESIDUAL, in.dresidual, cols);
         operands.write(NORMJIT_DX, dx, cols);
     }
-    if (dgamma.view().handle() != nullptr) operands.write(NORMJIT_DGAMMA, dgamma, cols);
-    if (dbeta.view().handle() != nullptr) operands.write(NORMJIT_DBETA, dbeta, cols);
+    if (dgamma) operands.write(NORMJIT_DGAMMA, dgamma, cols);
+    if (dbeta) operands.write(NORMJIT_DBETA, dbeta, cols);
 }
 
 Gradients compute(const Inputs& in) {
@@ -215,16 +234,15 @@ Gradients compute(const Inputs& in) {
     const TensorView& beta_like = in.beta.defined() ? in.beta : in.gamma;
     Gradients gradients;
     auto& [dx, dgamma, dbeta] = gradients;
-    if (in.wants_dx) dx = Tensor::empty(in.x.sizes(), in.x.torch_dtype(), in.x);
-    if (in.wants_dgamma && in.gamma.defined()) dgamma = Tensor::empty(in.gamma.sizes(), in.gamma.torch_dtype(), in.x);
-    if (in.wants_dbeta && beta_like.defined()) {
+    if (in.wanted[0]) dx = Tensor::empty(in.x.sizes(), in.x.torch_dtype(), in.x);
+    if (in.wanted[1] && in.gamma.defined()) dgamma = Tensor::empty(in.gamma.sizes(), in.gamma.torch_dtype(), in.x);
+    if (in.wanted[2] && beta_like.defined()) {
         dbeta = Tensor::empty(beta_like.sizes(), beta_like.torch_dtype(), in.x);
     }
-    const bool anything = std::ranges::any_of(gradients, [](const Tensor& t) { return t.view().handle() != nullptr; });
-    if (anything && cols > 0) {
+    if ((dx || dgamma || dbeta) && cols > 0) {
         const CurrentDevice device(in.x);
         Operands operands;
-        read_inputs(in, gradients, cols, operands);
+        set_operands(in, gradients, cols, operands);
         operands.arguments.rows = count / cols;
         launch(operands, device);
     }
@@ -236,38 +254,37 @@ void keep_reason(const char* text) {
     reason = text;
 }
 
-void run(Value* stack, normjit_norm norm, const char* torch_operator) {
+void run(Value* stack, const Signature& signature) {
     std::string problem;
     try {
-        Gradients gradients = compute(norm == NORMJIT_LAYERNORM ? read_layer_norm(stack) : read_rms_norm(stack));
-        const size_t outputs = norm == NORMJIT_LAYERNORM ? 3 : 2;
-        for (Tensor& each : gradients) {
-            if (each.view().handle() == nullptr) each = Tensor::undefined();
+        Gradients gradients = compute(read(stack, signature));
+        for (size_t i = 0; i < signature.outputs; ++i) {
+            if (!gradients[i]) gradients[i] = Tensor::undefined();
         }
-        consume(stack, norm);
-        for (size_t i = 0; i < outputs; ++i) stack[i] = reinterpret_cast<Value>(gradients[i].release());
+        consume(stack, signature);
+        for (size_t i = 0; i < signature.outputs; ++i) stack[i] = reinterpret_cast<Value>(gradients[i].release());
         normjit_calls.fetch_add(1, std::memory_order_relaxed);
         return;
     } catch (const std::exception& error) {
         problem = error.what();
     }
-    torch_calls.fetch_add(1, std::memory_order_relaxed);
-    keep_reason(problem.c_str());
-    if (shim().torch_call_dispatcher(torch_operator, "", stack, version) != 0) {  // which consumes the stack
-        problem += std::string("; nor could ") + torch_operator;
-        shim().aoti_torch_check(false, torch_operator, __FILE__, __LINE__, problem.c_str());
+    if (signature.torch_operator != nullptr) {
+        torch_calls.fetch_add(1, std::memory_order_relaxed);
+        keep_reason(problem.c_str());
+        if (shim().torch_call_dispatcher(signature.torch_operator, "", stack, version) == 0) return;  // has consumed it
+        problem += std::string("; nor could ") + signature.torch_operator;
+    } else {
+        consume(stack, signature);
     }
+    shim().aoti_torch_check(false, "normjit", __FILE__, __LINE__, problem.c_str());  // throws, as torch does
 }
 
 }  // namespace
 
-void layer_norm_backward(Value* stack, uint64_t, uint64_t) {
-    run(stack, NORMJIT_LAYERNORM, "normjit::torch_layer_norm_backward");
-}
-
-void rms_norm_backward(Value* stack, uint64_t, uint64_t) {
-    run(stack, NORMJIT_RMSNORM, "normjit::torch_rms_norm_backward");
-}
+void aten_layer_norm_backward(Value* stack, uint64_t, uint64_t) { run(stack, aten_layer_norm); }
+void aten_rms_norm_backward(Value* stack, uint64_t, uint64_t) { run(stack, aten_rms_norm); }
+void layer_norm_backward(Value* stack, uint64_t, uint64_t) { run(stack, own_layer_norm); }
+void rms_norm_backward(Value* stack, uint64_t, uint64_t) { run(stack, own_rms_norm); }
 
 Calls calls() { return {normjit_calls.load(), torch_calls.load()}; }
 

@@ -11,10 +11,15 @@ namespace normjit::torch {
 
 /// aten::native_layer_norm_backward(Tensor grad_out, Tensor input, SymInt[] normalized_shape, Tensor mean, Tensor rstd,
 /// Tensor? weight, Tensor? bias, bool[3] output_mask) -> (Tensor, Tensor, Tensor)
-void layer_norm_backward(Value* stack, uint64_t inputs, uint64_t outputs);
+void aten_layer_norm_backward(Value* stack, uint64_t inputs, uint64_t outputs);
 
 /// aten::_fused_rms_norm_backward(Tensor grad_out, Tensor input, int[] normalized_shape, Tensor rstd, Tensor? weight,
 /// bool[2] output_mask) -> (Tensor, Tensor)
+void aten_rms_norm_backward(Value* stack, uint64_t inputs, uint64_t outputs);
+
+/// Ours, which take a residual's gradient along, compute statistics that are none from x with eps, and know
+/// zero-centred weights; their schemas are in normjit/torch/operators.py.
+void layer_norm_backward(Value* stack, uint64_t inputs, uint64_t outputs);
 void rms_norm_backward(Value* stack, uint64_t inputs, uint64_t outputs);
 
 /// What the kernels did in this process. A call that normjit cannot serve, such as one for a new kernel while a CUDA

@@ -25,23 +25,28 @@ int guarded(const Function& function) noexcept {
     }
 }
 
-struct Override {
-    const char* name;  ///< of the operator in aten
+struct Kernel {
+    const char* name_space;
+    const char* name;  ///< of the operator
     const char* key;
-    void (*kernel)(Value* stack, uint64_t inputs, uint64_t outputs);
+    void (*function)(Value* stack, uint64_t inputs, uint64_t outputs);
 };
-constexpr Override overrides[NORMJIT_TORCH_KERNELS] = {
-    {"native_layer_norm_backward", "CPU", layer_norm_backward},
-    {"native_layer_norm_backward", "CUDA", layer_norm_backward},
-    {"_fused_rms_norm_backward", "CUDA", rms_norm_backward},
+constexpr Kernel kernels[NORMJIT_TORCH_KERNELS] = {
+    {"aten", "native_layer_norm_backward", "CPU", aten_layer_norm_backward},
+    {"aten", "native_layer_norm_backward", "CUDA", aten_layer_norm_backward},
+    {"aten", "_fused_rms_norm_backward", "CUDA", aten_rms_norm_backward},
+    {"normjit", "layer_norm_backward", "CPU", layer_norm_backward},
+    {"normjit", "layer_norm_backward", "CUDA", layer_norm_backward},
+    {"normjit", "rms_norm_backward", "CPU", rms_norm_backward},
+    {"normjit", "rms_norm_backward", "CUDA", rms_norm_backward},
 };
 std::mutex registering;
 std::array<Library, NORMJIT_TORCH_KERNELS> registered{};
 
-void enable(const Override& which, Library& library) {
+void put(const Kernel& kernel, Library& library) {
     if (library != nullptr) return;
-    NORMJIT_TORCH_CALL(aoti_torch_library_init_impl, "aten", which.key, __FILE__, __LINE__, &library);
-    NORMJIT_TORCH_CALL(torch_library_impl, library, which.name, which.kernel, version);
+    NORMJIT_TORCH_CALL(aoti_torch_library_init_impl, kernel.name_space, kernel.key, __FILE__, __LINE__, &library);
+    NORMJIT_TORCH_CALL(torch_library_impl, library, kernel.name, kernel.function, version);
 }
 
 }  // namespace
@@ -63,12 +68,12 @@ int normjit_torch_choose_threads(int own) {
     });
 }
 
-int normjit_torch_override(int kernel, int on) {
+int normjit_torch_register(int kernel, int on) {
     return guarded([&] {
-        if (kernel < 0 || kernel >= NORMJIT_TORCH_KERNELS) throw Error("there is no such override");
+        if (kernel < 0 || kernel >= NORMJIT_TORCH_KERNELS) throw Error("there is no such kernel");
         const std::lock_guard lock(registering);
         Library& library = registered[static_cast<size_t>(kernel)];
-        if (on != 0) return enable(overrides[kernel], library);
+        if (on != 0) return put(kernels[kernel], library);
         if (library != nullptr) NORMJIT_TORCH_CALL(aoti_torch_delete_library_object, library);
         library = nullptr;
     });

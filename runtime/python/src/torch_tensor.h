@@ -50,6 +50,7 @@ class Tensor {
     static Tensor empty(std::span<const int64_t> sizes, int32_t torch_dtype, TensorView like);
     static Tensor undefined();
 
+    explicit operator bool() const { return handle_ != nullptr; }
     TensorView view() const { return TensorView(handle_); }
     void* mutable_data() const;
     Handle release() { return std::exchange(handle_, nullptr); }

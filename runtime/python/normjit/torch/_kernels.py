@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libnormjit_torch.so, the functions of normjit_torch.h, for the libtorch of this process."""
+import ctypes
+import functools
+import threading
+
+import torch
+
+from normjit import _library
+from normjit._library import Unavailable
+
+OLDEST_TORCH = (2, 10)
+CPU_INDEX = -1
+REASON_BYTES = 1024
+
+lock = threading.RLock()  # what the process has registered with torch
+
+
+@functools.lru_cache(maxsize=None)
+def load():
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < OLDEST_TORCH:
+        raise Unavailable(f"torch {torch.__version__} is too old; normjit needs torch {'.'.join(map(str, OLDEST_TORCH))} or "
+                          "newer")
+    loaded = _library.load("libnormjit_torch.so")
+    loaded.normjit_torch_last_error.restype = ctypes.c_char_p
+    loaded.normjit_torch_calls.restype = None
+    return loaded
+
+
+def call(name, *arguments):
+    """normjit_torch_<name>(); raises what it reports."""
+    if getattr(load(), f"normjit_torch_{name}")(*arguments):
+        raise _library.Error(load().normjit_torch_last_error().decode())
+
+
+def why_not(device):
+    """Why normjit cannot serve a kind of device here, or None."""
+    if device not in ("cpu", "cuda"):
+        return "normjit serves cpu and cuda"
+    if device == "cuda":
+        if not torch.cuda.is_available():
+            return "torch sees no CUDA GPU"
+        if torch.version.hip is not None:
+            return "torch's GPUs are AMD's, normjit's are NVIDIA's"
+        _library.load_nvrtc()
+    backend = ctypes.create_string_buffer(64)
+    index = CPU_INDEX if device == "cpu" else torch.cuda.current_device()
+    try:
+        call("check", index, backend, len(backend))
+    except _library.Error as error:
+        return str(error)
+    if backend.value == b"portable":
+        return "this build makes no machine code for this CPU, which needs AVX-512 or a normjit with LLVM"
+    return None
+
+
+def counts():
+    """How many calls normjit's kernels served, how many they left to torch's, and why the last of those was, or None."""
+    by_normjit, by_torch = ctypes.c_int64(), ctypes.c_int64()
+    reason = ctypes.create_string_buffer(REASON_BYTES)
+    load().normjit_torch_calls(ctypes.byref(by_normjit), ctypes.byref(by_torch), reason, ctypes.c_size_t(REASON_BYTES))
+    return by_normjit.value, by_torch.value, reason.value.decode() or None

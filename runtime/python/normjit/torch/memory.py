@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands between kernels and their speed: memory that comes and goes, and kernels that are not made yet."""
+import ctypes
+
+import torch
+
+from normjit._library import Error, InvalidArgument, Unavailable
+from normjit.torch.functional import LayerNorm, RMSNorm
+from normjit.torch.patches import is_patched
+
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # of malloc.h
+INT_MAX = 2**31 - 1
+TOP_PAD = 256 << 20
+
+
+def keep_host_memory():
+    """Has glibc keep the memory of freed tensors for new ones, in this process and from now on. Else it gives blocks of more
+    than 32 MB back to the system each time, and most of the time of an operator with such a result on a CPU goes into page
+    faults. The process then holds what it needed at most. Raises Unavailable where malloc is not glibc's."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "gnu_get_libc_version") or not hasattr(libc, "mallopt"):
+        raise Unavailable("keep_host_memory: this process's malloc is not glibc's")
+    for parameter, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, INT_MAX), (M_TOP_PAD, TOP_PAD)):
+        if libc.mallopt(parameter, value) != 1:
+            raise Error(f"keep_host_memory: mallopt({parameter}, {value}) failed")
+
+
+def prepare(model, dtype=None):
+    """Makes the kernels of a model's norms, by a backward pass of one row through each: for CUDA graphs, in whose capture
+    nothing can be made, and so that no step has to wait. To be called after enable() and patch(), for the types of the
+    training: `dtype` is that of the norms' inputs, None: that of their weights. Returns how many modules there were; raises
+    InvalidArgument where there is none."""
+    modules = [m for m in model.modules() if is_patched(m) or isinstance(m, (torch.nn.LayerNorm, LayerNorm, RMSNorm))
+               or type(m) is torch.nn.RMSNorm]
+    modules = [m for m in modules if m.weight is not None]
+    if not modules:
+        raise InvalidArgument("prepare: the model has no norm that normjit knows; call patch() before")
+    for module in modules:
+        x = torch.zeros(1, *module.weight.shape, dtype=dtype or module.weight.dtype, device=module.weight.device,
+                        requires_grad=True)
+        with torch.enable_grad():
+            wanted = [x, *(p for p in module.parameters(recurse=False) if p.requires_grad)]
+            torch.autograd.grad(module(x).sum(), wanted)
+    return len(modules)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.ops.normjit.layer_norm_backward and rms_norm_backward: what aten's have, with the gradient of a residual stream added
+into dx, statistics computed again from x where none are given, and zero-centred weights. They have no derivative of their
+own; normjit.torch.functional guards that."""
+import torch
+
+from normjit.torch import _kernels
+
+SCHEMAS = {
+    "layer_norm_backward": "(Tensor dy, Tensor x, SymInt[] normalized_shape, Tensor? mean, Tensor? rstd, Tensor? weight, "
+                           "Tensor? bias, Tensor? dresidual, float eps, float weight_offset, bool[3] output_mask) "
+                           "-> (Tensor, Tensor, Tensor)",
+    "rms_norm_backward": "(Tensor dy, Tensor x, SymInt[] normalized_shape, Tensor? rstd, Tensor? weight, Tensor? dresidual, "
+                         "float eps, float weight_offset, bool[2] output_mask) -> (Tensor, Tensor)",
+}
+KERNELS = {"cpu": (3, 5), "cuda": (4, 6)}  # by normjit_torch_kernel
+
+served = set()  # the types of devices that the operators have kernels for; empty until register()
+_library = None
+
+
+def register():
+    """Defines the operators, once a process, for the devices that normjit can serve here. Raises Unavailable when there is
+    none."""
+    global _library
+    with _kernels.lock:
+        if served:
+            return
+        reasons = {device: _kernels.why_not(device) for device in KERNELS}
+        if all(reasons.values()):
+            raise _kernels.Unavailable("; ".join(f"{device}: {reason}" for device, reason in reasons.items()))
+        made = torch.library.Library("normjit", "FRAGMENT")
+        for name, schema in SCHEMAS.items():
+            made.define(name + schema, tags=[torch.Tag.pt2_compliant_tag])
+        torch.library.register_fake("normjit::layer_norm_backward", _fake_layer_norm, lib=made)
+        torch.library.register_fake("normjit::rms_norm_backward", _fake_rms_norm, lib=made)
+        able = [device for device in KERNELS if not reasons[device]]
+        for device in able:
+            for kernel in KERNELS[device]:
+                _kernels.call("register", kernel, 1)
+        _library = made
+        served.update(able)
+
+
+def _fake_layer_norm(dy, x, normalized_shape, mean, rstd, weight, bias, dresidual, eps, weight_offset, output_mask):
+    beta_like = weight if bias is None else bias
+    return _fake(x, output_mask, (x, weight, beta_like))
+
+
+def _fake_rms_norm(dy, x, normalized_shape, rstd, weight, dresidual, eps, weight_offset, output_mask):
+    return _fake(x, output_mask, (x, weight))
+
+
+def _fake(x, output_mask, likes):
+    return tuple(x.new_empty(like.shape, dtype=like.dtype) if wanted and like is not None else None
+                 for wanted, like in zip(output_mask, likes))

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+# needs: torch numpy
+"""normjit.torch.layer_norm and rms_norm, their modules, and the operators under them."""
+import normjit.torch
+import pytest
+import torch
+from torch_cases import DEVICES, Served, assert_close, case, leaf, reference
+
+NORMS = {"layernorm": lambda x, w, b, **o: normjit.torch.layer_norm(x, w, b, **o),
+         "rmsnorm": lambda x, w, b, **o: normjit.torch.rms_norm(x, w, **o)}
+
+
+def check(norm, x, w, b, dy):
+    right = reference(x, w, b if norm == "layernorm" else None, dy, norm=norm)
+    for what, tensor, wanted in zip(("dx", "dgamma", "dbeta"), (x, w, b), right):
+        if tensor is not None and wanted is not None:
+            assert_close(tensor.grad, wanted, what)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("dtype, weight_dtype", [(torch.float32, None), (torch.bfloat16, None), (torch.bfloat16, torch.float32),
+                                                 (torch.float16, None), (torch.float64, None)])
+def test_gradients(norm, dtype, weight_dtype, device):
+    x, w, b, dy = case(6, 5, 70, dtype=dtype, weight_dtype=weight_dtype, device=device)
+    y = NORMS[norm](x, w, b)
+    assert y.dtype == dtype
+    with Served(1):
+        y.backward(dy)
+    check(norm, x, w, b, dy)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_forward(norm):
+    x, w, b, _ = case(6, 70, dtype=torch.float64)
+    functional = torch.nn.functional
+    right = functional.layer_norm(x, (70,), w, b) if norm == "layernorm" else functional.rms_norm(x, (70,), w, 1e-5)
+    torch.testing.assert_close(NORMS[norm](x, w, b), right)
+    torch.testing.assert_close(NORMS[norm](x, None, None), NORMS[norm](x, torch.ones_like(w), torch.zeros_like(b)))
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_residual(norm):
+    """y of the sum, the sum, and one backward pass for both."""
+    x, w, b, dy = case(6, 70)
+    residual, dh = leaf(7, 6, 70), leaf(8, 6, 70).detach()
+    y, h = NORMS[norm](x, w, b, residual=residual)
+    torch.testing.assert_close(h, x + residual)
+    with Served(1):
+        torch.autograd.backward((y, h), (dy, dh))
+    dx = reference((x + residual).detach(), w, b, dy, norm=norm)[0] + dh
+    assert_close(x.grad, dx)
+    assert torch.equal(x.grad, residual.grad)
+
+
+def test_sum_alone_or_norm_alone():
+    x, w, _, dy = case(6, 70)
+    residual = leaf(7, 6, 70)
+    y, h = normjit.torch.rms_norm(x, w, residual=residual)
+    (dx,) = torch.autograd.grad(h, x, dy, retain_graph=True)
+    assert torch.equal(dx, dy)
+    with Served(1):
+        (dx,) = torch.autograd.grad(y, x, dy)
+    assert_close(dx, reference((x + residual).detach(), w, None, dy, norm="rmsnorm")[0])
+
+
+def test_zero_centred():
+    x, w, _, dy = case(6, 70)
+    normjit.torch.rms_norm(x, w, weight_offset=1.0).backward(dy)
+    assert_close(x.grad, reference(x, w.detach() + 1, None, dy, norm="rmsnorm")[0])
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_second_derivatives(norm):
+    """Without a guard they would be silently wrong: the operators have none."""
+    x, w, b, _ = case(3, 7, dtype=torch.float64)
+    residual = leaf(7, 3, 7, dtype=torch.float64)
+    call = lambda x, w, b, r: NORMS[norm](x, w, b, residual=r)  # noqa: E731
+    assert torch.autograd.gradcheck(call, (x, w, b, residual), raise_exception=True)
+    assert torch.autograd.gradgradcheck(call, (x, w, b, residual))
+
+
+def test_what_needs_no_gradient():
+    x, w, b, dy = case(6, 70)
+    x.requires_grad_(False)
+    with Served(1):
+        normjit.torch.layer_norm(x, w, b).backward(dy)
+    assert x.grad is None
+    assert_close(w.grad, reference(x, w, b, dy)[1])
+
+
+def test_operators():
+    """As torch wants them: schema, fake kernels and what AOTAutograd does with them."""
+    normjit.torch.rms_norm(torch.ones(1, 2))  # defines them
+    x, w, b, dy = (t.detach() for t in case(6, 70))
+    tests = ("test_schema", "test_faketensor")
+    for mask in ([True, True], [True, False], [False, True]):
+        torch.library.opcheck(torch.ops.normjit.rms_norm_backward.default, (dy, x, [70], None, w, dy, 1e-5, 1.0, mask),
+                              test_utils=tests)
+    torch.library.opcheck(torch.ops.normjit.layer_norm_backward.default,
+                          (dy, x, [70], None, None, w, b, None, 1e-5, 0.0, [True, True, True]), test_utils=tests)
+
+
+def test_no_kernel_for_the_device():
+    with pytest.raises(normjit.Unavailable, match="x: is on meta"):
+        normjit.torch.rms_norm(torch.empty(2, 3, device="meta"))
+
+
+def test_modules():
+    x, _, _, dy = case(6, 70)
+    ours, torchs = normjit.torch.LayerNorm(70), torch.nn.LayerNorm(70)
+    torch.nn.init.normal_(torchs.weight)
+    ours.load_state_dict(torchs.state_dict())
+    with Served(1):
+        ours(x).backward(dy)
+    check("layernorm", x, ours.weight, ours.bias, dy)
+    assert normjit.torch.RMSNorm(8).weight.tolist() == [1.0] * 8
+    assert normjit.torch.RMSNorm(8, weight_offset=1.0).weight.tolist() == [0.0] * 8
+    y, h = normjit.torch.RMSNorm(70)(x, residual=x)
+    torch.testing.assert_close(h, 2 * x)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_compiled(norm):
+    """The whole graph, in which our operator stands: no break."""
+    x, w, b, dy = case(6, 70)
+    residual, dh = leaf(7, 6, 70), leaf(8, 6, 70).detach()
+    compiled = torch.compile(lambda *t: NORMS[norm](t[0] * 2, t[1], t[2], residual=t[3]), backend="aot_eager", fullgraph=True,
+                             dynamic=True)
+    with Served(1):
+        torch.autograd.backward(compiled(x, w, b, residual), (dy, dh))
+    h = (2 * x + residual).detach()
+    assert_close(residual.grad, reference(h, w, b, dy, norm=norm)[0] + dh)

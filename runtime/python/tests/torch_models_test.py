@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+# needs: torch numpy transformers
+"""normjit.torch.patch() on models of transformers with random weights, and on modules that look like norms and are none."""
+import copy
+import io
+
+import normjit.torch
+import pytest
+import torch
+import transformers
+from torch_cases import Served
+
+SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100,
+         "head_dim": 16, "num_key_value_heads": 2}
+MODELS = {  # the norms of two layers, and how they are found
+    "Llama": (5, {("rmsnorm", 0.0)}),
+    "Qwen3": (9, {("rmsnorm", 0.0)}),  # with norms of queries and keys
+    "Gemma2": (9, {("rmsnorm", 1.0)}),
+}
+
+
+def causal(kind):
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**SIZES)
+    return getattr(transformers, f"{kind}ForCausalLM")(config).train()
+
+
+def gradients(model):
+    model.zero_grad()
+    tokens = torch.randint(0, 100, (2, 12), generator=torch.Generator().manual_seed(1))
+    loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss
+    loss.backward()
+    return loss.detach(), {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+def assert_same(one, other):
+    assert torch.equal(one[0], other[0])  # the forward pass is the model's own
+    for name, gradient in one[1].items():
+        scale = gradient.abs().max().clamp(min=1e-6)
+        assert float((gradient - other[1][name]).abs().max() / scale) < 2e-5, name
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_models(kind):
+    count, kinds = MODELS[kind]
+    model = causal(kind)
+    before = gradients(model)
+    listed = normjit.torch.found(model)
+    assert len(listed) == count and {(f.norm, f.weight_offset) for f in listed} == kinds
+    assert normjit.torch.patch(model) is model
+    assert all(f.patched for f in normjit.torch.found(model))
+    with Served(count):
+        after = gradients(model)
+    assert_same(before, after)
+    normjit.torch.patch(model)  # again: nothing new
+    with Served(0):
+        assert_same(before, gradients(normjit.torch.unpatch(model)))
+
+
+def test_gpt2_is_served_by_enable():
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_embd=64, n_layer=2, n_head=4, vocab_size=100, resid_pdrop=0,
+                                                                 embd_pdrop=0, attn_pdrop=0))
+    before = gradients(model)
+    with normjit.torch.enabled(), Served(5):
+        after = gradients(normjit.torch.patch(model))
+    assert_same(before, after)
+
+
+def test_copies_and_files_of_patched_models():
+    """A copy's norms read the copy's weights, and what is saved can be loaded."""
+    model = normjit.torch.patch(causal("Llama"))
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        twin.model.norm.weight.mul_(2)
+    x = torch.randn(2, 64)
+    torch.testing.assert_close(twin.model.norm(x), 2 * model.model.norm(x))
+    assert set(model.state_dict()) == set(causal("Llama").state_dict())
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    with Served(5):
+        gradients(torch.load(file, weights_only=False))
+
+
+def test_checkpointing_and_autocast():
+    model = causal("Llama")
+    model.gradient_checkpointing_enable()
+    before = gradients(model)
+    with Served(5):
+        assert_same(before, gradients(normjit.torch.patch(model)))
+
+
+def test_compiled():
+    model = causal("Llama")
+    before = gradients(model)
+    normjit.torch.patch(model, compiled=True)
+    norm = torch.compile(model.model.norm, backend="aot_eager", fullgraph=True)
+    x = torch.randn(3, 64, requires_grad=True)
+    with Served(1):
+        norm(x).sum().backward()
+    assert_same(before, gradients(model))
+
+
+def test_inference_is_left_alone():
+    model = normjit.torch.patch(causal("Llama")).eval()
+    with torch.no_grad(), Served(0):
+        model(input_ids=torch.ones(1, 4, dtype=torch.long))
+
+
+def test_prepare():
+    """A pass of one row through each norm makes what a step needs, and leaves no gradients."""
+    model = normjit.torch.patch(causal("Llama"))
+    with Served(5):
+        assert normjit.torch.prepare(model) == 5
+    assert all(p.grad is None for p in model.parameters())
+    with pytest.raises(normjit.InvalidArgument, match="no norm that normjit knows"):
+        normjit.torch.prepare(torch.nn.Linear(2, 2))
+
+
+class Gated(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.eps = torch.nn.Parameter(torch.ones(8)), 1e-6
+
+    def forward(self, x, gate):
+        return torch.nn.functional.rms_norm(x, (8,), self.weight, self.eps) * gate
+
+
+class Scaled(Gated):
+    def forward(self, x):
+        return x * self.weight
+
+
+class WrongEps(Gated):
+    def forward(self, x):
+        return torch.nn.functional.rms_norm(x, (8,), self.weight, 1e-4)
+
+
+class Plain(Gated):
+    def forward(self, x):
+        return torch.nn.functional.rms_norm(x, (8,), self.weight, self.eps)
+
+
+class OtherName(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale, self.eps = torch.nn.Parameter(torch.ones(8)), 1e-6
+
+
+REFUSED = {
+    Gated: "takes no [.., N] alone: TypeError",
+    Scaled: "computes neither LayerNorm nor RMSNorm",
+    WrongEps: "computes neither LayerNorm nor RMSNorm",
+    OtherName: "its parameters are scale; known: weight, bias",
+    lambda: torch.nn.BatchNorm1d(8): "",
+    lambda: torch.nn.GroupNorm(1, 8): "",
+    lambda: torch.nn.PReLU(8): "it has no eps",
+}
+
+
+@pytest.mark.parametrize("make", REFUSED)
+def test_what_is_no_norm(make):
+    model = torch.nn.Sequential(make())
+    (found,) = normjit.torch.found(model)
+    assert found.norm is None and REFUSED[make] in found.reason
+    with pytest.raises(normjit.InvalidArgument, match="no norm that normjit knows"):
+        normjit.torch.patch(model)
+
+
+def test_others_patches_are_kept():
+    norm = Plain()
+    norm.forward = lambda x: x
+    model = torch.nn.Sequential(norm, Plain())
+    normjit.torch.patch(model)
+    assert [f.patched for f in normjit.torch.found(model)] == [False, True]
+    assert "replaced by another's" in normjit.torch.found(model)[0].reason
+
+
+def test_probing_leaves_no_trace():
+    model, state = torch.nn.Sequential(Plain(), torch.nn.BatchNorm1d(8)), torch.get_rng_state()
+    running = model[1].running_mean.clone()
+    normjit.torch.found(model)
+    assert torch.equal(torch.get_rng_state(), state) and torch.equal(model[1].running_mean, running)
+    assert all(p.grad is None and bool((p == p.detach().round()).all()) for p in model.parameters())
