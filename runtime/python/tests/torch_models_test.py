@@ -8,7 +8,7 @@ import normjit.torch
 import pytest
 import torch
 import transformers
-from torch_cases import Served
+from torch_cases import Served, leaf
 
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100,
          "head_dim": 16, "num_key_value_heads": 2}
@@ -105,6 +105,21 @@ def test_inference_is_left_alone():
     model = normjit.torch.patch(causal("Llama")).eval()
     with torch.no_grad(), Served(0):
         model(input_ids=torch.ones(1, 4, dtype=torch.long))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("eps", [None, 1e-5])
+def test_torchs_rms_norm(dtype, eps):
+    """Inputs so small that it matters what stands for an eps of None."""
+    model = torch.nn.Sequential(torch.nn.RMSNorm(64, eps=eps)).to(dtype)
+    x = leaf(1, 5, 64, dtype=torch.float64).detach().mul(3e-4).to(dtype).requires_grad_()
+    dy = leaf(2, 5, 64, dtype=dtype).detach()
+    (right,) = torch.autograd.grad(model.double()(x.double()) if eps else model.to(dtype)(x), x, dy.double() if eps else dy)
+    normjit.torch.patch(model.to(dtype))
+    with Served(1):
+        (got,) = torch.autograd.grad(model(x), x, dy)
+    step = 2.0**-6 if dtype == torch.bfloat16 else 1e-5
+    assert float((got - right).double().abs().max() / right.double().abs().max()) < step
 
 
 def test_prepare():

@@ -154,7 +154,7 @@ import resource, sys, torch, normjit.torch
 if sys.argv[1:] == ["keep"]:
     normjit.torch.keep_host_memory()
 x = torch.ones(48 << 18)
-for _ in range(3):
+for _ in range(20):
     x + 1
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(10):

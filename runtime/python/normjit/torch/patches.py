@@ -24,7 +24,7 @@ class Found:
     name: str
     kind: str  # the name of its class
     norm: str = None  # "layernorm", "rmsnorm"; None: not recognised
-    eps: float = None
+    eps: float = None  # None: that of the type in which it computes, as torch.nn.RMSNorm has it
     weight_offset: float = None
     reason: str = None  # why it is left alone
     patched: bool = False
@@ -82,7 +82,11 @@ def _forward(module, norm, eps, weight_offset, x, *others, **named):
     if (others or named or not isinstance(x, torch.Tensor) or not torch.is_grad_enabled()
             or x.device.type not in operators.served or not any(t is not None and t.requires_grad for t in (x, weight, bias))):
         return original(x, *others, **named)
-    return Norm.apply(x, None, weight, bias, norm, eps, weight_offset, original)
+    return Norm.apply(x, None, weight, bias, norm, _eps(eps, x.dtype), weight_offset, original)
+
+
+def _eps(eps, dtype):
+    return torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps if eps is None else eps
 
 
 def _vectors(module):
@@ -100,7 +104,7 @@ def _look_at(name, module, known):
         return Found(name, kind, reason="is normjit's already")
     if "forward" in vars(module) and not is_patched(module):
         return Found(name, kind, reason="its forward was replaced by another's")
-    constants = tuple(sorted((k, v) for k, v in vars(module).items() if isinstance(v, (bool, int, float, str))))
+    constants = tuple(sorted((k, v) for k, v in vars(module).items() if isinstance(v, (bool, int, float, str, type(None)))))
     key = type(module), constants, tuple((k, tuple(p.shape), p.dtype) for k, p in _vectors(module).items())
     if key not in known:
         known[key] = _recognise(module)
@@ -113,8 +117,10 @@ def _recognise(module):
     if "weight" not in names or names - {"weight", "bias"}:
         return {"reason": f"its parameters are {', '.join(sorted(names))}; known: weight, bias"}
     epsilons = sorted({v for v in vars(module).values() if isinstance(v, float) and 0 <= v < 0.1})
+    if vars(module).get("eps", 0) is None:
+        epsilons.append(None)
     if not epsilons:
-        return {"reason": "it has no eps, or one that depends on the type"}
+        return {"reason": "it has no eps"}
     vars_forward = vars(module).get("forward")
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -141,7 +147,7 @@ def _matching(probe, epsilons):
     twin, pairs = probe
     bias = getattr(twin, "bias", None)
     for norm, offset, eps in itertools.product(("rmsnorm", "layernorm"), OFFSETS, epsilons):
-        if all(_is_close(y, _in_double(norm, x, twin.weight, bias, offset, eps)) for x, y in pairs):
+        if all(_is_close(y, _in_double(norm, x, twin.weight, bias, offset, _eps(eps, x.dtype))) for x, y in pairs):
             if norm == "layernorm" and offset:
                 continue
             return {"norm": norm, "eps": eps, "weight_offset": offset}
