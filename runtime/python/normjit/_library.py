@@ -2,9 +2,9 @@
 """normjit.h for Python: its structs and functions, and what it reports as exceptions."""
 import ctypes
 import functools
-import pathlib
+import os
 
-FOLDER = pathlib.Path(__file__).parent
+FOLDER = os.path.dirname(os.path.abspath(__file__))
 TENSORS = ("x", "dy", "dresidual", "gamma", "beta", "mean", "rstd", "dx", "dgamma", "dbeta", "dresidual_in")
 DTYPES = ("f32", "bf16", "f16", "f64")
 NORMS = ("layernorm", "rmsnorm")
@@ -189,6 +189,7 @@ def parse_spec(text):
 def load_nvrtc():
     """Loads the NVRTC of this interpreter's packages, so that the library finds it by its name; one that is loaded already
     is found before."""
+    import glob
     import importlib.util
 
     for package in ("nvidia.cu13", "nvidia.cuda_nvrtc"):
@@ -197,9 +198,9 @@ def load_nvrtc():
         except ModuleNotFoundError:
             continue
         for folder in (found and found.submodule_search_locations) or ():
-            for path in sorted(pathlib.Path(folder, "lib").glob("libnvrtc.so.*")):
+            for path in sorted(glob.glob(os.path.join(glob.escape(folder), "lib", "libnvrtc.so.*"))):
                 try:
-                    return ctypes.CDLL(str(path))
+                    return ctypes.CDLL(path)
                 except OSError:
                     continue  # of another machine, or broken: the library looks on and says where
     return None
@@ -207,11 +208,11 @@ def load_nvrtc():
 
 def load(name):
     """A library of this package."""
-    path = FOLDER / name
-    if not path.exists():
+    path = os.path.join(FOLDER, name)
+    if not os.path.exists(path):
         raise ImportError(f"normjit is not built: {path} is missing. Install it with `pip install .`, or build the target "
                           "normjit_torch and run with PYTHONPATH=build/python")
-    return ctypes.CDLL(str(path))
+    return ctypes.CDLL(path)
 
 
 library = load("libnormjit.so")

@@ -38,7 +38,7 @@ def _run(words, captured):
     """The program's results; where they are not captured, its messages are shown as they come."""
     import subprocess
 
-    path = [str(_library.FOLDER.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    path = [os.path.dirname(_library.FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]
     streams = {"capture_output": True} if captured else {"stdout": subprocess.DEVNULL}
     done = subprocess.run([sys.executable, "-m", "normjit", *words],
                           env={**os.environ, "PYTHONPATH": os.pathsep.join(path)}, **streams)

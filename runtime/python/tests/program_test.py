@@ -59,7 +59,7 @@ def test_import_takes_few_modules():
     """Milliseconds: numpy, torch and what starts processes are imported when they are used."""
     done = run("-c", "import sys, normjit; print(*sys.modules)")
     assert done.returncode == 0, done.stderr
-    assert not {"numpy", "torch", "json", "subprocess", "typing", "inspect"} & set(done.stdout.split())
+    assert not {"numpy", "torch", "json", "subprocess", "typing", "inspect", "pathlib"} & set(done.stdout.split())
 
 
 def test_not_built(tmp_path):

@@ -167,6 +167,7 @@ REFUSED = {
     Scaled: "computes neither LayerNorm nor RMSNorm",
     WrongEps: "computes neither LayerNorm nor RMSNorm",
     OtherName: "its parameters are scale; known: weight, bias",
+    lambda: torch.nn.LayerNorm(8, elementwise_affine=False): "it has no weight",
     lambda: torch.nn.BatchNorm1d(8): "",
     lambda: torch.nn.GroupNorm(1, 8): "",
     lambda: torch.nn.PReLU(8): "it has no eps",

@@ -31,8 +31,11 @@ class Found:
 
 
 def found(model):
-    """All modules of a model whose parameters are those of a norm, as a list of Found."""
-    return [_look_at(name, module, {}) for name, module in model.named_modules() if _vectors(module)]
+    """All modules of a model whose parameters are those of a norm, and those without any that are called one, as a list of
+    Found."""
+    known = {}
+    return [_look_at(name, module, known) for name, module in model.named_modules()
+            if _vectors(module) or _is_unweighted_norm(module)]
 
 
 def patch(model, compiled=False):
@@ -97,9 +100,16 @@ def _vectors(module):
     return parameters if alone and parameters and len(shapes) == 1 and len(next(iter(shapes))) == 1 else None
 
 
+def _is_unweighted_norm(module):
+    inner = next(itertools.chain(module.parameters(), module.children()), None)
+    return inner is None and "norm" in type(module).__name__.lower()
+
+
 def _look_at(name, module, known):
     """What a module is; `known`: of modules that were looked at, by all that decides it."""
     kind = type(module).__name__
+    if not _vectors(module):
+        return Found(name, kind, reason="it has no weight")
     if isinstance(module, (LayerNorm, RMSNorm)):
         return Found(name, kind, reason="is normjit's already")
     if "forward" in vars(module) and not is_patched(module):

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+# needs: torch numpy transformers
+"""The norm classes of all models of transformers: most are recognised, and none that is gated or has no weight."""
+import importlib
+import inspect
+import pathlib
+import warnings
+
+import normjit.torch
+import torch
+import transformers.models
+
+WAYS_TO_MAKE = [(64,), (64, 1e-6), (), (torch.nn.Module(),)]
+
+
+def classes():
+    """Of all files that can be imported here, by name."""
+    for path in sorted(pathlib.Path(transformers.models.__path__[0]).glob("*/modeling_*.py")):
+        name = f"transformers.models.{path.parent.name}.{path.stem}"
+        try:
+            module = importlib.import_module(name)
+        except (ImportError, RuntimeError):
+            continue  # of packages that are not here
+        for each in vars(module).values():
+            if inspect.isclass(each) and issubclass(each, torch.nn.Module) and each.__module__ == name:
+                if each.__name__.endswith(("Norm", "RMSNormGated")):
+                    yield each
+
+
+def made(kind):
+    for arguments in WAYS_TO_MAKE:
+        try:
+            return kind(*arguments)
+        except Exception:
+            continue  # it wants another's
+    return None
+
+
+def test_classes():
+    recognised, wrong = set(), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for kind in classes():
+            module = made(kind)
+            for found in normjit.torch.found(torch.nn.Sequential(module)) if module is not None else ():
+                if found.norm is not None:
+                    recognised.add(kind)
+                    wrong += [kind.__name__ for word in ("Gated", "Unweighted", "Ada") if word in kind.__name__]
+    assert not wrong
+    assert len(recognised) >= 220  # 225 of transformers 5.23
