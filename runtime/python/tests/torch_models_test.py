@@ -183,6 +183,23 @@ def test_what_is_no_norm(make):
         normjit.torch.patch(model)
 
 
+class MaybeGated(Plain):
+    def forward(self, x, gate=None):
+        y = super().forward(x)
+        return y if gate is None else y * gate
+
+
+def test_other_arguments_go_to_the_module():
+    """A norm that takes a gate is a norm when it is given none."""
+    norm, x, gate = MaybeGated(), leaf(1, 3, 8), leaf(2, 3, 8)
+    wanted = torch.autograd.grad(norm(x, gate).sum(), gate)
+    normjit.torch.patch(torch.nn.Sequential(norm))
+    with Served(1):
+        norm(x).sum().backward()
+    with Served(0):
+        assert torch.equal(*wanted, *torch.autograd.grad(norm(x, gate).sum(), gate))
+
+
 def test_others_patches_are_kept():
     norm = Plain()
     norm.forward = lambda x: x
