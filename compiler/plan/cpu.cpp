@@ -127,7 +127,7 @@ Geometry cpu_geometry(const Plan& plan) {
     geometry.row_groups = plan.schedule.row_groups;
     geometry.column_sums = static_cast<int64_t>(plan.sweeps.back().column_sums.size());
     geometry.partial_cols = round_up(plan.spec.cols, unit);
-    const int64_t arrays = geometry.column_sums + static_cast<int64_t>(plan.cpu().cached_columns.size());
+    const int64_t arrays = 2 * geometry.column_sums + static_cast<int64_t>(plan.cpu().cached_columns.size());
     geometry.group_bytes = arrays * geometry.partial_cols * element;
     geometry.final_cols = std::min(geometry.partial_cols, final_task_cols);
     const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);

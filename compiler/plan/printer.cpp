@@ -172,14 +172,17 @@ class Printer {
         }
     }
 
+    std::string kept_arrays() const {
+        if (cpu_ == nullptr) return "";
+        return fmt::format(", {} stretch sum(s) and {} kept column(s)", plan_.geometry.column_sums,
+                           plan_.cpu().cached_columns.size());
+    }
+
     void workspace() {
         const Geometry& geometry = plan_.geometry;
-        line(
-            "workspace: {} partial(s) and {} kept column(s) of {}[{}] a row group; minimum {} bytes, preferred {} "
-            "bytes",
-            geometry.column_sums, cpu_ != nullptr ? plan_.cpu().cached_columns.size() : 0,
-            normjit::name(plan_.function.compute), geometry.partial_cols, geometry.minimum_workspace(0),
-            geometry.preferred_workspace(0));
+        line("workspace: {} partial(s){} of {}[{}] a row group; minimum {} bytes, preferred {} bytes",
+             geometry.column_sums, kept_arrays(), normjit::name(plan_.function.compute), geometry.partial_cols,
+             geometry.minimum_workspace(0), geometry.preferred_workspace(0));
         if (geometry.row_bytes > 0) line("    and {} bytes a row", geometry.row_bytes);
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The phase `final_reduce`: for a range of columns, the sum of the row groups' partials in their order, and the column
-// outputs from those sums, rounded once.
+// The phase `final_reduce`: for a range of columns, the sum of the row groups' partials in their order, some groups at
+// a time, and the column outputs from those sums, rounded once.
 #include "backend/cpu/evaluate.h"
 #include "backend/cpu/loop_bodies.h"
 #include "backend/cpu/rows.h"
@@ -24,7 +24,8 @@ class FinalReduceEmitter {
           column_(m_.integer(Home::a_register)),
           left_(m_.integer(Home::a_register)),
           partial_(m_.integer(Home::a_register)),
-          groups_(m_.integer(Home::a_register)) {}
+          groups_(m_.integer(Home::a_register)),
+          groups_in_hand_(m_.integer(Home::a_register)) {}
 
     /// All ranges are whole units but the row's last one, which ends as the row does.
     void emit() {
@@ -62,6 +63,15 @@ class FinalReduceEmitter {
 
     void emit_unit(Lanes lanes) {
         Registers registers = m_.registers();
+        const std::vector<UnitSum> sums = take_zeros(registers);
+        m_.set(partial_, address(offsetof(FinalTask, partials)));
+        m_.set(groups_, number(offsetof(FinalTask, groups)));
+        const auto has_groups = [&] { return m_.compare(groups_, Relation::greater, 0); };
+        m_.repeat_while("groups", has_groups, [&] { add_groups(sums, registers); });
+        finish(sums, registers, lanes);
+    }
+
+    std::vector<UnitSum> take_zeros(Registers& registers) {
         std::vector<UnitSum> sums(static_cast<size_t>(plan_.geometry.column_sums));
         for (UnitSum& sum : sums) {
             for (size_t v = 0; v < static_cast<size_t>(m_.unit_vectors()); ++v) {
@@ -69,19 +79,25 @@ class FinalReduceEmitter {
                 m_.zero(sum[v]);
             }
         }
-        m_.set(partial_, address(offsetof(FinalTask, partials)));
-        m_.set(groups_, number(offsetof(FinalTask, groups)));
-        const auto has_groups = [&] { return m_.compare(groups_, Relation::not_equal, 0); };
-        m_.if_else("groups", has_groups, [&] { add_groups(sums); });
-        finish(sums, registers, lanes);
+        return sums;
     }
 
-    void add_groups(const std::vector<UnitSum>& sums) {
+    /// The next groups, summed before they are added to what there is.
+    void add_groups(const std::vector<UnitSum>& sums, Registers registers) {
+        const std::vector<UnitSum> in_hand = take_zeros(registers);
+        m_.set(groups_in_hand_, groups_at_once);
+        m_.if_else(
+            "last_groups", [&] { return m_.compare(groups_, Relation::less, groups_at_once); },
+            [&] { m_.set(groups_in_hand_, groups_); });
+        m_.add(groups_, -groups_at_once);
         m_.repeat("group", [&] {
-            for_each_register(sums, [&](Accumulator sum, const Address& at) { m_.add(sum, at); });
+            for_each_register(in_hand, [&](Accumulator sum, const Address& at) { m_.add(sum, at); });
             m_.add(partial_, number(offsetof(FinalTask, group_stride)));
-            return m_.count_down(groups_, 1);
+            return m_.count_down(groups_in_hand_, 1);
         });
+        for (size_t k = 0; k < sums.size(); ++k) {
+            for (size_t v = 0; v < static_cast<size_t>(m_.unit_vectors()); ++v) m_.add(sums[k][v], in_hand[k][v]);
+        }
     }
 
     /// The column outputs from the sums.
@@ -111,6 +127,7 @@ class FinalReduceEmitter {
     const Integer left_;     ///< columns still to do
     const Integer partial_;  ///< of the group in hand
     const Integer groups_;   ///< still to add
+    const Integer groups_in_hand_;
 };
 
 }  // namespace

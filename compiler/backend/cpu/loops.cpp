@@ -57,7 +57,8 @@ void RowLoops::lay_out_frame() {
     slots_at_ = m_.reserve((1 + cpu_.overlap) * slots_bytes(), m_.register_bytes());
     sums_at_ = m_.reserve(static_cast<int64_t>(most_sums) * slot_rows() * m_.register_bytes(), m_.register_bytes());
     for (const Operand& operand : plan_.operands) block_[operand.tensor] = m_.integer(Home::frame);
-    for (Integer* integer : {&block_rows_, &rows_left_, &rows_ahead_, &first_block_, &end_, &lines_stride_})
+    for (Integer* integer :
+         {&block_rows_, &rows_left_, &rows_ahead_, &starts_, &first_stretch_, &stretch_left_, &end_, &lines_stride_})
         *integer = m_.integer(Home::frame);
     cached_at_ = m_.reserve(cpu_.row_block * cached_row_bytes(plan_), line_bytes);
     if (realigned_ != nullptr) lines_ = m_.line_writer(plan_.spec.cols, *realigned_, cpu_);
@@ -189,10 +190,10 @@ void RowLoops::begin_group() {
     }
     m_.set(partials_, address(offsetof(RowsTask, partials)));
     m_.set(rows_left_, number(offsetof(RowsTask, rows)));
-    if (extent_ == Extent::column_range) {
-        m_.set(first_block_, number(offsetof(SweepTask, starts)));
-    } else {
-        m_.set(first_block_, 1);
+    if (extent_ == Extent::rows) {
+        m_.set(starts_, 1);
+        m_.set(first_stretch_, 1);
+        m_.set(stretch_left_, stretch_blocks(cpu_.row_block));
     }
     if (const auto tail = static_cast<int>(plan_.spec.cols % m_.unit_columns())) m_.set_tail(tail);
 }
@@ -208,6 +209,13 @@ void RowLoops::begin_block() {
     m_.set_if(has_next, ahead, most);
     m_.set(block_rows_, rows);
     m_.set(rows_ahead_, ahead);
+    if (extent_ == Extent::rows && plan_.geometry.column_sums > 0) end_short_stretch();
+}
+
+/// With the group.
+void RowLoops::end_short_stretch() {
+    const auto is_last = [&] { return m_.compare(rows_ahead_, Relation::equal, 0); };
+    m_.if_else("last_block", is_last, [&] { m_.set(stretch_left_, 1); });
 }
 
 /// Whether rows are left.
@@ -223,12 +231,39 @@ Condition RowLoops::leave_block() {
             m_.add(block_[tensor], cpu_.row_block * plan_.operands.of(tensor).bytes());
         }
     }
-    m_.set(first_block_, 0);
+    if (plan_.geometry.column_sums > 0) leave_stretch();
     return m_.count_down(rows_left_, cpu_.row_block);
 }
 
-void RowLoops::if_first_block(const Emit& then, const Emit& otherwise) {
-    m_.if_else("continued", [&] { return m_.compare(first_block_, Relation::equal, 0); }, otherwise, then);
+/// Behind the first stretch nothing is left over for the second, which starts as the first did.
+void RowLoops::leave_stretch() {
+    m_.set(starts_, 0);
+    m_.add(stretch_left_, -1);
+    const auto is_over = [&] { return m_.compare(stretch_left_, Relation::equal, 0); };
+    m_.if_else("next_stretch", is_over, [&] {
+        m_.set(stretch_left_, stretch_blocks(cpu_.row_block));
+        m_.set(starts_, first_stretch_);
+        m_.set(first_stretch_, 0);
+    });
+}
+
+void RowLoops::if_stretch_has_sums(const Emit& then) {
+    const Amount starts = extent_ == Extent::rows ? Amount(starts_) : number(offsetof(SweepTask, starts));
+    m_.if_else("continued", [&] { return m_.compare(starts, Relation::equal, 0); }, then);
+}
+
+void RowLoops::if_stretch_ends(const Emit& then, const Emit& otherwise) {
+    const auto ends = [&] {
+        if (extent_ == Extent::rows) return m_.compare(stretch_left_, Relation::equal, 1);
+        return m_.compare(number(offsetof(SweepTask, closes)), Relation::not_equal, 0);
+    };
+    m_.if_else("stretch", ends, then, otherwise);
+}
+
+void RowLoops::if_first_stretch(const Emit& then, const Emit& otherwise) {
+    const Amount first =
+        extent_ == Extent::rows ? Amount(first_stretch_) : number(offsetof(SweepTask, is_first_stretch));
+    m_.if_else("first_stretch", [&] { return m_.compare(first, Relation::not_equal, 0); }, then, otherwise);
 }
 
 void RowLoops::if_it_ends(const Emit& then, const Emit& otherwise) {

@@ -49,8 +49,11 @@ class RowLoops {
     /// The last block's rows of the realigned matrix leave the stack, if they are there. Between row loops.
     void write_lines();
 
-    /// One or the other, in the first block of the group or team.
-    void if_first_block(const Emit& then, const Emit& otherwise);
+    /// Where a block stands in its stretch (cpu_abi.h): whether the stretch has sums already; whether it ends here;
+    /// whether there was one before it.
+    void if_stretch_has_sums(const Emit& then);
+    void if_stretch_ends(const Emit& then, const Emit& otherwise);
+    void if_first_stretch(const Emit& then, const Emit& otherwise);
     /// One or the other, when the column sums end with this block. Extent::column_range.
     void if_it_ends(const Emit& then, const Emit& otherwise);
 
@@ -62,8 +65,8 @@ class RowLoops {
     void prefetch(const std::vector<Tensor>& ahead, const std::vector<Columns>& columns, Block block = Block::current);
 
     Address element(Tensor tensor, const Columns& columns, Block block = Block::current) const;
-    /// Element `elements` of the group's partials, counted from the current column.
-    Address partial(int64_t elements) const { return of_column(partials_, elements); }
+    /// Element `elements` of the group's workspace, counted from the current column.
+    Address of_group(int64_t elements) const { return of_column(partials_, elements); }
     /// Of a column output. Extent::column_range.
     Address output(Tensor tensor, const Columns& columns);
     /// Where the entry of a row value is kept: the current row's, and within for_each_rows() those of all its rows.
@@ -93,7 +96,9 @@ class RowLoops {
     void lay_out_frame();
     void begin_group();
     void begin_block();
+    void end_short_stretch();
     Condition leave_block();
+    void leave_stretch();
     void end();
     void for_each_columns_of_range(int width, const ColumnsBody& body);
     int64_t whole_steps(int width) const { return plan_.spec.cols / m_.unit_columns() / width; }
@@ -123,7 +128,8 @@ class RowLoops {
     PerTensor<Integer> next_;     ///< the current row, a block later: fetched ahead, or read with overlap
     PerTensor<Integer> block_;    ///< matrices and [M] tensors: the block's first row
     Integer cached_;              ///< the current row's cached elements
-    Integer block_rows_, rows_left_, rows_ahead_, first_block_, end_, lines_stride_;
+    Integer block_rows_, rows_left_, rows_ahead_, end_, lines_stride_;
+    Integer starts_, first_stretch_, stretch_left_;       ///< blocks of the stretch, this one included
     int64_t slots_at_ = 0, sums_at_ = 0, cached_at_ = 0;  ///< in the frame
     std::unique_ptr<LineWriter> lines_;                   ///< Caching::realign
 };

@@ -12,16 +12,14 @@
 //             takes rows one by one does so before the next row
 //         for the last                                     apply_sweep()
 //             for each strip of `strip` units of columns
-//                 column sums from the partials into registers
 //                 for each row: for each unit of the strip: load, compute, store, add to the column sums
-//                 column sums back into the partials
+//                 add the column sums to the stretch's; where that ends, those to the partials
 //
 // With CpuSchedule::overlap the last sweep of a block takes the first of the next one along, as long as that is full:
 //
 //         for each strip                                   overlap_sweeps()
-//             column sums from the partials into registers
 //             for each row: the last sweep's; then load, compute, add to the sums that the next block's row keeps
-//             column sums back into the partials
+//             the column sums, as above
 //         the next block's row values, as above
 #include "backend/cpu/rows.h"
 
@@ -131,15 +129,18 @@ class RowsEmitter {
         return m_.load(to, loops_.element(tensor, columns, of), dtype(tensor), columns.lanes);
     }
 
-    /// In the order of registers: columns that the group caches, after its partials; elements that the block caches.
+    /// In the order of registers: columns that the group caches, after its sums; elements that the block caches.
     Address cached(ValueId id, const Columns& columns, size_t v) {
         const bool of_group = function_[id].shape == ir::Shape::cols;
         const auto& all = of_group ? plan_.cpu().cached_columns : plan_.cpu().cached_elements;
         const int64_t number = std::find(all.begin(), all.end(), id) - all.begin();
-        const int64_t array = number + (of_group ? plan_.geometry.column_sums : 0);
-        const int64_t element =
-            array * plan_.geometry.partial_cols + columns.elements + static_cast<int64_t>(v) * m_.lanes();
-        return of_group ? loops_.partial(element) : loops_.cached_element(element);
+        const int64_t array = number + (of_group ? 2 * plan_.geometry.column_sums : 0);
+        const int64_t element = element_of_array(array, columns, v);
+        return of_group ? loops_.of_group(element) : loops_.cached_element(element);
+    }
+
+    int64_t element_of_array(int64_t array, const Columns& columns, size_t v) const {
+        return array * plan_.geometry.partial_cols + columns.elements + static_cast<int64_t>(v) * m_.lanes();
     }
 
     Unit reload(const Unit& to, ValueId id, const Columns& columns) {
@@ -228,7 +229,7 @@ class RowsEmitter {
                 sum_next_row(strip);
                 loops_.prefetch(first.ahead, strip.units, Block::next);
             },
-            [&](Strip& strip) { write_partials(strip); });
+            [&](Strip& strip) { add_to_group(strip); });
     }
 
     /// The last sweep, then after_row() in each row of the strip and after_rows() behind them.
@@ -240,7 +241,7 @@ class RowsEmitter {
             Strip strip{.units = units, .columns = {}, .sums = {}, .registers = m_.registers()};
             strip.columns = load_columns(column_values, units, strip.registers);
             strip.sums = take_sums(m_, strip.registers, units.size(), sweep.column_sums.size());
-            begin_column_sums(strip);
+            zero(m_, strip.sums);
             loops_.for_each_row(matrices(function_, sweep), next_rows, [&] {
                 apply_row(strip);
                 after_row(strip);
@@ -288,15 +289,61 @@ class RowsEmitter {
         keep_sums(one_of_each(m_, sums));
     }
 
-    /// Into the partials. A range of columns that ends with this block has the sums: the outputs.
+    /// A range of columns that ends with this block has the sums: the outputs.
     void end_column_sums(Strip& strip) {
+        if (extent_ == Extent::rows) return add_to_group(strip);
         if (plan_.geometry.column_sums == 0) return;
-        if (extent_ == Extent::rows) return write_partials(strip);
-        loops_.if_it_ends([&] { store_outputs(strip); }, [&] { write_partials(strip); });
+        loops_.if_it_ends(
+            [&] {
+                add_stretch(strip);
+                loops_.if_first_stretch([] {}, [&] { add_partials(strip); });
+                store_outputs(strip);
+            },
+            [&] { add_to_group(strip); });
     }
 
+    /// The sums of the strip's rows to those of the stretch and, where that ends, those to the partials.
+    void add_to_group(Strip& strip) {
+        if (plan_.geometry.column_sums == 0) return;
+        add_stretch(strip);
+        const auto add_to_partials = [&] {
+            for_each_sum(strip, [&](const GroupSum& of, Accumulator sum) { add_compensated(of, sum, strip); });
+        };
+        loops_.if_stretch_ends([&] { loops_.if_first_stretch([&] { write_partials(strip); }, add_to_partials); },
+                               [&] { write_stretch(strip); });
+    }
+
+    void add_stretch(Strip& strip) {
+        loops_.if_stretch_has_sums(
+            [&] { for_each_sum(strip, [&](const GroupSum& of, Accumulator sum) { m_.add(sum, of.stretch); }); });
+    }
+    void add_partials(Strip& strip) {
+        for_each_sum(strip, [&](const GroupSum& of, Accumulator sum) { m_.add(sum, of.partial); });
+    }
+    void write_stretch(Strip& strip) {
+        for_each_sum(strip, [&](const GroupSum& of, Accumulator sum) { m_.write(of.stretch, m_.value_of(sum)); });
+    }
     void write_partials(Strip& strip) {
-        for_each_partial(strip, [&](const Address& partial, Accumulator sum) { m_.write(partial, m_.value_of(sum)); });
+        for_each_sum(strip, [&](const GroupSum& of, Accumulator sum) { m_.write(of.partial, m_.value_of(sum)); });
+    }
+
+    /// Places of the workspace.
+    struct GroupSum {
+        Address partial, stretch;
+    };
+
+    /// partial += sum; what rounding takes from it is where the next stretch starts.
+    void add_compensated(const GroupSum& of, Accumulator sum, const Strip& strip) {
+        Registers registers = strip.registers;
+        const auto compute = [&](Instruction instruction, Vector to, Vector a, Vector b = {}) {
+            return m_.compute(instruction, to, a, b, {});
+        };
+        const Vector partial = m_.read(registers.take(), of.partial);
+        const Vector total = compute(Instruction::add, registers.take(), partial, m_.value_of(sum));
+        m_.write(of.partial, total);
+        const Vector added = compute(Instruction::sub, partial, partial, total);
+        const Vector lost = compute(Instruction::add, added, added, m_.value_of(sum));
+        m_.write(of.stretch, compute(Instruction::finite_or_zero, lost, lost));
     }
 
     void store_outputs(const Strip& strip) {
@@ -327,26 +374,18 @@ class RowsEmitter {
         return columns;
     }
 
-    /// From zero in the first block of the group, from the partials in the others.
-    void begin_column_sums(Strip& strip) {
-        if (plan_.geometry.column_sums == 0) return;
-        const auto from_partials = [&] {
-            for_each_partial(strip, [&](const Address& partial, Accumulator sum) {
-                m_.set(sum, m_.read(m_.value_of(sum), partial));
-            });
-        };
-        loops_.if_first_block([&] { zero(m_, strip.sums); }, from_partials);
-    }
-
-    /// Partials keep the columns of a unit in the order of its registers; final_reduce puts them right.
+    /// The workspace has the columns of a unit in the order of its registers; final_reduce puts them right.
     template <class Visit>
-    void for_each_partial(const Strip& strip, Visit visit) {
+    void for_each_sum(const Strip& strip, Visit visit) {
+        const int64_t count = plan_.geometry.column_sums;
         for (size_t u = 0; u < strip.units.size(); ++u) {
             for (size_t k = 0; k < strip.sums[u].size(); ++k) {
                 for (size_t v = 0; v < unit_vectors(); ++v) {
-                    const int64_t element = static_cast<int64_t>(k) * plan_.geometry.partial_cols +
-                                            strip.units[u].elements + static_cast<int64_t>(v) * m_.lanes();
-                    visit(loops_.partial(element), strip.sums[u][k][v]);
+                    const auto address = [&](int64_t array) {
+                        return loops_.of_group(element_of_array(array, strip.units[u], v));
+                    };
+                    const auto array = static_cast<int64_t>(k);
+                    visit(GroupSum{address(array), address(count + array)}, strip.sums[u][k][v]);
                 }
             }
         }

@@ -19,6 +19,7 @@ enum class Instruction : uint8_t {
     div,                    ///< result = a op b
     div_or_zero,            ///< result = a / b, 0 where b is 0
     rsqrt,                  ///< result = 1 / sqrt(a)
+    finite_or_zero,         ///< result = a, 0 where it is NaN or infinite
     multiply_add,           ///< result = a * b + c
     negative_multiply_add,  ///< result = c - a * b
     multiply_subtract,      ///< result = a * b - c

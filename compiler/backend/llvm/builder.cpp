@@ -25,6 +25,10 @@ Value* Builder::div_or_zero(Value* a, Value* b) {
     return CreateSelect(CreateFCmpUNE(b, none), CreateFDiv(a, b), none);
 }
 
+Value* Builder::finite_or_zero(Value* a) {
+    return CreateSelect(CreateFCmpORD(CreateFSub(a, a), a), a, llvm::Constant::getNullValue(a->getType()));
+}
+
 Value* Builder::rsqrt(Value* a) {
     return CreateFDiv(number(1.0, a->getType()), CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, a));
 }

@@ -54,6 +54,7 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Value* zero() { return llvm::Constant::getNullValue(vector_type()); }
     llvm::Value* spread(llvm::Value* scalar) { return CreateVectorSplat(static_cast<unsigned>(lanes_), scalar); }
     llvm::Value* div_or_zero(llvm::Value* a, llvm::Value* b);
+    llvm::Value* finite_or_zero(llvm::Value* a);
     llvm::Value* rsqrt(llvm::Value* a);
     /// a * b + c, rounded once where the target can.
     llvm::Value* multiply_add(llvm::Value* a, llvm::Value* b, llvm::Value* c);

@@ -170,6 +170,8 @@ Vector LlvmMachine::compute(Instruction instruction, Vector, Vector a, Vector b,
             return out(b_.div_or_zero(in(a), in(b)));
         case Instruction::rsqrt:
             return out(b_.rsqrt(in(a)));
+        case Instruction::finite_or_zero:
+            return out(b_.finite_or_zero(in(a)));
         case Instruction::multiply_add:
             return out(b_.multiply_add(in(a), in(b), in(c)));
         case Instruction::negative_multiply_add:

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 namespace normjit::backend::portable {
 
@@ -19,6 +20,7 @@ using plan::Sweep;
 
 constexpr int64_t chunk_cols = 64;
 constexpr size_t independent_sums = 16;
+constexpr int64_t stretch_rows = 32;  ///< whose column sums are added up before they join the partials
 
 template <class T>
 class Rows {
@@ -129,10 +131,20 @@ class Rows {
         return sums[0];
     }
 
+    /// To the sums of a stretch of rows; where that ends, those to the partials (cpu_abi.h).
     void add_to_partial(size_t k, const Chunk& terms) {
-        T* partial = static_cast<T*>(task_.partials) + static_cast<int64_t>(k) * plan_.geometry.partial_cols + first_;
-        for (int64_t i = 0; i < count_; ++i)
-            partial[i] = (row_ == 0 ? T(0) : partial[i]) + terms[static_cast<size_t>(i)];
+        const auto array = static_cast<int64_t>(k);
+        T* partial = static_cast<T*>(task_.partials) + array * plan_.geometry.partial_cols + first_;
+        T* stretch = partial + plan_.geometry.column_sums * plan_.geometry.partial_cols;
+        const bool ends = (row_ + 1) % stretch_rows == 0 || row_ + 1 == task_.rows;
+        for (int64_t i = 0; i < count_; ++i) {
+            stretch[i] = (row_ == 0 ? T(0) : stretch[i]) + terms[static_cast<size_t>(i)];
+            if (!ends) continue;
+            const T before = row_ < stretch_rows ? T(0) : partial[i];
+            partial[i] = before + stretch[i];
+            const T lost = (before - partial[i]) + stretch[i];
+            stretch[i] = std::isfinite(lost) ? lost : T(0);
+        }
     }
 
     const plan::Plan& plan_;
@@ -151,11 +163,14 @@ void reduce(const plan::Plan& plan, const FinalTask& task) {
         for (const ir::Output& output : plan.epilogue.stores) {
             const auto& all = plan.epilogue.sums;
             const auto array = std::ranges::find(all, output.value) - all.begin();
-            std::array<T, chunk_cols> sums{};
+            std::array<T, chunk_cols> sums{}, in_hand{};
             for (int64_t group = 0; group < task.groups; ++group) {
                 const auto* start = static_cast<const char*>(task.partials) + group * task.group_stride;
                 const T* partial = reinterpret_cast<const T*>(start) + array * plan.geometry.partial_cols + first;
-                for (int64_t i = 0; i < count; ++i) sums[static_cast<size_t>(i)] += partial[i];
+                for (int64_t i = 0; i < count; ++i) in_hand[static_cast<size_t>(i)] += partial[i];
+                if ((group + 1) % groups_at_once != 0 && group + 1 != task.groups) continue;
+                for (size_t i = 0; i < sums.size(); ++i) sums[i] += in_hand[i];
+                in_hand = {};
             }
             store(const_cast<void*>(task.data[plan.operands.place(output.tensor)]), first, count, sums.data(),
                   *plan.function.dtypes[output.tensor]);

@@ -79,6 +79,19 @@ void Assembler::div_or_zero(const Zmm& to, const Zmm& a, const Zmm& b) {
     }
 }
 
+void Assembler::finite_or_zero(const Zmm& to, const Zmm& a) {
+    constexpr uint8_t quiet_nan = 0x01, infinity = 0x08, negative_infinity = 0x10, signaling_nan = 0x80;
+    constexpr uint8_t special = quiet_nan | infinity | negative_infinity | signaling_nan;
+    if (to.getIdx() != a.getIdx()) move(to, a);
+    if (compute_ == DType::f64) {
+        vfpclasspd(scratch_mask(), a, special);
+        vxorpd(to | scratch_mask(), to, to);
+    } else {
+        vfpclassps(scratch_mask(), a, special);
+        vxorps(to | scratch_mask(), to, to);
+    }
+}
+
 void Assembler::rsqrt(const Zmm& to, const Zmm& a) {
     compute_ == DType::f64 ? vsqrtpd(scratch(), a) : vsqrtps(scratch(), a);
     load_constant(to, 1.0);

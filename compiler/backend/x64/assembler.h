@@ -79,6 +79,7 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     void mul(const Zmm& to, const Zmm& a, const Xbyak::Operand& b);
     void div(const Zmm& to, const Zmm& a, const Xbyak::Operand& b);
     void div_or_zero(const Zmm& to, const Zmm& a, const Zmm& b);
+    void finite_or_zero(const Zmm& to, const Zmm& a);
     void rsqrt(const Zmm& to, const Zmm& a);
     /// to = a * b + c, to = c - a * b, to = a * b - c. `to` may be any of the operands.
     void multiply_add(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);

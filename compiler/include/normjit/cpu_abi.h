@@ -5,6 +5,7 @@
 
 #include "normjit/operand.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -16,10 +17,18 @@ struct CpuOperand {
     int64_t stride = 0;          ///< of matrices: bytes from one row to the next
 };
 
+/// Column sums are sums of sums, so that their error does not grow with the rows: of a block of rows, of the blocks of
+/// a stretch, of the stretches of a group. What the last of these additions loses starts the next stretch (Kahan,
+/// "Further remarks on reducing truncation errors", 1965).
+constexpr int64_t stretch_blocks(int64_t block_rows) { return std::clamp<int64_t>(256 / block_rows, 8, 32); }
+/// Of the row groups' partials, in the same way.
+inline constexpr int64_t groups_at_once = 16;
+
 /// One row group. Matrix and row-shaped pointers stand at the group's first row.
 struct RowsTask {
     std::array<CpuOperand, max_operands> operands;  ///< by place in the OperandList
-    void* partials = nullptr;  ///< this group's workspace: column_sums arrays of partial_cols. Written, not read first
+    void* partials = nullptr;  ///< this group's workspace: arrays of partial_cols, twice column_sums and more. Written,
+                               ///< not read first
     int64_t rows = 0;          ///< rows of this group, at least 1
 };
 
@@ -38,8 +47,8 @@ constexpr size_t stride_offset(size_t place) {
 /// A sweep that ends in row means writes the sums of its columns, for each mean a vector of block_rows elements of the
 /// compute type (rounded up to whole registers), to `own_sums`; later sweeps read those of all parts from `sums`, where
 /// the vectors of one mean stand one after the other by part, mean after mean in the order of the sweeps. The last
-/// sweep continues the column sums in the partials unless `starts`, and stores the column outputs instead of the
-/// partials if `ends`.
+/// sweep adds to the column sums of the stretch unless `starts`, and those to the partials where it `closes` one. It
+/// stores the column outputs instead if `ends`.
 ///
 /// Both sweeps of a plan with two, CpuSchedule::overlap: the last one over the block, the first one over the next, full
 /// block. `sums` are the block's, `own_sums` the next one's.
@@ -47,10 +56,12 @@ struct SweepTask {
     RowsTask task;
     const void* sums = nullptr;
     void* own_sums = nullptr;
-    int64_t column_begin = 0;  ///< a multiple of range_cols
-    int64_t column_end = 0;    ///< N, or the next part's first column
-    int64_t starts = 0;        ///< 1: this is the team's first block
-    int64_t ends = 0;          ///< 1: this is the matrix's last block, and there is one team
+    int64_t column_begin = 0;      ///< a multiple of range_cols
+    int64_t column_end = 0;        ///< N, or the next part's first column
+    int64_t starts = 0;            ///< 1: the stretch has no sums yet: this is the first block of the first two
+    int64_t is_first_stretch = 0;  ///< 1: nor have the partials
+    int64_t closes = 0;            ///< 1: this is the last block of a stretch, or the team's
+    int64_t ends = 0;              ///< 1: this is the matrix's last block, and there is one team
 };
 
 /// A range of columns of the final reduce: a multiple of 32, or what ends the row behind such ranges. Pointers stand at
@@ -59,7 +70,7 @@ struct FinalTask {
     std::array<const void*, max_operands> data{};  ///< column inputs and outputs, by place in the OperandList
     const void* partials = nullptr;                ///< of row group 0
     int64_t group_stride = 0;                      ///< bytes from one group's partials to the next's
-    int64_t groups = 0;                            ///< summed in this order: 0, 1, ... 0 groups give zeros
+    int64_t groups = 0;                            ///< summed in this order, groups_at_once at a time; 0 give zeros
     int64_t cols = 0;                              ///< columns of this range, at least 1
 };
 

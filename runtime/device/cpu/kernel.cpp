@@ -230,8 +230,12 @@ class Launch {
         task.own_sums = part_sums(team, block, part);
         task.column_begin = part * geometry_.range_cols;
         task.column_end = std::min(task.column_begin + geometry_.range_cols, spec_.cols);
-        task.starts = block == 0 ? 1 : 0;
-        task.ends = team.is_alone && block + 1 == team.blocks ? 1 : 0;
+        const bool is_last = block + 1 == team.blocks;
+        const int64_t stretch = stretch_blocks(geometry_.block_rows);
+        task.starts = block == 0 || block == stretch ? 1 : 0;
+        task.is_first_stretch = block < stretch ? 1 : 0;
+        task.closes = is_last || (block + 1) % stretch == 0 ? 1 : 0;
+        task.ends = team.is_alone && is_last ? 1 : 0;
         return task;
     }
 
