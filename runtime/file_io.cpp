@@ -9,7 +9,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -102,20 +101,45 @@ Expected<std::string> read_at(const Descriptor& file, int64_t offset, int64_t co
 }
 
 Expected<std::string> read_file(const std::string& path, size_t limit) {
-    FILE* file = std::fopen(path.c_str(), "re");
-    if (!file) return invalid_argument(cannot(path, "opened"));
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file.is_open()) return invalid_argument(cannot(path, "opened"));
     std::string text;
     char buffer[1 << 16];
-    size_t bytes = 0;
-    while (text.size() <= limit && (bytes = std::fread(buffer, 1, sizeof buffer, file)) > 0) {
-        text.append(buffer, bytes);
+    while (text.size() <= limit) {
+        const ssize_t got = read(file.get(), buffer, sizeof buffer);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return invalid_argument(cannot(path, "read"));
+        if (got == 0) return text;
+        text.append(buffer, static_cast<size_t>(got));
     }
-    const bool broken = std::ferror(file) != 0;
-    const Status status = broken ? invalid_argument(cannot(path, "read")) : Status();
-    std::fclose(file);
-    if (broken) return status;
-    if (text.size() > limit) return invalid_argument(fmt::format("{}: has more than {} bytes", path, limit));
-    return text;
+    return invalid_argument(fmt::format("{}: has more than {} bytes", path, limit));
+}
+
+Expected<LineFile> LineFile::open(const std::string& path, int flags) {
+    Descriptor descriptor(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | flags, 0666));
+    if (!descriptor.is_open()) return invalid_argument(std::strerror(errno));
+    bool is_cut = false;
+    const auto before = open_regular(AT_FDCWD, path);
+    if (before.ok() && before->facts.st_size > 0) {
+        const auto last = read_at(before->descriptor, before->facts.st_size - 1, 1);
+        is_cut = last.ok() && *last != "\n";
+    }
+    return LineFile(std::move(descriptor), is_cut);
+}
+
+Status LineFile::add(std::string_view line) {
+    const NoSizeSignal guard;
+    const std::string text = fmt::format("{}{}\n", is_cut_ ? "\n" : "", line);
+    ssize_t written = -1;
+    do {
+        written = ::write(descriptor_.get(), text.data(), text.size());
+    } while (written < 0 && errno == EINTR);
+    if (written == static_cast<ssize_t>(text.size())) {
+        is_cut_ = false;
+        return {};
+    }
+    is_cut_ = is_cut_ || written > 0;
+    return failed(written < 0 ? std::strerror(errno) : "the disk is full");
 }
 
 Expected<OutputFile> OutputFile::create(const std::string& path) {

@@ -46,6 +46,20 @@ Expected<std::string> read_at(const Descriptor& file, int64_t offset, int64_t co
 /// The whole of a file of at most `limit` bytes, which may be a pipe.
 Expected<std::string> read_file(const std::string& path, size_t limit);
 
+/// Lines that are added to what a file holds, each in one write, so that processes may share it. One that a full disk
+/// or the death of its process cut short gets its end before the next. Not thread safe. Errors have no subject.
+class LineFile {
+  public:
+    /// The file is made when it is not there. `flags` are added to open's.
+    static Expected<LineFile> open(const std::string& path, int flags = 0);
+    Status add(std::string_view line);
+
+  private:
+    LineFile(Descriptor descriptor, bool is_cut) : descriptor_(std::move(descriptor)), is_cut_(is_cut) {}
+    Descriptor descriptor_;
+    bool is_cut_;  ///< what it holds does not end with a line's end
+};
+
 /// A file that appears under its name complete or not at all: written to a temporary name in the same folder, flushed
 /// to the disk and renamed. Dropped before commit(), it leaves nothing behind; a process that dies leaves a file whose
 /// name ends in `temporary_end`. Writing raises no SIGXFSZ. Errors: invalid_argument when the path cannot be written

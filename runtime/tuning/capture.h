@@ -2,6 +2,8 @@
 // The specs that a running program asks for, collected in a file that `normjit tune` reads.
 #pragma once
 
+#include "file_io.h"
+
 #include "normjit/spec.h"
 #include "normjit/status.h"
 
@@ -18,18 +20,15 @@ class Capture {
     /// The file is made when it is not there; what a regular one of at most 64 MiB holds already is not added again. A
     /// terminal or a pipe that somebody reads gets the lines, too.
     static Expected<std::unique_ptr<Capture>> open(const std::string& path);
-    ~Capture();
-    Capture(const Capture&) = delete;
-    Capture& operator=(const Capture&) = delete;
 
-    /// Appends the spec's text, once.
+    /// Appends the spec's text, once. After an error it is tried again when the spec is asked for again.
     Status add(const Spec& spec);
 
   private:
-    Capture(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+    Capture(std::string path, LineFile file) : path_(std::move(path)), file_(std::move(file)) {}
 
     const std::string path_;
-    const int descriptor_;
+    LineFile file_;
     std::mutex mutex_;
     std::unordered_set<std::string> known_;
 };

@@ -1,29 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tune/journal.h"
 
+#include "file_io.h"
+
 #include "normjit/artifact.h"
 
-#include <cerrno>
-#include <cstring>
 #include <fstream>
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
 namespace normjit::cli::tune {
 
 Status append_line(const std::string& path, const std::string& line) {
-    const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-    if (file < 0) return failed(fmt::format("{}: {}", path, std::strerror(errno)));
-    const std::string text = line + "\n";
-    const ssize_t written = ::write(file, text.data(), text.size());
-    const int error = errno;
-    ::close(file);
-    if (written == static_cast<ssize_t>(text.size())) return {};
-    return failed(fmt::format("{}: {}", path, written < 0 ? std::strerror(error) : "the disk is full"));
+    auto file = LineFile::open(path);
+    const Status status = file.ok() ? file->add(line) : file.status();
+    return status.ok() ? status : failed(fmt::format("{}: {}", path, status.message()));
 }
 
 Journal::Journal(std::string path) : path_(std::move(path)) {
