@@ -121,10 +121,11 @@ Expected<PrepareOptions> to_cpp(const normjit_prepare_options& from) {
     return options;
 }
 
-Expected<Arguments> to_cpp(const normjit_arguments& from) {
+Expected<Arguments> to_cpp(const normjit_arguments& from, const Spec& spec) {
     Arguments to;
     to.rows = from.rows;
     for (Tensor tensor : all_tensors) {
+        if (!spec.takes_part(tensor)) continue;
         const normjit_argument& given = from.tensors[info(tensor).number];
         const int64_t stride = given.row_stride == 0                    ? Argument::contiguous
                                : given.row_stride == NORMJIT_REPEAT_ROW ? 0

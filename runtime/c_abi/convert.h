@@ -33,8 +33,8 @@ normjit_spec to_c(const Spec& spec);
 /// Without the log, which is the handle's.
 Expected<EngineOptions> to_cpp(const normjit_engine_options& options);
 Expected<PrepareOptions> to_cpp(const normjit_prepare_options& options);
-/// Leaves to launch() what launch() checks.
-Expected<Arguments> to_cpp(const normjit_arguments& arguments);
+/// Of a launch for this problem: other tensors are ignored. Leaves to launch() what launch() checks.
+Expected<Arguments> to_cpp(const normjit_arguments& arguments, const Spec& spec);
 
 /// As normjit_set_dlpack().
 Status set_dlpack(const Artifact& artifact, normjit_arguments& arguments, Tensor tensor, const void* dl_tensor);

@@ -231,7 +231,7 @@ normjit_status normjit_launch(const normjit_kernel* kernel, const normjit_argume
     return guarded([&]() -> Status {
         NORMJIT_RETURN_IF_ERROR(check_handle(kernel, "kernel"));
         NORMJIT_TRY(const normjit_arguments known, read_struct(arguments, "arguments"));
-        NORMJIT_TRY(const Arguments complete, to_cpp(known));
+        NORMJIT_TRY(const Arguments complete, to_cpp(known, kernel->kernel.artifact().spec));
         return kernel->kernel.launch(complete);
     });
 }
