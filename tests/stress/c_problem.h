@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Problems of the property tests, between guard pages, through the C interface.
+#pragma once
+
+#include "../runtime/c_objects.h"
+#include "problem.h"
+
+#include <string>
+
+namespace normjit::test {
+
+normjit_spec c_spec(const Spec& spec);
+
+/// What a launch through C hands over; the problem must outlive it.
+normjit_arguments c_arguments(const Problem& problem);
+
+/// Compiled for the case's target, which may have fewer instructions than this machine, and loaded.
+struct CKernel {
+    normjit_status status = NORMJIT_OK;
+    KernelHandle kernel;
+    std::string error;
+};
+CKernel c_kernel(normjit_engine* engine, const Case& a_case);
+
+}  // namespace normjit::test

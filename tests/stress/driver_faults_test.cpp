@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every call of the CUDA driver and of NVRTC fails, one after the other, on a machine that plays both: an error says
+// so, nothing stays loaded or current, and the next prepare and launch work.
+#include "fake_gpu.h"
+#include "fake_nvrtc.h"
+#include "stress.h"
+#include "temporary_folder.h"
+
+#include "normjit/cuda_compiler.h"
+
+#include <cstdlib>
+#include <map>
+#include <optional>
+
+#include <dlfcn.h>
+#include <doctest/doctest.h>
+
+using namespace normjit;
+using namespace normjit::test;
+
+namespace {
+
+/// Before anything asks for NVRTC.
+[[maybe_unused]] const bool hooked = setenv("NORMJIT_NVRTC_PATH", NORMJIT_FAKE_NVRTC, 1) == 0;
+
+/// Opened, reset.
+FakeNvrtc& fake_nvrtc() {
+    const auto compiler = cuda_compiler();
+    REQUIRE_MESSAGE(compiler.ok(), compiler.status().message());
+    REQUIRE(compiler->path == NORMJIT_FAKE_NVRTC);
+    FakeNvrtc& fake = *normjit_fake_nvrtc();
+    fake.reset();
+    return fake;
+}
+
+constexpr const char* text = "layernorm cols=4096 x=bf16";
+
+EngineOptions options_of(const std::string& folder) {
+    EngineOptions options = plain_options();
+    options.device = "cuda:0";
+    options.cache.folder = folder;
+    return options;
+}
+
+/// An engine, a kernel, a launch, and their end.
+Status work(const EngineOptions& options) {
+    const auto engine = Engine::create(options);
+    if (!engine.ok()) return engine.status();
+    const auto kernel = engine->prepare(*parse_spec(text));
+    if (!kernel.ok()) return kernel.status();
+    return kernel->launch(fake_arguments(*kernel, 100));
+}
+
+/// After an error at whatever call: what a thread is left with, put back as a caller would find it.
+void check_left_behind(const std::string& failed_call) {
+    while (normjit_fake_contexts() > 0) {
+        REQUIRE(failed_call == "cuCtxPopCurrent");
+        cuda::Context popped = nullptr;
+        (*cuda::driver())->cuCtxPopCurrent(&popped);
+    }
+    int mode = cuda::capture_global;
+    (*cuda::driver())->cuThreadExchangeStreamCaptureMode(&mode);
+    if (mode != cuda::capture_global) REQUIRE(failed_call == "cuThreadExchangeStreamCaptureMode");
+}
+
+struct Count {
+    int points = 0, errors = 0;
+    std::map<std::string, int> by_name;
+    ~Count() {
+        std::string line;
+        for (const auto& [name, count] : by_name) line += " " + name + "=" + std::to_string(count);
+        MESSAGE(points, " points, ", errors, " ended in errors:", line);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("a driver that fails at any call") {
+    for (const bool is_kept : {false, true}) {
+        Count count;
+        const TemporaryFolder folder;
+        FakeCuda& fake = fake_driver();
+        fake_nvrtc();
+        REQUIRE(work(options_of(is_kept ? folder.path() : "")).ok());  // opens the driver, once for the process
+        fake.reset();
+        REQUIRE(work(options_of(is_kept ? folder.path() : "")).ok());
+        const std::vector<std::string> calls = fake.calls;
+        for (size_t i = 0; i < calls.size(); ++i) {
+            CAPTURE(calls[i]);
+            CAPTURE(i);
+            fake.reset();
+            fake.failing_call = static_cast<int>(i);
+            const Status status = work(options_of(is_kept ? folder.path() : ""));
+            ++count.points;
+            ++count.by_name[calls[i]];
+            if (!status.ok()) {
+                ++count.errors;
+                REQUIRE(status.message().find("CUDA_ERROR_LAUNCH_FAILED") != std::string::npos);
+            }
+            check_left_behind(calls[i]);
+            if (calls[i] != "cuLibraryUnload") REQUIRE(fake.loaded == 0);
+            fake.failing_call = -1;
+            REQUIRE(work(options_of(is_kept ? folder.path() : "")).ok());
+            REQUIRE(normjit_fake_contexts() == 0);
+        }
+    }
+}
+
+TEST_CASE("an engine whose driver failed once goes on") {
+    Count count;
+    FakeCuda& fake = fake_driver();
+    fake_nvrtc();
+    const Engine engine = *Engine::create(options_of(""));
+    int64_t cols = 64;
+    for (bool is_reached = true; is_reached; cols += 8) {
+        const Spec spec = *parse_spec("rmsnorm x=bf16 cols=" + std::to_string(cols));
+        fake.reset();
+        fake.failing_call = count.points;
+        Status status;
+        {
+            const auto kernel = engine.prepare(spec);
+            status = kernel.ok() ? kernel->launch(fake_arguments(*kernel, 10)) : kernel.status();
+        }
+        is_reached = static_cast<int>(fake.calls.size()) > fake.failing_call;
+        const std::string failed_call = is_reached ? fake.calls[static_cast<size_t>(fake.failing_call)] : "none";
+        CAPTURE(failed_call);
+        ++count.points;
+        ++count.by_name[failed_call];
+        count.errors += !status.ok();
+        check_left_behind(failed_call);
+        fake.failing_call = -1;
+        const auto next = engine.prepare(spec);
+        REQUIRE_MESSAGE(next.ok(), next.status().message());
+        const Status launched = next->launch(fake_arguments(*next, 10));
+        REQUIRE_MESSAGE(launched.ok(), launched.message());
+    }
+}
+
+TEST_CASE("an NVRTC that fails at any call") {
+    Count count;
+    fake_driver();
+    FakeNvrtc& fake = fake_nvrtc();
+    const Engine engine = *Engine::create(options_of(""));
+    for (bool is_reached = true; is_reached;) {
+        const Spec spec = *parse_spec("rmsnorm x=bf16 cols=" + std::to_string(64 + 8 * count.points));
+        fake.reset();
+        fake.failing_call = count.points;
+        const Status status = engine.prepare(spec).status();
+        is_reached = static_cast<int>(fake.calls.size()) > fake.failing_call;
+        const std::string failed_call = is_reached ? fake.calls[static_cast<size_t>(fake.failing_call)] : "none";
+        CAPTURE(failed_call);
+        ++count.points;
+        ++count.by_name[failed_call];
+        count.errors += !status.ok();
+        REQUIRE(status.ok() == (failed_call == "none" || failed_call == "nvrtcDestroyProgram"));
+        if (!status.ok()) REQUIRE(status.message().find("NVRTC_ERROR_INTERNAL_ERROR") != std::string::npos);
+        REQUIRE(fake.programs == 0);
+        fake.failing_call = -1;
+        REQUIRE(engine.prepare(spec).ok());
+    }
+    CHECK(count.errors >= 6);
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Guard pages round every operand and the workspace, odd shapes and strides, on every instruction set that this machine
+// has, through the C interface: right gradients, nothing else read or written.
+#include "c_problem.h"
+#include "check.h"
+#include "crash_report.h"
+#include "stress.h"
+
+#include <map>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+using namespace normjit;
+using namespace normjit::test;
+
+namespace {
+
+/// Machines whose code runs here: this one, and those with fewer instructions, by every back end that serves them.
+std::vector<Target> targets_here() {
+    std::vector<Target> targets;
+    for (const Isa isa : {machine()->isa, Isa::x86_64_v3, Isa::x86_64}) {
+        for (const BackendChoice backend : {BackendChoice::x64, BackendChoice::llvm, BackendChoice::portable}) {
+            Target target = *machine();
+            target.backend = backend;
+            if (isa != machine()->isa) {
+                const bool is_less =
+                    machine()->isa == Isa::x86_64_avx512 || (machine()->isa == Isa::x86_64_v3 && isa == Isa::x86_64);
+                if (!is_less || backend == BackendChoice::portable) continue;
+                target.isa = isa;
+                target.avx512_bf16 = target.avx512_fp16 = false;
+            }
+            if (backend_of(target).ok()) targets.push_back(target);
+        }
+    }
+    return targets;
+}
+
+std::string wrong_with(normjit_engine* engine, const Case& a_case) {
+    const CKernel made = c_kernel(engine, a_case);
+    if (made.status != NORMJIT_OK) return made.error;
+    const auto plan = compile(a_case.spec, a_case.schedule, a_case.target);  // for the size of the workspace
+    const Layout layout = make_layout(a_case);
+    const Inputs inputs = inputs_in_layout(a_case, layout);
+    const Problem problem(a_case, plan->geometry, layout, inputs);
+    const normjit_arguments arguments = c_arguments(problem);
+    if (normjit_launch(made.kernel.get(), &arguments) != NORMJIT_OK) return normjit_last_error();
+    if (const std::string damage = problem.damage(); !damage.empty()) return damage;
+    return compare(a_case, inputs, problem);
+}
+
+}  // namespace
+
+TEST_CASE("nothing outside of the operands is touched, on any instruction set") {
+    const EngineHandle engine = engine_with({});
+    REQUIRE(engine);
+    Random random(seed());
+    CrashReport crash;
+    std::map<std::string, int> launches;
+    const auto targets = targets_here();
+    for (const Target& target : targets) {
+        for (const Lasting lasting(2.0); lasting;) {
+            Case drawn = random_case(random);
+            drawn.target = target;
+            drawn.schedule = random_legal_schedule(random, drawn.spec, target);
+            drawn.layout |= 1;
+            drawn.threads = 1;
+            crash.show(to_text(drawn));
+            const std::string wrong = wrong_with(engine.get(), drawn);
+            REQUIRE_MESSAGE(wrong == "", wrong, "\n  replay: NORMJIT_TEST_CASE='", to_text(drawn), "'");
+            const std::string text = to_text(target);
+            ++launches[text.substr(0, text.find(' ')) + " by " + std::string(name(target.backend))];
+        }
+    }
+    for (const auto& [which, count] : launches) MESSAGE(which, ": ", count, " launches");
+    CHECK(launches.size() == targets.size());
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every operator new of a compile, a prepare and a tuning fails, one after the other: it says so, by a status
+// or std::bad_alloc, and the next one works. A launch makes none (runtime.kernel).
+#include "allocation.h"
+#include "fake_device.h"
+#include "stress.h"
+#include "temporary_folder.h"
+
+#include "normjit/normjit.h"
+
+#include <csignal>
+#include <functional>
+#include <new>
+#include <optional>
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace normjit;
+using namespace normjit::test;
+
+namespace {
+
+Spec spec(int64_t cols) { return *parse_spec("rmsnorm out=dx cols=" + std::to_string(cols)); }
+
+/// Of one run with a failing allocation.
+enum class End { not_reached, worked, status, thrown };
+
+End with_failing(int64_t point, const std::function<Status()>& work) {
+    Status status;
+    try {
+        const FailingAllocation failing(point);
+        status = work();
+        if (!FailingAllocation::was_reached()) return End::not_reached;
+    } catch (const std::bad_alloc&) {
+        return End::thrown;
+    }
+    if (!status.ok()) REQUIRE(!status.message().empty());
+    return status.ok() ? End::worked : End::status;
+}
+
+/// At every allocation that the work makes; then `next` must work.
+int64_t fail_everywhere(const std::function<Status(int64_t)>& work, const std::function<void(int64_t)>& next) {
+    int64_t ends[4] = {};
+    for (int64_t point = 0;; ++point) {
+        CAPTURE(point);
+        const End end = with_failing(point, [&] { return work(point); });
+        ++ends[static_cast<int>(end)];
+        next(point);
+        if (end != End::not_reached) continue;
+        MESSAGE(point, " points: ", ends[1], " worked, ", ends[2], " ended in a status, ", ends[3], " in bad_alloc");
+        return point;
+    }
+}
+
+void require_right(const Expected<Kernel>& kernel) {
+    REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
+    REQUIRE(wrong_gradients(*kernel) == "");
+}
+
+}  // namespace
+
+TEST_CASE("memory runs out in a compile and a load") {
+    for (const BackendChoice backend : backends_here()) {
+        if (backend == BackendChoice::llvm) continue;  // see below
+        MESSAGE(name(backend));
+        const Engine engine = *Engine::create(plain_options(backend));
+        const auto work = [&](int64_t point) {
+            const auto kernel = engine.prepare(small_spec(point));
+            return kernel.status();
+        };
+        CHECK(fail_everywhere(work, [&](int64_t point) { require_right(engine.prepare(small_spec(point))); }) > 100);
+    }
+}
+
+TEST_CASE("memory runs out while an engine is created and its folder found") {
+    const TemporaryFolder folder;
+    EngineOptions options = plain_options(backends_here().front());
+    options.cache.folder = folder.path();
+    require_right(Engine::create(options)->prepare(small_spec()));
+    const auto work = [&](int64_t) {
+        const auto engine = Engine::create(options);
+        return engine.ok() ? engine->prepare(small_spec()).status() : engine.status();
+    };
+    const auto next = [&](int64_t point) {
+        if (point % 8 == 0) require_right(Engine::create(options)->prepare(small_spec()));
+    };
+    CHECK(fail_everywhere(work, next) > 100);
+    check_entries(folder.path());
+}
+
+TEST_CASE("memory runs out while an entry is kept") {
+    const TemporaryFolder folder;
+    EngineOptions options = plain_options(BackendChoice::portable);
+    options.cache.folder = folder.path();
+    const Engine engine = *Engine::create(options);
+    const auto work = [&](int64_t point) { return engine.prepare(small_spec(point)).status(); };
+    CHECK(fail_everywhere(work, [&](int64_t point) { require_right(engine.prepare(small_spec(point))); }) > 100);
+    check_entries(folder.path());
+}
+
+TEST_CASE("memory runs out while schedules are measured") {
+    const auto device = std::make_shared<FakeDevice>(*parse_target("x86-64-avx512"));
+    device->seconds = [](const Schedule& schedule) { return 1e-6 * static_cast<double>(schedule.row_groups); };
+    EngineOptions options = plain_options();
+    options.tune = TunePolicy::on_miss;
+    options.tune_seconds = 0.001;
+    const Engine engine = make_engine(device, options);
+    // How many candidates fit the time, and so how many points there are, is the machine's affair.
+    int64_t thrown = 0;
+    for (int64_t point = 0; point < 4000; point += 7) {
+        const Spec wanted = spec(1 + point);
+        thrown += with_failing(point, [&] { return engine.prepare(wanted).status(); }) == End::thrown;
+        REQUIRE(engine.prepare(wanted).ok());
+    }
+    CHECK(thrown > 10);
+}
+
+TEST_CASE("memory runs out in the C interface, which throws nothing") {
+    normjit_engine_options options{};
+    options.size = sizeof options;
+    options.threads = 1;
+    options.cache_folder = "";
+    normjit_engine* engine = nullptr;
+    REQUIRE(normjit_engine_create(&options, &engine) == NORMJIT_OK);
+    int64_t refused = 0, point = 0;
+    for (bool is_reached = true; is_reached; ++point) {
+        const std::string text = "rmsnorm out=dx cols=" + std::to_string(1 + point);
+        normjit_kernel* kernel = nullptr;
+        normjit_status status = NORMJIT_OK;
+        {
+            const FailingAllocation failing(point);
+            normjit_spec c_spec{};
+            c_spec.size = sizeof c_spec;
+            status = normjit_spec_parse(text.c_str(), &c_spec);
+            if (status == NORMJIT_OK) status = normjit_prepare(engine, &c_spec, nullptr, &kernel);
+            is_reached = FailingAllocation::was_reached();
+        }
+        refused += status != NORMJIT_OK;
+        if (status != NORMJIT_OK) REQUIRE(std::string(normjit_last_error()).size() > 5);
+        normjit_kernel_destroy(kernel);
+    }
+    normjit_engine_destroy(engine);
+    MESSAGE(point, " points, ", refused, " refused");
+    CHECK(refused > 50);
+}
+
+TEST_CASE("a background prepare that lacks memory leaves nothing pending") {
+    const auto device = std::make_shared<FakeDevice>(*parse_target("x86-64-avx512"));
+    const Engine engine = make_engine(device, {});
+    const PrepareOptions background{.on_miss = OnMiss::background};
+    CHECK(engine.prepare(spec(999)).ok());
+    const auto work = [&](int64_t point) {
+        const Status status = engine.prepare(spec(1 + point), background).status();
+        return status.code() == Code::pending ? Status() : status;
+    };
+    const auto next = [&](int64_t point) {
+        auto kernel = engine.prepare(spec(1 + point), background);
+        for (int wait = 0; wait < 5000 && kernel.status().code() == Code::pending; ++wait) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            kernel = engine.prepare(spec(1 + point), background);
+        }
+        REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
+    };
+    CHECK(fail_everywhere(work, next) > 5);
+}
+
+// LLVM is built without exceptions: an exception of operator new passes through it without destructors, or ends in
+// abort(). So it happens in a process of its own, and what is promised is that nothing wrong is kept.
+TEST_CASE("memory that runs out in LLVM may end the process, and spoils nothing for the next") {
+    Target target = *machine();
+    target.backend = BackendChoice::llvm;
+    if (!backend_of(target).ok() || (keeps_freed_memory() && !is_long())) return;
+    const TemporaryFolder folder;
+    EngineOptions options = plain_options(BackendChoice::llvm);
+    options.cache.folder = folder.path();
+    const Engine engine = *Engine::create(options);
+    require_right(engine.prepare(small_spec()));  // LLVM is ready
+    int64_t died = 0, points = 0;
+    const int64_t step = is_long() ? 1 : 997;
+    for (bool is_reached = true; is_reached; points += step) {
+        const pid_t child = fork();
+        REQUIRE(child >= 0);
+        if (child == 0) {
+            signal(SIGABRT, SIG_DFL);
+            signal(SIGSEGV, SIG_DFL);
+            const End end = with_failing(points, [&] { return engine.prepare(small_spec(1)).status(); });
+            _exit(end == End::not_reached ? 1 : 0);
+        }
+        int status = 0;
+        REQUIRE(waitpid(child, &status, 0) == child);
+        died += WIFSIGNALED(status);
+        is_reached = !WIFEXITED(status) || WEXITSTATUS(status) == 0;
+    }
+    MESSAGE(points, " allocations, every ", step, "th failed; ", died, " processes died");
+    check_entries(folder.path());
+    require_right(engine.prepare(small_spec(1)));
+}

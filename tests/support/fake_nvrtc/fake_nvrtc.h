@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// An NVRTC that compiles nothing: a shared library that a program opens through NORMJIT_NVRTC_PATH. Its machine code is
+// nothing that a GPU could run; the fake driver finds every kernel in it. It fails where it is told to.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace normjit::test {
+
+struct FakeNvrtc {
+    int failing_call = -1;           ///< the call, counted from 0 in `calls`, that fails,
+    int failure = 11;                ///< with this error
+    std::vector<std::string> calls;  ///< error_string() is not counted
+    int programs = 0;                ///< created, not destroyed
+
+    /// As it was when it was opened: nothing fails, nothing seen.
+    void reset() { *this = FakeNvrtc(); }
+};
+
+}  // namespace normjit::test
+
+/// Exported by the library, beside NVRTC's functions. Used while no other thread calls it.
+extern "C" normjit::test::FakeNvrtc* normjit_fake_nvrtc();
