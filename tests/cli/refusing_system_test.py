@@ -3,6 +3,7 @@
 
     refusing_system_test.py PROGRAM [unittest's arguments]
 """
+import json
 import os
 import pathlib
 import shutil
@@ -44,6 +45,14 @@ class NoMachineCode(Case):
         self.assertRegex(result.stderr, r"^error: [^\n]*mprotect: Permission denied[^\n]*NORMJIT_ISA=portable[^\n]*\n$")
 
 
+    def test_info_says_what_will_be_used(self):
+        usual, refused = (normjit("info", "--json", env=env) for env in [os.environ | {}, refusing(code=1)])
+        self.assertNotEqual(json.loads(usual.stdout)["backend"], "portable")
+        self.assertEqual(json.loads(refused.stdout)["backend"], "portable", refused.stderr)
+        self.assertIn("backend=portable", json.loads(refused.stdout)["target"])
+        self.assertRegex(self.done("info", env=refusing(code=1)), r"backend +portable: formulas are evaluated")
+
+
 class FewThreads(Case):
     def test_an_engine_goes_on_with_the_threads_that_started(self):
         result = normjit("run", SPEC, "--check", "--threads", 8, env=refusing(threads=2))
@@ -69,6 +78,12 @@ class StreamsThatTakeNothing(Case):
         for redirection in ["2>/dev/full", "2>&-"]:
             for line in lines:
                 self.assertEqual(self.code(redirection, *line).returncode, 2, (redirection, line))
+
+    def test_help_and_results_that_nobody_takes_are_an_error(self):
+        for line in [["--help"], ["--version"], ["info"], ["run", "--help"], ["info", SPEC]]:
+            self.assertEqual(self.code("", *line).returncode, 0, line)
+            for redirection in [">/dev/full", ">&-"]:
+                self.assertEqual(self.code(redirection, *line).returncode, 1, (redirection, line))
 
     def test_a_note_that_nobody_takes_stops_nothing(self):
         variables = {"NORMJIT_CACHE_DIR": "/etc/passwd", "NORMJIT_CACHE_EVERYTHING": "1"}

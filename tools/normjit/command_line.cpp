@@ -2,6 +2,7 @@
 #include "command_line.h"
 
 #include <cstdint>
+#include <sstream>
 
 #include <fmt/core.h>
 
@@ -86,8 +87,9 @@ ProgramLine::Parsed ProgramLine::parse(int argc, char** argv) {
         return {Outcome::run, ""};
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
-            app_->exit(error);  // --help or --version: prints it
-            return {Outcome::nothing_to_do, ""};
+            std::ostringstream asked;  // --help or --version
+            app_->exit(error, asked, asked);
+            return {Outcome::asked_for_text, asked.str()};
         }
         const std::string wrong = wrong_command(*app_, argc, argv);
         return {Outcome::wrong,

@@ -61,9 +61,8 @@ class ProgramLine {
 
     CommandLine commands() const;
 
-    /// Nothing to do when --help or --version was asked for, and printed. Everything that the user can get wrong on the
-    /// command line ends in a message.
-    enum class Outcome { run, nothing_to_do, wrong };
+    /// The message is the text of --help or --version when that was asked for, or what the user got wrong.
+    enum class Outcome { run, asked_for_text, wrong };
     struct Parsed {
         Outcome outcome;
         std::string message;

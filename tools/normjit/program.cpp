@@ -4,6 +4,7 @@
 #include "command.h"
 #include "console.h"
 #include "exit_code.h"
+#include "files.h"
 
 #include <cstdio>
 #include <exception>
@@ -47,7 +48,11 @@ Exit run_program(int argc, char** argv) {
     const Command commands[] = {add_run(program),  add_compile(program), add_bench(program),
                                 add_tune(program), add_cache(program),   add_info(program)};
     const auto [outcome, message] = line.parse(argc, argv);
-    if (outcome == ProgramLine::Outcome::nothing_to_do) return Exit::done;
+    if (outcome == ProgramLine::Outcome::asked_for_text) {
+        const Status written = write_text("", message);
+        if (!written.ok()) print_error(written.message());
+        return exit_of(written.code());
+    }
     if (outcome == ProgramLine::Outcome::wrong) {
         print_error(message);
         return Exit::bad_input;
