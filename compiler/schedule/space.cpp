@@ -32,7 +32,7 @@ struct ScheduleSpace::Impl {
     Impl(const Spec& problem, const Target& machine)
         : spec(problem),
           target(machine),
-          searched{spec, target, problem.rows.value_or(usual_rows), heuristic(problem, machine)},
+          searched{spec, target, std::max<int64_t>(problem.rows.value_or(usual_rows), 1), heuristic(problem, machine)},
           dimensions(machine.isa == Isa::cuda ? schedule::cuda_dimensions() : schedule::cpu_dimensions()),
           operands(problem) {}
     Impl(const Impl&) = delete;
