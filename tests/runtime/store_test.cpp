@@ -195,6 +195,18 @@ TEST_CASE("a folder that is deleted while an engine uses it is made again") {
     CHECK(engine.warnings() == 0);
 }
 
+TEST_CASE("a relative folder is the one below where the program stood, wherever it goes") {
+    const TemporaryFolder folder, elsewhere;
+    const auto before = std::filesystem::current_path();
+    std::filesystem::current_path(folder.path());
+    TestEngine engine(in("cache"));
+    std::filesystem::current_path(elsewhere.path());
+    CHECK(engine.engine.prepare(spec(1)).ok());
+    std::filesystem::current_path(before);
+    CHECK(files_in(folder / "cache").size() == 1);
+    CHECK(elsewhere.entries() == 0);
+}
+
 TEST_CASE("the folder stays below its size") {
     const TemporaryFolder folder;
     CacheOptions options = in(folder.path());
