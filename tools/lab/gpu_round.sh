@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Everything that needs a GPU, in one go, with programs that were built before: tools/lab/gpu_round.sh FOLDER OUT [PART...]
-#   FOLDER  normjit, normjit_runtime_tests and normjit_property_tests, built with -DNORMJIT_PORTABLE=ON
+#   FOLDER  normjit, normjit_runtime_tests, normjit_property_tests and, for `stress`, normjit_gpu_stress_tests, built with
+#           -DNORMJIT_PORTABLE=ON
 #   OUT     gets logs and JSON
-#   PART    tests, random, sanitizer, bench, peers; all of them without any
+#   PART    tests, random, sanitizer, bench, peers, all of them without any; stress: threads, streams, two GPUs where there
+#           are, failures, and 10,000 random problems
 # ROUNDS draws per random test (25), PROCESSES at a time (14), SEED of the first (1), SHAPES to measure, SECONDS each.
 set -u -o pipefail
 folder=$1 out=$2
@@ -33,7 +35,7 @@ random() {
   local seed=${SEED:-1} processes=${PROCESSES:-14} i pids=()
   for ((i = 0; i < processes; ++i)); do
     NORMJIT_TEST_SEED=$((seed + i)) NORMJIT_TEST_ROUNDS=${ROUNDS:-25} \
-      "$folder/normjit_property_tests" >"$out/property.$i.log" 2>&1 &
+      "$folder/normjit_property_tests" ${FILTER:+-tc="$FILTER"} >"$out/property.$i.log" 2>&1 &
     pids+=($!)
   done
   for ((i = 0; i < processes; ++i)); do
@@ -41,6 +43,14 @@ random() {
     report "random problems, seed $((seed + i))" $?
   done
   cat "$out"/property.*.log | grep -E "replay:|ERROR:" -A 2 | cut -c 1-700 | head -60
+}
+
+stress() {
+  NORMJIT_STRESS_SECONDS=${STRESS_SECONDS:-20} "$folder/normjit_gpu_stress_tests" >"$out/stress.log" 2>&1
+  report "stress tests" $?
+  grep -E "ERROR|MESSAGE|test cases:" "$out/stress.log"
+  local processes=${PROCESSES:-14}
+  ROUNDS=$(((10000 + processes - 1) / processes)) FILTER='gradients of random problems*' random
 }
 
 # One launch of every kind of kernel, checked against the reference: spec | rows | what the heuristic's schedule becomes.
