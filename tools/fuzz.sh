@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # fuzz.sh [MINUTES] [TARGET...]: builds the fuzz targets of tests/fuzz with clang++ and runs them, MINUTES in all (1).
 # Starts from the seeds in tests/fuzz/corpus and what earlier runs kept in build-fuzz/corpus. An input that breaks an
-# oracle is kept in build-fuzz/found, with the line that runs it again. Exit code 1 when one was found.
+# oracle is kept in build-fuzz/found, with the line that runs it again. Exit code 1 when one was found. Another folder
+# than build-fuzz: BUILD=build-clang.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 minutes=${1:-1}
 targets=("${@:2}")
-build=build-fuzz
+build=${BUILD:-build-fuzz}
 
 if [ ${#targets[@]} = 0 ]; then
     for seeds in tests/fuzz/corpus/*; do targets+=("${seeds##*/}"); done

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# soak.sh [MINUTES] [BUILD]: builds tests/stress in the folder BUILD (build), and runs its soak for MINUTES (1): a
+# random mix of prepares, launches, faults and refusals, whose memory, mappings, descriptors and threads must stay flat.
+# Another NORMJIT_TEST_SEED makes another mix.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+minutes=${1:-1}
+build=${2:-build}
+tools/ci/build.sh "$build" normjit_stress_tests
+NORMJIT_STRESS_SECONDS=$((minutes * 60)) "$build/tests/normjit_stress_tests" --source-file='*soak_test.cpp'
