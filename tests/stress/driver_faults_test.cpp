@@ -86,6 +86,8 @@ TEST_CASE("a driver that fails at any call") {
         REQUIRE(work(options_of(is_kept ? folder.path() : "")).ok());
         const std::vector<std::string> calls = fake.calls;
         for (size_t i = 0; i < calls.size(); ++i) {
+            if (calls[i] == "cuLibraryUnload" && keeps_freed_memory())
+                continue;  // the code stays: a leak, to a sanitizer
             CAPTURE(calls[i]);
             CAPTURE(i);
             fake.reset();
