@@ -61,7 +61,7 @@ void RowLoops::lay_out_frame() {
          {&block_rows_, &rows_left_, &rows_ahead_, &starts_, &first_stretch_, &stretch_left_, &end_, &lines_stride_})
         *integer = m_.integer(Home::frame);
     cached_at_ = m_.reserve(cpu_.row_block * cached_row_bytes(plan_), line_bytes);
-    if (realigned_ != nullptr) lines_ = m_.line_writer(plan_.spec.cols, *realigned_, cpu_);
+    if (realigned_ != nullptr) lines_.emplace(m_, plan_.spec.cols, *realigned_, cpu_, column_, row_);
 }
 
 int64_t RowLoops::slots_bytes() const {

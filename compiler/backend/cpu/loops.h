@@ -10,7 +10,7 @@
 
 #include <algorithm>
 #include <functional>
-#include <memory>
+#include <optional>
 #include <vector>
 
 namespace normjit::backend::cpu {
@@ -131,7 +131,7 @@ class RowLoops {
     Integer block_rows_, rows_left_, rows_ahead_, end_, lines_stride_;
     Integer starts_, first_stretch_, stretch_left_;       ///< blocks of the stretch, this one included
     int64_t slots_at_ = 0, sums_at_ = 0, cached_at_ = 0;  ///< in the frame
-    std::unique_ptr<LineWriter> lines_;                   ///< Caching::realign
+    std::optional<LineWriter> lines_;                     ///< Caching::realign
 };
 
 }  // namespace normjit::backend::cpu

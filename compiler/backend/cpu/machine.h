@@ -68,8 +68,6 @@ struct Address {
 /// Where an Integer lives on a machine that has registers to name: in one as long as there are any, or in the frame.
 enum class Home : uint8_t { a_register, frame };
 
-class LineWriter;
-
 class Machine {
   public:
     using Emit = std::function<void()>;
@@ -92,7 +90,6 @@ class Machine {
     int64_t reserve(int64_t bytes, int64_t alignment);
     virtual void enter() = 0;
     virtual void leave() = 0;
-    virtual std::unique_ptr<LineWriter> line_writer(int64_t cols, const Operand& matrix, const CpuSchedule& cpu) = 0;
 
     // Integers
     virtual Integer integer(Home home) = 0;
@@ -102,6 +99,14 @@ class Machine {
     virtual void set(Integer to, const Amount& value) = 0;
     virtual void add(Integer to, const Amount& value) = 0;
     virtual void add_product(Integer to, const Amount& a, const Amount& b) = 0;
+    virtual void subtract(Integer to, Integer value) = 0;
+    /// Whether the entry point is one that writes lines: 1 or 0. At the function's start, before other integers are
+    /// set.
+    virtual void set_to_second_argument(Integer to) = 0;
+    /// to = the address of the 64 bytes, a line, that `from` points into.
+    virtual void set_to_line(Integer to, Integer from) = 0;
+    /// to = a - b, of addresses. On a machine that has registers to name, `to` is in one.
+    virtual void set_to_difference(Integer to, Integer a, const Address& b) = 0;
     /// to = base + count * stride
     virtual void set_to_row(Integer to, Integer base, Integer count, Field stride) = 0;
     virtual void set_to_address(Integer to, const Address& address) = 0;
@@ -131,6 +136,11 @@ class Machine {
     /// After stores past the caches, before others may read what they wrote.
     virtual void fence_nontemporal() = 0;
     virtual void prefetch(const Address& line, bool into_l1) = 0;
+
+    // Lines: 64 bytes from a multiple of 64 on
+    virtual void copy_line(const Address& to, const Address& from, Caching caching) = 0;
+    /// Of a line the bytes from `begin` on, to before `end`: numbers, or integers in registers.
+    virtual void copy_bytes(const Address& to, const Address& from, const Amount& begin, const Amount& end) = 0;
 
     // Registers of the compute type, in memory at multiples of their size
     virtual Vector read(Vector to, const Address& from) = 0;

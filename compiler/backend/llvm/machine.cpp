@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/llvm/machine.h"
 
-#include "backend/llvm/line_writer.h"
-
 namespace normjit::backend::llvmir {
 
 using llvm::Value;
@@ -48,10 +46,6 @@ void LlvmMachine::enter() {
     b_.set(frame_.number, frame);
 }
 
-std::unique_ptr<cpu::LineWriter> LlvmMachine::line_writer(int64_t cols, const Operand& matrix, const CpuSchedule& cpu) {
-    return std::make_unique<LineWriter>(b_, cols, matrix, cpu, writes_lines_);
-}
-
 // Integers
 
 /// Read once, where the function starts.
@@ -89,6 +83,26 @@ void LlvmMachine::add(Integer to, const Amount& value) {
 
 void LlvmMachine::add_product(Integer to, const Amount& a, const Amount& b) {
     b_.set(to.number, b_.at(b_.get(to.number), b_.CreateMul(value_of(a), value_of(b))));
+}
+
+void LlvmMachine::subtract(Integer to, Integer value) {
+    Value* old = b_.get(to.number);
+    Value* less = b_.CreateNeg(b_.get(value.number));
+    b_.set(to.number, old->getType()->isPointerTy() ? b_.at(old, less) : b_.CreateAdd(old, less));
+}
+
+void LlvmMachine::set_to_second_argument(Integer to) {
+    b_.set(to.number, b_.CreateZExt(writes_lines_, b_.getInt64Ty()));
+}
+
+void LlvmMachine::set_to_line(Integer to, Integer from) {
+    Value* address = b_.get(from.number);
+    Value* phase = b_.CreateAnd(b_.CreatePtrToInt(address, b_.getInt64Ty()), b_.getInt64(63));
+    b_.set(to.number, b_.at(address, b_.CreateNeg(phase)));
+}
+
+void LlvmMachine::set_to_difference(Integer to, Integer a, const Address& b) {
+    b_.set(to.number, b_.CreatePtrDiff(b_.getInt8Ty(), b_.get(a.number), at(b)));
 }
 
 void LlvmMachine::set_to_row(Integer to, Integer base, Integer count, Field stride) {
@@ -145,6 +159,29 @@ void LlvmMachine::prefetch(const Address& line, bool into_l1) {
     constexpr uint32_t read = 0, to_l2 = 2, to_l1 = 3, data = 1;
     b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
                        {at(line), b_.getInt32(read), b_.getInt32(into_l1 ? to_l1 : to_l2), b_.getInt32(data)});
+}
+
+void LlvmMachine::copy_line(const Address& to, const Address& from, Caching caching) {
+    b_.copy_line(at(to), at(from), caching);
+}
+
+void LlvmMachine::copy_bytes(const Address& to, const Address& from, const Amount& begin, const Amount& end) {
+    Value *target = at(to), *source = at(from);
+    const auto *first = std::get_if<int64_t>(&begin.value), *last = std::get_if<int64_t>(&end.value);
+    if (first != nullptr && last != nullptr) {
+        const llvm::Align line(64);
+        b_.CreateMemCpyInline(b_.at(target, *first), line, b_.at(source, *first), line,
+                              b_.getInt64(static_cast<uint64_t>(*last - *first)));
+        return;
+    }
+    const int i = b_.variable();
+    b_.set(i, value_of(begin));
+    b_.repeat("byte", [&] {
+        Value* offset = b_.get(i);
+        b_.CreateStore(b_.CreateLoad(b_.getInt8Ty(), b_.at(source, offset)), b_.at(target, offset));
+        b_.set(i, b_.CreateNUWAdd(offset, b_.getInt64(1)));
+        return b_.CreateICmpSLT(b_.get(i), value_of(end));
+    });
 }
 
 Vector LlvmMachine::read(Vector, const Address& from) { return out(b_.load_register(at(from))); }

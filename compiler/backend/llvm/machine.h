@@ -21,7 +21,7 @@ namespace normjit::backend::llvmir {
 /// For one function, in which the builder stands.
 class LlvmMachine final : public Machine {
   public:
-    /// `writes_lines`: a bit, for code with a line_writer().
+    /// `writes_lines`: a bit, for code with a LineWriter.
     LlvmMachine(Builder& builder, llvm::Value* task, llvm::Value* writes_lines);
 
     int lanes() const override { return b_.lanes(); }
@@ -32,7 +32,6 @@ class LlvmMachine final : public Machine {
 
     void enter() override;
     void leave() override {}
-    std::unique_ptr<cpu::LineWriter> line_writer(int64_t cols, const Operand& matrix, const CpuSchedule& cpu) override;
 
     Integer integer(Home) override { return {b_.variable()}; }
     Integer frame() override { return frame_; }
@@ -40,6 +39,10 @@ class LlvmMachine final : public Machine {
     void set(Integer to, const Amount& value) override { b_.set(to.number, value_of(value)); }
     void add(Integer to, const Amount& value) override;
     void add_product(Integer to, const Amount& a, const Amount& b) override;
+    void subtract(Integer to, Integer value) override;
+    void set_to_second_argument(Integer to) override;
+    void set_to_line(Integer to, Integer from) override;
+    void set_to_difference(Integer to, Integer a, const Address& b) override;
     void set_to_row(Integer to, Integer base, Integer count, Field stride) override;
     void set_to_address(Integer to, const Address& address) override { b_.set(to.number, at(address)); }
     void set_to_multiple(Integer to, Integer from, int64_t factor) override;
@@ -58,6 +61,8 @@ class LlvmMachine final : public Machine {
     Vector copy(Vector, Vector from) override { return from; }
     void fence_nontemporal() override { b_.fence_nontemporal(); }
     void prefetch(const Address& line, bool into_l1) override;
+    void copy_line(const Address& to, const Address& from, Caching caching) override;
+    void copy_bytes(const Address& to, const Address& from, const Amount& begin, const Amount& end) override;
 
     Vector read(Vector to, const Address& from) override;
     void write(const Address& to, Vector value) override;

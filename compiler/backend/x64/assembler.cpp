@@ -166,8 +166,7 @@ void Assembler::copy_line(const Address& to, const Address& from, Caching cachin
     caching == Caching::nontemporal ? vmovntdq(to, scratch()) : vmovdqa64(to, scratch());
 }
 
-void Assembler::copy_bytes_of_line(const Address& to, const Address& from, const Reg64& mask) {
-    kmovq(scratch_mask(), mask);
+void Assembler::copy_bytes(const Address& to, const Address& from) {
     vmovdqa64(scratch(), from);
     vmovdqu8(to | scratch_mask(), scratch());
 }

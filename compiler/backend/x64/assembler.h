@@ -62,7 +62,9 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     void load_constant(const Zmm& to, double number);
     /// 64 bytes, both at multiples of 64; those whose bit in `mask` is set.
     void copy_line(const Xbyak::Address& to, const Xbyak::Address& from, Caching caching);
-    void copy_bytes_of_line(const Xbyak::Address& to, const Xbyak::Address& from, const Xbyak::Reg64& mask);
+    /// Of a line the bytes that set_bytes() chose, a bit each.
+    void set_bytes(const Xbyak::Reg64& mask) { kmovq(scratch_mask(), mask); }
+    void copy_bytes(const Xbyak::Address& to, const Xbyak::Address& from);
     /// One element of the compute type, in every lane.
     void broadcast(const Zmm& to, const Xbyak::RegExp& from);
 

@@ -6,7 +6,6 @@
 #include "backend/cpu/legal.h"
 #include "backend/cpu/loop_bodies.h"
 #include "backend/cpu/plan_queries.h"
-#include "backend/x64/line_writer.h"
 #include "backend/x64/machine.h"
 #include "support/try.h"
 
@@ -31,7 +30,7 @@ Status legal(const plan::Plan& plan) {
                                         demand.loop, demand.width, demand.registers, Assembler::value_registers));
 }
 
-/// At the next line. Two names are for the same code, which x64::LineWriter::used() tells apart.
+/// At the next line. Two names are for the same code, which x64::XbyakMachine::second_argument() tells apart.
 void emit_entry(Assembler& assembler, const cpu::Entry& entry, std::vector<EntryPoint>& points) {
     const auto point = [&](const std::string& name) {
         assembler.align(64);
@@ -40,11 +39,12 @@ void emit_entry(Assembler& assembler, const cpu::Entry& entry, std::vector<Entry
     Xbyak::Label begin;
     if (entry.writes_lines()) {
         point(entry.names[1]);
-        assembler.mov(x64::LineWriter::used(), 1);
+        assembler.mov(x64::XbyakMachine::second_argument(), 1);
         assembler.jmp(begin, Assembler::T_NEAR);
     }
     point(entry.names[0]);
-    if (entry.writes_lines()) assembler.xor_(x64::LineWriter::used(), x64::LineWriter::used());
+    if (entry.writes_lines())
+        assembler.xor_(x64::XbyakMachine::second_argument(), x64::XbyakMachine::second_argument());
     assembler.L(begin);
     XbyakMachine machine(assembler);
     entry.emit(machine);

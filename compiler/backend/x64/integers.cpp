@@ -102,6 +102,26 @@ void XbyakMachine::add_product(Integer to, const Amount& a, const Amount& b) {
     a_.add(in_frame(to), scratch_);
 }
 
+void XbyakMachine::subtract(Integer to, Integer value) {
+    if (const auto reg = register_of(to)) return a_.sub(*reg, in_register(value));
+    a_.sub(in_frame(to), in_register(value));
+}
+
+void XbyakMachine::set_to_second_argument(Integer to) { a_.mov(in_frame(to), second_argument()); }
+
+void XbyakMachine::set_to_line(Integer to, Integer from) {
+    move(scratch_, source(from));
+    a_.and_(scratch_, -64);
+    a_.mov(in_frame(to), scratch_);
+}
+
+void XbyakMachine::set_to_difference(Integer to, Integer a, const Address& b) {
+    const Reg64 reg = *register_of(to);
+    move(reg, source(a));
+    a_.lea(scratch_, at(b));
+    a_.sub(reg, scratch_);
+}
+
 void XbyakMachine::set_to_row(Integer to, Integer base, Integer count, Field stride) {
     const Reg64 reg = register_of(to).value_or(scratch_);
     move(reg, source(count));

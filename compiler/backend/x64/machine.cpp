@@ -2,7 +2,6 @@
 #include "backend/x64/machine.h"
 
 #include "backend/x64/frame.h"
-#include "backend/x64/line_writer.h"
 
 namespace normjit::backend::x64 {
 
@@ -24,12 +23,6 @@ XbyakMachine::~XbyakMachine() = default;
 void XbyakMachine::enter() { frame_ = std::make_unique<Frame>(a_, static_cast<int>(frame_bytes_)); }
 void XbyakMachine::leave() { frame_->leave(); }
 
-std::unique_ptr<cpu::LineWriter> XbyakMachine::line_writer(int64_t cols, const Operand& matrix,
-                                                           const CpuSchedule& cpu) {
-    const int64_t bytes = LineWriter::frame_bytes(cols, matrix, cpu);
-    return std::make_unique<LineWriter>(*this, a_, static_cast<int>(reserve(bytes, 64)), cols, matrix, cpu);
-}
-
 // Vectors
 
 Unit XbyakMachine::load(const Unit& to, const Address& from, DType type, Lanes lanes) {
@@ -48,6 +41,26 @@ Vector XbyakMachine::copy(Vector to, Vector from) {
 
 void XbyakMachine::prefetch(const Address& line, bool into_l1) {
     into_l1 ? a_.prefetcht0(at(line)) : a_.prefetcht1(at(line));
+}
+
+void XbyakMachine::copy_line(const Address& to, const Address& from, Caching caching) {
+    a_.copy_line(at(to), at(from), caching);
+}
+
+void XbyakMachine::copy_bytes(const Address& to, const Address& from, const Amount& begin, const Amount& end) {
+    const auto* first = std::get_if<Integer>(&begin.value);
+    if (const auto* count = std::get_if<int64_t>(&end.value)) {
+        a_.mov(scratch_, *count == 64 ? ~uint64_t{0} : (uint64_t{1} << *count) - 1);
+    } else {
+        a_.mov(scratch_, -1);
+        a_.bzhi(scratch_, scratch_, *register_of(std::get<Integer>(end.value)));
+    }
+    if (first != nullptr) {
+        a_.shrx(scratch_, scratch_, *register_of(*first));
+        a_.shlx(scratch_, scratch_, *register_of(*first));
+    }
+    a_.set_bytes(scratch_);
+    a_.copy_bytes(at(to), at(from));
 }
 
 Vector XbyakMachine::read(Vector to, const Address& from) {

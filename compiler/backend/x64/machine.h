@@ -39,7 +39,6 @@ class XbyakMachine final : public Machine {
 
     void enter() override;
     void leave() override;
-    std::unique_ptr<cpu::LineWriter> line_writer(int64_t cols, const Operand& matrix, const CpuSchedule& cpu) override;
 
     Integer integer(Home home) override;
     Integer frame() override { return {1}; }
@@ -47,6 +46,10 @@ class XbyakMachine final : public Machine {
     void set(Integer to, const Amount& value) override;
     void add(Integer to, const Amount& value) override;
     void add_product(Integer to, const Amount& a, const Amount& b) override;
+    void subtract(Integer to, Integer value) override;
+    void set_to_second_argument(Integer to) override;
+    void set_to_line(Integer to, Integer from) override;
+    void set_to_difference(Integer to, Integer a, const Address& b) override;
     void set_to_row(Integer to, Integer base, Integer count, Field stride) override;
     void set_to_address(Integer to, const Address& address) override;
     void set_to_multiple(Integer to, Integer from, int64_t factor) override;
@@ -65,6 +68,8 @@ class XbyakMachine final : public Machine {
     Vector copy(Vector to, Vector from) override;
     void fence_nontemporal() override { a_.sfence(); }
     void prefetch(const Address& line, bool into_l1) override;
+    void copy_line(const Address& to, const Address& from, Caching caching) override;
+    void copy_bytes(const Address& to, const Address& from, const Amount& begin, const Amount& end) override;
 
     Vector read(Vector to, const Address& from) override;
     void write(const Address& to, Vector value) override;
@@ -90,10 +95,12 @@ class XbyakMachine final : public Machine {
     Vector sum_lanes_of_rows(Registers& registers, const Address& first, int rows) override;
     Vector sum_lanes(Vector value) override;
 
-    /// Of an Integer in the frame.
-    Xbyak::Address in_frame(Integer integer);
+    /// Not 0 where the function starts: its rows may go past the caches by way of the frame, see line_writer.h.
+    static Xbyak::Reg64 second_argument() { return Xbyak::util::rsi; }
 
   private:
+    /// Of an Integer in the frame.
+    Xbyak::Address in_frame(Integer integer);
     /// A general register, or a place in the frame.
     struct Location {
         int reg;  ///< none: -1
