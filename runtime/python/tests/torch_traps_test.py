@@ -134,6 +134,20 @@ def test_errors_are_exceptions():
     check(*backward())
 
 
+def test_what_is_left_to_torch():
+    """The operator that calls are left to is torch's kernel, whatever is enabled."""
+    x, w, b, dy = (t.detach() for t in case(8, 64))
+    _, mean, rstd = torch.native_layer_norm(x, (64,), w, b, 1e-5)
+    arguments = (dy, x, [64], mean, rstd, w, b, [True, True, True])
+    right = torch.ops.aten.native_layer_norm_backward(*arguments)
+    normjit.torch.enable()
+    with Served(0):
+        got = torch.ops.normjit.torch_layer_norm_backward(*arguments)
+    assert all(torch.equal(*pair) for pair in zip(got, right))
+    with Served(1):
+        torch.ops.aten.native_layer_norm_backward(*arguments)
+
+
 def test_fork():
     """A child goes on, when torch's threads do not stand in the way: libgomp's do not live on."""
     torch.set_num_threads(1)
