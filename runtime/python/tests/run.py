@@ -9,7 +9,7 @@ import sys
 
 def main(file):
     needed = re.search(r"^# needs: (.*)$", pathlib.Path(file).read_text(), re.MULTILINE)
-    missing = [name for name in ["pytest", *needed[1].split()] if importlib.util.find_spec(name) is None]
+    missing = [name for name in dict.fromkeys(["pytest", *needed[1].split()]) if importlib.util.find_spec(name) is None]
     if missing:
         print(f"skipped: {sys.executable} has no {', '.join(missing)}")
         return 3

@@ -107,6 +107,16 @@ def test_inference_is_left_alone():
         model(input_ids=torch.ones(1, 4, dtype=torch.long))
 
 
+def test_report():
+    model = torch.nn.Sequential(Plain(), torch.nn.LayerNorm(8), normjit.torch.RMSNorm(8), Scaled())
+    whose = lambda: [each[2] for each in normjit.torch.report(model)["norms"]]  # noqa: E731
+    refused = "torch's: computes neither LayerNorm nor RMSNorm"
+    assert whose() == ["torch's: patch() would make it normjit's", "torch's: enable() would make it normjit's", "normjit's", refused]
+    normjit.torch.patch(model)
+    with normjit.torch.enabled(devices="cpu"):
+        assert whose() == ["normjit's, by patch()", "normjit's, by enable()", "normjit's", refused]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("eps", [None, 1e-5])
 def test_torchs_rms_norm(dtype, eps):
