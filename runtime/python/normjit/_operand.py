@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of any library as normjit reads and writes them: NumPy's own, and whatever speaks DLPack. Nothing is copied."""
+"""Arrays of any library as normjit reads and writes them: NumPy's own, and whatever speaks DLPack. Nothing is
+copied."""
 import contextlib
 import ctypes
 import sys
@@ -65,9 +66,13 @@ class Operand:
         self.shape = tuple(tensor.shape[: tensor.ndim])
         self.dtype = DTYPE_CODES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
         if self.dtype is None:
-            raise InvalidArgument(f"{name}: its type is {getattr(array, 'dtype', 'unknown')}; allowed: {', '.join(DTYPES)}")
+            raise InvalidArgument(
+                f"{name}: its type is {getattr(array, 'dtype', 'unknown')}; allowed: {', '.join(DTYPES)}"
+            )
         if tensor.device_type not in DEVICE_NAMES:
-            raise InvalidArgument(f"{name}: is on a device of DLPack's type {tensor.device_type}; allowed: CPU and CUDA")
+            raise InvalidArgument(
+                f"{name}: is on a device of DLPack's type {tensor.device_type}; allowed: CPU and CUDA"
+            )
         self.device = "cpu" if tensor.device_type == CPU else f"cuda:{tensor.device_id}"
 
     def _from_numpy(self, array):

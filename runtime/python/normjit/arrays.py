@@ -22,26 +22,28 @@ def layer_norm_backward(x, dy, gamma=None, *, mean=None, rstd=None, eps=1e-5, ga
 
     x, dy      arrays of [..., N] of one shape, on a CPU or a CUDA GPU
     gamma      [N], or None for 1
-    mean, rstd the statistics of the rows, of x's shape without its last dimension or with 1 in its place; None: computed
-               from x, with eps
+    mean, rstd the statistics of the rows, of x's shape without its last dimension or with 1 in its place; None:
+               computed from x, with eps
     dresidual  of x's shape: added to dx
     outputs    which of "dx", "dgamma" and "dbeta" to compute; None: all, dgamma and dbeta only with a gamma
     out        a mapping of those names to arrays that are written to, all others are made; dx may be x or dy
     stream     of a GPU: a CUDA stream of any library's or its handle; None: the current one of x's library
 
-    Types may differ from array to array, float32, bfloat16 and float16; float64 all alike. Returns Gradients, with None for
-    what was not computed. On a GPU they are ready in the order of the stream. Raises normjit.InvalidArgument, a ValueError,
-    for what does not fit, and normjit.Unavailable for what this machine cannot do. Thread safe, and others run meanwhile."""
+    Types may differ from array to array, float32, bfloat16 and float16; float64 all alike. Returns Gradients, with None
+    for what was not computed. On a GPU they are ready in the order of the stream. Raises normjit.InvalidArgument, a
+    ValueError, for what does not fit, and normjit.Unavailable for what this machine cannot do. Thread safe, and others
+    run meanwhile."""
     if (mean is None) != (rstd is None):
         raise InvalidArgument("mean and rstd come together")
     inputs = {"x": x, "dy": dy, "gamma": gamma, "mean": mean, "rstd": rstd, "dresidual": dresidual}
     return _backward("layernorm", inputs, eps, gamma_offset, outputs, out, stream)
 
 
-def rms_norm_backward(x, dy, gamma=None, *, rstd=None, eps=1e-5, gamma_offset=0.0, dresidual=None, outputs=None, out=None,
-                      stream=None):
-    """The gradients of y = x * rstd * (gamma + gamma_offset), over the last dimension of x, rstd = 1 / sqrt(mean(x^2) + eps).
-    gamma_offset=1 is a zero-centred gamma, as in Gemma. All else is as in layer_norm_backward()."""
+def rms_norm_backward(
+    x, dy, gamma=None, *, rstd=None, eps=1e-5, gamma_offset=0.0, dresidual=None, outputs=None, out=None, stream=None
+):
+    """The gradients of y = x * rstd * (gamma + gamma_offset), over the last dimension of x, rstd = 1 / sqrt(mean(x^2) +
+    eps). gamma_offset=1 is a zero-centred gamma, as in Gemma. All else is as in layer_norm_backward()."""
     inputs = {"x": x, "dy": dy, "gamma": gamma, "rstd": rstd, "dresidual": dresidual}
     return _backward("rmsnorm", inputs, eps, gamma_offset, outputs, out, stream)
 
@@ -112,7 +114,9 @@ def _check_inputs(operands):
         if name == "gamma" and operand.shape != x.shape[-1:]:
             raise InvalidArgument(f"gamma: its shape is {operand.shape}; must be {x.shape[-1:]}")
         if name in ("mean", "rstd") and operand.shape not in (x.shape[:-1], (*x.shape[:-1], 1)):
-            raise InvalidArgument(f"{name}: its shape is {operand.shape}; must be {x.shape[:-1]} or {(*x.shape[:-1], 1)}")
+            raise InvalidArgument(
+                f"{name}: its shape is {operand.shape}; must be {x.shape[:-1]} or {(*x.shape[:-1], 1)}"
+            )
 
 
 def _check_output(operand, x):
@@ -127,7 +131,9 @@ def _check_output(operand, x):
 
 @functools.lru_cache(maxsize=512)
 def _kernel(device, norm, cols, dtypes, recompute, eps, gamma_offset, stream):
-    spec = _library.Spec(norm=NORMS.index(norm), rows=-1, cols=cols, stats=recompute, eps=eps, gamma_offset=gamma_offset)
+    spec = _library.Spec(
+        norm=NORMS.index(norm), rows=-1, cols=cols, stats=recompute, eps=eps, gamma_offset=gamma_offset
+    )
     spec.dtypes = (ctypes.c_int32 * ROOM_FOR_TENSORS)(*dtypes)
     return _library.Kernel(_library.engine(device), spec, stream)
 

@@ -91,7 +91,12 @@ BAD = {
     "x: its type is >f4; allowed": lambda x, g: (x.astype(">f4"), x, g, {}),
     "f64 needs x=f64": lambda x, g: (x, x.astype("float64"), g, {}),
     "the stride of its last dimension is 2; must be 1": lambda x, g: (np.repeat(x, 2, 1)[:, ::2], x, g, {}),
-    "no one row stride describes its dimensions": lambda x, g: (x.reshape(2, 2, 8).swapaxes(0, 1), x.reshape(2, 2, 8), g, {}),
+    "no one row stride describes its dimensions": lambda x, g: (
+        x.reshape(2, 2, 8).swapaxes(0, 1),
+        x.reshape(2, 2, 8),
+        g,
+        {},
+    ),
     "x: has no dimensions": lambda x, g: (np.array(1.0, "float32"), np.array(1.0, "float32"), g, {}),
     "cols=0: must be at least 1": lambda x, g: (x[:, :0], x[:, :0], g[:0], {}),
     "mean and rstd come together": lambda x, g: (x, x, g, {"mean": x[:, 0]}),
@@ -104,7 +109,12 @@ BAD = {
     "out: dgamma: its shape is (7,); must be (8,)": lambda x, g: (x, x, g, {"out": {"dgamma": g[:7]}}),
     "stream: x is on the CPU": lambda x, g: (x, x, g, {"stream": 1}),
     "eps": lambda x, g: (x, x, g, {"eps": -1}),
-    "dx: row_stride is 1; the rows of an output must be at least cols=8 apart": lambda x, g: (x, x, g, {"out": {"dx": np.lib.stride_tricks.as_strided(x, (4, 8), (4, 4))}}),
+    "dx: row_stride is 1; the rows of an output must be at least cols=8 apart": lambda x, g: (
+        x,
+        x,
+        g,
+        {"out": {"dx": np.lib.stride_tricks.as_strided(x, (4, 8), (4, 4))}},
+    ),
 }
 
 

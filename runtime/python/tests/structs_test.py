@@ -27,7 +27,9 @@ def fields_of(struct):
     """The names in the header, in order."""
     text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.DOTALL)
     body = re.search(rf"typedef struct {struct} {{(.*?)}} {struct};", text, re.DOTALL)[1]
-    return [re.search(r"\(\*(\w+)\)|(\w+)(\[\w+\])?$", line.strip()).group(1, 2) for line in body.split(";") if line.strip()]
+    return [
+        re.search(r"\(\*(\w+)\)|(\w+)(\[\w+\])?$", line.strip()).group(1, 2) for line in body.split(";") if line.strip()
+    ]
 
 
 def evaluate(tmp_path, expressions):
@@ -58,7 +60,13 @@ def test_struct(struct, tmp_path):
 
 def test_numbers(tmp_path):
     names = [f"NORMJIT_{name.upper()}" for name in _library.TENSORS + _library.DTYPES + _library.NORMS]
-    names += ["NORMJIT_TENSORS", "NORMJIT_NONE", "NORMJIT_INVALID_ARGUMENT", "NORMJIT_UNAVAILABLE", "NORMJIT_STATS_RECOMPUTE"]
+    names += [
+        "NORMJIT_TENSORS",
+        "NORMJIT_NONE",
+        "NORMJIT_INVALID_ARGUMENT",
+        "NORMJIT_UNAVAILABLE",
+        "NORMJIT_STATS_RECOMPUTE",
+    ]
     numbers = [*range(len(_library.TENSORS)), *range(len(_library.DTYPES)), *range(len(_library.NORMS))]
     numbers += [_library.ROOM_FOR_TENSORS, _library.NO_DTYPE, 1, 2, 1]
     assert evaluate(tmp_path, names) == numbers

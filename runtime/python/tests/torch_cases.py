@@ -41,7 +41,8 @@ def reference(x, w, b, dy, normalized=1, norm="layernorm"):
 
 
 def assert_close(got, wanted, what="", stored=None):
-    """As close as the type's spacing and sums in f32 allow; `stored`: the type of the statistics, where it is narrower."""
+    """As close as the type's spacing and sums in f32 allow; `stored`: the type of the statistics, where it is
+    narrower."""
     if wanted is None:
         assert got is None, what
         return
@@ -61,7 +62,8 @@ def check(x, w, b, dy, normalized=1, stored=None):
 
 
 class Served:
-    """Counts the calls that normjit's kernels serve in a with statement, and refuses those that they leave to torch's."""
+    """Counts the calls that normjit's kernels serve in a with statement, and refuses those that they leave to
+    torch's."""
 
     def __init__(self, calls):
         self.calls = calls

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy transformers
-"""The norm classes of all models of transformers: most are recognised, and none that has no weight or an adaptive one."""
+"""The norm classes of all models of transformers: most are recognised, and none that has no weight or an adaptive
+one."""
 import importlib
 import inspect
 import pathlib

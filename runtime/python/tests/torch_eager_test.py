@@ -18,7 +18,16 @@ def override():
 
 TYPES = [(torch.float32, None), (torch.bfloat16, None), (torch.bfloat16, torch.float32), (torch.float16, None),
          (torch.float64, None)]
-SHAPES = {(16,): 1, (5, 1): 1, (4, 7, 96): 1, (3, 4, 5, 6): 2, (0, 8): 1, (600, 257): 1, (2, 3, 1, 40): 2, (64, 4096): 1}
+SHAPES = {
+    (16,): 1,
+    (5, 1): 1,
+    (4, 7, 96): 1,
+    (3, 4, 5, 6): 2,
+    (0, 8): 1,
+    (600, 257): 1,
+    (2, 3, 1, 40): 2,
+    (64, 4096): 1,
+}
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -107,7 +116,9 @@ def test_functorch():
             assert_close(got[i], right)
     _, tangent = torch.func.jvp(lambda t: layer_norm(t, w, b), (x,), (dy,))
     step = 1e-6
-    numeric = (layer_norm(x.double() + step * dy, w.double(), b.double()) - layer_norm(x.double(), w.double(), b.double())) / step
+    numeric = (
+        layer_norm(x.double() + step * dy, w.double(), b.double()) - layer_norm(x.double(), w.double(), b.double())
+    ) / step
     assert float((tangent - numeric).abs().max()) < 1e-3
 
 

@@ -19,8 +19,16 @@ def check(norm, x, w, b, dy):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("dtype, weight_dtype", [(torch.float32, None), (torch.bfloat16, None), (torch.bfloat16, torch.float32),
-                                                 (torch.float16, None), (torch.float64, None)])
+@pytest.mark.parametrize(
+    "dtype, weight_dtype",
+    [
+        (torch.float32, None),
+        (torch.bfloat16, None),
+        (torch.bfloat16, torch.float32),
+        (torch.float16, None),
+        (torch.float64, None),
+    ],
+)
 def test_gradients(norm, dtype, weight_dtype, device):
     x, w, b, dy = case(6, 5, 70, dtype=dtype, weight_dtype=weight_dtype, device=device)
     y = NORMS[norm](x, w, b)
@@ -125,8 +133,9 @@ def test_compiled(norm):
     """The whole graph, in which our operator stands: no break."""
     x, w, b, dy = case(6, 70)
     residual, dh = leaf(7, 6, 70), leaf(8, 6, 70).detach()
-    compiled = torch.compile(lambda *t: NORMS[norm](t[0] * 2, t[1], t[2], residual=t[3]), backend="aot_eager", fullgraph=True,
-                             dynamic=True)
+    compiled = torch.compile(
+        lambda *t: NORMS[norm](t[0] * 2, t[1], t[2], residual=t[3]), backend="aot_eager", fullgraph=True, dynamic=True
+    )
     with Served(1):
         torch.autograd.backward(compiled(x, w, b, residual), (dy, dh))
     h = (2 * x + residual).detach()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy transformers
-"""normjit.torch.patch() on models of transformers with random weights, and on modules that look like norms and are none."""
+"""normjit.torch.patch() on models of transformers with random weights, and on modules that look like norms and are
+none."""
 import copy
 import io
 
@@ -10,8 +11,15 @@ import torch
 import transformers
 from torch_cases import Served, leaf
 
-SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100,
-         "head_dim": 16, "num_key_value_heads": 2}
+SIZES = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 100,
+    "head_dim": 16,
+    "num_key_value_heads": 2,
+}
 MODELS = {  # the norms of two layers, and how they are found
     "Llama": (5, {("rmsnorm", 0.0)}),
     "Qwen3": (9, {("rmsnorm", 0.0)}),  # with norms of queries and keys
@@ -58,8 +66,11 @@ def test_models(kind):
 
 
 def test_gpt2_is_served_by_enable():
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_embd=64, n_layer=2, n_head=4, vocab_size=100, resid_pdrop=0,
-                                                                 embd_pdrop=0, attn_pdrop=0))
+    model = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(
+            n_embd=64, n_layer=2, n_head=4, vocab_size=100, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0
+        )
+    )
     before = gradients(model)
     with normjit.torch.enabled(), Served(5):
         after = gradients(normjit.torch.patch(model))
@@ -111,7 +122,12 @@ def test_report():
     model = torch.nn.Sequential(Plain(), torch.nn.LayerNorm(8), normjit.torch.RMSNorm(8), Scaled())
     whose = lambda: [each[2] for each in normjit.torch.report(model)["norms"]]  # noqa: E731
     refused = "torch's: computes neither LayerNorm nor RMSNorm"
-    assert whose() == ["torch's: patch() would make it normjit's", "torch's: enable() would make it normjit's", "normjit's", refused]
+    assert whose() == [
+        "torch's: patch() would make it normjit's",
+        "torch's: enable() would make it normjit's",
+        "normjit's",
+        refused,
+    ]
     normjit.torch.patch(model)
     with normjit.torch.enabled(devices="cpu"):
         assert whose() == ["normjit's, by patch()", "normjit's, by enable()", "normjit's", refused]
@@ -124,7 +140,9 @@ def test_torchs_rms_norm(dtype, eps):
     model = torch.nn.Sequential(torch.nn.RMSNorm(64, eps=eps)).to(dtype)
     x = leaf(1, 5, 64, dtype=torch.float64).detach().mul(3e-4).to(dtype).requires_grad_()
     dy = leaf(2, 5, 64, dtype=dtype).detach()
-    (right,) = torch.autograd.grad(model.double()(x.double()) if eps else model.to(dtype)(x), x, dy.double() if eps else dy)
+    (right,) = torch.autograd.grad(
+        model.double()(x.double()) if eps else model.to(dtype)(x), x, dy.double() if eps else dy
+    )
     normjit.torch.patch(model.to(dtype))
     with Served(1):
         (got,) = torch.autograd.grad(model(x), x, dy)

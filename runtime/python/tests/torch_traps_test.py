@@ -20,7 +20,9 @@ def disabled_afterwards():
 
 
 def run(program, **variables):
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, **variables})
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, **variables}
+    )
 
 
 def backward():
@@ -179,8 +181,10 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 def test_kept_memory():
     """A result of 48 MB is 12288 new pages each time, unless its memory is kept."""
-    faults = [int(subprocess.run([sys.executable, "-c", FAULTS, word], capture_output=True, text=True, check=True).stdout)
-              for word in ("", "keep")]
+    faults = [
+        int(subprocess.run([sys.executable, "-c", FAULTS, word], capture_output=True, text=True, check=True).stdout)
+        for word in ("", "keep")
+    ]
     if faults[0] < 1000:
         pytest.skip("this system keeps freed memory, or has large pages")
     assert faults[1] < faults[0] / 10

@@ -3,11 +3,11 @@
 
     import torch, normjit.torch
 
-    normjit.torch.enable()               # every LayerNorm of this process, on CPUs and GPUs, and torch's RMSNorms on GPUs
+    normjit.torch.enable()               # every LayerNorm of this process, RMSNorms on GPUs
     model = normjit.torch.patch(model)   # norms that are written in Python, found by what they compute
 
-enable() replaces the kernels of operators, below autograd: autocast, checkpoints, functorch, DTensor, double backward and CUDA
-graphs stay what they are. torch.compile does not call these operators and is left as it is."""
+enable() replaces the kernels of operators, below autograd: autocast, checkpoints, functorch, DTensor, double backward
+and CUDA graphs stay what they are. torch.compile does not call these operators and is left as it is."""
 import torch
 
 from normjit.torch import _kernels
@@ -21,9 +21,9 @@ __all__ = ["Found", "LayerNorm", "RMSNorm", "disable", "enable", "enabled", "fou
 
 
 def report(model=None):
-    """What normjit did in this process, as a dict: the operators that have its kernels, how many calls these served, how many
-    they left to torch's, and why the last of those was. With a model also "norms": of each one (name, class, whose its
-    backward pass is)."""
+    """What normjit did in this process, as a dict: the operators that have its kernels, how many calls these served,
+    how many they left to torch's, and why the last of those was. With a model also "norms": of each one (name, class,
+    whose its backward pass is)."""
     calls, left_to_torch, reason = _kernels.counts()
     enabled_now = is_enabled()
     facts = {"enabled": sorted(enabled_now), "calls": calls, "left_to_torch": left_to_torch, "reason": reason}
@@ -39,7 +39,9 @@ def _whose(norm, module, enabled_now):
         return "normjit's, by patch()"
     if isinstance(module, (LayerNorm, RMSNorm)):
         return "normjit's"
-    operator = {torch.nn.LayerNorm: "native_layer_norm_backward", torch.nn.RMSNorm: "_fused_rms_norm_backward"}.get(type(module))
+    operator = {torch.nn.LayerNorm: "native_layer_norm_backward", torch.nn.RMSNorm: "_fused_rms_norm_backward"}.get(
+        type(module)
+    )
     device = next((p.device.type.upper() for p in module.parameters()), None)
     if (operator, device) in enabled_now:
         return "normjit's, by enable()"

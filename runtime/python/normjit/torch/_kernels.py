@@ -20,8 +20,9 @@ lock = threading.RLock()  # what the process has registered with torch
 def load():
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if version < OLDEST_TORCH:
-        raise Unavailable(f"torch {torch.__version__} is too old; normjit needs torch {'.'.join(map(str, OLDEST_TORCH))} or "
-                          "newer")
+        raise Unavailable(
+            f"torch {torch.__version__} is too old; normjit needs torch {'.'.join(map(str, OLDEST_TORCH))} or " "newer"
+        )
     loaded = _library.load("libnormjit_torch.so")
     loaded.normjit_torch_last_error.restype = ctypes.c_char_p
     loaded.normjit_torch_calls.restype = None
@@ -56,7 +57,8 @@ def why_not(device):
 
 
 def counts():
-    """How many calls normjit's kernels served, how many they left to torch's, and why the last of those was, or None."""
+    """How many calls normjit's kernels served, how many they left to torch's, and why the last of those was, or
+    None."""
     by_normjit, by_torch = ctypes.c_int64(), ctypes.c_int64()
     reason = ctypes.create_string_buffer(REASON_BYTES)
     load().normjit_torch_calls(ctypes.byref(by_normjit), ctypes.byref(by_torch), reason, ctypes.c_size_t(REASON_BYTES))

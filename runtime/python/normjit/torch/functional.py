@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""layer_norm and rms_norm with normjit's backward pass, eager and compiled, with the residual stream's addition before them;
-and as modules."""
+"""layer_norm and rms_norm with normjit's backward pass, eager and compiled, with the residual stream's addition before
+them; and as modules."""
 import torch
 
 from normjit.torch import _kernels, operators
@@ -51,8 +51,9 @@ def formula(norm, x, weight, bias, eps, weight_offset):
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     h = x.to(wide)
     if norm == "layernorm":
-        return torch.nn.functional.layer_norm(h, h.shape[-1:], *(t if t is None else t.to(wide) for t in (weight, bias)),
-                                              eps).to(x.dtype)
+        return torch.nn.functional.layer_norm(
+            h, h.shape[-1:], *(t if t is None else t.to(wide) for t in (weight, bias)), eps
+        ).to(x.dtype)
     y = h * torch.rsqrt(h.square().mean(-1, keepdim=True) + eps)
     return (y if weight is None else y * (weight.to(wide) + weight_offset)).to(x.dtype)
 
@@ -100,9 +101,13 @@ class Norm(torch.autograd.Function):
 def _by_normjit(ctx, h, weight, bias, dy, dh, mask):
     shape = h.shape[-1:]
     if ctx.norm == "rmsnorm":
-        dx, dweight = torch.ops.normjit.rms_norm_backward(dy, h, shape, None, weight, dh, ctx.eps, ctx.weight_offset, mask[:2])
+        dx, dweight = torch.ops.normjit.rms_norm_backward(
+            dy, h, shape, None, weight, dh, ctx.eps, ctx.weight_offset, mask[:2]
+        )
         return dx, dweight, None
-    return torch.ops.normjit.layer_norm_backward(dy, h, shape, None, None, weight, bias, dh, ctx.eps, ctx.weight_offset, mask)
+    return torch.ops.normjit.layer_norm_backward(
+        dy, h, shape, None, None, weight, bias, dh, ctx.eps, ctx.weight_offset, mask
+    )
 
 
 def _differentiable(ctx, h, weight, bias, dy, dh):

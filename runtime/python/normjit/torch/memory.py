@@ -14,9 +14,9 @@ TOP_PAD = 256 << 20
 
 
 def keep_host_memory():
-    """Has glibc keep the memory of freed tensors for new ones, in this process and from now on. Else it gives blocks of more
-    than 32 MB back to the system each time, and most of the time of an operator with such a result on a CPU goes into page
-    faults. The process then holds what it needed at most. Raises Unavailable where malloc is not glibc's."""
+    """Has glibc keep the memory of freed tensors for new ones, in this process and from now on. Else it gives blocks of
+    more than 32 MB back to the system each time, and most of the time of an operator with such a result on a CPU goes
+    into page faults. The process then holds what it needed at most. Raises Unavailable where malloc is not glibc's."""
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "gnu_get_libc_version") or not hasattr(libc, "mallopt"):
         raise Unavailable("keep_host_memory: this process's malloc is not glibc's")
@@ -26,10 +26,10 @@ def keep_host_memory():
 
 
 def prepare(model, dtype=None):
-    """Makes the kernels of a model's norms, by a backward pass of one row through each: for CUDA graphs, in whose capture
-    nothing can be made, and so that no step has to wait. To be called after enable() and patch(), for the types of the
-    training: `dtype` is that of the norms' inputs, None: that of their weights. Returns how many modules there were; raises
-    InvalidArgument where there is none."""
+    """Makes the kernels of a model's norms, by a backward pass of one row through each: for CUDA graphs, in whose
+    capture nothing can be made, and so that no step has to wait. To be called after enable() and patch(), for the types
+    of the training: `dtype` is that of the norms' inputs, None: that of their weights. Returns how many modules there
+    were; raises InvalidArgument where there is none."""
     modules = [m for m in model.modules() if is_patched(m) or isinstance(m, (torch.nn.LayerNorm, LayerNorm, RMSNorm))
                or type(m) is torch.nn.RMSNorm]
     modules = [m for m in modules if m.weight is not None]

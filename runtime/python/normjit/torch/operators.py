@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.ops.normjit.layer_norm_backward and rms_norm_backward: what aten's have, with the gradient of a residual stream added
-into dx, statistics computed again from x where none are given, and zero-centred weights. They have no derivative of their
-own; normjit.torch.functional guards that."""
+"""torch.ops.normjit.layer_norm_backward and rms_norm_backward: what aten's have, with the gradient of a residual stream
+added into dx, statistics computed again from x where none are given, and zero-centred weights. They have no derivative
+of their own; normjit.torch.functional guards that."""
 import torch
 
 from normjit.torch import _kernels
 
 SCHEMAS = {
     "layer_norm_backward": "(Tensor dy, Tensor x, SymInt[] normalized_shape, Tensor? mean, Tensor? rstd, Tensor? weight, "
-                           "Tensor? bias, Tensor? dresidual, float eps, float weight_offset, bool[3] output_mask) "
-                           "-> (Tensor, Tensor, Tensor)",
+    "Tensor? bias, Tensor? dresidual, float eps, float weight_offset, bool[3] output_mask) "
+    "-> (Tensor, Tensor, Tensor)",
     "rms_norm_backward": "(Tensor dy, Tensor x, SymInt[] normalized_shape, Tensor? rstd, Tensor? weight, Tensor? dresidual, "
-                         "float eps, float weight_offset, bool[2] output_mask) -> (Tensor, Tensor)",
+    "float eps, float weight_offset, bool[2] output_mask) -> (Tensor, Tensor)",
 }
 KERNELS = {"cpu": (3, 5), "cuda": (4, 6)}  # by normjit_torch_kernel
 
@@ -20,8 +20,8 @@ _library = None
 
 
 def register():
-    """Defines the operators, once a process, for the devices that normjit can serve here. Raises Unavailable when there is
-    none."""
+    """Defines the operators, once a process, for the devices that normjit can serve here. Raises Unavailable when there
+    is none."""
     global _library
     with _kernels.lock:
         if served:

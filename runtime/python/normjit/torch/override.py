@@ -21,16 +21,16 @@ _enabled = set()
 
 
 def enable(layer_norm=True, rms_norm=True, devices=None, threads="torch"):
-    """Gives torch's operators normjit's kernels, until disable(): the backward passes of layer_norm on CPUs and GPUs and of
-    rms_norm on GPUs. (rms_norm on CPUs is no operator of torch's but many: see patch().)
+    """Gives torch's operators normjit's kernels, until disable(): the backward passes of layer_norm on CPUs and GPUs
+    and of rms_norm on GPUs. (rms_norm on CPUs is no operator of torch's but many: see patch().)
 
     devices  "cpu", "cuda" or both; None: those that normjit can serve here
-    threads  whose threads launches on the CPU use: "torch", which is best in a process to itself, or "own", which may be
-             better where other processes keep the cores busy
+    threads  whose threads launches on the CPU use: "torch", which is best in a process to itself, or "own", which may
+             be better where other processes keep the cores busy
 
-    Raises normjit.Unavailable where nothing, or a device that was named, can be served, with the reason. Calls that normjit
-    cannot serve, such as one for a kernel that is not ready while a CUDA graph is captured, go to torch's kernel; report()
-    counts them. Done again with other arguments, what they name is enabled beside what was."""
+    Raises normjit.Unavailable where nothing, or a device that was named, can be served, with the reason. Calls that
+    normjit cannot serve, such as one for a kernel that is not ready while a CUDA graph is captured, go to torch's
+    kernel; report() counts them. Done again with other arguments, what they name is enabled beside what was."""
     if threads not in ("torch", "own"):
         raise InvalidArgument(f"threads: {threads!r}; allowed: 'torch', 'own'")
     if isinstance(devices, str):
@@ -110,7 +110,8 @@ def _caller_of(kernel, key):
 
 
 def _spend_warning(operator, key):
-    """Torch tells stderr of the first kernel of a process that replaces another, once; told to Python it can be ignored."""
+    """Torch tells stderr of the first kernel of a process that replaces another, once; told to Python it can be
+    ignored."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         library = torch.library.Library("aten", "IMPL")

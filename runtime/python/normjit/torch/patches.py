@@ -31,21 +31,22 @@ class Found:
 
 
 def found(model):
-    """All modules of a model whose parameters are those of a norm, and those without any that are called one, as a list of
-    Found."""
+    """All modules of a model whose parameters are those of a norm, and those without any that are called one, as a list
+    of Found."""
     known = {}
     return [_look_at(name, module, known) for name, module in model.named_modules()
             if _vectors(module) or _is_unweighted_norm(module)]
 
 
 def patch(model, compiled=False):
-    """Gives the norms of a model normjit's backward pass, and returns the model; unpatch() takes it away. The forward pass and
-    the parameters stay what they are, bit for bit. Patched are modules that compute what LayerNorm or RMSNorm do, with a
-    weight as it is or zero-centred; found(model) lists them and says why others are not. torch.nn.LayerNorm, which enable()
-    serves, is patched with compiled=True only: for torch.compile, where an operator of normjit's then stands in the graph's
-    backward pass in the place of what Inductor would make.
+    """Gives the norms of a model normjit's backward pass, and returns the model; unpatch() takes it away. The forward
+    pass and the parameters stay what they are, bit for bit. Patched are modules that compute what LayerNorm or RMSNorm
+    do, with a weight as it is or zero-centred; found(model) lists them and says why others are not. torch.nn.LayerNorm,
+    which enable() serves, is patched with compiled=True only: for torch.compile, where an operator of normjit's then
+    stands in the graph's backward pass in the place of what Inductor would make.
 
-    Raises normjit.InvalidArgument when there is nothing to patch, and normjit.Unavailable when nothing can be served."""
+    Raises normjit.InvalidArgument when there is nothing to patch, and normjit.Unavailable when nothing can be
+    served."""
     operators.register()
     known = {}
     patched = 0
@@ -82,8 +83,14 @@ def _forward(module, norm, eps, weight_offset, x, *others, **named):
     """The module's own forward pass, and normjit's backward pass where there will be one."""
     original = functools.partial(type(module).forward, module)
     weight, bias = module.weight, getattr(module, "bias", None)
-    if (others or named or not isinstance(x, torch.Tensor) or not torch.is_grad_enabled()
-            or x.device.type not in operators.served or not any(t is not None and t.requires_grad for t in (x, weight, bias))):
+    if (
+        others
+        or named
+        or not isinstance(x, torch.Tensor)
+        or not torch.is_grad_enabled()
+        or x.device.type not in operators.served
+        or not any(t is not None and t.requires_grad for t in (x, weight, bias))
+    ):
         return original(x, *others, **named)
     return Norm.apply(x, None, weight, bias, norm, _eps(eps, x.dtype), weight_offset, original)
 
@@ -114,7 +121,9 @@ def _look_at(name, module, known):
         return Found(name, kind, reason="is normjit's already")
     if "forward" in vars(module) and not is_patched(module):
         return Found(name, kind, reason="its forward was replaced by another's")
-    constants = tuple(sorted((k, v) for k, v in vars(module).items() if isinstance(v, (bool, int, float, str, type(None)))))
+    constants = tuple(
+        sorted((k, v) for k, v in vars(module).items() if isinstance(v, (bool, int, float, str, type(None))))
+    )
     key = type(module), constants, tuple((k, tuple(p.shape), p.dtype) for k, p in _vectors(module).items())
     if key not in known:
         known[key] = _recognise(module)
