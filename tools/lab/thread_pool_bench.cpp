@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// thread_pool_bench [threads]: what it costs to hand a job to 2, 4, 8 ... threads of the pool and to wait for the last task, in
-// microseconds: 20th percentile, median and 80th percentile. A task is empty or computes for 1 us; jobs follow each
-// other at once or after a pause, in which workers may fall asleep.
+// thread_pool_bench [threads]: what it costs to hand a job to 2, 4, 8 ... threads of the pool and to wait for the last
+// task, in microseconds: 20th percentile, median and 80th percentile. A task is empty or computes for 1 us; jobs follow
+// each other at once or after a pause, in which workers may fall asleep.
 #include "device/cpu/thread_pool.h"
 #include "support/try.h"
 
