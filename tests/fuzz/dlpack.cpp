@@ -42,12 +42,14 @@ void draw(test::Random& random, Drawn& to) {
     to.tensor.byte_offset = random.pick({uint64_t{0}, uint64_t{8}, uint64_t{1} << 20});
 }
 
-/// Elements before the one at `index`, by the tensor's own strides.
-int64_t offset_of(const dlpack::Tensor& tensor, const std::array<int64_t, most_dimensions>& index) {
-    int64_t offset = 0, contiguous = 1;
+/// Elements before the one at `index`, by the tensor's own strides; modulo 2^64, since a launch refuses what does not
+/// fit.
+uint64_t offset_of(const dlpack::Tensor& tensor, const std::array<int64_t, most_dimensions>& index) {
+    uint64_t offset = 0, contiguous = 1;
     for (int i = tensor.dimensions - 1; i >= 0; --i) {
-        offset += index[static_cast<size_t>(i)] * (tensor.strides != nullptr ? tensor.strides[i] : contiguous);
-        contiguous *= tensor.shape[i];
+        const auto stride = tensor.strides != nullptr ? static_cast<uint64_t>(tensor.strides[i]) : contiguous;
+        offset += static_cast<uint64_t>(index[static_cast<size_t>(i)]) * stride;
+        contiguous *= static_cast<uint64_t>(tensor.shape[i]);
     }
     return offset;
 }
@@ -59,11 +61,12 @@ void compare(const dlpack::Tensor& from, Tensor tensor, const normjit_arguments&
     const int64_t rows = info(tensor).shape == TensorShape::cols ? 1 : arguments.rows;
     fuzz::require(rows >= 0 && cols >= 0, "a negative size");
     if (rows == 0 || cols == 0 || rows > most_elements / cols) return;
-    int64_t row_stride = info(tensor).shape == TensorShape::rows ? 1 : to.row_stride;
-    if (row_stride == NORMJIT_REPEAT_ROW) row_stride = 0;
+    auto row_stride = static_cast<uint64_t>(info(tensor).shape == TensorShape::rows ? 1 : to.row_stride);
+    if (to.row_stride == NORMJIT_REPEAT_ROW) row_stride = 0;
     std::array<int64_t, most_dimensions> at{};
     for (int64_t element = 0; element < rows * cols; ++element) {
-        const int64_t ours = element / cols * row_stride + element % cols;
+        const uint64_t ours =
+            static_cast<uint64_t>(element / cols) * row_stride + static_cast<uint64_t>(element % cols);
         fuzz::require(offset_of(from, at) == ours, "an element at another place", name(tensor));
         for (int i = from.dimensions - 1; i >= 0 && ++at[static_cast<size_t>(i)] == from.shape[i]; --i) {
             at[static_cast<size_t>(i)] = 0;
