@@ -28,6 +28,7 @@
 #include "backend/cpu/loops.h"
 #include "backend/cpu/row_values.h"
 #include "backend/cpu/sums.h"
+#include "backend/cpu/units.h"
 
 #include <algorithm>
 
@@ -52,9 +53,9 @@ class RowsEmitter {
           plan_(plan),
           function_(plan.function),
           cpu_(std::get<CpuSchedule>(plan.schedule.device)),
-          caching_(caching),
           extent_(extent),
           loops_(machine, plan, caching, extent),
+          units_(machine, plan, caching, loops_),
           row_values_(machine, plan, loops_) {}
 
     void emit() {
@@ -98,60 +99,7 @@ class RowsEmitter {
 
   private:
     size_t unit_vectors() const { return static_cast<size_t>(m_.unit_vectors()); }
-    DType dtype(Tensor tensor) const { return *function_.dtypes[tensor]; }
     bool takes_rows_one_by_one() const { return m_.rows_at_once() == 1; }
-
-    /// For a body with these `reloads`.
-    Environment unit_environment(const Columns& columns, const std::vector<ValueId>& reloads,
-                                 Block block = Block::current) {
-        return {.live = {},
-                .sums = {},
-                .load =
-                    [this, columns, &reloads, block](const Unit& to, ValueId id) {
-                        const bool is_cached = std::find(reloads.begin(), reloads.end(), id) != reloads.end();
-                        return is_cached ? reload(to, id, columns) : load_input(to, id, columns, block);
-                    },
-                .store =
-                    [this, columns](const Unit& value, Tensor tensor) {
-                        const Caching caching =
-                            caching_ == Caching::nontemporal ? Caching::nontemporal : Caching::normal;
-                        m_.store(loops_.element(tensor, columns), value, dtype(tensor), columns.lanes, caching);
-                    },
-                .spill = [this, columns](const Unit& value, ValueId id) { spill(value, id, columns); },
-                .lanes = columns.lanes,
-                .vectors = m_.unit_vectors(),
-                .form = Form::columns};
-    }
-
-    Unit load_input(const Unit& to, ValueId id, const Columns& columns, Block block) {
-        const Tensor tensor = function_[id].tensor;
-        const Block of = is_matrix(tensor) ? block : Block::current;
-        return m_.load(to, loops_.element(tensor, columns, of), dtype(tensor), columns.lanes);
-    }
-
-    /// In the order of registers: columns that the group caches, after its sums; elements that the block caches.
-    Address cached(ValueId id, const Columns& columns, size_t v) {
-        const bool of_group = function_[id].shape == ir::Shape::cols;
-        const auto& all = of_group ? plan_.cpu().cached_columns : plan_.cpu().cached_elements;
-        const int64_t number = std::find(all.begin(), all.end(), id) - all.begin();
-        const int64_t array = number + (of_group ? 2 * plan_.geometry.column_sums : 0);
-        const int64_t element = element_of_array(array, columns, v);
-        return of_group ? loops_.of_group(element) : loops_.cached_element(element);
-    }
-
-    int64_t element_of_array(int64_t array, const Columns& columns, size_t v) const {
-        return array * plan_.geometry.partial_cols + columns.elements + static_cast<int64_t>(v) * m_.lanes();
-    }
-
-    Unit reload(const Unit& to, ValueId id, const Columns& columns) {
-        Unit unit;
-        for (size_t v = 0; v < unit_vectors(); ++v) unit.vectors[v] = m_.read(to.vectors[v], cached(id, columns, v));
-        return unit;
-    }
-
-    void spill(const Unit& value, ValueId id, const Columns& columns) {
-        for (size_t v = 0; v < unit_vectors(); ++v) m_.write(cached(id, columns, v), value.vectors[v]);
-    }
 
     void cache_columns() {
         if (plan_.cpu().cached_columns.empty()) return;
@@ -163,9 +111,9 @@ class RowsEmitter {
     void cache_columns(const Columns& unit) {
         Registers registers = m_.registers();
         const LoopBody body = cached_columns_body(plan_);
-        Environment around = unit_environment(unit, body.reloads);
+        Environment around = units_.environment(unit, body.reloads);
         evaluate(m_, registers, function_, {function_, body}, around);
-        for (const ValueId id : plan_.cpu().cached_columns) spill(around.live.at(id), id, unit);
+        for (const ValueId id : plan_.cpu().cached_columns) units_.spill(around.live.at(id), id, unit);
     }
 
     // Sweeps that end in row means
@@ -191,7 +139,7 @@ class RowsEmitter {
             zero(m_, sums);
             loops_.for_each_columns(cpu_.unroll, [&](const std::vector<Columns>& step) {
                 for (size_t u = 0; u < step.size(); ++u) {
-                    Environment around = unit_environment(step[u], body.reloads);
+                    Environment around = units_.environment(step[u], body.reloads);
                     around.live = row;
                     around.sums = sums[u % sums.size()];
                     evaluate(m_, registers, function_, selection, around);
@@ -256,7 +204,7 @@ class RowsEmitter {
         const Selection selection(function_, body);
         const Live row = row_values_.broadcast(plan_.sweeps.back(), registers);
         for (size_t u = 0; u < strip.units.size(); ++u) {
-            Environment around = unit_environment(strip.units[u], body.reloads);
+            Environment around = units_.environment(strip.units[u], body.reloads);
             around.lanes = Lanes::all;  // column sums are padded
             around.live = row;
             around.live.insert(strip.columns[u].begin(), strip.columns[u].end());
@@ -280,7 +228,7 @@ class RowsEmitter {
             m_.set(sum, m_.read(m_.value_of(sum), loops_.kept_sum(k)));
         }
         for (size_t u = 0; u < strip.units.size(); ++u) {
-            Environment around = unit_environment(strip.units[u], body.reloads, Block::next);
+            Environment around = units_.environment(strip.units[u], body.reloads, Block::next);
             around.live = row;
             around.live.insert(strip.columns[u].begin(), strip.columns[u].end());
             around.sums = sums[0];
@@ -352,11 +300,11 @@ class RowsEmitter {
         for (size_t u = 0; u < strip.units.size(); ++u) {
             const Columns& unit = strip.units[u];
             Registers registers = strip.registers;
-            Environment around = unit_environment(unit, body.reloads);
+            Environment around = units_.environment(unit, body.reloads);
             for (size_t k = 0; k < plan_.epilogue.sums.size(); ++k)
                 around.live.insert({plan_.epilogue.sums[k], values_of(m_, strip.sums[u][k])});
             around.store = [&](const Unit& value, Tensor tensor) {
-                m_.store(loops_.output(tensor, unit), value, dtype(tensor), unit.lanes, Caching::normal);
+                m_.store(loops_.output(tensor, unit), value, units_.dtype(tensor), unit.lanes, Caching::normal);
             };
             evaluate(m_, registers, function_, selection, around);
         }
@@ -367,7 +315,7 @@ class RowsEmitter {
         const Selection selection(function_, body);
         std::vector<Live> columns;
         for (const Columns& unit : strip) {
-            Environment around = unit_environment(unit, body.reloads);
+            Environment around = units_.environment(unit, body.reloads);
             evaluate(m_, registers, function_, selection, around);
             columns.push_back(around.live);
         }
@@ -382,7 +330,7 @@ class RowsEmitter {
             for (size_t k = 0; k < strip.sums[u].size(); ++k) {
                 for (size_t v = 0; v < unit_vectors(); ++v) {
                     const auto address = [&](int64_t array) {
-                        return loops_.of_group(element_of_array(array, strip.units[u], v));
+                        return loops_.of_group(units_.element_of_array(array, strip.units[u], v));
                     };
                     const auto array = static_cast<int64_t>(k);
                     visit(GroupSum{address(array), address(count + array)}, strip.sums[u][k][v]);
@@ -395,9 +343,9 @@ class RowsEmitter {
     const plan::Plan& plan_;
     const ir::Function& function_;
     const CpuSchedule& cpu_;
-    const Caching caching_;
     const Extent extent_;
     RowLoops loops_;
+    Units units_;
     RowValues row_values_;
 };
 
