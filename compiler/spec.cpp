@@ -88,7 +88,7 @@ Traffic traffic(const Spec& spec) {
                 bytes.per_row += size;
                 break;
             case TensorShape::cols:
-                bytes.once += size * spec.cols;
+                bytes.once += size * spec.cols * (spec.accumulate[tensor] ? 2 : 1);
                 break;
         }
     }
@@ -151,6 +151,10 @@ Status check_canonical(const Spec& spec) {
     if (spec.source != kept.source) return error("source", name(spec.source), "has no effect on dbeta alone");
     if (spec.stats != kept.stats) return error("stats", "recompute", "no requested output needs statistics");
     if (spec.eps != kept.eps) return error("eps", text::number(spec.eps), "needs stats=recompute");
+    for (Tensor tensor : all_tensors) {
+        if (spec.accumulate[tensor] != kept.accumulate[tensor])
+            return error("accumulate", name(tensor), "is no output of the spec");
+    }
     if (spec.gamma_offset != kept.gamma_offset) {
         return error("gamma_offset", text::number(spec.gamma_offset), "needs a gamma that a requested output reads");
     }
@@ -167,6 +171,10 @@ Status check_tensors(const Spec& spec) {
     if (spec.stats == Stats::recompute && spec.source != Source::x && writes_dx(spec)) {
         return error("stats", "recompute",
                      fmt::format("dx needs rstd, which source={} does not tell; allowed: saved", name(spec.source)));
+    }
+    for (Tensor tensor : all_tensors) {
+        if (spec.accumulate[tensor] && !may_be_accumulated(tensor))
+            return error("accumulate", name(tensor), "only dgamma and dbeta, sums over the rows, can be added to");
     }
     for (Tensor tensor : {Tensor::dy, Tensor::mean, Tensor::rstd}) {
         if (needs(spec, tensor) && !spec.has(tensor)) return error(spec, tensor, "is needed, so must have a type");
@@ -202,6 +210,7 @@ Spec canonical(Spec spec) {
     for (Tensor tensor : all_tensors) {
         if (tensor != Tensor::x && !needs(spec, tensor)) spec.dtypes[tensor].reset();
     }
+    for (Tensor tensor : all_tensors) spec.accumulate[tensor] = spec.accumulate[tensor] && spec.has(tensor);
     if (!spec.has(Tensor::gamma)) spec.gamma_offset = 0;
     return spec;
 }

@@ -27,7 +27,7 @@ std::vector<std::string_view> keys() {
     for (Tensor tensor : all_tensors) {
         if (!is_statistic(tensor)) keys.push_back(name(tensor));
     }
-    keys.insert(keys.end(), {"out", "source", "stats", "eps", "gamma_offset"});
+    keys.insert(keys.end(), {"out", "accumulate", "source", "stats", "eps", "gamma_offset"});
     return keys;
 }
 
@@ -162,6 +162,23 @@ Status read_outputs(const text::Fields& fields, const Spec& spec, Outputs& outpu
     return {};
 }
 
+Status read_accumulate(const text::Fields& fields, const Outputs& outputs, PerTensor<bool>& accumulate) {
+    const auto given = fields.find("accumulate");
+    if (!given) return {};
+    for (std::string_view word : text::split(*given, ',')) {
+        const auto tensor = parse_tensor(word);
+        if (!tensor || !may_be_accumulated(*tensor)) {
+            return fields.error("accumulate", fmt::format("'{}' is not one of dgamma, dbeta; join several by commas",
+                                                          text::shown(word)));
+        }
+        if (accumulate[*tensor]) return fields.error("accumulate", fmt::format("{} comes twice", word));
+        if (!outputs[*tensor])
+            return fields.error("accumulate", fmt::format("{} is not an output; name it in out=", word));
+        accumulate[*tensor] = true;
+    }
+    return {};
+}
+
 /// Refuses what the text says in vain. What merely describes the layer (gamma, its offset, statistics) may be there
 /// without effect: one description then serves for any out=.
 Status check_keys(const text::Fields& fields, const Spec& spec, const Outputs& outputs) {
@@ -225,6 +242,7 @@ Expected<Spec> parse_spec(std::string_view text) {
     NORMJIT_RETURN_IF_ERROR(read_sizes(fields, spec));
     NORMJIT_RETURN_IF_ERROR(read_dtypes(fields, spec));
     NORMJIT_RETURN_IF_ERROR(read_outputs(fields, spec, outputs));
+    NORMJIT_RETURN_IF_ERROR(read_accumulate(fields, outputs, spec.accumulate));
     NORMJIT_RETURN_IF_ERROR(fields.read("source", spec.source, all_sources));
     NORMJIT_RETURN_IF_ERROR(fields.read("eps", spec.eps));
     NORMJIT_RETURN_IF_ERROR(fields.read("gamma_offset", spec.gamma_offset));
@@ -251,6 +269,7 @@ std::string to_text(const Spec& spec) {
             text += fmt::format(" {}={}", name(tensor), type ? name(*type) : none);
     }
     if (outputs != default_outputs(layer)) text += fmt::format(" out={}", list(outputs));
+    if (spec.accumulate != PerTensor<bool>()) text += fmt::format(" accumulate={}", list(spec.accumulate));
     if (spec.source != Source::x) text += fmt::format(" source={}", name(spec.source));
     text += stats_text(spec);
     if (spec.eps != Spec().eps) text += fmt::format(" eps={}", text::number(spec.eps));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontend/frontend.h"
 
+#include <string>
+
 namespace normjit::frontend {
 
 using ir::Builder;
@@ -29,13 +31,21 @@ void write_asked(Builder& b, const Spec& spec, Tensor tensor, Expr value) {
     if (spec.writes(tensor)) b.output(tensor, value);
 }
 
+void write_column_sum(Builder& b, const Spec& spec, Tensor tensor, Expr value) {
+    const Expr sum = col_sum(value);
+    if (!spec.accumulate[tensor]) return b.output(tensor, sum);
+    const std::string name(normjit::name(tensor));
+    const Expr before = b.input(tensor);
+    b.output(tensor, b.name(name + "_total", before + b.name(name + "_sum", sum)));
+}
+
 void write_gradients(Builder& b, const Spec& spec, Expr dx, Expr xhat) {
     const Expr dy = b.input(Tensor::dy);
     const Expr all = spec.has(Tensor::dresidual) ? dx + b.input(Tensor::dresidual) : dx;
     b.output(Tensor::dx, all);
     write_asked(b, spec, Tensor::dresidual_in, all);
-    b.output(Tensor::dgamma, col_sum(dy * xhat));
-    b.output(Tensor::dbeta, col_sum(dy));
+    write_column_sum(b, spec, Tensor::dgamma, dy * xhat);
+    write_column_sum(b, spec, Tensor::dbeta, dy);
 }
 
 }  // namespace normjit::frontend

@@ -27,6 +27,9 @@ ir::Expr xhat_from_source(ir::Builder& b, const Spec& spec);
 /// An output that few ask for: the formula does without it unless the spec writes it.
 void write_asked(ir::Builder& b, const Spec& spec, Tensor tensor, ir::Expr value);
 
+/// The sum over the rows; where the spec accumulates, on top of what the tensor holds.
+void write_column_sum(ir::Builder& b, const Spec& spec, Tensor tensor, ir::Expr value);
+
 /// Writes dx (plus dresidual where the spec has one), under both its names, dgamma and dbeta.
 void write_gradients(ir::Builder& b, const Spec& spec, ir::Expr dx, ir::Expr xhat);
 

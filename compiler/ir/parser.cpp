@@ -164,7 +164,7 @@ class Parser {
         while (lexer_.peek().kind == Token::Kind::word) {
             const Token at = lexer_.peek();
             NORMJIT_TRY(const Tensor tensor, typed_tensor());
-            if (!may_be_read(tensor)) return error_at(at, "an output cannot be read");
+            if (!may_be_read(tensor) && !may_be_accumulated(tensor)) return error_at(at, "an output cannot be read");
             const Shape shape = shape_of(tensor);
             const std::string name(at.text);
             NORMJIT_TRY(const ValueId value,

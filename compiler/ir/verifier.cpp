@@ -52,7 +52,8 @@ Status verify_operands(const Function& function, ValueId id) {
 Status verify_value(const Function& function, ValueId id) {
     const Value& value = function[id];
     if (value.op == Op::input) {
-        if (!may_be_read(value.tensor)) return bad(function, id, "reads an output tensor");
+        if (!may_be_read(value.tensor) && !may_be_accumulated(value.tensor))
+            return bad(function, id, "reads an output tensor");
         return value.shape == shape_of(value.tensor) ? Status() : bad(function, id, "has not its tensor's shape");
     }
     if (value.op == Op::constant)

@@ -126,7 +126,10 @@ Status check_operands(const ir::Function& function, const OperandList& operands)
         return {};
     };
     for (const ir::Value& value : function.values) {
-        if (value.op == Op::input) NORMJIT_RETURN_IF_ERROR(check(value.tensor, Direction::input));
+        if (value.op != Op::input) continue;
+        const bool is_output = may_be_accumulated(value.tensor);
+        NORMJIT_RETURN_IF_ERROR(check(value.tensor, is_output ? Direction::output : Direction::input));
+        if (is_output) --found;  // and counted where it is written
     }
     for (const ir::Output& output : function.outputs) NORMJIT_RETURN_IF_ERROR(check(output.tensor, Direction::output));
     return found == operands.size() ? Status() : invalid_argument("plan: the formula leaves operands of the spec out");

@@ -71,6 +71,13 @@ Expected<Spec> to_cpp(const normjit_spec* given) {
         spec.dtypes[tensor].emplace();
         NORMJIT_RETURN_IF_ERROR(read_enum("spec: dtypes", number, 4, *spec.dtypes[tensor]));
     }
+    uint32_t others = from.accumulate;
+    for (Tensor tensor : all_tensors) {
+        const uint32_t bit = 1u << info(tensor).number;
+        spec.accumulate[tensor] = (from.accumulate & bit) != 0;
+        others &= ~bit;
+    }
+    if (others != 0) return invalid_argument(fmt::format("spec: accumulate: {:#x}; there are no such tensors", others));
     return spec;
 }
 
@@ -86,6 +93,7 @@ normjit_spec to_c(const Spec& spec) {
     to.gamma_offset = spec.gamma_offset;
     std::ranges::fill(to.dtypes, NORMJIT_NONE);
     for (Tensor tensor : all_tensors) {
+        if (spec.accumulate[tensor]) to.accumulate |= 1u << info(tensor).number;
         if (spec.has(tensor)) to.dtypes[info(tensor).number] = static_cast<int32_t>(*spec.dtypes[tensor]);
     }
     return to;

@@ -28,6 +28,7 @@ Spec problem_of(Spec spec) {
     spec.rows.reset();
     spec.eps = Spec().eps;
     spec.gamma_offset = spec.gamma_offset == 0 ? 0 : 1;
+    spec.accumulate = {};
     return spec;
 }
 

@@ -20,7 +20,7 @@ namespace {
 PerTensor<std::vector<double>> random_inputs(test::Random& random, const Spec& spec, int64_t rows) {
     PerTensor<std::vector<double>> inputs;
     for (const Tensor tensor : all_tensors) {
-        if (!may_be_read(tensor)) continue;
+        if (!may_be_read(tensor) && !may_be_accumulated(tensor)) continue;
         const TensorShape shape = info(tensor).shape;
         const int64_t count = shape == TensorShape::matrix ? rows * spec.cols
                               : shape == TensorShape::rows ? rows
@@ -49,7 +49,9 @@ PerTensor<std::vector<double>> evaluate(const ir::Function& function, Spec spec,
         return operand.is_matrix() ? to_row * spec.cols : operand.shape == TensorShape::rows ? to_row : spec.cols;
     };
     for (const Operand& operand : plan->operands) {
-        if (operand.is_written()) outputs[operand.tensor].resize(static_cast<size_t>(elements(operand, rows)));
+        if (!operand.is_written()) continue;
+        if (spec.accumulate[operand.tensor]) outputs[operand.tensor] = inputs[operand.tensor];
+        outputs[operand.tensor].resize(static_cast<size_t>(elements(operand, rows)));
     }
     const auto at_row = [&](const Operand& operand, int64_t row) -> const void* {
         const auto& all = operand.is_written() ? outputs[operand.tensor] : inputs[operand.tensor];

@@ -96,6 +96,7 @@ TEST_CASE("texts of one problem become one text, the shortest") {
         {"layernorm cols=8 stats=recompute eps=-0", "layernorm cols=8 stats=recompute eps=0"},
         {"layernorm cols=8 x=f64 stats=f64 gamma_offset=1.0", "layernorm cols=8 x=f64 gamma_offset=1"},
         {"layernorm cols=8 gamma=none", "layernorm cols=8 gamma=none"},
+        {"layernorm cols=8 accumulate=dbeta,dgamma", "layernorm cols=8 accumulate=dgamma,dbeta"},
         {"layernorm cols=8 gamma=none out=dx,dbeta x=f16", "layernorm cols=8 x=f16 gamma=none out=dx,dbeta"},
         {"layernorm cols=8 source=y beta=f32 dresidual=none", "layernorm cols=8 source=y"},
         {"rmsnorm cols=8 source=y beta=none", "rmsnorm cols=8 source=y"},
@@ -121,7 +122,7 @@ TEST_CASE("errors name the key, the value and what is allowed") {
         {"layernorm", "spec: cols is missing: the number of columns, at least 1"},
         {"layernorm col=8",
          "spec: unknown key 'col'; allowed: rows cols x dy dresidual gamma beta dx dresidual_in dgamma dbeta out "
-         "source stats eps "
+         "accumulate source stats eps "
          "gamma_offset; did you mean 'cols'?"},
         {"layernorm cols=0", "spec: cols=0: must be at least 1"},
         {"layernorm cols=-3", "spec: cols=-3: must be at least 1"},
@@ -134,6 +135,10 @@ TEST_CASE("errors name the key, the value and what is allowed") {
         {"layernorm cols=8 gamma=fp8", "spec: gamma=fp8: allowed: f32 bf16 f16 f64 none"},
         {"layernorm cols=8 stats=save",
          "spec: stats=save: allowed: f32 bf16 f16 f64 saved recompute; did you mean 'saved'?"},
+        {"layernorm cols=8 accumulate=dx",
+         "spec: accumulate=dx: 'dx' is not one of dgamma, dbeta; join several by commas"},
+        {"layernorm cols=8 accumulate=dbeta,dbeta", "spec: accumulate=dbeta,dbeta: dbeta comes twice"},
+        {"rmsnorm cols=8 accumulate=dbeta", "spec: accumulate=dbeta: dbeta is not an output; name it in out="},
         {"layernorm cols=8 source=z", "spec: source=z: allowed: x xhat y; did you mean 'x'?"},
         {"layernorm cols=8 eps=1e-6", "spec: eps=1e-6: needs stats=recompute"},
         {"layernorm cols=8 stats=recompute eps=-1", "spec: eps=-1: must be at least 0"},
@@ -205,13 +210,20 @@ TEST_CASE("a spec filled by hand is checked") {
               s.dtypes[Tensor::gamma].reset();
               s.gamma_offset = 1;
           }) == "spec: gamma_offset=1: needs a gamma that a requested output reads");
+    CHECK(refused([](Spec& s) { s.accumulate[Tensor::dx] = true; }) ==
+          "spec: accumulate=dx: only dgamma and dbeta, sums over the rows, can be added to");
+    CHECK(refused([](Spec& s) {
+              s.dtypes[Tensor::dbeta].reset();
+              s.accumulate[Tensor::dbeta] = true;
+          }) == "spec: accumulate=dbeta: is no output of the spec");
     CHECK(refused([](Spec& s) { s.cols = 0; }) == "spec: cols=0: must be at least 1");
     CHECK(refused([](Spec& s) { s.rows = -1; }) == "spec: rows=-1: must be at least 0");
 }
 
-TEST_CASE("the traffic floor counts each tensor once") {
+TEST_CASE("the traffic floor counts each tensor once, and what is added to twice") {
     CHECK(bytes_moved(*parse_spec("layernorm cols=1024 x=bf16 gamma=f32 out=dx"), 10) == 10 * (3 * 2048 + 8) + 4096);
     CHECK(bytes_moved(*parse_spec("layernorm cols=1024 x=bf16 gamma=f32"), 0) == 3 * 4096);
+    CHECK(bytes_moved(*parse_spec("layernorm cols=1024 x=bf16 gamma=f32 accumulate=dbeta"), 0) == 4 * 4096);
     CHECK(bytes_moved(*parse_spec("rmsnorm cols=100 dy=f16 out=dbeta"), 7) == 7 * 200 + 400);
     CHECK(bytes_moved(*parse_spec("rmsnorm cols=100"), INT64_MAX) == INT64_MAX);
     CHECK(bytes_moved(Spec(), 5) == 0);

@@ -133,6 +133,7 @@ constexpr Reduction reductions[] = {
     [](Case& c) { c.spec.dtypes[Tensor::dresidual_in].reset(); },
     [](Case& c) { c.spec.stats == Stats::recompute ? c.spec.dtypes[Tensor::mean].reset() : void(); },
     [](Case& c) { c.spec.stats == Stats::recompute ? c.spec.dtypes[Tensor::rstd].reset() : void(); },
+    [](Case& c) { c.spec.accumulate = {}; },
     [](Case& c) { c.layout = 0; },
     [](Case& c) { c.threads = 1; },
     [](Case& c) { c.schedule.row_groups = 1; },

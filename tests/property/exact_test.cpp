@@ -37,7 +37,7 @@ class ExactInputs {
     explicit ExactInputs(const Case& a_case)
         : case_(a_case), spec_(a_case.spec), random_(a_case.data), cols_(static_cast<size_t>(spec_.cols)) {
         for (Tensor tensor : all_tensors) {
-            if (spec_.reads(tensor)) inputs_[tensor].resize(elements(a_case, tensor));
+            if (spec_.depends_on(tensor)) inputs_[tensor].resize(elements(a_case, tensor));
         }
     }
 
@@ -47,6 +47,8 @@ class ExactInputs {
         }
         for (double& beta : inputs_[Tensor::beta]) beta = small();
         for (double& residual : inputs_[Tensor::dresidual]) residual = small();
+        for (double& before : inputs_[Tensor::dgamma]) before = small();
+        for (double& before : inputs_[Tensor::dbeta]) before = small();
         for (size_t row = 0; row < static_cast<size_t>(case_.rows); ++row) fill_row(row);
         return std::move(inputs_);
     }

@@ -43,7 +43,7 @@ class Generator {
     Inputs run() {
         const bool is_nasty = random_.chance(20);
         for (Tensor tensor : all_tensors) {
-            if (spec_.reads(tensor)) is_nasty ? fill_nasty(tensor) : fill_usual(tensor);
+            if (spec_.depends_on(tensor)) is_nasty ? fill_nasty(tensor) : fill_usual(tensor);
         }
         if (random_.chance(90)) save_statistics();
         return std::move(inputs_);

@@ -81,7 +81,7 @@ Problem::Problem(const Case& a_case, const Geometry& geometry, const Layout& lay
             memory_[tensor] = GuardedMemory(bytes, place.edge, place.shift * size(spec, tensor));
         }
         argument.data = rows(tensor).data;
-        for (int64_t i = 0; i < shape.count && spec.reads(tensor); ++i) {
+        for (int64_t i = 0; i < shape.count && spec.depends_on(tensor); ++i) {
             const int64_t row_elements = shape.width / size(spec, tensor);
             const double* from = inputs[tensor].data() + i * row_elements;
             reference::encode(argument.dtype, {from, from + row_elements}, rows(tensor).row(i));

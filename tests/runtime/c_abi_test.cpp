@@ -39,13 +39,17 @@ TEST_CASE("c: specs are structs and texts") {
     CHECK(spec.dtypes[NORMJIT_X] == NORMJIT_BF16);
     CHECK(spec.dtypes[NORMJIT_DGAMMA] == NORMJIT_F32);
     CHECK(spec.dtypes[NORMJIT_DRESIDUAL] == NORMJIT_NONE);
-    for (const char* text : {"layernorm cols=4096 x=bf16 gamma=f32", "rmsnorm rows=7 cols=9 x=f64 out=dgamma",
-                             "rmsnorm cols=3 stats=recompute eps=0.25 gamma_offset=1"}) {
+    for (const char* text :
+         {"layernorm cols=4096 x=bf16 gamma=f32", "rmsnorm rows=7 cols=9 x=f64 out=dgamma",
+          "rmsnorm cols=3 stats=recompute eps=0.25 gamma_offset=1", "layernorm cols=3 accumulate=dgamma,dbeta"}) {
         CHECK(text_of(parsed(text)) == text);
     }
     normjit_spec edited = spec;
     edited.dtypes[NORMJIT_X] = 9;
     CHECK(text_of(edited) == "spec: dtypes: 9; must be 0 to 3");
+    edited = spec;
+    edited.accumulate = 1u << 31;
+    CHECK(text_of(edited) == "spec: accumulate: 0x80000000; there are no such tensors");
     edited = spec;
     edited.norm = -1;
     CHECK(text_of(edited) == "spec: norm: -1; must be 0 to 1");

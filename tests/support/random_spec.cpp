@@ -45,6 +45,7 @@ void draw_outputs(Random& random, Spec& spec) {
     const bool any =
         spec.has(Tensor::dx) || spec.has(Tensor::dresidual_in) || spec.has(Tensor::dgamma) || spec.has(Tensor::dbeta);
     if (!any) spec.dtypes = drawn;
+    for (const Tensor tensor : {Tensor::dgamma, Tensor::dbeta}) spec.accumulate[tensor] = random.chance(25);
 }
 
 /// Recomputed, with a type, they are outputs.

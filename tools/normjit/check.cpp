@@ -108,9 +108,9 @@ Expected<std::vector<OutputCheck>> check_outputs(const Problem& problem,
     if (Status status = check_memory(problem); !status.ok()) return status;
     PerTensor<std::vector<double>> inputs;
     for (Tensor tensor : all_tensors) {
-        if (!spec.reads(tensor)) continue;
-        inputs[tensor] =
-            reference::decode(*spec.dtypes[tensor], problem.tensors[tensor].data(), problem.elements(tensor));
+        if (!spec.depends_on(tensor)) continue;
+        const void* data = spec.accumulate[tensor] ? problem.before[tensor].data() : problem.tensors[tensor].data();
+        inputs[tensor] = reference::decode(*spec.dtypes[tensor], data, problem.elements(tensor));
     }
     const reference::Gradients expected = reference::compute(spec, problem.rows, inputs);
     std::vector<OutputCheck> checks;

@@ -16,7 +16,7 @@ namespace {
 /// Copies the rows that were made over all rows.
 void repeat_rows(const Problem& made, const Problem& all, bench::Team& team) {
     for (const Tensor tensor : all_tensors) {
-        if (!all.spec.has(tensor) || all.spec.writes(tensor)) continue;
+        if (!all.spec.has(tensor) || (all.spec.writes(tensor) && !all.spec.accumulate[tensor])) continue;
         const auto* from = static_cast<const char*>(made.tensors[tensor].data());
         auto* to = static_cast<char*>(all.tensors[tensor].data());
         const int64_t period = made.tensors[tensor].bytes();
@@ -45,6 +45,7 @@ class CpuCheckedProblem final : public CheckedProblem {
         for (const Tensor tensor : all_tensors) {
             if (data_.spec().writes(tensor)) fill_with_nan(data_.element(tensor, 0), data_.bytes_of(tensor), team_);
         }
+        data_.restore_accumulated();
         NORMJIT_RETURN_IF_ERROR(kernel.launch(arguments));
         for (const int64_t row : expected_.rows_to_check()) {
             for (const Operand& output : expected_.row_outputs()) {
@@ -90,6 +91,7 @@ Expected<std::unique_ptr<CheckedProblem>> open_cpu_checked_problem(const Kernel&
     fill_inputs(base, seed, team);
     NORMJIT_TRY(Problem all, allocate_problem(kernel, rows, team));
     repeat_rows(base, all, team);
+    all.keep_accumulated();
     NORMJIT_TRY(RotatingCopies data, open_copies(std::move(all), caches, memory, team));
     return std::unique_ptr<CheckedProblem>(std::make_unique<CpuCheckedProblem>(std::move(data), base, team));
 }

@@ -15,7 +15,7 @@ constexpr int64_t most_rows_to_check = 64;
 reference::Gradients compute(const Problem& made, int64_t rows) {
     PerTensor<std::vector<double>> inputs;
     for (const Tensor tensor : all_tensors) {
-        if (!made.spec.reads(tensor)) continue;
+        if (!made.spec.depends_on(tensor)) continue;
         inputs[tensor] =
             reference::decode(*made.spec.dtypes[tensor], made.tensors[tensor].data(), made.elements(tensor));
     }

@@ -81,6 +81,16 @@ Status derive_optional(SpecFields& fields, const SafetensorsFile& file, const Fi
     return derive_type(fields, file, *tensor, key);
 }
 
+/// Outputs that are added to have the type of what is there.
+Status derive_accumulated(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file) {
+    const std::string named = find(fields, "accumulate").value_or("");
+    for (const std::string_view word : text::split(named, ',')) {
+        const StoredTensor* tensor = in_file.find(word);
+        if (tensor) NORMJIT_RETURN_IF_ERROR(derive_type(fields, file, *tensor, word));
+    }
+    return {};
+}
+
 /// Adds what a text says, "norm=rmsnorm eps=1e-6" or "rmsnorm eps=1e-6", over what is there.
 Status add_text(SpecFields& fields, std::string_view subject, std::string_view text) {
     NORMJIT_TRY(const auto said, text::Fields::parse_part(subject, text));
@@ -167,7 +177,7 @@ Status derive_source(SpecFields& fields, const SafetensorsFile& file, const File
 Status check_shapes(const SafetensorsFile& file, const FileProblem& in_file, const Spec& spec) {
     const StoredTensor& x = *source_tensor(in_file, spec.source);
     for (Tensor tensor : all_tensors) {
-        if (tensor == Tensor::x || !spec.reads(tensor)) continue;
+        if (tensor == Tensor::x || !spec.depends_on(tensor)) continue;
         const StoredTensor* stored = in_file.find(name(tensor));
         if (!stored)
             return invalid_argument(
@@ -238,6 +248,7 @@ Expected<Spec> spec_of(const SafetensorsFile& file, const FileProblem& in_file, 
     NORMJIT_RETURN_IF_ERROR(derive_optional(fields, file, in_file, "gamma"));
     NORMJIT_RETURN_IF_ERROR(derive_optional(fields, file, in_file, "dresidual"));
     if (source == "y") NORMJIT_RETURN_IF_ERROR(derive_optional(fields, file, in_file, "beta"));
+    NORMJIT_RETURN_IF_ERROR(derive_accumulated(fields, file, in_file));
     NORMJIT_RETURN_IF_ERROR(derive_stats(fields, file, in_file));
     auto spec = parse_spec(text_of(fields));
     if (!spec.ok()) {
@@ -251,7 +262,8 @@ Expected<Spec> spec_of(const SafetensorsFile& file, const FileProblem& in_file, 
 
 Status read_inputs(const SafetensorsFile& file, const FileProblem& in_file, const Problem& problem) {
     for (Tensor tensor : all_tensors) {
-        if (!problem.spec.has(tensor) || problem.spec.writes(tensor)) continue;
+        if (!problem.spec.has(tensor)) continue;
+        if (problem.spec.writes(tensor) && !problem.spec.accumulate[tensor]) continue;
         const StoredTensor* stored =
             tensor == Tensor::x ? source_tensor(in_file, problem.spec.source) : in_file.find(name(tensor));
         if (!stored || stored->bytes() != problem.tensors[tensor].bytes()) continue;  // has a type and is not read

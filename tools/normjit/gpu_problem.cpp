@@ -39,6 +39,10 @@ Expected<GpuProblem> GpuProblem::upload(std::shared_ptr<const cuda::Gpu> gpu, co
         NORMJIT_TRY(memory, cuda::DeviceMemory::allocate(gpu, bytes_of(host.spec, tensor, rows)));
         problem.arguments_[tensor].data = memory.data();
         const int64_t made = host.tensors[tensor].bytes();
+        if (host.spec.accumulate[tensor]) {
+            const auto* data = static_cast<const char*>(host.tensors[tensor].data());
+            problem.before_[tensor].assign(data, data + made);
+        }
         if (host.spec.writes(tensor)) continue;
         NORMJIT_RETURN_IF_ERROR(memory.write(0, host.tensors[tensor].data(), made));
         NORMJIT_RETURN_IF_ERROR(memory.repeat(made));
@@ -60,7 +64,10 @@ Status GpuProblem::fit(const Kernel& kernel) {
 
 Status GpuProblem::spoil_outputs() const {
     for (Tensor tensor : all_tensors) {
+        const auto& before = before_[tensor];
         if (spec_.writes(tensor)) NORMJIT_RETURN_IF_ERROR(tensors_[tensor].fill(0xff));
+        if (!before.empty())
+            NORMJIT_RETURN_IF_ERROR(tensors_[tensor].write(0, before.data(), static_cast<int64_t>(before.size())));
     }
     return {};
 }

@@ -25,7 +25,7 @@ class GpuProblem {
     /// when it grows.
     Status fit(const Kernel& kernel);
 
-    /// Fills the outputs with NaN.
+    /// Fills the outputs with NaN, those that are added to with what they held at first.
     Status spoil_outputs() const;
 
     /// Copies the outputs back; only with as many rows as `host` has.
@@ -41,6 +41,7 @@ class GpuProblem {
     std::shared_ptr<const cuda::Gpu> gpu_;
     Spec spec_;
     PerTensor<cuda::DeviceMemory> tensors_;
+    PerTensor<std::vector<char>> before_;  ///< of outputs that are added to
     cuda::DeviceMemory workspace_;
     Arguments arguments_;
 };

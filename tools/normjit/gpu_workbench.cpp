@@ -93,6 +93,7 @@ class GpuWorkbench final : public Workbench {
         }
         NORMJIT_RETURN_IF_ERROR(compare(result, replay, ceilings, options));
         if (options.host) NORMJIT_RETURN_IF_ERROR(measure_host(result, launch));
+        NORMJIT_RETURN_IF_ERROR(problem.spoil_outputs());
         NORMJIT_RETURN_IF_ERROR(launch());
         NORMJIT_RETURN_IF_ERROR(stream_->wait());
         return result;

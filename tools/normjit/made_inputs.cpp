@@ -88,7 +88,8 @@ void fill_statistics(const Problem& problem, bench::Team& team) {
 
 void fill_inputs(const Problem& problem, uint64_t seed, bench::Team& team) {
     for (Tensor tensor : all_tensors) {
-        if (may_be_read(tensor) && !is_statistic(tensor) && problem.spec.has(tensor)) fill(problem, tensor, seed, team);
+        const bool is_input = may_be_read(tensor) && !is_statistic(tensor) && problem.spec.has(tensor);
+        if (is_input || problem.spec.accumulate[tensor]) fill(problem, tensor, seed, team);
     }
     if (problem.spec.reads(Tensor::rstd) || problem.spec.reads(Tensor::mean)) fill_statistics(problem, team);
 }

@@ -78,6 +78,18 @@ Arguments Problem::arguments() const {
     return arguments;
 }
 
+void Problem::keep_accumulated() {
+    for (Tensor tensor : all_tensors) {
+        if (!spec.accumulate[tensor]) continue;
+        const auto* data = static_cast<const char*>(tensors[tensor].data());
+        before[tensor].assign(data, data + tensors[tensor].bytes());
+    }
+}
+
+void Problem::restore_accumulated() const {
+    for (Tensor tensor : all_tensors) std::ranges::copy(before[tensor], static_cast<char*>(tensors[tensor].data()));
+}
+
 bench::Traffic Problem::traffic() const {
     bench::Traffic traffic;
     for (Tensor tensor : all_tensors) {

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <vector>
 
 namespace normjit::cli {
 
@@ -37,8 +38,9 @@ class Buffer {
 struct Problem {
     Spec spec;
     int64_t rows = 0;
-    int64_t row_alignment = 1;  ///< rows of matrices start at multiples of so many bytes
-    PerTensor<Buffer> tensors;  ///< empty for tensors that the spec does not use
+    int64_t row_alignment = 1;            ///< rows of matrices start at multiples of so many bytes
+    PerTensor<Buffer> tensors;            ///< empty for tensors that the spec does not use
+    PerTensor<std::vector<char>> before;  ///< keep_accumulated()
     Buffer workspace;
 
     /// Elements of a tensor of this problem.
@@ -48,6 +50,9 @@ struct Problem {
     /// Where element i of a tensor lies, gaps between rows not counted.
     void* element(Tensor tensor, int64_t i) const;
     Arguments arguments() const;
+    /// Outputs that are added to: what they hold now, for restore_accumulated() after launches.
+    void keep_accumulated();
+    void restore_accumulated() const;
     /// The matrices, for the memory ceiling.
     bench::Traffic traffic() const;
 };

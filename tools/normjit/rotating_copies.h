@@ -36,6 +36,9 @@ class RotatingCopies {
     /// Moves on; the matrices of that copy, for the memory ceiling.
     const bench::Traffic& next_traffic();
 
+    /// Outputs that are added to hold what they held when the copies were made.
+    void restore_accumulated() const { problem_.restore_accumulated(); }
+
     /// Where element i of a tensor lies, and the bytes of a tensor, of the copy that next() returned.
     void* element(Tensor tensor, int64_t i) const;
     int64_t bytes_of(Tensor tensor) const { return problem_.tensors[tensor].bytes(); }

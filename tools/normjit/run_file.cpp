@@ -34,7 +34,8 @@ Expected<std::vector<Job>> read_jobs(const SafetensorsFile& file, const RunOptio
 void note_unused(const SafetensorsFile& file, const Job& job) {
     for (const auto& [key, stored] : job.in_file.tensors) {
         auto tensor = parse_tensor(key);
-        bool known = (tensor && may_be_read(*tensor)) || stored == source_tensor(job.in_file, job.spec.source);
+        bool known = (tensor && (may_be_read(*tensor) || job.spec.accumulate[*tensor])) ||
+                     stored == source_tensor(job.in_file, job.spec.source);
         if (!known) print_note(fmt::format("{}: tensor \"{}\" is not used", file.path(), stored->name));
     }
 }
@@ -87,6 +88,7 @@ Expected<RunResult> run_job(const SafetensorsFile& file, Workbench& workbench, c
     NORMJIT_TRY(Kernel kernel, prepare(workbench.engine(), job.spec, options));
     NORMJIT_TRY(Problem problem, allocate_problem(kernel, *job.spec.rows, workbench.team()));
     NORMJIT_RETURN_IF_ERROR(read_inputs(file, job.in_file, problem));
+    problem.keep_accumulated();
     NORMJIT_TRY(RunResult result, launch_and_measure(workbench, kernel, problem));
     result.name = job.in_file.name;
     NORMJIT_TRY(auto expected, read_expected(file, job.in_file, problem));

@@ -12,6 +12,7 @@ Expected<std::vector<RunResult>> run_made(const RunOptions& options) {
     NORMJIT_TRY(Kernel kernel, prepare(workbench->engine(), spec, options));
     NORMJIT_TRY(Problem problem, allocate_problem(kernel, *spec.rows, workbench->team()));
     fill_inputs(problem, options.seed, workbench->team());
+    problem.keep_accumulated();
     NORMJIT_TRY(RunResult result, launch_and_measure(*workbench, kernel, problem));
     if (options.check) {
         NORMJIT_TRY(result.checks, check_outputs(problem, {}));

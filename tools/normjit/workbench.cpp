@@ -22,9 +22,13 @@ class CpuWorkbench final : public Workbench {
                                          const bench::MeasureOptions& options) override {
         const Arguments arguments = problem.arguments();
         const bench::Traffic traffic = problem.traffic();
-        return bench::measure(
-            team(), [&]() -> const bench::Traffic& { return traffic; }, [&] { return kernel.launch(arguments); },
-            options);
+        NORMJIT_TRY(const bench::Measurement measurement,
+                    bench::measure(
+                        team(), [&]() -> const bench::Traffic& { return traffic; },
+                        [&] { return kernel.launch(arguments); }, options));
+        problem.restore_accumulated();
+        NORMJIT_RETURN_IF_ERROR(kernel.launch(arguments));
+        return measurement;
     }
 
     Expected<bench::Measurement> measure_made(const Kernel& kernel, const MadeData& data,

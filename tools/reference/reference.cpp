@@ -151,7 +151,10 @@ class Computation {
         }
     }
 
-    void write_sum(Tensor tensor, size_t j, const Sum<Real>& sum) { write(tensor, j, sum.total(column_depth())); }
+    void write_sum(Tensor tensor, size_t j, const Sum<Real>& sum) {
+        const Number total = sum.total(column_depth());
+        write(tensor, j, spec_.accumulate[tensor] ? input(tensor, j) + total : total);
+    }
 
     void write_statistic(Tensor tensor, size_t row, const Number& number) {
         if (spec_.writes(tensor)) write(tensor, row, number);

@@ -303,6 +303,11 @@ class RowsEmitter {
             Environment around = units_.environment(unit, body.reloads);
             for (size_t k = 0; k < plan_.epilogue.sums.size(); ++k)
                 around.live.insert({plan_.epilogue.sums[k], values_of(m_, strip.sums[u][k])});
+            around.load = [&, load = around.load](const Unit& to, ValueId id) {
+                const Tensor tensor = function_[id].tensor;
+                if (!may_be_accumulated(tensor)) return load(to, id);
+                return m_.load(to, loops_.output(tensor, unit), units_.dtype(tensor), unit.lanes);
+            };
             around.store = [&](const Unit& value, Tensor tensor) {
                 m_.store(loops_.output(tensor, unit), value, units_.dtype(tensor), unit.lanes, Caching::normal);
             };

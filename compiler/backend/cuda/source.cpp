@@ -240,7 +240,12 @@ class Printer {
                 "    static __device__ __forceinline__ Math finish(Index<{}>, const Arguments& a, int64 column, Math "
                 "sum) {{",
                 i);
-            for (const ValueId id : plan_.epilogue.values) finish_value(id);
+            ir::PerValue<bool> needed(function_.values.size());
+            needed[value_of(outputs[i])] = true;
+            mark_needed(function_, needed, [&](ValueId id) { return function_[id].op != Op::final_reduce; });
+            for (const ValueId id : plan_.epilogue.values) {
+                if (needed[id]) finish_value(id);
+            }
             line("        return {};", expressions_.use(value_of(outputs[i])));
             line("    }}");
         }

@@ -20,8 +20,6 @@ Status legal(const plan::Plan& plan) {
     if (cpu.cache_elements != 0)
         return invalid_argument("schedule: cache_elements=1: portable code keeps no elements; must be 0");
     if (cpu.overlap != 0) return invalid_argument("schedule: overlap=1: portable code overlaps no sweeps; must be 0");
-    if (!plan.epilogue.values.empty())
-        return invalid_argument("spec: portable code has no arithmetic on finished column sums");
     if (plan.function.values.size() <= portable::most_values) return {};
     return invalid_argument(fmt::format("spec: its formula has {} values; portable code holds {}",
                                         plan.function.values.size(), portable::most_values));

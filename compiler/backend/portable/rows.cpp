@@ -156,27 +156,68 @@ class Rows {
     std::array<Chunk, most_values> chunks_;
 };
 
+/// What follows the rows, in chunks of columns.
 template <class T>
-void reduce(const plan::Plan& plan, const FinalTask& task) {
-    for (int64_t first = 0; first < task.cols; first += chunk_cols) {
-        const int64_t count = std::min(chunk_cols, task.cols - first);
-        for (const ir::Output& output : plan.epilogue.stores) {
-            const auto& all = plan.epilogue.sums;
-            const auto array = std::ranges::find(all, output.value) - all.begin();
-            std::array<T, chunk_cols> sums{}, in_hand{};
-            for (int64_t group = 0; group < task.groups; ++group) {
-                const auto* start = static_cast<const char*>(task.partials) + group * task.group_stride;
-                const T* partial = reinterpret_cast<const T*>(start) + array * plan.geometry.partial_cols + first;
-                for (int64_t i = 0; i < count; ++i) in_hand[static_cast<size_t>(i)] += partial[i];
-                if ((group + 1) % groups_at_once != 0 && group + 1 != task.groups) continue;
-                for (size_t i = 0; i < sums.size(); ++i) sums[i] += in_hand[i];
-                in_hand = {};
+class FinalReduce {
+  public:
+    FinalReduce(const plan::Plan& plan, const FinalTask& task) : plan_(plan), function_(plan.function), task_(task) {}
+
+    void run() {
+        for (first_ = 0; first_ < task_.cols; first_ += chunk_cols) {
+            count_ = std::min(chunk_cols, task_.cols - first_);
+            for (size_t k = 0; k < plan_.epilogue.sums.size(); ++k)
+                chunk(plan_.epilogue.sums[k]) = sum_groups(static_cast<int64_t>(k));
+            for (const ValueId id : plan_.epilogue.values) compute(id);
+            for (const ir::Output& output : plan_.epilogue.stores) {
+                store(data_of(output.tensor), first_, count_, chunk(output.value).data(),
+                      *function_.dtypes[output.tensor]);
             }
-            store(const_cast<void*>(task.data[plan.operands.place(output.tensor)]), first, count, sums.data(),
-                  *plan.function.dtypes[output.tensor]);
         }
     }
-}
+
+  private:
+    using Chunk = std::array<T, chunk_cols>;
+
+    Chunk& chunk(ValueId id) { return chunks_[static_cast<size_t>(id)]; }
+    void* data_of(Tensor tensor) const { return const_cast<void*>(task_.data[plan_.operands.place(tensor)]); }
+
+    Chunk sum_groups(int64_t array) const {
+        Chunk sums{}, in_hand{};
+        for (int64_t group = 0; group < task_.groups; ++group) {
+            const auto* start = static_cast<const char*>(task_.partials) + group * task_.group_stride;
+            const T* partial = reinterpret_cast<const T*>(start) + array * plan_.geometry.partial_cols + first_;
+            for (int64_t i = 0; i < count_; ++i) in_hand[static_cast<size_t>(i)] += partial[i];
+            if ((group + 1) % groups_at_once != 0 && group + 1 != task_.groups) continue;
+            for (size_t i = 0; i < sums.size(); ++i) sums[i] += in_hand[i];
+            in_hand = {};
+        }
+        return sums;
+    }
+
+    /// [N] arithmetic.
+    void compute(ValueId id) {
+        const ir::Value& value = function_[id];
+        if (value.op == Op::input)
+            return load(chunk(id).data(), data_of(value.tensor), first_, count_, *function_.dtypes[value.tensor]);
+        const auto [left, right] = value.operands;
+        for (size_t i = 0; i < chunk_cols; ++i) {
+            const T a = element(left, i);
+            chunk(id)[i] = ir::compute(value.op, a, right == ir::no_value ? a : element(right, i));
+        }
+    }
+
+    T element(ValueId id, size_t i) {
+        const ir::Value& value = function_[id];
+        return value.op == Op::constant ? static_cast<T>(value.constant) : chunk(id)[i];
+    }
+
+    const plan::Plan& plan_;
+    const ir::Function& function_;
+    const FinalTask& task_;
+    int64_t first_ = 0;  ///< column of the chunk
+    int64_t count_ = 0;
+    std::array<Chunk, most_values> chunks_{};
+};
 
 }  // namespace
 
@@ -185,7 +226,7 @@ void run_rows(const plan::Plan& plan, const RowsTask& task) {
 }
 
 void run_final_reduce(const plan::Plan& plan, const FinalTask& task) {
-    plan.function.compute == DType::f64 ? reduce<double>(plan, task) : reduce<float>(plan, task);
+    plan.function.compute == DType::f64 ? FinalReduce<double>(plan, task).run() : FinalReduce<float>(plan, task).run();
 }
 
 }  // namespace normjit::backend::portable

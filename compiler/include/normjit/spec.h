@@ -5,7 +5,7 @@
 //     g    = dy * (gamma + gamma_offset)              (no gamma: dy)
 //     c1   = row_mean(g * xhat)     c2 = row_mean(g)  (rmsnorm: no c2)
 //     dx   = rstd * (g - xhat * c1 - c2) + dresidual      dresidual_in = dx, in a type of its own
-//     dgamma = col_sum(dy * xhat)   dbeta = col_sum(dy)
+//     dgamma = col_sum(dy * xhat)   dbeta = col_sum(dy)   each added to what it holds, where asked
 //
 // Maths: Ba, Kiros, Hinton, "Layer Normalization" (2016); Zhang, Sennrich, "Root Mean Square Layer Normalization"
 // (2019).
@@ -52,6 +52,9 @@ struct Spec {
     /// Row and column shapes are [M] and [N]; all others [M,N] with a row stride given at launch.
     PerTensor<std::optional<DType>> dtypes;
 
+    /// Column outputs that are added to what they hold, in compute(), before their one rounding.
+    PerTensor<bool> accumulate;
+
     bool has(Tensor tensor) const { return dtypes[tensor].has_value(); }
     /// Whether a launch reads this input. True of all inputs with a type but for x when dbeta is the only output:
     /// its pointer may be null then.
@@ -59,6 +62,8 @@ struct Spec {
     bool writes(Tensor tensor) const {
         return has(tensor) && may_be_written(tensor) && (!is_statistic(tensor) || stats == Stats::recompute);
     }
+    /// Whether the outputs depend on what the tensor holds before a launch: it is read or added to.
+    bool depends_on(Tensor tensor) const { return reads(tensor) || accumulate[tensor]; }
     bool takes_part(Tensor tensor) const { return reads(tensor) || writes(tensor); }
     /// The type of all arithmetic: f32, or f64 when x is f64.
     DType compute() const { return compute_type(dtypes[Tensor::x].value_or(DType::f32)); }
@@ -82,6 +87,7 @@ std::string_view name(Source source);
 ///   beta                     source=y only: a type, or none. By default as gamma; for rmsnorm none
 ///   out                      any of dx,dresidual_in,dgamma,dbeta, with stats=recompute also mean,rstd. The default is
 ///                            dx; with a gamma also dgamma, for layernorm dbeta
+///   accumulate               outputs of shape [N] that are added to what they hold: dgamma,dbeta
 ///   source                   x|xhat|y: what the tensor x holds
 ///   stats                    saved|recompute, or the type of the saved ones. The default is saved, of the compute
 ///   type.

@@ -46,6 +46,10 @@ constexpr bool is_statistic(Tensor tensor) { return info(tensor).role == Role::s
 /// Whether some Spec writes the tensor, and whether some Spec reads it.
 constexpr bool may_be_written(Tensor tensor) { return info(tensor).role != Role::input; }
 constexpr bool may_be_read(Tensor tensor) { return info(tensor).role != Role::output; }
+/// Whether some Spec adds to what the tensor holds: outputs that are sums over the rows.
+constexpr bool may_be_accumulated(Tensor tensor) {
+    return info(tensor).role == Role::output && info(tensor).shape == TensorShape::cols;
+}
 constexpr bool is_matrix(Tensor tensor) { return info(tensor).shape == TensorShape::matrix; }
 
 constexpr std::optional<Tensor> parse_tensor(std::string_view text) {

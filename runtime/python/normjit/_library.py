@@ -45,6 +45,8 @@ class Spec(_Sized):
         ("eps", ctypes.c_double),
         ("gamma_offset", ctypes.c_double),
         ("dtypes", ctypes.c_int32 * ROOM_FOR_TENSORS),
+        ("accumulate", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
     ]
 
 
