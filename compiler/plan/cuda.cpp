@@ -179,9 +179,6 @@ CudaVariant measure_cuda(const Spec& spec, const OperandList& operands, int row_
     variant.steps = two_pass ? 1 : divide_up(vectors, s.threads_per_row);
     const int64_t slot = round_up(variant.steps * s.threads_per_row * s.vector_width, 16);
     if (!two_pass) variant.shared_bytes = row_kernel_shared_bytes(spec, operands, row_sums, s, slot);
-    const auto sums = static_cast<int64_t>(operands.column_outputs().size());
-    if (s.rows_per_block > 1)
-        variant.team_sums_bytes = s.rows_per_block * sums * slot * static_cast<int64_t>(size_of(spec.compute()));
     const int64_t math_words = static_cast<int64_t>(size_of(spec.compute())) / 4;
     const int64_t threads = int64_t{s.threads_per_row} * s.rows_per_block;
     variant.register_limit = register_limit(threads, s.blocks_per_sm);
@@ -220,14 +217,10 @@ Geometry cuda_geometry(const Plan& plan) {
                       .partial_cols = plan.spec.cols,
                       .group_bytes = sums * plan.spec.cols * math,
                       .final_cols = plan.cuda().final.columns};
-    int64_t team_sums_bytes = 0;
     for (const CudaVariant& variant : plan.cuda().variants) {
-        team_sums_bytes = std::max(team_sums_bytes, variant.team_sums_bytes);
         const bool two_pass = variant.schedule.form == CudaForm::two_pass;
         if (two_pass && plan.sweeps.size() > 1) geometry.row_bytes = static_cast<int64_t>(plan.row_slots.size()) * math;
     }
-    constexpr int64_t line = 64;  // at which the teams' sums start, behind all partials
-    if (team_sums_bytes > 0) geometry.group_bytes = round_up(geometry.group_bytes, line) + team_sums_bytes;
     return geometry;
 }
 

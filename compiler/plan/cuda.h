@@ -23,12 +23,11 @@ struct Plan;
 struct CudaVariant {
     std::string_view suffix;  ///< of its kernels' names
     CudaSchedule schedule;
-    int64_t steps = 0;            ///< vectors of one thread
-    int64_t team_sums_bytes = 0;  ///< workspace for the column sums of a block's teams, where there are several
-    int64_t shared_bytes = 0;     ///< dynamic shared memory of the row kernel
-    int64_t data_registers = 0;   ///< 32-bit registers of a thread that hold data across a row
-    int64_t work_registers = 0;   ///< and, roughly, what the arithmetic on one vector takes beside them
-    int64_t register_limit = 0;   ///< what blocks_per_sm leaves to a thread
+    int64_t steps = 0;           ///< vectors of one thread
+    int64_t shared_bytes = 0;    ///< dynamic shared memory of the row kernel
+    int64_t data_registers = 0;  ///< 32-bit registers of a thread that hold data across a row
+    int64_t work_registers = 0;  ///< and, roughly, what the arithmetic on one vector takes beside them
+    int64_t register_limit = 0;  ///< what blocks_per_sm leaves to a thread
     CudaPath path;
 };
 

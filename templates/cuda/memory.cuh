@@ -231,13 +231,6 @@ NORMJIT_DEVICE void store_partial(Math* to, const Math (&value)[width]) {
     }
 }
 
-template <int width, class Math>
-NORMJIT_DEVICE void load_partial(const Math* from, Math (&value)[width]) {
-    uint32 words[words_of<Math, width>];
-    load<width * bytes_of<Math>>(from, words);
-    unpack<Math, width>(words, value);
-}
-
 NORMJIT_DEVICE void count_up(uint32* counter) {
     asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
 }

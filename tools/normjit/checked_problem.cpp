@@ -53,9 +53,10 @@ class CpuCheckedProblem final : public CheckedProblem {
                 NORMJIT_RETURN_IF_ERROR(expected_.check_row(output, row, data_.element(output.tensor, element)));
             }
         }
+        const int64_t groups = kernel.artifact().geometry.groups(data_.rows(), arguments.workspace_bytes);
         for (const Tensor tensor : all_tensors) {
             if (!data_.spec().writes(tensor) || info(tensor).shape != TensorShape::cols) continue;
-            NORMJIT_RETURN_IF_ERROR(expected_.check_columns(tensor, data_.element(tensor, 0)));
+            NORMJIT_RETURN_IF_ERROR(expected_.check_columns(tensor, data_.element(tensor, 0), groups));
         }
         return {};
     }

@@ -27,15 +27,16 @@ class ExpectedGradients {
 
     /// One row of one of them. The error says which column is off, by how much.
     Status check_row(const Operand& output, int64_t row, const void* elements) const;
-    /// dgamma or dbeta.
-    Status check_columns(Tensor tensor, const void* elements) const;
+    /// dgamma or dbeta by a kernel that sums this many row groups, so that a term goes through its rows' and then the
+    /// groups' additions.
+    Status check_columns(Tensor tensor, const void* elements, int64_t groups) const;
 
   private:
     Status check(Tensor tensor, int64_t row, const reference::Gradient& expected, const void* element,
                  int64_t column) const;
 
     const Spec spec_;
-    const int64_t made_;
+    const int64_t made_, rows_;
     reference::Gradients gradients_;
     std::vector<Operand> row_outputs_;
     std::vector<int64_t> rows_to_check_;

@@ -32,10 +32,13 @@ class GpuCheckedProblem final : public CheckedProblem {
                 NORMJIT_RETURN_IF_ERROR(expected_.check_row(output, row, data.data()));
             }
         }
+        const Artifact& artifact = kernel.artifact();
+        const int64_t groups =
+            artifact.cuda_paths.front().groups(artifact.geometry, problem_.rows(), arguments.workspace_bytes);
         for (const Tensor tensor : all_tensors) {
             if (!spec.writes(tensor) || info(tensor).shape != TensorShape::cols) continue;
             NORMJIT_RETURN_IF_ERROR(read(tensor, 0));
-            NORMJIT_RETURN_IF_ERROR(expected_.check_columns(tensor, data.data()));
+            NORMJIT_RETURN_IF_ERROR(expected_.check_columns(tensor, data.data(), groups));
         }
         return {};
     }

@@ -90,6 +90,9 @@ class Sum {
         error_ += times * term.error;
     }
 
+    /// What one more addition on the way of every term adds to the error.
+    Real error_per_addition() const { return Rounding<Real>::unit * size_; }
+
     Bounded<Real> total(int64_t depth) const {
         using R = Rounding<Real>;
         if (!(size_ <= R::most)) return {value_, std::numeric_limits<Real>::infinity()};

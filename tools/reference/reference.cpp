@@ -52,7 +52,7 @@ class Computation {
         return {static_cast<Real>(static_cast<typename Rounding<Real>::Narrow>(option)), 0};
     }
 
-    int64_t column_depth() const { return std::min<int64_t>(all_rows_ + 1, 160); }
+    int64_t column_depth() const { return all_rows_ + 1; }
 
     /// How often a row of the inputs comes.
     Real repeats(size_t row) const {
@@ -152,8 +152,10 @@ class Computation {
     }
 
     void write_sum(Tensor tensor, size_t j, const Sum<Real>& sum) {
+        if (!spec_.has(tensor)) return;
         const Number total = sum.total(column_depth());
         write(tensor, j, spec_.accumulate[tensor] ? input(tensor, j) + total : total);
+        gradients_[tensor][j].error_per_addition = static_cast<double>(sum.error_per_addition());
     }
 
     void write_statistic(Tensor tensor, size_t row, const Number& number) {
@@ -164,7 +166,7 @@ class Computation {
     void write(Tensor tensor, size_t i, const Number& number) {
         if (!spec_.has(tensor)) return;
         const auto value = static_cast<double>(number.value);
-        gradients_[tensor][i] = {value, static_cast<double>(number.error + std::fabs(number.value) * Real(0x1p-53))};
+        gradients_[tensor][i] = {value, static_cast<double>(number.error + std::fabs(number.value) * Real(0x1p-53)), 0};
     }
 
     const Spec& spec_;

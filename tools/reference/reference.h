@@ -8,8 +8,7 @@
 //   an operation adds u times its result, and half the smallest denormal where it can underflow;
 //   a sum of terms t adds depth * u * sum |t|, depth being the number of additions that a term goes through:
 //     row sums are kept in one sum per lane of a 64-byte vector, so N / lanes, plus 16 to fold lanes and unrolled sums;
-//     column sums are sums of sums that end after 64 terms at most, rows, blocks of rows or row groups, or else are
-//     compensated (Kahan: 2 u, however many terms), so the lesser of M + 1 and 160.
+//     column sums run over the rows of a group and then over the groups, so M + 1.
 //   a product of three or more factors, one of them a row's, may be taken in the formula's order or with the row's
 //     factors first (dx = (dy * rstd) * gamma - ((x - mean) * (rstd * rstd * c1) + rstd * c2), dgamma's terms
 //     (dy * rstd) * (x - mean)): the larger of the two bounds. They differ where an intermediate product underflows.
@@ -28,6 +27,13 @@ namespace normjit::reference {
 struct Gradient {
     double value = 0;
     double error = 0;  ///< infinite where the arithmetic can overflow, or where NaN or Inf came in: anything is right
+    double error_per_addition = 0;  ///< column sums: what each of the M + 1 additions of a term has in `error`
+
+    /// For a column sum whose terms go through at most this many additions.
+    Gradient with_additions(int64_t rows, int64_t additions) const {
+        const int64_t fewer = rows + 1 - additions;
+        return fewer <= 0 ? *this : Gradient{value, error - static_cast<double>(fewer) * error_per_addition, 0};
+    }
 };
 
 /// One element per element of each output of the spec; empty for all other tensors.

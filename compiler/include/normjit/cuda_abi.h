@@ -21,8 +21,7 @@ struct CudaOperand {
 /// Unused operands may hold anything.
 struct CudaArguments {
     CudaOperand operand[max_operands];  ///< by place in the OperandList
-    void* partials;    ///< at Geometry::partials_at() in the workspace: [column_sums, row_groups, cols], then,
-                       ///< where teams share a block, their own sums
+    void* partials;    ///< at Geometry::partials_at() in the workspace: [column_sums, row_groups, cols]
     void* row_values;  ///< at the start of the workspace: Geometry::row_bytes a row
     int64_t rows;
     uint32_t row_groups;     ///< of this launch, at least 1 but for the final reduce: 0 groups give zeros
