@@ -17,7 +17,7 @@ using schedule::Dimension;
 using schedule::SearchedProblem;
 
 double distance(int64_t a, int64_t b) {
-    const auto log = [](int64_t x) { return std::log2(static_cast<double>(std::max<int64_t>(x, 0) + 1)); };
+    const auto log = [](int64_t x) { return std::log2(static_cast<double>(std::max<int64_t>(x, 0)) + 1); };
     return std::fabs(log(a) - log(b));
 }
 
