@@ -26,12 +26,15 @@ LineWriter::LineWriter(Machine& machine, int64_t cols, const Operand& matrix, co
       gap_(machine.integer(Home::frame)),
       row_end_(machine.integer(Home::frame)) {}
 
+void LineWriter::if_used(const char* name, const Machine::Emit& then) {
+    m_.if_else(name, [&] { return m_.compare(is_used_, Relation::not_equal, 0); }, then, {});
+}
+
 void LineWriter::begin(Integer next, Integer stride) {
     m_.set_to_second_argument(is_used_);
     for (const Integer number : {has_gaps_, foreign_, gap_}) m_.set(number, 0);
     m_.set(memory_, next);
-    const auto is_used = [&] { return m_.compare(is_used_, Relation::not_equal, 0); };
-    m_.if_else("realign", is_used, [&] {
+    if_used("realign", [&] {
         m_.set_to_line(memory_, next);
         m_.set_to_difference(offset_, next, {memory_});
         m_.set(foreign_, offset_);
@@ -47,7 +50,7 @@ void LineWriter::begin(Integer next, Integer stride) {
 }
 
 void LineWriter::write_lines(Integer next) {
-    m_.if_else("realign", [&] { return m_.compare(is_used_, Relation::not_equal, 0); }, [&] { write(next); });
+    if_used("realign", [&] { write(next); });
 }
 
 void LineWriter::write(Integer next) {
@@ -114,16 +117,14 @@ void LineWriter::write_rows(Integer next) {
 }
 
 void LineWriter::finish(Integer next) {
-    m_.if_else(
-        "finish", [&] { return m_.compare(is_used_, Relation::not_equal, 0); },
-        [&] {
-            write(next);
-            m_.set_to_difference(end_, next, lines());
-            m_.set(offset_, foreign_);
-            const auto is_left = [&] { return m_.compare(offset_, Relation::less, end_); };
-            m_.if_else("rest", is_left, [&] { m_.copy_bytes({memory_}, lines(), offset_, end_); });
-            m_.fence_nontemporal();
-        });
+    if_used("finish", [&] {
+        write(next);
+        m_.set_to_difference(end_, next, lines());
+        m_.set(offset_, foreign_);
+        const auto is_left = [&] { return m_.compare(offset_, Relation::less, end_); };
+        m_.if_else("rest", is_left, [&] { m_.copy_bytes({memory_}, lines(), offset_, end_); });
+        m_.fence_nontemporal();
+    });
 }
 
 }  // namespace normjit::backend::cpu

@@ -32,6 +32,7 @@ class LineWriter {
     void finish(Integer next);
 
   private:
+    void if_used(const char* name, const Machine::Emit& then);
     void write(Integer next);
     void write_full_lines(Integer next);
     void write_rows(Integer next);
