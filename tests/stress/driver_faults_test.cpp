@@ -63,9 +63,23 @@ void check_left_behind(const std::string& failed_call) {
     if (mode != cuda::capture_global) REQUIRE(failed_call == "cuThreadExchangeStreamCaptureMode");
 }
 
+/// The call that failed; "none" when there were not as many.
+template <class Fake>
+std::string failed_call_of(const Fake& fake) {
+    const auto number = static_cast<size_t>(fake.failing_call);
+    return number < fake.calls.size() ? fake.calls[number] : "none";
+}
+
 struct Count {
     int points = 0, errors = 0;
     std::map<std::string, int> by_name;
+
+    void add(const std::string& failed_call, const Status& status) {
+        ++points;
+        ++by_name[failed_call];
+        errors += !status.ok();
+    }
+
     ~Count() {
         std::string line;
         for (const auto& [name, count] : by_name) line += " " + name + "=" + std::to_string(count);
@@ -93,12 +107,8 @@ TEST_CASE("a driver that fails at any call") {
             fake.reset();
             fake.failing_call = static_cast<int>(i);
             const Status status = work(options_of(is_kept ? folder.path() : ""));
-            ++count.points;
-            ++count.by_name[calls[i]];
-            if (!status.ok()) {
-                ++count.errors;
-                REQUIRE(status.message().find("CUDA_ERROR_LAUNCH_FAILED") != std::string::npos);
-            }
+            count.add(calls[i], status);
+            if (!status.ok()) REQUIRE(status.message().find("CUDA_ERROR_LAUNCH_FAILED") != std::string::npos);
             check_left_behind(calls[i]);
             if (calls[i] != "cuLibraryUnload") REQUIRE(fake.loaded == 0);
             fake.failing_call = -1;
@@ -123,12 +133,10 @@ TEST_CASE("an engine whose driver failed once goes on") {
             const auto kernel = engine.prepare(spec);
             status = kernel.ok() ? kernel->launch(fake_arguments(*kernel, 10)) : kernel.status();
         }
-        is_reached = static_cast<int>(fake.calls.size()) > fake.failing_call;
-        const std::string failed_call = is_reached ? fake.calls[static_cast<size_t>(fake.failing_call)] : "none";
+        const std::string failed_call = failed_call_of(fake);
+        is_reached = failed_call != "none";
         CAPTURE(failed_call);
-        ++count.points;
-        ++count.by_name[failed_call];
-        count.errors += !status.ok();
+        count.add(failed_call, status);
         check_left_behind(failed_call);
         fake.failing_call = -1;
         const auto next = engine.prepare(spec);
@@ -148,12 +156,10 @@ TEST_CASE("an NVRTC that fails at any call") {
         fake.reset();
         fake.failing_call = count.points;
         const Status status = engine.prepare(spec).status();
-        is_reached = static_cast<int>(fake.calls.size()) > fake.failing_call;
-        const std::string failed_call = is_reached ? fake.calls[static_cast<size_t>(fake.failing_call)] : "none";
+        const std::string failed_call = failed_call_of(fake);
+        is_reached = failed_call != "none";
         CAPTURE(failed_call);
-        ++count.points;
-        ++count.by_name[failed_call];
-        count.errors += !status.ok();
+        count.add(failed_call, status);
         REQUIRE(status.ok() == (failed_call == "none" || failed_call == "nvrtcDestroyProgram"));
         if (!status.ok()) REQUIRE(status.message().find("NVRTC_ERROR_INTERNAL_ERROR") != std::string::npos);
         REQUIRE(fake.programs == 0);

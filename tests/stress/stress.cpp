@@ -12,7 +12,6 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 namespace normjit::test {
 
@@ -25,10 +24,8 @@ bool is_long() { return stress_seconds(0) >= 60; }
 
 Holdings holdings() {
     Holdings held;
-    std::ifstream statm("/proc/self/statm"), maps("/proc/self/maps");
-    int64_t all = 0;
-    statm >> all >> held.resident_bytes;
-    held.resident_bytes *= sysconf(_SC_PAGESIZE);
+    held.resident_bytes = resident_bytes();
+    std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);) ++held.mappings;
     const auto count = [](const char* folder) {
         return std::distance(std::filesystem::directory_iterator(folder), {});
@@ -36,19 +33,6 @@ Holdings holdings() {
     held.descriptors = count("/proc/self/fd");
     held.threads = count("/proc/self/task");
     return held;
-}
-
-bool keeps_freed_memory() {
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-    return true;
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return true;
-#else
-    return false;
-#endif
 }
 
 std::vector<BackendChoice> backends_here() {

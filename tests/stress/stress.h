@@ -3,6 +3,7 @@
 #pragma once
 
 #include "case.h"
+#include "process.h"
 
 #include "normjit/code_key.h"
 #include "normjit/compile.h"
@@ -41,9 +42,6 @@ struct Holdings {
     int64_t threads = 0;
 };
 Holdings holdings();
-
-/// Sanitizers keep freed memory for a while, and map what they like.
-bool keeps_freed_memory();
 
 /// Of this machine: what makes code for it, the usual one first.
 std::vector<BackendChoice> backends_here();
