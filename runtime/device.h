@@ -24,6 +24,8 @@ class Device {
     virtual std::string model() const { return {}; }
     /// CPU threads that a launch may use.
     virtual int threads() const { return 1; }
+    /// Whose they are, for people; empty for a GPU.
+    virtual std::string whose_threads() const { return {}; }
     /// Whether code may be compiled and loaded now. `stream` as in Engine::load().
     virtual Status check_free([[maybe_unused]] void* stream) const { return {}; }
     virtual Expected<std::shared_ptr<const Kernel::Impl>> load(const Artifact& artifact) const = 0;

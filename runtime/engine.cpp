@@ -217,6 +217,8 @@ uint64_t Engine::plan_digest() const { return impl_->plan_digest(); }
 
 int Engine::threads() const { return impl_->device().threads(); }
 
+std::string Engine::whose_threads() const { return impl_->device().whose_threads(); }
+
 Expected<Kernel> Engine::prepare(const Spec& spec, const PrepareOptions& options) const {
     return impl_->prepare({spec, {}}, options);
 }

@@ -75,16 +75,26 @@ Status read_cache_trust_others(std::string_view value, Environment& environment)
     return read_flag(value, environment.cache_trust_others);
 }
 
-Status read_isa(std::string_view value, Environment& environment) {
+/// The one of `all` that has this name.
+template <class Enum, size_t count>
+Status read_word(std::string_view value, const Enum (&all)[count], Enum& chosen) {
     std::vector<std::string_view> words;
-    for (const IsaCap cap : all_isa_caps) {
-        words.push_back(name(cap));
+    for (const Enum each : all) {
+        words.push_back(name(each));
         if (words.back() == value) {
-            environment.isa = cap;
+            chosen = each;
             return {};
         }
     }
     return invalid_argument("allowed: " + text::join(words));
+}
+
+Status read_isa(std::string_view value, Environment& environment) {
+    return read_word(value, all_isa_caps, environment.isa);
+}
+
+Status read_threads(std::string_view value, Environment& environment) {
+    return read_word(value, all_thread_policies, environment.thread_policy);
 }
 
 Status read_perf(std::string_view value, Environment& environment) {
@@ -112,6 +122,8 @@ constexpr EnvironmentVariable table[] = {
      read_records},
     {"NORMJIT_ISA", "the most that CPU code may use: avx512, avx2, sse, or portable for no machine code [machine]",
      read_isa},
+    {"NORMJIT_THREADS", "whose threads run on the CPU: own, openmp, or automatic for the faster ones [automatic]",
+     read_threads},
     {"NORMJIT_PERF", "map: /tmp/perf-PID.map names the kernels of the CPU for perf [off]", read_perf},
     {"NORMJIT_NVRTC_PATH", "the NVRTC library, or a folder with one, to use before any other", nullptr},
 };

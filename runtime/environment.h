@@ -28,6 +28,7 @@ struct Environment {
     std::string cuda_driver;                         ///< the library to use as libcuda.so.1; empty: that
     std::string capture_file;                        ///< where specs that are asked for are noted; empty: nowhere
     IsaCap isa = IsaCap::machine;
+    ThreadPolicy thread_policy = ThreadPolicy::automatic;
     bool perf_map = false;  ///< kernels of the CPU are named for perf
 };
 

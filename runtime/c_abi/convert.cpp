@@ -26,6 +26,9 @@ static_assert(same(NORMJIT_SYNC, OnMiss::sync) && same(NORMJIT_BACKGROUND, OnMis
               same(NORMJIT_ERROR, OnMiss::error));
 static_assert(same(NORMJIT_TUNE_OFF, TunePolicy::off) && same(NORMJIT_TUNE_ON_MISS, TunePolicy::on_miss) &&
               same(NORMJIT_TUNE_BACKGROUND, TunePolicy::background));
+static_assert(same(NORMJIT_THREADS_AUTOMATIC - 1, ThreadPolicy::automatic) &&
+              same(NORMJIT_THREADS_OWN - 1, ThreadPolicy::own) &&
+              same(NORMJIT_THREADS_OPENMP - 1, ThreadPolicy::openmp) && std::size(all_thread_policies) == 3);
 static_assert(same(NORMJIT_LOG_INFO, LogLevel::info) && same(NORMJIT_LOG_WARNING, LogLevel::warning));
 constexpr bool same(int c, Tensor cpp) { return c == info(cpp).number; }
 static_assert(same(NORMJIT_X, Tensor::x) && same(NORMJIT_DY, Tensor::dy) &&
@@ -104,6 +107,14 @@ Expected<EngineOptions> to_cpp(const normjit_engine_options& from) {
     if (from.device != nullptr) options.device = from.device;
     options.threads = from.threads;
     options.parallel_for = {from.parallel_for.run, from.parallel_for.self};
+    if (from.thread_policy != NORMJIT_THREADS_AS_THE_ENVIRONMENT_SAYS) {
+        if (from.thread_policy < 0 || from.thread_policy > NORMJIT_THREADS_OPENMP) {
+            return invalid_argument(fmt::format("engine options: thread_policy: {}; must be 0 to {}",
+                                                from.thread_policy, int{NORMJIT_THREADS_OPENMP}));
+        }
+        options.thread_policy = all_thread_policies[from.thread_policy - 1];
+    }
+    options.openmp_user = from.openmp_user;
     if ((from.allocator.allocate == nullptr) != (from.allocator.release == nullptr)) {
         return invalid_argument("engine options: allocator: allocate and release come together");
     }

@@ -127,6 +127,16 @@ normjit_status normjit_engine_backend(const normjit_engine* engine, char* buffer
     });
 }
 
+normjit_status normjit_engine_threads(const normjit_engine* engine, int32_t* threads, char* buffer, size_t capacity,
+                                      size_t* bytes) {
+    return guarded([&]() -> Status {
+        NORMJIT_RETURN_IF_ERROR(check_handle(engine, "engine"));
+        if (threads != nullptr) *threads = engine->engine.threads();
+        const std::string whose = engine->engine.whose_threads();
+        return copy_out({whose.c_str(), whose.size() + 1}, buffer, capacity, bytes);
+    });
+}
+
 normjit_status normjit_plan_digest(const normjit_engine* engine, uint64_t* digest) {
     return guarded([&]() -> Status {
         NORMJIT_RETURN_IF_ERROR(check_handle(engine, "engine"));

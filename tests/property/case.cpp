@@ -7,9 +7,12 @@
 
 #include "normjit/compile.h"
 #include "normjit/engine.h"
+#include "normjit/sharing.h"
 
+#include <algorithm>
 #include <cstdlib>
 
+#include <doctest/doctest.h>
 #include <fmt/format.h>
 
 namespace normjit::test {
@@ -128,6 +131,16 @@ Case random_case(Random& random) {
     const SpecLimits limits = random_limits(random);
     const Spec spec = random_spec(random, limits);
     return random_case_of(random, spec, random_rows(random, spec, limits));
+}
+
+Case random_parallel_case(Random& random) {
+    Case drawn = random_case(random);
+    drawn.schedule.row_groups = random.between(2, 40);
+    const int64_t enough = (144 << 10) / drawn.spec.cols + 1;
+    drawn.rows = std::max(drawn.rows, enough + random.between(0, 20));
+    REQUIRE(pays_to_share(drawn.rows, drawn.spec.cols, 2));
+    if (drawn.spec.rows) drawn.spec.rows = drawn.rows;
+    return drawn;
 }
 
 Case random_extreme_case(Random& random) {

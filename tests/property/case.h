@@ -31,6 +31,9 @@ Case random_case(Random& random);
 /// Few very long rows, or very many short ones.
 Case random_extreme_case(Random& random);
 
+/// Large enough for a launch to hand out its tasks, several row groups.
+Case random_parallel_case(Random& random);
+
 /// A schedule that legality() accepts.
 Schedule random_legal_schedule(Random& random, const Spec& spec, const Target& target);
 

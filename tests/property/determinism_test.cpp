@@ -3,8 +3,6 @@
 #include "check.h"
 #include "device_image.h"
 
-#include "normjit/sharing.h"
-
 #include <algorithm>
 #include <barrier>
 #include <thread>
@@ -15,17 +13,6 @@ using namespace normjit;
 using namespace normjit::test;
 
 namespace {
-
-/// Large enough for a launch to hand out its tasks, several row groups.
-Case random_parallel_case(Random& random) {
-    Case drawn = random_case(random);
-    drawn.schedule.row_groups = random.between(2, 40);
-    const int64_t enough = (144 << 10) / drawn.spec.cols + 1;
-    drawn.rows = std::max(drawn.rows, enough + random.between(0, 20));
-    REQUIRE(pays_to_share(drawn.rows, drawn.spec.cols, 2));
-    if (drawn.spec.rows) drawn.spec.rows = drawn.rows;
-    return drawn;
-}
 
 void run_backwards(void* calls, int64_t count, void (*task)(void*, int64_t), void* context) {
     ++*static_cast<int64_t*>(calls);

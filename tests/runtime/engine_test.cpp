@@ -21,7 +21,11 @@ TEST_CASE("threads of an engine") {
               "engine: threads: " + std::to_string(wrong) + "; must be 1 to 4096, or 0 for one per core");
     }
     const ParallelFor own{[](void*, int64_t, void (*)(void*, int64_t), void*) {}, nullptr};
-    CHECK(Engine::create({.threads = 5, .parallel_for = own})->threads() == 5);
+    const auto lent = Engine::create({.threads = 5, .parallel_for = own});
+    CHECK(lent->threads() == 5);
+    CHECK(lent->whose_threads() == "those of the engine's user");
+    CHECK(Engine::create({.parallel_for = own, .thread_policy = ThreadPolicy::openmp}).status().message() ==
+          "engine: thread_policy: openmp; with a parallel_for it must be automatic");
 }
 
 TEST_CASE("compile takes the heuristic's schedule unless told otherwise") {

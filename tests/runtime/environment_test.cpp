@@ -43,6 +43,13 @@ TEST_CASE("the most that CPU code may use") {
           "NORMJIT_ISA=avx: allowed: machine avx512 avx2 sse portable");
 }
 
+TEST_CASE("whose threads run on the CPU") {
+    CHECK(read({})->thread_policy == ThreadPolicy::automatic);
+    CHECK(read({{"NORMJIT_THREADS", "own"}})->thread_policy == ThreadPolicy::own);
+    CHECK(read({{"NORMJIT_THREADS", "openmp"}})->thread_policy == ThreadPolicy::openmp);
+    CHECK(read({{"NORMJIT_THREADS", "4"}}).status().message() == "NORMJIT_THREADS=4: allowed: automatic own openmp");
+}
+
 TEST_CASE("names for perf") {
     CHECK_FALSE(read({})->perf_map);
     CHECK(read({{"NORMJIT_PERF", "map"}})->perf_map);

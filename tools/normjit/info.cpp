@@ -46,11 +46,19 @@ Expected<Target> own_target() {
     return engine.target();
 }
 
+/// Those of an engine that is told nothing.
+std::string threads_text() {
+    const auto engine = Engine::create();
+    if (!engine.ok()) return engine.status().message();
+    return fmt::format("{}, {}", engine->threads(), engine->whose_threads());
+}
+
 ordered_json program_facts() {
     ordered_json facts = {{"version", NORMJIT_VERSION}, {"generator_version", generator_version}};
     auto target = own_target();
     facts["target"] = target.ok() ? ordered_json(to_text(*target)) : ordered_json();
     facts["backend"] = target.ok() && backend_of(*target).ok() ? ordered_json(*backend_of(*target)) : ordered_json();
+    facts["threads"] = threads_text();
     facts["devices"] = ordered_json::array();
     for (const DeviceState& device : list_devices()) {
         facts["devices"].push_back(
@@ -93,7 +101,9 @@ std::string program_text() {
     devices.add({"nvrtc", nvrtc.ok() ? "available" : "not available",
                  nvrtc.ok() ? nvrtc_text(*nvrtc) : nvrtc.status().message()});
     text += devices.text();
-    if (auto target = own_target(); target.ok()) text += fmt::format("\n{}", target_text(*target));
+    if (auto target = own_target(); target.ok()) {
+        text += fmt::format("\n{}threads   {}\n", target_text(*target), threads_text());
+    }
     text += "\n";
     Table environment({"environment", "value", "meaning"});
     for (const EnvironmentVariable& variable : environment_variables()) {

@@ -13,28 +13,6 @@ namespace normjit::cpu {
 
 namespace {
 
-constexpr int most_threads = 4096;
-
-Expected<std::shared_ptr<const Threads>> make_threads(const EngineOptions& options, const Target& target) {
-    if (options.threads < 0 || options.threads > most_threads) {
-        return invalid_argument(
-            fmt::format("engine: threads: {}; must be 1 to {}, or 0 for one per core", options.threads, most_threads));
-    }
-    auto threads = std::make_shared<Threads>();
-    threads->count = options.threads == 0 ? target.cores : options.threads;
-    threads->parallel_for = options.parallel_for;
-    if (options.parallel_for.run == nullptr) {
-        threads->pool = ThreadPool::create(threads->count);
-        if (const int started = threads->pool->threads(); started < threads->count) {
-            options.log(LogLevel::warning, fmt::format("engine: {} of {} threads: the system refuses more ({})",
-                                                       started, threads->count, threads->pool->refusal())
-                                               .c_str());
-            threads->count = started;
-        }
-    }
-    return std::shared_ptr<const Threads>(std::move(threads));
-}
-
 /// Where the system lets no code run that a process makes, formulas are evaluated, unless a code generator was asked
 /// for.
 Status settle_for_allowed(Target& target, const Log& log) {
@@ -61,7 +39,8 @@ class CpuDevice final : public Device {
     const std::string& name() const override { return name_; }
     const Target& target() const override { return target_; }
     std::string model() const override { return cpu_model(); }
-    int threads() const override { return threads_->count; }
+    int threads() const override { return threads_->count(); }
+    std::string whose_threads() const override { return threads_->text(); }
 
     Expected<std::shared_ptr<const Kernel::Impl>> load(const Artifact& artifact) const override {
         NORMJIT_RETURN_IF_ERROR(check_cpu_artifact(artifact, target_));
@@ -90,7 +69,7 @@ OpenedDevice open_device(const EngineOptions& options) {
     NORMJIT_TRY(Target target, host_target(options.isa));
     if (options.backend != BackendChoice::automatic) target.backend = options.backend;
     NORMJIT_RETURN_IF_ERROR(settle_for_allowed(target, options.log));
-    NORMJIT_TRY(auto threads, make_threads(options, target));
+    NORMJIT_TRY(auto threads, Threads::create(options, target.cores));
     return std::shared_ptr<const Device>(std::make_shared<CpuDevice>(target, std::move(threads)));
 }
 

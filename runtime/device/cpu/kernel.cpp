@@ -32,7 +32,9 @@ class Launch {
           geometry_(kernel.artifact.geometry),
           arguments_(arguments),
           groups_(geometry_.groups(arguments.rows, arguments.workspace_bytes)),
-          shared_(pays_to_share(arguments.rows, spec_.cols, kernel.threads->count)),
+          turn_(*kernel.threads, kernel.crew_choice.get(), arguments.rows,
+                pays_to_share(arguments.rows, spec_.cols, kernel.threads->count())),
+          shared_(turn_.crew != Crew::alone),
           final_cols_(choose_final_cols()),
           past_caches_(is_past_caches()),
           rows_(choose_rows()),
@@ -56,9 +58,9 @@ class Launch {
             for (int64_t i = 0; i < tasks; ++i) task(i);
             return;
         }
-        if (kernel_.threads->pool == nullptr) return run_on_callers(tasks, task);
+        if (turn_.crew == Crew::callers) return run_on_callers(tasks, task);
         const auto call = [](void* context, int64_t i) { (*static_cast<const Task*>(context))(i); };
-        kernel_.threads->pool->run(tasks, call, const_cast<Task*>(&task));
+        kernel_.threads->run(turn_.crew, tasks, call, const_cast<Task*>(&task));
     }
 
     /// Counts what has run: the caller's function may be wrong.
@@ -73,8 +75,7 @@ class Launch {
             one(i);
             ran.fetch_add(1, std::memory_order_relaxed);
         };
-        const ParallelFor& caller = kernel_.threads->parallel_for;
-        caller.run(caller.self, tasks, call, &counted);
+        kernel_.threads->run(turn_.crew, tasks, call, &counted);
         const int64_t ran = counted.ran.load(std::memory_order_relaxed);
         if (ran != tasks && status_.ok()) {
             status_ =
@@ -86,7 +87,7 @@ class Launch {
 
     bool is_past_caches() const {
         return goes_past_caches(kernel_.operands, spec_.cols, arguments_.rows, geometry_.nontemporal_bytes,
-                                kernel_.artifact.target.cores, kernel_.threads->count);
+                                kernel_.artifact.target.cores, kernel_.threads->count());
     }
 
     bool starts_on_lines(const Operand& matrix) const {
@@ -166,7 +167,7 @@ class Launch {
     }
 
     void run_teams(int64_t teams) {
-        const int64_t threads = shared_ ? kernel_.threads->count : 1;
+        const int64_t threads = shared_ ? kernel_.threads->count() : 1;
         const int64_t seats = std::clamp<int64_t>(threads / teams, 1, geometry_.column_ranges);
         for (int64_t team = 0; team < teams; ++team) progress_of(team_of(team, teams)).begin();
         run(teams * seats, [&](int64_t seat) {
@@ -244,7 +245,7 @@ class Launch {
     int64_t choose_final_cols() const {
         constexpr int64_t least = 32;
         if (!shared_) return geometry_.final_cols;
-        return std::min(geometry_.final_cols, round_up(divide_up(spec_.cols, kernel_.threads->count), least));
+        return std::min(geometry_.final_cols, round_up(divide_up(spec_.cols, kernel_.threads->count()), least));
     }
 
     void run_final_reduce(int64_t groups) {
@@ -272,6 +273,7 @@ class Launch {
     const Geometry& geometry_;
     const Arguments& arguments_;
     const int64_t groups_;
+    const CrewTurn turn_;
     const bool shared_;
     const int64_t final_cols_;
     const bool past_caches_;
@@ -280,10 +282,14 @@ class Launch {
     Status status_;  ///< written between tasks only
 };
 
+std::unique_ptr<CrewChoice> choice_of(const Threads& threads) {
+    return threads.have_choice() ? std::make_unique<CrewChoice>() : nullptr;
+}
+
 }  // namespace
 
 CpuKernel::CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<const Threads> workers)
-    : Impl(std::move(made)), code(std::move(memory)), threads(std::move(workers)) {
+    : Impl(std::move(made)), code(std::move(memory)), threads(std::move(workers)), crew_choice(choice_of(*threads)) {
     const auto& cpu = std::get<CpuSchedule>(artifact.schedule.device);
     realigned = normjit::realigned(artifact.spec.cols, operands, cpu);
     const auto find = [&]<class Function>(const char* entry, Function& function) {
@@ -307,7 +313,10 @@ CpuKernel::CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<con
 }
 
 CpuKernel::CpuKernel(Artifact made, PortableProgram formula, std::shared_ptr<const Threads> workers)
-    : Impl(std::move(made)), program(std::move(formula)), threads(std::move(workers)) {}
+    : Impl(std::move(made)),
+      program(std::move(formula)),
+      threads(std::move(workers)),
+      crew_choice(choice_of(*threads)) {}
 
 Status CpuKernel::launch(const Arguments& arguments) const { return Launch(*this, arguments).run(); }
 

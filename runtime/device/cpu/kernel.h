@@ -4,7 +4,7 @@
 
 #include "device/cpu/executable_memory.h"
 #include "device/cpu/jit_symbols.h"
-#include "device/cpu/thread_pool.h"
+#include "device/cpu/threads.h"
 #include "kernel_impl.h"
 
 #include "normjit/cpu_abi.h"
@@ -17,13 +17,6 @@
 
 namespace normjit::cpu {
 
-/// The threads of an engine: its own, or the caller's.
-struct Threads {
-    int count = 1;
-    std::unique_ptr<ThreadPool> pool;  ///< null with the caller's
-    ParallelFor parallel_for;
-};
-
 struct CpuKernel final : Kernel::Impl {
     CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<const Threads> workers);
     CpuKernel(Artifact made, PortableProgram formula, std::shared_ptr<const Threads> workers);
@@ -33,6 +26,7 @@ struct CpuKernel final : Kernel::Impl {
     const std::optional<PortableProgram> program;  ///< instead of code
     std::optional<DebuggerEntry> debugger_entry;   ///< of code
     const std::shared_ptr<const Threads> threads;
+    const std::unique_ptr<CrewChoice> crew_choice;  ///< null: there is none
     RowsFunction rows = nullptr;
     RowsFunction rows_nontemporal = nullptr;          ///< null when the artifact has none
     RowsFunction rows_realign = nullptr;              ///< null when the artifact has none

@@ -51,6 +51,20 @@ std::string_view name(IsaCap cap);
 /// Engine::plan_digest().
 enum class TunePolicy : uint8_t { off, on_miss, background };
 
+/// Whose threads run the launches on the CPU. own: an engine's. openmp: those of the OpenMP runtime (libgomp, libomp,
+/// libiomp5) that the process has loaded, which spin between its parallel regions and fight for the cores with any
+/// others. automatic: OpenMP's where a runtime is loaded when the engine is created, and own ones, which cost nothing
+/// while they sleep; each kernel's launches learn which are faster. Else own ones.
+///
+/// The runtime is looked for when the engine is created, not later: how many threads there are is part of the choice of
+/// schedules, and a launch looks nothing up. A program that loads one later creates its engine after that, or names the
+/// policy. A launch from inside a parallel region, and in the child of a fork with libgomp's, runs on its calling
+/// thread. Fewer threads than were asked for, or none, give the same bits.
+enum class ThreadPolicy : uint8_t { automatic, own, openmp };
+inline constexpr ThreadPolicy all_thread_policies[] = {ThreadPolicy::automatic, ThreadPolicy::own,
+                                                       ThreadPolicy::openmp};
+std::string_view name(ThreadPolicy policy);
+
 /// CPU threads: normjit pins none. Workers run wherever the affinity of the thread that creates the engine lets them,
 /// and a launch waits for no worker that sleeps: whoever is free takes the next task. Launches from several threads,
 /// and from inside a task of the caller's own pool, do not add up: one has the workers, the others run on their
@@ -58,11 +72,14 @@ enum class TunePolicy : uint8_t { off, on_miss, background };
 /// engine with threads = 1.
 struct EngineOptions {
     std::string device = "cpu";  ///< "cpu", or "cuda:0" for the first GPU that the CUDA driver shows this process
-    int threads = 0;  ///< CPU threads of the engine's own pool, the caller's included; 0: one per core it may run on
+    int threads = 0;  ///< CPU threads of a launch, the caller's included; 0: one per core it may run on, or OpenMP's
     std::optional<IsaCap> isa = {};  ///< CPU; nothing: that of NORMJIT_ISA, which is `machine` when it is not set
     BackendChoice backend = BackendChoice::automatic;  ///< CPU: what makes the code
-    /// Set: launches on the CPU use these threads. Else the engine starts a pool of its own.
+    /// Set: launches on the CPU use these threads, whatever the policy.
     ParallelFor parallel_for = {};
+    std::optional<ThreadPolicy> thread_policy = {};  ///< nothing: that of NORMJIT_THREADS, else automatic
+    /// The library (a handle of dlopen()'s) whose OpenMP runtime is meant, where a process may have loaded several.
+    void* openmp_user = nullptr;
     Allocator allocator = {};  ///< set: launches that bring no workspace take the preferred one from it
     CacheOptions cache = {};
     /// Kernels that the engine keeps for prepare(), and the bytes that their code takes: beyond either, the least
@@ -106,6 +123,8 @@ class Engine {
     const Target& target() const;
     /// CPU threads of a launch; 1 for a GPU.
     int threads() const;
+    /// Whose they are, for people: "own", "libgomp.so.1's"; empty for a GPU.
+    std::string whose_threads() const;
 
     /// The device as tuning records know it.
     const DeviceClass& device_class() const;

@@ -41,6 +41,12 @@ typedef enum normjit_source { NORMJIT_SOURCE_X = 0, NORMJIT_SOURCE_XHAT = 1, NOR
 typedef enum normjit_stats { NORMJIT_STATS_SAVED = 0, NORMJIT_STATS_RECOMPUTE = 1 } normjit_stats;
 typedef enum normjit_on_miss { NORMJIT_SYNC = 0, NORMJIT_BACKGROUND = 1, NORMJIT_ERROR = 2 } normjit_on_miss;
 typedef enum normjit_tune { NORMJIT_TUNE_OFF = 0, NORMJIT_TUNE_ON_MISS = 1, NORMJIT_TUNE_BACKGROUND = 2 } normjit_tune;
+typedef enum normjit_thread_policy {
+    NORMJIT_THREADS_AS_THE_ENVIRONMENT_SAYS = 0,
+    NORMJIT_THREADS_AUTOMATIC = 1,
+    NORMJIT_THREADS_OWN = 2,
+    NORMJIT_THREADS_OPENMP = 3
+} normjit_thread_policy;
 typedef enum normjit_log_level { NORMJIT_LOG_INFO = 0, NORMJIT_LOG_WARNING = 1 } normjit_log_level;
 
 typedef enum normjit_tensor {
@@ -110,7 +116,7 @@ typedef struct normjit_log {
 typedef struct normjit_engine_options {
     size_t size;
     const char* device; /* NULL: "cpu" */
-    int32_t threads;    /* 0: one per core */
+    int32_t threads;    /* 0: one per core, or as many as OpenMP's are */
     normjit_parallel_for parallel_for;
     normjit_allocator allocator;
     normjit_log log;
@@ -125,9 +131,10 @@ typedef struct normjit_engine_options {
     double tune_seconds;        /* for a spec; 0: half a second */
     int32_t cache_trust_others; /* 1: use a cache folder that other users may write to, and run what lies there; 0: as
                                    the environment says */
-    int32_t reserved;           /* 0 */
+    int32_t thread_policy;      /* normjit_thread_policy: ThreadPolicy */
     int64_t most_kernels; /* in the engine's memory; the least recently used go first; 0: as the environment says */
     int64_t most_kernel_bytes; /* of their code; 0: as the environment says */
+    void* openmp_user;         /* dlopen()'s handle of a library, whose OpenMP runtime is meant; NULL: the process's */
 } normjit_engine_options;
 
 /* `options` may be NULL. Destroying an engine leaves its kernels usable. */
@@ -136,6 +143,10 @@ NORMJIT_API void normjit_engine_destroy(normjit_engine* engine);
 /* What makes its code: "x64", "llvm 19.1.7", "cuda"; or "portable", many times slower, where no code can be made. */
 NORMJIT_API normjit_status normjit_engine_backend(const normjit_engine* engine, char* buffer, size_t capacity,
                                                   size_t* bytes);
+/* CPU threads of a launch, and whose they are, for people: "own", "libgomp.so.1's"; 1 and "" for a GPU. `threads` may
+ * be NULL. */
+NORMJIT_API normjit_status normjit_engine_threads(const normjit_engine* engine, int32_t* threads, char* buffer,
+                                                  size_t capacity, size_t* bytes);
 /* Equal on ranks whose kernels give equal bits for equal data: Engine::plan_digest(). */
 NORMJIT_API normjit_status normjit_plan_digest(const normjit_engine* engine, uint64_t* digest);
 

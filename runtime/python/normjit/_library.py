@@ -78,9 +78,10 @@ class EngineOptions(_Sized):
         ("tune", ctypes.c_int32),
         ("tune_seconds", ctypes.c_double),
         ("cache_trust_others", ctypes.c_int32),
-        ("reserved", ctypes.c_int32),
+        ("thread_policy", ctypes.c_int32),
         ("most_kernels", ctypes.c_int64),
         ("most_kernel_bytes", ctypes.c_int64),
+        ("openmp_user", ctypes.c_void_p),
     ]
 
 
@@ -213,8 +214,8 @@ def load(name):
     path = os.path.join(FOLDER, name)
     if not os.path.exists(path):
         raise ImportError(
-            f"normjit is not built: {path} is missing. Install it with `pip install .`, or build the target "
-            "normjit_torch and run with PYTHONPATH=build/python"
+            f"normjit is not built: {path} is missing. Install it with `pip install .`, or build the targets "
+            "normjit_torch and normjit_jax and run with PYTHONPATH=build/python"
         )
     return ctypes.CDLL(path)
 

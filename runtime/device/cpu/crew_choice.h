@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which of two crews a kernel's launches are faster with, learned from how long they take. (The threads of an OpenMP
+// runtime hold the cores of a machine that is theirs, while on one with other work a launch waits for the last of
+// them.)
+//
+// A trial is a few launches with one crew, of which the first does not count: it wakes threads that slept. Both are
+// tried to begin with; then the faster one has the launches, until it becomes slower than the other one was, or a trial
+// of the other one says so. The longer nothing changes, and the slower the other one was, the longer until its next.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+
+namespace normjit::cpu {
+
+/// Launches with as many rows, but for a factor of 2, are of one class: how long one took says how long the next will.
+/// Thread safe; of launches at the same time some may not be learned from.
+class CrewChoice {
+  public:
+    struct Launch {
+        int crew;  ///< 0 or 1
+        int64_t rows;
+        int64_t number;  ///< in its class
+    };
+
+    Launch next(int64_t rows) {
+        Class& its = class_of(rows);
+        const int64_t number = its.number.fetch_add(1, std::memory_order_relaxed);
+        const int best = its.best.load(std::memory_order_relaxed);
+        if (number < trial_launches) return {0, rows, number};
+        const bool is_trial = number >= its.trial.load(std::memory_order_relaxed);
+        return {is_trial ? 1 - best : best, rows, number};
+    }
+
+    /// How long it took.
+    void note(const Launch& launch, double seconds) {
+        Class& its = class_of(launch.rows);
+        const int64_t trial = its.trial.load(std::memory_order_relaxed);
+        const double row_seconds = seconds / static_cast<double>(std::max<int64_t>(launch.rows, 1));
+        const int best = its.best.load(std::memory_order_relaxed);
+        Mean& mean = its.mean[launch.crew];
+        if (launch.crew != best) {
+            if (launch.number == trial) mean.begin();
+            if (launch.number > trial) mean.add(row_seconds, window);
+            if (launch.number >= trial + trial_launches - 1) end_trial(its, launch.number);
+        } else if (launch.number != its.begun.load(std::memory_order_relaxed)) {
+            mean.add(row_seconds, window);
+            if (launch.number > trial_launches && is_beaten(its)) take_over(its, launch.number);
+        }
+    }
+
+  private:
+    static constexpr int64_t trial_launches = 3;
+    static constexpr int window = 16;                     ///< launches that a mean is over
+    static constexpr double clearly = 0.9;                ///< so much of its time makes the other crew the better one
+    static constexpr int64_t soonest = 32, latest = 512;  ///< launches from one trial to the next
+    /// A trial of a crew that is slow costs this share of the launches' time at most.
+    static constexpr double most_cost = 0.1;
+
+    class Mean {
+      public:
+        void begin() { samples_.store(0, std::memory_order_relaxed); }
+        void add(double sample, int most) {
+            const int count = std::min(samples_.load(std::memory_order_relaxed) + 1, most);
+            const double old = count == 1 ? 0 : value_.load(std::memory_order_relaxed);
+            value_.store(old + (sample - old) / count, std::memory_order_relaxed);
+            samples_.store(count, std::memory_order_relaxed);
+        }
+        double value() const { return value_.load(std::memory_order_relaxed); }
+
+      private:
+        std::atomic<double> value_ = 0;
+        std::atomic<int> samples_ = 0;
+    };
+    struct Class {
+        std::atomic<int64_t> number = 0;
+        std::atomic<int> best = 0;
+        std::atomic<int64_t> begun = 0;               ///< the number of the first launch that the best one has in a row
+        std::atomic<int64_t> trial = trial_launches;  ///< that of the first launch of the next trial
+        std::atomic<int64_t> pause = soonest / 2;     ///< from the trial before to that
+        Mean mean[2];
+    };
+    static constexpr int classes = 24;  ///< the last: 2^22 rows and more
+
+    Class& class_of(int64_t rows) {
+        const auto bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(rows, 0))));
+        return classes_[std::min(bits, classes - 1)];
+    }
+
+    static bool is_beaten(const Class& its) {
+        const int best = its.best.load(std::memory_order_relaxed);
+        return its.mean[1 - best].value() < clearly * its.mean[best].value();
+    }
+
+    static void take_over(Class& its, int64_t number) {
+        its.best.store(1 - its.best.load(std::memory_order_relaxed), std::memory_order_relaxed);
+        its.pause.store(soonest, std::memory_order_relaxed);
+        begin_run(its, number);
+    }
+
+    static void end_trial(Class& its, int64_t number) {
+        if (is_beaten(its)) return take_over(its, number);
+        const int64_t pause = std::min(2 * its.pause.load(std::memory_order_relaxed), latest);
+        its.pause.store(pause, std::memory_order_relaxed);
+        begin_run(its, number);
+    }
+
+    /// Of launches with the best crew.
+    static void begin_run(Class& its, int64_t number) {
+        const int best = its.best.load(std::memory_order_relaxed);
+        const double ratio = its.mean[1 - best].value() / std::max(its.mean[best].value(), 1e-30);
+        const double cost = static_cast<double>(trial_launches) * std::clamp(ratio - 1, 0.0, 100.0);
+        const auto cheap = static_cast<int64_t>(cost / most_cost);
+        its.begun.store(number + 1, std::memory_order_relaxed);
+        its.trial.store(number + std::max(its.pause.load(std::memory_order_relaxed), cheap), std::memory_order_relaxed);
+    }
+
+    Class classes_[classes];
+};
+
+}  // namespace normjit::cpu

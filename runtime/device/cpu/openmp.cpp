@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cpu/openmp.h"
+
+#include <algorithm>
+#include <atomic>
+#include <string_view>
+#include <vector>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <link.h>
+#include <pthread.h>
+
+namespace normjit::cpu {
+
+namespace {
+
+constexpr std::string_view families[] = {"libgomp", "libomp", "libiomp5"};
+
+std::atomic<int> forks = 0;
+
+void count_forks() {
+    [[maybe_unused]] static const int registered =
+        pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+}
+
+std::string file_name(std::string_view path) { return std::string(path.substr(path.rfind('/') + 1)); }
+
+/// "libomp.so.5" and "libgomp-a34b3233.so.1", but no "libompd.so".
+bool is_runtime(std::string_view file) {
+    return std::ranges::any_of(families, [&](std::string_view family) {
+        return file.starts_with(family) && file.size() > family.size() &&
+               (file[family.size()] == '.' || file[family.size()] == '-');
+    });
+}
+
+/// Paths of the runtimes that are loaded, in that order.
+std::vector<std::string> loaded_runtimes() {
+    std::vector<std::string> paths;
+    const auto add = [](dl_phdr_info* library, size_t, void* all) {
+        if (is_runtime(file_name(library->dlpi_name)))
+            static_cast<std::vector<std::string>*>(all)->emplace_back(library->dlpi_name);
+        return 0;
+    };
+    dl_iterate_phdr(add, &paths);
+    return paths;
+}
+
+/// What is left of a region's tasks. Each thread begins with a share of its own, the same in every region of as many
+/// tasks and threads, so that it finds in its caches what it left there; then it helps the others.
+class Region {
+  public:
+    Region(int64_t count, OpenMp::Task task, void* context) : count_(count), task_(task), context_(context) {}
+
+    void take_part(int thread, int team) {
+        const int parts = std::min(team, most_parts);
+        for (int i = 0; i < parts; ++i) run_part((thread + i) % parts, parts);
+    }
+
+  private:
+    static constexpr int most_parts = 64;  ///< threads of larger teams share them
+    struct alignas(64) Part {
+        std::atomic<int64_t> claimed = 0;
+    };
+
+    void run_part(int part, int parts) {
+        const int64_t begin = count_ * part / parts, end = count_ * (part + 1) / parts;
+        std::atomic<int64_t>& claimed = parts_[part].claimed;
+        while (claimed.load(std::memory_order_relaxed) < end - begin) {
+            const int64_t i = begin + claimed.fetch_add(1, std::memory_order_relaxed);
+            if (i < end) task_(context_, i);
+        }
+    }
+
+    const int64_t count_;
+    const OpenMp::Task task_;
+    void* const context_;
+    Part parts_[most_parts];
+};
+
+}  // namespace
+
+template <class Look>
+bool OpenMp::take_functions(const Look& look) {
+    const auto take = [&](const char* name, auto& function) {
+        function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(look(name));
+        return function != nullptr;
+    };
+    if (!take("GOMP_parallel", parallel_) || !take("omp_get_max_threads", max_threads_) ||
+        !take("omp_in_parallel", in_parallel_) || !take("omp_get_thread_num", thread_number_) ||
+        !take("omp_get_num_threads", team_size_)) {
+        return false;
+    }
+    survives_fork_ = look("__kmpc_fork_call") != nullptr;
+    Dl_info found{};
+    dladdr(reinterpret_cast<void*>(parallel_), &found);
+    library_ = found.dli_fname == nullptr ? "unknown" : file_name(found.dli_fname);
+    return true;
+}
+
+Expected<OpenMp> OpenMp::find(void* user) {
+    count_forks();
+    OpenMp found;
+    found.forks_ = forks.load(std::memory_order_relaxed);
+    const auto in = [](void* library) { return [library](const char* name) { return dlsym(library, name); }; };
+    bool is_there = found.take_functions(in(user == nullptr ? RTLD_DEFAULT : user));
+    for (const std::string& path : user == nullptr ? loaded_runtimes() : std::vector<std::string>()) {
+        if (is_there) break;
+        // Its threads would not outlive it: the handle stays open.
+        void* library = dlopen(path.c_str(), RTLD_NOLOAD | RTLD_LAZY);
+        is_there = library != nullptr && found.take_functions(in(library));
+    }
+    if (!is_there) return unavailable("this process has loaded no OpenMP runtime (libgomp, libomp, libiomp5)");
+    if (found.forks_ > 0 && !found.survives_fork_) {
+        return unavailable(
+            fmt::format("this process is the child of a fork, in which {} may wait for threads that "
+                        "its parent has, for ever",
+                        found.library_));
+    }
+    return found;
+}
+
+bool OpenMp::can_run() const {
+    const bool has_threads = survives_fork_ || forks.load(std::memory_order_relaxed) == forks_;
+    return has_threads && in_parallel_() == 0;
+}
+
+void OpenMp::run(int threads, int64_t count, Task task, void* context) const {
+    struct Call {
+        const OpenMp& runtime;
+        Region region;
+    } call{*this, Region(count, task, context)};
+    const auto body = [](void* data) {
+        auto& [runtime, region] = *static_cast<Call*>(data);
+        region.take_part(runtime.thread_number_(), runtime.team_size_());
+    };
+    parallel_(body, &call, static_cast<unsigned>(threads), 0);
+}
+
+}  // namespace normjit::cpu

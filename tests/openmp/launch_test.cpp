@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches by the threads of OpenMP runtimes, opened as frameworks open theirs: late, and visible to nobody else.
+#include "check.h"
+#include "device/cpu/openmp.h"
+
+#include "normjit/normjit.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <dlfcn.h>
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace normjit;
+using namespace normjit::test;
+using cpu::OpenMp;
+
+namespace {
+
+constexpr int seconds_until_hung = 60;
+
+template <class Function>
+Function* function(void* library, const char* name) {
+    return reinterpret_cast<Function*>(dlsym(library, name));
+}
+
+/// Those that are installed, by their handles. NORMJIT_TEST_OPENMP: paths of more, separated by colons.
+std::vector<void*> runtimes() {
+    std::vector<std::string> names = {"libgomp.so.1", "libomp.so.5", "libiomp5.so"};
+    const char* more = std::getenv("NORMJIT_TEST_OPENMP");
+    for (std::string rest = more == nullptr ? "" : more; !rest.empty();) {
+        const size_t end = std::min(rest.find(':'), rest.size());
+        names.push_back(rest.substr(0, end));
+        rest.erase(0, end + 1);
+    }
+    std::vector<void*> found;
+    for (const std::string& name : names) {
+        if (void* library = dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL)) found.push_back(library);
+    }
+    if (found.empty()) MESSAGE("skipped: no OpenMP runtime is installed");
+    return found;
+}
+
+Expected<Engine> engine_with(ThreadPolicy policy, void* user = nullptr, int threads = 0) {
+    EngineOptions options;
+    options.threads = threads;
+    options.thread_policy = policy;
+    options.openmp_user = user;
+    options.cache.folder = "";
+    return Engine::create(options);
+}
+
+/// A case, its inputs, and what a thread alone makes of them.
+struct Expectation {
+    explicit Expectation(const Case& drawn)
+        : the(drawn),
+          inputs(inputs_in_layout(drawn, make_layout(drawn))),
+          outputs(of(*engine_with(ThreadPolicy::own, nullptr, 1))) {}
+
+    Outputs of(const Engine& engine) const {
+        const auto kernel = make_kernel(the, engine);
+        return kernel.ok() ? run(the, *kernel, inputs) : Outputs{kernel.status().message(), {}};
+    }
+    std::string differs(const Engine& engine) const { return difference(of(engine), outputs); }
+
+    const Case the;
+    const Inputs inputs;
+    const Outputs outputs;
+};
+
+Expectation draw(uint64_t seed) {
+    Random random(seed);
+    return Expectation(random_parallel_case(random));
+}
+
+}  // namespace
+
+// The first of this file: the process has loaded no runtime.
+TEST_CASE("without a runtime, threads are own ones or there is no engine") {
+    if (OpenMp::find().ok()) {
+        MESSAGE("skipped: this process has one from its start");
+        return;
+    }
+    CHECK(engine_with(ThreadPolicy::automatic)->whose_threads() == "own");
+    CHECK(engine_with(ThreadPolicy::openmp).status().message() ==
+          "engine: thread_policy openmp: this process has loaded no OpenMP runtime (libgomp, libomp, libiomp5)");
+    CHECK(engine_with(ThreadPolicy::own)->whose_threads() == "own");
+}
+
+TEST_CASE("each task runs once, and by threads of the runtime") {
+    for (void* library : runtimes()) {
+        const auto openmp = OpenMp::find(library);
+        REQUIRE(openmp.ok());
+        for (const auto& [threads, count] : {std::pair(0, 0), {0, 1}, {0, 5}, {0, 1000}, {1, 9}, {2, 9}, {70, 500}}) {
+            struct Counts {
+                std::vector<std::atomic<int>> of;
+                std::atomic<int> inside{0};
+                int (*in_parallel)();
+            } counts{std::vector<std::atomic<int>>(static_cast<size_t>(count)), 0,
+                     function<int()>(library, "omp_in_parallel")};
+            const auto task = [](void* context, int64_t i) {
+                auto& all = *static_cast<Counts*>(context);
+                all.of[static_cast<size_t>(i)].fetch_add(1);
+                all.inside.fetch_add(all.in_parallel());
+            };
+            openmp->run(threads, count, task, &counts);
+            for (const auto& each : counts.of) CHECK(each == 1);
+            if (threads != 1) CHECK(counts.inside == count);
+        }
+    }
+}
+
+TEST_CASE("own threads and those of OpenMP give the same bits") {
+    for (void* library : runtimes()) {
+        const Engine by_all = *engine_with(ThreadPolicy::openmp, library),
+                     by_seven = *engine_with(ThreadPolicy::openmp, library, 7),
+                     by_any = *engine_with(ThreadPolicy::automatic, library);
+        CHECK(by_all.whose_threads().ends_with("'s"));
+        CHECK(by_any.whose_threads().ends_with("'s, or own ones where launches are faster with those"));
+        CHECK(by_seven.threads() == 7);
+        check_cases(20, random_parallel_case, [&](const Case& drawn) -> std::string {
+            const Expectation expected(drawn);
+            for (const Engine& each : {by_all, by_seven}) {
+                if (const std::string wrong = expected.differs(each); !wrong.empty()) return wrong;
+            }
+            const auto kernel = make_kernel(drawn, by_any);
+            for (int i = 0; kernel.ok() && i < 10; ++i) {  // with both crews
+                const std::string wrong = difference(run(drawn, *kernel, expected.inputs), expected.outputs);
+                if (!wrong.empty()) return wrong;
+            }
+            return "";
+        });
+    }
+}
+
+TEST_CASE("launches from inside a parallel region") {
+    for (void* library : runtimes()) {
+        for (const ThreadPolicy policy : all_thread_policies) {
+            struct Inside {
+                const Expectation expected;
+                const Engine engine;
+                std::atomic<int> right{0}, all{0};
+            } inside{draw(7), *engine_with(policy, library), 0, 0};
+            const auto body = [](void* data) {
+                auto& the = *static_cast<Inside*>(data);
+                for (int i = 0; i < 5; ++i) {
+                    ++the.all;
+                    if (the.expected.differs(the.engine).empty()) ++the.right;
+                }
+            };
+            function<void(void (*)(void*), void*, unsigned, unsigned)>(library, "GOMP_parallel")(body, &inside, 4, 0);
+            CHECK(inside.all >= 5);
+            CHECK(inside.right == inside.all);
+        }
+    }
+}
+
+TEST_CASE("a runtime that gives fewer threads than were asked for") {
+    for (void* library : runtimes()) {
+        const Expectation expected = draw(11);
+        const Engine by_all = *engine_with(ThreadPolicy::openmp, library),
+                     by_many = *engine_with(ThreadPolicy::openmp, library, 40),
+                     by_any = *engine_with(ThreadPolicy::automatic, library);
+        const auto set_threads = function<void(int)>(library, "omp_set_num_threads");
+        const int before = function<int()>(library, "omp_get_max_threads")();
+        CHECK(by_all.threads() == before);
+        function<void(int)>(library, "omp_set_dynamic")(1);
+        CHECK(expected.differs(by_many) == "");
+        function<void(int)>(library, "omp_set_dynamic")(0);
+        for (const int threads : {1, before + 3}) {
+            set_threads(threads);
+            for (const Engine& each : {by_all, by_any}) CHECK(expected.differs(each) == "");
+        }
+        set_threads(before);
+    }
+}
+
+TEST_CASE("the child of a fork goes on, on one thread where the runtime's are gone") {
+    for (void* library : runtimes()) {
+        const bool survives = dlsym(library, "__kmpc_fork_call") != nullptr;
+        const Expectation expected = draw(13);
+        const Engine by_all = *engine_with(ThreadPolicy::openmp, library),
+                     by_any = *engine_with(ThreadPolicy::automatic, library);
+        CHECK(expected.differs(by_all) == "");
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(seconds_until_hung);
+            for (const Engine& each : {by_all, by_any}) {
+                if (!expected.differs(each).empty()) _exit(1);
+            }
+            const auto again = engine_with(ThreadPolicy::openmp, library);
+            if (again.ok() != survives) _exit(2);
+            if (!survives &&
+                again.status().message().find("this process is the child of a fork") == std::string::npos) {
+                _exit(3);
+            }
+            const auto fresh = engine_with(ThreadPolicy::automatic, library);
+            if (!fresh.ok() || (fresh->whose_threads() == "own") == survives) _exit(4);
+            _exit(expected.differs(*fresh).empty() ? 0 : 5);
+        }
+        int status = -1;
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECK(status == 0);
+    }
+}
+
+TEST_CASE("c: the policy is an option") {
+    const auto create = [](int32_t policy, void* user, std::string& answer) {
+        normjit_engine_options options{};
+        options.size = sizeof options;
+        options.cache_folder = "";
+        options.threads = 2;
+        options.thread_policy = policy;
+        options.openmp_user = user;
+        normjit_engine* engine = nullptr;
+        const normjit_status status = normjit_engine_create(&options, &engine);
+        char text[128] = "";
+        int32_t threads = 0;
+        if (status == NORMJIT_OK) {
+            CHECK(normjit_engine_threads(engine, &threads, text, sizeof text, nullptr) == NORMJIT_OK);
+            CHECK(threads == 2);
+        }
+        answer = status == NORMJIT_OK ? text : normjit_last_error();
+        normjit_engine_destroy(engine);
+        return status;
+    };
+    std::string answer;
+    CHECK(create(NORMJIT_THREADS_OWN, nullptr, answer) == NORMJIT_OK);
+    CHECK(answer == "own");
+    for (const int wrong : {-1, 4}) {
+        CHECK(create(wrong, nullptr, answer) == NORMJIT_INVALID_ARGUMENT);
+        CHECK(answer == fmt::format("engine options: thread_policy: {}; must be 0 to 3", wrong));
+    }
+    for (void* library : runtimes()) {
+        CHECK(create(NORMJIT_THREADS_OPENMP, library, answer) == NORMJIT_OK);
+        CHECK(answer == OpenMp::find(library)->library() + "'s");
+    }
+}

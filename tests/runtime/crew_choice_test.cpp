@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cpu/crew_choice.h"
+
+#include <algorithm>
+#include <functional>
+#include <random>
+
+#include <doctest/doctest.h>
+
+using normjit::cpu::CrewChoice;
+
+namespace {
+
+/// What a launch takes with a crew, in any unit.
+using Cost = std::function<double(int crew, int i)>;
+
+/// Of all launches, over that of the better crew alone.
+double cost_of(CrewChoice& choice, int launches, const Cost& cost, int64_t rows = 512) {
+    double sum = 0, alone[2] = {0, 0};
+    for (int i = 0; i < launches; ++i) {
+        const CrewChoice::Launch launch = choice.next(rows);
+        const double taken = cost(launch.crew, i);
+        choice.note(launch, taken * static_cast<double>(rows));
+        sum += taken;
+        for (int crew : {0, 1}) alone[crew] += cost(crew, i);
+    }
+    return sum / std::min(alone[0], alone[1]);
+}
+
+}  // namespace
+
+TEST_CASE("the better crew gets the launches, whichever it is and however much better") {
+    for (const double ratio : {1.0, 1.5, 2.0, 5.0, 20.0}) {
+        for (const int better : {0, 1}) {
+            CrewChoice choice;
+            const Cost cost = [&](int crew, int) { return crew == better ? 1.0 : ratio; };
+            CHECK(cost_of(choice, 100, cost) < 1 + 6 * ratio / 100 + 0.15);
+            CHECK(cost_of(choice, 5000, cost) < 1.1);
+        }
+    }
+}
+
+TEST_CASE("what changes is noticed") {
+    CrewChoice choice;
+    CHECK(cost_of(choice, 2000, [](int crew, int) { return crew == 0 ? 1.0 : 4.0; }) < 1.1);
+    CHECK(cost_of(choice, 2000, [](int crew, int) { return crew == 0 ? 4.0 : 2.0; }) < 1.1);  // the best became slow
+    CHECK(cost_of(choice, 5000, [](int crew, int) { return crew == 0 ? 1.0 : 2.0; }) < 1.2);  // the other became fast
+}
+
+TEST_CASE("a launch in fifty that waits for a time slice, with either crew") {
+    for (const int better : {0, 1}) {
+        std::mt19937 random(5);
+        CrewChoice choice;
+        const Cost cost = [&](int crew, int) {
+            const double usual = crew == better ? 1.0 : 1.5;
+            return random() % 50 == 0 ? usual + 20 : usual;
+        };
+        CHECK(cost_of(choice, 20000, cost) < 1.2);
+    }
+}
+
+TEST_CASE("few rows and many are learned apart") {
+    CrewChoice choice;
+    for (int i = 0; i < 200; ++i) {
+        for (const int64_t rows : {2, 4096}) {
+            const CrewChoice::Launch launch = choice.next(rows);
+            const bool is_better = launch.crew == (rows == 2 ? 1 : 0);
+            choice.note(launch, is_better ? 1 : 10);
+        }
+    }
+    CHECK(cost_of(choice, 25, [](int crew, int) { return crew == 1 ? 1.0 : 10.0; }, 2) < 2.2);
+    CHECK(cost_of(choice, 25, [](int crew, int) { return crew == 0 ? 1.0 : 10.0; }, 4096) < 2.2);
+}
+
+TEST_CASE("any number of rows") {
+    CrewChoice choice;
+    for (const int64_t rows : {int64_t{0}, int64_t{1}, INT64_MAX}) {
+        CHECK(cost_of(choice, 10, [](int, int) { return 1e-9; }, rows) == doctest::Approx(1));
+    }
+}
