@@ -6,7 +6,7 @@ if(normjit_with_llvm)  # here, since the runtime does not know it
   target_sources(normjit_static PRIVATE $<TARGET_OBJECTS:normjit_llvm>)
   target_link_libraries(normjit_static PRIVATE ${normjit_llvm_libraries})
 endif()
-install(TARGETS normjit_shared normjit_static EXPORT normjitTargets)
+install(TARGETS normjit_shared normjit_static normjit_torch_shared EXPORT normjitTargets)
 install(DIRECTORY compiler/include/normjit runtime/include/normjit DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN *.h PATTERN *.def)
 if(TARGET normjit)

@@ -6,11 +6,8 @@
 
 namespace normjit::torch {
 
-/// Whose threads launches on the CPU run on.
-enum class Threads { torch, own };
-
-/// Of what follows; engines made before stay.
-void choose_threads(Threads threads);
+/// Whose threads launches on the CPU run on from now on; engines made before stay.
+void choose_threads(normjit_thread_policy policy);
 
 /// The engine of a device, made when it is first asked for and kept as long as the process. Throws Error with the
 /// reason when there is none. `cuda_index`: negative for the CPU.

@@ -55,22 +55,25 @@ TensorView optional_tensor(Value value) {
 struct Signature {
     normjit_norm norm;
     int mean, rstd, gamma, beta, dresidual, eps, gamma_offset, mask;
+    int into_dgamma, into_dbeta;  ///< tensors that these are added to, in the place of results
     size_t outputs;
     bool optional_statistics;    ///< they are computed again from x and eps where they are none
     const char* torch_operator;  ///< what serves a call that normjit cannot; null: nothing
 };
 constexpr int none = -1;
 constexpr Signature aten_layer_norm = {
-    NORMJIT_LAYERNORM, 3, 4, 5, 6, none, none, none, 7, 3, false, "normjit::torch_layer_norm_backward"};
+    NORMJIT_LAYERNORM, 3, 4, 5, 6, none, none, none, 7, none, none, 3, false, "normjit::torch_layer_norm_backward"};
 constexpr Signature aten_rms_norm = {
-    NORMJIT_RMSNORM, none, 3, 4, none, none, none, none, 5, 2, false, "normjit::torch_rms_norm_backward"};
-constexpr Signature own_layer_norm = {NORMJIT_LAYERNORM, 3, 4, 5, 6, 7, 8, 9, 10, 3, true, nullptr};
-constexpr Signature own_rms_norm = {NORMJIT_RMSNORM, none, 3, 4, none, 5, 6, 7, 8, 2, true, nullptr};
+    NORMJIT_RMSNORM, none, 3, 4, none, none, none, none, 5, none, none, 2, false, "normjit::torch_rms_norm_backward"};
+constexpr Signature own_layer_norm = {NORMJIT_LAYERNORM, 3, 4, 5, 6, 7, 8, 9, 10, none, none, 3, true, nullptr};
+constexpr Signature own_rms_norm = {NORMJIT_RMSNORM, none, 3, 4, none, 5, 6, 7, 8, none, none, 2, true, nullptr};
+constexpr Signature into_layer_norm = {NORMJIT_LAYERNORM, 3, 4, 5, 6, 7, 10, 11, 12, 8, 9, 3, true, nullptr};
+constexpr Signature into_rms_norm = {NORMJIT_RMSNORM, none, 3, 4, none, 5, 7, 8, 9, 6, none, 2, true, nullptr};
 
 /// What an operator is given. Nothing of it is owned.
 struct Inputs {
     normjit_norm norm;
-    TensorView dy, x, mean, rstd, gamma, beta, dresidual;
+    TensorView dy, x, mean, rstd, gamma, beta, dresidual, into_dgamma, into_dbeta;
     double eps, gamma_offset;
     int64_t cols;
     std::array<bool, 3> wanted;  ///< dx, dgamma, dbeta
@@ -90,6 +93,8 @@ Inputs read(const Value* stack, const Signature& at) {
               optional(at.gamma),
               optional(at.beta),
               optional(at.dresidual),
+              optional(at.into_dgamma),
+              optional(at.into_dbeta),
               at.eps == none ? 0 : number(stack[at.eps]),
               at.gamma_offset == none ? 0 : number(stack[at.gamma_offset]),
               product(as_pointer<List>(stack[2])),
@@ -119,7 +124,7 @@ void consume(Value* stack, const Signature& at) {
             free_tensor(i);
         }
     }
-    for (const int i : {at.gamma, at.beta, at.dresidual}) free_optional(i);
+    for (const int i : {at.gamma, at.beta, at.dresidual, at.into_dgamma, at.into_dbeta}) free_optional(i);
     for (const int i : {2, at.mask}) shim().torch_delete_list(as_pointer<List>(stack[i]));
 }
 
@@ -218,7 +223,7 @@ void set_spec(const Inputs& in, int64_t cols, bool recompute, normjit_spec& spec
 void set_operands(const Inputs& in, const Gradients& gradients, Operands& operands) {
     const auto& [dx, dgamma, dbeta] = gradients;
     const int64_t cols = in.cols;
-    const bool reads_x = dx || dgamma, saved{in.rstd};
+    const bool reads_x = dx || dgamma || in.into_dgamma, saved{in.rstd};
     set_spec(in, cols, reads_x && !saved, operands.spec);
     operands.arguments.size = sizeof operands.arguments;
     operands.read_matrix(NORMJIT_X, in.x, cols);
@@ -235,6 +240,8 @@ void set_operands(const Inputs& in, const Gradients& gradients, Operands& operan
     }
     if (dgamma) operands.write(NORMJIT_DGAMMA, dgamma, cols);
     if (dbeta) operands.write(NORMJIT_DBETA, dbeta, cols);
+    if (in.into_dgamma) operands.add_to(NORMJIT_DGAMMA, in.into_dgamma, cols);
+    if (in.into_dbeta) operands.add_to(NORMJIT_DBETA, in.into_dbeta, cols);
 }
 
 Gradients compute(const Inputs& in) {
@@ -243,9 +250,9 @@ Gradients compute(const Inputs& in) {
     Gradients gradients;
     auto& [dx, dgamma, dbeta] = gradients;
     if (in.wanted[0]) dx = Tensor::empty(in.x, device);
-    if (in.wanted[1] && in.gamma) dgamma = Tensor::empty(in.gamma, device);
-    if (in.wanted[2] && beta_like) dbeta = Tensor::empty(beta_like, device);
-    if ((dx || dgamma || dbeta) && in.cols > 0) {
+    if (in.wanted[1] && in.gamma && !in.into_dgamma) dgamma = Tensor::empty(in.gamma, device);
+    if (in.wanted[2] && beta_like && !in.into_dbeta) dbeta = Tensor::empty(beta_like, device);
+    if ((dx || dgamma || dbeta || in.into_dgamma || in.into_dbeta) && in.cols > 0) {
         int64_t count = 1;
         for (const int64_t size : in.x.sizes()) count *= size;
         const CurrentDevice current(device);
@@ -293,6 +300,8 @@ void aten_layer_norm_backward(Value* stack, uint64_t, uint64_t) { run(stack, ate
 void aten_rms_norm_backward(Value* stack, uint64_t, uint64_t) { run(stack, aten_rms_norm); }
 void layer_norm_backward(Value* stack, uint64_t, uint64_t) { run(stack, own_layer_norm); }
 void rms_norm_backward(Value* stack, uint64_t, uint64_t) { run(stack, own_rms_norm); }
+void layer_norm_backward_into(Value* stack, uint64_t, uint64_t) { run(stack, into_layer_norm); }
+void rms_norm_backward_into(Value* stack, uint64_t, uint64_t) { run(stack, into_rms_norm); }
 
 Calls calls() { return {normjit_calls.load(), torch_calls.load()}; }
 

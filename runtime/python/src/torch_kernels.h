@@ -21,6 +21,9 @@ void aten_rms_norm_backward(Value* stack, uint64_t inputs, uint64_t outputs);
 /// zero-centred weights; their schemas are in normjit/torch/operators.py.
 void layer_norm_backward(Value* stack, uint64_t inputs, uint64_t outputs);
 void rms_norm_backward(Value* stack, uint64_t inputs, uint64_t outputs);
+/// These add weight's and bias's gradients to tensors, of any type, in the place of making them.
+void layer_norm_backward_into(Value* stack, uint64_t inputs, uint64_t outputs);
+void rms_norm_backward_into(Value* stack, uint64_t inputs, uint64_t outputs);
 
 /// What the kernels did in this process. A call that normjit cannot serve, such as one for a new kernel while a CUDA
 /// graph is captured, goes to torch's own kernel, as normjit::torch_<operator>; see normjit/torch.py.

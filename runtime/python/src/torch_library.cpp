@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of normjit_torch.h.
-#include "normjit_torch.h"
+// The functions of normjit/torch.h.
 #include "torch_engines.h"
 #include "torch_kernels.h"
+
+#include "normjit/torch.h"
 
 #include <array>
 #include <mutex>
@@ -39,6 +40,10 @@ constexpr Kernel kernels[NORMJIT_TORCH_KERNELS] = {
     {"normjit", "layer_norm_backward", "CUDA", layer_norm_backward},
     {"normjit", "rms_norm_backward", "CPU", rms_norm_backward},
     {"normjit", "rms_norm_backward", "CUDA", rms_norm_backward},
+    {"normjit", "layer_norm_backward_into", "CPU", layer_norm_backward_into},
+    {"normjit", "layer_norm_backward_into", "CUDA", layer_norm_backward_into},
+    {"normjit", "rms_norm_backward_into", "CPU", rms_norm_backward_into},
+    {"normjit", "rms_norm_backward_into", "CUDA", rms_norm_backward_into},
 };
 std::mutex registering;
 std::array<Library, NORMJIT_TORCH_KERNELS> registered{};
@@ -61,10 +66,19 @@ int normjit_torch_check(int cuda_index, char* backend, size_t capacity) {
     });
 }
 
-int normjit_torch_choose_threads(int own) {
+int normjit_torch_choose_threads(int policy) {
     return guarded([&] {
         shim();
-        choose_threads(own != 0 ? Threads::own : Threads::torch);
+        if (policy < 0 || policy > NORMJIT_THREADS_OPENMP) throw Error("threads: there is no such policy");
+        choose_threads(static_cast<normjit_thread_policy>(policy));
+    });
+}
+
+int normjit_torch_threads(int32_t* threads, char* whose, size_t capacity) {
+    return guarded([&] {
+        if (normjit_engine_threads(engine(-1), threads, whose, capacity, nullptr) != NORMJIT_OK) {
+            throw Error(normjit_last_error());
+        }
     });
 }
 

@@ -17,7 +17,7 @@ bool find(void* library, const char* name, Function& function) {
 }
 
 Shim open() {
-    void* cpu = loaded("libtorch_cpu.so");
+    void* cpu = libtorch();
     if (cpu == nullptr) throw Error("no libtorch is loaded in this process; import torch first");
     void* cuda = loaded("libtorch_cuda.so");
     Shim shim;
@@ -36,6 +36,11 @@ Shim open() {
 }
 
 }  // namespace
+
+void* libtorch() {
+    static void* const handle = loaded("libtorch_cpu.so");
+    return handle;
+}
 
 const Shim& shim() {
     static const Shim opened = open();

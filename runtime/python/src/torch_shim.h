@@ -36,6 +36,9 @@ struct Error : std::runtime_error {
 /// Throws Error when the process has no libtorch, or one that is too old. Thread safe; found once.
 const Shim& shim();
 
+/// dlopen()'s handle of the libtorch that the table is of.
+void* libtorch();
+
 void check(Code code, const char* function);
 
 /// Calls a function of the table that returns a Code.

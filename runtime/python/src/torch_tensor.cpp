@@ -74,7 +74,7 @@ Tensor Tensor::undefined() {
     return Tensor(made);
 }
 
-void* Tensor::mutable_data() const {
+void* TensorView::mutable_data() const {
     void* data = nullptr;
     NORMJIT_TORCH_CALL(torch_get_mutable_data_ptr, handle_, &data);
     return data;
@@ -146,7 +146,18 @@ void Operands::read_vector(normjit_tensor which, TensorView tensor, int64_t cols
 }
 
 void Operands::write(normjit_tensor which, const Tensor& tensor, int64_t cols) {
-    set(which, tensor.view(), tensor.mutable_data(), cols, 0);
+    set(which, tensor.view(), tensor.view().mutable_data(), cols, 0);
+}
+
+void Operands::add_to(normjit_tensor which, TensorView tensor, int64_t cols) {
+    int64_t elements = 1;
+    for (const int64_t size : tensor.sizes()) elements *= size;
+    if (elements != cols || !is_contiguous(tensor)) {
+        throw Error("a tensor that a gradient is added to must be contiguous, with " + std::to_string(cols) +
+                    " elements");
+    }
+    set(which, tensor, tensor.mutable_data(), cols, 0);
+    spec.accumulate |= 1u << which;
 }
 
 }  // namespace normjit::torch

@@ -35,6 +35,7 @@ class TensorView {
     Device device() const;
     /// Leaves a copy-on-write tensor shared.
     const void* data() const;
+    void* mutable_data() const;
 
   private:
     Handle handle_;
@@ -57,7 +58,6 @@ class Tensor {
 
     explicit operator bool() const { return handle_ != nullptr; }
     TensorView view() const { return TensorView(handle_); }
-    void* mutable_data() const;
     Handle release() { return std::exchange(handle_, nullptr); }
 
   private:
@@ -79,6 +79,8 @@ class Operands {
     void read_matrix(normjit_tensor which, TensorView tensor, int64_t cols);
     void read_vector(normjit_tensor which, TensorView tensor, int64_t cols);
     void write(normjit_tensor which, const Tensor& tensor, int64_t cols);
+    /// Adds to what the tensor holds, which must be contiguous and have `cols` elements.
+    void add_to(normjit_tensor which, TensorView tensor, int64_t cols);
 
     normjit_spec spec{};
     normjit_arguments arguments{};

@@ -60,15 +60,24 @@ def test_one_norm_alone():
     assert normjit.torch.is_enabled() == set()
 
 
-def test_own_threads():
-    normjit.torch.enable(threads="own")
+@pytest.mark.parametrize("threads, whose", [("own", "own"), ("openmp", "openmp's"), ("automatic", "own ones where"),
+                                            (None, "own ones where")])
+def test_threads(threads, whose):
+    normjit.torch.enable(threads=threads)
     with Served(1):
         check(*backward())
+    told = normjit.torch.report()["threads"]
+    count, _, owner = told.partition(", ")
+    assert int(count) == torch.get_num_threads()
+    if whose == "own":
+        assert owner == "own"
+    else:  # torch's runtime, whatever the wheel calls it
+        assert "omp" in owner and (owner.endswith("'s") if threads == "openmp" else whose in owner)
 
 
 def test_bad_arguments():
-    with pytest.raises(normjit.InvalidArgument, match="threads: 'openmp'; allowed: 'torch', 'own'"):
-        normjit.torch.enable(threads="openmp")
+    with pytest.raises(normjit.InvalidArgument, match="threads: 'torch'; allowed: None, 'automatic', 'own', 'openmp'"):
+        normjit.torch.enable(threads="torch")
     with pytest.raises(normjit.InvalidArgument, match="devices: 'mps'; allowed: 'cpu', 'cuda'"):
         normjit.torch.enable(devices=["cpu", "mps"])
     if "cuda" not in DEVICES:

@@ -8,6 +8,8 @@
 
 enable() replaces the kernels of operators, below autograd: autocast, checkpoints, functorch, DTensor, double backward
 and CUDA graphs stay what they are. torch.compile does not call these operators and is left as it is."""
+import functools
+
 import torch
 
 from normjit.torch import _kernels
@@ -15,22 +17,45 @@ from normjit.torch.functional import LayerNorm, RMSNorm, layer_norm, rms_norm
 from normjit.torch.memory import keep_host_memory, prepare
 from normjit.torch.override import disable, enable, enabled, is_enabled
 from normjit.torch.patches import Found, found, patch, unpatch
+from normjit.torch.speed import times_torchs
 
 __all__ = ["Found", "LayerNorm", "RMSNorm", "disable", "enable", "enabled", "found", "is_enabled", "keep_host_memory",
            "layer_norm", "patch", "prepare", "report", "rms_norm", "unpatch"]
 
 
-def report(model=None):
+def report(model=None, rows=None, dtype=None):
     """What normjit did in this process, as a dict: the operators that have its kernels, how many calls these served,
-    how many they left to torch's, and why the last of those was. With a model also "norms": of each one (name, class,
-    whose its backward pass is)."""
+    how many they left to torch's, why the last of those was, and whose threads launches on the CPU use. With a model
+    also "norms": of each one (name, class, whose its backward pass is).
+
+    With `rows`, tokens of a batch, a fourth thing is told of each norm: how many times as fast as torch's operators its
+    backward pass by normjit's kernels is here, for inputs of that many rows and of `dtype` (None: the weight's); None
+    for what normjit knows no kernel for. It is measured now, in 0.2 s for each kind and size of norm, during which the
+    process should do nothing else: torch's operators have their own kernels meanwhile."""
     calls, left_to_torch, reason = _kernels.counts()
     enabled_now = is_enabled()
-    facts = {"enabled": sorted(enabled_now), "calls": calls, "left_to_torch": left_to_torch, "reason": reason}
+    facts = {"enabled": sorted(enabled_now), "calls": calls, "left_to_torch": left_to_torch, "reason": reason,
+             "threads": _kernels.threads()}
     if model is not None:
-        facts["norms"] = [(each.name, each.kind, _whose(each, model.get_submodule(each.name), enabled_now))
-                          for each in found(model)]
+        norms = [(each, model.get_submodule(each.name)) for each in found(model)]
+        speed = functools.lru_cache(maxsize=None)(times_torchs)
+        facts["norms"] = [
+            (each.name, each.kind, _whose(each, module, enabled_now))
+            + (() if rows is None else (_times_torchs(speed, each, module, rows, dtype),))
+            for each, module in norms
+        ]
     return facts
+
+
+def _times_torchs(speed, norm, module, rows, dtype):
+    weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
+    ours = {LayerNorm: "layernorm", RMSNorm: "rmsnorm"}.get(type(module))
+    kind = ours or norm.norm
+    if kind is None or weight is None or _kernels.why_not(weight.device.type) is not None:
+        return None
+    offset = getattr(module, "weight_offset", 0.0) if ours else norm.weight_offset
+    return speed(kind, rows, weight.numel(), dtype or weight.dtype, weight.dtype, bias is not None,
+                 str(weight.device), offset)
 
 
 def _whose(norm, module, enabled_now):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libnormjit_torch.so, the functions of normjit_torch.h, for the libtorch of this process."""
+"""libnormjit_torch.so, the functions of normjit/torch.h, for the libtorch of this process."""
 import ctypes
 import functools
 import threading
@@ -54,6 +54,13 @@ def why_not(device):
     if backend.value == b"portable":
         return "this build makes no machine code for this CPU, which needs AVX-512 or a normjit with LLVM"
     return None
+
+
+def threads():
+    """How many threads launches on the CPU use, and whose they are."""
+    count, whose = ctypes.c_int32(), ctypes.create_string_buffer(REASON_BYTES)
+    call("threads", ctypes.byref(count), whose, ctypes.c_size_t(REASON_BYTES))
+    return f"{count.value}, {whose.value.decode()}"
 
 
 def counts():

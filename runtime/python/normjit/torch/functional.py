@@ -3,44 +3,59 @@
 them; and as modules."""
 import torch
 
+from normjit._library import InvalidArgument
 from normjit.torch import _kernels, operators
 
 
-def layer_norm(x, weight=None, bias=None, *, eps=1e-5, residual=None):
+def layer_norm(x, weight=None, bias=None, *, eps=1e-5, residual=None, main_grad=False):
     """layer_norm over the last dimension. With a residual: (y, x + residual), y of that sum, and one backward pass for
-    both. Gradients are normjit's on CPUs and NVIDIA GPUs, eager and under torch.compile; torch's second derivatives."""
-    return _apply("layernorm", x, weight, bias, eps, 0.0, residual)
+    both. Gradients are normjit's on CPUs and NVIDIA GPUs, eager and under torch.compile; torch's second derivatives.
+
+    main_grad: as Megatron's layers with fused gradient accumulation, the backward pass adds the gradients of weight and
+    bias to their attributes main_grad, tensors of any type, f32 as a rule; their own `grad` is left alone. Eager
+    alone."""
+    return _apply("layernorm", x, weight, bias, eps, 0.0, residual, main_grad)
 
 
-def rms_norm(x, weight=None, *, eps=1e-5, weight_offset=0.0, residual=None):
+def rms_norm(x, weight=None, *, eps=1e-5, weight_offset=0.0, residual=None, main_grad=False):
     """x * rsqrt(mean(x^2) + eps) * (weight + weight_offset) over the last dimension, computed in f32 and rounded once;
     weight_offset=1 is a zero-centred weight, as in Gemma. All else is as in layer_norm()."""
-    return _apply("rmsnorm", x, weight, None, eps, weight_offset, residual)
+    return _apply("rmsnorm", x, weight, None, eps, weight_offset, residual, main_grad)
 
 
 class LayerNorm(torch.nn.LayerNorm):
-    """torch.nn.LayerNorm of one dimension by layer_norm(); forward(x, residual=None)."""
+    """torch.nn.LayerNorm of one dimension by layer_norm(); forward(x, residual=None). main_grad: as there."""
 
     has_backward = can_torch_compile = True  # for Hugging Face's kernels
+    main_grad = False  # also of modules whose class was changed to this one
+
+    def __init__(self, *arguments, main_grad=False, **named):
+        super().__init__(*arguments, **named)
+        self.main_grad = main_grad
 
     def forward(self, x, residual=None):
         if len(self.normalized_shape) != 1:
             raise ValueError(f"normalized_shape: {tuple(self.normalized_shape)}; must be one dimension")
-        return layer_norm(x, self.weight, self.bias, eps=self.eps, residual=residual)
+        return layer_norm(
+            x, self.weight, self.bias, eps=self.eps, residual=residual, main_grad=self.main_grad
+        )
 
 
 class RMSNorm(torch.nn.Module):
     """rms_norm() with a weight of ones, or of zeros with weight_offset=1; forward(x, residual=None)."""
 
     has_backward = can_torch_compile = True
+    main_grad = False
 
-    def __init__(self, size, eps=1e-5, weight_offset=0.0, device=None, dtype=None):
+    def __init__(self, size, eps=1e-5, weight_offset=0.0, device=None, dtype=None, main_grad=False):
         super().__init__()
-        self.eps, self.weight_offset = eps, weight_offset
+        self.eps, self.weight_offset, self.main_grad = eps, weight_offset, main_grad
         self.weight = torch.nn.Parameter(torch.full((size,), 1.0 - weight_offset, device=device, dtype=dtype))
 
     def forward(self, x, residual=None):
-        return rms_norm(x, self.weight, eps=self.eps, weight_offset=self.weight_offset, residual=residual)
+        return rms_norm(
+            x, self.weight, eps=self.eps, weight_offset=self.weight_offset, residual=residual, main_grad=self.main_grad
+        )
 
     def extra_repr(self):
         return f"{self.weight.numel()}, eps={self.eps}, weight_offset={self.weight_offset}"
@@ -58,27 +73,35 @@ def formula(norm, x, weight, bias, eps, weight_offset):
     return (y if weight is None else y * (weight.to(wide) + weight_offset)).to(x.dtype)
 
 
-def _apply(norm, x, weight, bias, eps, weight_offset, residual):
+def _apply(norm, x, weight, bias, eps, weight_offset, residual, main_grad):
     if not operators.served:
         operators.register()
     if x.device.type not in operators.served:
         raise _kernels.Unavailable(f"x: is on {x.device}; {_kernels.why_not(x.device.type)}")
-    return Norm.apply(x, residual, weight, bias, norm, eps, weight_offset, None)
+    if not main_grad:
+        return Norm.apply(x, residual, weight, bias, norm, eps, weight_offset, None, None)
+    if torch.compiler.is_compiling():
+        raise InvalidArgument("main_grad: torch.compile cannot follow it; compile without, or call it eagerly")
+    parameters = {"weight": weight, "bias": bias}
+    for name, parameter in parameters.items():
+        if parameter is not None and parameter.requires_grad and getattr(parameter, "main_grad", None) is None:
+            raise InvalidArgument(f"main_grad: {name} has no attribute main_grad, or it is None")
+    return Norm.apply(x, residual, weight, bias, norm, eps, weight_offset, None, (weight, bias))
 
 
 class Norm(torch.autograd.Function):
     """The norm of x; with a residual (y, h), the norm of h = x + residual. `forward_of`: what computes y instead of
-    formula()."""
+    formula(). `accumulating`: None, or (weight, bias), to whose main_grad their gradients are added."""
 
     @staticmethod
-    def forward(x, residual, weight, bias, norm, eps, weight_offset, forward_of):
+    def forward(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating):
         h = x if residual is None else x + residual
         y = formula(norm, h, weight, bias, eps, weight_offset) if forward_of is None else forward_of(h)
         return y if residual is None else (y, h)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        x, residual, weight, bias, ctx.norm, ctx.eps, ctx.weight_offset, _ = inputs
+        x, residual, weight, bias, ctx.norm, ctx.eps, ctx.weight_offset, _, ctx.accumulating = inputs
         ctx.has_residual = residual is not None
         ctx.save_for_backward(output[1] if ctx.has_residual else x, weight, bias)
         ctx.set_materialize_grads(False)
@@ -93,9 +116,10 @@ class Norm(torch.autograd.Function):
             gradients = _differentiable(ctx, h, weight, bias, dy, dh)
         else:
             mask = [wants_h, ctx.needs_input_grad[2], ctx.needs_input_grad[3]]
-            gradients = _by_normjit(ctx, h, weight, bias, dy, dh, mask)
+            by = _by_normjit if ctx.accumulating is None else _into_main_grads
+            gradients = by(ctx, h, weight, bias, dy, dh, mask)
         dx, dweight, dbias = gradients
-        return dx, dx if ctx.has_residual else None, dweight, dbias, None, None, None, None
+        return dx, dx if ctx.has_residual else None, dweight, dbias, None, None, None, None, None
 
 
 def _by_normjit(ctx, h, weight, bias, dy, dh, mask):
@@ -108,6 +132,29 @@ def _by_normjit(ctx, h, weight, bias, dy, dh, mask):
     return torch.ops.normjit.layer_norm_backward(
         dy, h, shape, None, None, weight, bias, dh, ctx.eps, ctx.weight_offset, mask
     )
+
+
+def _into_main_grads(ctx, h, weight, bias, dy, dh, mask):
+    shape = h.shape[-1:]
+    into = [parameter.main_grad if wanted else None for parameter, wanted in zip(ctx.accumulating, mask[1:])]
+    if ctx.norm == "rmsnorm":
+        dx, _ = torch.ops.normjit.rms_norm_backward_into(
+            dy, h, shape, None, weight, dh, into[0], ctx.eps, ctx.weight_offset, mask[:2]
+        )
+    else:
+        dx, _, _ = torch.ops.normjit.layer_norm_backward_into(
+            dy, h, shape, None, None, weight, bias, dh, *into, ctx.eps, ctx.weight_offset, mask
+        )
+    return dx, *(_added(parameter) if wanted else None for parameter, wanted in zip(ctx.accumulating, mask[1:]))
+
+
+def _added(parameter):
+    """What Megatron's hooks expect of a parameter whose main_grad has its gradient: a mark, and some gradient."""
+    if not hasattr(parameter, "grad_added_to_main_grad"):
+        return None
+    parameter.grad_added_to_main_grad = True
+    make = torch.zeros_like if getattr(parameter, "zero_out_wgrad", False) else torch.empty_like
+    return make(parameter)
 
 
 def _differentiable(ctx, h, weight, bias, dy, dh):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.ops.normjit.layer_norm_backward and rms_norm_backward: what aten's have, with the gradient of a residual stream
 added into dx, statistics computed again from x where none are given, and zero-centred weights. They have no derivative
-of their own; normjit.torch.functional guards that."""
+of their own; normjit.torch.functional guards that. The operators called _into add the gradients of weight and bias to
+the tensors dweight and dbias where these are given, and return none for them."""
 import torch
 
 from normjit.torch import _kernels
@@ -12,8 +13,13 @@ SCHEMAS = {
     "-> (Tensor, Tensor, Tensor)",
     "rms_norm_backward": "(Tensor dy, Tensor x, SymInt[] normalized_shape, Tensor? rstd, Tensor? weight, Tensor? dresidual, "
     "float eps, float weight_offset, bool[2] output_mask) -> (Tensor, Tensor)",
+    "layer_norm_backward_into": "(Tensor dy, Tensor x, SymInt[] normalized_shape, Tensor? mean, Tensor? rstd, "
+    "Tensor? weight, Tensor? bias, Tensor? dresidual, Tensor(a!)? dweight, Tensor(b!)? dbias, float eps, "
+    "float weight_offset, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
+    "rms_norm_backward_into": "(Tensor dy, Tensor x, SymInt[] normalized_shape, Tensor? rstd, Tensor? weight, "
+    "Tensor? dresidual, Tensor(a!)? dweight, float eps, float weight_offset, bool[2] output_mask) -> (Tensor, Tensor)",
 }
-KERNELS = {"cpu": (3, 5), "cuda": (4, 6)}  # by normjit_torch_kernel
+KERNELS = {"cpu": (3, 5, 7, 9), "cuda": (4, 6, 8, 10)}  # by normjit_torch_kernel
 
 served = set()  # the types of devices that the operators have kernels for; empty until register()
 _library = None
@@ -34,6 +40,8 @@ def register():
             made.define(name + schema, tags=[torch.Tag.pt2_compliant_tag])
         torch.library.register_fake("normjit::layer_norm_backward", _fake_layer_norm, lib=made)
         torch.library.register_fake("normjit::rms_norm_backward", _fake_rms_norm, lib=made)
+        torch.library.register_fake("normjit::layer_norm_backward_into", _fake_layer_norm_into, lib=made)
+        torch.library.register_fake("normjit::rms_norm_backward_into", _fake_rms_norm_into, lib=made)
         able = [device for device in KERNELS if not reasons[device]]
         for device in able:
             for kernel in KERNELS[device]:
@@ -49,6 +57,19 @@ def _fake_layer_norm(dy, x, normalized_shape, mean, rstd, weight, bias, dresidua
 
 def _fake_rms_norm(dy, x, normalized_shape, rstd, weight, dresidual, eps, weight_offset, output_mask):
     return _fake(x, output_mask, (x, weight))
+
+
+def _fake_layer_norm_into(
+    dy, x, normalized_shape, mean, rstd, weight, bias, dresidual, dweight, dbias, eps, weight_offset, output_mask
+):
+    beta_like = weight if bias is None else bias
+    return _fake(x, output_mask, (x, weight if dweight is None else None, beta_like if dbias is None else None))
+
+
+def _fake_rms_norm_into(
+    dy, x, normalized_shape, rstd, weight, dresidual, dweight, eps, weight_offset, output_mask
+):
+    return _fake(x, output_mask, (x, weight if dweight is None else None))
 
 
 def _fake(x, output_mask, likes):

@@ -14,32 +14,33 @@ OPERATORS = {  # by normjit_torch_kernel
     2: ("rms_norm", "cuda", "_fused_rms_norm_backward", "CUDA"),
 }
 DEVICES = ("cpu", "cuda")
+THREADS = (None, "automatic", "own", "openmp")  # by normjit_thread_policy
 
 _lock = _kernels.lock
 _fallbacks = None  # the torch.library.Library of torch's own kernels
 _enabled = set()
 
 
-def enable(layer_norm=True, rms_norm=True, devices=None, threads="torch"):
+def enable(layer_norm=True, rms_norm=True, devices=None, threads=None):
     """Gives torch's operators normjit's kernels, until disable(): the backward passes of layer_norm on CPUs and GPUs
     and of rms_norm on GPUs. (rms_norm on CPUs is no operator of torch's but many: see patch().)
 
     devices  "cpu", "cuda" or both; None: those that normjit can serve here
-    threads  whose threads launches on the CPU use: "torch", which is best in a process to itself, or "own", which may
-             be better where other processes keep the cores busy
+    threads  whose threads launches on the CPU use: "openmp" for torch's, "own" for normjit's, "automatic" for those
+             with which each kernel turns out to be faster; None: as NORMJIT_THREADS says, which is automatic
 
     Raises normjit.Unavailable where nothing, or a device that was named, can be served, with the reason. Calls that
     normjit cannot serve, such as one for a kernel that is not ready while a CUDA graph is captured, go to torch's
     kernel; report() counts them. Done again with other arguments, what they name is enabled beside what was."""
-    if threads not in ("torch", "own"):
-        raise InvalidArgument(f"threads: {threads!r}; allowed: 'torch', 'own'")
+    if threads not in THREADS:
+        raise InvalidArgument(f"threads: {threads!r}; allowed: {', '.join(map(repr, THREADS))}")
     if isinstance(devices, str):
         devices = (devices,)
     for device in devices or ():
         if device not in DEVICES:
             raise InvalidArgument(f"devices: {device!r}; allowed: 'cpu', 'cuda'")
     with _lock:
-        _kernels.call("choose_threads", threads == "own")
+        _kernels.call("choose_threads", THREADS.index(threads))
         reasons = {device: _kernels.why_not(device) for device in devices or DEVICES}
         unserved = {device: reason for device, reason in reasons.items() if reason}
         if unserved and (devices is not None or len(unserved) == len(reasons)):
@@ -71,6 +72,20 @@ def enabled(**arguments):
             for kernel in sorted(_enabled - before):
                 _kernels.call("register", kernel, 0)
                 _enabled.discard(kernel)
+
+
+@contextlib.contextmanager
+def disabled():
+    """disable() for the time of a with statement. It is of the process and not of the thread."""
+    with _lock:
+        before = set(_enabled)
+        disable()
+    try:
+        yield
+    finally:
+        with _lock:
+            for kernel in sorted(before - _enabled):
+                _override(kernel)
 
 
 def is_enabled():

@@ -92,7 +92,7 @@ def _forward(module, norm, eps, weight_offset, x, *others, **named):
         or not any(t is not None and t.requires_grad for t in (x, weight, bias))
     ):
         return original(x, *others, **named)
-    return Norm.apply(x, None, weight, bias, norm, _eps(eps, x.dtype), weight_offset, original)
+    return Norm.apply(x, None, weight, bias, norm, _eps(eps, x.dtype), weight_offset, original, None)
 
 
 def _eps(eps, dtype):

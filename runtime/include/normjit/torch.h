@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * normjit in a process with libtorch, 2.10 or newer, with or without Python: its kernels in the place of torch's own.
- * Functions that return an int return 0, or 1 with the reason in normjit_torch_last_error(). Thread safe. */
+ *
+ *     if (normjit_torch_register(NORMJIT_TORCH_ATEN_LAYER_NORM_CPU, 1) != 0) puts(normjit_torch_last_error());
+ *
+ * and every LayerNorm's backward pass in this process is normjit's. libnormjit_torch.so links nothing of torch's: the
+ * program does. Functions that return an int return 0, or 1 with the reason in normjit_torch_last_error(). Thread safe.
+ * A call that normjit cannot serve (one for a new kernel while a CUDA graph is captured) goes to torch's kernel under
+ * Python, and throws in a program without it, where nothing hands that kernel out. */
 #ifndef NORMJIT_TORCH_H
 #define NORMJIT_TORCH_H
 
@@ -22,7 +28,11 @@ typedef enum normjit_torch_kernel {
     NORMJIT_TORCH_LAYER_NORM_CUDA = 4,
     NORMJIT_TORCH_RMS_NORM_CPU = 5, /* normjit::rms_norm_backward, likewise */
     NORMJIT_TORCH_RMS_NORM_CUDA = 6,
-    NORMJIT_TORCH_KERNELS = 7 /* how many there are */
+    NORMJIT_TORCH_LAYER_NORM_INTO_CPU = 7, /* normjit::layer_norm_backward_into, likewise */
+    NORMJIT_TORCH_LAYER_NORM_INTO_CUDA = 8,
+    NORMJIT_TORCH_RMS_NORM_INTO_CPU = 9, /* normjit::rms_norm_backward_into, likewise */
+    NORMJIT_TORCH_RMS_NORM_INTO_CUDA = 10,
+    NORMJIT_TORCH_KERNELS = 11 /* how many there are */
 } normjit_torch_kernel;
 
 /* Gives an operator normjit's kernel, in the place of torch's where that has one, or takes it away again. Done twice is
@@ -33,8 +43,12 @@ NORMJIT_API int normjit_torch_register(int kernel, int on);
  * normjit_engine_backend() says. */
 NORMJIT_API int normjit_torch_check(int cuda_index, char* backend, size_t capacity);
 
-/* Whether launches on the CPU use threads of normjit's own (1) or torch's (0, as at first). */
-NORMJIT_API int normjit_torch_choose_threads(int own);
+/* Whose threads launches on the CPU use: a normjit_thread_policy, at first NORMJIT_THREADS_AS_THE_ENVIRONMENT_SAYS;
+ * OpenMP's are those that torch calls. */
+NORMJIT_API int normjit_torch_choose_threads(int policy);
+
+/* How many those are, and whose, as normjit_engine_threads() says. */
+NORMJIT_API int normjit_torch_threads(int32_t* threads, char* whose, size_t capacity);
 
 /* How many calls normjit's kernels served, how many they left to torch's, and why the last of those was left. */
 NORMJIT_API void normjit_torch_calls(int64_t* by_normjit, int64_t* by_torch, char* reason, size_t capacity);

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many times as fast as torch's a norm's backward pass is here, measured."""
+import functools
+import statistics
+import time
+
+import torch
+from torch.nn import functional
+
+from normjit.torch import functional as normjits, override
+
+ROUNDS = 7  # in which the two take turns
+ROUND_SECONDS = 0.01
+
+
+def times_torchs(norm, rows, cols, dtype, weight_dtype, has_bias, device, weight_offset=0.0):
+    """The median time of torch's backward pass over normjit's, for random inputs of [rows, cols]; outputs are
+    allocated."""
+    made = lambda *shape, dtype: torch.randn(shape, device=device).to(dtype).requires_grad_()  # noqa: E731
+    x, weight = made(rows, cols, dtype=dtype), made(cols, dtype=weight_dtype)
+    bias = made(cols, dtype=weight_dtype) if has_bias else None
+    dy = made(rows, cols, dtype=dtype).detach()
+    inputs = [t for t in (x, weight, bias) if t is not None]
+
+    def backward_of(y):
+        return functools.partial(torch.autograd.grad, y, inputs, dy.to(y.dtype), retain_graph=True)
+
+    with torch.enable_grad(), override.disabled():
+        if norm == "layernorm":
+            theirs = backward_of(functional.layer_norm(x, (cols,), weight, bias))
+            ours = backward_of(normjits.layer_norm(x, weight, bias))
+        else:
+            offset_weight = weight + weight_offset if weight_offset else weight
+            theirs = backward_of(functional.rms_norm(x, (cols,), offset_weight, 1e-6))
+            ours = backward_of(normjits.rms_norm(x, weight, eps=1e-6, weight_offset=weight_offset))
+        return _ratio(theirs, ours, device)
+
+
+def _ratio(theirs, ours, device):
+    ratios, count = [], 1
+    for i in range(-2, ROUNDS):  # two to warm up
+        first, second = (_seconds(call, count, device) for call in (theirs, ours))
+        if i >= 0:
+            ratios.append(first / second)
+        count = max(1, int(ROUND_SECONDS / first))
+    return statistics.median(ratios)
+
+
+def _seconds(call, count, device):
+    begin = time.perf_counter()
+    for _ in range(count):
+        call()
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+    return (time.perf_counter() - begin) / count
