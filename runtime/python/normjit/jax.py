@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""layer_norm and rms_norm for JAX with normjit's backward pass, on CPUs and NVIDIA GPUs.
+
+    from normjit.jax import layer_norm, rms_norm
+
+The forward pass is jax.numpy, which XLA fuses with what is around it. The backward pass is a call that XLA makes into
+libnormjit_jax.so, through its foreign function interface. jit, grad, vmap, shard_map and checkpoints work; second
+derivatives and forward mode do not."""
+import ctypes
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+
+from normjit import _library
+from normjit._library import InvalidArgument, Unavailable
+
+__all__ = ["layer_norm", "rms_norm"]
+
+TARGET = "normjit_backward"
+DTYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16", "float64": "f64"}
+PLATFORMS = {"cpu": "cpu", "gpu": "CUDA"}  # by JAX's names, XLA's
+
+
+def layer_norm(x, scale=None, bias=None, epsilon=1e-5):
+    """(x - mean) * rsqrt(variance + epsilon) * scale + bias over the last dimension, computed in f32 (f64 for an x of
+    that type) and rounded once, to x's type. scale and bias are [N] or None, of any floating-point types."""
+    return _norm("layernorm", x, scale, bias, epsilon, 0.0)
+
+
+def rms_norm(x, scale=None, epsilon=1e-6, scale_offset=0.0):
+    """x * rsqrt(mean(x^2) + epsilon) * (scale + scale_offset); scale_offset=1 is a zero-centred scale. All else is as
+    in layer_norm()."""
+    return _norm("rmsnorm", x, scale, None, epsilon, scale_offset)
+
+
+def _norm(norm, x, scale, bias, epsilon, scale_offset):
+    x, scale, bias = (None if array is None else jnp.asarray(array) for array in (x, scale, bias))
+    if x.ndim == 0:
+        raise InvalidArgument("x: has no dimensions; the last must be the normalised one")
+    for name, array in (("x", x), ("scale", scale), ("bias", bias)):
+        if array is None:
+            continue
+        if array.dtype.name not in DTYPES:
+            raise InvalidArgument(f"{name}: its type is {array.dtype.name}; allowed: {', '.join(DTYPES)}")
+        if name != "x" and array.shape != x.shape[-1:]:
+            raise InvalidArgument(f"{name}: its shape is {array.shape}; must be {x.shape[-1:]}")
+    return _differentiable(x, scale, bias, norm, float(epsilon), float(scale_offset))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
+def _differentiable(x, scale, bias, norm, epsilon, scale_offset):
+    return _forward(x, scale, bias, norm, epsilon, scale_offset)[0]
+
+
+def _forward(x, scale, bias, norm, epsilon, scale_offset):
+    """y, and what the backward pass needs."""
+    wide = jnp.float64 if x.dtype == jnp.float64 else jnp.float32
+    h = x.astype(wide)
+    mean = jnp.mean(h, -1, keepdims=True) if norm == "layernorm" else None
+    centred = h if mean is None else h - mean
+    rstd = jax.lax.rsqrt(jnp.mean(jnp.square(centred), -1, keepdims=True) + epsilon)
+    y = centred * rstd
+    if scale is not None:
+        y = y * (scale.astype(wide) + scale_offset)
+    if bias is not None:
+        y = y + bias.astype(wide)
+    return y.astype(x.dtype), (x, scale, bias, mean, rstd)
+
+
+def _backward(norm, epsilon, scale_offset, saved, dy):
+    x, scale, bias, mean, rstd = saved
+    cols, rows = x.shape[-1], math.prod(x.shape[:-1])
+    if x.size == 0:
+        return tuple(None if t is None else jnp.zeros_like(t) for t in (x, scale, bias))
+    matrices = [t.reshape(rows, cols) for t in (x, dy)]
+    vectors = [scale, mean, rstd]
+    wanted = [("dx", x), ("dgamma", scale), ("dbeta", bias)]
+    wanted = [(name, like) for name, like in wanted if like is not None]
+    spec = _spec(norm, cols, {"x": x, "dy": dy, "gamma": scale, **dict(wanted)}, scale_offset, dict(wanted))
+    operands = _alike(matrices + [t.reshape(-1) for t in vectors if t is not None])
+    shapes = [_result((rows, cols) if name == "dx" else like.shape, like.dtype, operands[0]) for name, like in wanted]
+    gradients = _call(spec, rows, operands, shapes)
+    found = {name: _summed(gradient.reshape(like.shape), like) for (name, like), gradient in zip(wanted, gradients)}
+    return tuple(found.get(name) for name in ("dx", "dgamma", "dbeta"))
+
+
+_differentiable.defvjp(lambda x, scale, bias, norm, epsilon, scale_offset: _forward(
+    x, scale, bias, norm, epsilon, scale_offset), _backward)
+
+
+def _spec(norm, cols, tensors, scale_offset, wanted):
+    types = " ".join(f"{name}={'none' if t is None else DTYPES[t.dtype.name]}" for name, t in tensors.items())
+    offset = f" gamma_offset={scale_offset!r}" if scale_offset and tensors["gamma"] is not None else ""
+    return f"{norm} cols={cols} {types} out={','.join(wanted)}{offset}"
+
+
+def _call(spec, rows, operands, shapes):
+    """The gradients, by the handler of the platform that the computation is compiled for."""
+    by_platform = {}
+    for platform in _platforms():
+        by_platform[platform] = functools.partial(_call_on, platform, spec, rows, shapes)
+    if len(by_platform) == 1:
+        return next(iter(by_platform.values()))(*operands)
+    return jax.lax.platform_dependent(*operands, cpu=by_platform["cpu"], cuda=by_platform["gpu"])
+
+
+def _call_on(platform, spec, rows, shapes, *operands):
+    workspace = ctypes.c_int64()
+    device = "cpu" if platform == "cpu" else f"cuda:{jax.local_devices(backend='gpu')[0].local_hardware_id}"
+    if _load().normjit_jax_prepare(device.encode(), spec.encode(), ctypes.c_int64(rows), ctypes.byref(workspace)):
+        raise _library.Error(_load().normjit_jax_last_error().decode())
+    room = []
+    if platform == "gpu":  # XLA's, so that it lives as long as the call that is captured in a graph
+        room = [_result((max(workspace.value, 1),), jnp.uint8, operands[0])]
+    call = jax.ffi.ffi_call(TARGET, [*shapes, *room], vmap_method="sequential")
+    return call(*operands, spec=spec)[: len(shapes)]
+
+
+def _axes(array):
+    """The axes of a mesh over which an array differs from device to device, inside shard_map."""
+    kind = jax.typeof(array)
+    manual = getattr(kind, "manual_axis_type", None)  # of newer versions
+    return frozenset(getattr(kind, "vma", ()) if manual is None else manual.varying)
+
+
+def _alike(arrays):
+    """The arrays as such that differ over the same axes, which the inputs of a call must."""
+    axes = frozenset().union(*map(_axes, arrays))
+    return [_varying(array, tuple(sorted(axes - _axes(array)))) for array in arrays]
+
+
+def _varying(array, axes):
+    if not axes:
+        return array
+    return jax.lax.pcast(array, axes, to="varying") if hasattr(jax.lax, "pcast") else jax.lax.pvary(array, axes)
+
+
+def _result(shape, dtype, like):
+    """What a call returns: it differs over the axes that its inputs differ over."""
+    axes = _axes(like)
+    if not axes:
+        return jax.ShapeDtypeStruct(shape, dtype)
+    if hasattr(jax.sharding, "ManualAxisType"):
+        sharding = jax.sharding.NamedSharding(jax.typeof(like).sharding.mesh, jax.sharding.PartitionSpec())
+        return jax.ShapeDtypeStruct(
+            shape, dtype, sharding=sharding, manual_axis_type=jax.sharding.ManualAxisType(varying=axes)
+        )
+    return jax.ShapeDtypeStruct(shape, dtype, vma=axes)
+
+
+def _summed(gradient, like):
+    """Over the axes on which the gradient differs and what it is the gradient of does not."""
+    missing = _axes(gradient) - _axes(like)
+    return jax.lax.psum(gradient, tuple(sorted(missing))) if missing else gradient
+
+
+@functools.lru_cache(maxsize=None)
+def _load():
+    loaded = _library.load("libnormjit_jax.so")
+    loaded.normjit_jax_last_error.restype = ctypes.c_char_p
+    return loaded
+
+
+@functools.lru_cache(maxsize=None)
+def _platforms():
+    """Registers the handler with XLA, once a process, for what there is to run on."""
+    found = ["cpu"]
+    try:
+        if jax.local_devices(backend="gpu")[0].client.platform_version.startswith("cuda"):
+            _library.load_nvrtc()
+            found.append("gpu")
+    except RuntimeError:  # JAX's way to say that there is none
+        pass
+    for platform in found:
+        handler = jax.ffi.pycapsule(getattr(_load(), f"normjit_jax_backward_{PLATFORMS[platform].lower()}"))
+        jax.ffi.register_ffi_target(TARGET, handler, platform=PLATFORMS[platform])
+    if jax.default_backend() not in found:
+        raise Unavailable(f"JAX runs on {jax.default_backend()}; normjit serves cpu and NVIDIA's GPUs")
+    return tuple(found)

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "jax_kernels.h"
+
+#include "jax_threads.h"
+
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+
+namespace normjit::jax {
+
+namespace {
+
+normjit_engine* make_engine(const std::string& device) {
+    normjit_engine_options options{};
+    options.size = sizeof options;
+    options.device = device.c_str();
+    if (device == "cpu") options.parallel_for = lent_threads();
+    normjit_engine* made = nullptr;
+    check(normjit_engine_create(&options, &made));
+    return made;
+}
+
+/// `lock` protects what follows; a kernel is not moved once it is there.
+std::shared_mutex lock;
+std::map<std::string, normjit_engine*> engines;
+std::map<std::string, Kernel> kernels;  ///< by "<device> <spec>"
+
+Kernel make(const std::string& device, const std::string& spec, void* stream) {
+    normjit_engine*& engine = engines[device];
+    if (engine == nullptr) engine = make_engine(device);
+    Kernel made;
+    made.spec.size = sizeof made.spec;
+    check(normjit_spec_parse(spec.c_str(), &made.spec));
+    normjit_prepare_options options{};
+    options.size = sizeof options;
+    options.stream = stream;
+    check(normjit_prepare(engine, &made.spec, &options, &made.kernel));
+    return made;
+}
+
+}  // namespace
+
+void check(normjit_status status) {
+    if (status != NORMJIT_OK) throw Failure(status, normjit_last_error());
+}
+
+const Kernel& kernel_of(const std::string& device, const std::string& spec, void* stream) {
+    const std::string key = device + " " + spec;
+    {
+        const std::shared_lock reading(lock);
+        if (const auto known = kernels.find(key); known != kernels.end()) return known->second;
+    }
+    const std::unique_lock writing(lock);
+    if (const auto known = kernels.find(key); known != kernels.end()) return known->second;
+    return kernels.emplace(key, make(device, spec, stream)).first->second;
+}
+
+}  // namespace normjit::jax

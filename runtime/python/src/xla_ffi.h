@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// What normjit uses of XLA's foreign function interface, a C interface: XLA hands a table of its functions to each
+// call, so that one binary serves every jaxlib whose interface has this major version, and nothing of it is linked. The
+// original is xla/ffi/api/c_api.h in jaxlib's wheel; a test compares the two.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace normjit::jax {
+
+constexpr int32_t ffi_major = 0, ffi_minor = 3;  ///< of the interface that is described here
+
+/// Every struct of the interface starts so; `size` says how much of it the other side knows.
+struct Head {
+    size_t size = 0;
+    void* extensions = nullptr;
+};
+
+template <class Struct>
+Head head_of() {
+    return {sizeof(Struct), nullptr};
+}
+
+enum class Element : int32_t { u8 = 6, f16 = 10, f32 = 11, f64 = 12, bf16 = 16 };  ///< XLA_FFI_DataType
+
+struct Buffer {
+    Head head;
+    Element type;
+    void* data;
+    int64_t rank;
+    const int64_t* dims;
+};
+
+struct Text {
+    const char* data;
+    size_t size;
+};
+
+struct Scalar {
+    Element type;
+    void* value;
+};
+
+enum class AttributeKind : int32_t { array = 1, dictionary = 2, scalar = 3, string = 4 };
+
+/// Arguments, and in the same shape results: buffers are the only kind of them.
+struct Buffers {
+    Head head;
+    int64_t count;
+    const int32_t* kinds;
+    Buffer** buffers;
+};
+
+struct Attributes {
+    Head head;
+    int64_t count;
+    const AttributeKind* kinds;
+    Text** names;
+    void** values;
+};
+
+using Error = struct ErrorObject;
+using Context = struct ContextObject;
+
+enum class ErrorCode : int32_t { invalid_argument = 3, internal = 13, unavailable = 14 };
+
+struct ErrorCreate {
+    Head head = head_of<ErrorCreate>();
+    const char* message;
+    ErrorCode code;
+};
+
+struct ErrorDestroy {
+    Head head = head_of<ErrorDestroy>();
+    Error* error;
+};
+
+struct StreamGet {
+    Head head = head_of<StreamGet>();
+    Context* context;
+    void* stream = nullptr;
+};
+
+struct OrdinalGet {
+    Head head = head_of<OrdinalGet>();
+    Context* context;
+    int32_t ordinal = 0;
+};
+
+struct PoolSchedule {
+    Head head = head_of<PoolSchedule>();
+    Context* context;
+    void (*task)(void* data);
+    void* data;
+};
+
+struct PoolThreads {
+    Head head = head_of<PoolThreads>();
+    Context* context;
+    int64_t* threads;
+};
+
+struct Version {
+    Head head;
+    int32_t major;
+    int32_t minor;
+};
+
+/// XLA's functions; those that normjit does not call are only places.
+struct Api {
+    Head head;
+    Version version;
+    void* internal;
+    Error* (*error_create)(ErrorCreate*);
+    void* error_message;
+    void (*error_destroy)(ErrorDestroy*);
+    void* handler_register;
+    Error* (*stream_get)(StreamGet*);
+    void *type_register, *context_get, *state_set, *state_get, *memory_allocate, *memory_free;
+    Error* (*pool_schedule)(PoolSchedule*);
+    Error* (*pool_threads)(PoolThreads*);
+    void *future_create, *future_available, *future_error, *run_id;
+    Error* (*ordinal_get)(OrdinalGet*);
+};
+
+enum class Stage : int32_t { instantiate = 0, prepare = 1, initialize = 2, execute = 3 };
+
+struct CallFrame {
+    Head head;
+    const Api* api;
+    Context* context;
+    Stage stage;
+    Buffers arguments;
+    Buffers results;
+    Attributes attributes;
+};
+
+/// A question about the handler, in the place of a call.
+struct Metadata {
+    size_t size;
+    Version version;
+    uint32_t traits;
+    int64_t state_type;  ///< 0: the handler keeps none; older versions lack it
+};
+constexpr uint32_t trait_may_be_captured = 1;  ///< XLA puts it in a CUDA graph
+constexpr int32_t metadata_extension = 1;
+
+struct MetadataExtension {
+    size_t size;
+    int32_t kind;
+    void* next;
+    Metadata* metadata;
+};
+
+}  // namespace normjit::jax

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+# needs: numpy jax
+"""normjit.jax: gradients against double precision, and what JAX does with functions."""
+import os
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"  # for shard_map
+os.environ["JAX_ENABLE_X64"] = "1"
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import normjit  # noqa: E402
+from normjit.jax import layer_norm, rms_norm  # noqa: E402
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+import reference  # noqa: E402
+
+EPS = 1e-5
+
+
+def random(seed, *shape, dtype="float32"):
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), dtype=dtype)
+
+
+def norm_of(name, **options):
+    if name == "layernorm":
+        return lambda x, scale, bias: layer_norm(x, scale, bias, EPS)
+    return lambda x, scale, _: rms_norm(x, scale, EPS, **options)
+
+
+def gradients(function, dy, *inputs):
+    """Of all inputs that are there, by function's backward pass."""
+    there = [i for i, t in enumerate(inputs) if t is not None]
+
+    def of(*given):
+        full = list(inputs)
+        for i, t in zip(there, given):
+            full[i] = t
+        return function(*full)
+
+    y, pull = jax.vjp(of, *(inputs[i] for i in there))
+    assert y.dtype == dy.dtype and y.shape == dy.shape
+    got = dict(zip(there, pull(dy)))
+    return [got.get(i) for i in range(len(inputs))]
+
+
+def check(norm, got, x, dy, scale, bias, offset=0.0):
+    right = reference.gradients(norm, x, dy, scale, eps=EPS, gamma_offset=offset)
+    for what, array, like, wanted in zip(("dx", "dscale", "dbias"), got, (x, scale, bias), right):
+        if like is None or (what == "dbias" and norm == "rmsnorm"):
+            continue
+        assert array.dtype == like.dtype
+        reference.assert_close(array, wanted, like.dtype.name, what)
+
+
+@pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
+@pytest.mark.parametrize("dtype, scale_dtype", [("float32", "float32"), ("bfloat16", "bfloat16"), ("float16", "float32"),
+                                                ("bfloat16", "float32"), ("float64", "float64")])
+@pytest.mark.parametrize("shape", [(16,), (3, 1), (2, 3, 4, 65), (300, 1000)])
+def test_gradients(norm, dtype, scale_dtype, shape):
+    x, dy = random(1, *shape, dtype=dtype), random(2, *shape, dtype=dtype)
+    scale, bias = random(3, shape[-1], dtype=scale_dtype), random(4, shape[-1], dtype=scale_dtype)
+    got = gradients(norm_of(norm), dy, x, scale, bias if norm == "layernorm" else None)
+    check(norm, got, x, dy, scale, bias)
+
+
+@pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
+def test_forward(norm):
+    x, scale, bias = random(1, 40, 33), random(2, 33), random(3, 33)
+    mean, rstd = reference.statistics(norm, x, EPS)
+    wanted = (np.float64(x) - mean) * rstd * np.float64(scale) + (np.float64(bias) if norm == "layernorm" else 0)
+    reference.assert_close(norm_of(norm)(x, scale, bias), wanted, "float32")
+
+
+def test_without_weights():
+    x, dy, scale, bias = random(1, 9, 20), random(2, 9, 20), random(3, 20), random(4, 20)
+    for weights in ((None, None), (scale, None), (None, bias)):
+        check("layernorm", gradients(norm_of("layernorm"), dy, x, *weights), x, dy, *weights)
+    check("rmsnorm", gradients(norm_of("rmsnorm"), dy, x, None, None), x, dy, None, None)
+
+
+def test_zero_centred():
+    x, dy, scale = random(1, 9, 20), random(2, 9, 20), random(3, 20)
+    got = gradients(norm_of("rmsnorm", scale_offset=1.0), dy, x, scale, None)
+    check("rmsnorm", got, x, dy, scale, None, offset=1.0)
+
+
+def test_no_rows():
+    got = gradients(norm_of("layernorm"), jnp.zeros((0, 8)), jnp.zeros((0, 8)), random(3, 8), random(4, 8))
+    assert got[0].shape == (0, 8) and not got[1].any() and not got[2].any()
+
+
+def test_jit_and_remat():
+    x, dy, scale, bias = random(1, 64, 96), random(2, 64, 96), random(3, 96), random(4, 96)
+    loss = lambda x, scale, bias: (layer_norm(x, scale, bias, EPS) * dy).sum()  # noqa: E731
+    for function in (loss, jax.checkpoint(loss)):
+        check("layernorm", jax.jit(jax.grad(function, (0, 1, 2)))(x, scale, bias), x, dy, scale, bias)
+
+
+def test_is_in_the_program():
+    """The backward pass is a call of ours and not XLA's own operators."""
+    text = jax.jit(jax.grad(lambda x: layer_norm(x).sum())).lower(random(1, 4, 8)).as_text()
+    assert "normjit_backward" in text
+
+
+def test_vmap():
+    x, dy, scale, bias = random(1, 5, 7, 24), random(2, 5, 7, 24), random(3, 24), random(4, 24)
+    each = jax.vmap(lambda x, dy: gradients(norm_of("layernorm"), dy, x, scale, bias))(x, dy)
+    for i in range(5):
+        check("layernorm", [t[i] for t in each], x[i], dy[i], scale, bias)
+
+
+def test_scan():
+    x, dy, scale = random(1, 6, 32), random(2, 6, 32), random(3, 32)
+
+    def loss(scale):
+        return jax.lax.scan(lambda h, _: (rms_norm(h, scale, EPS), None), x, length=3)[0].ravel() @ dy.ravel()
+
+    def plain(scale):
+        h = x
+        for _ in range(3):
+            h = h * jax.lax.rsqrt(jnp.mean(jnp.square(h), -1, keepdims=True) + EPS) * scale
+        return h.ravel() @ dy.ravel()
+
+    np.testing.assert_allclose(jax.grad(loss)(scale), jax.grad(plain)(scale), rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("check_axes", [True, False])
+def test_shard_map(check_axes):
+    """Rows on two devices; the gradients of what both have are sums over them."""
+    from jax.sharding import Mesh, PartitionSpec as P
+
+    x, dy, scale, bias = random(1, 10, 48), random(2, 10, 48), random(3, 48), random(4, 48)
+    mesh = Mesh(np.array(jax.devices()[:2]), ("rows",))
+    forward = jax.shard_map(lambda x, scale, bias: layer_norm(x, scale, bias, EPS), mesh=mesh,
+                            in_specs=(P("rows"), P(), P()), out_specs=P("rows"), check_vma=check_axes)
+    got = jax.jit(jax.grad(lambda *inputs: (forward(*inputs) * dy).sum(), (0, 1, 2)))(x, scale, bias)
+    check("layernorm", got, x, dy, scale, bias)
+
+
+def test_same_bits():
+    x, dy, scale, bias = random(1, 700, 512), random(2, 700, 512), random(3, 512), random(4, 512)
+    run = jax.jit(lambda: gradients(norm_of("layernorm"), dy, x, scale, bias))
+    first = run()
+    for _ in range(20):
+        assert all((a == b).all() for a, b in zip(first, run()))
+
+
+def test_many_at_once():
+    """Calls that share XLA's threads."""
+    x, dy, scale = random(1, 8, 400, 256), random(2, 8, 400, 256), random(3, 256)
+    run = jax.jit(lambda: [gradients(norm_of("rmsnorm"), dy[i], x[i], scale, None) for i in range(8)])
+    for i, got in enumerate(run()):
+        check("rmsnorm", got, x[i], dy[i], scale, None)
+
+
+def test_bad_input():
+    with pytest.raises(normjit.InvalidArgument, match=r"scale: its shape is \(5,\); must be \(4,\)"):
+        layer_norm(jnp.ones((3, 4)), jnp.ones(5))
+    with pytest.raises(normjit.InvalidArgument, match="x: its type is int32; allowed: float32, bfloat16, float16, float64"):
+        rms_norm(jnp.ones((3, 4), dtype="int32"))
+    with pytest.raises(normjit.InvalidArgument, match="x: has no dimensions"):
+        rms_norm(jnp.float32(1))
+    with pytest.raises(normjit.Error, match="f64"):
+        jax.grad(lambda x: layer_norm(x, jnp.ones(4, dtype="float64")).sum())(jnp.ones((3, 4), dtype="float32"))
+
+
+def test_second_derivatives_are_refused():
+    with pytest.raises(Exception, match="ffi_call|differentiat"):
+        jax.hessian(lambda x: layer_norm(x).sum())(random(1, 2, 4))
