@@ -129,7 +129,7 @@ class Parser {
     }
 
     Status header() {
-        NORMJIT_RETURN_IF_ERROR(expect_word("norm_backward"));
+        NORMJIT_RETURN_IF_ERROR(expect_word("norm"));
         NORMJIT_RETURN_IF_ERROR(expect_word("cols"));
         NORMJIT_RETURN_IF_ERROR(expect('='));
         NORMJIT_RETURN_IF_ERROR(number(function_.cols));

@@ -36,8 +36,7 @@ class Printer {
     }
 
     std::string function() const {
-        std::string out =
-            fmt::format("norm_backward cols={} compute={}\n", function_.cols, normjit::name(function_.compute));
+        std::string out = fmt::format("norm cols={} compute={}\n", function_.cols, normjit::name(function_.compute));
         out += "  in  " + inputs() + "\n";
         size_t width = 0;
         for (ValueId id = 0; id < function_.size(); ++id) {

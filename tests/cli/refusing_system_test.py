@@ -96,7 +96,7 @@ class StreamsThatTakeNothing(Case):
         kept = self.folder / "k"
         result = self.code("2>&- <&-", "compile", "rmsnorm cols=64", "--emit", "ir", "-o", str(kept))
         self.assertEqual(result.returncode, 0)
-        self.assertTrue(kept.read_text().startswith("norm_backward cols=64"))
+        self.assertTrue(kept.read_text().startswith("norm cols=64"))
         self.assertEqual(self.code(">&-", "info").returncode, 1)
 
 

@@ -22,8 +22,7 @@ std::string parse_error(std::string_view text) {
 
 /// A function around these statements.
 std::string with_body(const std::string& statements) {
-    return "norm_backward cols=8 compute=f32\n  in  x: f32[M,N], mean: f32[M], gamma: f32[N]\n" + statements +
-           "  out \n";
+    return "norm cols=8 compute=f32\n  in  x: f32[M,N], mean: f32[M], gamma: f32[N]\n" + statements + "  out \n";
 }
 
 }  // namespace
@@ -31,7 +30,7 @@ std::string with_body(const std::string& statements) {
 TEST_CASE("a spec's IR prints as its formula") {
     const Spec spec = *parse_spec("layernorm cols=4096 x=bf16 gamma=f32 gamma_offset=1");
     CHECK(ir::print(frontend::build(spec)) ==
-          "norm_backward cols=4096 compute=f32\n"
+          "norm cols=4096 compute=f32\n"
           "  in  x: bf16[M,N], mean: f32[M], rstd: f32[M], dy: bf16[M,N], gamma: f32[N]\n"
           "  xhat   = (x - mean) * rstd\n"
           "  scale  = gamma + 1\n"
@@ -60,18 +59,17 @@ TEST_CASE("parentheses are printed where the tree needs them and nowhere else") 
     for (const char* body :
          {"x - (mean - gamma)", "x - mean - gamma", "x * (mean + gamma)", "x / (mean * gamma)", "x / mean * gamma",
           "div_or_zero(x - mean, gamma + 1.5)", "rsqrt(x * x + 1e-05)", "x - -2"}) {
-        const auto function =
-            ir::parse("norm_backward cols=8 compute=f32\n  in  x: f32[M,N], mean: f32[M], gamma: f32[N]\n  dx = " +
-                      std::string(body) + "\n  out dx: f32[M,N]\n");
+        const auto function = ir::parse(
+            "norm cols=8 compute=f32\n  in  x: f32[M,N], mean: f32[M], gamma: f32[N]\n  dx = " + std::string(body) +
+            "\n  out dx: f32[M,N]\n");
         REQUIRE_MESSAGE(function.ok(), function.status().message());
         CHECK(*ir::statement(*function, function->outputs[0].value) == "dx = " + std::string(body));
     }
 }
 
 TEST_CASE("parse errors name line, column and what was expected") {
-    CHECK(parse_error("") == "line 1, column 1: 'norm_backward' expected");
-    CHECK(parse_error("norm_backward cols=8 compute=f31\n") ==
-          "line 1, column 30: f32, bf16, f16, f64 or none expected");
+    CHECK(parse_error("") == "line 1, column 1: 'norm' expected");
+    CHECK(parse_error("norm cols=8 compute=f31\n") == "line 1, column 21: f32, bf16, f16, f64 or none expected");
     CHECK(parse_error(with_body("  a = x - men\n")) == "line 3, column 11: unknown value 'men'");
     CHECK(parse_error(with_body("  a = row_mean(x, x)\n")) == "line 3, column 7: row_mean takes 1 operand(s)");
     CHECK(parse_error(with_body("  a = row_men(x)\n")) == "line 3, column 7: unknown operation 'row_men'");

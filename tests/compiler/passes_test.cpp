@@ -138,15 +138,15 @@ TEST_CASE("outputs that nobody asked for leave no trace") {
 }
 
 TEST_CASE("constants fold and neutral operands go") {
-    const auto function = ir::parse(
-        "norm_backward cols=8 compute=f32\n  in  x: f32[M,N]\n  dx = (x - 0) * (2 * 3 + 1) / 1\n  out dx: f32[M,N]\n");
+    const auto function =
+        ir::parse("norm cols=8 compute=f32\n  in  x: f32[M,N]\n  dx = (x - 0) * (2 * 3 + 1) / 1\n  out dx: f32[M,N]\n");
     REQUIRE(function.ok());
     CHECK(mentions(ir::print(passes::remove_dead(passes::fold_constants(*function))), "dx = x * 7\n"));
 }
 
 TEST_CASE("common values are kept once") {
     const auto function = ir::parse(
-        "norm_backward cols=8 compute=f32\n  in  x: f32[M,N], dy: f32[M,N]\n  a = x * dy\n  b = dy * x\n  dx = a - b\n"
+        "norm cols=8 compute=f32\n  in  x: f32[M,N], dy: f32[M,N]\n  a = x * dy\n  b = dy * x\n  dx = a - b\n"
         "  out dx: f32[M,N]\n");
     REQUIRE(function.ok());
     CHECK(mentions(ir::print(passes::merge_common(*function)), "dx = a - a\n"));

@@ -30,7 +30,7 @@ TEST_CASE("a portable artifact says so, carries its formula and survives its tex
     const Artifact artifact = portable_artifact();
     CHECK(artifact.format == CodeFormat::portable);
     CHECK(serialise(artifact).find("\ncode portable ") != std::string::npos);
-    CHECK(std::string(artifact.code.begin(), artifact.code.end()).starts_with("norm_backward cols=100 compute=f32"));
+    CHECK(std::string(artifact.code.begin(), artifact.code.end()).starts_with("norm cols=100 compute=f32"));
     CHECK(*parse_artifact(serialise(artifact)) == artifact);
 }
 
