@@ -8,6 +8,8 @@
 //     dx     = rstd * (g - (xhat * c1 + c2))        dx     = (dy * rstd) * gamma - (d * (rstd * (rstd * c1)) + rstd *
 //     c2) dgamma = col_sum(dy * xhat)                   dgamma = col_sum((dy * rstd) * d)
 //
+// A sum that has other users, or that has taken a row's factor already, takes none: it would cost more than it saves,
+// and h - mean of a residual stream, h = x * rowscale + residual, would fall apart into terms that cancel.
 // x - mean is still formed first. rstd * 0 is there for an infinite rstd: the row's dx must then be NaN, and g * d
 // alone is finite. What changes is where products leave the range of the compute type: for f32 and a standard deviation
 // outside of 1e-17 to 1e17, which no eps allows on one side and f16 and trained networks do not reach on the other.
@@ -15,6 +17,7 @@
 
 #include <array>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 
@@ -140,11 +143,20 @@ class Regrouping {
 
 ir::Function regroup_row_factors(const ir::Function& function) {
     if (function.cols == 1) return function;  // dx of layernorm is exactly 0 there, but not with factors moved about
-    return rewrite(function, [](ir::Function& copy, ir::ValueId, ir::Value value) {
+    const ir::PerValue<int> uses = function.use_counts();
+    std::set<ValueId> scaled;
+    return rewrite(function, [&](ir::Function& copy, ir::ValueId id, ir::Value value) {
+        const auto may_scale = [&](size_t i) {
+            const ValueId operand = value.operands[i];
+            const auto [a, b] = copy[operand].operands;
+            const bool has_taken = scaled.contains(operand) || scaled.contains(a) || scaled.contains(b);
+            return copy[operand].shape == Shape::rows || (uses[function[id].operands[i]] == 1 && !has_taken);
+        };
         Regrouping regrouping(copy);
         std::optional<ValueId> other;
         if (value.op == Op::row_mean) other = regrouping.row_mean(value);
-        if (value.op == Op::mul) other = regrouping.scaled_sum(value);
+        if (value.op == Op::mul && may_scale(0) && may_scale(1)) other = regrouping.scaled_sum(value);
+        if (other && value.op == Op::mul) scaled.insert(*other);
         if (value.op == Op::col_sum) {
             if (const auto term = regrouping.column_term(value.operands[0])) value.operands[0] = *term;
         }
