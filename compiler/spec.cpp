@@ -42,8 +42,24 @@ bool needs_statistic(const Spec& spec, Tensor tensor) {
     return there && (from_x ? needs_xhat(spec) : writes_dx(spec));
 }
 
-/// Whether a requested output depends on the tensor, for a layer that has it.
-bool needs(const Spec& spec, Tensor tensor) {
+bool needed_by_forward(const Spec& spec, Tensor tensor) {
+    switch (tensor) {
+        case Tensor::gamma:
+        case Tensor::beta:
+            return spec.has(Tensor::y);
+        case Tensor::mean:
+            return spec.has(tensor) && spec.norm == Norm::layernorm;
+        case Tensor::h:
+            return spec.has(tensor) && (spec.has(Tensor::residual) || spec.has(Tensor::rowscale));
+        case Tensor::y:
+        case Tensor::rstd:
+            return spec.has(tensor);
+        default:
+            return true;
+    }
+}
+
+bool needed_by_backward(const Spec& spec, Tensor tensor) {
     const bool dx = writes_dx(spec);
     const bool xhat = needs_xhat(spec);
     switch (tensor) {
@@ -60,13 +76,17 @@ bool needs(const Spec& spec, Tensor tensor) {
         case Tensor::mean:
         case Tensor::rstd:
             return needs_statistic(spec, tensor);
-        case Tensor::dx:
-        case Tensor::dresidual_in:
-        case Tensor::dgamma:
-        case Tensor::dbeta:
+        case Tensor::rowscale:
+            return spec.has(Tensor::dx);
+        default:
             return spec.has(tensor);
     }
-    return false;
+}
+
+/// Whether a requested output depends on the tensor, for a layer that has it.
+bool needs(const Spec& spec, Tensor tensor) {
+    if (!belongs_to(tensor, spec.pass)) return false;
+    return spec.pass == Pass::forward ? needed_by_forward(spec, tensor) : needed_by_backward(spec, tensor);
 }
 
 /// Bytes of all tensors that a launch touches: those that grow with the rows, per row, and those that do not.
@@ -135,8 +155,10 @@ Status check_types(const Spec& spec) {
     return {};
 }
 
-/// Why a statistic that is asked for cannot be told.
-std::string_view unknown_statistic(const Spec& spec) {
+/// Why an output that is asked for cannot be told.
+std::string_view unknown_output(const Spec& spec, Tensor tensor) {
+    if (!belongs_to(tensor, spec.pass)) return spec.pass == Pass::forward ? "is of a backward" : "is of a forward";
+    if (tensor == Tensor::h) return "is x without a residual or rowscale";
     return spec.source == Source::x ? "rmsnorm has no mean" : "statistics of x are known from source=x only";
 }
 
@@ -144,12 +166,18 @@ std::string_view unknown_statistic(const Spec& spec) {
 Status check_canonical(const Spec& spec) {
     for (Tensor tensor : all_tensors) {
         if (!spec.has(tensor) || tensor == Tensor::x || needs(spec, tensor)) continue;
-        if (spec.writes(tensor)) return error("out", name(tensor), unknown_statistic(spec));
+        if (spec.writes(tensor)) return error("out", name(tensor), unknown_output(spec, tensor));
         return error(spec, tensor, "no requested output reads it; leave it out");
     }
     const Spec kept = canonical(spec);
-    if (spec.source != kept.source) return error("source", name(spec.source), "has no effect on dbeta alone");
-    if (spec.stats != kept.stats) return error("stats", "recompute", "no requested output needs statistics");
+    const bool forward = spec.pass == Pass::forward;
+    if (spec.source != kept.source) {
+        return error("source", name(spec.source), forward ? "a forward reads x" : "has no effect on dbeta alone");
+    }
+    if (spec.stats != kept.stats) {
+        return forward ? error("stats", "saved", "a forward computes them")
+                       : error("stats", "recompute", "no requested output needs statistics");
+    }
     if (spec.eps != kept.eps) return error("eps", text::number(spec.eps), "needs stats=recompute");
     for (Tensor tensor : all_tensors) {
         if (spec.accumulate[tensor] != kept.accumulate[tensor])
@@ -161,8 +189,12 @@ Status check_canonical(const Spec& spec) {
     return {};
 }
 
-Status check_tensors(const Spec& spec) {
-    if (!spec.has(Tensor::x)) return error(spec, Tensor::x, "must have a type");
+Status check_forward(const Spec& spec) {
+    const bool norms = spec.has(Tensor::y) || spec.has(Tensor::mean) || spec.has(Tensor::rstd);
+    return norms ? Status() : error("out", "", "must name one of: y mean rstd");
+}
+
+Status check_backward(const Spec& spec) {
     if (!needs_xhat(spec) && !spec.has(Tensor::dbeta))
         return error("out", "", "must name one of: dx dresidual_in dgamma dbeta");
     if (spec.has(Tensor::dgamma) && needs(spec, Tensor::gamma) && !spec.has(Tensor::gamma)) {
@@ -172,19 +204,26 @@ Status check_tensors(const Spec& spec) {
         return error("stats", "recompute",
                      fmt::format("dx needs rstd, which source={} does not tell; allowed: saved", name(spec.source)));
     }
-    for (Tensor tensor : all_tensors) {
-        if (spec.accumulate[tensor] && !may_be_accumulated(tensor))
-            return error("accumulate", name(tensor), "only dgamma and dbeta, sums over the rows, can be added to");
-    }
     for (Tensor tensor : {Tensor::dy, Tensor::mean, Tensor::rstd}) {
         if (needs(spec, tensor) && !spec.has(tensor)) return error(spec, tensor, "is needed, so must have a type");
     }
     return {};
 }
 
+Status check_tensors(const Spec& spec) {
+    if (!spec.has(Tensor::x)) return error(spec, Tensor::x, "must have a type");
+    for (Tensor tensor : all_tensors) {
+        if (spec.accumulate[tensor] && !may_be_accumulated(tensor))
+            return error("accumulate", name(tensor), "only dgamma and dbeta, sums over the rows, can be added to");
+    }
+    return spec.pass == Pass::forward ? check_forward(spec) : check_backward(spec);
+}
+
 }  // namespace
 
 std::string_view name(Norm norm) { return norm == Norm::layernorm ? "layernorm" : "rmsnorm"; }
+
+std::string_view name(Pass pass) { return pass == Pass::backward ? "backward" : "forward"; }
 
 std::string_view name(Source source) {
     switch (source) {
@@ -202,10 +241,19 @@ bool Spec::reads(Tensor tensor) const {
     return has(tensor) && may_be_read(tensor) && !writes(tensor) && needs(*this, tensor);
 }
 
+bool Spec::writes_matrices() const {
+    return std::ranges::any_of(all_tensors, [&](Tensor tensor) { return is_matrix(tensor) && writes(tensor); });
+}
+
 Spec canonical(Spec spec) {
-    if (!needs_xhat(spec)) spec.source = Source::x;
-    const bool has_use = spec.source == Source::x ? needs_xhat(spec) || writes_statistics(spec) : writes_dx(spec);
-    if (!has_use) spec.stats = Stats::saved;
+    if (spec.pass == Pass::forward) {
+        spec.source = Source::x;
+        spec.stats = Stats::recompute;
+    } else {
+        if (!needs_xhat(spec)) spec.source = Source::x;
+        const bool has_use = spec.source == Source::x ? needs_xhat(spec) || writes_statistics(spec) : writes_dx(spec);
+        if (!has_use) spec.stats = Stats::saved;
+    }
     if (spec.stats != Stats::recompute) spec.eps = default_eps;
     for (Tensor tensor : all_tensors) {
         if (tensor != Tensor::x && !needs(spec, tensor)) spec.dtypes[tensor].reset();

@@ -23,7 +23,7 @@ using Outputs = PerTensor<bool>;
 
 /// Every tensor is a key but the statistics: stats= gives the type of both.
 std::vector<std::string_view> keys() {
-    std::vector<std::string_view> keys = {"rows", "cols"};
+    std::vector<std::string_view> keys = {"pass", "rows", "cols"};
     for (Tensor tensor : all_tensors) {
         if (!is_statistic(tensor)) keys.push_back(name(tensor));
     }
@@ -36,12 +36,18 @@ std::vector<std::string_view> with_dtypes(std::vector<std::string_view> words) {
     return words;
 }
 
-std::vector<std::string_view> output_names() {
+std::vector<std::string_view> output_names(Pass pass) {
     std::vector<std::string_view> names;
     for (Tensor tensor : all_tensors) {
-        if (may_be_written(tensor)) names.push_back(name(tensor));
+        if (may_be_written(tensor) && belongs_to(tensor, pass)) names.push_back(name(tensor));
     }
     return names;
+}
+
+/// Inputs that a layer may lack: the text says none.
+bool is_optional(Tensor tensor) {
+    return tensor == Tensor::gamma || tensor == Tensor::beta || tensor == Tensor::dresidual ||
+           tensor == Tensor::residual || tensor == Tensor::rowscale;
 }
 
 /// The type of a tensor that the text does not name. Looks only at tensors before this one in tensors.def.
@@ -52,7 +58,10 @@ std::optional<DType> default_dtype(const Spec& spec, Tensor tensor) {
         case Tensor::dy:
         case Tensor::dx:
         case Tensor::gamma:
+        case Tensor::y:
             return spec.dtypes[Tensor::x];
+        case Tensor::h:
+            return spec.has(Tensor::residual) ? spec.dtypes[Tensor::residual] : spec.dtypes[Tensor::x];
         case Tensor::mean:
         case Tensor::rstd:
             return spec.compute();
@@ -63,6 +72,8 @@ std::optional<DType> default_dtype(const Spec& spec, Tensor tensor) {
         case Tensor::dbeta:
             return spec.dtypes[Tensor::gamma].value_or(spec.compute());
         case Tensor::dresidual:
+        case Tensor::residual:
+        case Tensor::rowscale:
             return std::nullopt;
         case Tensor::beta:
             return spec.norm == Norm::layernorm ? spec.dtypes[Tensor::gamma] : std::nullopt;
@@ -72,8 +83,13 @@ std::optional<DType> default_dtype(const Spec& spec, Tensor tensor) {
 
 /// The outputs of a text without out=.
 Outputs default_outputs(const Spec& spec) {
-    const bool affine = spec.has(Tensor::gamma);
     Outputs outputs;
+    if (spec.pass == Pass::forward) {
+        outputs[Tensor::y] = true;
+        outputs[Tensor::h] = spec.has(Tensor::residual);
+        return outputs;
+    }
+    const bool affine = spec.has(Tensor::gamma);
     outputs[Tensor::dx] = true;
     outputs[Tensor::dgamma] = affine;
     outputs[Tensor::dbeta] = affine && spec.norm == Norm::layernorm;
@@ -112,17 +128,21 @@ Status read_dtype(const text::Fields& fields, std::string_view key, std::vector<
     return fields.not_one_of(key, other_words);
 }
 
-/// "saved", "recompute", a type, or "recompute,TYPE".
+/// "saved", "recompute", a type, or "recompute,TYPE". A forward has none that are saved: a type alone is that of those
+/// which it writes.
 Status read_stats(const text::Fields& fields, Spec& spec) {
+    const bool forward = spec.pass == Pass::forward;
+    if (forward) spec.stats = Stats::recompute;
     std::optional<DType> type = spec.compute();
-    const std::string_view given = fields.find("stats").value_or(saved);
+    const std::string_view given = fields.find("stats").value_or(forward ? recompute : saved);
     const size_t comma = given.find(',');
     if (comma != given.npos && given.substr(0, comma) == recompute) {
         type = parse_dtype(given.substr(comma + 1));
         if (!type) return fields.error("stats", fmt::format("recompute, needs one of {}", text::join(with_dtypes({}))));
         spec.stats = Stats::recompute;
     } else {
-        NORMJIT_RETURN_IF_ERROR(read_dtype(fields, "stats", {saved, recompute}, type));
+        const std::vector<std::string_view> words = forward ? std::vector{recompute} : std::vector{saved, recompute};
+        NORMJIT_RETURN_IF_ERROR(read_dtype(fields, "stats", words, type));
         if (given == recompute) spec.stats = Stats::recompute;
     }
     spec.dtypes[Tensor::mean] = spec.dtypes[Tensor::rstd] = type;
@@ -135,7 +155,7 @@ Status read_dtypes(const text::Fields& fields, Spec& spec) {
         if (is_statistic(tensor)) continue;
         auto& type = spec.dtypes[tensor];
         type = default_dtype(spec, tensor);
-        const bool optional = tensor == Tensor::gamma || tensor == Tensor::beta || tensor == Tensor::dresidual;
+        const bool optional = is_optional(tensor);
         if (optional && fields.find(name(tensor)) == none) type.reset();
         NORMJIT_RETURN_IF_ERROR(
             read_dtype(fields, name(tensor), optional ? std::vector{none} : std::vector<std::string_view>(), type));
@@ -149,9 +169,10 @@ Status read_outputs(const text::Fields& fields, const Spec& spec, Outputs& outpu
     if (!given) return {};
     for (std::string_view word : text::split(*given, ',')) {
         const auto tensor = parse_tensor(word);
-        if (!tensor || !may_be_written(*tensor)) {
+        const auto allowed = output_names(spec.pass);
+        if (!tensor || std::ranges::find(allowed, word) == allowed.end()) {
             return fields.error("out", fmt::format("'{}' is not one of {}; join several by commas", text::shown(word),
-                                                   text::join(output_names())));
+                                                   text::join(allowed)));
         }
         if (outputs[*tensor]) return fields.error("out", fmt::format("{} comes twice", word));
         if (is_statistic(*tensor) && spec.stats != Stats::recompute) {
@@ -179,6 +200,21 @@ Status read_accumulate(const text::Fields& fields, const Outputs& outputs, PerTe
     return {};
 }
 
+/// Refuses keys of the other pass.
+Status check_pass(const text::Fields& fields, const Spec& spec) {
+    const bool forward = spec.pass == Pass::forward;
+    for (Tensor tensor : all_tensors) {
+        if (belongs_to(tensor, spec.pass) || !fields.find(name(tensor))) continue;
+        return fields.error(name(tensor), forward ? "is of pass=backward" : "needs pass=forward");
+    }
+    if (forward && fields.find("source").value_or("x") != "x") return fields.error("source", "a forward reads x");
+    if (!forward && fields.find("beta") && spec.source != Source::y)
+        return fields.error("beta", "is read by source=y only");
+    if (!forward && fields.find("eps") && spec.stats != Stats::recompute)
+        return fields.error("eps", "needs stats=recompute");
+    return {};
+}
+
 /// Refuses what the text says in vain. What merely describes the layer (gamma, its offset, statistics) may be there
 /// without effect: one description then serves for any out=.
 Status check_keys(const text::Fields& fields, const Spec& spec, const Outputs& outputs) {
@@ -192,6 +228,10 @@ Status check_keys(const text::Fields& fields, const Spec& spec, const Outputs& o
     if (spec.has(Tensor::dresidual) && !outputs[Tensor::dx] && !outputs[Tensor::dresidual_in]) {
         return fields.error("dresidual", "is added into dx and dresidual_in, of which out names none");
     }
+    if (spec.pass == Pass::backward && spec.has(Tensor::rowscale) && !outputs[Tensor::dx])
+        return fields.error("rowscale", "is a factor of dx, which out does not name");
+    if (outputs[Tensor::h] && !spec.has(Tensor::residual) && !spec.has(Tensor::rowscale))
+        return fields.error("out", "h is x without a residual or rowscale");
     if (outputs[Tensor::mean] && spec.norm == Norm::rmsnorm) return fields.error("out", "rmsnorm has no mean");
     const bool writes_statistics = outputs[Tensor::mean] || outputs[Tensor::rstd];
     if (writes_statistics && spec.source != Source::x)
@@ -199,8 +239,6 @@ Status check_keys(const text::Fields& fields, const Spec& spec, const Outputs& o
     if (!writes_statistics && fields.find("stats").value_or("").starts_with("recompute,")) {
         return fields.error("stats", "the type is that of mean and rstd, of which out names none");
     }
-    if (fields.find("beta") && spec.source != Source::y) return fields.error("beta", "is read by source=y only");
-    if (fields.find("eps") && spec.stats != Stats::recompute) return fields.error("eps", "needs stats=recompute");
     return {};
 }
 
@@ -228,7 +266,8 @@ std::string list(const Outputs& outputs) {
 std::string stats_text(const Spec& spec) {
     const auto type = spec.has(Tensor::rstd) ? spec.dtypes[Tensor::rstd] : spec.dtypes[Tensor::mean];
     const std::string other = type && *type != spec.compute() ? std::string(name(*type)) : std::string();
-    if (spec.stats == Stats::recompute) return " stats=recompute" + (other.empty() ? "" : "," + other);
+    if (spec.stats == Stats::recompute && spec.pass == Pass::backward)
+        return " stats=recompute" + (other.empty() ? "" : "," + other);
     return other.empty() ? "" : " stats=" + other;
 }
 
@@ -239,6 +278,7 @@ Expected<Spec> parse_spec(std::string_view text) {
     Spec spec;
     Outputs outputs;
     NORMJIT_RETURN_IF_ERROR(read_norm(fields, spec.norm));
+    NORMJIT_RETURN_IF_ERROR(fields.read("pass", spec.pass, all_passes));
     NORMJIT_RETURN_IF_ERROR(read_sizes(fields, spec));
     NORMJIT_RETURN_IF_ERROR(read_dtypes(fields, spec));
     NORMJIT_RETURN_IF_ERROR(read_outputs(fields, spec, outputs));
@@ -246,6 +286,7 @@ Expected<Spec> parse_spec(std::string_view text) {
     NORMJIT_RETURN_IF_ERROR(fields.read("source", spec.source, all_sources));
     NORMJIT_RETURN_IF_ERROR(fields.read("eps", spec.eps));
     NORMJIT_RETURN_IF_ERROR(fields.read("gamma_offset", spec.gamma_offset));
+    NORMJIT_RETURN_IF_ERROR(check_pass(fields, spec));
     NORMJIT_RETURN_IF_ERROR(check_keys(fields, spec, outputs));
     for (Tensor tensor : all_tensors) {
         if (spec.writes(tensor) && !outputs[tensor]) spec.dtypes[tensor].reset();
@@ -259,6 +300,7 @@ std::string to_text(const Spec& spec) {
     const Spec layer = described(spec);
     Outputs outputs;
     std::string text(name(spec.norm));
+    if (spec.pass != Pass::backward) text += fmt::format(" pass={}", name(spec.pass));
     if (spec.rows) text += fmt::format(" rows={}", *spec.rows);
     text += fmt::format(" cols={}", spec.cols);
     for (Tensor tensor : all_tensors) {

@@ -10,6 +10,15 @@ using ir::Expr;
 
 ir::Function build(const Spec& spec) { return spec.norm == Norm::layernorm ? layernorm(spec) : rmsnorm(spec); }
 
+Expr normalised(Builder& b, const Spec& spec) {
+    Expr h = b.input(Tensor::x);
+    if (spec.pass == Pass::backward) return h;
+    if (spec.has(Tensor::rowscale)) h = h * b.input(Tensor::rowscale);
+    if (spec.has(Tensor::residual)) h = h + b.input(Tensor::residual);
+    write_asked(b, spec, Tensor::h, h);
+    return b.name("h", h);
+}
+
 Expr scale(Builder& b, const Spec& spec) {
     const Expr gamma = b.input(Tensor::gamma);
     return spec.gamma_offset == 0 ? gamma : b.name("scale", gamma + spec.gamma_offset);
@@ -39,11 +48,16 @@ void write_column_sum(Builder& b, const Spec& spec, Tensor tensor, Expr value) {
     b.output(tensor, b.name(name + "_total", before + b.name(name + "_sum", sum)));
 }
 
-void write_gradients(Builder& b, const Spec& spec, Expr dx, Expr xhat) {
+void write_layer(Builder& b, const Spec& spec, Expr xhat) {
+    const Expr scaled = spec.has(Tensor::gamma) ? xhat * scale(b, spec) : xhat;
+    b.output(Tensor::y, spec.has(Tensor::beta) ? scaled + b.input(Tensor::beta) : scaled);
+}
+
+void write_gradients(Builder& b, const Spec& spec, Expr gradient, Expr xhat) {
     const Expr dy = b.input(Tensor::dy);
-    const Expr all = spec.has(Tensor::dresidual) ? dx + b.input(Tensor::dresidual) : dx;
-    b.output(Tensor::dx, all);
-    write_asked(b, spec, Tensor::dresidual_in, all);
+    const Expr dh = spec.has(Tensor::dresidual) ? gradient + b.input(Tensor::dresidual) : gradient;
+    b.output(Tensor::dx, spec.has(Tensor::rowscale) ? b.name("dh", dh) * b.input(Tensor::rowscale) : dh);
+    write_asked(b, spec, Tensor::dresidual_in, dh);
     write_column_sum(b, spec, Tensor::dgamma, dy * xhat);
     write_column_sum(b, spec, Tensor::dbeta, dy);
 }

@@ -9,11 +9,15 @@
 
 namespace normjit::frontend {
 
-/// The whole formula of the spec's norm with all its gradients, asked for or not; passes remove what nobody asked for.
+/// The whole formula of the spec's norm and pass with all its outputs, asked for or not; passes remove what nobody
+/// asked for.
 ir::Function build(const Spec& spec);
 
 ir::Function layernorm(const Spec& spec);
 ir::Function rmsnorm(const Spec& spec);
+
+/// What is normalised: the tensor x, which in a forward pass is scaled and added to the residual stream first.
+ir::Expr normalised(ir::Builder& b, const Spec& spec);
 
 /// gamma + gamma_offset, as the layer applied it. Only for specs with gamma.
 ir::Expr scale(ir::Builder& b, const Spec& spec);
@@ -30,7 +34,10 @@ void write_asked(ir::Builder& b, const Spec& spec, Tensor tensor, ir::Expr value
 /// The sum over the rows; where the spec accumulates, on top of what the tensor holds.
 void write_column_sum(ir::Builder& b, const Spec& spec, Tensor tensor, ir::Expr value);
 
-/// Writes dx (plus dresidual where the spec has one), under both its names, dgamma and dbeta.
-void write_gradients(ir::Builder& b, const Spec& spec, ir::Expr dx, ir::Expr xhat);
+/// Of a forward pass: y = xhat * scale + beta, each where there is one.
+void write_layer(ir::Builder& b, const Spec& spec, ir::Expr xhat);
+
+/// Of a backward pass: dx and dresidual_in from the gradient of what was normalised, dgamma and dbeta.
+void write_gradients(ir::Builder& b, const Spec& spec, ir::Expr gradient, ir::Expr xhat);
 
 }  // namespace normjit::frontend

@@ -1,34 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-//     xhat = (x - mean) * rstd                  mean, rstd saved, or recomputed from x in two passes:
-//     g    = dy * (gamma + gamma_offset)            mean = row_mean(x)   rstd = rsqrt(row_mean((x - mean)^2) + eps)
+//     xhat = (h - mean) * rstd                  h: what is normalised, the tensor x of a backward pass. mean, rstd
+//     saved,
+//                                               or computed in two passes:
+//                                                   mean = row_mean(h)   rstd = rsqrt(row_mean((h - mean)^2) + eps)
+// Forward:
+//     y    = xhat * (gamma + gamma_offset) + beta
+// Backward:
+//     g    = dy * (gamma + gamma_offset)
 //     c1   = row_mean(g * xhat)
 //     c2   = row_mean(g)
-//     dx   = rstd * (g - (xhat * c1 + c2)) + dresidual
+//     dh   = rstd * (g - (xhat * c1 + c2)) + dresidual      dx = dh * rowscale
 //     dgamma = col_sum(dy * xhat)   dbeta = col_sum(dy)
 #include "frontend/frontend.h"
 
 namespace normjit::frontend {
 
+namespace {
+
+struct Normalised {
+    ir::Expr xhat, rstd;
+};
+
+Normalised compute_statistics(ir::Builder& b, const Spec& spec) {
+    const ir::Expr h = normalised(b, spec);
+    const ir::Expr mean = b.name("mean", row_mean(h));
+    const ir::Expr centred = b.name("centred", h - mean);
+    const ir::Expr rstd = b.name("rstd", rsqrt(b.name("variance", row_mean(centred * centred)) + spec.eps));
+    write_asked(b, spec, Tensor::mean, mean);
+    write_asked(b, spec, Tensor::rstd, rstd);
+    return {b.name("xhat", centred * rstd), rstd};
+}
+
+Normalised normalise(ir::Builder& b, const Spec& spec) {
+    if (spec.source != Source::x) {
+        const ir::Expr xhat = xhat_from_source(b, spec);
+        return {xhat, b.input(Tensor::rstd)};
+    }
+    if (spec.stats == Stats::recompute) return compute_statistics(b, spec);
+    const ir::Expr x = b.input(Tensor::x);
+    const ir::Expr mean = b.input(Tensor::mean);
+    const ir::Expr rstd = b.input(Tensor::rstd);
+    return {b.name("xhat", (x - mean) * rstd), rstd};
+}
+
+}  // namespace
+
 ir::Function layernorm(const Spec& spec) {
     ir::Builder b(spec);
-    const bool recompute = spec.stats == Stats::recompute && spec.source == Source::x;
-    ir::Expr xhat, rstd;
-    if (recompute) {
-        const ir::Expr x = b.input(Tensor::x);
-        const ir::Expr mean = b.name("mean", row_mean(x));
-        const ir::Expr centred = b.name("centred", x - mean);
-        rstd = b.name("rstd", rsqrt(b.name("variance", row_mean(centred * centred)) + spec.eps));
-        write_asked(b, spec, Tensor::mean, mean);
-        write_asked(b, spec, Tensor::rstd, rstd);
-        xhat = b.name("xhat", centred * rstd);
-    } else if (spec.source == Source::x) {
-        const ir::Expr x = b.input(Tensor::x);
-        const ir::Expr mean = b.input(Tensor::mean);
-        rstd = b.input(Tensor::rstd);
-        xhat = b.name("xhat", (x - mean) * rstd);
-    } else {
-        xhat = xhat_from_source(b, spec);
-        rstd = b.input(Tensor::rstd);
+    const auto [xhat, rstd] = normalise(b, spec);
+    if (spec.pass == Pass::forward) {
+        write_layer(b, spec, xhat);
+        return std::move(b).finish();
     }
     const ir::Expr g = scaled_gradient(b, spec);
     const ir::Expr c1 = b.name("c1", row_mean(g * xhat));

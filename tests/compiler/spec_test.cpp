@@ -87,6 +87,48 @@ TEST_CASE("the gradient may be written twice, and recomputed statistics are outp
     CHECK(reads("layernorm cols=8 out=dresidual_in") == "x dy gamma mean rstd");
 }
 
+TEST_CASE("a forward writes the layer's output, the sum that it normalised, and statistics") {
+    check_answers({
+        {"layernorm pass=forward cols=8", "layernorm pass=forward cols=8"},
+        {"layernorm cols=8 pass=forward x=bf16 y=bf16 gamma=f32 beta=f32 out=rstd,y,mean eps=1e-5",
+         "layernorm pass=forward cols=8 x=bf16 gamma=f32 out=mean,rstd,y"},
+        {"layernorm cols=8 pass=backward", "layernorm cols=8"},
+        {"rmsnorm pass=forward cols=8 stats=recompute,bf16 out=rstd,y",
+         "rmsnorm pass=forward cols=8 out=rstd,y stats=bf16"},
+        {"rmsnorm pass=forward cols=8 stats=recompute out=rstd,y eps=0",
+         "rmsnorm pass=forward cols=8 out=rstd,y eps=0"},
+        {"rmsnorm pass=forward cols=8 x=bf16 residual=f32 rowscale=f32 out=y,h",
+         "rmsnorm pass=forward cols=8 x=bf16 residual=f32 rowscale=f32"},
+        {"rmsnorm pass=forward cols=8 residual=f32 out=y", "rmsnorm pass=forward cols=8 residual=f32 out=y"},
+        {"layernorm pass=forward cols=8 gamma=f16 gamma_offset=1 out=mean", "layernorm pass=forward cols=8 out=mean"},
+        {"layernorm pass=forward cols=8 gamma=none", "layernorm pass=forward cols=8 gamma=none"},
+        {"rmsnorm pass=forward cols=8 gamma=none beta=f32", "rmsnorm pass=forward cols=8 gamma=none beta=f32"},
+        {"rmsnorm cols=8 rowscale=f32", "rmsnorm cols=8 rowscale=f32"},
+        {"layernorm pass=sideways cols=8", "spec: pass=sideways: allowed: backward forward"},
+        {"layernorm pass=forward cols=8 out=dx",
+         "spec: out=dx: 'dx' is not one of mean rstd y h; join several by commas"},
+        {"layernorm pass=forward cols=8 dy=f32", "spec: dy=f32: is of pass=backward"},
+        {"layernorm pass=forward cols=8 dx=f32", "spec: dx=f32: is of pass=backward"},
+        {"layernorm cols=8 residual=f32", "spec: residual=f32: needs pass=forward"},
+        {"layernorm cols=8 y=f32", "spec: y=f32: needs pass=forward"},
+        {"layernorm pass=forward cols=8 source=y", "spec: source=y: a forward reads x"},
+        {"layernorm pass=forward cols=8 stats=saved", "spec: stats=saved: allowed: f32 bf16 f16 f64 recompute"},
+        {"layernorm pass=forward cols=8 accumulate=dgamma",
+         "spec: accumulate=dgamma: dgamma is not an output; name it in out="},
+        {"layernorm pass=forward cols=8 h=f32", "spec: h=f32: h is not an output; name it in out="},
+        {"layernorm pass=forward cols=8 out=y,h", "spec: out=y,h: h is x without a residual or rowscale"},
+        {"layernorm pass=forward cols=8 residual=f32 out=h", "spec: out=: must name one of: y mean rstd"},
+        {"rmsnorm pass=forward cols=8 out=y,mean", "spec: out=y,mean: rmsnorm has no mean"},
+        {"rmsnorm cols=8 rowscale=f32 out=dgamma", "spec: rowscale=f32: is a factor of dx, which out does not name"},
+        {"layernorm pass=forward cols=8 x=f64 residual=f32", "spec: residual=f32: must be f64, as x is"},
+    });
+    CHECK(reads("layernorm pass=forward cols=8") == "x gamma beta");
+    CHECK(reads("rmsnorm pass=forward cols=8 residual=f32 rowscale=f32") == "x residual gamma rowscale");
+    CHECK(reads("rmsnorm pass=forward cols=8 out=rstd") == "x");
+    CHECK(reads("rmsnorm cols=8 rowscale=f32") == "x dy gamma rstd rowscale");
+    CHECK(reads("rmsnorm cols=8 rowscale=f32 out=dx,dresidual_in") == "x dy gamma rstd rowscale");
+}
+
 TEST_CASE("texts of one problem become one text, the shortest") {
     check_answers({
         {"layernorm cols=8 x=f32 dy=f32 gamma=f32 out=dx,dgamma,dbeta source=x stats=saved", "layernorm cols=8"},
@@ -121,7 +163,8 @@ TEST_CASE("errors name the key, the value and what is allowed") {
         {"rmsnrm cols=8", "spec: norm 'rmsnrm': allowed: layernorm rmsnorm; did you mean 'rmsnorm'?"},
         {"layernorm", "spec: cols is missing: the number of columns, at least 1"},
         {"layernorm col=8",
-         "spec: unknown key 'col'; allowed: rows cols x dy dresidual gamma beta dx dresidual_in dgamma dbeta out "
+         "spec: unknown key 'col'; allowed: pass rows cols x dy dresidual residual gamma beta rowscale y h dx "
+         "dresidual_in dgamma dbeta out "
          "accumulate source stats eps "
          "gamma_offset; did you mean 'cols'?"},
         {"layernorm cols=0", "spec: cols=0: must be at least 1"},
@@ -216,6 +259,15 @@ TEST_CASE("a spec filled by hand is checked") {
               s.dtypes[Tensor::dbeta].reset();
               s.accumulate[Tensor::dbeta] = true;
           }) == "spec: accumulate=dbeta: is no output of the spec");
+    CHECK(refused([](Spec& s) { s.pass = Pass::forward; }) == "spec: out=: must name one of: y mean rstd");
+    CHECK(refused([](Spec& s) { s.dtypes[Tensor::y] = DType::f32; }) == "spec: out=y: is of a forward");
+    good = *parse_spec("layernorm pass=forward cols=8");
+    CHECK(refused([](Spec& s) { s.stats = Stats::saved; }) == "spec: stats=saved: a forward computes them");
+    CHECK(refused([](Spec& s) { s.source = Source::y; }) == "spec: source=y: a forward reads x");
+    CHECK(refused([](Spec& s) { s.dtypes[Tensor::dx] = DType::f32; }) == "spec: out=dx: is of a backward");
+    CHECK(refused([](Spec& s) { s.dtypes[Tensor::h] = DType::f32; }) ==
+          "spec: out=h: is x without a residual or rowscale");
+    good = *parse_spec("layernorm cols=8 out=dx");
     CHECK(refused([](Spec& s) { s.cols = 0; }) == "spec: cols=0: must be at least 1");
     CHECK(refused([](Spec& s) { s.rows = -1; }) == "spec: rows=-1: must be at least 0");
 }

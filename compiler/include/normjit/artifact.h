@@ -16,7 +16,7 @@
 namespace normjit {
 
 /// Changes whenever the generated code or the geometry may change.
-inline constexpr int generator_version = 11;
+inline constexpr int generator_version = 12;
 
 /// What the bytes of code are. portable: text, see portable_program.h. ptx is left to the driver to translate: for a
 /// GPU newer than the compiler.
@@ -25,8 +25,8 @@ inline constexpr CodeFormat all_code_formats[] = {CodeFormat::x86_64, CodeFormat
                                                   CodeFormat::cubin, CodeFormat::ptx};
 std::string_view name(CodeFormat format);
 
-/// A function in Artifact::code, CPUs only: `rows` (one row group), `rows_nontemporal` (the same, dx written past the
-/// caches; every row of dx must start at a multiple of 64 bytes), `rows_realign` (also past the caches; rows of dx must
+/// A function in Artifact::code, CPUs only: `rows` (one row group), `rows_nontemporal` (the same, matrices written past
+/// the caches; every row of them must start at a multiple of 64 bytes), `rows_realign` (also past the caches; rows must
 /// stand one behind the other or start at multiples of 64 bytes), `final_reduce` (a range of columns), and for launches
 /// of few rows `sweep0`, `sweep1`, ... (one sweep over a block of rows, a range of columns) and
 /// `last_sweep_nontemporal`, with CpuSchedule::overlap `both_sweeps` and `both_sweeps_nontemporal`. Signatures:
@@ -44,13 +44,14 @@ inline constexpr int64_t workspace_alignment = 64;
 /// The workspace is, in this order and each part at a multiple of workspace_alignment: row_bytes per row, the partials
 /// of the row groups. Of a split launch: the teams' partials, and thread_group_bytes() for each.
 struct Geometry {
-    int64_t row_groups = 1;          ///< partials at most; a launch uses groups()
-    int64_t column_sums = 0;         ///< partial arrays of a row group, one per column output, in Tensor order
-    int64_t partial_cols = 0;        ///< elements of one partial array: N, on a CPU rounded up to 128 bytes
-    int64_t group_bytes = 0;         ///< workspace of one row group: its partials, then what else its code keeps
-    int64_t final_cols = 0;          ///< columns that one task (CUDA: one block) of the final reduce sums
-    int64_t nontemporal_bytes = -1;  ///< from this traffic on, dx is written past the caches; -1: never. CPU only
-    int64_t row_bytes = 0;           ///< CUDA: what a first pass hands on to a second for each row
+    int64_t row_groups = 1;    ///< partials at most; a launch uses groups()
+    int64_t column_sums = 0;   ///< partial arrays of a row group, one per column output, in Tensor order
+    int64_t partial_cols = 0;  ///< elements of one partial array: N, on a CPU rounded up to 128 bytes
+    int64_t group_bytes = 0;   ///< workspace of one row group: its partials, then what else its code keeps
+    int64_t final_cols = 0;    ///< columns that one task (CUDA: one block) of the final reduce sums
+    int64_t nontemporal_bytes =
+        -1;                 ///< from this traffic on, matrices are written past the caches; -1: never. CPU only
+    int64_t row_bytes = 0;  ///< CUDA: what a first pass hands on to a second for each row
     // CPU: launches of few rows. Teams of threads take some rows each; each sweep over a block of them is a phase, with
     // a task for each part of the columns.
     int64_t split_rows = 0;     ///< up to this many rows; 0: none

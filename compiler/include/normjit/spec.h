@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The problem: which norm-backward, of which shape, with which tensors. Says nothing about how or where.
+// The problem: which pass of which norm, of which shape, with which tensors. Says nothing about how or where.
 //
+// Forward:
+//     h    = x * rowscale + residual                  (each where there is one)
+//     mean = row_mean(h)    rstd = rsqrt(row_mean((h - mean)^2) + eps)      (rmsnorm: no mean)
+//     y    = (h - mean) * rstd * (gamma + gamma_offset) + beta              (each where there is one)
+// Backward, where the tensor x holds what was normalised, h:
 //     xhat = (x - mean) * rstd                        (rmsnorm: x * rstd)
 //     g    = dy * (gamma + gamma_offset)              (no gamma: dy)
 //     c1   = row_mean(g * xhat)     c2 = row_mean(g)  (rmsnorm: no c2)
-//     dx   = rstd * (g - xhat * c1 - c2) + dresidual      dresidual_in = dx, in a type of its own
+//     dh   = rstd * (g - xhat * c1 - c2) + dresidual
+//     dx   = dh * rowscale          dresidual_in = dh, in a type of its own
 //     dgamma = col_sum(dy * xhat)   dbeta = col_sum(dy)   each added to what it holds, where asked
 //
 // Maths: Ba, Kiros, Hinton, "Layer Normalization" (2016); Zhang, Sennrich, "Root Mean Square Layer Normalization"
@@ -25,14 +31,14 @@ namespace normjit {
 enum class Norm : uint8_t { layernorm, rmsnorm };
 inline constexpr Norm all_norms[] = {Norm::layernorm, Norm::rmsnorm};
 
-/// What the tensor `x` holds: the layer's input, the normalised value, or the layer's output
+/// What the tensor `x` of a backward pass holds: the layer's input, the normalised value, or the layer's output
 /// (then xhat = (y - beta) / (gamma + gamma_offset), taken as 0 in a column where gamma + gamma_offset is 0: what that
 /// column held is lost, so its dgamma is 0 and its dx lacks the xhat * c1 term; every other column stays right).
 enum class Source : uint8_t { x, xhat, y };
 inline constexpr Source all_sources[] = {Source::x, Source::xhat, Source::y};
 
-/// Statistics are read as saved by the forward pass, or computed again from x in two passes with eps; mean and rstd may
-/// then be outputs.
+/// Statistics are read as saved by the forward pass, or computed from x in two passes with eps; mean and rstd may then
+/// be outputs. A forward pass computes them.
 enum class Stats : uint8_t { saved, recompute };
 
 /// N at most: a column's number then fits a signed 32-bit register on every target.
@@ -40,15 +46,16 @@ inline constexpr int64_t max_cols = INT32_MAX;
 
 struct Spec {
     Norm norm = Norm::layernorm;
+    Pass pass = Pass::backward;
     std::optional<int64_t> rows;  ///< M; nothing: any M, given at launch
     int64_t cols = 0;             ///< N, 1..max_cols
     Source source = Source::x;
     Stats stats = Stats::saved;
-    double eps = 1e-5;          ///< added to the variance (rmsnorm: to the mean square); stats=recompute only
+    double eps = 1e-5;          ///< added to the variance (rmsnorm: to the mean square); Stats::recompute only
     double gamma_offset = 0.0;  ///< added to gamma before use: 1 for zero-centred gamma
 
     /// The element type of every tensor that a launch reads or writes; nothing: the tensor plays no part. Only x always
-    /// has a type, since it fixes compute(); see reads(). mean and rstd with stats=recompute are outputs.
+    /// has a type, since it fixes compute(); see reads(). mean and rstd with Stats::recompute are outputs.
     /// Row and column shapes are [M] and [N]; all others [M,N] with a row stride given at launch.
     PerTensor<std::optional<DType>> dtypes;
 
@@ -64,6 +71,7 @@ struct Spec {
     }
     /// Whether the outputs depend on what the tensor holds before a launch: it is read or added to.
     bool depends_on(Tensor tensor) const { return reads(tensor) || accumulate[tensor]; }
+    bool writes_matrices() const;
     bool takes_part(Tensor tensor) const { return reads(tensor) || writes(tensor); }
     /// The type of all arithmetic: f32, or f64 when x is f64.
     DType compute() const { return compute_type(dtypes[Tensor::x].value_or(DType::f32)); }
@@ -73,10 +81,12 @@ struct Spec {
 
 /// The words of the text form: "layernorm", "xhat".
 std::string_view name(Norm norm);
+std::string_view name(Pass pass);
 std::string_view name(Source source);
 
 /// Reads "layernorm rows=4096 cols=4096 x=bf16 gamma=f32 out=dx,dgamma,dbeta". The norm comes first, then keys in any
 /// order, each at most once:
+///   pass                     backward (the default) or forward; each has keys that the other refuses
 ///   rows, cols               sizes; without rows: any number of rows
 ///   x                        f32|bf16|f16|f64, the default is f32. With f64 all tensors are f64
 ///   dy, dx                   types, by default that of x
@@ -84,15 +94,19 @@ std::string_view name(Source source);
 ///   dgamma, dbeta            types, by default that of gamma; dbeta without gamma: the compute type
 ///   dresidual                a type, or none (the default)
 ///   dresidual_in             a type, by default that of dresidual, or else of x
-///   beta                     source=y only: a type, or none. By default as gamma; for rmsnorm none
-///   out                      any of dx,dresidual_in,dgamma,dbeta, with stats=recompute also mean,rstd. The default is
-///                            dx; with a gamma also dgamma, for layernorm dbeta
+///   residual, rowscale       types, or none (the default)
+///   y, h                     types, by default that of x; h by default that of residual, if there is one
+///   beta                     forward, or source=y: a type, or none. By default as gamma; for rmsnorm none
+///   out                      backward: any of dx,dresidual_in,dgamma,dbeta, with stats=recompute also mean,rstd. The
+///                            default is dx; with a gamma also dgamma, for layernorm dbeta
+///                            forward: any of y,h,mean,rstd. The default is y, with a residual also h
 ///   accumulate               outputs of shape [N] that are added to what they hold: dgamma,dbeta
 ///   source                   x|xhat|y: what the tensor x holds
 ///   stats                    saved|recompute, or the type of the saved ones. The default is saved, of the compute
 ///   type.
-///                            recompute,TYPE: the type of mean and rstd as outputs, else the compute type
-///   eps, gamma_offset        numbers; eps with stats=recompute only
+///                            recompute,TYPE: the type of mean and rstd as outputs, else the compute type. Of a
+///                            forward, which computes them, a type alone is that of the outputs
+///   eps, gamma_offset        numbers; eps in a forward or with stats=recompute only
 /// The error names the key, the value and what is allowed. The result is canonical() and has passed validate().
 Expected<Spec> parse_spec(std::string_view text);
 
