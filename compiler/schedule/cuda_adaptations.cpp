@@ -109,10 +109,10 @@ constexpr CudaPacing pacing[] = {
 // clang-format on
 
 constexpr CudaAdaptations tables[] = {
-    {"few rows", true, few_rows},
-    {"rows side by side", false, rows_side_by_side},
-    {"fewer partials", false, fewer_partials},
-    {"short launches", false, short_launches},
+    {"few rows", true, true, few_rows},
+    {"rows side by side", false, false, rows_side_by_side},
+    {"fewer partials", false, false, fewer_partials},
+    {"short launches", false, false, short_launches},
 };
 
 std::string to_text(const Amount& amount, std::string_view of) {

@@ -49,7 +49,8 @@ struct CudaAdaptation {
 /// At most one line of each table is for a launch, and changes what the tables before it left.
 struct CudaAdaptations {
     std::string_view what;
-    bool is_last;  ///< of those that change a launch for which it has a line
+    bool is_last;         ///< of those that change a launch for which it has a line
+    bool is_for_streams;  ///< CudaShape::streams
     std::span<const CudaAdaptation> lines;
 };
 std::span<const CudaAdaptations> cuda_adaptations();

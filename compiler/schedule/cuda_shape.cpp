@@ -42,6 +42,7 @@ int CudaShape::blocks_of_wide_row() const {
 /// different types, the widest that do.
 CudaShape find_cuda_shape(const Spec& spec, const Target& target) {
     int64_t least = 8, most = 1;
+    const OperandList operands(spec);
     for (const Tensor tensor : all_tensors) {
         if (!is_matrix(tensor) || !spec.takes_part(tensor)) continue;
         least = std::min(least, static_cast<int64_t>(size_of(*spec.dtypes[tensor])));
@@ -54,6 +55,7 @@ CudaShape find_cuda_shape(const Spec& spec, const Target& target) {
     shape.aligned = shape.width * least == 16;
     shape.copyable = shape.width * least >= 4;
     shape.two_sums = spec.has(Tensor::dgamma) && spec.has(Tensor::dbeta);
+    shape.streams = operands.matrices().size() == 1 && operands.column_outputs().empty();
     shape.wide_columns = spec.reads(Tensor::gamma) && static_cast<int64_t>(size_of(*spec.dtypes[Tensor::gamma])) > most;
     shape.most_cluster = plan::largest_cluster(target);
     return shape;

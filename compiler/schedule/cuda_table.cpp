@@ -81,6 +81,30 @@ constexpr CudaRow one_block_rows[] = {
     {{481, 512},  any, always, vectors(2),    1, 1, 2, 3, bulk,      nothing, {2}, "4096: 0.970 / 0.980; not pace=0: 0.93"},
 };
 
+// A forward pass. No registers for column sums and no partials, so that a multiprocessor has more blocks, and half as many
+// bytes a row, which asks for twice as many rows in flight: 64 to 128 KiB of a multiprocessor, where 4.8 TB/s and 1 us from
+// memory and back (H200) make 36. Rows stay in one block, with 4 vectors a thread, as long as its registers hold them beside
+// an f32 gamma and beta (20 words a vector); then in the smallest cluster. Reckoned, not measured (2026-11-22).
+constexpr CudaRow streamed_rows[] = {
+//   vectors        sums when    threads     rows cluster blocks stages staging shared pace measured
+    {{1, 1},        any, always, exactly(1),  128, 1, 6, 4, async, nothing, {}, ""},
+    {{2, 2},        any, always, exactly(2),   64, 1, 6, 4, async, nothing, {}, ""},
+    {{3, 4},        any, always, exactly(4),   64, 1, 4, 3, async, nothing, {}, ""},
+    {{5, 8},        any, always, exactly(8),   32, 1, 4, 3, async, nothing, {}, ""},
+    {{9, 16},       any, always, exactly(16),  16, 1, 4, 3, async, nothing, {}, ""},
+    {{17, 32},      any, always, exactly(16),  16, 1, 3, 3, async, nothing, {}, ""},
+    {{33, 64},      any, always, exactly(32),   8, 1, 3, 4, async, nothing, {}, ""},
+    {{65, 128},     any, always, exactly(64),   4, 1, 3, 4, async, nothing, {}, ""},
+    {{129, 256},    any, always, vectors(2),    1, 1, 6, 4, async, nothing, {}, ""},
+    {{257, 512},    any, always, vectors(2),    1, 1, 3, 4, bulk,  nothing, {}, ""},
+    {{513, 1024},   any, always, vectors(4),    1, 1, 2, 3, bulk,  nothing, {}, ""},
+    {{1025, 2048},  any, always, vectors(4),    1, 1, 1, 4, bulk,  nothing, {}, ""},
+    {{2049, 4096},  any, always, vectors(4),    1, 2, 1, 4, bulk,  nothing, {}, ""},
+    {{4097, 8192},  any, always, vectors(4),    1, 4, 1, 4, bulk,  nothing, {}, ""},
+    {{8193, 16384}, any, always, vectors(4),    1, 8, 1, 4, bulk,  nothing, {}, ""},
+    {{16385, end},  any, always, vectors(4),    1,16, 1, 4, bulk,  nothing, {}, ""},
+};
+
 // Shifting costs registers and instructions, so that three to six vectors a thread, read twice from shared memory, beat
 // one or two in registers; and several such rows or blocks to a multiprocessor, because the number of groups must be a
 // multiple of the vector's elements: 8 of 14 clusters would be left. "not" is the schedule of the next even row.
@@ -149,6 +173,7 @@ bool has_widest_rows_of_two_sums(const CudaShape& s) {
 
 constexpr CudaFamily families[] = {
     {"start anywhere in a vector", [](const CudaShape& s) { return s.is_wide_and_shifted(); }, false, shifted_rows},
+    {"are read alone", [](const CudaShape& s) { return s.streams; }, false, streamed_rows},
     {"fit a block", [](const CudaShape& s) { return s.vectors <= 512; }, false, one_block_rows},
     {"have a wide gamma", has_wide_gamma_rows, false, wide_gamma_rows},
     {"are among the widest", has_widest_rows_of_two_sums, false, widest_rows_of_two_sums},

@@ -46,7 +46,7 @@ Values stages(const SearchedProblem& p, const Schedule&) {
 
 /// Kept is what else is converted twice. Legality knows what fits.
 Values keeps(const SearchedProblem& p, const Schedule& schedule) {
-    const bool converts = p.spec.dtypes[Tensor::x] != p.spec.compute() && p.spec.has(Tensor::dx);
+    const bool converts = p.spec.dtypes[Tensor::x] != p.spec.compute() && p.spec.writes_matrices();
     const bool can = cpu_of(schedule).split_rows == 0;
     return converts && can ? Values{0, 1} : Values{0};
 }
@@ -55,7 +55,7 @@ Values keeps(const SearchedProblem& p, const Schedule& schedule) {
 Values overlaps(const SearchedProblem& p, const Schedule& schedule) {
     const CpuSchedule& cpu = cpu_of(schedule);
     const bool fetches_next = cpu.prefetch == 1 || cpu.prefetch == 2;
-    const bool can = p.spec.has(Tensor::dx) && cpu.cache_elements == 0 && !fetches_next;
+    const bool can = p.spec.writes_matrices() && cpu.cache_elements == 0 && !fetches_next;
     return can ? Values{0, 1} : Values{0};
 }
 
@@ -97,7 +97,7 @@ Values column_ranges(const SearchedProblem& p, const Schedule& schedule) {
 /// The heuristic's threshold, and one on the other side of this problem's traffic. What fits L2 stays there: whoever
 /// takes dx next reads it from the cache, which no measurement of this kernel alone shows.
 Values stream_kbs(const SearchedProblem& p, const Schedule&) {
-    if (!p.spec.has(Tensor::dx)) return {cpu_of(p.heuristic).nontemporal_kb};
+    if (!p.spec.writes_matrices()) return {cpu_of(p.heuristic).nontemporal_kb};
     const int64_t usual = cpu_of(p.heuristic).nontemporal_kb;
     const int64_t traffic = bytes_moved(p.spec, p.rows);
     const bool streams = usual >= 0 && traffic / 1024 >= usual;

@@ -93,7 +93,7 @@ bool converts(const Spec& spec) { return spec.dtypes[Tensor::x] != spec.compute(
 ///   with AVX2       N = 512: 4 rows 0.94   1024: 2 1.08
 ///   rmsnorm f32     N = 512: 4 rows 0.93   768: 4 0.88   1024: 2 0.85           bf16, 1024: 2 1.02, 4 1.00
 int64_t rows_in_l1(const Spec& spec, const Target& target) {
-    if (!spec.has(Tensor::dx)) return 0;  // one sweep
+    if (!spec.writes_matrices()) return 0;  // one sweep
     const auto math_bytes = static_cast<int64_t>(size_of(spec.compute()));
     int64_t of_row = 0;  // bytes of an element of each matrix
     for (const Tensor tensor : all_tensors) {
@@ -228,9 +228,11 @@ int64_t choose_row_groups(const Spec& spec, const Target& target) {
 
 /// Keeping the columns costs a row group about a third of a row, and saves bf16 rows 7 % of the arithmetic (same
 /// machine: layernorm 4096x4096, bf16 with f32 gamma, 58 % of the ceiling without, 65 % with). Wide rows need the room
-/// in L2: 65536 bf16 takes 1.09x with gamma kept, 131072 1.10x, with f32 gamma 1.01x and 1.03x (1 thread).
+/// in L2: 65536 bf16 takes 1.09x with gamma kept, 131072 1.10x, with f32 gamma 1.01x and 1.03x (1 thread). A forward
+/// reads them in its last sweep alone, once for a block of rows.
 int choose_stage(const Spec& spec, const Target& target) {
     constexpr int64_t min_rows = 64;
+    if (spec.pass == Pass::forward) return 0;
     if (width_of(spec, target) != Width::usual) return 0;
     const bool as_in_memory = spec.dtypes[Tensor::gamma] == spec.compute() && spec.dtypes[Tensor::x] != DType::bf16 &&
                               spec.gamma_offset == 0 && spec.source != Source::y;
@@ -244,7 +246,7 @@ int choose_stage(const Spec& spec, const Target& target) {
 int rows_to_keep(const Spec& spec, const Target& target, CpuSchedule cpu, int usual, Legality& legality) {
     constexpr int least_rows = 4;
     const bool in_l2 = spec.rows && bytes_moved(spec, *spec.rows) <= target.l2_bytes;
-    if (!is_x64(target) || !in_l2 || !spec.has(Tensor::dx) || !converts(spec) || cpu.split_rows > 0) return 0;
+    if (!is_x64(target) || !in_l2 || !spec.writes_matrices() || !converts(spec) || cpu.split_rows > 0) return 0;
     cpu.cache_elements = 1;
     cpu.row_block = usual;
     while (cpu.row_block >= 2 * least_rows && !legality.allows(cpu)) cpu.row_block /= 2;

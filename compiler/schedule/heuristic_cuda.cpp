@@ -88,7 +88,7 @@ class Search {
         std::vector<std::string> lines;
         for (const CudaAdaptations& table : cuda_adaptations()) {
             const CudaAdaptation* line = line_for(table, s);
-            if (line == nullptr) continue;
+            if (line == nullptr || (shape_.streams && !table.is_for_streams)) continue;
             s = changed(s, line->change);
             if (reasons_.are_wanted()) lines.push_back(describe(table, *line));
             if (table.is_last) break;
