@@ -19,6 +19,7 @@ static_assert(same(NORMJIT_OK, Code::ok) && same(NORMJIT_INVALID_ARGUMENT, Code:
 static_assert(same(NORMJIT_F32, DType::f32) && same(NORMJIT_BF16, DType::bf16) && same(NORMJIT_F16, DType::f16) &&
               same(NORMJIT_F64, DType::f64) && std::size(all_dtypes) == 4);
 static_assert(same(NORMJIT_LAYERNORM, Norm::layernorm) && same(NORMJIT_RMSNORM, Norm::rmsnorm));
+static_assert(same(NORMJIT_BACKWARD, Pass::backward) && same(NORMJIT_FORWARD, Pass::forward));
 static_assert(same(NORMJIT_SOURCE_X, Source::x) && same(NORMJIT_SOURCE_XHAT, Source::xhat) &&
               same(NORMJIT_SOURCE_Y, Source::y));
 static_assert(same(NORMJIT_STATS_SAVED, Stats::saved) && same(NORMJIT_STATS_RECOMPUTE, Stats::recompute));
@@ -36,8 +37,9 @@ static_assert(same(NORMJIT_X, Tensor::x) && same(NORMJIT_DY, Tensor::dy) &&
               same(NORMJIT_BETA, Tensor::beta) && same(NORMJIT_MEAN, Tensor::mean) &&
               same(NORMJIT_RSTD, Tensor::rstd) && same(NORMJIT_DX, Tensor::dx) &&
               same(NORMJIT_DGAMMA, Tensor::dgamma) && same(NORMJIT_DBETA, Tensor::dbeta) &&
-              same(NORMJIT_DRESIDUAL_IN, Tensor::dresidual_in) && tensor_count == 11 &&
-              tensor_count <= NORMJIT_TENSORS);
+              same(NORMJIT_DRESIDUAL_IN, Tensor::dresidual_in) && same(NORMJIT_Y, Tensor::y) &&
+              same(NORMJIT_H, Tensor::h) && same(NORMJIT_RESIDUAL, Tensor::residual) &&
+              same(NORMJIT_ROWSCALE, Tensor::rowscale) && tensor_count == 15 && tensor_count <= NORMJIT_TENSORS);
 
 /// The value with this number, of those that there are.
 template <class Enum>
@@ -62,8 +64,10 @@ Expected<Spec> to_cpp(const normjit_spec* given) {
     NORMJIT_TRY(const normjit_spec from, read_struct(given, "spec"));
     Spec spec;
     NORMJIT_RETURN_IF_ERROR(read_enum("spec: norm", from.norm, 2, spec.norm));
+    NORMJIT_RETURN_IF_ERROR(read_enum("spec: pass", from.pass, 2, spec.pass));
     NORMJIT_RETURN_IF_ERROR(read_enum("spec: source", from.source, 3, spec.source));
     NORMJIT_RETURN_IF_ERROR(read_enum("spec: stats", from.stats, 2, spec.stats));
+    if (spec.pass == Pass::forward) spec.stats = Stats::recompute;
     if (from.rows != -1) spec.rows = from.rows;
     spec.cols = from.cols;
     if (spec.stats == Stats::recompute) spec.eps = from.eps;
@@ -88,6 +92,7 @@ normjit_spec to_c(const Spec& spec) {
     normjit_spec to{};
     to.size = sizeof to;
     to.norm = static_cast<int32_t>(spec.norm);
+    to.pass = static_cast<int32_t>(spec.pass);
     to.source = static_cast<int32_t>(spec.source);
     to.stats = static_cast<int32_t>(spec.stats);
     to.rows = spec.rows.value_or(-1);

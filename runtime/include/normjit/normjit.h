@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * normjit for C, and for whatever calls C: gradients of LayerNorm and RMSNorm by kernels that are compiled for each
- * shape. What the words mean is said in spec.h, engine.h and kernel.h, whose C++ interface this is; only the
+ * normjit for C, and for whatever calls C: LayerNorm and RMSNorm and their gradients, by kernels that are compiled for
+ * each shape. What the words mean is said in spec.h, engine.h and kernel.h, whose C++ interface this is; only the
  * differences are here.
  *
  * What can fail returns a normjit_status, and normjit_last_error() says in words what was wrong. Nothing throws.
@@ -37,6 +37,7 @@ typedef enum normjit_dtype {
     NORMJIT_NONE = -1
 } normjit_dtype;
 typedef enum normjit_norm { NORMJIT_LAYERNORM = 0, NORMJIT_RMSNORM = 1 } normjit_norm;
+typedef enum normjit_pass { NORMJIT_BACKWARD = 0, NORMJIT_FORWARD = 1 } normjit_pass;
 typedef enum normjit_source { NORMJIT_SOURCE_X = 0, NORMJIT_SOURCE_XHAT = 1, NORMJIT_SOURCE_Y = 2 } normjit_source;
 typedef enum normjit_stats { NORMJIT_STATS_SAVED = 0, NORMJIT_STATS_RECOMPUTE = 1 } normjit_stats;
 typedef enum normjit_on_miss { NORMJIT_SYNC = 0, NORMJIT_BACKGROUND = 1, NORMJIT_ERROR = 2 } normjit_on_miss;
@@ -50,17 +51,21 @@ typedef enum normjit_thread_policy {
 typedef enum normjit_log_level { NORMJIT_LOG_INFO = 0, NORMJIT_LOG_WARNING = 1 } normjit_log_level;
 
 typedef enum normjit_tensor {
-    NORMJIT_X = 0,            /* [M,N] */
-    NORMJIT_DY = 1,           /* [M,N] */
-    NORMJIT_DRESIDUAL = 2,    /* [M,N] */
-    NORMJIT_GAMMA = 3,        /* [N] */
-    NORMJIT_BETA = 4,         /* [N] */
-    NORMJIT_MEAN = 5,         /* [M]; with NORMJIT_STATS_RECOMPUTE a type means that it is written */
-    NORMJIT_RSTD = 6,         /* [M]; likewise */
-    NORMJIT_DX = 7,           /* [M,N], written */
-    NORMJIT_DGAMMA = 8,       /* [N], written */
-    NORMJIT_DBETA = 9,        /* [N], written */
-    NORMJIT_DRESIDUAL_IN = 10 /* [M,N], written: the gradient of x once more, in a type of its own */
+    NORMJIT_X = 0,             /* [M,N] */
+    NORMJIT_DY = 1,            /* [M,N] */
+    NORMJIT_DRESIDUAL = 2,     /* [M,N] */
+    NORMJIT_GAMMA = 3,         /* [N] */
+    NORMJIT_BETA = 4,          /* [N] */
+    NORMJIT_MEAN = 5,          /* [M]; a type means that it is written by NORMJIT_FORWARD, NORMJIT_STATS_RECOMPUTE */
+    NORMJIT_RSTD = 6,          /* [M]; likewise */
+    NORMJIT_DX = 7,            /* [M,N], written */
+    NORMJIT_DGAMMA = 8,        /* [N], written */
+    NORMJIT_DBETA = 9,         /* [N], written */
+    NORMJIT_DRESIDUAL_IN = 10, /* [M,N], written: the gradient of the stream that x was added to */
+    NORMJIT_Y = 11,            /* [M,N], written by NORMJIT_FORWARD */
+    NORMJIT_H = 12,            /* [M,N], likewise */
+    NORMJIT_RESIDUAL = 13,     /* [M,N], read by NORMJIT_FORWARD */
+    NORMJIT_ROWSCALE = 14      /* [M] */
 } normjit_tensor;
 #define NORMJIT_TENSORS 16 /* room for those of later versions */
 
@@ -81,14 +86,14 @@ typedef struct normjit_spec {
     size_t size;
     int32_t norm;   /* normjit_norm */
     int32_t source; /* normjit_source */
-    int32_t stats;  /* normjit_stats */
+    int32_t stats;  /* normjit_stats; NORMJIT_FORWARD does not read it */
     int64_t rows;   /* M; -1: any */
     int64_t cols;   /* N */
-    double eps;     /* only NORMJIT_STATS_RECOMPUTE reads it */
+    double eps;     /* only NORMJIT_FORWARD and NORMJIT_STATS_RECOMPUTE read it */
     double gamma_offset;
     int32_t dtypes[NORMJIT_TENSORS]; /* normjit_dtype by normjit_tensor; NORMJIT_NONE: plays no part */
     uint32_t accumulate;             /* 1 << normjit_tensor, for each column output that is added to what it holds */
-    uint32_t reserved;               /* 0 */
+    int32_t pass;                    /* normjit_pass */
 } normjit_spec;
 
 /* "layernorm cols=4096 x=bf16 gamma=f32": fills in what the text leaves out. */

@@ -5,7 +5,10 @@ import functools
 import os
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-TENSORS = ("x", "dy", "dresidual", "gamma", "beta", "mean", "rstd", "dx", "dgamma", "dbeta", "dresidual_in")
+TENSORS = (
+    "x", "dy", "dresidual", "gamma", "beta", "mean", "rstd", "dx", "dgamma", "dbeta", "dresidual_in", "y", "h", "residual",
+    "rowscale",
+)
 DTYPES = ("f32", "bf16", "f16", "f64")
 NORMS = ("layernorm", "rmsnorm")
 ROOM_FOR_TENSORS = 16
@@ -46,7 +49,7 @@ class Spec(_Sized):
         ("gamma_offset", ctypes.c_double),
         ("dtypes", ctypes.c_int32 * ROOM_FOR_TENSORS),
         ("accumulate", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("pass", ctypes.c_int32),
     ]
 
 
