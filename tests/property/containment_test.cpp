@@ -26,7 +26,8 @@ struct Poison {
 Poison random_poison(Random& random, const Case& a_case) {
     Poison poison;
     do {
-        poison.tensor = random.pick({Tensor::x, Tensor::dy, Tensor::dresidual, Tensor::mean, Tensor::rstd});
+        poison.tensor = random.pick(
+            {Tensor::x, Tensor::dy, Tensor::dresidual, Tensor::residual, Tensor::mean, Tensor::rstd, Tensor::rowscale});
     } while (!a_case.spec.reads(poison.tensor));
     poison.row = random.between(0, a_case.rows - 1);
     poison.col = random.between(0, a_case.spec.cols - 1);
@@ -38,6 +39,10 @@ Poison random_poison(Random& random, const Case& a_case) {
 /// Whether the formula lets the poison reach the element of an output.
 bool reaches(const Poison& poison, const Spec& spec, Tensor output, int64_t row, int64_t col) {
     const bool in_column = poison.col == col;
+    if (spec.pass == Pass::forward) {
+        return row == poison.row && (output != Tensor::h || in_column || poison.tensor == Tensor::rowscale);
+    }
+    if (poison.tensor == Tensor::rowscale) return row == poison.row && output == Tensor::dx;
     if (is_statistic(output)) return row == poison.row && poison.tensor == Tensor::x;
     if (is_matrix(output)) return row == poison.row && (poison.tensor != Tensor::dresidual || in_column);
     if (poison.tensor == Tensor::dresidual) return false;

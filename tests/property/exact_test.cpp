@@ -47,6 +47,8 @@ class ExactInputs {
         }
         for (double& beta : inputs_[Tensor::beta]) beta = small();
         for (double& residual : inputs_[Tensor::dresidual]) residual = small();
+        for (double& residual : inputs_[Tensor::residual]) residual = small();
+        for (double& factor : inputs_[Tensor::rowscale]) factor = power();
         for (double& before : inputs_[Tensor::dgamma]) before = small();
         for (double& before : inputs_[Tensor::dbeta]) before = small();
         for (size_t row = 0; row < static_cast<size_t>(case_.rows); ++row) fill_row(row);
@@ -82,9 +84,16 @@ class ExactInputs {
                 g = small();
             }
             if (recompute) xhat = second ? -1 : 1;  // mean and variance by hand
-            put(Tensor::x, i, source_of(xhat, mean, rstd, col));
+            put(Tensor::x, i,
+                spec_.pass == Pass::forward ? before(row, i, xhat / rstd + mean) : source_of(xhat, mean, rstd, col));
             put(Tensor::dy, i, g / scale(col));
         }
+    }
+
+    /// The x that becomes h.
+    double before(size_t row, size_t i, double h) const {
+        const double branch = spec_.has(Tensor::residual) ? h - inputs_[Tensor::residual][i] : h;
+        return spec_.has(Tensor::rowscale) ? branch / inputs_[Tensor::rowscale][row] : branch;
     }
 
     double source_of(double xhat, double mean, double rstd, size_t col) const {

@@ -23,7 +23,7 @@ int64_t random_stride(Random& random, int64_t cols, int64_t element) {
 
 std::optional<Tensor> random_under(Random& random, const Spec& spec, Tensor output) {
     if (!spec.writes(output) || !random.chance(30)) return std::nullopt;
-    const Tensor tensor = random.pick({Tensor::x, Tensor::dy, Tensor::dresidual});
+    const Tensor tensor = random.pick({Tensor::x, Tensor::dy, Tensor::dresidual, Tensor::residual});
     if (!spec.reads(tensor) || spec.dtypes[tensor] != spec.dtypes[output]) return std::nullopt;
     return tensor;
 }
@@ -44,15 +44,16 @@ Layout make_layout(const Case& a_case) {
         place.shift = random.between(0, 1);
         place.stride = random_stride(random, spec.cols, size(spec, tensor));
     }
-    bool over_dy = false;
-    for (const Tensor output : {Tensor::dx, Tensor::dresidual_in}) {
+    PerTensor<bool> is_taken;
+    for (const Tensor output : {Tensor::y, Tensor::h, Tensor::dx, Tensor::dresidual_in}) {
         auto& under = layout.under[output];
         under = random_under(random, spec, output);
-        if (output != Tensor::dx && under == layout.under[Tensor::dx]) under.reset();
-        if (under) layout.places[output] = layout.places[*under];
-        over_dy = over_dy || under == Tensor::dy;
+        if (under && is_taken[*under]) under.reset();
+        if (!under) continue;
+        is_taken[*under] = true;
+        layout.places[output] = layout.places[*under];
     }
-    if (random.chance(15) && !over_dy) layout.places[Tensor::dy].stride = 0;
+    if (random.chance(15) && !is_taken[Tensor::dy]) layout.places[Tensor::dy].stride = 0;
     if (random.chance(50)) layout.groups = random.between(1, layout.groups);
     return layout;
 }

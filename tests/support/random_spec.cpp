@@ -29,6 +29,8 @@ void draw_dtypes(Random& random, const SpecLimits& limits, Spec& spec) {
     spec.dtypes[Tensor::mean] = spec.dtypes[Tensor::rstd];
     if (random.chance(60)) spec.dtypes[Tensor::mean] = spec.dtypes[Tensor::rstd] = spec.compute();
     if (random.chance(70)) spec.dtypes[Tensor::dresidual].reset();
+    if (random.chance(60)) spec.dtypes[Tensor::residual].reset();
+    if (random.chance(80)) spec.dtypes[Tensor::rowscale].reset();
     if (random.chance(20)) spec.dtypes[Tensor::beta].reset();
     if (random.chance(20)) {
         spec.dtypes[Tensor::gamma].reset();
@@ -38,6 +40,11 @@ void draw_dtypes(Random& random, const SpecLimits& limits, Spec& spec) {
 
 void draw_outputs(Random& random, Spec& spec) {
     const auto drawn = spec.dtypes;
+    if (spec.pass == Pass::forward) {
+        if (random.chance(10)) spec.dtypes[Tensor::y].reset();
+        if (random.chance(50)) spec.dtypes[Tensor::h].reset();
+        return;
+    }
     if (random.chance(30)) spec.dtypes[Tensor::dx].reset();
     if (random.chance(30)) spec.dtypes[Tensor::dgamma].reset();
     if (random.chance(30)) spec.dtypes[Tensor::dbeta].reset();
@@ -53,7 +60,8 @@ void draw_statistics(Random& random, Spec& spec) {
     spec.stats = Stats::recompute;
     spec.eps = random.chance(50) ? spec.eps : random.pick({0.0, 1e-12, 1e-6, 1e-3, 0.1, 1.0});
     if (spec.norm == Norm::rmsnorm || random.chance(60)) spec.dtypes[Tensor::mean].reset();
-    if (random.chance(60)) spec.dtypes[Tensor::rstd].reset();
+    const bool is_needed = spec.pass == Pass::forward && !spec.has(Tensor::y) && !spec.has(Tensor::mean);
+    if (!is_needed && random.chance(60)) spec.dtypes[Tensor::rstd].reset();
 }
 
 }  // namespace
@@ -95,11 +103,13 @@ double Random::real(double low, double high) {
 Spec random_spec(Random& random, const SpecLimits& limits) {
     Spec spec;
     spec.norm = random.pick({Norm::layernorm, Norm::rmsnorm});
+    if (random.chance(limits.forward_percent)) spec.pass = Pass::forward;
     spec.cols = random_cols(random, limits.max_cols);
     draw_dtypes(random, limits, spec);
     draw_outputs(random, spec);
-    if (random.chance(40)) spec.source = random.pick({Source::xhat, Source::y});
-    if (spec.source == Source::x && random.chance(40)) draw_statistics(random, spec);
+    const bool forward = spec.pass == Pass::forward;
+    if (!forward && random.chance(40)) spec.source = random.pick({Source::xhat, Source::y});
+    if (forward || (spec.source == Source::x && random.chance(40))) draw_statistics(random, spec);
     if (spec.has(Tensor::gamma) && random.chance(30)) {
         spec.gamma_offset = random.pick({1.0, -1.0, 0.5, 0.1, random.real(-2, 2)});
     }

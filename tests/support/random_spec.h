@@ -57,9 +57,10 @@ struct SpecLimits {
     int64_t max_rows = 300;
     int dynamic_percent = 50;  ///< how often rows is left open; draw M with random_rows() then
     int f64_percent = 10;
+    int forward_percent = 30;
 };
 
-/// Any valid spec: norm, sizes, types, outputs, source, statistics, eps, gamma_offset, dresidual, dresidual_in.
+/// Any valid spec: norm, pass, sizes, types, outputs, source, statistics, eps, gamma_offset, residuals, rowscale.
 Spec random_spec(Random& random, const SpecLimits& limits = {});
 
 /// The number of rows of a launch: the spec's, or one in [0, limits.max_rows], 0 and 1 more often than others.

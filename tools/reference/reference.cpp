@@ -32,8 +32,12 @@ class Computation {
 
     Gradients run() {
         for (size_t row = 0; row < rows_; ++row) {
-            const bool writes_dx = spec_.has(Tensor::dx) || spec_.has(Tensor::dresidual_in);
             if (spec_.reads(Tensor::x)) find_xhat(row);
+            if (spec_.pass == Pass::forward) {
+                write_y(row);
+                continue;
+            }
+            const bool writes_dx = spec_.has(Tensor::dx) || spec_.has(Tensor::dresidual_in);
             if (writes_dx) write_dx(row);
             add_to_sums(row);
         }
@@ -71,7 +75,8 @@ class Computation {
 
     void find_xhat(size_t row) {
         const bool layernorm = spec_.norm == Norm::layernorm;
-        const auto x = [&](size_t j) { return input(Tensor::x, row * cols_ + j); };
+        find_h(row);
+        const auto x = [&](size_t j) { return h_[j]; };
         Number mean;
         if (spec_.stats == Stats::recompute) {
             if (layernorm) mean = row_mean(x);
@@ -100,6 +105,27 @@ class Computation {
         }
     }
 
+    /// What is normalised.
+    void find_h(size_t row) {
+        const bool forward = spec_.pass == Pass::forward;
+        for (size_t j = 0; j < cols_; ++j) {
+            const size_t i = row * cols_ + j;
+            h_[j] = input(Tensor::x, i);
+            if (forward && spec_.has(Tensor::rowscale)) h_[j] = h_[j] * input(Tensor::rowscale, row);
+            if (forward && spec_.has(Tensor::residual)) h_[j] = h_[j] + input(Tensor::residual, i);
+            write(Tensor::h, i, h_[j]);
+        }
+    }
+
+    void write_y(size_t row) {
+        for (size_t j = 0; j < cols_; ++j) {
+            Number y = xhat_[j];
+            if (spec_.has(Tensor::gamma)) y = y * scale_[j];
+            if (spec_.has(Tensor::beta)) y = y + input(Tensor::beta, j);
+            write(Tensor::y, row * cols_ + j, y);
+        }
+    }
+
     Number xhat_of_y(const Number& y, size_t j) const {
         const Number shifted = spec_.has(Tensor::beta) ? y - input(Tensor::beta, j) : y;
         if (!spec_.has(Tensor::gamma)) return shifted;
@@ -125,8 +151,8 @@ class Computation {
             if (layernorm) projection = projection + rstd_ * c2;
             dx.error = std::max(dx.error, (term - projection).error);
             if (spec_.has(Tensor::dresidual)) dx = dx + input(Tensor::dresidual, row * cols_ + j);
-            write(Tensor::dx, row * cols_ + j, dx);
             write(Tensor::dresidual_in, row * cols_ + j, dx);
+            write(Tensor::dx, row * cols_ + j, spec_.has(Tensor::rowscale) ? dx * input(Tensor::rowscale, row) : dx);
         }
     }
 
@@ -174,8 +200,9 @@ class Computation {
     const int64_t all_rows_;
     const size_t rows_, cols_;
     std::vector<Number> scale_;                                 ///< gamma + gamma_offset
+    std::vector<Number> h_ = std::vector<Number>(cols_);        ///< what is normalised of the current row
     std::vector<Number> xhat_ = std::vector<Number>(cols_);     ///< of the current row
-    std::vector<Number> centred_ = std::vector<Number>(cols_);  ///< x - mean, or x without a mean
+    std::vector<Number> centred_ = std::vector<Number>(cols_);  ///< h - mean, or h without a mean
     Number rstd_;                                               ///< of the current row
     std::vector<Sum<Real>> dgamma_ = std::vector<Sum<Real>>(cols_);
     std::vector<Sum<Real>> dbeta_ = std::vector<Sum<Real>>(cols_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients by the formula in spec.h, in double (long double for f64), and how far from them a correct kernel may
+// The outputs by the formulas in spec.h, in double (long double for f64), and how far from them a correct kernel may
 // be.
 //
 // The error of an element bounds what arithmetic in the spec's compute type can do to it before the one rounding at the
