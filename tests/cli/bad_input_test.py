@@ -117,7 +117,8 @@ class BadFile(Case):
         self.refused_with('tensor "x": shape [2, 0] has no columns', {"x": ("F32", [2, 0], b"")})
 
     def test_tensors_that_are_missing(self):
-        problem = "holds no problem: a problem is a tensor dy beside x, xhat or y, alone or as <name>.dy, <name>.x"
+        problem = "holds no problem: a problem is a tensor dy beside x, xhat or y, alone or as <name>.dy, <name>.x; "
+        problem += "with pass=forward a tensor x"
         self.refused_with(problem, {"dy": None})
         self.refused_with(problem, {"x": None})
         self.refused_with('source=y: there is no tensor "y"', {}, "source=y")

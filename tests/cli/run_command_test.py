@@ -73,8 +73,19 @@ class Run(Case):
         tensors = small_problem() | {"expected.dbeta": ("F32", [2], f32(1, 2.5))}
         result = normjit("run", "--input", self.file(tensor_file(tensors)))
         self.assertEqual(result.returncode, 1)
-        self.assertEqual(result.stderr, "error: 1 of 3 gradients are outside their tolerance, the first is dbeta\n")
+        self.assertEqual(result.stderr, "error: 1 of 3 outputs are outside their tolerance, the first is dbeta\n")
         self.assertIn("DIFFERS", result.stdout)
+
+    def test_the_layer_of_a_file(self):
+        problem = small_problem()
+        tensors = {"x": problem["x"], "gamma": problem["gamma"], "beta": ("F32", [2], f32(10, 20)),
+                   "residual": ("F32", [1, 2, 2], f32(1, -1, 0, 0)), "expected.y": ("F32", [1, 2, 2], f32(10, 20, 8, 22))}
+        words = ["pass=forward", "norm=layernorm", "eps=0", "out=y,h,mean"]
+        layer, metadata = self.gradients(tensors, *words)
+        self.assertEqual(layer["h"], ("F32", [1, 2, 2], f32(2, 2, -1, 1)))
+        self.assertEqual(layer["mean"], ("F32", [1, 2], f32(2, 0)))
+        self.assertEqual(sorted(layer), ["h", "mean", "y"])
+        self.assertIn("layernorm pass=forward rows=2 cols=2 residual=f32", metadata["spec"])
 
     def test_an_output_is_replaced_whole(self):
         output = self.folder / "g.safetensors"
@@ -100,6 +111,8 @@ class Run(Case):
             "rmsnorm rows=5 cols=1000 x=f16 stats=recompute",
             "rmsnorm rows=7 cols=1 out=dx",
             "layernorm rows=0 cols=9",
+            "layernorm pass=forward rows=33 cols=257 x=bf16 gamma=f32 out=y,mean,rstd",
+            "rmsnorm pass=forward rows=9 cols=64 x=bf16 residual=f32 rowscale=f32",
         ]:
             self.assertIn("right", self.done("run", text, "--check", "--seed", "7"))
             result = json.loads(self.done("run", text, "--check", "--json"))["results"][0]

@@ -114,6 +114,8 @@ void pass(const Share& share) {
             return pass_equal<past_caches, prefetch, 3, true>(share);
         case 4:
             return pass_equal<past_caches, prefetch, 2, false>(share);
+        case 3:
+            return pass_equal<past_caches, prefetch, 1, true>(share);
         default:
             return pass_any<past_caches, prefetch>(share);
     }

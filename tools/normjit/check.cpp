@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our gradients must lie where the error bound of the reference says that correct arithmetic can end.
+// Our outputs must lie where the error bound of the reference says that correct arithmetic can end.
 //
 // What a framework computes with is not known. It orders operations its own way: 4 times the bound. Where there is a
 // type narrower than the compute type around, it may round intermediates to it, as PyTorch's CPU column sums do (2.15:
@@ -35,7 +35,7 @@ struct Allowance {
 Allowance foreign_allowance(const Spec& spec, int64_t rows, Tensor tensor, DType type) {
     Allowance allowance{.bound_factor = 4, .spacings = 0, .narrowest = type};
     auto coarseness = [](DType each) { return reference::spacing(each, 1.0); };
-    for (Tensor input : {Tensor::x, Tensor::dy, Tensor::gamma}) {
+    for (Tensor input : {Tensor::x, Tensor::dy, Tensor::residual, Tensor::gamma}) {
         if (!spec.has(input) || coarseness(*spec.dtypes[input]) <= coarseness(allowance.narrowest)) continue;
         allowance.narrowest = *spec.dtypes[input];
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Are the gradients right? Those of a launch, and those that a framework computed, against double precision.
+// Are the outputs right? Those of a launch, and those that a framework computed, against double precision.
 #pragma once
 
 #include "problem.h"

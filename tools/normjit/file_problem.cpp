@@ -112,6 +112,8 @@ Expected<SpecFields> said_fields(const SafetensorsFile& file, const FileProblem&
     return fields;
 }
 
+bool is_forward(const SpecFields& fields) { return find(fields, "pass") == name(Pass::forward); }
+
 /// As parse_spec() reads it: the norm, then the keys.
 std::string text_of(const SpecFields& fields) {
     std::string text = *find(fields, "norm");
@@ -134,6 +136,7 @@ Status derive_norm(SpecFields& fields, const SafetensorsFile& file, const FilePr
 
 /// Statistics in the file are used, incomplete ones computed again from x.
 Status derive_stats(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file) {
+    if (is_forward(fields)) return {};
     const auto given = find(fields, "stats");
     const bool recompute = given && *given == "recompute";
     const auto source = find(fields, "source");
@@ -155,6 +158,7 @@ Status derive_stats(SpecFields& fields, const SafetensorsFile& file, const FileP
 }
 
 Status derive_source(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file) {
+    if (is_forward(fields) && !find(fields, "source")) set(fields, "source", "x");
     if (!find(fields, "source")) {
         for (std::string_view source : source_names) {
             if (!find(fields, "source") && in_file.find(source)) set(fields, "source", std::string(source));
@@ -209,7 +213,7 @@ const StoredTensor* FileProblem::find(std::string_view tensor) const {
 
 const StoredTensor* source_tensor(const FileProblem& in_file, Source source) { return in_file.find(name(source)); }
 
-Expected<std::vector<FileProblem>> find_problems(const SafetensorsFile& file) {
+Expected<std::vector<FileProblem>> find_problems(const SafetensorsFile& file, const std::string& given) {
     std::map<std::string, FileProblem> found;
     for (const StoredTensor& tensor : file.header().tensors) {
         auto [name, last] = split_name(tensor.name);
@@ -228,12 +232,15 @@ Expected<std::vector<FileProblem>> find_problems(const SafetensorsFile& file) {
     for (auto& [name, candidate] : found) {
         bool source = std::any_of(std::begin(source_names), std::end(source_names),
                                   [&](std::string_view word) { return candidate.find(word); });
-        if (source && candidate.find("dy")) problems.push_back(std::move(candidate));
+        NORMJIT_TRY(const SpecFields said, said_fields(file, candidate, given));
+        const bool is_problem = is_forward(said) ? candidate.find("x") != nullptr : source && candidate.find("dy");
+        if (is_problem) problems.push_back(std::move(candidate));
     }
     if (problems.empty()) {
         return invalid_argument(
             file.path() +
-            ": holds no problem: a problem is a tensor dy beside x, xhat or y, alone or as <name>.dy, <name>.x");
+            ": holds no problem: a problem is a tensor dy beside x, xhat or y, alone or as <name>.dy, <name>.x; with "
+            "pass=forward a tensor x");
     }
     return problems;
 }
@@ -244,10 +251,12 @@ Expected<Spec> spec_of(const SafetensorsFile& file, const FileProblem& in_file, 
     NORMJIT_RETURN_IF_ERROR(derive_source(fields, file, in_file));
     const std::string source = *find(fields, "source");
     NORMJIT_RETURN_IF_ERROR(derive_type(fields, file, *in_file.find(source), "x"));
-    NORMJIT_RETURN_IF_ERROR(derive_type(fields, file, *in_file.find("dy"), "dy"));
+    const bool forward = is_forward(fields);
+    if (!forward) NORMJIT_RETURN_IF_ERROR(derive_type(fields, file, *in_file.find("dy"), "dy"));
     NORMJIT_RETURN_IF_ERROR(derive_optional(fields, file, in_file, "gamma"));
-    NORMJIT_RETURN_IF_ERROR(derive_optional(fields, file, in_file, "dresidual"));
-    if (source == "y") NORMJIT_RETURN_IF_ERROR(derive_optional(fields, file, in_file, "beta"));
+    NORMJIT_RETURN_IF_ERROR(derive_optional(fields, file, in_file, forward ? "residual" : "dresidual"));
+    NORMJIT_RETURN_IF_ERROR(derive_optional(fields, file, in_file, "rowscale"));
+    if (forward || source == "y") NORMJIT_RETURN_IF_ERROR(derive_optional(fields, file, in_file, "beta"));
     NORMJIT_RETURN_IF_ERROR(derive_accumulated(fields, file, in_file));
     NORMJIT_RETURN_IF_ERROR(derive_stats(fields, file, in_file));
     auto spec = parse_spec(text_of(fields));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The problems in a file of tensors. The tensors of one have the same name before the last dot: block0.ln1.x,
 // block0.ln1.dy, ... are the problem block0.ln1, plain x, dy, ... the one without a name. Every problem has dy and one
-// of x, xhat and y; block0.ln1.expected.dx is a gradient to compare with.
+// of x, xhat and y, or x alone where a forward pass is asked for; block0.ln1.expected.dx is an output to compare with.
 #pragma once
 
 #include "problem.h"
@@ -25,8 +25,8 @@ struct FileProblem {
     std::string prefix() const { return name.empty() ? "" : name + "."; }
 };
 
-/// Fails when the file has none. The problems refer to the file.
-Expected<std::vector<FileProblem>> find_problems(const SafetensorsFile& file);
+/// Fails when the file has none. The problems refer to the file. `given` as for spec_of().
+Expected<std::vector<FileProblem>> find_problems(const SafetensorsFile& file, const std::string& given);
 
 /// What a problem asks for: its tensors say sizes and types, the file's metadata ("<name>.spec", or "spec" for all) and
 /// `given`, "norm=rmsnorm eps=1e-6", which wins, the rest. Fails on contradictions, with the file, the tensor and what

@@ -38,6 +38,8 @@ Shape shape_of(Tensor tensor, const Spec& spec) {
             return {spec.source == Source::x ? x_mean : 0, 1};
         case Tensor::gamma:
             return {1 - spec.gamma_offset, 0.1};
+        case Tensor::rowscale:
+            return {1, 0.1};
         case Tensor::beta:
             return {0, 0.1};
         default:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// normjit run: gradients of tensors in a file, or of a spec on data made from a seed.
+// normjit run: a norm or its gradients of tensors in a file, or of a spec on data made from a seed.
 #include "run.h"
 
 #include "command.h"
@@ -19,15 +19,17 @@ using nlohmann::ordered_json;
 
 constexpr const char* examples =
     R"(Tensors of the input: x (or xhat, the normalised value, or y, the layer's output) and dy, [..., N]; if there are any,
-gamma and beta [N], mean and rstd (one per row), dresidual (as x). Missing statistics are computed from x. Written: dx,
-dgamma, dbeta, or what out= names. A prefix makes several problems: block0.ln1.x, block0.ln1.dy, ... Gradients named
-expected.dx or block0.ln1.expected.dx are compared with. key=value words of a spec win over the file's metadata
+gamma and beta [N], mean, rstd and rowscale (one per row), dresidual (as x). Missing statistics are computed from x.
+Written: dx, dgamma, dbeta, or what out= names. With pass=forward: x, and if there are any gamma, beta, rowscale and
+residual (as x); written: y, or what out= names. A prefix makes several problems: block0.ln1.x, block0.ln1.dy, ...
+Outputs named expected.dx or block0.ln1.expected.dx are compared with. key=value words of a spec win over the file's metadata
 ("spec" or "block0.ln1.spec"), which tells what the tensors do not: the norm when there is no mean, eps, gamma_offset.
 
 Examples:
   normjit run --input step.safetensors --output gradients.safetensors norm=rmsnorm
   normjit run --input step.safetensors --output gradients.safetensors norm=layernorm dgamma=f32 out=dx,dgamma
   normjit run --input step.safetensors --check --json
+  normjit run --input step.safetensors --output layer.safetensors pass=forward norm=layernorm out=y,mean,rstd
   normjit run "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" --check --threads 1
   normjit run "rmsnorm rows=100 cols=4096" --artifact rmsnorm.artifact --check)";
 
@@ -97,8 +99,7 @@ Status verdict(const std::vector<RunResult>& results) {
         }
     }
     if (wrong == 0) return {};
-    return failed(
-        fmt::format("{} of {} gradients are outside their tolerance, the first is {}", wrong, outputs, first));
+    return failed(fmt::format("{} of {} outputs are outside their tolerance, the first is {}", wrong, outputs, first));
 }
 
 Status run(const RunOptions& options) {
@@ -214,17 +215,17 @@ ordered_json to_json(const RunResult& result) {
 Command add_run(const CommandLine& program) {
     auto options = std::make_shared<RunOptions>();
     const CommandLine line =
-        program.add_command("run", "Compute gradients of tensors in a file, or of a spec on made data");
+        program.add_command("run", "Compute a norm or its gradients, of tensors in a file or of a spec on made data");
     line.add_option("spec", options->words, "A spec with rows; with --input: key=value words that complete the file's");
     line.add_option("-i,--input", options->input, "A safetensors file with x, dy, ...");
-    line.add_option("-o,--output", options->output, "The safetensors file to write dx, dgamma, dbeta to");
+    line.add_option("-o,--output", options->output, "The safetensors file to write the outputs to");
     line.add_option("--schedule", options->schedule, "A schedule text [what the engine chooses]");
     line.add_option("--artifact", options->artifact,
                     "Run what normjit compile --emit artifact wrote to this file, instead of compiling");
     add_device_option(line, options->device);
     add_threads_option(line, options->device);
     add_backend_option(line, options->device.backend);
-    line.add_flag("--check", options->check, "Compare with double precision; exit 1 when a gradient is wrong");
+    line.add_flag("--check", options->check, "Compare with double precision; exit 1 when an output is wrong");
     line.add_option("--seed", options->seed, "Of made data", {.show_default = true});
     line.add_flag("--json", options->json, "Print JSON");
     line.set_footer(examples);

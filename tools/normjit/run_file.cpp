@@ -22,7 +22,7 @@ struct Job {
 Expected<std::vector<Job>> read_jobs(const SafetensorsFile& file, const RunOptions& options) {
     std::vector<Job> jobs;
     const std::string given = join_words(options.words);
-    NORMJIT_TRY(std::vector<FileProblem> found, find_problems(file));
+    NORMJIT_TRY(std::vector<FileProblem> found, find_problems(file, given));
     for (FileProblem& in_file : found) {
         NORMJIT_TRY(Spec spec, spec_of(file, in_file, given));
         jobs.push_back({std::move(in_file), spec});
