@@ -38,6 +38,16 @@ constexpr const char* specs[] = {
     "layernorm cols=65536 x=bf16",
     "rmsnorm cols=262144 x=f16",
     "layernorm cols=3000000 x=bf16 stats=recompute",
+    "layernorm pass=forward cols=64 x=f16 gamma=f32 out=y,mean,rstd",
+    "layernorm pass=forward cols=768 x=bf16 gamma=f32",
+    "rmsnorm pass=forward cols=1000 x=f32 y=bf16",
+    "layernorm pass=forward cols=4096 x=bf16 gamma=f32 out=y,mean,rstd",
+    "rmsnorm pass=forward cols=4097 x=bf16 residual=f32 rowscale=f32",
+    "layernorm pass=forward cols=8192 x=bf16 gamma=f32",
+    "layernorm pass=forward cols=16384 x=bf16 gamma=f32",
+    "layernorm pass=forward cols=65536 x=bf16 gamma=f32 residual=bf16",
+    "rmsnorm pass=forward cols=262144 x=bf16",
+    "layernorm pass=forward cols=3000000 x=f64",
 };
 
 /// Whose numbers of rows change the schedule, and rows wider or odder than those above.
