@@ -27,7 +27,7 @@ std::vector<CudaShape> all_shapes() {
     }
     std::vector<CudaShape> shapes;
     for (const int64_t vectors : widths) {
-        for (int i = 0; i < 8; ++i) {
+        for (int i = 0; i < 9; ++i) {
             for (const int width : {1, 2, 4, 8}) {
                 for (const int most_cluster : {1, 8, 16}) {
                     shapes.push_back({.cols = vectors * width,
@@ -35,6 +35,7 @@ std::vector<CudaShape> all_shapes() {
                                       .vectors = vectors,
                                       .shifted = (i & 1) != 0,
                                       .two_sums = (i & 2) != 0,
+                                      .streams = i == 8,
                                       .wide_columns = (i & 4) != 0,
                                       .most_cluster = most_cluster});
                 }
