@@ -19,8 +19,8 @@ class BadSpec(Case):
 
     def test_keys_and_values(self):
         self.refused_by_all(
-            "spec: unknown key 'colour'; allowed: rows cols x dy dresidual gamma beta dx dresidual_in dgamma dbeta out accumulate source"
-            " stats eps"
+            "spec: unknown key 'colour'; allowed: pass rows cols x dy dresidual residual gamma beta rowscale y h dx dresidual_in"
+            " dgamma dbeta out accumulate source stats eps"
             " gamma_offset",
             "layernorm rows=4 cols=8 colour=red",
         )

@@ -89,7 +89,7 @@ TEST_CASE("c: DLPack tensors") {
     CHECK(set(NORMJIT_RSTD, {ones.vector.data(), {12}, {2}}) == "dlpack: rstd: its elements are not contiguous");
     CHECK(set(NORMJIT_X, {ones.matrix.data(), {INT64_MAX, INT64_MAX, 40}}) ==
           "dlpack: x: no one row stride describes its dimensions");
-    CHECK(set(static_cast<normjit_tensor>(11), {ones.matrix.data(), {12, 40}}) == "tensor: 11; must be 0 to 10");
+    CHECK(set(static_cast<normjit_tensor>(15), {ones.matrix.data(), {12, 40}}) == "tensor: 15; must be 0 to 14");
 
     Dl other{ones.matrix.data(), {12, 40}};
     other.tensor.byte_offset = 8;
