@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dx past the caches, where its rows do not start on lines.
+// dx, or y, past the caches, where its rows do not start on lines.
 #include "check.h"
 #include "device_image.h"
 
@@ -12,22 +12,24 @@ using namespace normjit::test;
 
 namespace {
 
-/// Rows one behind the other; rows with gaps that all start on lines; other rows with gaps. Of x, dy or dresidual, too,
-/// where dx takes their memory over.
-void move_dx(Layout& layout, Random& random, const Spec& spec) {
-    const int64_t line = 64 / static_cast<int64_t>(size_of(*spec.dtypes[Tensor::dx]));
-    Layout::Place& dx = layout.places[Tensor::dx];
-    dx.shift = random.between(0, 2 * line);
-    dx.stride = random.chance(40) ? spec.cols : spec.cols + random.between(1, 2 * line);
+Tensor result(const Spec& spec) { return spec.pass == Pass::forward ? Tensor::y : Tensor::dx; }
+
+/// Rows one behind the other; rows with gaps that all start on lines; other rows with gaps. Of an input, too, where the
+/// result takes its memory over.
+void move_result(Layout& layout, Random& random, const Spec& spec) {
+    const int64_t line = 64 / static_cast<int64_t>(size_of(*spec.dtypes[result(spec)]));
+    Layout::Place& place = layout.places[result(spec)];
+    place.shift = random.between(0, 2 * line);
+    place.stride = random.chance(40) ? spec.cols : spec.cols + random.between(1, 2 * line);
     if (random.chance(50)) {
-        dx.edge = GuardedMemory::Edge::front;  // of a page
-        dx.shift -= dx.shift % line;
-        dx.stride = (dx.stride + line - 1) / line * line;
+        place.edge = GuardedMemory::Edge::front;  // of a page
+        place.shift -= place.shift % line;
+        place.stride = (place.stride + line - 1) / line * line;
     }
-    if (const auto under = layout.under[Tensor::dx]) layout.places[*under] = dx;
+    if (const auto under = layout.under[result(spec)]) layout.places[*under] = place;
 }
 
-/// Launches of code that can realign, by where the rows of dx start.
+/// Launches of code that can realign, by where the rows of the result start.
 struct Launches {
     int64_t all = 0, without_gaps = 0, on_lines_with_gaps = 0;
 };
@@ -36,24 +38,25 @@ void count(Launches& launches, const Kernel& kernel, const Problem& problem) {
     ++launches.all;
     if (kernel.artifact().find("rows_realign") == nullptr) return;
     const Spec& spec = problem.drawn().spec;
-    const Argument& dx = problem.arguments()[Tensor::dx];
-    const int64_t stride_bytes = dx.row_stride * static_cast<int64_t>(size_of(*spec.dtypes[Tensor::dx]));
-    const bool starts_on_lines = reinterpret_cast<uintptr_t>(dx.data) % 64 == 0 && stride_bytes % 64 == 0;
-    launches.without_gaps += dx.row_stride == spec.cols;
-    launches.on_lines_with_gaps += dx.row_stride != spec.cols && starts_on_lines;
+    const Argument& argument = problem.arguments()[result(spec)];
+    const int64_t stride_bytes = argument.row_stride * static_cast<int64_t>(size_of(argument.dtype));
+    const bool starts_on_lines = reinterpret_cast<uintptr_t>(argument.data) % 64 == 0 && stride_bytes % 64 == 0;
+    launches.without_gaps += argument.row_stride == spec.cols;
+    launches.on_lines_with_gaps += argument.row_stride != spec.cols && starts_on_lines;
 }
 
 Outputs run(const Problem& problem, const Kernel& kernel) {
     Outputs outputs{.wrong = launch(kernel, problem), .bytes = {}};
-    outputs.bytes[Tensor::dx] = problem.bytes(Tensor::dx);
+    const Tensor tensor = result(problem.drawn().spec);
+    outputs.bytes[tensor] = problem.bytes(tensor);
     return outputs;
 }
 
 /// The same bits as through the caches, whoever else's bytes stand in the lines where rows start and end.
-std::string check_same_dx(const Case& a_case, Launches& launches) {
+std::string check_same_result(const Case& a_case, Launches& launches) {
     Layout layout = make_layout(a_case);
     Random random(a_case.layout + 1);
-    move_dx(layout, random, a_case.spec);
+    move_result(layout, random, a_case.spec);
     const Inputs inputs = inputs_in_layout(a_case, layout);
     Case through_caches = a_case;
     std::get<CpuSchedule>(through_caches.schedule.device).nontemporal_kb = -1;
@@ -70,16 +73,16 @@ std::string check_same_dx(const Case& a_case, Launches& launches) {
 
 }  // namespace
 
-TEST_CASE("dx past the caches has the same bits, wherever its rows start") {
+TEST_CASE("dx and y past the caches have the same bits, wherever their rows start") {
     if (on_gpu()) return;
     Launches launches;
     const auto draw = [](Random& random) {
         Case drawn = random_case(random);
-        while (!drawn.spec.has(Tensor::dx)) drawn = random_case(random);
+        while (!drawn.spec.has(result(drawn.spec))) drawn = random_case(random);
         std::get<CpuSchedule>(drawn.schedule.device).nontemporal_kb = 0;
         return drawn;
     };
-    check_cases(500, draw, [&](const Case& a_case) { return check_same_dx(a_case, launches); });
+    check_cases(500, draw, [&](const Case& a_case) { return check_same_result(a_case, launches); });
     if (!machine().ok() || machine()->isa != Isa::x86_64_avx512) return;
     CHECK(launches.without_gaps > launches.all / 20);
     CHECK(launches.on_lines_with_gaps > launches.all / 20);
