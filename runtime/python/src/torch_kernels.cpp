@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_kernels.h"
 
-#include "torch_engines.h"
+#include "torch_launch.h"
 #include "torch_tensor.h"
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <mutex>
 
 namespace normjit::torch {
@@ -128,88 +126,6 @@ void consume(Value* stack, const Signature& at) {
     for (const int i : {2, at.mask}) shim().torch_delete_list(as_pointer<List>(stack[i]));
 }
 
-/// The GPU of a launch, made the current one while this lives, and its stream.
-class CurrentDevice {
-  public:
-    explicit CurrentDevice(Device device) {
-        if (device.type != shim().aoti_torch_device_type_cuda()) return;
-        if (!shim().has_cuda) throw Error("this libtorch's CUDA part lacks functions that normjit needs");
-        cuda_index = device.index;
-        NORMJIT_TORCH_CALL(aoti_torch_create_cuda_guard, cuda_index, &guard_);
-        NORMJIT_TORCH_CALL(aoti_torch_get_current_cuda_stream, cuda_index, &stream);
-    }
-    CurrentDevice(const CurrentDevice&) = delete;
-    CurrentDevice& operator=(const CurrentDevice&) = delete;
-    ~CurrentDevice() {
-        if (guard_ != nullptr) shim().aoti_torch_delete_cuda_guard(guard_);
-    }
-
-    int cuda_index = -1;  ///< negative: the CPU
-    void* stream = nullptr;
-
-  private:
-    Guard guard_ = nullptr;
-};
-
-/// Memory of this thread, kept for its next launch.
-void* cpu_workspace(int64_t bytes) {
-    thread_local std::unique_ptr<void, decltype(&std::free)> memory(nullptr, std::free);
-    thread_local int64_t size = 0;
-    if (bytes > size) {
-        size = (bytes + 63) / 64 * 64;
-        memory.reset(std::aligned_alloc(64, static_cast<size_t>(size)));
-        if (memory == nullptr) size = 0;
-    }
-    return memory.get();
-}
-
-/// Torch's caching allocator gives the memory to nothing but later work on this stream.
-class Workspace {
-  public:
-    Workspace(int64_t bytes, bool on_gpu) : on_gpu_(on_gpu) {
-        if (bytes == 0) return;
-        if (on_gpu) {
-            NORMJIT_TORCH_CALL(aoti_torch_cuda_caching_allocator_raw_alloc, static_cast<uint64_t>(bytes), &memory);
-        } else {
-            memory = cpu_workspace(bytes);
-        }
-        if (memory == nullptr) throw Error("no memory for a workspace of " + std::to_string(bytes) + " bytes");
-    }
-    Workspace(const Workspace&) = delete;
-    Workspace& operator=(const Workspace&) = delete;
-    ~Workspace() {
-        if (on_gpu_ && memory != nullptr) shim().aoti_torch_cuda_caching_allocator_raw_delete(memory);
-    }
-
-    void* memory = nullptr;
-
-  private:
-    bool on_gpu_;
-};
-
-struct DestroyKernel {
-    void operator()(normjit_kernel* kernel) const { normjit_kernel_destroy(kernel); }
-};
-
-void check_normjit(normjit_status status) {
-    if (status != NORMJIT_OK) throw Error(normjit_last_error());
-}
-
-void launch(Operands& operands, const CurrentDevice& device) {
-    normjit_prepare_options options{};
-    options.size = sizeof options;
-    options.stream = device.stream;
-    normjit_kernel* prepared = nullptr;
-    check_normjit(normjit_prepare(engine(device.cuda_index), &operands.spec, &options, &prepared));
-    const std::unique_ptr<normjit_kernel, DestroyKernel> kernel(prepared);
-    normjit_arguments& arguments = operands.arguments;
-    check_normjit(normjit_kernel_workspace(kernel.get(), arguments.rows, nullptr, &arguments.workspace_bytes));
-    const Workspace workspace(arguments.workspace_bytes, device.cuda_index >= 0);
-    arguments.workspace = workspace.memory;
-    arguments.stream = device.stream;
-    check_normjit(normjit_launch(kernel.get(), &arguments));
-}
-
 /// dx, dgamma and dbeta, those that were asked for.
 using Gradients = std::array<Tensor, 3>;
 
@@ -255,11 +171,10 @@ Gradients compute(const Inputs& in) {
     if ((dx || dgamma || dbeta || in.into_dgamma || in.into_dbeta) && in.cols > 0) {
         int64_t count = 1;
         for (const int64_t size : in.x.sizes()) count *= size;
-        const CurrentDevice current(device);
         Operands operands;
         set_operands(in, gradients, operands);
         operands.arguments.rows = count / in.cols;
-        launch(operands, current);
+        launch(operands, device);
     }
     return gradients;
 }

@@ -42,13 +42,11 @@ void* libtorch() {
     return handle;
 }
 
-const Shim& shim() {
+const Shim& find_shim() {
     static const Shim opened = open();
     return opened;
 }
 
-void check(Code code, const char* function) {
-    if (code != 0) throw Error(std::string(function) + " failed");
-}
+void report_failure(const char* function) { throw Error(std::string(function) + " failed"); }
 
 }  // namespace normjit::torch

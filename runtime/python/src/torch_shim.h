@@ -3,6 +3,7 @@
 // binary serves every torch from 2.10 on, under any Python or none.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -33,13 +34,23 @@ struct Error : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/// Throws Error when the process has no libtorch, or one that is too old. Thread safe; found once.
-const Shim& shim();
+/// Throws Error when the process has no libtorch, or one that is too old. Thread safe; found once. A call of an
+/// operator asks some fifty times.
+const Shim& find_shim();
+inline const Shim& shim() {
+    static std::atomic<const Shim*> found = nullptr;
+    const Shim* known = found.load(std::memory_order_acquire);
+    if (known == nullptr) found.store(known = &find_shim(), std::memory_order_release);
+    return *known;
+}
 
 /// dlopen()'s handle of the libtorch that the table is of.
 void* libtorch();
 
-void check(Code code, const char* function);
+[[noreturn]] void report_failure(const char* function);
+inline void check(Code code, const char* function) {
+    if (code != 0) report_failure(function);
+}
 
 /// Calls a function of the table that returns a Code.
 #define NORMJIT_TORCH_CALL(name, ...) ::normjit::torch::check(::normjit::torch::shim().name(__VA_ARGS__), #name)

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the operands of an operator to a kernel's launch.
+#pragma once
+
+#include "torch_tensor.h"
+
+namespace normjit::torch {
+
+/// Prepares the kernel for the operands' spec and launches it, on a GPU on torch's current stream. Throws Error.
+void launch(Operands& operands, Device device);
+
+}  // namespace normjit::torch
