@@ -240,8 +240,12 @@ normjit_status normjit_set_dlpack(const normjit_kernel* kernel, normjit_argument
 normjit_status normjit_launch(const normjit_kernel* kernel, const normjit_arguments* arguments) {
     return guarded([&]() -> Status {
         NORMJIT_RETURN_IF_ERROR(check_handle(kernel, "kernel"));
+        const auto launch = [&](const normjit_arguments& known) -> Status {
+            NORMJIT_TRY(const Arguments complete, to_cpp(known, kernel->kernel.artifact().spec));
+            return kernel->kernel.launch(complete);
+        };
+        if (arguments != nullptr && arguments->size == sizeof *arguments) return launch(*arguments);  // without a copy
         NORMJIT_TRY(const normjit_arguments known, read_struct(arguments, "arguments"));
-        NORMJIT_TRY(const Arguments complete, to_cpp(known, kernel->kernel.artifact().spec));
-        return kernel->kernel.launch(complete);
+        return launch(known);
     });
 }

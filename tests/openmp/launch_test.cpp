@@ -30,15 +30,12 @@ Function* function(void* library, const char* name) {
     return reinterpret_cast<Function*>(dlsym(library, name));
 }
 
-/// Those that are installed, by their handles. NORMJIT_TEST_OPENMP: paths of more, separated by colons.
+/// Those that are installed, by their handles, or the one that NORMJIT_TEST_OPENMP names: Intel's libiomp5.so, which
+/// ends a process that has libomp as well.
 std::vector<void*> runtimes() {
-    std::vector<std::string> names = {"libgomp.so.1", "libomp.so.5", "libiomp5.so"};
-    const char* more = std::getenv("NORMJIT_TEST_OPENMP");
-    for (std::string rest = more == nullptr ? "" : more; !rest.empty();) {
-        const size_t end = std::min(rest.find(':'), rest.size());
-        names.push_back(rest.substr(0, end));
-        rest.erase(0, end + 1);
-    }
+    const char* other = std::getenv("NORMJIT_TEST_OPENMP");
+    const auto names =
+        other == nullptr ? std::vector<std::string>{"libgomp.so.1", "libomp.so.5"} : std::vector<std::string>{other};
     std::vector<void*> found;
     for (const std::string& name : names) {
         if (void* library = dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL)) found.push_back(library);
@@ -100,18 +97,25 @@ TEST_CASE("each task runs once, and by threads of the runtime") {
         for (const auto& [threads, count] : {std::pair(0, 0), {0, 1}, {0, 5}, {0, 1000}, {1, 9}, {2, 9}, {70, 500}}) {
             struct Counts {
                 std::vector<std::atomic<int>> of;
-                std::atomic<int> inside{0};
+                std::atomic<int> inside{0}, early{0};
                 int (*in_parallel)();
-            } counts{std::vector<std::atomic<int>>(static_cast<size_t>(count)), 0,
+            } counts{std::vector<std::atomic<int>>(static_cast<size_t>(count)), 0, 0,
                      function<int()>(library, "omp_in_parallel")};
-            const auto task = [](void* context, int64_t i) {
+            // Phases of `count`, 0, 1 and `count` tasks.
+            const auto tasks = [](void* context, int64_t phase) -> int64_t {
+                const auto all = static_cast<int64_t>(static_cast<Counts*>(context)->of.size());
+                return phase == 1 ? 0 : phase == 2 ? std::min<int64_t>(1, all) : all;
+            };
+            const auto task = [](void* context, int64_t phase, int64_t i) {
                 auto& all = *static_cast<Counts*>(context);
-                all.of[static_cast<size_t>(i)].fetch_add(1);
+                const auto before = phase == 0 ? 0 : phase == 2 ? 1 : i == 0 ? 2 : 1;  // calls of this task
+                if (all.of[static_cast<size_t>(i)].fetch_add(1) != before) ++all.early;
                 all.inside.fetch_add(all.in_parallel());
             };
-            openmp->run(threads, count, task, &counts);
-            for (const auto& each : counts.of) CHECK(each == 1);
-            if (threads != 1) CHECK(counts.inside == count);
+            openmp->run(threads, {4, tasks, task, &counts});
+            for (size_t i = 0; i < counts.of.size(); ++i) CHECK(counts.of[i] == (i == 0 ? 3 : 2));
+            CHECK(counts.early == 0);
+            if (threads != 1) CHECK(counts.inside == (count == 0 ? 0 : 2 * count + 1));
         }
     }
 }

@@ -45,8 +45,9 @@ class Launch {
         if (!kernel_.sweeps.empty() && geometry_.is_split(arguments_.rows, workspace_bytes)) {
             run_split();
         } else {
-            run(groups_, [this](int64_t group) { run_row_group(group); });
-            run_final_reduce(groups_);
+            run_phases(
+                with_final_reduce(1), [this](int64_t phase) { return phase == 0 ? groups_ : final_ranges(); },
+                [this](int64_t phase, int64_t i) { phase == 0 ? run_row_group(i) : reduce_columns(groups_, i); });
         }
         return std::move(status_);
     }
@@ -61,6 +62,27 @@ class Launch {
         if (turn_.crew == Crew::callers) return run_on_callers(tasks, task);
         const auto call = [](void* context, int64_t i) { (*static_cast<const Task*>(context))(i); };
         kernel_.threads->run(turn_.crew, tasks, call, const_cast<Task*>(&task));
+    }
+
+    /// task(phase, i) for every i below tasks(phase), phase by phase. OpenMP's threads go through all phases in one
+    /// region, whose end is what costs most.
+    template <class Tasks, class Task>
+    void run_phases(int64_t phases, const Tasks& tasks, const Task& task) {
+        int64_t most = 0;
+        for (int64_t phase = 0; phase < phases && most <= 1; ++phase) most = std::max(most, tasks(phase));
+        if (turn_.crew != Crew::openmp || most <= 1) {
+            for (int64_t phase = 0; phase < phases; ++phase) {
+                run(tasks(phase), [&](int64_t i) { task(phase, i); });
+            }
+            return;
+        }
+        struct Both {
+            const Tasks& tasks;
+            const Task& task;
+        } both{tasks, task};
+        const auto count = [](void* context, int64_t phase) { return static_cast<Both*>(context)->tasks(phase); };
+        const auto call = [](void* context, int64_t phase, int64_t i) { static_cast<Both*>(context)->task(phase, i); };
+        kernel_.threads->run_in_region({phases, count, call, &both});
     }
 
     /// Counts what has run: the caller's function may be wrong.
@@ -161,21 +183,23 @@ class Launch {
     /// Xeon, 1x65536 f32: 8 us, 18 so; 2026-11-22).
     void run_alone() {
         const Team team = team_of(0, 1);
-        for (int64_t phase = 0; phase < phases_of(team); ++phase) {
-            run(geometry_.column_ranges, [&, phase](int64_t part) { run_phase(team, phase, part); });
-        }
+        run_phases(
+            phases_of(team), [this](int64_t) { return geometry_.column_ranges; },
+            [&](int64_t phase, int64_t part) { run_phase(team, phase, part); });
     }
 
     void run_teams(int64_t teams) {
         const int64_t threads = shared_ ? kernel_.threads->count() : 1;
         const int64_t seats = std::clamp<int64_t>(threads / teams, 1, geometry_.column_ranges);
         for (int64_t team = 0; team < teams; ++team) progress_of(team_of(team, teams)).begin();
-        run(teams * seats, [&](int64_t seat) {
+        const auto take_seat = [&](int64_t seat) {
             const Team team = team_of(seat / seats, teams);
             progress_of(team).take_part(seat % seats, seats,
                                         [&](int64_t phase, int64_t part) { run_phase(team, phase, part); });
-        });
-        run_final_reduce(teams);
+        };
+        run_phases(
+            with_final_reduce(1), [&](int64_t phase) { return phase == 0 ? teams * seats : final_ranges(); },
+            [&](int64_t phase, int64_t i) { phase == 0 ? take_seat(i) : reduce_columns(teams, i); });
     }
 
     /// The last sweep of a block shares its phase with the first of the next.
@@ -248,10 +272,10 @@ class Launch {
         return std::min(geometry_.final_cols, round_up(divide_up(spec_.cols, kernel_.threads->count()), least));
     }
 
-    void run_final_reduce(int64_t groups) {
-        if (geometry_.column_sums == 0) return;
-        run(divide_up(spec_.cols, final_cols_), [&](int64_t range) { reduce_columns(groups, range); });
-    }
+    /// Phases, and one for the final reduce where there is something to reduce.
+    int64_t with_final_reduce(int64_t phases) const { return phases + (geometry_.column_sums == 0 ? 0 : 1); }
+
+    int64_t final_ranges() const { return divide_up(spec_.cols, final_cols_); }
 
     void reduce_columns(int64_t groups, int64_t range) const {
         const int64_t begin = range * final_cols_;

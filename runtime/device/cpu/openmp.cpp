@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/openmp.h"
 
+#include "device/cpu/waiting.h"
+
 #include <algorithm>
 #include <atomic>
 #include <string_view>
+#include <thread>
+#include <type_traits>
 #include <vector>
 
 #include <dlfcn.h>
@@ -46,36 +50,56 @@ std::vector<std::string> loaded_runtimes() {
     return paths;
 }
 
-/// What is left of a region's tasks. Each thread begins with a share of its own, the same in every region of as many
-/// tasks and threads, so that it finds in its caches what it left there; then it helps the others.
+/// What is left of a region's tasks. Each thread begins a phase with a share of its own, the same in every region of as
+/// many tasks and threads, so that it finds in its caches what it left there; then it helps the others.
 class Region {
   public:
-    Region(int64_t count, OpenMp::Task task, void* context) : count_(count), task_(task), context_(context) {}
+    explicit Region(const Phases& phases) : phases_(phases) {}
 
     void take_part(int thread, int team) {
         const int parts = std::min(team, most_parts);
-        for (int i = 0; i < parts; ++i) run_part((thread + i) % parts, parts);
+        int64_t until = 0;  // tasks of the phases so far
+        for (int64_t phase = 0; phase < phases_.count; ++phase) {
+            const int64_t tasks = phases_.tasks(phases_.context, phase);
+            until += tasks;
+            for (int i = 0; i < parts; ++i) run_share(phase, tasks, (thread + i) % parts, parts);
+            const auto is_over = [&] { return done_.load(std::memory_order_acquire) >= until; };
+            while (phase + 1 < phases_.count && !wait_for(patience, is_over)) std::this_thread::yield();
+        }
     }
 
   private:
     static constexpr int most_parts = 64;  ///< threads of larger teams share them
-    struct alignas(64) Part {
-        std::atomic<int64_t> claimed = 0;
-    };
+    static constexpr int count_bits = 31;
 
-    void run_part(int part, int parts) {
-        const int64_t begin = count_ * part / parts, end = count_ * (part + 1) / parts;
-        std::atomic<int64_t>& claimed = parts_[part].claimed;
-        while (claimed.load(std::memory_order_relaxed) < end - begin) {
-            const int64_t i = begin + claimed.fetch_add(1, std::memory_order_relaxed);
-            if (i < end) task_(context_, i);
+    void run_share(int64_t phase, int64_t tasks, int part, int parts) {
+        const int64_t begin = tasks * part / parts, size = tasks * (part + 1) / parts - begin;
+        int64_t ran = 0;
+        for (int64_t i; (i = claim(claimed_[part].number, phase, size)) >= 0; ++ran) {
+            phases_.task(phases_.context, phase, begin + i);
+        }
+        if (ran > 0) done_.fetch_add(ran, std::memory_order_release);
+    }
+
+    /// A task of a share that was nobody's yet; -1 when there is none, as for a thread that comes when the phase is
+    /// over: the share has been claimed in its name, or in that of a later one.
+    static int64_t claim(std::atomic<int64_t>& claimed, int64_t phase, int64_t size) {
+        int64_t seen = claimed.load(std::memory_order_relaxed);
+        for (;;) {
+            const int64_t taken = seen >> count_bits == phase ? seen & ((int64_t{1} << count_bits) - 1) : 0;
+            if (seen >> count_bits > phase || taken == size) return -1;
+            const int64_t mine = phase << count_bits | (taken + 1);
+            if (claimed.compare_exchange_weak(seen, mine, std::memory_order_relaxed)) return taken;
         }
     }
 
-    const int64_t count_;
-    const OpenMp::Task task_;
-    void* const context_;
-    Part parts_[most_parts];
+    struct alignas(64) Line {
+        std::atomic<int64_t> number = 0;
+    };
+
+    const Phases& phases_;
+    Line claimed_[most_parts];  ///< of each share, the phase and how many of its tasks are handed out
+    alignas(64) std::atomic<int64_t> done_ = 0;
 };
 
 }  // namespace
@@ -125,11 +149,11 @@ bool OpenMp::can_run() const {
     return has_threads && in_parallel_() == 0;
 }
 
-void OpenMp::run(int threads, int64_t count, Task task, void* context) const {
+void OpenMp::run(int threads, const Phases& phases) const {
     struct Call {
         const OpenMp& runtime;
         Region region;
-    } call{*this, Region(count, task, context)};
+    } call{*this, Region(phases)};
     const auto body = [](void* data) {
         auto& [runtime, region] = *static_cast<Call*>(data);
         region.take_part(runtime.thread_number_(), runtime.team_size_());

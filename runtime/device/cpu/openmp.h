@@ -14,10 +14,16 @@
 
 namespace normjit::cpu {
 
+/// Tasks in phases: those of a phase do not need each other, and begin when all of the phase before have returned.
+struct Phases {
+    int64_t count;
+    int64_t (*tasks)(void* context, int64_t phase);  ///< how many, fewer than 2^31
+    void (*task)(void* context, int64_t phase, int64_t i);
+    void* context;
+};
+
 class OpenMp {
   public:
-    using Task = void (*)(void* context, int64_t i);
-
     /// That which the library `user` (dlopen()'s handle) calls; with null the first that the program itself sees, else
     /// the first that was loaded, under whatever name (wheels have libgomp-a34b3233.so.1). `unavailable` when there is
     /// none, or its threads are those of the process that forked this one.
@@ -33,10 +39,10 @@ class OpenMp {
     /// child of a fork, where libgomp would wait for threads that are not there for ever.
     bool can_run() const;
 
-    /// Calls task(context, i) once for every i in [0, count), by the threads of a region; returns when all calls have
-    /// returned. `threads`: how many to ask for, 0 for threads(); the runtime may give fewer. Thread safe, each calling
-    /// thread has threads of its own.
-    void run(int threads, int64_t count, Task task, void* context) const;
+    /// Calls task(context, phase, i) once for every task, by the threads of one region; returns when all calls have
+    /// returned. A thread that comes late delays the end, but no phase. `threads`: how many to ask for, 0 for
+    /// threads(); the runtime may give fewer. Thread safe, each calling thread has threads of its own.
+    void run(int threads, const Phases& phases) const;
 
   private:
     using Count = int (*)();

@@ -93,10 +93,9 @@ void Threads::run(Crew crew, int64_t count, Task task, void* context) const {
     switch (crew) {
         case Crew::own:
             return pool_->run(count, task, context);
-        case Crew::openmp:
-            return openmp_->run(asked_, count, task, context);
         case Crew::callers:
             return parallel_for_.run(parallel_for_.self, count, task, context);
+        case Crew::openmp:  // runs whole launches
         case Crew::alone:
             for (int64_t i = 0; i < count; ++i) task(context, i);
     }

@@ -40,8 +40,11 @@ class Threads {
     /// For a launch that the calling thread begins.
     Crew crew() const;
 
-    /// Calls task(context, i) for every i in [0, count), by the crew.
+    /// Calls task(context, i) for every i in [0, count), by a crew that is not openmp.
     void run(Crew crew, int64_t count, Task task, void* context) const;
+
+    /// All phases in one region of OpenMP's.
+    void run_in_region(const Phases& phases) const { openmp_->run(asked_, phases); }
 
   private:
     friend class CrewTurn;

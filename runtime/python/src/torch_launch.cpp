@@ -107,8 +107,8 @@ class RecentKernels {
     };
 
     static bool are_equal(const normjit_spec& a, const normjit_spec& b) {
-        return a.cols == b.cols && a.norm == b.norm && a.source == b.source && a.stats == b.stats && a.rows == b.rows &&
-               a.eps == b.eps && a.gamma_offset == b.gamma_offset && a.accumulate == b.accumulate &&
+        return a.cols == b.cols && a.pass == b.pass && a.norm == b.norm && a.source == b.source && a.stats == b.stats &&
+               a.rows == b.rows && a.eps == b.eps && a.gamma_offset == b.gamma_offset && a.accumulate == b.accumulate &&
                std::equal(std::begin(a.dtypes), std::end(a.dtypes), std::begin(b.dtypes));
     }
 
