@@ -9,7 +9,8 @@
 
 namespace normjit::jax {
 
-constexpr int32_t ffi_major = 0, ffi_minor = 3;  ///< of the interface that is described here
+/// Of the interface that is described here, but for what is marked as newer. XLA refuses what is newer than itself.
+constexpr int32_t ffi_major = 0, ffi_minor = 1;
 
 /// Every struct of the interface starts so; `size` says how much of it the other side knows.
 struct Head {
@@ -141,7 +142,7 @@ struct Metadata {
     size_t size;
     Version version;
     uint32_t traits;
-    int64_t state_type;  ///< 0: the handler keeps none; older versions lack it
+    int64_t state_type;  ///< 0: the handler keeps none; newer versions have it
 };
 constexpr uint32_t trait_may_be_captured = 1;  ///< XLA puts it in a CUDA graph
 constexpr int32_t metadata_extension = 1;

@@ -44,6 +44,8 @@ def test_declarations(tmp_path):
     for ours, (theirs, pairs) in FIELDS.items():
         for pair in pairs.split(", "):
             a, b = pair.split()
+            if a == "state_type":  # of newer versions
+                continue
             lines.append(f"static_assert(offsetof({ours}, {a}) == offsetof({theirs}, {b}));")
             lines.append(f"static_assert(sizeof({ours}::{a}) == sizeof((({theirs}*)nullptr)->{b}));")
     lines += [f"static_assert(int({ours}) == int(XLA_FFI_{theirs}));" for ours, theirs in NUMBERS.items()]
