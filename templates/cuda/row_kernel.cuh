@@ -106,123 +106,26 @@ struct RowKernel {
         return shared + L::barriers_at + 8 * (stage * L::teams + team);
     }
 
-    __device__ __forceinline__ void load_columns() {
-        unroll<0, columns>([&](auto i) {
-            using T = typename Columns::template type<i.value>;
-            constexpr int at = Columns::template words_before<width, i.value>(), bytes = bytes_of<T, width>;
-#pragma unroll
-            for (int v = 0; v < steps; v++) {
-                if (!valid(v)) continue;
-                const char* from =
-                    (const char*)a.operand[At::columns + i.value].data + int64(column_of(v)) * bytes_of<T>;
-                uint32 words[words_of<T, width>];
-                uint32* to = columns_shared ? words : column_raw[v] + at;
-                if constexpr (L::shifted)
-                    load_inside<T, width, P::cols>(from, column_of(v), to);
-                else
-                    load<bytes, true>(from, to);
-                if constexpr (columns_shared) store_shared<at_least(bytes, 4)>(column_slot<i.value>(v), words);
-            }
-        });
-        if constexpr (columns_shared) __syncthreads();
-    }
     template <int i>
     __device__ __forceinline__ uint32 column_slot(int v) const {
         return shared + L::columns_at + L::slot_elements * Columns::template bytes_before<i>() +
                (v * L::lanes + lane) * (bytes_of<typename Columns::template type<i>, width>);
     }
 
-    // Row inputs travel like the rows: a queue in registers would wait for the newest value each time it moves up.
     __device__ __forceinline__ uint32 input_slot(int stage, int i) const {
         const int reader = L::lanes < 32 ? team : threadIdx.x / 32;
         return shared + L::inputs_at + ((stage * L::readers + reader) * P::Rows::count + i) * 8;
     }
-    __device__ __forceinline__ void request_inputs(int place) {
-        unroll<0, P::Rows::count>([&](auto i) {
-            using T = typename P::Rows::template type<i.value>;
-            if constexpr (!L::staged) {
-                inputs[place].value[i.value] = load_scalar<T, Math>(next_input[i.value], 0);
-            } else if (lane % 32 == 0) {
-                if constexpr (sizeof(T) >= 4)
-                    copy_async<bytes_of<T>>(input_slot(place, i.value), next_input[i.value]);
-                else
-                    write_shared(input_slot(place, i.value), load_scalar<T, float>(next_input[i.value], 0));
-            }
-            next_input[i.value] += int64(step) * bytes_of<T>;
-        });
-    }
-    __device__ __forceinline__ void read_inputs(int stage) {
-        unroll<0, P::Rows::count>([&](auto i) {
-            using T = typename P::Rows::template type<i.value>;
-            if constexpr (sizeof(T) == 8)
-                inputs[0].value[i.value] = Math(read_shared<double>(input_slot(stage, i.value)));
-            else
-                inputs[0].value[i.value] = read_shared<float>(input_slot(stage, i.value));
-        });
-    }
 
-    // Ask for the next row of this team; `place` is its stage, or its slot of `raw`.
-    __device__ __forceinline__ void request(int place) {
-        if constexpr (P::staging == Staging::bulk) {
-            if (lane == 0) {
-                const uint32 barrier = stage_barrier(place);
-                barrier_expect(barrier, my_vectors * width * Matrices::element_bytes);
-                unroll<0, matrices>([&](auto i) {
-                    constexpr int size = sizeof(typename Matrices::template type<i.value>);
-                    copy_bulk(slot<i.value>(place, 0), next[i.value], my_vectors * width * size, barrier);
-                });
-            }
-        } else {
-            unroll<0, matrices>([&](auto i) {
-                using T = typename Matrices::template type<i.value>;
-                constexpr int bytes = bytes_of<T, width>;
-                constexpr int at = Matrices::template words_before<width, i.value>();
-#pragma unroll
-                for (int v = 0; v < steps; v++) {
-                    if (!valid(v)) continue;
-                    const char* from = next[i.value] + v * L::lanes * bytes;
-                    if constexpr (L::shifted) {
-                        if (is_inner(v))
-                            copy_async<bytes>(slot<i.value>(place, v), from);
-                        else
-                            copy_async_inside<T, width, P::cols>(slot<i.value>(place, v), from, column_of(v));
-                    } else if constexpr (L::staged)
-                        copy_async<bytes>(slot<i.value>(place, v), from);
-                    else
-                        load<bytes>(from, raw[place][v] + at);
-                }
-            });
-        }
-        unroll<0, matrices>([&](auto i) { next[i.value] += next_step[i.value]; });
-    }
-
-    // Raw words of matrix i: from the row in hand, or from its stage.
+    // The data of rows on their way here: row_data.cuh.
+    __device__ __forceinline__ void load_columns();
+    __device__ __forceinline__ void request_inputs(int place);
+    __device__ __forceinline__ void read_inputs(int stage);
+    __device__ __forceinline__ void request(int place);
     template <int i, bool first>
-    __device__ __forceinline__ void fetch(int place, int v, Math (&out)[width]) {
-        using T = typename Matrices::template type<i>;
-        constexpr int at = Matrices::template words_before<width, i>();
-        if constexpr (!L::staged) {
-            unpack<T, width>(raw[place][v] + at, out);
-        } else if constexpr (keep) {
-            if constexpr (first) load_shared<bytes_of<T, width>>(slot<i>(place, v), kept[v] + at);
-            unpack<T, width>(kept[v] + at, out);
-        } else {
-            uint32 words[words_of<T, width>];
-            load_shared<bytes_of<T, width>>(slot<i>(place, v), words);
-            unpack<T, width>(words, out);
-        }
-    }
+    __device__ __forceinline__ void fetch(int place, int v, Math (&out)[width]);
     template <int i>
-    __device__ __forceinline__ void fetch_column(int v, Math (&out)[width]) const {
-        using T = typename Columns::template type<i>;
-        if constexpr (columns_shared) {
-            uint32 words[words_of<T, width>];
-            load_shared<bytes_of<T, width>>(column_slot<i>(v), words);
-            unpack<T, width>(words, out);
-        } else {
-            unpack<T, width>(column_raw[v] + Columns::template words_before<width, i>(), out);
-        }
-    }
+    __device__ __forceinline__ void fetch_column(int v, Math (&out)[width]) const;
 
     template <int level>
     __device__ __forceinline__ void sweep_vector(const typename P::Row& row, int place, int v,
@@ -456,3 +359,5 @@ NORMJIT_DEVICE void row_kernel(const Arguments& a) {
 }
 
 }  // namespace normjit
+
+#include "row_data.cuh"
