@@ -23,8 +23,19 @@ namespace {
 /// Before anything asks for NVRTC.
 [[maybe_unused]] const bool hooked = setenv("NORMJIT_NVRTC_PATH", NORMJIT_FAKE_NVRTC, 1) == 0;
 
+/// What the process first hears of NVRTC: it cannot say its version.
+const Status& first_look() {
+    static const Status status = [] {
+        normjit_fake_nvrtc()->failing_call = 0;
+        return cuda_compiler().status();
+    }();
+    return status;
+}
+
 /// Opened, reset.
 FakeNvrtc& fake_nvrtc() {
+    static_cast<void>(first_look());
+    normjit_fake_nvrtc()->reset();
     const auto compiler = cuda_compiler();
     REQUIRE_MESSAGE(compiler.ok(), compiler.status().message());
     REQUIRE(compiler->path == NORMJIT_FAKE_NVRTC);
@@ -144,6 +155,11 @@ TEST_CASE("an engine whose driver failed once goes on") {
         const Status launched = next->launch(fake_arguments(*next, 10));
         REQUIRE_MESSAGE(launched.ok(), launched.message());
     }
+}
+
+TEST_CASE("NVRTC is looked for again after a search that failed") {
+    CHECK(first_look().code() == Code::unavailable);
+    fake_nvrtc();
 }
 
 TEST_CASE("an NVRTC that fails at any call") {

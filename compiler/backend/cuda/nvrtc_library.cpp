@@ -135,10 +135,19 @@ Expected<Nvrtc> open_first() {
 
 }  // namespace
 
+/// Opened once. Looked for again after a search that failed, when the variables may say more: a static object whose
+/// initialisation throws is initialised by the next call.
 Expected<const Nvrtc*> nvrtc() {
-    static const Expected<Nvrtc> opened = open_first();
-    if (!opened.ok()) return opened.status();
-    return &*opened;
+    try {
+        static const Nvrtc opened = [] {
+            auto found = open_first();
+            if (!found.ok()) throw found.status();
+            return *std::move(found);
+        }();
+        return &opened;
+    } catch (const Status& missing) {
+        return missing;
+    }
 }
 
 }  // namespace normjit::backend::cuda
