@@ -51,6 +51,11 @@ Status read_enum(const char* field, int number, int count, Enum& value) {
     return {};
 }
 
+/// What later versions give a meaning.
+Status read_reserved(const std::string& field, int64_t number) {
+    return number == 0 ? Status() : invalid_argument(fmt::format("{}: {}; must be 0", field, number));
+}
+
 }  // namespace
 
 Expected<Tensor> to_tensor(int number) {
@@ -85,6 +90,7 @@ Expected<Spec> to_cpp(const normjit_spec* given) {
         others &= ~bit;
     }
     if (others != 0) return invalid_argument(fmt::format("spec: accumulate: {:#x}; there are no such tensors", others));
+    NORMJIT_RETURN_IF_ERROR(read_reserved("spec: reserved", from.reserved));
     return spec;
 }
 
@@ -135,6 +141,7 @@ Expected<EngineOptions> to_cpp(const normjit_engine_options& from) {
         options.record_files.assign(from.record_files, from.record_files + from.record_file_count);
     options.shipped_records = from.no_shipped_records == 0;
     NORMJIT_RETURN_IF_ERROR(read_enum("engine options: tune", from.tune, 3, options.tune));
+    NORMJIT_RETURN_IF_ERROR(read_reserved("engine options: reserved", from.reserved));
     if (from.tune_seconds != 0) options.tune_seconds = from.tune_seconds;  // Engine::create() refuses what is no time
     return options;
 }
@@ -151,6 +158,8 @@ Expected<Arguments> to_cpp(const normjit_arguments& from, const Spec& spec) {
     for (Tensor tensor : all_tensors) {
         if (!spec.takes_part(tensor)) continue;
         const normjit_argument& given = from.tensors[info(tensor).number];
+        if (given.reserved != 0)
+            return read_reserved(fmt::format("launch: {}: reserved", name(tensor)), given.reserved);
         const int64_t stride = given.row_stride == 0                    ? Argument::contiguous
                                : given.row_stride == NORMJIT_REPEAT_ROW ? 0
                                                                         : given.row_stride;

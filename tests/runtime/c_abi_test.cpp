@@ -52,6 +52,9 @@ TEST_CASE("c: specs are structs and texts") {
     edited.accumulate = 1u << 31;
     CHECK(text_of(edited) == "spec: accumulate: 0x80000000; there are no such tensors");
     edited = spec;
+    edited.reserved = 3;
+    CHECK(text_of(edited) == "spec: reserved: 3; must be 0");
+    edited = spec;
     edited.norm = -1;
     CHECK(text_of(edited) == "spec: norm: -1; must be 0 to 1");
     edited = spec;
@@ -188,6 +191,9 @@ TEST_CASE("c: prepare, launch, and what the engine is lent") {
     ones.arguments.tensors[NORMJIT_X].dtype = 77;
     CHECK(normjit_launch(kernel.get(), &ones.arguments) == NORMJIT_INVALID_ARGUMENT);
     CHECK(std::string(normjit_last_error()) == "launch: x: dtype: 77; must be 0 to 3");
+    ones.arguments.tensors[NORMJIT_X].reserved = -1;
+    CHECK(normjit_launch(kernel.get(), &ones.arguments) == NORMJIT_INVALID_ARGUMENT);
+    CHECK(std::string(normjit_last_error()) == "launch: x: reserved: -1; must be 0");
 }
 
 TEST_CASE("c: schedules come from record files, or are measured") {
