@@ -25,7 +25,7 @@ RowLoops::RowLoops(Machine& machine, const plan::Plan& plan, Caching caching, Ex
       realigned_(caching == Caching::realign ? realigned(plan) : nullptr),
       column_(machine.integer(Home::a_register)),
       row_(machine.integer(Home::a_register)),
-      partials_(machine.integer(Home::a_register)) {
+      stretches_(machine, plan, extent) {
     lay_out_frame();
     assign_pointers();
 }
@@ -37,6 +37,7 @@ void RowLoops::assign_pointers() {
         const bool is_column_input = operand.shape == TensorShape::cols && !operand.is_written();
         if (operand.is_matrix() || is_column_input) pointer_[operand.tensor] = take();
     }
+    if (!plan_.cpu().cached_columns.empty()) group_ = take();
     if (caches_elements()) cached_ = take();
     if (cpu_.overlap == 1) {
         for (const Tensor tensor : matrices(plan_.function, plan_.sweeps.front())) next_[tensor] = take();
@@ -57,8 +58,7 @@ void RowLoops::lay_out_frame() {
     slots_at_ = m_.reserve((1 + cpu_.overlap) * slots_bytes(), m_.register_bytes());
     sums_at_ = m_.reserve(static_cast<int64_t>(most_sums) * slot_rows() * m_.register_bytes(), m_.register_bytes());
     for (const Operand& operand : plan_.operands) block_[operand.tensor] = m_.integer(Home::frame);
-    for (Integer* integer :
-         {&block_rows_, &rows_left_, &rows_ahead_, &starts_, &first_stretch_, &stretch_left_, &end_, &lines_stride_})
+    for (Integer* integer : {&block_rows_, &rows_left_, &rows_ahead_, &end_, &lines_stride_})
         *integer = m_.integer(Home::frame);
     cached_at_ = m_.reserve(cpu_.row_block * cached_row_bytes(plan_), line_bytes);
     if (realigned_ != nullptr) lines_.emplace(m_, plan_.spec.cols, *realigned_, cpu_, column_, row_);
@@ -188,13 +188,9 @@ void RowLoops::begin_group() {
         m_.set(lines_stride_, stride(realigned_->tensor));
         lines_->begin(block_[realigned_->tensor], lines_stride_);
     }
-    m_.set(partials_, address(offsetof(RowsTask, partials)));
+    stretches_.begin_group();
+    if (!plan_.cpu().cached_columns.empty()) m_.set(group_, stretches_.sums());
     m_.set(rows_left_, number(offsetof(RowsTask, rows)));
-    if (extent_ == Extent::rows) {
-        m_.set(starts_, 1);
-        m_.set(first_stretch_, 1);
-        m_.set(stretch_left_, stretch_blocks(cpu_.row_block));
-    }
     if (const auto tail = static_cast<int>(plan_.spec.cols % m_.unit_columns())) m_.set_tail(tail);
 }
 
@@ -209,13 +205,7 @@ void RowLoops::begin_block() {
     m_.set_if(has_next, ahead, most);
     m_.set(block_rows_, rows);
     m_.set(rows_ahead_, ahead);
-    if (extent_ == Extent::rows && plan_.geometry.column_sums > 0) end_short_stretch();
-}
-
-/// With the group.
-void RowLoops::end_short_stretch() {
-    const auto is_last = [&] { return m_.compare(rows_ahead_, Relation::equal, 0); };
-    m_.if_else("last_block", is_last, [&] { m_.set(stretch_left_, 1); });
+    stretches_.begin_block(rows_ahead_);
 }
 
 /// Whether rows are left.
@@ -231,39 +221,8 @@ Condition RowLoops::leave_block() {
             m_.add(block_[tensor], cpu_.row_block * plan_.operands.of(tensor).bytes());
         }
     }
-    if (plan_.geometry.column_sums > 0) leave_stretch();
+    stretches_.leave_block();
     return m_.count_down(rows_left_, cpu_.row_block);
-}
-
-/// Behind the first stretch nothing is left over for the second, which starts as the first did.
-void RowLoops::leave_stretch() {
-    m_.set(starts_, 0);
-    m_.add(stretch_left_, -1);
-    const auto is_over = [&] { return m_.compare(stretch_left_, Relation::equal, 0); };
-    m_.if_else("next_stretch", is_over, [&] {
-        m_.set(stretch_left_, stretch_blocks(cpu_.row_block));
-        m_.set(starts_, first_stretch_);
-        m_.set(first_stretch_, 0);
-    });
-}
-
-void RowLoops::if_stretch_has_sums(const Emit& then) {
-    const Amount starts = extent_ == Extent::rows ? Amount(starts_) : number(offsetof(SweepTask, starts));
-    m_.if_else("continued", [&] { return m_.compare(starts, Relation::equal, 0); }, then);
-}
-
-void RowLoops::if_stretch_ends(const Emit& then, const Emit& otherwise) {
-    const auto ends = [&] {
-        if (extent_ == Extent::rows) return m_.compare(stretch_left_, Relation::equal, 1);
-        return m_.compare(number(offsetof(SweepTask, closes)), Relation::not_equal, 0);
-    };
-    m_.if_else("stretch", ends, then, otherwise);
-}
-
-void RowLoops::if_first_stretch(const Emit& then, const Emit& otherwise) {
-    const Amount first =
-        extent_ == Extent::rows ? Amount(first_stretch_) : number(offsetof(SweepTask, is_first_stretch));
-    m_.if_else("first_stretch", [&] { return m_.compare(first, Relation::not_equal, 0); }, then, otherwise);
 }
 
 void RowLoops::if_it_ends(const Emit& then, const Emit& otherwise) {

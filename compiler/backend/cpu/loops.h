@@ -6,6 +6,7 @@
 #include "backend/cpu/line_writer.h"
 #include "backend/cpu/machine.h"
 #include "backend/cpu/plan_queries.h"
+#include "backend/cpu/stretches.h"
 #include "plan/plan.h"
 
 #include <algorithm>
@@ -49,11 +50,8 @@ class RowLoops {
     /// The last block's rows of the realigned matrix leave the stack, if they are there. Between row loops.
     void write_lines();
 
-    /// Where a block stands in its stretch (cpu_abi.h): whether the stretch has sums already; whether it ends here;
-    /// whether there was one before it.
-    void if_stretch_has_sums(const Emit& then);
-    void if_stretch_ends(const Emit& then, const Emit& otherwise);
-    void if_first_stretch(const Emit& then, const Emit& otherwise);
+    /// Of the group's column sums.
+    Stretches& stretches() { return stretches_; }
     /// One or the other, when the column sums end with this block. Extent::column_range.
     void if_it_ends(const Emit& then, const Emit& otherwise);
 
@@ -65,8 +63,9 @@ class RowLoops {
     void prefetch(const std::vector<Tensor>& ahead, const std::vector<Columns>& columns, Block block = Block::current);
 
     Address element(Tensor tensor, const Columns& columns, Block block = Block::current) const;
-    /// Element `elements` of the group's workspace, counted from the current column.
-    Address of_group(int64_t elements) const { return of_column(partials_, elements); }
+    /// Element `elements` of the group's workspace, counted from the current column; the same of its stretch's arrays.
+    Address of_group(int64_t elements) const { return of_column(group_, elements); }
+    Address of_stretch(int64_t elements) const { return of_column(stretches_.sums(), elements); }
     /// Of a column output. Extent::column_range.
     Address output(Tensor tensor, const Columns& columns);
     /// Where the entry of a row value is kept: the current row's, and within for_each_rows() those of all its rows.
@@ -96,9 +95,7 @@ class RowLoops {
     void lay_out_frame();
     void begin_group();
     void begin_block();
-    void end_short_stretch();
     Condition leave_block();
-    void leave_stretch();
     void end();
     void for_each_columns_of_range(int width, const ColumnsBody& body);
     int64_t whole_steps(int width) const { return plan_.spec.cols / m_.unit_columns() / width; }
@@ -123,13 +120,13 @@ class RowLoops {
     const Operand* const realigned_;  ///< Caching::realign: the matrix that goes by way of the stack
     const Integer column_;            ///< first column of the step or strip
     const Integer row_;               ///< row within the block
-    const Integer partials_;
+    Stretches stretches_;
     PerTensor<Integer> pointer_;  ///< matrices: the current row, within row loops. Columns: always
     PerTensor<Integer> next_;     ///< the current row, a block later: fetched ahead, or read with overlap
     PerTensor<Integer> block_;    ///< matrices and [M] tensors: the block's first row
+    Integer group_;               ///< the workspace, where it has cached columns
     Integer cached_;              ///< the current row's cached elements
     Integer block_rows_, rows_left_, rows_ahead_, end_, lines_stride_;
-    Integer starts_, first_stretch_, stretch_left_;       ///< blocks of the stretch, this one included
     int64_t slots_at_ = 0, sums_at_ = 0, cached_at_ = 0;  ///< in the frame
     std::optional<LineWriter> lines_;                     ///< Caching::realign
 };

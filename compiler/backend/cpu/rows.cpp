@@ -13,7 +13,7 @@
 //         for the last                                     apply_sweep()
 //             for each strip of `strip` units of columns
 //                 for each row: for each unit of the strip: load, compute, store, add to the column sums
-//                 add the column sums to the stretch's; where that ends, those to the partials
+//                 add the column sums to the stretch's; where that closes, those to the partials
 //
 // With CpuSchedule::overlap the last sweep of a block takes the first of the next one along, as long as that is full:
 //
@@ -244,25 +244,23 @@ class RowsEmitter {
         loops_.if_it_ends(
             [&] {
                 add_stretch(strip);
-                loops_.if_first_stretch([] {}, [&] { add_partials(strip); });
+                loops_.stretches().if_closes([&] { add_partials(strip); });
                 store_outputs(strip);
             },
             [&] { add_to_group(strip); });
     }
 
-    /// The sums of the strip's rows to those of the stretch and, where that ends, those to the partials.
+    /// The sums of the strip's rows to those of the stretch and, where that closes, those to the partials.
     void add_to_group(Strip& strip) {
         if (plan_.geometry.column_sums == 0) return;
         add_stretch(strip);
-        const auto add_to_partials = [&] {
-            for_each_sum(strip, [&](const GroupSum& of, Accumulator sum) { add_compensated(of, sum, strip); });
-        };
-        loops_.if_stretch_ends([&] { loops_.if_first_stretch([&] { write_partials(strip); }, add_to_partials); },
-                               [&] { write_stretch(strip); });
+        loops_.stretches().if_closes(
+            [&] { for_each_sum(strip, [&](const GroupSum& of, Accumulator sum) { add_compensated(of, sum, strip); }); },
+            [&] { write_stretch(strip); });
     }
 
     void add_stretch(Strip& strip) {
-        loops_.if_stretch_has_sums(
+        loops_.stretches().if_has_sums(
             [&] { for_each_sum(strip, [&](const GroupSum& of, Accumulator sum) { m_.add(sum, of.stretch); }); });
     }
     void add_partials(Strip& strip) {
@@ -271,13 +269,10 @@ class RowsEmitter {
     void write_stretch(Strip& strip) {
         for_each_sum(strip, [&](const GroupSum& of, Accumulator sum) { m_.write(of.stretch, m_.value_of(sum)); });
     }
-    void write_partials(Strip& strip) {
-        for_each_sum(strip, [&](const GroupSum& of, Accumulator sum) { m_.write(of.partial, m_.value_of(sum)); });
-    }
 
-    /// Places of the workspace.
+    /// Places of the workspace. The partials are elsewhere than the stretch's arrays once it may close.
     struct GroupSum {
-        Address partial, stretch;
+        Address stretch, partial;
     };
 
     /// partial += sum; what rounding takes from it is where the next stretch starts.
@@ -335,10 +330,10 @@ class RowsEmitter {
             for (size_t k = 0; k < strip.sums[u].size(); ++k) {
                 for (size_t v = 0; v < unit_vectors(); ++v) {
                     const auto address = [&](int64_t array) {
-                        return loops_.of_group(units_.element_of_array(array, strip.units[u], v));
+                        return loops_.of_stretch(units_.element_of_array(array, strip.units[u], v));
                     };
                     const auto array = static_cast<int64_t>(k);
-                    visit(GroupSum{address(array), address(count + array)}, strip.sums[u][k][v]);
+                    visit(GroupSum{address(array), address(array - count)}, strip.sums[u][k][v]);
                 }
             }
         }

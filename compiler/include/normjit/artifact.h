@@ -83,6 +83,8 @@ struct Geometry {
     /// The row sums of two blocks, then progress_bytes(), where its threads tell each other how far they are.
     int64_t thread_group_bytes() const { return 2 * sums_bytes + progress_bytes(); }
     int64_t progress_bytes() const { return thread_groups == 1 ? 0 : (1 + column_ranges) * workspace_alignment; }
+    /// CPU: from a group's partials to the arrays of its later stretches (cpu_abi.h), in bytes.
+    int64_t stretch_offset(int64_t element_bytes) const { return column_sums * partial_cols * element_bytes; }
     /// The bytes of its workspace that a launch writes to.
     int64_t workspace_used(int64_t rows, int64_t workspace_bytes) const {
         if (is_split(rows, workspace_bytes)) return split_workspace();

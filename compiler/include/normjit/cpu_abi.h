@@ -18,8 +18,9 @@ struct CpuOperand {
 };
 
 /// Column sums are sums of sums, so that their error does not grow with the rows: of a block of rows, of the blocks of
-/// a stretch, of the stretches of a group. What the last of these additions loses starts the next stretch (Kahan,
-/// "Further remarks on reducing truncation errors", 1965).
+/// a stretch, of the stretches of a group. The first stretch is summed in the group's partials. Each of the others has
+/// arrays of its own and is added to the partials by its last block: it closes; what that addition loses starts the
+/// next stretch (Kahan, "Further remarks on reducing truncation errors", 1965).
 constexpr int64_t stretch_blocks(int64_t block_rows) { return std::clamp<int64_t>(256 / block_rows, 8, 32); }
 /// Of the row groups' partials, in the same way.
 inline constexpr int64_t groups_at_once = 16;
@@ -42,12 +43,13 @@ constexpr size_t stride_offset(size_t place) {
 
 /// One sweep over a block of rows, a range of their columns. Matrix and row-shaped pointers stand at the block's first
 /// row and column 0, those to columns at column 0. `task.rows` counts from this block on to the team's last row: the
-/// sweep takes block_rows of them at most. `task.partials` are the team's.
+/// sweep takes block_rows of them at most. `task.partials` are the
+/// team's in the first stretch, then the arrays of the other stretches, column_sums of them further on.
 ///
 /// A sweep that ends in row means writes the sums of its columns, for each mean a vector of block_rows elements of the
 /// compute type (rounded up to whole registers), to `own_sums`; later sweeps read those of all parts from `sums`, where
 /// the vectors of one mean stand one after the other by part, mean after mean in the order of the sweeps. The last
-/// sweep adds to the column sums of the stretch unless `starts`, and those to the partials where it `closes` one. It
+/// sweep adds to the column sums of the stretch unless it `starts`, and those to the partials where it `closes`. It
 /// stores the column outputs instead if `ends`.
 ///
 /// Both sweeps of a plan with two, CpuSchedule::overlap: the last one over the block, the first one over the next, full
@@ -56,12 +58,11 @@ struct SweepTask {
     RowsTask task;
     const void* sums = nullptr;
     void* own_sums = nullptr;
-    int64_t column_begin = 0;      ///< a multiple of range_cols
-    int64_t column_end = 0;        ///< N, or the next part's first column
-    int64_t starts = 0;            ///< 1: the stretch has no sums yet: this is the first block of the first two
-    int64_t is_first_stretch = 0;  ///< 1: nor have the partials
-    int64_t closes = 0;            ///< 1: this is the last block of a stretch, or the team's
-    int64_t ends = 0;              ///< 1: this is the matrix's last block, and there is one team
+    int64_t column_begin = 0;  ///< a multiple of range_cols
+    int64_t column_end = 0;    ///< N, or the next part's first column
+    int64_t starts = 0;        ///< 1: the stretch has no sums yet: this is the first block of the first or the second
+    int64_t closes = 0;        ///< 1: this is the last block of a stretch, or the team's, behind the first stretch
+    int64_t ends = 0;          ///< 1: this is the matrix's last block, and there is one team
 };
 
 /// A range of columns of the final reduce: a multiple of 32, or what ends the row behind such ranges. Pointers stand at

@@ -250,16 +250,18 @@ class Launch {
     SweepTask sweep_task(const Team& team, int64_t block, int64_t part) const {
         SweepTask task;
         task.task = task_of_rows(team.begin + block * geometry_.block_rows, team.end);
-        task.task.partials = geometry_.group_bytes == 0 ? nullptr : group_partials(team.number);
+        const int64_t stretch = stretch_blocks(geometry_.block_rows);
+        if (geometry_.group_bytes > 0)
+            task.task.partials =
+                group_partials(team.number) +
+                (block < stretch ? 0 : geometry_.stretch_offset(static_cast<int64_t>(size_of(spec_.compute()))));
         task.sums = row_sums(team, block);
         task.own_sums = part_sums(team, block, part);
         task.column_begin = part * geometry_.range_cols;
         task.column_end = std::min(task.column_begin + geometry_.range_cols, spec_.cols);
         const bool is_last = block + 1 == team.blocks;
-        const int64_t stretch = stretch_blocks(geometry_.block_rows);
         task.starts = block == 0 || block == stretch ? 1 : 0;
-        task.is_first_stretch = block < stretch ? 1 : 0;
-        task.closes = is_last || (block + 1) % stretch == 0 ? 1 : 0;
+        task.closes = block >= stretch && (is_last || (block + 1) % stretch == 0) ? 1 : 0;
         task.ends = team.is_alone && is_last ? 1 : 0;
         return task;
     }

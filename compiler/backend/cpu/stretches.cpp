@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cpu/stretches.h"
+
+#include "normjit/cpu_abi.h"
+
+#include <cstddef>
+
+namespace normjit::backend::cpu {
+
+namespace {
+
+Field number(size_t offset) { return {static_cast<int64_t>(offset)}; }
+
+}  // namespace
+
+Stretches::Stretches(Machine& machine, const plan::Plan& plan, Extent extent)
+    : m_(machine), plan_(plan), extent_(extent), sums_(machine.integer(Home::a_register)) {
+    if (!has_blocks()) return;
+    for (Integer* integer : {&starts_, &is_first_, &closes_, &left_}) *integer = m_.integer(Home::frame);
+}
+
+int64_t Stretches::blocks() const { return stretch_blocks(std::get<CpuSchedule>(plan_.schedule.device).row_block); }
+
+void Stretches::begin_group() {
+    m_.set(sums_, Field{static_cast<int64_t>(offsetof(RowsTask, partials)), true});
+    if (!has_blocks()) return;
+    m_.set(starts_, 1);
+    m_.set(is_first_, 1);
+    m_.set(left_, blocks());
+}
+
+/// The last stretch ends with the group.
+void Stretches::begin_block(Integer rows_ahead) {
+    if (!has_blocks()) return;
+    m_.set(closes_, 0);
+    const auto closes_if = [&](const char* name, Integer integer, int64_t number) {
+        m_.if_else(name, [&] { return m_.compare(integer, Relation::equal, number); }, [&] { m_.set(closes_, 1); });
+    };
+    const auto is_later = [&] { return m_.compare(is_first_, Relation::equal, 0); };
+    m_.if_else("later_stretch", is_later, [&] {
+        closes_if("last_of_stretch", left_, 1);
+        closes_if("last_block", rows_ahead, 0);
+    });
+}
+
+/// The second stretch starts as the first did, in the arrays of all that follow.
+void Stretches::leave_block() {
+    if (!has_blocks()) return;
+    m_.set(starts_, 0);
+    m_.add(left_, -1);
+    const auto is_over = [&] { return m_.compare(left_, Relation::equal, 0); };
+    const auto is_first = [&] { return m_.compare(is_first_, Relation::not_equal, 0); };
+    m_.if_else("next_stretch", is_over, [&] {
+        m_.set(left_, blocks());
+        m_.if_else("second_stretch", is_first, [&] {
+            m_.set(is_first_, 0);
+            m_.set(starts_, 1);
+            m_.add(sums_, plan_.geometry.stretch_offset(m_.element_bytes()));
+        });
+    });
+}
+
+void Stretches::if_has_sums(const Machine::Emit& then) {
+    const Amount starts = extent_ == Extent::rows ? Amount(starts_) : number(offsetof(SweepTask, starts));
+    m_.if_else("continued", [&] { return m_.compare(starts, Relation::equal, 0); }, then);
+}
+
+void Stretches::if_closes(const Machine::Emit& then, const Machine::Emit& otherwise) {
+    const Amount closes = extent_ == Extent::rows ? Amount(closes_) : number(offsetof(SweepTask, closes));
+    m_.if_else("closes", [&] { return m_.compare(closes, Relation::not_equal, 0); }, then, otherwise);
+}
+
+}  // namespace normjit::backend::cpu
