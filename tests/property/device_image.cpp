@@ -101,7 +101,7 @@ const void* DeviceImage::on_device(const void* host) const {
 Status DeviceImage::write_inputs() const {
     for (Tensor tensor : all_tensors) {
         const Region* region =
-            problem_.drawn().spec.writes(tensor) ? nullptr : region_of(problem_.arguments()[tensor].data);
+            problem_.drawn().spec.depends_on(tensor) ? region_of(problem_.arguments()[tensor].data) : nullptr;
         if (region == nullptr) continue;
         const auto bytes = static_cast<int64_t>(region->host.size());
         NORMJIT_RETURN_IF_ERROR(workplace().memory.write(region->at, region->host.data(), bytes));
