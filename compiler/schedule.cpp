@@ -174,6 +174,18 @@ Status check_ranges(const Schedule& schedule, const Target& target) {
     return check_numbers(cuda_numbers, std::get<CudaSchedule>(schedule.device));
 }
 
+bool sum_rows_alike(const Schedule& a, const Schedule& b) {
+    if (const auto* cpu = std::get_if<CpuSchedule>(&a.device)) {
+        const auto* other = std::get_if<CpuSchedule>(&b.device);  // cached columns are rounded before they are used
+        return other != nullptr && cpu->unroll == other->unroll && cpu->cache_columns == other->cache_columns;
+    }
+    const auto order = [](const CudaSchedule& s) {
+        return std::tuple(s.form, s.threads_per_row, s.cluster, s.vector_width);
+    };
+    const auto* other = std::get_if<CudaSchedule>(&b.device);
+    return other != nullptr && order(std::get<CudaSchedule>(a.device)) == order(*other);
+}
+
 uint64_t hash(const Schedule& schedule) { return text::hash(to_text(schedule)); }
 
 }  // namespace normjit

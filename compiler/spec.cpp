@@ -183,6 +183,7 @@ Status check_canonical(const Spec& spec) {
         if (spec.accumulate[tensor] != kept.accumulate[tensor])
             return error("accumulate", name(tensor), "is no output of the spec");
     }
+    if (spec.invariant != kept.invariant) return error("invariant", "1", "no requested output has rows");
     if (spec.gamma_offset != kept.gamma_offset) {
         return error("gamma_offset", text::number(spec.gamma_offset), "needs a gamma that a requested output reads");
     }
@@ -260,6 +261,7 @@ Spec canonical(Spec spec) {
     }
     for (Tensor tensor : all_tensors) spec.accumulate[tensor] = spec.accumulate[tensor] && spec.has(tensor);
     if (!spec.has(Tensor::gamma)) spec.gamma_offset = 0;
+    spec.invariant = spec.invariant && (spec.writes_matrices() || writes_statistics(spec));
     return spec;
 }
 

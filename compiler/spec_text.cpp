@@ -27,7 +27,7 @@ std::vector<std::string_view> keys() {
     for (Tensor tensor : all_tensors) {
         if (!is_statistic(tensor)) keys.push_back(name(tensor));
     }
-    keys.insert(keys.end(), {"out", "accumulate", "source", "stats", "eps", "gamma_offset"});
+    keys.insert(keys.end(), {"out", "accumulate", "source", "stats", "eps", "gamma_offset", "invariant"});
     return keys;
 }
 
@@ -286,6 +286,9 @@ Expected<Spec> parse_spec(std::string_view text) {
     NORMJIT_RETURN_IF_ERROR(fields.read("source", spec.source, all_sources));
     NORMJIT_RETURN_IF_ERROR(fields.read("eps", spec.eps));
     NORMJIT_RETURN_IF_ERROR(fields.read("gamma_offset", spec.gamma_offset));
+    int64_t invariant = 0;
+    NORMJIT_RETURN_IF_ERROR(fields.read("invariant", invariant, 0, 1));
+    spec.invariant = invariant == 1;
     NORMJIT_RETURN_IF_ERROR(check_pass(fields, spec));
     NORMJIT_RETURN_IF_ERROR(check_keys(fields, spec, outputs));
     for (Tensor tensor : all_tensors) {
@@ -316,6 +319,7 @@ std::string to_text(const Spec& spec) {
     text += stats_text(spec);
     if (spec.eps != Spec().eps) text += fmt::format(" eps={}", text::number(spec.eps));
     if (spec.gamma_offset != 0) text += fmt::format(" gamma_offset={}", text::number(spec.gamma_offset));
+    if (spec.invariant) text += " invariant=1";
     return text;
 }
 

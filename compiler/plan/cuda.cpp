@@ -205,7 +205,7 @@ CudaPlan make_cuda(const Plan& plan) {
         cuda.variants.push_back(std::move(variant));
     };
     add("", main);
-    if (main.vector_width > 1) add("_narrow", narrow_schedule(plan.spec, plan.target));
+    if (main.vector_width > 1 && !plan.spec.invariant) add("_narrow", narrow_schedule(plan.spec, plan.target));
     return cuda;
 }
 

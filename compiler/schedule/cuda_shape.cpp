@@ -39,7 +39,7 @@ int CudaShape::blocks_of_wide_row() const {
 }
 
 /// The widest vectors of at most 16 bytes of the narrowest matrix; if they do not divide a row and the matrices have
-/// different types, the widest that do.
+/// different types, or rows may not begin within one, the widest that do.
 CudaShape find_cuda_shape(const Spec& spec, const Target& target) {
     int64_t least = 8, most = 1;
     const OperandList operands(spec);
@@ -49,7 +49,7 @@ CudaShape find_cuda_shape(const Spec& spec, const Target& target) {
         most = std::max(most, static_cast<int64_t>(size_of(*spec.dtypes[tensor])));
     }
     CudaShape shape{.cols = spec.cols, .width = static_cast<int>(16 / least)};
-    while (least != most && spec.cols % shape.width != 0) shape.width /= 2;
+    while ((least != most || spec.invariant) && spec.cols % shape.width != 0) shape.width /= 2;
     shape.shifted = spec.cols % shape.width != 0;
     shape.vectors = plan::vectors_of_row(spec.cols, shape.width);
     shape.aligned = shape.width * least == 16;

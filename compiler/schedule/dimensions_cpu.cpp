@@ -40,7 +40,13 @@ Values vectors(const SearchedProblem& p, const Schedule&) {
     return powers_of_two(std::clamp<int64_t>(divide_up(p.spec.cols, lanes), 1, 8));
 }
 
+/// Which decides the order of a row's sums.
+Values unrolls(const SearchedProblem& p, const Schedule& schedule) {
+    return p.spec.invariant ? Values{cpu_of(p.heuristic).unroll} : vectors(p, schedule);
+}
+
 Values stages(const SearchedProblem& p, const Schedule&) {
+    if (p.spec.invariant) return {cpu_of(p.heuristic).cache_columns};
     return p.spec.has(Tensor::gamma) ? Values{0, 1} : Values{0};
 }
 
@@ -55,7 +61,7 @@ Values keeps(const SearchedProblem& p, const Schedule& schedule) {
 Values overlaps(const SearchedProblem& p, const Schedule& schedule) {
     const CpuSchedule& cpu = cpu_of(schedule);
     const bool fetches_next = cpu.prefetch == 1 || cpu.prefetch == 2;
-    const bool can = p.spec.writes_matrices() && cpu.cache_elements == 0 && !fetches_next;
+    const bool can = p.spec.writes_matrices() && !p.spec.invariant && cpu.cache_elements == 0 && !fetches_next;
     return can ? Values{0, 1} : Values{0};
 }
 
@@ -67,7 +73,7 @@ Values prefetches(const SearchedProblem&, const Schedule&) { return {0, 1, 2, 3}
 /// Whether this problem's rows are few: what the heuristic says, and the other way where columns can be split.
 Values split_rows(const SearchedProblem& p, const Schedule&) {
     const int64_t usual = cpu_of(p.heuristic).split_rows;
-    if (p.target.cores == 1 || p.spec.cols < 2 * part_least) return {usual};
+    if (p.target.cores == 1 || p.spec.cols < 2 * part_least || p.spec.invariant) return {usual};
     return p.rows <= usual ? Values{usual, 0} : Values{usual, INT64_MAX};
 }
 
@@ -108,7 +114,7 @@ Values stream_kbs(const SearchedProblem& p, const Schedule&) {
 constexpr Dimension table[] = {
     dimension<&CpuSchedule::row_block>("row_block", row_blocks),
     dimension<&CpuSchedule::strip>("strip", vectors),
-    dimension<&CpuSchedule::unroll>("unroll", vectors),
+    dimension<&CpuSchedule::unroll>("unroll", unrolls),
     dimension<&CpuSchedule::cache_columns>("cache_columns", stages),
     dimension<&CpuSchedule::prefetch>("prefetch", prefetches),
     dimension<&CpuSchedule::split_rows>("split_rows", split_rows),

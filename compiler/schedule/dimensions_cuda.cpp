@@ -121,11 +121,22 @@ Values row_groups(const SearchedProblem& p, const Schedule& so_far) {
     return blocks > 1 && fewer >= 1 ? Values{full, fewer} : Values{full};
 }
 
+/// Where rows must be summed in one order, what decides it is the heuristic's.
+template <auto field, Values (*values)(const SearchedProblem&, const Schedule&)>
+Values unless_invariant(const SearchedProblem& p, const Schedule& so_far) {
+    return p.spec.invariant ? listed(cuda_of(p.heuristic).*field) : values(p, so_far);
+}
+
+template <auto field, Values (*values)(const SearchedProblem&, const Schedule&)>
+constexpr Dimension of_row_sums(std::string_view key) {
+    return dimension<field>(key, unless_invariant<field, values>);
+}
+
 constexpr Dimension table[] = {
-    dimension<&CudaSchedule::form>("form", forms),
-    dimension<&CudaSchedule::vector_width>("vector_width", vector_widths),
-    dimension<&CudaSchedule::cluster>("cluster", clusters),
-    dimension<&CudaSchedule::threads_per_row>("threads_per_row", threads_per_row),
+    of_row_sums<&CudaSchedule::form, forms>("form"),
+    of_row_sums<&CudaSchedule::vector_width, vector_widths>("vector_width"),
+    of_row_sums<&CudaSchedule::cluster, clusters>("cluster"),
+    of_row_sums<&CudaSchedule::threads_per_row, threads_per_row>("threads_per_row"),
     dimension<&CudaSchedule::rows_per_block>("rows_per_block", rows_per_block),
     dimension<&CudaSchedule::blocks_per_sm>("blocks_per_sm", blocks_per_sm),
     dimension<&CudaSchedule::staging>("staging", stagings),

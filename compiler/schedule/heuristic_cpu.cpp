@@ -165,7 +165,7 @@ bool gains_by_overlap(const Spec& spec, const Target& target) {
 bool is_x64(const Target& target) { return target.isa == Isa::x86_64_avx512 && target.backend != BackendChoice::llvm; }
 
 int choose_overlap(const Spec& spec, const Target& target, CpuSchedule cpu, Legality& legality) {
-    if (!is_x64(target) || !gains_by_overlap(spec, target)) return 0;
+    if (!is_x64(target) || spec.invariant || !gains_by_overlap(spec, target)) return 0;
     cpu.overlap = cpu.strip = cpu.unroll = 1;
     return legality.allows(cpu) ? 1 : 0;
 }
@@ -236,7 +236,8 @@ int choose_stage(const Spec& spec, const Target& target) {
     if (width_of(spec, target) != Width::usual) return 0;
     const bool as_in_memory = spec.dtypes[Tensor::gamma] == spec.compute() && spec.dtypes[Tensor::x] != DType::bf16 &&
                               spec.gamma_offset == 0 && spec.source != Source::y;
-    return spec.has(Tensor::gamma) && !as_in_memory && spec.rows.value_or(min_rows) >= min_rows ? 1 : 0;
+    const bool many = spec.invariant || spec.rows.value_or(min_rows) >= min_rows;
+    return spec.has(Tensor::gamma) && !as_in_memory && many ? 1 : 0;
 }
 
 /// Rows to convert are converted once where they come from L2 and the stack holds 4 of them: as many of `usual` as it
@@ -273,6 +274,7 @@ int64_t threads_of_team(const Spec& spec, const Target& target, const CpuSchedul
 /// group's partials are summed afterwards. One thread, 2026-11-21, this way over a row group: 1x8192 bf16 1.4, f32 1.4;
 /// 2x4096 1.15, 1.22; 8x2048 1.06, 1.11; 1x1024 0.95, 1.04; 4x1024 0.97, 0.80. LLVM's code for AVX2: 1x8192 bf16 1.2.
 int64_t choose_split_rows(const Spec& spec, const Target& target, int64_t team) {
+    if (spec.invariant) return 0;
     constexpr int64_t narrowest_alone = 2048;  // columns on one thread
     constexpr int64_t most_alone = 32 << 10;   // and elements
     if (is_for_one_thread(spec, target)) {

@@ -241,7 +241,7 @@ int64_t cuda_row_groups(const Spec& spec, const Target& target, const CudaSchedu
 Schedule heuristic_cuda(const Spec& spec, const Target& target, Reasons reasons) {
     const Search search(spec, target, reasons);
     CudaSchedule s = search.best();
-    if (s.form == CudaForm::rows) search.adapt_to_rows(s);
+    if (s.form == CudaForm::rows && !spec.invariant) search.adapt_to_rows(s);
     search.drop_pace_of_short_launch(s);
     return {.row_groups = search.row_groups(s), .device = s};
 }

@@ -91,6 +91,8 @@ Expected<Spec> to_cpp(const normjit_spec* given) {
     }
     if (others != 0) return invalid_argument(fmt::format("spec: accumulate: {:#x}; there are no such tensors", others));
     NORMJIT_RETURN_IF_ERROR(read_reserved("spec: reserved", from.reserved));
+    if (from.invariant > 1) return invalid_argument(fmt::format("spec: invariant: {}; must be 0 or 1", from.invariant));
+    spec.invariant = from.invariant == 1;
     return spec;
 }
 
@@ -105,6 +107,7 @@ normjit_spec to_c(const Spec& spec) {
     to.cols = spec.cols;
     to.eps = spec.eps;
     to.gamma_offset = spec.gamma_offset;
+    to.invariant = spec.invariant ? 1 : 0;
     std::ranges::fill(to.dtypes, NORMJIT_NONE);
     for (Tensor tensor : all_tensors) {
         if (spec.accumulate[tensor]) to.accumulate |= 1u << info(tensor).number;
@@ -141,7 +144,6 @@ Expected<EngineOptions> to_cpp(const normjit_engine_options& from) {
         options.record_files.assign(from.record_files, from.record_files + from.record_file_count);
     options.shipped_records = from.no_shipped_records == 0;
     NORMJIT_RETURN_IF_ERROR(read_enum("engine options: tune", from.tune, 3, options.tune));
-    NORMJIT_RETURN_IF_ERROR(read_reserved("engine options: reserved", from.reserved));
     if (from.tune_seconds != 0) options.tune_seconds = from.tune_seconds;  // Engine::create() refuses what is no time
     return options;
 }

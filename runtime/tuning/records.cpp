@@ -131,6 +131,12 @@ std::string reason_of(const Offer& offer, const Spec& spec) {
     return reason;
 }
 
+Status check_use(const Spec& spec, const Schedule& schedule, const Target& target) {
+    if (spec.invariant && !sum_rows_alike(schedule, heuristic(spec, target)))
+        return invalid_argument("schedule: invariant=1: sums rows in another order than other records do");
+    return legality(spec, schedule, target);
+}
+
 }  // namespace
 
 TuningRecords::TuningRecords() : impl_(std::make_unique<Impl>()) {}
@@ -183,9 +189,9 @@ ChosenSchedule TuningRecords::find(const Spec& spec, const DeviceClass& device) 
             chosen.schedule = heuristic(spec, device.target);  // of this version, which may know more
             return chosen;
         }
-        const Status legal = legality(spec, chosen.schedule, device.target);
-        if (legal.ok()) return chosen;
-        chosen.warnings.push_back(fmt::format("{}: {}; the record is ignored", *offer.where, legal.message()));
+        const Status usable = check_use(spec, chosen.schedule, device.target);
+        if (usable.ok()) return chosen;
+        chosen.warnings.push_back(fmt::format("{}: {}; the record is ignored", *offer.where, usable.message()));
     }
     chosen.schedule = heuristic(spec, device.target);
     chosen.tier = TuningTier::heuristic;

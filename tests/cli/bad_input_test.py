@@ -21,7 +21,7 @@ class BadSpec(Case):
         self.refused_by_all(
             "spec: unknown key 'colour'; allowed: pass rows cols x dy dresidual residual gamma beta rowscale y h dx dresidual_in"
             " dgamma dbeta out accumulate source stats eps"
-            " gamma_offset",
+            " gamma_offset invariant",
             "layernorm rows=4 cols=8 colour=red",
         )
         self.refused_by_all("spec: x=q4: allowed: f32 bf16 f16 f64", "layernorm rows=4 cols=8 x=q4")

@@ -136,6 +136,8 @@ TEST_CASE("texts of one problem become one text, the shortest") {
         {"layernorm cols=8 x=bf16 gamma=f32", "layernorm cols=8 x=bf16 gamma=f32"},
         {"layernorm cols=8 stats=recompute eps=0.00001", "layernorm cols=8 stats=recompute"},
         {"layernorm cols=8 stats=recompute eps=-0", "layernorm cols=8 stats=recompute eps=0"},
+        {"layernorm cols=8 invariant=1", "layernorm cols=8 invariant=1"},
+        {"layernorm cols=8 invariant=1 out=dgamma", "layernorm cols=8 out=dgamma"},
         {"layernorm cols=8 x=f64 stats=f64 gamma_offset=1.0", "layernorm cols=8 x=f64 gamma_offset=1"},
         {"layernorm cols=8 gamma=none", "layernorm cols=8 gamma=none"},
         {"layernorm cols=8 accumulate=dbeta,dgamma", "layernorm cols=8 accumulate=dgamma,dbeta"},
@@ -166,7 +168,7 @@ TEST_CASE("errors name the key, the value and what is allowed") {
          "spec: unknown key 'col'; allowed: pass rows cols x dy dresidual residual gamma beta rowscale y h dx "
          "dresidual_in dgamma dbeta out "
          "accumulate source stats eps "
-         "gamma_offset; did you mean 'cols'?"},
+         "gamma_offset invariant; did you mean 'cols'?"},
         {"layernorm cols=0", "spec: cols=0: must be at least 1"},
         {"layernorm cols=-3", "spec: cols=-3: must be at least 1"},
         {"layernorm cols=2147483648", "spec: cols=2147483648: must be at most 2147483647"},
@@ -186,6 +188,7 @@ TEST_CASE("errors name the key, the value and what is allowed") {
         {"layernorm cols=8 eps=1e-6", "spec: eps=1e-6: needs stats=recompute"},
         {"layernorm cols=8 stats=recompute eps=-1", "spec: eps=-1: must be at least 0"},
         {"layernorm cols=8 stats=recompute eps=nan", "spec: eps=nan: must be finite"},
+        {"layernorm cols=8 invariant=2", "spec: invariant=2: must be at most 1"},
         {"layernorm cols=8 gamma_offset=inf", "spec: gamma_offset=inf: must be finite"},
         {"layernorm cols=8 gamma_offset=1e300", "spec: gamma_offset=1e+300: is beyond the range of f32"},
     });

@@ -35,14 +35,17 @@ Layout make_layout(const Case& a_case) {
     Layout layout;
     layout.groups = a_case.schedule.row_groups;
     for (Tensor tensor : all_tensors) layout.places[tensor].stride = spec.cols;
+    // A GPU takes those of spec.invariant by whole vectors only.
+    const bool aligned = spec.invariant && a_case.target.is_cuda();
     if (a_case.layout == 0) return layout;
     Random random(a_case.layout);
     for (Tensor tensor : all_tensors) {
         if (!spec.takes_part(tensor)) continue;
         Layout::Place& place = layout.places[tensor];
-        place.edge = random.chance(50) ? GuardedMemory::Edge::front : GuardedMemory::Edge::back;
-        place.shift = random.between(0, 1);
+        place.edge = random.chance(50) || aligned ? GuardedMemory::Edge::front : GuardedMemory::Edge::back;
+        place.shift = aligned ? 0 : random.between(0, 1);
         place.stride = random_stride(random, spec.cols, size(spec, tensor));
+        if (aligned && place.stride % 64 != 0) place.stride = spec.cols;
     }
     PerTensor<bool> is_taken;
     for (const Tensor output : {Tensor::y, Tensor::h, Tensor::dx, Tensor::dresidual_in}) {

@@ -42,7 +42,8 @@ TEST_CASE("c: specs are structs and texts") {
     for (const char* text :
          {"layernorm cols=4096 x=bf16 gamma=f32", "rmsnorm rows=7 cols=9 x=f64 out=dgamma",
           "rmsnorm cols=3 stats=recompute eps=0.25 gamma_offset=1", "layernorm cols=3 accumulate=dgamma,dbeta",
-          "layernorm pass=forward cols=3 x=bf16 residual=f32 rowscale=f32 out=mean,y,h stats=bf16 eps=0.25"}) {
+          "layernorm pass=forward cols=3 x=bf16 residual=f32 rowscale=f32 out=mean,y,h stats=bf16 eps=0.25",
+          "rmsnorm cols=3 invariant=1"}) {
         CHECK(text_of(parsed(text)) == text);
     }
     normjit_spec edited = spec;
@@ -54,6 +55,9 @@ TEST_CASE("c: specs are structs and texts") {
     edited = spec;
     edited.reserved = 3;
     CHECK(text_of(edited) == "spec: reserved: 3; must be 0");
+    edited = spec;
+    edited.invariant = 3;
+    CHECK(text_of(edited) == "spec: invariant: 3; must be 0 or 1");
     edited = spec;
     edited.norm = -1;
     CHECK(text_of(edited) == "spec: norm: -1; must be 0 to 1");

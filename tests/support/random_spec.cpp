@@ -113,6 +113,7 @@ Spec random_spec(Random& random, const SpecLimits& limits) {
     if (spec.has(Tensor::gamma) && random.chance(30)) {
         spec.gamma_offset = random.pick({1.0, -1.0, 0.5, 0.1, random.real(-2, 2)});
     }
+    spec.invariant = random.chance(15);
     spec = canonical(spec);
     if (!random.chance(limits.dynamic_percent)) spec.rows = random_rows(random, spec, limits);
     return spec;

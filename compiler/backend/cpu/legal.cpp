@@ -29,10 +29,20 @@ Status may_overlap(const plan::Plan& plan) {
     return {};
 }
 
+/// Rows are summed in one order: along whole rows, and not by another loop where the next block is full.
+Status keeps_rows_alike(const CpuSchedule& cpu) {
+    const auto refuse = [](std::string_view field, int64_t value) {
+        return invalid_argument(fmt::format("schedule: {}={}: invariant=1 needs 0", field, value));
+    };
+    if (cpu.overlap != 0) return refuse("overlap", cpu.overlap);
+    return cpu.split_rows != 0 ? refuse("split_rows", cpu.split_rows) : Status();
+}
+
 }  // namespace
 
 Status check(const plan::Plan& plan) {
     const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
+    if (plan.spec.invariant) NORMJIT_RETURN_IF_ERROR(keeps_rows_alike(cpu));
     if (cpu.cache_elements == 1 && cpu.split_rows > 0)
         return invalid_argument("schedule: cache_elements=1: rows are cached whole; split_rows must be 0");
     if (const int64_t bytes = cpu.row_block * cached_row_bytes(plan); bytes > most_kept_bytes) {

@@ -94,6 +94,9 @@ Status check_shifted(const Spec& spec, const OperandList& operands, const CudaSc
         return !operand.is_matrix() || s.vector_width * operand.bytes() == vector_bytes;
     };
     const bool all_fit = std::ranges::all_of(operands, fits);
+    if (spec.invariant) {
+        return refuse("vector_width={}: invariant=1 needs one that divides cols={}", s.vector_width, spec.cols);
+    }
     if (!all_fit || s.form != CudaForm::rows || s.staging != CudaStaging::async) {
         return refuse("vector_width={}: must divide cols={}, or be 16 bytes of every matrix with staging=async",
                       s.vector_width, spec.cols);

@@ -159,7 +159,8 @@ struct Artifact {
     Schedule schedule;
     Target target;
     Geometry geometry;
-    std::vector<CudaPath> cuda_paths;  ///< of CUDA code, widest vectors first; the last asks for whole elements only
+    std::vector<CudaPath> cuda_paths;  ///< of CUDA code, widest vectors first; the last asks for whole elements only.
+                                       ///< spec.invariant: one, whose vectors decide the order of sums
     std::string generator;             ///< generator_of() in the build that made it
     std::string maker{no_maker};       ///< the outside compiler, "nvrtc-13.0"
     CodeFormat format = CodeFormat::x86_64;

@@ -78,10 +78,14 @@ uint64_t hash(const Schedule& schedule);
 /// Whether the schedule is of the target's kind, and every number one that a plan can count with, whatever the spec.
 Status check_ranges(const Schedule& schedule, const Target& target);
 
+/// Whether a row's sums are added in the same order under both, of one spec with `invariant`.
+bool sum_rows_alike(const Schedule& a, const Schedule& b);
+
 /// Whether code for this combination can be made; the error says what stands in the way and what is allowed.
 Status legality(const Spec& spec, const Schedule& schedule, const Target& target);
 
-/// A good schedule chosen without measuring. Deterministic; legal for every valid spec on a valid target.
+/// A good schedule chosen without measuring. Deterministic; legal for every valid spec on a valid target. Of specs with
+/// `invariant` that differ in rows, all sum rows alike.
 Schedule heuristic(const Spec& spec, const Target& target);
 
 /// What decided that schedule, for people: lines of the tables of measurements, or what of the problem is large.

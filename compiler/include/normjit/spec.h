@@ -62,6 +62,10 @@ struct Spec {
     /// Column outputs that are added to what they hold, in compute(), before their one rounding.
     PerTensor<bool> accumulate;
 
+    /// A row's elements of matrix and [M] outputs have the same bits whatever M is and wherever the row stands, of all
+    /// specs that differ in rows only: no schedule may sum a row in an order of its own.
+    bool invariant = false;
+
     bool has(Tensor tensor) const { return dtypes[tensor].has_value(); }
     /// Whether a launch reads this input. True of all inputs with a type but for x when dbeta is the only output:
     /// its pointer may be null then.
@@ -107,6 +111,7 @@ std::string_view name(Source source);
 ///                            recompute,TYPE: the type of mean and rstd as outputs, else the compute type. Of a
 ///                            forward, which computes them, a type alone is that of the outputs
 ///   eps, gamma_offset        numbers; eps in a forward or with stats=recompute only
+///   invariant                0|1: whether a row's bits are the same in every batch
 /// The error names the key, the value and what is allowed. The result is canonical() and has passed validate().
 Expected<Spec> parse_spec(std::string_view text);
 

@@ -72,19 +72,29 @@ bool CudaKernel::starts_alike(const Arguments& arguments, const CudaPath& path) 
            path.groups(artifact.geometry, arguments.rows, arguments.workspace_bytes) > 0;
 }
 
-/// The widest vectors that the addresses of this launch allow; the last path takes any.
-const CudaKernel::Path& CudaKernel::path_for(const Arguments& arguments) const {
-    if (arguments.rows == 0) return paths_.back();
+/// Of those that a path loads by vectors.
+const Operand* CudaKernel::find_unaligned(const Arguments& arguments, const CudaPath& path) const {
+    const auto found = std::ranges::find_if(operands, [&](const Operand& operand) {
+        const bool by_vectors = operand.is_matrix() || (operand.shape == TensorShape::cols && !operand.is_written());
+        return by_vectors && !is_aligned(arguments[operand.tensor], operand, path, arguments.rows);
+    });
+    return found == operands.end() ? nullptr : &*found;
+}
+
+/// The widest vectors that the addresses of this launch allow; the last path takes any, but for spec.invariant.
+Expected<const CudaKernel::Path*> CudaKernel::path_for(const Arguments& arguments) const {
+    if (arguments.rows == 0) return &paths_.back();
     const auto fits = [&](const Path& path) {
         if (path.plan->shifted) return starts_alike(arguments, *path.plan);
-        return std::ranges::all_of(operands, [&](const Operand& operand) {
-            const bool by_vectors =
-                operand.is_matrix() || (operand.shape == TensorShape::cols && !operand.is_written());
-            return !by_vectors || is_aligned(arguments[operand.tensor], operand, *path.plan, arguments.rows);
-        });
+        return find_unaligned(arguments, *path.plan) == nullptr;
     };
     const auto found = std::find_if(paths_.begin(), paths_.end() - 1, fits);
-    return *found;
+    const Operand* unaligned = artifact.spec.invariant ? find_unaligned(arguments, *found->plan) : nullptr;
+    if (unaligned == nullptr) return &*found;
+    return invalid_argument(
+        fmt::format("launch: {}: with invariant=1 its address and row stride in bytes must be multiples of {}; the "
+                    "vectors that are loaded decide the order of a row's sums",
+                    name(unaligned->tensor), found->plan->alignment(unaligned->dtype)));
 }
 
 namespace {
@@ -142,11 +152,11 @@ Status CudaKernel::run(const Step& step, const Arguments& arguments, CudaArgumen
 }
 
 Status CudaKernel::launch(const Arguments& arguments) const {
-    const Path& path = path_for(arguments);
-    NORMJIT_TRY(CudaArguments to, code_arguments(arguments, *path.plan));
+    NORMJIT_TRY(const Path* const path, path_for(arguments));
+    NORMJIT_TRY(CudaArguments to, code_arguments(arguments, *path->plan));
     const ContextScope scope(*gpu_);
     NORMJIT_RETURN_IF_ERROR(scope.status());
-    for (const Step& step : path.steps) NORMJIT_RETURN_IF_ERROR(run(step, arguments, to));
+    for (const Step& step : path->steps) NORMJIT_RETURN_IF_ERROR(run(step, arguments, to));
     return {};
 }
 

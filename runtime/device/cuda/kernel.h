@@ -40,7 +40,8 @@ class CudaKernel final : public Kernel::Impl {
 
     bool starts_alike(const Arguments& arguments, const CudaPath& path) const;
     static bool is_aligned(const Argument& argument, const Operand& operand, const CudaPath& path, int64_t rows);
-    const Path& path_for(const Arguments& arguments) const;
+    const Operand* find_unaligned(const Arguments& arguments, const CudaPath& path) const;
+    Expected<const Path*> path_for(const Arguments& arguments) const;
     Expected<CudaArguments> code_arguments(const Arguments& arguments, const CudaPath& path) const;
     Status run(const Step& step, const Arguments& arguments, CudaArguments& to) const;
 

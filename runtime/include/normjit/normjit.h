@@ -94,6 +94,8 @@ typedef struct normjit_spec {
     int32_t dtypes[NORMJIT_TENSORS]; /* normjit_dtype by normjit_tensor; NORMJIT_NONE: plays no part */
     uint32_t accumulate;             /* 1 << normjit_tensor, for each column output that is added to what it holds */
     int32_t pass;                    /* normjit_pass */
+    uint32_t invariant;              /* 1: a row's bits are the same in every batch */
+    uint32_t reserved;               /* 0 */
 } normjit_spec;
 
 /* "layernorm cols=4096 x=bf16 gamma=f32": fills in what the text leaves out. */

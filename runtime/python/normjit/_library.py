@@ -50,6 +50,8 @@ class Spec(_Sized):
         ("dtypes", ctypes.c_int32 * ROOM_FOR_TENSORS),
         ("accumulate", ctypes.c_uint32),
         ("pass", ctypes.c_int32),
+        ("invariant", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
     ]
 
 

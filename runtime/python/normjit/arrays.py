@@ -17,7 +17,7 @@ Gradients.__doc__ = "The gradients of x, gamma and beta, None for those that wer
 
 
 def layer_norm_backward(x, dy, gamma=None, *, mean=None, rstd=None, eps=1e-5, gamma_offset=0.0, dresidual=None,
-                        outputs=None, out=None, stream=None):
+                        invariant=False, outputs=None, out=None, stream=None):
     """The gradients of y = (x - mean) * rstd * (gamma + gamma_offset) + beta, over the last dimension of x.
 
     x, dy      arrays of [..., N] of one shape, on a CPU or a CUDA GPU
@@ -25,6 +25,8 @@ def layer_norm_backward(x, dy, gamma=None, *, mean=None, rstd=None, eps=1e-5, ga
     mean, rstd the statistics of the rows, of x's shape without its last dimension or with 1 in its place; None:
                computed from x, with eps
     dresidual  of x's shape: added to dx
+    invariant  a row's dx has the same bits in every batch; slower where rows are few. On a GPU x, dy and dx must then
+               start at multiples of 16 bytes, and so must their rows
     outputs    which of "dx", "dgamma" and "dbeta" to compute; None: all, dgamma and dbeta only with a gamma
     out        a mapping of those names to arrays that are written to, all others are made; dx may be x or dy
     stream     of a GPU: a CUDA stream of any library's or its handle; None: the current one of x's library
@@ -36,19 +38,20 @@ def layer_norm_backward(x, dy, gamma=None, *, mean=None, rstd=None, eps=1e-5, ga
     if (mean is None) != (rstd is None):
         raise InvalidArgument("mean and rstd come together")
     inputs = {"x": x, "dy": dy, "gamma": gamma, "mean": mean, "rstd": rstd, "dresidual": dresidual}
-    return _backward("layernorm", inputs, eps, gamma_offset, outputs, out, stream)
+    return _backward("layernorm", inputs, eps, gamma_offset, invariant, outputs, out, stream)
 
 
 def rms_norm_backward(
-    x, dy, gamma=None, *, rstd=None, eps=1e-5, gamma_offset=0.0, dresidual=None, outputs=None, out=None, stream=None
+    x, dy, gamma=None, *, rstd=None, eps=1e-5, gamma_offset=0.0, dresidual=None, invariant=False, outputs=None,
+    out=None, stream=None
 ):
     """The gradients of y = x * rstd * (gamma + gamma_offset), over the last dimension of x, rstd = 1 / sqrt(mean(x^2) +
     eps). gamma_offset=1 is a zero-centred gamma, as in Gemma. All else is as in layer_norm_backward()."""
     inputs = {"x": x, "dy": dy, "gamma": gamma, "rstd": rstd, "dresidual": dresidual}
-    return _backward("rmsnorm", inputs, eps, gamma_offset, outputs, out, stream)
+    return _backward("rmsnorm", inputs, eps, gamma_offset, invariant, outputs, out, stream)
 
 
-def _backward(norm, inputs, eps, gamma_offset, outputs, out, stream):
+def _backward(norm, inputs, eps, gamma_offset, invariant, outputs, out, stream):
     wanted = _wanted(norm, outputs, inputs["gamma"] is not None, out or {})
     x = inputs["x"]
     on_gpu = hasattr(x, "__dlpack_device__") and x.__dlpack_device__()[0] != _operand.CPU
@@ -66,7 +69,7 @@ def _backward(norm, inputs, eps, gamma_offset, outputs, out, stream):
                 made = _operand.empty(like, operands["x"].shape if name == "dx" else operands["x"].shape[-1:])
             operands[name] = _operand.Operand(name, made, handle)
             _check_output(operands[name], operands["x"])
-        _launch(norm, operands, eps, gamma_offset, handle)
+        _launch(norm, operands, eps, gamma_offset, bool(invariant) and "dx" in wanted, handle)
     return Gradients(*(operands[name].array if name in wanted else None for name in GRADIENTS))
 
 
@@ -130,22 +133,23 @@ def _check_output(operand, x):
 
 
 @functools.lru_cache(maxsize=512)
-def _kernel(device, norm, cols, dtypes, recompute, eps, gamma_offset, stream):
+def _kernel(device, norm, cols, dtypes, recompute, eps, gamma_offset, invariant, stream):
     spec = _library.Spec(
-        norm=NORMS.index(norm), rows=-1, cols=cols, stats=recompute, eps=eps, gamma_offset=gamma_offset
+        norm=NORMS.index(norm), rows=-1, cols=cols, stats=recompute, eps=eps, gamma_offset=gamma_offset,
+        invariant=invariant,
     )
     spec.dtypes = (ctypes.c_int32 * ROOM_FOR_TENSORS)(*dtypes)
     return _library.Kernel(_library.engine(device), spec, stream)
 
 
-def _launch(norm, operands, eps, gamma_offset, stream):
+def _launch(norm, operands, eps, gamma_offset, invariant, stream):
     x = operands["x"]
     dtypes = [NO_DTYPE] * ROOM_FOR_TENSORS
     for name, operand in operands.items():
         dtypes[TENSORS.index(name)] = DTYPES.index(operand.dtype)
     recompute = "rstd" not in operands and ("dx" in operands or "dgamma" in operands)
     kernel = _kernel(x.device, norm, x.shape[-1], tuple(dtypes), recompute, float(eps) if recompute else 0.0,
-                     float(gamma_offset) if "gamma" in operands else 0.0, stream)
+                     float(gamma_offset) if "gamma" in operands else 0.0, invariant, stream)
     arguments = _library.Arguments()
     for name, operand in operands.items():
         _library.check(library.normjit_set_dlpack(kernel.pointer, ctypes.byref(arguments), TENSORS.index(name),

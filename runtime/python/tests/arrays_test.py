@@ -84,6 +84,15 @@ def test_strides():
     check("layernorm", x, dy, gamma, got)
 
 
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+def test_invariance(norm):
+    backward = getattr(normjit, f"{norm}_norm_backward")
+    x, dy, gamma = random(1, 40, 9000), random(2, 40, 9000), random(3, 9000)
+    whole = backward(x, dy, gamma, invariant=True).dx
+    for rows in (slice(0, 1), slice(7, 9), slice(20, 40)):
+        assert (backward(x[rows], dy[rows], gamma, invariant=True).dx == whole[rows]).all()
+
+
 BAD = {
     "dy: its shape is (3, 8); must be that of x, (4, 8)": lambda x, g: (x, x[:3], g, {}),
     "gamma: its shape is (7,); must be (8,)": lambda x, g: (x, x, g[:7], {}),

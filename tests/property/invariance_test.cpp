@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// spec.invariant: a row's bits are the same in every batch, wherever it stands.
+#include "check.h"
+
+#include <algorithm>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+using namespace normjit;
+using namespace normjit::test;
+
+namespace {
+
+/// With the schedule that users get.
+Case random_invariant_case(Random& random) {
+    Case drawn = random_case(random);
+    do {
+        drawn.spec = random_spec(random, {.max_cols = random.pick({int64_t{100}, int64_t{3000}, int64_t{20000}})});
+        drawn.spec.invariant = true;
+    } while (canonical(drawn.spec) != drawn.spec);
+    drawn.rows = random.between(1, std::clamp<int64_t>(300000 / drawn.spec.cols, 2, 3000));
+    drawn.spec.rows.reset();
+    drawn.schedule = heuristic(drawn.spec, drawn.target);
+    drawn.layout = 0;
+    return drawn;
+}
+
+/// Some of its rows, in a launch of their own: of a kernel for any number of rows, or for this one.
+struct Batch {
+    int64_t begin, rows;
+    bool is_fixed;
+};
+
+Case case_of(const Case& whole, const Batch& batch) {
+    Case part = whole;
+    part.rows = batch.rows;
+    if (batch.is_fixed) part.spec.rows = batch.rows;
+    part.schedule = heuristic(part.spec, part.target);
+    return part;
+}
+
+Inputs inputs_of(const Case& whole, const Inputs& inputs, const Batch& batch) {
+    Inputs some = inputs;
+    for (const Tensor tensor : all_tensors) {
+        if (inputs[tensor].empty() || info(tensor).shape == TensorShape::cols) continue;
+        const auto width = static_cast<int64_t>(inputs[tensor].size()) / whole.rows;
+        const auto first = inputs[tensor].begin() + batch.begin * width;
+        some[tensor].assign(first, first + batch.rows * width);
+    }
+    return some;
+}
+
+/// Which tensor's rows differ from those of the whole; empty when none.
+std::string difference(const Case& whole, const Outputs& all, const Outputs& some, const Batch& batch) {
+    if (!some.wrong.empty()) return some.wrong;
+    for (const Tensor tensor : all_tensors) {
+        if (!whole.spec.writes(tensor) || info(tensor).shape == TensorShape::cols) continue;
+        const auto width = static_cast<int64_t>(all.bytes[tensor].size()) / whole.rows;
+        const auto first = all.bytes[tensor].begin() + batch.begin * width;
+        if (!std::equal(some.bytes[tensor].begin(), some.bytes[tensor].end(), first))
+            return fmt::format("{} of rows {} to {} differs{}", name(tensor), batch.begin, batch.begin + batch.rows - 1,
+                               batch.is_fixed ? ", rows fixed" : "");
+    }
+    return {};
+}
+
+Batch random_batch(Random& random, const Case& whole) {
+    const int64_t begin = random.between(0, whole.rows - 1);
+    const int64_t most = random.chance(50) ? std::min<int64_t>(whole.rows - begin, 4) : whole.rows - begin;
+    return {begin, random.between(1, most), random.chance(50)};
+}
+
+}  // namespace
+
+TEST_CASE("a row's bits do not depend on its batch") {
+    check_cases(60, random_invariant_case, [](const Case& whole) {
+        const Inputs inputs = inputs_in_layout(whole, make_layout(whole));
+        const auto kernel = make_kernel(whole, engine(whole.threads));
+        if (!kernel.ok()) return kernel.status().message();
+        const Outputs all = run(whole, *kernel, inputs);
+        if (!all.wrong.empty()) return all.wrong;
+        Random random(whole.data);
+        for (int i = 0; i < 4; ++i) {
+            const Batch batch = random_batch(random, whole);
+            const Case part = case_of(whole, batch);
+            const auto other = make_kernel(part, engine(part.threads));
+            if (!other.ok()) return other.status().message();
+            const Outputs some = run(part, *other, inputs_of(whole, inputs, batch));
+            if (std::string wrong = difference(whole, all, some, batch); !wrong.empty()) return wrong;
+        }
+        return std::string();
+    });
+}
+
+TEST_CASE("the rows of large and small batches have the same bits") {
+    Random random(seed());
+    constexpr int64_t most = 100000;
+    for (const char* text : {"layernorm cols=64 x=bf16 gamma=f32 invariant=1", "rmsnorm cols=40 invariant=1 out=dx"}) {
+        Case whole{
+            .spec = *parse_spec(text), .schedule = {}, .target = *machine(), .rows = most, .data = random.bits()};
+        whole.schedule = heuristic(whole.spec, whole.target);
+        const Inputs inputs = random_inputs(whole);
+        const auto kernel = make_kernel(whole, engine(2));
+        REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
+        const Outputs all = run(whole, *kernel, inputs);
+        for (int64_t rows = 1; rows <= most; rows *= 10) {
+            const Batch batch{most - rows, rows, rows % 3 == 1};
+            const Case part = case_of(whole, batch);
+            const auto other = make_kernel(part, engine(2));
+            REQUIRE_MESSAGE(other.ok(), other.status().message());
+            CHECK(difference(whole, all, run(part, *other, inputs_of(whole, inputs, batch)), batch) == "");
+        }
+    }
+}
