@@ -189,7 +189,7 @@ void RowLoops::begin_group() {
         lines_->begin(block_[realigned_->tensor], lines_stride_);
     }
     stretches_.begin_group();
-    if (!plan_.cpu().cached_columns.empty()) m_.set(group_, stretches_.sums());
+    if (!plan_.cpu().cached_columns.empty()) m_.set(group_, address(offsetof(RowsTask, partials)));
     m_.set(rows_left_, number(offsetof(RowsTask, rows)));
     if (const auto tail = static_cast<int>(plan_.spec.cols % m_.unit_columns())) m_.set_tail(tail);
 }

@@ -30,7 +30,7 @@ class Stretches {
     Machine& m_;
     const plan::Plan& plan_;
     const Extent extent_;  ///< column_range: a task has one block and says where it stands
-    const Integer sums_;
+    Integer sums_;         ///< where there are column sums
     Integer starts_, is_first_, closes_;
     Integer left_;  ///< blocks of the stretch, this one included
 };
