@@ -13,8 +13,7 @@ __device__ __forceinline__ void RowKernel<P>::load_columns() {
 #pragma unroll
         for (int v = 0; v < steps; v++) {
             if (!valid(v)) continue;
-            const char* from =
-                (const char*)a.operand[At::columns + i.value].data + int64(column_of(v)) * bytes_of<T>;
+            const char* from = (const char*)a.operand[At::columns + i.value].data + int64(column_of(v)) * bytes_of<T>;
             uint32 words[words_of<T, width>];
             uint32* to = columns_shared ? words : column_raw[v] + at;
             if constexpr (L::shifted)
