@@ -63,7 +63,8 @@ Expected<std::shared_ptr<const Threads>> Threads::create(const EngineOptions& op
 /// As many as the process gives its own parallel regions, which OMP_NUM_THREADS says.
 Status Threads::take_openmp(const EngineOptions& options) {
     NORMJIT_TRY(openmp_, OpenMp::find(options.openmp_user));
-    if (asked_ == 0) count_ = openmp_->threads();
+    openmp_threads_ = openmp_->threads();
+    if (asked_ == 0) count_ = openmp_threads_;
     return {};
 }
 

@@ -51,12 +51,13 @@ class Threads {
     Status take_openmp(const EngineOptions& options);
     void start_own(const EngineOptions& options);
     /// The calling thread may have fewer of OpenMP's by now: the process wants them elsewhere.
-    bool may_choose() const { return have_choice() && openmp_->can_run() && openmp_->threads() >= count_; }
+    bool may_choose() const { return have_choice() && openmp_->can_run() && openmp_->threads() >= openmp_threads_; }
 
     int count_ = 1;
     int asked_ = 0;                     ///< by the engine's options; 0: nothing
     std::unique_ptr<ThreadPool> pool_;  ///< null: it has none of its own
     std::optional<OpenMp> openmp_;
+    int openmp_threads_ = 1;  ///< which it would have given when the engine was created
     ParallelFor parallel_for_;
 };
 

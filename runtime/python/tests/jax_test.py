@@ -137,6 +137,18 @@ def test_shard_map(check_axes):
     check("layernorm", got, x, dy, scale, bias)
 
 
+def test_sharded_inputs_without_shard_map():
+    """XLA gathers what it cannot partition: slower, and right."""
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+    x, dy, scale, bias = random(1, 10, 48), random(2, 10, 48), random(3, 48), random(4, 48)
+    mesh = Mesh(np.array(jax.devices()[:2]), ("rows",))
+    rows, both = NamedSharding(mesh, P("rows")), NamedSharding(mesh, P())
+    inputs = [jax.device_put(t, place) for t, place in ((x, rows), (scale, both), (bias, both))]
+    loss = lambda *inputs: (layer_norm(*inputs, EPS) * jax.device_put(dy, rows)).sum()  # noqa: E731
+    check("layernorm", jax.jit(jax.grad(loss, (0, 1, 2)))(*inputs), x, dy, scale, bias)
+
+
 def test_same_bits():
     x, dy, scale, bias = random(1, 700, 512), random(2, 700, 512), random(3, 512), random(4, 512)
     run = jax.jit(lambda: gradients(norm_of("layernorm"), dy, x, scale, bias))

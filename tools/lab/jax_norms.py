@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What JAX's norms gain by normjit: the gradients of layer_norm and rms_norm, jitted, by what XLA makes of jax.numpy and
+by normjit.jax in turn.
+
+    PYTHONPATH=build/python jax_norms.py [--rounds 15] [SHAPE ...]
+
+SHAPE: 512x768, 4096x4096:bf16, rms:2048x768. The forward pass is the same jax.numpy for both, in the same jitted
+function. Medians of rounds in which the two take turns; the error of scale's gradient is relative, in the 2-norm."""
+import argparse
+import statistics
+import time
+
+import jax
+import jax.numpy as jnp
+import normjit.jax
+import numpy as np
+
+TYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
+SHAPES = ["8x256", "512x768", "2048x768:bf16", "4096x4096", "4096x4096:bf16", "rms:512x768", "rms:4096x4096:bf16"]
+EPS = 1e-5
+ROUND_SECONDS = 0.05
+
+
+def plain(norm, x, scale, bias):
+    """As users write it: in f32, rounded once."""
+    h = x.astype(jnp.float32)
+    if norm == "layernorm":
+        h = h - jnp.mean(h, -1, keepdims=True)
+    y = h * jax.lax.rsqrt(jnp.mean(jnp.square(h), -1, keepdims=True) + EPS) * scale.astype(jnp.float32)
+    return (y + bias.astype(jnp.float32) if norm == "layernorm" else y).astype(x.dtype)
+
+
+def by_normjit(norm, x, scale, bias):
+    if norm == "layernorm":
+        return normjit.jax.layer_norm(x, scale, bias, EPS)
+    return normjit.jax.rms_norm(x, scale, EPS)
+
+
+def gradients(function, norm):
+    def of(x, scale, bias, dy):
+        return jax.vjp(lambda *inputs: function(norm, *inputs), x, scale, bias)[1](dy)
+
+    return jax.jit(of)
+
+
+def right(norm, x, dy):
+    x, dy = (np.asarray(t, dtype=np.float64) for t in (x, dy))
+    h = x - x.mean(1, keepdims=True) if norm == "layernorm" else x
+    return (dy * h / np.sqrt((h**2).mean(1, keepdims=True) + EPS)).sum(0)
+
+
+def seconds(call, count):
+    begin = time.perf_counter()
+    for _ in range(count):
+        jax.block_until_ready(call())
+    return (time.perf_counter() - begin) / count
+
+
+def compare(text, rounds):
+    norm = "rmsnorm" if text.startswith("rms:") else "layernorm"
+    size, _, kind = text.removeprefix("rms:").partition(":")
+    rows, cols = (int(n) for n in size.split("x"))
+    random = np.random.default_rng(0)
+    made = lambda *shape: jnp.asarray(random.standard_normal(shape), dtype=TYPES[kind or "f32"])  # noqa: E731
+    inputs = made(rows, cols), made(cols), made(cols), made(rows, cols)
+    calls = [lambda f=gradients(each, norm): f(*inputs) for each in (plain, by_normjit)]
+    wanted = right(norm, inputs[0], inputs[3])
+    errors = [np.linalg.norm(np.asarray(call()[1], np.float64) - wanted) / np.linalg.norm(wanted) for call in calls]
+    counts = [max(1, int(ROUND_SECONDS / seconds(call, 3))) for call in calls]
+    times = [[seconds(call, count) * 1e6 for call, count in zip(calls, counts)] for _ in range(rounds)]
+    theirs, ours = (statistics.median(column) for column in zip(*times))
+    print(f"{text:22} {theirs:10.1f} {ours:10.1f} {theirs / ours:6.2f} {errors[0]:12.1e} {errors[1]:13.1e}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("shapes", nargs="*", default=SHAPES)
+    parser.add_argument("--rounds", type=int, default=15)
+    options = parser.parse_args()
+    print(f"jax {jax.__version__}, {jax.devices()[0].device_kind}")
+    print(f"{'shape':22} {'XLA us':>10} {'normjit us':>10} {'times':>6} {'XLA error':>12} {'normjit error':>13}")
+    for shape in options.shapes:
+        compare(shape, options.rounds)
+
+
+if __name__ == "__main__":
+    main()
