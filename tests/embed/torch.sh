@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# torch.sh BUILD: builds embed/torch.cpp, a program with libtorch and without Python, and runs it. libtorch is that of
+# BUILD/venv, or of NORMJIT_TORCH: the folder "torch" of its wheel. Without one it says so and exits with 3. Not a target
+# of CMake's, since CI installs torch while it builds.
+set -euo pipefail
+build=$(realpath "$1")
+source=$(realpath "$(dirname "$0")/../..")
+for torch in "${NORMJIT_TORCH:-}" "$build"/venv/lib/python3*/site-packages/torch; do
+    if [ -e "$torch/lib/libtorch_cpu.so" ]; then break; fi
+    torch=
+done
+[ -n "${torch:-}" ] || { echo "skipped: no libtorch in $build/venv, and NORMJIT_TORCH names none"; exit 3; }
+
+compiler=$(sed -n 's/^CMAKE_CXX_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
+program=$build/tests/normjit_torch_program
+# Of torch's headers those of its tensors alone, which take half a minute as it is.
+if [ ! "$program" -nt "$source/tests/embed/torch.cpp" ] || [ ! "$program" -nt "$source/runtime/include/normjit/torch.h" ]; then
+    "$compiler" -std=c++20 -O1 -isystem "$torch/include" -I"$source/runtime/include" "$source/tests/embed/torch.cpp" \
+        -L"$build/runtime" -lnormjit_torch -L"$torch/lib" -ltorch_cpu -lc10 -Wl,--unresolved-symbols=ignore-in-shared-libs \
+        -Wl,-rpath,"$build/runtime:$torch/lib" -o "$program"
+fi
+NORMJIT_CACHE_DIR=off "$program"
