@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ir/ir.h"
+#include "support/narrow.h"
 
 #include <cmath>
 
@@ -24,6 +25,10 @@ T compute(Op op, T a, T b) {
             return b == 0 ? T(0) : a / b;
         case Op::rsqrt:
             return T(1) / std::sqrt(a);
+        case Op::round_bf16:
+            return static_cast<T>(from_bf16(to_bf16(static_cast<float>(a))));
+        case Op::round_f16:
+            return static_cast<T>(from_f16(to_f16(static_cast<float>(a))));
         default:
             return T(NAN);  // not element-wise
     }

@@ -45,6 +45,11 @@ void Builder::output(Tensor tensor, Expr value) {
     function_.outputs.push_back({tensor, is_one ? value.id : name(normjit::name(tensor), value).id});
 }
 
+Expr round_to(DType type, Expr a) {
+    if (type == DType::bf16) return a.builder->apply(Op::round_bf16, a);
+    return type == DType::f16 ? a.builder->apply(Op::round_f16, a) : a;
+}
+
 Shape result_shape(Op op, Shape a, Shape b) {
     switch (info(op).result) {
         case ResultRule::rows:

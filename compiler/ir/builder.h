@@ -50,6 +50,8 @@ NORMJIT_INFIX(/, Op::div)
 inline Expr row_mean(Expr a) { return a.builder->apply(Op::row_mean, a); }
 inline Expr col_sum(Expr a) { return a.builder->apply(Op::col_sum, a); }
 inline Expr rsqrt(Expr a) { return a.builder->apply(Op::rsqrt, a); }
+/// What a store in this type would leave of the value.
+Expr round_to(DType type, Expr a);
 inline Expr div_or_zero(Expr a, Expr b) { return a.builder->apply(Op::div_or_zero, a, b); }
 
 /// The shape that `op` gives for these operands (b is ignored by unary ops).

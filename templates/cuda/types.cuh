@@ -125,6 +125,9 @@ NORMJIT_DEVICE float narrow_to_odd(double value) {
 }
 NORMJIT_DEVICE float narrow_to_odd(float value) { return value; }
 
+NORMJIT_DEVICE float round_bf16(float value) { return f32_of(pack_pair<bf16>(value, 0.f) << 16); }
+NORMJIT_DEVICE float round_f16(float value) { return f32_of_f16(pack_pair<f16>(value, 0.f)); }
+
 template <class T, int width, class Math>
 NORMJIT_DEVICE void pack(const Math (&in)[width], uint32* words) {
     if constexpr (sizeof(T) == 2) {

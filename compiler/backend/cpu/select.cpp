@@ -109,6 +109,10 @@ class Selector {
                 return Instruction::div_or_zero;
             case Op::rsqrt:
                 return Instruction::rsqrt;
+            case Op::round_bf16:
+                return Instruction::round_bf16;
+            case Op::round_f16:
+                return Instruction::round_f16;
             default:
                 return Instruction::load;
         }

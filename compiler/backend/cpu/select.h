@@ -16,9 +16,11 @@ enum class Instruction : uint8_t {
     add,
     sub,
     mul,
-    div,                    ///< result = a op b
-    div_or_zero,            ///< result = a / b, 0 where b is 0
-    rsqrt,                  ///< result = 1 / sqrt(a)
+    div,          ///< result = a op b
+    div_or_zero,  ///< result = a / b, 0 where b is 0
+    rsqrt,        ///< result = 1 / sqrt(a)
+    round_bf16,
+    round_f16,              ///< result = a, rounded to the type
     finite_or_zero,         ///< result = a, 0 where it is NaN or infinite
     multiply_add,           ///< result = a * b + c
     negative_multiply_add,  ///< result = c - a * b

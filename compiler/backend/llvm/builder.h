@@ -56,6 +56,8 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Value* div_or_zero(llvm::Value* a, llvm::Value* b);
     llvm::Value* finite_or_zero(llvm::Value* a);
     llvm::Value* rsqrt(llvm::Value* a);
+    /// What a store in a 16-bit type would leave of f32.
+    llvm::Value* round_to(llvm::Value* value, DType type);
     /// a * b + c, rounded once where the target can.
     llvm::Value* multiply_add(llvm::Value* a, llvm::Value* b, llvm::Value* c);
     /// The sum of all lanes, as a scalar: within 16 bytes first, in the order in which x64 folds the lanes of many

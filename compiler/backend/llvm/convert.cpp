@@ -201,6 +201,12 @@ Value* Builder::round_to_bf16(Value* value) {
     return CreateSelect(CreateFCmpUNO(value, value), CreateOr(all, bits(all, 0x00400000)), rounded);
 }
 
+Value* Builder::round_to(Value* value, DType type) {
+    if (type == DType::f16) return to_compute(from_compute(value, type), type);
+    Value* rounded = round_to_bf16(value);
+    return as_floats(CreateAnd(rounded, bits(rounded, 0xffff0000)));
+}
+
 Value* Builder::pack_bf16(const Vectors& value) {
     return features_.native_bf16 ? pack_bf16_natively(value) : pack_bf16_in_integers(value);
 }

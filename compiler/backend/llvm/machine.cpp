@@ -207,6 +207,10 @@ Vector LlvmMachine::compute(Instruction instruction, Vector, Vector a, Vector b,
             return out(b_.div_or_zero(in(a), in(b)));
         case Instruction::rsqrt:
             return out(b_.rsqrt(in(a)));
+        case Instruction::round_bf16:
+            return out(b_.round_to(in(a), DType::bf16));
+        case Instruction::round_f16:
+            return out(b_.round_to(in(a), DType::f16));
         case Instruction::finite_or_zero:
             return out(b_.finite_or_zero(in(a)));
         case Instruction::multiply_add:

@@ -83,6 +83,9 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     void div_or_zero(const Zmm& to, const Zmm& a, const Zmm& b);
     void finite_or_zero(const Zmm& to, const Zmm& a);
     void rsqrt(const Zmm& to, const Zmm& a);
+    /// f32 that a store in the narrower type would leave.
+    void round_bf16(const Zmm& to, const Zmm& a);
+    void round_f16(const Zmm& to, const Zmm& a);
     /// to = a * b + c, to = c - a * b, to = a * b - c. `to` may be any of the operands.
     void multiply_add(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
     void negative_multiply_add(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);

@@ -186,6 +186,18 @@ void Assembler::round_to_bf16(const Zmm& value) {
     vmovdqa32(value, bits);
 }
 
+void Assembler::round_bf16(const Zmm& to, const Zmm& a) {
+    if (to.getIdx() != a.getIdx()) move(to, a);
+    round_to_bf16(to);
+    vpandd(to, to, word_constant(0xffff0000));
+}
+
+void Assembler::round_f16(const Zmm& to, const Zmm& a) {
+    const Ymm words(scratch().getIdx());
+    vcvtps2ph(words, a, 0);
+    vcvtph2ps(to, words);
+}
+
 /// Both registers of a unit from both, by the tables.
 void Assembler::shuffle(const Zmms& value, Table first, Table second) {
     vmovups(scratch(), ptr[rip + tables_[first]]);

@@ -100,6 +100,12 @@ Vector XbyakMachine::compute(Instruction instruction, Vector to, Vector a, Vecto
         case Instruction::rsqrt:
             a_.rsqrt(zmm(to), zmm(a));
             break;
+        case Instruction::round_bf16:
+            a_.round_bf16(zmm(to), zmm(a));
+            break;
+        case Instruction::round_f16:
+            a_.round_f16(zmm(to), zmm(a));
+            break;
         case Instruction::finite_or_zero:
             a_.finite_or_zero(zmm(to), zmm(a));
             break;
