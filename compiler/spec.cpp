@@ -190,6 +190,15 @@ Status check_canonical(const Spec& spec) {
     return {};
 }
 
+Status check_rounding(const Spec& spec) {
+    const auto refuse = [&](std::string_view reason) { return error("rounding", name(spec.rounding), reason); };
+    if (spec.rounding == Rounding::none) return {};
+    if (spec.norm != Norm::rmsnorm) return refuse("is of rmsnorm");
+    if (spec.source != Source::x) return refuse("needs source=x");
+    if (spec.has(Tensor::beta) || spec.has(Tensor::dbeta)) return refuse("has no beta");
+    return spec.gamma_offset == 0 ? Status() : refuse("has no gamma_offset");
+}
+
 Status check_forward(const Spec& spec) {
     const bool norms = spec.has(Tensor::y) || spec.has(Tensor::mean) || spec.has(Tensor::rstd);
     return norms ? Status() : error("out", "", "must name one of: y mean rstd");
@@ -226,6 +235,13 @@ std::string_view name(Norm norm) { return norm == Norm::layernorm ? "layernorm" 
 
 std::string_view name(Pass pass) { return pass == Pass::backward ? "backward" : "forward"; }
 
+std::string_view name(Rounding rounding) { return rounding == Rounding::none ? "none" : "llama"; }
+
+DType promoted(DType a, DType b) {
+    if (a == b) return a;
+    return a == DType::f64 || b == DType::f64 ? DType::f64 : DType::f32;
+}
+
 std::string_view name(Source source) {
     switch (source) {
         case Source::x:
@@ -240,6 +256,12 @@ std::string_view name(Source source) {
 
 bool Spec::reads(Tensor tensor) const {
     return has(tensor) && may_be_read(tensor) && !writes(tensor) && needs(*this, tensor);
+}
+
+DType Spec::stream_type() const {
+    const DType x = *dtypes[Tensor::x];
+    if (has(Tensor::h)) return *dtypes[Tensor::h];
+    return has(Tensor::residual) ? promoted(x, *dtypes[Tensor::residual]) : x;
 }
 
 bool Spec::writes_matrices() const {
@@ -269,6 +291,7 @@ Status validate(const Spec& spec) {
     NORMJIT_RETURN_IF_ERROR(check_tensors(spec));
     NORMJIT_RETURN_IF_ERROR(check_sizes(spec));
     NORMJIT_RETURN_IF_ERROR(check_types(spec));
+    NORMJIT_RETURN_IF_ERROR(check_rounding(spec));
     NORMJIT_RETURN_IF_ERROR(check_number(spec, "eps", spec.eps, 0));
     NORMJIT_RETURN_IF_ERROR(check_number(spec, "gamma_offset", spec.gamma_offset, -DBL_MAX));
     return check_canonical(spec);

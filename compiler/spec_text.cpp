@@ -27,7 +27,7 @@ std::vector<std::string_view> keys() {
     for (Tensor tensor : all_tensors) {
         if (!is_statistic(tensor)) keys.push_back(name(tensor));
     }
-    keys.insert(keys.end(), {"out", "accumulate", "source", "stats", "eps", "gamma_offset", "invariant"});
+    keys.insert(keys.end(), {"out", "accumulate", "source", "stats", "rounding", "eps", "gamma_offset", "invariant"});
     return keys;
 }
 
@@ -284,6 +284,7 @@ Expected<Spec> parse_spec(std::string_view text) {
     NORMJIT_RETURN_IF_ERROR(read_outputs(fields, spec, outputs));
     NORMJIT_RETURN_IF_ERROR(read_accumulate(fields, outputs, spec.accumulate));
     NORMJIT_RETURN_IF_ERROR(fields.read("source", spec.source, all_sources));
+    NORMJIT_RETURN_IF_ERROR(fields.read("rounding", spec.rounding, all_roundings));
     NORMJIT_RETURN_IF_ERROR(fields.read("eps", spec.eps));
     NORMJIT_RETURN_IF_ERROR(fields.read("gamma_offset", spec.gamma_offset));
     int64_t invariant = 0;
@@ -317,6 +318,7 @@ std::string to_text(const Spec& spec) {
     if (spec.accumulate != PerTensor<bool>()) text += fmt::format(" accumulate={}", list(spec.accumulate));
     if (spec.source != Source::x) text += fmt::format(" source={}", name(spec.source));
     text += stats_text(spec);
+    if (spec.rounding != Rounding::none) text += fmt::format(" rounding={}", name(spec.rounding));
     if (spec.eps != Spec().eps) text += fmt::format(" eps={}", text::number(spec.eps));
     if (spec.gamma_offset != 0) text += fmt::format(" gamma_offset={}", text::number(spec.gamma_offset));
     if (spec.invariant) text += " invariant=1";

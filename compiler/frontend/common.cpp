@@ -15,9 +15,21 @@ Expr normalised(Builder& b, const Spec& spec) {
     if (spec.pass == Pass::backward) return h;
     if (spec.has(Tensor::rowscale)) h = h * b.input(Tensor::rowscale);
     if (spec.has(Tensor::residual)) h = h + b.input(Tensor::residual);
+    if (spec.has(Tensor::rowscale) || spec.has(Tensor::residual)) h = rounded(spec, spec.stream_type(), h);
     write_asked(b, spec, Tensor::h, h);
     return b.name("h", h);
 }
+
+Expr rounded(const Spec& spec, DType type, Expr value) {
+    return spec.rounding == Rounding::none ? value : round_to(type, value);
+}
+
+namespace {
+
+/// In which a framework multiplies xhat with a tensor.
+DType product_type(const Spec& spec, Tensor tensor) { return promoted(spec.stream_type(), *spec.dtypes[tensor]); }
+
+}  // namespace
 
 Expr scale(Builder& b, const Spec& spec) {
     const Expr gamma = b.input(Tensor::gamma);
@@ -26,7 +38,8 @@ Expr scale(Builder& b, const Spec& spec) {
 
 Expr scaled_gradient(Builder& b, const Spec& spec) {
     const Expr dy = b.input(Tensor::dy);
-    return spec.has(Tensor::gamma) ? b.name("g", dy * scale(b, spec)) : dy;
+    if (!spec.has(Tensor::gamma)) return rounded(spec, spec.stream_type(), dy);
+    return b.name("g", rounded(spec, spec.stream_type(), dy * scale(b, spec)));
 }
 
 Expr xhat_from_source(Builder& b, const Spec& spec) {
@@ -49,7 +62,9 @@ void write_column_sum(Builder& b, const Spec& spec, Tensor tensor, Expr value) {
 }
 
 void write_layer(Builder& b, const Spec& spec, Expr xhat) {
-    const Expr scaled = spec.has(Tensor::gamma) ? xhat * scale(b, spec) : xhat;
+    const Expr kept = rounded(spec, spec.stream_type(), xhat);
+    const bool has_gamma = spec.has(Tensor::gamma);
+    const Expr scaled = has_gamma ? rounded(spec, product_type(spec, Tensor::gamma), kept * scale(b, spec)) : kept;
     b.output(Tensor::y, spec.has(Tensor::beta) ? scaled + b.input(Tensor::beta) : scaled);
 }
 
@@ -58,7 +73,8 @@ void write_gradients(Builder& b, const Spec& spec, Expr gradient, Expr xhat) {
     const Expr dh = spec.has(Tensor::dresidual) ? gradient + b.input(Tensor::dresidual) : gradient;
     b.output(Tensor::dx, spec.has(Tensor::rowscale) ? b.name("dh", dh) * b.input(Tensor::rowscale) : dh);
     write_asked(b, spec, Tensor::dresidual_in, dh);
-    write_column_sum(b, spec, Tensor::dgamma, dy * xhat);
+    const Expr kept = rounded(spec, spec.stream_type(), xhat);
+    write_column_sum(b, spec, Tensor::dgamma, rounded(spec, product_type(spec, Tensor::dy), dy * kept));
     write_column_sum(b, spec, Tensor::dbeta, dy);
 }
 

@@ -19,6 +19,9 @@ ir::Function rmsnorm(const Spec& spec);
 /// What is normalised: the tensor x, which in a forward pass is scaled and added to the residual stream first.
 ir::Expr normalised(ir::Builder& b, const Spec& spec);
 
+/// The value, rounded to the type where the spec's rounding has a point here.
+ir::Expr rounded(const Spec& spec, DType type, ir::Expr value);
+
 /// gamma + gamma_offset, as the layer applied it. Only for specs with gamma.
 ir::Expr scale(ir::Builder& b, const Spec& spec);
 

@@ -23,6 +23,7 @@ static_assert(same(NORMJIT_BACKWARD, Pass::backward) && same(NORMJIT_FORWARD, Pa
 static_assert(same(NORMJIT_SOURCE_X, Source::x) && same(NORMJIT_SOURCE_XHAT, Source::xhat) &&
               same(NORMJIT_SOURCE_Y, Source::y));
 static_assert(same(NORMJIT_STATS_SAVED, Stats::saved) && same(NORMJIT_STATS_RECOMPUTE, Stats::recompute));
+static_assert(same(NORMJIT_ROUNDING_NONE, Rounding::none) && same(NORMJIT_ROUNDING_LLAMA, Rounding::llama));
 static_assert(same(NORMJIT_SYNC, OnMiss::sync) && same(NORMJIT_BACKGROUND, OnMiss::background) &&
               same(NORMJIT_ERROR, OnMiss::error));
 static_assert(same(NORMJIT_TUNE_OFF, TunePolicy::off) && same(NORMJIT_TUNE_ON_MISS, TunePolicy::on_miss) &&
@@ -72,6 +73,7 @@ Expected<Spec> to_cpp(const normjit_spec* given) {
     NORMJIT_RETURN_IF_ERROR(read_enum("spec: pass", from.pass, 2, spec.pass));
     NORMJIT_RETURN_IF_ERROR(read_enum("spec: source", from.source, 3, spec.source));
     NORMJIT_RETURN_IF_ERROR(read_enum("spec: stats", from.stats, 2, spec.stats));
+    NORMJIT_RETURN_IF_ERROR(read_enum("spec: rounding", from.rounding, 2, spec.rounding));
     if (spec.pass == Pass::forward) spec.stats = Stats::recompute;
     if (from.rows != -1) spec.rows = from.rows;
     spec.cols = from.cols;
@@ -90,7 +92,6 @@ Expected<Spec> to_cpp(const normjit_spec* given) {
         others &= ~bit;
     }
     if (others != 0) return invalid_argument(fmt::format("spec: accumulate: {:#x}; there are no such tensors", others));
-    NORMJIT_RETURN_IF_ERROR(read_reserved("spec: reserved", from.reserved));
     if (from.invariant > 1) return invalid_argument(fmt::format("spec: invariant: {}; must be 0 or 1", from.invariant));
     spec.invariant = from.invariant == 1;
     return spec;
@@ -101,6 +102,7 @@ normjit_spec to_c(const Spec& spec) {
     to.size = sizeof to;
     to.norm = static_cast<int32_t>(spec.norm);
     to.pass = static_cast<int32_t>(spec.pass);
+    to.rounding = static_cast<int32_t>(spec.rounding);
     to.source = static_cast<int32_t>(spec.source);
     to.stats = static_cast<int32_t>(spec.stats);
     to.rows = spec.rows.value_or(-1);

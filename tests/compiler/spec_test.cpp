@@ -129,6 +129,21 @@ TEST_CASE("a forward writes the layer's output, the sum that it normalised, and 
     CHECK(reads("rmsnorm cols=8 rowscale=f32 out=dx,dresidual_in") == "x dy gamma rstd rowscale");
 }
 
+TEST_CASE("rounding as the eager LlamaRMSNorm is of rmsnorm alone") {
+    check_answers({
+        {"rmsnorm cols=8 x=bf16 rounding=llama", "rmsnorm cols=8 x=bf16 rounding=llama"},
+        {"rmsnorm cols=8 rounding=none", "rmsnorm cols=8"},
+        {"rmsnorm pass=forward cols=8 x=bf16 rounding=llama eps=1e-6",
+         "rmsnorm pass=forward cols=8 x=bf16 rounding=llama eps=1e-06"},
+        {"rmsnorm cols=8 rounding=gemma", "spec: rounding=gemma: allowed: none llama"},
+        {"layernorm cols=8 rounding=llama", "spec: rounding=llama: is of rmsnorm"},
+        {"rmsnorm cols=8 source=xhat rounding=llama", "spec: rounding=llama: needs source=x"},
+        {"rmsnorm cols=8 gamma_offset=1 rounding=llama", "spec: rounding=llama: has no gamma_offset"},
+        {"rmsnorm cols=8 out=dx,dbeta rounding=llama", "spec: rounding=llama: has no beta"},
+        {"rmsnorm pass=forward cols=8 beta=f32 rounding=llama", "spec: rounding=llama: has no beta"},
+    });
+}
+
 TEST_CASE("texts of one problem become one text, the shortest") {
     check_answers({
         {"layernorm cols=8 x=f32 dy=f32 gamma=f32 out=dx,dgamma,dbeta source=x stats=saved", "layernorm cols=8"},
@@ -167,7 +182,7 @@ TEST_CASE("errors name the key, the value and what is allowed") {
         {"layernorm col=8",
          "spec: unknown key 'col'; allowed: pass rows cols x dy dresidual residual gamma beta rowscale y h dx "
          "dresidual_in dgamma dbeta out "
-         "accumulate source stats eps "
+         "accumulate source stats rounding eps "
          "gamma_offset invariant; did you mean 'cols'?"},
         {"layernorm cols=0", "spec: cols=0: must be at least 1"},
         {"layernorm cols=-3", "spec: cols=-3: must be at least 1"},

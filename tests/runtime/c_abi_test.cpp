@@ -43,7 +43,9 @@ TEST_CASE("c: specs are structs and texts") {
          {"layernorm cols=4096 x=bf16 gamma=f32", "rmsnorm rows=7 cols=9 x=f64 out=dgamma",
           "rmsnorm cols=3 stats=recompute eps=0.25 gamma_offset=1", "layernorm cols=3 accumulate=dgamma,dbeta",
           "layernorm pass=forward cols=3 x=bf16 residual=f32 rowscale=f32 out=mean,y,h stats=bf16 eps=0.25",
-          "rmsnorm cols=3 invariant=1"}) {
+          "rmsnorm cols=3 invariant=1",
+
+          "rmsnorm cols=3 x=f16 rounding=llama"}) {
         CHECK(text_of(parsed(text)) == text);
     }
     normjit_spec edited = spec;
@@ -53,8 +55,8 @@ TEST_CASE("c: specs are structs and texts") {
     edited.accumulate = 1u << 31;
     CHECK(text_of(edited) == "spec: accumulate: 0x80000000; there are no such tensors");
     edited = spec;
-    edited.reserved = 3;
-    CHECK(text_of(edited) == "spec: reserved: 3; must be 0");
+    edited.rounding = 3;
+    CHECK(text_of(edited) == "spec: rounding: 3; must be 0 to 1");
     edited = spec;
     edited.invariant = 3;
     CHECK(text_of(edited) == "spec: invariant: 3; must be 0 or 1");

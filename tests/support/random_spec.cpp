@@ -114,6 +114,14 @@ Spec random_spec(Random& random, const SpecLimits& limits) {
         spec.gamma_offset = random.pick({1.0, -1.0, 0.5, 0.1, random.real(-2, 2)});
     }
     spec.invariant = random.chance(15);
+    if (spec.norm == Norm::rmsnorm && spec.source == Source::x && random.chance(25)) {
+        spec.rounding = Rounding::llama;
+        spec.gamma_offset = 0;
+        spec.dtypes[Tensor::beta].reset();
+        if (spec.pass == Pass::backward) spec.dtypes[Tensor::dbeta].reset();
+        const bool any = spec.has(Tensor::dx) || spec.has(Tensor::dresidual_in) || spec.has(Tensor::dgamma);
+        if (spec.pass == Pass::backward && !any) spec.dtypes[Tensor::dx] = spec.dtypes[Tensor::x];
+    }
     spec = canonical(spec);
     if (!random.chance(limits.dynamic_percent)) spec.rows = random_rows(random, spec, limits);
     return spec;

@@ -3,6 +3,7 @@
 // bounds f32, long double bounds f64. reference.h states the rules.
 #pragma once
 
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 #include <cstdint>
@@ -77,6 +78,16 @@ Bounded<Real> sqrt(const Bounded<Real>& a) {
     const Real root = std::sqrt(a.value);
     if (!(a.value > a.error)) return {root, std::numeric_limits<Real>::infinity()};
     return rounded<Real>({root, root - std::sqrt(a.value - a.error)});
+}
+
+/// After a rounding to an element type: as far off as the roundings of the ends of its interval.
+template <class Real, class Round>
+Bounded<Real> rounded_to(const Bounded<Real>& number, const Round& round) {
+    const Real value = round(number.value);
+    if (!std::isfinite(number.error)) return {value, number.error};
+    const Real below = round(number.value - number.error), above = round(number.value + number.error);
+    const Real error = std::max(above - value, value - below);
+    return {value, std::isfinite(error) ? error : std::numeric_limits<Real>::infinity()};
 }
 
 /// A sum whose terms go through at most `depth` additions each, in any order.

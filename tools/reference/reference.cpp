@@ -56,6 +56,22 @@ class Computation {
         return {static_cast<Real>(static_cast<typename Rounding<Real>::Narrow>(option)), 0};
     }
 
+    // rounding=llama: the types that the framework has xhat, and its product with a tensor, in.
+    DType type_of(Tensor tensor) const { return *spec_.dtypes[tensor]; }
+    static DType promoted(DType a, DType b) { return a == b ? a : DType::f32; }
+    DType stream_type() const {
+        if (spec_.has(Tensor::h)) return type_of(Tensor::h);
+        const DType x = type_of(Tensor::x);
+        return spec_.has(Tensor::residual) ? promoted(x, type_of(Tensor::residual)) : x;
+    }
+    DType product_type(Tensor tensor) const { return promoted(stream_type(), type_of(tensor)); }
+    Number rounded(DType type, const Number& number) const {
+        const bool is_kept = spec_.rounding == Rounding::none || type == DType::f32 || type == DType::f64;
+        if (is_kept) return number;
+        return rounded_to(number,
+                          [&](Real value) { return static_cast<Real>(round_to(type, static_cast<double>(value))); });
+    }
+
     int64_t column_depth() const { return all_rows_ + 1; }
 
     /// How often a row of the inputs comes.
@@ -113,14 +129,16 @@ class Computation {
             h_[j] = input(Tensor::x, i);
             if (forward && spec_.has(Tensor::rowscale)) h_[j] = h_[j] * input(Tensor::rowscale, row);
             if (forward && spec_.has(Tensor::residual)) h_[j] = h_[j] + input(Tensor::residual, i);
+            if (forward && (spec_.has(Tensor::rowscale) || spec_.has(Tensor::residual)))
+                h_[j] = rounded(stream_type(), h_[j]);
             write(Tensor::h, i, h_[j]);
         }
     }
 
     void write_y(size_t row) {
         for (size_t j = 0; j < cols_; ++j) {
-            Number y = xhat_[j];
-            if (spec_.has(Tensor::gamma)) y = y * scale_[j];
+            Number y = rounded(stream_type(), xhat_[j]);
+            if (spec_.has(Tensor::gamma)) y = rounded(product_type(Tensor::gamma), y * scale_[j]);
             if (spec_.has(Tensor::beta)) y = y + input(Tensor::beta, j);
             write(Tensor::y, row * cols_ + j, y);
         }
@@ -135,7 +153,7 @@ class Computation {
     void write_dx(size_t row) {
         const auto g = [&](size_t j) {
             const Number dy = input(Tensor::dy, row * cols_ + j);
-            return spec_.has(Tensor::gamma) ? dy * scale_[j] : dy;
+            return rounded(stream_type(), spec_.has(Tensor::gamma) ? dy * scale_[j] : dy);
         };
         const bool layernorm = spec_.norm == Norm::layernorm;
         const Number c1 = row_mean([&](size_t j) { return g(j) * xhat_[j]; });
@@ -145,8 +163,8 @@ class Computation {
             Number inner = g(j) - xhat_[j] * c1;
             if (layernorm) inner = inner - c2;
             Number dx = rstd_ * inner;
-            Number term = input(Tensor::dy, row * cols_ + j) * rstd_;
-            if (spec_.has(Tensor::gamma)) term = term * scale_[j];
+            Number term = spec_.rounding == Rounding::none ? input(Tensor::dy, row * cols_ + j) * rstd_ : g(j) * rstd_;
+            if (spec_.rounding == Rounding::none && spec_.has(Tensor::gamma)) term = term * scale_[j];
             Number projection = (spec_.source == Source::x ? centred_[j] : xhat_[j]) * factor;
             if (layernorm) projection = projection + rstd_ * c2;
             dx.error = std::max(dx.error, (term - projection).error);
@@ -169,8 +187,9 @@ class Computation {
         for (size_t j = 0; j < cols_; ++j) {
             const Number dy = input(Tensor::dy, row * cols_ + j);
             if (spec_.has(Tensor::dgamma)) {
-                Number term = dy * xhat_[j];
-                if (spec_.source == Source::x) term.error = std::max(term.error, ((dy * rstd_) * centred_[j]).error);
+                Number term = rounded(product_type(Tensor::dy), dy * rounded(stream_type(), xhat_[j]));
+                if (spec_.source == Source::x && spec_.rounding == Rounding::none)
+                    term.error = std::max(term.error, ((dy * rstd_) * centred_[j]).error);
                 dgamma_[j].add(term, times);
             }
             if (spec_.has(Tensor::dbeta)) dbeta_[j].add(dy, times);

@@ -41,6 +41,14 @@ inline constexpr Source all_sources[] = {Source::x, Source::xhat, Source::y};
 /// be outputs. A forward pass computes them.
 enum class Stats : uint8_t { saved, recompute };
 
+/// Where a framework rounds that keeps intermediate results in memory. none: at stores alone. llama: as the eager
+/// LlamaRMSNorm of Hugging Face and its autograd do: h and xhat are rounded to their element type; forward, xhat *
+/// gamma to the type that the framework promotes the two to; backward, dy * gamma to the type of xhat, and each dy *
+/// xhat, of the rounded xhat, to the type that those two are promoted to before it is summed. rmsnorm from x only, with
+/// neither beta nor gamma_offset.
+enum class Rounding : uint8_t { none, llama };
+inline constexpr Rounding all_roundings[] = {Rounding::none, Rounding::llama};
+
 /// N at most: a column's number then fits a signed 32-bit register on every target.
 inline constexpr int64_t max_cols = INT32_MAX;
 
@@ -51,6 +59,7 @@ struct Spec {
     int64_t cols = 0;             ///< N, 1..max_cols
     Source source = Source::x;
     Stats stats = Stats::saved;
+    Rounding rounding = Rounding::none;
     double eps = 1e-5;          ///< added to the variance (rmsnorm: to the mean square); Stats::recompute only
     double gamma_offset = 0.0;  ///< added to gamma before use: 1 for zero-centred gamma
 
@@ -77,6 +86,9 @@ struct Spec {
     bool depends_on(Tensor tensor) const { return reads(tensor) || accumulate[tensor]; }
     bool writes_matrices() const;
     bool takes_part(Tensor tensor) const { return reads(tensor) || writes(tensor); }
+    /// What a framework has in memory of xhat: h's type, where it is not x. That is the type of the output h, or else
+    /// what x and the residual are promoted to.
+    DType stream_type() const;
     /// The type of all arithmetic: f32, or f64 when x is f64.
     DType compute() const { return compute_type(dtypes[Tensor::x].value_or(DType::f32)); }
 
@@ -87,6 +99,10 @@ struct Spec {
 std::string_view name(Norm norm);
 std::string_view name(Pass pass);
 std::string_view name(Source source);
+std::string_view name(Rounding rounding);
+
+/// What a framework promotes two types to: f32 when both have 16 bits and they differ.
+DType promoted(DType a, DType b);
 
 /// Reads "layernorm rows=4096 cols=4096 x=bf16 gamma=f32 out=dx,dgamma,dbeta". The norm comes first, then keys in any
 /// order, each at most once:
@@ -110,6 +126,7 @@ std::string_view name(Source source);
 ///   type.
 ///                            recompute,TYPE: the type of mean and rstd as outputs, else the compute type. Of a
 ///                            forward, which computes them, a type alone is that of the outputs
+///   rounding                 none (the default) or llama: where else than at stores
 ///   eps, gamma_offset        numbers; eps in a forward or with stats=recompute only
 ///   invariant                0|1: whether a row's bits are the same in every batch
 /// The error names the key, the value and what is allowed. The result is canonical() and has passed validate().

@@ -40,6 +40,7 @@ typedef enum normjit_norm { NORMJIT_LAYERNORM = 0, NORMJIT_RMSNORM = 1 } normjit
 typedef enum normjit_pass { NORMJIT_BACKWARD = 0, NORMJIT_FORWARD = 1 } normjit_pass;
 typedef enum normjit_source { NORMJIT_SOURCE_X = 0, NORMJIT_SOURCE_XHAT = 1, NORMJIT_SOURCE_Y = 2 } normjit_source;
 typedef enum normjit_stats { NORMJIT_STATS_SAVED = 0, NORMJIT_STATS_RECOMPUTE = 1 } normjit_stats;
+typedef enum normjit_rounding { NORMJIT_ROUNDING_NONE = 0, NORMJIT_ROUNDING_LLAMA = 1 } normjit_rounding;
 typedef enum normjit_on_miss { NORMJIT_SYNC = 0, NORMJIT_BACKGROUND = 1, NORMJIT_ERROR = 2 } normjit_on_miss;
 typedef enum normjit_tune { NORMJIT_TUNE_OFF = 0, NORMJIT_TUNE_ON_MISS = 1, NORMJIT_TUNE_BACKGROUND = 2 } normjit_tune;
 typedef enum normjit_thread_policy {
@@ -95,7 +96,7 @@ typedef struct normjit_spec {
     uint32_t accumulate;             /* 1 << normjit_tensor, for each column output that is added to what it holds */
     int32_t pass;                    /* normjit_pass */
     uint32_t invariant;              /* 1: a row's bits are the same in every batch */
-    uint32_t reserved;               /* 0 */
+    int32_t rounding;                /* normjit_rounding */
 } normjit_spec;
 
 /* "layernorm cols=4096 x=bf16 gamma=f32": fills in what the text leaves out. */

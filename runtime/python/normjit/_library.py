@@ -11,6 +11,7 @@ TENSORS = (
 )
 DTYPES = ("f32", "bf16", "f16", "f64")
 NORMS = ("layernorm", "rmsnorm")
+ROUNDINGS = ("none", "llama")
 ROOM_FOR_TENSORS = 16
 NO_DTYPE = -1
 
@@ -51,7 +52,7 @@ class Spec(_Sized):
         ("accumulate", ctypes.c_uint32),
         ("pass", ctypes.c_int32),
         ("invariant", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("rounding", ctypes.c_int32),
     ]
 
 
