@@ -116,12 +116,13 @@ def library_of(array):
     raise InvalidArgument(f"{type(array).__name__} does not say how such arrays are made; give all of them as out=")
 
 
-def empty(like, shape):
-    """An array of the kind, the element type and the device of another."""
+def empty(like, shape, dtype=None):
+    """An array of the kind, the element type and the device of another; or of the type of this name."""
     library = library_of(like)
+    dtype = getattr(library, dtype) if dtype else like.dtype
     if library.__name__ in ("numpy", "cupy"):
-        return library.empty(shape, dtype=like.dtype)
-    return library.empty(shape, dtype=like.dtype, device=like.device)
+        return library.empty(shape, dtype=dtype)
+    return library.empty(shape, dtype=dtype, device=like.device)
 
 
 def current_stream(array):

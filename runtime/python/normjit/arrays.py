@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of LayerNorm and RMSNorm on arrays of NumPy, CuPy, PyTorch and whatever else speaks DLPack."""
+"""LayerNorm and RMSNorm and their gradients on arrays of NumPy, CuPy, PyTorch and whatever else speaks DLPack."""
 import collections
 import ctypes
 import functools
@@ -7,13 +7,45 @@ import mmap
 import threading
 
 from normjit import _library, _operand
-from normjit._library import DTYPES, NO_DTYPE, NORMS, ROOM_FOR_TENSORS, TENSORS, InvalidArgument, library
+from normjit._library import DTYPES, NO_DTYPE, NORMS, ROOM_FOR_TENSORS, ROUNDINGS, TENSORS, InvalidArgument, library
 
 GRADIENTS = ("dx", "dgamma", "dbeta")
-
+LAYER = ("y", "h", "mean", "rstd")
+COLUMNS = ("gamma", "beta", "dgamma", "dbeta")
+ROWS = ("mean", "rstd", "rowscale")
 
 Gradients = collections.namedtuple("Gradients", GRADIENTS)
 Gradients.__doc__ = "The gradients of x, gamma and beta, None for those that were not computed."
+Layer = collections.namedtuple("Layer", LAYER)
+Layer.__doc__ = "The output of a norm, what was normalised, and its statistics, None for those that were not asked for."
+
+_Problem = collections.namedtuple("_Problem", ("norm", "forward", "eps", "gamma_offset", "rounding", "invariant"))
+
+
+def layer_norm(x, gamma=None, beta=None, *, residual=None, rowscale=None, eps=1e-5, gamma_offset=0.0, invariant=False,
+               outputs=None, out=None, stream=None):
+    """y = (h - mean) * rstd * (gamma + gamma_offset) + beta, over the last dimension of h = x * rowscale + residual.
+
+    x           an array of [..., N], on a CPU or a CUDA GPU
+    gamma, beta [N], or None for 1 and 0
+    residual    of x's shape, or None for 0
+    rowscale    of x's shape without its last dimension, or with 1 in its place, or None for 1
+    outputs     which of "y", "h", "mean" and "rstd" to compute; None: y, with a residual also h
+    out         a mapping of those names to arrays that are written to, all others are made: y of x's type, h of the
+                residual's, statistics in float32; y and h may be x or the residual
+
+    Returns a Layer. All else is as in layer_norm_backward(), which takes its mean and rstd, and its h as x."""
+    inputs = {"x": x, "gamma": gamma, "beta": beta, "residual": residual, "rowscale": rowscale}
+    return _compute(_Problem("layernorm", True, eps, gamma_offset, "none", bool(invariant)), inputs, outputs, out, stream)
+
+
+def rms_norm(x, gamma=None, *, residual=None, rowscale=None, eps=1e-5, gamma_offset=0.0, rounding="none",
+             invariant=False, outputs=None, out=None, stream=None):
+    """y = h * rstd * (gamma + gamma_offset), over the last dimension of h = x * rowscale + residual, rstd =
+    1 / sqrt(mean(h^2) + eps). gamma_offset=1 is a zero-centred gamma, as in Gemma; rounding="llama" rounds h, h * rstd
+    and y where Hugging Face's LlamaRMSNorm does. All else is as in layer_norm()."""
+    inputs = {"x": x, "gamma": gamma, "residual": residual, "rowscale": rowscale}
+    return _compute(_Problem("rmsnorm", True, eps, gamma_offset, rounding, bool(invariant)), inputs, outputs, out, stream)
 
 
 def layer_norm_backward(x, dy, gamma=None, *, mean=None, rstd=None, eps=1e-5, gamma_offset=0.0, dresidual=None,
@@ -38,39 +70,43 @@ def layer_norm_backward(x, dy, gamma=None, *, mean=None, rstd=None, eps=1e-5, ga
     if (mean is None) != (rstd is None):
         raise InvalidArgument("mean and rstd come together")
     inputs = {"x": x, "dy": dy, "gamma": gamma, "mean": mean, "rstd": rstd, "dresidual": dresidual}
-    return _backward("layernorm", inputs, eps, gamma_offset, invariant, outputs, out, stream)
+    return _compute(_Problem("layernorm", False, eps, gamma_offset, "none", bool(invariant)), inputs, outputs, out, stream)
 
 
 def rms_norm_backward(
-    x, dy, gamma=None, *, rstd=None, eps=1e-5, gamma_offset=0.0, dresidual=None, invariant=False, outputs=None,
-    out=None, stream=None
+    x, dy, gamma=None, *, rstd=None, eps=1e-5, gamma_offset=0.0, dresidual=None, rounding="none", invariant=False,
+    outputs=None, out=None, stream=None
 ):
     """The gradients of y = x * rstd * (gamma + gamma_offset), over the last dimension of x, rstd = 1 / sqrt(mean(x^2) +
-    eps). gamma_offset=1 is a zero-centred gamma, as in Gemma. All else is as in layer_norm_backward()."""
+    eps). gamma_offset=1 is a zero-centred gamma, as in Gemma; rounding="llama" rounds where the autograd of Hugging Face's
+    LlamaRMSNorm does. All else is as in layer_norm_backward()."""
     inputs = {"x": x, "dy": dy, "gamma": gamma, "rstd": rstd, "dresidual": dresidual}
-    return _backward("rmsnorm", inputs, eps, gamma_offset, invariant, outputs, out, stream)
+    return _compute(_Problem("rmsnorm", False, eps, gamma_offset, rounding, bool(invariant)), inputs, outputs, out, stream)
 
 
-def _backward(norm, inputs, eps, gamma_offset, invariant, outputs, out, stream):
-    wanted = _wanted(norm, outputs, inputs["gamma"] is not None, out or {})
+def _compute(problem, inputs, outputs, out, stream):
+    out = out or {}
+    if problem.rounding not in ROUNDINGS:
+        raise InvalidArgument(f"rounding: {problem.rounding!r}; allowed: {', '.join(ROUNDINGS)}")
+    wanted = _wanted(problem, outputs, inputs, out)
     x = inputs["x"]
     on_gpu = hasattr(x, "__dlpack_device__") and x.__dlpack_device__()[0] != _operand.CPU
     if stream is not None and not on_gpu:
         raise InvalidArgument("stream: x is on the CPU, which has none")
     handle = (_operand.current_stream(x) if stream is None else _operand.stream_handle(stream)) if on_gpu else None
-    needed = {name: array for name, array in inputs.items() if array is not None and _reads(name, wanted)}
+    needed = {name: array for name, array in inputs.items() if array is not None and _reads(problem, name, wanted)}
     operands = {name: _operand.Operand(name, array, handle) for name, array in needed.items()}
     _check_inputs(operands)
     with _operand.on_stream(x, handle) if on_gpu else _Nothing():
         for name in wanted:
-            made = (out or {}).get(name)
+            made = out.get(name)
             if made is None:
-                like = inputs["gamma"] if name != "dx" and inputs["gamma"] is not None else x
-                made = _operand.empty(like, operands["x"].shape if name == "dx" else operands["x"].shape[-1:])
+                made = _make(name, inputs, operands["x"])
             operands[name] = _operand.Operand(name, made, handle)
             _check_output(operands[name], operands["x"])
-        _launch(norm, operands, eps, gamma_offset, bool(invariant) and "dx" in wanted, handle)
-    return Gradients(*(operands[name].array if name in wanted else None for name in GRADIENTS))
+        _launch(problem, operands, handle)
+    results = Layer if problem.forward else Gradients
+    return results(*(operands[name].array if name in wanted else None for name in results._fields))
 
 
 class _Nothing:
@@ -81,10 +117,17 @@ class _Nothing:
         return None
 
 
-def _wanted(norm, outputs, has_gamma, out):
-    possible = GRADIENTS if norm == "layernorm" else GRADIENTS[:2]
+def _wanted(problem, outputs, inputs, out):
+    has_gamma = inputs["gamma"] is not None
+    layernorm = problem.norm == "layernorm"
+    if problem.forward:
+        possible = LAYER if layernorm else ("y", "h", "rstd")
+        usual = ("y",) if inputs["residual"] is None else ("y", "h")
+    else:
+        possible = GRADIENTS if layernorm else GRADIENTS[:2]
+        usual = possible if has_gamma else ("dx",)
     if outputs is None:
-        outputs = set(possible if has_gamma else ("dx",)) | set(out)
+        outputs = set(usual) | set(out)
     outputs = {outputs} if isinstance(outputs, str) else set(outputs)
     for what, names in (("outputs", outputs), ("out", set(out))):
         if names - set(possible):
@@ -95,14 +138,32 @@ def _wanted(norm, outputs, has_gamma, out):
         raise InvalidArgument(f"outputs: none; allowed: {', '.join(possible)}")
     if "dgamma" in outputs and not has_gamma:
         raise InvalidArgument("outputs: dgamma: there is no gamma")
-    return [name for name in GRADIENTS if name in outputs]
+    return [name for name in possible if name in outputs]
 
 
-def _reads(name, wanted):
-    """Whether a gradient that is wanted depends on an input. x and dy say the shape in any case."""
+def _reads(problem, name, wanted):
+    """Whether an output that is wanted depends on an input. x and dy say the shape in any case."""
+    if problem.forward:
+        return "y" in wanted or name not in ("gamma", "beta")
     if name in ("mean", "rstd"):
         return "dx" in wanted or "dgamma" in wanted
     return name in ("x", "dy") or "dx" in wanted
+
+
+def _make(name, inputs, x):
+    """An array for an output."""
+    if name in ROWS:
+        return _operand.empty(x.array, x.shape[:-1], "float64" if x.dtype == "f64" else "float32")
+    like = {"h": "residual", "dgamma": "gamma", "dbeta": "gamma"}.get(name)
+    array = inputs[like] if like and inputs[like] is not None else x.array
+    return _operand.empty(array, _shapes(name, x)[0])
+
+
+def _shapes(name, x):
+    """Those that a tensor may have."""
+    if name in COLUMNS:
+        return (x.shape[-1:],)
+    return (x.shape[:-1], (*x.shape[:-1], 1)) if name in ROWS else (x.shape,)
 
 
 def _check_inputs(operands):
@@ -112,44 +173,45 @@ def _check_inputs(operands):
     for name, operand in operands.items():
         if operand.device != x.device:
             raise InvalidArgument(f"{name}: is on {operand.device}; x is on {x.device}")
-        if name in ("dy", "dresidual") and operand.shape != x.shape:
-            raise InvalidArgument(f"{name}: its shape is {operand.shape}; must be that of x, {x.shape}")
-        if name == "gamma" and operand.shape != x.shape[-1:]:
-            raise InvalidArgument(f"gamma: its shape is {operand.shape}; must be {x.shape[-1:]}")
-        if name in ("mean", "rstd") and operand.shape not in (x.shape[:-1], (*x.shape[:-1], 1)):
+        shapes = _shapes(name, x)
+        if operand.shape not in shapes:
+            that = "" if name in COLUMNS + ROWS else "that of x, "
             raise InvalidArgument(
-                f"{name}: its shape is {operand.shape}; must be {x.shape[:-1]} or {(*x.shape[:-1], 1)}"
+                f"{name}: its shape is {operand.shape}; must be {that}{' or '.join(str(each) for each in shapes)}"
             )
 
 
 def _check_output(operand, x):
-    name, shape = operand.name, x.shape if operand.name == "dx" else x.shape[-1:]
-    if operand.shape != shape:
-        raise InvalidArgument(f"out: {name}: its shape is {operand.shape}; must be {shape}")
+    shapes = _shapes(operand.name, x)
+    if operand.shape not in shapes:
+        raise InvalidArgument(f"out: {operand.name}: its shape is {operand.shape}; must be {shapes[0]}")
     if operand.device != x.device:
-        raise InvalidArgument(f"out: {name}: is on {operand.device}; x is on {x.device}")
+        raise InvalidArgument(f"out: {operand.name}: is on {operand.device}; x is on {x.device}")
     if operand.read_only:
-        raise InvalidArgument(f"out: {name}: cannot be written to")
+        raise InvalidArgument(f"out: {operand.name}: cannot be written to")
 
 
 @functools.lru_cache(maxsize=512)
-def _kernel(device, norm, cols, dtypes, recompute, eps, gamma_offset, invariant, stream):
+def _kernel(device, problem, cols, dtypes, recompute, stream):
     spec = _library.Spec(
-        norm=NORMS.index(norm), rows=-1, cols=cols, stats=recompute, eps=eps, gamma_offset=gamma_offset,
-        invariant=invariant,
+        norm=NORMS.index(problem.norm), rows=-1, cols=cols, stats=recompute, eps=problem.eps,
+        gamma_offset=problem.gamma_offset, rounding=ROUNDINGS.index(problem.rounding), invariant=problem.invariant,
+        **{"pass": problem.forward}
     )
     spec.dtypes = (ctypes.c_int32 * ROOM_FOR_TENSORS)(*dtypes)
     return _library.Kernel(_library.engine(device), spec, stream)
 
 
-def _launch(norm, operands, eps, gamma_offset, invariant, stream):
+def _launch(problem, operands, stream):
     x = operands["x"]
     dtypes = [NO_DTYPE] * ROOM_FOR_TENSORS
     for name, operand in operands.items():
         dtypes[TENSORS.index(name)] = DTYPES.index(operand.dtype)
-    recompute = "rstd" not in operands and ("dx" in operands or "dgamma" in operands)
-    kernel = _kernel(x.device, norm, x.shape[-1], tuple(dtypes), recompute, float(eps) if recompute else 0.0,
-                     float(gamma_offset) if "gamma" in operands else 0.0, invariant, stream)
+    recompute = problem.forward or ("rstd" not in operands and ("dx" in operands or "dgamma" in operands))
+    problem = problem._replace(eps=float(problem.eps) if recompute else 0.0,
+                               gamma_offset=float(problem.gamma_offset) if "gamma" in operands else 0.0,
+                               invariant=problem.invariant and any(name in operands for name in ("dx", "y", "h")))
+    kernel = _kernel(x.device, problem, x.shape[-1], tuple(dtypes), recompute, stream)
     arguments = _library.Arguments()
     for name, operand in operands.items():
         _library.check(library.normjit_set_dlpack(kernel.pointer, ctypes.byref(arguments), TENSORS.index(name),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: numpy
-"""normjit.layer_norm_backward and rms_norm_backward on NumPy and DLPack."""
+"""normjit.layer_norm, rms_norm and their gradients on NumPy and DLPack."""
 import threading
 
 import normjit
@@ -46,6 +46,50 @@ def test_options(norm):
     x, dy, gamma, dresidual = random(1, 9, 50), random(2, 9, 50), random(3, 50), random(4, 9, 50)
     options = {"eps": 0.3, "gamma_offset": 1.0, "dresidual": dresidual}
     check(norm, x, dy, gamma, BACKWARD[norm](x, dy, gamma, **options), **options)
+
+
+@pytest.mark.parametrize("norm", BACKWARD)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+@pytest.mark.parametrize("shape", [(16,), (3, 1), (2, 3, 4, 65), (0, 8), (300, 1000)])
+def test_layer(norm, dtype, shape):
+    x, residual, gamma = random(1, *shape, dtype=dtype), random(2, *shape, dtype=dtype), random(3, shape[-1], dtype=dtype)
+    options = {"residual": residual, "rowscale": random(4, *shape[:-1], dtype=dtype), "eps": 0.1, "gamma_offset": 1.0}
+    if norm == "layernorm":
+        got = normjit.layer_norm(x, gamma, gamma, outputs=("y", "h", "mean", "rstd"), **options)
+        wanted = reference.layer(norm, x, gamma, gamma, **options)
+    else:
+        got = normjit.rms_norm(x, gamma, outputs=("y", "h", "rstd"), **options)
+        wanted = reference.layer(norm, x, gamma, **options)
+        assert got.mean is None
+    statistics = "float64" if dtype == "float64" else "float32"
+    for name, array, right in zip(got._fields, got, wanted):
+        if array is not None:
+            is_rows = name in ("mean", "rstd")
+            assert array.dtype == np.dtype(statistics if is_rows else dtype)
+            reference.assert_close(array, right[..., 0] if is_rows else right, array.dtype.name, name)
+
+
+def test_layer_outputs():
+    x, residual = random(1, 6, 40), random(2, 6, 40)
+    assert [array is None for array in normjit.layer_norm(x)] == [False, True, True, True]
+    got = normjit.rms_norm(x, residual=residual, out={"h": residual})
+    assert got.h is residual and got.y.shape == x.shape
+    saved = normjit.layer_norm(x, outputs=("mean", "rstd"))
+    check("layernorm", x, x, None, normjit.layer_norm_backward(x, x, mean=saved.mean, rstd=saved.rstd))
+
+
+@pytest.mark.parametrize("call, message", [
+    (lambda x: normjit.layer_norm(x, x), "gamma: its shape is (6, 40); must be (40,)"),
+    (lambda x: normjit.rms_norm(x, residual=x[0]), "residual: its shape is (40,); must be that of x, (6, 40)"),
+    (lambda x: normjit.rms_norm(x, rowscale=x), "rowscale: its shape is (6, 40); must be (6,) or (6, 1)"),
+    (lambda x: normjit.rms_norm(x, outputs="mean"), "outputs: mean; allowed: y, h, rstd"),
+    (lambda x: normjit.layer_norm(x, outputs="h"), "spec: out=h: is x without a residual or rowscale"),
+    (lambda x: normjit.rms_norm(x, rounding="gemma"), "rounding: 'gemma'; allowed: none, llama"),
+])
+def test_layer_refusals(call, message):
+    with pytest.raises(normjit.InvalidArgument) as raised:
+        call(random(1, 6, 40))
+    assert str(raised.value) == message
 
 
 def test_saved_statistics():

@@ -23,6 +23,19 @@ def gradients(norm, x, dy, gamma=None, *, eps=1e-5, gamma_offset=0.0, dresidual=
     return dx.reshape(shape), (dy * xhat).sum(0), dy.sum(0)
 
 
+def layer(norm, x, gamma=None, beta=None, *, eps=1e-5, gamma_offset=0.0, residual=None, rowscale=None):
+    """y, h, mean, rstd, the statistics with 1 in the place of the last dimension."""
+    h = np.asarray(x, dtype=np.float64)
+    if rowscale is not None:
+        h = h * np.asarray(rowscale, dtype=np.float64).reshape(*h.shape[:-1], 1)
+    if residual is not None:
+        h = h + np.asarray(residual, dtype=np.float64)
+    mean, rstd = statistics(norm, h, eps)
+    y = (h - mean) * rstd
+    y = y if gamma is None else y * (np.asarray(gamma, dtype=np.float64) + gamma_offset)
+    return y if beta is None else y + np.asarray(beta, dtype=np.float64), h, mean, rstd
+
+
 def statistics(norm, x, eps=1e-5):
     x = np.asarray(x, dtype=np.float64)
     mean = x.mean(-1, keepdims=True) if norm == "layernorm" else np.zeros_like(x[..., :1])

@@ -60,6 +60,7 @@ def test_struct(struct, tmp_path):
 
 def test_numbers(tmp_path):
     names = [f"NORMJIT_{name.upper()}" for name in _library.TENSORS + _library.DTYPES + _library.NORMS]
+    names += [f"NORMJIT_ROUNDING_{name.upper()}" for name in _library.ROUNDINGS] + ["NORMJIT_FORWARD"]
     names += [
         "NORMJIT_TENSORS",
         "NORMJIT_NONE",
@@ -68,6 +69,7 @@ def test_numbers(tmp_path):
         "NORMJIT_STATS_RECOMPUTE",
     ]
     numbers = [*range(len(_library.TENSORS)), *range(len(_library.DTYPES)), *range(len(_library.NORMS))]
+    numbers += [*range(len(_library.ROUNDINGS)), 1]
     numbers += [_library.ROOM_FOR_TENSORS, _library.NO_DTYPE, 1, 2, 1]
     assert evaluate(tmp_path, names) == numbers
 

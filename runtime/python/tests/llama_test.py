@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+# needs: torch transformers
+"""rounding="llama" against the eager LlamaRMSNorm of transformers and its autograd, bit by bit, on the CPU."""
+import normjit
+import pytest
+import torch
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+BITS = {torch.bfloat16: torch.int16, torch.float16: torch.int16, torch.float32: torch.int32}
+
+
+def steps(a, b):
+    """How many numbers of their type the elements are apart."""
+    assert a.dtype == b.dtype and a.shape == b.shape
+    least = torch.iinfo(BITS[a.dtype]).min
+
+    def order(t):
+        number = t.detach().view(BITS[t.dtype]).long()
+        return torch.where(number < 0, least - number, number)
+
+    return (order(a) - order(b)).abs()
+
+
+def assert_equal_bits(got, wanted, most_steps):
+    apart = steps(got, wanted)
+    assert apart.max() <= most_steps
+    assert (apart == 0).float().mean() >= 0.99
+
+
+@pytest.mark.parametrize("rows, cols", [(512, 1024), (64, 4096), (1000, 333), (1, 96)])
+@pytest.mark.parametrize("x_type, weight_type", [(torch.bfloat16, torch.bfloat16), (torch.float16, torch.float16),
+                                                 (torch.bfloat16, torch.float32), (torch.float16, torch.bfloat16)])
+def test_llama(rows, cols, x_type, weight_type):
+    generator = torch.Generator().manual_seed(rows + cols)
+    norm = LlamaRMSNorm(cols, eps=1e-6).to(weight_type)
+    with torch.no_grad():
+        norm.weight.copy_(1 + 0.2 * torch.randn(cols, generator=generator))
+    x = (3 * torch.randn(rows, cols, generator=generator) + 0.5).to(x_type).requires_grad_()
+    y = norm(x)
+    dy = torch.randn(rows, cols, generator=generator).to(y.dtype)
+    y.backward(dy)
+
+    ours = normjit.rms_norm(x, norm.weight, eps=1e-6, rounding="llama", out={"y": torch.empty_like(dy)})
+    assert_equal_bits(ours.y, y, most_steps=2)  # one of xhat may be two of its product
+    got = normjit.rms_norm_backward(x, dy, norm.weight, eps=1e-6, rounding="llama")
+    assert_equal_bits(got.dx, x.grad, most_steps=1)
+    if weight_type == torch.float32:  # the order of a sum decides its last bits
+        torch.testing.assert_close(got.dgamma, norm.weight.grad, rtol=1e-4, atol=1e-4)
+    else:
+        assert_equal_bits(got.dgamma, norm.weight.grad, most_steps=1)
+
+    plain = normjit.rms_norm_backward(x, dy, norm.weight, eps=1e-6)
+    assert (steps(plain.dx, x.grad) == 0).float().mean() < 0.99  # so the points matter
