@@ -48,6 +48,9 @@ constexpr const char* specs[] = {
     "layernorm pass=forward cols=65536 x=bf16 gamma=f32 residual=bf16",
     "rmsnorm pass=forward cols=262144 x=bf16",
     "layernorm pass=forward cols=3000000 x=f64",
+    "rmsnorm cols=4096 x=bf16 rounding=llama",
+    "rmsnorm cols=1000 x=f16 gamma=f32 rounding=llama stats=recompute",
+    "rmsnorm pass=forward cols=4096 x=bf16 residual=bf16 rounding=llama",
 };
 
 /// Whose numbers of rows change the schedule, and rows wider or odder than those above.

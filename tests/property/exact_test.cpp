@@ -22,7 +22,8 @@ bool is_power_of_two(int64_t number) { return std::has_single_bit(static_cast<ui
 
 /// The case with options and a width for which sums can be exact.
 Case made_exact(Random& random, Case drawn) {
-    drawn.spec.gamma_offset = drawn.spec.has(Tensor::gamma) ? random.pick({0.0, 1.0, -1.0, 0.5}) : 0;
+    const bool may_offset = drawn.spec.has(Tensor::gamma) && drawn.spec.rounding == Rounding::none;
+    drawn.spec.gamma_offset = may_offset ? random.pick({0.0, 1.0, -1.0, 0.5}) : 0;
     if (drawn.spec.stats == Stats::recompute || random.chance(40)) {
         drawn.spec.cols =
             std::max<int64_t>(2, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(drawn.spec.cols))));

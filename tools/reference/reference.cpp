@@ -57,6 +57,9 @@ class Computation {
     }
 
     // rounding=llama: the types that the framework has xhat, and its product with a tensor, in.
+    bool rounds_to(DType type) const {
+        return spec_.rounding == normjit::Rounding::llama && type != DType::f32 && type != DType::f64;
+    }
     DType type_of(Tensor tensor) const { return *spec_.dtypes[tensor]; }
     static DType promoted(DType a, DType b) { return a == b ? a : DType::f32; }
     DType stream_type() const {
@@ -66,8 +69,7 @@ class Computation {
     }
     DType product_type(Tensor tensor) const { return promoted(stream_type(), type_of(tensor)); }
     Number rounded(DType type, const Number& number) const {
-        const bool is_kept = spec_.rounding == Rounding::none || type == DType::f32 || type == DType::f64;
-        if (is_kept) return number;
+        if (!rounds_to(type)) return number;
         return rounded_to(number,
                           [&](Real value) { return static_cast<Real>(round_to(type, static_cast<double>(value))); });
     }
@@ -163,8 +165,8 @@ class Computation {
             Number inner = g(j) - xhat_[j] * c1;
             if (layernorm) inner = inner - c2;
             Number dx = rstd_ * inner;
-            Number term = spec_.rounding == Rounding::none ? input(Tensor::dy, row * cols_ + j) * rstd_ : g(j) * rstd_;
-            if (spec_.rounding == Rounding::none && spec_.has(Tensor::gamma)) term = term * scale_[j];
+            Number term = rounds_to(stream_type()) ? g(j) * rstd_ : input(Tensor::dy, row * cols_ + j) * rstd_;
+            if (!rounds_to(stream_type()) && spec_.has(Tensor::gamma)) term = term * scale_[j];
             Number projection = (spec_.source == Source::x ? centred_[j] : xhat_[j]) * factor;
             if (layernorm) projection = projection + rstd_ * c2;
             dx.error = std::max(dx.error, (term - projection).error);
@@ -188,7 +190,7 @@ class Computation {
             const Number dy = input(Tensor::dy, row * cols_ + j);
             if (spec_.has(Tensor::dgamma)) {
                 Number term = rounded(product_type(Tensor::dy), dy * rounded(stream_type(), xhat_[j]));
-                if (spec_.source == Source::x && spec_.rounding == Rounding::none)
+                if (spec_.source == Source::x && !rounds_to(stream_type()))
                     term.error = std::max(term.error, ((dy * rstd_) * centred_[j]).error);
                 dgamma_[j].add(term, times);
             }

@@ -41,11 +41,12 @@ def test_llama(rows, cols, x_type, weight_type):
     y.backward(dy)
 
     ours = normjit.rms_norm(x, norm.weight, eps=1e-6, rounding="llama", out={"y": torch.empty_like(dy)})
-    assert_equal_bits(ours.y, y, most_steps=2)  # one of xhat may be two of its product
+    assert (ours.y == y).float().mean() >= 0.99
+    assert ((ours.y - y).abs() <= 2 * torch.finfo(x_type).eps * y.abs()).all()  # a step of xhat, then a rounding
     got = normjit.rms_norm_backward(x, dy, norm.weight, eps=1e-6, rounding="llama")
     assert_equal_bits(got.dx, x.grad, most_steps=1)
-    if weight_type == torch.float32:  # the order of a sum decides its last bits
-        torch.testing.assert_close(got.dgamma, norm.weight.grad, rtol=1e-4, atol=1e-4)
+    if weight_type == torch.float32:  # an xhat that is a step away shows in the sum, whose order decides its last bits
+        torch.testing.assert_close(got.dgamma, norm.weight.grad, rtol=0, atol=4 * torch.finfo(x_type).eps)
     else:
         assert_equal_bits(got.dgamma, norm.weight.grad, most_steps=1)
 
