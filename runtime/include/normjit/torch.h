@@ -4,11 +4,11 @@
  *
  *     if (normjit_torch_register(NORMJIT_TORCH_ATEN_LAYER_NORM_CPU, 1) != 0) puts(normjit_torch_last_error());
  *
- * and every LayerNorm's backward pass in this process is normjit's. (Torch tells stderr of the first kernel of a process
- * that replaces another.) libnormjit_torch.so links nothing of torch's: the
- * program does. Functions that return an int return 0, or 1 with the reason in normjit_torch_last_error(). Thread safe.
- * A call that normjit cannot serve (one for a new kernel while a CUDA graph is captured) goes to torch's kernel under
- * Python, and throws in a program without it, where nothing hands that kernel out. */
+ * and every LayerNorm's backward pass in this process is normjit's. (Torch tells stderr of the first kernel of a
+ * process that replaces another.) libnormjit_torch.so links nothing of torch's: the program does. Functions that return
+ * an int return 0, or 1 with the reason in normjit_torch_last_error(). Thread safe. A call that normjit cannot serve
+ * (one for a new kernel while a CUDA graph is captured) goes to torch's kernel under Python, and throws in a program
+ * without it, where nothing hands that kernel out. */
 #ifndef NORMJIT_TORCH_H
 #define NORMJIT_TORCH_H
 

@@ -18,7 +18,7 @@ bool find(void* library, const char* name, Function& function) {
 
 Shim open() {
     void* cpu = libtorch();
-    if (cpu == nullptr) throw Error("no libtorch is loaded in this process; import torch first");
+    if (cpu == nullptr) throw Error("no libtorch is loaded in this process; import torch, or link it, first");
     void* cuda = loaded("libtorch_cuda.so");
     Shim shim;
     shim.has_cuda = cuda != nullptr;
