@@ -4,8 +4,10 @@
 // them.)
 //
 // A trial is a few launches with one crew, of which the first does not count: it wakes threads that slept. Both are
-// tried to begin with; then the faster one has the launches, until it becomes slower than the other one was, or a trial
-// of the other one says so. The longer nothing changes, and the slower the other one was, the longer until its next.
+// tried to begin with; then the faster one has the launches, until a trial of the other one says otherwise, or its own
+// launches: their mean over many, since now and then one waits for a time slice of the scheduler and takes a hundred
+// times as long, or several in a row. With every trial the pause to the next becomes longer, and it is the longer the
+// slower the other crew was.
 #pragma once
 
 #include <algorithm>
@@ -47,13 +49,17 @@ class CrewChoice {
             if (launch.number >= trial + trial_launches - 1) end_trial(its, launch.number);
         } else if (launch.number != its.begun.load(std::memory_order_relaxed)) {
             mean.add(row_seconds, window);
-            if (launch.number > trial_launches && is_beaten(its)) take_over(its, launch.number);
+            const bool is_slow = its.mean[1 - best].value() < clearly * row_seconds;
+            const int slow = is_slow ? its.slow.load(std::memory_order_relaxed) + 1 : 0;
+            its.slow.store(slow, std::memory_order_relaxed);
+            if (launch.number > trial_launches && (slow >= too_many || is_beaten(its))) take_over(its, launch.number);
         }
     }
 
   private:
     static constexpr int64_t trial_launches = 3;
-    static constexpr int window = 16;                     ///< launches that a mean is over
+    static constexpr int window = 256;                    ///< launches that a mean is over
+    static constexpr int too_many = 6;                    ///< launches in a row, slower than the other crew's mean
     static constexpr double clearly = 0.9;                ///< so much of its time makes the other crew the better one
     static constexpr int64_t soonest = 32, latest = 512;  ///< launches from one trial to the next
     /// A trial of a crew that is slow costs this share of the launches' time at most.
@@ -80,6 +86,7 @@ class CrewChoice {
         std::atomic<int64_t> begun = 0;               ///< the number of the first launch that the best one has in a row
         std::atomic<int64_t> trial = trial_launches;  ///< that of the first launch of the next trial
         std::atomic<int64_t> pause = soonest / 2;     ///< from the trial before to that
+        std::atomic<int> slow = 0;                    ///< of the last launches with the best one
         Mean mean[2];
     };
     static constexpr int classes = 24;  ///< the last: 2^22 rows and more
@@ -96,20 +103,18 @@ class CrewChoice {
 
     static void take_over(Class& its, int64_t number) {
         its.best.store(1 - its.best.load(std::memory_order_relaxed), std::memory_order_relaxed);
-        its.pause.store(soonest, std::memory_order_relaxed);
         begin_run(its, number);
     }
 
     static void end_trial(Class& its, int64_t number) {
-        if (is_beaten(its)) return take_over(its, number);
-        const int64_t pause = std::min(2 * its.pause.load(std::memory_order_relaxed), latest);
-        its.pause.store(pause, std::memory_order_relaxed);
-        begin_run(its, number);
+        is_beaten(its) ? take_over(its, number) : begin_run(its, number);
     }
 
     /// Of launches with the best crew.
     static void begin_run(Class& its, int64_t number) {
         const int best = its.best.load(std::memory_order_relaxed);
+        its.slow.store(0, std::memory_order_relaxed);
+        its.pause.store(std::min(2 * its.pause.load(std::memory_order_relaxed), latest), std::memory_order_relaxed);
         const double ratio = its.mean[1 - best].value() / std::max(its.mean[best].value(), 1e-30);
         const double cost = static_cast<double>(trial_launches) * std::clamp(ratio - 1, 0.0, 100.0);
         const auto cheap = static_cast<int64_t>(cost / most_cost);

@@ -174,6 +174,32 @@ def test_fork():
     assert os.waitpid(child, 0)[1] == 0
 
 
+FORK = """
+import os, signal, sys, torch, normjit.torch
+torch.set_num_threads(3)
+normjit.torch.enable(threads=os.environ["THREADS"])
+x, dy, w = torch.randn(700, 768), torch.randn(700, 768), torch.randn(768)
+_, mean, rstd = torch.native_layer_norm(x, [768], w, w, 1e-5)
+def gradients():
+    found = torch.ops.aten.native_layer_norm_backward(dy, x, [768], mean, rstd, w, w, [True] * 3)
+    return [t.numpy().tobytes() for t in found]
+first = gradients()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    os._exit(0 if gradients() == first else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert normjit.torch.report()["left_to_torch"] == 0
+"""
+
+
+@pytest.mark.parametrize("threads", ["openmp", "automatic", "own"])
+def test_fork_with_threads(threads):
+    """Torch itself would wait for threads of OpenMP's that a child has not; our launches do not."""
+    done = run(FORK, THREADS=threads)
+    assert done.returncode == 0, done.stderr
+
+
 FAULTS = """
 import resource, sys, torch, normjit.torch
 if sys.argv[1:] == ["keep"]:
