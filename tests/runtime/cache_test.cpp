@@ -173,39 +173,6 @@ TEST_CASE("a link, a pipe or a file of gigabytes in the place of an entry is a m
     is_repaired("has more than 268435456 bytes");
 }
 
-TEST_CASE("finding and keeping cost the same in a full folder") {
-    const TemporaryFolder temporary;
-    const Folder empty(temporary / "empty"), full(temporary / "full");
-    const Artifact entry = made("rmsnorm cols=1");
-    REQUIRE(empty.keep(entry).ok());
-    REQUIRE(full.keep(entry).ok());
-    for (int i = 0; i < 256; ++i) {
-        char name[] = "00";
-        std::snprintf(name, sizeof name, "%02x", static_cast<unsigned>(i));
-        const std::string below = temporary / "full/" + name;
-        mkdir(below.c_str(), 0700);
-        for (int j = 0; j < 60; ++j) write_text(below + "/" + name + std::to_string(j) + "-none.kernel", "x");
-    }
-    const auto fastest = [&](const auto& work) {
-        double best = 1;
-        for (int i = 0; i < 20; ++i) {
-            const auto start = std::chrono::steady_clock::now();
-            REQUIRE(work());
-            best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-        }
-        return best;
-    };
-    const auto find = [&](const Folder& folder) {
-        return fastest([&] { return look_up(folder, entry, "none").artifact.has_value(); });
-    };
-    const auto keep = [&](const Folder& folder) { return fastest([&] { return folder.keep(entry).ok(); }); };
-    const double found = find(empty), found_in_full = find(full), kept = keep(empty), kept_in_full = keep(full);
-    MESSAGE("find: ", found * 1e6, " us, among 15360 files ", found_in_full * 1e6, "; keep: ", kept * 1e6, ", ",
-            kept_in_full * 1e6);
-    CHECK(found_in_full < 2 * found + 1e-4);
-    CHECK(kept_in_full < 4 * kept + 1e-2);  // of a disk that others use
-}
-
 TEST_CASE("time stamps of tomorrow are nobody's last use") {
     const TemporaryFolder temporary;
     const Folder folder(temporary.path());

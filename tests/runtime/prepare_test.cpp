@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an engine remembers. That its kernels compute the right thing is what tests/property shows.
+#include "allocation.h"
 #include "cache/kernel_table.h"
 #include "fake_device.h"
 #include "threads.h"
@@ -159,25 +160,16 @@ TEST_CASE("a graph being captured stops a miss, not a hit") {
     CHECK(f.engine.prepare(spec(13), {.on_miss = OnMiss::background}).status().code() == Code::failed);
 }
 
-TEST_CASE("a known spec is found with nothing made, in well under a microsecond") {
+TEST_CASE("a known spec is found with nothing made and no memory taken") {
     Fixture f;
     for (int cols = 1; cols <= 200; ++cols) CHECK(f.engine.prepare(spec(cols)).ok());
     const Spec known = spec(77);
-    double best = 1;
+    const int64_t before = allocations;
     int found = 0;
-    for (int attempt = 0; attempt < 20; ++attempt) {
-        const auto start = std::chrono::steady_clock::now();
-        for (int i = 0; i < 1000; ++i) found += f.engine.prepare(known).ok();
-        best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / 1000);
-    }
-    CHECK(found == 20000);
+    for (int i = 0; i < 1000; ++i) found += f.engine.prepare(known).ok();
+    CHECK(allocations == before);
+    CHECK(found == 1000);
     CHECK(f.device->loads == 200);
-    MESSAGE("prepare: ", best * 1e9, " ns");
-#ifdef __SANITIZE_THREAD__
-    CHECK(best < 2e-5);
-#else
-    CHECK(best < 1e-6);
-#endif
 }
 
 TEST_CASE("another kernel can take the place of one that somebody holds") {

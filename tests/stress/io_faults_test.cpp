@@ -10,12 +10,15 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <optional>
 #include <span>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
 
 using namespace normjit;
 using namespace normjit::test;
@@ -245,4 +248,34 @@ TEST_CASE("a system that fails while specs are captured spoils no other line") {
         }
         return is_reached;
     });
+}
+
+TEST_CASE("finding and keeping take as many calls in a full folder") {
+    const TemporaryFolder temporary;
+    const cache::Folder empty(temporary / "empty"), full(temporary / "full");
+    const Spec spec = *parse_spec("rmsnorm cols=1");
+    const Target target = *parse_target("x86-64-avx512");
+    const Artifact entry = *compile(spec, heuristic(spec, target), target);
+    REQUIRE(empty.keep(entry).ok());
+    REQUIRE(full.keep(entry).ok());
+    for (int i = 0; i < 256; ++i) {
+        const std::string name = fmt::format("{:02x}", i), below = temporary / "full/" + name;
+        mkdir(below.c_str(), 0700);
+        for (int j = 0; j < 20; ++j) std::ofstream(fmt::format("{}/{}{}-none.kernel", below, name, j)) << "x";
+    }
+    const auto calls = [](const auto& work) {
+        {
+            const FailingCall none(INT64_MAX, How::once);
+            REQUIRE(work());
+        }
+        return FailingCall::calls();
+    };
+    const auto find = [&](const cache::Folder& folder) {
+        return calls(
+            [&] { return folder.find(code_key(entry), "none", [](const std::string&, const Status&) {}).ok(); });
+    };
+    const auto keep = [&](const cache::Folder& folder) { return calls([&] { return folder.keep(entry).ok(); }); };
+    CHECK(find(empty) > 0);
+    CHECK(find(full) == find(empty));
+    CHECK(keep(full) == keep(empty));
 }
