@@ -43,10 +43,10 @@ int CudaShape::blocks_of_wide_row() const {
 CudaShape find_cuda_shape(const Spec& spec, const Target& target) {
     int64_t least = 8, most = 1;
     const OperandList operands(spec);
-    for (const Tensor tensor : all_tensors) {
-        if (!is_matrix(tensor) || !spec.takes_part(tensor)) continue;
-        least = std::min(least, static_cast<int64_t>(size_of(*spec.dtypes[tensor])));
-        most = std::max(most, static_cast<int64_t>(size_of(*spec.dtypes[tensor])));
+    for (const Operand& operand : operands) {
+        if (!operand.is_matrix()) continue;
+        least = std::min(least, operand.bytes());
+        most = std::max(most, operand.bytes());
     }
     CudaShape shape{.cols = spec.cols, .width = static_cast<int>(16 / least)};
     while ((least != most || spec.invariant) && spec.cols % shape.width != 0) shape.width /= 2;
@@ -54,9 +54,9 @@ CudaShape find_cuda_shape(const Spec& spec, const Target& target) {
     shape.vectors = plan::vectors_of_row(spec.cols, shape.width);
     shape.aligned = shape.width * least == 16;
     shape.copyable = shape.width * least >= 4;
-    shape.two_sums = spec.has(Tensor::dgamma) && spec.has(Tensor::dbeta);
+    shape.two_sums = operands.column_outputs().size() >= 2;
     shape.streams = operands.matrices().size() == 1 && operands.column_outputs().empty();
-    shape.wide_columns = spec.reads(Tensor::gamma) && static_cast<int64_t>(size_of(*spec.dtypes[Tensor::gamma])) > most;
+    shape.wide_columns = std::ranges::any_of(operands.columns(), [&](const Operand& c) { return c.bytes() > most; });
     shape.most_cluster = plan::largest_cluster(target);
     return shape;
 }

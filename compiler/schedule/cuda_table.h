@@ -24,9 +24,9 @@ struct CudaShape {
     bool aligned = false;       ///< every load moves a multiple of 16 bytes
     bool copyable = false;      ///< every load moves at least the 4 bytes of an asynchronous copy
     bool shifted = false;       ///< rows start anywhere in a vector
-    bool two_sums = false;      ///< dgamma and dbeta
+    bool two_sums = false;      ///< column outputs: dgamma and dbeta
     bool streams = false;       ///< one matrix is read, and nothing summed over the rows
-    bool wide_columns = false;  ///< gamma's elements are wider than the matrices'
+    bool wide_columns = false;  ///< those of gamma: its elements are wider than the matrices'
     int most_cluster = 1;       ///< blocks of the target's largest cluster
 
     /// Whether shifting decides; narrow rows lie side by side however they start.

@@ -2,6 +2,7 @@
 // The fields of a schedule as dimensions of a search. A new field is one line in the table of its device.
 #pragma once
 
+#include "normjit/operand.h"
 #include "normjit/schedule.h"
 #include "normjit/spec.h"
 #include "normjit/target.h"
@@ -19,6 +20,7 @@ namespace normjit::schedule {
 struct SearchedProblem {
     const Spec& spec;
     const Target& target;
+    const OperandList& operands;  ///< of the spec
     int64_t rows;
     Schedule heuristic;
 };

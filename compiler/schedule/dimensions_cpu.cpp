@@ -47,12 +47,12 @@ Values unrolls(const SearchedProblem& p, const Schedule& schedule) {
 
 Values stages(const SearchedProblem& p, const Schedule&) {
     if (p.spec.invariant) return {cpu_of(p.heuristic).cache_columns};
-    return p.spec.has(Tensor::gamma) ? Values{0, 1} : Values{0};
+    return p.operands.columns().empty() ? Values{0} : Values{0, 1};
 }
 
 /// Kept is what else is converted twice. Legality knows what fits.
 Values keeps(const SearchedProblem& p, const Schedule& schedule) {
-    const bool converts = p.spec.dtypes[Tensor::x] != p.spec.compute() && p.spec.writes_matrices();
+    const bool converts = p.operands.matrices()[0].dtype != p.spec.compute() && p.spec.writes_matrices();
     const bool can = cpu_of(schedule).split_rows == 0;
     return converts && can ? Values{0, 1} : Values{0};
 }

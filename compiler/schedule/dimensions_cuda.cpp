@@ -100,13 +100,12 @@ Values keeps(const SearchedProblem&, const Schedule& so_far) {
 }
 
 Values keeps_of_columns(const SearchedProblem& p, const Schedule& so_far) {
-    if (is_two_pass(so_far) || !p.spec.has(Tensor::gamma)) return listed(CudaMemory::registers);
+    if (is_two_pass(so_far) || p.operands.columns().empty()) return listed(CudaMemory::registers);
     return listed(CudaMemory::registers, CudaMemory::shared);
 }
 
 Values paces(const SearchedProblem& p, const Schedule& so_far) {
-    const bool sums = p.spec.has(Tensor::dgamma) || p.spec.has(Tensor::dbeta);
-    return is_two_pass(so_far) || !sums ? Values{0} : Values{0, 2, 4};
+    return is_two_pass(so_far) || p.operands.column_outputs().empty() ? Values{0} : Values{0, 2, 4};
 }
 
 Values pace_slacks(const SearchedProblem&, const Schedule& so_far) {

@@ -56,20 +56,16 @@ int widest_legal(Legality& legality, CpuSchedule cpu, int CpuSchedule::* field) 
 /// Of the matrices, for one row.
 int64_t bytes_read(const Spec& spec) {
     int64_t element_bytes = 0;
-    for (const Tensor tensor : all_tensors) {
-        if (is_matrix(tensor) && spec.reads(tensor))
-            element_bytes += static_cast<int64_t>(size_of(*spec.dtypes[tensor]));
-    }
+    const OperandList operands(spec);
+    for (const Operand& matrix : operands.matrices()) element_bytes += matrix.bytes();
     return std::max<int64_t>(element_bytes * spec.cols, 1);
 }
 
 /// Of the columns' partials and gamma.
 int64_t column_bytes(const Spec& spec) {
-    int64_t columns = 0;
-    for (const Tensor tensor : all_tensors) {
-        if (info(tensor).shape == TensorShape::cols && spec.takes_part(tensor)) ++columns;
-    }
-    return columns * spec.cols * static_cast<int64_t>(size_of(spec.compute()));
+    const OperandList operands(spec);
+    const size_t columns = operands.columns().size() + operands.column_outputs().size();
+    return static_cast<int64_t>(columns) * spec.cols * static_cast<int64_t>(size_of(spec.compute()));
 }
 
 /// A row's x and dy, and what goes with it for every column, against the caches: a core's L2 holds several rows, the
@@ -83,7 +79,8 @@ Width width_of(const Spec& spec, const Target& target) {
     return bytes > target.l2_bytes / 8 || columns >= target.l2_bytes / 4 ? Width::wide : Width::usual;
 }
 
-bool converts(const Spec& spec) { return spec.dtypes[Tensor::x] != spec.compute(); }
+DType type_of_rows(const Spec& spec) { return OperandList(spec).matrices()[0].dtype; }
+bool converts(const Spec& spec) { return type_of_rows(spec) != spec.compute(); }
 
 /// Rows of which L1 holds x, dy and dx beside the columns' partials and gamma: the last sweep then finds them there.
 /// 0 where that does not gain: with rows to convert, because arithmetic is their limit, or with too few. Xeon, 48 KiB
@@ -96,11 +93,10 @@ int64_t rows_in_l1(const Spec& spec, const Target& target) {
     if (!spec.writes_matrices()) return 0;  // one sweep
     const auto math_bytes = static_cast<int64_t>(size_of(spec.compute()));
     int64_t of_row = 0;  // bytes of an element of each matrix
-    for (const Tensor tensor : all_tensors) {
-        if (!is_matrix(tensor) || !spec.takes_part(tensor)) continue;
-        const auto bytes = static_cast<int64_t>(size_of(*spec.dtypes[tensor]));
-        if (spec.reads(tensor) && bytes < math_bytes) return 0;
-        of_row += bytes;
+    for (const Operand& operand : OperandList(spec)) {
+        if (!operand.is_matrix()) continue;
+        if (!operand.is_written() && operand.bytes() < math_bytes) return 0;
+        of_row += operand.bytes();
     }
     const int64_t rows = (target.l1_bytes - column_bytes(spec)) / (of_row * spec.cols);
     const int64_t least = target.isa == Isa::x86_64_avx512 ? 2 : 4;
@@ -234,10 +230,13 @@ int choose_stage(const Spec& spec, const Target& target) {
     constexpr int64_t min_rows = 64;
     if (spec.pass == Pass::forward) return 0;
     if (width_of(spec, target) != Width::usual) return 0;
-    const bool as_in_memory = spec.dtypes[Tensor::gamma] == spec.compute() && spec.dtypes[Tensor::x] != DType::bf16 &&
-                              spec.gamma_offset == 0 && spec.source != Source::y;
+    const OperandList operands(spec);
+    const bool are_as_computed =
+        std::ranges::all_of(operands.columns(), [&](const Operand& c) { return c.dtype == spec.compute(); });
+    const bool as_in_memory =
+        are_as_computed && type_of_rows(spec) != DType::bf16 && spec.gamma_offset == 0 && spec.source != Source::y;
     const bool many = spec.invariant || spec.rows.value_or(min_rows) >= min_rows;
-    return spec.has(Tensor::gamma) && !as_in_memory && many ? 1 : 0;
+    return !operands.columns().empty() && !as_in_memory && many ? 1 : 0;
 }
 
 /// Rows to convert are converted once where they come from L2 and the stack holds 4 of them: as many of `usual` as it

@@ -32,9 +32,10 @@ struct ScheduleSpace::Impl {
     Impl(const Spec& problem, const Target& machine)
         : spec(problem),
           target(machine),
-          searched{spec, target, std::max<int64_t>(problem.rows.value_or(usual_rows), 1), heuristic(problem, machine)},
-          dimensions(machine.isa == Isa::cuda ? schedule::cuda_dimensions() : schedule::cpu_dimensions()),
-          operands(problem) {}
+          operands(problem),
+          searched{spec, target, operands, std::max<int64_t>(problem.rows.value_or(usual_rows), 1),
+                   heuristic(problem, machine)},
+          dimensions(machine.isa == Isa::cuda ? schedule::cuda_dimensions() : schedule::cpu_dimensions()) {}
     Impl(const Impl&) = delete;
 
     /// Sorts out most of what is illegal, in a fraction of the time that legality() takes, and what is certain to spill
@@ -60,9 +61,9 @@ struct ScheduleSpace::Impl {
 
     const Spec spec;
     const Target target;
+    const OperandList operands;
     const SearchedProblem searched;
     const std::span<const Dimension> dimensions;
-    const OperandList operands;
 };
 
 ScheduleSpace::ScheduleSpace(const Spec& spec, const Target& target)

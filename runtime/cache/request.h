@@ -26,8 +26,10 @@ struct RequestHash {
         const Spec& spec = request.spec;
         uint64_t state = static_cast<uint64_t>(spec.cols) * golden_ratio;
         state = (state ^ static_cast<uint64_t>(spec.rows.value_or(-1))) * golden_ratio;
-        state ^= static_cast<uint64_t>(spec.norm) << 8 | spec.dtypes[Tensor::x].has_value() << 4 |
-                 static_cast<uint64_t>(spec.dtypes[Tensor::x].value_or(DType::f32));
+        uint64_t types = 0;
+        for (const std::optional<DType>& type : spec.dtypes.values)
+            types = types * 5 + (type ? 1 + static_cast<uint64_t>(*type) : 0);
+        state = (state ^ types << 1 ^ static_cast<uint64_t>(spec.norm)) * golden_ratio;
         return state ^ state >> 32 ^ (request.schedule ? hash(*request.schedule) : 0);
     }
 };
