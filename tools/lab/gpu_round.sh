@@ -78,6 +78,13 @@ layernorm cols=1024 x=bf16 dresidual=f32 out=dx,dresidual_in,mean,rstd,dgamma st
 rmsnorm cols=20001 x=bf16 dresidual_in=f32 out=dx,dresidual_in,rstd stats=recompute,bf16 | 60 |
 layernorm cols=70001 x=f32 out=dx,dresidual_in,mean,rstd,dgamma,dbeta stats=recompute | 20 | row_groups=6
 rmsnorm cols=33 x=f16 dresidual_in=f16 out=dx,dresidual_in,rstd,dgamma stats=recompute | 500 |
+layernorm cols=1024 x=bf16 accumulate=dgamma,dbeta | 200 |
+rmsnorm cols=4097 x=f16 gamma=f32 accumulate=dgamma | 200 |
+layernorm cols=4096 x=bf16 invariant=1 | 200 |
+layernorm pass=forward cols=4096 x=bf16 out=y,mean,rstd | 200 |
+rmsnorm pass=forward cols=1003 x=f16 residual=f32 rowscale=f32 | 300 |
+rmsnorm pass=forward cols=40001 x=bf16 | 60 |
+layernorm pass=forward cols=300001 x=bf16 | 7 |
 layernorm cols=4096 x=bf16 out=dx,dresidual_in,mean,dbeta stats=recompute | 99 | form=two_pass threads_per_row=256 rows_per_block=1 cluster=1 pipeline_depth=2 staging=registers row_memory=registers column_memory=registers pace=0 row_groups=8
 layernorm cols=4096 x=bf16 dresidual=bf16 | 99 | form=two_pass threads_per_row=256 rows_per_block=1 cluster=1 pipeline_depth=2 staging=registers row_memory=registers column_memory=registers pace=0 row_groups=8
 CASES
