@@ -107,15 +107,27 @@ def _call(spec, rows, operands, shapes):
 
 
 def _call_on(platform, spec, rows, shapes, *operands):
-    workspace = ctypes.c_int64()
-    device = "cpu" if platform == "cpu" else f"cuda:{jax.local_devices(backend='gpu')[0].local_hardware_id}"
-    if _load().normjit_jax_prepare(device.encode(), spec.encode(), ctypes.c_int64(rows), ctypes.byref(workspace)):
-        raise _library.Error(_load().normjit_jax_last_error().decode())
+    workspace = max(_prepare(device, spec, rows) for device in _devices(platform))
     room = []
     if platform == "gpu":  # XLA's, so that it lives as long as the call that is captured in a graph
-        room = [_result((max(workspace.value, 1),), jnp.uint8, operands[0])]
+        room = [_result((max(workspace, 1),), jnp.uint8, operands[0])]
     call = jax.ffi.ffi_call(TARGET, [*shapes, *room], vmap_method="sequential")
     return call(*operands, spec=spec)[: len(shapes)]
+
+
+def _devices(platform):
+    """All that a call may run on: inside a graph no kernel can be made."""
+    if platform == "cpu":
+        return ["cpu"]
+    return [f"cuda:{device.local_hardware_id}" for device in jax.local_devices(backend="gpu")]
+
+
+def _prepare(device, spec, rows):
+    """Makes the kernel; the bytes of workspace that it wants."""
+    workspace = ctypes.c_int64()
+    if _load().normjit_jax_prepare(device.encode(), spec.encode(), ctypes.c_int64(rows), ctypes.byref(workspace)):
+        raise _library.Error(_load().normjit_jax_last_error().decode())
+    return workspace.value
 
 
 def _axes(array):
