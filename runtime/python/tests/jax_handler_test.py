@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+# needs: numpy
+"""libnormjit_jax.so as XLA calls it, by an XLA that is played here: what it is asked, and what goes wrong."""
+import ctypes
+import os
+
+from normjit import _library
+import numpy as np
+import pytest
+import reference
+
+Pointer, Size, Int32, Int64 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int64
+F32, S32 = 11, 4
+STRING, EXECUTE, METADATA = 4, 3, 1
+INVALID_ARGUMENT, INTERNAL, UNAVAILABLE = 3, 13, 14
+PLACES = ("internal error_create error_message error_destroy handler_register stream_get type_register context_get "
+          "state_set state_get memory_allocate memory_free pool_schedule pool_threads future_create future_available "
+          "future_error run_id ordinal_get").split()
+FUNCTION = ctypes.CFUNCTYPE(Pointer, Pointer)
+
+
+def struct(name, *fields):
+    return type(name, (ctypes.Structure,), {"_fields_": list(fields)})
+
+
+HEAD = [("size", Size), ("extensions", Pointer)]
+Buffer = struct("Buffer", *HEAD, ("type", Int32), ("data", Pointer), ("rank", Int64), ("dims", ctypes.POINTER(Int64)))
+Buffers = struct("Buffers", *HEAD, ("count", Int64), ("kinds", Pointer),
+                 ("buffers", ctypes.POINTER(ctypes.POINTER(Buffer))))
+Text = struct("Text", ("data", ctypes.c_char_p), ("length", Size))
+Attributes = struct("Attributes", *HEAD, ("count", Int64), ("kinds", ctypes.POINTER(Int32)),
+                    ("names", ctypes.POINTER(ctypes.POINTER(Text))), ("values", ctypes.POINTER(Pointer)))
+Version = struct("Version", *HEAD, ("major", Int32), ("minor", Int32))
+Api = struct("Api", *HEAD, ("version", Version), *((place, Pointer) for place in PLACES))
+Call = struct("Call", *HEAD, ("api", ctypes.POINTER(Api)), ("context", Pointer), ("stage", Int32),
+              ("arguments", Buffers), ("results", Buffers), ("attributes", Attributes))
+Metadata = struct("Metadata", ("size", Size), ("version", Version), ("traits", ctypes.c_uint32), ("state_type", Int64))
+Extension = struct("Extension", ("size", Size), ("kind", Int32), ("next", Pointer),
+                   ("metadata", ctypes.POINTER(Metadata)))
+ErrorCreate = struct("ErrorCreate", *HEAD, ("message", ctypes.c_char_p), ("code", Int32))
+Get = struct("Get", *HEAD, ("context", Pointer), ("found", Pointer))
+
+
+class Xla:
+    """Functions that a call is handed; an error is a number other than 0."""
+
+    def __init__(self, has_stream=True):
+        self.errors, self.destroyed = [], 0
+        self.functions = {
+            "error_create": FUNCTION(self.error_create), "error_destroy": FUNCTION(self.error_destroy),
+            "stream_get": FUNCTION(lambda _: 0 if has_stream else 77), "ordinal_get": FUNCTION(lambda _: 0),
+            "pool_schedule": FUNCTION(lambda _: 77), "pool_threads": FUNCTION(lambda _: 77),
+        }
+        self.api = Api(ctypes.sizeof(Api))
+        for place, function in self.functions.items():
+            setattr(self.api, place, ctypes.cast(function, Pointer))
+
+    def error_create(self, question):
+        asked = ctypes.cast(question, ctypes.POINTER(ErrorCreate))[0]
+        self.errors.append((asked.code, asked.message.decode()))
+        return 77
+
+    def error_destroy(self, _):
+        self.destroyed += 1
+        return 0
+
+
+def buffers(arrays, keep):
+    found = (ctypes.POINTER(Buffer) * max(len(arrays), 1))()
+    for i, array in enumerate(arrays):
+        dims = (Int64 * max(array.ndim, 1))(*array.shape)
+        kind = F32 if array.dtype == np.float32 else S32
+        one = Buffer(ctypes.sizeof(Buffer), None, kind, array.ctypes.data, array.ndim, dims)
+        keep += [dims, one]
+        found[i] = ctypes.pointer(one)
+    keep.append(found)
+    return Buffers(ctypes.sizeof(Buffers), None, len(arrays), None, found)
+
+
+def call(xla, spec, arguments, results, platform="cpu"):
+    """What the handler returns: 0, or XLA's error."""
+    keep = []
+    name, value = Text(b"spec", 4), Text(spec.encode(), len(spec))
+    attributes = Attributes(ctypes.sizeof(Attributes), None, 1 if spec else 0, (Int32 * 1)(STRING),
+                            (ctypes.POINTER(Text) * 1)(ctypes.pointer(name)),
+                            (Pointer * 1)(ctypes.addressof(value)))
+    frame = Call(ctypes.sizeof(Call), None, ctypes.pointer(xla.api), None, EXECUTE, buffers(arguments, keep),
+                 buffers(results, keep), attributes)
+    return handler(platform)(ctypes.byref(frame))
+
+
+def handler(platform):
+    found = getattr(_library.load("libnormjit_jax.so"), f"normjit_jax_backward_{platform}")
+    found.restype = Pointer
+    return found
+
+
+SPEC = "rmsnorm cols=96 gamma=f32 out=dx,dgamma"
+
+
+def problem(rows=3000):
+    random = np.random.default_rng(1)
+    made = lambda *shape: random.standard_normal(shape).astype("float32")  # noqa: E731
+    x, dy, gamma = made(rows, 96), made(rows, 96), made(96)
+    rstd = reference.statistics("rmsnorm", x)[1][:, 0].astype("float32")
+    return [x, dy, gamma, rstd], [np.empty_like(x), np.empty_like(gamma)]
+
+
+def test_gradients_without_a_pool():
+    """An XLA that lends no threads: the caller does all, and frees the errors that say so."""
+    xla = Xla()
+    inputs, outputs = problem()
+    assert not call(xla, SPEC, inputs, outputs)
+    right = reference.gradients("rmsnorm", inputs[0], inputs[1], inputs[2])
+    for got, wanted in zip(outputs, right):
+        reference.assert_close(got, wanted, "float32")
+    assert xla.errors == []
+    if (os.cpu_count() or 1) > 1:
+        assert xla.destroyed > 0
+
+
+@pytest.mark.parametrize("platform", ["cpu", "cuda"])
+def test_metadata(platform):
+    metadata = Metadata(ctypes.sizeof(Metadata), Version(), 0, 99)
+    extension = Extension(ctypes.sizeof(Extension), METADATA, None, ctypes.pointer(metadata))
+    frame = Call(ctypes.sizeof(Call), ctypes.addressof(extension))
+    assert not handler(platform)(ctypes.byref(frame))
+    assert (metadata.version.major, metadata.version.minor) == (0, 1)
+    assert metadata.traits == 1 and metadata.state_type == 0
+
+
+def test_metadata_of_older_versions_is_shorter():
+    metadata = Metadata(Metadata.state_type.offset, Version(), 0, 99)
+    extension = Extension(ctypes.sizeof(Extension), METADATA, None, ctypes.pointer(metadata))
+    assert not handler("cpu")(ctypes.byref(Call(ctypes.sizeof(Call), ctypes.addressof(extension))))
+    assert metadata.state_type == 99
+
+
+def test_errors():
+    inputs, outputs = problem(8)
+    for spec, given, code, message in [
+        ("", inputs, INVALID_ARGUMENT, "the call has no attribute spec"),
+        ("rmsnorm cols=none", inputs, INVALID_ARGUMENT, "cols"),
+        (SPEC, inputs[:3], INVALID_ARGUMENT, "the call has fewer buffers than the spec"),
+        (SPEC, [inputs[0], inputs[1].astype("int32"), *inputs[2:]], INVALID_ARGUMENT,
+         "a buffer is of none of the types f32, bf16, f16 and f64"),
+        (SPEC, [inputs[0], inputs[1], inputs[2][:50], inputs[3]], INVALID_ARGUMENT, "launch: gamma: cols is 50"),
+    ]:
+        xla = Xla()
+        assert call(xla, spec, given, outputs)
+        ((found, text),) = xla.errors
+        assert found == code and message in text
+
+
+def test_cuda_without_a_gpu():
+    inputs, outputs = problem(8)
+    xla = Xla(has_stream=False)
+    assert call(xla, SPEC, inputs, outputs, "cuda")
+    assert xla.errors == [(INTERNAL, "XLA gives the call no stream")] and xla.destroyed == 1
+    if os.path.exists("/dev/nvidiactl"):
+        pytest.skip("there is a GPU")
+    xla = Xla()
+    assert call(xla, SPEC, inputs, outputs, "cuda")
+    assert xla.errors[0][0] == UNAVAILABLE
