@@ -86,6 +86,8 @@ rmsnorm pass=forward cols=1003 x=f16 residual=f32 rowscale=f32 | 300 |
 rmsnorm pass=forward cols=40001 x=bf16 | 60 |
 layernorm pass=forward cols=300001 x=bf16 | 7 |
 layernorm cols=4096 x=bf16 out=dx,dresidual_in,mean,dbeta stats=recompute | 99 | form=two_pass threads_per_row=256 rows_per_block=1 cluster=1 pipeline_depth=2 staging=registers row_memory=registers column_memory=registers pace=0 row_groups=8
+layernorm pass=forward cols=65536 x=bf16 | 40 |
+rmsnorm cols=4096 x=bf16 rounding=llama | 99 |
 layernorm cols=4096 x=bf16 dresidual=bf16 | 99 | form=two_pass threads_per_row=256 rows_per_block=1 cluster=1 pipeline_depth=2 staging=registers row_memory=registers column_memory=registers pace=0 row_groups=8
 CASES
 }
