@@ -101,38 +101,40 @@ Inputs read(const Value* stack, const Signature& at) {
     return in;
 }
 
+void free_tensor(Value value) { shim().aoti_torch_delete_tensor_object(as_pointer<Handle>(value)); }
+
+void free_optional(Value value) {
+    auto* inner = as_pointer<Value*>(value);
+    if (inner == nullptr) return;
+    free_tensor(*inner);
+    if (shim().torch_delete_stable_ivalue != nullptr) {
+        shim().torch_delete_stable_ivalue(inner);
+    } else {
+        delete inner;  // as the headers of torch 2.10 to 2.12 do
+    }
+}
+
 /// Frees what the caller of an operator handed over.
 void consume(Value* stack, const Signature& at) {
-    const auto free_tensor = [&](int i) { shim().aoti_torch_delete_tensor_object(as_pointer<Handle>(stack[i])); };
-    const auto free_optional = [&](int i) {
-        auto* inner = i == none ? nullptr : as_pointer<Value*>(stack[i]);
-        if (inner == nullptr) return;
-        shim().aoti_torch_delete_tensor_object(as_pointer<Handle>(*inner));
-        if (shim().torch_delete_stable_ivalue != nullptr) {
-            shim().torch_delete_stable_ivalue(inner);
-        } else {
-            delete inner;  // as the headers of torch 2.10 to 2.12 do
-        }
-    };
-    free_tensor(0), free_tensor(1);
+    free_tensor(stack[0]), free_tensor(stack[1]);
     for (const int i : {at.mean, at.rstd}) {
-        if (at.optional_statistics) {
-            free_optional(i);
-        } else if (i != none) {
-            free_tensor(i);
-        }
+        if (i != none) at.optional_statistics ? free_optional(stack[i]) : free_tensor(stack[i]);
     }
-    for (const int i : {at.gamma, at.beta, at.dresidual, at.into_dgamma, at.into_dbeta}) free_optional(i);
+    for (const int i : {at.gamma, at.beta, at.dresidual, at.into_dgamma, at.into_dbeta}) {
+        if (i != none) free_optional(stack[i]);
+    }
     for (const int i : {2, at.mask}) shim().torch_delete_list(as_pointer<List>(stack[i]));
 }
 
 /// dx, dgamma and dbeta, those that were asked for.
 using Gradients = std::array<Tensor, 3>;
 
-void set_spec(const Inputs& in, int64_t cols, bool recompute, normjit_spec& spec) {
-    spec.size = sizeof spec, spec.norm = in.norm, spec.rows = -1, spec.cols = cols;
-    spec.stats = recompute ? NORMJIT_STATS_RECOMPUTE : NORMJIT_STATS_SAVED, spec.eps = in.eps;
+/// Without tensors.
+void begin(normjit_norm norm, int64_t cols, double eps, Operands& operands) {
+    normjit_spec& spec = operands.spec;
+    spec.size = sizeof spec, spec.norm = norm, spec.rows = -1, spec.cols = cols, spec.eps = eps;
     std::fill(std::begin(spec.dtypes), std::end(spec.dtypes), NORMJIT_NONE);
+    operands.arguments.size = sizeof operands.arguments;
 }
 
 /// What the gradients that are wanted depend on, and these.
@@ -140,8 +142,8 @@ void set_operands(const Inputs& in, const Gradients& gradients, Operands& operan
     const auto& [dx, dgamma, dbeta] = gradients;
     const int64_t cols = in.cols;
     const bool reads_x = dx || dgamma || in.into_dgamma, saved{in.rstd};
-    set_spec(in, cols, reads_x && !saved, operands.spec);
-    operands.arguments.size = sizeof operands.arguments;
+    begin(in.norm, cols, in.eps, operands);
+    operands.spec.stats = reads_x && !saved ? NORMJIT_STATS_RECOMPUTE : NORMJIT_STATS_SAVED;
     operands.read_matrix(NORMJIT_X, in.x, cols);
     operands.read_matrix(NORMJIT_DY, in.dy, cols);
     if (reads_x && saved) {
@@ -160,6 +162,12 @@ void set_operands(const Inputs& in, const Gradients& gradients, Operands& operan
     if (in.into_dbeta) operands.add_to(NORMJIT_DBETA, in.into_dbeta, cols);
 }
 
+int64_t elements(const TensorView& tensor) {
+    int64_t count = 1;
+    for (const int64_t size : tensor.sizes()) count *= size;
+    return count;
+}
+
 Gradients compute(const Inputs& in) {
     const Device device = in.x.device();
     const TensorView& beta_like = in.beta ? in.beta : in.gamma;
@@ -169,14 +177,31 @@ Gradients compute(const Inputs& in) {
     if (in.wanted[1] && in.gamma && !in.into_dgamma) dgamma = Tensor::empty(in.gamma, device);
     if (in.wanted[2] && beta_like && !in.into_dbeta) dbeta = Tensor::empty(beta_like, device);
     if ((dx || dgamma || dbeta || in.into_dgamma || in.into_dbeta) && in.cols > 0) {
-        int64_t count = 1;
-        for (const int64_t size : in.x.sizes()) count *= size;
         Operands operands;
         set_operands(in, gradients, operands);
-        operands.arguments.rows = count / in.cols;
+        operands.arguments.rows = elements(in.x) / in.cols;
         launch(operands, device);
     }
     return gradients;
+}
+
+/// y of rms_norm(x, normalized_shape, weight, eps, weight_offset).
+Tensor compute_rms_norm(const Value* stack) {
+    const TensorView x(as_pointer<Handle>(stack[0])), gamma = optional_tensor(stack[2]);
+    const int64_t cols = product(as_pointer<List>(stack[1]));
+    const Device device = x.device();
+    Tensor y = Tensor::empty(x, device);
+    if (elements(x) == 0) return y;
+    Operands operands;
+    begin(NORMJIT_RMSNORM, cols, number(stack[3]), operands);
+    operands.spec.pass = NORMJIT_FORWARD;
+    operands.read_matrix(NORMJIT_X, x, cols);
+    if (gamma) operands.spec.gamma_offset = number(stack[4]);
+    if (gamma) operands.read_vector(NORMJIT_GAMMA, gamma, cols);
+    operands.write(NORMJIT_Y, y, cols);
+    operands.arguments.rows = elements(x) / cols;
+    launch(operands, device);
+    return y;
 }
 
 void keep_reason(const char* text) {
@@ -217,6 +242,22 @@ void layer_norm_backward(Value* stack, uint64_t, uint64_t) { run(stack, own_laye
 void rms_norm_backward(Value* stack, uint64_t, uint64_t) { run(stack, own_rms_norm); }
 void layer_norm_backward_into(Value* stack, uint64_t, uint64_t) { run(stack, into_layer_norm); }
 void rms_norm_backward_into(Value* stack, uint64_t, uint64_t) { run(stack, into_rms_norm); }
+
+void rms_norm(Value* stack, uint64_t, uint64_t) {
+    std::string problem;
+    Tensor y;
+    try {
+        y = compute_rms_norm(stack);
+    } catch (const std::exception& error) {
+        problem = error.what();
+    }
+    free_tensor(stack[0]);
+    shim().torch_delete_list(as_pointer<List>(stack[1]));
+    free_optional(stack[2]);
+    shim().aoti_torch_check(problem.empty(), "normjit", __FILE__, __LINE__, problem.c_str());  // throws, as torch does
+    stack[0] = reinterpret_cast<Value>(y.release());
+    normjit_calls.fetch_add(1, std::memory_order_relaxed);
+}
 
 Calls calls() { return {normjit_calls.load(), torch_calls.load()}; }
 

@@ -25,6 +25,9 @@ void rms_norm_backward(Value* stack, uint64_t inputs, uint64_t outputs);
 void layer_norm_backward_into(Value* stack, uint64_t inputs, uint64_t outputs);
 void rms_norm_backward_into(Value* stack, uint64_t inputs, uint64_t outputs);
 
+/// The norm itself.
+void rms_norm(Value* stack, uint64_t inputs, uint64_t outputs);
+
 /// What the kernels did in this process. A call that normjit cannot serve, such as one for a new kernel while a CUDA
 /// graph is captured, goes to torch's own kernel, as normjit::torch_<operator>; see normjit/torch.py.
 struct Calls {

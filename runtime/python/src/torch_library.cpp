@@ -44,6 +44,7 @@ constexpr Kernel kernels[NORMJIT_TORCH_KERNELS] = {
     {"normjit", "layer_norm_backward_into", "CUDA", layer_norm_backward_into},
     {"normjit", "rms_norm_backward_into", "CPU", rms_norm_backward_into},
     {"normjit", "rms_norm_backward_into", "CUDA", rms_norm_backward_into},
+    {"normjit", "rms_norm", "CPU", rms_norm},
 };
 std::mutex registering;
 std::array<Library, NORMJIT_TORCH_KERNELS> registered{};

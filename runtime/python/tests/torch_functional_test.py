@@ -47,6 +47,24 @@ def test_forward(norm):
     torch.testing.assert_close(NORMS[norm](x, None, None), NORMS[norm](x, torch.ones_like(w), torch.zeros_like(b)))
 
 
+@pytest.mark.parametrize("dtype, weight_dtype", [(torch.float32, None), (torch.bfloat16, None), (torch.float64, None),
+                                                 (torch.bfloat16, torch.float32), (torch.float16, torch.bfloat16)])
+def test_rms_norm_itself(dtype, weight_dtype):
+    """By normjit's kernel, eager on the CPU: rounded once from f32, as the formula in torch's operators."""
+    x, w, _, _ = case(6, 5, 70, dtype=dtype, weight_dtype=weight_dtype)
+    formula = normjit.torch.functional.formula
+    for rows, weight in ((x, w), (x, None), (x[:, :0], w), (x.transpose(0, 1), w)):
+        with Served(1):
+            y = normjit.torch.rms_norm(rows, weight, eps=0.1, weight_offset=0.0 if weight is None else 1.0)
+        assert y.dtype == dtype and y.shape == rows.shape
+        wanted = formula("rmsnorm", rows, weight, None, 0.1, 0.0 if weight is None else 1.0)
+        steps = 4 if dtype in (torch.float32, torch.float64) else 1
+        assert ((y - wanted).abs() <= steps * torch.finfo(dtype).eps * wanted.abs()).all()
+    x.data[0, 0, 0] = float("nan")
+    y = normjit.torch.rms_norm(x, w)
+    assert y[0, 0].isnan().all() and not y[0, 1:].isnan().any()
+
+
 @pytest.mark.parametrize("norm", NORMS)
 def test_residual(norm):
     """y of the sum, the sum, and one backward pass for both."""
@@ -152,8 +170,9 @@ def test_main_grad(norm, dtype):
     for parameter, start in zip(parameters, started):
         parameter.main_grad = start.clone()
     for _ in range(3):
+        y = NORMS[norm](x, w, b, main_grad=True)
         with Served(1):
-            NORMS[norm](x, w, b, main_grad=True).backward(dy)
+            y.backward(dy)
     right = reference(x, w, b, dy, norm=norm)[1:]
     for parameter, start, wanted in zip(parameters, started, right):
         assert parameter.grad is None

@@ -6,6 +6,8 @@ import torch
 from normjit._library import InvalidArgument
 from normjit.torch import _kernels, operators
 
+TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
 
 def layer_norm(x, weight=None, bias=None, *, eps=1e-5, residual=None, main_grad=False):
     """layer_norm over the last dimension. With a residual: (y, x + residual), y of that sum, and one backward pass for
@@ -89,6 +91,16 @@ def _apply(norm, x, weight, bias, eps, weight_offset, residual, main_grad):
     return Norm.apply(x, residual, weight, bias, norm, eps, weight_offset, None, (weight, bias))
 
 
+def _has_kernel(h, weight):
+    """Whether normjit's rms_norm takes the place of torch's operators: eager, on the CPU, of plain tensors. It rounds
+    once, as they do."""
+    tensors = [h] if weight is None else [h, weight]
+    plain = all(type(t) in (torch.Tensor, torch.nn.Parameter) for t in tensors)
+    if not plain or h.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return all(t.dtype in TYPES and (t.dtype == torch.float64) == (h.dtype == torch.float64) for t in tensors)
+
+
 class Norm(torch.autograd.Function):
     """The norm of x; with a residual (y, h), the norm of h = x + residual. `forward_of`: what computes y instead of
     formula(). `accumulating`: None, or (weight, bias), to whose main_grad their gradients are added."""
@@ -96,7 +108,12 @@ class Norm(torch.autograd.Function):
     @staticmethod
     def forward(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating):
         h = x if residual is None else x + residual
-        y = formula(norm, h, weight, bias, eps, weight_offset) if forward_of is None else forward_of(h)
+        if forward_of is not None:
+            y = forward_of(h)
+        elif norm == "rmsnorm" and _has_kernel(h, weight):
+            y = torch.ops.normjit.rms_norm(h, h.shape[-1:], weight, eps, weight_offset)
+        else:
+            y = formula(norm, h, weight, bias, eps, weight_offset)
         return y if residual is None else (y, h)
 
     @staticmethod

@@ -2,7 +2,8 @@
 """torch.ops.normjit.layer_norm_backward and rms_norm_backward: what aten's have, with the gradient of a residual stream
 added into dx, statistics computed again from x where none are given, and zero-centred weights. They have no derivative
 of their own; normjit.torch.functional guards that. The operators called _into add the gradients of weight and bias to
-the tensors dweight and dbias where these are given, and return none for them."""
+the tensors dweight and dbias where these are given, and return none for them. torch.ops.normjit.rms_norm is the norm
+itself, on CPUs, where torch makes it of many operators."""
 import torch
 
 from normjit.torch import _kernels
@@ -13,13 +14,14 @@ SCHEMAS = {
     "-> (Tensor, Tensor, Tensor)",
     "rms_norm_backward": "(Tensor dy, Tensor x, SymInt[] normalized_shape, Tensor? rstd, Tensor? weight, Tensor? dresidual, "
     "float eps, float weight_offset, bool[2] output_mask) -> (Tensor, Tensor)",
+    "rms_norm": "(Tensor x, SymInt[] normalized_shape, Tensor? weight, float eps, float weight_offset) -> Tensor",
     "layer_norm_backward_into": "(Tensor dy, Tensor x, SymInt[] normalized_shape, Tensor? mean, Tensor? rstd, "
     "Tensor? weight, Tensor? bias, Tensor? dresidual, Tensor(a!)? dweight, Tensor(b!)? dbias, float eps, "
     "float weight_offset, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
     "rms_norm_backward_into": "(Tensor dy, Tensor x, SymInt[] normalized_shape, Tensor? rstd, Tensor? weight, "
     "Tensor? dresidual, Tensor(a!)? dweight, float eps, float weight_offset, bool[2] output_mask) -> (Tensor, Tensor)",
 }
-KERNELS = {"cpu": (3, 5, 7, 9), "cuda": (4, 6, 8, 10)}  # by normjit_torch_kernel
+KERNELS = {"cpu": (3, 5, 7, 9, 11), "cuda": (4, 6, 8, 10)}  # by normjit_torch_kernel
 
 served = set()  # the types of devices that the operators have kernels for; empty until register()
 _library = None
@@ -42,6 +44,7 @@ def register():
         torch.library.register_fake("normjit::rms_norm_backward", _fake_rms_norm, lib=made)
         torch.library.register_fake("normjit::layer_norm_backward_into", _fake_layer_norm_into, lib=made)
         torch.library.register_fake("normjit::rms_norm_backward_into", _fake_rms_norm_into, lib=made)
+        torch.library.register_fake("normjit::rms_norm", lambda x, *_: x.new_empty(x.shape), lib=made)
         able = [device for device in KERNELS if not reasons[device]]
         for device in able:
             for kernel in KERNELS[device]:
