@@ -39,6 +39,19 @@ TEST_CASE("workspace holds padded partials, and what a row group keeps") {
     CHECK(plan_of("layernorm cols=1000 out=dx").geometry.minimum_workspace(10) == 0);
 }
 
+TEST_CASE("a forward has no partials, no workspace and no final reduce") {
+    const plan::Plan plan = plan_of("layernorm pass=forward rows=4096 cols=1000 x=bf16 gamma=f32 out=y,mean,rstd");
+    CHECK(plan.sweeps.size() == 3);
+    CHECK(plan.epilogue.stores.empty());
+    CHECK(plan.geometry.column_sums == 0);
+    CHECK(plan.geometry.preferred_workspace(4096) == 0);
+    const Target gpu = *parse_target("sm_90 sms=132");
+    const Spec spec = *parse_spec("rmsnorm pass=forward cols=4096 x=bf16 residual=bf16");
+    const plan::Plan on_gpu = *plan::make(spec, heuristic(spec, gpu), gpu);
+    CHECK(on_gpu.geometry.preferred_workspace(4096) == 0);
+    for (const plan::CudaVariant& variant : on_gpu.cuda().variants) CHECK(variant.path.launches.size() == 1);
+}
+
 TEST_CASE("parts of columns end where strips and steps do") {
     const Schedule schedule = *parse_schedule("cpu row_block=5 strip=2 unroll=3 column_ranges=3 split_rows=9");
     const Geometry g = plan::make(*parse_spec("layernorm cols=5000 gamma=f32"), schedule, host)->geometry;

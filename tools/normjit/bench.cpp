@@ -29,10 +29,10 @@ using nlohmann::ordered_json;
 
 constexpr const char* examples =
     R"(A shapes file has one spec a line; blank lines and what follows a # are skipped. GB/s counts the matrices once:
-x and dy read and dx written, or x read and y written. The ceiling is a pass over the same memory that does nothing else, measured in between.
-On a CPU, launches are on the same data again and again, which stays in the caches as far as it fits; with --cold they
-are on copies of it in turn, at least twice what the caches hold. On a GPU, times are those of graph replays with the
-L2 cache flushed before each.
+x and dy read and dx written, or x read and y written. The ceiling is a pass over the same memory that does nothing
+else, measured in between. On a CPU, launches are on the same data again and again, which stays in the caches as far
+as it fits; with --cold they are on copies of it in turn, at least twice what the caches hold. On a GPU, times are
+those of graph replays with the L2 cache flushed before each.
 
 Examples:
   normjit bench "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" "rmsnorm rows=32768 cols=768"

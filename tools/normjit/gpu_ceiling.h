@@ -20,7 +20,7 @@ struct GpuCeiling {
     cuda::CapturedGraph graph;
 };
 
-/// Of the problem's matrices: inputs read, dx written. Every method there is. Empty without matrices.
+/// Of the problem's matrices: inputs read, outputs written. Every method there is. Empty without matrices.
 Expected<std::vector<GpuCeiling>> make_ceilings(const std::shared_ptr<const cuda::Gpu>& gpu,
                                                 const cuda::WorkStream& stream, const GpuProblem& problem);
 
