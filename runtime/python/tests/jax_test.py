@@ -53,8 +53,11 @@ def check(norm, got, x, dy, scale, bias, offset=0.0):
 
 
 @pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
-@pytest.mark.parametrize("dtype, scale_dtype", [("float32", "float32"), ("bfloat16", "bfloat16"), ("float16", "float32"),
-                                                ("bfloat16", "float32"), ("float64", "float64")])
+@pytest.mark.parametrize(
+    "dtype, scale_dtype",
+    [("float32", "float32"), ("bfloat16", "bfloat16"), ("float16", "float32"), ("bfloat16", "float32"),
+     ("float64", "float64")],
+)
 @pytest.mark.parametrize("shape", [(16,), (3, 1), (2, 3, 4, 65), (300, 1000)])
 def test_gradients(norm, dtype, scale_dtype, shape):
     x, dy = random(1, *shape, dtype=dtype), random(2, *shape, dtype=dtype)
