@@ -66,13 +66,18 @@ class RMSNorm(torch.nn.Module):
 def formula(norm, x, weight, bias, eps, weight_offset):
     """The forward pass in torch's operators."""
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-    h = x.to(wide)
+    h = _as(x, wide)
     if norm == "layernorm":
-        return torch.nn.functional.layer_norm(
-            h, h.shape[-1:], *(t if t is None else t.to(wide) for t in (weight, bias)), eps
-        ).to(x.dtype)
+        weight, bias = (t if t is None else _as(t, wide) for t in (weight, bias))
+        return _as(torch.nn.functional.layer_norm(h, h.shape[-1:], weight, bias, eps), x.dtype)
     y = h * torch.rsqrt(h.square().mean(-1, keepdim=True) + eps)
-    return (y if weight is None else y * (weight.to(wide) + weight_offset)).to(x.dtype)
+    return _as(y if weight is None else y * (_as(weight, wide) + weight_offset), x.dtype)
+
+
+def _as(tensor, dtype):
+    """to() without a second name for the same tensor: torch 2.11's Dynamo makes outputs of an autograd.Function of both,
+    and hands the gradient of y to the other."""
+    return tensor if tensor.dtype == dtype else tensor.to(dtype)
 
 
 def _apply(norm, x, weight, bias, eps, weight_offset, residual, main_grad):
