@@ -4,6 +4,7 @@
 import os
 import subprocess
 import sys
+import traceback
 
 import normjit.torch
 import pytest
@@ -170,6 +171,7 @@ def test_fork():
             check(*backward())
             os._exit(0)
         except BaseException:
+            traceback.print_exc()
             os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
 
