@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of normjit_jax.h: XLA's call, read and launched.
+#include "cpu_workspace.h"
 #include "jax_kernels.h"
 #include "jax_threads.h"
 #include "normjit_jax.h"
 #include "xla_ffi.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
 #include <string>
 #include <string_view>
 
@@ -71,18 +70,6 @@ int32_t dtype_of(const Buffer& buffer) {
     }
 }
 
-/// Memory of this thread, kept for its next launch.
-void* cpu_workspace(int64_t bytes) {
-    thread_local std::unique_ptr<void, decltype(&std::free)> memory(nullptr, std::free);
-    thread_local int64_t size = 0;
-    if (bytes > size) {
-        size = (bytes + 63) / 64 * 64;
-        memory.reset(std::aligned_alloc(64, static_cast<size_t>(size)));
-        if (memory == nullptr) size = 0;
-    }
-    return memory.get();
-}
-
 /// Of the tensors that the spec has, in the order of `all`.
 template <size_t count>
 int64_t take(const Kernel& kernel, const Buffers& given, const normjit_tensor (&all)[count],
@@ -110,7 +97,7 @@ void execute(const CallFrame& call, const Place& place) {
     arguments.stream = place.stream;
     if (place.device == "cpu") {
         check(normjit_kernel_workspace(kernel.kernel, arguments.rows, nullptr, &arguments.workspace_bytes));
-        arguments.workspace = cpu_workspace(arguments.workspace_bytes);
+        arguments.workspace = python::cpu_workspace(arguments.workspace_bytes);
         if (arguments.workspace == nullptr) arguments.workspace_bytes = 0;  // which the launch refuses if it needs more
     } else if (results < call.results.count) {
         const Buffer& workspace = *call.results.buffers[results];

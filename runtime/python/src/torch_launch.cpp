@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_launch.h"
 
+#include "cpu_workspace.h"
 #include "torch_engines.h"
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -37,18 +37,6 @@ class CurrentDevice {
     Guard guard_ = nullptr;
 };
 
-/// Memory of this thread, kept for its next launch.
-void* cpu_workspace(int64_t bytes) {
-    thread_local std::unique_ptr<void, decltype(&std::free)> memory(nullptr, std::free);
-    thread_local int64_t size = 0;
-    if (bytes > size) {
-        size = (bytes + 63) / 64 * 64;
-        memory.reset(std::aligned_alloc(64, static_cast<size_t>(size)));
-        if (memory == nullptr) size = 0;
-    }
-    return memory.get();
-}
-
 /// Torch's caching allocator gives the memory to nothing but later work on this stream.
 class Workspace {
   public:
@@ -57,7 +45,7 @@ class Workspace {
         if (on_gpu) {
             NORMJIT_TORCH_CALL(aoti_torch_cuda_caching_allocator_raw_alloc, static_cast<uint64_t>(bytes), &memory);
         } else {
-            memory = cpu_workspace(bytes);
+            memory = python::cpu_workspace(bytes);
         }
         if (memory == nullptr) throw Error("no memory for a workspace of " + std::to_string(bytes) + " bytes");
     }
