@@ -174,10 +174,11 @@ Expected<std::optional<Artifact>> Folder::find(std::string_view key, const std::
             if (code_key(found) != key) return invalid_argument("artifact: is of another key");
             return found;
         };
+        const auto is_there = [&] { return faccessat(folder.get(), name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0; };
         auto artifact = read();
+        if (!artifact.ok() && is_there()) artifact = read();  // which another process may have put there since
         if (artifact.ok()) return std::optional(*std::move(artifact));
-        const bool is_there = faccessat(folder.get(), name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-        if (is_there) damaged(path_of(file), artifact.status());
+        if (is_there()) damaged(path_of(file), artifact.status());
     }
     return none;
 }

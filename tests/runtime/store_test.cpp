@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <mutex>
@@ -43,6 +44,11 @@ class TestEngine {
     int compiles() const { return count(LogLevel::info); }
     int warnings() const { return count(LogLevel::warning); }
     std::string last() const { return lines_.empty() ? "" : lines_.back().second; }
+    /// The first.
+    std::string warning() const {
+        const std::lock_guard lock(mutex_);
+        return std::ranges::find(lines_, LogLevel::warning, &std::pair<LogLevel, std::string>::first)->second;
+    }
 
   private:
     static void hear(void* self, LogLevel level, const char* message) {
@@ -291,6 +297,7 @@ TEST_CASE("16 processes of 64 threads race for an empty folder") {
             });
             if (wrong > 0) return 1;
             if (engine.device->loads != specs || engine.compiles() > specs) return 2;
+            if (engine.warnings() > 0) std::fprintf(stderr, "%s\n", engine.warning().c_str());
             return engine.warnings() > 0 ? 3 : 0;
         }));
     }
