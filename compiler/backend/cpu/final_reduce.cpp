@@ -13,9 +13,6 @@ namespace normjit::backend::cpu {
 
 namespace {
 
-Field number(size_t offset) { return {static_cast<int64_t>(offset)}; }
-Field address(size_t offset) { return {static_cast<int64_t>(offset), true}; }
-
 class FinalReduceEmitter {
   public:
     FinalReduceEmitter(Machine& machine, const plan::Plan& plan)

@@ -11,9 +11,6 @@ namespace {
 
 constexpr int64_t line_bytes = 64;
 
-Field number(size_t offset) { return {static_cast<int64_t>(offset)}; }
-Field address(size_t offset) { return {static_cast<int64_t>(offset), true}; }
-
 }  // namespace
 
 RowLoops::RowLoops(Machine& machine, const plan::Plan& plan, Caching caching, Extent extent)

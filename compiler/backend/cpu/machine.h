@@ -22,6 +22,7 @@
 #include "normjit/operand.h"
 #include "normjit/schedule.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <utility>
@@ -40,6 +41,9 @@ struct Field {
     int64_t offset;
     bool is_address = false;
 };
+/// Of the member that stands there.
+inline Field number(size_t offset) { return {static_cast<int64_t>(offset)}; }
+inline Field address(size_t offset) { return {static_cast<int64_t>(offset), true}; }
 
 /// An operand of integer arithmetic.
 struct Amount {

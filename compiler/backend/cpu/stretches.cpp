@@ -7,12 +7,6 @@
 
 namespace normjit::backend::cpu {
 
-namespace {
-
-Field number(size_t offset) { return {static_cast<int64_t>(offset)}; }
-
-}  // namespace
-
 Stretches::Stretches(Machine& machine, const plan::Plan& plan, Extent extent)
     : m_(machine), plan_(plan), extent_(extent) {
     if (plan_.geometry.column_sums > 0) sums_ = m_.integer(Home::a_register);
@@ -23,7 +17,7 @@ Stretches::Stretches(Machine& machine, const plan::Plan& plan, Extent extent)
 int64_t Stretches::blocks() const { return stretch_blocks(std::get<CpuSchedule>(plan_.schedule.device).row_block); }
 
 void Stretches::begin_group() {
-    if (plan_.geometry.column_sums > 0) m_.set(sums_, Field{static_cast<int64_t>(offsetof(RowsTask, partials)), true});
+    if (plan_.geometry.column_sums > 0) m_.set(sums_, address(offsetof(RowsTask, partials)));
     if (!has_blocks()) return;
     m_.set(starts_, 1);
     m_.set(is_first_, 1);
