@@ -80,6 +80,9 @@ TEST_CASE("errors of contexts: nothing is launched, nothing stays current") {
     CHECK(fake.launches.empty());
     CHECK(normjit_fake_contexts() == 0);
 
+    fake.failure = cuda::error_not_initialized;
+    CHECK(kernel.launch(fake_arguments(kernel, 9)).message().ends_with("start it by exec or spawn"));
+
     fake.reset();
     fake.failing = "cuDevicePrimaryCtxRetain";
     CHECK(fake_engine().load(kernel.artifact()).status().code() == Code::failed);

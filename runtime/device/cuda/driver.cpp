@@ -63,7 +63,10 @@ Status Driver::error(Result result, const char* what) const {
     cuGetErrorName(result, &name);
     cuGetErrorString(result, &text);
     const std::string number = fmt::format("error {}", result);
-    return failed(fmt::format("cuda: {}: {}, {}", what, name ? name : number, text ? text : "unknown"));
+    const char* advice = result == error_not_initialized
+                             ? "; a child of fork() cannot use the GPUs that its parent used: start it by exec or spawn"
+                             : "";
+    return failed(fmt::format("cuda: {}: {}, {}{}", what, name ? name : number, text ? text : "unknown", advice));
 }
 
 Expected<Driver> open_driver(const char* library) {

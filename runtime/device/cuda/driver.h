@@ -26,6 +26,7 @@ using GraphExec = struct GraphExecObject*;
 
 enum : Result {
     error_none = 0,
+    error_not_initialized = 3,
     error_stub_library = 34,
     error_no_device = 100,
     error_no_binary_for_gpu = 209,
