@@ -32,6 +32,12 @@ constexpr Format format_of(DType type) {
     return {};
 }
 
+/// std::ldexp(1.0, exponent), which a check of a million elements would wait for.
+double power_of_two(int exponent) {
+    if (exponent < -1022) return std::ldexp(1.0, exponent);
+    return std::bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52);
+}
+
 template <class T>
 T load(const void* element) {
     T value;
@@ -129,12 +135,12 @@ double round_to(DType type, double number) {
 double spacing(DType type, double number) {
     const Format format = format_of(type);
     const int exponent = static_cast<int>(std::bit_cast<uint64_t>(number) >> 52 & 2047) - 1023;
-    return std::ldexp(1.0, std::max(exponent, format.least) - format.digits + 1);
+    return power_of_two(std::max(exponent, format.least) - format.digits + 1);
 }
 
 double largest(DType type) {
     const Format format = format_of(type);
-    return std::ldexp(2.0 - std::ldexp(1.0, 1 - format.digits), format.most);
+    return (2.0 - power_of_two(1 - format.digits)) * power_of_two(format.most);
 }
 
 double smallest(DType type) {
