@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/cuda.h"
+#include "schedule/cuda_table.h"
 #include "schedule/dimensions.h"
 #include "schedule/heuristics.h"
 #include "support/divide.h"
@@ -36,18 +37,19 @@ Values forms(const SearchedProblem& p, const Schedule&) {
     return listed(CudaForm::rows, CudaForm::two_pass);
 }
 
-/// The heuristic's, which loads at most 16 bytes of the narrowest matrix, and half of it.
+/// The widest, which loads at most 16 bytes of the narrowest matrix, and half of it; the heuristic may have chosen
+/// less.
 Values vector_widths(const SearchedProblem& p, const Schedule&) {
-    const int64_t widest = cuda_of(p.heuristic).vector_width;
-    return widest > 1 ? Values{widest, widest / 2} : Values{widest};
+    const int64_t widest = std::max(find_cuda_shape(p.spec, p.target).width, cuda_of(p.heuristic).vector_width);
+    return only({widest, widest / 2, cuda_of(p.heuristic).vector_width}, [](int64_t width) { return width > 0; });
 }
 
-/// A block has at least 256 vectors of its row.
+/// A block has at least 64 vectors of its row: few rows gain by clusters of 4 with 128 (1x8192 bf16).
 Values clusters(const SearchedProblem& p, const Schedule& so_far) {
     if (is_two_pass(so_far)) return {1};
     const int64_t vectors = plan::vectors_of_row(p.spec.cols, cuda_of(so_far).vector_width);
     return only({1, 2, 4, 8, 16}, [&](int64_t cluster) {
-        return cluster <= plan::largest_cluster(p.target) && (cluster == 1 || vectors / cluster >= 256);
+        return cluster <= plan::largest_cluster(p.target) && (cluster == 1 || vectors / cluster >= 64);
     });
 }
 
@@ -112,12 +114,17 @@ Values pace_slacks(const SearchedProblem&, const Schedule& so_far) {
     return cuda_of(so_far).pace > 0 ? Values{1, 2} : Values{1};
 }
 
-/// As many as run at once, or as many as one block less on every multiprocessor leaves.
+/// As many as run at once, or as many as one block less on every multiprocessor leaves; or a half or a quarter, whose
+/// partials cost less.
 Values row_groups(const SearchedProblem& p, const Schedule& so_far) {
     const int64_t full = cuda_row_groups(p.spec, p.target, cuda_of(so_far));
     const int64_t blocks = cuda_of(so_far).blocks_per_sm;
     const int64_t fewer = full * (blocks - 1) / blocks;
-    return blocks > 1 && fewer >= 1 ? Values{full, fewer} : Values{full};
+    Values values = {full};
+    for (const int64_t groups : {fewer, full / 2, full / 4}) {
+        if (groups >= 1 && std::ranges::find(values, groups) == values.end()) values.push_back(groups);
+    }
+    return values;
 }
 
 /// Where rows must be summed in one order, what decides it is the heuristic's.

@@ -26,6 +26,20 @@ void sort_by_distance(std::vector<int64_t>& values, int64_t from) {
     std::ranges::stable_sort(values, {}, [from](int64_t value) { return distance(value, from); });
 }
 
+/// With one column sum in place of two, or two in place of one.
+Spec with_other_sums(Spec spec) {
+    if (!spec.has(Tensor::dgamma)) return spec;
+    if (spec.has(Tensor::dbeta)) {
+        spec.dtypes[Tensor::dbeta].reset();
+        spec.accumulate[Tensor::dbeta] = false;
+    } else {
+        spec.norm = Norm::layernorm;
+        spec.dtypes[Tensor::dbeta] = spec.dtypes[Tensor::dgamma];
+        if (spec.has(Tensor::rstd)) spec.dtypes[Tensor::mean] = spec.dtypes[Tensor::rstd];
+    }
+    return spec;
+}
+
 }  // namespace
 
 struct ScheduleSpace::Impl {
@@ -50,9 +64,13 @@ struct ScheduleSpace::Impl {
                variant.data_registers + variant.work_registers / 2 + others <= variant.register_limit;
     }
 
-    /// Takes over the value that is nearest wherever a dimension after `changed` no longer has its own.
-    void repair(Schedule& schedule, size_t changed) const {
-        for (size_t i = changed + 1; i < dimensions.size(); ++i) {
+    bool is_legal(const Schedule& schedule) const {
+        return is_worth_a_look(schedule) && legality(spec, schedule, target).ok();
+    }
+
+    /// Takes over the value that is nearest wherever a dimension from `first` on no longer has its own.
+    void repair(Schedule& schedule, size_t first) const {
+        for (size_t i = first; i < dimensions.size(); ++i) {
             std::vector<int64_t> values = dimensions[i].values(searched, schedule);
             sort_by_distance(values, dimensions[i].get(schedule));
             dimensions[i].set(schedule, values.front());
@@ -89,12 +107,33 @@ std::vector<Schedule> ScheduleSpace::neighbours(const Schedule& schedule) const 
             if (step >= steps[i].size()) continue;
             Schedule other = schedule;
             impl_->dimensions[i].set(other, steps[i][step]);
-            impl_->repair(other, i);
+            impl_->repair(other, i + 1);
             if (other == schedule || std::ranges::find(found, other) != found.end()) continue;
-            if (!impl_->is_worth_a_look(other) || !legality(impl_->spec, other, impl_->target).ok()) continue;
-            found.push_back(std::move(other));
+            if (impl_->is_legal(other)) found.push_back(std::move(other));
         }
     }
+    return found;
+}
+
+std::vector<Schedule> ScheduleSpace::relatives() const {
+    const SearchedProblem& p = impl_->searched;
+    std::vector<Schedule> found;
+    const auto add = [&](Spec other, double cols, double rows) {
+        other.cols = std::max<int64_t>(std::llround(static_cast<double>(other.cols) * cols), 1);
+        other.rows = std::max<int64_t>(std::llround(static_cast<double>(p.rows) * rows), 1);
+        if (!validate(other).ok()) return;
+        Schedule schedule = heuristic(other, p.target);
+        // As many vectors a thread, rather than as many threads.
+        if (auto* cuda = std::get_if<CudaSchedule>(&schedule.device))
+            cuda->threads_per_row = std::max(1, static_cast<int>(std::lround(cuda->threads_per_row / cols)));
+        impl_->repair(schedule, 0);
+        if (schedule == p.heuristic || std::ranges::find(found, schedule) != found.end()) return;
+        if (impl_->is_legal(schedule)) found.push_back(std::move(schedule));
+    };
+    for (const double cols : {1.0, 0.5, 2.0, 0.25, 4.0}) {
+        for (const double rows : {1.0, 0.125, 8.0}) add(p.spec, cols, rows);
+    }
+    add(with_other_sums(p.spec), 1, 1);
     return found;
 }
 

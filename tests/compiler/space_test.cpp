@@ -164,6 +164,26 @@ TEST_CASE("neighbours of neighbours stay legal for random problems") {
     }
 }
 
+TEST_CASE("relatives come from other lines of the tables, and lie in the space") {
+    const Target target = target_of("sm_90 sms=132 shared=232448");
+    for (const char* text : {"layernorm rows=2048 cols=3001 x=bf16", "rmsnorm rows=4 cols=12345 x=f16",
+                             "layernorm rows=100000 cols=320 x=bf16", "rmsnorm rows=300 cols=9216 out=dx"}) {
+        CAPTURE(text);
+        const Spec spec = spec_of(text);
+        const ScheduleSpace space(spec, target);
+        const std::vector<Schedule> relatives = space.relatives();
+        CHECK(relatives.size() >= 4);
+        std::set<std::string> different = {to_text(space.start())};
+        size_t far = 0;
+        for (const Schedule& each : relatives) {
+            CHECK(legality(spec, each, target).message() == "");
+            CHECK(different.insert(to_text(each)).second);
+            if (differing_keys(space.start(), each).size() > 2) ++far;
+        }
+        CHECK(far >= 2);
+    }
+}
+
 TEST_CASE("wide rows from memory overlap their sweeps, the widest among small teams") {
     const char* target = "x86-64-avx512 cores=16 l1=49152 l2=2097152 l3=314572800";
     const auto chosen = [&](const char* spec) {

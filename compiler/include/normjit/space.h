@@ -31,6 +31,10 @@ class ScheduleSpace {
     /// steps come first, one for each field; then larger ones.
     std::vector<Schedule> neighbours(const Schedule& schedule) const;
 
+    /// Legal schedules that the heuristic chooses for problems like this one: narrower and wider rows, fewer and more
+    /// of them, the other norm; made to fit this one. What lies beyond the neighbours of a wrong choice.
+    std::vector<Schedule> relatives() const;
+
     /// Whether the work is cut finely enough to share it out on a machine that does other things, too. False for
     /// schedules of a CPU with fewer than two row groups a core, where the heuristic has more.
     bool is_shareable(const Schedule& schedule) const;
