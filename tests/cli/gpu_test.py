@@ -51,6 +51,15 @@ class NoGpu(Case):
         self.assertRegex(result.stderr, r"^error: cuda: [^\n]*: error 2, unknown\n$")
 
 
+class Tune(Case):
+    def test_kernels_that_other_processes_compiled_are_loaded_and_checked(self):
+        result = normjit("tune", SPEC, "-o", self.folder / "r.jsonl", "--device", "cuda:0", **driver())
+        if "NVRTC" in result.stderr:
+            self.skipTest(result.stderr.strip())
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stderr, f"^error: {SPEC}: wrong: dx at row 0, column 0 ")  # this driver computes nothing
+
+
 class Info(Case):
     def devices(self, **options):
         return json.loads(self.done("info", "--json", **options))["devices"][1:]

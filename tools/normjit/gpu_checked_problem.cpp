@@ -8,8 +8,8 @@ namespace {
 
 class GpuCheckedProblem final : public CheckedProblem {
   public:
-    GpuCheckedProblem(GpuTools tools, GpuProblem problem, const Problem& made)
-        : tools_(std::move(tools)), problem_(std::move(problem)), expected_(made, problem_.rows()) {}
+    GpuCheckedProblem(GpuTools tools, GpuProblem problem, std::shared_ptr<const ExpectedGradients> expected)
+        : tools_(std::move(tools)), problem_(std::move(problem)), expected_(std::move(expected)) {}
 
     bool is_cold() const override { return true; }
 
@@ -26,10 +26,10 @@ class GpuCheckedProblem final : public CheckedProblem {
             data.resize(static_cast<size_t>(bytes));
             return problem_.tensor(tensor).read(row * bytes, data.data(), bytes);
         };
-        for (const int64_t row : expected_.rows_to_check()) {
-            for (const Operand& output : expected_.row_outputs()) {
+        for (const int64_t row : expected_->rows_to_check()) {
+            for (const Operand& output : expected_->row_outputs()) {
                 NORMJIT_RETURN_IF_ERROR(read(output.tensor, row));
-                NORMJIT_RETURN_IF_ERROR(expected_.check_row(output, row, data.data()));
+                NORMJIT_RETURN_IF_ERROR(expected_->check_row(output, row, data.data()));
             }
         }
         const Artifact& artifact = kernel.artifact();
@@ -38,7 +38,7 @@ class GpuCheckedProblem final : public CheckedProblem {
         for (const Tensor tensor : all_tensors) {
             if (!spec.writes(tensor) || info(tensor).shape != TensorShape::cols) continue;
             NORMJIT_RETURN_IF_ERROR(read(tensor, 0));
-            NORMJIT_RETURN_IF_ERROR(expected_.check_columns(tensor, data.data(), groups));
+            NORMJIT_RETURN_IF_ERROR(expected_->check_columns(tensor, data.data(), groups));
         }
         return {};
     }
@@ -65,13 +65,14 @@ class GpuCheckedProblem final : public CheckedProblem {
   private:
     const GpuTools tools_;
     GpuProblem problem_;
-    const ExpectedGradients expected_;
+    const std::shared_ptr<const ExpectedGradients> expected_;
 };
 
 }  // namespace
 
-std::unique_ptr<CheckedProblem> make_gpu_checked_problem(GpuTools tools, GpuProblem problem, const Problem& made) {
-    return std::make_unique<GpuCheckedProblem>(std::move(tools), std::move(problem), made);
+std::unique_ptr<CheckedProblem> make_gpu_checked_problem(GpuTools tools, GpuProblem problem,
+                                                         std::shared_ptr<const ExpectedGradients> expected) {
+    return std::make_unique<GpuCheckedProblem>(std::move(tools), std::move(problem), std::move(expected));
 }
 
 }  // namespace normjit::cli

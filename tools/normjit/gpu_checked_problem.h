@@ -18,7 +18,8 @@ struct GpuTools {
     std::function<Expected<bench::Measurement>(const Kernel&, const GpuProblem&, const bench::MeasureOptions&)> measure;
 };
 
-/// `made` holds the first rows of the problem.
-std::unique_ptr<CheckedProblem> make_gpu_checked_problem(GpuTools tools, GpuProblem problem, const Problem& made);
+/// `expected`: of the rows that `problem` was uploaded from.
+std::unique_ptr<CheckedProblem> make_gpu_checked_problem(GpuTools tools, GpuProblem problem,
+                                                         std::shared_ptr<const ExpectedGradients> expected);
 
 }  // namespace normjit::cli

@@ -2,13 +2,14 @@
 #include "tune/device_tuner.h"
 
 #include "support/try.h"
+#include "tune/compilers.h"
 #include "tuning/statistics.h"
 
 #include "normjit/artifact.h"
 
 #include <algorithm>
 #include <fstream>
-#include <thread>
+#include <iterator>
 
 #include <fmt/core.h>
 
@@ -36,7 +37,10 @@ TunedTimes times_of(const Json& kernel) { return {kernel["median"], kernel["p20"
 }  // namespace
 
 DeviceTuner::DeviceTuner(TunerOptions options, Child::Main work)
-    : options_(std::move(options)), work_(std::move(work)), journal_(options_.journal) {
+    : options_(std::move(options)),
+      work_(std::move(work)),
+      compilers_(Compilers::usual_count(options_.device.device)),
+      journal_(options_.journal) {
     std::ifstream file(options_.records);
     for (std::string line; std::getline(file, line);) {
         if (auto record = parse_record(line)) known_.push_back(*std::move(record));
@@ -69,9 +73,10 @@ Expected<Json> DeviceTuner::ask(const Json& request, double seconds) {
     return failed(fmt::format("the process ended: {}", worker_.kill()));
 }
 
-Status DeviceTuner::open(const Spec& spec) {
+Status DeviceTuner::open(const Spec& spec, const std::vector<Schedule>& ahead) {
     if (!worker_.running()) NORMJIT_RETURN_IF_ERROR(start_worker());
-    NORMJIT_TRY(const Json answer, ask({{"op", "open"}, {"spec", to_text(spec)}}, open_seconds));
+    const Json request = {{"op", "open"}, {"spec", to_text(spec)}, {"ahead", texts_of(ahead)}};
+    NORMJIT_TRY(const Json answer, ask(request, open_seconds));
     if (answer.contains("error")) return failed(answer["error"].get<std::string>());
     caches_ = answer["caches"];
     copies_ = answer["copies"];
@@ -88,8 +93,9 @@ const TuningRecord* DeviceTuner::done_before(const Spec& spec) const {
     return found == known_.rend() ? nullptr : &*found;
 }
 
-/// What was fastest for this problem with any number of rows, by any version.
-std::vector<Schedule> DeviceTuner::hints(const Spec& spec) const {
+/// What was fastest for this problem with any number of rows, by any version, and what the heuristic has for problems
+/// like it.
+std::vector<Schedule> DeviceTuner::hints(const Spec& spec, const ScheduleSpace& space) const {
     std::vector<Schedule> hints;
     for (const TuningRecord& record : known_) {
         Spec same_rows = record.spec;
@@ -97,6 +103,7 @@ std::vector<Schedule> DeviceTuner::hints(const Spec& spec) const {
         const bool similar = same_rows == spec && record.is_tuned();
         if (similar && legality(spec, record.schedule, device_.target).ok()) hints.push_back(record.schedule);
     }
+    std::ranges::copy(space.relatives(), std::back_inserter(hints));
     return hints;
 }
 
@@ -122,15 +129,14 @@ std::optional<double> DeviceTuner::measure(const Search& search, const Spec& spe
     constexpr int most_starts = 2;
     if (before.starts >= most_starts) return std::nullopt;
     static_cast<void>(journal_.start(spec, device_, schedule));
-    const bool is_gpu = device_.target.isa == Isa::cuda;
-    const size_t others = is_gpu ? std::clamp(std::thread::hardware_concurrency(), 1u, 17u) - 1 : 0;
     const Json request = {{"op", "trial"},
                           {"schedule", to_text(schedule)},
                           {"seconds", options_.trial_seconds},
                           {"best", search.best_gain()},
-                          {"ahead", texts_of(search.ahead(others))}};
+                          {"ahead", texts_of(search.ahead(compilers_))}};
     const auto answer = try_once(request, spec, schedule);
     std::optional<double> gain;
+    double seconds = 0;
     std::string how;
     if (!answer.ok()) {
         how = answer.status().message();
@@ -140,9 +146,10 @@ std::optional<double> DeviceTuner::measure(const Search& search, const Spec& spe
         how = fmt::format("{}: {}", (*answer)["outcome"].get<std::string>(), (*answer)["message"].get<std::string>());
     } else {
         gain = (*answer)["gain"].get<double>();
+        seconds = (*answer)["time"];
     }
     if (!gain) outcome.failures.push_back(fmt::format("{}: {}", to_text(schedule), how));
-    static_cast<void>(journal_.finish(spec, device_, schedule, gain));
+    static_cast<void>(journal_.finish(spec, device_, schedule, gain, seconds));
     return gain;
 }
 
@@ -230,9 +237,9 @@ Expected<DeviceTuner::Outcome> DeviceTuner::tune(const Spec& spec, Clock::time_p
         outcome.was_done = true;
         return outcome;
     }
-    NORMJIT_RETURN_IF_ERROR(open(spec));
     const ScheduleSpace space(spec, device_.target);
-    Search search(space, options_.most, hints(spec));
+    Search search(space, options_.most, hints(spec, space));
+    NORMJIT_RETURN_IF_ERROR(open(spec, search.ahead(compilers_)));
     while (const auto schedule = search.next()) {
         if (Clock::now() > end) break;
         progress(search.measured());

@@ -50,7 +50,7 @@ class DeviceTuner {
 
   private:
     Status start_worker();
-    Status open(const Spec& spec);
+    Status open(const Spec& spec, const std::vector<Schedule>& ahead = {});
     Expected<Json> ask(const Json& request, double seconds);
     std::optional<double> measure(const Search& search, const Spec& spec, const Schedule& schedule, Outcome& outcome);
     Expected<Json> try_once(const Json& request, const Spec& spec, const Schedule& schedule);
@@ -66,11 +66,12 @@ class DeviceTuner {
                                   double seconds);
     Expected<double> warm_gain(const Spec& spec, const Schedule& schedule);
     Expected<TuningRecord> decide(const Spec& spec, const Search& search);
-    std::vector<Schedule> hints(const Spec& spec) const;
+    std::vector<Schedule> hints(const Spec& spec, const ScheduleSpace& space) const;
     const TuningRecord* done_before(const Spec& spec) const;
 
     const TunerOptions options_;
     const Child::Main work_;
+    const size_t compilers_;  ///< of the worker: so many schedules are compiled ahead
     Child worker_;
     DeviceClass device_;
     bool can_be_cold_ = true;  ///< measured with its data in no cache

@@ -45,24 +45,25 @@ Journal::Entry Journal::find(const Spec& spec, const DeviceClass& device, const 
     return found == entries_.end() ? Entry() : found->second;
 }
 
-Status Journal::note(const std::string& key, const char* what, double gain) {
-    const nlohmann::ordered_json json = {{"key", key}, {"did", what}, {"gain", gain}};
+Status Journal::note(const std::string& key, const char* what, double gain, double seconds) {
+    nlohmann::ordered_json json = {{"key", key}, {"did", what}, {"gain", gain}};
+    if (seconds > 0) json["seconds"] = seconds;
     return append_line(path_, json.dump());
 }
 
 Status Journal::start(const Spec& spec, const DeviceClass& device, const Schedule& schedule) {
     const std::string key = key_of(spec, device, schedule);
     ++entries_[key].starts;
-    return note(key, "start", 0);
+    return note(key, "start", 0, 0);
 }
 
 Status Journal::finish(const Spec& spec, const DeviceClass& device, const Schedule& schedule,
-                       std::optional<double> gain) {
+                       std::optional<double> gain, double seconds) {
     const std::string key = key_of(spec, device, schedule);
     Entry& entry = entries_[key];
     entry.finished = true;
     entry.gain = gain.value_or(-1);
-    return note(key, "finish", entry.gain);
+    return note(key, "finish", entry.gain, seconds);
 }
 
 }  // namespace normjit::cli::tune

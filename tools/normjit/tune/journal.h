@@ -31,11 +31,13 @@ class Journal {
 
     /// A schedule that is started twice and never finished takes the tuner down with it: it is better left alone.
     Status start(const Spec& spec, const DeviceClass& device, const Schedule& schedule);
-    Status finish(const Spec& spec, const DeviceClass& device, const Schedule& schedule, std::optional<double> gain);
+    /// With the median of its seconds.
+    Status finish(const Spec& spec, const DeviceClass& device, const Schedule& schedule, std::optional<double> gain,
+                  double seconds = 0);
 
   private:
     static std::string key_of(const Spec& spec, const DeviceClass& device, const Schedule& schedule);
-    Status note(const std::string& key, const char* what, double gain);
+    Status note(const std::string& key, const char* what, double gain, double seconds);
 
     const std::string path_;
     std::unordered_map<std::string, Entry> entries_;

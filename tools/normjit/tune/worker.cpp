@@ -3,16 +3,14 @@
 
 #include "checked_problem.h"
 #include "support/try.h"
+#include "tune/compilers.h"
 #include "tuning/statistics.h"
 #include "workbench.h"
 
 #include "normjit/engine.h"
 
 #include <algorithm>
-#include <future>
-#include <map>
 #include <optional>
-#include <thread>
 
 namespace normjit::cli::tune {
 namespace {
@@ -27,8 +25,8 @@ constexpr int final_batch = 5, final_most = 400;
 
 class Worker {
   public:
-    Worker(std::unique_ptr<Workbench> workbench, Channel& channel)
-        : workbench_(std::move(workbench)), channel_(channel) {}
+    Worker(std::unique_ptr<Workbench> workbench, Compilers compilers, Channel& channel)
+        : workbench_(std::move(workbench)), compilers_(std::move(compilers)), channel_(channel) {}
 
     void run() {
         const DeviceClass& device = workbench_->engine().device_class();
@@ -41,6 +39,7 @@ class Worker {
             if (!request.ok()) return;
             auto answer = answer_to(*request);
             sent = channel_.send(answer.ok() ? *answer : Json{{"error", answer.status().message()}});
+            if (compilers_.are_gone()) return;  // the next worker has others
         }
     }
 
@@ -55,10 +54,12 @@ class Worker {
     Expected<Json> open(const Json& request) {
         problem_.reset();  // before its memory is needed again
         heuristic_.reset();
-        artifacts_.clear();
         NORMJIT_TRY(spec_, parse_spec(request["spec"].get<std::string>()));
-        const Schedule schedule = heuristic(spec_, engine().target());
-        NORMJIT_TRY(const Kernel kernel, make(to_text(schedule)));
+        compilers_.open(spec_, engine().target());
+        const std::string schedule = to_text(heuristic(spec_, engine().target()));
+        compilers_.ask(schedule);
+        ask_ahead(request);
+        NORMJIT_TRY(const Kernel kernel, make(schedule));
         NORMJIT_TRY(problem_, workbench_->open_checked_problem(kernel, *spec_.rows, data_seed));
         NORMJIT_RETURN_IF_ERROR(problem_->check(kernel));
         heuristic_ = kernel;
@@ -66,7 +67,7 @@ class Worker {
     }
 
     Expected<Json> trial(const Json& request) {
-        for (const Json& each : request["ahead"]) compile_ahead(each);
+        ask_ahead(request);
         auto kernel = make(request["schedule"]);
         if (!kernel.ok()) return Json{{"outcome", "refused"}, {"message", kernel.status().message()}};
         if (const Status right = problem_->check(*kernel); !right.ok())
@@ -84,8 +85,11 @@ class Worker {
             NORMJIT_RETURN_IF_ERROR(time(pair, trial_batch, seconds));
             comparison = compare(seconds[0], seconds[1]);
         } while (Clock::now() < end && seconds[0].size() < trial_most && !hopeless(comparison, seconds[0].size()));
-        return Json{
-            {"outcome", "measured"}, {"gain", comparison.gain}, {"low", comparison.low}, {"high", comparison.high}};
+        return Json{{"outcome", "measured"},
+                    {"gain", comparison.gain},
+                    {"low", comparison.low},
+                    {"high", comparison.high},
+                    {"time", bench::sample_of(seconds[1]).median}};
     }
 
     Expected<Json> final_round(const Json& request) {
@@ -157,42 +161,36 @@ class Worker {
 
     const Engine& engine() const { return workbench_->engine(); }
 
-    void compile_ahead(const std::string& schedule_text) {
-        if (artifacts_.contains(schedule_text)) return;
-        const auto work = [this, schedule_text, spec = spec_]() -> Expected<Artifact> {
-            NORMJIT_TRY(const Schedule schedule, parse_schedule(schedule_text));
-            return normjit::compile(spec, schedule, engine().target());
-        };
-        artifacts_.emplace(schedule_text, std::async(std::launch::async, work));
+    void ask_ahead(const Json& request) {
+        for (const std::string schedule : request["ahead"]) compilers_.ask(schedule);
+        compilers_.step();
     }
 
-    Expected<Kernel> make(const std::string& schedule_text) {
-        compile_ahead(schedule_text);
-        const auto found = artifacts_.find(schedule_text);
-        auto artifact = found->second.get();
-        artifacts_.erase(found);
-        if (!artifact.ok()) return artifact.status();
-        return engine().load(*artifact);
+    Expected<Kernel> make(const std::string& schedule) {
+        NORMJIT_TRY(const Artifact artifact, compilers_.take(schedule));
+        return engine().load(artifact);
     }
 
     const std::unique_ptr<Workbench> workbench_;
+    Compilers compilers_;
     Channel& channel_;
     Spec spec_;
     std::optional<Kernel> heuristic_;
-    std::map<std::string, std::future<Expected<Artifact>>> artifacts_;
     std::unique_ptr<CheckedProblem> problem_;
 };
 
 }  // namespace
 
 void serve(const DeviceOptions& device, Channel& channel) {
+    const auto refuse = [&](const Status& status) {
+        static_cast<void>(channel.send({{"error", status.message()}, {"code", static_cast<int>(status.code())}}));
+    };
+    auto compilers =
+        Compilers::start(Compilers::usual_count(device.device));  // while this process has one thread and no GPU
+    if (!compilers.ok()) return refuse(compilers.status());
     auto workbench = open_workbench(device, Caches::cold);
-    if (!workbench.ok()) {
-        static_cast<void>(channel.send(
-            {{"error", workbench.status().message()}, {"code", static_cast<int>(workbench.status().code())}}));
-        return;
-    }
-    Worker(*std::move(workbench), channel).run();
+    if (!workbench.ok()) return refuse(workbench.status());
+    Worker(*std::move(workbench), *std::move(compilers), channel).run();
 }
 
 }  // namespace normjit::cli::tune

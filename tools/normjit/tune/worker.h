@@ -53,6 +53,7 @@ class Child {
 
     Channel& channel() { return channel_; }
     bool running() const { return pid_ > 0; }
+    pid_t id() const { return pid_; }
     /// Ends it, if it still runs, and says how it ended: "exit code 3", "signal 11 (Segmentation fault)".
     std::string kill();
 
@@ -65,16 +66,18 @@ class Child {
 /// whether problems of any size can be measured with their data in no cache, or {"error", "code"} when the device
 /// cannot be opened, and then answers:
 ///
-///   {"op":"open","spec":S}                             {"caches":"cold"|"warm","copies":N}: TuningRecord::caches,
+///   {"op":"open","spec":S,"ahead":[T...]}              {"caches":"cold"|"warm","copies":N}: TuningRecord::caches,
 ///                                                      CheckedProblem::copies()
-///   {"op":"trial","schedule":T,"seconds":X,            {"outcome":"measured","gain":G,"low":L,"high":H}
-///    "best":B,"ahead":[T...]}                          or {"outcome":"refused"|"wrong","message":...}
+///   {"op":"trial","schedule":T,"seconds":X,            {"outcome":"measured","gain":G,"low":L,"high":H,"time":M},
+///    "best":B,"ahead":[T...]}                          M the median in seconds,
+///                                                      or {"outcome":"refused"|"wrong","message":...}
 ///   {"op":"final","schedules":[T...],"seconds":X,      {"kernels":[{median,p20,p80,gain,low,high}...],"noise":N,
 ///    "warm":B}                                          "share":F}
 ///
 /// trial compares with the heuristic's schedule and ends early when it is clear that `best`, a gain, is out of reach.
-/// Schedules in `ahead` are compiled meanwhile. A final's first kernel is the heuristic's; it runs twice, and `noise`
-/// is how much it seems to differ from itself. A warm one stays with one copy of the data. Any answer can be
+/// Schedules in `ahead` are compiled meanwhile for a GPU, by Compilers. A final's first kernel is the heuristic's; it
+/// runs twice, and `noise` is how much it seems to differ from itself. A warm one stays with one copy of the data. Any
+/// answer can be
 /// {"error":...} instead.
 void serve(const DeviceOptions& device, Channel& channel);
 
