@@ -103,6 +103,26 @@ class Regret(Case):
         self.assertEqual(drawn[0], drawn[1])
         self.assertNotEqual(drawn[0], drawn[2])
 
+    def test_random_problems(self):
+        drawn = [script("regret.py", "--random", 40, *more).stdout.splitlines()
+                 for more in ([], ["--seed", 5], ["--seed", 5], ["--seed", 6, "--most", 1])]
+        self.assertEqual([len(each) for each in drawn], [40] * 4)
+        self.assertEqual(drawn[1], drawn[2])
+        self.assertNotEqual(drawn[0], drawn[1])
+        for spec in drawn[3]:
+            norm, rows, cols, dtype = spec.split()
+            rows, cols = (int(each.split("=")[1]) for each in (rows, cols))
+            self.assertNotEqual(cols & (cols - 1), 0)
+            self.assertTrue(64 <= cols <= 53248 and 1 << 16 <= rows * cols * 3 * (4 if "f32" in dtype else 2) <= 1 << 20, spec)
+        self.assertTrue(any("rows=1 " in spec or "rows=2 " in spec for spec in drawn[0] + drawn[1] + drawn[3]))
+
+    def test_shares_by_size(self):
+        small, large = "layernorm rows=4 cols=9000 x=bf16", "rmsnorm rows=90000 cols=3000"
+        records = [record(small, 2) | {"share": 0.8}, record(large, 1) | {"share": 0.9}]
+        done = script("regret.py", self.file("\n".join(map(json.dumps, records)).encode(), "r.jsonl"), "--classes")
+        self.assertRegex(done.stdout, r"\n +0 - 1 +1 +0.400 +0.400 +0.800 +0.800 +2.000 +2.000\n")
+        self.assertRegex(done.stdout, r"\n +from 512 +1 +0.900 +0.900 +0.900 +0.900 +1.000 +1.000\n")
+
     def test_means(self):
         records = self.file("\n".join(json.dumps(record(s, g)) for s, g in [("a", 4), ("b", 1)]).encode(), "r.jsonl")
         done = script("regret.py", records)

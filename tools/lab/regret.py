@@ -4,17 +4,24 @@
 
     regret.py records.jsonl [--sample 60] [--seed 1] [--list 10]      geometric mean and worst case, for each device
     regret.py records.jsonl --again second.jsonl                      the same problems tuned twice: how much is noise
-    regret.py --draw shapes.txt --sample 60 --without a.txt b.txt     specs to measure it with, drawn from a shapes file:
-                                                                      none that the heuristic was fitted on
+    regret.py --random 60 [--seed 20261123] [--most 2048]             specs to measure it with, of random sizes that the
+                                                                      heuristic never saw; the seed is today's date
+    regret.py --draw shapes.txt --sample 60 --without a.txt b.txt     specs that a shapes file has and others have not
+    regret.py records.jsonl --classes                                 shares of the ceiling and regret by size
     regret.py records.jsonl --why build/tools/normjit/normjit         and which lines of the heuristic's tables are to blame
 
-A problem whose heuristic was not beaten by more than the noise counts as 1.
+A problem whose heuristic was not beaten by more than the noise counts as 1. Two commands on a machine:
+
+    tools/lab/regret.py --random 60 > shapes.txt && normjit tune shapes.txt -o records.jsonl --device cuda:0 --candidates 60
+    tools/lab/regret.py records.jsonl --classes --why build/tools/normjit/normjit
 """
 import argparse
 import collections
+import datetime
 import json
 import math
 import random
+import statistics
 import subprocess
 import sys
 
@@ -71,22 +78,92 @@ def draw(path, without, count, seed):
     return [text for text in left if text in drawn]
 
 
+ITEM_BYTES = {"bf16": 2, "f16": 2, "f32": 4}
+NARROWEST, WIDEST = 64, 53248
+LEAST_BYTES = 64 << 10
+FEW_ROWS = 16  # one problem of eight has 1 to so many
+
+
+def log_uniform(source, least, most):
+    return math.exp(source.uniform(math.log(least), math.log(most)))
+
+
+def random_spec(source, most_bytes):
+    """Of any width but a power of two, moving from 64 KiB to most_bytes: x, dy and dx."""
+    norm, dtype = source.choice(["layernorm", "rmsnorm"]), source.choice(sorted(ITEM_BYTES))
+    while True:
+        # Half of them of a multiple of 64, as models have, the others of any.
+        cols = round(log_uniform(source, NARROWEST, WIDEST))
+        if source.random() < 0.5:
+            cols = max(cols // 64, 1) * 64
+        if cols & (cols - 1) == 0:
+            continue
+        if source.random() < 1 / 8:
+            rows = source.randint(1, FEW_ROWS)
+        else:
+            rows = round(log_uniform(source, LEAST_BYTES, most_bytes) / (3 * cols * ITEM_BYTES[dtype]))
+        if rows >= 1 and LEAST_BYTES <= 3 * rows * cols * ITEM_BYTES[dtype] <= most_bytes:
+            return f"{norm} rows={rows} cols={cols} x={dtype}"
+
+
+def random_specs(count, seed, most_bytes):
+    source = random.Random(seed)
+    specs = {}
+    while len(specs) < count:
+        specs[random_spec(source, most_bytes)] = None
+    return list(specs)
+
+
+CLASSES = [1, 8, 32, 128, 512, math.inf]  # MiB, below
+
+
+def mib_of(record):
+    words = dict(word.split("=") for word in record["spec"].split()[1:])
+    return 3 * int(words["rows"]) * int(words["cols"]) * ITEM_BYTES.get(words.get("x", "f32"), 4) / (1 << 20)
+
+
+def class_table(found):
+    """Lines: the heuristic's share of the ceiling, the best found, and what the heuristic gives away."""
+    lines = [f"  {'MiB':>11} {'problems':>8}   {'heuristic':>15}   {'best found':>15}   {'heuristic/best':>15}",
+             f"  {'':>11} {'':>8}   {'median':>7} {'worst':>7}   {'median':>7} {'worst':>7}   {'mean':>7} {'worst':>7}"]
+    for least, most in zip([0, *CLASSES], CLASSES):
+        some = [(gain, record) for gain, record in found if least <= mib_of(record) < most]
+        if not some:
+            continue
+        best = [record["share"] for _, record in some if record.get("share", -1) > 0]
+        usual = [record["share"] / gain for gain, record in some if record.get("share", -1) > 0]
+        shares = [f"{statistics.median(each):7.3f} {min(each):7.3f}" if each else f"{'-':>7} {'-':>7}" for each in (usual, best)]
+        gains = [gain for gain, _ in some]
+        name = f"{least} - {most}" if most < math.inf else f"from {least}"
+        lines.append(f"  {name:>11} {len(some):8}   {shares[0]}   {shares[1]}   {geometric_mean(gains):7.3f} {max(gains):7.3f}")
+    return lines
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", nargs="?")
     parser.add_argument("--draw", metavar="SHAPES", help="print specs of this shapes file")
     parser.add_argument("--without", metavar="SHAPES", nargs="*", default=[], help="draw none that these files have")
     parser.add_argument("--sample", type=int, default=0, help="problems to draw, for each device [all]")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--random", type=int, metavar="N", help="print so many random specs")
+    parser.add_argument("--most", type=float, default=2048, help="MiB that a random problem may move [2048]")
+    parser.add_argument("--seed", type=int, help="of --random [today's date] and of other draws [1]")
+    parser.add_argument("--classes", action="store_true", help="also a table by size")
     parser.add_argument("--list", type=int, default=10, help="worst problems to show [10]")
     parser.add_argument("--why", metavar="NORMJIT", help="print what decided the heuristic's schedule, asking this program")
     parser.add_argument("--again", help="records of a second run over the same problems")
     arguments = parser.parse_args()
+    seed = 1 if arguments.seed is None else arguments.seed
+    if arguments.random:
+        today = int(datetime.date.today().strftime("%Y%m%d"))
+        specs = random_specs(arguments.random, today if arguments.seed is None else seed, arguments.most * (1 << 20))
+        print("\n".join(specs))
+        return
     if arguments.draw:
-        print("\n".join(draw(arguments.draw, arguments.without, arguments.sample, arguments.seed)))
+        print("\n".join(draw(arguments.draw, arguments.without, arguments.sample, seed)))
         return
     if not arguments.records:
-        parser.error("give records, or --draw")
+        parser.error("give records, --random or --draw")
     records = read(arguments.records)
     devices = collections.defaultdict(list)
     for (device, target, threads, _), (gain, record) in sorted(records.items()):
@@ -95,11 +172,14 @@ def main():
         sys.exit(f"{arguments.records}: no records")
     for device, found in devices.items():
         if 0 < arguments.sample < len(found):
-            found = random.Random(arguments.seed).sample(found, arguments.sample)
+            found = random.Random(seed).sample(found, arguments.sample)
         print(f"{device}: {summary([gain for gain, _ in found])}")
+        if arguments.classes:
+            print("\n".join(class_table(found)))
         for gain, record in sorted(found, key=lambda each: -each[0])[: arguments.list]:
             if gain > 1:
-                print(f"  {gain:.3f}  {record['spec']}\n         {record['heuristic']}\n         {record['schedule']}")
+                share = f", share {record['share']:.3f}" if record.get("share", -1) > 0 else ""
+                print(f"  {gain:.3f}  {record['spec']}{share}\n         {record['heuristic']}\n         {record['schedule']}")
                 for line in reasons(arguments.why, record) if arguments.why else []:
                     print(f"         - {line}")
     if arguments.again:

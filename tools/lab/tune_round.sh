@@ -4,8 +4,10 @@
 #   tools/lab/tune_round.sh FOLDER OUT [PART...]
 #   FOLDER  has normjit, built with -DNORMJIT_PORTABLE=ON (as tools/normjit/normjit under a build folder, or directly)
 #   OUT     gets {cuda,cpu}_records.jsonl with their journals, results and logs
-#   PART    check, cuda, cpu, confirm; all of them without any. Or regret: what the heuristic gives away, by searching
-#           60 shapes that it was not fitted on (REGRET_BUDGET, 600s a device; REGRET_SEED draws others), from nothing
+#   PART    check, cuda, cpu, confirm; all of them without any. Or cuda_regret and cpu_regret: what the heuristic gives
+#           away on random problems, and shares of the ceiling by size. REGRET_PROBLEMS (60), REGRET_BUDGET (480s, a
+#           bound on the search), REGRET_SEED (today's date), CANDIDATES (60), CANDIDATE_SECONDS (0.01 on a GPU, 0.05
+#           on a CPU); REGRET_SHAPES, a file of specs to search in place of random ones
 # A round goes on from an earlier one: from the records in OUT, else from those in PREVIOUS, else from those in
 # runtime/tuning/shipped. Records that the present heuristic and code generator would not change are not measured again;
 # the others' schedules are tried first. The whole takes 8 minutes: CUDA_BUDGET (270s) and CPU_BUDGET (120s) set the share of each.
@@ -83,20 +85,23 @@ cpu() {
   tune cpu cpu "${CPU_BUDGET:-120s}" "$out/cpu_shapes.txt"
 }
 
-# Of the GPU, and of the CPU.
-regret() {
-  local where kind from
-  for where in $(printf '%s\n' "$first" cpu | uniq); do
-    kind=cuda from=$shapes
-    if [ "$where" = cpu ]; then cpu_shapes; kind=cpu from=$out/cpu_shapes.txt; fi
-    python3 "$root/tools/lab/regret.py" --draw "$from" --sample 60 --seed "${REGRET_SEED:-1}" --without "$root"/tools/lab/{cpu,gpu,model}_shapes.txt \
-      >"$out/${kind}_regret.txt"
-    show "$normjit" tune "$out/${kind}_regret.txt" -o "$out/${kind}_regret.jsonl" --device "$where" \
-      --budget "${REGRET_BUDGET:-600s}" --candidates "${CANDIDATES:-48}"
-    report "$kind: search of shapes that the heuristic was not fitted on" $?
-    python3 "$root/tools/lab/regret.py" "$out/${kind}_regret.jsonl"
-  done
+regret() { # kind device most_MiB candidate_seconds
+  local shapes=$out/$1_regret.txt
+  if [ -n "${REGRET_SHAPES:-}" ]; then
+    cp "$REGRET_SHAPES" "$shapes"
+  else
+    python3 "$root/tools/lab/regret.py" --random "${REGRET_PROBLEMS:-60}" --most "$3" ${REGRET_SEED:+--seed "$REGRET_SEED"} >"$shapes"
+  fi
+  local begin=$SECONDS
+  show "$normjit" tune "$shapes" -o "$out/$1_regret.jsonl" --device "$2" --budget "${REGRET_BUDGET:-480s}" \
+    --candidates "${CANDIDATES:-60}" --seconds "${CANDIDATE_SECONDS:-$4}" --json "$out/$1_regret.json"
+  report "$1: search of random problems, $((SECONDS - begin)) s" $?
+  python3 "$root/tools/lab/regret.py" "$out/$1_regret.jsonl" --classes --why "$normjit" | tee "$out/$1_regret_table.txt"
 }
+
+cuda_regret() { regret cuda "$first" 2048 0.01; }
+
+cpu_regret() { regret cpu cpu 256 0.05; }
 
 # The gains again, in processes of their own: the schedules of the records and of the heuristic in turn, on data that
 # no cache holds, as the tuner measured them (a GPU's never are in its L2).
