@@ -114,14 +114,18 @@ Values pace_slacks(const SearchedProblem&, const Schedule& so_far) {
     return cuda_of(so_far).pace > 0 ? Values{1, 2} : Values{1};
 }
 
-/// As many as run at once, or as many as one block less on every multiprocessor leaves; or a half or a quarter, whose
-/// partials cost less.
+/// As many as run at once; the fewest in which no group has more rows than then; as many as one block less on every
+/// multiprocessor leaves; a half or a quarter, whose partials cost less; and twice as many, where none waits for
+/// another.
 Values row_groups(const SearchedProblem& p, const Schedule& so_far) {
-    const int64_t full = cuda_row_groups(p.spec, p.target, cuda_of(so_far));
-    const int64_t blocks = cuda_of(so_far).blocks_per_sm;
-    const int64_t fewer = full * (blocks - 1) / blocks;
+    const CudaSchedule& s = cuda_of(so_far);
+    const int64_t full = cuda_row_groups(p.spec, p.target, s);
+    const int64_t steps = divide_up(p.rows, s.rows_per_block);
+    const int64_t even = divide_up(steps, divide_up(steps, full));
+    const int64_t twice = s.pace == 0 && 2 * full <= std::min<int64_t>(steps, 65535) ? 2 * full : full;
+    const int64_t fewer = full * (s.blocks_per_sm - 1) / s.blocks_per_sm;
     Values values = {full};
-    for (const int64_t groups : {fewer, full / 2, full / 4}) {
+    for (const int64_t groups : {even, fewer, full / 2, full / 4, twice}) {
         if (groups >= 1 && std::ranges::find(values, groups) == values.end()) values.push_back(groups);
     }
     return values;

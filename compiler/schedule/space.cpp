@@ -4,6 +4,7 @@
 #include "backend/cuda/legal.h"
 #include "schedule/cuda_table.h"
 #include "schedule/dimensions.h"
+#include "schedule/heuristics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -122,13 +123,15 @@ std::vector<Schedule> ScheduleSpace::relatives() const {
         other.cols = std::max<int64_t>(std::llround(static_cast<double>(other.cols) * cols), 1);
         other.rows = std::max<int64_t>(std::llround(static_cast<double>(p.rows) * rows), 1);
         if (!validate(other).ok()) return;
-        Schedule schedule = heuristic(other, p.target);
-        // As many vectors a thread, rather than as many threads.
-        if (auto* cuda = std::get_if<CudaSchedule>(&schedule.device))
+        Schedule choice = heuristic(other, p.target);
+        // As many vectors a thread, rather than as many threads; as many groups as run at once.
+        if (auto* cuda = std::get_if<CudaSchedule>(&choice.device)) {
             cuda->threads_per_row = std::max(1, static_cast<int>(std::lround(cuda->threads_per_row / cols)));
-        impl_->repair(schedule, 0);
-        if (schedule == p.heuristic || std::ranges::find(found, schedule) != found.end()) return;
-        if (impl_->is_legal(schedule)) found.push_back(std::move(schedule));
+            choice.row_groups = schedule::cuda_row_groups(p.spec, p.target, *cuda);
+        }
+        impl_->repair(choice, 0);
+        if (choice == p.heuristic || std::ranges::find(found, choice) != found.end()) return;
+        if (impl_->is_legal(choice)) found.push_back(std::move(choice));
     };
     for (const double cols : {1.0, 0.5, 2.0, 0.25, 4.0}) {
         for (const double rows : {1.0, 0.125, 8.0}) add(p.spec, cols, rows);
