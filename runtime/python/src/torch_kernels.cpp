@@ -162,12 +162,6 @@ void set_operands(const Inputs& in, const Gradients& gradients, Operands& operan
     if (in.into_dbeta) operands.add_to(NORMJIT_DBETA, in.into_dbeta, cols);
 }
 
-int64_t elements(const TensorView& tensor) {
-    int64_t count = 1;
-    for (const int64_t size : tensor.sizes()) count *= size;
-    return count;
-}
-
 Gradients compute(const Inputs& in) {
     const Device device = in.x.device();
     const TensorView& beta_like = in.beta ? in.beta : in.gamma;
@@ -179,7 +173,7 @@ Gradients compute(const Inputs& in) {
     if ((dx || dgamma || dbeta || in.into_dgamma || in.into_dbeta) && in.cols > 0) {
         Operands operands;
         set_operands(in, gradients, operands);
-        operands.arguments.rows = elements(in.x) / in.cols;
+        operands.arguments.rows = in.x.elements() / in.cols;
         launch(operands, device);
     }
     return gradients;
@@ -191,7 +185,7 @@ Tensor compute_rms_norm(const Value* stack) {
     const int64_t cols = product(as_pointer<List>(stack[1]));
     const Device device = x.device();
     Tensor y = Tensor::empty(x, device);
-    if (elements(x) == 0) return y;
+    if (x.elements() == 0) return y;
     Operands operands;
     begin(NORMJIT_RMSNORM, cols, number(stack[3]), operands);
     operands.spec.pass = NORMJIT_FORWARD;
@@ -199,7 +193,7 @@ Tensor compute_rms_norm(const Value* stack) {
     if (gamma) operands.spec.gamma_offset = number(stack[4]);
     if (gamma) operands.read_vector(NORMJIT_GAMMA, gamma, cols);
     operands.write(NORMJIT_Y, y, cols);
-    operands.arguments.rows = elements(x) / cols;
+    operands.arguments.rows = x.elements() / cols;
     launch(operands, device);
     return y;
 }

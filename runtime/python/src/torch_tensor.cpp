@@ -21,6 +21,18 @@ const int64_t* TensorView::strides() const {
     return strides;
 }
 
+int64_t TensorView::elements() const {
+    int64_t elements = 0;
+    NORMJIT_TORCH_CALL(aoti_torch_get_numel, handle_, &elements);
+    return elements;
+}
+
+bool TensorView::is_contiguous() const {
+    bool contiguous = false;
+    NORMJIT_TORCH_CALL(aoti_torch_is_contiguous, handle_, &contiguous);
+    return contiguous;
+}
+
 int32_t TensorView::torch_dtype() const {
     int32_t dtype = 0;
     NORMJIT_TORCH_CALL(aoti_torch_get_dtype, handle_, &dtype);
@@ -109,17 +121,6 @@ std::optional<int64_t> row_stride(TensorView tensor, int64_t cols) {
     return stride;
 }
 
-bool is_contiguous(TensorView tensor) {
-    const auto sizes = tensor.sizes();
-    const int64_t* strides = tensor.strides();
-    int64_t next = 1;
-    for (size_t i = sizes.size(); i-- > 0;) {
-        if (sizes[i] != 1 && strides[i] != next) return false;
-        next *= sizes[i];
-    }
-    return true;
-}
-
 void Operands::set(normjit_tensor which, TensorView tensor, void* data, int64_t cols, int64_t stride) {
     const auto dtype = tensor.dtype();
     if (!dtype) throw Error("a tensor is of none of the types f32, bf16, f16 and f64");
@@ -138,7 +139,7 @@ void Operands::read_matrix(normjit_tensor which, TensorView tensor, int64_t cols
 }
 
 void Operands::read_vector(normjit_tensor which, TensorView tensor, int64_t cols) {
-    if (!is_contiguous(tensor)) {
+    if (!tensor.is_contiguous()) {
         copies_.push_back(copy_of(tensor));
         tensor = copies_.back().view();
     }
@@ -150,9 +151,7 @@ void Operands::write(normjit_tensor which, const Tensor& tensor, int64_t cols) {
 }
 
 void Operands::add_to(normjit_tensor which, TensorView tensor, int64_t cols) {
-    int64_t elements = 1;
-    for (const int64_t size : tensor.sizes()) elements *= size;
-    if (elements != cols || !is_contiguous(tensor)) {
+    if (tensor.elements() != cols || !tensor.is_contiguous()) {
         throw Error("a tensor that a gradient is added to must be contiguous, with " + std::to_string(cols) +
                     " elements");
     }

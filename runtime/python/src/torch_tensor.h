@@ -29,6 +29,8 @@ class TensorView {
     std::span<const int64_t> sizes() const;
     /// With as many elements as sizes().
     const int64_t* strides() const;
+    int64_t elements() const;
+    bool is_contiguous() const;
     int32_t torch_dtype() const;
     /// Nothing for types that normjit has not.
     std::optional<normjit_dtype> dtype() const;
@@ -69,8 +71,6 @@ Tensor copy_of(TensorView tensor);
 
 /// A tensor as rows of `cols` elements, with one stride from row to row; nothing when none describes it.
 std::optional<int64_t> row_stride(TensorView tensor, int64_t cols);
-
-bool is_contiguous(TensorView tensor);
 
 /// Tensors of one launch as normjit takes them; keeps the copies that some need.
 class Operands {
