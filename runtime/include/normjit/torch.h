@@ -34,7 +34,10 @@ typedef enum normjit_torch_kernel {
     NORMJIT_TORCH_RMS_NORM_INTO_CPU = 9, /* normjit::rms_norm_backward_into, likewise */
     NORMJIT_TORCH_RMS_NORM_INTO_CUDA = 10,
     NORMJIT_TORCH_RMS_NORM_FORWARD_CPU = 11, /* normjit::rms_norm, likewise */
-    NORMJIT_TORCH_KERNELS = 12               /* how many there are */
+    NORMJIT_TORCH_RMS_NORM_FORWARD_CUDA = 12,
+    NORMJIT_TORCH_LAYER_NORM_FORWARD_CPU = 13, /* normjit::layer_norm, likewise */
+    NORMJIT_TORCH_LAYER_NORM_FORWARD_CUDA = 14,
+    NORMJIT_TORCH_KERNELS = 15 /* how many there are */
 } normjit_torch_kernel;
 
 /* Gives an operator normjit's kernel, in the place of torch's where that has one, or takes it away again. Done twice is

@@ -2,12 +2,12 @@
 #include "torch_kernels.h"
 
 #include "torch_launch.h"
+#include "torch_stack.h"
 #include "torch_tensor.h"
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
 #include <cstring>
 #include <mutex>
 
@@ -18,35 +18,6 @@ namespace {
 std::atomic<int64_t> normjit_calls = 0, torch_calls = 0;
 std::mutex reason_lock;
 std::string reason;
-
-template <class Opaque>
-Opaque as_pointer(Value value) {
-    return reinterpret_cast<Opaque>(value);
-}
-
-Value item(List list, size_t i) {
-    Value value = 0;
-    NORMJIT_TORCH_CALL(torch_list_get_item, list, i, &value);
-    return value;
-}
-
-/// The elements of a row.
-int64_t product(List normalized_shape) {
-    size_t dimensions = 0;
-    NORMJIT_TORCH_CALL(torch_list_size, normalized_shape, &dimensions);
-    int64_t cols = 1;
-    for (size_t i = 0; i < dimensions; ++i) cols *= static_cast<int64_t>(item(normalized_shape, i));
-    return cols;
-}
-
-/// The operand of an optional; autograd hands "none" over as an undefined tensor as well.
-TensorView optional_tensor(Value value) {
-    const auto* inner = as_pointer<const Value*>(value);
-    const Handle tensor = inner == nullptr ? nullptr : as_pointer<Handle>(*inner);
-    bool defined = false;
-    if (tensor != nullptr) NORMJIT_TORCH_CALL(aoti_torch_is_defined, tensor, &defined);
-    return TensorView(defined ? tensor : nullptr);
-}
 
 /// Where an operator has its arguments, by their numbers; -1: it has none such. `dy` and `x` come first, then
 /// normalized_shape.
@@ -77,15 +48,13 @@ struct Inputs {
     std::array<bool, 3> wanted;  ///< dx, dgamma, dbeta
 };
 
-double number(Value value) { return std::bit_cast<double>(value); }
-
 Inputs read(const Value* stack, const Signature& at) {
-    const auto tensor = [&](int i) { return TensorView(i == none ? nullptr : as_pointer<Handle>(stack[i])); };
+    const auto given = [&](int i) { return i == none ? TensorView(nullptr) : tensor(stack[i]); };
     const auto optional = [&](int i) { return i == none ? TensorView(nullptr) : optional_tensor(stack[i]); };
-    const auto statistic = [&](int i) { return at.optional_statistics ? optional(i) : tensor(i); };
+    const auto statistic = [&](int i) { return at.optional_statistics ? optional(i) : given(i); };
     Inputs in{at.norm,
-              tensor(0),
-              tensor(1),
+              given(0),
+              given(1),
               statistic(at.mean),
               statistic(at.rstd),
               optional(at.gamma),
@@ -95,23 +64,10 @@ Inputs read(const Value* stack, const Signature& at) {
               optional(at.into_dbeta),
               at.eps == none ? 0 : number(stack[at.eps]),
               at.gamma_offset == none ? 0 : number(stack[at.gamma_offset]),
-              product(as_pointer<List>(stack[2])),
+              product(stack[2]),
               {}};
-    for (size_t i = 0; i < at.outputs; ++i) in.wanted[i] = (item(as_pointer<List>(stack[at.mask]), i) & 0xff) != 0;
+    for (size_t i = 0; i < at.outputs; ++i) in.wanted[i] = truth(item(stack[at.mask], i));
     return in;
-}
-
-void free_tensor(Value value) { shim().aoti_torch_delete_tensor_object(as_pointer<Handle>(value)); }
-
-void free_optional(Value value) {
-    auto* inner = as_pointer<Value*>(value);
-    if (inner == nullptr) return;
-    free_tensor(*inner);
-    if (shim().torch_delete_stable_ivalue != nullptr) {
-        shim().torch_delete_stable_ivalue(inner);
-    } else {
-        delete inner;  // as the headers of torch 2.10 to 2.12 do
-    }
 }
 
 /// Frees what the caller of an operator handed over.
@@ -123,26 +79,17 @@ void consume(Value* stack, const Signature& at) {
     for (const int i : {at.gamma, at.beta, at.dresidual, at.into_dgamma, at.into_dbeta}) {
         if (i != none) free_optional(stack[i]);
     }
-    for (const int i : {2, at.mask}) shim().torch_delete_list(as_pointer<List>(stack[i]));
+    for (const int i : {2, at.mask}) free_list(stack[i]);
 }
 
 /// dx, dgamma and dbeta, those that were asked for.
 using Gradients = std::array<Tensor, 3>;
-
-/// Without tensors.
-void begin(normjit_norm norm, int64_t cols, double eps, Operands& operands) {
-    normjit_spec& spec = operands.spec;
-    spec.size = sizeof spec, spec.norm = norm, spec.rows = -1, spec.cols = cols, spec.eps = eps;
-    std::fill(std::begin(spec.dtypes), std::end(spec.dtypes), NORMJIT_NONE);
-    operands.arguments.size = sizeof operands.arguments;
-}
 
 /// What the gradients that are wanted depend on, and these.
 void set_operands(const Inputs& in, const Gradients& gradients, Operands& operands) {
     const auto& [dx, dgamma, dbeta] = gradients;
     const int64_t cols = in.cols;
     const bool reads_x = dx || dgamma || in.into_dgamma, saved{in.rstd};
-    begin(in.norm, cols, in.eps, operands);
     operands.spec.stats = reads_x && !saved ? NORMJIT_STATS_RECOMPUTE : NORMJIT_STATS_SAVED;
     operands.read_matrix(NORMJIT_X, in.x, cols);
     operands.read_matrix(NORMJIT_DY, in.dy, cols);
@@ -171,31 +118,12 @@ Gradients compute(const Inputs& in) {
     if (in.wanted[1] && in.gamma && !in.into_dgamma) dgamma = Tensor::empty(in.gamma, device);
     if (in.wanted[2] && beta_like && !in.into_dbeta) dbeta = Tensor::empty(beta_like, device);
     if ((dx || dgamma || dbeta || in.into_dgamma || in.into_dbeta) && in.cols > 0) {
-        Operands operands;
+        Operands operands(in.norm, NORMJIT_BACKWARD, in.cols, in.eps);
         set_operands(in, gradients, operands);
         operands.arguments.rows = in.x.elements() / in.cols;
         launch(operands, device);
     }
     return gradients;
-}
-
-/// y of rms_norm(x, normalized_shape, weight, eps, weight_offset).
-Tensor compute_rms_norm(const Value* stack) {
-    const TensorView x(as_pointer<Handle>(stack[0])), gamma = optional_tensor(stack[2]);
-    const int64_t cols = product(as_pointer<List>(stack[1]));
-    const Device device = x.device();
-    Tensor y = Tensor::empty(x, device);
-    if (x.elements() == 0) return y;
-    Operands operands;
-    begin(NORMJIT_RMSNORM, cols, number(stack[3]), operands);
-    operands.spec.pass = NORMJIT_FORWARD;
-    operands.read_matrix(NORMJIT_X, x, cols);
-    if (gamma) operands.spec.gamma_offset = number(stack[4]);
-    if (gamma) operands.read_vector(NORMJIT_GAMMA, gamma, cols);
-    operands.write(NORMJIT_Y, y, cols);
-    operands.arguments.rows = x.elements() / cols;
-    launch(operands, device);
-    return y;
 }
 
 void keep_reason(const char* text) {
@@ -207,12 +135,11 @@ void run(Value* stack, const Signature& signature) {
     std::string problem;
     try {
         Gradients gradients = compute(read(stack, signature));
-        for (size_t i = 0; i < signature.outputs; ++i) {
-            if (!gradients[i]) gradients[i] = Tensor::undefined();
-        }
+        std::array<Value, 3> results{};
+        for (size_t i = 0; i < signature.outputs; ++i) results[i] = give(std::move(gradients[i]));
         consume(stack, signature);
-        for (size_t i = 0; i < signature.outputs; ++i) stack[i] = reinterpret_cast<Value>(gradients[i].release());
-        normjit_calls.fetch_add(1, std::memory_order_relaxed);
+        std::copy_n(results.begin(), signature.outputs, stack);
+        count_call();
         return;
     } catch (const std::exception& error) {
         problem = error.what();
@@ -237,21 +164,7 @@ void rms_norm_backward(Value* stack, uint64_t, uint64_t) { run(stack, own_rms_no
 void layer_norm_backward_into(Value* stack, uint64_t, uint64_t) { run(stack, into_layer_norm); }
 void rms_norm_backward_into(Value* stack, uint64_t, uint64_t) { run(stack, into_rms_norm); }
 
-void rms_norm(Value* stack, uint64_t, uint64_t) {
-    std::string problem;
-    Tensor y;
-    try {
-        y = compute_rms_norm(stack);
-    } catch (const std::exception& error) {
-        problem = error.what();
-    }
-    free_tensor(stack[0]);
-    shim().torch_delete_list(as_pointer<List>(stack[1]));
-    free_optional(stack[2]);
-    shim().aoti_torch_check(problem.empty(), "normjit", __FILE__, __LINE__, problem.c_str());  // throws, as torch does
-    stack[0] = reinterpret_cast<Value>(y.release());
-    normjit_calls.fetch_add(1, std::memory_order_relaxed);
-}
+void count_call() { normjit_calls.fetch_add(1, std::memory_order_relaxed); }
 
 Calls calls() { return {normjit_calls.load(), torch_calls.load()}; }
 

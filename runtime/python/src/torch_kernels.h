@@ -25,7 +25,8 @@ void rms_norm_backward(Value* stack, uint64_t inputs, uint64_t outputs);
 void layer_norm_backward_into(Value* stack, uint64_t inputs, uint64_t outputs);
 void rms_norm_backward_into(Value* stack, uint64_t inputs, uint64_t outputs);
 
-/// The norm itself.
+/// The norms themselves, with the residual stream's addition before them; in torch_forward.cpp.
+void layer_norm(Value* stack, uint64_t inputs, uint64_t outputs);
 void rms_norm(Value* stack, uint64_t inputs, uint64_t outputs);
 
 /// What the kernels did in this process. A call that normjit cannot serve, such as one for a new kernel while a CUDA
@@ -34,6 +35,8 @@ struct Calls {
     int64_t by_normjit, by_torch;
 };
 Calls calls();
+/// Counts one that normjit has served.
+void count_call();
 /// Why the last call that went to torch's kernel did; empty: none did. Copies at most `capacity` bytes.
 void last_reason(char* buffer, size_t capacity);
 

@@ -45,6 +45,9 @@ constexpr Kernel kernels[NORMJIT_TORCH_KERNELS] = {
     {"normjit", "rms_norm_backward_into", "CPU", rms_norm_backward_into},
     {"normjit", "rms_norm_backward_into", "CUDA", rms_norm_backward_into},
     {"normjit", "rms_norm", "CPU", rms_norm},
+    {"normjit", "rms_norm", "CUDA", rms_norm},
+    {"normjit", "layer_norm", "CPU", layer_norm},
+    {"normjit", "layer_norm", "CUDA", layer_norm},
 };
 std::mutex registering;
 std::array<Library, NORMJIT_TORCH_KERNELS> registered{};

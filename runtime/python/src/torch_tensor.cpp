@@ -7,6 +7,12 @@
 
 namespace normjit::torch {
 
+namespace {
+
+constexpr size_t most_dimensions = 64;  // of torch's tensors
+
+}  // namespace
+
 std::span<const int64_t> TensorView::sizes() const {
     int64_t* sizes = nullptr;
     int64_t dimensions = 0;
@@ -66,18 +72,28 @@ Tensor::~Tensor() {
     if (handle_ != nullptr) shim().aoti_torch_delete_tensor_object(handle_);
 }
 
-Tensor Tensor::empty(TensorView like, Device device) {
-    const auto sizes = like.sizes();
-    int64_t strides[64];  // of torch's 64 dimensions
+Tensor Tensor::contiguous(std::span<const int64_t> sizes, int32_t torch_dtype, Device device) {
+    int64_t strides[most_dimensions];
     int64_t next = 1;
     for (size_t i = sizes.size(); i-- > 0;) {
         strides[i] = next;
         next *= std::max<int64_t>(sizes[i], 1);
     }
     Handle made = nullptr;
-    NORMJIT_TORCH_CALL(aoti_torch_empty_strided, static_cast<int64_t>(sizes.size()), sizes.data(), strides,
-                       like.torch_dtype(), device.type, device.index, &made);
+    NORMJIT_TORCH_CALL(aoti_torch_empty_strided, static_cast<int64_t>(sizes.size()), sizes.data(), strides, torch_dtype,
+                       device.type, device.index, &made);
     return Tensor(made);
+}
+
+Tensor Tensor::empty(TensorView like, Device device) { return contiguous(like.sizes(), like.torch_dtype(), device); }
+
+Tensor Tensor::empty_statistic(TensorView of, size_t normalized, Device device) {
+    int64_t sizes[most_dimensions];
+    const auto all = of.sizes();
+    for (size_t i = 0; i < all.size(); ++i) sizes[i] = i + normalized < all.size() ? all[i] : 1;
+    const bool is_double = of.torch_dtype() == shim().aoti_torch_dtype_float64();
+    const int32_t type = is_double ? shim().aoti_torch_dtype_float64() : shim().aoti_torch_dtype_float32();
+    return contiguous({sizes, all.size()}, type, device);
 }
 
 Tensor Tensor::undefined() {
@@ -119,6 +135,12 @@ std::optional<int64_t> row_stride(TensorView tensor, int64_t cols) {
     if (!stride) return cols;
     if (*stride != 0 && *stride < cols) return std::nullopt;  // rows that overlap
     return stride;
+}
+
+Operands::Operands(normjit_norm norm, normjit_pass pass, int64_t cols, double eps) {
+    spec.size = sizeof spec, spec.norm = norm, spec.pass = pass, spec.rows = -1, spec.cols = cols, spec.eps = eps;
+    std::fill(std::begin(spec.dtypes), std::end(spec.dtypes), NORMJIT_NONE);
+    arguments.size = sizeof arguments;
 }
 
 void Operands::set(normjit_tensor which, TensorView tensor, void* data, int64_t cols, int64_t stride) {

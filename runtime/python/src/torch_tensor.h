@@ -56,6 +56,9 @@ class Tensor {
 
     /// Contiguous and uninitialised, with the shape and the type of `like`.
     static Tensor empty(TensorView like, Device device);
+    /// A statistic of each row of a tensor of this type, f32 or f64, with 1 in the place of the last `normalized`
+    /// dimensions.
+    static Tensor empty_statistic(TensorView of, size_t normalized, Device device);
     static Tensor undefined();
 
     explicit operator bool() const { return handle_ != nullptr; }
@@ -63,6 +66,8 @@ class Tensor {
     Handle release() { return std::exchange(handle_, nullptr); }
 
   private:
+    static Tensor contiguous(std::span<const int64_t> sizes, int32_t torch_dtype, Device device);
+
     Handle handle_ = nullptr;
 };
 
@@ -75,6 +80,9 @@ std::optional<int64_t> row_stride(TensorView tensor, int64_t cols);
 /// Tensors of one launch as normjit takes them; keeps the copies that some need.
 class Operands {
   public:
+    /// Those of a norm of any number of rows, at first none.
+    Operands(normjit_norm norm, normjit_pass pass, int64_t cols, double eps);
+
     /// Sets the types and the arguments of [M,N] tensors, and of [N] and [M], where `cols` is 0.
     void read_matrix(normjit_tensor which, TensorView tensor, int64_t cols);
     void read_vector(normjit_tensor which, TensorView tensor, int64_t cols);

@@ -47,22 +47,65 @@ def test_forward(norm):
     torch.testing.assert_close(NORMS[norm](x, None, None), NORMS[norm](x, torch.ones_like(w), torch.zeros_like(b)))
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("dtype, weight_dtype", [(torch.float32, None), (torch.bfloat16, None), (torch.float64, None),
                                                  (torch.bfloat16, torch.float32), (torch.float16, torch.bfloat16)])
-def test_rms_norm_itself(dtype, weight_dtype):
-    """By normjit's kernel, eager on the CPU: rounded once from f32, as the formula in torch's operators."""
-    x, w, _, _ = case(6, 5, 70, dtype=dtype, weight_dtype=weight_dtype)
+def test_norms_themselves(norm, dtype, weight_dtype, device):
+    """By normjit's kernels where nothing is compiled: rounded once from f32, as the formula in torch's operators."""
+    x, w, b, _ = case(6, 5, 70, dtype=dtype, weight_dtype=weight_dtype, device=device)
     formula = normjit.torch.functional.formula
-    for rows, weight in ((x, w), (x, None), (x[:, :0], w), (x.transpose(0, 1), w)):
+    for rows, weight, bias in ((x, w, b), (x, None, None), (x[:, :0], w, b), (x.transpose(0, 1), w, b)):
         with Served(1):
-            y = normjit.torch.rms_norm(rows, weight, eps=0.1, weight_offset=0.0 if weight is None else 1.0)
+            y = NORMS[norm](rows, weight, bias, eps=0.1)
         assert y.dtype == dtype and y.shape == rows.shape
-        wanted = formula("rmsnorm", rows, weight, None, 0.1, 0.0 if weight is None else 1.0)
-        steps = 4 if dtype in (torch.float32, torch.float64) else 1
-        assert ((y - wanted).abs() <= steps * torch.finfo(dtype).eps * wanted.abs()).all()
+        bias = bias if norm == "layernorm" else None
+        wanted = formula(norm, rows, weight, bias, 0.1, 0.0)
+        steps = 8 if dtype in (torch.float32, torch.float64) else 1
+        assert ((y - wanted).abs() <= steps * torch.finfo(dtype).eps * wanted.abs().clamp(min=1.0)).all()
+        with torch.no_grad(), Served(1):
+            assert torch.equal(NORMS[norm](rows, weight, bias, eps=0.1), y)
     x.data[0, 0, 0] = float("nan")
-    y = normjit.torch.rms_norm(x, w)
+    y = NORMS[norm](x, w, b)
     assert y[0, 0].isnan().all() and not y[0, 1:].isnan().any()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_norms_of_sums(norm, dtype, device):
+    """x + residual is stored rounded; the norm is that of the sum before."""
+    x, w, b, _ = (t.detach() for t in case(6, 70, dtype=dtype, device=device))
+    residual = leaf(7, 6, 70, dtype=dtype, device=device).detach()
+    with Served(1):
+        y, h = NORMS[norm](x, w, b, residual=residual)
+    assert torch.equal(h, x + residual)
+    bias = b.double() if norm == "layernorm" else None
+    wanted = normjit.torch.functional.formula(norm, x.double() + residual.double(), w.double(), bias, 1e-5, 0.0)
+    assert_close(y, wanted)
+    if norm == "layernorm":
+        y, h, mean, rstd = torch.ops.normjit.layer_norm(x, residual, [70], w, b, 1e-5, 0.0, True)
+    else:
+        y, h, rstd = torch.ops.normjit.rms_norm(x, residual, [70], w, 1e-5, 0.0, True)
+        mean = torch.zeros(6, 1, device=device)
+    assert mean.shape == rstd.shape == (6, 1) and mean.dtype == rstd.dtype == torch.float32
+    exact = x.double() + residual.double()
+    torch.testing.assert_close(mean.double(), exact.mean(-1, keepdim=True) if norm == "layernorm" else mean.double())
+    torch.testing.assert_close(rstd.double(), ((exact - mean).square().mean(-1, keepdim=True) + 1e-5).rsqrt(), rtol=1e-5,
+                               atol=0)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_residual_of_another_type(norm):
+    """The sum has the type that torch gives it, and so has y; nothing is fused."""
+    x, w, b, dy = case(6, 70, dtype=torch.bfloat16)
+    residual, dh = leaf(7, 6, 70), leaf(8, 6, 70).detach()
+    with Served(2):
+        y, h = NORMS[norm](x, w, b, residual=residual)
+        torch.autograd.backward((y, h), (dy.float(), dh))
+    assert y.dtype == h.dtype == torch.float32 and torch.equal(h, x + residual)
+    assert_close(residual.grad, reference((x + residual).detach(), w, b, dy.float(), norm=norm)[0] + dh)
+    assert torch.equal(x.grad, residual.grad.bfloat16())
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -109,7 +152,7 @@ def test_second_derivatives(norm):
 def test_what_needs_no_gradient():
     x, w, b, dy = case(6, 70)
     x.requires_grad_(False)
-    with Served(1):
+    with Served(2):
         normjit.torch.layer_norm(x, w, b).backward(dy)
     assert x.grad is None
     assert_close(w.grad, reference(x, w, b, dy)[1])
@@ -125,6 +168,11 @@ def test_operators():
                               test_utils=tests)
     torch.library.opcheck(torch.ops.normjit.layer_norm_backward.default,
                           (dy, x, [70], None, None, w, b, None, 1e-5, 0.0, [True, True, True]), test_utils=tests)
+    for residual, statistics in ((None, True), (dy, False)):
+        torch.library.opcheck(torch.ops.normjit.rms_norm.default, (x, residual, [70], w, 1e-5, 1.0, statistics),
+                              test_utils=tests)
+        torch.library.opcheck(torch.ops.normjit.layer_norm.default, (x, residual, [70], w, b, 1e-5, 0.0, statistics),
+                              test_utils=tests)
 
 
 def test_no_kernel_for_the_device():
@@ -137,7 +185,7 @@ def test_modules():
     ours, torchs = normjit.torch.LayerNorm(70), torch.nn.LayerNorm(70)
     torch.nn.init.normal_(torchs.weight)
     ours.load_state_dict(torchs.state_dict())
-    with Served(1):
+    with Served(2):
         ours(x).backward(dy)
     check("layernorm", x, ours.weight, ours.bias, dy)
     assert normjit.torch.RMSNorm(8).weight.tolist() == [1.0] * 8

@@ -65,6 +65,39 @@ def test_models(kind):
         assert_same(before, gradients(normjit.torch.unpatch(model)))
 
 
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_forward_passes(kind, dtype):
+    """patch(forward=True): the forward passes are normjit's as well, and the loss moves by roundings alone."""
+    count, _ = MODELS[kind]
+    model = causal(kind).to(dtype)
+    before = gradients(model)
+    normjit.torch.patch(model, forward=True)
+    with Served(2 * count):
+        after = gradients(model)
+    steps = 30 if dtype == torch.bfloat16 else 100
+    for one, other in [(before[0], after[0]), *zip(before[1].values(), after[1].values())]:
+        assert (one - other).double().norm() <= steps * torch.finfo(dtype).eps * one.double().norm()
+    with torch.no_grad(), Served(count):
+        model(input_ids=torch.zeros(1, 3, dtype=torch.int64))
+    normjit.torch.unpatch(model)
+    with Served(0):
+        gradients(model)
+
+
+def test_forward_pass_of_torchs_layer_norm():
+    model = torch.nn.Sequential(torch.nn.LayerNorm(64))
+    x = leaf(1, 6, 64)
+    before = model(x)
+    normjit.torch.patch(model, forward=True)
+    with Served(2):
+        y = model(x)
+        y.backward(torch.ones_like(y))
+    torch.testing.assert_close(y, before)
+    with torch.no_grad(), Served(0):  # of another type than the weight's: the module's own
+        torch.testing.assert_close(model(x.bfloat16()), torch.nn.LayerNorm.forward(model[0], x.bfloat16()))
+
+
 def test_gpt2_is_served_by_enable():
     model = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(
@@ -169,6 +202,11 @@ def test_prepare():
     assert all(p.grad is None for p in model.parameters())
     with pytest.raises(normjit.InvalidArgument, match="no norm that normjit knows"):
         normjit.torch.prepare(torch.nn.Linear(2, 2))
+
+
+def test_prepare_with_a_residual():
+    with Served(2 + 2):  # forward and backward, without and with it
+        assert normjit.torch.prepare(normjit.torch.RMSNorm(64), residual=True) == 1
 
 
 class Gated(torch.nn.Module):

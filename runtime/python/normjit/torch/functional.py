@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""layer_norm and rms_norm with normjit's backward pass, eager and compiled, with the residual stream's addition before
-them; and as modules."""
+"""layer_norm and rms_norm by normjit's kernels, with the residual stream's addition before them, and as modules. Compiled,
+the forward pass is left to Inductor, which fuses it with what is around it."""
 import torch
 
 from normjit._library import InvalidArgument
@@ -11,7 +11,8 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 def layer_norm(x, weight=None, bias=None, *, eps=1e-5, residual=None, main_grad=False):
     """layer_norm over the last dimension. With a residual: (y, x + residual), y of that sum, and one backward pass for
-    both. Gradients are normjit's on CPUs and NVIDIA GPUs, eager and under torch.compile; torch's second derivatives.
+    both. The norm is normjit's in eager mode, its gradients are eager and under torch.compile, on CPUs and NVIDIA GPUs;
+    second derivatives are torch's.
 
     main_grad: as Megatron's layers with fused gradient accumulation, the backward pass adds the gradients of weight and
     bias to their attributes main_grad, tensors of any type, f32 as a rule; their own `grad` is left alone. Eager
@@ -86,51 +87,81 @@ def _apply(norm, x, weight, bias, eps, weight_offset, residual, main_grad):
     if x.device.type not in operators.served:
         raise _kernels.Unavailable(f"x: is on {x.device}; {_kernels.why_not(x.device.type)}")
     if not main_grad:
-        return Norm.apply(x, residual, weight, bias, norm, eps, weight_offset, None, None)
+        return norm_of(x, residual, weight, bias, norm, eps, weight_offset)
     if torch.compiler.is_compiling():
         raise InvalidArgument("main_grad: torch.compile cannot follow it; compile without, or call it eagerly")
     parameters = {"weight": weight, "bias": bias}
     for name, parameter in parameters.items():
         if parameter is not None and parameter.requires_grad and getattr(parameter, "main_grad", None) is None:
             raise InvalidArgument(f"main_grad: {name} has no attribute main_grad, or it is None")
-    return Norm.apply(x, residual, weight, bias, norm, eps, weight_offset, None, (weight, bias))
+    return norm_of(x, residual, weight, bias, norm, eps, weight_offset, accumulating=(weight, bias))
 
 
-def _has_kernel(h, weight):
-    """Whether normjit's rms_norm takes the place of torch's operators: eager, on the CPU, of plain tensors. It rounds
-    once, as they do."""
-    tensors = [h] if weight is None else [h, weight]
-    plain = all(type(t) in (torch.Tensor, torch.nn.Parameter) for t in tensors)
-    if not plain or h.device.type != "cpu" or torch.compiler.is_compiling():
+def norm_of(x, residual, weight, bias, norm, eps, weight_offset, forward_of=None, accumulating=None):
+    """y, or (y, h) with a residual, by Norm, whose arguments these are."""
+    if forward_of is not None or not _has_kernel(x, residual, weight, bias):
+        return Norm.apply(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating, False)
+    if torch.is_grad_enabled():
+        y, h, *_ = Norm.apply(x, residual, weight, bias, norm, eps, weight_offset, None, accumulating, True)
+    else:
+        y, h, *_ = _by_kernel(x, residual, weight, bias, norm, eps, weight_offset, statistics=False)
+    return y if residual is None else (y, h)
+
+
+def _has_kernel(x, residual, weight, bias):
+    """Whether the norm is normjit's kernel: eager, of plain tensors of its types. It rounds once, as formula() does."""
+    if torch.compiler.is_compiling() or x.device.type not in operators.served:
         return False
-    return all(t.dtype in TYPES and (t.dtype == torch.float64) == (h.dtype == torch.float64) for t in tensors)
+    return all(
+        type(t) in (torch.Tensor, torch.nn.Parameter)
+        and t.dtype in TYPES
+        and (t.dtype == torch.float64) == (x.dtype == torch.float64)
+        and t.device == x.device
+        for t in (x, residual, weight, bias)
+        if t is not None
+    )
+
+
+def _by_kernel(x, residual, weight, bias, norm, eps, weight_offset, statistics):
+    """y, h, mean, rstd: h is None without a residual, the mean is of rmsnorm, and both statistics where they are not
+    asked for."""
+    shape = x.shape[-1:]
+    if residual is not None and (residual.dtype != x.dtype or residual.shape != x.shape):
+        h = x + residual
+        y, _, mean, rstd = _by_kernel(h, None, weight, bias, norm, eps, weight_offset, statistics)
+        return y, h, mean, rstd
+    if norm == "layernorm":
+        return torch.ops.normjit.layer_norm(x, residual, shape, weight, bias, eps, weight_offset, statistics)
+    y, h, rstd = torch.ops.normjit.rms_norm(x, residual, shape, weight, eps, weight_offset, statistics)
+    return y, h, None, rstd
 
 
 class Norm(torch.autograd.Function):
     """The norm of x; with a residual (y, h), the norm of h = x + residual. `forward_of`: what computes y instead of
-    formula(). `accumulating`: None, or (weight, bias), to whose main_grad their gradients are added."""
+    formula(). `accumulating`: None, or (weight, bias), to whose main_grad their gradients are added. `by_kernel`: y is
+    normjit's, and what is returned is what _by_kernel() does."""
 
     @staticmethod
-    def forward(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating):
+    def forward(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating, by_kernel):
+        if by_kernel:
+            return _by_kernel(x, residual, weight, bias, norm, eps, weight_offset, statistics=True)
         h = x if residual is None else x + residual
-        if forward_of is not None:
-            y = forward_of(h)
-        elif norm == "rmsnorm" and _has_kernel(h, weight):
-            y = torch.ops.normjit.rms_norm(h, h.shape[-1:], weight, eps, weight_offset)
-        else:
-            y = formula(norm, h, weight, bias, eps, weight_offset)
+        y = formula(norm, h, weight, bias, eps, weight_offset) if forward_of is None else forward_of(h)
         return y if residual is None else (y, h)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        x, residual, weight, bias, ctx.norm, ctx.eps, ctx.weight_offset, _, ctx.accumulating = inputs
+        x, residual, weight, bias, ctx.norm, ctx.eps, ctx.weight_offset, _, ctx.accumulating, by_kernel = inputs
         ctx.has_residual = residual is not None
-        ctx.save_for_backward(output[1] if ctx.has_residual else x, weight, bias)
+        mean, rstd = output[2:] if by_kernel else (None, None)
+        if by_kernel:
+            ctx.mark_non_differentiable(*(t for t in (mean, rstd) if t is not None))
+        ctx.save_for_backward(output[1] if ctx.has_residual else x, weight, bias, mean, rstd)
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx, dy, dh=None):
-        h, weight, bias = ctx.saved_tensors
+    def backward(ctx, dy, dh=None, *_):
+        h, weight, bias, mean, rstd = ctx.saved_tensors
         wants_h = ctx.needs_input_grad[0] or (ctx.has_residual and ctx.needs_input_grad[1])
         if dy is None:
             gradients = (dh, None, None)
@@ -139,33 +170,33 @@ class Norm(torch.autograd.Function):
         else:
             mask = [wants_h, ctx.needs_input_grad[2], ctx.needs_input_grad[3]]
             by = _by_normjit if ctx.accumulating is None else _into_main_grads
-            gradients = by(ctx, h, weight, bias, dy, dh, mask)
+            gradients = by(ctx, h, weight, bias, mean, rstd, dy, dh, mask)
         dx, dweight, dbias = gradients
-        return dx, dx if ctx.has_residual else None, dweight, dbias, None, None, None, None, None
+        return dx, dx if ctx.has_residual else None, dweight, dbias, None, None, None, None, None, None
 
 
-def _by_normjit(ctx, h, weight, bias, dy, dh, mask):
+def _by_normjit(ctx, h, weight, bias, mean, rstd, dy, dh, mask):
     shape = h.shape[-1:]
     if ctx.norm == "rmsnorm":
         dx, dweight = torch.ops.normjit.rms_norm_backward(
-            dy, h, shape, None, weight, dh, ctx.eps, ctx.weight_offset, mask[:2]
+            dy, h, shape, rstd, weight, dh, ctx.eps, ctx.weight_offset, mask[:2]
         )
         return dx, dweight, None
     return torch.ops.normjit.layer_norm_backward(
-        dy, h, shape, None, None, weight, bias, dh, ctx.eps, ctx.weight_offset, mask
+        dy, h, shape, mean, rstd, weight, bias, dh, ctx.eps, ctx.weight_offset, mask
     )
 
 
-def _into_main_grads(ctx, h, weight, bias, dy, dh, mask):
+def _into_main_grads(ctx, h, weight, bias, mean, rstd, dy, dh, mask):
     shape = h.shape[-1:]
     into = [parameter.main_grad if wanted else None for parameter, wanted in zip(ctx.accumulating, mask[1:])]
     if ctx.norm == "rmsnorm":
         dx, _ = torch.ops.normjit.rms_norm_backward_into(
-            dy, h, shape, None, weight, dh, into[0], ctx.eps, ctx.weight_offset, mask[:2]
+            dy, h, shape, rstd, weight, dh, into[0], ctx.eps, ctx.weight_offset, mask[:2]
         )
     else:
         dx, _, _ = torch.ops.normjit.layer_norm_backward_into(
-            dy, h, shape, None, None, weight, bias, dh, *into, ctx.eps, ctx.weight_offset, mask
+            dy, h, shape, mean, rstd, weight, bias, dh, *into, ctx.eps, ctx.weight_offset, mask
         )
     return dx, *(_added(parameter) if wanted else None for parameter, wanted in zip(ctx.accumulating, mask[1:]))
 

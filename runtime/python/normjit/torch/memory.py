@@ -25,11 +25,11 @@ def keep_host_memory():
             raise Error(f"keep_host_memory: mallopt({parameter}, {value}) failed")
 
 
-def prepare(model, dtype=None):
+def prepare(model, dtype=None, residual=False):
     """Makes the kernels of a model's norms, by a backward pass of one row through each: for CUDA graphs, in whose
     capture nothing can be made, and so that no step has to wait. To be called after enable() and patch(), for the types
-    of the training: `dtype` is that of the norms' inputs, None: that of their weights. Returns how many modules there
-    were; raises InvalidArgument where there is none."""
+    of the training: `dtype` is that of the norms' inputs, None: that of their weights; `residual`: normjit's modules are
+    called with one, too. Returns how many modules there were; raises InvalidArgument where there is none."""
     modules = [m for m in model.modules() if is_patched(m) or isinstance(m, (torch.nn.LayerNorm, LayerNorm, RMSNorm))
                or type(m) is torch.nn.RMSNorm]
     modules = [m for m in modules if m.weight is not None]
@@ -41,4 +41,7 @@ def prepare(model, dtype=None):
         with torch.enable_grad():
             wanted = [x, *(p for p in module.parameters(recurse=False) if p.requires_grad)]
             torch.autograd.grad(module(x).sum(), wanted)
+            if residual and isinstance(module, (LayerNorm, RMSNorm)):
+                y, h = module(x, residual=x)
+                torch.autograd.grad(y.sum() + h.sum(), wanted)
     return len(modules)

@@ -2,8 +2,8 @@
 """torch.ops.normjit.layer_norm_backward and rms_norm_backward: what aten's have, with the gradient of a residual stream
 added into dx, statistics computed again from x where none are given, and zero-centred weights. They have no derivative
 of their own; normjit.torch.functional guards that. The operators called _into add the gradients of weight and bias to
-the tensors dweight and dbias where these are given, and return none for them. torch.ops.normjit.rms_norm is the norm
-itself, on CPUs, where torch makes it of many operators."""
+the tensors dweight and dbias where these are given, and return none for them. torch.ops.normjit.layer_norm and rms_norm
+are the norms themselves, of x + residual where there is one: y, that sum or none, and, if asked, the statistics."""
 import torch
 
 from normjit.torch import _kernels
@@ -14,14 +14,17 @@ SCHEMAS = {
     "-> (Tensor, Tensor, Tensor)",
     "rms_norm_backward": "(Tensor dy, Tensor x, SymInt[] normalized_shape, Tensor? rstd, Tensor? weight, Tensor? dresidual, "
     "float eps, float weight_offset, bool[2] output_mask) -> (Tensor, Tensor)",
-    "rms_norm": "(Tensor x, SymInt[] normalized_shape, Tensor? weight, float eps, float weight_offset) -> Tensor",
+    "layer_norm": "(Tensor x, Tensor? residual, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps, "
+    "float weight_offset, bool statistics) -> (Tensor, Tensor, Tensor, Tensor)",
+    "rms_norm": "(Tensor x, Tensor? residual, SymInt[] normalized_shape, Tensor? weight, float eps, float weight_offset, "
+    "bool statistics) -> (Tensor, Tensor, Tensor)",
     "layer_norm_backward_into": "(Tensor dy, Tensor x, SymInt[] normalized_shape, Tensor? mean, Tensor? rstd, "
     "Tensor? weight, Tensor? bias, Tensor? dresidual, Tensor(a!)? dweight, Tensor(b!)? dbias, float eps, "
     "float weight_offset, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
     "rms_norm_backward_into": "(Tensor dy, Tensor x, SymInt[] normalized_shape, Tensor? rstd, Tensor? weight, "
     "Tensor? dresidual, Tensor(a!)? dweight, float eps, float weight_offset, bool[2] output_mask) -> (Tensor, Tensor)",
 }
-KERNELS = {"cpu": (3, 5, 7, 9, 11), "cuda": (4, 6, 8, 10)}  # by normjit_torch_kernel
+KERNELS = {"cpu": (3, 5, 7, 9, 11, 13), "cuda": (4, 6, 8, 10, 12, 14)}  # by normjit_torch_kernel
 
 served = set()  # the types of devices that the operators have kernels for; empty until register()
 _library = None
@@ -40,11 +43,8 @@ def register():
         made = torch.library.Library("normjit", "FRAGMENT")
         for name, schema in SCHEMAS.items():
             made.define(name + schema, tags=[torch.Tag.pt2_compliant_tag])
-        torch.library.register_fake("normjit::layer_norm_backward", _fake_layer_norm, lib=made)
-        torch.library.register_fake("normjit::rms_norm_backward", _fake_rms_norm, lib=made)
-        torch.library.register_fake("normjit::layer_norm_backward_into", _fake_layer_norm_into, lib=made)
-        torch.library.register_fake("normjit::rms_norm_backward_into", _fake_rms_norm_into, lib=made)
-        torch.library.register_fake("normjit::rms_norm", lambda x, *_: x.new_empty(x.shape), lib=made)
+        for name, fake in FAKES.items():
+            torch.library.register_fake(f"normjit::{name}", fake, lib=made)
         able = [device for device in KERNELS if not reasons[device]]
         for device in able:
             for kernel in KERNELS[device]:
@@ -78,3 +78,20 @@ def _fake_rms_norm_into(
 def _fake(x, output_mask, likes):
     return tuple(x.new_empty(like.shape, dtype=like.dtype) if wanted and like is not None else None
                  for wanted, like in zip(output_mask, likes))
+
+
+def _fake_layer_norm_itself(x, residual, normalized_shape, weight, bias, eps, weight_offset, statistics):
+    y, h, rstd = _fake_rms_norm_itself(x, residual, normalized_shape, weight, eps, weight_offset, statistics)
+    return y, h, None if rstd is None else torch.empty_like(rstd), rstd
+
+
+def _fake_rms_norm_itself(x, residual, normalized_shape, weight, eps, weight_offset, statistics):
+    shape = (*x.shape[: x.dim() - len(normalized_shape)], *(1 for _ in normalized_shape))
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    return (x.new_empty(x.shape), None if residual is None else x.new_empty(x.shape),
+            x.new_empty(shape, dtype=wide) if statistics else None)
+
+
+FAKES = {"layer_norm_backward": _fake_layer_norm, "rms_norm_backward": _fake_rms_norm,
+         "layer_norm_backward_into": _fake_layer_norm_into, "rms_norm_backward_into": _fake_rms_norm_into,
+         "layer_norm": _fake_layer_norm_itself, "rms_norm": _fake_rms_norm_itself}

@@ -9,7 +9,7 @@ import torch
 
 from normjit._library import InvalidArgument
 from normjit.torch import operators
-from normjit.torch.functional import LayerNorm, Norm, RMSNorm
+from normjit.torch.functional import LayerNorm, RMSNorm, norm_of
 
 PROBE_SHAPE = (2, 3)  # of the rows: no channel dimension, no batch of one
 SMALL = 1e-3  # inputs so small that eps shows
@@ -38,12 +38,16 @@ def found(model):
             if _vectors(module) or _is_unweighted_norm(module)]
 
 
-def patch(model, compiled=False):
+def patch(model, compiled=False, forward=False):
     """Gives the norms of a model normjit's backward pass, and returns the model; unpatch() takes it away. The forward
     pass and the parameters stay what they are, bit for bit. Patched are modules that compute what LayerNorm or RMSNorm
     do, with a weight as it is or zero-centred; found(model) lists them and says why others are not. torch.nn.LayerNorm,
-    which enable() serves, is patched with compiled=True only: for torch.compile, where an operator of normjit's then
-    stands in the graph's backward pass in the place of what Inductor would make.
+    which enable() serves, is patched only with compiled=True, for torch.compile, where an operator of normjit's then
+    stands in the graph's backward pass in the place of what Inductor would make, or with forward=True.
+
+    forward=True  in eager mode the forward pass, too, is a kernel of normjit's, for inputs of the weight's type: one pass
+                  over memory where a module in Python makes many. It rounds once, when y is stored, so that an element
+                  may be a step of its type away from the module's.
 
     Raises normjit.InvalidArgument when there is nothing to patch, and normjit.Unavailable when nothing can be
     served."""
@@ -55,10 +59,10 @@ def patch(model, compiled=False):
             patched += is_patched(module)
             continue
         what = _look_at(name, module, known)
-        if what.norm is None or (type(module) is torch.nn.LayerNorm and not compiled):
+        if what.norm is None or (type(module) is torch.nn.LayerNorm and not (compiled or forward)):
             patched += what.norm is not None
             continue
-        module.forward = functools.partial(_forward, module, what.norm, what.eps, what.weight_offset)
+        module.forward = functools.partial(_forward, module, what.norm, what.eps, what.weight_offset, forward)
         patched += 1
     if not patched:
         raise InvalidArgument("the model has no norm that normjit knows; found(model) says what each was taken for")
@@ -79,20 +83,18 @@ def is_patched(module):
     return isinstance(forward, functools.partial) and forward.func is _forward
 
 
-def _forward(module, norm, eps, weight_offset, x, *others, **named):
-    """The module's own forward pass, and normjit's backward pass where there will be one."""
+def _forward(module, norm, eps, weight_offset, by_normjit, x, *others, **named):
+    """The module's own forward pass, unless it is to be normjit's, and normjit's backward pass where there will be
+    one."""
     original = functools.partial(type(module).forward, module)
     weight, bias = module.weight, getattr(module, "bias", None)
-    if (
-        others
-        or named
-        or not isinstance(x, torch.Tensor)
-        or not torch.is_grad_enabled()
-        or x.device.type not in operators.served
-        or not any(t is not None and t.requires_grad for t in (x, weight, bias))
-    ):
+    if others or named or not isinstance(x, torch.Tensor) or x.device.type not in operators.served:
         return original(x, *others, **named)
-    return Norm.apply(x, None, weight, bias, norm, _eps(eps, x.dtype), weight_offset, original, None)
+    if by_normjit and all(t is None or t.dtype == x.dtype for t in (weight, bias)):
+        return norm_of(x, None, weight, bias, norm, _eps(eps, x.dtype), weight_offset)
+    if not torch.is_grad_enabled() or not any(t is not None and t.requires_grad for t in (x, weight, bias)):
+        return original(x)
+    return norm_of(x, None, weight, bias, norm, _eps(eps, x.dtype), weight_offset, forward_of=original)
 
 
 def _eps(eps, dtype):
