@@ -81,9 +81,6 @@ int own_registers(const plan::Plan& plan, const LoopBody& body) {
     return registers_needed(select(plan.function, body), body.results);
 }
 
-/// To add a stretch's sums to the partials: a partial, and its sum with them.
-constexpr int registers_to_add = 2;
-
 /// Of the loop of two sweeps: a row of the one, then, in the same registers, a row of the other.
 Demand demand_of_overlap(const plan::Plan& plan, const CpuSchedule& cpu, int vectors) {
     const plan::Sweep &first = plan.sweeps.front(), &last = plan.sweeps.back();
@@ -93,7 +90,7 @@ Demand demand_of_overlap(const plan::Plan& plan, const CpuSchedule& cpu, int vec
                vectors * own_registers(plan, body);
     };
     const int next_row = of_row(first, element_body(first)) + vectors * static_cast<int>(first.row_means.size());
-    const int in_row = std::max({of_row(last, apply_body(plan)), next_row, registers_to_add});
+    const int in_row = std::max(of_row(last, apply_body(plan)), next_row);
     return {vectors * cpu.strip * static_cast<int>(resident) + in_row, "strip", cpu.strip};
 }
 
@@ -107,7 +104,6 @@ Demand register_demand_of(const plan::Plan& plan) {
         const auto resident =
             static_cast<int>(sweep.is_last() ? columns + sweep.column_sums.size() : sweep.row_means.size());
         int own = own_registers(plan, body);
-        if (!sweep.column_sums.empty()) own = std::max(own, registers_to_add);
         if (sweep.is_last() && plan.geometry.split_rows > 0)
             own = std::max(own, own_registers(plan, epilogue_body(plan)));
         const auto rows = static_cast<int>(operands_of_shape(plan.function, sweep, ir::Shape::rows).size());

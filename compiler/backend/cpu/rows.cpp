@@ -13,7 +13,8 @@
 //         for the last                                     apply_sweep()
 //             for each strip of `strip` units of columns
 //                 for each row: for each unit of the strip: load, compute, store, add to the column sums
-//                 add the column sums to the stretch's; where that closes, those to the partials
+//                 add the column sums to the stretch's
+//             where the stretch closes, for each unit of columns: its sums to the partials             close_stretch()
 //
 // With CpuSchedule::overlap the last sweep of a block takes the first of the next one along, as long as that is full:
 //
@@ -163,6 +164,7 @@ class RowsEmitter {
             column_body(plan_, sweep), rows_ahead(sweep),
             [&](const Strip& strip) { loops_.prefetch(sweep.ahead, strip.units); },
             [&](Strip& strip) { end_column_sums(strip); });
+        close_stretch();
     }
 
     /// The last sweep of this block, and the first of the next one, which is full.
@@ -178,6 +180,7 @@ class RowsEmitter {
                 loops_.prefetch(first.ahead, strip.units, Block::next);
             },
             [&](Strip& strip) { add_to_group(strip); });
+        close_stretch();
     }
 
     /// The last sweep, then after_row() in each row of the strip and after_rows() behind them.
@@ -250,13 +253,11 @@ class RowsEmitter {
             [&] { add_to_group(strip); });
     }
 
-    /// The sums of the strip's rows to those of the stretch and, where that closes, those to the partials.
+    /// The sums of the strip's rows to those of the stretch.
     void add_to_group(Strip& strip) {
         if (plan_.geometry.column_sums == 0) return;
         add_stretch(strip);
-        loops_.stretches().if_closes(
-            [&] { for_each_sum(strip, [&](const GroupSum& of, Accumulator sum) { add_compensated(of, sum, strip); }); },
-            [&] { write_stretch(strip); });
+        for_each_sum(strip, [&](const GroupSum& of, Accumulator sum) { m_.write(of.stretch, m_.value_of(sum)); });
     }
 
     void add_stretch(Strip& strip) {
@@ -266,8 +267,18 @@ class RowsEmitter {
     void add_partials(Strip& strip) {
         for_each_sum(strip, [&](const GroupSum& of, Accumulator sum) { m_.add(sum, of.partial); });
     }
-    void write_stretch(Strip& strip) {
-        for_each_sum(strip, [&](const GroupSum& of, Accumulator sum) { m_.write(of.stretch, m_.value_of(sum)); });
+
+    /// Of a stretch that ends with the block, behind its strips: these come in every block and stay short. What ends
+    /// with the column sums has them already.
+    void close_stretch() {
+        if (plan_.geometry.column_sums == 0) return;
+        const auto close = [&] {
+            loops_.for_each_columns(1, [&](const std::vector<Columns>& units) {
+                for (const Columns& unit : units)
+                    for_each_place(unit, [&](size_t, size_t, const GroupSum& of) { add_compensated(of); });
+            });
+        };
+        loops_.stretches().if_closes([&] { extent_ == Extent::rows ? close() : loops_.if_it_ends([] {}, close); });
     }
 
     /// Places of the workspace. The partials are elsewhere than the stretch's arrays once it may close.
@@ -275,17 +286,18 @@ class RowsEmitter {
         Address stretch, partial;
     };
 
-    /// partial += sum; what rounding takes from it is where the next stretch starts.
-    void add_compensated(const GroupSum& of, Accumulator sum, const Strip& strip) {
-        Registers registers = strip.registers;
+    /// partial += the stretch's sum; what rounding takes from it is where the next stretch starts.
+    void add_compensated(const GroupSum& of) {
+        Registers registers = m_.registers();
         const auto compute = [&](Instruction instruction, Vector to, Vector a, Vector b = {}) {
             return m_.compute(instruction, to, a, b, {});
         };
+        const Vector sum = m_.read(registers.take(), of.stretch);
         const Vector partial = m_.read(registers.take(), of.partial);
-        const Vector total = compute(Instruction::add, registers.take(), partial, m_.value_of(sum));
+        const Vector total = compute(Instruction::add, registers.take(), partial, sum);
         m_.write(of.partial, total);
         const Vector added = compute(Instruction::sub, partial, partial, total);
-        const Vector lost = compute(Instruction::add, added, added, m_.value_of(sum));
+        const Vector lost = compute(Instruction::add, added, added, sum);
         m_.write(of.stretch, compute(Instruction::finite_or_zero, lost, lost));
     }
 
@@ -324,18 +336,23 @@ class RowsEmitter {
 
     /// The workspace has the columns of a unit in the order of its registers; final_reduce puts them right.
     template <class Visit>
-    void for_each_sum(const Strip& strip, Visit visit) {
+    void for_each_place(const Columns& unit, Visit visit) {
         const int64_t count = plan_.geometry.column_sums;
-        for (size_t u = 0; u < strip.units.size(); ++u) {
-            for (size_t k = 0; k < strip.sums[u].size(); ++k) {
-                for (size_t v = 0; v < unit_vectors(); ++v) {
-                    const auto address = [&](int64_t array) {
-                        return loops_.of_stretch(units_.element_of_array(array, strip.units[u], v));
-                    };
-                    const auto array = static_cast<int64_t>(k);
-                    visit(GroupSum{address(array), address(array - count)}, strip.sums[u][k][v]);
-                }
+        for (int64_t k = 0; k < count; ++k) {
+            for (size_t v = 0; v < unit_vectors(); ++v) {
+                const auto address = [&](int64_t array) {
+                    return loops_.of_stretch(units_.element_of_array(array, unit, v));
+                };
+                visit(static_cast<size_t>(k), v, GroupSum{address(k), address(k - count)});
             }
+        }
+    }
+
+    template <class Visit>
+    void for_each_sum(const Strip& strip, Visit visit) {
+        for (size_t u = 0; u < strip.units.size(); ++u) {
+            for_each_place(strip.units[u],
+                           [&](size_t k, size_t v, const GroupSum& of) { visit(of, strip.sums[u][k][v]); });
         }
     }
 
