@@ -3,11 +3,13 @@
 """What JAX's norms gain by normjit: the gradients of layer_norm and rms_norm, jitted, by what XLA makes of jax.numpy and
 by normjit.jax in turn.
 
-    PYTHONPATH=build/python jax_norms.py [--rounds 15] [SHAPE ...]
+    PYTHONPATH=build/python jax_norms.py [--rounds 15] [--json FILE] [SHAPE ...]
 
 SHAPE: 512x768, 4096x4096:bf16, rms:2048x768. The forward pass is the same jax.numpy for both, in the same jitted
-function. Medians of rounds in which the two take turns; the error of scale's gradient is relative, in the 2-norm."""
+function. Medians of rounds in which the two take turns, of calls that are waited for at the end of a round; the error of
+scale's gradient is relative, in the 2-norm."""
 import argparse
+import json
 import statistics
 import time
 
@@ -53,7 +55,8 @@ def right(norm, x, dy):
 def seconds(call, count):
     begin = time.perf_counter()
     for _ in range(count):
-        jax.block_until_ready(call())
+        made = call()
+    jax.block_until_ready(made)
     return (time.perf_counter() - begin) / count
 
 
@@ -71,17 +74,21 @@ def compare(text, rounds):
     times = [[seconds(call, count) * 1e6 for call, count in zip(calls, counts)] for _ in range(rounds)]
     theirs, ours = (statistics.median(column) for column in zip(*times))
     print(f"{text:22} {theirs:10.1f} {ours:10.1f} {theirs / ours:6.2f} {errors[0]:12.1e} {errors[1]:13.1e}", flush=True)
+    return {"case": text, "kind": f"{norm} backward", "us": [theirs, ours], "error": errors}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("shapes", nargs="*", default=SHAPES)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", help="write what was measured")
     options = parser.parse_args()
     print(f"jax {jax.__version__}, {jax.devices()[0].device_kind}")
     print(f"{'shape':22} {'XLA us':>10} {'normjit us':>10} {'times':>6} {'XLA error':>12} {'normjit error':>13}")
-    for shape in options.shapes:
-        compare(shape, options.rounds)
+    rows = [compare(shape, options.rounds) for shape in options.shapes]
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump({"jax": jax.__version__, "place": jax.devices()[0].device_kind, "results": rows}, file, indent=1)
 
 
 if __name__ == "__main__":

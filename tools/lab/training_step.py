@@ -7,9 +7,10 @@ kernels where they are installed.
     PYTHONPATH=build/python training_step.py --device cuda --json steps.json
     PYTHONPATH=build/python training_step.py --width 128 --layers 2 --tokens 64 --vocabulary 512 --rounds 3    # any CPU
 
-Contenders take turns, step by step; times are medians, in brackets the 20th and 80th percentiles. A step is forward,
-backward and a fused AdamW. "norm" is the backward pass of one of the model's norms alone, on inputs of its shape, with
-the memory of its results. Differences are of all gradients of the first step, in the 2-norm, relative to torch's."""
+"normjit, forward" has normjit's forward passes, too. Contenders take turns, step by step; times are medians, in brackets
+the 20th and 80th percentiles. A step is forward, backward and a fused AdamW. "norm" is the backward pass of one of the
+model's norms alone, on inputs of its shape, with the memory of its results. Differences are of all gradients of the
+first step, in the 2-norm, relative to torch's."""
 import argparse
 import contextlib
 import copy
@@ -25,9 +26,9 @@ import torch
 class Contender:
     """A model and how its steps are run."""
 
-    def __init__(self, name, model, device, normjits=False, compiled=False):
+    def __init__(self, name, model, device, normjits=False, compiled=False, forward=False):
         self.name, self.device, self.normjits = name, device, normjits
-        self.model = normjit.torch.patch(model, compiled=compiled) if normjits else model
+        self.model = normjit.torch.patch(model, compiled=compiled, forward=forward) if normjits else model
         self.call = torch.compile(self.model) if compiled else self.model
         fused = {"fused": True} if device == "cuda" else {}
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, **fused)
@@ -94,7 +95,8 @@ def contenders(kind, options):
                                    getattr(torch, options.dtype), options.device)
     fresh = lambda: copy.deepcopy(model)  # noqa: E731
     found = [Contender("torch", fresh(), options.device),
-             Contender("normjit", fresh(), options.device, normjits=True)]
+             Contender("normjit", fresh(), options.device, normjits=True),
+             Contender("normjit, forward", fresh(), options.device, normjits=True, forward=True)]
     if options.device == "cuda":
         try:
             found.append(Contender("liger", with_liger(fresh(), kind), options.device))

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What PyTorch and JAX gain by normjit on a GPU, in one go of at most six minutes: operators and calls, training steps
+eager and compiled (beside Liger's, where it is installed), JAX's gradients. Each part leaves its JSON and its output in
+a folder; a short table comes last, of what is there.
+
+    PYTHONPATH=build/python torch_round.py FOLDER [--device cpu] [PART ...]    # operators host_memory steps jax
+
+host_memory is torch's operators on the CPU of the machine, as it is and with its memory kept."""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).parent
+PARTS = {  # the script, its words, and the seconds that it may take
+    "operators": ("torch_operators.py", ["--device", "{device}", "--rounds", "9"], 110),
+    "host_memory": ("torch_operators.py", ["--rounds", "7"], 30),
+    "host_memory_kept": ("torch_operators.py", ["--rounds", "7", "--keep-memory"], 30),
+    "steps": ("training_step.py", ["--device", "{device}", "--rounds", "15"], 130),
+    "jax": ("jax_norms.py", ["--rounds", "9"], 50),
+}
+SMALL = {"steps": ["--width", "128", "--layers", "1", "--tokens", "32", "--vocabulary", "128", "--rounds", "3",
+                   "--no-compile"]}  # on a CPU, to try the round
+
+
+def run(part, folder, device):
+    script, words, limit = PARTS[part]
+    words = [word.format(device=device) for word in words] + (SMALL.get(part, []) if device == "cpu" else [])
+    command = [sys.executable, str(HERE / script), *words, "--json", str(folder / f"{part}.json")]
+    # JAX takes most of a GPU at once otherwise.
+    variables = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTHONUNBUFFERED": "1"}
+    begin = time.monotonic()
+    with open(folder / f"{part}.txt", "w") as output:
+        try:
+            code = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, env=variables, timeout=limit).returncode
+        except subprocess.TimeoutExpired:
+            code = f"ended after {limit} s"
+    print(f"{part}: {'done' if code == 0 else f'FAILED ({code})'}, {time.monotonic() - begin:.0f} s", flush=True)
+    if code != 0:
+        print("".join(open(folder / f"{part}.txt").readlines()[-8:]))
+    return code == 0
+
+
+def ratios(rows):
+    """Torch's or XLA's time over normjit's: {kind of case: [of each case]}."""
+    found = {}
+    for row in rows:
+        found.setdefault(row["kind"], []).append(row["us"][0] / row["us"][1])
+    return found
+
+
+def show(part, folder):
+    path = folder / f"{part}.json"
+    if not path.exists():
+        return
+    found = json.loads(path.read_text())
+    print(f"\n{part}: {found.get('place', '')}")
+    if part == "steps":
+        for kind, rows in found["steps"].items():
+            for row in rows:
+                print(f"  {kind:6} {row['contender']:18} step {row['step_ms'][0]:8.2f} ms  norm {row['norm_us']:8.1f} us  "
+                      f"loss {row['loss']:.4f}  difference {row['difference']:.1e}")
+        return
+    for kind, times in ratios(found["results"]).items():
+        print(f"  {kind:18} times as fast: {min(times):5.2f} to {max(times):5.2f}, median {statistics.median(times):5.2f}")
+    calls = [row["call_us"][1] / row["call_us"][0] for row in found["results"] if "call_us" in row]
+    if calls:
+        print(f"  time of a call, over torch's: {min(calls):5.2f} to {max(calls):5.2f}, median "
+              f"{statistics.median(calls):5.2f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("parts", nargs="*", metavar="PART")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
+    options = parser.parse_args()
+    parts = [part for part in PARTS if not options.parts or any(part.startswith(word) for word in options.parts)]
+    options.folder.mkdir(parents=True, exist_ok=True)
+    done = [run(part, options.folder, options.device) for part in parts]
+    for part in parts:
+        show(part, options.folder)
+    sys.exit(0 if all(done) else 1)
+
+
+if __name__ == "__main__":
+    main()
