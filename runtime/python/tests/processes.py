@@ -8,12 +8,18 @@ import tempfile
 LIMIT_SECONDS = 240
 
 
-def run_program(program, *words, **variables):
-    """A subprocess.CompletedProcess. A program that takes longer than the limit ends then, and says on stderr where
-    each of its threads was. Its output goes to files: processes that it leaves behind may keep a pipe open."""
-    watched = f"import faulthandler; faulthandler.dump_traceback_later({LIMIT_SECONDS}, exit=True)\n{program}"
-    command = [sys.executable, "-c", watched, *words]
+def run(command, **variables):
+    """A subprocess.CompletedProcess. The output goes to files: processes that the command leaves behind may keep a pipe
+    open."""
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-        done = subprocess.run(command, stdout=output, stderr=errors, env={**os.environ, **variables})
+        done = subprocess.run(
+            command, stdout=output, stderr=errors, env={**os.environ, **variables}, timeout=LIMIT_SECONDS + 30
+        )
         output.seek(0), errors.seek(0)
         return subprocess.CompletedProcess(command, done.returncode, output.read(), errors.read())
+
+
+def run_program(program, *words, **variables):
+    """A program that takes longer than the limit ends then, and says on stderr where each of its threads was."""
+    watched = f"import faulthandler; faulthandler.dump_traceback_later({LIMIT_SECONDS}, exit=True)\n{program}"
+    return run([sys.executable, "-c", watched, *words], **variables)

@@ -4,7 +4,7 @@ the forward pass is left to Inductor, which fuses it with what is around it."""
 import torch
 
 from normjit._library import InvalidArgument
-from normjit.torch import _kernels, operators
+from normjit.torch import _kernels, operators, sharding
 
 TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -99,6 +99,8 @@ def _apply(norm, x, weight, bias, eps, weight_offset, residual, main_grad):
 
 def norm_of(x, residual, weight, bias, norm, eps, weight_offset, forward_of=None, accumulating=None):
     """y, or (y, h) with a residual, by Norm, whose arguments these are."""
+    if not torch.compiler.is_compiling():
+        sharding.prepare_for(x)
     if forward_of is not None or not _has_kernel(x, residual, weight, bias):
         return Norm.apply(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating, False)
     if torch.is_grad_enabled():
@@ -109,11 +111,12 @@ def norm_of(x, residual, weight, bias, norm, eps, weight_offset, forward_of=None
 
 
 def _has_kernel(x, residual, weight, bias):
-    """Whether the norm is normjit's kernel: eager, of plain tensors of its types. It rounds once, as formula() does."""
+    """Whether the norm is normjit's kernel: eager, of tensors of its types, also sharded ones. It rounds once, as
+    formula() does."""
     if torch.compiler.is_compiling() or x.device.type not in operators.served:
         return False
     return all(
-        type(t) in (torch.Tensor, torch.nn.Parameter)
+        (type(t) in (torch.Tensor, torch.nn.Parameter) or sharding.is_dtensor(t))
         and t.dtype in TYPES
         and (t.dtype == torch.float64) == (x.dtype == torch.float64)
         and t.device == x.device

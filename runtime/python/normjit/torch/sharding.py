@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operators of normjit on DTensors: rows may be sharded, along any dimension but the normalised ones; gradients of
+weights are then sums that the ranks have parts of."""
+import sys
+
+import torch
+
+_known = set()  # DTensor, when it is known to torch how our operators are sharded
+
+
+def is_dtensor(tensor):
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter) or "torch.distributed.tensor" not in sys.modules:
+        return False
+    from torch.distributed.tensor import DTensor
+
+    return isinstance(tensor, DTensor)
+
+
+def prepare_for(tensor):
+    """Tells torch how our operators are sharded when the tensor is the first that may be."""
+    if not _known and is_dtensor(tensor):
+        _register(type(tensor))
+
+
+def _register(kind):
+    from torch.distributed.tensor import Partial, Replicate, Shard
+    from torch.distributed.tensor._op_schema import RuntimeSchemaInfo
+    from torch.distributed.tensor.experimental import register_sharding
+
+    def each(x, normalized_shape, rules):
+        """Of all ranks with everything, and of each dimension of rows."""
+        whole = rules(Replicate(), Replicate())
+        return [whole, *(rules(Shard(i), Partial()) for i in range(x.ndim - len(normalized_shape)))]
+
+    def like(placement, *tensors):
+        return [None if t is None else placement for t in tensors]
+
+    def layer_norm_backward(dy, x, shape, mean, rstd, weight, bias, dresidual, eps, weight_offset, mask):
+        beta_like = weight if bias is None else bias
+        return each(x, shape, lambda rows, columns: (
+            _wanted(mask, like(rows, x) + like(columns, weight, beta_like)),
+            [rows, rows, None, *like(rows, mean, rstd), *like(Replicate(), weight, bias), *like(rows, dresidual),
+             None, None, None]))
+
+    def rms_norm_backward(dy, x, shape, rstd, weight, dresidual, eps, weight_offset, mask):
+        return each(x, shape, lambda rows, columns: (
+            _wanted(mask, like(rows, x) + like(columns, weight)),
+            [rows, rows, None, *like(rows, rstd), *like(Replicate(), weight), *like(rows, dresidual), None, None, None]))
+
+    def layer_norm(x, residual, shape, weight, bias, eps, weight_offset, statistics):
+        return each(x, shape, lambda rows, _: (
+            [rows, *like(rows, residual), *[rows if statistics else None] * 2],
+            [rows, *like(rows, residual), None, *like(Replicate(), weight, bias), None, None, None]))
+
+    def rms_norm(x, residual, shape, weight, eps, weight_offset, statistics):
+        return each(x, shape, lambda rows, _: (
+            [rows, *like(rows, residual), rows if statistics else None],
+            [rows, *like(rows, residual), None, *like(Replicate(), weight), None, None, None]))
+
+    for rules in (layer_norm_backward, rms_norm_backward, layer_norm, rms_norm):
+        operator = getattr(torch.ops.normjit, rules.__name__).default
+        register_sharding(operator)(rules)
+        # What is known of a call is kept by its tensors and all arguments from the third on: what is returned depends on
+        # the mask.
+        kind._op_dispatcher.sharding_propagator.op_to_schema_info[operator] = RuntimeSchemaInfo(2, needs_pytree=True)
+    _known.add(kind)
+
+
+def _wanted(mask, placements):
+    return [placement if wanted else None for wanted, placement in zip(mask, placements)]
