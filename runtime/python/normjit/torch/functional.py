@@ -102,9 +102,9 @@ def norm_of(x, residual, weight, bias, norm, eps, weight_offset, forward_of=None
     if not torch.compiler.is_compiling():
         sharding.prepare_for(x)
     if forward_of is not None or not _has_kernel(x, residual, weight, bias):
-        return Norm.apply(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating, False)
+        return _function().apply(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating, False)
     if torch.is_grad_enabled():
-        y, h, *_ = Norm.apply(x, residual, weight, bias, norm, eps, weight_offset, None, accumulating, True)
+        y, h, *_ = _function().apply(x, residual, weight, bias, norm, eps, weight_offset, None, accumulating, True)
     else:
         y, h, *_ = _by_kernel(x, residual, weight, bias, norm, eps, weight_offset, statistics=False)
     return y if residual is None else (y, h)
@@ -176,6 +176,25 @@ class Norm(torch.autograd.Function):
             gradients = by(ctx, h, weight, bias, mean, rstd, dy, dh, mask)
         dx, dweight, dbias = gradients
         return dx, dx if ctx.has_residual else None, dweight, dbias, None, None, None, None, None, None
+
+
+class EagerNorm(torch.autograd.Function):
+    """The same without a setup_context, for which torch binds the arguments of each call: a forward pass of [2,256] takes
+    14 us, with it 48 (EPYC, torch 2.15, 2026-11-23)."""
+
+    @staticmethod
+    def forward(ctx, *inputs):
+        output = Norm.forward(*inputs)
+        Norm.setup_context(ctx, inputs, output)
+        return output
+
+    backward = Norm.backward
+
+
+def _function():
+    """Functorch and torch.compile want a setup_context."""
+    is_plain = not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
+    return EagerNorm if is_plain else Norm
 
 
 def _by_normjit(ctx, h, weight, bias, mean, rstd, dy, dh, mask):
