@@ -4,8 +4,10 @@
 #include "cache/pack.h"
 #include "command.h"
 #include "console.h"
+#include "device.h"
 #include "environment.h"
 #include "files.h"
+#include "shapes.h"
 #include "support/try.h"
 
 #include <algorithm>
@@ -27,7 +29,8 @@ constexpr const char* examples = R"(Examples:
   normjit cache list
   normjit cache verify product.pack
   normjit cache gc --size 256M
-  NORMJIT_CACHE_DIR=/tmp/warm my_program && normjit cache pack --dir /tmp/warm -o product.pack
+  NORMJIT_CAPTURE=specs.txt my_program && normjit cache fill specs.txt --device cuda:0 --dir /tmp/warm
+  normjit cache pack --dir /tmp/warm -o product.pack
 
 A product ships the pack and names it in EngineOptions or NORMJIT_CACHE_PACKS.)";
 
@@ -36,6 +39,8 @@ struct Options {
     std::string size;
     std::string output;
     std::vector<std::string> packs;
+    std::vector<std::string> specs;
+    DeviceOptions device;
     bool json = false;
 };
 
@@ -173,6 +178,22 @@ Status collect_garbage(const Options& options) {
         "", fmt::format("removed {} files, {}\n", removed.files, format_bytes(double(removed.bytes))) + summary(left));
 }
 
+Status fill(const Options& options) {
+    NORMJIT_TRY(const std::vector<Spec> specs, read_specs(options.specs));
+    DeviceOptions device = options.device;
+    device.cache = {.packs = std::vector<std::string>(), .everything = true};
+    if (!options.folder.empty()) device.cache.folder = options.folder;
+    NORMJIT_TRY(const Engine engine, open_engine(device));
+    for (const Spec& spec : specs) {
+        const Status status = engine.prepare(spec).status();
+        if (!status.ok()) return Status(status.code(), fmt::format("'{}': {}", to_text(spec), status.message()));
+    }
+    NORMJIT_TRY(const Cache cache, open_cache(options));
+    return write_text("", options.json
+                              ? ordered_json{{"specs", specs.size()}, {"entries", cache.items.size()}}.dump(2) + "\n"
+                              : summary(cache));
+}
+
 Status pack(const Options& options) {
     NORMJIT_TRY(const Cache cache, open_cache(options));
     std::vector<Artifact> artifacts;
@@ -201,7 +222,7 @@ struct Action {
 Command add_cache(const CommandLine& program) {
     auto options = std::make_shared<Options>();
     const CommandLine line =
-        program.add_command("cache", "Show, check, shrink or pack the kernels that were compiled before");
+        program.add_command("cache", "Show, check, shrink, fill or pack the kernels that were compiled before");
     line.set_footer(examples);
     line.require_command();
     line.add_option("--dir", options->folder,
@@ -219,6 +240,9 @@ Command add_cache(const CommandLine& program) {
         .add_option("packs", options->packs, "Packs to check instead of the folder");
     add("gc", "Remove what is damaged or left over, then what was not used for longest", collect_garbage)
         .add_option("--size", options->size, "Bytes to keep, as 512M or 2G [NORMJIT_CACHE_SIZE]");
+    const CommandLine filling = add("fill", "Make the kernels of specs, as a program on the device would", fill);
+    filling.add_option("specs", options->specs, "Files of specs, as NORMJIT_CAPTURE writes them, and specs");
+    add_device_option(filling, options->device);
     add("pack", "Write all kernels of the folder into one file", pack)
         .add_option("-o,--output", options->output, "The pack", {.required = true});
     return {line, [options, actions] {

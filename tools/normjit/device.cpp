@@ -58,6 +58,7 @@ Expected<Engine> open_engine(const DeviceOptions& options) {
     };
     engine_options.threads = options.threads;
     engine_options.backend = options.backend;
+    engine_options.cache = options.cache;
     if (options.device == "cpu") return Engine::create(engine_options);
     std::string reason = "no such device";
     if (is_cuda(options.device)) {

@@ -16,6 +16,7 @@ struct DeviceOptions {
     std::string device = "cpu";
     int threads = 0;  ///< 0: one per core that the process may use
     BackendChoice backend = BackendChoice::automatic;
+    CacheOptions cache = {};
 };
 
 /// --device

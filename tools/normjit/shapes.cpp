@@ -11,17 +11,23 @@
 namespace normjit::cli {
 namespace {
 
-/// A spec that can be measured: its error names the line it came from.
-Expected<Spec> read_spec(std::string_view text, const std::string& where, std::optional<int64_t> rows) {
+/// What a spec without rows gets.
+struct Rows {
+    std::optional<int64_t> otherwise;
+    bool may_be_any = false;
+};
+
+/// Its error names the line it came from.
+Expected<Spec> read_spec(std::string_view text, const std::string& where, const Rows& rows) {
     auto spec = parse_spec(text);
     if (!spec.ok()) return Status(spec.status().code(), where + spec.status().message());
-    if (!spec->rows) spec->rows = rows;
-    if (!spec->rows)
+    if (!spec->rows) spec->rows = rows.otherwise;
+    if (!spec->rows && !rows.may_be_any)
         return invalid_argument(fmt::format("{}spec: rows is missing: the number of rows to make, at least 0", where));
     return spec;
 }
 
-Status read_shapes_file(const std::string& path, std::optional<int64_t> rows, std::vector<Spec>& specs) {
+Status read_file(const std::string& path, const Rows& rows, std::vector<Spec>& specs) {
     NORMJIT_TRY(std::string text, read_text_file(path));
     std::istringstream lines(text);
     int number = 0;
@@ -35,14 +41,12 @@ Status read_shapes_file(const std::string& path, std::optional<int64_t> rows, st
     return {};
 }
 
-}  // namespace
-
-Expected<std::vector<Spec>> read_shapes(const std::vector<std::string>& inputs, std::optional<int64_t> rows) {
+Expected<std::vector<Spec>> read(const std::vector<std::string>& inputs, const Rows& rows) {
     std::vector<Spec> specs;
     for (size_t i = 0; i < inputs.size();) {
         std::string text = inputs[i++];
         if (!text.starts_with("layernorm") && !text.starts_with("rmsnorm") && text.find('=') == std::string::npos) {
-            NORMJIT_RETURN_IF_ERROR(read_shapes_file(text, rows, specs));
+            NORMJIT_RETURN_IF_ERROR(read_file(text, rows, specs));
             continue;
         }
         while (i < inputs.size() && inputs[i].find('=') != std::string::npos &&
@@ -54,5 +58,13 @@ Expected<std::vector<Spec>> read_shapes(const std::vector<std::string>& inputs, 
     }
     return specs;
 }
+
+}  // namespace
+
+Expected<std::vector<Spec>> read_shapes(const std::vector<std::string>& inputs, std::optional<int64_t> rows) {
+    return read(inputs, {rows, false});
+}
+
+Expected<std::vector<Spec>> read_specs(const std::vector<std::string>& inputs) { return read(inputs, {{}, true}); }
 
 }  // namespace normjit::cli

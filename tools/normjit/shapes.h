@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Specs to measure: from the command line and from files with one spec a line.
+// Specs to measure or to make: from the command line and from files with one spec a line.
 #pragma once
 
 #include "normjit/spec.h"
@@ -14,5 +14,8 @@ namespace normjit::cli {
 /// Files, specs, and specs that the shell has split into words. A spec without rows gets `rows`, or is an error. Errors
 /// name the file and the line.
 Expected<std::vector<Spec>> read_shapes(const std::vector<std::string>& inputs, std::optional<int64_t> rows = {});
+
+/// The same of specs that may be for any number of rows.
+Expected<std::vector<Spec>> read_specs(const std::vector<std::string>& inputs);
 
 }  // namespace normjit::cli

@@ -226,6 +226,14 @@ def load(name):
     return ctypes.CDLL(path)
 
 
+def name_packs(folder):
+    """Has the library look for compiled kernels in the packs of a folder, unless the user names some."""
+    if "NORMJIT_CACHE_PACKS" not in os.environ and os.path.isdir(folder):
+        packs = sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".pack"))
+        os.environ["NORMJIT_CACHE_PACKS"] = ":".join(packs)
+
+
+name_packs(os.path.join(os.path.dirname(FOLDER), "normjit_kernels"))  # by tools/kernels_wheel.py
 library = load("libnormjit.so")
 library.normjit_last_error.restype = ctypes.c_char_p
 for _name in ("engine", "kernel", "artifact"):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: pytest
 """The program inside the package, and how the package comes up."""
+import os
+import pathlib
 import subprocess
 import sys
 
@@ -70,3 +72,27 @@ def test_not_built(tmp_path):
     shutil.copytree(pathlib.Path(normjit.__file__).parent, tmp_path / "normjit", ignore=shutil.ignore_patterns("*.so"))
     done = run("-c", "import normjit", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
     assert "ImportError: normjit is not built" in done.stderr
+
+
+def test_kernels_wheel(tmp_path):
+    """Compiled kernels as a package beside this one: pip installs it, and the library is told of it."""
+    tool = str(pathlib.Path(__file__).parents[3] / "tools/kernels_wheel.py")
+    specs = run(tool, "specs").stdout.splitlines()
+    assert len(specs) == len(set(specs)) > 200 and "rmsnorm cols=4096 x=bf16" in specs
+    (tmp_path / "specs.txt").write_text("\n".join(specs[:20]))
+    pack, site = str(tmp_path / "sm_90.pack"), tmp_path / "site"
+    for words in (["cache", "fill", str(tmp_path / "specs.txt")], ["cache", "pack", "-o", pack]):
+        done = run("-m", "normjit", *words, "--dir", str(tmp_path / "warm"))
+        assert done.returncode == 0, done.stderr
+    wheel = run(tool, "wheel", pack, "-o", str(tmp_path)).stdout.split(":")[0]
+    done = run("-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", str(site), wheel)
+    if "No module named pip" in done.stderr:
+        pytest.skip("no pip")
+    assert done.returncode == 0, done.stderr
+    installed = site / "normjit_kernels/sm_90.pack"
+    assert installed.read_bytes() == pathlib.Path(pack).read_bytes()
+    told = f"import os; from normjit import _library; _library.name_packs({str(site / 'normjit_kernels')!r}); " \
+        "print(os.environ.get('NORMJIT_CACHE_PACKS'))"
+    assert run("-c", told).stdout.strip() == str(installed)
+    named = run("-c", told, env={**os.environ, "NORMJIT_CACHE_PACKS": "mine.pack"})
+    assert named.stdout.strip() == "mine.pack"

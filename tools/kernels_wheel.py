@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A wheel of compiled kernels and nothing else, which the package normjit finds beside itself: the first backward pass
+of a process then waits for no compiler. To be made on a GPU of the kind that it is for, with the same normjit:
+
+    tools/kernels_wheel.py specs > specs.txt          # the usual norms of torch; NORMJIT_CAPTURE writes a program's own
+    normjit cache fill specs.txt --device cuda:0 --dir warm && normjit cache pack --dir warm -o sm_90.pack
+    tools/kernels_wheel.py wheel sm_90.pack           # normjit_kernels_sm_90-VERSION-py3-none-any.whl
+
+Kernels of another normjit or another kind of GPU are passed over."""
+import argparse
+import base64
+import hashlib
+import itertools
+import pathlib
+import re
+import zipfile
+
+ROOT = pathlib.Path(__file__).parents[1]
+COLUMNS = (768, 1024, 2048, 3072, 4096, 5120, 8192)
+TYPES = ("x=bf16", "x=bf16 gamma=f32", "x=f32")
+EPSILONS = {"layernorm": ("",), "rmsnorm": ("", " eps=1e-06")}  # of what computes statistics; the first is 1e-5
+OUTPUTS = {"layernorm": "mean,rstd,y", "rmsnorm": "rstd,y"}
+
+
+def specs():
+    """As normjit.torch asks for them: the backward passes of enable(), of patch(), and of layer_norm() and rms_norm(),
+    with those themselves, without and with a residual stream."""
+    for norm, types, cols in itertools.product(OUTPUTS, TYPES, COLUMNS):
+        x = types.split()[0].removeprefix("x=")
+        problem = f"cols={cols} {types}"
+        yield f"{norm} {problem}"
+        yield f"{norm} {problem} dresidual={x}"
+        for eps in EPSILONS[norm]:
+            yield f"{norm} {problem} stats=recompute{eps}"
+            yield f"{norm} pass=forward {problem} out={OUTPUTS[norm]}{eps}"
+            yield f"{norm} pass=forward {problem} residual={x} out={OUTPUTS[norm]},h{eps}"
+
+
+def version():
+    return re.search(r"project\(normjit VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
+
+
+def write_wheel(pack, folder):
+    name = "normjit_kernels_" + pack.stem
+    info = f"{name}-{version()}.dist-info"
+    files = {
+        f"normjit_kernels/{pack.name}": pack.read_bytes(),
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version()}\nLicense: Apache-2.0\n"
+                            f"Summary: Kernels of normjit, compiled for {pack.stem}\n".encode(),
+        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: normjit\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    hashes = {path: base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+              for path, data in files.items()}
+    rows = [f"{path},sha256={hashes[path]},{len(data)}" for path, data in files.items()]
+    files[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""]).encode()
+    path = folder / f"{name}-{version()}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for each, data in files.items():
+            wheel.writestr(each, data)
+    return path
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    actions = parser.add_subparsers(dest="action", required=True)
+    actions.add_parser("specs", help="print the specs of usual norms")
+    wheel = actions.add_parser("wheel", help="put a pack into a wheel")
+    wheel.add_argument("pack", type=pathlib.Path, help="named after the GPU: sm_90.pack")
+    wheel.add_argument("-o", "--output", type=pathlib.Path, default=pathlib.Path("."), help="the folder [.]")
+    options = parser.parse_args()
+    if options.action == "specs":
+        print("\n".join(specs()))
+    else:
+        path = write_wheel(options.pack, options.output)
+        print(f"{path}: {path.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()
