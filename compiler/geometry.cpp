@@ -2,6 +2,7 @@
 #include "support/divide.h"
 
 #include "normjit/artifact.h"
+#include "normjit/operand.h"
 
 #include <algorithm>
 #include <numeric>
@@ -33,10 +34,14 @@ int64_t Geometry::part_sums_bytes(int64_t element_bytes) const {
     return round_up(block_rows * element_bytes, register_bytes);
 }
 
-int64_t Geometry::groups(int64_t rows, int64_t workspace_bytes) const {
-    const int64_t left = workspace_bytes - partials_at(rows);
+int64_t Geometry::partials(int64_t rows, int64_t workspace_bytes) const {
+    const int64_t left = workspace_bytes - partials_at(rows), most = std::max(row_groups, slice_parts);
     if (left < 0) return 0;
-    return std::min({row_groups, rows, group_bytes == 0 ? row_groups : left / group_bytes});
+    return group_bytes == 0 ? most : std::min(most, left / group_bytes);
+}
+
+int64_t Geometry::groups(int64_t rows, int64_t workspace_bytes) const {
+    return std::min({row_groups, rows, partials(rows, workspace_bytes)});
 }
 
 std::string_view name(CudaGrid grid) {
@@ -44,18 +49,19 @@ std::string_view name(CudaGrid grid) {
     return names[static_cast<size_t>(grid)];
 }
 
-CudaLaunch::Blocks CudaLaunch::grid_of(const Geometry& geometry, int64_t rows, int64_t row_groups) const {
+CudaLaunch::Blocks CudaLaunch::grid_of(const Geometry& geometry, int64_t rows, const CudaCut& cut) const {
+    constexpr int64_t most_z = 65535;
     switch (grid) {
         case CudaGrid::row_groups:
-            return {row_groups * cluster, 1};
+            return {cut.row_groups * cluster, 1};
         case CudaGrid::rows:
             return {std::min(rows, blocks), 1};
         case CudaGrid::columns_by_row_groups:
-            return {blocks, row_groups};
+            return {blocks, cut.row_groups};
         case CudaGrid::columns_by_sums:
             break;
     }
-    return {blocks, geometry.column_sums};
+    return {blocks, geometry.column_sums, std::min(cut.reduced_slices, most_z)};
 }
 
 int64_t CudaPath::alignment(DType type) const {
@@ -63,12 +69,55 @@ int64_t CudaPath::alignment(DType type) const {
     return std::min(widest_access, vector_width * static_cast<int64_t>(size_of(type)));
 }
 
-int64_t CudaPath::groups(const Geometry& geometry, int64_t rows, int64_t workspace_bytes) const {
-    const int64_t with_rows = rows / rows_per_block + (rows % rows_per_block != 0 ? 1 : 0);
-    const int64_t groups = std::min(geometry.groups(rows, workspace_bytes), with_rows);
-    if (!shifted || groups == with_rows) return groups;
+/// As many as let each team meet rows that start at the same place of a vector only, or `most`, a row for each team.
+int64_t CudaPath::whole_shifts(int64_t groups, int64_t most) const {
+    if (!shifted || groups == most) return groups;
     const int64_t unit = vector_width / std::gcd(vector_width, rows_per_block);
     return groups / unit * unit;
+}
+
+int64_t CudaPath::groups(const Geometry& geometry, int64_t rows, int64_t workspace_bytes) const {
+    const int64_t with_rows = divide_up(rows, rows_per_block);
+    return whole_shifts(std::min(geometry.groups(rows, workspace_bytes), with_rows), with_rows);
+}
+
+CudaCut CudaPath::cut(const Spec& spec, const Geometry& geometry, Batch batch, int64_t workspace_bytes) const {
+    if (spec.has_per_slice()) return cut_slices(spec, geometry, batch, workspace_bytes);
+    const int64_t all = groups(geometry, batch.all_rows(), workspace_bytes);
+    return {.row_groups = all, .parts = all, .items = all};
+}
+
+/// A part costs its rows, and what two more would: columns are loaded, the pipeline fills and drains, sums are written.
+/// Of a few numbers of rounds the one that takes the row groups least time. Without sums over all slices each part is a
+/// row group of its own: the GPU deals blocks out to multiprocessors as they come free.
+CudaCut CudaPath::cut_slices(const Spec& spec, const Geometry& geometry, Batch batch, int64_t workspace_bytes) const {
+    constexpr int64_t overhead_rows = 2, most_rounds = 8;
+    const OperandList operands(spec);
+    const bool has_sums = operands.has_sums_per_slice();
+    CudaCut none{.reduced_slices = has_sums ? batch.slices : 1};
+    const int64_t rows = batch.all_rows();
+    const int64_t row_groups = std::min(geometry.row_groups, geometry.partials(rows, workspace_bytes));
+    if (rows == 0 || row_groups == 0) return none;
+    const int64_t with_rows = divide_up(batch.rows, rows_per_block);
+    const int64_t partials = has_sums ? geometry.partials(rows, workspace_bytes) / batch.slices : with_rows;
+    const int64_t most = std::clamp<int64_t>(partials, 1, with_rows);
+    CudaCut best = none;
+    double least = 0;
+    for (int64_t round = 0; round <= most_rounds; ++round) {
+        const int64_t wanted = round == 0 ? 1 : std::clamp<int64_t>(round * row_groups / batch.slices, 1, most);
+        const int64_t parts = whole_shifts(wanted, with_rows);
+        if (parts == 0) continue;
+        const int64_t items = parts * batch.slices;
+        const auto rounds = static_cast<double>(divide_up(items, row_groups));
+        const double time = rounds * static_cast<double>(divide_up(with_rows, parts) + overhead_rows);
+        if (best.parts > 0 && time >= least) continue;
+        least = time;
+        const int64_t groups = operands.has_shared_sums() ? std::min(row_groups, items) : items;
+        best = {.row_groups = groups, .parts = parts, .items = items};
+    }
+    best.reduced_slices = has_sums && best.parts > 1 ? batch.slices : operands.has_shared_sums() ? 1 : 0;
+    if (best.parts == 0) best.reduced_slices = none.reduced_slices;
+    return best;
 }
 
 }  // namespace normjit

@@ -21,7 +21,8 @@ OperandList::OperandList(const Spec& spec) {
         for (const Tensor tensor : all_tensors) {
             const bool is_meant = written ? spec.writes(tensor) : spec.reads(tensor);
             if (is_meant && info(tensor).shape == kind.shape)
-                operands_.push_back({tensor, kind.shape, kind.direction, *spec.dtypes[tensor]});
+                operands_.push_back(
+                    {tensor, kind.shape, kind.direction, *spec.dtypes[tensor], spec.is_per_slice(tensor)});
         }
     }
 }
@@ -30,6 +31,10 @@ const Operand* OperandList::find(Tensor tensor) const {
     const auto found = std::ranges::find(operands_, tensor, &Operand::tensor);
     return found == operands_.end() ? nullptr : &*found;
 }
+
+bool OperandList::has_shared_sums() const { return !std::ranges::all_of(column_outputs(), &Operand::per_slice); }
+
+bool OperandList::has_sums_per_slice() const { return std::ranges::any_of(column_outputs(), &Operand::per_slice); }
 
 std::span<const Operand> OperandList::all(TensorShape shape, Direction direction) const {
     const auto is_meant = [&](const Operand& operand) {

@@ -89,9 +89,10 @@ bool needs(const Spec& spec, Tensor tensor) {
     return spec.pass == Pass::forward ? needed_by_forward(spec, tensor) : needed_by_backward(spec, tensor);
 }
 
-/// Bytes of all tensors that a launch touches: those that grow with the rows, per row, and those that do not.
+/// Bytes of all tensors that a launch touches: those that grow with the rows, with the slices, and those that do not.
 struct Traffic {
     int64_t per_row = 0;
+    int64_t per_slice = 0;
     int64_t once = 0;
 };
 
@@ -108,29 +109,45 @@ Traffic traffic(const Spec& spec) {
                 bytes.per_row += size;
                 break;
             case TensorShape::cols:
-                bytes.once += size * spec.cols * (spec.accumulate[tensor] ? 2 : 1);
+                (spec.is_per_slice(tensor) ? bytes.per_slice : bytes.once) +=
+                    size * spec.cols * (spec.accumulate[tensor] ? 2 : 1);
                 break;
         }
     }
     return bytes;
 }
 
-/// Rows at most, so that every size and offset in bytes fits 64 bits.
-int64_t max_rows(const Spec& spec) {
+/// Rows of a slice at most, so that every size and offset in bytes fits 64 bits.
+int64_t max_rows(const Spec& spec, int64_t slices) {
     const Traffic bytes = traffic(spec);
-    return (INT64_MAX - bytes.once) / std::max<int64_t>(bytes.per_row, 1);
+    const int64_t of_slice = (INT64_MAX - bytes.once) / std::max<int64_t>(slices, 1) - bytes.per_slice;
+    return std::max<int64_t>(of_slice, 0) / std::max<int64_t>(bytes.per_row, 1);
+}
+
+/// Slices at most, of any number of rows: they and their bytes of one row are counted.
+int64_t max_slices(const Spec& spec) {
+    const Traffic bytes = traffic(spec);
+    return (INT64_MAX - bytes.once) / std::max<int64_t>(bytes.per_row + bytes.per_slice, 1);
 }
 
 Status check_sizes(const Spec& spec) {
     const std::string cols = std::to_string(spec.cols);
     if (spec.cols < 1) return error("cols", cols, "must be at least 1");
     if (spec.cols > max_cols) return error("cols", cols, fmt::format("must be at most {}", max_cols));
+    if (spec.slices) {
+        const std::string slices = std::to_string(*spec.slices);
+        if (*spec.slices < 1) return error("slices", slices, "must be at least 1");
+        const int64_t most = max_slices(spec);
+        if (*spec.slices > most)
+            return error("slices", slices, fmt::format("must be at most {} with cols={}", most, cols));
+    }
     if (!spec.rows) return {};
     const std::string rows = std::to_string(*spec.rows);
     if (*spec.rows < 0) return error("rows", rows, "must be at least 0");
-    const int64_t most = max_rows(spec);
-    if (*spec.rows > most) return error("rows", rows, fmt::format("must be at most {} with cols={}", most, cols));
-    return {};
+    const int64_t slices = spec.slices.value_or(1), most = max_rows(spec, slices);
+    if (*spec.rows <= most) return {};
+    const std::string with = slices == 1 ? "" : fmt::format(" slices={}", slices);
+    return error("rows", rows, fmt::format("must be at most {} with cols={}{}", most, cols, with));
 }
 
 Status check_number(const Spec& spec, std::string_view key, double value, double least) {
@@ -183,6 +200,11 @@ Status check_canonical(const Spec& spec) {
         if (spec.accumulate[tensor] != kept.accumulate[tensor])
             return error("accumulate", name(tensor), "is no output of the spec");
     }
+    for (const Tensor tensor : all_tensors) {
+        if (spec.per_slice[tensor] == kept.per_slice[tensor]) continue;
+        return error("per_slice", name(tensor),
+                     !spec.has_slices() ? "needs slices" : "is no tensor of the spec, nor is its gradient");
+    }
     if (spec.invariant != kept.invariant) return error("invariant", "1", "no requested output has rows");
     if (spec.gamma_offset != kept.gamma_offset) {
         return error("gamma_offset", text::number(spec.gamma_offset), "needs a gamma that a requested output reads");
@@ -225,6 +247,8 @@ Status check_tensors(const Spec& spec) {
     for (Tensor tensor : all_tensors) {
         if (spec.accumulate[tensor] && !may_be_accumulated(tensor))
             return error("accumulate", name(tensor), "only dgamma and dbeta, sums over the rows, can be added to");
+        if (spec.per_slice[tensor] && tensor != Tensor::gamma && tensor != Tensor::beta)
+            return error("per_slice", name(tensor), "only gamma and beta, with their gradients, have a row per slice");
     }
     return spec.pass == Pass::forward ? check_forward(spec) : check_backward(spec);
 }
@@ -282,9 +306,18 @@ Spec canonical(Spec spec) {
         if (tensor != Tensor::x && !needs(spec, tensor)) spec.dtypes[tensor].reset();
     }
     for (Tensor tensor : all_tensors) spec.accumulate[tensor] = spec.accumulate[tensor] && spec.has(tensor);
+    const auto with_gradient = [&](Tensor tensor, Tensor gradient) { return spec.has(tensor) || spec.has(gradient); };
+    spec.per_slice[Tensor::gamma] &= spec.has_slices() && with_gradient(Tensor::gamma, Tensor::dgamma);
+    spec.per_slice[Tensor::beta] &= spec.has_slices() && with_gradient(Tensor::beta, Tensor::dbeta);
     if (!spec.has(Tensor::gamma)) spec.gamma_offset = 0;
     spec.invariant = spec.invariant && (spec.writes_matrices() || writes_statistics(spec));
     return spec;
+}
+
+Spec in_one_slice(Spec spec) {
+    spec.rows = spec.all_rows();
+    spec.slices = 1;
+    return canonical(spec);
 }
 
 Status validate(const Spec& spec) {
@@ -297,19 +330,20 @@ Status validate(const Spec& spec) {
     return check_canonical(spec);
 }
 
-int64_t bytes_moved(const Spec& spec, int64_t rows) {
-    if (rows > max_rows(spec)) return INT64_MAX;
+int64_t bytes_moved(const Spec& spec, Batch batch) {
+    if (batch.slices > max_slices(spec) || batch.rows > max_rows(spec, batch.slices)) return INT64_MAX;
     const Traffic bytes = traffic(spec);
-    return bytes.per_row * rows + bytes.once;
+    return bytes.per_row * batch.all_rows() + bytes.per_slice * batch.slices + bytes.once;
 }
 
-int64_t elements_of(const Spec& spec, Tensor tensor, int64_t rows) {
+int64_t elements_of(const Spec& spec, Tensor tensor, Batch batch) {
     const TensorShape shape = info(tensor).shape;
-    return (shape == TensorShape::cols ? 1 : rows) * (shape == TensorShape::rows ? 1 : spec.cols);
+    if (shape == TensorShape::cols) return (spec.is_per_slice(tensor) ? batch.slices : 1) * spec.cols;
+    return batch.all_rows() * (shape == TensorShape::rows ? 1 : spec.cols);
 }
 
-int64_t bytes_of(const Spec& spec, Tensor tensor, int64_t rows) {
-    return elements_of(spec, tensor, rows) * static_cast<int64_t>(size_of(*spec.dtypes[tensor]));
+int64_t bytes_of(const Spec& spec, Tensor tensor, Batch batch) {
+    return elements_of(spec, tensor, batch) * static_cast<int64_t>(size_of(*spec.dtypes[tensor]));
 }
 
 uint64_t hash(const Spec& spec) { return text::hash(to_text(spec)); }

@@ -16,6 +16,7 @@ namespace normjit {
 namespace {
 
 constexpr std::string_view none = "none";
+constexpr std::string_view any = "any";
 constexpr std::string_view recompute = "recompute";
 constexpr std::string_view saved = "saved";
 
@@ -23,7 +24,7 @@ using Outputs = PerTensor<bool>;
 
 /// Every tensor is a key but the statistics: stats= gives the type of both.
 std::vector<std::string_view> keys() {
-    std::vector<std::string_view> keys = {"pass", "rows", "cols"};
+    std::vector<std::string_view> keys = {"pass", "slices", "rows", "cols", "per_slice"};
     for (Tensor tensor : all_tensors) {
         if (!is_statistic(tensor)) keys.push_back(name(tensor));
     }
@@ -114,6 +115,13 @@ Status read_sizes(const text::Fields& fields, Spec& spec) {
     int64_t rows = 0;
     NORMJIT_RETURN_IF_ERROR(fields.read("rows", rows, 0, INT64_MAX));
     if (fields.find("rows")) spec.rows = rows;
+    if (fields.find("slices") == any) {
+        spec.slices.reset();
+        return {};
+    }
+    int64_t slices = 1;
+    NORMJIT_RETURN_IF_ERROR(fields.read("slices", slices, 1, INT64_MAX));
+    spec.slices = slices;
     return {};
 }
 
@@ -196,6 +204,23 @@ Status read_accumulate(const text::Fields& fields, const Outputs& outputs, PerTe
         if (!outputs[*tensor])
             return fields.error("accumulate", fmt::format("{} is not an output; name it in out=", word));
         accumulate[*tensor] = true;
+    }
+    return {};
+}
+
+/// Like the type of gamma it describes the layer: no output need read what is named.
+Status read_per_slice(const text::Fields& fields, Spec& spec) {
+    const auto given = fields.find("per_slice");
+    if (!given) return {};
+    if (!spec.has_slices()) return fields.error("per_slice", "needs slices, a number or any");
+    for (std::string_view word : text::split(*given, ',')) {
+        const auto tensor = parse_tensor(word);
+        if (tensor != Tensor::gamma && tensor != Tensor::beta) {
+            return fields.error(
+                "per_slice", fmt::format("'{}' is not one of gamma, beta; join several by commas", text::shown(word)));
+        }
+        if (spec.per_slice[*tensor]) return fields.error("per_slice", fmt::format("{} comes twice", word));
+        spec.per_slice[*tensor] = true;
     }
     return {};
 }
@@ -283,6 +308,7 @@ Expected<Spec> parse_spec(std::string_view text) {
     NORMJIT_RETURN_IF_ERROR(read_dtypes(fields, spec));
     NORMJIT_RETURN_IF_ERROR(read_outputs(fields, spec, outputs));
     NORMJIT_RETURN_IF_ERROR(read_accumulate(fields, outputs, spec.accumulate));
+    NORMJIT_RETURN_IF_ERROR(read_per_slice(fields, spec));
     NORMJIT_RETURN_IF_ERROR(fields.read("source", spec.source, all_sources));
     NORMJIT_RETURN_IF_ERROR(fields.read("rounding", spec.rounding, all_roundings));
     NORMJIT_RETURN_IF_ERROR(fields.read("eps", spec.eps));
@@ -305,6 +331,7 @@ std::string to_text(const Spec& spec) {
     Outputs outputs;
     std::string text(name(spec.norm));
     if (spec.pass != Pass::backward) text += fmt::format(" pass={}", name(spec.pass));
+    if (spec.has_slices()) text += " slices=" + (spec.slices ? std::to_string(*spec.slices) : std::string(any));
     if (spec.rows) text += fmt::format(" rows={}", *spec.rows);
     text += fmt::format(" cols={}", spec.cols);
     for (Tensor tensor : all_tensors) {
@@ -316,6 +343,7 @@ std::string to_text(const Spec& spec) {
     }
     if (outputs != default_outputs(layer)) text += fmt::format(" out={}", list(outputs));
     if (spec.accumulate != PerTensor<bool>()) text += fmt::format(" accumulate={}", list(spec.accumulate));
+    if (spec.has_per_slice()) text += fmt::format(" per_slice={}", list(spec.per_slice));
     if (spec.source != Source::x) text += fmt::format(" source={}", name(spec.source));
     text += stats_text(spec);
     if (spec.rounding != Rounding::none) text += fmt::format(" rounding={}", name(spec.rounding));

@@ -18,28 +18,47 @@ Status error(std::string_view argument, fmt::format_string<Values...> reason, Va
         fmt::format("launch: {}: {}", argument, fmt::format(reason, std::forward<Values>(values)...)));
 }
 
-/// Memory that a launch touches: `rows` times `width` bytes, `stride` bytes apart.
+/// `count` times something, `stride` bytes apart.
+struct Steps {
+    int64_t count = 1;
+    int64_t stride = 0;
+};
+
+/// Memory that a launch touches: rows of `width` bytes in two nested loops, in that of the smaller stride first.
 struct Region {
     std::string_view name;
     const Operand* operand;  ///< null: the workspace
     uintptr_t begin;
     int64_t bytes;  ///< from the first to the last one touched; 0: none
     int64_t width;
-    int64_t stride;
+    Steps inner, outer;
     bool written;
+
+    int64_t inner_bytes() const { return (inner.count - 1) * inner.stride + width; }
+    bool overlaps_itself() const {
+        return (inner.count > 1 && inner.stride < width) || (outer.count > 1 && outer.stride < inner_bytes());
+    }
 };
+
+/// Whether blocks of a_bytes and b_bytes, `stride` bytes apart in both, lie side by side. b's start `offset` bytes
+/// after a's, modulo the stride.
+bool are_side_by_side(const Region& a, int64_t a_bytes, const Region& b, int64_t b_bytes, int64_t step) {
+    if (step < a_bytes || step < b_bytes) return false;
+    const auto stride = static_cast<uintptr_t>(step);
+    const uintptr_t offset =
+        b.begin >= a.begin ? (b.begin - a.begin) % stride : (stride - (a.begin - b.begin) % stride) % stride;
+    return static_cast<int64_t>(offset) >= a_bytes && static_cast<int64_t>(offset) + b_bytes <= step;
+}
 
 bool touch_same_bytes(const Region& a, const Region& b) {
     if (a.bytes == 0 || b.bytes == 0) return false;
-    const auto begin = [](const Region& r) { return r.begin; };
     const auto end = [](const Region& r) { return r.begin + static_cast<uintptr_t>(r.bytes); };
-    if (end(a) <= begin(b) || end(b) <= begin(a)) return false;
-    if (a.stride != b.stride || a.stride < a.width || a.stride < b.width) return true;
-    // Side by side in the rows of one larger matrix: b's rows start `offset` bytes after a's, modulo the stride.
-    const auto stride = static_cast<uintptr_t>(a.stride);
-    const uintptr_t offset =
-        begin(b) >= begin(a) ? (begin(b) - begin(a)) % stride : (stride - (begin(a) - begin(b)) % stride) % stride;
-    return static_cast<int64_t>(offset) < a.width || static_cast<int64_t>(offset) + b.width > a.stride;
+    if (end(a) <= b.begin || end(b) <= a.begin) return false;
+    if (a.outer.stride != b.outer.stride) return true;
+    if (are_side_by_side(a, a.inner_bytes(), b, b.inner_bytes(), a.outer.stride)) return false;
+    const int64_t inner = a.inner.stride;
+    if (inner == 0 || inner != b.inner.stride || a.outer.stride % inner != 0) return true;
+    return !are_side_by_side(a, a.width, b, b.width, inner);
 }
 
 class Checker {
@@ -48,7 +67,7 @@ class Checker {
         : spec_(artifact.spec), geometry_(artifact.geometry), operands_(operands), arguments_(arguments) {}
 
     Status check() {
-        NORMJIT_RETURN_IF_ERROR(check_rows());
+        NORMJIT_RETURN_IF_ERROR(check_batch());
         for (const Operand& operand : operands_) {
             NORMJIT_RETURN_IF_ERROR(check_form(operand));
             NORMJIT_RETURN_IF_ERROR(check_memory(operand));
@@ -58,22 +77,30 @@ class Checker {
     }
 
   private:
-    /// Whether the tensor has elements: all but those of [M,N] and [M] tensors without rows.
+    /// Whether the tensor has elements.
     bool has_elements(const Operand& operand) const {
-        return arguments_.rows > 0 || operand.shape == TensorShape::cols;
+        if (operand.shape == TensorShape::cols) return !operand.per_slice || arguments_.slices > 0;
+        return arguments_.rows > 0 && arguments_.slices > 0;
     }
 
-    Status check_rows() const {
-        const int64_t rows = arguments_.rows;
-        if (rows < 0) return error("rows", "{}; must be at least 0", rows);
-        if (spec_.rows) {  // which the spec's validation has counted
-            if (rows == *spec_.rows) return {};
-            return error("rows", "{}; the kernel was compiled for rows={}", rows, *spec_.rows);
-        }
+    /// Each is as the kernel was compiled for.
+    static Status check_count(std::string_view key, int64_t given, const std::optional<int64_t>& compiled) {
+        if (given < 0) return error(key, "{}; must be at least 0", given);
+        if (!compiled || given == *compiled) return {};
+        return error(key, "{}; the kernel was compiled for {}={}", given, key, *compiled);
+    }
+
+    Status check_batch() const {
+        const Batch batch = arguments_.batch();
+        NORMJIT_RETURN_IF_ERROR(check_count("rows", batch.rows, spec_.rows));
+        NORMJIT_RETURN_IF_ERROR(check_count("slices", batch.slices, spec_.slices));
+        if (spec_.batch()) return {};           // which the spec's validation has counted
         constexpr int64_t countable = 1 << 24;  // of fewer, with any cols, 16 matrices of f64 are less than 2^62 bytes
-        if (rows < countable) return {};
-        if (bytes_moved(spec_, rows) == INT64_MAX) {
-            return error("rows", "{}; with cols={} there are more bytes than 64 bits count", rows, spec_.cols);
+        if (batch.all_rows() < countable && batch.slices < countable) return {};
+        if (bytes_moved(spec_, batch) == INT64_MAX) {
+            const std::string slices = batch.slices == 1 ? "" : fmt::format(" in each of {} slices", batch.slices);
+            return error("rows", "{}{}; with cols={} there are more bytes than 64 bits count", batch.rows, slices,
+                         spec_.cols);
         }
         return {};
     }
@@ -89,19 +116,15 @@ class Checker {
             return error(tensor, "cols is {}; must be {}{}", given.cols, cols,
                          cols == 0 ? ", since the tensor has one element per row" : "");
         }
-        if (operand.is_matrix()) return check_stride(operand);
-        if (given.row_stride == Argument::contiguous) return {};
-        return error(tensor, "row_stride is {}; only matrices have one, leave it contiguous", given.row_stride);
-    }
-
-    Status check_stride(const Operand& operand) const {
-        const int64_t stride = row_stride(arguments_[operand.tensor]);
-        if (stride < 0) return error(name(operand.tensor), "row_stride is {}; must be at least 0", stride);
-        if (operand.is_written() && arguments_.rows > 1 && stride < spec_.cols) {
-            return error(name(operand.tensor), "row_stride is {}; the rows of an output must be at least cols={} apart",
-                         stride, spec_.cols);
-        }
-        return {};
+        if (operand.is_matrix() && row_stride(given) < 0)
+            return error(tensor, "row_stride is {}; must be at least 0", row_stride(given));
+        if (!operand.is_matrix() && given.row_stride != Argument::contiguous)
+            return error(tensor, "row_stride is {}; only matrices have one, leave it contiguous", given.row_stride);
+        if (given.slice_stride == Argument::contiguous) return {};
+        if (given.slice_stride < 0) return error(tensor, "slice_stride is {}; must be at least 0", given.slice_stride);
+        if (operand.is_matrix() || operand.per_slice) return {};
+        return error(tensor, "slice_stride is {}; the tensor has no row per slice, leave it contiguous",
+                     given.slice_stride);
     }
 
     /// The tensor's bytes exist as far as this can be told: a pointer that fits the element, an end that fits the
@@ -116,33 +139,66 @@ class Checker {
             return error(tensor, "address {} is not a multiple of {}, the size of an element", given.data,
                          operand.bytes());
         }
-        const int64_t width = (operand.shape == TensorShape::rows ? arguments_.rows : spec_.cols) * operand.bytes();
+        const int64_t elements = operand.shape == TensorShape::rows ? arguments_.batch().all_rows() : spec_.cols;
         // In its place: copied right after its parts are stored, a region takes 15 ns (Zen 4), all of a launch's 130.
         Region& region = regions_[used_++];
         region.name = tensor;
         region.operand = &operand;
         region.begin = begin;
-        region.bytes = region.width = width;
-        region.stride = 0;
+        region.bytes = region.width = elements * operand.bytes();
+        region.inner = region.outer = {};
         region.written = operand.is_written();
-        bool fits = true;
-        if (operand.is_matrix()) {
-            int64_t last = 0;
-            fits = !__builtin_mul_overflow(row_stride(given), operand.bytes(), &region.stride) &&
-                   !__builtin_mul_overflow(region.stride, arguments_.rows - 1, &last) &&
-                   !__builtin_add_overflow(last, region.width, &region.bytes);
-        }
         uintptr_t end;
-        if (!fits || __builtin_add_overflow(begin, static_cast<uintptr_t>(region.bytes), &end)) {
-            return error(tensor, "row_stride {} times {} rows is beyond the address space", row_stride(given),
-                         arguments_.rows);
+        if (!find_steps(operand, given, region) ||
+            __builtin_add_overflow(begin, static_cast<uintptr_t>(region.bytes), &end))
+            return beyond_address_space(operand, given);
+        if (!region.written || !region.overlaps_itself()) return {};
+        if (operand.is_matrix() && arguments_.rows > 1 && row_stride(given) < spec_.cols) {
+            return error(tensor, "row_stride is {}; the rows of an output must be at least cols={} apart",
+                         row_stride(given), spec_.cols);
         }
-        return {};
+        return error(tensor, "slice_stride is {}; the slices of an output may not overlap",
+                     slice_stride(given, operand.is_matrix() ? arguments_.rows : 1));
+    }
+
+    /// The region's loops and its bytes in all; false when they are more than 64 bits count.
+    bool find_steps(const Operand& operand, const Argument& given, Region& region) const {
+        const auto steps = [&](int64_t count, int64_t elements, Steps& to) {
+            if (count <= 1) return true;
+            int64_t last = 0;
+            to.count = count;
+            return !__builtin_mul_overflow(elements, operand.bytes(), &to.stride) &&
+                   !__builtin_mul_overflow(to.stride, count - 1, &last) &&
+                   !__builtin_add_overflow(last, region.bytes, &region.bytes);
+        };
+        const int64_t rows = operand.is_matrix() ? arguments_.rows : 1;
+        if (operand.is_matrix() && !steps(rows, row_stride(given), region.outer)) return false;
+        if (arguments_.slices <= 1 || !(operand.is_matrix() || operand.per_slice)) return true;
+        int64_t packed = 0;
+        const bool is_packed = given.slice_stride == Argument::contiguous;
+        if (is_packed && __builtin_mul_overflow(rows, row_stride(given), &packed)) return false;
+        Steps slices;
+        if (!steps(arguments_.slices, is_packed ? packed : given.slice_stride, slices)) return false;
+        const bool rows_are_outer = region.outer.stride > slices.stride && region.outer.count > 1;
+        if (!rows_are_outer) region.inner = region.outer;
+        (rows_are_outer ? region.inner : region.outer) = slices;
+        return true;
+    }
+
+    Status beyond_address_space(const Operand& operand, const Argument& given) const {
+        const std::string_view tensor = name(operand.tensor);
+        if (arguments_.slices > 1 && given.slice_stride != Argument::contiguous) {
+            return error(tensor, "slice_stride {} times {} slices is beyond the address space", given.slice_stride,
+                         arguments_.slices);
+        }
+        return error(tensor, "row_stride {} times {} rows is beyond the address space", row_stride(given),
+                     arguments_.batch().all_rows());
     }
 
     Status check_workspace() {
-        const int64_t needed = geometry_.minimum_workspace(arguments_.rows);
-        const bool splits = geometry_.is_split(arguments_.rows, arguments_.workspace_bytes);
+        const int64_t rows = arguments_.batch().all_rows();
+        const int64_t needed = geometry_.minimum_workspace(rows);
+        const bool splits = geometry_.is_split(rows, arguments_.workspace_bytes);
         if (needed == 0 && (arguments_.workspace == nullptr || !splits)) return {};
         const auto begin = reinterpret_cast<uintptr_t>(arguments_.workspace);
         if (begin == 0) return error("workspace", "null pointer; at least {} bytes are needed", needed);
@@ -151,15 +207,15 @@ class Checker {
         }
         if (arguments_.workspace_bytes < needed) {
             return error("workspace_bytes", "{}; at least {} are needed, {} are best", arguments_.workspace_bytes,
-                         needed, geometry_.preferred_workspace(arguments_.rows));
+                         needed, geometry_.preferred_workspace(rows));
         }
-        const int64_t bytes = geometry_.workspace_used(arguments_.rows, arguments_.workspace_bytes);
+        const int64_t bytes = geometry_.workspace_used(rows, arguments_.workspace_bytes);
         uintptr_t end;
         if (__builtin_add_overflow(begin, static_cast<uintptr_t>(bytes), &end)) {
             return error("workspace_bytes", "{} bytes at {} are beyond the address space", arguments_.workspace_bytes,
                          arguments_.workspace);
         }
-        regions_[used_++] = {"workspace", nullptr, begin, bytes, bytes, 0, true};
+        regions_[used_++] = {"workspace", nullptr, begin, bytes, bytes, {}, {}, true};
         return {};
     }
 
@@ -173,7 +229,7 @@ class Checker {
                 const Region& other = b.written ? a : b;
                 return error(output.name,
                              "overlaps {}; allowed is only an output matrix over an input matrix at the same address, "
-                             "with the same dtype and row_stride",
+                             "with the same dtype and strides",
                              other.name);
             }
         }
@@ -185,8 +241,11 @@ class Checker {
         const Region &input = a.written ? b : a, &output = a.written ? a : b;
         if (input.written || input.operand == nullptr || output.operand == nullptr) return false;
         if (!input.operand->is_matrix() || !output.operand->is_matrix()) return false;
-        const bool same_rows = input.stride == output.stride || arguments_.rows == 1;
-        return input.begin == output.begin && input.operand->dtype == output.operand->dtype && same_rows;
+        const Argument &from = arguments_[input.operand->tensor], &to = arguments_[output.operand->tensor];
+        const int64_t rows = arguments_.rows;
+        const bool same_rows = rows == 1 || row_stride(from) == row_stride(to);
+        const bool same_slices = arguments_.slices == 1 || slice_stride(from, rows) == slice_stride(to, rows);
+        return input.begin == output.begin && input.operand->dtype == output.operand->dtype && same_rows && same_slices;
     }
 
     const Spec& spec_;

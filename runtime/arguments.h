@@ -16,6 +16,11 @@ inline int64_t row_stride(const Argument& argument) {
     return argument.row_stride == Argument::contiguous ? argument.cols : argument.row_stride;
 }
 
+/// From one slice to the next; of a column tensor with `rows` = 1.
+inline int64_t slice_stride(const Argument& argument, int64_t rows) {
+    return argument.slice_stride == Argument::contiguous ? rows * row_stride(argument) : argument.slice_stride;
+}
+
 /// Whether the artifact's code may be run on the arguments. An error is an invalid_argument that names the argument and
 /// says what is allowed. `operands` are those of its spec; other tensors are ignored. Allocates only for an error.
 /// Afterwards every offset in bytes fits 64 bits.

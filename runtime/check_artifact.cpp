@@ -3,6 +3,8 @@
 
 #include "support/try.h"
 
+#include "normjit/operand.h"
+
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -52,7 +54,9 @@ Status check_entries(const Artifact& artifact) {
     if (overlaps && geometry.sweeps != 2) return does_not_fit(artifact, "entry point both_sweeps");
     const bool streams = artifact.find("last_sweep_nontemporal") != nullptr;
     NORMJIT_RETURN_IF_ERROR(check_entry(artifact, "both_sweeps_nontemporal", overlaps && streams));
-    return check_entry(artifact, "final_reduce", geometry.column_sums > 0);
+    const OperandList operands(artifact.spec);
+    NORMJIT_RETURN_IF_ERROR(check_entry(artifact, "final_reduce", operands.has_shared_sums()));
+    return check_entry(artifact, "slice_reduce", operands.has_sums_per_slice());
 }
 
 std::string_view missing_in_cpu(const Target& needed, const Target& machine) {

@@ -30,7 +30,7 @@ class Device {
     virtual Status check_free([[maybe_unused]] void* stream) const { return {}; }
     virtual Expected<std::shared_ptr<const Kernel::Impl>> load(const Artifact& artifact) const = 0;
     /// Where kernels for the spec are timed.
-    virtual OpenedProblem open_timed_problem([[maybe_unused]] const Spec& spec, [[maybe_unused]] int64_t rows,
+    virtual OpenedProblem open_timed_problem([[maybe_unused]] const Spec& spec, [[maybe_unused]] Batch batch,
                                              [[maybe_unused]] const Deadline& deadline) const {
         return unavailable("tuning: this device measures nothing");
     }

@@ -99,8 +99,8 @@ Schedule Engine::Impl::tune(const Spec& spec, const Schedule& start) const {
         return Kernel(std::move(loaded), allocator_);
     };
     const auto measure = [&]() -> Expected<tuning::AutotuneResult> {
-        const int64_t rows = spec.rows.value_or(ScheduleSpace::usual_rows);
-        const auto open = [&](const Deadline& deadline) { return device_->open_timed_problem(spec, rows, deadline); };
+        const Batch batch = ScheduleSpace::usual_batch(spec);
+        const auto open = [&](const Deadline& deadline) { return device_->open_timed_problem(spec, batch, deadline); };
         return tuning::autotune(spec, device_->target(), start, tune_seconds_, is_ending_, make, open);
     };
     const auto result = measure();

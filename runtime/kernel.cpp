@@ -37,8 +37,9 @@ class LentWorkspace {
 }  // namespace
 
 Status Kernel::launch(const Arguments& arguments) const {
-    const bool lent = arguments.workspace == nullptr && allocator_.allocate != nullptr && arguments.rows >= 0;
-    const int64_t bytes = lent ? preferred_workspace(arguments.rows) : 0;
+    const bool lent = arguments.workspace == nullptr && allocator_.allocate != nullptr && arguments.rows >= 0 &&
+                      arguments.slices >= 0;
+    const int64_t bytes = lent ? preferred_workspace(arguments.rows, arguments.slices) : 0;
     if (bytes > 0) {
         const LentWorkspace workspace(allocator_, bytes, arguments.stream);
         if (workspace.memory() == nullptr) {
@@ -54,9 +55,13 @@ Status Kernel::launch(const Arguments& arguments) const {
     return impl_->launch(arguments);
 }
 
-int64_t Kernel::minimum_workspace(int64_t rows) const { return impl_->artifact.geometry.minimum_workspace(rows); }
+int64_t Kernel::minimum_workspace(int64_t rows, int64_t slices) const {
+    return impl_->artifact.geometry.minimum_workspace(Batch(rows, slices).all_rows());
+}
 
-int64_t Kernel::preferred_workspace(int64_t rows) const { return impl_->artifact.geometry.preferred_workspace(rows); }
+int64_t Kernel::preferred_workspace(int64_t rows, int64_t slices) const {
+    return impl_->artifact.geometry.preferred_workspace(Batch(rows, slices).all_rows());
+}
 
 const Artifact& Kernel::artifact() const { return impl_->artifact; }
 

@@ -172,6 +172,20 @@ Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& t
     return plan;
 }
 
+Epilogue epilogue_of(const Plan& plan, bool per_slice) {
+    Epilogue part = plan.epilogue;
+    std::erase_if(part.stores,
+                  [&](const ir::Output& output) { return plan.operands.of(output.tensor).per_slice != per_slice; });
+    ir::PerValue<bool> needed(plan.function.values.size());
+    for (const ir::Output& output : part.stores) needed[output.value] = true;
+    ir::mark_needed(plan.function, needed, [&](ValueId id) { return plan.function[id].op != Op::final_reduce; });
+    std::erase_if(part.values, [&](ValueId id) { return !needed[id]; });
+    for (ValueId& sum : part.sums) {
+        if (sum != ir::no_value && !needed[sum]) sum = ir::no_value;
+    }
+    return part;
+}
+
 void reschedule(Plan& plan, const Schedule& schedule) {
     plan.schedule = schedule;
     share_out_prefetches(plan);

@@ -132,7 +132,7 @@ Geometry cpu_geometry(const Plan& plan) {
     geometry.final_cols = std::min(geometry.partial_cols, final_task_cols);
     const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
     geometry.nontemporal_bytes = cpu.nontemporal_kb < 0 ? -1 : cpu.nontemporal_kb * 1024;
-    const std::optional<int64_t>& rows = plan.spec.rows;
+    const std::optional<int64_t> rows = plan.spec.all_rows();
     if (rows &&
         !goes_past_caches(plan.operands, plan.spec.cols, *rows, geometry.nontemporal_bytes, plan.target.cores, 1))
         geometry.nontemporal_bytes = -1;

@@ -151,8 +151,13 @@ ir::ValueId find_sum(const ir::Function& function, ir::ValueId value) {
 
 /// 256 threads fit beside the row kernel's blocks and wait there for its end. About 9 loads a thread, all in flight at
 /// once, make the sum one trip to memory; a block has as few columns as that allows, so that there are many blocks.
-CudaFinal make_final(const Spec& spec, int64_t row_groups) {
-    constexpr int64_t threads = 256, most_loads = 12, least_slices = 8, sector = 32;
+/// 6144 blocks for the 8 partials of each of 32 slices of 3072 columns took 6 us and more of 172 (H200, 2026-11-23), so
+/// there a block has as many columns as the partials of a slice leave it.
+CudaFinal make_final(const Spec& spec, const OperandList& operands, int64_t row_groups) {
+    constexpr int64_t threads = 256, most_loads = 12, usual_slices = 16, sector = 32;
+    const bool per_slice = operands.has_sums_per_slice() && !operands.has_shared_sums();
+    if (per_slice) row_groups = divide_up(row_groups, spec.slices.value_or(usual_slices));
+    const int64_t least_slices = per_slice ? 1 : 8;
     const auto size = static_cast<int64_t>(size_of(spec.compute()));
     const int64_t width = spec.cols % (16 / size) == 0 ? 16 / size : 1;
     const int64_t most_slices = width > 1 ? 64 : threads * size / sector;
@@ -197,7 +202,7 @@ CudaPlan make_cuda(const Plan& plan) {
         cuda.sum_of_output.push_back(find_sum(plan.function, output.value));
     const auto& main = std::get<CudaSchedule>(plan.schedule.device);
     cuda.dependents = plan.target.sm >= 90 && (!plan.epilogue.stores.empty() || main.form == CudaForm::two_pass);
-    cuda.final = make_final(plan.spec, plan.schedule.row_groups);
+    cuda.final = make_final(plan.spec, plan.operands, plan.schedule.row_groups);
     const auto add = [&](std::string_view suffix, const CudaSchedule& schedule) {
         CudaVariant variant = measure_cuda(plan.spec, plan.operands, cuda.row_sums, schedule);
         variant.suffix = suffix;
@@ -217,6 +222,9 @@ Geometry cuda_geometry(const Plan& plan) {
                       .partial_cols = plan.spec.cols,
                       .group_bytes = sums * plan.spec.cols * math,
                       .final_cols = plan.cuda().final.columns};
+    // 100 slices on 264 row groups: 2 parts of each leave 64 groups idle, 8 in 4 rounds 12 of 1056.
+    constexpr int64_t most_rounds = 4;
+    if (plan.operands.has_sums_per_slice()) geometry.slice_parts = most_rounds * geometry.row_groups;
     for (const CudaVariant& variant : plan.cuda().variants) {
         const bool two_pass = variant.schedule.form == CudaForm::two_pass;
         if (two_pass && plan.sweeps.size() > 1) geometry.row_bytes = static_cast<int64_t>(plan.row_slots.size()) * math;

@@ -68,6 +68,10 @@ Expected<Plan> make(const Spec& spec, const Schedule& schedule, const Target& ta
 
 Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& target, ir::Function function);
 
+/// The part of the plan's epilogue that makes the outputs with a row per slice, or the other. Sums that it does not
+/// need are no_value.
+Epilogue epilogue_of(const Plan& plan, bool per_slice);
+
 /// For a CPU, another schedule that stages and keeps the same: what is swept stays.
 void reschedule(Plan& plan, const Schedule& schedule);
 

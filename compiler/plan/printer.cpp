@@ -38,7 +38,7 @@ class Printer {
         }
         if (cpu_ != nullptr) cached_columns();
         for (size_t i = 0; i < plan_.sweeps.size(); ++i) sweep(i);
-        if (!plan_.epilogue.stores.empty()) final_reduce();
+        for (const bool per_slice : {false, true}) final_reduce(epilogue_of(plan_, per_slice), per_slice);
         if (cpu_ == nullptr) {
             for (const CudaVariant& each : plan_.cuda().variants) variant(each);
         }
@@ -68,7 +68,7 @@ class Printer {
         for (const Operand& operand : plan_.operands) {
             text += fmt::format("{}{} {}: {}{}", text.empty() ? "" : ", ", operand.is_written() ? "out" : "in",
                                 normjit::name(operand.tensor), normjit::name(operand.dtype),
-                                ir::text(ir::shape_of(operand.tensor)));
+                                operand.per_slice ? "[S,N]" : ir::text(ir::shape_of(operand.tensor)));
         }
         return text;
     }
@@ -159,10 +159,12 @@ class Printer {
         }
     }
 
-    void final_reduce() {
-        line("phase final_reduce: tasks of {} columns", plan_.geometry.final_cols);
-        const Epilogue& epilogue = plan_.epilogue;
+    void final_reduce(const Epilogue& epilogue, bool per_slice) {
+        if (epilogue.stores.empty()) return;
+        line("phase {}: tasks of {} columns", per_slice ? "slice_reduce, of each slice" : "final_reduce",
+             plan_.geometry.final_cols);
         for (size_t k = 0; k < epilogue.sums.size(); ++k) {
+            if (epilogue.sums[k] == ir::no_value) continue;
             line("    {} = sum of partial {} over the row groups", ir::name(plan_.function, epilogue.sums[k]), k);
         }
         statements(epilogue.values, "    ");

@@ -334,7 +334,8 @@ int choose_column_parts(const Spec& spec, const Target& target, const CpuSchedul
 
 }  // namespace
 
-Schedule heuristic_cpu(const Spec& spec, const Target& target, Reasons reasons) {
+Schedule heuristic_cpu(const Spec& given, const Target& target, Reasons reasons) {
+    const Spec spec = in_one_slice(given);
     Legality legality(spec, target);
     CpuSchedule cpu;
     cpu.nontemporal_kb = choose_nontemporal_kb(target);

@@ -31,13 +31,19 @@ void limit_staging(CudaSchedule& s, const CudaShape& shape, const Target& target
 class Search {
   public:
     Search(const Spec& spec, const Target& target, Reasons reasons)
-        : spec_(spec), target_(target), reasons_(reasons), operands_(spec), shape_(find_cuda_shape(spec, target)) {}
+        : spec_(spec),
+          target_(target),
+          reasons_(reasons),
+          rows_(spec.all_rows()),
+          operands_(spec),
+          shape_(find_cuda_shape(spec, target)) {}
 
     CudaSchedule best() const {
         const CudaFound found = find_in_cuda_table(shape_);
         CudaSchedule s = found.schedule;
         limit_staging(s, shape_, target_);
         if (operands_.column_outputs().empty()) s.pace = 0;
+        fit_slices(s);
         if (fit(s)) {
             reasons_.note([&] { return describe(*found.family, *found.row); });
             return s;
@@ -55,7 +61,7 @@ class Search {
 
     /// What few rows change.
     void adapt_to_rows(CudaSchedule& s) const {
-        if (!spec_.rows) return;
+        if (!rows_) return;
         CudaSchedule adapted = s;
         std::vector<std::string> lines;
         if (shape_.is_wide_and_shifted()) {
@@ -63,6 +69,7 @@ class Search {
         } else {
             lines = follow_tables(adapted);
         }
+        fit_slices(adapted);
         if (!comfortable(adapted)) return;
         s = adapted;
         for (const std::string& line : lines) reasons_.note([&] { return line; });
@@ -71,7 +78,7 @@ class Search {
     int64_t row_groups(const CudaSchedule& s) const { return cuda_row_groups(spec_, target_, s); }
 
     void drop_pace_of_short_launch(CudaSchedule& s) const {
-        if (!spec_.rows || s.pace == 0) return;
+        if (!rows_ || s.pace == 0) return;
         for (const CudaPacing& line : cuda_pacing()) {
             if (!line.vectors.contains(shape_.vectors) || !holds(line.sums, shape_.two_sums) ||
                 line.several_rows != (s.rows_per_block > 1) || mib() >= static_cast<double>(line.least_mib))
@@ -83,6 +90,22 @@ class Search {
     }
 
   private:
+    /// Parts of slices that are too short for many rows at a time, or for a pipeline that has to fill, take a row at a
+    /// time, in as many blocks as fit: those of other parts are busy meanwhile.
+    void fit_slices(CudaSchedule& s) const {
+        constexpr int64_t least_steps = 32, most_threads = 512, threads_of_processor = 1536;
+        if (!spec_.has_per_slice() || !spec_.rows || *spec_.rows >= least_steps * s.rows_per_block) return;
+        if (shape_.is_wide_and_shifted() || s.form != CudaForm::rows) return;
+        s.pace = 0;
+        const int64_t threads = round_up(shape_.vectors_of_block(s.cluster), 32);
+        if (threads > most_threads) return;
+        s.threads_per_row = static_cast<int>(threads);
+        s.rows_per_block = 1;
+        s.column_memory = CudaMemory::registers;
+        s.blocks_per_sm = static_cast<int>(std::min<int64_t>(threads_of_processor / threads, 32));
+        fit(s);
+    }
+
     /// Returns the lines that were followed, if somebody asks.
     std::vector<std::string> follow_tables(CudaSchedule& s) const {
         std::vector<std::string> lines;
@@ -96,10 +119,10 @@ class Search {
         return lines;
     }
 
-    double mib() const { return static_cast<double>(bytes_moved(spec_, *spec_.rows)) / (1 << 20); }
+    double mib() const { return static_cast<double>(bytes_moved(spec_, *spec_.batch())) / (1 << 20); }
 
     const CudaAdaptation* line_for(const CudaAdaptations& table, const CudaSchedule& s) const {
-        const double rows_of_processor = static_cast<double>(*spec_.rows) / target_.sm_count;
+        const double rows_of_processor = static_cast<double>(*rows_) / target_.sm_count;
         const auto line = std::ranges::find_if(table.lines, [&](const CudaAdaptation& each) {
             return each.vectors.contains(shape_.vectors) && holds(each.sums, shape_.two_sums) &&
                    each.rows.contains(rows_of_processor) && each.mib.contains(mib()) && each.when.holds(shape_, s);
@@ -131,7 +154,7 @@ class Search {
 
     /// So that every multiprocessor has some: 1024 rows of 1023 12.3 us, 8 in a block of 256 threads 13.7.
     void take_fewer_rows_at_a_time(CudaSchedule& s) const {
-        while (s.rows_per_block > 1 && *spec_.rows < int64_t{s.rows_per_block} * target_.sm_count) {
+        while (s.rows_per_block > 1 && *rows_ < int64_t{s.rows_per_block} * target_.sm_count) {
             s.rows_per_block /= 2;
             s.threads_per_row *= 2;
         }
@@ -213,6 +236,7 @@ class Search {
     const Spec& spec_;
     const Target& target_;
     const Reasons reasons_;
+    const std::optional<int64_t> rows_;
     const OperandList operands_;
     const CudaShape shape_;
 };
@@ -230,7 +254,8 @@ int64_t cuda_row_groups(const Spec& spec, const Target& target, const CudaSchedu
         const int64_t tiles = divide_up(spec.cols, int64_t{s.threads_per_row} * s.vector_width);
         groups = std::max<int64_t>(divide_up(groups, tiles), 1);
     }
-    const int64_t most = spec.rows ? divide_up(*spec.rows, s.rows_per_block) : INT64_MAX;
+    const auto rows = spec.all_rows();
+    const int64_t most = rows ? divide_up(*rows, s.rows_per_block) : INT64_MAX;
     if (spec.cols % s.vector_width != 0) {  // CudaPath::groups() would drop what is over
         const int64_t unit = s.vector_width / std::gcd(s.vector_width, s.rows_per_block);
         groups = std::max(groups / unit * unit, unit);

@@ -48,7 +48,7 @@ struct ScheduleSpace::Impl {
         : spec(problem),
           target(machine),
           operands(problem),
-          searched{spec, target, operands, std::max<int64_t>(problem.rows.value_or(usual_rows), 1),
+          searched{spec, target, operands, std::max<int64_t>(usual_batch(problem).all_rows(), 1),
                    heuristic(problem, machine)},
           dimensions(machine.isa == Isa::cuda ? schedule::cuda_dimensions() : schedule::cpu_dimensions()) {}
     Impl(const Impl&) = delete;
@@ -84,6 +84,11 @@ struct ScheduleSpace::Impl {
     const SearchedProblem searched;
     const std::span<const Dimension> dimensions;
 };
+
+Batch ScheduleSpace::usual_batch(const Spec& spec) {
+    const int64_t slices = spec.slices.value_or(spec.rows ? usual_rows / std::max<int64_t>(*spec.rows, 1) + 1 : 8);
+    return {spec.rows.value_or(usual_rows / std::max<int64_t>(slices, 1) + (slices > 1 ? 1 : 0)), slices};
+}
 
 ScheduleSpace::ScheduleSpace(const Spec& spec, const Target& target)
     : impl_(std::make_unique<const Impl>(spec, target)) {}

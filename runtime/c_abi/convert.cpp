@@ -52,6 +52,18 @@ Status read_enum(const char* field, int number, int count, Enum& value) {
     return {};
 }
 
+/// 1 << number for each tensor.
+Status read_bits(std::string_view field, uint32_t bits, PerTensor<bool>& tensors) {
+    uint32_t others = bits;
+    for (Tensor tensor : all_tensors) {
+        const uint32_t bit = 1u << info(tensor).number;
+        tensors[tensor] = (bits & bit) != 0;
+        others &= ~bit;
+    }
+    if (others == 0) return {};
+    return invalid_argument(fmt::format("spec: {}: {:#x}; there are no such tensors", field, others));
+}
+
 /// What later versions give a meaning.
 Status read_reserved(const std::string& field, int64_t number) {
     return number == 0 ? Status() : invalid_argument(fmt::format("{}: {}; must be 0", field, number));
@@ -76,6 +88,8 @@ Expected<Spec> to_cpp(const normjit_spec* given) {
     NORMJIT_RETURN_IF_ERROR(read_enum("spec: rounding", from.rounding, 2, spec.rounding));
     if (spec.pass == Pass::forward) spec.stats = Stats::recompute;
     if (from.rows != -1) spec.rows = from.rows;
+    spec.slices = from.slices == 0 ? 1 : from.slices;
+    if (from.slices == -1) spec.slices.reset();
     spec.cols = from.cols;
     if (spec.stats == Stats::recompute) spec.eps = from.eps;
     spec.gamma_offset = from.gamma_offset;
@@ -85,13 +99,8 @@ Expected<Spec> to_cpp(const normjit_spec* given) {
         spec.dtypes[tensor].emplace();
         NORMJIT_RETURN_IF_ERROR(read_enum("spec: dtypes", number, 4, *spec.dtypes[tensor]));
     }
-    uint32_t others = from.accumulate;
-    for (Tensor tensor : all_tensors) {
-        const uint32_t bit = 1u << info(tensor).number;
-        spec.accumulate[tensor] = (from.accumulate & bit) != 0;
-        others &= ~bit;
-    }
-    if (others != 0) return invalid_argument(fmt::format("spec: accumulate: {:#x}; there are no such tensors", others));
+    NORMJIT_RETURN_IF_ERROR(read_bits("accumulate", from.accumulate, spec.accumulate));
+    NORMJIT_RETURN_IF_ERROR(read_bits("per_slice", from.per_slice, spec.per_slice));
     if (from.invariant > 1) return invalid_argument(fmt::format("spec: invariant: {}; must be 0 or 1", from.invariant));
     spec.invariant = from.invariant == 1;
     return spec;
@@ -106,6 +115,7 @@ normjit_spec to_c(const Spec& spec) {
     to.source = static_cast<int32_t>(spec.source);
     to.stats = static_cast<int32_t>(spec.stats);
     to.rows = spec.rows.value_or(-1);
+    to.slices = spec.slices.value_or(-1);
     to.cols = spec.cols;
     to.eps = spec.eps;
     to.gamma_offset = spec.gamma_offset;
@@ -113,6 +123,7 @@ normjit_spec to_c(const Spec& spec) {
     std::ranges::fill(to.dtypes, NORMJIT_NONE);
     for (Tensor tensor : all_tensors) {
         if (spec.accumulate[tensor]) to.accumulate |= 1u << info(tensor).number;
+        if (spec.per_slice[tensor]) to.per_slice |= 1u << info(tensor).number;
         if (spec.has(tensor)) to.dtypes[info(tensor).number] = static_cast<int32_t>(*spec.dtypes[tensor]);
     }
     return to;
@@ -159,15 +170,18 @@ Expected<PrepareOptions> to_cpp(const normjit_prepare_options& from) {
 Expected<Arguments> to_cpp(const normjit_arguments& from, const Spec& spec) {
     Arguments to;
     to.rows = from.rows;
+    to.slices = from.slices == 0 ? 1 : from.slices == NORMJIT_NO_SLICES ? 0 : from.slices;
     for (Tensor tensor : all_tensors) {
         if (!spec.takes_part(tensor)) continue;
         const normjit_argument& given = from.tensors[info(tensor).number];
         if (given.reserved != 0)
             return read_reserved(fmt::format("launch: {}: reserved", name(tensor)), given.reserved);
-        const int64_t stride = given.row_stride == 0                    ? Argument::contiguous
-                               : given.row_stride == NORMJIT_REPEAT_ROW ? 0
-                                                                        : given.row_stride;
-        to[tensor] = {given.data, DType::f32, given.cols, stride};
+        const auto stride = [](int64_t value) {
+            if (value == 0) return Argument::contiguous;
+            return value == NORMJIT_REPEAT_ROW ? 0 : value;
+        };
+        to[tensor] = {given.data, DType::f32, given.cols, stride(given.row_stride),
+                      stride(from.slice_strides[info(tensor).number])};
         if (given.dtype >= 0 && given.dtype < static_cast<int>(std::size(all_dtypes))) {
             to[tensor].dtype = static_cast<DType>(given.dtype);
         } else {

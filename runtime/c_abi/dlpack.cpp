@@ -24,7 +24,7 @@ std::optional<DType> dtype_of(dlpack::DataType type) {
     if (type.code == dlpack::type_bfloat && type.bits == 16) return DType::bf16;
     if (type.code != dlpack::type_float) return std::nullopt;
     for (DType each : {DType::f16, DType::f32, DType::f64}) {
-        if (size_of(each) * 8 == type.bits) return each;
+        if (normjit::size_of(each) * 8 == type.bits) return each;
     }
     return std::nullopt;
 }
@@ -39,18 +39,29 @@ bool has_no_elements(const dlpack::Tensor& tensor) {
     return std::any_of(tensor.shape, tensor.shape + std::max(tensor.dimensions, 0), [](int64_t n) { return n == 0; });
 }
 
-/// Dimensions [0, count) as one: how many there are, and the stride from one to the next.
+/// Dimensions as one: how many there are, and the stride from one to the next.
 struct Collapsed {
     int64_t count = 1;
     int64_t stride = 0;
 };
 
-/// Nothing when no one stride describes them, or when they are more than 64 bits count.
-std::optional<Collapsed> collapse(const dlpack::Tensor& from, int count, int64_t inner) {
+/// The size of dimensions [begin, end), nothing when it is more than 64 bits count.
+std::optional<int64_t> size_of(const dlpack::Tensor& from, int begin, int end) {
+    int64_t size = 1;
+    for (int i = begin; i < end; ++i) {
+        if (from.shape[i] < 0 || __builtin_mul_overflow(size, from.shape[i], &size)) return std::nullopt;
+    }
+    return size;
+}
+
+/// Dimensions [begin, end). Nothing when no one stride describes them, or when they are more than 64 bits count.
+std::optional<Collapsed> collapse(const dlpack::Tensor& from, int begin, int end) {
     Collapsed all;
-    int64_t contiguous = inner;  // without strides
+    const auto inner = size_of(from, end, from.dimensions);
+    if (!inner) return std::nullopt;
+    int64_t contiguous = *inner;  // without strides
     bool first = true;
-    for (int i = count - 1; i >= 0; --i) {
+    for (int i = end - 1; i >= begin; --i) {
         const int64_t size = from.shape[i], stride = from.strides ? from.strides[i] : contiguous;
         if (size < 0 || __builtin_mul_overflow(contiguous, std::max<int64_t>(size, 1), &contiguous))
             return std::nullopt;
@@ -62,38 +73,115 @@ std::optional<Collapsed> collapse(const dlpack::Tensor& from, int count, int64_t
         }
         if (__builtin_mul_overflow(all.count, size, &all.count)) return std::nullopt;
     }
-    if (first) all.stride = inner;  // one row: its stride plays no part
+    if (first) all.stride = *inner;  // one row: its stride plays no part
     return all;
 }
 
-/// Shape and strides as a normjit_argument has them; rows: those of the tensor, nothing for [N].
+/// Shape and strides as normjit_arguments have them. Nothing: the tensor does not say.
 struct Shape {
-    std::optional<int64_t> rows;
+    std::optional<int64_t> slices, rows;
     int64_t cols = 0;
-    int64_t row_stride = 0;
+    int64_t row_stride = 0, slice_stride = 0;
 };
 
-Expected<Shape> shape_of(Tensor tensor, const dlpack::Tensor& from) {
-    if (info(tensor).shape == TensorShape::rows) {
-        const auto all = collapse(from, from.dimensions, 1);
-        if (!all || (all->count > 1 && all->stride != 1)) return error(tensor, "its elements are not contiguous");
-        return Shape{all->count, 0, 0};
+class ShapeReader {
+  public:
+    ShapeReader(const Spec& spec, Tensor tensor, const dlpack::Tensor& from)
+        : spec_(spec), tensor_(tensor), from_(from) {}
+
+    Expected<Shape> read() const {
+        if (info(tensor_).shape == TensorShape::rows) return read_rows();
+        NORMJIT_RETURN_IF_ERROR(check_columns());
+        return info(tensor_).shape == TensorShape::cols ? read_columns() : read_matrix();
     }
-    const int last = from.dimensions - 1;
-    if (last < 0) return error(tensor, "has no dimensions; the last must be cols");
-    const int64_t cols = from.shape[last];
-    if (cols < 0) return error(tensor, "the size of its last dimension is {}; must be at least 0", cols);
-    if (from.strides != nullptr && cols > 1 && from.strides[last] != 1) {
-        return error(tensor, "the stride of its last dimension is {}; must be 1", from.strides[last]);
+
+  private:
+    int last() const { return from_.dimensions - 1; }
+
+    Status check_columns() const {
+        if (last() < 0) return error(tensor_, "has no dimensions; the last must be cols");
+        const int64_t cols = from_.shape[last()];
+        if (cols < 0) return error(tensor_, "the size of its last dimension is {}; must be at least 0", cols);
+        if (from_.strides == nullptr || cols <= 1 || from_.strides[last()] == 1) return {};
+        return error(tensor_, "the stride of its last dimension is {}; must be 1", from_.strides[last()]);
     }
-    const auto rows = collapse(from, last, cols);
-    if (!rows) return error(tensor, "no one row stride describes its dimensions");
-    if (info(tensor).shape == TensorShape::cols) {
-        if (rows->count != 1) return error(tensor, "has {} rows; must have one dimension", rows->count);
-        return Shape{std::nullopt, cols, 0};
+
+    Expected<Collapsed> collapse_to(int begin, int end, std::string_view what) const {
+        const auto all = collapse(from_, begin, end);
+        if (!all) return error(tensor_, "no one {} stride describes its dimensions", what);
+        if (all->stride < 0) return error(tensor_, "its {} stride is {}; must be at least 0", what, all->stride);
+        return *all;
     }
-    if (rows->stride < 0) return error(tensor, "its row stride is {}; must be at least 0", rows->stride);
-    return Shape{rows->count, cols, rows->stride == 0 ? NORMJIT_REPEAT_ROW : rows->stride};
+
+    /// How many of the dimensions before `end` are slices: those that make the spec's number, or the first.
+    Expected<int> dimensions_of_slices(int end) const {
+        if (!spec_.has_slices()) return 0;
+        if (end >= 1 && !spec_.slices) return 1;
+        for (int count = 1; count <= end; ++count) {
+            if (size_of(from_, 0, count) == spec_.slices) return count;
+        }
+        if (!spec_.slices) return error(tensor_, "has no dimension for the slices, the first");
+        return error(tensor_, "has no first dimensions that make {} slices", *spec_.slices);
+    }
+
+    static int64_t stride_in_c(const Collapsed& of) { return of.stride == 0 ? NORMJIT_REPEAT_ROW : of.stride; }
+
+    Expected<Shape> read_matrix() const {
+        NORMJIT_TRY(const int split, dimensions_of_slices(last()));
+        NORMJIT_TRY(const Collapsed rows, collapse_to(split, last(), "row"));
+        Shape shape{{}, rows.count, from_.shape[last()], stride_in_c(rows), 0};
+        if (!spec_.has_slices()) return shape;
+        NORMJIT_TRY(const Collapsed slices, collapse_to(0, split, "slice"));
+        shape.slices = slices.count;
+        shape.slice_stride = stride_in_c(slices);
+        return shape;
+    }
+
+    Expected<Shape> read_columns() const {
+        NORMJIT_TRY(const Collapsed slices, collapse_to(0, last(), "slice"));
+        Shape shape{{}, {}, from_.shape[last()], 0, 0};
+        if (!spec_.is_per_slice(tensor_)) {
+            if (slices.count == 1) return shape;
+            return error(tensor_, "has {} rows; must have one dimension", slices.count);
+        }
+        shape.slices = slices.count;
+        shape.slice_stride = stride_in_c(slices);
+        return shape;
+    }
+
+    Expected<Shape> read_rows() const {
+        const int end = from_.dimensions;
+        const auto all = collapse(from_, 0, end);
+        if (!all || (all->count > 1 && all->stride != 1)) return error(tensor_, "its elements are not contiguous");
+        NORMJIT_TRY(const int split, dimensions_of_slices(end));
+        Shape shape{{}, size_of(from_, split, end), 0, 0, 0};
+        if (spec_.has_slices()) shape.slices = size_of(from_, 0, split);
+        return shape;
+    }
+
+    const Spec& spec_;
+    const Tensor tensor_;
+    const dlpack::Tensor& from_;
+};
+
+/// Takes over what the tensor says of rows or slices; refuses what those before it said otherwise.
+Status agree(Tensor tensor, std::string_view what, const std::optional<int64_t>& said, bool is_known, int64_t& number) {
+    if (!said) return {};
+    if (is_known && *said != number)
+        return error(tensor, "has {} {}; the tensors before it have {}", *said, what, number);
+    number = *said;
+    return {};
+}
+
+/// Those that say how many rows there are, or how many slices.
+uint32_t tensors_that_say(const Spec& spec, bool rows) {
+    uint32_t bits = 0;
+    for (const Tensor tensor : all_tensors) {
+        const bool is_column = info(tensor).shape == TensorShape::cols;
+        const bool says = rows ? !is_column : !is_column || spec.is_per_slice(tensor);
+        if (says) bits |= uint32_t{1} << info(tensor).number;
+    }
+    return bits;
 }
 
 }  // namespace
@@ -111,15 +199,17 @@ Status set_dlpack(const Artifact& artifact, normjit_arguments& arguments, Tensor
         return error(tensor, "is on a device of type {}; the kernel runs on a {}", from.device.type,
                      artifact.target.isa == Isa::cuda ? "GPU" : "CPU");
     }
-    NORMJIT_TRY(const Shape shape, shape_of(tensor, from));
-    const uint32_t rows_known = arguments.dlpack_tensors;
-    if (shape.rows && rows_known != 0 && *shape.rows != arguments.rows) {
-        return error(tensor, "has {} rows; the tensors before it have {}", *shape.rows, arguments.rows);
-    }
-    if (shape.rows) {
-        arguments.rows = *shape.rows;
-        arguments.dlpack_tensors |= uint32_t{1} << info(tensor).number;
-    }
+    const Spec& spec = artifact.spec;
+    NORMJIT_TRY(const Shape shape, ShapeReader(spec, tensor, from).read());
+    const uint32_t known = arguments.dlpack_tensors;
+    int64_t rows = arguments.rows, slices = arguments.slices == NORMJIT_NO_SLICES ? 0 : arguments.slices;
+    NORMJIT_RETURN_IF_ERROR(agree(tensor, "rows", shape.rows, (known & tensors_that_say(spec, true)) != 0, rows));
+    NORMJIT_RETURN_IF_ERROR(
+        agree(tensor, "slices", shape.slices, (known & tensors_that_say(spec, false)) != 0, slices));
+    arguments.rows = rows;
+    if (shape.slices) arguments.slices = slices == 0 ? NORMJIT_NO_SLICES : slices;
+    if (shape.rows || shape.slices) arguments.dlpack_tensors |= uint32_t{1} << info(tensor).number;
+    arguments.slice_strides[info(tensor).number] = shape.slice_stride;
     arguments.tensors[info(tensor).number] = {static_cast<char*>(from.data) + from.byte_offset, shape.cols,
                                               shape.row_stride, static_cast<int32_t>(*dtype), 0};
     return {};

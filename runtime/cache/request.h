@@ -26,6 +26,7 @@ struct RequestHash {
         const Spec& spec = request.spec;
         uint64_t state = static_cast<uint64_t>(spec.cols) * golden_ratio;
         state = (state ^ static_cast<uint64_t>(spec.rows.value_or(-1))) * golden_ratio;
+        state = (state ^ static_cast<uint64_t>(spec.slices.value_or(-1))) * golden_ratio;
         uint64_t types = 0;
         for (const std::optional<DType>& type : spec.dtypes.values)
             types = types * 5 + (type ? 1 + static_cast<uint64_t>(*type) : 0);

@@ -55,15 +55,4 @@ NORMJIT_DEVICE void store_inside(char* to, uint32 in, const uint32* words) {
     }
 }
 
-template <int width, int cols, class Math>
-NORMJIT_DEVICE void store_partial_inside(Math* to, int first, const Math (&value)[width]) {
-#pragma unroll
-    for (int e = 0; e < width; e++) {
-        const Math element[1] = {value[e]};
-        uint32 words[2];
-        pack<Math, 1>(element, words);
-        if (inside<width, cols>(first) >> e & 1) store<bytes_of<Math>, true>(to + e, words);
-    }
-}
-
 }  // namespace normjit

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums the partials of all row groups in a fixed order and casts: grid (ceil(cols / columns), column outputs).
+// Sums the partials of all row groups in a fixed order and casts: grid (ceil(cols / columns), column outputs,
+// slices whose sums are in several partials).
 // Launched with programmatic stream serialization, its blocks are resident before the row kernel ends.
 #pragma once
 #include "reduce.cuh"
@@ -20,24 +21,25 @@ struct FinalLayout {
     static_assert(lanes % 32 == 0 || 32 % lanes == 0);
 };
 
+// Of `groups` partials from row `first` of the array of this block's column output on; the output of one slice, or of
+// all.
 template <class P>
-NORMJIT_DEVICE void final_reduce(const Arguments& a) {
+NORMJIT_DEVICE void reduce_partials(const Arguments& a, int64 first, uint32 groups, int64 of_slice) {
     using L = FinalLayout<P>;
     using Math = typename P::Math;
     __shared__ Math shared[L::sources][P::final_columns];
     const int lane = threadIdx.x % L::lanes, slice = threadIdx.x / L::lanes;
     const int64 base = int64(blockIdx.x) * P::final_columns, column = base + lane * L::width;
-    const Math* from = (const Math*)a.partials + int64(blockIdx.y) * a.row_groups * P::cols + column;
+    const Math* from =
+        (const Math*)a.partials + (int64(blockIdx.y) * rows_of_partials<P>(a) + first) * P::cols + column;
     Math sum[L::width] = {};
-    if constexpr (P::dependents) wait_for_predecessors();
-    if (P::pace > 0 && threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) *progress_of(a) = 0;
-    for (uint32 first = slice; first < a.row_groups; first += P::final_loads * L::slices) {
+    for (uint32 start = slice; start < groups; start += P::final_loads * L::slices) {
         uint32 words[P::final_loads][words_of<Math, L::width>] =
             {};  // all loads before the first use: one trip to L2, not `loads`
 #pragma unroll
         for (int i = 0; i < P::final_loads; i++) {
-            const uint32 group = first + i * L::slices;
-            if (group < a.row_groups && column < P::cols)
+            const uint32 group = start + i * L::slices;
+            if (group < groups && column < P::cols)
                 load<bytes_of<Math, L::width>>(from + int64(group) * P::cols, words[i]);
         }
 #pragma unroll
@@ -63,9 +65,27 @@ NORMJIT_DEVICE void final_reduce(const Arguments& a) {
         unroll<0, P::ColumnOutputs::count>([&](auto i) {
             using T = typename P::ColumnOutputs::template type<i.value>;
             if (blockIdx.y != i.value) return;
-            if constexpr (P::epilogue) total = P::finish(i, a, base + c, total);
-            store_scalar<T>(a.operand[Places<P>::column_outputs + i.value].data, base + c, total);
+            if constexpr (P::epilogue) total = P::finish(i, a, of_slice, base + c, total);
+            constexpr int place = Places<P>::column_outputs + i.value;
+            const int64 before = P::outputs_per_slice >> i.value & 1 ? of_slice * a.slice_stride[place] : 0;
+            store_scalar<T>(a.operand[place].data, before + base + c, total);
         });
+    }
+}
+
+template <class P>
+NORMJIT_DEVICE void final_reduce(const Arguments& a) {
+    if constexpr (P::dependents) wait_for_predecessors();
+    if (P::pace > 0 && threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) *progress_of(a) = 0;
+    if constexpr (P::outputs_per_slice == 0) {
+        reduce_partials<P>(a, 0, shared_groups<P>(a), 0);
+    } else if ((P::outputs_per_slice >> blockIdx.y & 1) == 0) {
+        if (blockIdx.z == 0) reduce_partials<P>(a, 0, shared_groups<P>(a), 0);
+    } else {
+        for (int64 slice = blockIdx.z; slice < a.reduced_slices && a.parts != 1; slice += gridDim.z) {
+            reduce_partials<P>(a, slice * a.parts, a.parts, slice);
+            __syncthreads();
+        }
     }
 }
 

@@ -142,12 +142,16 @@ NORMJIT_DEVICE Math load_scalar(const void* base, int64 index) {
     return value[0];
 }
 
-template <class T, class Math>
-NORMJIT_DEVICE void store_scalar(void* base, int64 index, Math value) {
+template <class T, bool near = false, class Math>
+NORMJIT_DEVICE void store_one(T* to, Math value) {
     uint32 words[2];
     const Math values[1] = {value};
     pack<T, 1>(values, words);
-    store<bytes_of<T>>((T*)base + index, words);
+    store<bytes_of<T>, near>(to, words);
+}
+template <class T, class Math>
+NORMJIT_DEVICE void store_scalar(void* base, int64 index, Math value) {
+    store_one<T>((T*)base + index, value);
 }
 
 // cp.async: every thread copies what it will itself read, so waiting for its own groups is enough.
@@ -191,6 +195,9 @@ NORMJIT_DEVICE void copy_bulk(uint32 to, const void* from, int bytes, uint32 bar
 }
 
 // Thread-block clusters (sm_90).
+// Between ordinary accesses to shared memory and bulk copies to the same place.
+NORMJIT_DEVICE void fence_async_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 NORMJIT_DEVICE uint32 cluster_rank() {
     uint32 rank;
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));

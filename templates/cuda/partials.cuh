@@ -1,15 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
-// One partial per block, from the column sums that its lanes hold.
+// One partial per block, from the column sums that its lanes hold; or, of slices that are not cut, the outputs.
 #pragma once
 #include "edges.cuh"
 #include "plan.cuh"
 
 namespace normjit {
 
+// Where the sums of some columns go: a partial.
+template <class Math>
+struct PartialRow {
+    Math* to;
+    __device__ __forceinline__ void write(int column, Math sum) const { store_one<Math, true>(to + column, sum); }
+    template <int width>
+    __device__ __forceinline__ void write_all(int column, const Math (&sum)[width]) const {
+        store_partial(to + column, sum);
+    }
+};
+
+// A slice's row of column output i.
+template <class P, int i>
+struct OutputRow {
+    using Math = typename P::Math;
+    using T = typename P::ColumnOutputs::template type<i>;
+    const Arguments& a;
+    int64 slice;
+    __device__ __forceinline__ Math finished(int column, Math sum) const {
+        if constexpr (P::epilogue) return P::finish(Index<i>{}, a, slice, column, sum);
+        return sum;
+    }
+    __device__ __forceinline__ T* at(int column) const {
+        constexpr int place = Places<P>::column_outputs + i;
+        return (T*)a.operand[place].data + slice * a.slice_stride[place] + column;
+    }
+    __device__ __forceinline__ void write(int column, Math sum) const {
+        store_one<T>(at(column), finished(column, sum));
+    }
+    template <int width>
+    __device__ __forceinline__ void write_all(int column, const Math (&sum)[width]) const {
+        Math values[width];
+        uint32 words[words_of<T, width>];
+#pragma unroll
+        for (int e = 0; e < width; e++) values[e] = finished(column + e, sum[e]);
+        pack<T, width>(values, words);
+        store<bytes_of<T, width>>(at(column), words);
+    }
+};
+
 // Several teams meet in shared memory, one column sum at a time, and every thread adds the teams of its columns in
 // order. Shared memory is [teams][steps][width][lanes] here: lanes side by side, so no bank conflicts.
-template <class P, class K>
-NORMJIT_DEVICE void merge_teams(const K& k, int group, typename P::Math* partial, int s) {
+template <class P, class K, class Row>
+NORMJIT_DEVICE void merge_teams(const K& k, int part, const Row& row, int s) {
     using L = Layout<P>;
     using Math = typename P::Math;
     constexpr int width = L::width, size = sizeof(Math);
@@ -22,42 +62,67 @@ NORMJIT_DEVICE void merge_teams(const K& k, int group, typename P::Math* partial
                          k.sums[s][v][e]);
     __syncthreads();
     for (int column = threadIdx.x; column < P::cols; column += L::threads) {
-        Math total[1];
+        Math total = 0;
 #pragma unroll
         for (int t = 0; t < L::teams; t++) {
-            const int place = column + k.shift_of(int64(group) * L::teams + t), vector = place / width;
+            const int place = column + k.shift_of(int64(part) * L::teams + t), vector = place / width;
             const int at =
                 (t * L::steps * width + (vector / L::lanes) * width + place % width) * L::lanes + vector % L::lanes;
-            const Math part = read_shared<Math>(k.shared + at * size);
-            total[0] = t == 0 ? part : total[0] + part;
+            const Math sum = read_shared<Math>(k.shared + at * size);
+            total = t == 0 ? sum : total + sum;
         }
-        uint32 words[2];
-        pack<Math, 1>(total, words);
-        store<size, true>(partial + column, words);
+        row.write(column, total);
+    }
+}
+
+// Sum s of part `part` of all rows, or of a slice.
+template <class P, class K, class Row>
+NORMJIT_DEVICE void write_sums(const K& k, int part, const Row& row, int s) {
+    using L = Layout<P>;
+    if constexpr (L::teams > 1) {
+        merge_teams<P>(k, part, row, s);
+    } else {
+#pragma unroll
+        for (int v = 0; v < L::steps; v++) {
+            if (!k.valid(v)) continue;
+            const int column = k.column_of(v);
+            if constexpr (L::shifted) {
+#pragma unroll
+                for (int e = 0; e < L::width; e++)
+                    if (inside<L::width, P::cols>(column) >> e & 1) row.write(column + e, k.sums[s][v][e]);
+            } else {
+                row.write_all(column, k.sums[s][v]);
+            }
+        }
     }
 }
 
 template <class P, class K>
-NORMJIT_DEVICE void write_partials(const K& k, int group) {
-    using L = Layout<P>;
+NORMJIT_DEVICE PartialRow<typename P::Math> partial_row(const K& k, int s, uint32 row) {
     using Math = typename P::Math;
-#pragma unroll
-    for (int s = 0; s < K::column_sums; s++) {
-        Math* partial = (Math*)k.a.partials + (int64(s) * k.a.row_groups + group) * P::cols;
-        if constexpr (L::teams > 1) {
-            merge_teams<P>(k, group, partial, s);
-        } else {
-#pragma unroll
-            for (int v = 0; v < L::steps; v++) {
-                if (!k.valid(v)) continue;
-                const int column = k.column_of(v);
-                if constexpr (L::shifted)
-                    store_partial_inside<L::width, P::cols>(partial + column, column, k.sums[s][v]);
-                else
-                    store_partial(partial + column, k.sums[s][v]);
-            }
-        }
-    }
+    return {(Math*)k.a.partials + (int64(s) * rows_of_partials<P>(k.a) + row) * P::cols};
+}
+
+// Those over all rows.
+template <class P, class K>
+NORMJIT_DEVICE void write_partials(const K& k, int group) {
+    unroll<0, K::column_sums>([&](auto s) {
+        if constexpr ((P::outputs_per_slice >> s.value & 1) == 0)
+            write_sums<P>(k, group, partial_row<P>(k, s.value, group), s.value);
+    });
+}
+
+// Those over the rows of a slice.
+template <class P, class K>
+NORMJIT_DEVICE void write_item_sums(const K& k, uint32 item) {
+    const int part = int(item % k.a.parts);
+    unroll<0, K::column_sums>([&](auto s) {
+        if constexpr ((P::outputs_per_slice >> s.value & 1) == 0) return;
+        if (k.a.parts == 1)
+            write_sums<P>(k, part, OutputRow<P, s.value>{k.a, k.slice}, s.value);
+        else
+            write_sums<P>(k, part, partial_row<P>(k, s.value, item), s.value);
+    });
 }
 
 }  // namespace normjit

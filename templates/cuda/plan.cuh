@@ -15,6 +15,8 @@
 //   matrices_read, columns_read   per sweep, a bit for each operand that it reads (the row kernel reads all once)
 //   dependents                whether launches overlap
 //   epilogue                  whether a column output is more than its sum
+//   sliced, per_slice         whether there are slices, and column tensors with a row for each
+//   columns_per_slice, outputs_per_slice   a bit for each of Columns, of ColumnOutputs
 //   row_bytes                 sizeof(Row) when the two-pass form stores it, else 0
 //   final_threads, final_columns, final_loads   of the final reduce: of a block, and of a thread in flight at once
 // and, as generated code:
@@ -24,7 +26,7 @@
 //                                              .column, .output
 //   reduced(Index<level>, row, sum)            from the sums of one level
 //   row_outputs(row, out)                      where there are RowOutputs, after the last level
-//   finish(Index<i>, arguments, column, sum)   with epilogue: column output i
+//   finish(Index<i>, arguments, slice, column, sum)   with epilogue: column output i
 // clang-format on
 // One struct per variant, Plan and NarrowPlan, derived from it, holds the schedule: threads_per_row, rows_per_block,
 // cluster, vector_width, pipeline_depth, staging, row_memory, column_memory, pace, pace_slack, shared_bytes. It is the
@@ -41,15 +43,55 @@ struct Operand {
 
 struct Arguments {
     Operand operand[16];  // in the order of Places
-    void* partials;       // Math [column outputs, row_groups, cols]
+    void* partials;       // Math [column outputs, rows of partials, cols]
     void* row_values;     // Plan::Row [rows], the two-pass form only
     int64 rows;
-    uint32 row_groups;
-    uint32 rows_each, rows_extra;  // quotient and remainder of rows / (row_groups * rows_per_block): a 64-bit division
-                                   // less per thread
+    uint32 parts;                  // row groups; with per_slice what a slice is cut into
+    uint32 rows_each, rows_extra;  // quotient and remainder of shared rows / (parts * rows_per_block): a 64-bit
+                                   // division less per thread
     uint32 progress_slot;
+#ifdef NORMJIT_SLICES
+    int64 slice_rows, reduced_slices;
+    uint32 items, row_groups;  // parts of all slices, which the row groups take in turn
+    uint32 partial_rows;
+    int64 slice_stride[16];
+#else
+    static constexpr int64 slice_rows = 1, reduced_slices = 1, slice_stride[16] = {};
+    static constexpr uint32 items = 1, row_groups = 1, partial_rows = 1;
+#endif
 };
+#ifdef NORMJIT_SLICES
+static_assert(sizeof(Arguments) == 456, "normjit/cuda_abi.h has the same struct");
+#else
 static_assert(sizeof(Arguments) == 296, "normjit/cuda_abi.h has the same struct");
+#endif
+
+// Row groups that write partials over all rows, and the partials of a column output.
+template <class P>
+NORMJIT_DEVICE uint32 shared_groups(const Arguments& a) {
+    return P::per_slice ? a.row_groups : a.parts;
+}
+template <class P>
+NORMJIT_DEVICE uint32 rows_of_partials(const Arguments& a) {
+    return P::per_slice ? a.partial_rows : a.parts;
+}
+
+// A row of all, or one of a slice. Slices are numbered from 0 where there are none.
+struct RowPlace {
+    int64 slice, row;
+};
+template <class P>
+NORMJIT_DEVICE RowPlace place_of(const Arguments& a, int64 row) {
+    if constexpr (!P::sliced) return {0, row};
+    if (row >> 32 == 0) return {uint32(row) / uint32(a.slice_rows), uint32(row) % uint32(a.slice_rows)};
+    return {row / a.slice_rows, row % a.slice_rows};
+}
+template <class P>
+NORMJIT_DEVICE int64 first_element(const Arguments& a, int place, const RowPlace& at) {
+    const int64 element = at.row * a.operand[place].row_stride;
+    if constexpr (P::sliced) return at.slice * a.slice_stride[place] + element;
+    return element;
+}
 
 // Where each kind of operand starts.
 template <class P>

@@ -13,7 +13,9 @@ __device__ __forceinline__ void RowKernel<P>::load_columns() {
 #pragma unroll
         for (int v = 0; v < steps; v++) {
             if (!valid(v)) continue;
-            const char* from = (const char*)a.operand[At::columns + i.value].data + int64(column_of(v)) * bytes_of<T>;
+            constexpr int place = At::columns + i.value;
+            const int64 before = P::columns_per_slice >> i.value & 1 ? slice * a.slice_stride[place] : 0;
+            const char* from = (const char*)a.operand[place].data + (before + column_of(v)) * bytes_of<T>;
             uint32 words[words_of<T, width>];
             uint32* to = columns_shared ? words : column_raw[v] + at;
             if constexpr (L::shifted)
@@ -88,6 +90,13 @@ __device__ __forceinline__ void RowKernel<P>::request(int place) {
         });
     }
     unroll<0, matrices>([&](auto i) { next[i.value] += next_step[i.value]; });
+    if constexpr (passes_slices) {
+        if (enters_slice(next_in_slice))
+            unroll<0, matrices>([&](auto i) {
+                using T = typename Matrices::template type<i.value>;
+                next[i.value] += slice_gap(At::matrices + i.value) * int64(sizeof(T));
+            });
+    }
 }
 
 // Raw words of matrix i: from the row in hand, or from its stage.

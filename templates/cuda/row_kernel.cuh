@@ -52,6 +52,11 @@ struct RowKernel {
     uint32 progress_seen;
     bool paced;
     uint32 step, rows_mine, rows_team_max;  // rows between rows; rows of this team; rows of the block's longest team
+    // Where slices are passed from row to row: the next row's place in its slice, of cursors and of outputs.
+    static constexpr bool passes_slices = P::sliced && !P::per_slice;
+    uint32 next_in_slice, output_in_slice, step_in_slice;
+    uint32 rows_done;  // of this team, of all items: stages go on where they were
+    int64 slice;       // of the item in hand
 
     __device__ __forceinline__ bool valid(int v) const { return L::exact || uint32(lane + v * L::lanes) < my_vectors; }
     static __device__ __forceinline__ bool is_inner(int v) { return !L::shifted || v > 0 && v < L::inner_steps; }
@@ -59,15 +64,42 @@ struct RowKernel {
         return int(first_vector + lane + v * L::lanes) * width - (L::shifted ? shift : 0);
     }
     __device__ __forceinline__ int shift_of(int64 row) const {
-        if constexpr (L::shifted) return int(row * a.operand[At::matrices].row_stride) & (width - 1);
+        if constexpr (L::shifted) {
+            const int64 before = P::per_slice ? slice * a.slice_stride[At::matrices] : 0;
+            return int(before + row * a.operand[At::matrices].row_stride) & (width - 1);
+        }
         return 0;
     }
 
-    __device__ __forceinline__ void start(int group) {
-        step = uint32(a.row_groups) * L::teams;
-        paced = reduce.rank == 0;
-        const int64 base = int64(group) * L::teams, first = base + team;
+    // Elements from a row to the team's next, which in a later slice is further on by slice_gap().
+    __device__ __forceinline__ int64 elements_of_step(int place) const {
+        const int64 row_stride = a.operand[place].row_stride;
+        if constexpr (!passes_slices) return int64(step) * row_stride;
+        return int64(step / uint32(a.slice_rows)) * a.slice_stride[place] + int64(step_in_slice) * row_stride;
+    }
+    __device__ __forceinline__ int64 slice_gap(int place) const {
+        return a.slice_stride[place] - a.slice_rows * a.operand[place].row_stride;
+    }
+    __device__ __forceinline__ bool enters_slice(uint32& in_slice) const {
+        in_slice += step_in_slice;
+        if (in_slice < uint32(a.slice_rows)) return false;
+        in_slice -= uint32(a.slice_rows);
+        return true;
+    }
+
+    // Part `part` of all rows, or of a slice.
+    __device__ __forceinline__ void start(int part) {
+        step = a.parts * L::teams;
+        // Groups that take parts in turn are not side by side, and what has one part has no final reduce.
+        paced = reduce.rank == 0 && (!P::per_slice || a.items == a.row_groups && a.parts > 1);
+        const int64 base = int64(part) * L::teams, first = base + team;
         shift = shift_of(first);
+        const RowPlace place = P::per_slice ? RowPlace{slice, first} : place_of<P>(a, first);
+        if constexpr (passes_slices) {
+            step_in_slice = step % uint32(a.slice_rows);
+            next_in_slice = output_in_slice = uint32(place.row);
+        }
+        const int64 number = P::per_slice ? slice * a.slice_rows + first : first;
         const uint32 of_row = ceil_div(shift + P::cols, width),
                      left = of_row > first_vector ? of_row - first_vector : 0;
         my_vectors = left < L::vectors ? left : L::vectors;
@@ -76,23 +108,23 @@ struct RowKernel {
         const int64 at = P::staging == Staging::bulk ? int64(first_vector) * width : int64(column_of(0));
         unroll<0, matrices>([&](auto i) {
             constexpr int size = sizeof(typename Matrices::template type<i.value>);
-            const Operand& from = a.operand[At::matrices + i.value];
-            next[i.value] = (const char*)from.data + (first * from.row_stride + at) * size;
-            next_step[i.value] = int64(step) * from.row_stride * size;
+            constexpr int of = At::matrices + i.value;
+            next[i.value] = (const char*)a.operand[of].data + (first_element<P>(a, of, place) + at) * size;
+            next_step[i.value] = elements_of_step(of) * size;
         });
         unroll<0, P::Rows::count>([&](auto i) {
             next_input[i.value] = (const char*)a.operand[At::rows + i.value].data +
-                                  first * bytes_of<typename P::Rows::template type<i.value>>;
+                                  number * bytes_of<typename P::Rows::template type<i.value>>;
         });
         unroll<0, outputs>([&](auto i) {
             constexpr int size = sizeof(typename P::Outputs::template type<i.value>);
-            const Operand& to = a.operand[At::outputs + i.value];
-            output[i.value] = (char*)to.data + (first * to.row_stride + column_of(0)) * size;
-            output_step[i.value] = int64(step) * to.row_stride * size;
+            constexpr int of = At::outputs + i.value;
+            output[i.value] = (char*)a.operand[of].data + (first_element<P>(a, of, place) + column_of(0)) * size;
+            output_step[i.value] = elements_of_step(of) * size;
         });
         unroll<0, row_outputs>([&](auto i) {
             constexpr int size = sizeof(typename P::RowOutputs::template type<i.value>);
-            row_output[i.value] = (char*)a.operand[At::row_outputs + i.value].data + first * size;
+            row_output[i.value] = (char*)a.operand[At::row_outputs + i.value].data + number * size;
         });
     }
 
@@ -241,32 +273,16 @@ struct RowKernel {
         if (active) sweep<P::levels>(row, place, unused);
         if (active) store_row_outputs(row);
         unroll<0, outputs>([&](auto i) { output[i.value] += output_step[i.value]; });
+        if constexpr (passes_slices) {
+            if (enters_slice(output_in_slice))
+                unroll<0, outputs>([&](auto i) {
+                    using T = typename P::Outputs::template type<i.value>;
+                    output[i.value] += slice_gap(At::outputs + i.value) * int64(sizeof(T));
+                });
+        }
         if constexpr (P::staging == Staging::bulk && P::levels == 0) {
             TeamReduction<P>::sync_team(team);
             if (number + depth < rows_mine) request(place);
-        }
-    }
-
-    // Memory serves some SMs faster than others: with equal shares and deep prefetch the first block of 264 was done at
-    // 131 us, the median at 190, the last at 203 (32768x4096, H200, 2026-11-21). So every `pace` rows a team reports,
-    // and waits while it is more than pace_slack reports ahead of the average. Only time depends on it: after
-    // `patience` polls in a row a team stops waiting for good.
-    __device__ __forceinline__ void keep_pace(uint32 number) {
-        if constexpr (P::pace > 0) {
-            if (lane != 0 || !paced) return;
-            if (number % P::pace == P::pace - 1)
-                progress_seen = read_counter(progress_of(a));  // arrives while a row is processed
-            if (number == 0 || number % P::pace != 0) return;
-            constexpr int patience = 32;
-            const uint32 target = (number / P::pace - P::pace_slack) * a.row_groups * L::teams;
-            count_up(progress_of(a));
-            for (int polls = 0; int(progress_seen - target) < 0; polls++) {
-                if (polls == patience) {
-                    paced = false;
-                    break;
-                }
-                progress_seen = read_counter(progress_of(a));
-            }
         }
     }
 
@@ -274,90 +290,26 @@ struct RowKernel {
     static constexpr int ahead =
         P::staging == Staging::async ? depth - 1 : depth;  // rows requested before the first is processed
 
-    __device__ __forceinline__ void request_first_rows() {
-#pragma unroll
-        for (int d = 0; d < ahead; d++) {
-            if (d < rows_mine) request_inputs(d), request(d);
-            if constexpr (L::staged) commit_async();
-        }
-    }
-
-    // Rows wait in registers. The loop is unrolled by the depth, so that no row moves from register to register.
-    __device__ __forceinline__ void run_registers() {
-        for (uint32 number = 0; number < rows_team_max; number += depth)
-#pragma unroll
-            for (int d = 0; d < depth; d++) {
-                if (d > 0 && number + d >= rows_team_max) break;
-                keep_pace(number + d);
-                process(number + d, d, inputs[d]);
-                if (number + d + depth < rows_mine) request_inputs(d), request(d);
-            }
-    }
-
-    // Rows wait in shared memory. Bulk rows are requested in process(), the rest here.
-    __device__ __forceinline__ void run_staged() {
-        int stage = 0;
-        uint32 parity = 0;
-        for (uint32 number = 0; number < rows_team_max; number++) {
-            keep_pace(number);
-            if constexpr (!bulk) {
-                if (number + ahead < rows_mine) {
-                    const int freed = stage == 0 ? depth - 1 : stage - 1;
-                    request_inputs(freed), request(freed);
-                }
-                commit_async();
-            }
-            wait_async<depth - 1>();
-            __syncwarp();
-            read_inputs(stage);
-            if constexpr (bulk) {
-                if (number < rows_mine) barrier_wait(stage_barrier(stage), parity);
-            }
-            process(number, stage, inputs[0]);
-            __syncwarp();  // every lane has read its row inputs: lane 0 may replace them
-            if constexpr (bulk) {
-                if (number + depth < rows_mine) request_inputs(stage);
-                commit_async();
-            }
-            stage = stage + 1 == depth ? 0 : stage + 1;
-            parity ^= stage == 0;
-        }
+    // The rows of a part, in order: row_loop.cuh.
+    __device__ __forceinline__ void keep_pace(uint32 number);
+    __device__ __forceinline__ void request_first_rows();
+    __device__ __forceinline__ void run_registers();
+    __device__ __forceinline__ void run_staged();
+    // Of bulk copies, whose barriers count on from item to item.
+    __device__ __forceinline__ int first_stage() const { return P::per_slice && bulk ? int(rows_done % depth) : 0; }
+    // All rows of a part, from the first to be requested on.
+    __device__ __forceinline__ void run(int part) {
+        start(part);
+        load_columns();
+        request_first_rows();
+        if constexpr (L::staged)
+            run_staged();
+        else
+            run_registers();
     }
 };
-
-template <class P>
-NORMJIT_DEVICE void row_kernel(const Arguments& a) {
-    using K = RowKernel<P>;
-    using L = Layout<P>;
-    extern __shared__ __align__(128) char shared_memory[];
-    const uint32 shared = shared_address(shared_memory);
-    if constexpr (P::dependents) allow_dependents();
-    const int lane = threadIdx.x % L::lanes, team = threadIdx.x / L::lanes;
-    const uint32 rank = P::cluster > 1 ? cluster_rank() : 0;
-    const int group = blockIdx.x / P::cluster;
-    K kernel{a, shared, {shared, team, lane, rank}, lane, team, rank * L::vectors};
-
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < L::stage_barriers + (P::cluster > 1 ? 2 : 0); i++)
-            barrier_init(shared + L::barriers_at + 8 * i, 1);
-        if constexpr (L::stage_barriers > 0 || P::cluster > 1) barrier_init_fence();
-    }
-    if constexpr (P::cluster > 1)
-        cluster_sync();
-    else if constexpr (L::stage_barriers > 0)
-        __syncthreads();
-
-    kernel.start(group);
-    kernel.load_columns();
-    kernel.request_first_rows();
-    if constexpr (L::staged)
-        kernel.run_staged();
-    else
-        kernel.run_registers();
-    if constexpr (K::column_sums > 0) write_partials<P>(kernel, group);
-    if constexpr (P::cluster > 1) cluster_sync();  // no block leaves while others may still write to its shared memory
-}
 
 }  // namespace normjit
 
 #include "row_data.cuh"
+#include "row_loop.cuh"

@@ -6,6 +6,7 @@
 // Both have threads_per_row threads and `stages` independent loads in flight. Without levels only the second is
 // launched.
 #pragma once
+#include "partials.cuh"
 #include "reduce.cuh"
 
 namespace normjit {
@@ -34,22 +35,24 @@ struct Stream {
 
     // Only what the sweeps in the mask `operands` read; the rest stays undefined.
     template <uint32 operands>
-    NORMJIT_DEVICE void load_vector(const Arguments& a, int64 row, int64 vector, Fragment& to) {
+    NORMJIT_DEVICE void load_vector(const Arguments& a, const RowPlace& row, int64 vector, Fragment& to) {
         unroll<0, matrices>([&](auto i) {
             if constexpr ((operands >> i.value & 1) == 0) return;
             using T = typename Matrices::template type<i.value>;
-            const Operand& from = a.operand[At::matrices + i.value];
-            load<bytes_of<T, width>>((const T*)from.data + row * from.row_stride + vector * width,
+            constexpr int place = At::matrices + i.value;
+            load<bytes_of<T, width>>((const T*)a.operand[place].data + first_element<P>(a, place, row) + vector * width,
                                      to.words + Matrices::template words_before<width, i.value>());
         });
     }
     template <uint32 operands>
-    NORMJIT_DEVICE void load_columns(const Arguments& a, int64 vector, ColumnFragment& to) {
+    NORMJIT_DEVICE void load_columns(const Arguments& a, int64 slice, int64 vector, ColumnFragment& to) {
         unroll<0, columns>([&](auto i) {
             if constexpr ((operands >> i.value & 1) == 0) return;
             using T = typename Columns::template type<i.value>;
             uint32 words[words_of<T, width>];
-            load<bytes_of<T, width>, true>((const T*)a.operand[At::columns + i.value].data + vector * width, words);
+            constexpr int place = At::columns + i.value;
+            const int64 before = P::columns_per_slice >> i.value & 1 ? slice * a.slice_stride[place] : 0;
+            load<bytes_of<T, width>, true>((const T*)a.operand[place].data + before + vector * width, words);
             unpack<T, width>(words, to.value[i.value]);
         });
     }
@@ -95,18 +98,19 @@ struct Stream {
     }
 
     template <int level>
-    NORMJIT_DEVICE void sum_row(const Arguments& a, int64 index, const typename P::Row& row, Math (&sum)[row_sums]) {
+    NORMJIT_DEVICE void sum_row(const Arguments& a, const RowPlace& place, const typename P::Row& row,
+                                Math (&sum)[row_sums]) {
         for (int64 base = threadIdx.x; base < all_vectors; base += batch * threads) {
             Fragment raw[batch];
 #pragma unroll
             for (int b = 0; b < batch; b++)
                 if (base + b * threads < all_vectors)
-                    load_vector<P::matrices_read[level]>(a, index, base + b * threads, raw[b]);
+                    load_vector<P::matrices_read[level]>(a, place, base + b * threads, raw[b]);
 #pragma unroll
             for (int b = 0; b < batch; b++) {
                 if (base + b * threads >= all_vectors) continue;
                 ColumnFragment c;
-                load_columns<P::columns_read[level]>(a, base + b * threads, c);
+                load_columns<P::columns_read[level]>(a, place.slice, base + b * threads, c);
                 each_element(raw[b], c, [&](int, const Math* m, const Math* ce) {
                     ValuesOf<P> values;
                     P::element(Index<level>{}, row, m, ce, values);
@@ -123,11 +127,12 @@ NORMJIT_DEVICE void two_pass_rows(const Arguments& a) {
     if constexpr (P::dependents) allow_dependents();
     for (int64 index = blockIdx.x; index < a.rows; index += gridDim.x) {
         typename P::Row row;
+        const RowPlace place = place_of<P>(a, index);
         S::begin_row(a, index, row);
         if constexpr (P::levels > 0)
             unroll<0, P::levels>([&](auto level) {
                 typename P::Math sum[S::row_sums] = {};
-                S::template sum_row<level.value>(a, index, row, sum);
+                S::template sum_row<level.value>(a, place, row, sum);
                 S::add_block(sum);
                 P::reduced(level, row, sum);
             });
@@ -145,64 +150,123 @@ NORMJIT_DEVICE void two_pass_rows(const Arguments& a) {
     }
 }
 
+// The rows of a part of all, or of a slice.
+template <class P>
+struct ColumnWalk {
+    using S = Stream<P>;
+    using Math = typename P::Math;
+    static constexpr int width = S::width, batch = S::batch;
+    static constexpr uint32 read_matrices = P::matrices_read[P::levels] | P::matrices_read[P::column_sweep];
+    static constexpr uint32 read_columns = P::columns_read[P::levels] | P::columns_read[P::column_sweep];
+
+    const Arguments& a;
+    int64 vector;
+    int64 slice = 0;
+    Math sums[at_least(S::column_sums, 1)][width] = {};
+
+    __device__ __forceinline__ int64 rows() const { return P::per_slice ? a.slice_rows : a.rows; }
+    __device__ __forceinline__ RowPlace place(int64 row) const {
+        if constexpr (P::per_slice) return {slice, row};
+        return place_of<P>(a, row);
+    }
+    __device__ __forceinline__ int64 number(int64 row) const { return P::per_slice ? slice * a.slice_rows + row : row; }
+
+    __device__ __forceinline__ void walk(const typename S::ColumnFragment& c, uint32 part) {
+        const int64 step = a.parts;
+        for (int64 first = part; first < rows(); first += batch * step) {
+            typename S::Fragment raw[batch];
+            typename P::Row row[batch];
+#pragma unroll
+            for (int b = 0; b < batch; b++) {
+                const int64 index = first + b * step;
+                if (index >= rows()) continue;
+                S::template load_vector<read_matrices>(a, place(index), vector, raw[b]);
+                if constexpr (P::levels > 0)
+                    row[b] = ((const typename P::Row*)a.row_values)[number(index)];
+                else
+                    S::begin_row(a, number(index), row[b]);
+            }
+#pragma unroll
+            for (int b = 0; b < batch; b++)
+                if (first + b * step < rows()) take_row(c, first + b * step, raw[b], row[b]);
+        }
+    }
+
+    __device__ __forceinline__ void take_row(const typename S::ColumnFragment& c, int64 index,
+                                             const typename S::Fragment& raw, const typename P::Row& row) {
+        Math output[at_least(S::outputs, 1)][width];
+        S::each_element(raw, c, [&](int e, const Math* m, const Math* ce) {
+            ValuesOf<P> last, values;
+            P::element(Index<P::levels>{}, row, m, ce, last);
+            if constexpr (P::column_sweep != P::levels)
+                P::element(Index<P::column_sweep>{}, row, m, ce, values);
+            else
+                values = last;
+            for (int s = 0; s < S::column_sums; s++) sums[s][e] += values.column[s];
+            for (int o = 0; o < S::outputs; o++) output[o][e] = last.output[o];
+        });
+        unroll<0, S::outputs>([&](auto i) {
+            using T = typename P::Outputs::template type<i.value>;
+            constexpr int to = S::At::outputs + i.value;
+            uint32 words[words_of<T, width>];
+            pack<T, width>(output[i.value], words);
+            store<bytes_of<T, width>>((T*)a.operand[to].data + first_element<P>(a, to, place(index)) + vector * width,
+                                      words);
+        });
+    }
+
+    template <class Row>
+    __device__ __forceinline__ void write(const Row& row, int s) const {
+#pragma unroll
+        for (int e = 0; e < width; e++) row.write(int(vector * width) + e, sums[s][e]);
+    }
+    __device__ __forceinline__ PartialRow<Math> partial(int s, uint32 row) const {
+        return {(Math*)a.partials + (int64(s) * rows_of_partials<P>(a) + row) * P::cols};
+    }
+};
+
+template <class P>
+NORMJIT_DEVICE void walk_items(ColumnWalk<P>& walk) {
+    using S = Stream<P>;
+    const Arguments& a = walk.a;
+    for (uint32 item = blockIdx.y; item < a.items; item += gridDim.y) {
+        walk.slice = item / a.parts;
+        unroll<0, S::column_sums>([&](auto s) {
+            if constexpr ((P::outputs_per_slice >> s.value & 1) == 0) return;
+#pragma unroll
+            for (int e = 0; e < S::width; e++) walk.sums[s.value][e] = 0;
+        });
+        typename S::ColumnFragment c;
+        S::template load_columns<ColumnWalk<P>::read_columns>(a, walk.slice, walk.vector, c);
+        walk.walk(c, item % a.parts);
+        unroll<0, S::column_sums>([&](auto s) {
+            if constexpr ((P::outputs_per_slice >> s.value & 1) == 0) return;
+            if (a.parts == 1)
+                walk.write(OutputRow<P, s.value>{a, walk.slice}, s.value);
+            else
+                walk.write(walk.partial(s.value, item), s.value);
+        });
+    }
+}
+
 template <class P>
 NORMJIT_DEVICE void two_pass_columns(const Arguments& a) {
     using S = Stream<P>;
-    using Math = typename P::Math;
-    constexpr int width = S::width, batch = S::batch;
-    constexpr uint32 read_matrices = P::matrices_read[P::levels] | P::matrices_read[P::column_sweep];
-    constexpr uint32 read_columns = P::columns_read[P::levels] | P::columns_read[P::column_sweep];
     if constexpr (P::dependents) allow_dependents();
-    const int64 vector = int64(blockIdx.x) * S::threads + threadIdx.x;
-    const int64 step = gridDim.y;
-    const bool valid = vector < S::all_vectors;
+    ColumnWalk<P> walk{a, int64(blockIdx.x) * S::threads + threadIdx.x};
+    const bool valid = walk.vector < S::all_vectors;
     typename S::ColumnFragment c;
-    if (valid) S::template load_columns<read_columns>(a, vector, c);
-    Math sums[at_least(S::column_sums, 1)][width] = {};
+    if (valid && !P::per_slice) S::template load_columns<ColumnWalk<P>::read_columns>(a, 0, walk.vector, c);
     if constexpr (P::dependents && P::levels > 0) wait_for_predecessors();
-    for (int64 first = blockIdx.y; valid && first < a.rows; first += batch * step) {
-        typename S::Fragment raw[batch];
-        typename P::Row row[batch];
-#pragma unroll
-        for (int b = 0; b < batch; b++) {
-            const int64 index = first + b * step;
-            if (index >= a.rows) continue;
-            S::template load_vector<read_matrices>(a, index, vector, raw[b]);
-            if constexpr (P::levels > 0)
-                row[b] = ((const typename P::Row*)a.row_values)[index];
-            else
-                S::begin_row(a, index, row[b]);
-        }
-#pragma unroll
-        for (int b = 0; b < batch; b++) {
-            const int64 index = first + b * step;
-            if (index >= a.rows) continue;
-            Math output[at_least(S::outputs, 1)][width];
-            S::each_element(raw[b], c, [&](int e, const Math* m, const Math* ce) {
-                ValuesOf<P> last, values;
-                P::element(Index<P::levels>{}, row[b], m, ce, last);
-                if constexpr (P::column_sweep != P::levels)
-                    P::element(Index<P::column_sweep>{}, row[b], m, ce, values);
-                else
-                    values = last;
-                for (int s = 0; s < S::column_sums; s++) sums[s][e] += values.column[s];
-                for (int o = 0; o < S::outputs; o++) output[o][e] = last.output[o];
-            });
-            unroll<0, S::outputs>([&](auto i) {
-                using T = typename P::Outputs::template type<i.value>;
-                const Operand& to = a.operand[S::At::outputs + i.value];
-                uint32 words[words_of<T, width>];
-                pack<T, width>(output[i.value], words);
-                store<bytes_of<T, width>>((T*)to.data + index * to.row_stride + vector * width, words);
-            });
-        }
-    }
     if (!valid) return;
-#pragma unroll
-    for (int s = 0; s < S::column_sums; s++)
-#pragma unroll
-        for (int e = 0; e < width; e++)
-            ((Math*)a.partials)[(int64(s) * a.row_groups + blockIdx.y) * P::cols + vector * width + e] = sums[s][e];
+    if constexpr (P::per_slice)
+        walk_items(walk);
+    else
+        walk.walk(c, blockIdx.y);
+    unroll<0, S::column_sums>([&](auto s) {
+        if constexpr ((P::outputs_per_slice >> s.value & 1) == 0)
+            walk.write(walk.partial(s.value, blockIdx.y), s.value);
+    });
 }
 
 }  // namespace normjit

@@ -19,7 +19,7 @@ class BadSpec(Case):
 
     def test_keys_and_values(self):
         self.refused_by_all(
-            "spec: unknown key 'colour'; allowed: pass rows cols x dy dresidual residual gamma beta rowscale y h dx dresidual_in"
+            "spec: unknown key 'colour'; allowed: pass slices rows cols per_slice x dy dresidual residual gamma beta rowscale y h dx dresidual_in"
             " dgamma dbeta out accumulate source stats rounding eps"
             " gamma_offset invariant",
             "layernorm rows=4 cols=8 colour=red",

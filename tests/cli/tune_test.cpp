@@ -323,7 +323,7 @@ TEST_CASE("a checked problem takes right kernels, and none that computes somethi
                 return *engine.load(*engine.compile(spec, heuristic(spec, engine.target())));
             };
             const Kernel kernel = kernel_for(specs.right);
-            auto problem = (*workbench)->open_checked_problem(kernel, *kernel.artifact().spec.rows, 1);
+            auto problem = (*workbench)->open_checked_problem(kernel, *kernel.artifact().spec.batch(), 1);
             REQUIRE(problem.status().message() == "");
             CHECK((*problem)->check(kernel).message() == "");
             CHECK((*problem)->check(kernel_for(specs.wrong)).message().starts_with(specs.message));

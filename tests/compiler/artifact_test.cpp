@@ -79,17 +79,53 @@ TEST_CASE("row groups of a launch") {
     CHECK(geometry.minimum_workspace(INT64_MAX) == INT64_MAX);
 }
 
+TEST_CASE("how CUDA launches cut slices") {
+    const Spec spec = *parse_spec("layernorm cols=64 slices=any per_slice=gamma,beta");
+    const Spec mixed = *parse_spec("layernorm cols=64 slices=any per_slice=gamma");
+    const Geometry geometry{.row_groups = 100, .column_sums = 2, .group_bytes = 128, .slice_parts = 400};
+    const CudaPath path{.vector_width = 4, .rows_per_block = 2, .launches = {}};
+    const auto cut = [&](const Spec& of, Batch batch, int64_t partials) {
+        return path.cut(of, geometry, batch, partials * 128);
+    };
+    const CudaCut few = cut(spec, {4096, 8}, 400);  // two rounds of all groups, not one of 96
+    CHECK(few.row_groups == 200);
+    CHECK(few.parts == 25);
+    CHECK(few.items == 200);
+    CHECK(few.reduced_slices == 8);
+    const CudaCut between = cut(spec, {4096, 70}, 400);  // one part each would leave 30 groups idle
+    CHECK(between.row_groups == 280);
+    CHECK(between.parts == 4);
+    CHECK(between.items == 280);
+    const CudaCut many = cut(spec, {2, 100'000}, 400);
+    CHECK(many.row_groups == 100'000);
+    CHECK(many.parts == 1);
+    CHECK(many.reduced_slices == 0);
+    CHECK(cut(mixed, {2, 100'000}, 400).reduced_slices == 1);
+    CHECK(cut(mixed, {2, 100'000}, 400).row_groups == 100);  // each sums over its slices
+    CHECK(cut(spec, {4096, 8}, 8).parts == 1);  // all that the workspace has room for
+    CHECK(cut(spec, {4096, 8}, 1).row_groups == 8);
+    const CudaCut none = cut(spec, {0, 7}, 400);
+    CHECK(none.row_groups == 0);
+    CHECK(none.reduced_slices == 7);
+    CHECK(cut(spec, {7, 0}, 400).reduced_slices == 0);
+}
+
 TEST_CASE("the grids of CUDA launches") {
     const Geometry geometry{.row_groups = 8, .column_sums = 2, .group_bytes = 128};
     const auto blocks = [&](CudaGrid grid, int64_t rows, int64_t groups) {
         const CudaLaunch launch{.entry = "k", .grid = grid, .blocks = 100, .cluster = 4};
-        const auto [x, y] = launch.grid_of(geometry, rows, groups);
+        const auto [x, y, z] = launch.grid_of(geometry, rows, {.row_groups = groups});
+        CHECK(z == 1);
         return std::pair(x, y);
     };
     CHECK(blocks(CudaGrid::row_groups, 50, 8) == std::pair<int64_t, int64_t>(32, 1));
     CHECK(blocks(CudaGrid::rows, 50, 8) == std::pair<int64_t, int64_t>(50, 1));
     CHECK(blocks(CudaGrid::columns_by_row_groups, 50, 8) == std::pair<int64_t, int64_t>(100, 8));
     CHECK(blocks(CudaGrid::columns_by_sums, 50, 8) == std::pair<int64_t, int64_t>(100, 2));
+
+    const CudaLaunch reduce{.entry = "k", .grid = CudaGrid::columns_by_sums, .blocks = 3};
+    CHECK(reduce.grid_of(geometry, 50, {.row_groups = 8, .reduced_slices = 100'000}).z == 65535);
+    CHECK(reduce.grid_of(geometry, 50, {.row_groups = 8, .reduced_slices = 0}).z == 0);
 
     const CudaPath path{.vector_width = 8, .rows_per_block = 4, .launches = {}};
     CHECK(path.groups(geometry, 9, 8 * 128) == 3);

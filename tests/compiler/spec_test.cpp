@@ -144,6 +144,38 @@ TEST_CASE("rounding as the eager LlamaRMSNorm is of rmsnorm alone") {
     });
 }
 
+TEST_CASE("slices, and column tensors with a row for each") {
+    const Spec spec = *parse_spec("layernorm slices=8 rows=64 cols=32 per_slice=gamma");
+    CHECK(spec.slices == 8);
+    CHECK(spec.all_rows() == 512);
+    CHECK(spec.is_per_slice(Tensor::gamma));
+    CHECK(spec.is_per_slice(Tensor::dgamma));
+    CHECK(!spec.is_per_slice(Tensor::dbeta));
+    CHECK(bytes_moved(spec, *spec.batch()) == 4 * (512 * (3 * 32 + 2) + 8 * 2 * 32 + 32));
+    CHECK(elements_of(spec, Tensor::dgamma, *spec.batch()) == 8 * 32);
+    CHECK(!parse_spec("rmsnorm slices=any rows=64 cols=32")->all_rows());
+    CHECK(to_text(*parse_spec("rmsnorm cols=32 per_slice=beta,gamma slices=any")) ==
+          "rmsnorm slices=any cols=32 per_slice=gamma");
+    CHECK(to_text(*parse_spec("rmsnorm cols=32 slices=1")) == "rmsnorm cols=32");
+    CHECK(to_text(*parse_spec("layernorm cols=32 slices=2 per_slice=gamma out=dbeta")) ==
+          "layernorm slices=2 cols=32 out=dbeta");
+    const auto error = [](const char* text) { return parse_spec(text).status().message(); };
+    CHECK(error("rmsnorm cols=32 slices=0") == "spec: slices=0: must be at least 1");
+    CHECK(error("rmsnorm cols=32 per_slice=gamma") == "spec: per_slice=gamma: needs slices, a number or any");
+    CHECK(error("rmsnorm cols=32 slices=3 per_slice=x") ==
+          "spec: per_slice=x: 'x' is not one of gamma, beta; join several by commas");
+    CHECK(error("rmsnorm cols=32 slices=3 per_slice=gamma,gamma") == "spec: per_slice=gamma,gamma: gamma comes twice");
+    Spec by_hand = spec;
+    by_hand.slices = 1;
+    CHECK(validate(by_hand).message() == "spec: per_slice=gamma: needs slices");
+    by_hand = spec;
+    by_hand.per_slice[Tensor::x] = true;
+    CHECK(validate(by_hand).message().starts_with("spec: per_slice=x: only gamma and beta"));
+    by_hand = spec;
+    by_hand.rows = INT64_MAX / 1024;
+    CHECK(validate(by_hand).message().starts_with("spec: rows=9007199254740991: must be at most"));
+}
+
 TEST_CASE("texts of one problem become one text, the shortest") {
     check_answers({
         {"layernorm cols=8 x=f32 dy=f32 gamma=f32 out=dx,dgamma,dbeta source=x stats=saved", "layernorm cols=8"},
@@ -180,7 +212,8 @@ TEST_CASE("errors name the key, the value and what is allowed") {
         {"rmsnrm cols=8", "spec: norm 'rmsnrm': allowed: layernorm rmsnorm; did you mean 'rmsnorm'?"},
         {"layernorm", "spec: cols is missing: the number of columns, at least 1"},
         {"layernorm col=8",
-         "spec: unknown key 'col'; allowed: pass rows cols x dy dresidual residual gamma beta rowscale y h dx "
+         "spec: unknown key 'col'; allowed: pass slices rows cols per_slice x dy dresidual residual gamma beta "
+         "rowscale y h dx "
          "dresidual_in dgamma dbeta out "
          "accumulate source stats rounding eps "
          "gamma_offset invariant; did you mean 'cols'?"},

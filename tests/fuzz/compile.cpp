@@ -42,7 +42,9 @@ void check_this_machine(test::Random& random) {
                                         BackendChoice::llvm, BackendChoice::portable});
     if (!backend_of(drawn.target).ok()) return;
     drawn.spec = test::random_spec(random, {.max_cols = 300, .max_rows = 12});
-    drawn.rows = test::random_rows(random, drawn.spec, {.max_cols = 300, .max_rows = 12});
+    const Batch batch = test::random_batch(random, drawn.spec, {.max_cols = 300, .max_rows = 12});
+    drawn.rows = batch.rows;
+    drawn.slices = batch.slices;
     drawn.schedule = test::random_schedule(random);
     if (!legality(drawn.spec, drawn.schedule, drawn.target).ok()) {
         drawn.schedule = heuristic(drawn.spec, drawn.target);

@@ -19,7 +19,7 @@ namespace normjit::test {
 
 namespace {
 
-constexpr std::string_view keys[] = {"rows", "data", "layout", "threads"};
+constexpr std::string_view keys[] = {"rows", "slices", "data", "layout", "threads"};
 
 /// The widest and the tallest problems, but not both at once: a reference in double takes 30 ns per element.
 SpecLimits random_limits(Random& random) {
@@ -113,10 +113,11 @@ Schedule random_legal_schedule(Random& random, const Spec& spec, const Target& t
 
 namespace {
 
-Case random_case_of(Random& random, const Spec& spec, int64_t rows) {
+Case random_case_of(Random& random, const Spec& spec, Batch batch) {
     Case drawn;
     drawn.spec = spec;
-    drawn.rows = rows;
+    drawn.rows = batch.rows;
+    drawn.slices = batch.slices;
     drawn.target = random_subset(random, *machine());
     drawn.schedule = random_legal_schedule(random, drawn.spec, drawn.target);
     drawn.data = random.bits() >> 1;
@@ -130,15 +131,23 @@ Case random_case_of(Random& random, const Spec& spec, int64_t rows) {
 Case random_case(Random& random) {
     const SpecLimits limits = random_limits(random);
     const Spec spec = random_spec(random, limits);
-    return random_case_of(random, spec, random_rows(random, spec, limits));
+    return random_case_of(random, spec, random_batch(random, spec, limits));
+}
+
+Case random_plain_case(Random& random) {
+    SpecLimits limits = random_limits(random);
+    limits.slices_percent = 0;
+    const Spec spec = random_spec(random, limits);
+    return random_case_of(random, spec, random_batch(random, spec, limits));
 }
 
 Case random_parallel_case(Random& random) {
     Case drawn = random_case(random);
     drawn.schedule.row_groups = random.between(2, 40);
-    const int64_t enough = (144 << 10) / drawn.spec.cols + 1;
+    drawn.slices = std::max<int64_t>(drawn.slices, 1);
+    const int64_t enough = ((144 << 10) / drawn.spec.cols + 1) / drawn.slices + 1;
     drawn.rows = std::max(drawn.rows, enough + random.between(0, 20));
-    REQUIRE(pays_to_share(drawn.rows, drawn.spec.cols, 2));
+    REQUIRE(pays_to_share(drawn.batch().all_rows(), drawn.spec.cols, 2));
     if (drawn.spec.rows) drawn.spec.rows = drawn.rows;
     return drawn;
 }
@@ -147,15 +156,19 @@ Case random_extreme_case(Random& random) {
     Spec spec = random_spec(random);
     const bool wide = random.chance(50);
     spec.cols = wide ? (int64_t{1} << random.between(16, 18)) + random.between(-1, 1) : random.between(1, 8);
-    const int64_t rows = wide ? random.between(1, 3) : random.between(20'000, 100'000);
-    if (spec.rows) spec.rows = rows;
-    return random_case_of(random, spec, rows);
+    Batch batch = wide ? random.between(1, 3) : random.between(20'000, 100'000);
+    if (spec.has_slices()) batch.slices = spec.slices.value_or(random.pick({1, 2, 3, 1000, 10'000}));
+    if (!wide) batch.rows = batch.rows / std::max<int64_t>(batch.slices, 1) + 1;
+    if (wide) batch.slices = std::min<int64_t>(batch.slices, 4);
+    if (spec.rows) spec.rows = batch.rows;
+    if (spec.slices) spec.slices = batch.slices;
+    return random_case_of(random, canonical(spec), batch);
 }
 
 std::string to_text(const Case& a_case) {
-    return fmt::format("{} | {} | {} | case rows={} data={} layout={} threads={}", to_text(a_case.spec),
-                       to_text(a_case.schedule), to_text(a_case.target), a_case.rows, a_case.data, a_case.layout,
-                       a_case.threads);
+    return fmt::format("{} | {} | {} | case rows={} slices={} data={} layout={} threads={}", to_text(a_case.spec),
+                       to_text(a_case.schedule), to_text(a_case.target), a_case.rows, a_case.slices, a_case.data,
+                       a_case.layout, a_case.threads);
 }
 
 Expected<Case> parse_case(std::string_view text) {
@@ -167,6 +180,7 @@ Expected<Case> parse_case(std::string_view text) {
     NORMJIT_TRY(parsed.target, parse_target(parts[2]));
     NORMJIT_TRY(const auto fields, text::Fields::parse("case", parts[3], keys));
     NORMJIT_RETURN_IF_ERROR(fields.read("rows", parsed.rows, 0, INT64_MAX));
+    NORMJIT_RETURN_IF_ERROR(fields.read("slices", parsed.slices, 0, INT64_MAX));
     int64_t data = 0, layout = 0;
     NORMJIT_RETURN_IF_ERROR(fields.read("data", data, 0, INT64_MAX));
     NORMJIT_RETURN_IF_ERROR(fields.read("layout", layout, 0, INT64_MAX));

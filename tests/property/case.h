@@ -20,13 +20,18 @@ struct Case {
     Schedule schedule;
     Target target;  ///< this machine's, or with fewer instructions
     int64_t rows = 0;
+    int64_t slices = 1;
     uint64_t data = 0;    ///< seed of the inputs' elements
     uint64_t layout = 0;  ///< seed of where tensors lie; 0: packed, each at the start of a page
     int threads = 1;
+    Batch batch() const { return {rows, slices}; }
 };
 
 /// Any spec, size, legal schedule, number of threads. Small more often than large, so that a thousand take seconds.
 Case random_case(Random& random);
+
+/// Of rows in one slice.
+Case random_plain_case(Random& random);
 
 /// Few very long rows, or very many short ones.
 Case random_extreme_case(Random& random);

@@ -83,7 +83,7 @@ Inputs inputs_in_layout(const Case& a_case, const Layout& layout) {
 }
 
 std::string compare(const Case& a_case, const Inputs& inputs, const Problem& problem) {
-    const auto gradients = reference::compute(a_case.spec, a_case.rows, inputs);
+    const auto gradients = reference::compute(a_case.spec, a_case.batch(), inputs);
     for (Tensor tensor : all_tensors) {
         if (!a_case.spec.writes(tensor)) continue;
         const DType type = *a_case.spec.dtypes[tensor];
@@ -91,8 +91,7 @@ std::string compare(const Case& a_case, const Inputs& inputs, const Problem& pro
         for (size_t i = 0; i < got.size(); ++i) {
             const auto& expected = gradients[tensor][i];
             if (reference::agrees(expected, got[i], type)) continue;
-            const auto cols =
-                static_cast<size_t>(is_matrix(tensor) ? a_case.spec.cols : a_case.rows + a_case.spec.cols);
+            const auto cols = static_cast<size_t>(info(tensor).shape == TensorShape::rows ? 1 : a_case.spec.cols);
             return fmt::format("{}[{}, {}] is {}, not {} +- {}", name(tensor), i / cols, i % cols, got[i],
                                expected.value, expected.error);
         }
@@ -124,6 +123,10 @@ void set(Case& c) {
 constexpr Reduction reductions[] = {
     [](Case& c) { c.rows /= 2; },
     [](Case& c) { c.rows -= c.rows > 0; },
+    [](Case& c) { c.slices = 1; },
+    [](Case& c) { c.slices /= 2; },
+    [](Case& c) { c.slices -= c.slices > 0; },
+    [](Case& c) { c.spec.per_slice = {}; },
     [](Case& c) { c.spec.cols /= 2; },
     [](Case& c) { c.spec.cols -= c.spec.cols > 1; },
     [](Case& c) { c.spec.dtypes[Tensor::dx].reset(); },
@@ -163,8 +166,10 @@ constexpr Reduction reductions[] = {
 bool reduce(Case& failing, Reduction reduction, const Check& check) {
     Case less = failing;
     reduction(less);
-    less.spec = canonical(less.spec);
     if (less.spec.rows) less.spec.rows = less.rows;
+    if (less.spec.slices) less.spec.slices = std::max<int64_t>(less.slices, 1);
+    if (less.slices != less.spec.slices.value_or(less.slices)) return false;
+    less.spec = canonical(less.spec);
     if (to_text(less) == to_text(failing) || !legality(less.spec, less.schedule, less.target).ok()) return false;
     if (check(less).empty()) return false;
     failing = less;

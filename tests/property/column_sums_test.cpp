@@ -20,7 +20,7 @@ namespace {
 constexpr double allowed = 2e-7;
 
 Case long_case(Random& random) {
-    Case drawn = random_case(random);
+    Case drawn = random_plain_case(random);
     const int64_t rows = random.pick({5'000, 20'000, 60'000}), cols = random.between(100, 300);
     drawn.spec = *parse_spec(
         fmt::format("layernorm cols={} x={} dy=f32 dgamma=f32 dbeta=f32", cols, random.chance(50) ? "bf16" : "f32"));

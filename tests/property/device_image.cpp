@@ -117,10 +117,13 @@ Status DeviceImage::read_outputs() const {
         const Region* region = problem_.drawn().spec.writes(tensor) ? region_of(output.data) : nullptr;
         if (region == nullptr) continue;
         const auto element = static_cast<int64_t>(size_of(output.dtype));
-        for (int64_t row = 0; row < (is_matrix(tensor) ? arguments.rows : 1); ++row) {
-            std::byte* to =
-                static_cast<std::byte*>(const_cast<void*>(output.data)) + row * row_stride(output) * element;
-            const int64_t width = info(tensor).shape == TensorShape::rows ? arguments.rows : output.cols;
+        const int64_t rows = is_matrix(tensor) ? arguments.rows : 1;
+        const bool is_whole = !is_matrix(tensor) && !problem_.drawn().spec.is_per_slice(tensor);
+        const int64_t count = is_whole ? 1 : rows * arguments.slices;
+        for (int64_t i = 0; i < count; ++i) {
+            const int64_t before = i / rows * slice_stride(output, rows) + i % rows * row_stride(output);
+            std::byte* to = static_cast<std::byte*>(const_cast<void*>(output.data)) + before * element;
+            const int64_t width = info(tensor).shape == TensorShape::rows ? arguments.batch().all_rows() : output.cols;
             NORMJIT_RETURN_IF_ERROR(workplace().memory.read(offset_of(*region, to), to, width * element));
         }
     }

@@ -134,9 +134,14 @@ std::string check_exactly(const Case& a_case) {
 }  // namespace
 
 TEST_CASE("exact data gives exact gradients") {
-    check_cases(1000, [](Random& random) { return made_exact(random, random_case(random)); }, check_exactly);
+    check_cases(1000, [](Random& random) { return made_exact(random, random_plain_case(random)); }, check_exactly);
 }
 
 TEST_CASE("exact data gives exact gradients in very long rows and in very many rows") {
-    check_cases(40, [](Random& random) { return made_exact(random, random_extreme_case(random)); }, check_exactly);
+    const auto draw = [](Random& random) {
+        Case drawn = random_extreme_case(random);
+        while (drawn.spec.has_slices()) drawn = random_extreme_case(random);
+        return made_exact(random, drawn);
+    };
+    check_cases(40, draw, check_exactly);
 }

@@ -95,7 +95,7 @@ class Generator {
         if (spec_.source != Source::x || !spec_.reads(Tensor::rstd)) return;
         const auto cols = static_cast<size_t>(spec_.cols);
         const double* x = inputs_[Tensor::x].data();
-        for (size_t row = 0; row < static_cast<size_t>(case_.rows); ++row, x += cols) {
+        for (size_t row = 0; row < static_cast<size_t>(case_.batch().all_rows()); ++row, x += cols) {
             double mean = 0, square = 0;
             if (spec_.norm == Norm::layernorm) {
                 for (size_t j = 0; j < cols; ++j) mean += x[j] / static_cast<double>(cols);
@@ -115,16 +115,7 @@ class Generator {
 }  // namespace
 
 size_t elements(const Case& a_case, Tensor tensor) {
-    const auto rows = static_cast<size_t>(a_case.rows), cols = static_cast<size_t>(a_case.spec.cols);
-    switch (info(tensor).shape) {
-        case TensorShape::matrix:
-            return rows * cols;
-        case TensorShape::rows:
-            return rows;
-        case TensorShape::cols:
-            break;
-    }
-    return cols;
+    return static_cast<size_t>(elements_of(a_case.spec, tensor, a_case.batch()));
 }
 
 Inputs random_inputs(const Case& a_case) { return Generator(a_case).run(); }

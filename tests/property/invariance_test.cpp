@@ -14,9 +14,10 @@ namespace {
 
 /// With the schedule that users get.
 Case random_invariant_case(Random& random) {
-    Case drawn = random_case(random);
+    Case drawn = random_plain_case(random);
     do {
-        drawn.spec = random_spec(random, {.max_cols = random.pick({int64_t{100}, int64_t{3000}, int64_t{20000}})});
+        drawn.spec = random_spec(
+            random, {.max_cols = random.pick({int64_t{100}, int64_t{3000}, int64_t{20000}}), .slices_percent = 0});
         drawn.spec.invariant = true;
     } while (canonical(drawn.spec) != drawn.spec);
     drawn.rows = random.between(1, std::clamp<int64_t>(300000 / drawn.spec.cols, 2, 3000));
@@ -27,12 +28,12 @@ Case random_invariant_case(Random& random) {
 }
 
 /// Some of its rows, in a launch of their own: of a kernel for any number of rows, or for this one.
-struct Batch {
+struct Part {
     int64_t begin, rows;
     bool is_fixed;
 };
 
-Case case_of(const Case& whole, const Batch& batch) {
+Case case_of(const Case& whole, const Part& batch) {
     Case part = whole;
     part.rows = batch.rows;
     if (batch.is_fixed) part.spec.rows = batch.rows;
@@ -40,7 +41,7 @@ Case case_of(const Case& whole, const Batch& batch) {
     return part;
 }
 
-Inputs inputs_of(const Case& whole, const Inputs& inputs, const Batch& batch) {
+Inputs inputs_of(const Case& whole, const Inputs& inputs, const Part& batch) {
     Inputs some = inputs;
     for (const Tensor tensor : all_tensors) {
         if (inputs[tensor].empty() || info(tensor).shape == TensorShape::cols) continue;
@@ -52,7 +53,7 @@ Inputs inputs_of(const Case& whole, const Inputs& inputs, const Batch& batch) {
 }
 
 /// Which tensor's rows differ from those of the whole; empty when none.
-std::string difference(const Case& whole, const Outputs& all, const Outputs& some, const Batch& batch) {
+std::string difference(const Case& whole, const Outputs& all, const Outputs& some, const Part& batch) {
     if (!some.wrong.empty()) return some.wrong;
     for (const Tensor tensor : all_tensors) {
         if (!whole.spec.writes(tensor) || info(tensor).shape == TensorShape::cols) continue;
@@ -65,7 +66,7 @@ std::string difference(const Case& whole, const Outputs& all, const Outputs& som
     return {};
 }
 
-Batch random_batch(Random& random, const Case& whole) {
+Part random_part(Random& random, const Case& whole) {
     const int64_t begin = random.between(0, whole.rows - 1);
     const int64_t most = random.chance(50) ? std::min<int64_t>(whole.rows - begin, 4) : whole.rows - begin;
     return {begin, random.between(1, most), random.chance(50)};
@@ -82,7 +83,7 @@ TEST_CASE("a row's bits do not depend on its batch") {
         if (!all.wrong.empty()) return all.wrong;
         Random random(whole.data);
         for (int i = 0; i < 4; ++i) {
-            const Batch batch = random_batch(random, whole);
+            const Part batch = random_part(random, whole);
             const Case part = case_of(whole, batch);
             const auto other = make_kernel(part, engine(part.threads));
             if (!other.ok()) return other.status().message();
@@ -105,7 +106,7 @@ TEST_CASE("the rows of large and small batches have the same bits") {
         REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
         const Outputs all = run(whole, *kernel, inputs);
         for (int64_t rows = 1; rows <= most; rows *= 10) {
-            const Batch batch{most - rows, rows, rows % 3 == 1};
+            const Part batch{most - rows, rows, rows % 3 == 1};
             const Case part = case_of(whole, batch);
             const auto other = make_kernel(part, engine(2));
             REQUIRE_MESSAGE(other.ok(), other.status().message());

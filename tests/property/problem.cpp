@@ -28,13 +28,29 @@ std::optional<Tensor> random_under(Random& random, const Spec& spec, Tensor outp
     return tensor;
 }
 
+/// Slices one behind the other, with gaps or without, or side by side in longer rows.
+void draw_slice_stride(Random& random, const Case& a_case, Tensor tensor, Layout::Place& place) {
+    const int64_t gap = random.chance(50) ? 0 : random.between(1, 17);
+    if (!is_matrix(tensor)) {
+        place.slice_stride = a_case.spec.cols + gap;
+    } else if (random.chance(60)) {
+        place.slice_stride = a_case.rows * place.stride + gap;
+    } else {
+        place.slice_stride = place.stride;
+        place.stride = std::max<int64_t>(a_case.slices, 1) * place.slice_stride + gap;
+    }
+}
+
 }  // namespace
 
 Layout make_layout(const Case& a_case) {
     const Spec& spec = a_case.spec;
     Layout layout;
     layout.groups = a_case.schedule.row_groups;
-    for (Tensor tensor : all_tensors) layout.places[tensor].stride = spec.cols;
+    for (Tensor tensor : all_tensors) {
+        layout.places[tensor].stride = spec.cols;
+        layout.places[tensor].slice_stride = is_matrix(tensor) ? a_case.rows * spec.cols : spec.cols;
+    }
     // A GPU takes those of spec.invariant by whole vectors only.
     const bool aligned = spec.invariant && a_case.target.is_cuda();
     if (a_case.layout == 0) return layout;
@@ -46,6 +62,8 @@ Layout make_layout(const Case& a_case) {
         place.shift = aligned ? 0 : random.between(0, 1);
         place.stride = random_stride(random, spec.cols, size(spec, tensor));
         if (aligned && place.stride % 64 != 0) place.stride = spec.cols;
+        place.slice_stride = is_matrix(tensor) ? a_case.rows * place.stride : spec.cols;
+        if (spec.has_slices() && !aligned) draw_slice_stride(random, a_case, tensor, place);
     }
     PerTensor<bool> is_taken;
     for (const Tensor output : {Tensor::y, Tensor::h, Tensor::dx, Tensor::dresidual_in}) {
@@ -56,22 +74,28 @@ Layout make_layout(const Case& a_case) {
         is_taken[*under] = true;
         layout.places[output] = layout.places[*under];
     }
-    if (random.chance(15) && !is_taken[Tensor::dy]) layout.places[Tensor::dy].stride = 0;
+    if (random.chance(15) && !is_taken[Tensor::dy])
+        layout.places[Tensor::dy].stride = layout.places[Tensor::dy].slice_stride = 0;
     if (random.chance(50)) layout.groups = random.between(1, layout.groups);
     return layout;
 }
 
-/// A tensor as rows of bytes; [M] and [N] tensors are one row.
+/// A tensor as rows of bytes, of which `of_slice` make a slice; [M] and [N] tensors are one row.
 struct Problem::Rows {
-    std::byte* data;
-    int64_t count, stride, width;
-    std::byte* row(int64_t i) const { return data + i * stride; }
+    std::byte* data = nullptr;
+    int64_t slices = 0, of_slice = 0;
+    int64_t slice_stride = 0, stride = 0, width = 0;
+    int64_t count() const { return slices * of_slice; }
+    int64_t offset(int64_t i) const { return i / of_slice * slice_stride + i % of_slice * stride; }
+    std::byte* row(int64_t i) const { return data + offset(i); }
+    int64_t bytes() const { return count() == 0 ? 0 : offset(count() - 1) + width; }
 };
 
 Problem::Problem(const Case& a_case, const Geometry& geometry, const Layout& layout, const Inputs& inputs)
     : case_(a_case), layout_(layout) {
     const Spec& spec = a_case.spec;
     arguments_.rows = a_case.rows;
+    arguments_.slices = a_case.slices;
     for (Tensor tensor : all_tensors) {
         if (!spec.takes_part(tensor)) continue;
         const auto& place = layout_.places[tensor];
@@ -79,21 +103,22 @@ Problem::Problem(const Case& a_case, const Geometry& geometry, const Layout& lay
         argument.dtype = *spec.dtypes[tensor];
         argument.cols = info(tensor).shape == TensorShape::rows ? 0 : spec.cols;
         if (is_matrix(tensor)) argument.row_stride = place.stride;
+        const bool has_slices = is_matrix(tensor) || spec.is_per_slice(tensor);
+        if (has_slices && spec.has_slices()) argument.slice_stride = place.slice_stride;
         const Rows shape = rows(tensor);
-        const int64_t bytes = shape.count == 0 ? 0 : (shape.count - 1) * shape.stride + shape.width;
         if (!layout_.under[tensor]) {
-            memory_[tensor] = GuardedMemory(bytes, place.edge, place.shift * size(spec, tensor));
+            memory_[tensor] = GuardedMemory(shape.bytes(), place.edge, place.shift * size(spec, tensor));
         }
         argument.data = rows(tensor).data;
-        for (int64_t i = 0; i < shape.count && spec.depends_on(tensor); ++i) {
+        for (int64_t i = 0; i < shape.count() && spec.depends_on(tensor); ++i) {
             const int64_t row_elements = shape.width / size(spec, tensor);
             const double* from = inputs[tensor].data() + i * row_elements;
             reference::encode(argument.dtype, {from, from + row_elements}, rows(tensor).row(i));
         }
     }
-    const int64_t for_groups = geometry.partials_at(a_case.rows) + layout_.groups * geometry.group_bytes;
+    const int64_t for_groups = geometry.partials_at(a_case.batch().all_rows()) + layout_.groups * geometry.group_bytes;
     const bool all = layout_.groups >= geometry.row_groups;
-    const int64_t workspace_bytes = all ? geometry.preferred_workspace(a_case.rows) : for_groups;
+    const int64_t workspace_bytes = all ? geometry.preferred_workspace(a_case.batch().all_rows()) : for_groups;
     const int64_t lines = (workspace_bytes + workspace_alignment - 1) / workspace_alignment;
     workspace_ = GuardedMemory(lines * workspace_alignment, GuardedMemory::Edge::back);
     arguments_.workspace = workspace_.data();
@@ -115,15 +140,19 @@ Problem::Rows Problem::rows(Tensor tensor) const {
     const Tensor owner = layout_.under[tensor].value_or(tensor);
     const int64_t element = size(case_.spec, tensor);
     const auto all = static_cast<int64_t>(elements(case_, tensor)) * element;
-    if (!is_matrix(tensor)) return {memory_[owner].data(), 1, 0, all};
-    return {memory_[owner].data(), case_.rows, layout_.places[tensor].stride * element, case_.spec.cols * element};
+    const auto& place = layout_.places[tensor];
+    const int64_t width = case_.spec.cols * element, slice_stride = place.slice_stride * element;
+    std::byte* data = memory_[owner].data();
+    if (is_matrix(tensor)) return {data, case_.slices, case_.rows, slice_stride, place.stride * element, width};
+    if (case_.spec.is_per_slice(tensor)) return {data, case_.slices, 1, slice_stride, 0, width};
+    return {data, 1, 1, 0, 0, all};
 }
 
 std::vector<std::byte> Problem::bytes(Tensor output) const {
     const Rows from = rows(output);
     std::vector<std::byte> packed;
-    packed.reserve(static_cast<size_t>(from.count * from.width));
-    for (int64_t i = 0; i < from.count; ++i) packed.insert(packed.end(), from.row(i), from.row(i) + from.width);
+    packed.reserve(static_cast<size_t>(from.count() * from.width));
+    for (int64_t i = 0; i < from.count(); ++i) packed.insert(packed.end(), from.row(i), from.row(i) + from.width);
     return packed;
 }
 
@@ -146,15 +175,18 @@ std::string Problem::damage() const {
             return std::memcmp(from, before + (from - now.data()), static_cast<size_t>(to - from)) != 0;
         };
         const std::byte* from = now.data();
-        const Rows written = is_written(tensor) ? rows(tensor) : Rows{nullptr, 0, 0, 0};
-        for (int64_t i = 0; i < written.count; ++i) {
-            if (changed(from, written.row(i)))
-                return fmt::format("{}: bytes before row {} were changed", name(tensor), i);
-            from = written.row(i) + written.width;
+        const Rows written = is_written(tensor) ? rows(tensor) : Rows();
+        std::vector<std::byte*> starts;
+        for (int64_t i = 0; i < written.count(); ++i) starts.push_back(written.row(i));
+        std::ranges::sort(starts);
+        for (std::byte* start : starts) {
+            if (changed(from, start))
+                return fmt::format("{}: {} bytes in, what is not its own was changed", name(tensor), from - now.data());
+            from = start + written.width;
         }
         if (changed(from, now.data() + now.size())) {
             return fmt::format("{}: {} changed", name(tensor),
-                               written.count == 0 ? "an input was" : "bytes behind it were");
+                               starts.empty() ? "an input was" : "bytes behind it were");
         }
     }
     return {};

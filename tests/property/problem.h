@@ -22,6 +22,7 @@ struct Layout {
         GuardedMemory::Edge edge = GuardedMemory::Edge::front;
         int64_t shift = 0;   ///< elements
         int64_t stride = 0;  ///< elements from row to row
+        int64_t slice_stride = 0;
     };
     PerTensor<Place> places;
     PerTensor<std::optional<Tensor>> under;  ///< by output: the input whose memory it takes over

@@ -210,3 +210,77 @@ TEST_CASE("matrices side by side in the rows of a larger one") {
     launch.arguments[Tensor::dx].data = launch.at(index(Tensor::x)) + 4 * 4;
     CHECK(starts(launch.error(), "launch: dx: overlaps x"));
 }
+
+namespace {
+
+/// 3 slices of 3 rows.
+Launch sliced(const char* spec = "layernorm cols=5 slices=any per_slice=gamma,beta") {
+    Launch launch(spec);
+    launch.artifact.geometry = {.row_groups = 2, .column_sums = 2, .partial_cols = 16, .group_bytes = 64};
+    launch.arguments.slices = 3;
+    return launch;
+}
+
+}  // namespace
+
+TEST_CASE("slices") {
+    CHECK(sliced().error() == "");
+    Launch launch = sliced();
+    launch.arguments.slices = -1;
+    CHECK(launch.error() == "launch: slices: -1; must be at least 0");
+    launch.arguments.slices = 0;
+    CHECK(launch.error() == "");
+    Launch fixed = sliced("layernorm cols=5 slices=4 per_slice=gamma");
+    CHECK(fixed.error() == "launch: slices: 3; the kernel was compiled for slices=4");
+    Launch plain;
+    plain.arguments.slices = 2;
+    CHECK(plain.error() == "launch: slices: 2; the kernel was compiled for slices=1");
+}
+
+TEST_CASE("slice strides") {
+    Launch launch = sliced();
+    launch.arguments[Tensor::x].slice_stride = 0;  // every slice is the first
+    launch.arguments[Tensor::gamma].slice_stride = 0;
+    CHECK(launch.error() == "");
+    launch.arguments[Tensor::x].slice_stride = -1;
+    CHECK(launch.error() == "launch: x: slice_stride is -1; must be at least 0");
+    launch = sliced();
+    launch.arguments[Tensor::mean].slice_stride = 3;
+    CHECK(starts(launch.error(), "launch: mean: slice_stride is 3; the tensor has no row per slice"));
+    launch = sliced("layernorm cols=5 slices=any per_slice=beta");
+    launch.arguments[Tensor::gamma].slice_stride = 5;
+    CHECK(starts(launch.error(), "launch: gamma: slice_stride is 5; the tensor has no row per slice"));
+    launch = sliced();
+    launch.arguments[Tensor::dx].slice_stride = 14;  // 3 rows of 5 take 15
+    CHECK(launch.error() == "launch: dx: slice_stride is 14; the slices of an output may not overlap");
+    launch.arguments[Tensor::dx].slice_stride = 5;  // side by side in rows of 15
+    launch.arguments[Tensor::dx].row_stride = 15;
+    CHECK(launch.error() == "");
+    launch.arguments[Tensor::dx].slice_stride = 4;
+    CHECK(starts(launch.error(), "launch: dx: slice_stride is 4;"));
+    launch = sliced();
+    launch.arguments[Tensor::dgamma].slice_stride = 4;
+    CHECK(launch.error() == "launch: dgamma: slice_stride is 4; the slices of an output may not overlap");
+    launch = sliced();
+    launch.arguments[Tensor::x].slice_stride = INT64_MAX / 2;
+    CHECK(starts(launch.error(), "launch: x: slice_stride 4611686018427387903 times 3 slices is beyond"));
+}
+
+TEST_CASE("slices that lie between those of another tensor") {
+    Launch launch = sliced();
+    for (const Tensor tensor : {Tensor::x, Tensor::dx}) {
+        launch.arguments[tensor].data = launch.at(0);
+        launch.arguments[tensor].slice_stride = 30;
+    }
+    CHECK(launch.error() == "");  // in place
+    launch.arguments[Tensor::dx].data = launch.at(0) + 60;
+    CHECK(launch.error() == "");  // behind each of the slices of x
+    launch.arguments[Tensor::dx].data = launch.at(0) + 56;
+    CHECK(starts(launch.error(), "launch: dx: overlaps x"));
+    launch = sliced();
+    for (const Tensor tensor : {Tensor::dgamma, Tensor::dbeta}) launch.arguments[tensor].slice_stride = 10;
+    launch.arguments[Tensor::dbeta].data = static_cast<const std::byte*>(launch.arguments[Tensor::dgamma].data) + 20;
+    CHECK(launch.error() == "");
+    launch.arguments[Tensor::dbeta].data = static_cast<const std::byte*>(launch.arguments[Tensor::dgamma].data) + 16;
+    CHECK(starts(launch.error(), "launch: dbeta: overlaps dgamma"));
+}

@@ -114,6 +114,34 @@ TEST_CASE("c: DLPack tensors") {
 }
 
 #if __has_include(<dlpack/dlpack.h>)
+TEST_CASE("c: DLPack tensors with slices") {
+    const EngineHandle engine = engine_with({});
+    if (!engine) return;
+    const KernelHandle kernel = prepared(engine, "rmsnorm cols=40 slices=any out=dx,dgamma per_slice=gamma");
+    std::vector<float> memory(4096);
+    normjit_arguments arguments{};
+    arguments.size = sizeof arguments;
+    const auto set = [&](normjit_tensor tensor, const Dl& dl) -> std::string {
+        return normjit_set_dlpack(kernel.get(), &arguments, tensor, &dl.tensor) == NORMJIT_OK ? ""
+                                                                                              : normjit_last_error();
+    };
+    // Heads of a packed tensor [3, 5, 2, 40]: two slices, whose rows are 3 * 5 tokens.
+    CHECK(set(NORMJIT_X, {memory.data(), {2, 3, 5, 40}, {40, 400, 80, 1}}) == "");
+    CHECK(arguments.slices == 2);
+    CHECK(arguments.rows == 15);
+    CHECK(arguments.slice_strides[NORMJIT_X] == 40);
+    CHECK(arguments.tensors[NORMJIT_X].row_stride == 80);
+    CHECK(set(NORMJIT_DY, {memory.data(), {1, 15, 40}}) == "dlpack: dy: has 1 slices; the tensors before it have 2");
+    CHECK(set(NORMJIT_DY, {memory.data(), {2, 15, 40}, {0, 40, 1}}) == "");
+    CHECK(arguments.slice_strides[NORMJIT_DY] == NORMJIT_REPEAT_ROW);
+    CHECK(set(NORMJIT_GAMMA, {memory.data(), {40}}) == "dlpack: gamma: has 1 slices; the tensors before it have 2");
+    CHECK(set(NORMJIT_GAMMA, {memory.data(), {2, 40}, {120, 1}}) == "");
+    CHECK(arguments.slice_strides[NORMJIT_GAMMA] == 120);
+    CHECK(set(NORMJIT_RSTD, {memory.data(), {2, 15}}) == "");
+    CHECK(set(NORMJIT_RSTD, {memory.data(), {30}}) == "dlpack: rstd: has 1 rows; the tensors before it have 15");
+    CHECK(set(NORMJIT_DX, {memory.data(), {40}}) == "dlpack: dx: has no dimension for the slices, the first");
+}
+
 TEST_CASE("c: dlpack.h has the layout that is declared here") {
     using Mine = normjit::dlpack::Tensor;
     static_assert(sizeof(Mine) == sizeof(DLTensor));

@@ -45,8 +45,8 @@ class FakeDevice final : public Device {
 
     /// What open_timed_problem() hands out is this function's: a time for each schedule, in seconds.
     std::function<double(const Schedule&)> seconds;
-    OpenedProblem open_timed_problem(const Spec& spec, int64_t rows, const Deadline& deadline) const override {
-        if (!seconds) return Device::open_timed_problem(spec, rows, deadline);
+    OpenedProblem open_timed_problem(const Spec& spec, Batch batch, const Deadline& deadline) const override {
+        if (!seconds) return Device::open_timed_problem(spec, batch, deadline);
         ++problems;
         std::this_thread::sleep_for(fill_time);
         return std::unique_ptr<TimedProblem>(std::make_unique<FakeProblem>(seconds));

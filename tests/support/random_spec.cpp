@@ -64,6 +64,20 @@ void draw_statistics(Random& random, Spec& spec) {
     if (!is_needed && random.chance(60)) spec.dtypes[Tensor::rstd].reset();
 }
 
+/// canonical() drops what the spec has no use for.
+void draw_slices(Random& random, Spec& spec) {
+    spec.slices.reset();
+    if (random.chance(50)) spec.slices = random.chance(80) ? random.between(1, 9) : random.between(1, 70);
+    spec.per_slice[Tensor::gamma] = random.chance(50);
+    spec.per_slice[Tensor::beta] = random.chance(80) ? spec.per_slice[Tensor::gamma] : random.chance(50);
+}
+
+int64_t random_rows(Random& random, const Spec& spec, int64_t most) {
+    if (spec.rows) return *spec.rows;
+    if (random.chance(10)) return random.between(0, std::min<int64_t>(1, most));
+    return random.between(0, most);
+}
+
 }  // namespace
 
 uint64_t seed() {
@@ -122,15 +136,18 @@ Spec random_spec(Random& random, const SpecLimits& limits) {
         const bool any = spec.has(Tensor::dx) || spec.has(Tensor::dresidual_in) || spec.has(Tensor::dgamma);
         if (spec.pass == Pass::backward && !any) spec.dtypes[Tensor::dx] = spec.dtypes[Tensor::x];
     }
+    if (random.chance(limits.slices_percent)) draw_slices(random, spec);
     spec = canonical(spec);
-    if (!random.chance(limits.dynamic_percent)) spec.rows = random_rows(random, spec, limits);
+    if (!random.chance(limits.dynamic_percent)) spec.rows = random_batch(random, spec, limits).rows;
     return spec;
 }
 
-int64_t random_rows(Random& random, const Spec& spec, const SpecLimits& limits) {
-    if (spec.rows) return *spec.rows;
-    if (random.chance(10)) return random.between(0, std::min<int64_t>(1, limits.max_rows));
-    return random.between(0, limits.max_rows);
+Batch random_batch(Random& random, const Spec& spec, const SpecLimits& limits) {
+    if (!spec.has_slices()) return {random_rows(random, spec, limits.max_rows)};
+    const int64_t most = std::max<int64_t>(limits.max_rows, 1);
+    const int64_t many = random.chance(30) ? most : std::min<int64_t>(most, 8);
+    const int64_t slices = spec.slices.value_or(random.chance(5) ? 0 : random.between(1, many));
+    return {random_rows(random, spec, most / std::max<int64_t>(slices, 1)), slices};
 }
 
 Schedule random_schedule(Random& random) {

@@ -58,13 +58,14 @@ struct SpecLimits {
     int dynamic_percent = 50;  ///< how often rows is left open; draw M with random_rows() then
     int f64_percent = 10;
     int forward_percent = 30;
+    int slices_percent = 20;
 };
 
 /// Any valid spec: norm, pass, sizes, types, outputs, source, statistics, eps, gamma_offset, residuals, rowscale.
 Spec random_spec(Random& random, const SpecLimits& limits = {});
 
-/// The number of rows of a launch: the spec's, or one in [0, limits.max_rows], 0 and 1 more often than others.
-int64_t random_rows(Random& random, const Spec& spec, const SpecLimits& limits = {});
+/// The rows of a launch: the spec's, or some in [0, limits.max_rows] in all slices, 0 and 1 more often than others.
+Batch random_batch(Random& random, const Spec& spec, const SpecLimits& limits = {});
 
 /// Any CPU schedule inside the ranges that schedule.h states.
 Schedule random_schedule(Random& random);

@@ -46,7 +46,7 @@ Expected<tuning::Comparison> compare(cli::Workbench& workbench, const Spec& spec
     constexpr int rounds = 101;
     NORMJIT_TRY(const Kernel base, workbench.engine().prepare(spec, usual));
     NORMJIT_TRY(const Kernel other, workbench.engine().prepare(spec, tuned));
-    NORMJIT_TRY(const auto problem, workbench.open_checked_problem(base, *spec.rows, 1));
+    NORMJIT_TRY(const auto problem, workbench.open_checked_problem(base, *spec.batch(), 1));
     NORMJIT_RETURN_IF_ERROR(problem->check(other));
     const Kernel pair[] = {base, other};
     NORMJIT_TRY(const auto seconds, problem->time(pair, rounds));

@@ -49,7 +49,7 @@ Expected<double> launch_on_gpu(const Engine& engine, const Kernel& kernel, const
     int ordinal = 0;  // the engine has read the same text
     std::from_chars(device.data() + device.find(':') + 1, device.data() + device.size(), ordinal);
     NORMJIT_TRY(auto gpu, cuda::Gpu::open(ordinal));
-    NORMJIT_TRY(const auto on_gpu, cli::GpuProblem::upload(std::move(gpu), kernel, problem, problem.rows));
+    NORMJIT_TRY(const auto on_gpu, cli::GpuProblem::upload(std::move(gpu), kernel, problem, problem.batch));
     const auto start = Clock::now();
     NORMJIT_RETURN_IF_ERROR(kernel.launch(on_gpu.arguments(nullptr)));
     char first;
@@ -84,7 +84,7 @@ Expected<Steps> first_result(const std::string& spec_text, const std::string& de
 
     if (!spec.rows || !spec.has(Tensor::dx)) return invalid_argument("a spec with rows and dx");
     bench::Team team(engine.threads());
-    NORMJIT_TRY(const cli::Problem problem, cli::allocate_problem(kernel, *spec.rows, team));
+    NORMJIT_TRY(const cli::Problem problem, cli::allocate_problem(kernel, *spec.batch(), team));
     cli::fill_inputs(problem, 1, team);
     NORMJIT_TRY(steps.launch,
                 device == "cpu" ? launch_on_cpu(kernel, problem) : launch_on_gpu(engine, kernel, problem));

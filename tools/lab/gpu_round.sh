@@ -55,7 +55,7 @@ stress() {
 
 # One launch of every kind of kernel, checked against the reference: spec | rows | what the heuristic's schedule becomes.
 # 70001: synccheck 2025.3 ends with "illegal address" where 8 clusters of 16 blocks are resident at once, even of a kernel
-# that does nothing but wait for its cluster; with 6 stages there is room for 7.
+# that does nothing but wait for its cluster; with 6 stages there is room for 7. Rows with slices are SLICESxROWS.
 # Clusters with staging=bulk have too few rows here to fill a stage twice: racecheck 2025.3 does not see that the row sums,
 # which arrive by st.async at a barrier, come between the reads of a stage and the bulk copy that fills it again, and
 # reports a race (layernorm cols=20000 x=f32, 200 rows; none with staging=async).
@@ -91,17 +91,28 @@ layernorm pass=forward cols=300001 x=bf16 | 7 |
 layernorm cols=4096 x=bf16 out=dx,dresidual_in,mean,dbeta stats=recompute | 99 | form=two_pass threads_per_row=256 rows_per_block=1 cluster=1 pipeline_depth=2 staging=registers row_memory=registers column_memory=registers pace=0 row_groups=8
 layernorm pass=forward cols=65536 x=bf16 | 40 |
 rmsnorm cols=4096 x=bf16 rounding=llama | 99 |
+layernorm slices=any cols=1152 x=bf16 per_slice=gamma,beta gamma_offset=1 | 9x70 |
+layernorm slices=any cols=1152 x=bf16 per_slice=gamma | 700x3 |
+rmsnorm slices=any cols=128 x=bf16 accumulate=dgamma | 300x16 |
+rmsnorm slices=any cols=128 x=bf16 per_slice=gamma accumulate=dgamma | 16x300 |
+layernorm slices=any cols=1003 x=f16 per_slice=beta source=y | 20x40 |
+layernorm slices=any cols=16384 x=bf16 per_slice=gamma,beta | 5x40 | staging=async
+rmsnorm slices=any cols=33 x=f16 | 60x9 |
+layernorm slices=any cols=300001 x=bf16 per_slice=gamma,beta | 3x3 |
+rmsnorm pass=forward slices=any cols=4096 x=bf16 per_slice=gamma residual=bf16 | 7x30 |
+layernorm pass=forward slices=any cols=1152 x=bf16 per_slice=gamma,beta | 300x2 |
 layernorm cols=4096 x=bf16 dresidual=bf16 | 99 | form=two_pass threads_per_row=256 rows_per_block=1 cluster=1 pipeline_depth=2 staging=registers row_memory=registers column_memory=registers pace=0 row_groups=8
 CASES
 }
 
 # The line that replays a case: tests/property/case.h.
 case_line() { # spec rows changes
-  local target schedule change
+  local target schedule change slices=1 rows=$2
+  case $rows in *x*) slices=${rows%%x*} rows=${rows##*x} ;; esac
   target=$("$folder/normjit" info | sed -n "s/^$device *available .*\\(sm_[0-9].*\\)$/\\1/p")
   schedule=$("$folder/normjit" info "$1" --target "$target" | sed -n 's/^schedule *//p')
   for change in $3; do schedule=$(sed "s/\\b${change%%=*}=[^ ]*/$change/" <<<"$schedule"); done
-  echo "$1 | $schedule | $target | case rows=$2 data=1 layout=0 threads=1"
+  echo "$1 | $schedule | $target | case rows=$rows slices=$slices data=1 layout=0 threads=1"
 }
 
 # All cases under one tool; a line each. initcheck sees reads of memory that nothing wrote: the tests leave it so.
@@ -119,7 +130,7 @@ sanitize() { # tool
 sanitizer() {
   local tool spec rows changes
   while IFS='|' read -r spec rows changes; do
-    case_line "${spec% }" "$((rows))" "$changes"
+    case_line "${spec% }" "${rows// /}" "$changes"
   done < <(sanitizer_cases) >"$out/sanitizer_cases.txt"
   for tool in memcheck racecheck initcheck synccheck; do sanitize "$tool" >"$out/$tool.txt" & done
   wait

@@ -95,7 +95,7 @@ Expected<PairedTimes> compare_schedules(Workbench& workbench, const Kernel& kern
     const bool by_heuristic = options.against == against_heuristic;
     PairedTimes paired{by_heuristic ? heuristic(spec, engine.target()) : *parse_schedule(options.against)};
     NORMJIT_TRY(const Kernel other, engine.prepare(spec, paired.other));
-    NORMJIT_TRY(const auto problem, workbench.open_checked_problem(kernel, *spec.rows, options.seed));
+    NORMJIT_TRY(const auto problem, workbench.open_checked_problem(kernel, *spec.batch(), options.seed));
     NORMJIT_RETURN_IF_ERROR(problem->check(kernel));
     NORMJIT_RETURN_IF_ERROR(problem->check(other));
     const Kernel both[] = {other, kernel};
@@ -120,7 +120,7 @@ Expected<Result> measure_spec(Workbench& workbench, const Spec& spec, const Opti
     NORMJIT_TRY(Kernel kernel, engine.prepare(spec, schedule));
     bench::MeasureOptions measure_options;
     measure_options.seconds = options.seconds;
-    const MadeData data{*spec.rows, options.seed, options.pad_rows ? 64 : 1};
+    const MadeData data{*spec.batch(), options.seed, options.pad_rows ? 64 : 1};
     NORMJIT_TRY(bench::Measurement measurement, workbench.measure_made(kernel, data, measure_options));
     Result result{spec, schedule, engine.threads(), measurement, {}};
     if (!options.against.empty()) {

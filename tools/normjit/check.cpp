@@ -112,17 +112,18 @@ Expected<std::vector<OutputCheck>> check_outputs(const Problem& problem,
         const void* data = spec.accumulate[tensor] ? problem.before[tensor].data() : problem.tensors[tensor].data();
         inputs[tensor] = reference::decode(*spec.dtypes[tensor], data, problem.elements(tensor));
     }
-    const reference::Gradients expected = reference::compute(spec, problem.rows, inputs);
+    const reference::Gradients expected = reference::compute(spec, problem.batch, inputs);
     std::vector<OutputCheck> checks;
     for (Tensor tensor : all_tensors) {
         if (!spec.writes(tensor)) continue;
         OutputCheck& check = checks.emplace_back();
         check.tensor = tensor;
-        const auto row = static_cast<size_t>(is_matrix(tensor) ? spec.cols : problem.elements(tensor));
+        const auto row =
+            static_cast<size_t>(info(tensor).shape == TensorShape::rows ? problem.elements(tensor) : spec.cols);
         check.ours = distance_of(expected[tensor], row, *spec.dtypes[tensor], problem.tensors[tensor].data(), {});
         if (const auto& gradient = foreign[tensor]) {
             check.foreign = distance_of(expected[tensor], row, gradient->type, gradient->data.data(),
-                                        foreign_allowance(spec, problem.rows, tensor, gradient->type));
+                                        foreign_allowance(spec, problem.batch.all_rows(), tensor, gradient->type));
         }
     }
     return checks;

@@ -33,7 +33,7 @@ void repeat_rows(const Problem& made, const Problem& all, bench::Team& team) {
 class CpuCheckedProblem final : public CheckedProblem {
   public:
     CpuCheckedProblem(RotatingCopies data, const Problem& made, bench::Team& team)
-        : data_(std::move(data)), expected_(made, data_.rows()), team_(team) {}
+        : data_(std::move(data)), expected_(made, data_.batch()), team_(team) {}
 
     bool is_cold() const override { return data_.is_cold(); }
     int64_t copies() const override { return data_.copies(); }
@@ -53,10 +53,10 @@ class CpuCheckedProblem final : public CheckedProblem {
                 NORMJIT_RETURN_IF_ERROR(expected_.check_row(output, row, data_.element(output.tensor, element)));
             }
         }
-        const int64_t groups = kernel.artifact().geometry.groups(data_.rows(), arguments.workspace_bytes);
-        for (const Tensor tensor : all_tensors) {
-            if (!data_.spec().writes(tensor) || info(tensor).shape != TensorShape::cols) continue;
-            NORMJIT_RETURN_IF_ERROR(expected_.check_columns(tensor, data_.element(tensor, 0), groups));
+        const int64_t groups = kernel.artifact().geometry.groups(data_.batch().all_rows(), arguments.workspace_bytes);
+        for (const ExpectedGradients::Columns& columns : expected_.columns_to_check()) {
+            const void* elements = data_.element(columns.output, columns.slice * data_.spec().cols);
+            NORMJIT_RETURN_IF_ERROR(expected_.check_columns(columns, elements, groups));
         }
         return {};
     }
@@ -78,19 +78,22 @@ class CpuCheckedProblem final : public CheckedProblem {
 
 }  // namespace
 
-int64_t made_rows(const Spec& spec, int64_t rows) {
+Batch made_batch(const Spec& spec, Batch batch) {
     constexpr int64_t made_elements = 1 << 20;
-    const int64_t made = std::clamp<int64_t>(made_elements / spec.cols, 1, rows);
-    return made == rows || made % 2 == 1 ? made : made - 1;
+    const int64_t slices = !spec.has_per_slice() ? 1 : batch.slices >= 3 ? 3 : batch.slices;
+    const int64_t rows = spec.has_per_slice() ? batch.rows : batch.all_rows();
+    const int64_t most = made_elements / spec.cols / std::max<int64_t>(slices, 1);
+    const int64_t made = std::clamp<int64_t>(most, std::min<int64_t>(rows, 1), rows);
+    return {made == rows || made % 2 == 1 ? made : made - 1, slices};
 }
 
-Expected<std::unique_ptr<CheckedProblem>> open_cpu_checked_problem(const Kernel& kernel, int64_t rows, uint64_t seed,
+Expected<std::unique_ptr<CheckedProblem>> open_cpu_checked_problem(const Kernel& kernel, Batch batch, uint64_t seed,
                                                                    Caches caches, ColdMemory& memory,
                                                                    bench::Team& team) {
-    const int64_t made = made_rows(kernel.artifact().spec, rows);
+    const Batch made = made_batch(kernel.artifact().spec, batch);
     NORMJIT_TRY(const Problem base, allocate_problem(kernel, made, team));
     fill_inputs(base, seed, team);
-    NORMJIT_TRY(Problem all, allocate_problem(kernel, rows, team));
+    NORMJIT_TRY(Problem all, allocate_problem(kernel, batch, team));
     repeat_rows(base, all, team);
     all.keep_accumulated();
     NORMJIT_TRY(RotatingCopies data, open_copies(std::move(all), caches, memory, team));

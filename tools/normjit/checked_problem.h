@@ -34,6 +34,7 @@ class CheckedProblem : public TimedProblem {
 
 /// Rows of made data for a problem: the others repeat them. An odd number, so that a kernel that goes by powers of two
 /// meets other data when it takes the wrong row.
-int64_t made_rows(const Spec& spec, int64_t rows);
+/// Of slices too, where column tensors have a row for each.
+Batch made_batch(const Spec& spec, Batch batch);
 
 }  // namespace normjit::cli

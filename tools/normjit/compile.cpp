@@ -144,7 +144,7 @@ std::string summary(const Artifact& artifact, const Times* times) {
         entries.push_back(fmt::format("{} at {}", entry.name, entry.offset));
     }
     const Geometry& geometry = artifact.geometry;
-    const int64_t rows = artifact.spec.rows.value_or(0);
+    const int64_t rows = artifact.spec.all_rows().value_or(0);
     std::string text;
     auto add = [&](const char* what, const std::string& value) { text += fmt::format("{:<10}{}\n", what, value); };
     add("spec", to_text(artifact.spec));
@@ -171,7 +171,7 @@ std::string summary(const Artifact& artifact, const Times* times) {
 }
 
 ordered_json to_json(const Artifact& artifact, const Times* times) {
-    const int64_t rows = artifact.spec.rows.value_or(0);
+    const int64_t rows = artifact.spec.all_rows().value_or(0);
     ordered_json json = {{"spec", to_text(artifact.spec)},
                          {"schedule", to_text(artifact.schedule)},
                          {"target", to_text(artifact.target)},

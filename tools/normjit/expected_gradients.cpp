@@ -12,26 +12,34 @@ namespace {
 
 constexpr int64_t most_rows_to_check = 64;
 
-reference::Gradients compute(const Problem& made, int64_t rows) {
+constexpr int64_t most_slices_to_check = 8;
+
+PerTensor<std::vector<double>> inputs_of(const Problem& made) {
     PerTensor<std::vector<double>> inputs;
     for (const Tensor tensor : all_tensors) {
         if (!made.spec.depends_on(tensor)) continue;
         inputs[tensor] =
             reference::decode(*made.spec.dtypes[tensor], made.tensors[tensor].data(), made.elements(tensor));
     }
-    return reference::compute_repeated(made.spec, made.rows, rows, inputs);
+    return inputs;
+}
+
+/// The problem of one slice.
+Spec spec_of_slice(Spec spec) {
+    spec.slices = 1;
+    spec.per_slice = {};
+    return spec;
 }
 
 /// Half of them in a row at either end, where tails are, the others far between.
-std::vector<int64_t> pick_rows(int64_t rows, int64_t cols) {
-    const int64_t most = std::clamp<int64_t>((1 << 20) / cols, 8, most_rows_to_check);
+std::vector<int64_t> pick(int64_t count, int64_t most) {
     std::vector<int64_t> picked;
     const int64_t ends = most / 4;
-    for (int64_t i = 0; i < std::min(rows, ends); ++i) picked.push_back(i);
+    for (int64_t i = 0; i < std::min(count, ends); ++i) picked.push_back(i);
     for (int64_t i = 0; i < most / 2; ++i)
-        picked.push_back(static_cast<int64_t>(double(rows) * (double(i) + 0.5) / (double(most) / 2)));
-    for (int64_t i = std::max<int64_t>(0, rows - ends); i < rows; ++i) picked.push_back(i);
-    std::erase_if(picked, [&](int64_t row) { return row >= rows; });
+        picked.push_back(static_cast<int64_t>(double(count) * (double(i) + 0.5) / (double(most) / 2)));
+    for (int64_t i = std::max<int64_t>(0, count - ends); i < count; ++i) picked.push_back(i);
+    std::erase_if(picked, [&](int64_t each) { return each >= count; });
     std::sort(picked.begin(), picked.end());
     picked.erase(std::unique(picked.begin(), picked.end()), picked.end());
     return picked;
@@ -39,15 +47,79 @@ std::vector<int64_t> pick_rows(int64_t rows, int64_t cols) {
 
 }  // namespace
 
-ExpectedGradients::ExpectedGradients(const Problem& made, int64_t rows)
+ExpectedGradients::ExpectedGradients(const Problem& made, Batch batch)
     : spec_(made.spec),
-      made_(made.rows),
-      rows_(rows),
-      gradients_(compute(made, rows)),
-      rows_to_check_(pick_rows(rows, spec_.cols)) {
+      made_(made.batch),
+      batch_(batch),
+      rows_to_check_(pick(batch.all_rows(), std::clamp<int64_t>((1 << 20) / spec_.cols, 8, most_rows_to_check))) {
     for (const Operand& operand : OperandList(spec_)) {
         if (operand.is_written() && operand.shape != TensorShape::cols) row_outputs_.push_back(operand);
+        if (!operand.is_written() || operand.shape != TensorShape::cols) continue;
+        for (const int64_t slice : pick(operand.per_slice ? batch.slices : 1, most_slices_to_check))
+            columns_to_check_.push_back({operand.tensor, slice});
     }
+    const Inputs inputs = inputs_of(made);
+    spec_.has_per_slice() ? compute_by_slice(inputs) : compute_alike(inputs);
+}
+
+/// Every row has the same columns.
+void ExpectedGradients::compute_alike(const Inputs& inputs) {
+    const int64_t made = made_.all_rows();
+    const auto all = reference::compute_repeated(spec_of_slice(spec_), made, batch_.all_rows(), inputs);
+    for (const int64_t row : rows_to_check_) {
+        for (const Operand& output : row_outputs_) {
+            const int64_t count = output.is_matrix() ? spec_.cols : 1;
+            const auto start = all[output.tensor].begin() + row % made * count;
+            rows_[row][output.tensor].assign(start, start + count);
+        }
+    }
+    shared_ = all;
+}
+
+void ExpectedGradients::compute_by_slice(const Inputs& inputs) {
+    for (const int64_t row : rows_to_check_) {
+        const Inputs of_row = rows_of(inputs, row / batch_.rows, row, 1);
+        rows_[row] = reference::compute(spec_of_slice(spec_), 1, of_row);
+    }
+    for (const Columns& columns : columns_to_check_) {
+        if (spec_.is_per_slice(columns.output) && !slices_.contains(columns.slice))
+            slices_[columns.slice] = sums_of_slice(inputs, columns.slice);
+        if (spec_.is_per_slice(columns.output) || !shared_[columns.output].empty()) continue;
+        for (int64_t slice = 0; slice < batch_.slices; ++slice) {
+            const auto sums = sums_of_slice(inputs, slice)[columns.output];
+            auto& total = shared_[columns.output];
+            if (slice == 0) total.resize(sums.size());
+            for (size_t j = 0; j < sums.size(); ++j) {
+                total[j].value += sums[j].value;
+                total[j].error += sums[j].error + static_cast<double>(batch_.all_rows()) * sums[j].error_per_addition;
+            }
+        }
+    }
+}
+
+/// `count` rows from row `first` of all on, with the columns of a slice.
+ExpectedGradients::Inputs ExpectedGradients::rows_of(const Inputs& inputs, int64_t slice, int64_t first,
+                                                     int64_t count) const {
+    Inputs part;
+    for (const Tensor tensor : all_tensors) {
+        const auto& all = inputs[tensor];
+        if (all.empty()) continue;
+        const auto copy = [&](int64_t row, int64_t width) {
+            part[tensor].insert(part[tensor].end(), all.begin() + row * width, all.begin() + (row + 1) * width);
+        };
+        if (info(tensor).shape == TensorShape::cols) {
+            copy(spec_.is_per_slice(tensor) ? slice % made_.slices : 0, spec_.cols);
+            continue;
+        }
+        for (int64_t i = 0; i < count; ++i) copy((first + i) % made_.all_rows(), is_matrix(tensor) ? spec_.cols : 1);
+    }
+    return part;
+}
+
+reference::Gradients ExpectedGradients::sums_of_slice(const Inputs& inputs, int64_t slice) const {
+    const int64_t made = std::min(made_.all_rows(), batch_.rows);
+    const Inputs part = rows_of(inputs, slice, slice * batch_.rows, made);
+    return reference::compute_repeated(spec_of_slice(spec_), made, batch_.rows, part);
 }
 
 Status ExpectedGradients::check(Tensor tensor, int64_t row, const reference::Gradient& expected, const void* element,
@@ -57,30 +129,34 @@ Status ExpectedGradients::check(Tensor tensor, int64_t row, const reference::Gra
     if (reference::agrees(expected, got, type)) return {};
     const std::string place = is_matrix(tensor)                         ? fmt::format("row {}, column {}", row, column)
                               : info(tensor).shape == TensorShape::rows ? fmt::format("row {}", row)
-                                                                        : fmt::format("column {}", column);
+                              : spec_.is_per_slice(tensor) ? fmt::format("slice {}, column {}", row, column)
+                                                           : fmt::format("column {}", column);
     return failed(fmt::format("wrong: {} at {} is {:.9g}; must be {:.9g}, {:.2g} off at most", name(tensor), place, got,
                               expected.value, expected.error));
 }
 
 Status ExpectedGradients::check_row(const Operand& output, int64_t row, const void* elements) const {
-    const int64_t count = output.is_matrix() ? spec_.cols : 1;
-    const auto start = static_cast<size_t>(row % made_ * count);
-    for (int64_t j = 0; j < count; ++j) {
-        const auto& expected = gradients_[output.tensor][start + static_cast<size_t>(j)];
-        const void* element = static_cast<const char*>(elements) + j * output.bytes();
-        const Status status = check(output.tensor, row, expected, element, j);
+    const auto& expected = rows_.at(row)[output.tensor];
+    for (size_t j = 0; j < expected.size(); ++j) {
+        const void* element = static_cast<const char*>(elements) + static_cast<int64_t>(j) * output.bytes();
+        const Status status = check(output.tensor, row, expected[j], element, static_cast<int64_t>(j));
         if (!status.ok()) return status;
     }
     return {};
 }
 
-Status ExpectedGradients::check_columns(Tensor tensor, const void* elements, int64_t groups) const {
+Status ExpectedGradients::check_columns(const Columns& columns, const void* elements, int64_t groups) const {
+    const Tensor tensor = columns.output;
+    const bool per_slice = spec_.is_per_slice(tensor);
     const auto size = static_cast<int64_t>(size_of(*spec_.dtypes[tensor]));
+    const auto& all = (per_slice ? slices_.at(columns.slice) : shared_)[tensor];
+    const int64_t rows = per_slice ? batch_.rows : batch_.all_rows();
     // Twice what a kernel needs: it may fold its own sums in another order.
-    const int64_t additions = 2 * ((rows_ + groups - 1) / std::max<int64_t>(groups, 1) + groups) + 64;
+    const int64_t additions = 2 * ((rows + groups - 1) / std::max<int64_t>(groups, 1) + groups) + 64;
     for (int64_t j = 0; j < spec_.cols; ++j) {
-        const auto expected = gradients_[tensor][static_cast<size_t>(j)].with_additions(rows_, additions);
-        const Status status = check(tensor, 0, expected, static_cast<const char*>(elements) + j * size, j);
+        const reference::Gradient& each = all[static_cast<size_t>(j)];
+        const auto expected = per_slice ? each : each.with_additions(rows, additions);
+        const Status status = check(tensor, columns.slice, expected, static_cast<const char*>(elements) + j * size, j);
         if (!status.ok()) return status;
     }
     return {};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launch over many rows must write, known from a part of them: the rows of the problem repeat.
+// What a launch over many rows must write, known from a part of them: rows, and rows of column tensors with one per
+// slice, repeat.
 #pragma once
 
 #include "problem.h"
@@ -11,35 +12,51 @@
 #include "normjit/status.h"
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 namespace normjit::cli {
 
 class ExpectedGradients {
   public:
-    /// `made` holds the inputs of the first rows; the problem has `rows`, which repeat them.
-    ExpectedGradients(const Problem& made, int64_t rows);
+    /// `made` holds the inputs of the first rows of all slices, one behind the other; the problem's repeat them.
+    ExpectedGradients(const Problem& made, Batch batch);
 
     /// The outputs with rows.
     const std::vector<Operand>& row_outputs() const { return row_outputs_; }
-    /// Rows of them that are worth a look: the first, the last, and some between, all there are when they are few.
+    /// Rows of them, counted through all slices, that are worth a look: the first, the last, and some between, all
+    /// there are when they are few.
     const std::vector<int64_t>& rows_to_check() const { return rows_to_check_; }
+    /// The row of a column output that is a slice's, or all of it.
+    struct Columns {
+        Tensor output;
+        int64_t slice = 0;
+    };
+    const std::vector<Columns>& columns_to_check() const { return columns_to_check_; }
 
     /// One row of one of them. The error says which column is off, by how much.
     Status check_row(const Operand& output, int64_t row, const void* elements) const;
-    /// dgamma or dbeta by a kernel that sums this many row groups, so that a term goes through its rows' and then the
-    /// groups' additions.
-    Status check_columns(Tensor tensor, const void* elements, int64_t groups) const;
+    /// By a kernel that sums this many row groups, so that a term goes through its rows' and then the groups'
+    /// additions.
+    Status check_columns(const Columns& columns, const void* elements, int64_t groups) const;
 
   private:
+    using Inputs = PerTensor<std::vector<double>>;
+    void compute_alike(const Inputs& inputs);
+    void compute_by_slice(const Inputs& inputs);
+    Inputs rows_of(const Inputs& inputs, int64_t slice, int64_t first, int64_t count) const;
+    reference::Gradients sums_of_slice(const Inputs& inputs, int64_t slice) const;
     Status check(Tensor tensor, int64_t row, const reference::Gradient& expected, const void* element,
                  int64_t column) const;
 
     const Spec spec_;
-    const int64_t made_, rows_;
-    reference::Gradients gradients_;
+    const Batch made_, batch_;
+    std::map<int64_t, reference::Gradients> rows_;    ///< by row to check
+    std::map<int64_t, reference::Gradients> slices_;  ///< column outputs, by slice to check
+    reference::Gradients shared_;                     ///< column outputs over all slices
     std::vector<Operand> row_outputs_;
     std::vector<int64_t> rows_to_check_;
+    std::vector<Columns> columns_to_check_;
 };
 
 }  // namespace normjit::cli

@@ -5,6 +5,7 @@
 #include "support/try.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 
 #include <fmt/core.h>
@@ -157,6 +158,48 @@ Status derive_stats(SpecFields& fields, const SafetensorsFile& file, const FileP
     return {};
 }
 
+/// gamma and beta with a row for each slice, [..., N] after the first dimensions of x. Slices may also be said.
+Status derive_slices(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file,
+                     const StoredTensor& x) {
+    std::vector<std::string_view> per_slice;
+    for (const std::string_view key : {"gamma", "beta"}) {
+        const StoredTensor* tensor = in_file.find(key);
+        if (!tensor || tensor->shape.size() < 2) continue;
+        const auto leading = static_cast<int64_t>(tensor->shape.size()) - 1;
+        const bool fits = tensor->shape.size() <= x.shape.size() && tensor->shape.back() == x.shape.back() &&
+                          std::equal(x.shape.begin(), x.shape.begin() + leading, tensor->shape.begin());
+        if (!fits) {
+            return file.error(tensor->name, fmt::format("shape {} must be [{}], the columns of {}, or have the first "
+                                                        "dimensions of its shape {} before them",
+                                                        shape_text(tensor->shape), x.shape.back(),
+                                                        split_name(x.name).second, shape_text(x.shape)));
+        }
+        per_slice.push_back(key);
+        const int64_t slices = count(tensor->shape) / tensor->shape.back();
+        if (slices > 0) NORMJIT_RETURN_IF_ERROR(derive(fields, file, *tensor, "slices", std::to_string(slices)));
+    }
+    if (find(fields, "slices").value_or("1") == "1") {
+        fields.erase("slices");
+        return {};
+    }
+    if (!per_slice.empty() && !find(fields, "per_slice"))
+        set(fields, "per_slice", fmt::format("{}", fmt::join(per_slice, ",")));
+    return {};
+}
+
+Status derive_rows(SpecFields& fields, const SafetensorsFile& file, const StoredTensor& x, int64_t cols) {
+    const int64_t all = count(x.shape) / cols;
+    int64_t slices = 1;
+    const std::string text = find(fields, "slices").value_or("1");
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), slices);
+    if (code != std::errc() || *end != '\0' || slices < 1) return {};  // what parse_spec() refuses
+    if (all % slices != 0) {
+        return file.error(x.name, fmt::format("shape {} has {} rows, which slices={} does not divide",
+                                              shape_text(x.shape), all, slices));
+    }
+    return derive(fields, file, x, "rows", std::to_string(all / slices));
+}
+
 Status derive_source(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file) {
     if (is_forward(fields) && !find(fields, "source")) set(fields, "source", "x");
     if (!find(fields, "source")) {
@@ -174,7 +217,8 @@ Status derive_source(SpecFields& fields, const SafetensorsFile& file, const File
     int64_t cols = x->shape.back();
     if (cols == 0) return file.error(x->name, fmt::format("shape {} has no columns", shape_text(x->shape)));
     NORMJIT_RETURN_IF_ERROR(derive(fields, file, *x, "cols", std::to_string(cols)));
-    return derive(fields, file, *x, "rows", std::to_string(count(x->shape) / cols));
+    NORMJIT_RETURN_IF_ERROR(derive_slices(fields, file, in_file, *x));
+    return derive_rows(fields, file, *x, cols);
 }
 
 /// Shapes of the inputs that the spec uses.
@@ -188,15 +232,18 @@ Status check_shapes(const SafetensorsFile& file, const FileProblem& in_file, con
                 fmt::format("{}: there is no tensor \"{}{}\"", file.path(), in_file.prefix(), name(tensor)));
         TensorShape shape = info(tensor).shape;
         bool fits = shape == TensorShape::matrix ? stored->shape == x.shape
-                    : shape == TensorShape::cols ? stored->shape == std::vector<int64_t>{spec.cols}
-                                                 : count(stored->shape) == *spec.rows;
+                    : shape == TensorShape::rows ? count(stored->shape) == *spec.all_rows()
+                    : spec.is_per_slice(tensor)
+                        ? stored->shape.back() == spec.cols && count(stored->shape) == *spec.slices * spec.cols
+                        : stored->shape == std::vector<int64_t>{spec.cols};
         if (fits) continue;
         std::string allowed =
             shape == TensorShape::matrix
                 ? fmt::format("must be that of {}, {}", split_name(x.name).second, shape_text(x.shape))
+            : spec.is_per_slice(tensor) ? fmt::format("must be [{}, {}], a row for each slice", *spec.slices, spec.cols)
             : shape == TensorShape::cols
                 ? fmt::format("must be [{}], the columns of {}", spec.cols, split_name(x.name).second)
-                : fmt::format("must have {} elements, the rows of {}", *spec.rows, split_name(x.name).second);
+                : fmt::format("must have {} elements, the rows of {}", *spec.all_rows(), split_name(x.name).second);
         return file.error(stored->name, fmt::format("shape {} {}", shape_text(stored->shape), allowed));
     }
     return {};

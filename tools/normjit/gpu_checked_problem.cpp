@@ -22,7 +22,8 @@ class GpuCheckedProblem final : public CheckedProblem {
         const Spec& spec = problem_.spec();
         std::vector<char> data;
         const auto read = [&](Tensor tensor, int64_t row) {
-            const int64_t bytes = bytes_of(spec, tensor, 1);
+            const int64_t elements = info(tensor).shape == TensorShape::rows ? 1 : spec.cols;
+            const int64_t bytes = elements * static_cast<int64_t>(size_of(*spec.dtypes[tensor]));
             data.resize(static_cast<size_t>(bytes));
             return problem_.tensor(tensor).read(row * bytes, data.data(), bytes);
         };
@@ -33,12 +34,11 @@ class GpuCheckedProblem final : public CheckedProblem {
             }
         }
         const Artifact& artifact = kernel.artifact();
-        const int64_t groups =
-            artifact.cuda_paths.front().groups(artifact.geometry, problem_.rows(), arguments.workspace_bytes);
-        for (const Tensor tensor : all_tensors) {
-            if (!spec.writes(tensor) || info(tensor).shape != TensorShape::cols) continue;
-            NORMJIT_RETURN_IF_ERROR(read(tensor, 0));
-            NORMJIT_RETURN_IF_ERROR(expected_->check_columns(tensor, data.data(), groups));
+        const int64_t groups = artifact.cuda_paths.front().groups(artifact.geometry, problem_.batch().all_rows(),
+                                                                  arguments.workspace_bytes);
+        for (const ExpectedGradients::Columns& columns : expected_->columns_to_check()) {
+            NORMJIT_RETURN_IF_ERROR(read(columns.output, columns.slice));
+            NORMJIT_RETURN_IF_ERROR(expected_->check_columns(columns, data.data(), groups));
         }
         return {};
     }

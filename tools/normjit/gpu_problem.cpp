@@ -23,20 +23,21 @@ Status check_memory(const cuda::Gpu& gpu, int64_t needed) {
 }  // namespace
 
 Expected<GpuProblem> GpuProblem::upload(std::shared_ptr<const cuda::Gpu> gpu, const Kernel& kernel, const Problem& host,
-                                        int64_t rows) {
+                                        Batch batch) {
     GpuProblem problem;
     problem.gpu_ = gpu;
     problem.spec_ = host.spec;
-    const int64_t workspace = kernel.preferred_workspace(rows);
+    const int64_t workspace = kernel.preferred_workspace(batch.rows, batch.slices);
     int64_t needed = workspace;
-    for (Tensor tensor : all_tensors) needed += host.spec.has(tensor) ? bytes_of(host.spec, tensor, rows) : 0;
+    for (Tensor tensor : all_tensors) needed += host.spec.has(tensor) ? bytes_of(host.spec, tensor, batch) : 0;
     NORMJIT_RETURN_IF_ERROR(check_memory(*gpu, needed));
     problem.arguments_ = host.arguments();
-    problem.arguments_.rows = rows;
+    problem.arguments_.rows = batch.rows;
+    problem.arguments_.slices = batch.slices;
     for (Tensor tensor : all_tensors) {
         if (!host.spec.has(tensor)) continue;
         cuda::DeviceMemory& memory = problem.tensors_[tensor];
-        NORMJIT_TRY(memory, cuda::DeviceMemory::allocate(gpu, bytes_of(host.spec, tensor, rows)));
+        NORMJIT_TRY(memory, cuda::DeviceMemory::allocate(gpu, bytes_of(host.spec, tensor, batch)));
         problem.arguments_[tensor].data = memory.data();
         const int64_t made = host.tensors[tensor].bytes();
         if (host.spec.accumulate[tensor]) {
@@ -53,7 +54,7 @@ Expected<GpuProblem> GpuProblem::upload(std::shared_ptr<const cuda::Gpu> gpu, co
 }
 
 Status GpuProblem::fit(const Kernel& kernel) {
-    const int64_t bytes = kernel.preferred_workspace(rows());
+    const int64_t bytes = kernel.preferred_workspace(arguments_.rows, arguments_.slices);
     if (arguments_.workspace == workspace_.data() && bytes <= workspace_.bytes()) return {};
     NORMJIT_TRY(workspace_, cuda::DeviceMemory::allocate(gpu_, bytes));
     NORMJIT_RETURN_IF_ERROR(workspace_.fill(0));

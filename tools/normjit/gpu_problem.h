@@ -19,7 +19,7 @@ class GpuProblem {
     /// tensors evenly only as far as a measurement cares. `unavailable` when the GPU has less memory than all of it
     /// takes.
     static Expected<GpuProblem> upload(std::shared_ptr<const cuda::Gpu> gpu, const Kernel& kernel, const Problem& host,
-                                       int64_t rows);
+                                       Batch batch);
 
     /// Makes the workspace large enough for another kernel of this problem. Arguments made before are no longer valid
     /// when it grows.
@@ -34,7 +34,7 @@ class GpuProblem {
     /// On this stream.
     Arguments arguments(void* stream) const;
     const Spec& spec() const { return spec_; }
-    int64_t rows() const { return arguments_.rows; }
+    Batch batch() const { return arguments_.batch(); }
     const cuda::DeviceMemory& tensor(Tensor tensor) const { return tensors_[tensor]; }
 
   private:

@@ -44,7 +44,7 @@ class GpuWorkbench final : public Workbench {
 
     Expected<Measurement> measure(const Kernel& kernel, const Problem& problem,
                                   const MeasureOptions& options) override {
-        NORMJIT_TRY(const GpuProblem on_gpu, GpuProblem::upload(gpu_, kernel, problem, problem.rows));
+        NORMJIT_TRY(const GpuProblem on_gpu, GpuProblem::upload(gpu_, kernel, problem, problem.batch));
         NORMJIT_TRY(const Measurement measurement, time(kernel, on_gpu, options));
         NORMJIT_RETURN_IF_ERROR(on_gpu.download(problem));
         return measurement;
@@ -52,23 +52,23 @@ class GpuWorkbench final : public Workbench {
 
     Expected<Measurement> measure_made(const Kernel& kernel, const MadeData& data,
                                        const MeasureOptions& options) override {
-        const int64_t made = std::min(data.rows, std::max<int64_t>(1, made_elements / kernel.artifact().spec.cols));
+        const Batch made = made_batch(kernel.artifact().spec, data.batch);
         NORMJIT_TRY(const Problem problem, allocate_problem(kernel, made, team()));
         fill_inputs(problem, data.seed, team());
-        NORMJIT_TRY(const GpuProblem on_gpu, GpuProblem::upload(gpu_, kernel, problem, data.rows));
+        NORMJIT_TRY(const GpuProblem on_gpu, GpuProblem::upload(gpu_, kernel, problem, data.batch));
         return time(kernel, on_gpu, options);
     }
 
-    Expected<std::unique_ptr<CheckedProblem>> open_checked_problem(const Kernel& kernel, int64_t rows,
+    Expected<std::unique_ptr<CheckedProblem>> open_checked_problem(const Kernel& kernel, Batch batch,
                                                                    uint64_t seed) override {
-        if (!made_ || made_->problem.spec != kernel.artifact().spec || made_->rows != rows || made_->seed != seed) {
+        if (!made_ || made_->problem.spec != kernel.artifact().spec || made_->batch != batch || made_->seed != seed) {
             made_.reset();
-            NORMJIT_TRY(Problem made, allocate_problem(kernel, made_rows(kernel.artifact().spec, rows), team()));
+            NORMJIT_TRY(Problem made, allocate_problem(kernel, made_batch(kernel.artifact().spec, batch), team()));
             fill_inputs(made, seed, team());
-            auto expected = std::make_shared<const ExpectedGradients>(made, rows);
-            made_ = Made{std::move(made), rows, seed, std::move(expected)};
+            auto expected = std::make_shared<const ExpectedGradients>(made, batch);
+            made_ = Made{std::move(made), batch, seed, std::move(expected)};
         }
-        NORMJIT_TRY(GpuProblem on_gpu, GpuProblem::upload(gpu_, kernel, made_->problem, rows));
+        NORMJIT_TRY(GpuProblem on_gpu, GpuProblem::upload(gpu_, kernel, made_->problem, batch));
         GpuTools tools{.stream = stream_.get(), .flush = [this] { return flush(); }, .measure = {}};
         tools.measure = [this](const Kernel& of, const GpuProblem& problem, const MeasureOptions& options) {
             return time(of, problem, options);
@@ -183,7 +183,7 @@ class GpuWorkbench final : public Workbench {
     /// Data of a checked problem: the tuner opens the same one again to confirm a winner in other memory.
     struct Made {
         Problem problem;
-        int64_t rows;
+        Batch batch;
         uint64_t seed;
         std::shared_ptr<const ExpectedGradients> expected;
     };

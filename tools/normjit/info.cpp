@@ -134,7 +134,7 @@ Status show_spec(const Options& options) {
     const Schedule& schedule = choice.chosen.schedule;
     NORMJIT_TRY(Artifact artifact, compile(spec, schedule, target));
     const Geometry& geometry = artifact.geometry;
-    const int64_t rows = artifact.spec.rows.value_or(0);
+    const int64_t rows = artifact.spec.all_rows().value_or(0);
     if (options.json) {
         ordered_json json = {{"spec", to_text(spec)},
                              {"target", to_text(target)},
@@ -145,12 +145,12 @@ Status show_spec(const Options& options) {
                              {"minimum_workspace", geometry.minimum_workspace(rows)},
                              {"preferred_workspace", geometry.preferred_workspace(rows)},
                              {"code_bytes", artifact.code.size()}};
-        json["bytes_moved"] = spec.rows ? ordered_json(bytes_moved(spec, *spec.rows)) : ordered_json();
+        json["bytes_moved"] = spec.batch() ? ordered_json(bytes_moved(spec, *spec.batch())) : ordered_json();
         json["bytes_moved_per_row"] = bytes_moved(spec, 1) - bytes_moved(spec, 0);
         return write_text("", json.dump(2) + "\n");
     }
-    std::string moved = spec.rows ? format_bytes(double(bytes_moved(spec, *spec.rows)))
-                                  : format_bytes(double(bytes_moved(spec, 1) - bytes_moved(spec, 0))) + " per row";
+    std::string moved = spec.batch() ? format_bytes(double(bytes_moved(spec, *spec.batch())))
+                                     : format_bytes(double(bytes_moved(spec, 1) - bytes_moved(spec, 0))) + " per row";
     std::string text;
     auto add = [&](const char* what, const std::string& value) { text += fmt::format("{:<10}{}\n", what, value); };
     add("spec", to_text(spec));

@@ -63,7 +63,7 @@ void fill(const Problem& problem, Tensor tensor, uint64_t seed, bench::Team& tea
 void fill_statistics(const Problem& problem, bench::Team& team) {
     const Spec& spec = problem.spec;
     const bool from_x = spec.source == Source::x && spec.has(Tensor::x);
-    team.run_ranges(problem.rows, [&](int64_t begin, int64_t end) {
+    team.run_ranges(problem.batch.all_rows(), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
             double mean = 0, squares = 0;
             auto x = [&](int64_t j) {

@@ -18,19 +18,21 @@ constexpr int64_t alignment = 64;
 static_assert(alignment % workspace_alignment == 0);
 
 /// Systems hand out more memory than they have and end the process when it is used: refuse before.
-Status check_memory(const Spec& spec, int64_t rows) {
+Status check_memory(const Spec& spec, Batch batch) {
     double needed = 0;
     for (Tensor tensor : all_tensors) {
         if (!spec.has(tensor)) continue;
-        double elements = is_matrix(tensor) ? static_cast<double>(rows) * static_cast<double>(spec.cols)
-                          : info(tensor).shape == TensorShape::cols ? static_cast<double>(spec.cols)
-                                                                    : static_cast<double>(rows);
+        const double rows = static_cast<double>(batch.rows) * static_cast<double>(batch.slices);
+        const double slices = spec.is_per_slice(tensor) ? static_cast<double>(batch.slices) : 1;
+        const double cols = info(tensor).shape == TensorShape::rows ? 1 : static_cast<double>(spec.cols);
+        const double elements = (info(tensor).shape == TensorShape::cols ? slices : rows) * cols;
         needed += elements * static_cast<double>(size_of(*spec.dtypes[tensor]));
     }
     double present = static_cast<double>(cpu::physical_memory());
     if (needed <= present) return {};
-    return unavailable(fmt::format("the tensors of rows={} cols={} take {}; this machine has {}", rows, spec.cols,
-                                   format_bytes(needed), format_bytes(present)));
+    return unavailable(fmt::format("the tensors of{} rows={} cols={} take {}; this machine has {}",
+                                   batch.slices == 1 ? "" : fmt::format(" slices={}", batch.slices), batch.rows,
+                                   spec.cols, format_bytes(needed), format_bytes(present)));
 }
 
 void touch(const Buffer& buffer, bench::Team& team) {
@@ -64,7 +66,8 @@ void* Problem::element(Tensor tensor, int64_t i) const {
 
 Arguments Problem::arguments() const {
     Arguments arguments;
-    arguments.rows = rows;
+    arguments.rows = batch.rows;
+    arguments.slices = batch.slices;
     for (Tensor tensor : all_tensors) {
         if (!spec.has(tensor)) continue;
         Argument& argument = arguments[tensor];
@@ -95,7 +98,7 @@ bench::Traffic Problem::traffic() const {
     for (Tensor tensor : all_tensors) {
         if (!is_matrix(tensor) || !spec.has(tensor)) continue;
         void* data = tensors[tensor].data();
-        const int64_t bytes = bytes_of(spec, tensor, rows);  // gaps are not counted
+        const int64_t bytes = bytes_of(spec, tensor, batch);  // gaps are not counted
         if (spec.writes(tensor)) {
             traffic.writes.push_back({data, bytes});
         } else if (spec.reads(tensor)) {
@@ -111,21 +114,21 @@ void fill_with_nan(void* memory, int64_t bytes, bench::Team& team) {
     });
 }
 
-Expected<Problem> allocate_problem(const Kernel& kernel, int64_t rows, bench::Team& team, int64_t row_alignment) {
+Expected<Problem> allocate_problem(const Kernel& kernel, Batch batch, bench::Team& team, int64_t row_alignment) {
     Problem problem;
     problem.spec = kernel.artifact().spec;
-    problem.rows = rows;
+    problem.batch = batch;
     problem.row_alignment = row_alignment;
-    NORMJIT_RETURN_IF_ERROR(check_memory(problem.spec, rows));
+    NORMJIT_RETURN_IF_ERROR(check_memory(problem.spec, batch));
     for (Tensor tensor : all_tensors) {
         if (!problem.spec.has(tensor)) continue;
         const auto size = static_cast<int64_t>(size_of(*problem.spec.dtypes[tensor]));
-        const int64_t bytes =
-            is_matrix(tensor) ? rows * problem.row_stride(tensor) * size : bytes_of(problem.spec, tensor, rows);
+        const int64_t bytes = is_matrix(tensor) ? batch.all_rows() * problem.row_stride(tensor) * size
+                                                : bytes_of(problem.spec, tensor, batch);
         NORMJIT_TRY(problem.tensors[tensor], Buffer::allocate(bytes));
         if (problem.spec.writes(tensor)) touch(problem.tensors[tensor], team);
     }
-    NORMJIT_TRY(problem.workspace, Buffer::allocate(kernel.preferred_workspace(problem.rows)));
+    NORMJIT_TRY(problem.workspace, Buffer::allocate(kernel.preferred_workspace(batch.rows, batch.slices)));
     touch(problem.workspace, team);
     return problem;
 }

@@ -37,14 +37,14 @@ class Buffer {
 
 struct Problem {
     Spec spec;
-    int64_t rows = 0;
+    Batch batch{0};
     int64_t row_alignment = 1;            ///< rows of matrices start at multiples of so many bytes
     PerTensor<Buffer> tensors;            ///< empty for tensors that the spec does not use
     PerTensor<std::vector<char>> before;  ///< keep_accumulated()
     Buffer workspace;
 
     /// Elements of a tensor of this problem.
-    int64_t elements(Tensor tensor) const { return elements_of(spec, tensor, rows); }
+    int64_t elements(Tensor tensor) const { return elements_of(spec, tensor, batch); }
     /// Elements from one row of a matrix to the next.
     int64_t row_stride(Tensor matrix) const;
     /// Where element i of a tensor lies, gaps between rows not counted.
@@ -60,7 +60,7 @@ struct Problem {
 /// Memory for every tensor of the spec and for the kernel's preferred workspace. Refuses with `unavailable` what is
 /// more than the machine has. Outputs and workspace are touched by the threads of the team. `row_alignment`: a multiple
 /// of an element's size, up to a cache line, or 1 for rows that stand one behind the other.
-Expected<Problem> allocate_problem(const Kernel& kernel, int64_t rows, bench::Team& team, int64_t row_alignment = 1);
+Expected<Problem> allocate_problem(const Kernel& kernel, Batch batch, bench::Team& team, int64_t row_alignment = 1);
 
 /// Sets every bit: a NaN of any type.
 void fill_with_nan(void* memory, int64_t bytes, bench::Team& team);

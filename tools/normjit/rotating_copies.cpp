@@ -109,7 +109,7 @@ void* RotatingCopies::element(Tensor tensor, int64_t i) const {
 }
 
 Status RotatingCopies::fit(const Kernel& kernel, bench::Team& team) {
-    const int64_t bytes = kernel.preferred_workspace(problem_.rows);
+    const int64_t bytes = kernel.preferred_workspace(problem_.batch.rows, problem_.batch.slices);
     if (bytes <= problem_.workspace.bytes()) return {};
     NORMJIT_TRY(problem_.workspace, Buffer::allocate(bytes));
     fill_with_nan(problem_.workspace.data(), bytes, team);

@@ -47,7 +47,7 @@ class RotatingCopies {
     Status fit(const Kernel& kernel, bench::Team& team);
 
     const Spec& spec() const { return problem_.spec; }
-    int64_t rows() const { return problem_.rows; }
+    Batch batch() const { return problem_.batch; }
     int64_t copies() const { return copies_; }
     /// Whether no cache has a copy any more when it is used again.
     bool is_cold() const { return copy_bytes_ == 0 || copies_ * copy_bytes_ >= cold_bytes_; }

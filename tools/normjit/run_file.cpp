@@ -66,6 +66,7 @@ void add_outputs(const Job& job, const Problem& problem, std::vector<TensorView>
         auto shape = source_tensor(job.in_file, job.spec.source)->shape;
         if (info(tensor).shape == TensorShape::rows) shape.pop_back();
         if (info(tensor).shape == TensorShape::cols) shape = {problem.spec.cols};
+        if (problem.spec.is_per_slice(tensor)) shape = {problem.batch.slices, problem.spec.cols};
         views.push_back({job.in_file.prefix() + std::string(name(tensor)), *problem.spec.dtypes[tensor], shape,
                          problem.tensors[tensor].data()});
     }
@@ -86,7 +87,7 @@ Status write_gradients(const std::string& path, const std::vector<Job>& jobs, co
 Expected<RunResult> run_job(const SafetensorsFile& file, Workbench& workbench, const Job& job,
                             const RunOptions& options, std::vector<Problem>& problems) {
     NORMJIT_TRY(Kernel kernel, prepare(workbench.engine(), job.spec, options));
-    NORMJIT_TRY(Problem problem, allocate_problem(kernel, *job.spec.rows, workbench.team()));
+    NORMJIT_TRY(Problem problem, allocate_problem(kernel, *job.spec.batch(), workbench.team()));
     NORMJIT_RETURN_IF_ERROR(read_inputs(file, job.in_file, problem));
     problem.keep_accumulated();
     NORMJIT_TRY(RunResult result, launch_and_measure(workbench, kernel, problem));

@@ -8,9 +8,10 @@ namespace normjit::cli {
 Expected<std::vector<RunResult>> run_made(const RunOptions& options) {
     NORMJIT_TRY(Spec spec, parse_spec(join_words(options.words)));
     if (!spec.rows) return invalid_argument("spec: rows is missing: the number of rows to make, at least 0");
+    if (!spec.slices) return invalid_argument("spec: slices=any: the number of slices to make is missing");
     NORMJIT_TRY(const auto workbench, open_workbench(options.device));
     NORMJIT_TRY(Kernel kernel, prepare(workbench->engine(), spec, options));
-    NORMJIT_TRY(Problem problem, allocate_problem(kernel, *spec.rows, workbench->team()));
+    NORMJIT_TRY(Problem problem, allocate_problem(kernel, *spec.batch(), workbench->team()));
     fill_inputs(problem, options.seed, workbench->team());
     problem.keep_accumulated();
     NORMJIT_TRY(RunResult result, launch_and_measure(*workbench, kernel, problem));

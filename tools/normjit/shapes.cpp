@@ -24,6 +24,8 @@ Expected<Spec> read_spec(std::string_view text, const std::string& where, const 
     if (!spec->rows) spec->rows = rows.otherwise;
     if (!spec->rows && !rows.may_be_any)
         return invalid_argument(fmt::format("{}spec: rows is missing: the number of rows to make, at least 0", where));
+    if (!spec->slices)
+        return invalid_argument(fmt::format("{}spec: slices=any: the number of slices to make is missing", where));
     return spec;
 }
 

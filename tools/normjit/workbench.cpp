@@ -33,15 +33,15 @@ class CpuWorkbench final : public Workbench {
 
     Expected<bench::Measurement> measure_made(const Kernel& kernel, const MadeData& data,
                                               const bench::MeasureOptions& options) override {
-        NORMJIT_TRY(Problem problem, allocate_problem(kernel, data.rows, team(), data.row_alignment));
+        NORMJIT_TRY(Problem problem, allocate_problem(kernel, data.batch, team(), data.row_alignment));
         fill_inputs(problem, data.seed, team());
         NORMJIT_TRY(RotatingCopies copies, open_copies(std::move(problem), caches_, memory(), team()));
         return measure_in(copies, kernel, options, team());
     }
 
-    Expected<std::unique_ptr<CheckedProblem>> open_checked_problem(const Kernel& kernel, int64_t rows,
+    Expected<std::unique_ptr<CheckedProblem>> open_checked_problem(const Kernel& kernel, Batch batch,
                                                                    uint64_t seed) override {
-        return open_cpu_checked_problem(kernel, rows, seed, caches_, memory(), team());
+        return open_cpu_checked_problem(kernel, batch, seed, caches_, memory(), team());
     }
 
     nlohmann::ordered_json facts() const override { return {{"cpu", engine().device_class().model}}; }

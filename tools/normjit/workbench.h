@@ -20,7 +20,7 @@ namespace normjit::cli {
 
 /// What bench measures on.
 struct MadeData {
-    int64_t rows = 0;
+    Batch batch{0};
     uint64_t seed = 1;
     int64_t row_alignment = 1;  ///< bytes; CPU only
 };
@@ -45,7 +45,7 @@ class Workbench {
                                                       const bench::MeasureOptions& options) = 0;
 
     /// Data made from a seed for the kernel's problem, on which it and others for that problem are compared.
-    virtual Expected<std::unique_ptr<CheckedProblem>> open_checked_problem(const Kernel& kernel, int64_t rows,
+    virtual Expected<std::unique_ptr<CheckedProblem>> open_checked_problem(const Kernel& kernel, Batch batch,
                                                                            uint64_t seed) = 0;
 
     /// What a results file says about the device.
@@ -59,7 +59,7 @@ class Workbench {
     bench::Team team_;
 };
 
-Expected<std::unique_ptr<CheckedProblem>> open_cpu_checked_problem(const Kernel& kernel, int64_t rows, uint64_t seed,
+Expected<std::unique_ptr<CheckedProblem>> open_cpu_checked_problem(const Kernel& kernel, Batch batch, uint64_t seed,
                                                                    Caches caches, ColdMemory& memory,
                                                                    bench::Team& team);
 

@@ -15,41 +15,53 @@ class Computation {
   public:
     using Number = Bounded<Real>;
 
-    /// `rows` rows, of which the inputs hold `made`; the others repeat them.
-    Computation(const Spec& spec, int64_t made, int64_t rows, const PerTensor<std::vector<double>>& inputs)
-        : spec_(spec),
-          inputs_(inputs),
-          all_rows_(rows),
-          rows_(static_cast<size_t>(made)),
-          cols_(static_cast<size_t>(spec.cols)) {
+    /// In each slice `rows` rows, of which the inputs hold `made.rows`; the others repeat them.
+    Computation(const Spec& spec, Batch made, int64_t rows, const PerTensor<std::vector<double>>& inputs)
+        : spec_(spec), inputs_(inputs), all_rows_(rows), made_(made), cols_(static_cast<size_t>(spec.cols)) {
         for (Tensor tensor : all_tensors) {
             if (spec.writes(tensor)) gradients_[tensor].resize(static_cast<size_t>(elements_of(spec, tensor, made)));
-        }
-        for (size_t j = 0; j < cols_ && spec.has(Tensor::gamma); ++j) {
-            scale_.push_back(input(Tensor::gamma, j) + narrow(spec.gamma_offset));
         }
     }
 
     Gradients run() {
-        for (size_t row = 0; row < rows_; ++row) {
-            if (spec_.reads(Tensor::x)) find_xhat(row);
-            if (spec_.pass == Pass::forward) {
-                write_y(row);
-                continue;
-            }
-            const bool writes_dx = spec_.has(Tensor::dx) || spec_.has(Tensor::dresidual_in);
-            if (writes_dx) write_dx(row);
-            add_to_sums(row);
+        const auto rows = static_cast<size_t>(made_.rows);
+        for (slice_ = 0; slice_ < static_cast<size_t>(made_.slices); ++slice_) {
+            find_scale();
+            for (size_t row = 0; row < rows; ++row) compute_row(slice_ * rows + row, row);
+            write_sums(true);
         }
-        for (size_t j = 0; j < cols_; ++j) {
-            write_sum(Tensor::dgamma, j, dgamma_[j]);
-            write_sum(Tensor::dbeta, j, dbeta_[j]);
-        }
+        write_sums(false);
         return std::move(gradients_);
     }
 
   private:
+    /// Row `row` of all; in its slice, number `number`.
+    void compute_row(size_t row, size_t number) {
+        if (spec_.reads(Tensor::x)) find_xhat(row);
+        if (spec_.pass == Pass::forward) return write_y(row);
+        if (spec_.has(Tensor::dx) || spec_.has(Tensor::dresidual_in)) write_dx(row);
+        add_to_sums(row, repeats(number));
+    }
+
+    void find_scale() {
+        scale_.clear();
+        for (size_t j = 0; j < cols_ && spec_.has(Tensor::gamma); ++j)
+            scale_.push_back(input(Tensor::gamma, column(Tensor::gamma, j)) + narrow(spec_.gamma_offset));
+    }
+
+    /// Sums over the slice that ends, or over all slices.
+    void write_sums(bool per_slice) {
+        for (const Tensor tensor : {Tensor::dgamma, Tensor::dbeta}) {
+            if (!spec_.has(tensor) || spec_.is_per_slice(tensor) != per_slice) continue;
+            auto& sums = tensor == Tensor::dgamma ? dgamma_ : dbeta_;
+            for (size_t j = 0; j < cols_; ++j) write_sum(tensor, column(tensor, j), sums[j]);
+            sums.assign(cols_, {});
+        }
+    }
+
     Number input(Tensor tensor, size_t i) const { return {static_cast<Real>(inputs_[tensor][i]), 0}; }
+    /// The element of column j, in the slice in hand.
+    size_t column(Tensor tensor, size_t j) const { return (spec_.is_per_slice(tensor) ? slice_ * cols_ : 0) + j; }
 
     /// An option of the spec as the kernel has it, in the compute type.
     static Number narrow(double option) {
@@ -74,11 +86,13 @@ class Computation {
                           [&](Real value) { return static_cast<Real>(round_to(type, static_cast<double>(value))); });
     }
 
-    int64_t column_depth() const { return all_rows_ + 1; }
+    int64_t column_depth(Tensor tensor) const {
+        return all_rows_ * (spec_.is_per_slice(tensor) ? 1 : made_.slices) + 1;
+    }
 
-    /// How often a row of the inputs comes.
+    /// How often a row of the slice comes.
     Real repeats(size_t row) const {
-        const auto made = static_cast<int64_t>(rows_);
+        const int64_t made = made_.rows;
         return static_cast<Real>(all_rows_ / made + (static_cast<int64_t>(row) < all_rows_ % made ? 1 : 0));
     }
 
@@ -141,13 +155,13 @@ class Computation {
         for (size_t j = 0; j < cols_; ++j) {
             Number y = rounded(stream_type(), xhat_[j]);
             if (spec_.has(Tensor::gamma)) y = rounded(product_type(Tensor::gamma), y * scale_[j]);
-            if (spec_.has(Tensor::beta)) y = y + input(Tensor::beta, j);
+            if (spec_.has(Tensor::beta)) y = y + input(Tensor::beta, column(Tensor::beta, j));
             write(Tensor::y, row * cols_ + j, y);
         }
     }
 
     Number xhat_of_y(const Number& y, size_t j) const {
-        const Number shifted = spec_.has(Tensor::beta) ? y - input(Tensor::beta, j) : y;
+        const Number shifted = spec_.has(Tensor::beta) ? y - input(Tensor::beta, column(Tensor::beta, j)) : y;
         if (!spec_.has(Tensor::gamma)) return shifted;
         return scale_[j].value == 0 ? Number{0, 0} : shifted / scale_[j];
     }
@@ -184,8 +198,7 @@ class Computation {
         return rstd_ * (rstd_ * (mean * rstd_));
     }
 
-    void add_to_sums(size_t row) {
-        const Real times = repeats(row);
+    void add_to_sums(size_t row, Real times) {
         for (size_t j = 0; j < cols_; ++j) {
             const Number dy = input(Tensor::dy, row * cols_ + j);
             if (spec_.has(Tensor::dgamma)) {
@@ -198,11 +211,10 @@ class Computation {
         }
     }
 
-    void write_sum(Tensor tensor, size_t j, const Sum<Real>& sum) {
-        if (!spec_.has(tensor)) return;
-        const Number total = sum.total(column_depth());
-        write(tensor, j, spec_.accumulate[tensor] ? input(tensor, j) + total : total);
-        gradients_[tensor][j].error_per_addition = static_cast<double>(sum.error_per_addition());
+    void write_sum(Tensor tensor, size_t i, const Sum<Real>& sum) {
+        const Number total = sum.total(column_depth(tensor));
+        write(tensor, i, spec_.accumulate[tensor] ? input(tensor, i) + total : total);
+        gradients_[tensor][i].error_per_addition = static_cast<double>(sum.error_per_addition());
     }
 
     void write_statistic(Tensor tensor, size_t row, const Number& number) {
@@ -218,8 +230,10 @@ class Computation {
 
     const Spec& spec_;
     const PerTensor<std::vector<double>>& inputs_;
-    const int64_t all_rows_;
-    const size_t rows_, cols_;
+    const int64_t all_rows_;  ///< of a slice
+    const Batch made_;
+    const size_t cols_;
+    size_t slice_ = 0;
     std::vector<Number> scale_;                                 ///< gamma + gamma_offset
     std::vector<Number> h_ = std::vector<Number>(cols_);        ///< what is normalised of the current row
     std::vector<Number> xhat_ = std::vector<Number>(cols_);     ///< of the current row
@@ -232,11 +246,11 @@ class Computation {
 
 }  // namespace
 
-Gradients compute(const Spec& spec, int64_t rows, const PerTensor<std::vector<double>>& inputs) {
-    return compute_repeated(spec, rows, rows, inputs);
+Gradients compute(const Spec& spec, Batch batch, const PerTensor<std::vector<double>>& inputs) {
+    return compute_repeated(spec, batch, batch.rows, inputs);
 }
 
-Gradients compute_repeated(const Spec& spec, int64_t made, int64_t rows, const PerTensor<std::vector<double>>& inputs) {
+Gradients compute_repeated(const Spec& spec, Batch made, int64_t rows, const PerTensor<std::vector<double>>& inputs) {
     if (spec.compute() == DType::f64) return Computation<long double>(spec, made, rows, inputs).run();
     return Computation<double>(spec, made, rows, inputs).run();
 }

@@ -8,7 +8,7 @@
 //   an operation adds u times its result, and half the smallest denormal where it can underflow;
 //   a sum of terms t adds depth * u * sum |t|, depth being the number of additions that a term goes through:
 //     row sums are kept in one sum per lane of a 64-byte vector, so N / lanes, plus 16 to fold lanes and unrolled sums;
-//     column sums run over the rows of a group and then over the groups, so M + 1.
+//     column sums run over the rows of a group and then over the groups, so M + 1; over all slices S * M + 1.
 //   a product of three or more factors, one of them a row's, may be taken in the formula's order or with the row's
 //     factors first (dx = (dy * rstd) * gamma - ((x - mean) * (rstd * rstd * c1) + rstd * c2), dgamma's terms
 //     (dy * rstd) * (x - mean)): the larger of the two bounds. They differ where an intermediate product underflows.
@@ -39,12 +39,12 @@ struct Gradient {
 /// One element per element of each output of the spec; empty for all other tensors.
 using Gradients = PerTensor<std::vector<Gradient>>;
 
-/// `inputs`: the decoded elements of every tensor that the spec reads, rows packed. The spec must be valid.
-Gradients compute(const Spec& spec, int64_t rows, const PerTensor<std::vector<double>>& inputs);
+/// `inputs`: the decoded elements of every tensor that the spec reads, rows and slices packed. The spec must be valid.
+Gradients compute(const Spec& spec, Batch batch, const PerTensor<std::vector<double>>& inputs);
 
-/// The same for `rows` rows of which the inputs hold the first `made`, at least one: those that follow repeat them. Of
-/// outputs with rows the first `made`.
-Gradients compute_repeated(const Spec& spec, int64_t made, int64_t rows, const PerTensor<std::vector<double>>& inputs);
+/// The same for slices of `rows` rows of which the inputs hold the first `made.rows`, at least one: those that follow
+/// repeat them. Of outputs with rows those that were made.
+Gradients compute_repeated(const Spec& spec, Batch made, int64_t rows, const PerTensor<std::vector<double>>& inputs);
 
 /// Whether a kernel may have stored `got`, an element of this type: it lies between the roundings of value - error and
 /// value + error. Rounding is monotone, so every result within the error passes, and nothing else does.

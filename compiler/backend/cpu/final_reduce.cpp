@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The phase `final_reduce`: for a range of columns, the sum of the row groups' partials in their order, some groups at
 // a time, and the column outputs from those sums, rounded once.
+// The phase `slice_reduce`: the same for one slice, and the outputs that have a row for each.
 #include "backend/cpu/evaluate.h"
 #include "backend/cpu/loop_bodies.h"
 #include "backend/cpu/rows.h"
@@ -15,9 +16,10 @@ namespace {
 
 class FinalReduceEmitter {
   public:
-    FinalReduceEmitter(Machine& machine, const plan::Plan& plan)
+    FinalReduceEmitter(Machine& machine, const plan::Plan& plan, bool per_slice)
         : m_(machine),
           plan_(plan),
+          epilogue_(plan::epilogue_of(plan, per_slice)),
           column_(m_.integer(Home::a_register)),
           left_(m_.integer(Home::a_register)),
           partial_(m_.integer(Home::a_register)),
@@ -47,9 +49,12 @@ class FinalReduceEmitter {
     }
 
   private:
+    bool is_needed(size_t sum) const { return epilogue_.sums[sum] != ir::no_value; }
+
     template <class Visit>
     void for_each_register(const std::vector<UnitSum>& sums, Visit visit) {
         for (size_t k = 0; k < sums.size(); ++k) {
+            if (!is_needed(k)) continue;
             for (int v = 0; v < m_.unit_vectors(); ++v) {
                 const int64_t element = static_cast<int64_t>(k) * plan_.geometry.partial_cols + v * m_.lanes();
                 const Address at{partial_, column_, m_.element_bytes(), element * m_.element_bytes()};
@@ -69,8 +74,10 @@ class FinalReduceEmitter {
     }
 
     std::vector<UnitSum> take_zeros(Registers& registers) {
-        std::vector<UnitSum> sums(static_cast<size_t>(plan_.geometry.column_sums));
-        for (UnitSum& sum : sums) {
+        std::vector<UnitSum> sums(epilogue_.sums.size());
+        for (size_t k = 0; k < sums.size(); ++k) {
+            if (!is_needed(k)) continue;
+            UnitSum& sum = sums[k];
             for (size_t v = 0; v < static_cast<size_t>(m_.unit_vectors()); ++v) {
                 sum[v] = m_.accumulator(registers);
                 m_.zero(sum[v]);
@@ -93,6 +100,7 @@ class FinalReduceEmitter {
             return m_.count_down(groups_in_hand_, 1);
         });
         for (size_t k = 0; k < sums.size(); ++k) {
+            if (!is_needed(k)) continue;
             for (size_t v = 0; v < static_cast<size_t>(m_.unit_vectors()); ++v) m_.add(sums[k][v], in_hand[k][v]);
         }
     }
@@ -107,7 +115,9 @@ class FinalReduceEmitter {
         Environment around;
         around.vectors = m_.unit_vectors();
         around.lanes = lanes;
-        for (size_t k = 0; k < sums.size(); ++k) around.live.insert({plan_.epilogue.sums[k], values_of(m_, sums[k])});
+        for (size_t k = 0; k < sums.size(); ++k) {
+            if (is_needed(k)) around.live.insert({epilogue_.sums[k], values_of(m_, sums[k])});
+        }
         around.load = [&](const Unit& to, ValueId id) {
             const Tensor tensor = plan_.function[id].tensor;
             return m_.load(to, place(tensor), type(tensor), lanes);
@@ -115,11 +125,12 @@ class FinalReduceEmitter {
         around.store = [&](const Unit& value, Tensor tensor) {
             m_.store(place(tensor), value, type(tensor), lanes, Caching::normal);
         };
-        evaluate(m_, registers, plan_.function, {plan_.function, epilogue_body(plan_)}, around);
+        evaluate(m_, registers, plan_.function, {plan_.function, epilogue_body(epilogue_)}, around);
     }
 
     Machine& m_;
     const plan::Plan& plan_;
+    const plan::Epilogue epilogue_;
     const Integer column_;   ///< from the task's first one
     const Integer left_;     ///< columns still to do
     const Integer partial_;  ///< of the group in hand
@@ -129,6 +140,8 @@ class FinalReduceEmitter {
 
 }  // namespace
 
-void emit_final_reduce(Machine& machine, const plan::Plan& plan) { FinalReduceEmitter(machine, plan).emit(); }
+void emit_final_reduce(Machine& machine, const plan::Plan& plan) { FinalReduceEmitter(machine, plan, false).emit(); }
+
+void emit_slice_reduce(Machine& machine, const plan::Plan& plan) { FinalReduceEmitter(machine, plan, true).emit(); }
 
 }  // namespace normjit::backend::cpu

@@ -71,8 +71,8 @@ LoopBody cached_columns_body(const plan::Plan& plan) {
     return body;
 }
 
-LoopBody epilogue_body(const plan::Plan& plan) {
-    return {.values = plan.epilogue.values, .sums = {}, .stores = plan.epilogue.stores, .results = {}, .reloads = {}};
+LoopBody epilogue_body(const plan::Epilogue& epilogue) {
+    return {.values = epilogue.values, .sums = {}, .stores = epilogue.stores, .results = {}, .reloads = {}};
 }
 
 namespace {
@@ -105,7 +105,7 @@ Demand register_demand_of(const plan::Plan& plan) {
             static_cast<int>(sweep.is_last() ? columns + sweep.column_sums.size() : sweep.row_means.size());
         int own = own_registers(plan, body);
         if (sweep.is_last() && plan.geometry.split_rows > 0)
-            own = std::max(own, own_registers(plan, epilogue_body(plan)));
+            own = std::max(own, own_registers(plan, epilogue_body(plan.epilogue)));
         const auto rows = static_cast<int>(operands_of_shape(plan.function, sweep, ir::Shape::rows).size());
         const int width = sweep.is_last() ? cpu.strip : cpu.unroll;
         const int total = rows + vectors * (width * resident + own);

@@ -20,7 +20,7 @@ LoopBody element_body(const plan::Sweep& sweep);
 /// The [N] values that the row group caches, computed from the inputs.
 LoopBody cached_columns_body(const plan::Plan& plan);
 /// Column outputs from the finished sums.
-LoopBody epilogue_body(const plan::Plan& plan);
+LoopBody epilogue_body(const plan::Epilogue& epilogue);
 
 /// For launches of few rows, which cache no [N] values.
 plan::Plan without_cached_columns(const plan::Plan& plan);

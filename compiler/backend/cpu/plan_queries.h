@@ -42,7 +42,7 @@ inline bool may_realign(const plan::Plan& plan) { return realigned(plan) != null
 
 /// Whether row groups are for launches only whose workspace is too small to split columns.
 inline bool is_always_split(const plan::Plan& plan) {
-    return plan.spec.rows && *plan.spec.rows <= plan.geometry.split_rows;
+    return !plan.spec.has_slices() && plan.spec.rows && *plan.spec.rows <= plan.geometry.split_rows;
 }
 
 /// Whether that for row groups is for rows that start on lines. Few rows need it only with too little workspace to

@@ -302,7 +302,7 @@ class RowsEmitter {
     }
 
     void store_outputs(const Strip& strip) {
-        const LoopBody body = epilogue_body(plan_);
+        const LoopBody body = epilogue_body(plan_.epilogue);
         const Selection selection(function_, body);
         for (size_t u = 0; u < strip.units.size(); ++u) {
             const Columns& unit = strip.units[u];

@@ -8,7 +8,7 @@
 
 namespace normjit::backend::cpu {
 
-/// `void rows(const RowsTask*)`.
+/// `void rows(const RowsTask*)`; of a spec with slices, `void rows(const SlicedRowsTask*)`.
 void emit_rows(Machine& machine, const plan::Plan& plan, Caching caching);
 
 /// `void sweepN(const SweepTask*)`: sweep `sweep` alone, over a range of columns. The plan must cache no columns.
@@ -18,7 +18,8 @@ void emit_sweep(Machine& machine, const plan::Plan& plan, size_t sweep, Caching 
 /// next one, which is full. The plan must cache no columns.
 void emit_both_sweeps(Machine& machine, const plan::Plan& plan, Caching caching);
 
-/// `void final_reduce(const FinalTask*)`.
+/// `void final_reduce(const FinalTask*)`, and `slice_reduce` likewise.
 void emit_final_reduce(Machine& machine, const plan::Plan& plan);
+void emit_slice_reduce(Machine& machine, const plan::Plan& plan);
 
 }  // namespace normjit::backend::cpu

@@ -22,6 +22,19 @@ void Stretches::begin_group() {
     m_.set(starts_, 1);
     m_.set(is_first_, 1);
     m_.set(left_, blocks());
+    if (plan_.spec.has_slices()) continue_group();
+}
+
+/// What the tasks before this one have summed is in the partials, whole.
+void Stretches::continue_group() {
+    const Field continues = number(offsetof(SlicedRowsTask, continues));
+    m_.if_else(
+        "continues", [&] { return m_.compare(continues, Relation::not_equal, 0); },
+        [&] {
+            m_.set(starts_, 0);
+            m_.set(is_first_, 0);
+            m_.add(sums_, plan_.geometry.stretch_offset(m_.element_bytes()));
+        });
 }
 
 /// The last stretch ends with the group.

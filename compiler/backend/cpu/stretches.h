@@ -26,6 +26,7 @@ class Stretches {
   private:
     bool has_blocks() const { return extent_ == Extent::rows && plan_.geometry.column_sums > 0; }
     int64_t blocks() const;
+    void continue_group();
 
     Machine& m_;
     const plan::Plan& plan_;

@@ -61,6 +61,7 @@ class Printer {
         line("// {}", to_text(plan_.spec));
         line("// {}", to_text(plan_.schedule));
         line("// {}", to_text(plan_.target));
+        if (plan_.spec.has_slices()) line("#define NORMJIT_SLICES");
         for (const CudaForm form : {CudaForm::rows, CudaForm::two_pass}) {
             const auto has_form = [&](const CudaVariant& variant) { return variant.schedule.form == form; };
             if (std::ranges::any_of(plan_.cuda().variants, has_form))
@@ -93,6 +94,12 @@ class Printer {
         return fmt::format("{}", fmt::join(masks, ", "));
     }
 
+    static unsigned mask_per_slice(std::span<const Operand> operands) {
+        unsigned mask = 0;
+        for (size_t i = 0; i < operands.size(); ++i) mask |= operands[i].per_slice ? 1u << i : 0;
+        return mask;
+    }
+
     bool reads(const Sweep& sweep, Tensor tensor) const {
         for (const auto* ids : {&sweep.elements, &sweep.column_values}) {
             for (const ValueId id : *ids) {
@@ -116,6 +123,10 @@ class Printer {
         line("    static constexpr uint32 matrices_read[] = {{{}}}, columns_read[] = {{{}}};",
              masks(operands_.matrices()), masks(operands_.columns()));
         line("    static constexpr bool dependents = {}, epilogue = {};", plan_.cuda().dependents, has_epilogue());
+        line("    static constexpr bool sliced = {}, per_slice = {};", plan_.spec.has_slices(),
+             plan_.spec.has_per_slice());
+        line("    static constexpr uint32 columns_per_slice = {}, outputs_per_slice = {};",
+             mask_per_slice(operands_.columns()), mask_per_slice(operands_.column_outputs()));
         line("    static constexpr int row_bytes = {};", plan_.geometry.row_bytes);
         if (has_final_reduce()) {
             const plan::CudaFinal& final = plan_.cuda().final;
@@ -237,8 +248,8 @@ class Printer {
         const auto outputs = operands_.column_outputs();
         for (size_t i = 0; i < outputs.size() && has_epilogue(); ++i) {
             line(
-                "    static __device__ __forceinline__ Math finish(Index<{}>, const Arguments& a, int64 column, Math "
-                "sum) {{",
+                "    static __device__ __forceinline__ Math finish(Index<{}>, const Arguments& a, int64 slice, int64 "
+                "column, Math sum) {{",
                 i);
             ir::PerValue<bool> needed(function_.values.size());
             needed[value_of(outputs[i])] = true;
@@ -255,8 +266,10 @@ class Printer {
         const ir::Value& value = function_[id];
         if (value.op == Op::input) {
             const Operand& operand = operands_.of(value.tensor);
-            line("        const Math {} = load_scalar<{}, Math>(a.operand[{}].data, column);", expressions_.name(id),
-                 type_name(operand.dtype), operands_.place(operand));
+            const size_t place = operands_.place(operand);
+            line("        const Math {} = load_scalar<{}, Math>(a.operand[{}].data, {}column);", expressions_.name(id),
+                 type_name(operand.dtype), place,
+                 operand.per_slice ? fmt::format("slice * a.slice_stride[{}] + ", place) : "");
         } else if (!expressions_.name(id).empty()) {
             line("        const Math {} = {};", expressions_.name(id), expressions_.body(id));
         }

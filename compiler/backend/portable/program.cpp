@@ -15,7 +15,9 @@ using backend::portable::run_final_reduce;
 using backend::portable::run_rows;
 
 struct PortableProgram::Impl {
+    explicit Impl(plan::Plan made) : plan(std::move(made)) {}
     plan::Plan plan;
+    plan::Epilogue shared = plan::epilogue_of(plan, false), per_slice = plan::epilogue_of(plan, true);
 };
 
 namespace {
@@ -59,17 +61,22 @@ Expected<PortableProgram> PortableProgram::make(const Artifact& artifact) {
     plan.geometry.split_rows = 0;  // there is no code for parts of columns
     if (plan.geometry != artifact.geometry) return invalid_argument("portable: the geometry is not of the formula");
     NORMJIT_RETURN_IF_ERROR(backend::portable_backend.legal(plan));
-    return PortableProgram(std::make_shared<const Impl>(Impl{std::move(plan)}));
+    return PortableProgram(std::make_shared<const Impl>(std::move(plan)));
 }
 
-void PortableProgram::rows(const RowsTask& task) const {
+void PortableProgram::rows(const SlicedRowsTask& task) const {
     const DefaultSettings settings;
-    run_rows(impl_->plan, task);
+    run_rows(impl_->plan, task.task, task.continues != 0);
 }
 
 void PortableProgram::final_reduce(const FinalTask& task) const {
     const DefaultSettings settings;
-    run_final_reduce(impl_->plan, task);
+    run_final_reduce(impl_->plan, impl_->shared, task);
+}
+
+void PortableProgram::slice_reduce(const FinalTask& task) const {
+    const DefaultSettings settings;
+    run_final_reduce(impl_->plan, impl_->per_slice, task);
 }
 
 }  // namespace normjit

@@ -25,7 +25,8 @@ constexpr int64_t stretch_rows = 32;  ///< whose column sums are added up before
 template <class T>
 class Rows {
   public:
-    Rows(const plan::Plan& plan, const RowsTask& task) : plan_(plan), function_(plan.function), task_(task) {
+    Rows(const plan::Plan& plan, const RowsTask& task, bool continues)
+        : plan_(plan), function_(plan.function), task_(task), continues_(continues) {
         for (ValueId id = 0; id < function_.size(); ++id) {
             chunk(id).fill(function_[id].op == Op::constant ? static_cast<T>(function_[id].constant) : T(0));
         }
@@ -138,9 +139,9 @@ class Rows {
         T* stretch = partial + plan_.geometry.column_sums * plan_.geometry.partial_cols;
         const bool ends = (row_ + 1) % stretch_rows == 0 || row_ + 1 == task_.rows;
         for (int64_t i = 0; i < count_; ++i) {
-            stretch[i] = (row_ == 0 ? T(0) : stretch[i]) + terms[static_cast<size_t>(i)];
+            stretch[i] = (row_ == 0 && !continues_ ? T(0) : stretch[i]) + terms[static_cast<size_t>(i)];
             if (!ends) continue;
-            const T before = row_ < stretch_rows ? T(0) : partial[i];
+            const T before = row_ < stretch_rows && !continues_ ? T(0) : partial[i];
             partial[i] = before + stretch[i];
             const T lost = (before - partial[i]) + stretch[i];
             stretch[i] = std::isfinite(lost) ? lost : T(0);
@@ -150,6 +151,7 @@ class Rows {
     const plan::Plan& plan_;
     const ir::Function& function_;
     const RowsTask& task_;
+    const bool continues_;
     int64_t row_ = 0;    ///< in the group
     int64_t first_ = 0;  ///< column of the chunk
     int64_t count_ = 0;
@@ -160,15 +162,17 @@ class Rows {
 template <class T>
 class FinalReduce {
   public:
-    FinalReduce(const plan::Plan& plan, const FinalTask& task) : plan_(plan), function_(plan.function), task_(task) {}
+    FinalReduce(const plan::Plan& plan, const plan::Epilogue& epilogue, const FinalTask& task)
+        : plan_(plan), function_(plan.function), epilogue_(epilogue), task_(task) {}
 
     void run() {
         for (first_ = 0; first_ < task_.cols; first_ += chunk_cols) {
             count_ = std::min(chunk_cols, task_.cols - first_);
-            for (size_t k = 0; k < plan_.epilogue.sums.size(); ++k)
-                chunk(plan_.epilogue.sums[k]) = sum_groups(static_cast<int64_t>(k));
-            for (const ValueId id : plan_.epilogue.values) compute(id);
-            for (const ir::Output& output : plan_.epilogue.stores) {
+            for (size_t k = 0; k < epilogue_.sums.size(); ++k) {
+                if (epilogue_.sums[k] != ir::no_value) chunk(epilogue_.sums[k]) = sum_groups(static_cast<int64_t>(k));
+            }
+            for (const ValueId id : epilogue_.values) compute(id);
+            for (const ir::Output& output : epilogue_.stores) {
                 store(data_of(output.tensor), first_, count_, chunk(output.value).data(),
                       *function_.dtypes[output.tensor]);
             }
@@ -213,6 +217,7 @@ class FinalReduce {
 
     const plan::Plan& plan_;
     const ir::Function& function_;
+    const plan::Epilogue& epilogue_;
     const FinalTask& task_;
     int64_t first_ = 0;  ///< column of the chunk
     int64_t count_ = 0;
@@ -221,12 +226,14 @@ class FinalReduce {
 
 }  // namespace
 
-void run_rows(const plan::Plan& plan, const RowsTask& task) {
-    plan.function.compute == DType::f64 ? Rows<double>(plan, task).run() : Rows<float>(plan, task).run();
+void run_rows(const plan::Plan& plan, const RowsTask& task, bool continues) {
+    plan.function.compute == DType::f64 ? Rows<double>(plan, task, continues).run()
+                                        : Rows<float>(plan, task, continues).run();
 }
 
-void run_final_reduce(const plan::Plan& plan, const FinalTask& task) {
-    plan.function.compute == DType::f64 ? FinalReduce<double>(plan, task).run() : FinalReduce<float>(plan, task).run();
+void run_final_reduce(const plan::Plan& plan, const plan::Epilogue& epilogue, const FinalTask& task) {
+    plan.function.compute == DType::f64 ? FinalReduce<double>(plan, epilogue, task).run()
+                                        : FinalReduce<float>(plan, epilogue, task).run();
 }
 
 }  // namespace normjit::backend::portable

@@ -13,7 +13,8 @@ namespace normjit::backend::portable {
 /// Values of a formula that fit the stack of a task, 512 bytes each.
 inline constexpr size_t most_values = 128;
 
-void run_rows(const plan::Plan& plan, const RowsTask& task);
-void run_final_reduce(const plan::Plan& plan, const FinalTask& task);
+/// `continues`: SlicedRowsTask.
+void run_rows(const plan::Plan& plan, const RowsTask& task, bool continues);
+void run_final_reduce(const plan::Plan& plan, const plan::Epilogue& epilogue, const FinalTask& task);
 
 }  // namespace normjit::backend::portable

@@ -27,10 +27,10 @@ std::string_view name(CodeFormat format);
 
 /// A function in Artifact::code, CPUs only: `rows` (one row group), `rows_nontemporal` (the same, matrices written past
 /// the caches; every row of them must start at a multiple of 64 bytes), `rows_realign` (also past the caches; rows must
-/// stand one behind the other or start at multiples of 64 bytes), `final_reduce` (a range of columns), and for launches
-/// of few rows `sweep0`, `sweep1`, ... (one sweep over a block of rows, a range of columns) and
-/// `last_sweep_nontemporal`, with CpuSchedule::overlap `both_sweeps` and `both_sweeps_nontemporal`. Signatures:
-/// cpu_abi.h.
+/// stand one behind the other or start at multiples of 64 bytes), `final_reduce` (a range of columns), `slice_reduce`
+/// (a range of a slice's row of the outputs that have one for each), and for launches of few rows `sweep0`, `sweep1`,
+/// ... (one sweep over a block of rows, a range of columns) and `last_sweep_nontemporal`, with CpuSchedule::overlap
+/// `both_sweeps` and `both_sweeps_nontemporal`. Signatures: cpu_abi.h.
 struct EntryPoint {
     std::string name;
     int64_t offset = 0;  ///< bytes from the start of the code
@@ -50,8 +50,10 @@ struct Geometry {
     int64_t group_bytes = 0;   ///< workspace of one row group: its partials, then what else its code keeps
     int64_t final_cols = 0;    ///< columns that one task (CUDA: one block) of the final reduce sums
     int64_t nontemporal_bytes =
-        -1;                 ///< from this traffic on, matrices are written past the caches; -1: never. CPU only
-    int64_t row_bytes = 0;  ///< CUDA: what a first pass hands on to a second for each row
+        -1;                   ///< from this traffic on, matrices are written past the caches; -1: never. CPU only
+    int64_t row_bytes = 0;    ///< CUDA: what a first pass hands on to a second for each row
+    int64_t slice_parts = 0;  ///< CUDA, column sums per slice: parts of slices at most, each with a partial. More than
+                              ///< row_groups: several parts a group keep all of them busy
     // CPU: launches of few rows. Teams of threads take some rows each; each sweep over a block of them is a phase, with
     // a task for each part of the columns.
     int64_t split_rows = 0;     ///< up to this many rows; 0: none
@@ -65,10 +67,12 @@ struct Geometry {
     /// Row groups of a launch: row_groups, or fewer when there are fewer rows or the workspace holds fewer partials.
     /// 0 without rows, or with less than minimum_workspace().
     int64_t groups(int64_t rows, int64_t workspace_bytes) const;
+    /// Partials that the workspace holds, at most as many as a launch may write.
+    int64_t partials(int64_t rows, int64_t workspace_bytes) const;
     /// Bytes for `rows` rows; INT64_MAX when there are more than that.
     int64_t minimum_workspace(int64_t rows) const { return workspace(rows, 1); }
     int64_t preferred_workspace(int64_t rows) const {
-        return std::max(workspace(rows, row_groups), split_rows > 0 ? split_workspace() : 0);
+        return std::max(workspace(rows, std::max(row_groups, slice_parts)), split_rows > 0 ? split_workspace() : 0);
     }
     int64_t partials_at(int64_t rows) const { return workspace(rows, 0); }
     /// What sums_bytes has for one row mean of one part: an element for each row of a block, rounded up
@@ -88,7 +92,7 @@ struct Geometry {
     /// The bytes of its workspace that a launch writes to.
     int64_t workspace_used(int64_t rows, int64_t workspace_bytes) const {
         if (is_split(rows, workspace_bytes)) return split_workspace();
-        return workspace(rows, groups(rows, workspace_bytes));
+        return workspace(rows, slice_parts > 0 ? partials(rows, workspace_bytes) : groups(rows, workspace_bytes));
     }
     /// rows * group / groups, rounded down; rows * group itself might not fit 64 bits.
     static int64_t row_begin(int64_t rows, int64_t groups, int64_t group) {
@@ -107,11 +111,21 @@ enum class CudaGrid : uint8_t {
     row_groups,             ///< {row_groups * cluster, 1}
     rows,                   ///< {the lesser of rows and blocks, 1}
     columns_by_row_groups,  ///< {blocks, row_groups}
-    columns_by_sums         ///< {blocks, column_sums}
+    columns_by_sums         ///< {blocks, column_sums, reduced slices}
 };
 inline constexpr CudaGrid all_cuda_grids[] = {CudaGrid::row_groups, CudaGrid::rows, CudaGrid::columns_by_row_groups,
                                               CudaGrid::columns_by_sums};
 std::string_view name(CudaGrid grid);
+
+/// How the row groups of a launch share its rows.
+struct CudaCut {
+    int64_t row_groups = 0;  ///< of the launch
+    /// Row groups side by side on all rows; with column tensors per slice parts of each slice, which the row groups
+    /// take in turn.
+    int64_t parts = 0;
+    int64_t items = 0;           ///< parts of all slices
+    int64_t reduced_slices = 1;  ///< slices whose sums the final reduce makes; of one part the row kernel does
+};
 
 /// One kernel launch; its parameter is a CudaArguments. Skipped when its grid is empty (no rows).
 struct CudaLaunch {
@@ -124,9 +138,9 @@ struct CudaLaunch {
     bool dependent = false;    ///< programmatic stream serialization: may start before the launch before it has ended
 
     struct Blocks {
-        int64_t x, y;
+        int64_t x, y, z = 1;
     };
-    Blocks grid_of(const Geometry& geometry, int64_t rows, int64_t row_groups) const;
+    Blocks grid_of(const Geometry& geometry, int64_t rows, const CudaCut& cut) const;
     bool operator==(const CudaLaunch&) const = default;
 };
 
@@ -147,7 +161,13 @@ struct CudaPath {
     /// takes rows several times, as many as let each of its teams meet rows that start at the same place of a vector
     /// only; 0 when that needs more.
     int64_t groups(const Geometry& geometry, int64_t rows, int64_t workspace_bytes) const;
+    /// Of a launch. No row groups when it cannot be, as groups(), or has no rows.
+    CudaCut cut(const Spec& spec, const Geometry& geometry, Batch batch, int64_t workspace_bytes) const;
     bool operator==(const CudaPath&) const = default;
+
+  private:
+    CudaCut cut_slices(const Spec& spec, const Geometry& geometry, Batch batch, int64_t workspace_bytes) const;
+    int64_t whole_shifts(int64_t groups, int64_t most) const;
 };
 
 /// When all of the code is normjit's.

@@ -33,6 +33,13 @@ struct RowsTask {
     int64_t rows = 0;          ///< rows of this group, at least 1
 };
 
+/// Of a spec with slices: rows of one slice. A row group may have several such tasks, one after the other, with the
+/// same partials.
+struct SlicedRowsTask {
+    RowsTask task;
+    int64_t continues = 0;  ///< 1: the partials and the arrays behind them, of what they lost, hold the sums so far
+};
+
 /// Where a RowsTask has the parts of an operand, in bytes from its start.
 constexpr size_t data_offset(size_t place) {
     return offsetof(RowsTask, operands) + place * sizeof(CpuOperand) + offsetof(CpuOperand, data);
@@ -65,8 +72,8 @@ struct SweepTask {
     int64_t ends = 0;          ///< 1: this is the matrix's last block, and there is one team
 };
 
-/// A range of columns of the final reduce: a multiple of 32, or what ends the row behind such ranges. Pointers stand at
-/// the range's first column.
+/// A range of columns of the final reduce, or of that of one slice: a multiple of 32, or what ends the row behind such
+/// ranges. Pointers stand at the range's first column.
 struct FinalTask {
     std::array<const void*, max_operands> data{};  ///< column inputs and outputs, by place in the OperandList
     const void* partials = nullptr;                ///< of row group 0

@@ -18,20 +18,27 @@ struct CudaOperand {
     int64_t row_stride;  ///< of matrices: elements from row to row; 0 repeats one row
 };
 
-/// Unused operands may hold anything.
+/// Unused operands may hold anything. Kernels of specs without slices take what stands before slice_rows.
 struct CudaArguments {
     CudaOperand operand[max_operands];  ///< by place in the OperandList
-    void* partials;    ///< at Geometry::partials_at() in the workspace: [column_sums, row_groups, cols]
-    void* row_values;  ///< at the start of the workspace: Geometry::row_bytes a row
-    int64_t rows;
-    uint32_t row_groups;     ///< of this launch, at least 1 but for the final reduce: 0 groups give zeros
-    uint32_t rows_each;      ///< rows / (row_groups * CudaPath::rows_per_block); a launch needs it to fit 32 bits
+    void* partials;      ///< at Geometry::partials_at() in the workspace: [column_sums, partial_rows, cols]
+    void* row_values;    ///< at the start of the workspace: Geometry::row_bytes a row
+    int64_t rows;        ///< of all slices
+    uint32_t parts;      ///< of this launch: CudaCut, and what else is named alike. 0 in a final reduce: sums are zeros
+    uint32_t rows_each;  ///< rows that parts share / (parts * CudaPath::rows_per_block); it must fit 32 bits
     uint32_t rows_extra;     ///< the remainder of that division
     uint32_t progress_slot;  ///< below cuda_progress_slots; launches at the same time are faster with different ones
+    int64_t slice_rows;      ///< M
+    int64_t reduced_slices;
+    uint32_t items;
+    uint32_t row_groups;
+    uint32_t partial_rows;               ///< of a partial array; without slices: parts
+    int64_t slice_stride[max_operands];  ///< of matrices and what is per slice, in elements
 };
 
-static_assert(sizeof(void*) == 8 && sizeof(CudaArguments) == 296);
+static_assert(sizeof(void*) == 8 && sizeof(CudaArguments) == 456);
 static_assert(offsetof(CudaArguments, partials) == 256 && offsetof(CudaArguments, rows) == 272);
-static_assert(offsetof(CudaArguments, row_groups) == 280);
+static_assert(offsetof(CudaArguments, parts) == 280 && offsetof(CudaArguments, slice_rows) == 296);
+static_assert(offsetof(CudaArguments, slice_stride) == 328);
 
 }  // namespace normjit

@@ -22,6 +22,7 @@ struct Operand {
     TensorShape shape = TensorShape::matrix;
     Direction direction = Direction::input;
     DType dtype = DType::f32;
+    bool per_slice = false;  ///< of shape cols: a row for each slice
 
     bool is_matrix() const { return shape == TensorShape::matrix; }
     bool is_written() const { return direction == Direction::output; }
@@ -61,6 +62,10 @@ class OperandList {
     std::span<const Operand> matrix_outputs() const { return all(TensorShape::matrix, Direction::output); }
     std::span<const Operand> row_outputs() const { return all(TensorShape::rows, Direction::output); }
     std::span<const Operand> column_outputs() const { return all(TensorShape::cols, Direction::output); }
+
+    /// Column sums over all slices, and those over each of them.
+    bool has_shared_sums() const;
+    bool has_sums_per_slice() const;
 
     bool operator==(const OperandList&) const = default;
 

@@ -19,8 +19,9 @@ class PortableProgram {
     static Expected<PortableProgram> make(const Artifact& artifact);
 
     /// As RowsFunction and FinalFunction (cpu_abi.h).
-    void rows(const RowsTask& task) const;
+    void rows(const SlicedRowsTask& task) const;
     void final_reduce(const FinalTask& task) const;
+    void slice_reduce(const FinalTask& task) const;
 
   private:
     struct Impl;

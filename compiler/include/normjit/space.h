@@ -23,6 +23,8 @@ class ScheduleSpace {
     ~ScheduleSpace();
 
     static constexpr int64_t usual_rows = 8192;
+    /// What the spec fixes of it, and the rest so that there are about usual_rows.
+    static Batch usual_batch(const Spec& spec);
 
     /// Where a search begins: the schedule that the heuristic chooses.
     const Schedule& start() const;

@@ -12,6 +12,8 @@
 //     dh   = rstd * (g - xhat * c1 - c2) + dresidual
 //     dx   = dh * rowscale          dresidual_in = dh, in a type of its own
 //     dgamma = col_sum(dy * xhat)   dbeta = col_sum(dy)   each added to what it holds, where asked
+// The rows may come in slices, [S,M,N]: a column tensor then is one for all, [N], and so is its gradient, the sum over
+// all rows; or it has a row per slice, [S,N], and its gradient sums the slice's rows.
 //
 // Maths: Ba, Kiros, Hinton, "Layer Normalization" (2016); Zhang, Sennrich, "Root Mean Square Layer Normalization"
 // (2019).
@@ -52,11 +54,25 @@ inline constexpr Rounding all_roundings[] = {Rounding::none, Rounding::llama};
 /// N at most: a column's number then fits a signed 32-bit register on every target.
 inline constexpr int64_t max_cols = INT32_MAX;
 
+/// The rows of a launch: `slices` times `rows`, S times M.
+struct Batch {
+    Batch(int64_t of_slice, int64_t count = 1) : rows(of_slice), slices(count) {}
+    int64_t rows;
+    int64_t slices;
+    /// INT64_MAX when there are more than that. Neither may be negative.
+    int64_t all_rows() const {
+        int64_t all = 0;
+        return __builtin_mul_overflow(rows, slices, &all) ? INT64_MAX : all;
+    }
+    bool operator==(const Batch&) const = default;
+};
+
 struct Spec {
     Norm norm = Norm::layernorm;
     Pass pass = Pass::backward;
-    std::optional<int64_t> rows;  ///< M; nothing: any M, given at launch
-    int64_t cols = 0;             ///< N, 1..max_cols
+    std::optional<int64_t> rows;        ///< M; nothing: any M, given at launch
+    std::optional<int64_t> slices = 1;  ///< S, likewise
+    int64_t cols = 0;                   ///< N, 1..max_cols
     Source source = Source::x;
     Stats stats = Stats::saved;
     Rounding rounding = Rounding::none;
@@ -65,7 +81,8 @@ struct Spec {
 
     /// The element type of every tensor that a launch reads or writes; nothing: the tensor plays no part. Only x always
     /// has a type, since it fixes compute(); see reads(). mean and rstd with Stats::recompute are outputs.
-    /// Row and column shapes are [M] and [N]; all others [M,N] with a row stride given at launch.
+    /// Row and column shapes are [M] and [N]; all others [M,N] with a row stride given at launch. With slices [S,M],
+    /// and [S,M,N] with a slice stride, too.
     PerTensor<std::optional<DType>> dtypes;
 
     /// Column outputs that are added to what they hold, in compute(), before their one rounding.
@@ -74,6 +91,18 @@ struct Spec {
     /// A row's elements of matrix and [M] outputs have the same bits whatever M is and wherever the row stands, of all
     /// specs that differ in rows only: no schedule may sum a row in an order of its own.
     bool invariant = false;
+
+    /// gamma, beta: whether they, and their gradients, have a row per slice. With slices only.
+    PerTensor<bool> per_slice;
+
+    bool has_slices() const { return slices != 1; }
+    bool is_per_slice(Tensor tensor) const { return per_slice[layer_tensor(tensor)]; }
+    bool has_per_slice() const { return per_slice[Tensor::gamma] || per_slice[Tensor::beta]; }
+    /// Nothing when either is given at launch.
+    std::optional<Batch> batch() const {
+        return rows && slices ? std::optional<Batch>({*rows, *slices}) : std::nullopt;
+    }
+    std::optional<int64_t> all_rows() const { return batch() ? std::optional(batch()->all_rows()) : std::nullopt; }
 
     bool has(Tensor tensor) const { return dtypes[tensor].has_value(); }
     /// Whether a launch reads this input. True of all inputs with a type but for x when dbeta is the only output:
@@ -108,6 +137,8 @@ DType promoted(DType a, DType b);
 /// order, each at most once:
 ///   pass                     backward (the default) or forward; each has keys that the other refuses
 ///   rows, cols               sizes; without rows: any number of rows
+///   slices                   how many times `rows` there are, or any. The default is 1
+///   per_slice                those of gamma,beta that have a row for each slice, as their gradients then have
 ///   x                        f32|bf16|f16|f64, the default is f32. With f64 all tensors are f64
 ///   dy, dx                   types, by default that of x
 ///   gamma                    a type, by default that of x, or none: a layer without scale and shift
@@ -139,17 +170,20 @@ std::string to_text(const Spec& spec);
 /// nothing needs, a source when only dbeta is asked. Two specs of one problem become equal.
 Spec canonical(Spec spec);
 
+/// The same rows in one slice: what decides schedules.
+Spec in_one_slice(Spec spec);
+
 /// Whether the spec is canonical() and its parts can be combined. parse_spec() has done it; needed after filling a Spec
 /// by hand.
 Status validate(const Spec& spec);
 
-/// The traffic floor of the problem in bytes for `rows` rows, at least 0: every tensor read or written once. INT64_MAX
-/// when there are more bytes than that.
-int64_t bytes_moved(const Spec& spec, int64_t rows);
+/// The traffic floor of the problem in bytes for a batch, nothing of it negative: every tensor read or written once.
+/// INT64_MAX when there are more bytes than that.
+int64_t bytes_moved(const Spec& spec, Batch batch);
 
 /// Of one of the spec's tensors, its rows without gaps.
-int64_t elements_of(const Spec& spec, Tensor tensor, int64_t rows);
-int64_t bytes_of(const Spec& spec, Tensor tensor, int64_t rows);
+int64_t elements_of(const Spec& spec, Tensor tensor, Batch batch);
+int64_t bytes_of(const Spec& spec, Tensor tensor, Batch batch);
 
 /// Equal for equal specs, and the same in every process and on every machine.
 uint64_t hash(const Spec& spec);

@@ -62,6 +62,11 @@ constexpr bool may_be_read(Tensor tensor) { return info(tensor).role != Role::ou
 constexpr bool may_be_accumulated(Tensor tensor) {
     return info(tensor).role == Role::output && info(tensor).shape == TensorShape::cols;
 }
+/// The input whose gradient a column output is: one has a row per slice if the other has.
+constexpr Tensor layer_tensor(Tensor tensor) {
+    if (tensor == Tensor::dgamma) return Tensor::gamma;
+    return tensor == Tensor::dbeta ? Tensor::beta : tensor;
+}
 constexpr bool is_matrix(Tensor tensor) { return info(tensor).shape == TensorShape::matrix; }
 
 constexpr std::optional<Tensor> parse_tensor(std::string_view text) {

@@ -53,8 +53,8 @@ class CpuDevice final : public Device {
         return std::shared_ptr<const Kernel::Impl>(std::make_shared<CpuKernel>(artifact, std::move(code), threads_));
     }
 
-    OpenedProblem open_timed_problem(const Spec& spec, int64_t rows, const Deadline& deadline) const override {
-        return cpu::open_timed_problem(spec, rows, deadline);
+    OpenedProblem open_timed_problem(const Spec& spec, Batch batch, const Deadline& deadline) const override {
+        return cpu::open_timed_problem(spec, batch, deadline);
     }
 
   private:

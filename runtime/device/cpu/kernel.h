@@ -21,6 +21,10 @@ struct CpuKernel final : Kernel::Impl {
     CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<const Threads> workers);
     CpuKernel(Artifact made, PortableProgram formula, std::shared_ptr<const Threads> workers);
     Status launch(const Arguments& arguments) const override;
+    /// Of arguments with one slice.
+    Status launch_plain(const Arguments& arguments) const;
+    bool final_reduces() const { return operands.has_shared_sums(); }
+    bool reduces_slices() const { return operands.has_sums_per_slice(); }
 
     const std::optional<ExecutableMemory> code;
     const std::optional<PortableProgram> program;  ///< instead of code
@@ -31,7 +35,8 @@ struct CpuKernel final : Kernel::Impl {
     RowsFunction rows_nontemporal = nullptr;          ///< null when the artifact has none
     RowsFunction rows_realign = nullptr;              ///< null when the artifact has none
     const Operand* realigned = nullptr;               ///< the matrix that rows_realign puts together in lines
-    FinalFunction final_reduce = nullptr;             ///< null without column sums
+    FinalFunction final_reduce = nullptr;             ///< null without column sums over all slices
+    FinalFunction slice_reduce = nullptr;             ///< null without column sums over each slice
     std::vector<SweepFunction> sweeps;                ///< empty when the artifact splits no columns
     SweepFunction last_sweep_nontemporal = nullptr;   ///< null when the artifact has none
     SweepFunction both_sweeps = nullptr;              ///< null when the artifact has none

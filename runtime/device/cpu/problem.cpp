@@ -29,11 +29,12 @@ class CpuProblem final : public TimedProblem {
   public:
     explicit CpuProblem(const Deadline& deadline) : deadline_(deadline) {}
 
-    Status allocate_tensors(const Spec& spec, int64_t rows) {
-        arguments_.rows = rows;
+    Status allocate_tensors(const Spec& spec, Batch batch) {
+        arguments_.rows = batch.rows;
+        arguments_.slices = batch.slices;
         for (const Tensor tensor : all_tensors) {
             if (!spec.has(tensor)) continue;
-            const int64_t bytes = bytes_of(spec, tensor, rows);
+            const int64_t bytes = bytes_of(spec, tensor, batch);
             NORMJIT_TRY(memory_[tensor], allocate(bytes));
             NORMJIT_RETURN_IF_ERROR(fill_with_numbers(*spec.dtypes[tensor], memory_[tensor].get(), bytes, deadline_));
             const bool is_rows = info(tensor).shape == TensorShape::rows;
@@ -51,7 +52,7 @@ class CpuProblem final : public TimedProblem {
 
   private:
     Status fit(const Kernel& kernel) {
-        const int64_t bytes = kernel.preferred_workspace(arguments_.rows);
+        const int64_t bytes = kernel.preferred_workspace(arguments_.rows, arguments_.slices);
         if (workspace_ != nullptr && bytes <= arguments_.workspace_bytes) return {};
         NORMJIT_TRY(workspace_, allocate(bytes));
         std::memset(workspace_.get(), 0, static_cast<size_t>(bytes));
@@ -68,15 +69,15 @@ class CpuProblem final : public TimedProblem {
 
 }  // namespace
 
-OpenedProblem open_timed_problem(const Spec& spec, int64_t rows, const Deadline& deadline) {
-    const int64_t needed = bytes_moved(spec, rows), spare = spare_memory();
+OpenedProblem open_timed_problem(const Spec& spec, Batch batch, const Deadline& deadline) {
+    const int64_t needed = bytes_moved(spec, batch), spare = spare_memory();
     if (needed > spare) {
         return unavailable(
             fmt::format("tuning: '{}' takes {} bytes, more than {}, a quarter of the memory that is free",
                         to_text(spec), needed, spare));
     }
     auto problem = std::make_unique<CpuProblem>(deadline);
-    NORMJIT_RETURN_IF_ERROR(problem->allocate_tensors(spec, rows));
+    NORMJIT_RETURN_IF_ERROR(problem->allocate_tensors(spec, batch));
     return std::unique_ptr<TimedProblem>(std::move(problem));
 }
 

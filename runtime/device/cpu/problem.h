@@ -7,6 +7,6 @@ namespace normjit::cpu {
 
 /// `unavailable` when the tensors would take more than spare_memory(), or the deadline passes while they are made.
 /// There is one set of them: what fits the caches is measured in the caches.
-OpenedProblem open_timed_problem(const Spec& spec, int64_t rows, const Deadline& deadline);
+OpenedProblem open_timed_problem(const Spec& spec, Batch batch, const Deadline& deadline);
 
 }  // namespace normjit::cpu

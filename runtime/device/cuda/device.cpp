@@ -26,8 +26,8 @@ class CudaDevice final : public Device {
         return CudaKernel::load(gpu_, artifact);
     }
 
-    OpenedProblem open_timed_problem(const Spec& spec, int64_t rows, const Deadline& deadline) const override {
-        return cuda::open_timed_problem(gpu_, spec, rows, deadline);
+    OpenedProblem open_timed_problem(const Spec& spec, Batch batch, const Deadline& deadline) const override {
+        return cuda::open_timed_problem(gpu_, spec, batch, deadline);
     }
 
   private:

@@ -50,40 +50,49 @@ Status CudaKernel::make_paths() {
     return {};
 }
 
-bool CudaKernel::is_aligned(const Argument& argument, const Operand& operand, const CudaPath& path, int64_t rows) {
+bool CudaKernel::is_aligned(const Argument& argument, const Operand& operand, const CudaPath& path, Batch batch) {
     const auto multiple = static_cast<uint64_t>(path.alignment(operand.dtype));
     uint64_t bits = reinterpret_cast<uintptr_t>(argument.data);
-    if (operand.is_matrix() && rows > 1) bits |= static_cast<uint64_t>(row_stride(argument) * operand.bytes());
+    if (operand.is_matrix() && batch.rows > 1) bits |= static_cast<uint64_t>(row_stride(argument) * operand.bytes());
+    if (batch.slices > 1 && (operand.is_matrix() || operand.per_slice)) {
+        const int64_t stride = slice_stride(argument, operand.is_matrix() ? batch.rows : 1);
+        bits |= static_cast<uint64_t>(stride * operand.bytes());
+    }
     return bits % multiple == 0;
 }
 
 /// What CudaPath::shifted asks for.
 bool CudaKernel::starts_alike(const Arguments& arguments, const CudaPath& path) const {
     constexpr uintptr_t vector_bytes = 16;
-    const int64_t stride = row_stride(arguments[operands.matrices()[0].tensor]);
+    const int64_t rows = arguments.rows;
+    const Argument& first = arguments[operands.matrices()[0].tensor];
+    const bool per_slice = artifact.spec.has_per_slice();
     const auto alike = [&](const Operand& operand) {
         if (!operand.is_matrix()) return true;
         const Argument& matrix = arguments[operand.tensor];
-        const int64_t difference = row_stride(matrix) - stride;
-        return reinterpret_cast<uintptr_t>(matrix.data) % vector_bytes == 0 &&
-               (arguments.rows == 1 || difference % path.vector_width == 0);
+        if (reinterpret_cast<uintptr_t>(matrix.data) % vector_bytes != 0) return false;
+        if (rows > 1 && (row_stride(matrix) - row_stride(first)) % path.vector_width != 0) return false;
+        if (arguments.slices == 1) return true;
+        // A team that goes on from slice to slice meets them as if they were one.
+        const int64_t wanted = per_slice ? slice_stride(first, rows) : rows * row_stride(matrix);
+        return (slice_stride(matrix, rows) - wanted) % path.vector_width == 0;
     };
-    return std::ranges::all_of(operands, alike) &&
-           path.groups(artifact.geometry, arguments.rows, arguments.workspace_bytes) > 0;
+    return std::ranges::all_of(operands, alike) && cut(arguments, path).row_groups > 0;
 }
 
 /// Of those that a path loads by vectors.
 const Operand* CudaKernel::find_unaligned(const Arguments& arguments, const CudaPath& path) const {
     const auto found = std::ranges::find_if(operands, [&](const Operand& operand) {
-        const bool by_vectors = operand.is_matrix() || (operand.shape == TensorShape::cols && !operand.is_written());
-        return by_vectors && !is_aligned(arguments[operand.tensor], operand, path, arguments.rows);
+        const bool by_vectors =
+            operand.is_matrix() || operand.per_slice || (operand.shape == TensorShape::cols && !operand.is_written());
+        return by_vectors && !is_aligned(arguments[operand.tensor], operand, path, arguments.batch());
     });
     return found == operands.end() ? nullptr : &*found;
 }
 
 /// The widest vectors that the addresses of this launch allow; the last path takes any, but for spec.invariant.
 Expected<const CudaKernel::Path*> CudaKernel::path_for(const Arguments& arguments) const {
-    if (arguments.rows == 0) return &paths_.back();
+    if (arguments.batch().all_rows() == 0) return &paths_.back();
     const auto fits = [&](const Path& path) {
         if (path.plan->shifted) return starts_alike(arguments, *path.plan);
         return find_unaligned(arguments, *path.plan) == nullptr;
@@ -108,42 +117,60 @@ uint32_t progress_slot(const void* workspace) {
 
 }  // namespace
 
-Expected<CudaArguments> CudaKernel::code_arguments(const Arguments& arguments, const CudaPath& path) const {
+CudaCut CudaKernel::cut(const Arguments& arguments, const CudaPath& path) const {
+    return path.cut(artifact.spec, artifact.geometry, arguments.batch(), arguments.workspace_bytes);
+}
+
+Expected<CudaArguments> CudaKernel::code_arguments(const Arguments& arguments, const CudaPath& path,
+                                                   const CudaCut& cut) const {
     const Geometry& geometry = artifact.geometry;
+    const bool has_slices = artifact.spec.has_slices();
     CudaArguments to{};
     for (const Operand& operand : operands) {
         const Argument& given = arguments[operand.tensor];
-        to.operand[operands.place(operand)] = {const_cast<void*>(given.data), row_stride(given)};
+        const size_t place = operands.place(operand);
+        to.operand[place] = {const_cast<void*>(given.data), row_stride(given)};
+        if (has_slices) to.slice_stride[place] = slice_stride(given, operand.is_matrix() ? arguments.rows : 1);
     }
+    const int64_t rows = arguments.batch().all_rows();
     auto* workspace = static_cast<char*>(arguments.workspace);
-    to.partials = workspace + geometry.partials_at(arguments.rows);
+    to.partials = workspace + geometry.partials_at(rows);
     to.row_values = workspace;
     to.progress_slot = progress_slot(workspace);
-    to.rows = arguments.rows;
-    const int64_t groups = path.groups(geometry, arguments.rows, arguments.workspace_bytes);
-    to.row_groups = static_cast<uint32_t>(groups);
-    if (groups == 0) return to;
-    const int64_t rows_at_a_time = groups * path.rows_per_block;
-    const int64_t each = arguments.rows / rows_at_a_time;
-    if (each > UINT32_MAX) {
-        return invalid_argument(fmt::format("launch: rows: {}; a kernel with {} row groups takes at most {} rows",
-                                            arguments.rows, groups, rows_at_a_time * int64_t{UINT32_MAX}));
+    to.rows = rows;
+    to.slice_rows = arguments.rows;
+    to.reduced_slices = cut.reduced_slices;
+    if (cut.row_groups == 0) return to;
+    to.parts = static_cast<uint32_t>(cut.parts);
+    to.row_groups = static_cast<uint32_t>(cut.row_groups);
+    to.items = static_cast<uint32_t>(cut.items);
+    to.partial_rows = static_cast<uint32_t>(geometry.slice_parts > 0 && cut.parts > 1 ? cut.items : cut.row_groups);
+    const int64_t shared = artifact.spec.has_per_slice() ? arguments.rows : rows;
+    const int64_t rows_at_a_time = cut.parts * path.rows_per_block;
+    const int64_t each = shared / rows_at_a_time;
+    const bool counts = cut.items <= UINT32_MAX && (!has_slices || arguments.rows <= INT32_MAX);
+    if (each > UINT32_MAX || !counts) {
+        return invalid_argument(
+            fmt::format("launch: rows: {}; a kernel with {} row groups takes at most {} rows, or {} with slices, of "
+                        "which it takes {}",
+                        arguments.rows, cut.row_groups, rows_at_a_time * int64_t{UINT32_MAX}, INT32_MAX, UINT32_MAX));
     }
     to.rows_each = static_cast<uint32_t>(each);
-    to.rows_extra = static_cast<uint32_t>(arguments.rows % rows_at_a_time);
+    to.rows_extra = static_cast<uint32_t>(shared % rows_at_a_time);
     return to;
 }
 
-Status CudaKernel::run(const Step& step, const Arguments& arguments, CudaArguments& to) const {
+Status CudaKernel::run(const Step& step, const CudaCut& cut, Stream stream, CudaArguments& to) const {
     const CudaLaunch& plan = *step.plan;
-    const auto [x, y] = plan.grid_of(artifact.geometry, arguments.rows, to.row_groups);
-    if (x == 0 || y == 0) return {};
+    const auto [x, y, z] = plan.grid_of(artifact.geometry, to.rows, cut);
+    if (x == 0 || y == 0 || z == 0) return {};
     LaunchConfig config;
     config.grid[0] = static_cast<unsigned>(x);
     config.grid[1] = static_cast<unsigned>(y);
+    config.grid[2] = static_cast<unsigned>(z);
     config.block[0] = static_cast<unsigned>(plan.threads);
     config.shared_bytes = static_cast<unsigned>(plan.shared_bytes);
-    config.stream = static_cast<Stream>(arguments.stream);
+    config.stream = stream;
     config.attributes = step.attributes.data();
     config.attribute_count = step.attribute_count;
     void* parameters[] = {&to};
@@ -153,10 +180,12 @@ Status CudaKernel::run(const Step& step, const Arguments& arguments, CudaArgumen
 
 Status CudaKernel::launch(const Arguments& arguments) const {
     NORMJIT_TRY(const Path* const path, path_for(arguments));
-    NORMJIT_TRY(CudaArguments to, code_arguments(arguments, *path->plan));
+    const CudaCut row_groups = cut(arguments, *path->plan);
+    NORMJIT_TRY(CudaArguments to, code_arguments(arguments, *path->plan, row_groups));
     const ContextScope scope(*gpu_);
     NORMJIT_RETURN_IF_ERROR(scope.status());
-    for (const Step& step : path->steps) NORMJIT_RETURN_IF_ERROR(run(step, arguments, to));
+    const auto stream = static_cast<Stream>(arguments.stream);
+    for (const Step& step : path->steps) NORMJIT_RETURN_IF_ERROR(run(step, row_groups, stream, to));
     return {};
 }
 

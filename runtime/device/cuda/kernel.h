@@ -39,11 +39,12 @@ class CudaKernel final : public Kernel::Impl {
     Status make_paths();
 
     bool starts_alike(const Arguments& arguments, const CudaPath& path) const;
-    static bool is_aligned(const Argument& argument, const Operand& operand, const CudaPath& path, int64_t rows);
+    static bool is_aligned(const Argument& argument, const Operand& operand, const CudaPath& path, Batch batch);
     const Operand* find_unaligned(const Arguments& arguments, const CudaPath& path) const;
     Expected<const Path*> path_for(const Arguments& arguments) const;
-    Expected<CudaArguments> code_arguments(const Arguments& arguments, const CudaPath& path) const;
-    Status run(const Step& step, const Arguments& arguments, CudaArguments& to) const;
+    CudaCut cut(const Arguments& arguments, const CudaPath& path) const;
+    Expected<CudaArguments> code_arguments(const Arguments& arguments, const CudaPath& path, const CudaCut& cut) const;
+    Status run(const Step& step, const CudaCut& cut, Stream stream, CudaArguments& to) const;
 
     const std::shared_ptr<const Gpu> gpu_;
     std::unique_ptr<const Code> code_;

@@ -24,16 +24,17 @@ class CudaProblem final : public TimedProblem {
     CudaProblem(std::shared_ptr<const Gpu> gpu, const Deadline& deadline)
         : gpu_(std::move(gpu)), deadline_(deadline), relaxed_(gpu_->driver()) {}
 
-    Status allocate_all(const Spec& spec, int64_t rows) {
+    Status allocate_all(const Spec& spec, Batch batch) {
         NORMJIT_RETURN_IF_ERROR(relaxed_.status());
         NORMJIT_TRY(stream_, WorkStream::create(gpu_));
         NORMJIT_TRY(flush_, DeviceMemory::allocate(gpu_, 2 * gpu_->target().l2_bytes));
-        arguments_.rows = rows;
+        arguments_.rows = batch.rows;
+        arguments_.slices = batch.slices;
         arguments_.stream = stream_->handle();
         for (const Tensor tensor : all_tensors) {
             if (!spec.has(tensor)) continue;
             if (deadline_.has_passed()) return deadline_.error("make the data");
-            const int64_t bytes = bytes_of(spec, tensor, rows);
+            const int64_t bytes = bytes_of(spec, tensor, batch);
             NORMJIT_TRY(memory_[tensor], DeviceMemory::allocate(gpu_, bytes));
             std::vector<char> made(static_cast<size_t>(std::min(bytes, made_bytes)));
             const auto size = static_cast<int64_t>(made.size());
@@ -68,7 +69,7 @@ class CudaProblem final : public TimedProblem {
 
   private:
     Status fit(const Kernel& kernel) {
-        const int64_t bytes = kernel.preferred_workspace(arguments_.rows);
+        const int64_t bytes = kernel.preferred_workspace(arguments_.rows, arguments_.slices);
         if (arguments_.workspace != nullptr && bytes <= arguments_.workspace_bytes) return {};
         NORMJIT_RETURN_IF_ERROR(stream_->wait());
         NORMJIT_TRY(workspace_, DeviceMemory::allocate(gpu_, bytes));
@@ -89,7 +90,7 @@ class CudaProblem final : public TimedProblem {
 
 }  // namespace
 
-OpenedProblem open_timed_problem(std::shared_ptr<const Gpu> gpu, const Spec& spec, int64_t rows,
+OpenedProblem open_timed_problem(std::shared_ptr<const Gpu> gpu, const Spec& spec, Batch batch,
                                  const Deadline& deadline) {
     auto problem = std::make_unique<CudaProblem>(gpu, deadline);
     size_t free_bytes = 0, total = 0;
@@ -99,12 +100,12 @@ OpenedProblem open_timed_problem(std::shared_ptr<const Gpu> gpu, const Spec& spe
         const Driver& driver = gpu->driver();
         NORMJIT_RETURN_IF_ERROR(driver.check(driver.cuMemGetInfo(&free_bytes, &total), "cuMemGetInfo"));
     }
-    const int64_t needed = bytes_moved(spec, rows);
+    const int64_t needed = bytes_moved(spec, batch);
     if (static_cast<uint64_t>(needed) > free_bytes / 2) {
         return unavailable(
             fmt::format("tuning: '{}' takes {} bytes, more than half of the GPU's free memory", to_text(spec), needed));
     }
-    NORMJIT_RETURN_IF_ERROR(problem->allocate_all(spec, rows));
+    NORMJIT_RETURN_IF_ERROR(problem->allocate_all(spec, batch));
     return std::unique_ptr<TimedProblem>(std::move(problem));
 }
 

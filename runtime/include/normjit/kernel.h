@@ -6,6 +6,7 @@
 #include "normjit/artifact.h"
 #include "normjit/dtype.h"
 #include "normjit/parallel_for.h"
+#include "normjit/spec.h"
 #include "normjit/status.h"
 #include "normjit/tensor.h"
 
@@ -15,7 +16,7 @@
 namespace normjit {
 
 /// One tensor of a launch: caller-owned memory of the kernel's device that stays valid until the launch has run.
-/// A [M,N] or [N] tensor says its N in `cols`; a [M] tensor leaves it 0.
+/// A [M,N] or [N] tensor says its N in `cols`; a [M] tensor leaves it 0. With slices a [S,M] tensor is contiguous.
 struct Argument {
     static constexpr int64_t contiguous = INT64_MIN;
 
@@ -24,14 +25,18 @@ struct Argument {
     int64_t cols = 0;            ///< must be the spec's N
     int64_t row_stride =
         contiguous;  ///< elements from one row to the next, of a matrix. At least 0; 0 repeats one row (inputs)
+    int64_t slice_stride =
+        contiguous;  ///< from one slice to the next, of a matrix or a column tensor with a row per slice; likewise
 };
 
 /// What launch() reads and writes. Tensors that the spec does not use are ignored.
-/// A matrix output may be the same memory as an input matrix when both have the same type and row stride; no other
-/// overlap is allowed.
+/// A matrix output may be the same memory as an input matrix when both have the same type and strides; no other overlap
+/// is allowed.
 struct Arguments {
-    int64_t rows = 0;  ///< M, at least 0
+    int64_t rows = 0;    ///< M, at least 0
+    int64_t slices = 1;  ///< S, at least 0; 1 without slices in the spec
     PerTensor<Argument> tensors;
+    Batch batch() const { return {rows, slices}; }
     void* workspace = nullptr;  ///< aligned to workspace_alignment; contents are lost. Null: the engine's allocator is
                                 ///< asked, if there is one
     int64_t workspace_bytes = 0;
@@ -62,10 +67,10 @@ class Kernel {
     /// and loaded with the rest.
     Status launch(const Arguments& arguments) const;
 
-    /// Bytes of workspace with which launch() works on up to `rows` rows, and with which it is fastest. Kernels that
-    /// hand something on for each row need more for more rows; most do not depend on it.
-    int64_t minimum_workspace(int64_t rows) const;
-    int64_t preferred_workspace(int64_t rows) const;
+    /// Bytes of workspace with which launch() works on up to `rows` rows of `slices`, and with which it is fastest.
+    /// Kernels that hand something on for each row need more for more rows; most do not depend on it.
+    int64_t minimum_workspace(int64_t rows, int64_t slices = 1) const;
+    int64_t preferred_workspace(int64_t rows, int64_t slices = 1) const;
 
     const Artifact& artifact() const;
 

@@ -52,7 +52,7 @@ typedef enum normjit_thread_policy {
 typedef enum normjit_log_level { NORMJIT_LOG_INFO = 0, NORMJIT_LOG_WARNING = 1 } normjit_log_level;
 
 typedef enum normjit_tensor {
-    NORMJIT_X = 0,             /* [M,N] */
+    NORMJIT_X = 0,             /* [M,N]; with slices [S,M,N], and [S,M] for [M] */
     NORMJIT_DY = 1,            /* [M,N] */
     NORMJIT_DRESIDUAL = 2,     /* [M,N] */
     NORMJIT_GAMMA = 3,         /* [N] */
@@ -97,6 +97,9 @@ typedef struct normjit_spec {
     int32_t pass;                    /* normjit_pass */
     uint32_t invariant;              /* 1: a row's bits are the same in every batch */
     int32_t rounding;                /* normjit_rounding */
+    int64_t slices;                  /* S; 0: one; -1: any */
+    uint32_t per_slice; /* 1 << normjit_tensor, for each of gamma and beta that has a row for each slice; its gradient
+                           then has, too */
 } normjit_spec;
 
 /* "layernorm cols=4096 x=bf16 gamma=f32": fills in what the text leaves out. */
@@ -181,13 +184,14 @@ NORMJIT_API void normjit_artifact_destroy(normjit_artifact* artifact);
 NORMJIT_API normjit_status normjit_load(normjit_engine* engine, const normjit_artifact* artifact, void* stream,
                                         normjit_kernel** kernel);
 
-/* Bytes; either pointer may be NULL. */
+/* Bytes, for so many rows, of all slices together; either pointer may be NULL. */
 NORMJIT_API normjit_status normjit_kernel_workspace(const normjit_kernel* kernel, int64_t rows, int64_t* minimum,
                                                     int64_t* preferred);
 NORMJIT_API void normjit_kernel_destroy(normjit_kernel* kernel);
 
 /* ---- launches: kernel.h */
 #define NORMJIT_REPEAT_ROW (-1)
+#define NORMJIT_NO_SLICES (-1)
 typedef struct normjit_argument {
     void* data;
     int64_t cols;       /* N; 0 for a tensor of [M] */
@@ -202,13 +206,17 @@ typedef struct normjit_arguments {
     normjit_argument tensors[NORMJIT_TENSORS]; /* by normjit_tensor */
     void* workspace; /* at a multiple of 64; NULL: from the engine's allocator, if it has one */
     int64_t workspace_bytes;
-    void* stream;            /* a CUstream; ignored on a CPU */
-    uint32_t dlpack_tensors; /* normjit_set_dlpack()'s own; 0 at first */
+    void* stream;                           /* a CUstream; ignored on a CPU */
+    uint32_t dlpack_tensors;                /* normjit_set_dlpack()'s own; 0 at first */
+    int64_t slices;                         /* S; 0: one; NORMJIT_NO_SLICES: none */
+    int64_t slice_strides[NORMJIT_TENSORS]; /* elements from one slice to the next, of matrices and what is per slice;
+                                               0: one behind the other; NORMJIT_REPEAT_ROW: every slice is the first */
 } normjit_arguments;
 
 /* Takes over data, type and shape of a DLTensor (of dlpack.h, any version). Matrices may have any number of dimensions,
- * of which the last is N, if one row stride describes the rest. Sets `rows`; tensors that disagree about it are
- * refused, as are those of another kind of device than the kernel's. */
+ * of which the last is N, if one row stride describes the rest. With slices the first dimension is S, or the first ones
+ * whose sizes make the spec's, if one slice stride describes them. Sets `rows` and `slices`; tensors that disagree
+ * about them are refused, as are those of another kind of device than the kernel's. */
 NORMJIT_API normjit_status normjit_set_dlpack(const normjit_kernel* kernel, normjit_arguments* arguments,
                                               normjit_tensor tensor, const void* dl_tensor);
 

@@ -53,6 +53,8 @@ class Spec(_Sized):
         ("pass", ctypes.c_int32),
         ("invariant", ctypes.c_uint32),
         ("rounding", ctypes.c_int32),
+        ("slices", ctypes.c_int64),
+        ("per_slice", ctypes.c_uint32),
     ]
 
 
@@ -119,6 +121,8 @@ class Arguments(_Sized):
         ("workspace_bytes", ctypes.c_int64),
         ("stream", ctypes.c_void_p),
         ("dlpack_tensors", ctypes.c_uint32),
+        ("slices", ctypes.c_int64),
+        ("slice_strides", ctypes.c_int64 * ROOM_FOR_TENSORS),
     ]
 
 

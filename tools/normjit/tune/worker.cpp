@@ -60,7 +60,7 @@ class Worker {
         compilers_.ask(schedule);
         ask_ahead(request);
         NORMJIT_TRY(const Kernel kernel, make(schedule));
-        NORMJIT_TRY(problem_, workbench_->open_checked_problem(kernel, *spec_.rows, data_seed));
+        NORMJIT_TRY(problem_, workbench_->open_checked_problem(kernel, *spec_.batch(), data_seed));
         NORMJIT_RETURN_IF_ERROR(problem_->check(kernel));
         heuristic_ = kernel;
         return Json{{"caches", problem_->is_cold() ? "cold" : "warm"}, {"copies", problem_->copies()}};

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// The code of a row group takes rows of one slice at a time. A row group is a range of all rows where no column sums
+// are per slice: it goes on with the same sums in its next slice. Otherwise, with few slices it is a part of one, and
+// with many it is some whole slices, whose sums it turns into outputs while they are in its core's caches.
+#include "device/cpu/sliced_launch.h"
+
+#include "device/cpu/launch.h"
+
+#include <cstring>
+
+namespace normjit::cpu {
+
+namespace {
+
+class SlicedLaunch : Launch {
+  public:
+    SlicedLaunch(const CpuKernel& kernel, const Arguments& arguments)
+        : Launch(kernel, arguments), slices_(arguments.slices), rows_of_slice_(arguments.rows) {}
+
+    Status run() {
+        if (groups_ == 0) {
+            reduce_nothing();
+        } else if (!kernel_.reduces_slices()) {
+            run_ranges_of_rows();
+        } else if (groups_ >= 2 * slices_ && rows_of_slice_ > 1) {
+            run_parts_of_slices(std::min(groups_ / slices_, rows_of_slice_));
+        } else {
+            run_ranges_of_slices(std::min(groups_, slices_));
+        }
+        return runner_.take_status();
+    }
+
+  private:
+    /// Without rows all sums are zeros.
+    void reduce_nothing() {
+        if (kernel_.final_reduces()) reduce_columns({}, {0, spec_.cols});
+        for (int64_t slice = 0; slice < slices_ && kernel_.reduces_slices(); ++slice)
+            reduce_columns({.per_slice = true, .slice = slice}, {0, spec_.cols});
+    }
+
+    void run_ranges_of_rows() {
+        run_then_reduce(groups_, [this](int64_t group) {
+            const int64_t all_rows = slices_ * rows_of_slice_;
+            const int64_t first = Geometry::row_begin(all_rows, groups_, group);
+            const int64_t end = Geometry::row_begin(all_rows, groups_, group + 1);
+            const bool has_one = first / rows_of_slice_ == (end - 1) / rows_of_slice_;
+            if (!has_one) clear_lost(group);
+            for (int64_t row = first; row < end;) {
+                const int64_t slice = row / rows_of_slice_, start = slice * rows_of_slice_;
+                const int64_t stop = std::min(end, start + rows_of_slice_);
+                run_rows_of(slice, row - start, stop - start, group, row != first);
+                row = stop;
+            }
+        });
+    }
+
+    void run_parts_of_slices(int64_t parts) {
+        const int64_t ranges = final_ranges(), groups = slices_ * parts;
+        const int64_t shared = kernel_.final_reduces() ? ranges : 0;
+        const auto run_part = [&](int64_t i) {
+            const int64_t part = i % parts;
+            run_rows_of(i / parts, Geometry::row_begin(rows_of_slice_, parts, part),
+                        Geometry::row_begin(rows_of_slice_, parts, part + 1), i, false);
+        };
+        const auto reduce = [&](int64_t i) {
+            if (i < shared) return reduce_columns({.groups = groups}, columns_of(i));
+            const int64_t slice = (i - shared) / ranges;
+            reduce_columns({.per_slice = true, .slice = slice, .first = slice * parts, .groups = parts},
+                           columns_of((i - shared) % ranges));
+        };
+        runner_.run_phases(
+            2, [&](int64_t phase) { return phase == 0 ? groups : shared + slices_ * ranges; },
+            [&](int64_t phase, int64_t i) { phase == 0 ? run_part(i) : reduce(i); });
+    }
+
+    void run_ranges_of_slices(int64_t groups) {
+        run_then_reduce(groups, [&](int64_t group) {
+            const int64_t first = Geometry::row_begin(slices_, groups, group);
+            const int64_t end = Geometry::row_begin(slices_, groups, group + 1);
+            const bool continues = kernel_.final_reduces();
+            if (continues) clear_lost(group);
+            for (int64_t slice = first; slice < end; ++slice) {
+                if (continues && slice > first) clear_sums_per_slice(group);
+                run_rows_of(slice, 0, rows_of_slice_, group, continues && slice > first);
+                reduce_columns({.per_slice = true, .slice = slice, .first = group, .groups = 1}, {0, spec_.cols});
+            }
+        });
+    }
+
+    /// All groups, then the sums over all slices of their partials.
+    template <class RunGroup>
+    void run_then_reduce(int64_t groups, const RunGroup& run_group) {
+        runner_.run_phases(
+            kernel_.final_reduces() ? 2 : 1, [&](int64_t phase) { return phase == 0 ? groups : final_ranges(); },
+            [&](int64_t phase, int64_t i) {
+                phase == 0 ? run_group(i) : reduce_columns({.groups = groups}, columns_of(i));
+            });
+    }
+
+    void run_rows_of(int64_t slice, int64_t begin, int64_t end, int64_t group, bool continues) const {
+        SlicedRowsTask task{task_of_rows(slice, begin, end), continues ? 1 : 0};
+        task.task.partials = geometry_.group_bytes == 0 ? nullptr : group_partials(group);
+        run_rows(task);
+    }
+
+    int64_t stretch_offset() const { return geometry_.stretch_offset(static_cast<int64_t>(size_of(spec_.compute()))); }
+
+    /// What the partials lost is written by groups with several stretches only.
+    void clear_lost(int64_t group) const {
+        if (geometry_.column_sums == 0) return;
+        std::memset(group_partials(group) + stretch_offset(), 0, static_cast<size_t>(stretch_offset()));
+    }
+
+    void clear_sums_per_slice(int64_t group) const {
+        const auto outputs = kernel_.operands.column_outputs();
+        const int64_t bytes = stretch_offset() / geometry_.column_sums;
+        for (size_t i = 0; i < outputs.size(); ++i) {
+            if (!outputs[i].per_slice) continue;
+            char* sums = group_partials(group) + static_cast<int64_t>(i) * bytes;
+            std::memset(sums, 0, static_cast<size_t>(bytes));
+            std::memset(sums + stretch_offset(), 0, static_cast<size_t>(bytes));
+        }
+    }
+
+    const int64_t slices_, rows_of_slice_;
+};
+
+/// One slice behind the other is one slice, where nothing is per slice.
+bool are_one_slice(const CpuKernel& kernel, const Arguments& arguments) {
+    return std::ranges::all_of(kernel.operands, [&](const Operand& operand) {
+        const Argument& given = arguments[operand.tensor];
+        const bool is_packed =
+            !operand.is_matrix() || slice_stride(given, arguments.rows) == arguments.rows * row_stride(given);
+        return !operand.per_slice && is_packed;
+    });
+}
+
+Arguments in_one_slice(Arguments arguments) {
+    arguments.rows = arguments.batch().all_rows();
+    arguments.slices = 1;
+    return arguments;
+}
+
+/// So few rows that all threads share the columns of each.
+bool takes_one_after_the_other(const CpuKernel& kernel, const Arguments& arguments) {
+    constexpr int64_t most_slices = 16;
+    const int64_t workspace_bytes = arguments.workspace == nullptr ? 0 : arguments.workspace_bytes;
+    return !kernel.sweeps.empty() && !kernel.final_reduces() && arguments.slices <= most_slices &&
+           kernel.artifact.geometry.is_split(arguments.batch().all_rows(), workspace_bytes);
+}
+
+Arguments slice_of(const CpuKernel& kernel, const Arguments& all, int64_t slice) {
+    Arguments one = all;
+    one.slices = 1;
+    for (const Operand& operand : kernel.operands) {
+        const Argument& given = all[operand.tensor];
+        int64_t elements = 0;
+        if (operand.is_matrix()) elements = slice_stride(given, all.rows);
+        if (operand.shape == TensorShape::rows) elements = all.rows;
+        if (operand.per_slice) elements = slice_stride(given, 1);
+        one[operand.tensor].data = static_cast<const char*>(given.data) + slice * elements * operand.bytes();
+    }
+    return one;
+}
+
+}  // namespace
+
+Status launch_slices(const CpuKernel& kernel, const Arguments& arguments) {
+    if (are_one_slice(kernel, arguments)) return kernel.launch_plain(in_one_slice(arguments));
+    if (!takes_one_after_the_other(kernel, arguments)) return SlicedLaunch(kernel, arguments).run();
+    Status status;
+    for (int64_t slice = 0; slice < arguments.slices && status.ok(); ++slice)
+        status = kernel.launch_plain(slice_of(kernel, arguments, slice));
+    return status;
+}
+
+}  // namespace normjit::cpu

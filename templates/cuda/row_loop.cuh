@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a team of RowKernel goes through the rows of its parts, and the kernel itself. Included by row_kernel.cuh, behind
+// the class.
+#pragma once
+
+namespace normjit {
+
+// Memory serves some SMs faster than others: with equal shares and deep prefetch the first block of 264 was done at
+// 131 us, the median at 190, the last at 203 (32768x4096, H200, 2026-11-21). So every `pace` rows a team reports,
+// and waits while it is more than pace_slack reports ahead of the average. Only time depends on it: after
+// `patience` polls in a row a team stops waiting for good.
+template <class P>
+__device__ __forceinline__ void RowKernel<P>::keep_pace(uint32 number) {
+    if constexpr (P::pace > 0) {
+        if (lane != 0 || !paced) return;
+        if (number % P::pace == P::pace - 1)
+            progress_seen = read_counter(progress_of(a));  // arrives while a row is processed
+        if (number == 0 || number % P::pace != 0) return;
+        constexpr int patience = 32;
+        const uint32 target = (number / P::pace - P::pace_slack) * shared_groups<P>(a) * L::teams;
+        count_up(progress_of(a));
+        for (int polls = 0; int(progress_seen - target) < 0; polls++) {
+            if (polls == patience) {
+                paced = false;
+                break;
+            }
+            progress_seen = read_counter(progress_of(a));
+        }
+    }
+}
+
+// Stages follow one another in a ring.
+template <class P>
+NORMJIT_DEVICE int stage_after(int stage, int count) {
+    constexpr int depth = P::pipeline_depth;
+    return stage + count < depth ? stage + count : stage + count - depth;
+}
+
+template <class P>
+__device__ __forceinline__ void RowKernel<P>::request_first_rows() {
+#pragma unroll
+    for (int d = 0; d < ahead; d++) {
+        const int stage = P::per_slice ? stage_after<P>(first_stage(), d) : d;
+        if (d < rows_mine) request_inputs(stage), request(stage);
+        if constexpr (L::staged) commit_async();
+    }
+}
+
+// Rows wait in registers. The loop is unrolled by the depth, so that no row moves from register to register.
+template <class P>
+__device__ __forceinline__ void RowKernel<P>::run_registers() {
+    for (uint32 number = 0; number < rows_team_max; number += depth)
+#pragma unroll
+        for (int d = 0; d < depth; d++) {
+            if (d > 0 && number + d >= rows_team_max) break;
+            keep_pace(number + d);
+            process(number + d, d, inputs[d]);
+            if (number + d + depth < rows_mine) request_inputs(d), request(d);
+        }
+}
+
+// Rows wait in shared memory. Bulk rows are requested in process(), the rest here.
+template <class P>
+__device__ __forceinline__ void RowKernel<P>::run_staged() {
+    int stage = first_stage();
+    uint32 parity = P::per_slice && bulk ? rows_done / depth & 1 : 0;
+    for (uint32 number = 0; number < rows_team_max; number++) {
+        keep_pace(number);
+        if constexpr (!bulk) {
+            if (number + ahead < rows_mine) {
+                const int freed = stage == 0 ? depth - 1 : stage - 1;
+                request_inputs(freed), request(freed);
+            }
+            commit_async();
+        }
+        wait_async<depth - 1>();
+        __syncwarp();
+        read_inputs(stage);
+        if constexpr (bulk) {
+            if (number < rows_mine) barrier_wait(stage_barrier(stage), parity);
+        }
+        process(number, stage, inputs[0]);
+        __syncwarp();  // every lane has read its row inputs: lane 0 may replace them
+        if constexpr (bulk) {
+            if (number + depth < rows_mine) request_inputs(stage);
+            commit_async();
+        }
+        stage = stage + 1 == depth ? 0 : stage + 1;
+        parity ^= stage == 0;
+    }
+    if constexpr (P::per_slice) rows_done += rows_mine;
+}
+
+// Parts of slices in turn. Sums per slice start with each, those over all slices with the first.
+template <class P>
+NORMJIT_DEVICE void run_items(RowKernel<P>& kernel, int group) {
+    using K = RowKernel<P>;
+    for (uint32 item = group; item < kernel.a.items; item += kernel.a.row_groups) {
+        kernel.slice = item / kernel.a.parts;
+        unroll<0, K::column_sums>([&](auto s) {
+            if constexpr ((P::outputs_per_slice >> s.value & 1) == 0) return;
+#pragma unroll
+            for (int v = 0; v < K::steps; v++)
+#pragma unroll
+                for (int e = 0; e < K::width; e++) kernel.sums[s.value][v][e] = 0;
+        });
+        kernel.run(int(item % kernel.a.parts));
+        if constexpr (K::column_sums > 0) write_item_sums<P>(kernel, item);
+        __syncthreads();  // the next item takes over the stages, and columns, of all teams
+        if constexpr (K::bulk && K::L::teams > 1 && K::column_sums > 0) fence_async_copies();
+    }
+}
+
+template <class P>
+NORMJIT_DEVICE void row_kernel(const Arguments& a) {
+    using K = RowKernel<P>;
+    using L = Layout<P>;
+    extern __shared__ __align__(128) char shared_memory[];
+    const uint32 shared = shared_address(shared_memory);
+    if constexpr (P::dependents) allow_dependents();
+    const int lane = threadIdx.x % L::lanes, team = threadIdx.x / L::lanes;
+    const uint32 rank = P::cluster > 1 ? cluster_rank() : 0;
+    const int group = blockIdx.x / P::cluster;
+    K kernel{a, shared, {shared, team, lane, rank}, lane, team, rank * L::vectors};
+
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < L::stage_barriers + (P::cluster > 1 ? 2 : 0); i++)
+            barrier_init(shared + L::barriers_at + 8 * i, 1);
+        if constexpr (L::stage_barriers > 0 || P::cluster > 1) barrier_init_fence();
+    }
+    if constexpr (P::cluster > 1)
+        cluster_sync();
+    else if constexpr (L::stage_barriers > 0)
+        __syncthreads();
+
+    if constexpr (P::per_slice)
+        run_items<P>(kernel, group);
+    else
+        kernel.run(group);
+    if constexpr (K::column_sums > 0) write_partials<P>(kernel, group);
+    if constexpr (P::cluster > 1) cluster_sync();  // no block leaves while others may still write to its shared memory
+}
+
+}  // namespace normjit
