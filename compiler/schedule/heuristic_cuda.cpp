@@ -95,6 +95,7 @@ class Search {
     void fit_slices(CudaSchedule& s) const {
         constexpr int64_t least_steps = 32, most_threads = 512, threads_of_processor = 1536;
         if (!spec_.has_per_slice() || !spec_.rows || *spec_.rows >= least_steps * s.rows_per_block) return;
+        if (spec_.invariant) return;  // the threads of a row decide the order of its sums
         if (shape_.is_wide_and_shifted() || s.form != CudaForm::rows) return;
         s.pace = 0;
         const int64_t threads = round_up(shape_.vectors_of_block(s.cluster), 32);

@@ -17,26 +17,38 @@ Case random_invariant_case(Random& random) {
     Case drawn = random_plain_case(random);
     do {
         drawn.spec = random_spec(
-            random, {.max_cols = random.pick({int64_t{100}, int64_t{3000}, int64_t{20000}}), .slices_percent = 0});
+            random, {.max_cols = random.pick({int64_t{100}, int64_t{3000}, int64_t{20000}}), .slices_percent = 40});
         drawn.spec.invariant = true;
     } while (canonical(drawn.spec) != drawn.spec);
     drawn.rows = random.between(1, std::clamp<int64_t>(300000 / drawn.spec.cols, 2, 3000));
     drawn.spec.rows.reset();
+    if (drawn.spec.has_slices()) {
+        drawn.spec.slices.reset();
+        drawn.slices = random.between(1, 5);
+        drawn.rows = drawn.rows / drawn.slices + 1;
+    }
     drawn.schedule = heuristic(drawn.spec, drawn.target);
     drawn.layout = 0;
     return drawn;
 }
 
-/// Some of its rows, in a launch of their own: of a kernel for any number of rows, or for this one.
+/// Some rows of one of its slices, in a launch of their own: of a kernel for any number of rows and slices, or for
+/// these.
 struct Part {
     int64_t begin, rows;
     bool is_fixed;
+    int64_t slice = 0;
 };
 
 Case case_of(const Case& whole, const Part& batch) {
     Case part = whole;
     part.rows = batch.rows;
-    if (batch.is_fixed) part.spec.rows = batch.rows;
+    part.slices = 1;
+    if (batch.is_fixed) {
+        part.spec.rows = batch.rows;
+        part.spec.slices = 1;
+        part.spec = canonical(part.spec);
+    }
     part.schedule = heuristic(part.spec, part.target);
     return part;
 }
@@ -44,10 +56,13 @@ Case case_of(const Case& whole, const Part& batch) {
 Inputs inputs_of(const Case& whole, const Inputs& inputs, const Part& batch) {
     Inputs some = inputs;
     for (const Tensor tensor : all_tensors) {
-        if (inputs[tensor].empty() || info(tensor).shape == TensorShape::cols) continue;
-        const auto width = static_cast<int64_t>(inputs[tensor].size()) / whole.rows;
-        const auto first = inputs[tensor].begin() + batch.begin * width;
-        some[tensor].assign(first, first + batch.rows * width);
+        if (inputs[tensor].empty()) continue;
+        const bool per_slice = whole.spec.is_per_slice(tensor);
+        if (info(tensor).shape == TensorShape::cols && !per_slice) continue;
+        const int64_t rows = per_slice ? 1 : whole.rows, count = per_slice ? 1 : batch.rows;
+        const auto width = static_cast<int64_t>(inputs[tensor].size()) / (rows * whole.slices);
+        const auto first = inputs[tensor].begin() + (batch.slice * rows + (per_slice ? 0 : batch.begin)) * width;
+        some[tensor].assign(first, first + count * width);
     }
     return some;
 }
@@ -57,11 +72,11 @@ std::string difference(const Case& whole, const Outputs& all, const Outputs& som
     if (!some.wrong.empty()) return some.wrong;
     for (const Tensor tensor : all_tensors) {
         if (!whole.spec.writes(tensor) || info(tensor).shape == TensorShape::cols) continue;
-        const auto width = static_cast<int64_t>(all.bytes[tensor].size()) / whole.rows;
-        const auto first = all.bytes[tensor].begin() + batch.begin * width;
+        const auto width = static_cast<int64_t>(all.bytes[tensor].size()) / whole.batch().all_rows();
+        const auto first = all.bytes[tensor].begin() + (batch.slice * whole.rows + batch.begin) * width;
         if (!std::equal(some.bytes[tensor].begin(), some.bytes[tensor].end(), first))
-            return fmt::format("{} of rows {} to {} differs{}", name(tensor), batch.begin, batch.begin + batch.rows - 1,
-                               batch.is_fixed ? ", rows fixed" : "");
+            return fmt::format("{} of rows {} to {} of slice {} differs{}", name(tensor), batch.begin,
+                               batch.begin + batch.rows - 1, batch.slice, batch.is_fixed ? ", rows fixed" : "");
     }
     return {};
 }
@@ -69,7 +84,7 @@ std::string difference(const Case& whole, const Outputs& all, const Outputs& som
 Part random_part(Random& random, const Case& whole) {
     const int64_t begin = random.between(0, whole.rows - 1);
     const int64_t most = random.chance(50) ? std::min<int64_t>(whole.rows - begin, 4) : whole.rows - begin;
-    return {begin, random.between(1, most), random.chance(50)};
+    return {begin, random.between(1, most), random.chance(50), random.between(0, whole.slices - 1)};
 }
 
 }  // namespace
@@ -106,7 +121,7 @@ TEST_CASE("the rows of large and small batches have the same bits") {
         REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
         const Outputs all = run(whole, *kernel, inputs);
         for (int64_t rows = 1; rows <= most; rows *= 10) {
-            const Part batch{most - rows, rows, rows % 3 == 1};
+            const Part batch{most - rows, rows, rows % 3 == 1, 0};
             const Case part = case_of(whole, batch);
             const auto other = make_kernel(part, engine(2));
             REQUIRE_MESSAGE(other.ok(), other.status().message());
