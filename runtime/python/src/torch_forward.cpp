@@ -4,6 +4,7 @@
 #include "torch_stack.h"
 #include "torch_tensor.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -30,27 +31,28 @@ Outputs compute(const Value* stack, const Signature& at) {
     const TensorView x = tensor(stack[0]), residual = optional_tensor(stack[1]), gamma = optional_tensor(stack[3]),
                      beta = at.beta == none ? TensorView(nullptr) : optional_tensor(stack[at.beta]);
     const int64_t cols = product(stack[2]);
+    const size_t normalized = list_size(stack[2]);
     const Device device = x.device();
     Outputs made;
     made.y = Tensor::empty(x, device);
     if (residual) made.h = Tensor::empty(x, device);
     if (truth(stack[at.statistics])) {
-        if (at.norm == NORMJIT_LAYERNORM) made.mean = Tensor::empty_statistic(x, list_size(stack[2]), device);
-        made.rstd = Tensor::empty_statistic(x, list_size(stack[2]), device);
+        if (at.norm == NORMJIT_LAYERNORM) made.mean = Tensor::empty_statistic(x, normalized, device);
+        made.rstd = Tensor::empty_statistic(x, normalized, device);
     }
     if (x.elements() == 0) return made;
 
-    Operands operands(at.norm, NORMJIT_FORWARD, cols, number(stack[at.eps]));
-    operands.arguments.rows = x.elements() / cols;
-    operands.read_matrix(NORMJIT_X, x, cols);
-    if (residual) operands.read_matrix(NORMJIT_RESIDUAL, residual, cols);
+    const size_t slices = std::max(slices_of(gamma, normalized), slices_of(beta, normalized));
+    Operands operands(at.norm, NORMJIT_FORWARD, x, cols, slices, number(stack[at.eps]));
+    operands.read_matrix(NORMJIT_X, x);
+    if (residual) operands.read_matrix(NORMJIT_RESIDUAL, residual);
     if (gamma) operands.spec.gamma_offset = number(stack[at.gamma_offset]);
-    if (gamma) operands.read_vector(NORMJIT_GAMMA, gamma, cols);
-    if (beta) operands.read_vector(NORMJIT_BETA, beta, cols);
-    operands.write(NORMJIT_Y, made.y, cols);
-    if (made.h) operands.write(NORMJIT_H, made.h, cols);
-    if (made.mean) operands.write(NORMJIT_MEAN, made.mean, 0);
-    if (made.rstd) operands.write(NORMJIT_RSTD, made.rstd, 0);
+    if (gamma) operands.read_weight(NORMJIT_GAMMA, gamma);
+    if (beta) operands.read_weight(NORMJIT_BETA, beta);
+    operands.write_matrix(NORMJIT_Y, made.y);
+    if (made.h) operands.write_matrix(NORMJIT_H, made.h);
+    if (made.mean) operands.write_statistic(NORMJIT_MEAN, made.mean);
+    if (made.rstd) operands.write_statistic(NORMJIT_RSTD, made.rstd);
     launch(operands, device);
     return made;
 }

@@ -45,6 +45,7 @@ struct Inputs {
     TensorView dy, x, mean, rstd, gamma, beta, dresidual, into_dgamma, into_dbeta;
     double eps, gamma_offset;
     int64_t cols;
+    size_t normalized;           ///< dimensions of a row
     std::array<bool, 3> wanted;  ///< dx, dgamma, dbeta
 };
 
@@ -65,6 +66,7 @@ Inputs read(const Value* stack, const Signature& at) {
               at.eps == none ? 0 : number(stack[at.eps]),
               at.gamma_offset == none ? 0 : number(stack[at.gamma_offset]),
               product(stack[2]),
+              list_size(stack[2]),
               {}};
     for (size_t i = 0; i < at.outputs; ++i) in.wanted[i] = truth(item(stack[at.mask], i));
     return in;
@@ -88,25 +90,24 @@ using Gradients = std::array<Tensor, 3>;
 /// What the gradients that are wanted depend on, and these.
 void set_operands(const Inputs& in, const Gradients& gradients, Operands& operands) {
     const auto& [dx, dgamma, dbeta] = gradients;
-    const int64_t cols = in.cols;
     const bool reads_x = dx || dgamma || in.into_dgamma, saved{in.rstd};
     operands.spec.stats = reads_x && !saved ? NORMJIT_STATS_RECOMPUTE : NORMJIT_STATS_SAVED;
-    operands.read_matrix(NORMJIT_X, in.x, cols);
-    operands.read_matrix(NORMJIT_DY, in.dy, cols);
+    operands.read_matrix(NORMJIT_X, in.x);
+    operands.read_matrix(NORMJIT_DY, in.dy);
     if (reads_x && saved) {
-        if (in.norm == NORMJIT_LAYERNORM) operands.read_vector(NORMJIT_MEAN, in.mean, 0);
-        operands.read_vector(NORMJIT_RSTD, in.rstd, 0);
+        if (in.norm == NORMJIT_LAYERNORM) operands.read_statistic(NORMJIT_MEAN, in.mean);
+        operands.read_statistic(NORMJIT_RSTD, in.rstd);
     }
     if (dx) {
         if (in.gamma) operands.spec.gamma_offset = in.gamma_offset;
-        if (in.gamma) operands.read_vector(NORMJIT_GAMMA, in.gamma, cols);
-        if (in.dresidual) operands.read_matrix(NORMJIT_DRESIDUAL, in.dresidual, cols);
-        operands.write(NORMJIT_DX, dx, cols);
+        if (in.gamma) operands.read_weight(NORMJIT_GAMMA, in.gamma);
+        if (in.dresidual) operands.read_matrix(NORMJIT_DRESIDUAL, in.dresidual);
+        operands.write_matrix(NORMJIT_DX, dx);
     }
-    if (dgamma) operands.write(NORMJIT_DGAMMA, dgamma, cols);
-    if (dbeta) operands.write(NORMJIT_DBETA, dbeta, cols);
-    if (in.into_dgamma) operands.add_to(NORMJIT_DGAMMA, in.into_dgamma, cols);
-    if (in.into_dbeta) operands.add_to(NORMJIT_DBETA, in.into_dbeta, cols);
+    if (dgamma) operands.write_weight(NORMJIT_DGAMMA, dgamma);
+    if (dbeta) operands.write_weight(NORMJIT_DBETA, dbeta);
+    if (in.into_dgamma) operands.add_to(NORMJIT_DGAMMA, in.into_dgamma);
+    if (in.into_dbeta) operands.add_to(NORMJIT_DBETA, in.into_dbeta);
 }
 
 Gradients compute(const Inputs& in) {
@@ -118,9 +119,9 @@ Gradients compute(const Inputs& in) {
     if (in.wanted[1] && in.gamma && !in.into_dgamma) dgamma = Tensor::empty(in.gamma, device);
     if (in.wanted[2] && beta_like && !in.into_dbeta) dbeta = Tensor::empty(beta_like, device);
     if ((dx || dgamma || dbeta || in.into_dgamma || in.into_dbeta) && in.cols > 0) {
-        Operands operands(in.norm, NORMJIT_BACKWARD, in.cols, in.eps);
+        Operands operands(in.norm, NORMJIT_BACKWARD, in.x, in.cols,
+                          std::max(slices_of(in.gamma, in.normalized), slices_of(in.beta, in.normalized)), in.eps);
         set_operands(in, gradients, operands);
-        operands.arguments.rows = in.x.elements() / in.cols;
         launch(operands, device);
     }
     return gradients;

@@ -96,7 +96,8 @@ class RecentKernels {
 
     static bool are_equal(const normjit_spec& a, const normjit_spec& b) {
         return a.cols == b.cols && a.pass == b.pass && a.norm == b.norm && a.source == b.source && a.stats == b.stats &&
-               a.rows == b.rows && a.eps == b.eps && a.gamma_offset == b.gamma_offset && a.accumulate == b.accumulate &&
+               a.rows == b.rows && a.slices == b.slices && a.per_slice == b.per_slice && a.eps == b.eps &&
+               a.gamma_offset == b.gamma_offset && a.accumulate == b.accumulate &&
                std::equal(std::begin(a.dtypes), std::end(a.dtypes), std::begin(b.dtypes));
     }
 
@@ -122,7 +123,8 @@ void launch(Operands& operands, Device on) {
     const CurrentDevice device(on);
     const normjit_kernel* kernel = prepare(operands.spec, device);
     normjit_arguments& arguments = operands.arguments;
-    check_normjit(normjit_kernel_workspace(kernel, arguments.rows, nullptr, &arguments.workspace_bytes));
+    const int64_t rows = arguments.rows * std::max<int64_t>(arguments.slices, 1);
+    check_normjit(normjit_kernel_workspace(kernel, rows, nullptr, &arguments.workspace_bytes));
     const Workspace workspace(arguments.workspace_bytes, device.cuda_index >= 0);
     arguments.workspace = workspace.memory;
     arguments.stream = device.stream;

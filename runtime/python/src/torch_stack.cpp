@@ -30,6 +30,11 @@ TensorView optional_tensor(Value value) {
     return TensorView(defined ? tensor : nullptr);
 }
 
+size_t slices_of(const TensorView& weight, size_t normalized) {
+    const size_t dimensions = weight ? weight.dimensions() : 0;
+    return dimensions > normalized ? dimensions - normalized : 0;
+}
+
 void free_tensor(Value value) { shim().aoti_torch_delete_tensor_object(as_pointer<Handle>(value)); }
 
 void free_optional(Value value) {

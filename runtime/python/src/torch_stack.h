@@ -32,6 +32,9 @@ inline TensorView tensor(Value value) { return TensorView(as_pointer<Handle>(val
 /// None, too, for the undefined tensor that autograd hands over for "none".
 TensorView optional_tensor(Value value);
 
+/// How many dimensions a weight has before those of a row: it has a row for each of their elements.
+size_t slices_of(const TensorView& weight, size_t normalized);
+
 void free_tensor(Value value);
 void free_optional(Value value);
 void free_list(Value value);

@@ -13,12 +13,16 @@ constexpr size_t most_dimensions = 64;  // of torch's tensors
 
 }  // namespace
 
-std::span<const int64_t> TensorView::sizes() const {
-    int64_t* sizes = nullptr;
+size_t TensorView::dimensions() const {
     int64_t dimensions = 0;
     NORMJIT_TORCH_CALL(aoti_torch_get_dim, handle_, &dimensions);
+    return static_cast<size_t>(dimensions);
+}
+
+std::span<const int64_t> TensorView::sizes() const {
+    int64_t* sizes = nullptr;
     NORMJIT_TORCH_CALL(aoti_torch_get_sizes, handle_, &sizes);
-    return {sizes, static_cast<size_t>(dimensions)};
+    return {sizes, dimensions()};
 }
 
 const int64_t* TensorView::strides() const {
@@ -114,70 +118,158 @@ Tensor copy_of(TensorView tensor) {
     return copy;
 }
 
-std::optional<int64_t> row_stride(TensorView tensor, int64_t cols) {
-    const auto sizes = tensor.sizes();
-    const int64_t* strides = tensor.strides();
-    int64_t inner = 1;  // elements of the dimensions from i on
-    size_t i = sizes.size();
-    for (; i > 0 && inner < cols; --i) {
-        if (sizes[i - 1] != 1 && strides[i - 1] != inner) return std::nullopt;
-        inner *= sizes[i - 1];
+namespace {
+
+/// Dimensions that one stride goes through.
+struct Run {
+    int64_t count = 1;
+    std::optional<int64_t> stride;  ///< none when there is one element, or none at all
+};
+
+/// Nothing when no one stride does.
+std::optional<Run> run_of(std::span<const int64_t> sizes, std::span<const int64_t> strides) {
+    Run run;
+    for (size_t i = sizes.size(); i-- > 0;) {
+        if (sizes[i] == 1) continue;
+        if (!run.stride) run.stride = strides[i];
+        if (strides[i] != *run.stride * run.count) return std::nullopt;
+        run.count *= sizes[i];
     }
-    if (inner != cols) return std::nullopt;
-    std::optional<int64_t> stride;
-    int64_t next = 0;
-    for (; i > 0; --i) {
-        if (sizes[i - 1] == 1) continue;
-        if (!stride) stride = strides[i - 1], next = *stride;
-        if (strides[i - 1] != next) return std::nullopt;
-        next *= sizes[i - 1];
-    }
-    if (!stride) return cols;
-    if (*stride != 0 && *stride < cols) return std::nullopt;  // rows that overlap
-    return stride;
+    return run;
 }
 
-Operands::Operands(normjit_norm norm, normjit_pass pass, int64_t cols, double eps) {
+/// How many of the last dimensions are a row.
+size_t dimensions_of_row(std::span<const int64_t> sizes, int64_t cols) {
+    size_t count = 0;
+    for (int64_t inner = 1; count < sizes.size() && inner < cols; ++count) inner *= sizes[sizes.size() - 1 - count];
+    return count;
+}
+
+int64_t stride_argument(int64_t stride) { return stride == 0 ? NORMJIT_REPEAT_ROW : stride; }
+
+}  // namespace
+
+std::optional<RowStrides> row_strides(TensorView matrix, int64_t cols, size_t slice_dimensions) {
+    const auto sizes = matrix.sizes();
+    const std::span strides(matrix.strides(), sizes.size());
+    const size_t outer = sizes.size() - dimensions_of_row(sizes, cols);
+    const auto row = run_of(sizes.subspan(outer), strides.subspan(outer));
+    if (!row || row->count != cols || row->stride.value_or(1) != 1 || slice_dimensions > outer) return std::nullopt;
+    const size_t rows_of_slice = outer - slice_dimensions;
+    const auto rows =
+        run_of(sizes.subspan(slice_dimensions, rows_of_slice), strides.subspan(slice_dimensions, rows_of_slice));
+    const auto slices = run_of(sizes.first(slice_dimensions), strides.first(slice_dimensions));
+    if (!rows || !slices) return std::nullopt;
+    const auto are_apart = [&](const Run& run) { return run.stride.value_or(0) == 0 || *run.stride >= cols; };
+    if (!are_apart(*rows) || !are_apart(*slices)) return std::nullopt;
+    const int64_t row_stride = rows->stride.value_or(cols);
+    return RowStrides{row_stride, slices->stride.value_or(row_stride * rows->count)};
+}
+
+namespace {
+
+/// How many of the first dimensions must be slices so that strides describe x; 0 where that is not enough, either.
+size_t slices_needed(TensorView x, int64_t cols) {
+    const auto sizes = x.sizes();
+    const size_t outer = sizes.size() - dimensions_of_row(sizes, cols);
+    for (size_t count = 0; count < outer; ++count) {
+        if (row_strides(x, cols, count)) return count;
+    }
+    return 0;
+}
+
+}  // namespace
+
+Operands::Operands(normjit_norm norm, normjit_pass pass, TensorView x, int64_t cols, size_t weight_slices, double eps)
+    : cols_(cols), slice_dimensions_(weight_slices), weight_slices_(weight_slices) {
     spec.size = sizeof spec, spec.norm = norm, spec.pass = pass, spec.rows = -1, spec.cols = cols, spec.eps = eps;
     std::fill(std::begin(spec.dtypes), std::end(spec.dtypes), NORMJIT_NONE);
     arguments.size = sizeof arguments;
+    const int64_t rows = cols == 0 ? 0 : x.elements() / cols;
+    if (weight_slices == 0 && rows > 0 && !x.is_contiguous()) slice_dimensions_ = slices_needed(x, cols);
+    if (slice_dimensions_ > 0) {
+        const auto sizes = x.sizes();
+        for (const int64_t size : sizes.first(std::min(slice_dimensions_, sizes.size()))) slices_ *= size;
+        spec.slices = -1;
+        arguments.slices = slices_ == 0 ? NORMJIT_NO_SLICES : slices_;
+    }
+    arguments.rows = slices_ == 0 ? 0 : rows / slices_;
 }
 
-void Operands::set(normjit_tensor which, TensorView tensor, void* data, int64_t cols, int64_t stride) {
+void Operands::set(normjit_tensor which, TensorView tensor, void* data, int64_t cols) {
     const auto dtype = tensor.dtype();
     if (!dtype) throw Error("a tensor is of none of the types f32, bf16, f16 and f64");
     spec.dtypes[which] = *dtype;
-    arguments.tensors[which] = {data, cols, stride, *dtype, 0};
+    arguments.tensors[which] = {data, cols, 0, *dtype, 0};
 }
 
-void Operands::read_matrix(normjit_tensor which, TensorView tensor, int64_t cols) {
-    auto stride = row_stride(tensor, cols);
-    if (!stride) {
-        copies_.push_back(copy_of(tensor));
-        tensor = copies_.back().view();
-        stride = cols;
-    }
-    set(which, tensor, const_cast<void*>(tensor.data()), cols, *stride == 0 ? NORMJIT_REPEAT_ROW : *stride);
+void Operands::set_strides(normjit_tensor which, RowStrides strides) {
+    arguments.tensors[which].row_stride = stride_argument(strides.row);
+    if (slice_dimensions_ > 0) arguments.slice_strides[which] = stride_argument(strides.slice);
 }
 
-void Operands::read_vector(normjit_tensor which, TensorView tensor, int64_t cols) {
+TensorView Operands::contiguous(TensorView tensor) {
+    if (tensor.is_contiguous()) return tensor;
+    copies_.push_back(copy_of(tensor));
+    return copies_.back().view();
+}
+
+void Operands::read_matrix(normjit_tensor which, TensorView tensor) {
+    std::optional<RowStrides> strides;
     if (!tensor.is_contiguous()) {
-        copies_.push_back(copy_of(tensor));
-        tensor = copies_.back().view();
+        strides = row_strides(tensor, cols_, slice_dimensions_);
+        if (!strides) tensor = contiguous(tensor);
     }
-    set(which, tensor, const_cast<void*>(tensor.data()), cols, 0);
+    set(which, tensor, const_cast<void*>(tensor.data()), cols_);
+    if (strides) set_strides(which, *strides);
 }
 
-void Operands::write(normjit_tensor which, const Tensor& tensor, int64_t cols) {
-    set(which, tensor.view(), tensor.view().mutable_data(), cols, 0);
+/// Checks that a weight is [N], or has a row for each slice, and notes which.
+bool Operands::is_per_slice(TensorView weight) const {
+    if (weight_slices_ == 0) return false;
+    const int64_t elements = weight.elements();
+    if (elements == slices_ * cols_ && weight.dimensions() > weight_slices_) return true;
+    if (elements == cols_) return false;
+    throw Error("a weight has " + std::to_string(elements) + " elements; must be " + std::to_string(cols_) +
+                ", or as many for each of " + std::to_string(slices_) + " slices");
 }
 
-void Operands::add_to(normjit_tensor which, TensorView tensor, int64_t cols) {
-    if (tensor.elements() != cols || !tensor.is_contiguous()) {
-        throw Error("a tensor that a gradient is added to must be contiguous, with " + std::to_string(cols) +
+void Operands::read_weight(normjit_tensor which, TensorView tensor) {
+    const bool per_slice = is_per_slice(tensor);
+    std::optional<RowStrides> strides;
+    if (per_slice) strides = row_strides(tensor, cols_, weight_slices_);
+    if (!strides) tensor = contiguous(tensor);
+    set(which, tensor, const_cast<void*>(tensor.data()), cols_);
+    if (strides) arguments.slice_strides[which] = stride_argument(strides->slice);
+    if (per_slice) spec.per_slice |= 1u << which;
+}
+
+void Operands::read_statistic(normjit_tensor which, TensorView tensor) {
+    tensor = contiguous(tensor);
+    set(which, tensor, const_cast<void*>(tensor.data()), 0);
+}
+
+void Operands::write_matrix(normjit_tensor which, const Tensor& tensor) {
+    set(which, tensor.view(), tensor.view().mutable_data(), cols_);
+}
+
+void Operands::write_weight(normjit_tensor which, const Tensor& tensor) {
+    if (is_per_slice(tensor.view())) {
+        spec.per_slice |= 1u << (which == NORMJIT_DGAMMA ? NORMJIT_GAMMA : NORMJIT_BETA);
+    }
+    set(which, tensor.view(), tensor.view().mutable_data(), cols_);
+}
+
+void Operands::write_statistic(normjit_tensor which, const Tensor& tensor) {
+    set(which, tensor.view(), tensor.view().mutable_data(), 0);
+}
+
+void Operands::add_to(normjit_tensor which, TensorView tensor) {
+    if (tensor.elements() != cols_ || !tensor.is_contiguous()) {
+        throw Error("a tensor that a gradient is added to must be contiguous, with " + std::to_string(cols_) +
                     " elements");
     }
-    set(which, tensor, tensor.mutable_data(), cols, 0);
+    set(which, tensor, tensor.mutable_data(), cols_);
     spec.accumulate |= 1u << which;
 }
 

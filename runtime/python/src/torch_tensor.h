@@ -26,6 +26,7 @@ class TensorView {
 
     Handle handle() const { return handle_; }
     explicit operator bool() const { return handle_ != nullptr; }
+    size_t dimensions() const;
     std::span<const int64_t> sizes() const;
     /// With as many elements as sizes().
     const int64_t* strides() const;
@@ -74,27 +75,43 @@ class Tensor {
 /// Contiguous copy.
 Tensor copy_of(TensorView tensor);
 
-/// A tensor as rows of `cols` elements, with one stride from row to row; nothing when none describes it.
-std::optional<int64_t> row_stride(TensorView tensor, int64_t cols);
+/// How the rows of a matrix stand in memory, in elements. Its first dimensions are those of the slices, none as a rule.
+struct RowStrides {
+    int64_t row, slice;
+};
+/// Nothing when no such strides describe the tensor.
+std::optional<RowStrides> row_strides(TensorView matrix, int64_t cols, size_t slice_dimensions);
 
 /// Tensors of one launch as normjit takes them; keeps the copies that some need.
 class Operands {
   public:
-    /// Those of a norm of any number of rows, at first none.
-    Operands(normjit_norm norm, normjit_pass pass, int64_t cols, double eps);
+    /// Of a norm of the rows of x. Weights of [N] leave `weight_slices` 0; those that have a row for each of x's first
+    /// so many dimensions make them slices. Else there are slices where x, a view, needs them.
+    Operands(normjit_norm norm, normjit_pass pass, TensorView x, int64_t cols, size_t weight_slices, double eps);
 
-    /// Sets the types and the arguments of [M,N] tensors, and of [N] and [M], where `cols` is 0.
-    void read_matrix(normjit_tensor which, TensorView tensor, int64_t cols);
-    void read_vector(normjit_tensor which, TensorView tensor, int64_t cols);
-    void write(normjit_tensor which, const Tensor& tensor, int64_t cols);
-    /// Adds to what the tensor holds, which must be contiguous and have `cols` elements.
-    void add_to(normjit_tensor which, TensorView tensor, int64_t cols);
+    /// Sets the type and the argument of a tensor like x, of a weight, or of a statistic of each row.
+    void read_matrix(normjit_tensor which, TensorView tensor);
+    void read_weight(normjit_tensor which, TensorView tensor);
+    void read_statistic(normjit_tensor which, TensorView tensor);
+    void write_matrix(normjit_tensor which, const Tensor& tensor);
+    void write_weight(normjit_tensor which, const Tensor& tensor);
+    void write_statistic(normjit_tensor which, const Tensor& tensor);
+    /// Adds to what the tensor holds, which must be contiguous and have as many elements as the weight.
+    void add_to(normjit_tensor which, TensorView tensor);
 
     normjit_spec spec{};
     normjit_arguments arguments{};
 
   private:
-    void set(normjit_tensor which, TensorView tensor, void* data, int64_t cols, int64_t stride);
+    void set(normjit_tensor which, TensorView tensor, void* data, int64_t cols);
+    void set_strides(normjit_tensor which, RowStrides strides);
+    bool is_per_slice(TensorView weight) const;
+    TensorView contiguous(TensorView tensor);
+
+    int64_t cols_;
+    size_t slice_dimensions_;
+    size_t weight_slices_;
+    int64_t slices_ = 1;
     std::vector<Tensor> copies_;
 };
 

@@ -9,15 +9,18 @@ from normjit.torch import _kernels, operators, sharding
 TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
-def layer_norm(x, weight=None, bias=None, *, eps=1e-5, residual=None, main_grad=False):
+def layer_norm(x, weight=None, bias=None, *, eps=1e-5, weight_offset=0.0, residual=None, main_grad=False):
     """layer_norm over the last dimension. With a residual: (y, x + residual), y of that sum, and one backward pass for
     both. The norm is normjit's in eager mode, its gradients are eager and under torch.compile, on CPUs and NVIDIA GPUs;
     second derivatives are torch's.
 
+    weight, bias: [N], or with a row for each element of x's first dimensions: [B,N] for an x of [B,T,N], one for each
+    sample. Scale and shift of a diffusion transformer are that, with weight_offset=1: xhat * (scale + 1) + shift.
+
     main_grad: as Megatron's layers with fused gradient accumulation, the backward pass adds the gradients of weight and
     bias to their attributes main_grad, tensors of any type, f32 as a rule; their own `grad` is left alone. Eager
     alone."""
-    return _apply("layernorm", x, weight, bias, eps, 0.0, residual, main_grad)
+    return _apply("layernorm", x, weight, bias, eps, weight_offset, residual, main_grad)
 
 
 def rms_norm(x, weight=None, *, eps=1e-5, weight_offset=0.0, residual=None, main_grad=False):
@@ -27,7 +30,8 @@ def rms_norm(x, weight=None, *, eps=1e-5, weight_offset=0.0, residual=None, main
 
 
 class LayerNorm(torch.nn.LayerNorm):
-    """torch.nn.LayerNorm of one dimension by layer_norm(); forward(x, residual=None). main_grad: as there."""
+    """torch.nn.LayerNorm of one dimension by layer_norm(); forward(x, residual=None). main_grad: as there. Without weight
+    and bias also forward(x, scale=, shift=): xhat * (scale + 1) + shift, of [B,N] for an x of [B,T,N]."""
 
     has_backward = can_torch_compile = True  # for Hugging Face's kernels
     main_grad = False  # also of modules whose class was changed to this one
@@ -36,9 +40,15 @@ class LayerNorm(torch.nn.LayerNorm):
         super().__init__(*arguments, **named)
         self.main_grad = main_grad
 
-    def forward(self, x, residual=None):
+    def forward(self, x, residual=None, scale=None, shift=None):
         if len(self.normalized_shape) != 1:
             raise ValueError(f"normalized_shape: {tuple(self.normalized_shape)}; must be one dimension")
+        if scale is not None or shift is not None:
+            if self.weight is not None:
+                raise InvalidArgument("scale, shift: the module has a weight; make it with elementwise_affine=False")
+            if scale is None:
+                raise InvalidArgument("shift: is given without a scale")
+            return layer_norm(x, scale, shift, eps=self.eps, weight_offset=1.0, residual=residual)
         return layer_norm(
             x, self.weight, self.bias, eps=self.eps, residual=residual, main_grad=self.main_grad
         )
@@ -68,11 +78,22 @@ def formula(norm, x, weight, bias, eps, weight_offset):
     """The forward pass in torch's operators."""
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     h = _as(x, wide)
-    if norm == "layernorm":
-        weight, bias = (t if t is None else _as(t, wide) for t in (weight, bias))
+    weight, bias = (t if t is None else _per_row(_as(t, wide), h) for t in (weight, bias))
+    if norm == "layernorm" and weight_offset == 0.0 and all(t is None or t.dim() == 1 for t in (weight, bias)):
         return _as(torch.nn.functional.layer_norm(h, h.shape[-1:], weight, bias, eps), x.dtype)
-    y = h * torch.rsqrt(h.square().mean(-1, keepdim=True) + eps)
-    return _as(y if weight is None else y * (_as(weight, wide) + weight_offset), x.dtype)
+    if norm == "layernorm":
+        y = torch.nn.functional.layer_norm(h, h.shape[-1:], eps=eps)
+    else:
+        y = h * torch.rsqrt(h.square().mean(-1, keepdim=True) + eps)
+    y = y if weight is None else y * (weight + weight_offset)
+    return _as(y if bias is None else y + bias, x.dtype)
+
+
+def _per_row(weight, h):
+    """A weight of [B,N] for rows of [B,T,N], as [B,1,N]."""
+    if weight.dim() == 1:
+        return weight
+    return weight.reshape(*weight.shape[:-1], *(1 for _ in range(h.dim() - weight.dim())), weight.shape[-1])
 
 
 def _as(tensor, dtype):
@@ -86,12 +107,18 @@ def _apply(norm, x, weight, bias, eps, weight_offset, residual, main_grad):
         operators.register()
     if x.device.type not in operators.served:
         raise _kernels.Unavailable(f"x: is on {x.device}; {_kernels.why_not(x.device.type)}")
+    for name, tensor in (("weight", weight), ("bias", bias)):
+        if tensor is not None and tensor.shape != (*x.shape[: tensor.dim() - 1], x.shape[-1]):
+            raise InvalidArgument(f"{name}: its shape is {tuple(tensor.shape)}; must be {tuple(x.shape[-1:])}, or that with "
+                                  f"the first dimensions of x, {tuple(x.shape)}, before it")
     if not main_grad:
         return norm_of(x, residual, weight, bias, norm, eps, weight_offset)
     if torch.compiler.is_compiling():
         raise InvalidArgument("main_grad: torch.compile cannot follow it; compile without, or call it eagerly")
     parameters = {"weight": weight, "bias": bias}
     for name, parameter in parameters.items():
+        if parameter is not None and parameter.dim() != 1:
+            raise InvalidArgument(f"main_grad: {name} has {parameter.dim()} dimensions; must have one")
         if parameter is not None and parameter.requires_grad and getattr(parameter, "main_grad", None) is None:
             raise InvalidArgument(f"main_grad: {name} has no attribute main_grad, or it is None")
     return norm_of(x, residual, weight, bias, norm, eps, weight_offset, accumulating=(weight, bias))

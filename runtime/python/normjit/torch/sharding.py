@@ -29,33 +29,38 @@ def _register(kind):
 
     def each(x, normalized_shape, rules):
         """Of all ranks with everything, and of each dimension of rows."""
-        whole = rules(Replicate(), Replicate())
-        return [whole, *(rules(Shard(i), Partial()) for i in range(x.ndim - len(normalized_shape)))]
+        return [rules(placement) for placement in (
+            Replicate(), *(Shard(i) for i in range(x.ndim - len(normalized_shape))))]
 
-    def like(placement, *tensors):
-        return [None if t is None else placement for t in tensors]
+    def like(rows, *tensors):
+        return [None if t is None else rows for t in tensors]
+
+    def weights(rows, *tensors, gradient=False):
+        """Sharded with the rows where they have one for each element of that dimension."""
+        of_all = Partial() if gradient and rows.is_shard() else Replicate()
+        return [None if t is None else rows if rows.is_shard() and rows.dim < t.ndim - 1 else of_all for t in tensors]
 
     def layer_norm_backward(dy, x, shape, mean, rstd, weight, bias, dresidual, eps, weight_offset, mask):
         beta_like = weight if bias is None else bias
-        return each(x, shape, lambda rows, columns: (
-            _wanted(mask, like(rows, x) + like(columns, weight, beta_like)),
-            [rows, rows, None, *like(rows, mean, rstd), *like(Replicate(), weight, bias), *like(rows, dresidual),
-             None, None, None]))
+        return each(x, shape, lambda rows: (
+            _wanted(mask, [rows, *weights(rows, weight, beta_like, gradient=True)]),
+            [rows, rows, None, *like(rows, mean, rstd), *weights(rows, weight, bias), *like(rows, dresidual), None, None,
+             None]))
 
     def rms_norm_backward(dy, x, shape, rstd, weight, dresidual, eps, weight_offset, mask):
-        return each(x, shape, lambda rows, columns: (
-            _wanted(mask, like(rows, x) + like(columns, weight)),
-            [rows, rows, None, *like(rows, rstd), *like(Replicate(), weight), *like(rows, dresidual), None, None, None]))
+        return each(x, shape, lambda rows: (
+            _wanted(mask, [rows, *weights(rows, weight, gradient=True)]),
+            [rows, rows, None, *like(rows, rstd), *weights(rows, weight), *like(rows, dresidual), None, None, None]))
 
     def layer_norm(x, residual, shape, weight, bias, eps, weight_offset, statistics):
-        return each(x, shape, lambda rows, _: (
+        return each(x, shape, lambda rows: (
             [rows, *like(rows, residual), *[rows if statistics else None] * 2],
-            [rows, *like(rows, residual), None, *like(Replicate(), weight, bias), None, None, None]))
+            [rows, *like(rows, residual), None, *weights(rows, weight, bias), None, None, None]))
 
     def rms_norm(x, residual, shape, weight, eps, weight_offset, statistics):
-        return each(x, shape, lambda rows, _: (
+        return each(x, shape, lambda rows: (
             [rows, *like(rows, residual), rows if statistics else None],
-            [rows, *like(rows, residual), None, *like(Replicate(), weight), None, None, None]))
+            [rows, *like(rows, residual), None, *weights(rows, weight), None, None, None]))
 
     for rules in (layer_norm_backward, rms_norm_backward, layer_norm, rms_norm):
         operator = getattr(torch.ops.normjit, rules.__name__).default
