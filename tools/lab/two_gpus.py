@@ -69,7 +69,7 @@ def mean_of_ranks(loss):
 def train(model, batches, loss_of=float):
     """Losses of all steps, gradients of the first as {name: tensor}, calls that normjit served and left to torch."""
     before = normjit.torch.report()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, foreach=False)
     losses, gradients = [], {}
     for ids in batches:
         optimizer.zero_grad(set_to_none=True)

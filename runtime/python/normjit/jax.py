@@ -7,6 +7,7 @@ The forward pass is jax.numpy, which XLA fuses with what is around it. The backw
 libnormjit_jax.so, through its foreign function interface. jit, grad, vmap, shard_map and checkpoints work; second
 derivatives and forward mode do not."""
 import ctypes
+import dataclasses
 import functools
 import math
 
@@ -75,13 +76,11 @@ def _backward(norm, epsilon, scale_offset, saved, dy):
     if x.size == 0:
         return tuple(None if t is None else jnp.zeros_like(t) for t in (x, scale, bias))
     matrices = [t.reshape(rows, cols) for t in (x, dy)]
-    vectors = [scale, mean, rstd]
-    wanted = [("dx", x), ("dgamma", scale), ("dbeta", bias)]
-    wanted = [(name, like) for name, like in wanted if like is not None]
-    spec = _spec(norm, cols, {"x": x, "dy": dy, "gamma": scale, **dict(wanted)}, scale_offset, dict(wanted))
-    operands = _alike(matrices + [t.reshape(-1) for t in vectors if t is not None])
-    shapes = [_result((rows, cols) if name == "dx" else like.shape, like.dtype, operands[0]) for name, like in wanted]
-    gradients = _call(spec, rows, operands, shapes)
+    wanted = [(name, like) for name, like in (("dx", x), ("dgamma", scale), ("dbeta", bias)) if like is not None]
+    problem = _Problem(norm, cols, _types({"x": x, "dy": dy, "gamma": scale, **dict(wanted)}),
+                       tuple((name, like.dtype) for name, like in wanted), scale_offset if scale is not None else 0.0)
+    operands = _alike(matrices + [t.reshape(-1) for t in (scale, mean, rstd) if t is not None])
+    gradients = _gradients(problem, *operands)
     found = {name: _summed(gradient.reshape(like.shape), like) for (name, like), gradient in zip(wanted, gradients)}
     return tuple(found.get(name) for name in ("dx", "dgamma", "dbeta"))
 
@@ -90,29 +89,72 @@ _differentiable.defvjp(lambda x, scale, bias, norm, epsilon, scale_offset: _forw
     x, scale, bias, norm, epsilon, scale_offset), _backward)
 
 
-def _spec(norm, cols, tensors, scale_offset, wanted):
-    types = " ".join(f"{name}={'none' if t is None else DTYPES[t.dtype.name]}" for name, t in tensors.items())
-    offset = f" gamma_offset={scale_offset!r}" if scale_offset and tensors["gamma"] is not None else ""
-    return f"{norm} cols={cols} {types} out={','.join(wanted)}{offset}"
+def _types(tensors):
+    return " ".join(f"{name}={'none' if t is None else DTYPES[t.dtype.name]}" for name, t in tensors.items())
 
 
-def _call(spec, rows, operands, shapes):
-    """The gradients, by the handler of the platform that the computation is compiled for."""
+@dataclasses.dataclass(frozen=True)
+class _Problem:
+    """A backward pass of [M,N]; in slices, of [S,M,N], with weights and their gradients of [S,N]."""
+
+    norm: str
+    cols: int
+    types: str
+    wanted: tuple  # of (name, type)
+    scale_offset: float
+    in_slices: bool = False
+
+    def weights(self):
+        return [name[1:] for name, _ in self.wanted if name != "dx"]
+
+    def spec(self):
+        parts = [self.norm, f"cols={self.cols}", self.types, f"out={','.join(name for name, _ in self.wanted)}"]
+        parts += [f"gamma_offset={self.scale_offset!r}"] if self.scale_offset else []
+        parts += ["slices=any", f"per_slice={','.join(self.weights())}"] if self.in_slices else []
+        return " ".join(parts)
+
+    def results(self, x):
+        """Shapes and types, for an x."""
+        of_weight = (*x.shape[:-2], self.cols)
+        return [_result(x.shape if name == "dx" else of_weight, dtype, x) for name, dtype in self.wanted]
+
+
+def _gradients(problem, *operands):
+    """x, dy, scale, mean, rstd, those that there are. Under vmap each element is a slice, or without weights more rows:
+    one call for all."""
+    call = jax.custom_batching.custom_vmap(functools.partial(_call, problem))
+
+    @call.def_vmap
+    def of_batch(size, is_batched, *operands):
+        operands = [t if batched else jnp.broadcast_to(t, (size, *t.shape)) for t, batched in zip(operands, is_batched)]
+        inner = dataclasses.replace(problem, in_slices=bool(problem.weights()))
+        if problem.in_slices or not inner.in_slices:
+            operands = [t.reshape(-1, *t.shape[2:]) for t in operands]
+        found = _gradients(inner, *operands)
+        if problem.in_slices or not inner.in_slices:
+            found = [t.reshape(size, -1, *t.shape[1:]) for t in found]
+        return tuple(found), (True,) * len(found)
+
+    return call(*operands)
+
+
+def _call(problem, *operands):
+    """By the handler of the platform that the computation is compiled for."""
     by_platform = {}
     for platform in _platforms():
-        by_platform[platform] = functools.partial(_call_on, platform, spec, rows, shapes)
+        by_platform[platform] = functools.partial(_call_on, platform, problem)
     if len(by_platform) == 1:
         return next(iter(by_platform.values()))(*operands)
     return jax.lax.platform_dependent(*operands, cpu=by_platform["cpu"], cuda=by_platform["gpu"])
 
 
-def _call_on(platform, spec, rows, shapes, *operands):
-    workspace = max(_prepare(device, spec, rows) for device in _devices(platform))
+def _call_on(platform, problem, x, *others):
+    spec, results = problem.spec(), problem.results(x)
+    workspace = max(_prepare(device, spec, math.prod(x.shape[:-1])) for device in _devices(platform))
     room = []
     if platform == "gpu":  # XLA's, so that it lives as long as the call that is captured in a graph
-        room = [_result((max(workspace, 1),), jnp.uint8, operands[0])]
-    call = jax.ffi.ffi_call(TARGET, [*shapes, *room], vmap_method="sequential")
-    return call(*operands, spec=spec)[: len(shapes)]
+        room = [_result((max(workspace, 1),), jnp.uint8, x)]
+    return tuple(jax.ffi.ffi_call(TARGET, [*results, *room])(x, *others, spec=spec)[: len(results)])
 
 
 def _devices(platform):

@@ -70,10 +70,18 @@ int32_t dtype_of(const Buffer& buffer) {
     }
 }
 
+/// A matrix of [M,N], or with slices of [S,M,N].
+void take_rows(const Buffer& matrix, bool in_slices, normjit_arguments& arguments) {
+    if (matrix.rank != (in_slices ? 3 : 2)) throw Failure(NORMJIT_INVALID_ARGUMENT, "a matrix has other dimensions");
+    arguments.rows = matrix.dims[matrix.rank - 2];
+    if (in_slices) arguments.slices = matrix.dims[0] == 0 ? NORMJIT_NO_SLICES : matrix.dims[0];
+}
+
 /// Of the tensors that the spec has, in the order of `all`.
 template <size_t count>
 int64_t take(const Kernel& kernel, const Buffers& given, const normjit_tensor (&all)[count],
              normjit_arguments& arguments) {
+    const bool in_slices = kernel.spec.slices == -1;
     int64_t next = 0;
     for (const normjit_tensor tensor : all) {
         if (kernel.spec.dtypes[tensor] == NORMJIT_NONE) continue;
@@ -82,7 +90,7 @@ int64_t take(const Kernel& kernel, const Buffers& given, const normjit_tensor (&
         const bool is_of_rows = tensor == NORMJIT_MEAN || tensor == NORMJIT_RSTD;
         const int64_t cols = is_of_rows || buffer.rank == 0 ? 0 : buffer.dims[buffer.rank - 1];
         arguments.tensors[tensor] = {buffer.data, cols, 0, dtype_of(buffer), 0};
-        if (tensor == NORMJIT_X || tensor == NORMJIT_DY) arguments.rows = buffer.rank == 2 ? buffer.dims[0] : 0;
+        if (tensor == NORMJIT_X || tensor == NORMJIT_DY) take_rows(buffer, in_slices, arguments);
     }
     return next;
 }
@@ -96,7 +104,8 @@ void execute(const CallFrame& call, const Place& place) {
     const int64_t results = take(kernel, call.results, outputs, arguments);
     arguments.stream = place.stream;
     if (place.device == "cpu") {
-        check(normjit_kernel_workspace(kernel.kernel, arguments.rows, nullptr, &arguments.workspace_bytes));
+        const int64_t rows = arguments.rows * std::max<int64_t>(arguments.slices, 1);
+        check(normjit_kernel_workspace(kernel.kernel, rows, nullptr, &arguments.workspace_bytes));
         arguments.workspace = python::cpu_workspace(arguments.workspace_bytes);
         if (arguments.workspace == nullptr) arguments.workspace_bytes = 0;  // which the launch refuses if it needs more
     } else if (results < call.results.count) {

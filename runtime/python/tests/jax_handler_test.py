@@ -119,6 +119,21 @@ def test_gradients_without_a_pool():
         assert xla.destroyed > 0
 
 
+def test_slices():
+    """Matrices of three dimensions, and weights with a row for each slice."""
+    inputs, outputs = problem(12)
+    x, dy, gamma, rstd = inputs
+    gammas = np.stack([gamma, 2 * gamma, -gamma])
+    sliced = [x.reshape(3, 4, 96), dy.reshape(3, 4, 96), gammas, rstd.reshape(3, 4)]
+    results = [np.empty((3, 4, 96), "float32"), np.empty((3, 96), "float32")]
+    xla = Xla()
+    assert not call(xla, f"{SPEC} slices=any per_slice=gamma", sliced, results)
+    for i in range(3):
+        right = reference.gradients("rmsnorm", sliced[0][i], sliced[1][i], gammas[i])
+        for got, wanted in zip(results, right):
+            reference.assert_close(got[i], wanted, "float32")
+
+
 @pytest.mark.parametrize("platform", ["cpu", "cuda"])
 def test_metadata(platform):
     metadata = Metadata(ctypes.sizeof(Metadata), Version(), 0, 99)
@@ -144,6 +159,7 @@ def test_errors():
         (SPEC, inputs[:3], INVALID_ARGUMENT, "the call has fewer buffers than the spec"),
         (SPEC, [inputs[0], inputs[1].astype("int32"), *inputs[2:]], INVALID_ARGUMENT,
          "a buffer is of none of the types f32, bf16, f16 and f64"),
+        (SPEC, [inputs[0][None], *inputs[1:]], INVALID_ARGUMENT, "a matrix has other dimensions"),
         (SPEC, [inputs[0], inputs[1], inputs[2][:50], inputs[3]], INVALID_ARGUMENT, "launch: gamma: cols is 50"),
     ]:
         xla = Xla()

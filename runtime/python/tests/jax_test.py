@@ -112,6 +112,38 @@ def test_vmap():
         check("layernorm", [t[i] for t in each], x[i], dy[i], scale, bias)
 
 
+@pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
+@pytest.mark.parametrize("weights", ["of all", "of each", "none"])
+def test_vmap_is_one_call(norm, weights):
+    """The batch becomes slices, also one batch within another and a weight for each element, with gradients of each."""
+    x, dy = random(1, 2, 3, 7, 24), random(2, 2, 3, 7, 24)
+    shape = (2, 3, 24) if weights == "of each" else (24,)
+    scale, bias = (None, None) if weights == "none" else (random(3, *shape), random(4, *shape))
+    if norm == "rmsnorm":
+        bias = None
+    axes = (0, 0, *(0 if t is not None and t.ndim > 1 else None for t in (scale, bias)))
+    pull = lambda x, dy, scale, bias: [  # noqa: E731
+        t for t in gradients(norm_of(norm), dy, x, scale, bias) if t is not None]
+    function = jax.jit(jax.vmap(jax.vmap(pull, axes), axes))
+    text = function.lower(x, dy, scale, bias).as_text()
+    assert text.count("@normjit_backward") == 1 and "while" not in text
+    found = function(x, dy, scale, bias)
+    for i, j in np.ndindex(2, 3):
+        own = [None if t is None else t[i, j] if t.ndim > 1 else t for t in (scale, bias)]
+        check(norm, [t[i, j] for t in found], x[i, j], dy[i, j], *own)
+
+
+def test_vmap_within_shard_map():
+    from jax.sharding import Mesh, PartitionSpec as P
+
+    x, dy, scale, bias = random(1, 4, 5, 48), random(2, 4, 5, 48), random(3, 48), random(4, 48)
+    mesh = Mesh(np.array(jax.devices()[:2]), ("samples",))
+    forward = jax.shard_map(jax.vmap(lambda x, scale, bias: layer_norm(x, scale, bias, EPS), (0, None, None)), mesh=mesh,
+                            in_specs=(P("samples"), P(), P()), out_specs=P("samples"))
+    got = jax.jit(jax.grad(lambda *inputs: (forward(*inputs) * dy).sum(), (0, 1, 2)))(x, scale, bias)
+    check("layernorm", got, x, dy, scale, bias)
+
+
 def test_scan():
     x, dy, scale = random(1, 6, 32), random(2, 6, 32), random(3, 32)
 

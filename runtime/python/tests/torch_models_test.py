@@ -205,7 +205,7 @@ def test_prepare():
 
 
 def test_prepare_with_a_residual():
-    with Served(2 + 2):  # forward and backward, without and with it
+    with Served(3 + 3):  # forward and backward, and inference, without and with it
         assert normjit.torch.prepare(normjit.torch.RMSNorm(64), residual=True) == 1
 
 

@@ -26,10 +26,11 @@ def keep_host_memory():
 
 
 def prepare(model, dtype=None, residual=False):
-    """Makes the kernels of a model's norms, by a backward pass of one row through each: for CUDA graphs, in whose
-    capture nothing can be made, and so that no step has to wait. To be called after enable() and patch(), for the types
-    of the training: `dtype` is that of the norms' inputs, None: that of their weights; `residual`: normjit's modules are
-    called with one, too. Returns how many modules there were; raises InvalidArgument where there is none."""
+    """Makes the kernels of a model's norms, by passes of one row through each, for training and for inference: for CUDA
+    graphs, in whose capture nothing can be made, and so that no step has to wait. To be called after enable() and
+    patch(), for the types of the training: `dtype` is that of the norms' inputs, None: that of their weights;
+    `residual`: normjit's modules are called with one, too. Returns how many modules there were; raises InvalidArgument
+    where there is none."""
     modules = [m for m in model.modules() if is_patched(m) or isinstance(m, (torch.nn.LayerNorm, LayerNorm, RMSNorm))
                or type(m) is torch.nn.RMSNorm]
     modules = [m for m in modules if m.weight is not None]
@@ -38,10 +39,16 @@ def prepare(model, dtype=None, residual=False):
     for module in modules:
         x = torch.zeros(1, *module.weight.shape, dtype=dtype or module.weight.dtype, device=module.weight.device,
                         requires_grad=True)
-        with torch.enable_grad():
-            wanted = [x, *(p for p in module.parameters(recurse=False) if p.requires_grad)]
-            torch.autograd.grad(module(x).sum(), wanted)
-            if residual and isinstance(module, (LayerNorm, RMSNorm)):
-                y, h = module(x, residual=x)
-                torch.autograd.grad(y.sum() + h.sum(), wanted)
+        _pass_through(module, x)
+        if residual and isinstance(module, (LayerNorm, RMSNorm)):
+            _pass_through(module, x, residual=x)
     return len(modules)
+
+
+def _pass_through(module, x, **residual):
+    wanted = [x, *(p for p in module.parameters(recurse=False) if p.requires_grad)]
+    with torch.enable_grad():
+        made = module(x, **residual)
+        torch.autograd.grad(sum(t.sum() for t in (made if residual else (made,))), wanted)
+    with torch.no_grad():
+        module(x, **residual)
