@@ -56,6 +56,21 @@ class Run(Case):
         self.assertEqual(sorted(gradients), ["a.b.dbeta", "a.b.dgamma", "a.b.dx", "c.dx"])
         self.assertEqual(metadata["c.spec"], "rmsnorm rows=2 cols=2 gamma=none")
 
+    def test_slices_of_a_file(self):
+        x, dy, gamma, mean, rstd = [[1, 3], [-1, 1]], [[1, 0], [0, 2]], [[1, 1], [2, 3]], [2, 0], [1, 1]
+        each = [layernorm_gradients([x[i]], [dy[i]], gamma[i], [mean[i]], [rstd[i]]) for i in range(2)]
+        problem = small_problem() | {name: ("F32", [2, 1, 2], f32(*rows[0], *rows[1])) for name, rows in
+                                     [("x", x), ("dy", dy)]}
+        problem["gamma"] = ("F32", [2, 2], f32(*gamma[0], *gamma[1]))
+        tensors, metadata = self.gradients(problem)
+        self.assertEqual(metadata["spec"], "layernorm slices=2 rows=1 cols=2 per_slice=gamma")
+        self.assertEqual(tensors["dx"], ("F32", [2, 1, 2], f32(*each[0][0][0], *each[1][0][0])))
+        self.assertEqual(tensors["dgamma"], ("F32", [2, 2], f32(*each[0][1], *each[1][1])))
+        self.assertEqual(tensors["dbeta"], ("F32", [2], f32(*(a + b for a, b in zip(each[0][2], each[1][2])))))
+        problem["gamma"] = ("F32", [1, 2], f32(1, 1))
+        self.refused(2, 't.safetensors: tensor "gamma": shape [1, 2] must be [2], the columns of x, or have the first '
+                     "dimensions of its shape [2, 1, 2] before them", "run", "--input", self.file(tensor_file(problem)))
+
     def test_no_rows(self):
         nothing = ("F32", [0, 2], b"")
         tensors, _ = self.gradients({"x": nothing, "dy": nothing, "gamma": ("F32", [2], f32(1, 1))}, "norm=rmsnorm")

@@ -20,6 +20,7 @@ using nlohmann::ordered_json;
 constexpr const char* examples =
     R"(Tensors of the input: x (or xhat, the normalised value, or y, the layer's output) and dy, [..., N]; if there are any,
 gamma and beta [N], mean, rstd and rowscale (one per row), dresidual (as x). Missing statistics are computed from x.
+A gamma or beta of [S,N], or of more dimensions that are the first of x and N, has a row for each slice of x.
 Written: dx, dgamma, dbeta, or what out= names. With pass=forward: x, and if there are any gamma, beta, rowscale and
 residual (as x); written: y, or what out= names. A prefix makes several problems: block0.ln1.x, block0.ln1.dy, ...
 Outputs named expected.dx or block0.ln1.expected.dx are compared with. key=value words of a spec win over the file's metadata
