@@ -92,6 +92,7 @@ CudaCut CudaPath::cut(const Spec& spec, const Geometry& geometry, Batch batch, i
 /// row group of its own: the GPU deals blocks out to multiprocessors as they come free.
 CudaCut CudaPath::cut_slices(const Spec& spec, const Geometry& geometry, Batch batch, int64_t workspace_bytes) const {
     constexpr int64_t overhead_rows = 2, most_rounds = 8;
+    constexpr int64_t most_groups = 65535;  // of a grid's second dimension
     const OperandList operands(spec);
     const bool has_sums = operands.has_sums_per_slice();
     CudaCut none{.reduced_slices = has_sums ? batch.slices : 1};
@@ -112,7 +113,7 @@ CudaCut CudaPath::cut_slices(const Spec& spec, const Geometry& geometry, Batch b
         const double time = rounds * static_cast<double>(divide_up(with_rows, parts) + overhead_rows);
         if (best.parts > 0 && time >= least) continue;
         least = time;
-        const int64_t groups = operands.has_shared_sums() ? std::min(row_groups, items) : items;
+        const int64_t groups = std::min(items, operands.has_shared_sums() ? row_groups : most_groups);
         best = {.row_groups = groups, .parts = parts, .items = items};
     }
     best.reduced_slices = has_sums && best.parts > 1 ? batch.slices : operands.has_shared_sums() ? 1 : 0;

@@ -25,9 +25,6 @@ using bench::MeasureOptions;
 /// More than any L2 cache holds.
 constexpr int64_t flush_bytes = 256 << 20;
 
-/// Rows of made data: beyond this many elements they repeat.
-constexpr int64_t made_elements = 16 << 20;
-
 class GpuWorkbench final : public Workbench {
   public:
     GpuWorkbench(const Engine& engine, std::shared_ptr<const cuda::Gpu> gpu)
