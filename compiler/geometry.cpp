@@ -2,7 +2,6 @@
 #include "support/divide.h"
 
 #include "normjit/artifact.h"
-#include "normjit/operand.h"
 
 #include <algorithm>
 #include <numeric>
@@ -17,6 +16,13 @@ int64_t aligned_product(int64_t a, int64_t b) {
     const bool fits =
         !__builtin_mul_overflow(a, b, &bytes) && !__builtin_add_overflow(bytes, workspace_alignment - 1, &bytes);
     return fits ? bytes / workspace_alignment * workspace_alignment : INT64_MAX;
+}
+
+/// Over each slice, or over all.
+bool has_column_sums(const Spec& spec, bool per_slice) {
+    return std::ranges::any_of(all_tensors, [&](Tensor tensor) {
+        return may_be_accumulated(tensor) && spec.writes(tensor) && spec.is_per_slice(tensor) == per_slice;
+    });
 }
 
 }  // namespace
@@ -93,8 +99,7 @@ CudaCut CudaPath::cut(const Spec& spec, const Geometry& geometry, Batch batch, i
 CudaCut CudaPath::cut_slices(const Spec& spec, const Geometry& geometry, Batch batch, int64_t workspace_bytes) const {
     constexpr int64_t overhead_rows = 2, most_rounds = 8;
     constexpr int64_t most_groups = 65535;  // of a grid's second dimension
-    const OperandList operands(spec);
-    const bool has_sums = operands.has_sums_per_slice();
+    const bool has_sums = has_column_sums(spec, true), has_shared_sums = has_column_sums(spec, false);
     CudaCut none{.reduced_slices = has_sums ? batch.slices : 1};
     const int64_t rows = batch.all_rows();
     const int64_t row_groups = std::min(geometry.row_groups, geometry.partials(rows, workspace_bytes));
@@ -113,10 +118,10 @@ CudaCut CudaPath::cut_slices(const Spec& spec, const Geometry& geometry, Batch b
         const double time = rounds * static_cast<double>(divide_up(with_rows, parts) + overhead_rows);
         if (best.parts > 0 && time >= least) continue;
         least = time;
-        const int64_t groups = std::min(items, operands.has_shared_sums() ? row_groups : most_groups);
+        const int64_t groups = std::min(items, has_shared_sums ? row_groups : most_groups);
         best = {.row_groups = groups, .parts = parts, .items = items};
     }
-    best.reduced_slices = has_sums && best.parts > 1 ? batch.slices : operands.has_shared_sums() ? 1 : 0;
+    best.reduced_slices = has_sums && best.parts > 1 ? batch.slices : has_shared_sums ? 1 : 0;
     if (best.parts == 0) best.reduced_slices = none.reduced_slices;
     return best;
 }
