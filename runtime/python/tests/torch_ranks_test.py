@@ -10,8 +10,8 @@ import pytest
 from processes import run
 
 SCRIPT = pathlib.Path(__file__).parents[3] / "tools/lab/two_gpus.py"
-SMALL = ["--device", "cpu", "--world", "2", "--width", "128", "--layers", "2", "--tokens", "32", "--vocabulary", "128",
-         "--batch", "4", "--steps", "5"]
+SMALL = ["--device", "cpu", "--world", "2", "--width", "64", "--layers", "1", "--tokens", "16", "--vocabulary", "64",
+         "--batch", "4", "--steps", "3"]
 
 
 def train(*words):
@@ -25,7 +25,7 @@ def test_as_one_process(words, passes, tmp_path):
     found = json.loads((tmp_path / "found.json").read_text())["runs"]
     for kind in ("gpt2", "llama"):
         assert [row["run"] for row in found[kind]] == ["torch's norms", "one process", "FSDP2", "sequence parallel"]
-        assert [row["served"] for row in found[kind]] == [0, *[passes * 5 * 5] * 3]  # norms times steps
+        assert [row["served"] for row in found[kind]] == [0, *[passes * 3 * 3] * 3]  # norms times steps
 
 
 def test_a_difference_is_told():
