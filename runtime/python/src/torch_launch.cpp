@@ -69,31 +69,39 @@ struct DestroyKernel {
     void operator()(normjit_kernel* kernel) const { normjit_kernel_destroy(kernel); }
 };
 
+struct KnownKernel {
+    const normjit_engine* engine = nullptr;
+    normjit_spec spec{};
+    std::unique_ptr<normjit_kernel, DestroyKernel> kernel;
+    int64_t rows = -1;  ///< for which the workspace is known
+    int64_t workspace_bytes = 0;
+
+    int64_t workspace_for(int64_t all_rows) {
+        if (rows == all_rows) return workspace_bytes;
+        check_normjit(normjit_kernel_workspace(kernel.get(), all_rows, nullptr, &workspace_bytes));
+        rows = all_rows;
+        return workspace_bytes;
+    }
+};
+
 /// The kernels that this thread launched last, held: asking the engine for one takes 0.3 us, a twentieth of torch's
 /// smallest calls.
 class RecentKernels {
   public:
-    const normjit_kernel* find(const normjit_engine* engine, const normjit_spec& spec) const {
-        for (const Entry& entry : entries_) {
-            if (entry.engine == engine && are_equal(entry.spec, spec)) return entry.kernel.get();
+    KnownKernel* find(const normjit_engine* engine, const normjit_spec& spec) {
+        for (KnownKernel& entry : entries_) {
+            if (entry.engine == engine && are_equal(entry.spec, spec)) return &entry;
         }
         return nullptr;
     }
 
-    const normjit_kernel* add(const normjit_engine* engine, const normjit_spec& spec, normjit_kernel* kernel) {
-        Entry& oldest = entries_[next_++ % entries_.size()];
-        oldest.kernel.reset(kernel);
-        oldest.engine = engine, oldest.spec = spec;
-        return kernel;
+    KnownKernel* add(const normjit_engine* engine, const normjit_spec& spec, normjit_kernel* kernel) {
+        KnownKernel& oldest = entries_[next_++ % entries_.size()];
+        oldest = {engine, spec, std::unique_ptr<normjit_kernel, DestroyKernel>(kernel)};
+        return &oldest;
     }
 
   private:
-    struct Entry {
-        const normjit_engine* engine = nullptr;
-        normjit_spec spec{};
-        std::unique_ptr<normjit_kernel, DestroyKernel> kernel;
-    };
-
     static bool are_equal(const normjit_spec& a, const normjit_spec& b) {
         return a.cols == b.cols && a.pass == b.pass && a.norm == b.norm && a.source == b.source && a.stats == b.stats &&
                a.rows == b.rows && a.slices == b.slices && a.per_slice == b.per_slice && a.eps == b.eps &&
@@ -101,34 +109,33 @@ class RecentKernels {
                std::equal(std::begin(a.dtypes), std::end(a.dtypes), std::begin(b.dtypes));
     }
 
-    std::array<Entry, 8> entries_;
+    std::array<KnownKernel, 8> entries_;
     size_t next_ = 0;
 };
 
-const normjit_kernel* prepare(const normjit_spec& spec, const CurrentDevice& device) {
+KnownKernel& prepare(const normjit_spec& spec, const CurrentDevice& device) {
     thread_local RecentKernels recent;
     normjit_engine* const its = engine(device.cuda_index);
-    if (const normjit_kernel* known = recent.find(its, spec)) return known;
+    if (KnownKernel* known = recent.find(its, spec)) return *known;
     normjit_prepare_options options{};
     options.size = sizeof options;
     options.stream = device.stream;
     normjit_kernel* prepared = nullptr;
     check_normjit(normjit_prepare(its, &spec, &options, &prepared));
-    return recent.add(its, spec, prepared);
+    return *recent.add(its, spec, prepared);
 }
 
 }  // namespace
 
 void launch(Operands& operands, Device on) {
     const CurrentDevice device(on);
-    const normjit_kernel* kernel = prepare(operands.spec, device);
+    KnownKernel& kernel = prepare(operands.spec, device);
     normjit_arguments& arguments = operands.arguments;
-    const int64_t rows = arguments.rows * std::max<int64_t>(arguments.slices, 1);
-    check_normjit(normjit_kernel_workspace(kernel, rows, nullptr, &arguments.workspace_bytes));
+    arguments.workspace_bytes = kernel.workspace_for(arguments.rows * std::max<int64_t>(arguments.slices, 1));
     const Workspace workspace(arguments.workspace_bytes, device.cuda_index >= 0);
     arguments.workspace = workspace.memory;
     arguments.stream = device.stream;
-    check_normjit(normjit_launch(kernel, &arguments));
+    check_normjit(normjit_launch(kernel.kernel.get(), &arguments));
 }
 
 }  // namespace normjit::torch

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_shim.h"
 
+#include "normjit/normjit.h"
+
 #include <dlfcn.h>
 
 namespace normjit::torch {
@@ -32,6 +34,9 @@ Shim open() {
 #undef OPTIONAL
 #undef CUDA
     if (!missing.empty()) throw Error("this libtorch has no " + missing + "; torch 2.10 or newer is needed");
+    static_assert(NORMJIT_F32 == 0 && NORMJIT_BF16 == 1 && NORMJIT_F16 == 2 && NORMJIT_F64 == 3);
+    shim.dtypes = {shim.aoti_torch_dtype_float32(), shim.aoti_torch_dtype_bfloat16(), shim.aoti_torch_dtype_float16(),
+                   shim.aoti_torch_dtype_float64()};
     return shim;
 }
 

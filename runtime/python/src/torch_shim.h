@@ -3,6 +3,7 @@
 // binary serves every torch from 2.10 on, under any Python or none.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <stdexcept>
@@ -26,7 +27,8 @@ struct Shim {
 #undef FUNCTION
 #undef OPTIONAL
 #undef CUDA
-    bool has_cuda = false;  ///< all functions of CUDA are there
+    bool has_cuda = false;            ///< all functions of CUDA are there
+    std::array<int32_t, 4> dtypes{};  ///< torch's numbers of f32, bf16, f16, f64, by normjit_dtype
 };
 
 /// What went wrong, for whoever called the operator.

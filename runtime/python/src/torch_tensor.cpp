@@ -50,10 +50,7 @@ int32_t TensorView::torch_dtype() const {
 }
 
 std::optional<normjit_dtype> TensorView::dtype() const {
-    static const std::array<int32_t, 4> numbers = {
-        shim().aoti_torch_dtype_float32(), shim().aoti_torch_dtype_bfloat16(), shim().aoti_torch_dtype_float16(),
-        shim().aoti_torch_dtype_float64()};
-    static_assert(NORMJIT_F32 == 0 && NORMJIT_BF16 == 1 && NORMJIT_F16 == 2 && NORMJIT_F64 == 3);
+    const auto& numbers = shim().dtypes;
     const auto at = std::ranges::find(numbers, torch_dtype());
     if (at == numbers.end()) return std::nullopt;
     return static_cast<normjit_dtype>(at - numbers.begin());
