@@ -18,11 +18,11 @@ import time
 
 HERE = pathlib.Path(__file__).parent
 PARTS = {  # the script, its words, and the seconds that it may take
-    "operators": ("torch_operators.py", ["--device", "{device}", "--rounds", "9"], 110),
-    "host_memory": ("torch_operators.py", ["--rounds", "7"], 30),
-    "host_memory_kept": ("torch_operators.py", ["--rounds", "7", "--keep-memory"], 30),
-    "steps": ("training_step.py", ["--device", "{device}", "--rounds", "15"], 130),
-    "jax": ("jax_norms.py", ["--rounds", "9"], 50),
+    "operators": ("torch_operators.py", ["--device", "{device}", "--rounds", "9"], 80),
+    "host_memory": ("torch_operators.py", ["--rounds", "7"], 25),
+    "host_memory_kept": ("torch_operators.py", ["--rounds", "7", "--keep-memory"], 25),
+    "steps": ("training_step.py", ["--device", "{device}", "--rounds", "15", "--layers", "4"], 175),
+    "jax": ("jax_norms.py", ["--rounds", "9"], 45),
 }
 SMALL = {"steps": ["--width", "128", "--layers", "1", "--tokens", "32", "--vocabulary", "128", "--rounds", "3",
                    "--no-compile"]}  # on a CPU, to try the round

@@ -181,10 +181,10 @@ def main():
     for kind in options.kinds:
         found[kind] = measure(kind, options)
         show(kind, found[kind])
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump({"options": vars(options), "torch": torch.__version__, "place": place, "steps": found}, file,
-                      indent=1)
+        if options.json:
+            with open(options.json, "w") as file:
+                json.dump({"options": vars(options), "torch": torch.__version__, "place": place, "steps": found}, file,
+                          indent=1)
 
 
 if __name__ == "__main__":
