@@ -183,6 +183,19 @@ def test_dtensor(tmp_path):
             layer_norm(dx, dw, db).backward(distribute_tensor(dy, mesh, [Shard(0)]))
         for got, right in zip((dx, dw, db), reference(x, w, b, dy)):
             assert_close(got.grad.full_tensor(), right)
+        # Our own operators: weights that have a row for each sample are sharded with them.
+        x, w, b, dy = (t.detach() for t in case(4, 5, 16))
+        w = torch.stack([w, -w, 2 * w, w])
+        dx, dw, db = shard(x, Shard(0)), shard(w, Shard(0)), shard(b, Replicate())
+        with Served(2):
+            y = normjit.torch.layer_norm(dx, dw, db)
+            y.backward(distribute_tensor(dy, mesh, [Shard(0)]))
+        assert [t.placements for t in (y, dx.grad, dw.grad)] == [(Shard(0),)] * 3 and db.grad.placements[0].is_partial()
+        for i in range(4):
+            wanted = reference(x[i], w[i], b, dy[i])
+            assert_close(dx.grad.full_tensor()[i], wanted[0])
+            assert_close(dw.grad.full_tensor()[i], wanted[1])
+        assert_close(db.grad.full_tensor(), dy.double().sum((0, 1)))
     finally:
         torch.distributed.destroy_process_group()
 
