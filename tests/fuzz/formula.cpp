@@ -39,7 +39,7 @@ class Memory {
         }
         task.partials = partials_.data();
         task.rows = rows;
-        program.rows(task);
+        program.rows({task});
         last.partials = partials_.data();
         last.group_stride = artifact_.geometry.group_bytes;
         last.groups = 1;
