@@ -355,3 +355,31 @@ def test_weights_of_samples_compiled():
         compiled(x, w, b).backward(dy)
     for tensor, right in zip((x, w, b), in_double("layernorm", (x, w, b, None), dy, None, 1.0)[1]):
         assert_close(tensor.grad, right)
+
+
+@pytest.mark.skipif("cuda" not in DEVICES, reason="no GPU")
+@pytest.mark.parametrize("make", [normjit.torch.LayerNorm, normjit.torch.RMSNorm])
+def test_captured(make):
+    """After prepare() a CUDA graph holds the norm of a sum, in training and in inference, and replays it on other
+    data."""
+    module = make(512).cuda()
+    normjit.torch.prepare(module, residual=True)
+    x, residual, dy, dh = (leaf(seed, 64, 512, device="cuda").detach() for seed in range(4))
+    x.requires_grad_()
+    training, inference = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+    with Served(3):
+        with torch.cuda.graph(training):
+            y, h = module(x, residual=residual)
+            gradients = torch.autograd.grad((y, h), (x, module.weight), (dy, dh))
+        with torch.no_grad(), torch.cuda.graph(inference):
+            y_alone, h_alone = module(x, residual=residual)
+    with torch.no_grad():
+        x.mul_(-2)
+    training.replay()
+    inference.replay()
+    y_now, h_now = module(x, residual=residual)
+    wanted = torch.autograd.grad((y_now, h_now), (x, module.weight), (dy, dh))
+    torch.cuda.synchronize()
+    for got, right in ((y, y_now), (h, h_now), (h_alone, h_now), *zip(gradients, wanted)):
+        assert torch.equal(got.detach(), right.detach())
+    torch.testing.assert_close(y_alone, y_now.detach())  # another kernel, without statistics
