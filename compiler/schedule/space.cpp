@@ -125,7 +125,10 @@ std::vector<Schedule> ScheduleSpace::relatives() const {
     const SearchedProblem& p = impl_->searched;
     std::vector<Schedule> found;
     const auto add = [&](Spec other, double cols, double rows) {
-        other.cols = std::max<int64_t>(std::llround(static_cast<double>(other.cols) * cols), 1);
+        constexpr int64_t widest = 16;  // so that rows start at the same places of vectors
+        const int64_t start = other.cols % widest;
+        const double vectors = (static_cast<double>(other.cols) * cols - static_cast<double>(start)) / widest;
+        other.cols = std::max<int64_t>(std::llround(vectors) * widest + start, 1);
         other.rows = std::max<int64_t>(std::llround(static_cast<double>(p.rows) * rows), 1);
         if (!validate(other).ok()) return;
         Schedule choice = heuristic(other, p.target);
