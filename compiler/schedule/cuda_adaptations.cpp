@@ -14,6 +14,7 @@ constexpr int64_t end = INT64_MAX;
 
 constexpr Threads exactly(int number) { return {Threads::Rule::exactly, number}; }
 constexpr Threads vectors(int number) { return {Threads::Rule::vectors, number}; }
+constexpr Threads near(int number) { return {Threads::Rule::near, number}; }
 
 constexpr Amount all;
 constexpr Amount up_to(double most) { return {.to = most}; }
@@ -26,6 +27,14 @@ constexpr When idle = {"a vector a lane leaves some idle",
                        [](const CudaShape& shape, const CudaSchedule&) { return shape.vectors % 32 != 0; }};
 constexpr When clusters = {"clusters of 8",
                            [](const CudaShape& shape, const CudaSchedule&) { return shape.most_cluster >= 8; }};
+constexpr When quarters = {"loads of a quarter of a vector",
+                           [](const CudaShape& shape, const CudaSchedule&) { return shape.part == 4; }};
+constexpr When f32_halves = {"loads of half a vector of 4", [](const CudaShape& shape, const CudaSchedule&) {
+                                 return shape.part == 2 && shape.width == 4;
+                             }};
+constexpr When no_f32_halves = {"no loads of half a vector of 4", [](const CudaShape& shape, const CudaSchedule& s) {
+                                    return !f32_halves.holds(shape, s);
+                                }};
 constexpr When several = {"several rows a block",
                           [](const CudaShape&, const CudaSchedule& s) { return s.rows_per_block > 1; }};
 constexpr When copies_8 = {"asynchronous copies of vectors of 8", [](const CudaShape&, const CudaSchedule& s) {
@@ -75,16 +84,21 @@ constexpr CudaAdaptation fewer_partials[] = {
 //   vectors      sums rows      MiB            when     changes measured
     {{33, 64},    any, from(1), up_to(8),       always,  {.doubles_rows = true, .blocks_per_sm = 1, .pipeline_depth = 4},
      "2048x512 0.68; not 3 blocks 0.65"},
+    {{65, 112},   two, all,     all,            f32_halves, {.threads = exactly(32), .rows_per_block = 8, .blocks_per_sm = 2, .pipeline_depth = 2},
+     "20000x378 f32: 12 % over a row a block"},
+    {{65, 255},   any, all,     all,            quarters,{.threads = near(128), .rows_per_block = 1, .blocks_per_sm = 4, .pipeline_depth = 3, .row_memory = registers, .column_memory = registers},
+     "3000x690 bf16 12.5 us; not shifted 15.4. rmsnorm 1500x1002 10.6; not 13.0"},
     {{256, 256},  two, from(1), up_to(64),      always,  {.threads = exactly(128), .rows_per_block = 2, .blocks_per_sm = 1, .pipeline_depth = 4,
      .row_memory = shared},
      "4096x2048 f16 0.78; not 3 blocks 0.73. 16x2048 wants a block a row: 6.4 us, not 7.8"},
     {{257, 447},  any, all,     up_to(64),      several, {.threads = vectors(2), .rows_per_block = 2, .column_memory = registers},
      "2048x2304: 16 %, rmsnorm 4 %"},
-    {{448, 704},  two, all,     up_to(64),      always,  {.threads = vectors(3), .blocks_per_sm = 1, .pipeline_depth = 4, .row_memory = registers},
+    {{448, 704},  two, all,     up_to(64),      no_f32_halves,  {.threads = vectors(3), .blocks_per_sm = 1, .pipeline_depth = 4, .row_memory = registers},
      "512x4096: 10 %. 2048x4096, x5120: 2 %. 4096x4608 f16 0.86; not shared memory 0.80"},
-    {{448, 704},  two, all,     after(64, 300), always,  {.blocks_per_sm = 1, .pipeline_depth = 4, .row_memory = registers},
+    {{448, 704},  two, all,     after(64, 300), no_f32_halves,  {.blocks_per_sm = 1, .pipeline_depth = 4, .row_memory = registers},
      "8192x4096 f16 0.902, 4096x4096 0.833; not two blocks 0.86, 0.79. 16384 rows: the same"},
-    {{448, 704},  one, all,     up_to(300),     always,  {.blocks_per_sm = 1, .pipeline_depth = 4, .row_memory = registers}, ""},
+    {{448, 704},  one, all,     up_to(300),     no_f32_halves, {.blocks_per_sm = 1, .pipeline_depth = 4, .row_memory = registers}, ""},
+    {{448, 704},  one, all,     up_to(300),     f32_halves, {.pipeline_depth = 2}, "8000x2002 f32 56.0 us; not 4 stages 61.9, with one block 63"},
     {{705, 1024}, two, all,     up_to(300),     always,  {.pipeline_depth = 2, .staging = async},
      "4096x8192 f16, 31 rows a block: 4 % over 3 stages; rmsnorm loses 2 %"},
 };

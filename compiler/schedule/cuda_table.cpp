@@ -32,6 +32,9 @@ constexpr When plain = {"gamma as wide as the matrices", [](const CudaShape& s) 
 constexpr When shares = {"clusters of 8", [](const CudaShape& s) { return s.most_cluster >= 8; }};
 constexpr When alone = {"no clusters of 8", [](const CudaShape& s) { return s.most_cluster < 8; }};
 
+constexpr When halves = {"loads of half a vector", [](const CudaShape& s) { return s.part == 2; }};
+constexpr When wholes = {"", [](const CudaShape& s) { return s.part != 2; }};
+
 bool is_alone_with_wide_gamma(const CudaShape& s) { return s.blocks_of_wide_row() == 1 && s.wide_columns; }
 constexpr When gamma_1 = {"gamma wider than the matrices, no cluster", is_alone_with_wide_gamma};
 constexpr When not_gamma_1 = {"", [](const CudaShape& s) { return !is_alone_with_wide_gamma(s); }};
@@ -62,7 +65,8 @@ constexpr CudaRow one_block_rows[] = {
     {{9, 16},     any, always, exactly(16),  16, 1, 3, 2, async,     nothing, {},  "128: 0.87 / 0.90; not registers: 0.87 / 0.89"},
     {{17, 32},    two, always, exactly(16),   8, 1, 3, 2, async,     nothing, {},  "256: 0.853; not 32 threads: 0.80"},
     {{17, 32},    one, always, exactly(16),   8, 1, 3, 2, registers, nothing, {},  "256: - / 0.874; not 32 threads: - / 0.84"},
-    {{33, 47},    any, always, exactly(64),   4, 1, 3, 2, async,     nothing, {},  ""},
+    {{33, 47},    any, halves, exactly(32),   4, 1, 4, 2, async,     nothing, {},  "332 f16: - / 50 % over shifted, 10 % over 16 threads"},
+    {{33, 47},    any, wholes, exactly(64),   4, 1, 3, 2, async,     nothing, {},  ""},
     {{48, 48},    two, always, exactly(16),   8, 1, 2, 4, async,     nothing, {},  "384: 0.85; not 64 threads, a quarter idle: 0.79"},
     {{48, 48},    one, always, exactly(16),   8, 1, 3, 4, async,     nothing, {},  "384: - / 0.90; not 64 threads: - / 0.84"},
     {{49, 64},    any, always, exactly(64),   4, 1, 3, 2, async,     nothing, {},  "512: 0.867 / 0.891; not registers: 0.848 / 0.896"},

@@ -24,11 +24,14 @@ struct CudaShape {
     bool aligned = false;       ///< every load moves a multiple of 16 bytes
     bool copyable = false;      ///< every load moves at least the 4 bytes of an asynchronous copy
     bool shifted = false;       ///< rows start anywhere in a vector
+    int part = 1;               ///< of a vector is loaded at a time: 1, or 2 for its half, or 4
     bool two_sums = false;      ///< column outputs: dgamma and dbeta
     bool streams = false;       ///< one matrix is read, and nothing summed over the rows
     bool wide_columns = false;  ///< those of gamma: its elements are wider than the matrices'
     int most_cluster = 1;       ///< blocks of the target's largest cluster
 
+    /// Elements of one load.
+    int loaded_width() const { return width / part; }
     /// Whether shifting decides; narrow rows lie side by side however they start.
     bool is_wide_and_shifted() const { return shifted && vectors > 64; }
     /// Vectors of one of the `cluster` blocks that share a row.
@@ -57,6 +60,7 @@ struct Threads {
         unchanged,
         exactly,
         vectors,         ///< as many as make it so many vectors a thread
+        near,            ///< `number` or fewer, so that few lanes are idle
         even,            ///< as `vectors`, or up to 3 more where no lane is idle then
         even_rows,       ///< as `even` if the blocks' shares are equal, and at most 512 threads
         half_even_rows,  ///< half of those

@@ -41,6 +41,7 @@ class Search {
     CudaSchedule best() const {
         const CudaFound found = find_in_cuda_table(shape_);
         CudaSchedule s = found.schedule;
+        s.vector_width = shape_.loaded_width();
         limit_staging(s, shape_, target_);
         if (operands_.column_outputs().empty()) s.pace = 0;
         fit_slices(s);
@@ -208,8 +209,10 @@ class Search {
             for (int steps = 1; steps <= 32; ++steps) {
                 const auto threads = static_cast<int>(round_up(divide_up(shape_.vectors_of_block(cluster), steps), 32));
                 if (threads > 1024) continue;
-                CudaSchedule s{
-                    .threads_per_row = threads, .cluster = cluster, .vector_width = shape_.width, .pipeline_depth = 3};
+                CudaSchedule s{.threads_per_row = threads,
+                               .cluster = cluster,
+                               .vector_width = shape_.loaded_width(),
+                               .pipeline_depth = 3};
                 s.staging = CudaStaging::bulk;
                 for (const CudaMemory memory : all_cuda_memories) {
                     s.row_memory = s.column_memory = memory;
@@ -226,7 +229,7 @@ class Search {
         CudaSchedule s{.form = CudaForm::two_pass,
                        .threads_per_row = 256,
                        .blocks_per_sm = 4,
-                       .vector_width = shape_.width,
+                       .vector_width = shape_.loaded_width(),
                        .pipeline_depth = 2};
         while (s.blocks_per_sm > 1 && !comfortable(s)) --s.blocks_per_sm;
         while (s.pipeline_depth > 1 && !comfortable(s)) --s.pipeline_depth;

@@ -70,6 +70,10 @@ constexpr const char* specs_with_rows[] = {
     "layernorm rows=32768 cols=65536 x=bf16 gamma=f32",
     "layernorm rows=4096 cols=131072 x=bf16",
     "layernorm rows=4096 cols=262144 x=bf16",
+    "layernorm rows=500000 cols=332 x=f16 gamma=f32",
+    "layernorm rows=20000 cols=378",
+    "layernorm rows=3000 cols=690 x=bf16",
+    "layernorm rows=20000 cols=4100 x=bf16",
 };
 
 /// Whether this machine has NVRTC; says so once when it has none.
