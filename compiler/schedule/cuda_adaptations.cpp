@@ -19,7 +19,7 @@ constexpr Threads near(int number) { return {Threads::Rule::near, number}; }
 constexpr Amount all;
 constexpr Amount up_to(double most) { return {.to = most}; }
 constexpr Amount from(double least) { return {.from = least}; }
-constexpr Amount after(double least, double most) { return {.from = least, .to = most, .after = true}; }
+constexpr Amount after(double least, double most = Amount{}.to) { return {.from = least, .to = most, .after = true}; }
 
 using When = CudaAdaptation::Condition;
 constexpr When always = {"", [](const CudaShape&, const CudaSchedule&) { return true; }};
@@ -27,6 +27,10 @@ constexpr When idle = {"a vector a lane leaves some idle",
                        [](const CudaShape& shape, const CudaSchedule&) { return shape.vectors % 32 != 0; }};
 constexpr When clusters = {"clusters of 8",
                            [](const CudaShape& shape, const CudaSchedule&) { return shape.most_cluster >= 8; }};
+constexpr When large_clusters = {"clusters of 16",
+                                 [](const CudaShape& shape, const CudaSchedule&) { return shape.most_cluster >= 16; }};
+constexpr When only_8 = {"clusters of 8 at most",
+                         [](const CudaShape& shape, const CudaSchedule&) { return shape.most_cluster == 8; }};
 constexpr When quarters = {"loads of a quarter of a vector",
                            [](const CudaShape& shape, const CudaSchedule&) { return shape.part == 4; }};
 constexpr When f32_halves = {"loads of half a vector of 4", [](const CudaShape& shape, const CudaSchedule&) {
@@ -37,40 +41,82 @@ constexpr When no_f32_halves = {"no loads of half a vector of 4", [](const CudaS
                                 }};
 constexpr When several = {"several rows a block",
                           [](const CudaShape&, const CudaSchedule& s) { return s.rows_per_block > 1; }};
-constexpr When copies_8 = {"asynchronous copies of vectors of 8", [](const CudaShape&, const CudaSchedule& s) {
-                               return s.staging == async && s.vector_width == 8;
+constexpr When copies_8 = {"asynchronous copies of vectors of 8", [](const CudaShape& shape, const CudaSchedule& s) {
+                               return s.staging == async && s.vector_width == 8 && !shape.shifted;
                            }};
 
 // Measured on an H200 in 2026-11, us, shares of the ceiling or the gain over the schedule without the change; "not" is
 // what was not taken.
 // clang-format off
 
-// Fewer rows than keep all multiprocessors busy: a row's latency is the time. Blocks of 128 to 256 threads with vectors
-// of 4, and clusters of them where there are fewer rows than multiprocessors by far, and where rows are wide. 1024 rows
-// of 8192 are 8 for each block, and gain nothing.
+// Fewer rows than keep all multiprocessors busy: a row's latency is the time. Blocks of 96 to 256 threads, the number
+// that leaves the fewest idle, with vectors of 4 where rows are narrow, and clusters of as many blocks as leave each 200
+// to 600 vectors: where they bring rows to more multiprocessors, and where groups of all of them have fewer partials, whose
+// bytes a wide row has as many of as data. 1024 rows of 8192 are 8 for each block, and gain nothing.
 constexpr CudaAdaptation few_rows[] = {
 //   vectors      sums rows of a multiprocessor MiB when changes                                                           measured
-    {{2049, 4096},any, up_to(1. / 8),         all, clusters, {.threads = vectors(1), .cluster = 8, .blocks_per_sm = 1},
+    {{2049, end}, any, up_to(1. / 16),        all, large_clusters, {.threads = near(128), .cluster = 16, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = async, .column_memory = registers},
+     "1x53248 bf16 8.5 us; not 4 blocks 13.7, 8 10.0. 4x24384 7.7; not 8.7. 1x11920 f32 6.8; not 7.5. 6x50176 8.9; not 14.0"},
+    {{2049, 8192},any, up_to(1. / 16),        all, only_8, {.threads = near(192), .cluster = 8, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = async, .column_memory = registers},
      ""},
-    {{512, 2048}, any, up_to(1. / 8),         all, clusters, {.anew = true, .threads = exactly(128), .cluster = 4, .pipeline_depth = 4},
-     "1x8192 bf16 7.7 us; not 8 blocks 7.9, 1 10.6. 16x4096 7.6; not 9.0. 16x8192 8.1; not 9.0. rmsnorm 16x4096 7.5; not 8.0"},
-    {{448, 511},  any, up_to(1. / 8),         all, clusters, {.anew = true, .threads = vectors(8), .pipeline_depth = 4},
+    {{2049, 8192},any, after(1. / 16, 1. / 2),all, clusters, {.threads = near(192), .cluster = 8, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = async, .column_memory = registers},
+     "29x36800 bf16 12.7 us; not 4 blocks 16.5, 13.7. 64x50176 17.3; not 24.2. rmsnorm 24x24576 9.2; not 10.9. 55x32064 13.0; not 14.7"},
+    {{2049, 4096},any, after(1. / 2, 1),      all, clusters, {.threads = near(256), .cluster = 4, .blocks_per_sm = 1, .pipeline_depth = 3, .staging = async, .column_memory = registers},
+     "91x22976 bf16 15.2 us; not 16.3. rmsnorm 69x8640 f32 10.6; not 11.8"},
+    {{4097, 8192},two, after(1. / 2, 1),      all, clusters, {.threads = near(192), .cluster = 8, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = async, .column_memory = registers},
      ""},
-    {{448, 1536}, any, after(1. / 8, 1. / 2), all, clusters, {.anew = true, .threads = vectors(8), .pipeline_depth = 4},
+    {{1281, 2048},any, up_to(1. / 5),         all, clusters, {.anew = true, .threads = near(128), .cluster = 8, .pipeline_depth = 4},
+     "5x15432 bf16 8.0 us; not 4 blocks 8.7. rmsnorm 11x12352 f16 7.2; not 7.4"},
+    {{512, 1280}, any, up_to(1. / 5),         all, clusters, {.anew = true, .threads = near(128), .cluster = 4, .pipeline_depth = 4},
+     "1x8192 bf16 7.7 us; not 8 blocks 7.9, 1 10.6. 16x4096 7.6; not 9.0. 16x8192 8.1; not 9.0. 19x5888 f16 7.1; not 1 7.4"},
+    {{448, 511},  any, up_to(1. / 5),         all, clusters, {.anew = true, .threads = vectors(8), .pipeline_depth = 4},
+     ""},
+    {{448, 1536}, any, after(1. / 5, 1. / 2), all, clusters, {.anew = true, .threads = vectors(8), .pipeline_depth = 4},
      "64x4096 8.4 us; not 2 blocks 8.6, the table's 10.2. 64x8192 10.0; not 10.7, 10.2"},
-    {{1537, 2048},any, after(1. / 8, 1. / 2), all, clusters, {.anew = true, .threads = exactly(256), .cluster = 2, .pipeline_depth = 3},
-     ""},
-    {{705, 1024}, one, after(1. / 2, 4),      all, clusters, {.anew = true, .threads = exactly(256), .cluster = 2, .pipeline_depth = 3},
+    {{1537, 2048},any, after(1. / 5, 1. / 2), all, clusters, {.anew = true, .threads = near(128), .cluster = 4, .pipeline_depth = 4},
+     "rmsnorm 40x14336 bf16 8.8 us; not 2 blocks 9.3"},
+    {{705, 1024}, one, after(1. / 2, 4),      all, clusters, {.anew = true, .threads = near(256), .cluster = 2, .pipeline_depth = 3},
      "512x8192 15.9 us; not 18.8"},
-    {{705, 1024}, two, after(1. / 2, 4),      all, clusters, {.anew = true, .threads = exactly(256), .cluster = 2, .pipeline_depth = 4},
+    {{705, 1024}, two, after(1. / 2, 4),      all, clusters, {.anew = true, .threads = near(256), .cluster = 2, .pipeline_depth = 4},
      "256x8192 13.1 us; not 15.0. 512x8192 16.0; not 18.8"},
-    {{1025, 2048},any, after(1. / 2, 4),      all, clusters, {.anew = true, .threads = exactly(256), .cluster = 2, .pipeline_depth = 3},
-     "512x12288 20.1 us; not 22.8. 512x8192 f32 23.0; not 24.9"},
+    {{257, 447},  any, after(1. / 8, 6),      all, clusters, {.anew = true, .threads = near(192), .pipeline_depth = 4},
+     "280x2304 f16 8.6 us; not 2 rows a block 10.5. 600x3072 11.1; not 13.4. 30x1408 f32 6.6; not 7.0"},
+    {{448, 704},  any, after(1, 3),           all, clusters, {.anew = true, .threads = near(192), .pipeline_depth = 4},
+     "rmsnorm 300x4608 10.1 us; not 10.8"},
+    {{1025, 2048},any, after(1. / 2, 4),      all, clusters, {.anew = true, .threads = near(256), .cluster = 2, .pipeline_depth = 3},
+     "512x12288 20.1 us; not 22.8. 512x8192 f32 23.0; not 24.9. 256x9216 f16 12.8 with 192 threads, which none idles of; not 256 15.5"},
+};
+
+// Shifting has a latency of its own: few rows gain most by clusters whose blocks shift little each, two or more of them
+// to a multiprocessor. Rows that are not few pay for the partials of many groups, which clusters of 16 have fewer of.
+constexpr CudaAdaptation rows_that_start_anywhere[] = {
+//   vectors      sums rows of a multiprocessor MiB when changes                                                           measured
+    {{65, 96},    any, all,                   up_to(64), always, {.threads = exactly(32), .rows_per_block = 8, .blocks_per_sm = 1, .row_memory = shared},
+     "partials of one block, not of three"},
+    {{257, 511},  any, up_to(1. / 8),         all, clusters, {.threads = near(96), .rows_per_block = 1, .cluster = 4, .blocks_per_sm = 1},
+     "8x2205 f16 7.4 us; not 1 block 8.0, 384 threads 9.6"},
+    {{512, 2048}, any, up_to(1. / 2),         all, clusters, {.threads = near(160), .rows_per_block = 1, .cluster = 8, .blocks_per_sm = 2, .pipeline_depth = 3, .row_memory = registers},
+     "rmsnorm 60x9999 bf16 10.6 us; not 4 blocks 11.4, 1 17.4"},
+    {{2049, end}, any, up_to(1. / 16),        all, large_clusters, {.threads = near(128), .cluster = 16, .blocks_per_sm = 2, .pipeline_depth = 4, .column_memory = registers},
+     "3x28150 bf16 10.3 us; not 8 blocks 12.7. 6x17367 9.9; not 12.7"},
+    {{2049, 8192},any, after(1. / 16, 1. / 2),all, clusters, {.threads = near(192), .cluster = 8, .blocks_per_sm = 2, .pipeline_depth = 3, .column_memory = registers},
+     "14x15941 f32 9.7 us; not 96 threads 10.8. rmsnorm 9x22557 bf16 10.9; not 64 threads, 6 blocks 12.2"},
+    {{8193, end}, any, after(1. / 16, 1),     all, always, {.column_memory = registers}, "rmsnorm 23x33399 f32 13.3 us; not 15.6"},
+    {{1100, 1399},one, from(4),              up_to(200), always, {.threads = near(192), .rows_per_block = 2}, "1245x10303 bf16 37.1 us; not one row 41.9"},
+    {{1400, 2048},any, after(1. / 2),        up_to(200), clusters, {.threads = vectors(2), .cluster = 8, .blocks_per_sm = 4, .pipeline_depth = 2, .row_memory = shared, .column_memory = registers},
+     "341x12289 bf16 26.5 us; not one block 49.9. rmsnorm 1365x12289 44.7; not 53.2. 733x14007 31.6; not 44.5"},
+    {{2049, 3072},any, after(1. / 2),        up_to(100), large_clusters, {.threads = near(64), .cluster = 16, .blocks_per_sm = 5, .pipeline_depth = 2, .row_memory = shared, .column_memory = registers},
+     "139x22697 f16 24.9 us; not 8 blocks 25.5, the table's 34.0. 699x20001 bf16 47.4; not 62.9. rmsnorm 174x20001: 39 %"},
+    {{3073, 4096},any, after(1. / 2),        up_to(100), large_clusters, {.threads = near(128), .cluster = 16, .blocks_per_sm = 3, .pipeline_depth = 2, .row_memory = shared, .column_memory = registers},
+     "233x30001 bf16 36.7 us; not 8 blocks 37.8, the table's 55.5"},
+    {{2049, 4096},any, after(1. / 2),        after(100, 200), clusters, {.threads = near(160), .cluster = 8, .blocks_per_sm = 3, .pipeline_depth = 2},
+     "699x20001 bf16 48.2 us; not 6 blocks of 64 threads 62.9"},
 };
 
 // Where a vector a thread leaves lanes idle, dgamma and dbeta together want several rows side by side in one large block,
 // if there are many; rmsnorm does not gain.
 constexpr CudaAdaptation rows_side_by_side[] = {
+    {{129, 192},  one, all, from(200), idle, {.blocks_per_sm = 4}, "39818x1088 71.0 us; not 3 blocks 75.2. 8192x1152: the same"},
     {{129, 160},  two, all, from(200), idle, {.anew = true, .make_fit = true, .threads = exactly(64), .rows_per_block = 8, .pipeline_depth = 2,
      .staging = async, .row_memory = shared, .column_memory = shared},
      "32768x1152 0.89; not 0.82"},
@@ -82,7 +128,15 @@ constexpr CudaAdaptation rows_side_by_side[] = {
 // With few rows the partials of more blocks cost more than these gain.
 constexpr CudaAdaptation fewer_partials[] = {
 //   vectors      sums rows      MiB            when     changes measured
-    {{33, 64},    any, from(1), up_to(8),       always,  {.doubles_rows = true, .blocks_per_sm = 1, .pipeline_depth = 4},
+    {{9, 16},     any, up_to(16), up_to(64),    always,  {.threads = exactly(16), .rows_per_block = 8}, "rmsnorm 461x87 bf16: 4 % over 16 rows"},
+    {{9, 16},     any, after(16), up_to(64),    always,  {.threads = exactly(16)}, "rmsnorm 7001x105 bf16: 3 % over 8 threads"},
+    {{17, 31},    any, after(16), up_to(16),    always,  {.threads = exactly(32), .rows_per_block = 8, .blocks_per_sm = 2, .pipeline_depth = 6, .staging = async},
+     "rmsnorm 14084x135 bf16, 2696x205: 7 % over 16 threads, 3 blocks, 2 stages; 864x192, 328x240: a loss of 3 to 4 %"},
+    {{17, 31},    any, after(16), after(16, 64), always, {.threads = exactly(16), .rows_per_block = 8}, "28406x140 bf16: 4 % over 8 threads"},
+    {{17, 31},    any, up_to(16), up_to(64),    always,  {.threads = exactly(16), .rows_per_block = 8}, ""},
+    {{33, 64},    any, up_to(8),  up_to(8),     always,  {.threads = exactly(64), .rows_per_block = 4, .blocks_per_sm = 1, .pipeline_depth = 4},
+     "279x337 f16: 10 % over 8 rows, 14 % over 16 threads, 4 % over 2 stages"},
+    {{33, 64},    any, after(8),  up_to(8),     always,  {.doubles_rows = true, .blocks_per_sm = 1, .pipeline_depth = 4},
      "2048x512 0.68; not 3 blocks 0.65"},
     {{65, 112},   two, all,     all,            f32_halves, {.threads = exactly(32), .rows_per_block = 8, .blocks_per_sm = 2, .pipeline_depth = 2},
      "20000x378 f32: 12 % over a row a block"},
@@ -105,6 +159,7 @@ constexpr CudaAdaptation fewer_partials[] = {
 
 // Vectors of 4 cost a short launch less at its two ends, layernorm above all; nothing at 1280 and 1536 columns.
 constexpr CudaAdaptation short_launches[] = {
+    {{33, 47},    two, all, after(100),      copies_8, {.vector_width = 4},     "193486x328 f16: 7 %, 2345968x320 2 %"},
     {{1, 127},    two, all, up_to(100),      copies_8, {.vector_width = 4},     "8192x512: 5 %, x768: 3 %"},
     {{128, 128},  two, all, up_to(64),       copies_8, {.vector_width = 4},     "2048x1024: 7 %. 4096x1024 f16: 4 %"},
     {{128, 128},  two, all, after(64, 100),  copies_8, {.threads = exactly(64)},"16384x1024 f16: 2 %"},
@@ -118,15 +173,17 @@ constexpr CudaPacing pacing[] = {
     {{0, end},    any, true,   200, "32768x2304 gains"},
     {{0, end},    two, false,  380, "4096x11264 f16, 79 us: 0.902; with reports 0.852. 16384x4096, 107 us: the same"},
     {{0, 704},    one, false,  280, "8192x3584, 4096x4096: a loss of 3 to 4 %"},
-    {{705, end},  one, false,  140, "2048x16384, 8192x6144: 3 to 4 %"},
+    {{705, 4096}, one, false,  140, "2048x16384, 8192x6144: 3 to 4 %"},
+    {{4097, end}, one, false,  300, "910x52096 f16: a loss of 4 %"},
 };
 // clang-format on
 
 constexpr CudaAdaptations tables[] = {
-    {"few rows", true, true, few_rows},
-    {"rows side by side", false, false, rows_side_by_side},
-    {"fewer partials", false, false, fewer_partials},
-    {"short launches", false, false, short_launches},
+    {"few rows", true, true, false, few_rows},
+    {"rows that start anywhere", true, false, true, rows_that_start_anywhere},
+    {"rows side by side", false, false, false, rows_side_by_side},
+    {"fewer partials", false, false, false, fewer_partials},
+    {"short launches", false, false, false, short_launches},
 };
 
 std::string to_text(const Amount& amount, std::string_view of) {

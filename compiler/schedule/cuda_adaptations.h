@@ -51,6 +51,7 @@ struct CudaAdaptations {
     std::string_view what;
     bool is_last;         ///< of those that change a launch for which it has a line
     bool is_for_streams;  ///< CudaShape::streams
+    bool is_for_shifted;  ///< CudaShape::is_wide_and_shifted(); no other table is
     std::span<const CudaAdaptation> lines;
 };
 std::span<const CudaAdaptations> cuda_adaptations();
