@@ -192,10 +192,12 @@ class Search {
     /// more for what ptxas brings forward where a thread has many vectors (14000 columns in one block: 7, 224 bytes
     /// spilled). For sm_120, ptxas 13.0 spills in kernels of clusters that have room for 20 more; from sm_100 on, in
     /// some runs, in those of rows that start anywhere (4097 columns: 94 of 96 registers, or 16 bytes of stack: NVVM's
-    /// output for these targets differs from process to process).
+    /// output for these targets differs from process to process); before sm_90 in those with less than 5 to spare
+    /// (12289 columns: 92 of 96, 20 bytes spilled).
     bool registers_suffice(const plan::CudaVariant& variant) const {
         int64_t others = variant.steps > 4 ? 40 : 20;
         if (target_.sm >= 100 && shape_.shifted) others = std::max<int64_t>(others, 36);
+        if (target_.sm < 90 && shape_.shifted) others = std::max<int64_t>(others, 28);
         if (target_.sm >= 120 && variant.schedule.cluster > 1) others += 32;
         return variant.data_registers + variant.work_registers + others <= variant.register_limit;
     }
