@@ -13,11 +13,24 @@ uint8_t* CodeBuffer::start() {
     return static_cast<uint8_t*>(std::align(line_bytes, bytes, first, space));
 }
 
-Assembler::Assembler(DType compute, Packing packing, const Target& target)
+/// Tables that every load or store of a unit of bf16 reads, what saves most first: kept, they take 0.96 of the time in
+/// caches (layernorm 512x256, 128x1024 bf16, 1 thread of an EPYC, Zen 4, 2026-11-23).
+Assembler::Assembler(DType compute, Packing packing, const Target& target, int spare_registers)
     : CodeGenerator(CodeBuffer::bytes, start()),
       compute_(compute),
       packing_(packing),
-      native_bf16_(target.avx512_bf16) {}
+      native_bf16_(target.avx512_bf16) {
+    if (packing == Packing::one) return;
+    int next = value_registers;
+    for (const Table table : {Table::words, Table::magnitude, Table::upper}) {
+        const bool is_used = native_bf16_ || table == Table::upper;
+        if (is_used && value_registers - next < spare_registers) kept_[table] = --next;
+    }
+}
+
+void Assembler::load_kept_tables() {
+    for (const auto& [table, number] : kept_) vmovdqu16(Zmm(number), ptr[rip + tables_[table]]);
+}
 
 std::vector<uint8_t> Assembler::finish() {
     for (const auto& path : detours_) emit_detour(*path);

@@ -41,7 +41,8 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     using Zmm = Xbyak::Zmm;
 
   public:
-    Assembler(DType compute, Packing packing, const Target& target);
+    /// Of `spare_registers`, the last ones of value_registers, it takes what it can use.
+    Assembler(DType compute, Packing packing, const Target& target, int spare_registers);
 
     /// Closes the code with its constants and out-of-line parts, and returns it. Position independent.
     std::vector<uint8_t> finish();
@@ -50,6 +51,11 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     int unit_vectors() const { return packing_ == Packing::one ? 1 : 2; }
     int unit_columns() const { return lanes() * unit_vectors(); }
     int element_bytes() const { return static_cast<int>(size_of(compute_)); }
+    /// Those from 0 on that hold values of the loop nest.
+    int free_registers() const { return value_registers - static_cast<int>(kept_.size()); }
+
+    /// To be emitted where a function starts.
+    void load_kept_tables();
 
     // Memory
     void load(const Zmms& to, const Xbyak::RegExp& from, DType type, Lanes lanes);
@@ -103,7 +109,8 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     /// The destination of a sum: with Lanes::tail the lanes beyond the row keep what they hold.
     Zmm masked(const Zmm& to, Lanes lanes, int v) const;
 
-    /// Registers 0 to 29 hold values. 30 is for short-lived copies; both it and 31 are overwritten by everything above.
+    /// Registers 0 to 29 hold values, the last of them tables where they are spare. 30 is for short-lived copies; both
+    /// it and 31 are overwritten by everything above.
     static constexpr int value_registers = 30;
     static Zmm copy() { return Zmm(30); }
 
@@ -112,7 +119,7 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     void fuse(Fused kind, const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
 
     // convert.cpp
-    enum class Table { even, odd, low, high, words, magnitude };  ///< shuffles and a mask: see convert.cpp
+    enum class Table { even, odd, low, high, words, magnitude, upper };  ///< shuffles and masks: see convert.cpp
     struct OutOfLine {
         Xbyak::Label start;   ///< of the detour
         Xbyak::Label packed;  ///< back, when the native conversion was right
@@ -132,6 +139,8 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     void round_to_bf16(const Zmm& value);
     void shuffle(const Zmms& value, Table first, Table second);
     void emit_table(Table table);
+    /// The table in a register: the one that keeps it, or else `scratch` with it.
+    Zmm table(Table table, const Zmm& scratch);
     Xbyak::Address second_half(const Xbyak::RegExp& place, DType type);
     Xbyak::Address word_constant(uint32_t bits);
 
@@ -151,6 +160,7 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     std::map<uint64_t, Xbyak::Label> constants_;  ///< by bit pattern, in the width of the compute type
     std::map<uint32_t, Xbyak::Label> words_;
     std::map<Table, Xbyak::Label> tables_;
+    std::map<Table, int> kept_;  ///< registers that hold one throughout
     std::vector<std::unique_ptr<OutOfLine>> detours_;
 };
 

@@ -53,7 +53,8 @@ void emit_entry(Assembler& assembler, const cpu::Entry& entry, std::vector<Entry
 Expected<Artifact> emit(const plan::Plan& plan) {
     Artifact artifact = artifact_without_code(plan, CodeFormat::x86_64);
     try {
-        Assembler assembler(plan.function.compute, packing(plan), plan.target);
+        const int spare = Assembler::value_registers - register_demand(plan).registers;
+        Assembler assembler(plan.function.compute, packing(plan), plan.target, spare);
         for (const cpu::Entry& entry : cpu::entries(plan)) emit_entry(assembler, entry, artifact.entries);
         artifact.code = assembler.finish();
     } catch (const Xbyak::Error& error) {  // a bug of the emitter, or a row block too large for its buffer

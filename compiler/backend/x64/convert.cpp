@@ -51,6 +51,7 @@ void Assembler::load_bf16_pair(const Zmms& to, const Address& from, Lanes lanes)
     const auto& [even, odd] = to.vectors;
     vmovdqu16(lanes == Lanes::tail ? odd | tail_mask() | T_z : odd, from);
     vpslld(even, odd, 16);
+    if (kept_.contains(Table::upper)) return vpandd(odd, odd, Zmm(kept_[Table::upper]));
     vpandd(odd, odd, word_constant(0xffff0000));
 }
 
@@ -136,14 +137,15 @@ Xmm Assembler::pack_bf16(const Zmms& value) {
     } else {
         vcvtneps2bf16(Ymm(scratch().getIdx()), even);
     }
-    vptestnmw(scratch_mask(), words(), ptr[rip + tables_[Table::magnitude]]);  // a zero of either sign
+    if (kept_.contains(Table::magnitude)) {  // a zero of either sign
+        vptestnmw(scratch_mask(), words(), Zmm(kept_[Table::magnitude]));
+    } else {
+        vptestnmw(scratch_mask(), words(), ptr[rip + tables_[Table::magnitude]]);
+    }
     kortestd(scratch_mask(), scratch_mask());
     jnz(path.start, T_NEAR);
     L(path.packed);
-    if (packing_ == Packing::even_odd) {
-        vmovdqu16(copy(), ptr[rip + tables_[Table::words]]);
-        vpermw(scratch(), copy(), scratch());
-    }
+    if (packing_ == Packing::even_odd) vpermw(scratch(), table(Table::words, copy()), scratch());
     L(path.done);
     return words();
 }
@@ -208,8 +210,14 @@ void Assembler::shuffle(const Zmms& value, Table first, Table second) {
     vmovups(value.vectors[1], copy());
 }
 
-/// Shuffles: where each element of the result comes from, of two registers one after the other. magnitude: all bits but
-/// signs.
+Zmm Assembler::table(Table table, const Zmm& scratch) {
+    if (const auto kept = kept_.find(table); kept != kept_.end()) return Zmm(kept->second);
+    vmovdqu16(scratch, ptr[rip + tables_[table]]);
+    return scratch;
+}
+
+/// Shuffles: where each element of the result comes from, of two registers one after the other. magnitude: all bits of
+/// a word but its sign. upper: the words of odd columns.
 void Assembler::emit_table(Table table) {
     for (uint32_t i = 0; i < 16; ++i) {
         if (table == Table::even) dd(2 * i);
@@ -218,6 +226,7 @@ void Assembler::emit_table(Table table) {
         if (table == Table::high) dd(8 + i / 2 + i % 2 * 16);
         if (table == Table::words) dd(i | (i + 16) << 16);  // even words below, odd words above
         if (table == Table::magnitude) dd(0x7fff7fff);
+        if (table == Table::upper) dd(0xffff0000);
     }
 }
 

@@ -20,7 +20,10 @@ XbyakMachine::XbyakMachine(Assembler& assembler)
 
 XbyakMachine::~XbyakMachine() = default;
 
-void XbyakMachine::enter() { frame_ = std::make_unique<Frame>(a_, static_cast<int>(frame_bytes_)); }
+void XbyakMachine::enter() {
+    frame_ = std::make_unique<Frame>(a_, static_cast<int>(frame_bytes_));
+    a_.load_kept_tables();
+}
 void XbyakMachine::leave() { frame_->leave(); }
 
 // Vectors

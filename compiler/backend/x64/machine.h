@@ -35,7 +35,7 @@ class XbyakMachine final : public Machine {
     int unit_vectors() const override { return a_.unit_vectors(); }
     int element_bytes() const override { return a_.element_bytes(); }
     int rows_at_once() const override { return a_.lanes(); }
-    Registers registers() const override { return Registers(Assembler::value_registers); }
+    Registers registers() const override { return Registers(a_.free_registers()); }
 
     void enter() override;
     void leave() override;
