@@ -28,8 +28,8 @@ constexpr Cpu cpus[] = {
     {"x86-64", Isa::x86_64, 16, 16},
     {"aarch64", Isa::aarch64, 16, 32},
 };
-constexpr std::string_view avx512_keys[] = {"bf16", "fp16", "cores", "l1", "l2", "l3", "backend"};
-constexpr auto cpu_keys = std::span(avx512_keys).subspan(2);
+constexpr std::string_view avx512_keys[] = {"bf16", "fp16", "tune", "cores", "l1", "l2", "l3", "backend"};
+constexpr auto cpu_keys = std::span(avx512_keys).subspan(3);
 constexpr std::string_view cuda_prefix = "sm_";
 constexpr std::string_view cuda_keys[] = {"sms", "shared", "l2"};
 constexpr std::string_view heads[] = {"x86-64-avx512", "x86-64-v3", "x86-64", "aarch64", "sm_90"};
@@ -71,6 +71,7 @@ Expected<Target> parse_cpu(std::string_view text, const Cpu& cpu) {
     NORMJIT_RETURN_IF_ERROR(fields.read("backend", target.backend, all_backend_choices));
     NORMJIT_RETURN_IF_ERROR(fields.read("bf16", target.avx512_bf16));
     NORMJIT_RETURN_IF_ERROR(fields.read("fp16", target.avx512_fp16));
+    NORMJIT_RETURN_IF_ERROR(fields.read("tune", target.tune, all_tunes));
     NORMJIT_RETURN_IF_ERROR(fields.read("cores", target.cores, 1, Limits::most_cores));
     NORMJIT_RETURN_IF_ERROR(fields.read("l1", target.l1_bytes, 0, Limits::most_cache_bytes));
     NORMJIT_RETURN_IF_ERROR(fields.read("l2", target.l2_bytes, 0, Limits::most_cache_bytes));
@@ -105,6 +106,11 @@ std::string_view name(BackendChoice choice) {
     return names[static_cast<size_t>(choice)];
 }
 
+std::string_view name(Tune tune) {
+    constexpr std::string_view names[] = {"generic", "zen4"};
+    return names[static_cast<size_t>(tune)];
+}
+
 int Target::vector_bytes() const { return cpu_of(*this).vector_bytes; }
 int Target::vector_registers() const { return cpu_of(*this).vector_registers; }
 
@@ -132,6 +138,10 @@ Status validate(const Target& target) {
         return invalid_argument(
             fmt::format("target: {}=1: only x86-64-avx512 has it", target.avx512_bf16 ? "bf16" : "fp16"));
     }
+    if (std::ranges::find(all_tunes, target.tune) == std::end(all_tunes))
+        return invalid_argument(fmt::format("target: tune {} is none", static_cast<int>(target.tune)));
+    if (target.isa != Isa::x86_64_avx512 && target.tune != Tune::generic)
+        return invalid_argument(fmt::format("target: tune={}: only x86-64-avx512 has it", name(target.tune)));
     NORMJIT_RETURN_IF_ERROR(check("cores", target.cores, 1, Limits::most_cores));
     NORMJIT_RETURN_IF_ERROR(check("l1", target.l1_bytes, 0, Limits::most_cache_bytes));
     return check("l3", target.l3_bytes, 0, Limits::most_cache_bytes);
@@ -155,6 +165,7 @@ std::string to_text(const Target& target) {
     std::string text(cpu_of(target).head);
     if (target.isa == Isa::x86_64_avx512)
         text += fmt::format(" bf16={:d} fp16={:d}", target.avx512_bf16, target.avx512_fp16);
+    if (target.tune != Tune::generic) text += fmt::format(" tune={}", name(target.tune));
     text += fmt::format(" cores={} l1={} l2={} l3={}", target.cores, target.l1_bytes, target.l2_bytes, target.l3_bytes);
     if (target.backend != BackendChoice::automatic) text += fmt::format(" backend={}", name(target.backend));
     return text;

@@ -34,7 +34,7 @@ Spec problem_of(Spec spec) {
 
 bool same_architecture(const Target& a, const Target& b) {
     return a.isa == b.isa && a.backend == b.backend && a.sm == b.sm && a.avx512_bf16 == b.avx512_bf16 &&
-           a.avx512_fp16 == b.avx512_fp16;
+           a.avx512_fp16 == b.avx512_fp16 && a.tune == b.tune;
 }
 
 /// As many row groups for each core or multiprocessor as where it was measured.

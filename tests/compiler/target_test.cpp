@@ -24,6 +24,8 @@ TEST_CASE("a text becomes the target that it describes") {
     CHECK(answer("x86-64-avx512") == "x86-64-avx512 bf16=0 fp16=0 cores=1 l1=32768 l2=1048576 l3=33554432");
     CHECK(answer("x86-64-avx512 bf16=1 l1=49152") ==
           "x86-64-avx512 bf16=1 fp16=0 cores=1 l1=49152 l2=1048576 l3=33554432");
+    CHECK(answer("x86-64-avx512 tune=zen4").starts_with("x86-64-avx512 bf16=0 fp16=0 tune=zen4 cores=1 "));
+    CHECK(answer("x86-64-avx512 tune=generic") == answer("x86-64-avx512"));
     CHECK(answer("x86-64-v3 cores=4") == "x86-64-v3 cores=4 l1=32768 l2=1048576 l3=33554432");
     CHECK(answer("x86-64") == "x86-64 cores=1 l1=32768 l2=1048576 l3=33554432");
     CHECK(answer("aarch64 backend=llvm") == "aarch64 cores=1 l1=32768 l2=1048576 l3=33554432 backend=llvm");
@@ -52,7 +54,7 @@ TEST_CASE("errors name the key, the value and what is allowed") {
     CHECK(answer("x86-64-v3 bf16=1").starts_with("target: unknown key 'bf16'"));
     CHECK(answer("x86-64 backend=xbyak") == "target: backend=xbyak: allowed: automatic x64 llvm portable");
     CHECK(answer("x86-64-avx512 l4=1") ==
-          "target: unknown key 'l4'; allowed: bf16 fp16 cores l1 l2 l3 backend; did you mean 'l1'?");
+          "target: unknown key 'l4'; allowed: bf16 fp16 tune cores l1 l2 l3 backend; did you mean 'l1'?");
 }
 
 TEST_CASE("no machine is larger than any that could be made") {
@@ -85,6 +87,7 @@ TEST_CASE("a target that is made as a struct is checked as its text would be") {
     CHECK(refusal("sm_90", [](Target& t) { t.sm_count = 0; }) == "target: sms=0: must be 1 to 65536");
     CHECK(refusal("sm_90", [](Target& t) { t.sm = 20; }) == "target: sm_20: the number must be 70 to 999");
     CHECK(refusal("aarch64", [](Target& t) { t.avx512_bf16 = true; }) == "target: bf16=1: only x86-64-avx512 has it");
+    CHECK(refusal("x86-64", [](Target& t) { t.tune = Tune::zen4; }) == "target: tune=zen4: only x86-64-avx512 has it");
 }
 
 TEST_CASE("the heuristic's schedule is legal on the largest and the smallest machine") {

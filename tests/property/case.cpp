@@ -54,6 +54,7 @@ Target random_subset(Random& random, const Target& machine) {
         if (wide) target.isa = random.pick({Isa::x86_64_v3, Isa::x86_64});
         if (target.isa == Isa::x86_64_v3 && random.chance(40)) target.isa = Isa::x86_64;
         target.avx512_bf16 = target.avx512_fp16 = false;
+        target.tune = Tune::generic;
     }
     return backend_of(target).ok() ? target : machine;
 }

@@ -29,6 +29,7 @@ std::vector<Target> targets_here() {
                 if (!is_less || backend == BackendChoice::portable) continue;
                 target.isa = isa;
                 target.avx512_bf16 = target.avx512_fp16 = false;
+                target.tune = Tune::generic;
             }
             if (backend_of(target).ok()) targets.push_back(target);
         }

@@ -191,6 +191,7 @@ Target random_target(Random& random) {
         target.backend = random.pick({BackendChoice::automatic, BackendChoice::x64, BackendChoice::llvm});
         target.avx512_bf16 = target.isa == Isa::x86_64_avx512 && random.chance(50);
         target.avx512_fp16 = target.isa == Isa::x86_64_avx512 && random.chance(50);
+        if (target.isa == Isa::x86_64_avx512) target.tune = random.pick({Tune::generic, Tune::zen4});
         target.cores = static_cast<int>(random.between(1, 256));
         target.l1_bytes = random.between(1, 1 << 20);
         target.l2_bytes = random.between(1, 1 << 26);

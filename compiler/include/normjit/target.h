@@ -22,6 +22,12 @@ inline constexpr BackendChoice all_backend_choices[] = {BackendChoice::automatic
                                                         BackendChoice::llvm, BackendChoice::portable};
 std::string_view name(BackendChoice choice);
 
+/// Whose measurements the heuristic goes by where they differ. zen4: AMD's, with 512-bit operations in two halves, and
+/// loads that wait for stores to addresses that end alike. generic: Intel's Xeons from Ice Lake on.
+enum class Tune : uint8_t { generic, zen4 };
+inline constexpr Tune all_tunes[] = {Tune::generic, Tune::zen4};
+std::string_view name(Tune tune);
+
 struct Target {
     Isa isa = Isa::x86_64_avx512;
 
@@ -29,6 +35,7 @@ struct Target {
     BackendChoice backend = BackendChoice::automatic;
     bool avx512_bf16 = false;  ///< x86_64_avx512 only, as the next
     bool avx512_fp16 = false;
+    Tune tune = Tune::generic;
     int cores = 1;
     int64_t l1_bytes = 32 << 10;  ///< data cache of one core
     int64_t l2_bytes = 1 << 20;   ///< CPUs: of one core; CUDA: of the device

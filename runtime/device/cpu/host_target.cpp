@@ -39,6 +39,9 @@ Leaf cpuid(unsigned leaf, unsigned subleaf = 0) {
     return r;
 }
 
+/// The processor's family, from leaf 1.
+constexpr unsigned family(unsigned eax) { return (eax >> 8 & 15) + (eax >> 20 & 255); }
+
 constexpr bool bit(unsigned word, int at) { return (word >> at & 1) != 0; }
 
 /// The register state that the system saves (XCR0). Only where cpuid says OSXSAVE.
@@ -92,6 +95,8 @@ Features read_features() {
     has.avx512vl = bit(more.ebx, 31);
     has.avx512_fp16 = bit(more.edx, 23);
     has.avx512_bf16 = bit(last.eax, 5);
+    constexpr unsigned middle_of_amd = 0x69746e65, zen3_and_4 = 0x19;  // "AuthenticAMD"; Zen 3 lacks AVX-512
+    has.is_zen4 = cpuid(0).edx == middle_of_amd && family(basic.eax) == zen3_and_4 && has.avx512f;
     constexpr uint64_t ymm_bits = 0x6, zmm_bits = 0xe6;  // xmm, ymm; opmasks, both halves of zmm
     const uint64_t saved = bit(basic.ecx, 27) ? saved_state() : 0;
     has.ymm_state = (saved & ymm_bits) == ymm_bits;
@@ -106,6 +111,7 @@ Target machine_target(IsaCap cap) {
     const bool wide = target.isa == Isa::x86_64_avx512;
     target.avx512_bf16 = wide && features.avx512_bf16;
     target.avx512_fp16 = wide && features.avx512_fp16;
+    if (wide && features.is_zen4) target.tune = Tune::zen4;
     return target;
 }
 

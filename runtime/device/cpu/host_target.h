@@ -27,6 +27,7 @@ struct Features {
     bool bmi2 = false;
     bool ymm_state = false;  ///< the system saves ymm registers
     bool zmm_state = false;  ///< and zmm and opmask registers
+    bool is_zen4 = false;
 };
 
 Features read_features();
