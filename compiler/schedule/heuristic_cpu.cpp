@@ -2,6 +2,7 @@
 // A CPU schedule without measuring. Each field is chosen by one function, from the problem and the fields before it.
 #include "backend/backend.h"
 #include "schedule/heuristics.h"
+#include "schedule/store_conflicts.h"
 
 #include "normjit/realign.h"
 #include "normjit/sharing.h"
@@ -103,6 +104,35 @@ int64_t rows_in_l1(const Spec& spec, const Target& target) {
     return rows < least ? 0 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rows)));
 }
 
+/// Past the caches from the size on where x, dy and dx outgrow L2 and a fair share of L3, which other programs use too.
+/// On the same Xeon (260 MiB L3 reported, 1 of 2 cores) f32 rows of 1024 gained 1.2x at 6 MiB, 1.3x at 48 MiB, 1.5x at
+/// 192 MiB. On 16 cores (32 MiB of L2, 300 MiB of L3) with data in no cache, problems of 36 to 60 MiB gained 1.13x to
+/// 1.29x (8192 rows of 768 to 1280 bf16, 4096 of 768 f32), and lost 0 to 12 % where all of it was in L3 (2026-11-21).
+int64_t choose_nontemporal_kb(const Target& target) {
+    constexpr int64_t share_of_core = 2 << 20;
+    const int64_t all_l2 = target.cores * target.l2_bytes, all_shares = target.cores * share_of_core;
+    return std::min(std::max(all_l2, std::min(target.l3_bytes, all_shares)) / 1024, most_nontemporal_kb);
+}
+
+bool goes_past_caches(const Spec& spec, const Target& target) {
+    return spec.rows && bytes_moved(spec, *spec.rows) / 1024 >= choose_nontemporal_kb(target);
+}
+
+/// On a Zen 4: few rows where they meet stores, else many, as wide as they are. EPYC, 1 thread, 2026-11-23. Times as
+/// fast as 8 rows, in caches:
+///   layernorm f32   1000: 2 rows 1.0   1016, 1024, 1040: 2 1.36   2048: 2 1.1   4096: 2 1.2   8x4096: 2 1.27
+///   layernorm bf16  2000, 2080, 3072: 2 rows 0.95   2048, 4096, 8192: 2 1.24   8x4096: 2 1.12   4x4096: 2 0.93
+/// Times as fast as 2 rows:
+///   from memory     8192: 4 rows 1.07  16384: 4 1.04   4096: 4 1.07   rmsnorm 7000: 4 1.05, 8 1.13
+///   layernorm f32   5000: 8 rows 1.05 (in L3 1.19)   7000: 8 1.11   12000: 8 1.13 (in L3 1.05)   50000: 8 1.03
+std::optional<int64_t> rows_on_zen4(const Spec& spec, const Target& target) {
+    constexpr int64_t too_few = 4;
+    if (target.tune != Tune::zen4 || spec.rows.value_or(INT64_MAX) <= too_few) return {};
+    if (loads_meet_stores(spec)) return goes_past_caches(spec, target) && rows_in_l1(spec, target) == 0 ? 4 : 2;
+    if (width_of(spec, target) != Width::usual && !converts(spec)) return 8;
+    return {};
+}
+
 /// Rows swept together. Xeon, 2 MiB L2 a core, 2026-11-21, share of the ceiling with 16 threads / 1 thread:
 ///   layernorm f32   N = 16: 8 rows - / 0.68, 32 rows - / 0.79   48: 8 0.97 / 0.75, 32 0.99 / 0.82
 ///                   4096: 8 rows 0.90 / 0.89, 2 rows 0.94 / 0.85   16384: 8 0.57 / 0.61, 2 0.90 / 0.77
@@ -119,6 +149,7 @@ int usual_row_block(const Spec& spec, const Target& target) {
     constexpr int64_t most = 8, bytes_of_narrow = 8 << 10, most_narrow = 32;
     const int64_t in_l1 = std::min(rows_in_l1(spec, target), most);
     const int64_t rows = spec.rows && *spec.rows >= 1 ? *spec.rows : INT64_MAX;
+    if (const auto best = rows_on_zen4(spec, target)) return static_cast<int>(std::min(*best, rows));
     if (in_l1 == 0 && rows <= most) return static_cast<int>(rows);  // one block
     const Width width = width_of(spec, target);
     if (width == Width::widest) return converts(spec) ? 4 : 2;
@@ -141,7 +172,8 @@ int64_t threads_of_row(const Spec& spec, const Target& target) {
 int rows_to_overlap(const Spec& spec, const Target& target, int64_t threads) {
     constexpr int64_t most = 4;
     if (threads == 1 && width_of(spec, target) == Width::widest) return most;
-    return static_cast<int>(std::clamp<int64_t>(threads * target.l2_bytes / 8 / bytes_read(spec), 1, most));
+    const int64_t least = target.tune == Tune::zen4 ? 2 : 1;  // 65536 bf16, an EPYC: 2 rows 1.18 times as fast as 1
+    return static_cast<int>(std::clamp<int64_t>(threads * target.l2_bytes / 8 / bytes_read(spec), least, most));
 }
 
 /// The next block's first sweep reads from memory while the last one of this block reads from L2 and writes, so that
@@ -151,7 +183,11 @@ int rows_to_overlap(const Spec& spec, const Target& target, int64_t threads) {
 ///   rmsnorm f32     2048: 1.08           4096: 1.07   layernorm 1024, 16 threads: 1.23
 ///   layernorm bf16  4096: 1.14           8192: 0.92   16384: 0.86, 0.85   65536: 0.82, 0.74   131072: 0.84
 ///   rmsnorm bf16    8192: 0.77           layernorm f16, 16384: 0.87
+/// A Zen 4 fetches ahead better when it reads and writes one after the other, where arithmetic leaves it time for that.
+/// EPYC, 1 thread, 2026-11-23, times as fast without: layernorm f32 8192: 1.31   16384: 1.34   65536: 1.43   rmsnorm
+/// f32 16384: 1.38   layernorm bf16 4096: 1.06   rmsnorm bf16 8192, 16384: 0.98, 0.97
 bool gains_by_overlap(const Spec& spec, const Target& target) {
+    if (target.tune == Tune::zen4 && !converts(spec)) return false;
     constexpr int64_t least_rows = 32;  // 16x1048576 f32, 16 threads: 1.09 to 1.15
     if (spec.rows && (*spec.rows < least_rows || bytes_moved(spec, *spec.rows) <= target.l2_bytes)) return false;
     return bytes_read(spec) >= (converts(spec) ? target.l2_bytes / 64 : target.l2_bytes / 16);
@@ -176,22 +212,13 @@ int most_unroll(const Spec& spec) {
 /// From memory 1.1x to 1.3x. In L2 the fetches cost more than they bring: layernorm f32 512x256 0.62 of the ceiling
 /// with them, 0.69 without (same machine). Wide rows have no room for the next one, and a single block has no next:
 /// those fetch the row in hand (512x65536 f32, 16 threads / 1 thread: next block 0.74 / 0.63, row in hand 0.85 / 0.67;
-/// 2048x16384 the other way round: 0.86 / 0.82, 0.82 / 0.65).
+/// 2048x16384 the other way round: 0.86 / 0.82, 0.82 / 0.65). On a Zen 4 the next block is never worse.
 int choose_prefetch(const Spec& spec, const Target& target, const CpuSchedule& cpu) {
     if (cpu.overlap == 1) return 3;  // which reads the next block anyway
     if (spec.rows && bytes_moved(spec, *spec.rows) <= target.l2_bytes) return 0;
     const bool one_block = spec.rows && *spec.rows <= cpu.row_block;
-    return one_block || width_of(spec, target) != Width::usual ? 3 : 1;
-}
-
-/// Past the caches from the size on where x, dy and dx outgrow L2 and a fair share of L3, which other programs use too.
-/// On the same Xeon (260 MiB L3 reported, 1 of 2 cores) f32 rows of 1024 gained 1.2x at 6 MiB, 1.3x at 48 MiB, 1.5x at
-/// 192 MiB. On 16 cores (32 MiB of L2, 300 MiB of L3) with data in no cache, problems of 36 to 60 MiB gained 1.13x to
-/// 1.29x (8192 rows of 768 to 1280 bf16, 4096 of 768 f32), and lost 0 to 12 % where all of it was in L3 (2026-11-21).
-int64_t choose_nontemporal_kb(const Target& target) {
-    constexpr int64_t share_of_core = 2 << 20;
-    const int64_t all_l2 = target.cores * target.l2_bytes, all_shares = target.cores * share_of_core;
-    return std::min(std::max(all_l2, std::min(target.l3_bytes, all_shares)) / 1024, most_nontemporal_kb);
+    const bool fits = target.tune == Tune::zen4 || width_of(spec, target) == Width::usual;
+    return one_block || !fits ? 3 : 1;
 }
 
 /// Fewer rows where their dx goes past the caches, does not fill lines, and then fits the stack. Same machine, 1
@@ -200,7 +227,7 @@ int64_t choose_nontemporal_kb(const Target& target) {
 int fit_realigned_rows(const Spec& spec, const Target& target, int usual) {
     constexpr int64_t least = 2;
     if (rows_fill_lines(spec)) return usual;
-    if (spec.rows && bytes_moved(spec, *spec.rows) / 1024 < choose_nontemporal_kb(target)) return usual;
+    if (spec.rows && !goes_past_caches(spec, target)) return usual;
     const int64_t fit = rows_that_fit(spec);
     return fit < least ? usual : static_cast<int>(std::min<int64_t>(fit, usual));
 }
@@ -242,10 +269,12 @@ int choose_stage(const Spec& spec, const Target& target) {
 /// Rows to convert are converted once where they come from L2 and the stack holds 4 of them: as many of `usual` as it
 /// holds, or 0. Same machine, 1 thread, time over that without: layernorm 1024x64 bf16 0.87, 512x256 0.86, f16 0.76,
 /// 256x512 bf16 0.89, f16 0.79; rmsnorm 512x256 bf16 0.93, f16 0.78. Of 1024 columns 2 rows fit: bf16 1.07, f16 0.94.
-/// From L3 2048x256 bf16 takes 1.0 to 1.1.
+/// From L3 2048x256 bf16 takes 1.0 to 1.1. A Zen 4 takes two cycles for each store of 64 bytes: layernorm bf16 128 to
+/// 512 columns, 1 thread, 2026-11-23: 1.10 to 1.20, f16 0.89.
 int rows_to_keep(const Spec& spec, const Target& target, CpuSchedule cpu, int usual, Legality& legality) {
     constexpr int least_rows = 4;
     const bool in_l2 = spec.rows && bytes_moved(spec, *spec.rows) <= target.l2_bytes;
+    if (target.tune == Tune::zen4 && type_of_rows(spec) == DType::bf16) return 0;
     if (!is_x64(target) || !in_l2 || !spec.writes_matrices() || !converts(spec) || cpu.split_rows > 0) return 0;
     cpu.cache_elements = 1;
     cpu.row_block = usual;
@@ -305,6 +334,8 @@ void explain(const Spec& spec, const Target& target, const CpuSchedule& cpu, int
                            widths[width], bytes_read(spec) >> 10, column_bytes(spec) >> 10, target.l2_bytes >> 10,
                            converts(spec) ? "; rows to convert" : "");
     });
+    if (target.tune == Tune::zen4 && loads_meet_stores(spec))
+        reasons.note([] { return std::string("row_block: a row's loads meet the stores of the row before"); });
     if (cpu.cache_elements == 1)
         reasons.note([&] { return fmt::format("keep, row_block: {} converted rows fit the stack", cpu.row_block); });
     if (cpu.overlap == 1) reasons.note([] { return std::string("overlap, row_block: wide rows from memory"); });

@@ -132,4 +132,22 @@ TEST_CASE("the heuristic says which lines decided") {
     CHECK(teams[2] == "teams, row_block: the L2 of 2 threads hold a row");
 }
 
+TEST_CASE("a Zen 4 takes few rows at once where a row's loads meet the stores of the row before") {
+    const auto rows = [](const std::string& spec, const std::string& tune) {
+        const auto target = parse_target("x86-64-avx512 cores=1 tune=" + tune);
+        return std::get<CpuSchedule>(heuristic(*parse_spec("layernorm " + spec), *target).device).row_block;
+    };
+    for (const char* pages :
+         {"rows=64 cols=1024", "rows=64 cols=1040", "rows=64 cols=2048 x=bf16", "rows=8 cols=4096"}) {
+        CAPTURE(pages);
+        CHECK(rows(pages, "generic") > 2);
+        CHECK(rows(pages, "zen4") == 2);
+    }
+    for (const char* others :
+         {"rows=64 cols=1000", "rows=64 cols=1024 x=bf16", "rows=900 cols=16", "rows=4 cols=4096"}) {
+        CAPTURE(others);
+        CHECK(rows(others, "zen4") == rows(others, "generic"));
+    }
+}
+
 }  // namespace normjit::schedule

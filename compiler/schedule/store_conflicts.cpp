@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/store_conflicts.h"
+
+#include "normjit/operand.h"
+
+#include <algorithm>
+
+namespace normjit::schedule {
+
+namespace {
+
+/// A register's columns more or less than whole pages are near enough: then strips of both rows overlap.
+bool fills_pages(const Operand& matrix, int64_t cols) {
+    constexpr int64_t page_bytes = 4096, near_columns = 16;
+    const int64_t near = near_columns * matrix.bytes(), beyond = (cols * matrix.bytes() + near) % page_bytes;
+    return cols * matrix.bytes() >= page_bytes - near && beyond <= 2 * near;
+}
+
+}  // namespace
+
+bool loads_meet_stores(const Spec& spec) {
+    const OperandList operands(spec);
+    return std::ranges::any_of(operands.matrix_outputs(), [&](const Operand& written) {
+        const auto is_alike = [&](const Operand& read) { return read.bytes() == written.bytes(); };
+        return fills_pages(written, spec.cols) && std::ranges::any_of(operands.matrices(), is_alike);
+    });
+}
+
+}  // namespace normjit::schedule
