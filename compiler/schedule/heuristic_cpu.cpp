@@ -129,7 +129,7 @@ std::optional<int64_t> rows_on_zen4(const Spec& spec, const Target& target) {
     constexpr int64_t too_few = 4;
     if (target.tune != Tune::zen4 || spec.rows.value_or(INT64_MAX) <= too_few) return {};
     if (loads_meet_stores(spec)) return goes_past_caches(spec, target) && rows_in_l1(spec, target) == 0 ? 4 : 2;
-    if (width_of(spec, target) != Width::usual && !converts(spec)) return 8;
+    if (width_of(spec, target) != Width::usual) return converts(spec) ? 4 : 8;
     return {};
 }
 
@@ -184,10 +184,12 @@ int rows_to_overlap(const Spec& spec, const Target& target, int64_t threads) {
 ///   layernorm bf16  4096: 1.14           8192: 0.92   16384: 0.86, 0.85   65536: 0.82, 0.74   131072: 0.84
 ///   rmsnorm bf16    8192: 0.77           layernorm f16, 16384: 0.87
 /// A Zen 4 fetches ahead better when it reads and writes one after the other, where arithmetic leaves it time for that.
-/// EPYC, 1 thread, 2026-11-23, times as fast without: layernorm f32 8192: 1.31   16384: 1.34   65536: 1.43   rmsnorm
-/// f32 16384: 1.38   layernorm bf16 4096: 1.06   rmsnorm bf16 8192, 16384: 0.98, 0.97
+/// EPYC, 1 thread, 2026-11-23, times as fast without:
+///   f32             8192: 1.31   16384: 1.34   65536: 1.43   rmsnorm 16384: 1.38
+///   bf16            4096: 1.06   rmsnorm 8192, 16384: 0.98, 0.97   layernorm 8192: 0.93   16384: 0.92
+///   unfilled lines  4097: 1.22   4925: 1.21 (in L3 1.25)   6910: 1.05 (1.25)   40001: 1.19   f16 12345: 1.05
 bool gains_by_overlap(const Spec& spec, const Target& target) {
-    if (target.tune == Tune::zen4 && !converts(spec)) return false;
+    if (target.tune == Tune::zen4 && !(converts(spec) && rows_fill_lines(spec))) return false;
     constexpr int64_t least_rows = 32;  // 16x1048576 f32, 16 threads: 1.09 to 1.15
     if (spec.rows && (*spec.rows < least_rows || bytes_moved(spec, *spec.rows) <= target.l2_bytes)) return false;
     return bytes_read(spec) >= (converts(spec) ? target.l2_bytes / 64 : target.l2_bytes / 16);
@@ -223,9 +225,9 @@ int choose_prefetch(const Spec& spec, const Target& target, const CpuSchedule& c
 
 /// Fewer rows where their dx goes past the caches, does not fill lines, and then fits the stack. Same machine, 1
 /// thread, over more rows with normal stores: layernorm f32 4096x4097 2 rows 1.39, 16384x2001 4 rows 1.43, bf16
-/// 8192x4097 4 rows 1.10.
+/// 8192x4097 4 rows 1.10. On a Zen 4, 2 rows of 2 bytes over 4 with normal stores: 4925 0.84, 6910 0.89, in L3 0.76.
 int fit_realigned_rows(const Spec& spec, const Target& target, int usual) {
-    constexpr int64_t least = 2;
+    const int64_t least = target.tune == Tune::zen4 && converts(spec) ? 4 : 2;
     if (rows_fill_lines(spec)) return usual;
     if (spec.rows && !goes_past_caches(spec, target)) return usual;
     const int64_t fit = rows_that_fit(spec);
