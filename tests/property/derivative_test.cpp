@@ -6,7 +6,6 @@
 #include "element.h"
 
 #include <cmath>
-#include <cstring>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -61,8 +60,9 @@ PerTensor<Numbers> launch_on(const Case& a_case, const Kernel& kernel, const Inp
     REQUIRE_MESSAGE(outputs.wrong == "", outputs.wrong);
     PerTensor<Numbers> numbers;
     for (const Tensor tensor : all_tensors) {
-        numbers[tensor].resize(outputs.bytes[tensor].size() / sizeof(double));
-        std::memcpy(numbers[tensor].data(), outputs.bytes[tensor].data(), outputs.bytes[tensor].size());
+        const auto& bytes = outputs.bytes[tensor];
+        numbers[tensor] =
+            reference::decode(DType::f64, bytes.data(), static_cast<int64_t>(bytes.size() / sizeof(double)));
     }
     return numbers;
 }
