@@ -69,6 +69,16 @@ Status read_reserved(const std::string& field, int64_t number) {
     return number == 0 ? Status() : invalid_argument(fmt::format("{}: {}; must be 0", field, number));
 }
 
+int64_t to_cpp_stride(int64_t c) {
+    if (c == 0) return Argument::contiguous;
+    return c == NORMJIT_REPEAT_ROW ? 0 : c;
+}
+
+Status wrong_stride(Tensor tensor, std::string_view field, int64_t stride) {
+    return invalid_argument(
+        fmt::format("launch: {}: {} is {}; must be at least 0, or NORMJIT_REPEAT_ROW", name(tensor), field, stride));
+}
+
 }  // namespace
 
 Expected<Tensor> to_tensor(int number) {
@@ -176,12 +186,12 @@ Expected<Arguments> to_cpp(const normjit_arguments& from, const Spec& spec) {
         const normjit_argument& given = from.tensors[info(tensor).number];
         if (given.reserved != 0)
             return read_reserved(fmt::format("launch: {}: reserved", name(tensor)), given.reserved);
-        const auto stride = [](int64_t value) {
-            if (value == 0) return Argument::contiguous;
-            return value == NORMJIT_REPEAT_ROW ? 0 : value;
-        };
-        to[tensor] = {given.data, DType::f32, given.cols, stride(given.row_stride),
-                      stride(from.slice_strides[info(tensor).number])};
+        to[tensor] = {.data = given.data, .cols = given.cols};
+        const int64_t slice_stride = from.slice_strides[info(tensor).number];
+        to[tensor].row_stride = to_cpp_stride(given.row_stride);
+        to[tensor].slice_stride = to_cpp_stride(slice_stride);
+        if (given.row_stride < NORMJIT_REPEAT_ROW) return wrong_stride(tensor, "row_stride", given.row_stride);
+        if (slice_stride < NORMJIT_REPEAT_ROW) return wrong_stride(tensor, "slice_stride", slice_stride);
         if (given.dtype >= 0 && given.dtype < static_cast<int>(std::size(all_dtypes))) {
             to[tensor].dtype = static_cast<DType>(given.dtype);
         } else {

@@ -28,6 +28,9 @@ struct Call {
         }
     }
     normjit_argument& any_matrix(Random& random) { return any(random, true); }
+    int64_t& any_slice_stride(Random& random) {
+        return arguments.slice_strides[&any(random) - std::begin(arguments.tensors)];
+    }
 };
 
 int64_t odd_number(Random& random) {
@@ -71,6 +74,15 @@ constexpr Mutation wrongs[] = {
     [](Random&, Call& c) { c.arguments.tensors[NORMJIT_DBETA].data = c.arguments.tensors[NORMJIT_DGAMMA].data; },
     [](Random&, Call& c) { c.arguments.tensors[NORMJIT_DX].data = c.arguments.workspace; },
     [](Random&, Call& c) { c.arguments.tensors[NORMJIT_DX].row_stride = NORMJIT_REPEAT_ROW; },
+    [](Random& random, Call& c) { c.arguments.slices = *c.spec.slices + random.between(1, INT64_MAX / 2); },
+    [](Random& random, Call& c) { c.arguments.slices = NORMJIT_NO_SLICES - random.between(0, 1 << 30); },
+    [](Random& random, Call& c) { c.any_slice_stride(random) = -2 - random.between(0, INT64_MAX - 2); },
+    [](Random& random, Call& c) {  // beyond the address space, or of a tensor without a row per slice
+        c.any_slice_stride(random) = *c.spec.slices > 1 ? INT64_MAX - random.between(0, 99) : INT64_MIN;
+    },
+    [](Random&, Call& c) {  // slices of an output over each other
+        c.arguments.slice_strides[NORMJIT_DX] = *c.spec.slices > 1 ? NORMJIT_REPEAT_ROW : INT64_MIN;
+    },
 };
 
 /// Each changes nothing about what is computed.
@@ -87,21 +99,23 @@ constexpr Mutation harmless[] = {
         }
     },
     [](Random&, Call& c) {  // the stride that is meant when none is given
-        for (const int tensor : {NORMJIT_X, NORMJIT_DY, NORMJIT_DX}) c.arguments.tensors[tensor].row_stride = 0;
+        for (const int tensor : {NORMJIT_X, NORMJIT_DY, NORMJIT_DX}) {
+            c.arguments.tensors[tensor].row_stride = c.arguments.slice_strides[tensor] = 0;
+        }
     },
 };
 
-}  // namespace
-
-TEST_CASE("launches with wrong arguments are refused, and write nothing") {
+void check_wrong_calls(const std::string& text) {
+    CAPTURE(text);
     const EngineHandle engine = engine_with({});
     REQUIRE(engine);
     Random random(seed());
-    const Spec spec = *parse_spec("layernorm cols=48 x=f32 gamma=f32");
+    const Spec spec = *parse_spec(text);
     const Case a_case{.spec = spec,
                       .schedule = heuristic(spec, *machine()),
                       .target = *machine(),
                       .rows = 13,
+                      .slices = *spec.slices,
                       .data = 3,
                       .layout = 0,
                       .threads = 1};
@@ -110,7 +124,7 @@ TEST_CASE("launches with wrong arguments are refused, and write nothing") {
     const auto geometry = compile(a_case.spec, a_case.schedule, a_case.target)->geometry;
     const Inputs inputs = random_inputs(a_case);
     int64_t refused = 0, computed = 0;
-    for (const Lasting lasting(3); lasting;) {
+    for (const Lasting lasting(2); lasting;) {
         const Problem problem(a_case, geometry, make_layout(a_case), inputs);
         std::vector<std::vector<std::byte>> before;
         for (const auto memory : problem.memory()) before.emplace_back(memory.begin(), memory.end());
@@ -144,6 +158,13 @@ TEST_CASE("launches with wrong arguments are refused, and write nothing") {
     }
     MESSAGE(refused, " refused, ", computed, " computed");
     CHECK(refused > 1000);
+}
+
+}  // namespace
+
+TEST_CASE("launches with wrong arguments are refused, and write nothing") {
+    check_wrong_calls("layernorm cols=48 x=f32 gamma=f32");
+    check_wrong_calls("layernorm slices=3 cols=48 x=f32 gamma=f32 per_slice=gamma");
 }
 
 TEST_CASE("specs of any numbers are refused, or their gradients are right") {
@@ -180,6 +201,7 @@ TEST_CASE("specs of any numbers are refused, or their gradients are right") {
                           .schedule = heuristic(*understood, *machine()),
                           .target = *machine(),
                           .rows = understood->rows.value_or(5),
+                          .slices = understood->slices.value_or(random.between(0, 5)),
                           .data = random.bits() >> 1,
                           .layout = random.bits() >> 1,
                           .threads = 1};
