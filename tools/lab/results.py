@@ -6,7 +6,8 @@
     python3 tools/lab/results.py --charts   its charts, too (needs matplotlib)
     python3 tools/lab/results.py --check    fails where the page is not what it would write
 
-A file of results is what `normjit bench --json`, gpu_peers.py or cpu_peers.py wrote, and the date.
+A file of results is what `normjit bench --json`, gpu_peers.py, cpu_peers.py, torch_operators.py or
+jax_norms.py wrote, and the date.
 """
 import argparse
 import json
@@ -40,7 +41,7 @@ def keys_of(spec):
 def title_of(spec):
     """layernorm 32768x256 x=bf16"""
     norm, keys = keys_of(spec)
-    size = [keys.pop(key) for key in ("rows", "cols") if key in keys]
+    size = [keys.pop(key) for key in ("slices", "rows", "cols") if key in keys]
     return " ".join([norm, "x".join(size), *(f"{key}={value}" for key, value in keys.items())])
 
 
@@ -50,7 +51,9 @@ def read(names):
     for name in names:
         document = json.loads((HERE / "results" / name).read_text())
         device = document.get("gpu") or document.get("cpu")
-        results += [result | {"device": device, "date": document["date"]} for result in document["results"]]
+        facts = {"device": device, "date": document["date"]}
+        facts |= {"framework": each for each in ("torch", "jax") if each in document}
+        results += [result | facts for result in document["results"]]
     return results
 
 
@@ -103,6 +106,19 @@ def rows_of_widths(shapes):
         yield [str(width), *(shares.get(norm, "-") for norm in norms)]
 
 
+def rows_of_frameworks(results):
+    """A framework's norms with its own kernels and with normjit's."""
+    theirs = {"torch": "PyTorch", "jax": "JAX"}[results[0]["framework"]]
+    calls = any("call_us" in result for result in results)
+    yield ["", theirs, "normjit", "times as fast", *(["a call, " + theirs, "a call, normjit"] if calls else [])]
+    for result in results:
+        before, after = result["us"]
+        times = [f"{us:.1f}" if us < 100 else f"{us:.0f}" for us in (before, after)]
+        call = [f"{us:.1f}" for us in result["call_us"]] if "call_us" in result else ["-"] * 2
+        size, _, dtype = re.sub("^((forward|sum|rms):)+", "", result["case"]).partition(":")
+        yield [f"{result['kind']} {size} {dtype or 'f32'}", *times, f"{before / after:.2f}", *(call if calls else [])]
+
+
 FORMS = {"times": rows_of_times, "shares": rows_of_shares, "widths": rows_of_widths}
 
 
@@ -113,7 +129,10 @@ def lines_of_table(table):
     devices = sorted({f"{result['device']}, {result['date']}" for result in results})
     files = ", ".join(f"[{name}](results/{name})" for name in table["files"])
     yield f"{'; '.join(devices)}: {files}\n"
-    head, *rows = FORMS[table.get("form", "times")](wanted(table))
+    if table.get("form") == "frameworks":
+        head, *rows = rows_of_frameworks(results)
+    else:
+        head, *rows = FORMS[table.get("form", "times")](wanted(table))
     yield "| " + " | ".join(head) + " |"
     yield "|---|" + "---:|" * (len(head) - 1)
     yield from ("| " + " | ".join(row) + " |" for row in rows)
