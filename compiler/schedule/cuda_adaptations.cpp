@@ -41,6 +41,8 @@ constexpr When no_f32_halves = {"no loads of half a vector of 4", [](const CudaS
                                 }};
 constexpr When several = {"several rows a block",
                           [](const CudaShape&, const CudaSchedule& s) { return s.rows_per_block > 1; }};
+constexpr When no_several = {"one row a block",
+                             [](const CudaShape&, const CudaSchedule& s) { return s.rows_per_block == 1; }};
 constexpr When copies_8 = {"asynchronous copies of vectors of 8", [](const CudaShape& shape, const CudaSchedule& s) {
                                return s.staging == async && s.vector_width == 8 && !shape.shifted;
                            }};
@@ -99,7 +101,13 @@ constexpr CudaAdaptation rows_that_start_anywhere[] = {
      "rmsnorm 60x9999 bf16 10.6 us; not 4 blocks 11.4, 1 17.4"},
     {{2049, end}, any, up_to(1. / 16),        all, large_clusters, {.threads = near(128), .cluster = 16, .blocks_per_sm = 2, .pipeline_depth = 4, .column_memory = registers},
      "3x28150 bf16 10.3 us; not 8 blocks 12.7. 6x17367 9.9; not 12.7"},
-    {{2049, 8192},any, after(1. / 16, 1. / 2),all, clusters, {.threads = near(192), .cluster = 8, .blocks_per_sm = 2, .pipeline_depth = 3, .column_memory = registers},
+    {{4097, 8192},two, after(1. / 16, 1. / 8),all, clusters, {.threads = near(192), .cluster = 8, .blocks_per_sm = 1, .pipeline_depth = 3, .column_memory = registers},
+     "16x43309 bf16 20.9 us; not 2 blocks, a partial for each row, 28.4"},
+    {{4097, 8192},two, after(1. / 8, 1. / 2), all, clusters, {.threads = near(192), .cluster = 8, .blocks_per_sm = 2, .pipeline_depth = 3, .column_memory = registers},
+     ""},
+    {{4097, 8192},one, after(1. / 16, 1. / 2),all, clusters, {.threads = near(192), .cluster = 8, .blocks_per_sm = 2, .pipeline_depth = 3, .column_memory = registers},
+     ""},
+    {{2049, 4096},any, after(1. / 16, 1. / 2),all, clusters, {.threads = near(192), .cluster = 8, .blocks_per_sm = 2, .pipeline_depth = 3, .column_memory = registers},
      "14x15941 f32 9.7 us; not 96 threads 10.8. rmsnorm 9x22557 bf16 10.9; not 64 threads, 6 blocks 12.2"},
     {{8193, end}, any, after(1. / 16, 1),     all, always, {.column_memory = registers}, "rmsnorm 23x33399 f32 13.3 us; not 15.6"},
     {{1100, 1399},one, from(4),              up_to(200), always, {.threads = near(192), .rows_per_block = 2}, "1245x10303 bf16 37.1 us; not one row 41.9"},
@@ -147,6 +155,8 @@ constexpr CudaAdaptation fewer_partials[] = {
      "4096x2048 f16 0.78; not 3 blocks 0.73. 16x2048 wants a block a row: 6.4 us, not 7.8"},
     {{257, 447},  any, all,     up_to(64),      several, {.threads = vectors(2), .rows_per_block = 2, .column_memory = registers},
      "2048x2304: 16 %, rmsnorm 4 %"},
+    {{289, 447},  one, after(6), up_to(64),     no_several, {.blocks_per_sm = 1, .vector_width = 4, .pipeline_depth = 4, .staging = async},
+     "rmsnorm 1948x3520 bf16: 10 % over 2 blocks"},
     {{448, 704},  two, all,     up_to(64),      no_f32_halves,  {.threads = vectors(3), .blocks_per_sm = 1, .pipeline_depth = 4, .row_memory = registers},
      "512x4096: 10 %. 2048x4096, x5120: 2 %. 4096x4608 f16 0.86; not shared memory 0.80"},
     {{448, 704},  two, all,     after(64, 300), no_f32_halves,  {.blocks_per_sm = 1, .pipeline_depth = 4, .row_memory = registers},

@@ -29,6 +29,8 @@ constexpr When of_8 = {"vectors of 8", [](const CudaShape& s) { return s.width >
 constexpr When less = {"vectors of less than 8", [](const CudaShape& s) { return s.width < 8; }};
 constexpr When gamma = {"gamma wider than the matrices", [](const CudaShape& s) { return s.wide_columns; }};
 constexpr When plain = {"gamma as wide as the matrices", [](const CudaShape& s) { return !s.wide_columns; }};
+constexpr When reads = {"rows that are read alone", [](const CudaShape& s) { return s.streams; }};
+constexpr When sums = {"", [](const CudaShape& s) { return !s.streams; }};
 constexpr When shares = {"clusters of 8", [](const CudaShape& s) { return s.most_cluster >= 8; }};
 constexpr When alone = {"no clusters of 8", [](const CudaShape& s) { return s.most_cluster < 8; }};
 
@@ -108,7 +110,9 @@ constexpr CudaRow streamed_rows[] = {
     {{513, 1024},   any, always, vectors(6),    1, 1, 1, 4, async, nothing, {}, "8192: 0.94; not 4 vectors a thread, 2 blocks, bulk: 0.89"},
     {{1025, 2048},  any, always, vectors(4),    1, 1, 1, 4, bulk,  nothing, {}, ""},
     {{2049, 4096},  any, always, vectors(4),    1, 2, 1, 4, bulk,  nothing, {}, ""},
-    {{4097, 8192},  any, always, vectors(6),    1, 4, 1, 3, async, nothing, {}, "65536: 0.92; not 4 vectors a thread, bulk: 0.88"},
+    {{4097, 6144},  any, always, vectors(6),    1, 4, 1, 3, async, nothing, {}, "49152, f32 gamma: 0.91"},
+    {{6145, 8192},  any, plain,  vectors(6),    1, 4, 1, 3, async, nothing, {}, "65536: 0.92; not 4 vectors a thread, bulk: 0.88"},
+    {{6145, 8192},  any, gamma,  vectors(4),    1, 4, 1, 3, bulk,  rows,    {}, "65536, f32 gamma: 0.90; not both shared: 0.58"},
     {{8193, 16384}, any, always, vectors(4),    1, 8, 1, 4, bulk,  nothing, {}, ""},
     {{16385, end},  any, always, vectors(4),    1,16, 1, 4, bulk,  nothing, {}, ""},
 };
@@ -121,7 +125,8 @@ constexpr CudaRow shifted_rows[] = {
     {{65, 96},    any, always, exactly(32),   4, 1,       3,    2, async, nothing, {},  "509: 9 % / 13 % over 8 rows, shared"},
     {{97, 192},   any, always, exactly(32),   8, 1,       1,    2, async, rows, {},     "1023: 0.71 / 0.75; not: 0.60 / 0.70"},
     {{193, 320},  any, always, vectors(3),    4, 1,       1,    2, async, rows, {4},    ""},
-    {{321, 768},  any, always, vectors(3),    2, 1,       1,    2, async, rows, {4},    "4097: 0.86 / 0.87; not: 0.71 / 0.82"},
+    {{321, 768},  any, reads,  vectors(3),    2, 1,       1,    3, async, nothing, {},  "4097, forward: 10 % over 2 stages, shared"},
+    {{321, 768},  any, sums,   vectors(3),    2, 1,       1,    2, async, rows, {4},    "4097: 0.86 / 0.87; not: 0.71 / 0.82"},
     {{769, 1399}, two, always, vectors(3),    1, 1,       1,    2, async, rows, {2, 2}, "10001: 0.82; not: 0.74"},
     {{1400, 2048},two, alone,  vectors(3),    1, 1,       1,    2, async, rows, {2, 2}, ""},
     {{1400, 2048},two, shares, vectors(3),    1, 4,       3,    2, async, rows, {},     "12289: 6 % over one block, 15001: 11 %"},
