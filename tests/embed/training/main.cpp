@@ -19,9 +19,9 @@ namespace {
 
 using namespace normjit;
 
-constexpr Sizes sizes{.inputs = 24, .hidden = 100, .outputs = 8};
-constexpr int64_t batch_rows = 1500;                // enough elements for all threads of a launch
-constexpr int64_t data_rows = 2 * batch_rows + 90;  // the last batch of a round is smaller
+constexpr Sizes sizes{.tokens = 30, .inputs = 24, .conditions = 6, .hidden = 100, .heads = 4, .outputs = 8};
+constexpr int64_t batch_samples = 50;                   // enough elements for all threads of a launch
+constexpr int64_t all_samples = 2 * batch_samples + 3;  // the last batch of a round is smaller
 constexpr int rounds = 10;
 
 std::vector<float> random_numbers(std::mt19937& random, int64_t count, double deviation) {
@@ -35,32 +35,36 @@ std::vector<float> random_numbers(std::mt19937& random, int64_t count, double de
     return numbers;
 }
 
-struct Data {
-    std::vector<float> u, t;
-
-    /// t is a function of u that the network can learn.
-    Data() {
+class DataSet {
+  public:
+    /// t is a function of u and c that the network can learn.
+    DataSet() {
         std::mt19937 random(1);
-        u = random_numbers(random, data_rows * sizes.inputs, 1);
+        u_ = random_numbers(random, all_samples * sizes.tokens * sizes.inputs, 1);
+        c_ = random_numbers(random, all_samples * sizes.conditions, 1);
         const auto teacher = random_numbers(random, sizes.inputs * sizes.outputs, 1 / std::sqrt(sizes.inputs));
-        for (int64_t i = 0; i < data_rows; ++i) {
+        for (int64_t i = 0; i < all_samples * sizes.tokens; ++i) {
             for (int64_t j = 0; j < sizes.outputs; ++j) {
-                double sum = 0;
+                double sum = 0.5 * c_[at(i / sizes.tokens, j % sizes.conditions, sizes.conditions)];
                 for (int64_t l = 0; l < sizes.inputs; ++l)
-                    sum += u[at(i, l, sizes.inputs)] * teacher[at(l, j, sizes.outputs)];
-                t.push_back(static_cast<float>(std::sin(sum)));
+                    sum += u_[at(i, l, sizes.inputs)] * teacher[at(l, j, sizes.outputs)];
+                t_.push_back(static_cast<float>(std::sin(sum)));
             }
         }
     }
-    static size_t at(int64_t row, int64_t col, int64_t cols) { return static_cast<size_t>(row * cols + col); }
 
-    Batch batch(int64_t first) const {
-        const int64_t rows = std::min(batch_rows, data_rows - first);
-        const auto part = [&](const std::vector<float>& all, int64_t cols) {
-            return std::span(all).subspan(at(first, 0, cols), at(rows, 0, cols));
+    Data batch(int64_t first) const {
+        const int64_t samples = std::min(batch_samples, all_samples - first);
+        const auto part = [&](const std::vector<float>& all, int64_t numbers) {
+            return std::span(all).subspan(at(first, 0, numbers), at(samples, 0, numbers));
         };
-        return {rows, part(u, sizes.inputs), part(t, sizes.outputs)};
+        return {samples, part(u_, sizes.tokens * sizes.inputs), part(c_, sizes.conditions),
+                part(t_, sizes.tokens * sizes.outputs)};
     }
+
+  private:
+    static size_t at(int64_t row, int64_t col, int64_t cols) { return static_cast<size_t>(row * cols + col); }
+    std::vector<float> u_, c_, t_;
 };
 
 Weights<float> first_weights() {
@@ -71,12 +75,10 @@ Weights<float> first_weights() {
         weights[each] = random_numbers(random, sizes.of(each), 1 / std::sqrt(inputs));
     }
     // Not what training starts from: gradients are to be checked with every weight at work.
-    for (const Weight each : {layernorm_gamma, layernorm_beta, rmsnorm_gamma}) {
-        weights[each] = random_numbers(random, sizes.hidden, 0.3);
-        if (each != layernorm_beta) {
-            for (float& gamma : weights[each]) gamma += 1;
-        }
+    for (const Weight each : {w_scale, w_shift, rmsnorm_gamma}) {
+        weights[each] = random_numbers(random, sizes.of(each), 0.3 / std::sqrt(sizes.conditions));
     }
+    for (float& gamma : weights[rmsnorm_gamma]) gamma += 1;
     return weights;
 }
 
@@ -92,7 +94,7 @@ double length(const std::vector<float>& values) {
 }
 
 /// How fast the loss rises along a direction of unit length in one weight.
-double slope(const Weights<float>& weights, size_t which, const std::vector<float>& direction, const Batch& batch,
+double slope(const Weights<float>& weights, size_t which, const std::vector<float>& direction, const Data& batch,
              Pool& pool) {
     constexpr double step = 1e-4;
     const auto loss_at = [&](double distance) {
@@ -107,7 +109,7 @@ double slope(const Weights<float>& weights, size_t which, const std::vector<floa
 
 /// The largest distance of a gradient from finite differences: along itself, along some direction and along one
 /// coordinate; relative to its length there.
-double gradient_error(const Weights<float>& weights, const Weights<float>& gradients, size_t which, const Batch& batch,
+double gradient_error(const Weights<float>& weights, const Weights<float>& gradients, size_t which, const Data& batch,
                       Pool& pool) {
     const std::vector<float>& gradient = gradients[which];
     const auto count = static_cast<double>(gradient.size());
@@ -132,16 +134,16 @@ struct Run {
     Weights<float> weights;
 };
 
-Expected<Run> train(Network& network, const Data& data) {
+Expected<Run> train(Network& network, const DataSet& data) {
     constexpr float rate = 0.05f, momentum = 0.9f;
     Run run{.weights = first_weights()};
     Weights<float> gradients = zeros(), velocities = zeros();
     for (int round = 0; round < rounds; ++round) {
         double sum = 0;
-        for (int64_t first = 0; first < data_rows; first += batch_rows) {
-            const Batch batch = data.batch(first);
+        for (int64_t first = 0; first < all_samples; first += batch_samples) {
+            const Data batch = data.batch(first);
             NORMJIT_TRY(const double loss, network.step(run.weights, batch, gradients));
-            sum += loss * static_cast<double>(batch.rows) / data_rows;
+            sum += loss * static_cast<double>(batch.samples) / all_samples;
             for (size_t each = 0; each < weight_count; ++each) {
                 for (size_t i = 0; i < gradients[each].size(); ++i) {
                     velocities[each][i] = momentum * velocities[each][i] + gradients[each][i];
@@ -160,12 +162,13 @@ struct Limits {
     double gradient_error, loss_ratio;
 };
 
-Expected<bool> holds(const std::string& device, const Limits& limits, const Data& data) {
+Expected<bool> holds(const std::string& device, const Limits& limits, const DataSet& data) {
+    const Norms::Shape shape{batch_samples, sizes.tokens, sizes.hidden, sizes.heads, limits.type};
     bool good = true;
     std::vector<Run> runs;
     for (const int threads : {2, 1, 3}) {
         Pool pool(threads);
-        NORMJIT_TRY(const auto norms, Norms::open(device, {batch_rows, sizes.hidden, limits.type}, pool));
+        NORMJIT_TRY(const auto norms, Norms::open(device, shape, pool));
         Network network(sizes, limits.type, pool, *norms);
         if (runs.empty()) {
             const Weights<float> weights = first_weights();
@@ -196,7 +199,7 @@ Expected<bool> holds(const std::string& device, const Limits& limits, const Data
 int main(int count, char** words) {
     using namespace training;
     const std::string device = count > 1 ? words[1] : "cpu";
-    const Data data;
+    const DataSet data;
     bool good = true;
     for (const Limits& limits : {Limits{DType::f32, 1e-5, 0.5}, Limits{DType::bf16, 2e-2, 0.5}}) {
         const auto holding = holds(device, limits, data);

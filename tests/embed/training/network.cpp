@@ -11,6 +11,7 @@ namespace training {
 
 using normjit::DType;
 using normjit::Expected;
+using normjit::Norm;
 using normjit::Tensor;
 
 namespace {
@@ -48,10 +49,11 @@ void multiply_rows(Pool& pool, int64_t m, int64_t k, int64_t n, const float* d, 
     multiply(pool, m, n, k, d, turned.data(), out);
 }
 
+/// Each sample's rows with a scale and a shift of its own.
 template <class Real>
-void layernorm(Pool& pool, int64_t rows, int64_t cols, const Real* x, const Real* gamma, const Real* beta, Real* means,
-               Real* rstds, Real* y) {
-    pool.each(rows, [=](int64_t i) {
+void layernorm(Pool& pool, int64_t samples, int64_t tokens, int64_t cols, const Real* x, const Real* scale,
+               const Real* shift, Real* means, Real* rstds, Real* y) {
+    pool.each(samples * tokens, [=](int64_t i) {
         const Real* row = x + i * cols;
         Real sum = 0, squares = 0;
         for (int64_t j = 0; j < cols; ++j) sum += row[j];
@@ -59,19 +61,24 @@ void layernorm(Pool& pool, int64_t rows, int64_t cols, const Real* x, const Real
         for (int64_t j = 0; j < cols; ++j) squares += (row[j] - mean) * (row[j] - mean);
         const Real rstd = 1 / std::sqrt(squares / static_cast<Real>(cols) + static_cast<Real>(eps));
         means[i] = mean, rstds[i] = rstd;
-        for (int64_t j = 0; j < cols; ++j) y[i * cols + j] = (row[j] - mean) * rstd * gamma[j] + beta[j];
+        const int64_t first = i / tokens * cols;
+        for (int64_t j = 0; j < cols; ++j) {
+            y[i * cols + j] = (row[j] - mean) * rstd * (1 + scale[first + j]) + shift[first + j];
+        }
     });
 }
 
+/// Each head of a row by itself. gamma is [heads, cols / heads], rstds are [heads, rows].
 template <class Real>
-void rmsnorm(Pool& pool, int64_t rows, int64_t cols, const Real* x, const Real* gamma, Real* rstds, Real* y) {
-    pool.each(rows, [=](int64_t i) {
-        const Real* row = x + i * cols;
+void rmsnorm(Pool& pool, int64_t rows, int64_t cols, int64_t heads, const Real* x, const Real* gamma, Real* rstds,
+             Real* y) {
+    pool.each(rows * heads, [=](int64_t i) {
+        const int64_t of_head = cols / heads, first = i * of_head, head = i % heads;
         Real squares = 0;
-        for (int64_t j = 0; j < cols; ++j) squares += row[j] * row[j];
-        const Real rstd = 1 / std::sqrt(squares / static_cast<Real>(cols) + static_cast<Real>(eps));
-        rstds[i] = rstd;
-        for (int64_t j = 0; j < cols; ++j) y[i * cols + j] = row[j] * rstd * gamma[j];
+        for (int64_t j = 0; j < of_head; ++j) squares += x[first + j] * x[first + j];
+        const Real rstd = 1 / std::sqrt(squares / static_cast<Real>(of_head) + static_cast<Real>(eps));
+        rstds[head * rows + i / heads] = rstd;
+        for (int64_t j = 0; j < of_head; ++j) y[first + j] = x[first + j] * rstd * gamma[head * of_head + j];
     });
 }
 
@@ -99,6 +106,9 @@ int64_t Sizes::of(Weight weight) const {
             return hidden * hidden;
         case w2:
             return hidden * outputs;
+        case w_scale:
+        case w_shift:
+            return conditions * hidden;
         default:
             return hidden;
     }
@@ -127,34 +137,38 @@ Network::Network(const Sizes& sizes, DType type, Pool& pool, Norms& norms) : siz
     for (Kept* kept : {&h_, &dh_, &r_, &dr_, &dn_, &dz_}) kept->type = type;
 }
 
-Expected<double> Network::step(const Weights<float>& weights, const Batch& batch, Weights<float>& gradients) {
-    const int64_t rows = batch.rows, hidden = sizes_.hidden, inputs = sizes_.inputs, outputs = sizes_.outputs;
+Expected<double> Network::step(const Weights<float>& weights, const Data& data, Weights<float>& gradients) {
+    const auto [tokens, inputs, conditions, hidden, heads, outputs] = sizes_;
+    const int64_t samples = data.samples, rows = samples * tokens;
     for (Kept* kept : {&h_, &dh_, &r_, &dr_, &dn_, &dz_}) kept->resize(rows * hidden);
     for (auto* values : {&n_, &a_, &z_, &da_}) values->resize(size(rows * hidden));
-    for (auto* values : {&mean_, &rstd_, &rms_}) values->resize(size(rows));
+    for (auto* values : {&scale_, &shift_, &dscale_, &dshift_}) values->resize(size(samples * hidden));
+    for (auto* values : {&mean_, &rstd_}) values->resize(size(rows));
+    rms_.resize(size(rows * heads));
     y_.resize(size(rows * outputs));
 
-    multiply(pool_, rows, inputs, hidden, batch.u.data(), weights[w0].data(), h_.values.data());
+    multiply(pool_, rows, inputs, hidden, data.u.data(), weights[w0].data(), h_.values.data());
     h_.store();
-    layernorm(pool_, rows, hidden, h_.values.data(), weights[layernorm_gamma].data(), weights[layernorm_beta].data(),
-              mean_.data(), rstd_.data(), n_.data());
+    multiply(pool_, samples, conditions, hidden, data.c.data(), weights[w_scale].data(), scale_.data());
+    multiply(pool_, samples, conditions, hidden, data.c.data(), weights[w_shift].data(), shift_.data());
+    layernorm(pool_, samples, tokens, hidden, h_.values.data(), scale_.data(), shift_.data(), mean_.data(),
+              rstd_.data(), n_.data());
     std::ranges::transform(n_, a_.begin(), [](float n) { return std::tanh(n); });
     multiply(pool_, rows, hidden, hidden, a_.data(), weights[w1].data(), r_.values.data());
     std::ranges::transform(r_.values, h_.values, r_.values.begin(), std::plus());
     r_.store();
-    rmsnorm(pool_, rows, hidden, r_.values.data(), weights[rmsnorm_gamma].data(), rms_.data(), z_.data());
+    rmsnorm(pool_, rows, hidden, heads, r_.values.data(), weights[rmsnorm_gamma].data(), rms_.data(), z_.data());
     multiply(pool_, rows, hidden, outputs, z_.data(), weights[w2].data(), y_.data());
-    const double loss = squared_error(rows * outputs, y_.data(), batch.t.data(), y_.data());  // now the gradient of y
+    const double loss = squared_error(rows * outputs, y_.data(), data.t.data(), y_.data());  // now the gradient of y
 
     multiply_columns(pool_, rows, hidden, outputs, z_.data(), y_.data(), gradients[w2].data());
     multiply_rows(pool_, rows, hidden, outputs, y_.data(), weights[w2].data(), dz_.values.data());
     dz_.store();
-    const auto read_only = [](const std::vector<float>& values) { return const_cast<float*>(values.data()); };
     Tensors tensors{};
     tensors[Tensor::x] = r_.data(), tensors[Tensor::dy] = dz_.data(), tensors[Tensor::dx] = dr_.data();
-    tensors[Tensor::gamma] = read_only(weights[rmsnorm_gamma]), tensors[Tensor::rstd] = rms_.data();
+    tensors[Tensor::gamma] = const_cast<float*>(weights[rmsnorm_gamma].data()), tensors[Tensor::rstd] = rms_.data();
     tensors[Tensor::dgamma] = gradients[rmsnorm_gamma].data();
-    NORMJIT_RETURN_IF_ERROR(norms_.rmsnorm(rows, tensors));
+    NORMJIT_RETURN_IF_ERROR(norms_.launch(Norm::rmsnorm, samples, tensors));
     dr_.load();
 
     multiply_columns(pool_, rows, hidden, hidden, a_.data(), dr_.values.data(), gradients[w1].data());
@@ -163,30 +177,32 @@ Expected<double> Network::step(const Weights<float>& weights, const Batch& batch
     dn_.store();
     tensors = {};
     tensors[Tensor::x] = h_.data(), tensors[Tensor::dy] = dn_.data(), tensors[Tensor::dx] = dh_.data();
-    tensors[Tensor::gamma] = read_only(weights[layernorm_gamma]);
-    tensors[Tensor::mean] = mean_.data(), tensors[Tensor::rstd] = rstd_.data();
+    tensors[Tensor::gamma] = scale_.data(), tensors[Tensor::mean] = mean_.data(), tensors[Tensor::rstd] = rstd_.data();
     tensors[Tensor::dresidual] = dr_.data();  // h goes into r twice: through the norm and around it
-    tensors[Tensor::dgamma] = gradients[layernorm_gamma].data();
-    tensors[Tensor::dbeta] = gradients[layernorm_beta].data();
-    NORMJIT_RETURN_IF_ERROR(norms_.layernorm(rows, tensors));
+    tensors[Tensor::dgamma] = dscale_.data(), tensors[Tensor::dbeta] = dshift_.data();
+    NORMJIT_RETURN_IF_ERROR(norms_.launch(Norm::layernorm, samples, tensors));
     dh_.load();
-    multiply_columns(pool_, rows, inputs, hidden, batch.u.data(), dh_.values.data(), gradients[w0].data());
+    multiply_columns(pool_, samples, conditions, hidden, data.c.data(), dscale_.data(), gradients[w_scale].data());
+    multiply_columns(pool_, samples, conditions, hidden, data.c.data(), dshift_.data(), gradients[w_shift].data());
+    multiply_columns(pool_, rows, inputs, hidden, data.u.data(), dh_.values.data(), gradients[w0].data());
     return loss;
 }
 
-double exact_loss(const Sizes& sizes, const Weights<double>& weights, const Batch& batch, Pool& pool) {
-    const int64_t rows = batch.rows, hidden = sizes.hidden;
-    std::vector<double> h(size(rows * hidden)), n(h), r(h), mean(size(rows)), rstd(size(rows)),
-        y(size(rows * sizes.outputs));
-    multiply(pool, rows, sizes.inputs, hidden, batch.u.data(), weights[w0].data(), h.data());
-    layernorm(pool, rows, hidden, h.data(), weights[layernorm_gamma].data(), weights[layernorm_beta].data(),
-              mean.data(), rstd.data(), n.data());
+double exact_loss(const Sizes& sizes, const Weights<double>& weights, const Data& data, Pool& pool) {
+    const auto [tokens, inputs, conditions, hidden, heads, outputs] = sizes;
+    const int64_t samples = data.samples, rows = samples * tokens;
+    std::vector<double> h(size(rows * hidden)), n(h), r(h), scale(size(samples * hidden)), shift(scale),
+        mean(size(rows)), rstd(size(rows * heads)), y(size(rows * outputs));
+    multiply(pool, rows, inputs, hidden, data.u.data(), weights[w0].data(), h.data());
+    multiply(pool, samples, conditions, hidden, data.c.data(), weights[w_scale].data(), scale.data());
+    multiply(pool, samples, conditions, hidden, data.c.data(), weights[w_shift].data(), shift.data());
+    layernorm(pool, samples, tokens, hidden, h.data(), scale.data(), shift.data(), mean.data(), rstd.data(), n.data());
     std::ranges::transform(n, n.begin(), [](double value) { return std::tanh(value); });
     multiply(pool, rows, hidden, hidden, n.data(), weights[w1].data(), r.data());
     std::ranges::transform(r, h, r.begin(), std::plus());
-    rmsnorm(pool, rows, hidden, r.data(), weights[rmsnorm_gamma].data(), rstd.data(), n.data());
-    multiply(pool, rows, hidden, sizes.outputs, n.data(), weights[w2].data(), y.data());
-    return squared_error<double>(rows * sizes.outputs, y.data(), batch.t.data(), nullptr);
+    rmsnorm(pool, rows, hidden, heads, r.data(), weights[rmsnorm_gamma].data(), rstd.data(), n.data());
+    multiply(pool, rows, hidden, outputs, n.data(), weights[w2].data(), y.data());
+    return squared_error<double>(rows * outputs, y.data(), data.t.data(), nullptr);
 }
 
 }  // namespace training

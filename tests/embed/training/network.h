@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block of a transformer without its attention, to be trained:
+// A block of a diffusion transformer without its attention, to be trained on samples of some tokens each:
 //
-//     h = u w0     n = layernorm(h)     r = h + tanh(n) w1     z = rmsnorm(r)     y = z w2     loss = mean((y - t)^2)
+//     h = u w0     n = layernorm(h) (1 + c w_scale) + c w_shift     r = h + tanh(n) w1
+//     z = rmsnorm of each head of r     y = z w2     loss = mean((y - t)^2)
 //
-// h and r, and the gradients that belong to them, are kept as f32 or as bf16; weights and arithmetic are f32.
+// c is a sample's condition, of which its tokens' norms get their scale and shift; a head is some columns of r, with a
+// gamma of its own. h and r, and the gradients that belong to them, are kept as f32 or as bf16; weights and arithmetic
+// are f32.
 #pragma once
 
 #include "norms.h"
@@ -16,21 +19,21 @@
 
 namespace training {
 
-enum Weight : size_t { w0, layernorm_gamma, layernorm_beta, w1, rmsnorm_gamma, w2, weight_count };
-inline constexpr const char* weight_names[] = {"w0", "layernorm gamma", "layernorm beta", "w1", "rmsnorm gamma", "w2"};
+enum Weight : size_t { w0, w_scale, w_shift, w1, rmsnorm_gamma, w2, weight_count };
+inline constexpr const char* weight_names[] = {"w0", "w_scale", "w_shift", "w1", "rmsnorm gamma", "w2"};
 
 template <class Real>
 using Weights = std::array<std::vector<Real>, weight_count>;
 
 struct Sizes {
-    int64_t inputs, hidden, outputs;
+    int64_t tokens, inputs, conditions, hidden, heads, outputs;
     int64_t of(Weight weight) const;
 };
 
-/// Rows of data: u is [rows, inputs], t is [rows, outputs].
-struct Batch {
-    int64_t rows = 0;
-    std::span<const float> u, t;
+/// u is [samples, tokens, inputs], c is [samples, conditions], t is [samples, tokens, outputs].
+struct Data {
+    int64_t samples = 0;
+    std::span<const float> u, c, t;
 };
 
 /// Values as the network keeps them between its operations.
@@ -50,18 +53,18 @@ class Network {
   public:
     Network(const Sizes& sizes, normjit::DType type, Pool& pool, Norms& norms);
 
-    /// The loss of the batch, and its gradients in `gradients`.
-    normjit::Expected<double> step(const Weights<float>& weights, const Batch& batch, Weights<float>& gradients);
+    /// The loss of the data, and its gradients in `gradients`.
+    normjit::Expected<double> step(const Weights<float>& weights, const Data& data, Weights<float>& gradients);
 
   private:
     const Sizes sizes_;
     Pool& pool_;
     Norms& norms_;
     Kept h_, dh_, r_, dr_, dn_, dz_;
-    std::vector<float> mean_, rstd_, rms_, n_, a_, z_, y_, da_;
+    std::vector<float> scale_, shift_, dscale_, dshift_, mean_, rstd_, rms_, n_, a_, z_, y_, da_;
 };
 
 /// The loss alone, in double precision and with nothing rounded: what gradients are checked against.
-double exact_loss(const Sizes& sizes, const Weights<double>& weights, const Batch& batch, Pool& pool);
+double exact_loss(const Sizes& sizes, const Weights<double>& weights, const Data& data, Pool& pool);
 
 }  // namespace training

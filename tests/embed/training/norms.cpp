@@ -38,21 +38,21 @@ struct Workspace {
     int64_t bytes = 0;
 };
 
-/// The LayerNorm, in C++.
+/// The LayerNorm, in C++: a slice is a sample.
 class CppNorm {
   public:
-    Status prepare(const Engine& engine, const std::string& spec_text) {
-        NORMJIT_TRY(const Spec spec, parse_spec(spec_text));
+    Status prepare(const Engine& engine, const Spec& spec) {
         NORMJIT_TRY(const Kernel kernel, engine.prepare(spec));
         kernel_ = kernel;
         return {};
     }
-    int64_t workspace_for(int64_t rows) const { return kernel_->preferred_workspace(rows); }
+    int64_t workspace_for(Batch batch) const { return kernel_->preferred_workspace(batch.rows, batch.slices); }
     const Spec& spec() const { return kernel_->artifact().spec; }
 
-    Status launch(int64_t rows, const Tensors& tensors, const Workspace& workspace, void* stream) const {
+    Status launch(Batch batch, const Tensors& tensors, const Workspace& workspace, void* stream) const {
         Arguments arguments;
-        arguments.rows = rows;
+        arguments.rows = batch.rows;
+        arguments.slices = batch.slices;
         for (const Tensor tensor : all_tensors) {
             if (!spec().has(tensor)) continue;
             arguments[tensor].data = tensors[tensor];
@@ -69,7 +69,7 @@ class CppNorm {
     std::optional<Kernel> kernel_;
 };
 
-/// The RMSNorm, in C.
+/// The RMSNorm, in C: a slice is a head, whose rows lie as far apart as those of the matrix of all heads.
 class CNorm {
   public:
     CNorm() = default;
@@ -94,15 +94,16 @@ class CNorm {
         NORMJIT_RETURN_IF_ERROR(to_status(normjit_spec_parse(spec_text.c_str(), &spec_)));
         return to_status(normjit_prepare(engine_, &spec_, nullptr, &kernel_));
     }
-    int64_t workspace_for(int64_t rows) const {
+    int64_t workspace_for(Batch batch) const {
         int64_t bytes = 0;
-        static_cast<void>(normjit_kernel_workspace(kernel_, rows, nullptr, &bytes));
+        static_cast<void>(normjit_kernel_workspace(kernel_, batch.all_rows(), nullptr, &bytes));
         return bytes;
     }
 
-    Status launch(int64_t rows, const Tensors& tensors, void* stream) const {
+    Status launch(Batch batch, const Tensors& tensors, void* stream) const {
         auto arguments = sized<normjit_arguments>();
-        arguments.rows = rows;
+        arguments.rows = batch.rows;
+        arguments.slices = batch.slices;
         arguments.stream = stream;
         for (const Tensor tensor : all_tensors) {
             const auto i = static_cast<size_t>(info(tensor).number);
@@ -110,6 +111,9 @@ class CNorm {
             arguments.tensors[i].data = tensors[tensor];
             arguments.tensors[i].dtype = spec_.dtypes[i];
             arguments.tensors[i].cols = info(tensor).shape == TensorShape::rows ? 0 : spec_.cols;
+            if (!is_matrix(tensor)) continue;
+            arguments.tensors[i].row_stride = batch.slices * spec_.cols;
+            arguments.slice_strides[i] = spec_.cols;
         }
         return to_status(normjit_launch(kernel_, &arguments));
     }
@@ -123,35 +127,49 @@ class CNorm {
 /// Both, on tensors of their device.
 class Pair {
   public:
-    /// Afterwards `workspace_bytes` says what is to be lent.
+    /// Afterwards workspace_for() says what is to be lent.
     Status prepare(const std::string& device, const Norms::Shape& shape, Pool& pool) {
         EngineOptions options;
         options.device = device;
         options.parallel_for = pool.lend();
         NORMJIT_TRY(const Engine engine, Engine::create(options));
-        // Without rows: kernels for any number of them.
-        const auto spec = [&](const char* norm, const char* more) {
-            return fmt::format("{} cols={} x={} gamma=f32{}", norm, shape.cols, name(shape.type), more);
-        };
-        const std::string residual = fmt::format(" dresidual={}", name(shape.type));
-        NORMJIT_RETURN_IF_ERROR(layernorm_.prepare(engine, spec("layernorm", residual.c_str())));
-        return rmsnorm_.prepare(device, pool, workspace_, spec("rmsnorm", ""));
+        shape_ = shape;
+        // For any number of samples.
+        const std::string layernorm = fmt::format(
+            "layernorm slices=any rows={} cols={} x={} gamma=f32 dresidual={} per_slice=gamma,beta "
+            "gamma_offset=1",
+            shape.tokens, shape.cols, name(shape.type), name(shape.type));
+        const std::string rmsnorm = fmt::format("rmsnorm slices={} cols={} x={} gamma=f32 per_slice=gamma", shape.heads,
+                                                shape.cols / shape.heads, name(shape.type));
+        NORMJIT_TRY(layernorm_spec_, parse_spec(layernorm));
+        NORMJIT_TRY(rmsnorm_spec_, parse_spec(rmsnorm));
+        NORMJIT_RETURN_IF_ERROR(layernorm_.prepare(engine, layernorm_spec_));
+        return rmsnorm_.prepare(device, pool, workspace_, rmsnorm);
     }
-    int64_t workspace_for(int64_t rows) const {
-        return std::max(layernorm_.workspace_for(rows), rmsnorm_.workspace_for(rows));
+    int64_t workspace_for(int64_t samples) const {
+        return std::max(layernorm_.workspace_for(batch(Norm::layernorm, samples)),
+                        rmsnorm_.workspace_for(batch(Norm::rmsnorm, samples)));
     }
     void lend(const Workspace& workspace) { workspace_ = workspace; }
-    const Spec& spec() const { return layernorm_.spec(); }
 
-    Status layernorm(int64_t rows, const Tensors& tensors, void* stream) const {
-        return layernorm_.launch(rows, tensors, workspace_, stream);
+    const Spec& spec(Norm norm) const { return norm == Norm::layernorm ? layernorm_spec_ : rmsnorm_spec_; }
+    int64_t bytes_of(Norm norm, Tensor tensor, int64_t samples) const {
+        return spec(norm).has(tensor) ? normjit::bytes_of(spec(norm), tensor, batch(norm, samples)) : 0;
     }
-    Status rmsnorm(int64_t rows, const Tensors& tensors, void* stream) const {
-        return rmsnorm_.launch(rows, tensors, stream);
+    Status launch(Norm norm, int64_t samples, const Tensors& tensors, void* stream) const {
+        if (norm == Norm::rmsnorm) return rmsnorm_.launch(batch(norm, samples), tensors, stream);
+        return layernorm_.launch(batch(norm, samples), tensors, workspace_, stream);
     }
 
   private:
+    normjit::Batch batch(Norm norm, int64_t samples) const {
+        if (norm == Norm::layernorm) return {shape_.tokens, samples};
+        return {samples * shape_.tokens, shape_.heads};
+    }
+
+    Norms::Shape shape_{};
     Workspace workspace_;
+    Spec layernorm_spec_, rmsnorm_spec_;
     CppNorm layernorm_;
     CNorm rmsnorm_;
 };
@@ -161,13 +179,14 @@ class CpuNorms final : public Norms {
     Status prepare(const Shape& shape, Pool& pool) {
         NORMJIT_RETURN_IF_ERROR(pair_.prepare("cpu", shape, pool));
         constexpr int64_t line = 64;
-        const int64_t bytes = std::max(line, (pair_.workspace_for(shape.most_rows) + line - 1) / line * line);
+        const int64_t bytes = std::max(line, (pair_.workspace_for(shape.most_samples) + line - 1) / line * line);
         memory_.reset(std::aligned_alloc(line, static_cast<size_t>(bytes)));
         pair_.lend({memory_.get(), bytes});
         return {};
     }
-    Status layernorm(int64_t rows, const Tensors& tensors) override { return pair_.layernorm(rows, tensors, nullptr); }
-    Status rmsnorm(int64_t rows, const Tensors& tensors) override { return pair_.rmsnorm(rows, tensors, nullptr); }
+    Status launch(Norm norm, int64_t samples, const Tensors& tensors) override {
+        return pair_.launch(norm, samples, tensors, nullptr);
+    }
 
   private:
     struct Free {
@@ -177,7 +196,7 @@ class CpuNorms final : public Norms {
     std::unique_ptr<void, Free> memory_;
 };
 
-/// The network stays on the host: tensors go to the GPU and back. Launches of the most rows are captured in a graph
+/// The network stays on the host: tensors go to the GPU and back. Launches of the most samples are captured in a graph
 /// once, before the first step, and replayed; those of a smaller last batch go on the stream as they are.
 class GpuNorms final : public Norms {
   public:
@@ -185,47 +204,44 @@ class GpuNorms final : public Norms {
         NORMJIT_RETURN_IF_ERROR(pair_.prepare(device, shape, pool));
         NORMJIT_TRY(const auto gpu, cuda::Gpu::open(std::atoi(device.c_str() + device.find(':') + 1)));
         NORMJIT_TRY(stream_, cuda::WorkStream::create(gpu));
-        shape_ = shape;
+        most_samples_ = shape.most_samples;
         for (const Tensor tensor : all_tensors) {
-            if (!pair_.spec().has(tensor)) continue;  // the RMSNorm's are among them
-            NORMJIT_TRY(memory_[tensor], cuda::DeviceMemory::allocate(gpu, bytes_of(tensor, shape.most_rows)));
+            const int64_t bytes = std::max(pair_.bytes_of(Norm::layernorm, tensor, most_samples_),
+                                           pair_.bytes_of(Norm::rmsnorm, tensor, most_samples_));
+            if (bytes == 0) continue;
+            NORMJIT_TRY(memory_[tensor], cuda::DeviceMemory::allocate(gpu, bytes));
             on_device_[tensor] = memory_[tensor].data();
         }
-        NORMJIT_TRY(workspace_, cuda::DeviceMemory::allocate(gpu, pair_.workspace_for(shape.most_rows)));
+        NORMJIT_TRY(workspace_, cuda::DeviceMemory::allocate(gpu, pair_.workspace_for(most_samples_)));
         pair_.lend({workspace_.data(), workspace_.bytes()});
-        const auto capture = [&](const auto& launch) { return stream_->capture(launch); };
-        NORMJIT_TRY(layernorm_graph_, capture([&] { return launch_layernorm(shape.most_rows); }));
-        NORMJIT_TRY(rmsnorm_graph_, capture([&] { return launch_rmsnorm(shape.most_rows); }));
+        NORMJIT_TRY(layernorm_graph_, stream_->capture([&] { return enqueue(Norm::layernorm, most_samples_); }));
+        NORMJIT_TRY(rmsnorm_graph_, stream_->capture([&] { return enqueue(Norm::rmsnorm, most_samples_); }));
         return {};
     }
-    Status layernorm(int64_t rows, const Tensors& tensors) override {
-        return run(rows, tensors, layernorm_graph_, [&] { return launch_layernorm(rows); });
-    }
-    Status rmsnorm(int64_t rows, const Tensors& tensors) override {
-        return run(rows, tensors, rmsnorm_graph_, [&] { return launch_rmsnorm(rows); });
+    Status launch(Norm norm, int64_t samples, const Tensors& tensors) override {
+        const Spec& spec = pair_.spec(norm);
+        for (const Tensor tensor : all_tensors) {
+            if (tensors[tensor] == nullptr || spec.writes(tensor)) continue;
+            const int64_t bytes = pair_.bytes_of(norm, tensor, samples);
+            NORMJIT_RETURN_IF_ERROR(memory_[tensor].write(0, tensors[tensor], bytes));
+        }
+        const cuda::CapturedGraph& graph = norm == Norm::layernorm ? layernorm_graph_ : rmsnorm_graph_;
+        NORMJIT_RETURN_IF_ERROR(samples == most_samples_ ? stream_->launch(graph) : enqueue(norm, samples));
+        NORMJIT_RETURN_IF_ERROR(stream_->wait());
+        for (const Tensor tensor : all_tensors) {
+            if (tensors[tensor] == nullptr || !spec.writes(tensor)) continue;
+            const int64_t bytes = pair_.bytes_of(norm, tensor, samples);
+            NORMJIT_RETURN_IF_ERROR(memory_[tensor].read(0, tensors[tensor], bytes));
+        }
+        return {};
     }
 
   private:
-    Status launch_layernorm(int64_t rows) const { return pair_.layernorm(rows, on_device_, stream_->handle()); }
-    Status launch_rmsnorm(int64_t rows) const { return pair_.rmsnorm(rows, on_device_, stream_->handle()); }
-
-    template <class Launch>
-    Status run(int64_t rows, const Tensors& tensors, const cuda::CapturedGraph& graph, const Launch& launch) {
-        for (const Tensor tensor : all_tensors) {
-            if (tensors[tensor] == nullptr || pair_.spec().writes(tensor)) continue;
-            NORMJIT_RETURN_IF_ERROR(memory_[tensor].write(0, tensors[tensor], bytes_of(tensor, rows)));
-        }
-        NORMJIT_RETURN_IF_ERROR(rows == shape_.most_rows ? stream_->launch(graph) : launch());
-        NORMJIT_RETURN_IF_ERROR(stream_->wait());
-        for (const Tensor tensor : all_tensors) {
-            if (tensors[tensor] == nullptr || !pair_.spec().writes(tensor)) continue;
-            NORMJIT_RETURN_IF_ERROR(memory_[tensor].read(0, tensors[tensor], bytes_of(tensor, rows)));
-        }
-        return {};
+    Status enqueue(Norm norm, int64_t samples) const {
+        return pair_.launch(norm, samples, on_device_, stream_->handle());
     }
-    int64_t bytes_of(Tensor tensor, int64_t rows) const { return normjit::bytes_of(pair_.spec(), tensor, rows); }
 
-    Shape shape_{};
+    int64_t most_samples_ = 0;
     std::unique_ptr<cuda::WorkStream> stream_;
     PerTensor<cuda::DeviceMemory> memory_;
     cuda::DeviceMemory workspace_;
