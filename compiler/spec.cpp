@@ -203,7 +203,8 @@ Status check_canonical(const Spec& spec) {
     for (const Tensor tensor : all_tensors) {
         if (spec.per_slice[tensor] == kept.per_slice[tensor]) continue;
         return error("per_slice", name(tensor),
-                     !spec.has_slices() ? "needs slices" : "is no tensor of the spec, nor is its gradient");
+                     !spec.has_slices() ? "needs more slices than one, or any"
+                                        : "is no tensor of the spec, nor is its gradient");
     }
     if (spec.invariant != kept.invariant) return error("invariant", "1", "no requested output has rows");
     if (spec.gamma_offset != kept.gamma_offset) {

@@ -208,11 +208,11 @@ Status read_accumulate(const text::Fields& fields, const Outputs& outputs, PerTe
     return {};
 }
 
-/// Like the type of gamma it describes the layer: no output need read what is named.
+/// Like the type of gamma it describes the layer: no output need read what is named, and of one slice it says nothing.
 Status read_per_slice(const text::Fields& fields, Spec& spec) {
     const auto given = fields.find("per_slice");
     if (!given) return {};
-    if (!spec.has_slices()) return fields.error("per_slice", "needs slices, a number or any");
+    if (!fields.find("slices")) return fields.error("per_slice", "needs slices, a number or any");
     for (std::string_view word : text::split(*given, ',')) {
         const auto tensor = parse_tensor(word);
         if (tensor != Tensor::gamma && tensor != Tensor::beta) {

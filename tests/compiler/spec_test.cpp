@@ -157,17 +157,19 @@ TEST_CASE("slices, and column tensors with a row for each") {
     CHECK(to_text(*parse_spec("rmsnorm cols=32 per_slice=beta,gamma slices=any")) ==
           "rmsnorm slices=any cols=32 per_slice=gamma");
     CHECK(to_text(*parse_spec("rmsnorm cols=32 slices=1")) == "rmsnorm cols=32");
+    CHECK(to_text(*parse_spec("layernorm cols=32 slices=1 per_slice=gamma,beta")) == "layernorm cols=32");
     CHECK(to_text(*parse_spec("layernorm cols=32 slices=2 per_slice=gamma out=dbeta")) ==
           "layernorm slices=2 cols=32 out=dbeta");
     const auto error = [](const char* text) { return parse_spec(text).status().message(); };
     CHECK(error("rmsnorm cols=32 slices=0") == "spec: slices=0: must be at least 1");
     CHECK(error("rmsnorm cols=32 per_slice=gamma") == "spec: per_slice=gamma: needs slices, a number or any");
+    CHECK(error("rmsnorm cols=32 slices=1 per_slice=x").starts_with("spec: per_slice=x: 'x' is not one of"));
     CHECK(error("rmsnorm cols=32 slices=3 per_slice=x") ==
           "spec: per_slice=x: 'x' is not one of gamma, beta; join several by commas");
     CHECK(error("rmsnorm cols=32 slices=3 per_slice=gamma,gamma") == "spec: per_slice=gamma,gamma: gamma comes twice");
     Spec by_hand = spec;
     by_hand.slices = 1;
-    CHECK(validate(by_hand).message() == "spec: per_slice=gamma: needs slices");
+    CHECK(validate(by_hand).message() == "spec: per_slice=gamma: needs more slices than one, or any");
     by_hand = spec;
     by_hand.per_slice[Tensor::x] = true;
     CHECK(validate(by_hand).message().starts_with("spec: per_slice=x: only gamma and beta"));
