@@ -71,6 +71,36 @@ class Run(Case):
         self.refused(2, 't.safetensors: tensor "gamma": shape [1, 2] must be [2], the columns of x, or have the first '
                      "dimensions of its shape [2, 1, 2] before them", "run", "--input", self.file(tensor_file(problem)))
 
+    def test_gradients_have_the_shapes_of_their_weights(self):
+        x = ("F32", [1, 2, 1, 2], f32(1, 3, -1, 1))
+        for shape, gamma in [([1, 2, 2], [1, 1, 2, 3]), ([1, 2, 1, 2], [1, 1, 2, 3]), ([1, 2], [1, 1]), ([2], [1, 1])]:
+            tensors, _ = self.gradients({"x": x, "dy": x, "gamma": ("F32", shape, f32(*gamma))}, "norm=rmsnorm")
+            self.assertEqual(tensors["dgamma"][1], shape)
+
+    def test_one_slice(self):
+        problem = small_problem()
+        problem |= {name: ("F32", [1, 2, 2], problem[name][2]) for name in ("x", "dy")}
+        plain, _ = self.gradients(problem)
+        problem["gamma"] = ("F32", [1, 2], problem["gamma"][2])
+        for words in [[], ["slices=1"], ["slices=any"], ["slices=1", "per_slice=gamma"], ["slices=any", "per_slice=gamma"]]:
+            tensors, metadata = self.gradients(problem, *words)
+            self.assertEqual(metadata["spec"], "layernorm rows=2 cols=2")
+            self.assertEqual(tensors, plain | {"dgamma": ("F32", [1, 2], plain["dgamma"][2])})
+
+    def test_any_slices_are_those_of_the_tensors(self):
+        problem = small_problem()
+        problem |= {name: ("F32", [2, 1, 2], problem[name][2]) for name in ("x", "dy")}
+        problem["gamma"] = ("F32", [2, 2], f32(1, 1, 2, 3))
+        _, metadata = self.gradients(problem, "slices=any", "per_slice=gamma")
+        self.assertEqual(metadata["spec"], "layernorm slices=2 rows=1 cols=2 per_slice=gamma")
+
+    def test_a_weight_that_is_a_number_is_refused(self):
+        problem = small_problem() | {"gamma": ("F32", [], f32(1))}
+        for words, allowed in [(["slices=2", "per_slice=gamma"], "[2, 2], a row for each slice"),
+                               ([], "[2], the columns of x")]:
+            self.refused(2, f't.safetensors: tensor "gamma": shape [] must be {allowed}', "run", "--input",
+                         self.file(tensor_file(problem)), *words)
+
     def test_no_rows(self):
         nothing = ("F32", [0, 2], b"")
         tensors, _ = self.gradients({"x": nothing, "dy": nothing, "gamma": ("F32", [2], f32(1, 1))}, "norm=rmsnorm")

@@ -158,10 +158,13 @@ Status derive_stats(SpecFields& fields, const SafetensorsFile& file, const FileP
     return {};
 }
 
-/// gamma and beta with a row for each slice, [..., N] after the first dimensions of x. Slices may also be said.
+/// gamma and beta with a row for each slice, [..., N] after the first dimensions of x. Slices may also be said; any are
+/// as many as these tell.
 Status derive_slices(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file,
                      const StoredTensor& x) {
     std::vector<std::string_view> per_slice;
+    const bool are_any = find(fields, "slices") == "any";
+    if (are_any) fields.erase("slices");
     for (const std::string_view key : {"gamma", "beta"}) {
         const StoredTensor* tensor = in_file.find(key);
         if (!tensor || tensor->shape.size() < 2) continue;
@@ -178,10 +181,8 @@ Status derive_slices(SpecFields& fields, const SafetensorsFile& file, const File
         const int64_t slices = count(tensor->shape) / tensor->shape.back();
         if (slices > 0) NORMJIT_RETURN_IF_ERROR(derive(fields, file, *tensor, "slices", std::to_string(slices)));
     }
-    if (find(fields, "slices").value_or("1") == "1") {
-        fields.erase("slices");
-        return {};
-    }
+    if (are_any && !find(fields, "slices")) set(fields, "slices", "1");
+    if (find(fields, "slices").value_or("1") == "1") return {};
     if (!per_slice.empty() && !find(fields, "per_slice"))
         set(fields, "per_slice", fmt::format("{}", fmt::join(per_slice, ",")));
     return {};
@@ -221,6 +222,11 @@ Status derive_source(SpecFields& fields, const SafetensorsFile& file, const File
     return derive_rows(fields, file, *x, cols);
 }
 
+/// [N], or a row for each slice, in any dimensions: derive_slices() compares those of gamma and beta with x's.
+bool are_columns(const std::vector<int64_t>& shape, const Spec& spec, Tensor tensor) {
+    return !shape.empty() && shape.back() == spec.cols && count(shape) == elements_of(spec, tensor, *spec.batch());
+}
+
 /// Shapes of the inputs that the spec uses.
 Status check_shapes(const SafetensorsFile& file, const FileProblem& in_file, const Spec& spec) {
     const StoredTensor& x = *source_tensor(in_file, spec.source);
@@ -233,9 +239,7 @@ Status check_shapes(const SafetensorsFile& file, const FileProblem& in_file, con
         TensorShape shape = info(tensor).shape;
         bool fits = shape == TensorShape::matrix ? stored->shape == x.shape
                     : shape == TensorShape::rows ? count(stored->shape) == *spec.all_rows()
-                    : spec.is_per_slice(tensor)
-                        ? stored->shape.back() == spec.cols && count(stored->shape) == *spec.slices * spec.cols
-                        : stored->shape == std::vector<int64_t>{spec.cols};
+                                                 : are_columns(stored->shape, spec, tensor);
         if (fits) continue;
         std::string allowed =
             shape == TensorShape::matrix
@@ -259,6 +263,19 @@ const StoredTensor* FileProblem::find(std::string_view tensor) const {
 }
 
 const StoredTensor* source_tensor(const FileProblem& in_file, Source source) { return in_file.find(name(source)); }
+
+std::vector<int64_t> output_shape(const FileProblem& in_file, const Spec& spec, Tensor output) {
+    std::vector<int64_t> shape = source_tensor(in_file, spec.source)->shape;
+    if (info(output).shape == TensorShape::matrix) return shape;
+    if (info(output).shape == TensorShape::rows) {
+        shape.pop_back();
+        return shape;
+    }
+    const StoredTensor* weight = in_file.find(name(layer_tensor(output)));
+    if (weight != nullptr && are_columns(weight->shape, spec, output)) return weight->shape;
+    if (spec.is_per_slice(output)) return {*spec.slices, spec.cols};
+    return {spec.cols};
+}
 
 Expected<std::vector<FileProblem>> find_problems(const SafetensorsFile& file, const std::string& given) {
     std::map<std::string, FileProblem> found;

@@ -36,6 +36,9 @@ Expected<Spec> spec_of(const SafetensorsFile& file, const FileProblem& in_file, 
 /// Reads the inputs of the problem's spec. `problem` was allocated for it.
 Status read_inputs(const SafetensorsFile& file, const FileProblem& in_file, const Problem& problem);
 
+/// Of an output in a file: dx as x, a statistic as the rows of x, dgamma as gamma.
+std::vector<int64_t> output_shape(const FileProblem& in_file, const Spec& spec, Tensor output);
+
 /// The tensor that holds what the spec calls x.
 const StoredTensor* source_tensor(const FileProblem& in_file, Source source);
 

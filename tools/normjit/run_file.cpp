@@ -63,12 +63,8 @@ Expected<PerTensor<std::optional<ForeignGradient>>> read_expected(const Safetens
 void add_outputs(const Job& job, const Problem& problem, std::vector<TensorView>& views) {
     for (Tensor tensor : all_tensors) {
         if (!problem.spec.writes(tensor)) continue;
-        auto shape = source_tensor(job.in_file, job.spec.source)->shape;
-        if (info(tensor).shape == TensorShape::rows) shape.pop_back();
-        if (info(tensor).shape == TensorShape::cols) shape = {problem.spec.cols};
-        if (problem.spec.is_per_slice(tensor)) shape = {problem.batch.slices, problem.spec.cols};
-        views.push_back({job.in_file.prefix() + std::string(name(tensor)), *problem.spec.dtypes[tensor], shape,
-                         problem.tensors[tensor].data()});
+        views.push_back({job.in_file.prefix() + std::string(name(tensor)), *problem.spec.dtypes[tensor],
+                         output_shape(job.in_file, job.spec, tensor), problem.tensors[tensor].data()});
     }
 }
 
