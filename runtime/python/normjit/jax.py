@@ -128,11 +128,12 @@ def _gradients(problem, *operands):
     def of_batch(size, is_batched, *operands):
         operands = [t if batched else jnp.broadcast_to(t, (size, *t.shape)) for t, batched in zip(operands, is_batched)]
         inner = dataclasses.replace(problem, in_slices=bool(problem.weights()))
-        if problem.in_slices or not inner.in_slices:
-            operands = [t.reshape(-1, *t.shape[2:]) for t in operands]
-        found = _gradients(inner, *operands)
-        if problem.in_slices or not inner.in_slices:
-            found = [t.reshape(size, -1, *t.shape[1:]) for t in found]
+        if problem.in_slices == inner.in_slices:  # more slices, or more rows
+            count = operands[0].shape[1]  # of x; counted, because of none -1 is no size
+            found = _gradients(inner, *(t.reshape(size * count, *t.shape[2:]) for t in operands))
+            found = [t.reshape(size, count, *t.shape[1:]) for t in found]
+        else:
+            found = _gradients(inner, *operands)
         return tuple(found), (True,) * len(found)
 
     return call(*operands)

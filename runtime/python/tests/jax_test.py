@@ -133,6 +133,18 @@ def test_vmap_is_one_call(norm, weights):
         check(norm, [t[i, j] for t in found], x[i, j], dy[i, j], *own)
 
 
+@pytest.mark.parametrize("weights", ["of all", "of each", "none"])
+@pytest.mark.parametrize("sizes", [(0, 3), (2, 0), (0, 0)])
+def test_vmap_over_nothing(weights, sizes):
+    x = random(1, *sizes, 7, 24)
+    shape = (*sizes, 24) if weights == "of each" else (24,)
+    scale = None if weights == "none" else random(2, *shape)
+    axes = (0, 0 if weights == "of each" else None)
+    pull = lambda x, scale: [t for t in gradients(layer_norm, x, x, scale) if t is not None]  # noqa: E731
+    found = jax.vmap(jax.vmap(pull, axes), axes)(x, scale)
+    assert [t.shape for t in found] == [x.shape] + ([(*sizes, 24)] if scale is not None else [])
+
+
 def test_vmap_within_shard_map():
     from jax.sharding import Mesh, PartitionSpec as P
 
