@@ -305,6 +305,19 @@ def test_a_weight_of_samples_beside_one_of_all():
             assert_close(tensor.grad, right)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_weights_of_samples_and_of_tokens(compiled):
+    norm = torch.compile(normjit.torch.layer_norm) if compiled else normjit.torch.layer_norm
+    x, dy = leaf(1, 3, 5, 4, 16), leaf(2, 3, 5, 4, 16).detach()
+    for w, b in ((leaf(3, 3, 16), leaf(4, 3, 5, 16)), (leaf(3, 3, 5, 4, 16), leaf(4, 3, 16))):
+        x.grad = None
+        norm(x, w, b).backward(dy)
+        gradients = in_double("layernorm", (x, w, b, None), dy, None)[1]
+        for tensor, right in zip((x, w, b), gradients):
+            assert tensor.grad.shape == tensor.shape
+            assert_close(tensor.grad, right)
+
+
 def test_modulation_of_a_module():
     module = normjit.torch.LayerNorm(16, elementwise_affine=False)
     x, residual, scale, shift = leaf(1, 3, 5, 16), leaf(2, 3, 5, 16), leaf(3, 3, 16), leaf(4, 3, 16)

@@ -96,6 +96,16 @@ def _per_row(weight, h):
     return weight.reshape(*weight.shape[:-1], *(1 for _ in range(h.dim() - weight.dim())), weight.shape[-1])
 
 
+def _with_rows_alike(weight, bias, x):
+    """The kernels have one kind of slices: of two that have rows for fewer and for more of x's dimensions, each has those of
+    the second."""
+    if weight is None or bias is None or weight.dim() == bias.dim() or 1 in (weight.dim(), bias.dim()):
+        return weight, bias
+    dimensions = max(weight.dim(), bias.dim())
+    return (t.reshape(*t.shape[:-1], *(1 for _ in range(dimensions - t.dim())), x.shape[-1])
+            .expand(*x.shape[: dimensions - 1], x.shape[-1]) for t in (weight, bias))
+
+
 def _as(tensor, dtype):
     """to() without a second name for the same tensor: torch 2.11's Dynamo makes outputs of an autograd.Function of both,
     and hands the gradient of y to the other."""
@@ -111,6 +121,7 @@ def _apply(norm, x, weight, bias, eps, weight_offset, residual, main_grad):
         if tensor is not None and tensor.shape != (*x.shape[: tensor.dim() - 1], x.shape[-1]):
             raise InvalidArgument(f"{name}: its shape is {tuple(tensor.shape)}; must be {tuple(x.shape[-1:])}, or that with "
                                   f"the first dimensions of x, {tuple(x.shape)}, before it")
+    weight, bias = _with_rows_alike(weight, bias, x)
     if not main_grad:
         return norm_of(x, residual, weight, bias, norm, eps, weight_offset)
     if torch.compiler.is_compiling():
