@@ -45,7 +45,7 @@ class Cache(Case):
             self.assertIn(spec, self.done("cache", "list", env=self.environment))
 
     def test_fill(self):
-        """Specs of any number of rows, of a file and as words, into a folder that only --dir names."""
+        """Specs of any number of rows and slices, of a file and as words, into a folder that only --dir names."""
         specs, warm = self.folder / "specs.txt", self.folder / "warm"
         specs.write_text("rmsnorm cols=8  # small\n\nlayernorm rows=3 cols=9 x=bf16\n")
         told = self.done("cache", "fill", specs, "layernorm", "cols=9", "--dir", warm, "--json")
@@ -54,6 +54,8 @@ class Cache(Case):
         self.assertEqual({entry["spec"] for entry in entries},
                          {"rmsnorm cols=8", "layernorm rows=3 cols=9 x=bf16", "layernorm cols=9"})
         self.assertIn("3 kernels", self.done("cache", "fill", specs, "--dir", warm))
+        specs.write_text("layernorm slices=any cols=8 per_slice=gamma\n")
+        self.assertIn("4 kernels", self.done("cache", "fill", specs, "--dir", warm))
         self.refused(2, "spec: cols=0: must be at least 1", "cache", "fill", "layernorm cols=0", "--dir", warm)
         result = normjit("cache", "fill", "rmsnorm cols=8", "--device", "cuda:99", "--dir", warm)
         self.assertEqual(result.returncode, 3)

@@ -11,7 +11,7 @@
 namespace normjit::cli {
 namespace {
 
-/// What a spec without rows gets.
+/// What a spec without rows gets, and whether those and slices may stay any.
 struct Rows {
     std::optional<int64_t> otherwise;
     bool may_be_any = false;
@@ -22,7 +22,8 @@ Expected<Spec> read_spec(std::string_view text, const std::string& where, const 
     auto spec = parse_spec(text);
     if (!spec.ok()) return Status(spec.status().code(), where + spec.status().message());
     if (!spec->rows) spec->rows = rows.otherwise;
-    if (!spec->rows && !rows.may_be_any)
+    if (rows.may_be_any) return spec;
+    if (!spec->rows)
         return invalid_argument(fmt::format("{}spec: rows is missing: the number of rows to make, at least 0", where));
     if (!spec->slices)
         return invalid_argument(fmt::format("{}spec: slices=any: the number of slices to make is missing", where));

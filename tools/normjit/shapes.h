@@ -15,7 +15,7 @@ namespace normjit::cli {
 /// name the file and the line.
 Expected<std::vector<Spec>> read_shapes(const std::vector<std::string>& inputs, std::optional<int64_t> rows = {});
 
-/// The same of specs that may be for any number of rows.
+/// The same of specs that may be for any number of rows and slices.
 Expected<std::vector<Spec>> read_specs(const std::vector<std::string>& inputs);
 
 }  // namespace normjit::cli
