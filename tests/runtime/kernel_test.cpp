@@ -110,6 +110,17 @@ TEST_CASE("a launch that fails writes nothing") {
     CHECK(tensors.at(Tensor::dgamma, 0) == 1);
 }
 
+TEST_CASE("strides from one row or slice to no other may be any numbers") {
+    const std::optional<Kernel> kernel = make_kernel("rmsnorm cols=7");
+    REQUIRE(kernel);
+    Tensors tensors(*kernel, 1);
+    for (const Tensor tensor : {Tensor::x, Tensor::dy, Tensor::dx})
+        tensors.arguments[tensor].row_stride = tensors.arguments[tensor].slice_stride = INT64_MAX;
+    REQUIRE(kernel->launch(tensors.arguments).ok());
+    CHECK(tensors.at(Tensor::dx, 6) == 0);
+    CHECK(tensors.at(Tensor::dgamma, 6) == 1);
+}
+
 TEST_CASE("less workspace means fewer partials, not other sums") {
     const auto kernel = make_kernel("rmsnorm cols=10");
     if (!kernel) return;

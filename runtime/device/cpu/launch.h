@@ -47,7 +47,7 @@ class Launch {
             const Argument& given = arguments_[operand.tensor];
             if (given.data == nullptr) continue;
             task.operands[place].data = static_cast<const char*>(given.data) + bytes_before(operand, slice, begin);
-            if (operand.is_matrix()) task.operands[place].stride = row_stride(given) * operand.bytes();
+            if (operand.is_matrix()) task.operands[place].stride = in_bytes(row_stride(given), operand);
         }
         task.rows = end - begin;
         return task;
@@ -105,6 +105,11 @@ class Launch {
   private:
     static constexpr int64_t line_bytes = 64;  ///< which streaming stores write whole
 
+    /// Of a stride, which may be any number where it leads to no other row: then this, too, means nothing.
+    static int64_t in_bytes(int64_t stride, const Operand& operand) {
+        return static_cast<int64_t>(static_cast<uint64_t>(stride) * static_cast<uint64_t>(operand.bytes()));
+    }
+
     int64_t bytes_before(const Operand& operand, int64_t slice, int64_t row) const {
         const Argument& given = arguments_[operand.tensor];
         int64_t elements = 0;
@@ -122,8 +127,8 @@ class Launch {
     bool starts_on_lines(const Operand& matrix) const {
         const Argument& given = arguments_[matrix.tensor];
         return reinterpret_cast<uintptr_t>(given.data) % line_bytes == 0 &&
-               row_stride(given) * matrix.bytes() % line_bytes == 0 &&
-               (arguments_.slices <= 1 || slice_stride(given, arguments_.rows) * matrix.bytes() % line_bytes == 0);
+               in_bytes(row_stride(given), matrix) % line_bytes == 0 &&
+               (arguments_.slices <= 1 || in_bytes(slice_stride(given, arguments_.rows), matrix) % line_bytes == 0);
     }
 
     RowsFunction choose_rows() const {
