@@ -3,7 +3,6 @@
 #include "backend/x64/machine.h"
 
 #include <bit>
-#include <cassert>
 #include <type_traits>
 
 namespace normjit::backend::x64 {
@@ -143,7 +142,7 @@ void XbyakMachine::set_to_multiple(Integer to, Integer from, int64_t factor) {
 }
 
 void XbyakMachine::set_if(Condition condition, Integer to, const Amount& value) {
-    assert(relation_of(condition) == Relation::greater);
+    if (relation_of(condition) != Relation::greater) throw Xbyak::Error(Xbyak::ERR_INTERNAL);  // loops ask no other
     const Source from = source(value);
     if (const auto* reg = std::get_if<Reg64>(&from)) return a_.cmovg(*register_of(to), *reg);
     a_.cmovg(*register_of(to), std::get<Xbyak::Address>(from));
