@@ -9,7 +9,9 @@
 
 #include "normjit/compile.h"
 
+#include <algorithm>
 #include <array>
+#include <vector>
 
 using namespace normjit;
 
@@ -54,19 +56,29 @@ uint64_t offset_of(const dlpack::Tensor& tensor, const std::array<int64_t, most_
     return offset;
 }
 
-void compare(const dlpack::Tensor& from, Tensor tensor, const normjit_arguments& arguments) {
+void compare(const dlpack::Tensor& from, const Spec& spec, Tensor tensor, const normjit_arguments& arguments) {
     constexpr int64_t most_elements = 5000;
-    const normjit_argument& to = arguments.tensors[info(tensor).number];
-    const int64_t cols = info(tensor).shape == TensorShape::rows ? 1 : to.cols;
-    const int64_t rows = info(tensor).shape == TensorShape::cols ? 1 : arguments.rows;
-    fuzz::require(rows >= 0 && cols >= 0, "a negative size");
-    if (rows == 0 || cols == 0 || rows > most_elements / cols) return;
-    auto row_stride = static_cast<uint64_t>(info(tensor).shape == TensorShape::rows ? 1 : to.row_stride);
-    if (to.row_stride == NORMJIT_REPEAT_ROW) row_stride = 0;
+    const int number = info(tensor).number;
+    const normjit_argument& to = arguments.tensors[number];
+    const TensorShape shape = info(tensor).shape;
+    const int64_t cols = shape == TensorShape::rows ? 1 : to.cols;
+    const int64_t rows = shape == TensorShape::cols ? 1 : arguments.rows;
+    const int64_t slices = shape == TensorShape::cols && !spec.is_per_slice(tensor) ? 1
+                           : arguments.slices == NORMJIT_NO_SLICES                  ? 0
+                                                                   : std::max<int64_t>(arguments.slices, 1);
+    fuzz::require(slices >= 0 && rows >= 0 && cols >= 0, "a negative size");
+    if (slices == 0 || rows == 0 || cols == 0 || rows > most_elements / cols || slices > most_elements / (rows * cols))
+        return;
+    const auto stride = [](int64_t given, int64_t contiguous) {
+        return static_cast<uint64_t>(given == 0 ? contiguous : given == NORMJIT_REPEAT_ROW ? 0 : given);
+    };
+    const uint64_t row_stride = stride(to.row_stride, cols);
+    const int64_t slice_stride = arguments.slice_strides[number];
     std::array<int64_t, most_dimensions> at{};
-    for (int64_t element = 0; element < rows * cols; ++element) {
-        const uint64_t ours =
-            static_cast<uint64_t>(element / cols) * row_stride + static_cast<uint64_t>(element % cols);
+    for (int64_t element = 0; element < slices * rows * cols; ++element) {
+        const int64_t row = element / cols;
+        const uint64_t ours = static_cast<uint64_t>(row / rows) * stride(slice_stride, rows * cols) +
+                              static_cast<uint64_t>(row % rows) * row_stride + static_cast<uint64_t>(element % cols);
         fuzz::require(offset_of(from, at) == ours, "an element at another place", name(tensor));
         for (int i = from.dimensions - 1; i >= 0 && ++at[static_cast<size_t>(i)] == from.shape[i]; --i) {
             at[static_cast<size_t>(i)] = 0;
@@ -75,15 +87,23 @@ void compare(const dlpack::Tensor& from, Tensor tensor, const normjit_arguments&
     fuzz::require(to.data == static_cast<char*>(from.data) + from.byte_offset, "another start", name(tensor));
 }
 
+std::vector<Artifact> artifacts() {
+    std::vector<Artifact> made;
+    for (const char* text : {"layernorm cols=64 source=y", "layernorm cols=64 source=y slices=any per_slice=gamma",
+                             "layernorm cols=64 source=y slices=4 per_slice=gamma,beta"}) {
+        const Spec spec = *parse_spec(text);
+        const Target target = *parse_target("x86-64 backend=portable");
+        made.push_back(*compile(spec, heuristic(spec, target), target));
+    }
+    return made;
+}
+
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    static const Artifact artifact = [] {
-        const Spec spec = *parse_spec("layernorm cols=64 source=y");
-        const Target target = *parse_target("x86-64 backend=portable");
-        return *compile(spec, heuristic(spec, target), target);
-    }();
+    static const std::vector<Artifact> all = artifacts();
     test::Random random(std::span(data, size));
+    const Artifact& artifact = all[static_cast<size_t>(random.between(0, std::ssize(all) - 1))];
     normjit_arguments arguments{};
     for (int i = 0; i < 3; ++i) {
         const Tensor tensor = all_tensors[static_cast<size_t>(random.between(0, tensor_count - 1))];
@@ -91,7 +111,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         draw(random, drawn);
         const Status status = c_abi::set_dlpack(artifact, arguments, tensor, &drawn.tensor);
         if (status.ok()) {
-            compare(drawn.tensor, tensor, arguments);
+            compare(drawn.tensor, artifact.spec, tensor, arguments);
         } else {
             fuzz::require_error(status, "dlpack: ");
         }

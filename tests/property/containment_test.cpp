@@ -18,7 +18,7 @@ namespace {
 
 struct Poison {
     Tensor tensor = Tensor::dy;
-    int64_t row = 0;
+    int64_t row = 0;  ///< of those of all slices
     int64_t col = 0;  ///< of a matrix
     double value = 0;
 };
@@ -29,16 +29,19 @@ Poison random_poison(Random& random, const Case& a_case) {
         poison.tensor = random.pick(
             {Tensor::x, Tensor::dy, Tensor::dresidual, Tensor::residual, Tensor::mean, Tensor::rstd, Tensor::rowscale});
     } while (!a_case.spec.reads(poison.tensor));
-    poison.row = random.between(0, a_case.rows - 1);
+    poison.row = random.between(0, a_case.batch().all_rows() - 1);
     poison.col = random.between(0, a_case.spec.cols - 1);
     constexpr double infinity = std::numeric_limits<double>::infinity();
     poison.value = random.pick({std::numeric_limits<double>::quiet_NaN(), infinity, -infinity});
     return poison;
 }
 
-/// Whether the formula lets the poison reach the element of an output.
-bool reaches(const Poison& poison, const Spec& spec, Tensor output, int64_t row, int64_t col) {
+/// Whether the formula lets the poison reach the element of an output. The row of one that has a row for each slice is
+/// the slice.
+bool reaches(const Poison& poison, const Case& a_case, Tensor output, int64_t row, int64_t col) {
+    const Spec& spec = a_case.spec;
     const bool in_column = poison.col == col;
+    if (spec.is_per_slice(output) && poison.row / a_case.rows != row) return false;
     if (spec.pass == Pass::forward) {
         return row == poison.row && (output != Tensor::h || in_column || poison.tensor == Tensor::rowscale);
     }
@@ -63,8 +66,8 @@ std::string first_wrong(const Case& a_case, Visit visit) {
     for (Tensor output : all_tensors) {
         if (!a_case.spec.writes(output)) continue;
         const TensorShape shape = info(output).shape;
-        const int64_t rows = shape == TensorShape::cols ? 1 : a_case.rows;
         const int64_t cols = shape == TensorShape::rows ? 1 : a_case.spec.cols;
+        const int64_t rows = elements_of(a_case.spec, output, a_case.batch()) / cols;
         for (int64_t row = 0; row < rows; ++row) {
             for (int64_t col = 0; col < cols; ++col) {
                 const std::string wrong = visit(Element{output, row, col}, row * cols + col);
@@ -76,7 +79,7 @@ std::string first_wrong(const Case& a_case, Visit visit) {
 }
 
 std::string check_containment(const Case& a_case) {
-    if (a_case.rows == 0) return {};
+    if (a_case.batch().all_rows() == 0) return {};
     Random random(a_case.data);
     const auto kernel = make_kernel(a_case, engine(a_case.threads));
     if (!kernel.ok()) return kernel.status().message();
@@ -88,7 +91,7 @@ std::string check_containment(const Case& a_case) {
     const Outputs poisoned = run(a_case, *kernel, inputs);
     if (!clean.wrong.empty() || !poisoned.wrong.empty()) return clean.wrong + poisoned.wrong;
 
-    const auto expected = reference::compute(a_case.spec, a_case.rows, inputs);
+    const auto expected = reference::compute(a_case.spec, a_case.batch(), inputs);
     const auto where = [&] {
         return fmt::format("{} at {}[{}, {}]", poison.value, name(poison.tensor), poison.row, poison.col);
     };
@@ -96,7 +99,7 @@ std::string check_containment(const Case& a_case) {
         const DType type = *a_case.spec.dtypes[element.output];
         const std::byte* got = poisoned.bytes[element.output].data() + i * static_cast<int64_t>(size_of(type));
         const std::byte* before = clean.bytes[element.output].data() + i * static_cast<int64_t>(size_of(type));
-        if (!reaches(poison, a_case.spec, element.output, element.row, element.col)) {
+        if (!reaches(poison, a_case, element.output, element.row, element.col)) {
             return std::memcmp(got, before, size_of(type)) == 0 ? "" : where() + " changed " + element.text();
         }
         // A NaN survives every operation, so that here the order of operations does not matter.
@@ -110,7 +113,7 @@ std::string check_containment(const Case& a_case) {
 
 TEST_CASE("NaN and infinity stay in their row and its columns") {
     const auto draw = [](Random& random) {
-        Case drawn = random_plain_case(random);
+        Case drawn = random_case(random);
         while (make_layout(drawn).places[Tensor::dy].stride == 0) drawn.layout = random.bits() >> 1;
         return drawn;
     };
