@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// openmp_host [--neighbours N] [--host-us T] [--seconds S] [SPEC ...]: what the thread policies of an engine cost in a
-// program that has OpenMP regions of its own, as a PyTorch process does. A step is one such region, of T us with all
-// threads, and one launch; policies take turns, and all see the same neighbours: N processes that never sleep. Prints
-// the median, mean and 90th percentile of a launch, in microseconds, and how much longer than with the best policy.
+// openmp_host [--neighbours N,N,...] [--threads N] [--host-us T] [--seconds S] [SPEC ...]: what the thread policies of
+// an engine cost in a program that has OpenMP regions of its own, as a PyTorch process does, and beside other programs.
+// A step is one such region, of T us with all threads, and one launch; policies take turns, and all see the same
+// neighbours: N processes that never sleep. With them stand one thread, and a parallel_for that deals the tasks out
+// once and for all, as at::parallel_for does. Prints the median, mean and 95th percentile of a launch, in microseconds,
+// and how much longer the mean is than the best policy's.
 #include "support/text.h"
 #include "support/try.h"
 
@@ -16,11 +18,14 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <omp.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 using namespace normjit;
@@ -31,7 +36,8 @@ using Clock = std::chrono::steady_clock;
 using Microseconds = std::chrono::duration<double, std::micro>;
 
 struct Options {
-    int neighbours = 0;
+    std::vector<int> neighbours = {0};
+    int threads = omp_get_max_threads();
     double host_us = 100;
     double seconds = 3;
     std::vector<std::string> specs;
@@ -43,13 +49,35 @@ void busy_for(double us) {
     }
 }
 
-/// Before the process has any threads.
-void start_neighbours(int count) {
-    for (int i = 0; i < count; ++i) {
-        if (fork() != 0) continue;
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (;;) busy_for(1e6);
+/// Processes that never sleep.
+class Neighbours {
+  public:
+    explicit Neighbours(int count) {
+        for (int i = 0; i < count; ++i) {
+            const pid_t child = fork();
+            if (child != 0) {
+                children_.push_back(child);
+                continue;
+            }
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            for (;;) busy_for(1e6);
+        }
     }
+    ~Neighbours() {
+        for (const pid_t child : children_) kill(child, SIGKILL);
+        for (const pid_t child : children_) waitpid(child, nullptr, 0);
+    }
+    Neighbours(const Neighbours&) = delete;
+    Neighbours& operator=(const Neighbours&) = delete;
+
+  private:
+    std::vector<pid_t> children_;
+};
+
+/// Each thread's tasks are its own.
+void run_static(void* self, int64_t count, void (*task)(void* context, int64_t i), void* context) {
+#pragma omp parallel for schedule(static) num_threads(*static_cast<int*>(self))
+    for (int64_t i = 0; i < count; ++i) task(context, i);
 }
 
 void host_region(double us) {
@@ -94,7 +122,7 @@ class Tensors {
 };
 
 struct Contender {
-    ThreadPolicy policy;
+    std::string name;
     Kernel kernel;
     std::vector<double> times;
 };
@@ -103,35 +131,63 @@ double at(const std::vector<double>& sorted, double share) {
     return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size()))];
 }
 
-/// A block of steps with each in turn, long enough that what one left awake does not count for the next.
+Status step(const Kernel& kernel, const Arguments& arguments, const Options& options, std::vector<double>* times) {
+    if (options.host_us > 0) host_region(options.host_us);
+    const Clock::time_point begin = Clock::now();
+    NORMJIT_RETURN_IF_ERROR(kernel.launch(arguments));
+    if (times != nullptr) times->push_back(Microseconds(Clock::now() - begin).count());
+    return {};
+}
+
+/// A block of steps with each in turn, after some that do not count, until what the one before left awake sleeps.
 Status measure(std::vector<Contender>& contenders, const Arguments& arguments, const Options& options) {
-    constexpr int block = 25;
+    using namespace std::chrono_literals;
+    constexpr int least = 5;
+    constexpr auto warm_up = 20ms, block = 100ms;
     const Clock::time_point end = Clock::now() + std::chrono::microseconds(static_cast<int64_t>(options.seconds * 1e6));
-    for (int round = -2; round < 4 || Clock::now() < end; ++round) {
+    for (int round = 0; round < 4 || Clock::now() < end; ++round) {
         for (Contender& each : contenders) {
-            for (int i = -2; i < block; ++i) {
-                if (options.host_us > 0) host_region(options.host_us);
-                const Clock::time_point begin = Clock::now();
-                NORMJIT_RETURN_IF_ERROR(each.kernel.launch(arguments));
-                const double took = Microseconds(Clock::now() - begin).count();
-                if (round >= 0 && i >= 0) each.times.push_back(took);
-            }
+            const Clock::time_point begin = Clock::now();
+            while (Clock::now() < begin + warm_up)
+                NORMJIT_RETURN_IF_ERROR(step(each.kernel, arguments, options, nullptr));
+            for (int i = 0; i < least || Clock::now() < begin + warm_up + block; ++i)
+                NORMJIT_RETURN_IF_ERROR(step(each.kernel, arguments, options, &each.times));
         }
     }
     return {};
 }
 
-Status run(const std::string& text, const Options& options) {
-    NORMJIT_TRY(const Spec spec, parse_spec(text));
-    if (!spec.rows) return invalid_argument(text + ": needs rows=");
+Expected<std::vector<Contender>> contenders_for(const Spec& spec, const Options& options) {
     std::vector<Contender> contenders;
+    const auto add = [&](std::string name, const EngineOptions& engine_options) -> Status {
+        NORMJIT_TRY(const Engine engine, Engine::create(engine_options));
+        NORMJIT_TRY(const Kernel kernel, engine.prepare(spec));
+        contenders.push_back({std::move(name), kernel, {}});
+        return {};
+    };
     for (const ThreadPolicy policy : all_thread_policies) {
         EngineOptions engine_options;
         engine_options.thread_policy = policy;
-        NORMJIT_TRY(const Engine engine, Engine::create(engine_options));
-        NORMJIT_TRY(const Kernel kernel, engine.prepare(spec));
-        contenders.push_back({policy, kernel, {}});
+        engine_options.threads = options.threads;
+        NORMJIT_RETURN_IF_ERROR(add(std::string(name(policy)), engine_options));
     }
+    static int threads = 0;
+    threads = options.threads;
+    EngineOptions engine_options;
+    engine_options.threads = threads;
+    engine_options.parallel_for = {run_static, &threads};
+    NORMJIT_RETURN_IF_ERROR(add("static", engine_options));
+    EngineOptions alone;
+    alone.threads = 1;
+    alone.thread_policy = ThreadPolicy::own;
+    NORMJIT_RETURN_IF_ERROR(add("one", alone));
+    return contenders;
+}
+
+Status run(const std::string& text, const Options& options) {
+    NORMJIT_TRY(const Spec spec, parse_spec(text));
+    if (!spec.rows) return invalid_argument(text + ": needs rows=");
+    NORMJIT_TRY(std::vector<Contender> contenders, contenders_for(spec, options));
     const Tensors tensors(contenders.front().kernel, *spec.rows);
     NORMJIT_RETURN_IF_ERROR(measure(contenders, tensors.arguments, options));
     double best = 1e300;
@@ -144,8 +200,34 @@ Status run(const std::string& text, const Options& options) {
     }
     std::printf("%s\n", text.c_str());
     for (const Contender& each : contenders) {
-        std::printf("  %-10s %9.1f %9.1f %9.1f %8.2f\n", std::string(name(each.policy)).c_str(), at(each.times, 0.5),
-                    mean(each.times), at(each.times, 0.9), mean(each.times) / best);
+        std::printf("  %-10s %9.1f %9.1f %9.1f %8.2f\n", each.name.c_str(), at(each.times, 0.5), mean(each.times),
+                    at(each.times, 0.95), mean(each.times) / best);
+    }
+    std::fflush(stdout);
+    return {};
+}
+
+Expected<std::vector<int>> read_counts(const std::string& text) {
+    std::vector<int> counts;
+    for (const std::string_view each : text::split(text, ',')) {
+        NORMJIT_TRY(const int64_t count, text::parse_int(each, 0, 1024));
+        counts.push_back(static_cast<int>(count));
+    }
+    return counts;
+}
+
+Status read(const std::string& word, const std::string& value, Options& options) {
+    if (word == "--neighbours") {
+        NORMJIT_TRY(options.neighbours, read_counts(value));
+    } else if (word == "--threads") {
+        NORMJIT_TRY(const int64_t threads, text::parse_int(value, 1, 1024));
+        options.threads = static_cast<int>(threads);
+    } else if (word == "--host-us") {
+        NORMJIT_TRY(options.host_us, text::parse_double(value));
+    } else if (word == "--seconds") {
+        NORMJIT_TRY(options.seconds, text::parse_double(value));
+    } else {
+        return invalid_argument("is none of --neighbours --threads --host-us --seconds");
     }
     return {};
 }
@@ -158,33 +240,26 @@ Expected<Options> read(int argc, char** argv) {
             options.specs.push_back(word);
             continue;
         }
-        if (i + 1 == argc) return invalid_argument(word + ": needs a number");
-        const double number = std::atof(argv[++i]);
-        if (word == "--neighbours") {
-            options.neighbours = static_cast<int>(number);
-        } else if (word == "--host-us") {
-            options.host_us = number;
-        } else if (word == "--seconds") {
-            options.seconds = number;
-        } else {
-            return invalid_argument(word + ": allowed: --neighbours --host-us --seconds");
-        }
+        const Status status = read(word, ++i < argc ? argv[i] : "", options);
+        if (!status.ok()) return invalid_argument(word + ": " + status.message());
     }
     if (options.specs.empty()) {
-        options.specs = {"layernorm rows=32 cols=768", "layernorm rows=512 cols=768",
-                         "layernorm rows=2048 cols=768 x=bf16", "layernorm rows=8192 cols=768",
-                         "layernorm rows=4 cols=65536"};
+        options.specs = {"layernorm rows=512 cols=768", "layernorm rows=8192 cols=768",
+                         "layernorm rows=8192 cols=4096 x=bf16", "layernorm rows=512 cols=65536",
+                         "layernorm rows=64 cols=1024 x=bf16"};
     }
     return options;
 }
 
 Status run_all(int argc, char** argv) {
     NORMJIT_TRY(const Options options, read(argc, argv));
-    start_neighbours(options.neighbours);
-    std::printf("%d OpenMP threads, %d neighbours, %.0f us of the host's between launches\n", omp_get_max_threads(),
-                options.neighbours, options.host_us);
-    std::printf("  %-10s %9s %9s %9s %8s\n", "policy", "median", "mean", "p90", "of best");
-    for (const std::string& text : options.specs) NORMJIT_RETURN_IF_ERROR(run(text, options));
+    for (const int count : options.neighbours) {
+        const Neighbours neighbours(count);
+        std::printf("%d threads, %d neighbours, %.0f us of the host's between launches\n", options.threads, count,
+                    options.host_us);
+        std::printf("  %-10s %9s %9s %9s %8s\n", "policy", "median", "mean", "p95", "of best");
+        for (const std::string& text : options.specs) NORMJIT_RETURN_IF_ERROR(run(text, options));
+    }
     return {};
 }
 
