@@ -4,11 +4,16 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <unistd.h>
 
 using normjit::cpu::Progress;
 
@@ -63,6 +68,14 @@ class Job {
     std::atomic<int64_t> runs_ = 0;
 };
 
+/// Of a thread of this process, as the system sees it: running, or waiting for a CPU, is R.
+bool sleeps(pid_t thread) {
+    std::ifstream file(fmt::format("/proc/self/task/{}/stat", thread));
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const size_t name_end = text.rfind(')');
+    return name_end != std::string::npos && text.substr(name_end, 3) == ") S";
+}
+
 }  // namespace
 
 TEST_CASE("a phase begins when the one before is over, whoever runs its parts") {
@@ -99,4 +112,27 @@ TEST_CASE("without phases there is nothing to do") {
     Job job(3, 0);
     job.take_part(0, 3);
     CHECK(job.is_right());
+}
+
+TEST_CASE("who waits for a part that another thread is at sleeps") {
+    using namespace std::chrono_literals;
+    constexpr int64_t parts = 2, phases = 1;
+    constexpr auto until_hung = 20s;
+    const std::unique_ptr<void, Free> memory(
+        std::aligned_alloc(Progress::line_bytes, (1 + parts) * Progress::line_bytes));
+    const Progress progress(memory.get(), parts, phases);
+    progress.begin();
+    std::atomic<pid_t> waiter = 0;
+    std::thread other;
+    bool slept = false;
+    progress.take_part(0, 2, [&](int64_t, int64_t) {  // stopped, as by another program on its CPU
+        other = std::thread([&] { progress.take_part(1, 2, [&](int64_t, int64_t) { waiter = gettid(); }); });
+        const auto end = std::chrono::steady_clock::now() + until_hung;
+        while (!slept && std::chrono::steady_clock::now() < end) {
+            std::this_thread::sleep_for(1ms);
+            slept = waiter != 0 && sleeps(waiter);
+        }
+    });
+    other.join();
+    CHECK(slept);
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// openmp_host [--neighbours N,N,...] [--threads N] [--host-us T] [--seconds S] [SPEC ...]: what the thread policies of
-// an engine cost in a program that has OpenMP regions of its own, as a PyTorch process does, and beside other programs.
-// A step is one such region, of T us with all threads, and one launch; policies take turns, and all see the same
-// neighbours: N processes that never sleep. With them stand one thread, and a parallel_for that deals the tasks out
-// once and for all, as at::parallel_for does. Prints the median, mean and 95th percentile of a launch, in microseconds,
-// and how much longer the mean is than the best policy's.
+// openmp_host [--neighbours N,N,...] [--threads N] [--host-us T] [--seconds S] [--only POLICY] [SPEC ...]: what the
+// thread policies of an engine cost in a program that has OpenMP regions of its own, as a PyTorch process does, and
+// beside other programs. A step is one such region, of T us with all threads, and one launch; policies take turns, and
+// all see the same neighbours: N processes that never sleep. With them stand one thread, and a parallel_for that deals
+// the tasks out once and for all, as at::parallel_for does. Prints the median, mean and 95th percentile of a launch, in
+// microseconds, how much longer the mean is than the best policy's, and what a step takes of all CPUs.
 #include "support/text.h"
 #include "support/try.h"
 
@@ -25,6 +25,7 @@
 #include <omp.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,6 +41,7 @@ struct Options {
     int threads = omp_get_max_threads();
     double host_us = 100;
     double seconds = 3;
+    std::string only;  ///< of the contenders; empty: all
     std::vector<std::string> specs;
 };
 
@@ -125,7 +127,17 @@ struct Contender {
     std::string name;
     Kernel kernel;
     std::vector<double> times;
+    double cpu_us = 0;  ///< of all threads, in those times
 };
+
+double cpu_us_so_far() {
+    rusage used{};
+    getrusage(RUSAGE_SELF, &used);
+    const auto us = [](const timeval& time) {
+        return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_usec);
+    };
+    return us(used.ru_utime) + us(used.ru_stime);
+}
 
 double at(const std::vector<double>& sorted, double share) {
     return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size()))];
@@ -142,16 +154,18 @@ Status step(const Kernel& kernel, const Arguments& arguments, const Options& opt
 /// A block of steps with each in turn, after some that do not count, until what the one before left awake sleeps.
 Status measure(std::vector<Contender>& contenders, const Arguments& arguments, const Options& options) {
     using namespace std::chrono_literals;
-    constexpr int least = 5;
+    constexpr int least = 3;
     constexpr auto warm_up = 20ms, block = 100ms;
     const Clock::time_point end = Clock::now() + std::chrono::microseconds(static_cast<int64_t>(options.seconds * 1e6));
-    for (int round = 0; round < 4 || Clock::now() < end; ++round) {
+    for (int round = 0; round < 2 || Clock::now() < end; ++round) {
         for (Contender& each : contenders) {
             const Clock::time_point begin = Clock::now();
             while (Clock::now() < begin + warm_up)
                 NORMJIT_RETURN_IF_ERROR(step(each.kernel, arguments, options, nullptr));
+            const double cpu_us = cpu_us_so_far();
             for (int i = 0; i < least || Clock::now() < begin + warm_up + block; ++i)
                 NORMJIT_RETURN_IF_ERROR(step(each.kernel, arguments, options, &each.times));
+            each.cpu_us += cpu_us_so_far() - cpu_us;
         }
     }
     return {};
@@ -160,6 +174,7 @@ Status measure(std::vector<Contender>& contenders, const Arguments& arguments, c
 Expected<std::vector<Contender>> contenders_for(const Spec& spec, const Options& options) {
     std::vector<Contender> contenders;
     const auto add = [&](std::string name, const EngineOptions& engine_options) -> Status {
+        if (!options.only.empty() && options.only != name) return {};
         NORMJIT_TRY(const Engine engine, Engine::create(engine_options));
         NORMJIT_TRY(const Kernel kernel, engine.prepare(spec));
         contenders.push_back({std::move(name), kernel, {}});
@@ -188,6 +203,7 @@ Status run(const std::string& text, const Options& options) {
     NORMJIT_TRY(const Spec spec, parse_spec(text));
     if (!spec.rows) return invalid_argument(text + ": needs rows=");
     NORMJIT_TRY(std::vector<Contender> contenders, contenders_for(spec, options));
+    if (contenders.empty()) return invalid_argument("--only: allowed: automatic own openmp static one");
     const Tensors tensors(contenders.front().kernel, *spec.rows);
     NORMJIT_RETURN_IF_ERROR(measure(contenders, tensors.arguments, options));
     double best = 1e300;
@@ -200,8 +216,9 @@ Status run(const std::string& text, const Options& options) {
     }
     std::printf("%s\n", text.c_str());
     for (const Contender& each : contenders) {
-        std::printf("  %-10s %9.1f %9.1f %9.1f %8.2f\n", each.name.c_str(), at(each.times, 0.5), mean(each.times),
-                    at(each.times, 0.95), mean(each.times) / best);
+        std::printf("  %-10s %9.1f %9.1f %9.1f %8.2f %9.1f\n", each.name.c_str(), at(each.times, 0.5), mean(each.times),
+                    at(each.times, 0.95), mean(each.times) / best,
+                    each.cpu_us / static_cast<double>(each.times.size()));
     }
     std::fflush(stdout);
     return {};
@@ -226,8 +243,10 @@ Status read(const std::string& word, const std::string& value, Options& options)
         NORMJIT_TRY(options.host_us, text::parse_double(value));
     } else if (word == "--seconds") {
         NORMJIT_TRY(options.seconds, text::parse_double(value));
+    } else if (word == "--only") {
+        options.only = value;
     } else {
-        return invalid_argument("is none of --neighbours --threads --host-us --seconds");
+        return invalid_argument("is none of --neighbours --threads --host-us --seconds --only");
     }
     return {};
 }
@@ -257,7 +276,7 @@ Status run_all(int argc, char** argv) {
         const Neighbours neighbours(count);
         std::printf("%d threads, %d neighbours, %.0f us of the host's between launches\n", options.threads, count,
                     options.host_us);
-        std::printf("  %-10s %9s %9s %9s %8s\n", "policy", "median", "mean", "p95", "of best");
+        std::printf("  %-10s %9s %9s %9s %8s %9s\n", "policy", "median", "mean", "p95", "of best", "cpu");
         for (const std::string& text : options.specs) NORMJIT_RETURN_IF_ERROR(run(text, options));
     }
     return {};

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <string_view>
-#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -62,9 +61,9 @@ class Region {
         for (int64_t phase = 0; phase < phases_.count; ++phase) {
             const int64_t tasks = phases_.tasks(phases_.context, phase);
             until += tasks;
-            for (int i = 0; i < parts; ++i) run_share(phase, tasks, (thread + i) % parts, parts);
-            const auto is_over = [&] { return done_.load(std::memory_order_acquire) >= until; };
-            while (phase + 1 < phases_.count && !wait_for(patience, is_over)) std::this_thread::yield();
+            for (int i = 0; i < parts; ++i) run_share(phase, tasks, (thread + i) % parts, parts, until);
+            const auto is_over = [&] { return done_.load(std::memory_order_seq_cst) >= until; };
+            if (phase + 1 < phases_.count) bell_.wait(is_over);
         }
     }
 
@@ -72,13 +71,14 @@ class Region {
     static constexpr int most_parts = 64;  ///< threads of larger teams share them
     static constexpr int count_bits = 31;
 
-    void run_share(int64_t phase, int64_t tasks, int part, int parts) {
+    /// `until`: tasks of the phases up to this one's end.
+    void run_share(int64_t phase, int64_t tasks, int part, int parts, int64_t until) {
         const int64_t begin = tasks * part / parts, size = tasks * (part + 1) / parts - begin;
         int64_t ran = 0;
         for (int64_t i; (i = claim(claimed_[part].number, phase, size)) >= 0; ++ran) {
             phases_.task(phases_.context, phase, begin + i);
         }
-        if (ran > 0) done_.fetch_add(ran, std::memory_order_release);
+        if (ran > 0 && done_.fetch_add(ran, std::memory_order_seq_cst) + ran == until) bell_.ring();
     }
 
     /// A task of a share that was nobody's yet; -1 when there is none, as for a thread that comes when the phase is
@@ -100,6 +100,7 @@ class Region {
     const Phases& phases_;
     Line claimed_[most_parts];  ///< of each share, the phase and how many of its tasks are handed out
     alignas(64) std::atomic<int64_t> done_ = 0;
+    Bell bell_;  ///< at the end of every phase
 };
 
 }  // namespace

@@ -12,7 +12,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <thread>
 
 namespace normjit::cpu {
 
@@ -20,12 +19,18 @@ class Progress {
   public:
     /// In `memory`: (1 + parts) * line_bytes, at a multiple of line_bytes.
     Progress(void* memory, int64_t parts, int64_t phases)
-        : done_(static_cast<Line*>(memory)), begun_(done_ + 1), parts_(parts), phases_(phases) {}
+        : head_(static_cast<Head*>(memory)),
+          begun_(reinterpret_cast<Line*>(head_ + 1)),
+          parts_(parts),
+          phases_(phases) {}
 
     static constexpr int64_t line_bytes = 64;
 
     /// Before the first take_part(), by one thread.
-    void begin() const { std::uninitialized_value_construct_n(done_, 1 + parts_); }
+    void begin() const {
+        std::construct_at(head_);
+        std::uninitialized_value_construct_n(begun_, parts_);
+    }
 
     /// Calls run(phase, part) for the parts `seat`, `seat` + `seats`, ... of every phase, and for others'. Returns when
     /// all phases are over. Each seat below `seats` is one thread's.
@@ -36,17 +41,22 @@ class Progress {
             for (int64_t part = seat; part < parts_; part += seats) run_if_free(phase, part, run);
             if (wait_for(restraint, is_over)) continue;
             for (int64_t part = 0; part < parts_; ++part) run_if_free(phase, part, run);
-            while (!wait_for(patience, is_over)) std::this_thread::yield();
+            head_->bell.wait(is_over);
         }
     }
 
   private:
+    struct alignas(line_bytes) Head {
+        std::atomic<int64_t> done = 0;  ///< parts of all phases
+        Bell bell;                      ///< at the end of every phase
+    };
+    static_assert(sizeof(Head) == line_bytes);
     struct alignas(line_bytes) Line {
         std::atomic<int64_t> number = 0;
     };
 
     /// Whoever sees that a phase is over sees what its parts wrote.
-    int64_t current() const { return done_->number.load(std::memory_order_acquire) / parts_; }
+    int64_t current() const { return head_->done.load(std::memory_order_seq_cst) / parts_; }
 
     /// While a phase lasts, the part has been begun in all phases before, and perhaps in this one.
     template <class Run>
@@ -55,10 +65,11 @@ class Progress {
         if (begun != phase) return;
         if (!begun_[part].number.compare_exchange_strong(begun, phase + 1, std::memory_order_relaxed)) return;
         run(phase, part);
-        done_->number.fetch_add(1, std::memory_order_acq_rel);
+        const int64_t done = head_->done.fetch_add(1, std::memory_order_seq_cst) + 1;
+        if (done == (phase + 1) * parts_) head_->bell.ring();
     }
 
-    Line* const done_;   ///< parts of all phases that are done
+    Head* const head_;
     Line* const begun_;  ///< for each part, the phases in which it was begun
     const int64_t parts_;
     const int64_t phases_;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/thread_pool.h"
 
-#include "device/cpu/waiting.h"
-
 #include <algorithm>
 #include <cstring>
 
@@ -123,7 +121,7 @@ void ThreadPool::wake_some(const Job& job) {
     for (int64_t i = std::min(sleepers, woken_by_one); i > 0; --i) bell_.notify_one();
 }
 
-/// Sequentially consistent, as is what report() does: either this sees what was reported, or that sees who sleeps.
+/// Sequentially consistent, as what report() writes: see Bell::ring().
 int64_t ThreadPool::done_by_workers(const Job& job) const {
     int64_t tasks = 0;
     for (int i = 1; i < threads(); ++i) {
@@ -136,14 +134,7 @@ int64_t ThreadPool::done_by_workers(const Job& job) const {
 /// All tasks are handed out; waits for those that still run theirs.
 void ThreadPool::wait_for_workers(const Job& job, int64_t done_by_caller) {
     const auto all_done = [&] { return done_by_caller + done_by_workers(job) == job.count; };
-    if (all_done() || wait_for(patience, all_done)) return;
-    announced_.caller_sleeps.store(true, std::memory_order_seq_cst);
-    for (;;) {
-        const int32_t reports = reports_.load(std::memory_order_acquire);
-        if (all_done()) break;
-        reports_.wait(reports, std::memory_order_acquire);
-    }
-    announced_.caller_sleeps.store(false, std::memory_order_relaxed);
+    reports_.wait(all_done);
 }
 
 // ---- workers
@@ -211,9 +202,7 @@ void ThreadPool::work(const Job& job, int index) {
 
 void ThreadPool::report(const Job& job, int index, int64_t done) {
     shares_[static_cast<size_t>(index)].done.store(pack(job.number, done), std::memory_order_seq_cst);
-    if (!announced_.caller_sleeps.load(std::memory_order_seq_cst)) return;
-    reports_.fetch_add(1, std::memory_order_release);
-    reports_.notify_one();
+    reports_.ring();
 }
 
 // ---- all threads

@@ -17,6 +17,8 @@
 // A worker that comes too late finds every share claimed in this job's name or a later one's, and takes nothing.
 #pragma once
 
+#include "device/cpu/waiting.h"
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -67,7 +69,6 @@ class ThreadPool {
         std::atomic<int64_t> first{0};
         std::atomic<int64_t> count{0};
         std::atomic<int> cpu{-1};
-        std::atomic<bool> caller_sleeps{false};  ///< whoever has done tasks wakes it
     };
     /// A thread's. Both are a job's number and a count of tasks, see pack().
     struct alignas(lines_apart) Share {
@@ -102,7 +103,7 @@ class ThreadPool {
     int64_t last_number_ = 0;                              ///< the caller's that has them
     alignas(lines_apart) std::atomic<int> sleepers_{0};    ///< workers that sleep, or are about to
     std::atomic<int32_t> bell_{0};                         ///< they sleep on it
-    std::atomic<int32_t> reports_{0};                      ///< a caller sleeps on it
+    alignas(lines_apart) Bell reports_;                    ///< of tasks done: the caller waits for them
 };
 
 }  // namespace normjit::cpu

@@ -2,7 +2,9 @@
 // How threads of the CPU wait for each other.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 
 namespace normjit::cpu {
 
@@ -37,5 +39,35 @@ bool wait_for(std::chrono::steady_clock::duration time, const Condition& conditi
     } while (Clock::now() < end);
     return false;
 }
+
+/// What threads sleep on whose wait is longer than `patience`, as it is when what they wait for has lost its CPU to
+/// another program: who spins then has used up its own time when the other one has its turn at last.
+class Bell {
+  public:
+    /// Returns when `condition` has come true. Whoever makes it true calls ring() afterwards.
+    template <class Condition>
+    void wait(const Condition& condition) {
+        if (condition() || wait_for(patience, condition)) return;
+        sleepers_.fetch_add(1, std::memory_order_seq_cst);
+        for (;;) {
+            const int32_t rings = rings_.load(std::memory_order_acquire);
+            if (condition()) break;
+            rings_.wait(rings, std::memory_order_acquire);
+        }
+        sleepers_.fetch_sub(1, std::memory_order_relaxed);
+    }
+
+    /// Sees who sleeps, or they see what was written before, if both that write and the condition's read are
+    /// sequentially consistent.
+    void ring() {
+        if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
+        rings_.fetch_add(1, std::memory_order_release);
+        rings_.notify_all();
+    }
+
+  private:
+    std::atomic<int32_t> sleepers_ = 0;
+    std::atomic<int32_t> rings_ = 0;
+};
 
 }  // namespace normjit::cpu
