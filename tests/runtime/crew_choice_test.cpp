@@ -76,6 +76,40 @@ TEST_CASE("launches that wait for a time slice, now and then or often") {
     }
 }
 
+TEST_CASE("a crew for machines with other work is tried when launches mostly wait, and only then") {
+    for (const bool waits : {false, true}) {
+        CrewChoice choice(CrewChoice::Trials::after_waits);
+        int launches[2] = {0, 0};
+        for (int i = 0; i < 2000; ++i) {
+            const CrewChoice::Launch launch = choice.next(1);
+            ++launches[launch.crew];
+            // Without waits the second crew is the faster one all the same: nobody looks.
+            const double taken = launch.crew == 1 ? 4 : waits ? 20 : 5;
+            choice.note(launch, taken, launch.crew == 0 && waits ? 16 : 0);
+        }
+        CAPTURE(waits);
+        CHECK((waits ? launches[0] < 200 : launches[1] == 0));
+    }
+}
+
+TEST_CASE("when the waits are over, the first crew has the launches again") {
+    CrewChoice choice(CrewChoice::Trials::after_waits);
+    const auto launch = [&](bool waits) {
+        const CrewChoice::Launch next = choice.next(1);
+        if (next.crew == 0) {
+            choice.note(next, waits ? 100 : 1, waits ? 99 : 0);
+        } else {
+            choice.note(next, 2);
+        }
+        return next.crew;
+    };
+    int crew = 0;
+    for (int i = 0; i < 2000; ++i) crew = launch(true);
+    CHECK(crew == 1);
+    for (int i = 0; i < 5000; ++i) crew = launch(false);
+    CHECK(crew == 0);
+}
+
 TEST_CASE("few rows and many are learned apart") {
     CrewChoice choice;
     for (int i = 0; i < 200; ++i) {

@@ -162,14 +162,10 @@ class PlainLaunch : Launch {
     const bool streams_last_sweep_;
 };
 
-std::unique_ptr<CrewChoice> choice_of(const Threads& threads) {
-    return threads.have_choice() ? std::make_unique<CrewChoice>() : nullptr;
-}
-
 }  // namespace
 
 CpuKernel::CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<const Threads> workers)
-    : Impl(std::move(made)), code(std::move(memory)), threads(std::move(workers)), crew_choice(choice_of(*threads)) {
+    : Impl(std::move(made)), code(std::move(memory)), threads(std::move(workers)), crew_choice(threads->choice()) {
     const auto& cpu = std::get<CpuSchedule>(artifact.schedule.device);
     realigned = normjit::realigned(artifact.spec.cols, operands, cpu);
     const auto find = [&]<class Function>(const char* entry, Function& function) {
@@ -194,10 +190,7 @@ CpuKernel::CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<con
 }
 
 CpuKernel::CpuKernel(Artifact made, PortableProgram formula, std::shared_ptr<const Threads> workers)
-    : Impl(std::move(made)),
-      program(std::move(formula)),
-      threads(std::move(workers)),
-      crew_choice(choice_of(*threads)) {}
+    : Impl(std::move(made)), program(std::move(formula)), threads(std::move(workers)), crew_choice(threads->choice()) {}
 
 Status CpuKernel::launch(const Arguments& arguments) const {
     return arguments.slices == 1 ? launch_plain(arguments) : launch_slices(*this, arguments);

@@ -20,6 +20,8 @@ namespace {
 
 constexpr std::string_view families[] = {"libgomp", "libomp", "libiomp5"};
 
+using Clock = std::chrono::steady_clock;
+
 std::atomic<int> forks = 0;
 
 void count_forks() {
@@ -150,16 +152,20 @@ bool OpenMp::can_run() const {
     return has_threads && in_parallel_() == 0;
 }
 
-void OpenMp::run(int threads, const Phases& phases) const {
+double OpenMp::run(int threads, const Phases& phases) const {
     struct Call {
         const OpenMp& runtime;
         Region region;
+        Clock::time_point caller_left{};
     } call{*this, Region(phases)};
     const auto body = [](void* data) {
-        auto& [runtime, region] = *static_cast<Call*>(data);
-        region.take_part(runtime.thread_number_(), runtime.team_size_());
+        auto& [runtime, region, caller_left] = *static_cast<Call*>(data);
+        const int thread = runtime.thread_number_();
+        region.take_part(thread, runtime.team_size_());
+        if (thread == 0) caller_left = Clock::now();
     };
     parallel_(body, &call, static_cast<unsigned>(threads), 0);
+    return std::chrono::duration<double>(Clock::now() - call.caller_left).count();
 }
 
 }  // namespace normjit::cpu

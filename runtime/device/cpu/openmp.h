@@ -41,8 +41,9 @@ class OpenMp {
 
     /// Calls task(context, phase, i) once for every task, by the threads of one region; returns when all calls have
     /// returned. A thread that comes late delays the end, but no phase. `threads`: how many to ask for, 0 for
-    /// threads(); the runtime may give fewer. Thread safe, each calling thread has threads of its own.
-    void run(int threads, const Phases& phases) const;
+    /// threads(); the runtime may give fewer. Thread safe, each calling thread has threads of its own. Returns how many
+    /// seconds the calling thread had nothing to do but wait for that end.
+    double run(int threads, const Phases& phases) const;
 
   private:
     using Count = int (*)();

@@ -42,7 +42,7 @@ class TaskRunner {
         } both{tasks, task};
         const auto count = [](void* context, int64_t phase) { return static_cast<Both*>(context)->tasks(phase); };
         const auto call = [](void* context, int64_t phase, int64_t i) { static_cast<Both*>(context)->task(phase, i); };
-        threads_.run_in_region({phases, count, call, &both});
+        turn_.waited += threads_.run_in_region({phases, count, call, &both});
     }
 
   private:
@@ -80,7 +80,7 @@ class TaskRunner {
     }
 
     const Threads& threads_;
-    const CrewTurn turn_;
+    CrewTurn turn_;
     Status status_;  ///< written between tasks only
 };
 

@@ -15,7 +15,6 @@ namespace cpu {
 namespace {
 
 constexpr int most_threads = 4096;
-constexpr Crew choices[] = {Crew::openmp, Crew::own};  // by CrewChoice's numbers
 
 Status check_options(const EngineOptions& options) {
     if (options.threads < 0 || options.threads > most_threads) {
@@ -84,6 +83,14 @@ std::string Threads::text() const {
     return openmp_->library() + (pool_ == nullptr ? "'s" : "'s, or own ones where launches are faster with those");
 }
 
+/// Where OpenMP's are all the threads, a launch may go without them: a region of 36 us ends 2 to 50 ms later where one
+/// of its threads waits for a time slice.
+std::unique_ptr<CrewChoice> Threads::choice() const {
+    if (!openmp_) return nullptr;
+    return std::make_unique<CrewChoice>(pool_ == nullptr ? CrewChoice::Trials::after_waits
+                                                         : CrewChoice::Trials::always);
+}
+
 Crew Threads::crew() const {
     if (parallel_for_.run != nullptr) return Crew::callers;
     if (!openmp_) return Crew::own;
@@ -108,13 +115,13 @@ CrewTurn::CrewTurn(const Threads& threads, CrewChoice* choice, int64_t rows, boo
     if (choice == nullptr || !threads.may_choose()) return;
     choice_ = choice;
     launch_ = choice->next(rows);
-    crew = choices[launch_.crew];
+    crew = threads.crew(launch_.crew);
     begin_ = Clock::now();
 }
 
 CrewTurn::~CrewTurn() {
     if (choice_ == nullptr) return;
-    choice_->note(launch_, std::chrono::duration<double>(Clock::now() - begin_).count());
+    choice_->note(launch_, std::chrono::duration<double>(Clock::now() - begin_).count(), waited);
 }
 
 }  // namespace cpu

@@ -34,8 +34,8 @@ class Threads {
     /// Whose they are: "own".
     std::string text() const;
 
-    /// Whether launches may learn which crew is faster.
-    bool have_choice() const { return pool_ != nullptr && openmp_.has_value(); }
+    /// For one kernel's launches to learn which crew is faster; null where there is no choice.
+    std::unique_ptr<CrewChoice> choice() const;
 
     /// For a launch that the calling thread begins.
     Crew crew() const;
@@ -43,15 +43,17 @@ class Threads {
     /// Calls task(context, i) for every i in [0, count), by a crew that is not openmp.
     void run(Crew crew, int64_t count, Task task, void* context) const;
 
-    /// All phases in one region of OpenMP's.
-    void run_in_region(const Phases& phases) const { openmp_->run(asked_, phases); }
+    /// All phases in one region of OpenMP's. Returns the seconds that OpenMp::run() says.
+    double run_in_region(const Phases& phases) const { return openmp_->run(asked_, phases); }
 
   private:
     friend class CrewTurn;
     Status take_openmp(const EngineOptions& options);
     void start_own(const EngineOptions& options);
     /// The calling thread may have fewer of OpenMP's by now: the process wants them elsewhere.
-    bool may_choose() const { return have_choice() && openmp_->can_run() && openmp_->threads() >= openmp_threads_; }
+    bool may_choose() const { return openmp_ && openmp_->can_run() && openmp_->threads() >= openmp_threads_; }
+    /// By CrewChoice's number.
+    Crew crew(int choice) const { return choice == 0 ? Crew::openmp : pool_ != nullptr ? Crew::own : Crew::alone; }
 
     int count_ = 1;
     int asked_ = 0;                     ///< by the engine's options; 0: nothing
@@ -71,6 +73,7 @@ class CrewTurn {
     ~CrewTurn();
 
     Crew crew = Crew::alone;
+    double waited = 0;  ///< seconds for which the caller had nothing to do
 
   private:
     using Clock = std::chrono::steady_clock;
