@@ -2,13 +2,16 @@
 // Launches by the threads of OpenMP runtimes, opened as frameworks open theirs: late, and visible to nobody else.
 #include "check.h"
 #include "device/cpu/openmp.h"
+#include "device/cpu/task_runner.h"
 
 #include "normjit/normjit.h"
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <dlfcn.h>
@@ -122,6 +125,34 @@ TEST_CASE("each task runs once, and by threads of the runtime") {
             CHECK(counts.early == 0);
             if (threads != 1) CHECK(counts.inside == (count == 0 ? 0 : 2 * count + 1));
         }
+    }
+}
+
+TEST_CASE("launches that mostly wait for the runtime's threads go on without them") {
+    for (void* library : runtimes()) {
+        EngineOptions options;
+        options.threads = 2;
+        options.thread_policy = ThreadPolicy::openmp;
+        options.openmp_user = library;
+        const auto threads = *cpu::Threads::create(options, 2);
+        const auto choice = threads->choice();
+        const auto caller = std::this_thread::get_id();
+        int launches = 0;
+        for (bool is_shared = true; is_shared && launches < 1000; ++launches) {
+            constexpr int64_t rows = 512, tasks = 2;
+            cpu::TaskRunner runner(*threads, choice.get(), rows, true);
+            is_shared = runner.is_shared();
+            std::atomic<int> ran = 0;
+            runner.run_phases(
+                1, [](int64_t) { return tasks; },
+                [&](int64_t, int64_t) {
+                    // The caller's tasks are nothing: it waits for the other thread to come, or to be done.
+                    if (std::this_thread::get_id() != caller) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+                    ++ran;
+                });
+            CHECK(ran == tasks);
+        }
+        CHECK(launches < 1000);
     }
 }
 
