@@ -110,6 +110,19 @@ TEST_CASE("when the waits are over, the first crew has the launches again") {
     CHECK(crew == 0);
 }
 
+TEST_CASE("one wait now and then is no reason to do without the first crew for long") {
+    CrewChoice choice(CrewChoice::Trials::after_waits);
+    int launches[2] = {0, 0};
+    for (int i = 0; i < 20000; ++i) {
+        const CrewChoice::Launch launch = choice.next(1);
+        const bool waits = launch.crew == 0 && ++launches[0] % 2000 == 0;
+        launches[1] += launch.crew;
+        choice.note(launch, launch.crew == 1 ? 1.5 : waits ? 401 : 1, waits ? 400 : 0);
+    }
+    CHECK(launches[1] > 0);
+    CHECK(launches[1] < 1000);
+}
+
 TEST_CASE("few rows and many are learned apart") {
     CrewChoice choice;
     for (int i = 0; i < 200; ++i) {

@@ -124,20 +124,23 @@ class CrewChoice {
         return its.mean[1 - best].value() < clearly * its.mean[best].value();
     }
 
-    static void take_over(Class& its, int64_t number) {
+    void take_over(Class& its, int64_t number) const {
         its.best.store(1 - its.best.load(std::memory_order_relaxed), std::memory_order_relaxed);
         begin_run(its, number);
     }
 
-    static void end_trial(Class& its, int64_t number) {
+    void end_trial(Class& its, int64_t number) const {
         is_beaten(its) ? take_over(its, number) : begin_run(its, number);
     }
 
     /// Of launches with the best crew.
-    static void begin_run(Class& its, int64_t number) {
+    void begin_run(Class& its, int64_t number) const {
         const int best = its.best.load(std::memory_order_relaxed);
         its.slow.store(0, std::memory_order_relaxed);
-        its.pause.store(std::min(2 * its.pause.load(std::memory_order_relaxed), latest), std::memory_order_relaxed);
+        // One time slice that was waited for is no reason to do without the first crew for long.
+        const bool is_for_now = trials_ == Trials::after_waits && best == 1;
+        its.pause.store(is_for_now ? soonest : std::min(2 * its.pause.load(std::memory_order_relaxed), latest),
+                        std::memory_order_relaxed);
         const double ratio = its.mean[1 - best].value() / std::max(its.mean[best].value(), 1e-30);
         const double cost = static_cast<double>(trial_launches) * std::clamp(ratio - 1, 0.0, 100.0);
         const auto cheap = static_cast<int64_t>(cost / most_cost);
