@@ -53,8 +53,9 @@ enum class TunePolicy : uint8_t { off, on_miss, background };
 
 /// Whose threads run the launches on the CPU. own: an engine's. openmp: those of the OpenMP runtime (libgomp, libomp,
 /// libiomp5) that the process has loaded, which spin between its parallel regions and fight for the cores with any
-/// others. automatic: OpenMP's where a runtime is loaded when the engine is created, and own ones, which cost nothing
-/// while they sleep; each kernel's launches learn which are faster. Else own ones.
+/// others; where launches mostly wait for them, on a machine with other work, the calling thread alone. automatic:
+/// OpenMP's where a runtime is loaded when the engine is created, and own ones, which cost nothing while they sleep;
+/// each kernel's launches learn which are faster. Else own ones.
 ///
 /// The runtime is looked for when the engine is created, not later: how many threads there are is part of the choice of
 /// schedules, and a launch looks nothing up. A program that loads one later creates its engine after that, or names the
