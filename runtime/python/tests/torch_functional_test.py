@@ -305,6 +305,28 @@ def test_a_weight_of_samples_beside_one_of_all():
             assert_close(tensor.grad, right)
 
 
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("transform", ["vjp", "jacrev", "grad"])
+@pytest.mark.parametrize("with_residual", [False, True])
+def test_transforms_of_functions(norm, transform, with_residual):
+    """Also with a weight that requires a gradient of its own."""
+    x, r, dy = (leaf(i, 3, 8, dtype=torch.float64).detach() for i in (1, 2, 3))
+    w = leaf(4, 8, dtype=torch.float64)
+    formula = normjit.torch.functional.formula
+
+    def ours(x):
+        return NORMS[norm](x, w, None, residual=r)[0] if with_residual else NORMS[norm](x, w, None)
+
+    def right(x):
+        return formula(norm, x + r if with_residual else x, w, None, 1e-5, 0.0)
+
+    of = {"vjp": lambda f: torch.func.vjp(f, x)[1](dy)[0], "jacrev": lambda f: torch.func.jacrev(f)(x),
+          "grad": lambda f: torch.func.grad(lambda x: f(x).square().sum())(x)}[transform]
+    got, wanted = of(ours), of(right)
+    assert_close(got.detach(), wanted.detach())
+    assert_close(torch.autograd.grad(got.square().sum(), w)[0], torch.autograd.grad(wanted.square().sum(), w)[0])
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_weights_of_samples_and_of_tokens(compiled):
     norm = torch.compile(normjit.torch.layer_norm) if compiled else normjit.torch.layer_norm

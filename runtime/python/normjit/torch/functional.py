@@ -286,11 +286,20 @@ def _added(parameter):
 
 
 def _differentiable(ctx, h, weight, bias, dy, dh):
-    """The same gradients by operators that have derivatives, for double backward."""
-    inputs = [h, *(t for t in (weight, bias) if t is not None)]
-    with torch.enable_grad():
-        y = formula(ctx.norm, h, weight, bias, ctx.eps, ctx.weight_offset)
-        wanted = [t for t in inputs if t.requires_grad]
-        found = iter(torch.autograd.grad(y, wanted, dy.to(y.dtype), create_graph=True))
-        dx, dweight, dbias = (next(found) if t is not None and t.requires_grad else None for t in (h, weight, bias))
-        return (dx if dh is None or dx is None else dx + dh), dweight, dbias
+    """The same gradients by operators that have derivatives, for double backward and torch.func."""
+    wide = torch.float64 if h.dtype == torch.float64 else torch.float32
+    x, dy = h.to(wide), dy.to(wide)
+    centred = x - x.mean(-1, keepdim=True) if ctx.norm == "layernorm" else x
+    rstd = torch.rsqrt(centred.square().mean(-1, keepdim=True) + ctx.eps)
+    xhat = centred * rstd
+    g = dy if weight is None else dy * (_per_row(weight.to(wide), x) + ctx.weight_offset)
+    sums = xhat * (g * xhat).mean(-1, keepdim=True)
+    dx = (rstd * (g - (sums + g.mean(-1, keepdim=True) if ctx.norm == "layernorm" else sums))).to(h.dtype)
+    dweight, dbias = (None if t is None else _summed_for(t, terms) for t, terms in ((weight, dy * xhat), (bias, dy)))
+    return (dx if dh is None else dx + dh), dweight, dbias
+
+
+def _summed_for(weight, terms):
+    """Over the rows of each row of the weight."""
+    rows = range(weight.dim() - 1, terms.dim() - 1)
+    return (terms.sum(tuple(rows)) if rows else terms).to(weight.dtype)
