@@ -52,7 +52,10 @@ forbid(compiler "${runtime_headers}|^(runtime|tools|tests)/" "the compiler does 
 forbid(compiler "^(thread|mutex|shared_mutex|condition_variable|future|atomic|fstream|filesystem|iostream)$"
   "the compiler knows no threads and no files")
 forbid(compiler "^(unistd|pthread|stdio)\\.h$|^sys/|^(cuda|nvrtc)\\.h$" "the compiler knows no system and no driver")
-forbid(compiler "^(dlfcn|glob)\\.h$" "only the search for NVRTC opens a library" nvrtc_library.cpp)
+forbid(compiler "^(dlfcn|glob)\\.h$" "only NVRTC and LLVM are opened, by the sources of their libraries"
+  "(cuda/nvrtc_library|llvm/library)\\.cpp")
+set(inside_llvm_library "(builder|convert|disassemble|frame|machine|module|object|processor)\\.(h|cpp)")
+forbid(compiler/backend/llvm "^llvm/" "only libnormjit_llvm has LLVM" "(${inside_llvm_library}|backend\\.cpp)")
 forbid(runtime "^xbyak|^nvrtc|^llvm|^(tools|tests|templates)/" "the runtime knows no code generator")
 forbid(templates "^normjit/|^cuda|^(cstd|std|type_traits|sys/)" "templates include no CUDA and no host header")
 forbid(tools "^tests/|^doctest" "tools do not know the tests")

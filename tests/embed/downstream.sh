@@ -26,6 +26,25 @@ other=$(nm -D --defined-only "$library" | awk '{print $3}' | grep -v '^normjit_'
 [ "$(nm -D --defined-only "$library" | grep -c ' T normjit_')" = \
     "$(grep -c '^NORMJIT_API' "$prefix/include/normjit/normjit.h")" ]
 
+llvm=$(find "$prefix" -name 'libnormjit_llvm-*.so')
+if [ -n "$llvm" ]; then
+    echo "== LLVM's library has one function, is found beside normjit's, and must be of the same build"
+    [ "$(nm -D --defined-only "$llvm" | awk '{print $3}')" = normjit_llvm ]
+    compile() { "$prefix/bin/normjit" compile "layernorm cols=77" --target x86-64-v3 --emit artifact -o made; }
+    fails_with() { # text
+        if compile > log 2>&1; then echo "compiled"; exit 1; fi
+        grep -qF "$1" log || { cat log; exit 1; }
+    }
+    quiet compile
+    mkdir other
+    fingerprint=$(sed -n 's/.*fingerprint = "\(.*\)";/\1/p' "$build/compiler/fingerprint.cpp")
+    sed "s/$fingerprint/${fingerprint//[0-9]/x}/g" "$llvm" > "other/$(basename "$llvm")"
+    LD_LIBRARY_PATH=$PWD/other fails_with "built from other sources"
+    mv "$llvm" away
+    fails_with "belongs beside its library"
+    mv away "$llvm"
+fi
+
 echo "== find_package"
 quiet cmake -S "$source/tests/embed/downstream" -B found -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release
 quiet cmake --build found

@@ -2,14 +2,18 @@
 # What `cmake --install` puts where, so that find_package and pkg-config find it.
 include(CMakePackageConfigHelpers)
 
-if(normjit_with_llvm)  # here, since the runtime does not know it
-  target_sources(normjit_static PRIVATE $<TARGET_OBJECTS:normjit_llvm>)
-  target_link_libraries(normjit_static PRIVATE ${normjit_llvm_libraries})
-endif()
 install(TARGETS normjit_shared normjit_static normjit_torch_shared EXPORT normjitTargets)
+if(TARGET normjit_llvm)
+  install(TARGETS normjit_llvm DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  target_link_options(normjit_static INTERFACE
+    $<BUILD_INTERFACE:LINKER:-rpath,${CMAKE_BUILD_RPATH}>
+    $<INSTALL_INTERFACE:LINKER:-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
+endif()
 install(DIRECTORY compiler/include/normjit runtime/include/normjit DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN *.h PATTERN *.def)
 if(TARGET normjit)
+  file(RELATIVE_PATH libraries ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+  set_target_properties(normjit PROPERTIES INSTALL_RPATH $ORIGIN/${libraries})
   install(TARGETS normjit)
 endif()
 
@@ -29,9 +33,8 @@ set(NORMJIT_PRIVATE_LIBS "-lstdc++ -lpthread ${CMAKE_DL_LIBS}")
 if(NOT NORMJIT_PORTABLE)
   string(PREPEND NORMJIT_PRIVATE_LIBS "-lfmt ")
 endif()
-if(normjit_with_llvm)
-  list(JOIN normjit_llvm_libraries " " llvm_libraries)
-  string(PREPEND NORMJIT_PRIVATE_LIBS "${llvm_libraries} ")
+if(TARGET normjit_llvm)
+  string(APPEND NORMJIT_PRIVATE_LIBS " -Wl,-rpath,\${libdir}")
 endif()
 configure_file(tools/cmake/normjit.pc.in ${PROJECT_BINARY_DIR}/normjit.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/normjit.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

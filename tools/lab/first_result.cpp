@@ -9,6 +9,7 @@
 #include "problem.h"
 #include "support/try.h"
 
+#include "normjit/compile.h"
 #include "normjit/engine.h"
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <initializer_list>
 #include <string>
 
 #include <dlfcn.h>
@@ -31,13 +33,13 @@ double since(Clock::time_point start) { return std::chrono::duration<double>(Clo
 struct Steps {
     double process = 0, engine = 0, kernel = 0, launch = 0;  ///< seconds
     int compiled = 0;
-    bool nvrtc = false;
+    std::string maker;
+    bool nvrtc = false, llvm = false;  ///< whether they were opened
     bool right = true;
 };
 
-bool nvrtc_is_open() {
-    const auto open = [](const char* name) { return dlopen(name, RTLD_NOW | RTLD_NOLOAD) != nullptr; };
-    return open("libnvrtc.so.13") || open("libnvrtc.so.12");
+bool is_open(std::initializer_list<const char*> names) {
+    return std::ranges::any_of(names, [](const char* name) { return dlopen(name, RTLD_NOW | RTLD_NOLOAD) != nullptr; });
 }
 
 void count_compiled(void* self, LogLevel, const char* message) {
@@ -80,7 +82,9 @@ Expected<Steps> first_result(const std::string& spec_text, const std::string& de
     NORMJIT_TRY(const Spec spec, parse_spec(spec_text));
     NORMJIT_TRY(const Kernel kernel, engine.prepare(spec));
     steps.kernel = since(start);
-    steps.nvrtc = nvrtc_is_open();
+    NORMJIT_TRY(steps.maker, backend_of(engine.target()));
+    steps.nvrtc = is_open({"libnvrtc.so.13", "libnvrtc.so.12"});
+    steps.llvm = is_open({NORMJIT_LLVM});
 
     if (!spec.rows || !spec.has(Tensor::dx)) return invalid_argument("a spec with rows and dx");
     bench::Team team(engine.threads());
@@ -109,9 +113,10 @@ int main(int argc, char** argv) {
         fmt::print(stderr, "error: {}\n", steps.status().message());
         return steps.status().code() == Code::unavailable ? 3 : 1;
     }
-    fmt::print(R"({{"process":{},"engine":{},"kernel":{},"launch":{},"compiled":{},"nvrtc":{},"right":{}}})"
+    fmt::print(R"({{"process":{},"engine":{},"kernel":{},"launch":{},"compiled":{},"maker":"{}",)"
+               R"("nvrtc":{},"llvm":{},"right":{}}})"
                "\n",
-               steps->process, steps->engine, steps->kernel, steps->launch, steps->compiled, steps->nvrtc,
-               steps->right);
+               steps->process, steps->engine, steps->kernel, steps->launch, steps->compiled, steps->maker, steps->nvrtc,
+               steps->llvm, steps->right);
     return 0;
 }

@@ -7,7 +7,7 @@
 Medians of many processes, in turn; making the data does not count. process: to main(); engine: to create it; kernel: to
 prepare it, from the cache or else compiled and kept; launch: until the gradients are there. Fails when a gradient is
 wrong, when nothing was compiled without a cache or with an empty one, or when something was with a full one or a pack,
-or NVRTC was opened. Exit code 3: no such device, or no NVRTC.
+or NVRTC or LLVM was opened where nothing was made by it. Exit code 3: no such device, or no NVRTC.
 
 --device cuda:0 works without a GPU, too, with a library that plays its driver in NORMJIT_CUDA_DRIVER
 (build/tests/libnormjit_fake_cuda.so): the driver's own time is missing then, and --unchecked is needed.
@@ -62,8 +62,9 @@ def measure(arguments, spec, folder):
             is_made = name in ("none", "empty")
             if result["compiled"] != is_made:
                 sys.exit(f"{spec}: cache {name}: {result['compiled']} kernels were compiled")
-            if not is_made and result["nvrtc"]:
-                sys.exit(f"{spec}: cache {name}: NVRTC was opened")
+            for library, maker in [("nvrtc", "cuda"), ("llvm", "llvm")]:
+                if result[library] != (is_made and result["maker"].startswith(maker)):
+                    sys.exit(f"{spec}: cache {name}, code by {result['maker']}: {library} open: {result[library]}")
             found[name].append(result)
     return found
 

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every CPU through LLVM: the plan as IR with explicit vectors, an object file, one block of position-independent code.
+// Every CPU through LLVM, which stands in a library of its own.
 #include "backend/backend.h"
 
-#include "backend/cpu/entries.h"
 #include "backend/cpu/legal.h"
 #include "backend/cpu/loop_bodies.h"
-#include "backend/cpu/plan_queries.h"
-#include "backend/llvm/frame.h"
-#include "backend/llvm/machine.h"
-#include "backend/llvm/object.h"
+#include "backend/llvm/library.h"
 #include "support/try.h"
+
+#include "normjit/list_instructions.h"
 
 #include <fmt/format.h>
 #include <llvm/Config/llvm-config.h>
-#include <llvm/Support/raw_ostream.h>
 
-namespace normjit::backend {
+namespace normjit {
+
+namespace backend {
 
 namespace {
 
-using namespace llvmir;
+using llvmir::Answered;
+using llvmir::Task;
 
 Status supports(const Target& target) {
     if (!target.is_cuda()) return {};
@@ -30,57 +30,59 @@ Status supports(const Target& target) {
 /// one unit is always legal.
 Status legal(const plan::Plan& plan) {
     NORMJIT_RETURN_IF_ERROR(cpu::check(plan));
-    const Demand demand = register_demand(plan);
+    const cpu::Demand demand = cpu::register_demand(plan);
     const int there = plan.target.vector_registers();
     if (demand.registers <= there || demand.width == 1) return {};
     return invalid_argument(fmt::format("schedule: {}={}: this spec then needs {} vector registers, {} are there",
                                         demand.loop, demand.width, demand.registers, there));
 }
 
-/// A module with all entry points; `machine` says for which processor.
-std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const plan::Plan& plan,
-                                          const llvm::TargetMachine& machine) {
-    auto module = std::make_unique<llvm::Module>(to_text(plan.spec), context);
-    module->setTargetTriple(machine.getTargetTriple().str());
-    module->setDataLayout(machine.createDataLayout());
-    Builder builder(*module, plan.function.compute, packing(plan), plan.target);
-    for (const cpu::Entry& entry : cpu::entries(plan)) {
-        emit_entries(builder, *module, machine, plan.target, entry.names, [&](llvm::Value* task, llvm::Value* second) {
-            builder.begin_function();
-            LlvmMachine walked(builder, task, second);
-            entry.emit(walked);
-        });
-    }
-    return module;
+Expected<Answered> ask(Task task, const plan::Plan& plan) {
+    const std::string spec = to_text(plan.spec), schedule = to_text(plan.schedule), target = to_text(plan.target);
+    llvmir::Question question;
+    question.task = task;
+    question.spec = spec.c_str();
+    question.schedule = schedule.c_str();
+    question.target = target.c_str();
+    return llvmir::ask(question);
 }
 
 Expected<Artifact> emit(const plan::Plan& plan) {
-    llvm::LLVMContext context;
-    context.setDiscardValueNames(true);
-    NORMJIT_TRY(const auto machine, make_machine(plan.target));
-    const auto module = make_module(context, plan, *machine);
-    NORMJIT_TRY(const auto object, emit_object(*module, *machine));
-    NORMJIT_TRY(LinkedCode linked, link(object));
+    NORMJIT_TRY(Answered made, ask(Task::compile, plan));
     const bool arm = plan.target.isa == Isa::aarch64;
     Artifact artifact = artifact_without_code(plan, arm ? CodeFormat::aarch64 : CodeFormat::x86_64);
-    artifact.code = std::move(linked.bytes);
-    artifact.entries.insert(artifact.entries.end(), linked.entries.begin(), linked.entries.end());
+    artifact.code.assign(made.bytes.begin(), made.bytes.end());
+    artifact.entries = std::move(made.entries);
     return artifact;
 }
 
-/// The module as text, without the names of files and identifiers that LLVM adds.
 Expected<std::string> print_stage(const plan::Plan& plan, std::string_view) {
-    llvm::LLVMContext context;
-    NORMJIT_TRY(const auto machine, make_machine(plan.target));
-    const auto module = make_module(context, plan, *machine);
-    std::string text;
-    llvm::raw_string_ostream stream(text);
-    module->print(stream, nullptr);
-    return text;
+    NORMJIT_TRY(Answered printed, ask(Task::print, plan));
+    return std::move(printed.bytes);
 }
 
 }  // namespace
 
 const Backend llvm_backend{"llvm", supports, legal, emit, {"llvm"}, print_stage, true, LLVM_VERSION_STRING};
 
-}  // namespace normjit::backend
+}  // namespace backend
+
+Expected<std::string> list_instructions(const Artifact& artifact) {
+    if (artifact.format != CodeFormat::x86_64 && artifact.format != CodeFormat::aarch64) {
+        return unavailable(fmt::format("the artifact holds no machine code of a CPU, but {}", name(artifact.format)));
+    }
+    const std::string target = to_text(artifact.target);
+    std::vector<int64_t> entries;
+    for (const EntryPoint& entry : artifact.entries) entries.push_back(entry.offset);
+    backend::llvmir::Question question;
+    question.task = backend::llvmir::Task::list;
+    question.target = target.c_str();
+    question.code = artifact.code.data();
+    question.code_bytes = artifact.code.size();
+    question.entries = entries.data();
+    question.entry_count = entries.size();
+    NORMJIT_TRY(auto listed, backend::llvmir::ask(question));
+    return std::move(listed.bytes);
+}
+
+}  // namespace normjit

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Machine code as text, through LLVM's MC layer.
-#include "backend/llvm/processor.h"
+#include "backend/llvm/disassemble.h"
 
-#include "normjit/list_instructions.h"
+#include "backend/llvm/processor.h"
 
 #include <fmt/format.h>
 #include <llvm/MC/MCAsmInfo.h>
@@ -17,9 +17,7 @@
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Support/raw_ostream.h>
 
-namespace normjit {
-
-namespace backend::llvmir {
+namespace normjit::backend::llvmir {
 
 namespace {
 
@@ -40,15 +38,15 @@ class Lister {
         printer_->setPrintBranchImmAsAddress(true);
     }
 
-    std::string run(const Artifact& artifact) {
+    std::string run(llvm::ArrayRef<uint8_t> code, llvm::ArrayRef<int64_t> entries) {
         std::string text;
         uint64_t begin = 0;
-        for (const EntryPoint& entry : artifact.entries) {  // constants may end before one as half an instruction
-            const auto end = static_cast<uint64_t>(entry.offset);
-            text += list(artifact.code, begin, end);
+        for (const int64_t entry : entries) {  // constants may end before one as half an instruction
+            const auto end = static_cast<uint64_t>(entry);
+            text += list(code, begin, end);
             begin = end;
         }
-        return text + list(artifact.code, begin, artifact.code.size());
+        return text + list(code, begin, code.size());
     }
 
   private:
@@ -94,18 +92,12 @@ class Lister {
 
 }  // namespace
 
-}  // namespace backend::llvmir
-
-Expected<std::string> list_instructions(const Artifact& artifact) {
-    using namespace backend::llvmir;
-    const bool x86 = artifact.format == CodeFormat::x86_64;
-    if (!x86 && artifact.format != CodeFormat::aarch64) {
-        return unavailable(fmt::format("the artifact holds no machine code of a CPU, but {}", name(artifact.format)));
-    }
+Expected<std::string> disassemble(const normjit::Target& target, llvm::ArrayRef<uint8_t> code,
+                                  llvm::ArrayRef<int64_t> entries) {
     std::string triple;
-    const llvm::Target* target = find_target(artifact.target, triple);
-    if (target == nullptr) return unavailable("llvm: no disassembler for " + triple);
-    return Lister(*target, triple.c_str(), x86).run(artifact);
+    const llvm::Target* found = find_target(target, triple);
+    if (found == nullptr) return unavailable("llvm: no disassembler for " + triple);
+    return Lister(*found, triple.c_str(), target.isa != Isa::aarch64).run(code, entries);
 }
 
-}  // namespace normjit
+}  // namespace normjit::backend::llvmir

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/llvm/library.h"
+
+#include "fingerprint.h"
+#include "support/try.h"
+
+#include <new>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+namespace normjit::backend::llvmir {
+
+namespace {
+
+struct Library {
+    Ask* ask;
+};
+
+/// By its name alone: what has this code inside says in its RUNPATH where the library is, as it does of those it links.
+Expected<Library> open() {
+    void* library = dlopen(NORMJIT_LLVM, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+        return unavailable(fmt::format(
+            "llvm: {}; it comes with normjit and belongs beside its library, or onto the loader's path", dlerror()));
+    }
+    auto* const function = reinterpret_cast<Ask*>(dlsym(library, function_name));
+    if (function == nullptr) return unavailable(fmt::format("llvm: {} has no {}()", NORMJIT_LLVM, function_name));
+    return Library{function};
+}
+
+/// Looked for again after a search that failed: a static object whose initialisation throws is initialised by the next
+/// call.
+Expected<Library> library() {
+    try {
+        static const Library opened = [] {
+            auto found = open();
+            if (!found.ok()) throw found.status();
+            return *found;
+        }();
+        return opened;
+    } catch (const Status& missing) {
+        return missing;
+    }
+}
+
+}  // namespace
+
+Expected<Answered> ask(Question question) {
+    NORMJIT_TRY(const Library llvm, library());
+    question.fingerprint = generator_fingerprint;
+    Answered all;
+    const Answer answer{
+        &all,
+        [](void* self, const char* name, int64_t offset) {
+            static_cast<Answered*>(self)->entries.push_back({name, offset});
+        },
+        [](void* self, const char* bytes, size_t count) { static_cast<Answered*>(self)->bytes.assign(bytes, count); }};
+    const int code = llvm.ask(&question, &answer);
+    if (code == out_of_memory) throw std::bad_alloc();
+    if (code != answered) return Status(static_cast<Code>(code), std::move(all.bytes));
+    return all;
+}
+
+}  // namespace normjit::backend::llvmir

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compiler's side of module.h.
+#pragma once
+
+#include "backend/llvm/module.h"
+
+#include "normjit/artifact.h"
+#include "normjit/status.h"
+
+#include <string>
+#include <vector>
+
+namespace normjit::backend::llvmir {
+
+struct Answered {
+    std::vector<EntryPoint> entries;
+    std::string bytes;
+};
+
+/// Opens the library, once per process. Fills in the question's fingerprint.
+Expected<Answered> ask(Question question);
+
+}  // namespace normjit::backend::llvmir

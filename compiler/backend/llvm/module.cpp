@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// What libnormjit_llvm does: the plan as IR with explicit vectors, an object file, one block of position-independent
+// code.
+#include "backend/llvm/module.h"
+
+#include "backend/cpu/entries.h"
+#include "backend/cpu/plan_queries.h"
+#include "backend/llvm/disassemble.h"
+#include "backend/llvm/frame.h"
+#include "backend/llvm/machine.h"
+#include "backend/llvm/object.h"
+#include "fingerprint.h"
+#include "plan/plan.h"
+#include "support/try.h"
+
+#include <new>
+#include <string_view>
+
+#include <llvm/Support/raw_ostream.h>
+
+namespace normjit::backend::llvmir {
+
+namespace {
+
+Expected<plan::Plan> plan_of(const Question& question) {
+    NORMJIT_TRY(const Spec spec, parse_spec(question.spec));
+    NORMJIT_TRY(const Schedule schedule, parse_schedule(question.schedule));
+    NORMJIT_TRY(const Target target, parse_target(question.target));
+    return plan::make(spec, schedule, target);
+}
+
+/// A module with all entry points; `machine` says for which processor.
+std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const plan::Plan& plan,
+                                          const llvm::TargetMachine& machine) {
+    auto module = std::make_unique<llvm::Module>(to_text(plan.spec), context);
+    module->setTargetTriple(machine.getTargetTriple().str());
+    module->setDataLayout(machine.createDataLayout());
+    Builder builder(*module, plan.function.compute, packing(plan), plan.target);
+    for (const cpu::Entry& entry : cpu::entries(plan)) {
+        emit_entries(builder, *module, machine, plan.target, entry.names, [&](llvm::Value* task, llvm::Value* second) {
+            builder.begin_function();
+            LlvmMachine walked(builder, task, second);
+            entry.emit(walked);
+        });
+    }
+    return module;
+}
+
+Expected<LinkedCode> compile_module(const plan::Plan& plan) {
+    llvm::LLVMContext context;
+    context.setDiscardValueNames(true);
+    NORMJIT_TRY(const auto machine, make_machine(plan.target));
+    const auto module = make_module(context, plan, *machine);
+    NORMJIT_TRY(const auto object, emit_object(*module, *machine));
+    return link(object);
+}
+
+/// The module as text, without the names of files and identifiers that LLVM adds.
+Expected<std::string> print_module(const plan::Plan& plan) {
+    llvm::LLVMContext context;
+    NORMJIT_TRY(const auto machine, make_machine(plan.target));
+    const auto module = make_module(context, plan, *machine);
+    std::string text;
+    llvm::raw_string_ostream stream(text);
+    module->print(stream, nullptr);
+    return text;
+}
+
+void set_bytes(const Answer& answer, std::string_view bytes) {
+    answer.set_bytes(answer.self, bytes.data(), bytes.size());
+}
+
+Status work(const Question& question, const Answer& answer) {
+    if (std::string_view(question.fingerprint) != generator_fingerprint) {
+        return unavailable("llvm: libnormjit_llvm was built from other sources than what opened it");
+    }
+    if (question.task == Task::list) {
+        NORMJIT_TRY(const Target target, parse_target(question.target));
+        NORMJIT_TRY(const std::string text, disassemble(target, {question.code, question.code_bytes},
+                                                        {question.entries, question.entry_count}));
+        set_bytes(answer, text);
+        return {};
+    }
+    NORMJIT_TRY(const plan::Plan plan, plan_of(question));
+    if (question.task == Task::print) {
+        NORMJIT_TRY(const std::string text, print_module(plan));
+        set_bytes(answer, text);
+        return {};
+    }
+    NORMJIT_TRY(const LinkedCode code, compile_module(plan));
+    for (const EntryPoint& entry : code.entries) answer.add_entry(answer.self, entry.name.c_str(), entry.offset);
+    answer.set_bytes(answer.self, reinterpret_cast<const char*>(code.bytes.data()), code.bytes.size());
+    return {};
+}
+
+}  // namespace
+
+}  // namespace normjit::backend::llvmir
+
+extern "C" [[gnu::visibility("default")]] int normjit_llvm(const normjit::backend::llvmir::Question* question,
+                                                           const normjit::backend::llvmir::Answer* answer) {
+    using namespace normjit::backend::llvmir;
+    try {
+        const normjit::Status status = work(*question, *answer);
+        if (status.ok()) return answered;
+        set_bytes(*answer, status.message());
+        return static_cast<int>(status.code());
+    } catch (const std::bad_alloc&) {
+        return out_of_memory;
+    }
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What passes between the compiler and libnormjit_llvm, the one library with LLVM, which is opened when LLVM is needed
+// first: processes that need none do not load its 40 MB. Only types of C pass, so that the two may hold different C++
+// libraries.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace normjit::backend::llvmir {
+
+/// Called with the answer while the question is being answered.
+struct Answer {
+    void* self;
+    /// A function of the code, in the order of offsets.
+    void (*add_entry)(void* self, const char* name, int64_t offset);
+    /// Once: code, a text, or the message of an error.
+    void (*set_bytes)(void* self, const char* bytes, size_t count);
+};
+
+enum class Task : int {
+    compile,  ///< spec, schedule, target -> entries, code
+    print,    ///< spec, schedule, target -> LLVM's IR
+    list      ///< target, code -> one line for each instruction
+};
+
+struct Question {
+    const char* fingerprint = nullptr;  ///< generator_fingerprint: both must be made of the same sources
+    Task task = Task::compile;
+    const char* spec = nullptr;
+    const char* schedule = nullptr;
+    const char* target = nullptr;
+    const uint8_t* code = nullptr;
+    size_t code_bytes = 0;
+    const int64_t* entries = nullptr;  ///< where functions start
+    size_t entry_count = 0;
+};
+
+/// Of Ask; others are those of normjit::Code, and the bytes a message.
+inline constexpr int answered = 0, out_of_memory = -1;
+
+/// The type of the library's one function. Throws nothing, from any thread.
+using Ask = int(const Question*, const Answer*);
+inline constexpr const char* function_name = "normjit_llvm";
+
+}  // namespace normjit::backend::llvmir
