@@ -19,15 +19,14 @@ std::string_view shipped_records(const Target& target) {
 Advisor::Advisor(DeviceClass device, const EngineOptions& options, const Environment& environment, const Log& log)
     : device_(std::move(device)), log_(log) {
     const auto warn = [&](const std::string& message) { log_(LogLevel::warning, message.c_str()); };
-    const auto add = [&](std::string_view text, const std::string& source) {
-        for (const std::string& warning : records_.add(text, source)) warn(warning);
-    };
     const auto& files = options.record_files.empty() ? environment.record_files : options.record_files;
-    if (options.shipped_records && environment.shipped_records) add(shipped_records(device_.target), "shipped records");
+    if (options.shipped_records && environment.shipped_records) {
+        records_.add_unread(shipped_records(device_.target), "shipped records");
+    }
     for (const std::string& path : files) {
         const auto text = read_text_file(path);
         if (text) {
-            add(*text, path);
+            for (const std::string& warning : records_.add(*text, path)) warn(warning);
         } else {
             warn(fmt::format("{}: {}; its records are not used", path, text.status().message()));
         }

@@ -5,9 +5,12 @@
 #include "normjit/tuning.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include <fmt/format.h>
 
@@ -46,6 +49,30 @@ Schedule scaled(Schedule schedule, const DeviceClass& from, const DeviceClass& t
     return schedule;
 }
 
+/// Of every line that says something, with its number.
+template <class Work>
+void for_each_line(std::string_view text, const Work& work) {
+    for (int number = 1; !text.empty(); ++number) {
+        const size_t end = std::min(text.find('\n'), text.size());
+        const std::string_view line = text::trim(text.substr(0, end));
+        text.remove_prefix(std::min(end + 1, text.size()));
+        if (!line.empty() && line.front() != '#') work(line, number);
+    }
+}
+
+/// Of a line that to_text() made: its spec comes first. 0: says none.
+int64_t first_cols(std::string_view line) {
+    constexpr std::string_view key = "cols=";
+    const size_t at = line.find(key);
+    int64_t cols = 0;
+    if (at != line.npos) std::from_chars(line.data() + at + key.size(), line.data() + line.size(), cols);
+    return cols;
+}
+
+std::string ignored(const std::string& where, const Status& status) {
+    return fmt::format("{}: {}; the line is ignored", where, status.message());
+}
+
 std::string times_text(double gain) { return fmt::format("{:.2f} times as fast as the heuristic there", gain); }
 
 }  // namespace
@@ -54,12 +81,24 @@ struct TuningRecords::Impl {
     struct Entry {
         TuningRecord record;
         std::string where;  ///< "<source>:<line>"
+        size_t line;        ///< among all that were added
     };
+    struct Unread {
+        std::string_view text;
+        std::string source;
+        size_t line;  ///< of its first
+    };
+    std::mutex mutex;  ///< find() reads lines
     std::vector<Entry> entries;
     std::unordered_multimap<std::string, size_t> by_problem;  ///< text of problem_of() -> index
     std::unordered_map<std::string, size_t> by_identity;      ///< that with M and the device
+    std::vector<Unread> unread;
+    std::unordered_set<int64_t> read_cols;  ///< of unread lines that were read
+    size_t lines = 0;
 
-    void put(TuningRecord record, std::string where) {
+    /// A later line replaces an earlier one about the same.
+    void put(Entry entry) {
+        const TuningRecord& record = entry.record;
         std::string problem = to_text(problem_of(record.spec));
         const auto [place, is_new] =
             by_identity.try_emplace(fmt::format("{}|{}|{}|{}|{}", problem, *record.spec.rows, record.device.model,
@@ -67,18 +106,37 @@ struct TuningRecords::Impl {
                                     entries.size());
         if (is_new) {
             by_problem.emplace(std::move(problem), entries.size());
-            entries.push_back({std::move(record), std::move(where)});
-        } else {
-            entries[place->second] = {std::move(record), std::move(where)};
+            entries.push_back(std::move(entry));
+        } else if (entries[place->second].line < entry.line) {
+            entries[place->second] = std::move(entry);
         }
     }
 
-    std::vector<const Entry*> of_problem(const Spec& spec) const {
-        std::vector<const Entry*> found;
+    /// Those of the unread lines that are about rows of this length. Returns warnings.
+    std::vector<std::string> read(int64_t cols) {
+        std::vector<std::string> warnings;
+        if (!read_cols.insert(cols).second) return warnings;
+        for (const Unread& each : unread) {
+            for_each_line(each.text, [&](std::string_view line, int number) {
+                if (first_cols(line) != cols) return;
+                auto record = parse_record(line);
+                std::string where = fmt::format("{}:{}", each.source, number);
+                if (record) {
+                    put({*std::move(record), std::move(where), each.line + static_cast<size_t>(number)});
+                } else {
+                    warnings.push_back(ignored(where, record.status()));
+                }
+            });
+        }
+        return warnings;
+    }
+
+    std::vector<Entry> of_problem(const Spec& spec) const {
+        std::vector<Entry> found;
         const auto [begin, end] = by_problem.equal_range(to_text(problem_of(spec)));
-        for (auto each = begin; each != end; ++each) found.push_back(&entries[each->second]);
+        for (auto each = begin; each != end; ++each) found.push_back(entries[each->second]);
         // The order in a hash table is nobody's business.
-        std::sort(found.begin(), found.end());
+        std::ranges::sort(found, {}, &Entry::line);
         return found;
     }
 };
@@ -146,35 +204,42 @@ TuningRecords& TuningRecords::operator=(TuningRecords&&) noexcept = default;
 
 size_t TuningRecords::size() const { return impl_->entries.size(); }
 
-std::vector<std::string> TuningRecords::add(std::string_view all, const std::string& source) {
+std::vector<std::string> TuningRecords::add(std::string_view text, const std::string& source) {
     std::vector<std::string> warnings;
-    size_t bad = 0;
-    int number = 0;
-    while (!all.empty()) {
-        const size_t end = std::min(all.find('\n'), all.size());
-        const std::string_view line = text::trim(all.substr(0, end));
-        all.remove_prefix(std::min(end + 1, all.size()));
-        ++number;
-        if (line.empty() || line.front() == '#') continue;
+    size_t bad = 0, last = impl_->lines;
+    for_each_line(text, [&](std::string_view line, int number) {
+        last = impl_->lines + static_cast<size_t>(number);
         std::string where = fmt::format("{}:{}", source, number);
         auto record = parse_record(line);
         if (record) {
-            impl_->put(*std::move(record), std::move(where));
+            impl_->put({*std::move(record), std::move(where), last});
         } else if (++bad <= most_warnings) {
-            warnings.push_back(fmt::format("{}: {}; the line is ignored", where, record.status().message()));
+            warnings.push_back(ignored(where, record.status()));
         }
-    }
+    });
+    impl_->lines = last;
     if (bad > most_warnings)
         warnings.push_back(fmt::format("{}: {} more lines are no records", source, bad - most_warnings));
     return warnings;
 }
 
+void TuningRecords::add_unread(std::string_view text, const std::string& source) {
+    impl_->unread.push_back({text, source, impl_->lines});
+    impl_->lines += static_cast<size_t>(std::ranges::count(text, '\n')) + 1;
+    impl_->read_cols.clear();
+}
+
 ChosenSchedule TuningRecords::find(const Spec& spec, const DeviceClass& device) const {
     ChosenSchedule chosen;
     std::vector<Offer> offers;
-    const auto entries = impl_->of_problem(spec);
-    for (const Impl::Entry* entry : entries) {
-        if (const auto offer = offer_of(entry->record, entry->where, spec, device)) offers.push_back(*offer);
+    std::vector<Impl::Entry> entries;
+    {
+        const std::lock_guard lock(impl_->mutex);
+        chosen.warnings = impl_->read(spec.cols);
+        entries = impl_->of_problem(spec);
+    }
+    for (const Impl::Entry& entry : entries) {
+        if (const auto offer = offer_of(entry.record, entry.where, spec, device)) offers.push_back(*offer);
     }
     std::stable_sort(offers.begin(), offers.end(), [](const Offer& a, const Offer& b) {
         return std::pair(a.tier, a.distance) < std::pair(b.tier, b.distance);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include <doctest/doctest.h>
@@ -96,8 +97,19 @@ TEST_CASE("records of another device or with garbage between change nothing but 
 
 TEST_CASE("the records in the library are records, of the kind of device that their file says") {
     for (const char* target : {"x86-64-avx512", "sm_90"}) {
-        TuningRecords records;
-        CHECK(records.add(tuning::shipped_records(*parse_target(target)), "shipped").empty());
+        const std::string_view text = tuning::shipped_records(*parse_target(target));
+        TuningRecords records, unread;
+        CHECK(records.add(text, "shipped").empty());
+        unread.add_unread(text, "shipped");  // as an engine does
+        std::istringstream lines{std::string(text)};
+        for (std::string line; std::getline(lines, line);) {
+            if (line.empty() || line.front() == '#') continue;
+            const TuningRecord record = *parse_record(line);
+            const ChosenSchedule chosen = unread.find(record.spec, record.device);
+            CHECK(chosen.tier == TuningTier::exact);
+            CHECK(chosen.reason == records.find(record.spec, record.device).reason);
+        }
+        CHECK(unread.size() == records.size());
     }
     CHECK(tuning::shipped_records(*parse_target("sm_90")).find("x86-64") == std::string_view::npos);
     CHECK(tuning::shipped_records(*parse_target("x86-64-avx512")).find("sm_") == std::string_view::npos);

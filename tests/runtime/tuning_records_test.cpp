@@ -200,6 +200,34 @@ TEST_CASE("a later line about the same replaces an earlier one") {
     CHECK(records.find(late.spec, h200()).reason == "r.jsonl:2: 1.30 times as fast as the heuristic there");
 }
 
+TEST_CASE("unread lines answer as read ones do, once their cols are asked for") {
+    const Spec spec = *parse_spec("layernorm rows=4096 cols=1024 x=bf16");
+    const auto line = [](const char* spec_text, double gain) {
+        return to_text(record_of(spec_text, tuned_text, gain)) + "\n";
+    };
+    const std::string shipped = "# of the library\n" + line("layernorm rows=4096 cols=1024 x=bf16", 1.2) +
+                                line("layernorm rows=4096 cols=1024 x=bf16", 1.3) +
+                                line("layernorm rows=4096 cols=10240 x=bf16", 1.4) + "{ cols=77\n";
+    const std::string own = line("layernorm rows=4096 cols=1024 x=bf16", 1.5);
+    TuningRecords records;
+    records.add_unread(shipped, "shipped");
+    CHECK(records.size() == 0);
+    CHECK(records.find(spec, h200()).reason == "shipped:3: 1.30 times as fast as the heuristic there");
+    CHECK(records.size() == 1);
+    CHECK(records.find(*parse_spec("layernorm rows=4096 cols=77"), h200()).warnings ==
+          std::vector<std::string>{"shipped:5: not a record: no JSON at column 3; the line is ignored"});
+
+    TuningRecords both;  // files that were added later win, whichever was read first
+    both.add_unread(shipped, "shipped");
+    CHECK(both.add(own, "own").empty());
+    CHECK(both.find(spec, h200()).reason == "own:1: 1.50 times as fast as the heuristic there");
+    CHECK(both.size() == 1);
+    TuningRecords reversed;
+    CHECK(reversed.add(own, "own").empty());
+    reversed.add_unread(shipped, "shipped");
+    CHECK(reversed.find(spec, h200()).reason == "shipped:3: 1.30 times as fast as the heuristic there");
+}
+
 TEST_CASE("an illegal schedule is ignored with a warning, and an old generator's is checked and named") {
     TuningRecord illegal = record_of("layernorm rows=4096 cols=1024 x=bf16", "cuda threads_per_row=7", 1.3);
     TuningRecord old = record_of("layernorm rows=4000 cols=1024 x=bf16", tuned_text, 1.1);

@@ -88,6 +88,11 @@ class TuningRecords {
     /// ..."; after 20 of them the rest is counted in one.
     std::vector<std::string> add(std::string_view text, const std::string& source);
 
+    /// The same of lines that to_text() made, in a text that outlives this object. They are read when find() is asked
+    /// for their cols first, which takes some 20 us a line then; one that is no record is a warning of find() then.
+    void add_unread(std::string_view text, const std::string& source);
+
+    /// Of what has been read.
     size_t size() const;
 
     /// The schedule to use for a valid spec, always legal. eps, and the value of a gamma_offset other than 0, make no
