@@ -125,6 +125,7 @@ Expected<TuningRecord> parse_record(std::string_view line) {
     NORMJIT_TRY(const std::string spec, fields.text("spec"));
     NORMJIT_TRY(record.spec, parse_spec(spec));
     if (!record.spec.rows) return invalid_argument("spec: rows is missing");
+    if (!record.spec.slices) return invalid_argument("spec: slices=any; must be a number");
     NORMJIT_TRY(record.device.model, fields.text("device"));
     NORMJIT_TRY(const std::string target, fields.text("target"));
     NORMJIT_TRY(record.device.target, parse_target(target));

@@ -23,12 +23,13 @@ constexpr size_t most_warnings = 20;
 /// A record of another device counts when it gained this much there: less may be what that device is like.
 constexpr double architecture_gain = 1.05;
 
-/// Of M, by which a record may be off.
-constexpr double rows_factor = 2;
+/// Of M and of S, by which a record may be off.
+constexpr double size_factor = 2;
 
-/// What two specs with the same fastest schedule have in common, but for M.
+/// What two specs with the same fastest schedule have in common, but for M and S.
 Spec problem_of(Spec spec) {
     spec.rows.reset();
+    if (spec.has_slices()) spec.slices.reset();
     spec.eps = Spec().eps;
     spec.gamma_offset = spec.gamma_offset == 0 ? 0 : 1;
     spec.accumulate = {};
@@ -91,7 +92,7 @@ struct TuningRecords::Impl {
     std::mutex mutex;  ///< find() reads lines
     std::vector<Entry> entries;
     std::unordered_multimap<std::string, size_t> by_problem;  ///< text of problem_of() -> index
-    std::unordered_map<std::string, size_t> by_identity;      ///< that with M and the device
+    std::unordered_map<std::string, size_t> by_identity;      ///< that with S, M and the device
     std::vector<Unread> unread;
     std::unordered_set<int64_t> read_cols;  ///< of unread lines that were read
     size_t lines = 0;
@@ -100,10 +101,10 @@ struct TuningRecords::Impl {
     void put(Entry entry) {
         const TuningRecord& record = entry.record;
         std::string problem = to_text(problem_of(record.spec));
-        const auto [place, is_new] =
-            by_identity.try_emplace(fmt::format("{}|{}|{}|{}|{}", problem, *record.spec.rows, record.device.model,
-                                                to_text(record.device.target), record.device.threads),
-                                    entries.size());
+        const auto [place, is_new] = by_identity.try_emplace(
+            fmt::format("{}|{}|{}|{}|{}|{}", problem, *record.spec.slices, *record.spec.rows, record.device.model,
+                        to_text(record.device.target), record.device.threads),
+            entries.size());
         if (is_new) {
             by_problem.emplace(std::move(problem), entries.size());
             entries.push_back(std::move(entry));
@@ -143,15 +144,20 @@ struct TuningRecords::Impl {
 
 namespace {
 
-/// How far a record's M is away: 0 is the same, less than 0 no answer. A dynamic M takes the record with most rows,
-/// since the longest launches are those that count.
-std::optional<double> distance_of(const Spec& spec, const Spec& recorded) {
-    if (*recorded.rows == 0) return std::nullopt;
-    if (!spec.rows) return 1 / static_cast<double>(*recorded.rows);
-    if (*spec.rows == *recorded.rows) return 0;
+/// How far a record's M or S is away: 0 is the same, less than 0 no answer. One that is dynamic takes the record with
+/// the most, since the longest launches are those that count.
+std::optional<double> distance_of(std::optional<int64_t> wanted, int64_t recorded) {
+    if (recorded == 0) return std::nullopt;
+    if (!wanted) return 1 / static_cast<double>(recorded);
+    if (*wanted == recorded) return 0;
     const double distance =
-        std::fabs(std::log2(std::max(static_cast<double>(*spec.rows), 0.5) / static_cast<double>(*recorded.rows)));
-    return distance <= std::log2(rows_factor) ? std::optional(distance) : std::nullopt;
+        std::fabs(std::log2(std::max(static_cast<double>(*wanted), 0.5) / static_cast<double>(recorded)));
+    return distance <= std::log2(size_factor) ? std::optional(distance) : std::nullopt;
+}
+
+std::optional<double> distance_of(const Spec& spec, const Spec& recorded) {
+    const auto rows = distance_of(spec.rows, *recorded.rows), slices = distance_of(spec.slices, *recorded.slices);
+    return rows && slices ? std::optional(*rows + *slices) : std::nullopt;
 }
 
 /// A record that could answer.
@@ -178,6 +184,7 @@ std::string reason_of(const Offer& offer, const Spec& spec) {
     const TuningRecord& record = *offer.record;
     std::string reason = *offer.where;
     if (record.spec.rows != spec.rows) reason += fmt::format(", measured with rows={}", *record.spec.rows);
+    if (record.spec.slices != spec.slices) reason += fmt::format(", measured with slices={}", *record.spec.slices);
     if (offer.tier == TuningTier::architecture) {
         reason += fmt::format(", measured on {} ({}, {} threads)",
                               record.device.model.empty() ? "another device" : record.device.model,

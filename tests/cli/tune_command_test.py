@@ -77,6 +77,16 @@ class Tune(Case):
         self.assertEqual(result.stderr,
                          "note: the time was up before 3 of 3 problems; start again to go on\n")
 
+    def test_sizes_of_specs_that_are_for_any(self):
+        any_size = "layernorm slices=any cols=64 per_slice=gamma"
+        self.file((any_size + "\n").encode(), "shapes.txt")
+        self.refused(2, "shapes.txt:1: spec: rows is missing: the number of rows to make, at least 0", *self.tune())
+        self.refused(2, "shapes.txt:1: spec: slices=any: the number of slices to make is missing",
+                     *self.tune("--rows", "8"))
+        self.done(*self.tune("--rows", "8", "--slices", "3"))
+        self.assertEqual([each["spec"] for each in self.records()],
+                         ["layernorm slices=3 rows=8 cols=64 per_slice=gamma"])
+
     def test_usage(self):
         self.file(b"layernorm rows=3 cols=64\nlayernorm cols=7\n", "shapes.txt")
         self.refused(2, "shapes.txt:2: spec: rows is missing: the number of rows to make, at least 0", *self.tune())

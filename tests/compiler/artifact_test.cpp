@@ -102,7 +102,7 @@ TEST_CASE("how CUDA launches cut slices") {
     CHECK(many.reduced_slices == 0);
     CHECK(cut(mixed, {2, 100'000}, 400).reduced_slices == 1);
     CHECK(cut(mixed, {2, 100'000}, 400).row_groups == 100);  // each sums over its slices
-    CHECK(cut(spec, {4096, 8}, 8).parts == 1);  // all that the workspace has room for
+    CHECK(cut(spec, {4096, 8}, 8).parts == 1);               // all that the workspace has room for
     CHECK(cut(spec, {4096, 8}, 1).row_groups == 8);
     const CudaCut none = cut(spec, {0, 7}, 400);
     CHECK(none.row_groups == 0);

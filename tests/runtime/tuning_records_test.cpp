@@ -103,6 +103,7 @@ TEST_CASE("the error of a bad line names the key") {
     CHECK(error("\"median\":2e-06", "\"median\":0") == "median: must be more than 0");
     CHECK(error("\"median\":2e-06", "\"median\":\"fast\"") == "median: \"fast\": must be a number");
     CHECK(error("rows=8 ", "") == "spec: rows is missing");
+    CHECK(error("rows=8 ", "rows=8 slices=any ") == "spec: slices=any; must be a number");
     CHECK(error("cols=64", "cols=0").starts_with("spec: cols=0"));
     CHECK(error("\"normjit_record\":1", "\"normjit_record\":7") == "normjit_record: 7: this program reads 1");
 }
@@ -184,6 +185,23 @@ TEST_CASE("the tiers answer in their order and say why") {
     CHECK(find("rmsnorm rows=4096 cols=1024 x=bf16", h200()).reason == "no record of this problem");
 }
 
+TEST_CASE("records of slices answer for others of them, and for any") {
+    const std::string adaln = "layernorm rows=1024 cols=1024 x=bf16 per_slice=gamma,beta slices=";
+    const TuningRecords records =
+        records_of({record_of(adaln + "8", tuned_text, 1.2), record_of(adaln + "64", tuned_text, 1.1)});
+    const auto find = [&](const std::string& spec) { return records.find(*parse_spec(spec), h200()); };
+    CHECK(records.size() == 2);
+    CHECK(find(adaln + "8").tier == TuningTier::exact);
+    CHECK(find(adaln + "12").reason.starts_with("r.jsonl:1, measured with slices=8"));
+    CHECK(find(adaln + "12").tier == TuningTier::nearest_rows);
+    CHECK(find(adaln + "24").tier == TuningTier::heuristic);
+    CHECK(find(adaln + "any").reason.starts_with("r.jsonl:2, measured with slices=64"));
+    CHECK(find("layernorm slices=any cols=1024 x=bf16 per_slice=gamma,beta")
+              .reason.starts_with("r.jsonl:2, measured with rows=1024, measured with slices=64"));
+    CHECK(find("layernorm slices=8 rows=1024 cols=1024 x=bf16").tier == TuningTier::heuristic);
+    CHECK(find("layernorm rows=1024 cols=1024 x=bf16").tier == TuningTier::heuristic);
+}
+
 TEST_CASE("eps and the value of gamma_offset make no difference") {
     const TuningRecords records =
         records_of({record_of("layernorm rows=4096 cols=1024 stats=recompute gamma_offset=1",
@@ -247,8 +265,9 @@ TEST_CASE("what is found is legal for random problems") {
     const Target target = h200().target;
     const int64_t count = test::rounds(100);
     for (int64_t i = 0; i < count; ++i) {
-        const Spec spec = test::random_spec(random, {.dynamic_percent = 0});
-        if (spec.rows == 0) continue;
+        Spec spec = test::random_spec(random, {.dynamic_percent = 0});
+        if (spec.rows == 0 || spec.slices == 0) continue;
+        if (!spec.slices) spec.slices = random.between(2, 9);
         TuningRecord record = record_of(to_text(spec), "", 1);
         record.schedule = random.chance(50) ? test::random_cuda_schedule(random) : test::random_schedule(random);
         static_cast<void>(records.add(to_text(record), "r"));

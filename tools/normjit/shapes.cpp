@@ -11,18 +11,13 @@
 namespace normjit::cli {
 namespace {
 
-/// What a spec without rows gets, and whether those and slices may stay any.
-struct Rows {
-    std::optional<int64_t> otherwise;
-    bool may_be_any = false;
-};
-
-/// Its error names the line it came from.
-Expected<Spec> read_spec(std::string_view text, const std::string& where, const Rows& rows) {
+/// Its error names the line it came from. Without sizes the spec may be for any.
+Expected<Spec> read_spec(std::string_view text, const std::string& where, const Sizes* sizes) {
     auto spec = parse_spec(text);
     if (!spec.ok()) return Status(spec.status().code(), where + spec.status().message());
-    if (!spec->rows) spec->rows = rows.otherwise;
-    if (rows.may_be_any) return spec;
+    if (sizes == nullptr) return spec;
+    if (!spec->rows) spec->rows = sizes->rows;
+    if (!spec->slices) spec->slices = sizes->slices;
     if (!spec->rows)
         return invalid_argument(fmt::format("{}spec: rows is missing: the number of rows to make, at least 0", where));
     if (!spec->slices)
@@ -30,7 +25,7 @@ Expected<Spec> read_spec(std::string_view text, const std::string& where, const 
     return spec;
 }
 
-Status read_file(const std::string& path, const Rows& rows, std::vector<Spec>& specs) {
+Status read_file(const std::string& path, const Sizes* sizes, std::vector<Spec>& specs) {
     NORMJIT_TRY(std::string text, read_text_file(path));
     std::istringstream lines(text);
     int number = 0;
@@ -38,25 +33,25 @@ Status read_file(const std::string& path, const Rows& rows, std::vector<Spec>& s
         ++number;
         line = line.substr(0, line.find('#'));
         if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-        NORMJIT_TRY(Spec spec, read_spec(line, fmt::format("{}:{}: ", path, number), rows));
+        NORMJIT_TRY(Spec spec, read_spec(line, fmt::format("{}:{}: ", path, number), sizes));
         specs.push_back(spec);
     }
     return {};
 }
 
-Expected<std::vector<Spec>> read(const std::vector<std::string>& inputs, const Rows& rows) {
+Expected<std::vector<Spec>> read(const std::vector<std::string>& inputs, const Sizes* sizes) {
     std::vector<Spec> specs;
     for (size_t i = 0; i < inputs.size();) {
         std::string text = inputs[i++];
         if (!text.starts_with("layernorm") && !text.starts_with("rmsnorm") && text.find('=') == std::string::npos) {
-            NORMJIT_RETURN_IF_ERROR(read_file(text, rows, specs));
+            NORMJIT_RETURN_IF_ERROR(read_file(text, sizes, specs));
             continue;
         }
         while (i < inputs.size() && inputs[i].find('=') != std::string::npos &&
                inputs[i].find(' ') == std::string::npos) {
             text += " " + inputs[i++];
         }
-        NORMJIT_TRY(Spec spec, read_spec(text, "", rows));
+        NORMJIT_TRY(Spec spec, read_spec(text, "", sizes));
         specs.push_back(spec);
     }
     return specs;
@@ -64,10 +59,10 @@ Expected<std::vector<Spec>> read(const std::vector<std::string>& inputs, const R
 
 }  // namespace
 
-Expected<std::vector<Spec>> read_shapes(const std::vector<std::string>& inputs, std::optional<int64_t> rows) {
-    return read(inputs, {rows, false});
+Expected<std::vector<Spec>> read_shapes(const std::vector<std::string>& inputs, const Sizes& sizes) {
+    return read(inputs, &sizes);
 }
 
-Expected<std::vector<Spec>> read_specs(const std::vector<std::string>& inputs) { return read(inputs, {{}, true}); }
+Expected<std::vector<Spec>> read_specs(const std::vector<std::string>& inputs) { return read(inputs, nullptr); }
 
 }  // namespace normjit::cli

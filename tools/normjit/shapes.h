@@ -11,9 +11,13 @@
 
 namespace normjit::cli {
 
-/// Files, specs, and specs that the shell has split into words. A spec without rows gets `rows`, or is an error. Errors
-/// name the file and the line.
-Expected<std::vector<Spec>> read_shapes(const std::vector<std::string>& inputs, std::optional<int64_t> rows = {});
+/// What a spec gets that is for any number of rows or slices; nothing: it is an error.
+struct Sizes {
+    std::optional<int64_t> rows, slices;
+};
+
+/// Files, specs, and specs that the shell has split into words. Errors name the file and the line.
+Expected<std::vector<Spec>> read_shapes(const std::vector<std::string>& inputs, const Sizes& sizes = {});
 
 /// The same of specs that may be for any number of rows and slices.
 Expected<std::vector<Spec>> read_specs(const std::vector<std::string>& inputs);

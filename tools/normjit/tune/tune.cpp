@@ -51,7 +51,7 @@ struct Options {
     std::string budget;
     std::string shard;
     std::string json;
-    int64_t rows = 0;
+    int64_t rows = 0, slices = 0;
     int most = 64;
     int deepen = 0;
     double seconds = 0.2;
@@ -87,8 +87,8 @@ Status keep_shard(const std::string& shard, std::vector<Spec>& specs) {
 }
 
 Expected<std::vector<Spec>> read_problems(const Options& options) {
-    NORMJIT_TRY(std::vector<Spec> specs,
-                read_shapes(options.inputs, options.rows > 0 ? std::optional(options.rows) : std::nullopt));
+    const auto given = [](int64_t size) { return size > 0 ? std::optional(size) : std::nullopt; };
+    NORMJIT_TRY(std::vector<Spec> specs, read_shapes(options.inputs, {given(options.rows), given(options.slices)}));
     std::vector<Spec> different;
     for (const Spec& spec : specs) {
         if (*spec.rows == 0) return invalid_argument(to_text(spec) + ": nothing to measure without rows");
@@ -311,7 +311,7 @@ Status run(const Options& options) {
 Command add_tune(const CommandLine& program) {
     auto options = std::make_shared<Options>();
     const CommandLine line = program.add_command("tune", "Find the fastest schedules by measuring, and record them");
-    line.add_option("inputs", options->inputs, "Shapes files, and specs with rows");
+    line.add_option("inputs", options->inputs, "Shapes files, and specs");
     line.add_option("-o,--output", options->output, "The file of tuning records to add to");
     line.add_option("--device", options->device.device, "Where to measure: cpu, cuda:N for a GPU, or all GPUs",
                     {.show_default = true});
@@ -319,6 +319,7 @@ Command add_tune(const CommandLine& program) {
     line.add_option("--budget", options->budget, "Stop after this time, as 90s, 10m or 2h; shared among the problems");
     line.add_option("--shard", options->shard, "Only a part of the problems: 1/4 for the first of four");
     line.add_option("--rows", options->rows, "For specs without rows", {.range = {{1, int64_t{1} << 40}}});
+    line.add_option("--slices", options->slices, "For specs of slices=any", {.range = {{1, int64_t{1} << 40}}});
     line.add_option("--candidates", options->most, "Schedules to measure for a problem, at most",
                     {.range = {{1, 100000}}, .show_default = true});
     line.add_option("--deepen", options->deepen, "Search on where a record rests on fewer candidates than this",
