@@ -49,6 +49,7 @@ Expected<Kernel> changed_kernel(const Case& a_case) {
 }
 
 std::string check_changed(const Case& a_case, int64_t& compared) {
+    if (!a_case.spec.has(Tensor::dgamma) || !a_case.spec.reads(Tensor::gamma)) return {};  // a failing one made smaller
     const auto kernel = changed_kernel(a_case);
     // Its schedule was drawn for the spec's own formula: registers may not suffice for this one.
     if (!kernel.ok()) return kernel.status().code() == Code::invalid_argument ? "" : kernel.status().message();

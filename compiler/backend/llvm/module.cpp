@@ -10,24 +10,17 @@
 #include "backend/llvm/machine.h"
 #include "backend/llvm/object.h"
 #include "fingerprint.h"
-#include "plan/plan.h"
 #include "support/try.h"
 
 #include <new>
 #include <string_view>
 
+#include <fmt/format.h>
 #include <llvm/Support/raw_ostream.h>
 
 namespace normjit::backend::llvmir {
 
 namespace {
-
-Expected<plan::Plan> plan_of(const Question& question) {
-    NORMJIT_TRY(const Spec spec, parse_spec(question.spec));
-    NORMJIT_TRY(const Schedule schedule, parse_schedule(question.schedule));
-    NORMJIT_TRY(const Target target, parse_target(question.target));
-    return plan::make(spec, schedule, target);
-}
 
 /// A module with all entry points; `machine` says for which processor.
 std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const plan::Plan& plan,
@@ -74,6 +67,10 @@ Status work(const Question& question, const Answer& answer) {
     if (std::string_view(question.fingerprint) != generator_fingerprint) {
         return unavailable("llvm: libnormjit_llvm was built from other sources than what opened it");
     }
+    if (std::string_view(question.compiler) != __VERSION__) {
+        return unavailable(
+            fmt::format("llvm: libnormjit_llvm was built by {}, what opened it by {}", __VERSION__, question.compiler));
+    }
     if (question.task == Task::list) {
         NORMJIT_TRY(const Target target, parse_target(question.target));
         NORMJIT_TRY(const std::string text, disassemble(target, {question.code, question.code_bytes},
@@ -81,13 +78,12 @@ Status work(const Question& question, const Answer& answer) {
         set_bytes(answer, text);
         return {};
     }
-    NORMJIT_TRY(const plan::Plan plan, plan_of(question));
     if (question.task == Task::print) {
-        NORMJIT_TRY(const std::string text, print_module(plan));
+        NORMJIT_TRY(const std::string text, print_module(*question.plan));
         set_bytes(answer, text);
         return {};
     }
-    NORMJIT_TRY(const LinkedCode code, compile_module(plan));
+    NORMJIT_TRY(const LinkedCode code, compile_module(*question.plan));
     for (const EntryPoint& entry : code.entries) answer.add_entry(answer.self, entry.name.c_str(), entry.offset);
     answer.set_bytes(answer.self, reinterpret_cast<const char*>(code.bytes.data()), code.bytes.size());
     return {};

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What passes between the compiler and libnormjit_llvm, the one library with LLVM, which is opened when LLVM is needed
-// first: processes that need none do not load its 40 MB. Only types of C pass, so that the two may hold different C++
-// libraries.
+// first: processes that need none do not load its 40 MB. The two may hold a C++ library each: of its types there is
+// only the plan, which is read alone, and is the same in both, since one compiler made both of the same sources.
 #pragma once
+
+#include "plan/plan.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -19,16 +21,16 @@ struct Answer {
 };
 
 enum class Task : int {
-    compile,  ///< spec, schedule, target -> entries, code
-    print,    ///< spec, schedule, target -> LLVM's IR
+    compile,  ///< plan -> entries, code
+    print,    ///< plan -> LLVM's IR
     list      ///< target, code -> one line for each instruction
 };
 
 struct Question {
-    const char* fingerprint = nullptr;  ///< generator_fingerprint: both must be made of the same sources
+    const char* fingerprint = nullptr;   ///< generator_fingerprint
+    const char* compiler = __VERSION__;  ///< of who asks
     Task task = Task::compile;
-    const char* spec = nullptr;
-    const char* schedule = nullptr;
+    const plan::Plan* plan = nullptr;
     const char* target = nullptr;
     const uint8_t* code = nullptr;
     size_t code_bytes = 0;
