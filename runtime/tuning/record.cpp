@@ -4,7 +4,9 @@
 
 #include "normjit/tuning.h"
 
+#include <algorithm>
 #include <climits>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -14,66 +16,125 @@ namespace normjit {
 
 namespace {
 
-using nlohmann::ordered_json;
+using nlohmann::json;
 
 /// Of the keys and their meaning; lines of another format are skipped.
 constexpr int record_format = 1;
 
+/// Of a string or a number: the destructors of lists and objects allocate (3.11), and end a process that lacks memory.
 /// Bytes that are no UTF-8 become replacement characters.
-std::string one_line(const ordered_json& json) {
-    return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+template <class Scalar>
+std::string json_of(const Scalar& value) {
+    return json(value).dump(-1, ' ', false, json::error_handler_t::replace);
 }
+
+struct Value {
+    enum class Kind { text, whole, real, other };
+    Kind kind;
+    std::string shown;  ///< as JSON
+    std::string text = {};
+    double number = 0;
+    int64_t whole = 0;
+};
+
+/// What the library's parser calls, of one object.
+class ObjectReader {
+  public:
+    bool null() { return add({Value::Kind::other, "null"}); }
+    bool boolean(bool value) { return add({Value::Kind::other, value ? "true" : "false"}); }
+    bool number_integer(int64_t value) {
+        return add({Value::Kind::whole, std::to_string(value), {}, static_cast<double>(value), value});
+    }
+    bool number_unsigned(uint64_t value) {
+        const auto whole = static_cast<int64_t>(std::min(value, uint64_t{INT64_MAX}));
+        return add({Value::Kind::whole, std::to_string(value), {}, static_cast<double>(value), whole});
+    }
+    bool number_float(double value, const std::string& shown) { return add({Value::Kind::real, shown, {}, value}); }
+    bool string(std::string& value) { return add({Value::Kind::text, json_of(value), value}); }
+    bool binary(json::binary_t&) { return false; }  // not of a text
+    bool start_object(size_t) {
+        is_object_ = is_object_ || depth_ == 0;
+        return begin("an object");
+    }
+    bool start_array(size_t) { return begin("a list"); }
+    bool end_object() { return --depth_, true; }
+    bool end_array() { return --depth_, true; }
+    bool key(const std::string& name) {
+        if (depth_ == 1) key_ = name;
+        return true;
+    }
+    bool parse_error(size_t place, const std::string&, const json::exception& error) {
+        const bool is_syntax = dynamic_cast<const json::parse_error*>(&error) != nullptr;
+        problem_ = is_syntax ? fmt::format("no JSON at column {}", place) : "a number is beyond double";
+        return false;
+    }
+
+    std::string problem() const { return problem_.empty() && !is_object_ ? "no JSON object" : problem_; }
+    std::map<std::string, Value> values;
+
+  private:
+    bool add(Value value) {
+        if (depth_ == 1) values.insert_or_assign(key_, std::move(value));
+        return true;
+    }
+    bool begin(const char* shown) {
+        add({Value::Kind::other, shown});
+        ++depth_;
+        return true;
+    }
+
+    int64_t depth_ = 0;
+    bool is_object_ = false;
+    std::string key_, problem_;
+};
 
 /// The keys of one line. Errors name the key: "median: missing".
 class Fields {
   public:
     static Expected<Fields> parse(std::string_view line) {
+        ObjectReader reader;
+        json::sax_parse(line, &reader);
+        if (const std::string problem = reader.problem(); !problem.empty())
+            return invalid_argument(fmt::format("not a record: {}", problem));
         Fields fields;
-        try {
-            fields.json_ = ordered_json::parse(line);
-        } catch (const ordered_json::exception& error) {
-            const auto* place = dynamic_cast<const ordered_json::parse_error*>(&error);
-            if (place == nullptr) return invalid_argument("not a record: a number is beyond double");
-            return invalid_argument(fmt::format("not a record: no JSON at column {}", place->byte));
-        }
-        if (!fields.json_.is_object()) return invalid_argument("not a record: no JSON object");
+        fields.values_ = std::move(reader.values);
         return fields;
     }
 
-    bool has(const std::string& key) const { return json_.contains(key); }
+    bool has(const std::string& key) const { return values_.contains(key); }
 
     Expected<std::string> text(const std::string& key) const {
-        NORMJIT_TRY(const ordered_json* value, find(key));
-        if (!value->is_string()) return refuse(key, *value, "must be a string");
-        return value->get<std::string>();
+        NORMJIT_TRY(const Value* value, find(key));
+        if (value->kind != Value::Kind::text) return refuse(key, *value, "must be a string");
+        return value->text;
     }
 
     Expected<double> number(const std::string& key) const {
-        NORMJIT_TRY(const ordered_json* value, find(key));
-        if (!value->is_number()) return refuse(key, *value, "must be a number");
-        return value->get<double>();
+        NORMJIT_TRY(const Value* value, find(key));
+        if (value->kind != Value::Kind::whole && value->kind != Value::Kind::real)
+            return refuse(key, *value, "must be a number");
+        return value->number;
     }
 
     Expected<int> integer(const std::string& key, int least) const {
-        NORMJIT_TRY(const ordered_json* value, find(key));
-        if (!value->is_number_integer()) return refuse(key, *value, "must be a whole number");
-        const auto number = value->get<int64_t>();
-        if (number < least || number > INT_MAX)
+        NORMJIT_TRY(const Value* value, find(key));
+        if (value->kind != Value::Kind::whole) return refuse(key, *value, "must be a whole number");
+        if (value->whole < least || value->whole > INT_MAX)
             return refuse(key, *value, fmt::format("must be {} to {}", least, INT_MAX));
-        return static_cast<int>(number);
+        return static_cast<int>(value->whole);
     }
 
   private:
-    Expected<const ordered_json*> find(const std::string& key) const {
-        const auto found = json_.find(key);
-        if (found == json_.end()) return invalid_argument(fmt::format("{}: missing", key));
-        return &*found;
+    Expected<const Value*> find(const std::string& key) const {
+        const auto found = values_.find(key);
+        if (found == values_.end()) return invalid_argument(fmt::format("{}: missing", key));
+        return &found->second;
     }
-    static Status refuse(const std::string& key, const ordered_json& value, std::string_view reason) {
-        return invalid_argument(fmt::format("{}: {}: {}", key, normjit::text::shown(one_line(value)), reason));
+    static Status refuse(const std::string& key, const Value& value, std::string_view reason) {
+        return invalid_argument(fmt::format("{}: {}: {}", key, normjit::text::shown(value.shown), reason));
     }
 
-    ordered_json json_;
+    std::map<std::string, Value> values_;
 };
 
 Expected<TunedTimes> read_times(const Fields& fields, std::string_view prefix) {
@@ -88,31 +149,47 @@ Expected<TunedTimes> read_times(const Fields& fields, std::string_view prefix) {
 /// Three significant digits beyond what a measurement means.
 double rounded(double number) { return *text::parse_double(fmt::format("{:.6g}", number)); }
 
-void add_times(ordered_json& json, std::string_view prefix, const TunedTimes& times) {
-    json[fmt::format("{}median", prefix)] = rounded(times.median);
-    json[fmt::format("{}p20", prefix)] = rounded(times.p20);
-    json[fmt::format("{}p80", prefix)] = rounded(times.p80);
-}
+/// An object on one line, its keys in the order in which they come.
+class Line {
+  public:
+    template <class Scalar>
+    void add(std::string_view key, const Scalar& value) {
+        text_ += fmt::format("{}\"{}\":{}", text_.empty() ? "{" : ",", key, json_of(value));
+    }
+    void add(std::string_view prefix, const TunedTimes& times) {
+        add(fmt::format("{}median", prefix), rounded(times.median));
+        add(fmt::format("{}p20", prefix), rounded(times.p20));
+        add(fmt::format("{}p80", prefix), rounded(times.p80));
+    }
+    std::string text() const { return text_ + "}"; }
+
+  private:
+    std::string text_;
+};
 
 }  // namespace
 
 std::string to_text(const TuningRecord& record) {
-    ordered_json json = {{"normjit_record", record_format},  {"spec", to_text(record.spec)},
-                         {"device", record.device.model},    {"target", to_text(record.device.target)},
-                         {"threads", record.device.threads}, {"schedule", to_text(record.schedule)}};
-    add_times(json, "", record.times);
-    json["heuristic"] = to_text(record.heuristic);
-    add_times(json, "heuristic_", record.heuristic_times);
-    json["gain"] = rounded(record.gain);
-    if (record.warm_gain > 0) json["warm_gain"] = rounded(record.warm_gain);
-    json["share"] = rounded(record.share);
-    json["candidates"] = record.candidates;
-    json["caches"] = record.caches;
-    json["verified"] = record.verified;
-    json["generator"] = record.generator;
-    json["version"] = record.version;
-    json["date"] = record.date;
-    return one_line(json);
+    Line line;
+    line.add("normjit_record", record_format);
+    line.add("spec", to_text(record.spec));
+    line.add("device", record.device.model);
+    line.add("target", to_text(record.device.target));
+    line.add("threads", record.device.threads);
+    line.add("schedule", to_text(record.schedule));
+    line.add("", record.times);
+    line.add("heuristic", to_text(record.heuristic));
+    line.add("heuristic_", record.heuristic_times);
+    line.add("gain", rounded(record.gain));
+    if (record.warm_gain > 0) line.add("warm_gain", rounded(record.warm_gain));
+    line.add("share", rounded(record.share));
+    line.add("candidates", record.candidates);
+    line.add("caches", record.caches);
+    line.add("verified", record.verified);
+    line.add("generator", record.generator);
+    line.add("version", record.version);
+    line.add("date", record.date);
+    return line.text();
 }
 
 Expected<TuningRecord> parse_record(std::string_view line) {
