@@ -38,10 +38,11 @@ memory::data_type type_of(DType type) {
 
 #if DNNL_VERSION_MAJOR >= 3
 const auto flags = normalization_flags::use_scale | normalization_flags::use_shift;
-constexpr int scale = DNNL_ARG_SCALE, scale_gradients[] = {DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT};
+constexpr int scales[] = {DNNL_ARG_SCALE, DNNL_ARG_SHIFT},
+              scale_gradients[] = {DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT};
 #else
 const auto flags = normalization_flags::use_scale_shift;  // gamma and beta in one tensor
-constexpr int scale = DNNL_ARG_SCALE_SHIFT, scale_gradients[] = {DNNL_ARG_DIFF_SCALE_SHIFT};
+constexpr int scales[] = {DNNL_ARG_SCALE_SHIFT}, scale_gradients[] = {DNNL_ARG_DIFF_SCALE_SHIFT};
 #endif
 constexpr float epsilon = 1e-5f;
 
@@ -77,7 +78,7 @@ double median_seconds(const layer_normalization_backward::primitive_desc& descri
     add(DNNL_ARG_DIFF_SRC, description.diff_src_desc());
     add(DNNL_ARG_MEAN, description.mean_desc());
     add(DNNL_ARG_VARIANCE, description.variance_desc());
-    add(scale, description.weights_desc());
+    for (const int argument : scales) add(argument, description.weights_desc());
     for (const int argument : scale_gradients) add(argument, description.diff_weights_desc());
     const layer_normalization_backward primitive(description);
     const auto seconds = [&] {
