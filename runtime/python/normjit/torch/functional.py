@@ -119,10 +119,11 @@ def _apply(norm, x, weight, bias, eps, weight_offset, residual, main_grad):
         operators.register()
     if x.device.type not in operators.served:
         raise _kernels.Unavailable(f"x: is on {x.device}; {_kernels.why_not(x.device.type)}")
-    for name, tensor in (("weight", weight), ("bias", bias)):
-        if tensor is not None and tensor.shape != (*x.shape[: tensor.dim() - 1], x.shape[-1]):
-            raise InvalidArgument(f"{name}: its shape is {tuple(tensor.shape)}; must be {tuple(x.shape[-1:])}, or that with "
-                                  f"the first dimensions of x, {tuple(x.shape)}, before it")
+    row = x.shape[-1:]
+    if weight is not None and weight.shape != row:
+        _check_samples("weight", weight, x)
+    if bias is not None and bias.shape != row:
+        _check_samples("bias", bias, x)
     weight, bias = _with_rows_alike(weight, bias, x)
     if not main_grad:
         return norm_of(x, residual, weight, bias, norm, eps, weight_offset)
