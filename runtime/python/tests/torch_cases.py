@@ -6,6 +6,8 @@ from torch.nn import functional
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 STEP = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10, torch.float64: 2.0**-52}
+NORMS = {"layernorm": lambda x, w, b, **o: normjit.torch.layer_norm(x, w, b, **o),
+         "rmsnorm": lambda x, w, b, **o: normjit.torch.rms_norm(x, w, **o)}
 
 
 def layer_norm(x, w, b, normalized=1):
