@@ -158,7 +158,7 @@ class Checker {
                          row_stride(given), spec_.cols);
         }
         return error(tensor, "slice_stride is {}; the slices of an output may not overlap",
-                     slice_stride(given, operand.is_matrix() ? arguments_.rows : 1));
+                     slice_stride(given, operand, arguments_.rows));
     }
 
     /// The region's loops and its bytes in all; false when they are more than 64 bits count.

@@ -111,12 +111,7 @@ class Launch {
     }
 
     int64_t bytes_before(const Operand& operand, int64_t slice, int64_t row) const {
-        const Argument& given = arguments_[operand.tensor];
-        int64_t elements = 0;
-        if (operand.is_matrix()) elements = slice * slice_stride(given, arguments_.rows) + row * row_stride(given);
-        if (operand.shape == TensorShape::rows) elements = slice * arguments_.rows + row;
-        if (operand.per_slice) elements = slice * slice_stride(given, 1);
-        return elements * operand.bytes();
+        return elements_before(operand, arguments_, slice, row) * operand.bytes();
     }
 
     bool is_past_caches() const {

@@ -144,21 +144,15 @@ Arguments in_one_slice(Arguments arguments) {
 /// So few rows that all threads share the columns of each.
 bool takes_one_after_the_other(const CpuKernel& kernel, const Arguments& arguments) {
     constexpr int64_t most_slices = 16;
-    const int64_t workspace_bytes = arguments.workspace == nullptr ? 0 : arguments.workspace_bytes;
-    return !kernel.sweeps.empty() && !kernel.final_reduces() && arguments.slices <= most_slices &&
-           kernel.artifact.geometry.is_split(arguments.batch().all_rows(), workspace_bytes);
+    return !kernel.final_reduces() && arguments.slices <= most_slices && kernel.splits_columns(arguments);
 }
 
 Arguments slice_of(const CpuKernel& kernel, const Arguments& all, int64_t slice) {
     Arguments one = all;
     one.slices = 1;
     for (const Operand& operand : kernel.operands) {
-        const Argument& given = all[operand.tensor];
-        int64_t elements = 0;
-        if (operand.is_matrix()) elements = slice_stride(given, all.rows);
-        if (operand.shape == TensorShape::rows) elements = all.rows;
-        if (operand.per_slice) elements = slice_stride(given, 1);
-        one[operand.tensor].data = static_cast<const char*>(given.data) + slice * elements * operand.bytes();
+        const void*& data = one[operand.tensor].data;
+        data = static_cast<const char*>(data) + elements_before(operand, all, slice, 0) * operand.bytes();
     }
     return one;
 }

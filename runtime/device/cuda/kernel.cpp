@@ -55,7 +55,7 @@ bool CudaKernel::is_aligned(const Argument& argument, const Operand& operand, co
     uint64_t bits = reinterpret_cast<uintptr_t>(argument.data);
     if (operand.is_matrix() && batch.rows > 1) bits |= static_cast<uint64_t>(row_stride(argument) * operand.bytes());
     if (batch.slices > 1 && (operand.is_matrix() || operand.per_slice)) {
-        const int64_t stride = slice_stride(argument, operand.is_matrix() ? batch.rows : 1);
+        const int64_t stride = slice_stride(argument, operand, batch.rows);
         bits |= static_cast<uint64_t>(stride * operand.bytes());
     }
     return bits % multiple == 0;
@@ -130,7 +130,7 @@ Expected<CudaArguments> CudaKernel::code_arguments(const Arguments& arguments, c
         const Argument& given = arguments[operand.tensor];
         const size_t place = operands.place(operand);
         to.operand[place] = {const_cast<void*>(given.data), row_stride(given)};
-        if (has_slices) to.slice_stride[place] = slice_stride(given, operand.is_matrix() ? arguments.rows : 1);
+        if (has_slices) to.slice_stride[place] = slice_stride(given, operand, arguments.rows);
     }
     const int64_t rows = arguments.batch().all_rows();
     auto* workspace = static_cast<char*>(arguments.workspace);
