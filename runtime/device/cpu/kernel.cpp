@@ -25,8 +25,7 @@ class PlainLaunch : Launch {
           streams_last_sweep_(past_caches_ && kernel.last_sweep_nontemporal != nullptr && start_on_lines()) {}
 
     Status run() {
-        const int64_t workspace_bytes = arguments_.workspace == nullptr ? 0 : arguments_.workspace_bytes;
-        if (!kernel_.sweeps.empty() && geometry_.is_split(arguments_.rows, workspace_bytes)) {
+        if (kernel_.splits_columns(arguments_)) {
             run_split();
         } else {
             runner_.run_phases(
@@ -191,6 +190,11 @@ CpuKernel::CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<con
 
 CpuKernel::CpuKernel(Artifact made, PortableProgram formula, std::shared_ptr<const Threads> workers)
     : Impl(std::move(made)), program(std::move(formula)), threads(std::move(workers)), crew_choice(threads->choice()) {}
+
+bool CpuKernel::splits_columns(const Arguments& arguments) const {
+    const int64_t workspace_bytes = arguments.workspace == nullptr ? 0 : arguments.workspace_bytes;
+    return !sweeps.empty() && artifact.geometry.is_split(arguments.batch().all_rows(), workspace_bytes);
+}
 
 Status CpuKernel::launch(const Arguments& arguments) const {
     return arguments.slices == 1 ? launch_plain(arguments) : launch_slices(*this, arguments);

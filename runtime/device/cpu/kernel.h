@@ -23,6 +23,8 @@ struct CpuKernel final : Kernel::Impl {
     Status launch(const Arguments& arguments) const override;
     /// Of arguments with one slice.
     Status launch_plain(const Arguments& arguments) const;
+    /// Whether all threads share the columns of each row, as of so many rows.
+    bool splits_columns(const Arguments& arguments) const;
     bool final_reduces() const { return operands.has_shared_sums(); }
     bool reduces_slices() const { return operands.has_sums_per_slice(); }
 
