@@ -31,8 +31,7 @@ std::string json_of(const Scalar& value) {
 struct Value {
     enum class Kind { text, whole, real, other };
     Kind kind;
-    std::string shown;  ///< as JSON
-    std::string text = {};
+    std::string text;  ///< of a string; as JSON of what else there is
     double number = 0;
     int64_t whole = 0;
 };
@@ -43,14 +42,14 @@ class ObjectReader {
     bool null() { return add({Value::Kind::other, "null"}); }
     bool boolean(bool value) { return add({Value::Kind::other, value ? "true" : "false"}); }
     bool number_integer(int64_t value) {
-        return add({Value::Kind::whole, std::to_string(value), {}, static_cast<double>(value), value});
+        return add({Value::Kind::whole, std::to_string(value), static_cast<double>(value), value});
     }
     bool number_unsigned(uint64_t value) {
         const auto whole = static_cast<int64_t>(std::min(value, uint64_t{INT64_MAX}));
-        return add({Value::Kind::whole, std::to_string(value), {}, static_cast<double>(value), whole});
+        return add({Value::Kind::whole, std::to_string(value), static_cast<double>(value), whole});
     }
-    bool number_float(double value, const std::string& shown) { return add({Value::Kind::real, shown, {}, value}); }
-    bool string(std::string& value) { return add({Value::Kind::text, json_of(value), value}); }
+    bool number_float(double value, const std::string& text) { return add({Value::Kind::real, text, value}); }
+    bool string(std::string& value) { return add({Value::Kind::text, value}); }
     bool binary(json::binary_t&) { return false; }  // not of a text
     bool start_object(size_t) {
         is_object_ = is_object_ || depth_ == 0;
@@ -77,8 +76,8 @@ class ObjectReader {
         if (depth_ == 1) values.insert_or_assign(key_, std::move(value));
         return true;
     }
-    bool begin(const char* shown) {
-        add({Value::Kind::other, shown});
+    bool begin(const char* what) {
+        add({Value::Kind::other, what});
         ++depth_;
         return true;
     }
@@ -131,7 +130,8 @@ class Fields {
         return &found->second;
     }
     static Status refuse(const std::string& key, const Value& value, std::string_view reason) {
-        return invalid_argument(fmt::format("{}: {}: {}", key, normjit::text::shown(value.shown), reason));
+        const std::string written = value.kind == Value::Kind::text ? json_of(value.text) : value.text;
+        return invalid_argument(fmt::format("{}: {}: {}", key, normjit::text::shown(written), reason));
     }
 
     std::map<std::string, Value> values_;
