@@ -17,7 +17,7 @@ struct Answered {
     std::string bytes;
 };
 
-/// Opens the library, once per process. Fills in the question's fingerprint.
-Expected<Answered> ask(Question question);
+/// Opens the library, once per process.
+Expected<Answered> ask(const Question& question);
 
 }  // namespace normjit::backend::llvmir

@@ -9,7 +9,6 @@
 #include "backend/llvm/frame.h"
 #include "backend/llvm/machine.h"
 #include "backend/llvm/object.h"
-#include "fingerprint.h"
 #include "support/try.h"
 
 #include <new>

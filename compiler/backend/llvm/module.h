@@ -4,6 +4,7 @@
 // only the plan, which is read alone, and is the same in both, since one compiler made both of the same sources.
 #pragma once
 
+#include "fingerprint.h"
 #include "plan/plan.h"
 
 #include <cstddef>
@@ -27,8 +28,8 @@ enum class Task : int {
 };
 
 struct Question {
-    const char* fingerprint = nullptr;   ///< generator_fingerprint
-    const char* compiler = __VERSION__;  ///< of who asks
+    const char* fingerprint = generator_fingerprint;  ///< of who asks
+    const char* compiler = __VERSION__;
     Task task = Task::compile;
     const plan::Plan* plan = nullptr;
     const char* target = nullptr;
