@@ -89,6 +89,8 @@ constexpr CudaAdaptation few_rows[] = {
      "512x12288 20.1 us; not 22.8. 512x8192 f32 23.0; not 24.9. 256x9216 f16 12.8 with 192 threads, which none idles of; not 256 15.5"},
 };
 
+constexpr CudaChange two_blocks_of_8 = {.threads = near(192), .cluster = 8, .blocks_per_sm = 2, .pipeline_depth = 3, .column_memory = registers};
+
 // Shifting has a latency of its own: few rows gain most by clusters whose blocks shift little each, two or more of them
 // to a multiprocessor. Rows that are not few pay for the partials of many groups, which clusters of 16 have fewer of.
 constexpr CudaAdaptation rows_that_start_anywhere[] = {
@@ -103,11 +105,11 @@ constexpr CudaAdaptation rows_that_start_anywhere[] = {
      "3x28150 bf16 10.3 us; not 8 blocks 12.7. 6x17367 9.9; not 12.7"},
     {{4097, 8192},two, after(1. / 16, 1. / 8),all, clusters, {.threads = near(192), .cluster = 8, .blocks_per_sm = 1, .pipeline_depth = 3, .column_memory = registers},
      "16x43309 bf16 20.9 us; not 2 blocks, a partial for each row, 28.4"},
-    {{4097, 8192},two, after(1. / 8, 1. / 2), all, clusters, {.threads = near(192), .cluster = 8, .blocks_per_sm = 2, .pipeline_depth = 3, .column_memory = registers},
+    {{4097, 8192},two, after(1. / 8, 1. / 2), all, clusters, two_blocks_of_8,
      ""},
-    {{4097, 8192},one, after(1. / 16, 1. / 2),all, clusters, {.threads = near(192), .cluster = 8, .blocks_per_sm = 2, .pipeline_depth = 3, .column_memory = registers},
+    {{4097, 8192},one, after(1. / 16, 1. / 2),all, clusters, two_blocks_of_8,
      ""},
-    {{2049, 4096},any, after(1. / 16, 1. / 2),all, clusters, {.threads = near(192), .cluster = 8, .blocks_per_sm = 2, .pipeline_depth = 3, .column_memory = registers},
+    {{2049, 4096},any, after(1. / 16, 1. / 2),all, clusters, two_blocks_of_8,
      "14x15941 f32 9.7 us; not 96 threads 10.8. rmsnorm 9x22557 bf16 10.9; not 64 threads, 6 blocks 12.2"},
     {{8193, end}, any, after(1. / 16, 1),     all, always, {.column_memory = registers}, "rmsnorm 23x33399 f32 13.3 us; not 15.6"},
     {{1100, 1399},one, from(4),              up_to(200), always, {.threads = near(192), .rows_per_block = 2}, "1245x10303 bf16 37.1 us; not one row 41.9"},

@@ -28,6 +28,11 @@ void limit_staging(CudaSchedule& s, const CudaShape& shape, const Target& target
     }
 }
 
+/// CudaPath::groups() drops row groups beyond a multiple of this.
+int64_t unit_of_groups(const Spec& spec, const CudaSchedule& s) {
+    return spec.cols % s.vector_width == 0 ? 1 : s.vector_width / std::gcd(s.vector_width, s.rows_per_block);
+}
+
 class Search {
   public:
     Search(const Spec& spec, const Target& target, Reasons reasons)
@@ -85,8 +90,7 @@ class Search {
         if (of_group < 2 || of_group > most_turns) return most;
         const int64_t even = divide_up(turns, of_group);
         if (even * 8 > most * 7) return most;
-        const int64_t unit =
-            spec_.cols % s.vector_width != 0 ? s.vector_width / std::gcd(s.vector_width, s.rows_per_block) : 1;
+        const int64_t unit = unit_of_groups(spec_, s);
         return std::max(even / unit * unit, std::min(unit, most));
     }
 
@@ -278,10 +282,8 @@ int64_t cuda_row_groups(const Spec& spec, const Target& target, const CudaSchedu
     }
     const auto rows = spec.all_rows();
     const int64_t most = rows ? divide_up(*rows, s.rows_per_block) : INT64_MAX;
-    if (spec.cols % s.vector_width != 0) {  // CudaPath::groups() would drop what is over
-        const int64_t unit = s.vector_width / std::gcd(s.vector_width, s.rows_per_block);
-        groups = std::max(groups / unit * unit, unit);
-    }
+    const int64_t unit = unit_of_groups(spec, s);
+    groups = std::max(groups / unit * unit, unit);
     return std::clamp<int64_t>(std::min(groups, most), 1, 65535);
 }
 
