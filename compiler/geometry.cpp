@@ -51,7 +51,8 @@ int64_t Geometry::groups(int64_t rows, int64_t workspace_bytes) const {
 }
 
 std::string_view name(CudaGrid grid) {
-    constexpr std::string_view names[] = {"row_groups", "rows", "columns_by_row_groups", "columns_by_sums"};
+    constexpr std::string_view names[] = {"row_groups", "one_group", "rows", "columns_by_row_groups",
+                                          "columns_by_sums"};
     return names[static_cast<size_t>(grid)];
 }
 
@@ -60,6 +61,8 @@ CudaLaunch::Blocks CudaLaunch::grid_of(const Geometry& geometry, int64_t rows, c
     switch (grid) {
         case CudaGrid::row_groups:
             return {cut.row_groups * cluster, 1};
+        case CudaGrid::one_group:
+            return {cluster, 1};
         case CudaGrid::rows:
             return {std::min(rows, blocks), 1};
         case CudaGrid::columns_by_row_groups:

@@ -34,7 +34,7 @@ int64_t vector_words(std::span<const Operand> operands, int64_t width) {
 
 /// Layout<P> of templates/cuda/plan.cuh.
 int64_t row_kernel_shared_bytes(const Spec& spec, const OperandList& operands, int row_sums, const CudaSchedule& s,
-                                int64_t slot) {
+                                int64_t steps, int64_t slot) {
     const auto math = static_cast<int64_t>(size_of(spec.compute()));
     const int64_t threads = int64_t{s.threads_per_row} * s.rows_per_block;
     const bool staged = s.staging != CudaStaging::registers;
@@ -42,8 +42,11 @@ int64_t row_kernel_shared_bytes(const Spec& spec, const OperandList& operands, i
     const auto inputs = static_cast<int64_t>(operands.rows().size());
 
     const int64_t stages = staged ? s.pipeline_depth * s.rows_per_block * slot * element_bytes(operands.matrices()) : 0;
-    const int64_t merge =
-        s.rows_per_block > 1 && !operands.column_outputs().empty() ? s.rows_per_block * slot * math : 0;
+    const bool shifted = spec.cols % s.vector_width != 0, scatters = steps * s.vector_width <= 4;
+    const bool merges = (s.rows_per_block > 1 || (shifted && !scatters)) && !operands.column_outputs().empty();
+    const bool pads = s.threads_per_row >= 16;
+    const int64_t merge_lanes = s.threads_per_row + (pads ? std::max<int64_t>(128 / math / s.vector_width, 1) : 0);
+    const int64_t merge = merges ? s.rows_per_block * steps * s.vector_width * merge_lanes * math : 0;
     int64_t bytes = round_up(std::max(stages, merge), 16);
     if (s.column_memory == CudaMemory::shared) bytes += round_up(slot * element_bytes(operands.columns()), 16);
     if (crosses_warps) {
@@ -94,10 +97,10 @@ CudaSchedule narrow_schedule(const Spec& spec, const Target& target) {
     return s;
 }
 
-std::vector<CudaLaunch> row_launches(const CudaVariant& variant) {
+std::vector<CudaLaunch> row_launches(const CudaVariant& variant, bool one_group) {
     const CudaSchedule& s = variant.schedule;
     return {{.entry = std::string("row_kernel").append(variant.suffix),
-             .grid = CudaGrid::row_groups,
+             .grid = one_group ? CudaGrid::one_group : CudaGrid::row_groups,
              .threads = s.threads_per_row * s.rows_per_block,
              .shared_bytes = variant.shared_bytes,
              .cluster = s.cluster}};
@@ -120,19 +123,20 @@ std::vector<CudaLaunch> two_pass_launches(const Plan& plan, const CudaVariant& v
     return launches;
 }
 
-CudaPath make_path(const Plan& plan, const CudaVariant& variant, const CudaFinal& final, bool dependents) {
+CudaPath make_path(const Plan& plan, const CudaPlan& cuda, const CudaVariant& variant) {
     const CudaSchedule& s = variant.schedule;
     CudaPath path{.vector_width = s.vector_width,
                   .rows_per_block = s.rows_per_block,
                   .shifted = plan.spec.cols % s.vector_width != 0,
                   .launches = {}};
-    path.launches = s.form == CudaForm::rows ? row_launches(variant) : two_pass_launches(plan, variant, dependents);
-    if (!plan.epilogue.stores.empty()) {
+    path.launches = s.form == CudaForm::rows ? row_launches(variant, cuda.one_group)
+                                             : two_pass_launches(plan, variant, cuda.dependents);
+    if (!plan.epilogue.stores.empty() && !cuda.one_group) {
         path.launches.push_back({.entry = "final_reduce",
                                  .grid = CudaGrid::columns_by_sums,
-                                 .blocks = divide_up(plan.spec.cols, final.columns),
-                                 .threads = static_cast<int>(final.threads),
-                                 .dependent = dependents});
+                                 .blocks = divide_up(plan.spec.cols, cuda.final.columns),
+                                 .threads = static_cast<int>(cuda.final.threads),
+                                 .dependent = cuda.dependents});
     }
     return path;
 }
@@ -183,7 +187,7 @@ CudaVariant measure_cuda(const Spec& spec, const OperandList& operands, int row_
     const int64_t vectors = divide_up(vectors_of_row(spec.cols, s.vector_width), s.cluster);
     variant.steps = two_pass ? 1 : divide_up(vectors, s.threads_per_row);
     const int64_t slot = round_up(variant.steps * s.threads_per_row * s.vector_width, 16);
-    if (!two_pass) variant.shared_bytes = row_kernel_shared_bytes(spec, operands, row_sums, s, slot);
+    if (!two_pass) variant.shared_bytes = row_kernel_shared_bytes(spec, operands, row_sums, s, variant.steps, slot);
     const int64_t math_words = static_cast<int64_t>(size_of(spec.compute())) / 4;
     const int64_t threads = int64_t{s.threads_per_row} * s.rows_per_block;
     variant.register_limit = register_limit(threads, s.blocks_per_sm);
@@ -201,16 +205,20 @@ CudaPlan make_cuda(const Plan& plan) {
     for (const ir::Output& output : plan.epilogue.stores)
         cuda.sum_of_output.push_back(find_sum(plan.function, output.value));
     const auto& main = std::get<CudaSchedule>(plan.schedule.device);
-    cuda.dependents = plan.target.sm >= 90 && (!plan.epilogue.stores.empty() || main.form == CudaForm::two_pass);
-    cuda.final = make_final(plan.spec, plan.operands, plan.schedule.row_groups);
     const auto add = [&](std::string_view suffix, const CudaSchedule& schedule) {
-        CudaVariant variant = measure_cuda(plan.spec, plan.operands, cuda.row_sums, schedule);
+        CudaVariant& variant =
+            cuda.variants.emplace_back(measure_cuda(plan.spec, plan.operands, cuda.row_sums, schedule));
         variant.suffix = suffix;
-        variant.path = make_path(plan, variant, cuda.final, cuda.dependents);
-        cuda.variants.push_back(std::move(variant));
     };
     add("", main);
     if (main.vector_width > 1 && !plan.spec.invariant) add("_narrow", narrow_schedule(plan.spec, plan.target));
+    const auto has_rows_form = [](const CudaVariant& variant) { return variant.schedule.form == CudaForm::rows; };
+    cuda.one_group = plan.schedule.row_groups == 1 && !plan.epilogue.stores.empty() && !plan.spec.has_per_slice() &&
+                     std::ranges::all_of(cuda.variants, has_rows_form);
+    const bool has_final = !plan.epilogue.stores.empty() && !cuda.one_group;
+    cuda.dependents = plan.target.sm >= 90 && (has_final || main.form == CudaForm::two_pass);
+    cuda.final = make_final(plan.spec, plan.operands, plan.schedule.row_groups);
+    for (CudaVariant& variant : cuda.variants) variant.path = make_path(plan, cuda, variant);
     return cuda;
 }
 
@@ -220,7 +228,7 @@ Geometry cuda_geometry(const Plan& plan) {
     Geometry geometry{.row_groups = plan.schedule.row_groups,
                       .column_sums = sums,
                       .partial_cols = plan.spec.cols,
-                      .group_bytes = sums * plan.spec.cols * math,
+                      .group_bytes = plan.cuda().one_group ? 0 : sums * plan.spec.cols * math,
                       .final_cols = plan.cuda().final.columns};
     // 100 slices on 264 row groups: 2 parts of each leave 64 groups idle, 8 in 4 rounds 12 of 1056.
     constexpr int64_t most_rounds = 4;

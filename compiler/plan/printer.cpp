@@ -152,7 +152,9 @@ class Printer {
         line("path of vectors of {} elements: {} vectors a thread, {} of {} registers hold data",
              variant.path.vector_width, variant.steps, variant.data_registers, variant.register_limit);
         for (const CudaLaunch& launch : variant.path.launches) {
-            const std::string blocks = launch.grid == CudaGrid::row_groups ? "" : fmt::format(" {}", launch.blocks);
+            const std::string blocks = launch.grid == CudaGrid::row_groups || launch.grid == CudaGrid::one_group
+                                           ? ""
+                                           : fmt::format(" {}", launch.blocks);
             line("    launch {}: grid {}{}, {} threads, cluster {}, {} bytes of shared memory{}", launch.entry,
                  normjit::name(launch.grid), blocks, launch.threads, launch.cluster, launch.shared_bytes,
                  launch.dependent ? ", overlaps the one before" : "");

@@ -203,9 +203,9 @@ NORMJIT_DEVICE uint32 cluster_rank() {
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return rank;
 }
-NORMJIT_DEVICE void cluster_sync() {
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
+NORMJIT_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+NORMJIT_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+NORMJIT_DEVICE void cluster_sync() { cluster_arrive(), cluster_wait(); }
 NORMJIT_DEVICE uint32 remote_address(uint32 address, uint32 rank) {
     uint32 remote;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));

@@ -15,6 +15,7 @@
 //   matrices_read, columns_read   per sweep, a bit for each operand that it reads (the row kernel reads all once)
 //   dependents                whether launches overlap
 //   epilogue                  whether a column output is more than its sum
+//   one_group                 whether one row group takes all rows and writes the column outputs: no final reduce
 //   sliced, per_slice         whether there are slices, and column tensors with a row for each
 //   columns_per_slice, outputs_per_slice   a bit for each of Columns, of ColumnOutputs
 //   row_bytes                 sizeof(Row) when the two-pass form stores it, else 0
@@ -29,8 +30,8 @@
 //   finish(Index<i>, arguments, slice, column, sum)   with epilogue: column output i
 // clang-format on
 // One struct per variant, Plan and NarrowPlan, derived from it, holds the schedule: threads_per_row, rows_per_block,
-// cluster, vector_width, pipeline_depth, staging, row_memory, column_memory, pace, pace_slack, shared_bytes. It is the
-// P of all templates; the final reduce, which all variants share, takes Plan.
+// cluster, vector_width, pipeline_depth, staging, row_memory, column_memory, pace, pace_slack,
+// shared_bytes. It is the P of all templates; the final reduce, which all variants share, takes Plan.
 #pragma once
 #include "types.cuh"
 
@@ -145,8 +146,11 @@ struct Layout {
         round_up(steps * lanes * width, 16);  // of one row, so that every operand's part is aligned
     static constexpr int row_bytes = slot_elements * P::Matrices::element_bytes;
     static constexpr int stage_bytes = staged ? P::pipeline_depth * teams * row_bytes : 0;
-    static constexpr int merge_bytes =
-        teams > 1 && P::ColumnOutputs::count > 0 ? teams* slot_elements* bytes_of<Math> : 0;
+    // Column sums of teams, or of vectors that are not aligned, meet in shared memory: partials.cuh.
+    static constexpr bool scatters = shifted && teams == 1 && steps * width <= 4;  // a thread's few sums: 1 of 4 f32
+    static constexpr bool merges = (teams > 1 || shifted && !scatters) && P::ColumnOutputs::count > 0;
+    static constexpr int merge_lanes = lanes + (lanes >= 16 ? at_least(128 / bytes_of<Math> / width, 1) : 0);
+    static constexpr int merge_bytes = merges ? teams * steps * width * merge_lanes * bytes_of<Math> : 0;
     static constexpr int columns_at = round_up(at_least(stage_bytes, merge_bytes), 16);
     static constexpr int sums_at =
         columns_at + (P::column_memory == Memory::shared ? round_up(slot_elements * P::Columns::element_bytes, 16) : 0);

@@ -107,7 +107,7 @@ NORMJIT_DEVICE void run_items(RowKernel<P>& kernel, int group) {
         kernel.run(int(item % kernel.a.parts));
         if constexpr (K::column_sums > 0) write_item_sums<P>(kernel, item);
         __syncthreads();  // the next item takes over the stages, and columns, of all teams
-        if constexpr (K::bulk && K::L::teams > 1 && K::column_sums > 0) fence_async_copies();
+        if constexpr (K::bulk && K::L::merges) fence_async_copies();
     }
 }
 
@@ -128,15 +128,18 @@ NORMJIT_DEVICE void row_kernel(const Arguments& a) {
             barrier_init(shared + L::barriers_at + 8 * i, 1);
         if constexpr (L::stage_barriers > 0 || P::cluster > 1) barrier_init_fence();
     }
-    if constexpr (P::cluster > 1)
-        cluster_sync();
-    else if constexpr (L::stage_barriers > 0)
-        __syncthreads();
+    if constexpr (P::cluster > 1) cluster_arrive();
+    if constexpr (L::stage_barriers > 0) __syncthreads();
 
-    if constexpr (P::per_slice)
+    if constexpr (P::per_slice) {
+        if constexpr (P::cluster > 1) cluster_wait();
         run_items<P>(kernel, group);
-    else
+    } else if (!P::one_group || a.rows > 0) {
         kernel.run(group);
+    } else {
+        kernel.start(group);
+        if constexpr (P::cluster > 1) cluster_wait();
+    }
     if constexpr (K::column_sums > 0) write_partials<P>(kernel, group);
     if constexpr (P::cluster > 1) cluster_sync();  // no block leaves while others may still write to its shared memory
 }

@@ -135,7 +135,9 @@ TEST_CASE("paths of a plan") {
         for (const plan::CudaVariant& variant : plan.cuda().variants) {
             const auto& launches = variant.path.launches;
             REQUIRE(!launches.front().dependent);
-            REQUIRE((launches.back().entry == "final_reduce") == !plan.epilogue.stores.empty());
+            const bool has_final = !plan.epilogue.stores.empty() && !plan.cuda().one_group;
+            REQUIRE((launches.back().entry == "final_reduce") == has_final);
+            REQUIRE((launches.front().grid == CudaGrid::one_group) == plan.cuda().one_group);
             REQUIRE(launches.size() <= 3);
         }
         REQUIRE(plan.geometry.groups(1 << 20, plan.geometry.preferred_workspace(1 << 20)) == plan.schedule.row_groups);

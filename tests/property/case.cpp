@@ -84,7 +84,7 @@ Schedule random_cuda_schedule_near(Random& random, const Schedule& start) {
     Schedule schedule = start, drawn = random_cuda_schedule(random);
     auto& to = std::get<CudaSchedule>(schedule.device);
     const auto& from = std::get<CudaSchedule>(drawn.device);
-    if (random.chance(60)) schedule.row_groups = random.between(1, 40);
+    if (random.chance(60)) schedule.row_groups = random.chance(30) ? 1 : random.between(1, 40);
     const auto maybe = [&](auto member) {
         if (random.chance(30)) to.*member = from.*member;
     };

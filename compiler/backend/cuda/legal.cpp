@@ -151,6 +151,8 @@ Status check(const Spec& spec, const plan::CudaPlan& cuda, const Target& target)
     const OperandList operands(spec);
     for (const plan::CudaVariant& variant : cuda.variants) {
         NORMJIT_RETURN_IF_ERROR(check(spec, operands, variant, target));
+        if (cuda.one_group && variant.schedule.pace > 0)
+            return refuse("pace={}: row_groups=1 has no final reduce, which resets the counter", variant.schedule.pace);
     }
     return {};
 }

@@ -54,7 +54,7 @@ class Printer {
     }
 
     bool has_epilogue() const { return !plan_.epilogue.values.empty(); }
-    bool has_final_reduce() const { return !plan_.epilogue.stores.empty(); }
+    bool has_final_reduce() const { return !plan_.epilogue.stores.empty() && !plan_.cuda().one_group; }
     int levels() const { return static_cast<int>(plan_.sweeps.size()) - 1; }
 
     void header() {
@@ -123,8 +123,8 @@ class Printer {
         line("    static constexpr uint32 matrices_read[] = {{{}}}, columns_read[] = {{{}}};",
              masks(operands_.matrices()), masks(operands_.columns()));
         line("    static constexpr bool dependents = {}, epilogue = {};", plan_.cuda().dependents, has_epilogue());
-        line("    static constexpr bool sliced = {}, per_slice = {};", plan_.spec.has_slices(),
-             plan_.spec.has_per_slice());
+        line("    static constexpr bool one_group = {}, sliced = {}, per_slice = {};", plan_.cuda().one_group,
+             plan_.spec.has_slices(), plan_.spec.has_per_slice());
         line("    static constexpr uint32 columns_per_slice = {}, outputs_per_slice = {};",
              mask_per_slice(operands_.columns()), mask_per_slice(operands_.column_outputs()));
         line("    static constexpr int row_bytes = {};", plan_.geometry.row_bytes);
@@ -309,6 +309,7 @@ class Printer {
     static std::string_view skeleton(CudaGrid grid) {
         switch (grid) {
             case CudaGrid::row_groups:
+            case CudaGrid::one_group:
                 return "row_kernel";
             case CudaGrid::rows:
                 return "two_pass_rows";

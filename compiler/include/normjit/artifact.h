@@ -109,12 +109,13 @@ struct Geometry {
 /// How many blocks {x, y} a CUDA launch has, by the row groups it uses (CudaPath::groups()).
 enum class CudaGrid : uint8_t {
     row_groups,             ///< {row_groups * cluster, 1}
+    one_group,              ///< {cluster, 1}, without rows as well
     rows,                   ///< {the lesser of rows and blocks, 1}
     columns_by_row_groups,  ///< {blocks, row_groups}
     columns_by_sums         ///< {blocks, column_sums, reduced slices}
 };
-inline constexpr CudaGrid all_cuda_grids[] = {CudaGrid::row_groups, CudaGrid::rows, CudaGrid::columns_by_row_groups,
-                                              CudaGrid::columns_by_sums};
+inline constexpr CudaGrid all_cuda_grids[] = {CudaGrid::row_groups, CudaGrid::one_group, CudaGrid::rows,
+                                              CudaGrid::columns_by_row_groups, CudaGrid::columns_by_sums};
 std::string_view name(CudaGrid grid);
 
 /// How the row groups of a launch share its rows.

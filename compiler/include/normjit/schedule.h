@@ -46,7 +46,8 @@ std::string_view name(CudaForm form);
 std::string_view name(CudaStaging staging);
 std::string_view name(CudaMemory memory);
 
-/// How a GPU walks the rows. The grid is persistent: a row group is what one block, or one cluster of blocks, sums.
+/// How a GPU walks the rows. The grid is persistent: a row group is what one block, or one cluster of blocks, sums. One
+/// row group for all rows writes the column outputs, and there is no final reduce.
 struct CudaSchedule {
     CudaForm form = CudaForm::rows;
     int threads_per_row = 32;  ///< in each block: 1, 2, 4, 8, 16 or a multiple of 32. two_pass: threads of a block
