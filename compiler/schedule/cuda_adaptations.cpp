@@ -25,6 +25,8 @@ using When = CudaAdaptation::Condition;
 constexpr When always = {"", [](const CudaShape&, const CudaSchedule&) { return true; }};
 constexpr When idle = {"a vector a lane leaves some idle",
                        [](const CudaShape& shape, const CudaSchedule&) { return shape.vectors % 32 != 0; }};
+constexpr When narrow_gamma = {"gamma as wide as the matrices",
+                               [](const CudaShape& shape, const CudaSchedule&) { return !shape.wide_columns; }};
 constexpr When clusters = {"clusters of 8",
                            [](const CudaShape& shape, const CudaSchedule&) { return shape.most_cluster >= 8; }};
 constexpr When large_clusters = {"clusters of 16",
@@ -112,6 +114,8 @@ constexpr CudaAdaptation rows_that_start_anywhere[] = {
     {{2049, 4096},any, after(1. / 16, 1. / 2),all, clusters, two_blocks_of_8,
      "14x15941 f32 9.7 us; not 96 threads 10.8. rmsnorm 9x22557 bf16 10.9; not 64 threads, 6 blocks 12.2"},
     {{8193, end}, any, after(1. / 16, 1),     all, always, {.column_memory = registers}, "rmsnorm 23x33399 f32 13.3 us; not 15.6"},
+    {{321, 384},  any, from(100),             all, always, {.rows_per_block = 4}, "32768x2967 bf16 11 % over 2 rows, rmsnorm 1 %; 1000x3001 a loss of 12 %"},
+    {{385, 480},  any, from(100),             all, narrow_gamma, {.threads = vectors(5), .rows_per_block = 4}, "20000x3333 bf16 12 % over 3 vectors a thread, 2 rows"},
     {{1100, 1399},one, from(4),              up_to(200), always, {.threads = near(192), .rows_per_block = 2}, "1245x10303 bf16 37.1 us; not one row 41.9"},
     {{1400, 2048},any, after(1. / 2),        up_to(200), clusters, {.threads = vectors(2), .cluster = 8, .blocks_per_sm = 4, .pipeline_depth = 2, .row_memory = shared, .column_memory = registers},
      "341x12289 bf16 26.5 us; not one block 49.9. rmsnorm 1365x12289 44.7; not 53.2. 733x14007 31.6; not 44.5"},

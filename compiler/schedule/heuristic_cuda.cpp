@@ -79,19 +79,39 @@ class Search {
 
     /// As many as run at once; but where most groups would wait for a few that have one row more, the fewest that need
     /// no more rows: 7001 rows of 105 in 396 groups of 16 rows 9.6 us, in 219 9.0; 40x14336 in 30 9.1, in 20 8.9;
-    /// 554x769 f32 4 %. Wide rows, whose partials cost most, gain up to four rows a group: 91x22976 16.3 us, in 23 for
-    /// 30 15.5; others lose 2 to 5 % from the third on (H200, 2026-11-23).
+    /// 554x769 f32 4 %; and so where more than two groups a multiprocessor have a turn each: 512x1024 bf16 8 %. Wide
+    /// rows, whose partials cost most, gain up to four rows a group: 91x22976 16.3 us, in 23 for 30 15.5; others lose 2
+    /// to 5 % from the third on. One or two rows are one group's, which needs no final reduce: 1x16384 7.7 us, so 6.0;
+    /// 2x8704, 2x4096 15 %; 4x4096 loses 2 % (H200, 2026-11-23).
     int64_t row_groups(const CudaSchedule& s) const {
         const int64_t most = cuda_row_groups(spec_, target_, s);
         if (!rows_ || s.form != CudaForm::rows || operands_.column_outputs().empty() || spec_.has_per_slice())
             return most;
-        const int64_t turns = divide_up(*rows_, s.rows_per_block), of_group = divide_up(turns, most);
+        if (*rows_ <= 2 && !shape_.is_wide_and_shifted()) return 1;
+        const int64_t turns = divide_up(*rows_, s.rows_per_block), usual = divide_up(turns, most);
+        const bool has_many_partials = usual == 1 && turns > 2 * int64_t{target_.sm_count};
+        const int64_t of_group = has_many_partials ? 2 : usual;
         const int64_t most_turns = shape_.vectors > 2048 ? 4 : 2;
         if (of_group < 2 || of_group > most_turns) return most;
         const int64_t even = divide_up(turns, of_group);
         if (even * 8 > most * 7) return most;
         const int64_t unit = unit_of_groups(spec_, s);
         return std::max(even / unit * unit, std::min(unit, most));
+    }
+
+    /// Up to four turns of a group, more than two stages cost more than they bring: layernorm 225x8956 f16 16 %,
+    /// 600x1536 bf16 6 %, 150x6144 f32 4 %, 400x4096 nothing, rmsnorm 400x3072 4 %, 300x8192 a loss of 2 %. Not so
+    /// where a few clusters have all rows, 2x24576 a loss of 4 %, nor with narrow ones, 97x448 f16 3 % (H200,
+    /// 2026-11-23).
+    void shorten_pipeline(CudaSchedule& s, int64_t row_groups) const {
+        constexpr int64_t most_turns = 4, most_vectors_of_any_depth = 64;
+        if (!rows_ || *rows_ * 5 <= target_.sm_count || operands_.column_outputs().empty() || spec_.has_per_slice())
+            return;
+        if (shape_.is_wide_and_shifted() || s.form != CudaForm::rows || s.staging != CudaStaging::async) return;
+        if (shape_.vectors <= most_vectors_of_any_depth) return;
+        if (s.pipeline_depth <= 2 || *rows_ > most_turns * row_groups * s.rows_per_block) return;
+        s.pipeline_depth = 2;
+        reasons_.note([] { return std::string("pipeline_depth=2: at most four turns of a row group"); });
     }
 
     void drop_pace_of_short_launch(CudaSchedule& s) const {
@@ -171,15 +191,20 @@ class Search {
         return s;
     }
 
-    /// So that every multiprocessor has some: 1024 rows of 1023 12.3 us, 8 in a block of 256 threads 13.7. Few rows
-    /// have a warp for each scheduler: 98 of 2019 f16 8.0 us, with 384 threads 9.2.
+    /// So that every multiprocessor has some: 1024 rows of 1023 12.3 us, 8 in a block of 256 threads 13.7. Up to four
+    /// rows for each, a row has a block with a vector a thread: 200 of 3501 bf16 16 % over 128 threads with
+    /// four, 110 of 5001 17 %, 250 of 1049 f32 6 %, 500 of 2019 bf16 4 % over two rows (H200, 2026-11-23).
     void take_fewer_rows_at_a_time(CudaSchedule& s) const {
+        constexpr Range one_vector_a_thread = {97, 640};
+        if (s.cluster == 1 && *rows_ <= 4 * int64_t{target_.sm_count} && one_vector_a_thread.contains(shape_.vectors)) {
+            s.rows_per_block = s.blocks_per_sm = 1;
+            s.threads_per_row = count_threads({Threads::Rule::vectors, 1}, shape_, s);
+            return;
+        }
         while (s.rows_per_block > 1 && *rows_ < int64_t{s.rows_per_block} * target_.sm_count) {
             s.rows_per_block /= 2;
             s.threads_per_row *= 2;
         }
-        if (s.rows_per_block > 1 || s.cluster > 1 || *rows_ > 4 * int64_t{target_.sm_count}) return;
-        s.threads_per_row = std::min(s.threads_per_row, count_threads({Threads::Rule::near, 128}, shape_, s));
     }
 
     plan::CudaVariant measure(const CudaSchedule& s) const {
@@ -292,7 +317,10 @@ Schedule heuristic_cuda(const Spec& spec, const Target& target, Reasons reasons)
     CudaSchedule s = search.best();
     if (s.form == CudaForm::rows && !spec.invariant) search.adapt_to_rows(s);
     search.drop_pace_of_short_launch(s);
-    return {.row_groups = search.row_groups(s), .device = s};
+    const int64_t row_groups = search.row_groups(s);
+    if (row_groups == 1) s.pace = 0;
+    search.shorten_pipeline(s, row_groups);
+    return {.row_groups = row_groups, .device = s};
 }
 
 }  // namespace normjit::schedule
