@@ -101,6 +101,9 @@ rmsnorm slices=any cols=33 x=f16 | 60x9 |
 layernorm slices=any cols=300001 x=bf16 per_slice=gamma,beta | 3x3 |
 rmsnorm pass=forward slices=any cols=4096 x=bf16 per_slice=gamma residual=bf16 | 7x30 |
 layernorm pass=forward slices=any cols=1152 x=bf16 per_slice=gamma,beta | 300x2 |
+layernorm cols=16384 x=bf16 gamma=f32 | 2 | row_groups=1 pace=0
+rmsnorm cols=1024 x=bf16 accumulate=dgamma | 40 | row_groups=1 pace=0
+layernorm cols=3333 x=bf16 | 300 |
 layernorm cols=4096 x=bf16 dresidual=bf16 | 99 | form=two_pass threads_per_row=256 rows_per_block=1 cluster=1 pipeline_depth=2 staging=registers row_memory=registers column_memory=registers pace=0 row_groups=8
 CASES
 }
