@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view cpu_head = "cpu";
 constexpr std::string_view cuda_head = "cuda";
-constexpr std::string_view heads[] = {cpu_head, cuda_head};
+constexpr std::string_view schedule_heads[] = {cpu_head, cuda_head};
 
 /// A field that is a number: its key in the text, and the range that a plan can count with.
 template <class T>
@@ -26,7 +26,7 @@ struct NumberKey {
     int64_t least, most;
     bool is_power_of_two = false;
 };
-constexpr int64_t any = INT64_MAX;
+constexpr int64_t unlimited = INT64_MAX;
 constexpr NumberKey<Schedule> common_numbers[] = {{"row_groups", &Schedule::row_groups, 1, 1 << 20}};
 constexpr int64_t most_cuda_row_groups = 65535;  // the second dimension of the two-pass form's grid
 constexpr NumberKey<CpuSchedule> cpu_numbers[] = {
@@ -39,7 +39,7 @@ constexpr NumberKey<CpuSchedule> cpu_numbers[] = {
     {"prefetch", &CpuSchedule::prefetch, 0, 3},
     {"column_ranges", &CpuSchedule::column_ranges, 1, 1024},
     {"thread_groups", &CpuSchedule::thread_groups, 1, 1024},
-    {"split_rows", &CpuSchedule::split_rows, 0, any},
+    {"split_rows", &CpuSchedule::split_rows, 0, unlimited},
     {"nontemporal_kb", &CpuSchedule::nontemporal_kb, -1, most_nontemporal_kb},
 };
 constexpr NumberKey<CudaSchedule> cuda_numbers[] = {
@@ -147,7 +147,8 @@ Expected<Schedule> parse_schedule(std::string_view text) {
     if (head == cpu_head) return parse_cpu(text);
     if (head == cuda_head) return parse_cuda(text);
     if (head.empty()) return invalid_argument("schedule: the text is empty");
-    return invalid_argument(fmt::format("schedule: kind '{}': allowed: {}", text::shown(head), text::join(heads)));
+    return invalid_argument(
+        fmt::format("schedule: kind '{}': allowed: {}", text::shown(head), text::join(schedule_heads)));
 }
 
 std::string to_text(const Schedule& schedule) {

@@ -16,7 +16,7 @@ namespace normjit {
 namespace {
 
 constexpr std::string_view none = "none";
-constexpr std::string_view any = "any";
+constexpr std::string_view any_slices = "any";
 constexpr std::string_view recompute = "recompute";
 constexpr std::string_view saved = "saved";
 
@@ -115,7 +115,7 @@ Status read_sizes(const text::Fields& fields, Spec& spec) {
     int64_t rows = 0;
     NORMJIT_RETURN_IF_ERROR(fields.read("rows", rows, 0, INT64_MAX));
     if (fields.find("rows")) spec.rows = rows;
-    if (fields.find("slices") == any) {
+    if (fields.find("slices") == any_slices) {
         spec.slices.reset();
         return {};
     }
@@ -331,7 +331,7 @@ std::string to_text(const Spec& spec) {
     Outputs outputs;
     std::string text(name(spec.norm));
     if (spec.pass != Pass::backward) text += fmt::format(" pass={}", name(spec.pass));
-    if (spec.has_slices()) text += " slices=" + (spec.slices ? std::to_string(*spec.slices) : std::string(any));
+    if (spec.has_slices()) text += " slices=" + (spec.slices ? std::to_string(*spec.slices) : std::string(any_slices));
     if (spec.rows) text += fmt::format(" rows={}", *spec.rows);
     text += fmt::format(" cols={}", spec.cols);
     for (Tensor tensor : all_tensors) {

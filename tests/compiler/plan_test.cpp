@@ -14,11 +14,11 @@ using namespace normjit;
 
 namespace {
 
-const Target host = *parse_target("x86-64-avx512 cores=4");
+const Target four_cores = *parse_target("x86-64-avx512 cores=4");
 
 plan::Plan plan_of(const char* spec) {
     const Spec parsed = *parse_spec(spec);
-    return *plan::make(parsed, heuristic(parsed, host), host);
+    return *plan::make(parsed, heuristic(parsed, four_cores), four_cores);
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ TEST_CASE("a forward has no partials, no workspace and no final reduce") {
 
 TEST_CASE("parts of columns end where strips and steps do") {
     const Schedule schedule = *parse_schedule("cpu row_block=5 strip=2 unroll=3 column_ranges=3 split_rows=9");
-    const Geometry g = plan::make(*parse_spec("layernorm cols=5000 gamma=f32"), schedule, host)->geometry;
+    const Geometry g = plan::make(*parse_spec("layernorm cols=5000 gamma=f32"), schedule, four_cores)->geometry;
     CHECK(g.range_cols == 1728);  // a third, rounded up to 6 times 128 bytes
     CHECK(g.column_ranges == 3);
     CHECK(g.sweeps == 2);
@@ -69,7 +69,7 @@ TEST_CASE("parts of columns end where strips and steps do") {
 
 TEST_CASE("teams have partials, row sums and progress of their own") {
     const Schedule schedule = *parse_schedule("cpu row_block=5 column_ranges=3 thread_groups=4 split_rows=90");
-    const Geometry g = plan::make(*parse_spec("layernorm cols=5000 gamma=f32"), schedule, host)->geometry;
+    const Geometry g = plan::make(*parse_spec("layernorm cols=5000 gamma=f32"), schedule, four_cores)->geometry;
     CHECK(g.thread_group_bytes() == 2 * g.sums_bytes + (1 + 3) * workspace_alignment);
     CHECK(g.preferred_workspace(90) == 4 * (g.group_bytes + g.thread_group_bytes()));
     CHECK(g.thread_groups_of(90) == 4);
@@ -82,7 +82,7 @@ TEST_CASE("every value that a sweep reads is computed before") {
     for (int64_t i = 0; i < test::rounds(500); ++i) {
         const Spec spec = test::random_spec(random);
         CAPTURE(to_text(spec));
-        const auto made = plan::make(spec, heuristic(spec, host), host);
+        const auto made = plan::make(spec, heuristic(spec, four_cores), four_cores);
         REQUIRE_MESSAGE(made.ok(), made.status().message());
         const plan::Plan& plan = *made;
         std::set<ir::ValueId> rows;  // known row values
@@ -113,7 +113,7 @@ TEST_CASE("the heuristic's schedule is legal for every spec") {
     test::Random random(test::seed());
     for (int64_t i = 0; i < test::rounds(500); ++i) {
         const Spec spec = test::random_spec(random);
-        Target target = host;
+        Target target = four_cores;
         target.cores = static_cast<int>(random.between(1, 128));
         target.avx512_bf16 = random.chance(50);
         CAPTURE(to_text(spec));
@@ -131,12 +131,12 @@ TEST_CASE("whatever is legal compiles, and the same way twice") {
         schedule.row_groups = std::min<int64_t>(schedule.row_groups, 64);
         CAPTURE(to_text(spec));
         CAPTURE(to_text(schedule));
-        const auto artifact = compile(spec, schedule, host);
-        const Status status = legality(spec, schedule, host);
+        const auto artifact = compile(spec, schedule, four_cores);
+        const Status status = legality(spec, schedule, four_cores);
         REQUIRE(artifact.ok() == status.ok());
         if (!status.ok()) continue;
         ++legal;
-        REQUIRE(artifact->code == compile(spec, schedule, host)->code);
+        REQUIRE(artifact->code == compile(spec, schedule, four_cores)->code);
     }
     CHECK(legal > 0);
 }
@@ -144,7 +144,7 @@ TEST_CASE("whatever is legal compiles, and the same way twice") {
 TEST_CASE("a refused schedule says which number is wrong and what is allowed") {
     const Spec spec = *parse_spec("layernorm cols=64 x=bf16");
     const auto refusal = [&](const char* schedule) {
-        return legality(spec, *parse_schedule(schedule), host).message();
+        return legality(spec, *parse_schedule(schedule), four_cores).message();
     };
     CHECK(refusal("cpu row_block=65") == "schedule: row_block=65: must be 1 to 64");
     CHECK(refusal("cpu row_groups=0") == "schedule: row_groups=0: must be 1 to 1048576");
@@ -156,9 +156,8 @@ TEST_CASE("a refused schedule says which number is wrong and what is allowed") {
           "schedule: overlap=1: elements are cached for one block of rows; cache_elements must be 0");
     CHECK(refusal("cpu overlap=1 prefetch=2") ==
           "schedule: overlap=1: the next block is read anyway; prefetch must be 0 or 3");
-    CHECK(
-        legality(*parse_spec("layernorm cols=64 stats=recompute"), *parse_schedule("cpu overlap=1"), host).message() ==
-        "schedule: overlap=1: takes a spec with two sweeps over the rows; this one has 3");
+    CHECK(legality(*parse_spec("layernorm cols=64 stats=recompute"), *parse_schedule("cpu overlap=1"), four_cores)
+              .message() == "schedule: overlap=1: takes a spec with two sweeps over the rows; this one has 3");
     CHECK(refusal("cpu thread_groups=0") == "schedule: thread_groups=0: must be 1 to 1024");
     CHECK(refusal("cpu cache_elements=1 strip=1 row_block=33") ==
           "schedule: cache_elements=1: 33 rows then take 16896 bytes of the stack, at most 16384 are allowed");

@@ -18,7 +18,7 @@ struct Example {
     std::string_view expected;  ///< canonical text, or error
 };
 
-std::string answer(std::string_view text) {
+std::string read_spec(std::string_view text) {
     const auto spec = parse_spec(text);
     return spec ? to_text(*spec) : spec.status().message();
 }
@@ -26,7 +26,7 @@ std::string answer(std::string_view text) {
 void check_answers(std::initializer_list<Example> examples) {
     for (const Example& example : examples) {
         CAPTURE(example.text);
-        CHECK(answer(example.text) == example.expected);
+        CHECK(read_spec(example.text) == example.expected);
     }
 }
 

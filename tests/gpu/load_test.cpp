@@ -19,8 +19,8 @@ using namespace normjit::test;
 
 namespace {
 
-constexpr const char* spec = "layernorm cols=65536 x=bf16";
-constexpr const char* schedule =
+constexpr const char* long_rows = "layernorm cols=65536 x=bf16";
+constexpr const char* long_rows_schedule =
     "cuda row_groups=7 threads_per_row=512 vector_width=8 pipeline_depth=1 staging=bulk cluster=16";
 
 }  // namespace
@@ -28,7 +28,7 @@ constexpr const char* schedule =
 TEST_CASE("every path is loaded and made ready before the first launch") {
     const FakeCuda& fake = fake_driver();
     {
-        const Artifact artifact = fake_artifact(spec, schedule);
+        const Artifact artifact = fake_artifact(long_rows, long_rows_schedule);
         const auto kernel = fake_engine().load(artifact);
         REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
         CHECK(fake.images == std::vector<std::string>{"fake row_kernel row_kernel_narrow final_reduce"});
@@ -41,7 +41,7 @@ TEST_CASE("every path is loaded and made ready before the first launch") {
 
 TEST_CASE("an error of any call of the driver ends in a status, with nothing left behind") {
     FakeCuda& fake = fake_driver();
-    const Artifact artifact = fake_artifact(spec, schedule);
+    const Artifact artifact = fake_artifact(long_rows, long_rows_schedule);
     REQUIRE(fake_engine().load(artifact).ok());
     // Reading the device, the capture check, loading; not what ends a context's use or frees.
     const std::vector<std::string> calls = fake.calls;
@@ -83,7 +83,7 @@ TEST_CASE("an error of any call of the driver ends in a status, with nothing lef
 TEST_CASE("compile and load are refused while a graph is captured") {
     const FakeCuda& fake = fake_driver();
     const Engine engine = fake_engine();
-    const Artifact artifact = fake_artifact(spec, schedule);
+    const Artifact artifact = fake_artifact(long_rows, long_rows_schedule);
     cuda::Stream stream = nullptr;
     REQUIRE((*cuda::driver())->cuStreamCreate(&stream, 0) == cuda::error_none);
     constexpr std::string_view refusal = "cuda: a graph is being captured; compile and load before, launch inside";
@@ -109,7 +109,7 @@ TEST_CASE("compile and load are refused while a graph is captured") {
 TEST_CASE("a kernel made in the background, and one that goes, leave a capture of somebody else's alone") {
     const FakeCuda& fake = fake_driver();
     const TemporaryFolder folder;
-    const Artifact artifact = fake_artifact(spec, schedule);
+    const Artifact artifact = fake_artifact(long_rows, long_rows_schedule);
     EngineOptions options;
     options.device = "cuda:0";
     options.cache.folder = folder.path();
@@ -141,7 +141,7 @@ TEST_CASE("a kernel made in the background, and one that goes, leave a capture o
 TEST_CASE("code that the driver has no use for") {
     FakeCuda& fake = fake_driver();
     const Engine engine = fake_engine();
-    Artifact artifact = fake_artifact(spec, schedule);
+    Artifact artifact = fake_artifact(long_rows, long_rows_schedule);
     fake.jit_log = "ptxas fatal: too new";
     artifact.code = {'?', 0};
     const Status status = engine.load(artifact).status();
@@ -161,7 +161,7 @@ TEST_CASE("code that the driver has no use for") {
 
 TEST_CASE("PTX gets the zero at its end that the driver wants") {
     const FakeCuda& fake = fake_driver();
-    Artifact artifact = fake_artifact(spec, schedule);
+    Artifact artifact = fake_artifact(long_rows, long_rows_schedule);
     artifact.format = CodeFormat::ptx;
     artifact.code.pop_back();
     artifact.code.shrink_to_fit();
@@ -182,7 +182,7 @@ TEST_CASE("a driver without libraries loads modules") {
     {
         const auto gpu = cuda::Gpu::open(*driver, 0);
         REQUIRE(gpu.ok());
-        const auto kernel = cuda::CudaKernel::load(*gpu, fake_artifact(spec, schedule));
+        const auto kernel = cuda::CudaKernel::load(*gpu, fake_artifact(long_rows, long_rows_schedule));
         REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
         CHECK(fake.loaded == 1);
         CHECK(fake.preloaded == 4);

@@ -23,7 +23,7 @@ using namespace normjit::test;
 namespace {
 
 constexpr int threads = 16;
-constexpr int64_t rows = 701;
+constexpr int64_t rows_each = 701;
 
 /// Narrow rows, a block per row, a cluster per row where there are clusters, odd widths.
 constexpr const char* specs[] = {
@@ -64,7 +64,7 @@ struct Problems {
     explicit Problems(const Engine& on) : engine(on) {
         for (const char* spec : specs) {
             const Kernel kernel = gpu_kernel(engine, spec);
-            tensors.emplace_back(engine, kernel, rows, 100);
+            tensors.emplace_back(engine, kernel, rows_each, 100);
             const Status status = kernel.launch(tensors.back().arguments(nullptr));
             REQUIRE_MESSAGE(status.ok(), status.message());
             expected.push_back(tensors.back().outputs());
@@ -153,7 +153,7 @@ TEST_CASE("graphs are captured and launched while other threads prepare new kern
     std::atomic<int64_t> prepared = 0, captured = 0;
     constexpr int preparing = 4, capturing = 4;
     std::vector<GpuTensors> own;  // of the threads that capture
-    for (int i = 0; i < capturing; ++i) own.emplace_back(*engine, gpu_kernel(*engine, specs[1]), rows, 100);
+    for (int i = 0; i < capturing; ++i) own.emplace_back(*engine, gpu_kernel(*engine, specs[1]), rows_each, 100);
     const auto prepare = [&](int i, const cuda::WorkStream* stream) {
         for (int64_t cols = 1024 + i; goes_on && !wrong.is_any(); cols += preparing, ++prepared) {
             const Spec spec = *parse_spec(fmt::format("rmsnorm cols={} x=bf16", cols));

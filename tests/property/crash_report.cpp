@@ -10,11 +10,11 @@ namespace normjit::test {
 
 namespace {
 
-char report[4096];
+char line_of_report[4096];
 
 /// Prints and hands over to the program's default: the instruction runs again and ends it.
 void print_and_die(int signal) {
-    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, report, std::strlen(report));
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line_of_report, std::strlen(line_of_report));
     ::signal(signal, SIG_DFL);
 }
 
@@ -42,9 +42,9 @@ CrashReport::~CrashReport() {
 
 void CrashReport::show(const std::string& text) {
     const std::string line = "\ncrashed; replay: NORMJIT_TEST_CASE='" + text + "'\n";
-    const size_t length = std::min(line.size(), sizeof report - 1);
-    std::memcpy(report, line.data(), length);
-    report[length] = 0;
+    const size_t length = std::min(line.size(), sizeof line_of_report - 1);
+    std::memcpy(line_of_report, line.data(), length);
+    line_of_report[length] = 0;
 }
 
 }  // namespace normjit::test

@@ -68,10 +68,10 @@ PerTensor<Numbers> launch_on(const Case& a_case, const Kernel& kernel, const Inp
 }
 
 /// Which gradient belongs to an input of the forward pass.
-constexpr std::pair<Tensor, Tensor> gradients[] = {{Tensor::x, Tensor::dx},
-                                                   {Tensor::residual, Tensor::dresidual_in},
-                                                   {Tensor::gamma, Tensor::dgamma},
-                                                   {Tensor::beta, Tensor::dbeta}};
+constexpr std::pair<Tensor, Tensor> input_gradients[] = {{Tensor::x, Tensor::dx},
+                                                         {Tensor::residual, Tensor::dresidual_in},
+                                                         {Tensor::gamma, Tensor::dgamma},
+                                                         {Tensor::beta, Tensor::dbeta}};
 
 void check(Random& random, const Layer& layer) {
     const Case &forward = layer.forward, &backward = layer.backward;
@@ -93,12 +93,12 @@ void check(Random& random, const Layer& layer) {
     for (const Tensor same : {Tensor::gamma, Tensor::rowscale}) to[same] = at[same];
     const PerTensor<Numbers> found = launch_on(backward, *backward_kernel, to);
     double slope = 0;
-    for (const auto& [input, gradient] : gradients) {
+    for (const auto& [input, gradient] : input_gradients) {
         if (forward.spec.reads(input)) slope += dot(along[input], found[gradient]);
     }
     const auto loss = [&](double step) {
         Inputs there = at;
-        for (const auto& [input, gradient] : gradients) {
+        for (const auto& [input, gradient] : input_gradients) {
             for (size_t i = 0; i < there[input].size(); ++i) there[input][i] += step * along[input][i];
         }
         const PerTensor<Numbers> got = launch_on(forward, *forward_kernel, there);

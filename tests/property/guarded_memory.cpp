@@ -11,18 +11,18 @@ namespace normjit::test {
 
 namespace {
 
-constexpr size_t page = 4096;
+constexpr size_t page_bytes = 4096;
 
 }  // namespace
 
 GuardedMemory::GuardedMemory(int64_t bytes, Edge edge, int64_t shift) {
     const auto needed = static_cast<size_t>(bytes + shift);
-    const size_t inside = (needed + page - 1) / page * page;
-    const size_t total = inside + 2 * page;
+    const size_t inside = (needed + page_bytes - 1) / page_bytes * page_bytes;
+    const size_t total = inside + 2 * page_bytes;
     void* start = mmap(nullptr, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED) std::abort();
     mapped_ = {static_cast<std::byte*>(start), total};
-    accessible_ = mapped_.subspan(page, inside);
+    accessible_ = mapped_.subspan(page_bytes, inside);
     if (inside != 0) {
         if (mprotect(accessible_.data(), inside, PROT_READ | PROT_WRITE) != 0) std::abort();
         std::memset(accessible_.data(), 0xff, inside);

@@ -72,7 +72,7 @@ CacheOptions in(const std::string& folder) {
     return {.folder = folder, .bytes = int64_t{1} << 30, .packs = {}, .everything = true};
 }
 
-Spec spec(int64_t cols) { return *parse_spec("rmsnorm out=dx cols=" + std::to_string(cols)); }
+Spec stored_spec(int64_t cols) { return *parse_spec("rmsnorm out=dx cols=" + std::to_string(cols)); }
 
 bool is_right(const Expected<Kernel>& kernel, const Spec& wanted) {
     if (!kernel.ok()) return false;
@@ -106,11 +106,11 @@ int damaged_files(const std::string& path) {
 TEST_CASE("what one engine compiled, the next one loads") {
     const TemporaryFolder folder;
     TestEngine first(in(folder.path()));
-    CHECK(is_right(first.engine.prepare(spec(8)), spec(8)));
+    CHECK(is_right(first.engine.prepare(stored_spec(8)), stored_spec(8)));
     CHECK(first.compiles() == 1);
     TestEngine second(in(folder.path()));
-    CHECK(is_right(second.engine.prepare(spec(8)), spec(8)));
-    CHECK(is_right(second.engine.prepare(spec(8), *parse_schedule("cpu row_groups=5")), spec(8)));
+    CHECK(is_right(second.engine.prepare(stored_spec(8)), stored_spec(8)));
+    CHECK(is_right(second.engine.prepare(stored_spec(8), *parse_schedule("cpu row_groups=5")), stored_spec(8)));
     CHECK(second.compiles() == 1);  // the other schedule
     CHECK(second.device->loads == 2);
     CHECK(first.warnings() + second.warnings() == 0);
@@ -120,7 +120,7 @@ TEST_CASE("code that is made faster than it is read stays off the disk") {
     const TemporaryFolder folder;
     CacheOptions options = in(folder.path());
     options.everything = false;
-    CHECK(TestEngine(options).engine.prepare(spec(8)).ok());
+    CHECK(TestEngine(options).engine.prepare(stored_spec(8)).ok());
     CHECK(folder.entries() == 0);
     CHECK(!is_slow_to_compile(*parse_target("x86-64-avx512")));
     CHECK(is_slow_to_compile(*parse_target("sm_90")));
@@ -128,7 +128,7 @@ TEST_CASE("code that is made faster than it is read stays off the disk") {
 
 TEST_CASE("damage is a miss that is repaired") {
     const TemporaryFolder folder;
-    CHECK(TestEngine(in(folder.path())).engine.prepare(spec(8)).ok());
+    CHECK(TestEngine(in(folder.path())).engine.prepare(stored_spec(8)).ok());
     const std::string path = folder / files_in(folder.path()).at(0).name, good = read_text(path);
     Random random(seed());
     for (int64_t i = 0; i < rounds(60); ++i) {
@@ -138,7 +138,7 @@ TEST_CASE("damage is a miss that is repaired") {
         if (i % 3 != 0) bad[at] = static_cast<char>(bad[at] ^ (1 << random.between(0, 7)));
         write_text(path, bad);
         TestEngine engine(in(folder.path()));
-        CHECK(is_right(engine.engine.prepare(spec(8)), spec(8)));
+        CHECK(is_right(engine.engine.prepare(stored_spec(8)), stored_spec(8)));
         CHECK(engine.compiles() == 1);
         CHECK(engine.warnings() == 1);
         CHECK(read_text(path) == good);
@@ -147,10 +147,10 @@ TEST_CASE("damage is a miss that is repaired") {
 
 TEST_CASE("an entry that the device refuses is made again") {
     const TemporaryFolder folder;
-    CHECK(TestEngine(in(folder.path())).engine.prepare(spec(8)).ok());
+    CHECK(TestEngine(in(folder.path())).engine.prepare(stored_spec(8)).ok());
     TestEngine engine(in(folder.path()));
     engine.device->refusals = 1;
-    CHECK(is_right(engine.engine.prepare(spec(8)), spec(8)));
+    CHECK(is_right(engine.engine.prepare(stored_spec(8)), stored_spec(8)));
     CHECK(engine.compiles() == 1);
     CHECK(engine.warnings() == 1);
 }
@@ -159,34 +159,34 @@ TEST_CASE("a folder that cannot be written costs one line in the log") {
     const TemporaryFolder folder;
     write_text(folder / "file", "");
     TestEngine engine(in(folder / "file"));
-    for (int cols = 1; cols <= 5; ++cols) CHECK(is_right(engine.engine.prepare(spec(cols)), spec(cols)));
+    for (int cols = 1; cols <= 5; ++cols) CHECK(is_right(engine.engine.prepare(stored_spec(cols)), stored_spec(cols)));
     CHECK(engine.warnings() == 1);
-    CHECK(engine.engine.prepare(spec(1)).ok());
+    CHECK(engine.engine.prepare(stored_spec(1)).ok());
     CHECK(engine.device->loads == 5);
 }
 
 TEST_CASE("a folder that others may write to costs one line in the log") {
     const TemporaryFolder folder;
-    CHECK(TestEngine(in(folder.path())).engine.prepare(spec(1)).ok());
+    CHECK(TestEngine(in(folder.path())).engine.prepare(stored_spec(1)).ok());
     REQUIRE(chmod(folder.path().c_str(), 0777) == 0);
     TestEngine engine(in(folder.path()));
-    for (int cols = 1; cols <= 5; ++cols) CHECK(is_right(engine.engine.prepare(spec(cols)), spec(cols)));
+    for (int cols = 1; cols <= 5; ++cols) CHECK(is_right(engine.engine.prepare(stored_spec(cols)), stored_spec(cols)));
     CHECK(engine.compiles() == 5);
     CHECK(engine.warnings() == 1);
     CacheOptions trusting = in(folder.path());
     trusting.trust_others = true;
     TestEngine second(trusting);
-    CHECK(is_right(second.engine.prepare(spec(1)), spec(1)));
+    CHECK(is_right(second.engine.prepare(stored_spec(1)), stored_spec(1)));
     CHECK(second.compiles() + second.warnings() == 0);
 }
 
 TEST_CASE("a kernel larger than the folder's limit drives no other out") {
     const TemporaryFolder folder;
-    CHECK(TestEngine(in(folder.path())).engine.prepare(spec(8)).ok());
+    CHECK(TestEngine(in(folder.path())).engine.prepare(stored_spec(8)).ok());
     CacheOptions small = in(folder.path());
     small.bytes = 100;
     TestEngine engine(small);
-    for (int cols = 1; cols <= 3; ++cols) CHECK(engine.engine.prepare(spec(cols)).ok());
+    for (int cols = 1; cols <= 3; ++cols) CHECK(engine.engine.prepare(stored_spec(cols)).ok());
     CHECK(engine.warnings() == 1);
     CHECK(files_in(folder.path()).size() == 1);
 }
@@ -194,9 +194,9 @@ TEST_CASE("a kernel larger than the folder's limit drives no other out") {
 TEST_CASE("a folder that is deleted while an engine uses it is made again") {
     const TemporaryFolder folder;
     TestEngine engine(in(folder / "cache"));
-    CHECK(engine.engine.prepare(spec(1)).ok());
+    CHECK(engine.engine.prepare(stored_spec(1)).ok());
     std::filesystem::remove_all(folder / "cache");
-    CHECK(is_right(engine.engine.prepare(spec(2)), spec(2)));
+    CHECK(is_right(engine.engine.prepare(stored_spec(2)), stored_spec(2)));
     CHECK(files_in(folder / "cache").size() == 1);
     CHECK(engine.warnings() == 0);
 }
@@ -207,7 +207,7 @@ TEST_CASE("a relative folder is the one below where the program stood, wherever 
     std::filesystem::current_path(folder.path());
     TestEngine engine(in("cache"));
     std::filesystem::current_path(elsewhere.path());
-    CHECK(engine.engine.prepare(spec(1)).ok());
+    CHECK(engine.engine.prepare(stored_spec(1)).ok());
     std::filesystem::current_path(before);
     CHECK(files_in(folder / "cache").size() == 1);
     CHECK(elsewhere.entries() == 0);
@@ -219,7 +219,7 @@ TEST_CASE("the folder stays below its size") {
     options.bytes = 40 << 10;
     TestEngine engine(options);
     for (int cols = 1; cols <= 30; ++cols) {
-        CHECK(engine.engine.prepare(spec(cols)).ok());
+        CHECK(engine.engine.prepare(stored_spec(cols)).ok());
         int64_t bytes = 0;
         for (const auto& file : files_in(folder.path())) bytes += file.bytes;
         CHECK(bytes <= 40 << 10);
@@ -230,7 +230,7 @@ TEST_CASE("the folder stays below its size") {
 
 TEST_CASE("packs come before the folder, and what is wrong with one is told") {
     const TemporaryFolder folder;
-    CHECK(TestEngine(in(folder / "one")).engine.prepare(spec(8)).ok());
+    CHECK(TestEngine(in(folder / "one")).engine.prepare(stored_spec(8)).ok());
     const cache::Folder made(folder / "one");
     const std::vector<Artifact> entries = {*made.read(files_in(folder / "one").at(0))};
     REQUIRE(cache::write_pack(folder / "product.pack", entries).ok());
@@ -238,9 +238,9 @@ TEST_CASE("packs come before the folder, and what is wrong with one is told") {
     CacheOptions options = in("");
     options.packs = {folder / "product.pack"};
     TestEngine shipped(options);
-    CHECK(is_right(shipped.engine.prepare(spec(8)), spec(8)));
+    CHECK(is_right(shipped.engine.prepare(stored_spec(8)), stored_spec(8)));
     CHECK(shipped.compiles() + shipped.warnings() == 0);
-    CHECK(shipped.engine.prepare(spec(9)).ok());
+    CHECK(shipped.engine.prepare(stored_spec(9)).ok());
     CHECK(shipped.compiles() == 1);
 
     std::string bad = read_text(folder / "product.pack");
@@ -252,7 +252,7 @@ TEST_CASE("packs come before the folder, and what is wrong with one is told") {
     CHECK(beside.warnings() == 1);
     CHECK(beside.last() ==
           "cache: pack: " + (folder / "none.pack") + ": No such file or directory; going on without it");
-    CHECK(is_right(beside.engine.prepare(spec(8)), spec(8)));
+    CHECK(is_right(beside.engine.prepare(stored_spec(8)), stored_spec(8)));
     CHECK(beside.warnings() == 2);
     CHECK(beside.compiles() == 0);
 }
@@ -291,7 +291,7 @@ TEST_CASE("16 processes of 64 threads race for an empty folder") {
             std::atomic<int> wrong = 0;
             at_once(64, [&](int thread) {
                 for (int j = 0; j < specs; ++j) {
-                    const Spec wanted = spec(1 + (j * 5 + thread + i) % specs);
+                    const Spec wanted = stored_spec(1 + (j * 5 + thread + i) % specs);
                     wrong += !is_right(engine.engine.prepare(wanted), wanted);
                 }
             });
@@ -305,7 +305,8 @@ TEST_CASE("16 processes of 64 threads race for an empty folder") {
     CHECK(files_in(folder / "cache").size() == specs);
     CHECK(damaged_files(folder / "cache") == 0);
     TestEngine last(in(folder / "cache"));
-    for (int cols = 1; cols <= specs; ++cols) CHECK(is_right(last.engine.prepare(spec(cols)), spec(cols)));
+    for (int cols = 1; cols <= specs; ++cols)
+        CHECK(is_right(last.engine.prepare(stored_spec(cols)), stored_spec(cols)));
     CHECK(last.compiles() == 0);
 }
 
@@ -322,7 +323,7 @@ TEST_CASE("processes killed at any moment leave a cache that verifies") {
             for (int64_t cols = 1;; ++cols) {
                 TestEngine engine(in(folder / "cache"));
                 if (cols == 2 && write(begun[1], "", 1) != 1) return 2;
-                if (!engine.engine.prepare(spec(i * 1000 + cols)).ok()) return 1;
+                if (!engine.engine.prepare(stored_spec(i * 1000 + cols)).ok()) return 1;
             }
         });
         char byte;
@@ -338,6 +339,6 @@ TEST_CASE("processes killed at any moment leave a cache that verifies") {
     MESSAGE(kills, " kills, ", written, " entries");
     CHECK(written >= kills);
     TestEngine after(in(folder / "cache"));
-    CHECK(is_right(after.engine.prepare(spec(1)), spec(1)));
+    CHECK(is_right(after.engine.prepare(stored_spec(1)), stored_spec(1)));
     CHECK(after.warnings() == 0);
 }

@@ -19,7 +19,7 @@ using namespace normjit::test;
 
 namespace {
 
-const Spec spec = *parse_spec("layernorm rows=4096 cols=1024 x=bf16");
+const Spec tuned_spec = *parse_spec("layernorm rows=4096 cols=1024 x=bf16");
 
 /// Seconds, more than any machine needs to try all candidates.
 constexpr double patience = 120;
@@ -29,21 +29,21 @@ double seconds_of(const Schedule& schedule) {
     return std::get<CpuSchedule>(schedule.device).row_block == 4 ? 1e-3 : 1.5e-3;
 }
 
-struct Fixture {
-    explicit Fixture(TunePolicy policy, double tune_seconds = patience) {
+struct TuningFixture {
+    explicit TuningFixture(TunePolicy policy, double tune_seconds = patience) {
         device->seconds = seconds_of;
         EngineOptions options;
         options.tune = policy;
         options.tune_seconds = tune_seconds;
         options.log = {[](void* self, LogLevel, const char* message) {
-                           auto& fixture = *static_cast<Fixture*>(self);
+                           auto& fixture = *static_cast<TuningFixture*>(self);
                            const std::lock_guard lock(fixture.mutex);
                            fixture.heard.emplace_back(message);
                        },
                        this};
         engine = std::make_unique<Engine>(make_engine(device, options));
     }
-    Schedule prepared() const { return engine->prepare(spec)->artifact().schedule; }
+    Schedule prepared() const { return engine->prepare(tuned_spec)->artifact().schedule; }
     bool heard_of(std::string_view what) {
         const std::lock_guard lock(mutex);
         for (const std::string& line : heard) {
@@ -58,19 +58,19 @@ struct Fixture {
     std::unique_ptr<Engine> engine;
 };
 
-const Schedule usual = heuristic(spec, *parse_target("x86-64-avx512 cores=4"));
+const Schedule usual = heuristic(tuned_spec, *parse_target("x86-64-avx512 cores=4"));
 
 }  // namespace
 
 TEST_CASE("off: nothing is measured") {
-    Fixture f(TunePolicy::off);
+    TuningFixture f(TunePolicy::off);
     REQUIRE(seconds_of(usual) > 1.2e-3);
     CHECK(f.prepared() == usual);
     CHECK(f.device->loads == 1);
 }
 
 TEST_CASE("on_miss: the first prepare measures and takes the fastest, the next finds it") {
-    Fixture f(TunePolicy::on_miss);
+    TuningFixture f(TunePolicy::on_miss);
     CHECK(seconds_of(f.prepared()) == 1e-3);
     CHECK(f.heard_of("1.500 times as fast"));
     const int loads = f.device->loads;
@@ -78,16 +78,16 @@ TEST_CASE("on_miss: the first prepare measures and takes the fastest, the next f
     CHECK(seconds_of(f.prepared()) == 1e-3);
     CHECK(f.device->loads == loads);
     // A schedule that was asked for is nobody's choice.
-    CHECK(f.engine->prepare(spec, usual)->artifact().schedule == usual);
+    CHECK(f.engine->prepare(tuned_spec, usual)->artifact().schedule == usual);
 }
 
 TEST_CASE("background: the heuristic's serves until a faster one is there, and stays good") {
-    Fixture f(TunePolicy::background);
-    const auto first = f.engine->prepare(spec);
+    TuningFixture f(TunePolicy::background);
+    const auto first = f.engine->prepare(tuned_spec);
     REQUIRE(first.ok());
     CHECK(first->artifact().schedule == usual);
-    const Fixture untuned(TunePolicy::off);
-    REQUIRE(untuned.engine->prepare(spec).ok());
+    const TuningFixture untuned(TunePolicy::off);
+    REQUIRE(untuned.engine->prepare(tuned_spec).ok());
     for (int i = 0; i < patience * 100 && f.prepared() == usual; ++i)
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     CHECK(seconds_of(f.prepared()) == 1e-3);
@@ -97,7 +97,7 @@ TEST_CASE("background: the heuristic's serves until a faster one is there, and s
 
 TEST_CASE("ties, a slower space and noise leave the heuristic's schedule") {
     for (const bool noisy : {false, true}) {
-        Fixture f(TunePolicy::on_miss);
+        TuningFixture f(TunePolicy::on_miss);
         f.device->seconds = [noisy, n = uint32_t{1}](const Schedule& schedule) mutable {
             if (!noisy) return schedule == usual ? 1e-3 : 1.01e-3;
             n = n * 1664525 + 1013904223;
@@ -110,7 +110,7 @@ TEST_CASE("ties, a slower space and noise leave the heuristic's schedule") {
 TEST_CASE("a winner has to win again on memory of its own, twice, and its smallest gain counts") {
     for (const int unlucky : {0, 2, 3}) {
         CAPTURE(unlucky);
-        Fixture f(TunePolicy::on_miss);
+        TuningFixture f(TunePolicy::on_miss);
         f.device->seconds = [&](const Schedule& schedule) {
             const bool lucky = f.device->problems != unlucky;
             return schedule == usual ? 1.5e-3
@@ -124,14 +124,14 @@ TEST_CASE("a winner has to win again on memory of its own, twice, and its smalle
 }
 
 TEST_CASE("what cannot be measured is served as it is, with a warning") {
-    Fixture f(TunePolicy::on_miss);
+    TuningFixture f(TunePolicy::on_miss);
     f.device->seconds = nullptr;
     CHECK(f.prepared() == usual);
     CHECK(f.heard_of("is not tuned: tuning: this device measures nothing"));
 }
 
 TEST_CASE("making the data counts, and what takes too long is not measured") {
-    Fixture f(TunePolicy::on_miss, 0.1);
+    TuningFixture f(TunePolicy::on_miss, 0.1);
     f.device->fill_time = std::chrono::milliseconds(60);
     CHECK(f.prepared() == usual);
     CHECK(f.device->problems == 1);
@@ -148,7 +148,7 @@ TEST_CASE("making the data counts, and what takes too long is not measured") {
 }
 
 TEST_CASE("an engine that goes does not wait for the tuning in hand") {
-    Fixture f(TunePolicy::background);
+    TuningFixture f(TunePolicy::background);
     std::atomic<bool> measures = false;
     f.device->seconds = [&](const Schedule& schedule) {
         measures = true;
@@ -166,28 +166,28 @@ TEST_CASE("an engine that goes does not wait for the tuning in hand") {
 }
 
 TEST_CASE("nothing is measured while a graph is being captured") {
-    Fixture f(TunePolicy::on_miss);
+    TuningFixture f(TunePolicy::on_miss);
     f.device->capturing = true;
-    CHECK(f.engine->prepare(spec).status().message() == "fake: a graph is being captured");
+    CHECK(f.engine->prepare(tuned_spec).status().message() == "fake: a graph is being captured");
     CHECK(f.device->loads == 0);
     f.device->capturing = false;
     CHECK(f.prepared() != usual);
 }
 
 TEST_CASE("the digest tells plans apart, whatever the order") {
-    Fixture a(TunePolicy::off), b(TunePolicy::off), tuned(TunePolicy::on_miss);
+    TuningFixture a(TunePolicy::off), b(TunePolicy::off), tuned(TunePolicy::on_miss);
     const Spec other = *parse_spec("rmsnorm cols=77");
     CHECK(a.engine->plan_digest() == b.engine->plan_digest());
-    CHECK(a.engine->prepare(spec).ok());
+    CHECK(a.engine->prepare(tuned_spec).ok());
     CHECK(a.engine->plan_digest() != b.engine->plan_digest());
     CHECK(a.engine->prepare(other).ok());
     CHECK(b.engine->prepare(other).ok());
-    CHECK(b.engine->prepare(spec).ok());
+    CHECK(b.engine->prepare(tuned_spec).ok());
     CHECK(a.engine->plan_digest() == b.engine->plan_digest());
-    CHECK(a.engine->prepare(spec, *parse_schedule("cpu row_groups=3 strip=1 unroll=1")).ok());
+    CHECK(a.engine->prepare(tuned_spec, *parse_schedule("cpu row_groups=3 strip=1 unroll=1")).ok());
     CHECK(a.engine->plan_digest() == b.engine->plan_digest());
     CHECK(tuned.engine->prepare(other).ok());
-    CHECK(tuned.engine->prepare(spec).ok());
+    CHECK(tuned.engine->prepare(tuned_spec).ok());
     CHECK(tuned.engine->plan_digest() != a.engine->plan_digest());
 }
 

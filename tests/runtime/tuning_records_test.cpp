@@ -11,7 +11,7 @@ using namespace normjit;
 
 namespace {
 
-constexpr const char* tuned_text =
+constexpr const char* record_text =
     "cuda row_groups=264 threads_per_row=128 rows_per_block=2 blocks_per_sm=2 vector_width=8 pipeline_depth=2";
 
 DeviceClass h200() { return {"NVIDIA H200", *parse_target("sm_90"), 1}; }
@@ -46,7 +46,7 @@ TuningRecords records_of(const std::vector<TuningRecord>& all) {
 }  // namespace
 
 TEST_CASE("records round trip through a line of JSON") {
-    TuningRecord record = record_of("layernorm rows=4096 cols=1024 x=bf16", tuned_text, 1.25);
+    TuningRecord record = record_of("layernorm rows=4096 cols=1024 x=bf16", record_text, 1.25);
     record.device.model = "a \"strange\" \\ n\303\244me\t";
     const std::string line = to_text(record);
     CAPTURE(line);
@@ -111,7 +111,7 @@ TEST_CASE("the error of a bad line names the key") {
 
 TEST_CASE("damaged lines are refused or stay records, and never break the others") {
     test::Random random(test::seed());
-    const std::string good = to_text(record_of("layernorm rows=4096 cols=1024 x=bf16", tuned_text, 1.2));
+    const std::string good = to_text(record_of("layernorm rows=4096 cols=1024 x=bf16", record_text, 1.2));
     const int64_t count = test::rounds(3000);
     for (int64_t i = 0; i < count; ++i) {
         const std::string damaged = test::mutate(random, good);
@@ -139,14 +139,14 @@ TEST_CASE("a bad line costs one warning with its place; many are counted") {
 
 TEST_CASE("the tiers answer in their order and say why") {
     const TuningRecords records = records_of({
-        record_of("layernorm rows=4096 cols=1024 x=bf16", tuned_text, 1.2),
-        record_of("layernorm rows=16384 cols=1024 x=bf16", tuned_text, 1.02),
+        record_of("layernorm rows=4096 cols=1024 x=bf16", record_text, 1.2),
+        record_of("layernorm rows=16384 cols=1024 x=bf16", record_text, 1.02),
         record_of("layernorm rows=64 cols=1024 x=bf16", "", 1),
     });
     const auto find = [&](std::string_view spec, const DeviceClass& device) {
         return records.find(*parse_spec(spec), device);
     };
-    const Schedule tuned = *parse_schedule(tuned_text);
+    const Schedule tuned = *parse_schedule(record_text);
 
     const auto exact = find("layernorm rows=4096 cols=1024 x=bf16", h200());
     CHECK(exact.tier == TuningTier::exact);
@@ -189,7 +189,7 @@ TEST_CASE("the tiers answer in their order and say why") {
 TEST_CASE("records of slices answer for others of them, and for any") {
     const std::string adaln = "layernorm rows=1024 cols=1024 x=bf16 per_slice=gamma,beta slices=";
     const TuningRecords records =
-        records_of({record_of(adaln + "8", tuned_text, 1.2), record_of(adaln + "64", tuned_text, 1.1)});
+        records_of({record_of(adaln + "8", record_text, 1.2), record_of(adaln + "64", record_text, 1.1)});
     const auto find = [&](const std::string& spec) { return records.find(*parse_spec(spec), h200()); };
     CHECK(records.size() == 2);
     CHECK(find(adaln + "8").tier == TuningTier::exact);
@@ -213,7 +213,7 @@ TEST_CASE("eps and the value of gamma_offset make no difference") {
 }
 
 TEST_CASE("a later line about the same replaces an earlier one") {
-    TuningRecord late = record_of("layernorm rows=4096 cols=1024 x=bf16", tuned_text, 1.3);
+    TuningRecord late = record_of("layernorm rows=4096 cols=1024 x=bf16", record_text, 1.3);
     const TuningRecords records = records_of({record_of("layernorm rows=4096 cols=1024 x=bf16", "", 1), late});
     CHECK(records.size() == 1);
     CHECK(records.find(late.spec, h200()).reason == "r.jsonl:2: 1.30 times as fast as the heuristic there");
@@ -222,7 +222,7 @@ TEST_CASE("a later line about the same replaces an earlier one") {
 TEST_CASE("unread lines answer as read ones do, once their cols are asked for") {
     const Spec spec = *parse_spec("layernorm rows=4096 cols=1024 x=bf16");
     const auto line = [](const char* spec_text, double gain) {
-        return to_text(record_of(spec_text, tuned_text, gain)) + "\n";
+        return to_text(record_of(spec_text, record_text, gain)) + "\n";
     };
     const std::string shipped = "# of the library\n" + line("layernorm rows=4096 cols=1024 x=bf16", 1.2) +
                                 line("layernorm rows=4096 cols=1024 x=bf16", 1.3) +
@@ -249,7 +249,7 @@ TEST_CASE("unread lines answer as read ones do, once their cols are asked for") 
 
 TEST_CASE("an illegal schedule is ignored with a warning, and an old generator's is checked and named") {
     TuningRecord illegal = record_of("layernorm rows=4096 cols=1024 x=bf16", "cuda threads_per_row=7", 1.3);
-    TuningRecord old = record_of("layernorm rows=4000 cols=1024 x=bf16", tuned_text, 1.1);
+    TuningRecord old = record_of("layernorm rows=4000 cols=1024 x=bf16", record_text, 1.1);
     old.generator = 1;
     const TuningRecords records = records_of({illegal, old});
     const auto chosen = records.find(illegal.spec, h200());

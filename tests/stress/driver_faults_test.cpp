@@ -44,7 +44,7 @@ FakeNvrtc& fake_nvrtc() {
     return fake;
 }
 
-constexpr const char* text = "layernorm cols=4096 x=bf16";
+constexpr const char* spec_text = "layernorm cols=4096 x=bf16";
 
 EngineOptions options_of(const std::string& folder) {
     EngineOptions options = plain_options();
@@ -57,7 +57,7 @@ EngineOptions options_of(const std::string& folder) {
 Status work(const EngineOptions& options) {
     const auto engine = Engine::create(options);
     if (!engine.ok()) return engine.status();
-    const auto kernel = engine->prepare(*parse_spec(text));
+    const auto kernel = engine->prepare(*parse_spec(spec_text));
     if (!kernel.ok()) return kernel.status();
     return kernel->launch(fake_arguments(*kernel, 100));
 }

@@ -27,7 +27,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr const char* examples =
+constexpr const char* bench_examples =
     R"(A shapes file has one spec a line; blank lines and what follows a # are skipped. GB/s counts the matrices once:
 x and dy read and dx written, or x read and y written. The ceiling is a pass over the same memory that does nothing
 else, measured in between. On a CPU, launches are on the same data again and again, which stays in the caches as far
@@ -45,7 +45,7 @@ Examples:
 
 constexpr std::string_view against_heuristic = "heuristic";
 
-struct Options {
+struct BenchOptions {
     std::vector<std::string> inputs;
     DeviceOptions device;
     std::vector<std::string> threads = {"all"};
@@ -86,7 +86,7 @@ Expected<std::vector<int>> read_threads(const std::vector<std::string>& words) {
 }
 
 /// Takes as long as it is given, or up to ten times that where few rounds fit: those say next to nothing.
-Expected<PairedTimes> compare_schedules(Workbench& workbench, const Kernel& kernel, const Options& options) {
+Expected<PairedTimes> compare_schedules(Workbench& workbench, const Kernel& kernel, const BenchOptions& options) {
     using Clock = std::chrono::steady_clock;
     constexpr int batch = 5;
     constexpr size_t least = 40, most = 2000;
@@ -113,7 +113,7 @@ Expected<PairedTimes> compare_schedules(Workbench& workbench, const Kernel& kern
     return paired;
 }
 
-Expected<Result> measure_spec(Workbench& workbench, const Spec& spec, const Options& options) {
+Expected<Result> measure_spec(Workbench& workbench, const Spec& spec, const BenchOptions& options) {
     const Engine& engine = workbench.engine();
     Schedule schedule = engine.choose(spec).schedule;
     if (!options.schedule.empty()) schedule = *parse_schedule(options.schedule);  // run() has checked it
@@ -193,7 +193,7 @@ ordered_json to_json(const Result& result) {
 using Workbenches = std::vector<std::unique_ptr<Workbench>>;
 
 /// One for each number of threads; a GPU needs one only.
-Expected<Workbenches> open_workbenches(const std::vector<int>& threads, const Options& options) {
+Expected<Workbenches> open_workbenches(const std::vector<int>& threads, const BenchOptions& options) {
     Workbenches workbenches;
     for (int count : threads) {
         DeviceOptions device = options.device;
@@ -207,7 +207,7 @@ Expected<Workbenches> open_workbenches(const std::vector<int>& threads, const Op
 /// Results as JSON. A file is written anew after each: a run that is cut off keeps what it has measured.
 class Document {
   public:
-    Document(const Options& options, const Engine& engine, const ordered_json& facts, size_t planned)
+    Document(const BenchOptions& options, const Engine& engine, const ordered_json& facts, size_t planned)
         : path_(options.json), grows_(can_be_replaced(options.json)) {
         json_ = {{"version", NORMJIT_VERSION}, {"device", options.device.device}};
         json_.update(facts);
@@ -229,7 +229,7 @@ class Document {
 };
 
 Expected<std::vector<Result>> measure_all(const std::vector<Spec>& specs, const Workbenches& workbenches,
-                                          const Options& options) {
+                                          const BenchOptions& options) {
     const Workbench& first = *workbenches.front();
     Document document(options, first.engine(), first.facts(), specs.size() * workbenches.size());
     std::vector<Result> results;
@@ -248,7 +248,7 @@ Expected<std::vector<Result>> measure_all(const std::vector<Spec>& specs, const 
     return results;
 }
 
-Status run(const Options& options) {
+Status run(const BenchOptions& options) {
     NORMJIT_TRY(std::vector<Spec> specs, read_shapes(options.inputs));
     if (specs.empty())
         return invalid_argument("nothing to measure: give a shapes file or a spec (see normjit bench --help)");
@@ -272,7 +272,7 @@ Status run(const Options& options) {
 }  // namespace
 
 Command add_bench(const CommandLine& program) {
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<BenchOptions>();
     const CommandLine line = program.add_command("bench", "Measure specs against the memory ceiling of this machine");
     line.add_option("inputs", options->inputs, "Shapes files, and specs with rows");
     add_device_option(line, options->device);
@@ -292,7 +292,7 @@ Command add_bench(const CommandLine& program) {
     line.add_option("--seconds", options->seconds, "Time to spend in the launches of one spec",
                     {.range = {{0.001, 3600}}, .show_default = true});
     line.add_option("--seed", options->seed, "Of the data", {.show_default = true});
-    line.set_footer(examples);
+    line.set_footer(bench_examples);
     return {line, [options] { return run(*options); }};
 }
 

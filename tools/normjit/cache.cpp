@@ -25,7 +25,7 @@ using cache::Folder;
 using cache::Pack;
 using nlohmann::ordered_json;
 
-constexpr const char* examples = R"(Examples:
+constexpr const char* cache_examples = R"(Examples:
   normjit cache list
   normjit cache verify product.pack
   normjit cache gc --size 256M
@@ -34,7 +34,7 @@ constexpr const char* examples = R"(Examples:
 
 A product ships the pack and names it in EngineOptions or NORMJIT_CACHE_PACKS.)";
 
-struct Options {
+struct CacheOptions {
     std::string folder;
     std::string size;
     std::string output;
@@ -67,7 +67,7 @@ struct Cache {
     }
 };
 
-Expected<Cache> open_cache(const Options& options) {
+Expected<Cache> open_cache(const CacheOptions& options) {
     NORMJIT_TRY(const Environment variables, environment());
     const auto bytes = options.size.empty() ? Expected<int64_t>(variables.cache_bytes) : parse_bytes(options.size);
     if (!bytes) return invalid_argument(fmt::format("--size {}: {}", options.size, bytes.status().message()));
@@ -103,7 +103,7 @@ std::string summary(const Cache& cache) {
                        format_bytes(double(cache.most_bytes)), cache.folder.path());
 }
 
-Status list(const Options& options) {
+Status list(const CacheOptions& options) {
     NORMJIT_TRY(const Cache cache, open_cache(options));
     if (options.json) {
         ordered_json json = {
@@ -126,7 +126,7 @@ Status list(const Options& options) {
 }
 
 /// Every entry of the packs, or without packs of the folder.
-Expected<std::vector<Item>> items_to_verify(const Options& options) {
+Expected<std::vector<Item>> items_to_verify(const CacheOptions& options) {
     std::vector<Item> items;
     if (options.packs.empty()) {
         NORMJIT_TRY(Cache cache, open_cache(options));
@@ -141,7 +141,7 @@ Expected<std::vector<Item>> items_to_verify(const Options& options) {
     return items;
 }
 
-Status verify(const Options& options) {
+Status verify(const CacheOptions& options) {
     NORMJIT_TRY(const std::vector<Item> items, items_to_verify(options));
     ordered_json damaged = ordered_json::array();
     for (const Item& item : items) {
@@ -155,7 +155,7 @@ Status verify(const Options& options) {
     return damaged.empty() ? Status() : failed(fmt::format("cache: {} kernels are damaged", damaged.size()));
 }
 
-Status collect_garbage(const Options& options) {
+Status collect_garbage(const CacheOptions& options) {
     NORMJIT_TRY(const Cache cache, open_cache(options));
     NORMJIT_TRY(const auto files, cache.folder.files());
     Folder::Cleaned removed;
@@ -178,7 +178,7 @@ Status collect_garbage(const Options& options) {
         "", fmt::format("removed {} files, {}\n", removed.files, format_bytes(double(removed.bytes))) + summary(left));
 }
 
-Status fill(const Options& options) {
+Status fill(const CacheOptions& options) {
     NORMJIT_TRY(const std::vector<Spec> specs, read_specs(options.specs));
     DeviceOptions device = options.device;
     device.cache = {.packs = std::vector<std::string>(), .everything = true};
@@ -194,7 +194,7 @@ Status fill(const Options& options) {
                               : summary(cache));
 }
 
-Status pack(const Options& options) {
+Status pack(const CacheOptions& options) {
     NORMJIT_TRY(const Cache cache, open_cache(options));
     std::vector<Artifact> artifacts;
     for (const Item& item : cache.items) {
@@ -214,22 +214,22 @@ Status pack(const Options& options) {
 
 struct Action {
     CommandLine line;
-    Status (*run)(const Options& options);
+    Status (*run)(const CacheOptions& options);
 };
 
 }  // namespace
 
 Command add_cache(const CommandLine& program) {
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<CacheOptions>();
     const CommandLine line =
         program.add_command("cache", "Show, check, shrink, fill or pack the kernels that were compiled before");
-    line.set_footer(examples);
+    line.set_footer(cache_examples);
     line.require_command();
     line.add_option("--dir", options->folder,
                     "The folder [NORMJIT_CACHE_DIR, XDG_CACHE_HOME/normjit, ~/.cache/normjit]");
     line.add_flag("--json", options->json, "Print JSON");
     std::vector<Action> actions;
-    const auto add = [&](const char* name, const char* what, Status (*run)(const Options&)) {
+    const auto add = [&](const char* name, const char* what, Status (*run)(const CacheOptions&)) {
         const CommandLine action = line.add_command(name, what);
         action.take_options_of_outer();
         actions.push_back({action, run});

@@ -25,7 +25,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr const char* examples =
+constexpr const char* compile_examples =
     R"(Stages: ir (as built), ir:<pass> (after that pass), plan, schedule, reasons (what decided the heuristic's schedule),
 artifact; for a CPU asm, from LLVM also llvm (its IR), for a GPU cuda (the generated source), ptx and sass;
 `--emit list` names those of the --target.
@@ -39,7 +39,7 @@ Examples:
   normjit compile "layernorm cols=4096 x=bf16" --target aarch64 --emit llvm
   normjit compile "layernorm cols=4096 x=bf16" --time)";
 
-struct Options {
+struct CompileOptions {
     std::vector<std::string> spec;
     std::string target = "host";
     BackendChoice backend = BackendChoice::automatic;
@@ -63,7 +63,7 @@ struct Times {
     bench::Sample compile, load;
 };
 
-Expected<Target> read_target(const Options& options) {
+Expected<Target> read_target(const CompileOptions& options) {
     NORMJIT_TRY(Target target, options.target == "host" ? host_target() : parse_target(options.target));
     if (options.backend == BackendChoice::automatic) return target;
     if (target.is_cuda()) return invalid_argument("--backend is for CPUs");
@@ -71,7 +71,7 @@ Expected<Target> read_target(const Options& options) {
     return target;
 }
 
-Expected<Job> read_job(const Options& options) {
+Expected<Job> read_job(const CompileOptions& options) {
     NORMJIT_TRY(Spec spec, parse_spec(join_words(options.spec)));
     NORMJIT_TRY(const Target target, read_target(options));
     if (options.schedule.empty()) return Job{spec, heuristic(spec, target), target};
@@ -112,7 +112,7 @@ Expected<Times> time_job(const Job& job, const Artifact& artifact, double first_
 }
 
 /// What can be shown of code for this kind of target.
-std::vector<std::string> stages(const Options& options) {
+std::vector<std::string> stages(const CompileOptions& options) {
     const auto target = read_target(options);
     const std::string backend = target.ok() ? backend_of(*target).ok() ? *backend_of(*target) : "" : "";
     std::vector<std::string> names = {"ir"};
@@ -188,7 +188,7 @@ ordered_json to_json(const Artifact& artifact, const Times* times) {
     return json;
 }
 
-Status run(const Options& options) {
+Status run(const CompileOptions& options) {
     const std::vector<std::string> names = stages(options);
     if (options.emit == "list") return write_text(options.output, fmt::format("{}\n", fmt::join(names, "\n")));
     if (!options.emit.empty() && std::find(names.begin(), names.end(), options.emit) == names.end()) {
@@ -220,7 +220,7 @@ Status run(const Options& options) {
 }  // namespace
 
 Command add_compile(const CommandLine& program) {
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<CompileOptions>();
     const CommandLine line = program.add_command("compile", "Compile a spec and show any stage on the way");
     line.add_option("spec", options->spec, "The problem: layernorm|rmsnorm cols=N [rows=M] [x=bf16] ...");
     line.add_option("--target", options->target,
@@ -232,7 +232,7 @@ Command add_compile(const CommandLine& program) {
     line.add_option("-o,--output", options->output, "Write to this file [stdout]");
     line.add_flag("--time", options->time, "Measure compiling and loading");
     line.add_flag("--json", options->json, "Print JSON");
-    line.set_footer(examples);
+    line.set_footer(compile_examples);
     return {line, [options] { return run(*options); }};
 }
 

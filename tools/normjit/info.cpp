@@ -24,12 +24,12 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr const char* examples = R"(Examples:
+constexpr const char* info_examples = R"(Examples:
   normjit info
   normjit info "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" --device cuda:0
   normjit info "rmsnorm cols=768" --target "x86-64-avx512 cores=64" --json)";
 
-struct Options {
+struct InfoOptions {
     std::vector<std::string> spec;
     std::string target;
     DeviceOptions device;
@@ -118,7 +118,7 @@ struct Choice {
     Target target;
     ChosenSchedule chosen;
 };
-Expected<Choice> choose(const Spec& spec, const Options& options) {
+Expected<Choice> choose(const Spec& spec, const InfoOptions& options) {
     if (options.target.empty()) {
         NORMJIT_TRY(const Engine engine, open_engine(options.device));
         return Choice{engine.target(), engine.choose(spec)};
@@ -127,7 +127,7 @@ Expected<Choice> choose(const Spec& spec, const Options& options) {
     return Choice{target, {heuristic(spec, target), TuningTier::heuristic, "a target is no device", {}}};
 }
 
-Status show_spec(const Options& options) {
+Status show_spec(const InfoOptions& options) {
     NORMJIT_TRY(Spec spec, parse_spec(join_words(options.spec)));
     NORMJIT_TRY(const Choice choice, choose(spec, options));
     const Target& target = choice.target;
@@ -165,7 +165,7 @@ Status show_spec(const Options& options) {
     return write_text("", text);
 }
 
-Status run(const Options& options) {
+Status run(const InfoOptions& options) {
     if (!options.spec.empty()) return show_spec(options);
     return write_text("", options.json ? program_facts().dump(2) + "\n" : program_text());
 }
@@ -173,14 +173,14 @@ Status run(const Options& options) {
 }  // namespace
 
 Command add_info(const CommandLine& program) {
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<InfoOptions>();
     const CommandLine line = program.add_command("info", "Show this program, the machine, or what a spec leads to");
     line.add_option("spec", options->spec, "A problem: layernorm|rmsnorm cols=N [rows=M] [x=bf16] ...");
     add_device_option(line, options->device);
     line.add_option("--target", options->target,
                     "For the spec, instead of a device: host, sm_90, or a full target text", {.excludes = "--device"});
     line.add_flag("--json", options->json, "Print JSON");
-    line.set_footer(examples);
+    line.set_footer(info_examples);
     return {line, [options] { return run(*options); }};
 }
 

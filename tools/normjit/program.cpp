@@ -23,7 +23,7 @@ std::string join_words(const std::vector<std::string>& words) {
 
 namespace {
 
-constexpr const char* examples = R"(Examples:
+constexpr const char* program_examples = R"(Examples:
   normjit run --input step.safetensors --output gradients.safetensors norm=rmsnorm
   normjit run "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" --check
   normjit compile "layernorm cols=4096 x=bf16 gamma=f32" --emit ir
@@ -43,7 +43,7 @@ void hold_standard_streams() {
 
 Exit run_program(int argc, char** argv) {
     ProgramLine line("normjit", "normjit " NORMJIT_VERSION,
-                     "Gradients of LayerNorm and RMSNorm: a JIT compiler and what runs its kernels.", examples);
+                     "Gradients of LayerNorm and RMSNorm: a JIT compiler and what runs its kernels.", program_examples);
     const CommandLine program = line.commands();
     const Command commands[] = {add_run(program),  add_compile(program), add_bench(program),
                                 add_tune(program), add_cache(program),   add_info(program)};

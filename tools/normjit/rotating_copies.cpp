@@ -11,9 +11,9 @@
 namespace normjit::cli {
 namespace {
 
-constexpr int64_t line = 64, page = 4096;
+constexpr int64_t line = 64, page_bytes = 4096;
 
-/// Allocators give larger blocks pages of their own: all begin at the same place of a page, here too.
+/// Allocators give larger blocks pages of their own: all begin at the same place of a page_bytes, here too.
 constexpr int64_t least_of_own_pages = 128 << 10;
 
 bool has_rows(Tensor tensor) { return info(tensor).shape != TensorShape::cols; }
@@ -47,13 +47,13 @@ void RotatingCopies::lay_out() {
         if (!problem_.spec.has(tensor) || !has_rows(tensor)) continue;
         const int64_t bytes = bytes_of(tensor);
         const bool has_own_pages = bytes >= least_of_own_pages;
-        if (has_own_pages) stride_ = round_up(stride_, page);
+        if (has_own_pages) stride_ = round_up(stride_, page_bytes);
         moving_.push_back({tensor, stride_});
-        // Large ones of a power of two do not all end up in the same sets of a cache: a page between them.
-        stride_ = has_own_pages ? round_up(stride_ + bytes + line, page) : round_up(stride_ + bytes, line);
+        // Large ones of a power of two do not all end up in the same sets of a cache: a page_bytes between them.
+        stride_ = has_own_pages ? round_up(stride_ + bytes + line, page_bytes) : round_up(stride_ + bytes, line);
     }
     // Copies after each other keep that place.
-    if (stride_ >= least_of_own_pages) stride_ = round_up(stride_, page);
+    if (stride_ >= least_of_own_pages) stride_ = round_up(stride_, page_bytes);
 }
 
 Status RotatingCopies::spread(ColdMemory& memory, bench::Team& team) {

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr const char* examples =
+constexpr const char* run_examples =
     R"(Tensors of the input: x (or xhat, the normalised value, or y, the layer's output) and dy, [..., N]; if there are any,
 gamma and beta [N], mean, rstd and rowscale (one per row), dresidual (as x). Missing statistics are computed from x.
 A gamma or beta of [S,N], or of more dimensions that are the first of x and N, has a row for each slice of x.
@@ -229,7 +229,7 @@ Command add_run(const CommandLine& program) {
     line.add_flag("--check", options->check, "Compare with double precision; exit 1 when an output is wrong");
     line.add_option("--seed", options->seed, "Of made data", {.show_default = true});
     line.add_flag("--json", options->json, "Print JSON");
-    line.set_footer(examples);
+    line.set_footer(run_examples);
     return {line, [options] { return run(*options); }};
 }
 

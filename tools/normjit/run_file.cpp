@@ -14,13 +14,13 @@ namespace normjit::cli {
 namespace {
 
 /// Everything that is wrong with any problem is found before the first one runs.
-struct Job {
+struct FileJob {
     FileProblem in_file;
     Spec spec;
 };
 
-Expected<std::vector<Job>> read_jobs(const SafetensorsFile& file, const RunOptions& options) {
-    std::vector<Job> jobs;
+Expected<std::vector<FileJob>> read_jobs(const SafetensorsFile& file, const RunOptions& options) {
+    std::vector<FileJob> jobs;
     const std::string given = join_words(options.words);
     NORMJIT_TRY(std::vector<FileProblem> found, find_problems(file, given));
     for (FileProblem& in_file : found) {
@@ -31,7 +31,7 @@ Expected<std::vector<Job>> read_jobs(const SafetensorsFile& file, const RunOptio
 }
 
 /// A misspelt name must not pass for a tensor that is not there.
-void note_unused(const SafetensorsFile& file, const Job& job) {
+void note_unused(const SafetensorsFile& file, const FileJob& job) {
     for (const auto& [key, stored] : job.in_file.tensors) {
         auto tensor = parse_tensor(key);
         bool known = (tensor && (may_be_read(*tensor) || job.spec.accumulate[*tensor])) ||
@@ -60,7 +60,7 @@ Expected<PerTensor<std::optional<ForeignGradient>>> read_expected(const Safetens
     return expected;
 }
 
-void add_outputs(const Job& job, const Problem& problem, std::vector<TensorView>& views) {
+void add_outputs(const FileJob& job, const Problem& problem, std::vector<TensorView>& views) {
     for (Tensor tensor : all_tensors) {
         if (!problem.spec.writes(tensor)) continue;
         views.push_back({job.in_file.prefix() + std::string(name(tensor)), *problem.spec.dtypes[tensor],
@@ -68,7 +68,8 @@ void add_outputs(const Job& job, const Problem& problem, std::vector<TensorView>
     }
 }
 
-Status write_gradients(const std::string& path, const std::vector<Job>& jobs, const std::vector<Problem>& problems) {
+Status write_gradients(const std::string& path, const std::vector<FileJob>& jobs,
+                       const std::vector<Problem>& problems) {
     std::vector<TensorView> views;
     Metadata metadata = {{"producer", "normjit " NORMJIT_VERSION}};
     for (size_t i = 0; i < jobs.size(); ++i) {
@@ -80,7 +81,7 @@ Status write_gradients(const std::string& path, const std::vector<Job>& jobs, co
     return file.commit();
 }
 
-Expected<RunResult> run_job(const SafetensorsFile& file, Workbench& workbench, const Job& job,
+Expected<RunResult> run_job(const SafetensorsFile& file, Workbench& workbench, const FileJob& job,
                             const RunOptions& options, std::vector<Problem>& problems) {
     NORMJIT_TRY(Kernel kernel, prepare(workbench.engine(), job.spec, options));
     NORMJIT_TRY(Problem problem, allocate_problem(kernel, *job.spec.batch(), workbench.team()));
@@ -106,21 +107,21 @@ Expected<RunResult> run_job(const SafetensorsFile& file, Workbench& workbench, c
 
 Expected<std::vector<RunResult>> run_file(const RunOptions& options) {
     NORMJIT_TRY(SafetensorsFile file, SafetensorsFile::open(options.input));
-    NORMJIT_TRY(std::vector<Job> jobs, read_jobs(file, options));
+    NORMJIT_TRY(std::vector<FileJob> jobs, read_jobs(file, options));
     if (!options.output.empty()) NORMJIT_RETURN_IF_ERROR(check_writable(options.output));
     NORMJIT_TRY(const auto workbench, open_workbench(options.device));
 
     Progress progress(static_cast<double>(jobs.size()));
     std::vector<RunResult> results;
     std::vector<Problem> problems;
-    for (const Job& job : jobs) {
+    for (const FileJob& job : jobs) {
         progress.show(job.in_file.name.empty() ? options.input : job.in_file.name);
         NORMJIT_TRY(RunResult result, run_job(file, *workbench, job, options, problems));
         results.push_back(std::move(result));
         progress.advance(1);
     }
     progress.clear();
-    for (const Job& job : jobs) note_unused(file, job);
+    for (const FileJob& job : jobs) note_unused(file, job);
     if (!options.output.empty()) NORMJIT_RETURN_IF_ERROR(write_gradients(options.output, jobs, problems));
     return results;
 }

@@ -5,12 +5,6 @@
 
 namespace normjit::backend::cpu {
 
-namespace {
-
-constexpr int64_t line_bytes = 64;
-
-}  // namespace
-
 LineWriter::LineWriter(Machine& machine, int64_t cols, const Operand& matrix, const CpuSchedule& cpu, Integer offset,
                        Integer end)
     : m_(machine),

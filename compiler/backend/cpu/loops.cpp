@@ -7,12 +7,6 @@
 
 namespace normjit::backend::cpu {
 
-namespace {
-
-constexpr int64_t line_bytes = 64;
-
-}  // namespace
-
 RowLoops::RowLoops(Machine& machine, const plan::Plan& plan, Caching caching, Extent extent)
     : m_(machine),
       plan_(plan),

@@ -30,6 +30,8 @@
 
 namespace normjit::backend::cpu {
 
+constexpr int64_t line_bytes = 64;  ///< of a cache
+
 /// A number or an address that changes while the code runs.
 struct Integer {
     int number = -1;

@@ -14,22 +14,22 @@ namespace normjit::torch {
 namespace {
 
 /// Where an operator has its arguments, by their numbers; x, residual, normalized_shape and weight come first.
-struct Signature {
+struct ForwardSignature {
     normjit_norm norm;
     int beta, eps, gamma_offset, statistics;
     size_t outputs;
 };
-constexpr int none = -1;
-constexpr Signature layer_norm_signature = {NORMJIT_LAYERNORM, 4, 5, 6, 7, 4};
-constexpr Signature rms_norm_signature = {NORMJIT_RMSNORM, none, 4, 5, 6, 3};
+constexpr int no_beta = -1;
+constexpr ForwardSignature layer_norm_signature = {NORMJIT_LAYERNORM, 4, 5, 6, 7, 4};
+constexpr ForwardSignature rms_norm_signature = {NORMJIT_RMSNORM, no_beta, 4, 5, 6, 3};
 
 struct Outputs {
     Tensor y, h, mean, rstd;
 };
 
-Outputs compute(const Value* stack, const Signature& at) {
+Outputs compute(const Value* stack, const ForwardSignature& at) {
     const TensorView x = tensor(stack[0]), residual = optional_tensor(stack[1]), gamma = optional_tensor(stack[3]),
-                     beta = at.beta == none ? TensorView(nullptr) : optional_tensor(stack[at.beta]);
+                     beta = at.beta == no_beta ? TensorView(nullptr) : optional_tensor(stack[at.beta]);
     const int64_t cols = product(stack[2]);
     const size_t normalized = list_size(stack[2]);
     const Device device = x.device();
@@ -57,12 +57,12 @@ Outputs compute(const Value* stack, const Signature& at) {
     return made;
 }
 
-void consume(Value* stack, const Signature& at) {
+void consume(Value* stack, const ForwardSignature& at) {
     free_tensor(stack[0]), free_optional(stack[1]), free_list(stack[2]), free_optional(stack[3]);
-    if (at.beta != none) free_optional(stack[at.beta]);
+    if (at.beta != no_beta) free_optional(stack[at.beta]);
 }
 
-void run(Value* stack, const Signature& at) {
+void run(Value* stack, const ForwardSignature& at) {
     std::string problem;
     std::array<Value, 4> results{};
     try {

@@ -28,7 +28,7 @@ using tune::DeviceTuner;
 using tune::Json;
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* examples =
+constexpr const char* tune_examples =
     R"(A shapes file has one spec a line, as for normjit bench; NORMJIT_CAPTURE=FILE makes a program that uses normjit write
 one. Every candidate's results are checked against double precision before it is timed, and a record names another
 schedule than the heuristic's only when that was faster by more than the noise. Times are of launches that find their
@@ -44,7 +44,7 @@ Examples:
   normjit tune "rmsnorm rows=4096 cols=4096 x=bf16" -o records.jsonl --json results.json
   NORMJIT_RECORDS=records.jsonl normjit bench shapes.txt --cold --against heuristic)";
 
-struct Options {
+struct TuneOptions {
     std::vector<std::string> inputs;
     DeviceOptions device;
     std::string output;
@@ -86,7 +86,7 @@ Status keep_shard(const std::string& shard, std::vector<Spec>& specs) {
     return {};
 }
 
-Expected<std::vector<Spec>> read_problems(const Options& options) {
+Expected<std::vector<Spec>> read_problems(const TuneOptions& options) {
     const auto given = [](int64_t size) { return size > 0 ? std::optional(size) : std::nullopt; };
     NORMJIT_TRY(std::vector<Spec> specs, read_shapes(options.inputs, {given(options.rows), given(options.slices)}));
     std::vector<Spec> different;
@@ -234,7 +234,7 @@ std::string table_of(const Results& results) {
     return table.text();
 }
 
-Status write_json(const Options& options, const Results& results, size_t problems) {
+Status write_json(const TuneOptions& options, const Results& results, size_t problems) {
     Json json = {{"version", NORMJIT_VERSION}, {"device", options.device.device}, {"problems", problems}};
     json["results"] = Json::array();
     for (const auto& record : results.records) {
@@ -264,7 +264,7 @@ void print_notes(const Results& results, size_t problems) {
         print_note(fmt::format("{} more candidates failed; --json lists them", results.failures.size() - most));
 }
 
-Status run(const Options& options) {
+Status run(const TuneOptions& options) {
     NORMJIT_TRY(const std::vector<Spec> specs, read_problems(options));
     if (options.output.empty()) return invalid_argument("nowhere to write to: give -o FILE (see normjit tune --help)");
     auto deadline = Clock::time_point::max();
@@ -309,7 +309,7 @@ Status run(const Options& options) {
 }  // namespace
 
 Command add_tune(const CommandLine& program) {
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<TuneOptions>();
     const CommandLine line = program.add_command("tune", "Find the fastest schedules by measuring, and record them");
     line.add_option("inputs", options->inputs, "Shapes files, and specs");
     line.add_option("-o,--output", options->output, "The file of tuning records to add to");
@@ -330,7 +330,7 @@ Command add_tune(const CommandLine& program) {
     line.add_option("--timeout", options->timeout, "Seconds after which a candidate counts as hung",
                     {.range = {{0.1, 3600}}, .show_default = true});
     line.add_option("--json", options->json, "Also write JSON to this file; - prints JSON instead of the table");
-    line.set_footer(examples);
+    line.set_footer(tune_examples);
     return {line, [options] { return run(*options); }};
 }
 
