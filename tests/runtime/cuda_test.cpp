@@ -23,7 +23,7 @@ constexpr const char* specs[] = {
     "layernorm cols=32768 x=bf16 gamma=bf16",
 };
 
-constexpr int64_t rows = 3001;
+constexpr int64_t gpu_rows = 3001;
 
 std::unique_ptr<cuda::WorkStream> new_stream(const Engine& engine) { return *cuda::WorkStream::create(gpu_of(engine)); }
 
@@ -41,7 +41,7 @@ TEST_CASE("the default stream and any other give the same bits") {
     for (const char* spec : specs) {
         CAPTURE(spec);
         const Kernel kernel = gpu_kernel(*engine, spec);
-        const GpuTensors tensors(*engine, kernel, rows, 100);
+        const GpuTensors tensors(*engine, kernel, gpu_rows, 100);
         launch(kernel, tensors.arguments(nullptr));
         const auto expected = tensors.outputs();  // waits
         tensors.spoil();
@@ -58,7 +58,7 @@ TEST_CASE("launches on two streams at once do not disturb each other") {
     for (const char* spec : specs) {
         CAPTURE(spec);
         const Kernel kernel = gpu_kernel(*engine, spec);
-        const GpuTensors one(*engine, kernel, rows, 100, 1), two(*engine, kernel, rows, 100, 2);
+        const GpuTensors one(*engine, kernel, gpu_rows, 100, 1), two(*engine, kernel, gpu_rows, 100, 2);
         launch(kernel, one.arguments(first->handle()));
         launch(kernel, two.arguments(first->handle()));
         CHECK(first->wait().ok());
@@ -86,7 +86,7 @@ TEST_CASE("threads that never saw the GPU before launch at once") {
     std::atomic<int> failures = 0;
     std::vector<std::thread> workers;
     std::vector<GpuTensors> tensors;
-    for (int i = 0; i < threads; ++i) tensors.emplace_back(*engine, kernel, rows, 100, 7);
+    for (int i = 0; i < threads; ++i) tensors.emplace_back(*engine, kernel, gpu_rows, 100, 7);
     for (const GpuTensors& mine : tensors) {
         workers.emplace_back([&] {
             const auto stream = new_stream(*engine);
@@ -159,7 +159,7 @@ TEST_CASE("a context of the caller's own is used and left current") {
         reinterpret_cast<cuda::Result (*)(cuda::Context*, unsigned, int)>(dlsym(library, "cuCtxCreate_v2"));
     const auto destroy = reinterpret_cast<cuda::Result (*)(cuda::Context)>(dlsym(library, "cuCtxDestroy_v2"));
     const Kernel before = gpu_kernel(*engine, specs[1]);
-    const GpuTensors there(*engine, before, rows, 100);
+    const GpuTensors there(*engine, before, gpu_rows, 100);
     launch(before, there.arguments(nullptr));
     const auto expected = there.outputs();
 
@@ -167,7 +167,7 @@ TEST_CASE("a context of the caller's own is used and left current") {
     REQUIRE(create(&own, 0, gpu->handle()) == cuda::error_none);
     {
         const Kernel inside = gpu_kernel(*engine, specs[1]);
-        const GpuTensors tensors(*engine, inside, rows, 100);  // memory of this context
+        const GpuTensors tensors(*engine, inside, gpu_rows, 100);  // memory of this context
         const auto stream = new_stream(*engine);
         for (const Kernel& kernel : {before, inside}) {
             tensors.spoil();
@@ -245,7 +245,8 @@ TEST_CASE("two GPUs in one process give the same bits, at once and in turn") {
     for (const char* spec : specs) {
         CAPTURE(spec);
         const Kernel first = gpu_kernel(*one, spec), second = gpu_kernel(*two, spec);
-        const GpuTensors here(*one, first, rows, 100), there(*two, second, rows, 100), apart(*two, second, rows, 100);
+        const GpuTensors here(*one, first, gpu_rows, 100), there(*two, second, gpu_rows, 100),
+            apart(*two, second, gpu_rows, 100);
         const auto stream = new_stream(*two);
         for (int i = 0; i < 3; ++i) {
             launch(first, here.arguments(nullptr));
