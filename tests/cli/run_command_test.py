@@ -107,6 +107,11 @@ class Run(Case):
         self.assertEqual(tensors["dx"], nothing)
         self.assertEqual(tensors["dgamma"], ("F32", [2], f32(0, 0)))
 
+    def test_no_slices(self):
+        x, gamma = ("F32", [0, 3, 2], b""), ("F32", [0, 2], b"")
+        self.refused(2, 't.safetensors: tensor "gamma": shape [0, 2] has no slice; there must be one or more', "run",
+                     "--input", self.file(tensor_file({"x": x, "dy": x, "gamma": gamma})), "norm=rmsnorm")
+
     def test_a_misspelt_tensor_is_noticed(self):
         tensors = small_problem()
         tensors["gama"] = tensors.pop("gamma")

@@ -179,7 +179,10 @@ Status derive_slices(SpecFields& fields, const SafetensorsFile& file, const File
         }
         per_slice.push_back(key);
         const int64_t slices = count(tensor->shape) / tensor->shape.back();
-        if (slices > 0) NORMJIT_RETURN_IF_ERROR(derive(fields, file, *tensor, "slices", std::to_string(slices)));
+        if (slices == 0)
+            return file.error(tensor->name, fmt::format("shape {} has no slice; there must be one or more",
+                                                        shape_text(tensor->shape)));
+        NORMJIT_RETURN_IF_ERROR(derive(fields, file, *tensor, "slices", std::to_string(slices)));
     }
     if (are_any && !find(fields, "slices")) set(fields, "slices", "1");
     if (find(fields, "slices").value_or("1") == "1") return {};
