@@ -67,6 +67,7 @@ echo "== FetchContent, and a build without LLVM"
 # In a folder that stays, for the next time; without optimisation, which takes most of the time.
 compiler=$(sed -n 's/^CMAKE_CXX_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
 quiet cmake -S "$source/tests/embed/downstream" -B "$build/fetched" -G Ninja -DNORMJIT_SOURCE="$source" \
-    -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_CXX_COMPILER="$compiler" -DNORMJIT_LLVM=OFF
+    -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_CXX_COMPILER="$compiler" -DNORMJIT_LLVM=OFF \
+    -DNORMJIT_PCH=ON
 quiet cmake --build "$build/fetched"
 run_tests "$build/fetched"
