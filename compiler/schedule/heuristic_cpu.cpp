@@ -247,12 +247,15 @@ bool is_for_one_thread(const Spec& spec, const Target& target) {
 
 /// Enough groups for every core to take several, as long as a group keeps 64 rows: then its partials are under 2 % of
 /// the traffic even for bf16 and both column sums. With less, one a core: 128x4096 on 16 threads of the same Xeon takes
-/// 26 us in 16 groups, 86 us with its columns split. Wide rows are worth a group each (17x65536: 183 us, 331 us in 4).
+/// 26 us in 16 groups, 86 us with its columns split. Wide rows are worth a group each (17x65536: 183 us, 331 us in 4);
+/// two of them are where a core's own bandwidth counts (28x20480 bf16, cold: 54 us in 16 groups, 95 us in 7).
 int64_t choose_row_groups(const Spec& spec, const Target& target) {
     if (target.cores == 1 || is_for_one_thread(spec, target)) return 1;
     const int64_t wanted = int64_t{4} * target.cores;
     if (!spec.rows) return wanted;
-    const int64_t few = width_of(spec, target) == Width::usual ? *spec.rows / 4 : *spec.rows;
+    constexpr int64_t wide = 16384;
+    const int64_t least_rows = width_of(spec, target) != Width::usual ? 1 : spec.cols < wide ? 4 : 2;
+    const int64_t few = *spec.rows / least_rows;
     return std::clamp(*spec.rows / 64, std::clamp<int64_t>(few, 1, target.cores), wanted);
 }
 
