@@ -245,16 +245,17 @@ bool is_for_one_thread(const Spec& spec, const Target& target) {
     return spec.rows && !pays_to_share(*spec.rows, spec.cols, target.cores);
 }
 
-/// Enough groups for every core to take several, as long as a group keeps 64 rows: then its partials are under 2 % of
-/// the traffic even for bf16 and both column sums. With less, one a core: 128x4096 on 16 threads of the same Xeon takes
-/// 26 us in 16 groups, 86 us with its columns split. Wide rows are worth a group each (17x65536: 183 us, 331 us in 4);
-/// two of them are where a core's own bandwidth counts (28x20480 bf16, cold: 54 us in 16 groups, 95 us in 7).
+/// Enough groups for every core to take several, and as many as the others, as long as a group keeps 64 rows: then its
+/// partials are under 2 % of the traffic even for bf16 and both column sums. With less, one a core: 128x4096 on 16
+/// threads of the same Xeon takes 26 us in 16 groups, 86 us with its columns split. Wide rows are worth a group each
+/// (17x65536: 183 us, 331 us in 4), or two of them (28x20480 bf16 from memory: 54 us in 16 groups, 95 us in 7).
 int64_t choose_row_groups(const Spec& spec, const Target& target) {
     if (target.cores == 1 || is_for_one_thread(spec, target)) return 1;
     const int64_t wanted = int64_t{4} * target.cores;
     if (!spec.rows) return wanted;
     const int64_t least_rows = width_of(spec, target) != Width::usual ? 1 : spec.cols < 16384 ? 4 : 2;
-    return std::clamp(*spec.rows / 64, std::clamp<int64_t>(*spec.rows / least_rows, 1, target.cores), wanted);
+    const int64_t for_each_core = std::min(*spec.rows / 64, wanted) / target.cores;
+    return std::max(std::clamp<int64_t>(*spec.rows / least_rows, 1, target.cores), for_each_core * target.cores);
 }
 
 /// Keeping the columns costs a row group about a third of a row, and saves bf16 rows 7 % of the arithmetic (same
