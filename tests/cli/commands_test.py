@@ -26,10 +26,28 @@ class Help(Case):
         self.refused(2, f"no command; {commands}")
         self.refused(2, f"unknown command 'paint'; {commands}", "paint")
         self.refused(2, "The following argument was not expected: --colour (see normjit run --help)", "run", "--colour")
-        self.refused(2, "--threads: Value 0 not in range 1 to 1024 (see normjit run --help)", "run", "--threads", "0")
         self.refused(2, "nothing to run: give --input FILE or a spec (see normjit run --help)", "run")
         self.refused(2, "nothing to compile: give a spec (see normjit compile --help)", "compile")
         self.refused(2, "nothing to measure: give a shapes file or a spec (see normjit bench --help)", "bench")
+
+    def test_numbers_are_read_as_in_a_spec(self):
+        for command, option, word, message in [
+            ("run", "--threads", "0", "0: must be 1 to 1024"),
+            ("run", "--threads", "0x2", "0x2: must be a whole number"),
+            ("run", "--seed", "-1", "-1: must be at least 0"),
+            ("run", "--seed", "18446744073709551616", "18446744073709551616: must be at most 9223372036854775807"),
+            ("bench", "--seconds", "nan", "nan: must be finite"),
+            ("bench", "--seconds", "0,5", "0,5: must be a number"),
+            ("tune", "--timeout", "0", "0: must be 0.1 to 3600"),
+        ]:
+            self.refused(2, f"{option}: {message} (see normjit {command} --help)", command, option, word)
+        facts = json.loads(self.done("run", "rmsnorm rows=4 cols=8", "--threads", "010", "--json"))
+        self.assertEqual(facts["results"][0]["threads"], 10)
+
+    def test_an_empty_value_is_not_the_default(self):
+        for line in ["run --output", "run --schedule", "compile --emit", "bench --json", "tune --budget", "cache gc --dir"]:
+            command, *_, option = line.split()
+            self.refused(2, f"{option}: must not be empty (see normjit {command} --help)", *line.split(), "")
 
 
 class Info(Case):

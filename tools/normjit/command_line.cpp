@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "command_line.h"
 
+#include "support/text.h"
+
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <sstream>
 
 #include <fmt/core.h>
@@ -24,6 +28,29 @@ std::string wrong_command(const CLI::App& program, int argc, char** argv) {
                        program.get_name());
 }
 
+/// Read as in a spec: CLI11 takes 010 for 8, nan for a number of any range and a number that is too large for a seed.
+template <typename Value>
+Expected<Value> read_number(const std::string& word, const OptionRules<Value>& rules) {
+    const auto read = [&] {
+        if constexpr (std::is_floating_point_v<Value>) {
+            return text::parse_double(word);
+        } else {
+            using Limits = std::numeric_limits<Value>;
+            constexpr auto most = static_cast<int64_t>(std::min<uint64_t>(Limits::max(), INT64_MAX));
+            return text::parse_int(word, Limits::min(), most);
+        }
+    };
+    const auto number = read();
+    if (!number.ok()) return number.status();
+    const auto value = static_cast<Value>(*number);
+    if (rules.range && (value < rules.range->first || value > rules.range->second))
+        return invalid_argument(fmt::format("must be {} to {}", rules.range->first, rules.range->second));
+    return value;
+}
+
+/// Nothing is what a script's variable that is not set leaves, and never what was meant.
+std::string refuse_empty(const std::string& word) { return word.empty() ? "must not be empty" : ""; }
+
 }  // namespace
 
 CommandLine CommandLine::add_command(const char* name, const char* help) const {
@@ -39,11 +66,22 @@ void CommandLine::set_footer(const char* text) const { app_->footer(text); }
 template <typename Value>
 void CommandLine::add_option(const char* names, Value& value, const char* help,
                              const std::type_identity_t<OptionRules<Value>>& rules) const {
-    CLI::Option* option = app_->add_option(names, value, help);
+    CLI::Option* option = nullptr;
     if constexpr (std::is_arithmetic_v<Value>) {
-        if (rules.range) option->check(CLI::Range(rules.range->first, rules.range->second));
+        const auto read = [names, &value, rules](const std::string& word) {
+            const auto number = read_number(word, rules);
+            if (!number.ok()) throw CLI::ValidationError(names, text::shown(word) + ": " + number.status().message());
+            value = *number;
+        };
+        option = app_->add_option_function<std::string>(names, read, help);
+        const std::string type = std::is_integral_v<Value> ? "INT" : "FLOAT";
+        option->type_name(rules.range ? fmt::format("{} from {} to {}", type, rules.range->first, rules.range->second)
+                                      : type);
+        if (rules.show_default) option->default_str(fmt::format("{}", value));
+    } else {
+        option = app_->add_option(names, value, help)->check(refuse_empty);
+        if (rules.show_default) option->capture_default_str();
     }
-    if (rules.show_default) option->capture_default_str();
     if (rules.delimiter != '\0') option->delimiter(rules.delimiter);
     if (!rules.excludes.empty()) option->excludes(rules.excludes);
     option->required(rules.required);
