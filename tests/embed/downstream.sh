@@ -59,6 +59,8 @@ if command -v pkg-config > /dev/null; then
     code=0
     LD_LIBRARY_PATH=$(dirname "$library") ./by_hand || code=$?
     [ $code = 0 ] || [ $code = 3 ]
+    # shellcheck disable=SC2046
+    cc -std=c11 "$source/tests/embed/example.c" $(pkg-config --cflags --libs --static normjit) -lm -o by_hand
 else
     echo "== pkg-config: skipped, there is none"
 fi

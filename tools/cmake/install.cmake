@@ -29,7 +29,10 @@ install(FILES ${PROJECT_BINARY_DIR}/normjitConfig.cmake ${PROJECT_BINARY_DIR}/no
   DESTINATION ${package})
 
 file(RELATIVE_PATH NORMJIT_PC_ROOT ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
-set(NORMJIT_PRIVATE_LIBS "-lstdc++ -lpthread ${CMAKE_DL_LIBS}")
+set(NORMJIT_PRIVATE_LIBS "-lstdc++ -lpthread")
+foreach(library ${CMAKE_DL_LIBS})
+  string(APPEND NORMJIT_PRIVATE_LIBS " -l${library}")
+endforeach()
 if(NOT NORMJIT_PORTABLE)
   string(PREPEND NORMJIT_PRIVATE_LIBS "-lfmt ")
 endif()
