@@ -149,9 +149,10 @@ TEST_CASE("the caller's threads run the tasks of large launches only") {
 TEST_CASE("threads that leave tasks out make a launch fail") {
     struct Careless {
         int64_t most = 0;  ///< tasks of a job that it runs
+        int64_t times = 1;
         static void run(void* self, int64_t count, void (*task)(void*, int64_t), void* context) {
-            const int64_t some = std::min(static_cast<Careless*>(self)->most, count);
-            for (int64_t i = 0; i < some; ++i) task(context, i);
+            const auto& [most, times] = *static_cast<Careless*>(self);
+            for (int64_t i = 0; i < times * std::min(most, count); ++i) task(context, i % count);
         }
     } careless;
     const auto engine = Engine::create({.threads = 3, .parallel_for = {Careless::run, &careless}});
@@ -172,6 +173,11 @@ TEST_CASE("threads that leave tasks out make a launch fail") {
                                                std::to_string(most) + " of "));
         }
         careless.most = INT64_MAX;
+        careless.times = 2;
+        const Status status = kernel.launch(tensors.arguments);
+        CHECK(status.code() == Code::failed);
+        CHECK(status.message().starts_with("launch: parallel_for ran tasks more than once, "));
+        careless.times = 1;
         CHECK(kernel.launch(tensors.arguments).ok());
         CHECK(tensors.at(Tensor::dgamma, 49999) == 9);
     }

@@ -71,12 +71,13 @@ class TaskRunner {
         };
         threads_.run(turn_.crew, tasks, call, &counted);
         const int64_t ran = counted.ran.load(std::memory_order_relaxed);
-        if (ran != tasks && status_.ok()) {
-            status_ =
-                failed(fmt::format("launch: parallel_for returned before all tasks had run, {} of {}; the "
-                                   "outputs are not complete",
-                                   ran, tasks));
-        }
+        if (ran == tasks || !status_.ok()) return;
+        status_ = failed(ran < tasks ? fmt::format("launch: parallel_for returned before all tasks had run, {} of {}; "
+                                                   "the outputs are not complete",
+                                                   ran, tasks)
+                                     : fmt::format("launch: parallel_for ran tasks more than once, {} times for {}; "
+                                                   "the outputs may be wrong",
+                                                   ran, tasks));
     }
 
     const Threads& threads_;
