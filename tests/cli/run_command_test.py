@@ -144,6 +144,11 @@ class Run(Case):
         self.assertEqual(sorted(read_tensors(output)[0]), ["dbeta", "dgamma", "dx"])
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["g.safetensors", "t.safetensors"])
 
+    def test_the_input_is_not_replaced(self):
+        path = self.file(tensor_file(small_problem()))
+        self.refused(2, "t.safetensors: is used by this command already, and would be lost",
+                     "run", "--input", path, "--output", path)
+
     def test_an_artifact_runs_instead_of_the_compiler(self):
         artifact = self.folder / "k.artifact"
         self.done("compile", "rmsnorm cols=40", "--schedule", "cpu row_block=3", "--emit", "artifact", "-o", artifact)

@@ -6,6 +6,7 @@
 import collections
 import json
 import os
+import pathlib
 import subprocess
 import time
 
@@ -94,7 +95,26 @@ class Tune(Case):
                      "tune", "-o", self.folder / "r.jsonl")
         self.refused(2, "--shard 5/4: must be a part of a number of parts, as 1/4",
                      *self.tune("--rows", "8", "--shard", "5/4"))
+        self.done("tune", "rmsnorm rows=8 cols=8", "-o", self.folder / "r.jsonl", "--shard", "2/2")
         self.refused(2, "--budget soon: must be a time, as 90s, 10m or 2h", *self.tune("--rows", "8", "--budget", "soon"))
+
+    def test_files_that_would_be_lost(self):
+        shapes, records = self.file(b"layernorm rows=3 cols=64\n", "shapes.txt"), self.folder / "r.jsonl"
+        records.write_text("")
+        lost = "is used by this command already, and would be lost"
+        self.refused(2, f"shapes.txt: {lost}", "tune", shapes, "-o", shapes)
+        self.refused(2, f"shapes.txt: {lost}", "tune", shapes, "-o", records, "--json", shapes)
+        self.refused(2, f"r.jsonl: {lost}", "tune", shapes, "-o", records, "--json", records)
+        self.refused(2, f"shapes.txt: {lost}", "bench", shapes, "--json", shapes)
+        os.link(shapes, self.folder / "other.txt")
+        self.refused(2, f"other.txt: {lost}", "bench", shapes, "--json", self.folder / "other.txt")
+        self.assertEqual(pathlib.Path(shapes).read_bytes(), b"layernorm rows=3 cols=64\n")
+        self.refused(2, "/dev/full: is not a regular file", "tune", shapes, "-o", "/dev/full")
+
+    def test_a_budget_of_more_than_a_clock_counts(self):
+        self.file(b"layernorm rows=3 cols=64\n", "shapes.txt")
+        self.done(*self.tune("--budget", "1e300h", candidates=1))
+        self.assertEqual(len(self.records()), 1)
 
 
 if __name__ == "__main__":

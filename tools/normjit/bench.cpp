@@ -258,7 +258,8 @@ Status run(const BenchOptions& options) {
         NORMJIT_RETURN_IF_ERROR(parse_schedule(options.against).status());
     if (options.pad_rows && (options.device.device != "cpu" || !options.against.empty()))
         return invalid_argument("--pad-rows: on a CPU only, and not with --against");
-    if (!options.json.empty() && options.json != "-") NORMJIT_RETURN_IF_ERROR(check_writable(options.json));
+    if (!options.json.empty() && options.json != "-")
+        NORMJIT_RETURN_IF_ERROR(check_writable(options.json, options.inputs));
     NORMJIT_TRY(const Workbenches workbenches, open_workbenches(threads, options));
     NORMJIT_TRY(std::vector<Result> results, measure_all(specs, workbenches, options));
     const auto warm =

@@ -17,7 +17,23 @@ Expected<std::string> read_text_file(const std::string& path) {
     return read_file(path, limit);
 }
 
-Status check_writable(const std::string& path) { return OutputFile::create(path).status(); }
+Status check_writable(const std::string& path, const std::vector<std::string>& others) {
+    for (const std::string& other : others) {
+        std::error_code error;
+        if (std::filesystem::is_regular_file(path, error) && std::filesystem::equivalent(path, other, error))
+            return invalid_argument(fmt::format("{}: is used by this command already, and would be lost", path));
+    }
+    return OutputFile::create(path).status();
+}
+
+Status check_growable(const std::string& path) {
+    std::error_code error;
+    const auto status = std::filesystem::status(path, error);
+    if (std::filesystem::exists(status) && !std::filesystem::is_directory(status) &&
+        !std::filesystem::is_regular_file(status))
+        return invalid_argument(path + ": is not a regular file");
+    return {};
+}
 
 bool can_be_replaced(const std::string& path) {
     std::error_code error;

@@ -167,6 +167,7 @@ Status show_spec(const InfoOptions& options) {
 
 Status run(const InfoOptions& options) {
     if (!options.spec.empty()) return show_spec(options);
+    if (!options.target.empty()) return invalid_argument("--target goes with a spec");
     return write_text("", options.json ? program_facts().dump(2) + "\n" : program_text());
 }
 

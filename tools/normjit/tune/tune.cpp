@@ -67,7 +67,8 @@ Expected<double> read_budget(const std::string& text) {
     const auto number = text::parse_double(digits);
     if (!number.ok() || *number <= 0)
         return invalid_argument(fmt::format("--budget {}: must be a time, as 90s, 10m or 2h", text));
-    return *number * seconds[unit == units.npos ? 0 : unit];
+    constexpr double most = 1e9;  // 31 years, which a clock can count
+    return std::min(*number * seconds[unit == units.npos ? 0 : unit], most);
 }
 
 /// Of "2/4", the second of four parts: every fourth problem. "0/4" is "4/4", for launchers that count from 0.
@@ -94,9 +95,9 @@ Expected<std::vector<Spec>> read_problems(const TuneOptions& options) {
         if (*spec.rows == 0) return invalid_argument(to_text(spec) + ": nothing to measure without rows");
         if (std::find(different.begin(), different.end(), spec) == different.end()) different.push_back(spec);
     }
-    if (!options.shard.empty()) NORMJIT_RETURN_IF_ERROR(keep_shard(options.shard, different));
     if (different.empty())
         return invalid_argument("nothing to tune: give a shapes file or a spec (see normjit tune --help)");
+    if (!options.shard.empty()) NORMJIT_RETURN_IF_ERROR(keep_shard(options.shard, different));
     return different;
 }
 
@@ -272,8 +273,11 @@ Status run(const TuneOptions& options) {
         NORMJIT_TRY(const double budget, read_budget(options.budget));
         deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(budget));
     }
-    NORMJIT_RETURN_IF_ERROR(check_writable(options.output));
-    if (!options.json.empty() && options.json != "-") NORMJIT_RETURN_IF_ERROR(check_writable(options.json));
+    std::vector<std::string> files = options.inputs;
+    NORMJIT_RETURN_IF_ERROR(check_growable(options.output));
+    NORMJIT_RETURN_IF_ERROR(check_writable(options.output, files));
+    files.push_back(options.output);
+    if (!options.json.empty() && options.json != "-") NORMJIT_RETURN_IF_ERROR(check_writable(options.json, files));
     std::vector<std::string> devices = {options.device.device};
     if (options.device.device == "all") {
         NORMJIT_TRY(devices, all_gpus());
