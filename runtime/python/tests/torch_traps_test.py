@@ -94,6 +94,26 @@ def test_silence():
     assert done.returncode == 0 and done.stderr == "" and done.stdout == ""
 
 
+def test_enable_beside_backward_passes():
+    """While enable() works, whatever it gives torch, a backward pass of another thread finds right kernels."""
+    done = run_program("""
+import torch, normjit.torch
+define, passes = torch.library.Library.impl, 0
+
+def beside(*arguments, **named):
+    global passes
+    define(*arguments, **named)
+    x = torch.randn(4, 8, requires_grad=True)
+    torch.nn.functional.layer_norm(x, (8,)).sum().backward()
+    passes += 1
+
+torch.library.Library.impl = beside
+normjit.torch.enable()
+assert passes > 0
+""")
+    assert done.returncode == 0, done.stderr
+
+
 def test_copy_on_write_inputs_stay_shared():
     normjit.torch.enable()
     x, w, b, dy = case(8, 64)

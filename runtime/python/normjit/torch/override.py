@@ -31,7 +31,8 @@ def enable(layer_norm=True, rms_norm=True, devices=None, threads=None):
 
     Raises normjit.Unavailable where nothing, or a device that was named, can be served, with the reason. Calls that
     normjit cannot serve, such as one for a kernel that is not ready while a CUDA graph is captured, go to torch's
-    kernel; report() counts them. Done again with other arguments, what they name is enabled beside what was."""
+    kernel; report() counts them. Done again with other arguments, what they name is enabled beside what was. To be
+    called, as disable(), while no thread is in a backward pass: torch reads its table of kernels without a lock."""
     if threads not in THREADS:
         raise InvalidArgument(f"threads: {threads!r}; allowed: {', '.join(map(repr, THREADS))}")
     if isinstance(devices, str):
@@ -95,9 +96,7 @@ def is_enabled():
 
 
 def _override(kernel):
-    operator, key = OPERATORS[kernel][2:]
     _keep_torch_kernels()
-    _spend_warning(operator, key)
     _kernels.call("register", kernel, 1)
     _enabled.add(kernel)
 
@@ -116,6 +115,7 @@ def _keep_torch_kernels():
         for key in ("CPU", "CUDA"):
             if torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{operator}", key):
                 library.impl(name, _caller_of(torch.library.get_kernel(overload, key), key), key)
+    _spend_warning(library)
     _fallbacks = library
 
 
@@ -124,11 +124,11 @@ def _caller_of(kernel, key):
     return lambda *arguments: kernel.call_boxed(keys, *arguments)
 
 
-def _spend_warning(operator, key):
+def _spend_warning(library):
     """Torch tells stderr of the first kernel of a process that replaces another, once; told to Python it can be
-    ignored."""
+    ignored. It is spent on an operator of our own: other threads may be calling torch's."""
+    library.define("replaced() -> ()")
+    library.impl("replaced", lambda: None, "CPU")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        library = torch.library.Library("aten", "IMPL")
-        library.impl(operator, lambda *_: None, key)
-        library._destroy()
+        library.impl("replaced", lambda: None, "CPU", allow_override=True)
