@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
 """normjit.torch.layer_norm and rms_norm, their modules, and the operators under them."""
+import re
+
 import normjit.torch
 import pytest
 import torch
@@ -177,6 +179,27 @@ def test_no_kernel_for_the_device():
         normjit.torch.rms_norm(torch.empty(2, 3, device="meta"))
 
 
+@pytest.mark.parametrize("named, message", [
+    ({"x": [1.0, 2.0]}, "x: is list; must be a tensor"),
+    ({"x": torch.ones(2, 8).numpy()}, "x: is ndarray; must be a tensor"),
+    ({"x": None}, "x: is NoneType; must be a tensor"),
+    ({"x": torch.tensor(1.0)}, "x: has no dimensions; the last must be the normalised one"),
+    ({"x": torch.ones(2, 8, dtype=torch.int32)}, "x: its type is torch.int32; allowed: torch.float32, "),
+    ({"x": torch.ones(2, 8, dtype=torch.complex64)}, "x: its type is torch.complex64; allowed: torch.float32, "),
+    ({"x": torch.nested.nested_tensor([torch.ones(2, 8)], layout=torch.jagged)}, "x: is a nested tensor; give its values"),
+    ({"weight": 1.0}, "weight: is float; must be a tensor"),
+    ({"weight": torch.tensor(1.0)}, "weight: its shape is ()"),
+    ({"weight": torch.ones(8, dtype=torch.int64)}, "weight: its type is torch.int64; allowed: "),
+    ({"residual": 1.0}, "residual: is float; must be a tensor"),
+    ({"eps": -1.0}, "eps: -1.0; must be finite and at least 0"),
+    ({"eps": float("nan")}, "eps: nan; must be finite and at least 0"),
+])
+@pytest.mark.parametrize("norm", [normjit.torch.layer_norm, normjit.torch.rms_norm])
+def test_bad_input(norm, named, message):
+    with pytest.raises(normjit.InvalidArgument, match="^" + re.escape(message)):
+        norm(**{"x": torch.ones(2, 8), **named})
+
+
 def test_modules():
     x, _, _, dy = case(6, 70)
     ours, torchs = normjit.torch.LayerNorm(70), torch.nn.LayerNorm(70)
@@ -261,7 +284,7 @@ def test_main_grad_of_frozen_weights():
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("transform", ["vjp", "jacrev", "grad"])
+@pytest.mark.parametrize("transform", ["vjp", "jacrev", "jacfwd", "vmap", "grad"])
 @pytest.mark.parametrize("with_residual", [False, True])
 def test_transforms_of_functions(norm, transform, with_residual):
     """Also with a weight that requires a gradient of its own."""
@@ -276,6 +299,7 @@ def test_transforms_of_functions(norm, transform, with_residual):
         return formula(norm, x + r if with_residual else x, w, None, 1e-5, 0.0)
 
     of = {"vjp": lambda f: torch.func.vjp(f, x)[1](dy)[0], "jacrev": lambda f: torch.func.jacrev(f)(x),
+          "jacfwd": lambda f: torch.func.jacfwd(f)(x), "vmap": lambda f: torch.func.vmap(torch.func.jacrev(f))(x),
           "grad": lambda f: torch.func.grad(lambda x: f(x).square().sum())(x)}[transform]
     got, wanted = of(ours), of(right)
     assert_close(got.detach(), wanted.detach())

@@ -9,6 +9,7 @@ import normjit.torch
 import pytest
 import torch
 import transformers
+from processes import run_program
 from torch_cases import Served, leaf
 
 SIZES = {
@@ -126,6 +127,91 @@ def test_copies_and_files_of_patched_models():
         gradients(torch.load(file, weights_only=False))
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_patched_models_in_other_processes(compiled, tmp_path):
+    """Where patch() was never called, a model that it was called for keeps normjit's backward pass."""
+    norm = transformers.models.llama.modeling_llama.LlamaRMSNorm(64)
+    torch.save(normjit.torch.patch(torch.nn.Sequential(norm)), tmp_path / "model.pt")
+    program = ["import sys, torch", "model = torch.load(sys.argv[1], weights_only=False)",
+               "model = torch.compile(model, backend='aot_eager', fullgraph=True)" if compiled else "",
+               "model(torch.randn(3, 64, requires_grad=True)).sum().backward()",
+               "import normjit.torch; print(normjit.torch.report()['calls'])"]
+    done = run_program("\n".join(program), str(tmp_path / "model.pt"))
+    assert done.stdout == "1\n", done.stderr
+
+
+def test_transforms_of_patched_models():
+    """The gradients of each sample by torch.func."""
+    model = torch.nn.Sequential(Plain(), torch.nn.Linear(8, 8), Plain())
+    parameters, x = dict(model.named_parameters()), leaf(1, 5, 3, 8).detach()
+
+    def each_samples():
+        loss = lambda p, x: torch.func.functional_call(model, p, (x,)).pow(3).sum()  # noqa: E731
+        return torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, x)
+
+    wanted = each_samples()
+    normjit.torch.patch(model)
+    torch.testing.assert_close(each_samples(), wanted)
+    torch.testing.assert_close(*(torch.func.jvp(f, (x,), (x,))[1] for f in (model, normjit.torch.unpatch(model))))
+
+
+def nested():
+    return torch.nested.nested_tensor([torch.ones(n, 8) for n in (3, 5)], layout=torch.jagged, requires_grad=True)
+
+
+def made_in_inference():
+    with torch.inference_mode():
+        return torch.ones(3, 8)
+
+
+@pytest.mark.parametrize("make", [nested, made_in_inference])
+@pytest.mark.parametrize("forward", [False, True])
+def test_inputs_that_are_left_to_the_module(make, forward):
+    model = torch.nn.Sequential(InPython())
+    normjit.torch.patch(model, forward=forward)
+    with Served(0):
+        y = model(make())
+        (y.values() if y.is_nested else y).sum().backward()
+    assert model[0].weight.grad is not None
+
+
+@pytest.mark.parametrize("forward", [False, True])
+def test_traced(forward):
+    model, x = torch.nn.Sequential(Plain()), leaf(1, 3, 8)
+    wanted = model(x)
+    traced = torch.jit.trace(normjit.torch.patch(model, forward=forward), x)
+    torch.testing.assert_close(traced(x), wanted)
+
+
+def test_patched_before_there_is_memory():
+    with torch.device("meta"):
+        model = torch.nn.Sequential(Plain())
+    normjit.torch.patch(model).to_empty(device="cpu")
+    torch.nn.init.ones_(model[0].weight)
+    with Served(1):
+        model(leaf(1, 3, 8)).sum().backward()
+
+
+class ZeroCentred(torch.nn.LayerNorm):
+    """As Nemotron's."""
+
+    def forward(self, x):
+        return torch.nn.functional.layer_norm(x, self.normalized_shape, self.weight + 1, self.bias, self.eps)
+
+
+@pytest.mark.parametrize("forward", [False, True])
+def test_zero_centred_layer_norm(forward):
+    model, x = torch.nn.Sequential(ZeroCentred(8)), leaf(1, 3, 8)
+    leaves = [x, *model.parameters()]
+    wanted = torch.autograd.grad(model(x).pow(3).sum(), leaves)
+    normjit.torch.patch(model, forward=forward)
+    with Served(1 + forward):
+        got = torch.autograd.grad(model(x).pow(3).sum(), leaves)
+    torch.testing.assert_close(got, wanted)
+    assert [f.weight_offset for f in normjit.torch.found(model)] == [1.0]
+    assert normjit.torch.report(model, rows=4)["norms"][0][3] > 0
+
+
 def test_checkpointing_and_autocast():
     model = causal("Llama")
     model.gradient_checkpointing_enable()
@@ -231,6 +317,11 @@ class WrongEps(Gated):
 class Plain(Gated):
     def forward(self, x):
         return torch.nn.functional.rms_norm(x, (8,), self.weight, self.eps)
+
+
+class InPython(Gated):
+    def forward(self, x):
+        return self.weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps))
 
 
 class OtherName(torch.nn.Module):

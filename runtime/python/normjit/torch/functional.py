@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """layer_norm and rms_norm by normjit's kernels, with the residual stream's addition before them, and as modules. Compiled,
 the forward pass is left to Inductor, which fuses it with what is around it."""
+import math
+
 import torch
 
 from normjit._library import InvalidArgument
@@ -117,8 +119,11 @@ def _as(tensor, dtype):
 def _apply(norm, x, weight, bias, eps, weight_offset, residual, main_grad):
     if not operators.served:
         operators.register()
+    _check_types(x, weight, bias, residual)
     if x.device.type not in operators.served:
         raise _kernels.Unavailable(f"x: is on {x.device}; {_kernels.why_not(x.device.type)}")
+    if not 0 <= eps < math.inf:
+        raise InvalidArgument(f"eps: {eps}; must be finite and at least 0")
     row = x.shape[-1:]
     if weight is not None and weight.shape != row:
         _check_samples("weight", weight, x)
@@ -138,8 +143,23 @@ def _apply(norm, x, weight, bias, eps, weight_offset, residual, main_grad):
     return norm_of(x, residual, weight, bias, norm, eps, weight_offset, accumulating=(weight, bias))
 
 
+def _check_types(x, weight, bias, residual):
+    for name, t in (("x", x), ("weight", weight), ("bias", bias), ("residual", residual)):
+        if t is None and name != "x":
+            continue
+        if not isinstance(t, torch.Tensor):
+            raise InvalidArgument(f"{name}: is {type(t).__name__}; must be a tensor")
+        if t.dtype not in TYPES and t.dtype not in WIDE_TYPES:
+            raise InvalidArgument(f"{name}: its type is {t.dtype}; allowed: "
+                                  f"{', '.join(str(each) for each in TYPES + WIDE_TYPES)}")
+    if x.is_nested:
+        raise InvalidArgument("x: is a nested tensor; give its values(), of which each row is a row")
+    if x.dim() == 0:
+        raise InvalidArgument("x: has no dimensions; the last must be the normalised one")
+
+
 def _check_samples(name, weight, x):
-    if weight.shape != (*x.shape[: weight.dim() - 1], x.shape[-1]):
+    if weight.dim() == 0 or weight.shape != (*x.shape[: weight.dim() - 1], x.shape[-1]):
         raise InvalidArgument(f"{name}: its shape is {tuple(weight.shape)}; must be {tuple(x.shape[-1:])}, or that with the "
                               f"first dimensions of x, {tuple(x.shape)}, before it")
 
@@ -148,6 +168,8 @@ def norm_of(x, residual, weight, bias, norm, eps, weight_offset, forward_of=None
     """y, or (y, h) with a residual, by Norm, whose arguments these are."""
     if not torch.compiler.is_compiling():
         sharding.prepare_for(x)
+        if torch._C._are_functorch_transforms_active() or torch.jit.is_tracing():  # torch looks at operators of its own
+            return Norm.forward(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating, False)
     if forward_of is not None or not _has_kernel(x, residual, weight, bias):
         return _function().apply(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating, False)
     if torch.is_grad_enabled():
@@ -246,9 +268,8 @@ class EagerNorm(torch.autograd.Function):
 
 
 def _function():
-    """Functorch and torch.compile want a setup_context."""
-    is_plain = not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
-    return EagerNorm if is_plain else Norm
+    """torch.compile wants a setup_context."""
+    return Norm if torch.compiler.is_compiling() else EagerNorm
 
 
 def _by_normjit(ctx, h, weight, bias, mean, rstd, dy, dh, mask):

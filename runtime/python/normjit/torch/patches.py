@@ -88,13 +88,29 @@ def _forward(module, norm, eps, weight_offset, by_normjit, x, *others, **named):
     one."""
     original = functools.partial(type(module).forward, module)
     weight, bias = module.weight, getattr(module, "bias", None)
-    if others or named or not isinstance(x, torch.Tensor) or x.device.type not in operators.served:
+    if others or named or not isinstance(x, torch.Tensor) or x.is_nested:
         return original(x, *others, **named)
-    if by_normjit and all(t is None or t.dtype == x.dtype for t in (weight, bias)):
-        return norm_of(x, None, weight, bias, norm, _eps(eps, x.dtype), weight_offset)
-    if not torch.is_grad_enabled() or not any(t is not None and t.requires_grad for t in (x, weight, bias)):
+    by_normjit = by_normjit and all(t is None or t.dtype == x.dtype for t in (weight, bias))
+    has_gradient = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias))
+    if not (by_normjit or has_gradient) or not _is_served(x, has_gradient):
         return original(x)
-    return norm_of(x, None, weight, bias, norm, _eps(eps, x.dtype), weight_offset, forward_of=original)
+    forward_of = None if by_normjit else original
+    return norm_of(x, None, weight, bias, norm, _eps(eps, x.dtype), weight_offset, forward_of=forward_of)
+
+
+def _is_served(x, has_gradient):
+    """Whether x can be an input of norm_of()."""
+    if has_gradient and not torch.compiler.is_compiling() and x.is_inference():
+        return False  # torch refuses to save it
+    return _serves(x.device.type)
+
+
+@torch.compiler.assume_constant_result
+def _serves(device):
+    """Also in a process that patch() was not called in, but which was sent a patched model, or loads it."""
+    if not operators.served:
+        operators.register()
+    return device in operators.served
 
 
 def _eps(eps, dtype):
@@ -157,7 +173,8 @@ def _probe(module):
     """A copy in f32 on the CPU with random weights, and pairs of its inputs and outputs."""
     twin = copy.deepcopy(module)
     vars(twin).pop("forward", None)
-    twin = twin.to(device="cpu", dtype=torch.float32).train(module.training)
+    is_meta = any(t.is_meta for t in itertools.chain(twin.parameters(), twin.buffers()))
+    twin = (twin.to_empty(device="cpu") if is_meta else twin.cpu()).float().train(module.training)
     for parameter in twin.parameters():
         parameter.copy_(torch.randn_like(parameter))
     x = torch.randn(*PROBE_SHAPE, twin.weight.numel()) + 0.5
@@ -169,8 +186,6 @@ def _matching(probe, epsilons):
     bias = getattr(twin, "bias", None)
     for norm, offset, eps in itertools.product(("rmsnorm", "layernorm"), OFFSETS, epsilons):
         if all(_is_close(y, _in_double(norm, x, twin.weight, bias, offset, _eps(eps, x.dtype))) for x, y in pairs):
-            if norm == "layernorm" and offset:
-                continue
             return {"norm": norm, "eps": eps, "weight_offset": offset}
     return {"reason": "computes neither LayerNorm nor RMSNorm"}
 

@@ -26,11 +26,11 @@ def times_torchs(norm, rows, cols, dtype, weight_dtype, has_bias, device, weight
         return functools.partial(torch.autograd.grad, y, inputs, dy.to(y.dtype), retain_graph=True)
 
     with torch.enable_grad(), override.disabled():
+        offset_weight = weight + weight_offset if weight_offset else weight
         if norm == "layernorm":
-            theirs = backward_of(functional.layer_norm(x, (cols,), weight, bias))
-            ours = backward_of(normjits.layer_norm(x, weight, bias))
+            theirs = backward_of(functional.layer_norm(x, (cols,), offset_weight, bias))
+            ours = backward_of(normjits.layer_norm(x, weight, bias, weight_offset=weight_offset))
         else:
-            offset_weight = weight + weight_offset if weight_offset else weight
             theirs = backward_of(functional.rms_norm(x, (cols,), offset_weight, 1e-6))
             ours = backward_of(normjits.rms_norm(x, weight, eps=1e-6, weight_offset=weight_offset))
         return _ratio(theirs, ours, device)
