@@ -76,6 +76,9 @@ class Operand:
         self.device = "cpu" if tensor.device_type == CPU else f"cuda:{tensor.device_id}"
 
     def _from_numpy(self, array):
+        masked = sys.modules.get("numpy.ma")  # which NumPy imports when it is first asked for
+        if masked is not None and isinstance(array, masked.MaskedArray):
+            raise InvalidArgument(f"{self.name}: is a masked array, whose mask normjit would not see; give its data")
         data, self.read_only = array.__array_interface__["data"]
         code, bits = NUMPY_CODES.get(array.dtype.name, (0, 0)) if array.dtype.isnative else (0, 0)
         size = max(array.itemsize, 1)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """LayerNorm and RMSNorm and their gradients on arrays of NumPy, CuPy, PyTorch and whatever else speaks DLPack."""
-import collections
+import collections.abc
 import ctypes
 import functools
 import mmap
@@ -85,7 +85,7 @@ def rms_norm_backward(
 
 
 def _compute(problem, inputs, outputs, out, stream):
-    out = out or {}
+    problem, out = _checked(problem, inputs, out)
     if problem.rounding not in ROUNDINGS:
         raise InvalidArgument(f"rounding: {problem.rounding!r}; allowed: {', '.join(ROUNDINGS)}")
     wanted = _wanted(problem, outputs, inputs, out)
@@ -109,6 +109,23 @@ def _compute(problem, inputs, outputs, out, stream):
     return results(*(operands[name].array if name in wanted else None for name in results._fields))
 
 
+def _checked(problem, inputs, out):
+    """Numbers as floats, and out as a mapping."""
+    for name in ("x", "dy"):
+        if name in inputs and inputs[name] is None:
+            raise InvalidArgument(f"{name}: is None; must be an array")
+    out = {} if out is None else out
+    if not isinstance(out, collections.abc.Mapping):
+        raise InvalidArgument(f"out: is {type(out).__name__}; must be a mapping of outputs' names to arrays")
+    numbers = {}
+    for name in ("eps", "gamma_offset"):
+        try:
+            numbers[name] = float(getattr(problem, name))
+        except (TypeError, ValueError):
+            raise InvalidArgument(f"{name}: {getattr(problem, name)!r}; must be a number") from None
+    return problem._replace(**numbers), out
+
+
 class _Nothing:
     def __enter__(self):
         return None
@@ -128,7 +145,10 @@ def _wanted(problem, outputs, inputs, out):
         usual = possible if has_gamma else ("dx",)
     if outputs is None:
         outputs = set(usual) | set(out)
-    outputs = {outputs} if isinstance(outputs, str) else set(outputs)
+    names = [outputs] if isinstance(outputs, str) or not isinstance(outputs, collections.abc.Iterable) else list(outputs)
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidArgument(f"outputs: {outputs!r}; must be names of {', '.join(possible)}")
+    outputs = set(names)
     for what, names in (("outputs", outputs), ("out", set(out))):
         if names - set(possible):
             raise InvalidArgument(f"{what}: {', '.join(sorted(names - set(possible)))}; allowed: {', '.join(possible)}")
@@ -208,8 +228,8 @@ def _launch(problem, operands, stream):
     for name, operand in operands.items():
         dtypes[TENSORS.index(name)] = DTYPES.index(operand.dtype)
     recompute = problem.forward or ("rstd" not in operands and ("dx" in operands or "dgamma" in operands))
-    problem = problem._replace(eps=float(problem.eps) if recompute else 0.0,
-                               gamma_offset=float(problem.gamma_offset) if "gamma" in operands else 0.0,
+    problem = problem._replace(eps=problem.eps if recompute else 0.0,
+                               gamma_offset=problem.gamma_offset if "gamma" in operands else 0.0,
                                invariant=problem.invariant and (problem.forward or "dx" in operands))
     kernel = _kernel(x.device, problem, x.shape[-1], tuple(dtypes), recompute, stream)
     arguments = _library.Arguments()
