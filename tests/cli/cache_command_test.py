@@ -61,6 +61,13 @@ class Cache(Case):
         self.assertEqual(result.returncode, 3)
         self.assertIn("--device cuda:99: ", result.stderr)
 
+    def test_a_folder_that_does_not_hold_what_it_was_to_be_filled_with(self):
+        small = self.folder / "small"
+        result = normjit("cache", "fill", "rmsnorm cols=8", "rmsnorm cols=9", "--dir", small,
+                         env=os.environ | {"NORMJIT_CACHE_SIZE": "100"})
+        self.assertEqual(result.returncode, 1)
+        self.assertTrue(result.stderr.endswith(f"error: cache: 2 of 2 kernels are not in {small}\n"), result.stderr)
+
     def test_damage_is_found_and_repaired(self):
         self.fill()
         self.assertEqual(self.show("verify"), {"entries": 2, "damaged": []})

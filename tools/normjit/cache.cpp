@@ -10,6 +10,8 @@
 #include "shapes.h"
 #include "support/try.h"
 
+#include "normjit/code_key.h"
+
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -184,14 +186,23 @@ Status fill(const CacheOptions& options) {
     device.cache = {.packs = std::vector<std::string>(), .everything = true};
     if (!options.folder.empty()) device.cache.folder = options.folder;
     NORMJIT_TRY(const Engine engine, open_engine(device));
+    std::vector<std::string> missing;
     for (const Spec& spec : specs) {
-        const Status status = engine.prepare(spec).status();
+        const auto kernel = engine.prepare(spec);
+        const Status& status = kernel.status();
         if (!status.ok()) return Status(status.code(), fmt::format("'{}': {}", to_text(spec), status.message()));
+        missing.push_back(code_key(kernel->artifact()));
     }
     NORMJIT_TRY(const Cache cache, open_cache(options));
-    return write_text("", options.json
-                              ? ordered_json{{"specs", specs.size()}, {"entries", cache.items.size()}}.dump(2) + "\n"
-                              : summary(cache));
+    for (const Item& item : cache.items) {
+        if (item.artifact.ok()) std::erase(missing, code_key(*item.artifact));
+    }
+    NORMJIT_RETURN_IF_ERROR(write_text(
+        "", options.json ? ordered_json{{"specs", specs.size()}, {"entries", cache.items.size()}}.dump(2) + "\n"
+                         : summary(cache)));
+    if (missing.empty()) return {};
+    return failed(
+        fmt::format("cache: {} of {} kernels are not in {}", missing.size(), specs.size(), cache.folder.path()));
 }
 
 Status pack(const CacheOptions& options) {
