@@ -37,6 +37,8 @@ def rms_norm(x, scale=None, epsilon=1e-6, scale_offset=0.0):
 
 
 def _norm(norm, x, scale, bias, epsilon, scale_offset):
+    if x is None:
+        raise InvalidArgument("x: is None; must be an array")
     x, scale, bias = (None if array is None else jnp.asarray(array) for array in (x, scale, bias))
     if x.ndim == 0:
         raise InvalidArgument("x: has no dimensions; the last must be the normalised one")
@@ -47,6 +49,10 @@ def _norm(norm, x, scale, bias, epsilon, scale_offset):
             raise InvalidArgument(f"{name}: its type is {array.dtype.name}; allowed: {', '.join(DTYPES)}")
         if name != "x" and array.shape != x.shape[-1:]:
             raise InvalidArgument(f"{name}: its shape is {array.shape}; must be {x.shape[-1:]}")
+    if not 0 <= epsilon < math.inf:
+        raise InvalidArgument(f"epsilon: {epsilon}; must be finite and at least 0")
+    if not math.isfinite(scale_offset):
+        raise InvalidArgument(f"scale_offset: {scale_offset}; must be finite")
     return _differentiable(x, scale, bias, norm, float(epsilon), float(scale_offset))
 
 
@@ -76,21 +82,32 @@ def _backward(norm, epsilon, scale_offset, saved, dy):
     if x.size == 0:
         return tuple(None if t is None else jnp.zeros_like(t) for t in (x, scale, bias))
     matrices = [t.reshape(rows, cols) for t in (x, dy)]
+    weight = None if scale is None else scale.astype(_beside(x, scale))
     wanted = [(name, like) for name, like in (("dx", x), ("dgamma", scale), ("dbeta", bias)) if like is not None]
-    problem = _Problem(norm, cols, _types({"x": x, "dy": dy, "gamma": scale, **dict(wanted)}),
-                       tuple((name, like.dtype) for name, like in wanted), scale_offset if scale is not None else 0.0)
-    operands = _alike(matrices + [t.reshape(-1) for t in (scale, mean, rstd) if t is not None])
+    made = tuple((name, _beside(x, like)) for name, like in wanted)
+    types = {"x": x.dtype, "dy": dy.dtype, "gamma": None if weight is None else weight.dtype, **dict(made)}
+    problem = _Problem(norm, cols, _types(types), made, scale_offset if scale is not None else 0.0)
+    operands = _alike(matrices + [t.reshape(-1) for t in (weight, mean, rstd) if t is not None])
     gradients = _gradients(problem, *operands)
-    found = {name: _summed(gradient.reshape(like.shape), like) for (name, like), gradient in zip(wanted, gradients)}
+    found = {name: _summed(gradient.reshape(like.shape).astype(like.dtype), like)
+             for (name, like), gradient in zip(wanted, gradients)}
     return tuple(found.get(name) for name in ("dx", "dgamma", "dbeta"))
+
+
+def _beside(x, other):
+    """The type of another tensor in a kernel for x: f64 stands alone."""
+    wide = x.dtype == jnp.float64
+    if (other.dtype == jnp.float64) == wide:
+        return other.dtype
+    return jnp.dtype(jnp.float64 if wide else jnp.float32)
 
 
 _differentiable.defvjp(lambda x, scale, bias, norm, epsilon, scale_offset: _forward(
     x, scale, bias, norm, epsilon, scale_offset), _backward)
 
 
-def _types(tensors):
-    return " ".join(f"{name}={'none' if t is None else DTYPES[t.dtype.name]}" for name, t in tensors.items())
+def _types(types):
+    return " ".join(f"{name}={'none' if t is None else DTYPES[t.name]}" for name, t in types.items())
 
 
 @dataclasses.dataclass(frozen=True)
