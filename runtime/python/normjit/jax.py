@@ -168,7 +168,8 @@ def _call(problem, *operands):
 
 def _call_on(platform, problem, x, *others):
     spec, results = problem.spec(), problem.results(x)
-    workspace = max(_prepare(device, spec, math.prod(x.shape[:-1])) for device in _devices(platform))
+    rows = 1 if platform == "cpu" else math.prod(x.shape[:-1])  # its workspace is the handler's
+    workspace = max(_prepare(device, spec, rows) for device in _devices(platform))
     room = []
     if platform == "gpu":  # XLA's, so that it lives as long as the call that is captured in a graph
         room = [_result((max(workspace, 1),), jnp.uint8, x)]

@@ -213,6 +213,21 @@ def test_many_at_once():
         check("rmsnorm", got, x[i], dy[i], scale, None)
 
 
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="a GPU's workspace is of a number of rows")
+def test_export_for_any_rows():
+    (rows,) = jax.export.symbolic_shape("rows")
+    x, weight = (jax.ShapeDtypeStruct(shape, "float32") for shape in ((rows, 65), (65,)))
+
+    def backward(x, dy, scale, bias):
+        return jax.vjp(norm_of("layernorm"), x, scale, bias)[1](dy)
+
+    is_ours = jax.export.DisabledSafetyCheck.custom_call("normjit_backward")
+    exported = jax.export.export(jax.jit(backward), disabled_checks=[is_ours])(x, x, weight, weight)
+    for count in (1, 3, 700):
+        x, dy, scale, bias = random(1, count, 65), random(2, count, 65), random(3, 65), random(4, 65)
+        check("layernorm", exported.call(x, dy, scale, bias), x, dy, scale, bias)
+
+
 def test_bad_input():
     with pytest.raises(normjit.InvalidArgument, match=r"scale: its shape is \(5,\); must be \(4,\)"):
         layer_norm(jnp.ones((3, 4)), jnp.ones(5))
