@@ -11,12 +11,13 @@ minutes=${1:-1}
 targets=("${@:2}")
 build=${BUILD:-build-fuzz}
 
+programs=("${targets[@]/#/normjit_fuzz_}")
 if [ ${#targets[@]} = 0 ]; then
     for seeds in tests/fuzz/corpus/*; do targets+=("${seeds##*/}"); done
+    programs=(normjit_fuzz)
 fi
-for target in "${targets[@]}"; do
-    tools/ci/build.sh $build "normjit_fuzz_$target" -DCMAKE_CXX_COMPILER="${CXX:-clang++-19}" -DNORMJIT_SANITIZE=ON \
-        -DNORMJIT_FUZZ=ON
+for program in "${programs[@]}"; do
+    tools/ci/build.sh $build "$program" -DCMAKE_CXX_COMPILER="${CXX:-clang++-19}" -DNORMJIT_SANITIZE=ON -DNORMJIT_FUZZ=ON
 done
 seconds=$((minutes * 60 / ${#targets[@]}))
 mkdir -p $build/found

@@ -203,7 +203,7 @@ class Parser {
             Token name = at;
             if (is_symbol('=')) {
                 lexer_.next();
-                name = lexer_.next();
+                NORMJIT_TRY(name, word());
             }
             NORMJIT_TRY(const ValueId value, find(name));
             function_.outputs.push_back({tensor, value});
@@ -256,8 +256,7 @@ class Parser {
             NORMJIT_RETURN_IF_ERROR(number(value));
             return add(at, {.op = Op::constant, .constant = negative ? -value : value});
         }
-        const Token name = lexer_.next();
-        if (name.kind != Token::Kind::word) return error_at(name, "a value expected");
+        NORMJIT_TRY(const Token name, word());
         if (!is_symbol('(')) return find(name);
         NORMJIT_TRY(const ValueId first, nested());
         ValueId second = no_value;
@@ -280,6 +279,12 @@ class Parser {
             return add(notation, {.op = static_cast<Op>(i), .shape = shape, .operands = {a, b}});
         }
         return error_at(notation, fmt::format("unknown operation '{}'", notation.text));
+    }
+
+    Expected<Token> word() {
+        const Token token = lexer_.next();
+        if (token.kind != Token::Kind::word) return error_at(token, "a value expected");
+        return token;
     }
 
     Expected<ValueId> find(const Token& name) const {

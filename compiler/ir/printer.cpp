@@ -3,6 +3,8 @@
 #include "ir/ir.h"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -29,9 +31,12 @@ class Printer {
   public:
     explicit Printer(const Function& function)
         : function_(function), uses_(function.use_counts()), names_(function.values.size()) {
-        for (ValueId id = 0; id < function.size(); ++id) names_[id] = function[id].name;
+        std::set<std::string_view> given;
+        for (ValueId id = 0; id < function.size(); ++id) given.insert(names_[id] = function[id].name);
         for (ValueId id = 0; id < function.size(); ++id) {
-            if (names_[id].empty() && needs_statement(id)) names_[id] = fmt::format("t{}", id);
+            if (!names_[id].empty() || !needs_statement(id)) continue;
+            names_[id] = fmt::format("t{}", id);
+            while (given.contains(names_[id])) names_[id] += '_';
         }
     }
 

@@ -77,6 +77,8 @@ TEST_CASE("parse errors name line, column and what was expected") {
     CHECK(parse_error(with_body("  x = mean * 2\n")) == "line 3, column 3: 'x' is defined twice");
     CHECK(parse_error(with_body("  a = x\n")) == "line 3, column 3: an operation expected after '='");
     CHECK(parse_error(with_body("  a = x - mean y\n")) == "line 3, column 16: end of line expected");
+    CHECK(parse_error(with_body("  a = x - \1\n")) == "line 3, column 11: a value expected");
+    CHECK(parse_error(with_body("  a = x - mean\n  out dx: f32[M,N] = \1\n")) == "line 4, column 22: a value expected");
     CHECK(parse_error(with_body("  a = row_mean(mean)\n")) ==
           "ir: value 3 'a' (row_mean): operand 0 is [M], must be [M,N]");
 }

@@ -146,6 +146,23 @@ TEST_CASE("constants fold and neutral operands go") {
     CHECK(mentions(ir::print(passes::remove_dead(passes::fold_constants(*function))), "dx = x * 7\n"));
 }
 
+TEST_CASE("what is no finite number stays an operation, which a text can have") {
+    const auto function =
+        ir::parse("norm cols=8 compute=f32\n  in  x: f32[M,N]\n  dx = x * (1 / 0)\n  out dx: f32[M,N]\n");
+    REQUIRE(function.ok());
+    CHECK(mentions(ir::print(passes::fold_constants(*function)), "dx = x * (1 / 0)\n"));
+}
+
+TEST_CASE("values that a pass makes are printed under names that no other has") {
+    const auto function = ir::parse(
+        "norm cols=8 compute=f32\n  in  x: f32[M,N], mean: f32[M]\n  t3 = x * x\n"
+        "  dx = (x - mean) * (x - mean) + t3\n  out dx: f32[M,N]\n");
+    REQUIRE(function.ok());
+    const std::string printed = ir::print(passes::merge_common(*function));
+    CHECK(mentions(printed, "dx  = t3_ * t3_ + t3\n"));
+    CHECK(ir::parse(printed).ok());
+}
+
 TEST_CASE("common values are kept once") {
     const auto function = ir::parse(
         "norm cols=8 compute=f32\n  in  x: f32[M,N], dy: f32[M,N]\n  a = x * dy\n  b = dy * x\n  dx = a - b\n"

@@ -92,7 +92,10 @@ uint64_t seed() {
 
 int64_t rounds(int64_t usual) {
     const char* given = std::getenv("NORMJIT_TEST_ROUNDS");
-    return given ? std::clamp<int64_t>(std::strtoll(given, nullptr, 10), 1, usual) : usual;
+    if (!given) return usual;
+    char* end = nullptr;
+    const int64_t number = std::strtoll(given, &end, 10);
+    return std::clamp<int64_t>(*end == '%' ? usual * number / 100 : number, 1, usual);
 }
 
 uint64_t Random::bits() {

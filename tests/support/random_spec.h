@@ -17,8 +17,8 @@ namespace normjit::test {
 /// The seed of this run: the environment variable NORMJIT_TEST_SEED, or a fixed one. The first call prints it.
 uint64_t seed();
 
-/// How many draws a property test makes: `usual`, or the environment variable NORMJIT_TEST_ROUNDS when that is less, so
-/// that slow builds (sanitizers) run the same tests over fewer draws.
+/// How many draws a property test makes: `usual`, or what the environment variable NORMJIT_TEST_ROUNDS has when that is
+/// less, a number or a share of what is usual ("25%"), so that slow builds (sanitizers) run the same tests over fewer.
 int64_t rounds(int64_t usual);
 
 /// A generator without the standard distributions, whose draws differ from library to library.
