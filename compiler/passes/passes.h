@@ -7,7 +7,9 @@
 #include "normjit/target.h"
 
 #include <map>
+#include <set>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace normjit::passes {
@@ -47,7 +49,7 @@ std::span<const Pass> pipeline();
 Expected<ir::Function> run_pipeline(ir::Function function, const Target& target, std::string_view last = {});
 
 /// Copies a function value by value: `emit` receives each value with its operands already renumbered, and the copy so
-/// far, and returns the value that stands for it there.
+/// far, and returns the value that stands for it there. Of two with one name the second loses it.
 template <class Emit>
 ir::Function rewrite(const ir::Function& function, Emit emit) {
     ir::Function copy{
@@ -61,6 +63,10 @@ ir::Function rewrite(const ir::Function& function, Emit emit) {
         moved[id] = emit(copy, id, std::move(value));
     }
     for (const ir::Output& output : function.outputs) copy.outputs.push_back({output.tensor, moved[output.value]});
+    std::set<std::string> names;  // one that a pass made may be a name that a text gave
+    for (ir::Value& value : copy.values) {
+        if (!value.name.empty() && !names.insert(value.name).second) value.name.clear();
+    }
     return copy;
 }
 

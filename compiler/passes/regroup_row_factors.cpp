@@ -124,7 +124,8 @@ class Regrouping {
         for (ValueId id = 0; id < function_.size(); ++id) {
             if (at(id).op == Op::mul && at(id).operands == std::array{matrix, factor}) return id;
         }
-        const std::string name = at(matrix).op == Op::input ? at(matrix).name + "_" + at(factor).name : "";
+        const bool have_names = at(matrix).op == Op::input && !at(factor).name.empty();
+        const std::string name = have_names ? at(matrix).name + "_" + at(factor).name : "";
         const ValueId scaled = multiply(matrix, factor);
         function_[scaled].name = name;
         return scaled;
