@@ -108,7 +108,7 @@ constexpr CudaRow streamed_rows[] = {
     {{129, 256},    any, always, vectors(4),    1, 1, 6, 6, async, nothing, {}, "2048: 0.94; not 2 vectors a thread, 4 stages: 0.92"},
     {{257, 512},    any, plain,  vectors(4),    1, 1, 4, 6, async, nothing, {}, "4096: 0.93; not 3 stages: 0.90"},
     {{257, 512},    any, gamma,  vectors(8),    1, 1, 4, 4, async, nothing, {}, "4096, f32 gamma: 0.90; not 4 vectors a thread, 3 stages: 0.88"},
-    {{513, 640},    any, always, vectors(5),    4, 1, 1, 4, async, nothing, {}, "5120, f32 gamma: 0.93; not one row a block: 0.88"},
+    {{513, 640},    any, always, vectors(4),    1, 1, 2, 6, async, nothing, {}, "5120, f32 gamma: 0.91; not 6 vectors a thread, 1 block, 4 stages: 0.88"},
     {{641, 1024},   any, always, vectors(6),    1, 1, 1, 4, async, nothing, {}, "8192: 0.94; not 4 vectors a thread, 2 blocks, bulk: 0.89"},
     {{1025, 2048},  any, always, vectors(4),    1, 1, 1, 4, bulk,  nothing, {}, ""},
     {{2049, 4096},  any, always, vectors(4),    1, 2, 1, 4, bulk,  nothing, {}, ""},
