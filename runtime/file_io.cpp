@@ -10,6 +10,8 @@
 #include <csignal>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include <fmt/format.h>
 #include <sys/random.h>
@@ -67,6 +69,19 @@ class NoSizeSignal {
     sigset_t signal_, before_;
     bool was_pending_ = false, is_blocked_ = false;
 };
+
+/// What a path leads to: symbolic links followed, also those whose end is not there yet.
+std::string end_of_links(const std::string& path) {
+    constexpr int most = 40;  // as the system follows
+    std::filesystem::path end = path;
+    std::error_code error;
+    for (int i = 0; i < most && std::filesystem::is_symlink(end, error); ++i) {
+        const std::filesystem::path next = std::filesystem::read_symlink(end, error);
+        if (error) return path;
+        end = end.parent_path() / next;
+    }
+    return end;
+}
 
 }  // namespace
 
@@ -146,7 +161,7 @@ Expected<OutputFile> OutputFile::create(const std::string& path) {
     struct stat existing{};
     bool exists = stat(path.c_str(), &existing) == 0;
     if (exists && S_ISDIR(existing.st_mode)) return invalid_argument(path + ": cannot be written: it is a folder");
-    if (!exists || S_ISREG(existing.st_mode)) return create_in(AT_FDCWD, path, path);
+    if (!exists || S_ISREG(existing.st_mode)) return create_in(AT_FDCWD, end_of_links(path), path);
     Descriptor descriptor(open(path.c_str(), O_WRONLY | O_CLOEXEC));
     if (!descriptor.is_open()) return invalid_argument(cannot(path, "written"));
     return OutputFile(path, AT_FDCWD, path, "", std::move(descriptor));

@@ -68,7 +68,7 @@ class OutputFile {
   public:
     static constexpr std::string_view temporary_end = ".tmp";
 
-    /// A path that names a device or a pipe is written directly.
+    /// A path that names a device or a pipe is written directly; of a symbolic link, what it leads to is replaced.
     static Expected<OutputFile> create(const std::string& path);
     /// `name` in an open folder, which must stay open; in place of whatever has the name. Errors name the path.
     static Expected<OutputFile> create_in(int folder, const std::string& name, const std::string& path);

@@ -42,3 +42,18 @@ TEST_CASE("files: a device is written, not replaced") {
     REQUIRE(write_text("/dev/null", "text").ok());
     CHECK(std::filesystem::is_character_file("/dev/null"));
 }
+
+TEST_CASE("files: of a link, what it leads to is replaced") {
+    const test::TemporaryFolder folder;
+    std::filesystem::create_directory(folder / "below");
+    REQUIRE(write_text(folder / "below/out", "old").ok());
+    std::filesystem::create_symlink("below/out", folder / "link");
+    std::filesystem::create_symlink("link", folder / "link_to_link");
+    std::filesystem::create_symlink(folder / "below/missing", folder / "dangling");
+    REQUIRE(write_text(folder / "link_to_link", "new").ok());
+    REQUIRE(write_text(folder / "dangling", "new").ok());
+    for (const char* link : {"link", "link_to_link", "dangling"})
+        CHECK(std::filesystem::is_symlink(std::string(folder / link)));
+    CHECK(*read_text_file(folder / "below/out") == "new");
+    CHECK(*read_text_file(folder / "below/missing") == "new");
+}

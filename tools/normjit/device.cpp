@@ -27,8 +27,6 @@ DeviceState gpu_state(int ordinal) {
     return {name, true, fmt::format("{}, {}", (*gpu)->name(), to_text((*gpu)->target()))};
 }
 
-bool is_cuda(std::string_view device) { return device == "cuda" || device.starts_with("cuda:"); }
-
 }  // namespace
 
 void add_device_option(const CommandLine& command, DeviceOptions& options) {
@@ -59,19 +57,19 @@ Expected<Engine> open_engine(const DeviceOptions& options) {
     engine_options.threads = options.threads;
     engine_options.backend = options.backend;
     engine_options.cache = options.cache;
-    if (options.device == "cpu") return Engine::create(engine_options);
-    std::string reason = "no such device";
-    if (is_cuda(options.device)) {
-        engine_options.device = options.device == "cuda" ? "cuda:0" : options.device;
-        auto engine = Engine::create(engine_options);
-        if (engine.ok()) return engine;
-        reason = engine.status().message();
-    }
+    engine_options.device = options.device == "cuda" ? "cuda:0" : options.device;
+    auto engine = Engine::create(engine_options);
+    if (engine.ok() || options.device == "cpu") return engine;
     std::string available;
     for (const DeviceState& device : list_devices()) {
         if (device.available) available += (available.empty() ? "" : ", ") + device.name;
     }
-    return unavailable(fmt::format("--device {}: {}; available: {}", options.device, reason, available));
+    if (engine.status().code() == Code::invalid_argument) {
+        return invalid_argument(
+            fmt::format("--device {}: must be cpu or cuda:<number>; available: {}", options.device, available));
+    }
+    return unavailable(
+        fmt::format("--device {}: {}; available: {}", options.device, engine.status().message(), available));
 }
 
 std::vector<DeviceState> list_devices() {

@@ -49,7 +49,7 @@ def _norm(norm, x, scale, bias, epsilon, scale_offset):
             raise InvalidArgument(f"{name}: its type is {array.dtype.name}; allowed: {', '.join(DTYPES)}")
         if name != "x" and array.shape != x.shape[-1:]:
             raise InvalidArgument(f"{name}: its shape is {array.shape}; must be {x.shape[-1:]}")
-    if not 0 <= epsilon < math.inf:
+    if epsilon is None or not 0 <= epsilon < math.inf:
         raise InvalidArgument(f"epsilon: {epsilon}; must be finite and at least 0")
     if not math.isfinite(scale_offset):
         raise InvalidArgument(f"scale_offset: {scale_offset}; must be finite")

@@ -237,7 +237,7 @@ def test_bad_input():
         rms_norm(jnp.float32(1))
     with pytest.raises(normjit.InvalidArgument, match="x: is None"):
         rms_norm(None)
-    for epsilon in (-1.0, float("nan"), float("inf")):
+    for epsilon in (-1.0, float("nan"), float("inf"), None):
         with pytest.raises(normjit.InvalidArgument, match=f"epsilon: {epsilon}; must be finite and at least 0"):
             layer_norm(jnp.ones((3, 4)), epsilon=epsilon)
     with pytest.raises(normjit.InvalidArgument, match="scale_offset: nan; must be finite"):

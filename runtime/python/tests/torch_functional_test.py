@@ -192,6 +192,7 @@ def test_no_kernel_for_the_device():
     ({"weight": torch.ones(8, dtype=torch.int64)}, "weight: its type is torch.int64; allowed: "),
     ({"residual": 1.0}, "residual: is float; must be a tensor"),
     ({"eps": -1.0}, "eps: -1.0; must be finite and at least 0"),
+    ({"eps": None}, "eps: None; must be finite and at least 0"),
     ({"eps": float("nan")}, "eps: nan; must be finite and at least 0"),
 ])
 @pytest.mark.parametrize("norm", [normjit.torch.layer_norm, normjit.torch.rms_norm])

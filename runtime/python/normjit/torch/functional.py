@@ -122,7 +122,7 @@ def _apply(norm, x, weight, bias, eps, weight_offset, residual, main_grad):
     _check_types(x, weight, bias, residual)
     if x.device.type not in operators.served:
         raise _kernels.Unavailable(f"x: is on {x.device}; {_kernels.why_not(x.device.type)}")
-    if not 0 <= eps < math.inf:
+    if eps is None or not 0 <= eps < math.inf:
         raise InvalidArgument(f"eps: {eps}; must be finite and at least 0")
     row = x.shape[-1:]
     if weight is not None and weight.shape != row:
