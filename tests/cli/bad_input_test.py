@@ -190,13 +190,18 @@ class BadOutput(Case):
         message = "--output goes with --input: data made from a seed is not written"
         self.refused(2, message, "run", "layernorm rows=4 cols=8", "--output", self.folder / "g")
 
-
-    def test_devices(self):
+class BadDevice(Case):
+    def test_names(self):
         for command in ["run", "bench"]:
             for device in ["tpu", "CUDA:0", "cpu:1", "cuda:", "cuda:x", "cuda:-1", "cuda:99999999999"]:
                 result = normjit(command, "layernorm rows=4 cols=8", "--device", device)
                 self.assertEqual(result.returncode, 2)
                 self.assertRegex(result.stderr, rf"^error: --device {device}: must be cpu or cuda:<number>; available: cpu")
+
+    def test_what_else_is_wrong_is_told(self):
+        result = normjit("bench", "layernorm rows=4 cols=8", "--device", "cuda:0", env=os.environ | {"NORMJIT_THREADS": "x"})
+        self.assertEqual(result.returncode, 2)
+        self.assertRegex(result.stderr, "^error: --device cuda:0: [^;]*NORMJIT_THREADS")
 
 
 class Unavailable(Case):

@@ -5,6 +5,7 @@
 #include "device/cpu/host_target.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/gpu.h"
+#include "device/device_name.h"
 
 #include <algorithm>
 
@@ -58,18 +59,18 @@ Expected<Engine> open_engine(const DeviceOptions& options) {
     engine_options.backend = options.backend;
     engine_options.cache = options.cache;
     engine_options.device = options.device == "cuda" ? "cuda:0" : options.device;
-    auto engine = Engine::create(engine_options);
-    if (engine.ok() || options.device == "cpu") return engine;
+    Status status = invalid_argument("must be cpu or cuda:<number>");
+    if (is_device_name(engine_options.device)) {
+        auto engine = Engine::create(engine_options);
+        if (engine.ok() || options.device == "cpu") return engine;
+        status = engine.status();
+    }
     std::string available;
     for (const DeviceState& device : list_devices()) {
         if (device.available) available += (available.empty() ? "" : ", ") + device.name;
     }
-    if (engine.status().code() == Code::invalid_argument) {
-        return invalid_argument(
-            fmt::format("--device {}: must be cpu or cuda:<number>; available: {}", options.device, available));
-    }
-    return unavailable(
-        fmt::format("--device {}: {}; available: {}", options.device, engine.status().message(), available));
+    return Status(status.code(),
+                  fmt::format("--device {}: {}; available: {}", options.device, status.message(), available));
 }
 
 std::vector<DeviceState> list_devices() {
