@@ -222,21 +222,27 @@ bool is_for_one_thread(const Spec& spec, const Target& target) {
     return spec.rows && !pays_to_share(*spec.rows, spec.cols, target.cores);
 }
 
-/// Enough groups for every core to take several, and as many as the others, as long as a group keeps 64 rows: then its
-/// partials are under 2 % of the traffic even for bf16 and both column sums. With less, one a core: 128x4096 on 16
-/// threads of the same Xeon takes 26 us in 16 groups, 86 us with its columns split. Wide rows are worth a group each
-/// (17x65536: 183 us, 331 us in 4), or two of them (28x20480 bf16 from memory: 54 us in 16 groups, 95 us in 7). Ten
+/// Of rows that are too few for several groups a core. Wide rows are worth a group each (17x65536 on 16 threads of the
+/// same Xeon: 183 us, 331 us in 4), or two of them (28x20480 bf16 from memory: 54 us in 16 groups, 95 us in 7). Ten
 /// groups instead of a group per four rows (2026-11-23): 17x4096 f32 1.7 times as fast from memory, 1.15 from L2, bf16
 /// 1.2, 0.92; 17x8192 1.6, 1.6, 1.7, 1.0; 22x8192 f32 1.5, 1.0; 28x8192 1.2, 1.0, 1.1, 1.0; 28x2048 1.1, 0.9, 1.1, 0.9.
+int64_t groups_of_few_rows(const Spec& spec, const Target& target) {
+    const int64_t rows = *spec.rows;
+    if (width_of(spec, target) != Width::usual) return rows;
+    if (spec.cols >= 16384) return rows / 2;
+    return spec.cols >= 4096 ? std::max(rows / 4, std::min<int64_t>(rows, 10)) : rows / 4;
+}
+
+/// Enough groups for every core to take several, and as many as the others, as long as a group keeps 64 rows: then its
+/// partials are under 2 % of the traffic even for bf16 and both column sums. With less, one a core: 128x4096 on 16
+/// threads of the same Xeon takes 26 us in 16 groups, 86 us with its columns split.
 int64_t choose_row_groups(const Spec& spec, const Target& target) {
     if (target.cores == 1 || is_for_one_thread(spec, target)) return 1;
     const int64_t wanted = int64_t{4} * target.cores;
     if (!spec.rows) return wanted;
-    const int64_t least_rows = width_of(spec, target) != Width::usual ? 1 : spec.cols < 16384 ? 4 : 2;
-    const int64_t few = least_rows == 4 && spec.cols >= 4096 ? std::min<int64_t>(*spec.rows, 10) : 1;
     const int64_t for_each_core = std::min(*spec.rows / 64, wanted) / target.cores;
-    const int64_t groups = std::clamp<int64_t>(std::max(*spec.rows / least_rows, few), 1, target.cores);
-    return std::max(groups, for_each_core * target.cores);
+    const int64_t one_a_core = std::clamp<int64_t>(groups_of_few_rows(spec, target), 1, target.cores);
+    return std::max(one_a_core, for_each_core * target.cores);
 }
 
 /// Keeping the columns costs a row group about a third of a row, and saves bf16 rows 7 % of the arithmetic (same
@@ -282,8 +288,8 @@ int rows_to_keep(const Spec& spec, const Target& target, CpuSchedule cpu, int us
 /// 131072: over one team of all.
 int64_t threads_of_team(const Spec& spec, const Target& target, const CpuSchedule& cpu) {
     const int64_t threads = threads_of_row(spec, target);
-    const bool may = cpu.overlap == 1 && spec.cols >= narrowest_shared && spec.cols <= widest_range;
-    const bool can = may && spec.rows && !is_for_one_thread(spec, target);
+    const bool is_shared = spec.cols >= narrowest_shared && spec.cols <= widest_range;
+    const bool can = cpu.overlap == 1 && spec.rows && is_shared && !is_for_one_thread(spec, target);
     return can && threads > 1 && target.cores / threads >= 2 ? threads : 0;
 }
 
