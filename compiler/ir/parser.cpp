@@ -176,8 +176,7 @@ class Parser {
     }
 
     Status statement() {
-        const Token name = lexer_.next();
-        if (name.kind != Token::Kind::word) return error_at(name, "name of a value expected");
+        NORMJIT_TRY(const Token name, word("name of a value expected"));
         if (names_.contains(name.text)) return error_at(name, fmt::format("'{}' is defined twice", name.text));
         NORMJIT_RETURN_IF_ERROR(expect('='));
         const ValueId first = function_.size();
@@ -203,7 +202,7 @@ class Parser {
             Token name = at;
             if (is_symbol('=')) {
                 lexer_.next();
-                NORMJIT_TRY(name, word());
+                NORMJIT_TRY(name, word("a value expected"));
             }
             NORMJIT_TRY(const ValueId value, find(name));
             function_.outputs.push_back({tensor, value});
@@ -256,7 +255,7 @@ class Parser {
             NORMJIT_RETURN_IF_ERROR(number(value));
             return add(at, {.op = Op::constant, .constant = negative ? -value : value});
         }
-        NORMJIT_TRY(const Token name, word());
+        NORMJIT_TRY(const Token name, word("a value expected"));
         if (!is_symbol('(')) return find(name);
         NORMJIT_TRY(const ValueId first, nested());
         ValueId second = no_value;
@@ -281,9 +280,9 @@ class Parser {
         return error_at(notation, fmt::format("unknown operation '{}'", notation.text));
     }
 
-    Expected<Token> word() {
+    Expected<Token> word(std::string_view otherwise) {
         const Token token = lexer_.next();
-        if (token.kind != Token::Kind::word) return error_at(token, "a value expected");
+        if (token.kind != Token::Kind::word) return error_at(token, otherwise);
         return token;
     }
 
