@@ -10,12 +10,14 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 using namespace normjit;
 
 namespace {
 
-/// dx of one row of layernorm without gamma, computed in double.
+/// dx of one row of layernorm without gamma, computed in double. With its error bounds reference::compute() takes 7 s
+/// and gigabytes for a row of 2^24 columns.
 std::vector<double> expected_dx(const std::vector<float>& x, const std::vector<float>& dy, double eps) {
     const auto cols = static_cast<double>(x.size());
     double sum = 0, squares = 0, c1 = 0, c2 = 0;
@@ -34,7 +36,8 @@ std::vector<double> expected_dx(const std::vector<float>& x, const std::vector<f
 
 TEST_CASE("on CPUs the error of row sums does not grow with the columns") {
     constexpr int64_t cols = int64_t{1} << 24;
-    const Spec spec = *parse_spec("layernorm rows=1 cols=16777216 gamma=none stats=recompute eps=1e-5 out=dx");
+    const Spec spec =
+        *parse_spec(fmt::format("layernorm rows=1 cols={} gamma=none stats=recompute eps=1e-5 out=dx", cols));
     std::mt19937 random(1);
     std::vector<float> x(cols), dy(cols), dx(cols);
     for (float& value : x) value = 100 + static_cast<float>(random()) * 0x1p-32f;

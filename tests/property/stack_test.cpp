@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdlib>
 #include <functional>
-#include <memory>
+#include <string>
+#include <vector>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -23,14 +23,10 @@ constexpr auto untouched = std::byte{0xA5};
 
 /// What `work` touches of the stack of a thread of its own, with what the thread itself keeps there.
 size_t stack_used(const std::function<void()>& work) {
-    struct Free {
-        void operator()(std::byte* memory) const { std::free(memory); }
-    };
-    const std::unique_ptr<std::byte, Free> stack(static_cast<std::byte*>(std::aligned_alloc(4096, stack_bytes)));
-    std::fill_n(stack.get(), stack_bytes, untouched);
+    std::vector<std::byte> stack(stack_bytes, untouched);
     pthread_attr_t attributes;
     REQUIRE(pthread_attr_init(&attributes) == 0);
-    REQUIRE(pthread_attr_setstack(&attributes, stack.get(), stack_bytes) == 0);
+    REQUIRE(pthread_attr_setstack(&attributes, stack.data(), stack.size()) == 0);
     pthread_t thread;
     const auto begin = [](void* given) -> void* {
         (*static_cast<const std::function<void()>*>(given))();
@@ -39,9 +35,8 @@ size_t stack_used(const std::function<void()>& work) {
     REQUIRE(pthread_create(&thread, &attributes, begin, const_cast<std::function<void()>*>(&work)) == 0);
     REQUIRE(pthread_join(thread, nullptr) == 0);
     pthread_attr_destroy(&attributes);
-    const std::byte* lowest =
-        std::find_if(stack.get(), stack.get() + stack_bytes, [](std::byte each) { return each != untouched; });
-    return static_cast<size_t>(stack.get() + stack_bytes - lowest);
+    const auto lowest = std::ranges::find_if(stack, [](std::byte each) { return each != untouched; });
+    return static_cast<size_t>(stack.end() - lowest);
 }
 
 /// Of the caller's; what a sanitizer adds to each function's is not ours to bound tightly.
