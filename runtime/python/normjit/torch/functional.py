@@ -10,6 +10,7 @@ from normjit.torch import _kernels, operators, sharding
 
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 WIDE_TYPES = (torch.float64,)
+ALL_TYPES = TYPES + WIDE_TYPES
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -149,9 +150,8 @@ def _check_types(x, weight, bias, residual):
             continue
         if not isinstance(t, torch.Tensor):
             raise InvalidArgument(f"{name}: is {type(t).__name__}; must be a tensor")
-        if t.dtype not in TYPES and t.dtype not in WIDE_TYPES:
-            raise InvalidArgument(f"{name}: its type is {t.dtype}; allowed: "
-                                  f"{', '.join(str(each) for each in TYPES + WIDE_TYPES)}")
+        if t.dtype not in ALL_TYPES:
+            raise InvalidArgument(f"{name}: its type is {t.dtype}; allowed: {', '.join(map(str, ALL_TYPES))}")
     if x.is_nested:
         raise InvalidArgument("x: is a nested tensor; give its values(), of which each row is a row")
     if x.dim() == 0:
