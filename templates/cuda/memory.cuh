@@ -46,32 +46,42 @@ NORMJIT_DEVICE void load(const void* from, uint32* words) {
     }
 }
 
-// Outputs are written once and not read again here: first to leave L2. Partials are read back by the final reduce:
-// `near`.
-template <int bytes, bool near = false>
+// What no launch writes. Not volatile: such loads pass the stores before them.
+template <int bytes>
+NORMJIT_DEVICE void load_constant(const void* from, uint32* words) {
+    if constexpr (bytes == 2) {
+        unsigned short half;
+        asm("ld.global.nc.u16 %0, [%1];" : "=h"(half) : "l"(from));
+        words[0] = half;
+    } else if constexpr (bytes == 4) {
+        asm("ld.global.nc.u32 %0, [%1];" : "=r"(words[0]) : "l"(from));
+    } else if constexpr (bytes == 8) {
+        asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "l"(from));
+    } else {
+#pragma unroll
+        for (int i = 0; i < bytes / 16; i++)
+            asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+                : "=r"(words[4 * i]), "=r"(words[4 * i + 1]), "=r"(words[4 * i + 2]), "=r"(words[4 * i + 3])
+                : "l"((const char*)from + 16 * i));
+    }
+}
+
+// Ordinary stores: a hint that outputs may leave L2 first (st.global.cs) gained nothing for the backward pass (16
+// shapes, 0.994 to 1.001) and cost the forward 1 % (H200, 2026-11-23); what comes next may find the output in L2.
+template <int bytes>
 NORMJIT_DEVICE void store(void* to, const uint32* words) {
     if constexpr (bytes == 2) {
-        asm volatile("st.global.cs.u16 [%0], %1;" ::"l"(to), "h"((unsigned short)words[0]));
+        asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"((unsigned short)words[0]));
     } else if constexpr (bytes == 4) {
-        if constexpr (near)
-            asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(words[0]));
-        else
-            asm volatile("st.global.cs.u32 [%0], %1;" ::"l"(to), "r"(words[0]));
+        asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(words[0]));
     } else if constexpr (bytes == 8) {
-        if constexpr (near)
-            asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(words[0]), "r"(words[1]));
-        else
-            asm volatile("st.global.cs.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(words[0]), "r"(words[1]));
+        asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(words[0]), "r"(words[1]));
     } else {
 #pragma unroll
         for (int i = 0; i < bytes / 16; i++) {
-            char* at = (char*)to + 16 * i;
-            const uint32 w0 = words[4 * i], w1 = words[4 * i + 1], w2 = words[4 * i + 2], w3 = words[4 * i + 3];
-            if constexpr (near)
-                asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(w0), "r"(w1), "r"(w2), "r"(w3));
-            else
-                asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(w0), "r"(w1), "r"(w2),
-                             "r"(w3));
+            const uint32* w = words + 4 * i;
+            asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"((char*)to + 16 * i), "r"(w[0]), "r"(w[1]),
+                         "r"(w[2]), "r"(w[3]));
         }
     }
 }
@@ -142,12 +152,12 @@ NORMJIT_DEVICE Math load_scalar(const void* base, int64 index) {
     return value[0];
 }
 
-template <class T, bool near = false, class Math>
+template <class T, class Math>
 NORMJIT_DEVICE void store_one(T* to, Math value) {
     uint32 words[2];
     const Math values[1] = {value};
     pack<T, 1>(values, words);
-    store<bytes_of<T>, near>(to, words);
+    store<bytes_of<T>>(to, words);
 }
 template <class T, class Math>
 NORMJIT_DEVICE void store_scalar(void* base, int64 index, Math value) {
@@ -234,7 +244,7 @@ NORMJIT_DEVICE void store_partial(Math* to, const Math (&value)[width]) {
 #pragma unroll
         for (int k = 0; k < chunk; k++) part[k] = value[e + k];
         pack<Math, chunk>(part, words);
-        store<chunk * bytes_of<Math>, true>(to + e, words);
+        store<chunk * bytes_of<Math>>(to + e, words);
     }
 }
 

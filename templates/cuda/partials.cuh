@@ -11,7 +11,7 @@ namespace normjit {
 template <class Math>
 struct PartialRow {
     Math* to;
-    __device__ __forceinline__ void write(int column, Math sum) const { store_one<Math, true>(to + column, sum); }
+    __device__ __forceinline__ void write(int column, Math sum) const { store_one<Math>(to + column, sum); }
     template <int width>
     __device__ __forceinline__ void write_all(int column, const Math (&sum)[width]) const {
         store_partial(to + column, sum);
