@@ -85,9 +85,17 @@ int64_t CudaPath::whole_shifts(int64_t groups, int64_t most) const {
     return groups / unit * unit;
 }
 
+/// As many as rows_per_team asks for, as far as their blocks and teams can be counted.
+int64_t CudaPath::short_groups(int64_t with_rows) const {
+    constexpr int most_cluster = 16;
+    if (rows_per_team == 0) return 0;
+    return std::min<int64_t>(divide_up(with_rows, rows_per_team), INT32_MAX / std::max(rows_per_block, most_cluster));
+}
+
 int64_t CudaPath::groups(const Geometry& geometry, int64_t rows, int64_t workspace_bytes) const {
     const int64_t with_rows = divide_up(rows, rows_per_block);
-    return whole_shifts(std::min(geometry.groups(rows, workspace_bytes), with_rows), with_rows);
+    return whole_shifts(std::max(std::min(geometry.groups(rows, workspace_bytes), with_rows), short_groups(with_rows)),
+                        with_rows);
 }
 
 CudaCut CudaPath::cut(const Spec& spec, const Geometry& geometry, Batch batch, int64_t workspace_bytes) const {
@@ -110,6 +118,13 @@ CudaCut CudaPath::cut_slices(const Spec& spec, const Geometry& geometry, Batch b
     const int64_t with_rows = divide_up(batch.rows, rows_per_block);
     const int64_t partials = has_sums ? geometry.partials(rows, workspace_bytes) / batch.slices : with_rows;
     const int64_t most = std::clamp<int64_t>(partials, 1, with_rows);
+    if (const int64_t parts = whole_shifts(short_groups(with_rows), with_rows); parts > 0) {
+        const int64_t items = parts * batch.slices;
+        return {.row_groups = std::min<int64_t>(items, INT32_MAX / 16),
+                .parts = parts,
+                .items = items,
+                .reduced_slices = 0};
+    }
     CudaCut best = none;
     double least = 0;
     for (int64_t round = 0; round <= most_rounds; ++round) {

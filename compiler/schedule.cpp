@@ -45,6 +45,7 @@ constexpr NumberKey<CpuSchedule> cpu_numbers[] = {
 constexpr NumberKey<CudaSchedule> cuda_numbers[] = {
     {"threads_per_row", &CudaSchedule::threads_per_row, 1, 1024},
     {"rows_per_block", &CudaSchedule::rows_per_block, 1, 1024},
+    {"rows_per_team", &CudaSchedule::rows_per_team, 0, 1 << 20},
     {"cluster", &CudaSchedule::cluster, 1, 16, true},
     {"blocks_per_sm", &CudaSchedule::blocks_per_sm, 1, 32},
     {"vector_width", &CudaSchedule::vector_width, 1, 16, true},
@@ -140,7 +141,10 @@ std::string_view name(CudaStaging staging) {
     return names[static_cast<size_t>(staging)];
 }
 
-std::string_view name(CudaMemory memory) { return memory == CudaMemory::registers ? "registers" : "shared"; }
+std::string_view name(CudaMemory memory) {
+    constexpr std::string_view names[] = {"registers", "shared", "global"};
+    return names[static_cast<size_t>(memory)];
+}
 
 Expected<Schedule> parse_schedule(std::string_view text) {
     const std::string_view head = text::first_word(text);

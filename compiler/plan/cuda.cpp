@@ -64,7 +64,7 @@ int64_t data_registers(const Spec& spec, const OperandList& operands, const Cuda
     const int64_t matrices = vector_words(operands.matrices(), s.vector_width);
     const int64_t columns = vector_words(operands.columns(), s.vector_width);
     int64_t words = steps * s.vector_width * static_cast<int64_t>(operands.column_outputs().size()) * math_words;
-    if (s.staging == CudaStaging::registers) {
+    if (s.staging == CudaStaging::registers && s.row_memory == CudaMemory::registers) {
         words += s.pipeline_depth * steps * matrices;
     } else if (s.row_memory == CudaMemory::registers) {
         words += steps * matrices;
@@ -127,6 +127,7 @@ CudaPath make_path(const Plan& plan, const CudaPlan& cuda, const CudaVariant& va
     const CudaSchedule& s = variant.schedule;
     CudaPath path{.vector_width = s.vector_width,
                   .rows_per_block = s.rows_per_block,
+                  .rows_per_team = s.rows_per_team,
                   .shifted = plan.spec.cols % s.vector_width != 0,
                   .launches = {}};
     path.launches = s.form == CudaForm::rows ? row_launches(variant, cuda.one_group)

@@ -144,7 +144,8 @@ class Printer {
         if (cpu_ != nullptr) return " from cache";
         const auto& cuda = std::get<CudaSchedule>(plan_.schedule.device);
         if (cuda.form == CudaForm::two_pass) return " from memory";
-        return cuda.row_memory == CudaMemory::shared ? " from shared memory" : " from registers";
+        constexpr std::string_view sources[] = {" from registers", " from shared memory", " from L1"};
+        return std::string(sources[static_cast<size_t>(cuda.row_memory)]);
     }
 
     /// The launches and what a thread and a block take.

@@ -8,7 +8,7 @@ namespace normjit::schedule {
 namespace {
 
 constexpr auto any = Sums::any, one = Sums::one, two = Sums::two;
-constexpr auto async = CudaStaging::async;
+constexpr auto async = CudaStaging::async, bulk = CudaStaging::bulk;
 constexpr auto registers = CudaMemory::registers, shared = CudaMemory::shared;
 constexpr int64_t end = INT64_MAX;
 
@@ -33,6 +33,14 @@ constexpr When large_clusters = {"clusters of 16",
                                  [](const CudaShape& shape, const CudaSchedule&) { return shape.most_cluster >= 16; }};
 constexpr When only_8 = {"clusters of 8 at most",
                          [](const CudaShape& shape, const CudaSchedule&) { return shape.most_cluster == 8; }};
+constexpr When read_alone = {"rows that are read alone",
+                             [](const CudaShape& shape, const CudaSchedule&) { return shape.streams; }};
+constexpr When read_alone_wide = {
+    "rows that are read alone, gamma wider",
+    [](const CudaShape& shape, const CudaSchedule&) { return shape.streams && shape.wide_columns; }};
+constexpr When read_alone_plain = {
+    "rows that are read alone, gamma as wide",
+    [](const CudaShape& shape, const CudaSchedule&) { return shape.streams && !shape.wide_columns; }};
 constexpr When quarters = {"loads of a quarter of a vector",
                            [](const CudaShape& shape, const CudaSchedule&) { return shape.part == 4; }};
 constexpr When f32_halves = {"loads of half a vector of 4", [](const CudaShape& shape, const CudaSchedule&) {
@@ -183,6 +191,24 @@ constexpr CudaAdaptation short_launches[] = {
     {{705, 1024}, two, all, up_to(300),      copies_8, {.vector_width = 4},     "4096x8192 f16: 3 %"},
 };
 
+// Too few rows for blocks that follow one another: those that share them have more in flight.
+constexpr CudaAdaptation short_streams[] = {
+//   vectors      sums rows      MiB  when     changes measured
+    {{129, 256},  any, up_to(40), all, read_alone, {.make_fit = true, .threads = vectors(4), .rows_per_block = 1, .rows_per_team = 0, .blocks_per_sm = 6, .pipeline_depth = 6},
+     "rmsnorm 4000x2048 13.6 us; not 13.9"},
+    {{257, 512},  any, up_to(40), all, read_alone_wide,  {.make_fit = true, .threads = vectors(8), .rows_per_team = 0, .blocks_per_sm = 4, .pipeline_depth = 4},
+     "3000x4096 f16, f32 gamma 17.6 us; not 4 vectors a thread 19.0"},
+    {{257, 512},  any, up_to(40), all, read_alone_plain, {.make_fit = true, .rows_per_team = 0, .blocks_per_sm = 4, .pipeline_depth = 6}, ""},
+    {{513, 640},  any, up_to(40), all, read_alone,       {.make_fit = true, .rows_per_team = 0, .blocks_per_sm = 4, .pipeline_depth = 6},
+     "rmsnorm 2048x5120 15.4 us; not 16.1"},
+    {{641, 1024}, any, up_to(20), all, read_alone, {.make_fit = true, .threads = vectors(6), .rows_per_team = 0, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = async, .row_memory = registers, .column_memory = registers},
+     "2048x8192 23.7 us; not 24.7"},
+    {{1025, 2048},any, up_to(20), all, read_alone, {.make_fit = true, .threads = vectors(4), .rows_per_team = 0, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = bulk, .row_memory = registers, .column_memory = registers},
+     "rmsnorm 1024x16384 23.1 us; not 24.5"},
+    {{2049, 4096},any, up_to(20), all, read_alone, {.make_fit = true, .threads = vectors(4), .rows_per_team = 0, .cluster = 2, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = bulk, .row_memory = registers, .column_memory = registers},
+     ""},
+};
+
 // The blocks' lead over each other grows with time; before 100 us or so, reports cost more than they bring.
 constexpr CudaPacing pacing[] = {
 //   vectors      sums several MiB  measured
@@ -197,6 +223,7 @@ constexpr CudaPacing pacing[] = {
 constexpr CudaAdaptations tables[] = {
     {"few rows", true, true, false, few_rows},
     {"rows that start anywhere", true, false, true, rows_that_start_anywhere},
+    {"few rows that are read alone", false, true, false, short_streams},
     {"rows side by side", false, false, false, rows_side_by_side},
     {"fewer partials", false, false, false, fewer_partials},
     {"short launches", false, false, false, short_launches},

@@ -17,6 +17,7 @@ struct CudaChange {
     Threads threads = {};
     std::optional<int> rows_per_block = {};
     bool doubles_rows = false;  ///< of a block
+    std::optional<int> rows_per_team = {};
     std::optional<int> cluster = {};
     std::optional<int> blocks_per_sm = {};
     std::optional<int> vector_width = {};

@@ -11,7 +11,8 @@ namespace {
 
 constexpr auto any = Sums::any, one = Sums::one, two = Sums::two;
 constexpr auto registers = CudaStaging::registers, async = CudaStaging::async, bulk = CudaStaging::bulk;
-constexpr auto nothing = Shared::nothing, rows = Shared::rows, columns = Shared::columns, both = Shared::both;
+constexpr auto nothing = Shared::nothing, rows = Shared::rows, columns = Shared::columns, both = Shared::both,
+               reread = Shared::reread;
 constexpr int64_t end = INT64_MAX;
 constexpr int wide = wide_row_blocks, largest = largest_cluster, fill = fill_384;
 
@@ -29,6 +30,17 @@ constexpr When of_8 = {"vectors of 8", [](const CudaShape& s) { return s.width >
 constexpr When less = {"vectors of less than 8", [](const CudaShape& s) { return s.width < 8; }};
 constexpr When gamma = {"gamma wider than the matrices", [](const CudaShape& s) { return s.wide_columns; }};
 constexpr When plain = {"gamma as wide as the matrices", [](const CudaShape& s) { return !s.wide_columns; }};
+bool is_light(const CudaShape& s) { return !s.wide_columns && !s.has_beta; }
+constexpr When light = {"gamma alone, as wide as the matrices", is_light};
+constexpr When heavy = {"gamma and beta, or wider than the matrices", [](const CudaShape& s) { return !is_light(s); }};
+constexpr When medium = {"gamma and beta, as wide as the matrices",
+                         [](const CudaShape& s) { return !s.wide_columns && s.has_beta; }};
+bool is_medium_and_full(const CudaShape& s) { return !s.wide_columns && s.has_beta && full.holds(s); }
+constexpr When medium_full = {"gamma and beta, as wide as the matrices, that fill warps", is_medium_and_full};
+bool is_gamma_and_full(const CudaShape& s) { return s.wide_columns && full.holds(s); }
+constexpr When gamma_full = {"gamma wider than the matrices, that fills warps", is_gamma_and_full};
+constexpr When heavy_idle = {"gamma and beta, or wider than the matrices, that fill no warps",
+                             [](const CudaShape& s) { return !is_light(s) && !full.holds(s); }};
 constexpr When reads = {"rows that are read alone", [](const CudaShape& s) { return s.streams; }};
 constexpr When sums = {"", [](const CudaShape& s) { return !s.streams; }};
 constexpr When shares = {"clusters of 8", [](const CudaShape& s) { return s.most_cluster >= 8; }};
@@ -92,26 +104,38 @@ constexpr CudaRow one_block_rows[] = {
 
 // A forward pass. No registers for column sums and no partials, so that a multiprocessor has more blocks, and half as many
 // bytes a row, which asks for twice as many rows in flight: 64 to 128 KiB of a multiprocessor, where 4.8 TB/s and 1 us from
-// memory and back (H200) make 36. Rows stay in one block, with 4 vectors a thread, as long as its registers hold them beside
-// an f32 gamma and beta (20 words a vector); then in the smallest cluster. Lines with figures are measured (H200,
-// 2026-11-22, layernorm of 32768 rows, share of what reads a matrix and writes one); the others are reckoned.
+// memory and back (H200) make 36. Rows stay in one block, with up to 8 vectors a thread, as long as its registers hold them
+// beside an f32 gamma and beta (20 words a vector); then in the smallest cluster. Where rows are not narrow, a block ends
+// after the two that it has in flight: the next takes the rows that follow those of all others, so that all work side by
+// side. Blocks that share all rows drift apart, wherever they start: 32768x8192 rmsnorm, read and written by plain kernels,
+// in blocks of 1, 4, 16 and 124 rows 258, 265, 274 and 273 us; copied 259. Clusters start too slowly for that: 4096x16384 in
+// clusters of 2 92 us, sharing all rows 74. Lines with figures are measured (H200, 2026-11-22 and 23, layernorm, share of
+// what reads a matrix and writes one); the others are reckoned.
 constexpr CudaRow streamed_rows[] = {
-//   vectors        sums when    threads     rows cluster blocks stages staging shared pace measured
+//   vectors        sums when    threads     rows cluster blocks stages staging shared pace measured, rows a team
     {{1, 1},        any, always, exactly(1),  128, 1, 6, 4, async, nothing, {}, ""},
     {{2, 2},        any, always, exactly(2),   64, 1, 6, 4, async, nothing, {}, ""},
     {{3, 4},        any, always, exactly(4),   64, 1, 4, 3, async, nothing, {}, ""},
     {{5, 8},        any, always, exactly(8),   32, 1, 4, 3, async, nothing, {}, ""},
     {{9, 16},       any, always, exactly(16),  16, 1, 4, 3, async, nothing, {}, ""},
-    {{17, 32},      any, always, exactly(8),   16, 1, 3, 4, async, rows,    {}, "256: 0.99; not 16 threads, registers: 0.96"},
+    {{17, 32},      any, always, exactly(8),   16, 1, 3, 4, async, rows,    {}, "256: 0.99; not 16 threads, registers: 0.96, 4 rows a team: 0.97"},
     {{33, 64},      any, always, exactly(32),   8, 1, 3, 4, async, nothing, {}, ""},
-    {{65, 128},     any, always, exactly(32),   4, 1, 3, 6, async, nothing, {}, "1024: 0.96; not 64 threads, 4 stages: 0.93"},
-    {{129, 256},    any, always, vectors(4),    1, 1, 6, 6, async, nothing, {}, "2048: 0.94; not 2 vectors a thread, 4 stages: 0.92"},
-    {{257, 512},    any, plain,  vectors(4),    1, 1, 4, 6, async, nothing, {}, "4096: 0.93; not 3 stages: 0.90"},
-    {{257, 512},    any, gamma,  vectors(8),    1, 1, 4, 4, async, nothing, {}, "4096, f32 gamma: 0.90; not 4 vectors a thread, 3 stages: 0.88"},
-    {{513, 640},    any, always, vectors(4),    1, 1, 2, 6, async, nothing, {}, "5120, f32 gamma: 0.91; not 6 vectors a thread, 1 block, 4 stages: 0.88"},
-    {{641, 1024},   any, always, vectors(6),    1, 1, 1, 4, async, nothing, {}, "8192: 0.94; not 4 vectors a thread, 2 blocks, bulk: 0.89"},
-    {{1025, 2048},  any, always, vectors(4),    1, 1, 1, 4, bulk,  nothing, {}, ""},
-    {{2049, 4096},  any, always, vectors(4),    1, 2, 1, 4, bulk,  nothing, {}, ""},
+    {{65, 128},     any, plain,  exactly(32),   4, 1, 3, 6, async, nothing, {}, "1024: 0.96; not 64 threads, 4 stages: 0.93"},
+    {{65, 128},     any, gamma,  exactly(32),   4, 1, 3, 2, async, nothing, {}, "1024, f32 gamma: 0.94; not all rows: 0.92", 2},
+    {{129, 256},    any, light,  vectors(2),    1, 1, 3, 2, async, nothing, {}, "2048, rmsnorm: 1.00; not all rows: 0.96. 1600: 4 %", 2},
+    {{129, 256},    any, medium_full, vectors(2), 1, 1, 3, 2, async, nothing, {}, "2048: 0.97; not all rows: 0.94", 2},
+    {{129, 256},    any, gamma_full, vectors(4), 2, 1, 4, 2, async, nothing, {}, "2048, f32 gamma: 0.95; not all rows: 0.93", 2},
+    {{129, 256},    any, heavy_idle, vectors(4), 1, 1, 6, 6, async, nothing, {}, "1600: 0.93; not 2 rows a team, 2 vectors a thread: 0.90"},
+    {{257, 512},    any, always, vectors(4),    1, 1, 3, 2, async, nothing, {}, "4096: 0.96, f32 gamma 0.96; not all rows: 0.90, 0.91", 2},
+    {{513, 640},    any, always, vectors(4),    1, 1, 3, 2, async, nothing, {}, "5120, rmsnorm: 0.97; not all rows: 0.94", 2},
+    {{641, 1024},   any, light,  vectors(2),    1, 1, 3, 1, registers, reread, {}, "8192, rmsnorm: 0.97; not in shared memory, all rows: 0.91", 1},
+    {{641, 1023},   any, medium, vectors(4),    1, 1, 4, 1, registers, reread, {}, "8192: 0.94; not in shared memory, all rows: 0.93", 1},
+    {{1024, 1024},  any, medium, vectors(8),    1, 1, 3, 2, async, nothing, {}, "8192: 0.96; not read again: 0.95", 2},
+    {{641, 1024},   any, gamma,  vectors(8),    1, 1, 2, 2, async, nothing, {}, "8192, f32 gamma: 0.94; not 6 vectors, all rows: 0.92", 2},
+    {{1025, 2048},  any, plain,  vectors(4),    1, 1, 3, 1, registers, reread, {}, "16384: 0.93, rmsnorm 0.96; not in shared memory, all rows: 0.90, 0.92", 1},
+    {{1025, 2048},  any, gamma,  vectors(4),    1, 1, 1, 4, bulk,  nothing, {}, "16384, f32 gamma: 0.90; not read again: 0.85"},
+    {{2049, 4096},  any, light,  vectors(4),    1, 1, 1, 1, registers, reread, {}, "32768, rmsnorm: 0.94; not clusters of 2: 0.92", 1},
+    {{2049, 4096},  any, heavy,  vectors(4),    1, 2, 1, 4, bulk,  nothing, {}, ""},
     {{4097, 6144},  any, always, vectors(6),    1, 4, 1, 3, async, nothing, {}, "49152, f32 gamma: 0.91"},
     {{6145, 8192},  any, plain,  vectors(6),    1, 4, 1, 3, async, nothing, {}, "65536: 0.92; not 4 vectors a thread, bulk: 0.88"},
     {{6145, 8192},  any, gamma,  vectors(4),    1, 4, 1, 3, bulk,  rows,    {}, "65536, f32 gamma: 0.90; not both shared: 0.58"},
@@ -202,6 +226,11 @@ constexpr CudaFamily families[] = {
     {"are wide", [](const CudaShape&) { return true; }, true, wide_rows},
 };
 
+CudaMemory memory_of(Shared what, Shared shared) {
+    if (shared == reread) return CudaMemory::global;
+    return shared == what || shared == both ? CudaMemory::shared : CudaMemory::registers;
+}
+
 }  // namespace
 
 bool CudaFamily::has(const CudaRow& row, const CudaShape& shape) const {
@@ -215,17 +244,17 @@ CudaFound find_in_cuda_table(const CudaShape& shape) {
     const CudaFamily* family = &*std::ranges::find_if(families, [&](const auto& each) { return each.applies(shape); });
     const CudaRow& row =
         *std::ranges::find_if(family->rows, [&](const auto& each) { return family->has(each, shape); });
-    CudaSchedule s{
-        .rows_per_block = row.rows_per_block,
-        .cluster = row.cluster,
-        .blocks_per_sm = row.blocks_per_sm,
-        .vector_width = shape.width,
-        .pipeline_depth = row.pipeline_depth,
-        .staging = row.staging,
-        .row_memory = row.shared == rows || row.shared == both ? CudaMemory::shared : CudaMemory::registers,
-        .column_memory = row.shared == columns || row.shared == both ? CudaMemory::shared : CudaMemory::registers,
-        .pace = row.pace.rows,
-        .pace_slack = row.pace.slack};
+    CudaSchedule s{.rows_per_block = row.rows_per_block,
+                   .rows_per_team = row.rows_per_team,
+                   .cluster = row.cluster,
+                   .blocks_per_sm = row.blocks_per_sm,
+                   .vector_width = shape.width,
+                   .pipeline_depth = row.pipeline_depth,
+                   .staging = row.staging,
+                   .row_memory = memory_of(rows, row.shared),
+                   .column_memory = memory_of(columns, row.shared),
+                   .pace = row.pace.rows,
+                   .pace_slack = row.pace.slack};
     if (row.cluster == wide_row_blocks) s.cluster = shape.blocks_of_wide_row();
     if (row.cluster == largest_cluster) s.cluster = shape.most_cluster;
     s.threads_per_row = count_threads(row.threads, shape, s);

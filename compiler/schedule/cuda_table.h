@@ -27,6 +27,7 @@ struct CudaShape {
     int part = 1;               ///< of a vector is loaded at a time: 1, or 2 for its half, or 4
     bool two_sums = false;      ///< column outputs: dgamma and dbeta
     bool streams = false;       ///< one matrix is read, and nothing summed over the rows
+    bool has_beta = false;      ///< two column inputs, not gamma alone
     bool wide_columns = false;  ///< those of gamma: its elements are wider than the matrices'
     int most_cluster = 1;       ///< blocks of the target's largest cluster
 
@@ -72,8 +73,8 @@ struct Threads {
 /// What the rule makes of a schedule whose other fields are chosen.
 int count_threads(Threads threads, const CudaShape& shape, const CudaSchedule& schedule);
 
-/// What stays in shared memory between the sweeps over a row.
-enum class Shared { nothing, rows, columns, both };
+/// What stays in shared memory between the sweeps over a row; reread: nothing stays, each sweep loads what it needs.
+enum class Shared { nothing, rows, columns, both, reread };
 
 struct Pace {
     int rows = 0;
@@ -96,6 +97,7 @@ struct CudaRow {
     Shared shared;
     Pace pace;
     std::string_view measured;
+    int rows_per_team = 0;
 };
 inline constexpr int wide_row_blocks = 0, largest_cluster = -1;
 inline constexpr int fill_384 = 0;  ///< as many as have 384 threads

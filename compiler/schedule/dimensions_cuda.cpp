@@ -96,18 +96,26 @@ Values stages(const SearchedProblem&, const Schedule& so_far) {
     return cuda_of(so_far).staging == CudaStaging::registers ? Values{1, 2, 3} : Values{2, 3, 4, 6};
 }
 
-Values keeps(const SearchedProblem&, const Schedule& so_far) {
-    if (cuda_of(so_far).staging == CudaStaging::registers) return listed(CudaMemory::registers);
-    return listed(CudaMemory::registers, CudaMemory::shared);
+Values keeps(const SearchedProblem& p, const Schedule& so_far) {
+    const CudaSchedule& s = cuda_of(so_far);
+    if (s.staging != CudaStaging::registers) return listed(CudaMemory::registers, CudaMemory::shared);
+    if (!p.operands.column_outputs().empty() || s.pipeline_depth > 1) return listed(CudaMemory::registers);
+    return listed(CudaMemory::registers, CudaMemory::global);
 }
 
 Values keeps_of_columns(const SearchedProblem& p, const Schedule& so_far) {
     if (is_two_pass(so_far) || p.operands.columns().empty()) return listed(CudaMemory::registers);
-    return listed(CudaMemory::registers, CudaMemory::shared);
+    if (!p.operands.column_outputs().empty()) return listed(CudaMemory::registers, CudaMemory::shared);
+    return listed(CudaMemory::registers, CudaMemory::shared, CudaMemory::global);
 }
 
 Values paces(const SearchedProblem& p, const Schedule& so_far) {
     return is_two_pass(so_far) || p.operands.column_outputs().empty() ? Values{0} : Values{0, 2, 4};
+}
+
+/// A pipeline fills with the first rows: with few of them it is as deep as there are rows.
+Values rows_per_team(const SearchedProblem& p, const Schedule& so_far) {
+    return is_two_pass(so_far) || !p.operands.column_outputs().empty() ? Values{0} : Values{0, 1, 2, 3, 4, 8};
 }
 
 Values pace_slacks(const SearchedProblem&, const Schedule& so_far) {
@@ -153,6 +161,7 @@ constexpr Dimension table[] = {
     dimension<&CudaSchedule::pipeline_depth>("pipeline_depth", stages),
     dimension<&CudaSchedule::row_memory>("row_memory", keeps),
     dimension<&CudaSchedule::column_memory>("column_memory", keeps_of_columns),
+    dimension<&CudaSchedule::rows_per_team>("rows_per_team", rows_per_team),
     dimension<&CudaSchedule::pace>("pace", paces),
     dimension<&CudaSchedule::pace_slack>("pace_slack", pace_slacks),
     dimension<&Schedule::row_groups>("row_groups", row_groups),

@@ -114,6 +114,30 @@ class Search {
         reasons_.note([] { return std::string("pipeline_depth=2: at most four turns of a row group"); });
     }
 
+    /// Where nothing is summed over the rows, blocks may end early (cuda_table.cpp): of those of several matrices the
+    /// table says what is best with sums. 8192x4096 with a residual 76.3 us, so 72.9, layernorm of dx alone 57.5 and
+    /// 55.3, 32768x1024 55.2 and 53.9; wider rows lose, 4096x8192 76.0 and 78.2 (H200, 2026-11-23). Narrow rows, where
+    /// each slice has its gamma, gain although those without lose: 16x16384x128 41.7 and 38.8.
+    void let_blocks_end(CudaSchedule& s) const {
+        constexpr Range gain = {65, 512};
+        constexpr int64_t few = 20;
+        if (!operands_.column_outputs().empty() || s.form != CudaForm::rows || s.cluster > 1) return;
+        if (s.staging == CudaStaging::registers || shape_.is_wide_and_shifted()) return;
+        if (shape_.streams) {
+            if (spec_.has_per_slice() && shape_.vectors < gain.from) s.rows_per_team = s.pipeline_depth;
+        } else if (gain.contains(shape_.vectors) && !(rows_ && *rows_ <= few * target_.sm_count)) {
+            s.staging = CudaStaging::async;
+            s.pipeline_depth = s.rows_per_team = 2;
+        }
+    }
+
+    /// No more stages than rows of a team: 1024x1024 layernorm forward 7.1 us with 6, 6.6 with 2 (H200, 2026-11-23).
+    void drop_idle_stages(CudaSchedule& s, int64_t row_groups) const {
+        if (!rows_ || !shape_.streams || s.staging == CudaStaging::registers || spec_.has_per_slice()) return;
+        const int64_t turns = divide_up(*rows_, row_groups * s.rows_per_block);
+        s.pipeline_depth = static_cast<int>(std::min<int64_t>(s.pipeline_depth, std::max<int64_t>(turns, 2)));
+    }
+
     void drop_pace_of_short_launch(CudaSchedule& s) const {
         if (!rows_ || s.pace == 0) return;
         for (const CudaPacing& line : cuda_pacing()) {
@@ -173,7 +197,7 @@ class Search {
         CudaSchedule s = from;
         if (change.anew) {
             s = {.vector_width = std::min(from.vector_width, 4), .staging = from.staging};
-            if (s.staging == CudaStaging::bulk) s.staging = CudaStaging::async;
+            if (s.staging == CudaStaging::bulk || from.row_memory == CudaMemory::global) s.staging = CudaStaging::async;
         }
         s.rows_per_block = change.rows_per_block.value_or(s.rows_per_block) * (change.doubles_rows ? 2 : 1);
         s.cluster = change.cluster.value_or(s.cluster);
@@ -183,6 +207,9 @@ class Search {
         s.staging = change.staging.value_or(s.staging);
         s.row_memory = change.row_memory.value_or(s.row_memory);
         s.column_memory = change.column_memory.value_or(s.column_memory);
+        if (s.staging != CudaStaging::registers && s.row_memory == CudaMemory::global)
+            s.row_memory = s.column_memory = CudaMemory::registers;
+        s.rows_per_team = s.cluster > 1 ? 0 : change.rows_per_team.value_or(s.rows_per_team);
         s.threads_per_row = count_threads(change.threads, shape_, s);
         if (change.make_fit) {
             limit_staging(s, shape_, target_);
@@ -222,9 +249,11 @@ class Search {
     /// spilled). For sm_120, ptxas 13.0 spills in kernels of clusters that have room for 20 more; from sm_100 on, in
     /// some runs, in those of rows that start anywhere (4097 columns: 94 of 96 registers, or 16 bytes of stack: NVVM's
     /// output for these targets differs from process to process); before sm_90 in those with less than 5 to spare
-    /// (12289 columns: 92 of 96, 20 bytes spilled).
+    /// (12289 columns: 92 of 96, 20 bytes spilled); and from sm_100 on where a thread has eight vectors (8192,
+    /// forward).
     bool registers_suffice(const plan::CudaVariant& variant) const {
         int64_t others = variant.steps > 4 ? 40 : 20;
+        if (target_.sm >= 100 && shape_.streams && variant.steps >= 8) others = 60;
         if (target_.sm >= 100 && shape_.shifted) others = std::max<int64_t>(others, 36);
         if (target_.sm < 90 && shape_.shifted) others = std::max<int64_t>(others, 28);
         if (target_.sm >= 120 && variant.schedule.cluster > 1) others += 32;
@@ -261,7 +290,7 @@ class Search {
                                .vector_width = shape_.loaded_width(),
                                .pipeline_depth = 3};
                 s.staging = CudaStaging::bulk;
-                for (const CudaMemory memory : all_cuda_memories) {
+                for (const CudaMemory memory : {CudaMemory::registers, CudaMemory::shared}) {
                     s.row_memory = s.column_memory = memory;
                     limit_staging(s, shape_, target_);
                     if (fit(s)) return s;
@@ -320,6 +349,8 @@ Schedule heuristic_cuda(const Spec& spec, const Target& target, Reasons reasons)
     const int64_t row_groups = search.row_groups(s);
     if (row_groups == 1) s.pace = 0;
     search.shorten_pipeline(s, row_groups);
+    search.let_blocks_end(s);
+    search.drop_idle_stages(s, row_groups);
     return {.row_groups = row_groups, .device = s};
 }
 

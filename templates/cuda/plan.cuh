@@ -30,7 +30,7 @@
 //   finish(Index<i>, arguments, slice, column, sum)   with epilogue: column output i
 // clang-format on
 // One struct per variant, Plan and NarrowPlan, derived from it, holds the schedule: threads_per_row, rows_per_block,
-// cluster, vector_width, pipeline_depth, staging, row_memory, column_memory, pace, pace_slack,
+// rows_per_team, cluster, vector_width, pipeline_depth, staging, row_memory, column_memory, pace, pace_slack,
 // shared_bytes. It is the P of all templates; the final reduce, which all variants share, takes Plan.
 #pragma once
 #include "types.cuh"
@@ -111,7 +111,7 @@ __device__ uint32 progress_counters[progress_slots];
 NORMJIT_DEVICE uint32* progress_of(const Arguments& a) { return progress_counters + a.progress_slot; }
 
 enum class Staging { registers, async, bulk };
-enum class Memory { registers, shared };
+enum class Memory { registers, shared, global };
 
 template <class P>
 struct Values {
@@ -164,13 +164,14 @@ struct Layout {
     static constexpr int bytes = barriers_at + 8 * (stage_barriers + (P::cluster > 1 ? 2 : 0));
 
     static_assert(bytes == P::shared_bytes, "the compiler and the template disagree about shared memory");
-    static_assert(!shifted || P::staging == Staging::async && (teams == 1 || P::column_memory == Memory::registers));
+    static_assert(!shifted || P::staging == Staging::async && (teams == 1 || P::column_memory != Memory::shared));
     static_assert(lanes % 32 == 0 || (lanes & (lanes - 1)) == 0 && lanes < 32,
                   "a team is a power of two lanes or whole warps");
     static_assert(threads % 32 == 0 && threads <= 1024);
     static_assert(P::cluster == 1 || teams == 1, "a cluster works on one row at a time");
     static_assert(lanes <= 32 || teams <= 15, "one named barrier per team");
-    static_assert(staged || P::row_memory == Memory::registers);
+    static_assert(P::row_memory == (staged ? Memory::shared : Memory::global) || P::row_memory == Memory::registers);
+    static_assert(P::row_memory != Memory::global || P::pipeline_depth == 1);
     static_assert(P::staging != Staging::bulk || P::row_memory == Memory::registers || P::pipeline_depth > 1,
                   "a row would wait for itself");
 };

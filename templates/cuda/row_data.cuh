@@ -6,6 +6,21 @@
 namespace normjit {
 
 template <class P>
+template <int i>
+__device__ __forceinline__ void RowKernel<P>::load_column(int v, uint32* to) const {
+    using T = typename Columns::template type<i>;
+    constexpr int place = At::columns + i;
+    const int64 before = P::columns_per_slice >> i & 1 ? slice * a.slice_stride[place] : 0;
+    const char* from = (const char*)a.operand[place].data + (before + column_of(v)) * bytes_of<T>;
+    if constexpr (L::shifted)
+        load_inside<T, width, P::cols>(from, column_of(v), to);
+    else if constexpr (P::column_memory == Memory::global)
+        load_constant<bytes_of<T, width>>(from, to);
+    else
+        load<bytes_of<T, width>, true>(from, to);
+}
+
+template <class P>
 __device__ __forceinline__ void RowKernel<P>::load_columns() {
     unroll<0, columns>([&](auto i) {
         using T = typename Columns::template type<i.value>;
@@ -13,15 +28,8 @@ __device__ __forceinline__ void RowKernel<P>::load_columns() {
 #pragma unroll
         for (int v = 0; v < steps; v++) {
             if (!valid(v)) continue;
-            constexpr int place = At::columns + i.value;
-            const int64 before = P::columns_per_slice >> i.value & 1 ? slice * a.slice_stride[place] : 0;
-            const char* from = (const char*)a.operand[place].data + (before + column_of(v)) * bytes_of<T>;
             uint32 words[words_of<T, width>];
-            uint32* to = columns_shared ? words : column_raw[v] + at;
-            if constexpr (L::shifted)
-                load_inside<T, width, P::cols>(from, column_of(v), to);
-            else
-                load<bytes, true>(from, to);
+            load_column<i.value>(v, columns_shared ? words : column_raw[v] + at);
             if constexpr (columns_shared) store_shared<at_least(bytes, 4)>(column_slot<i.value>(v), words);
         }
     });
@@ -84,6 +92,8 @@ __device__ __forceinline__ void RowKernel<P>::request(int place) {
                         copy_async_inside<T, width, P::cols>(slot<i.value>(place, v), from, column_of(v));
                 } else if constexpr (L::staged)
                     copy_async<bytes>(slot<i.value>(place, v), from);
+                else if constexpr (reread)
+                    in_hand[i.value] = next[i.value];
                 else
                     load<bytes>(from, raw[place][v] + at);
             }
@@ -99,16 +109,21 @@ __device__ __forceinline__ void RowKernel<P>::request(int place) {
     }
 }
 
-// Raw words of matrix i: from the row in hand, or from its stage.
+// Raw words of matrix i: from the row in hand, from its stage, or from L1 or memory, what the sweep needs.
 template <class P>
-template <int i, bool first>
+template <int i, int level>
 __device__ __forceinline__ void RowKernel<P>::fetch(int place, int v, Math (&out)[width]) {
     using T = typename Matrices::template type<i>;
     constexpr int at = Matrices::template words_before<width, i>();
-    if constexpr (!L::staged) {
+    if constexpr (reread) {
+        if constexpr ((P::matrices_read[level] >> i & 1) == 0) return;
+        uint32 words[words_of<T, width>];
+        load<bytes_of<T, width>, true>(in_hand[i] + v * L::lanes * bytes_of<T, width>, words);
+        unpack<T, width>(words, out);
+    } else if constexpr (!L::staged) {
         unpack<T, width>(raw[place][v] + at, out);
     } else if constexpr (keep) {
-        if constexpr (first) load_shared<bytes_of<T, width>>(slot<i>(place, v), kept[v] + at);
+        if constexpr (level == 0) load_shared<bytes_of<T, width>>(slot<i>(place, v), kept[v] + at);
         unpack<T, width>(kept[v] + at, out);
     } else {
         uint32 words[words_of<T, width>];
@@ -118,10 +133,15 @@ __device__ __forceinline__ void RowKernel<P>::fetch(int place, int v, Math (&out
 }
 
 template <class P>
-template <int i>
+template <int i, int level>
 __device__ __forceinline__ void RowKernel<P>::fetch_column(int v, Math (&out)[width]) const {
     using T = typename Columns::template type<i>;
-    if constexpr (columns_shared) {
+    if constexpr (P::column_memory == Memory::global) {
+        if constexpr ((P::columns_read[level] >> i & 1) == 0) return;
+        uint32 words[words_of<T, width>];
+        load_column<i>(v, words);
+        unpack<T, width>(words, out);
+    } else if constexpr (columns_shared) {
         uint32 words[words_of<T, width>];
         load_shared<bytes_of<T, width>>(column_slot<i>(v), words);
         unpack<T, width>(words, out);

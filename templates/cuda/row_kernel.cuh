@@ -21,8 +21,9 @@ struct RowKernel {
     static constexpr int column_sums = P::ColumnOutputs::count;
     static constexpr int matrix_words = Matrices::template words_before<width>();
     static constexpr int column_words = Columns::template words_before<width>();
-    static constexpr bool keep = P::row_memory == Memory::registers;
+    static constexpr bool keep = P::row_memory == Memory::registers, reread = P::row_memory == Memory::global;
     static constexpr bool columns_shared = P::column_memory == Memory::shared;
+    static constexpr bool columns_kept = P::column_memory == Memory::registers;
     static constexpr int depth = P::pipeline_depth;
 
     struct RowInputs {
@@ -36,8 +37,8 @@ struct RowKernel {
     uint32 first_vector, my_vectors;  // of this block's share of the row
     int shift;                        // elements of a row's first vector that lie before the row: edges.cuh
     Math sums[at_least(column_sums, 1)][steps][width];
-    uint32 column_raw[columns_shared ? 1 : steps][at_least(column_words, 1)];
-    uint32 raw[L::staged ? 1 : depth][steps][matrix_words];  // register staging: the rows in flight
+    uint32 column_raw[columns_kept ? steps : 1][at_least(column_words, 1)];
+    uint32 raw[L::staged || reread ? 1 : depth][steps][matrix_words];  // register staging: the rows in flight
     uint32 kept[keep && L::staged ? steps : 1][matrix_words];
     RowInputs inputs[L::staged ? 1 : depth];
 
@@ -45,6 +46,7 @@ struct RowKernel {
     // of matrices: this lane's first vector (bulk: the block's first byte) of the row to be requested next.
     const char* next[matrices];
     int64 next_step[matrices];
+    const char* in_hand[reread ? matrices : 1];
     const char* next_input[at_least(P::Rows::count, 1)];
     char* output[at_least(outputs, 1)];  // this lane's first vector of the row in hand
     int64 output_step[at_least(outputs, 1)];
@@ -154,10 +156,12 @@ struct RowKernel {
     __device__ __forceinline__ void request_inputs(int place);
     __device__ __forceinline__ void read_inputs(int stage);
     __device__ __forceinline__ void request(int place);
-    template <int i, bool first>
+    template <int i, int level>
     __device__ __forceinline__ void fetch(int place, int v, Math (&out)[width]);
-    template <int i>
+    template <int i, int level>
     __device__ __forceinline__ void fetch_column(int v, Math (&out)[width]) const;
+    template <int i>
+    __device__ __forceinline__ void load_column(int v, uint32* to) const;
 
     template <int level>
     __device__ __forceinline__ void sweep_vector(const typename P::Row& row, int place, int v,
@@ -165,8 +169,8 @@ struct RowKernel {
         Math m[matrices][width], c[at_least(columns, 1)][width], result[at_least(outputs, 1)][width],
             part[at_least(P::row_sums, 1)] = {};
         const uint32 in = is_inner(v) ? inside_all<width> : inside<width, P::cols>(column_of(v));
-        unroll<0, matrices>([&](auto i) { fetch<i.value, level == 0>(place, v, m[i.value]); });
-        unroll<0, columns>([&](auto i) { fetch_column<i.value>(v, c[i.value]); });
+        unroll<0, matrices>([&](auto i) { fetch<i.value, level>(place, v, m[i.value]); });
+        unroll<0, columns>([&](auto i) { fetch_column<i.value, level>(v, c[i.value]); });
 #pragma unroll
         for (int e = 0; e < width; e++) {
             Math me[matrices], ce[at_least(columns, 1)];
@@ -302,7 +306,7 @@ struct RowKernel {
         start(part);
         // The first row waits for its columns, too: behind several rows they come late (rmsnorm 727x4288 f16 7 %). Not
         // for those that every thread stores in shared memory first.
-        if constexpr (!columns_shared) load_columns();
+        if constexpr (columns_kept) load_columns();
         request_first_rows();
         if constexpr (columns_shared) load_columns();
         if constexpr (P::cluster > 1 && !P::per_slice) cluster_wait();  // before the first sums are sent

@@ -49,6 +49,7 @@ __device__ __forceinline__ void RowKernel<P>::request_first_rows() {
 // Rows wait in registers. The loop is unrolled by the depth, so that no row moves from register to register.
 template <class P>
 __device__ __forceinline__ void RowKernel<P>::run_registers() {
+    if constexpr (P::rows_per_team == 1) return process(0, 0, inputs[0]);
     for (uint32 number = 0; number < rows_team_max; number += depth)
 #pragma unroll
         for (int d = 0; d < depth; d++) {

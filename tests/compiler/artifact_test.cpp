@@ -144,6 +144,25 @@ TEST_CASE("the grids of CUDA launches") {
     CHECK(shifted.groups(geometry, 1000, 5 * 128) == 5);
 }
 
+TEST_CASE("row groups of CUDA launches whose teams take few rows each") {
+    const Geometry geometry{.row_groups = 8};
+    CudaPath path{.vector_width = 8, .rows_per_block = 4, .rows_per_team = 2, .launches = {}};
+    CHECK(path.groups(geometry, 1000, 0) == 125);
+    CHECK(path.groups(geometry, 1001, 0) == 126);
+    CHECK(path.groups(geometry, 40, 0) == 8);  // as many as run at once, rather than two rows a team
+    CHECK(path.groups(geometry, 9, 0) == 3);
+    CHECK(path.groups(geometry, 0, 0) == 0);
+    CHECK(path.groups(geometry, INT64_MAX, 0) * 16 <= INT32_MAX);  // blocks of a cluster, and teams, can be counted
+    const Spec spec = *parse_spec("layernorm pass=forward cols=64 slices=any per_slice=gamma");
+    const CudaCut cut = path.cut(spec, geometry, {100, 50}, 0);
+    CHECK(cut.parts == 13);
+    CHECK(cut.items == 650);
+    CHECK(cut.row_groups == 650);
+    path.shifted = true;  // an even number of groups: eight rows on, a row starts at the same place of a vector
+    CHECK(path.groups(geometry, 1004, 0) == 126);
+    CHECK(path.groups(geometry, 1000, 0) == 124);
+}
+
 TEST_CASE("row groups cover every row once") {
     for (int64_t rows : {int64_t{1}, int64_t{7}, int64_t{1000}, INT64_MAX}) {
         for (int64_t groups : {int64_t{1}, int64_t{3}, int64_t{64}}) {

@@ -67,6 +67,13 @@ TEST_CASE("a CUDA schedule is refused with the reason") {
           "schedule: row_memory=shared: rows in registers (staging=registers) stay there");
     CHECK(reason("layernorm cols=1000 out=dx", "cuda threads_per_row=128 vector_width=4 pace=2") ==
           "schedule: pace=2: needs a column output, whose final reduce resets the counter");
+    CHECK(reason("layernorm cols=1024", "cuda threads_per_row=128 vector_width=4 rows_per_team=2") ==
+          "schedule: rows_per_team=2: with a column output row_groups share all rows, each with one partial");
+    CHECK(reason("layernorm cols=1024 out=dx", "cuda threads_per_row=128 vector_width=4 rows_per_team=2").empty());
+    CHECK(reason("layernorm cols=1024 out=dx", "cuda form=two_pass threads_per_row=128 rows_per_team=2") ==
+          "schedule: rows_per_team=2: form=two_pass has no teams");
+    CHECK(reason("layernorm cols=1024", "cuda threads_per_row=128 vector_width=4 staging=async row_memory=global") ==
+          "schedule: row_memory=global: no row waits: staging=registers pipeline_depth=1");
     CHECK(reason(spec, "cuda form=two_pass threads_per_row=16 rows_per_block=2") ==
           "schedule: threads_per_row=16: form=two_pass needs whole warps");
     CHECK(reason(spec, "cuda form=two_pass staging=async") ==

@@ -28,7 +28,7 @@ std::vector<CudaShape> all_shapes() {
     }
     std::vector<CudaShape> shapes;
     for (const int64_t vectors : widths) {
-        for (int i = 0; i < 12; ++i) {  // two sums or one, or rows that are read alone
+        for (int i = 0; i < 16; ++i) {  // two sums or one, or rows that are read alone
             for (const int width : {1, 2, 4, 8}) {
                 for (const int most_cluster : {1, 8, 16}) {
                     shapes.push_back({.cols = vectors * width,
@@ -37,6 +37,7 @@ std::vector<CudaShape> all_shapes() {
                                       .shifted = (i & 1) != 0,
                                       .two_sums = i < 8 && (i & 2) != 0,
                                       .streams = i >= 8,
+                                      .has_beta = i >= 8 && (i & 4) != 0,
                                       .wide_columns = (i & (i < 8 ? 4 : 2)) != 0,
                                       .most_cluster = most_cluster});
                     for (int part = 2; part < width && !shapes.back().shifted; part *= 2) {

@@ -27,8 +27,9 @@ TEST_CASE("a text becomes the schedule that it describes") {
 
 TEST_CASE("a CUDA text becomes the schedule that it describes") {
     CHECK(read_schedule("cuda") ==
-          "cuda row_groups=1 form=rows threads_per_row=32 rows_per_block=1 cluster=1 blocks_per_sm=1 vector_width=1 "
-          "pipeline_depth=1 pace=0 pace_slack=1 staging=registers row_memory=registers column_memory=registers");
+          "cuda row_groups=1 form=rows threads_per_row=32 rows_per_block=1 rows_per_team=0 cluster=1 blocks_per_sm=1 "
+          "vector_width=1 pipeline_depth=1 pace=0 pace_slack=1 staging=registers row_memory=registers "
+          "column_memory=registers");
     CHECK(read_schedule("cuda form=two_pass staging=bulk row_memory=shared").find("form=two_pass") !=
           std::string::npos);
     CHECK(read_schedule("cuda staging=tma") == "schedule: staging=tma: allowed: registers async bulk");

@@ -89,9 +89,9 @@ Schedule random_cuda_schedule_near(Random& random, const Schedule& start) {
         if (random.chance(30)) to.*member = from.*member;
     };
     maybe(&CudaSchedule::form);
-    for (auto number : {&CudaSchedule::threads_per_row, &CudaSchedule::rows_per_block, &CudaSchedule::cluster,
-                        &CudaSchedule::blocks_per_sm, &CudaSchedule::vector_width, &CudaSchedule::pipeline_depth,
-                        &CudaSchedule::pace, &CudaSchedule::pace_slack}) {
+    for (auto number : {&CudaSchedule::threads_per_row, &CudaSchedule::rows_per_block, &CudaSchedule::rows_per_team,
+                        &CudaSchedule::cluster, &CudaSchedule::blocks_per_sm, &CudaSchedule::vector_width,
+                        &CudaSchedule::pipeline_depth, &CudaSchedule::pace, &CudaSchedule::pace_slack}) {
         maybe(number);
     }
     maybe(&CudaSchedule::staging);

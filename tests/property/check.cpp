@@ -157,6 +157,7 @@ constexpr Reduction reductions[] = {
     set<&CudaSchedule::cluster, 1>,
     set<&CudaSchedule::vector_width, 1>,
     set<&CudaSchedule::rows_per_block, 1>,
+    set<&CudaSchedule::rows_per_team, 0>,
     set<&CudaSchedule::pipeline_depth, 1>,
     set<&CudaSchedule::row_memory, CudaMemory::registers>,
     set<&CudaSchedule::column_memory, CudaMemory::registers>,

@@ -175,6 +175,7 @@ Schedule random_cuda_schedule(Random& random) {
     cuda.form = random.chance(80) ? CudaForm::rows : CudaForm::two_pass;
     cuda.threads_per_row = random.chance(70) ? power(10) : static_cast<int>(32 * random.between(1, 32));
     cuda.rows_per_block = random.chance(50) ? 1 : power(7);
+    cuda.rows_per_team = random.chance(70) ? 0 : static_cast<int>(random.between(1, 8));
     cuda.cluster = random.chance(70) ? 1 : power(4);
     cuda.blocks_per_sm = static_cast<int>(random.between(1, 4));
     cuda.vector_width = power(3);

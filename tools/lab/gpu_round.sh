@@ -86,6 +86,11 @@ rmsnorm cols=4097 x=f16 gamma=f32 accumulate=dgamma | 200 |
 layernorm cols=4096 x=bf16 invariant=1 | 200 |
 layernorm pass=forward cols=4096 x=bf16 out=y,mean,rstd | 200 |
 rmsnorm pass=forward cols=1003 x=f16 residual=f32 rowscale=f32 | 300 |
+layernorm pass=forward cols=8192 x=f16 gamma=f32 out=y,mean,rstd | 400 |
+rmsnorm pass=forward cols=8192 x=bf16 | 700 |
+layernorm pass=forward cols=16384 x=bf16 | 300 |
+layernorm pass=forward cols=2048 x=bf16 gamma=f32 residual=bf16 | 3000 |
+rmsnorm pass=forward cols=4097 x=bf16 | 900 |
 rmsnorm pass=forward cols=40001 x=bf16 | 60 |
 layernorm pass=forward cols=300001 x=bf16 | 7 |
 layernorm cols=4096 x=bf16 out=dx,dresidual_in,mean,dbeta stats=recompute | 99 | form=two_pass threads_per_row=256 rows_per_block=1 cluster=1 pipeline_depth=2 staging=registers row_memory=registers column_memory=registers pace=0 row_groups=8

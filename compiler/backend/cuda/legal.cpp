@@ -60,6 +60,7 @@ Status check_two_pass(const CudaSchedule& s) {
         return refuse("form=two_pass has staging, keep and keep_columns in registers");
     }
     if (s.pace != 0) return refuse("pace={}: form=two_pass has none", s.pace);
+    if (s.rows_per_team != 0) return refuse("rows_per_team={}: form=two_pass has no teams", s.rows_per_team);
     return {};
 }
 
@@ -68,6 +69,9 @@ Status check_staging(const OperandList& operands, const CudaSchedule& s, const T
     const int64_t column_bytes = least_vector_bytes(operands.columns(), s.vector_width);
     if (s.staging == CudaStaging::registers && s.row_memory == CudaMemory::shared) {
         return refuse("row_memory=shared: rows in registers (staging=registers) stay there");
+    }
+    if (s.row_memory == CudaMemory::global && (s.staging != CudaStaging::registers || s.pipeline_depth != 1)) {
+        return refuse("row_memory=global: no row waits: staging=registers pipeline_depth=1");
     }
     if (s.column_memory == CudaMemory::shared && column_bytes < 4) {
         return refuse("column_memory=shared: keeps at least 4 bytes; vector_width={} are {}", s.vector_width,
@@ -113,6 +117,10 @@ Status check_sharing(const CudaSchedule& s, const OperandList& operands, const T
     if (s.cluster > 1 && s.rows_per_block > 1) return refuse("cluster={}: has rows_per_block=1", s.cluster);
     if (s.pace > 0 && operands.column_outputs().empty()) {
         return refuse("pace={}: needs a column output, whose final reduce resets the counter", s.pace);
+    }
+    if (s.rows_per_team > 0 && !operands.column_outputs().empty()) {
+        return refuse("rows_per_team={}: with a column output row_groups share all rows, each with one partial",
+                      s.rows_per_team);
     }
     return {};
 }

@@ -299,6 +299,7 @@ class Printer {
             "pipeline_depth = {};",
             s.threads_per_row, s.rows_per_block, s.cluster, s.vector_width, s.pipeline_depth);
         line("    static constexpr Staging staging = Staging::{};", normjit::name(s.staging));
+        line("    static constexpr int rows_per_team = {};", s.rows_per_team);
         line("    static constexpr Memory row_memory = Memory::{}, column_memory = Memory::{};",
              normjit::name(s.row_memory), normjit::name(s.column_memory));
         line("    static constexpr int pace = {}, pace_slack = {}, shared_bytes = {};", s.pace, s.pace_slack,

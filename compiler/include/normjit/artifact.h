@@ -151,6 +151,7 @@ struct CudaLaunch {
 struct CudaPath {
     int vector_width = 1;    ///< elements that are loaded together
     int rows_per_block = 1;  ///< rows that a row group takes at a time
+    int rows_per_team = 0;   ///< takes of a row group at most, 0: any number
     /// Rows start anywhere in a vector. The matrices have elements of one size, addresses at multiples of 16 bytes and
     /// row strides that are equal modulo vector_width; the columns have no alignment.
     bool shifted = false;
@@ -158,9 +159,9 @@ struct CudaPath {
 
     /// What the address and, in bytes, the row stride of a matrix or column tensor of this type must be a multiple of.
     int64_t alignment(DType type) const;
-    /// Row groups of a launch: Geometry::groups(), or fewer when the last would have no row. When shifted and a block
-    /// takes rows several times, as many as let each of its teams meet rows that start at the same place of a vector
-    /// only; 0 when that needs more.
+    /// Row groups of a launch: Geometry::groups(), more where rows_per_team says so, or fewer when the last would have
+    /// no row. When shifted and a block takes rows several times, as many as let each of its teams meet rows that start
+    /// at the same place of a vector only; 0 when that needs more.
     int64_t groups(const Geometry& geometry, int64_t rows, int64_t workspace_bytes) const;
     /// Of a launch. No row groups when it cannot be, as groups(), or has no rows.
     CudaCut cut(const Spec& spec, const Geometry& geometry, Batch batch, int64_t workspace_bytes) const;
@@ -169,6 +170,7 @@ struct CudaPath {
   private:
     CudaCut cut_slices(const Spec& spec, const Geometry& geometry, Batch batch, int64_t workspace_bytes) const;
     int64_t whole_shifts(int64_t groups, int64_t most) const;
+    int64_t short_groups(int64_t with_rows) const;
 };
 
 /// When all of the code is normjit's.

@@ -37,21 +37,24 @@ struct CpuSchedule {
 enum class CudaForm : uint8_t { rows, two_pass };
 /// Where the next rows wait: registers, shared memory through cp.async, shared memory through bulk copies (sm_90).
 enum class CudaStaging : uint8_t { registers, async, bulk };
-/// Where something stays between the sweeps over a row.
-enum class CudaMemory : uint8_t { registers, shared };
+/// Where something stays between the sweeps over a row. global: it is loaded by each, from L1 where that holds it.
+enum class CudaMemory : uint8_t { registers, shared, global };
 inline constexpr CudaForm all_cuda_forms[] = {CudaForm::rows, CudaForm::two_pass};
 inline constexpr CudaStaging all_cuda_stagings[] = {CudaStaging::registers, CudaStaging::async, CudaStaging::bulk};
-inline constexpr CudaMemory all_cuda_memories[] = {CudaMemory::registers, CudaMemory::shared};
+inline constexpr CudaMemory all_cuda_memories[] = {CudaMemory::registers, CudaMemory::shared,
+                                                CudaMemory::global};
 std::string_view name(CudaForm form);
 std::string_view name(CudaStaging staging);
 std::string_view name(CudaMemory memory);
 
-/// How a GPU walks the rows. The grid is persistent: a row group is what one block, or one cluster of blocks, sums. One
-/// row group for all rows writes the column outputs, and there is no final reduce.
+/// How a GPU walks the rows. A row group is what one block, or one cluster of blocks, sums: as many as run at once
+/// share all rows, so that there are few partials. Without column outputs there may be more of them, each with a few
+/// rows. One row group for all rows writes the column outputs, and there is no final reduce.
 struct CudaSchedule {
     CudaForm form = CudaForm::rows;
     int threads_per_row = 32;  ///< in each block: 1, 2, 4, 8, 16 or a multiple of 32. two_pass: threads of a block
     int rows_per_block = 1;    ///< teams of threads_per_row side by side
+    int rows_per_team = 0;     ///< that a team has at most, by more row groups; 0: row_groups share all rows
     int cluster = 1;           ///< blocks that share a row: 1, 2, 4, 8 or 16 (sm_90)
     int blocks_per_sm = 1;     ///< for which registers are limited
     int vector_width = 1;      ///< elements per load, a power of two that divides cols

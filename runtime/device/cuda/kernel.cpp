@@ -148,6 +148,10 @@ Expected<CudaArguments> CudaKernel::code_arguments(const Arguments& arguments, c
     const int64_t shared = artifact.spec.has_per_slice() ? arguments.rows : rows;
     const int64_t rows_at_a_time = cut.parts * path.rows_per_block;
     const int64_t each = shared / rows_at_a_time;
+    if (path.rows_per_team == 1 && shared > rows_at_a_time) {
+        return invalid_argument(fmt::format("launch: rows: {}; a kernel with rows_per_team=1 takes at most {} rows",
+                                            arguments.rows, rows_at_a_time));
+    }
     const bool counts = cut.items <= UINT32_MAX && (!has_slices || arguments.rows <= INT32_MAX);
     if (each > UINT32_MAX || !counts) {
         return invalid_argument(
