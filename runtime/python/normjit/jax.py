@@ -168,12 +168,20 @@ def _call(problem, *operands):
 
 def _call_on(platform, problem, x, *others):
     spec, results = problem.spec(), problem.results(x)
-    rows = 1 if platform == "cpu" else math.prod(x.shape[:-1])  # its workspace is the handler's
+    rows = 1 if platform == "cpu" else _count_rows(x)  # its workspace is the handler's
     workspace = max(_prepare(device, spec, rows) for device in _devices(platform))
     room = []
     if platform == "gpu":  # XLA's, so that it lives as long as the call that is captured in a graph
         room = [_result((max(workspace, 1),), jnp.uint8, x)]
     return tuple(jax.ffi.ffi_call(TARGET, [*results, *room])(x, *others, spec=spec)[: len(results)])
+
+
+def _count_rows(x):
+    if not all(isinstance(size, int) for size in x.shape):
+        raise InvalidArgument(
+            f"x: its shape is {x.shape}; on a GPU the number of rows decides the workspace: export it for numbers of rows"
+        )
+    return math.prod(x.shape[:-1])
 
 
 def _devices(platform):

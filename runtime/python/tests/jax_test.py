@@ -228,6 +228,12 @@ def test_export_for_any_rows():
         check("layernorm", exported.call(x, dy, scale, bias), x, dy, scale, bias)
 
 
+def test_export_for_any_rows_on_gpus_is_refused():
+    shape = (*jax.export.symbolic_shape("rows"), 65)
+    with pytest.raises(normjit.InvalidArgument, match=r"x: its shape is \(rows, 65\); on a GPU .* export it for numbers"):
+        normjit.jax._count_rows(jax.ShapeDtypeStruct(shape, "float32"))
+
+
 def test_bad_input():
     with pytest.raises(normjit.InvalidArgument, match=r"scale: its shape is \(5,\); must be \(4,\)"):
         layer_norm(jnp.ones((3, 4)), jnp.ones(5))
