@@ -249,14 +249,14 @@ class Search {
     /// spilled). For sm_120, ptxas 13.0 spills in kernels of clusters that have room for 20 more; from sm_100 on, in
     /// some runs, in those of rows that start anywhere (4097 columns: 94 of 96 registers, or 16 bytes of stack: NVVM's
     /// output for these targets differs from process to process); before sm_90 in those with less than 5 to spare
-    /// (12289 columns: 92 of 96, 20 bytes spilled); and from sm_100 on where a thread has eight vectors (8192,
-    /// forward).
+    /// (12289 columns: 92 of 96, 20 bytes spilled). Forward passes: from sm_100 on where a thread has eight vectors
+    /// (8192), before sm_90 with none to spare (20480), and for sm_120 in clusters with 12 to spare (32768).
     bool registers_suffice(const plan::CudaVariant& variant) const {
         int64_t others = variant.steps > 4 ? 40 : 20;
         if (target_.sm >= 100 && shape_.streams && variant.steps >= 8) others = 60;
         if (target_.sm >= 100 && shape_.shifted) others = std::max<int64_t>(others, 36);
-        if (target_.sm < 90 && shape_.shifted) others = std::max<int64_t>(others, 28);
-        if (target_.sm >= 120 && variant.schedule.cluster > 1) others += 32;
+        if (target_.sm < 90 && (shape_.shifted || shape_.streams)) others = std::max<int64_t>(others, 28);
+        if (target_.sm >= 120 && variant.schedule.cluster > 1) others += shape_.streams ? 48 : 32;
         return variant.data_registers + variant.work_registers + others <= variant.register_limit;
     }
 
