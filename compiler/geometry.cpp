@@ -10,6 +10,9 @@ namespace normjit {
 
 namespace {
 
+/// Row groups whose blocks, of the largest clusters, a grid can have.
+constexpr int64_t most_grid = INT32_MAX / 16;
+
 /// a * b, rounded up to the workspace's alignment; INT64_MAX when that does not fit. Neither may be negative.
 int64_t aligned_product(int64_t a, int64_t b) {
     int64_t bytes = 0;
@@ -87,9 +90,9 @@ int64_t CudaPath::whole_shifts(int64_t groups, int64_t most) const {
 
 /// As many as rows_per_team asks for, as far as their blocks and teams can be counted.
 int64_t CudaPath::short_groups(int64_t with_rows) const {
-    constexpr int most_cluster = 16;
     if (rows_per_team == 0) return 0;
-    return std::min<int64_t>(divide_up(with_rows, rows_per_team), INT32_MAX / std::max(rows_per_block, most_cluster));
+    const int64_t most = std::min<int64_t>(most_grid, INT32_MAX / rows_per_block);
+    return std::min(divide_up(with_rows, rows_per_team), most);
 }
 
 int64_t CudaPath::groups(const Geometry& geometry, int64_t rows, int64_t workspace_bytes) const {
@@ -120,10 +123,7 @@ CudaCut CudaPath::cut_slices(const Spec& spec, const Geometry& geometry, Batch b
     const int64_t most = std::clamp<int64_t>(partials, 1, with_rows);
     if (const int64_t parts = whole_shifts(short_groups(with_rows), with_rows); parts > 0) {
         const int64_t items = parts * batch.slices;
-        return {.row_groups = std::min<int64_t>(items, INT32_MAX / 16),
-                .parts = parts,
-                .items = items,
-                .reduced_slices = 0};
+        return {.row_groups = std::min(items, most_grid), .parts = parts, .items = items, .reduced_slices = 0};
     }
     CudaCut best = none;
     double least = 0;

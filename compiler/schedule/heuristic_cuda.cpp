@@ -124,11 +124,14 @@ class Search {
         if (!operands_.column_outputs().empty() || s.form != CudaForm::rows || s.cluster > 1) return;
         if (s.staging == CudaStaging::registers || shape_.is_wide_and_shifted()) return;
         if (shape_.streams) {
-            if (spec_.has_per_slice() && shape_.vectors < gain.from) s.rows_per_team = s.pipeline_depth;
-        } else if (gain.contains(shape_.vectors) && !(rows_ && *rows_ <= few * target_.sm_count)) {
+            if (!spec_.has_per_slice() || shape_.vectors >= gain.from) return;
+            s.rows_per_team = s.pipeline_depth;
+        } else {
+            if (!gain.contains(shape_.vectors) || (rows_ && *rows_ <= few * target_.sm_count)) return;
             s.staging = CudaStaging::async;
             s.pipeline_depth = s.rows_per_team = 2;
         }
+        reasons_.note([] { return std::string("rows_per_team: without column sums, a block ends early"); });
     }
 
     /// No more stages than rows of a team: 1024x1024 layernorm forward 7.1 us with 6, 6.6 with 2 (H200, 2026-11-23).

@@ -12,7 +12,7 @@
 //                             gives the outputs
 //   row_sums                  the most sums any level needs
 //   column_sweep              the sweep whose column values are accumulated
-//   matrices_read, columns_read   per sweep, a bit for each operand that it reads (the row kernel reads all once)
+//   matrices_read, columns_read   per sweep, a bit for each operand that it reads (what is kept is read once)
 //   dependents                whether launches overlap
 //   epilogue                  whether a column output is more than its sum
 //   one_group                 whether one row group takes all rows and writes the column outputs: no final reduce

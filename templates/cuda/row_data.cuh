@@ -67,7 +67,9 @@ __device__ __forceinline__ void RowKernel<P>::read_inputs(int stage) {
 // Ask for the next row of this team; `place` is its stage, or its slot of `raw`.
 template <class P>
 __device__ __forceinline__ void RowKernel<P>::request(int place) {
-    if constexpr (P::staging == Staging::bulk) {
+    if constexpr (reread) {
+        unroll<0, matrices>([&](auto i) { in_hand[i.value] = next[i.value]; });
+    } else if constexpr (P::staging == Staging::bulk) {
         if (lane == 0) {
             const uint32 barrier = stage_barrier(place);
             barrier_expect(barrier, my_vectors * width * Matrices::element_bytes);
@@ -92,8 +94,6 @@ __device__ __forceinline__ void RowKernel<P>::request(int place) {
                         copy_async_inside<T, width, P::cols>(slot<i.value>(place, v), from, column_of(v));
                 } else if constexpr (L::staged)
                     copy_async<bytes>(slot<i.value>(place, v), from);
-                else if constexpr (reread)
-                    in_hand[i.value] = next[i.value];
                 else
                     load<bytes>(from, raw[place][v] + at);
             }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One pass over the matrices: a team of threads owns a row, from part of a warp up to a cluster of blocks.
-// The grid is persistent: group g (a block, or a cluster) takes rows g * teams + team, then steps by row_groups *
-// teams. Column sums stay in registers across all rows of a lane, are merged once per block and written as one partial
-// per group, or as the outputs where one group takes all rows.
+// Group g (a block, or a cluster) takes rows g * teams + team, then steps by row_groups * teams. With column sums the
+// grid is persistent: they stay in registers across all rows of a lane, are merged once per block and written as one
+// partial per group, or as the outputs where one group takes all rows. Without, there may be a group for each row.
 #pragma once
 #include "partials.cuh"
 #include "reduce.cuh"
@@ -46,7 +46,7 @@ struct RowKernel {
     // of matrices: this lane's first vector (bulk: the block's first byte) of the row to be requested next.
     const char* next[matrices];
     int64 next_step[matrices];
-    const char* in_hand[reread ? matrices : 1];
+    const char* in_hand[reread ? matrices : 1];  // where nothing is kept: this lane's first vector of the row in hand
     const char* next_input[at_least(P::Rows::count, 1)];
     char* output[at_least(outputs, 1)];  // this lane's first vector of the row in hand
     int64 output_step[at_least(outputs, 1)];

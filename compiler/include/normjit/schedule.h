@@ -41,8 +41,7 @@ enum class CudaStaging : uint8_t { registers, async, bulk };
 enum class CudaMemory : uint8_t { registers, shared, global };
 inline constexpr CudaForm all_cuda_forms[] = {CudaForm::rows, CudaForm::two_pass};
 inline constexpr CudaStaging all_cuda_stagings[] = {CudaStaging::registers, CudaStaging::async, CudaStaging::bulk};
-inline constexpr CudaMemory all_cuda_memories[] = {CudaMemory::registers, CudaMemory::shared,
-                                                CudaMemory::global};
+inline constexpr CudaMemory all_cuda_memories[] = {CudaMemory::registers, CudaMemory::shared, CudaMemory::global};
 std::string_view name(CudaForm form);
 std::string_view name(CudaStaging staging);
 std::string_view name(CudaMemory memory);

@@ -152,7 +152,8 @@ Expected<CudaArguments> CudaKernel::code_arguments(const Arguments& arguments, c
         return invalid_argument(fmt::format("launch: rows: {}; a kernel with rows_per_team=1 takes at most {} rows",
                                             arguments.rows, rows_at_a_time));
     }
-    const bool counts = cut.items <= UINT32_MAX && (!has_slices || arguments.rows <= INT32_MAX);
+    // A group's next item is counted in 32 bits, too.
+    const bool counts = cut.items <= UINT32_MAX - cut.row_groups && (!has_slices || arguments.rows <= INT32_MAX);
     if (each > UINT32_MAX || !counts) {
         return invalid_argument(
             fmt::format("launch: rows: {}; a kernel with {} row groups takes at most {} rows, or {} with slices, of "
