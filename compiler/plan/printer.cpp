@@ -26,7 +26,9 @@ class Printer {
             line("phase rows: at most {} row groups, each in blocks of {} rows", plan_.geometry.row_groups,
                  cpu_->row_block);
         } else {
-            line("phase rows: at most {} row groups", plan_.geometry.row_groups);
+            const int each = std::get<CudaSchedule>(plan_.schedule.device).rows_per_team;
+            line("phase rows: at most {} row groups{}", plan_.geometry.row_groups,
+                 each == 0 ? "" : fmt::format(", or more, whose teams have {} rows each", each));
         }
         if (plan_.geometry.split_rows > 0) {
             line("or, up to {} rows, {} a phase for each sweep over {} rows: {} parts of {} columns, nothing kept",

@@ -127,7 +127,8 @@ class Search {
             if (!spec_.has_per_slice() || shape_.vectors >= gain.from) return;
             s.rows_per_team = s.pipeline_depth;
         } else {
-            if (!gain.contains(shape_.vectors) || (rows_ && *rows_ <= few * target_.sm_count)) return;
+            if (!gain.contains(shape_.vectors) || spec_.has_per_slice()) return;
+            if (rows_ && *rows_ <= few * target_.sm_count) return;
             s.staging = CudaStaging::async;
             s.pipeline_depth = s.rows_per_team = 2;
         }
