@@ -253,15 +253,37 @@ class Search {
     /// spilled). For sm_120, ptxas 13.0 spills in kernels of clusters that have room for 20 more; from sm_100 on, in
     /// some runs, in those of rows that start anywhere (4097 columns: 94 of 96 registers, or 16 bytes of stack: NVVM's
     /// output for these targets differs from process to process); before sm_90 in those with less than 5 to spare
-    /// (12289 columns: 92 of 96, 20 bytes spilled). Forward passes: from sm_100 on where a thread has eight vectors
-    /// (8192), before sm_90 with none to spare (20480), and for sm_120 in clusters with 12 to spare (32768).
-    bool registers_suffice(const plan::CudaVariant& variant) const {
+    /// (12289 columns: 92 of 96, 20 bytes spilled).
+    int64_t other_registers(const plan::CudaVariant& variant) const {
         int64_t others = variant.steps > 4 ? 40 : 20;
-        if (target_.sm >= 100 && shape_.streams && variant.steps >= 8) others = 60;
         if (target_.sm >= 100 && shape_.shifted) others = std::max<int64_t>(others, 36);
-        if (target_.sm < 90 && (shape_.shifted || shape_.streams)) others = std::max<int64_t>(others, 28);
-        if (target_.sm >= 120 && variant.schedule.cluster > 1) others += shape_.streams ? 48 : 32;
+        if (target_.sm < 90 && shape_.shifted) others = std::max<int64_t>(others, 28);
+        if (target_.sm >= 120 && variant.schedule.cluster > 1) others += 32;
+        return others;
+    }
+
+    /// Where ptxas 13.0 spilled in forward passes: before sm_90 with none to spare (20480 columns), from sm_100 on with
+    /// eight vectors a thread (8192), for sm_120 in clusters with 12 to spare (32768); and of f16 it keeps the values
+    /// unpacked, from sm_100 on (28672) or with eight vectors (8192).
+    int64_t other_registers_of_streams(const plan::CudaVariant& variant) const {
+        int64_t others = other_registers(variant);
+        if (target_.sm < 90) others = std::max<int64_t>(others, 28);
+        if (target_.sm >= 100 && variant.steps >= 8) others = std::max<int64_t>(others, 60);
+        if (target_.sm >= 120 && variant.schedule.cluster > 1) others += 16;
+        if (has_f16() && (target_.sm >= 100 || variant.steps >= 8)) {
+            const auto kept = static_cast<int64_t>(operands_.columns().size() + operands_.matrices().size());
+            others += variant.steps * variant.schedule.vector_width * kept / 2;
+        }
+        return others;
+    }
+
+    bool registers_suffice(const plan::CudaVariant& variant) const {
+        const int64_t others = shape_.streams ? other_registers_of_streams(variant) : other_registers(variant);
         return variant.data_registers + variant.work_registers + others <= variant.register_limit;
+    }
+
+    bool has_f16() const {
+        return std::ranges::any_of(operands_, [](const Operand& operand) { return operand.dtype == DType::f16; });
     }
 
     /// Takes stages and blocks away until it is comfortable.

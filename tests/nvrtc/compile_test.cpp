@@ -47,6 +47,8 @@ constexpr const char* specs[] = {
     "rmsnorm pass=forward cols=4096 x=bf16",
     "layernorm pass=forward cols=6000 x=bf16",
     "layernorm pass=forward cols=8192 x=bf16",
+    "layernorm pass=forward cols=8192 x=f16",
+    "layernorm pass=forward cols=28672 x=f16",
     "rmsnorm pass=forward cols=8192 x=bf16",
     "layernorm pass=forward cols=16384 x=bf16",
     "layernorm pass=forward cols=8192 x=bf16 gamma=f32",
