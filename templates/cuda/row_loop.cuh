@@ -46,7 +46,8 @@ __device__ __forceinline__ void RowKernel<P>::request_first_rows() {
     }
 }
 
-// Rows wait in registers. The loop is unrolled by the depth, so that no row moves from register to register.
+// Rows wait in registers. The loop is unrolled by the depth, so that no row moves from register to register. A team's
+// only row needs none, nor the registers of its cursors: without them 512 threads of 8192 columns do not spill in 40.
 template <class P>
 __device__ __forceinline__ void RowKernel<P>::run_registers() {
     if constexpr (P::rows_per_team == 1) return process(0, 0, inputs[0]);
