@@ -35,12 +35,14 @@ constexpr When only_8 = {"clusters of 8 at most",
                          [](const CudaShape& shape, const CudaSchedule&) { return shape.most_cluster == 8; }};
 constexpr When read_alone = {"rows that are read alone",
                              [](const CudaShape& shape, const CudaSchedule&) { return shape.streams; }};
-constexpr When read_alone_wide = {
-    "rows that are read alone, gamma wider",
-    [](const CudaShape& shape, const CudaSchedule&) { return shape.streams && shape.wide_columns; }};
-constexpr When read_alone_plain = {
-    "rows that are read alone, gamma as wide",
-    [](const CudaShape& shape, const CudaSchedule&) { return shape.streams && !shape.wide_columns; }};
+constexpr When read_alone_plain = {"rows that are read alone, gamma as wide",
+                                   [](const CudaShape& shape, const CudaSchedule& s) {
+                                       return read_alone.holds(shape, s) && narrow_gamma.holds(shape, s);
+                                   }};
+constexpr When read_alone_wide = {"rows that are read alone, gamma wider",
+                                  [](const CudaShape& shape, const CudaSchedule& s) {
+                                      return read_alone.holds(shape, s) && !narrow_gamma.holds(shape, s);
+                                  }};
 constexpr When quarters = {"loads of a quarter of a vector",
                            [](const CudaShape& shape, const CudaSchedule&) { return shape.part == 4; }};
 constexpr When f32_halves = {"loads of half a vector of 4", [](const CudaShape& shape, const CudaSchedule&) {

@@ -30,17 +30,18 @@ constexpr When of_8 = {"vectors of 8", [](const CudaShape& s) { return s.width >
 constexpr When less = {"vectors of less than 8", [](const CudaShape& s) { return s.width < 8; }};
 constexpr When gamma = {"gamma wider than the matrices", [](const CudaShape& s) { return s.wide_columns; }};
 constexpr When plain = {"gamma as wide as the matrices", [](const CudaShape& s) { return !s.wide_columns; }};
-bool is_light(const CudaShape& s) { return !s.wide_columns && !s.has_beta; }
-constexpr When light = {"gamma alone, as wide as the matrices", is_light};
-constexpr When heavy = {"gamma and beta, or wider than the matrices", [](const CudaShape& s) { return !is_light(s); }};
+constexpr When light = {"gamma alone, as wide as the matrices",
+                        [](const CudaShape& s) { return plain.holds(s) && !s.has_beta; }};
 constexpr When medium = {"gamma and beta, as wide as the matrices",
-                         [](const CudaShape& s) { return !s.wide_columns && s.has_beta; }};
-bool is_medium_and_full(const CudaShape& s) { return !s.wide_columns && s.has_beta && full.holds(s); }
-constexpr When medium_full = {"gamma and beta, as wide as the matrices, that fill warps", is_medium_and_full};
-bool is_gamma_and_full(const CudaShape& s) { return s.wide_columns && full.holds(s); }
-constexpr When gamma_full = {"gamma wider than the matrices, that fills warps", is_gamma_and_full};
+                         [](const CudaShape& s) { return plain.holds(s) && s.has_beta; }};
+constexpr When heavy = {"gamma and beta, or wider than the matrices",
+                        [](const CudaShape& s) { return !light.holds(s); }};
+constexpr When medium_full = {"gamma and beta, as wide as the matrices, that fill warps",
+                              [](const CudaShape& s) { return medium.holds(s) && full.holds(s); }};
+constexpr When gamma_full = {"gamma wider than the matrices, that fills warps",
+                             [](const CudaShape& s) { return gamma.holds(s) && full.holds(s); }};
 constexpr When heavy_idle = {"gamma and beta, or wider than the matrices, that fill no warps",
-                             [](const CudaShape& s) { return !is_light(s) && !full.holds(s); }};
+                             [](const CudaShape& s) { return heavy.holds(s) && idle.holds(s); }};
 constexpr When reads = {"rows that are read alone", [](const CudaShape& s) { return s.streams; }};
 constexpr When sums = {"", [](const CudaShape& s) { return !s.streams; }};
 constexpr When shares = {"clusters of 8", [](const CudaShape& s) { return s.most_cluster >= 8; }};
