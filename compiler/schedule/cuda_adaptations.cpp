@@ -55,6 +55,8 @@ constexpr When several = {"several rows a block",
                           [](const CudaShape&, const CudaSchedule& s) { return s.rows_per_block > 1; }};
 constexpr When no_several = {"one row a block",
                              [](const CudaShape&, const CudaSchedule& s) { return s.rows_per_block == 1; }};
+constexpr When slices = {"slices of 128 rows or more with gammas of their own",
+                         [](const CudaShape& shape, const CudaSchedule&) { return shape.has_long_slices; }};
 constexpr When copies_8 = {"asynchronous copies of vectors of 8", [](const CudaShape& shape, const CudaSchedule& s) {
                                return s.staging == async && s.vector_width == 8 && !shape.shifted;
                            }};
@@ -222,7 +224,36 @@ constexpr CudaPacing pacing[] = {
 };
 // clang-format on
 
+// Sums per slice. Slices side by side are as many streams of memory, whose blocks drift apart sooner, and reports cost
+// more than with one.
+constexpr CudaAdaptation slices_apart[] = {
+    {{129, 255},
+     two,
+     all,
+     after(128),
+     slices,
+     {.make_fit = true,
+      .threads = vectors(2),
+      .rows_per_block = 1,
+      .blocks_per_sm = 4,
+      .pipeline_depth = 3,
+      .staging = async,
+      .row_memory = registers,
+      .column_memory = registers,
+      .pace = 0},
+     "8x4096x1152 65.7 us, 64x1024x1152 124.3; not 8 rows side by side 68.6, 123.3. 64x1024x1536 158.8; not a vector a "
+     "thread, pace=4 170"},
+    {{257, 479},
+     two,
+     all,
+     after(128),
+     slices,
+     {.staging = async, .pace = 4},
+     "32x1024x3072 155.5 us, 128x256x3072 158.6; not pace=2 162.0, 162.9"},
+};
+
 constexpr CudaAdaptations tables[] = {
+    {"slices apart", true, false, false, slices_apart},
     {"few rows", true, true, false, few_rows},
     {"rows that start anywhere", true, false, true, rows_that_start_anywhere},
     {"few rows that are read alone", false, true, false, short_streams},

@@ -25,6 +25,7 @@ struct CudaChange {
     std::optional<CudaStaging> staging = {};
     std::optional<CudaMemory> row_memory = {};
     std::optional<CudaMemory> column_memory = {};
+    std::optional<int> pace = {};
 };
 
 /// Of rows for each multiprocessor, or of MiB that a launch moves.

@@ -12,7 +12,7 @@ namespace {
 constexpr auto any = Sums::any, one = Sums::one, two = Sums::two;
 constexpr auto registers = CudaStaging::registers, async = CudaStaging::async, bulk = CudaStaging::bulk;
 constexpr auto nothing = Shared::nothing, rows = Shared::rows, columns = Shared::columns, both = Shared::both,
-               reread = Shared::reread;
+               reread = Shared::reread, rows_kept = Shared::rows_columns_reread;
 constexpr int64_t end = INT64_MAX;
 constexpr int wide = wide_row_blocks, largest = largest_cluster, fill = fill_384;
 
@@ -34,6 +34,29 @@ constexpr When light = {"gamma alone, as wide as the matrices",
                         [](const CudaShape& s) { return plain.holds(s) && !s.has_beta; }};
 constexpr When medium = {"gamma and beta, as wide as the matrices",
                          [](const CudaShape& s) { return plain.holds(s) && s.has_beta; }};
+constexpr When wide_alone = {"gamma alone, wider than the matrices",
+                             [](const CudaShape& s) { return gamma.holds(s) && !s.has_beta; }};
+constexpr When wide_both = {"gamma and beta, wider than the matrices",
+                            [](const CudaShape& s) { return gamma.holds(s) && s.has_beta; }};
+constexpr When light_roomy = {"gamma alone, as wide as the matrices; 200 KiB of shared memory",
+                              [](const CudaShape& s) { return light.holds(s) && s.is_roomy; }};
+constexpr When medium_roomy = {"gamma and beta, as wide as the matrices; 200 KiB of shared memory",
+                               [](const CudaShape& s) { return medium.holds(s) && s.is_roomy; }};
+constexpr When wide_alone_roomy = {"gamma alone, wider than the matrices; 200 KiB of shared memory",
+                                   [](const CudaShape& s) { return wide_alone.holds(s) && s.is_roomy; }};
+constexpr When cramped = {"gamma and beta, wider than the matrices, or less than 200 KiB of shared memory",
+                          [](const CudaShape& s) { return wide_both.holds(s) || !s.is_roomy; }};
+constexpr When cramped_heavy = {
+    "gamma and beta, wider than the matrices, or, but for gamma alone, less than 200 KiB of shared memory",
+    [](const CudaShape& s) { return cramped.holds(s) && !light.holds(s); }};
+constexpr When heavy_or_cramped = {"gamma and beta, or less than 200 KiB of shared memory", [](const CudaShape& s) {
+                                       return !light_roomy.holds(s) && !wide_alone_roomy.holds(s);
+                                   }};
+constexpr When plain_or_cramped = {
+    "gamma and beta, as wide as the matrices, or gamma alone and less than 200 KiB of shared memory",
+    [](const CudaShape& s) { return plain.holds(s) && heavy_or_cramped.holds(s); }};
+constexpr When cramped_gamma = {"gamma wider than the matrices, and beta or less than 200 KiB of shared memory",
+                                [](const CudaShape& s) { return gamma.holds(s) && cramped.holds(s); }};
 constexpr When heavy = {"gamma and beta, or wider than the matrices",
                         [](const CudaShape& s) { return !light.holds(s); }};
 constexpr When medium_full = {"gamma and beta, as wide as the matrices, that fill warps",
@@ -117,12 +140,14 @@ constexpr CudaRow streamed_rows[] = {
     {{1, 1},        any, always, exactly(1),  128, 1, 6, 4, async, nothing, {}, ""},
     {{2, 2},        any, always, exactly(2),   64, 1, 6, 4, async, nothing, {}, ""},
     {{3, 4},        any, always, exactly(4),   64, 1, 4, 3, async, nothing, {}, ""},
-    {{5, 8},        any, always, exactly(8),   32, 1, 4, 3, async, nothing, {}, ""},
-    {{9, 16},       any, always, exactly(16),  16, 1, 4, 3, async, nothing, {}, ""},
+    {{5, 8},        any, always, exactly(4),   16, 1,10, 1, registers, nothing, {}, "64: 0.96; not staged, all rows: 0.93", 1},
+    {{9, 16},       any, always, exactly(8),    8, 1,10, 1, registers, nothing, {}, "128: 0.97; not staged, all rows: 0.91", 1},
     {{17, 32},      any, always, exactly(8),   16, 1, 3, 4, async, rows,    {}, "256: 0.99; not 16 threads, registers: 0.96, 4 rows a team: 0.97"},
-    {{33, 64},      any, always, exactly(32),   8, 1, 3, 4, async, nothing, {}, ""},
-    {{65, 128},     any, plain,  exactly(32),   4, 1, 3, 6, async, nothing, {}, "1024: 0.96; not 64 threads, 4 stages: 0.93"},
-    {{65, 128},     any, gamma,  exactly(32),   4, 1, 3, 2, async, nothing, {}, "1024, f32 gamma: 0.94; not all rows: 0.92", 2},
+    {{33, 96},      any, plain,  exactly(16),   4, 1,10, 1, registers, nothing, {}, "512: 1.01, 640: 0.99, 768: 0.97; not staged, all rows: 0.94, 0.91, 0.94", 1},
+    {{97, 128},     any, plain,  exactly(32),   2, 1,10, 1, registers, nothing, {}, "1024: 0.97, rmsnorm: 0.98; not staged, all rows: 0.94, 0.96", 1},
+    {{33, 64},      any, wide_both, exactly(16), 4, 1, 8, 2, async, nothing, {}, "384, f32 gamma: 0.97; not all rows: 0.90. 512: 0.95", 2},
+    {{33, 64},      any, wide_alone, exactly(32), 8, 1, 3, 4, async, nothing, {}, "512 rmsnorm, f32 gamma: 2 % over 4 rows of 16 threads, 2 rows a team"},
+    {{65, 128},     any, gamma,  exactly(32),   2, 1, 8, 2, async, nothing, {}, "1024, f32 gamma: 0.97; not 4 rows: 0.96, all rows: 0.92", 2},
     {{129, 256},    any, light,  vectors(2),    1, 1, 3, 2, async, nothing, {}, "2048, rmsnorm: 1.00; not all rows: 0.96. 1600: 4 %", 2},
     {{129, 256},    any, medium_full, vectors(2), 1, 1, 3, 2, async, nothing, {}, "2048: 0.97; not all rows: 0.94", 2},
     {{129, 256},    any, gamma_full, vectors(4), 2, 1, 4, 2, async, nothing, {}, "2048, f32 gamma: 0.95; not all rows: 0.93", 2},
@@ -134,12 +159,17 @@ constexpr CudaRow streamed_rows[] = {
     {{1024, 1024},  any, medium, vectors(8),    1, 1, 3, 2, async, nothing, {}, "8192: 0.96; not read again: 0.95", 2},
     {{641, 1024},   any, gamma,  vectors(8),    1, 1, 2, 2, async, nothing, {}, "8192, f32 gamma: 0.94; not 6 vectors, all rows: 0.92", 2},
     {{1025, 2048},  any, plain,  vectors(4),    1, 1, 3, 1, registers, reread, {}, "16384: 0.93, rmsnorm 0.96; not in shared memory, all rows: 0.90, 0.92", 1},
-    {{1025, 2048},  any, gamma,  vectors(4),    1, 1, 1, 4, bulk,  nothing, {}, "16384, f32 gamma: 0.90; not read again: 0.85"},
-    {{2049, 4096},  any, light,  vectors(4),    1, 1, 1, 1, registers, reread, {}, "32768, rmsnorm: 0.94; not clusters of 2: 0.92", 1},
-    {{2049, 4096},  any, heavy,  vectors(4),    1, 2, 1, 4, bulk,  nothing, {}, ""},
-    {{4097, 6144},  any, always, vectors(6),    1, 4, 1, 3, async, nothing, {}, "49152, f32 gamma: 0.91"},
-    {{6145, 8192},  any, plain,  vectors(6),    1, 4, 1, 3, async, nothing, {}, "65536: 0.92; not 4 vectors a thread, bulk: 0.88"},
-    {{6145, 8192},  any, gamma,  vectors(4),    1, 4, 1, 3, bulk,  rows,    {}, "65536, f32 gamma: 0.90; not both shared: 0.58"},
+    {{1025, 2048},  any, wide_alone, vectors(8), 1, 1, 3, 1, async, rows_kept, {}, "16384 rmsnorm, f32 gamma: 0.97; not all rows: 0.92", 1},
+    {{1025, 2048},  any, wide_both, vectors(4), 1, 1, 1, 4, bulk,  nothing, {}, "16384, f32 gamma: 0.90; not read again: 0.85"},
+    {{2049, 4096},  any, light,  vectors(4),    1, 1, 1, 1, registers, reread, {}, "32768, rmsnorm: 0.96; not clusters of 2: 0.92", 1},
+    {{2049, 4096},  any, medium_roomy, vectors(4), 1, 1, 1, 2, bulk, columns, {}, "32768: 0.96, 24576: 0.94; not clusters of 2, all rows: 0.89, 0.91", 4},
+    {{2049, 4096},  any, wide_alone_roomy, vectors(8), 1, 1, 2, 1, async, rows_kept, {}, "32768 rmsnorm, f32 gamma: 0.98; not clusters of 2, all rows: 0.92", 1},
+    {{2049, 4096},  any, cramped_heavy, vectors(4), 1, 2, 1, 4, bulk,  nothing, {}, ""},
+    {{4097, 8192},  any, light_roomy, vectors(8), 1, 1, 1, 1, async, rows_kept, {}, "49152 rmsnorm: 1.00, 65536: 0.96; not clusters of 4, all rows: 0.88, 0.91", 1},
+    {{4097, 8192},  any, wide_alone_roomy, vectors(8), 1, 1, 1, 1, async, rows_kept, {}, "49152 rmsnorm, f32 gamma: 0.89, 65536: 0.93; not clusters of 4, all rows: 0.88, 0.92", 1},
+    {{4097, 6144},  any, heavy_or_cramped, vectors(6), 1, 4, 1, 3, async, nothing, {}, "49152, f32 gamma: 0.91"},
+    {{6145, 8192},  any, plain_or_cramped, vectors(6), 1, 4, 1, 3, async, nothing, {}, "65536: 0.92; not 4 vectors a thread, bulk: 0.88"},
+    {{6145, 8192},  any, cramped_gamma, vectors(4), 1, 4, 1, 3, bulk,  rows,    {}, "65536, f32 gamma: 0.92; not both shared: 0.58"},
     {{8193, 12288}, any, always, vectors(4),    1, 8, 1, 4, bulk,  nothing, {}, ""},
     {{12289, 16384},any, plain,  vectors(4),    1, 8, 1, 4, bulk,  nothing, {}, ""},
     {{12289, 16384},any, gamma,  vectors(8),    1, 8, 1, 2, bulk,  nothing, {}, "131072, f32 gamma: 0.92; not 4 vectors a thread, 4 stages: 0.85"},
@@ -228,7 +258,8 @@ constexpr CudaFamily families[] = {
 };
 
 CudaMemory memory_of(Shared what, Shared shared) {
-    if (shared == reread) return CudaMemory::global;
+    if (shared == reread || (shared == rows_kept && what == columns)) return CudaMemory::global;
+    if (shared == rows_kept) return CudaMemory::shared;
     return shared == what || shared == both ? CudaMemory::shared : CudaMemory::registers;
 }
 

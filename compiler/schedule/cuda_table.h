@@ -19,17 +19,19 @@ inline constexpr int most_row_sums = 2;
 /// What the tables decide by.
 struct CudaShape {
     int64_t cols = 0;
-    int width = 1;              ///< elements of a vector
-    int64_t vectors = 0;        ///< of a row
-    bool aligned = false;       ///< every load moves a multiple of 16 bytes
-    bool copyable = false;      ///< every load moves at least the 4 bytes of an asynchronous copy
-    bool shifted = false;       ///< rows start anywhere in a vector
-    int part = 1;               ///< of a vector is loaded at a time: 1, or 2 for its half, or 4
-    bool two_sums = false;      ///< column outputs: dgamma and dbeta
-    bool streams = false;       ///< one matrix is read, and nothing summed over the rows
-    bool has_beta = false;      ///< two column inputs, not gamma alone
-    bool wide_columns = false;  ///< those of gamma: its elements are wider than the matrices'
-    int most_cluster = 1;       ///< blocks of the target's largest cluster
+    int width = 1;                 ///< elements of a vector
+    int64_t vectors = 0;           ///< of a row
+    bool aligned = false;          ///< every load moves a multiple of 16 bytes
+    bool copyable = false;         ///< every load moves at least the 4 bytes of an asynchronous copy
+    bool shifted = false;          ///< rows start anywhere in a vector
+    int part = 1;                  ///< of a vector is loaded at a time: 1, or 2 for its half, or 4
+    bool two_sums = false;         ///< column outputs: dgamma and dbeta
+    bool streams = false;          ///< one matrix is read, and nothing summed over the rows
+    bool has_long_slices = false;  ///< of 128 rows or more, with gammas or sums of their own
+    bool has_beta = false;         ///< two column inputs, not gamma alone
+    bool wide_columns = false;     ///< those of gamma: its elements are wider than the matrices'
+    bool is_roomy = false;         ///< a block may have 200 KiB of shared memory: sm_90 and sm_100 do
+    int most_cluster = 1;          ///< blocks of the target's largest cluster
 
     /// Elements of one load.
     int loaded_width() const { return width / part; }
@@ -73,8 +75,9 @@ struct Threads {
 /// What the rule makes of a schedule whose other fields are chosen.
 int count_threads(Threads threads, const CudaShape& shape, const CudaSchedule& schedule);
 
-/// What stays in shared memory between the sweeps over a row; reread: nothing stays, each sweep loads what it needs.
-enum class Shared { nothing, rows, columns, both, reread };
+/// What stays in shared memory between the sweeps over a row; of what is reread, nothing stays: each sweep loads what
+/// it needs.
+enum class Shared { nothing, rows, columns, both, reread, rows_columns_reread };
 
 struct Pace {
     int rows = 0;

@@ -45,14 +45,18 @@ class Search {
 
     CudaSchedule best() const {
         const CudaFound found = find_in_cuda_table(shape_);
-        CudaSchedule s = found.schedule;
-        s.vector_width = shape_.loaded_width();
-        limit_staging(s, shape_, target_);
-        if (operands_.column_outputs().empty()) s.pace = 0;
-        fit_slices(s);
-        if (fit(s)) {
+        CudaSchedule measured = found.schedule;
+        measured.vector_width = shape_.loaded_width();
+        limit_staging(measured, shape_, target_);
+        if (operands_.column_outputs().empty()) measured.pace = 0;
+        fit_slices(measured);
+        if (CudaSchedule s = measured; fit(s)) {
             reasons_.note([&] { return describe(*found.family, *found.row); });
             return s;
+        }
+        if (const auto shorter = with_fewer_vectors(measured)) {
+            reasons_.note([&] { return "fewer vectors a thread than " + describe(*found.family, *found.row); });
+            return *shorter;
         }
         if (const auto other = other_rows()) {
             reasons_.note([&] {
@@ -211,6 +215,9 @@ class Search {
         s.staging = change.staging.value_or(s.staging);
         s.row_memory = change.row_memory.value_or(s.row_memory);
         s.column_memory = change.column_memory.value_or(s.column_memory);
+        s.pace = change.pace.value_or(s.pace);
+        if (from.column_memory == CudaMemory::global && s.column_memory != CudaMemory::global)
+            s.row_memory = CudaMemory::registers;  // shared memory was for them because columns were not
         if (s.staging != CudaStaging::registers && s.row_memory == CudaMemory::global)
             s.row_memory = s.column_memory = CudaMemory::registers;
         s.rows_per_team = s.cluster > 1 ? 0 : change.rows_per_team.value_or(s.rows_per_team);
@@ -268,6 +275,8 @@ class Search {
     int64_t other_registers_of_streams(const plan::CudaVariant& variant) const {
         int64_t others = other_registers(variant);
         if (target_.sm < 90) others = std::max<int64_t>(others, 28);
+        const bool stays_in_shared = variant.data_registers == 0 && variant.schedule.row_memory == CudaMemory::shared;
+        if (stays_in_shared) return others;
         if (target_.sm >= 100 && variant.steps >= 8) others = std::max<int64_t>(others, 60);
         if (target_.sm >= 120 && variant.schedule.cluster > 1) others += 16;
         if (has_f16() && (target_.sm >= 100 || variant.steps >= 8)) {
@@ -303,6 +312,15 @@ class Search {
             }
         }
         return true;
+    }
+
+    /// Rows that are read alone over twice the threads: those of f16 stay unpacked in registers, so that they need
+    /// more.
+    std::optional<CudaSchedule> with_fewer_vectors(CudaSchedule s) const {
+        if (!shape_.streams || s.rows_per_block > 1) return std::nullopt;
+        s.threads_per_row *= 2;
+        if (s.threads_per_row > 1024) return std::nullopt;
+        return fit(s) ? std::optional(s) : std::nullopt;
     }
 
     /// The fewest blocks, then the fewest vectors a thread, in which a row fits in some way.

@@ -61,9 +61,18 @@ __device__ __forceinline__ void RowKernel<P>::run_registers() {
         }
 }
 
-// Rows wait in shared memory. Bulk rows are requested in process(), the rest here.
+// Rows wait in shared memory. Bulk rows are requested in process(), the rest here. A team's only row needs no cursors:
+// with them 1024 threads of 65536 columns spill.
 template <class P>
 __device__ __forceinline__ void RowKernel<P>::run_staged() {
+    if constexpr (P::rows_per_team == 1 && depth == 1 && !bulk) {
+        if (rows_mine > 0) request_inputs(0), request(0);
+        commit_async();
+        wait_async<0>();
+        __syncwarp();
+        read_inputs(0);
+        return process(0, 0, inputs[0]);
+    }
     int stage = first_stage();
     uint32 parity = P::per_slice && bulk ? rows_done / depth & 1 : 0;
     for (uint32 number = 0; number < rows_team_max; number++) {

@@ -37,8 +37,10 @@ std::vector<CudaShape> all_shapes() {
                                       .shifted = (i & 1) != 0,
                                       .two_sums = i < 8 && (i & 2) != 0,
                                       .streams = i >= 8,
+                                      .has_long_slices = width == 8,
                                       .has_beta = i >= 8 && (i & 4) != 0,
                                       .wide_columns = (i & (i < 8 ? 4 : 2)) != 0,
+                                      .is_roomy = most_cluster == 16,
                                       .most_cluster = most_cluster});
                     for (int part = 2; part < width && !shapes.back().shifted; part *= 2) {
                         shapes.push_back(shapes.back());
