@@ -214,9 +214,10 @@ int fit_realigned_rows(const Spec& spec, const Target& target, int usual) {
 
 constexpr int64_t narrowest_shared = 4096;  ///< columns that several threads share
 
-/// Columns of a range, whose row sums are added up by themselves. In f32 those of a longer one stop growing: x of mean
-/// 100.5, one row on two cores: dx is off by 4e-4 for 2^24 columns in four ranges, 0.5 for 2^26; in these 3e-5, 1.4e-4.
-constexpr int64_t widest_range = 1 << 20;
+/// Columns of a range, whose row sums are added up by themselves: 16384 for each element of four vectors of sums. In f32
+/// those of a longer one stop growing: x of mean 100.5, one row on two cores with AVX-512: dx is off by 4e-4 for 2^24
+/// columns in four ranges, 0.5 for 2^26; in these 3e-5 to 1.1e-4, 1.4e-4.
+int64_t widest_range(const Target& target) { return int64_t{16384} * target.vector_bytes(); }
 
 bool is_for_one_thread(const Spec& spec, const Target& target) {
     return spec.rows && !pays_to_share(*spec.rows, spec.cols, target.cores);
@@ -288,7 +289,7 @@ int rows_to_keep(const Spec& spec, const Target& target, CpuSchedule cpu, int us
 /// 131072: over one team of all.
 int64_t threads_of_team(const Spec& spec, const Target& target, const CpuSchedule& cpu) {
     const int64_t threads = threads_of_row(spec, target);
-    const bool is_shared = spec.cols >= narrowest_shared && spec.cols <= widest_range;
+    const bool is_shared = spec.cols >= narrowest_shared && spec.cols <= widest_range(target);
     const bool can = cpu.overlap == 1 && spec.rows && is_shared && !is_for_one_thread(spec, target);
     return can && threads > 1 && target.cores / threads >= 2 ? threads : 0;
 }
@@ -300,7 +301,7 @@ int64_t threads_of_team(const Spec& spec, const Target& target, const CpuSchedul
 /// 2x4096 1.15, 1.22; 8x2048 1.06, 1.11; 1x1024 0.95, 1.04; 4x1024 0.97, 0.80. LLVM's code for AVX2: 1x8192 bf16 1.2.
 int64_t choose_split_rows(const Spec& spec, const Target& target, int64_t team) {
     if (spec.invariant) return 0;
-    if (spec.cols > widest_range) return INT64_MAX;
+    if (spec.cols > widest_range(target)) return INT64_MAX;
     constexpr int64_t narrowest_alone = 2048;  // columns on one thread
     constexpr int64_t most_alone = 32 << 10;   // and elements
     if (is_for_one_thread(spec, target)) {
@@ -356,7 +357,7 @@ int choose_column_parts(const Spec& spec, const Target& target, const CpuSchedul
     constexpr int64_t task_least = 4096;  // elements, about 1 us of work
     if (team > 0) return target.cores / cpu.thread_groups;
     if (cpu.split_rows == 0) return 1;
-    const int64_t ranges_exact = divide_up(spec.cols, widest_range);
+    const int64_t ranges_exact = divide_up(spec.cols, widest_range(target));
     const int64_t ranges_busy = is_for_one_thread(spec, target) ? 1 : int64_t{2} * target.cores;
     const int64_t most =
         std::clamp<int64_t>(std::min(spec.cols / part_least, cpu.row_block * spec.cols / task_least), 1, 1024);
