@@ -15,6 +15,7 @@ constexpr int64_t end = INT64_MAX;
 constexpr Threads exactly(int number) { return {Threads::Rule::exactly, number}; }
 constexpr Threads vectors(int number) { return {Threads::Rule::vectors, number}; }
 constexpr Threads near(int number) { return {Threads::Rule::near, number}; }
+constexpr Threads within(int number) { return {Threads::Rule::within, number}; }
 
 constexpr Amount all;
 constexpr Amount up_to(double most) { return {.to = most}; }
@@ -45,6 +46,7 @@ constexpr When read_alone_wide = {"rows that are read alone, gamma wider",
                                   }};
 constexpr When quarters = {"loads of a quarter of a vector",
                            [](const CudaShape& shape, const CudaSchedule&) { return shape.part == 4; }};
+constexpr When no_quarters = {"", [](const CudaShape& shape, const CudaSchedule&) { return shape.part != 4; }};
 constexpr When f32_halves = {"loads of half a vector of 4", [](const CudaShape& shape, const CudaSchedule&) {
                                  return shape.part == 2 && shape.width == 4;
                              }};
@@ -57,6 +59,9 @@ constexpr When no_several = {"one row a block",
                              [](const CudaShape&, const CudaSchedule& s) { return s.rows_per_block == 1; }};
 constexpr When slices = {"slices of 128 rows or more with gammas of their own",
                          [](const CudaShape& shape, const CudaSchedule&) { return shape.has_long_slices; }};
+constexpr When copies_4 = {"asynchronous copies of vectors of 4", [](const CudaShape& shape, const CudaSchedule& s) {
+                               return s.staging == async && shape.width == 4 && s.vector_width == 4 && !shape.shifted;
+                           }};
 constexpr When copies_8 = {"asynchronous copies of vectors of 8", [](const CudaShape& shape, const CudaSchedule& s) {
                                return s.staging == async && s.vector_width == 8 && !shape.shifted;
                            }};
@@ -69,10 +74,16 @@ constexpr When copies_8 = {"asynchronous copies of vectors of 8", [](const CudaS
 // that leaves the fewest idle, with vectors of 4 where rows are narrow, and clusters of as many blocks as leave each 200
 // to 600 vectors: where they bring rows to more multiprocessors, and where groups of all of them have fewer partials, whose
 // bytes a wide row has as many of as data. 1024 rows of 8192 are 8 for each block, and gain nothing.
+constexpr CudaChange across_4_blocks = {.anew = true, .threads = near(128), .cluster = 4, .pipeline_depth = 4};
+constexpr CudaChange few_across_16_blocks = {.threads = near(128), .cluster = 16, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = async, .column_memory = registers};
 constexpr CudaAdaptation few_rows[] = {
 //   vectors      sums rows of a multiprocessor MiB when changes                                                           measured
-    {{2049, end}, any, up_to(1. / 16),        all, large_clusters, {.threads = near(128), .cluster = 16, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = async, .column_memory = registers},
-     "1x53248 bf16 8.5 us; not 4 blocks 13.7, 8 10.0. 4x24384 7.7; not 8.7. 1x11920 f32 6.8; not 7.5. 6x50176 8.9; not 14.0"},
+    {{2049, end}, any, up_to(1. / 18),        all, large_clusters, {.threads = within(160), .cluster = 16, .blocks_per_sm = 1, .vector_width = 4, .pipeline_depth = 4, .staging = async, .row_memory = registers, .column_memory = registers},
+     "1x53248 bf16 8.5 us; not 4 blocks 13.7, 8 10.0. 1x52160 7.0; not vectors of 8 9.0. rmsnorm 1x47872 6.5; not 7.9. 3x47872 8.6; not 9.7. 1x11920 f32 6.8; not 8 blocks 7.5"},
+    {{4097, 8192},any, after(1. / 18, 1. / 16), all, large_clusters, {.threads = within(480), .cluster = 8, .blocks_per_sm = 1, .vector_width = 4, .pipeline_depth = 4, .staging = async, .row_memory = registers, .column_memory = registers},
+     "8x52160 bf16 10.1 us; not 16 blocks, 4 groups 11.4. rmsnorm 8x60000 9.5; not 10.2"},
+    {{2049, 4096},any, after(1. / 18, 1. / 16), all, large_clusters, few_across_16_blocks, ""},
+    {{8193, end}, any, after(1. / 18, 1. / 16), all, large_clusters, few_across_16_blocks, ""},
     {{2049, 8192},any, up_to(1. / 16),        all, only_8, {.threads = near(192), .cluster = 8, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = async, .column_memory = registers},
      ""},
     {{2049, 8192},any, after(1. / 16, 1. / 2),all, clusters, {.threads = near(192), .cluster = 8, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = async, .column_memory = registers},
@@ -83,8 +94,11 @@ constexpr CudaAdaptation few_rows[] = {
      ""},
     {{1281, 2048},any, up_to(1. / 5),         all, clusters, {.anew = true, .threads = near(128), .cluster = 8, .pipeline_depth = 4},
      "5x15432 bf16 8.0 us; not 4 blocks 8.7. rmsnorm 11x12352 f16 7.2; not 7.4"},
-    {{512, 1280}, any, up_to(1. / 5),         all, clusters, {.anew = true, .threads = near(128), .cluster = 4, .pipeline_depth = 4},
-     "1x8192 bf16 7.7 us; not 8 blocks 7.9, 1 10.6. 16x4096 7.6; not 9.0. 16x8192 8.1; not 9.0. 19x5888 f16 7.1; not 1 7.4"},
+    {{896, 1280}, any, up_to(1. / 16),        all, clusters, {.anew = true, .threads = near(128), .cluster = 8, .pipeline_depth = 4},
+     "1x7680 bf16 5.6 us; not 4 blocks 6.2. 8x7680 f16 7.5; not 8.0"},
+    {{896, 1280}, any, after(1. / 16, 1. / 5),all, clusters, across_4_blocks, "16x8192 bf16 8.1 us; not one block 9.0"},
+    {{512, 895},  any, up_to(1. / 5),         all, clusters, across_4_blocks,
+     "16x4096 bf16 7.6 us; not one block 9.0. 19x5888 f16 7.1; not 7.4"},
     {{448, 511},  any, up_to(1. / 5),         all, clusters, {.anew = true, .threads = vectors(8), .pipeline_depth = 4},
      ""},
     {{448, 1536}, any, after(1. / 5, 1. / 2), all, clusters, {.anew = true, .threads = vectors(8), .pipeline_depth = 4},
@@ -95,7 +109,7 @@ constexpr CudaAdaptation few_rows[] = {
      "512x8192 15.9 us; not 18.8"},
     {{705, 1024}, two, after(1. / 2, 4),      all, clusters, {.anew = true, .threads = near(256), .cluster = 2, .pipeline_depth = 4},
      "256x8192 13.1 us; not 15.0. 512x8192 16.0; not 18.8"},
-    {{257, 447},  any, after(1. / 8, 6),      all, clusters, {.anew = true, .threads = near(192), .pipeline_depth = 4},
+    {{257, 447},  any, up_to(6),              all, clusters, {.anew = true, .threads = near(192), .pipeline_depth = 4},
      "280x2304 f16 8.6 us; not 2 rows a block 10.5. 600x3072 11.1; not 13.4. 30x1408 f32 6.6; not 7.0"},
     {{448, 704},  any, after(1, 3),           all, clusters, {.anew = true, .threads = near(192), .pipeline_depth = 4},
      "rmsnorm 300x4608 10.1 us; not 10.8"},
@@ -103,40 +117,52 @@ constexpr CudaAdaptation few_rows[] = {
      "512x12288 20.1 us; not 22.8. 512x8192 f32 23.0; not 24.9. 256x9216 f16 12.8 with 192 threads, which none idles of; not 256 15.5"},
 };
 
-constexpr CudaChange two_blocks_of_8 = {.threads = near(192), .cluster = 8, .blocks_per_sm = 2, .pipeline_depth = 3, .column_memory = registers};
+constexpr CudaChange across_8_blocks = {.threads = near(160), .rows_per_block = 1, .cluster = 8, .blocks_per_sm = 2, .pipeline_depth = 3, .row_memory = registers};
+constexpr CudaChange across_16_blocks = {.make_fit = true, .threads = within(192), .cluster = 16, .blocks_per_sm = 3, .pipeline_depth = 3, .column_memory = registers};
+constexpr CudaChange across_8_blocks_within_224 = {.make_fit = true, .threads = within(224), .cluster = 8, .blocks_per_sm = 2, .pipeline_depth = 3, .column_memory = registers};
 
 // Shifting has a latency of its own: few rows gain most by clusters whose blocks shift little each, two or more of them
 // to a multiprocessor. Rows that are not few pay for the partials of many groups, which clusters of 16 have fewer of.
 constexpr CudaAdaptation rows_that_start_anywhere[] = {
 //   vectors      sums rows of a multiprocessor MiB when changes                                                           measured
-    {{65, 96},    any, all,                   up_to(64), always, {.threads = exactly(32), .rows_per_block = 8, .blocks_per_sm = 1, .row_memory = shared},
+    {{65, 96},    any, all,                   up_to(5), always, {.make_fit = true, .threads = vectors(1), .rows_per_block = 4, .blocks_per_sm = 1, .pipeline_depth = 4},
+     "rmsnorm 1268x551 bf16 9.5 us; not 8 rows of 32 threads 10.7"},
+    {{65, 96},    any, all,                   after(5, 64), always, {.make_fit = true, .threads = exactly(32), .rows_per_block = 8, .blocks_per_sm = 1, .pipeline_depth = 3, .row_memory = registers},
      "partials of one block, not of three"},
     {{257, 511},  any, up_to(1. / 8),         all, clusters, {.threads = near(96), .rows_per_block = 1, .cluster = 4, .blocks_per_sm = 1},
      "8x2205 f16 7.4 us; not 1 block 8.0, 384 threads 9.6"},
-    {{512, 2048}, any, up_to(1. / 2),         all, clusters, {.threads = near(160), .rows_per_block = 1, .cluster = 8, .blocks_per_sm = 2, .pipeline_depth = 3, .row_memory = registers},
-     "rmsnorm 60x9999 bf16 10.6 us; not 4 blocks 11.4, 1 17.4"},
-    {{2049, end}, any, up_to(1. / 16),        all, large_clusters, {.threads = near(128), .cluster = 16, .blocks_per_sm = 2, .pipeline_depth = 4, .column_memory = registers},
-     "3x28150 bf16 10.3 us; not 8 blocks 12.7. 6x17367 9.9; not 12.7"},
-    {{4097, 8192},two, after(1. / 16, 1. / 8),all, clusters, {.threads = near(192), .cluster = 8, .blocks_per_sm = 1, .pipeline_depth = 3, .column_memory = registers},
-     "16x43309 bf16 20.9 us; not 2 blocks, a partial for each row, 28.4"},
-    {{4097, 8192},two, after(1. / 8, 1. / 2), all, clusters, two_blocks_of_8,
+    {{512, 767},  any, up_to(1. / 2),         all, clusters, across_8_blocks, ""},
+    {{768, 1399}, any, up_to(1),              all, clusters, across_8_blocks, "rmsnorm 60x9999 bf16 10.6 us; not 4 blocks 11.4, 1 17.4. 94x7383 12.3; not 1 15.1"},
+    {{1400, 2048},any, up_to(1. / 2),         all, clusters, across_8_blocks, ""},
+    {{2049, end}, any, up_to(1. / 16),        all, large_clusters, {.make_fit = true, .threads = within(480), .cluster = 16, .blocks_per_sm = 2, .pipeline_depth = 4, .column_memory = registers},
+     "3x28150 bf16 10.3 us; not 8 blocks 12.7. 1x33001 f16 8.0; not 96 threads 9.5. rmsnorm 3x23998 8.0; not 9.2. 8x28157 9.4; not 10.0"},
+    {{4097, 8192},two, after(1. / 16, 1. / 4),all, large_clusters, {.make_fit = true, .threads = within(192), .cluster = 16, .blocks_per_sm = 2, .pipeline_depth = 4, .column_memory = registers},
+     "20x42001 bf16 15.1 us; not 8 blocks 17.1"},
+    {{2049, 4096},any, after(1. / 16, 1. / 2),all, large_clusters, across_16_blocks,
+     "25x20089 bf16 19 %, 20x25003 12.3 us; not 8 blocks 14.0. 20x17001 11.0; not 12.1"},
+    {{4097, 8192},two, after(1. / 4, 1. / 2), all, large_clusters, across_16_blocks, ""},
+    {{4097, 8192},one, after(1. / 16, 1. / 2),all, large_clusters, across_16_blocks,
+     "rmsnorm 20x34695 bf16 11.0 us; not 8 blocks 12.1. 20x50001 13.3; not 15.6"},
+    {{3073, 4096},any, after(1. / 2, 1),      all, large_clusters, across_16_blocks, "70x32025 f16 18.7 us; not 8 blocks 19.7"},
+    {{5121, 8192},any, after(1. / 2, 1),      all, large_clusters, across_16_blocks,
+     "80x50001 bf16 25.4 us; not 8 blocks 30.1. rmsnorm 74x49710 f16 22 %"},
+    {{2049, 8192},any, after(1. / 16, 1. / 2),all, only_8, {.threads = near(192), .cluster = 8, .blocks_per_sm = 2, .pipeline_depth = 3, .column_memory = registers},
      ""},
-    {{4097, 8192},one, after(1. / 16, 1. / 2),all, clusters, two_blocks_of_8,
-     ""},
-    {{2049, 4096},any, after(1. / 16, 1. / 2),all, clusters, two_blocks_of_8,
-     "14x15941 f32 9.7 us; not 96 threads 10.8. rmsnorm 9x22557 bf16 10.9; not 64 threads, 6 blocks 12.2"},
     {{8193, end}, any, after(1. / 16, 1),     all, always, {.column_memory = registers}, "rmsnorm 23x33399 f32 13.3 us; not 15.6"},
     {{321, 384},  any, from(100),             all, always, {.rows_per_block = 4}, "32768x2967 bf16 11 % over 2 rows, rmsnorm 1 %; 1000x3001 a loss of 12 %"},
     {{385, 480},  any, from(100),             all, narrow_gamma, {.threads = vectors(5), .rows_per_block = 4}, "20000x3333 bf16 12 % over 3 vectors a thread, 2 rows"},
     {{1100, 1399},one, from(4),              up_to(200), always, {.threads = near(192), .rows_per_block = 2}, "1245x10303 bf16 37.1 us; not one row 41.9"},
     {{1400, 2048},any, after(1. / 2),        up_to(200), clusters, {.threads = vectors(2), .cluster = 8, .blocks_per_sm = 4, .pipeline_depth = 2, .row_memory = shared, .column_memory = registers},
      "341x12289 bf16 26.5 us; not one block 49.9. rmsnorm 1365x12289 44.7; not 53.2. 733x14007 31.6; not 44.5"},
-    {{2049, 3072},any, after(1. / 2),        up_to(100), large_clusters, {.threads = near(64), .cluster = 16, .blocks_per_sm = 5, .pipeline_depth = 2, .row_memory = shared, .column_memory = registers},
-     "139x22697 f16 24.9 us; not 8 blocks 25.5, the table's 34.0. 699x20001 bf16 47.4; not 62.9. rmsnorm 174x20001: 39 %"},
-    {{3073, 4096},any, after(1. / 2),        up_to(100), large_clusters, {.threads = near(128), .cluster = 16, .blocks_per_sm = 3, .pipeline_depth = 2, .row_memory = shared, .column_memory = registers},
-     "233x30001 bf16 36.7 us; not 8 blocks 37.8, the table's 55.5"},
-    {{2049, 4096},any, after(1. / 2),        after(100, 200), clusters, {.threads = near(160), .cluster = 8, .blocks_per_sm = 3, .pipeline_depth = 2},
+    {{2049, 3072},any, after(1. / 2, 3),     up_to(100), clusters, across_8_blocks_within_224, "80x21001 bf16 16.2 us; not 16 blocks 17.1"},
+    {{3073, 4096},any, after(1, 3),          up_to(100), clusters, across_8_blocks_within_224, "200x25003 bf16 25.2 us; not 16 blocks 28.5"},
+    {{2049, 4096},any, after(3),             up_to(100), clusters, {.make_fit = true, .threads = within(160), .cluster = 8, .blocks_per_sm = 4, .pipeline_depth = 2, .row_memory = shared, .column_memory = registers},
+     "600x21001 bf16 38.6 us; not 16 blocks 44.0. rmsnorm 600x17001 30.9; not 35.8. 600x25003 40.2; not 52.3"},
+    {{2049, 4096},any, after(3),             after(100, 200), clusters, {.threads = near(160), .cluster = 8, .blocks_per_sm = 3, .pipeline_depth = 2},
      "699x20001 bf16 48.2 us; not 6 blocks of 64 threads 62.9"},
+    {{5121, 8192},any, after(1),             up_to(100), clusters, across_8_blocks_within_224, "rmsnorm 200x50001 bf16: 3 % over 160 threads"},
+    {{4097, 5120},any, after(1. / 2),        up_to(100), clusters, across_8_blocks_within_224,
+     "80x34695 bf16 21.4 us; not 96 threads 26.1. 600x34695 57.3; not 68.4. rmsnorm 200x34695 25.9; not 28.7"},
 };
 
 // Where a vector a thread leaves lanes idle, dgamma and dbeta together want several rows side by side in one large block,
@@ -152,31 +178,47 @@ constexpr CudaAdaptation rows_side_by_side[] = {
 };
 
 // With few rows the partials of more blocks cost more than these gain.
+constexpr CudaChange four_blocks_of_128 = {.threads = near(128), .rows_per_block = 1, .blocks_per_sm = 4, .pipeline_depth = 3, .row_memory = registers, .column_memory = registers};
 constexpr CudaAdaptation fewer_partials[] = {
 //   vectors      sums rows      MiB            when     changes measured
     {{9, 16},     any, up_to(16), up_to(64),    always,  {.threads = exactly(16), .rows_per_block = 8}, "rmsnorm 461x87 bf16: 4 % over 16 rows"},
-    {{9, 16},     any, after(16), up_to(64),    always,  {.threads = exactly(16)}, "rmsnorm 7001x105 bf16: 3 % over 8 threads"},
+    {{9, 15},     two, after(16), up_to(64),    always,  {.threads = exactly(16), .blocks_per_sm = 2}, "12280x109 bf16 12 % over 3 blocks, 40764x86 4 %"},
+    {{9, 15},     one, after(16), after(32, 64), always, {.threads = exactly(16)}, "rmsnorm 7001x105 bf16: 3 % over 8 threads"},
+    {{9, 15},     one, after(16), up_to(32),    always,  {.threads = exactly(16), .blocks_per_sm = 2}, "rmsnorm 48099x109 bf16 2 % over 3 blocks; 97683x77: a loss of 4 %"},
+    {{16, 16},    any, after(16), up_to(64),    always,  {.threads = exactly(16)}, "rmsnorm 16384x128 bf16: 4 % over 2 blocks"},
     {{17, 31},    any, after(16), up_to(16),    always,  {.threads = exactly(32), .rows_per_block = 8, .blocks_per_sm = 2, .pipeline_depth = 6, .staging = async},
      "rmsnorm 14084x135 bf16, 2696x205: 7 % over 16 threads, 3 blocks, 2 stages; 864x192, 328x240: a loss of 3 to 4 %"},
     {{17, 31},    any, after(16), after(16, 64), always, {.threads = exactly(16), .rows_per_block = 8}, "28406x140 bf16: 4 % over 8 threads"},
     {{17, 31},    any, up_to(16), up_to(64),    always,  {.threads = exactly(16), .rows_per_block = 8}, ""},
     {{33, 64},    any, up_to(8),  up_to(8),     always,  {.threads = exactly(64), .rows_per_block = 4, .blocks_per_sm = 1, .pipeline_depth = 4},
      "279x337 f16: 10 % over 8 rows, 14 % over 16 threads, 4 % over 2 stages"},
-    {{33, 64},    any, after(8),  up_to(8),     always,  {.doubles_rows = true, .blocks_per_sm = 1, .pipeline_depth = 4},
+    {{33, 48},    any, after(8),  up_to(8),     always,  {.threads = exactly(32), .rows_per_block = 8, .blocks_per_sm = 2, .pipeline_depth = 4},
+     "2058x384 bf16 10 % over 16 rows of 16 threads, 2730x384 5 %"},
+    {{49, 63},    any, after(8),  up_to(8),     always,  {.threads = exactly(64), .rows_per_block = 4, .blocks_per_sm = 1, .pipeline_depth = 4},
+     "1484x471 f16 9.9 us; not 8 rows of 32 threads 10.8"},
+    {{49, 63},    any, all,       after(8, 16), always,  {.threads = exactly(64), .blocks_per_sm = 2}, "3918x471 f16 8 % over 32 threads, 3 blocks"},
+    {{64, 64},    any, after(8),  up_to(8),     always,  {.doubles_rows = true, .blocks_per_sm = 1, .pipeline_depth = 4},
      "2048x512 0.68; not 3 blocks 0.65"},
-    {{65, 112},   two, all,     all,            f32_halves, {.threads = exactly(32), .rows_per_block = 8, .blocks_per_sm = 2, .pipeline_depth = 2},
-     "20000x378 f32: 12 % over a row a block"},
-    {{65, 255},   any, all,     all,            quarters,{.threads = near(128), .rows_per_block = 1, .blocks_per_sm = 4, .pipeline_depth = 3, .row_memory = registers, .column_memory = registers},
-     "3000x690 bf16 12.5 us; not shifted 15.4. rmsnorm 1500x1002 10.6; not 13.0"},
+    {{65, 112},   any, all,     all,            f32_halves, {.threads = exactly(32), .rows_per_block = 8, .blocks_per_sm = 2, .pipeline_depth = 2},
+     "20000x378 f32: 12 % over a row a block, rmsnorm 2284x306 12 %"},
+    {{129, 255},  two, all,     all,            quarters,{.threads = near(128), .rows_per_block = 1, .blocks_per_sm = 2, .pipeline_depth = 3, .row_memory = registers, .column_memory = registers},
+     "3472x1510 f16 18.8 us; not 4 blocks 22.4"},
+    {{129, 255},  one, all,     all,            quarters,four_blocks_of_128, "rmsnorm 1500x1002 bf16 10.6 us; not shifted 13.0"},
+    {{65, 128},   any, all,     all,            quarters,four_blocks_of_128,
+     "3000x690 bf16 12.5 us; not shifted 15.4"},
+    {{176, 192},  two, from(1), up_to(24),      no_quarters,  {.blocks_per_sm = 2}, "2048x1536 bf16 5 % over 3 blocks; 4096x768 f32: a loss of 4 %"},
+    {{193, 255},  two, from(1), up_to(64),      no_quarters,  {.blocks_per_sm = 2}, "872x1792 bf16 14 % over 3 blocks, 3900x1792 7 %"},
     {{256, 256},  two, from(1), up_to(64),      always,  {.threads = exactly(128), .rows_per_block = 2, .blocks_per_sm = 1, .pipeline_depth = 4,
      .row_memory = shared},
      "4096x2048 f16 0.78; not 3 blocks 0.73. 16x2048 wants a block a row: 6.4 us, not 7.8"},
     {{257, 447},  any, all,     up_to(64),      several, {.threads = vectors(2), .rows_per_block = 2, .column_memory = registers},
      "2048x2304: 16 %, rmsnorm 4 %"},
-    {{289, 447},  one, after(6), up_to(64),     no_several, {.blocks_per_sm = 1, .vector_width = 4, .pipeline_depth = 4, .staging = async},
+    {{289, 384},  one, after(6), up_to(64),     no_several, {.blocks_per_sm = 2, .vector_width = 4, .pipeline_depth = 3, .staging = async},
+     "rmsnorm 2664x2624 bf16: 6 % over one block"},
+    {{385, 447},  one, after(6), up_to(64),     no_several, {.blocks_per_sm = 1, .vector_width = 4, .pipeline_depth = 4, .staging = async},
      "rmsnorm 1948x3520 bf16: 10 % over 2 blocks"},
-    {{448, 704},  two, all,     up_to(64),      no_f32_halves,  {.threads = vectors(3), .blocks_per_sm = 1, .pipeline_depth = 4, .row_memory = registers},
-     "512x4096: 10 %. 2048x4096, x5120: 2 %. 4096x4608 f16 0.86; not shared memory 0.80"},
+    {{448, 704},  two, all,     up_to(64),      no_f32_halves,  {.threads = near(384), .blocks_per_sm = 1, .vector_width = 4, .pipeline_depth = 4, .staging = async, .row_memory = registers},
+     "1950x3584 bf16 19.8 us; not 3 vectors of 8 a thread, bulk 24.7. 611x4288 f16 13.0; not 14.1. 1323x5280 21.1; not 23.5"},
     {{448, 704},  two, all,     after(64, 300), no_f32_halves,  {.blocks_per_sm = 1, .pipeline_depth = 4, .row_memory = registers},
      "8192x4096 f16 0.902, 4096x4096 0.833; not two blocks 0.86, 0.79. 16384 rows: the same"},
     {{448, 704},  one, all,     up_to(300),     no_f32_halves, {.blocks_per_sm = 1, .pipeline_depth = 4, .row_memory = registers}, ""},
@@ -187,6 +229,7 @@ constexpr CudaAdaptation fewer_partials[] = {
 
 // Vectors of 4 cost a short launch less at its two ends, layernorm above all; nothing at 1280 and 1536 columns.
 constexpr CudaAdaptation short_launches[] = {
+    {{33, 47},    two, all, up_to(100),      copies_4, {.pipeline_depth = 2, .staging = CudaStaging::registers}, "30481x172 f32 25.2 us; not asynchronous 26.8. 19450x172 8 %"},
     {{33, 47},    two, all, after(100),      copies_8, {.vector_width = 4},     "193486x328 f16: 7 %, 2345968x320 2 %"},
     {{1, 127},    two, all, up_to(100),      copies_8, {.vector_width = 4},     "8192x512: 5 %, x768: 3 %"},
     {{128, 128},  two, all, up_to(64),       copies_8, {.vector_width = 4},     "2048x1024: 7 %. 4096x1024 f16: 4 %"},

@@ -113,6 +113,9 @@ int count_threads(Threads threads, const CudaShape& shape, const CudaSchedule& s
         case Threads::Rule::near:
             steps = vectors_near(vectors, threads.number);
             break;
+        case Threads::Rule::within:
+            steps = divide_up(vectors, threads.number);
+            break;
         case Threads::Rule::even:
             steps = vectors_without_idle_lanes(vectors, threads.number);
             break;

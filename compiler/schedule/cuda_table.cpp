@@ -18,6 +18,7 @@ constexpr int wide = wide_row_blocks, largest = largest_cluster, fill = fill_384
 
 constexpr Threads exactly(int number) { return {Threads::Rule::exactly, number}; }
 constexpr Threads vectors(int number) { return {Threads::Rule::vectors, number}; }
+constexpr Threads within(int number) { return {Threads::Rule::within, number}; }
 constexpr Threads even(int number) { return {Threads::Rule::even, number}; }
 constexpr Threads even_rows = {Threads::Rule::even_rows, 0}, half = {Threads::Rule::half_even_rows, 0};
 constexpr Threads busy = {Threads::Rule::busy, 0};
@@ -183,7 +184,8 @@ constexpr CudaRow shifted_rows[] = {
 //   vectors      sums when    threads     rows cluster blocks stages staging shared pace  measured
     {{65, 96},    any, always, exactly(32),   4, 1,       3,    2, async, nothing, {},  "509: 9 % / 13 % over 8 rows, shared"},
     {{97, 192},   any, always, exactly(32),   8, 1,       1,    2, async, rows, {},     "1023: 0.71 / 0.75; not: 0.60 / 0.70"},
-    {{193, 320},  any, always, vectors(3),    4, 1,       1,    2, async, rows, {4},    ""},
+    {{193, 255},  any, always, vectors(2),    4, 1,       1,    2, async, rows, {4},    "1867: 4 % over 3 vectors a thread"},
+    {{256, 320},  any, always, vectors(3),    4, 1,       1,    2, async, rows, {4},    ""},
     {{321, 768},  any, reads,  vectors(3),    2, 1,       1,    3, async, nothing, {},  "4097, forward: 10 % over 2 stages, shared"},
     {{321, 768},  any, sums,   vectors(3),    2, 1,       1,    2, async, rows, {4},    "4097: 0.86 / 0.87; not: 0.71 / 0.82"},
     {{769, 1399}, two, always, vectors(3),    1, 1,       1,    2, async, rows, {2, 2}, "10001: 0.82; not: 0.74"},
@@ -194,7 +196,8 @@ constexpr CudaRow shifted_rows[] = {
     {{2049, end}, two, alone,  vectors(3),    1, 1,       1,    2, async, rows, {2, 2}, ""},
     {{2049, end}, one, alone,  vectors(3),    1, 1,       1,    2, async, rows, {2},    ""},
     {{2049, 3072},two, shares, vectors(4),    1, 8,       fill, 2, async, rows, {},     "23177: 8 % over 6 vectors a thread"},
-    {{3073, 8192},two, shares, vectors(6),    1, 8,       fill, 2, async, rows, {},     "20001: 0.82; 40001: 0.78; not: 0.69; 0.38"},
+    {{3073, 4096},two, shares, vectors(6),    1, 8,       fill, 2, async, rows, {},     "20001: 0.82; not: 0.69"},
+    {{4097, 8192},two, shares, within(192),    1, 8,       fill, 2, async, rows, {},     "42001: 17 % over 6 vectors a thread, 34695: 16 %"},
     {{2049, 8192},one, shares, vectors(6),    1, 8,       fill, 2, async, rows, {4},    "40001: - / 0.86; not: - / 0.72"},
     {{8193, end}, two, shares, vectors(6),    1, largest, fill, 2, async, both, {},     "70001: 0.73; not: 0.30"},
     {{8193, end}, one, shares, vectors(6),    1, largest, fill, 2, async, both, {4},    "70001: - / 0.81; not: - / 0.45"},

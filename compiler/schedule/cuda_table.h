@@ -64,6 +64,7 @@ struct Threads {
         exactly,
         vectors,         ///< as many as make it so many vectors a thread
         near,            ///< `number` or fewer, so that few lanes are idle
+        within,          ///< `number` or fewer, with as few vectors a thread as that allows
         even,            ///< as `vectors`, or up to 3 more where no lane is idle then
         even_rows,       ///< as `even` if the blocks' shares are equal, and at most 512 threads
         half_even_rows,  ///< half of those

@@ -214,9 +214,9 @@ int fit_realigned_rows(const Spec& spec, const Target& target, int usual) {
 
 constexpr int64_t narrowest_shared = 4096;  ///< columns that several threads share
 
-/// Columns of a range, whose row sums are added up by themselves: 16384 for each element of four vectors of sums. In f32
-/// those of a longer one stop growing: x of mean 100.5, one row on two cores with AVX-512: dx is off by 4e-4 for 2^24
-/// columns in four ranges, 0.5 for 2^26; in these 3e-5 to 1.1e-4, 1.4e-4.
+/// Columns of a range, whose row sums are added up by themselves: 16384 for each element of four vectors of sums. In
+/// f32 those of a longer one stop growing: x of mean 100.5, one row on two cores with AVX-512: dx is off by 4e-4 for
+/// 2^24 columns in four ranges, 0.5 for 2^26; in these 3e-5 to 1.1e-4, 1.4e-4.
 int64_t widest_range(const Target& target) { return int64_t{16384} * target.vector_bytes(); }
 
 bool is_for_one_thread(const Spec& spec, const Target& target) {

@@ -86,7 +86,8 @@ class Search {
     /// 554x769 f32 4 %; and so where more than two groups a multiprocessor have a turn each: 512x1024 bf16 8 %. Wide
     /// rows, whose partials cost most, gain up to four rows a group: 91x22976 16.3 us, in 23 for 30 15.5; others lose 2
     /// to 5 % from the third on. One or two rows are one group's, which needs no final reduce: 1x16384 7.7 us, so 6.0;
-    /// 2x8704, 2x4096 15 %; 4x4096 loses 2 % (H200, 2026-11-23).
+    /// 2x8704, 2x4096 15 %; 4x4096 loses 2 % (H200, 2026-11-23). Of rows that start anywhere 20x25003 has 16 groups,
+    /// not the 8 below 10, which take three turns.
     int64_t row_groups(const CudaSchedule& s) const {
         const int64_t most = cuda_row_groups(spec_, target_, s);
         if (!rows_ || s.form != CudaForm::rows || operands_.column_outputs().empty() || spec_.has_per_slice())
@@ -97,10 +98,8 @@ class Search {
         const int64_t of_group = has_many_partials ? 2 : usual;
         const int64_t most_turns = shape_.vectors > 2048 ? 4 : 2;
         if (of_group < 2 || of_group > most_turns) return most;
-        const int64_t even = divide_up(turns, of_group);
-        if (even * 8 > most * 7) return most;
-        const int64_t unit = unit_of_groups(spec_, s);
-        return std::max(even / unit * unit, std::min(unit, most));
+        const int64_t even = round_up(divide_up(turns, of_group), unit_of_groups(spec_, s));
+        return even * 8 > most * 7 ? most : even;
     }
 
     /// Up to four turns of a group, more than two stages cost more than they bring: layernorm 225x8956 f16 16 %,
@@ -233,7 +232,7 @@ class Search {
     /// rows for each, a row has a block with a vector a thread: 200 of 3501 bf16 16 % over 128 threads with
     /// four, 110 of 5001 17 %, 250 of 1049 f32 6 %, 500 of 2019 bf16 4 % over two rows (H200, 2026-11-23).
     void take_fewer_rows_at_a_time(CudaSchedule& s) const {
-        constexpr Range one_vector_a_thread = {97, 640};
+        constexpr Range one_vector_a_thread = {65, 640};
         if (s.cluster == 1 && *rows_ <= 4 * int64_t{target_.sm_count} && one_vector_a_thread.contains(shape_.vectors)) {
             s.rows_per_block = s.blocks_per_sm = 1;
             s.threads_per_row = count_threads({Threads::Rule::vectors, 1}, shape_, s);

@@ -99,7 +99,7 @@ TEST_CASE("the heuristic takes the measured winners") {
     CHECK(cuda("rmsnorm cols=32768 x=bf16").row_memory == CudaMemory::registers);
     CHECK(cuda("layernorm cols=65536 x=bf16").cluster == 4);
     CHECK(cuda("layernorm cols=131072 x=bf16").cluster == 16);
-    CHECK(cuda("layernorm rows=1 cols=8192 x=bf16").cluster == 4);
+    CHECK(cuda("layernorm rows=1 cols=8192 x=bf16").cluster == 8);
     CHECK(cuda("layernorm rows=1 cols=32768 x=bf16").cluster == 16);
     CHECK(cuda("layernorm cols=10752 x=bf16").threads_per_row == 224);
     CHECK(cuda("rmsnorm cols=65536 x=bf16").cluster == 8);
