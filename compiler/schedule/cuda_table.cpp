@@ -129,13 +129,13 @@ constexpr CudaRow one_block_rows[] = {
 
 // A forward pass. No registers for column sums and no partials, so that a multiprocessor has more blocks, and half as many
 // bytes a row, which asks for twice as many rows in flight: 64 to 128 KiB of a multiprocessor, where 4.8 TB/s and 1 us from
-// memory and back (H200) make 36. Rows stay in one block, with up to 8 vectors a thread, as long as its registers hold them
-// beside an f32 gamma and beta (20 words a vector); then in the smallest cluster. Where rows are not narrow, a block ends
-// after the two that it has in flight: the next takes the rows that follow those of all others, so that all work side by
-// side. Blocks that share all rows drift apart, wherever they start: 32768x8192 rmsnorm, read and written by plain kernels,
-// in blocks of 1, 4, 16 and 124 rows 258, 265, 274 and 273 us; copied 259. Clusters start too slowly for that: 4096x16384 in
-// clusters of 2 92 us, sharing all rows 74. Lines with figures are measured (H200, 2026-11-22 and 23, layernorm, share of
-// what reads a matrix and writes one); the others are reckoned.
+// memory and back (H200) make 36. A block ends after one to four rows: the next takes the rows that follow those of all
+// others, so that all work side by side. Blocks that share all rows drift apart, wherever they start: 32768x8192 rmsnorm, read
+// and written by plain kernels, in blocks of 1, 4, 16 and 124 rows 258, 265, 274 and 273 us; copied 259. Clusters start too
+// slowly for that: 4096x16384 in clusters of 2 92 us, sharing all rows 74. So a row stays in one block: in registers, with up to
+// 8 vectors a thread, as long as they hold it beside an f32 gamma and beta (20 words a vector); then it is read again, from
+// the L2 cache or from shared memory, and gamma with it; in clusters where shared memory has no room for it. Lines with figures
+// are measured (H200, 2026-11-22 to 24, layernorm, share of what reads a matrix and writes one); the others are reckoned.
 constexpr CudaRow streamed_rows[] = {
 //   vectors        sums when    threads     rows cluster blocks stages staging shared pace measured, rows a team
     {{1, 1},        any, always, exactly(1),  128, 1, 6, 4, async, nothing, {}, ""},

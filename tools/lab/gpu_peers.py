@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Others' norm-backward on a GPU, over a file of shapes, in the form of `normjit bench --json`.
+"""Others' norm-backward and forward passes on a GPU, over a file of shapes, in the form of `normjit bench --json`.
 
     python3 tools/lab/gpu_peers.py --shapes tools/lab/gpu_shapes.txt --json peers.json [--only torch,triton] [--limit 300]
 
 The whole operation counts: dx, dgamma and, for layernorm, dbeta, with the sums of partials and their casts. A time is
 the median of CUDA graph replays with the L2 cache flushed before each; the ceiling is torch.add(x, dy, out=dx), which
-reads two matrices and writes one. What cannot be imported, compiled or run for a shape is left out.
+reads two matrices and writes one. Of specs with pass=forward it is y, and what a peer saves beside it; torch.neg(x,
+out=y) stands in for the ceiling, which only `normjit bench` has: torch's copies are none. What cannot be imported,
+compiled or run for a shape is left out.
 
     torch    the operators that autograd calls (eager)
-    compile  autograd through torch.compile of the forward pass
-    triton   a row per step, partial sums of columns per program, summed by torch, as in flash-attention's layer norm
+    compile  torch.compile of the forward pass, and autograd through it
+    triton   a row per step, partial sums of columns per program, summed by torch, as in flash-attention's layer norm;
+             no forward pass
     liger    Liger-Kernel (PyPI: liger-kernel)
     quack    QuACK, CuTe DSL (PyPI: quack-kernels, with nvidia-cutlass-dsl, apache-tvm-ffi, torch-c-dlpack-ext)
 
@@ -37,16 +40,18 @@ class Problem:
         keys = dict(word.split("=") for word in words[1:])
         self.spec, self.norm = spec, words[0]
         self.rows, self.cols = int(keys["rows"]), int(keys["cols"])
+        self.is_forward = keys.pop("pass", "backward") == "forward"
         if set(keys) - {"rows", "cols", "x", "gamma"} or keys.get("gamma", keys["x"]) not in DTYPES:
             raise ValueError("a key that the peers have no word for")
         dtype, weight_dtype = DTYPES[keys["x"]], DTYPES[keys.get("gamma", keys["x"])]
         torch.manual_seed(1)
         make = lambda scale, mean: torch.empty(self.rows, self.cols, device="cuda", dtype=dtype).normal_(mean, scale)
-        self.x, self.dy = make(1, 0.5), make(1, 0)
-        self.dx = torch.empty_like(self.x)
+        self.x = make(1, 0.5)
+        self.dy = None if self.is_forward else make(1, 0)
+        self.dx = torch.empty_like(self.x)  # or y
         self.gamma = torch.empty(self.cols, device="cuda", dtype=weight_dtype).normal_(1, 0.1)
         self.beta = torch.zeros_like(self.gamma)
-        self.mean, self.rstd = self.statistics()
+        self.mean, self.rstd = (None, None) if self.is_forward else self.statistics()
 
     def statistics(self):
         mean, rstd = (torch.zeros(self.rows, device="cuda") for _ in range(2))
@@ -60,10 +65,21 @@ class Problem:
         return mean, rstd
 
     def bytes(self):
-        return 3 * self.x.numel() * self.x.element_size()
+        return (2 if self.is_forward else 3) * self.x.numel() * self.x.element_size()
+
+    def ceiling(self):
+        """A name, and what moves the same bytes."""
+        if self.is_forward:
+            return "torch.neg", lambda: torch.neg(self.x, out=self.dx)
+        return "torch.add", lambda: torch.add(self.x, self.dy, out=self.dx)
 
 
 def torch_eager(p):
+    if p.is_forward:
+        gamma, beta = p.gamma.to(p.x.dtype), p.beta.to(p.x.dtype)
+        if p.norm == "layernorm":
+            return lambda: torch.ops.aten.native_layer_norm(p.x, [p.cols], gamma, beta, EPS)
+        return lambda: torch.ops.aten._fused_rms_norm(p.x, [p.cols], gamma, EPS)
     if p.norm == "layernorm":
         mean, rstd = p.mean[:, None], p.rstd[:, None]
         gamma, beta = p.gamma.to(p.x.dtype), p.beta.to(p.x.dtype)
@@ -81,6 +97,9 @@ def torch_compile(p):
         return wide.to(x.dtype)
 
     torch._dynamo.reset()
+    if p.is_forward:
+        compiled = torch.compile(forward, fullgraph=True, dynamic=False)
+        return lambda: compiled(p.x, p.gamma, p.beta)
     leaves = [t.detach().requires_grad_() for t in (p.x, p.gamma, p.beta)]
     wanted = leaves if p.norm == "layernorm" else leaves[:2]
     y = torch.compile(forward, fullgraph=True, dynamic=False)(*leaves)
@@ -125,6 +144,8 @@ except ImportError:
 def triton_rows(p):
     if triton is None:
         raise ValueError("no Triton")
+    if p.is_forward:
+        raise ValueError("no forward pass")
     width = triton.next_power_of_2(p.cols)
     if width * p.x.element_size() > 65536:
         raise ValueError("a row does not fit a block")
@@ -158,6 +179,10 @@ def liger(p):
     from liger_kernel.ops import layer_norm, rms_norm
     from liger_kernel.ops.utils import calculate_settings
 
+    if p.is_forward and p.norm == "layernorm":
+        return lambda: layer_norm.layer_norm_forward(p.x, p.gamma, p.beta, EPS)
+    if p.is_forward:
+        return lambda: rms_norm.rms_norm_forward(p.x, p.gamma, EPS, 0.0, "llama", None)
     if p.norm == "layernorm":
         return lambda: layer_norm.layer_norm_backward(p.dy, p.x, p.gamma, p.beta, p.mean, p.rstd)
     block, warps = calculate_settings(p.cols)
@@ -165,8 +190,13 @@ def liger(p):
 
 
 def quack(p):
-    from quack.rmsnorm import layernorm_bwd, rmsnorm_bwd
+    from quack.rmsnorm import layernorm_bwd, layernorm_fwd, rmsnorm_bwd, rmsnorm_fwd
 
+    if p.is_forward and p.norm == "layernorm":
+        gamma, beta = p.gamma.float(), p.beta.float()  # all that it takes
+        return lambda: layernorm_fwd(p.x, gamma, bias=beta, eps=EPS)
+    if p.is_forward:
+        return lambda: rmsnorm_fwd(p.x, p.gamma, eps=EPS)
     if p.norm == "layernorm":
         return lambda: layernorm_bwd(p.x, p.gamma, p.dy, p.rstd, p.mean)
     return lambda: rmsnorm_bwd(p.x, p.gamma, p.dy, p.rstd)
@@ -208,7 +238,7 @@ def graph_seconds(run, samples=None, budget=0.03):
 
 def measure(p, name, make):
     run = make(p)
-    if name == "compile":  # autograd's graph cannot be captured
+    if name == "compile" and not p.is_forward:  # autograd's graph cannot be captured
         for _ in range(3):
             run()
         return seconds_of(run, 15)
@@ -221,7 +251,8 @@ def measure_spec(spec, only):
     except (ValueError, torch.cuda.OutOfMemoryError) as error:
         print(f"{spec}: left out: {str(error).splitlines()[0]}", file=sys.stderr)
         return []
-    ceiling = graph_seconds(lambda: torch.add(p.x, p.dy, out=p.dx))
+    method, move = p.ceiling()
+    ceiling = graph_seconds(move)
     results = []
     for name in only:
         try:
@@ -233,7 +264,7 @@ def measure_spec(spec, only):
         results.append({"spec": spec, "peer": name, "median_seconds": seconds, "bytes": p.bytes(),
                         "bytes_per_second": p.bytes() / seconds, "share": ceiling / seconds,
                         "ceiling": {"median_seconds": ceiling, "bytes_per_second": p.bytes() / ceiling,
-                                    "method": "torch.add"}})
+                                    "method": method}})
     shares = "  ".join(f"{r['peer']} {1e6 * r['median_seconds']:.1f} us {r['share']:.2f}" for r in results)
     print(f"{spec}: ceiling {1e6 * ceiling:.1f} us  {shares}", flush=True)
     return results

@@ -95,6 +95,14 @@ rmsnorm pass=forward cols=40001 x=bf16 | 60 |
 layernorm pass=forward cols=300001 x=bf16 | 7 |
 layernorm cols=4096 x=bf16 out=dx,dresidual_in,mean,dbeta stats=recompute | 99 | form=two_pass threads_per_row=256 rows_per_block=1 cluster=1 pipeline_depth=2 staging=registers row_memory=registers column_memory=registers pace=0 row_groups=8
 layernorm pass=forward cols=65536 x=bf16 | 40 |
+rmsnorm pass=forward cols=65536 x=bf16 | 60 |
+rmsnorm pass=forward cols=16384 x=bf16 gamma=f32 out=y,rstd | 400 |
+layernorm pass=forward cols=32768 x=bf16 | 500 |
+layernorm pass=forward cols=512 x=bf16 | 3001 |
+layernorm pass=forward slices=any cols=128 x=bf16 per_slice=gamma,beta | 7x130 |
+layernorm cols=34695 x=bf16 | 80 | threads_per_row=192 row_groups=24 pipeline_depth=3
+layernorm cols=25003 x=bf16 | 40 | cluster=16 threads_per_row=128 row_groups=16 blocks_per_sm=2 pipeline_depth=3
+layernorm cols=47872 x=f16 | 1 | cluster=16 threads_per_row=160 row_groups=1 blocks_per_sm=1 vector_width=4 pipeline_depth=4 staging=async pace=0 row_memory=registers column_memory=registers
 rmsnorm cols=4096 x=bf16 rounding=llama | 99 |
 layernorm slices=any cols=1152 x=bf16 per_slice=gamma,beta gamma_offset=1 | 9x70 |
 layernorm slices=any cols=1152 x=bf16 per_slice=gamma | 700x3 |
