@@ -165,12 +165,15 @@ int rows_to_overlap(const Spec& spec, const Target& target, int64_t threads) {
 /// EPYC, 1 thread, 2026-11-23, times as fast without:
 ///   f32             8192: 1.31   16384: 1.34   65536: 1.43   rmsnorm 16384: 1.38
 ///   bf16            4096: 1.06   rmsnorm 8192, 16384: 0.98, 0.97   layernorm 8192: 0.93   16384: 0.92
+///   on 2 threads    layernorm 4096: 1.11, f16 1.27   5120: 0.99   6144: 0.88   8192: 0.84   16384: 0.83
+///                   rmsnorm 4096: 1.19 (1 thread 1.35)   8192: 1.01   12288, 16384: 0.98          (2026-11-24)
 ///   unfilled lines  4097: 1.22   4925: 1.21 (in L3 1.25)   6910: 1.05 (1.25)   40001: 1.19   f16 12345: 1.05
 bool gains_by_overlap(const Spec& spec, const Target& target) {
     if (target.tune == Tune::zen4 && !(converts(spec) && rows_fill_lines(spec))) return false;
     constexpr int64_t least_rows = 32;  // 16x1048576 f32, 16 threads: 1.09 to 1.15
     if (spec.rows && (*spec.rows < least_rows || bytes_moved(spec, *spec.rows) <= target.l2_bytes)) return false;
-    return bytes_read(spec) >= (converts(spec) ? target.l2_bytes / 64 : target.l2_bytes / 16);
+    const int64_t part = !converts(spec) ? 16 : target.tune == Tune::zen4 ? 48 : 64;
+    return bytes_read(spec) >= target.l2_bytes / part;
 }
 
 /// What the measurements of keep and overlap are of: Xbyak's code.
