@@ -256,6 +256,16 @@ constexpr CudaAdaptation short_streams[] = {
      ""},
 };
 
+// Sums per slice. Slices side by side are as many streams of memory, whose blocks drift apart sooner, and reports cost
+// more than with one.
+constexpr CudaAdaptation slices_apart[] = {
+//   vectors      sums rows MiB         when    changes                                                                    measured
+    {{129, 255},  two, all, after(128), slices, {.make_fit = true, .threads = vectors(2), .rows_per_block = 1, .blocks_per_sm = 4, .pipeline_depth = 3,
+     .staging = async, .row_memory = registers, .column_memory = registers, .pace = 0},
+     "8x4096x1152 65.7 us, 64x1024x1152 124.3; not 8 rows side by side 68.6, 123.3. 64x1024x1536 158.8; not a vector a thread, pace=4 170"},
+    {{257, 479},  two, all, after(128), slices, {.staging = async, .pace = 4}, "32x1024x3072 155.5 us, 128x256x3072 158.6; not pace=2 162.0, 162.9"},
+};
+
 // The blocks' lead over each other grows with time; before 100 us or so, reports cost more than they bring.
 constexpr CudaPacing pacing[] = {
 //   vectors      sums several MiB  measured
@@ -266,34 +276,6 @@ constexpr CudaPacing pacing[] = {
     {{4097, end}, one, false,  300, "910x52096 f16: a loss of 4 %"},
 };
 // clang-format on
-
-// Sums per slice. Slices side by side are as many streams of memory, whose blocks drift apart sooner, and reports cost
-// more than with one.
-constexpr CudaAdaptation slices_apart[] = {
-    {{129, 255},
-     two,
-     all,
-     after(128),
-     slices,
-     {.make_fit = true,
-      .threads = vectors(2),
-      .rows_per_block = 1,
-      .blocks_per_sm = 4,
-      .pipeline_depth = 3,
-      .staging = async,
-      .row_memory = registers,
-      .column_memory = registers,
-      .pace = 0},
-     "8x4096x1152 65.7 us, 64x1024x1152 124.3; not 8 rows side by side 68.6, 123.3. 64x1024x1536 158.8; not a vector a "
-     "thread, pace=4 170"},
-    {{257, 479},
-     two,
-     all,
-     after(128),
-     slices,
-     {.staging = async, .pace = 4},
-     "32x1024x3072 155.5 us, 128x256x3072 158.6; not pace=2 162.0, 162.9"},
-};
 
 constexpr CudaAdaptations tables[] = {
     {"slices apart", true, false, false, slices_apart},
