@@ -39,25 +39,21 @@ constexpr When wide_alone = {"gamma alone, wider than the matrices",
                              [](const CudaShape& s) { return gamma.holds(s) && !s.has_beta; }};
 constexpr When wide_both = {"gamma and beta, wider than the matrices",
                             [](const CudaShape& s) { return gamma.holds(s) && s.has_beta; }};
-constexpr When light_roomy = {"gamma alone, as wide as the matrices; 200 KiB of shared memory",
-                              [](const CudaShape& s) { return light.holds(s) && s.is_roomy; }};
-constexpr When medium_roomy = {"gamma and beta, as wide as the matrices; 200 KiB of shared memory",
+constexpr When roomy_medium = {"gamma and beta, as wide as the matrices; 200 KiB of shared memory",
                                [](const CudaShape& s) { return medium.holds(s) && s.is_roomy; }};
-constexpr When wide_alone_roomy = {"gamma alone, wider than the matrices; 200 KiB of shared memory",
+constexpr When roomy_wide_alone = {"gamma alone, wider than the matrices; 200 KiB of shared memory",
                                    [](const CudaShape& s) { return wide_alone.holds(s) && s.is_roomy; }};
-constexpr When cramped = {"gamma and beta, wider than the matrices, or less than 200 KiB of shared memory",
-                          [](const CudaShape& s) { return wide_both.holds(s) || !s.is_roomy; }};
-constexpr When cramped_heavy = {
+constexpr When neither_light_nor_roomy = {
     "gamma and beta, wider than the matrices, or, but for gamma alone, less than 200 KiB of shared memory",
-    [](const CudaShape& s) { return cramped.holds(s) && !light.holds(s); }};
-constexpr When heavy_or_cramped = {"gamma and beta, or less than 200 KiB of shared memory", [](const CudaShape& s) {
-                                       return !light_roomy.holds(s) && !wide_alone_roomy.holds(s);
-                                   }};
-constexpr When plain_or_cramped = {
-    "gamma and beta, as wide as the matrices, or gamma alone and less than 200 KiB of shared memory",
-    [](const CudaShape& s) { return plain.holds(s) && heavy_or_cramped.holds(s); }};
-constexpr When cramped_gamma = {"gamma wider than the matrices, and beta or less than 200 KiB of shared memory",
-                                [](const CudaShape& s) { return gamma.holds(s) && cramped.holds(s); }};
+    [](const CudaShape& s) { return !light.holds(s) && !roomy_medium.holds(s) && !roomy_wide_alone.holds(s); }};
+constexpr When roomy_alone = {"gamma alone; 200 KiB of shared memory",
+                              [](const CudaShape& s) { return !s.has_beta && s.is_roomy; }};
+constexpr When crowded = {"gamma and beta, or less than 200 KiB of shared memory",
+                          [](const CudaShape& s) { return !roomy_alone.holds(s); }};
+constexpr When crowded_plain = {"gamma and beta, or less than 200 KiB of shared memory; as wide as the matrices",
+                                [](const CudaShape& s) { return crowded.holds(s) && plain.holds(s); }};
+constexpr When crowded_gamma = {"gamma and beta, or less than 200 KiB of shared memory; wider than the matrices",
+                                [](const CudaShape& s) { return crowded.holds(s) && gamma.holds(s); }};
 constexpr When heavy = {"gamma and beta, or wider than the matrices",
                         [](const CudaShape& s) { return !light.holds(s); }};
 constexpr When medium_full = {"gamma and beta, as wide as the matrices, that fill warps",
@@ -163,14 +159,13 @@ constexpr CudaRow streamed_rows[] = {
     {{1025, 2048},  any, wide_alone, vectors(8), 1, 1, 3, 1, async, rows_kept, {}, "16384 rmsnorm, f32 gamma: 0.97; not all rows: 0.92", 1},
     {{1025, 2048},  any, wide_both, vectors(4), 1, 1, 1, 4, bulk,  nothing, {}, "16384, f32 gamma: 0.90; not read again: 0.85"},
     {{2049, 4096},  any, light,  vectors(4),    1, 1, 1, 1, registers, reread, {}, "32768, rmsnorm: 0.96; not clusters of 2: 0.92", 1},
-    {{2049, 4096},  any, medium_roomy, vectors(4), 1, 1, 1, 2, bulk, columns, {}, "32768: 0.96, 24576: 0.94; not clusters of 2, all rows: 0.89, 0.91", 4},
-    {{2049, 4096},  any, wide_alone_roomy, vectors(8), 1, 1, 2, 1, async, rows_kept, {}, "32768 rmsnorm, f32 gamma: 0.98; not clusters of 2, all rows: 0.92", 1},
-    {{2049, 4096},  any, cramped_heavy, vectors(4), 1, 2, 1, 4, bulk,  nothing, {}, ""},
-    {{4097, 8192},  any, light_roomy, vectors(8), 1, 1, 1, 1, async, rows_kept, {}, "49152 rmsnorm: 1.00, 65536: 0.96; not clusters of 4, all rows: 0.88, 0.91", 1},
-    {{4097, 8192},  any, wide_alone_roomy, vectors(8), 1, 1, 1, 1, async, rows_kept, {}, "49152 rmsnorm, f32 gamma: 0.89, 65536: 0.93; not clusters of 4, all rows: 0.88, 0.92", 1},
-    {{4097, 6144},  any, heavy_or_cramped, vectors(6), 1, 4, 1, 3, async, nothing, {}, "49152, f32 gamma: 0.91"},
-    {{6145, 8192},  any, plain_or_cramped, vectors(6), 1, 4, 1, 3, async, nothing, {}, "65536: 0.92; not 4 vectors a thread, bulk: 0.88"},
-    {{6145, 8192},  any, cramped_gamma, vectors(4), 1, 4, 1, 3, bulk,  rows,    {}, "65536, f32 gamma: 0.92; not both shared: 0.58"},
+    {{2049, 4096},  any, roomy_medium, vectors(4), 1, 1, 1, 2, bulk, columns, {}, "32768: 0.96, 24576: 0.94; not clusters of 2, all rows: 0.89, 0.91", 4},
+    {{2049, 4096},  any, roomy_wide_alone, vectors(8), 1, 1, 2, 1, async, rows_kept, {}, "32768 rmsnorm, f32 gamma: 0.98; not clusters of 2, all rows: 0.92", 1},
+    {{2049, 4096},  any, neither_light_nor_roomy, vectors(4), 1, 2, 1, 4, bulk,  nothing, {}, ""},
+    {{4097, 8192},  any, roomy_alone, vectors(8), 1, 1, 1, 1, async, rows_kept, {}, "rmsnorm, 49152: 1.00, f32 gamma 0.89; 65536: 0.96, 0.93; not clusters of 4, all rows: 0.88, 0.88; 0.91, 0.92", 1},
+    {{4097, 6144},  any, crowded, vectors(6), 1, 4, 1, 3, async, nothing, {}, "49152, f32 gamma: 0.91"},
+    {{6145, 8192},  any, crowded_plain, vectors(6), 1, 4, 1, 3, async, nothing, {}, "65536: 0.92; not 4 vectors a thread, bulk: 0.88"},
+    {{6145, 8192},  any, crowded_gamma, vectors(4), 1, 4, 1, 3, bulk,  rows,    {}, "65536, f32 gamma: 0.92; not both shared: 0.58"},
     {{8193, 12288}, any, always, vectors(4),    1, 8, 1, 4, bulk,  nothing, {}, ""},
     {{12289, 16384},any, plain,  vectors(4),    1, 8, 1, 4, bulk,  nothing, {}, ""},
     {{12289, 16384},any, gamma,  vectors(8),    1, 8, 1, 2, bulk,  nothing, {}, "131072, f32 gamma: 0.92; not 4 vectors a thread, 4 stages: 0.85"},
@@ -261,8 +256,8 @@ constexpr CudaFamily families[] = {
 };
 
 CudaMemory memory_of(Shared what, Shared shared) {
-    if (shared == reread || (shared == rows_kept && what == columns)) return CudaMemory::global;
-    if (shared == rows_kept) return CudaMemory::shared;
+    if (shared == reread) return CudaMemory::global;
+    if (shared == rows_kept) return what == rows ? CudaMemory::shared : CudaMemory::global;
     return shared == what || shared == both ? CudaMemory::shared : CudaMemory::registers;
 }
 
