@@ -70,12 +70,14 @@ constexpr When copies_8 = {"asynchronous copies of vectors of 8", [](const CudaS
 // what was not taken.
 // clang-format off
 
+constexpr CudaChange anew_in_4_blocks = {.anew = true, .threads = near(128), .cluster = 4, .pipeline_depth = 4};
+constexpr CudaChange anew_in_8_blocks = {.anew = true, .threads = near(128), .cluster = 8, .pipeline_depth = 4};
+constexpr CudaChange few_across_16_blocks = {.threads = near(128), .cluster = 16, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = async, .column_memory = registers};
+
 // Fewer rows than keep all multiprocessors busy: a row's latency is the time. Blocks of 96 to 256 threads, the number
 // that leaves the fewest idle, with vectors of 4 where rows are narrow, and clusters of as many blocks as leave each 200
 // to 600 vectors: where they bring rows to more multiprocessors, and where groups of all of them have fewer partials, whose
 // bytes a wide row has as many of as data. 1024 rows of 8192 are 8 for each block, and gain nothing.
-constexpr CudaChange across_4_blocks = {.anew = true, .threads = near(128), .cluster = 4, .pipeline_depth = 4};
-constexpr CudaChange few_across_16_blocks = {.threads = near(128), .cluster = 16, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = async, .column_memory = registers};
 constexpr CudaAdaptation few_rows[] = {
 //   vectors      sums rows of a multiprocessor MiB when changes                                                           measured
     {{2049, end}, any, up_to(1. / 18),        all, large_clusters, {.threads = within(160), .cluster = 16, .blocks_per_sm = 1, .vector_width = 4, .pipeline_depth = 4, .staging = async, .row_memory = registers, .column_memory = registers},
@@ -92,18 +94,18 @@ constexpr CudaAdaptation few_rows[] = {
      "91x22976 bf16 15.2 us; not 16.3. rmsnorm 69x8640 f32 10.6; not 11.8"},
     {{4097, 8192},two, after(1. / 2, 1),      all, clusters, {.threads = near(192), .cluster = 8, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = async, .column_memory = registers},
      ""},
-    {{1281, 2048},any, up_to(1. / 5),         all, clusters, {.anew = true, .threads = near(128), .cluster = 8, .pipeline_depth = 4},
+    {{1281, 2048},any, up_to(1. / 5),         all, clusters, anew_in_8_blocks,
      "5x15432 bf16 8.0 us; not 4 blocks 8.7. rmsnorm 11x12352 f16 7.2; not 7.4"},
-    {{896, 1280}, any, up_to(1. / 16),        all, clusters, {.anew = true, .threads = near(128), .cluster = 8, .pipeline_depth = 4},
+    {{896, 1280}, any, up_to(1. / 16),        all, clusters, anew_in_8_blocks,
      "1x7680 bf16 5.6 us; not 4 blocks 6.2. 8x7680 f16 7.5; not 8.0"},
-    {{896, 1280}, any, after(1. / 16, 1. / 5),all, clusters, across_4_blocks, "16x8192 bf16 8.1 us; not one block 9.0"},
-    {{512, 895},  any, up_to(1. / 5),         all, clusters, across_4_blocks,
+    {{896, 1280}, any, after(1. / 16, 1. / 5),all, clusters, anew_in_4_blocks, "16x8192 bf16 8.1 us; not one block 9.0"},
+    {{512, 895},  any, up_to(1. / 5),         all, clusters, anew_in_4_blocks,
      "16x4096 bf16 7.6 us; not one block 9.0. 19x5888 f16 7.1; not 7.4"},
     {{448, 511},  any, up_to(1. / 5),         all, clusters, {.anew = true, .threads = vectors(8), .pipeline_depth = 4},
      ""},
     {{448, 1536}, any, after(1. / 5, 1. / 2), all, clusters, {.anew = true, .threads = vectors(8), .pipeline_depth = 4},
      "64x4096 8.4 us; not 2 blocks 8.6, the table's 10.2. 64x8192 10.0; not 10.7, 10.2"},
-    {{1537, 2048},any, after(1. / 5, 1. / 2), all, clusters, {.anew = true, .threads = near(128), .cluster = 4, .pipeline_depth = 4},
+    {{1537, 2048},any, after(1. / 5, 1. / 2), all, clusters, anew_in_4_blocks,
      "rmsnorm 40x14336 bf16 8.8 us; not 2 blocks 9.3"},
     {{705, 1024}, one, after(1. / 2, 4),      all, clusters, {.anew = true, .threads = near(256), .cluster = 2, .pipeline_depth = 3},
      "512x8192 15.9 us; not 18.8"},
@@ -177,14 +179,15 @@ constexpr CudaAdaptation rows_side_by_side[] = {
      "32768x1600 0.91; not 8 rows 0.86, a vector a thread 0.82. 8192x1600: a loss of 10 %"},
 };
 
-// With few rows the partials of more blocks cost more than these gain.
 constexpr CudaChange four_blocks_of_128 = {.threads = near(128), .rows_per_block = 1, .blocks_per_sm = 4, .pipeline_depth = 3, .row_memory = registers, .column_memory = registers};
+
+// With few rows the partials of more blocks cost more than these gain.
 constexpr CudaAdaptation fewer_partials[] = {
 //   vectors      sums rows      MiB            when     changes measured
     {{9, 16},     any, up_to(16), up_to(64),    always,  {.threads = exactly(16), .rows_per_block = 8}, "rmsnorm 461x87 bf16: 4 % over 16 rows"},
     {{9, 15},     two, after(16), up_to(64),    always,  {.threads = exactly(16), .blocks_per_sm = 2}, "12280x109 bf16 12 % over 3 blocks, 40764x86 4 %"},
-    {{9, 15},     one, after(16), after(32, 64), always, {.threads = exactly(16)}, "rmsnorm 7001x105 bf16: 3 % over 8 threads"},
-    {{9, 15},     one, after(16), up_to(32),    always,  {.threads = exactly(16), .blocks_per_sm = 2}, "rmsnorm 48099x109 bf16 2 % over 3 blocks; 97683x77: a loss of 4 %"},
+    {{9, 15},     one, after(16), after(32, 64), always, {.threads = exactly(16)}, "rmsnorm 97683x77 f16: 4 % over 2 blocks"},
+    {{9, 15},     one, after(16), up_to(32),    always,  {.threads = exactly(16), .blocks_per_sm = 2}, "rmsnorm 48099x109 bf16 2 % over 3 blocks, 7001x105 3 % over 8 threads"},
     {{16, 16},    any, after(16), up_to(64),    always,  {.threads = exactly(16)}, "rmsnorm 16384x128 bf16: 4 % over 2 blocks"},
     {{17, 31},    any, after(16), up_to(16),    always,  {.threads = exactly(32), .rows_per_block = 8, .blocks_per_sm = 2, .pipeline_depth = 6, .staging = async},
      "rmsnorm 14084x135 bf16, 2696x205: 7 % over 16 threads, 3 blocks, 2 stages; 864x192, 328x240: a loss of 3 to 4 %"},
