@@ -16,12 +16,14 @@ compiled or run for a shape is left out.
              no forward pass
     liger    Liger-Kernel (PyPI: liger-kernel)
     quack    QuACK, CuTe DSL (PyPI: quack-kernels, with nvidia-cutlass-dsl, apache-tvm-ffi, torch-c-dlpack-ext)
+    normjit  this project, by its Python package: in the same harness, which is not that of `normjit bench`
 
-A peer whose package is not there is left out with a line that says so.
+Those of a shape take turns. A peer whose package is not there is left out with a line that says so.
 """
 import argparse
 import importlib
 import json
+import statistics
 import sys
 import time
 
@@ -171,7 +173,7 @@ def triton_rows(p):
             if width // (warps * 32) > 128 or width < warps * 32:
                 continue
             run = make(warps, blocks)
-            tried.append((graph_seconds(run, samples=5), len(tried), run))
+            tried.append((*seconds_of([captured(run)], 5), len(tried), run))
     return min(tried)[2]
 
 
@@ -202,26 +204,41 @@ def quack(p):
     return lambda: rmsnorm_bwd(p.x, p.gamma, p.dy, p.rstd)
 
 
-PEERS = {"torch": torch_eager, "triton": triton_rows, "liger": liger, "quack": quack, "compile": torch_compile}
-PACKAGES = {"triton": "triton", "liger": "liger_kernel.ops", "quack": "quack.rmsnorm"}
+def normjit_itself(p):
+    import normjit
+
+    if p.is_forward and p.norm == "layernorm":
+        return lambda: normjit.layer_norm(p.x, p.gamma, p.beta, eps=EPS, out={"y": p.dx})
+    if p.is_forward:
+        return lambda: normjit.rms_norm(p.x, p.gamma, eps=EPS, out={"y": p.dx})
+    if p.norm == "layernorm":
+        return lambda: normjit.layer_norm_backward(p.x, p.dy, p.gamma, mean=p.mean, rstd=p.rstd, out={"dx": p.dx})
+    return lambda: normjit.rms_norm_backward(p.x, p.dy, p.gamma, rstd=p.rstd, out={"dx": p.dx})
+
+
+PEERS = {"torch": torch_eager, "triton": triton_rows, "liger": liger, "quack": quack, "compile": torch_compile,
+         "normjit": normjit_itself}
+PACKAGES = {"triton": "triton", "liger": "liger_kernel.ops", "quack": "quack.rmsnorm", "normjit": "normjit"}
 flush = None
 
 
-def seconds_of(run, samples):
+def seconds_of(runs, samples):
+    """Medians of runs that take turns, each after the L2 cache was flushed."""
     global flush
     if flush is None:
         flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
-    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(samples)]
-    for first, last in events:
-        flush.zero_()
-        first.record()
-        run()
-        last.record()
+    events = [[[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in runs] for _ in range(samples)]
+    for turn in events:
+        for run, (first, last) in zip(runs, turn):
+            flush.zero_()
+            first.record()
+            run()
+            last.record()
     torch.cuda.synchronize()
-    return sorted(1e-3 * first.elapsed_time(last) for first, last in events)[samples // 2]
+    return [statistics.median(1e-3 * first.elapsed_time(last) for first, last in of_run) for of_run in zip(*events)]
 
 
-def graph_seconds(run, samples=None, budget=0.03):
+def captured(run):
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -232,39 +249,39 @@ def graph_seconds(run, samples=None, budget=0.03):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         run()
-    once = seconds_of(graph.replay, 1)
-    return seconds_of(graph.replay, samples or max(7, min(200, int(budget / (once + 1e-4)))))
+    return graph.replay
 
 
-def measure(p, name, make):
-    run = make(p)
-    if name == "compile" and not p.is_forward:  # autograd's graph cannot be captured
+def prepared(p, name):
+    """What a peer runs for a problem, warm; captured, where it can be."""
+    run = PEERS[name](p)
+    if name == "compile" and not p.is_forward:  # autograd's graph cannot be
         for _ in range(3):
             run()
-        return seconds_of(run, 15)
-    return graph_seconds(run)
+        return run
+    return captured(run)
 
 
-def measure_spec(spec, only):
+def measure_spec(spec, only, budget):
     try:
         p = Problem(spec)
     except (ValueError, torch.cuda.OutOfMemoryError) as error:
         print(f"{spec}: left out: {str(error).splitlines()[0]}", file=sys.stderr)
         return []
     method, move = p.ceiling()
-    ceiling = graph_seconds(move)
-    results = []
+    runs = {method: captured(move)}
     for name in only:
         try:
-            seconds = measure(p, name, PEERS[name])
+            runs[name] = prepared(p, name)
         except Exception as error:  # whatever a peer does on a shape that it has not been made for
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             print(f"{spec}: {name} left out: {reason[:100]}", file=sys.stderr)
-            continue
-        results.append({"spec": spec, "peer": name, "median_seconds": seconds, "bytes": p.bytes(),
-                        "bytes_per_second": p.bytes() / seconds, "share": ceiling / seconds,
-                        "ceiling": {"median_seconds": ceiling, "bytes_per_second": p.bytes() / ceiling,
-                                    "method": method}})
+    once = sum(seconds_of(runs.values(), 1)) + 1e-4 * len(runs)
+    ceiling, *times = seconds_of(runs.values(), max(7, min(200, int(budget / once))))
+    results = [{"spec": spec, "peer": name, "median_seconds": seconds, "bytes": p.bytes(),
+                "bytes_per_second": p.bytes() / seconds, "share": ceiling / seconds,
+                "ceiling": {"median_seconds": ceiling, "bytes_per_second": p.bytes() / ceiling, "method": method}}
+               for name, seconds in zip(list(runs)[1:], times)]
     shares = "  ".join(f"{r['peer']} {1e6 * r['median_seconds']:.1f} us {r['share']:.2f}" for r in results)
     print(f"{spec}: ceiling {1e6 * ceiling:.1f} us  {shares}", flush=True)
     return results
@@ -289,6 +306,7 @@ def main():
     parser.add_argument("--shapes", required=True, help="a file with one spec a line")
     parser.add_argument("--json", required=True, help="the file to write")
     parser.add_argument("--only", default=",".join(PEERS), help="peers, separated by commas [%(default)s]")
+    parser.add_argument("--budget", type=float, default=0.2, help="seconds of measuring, of a shape [%(default)s]")
     parser.add_argument("--limit", type=float, default=3600, help="seconds after which no new shape is begun")
     options = parser.parse_args()
     unknown = [name for name in options.only.split(",") if name not in PEERS]
@@ -303,7 +321,7 @@ def main():
         if time.monotonic() - start > options.limit:
             print(f"{spec} and what follows: no time left", file=sys.stderr)
             break
-        document["results"] += measure_spec(spec, only)
+        document["results"] += measure_spec(spec, only, options.budget)
         with open(options.json, "w") as file:
             json.dump(document, file, indent=1)
 
