@@ -87,7 +87,8 @@ class Search {
     /// rows, whose partials cost most, gain up to four rows a group: 91x22976 16.3 us, in 23 for 30 15.5; others lose 2
     /// to 5 % from the third on. One or two rows are one group's, which needs no final reduce: 1x16384 7.7 us, so 6.0;
     /// 2x8704, 2x4096 15 %; 4x4096 loses 2 % (H200, 2026-11-23). Of rows that start anywhere 20x25003 has 16 groups,
-    /// not the 8 below 10, which take three turns.
+    /// not the 8 below 10, which take three turns. A few more groups than multiprocessors leave most of those idle
+    /// while some have two: 2178x211 f16 in 137 groups for 264 7 %, 312x704 in 156 for 312 6 % (H200, 2026-11-24).
     int64_t row_groups(const CudaSchedule& s) const {
         const int64_t most = cuda_row_groups(spec_, target_, s);
         if (!rows_ || s.form != CudaForm::rows || operands_.column_outputs().empty() || spec_.has_per_slice())
@@ -99,22 +100,26 @@ class Search {
         const int64_t most_turns = shape_.vectors > 2048 ? 4 : 2;
         if (of_group < 2 || of_group > most_turns) return most;
         const int64_t even = round_up(divide_up(turns, of_group), unit_of_groups(spec_, s));
-        return even * 8 > most * 7 ? most : even;
+        const int64_t blocks = even * s.cluster, of_last_turn = blocks % target_.sm_count;
+        const bool overburdens_a_few = blocks > target_.sm_count && of_last_turn * 5 <= target_.sm_count;
+        return even * 8 > most * 7 || overburdens_a_few ? most : even;
     }
 
-    /// Up to four turns of a group, more than two stages cost more than they bring: layernorm 225x8956 f16 16 %,
-    /// 600x1536 bf16 6 %, 150x6144 f32 4 %, 400x4096 nothing, rmsnorm 400x3072 4 %, 300x8192 a loss of 2 %. Not so
-    /// where a few clusters have all rows, 2x24576 a loss of 4 %, nor with narrow ones, 97x448 f16 3 % (H200,
-    /// 2026-11-23).
+    /// Up to five turns of a group, more than two stages cost more than they bring: layernorm 225x8956 f16 16 %,
+    /// 314x10228 bf16 12 %, 600x1536 6 %, 150x6144 f32 4 %, 108x35998 3 %, 400x4096 nothing, rmsnorm 61x40320 f16 7 %,
+    /// 400x3072 bf16 4 %, 300x8192 a loss of 2 %. Not so where a few clusters have all rows, 2x24576 a loss of 4 %, nor
+    /// with narrow rows of one turn, 97x448 f16 3 %; those of more gain, rmsnorm 5888x192 bf16 5 %, 8530x96 f32 3 %
+    /// (H200, 2026-11-24).
     void shorten_pipeline(CudaSchedule& s, int64_t row_groups) const {
-        constexpr int64_t most_turns = 4, most_vectors_of_any_depth = 64;
+        constexpr int64_t most_turns = 5, narrow = 64;
         if (!rows_ || *rows_ * 5 <= target_.sm_count || operands_.column_outputs().empty() || spec_.has_per_slice())
             return;
-        if (shape_.is_wide_and_shifted() || s.form != CudaForm::rows || s.staging != CudaStaging::async) return;
-        if (shape_.vectors <= most_vectors_of_any_depth) return;
-        if (s.pipeline_depth <= 2 || *rows_ > most_turns * row_groups * s.rows_per_block) return;
+        if (s.form != CudaForm::rows || s.staging != CudaStaging::async) return;
+        const int64_t rows_of_turn = row_groups * s.rows_per_block;
+        if (shape_.vectors <= narrow && *rows_ <= rows_of_turn) return;
+        if (s.pipeline_depth <= 2 || *rows_ > most_turns * rows_of_turn) return;
         s.pipeline_depth = 2;
-        reasons_.note([] { return std::string("pipeline_depth=2: at most four turns of a row group"); });
+        reasons_.note([] { return std::string("pipeline_depth=2: at most five turns of a row group"); });
     }
 
     /// Where nothing is summed over the rows, blocks may end early (cuda_table.cpp): of those of several matrices the
@@ -209,7 +214,7 @@ class Search {
         s.rows_per_block = change.rows_per_block.value_or(s.rows_per_block) * (change.doubles_rows ? 2 : 1);
         s.cluster = change.cluster.value_or(s.cluster);
         s.blocks_per_sm = change.blocks_per_sm.value_or(s.blocks_per_sm);
-        s.vector_width = change.vector_width.value_or(s.vector_width);
+        s.vector_width = std::min(change.vector_width.value_or(s.vector_width), s.vector_width);
         s.pipeline_depth = change.pipeline_depth.value_or(s.pipeline_depth);
         s.staging = change.staging.value_or(s.staging);
         s.row_memory = change.row_memory.value_or(s.row_memory);
