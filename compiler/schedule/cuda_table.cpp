@@ -12,7 +12,8 @@ namespace {
 constexpr auto any = Sums::any, one = Sums::one, two = Sums::two;
 constexpr auto registers = CudaStaging::registers, async = CudaStaging::async, bulk = CudaStaging::bulk;
 constexpr auto nothing = Shared::nothing, rows = Shared::rows, columns = Shared::columns, both = Shared::both,
-               reread = Shared::reread, rows_kept = Shared::rows_columns_reread;
+               reread = Shared::reread, columns_reread = Shared::columns_reread,
+               rows_kept = Shared::rows_columns_reread;
 constexpr int64_t end = INT64_MAX;
 constexpr int wide = wide_row_blocks, largest = largest_cluster, fill = fill_384;
 
@@ -149,13 +150,18 @@ constexpr CudaRow streamed_rows[] = {
     {{129, 256},    any, medium_full, vectors(2), 1, 1, 3, 2, async, nothing, {}, "2048: 0.97; not all rows: 0.94", 2},
     {{129, 256},    any, gamma_full, vectors(4), 2, 1, 4, 2, async, nothing, {}, "2048, f32 gamma: 0.95; not all rows: 0.93", 2},
     {{129, 256},    any, heavy_idle, vectors(4), 1, 1, 6, 6, async, nothing, {}, "1600: 0.93; not 2 rows a team, 2 vectors a thread: 0.90"},
-    {{257, 512},    any, always, vectors(4),    1, 1, 3, 2, async, nothing, {}, "4096: 0.96, f32 gamma 0.96; not all rows: 0.90, 0.91", 2},
-    {{513, 640},    any, always, vectors(4),    1, 1, 3, 2, async, nothing, {}, "5120, rmsnorm: 0.97; not all rows: 0.94", 2},
+    {{257, 448},    any, light,  vectors(4),    1, 1, 3, 2, async, nothing, {}, "", 2},
+    {{257, 512},    any, heavy,  vectors(4),    1, 1, 3, 2, async, nothing, {}, "4096: 0.96, f32 gamma 0.96; not all rows: 0.90, 0.91", 2},
+    {{449, 512},    any, light,  vectors(2),    1, 1, 6, 1, registers, columns_reread, {}, "4096, rmsnorm: 0.97; not 4 vectors, 2 rows: 0.96", 1},
+    {{513, 640},    any, light,  vectors(2),    1, 1, 6, 1, registers, reread, {}, "5120, rmsnorm: 0.99; not 4 vectors, 2 rows: 0.98", 1},
+    {{513, 640},    any, heavy,  vectors(4),    1, 1, 3, 2, async, nothing, {}, "", 2},
     {{641, 1024},   any, light,  vectors(2),    1, 1, 3, 1, registers, reread, {}, "8192, rmsnorm: 0.97; not in shared memory, all rows: 0.91", 1},
     {{641, 1023},   any, medium, vectors(4),    1, 1, 4, 1, registers, reread, {}, "8192: 0.94; not in shared memory, all rows: 0.93", 1},
     {{1024, 1024},  any, medium, vectors(8),    1, 1, 3, 2, async, nothing, {}, "8192: 0.96; not read again: 0.95", 2},
     {{641, 1024},   any, gamma,  vectors(8),    1, 1, 2, 2, async, nothing, {}, "8192, f32 gamma: 0.94; not 6 vectors, all rows: 0.92", 2},
-    {{1025, 2048},  any, plain,  vectors(4),    1, 1, 3, 1, registers, reread, {}, "16384: 0.93, rmsnorm 0.96; not in shared memory, all rows: 0.90, 0.92", 1},
+    {{1025, 1536},  any, light,  vectors(4),    1, 1, 3, 1, registers, columns_reread, {}, "12288, rmsnorm: 0.97; not rows read again: 0.91", 1},
+    {{1537, 2048},  any, light,  vectors(4),    1, 1, 2, 1, registers, columns_reread, {}, "16384, rmsnorm: 0.98; not rows read again: 0.96", 1},
+    {{1025, 2048},  any, medium, vectors(4),    1, 1, 3, 1, registers, reread, {}, "16384: 0.97; not in shared memory, all rows: 0.90", 1},
     {{1025, 2048},  any, wide_alone, vectors(8), 1, 1, 3, 1, async, rows_kept, {}, "16384 rmsnorm, f32 gamma: 0.97; not all rows: 0.92", 1},
     {{1025, 2048},  any, wide_both, vectors(4), 1, 1, 1, 4, bulk,  nothing, {}, "16384, f32 gamma: 0.90; not read again: 0.85"},
     {{2049, 4096},  any, light,  vectors(4),    1, 1, 1, 1, registers, reread, {}, "32768, rmsnorm: 0.96; not clusters of 2: 0.92", 1},
@@ -258,6 +264,7 @@ constexpr CudaFamily families[] = {
 
 CudaMemory memory_of(Shared what, Shared shared) {
     if (shared == reread) return CudaMemory::global;
+    if (shared == columns_reread) return what == rows ? CudaMemory::registers : CudaMemory::global;
     if (shared == rows_kept) return what == rows ? CudaMemory::shared : CudaMemory::global;
     return shared == what || shared == both ? CudaMemory::shared : CudaMemory::registers;
 }

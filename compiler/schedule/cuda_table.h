@@ -78,7 +78,7 @@ int count_threads(Threads threads, const CudaShape& shape, const CudaSchedule& s
 
 /// What stays in shared memory between the sweeps over a row; of what is reread, nothing stays: each sweep loads what
 /// it needs.
-enum class Shared { nothing, rows, columns, both, reread, rows_columns_reread };
+enum class Shared { nothing, rows, columns, both, reread, columns_reread, rows_columns_reread };
 
 struct Pace {
     int rows = 0;

@@ -88,7 +88,8 @@ class Search {
     /// to 5 % from the third on. One or two rows are one group's, which needs no final reduce: 1x16384 7.7 us, so 6.0;
     /// 2x8704, 2x4096 15 %; 4x4096 loses 2 % (H200, 2026-11-23). Of rows that start anywhere 20x25003 has 16 groups,
     /// not the 8 below 10, which take three turns. A few more groups than multiprocessors leave most of those idle
-    /// while some have two: 2178x211 f16 in 137 groups for 264 7 %, 312x704 in 156 for 312 6 % (H200, 2026-11-24).
+    /// while some have two: 2178x211 f16 in 137 groups for 264 7 %, 312x704 in 156 for 312 6 %; but 560x790 bf16 in 280
+    /// for 528, which have more partials than rows, gains 10 % (H200, 2026-11-24).
     int64_t row_groups(const CudaSchedule& s) const {
         const int64_t most = cuda_row_groups(spec_, target_, s);
         if (!rows_ || s.form != CudaForm::rows || operands_.column_outputs().empty() || spec_.has_per_slice())
@@ -100,26 +101,32 @@ class Search {
         const int64_t most_turns = shape_.vectors > 2048 ? 4 : 2;
         if (of_group < 2 || of_group > most_turns) return most;
         const int64_t even = round_up(divide_up(turns, of_group), unit_of_groups(spec_, s));
-        const int64_t blocks = even * s.cluster, of_last_turn = blocks % target_.sm_count;
-        const bool overburdens_a_few = blocks > target_.sm_count && of_last_turn * 5 <= target_.sm_count;
+        const int64_t blocks = even * s.cluster, processors = target_.sm_count;
+        const bool overburdens_a_few = blocks > processors && blocks % processors * 4 <= processors &&
+                                       (blocks < 2 * processors || most * 4 <= *rows_);
         return even * 8 > most * 7 || overburdens_a_few ? most : even;
     }
 
     /// Up to five turns of a group, more than two stages cost more than they bring: layernorm 225x8956 f16 16 %,
     /// 314x10228 bf16 12 %, 600x1536 6 %, 150x6144 f32 4 %, 108x35998 3 %, 400x4096 nothing, rmsnorm 61x40320 f16 7 %,
-    /// 400x3072 bf16 4 %, 300x8192 a loss of 2 %. Not so where a few clusters have all rows, 2x24576 a loss of 4 %, nor
-    /// with narrow rows of one turn, 97x448 f16 3 %; those of more gain, rmsnorm 5888x192 bf16 5 %, 8530x96 f32 3 %
-    /// (H200, 2026-11-24).
+    /// 400x3072 bf16 4 %, 300x8192 a loss of 2 %. A row of a block, from three turns on, has three: layernorm 1909x582
+    /// f32 6 %, 2323x576 bf16 4 %, rmsnorm 1334x1664 5 %; wider ones lose, 606x3328 3 %, as do those that are loaded by
+    /// quarters, 589x1650 f16 4 %. Not so where a few clusters have all rows, 2x24576 a loss of 4 %, nor with narrow
+    /// rows of one turn, 97x448 f16 3 %; those of more gain, rmsnorm 5888x192 bf16 5 %, 8530x96 f32 3 % (H200,
+    /// 2026-11-24).
     void shorten_pipeline(CudaSchedule& s, int64_t row_groups) const {
-        constexpr int64_t most_turns = 5, narrow = 64;
+        constexpr int64_t most_turns = 5, narrow = 64, wide = 257;
         if (!rows_ || *rows_ * 5 <= target_.sm_count || operands_.column_outputs().empty() || spec_.has_per_slice())
             return;
         if (s.form != CudaForm::rows || s.staging != CudaStaging::async) return;
         const int64_t rows_of_turn = row_groups * s.rows_per_block;
         if (shape_.vectors <= narrow && *rows_ <= rows_of_turn) return;
-        if (s.pipeline_depth <= 2 || *rows_ > most_turns * rows_of_turn) return;
-        s.pipeline_depth = 2;
-        reasons_.note([] { return std::string("pipeline_depth=2: at most five turns of a row group"); });
+        const bool fills_three = *rows_ > 2 * rows_of_turn && s.cluster == 1 && s.rows_per_block == 1 &&
+                                 shape_.vectors < wide && shape_.part != 4;
+        const int enough = fills_three ? 3 : 2;
+        if (s.pipeline_depth <= enough || *rows_ > most_turns * rows_of_turn) return;
+        s.pipeline_depth = enough;
+        reasons_.note([&] { return fmt::format("pipeline_depth={}: at most five turns of a row group", enough); });
     }
 
     /// Where nothing is summed over the rows, blocks may end early (cuda_table.cpp): of those of several matrices the
@@ -209,7 +216,8 @@ class Search {
         CudaSchedule s = from;
         if (change.anew) {
             s = {.vector_width = std::min(from.vector_width, 4), .staging = from.staging};
-            if (s.staging == CudaStaging::bulk || from.row_memory == CudaMemory::global) s.staging = CudaStaging::async;
+            if (s.staging == CudaStaging::bulk || from.column_memory == CudaMemory::global)
+                s.staging = CudaStaging::async;
         }
         s.rows_per_block = change.rows_per_block.value_or(s.rows_per_block) * (change.doubles_rows ? 2 : 1);
         s.cluster = change.cluster.value_or(s.cluster);
@@ -277,7 +285,10 @@ class Search {
     /// eight vectors a thread (8192), for sm_120 in clusters with 12 to spare (32768); and of f16 it keeps the values
     /// unpacked, from sm_100 on (28672) or with eight vectors (8192).
     int64_t other_registers_of_streams(const plan::CudaVariant& variant) const {
+        constexpr int64_t cursors = 4;  // which a team's only row does without
         int64_t others = other_registers(variant);
+        if (variant.schedule.rows_per_team == 1 && variant.schedule.staging == CudaStaging::registers)
+            others -= cursors;
         if (target_.sm < 90) others = std::max<int64_t>(others, 28);
         const bool stays_in_shared = variant.data_registers == 0 && variant.schedule.row_memory == CudaMemory::shared;
         if (stays_in_shared) return others;
