@@ -6,6 +6,7 @@
 #include "frontend/frontend.h"
 #include "passes/passes.h"
 #include "plan/plan.h"
+#include "support/default_settings.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
@@ -17,6 +18,7 @@ Status legality(const Spec& spec, const Schedule& schedule, const Target& target
 }
 
 Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Target& target) {
+    const DefaultSettings settings;
     NORMJIT_TRY(const backend::LegalPlan legal, backend::make_legal_plan(spec, schedule, target));
     return legal.backend->emit(legal.plan);
 }
@@ -28,6 +30,7 @@ Expected<std::string> backend_of(const Target& target) {
 
 Expected<std::string> emit_stage(const Spec& spec, const Schedule& schedule, const Target& target,
                                  std::string_view stage) {
+    const DefaultSettings settings;
     NORMJIT_RETURN_IF_ERROR(validate(spec));
     NORMJIT_RETURN_IF_ERROR(validate(target));
     if (stage == "ir") return ir::print(frontend::build(spec));

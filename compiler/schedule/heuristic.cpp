@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/heuristics.h"
+#include "support/default_settings.h"
 
 namespace normjit {
 
 namespace {
 
 Schedule choose(const Spec& spec, const Target& target, schedule::Reasons reasons) {
+    const DefaultSettings settings;
     return target.is_cuda() ? schedule::heuristic_cuda(spec, target, reasons)
                             : schedule::heuristic_cpu(spec, target, reasons);
 }

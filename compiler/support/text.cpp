@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/text.h"
 
+#include "support/default_settings.h"
 #include "support/try.h"
 
 #include <algorithm>
@@ -94,6 +95,7 @@ Expected<int64_t> parse_int(std::string_view value, int64_t least, int64_t most)
 }
 
 Expected<double> parse_double(std::string_view value) {
+    const DefaultSettings settings;  // from_chars rounds as its caller does
     double number = 0;
     const char* end = value.data() + value.size();
     const auto [stop, code] = std::from_chars(value.data(), end, number);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What design section 1 promises at the ends of the ranges: no rows, one column, denormals, offsets beyond 32 bits.
+// What design section 1 promises at the ends of the ranges: no rows, one column, denormals, callers that round in odd
+// ways, offsets beyond 32 bits.
 #include "check.h"
 #include "device_image.h"
 #include "element.h"
@@ -84,6 +85,16 @@ std::string check_denormals(const Case& a_case) {
     return compare(a_case, inputs, problem);
 }
 
+std::string check_same_code(const Case& a_case) {
+    const std::string text = to_text(a_case.spec);
+    const auto make = [&] { return compile(*parse_spec(text), a_case.schedule, a_case.target); };
+    const auto usual = make();
+    const auto [odd, kept] = with_odd_rounding(make);
+    if (!usual.ok() || !odd.ok()) return (usual.ok() ? odd : usual).status().message();
+    if (!kept) return "the thread's rounding was changed";
+    return serialise(*usual) == serialise(*odd) ? "" : "the code is another one";
+}
+
 }  // namespace
 
 TEST_CASE("without rows, column sums are zeros and nothing else is written") {
@@ -125,6 +136,10 @@ TEST_CASE("denormals are kept, however the caller rounds") {
         return drawn;
     };
     check_cases(400, draw, check_denormals);
+}
+
+TEST_CASE("the same code is made, however the caller rounds") {
+    check_cases(200, [](Random& random) { return random_case(random); }, check_same_code);
 }
 
 TEST_CASE("offsets beyond 32 bits") {

@@ -2,11 +2,11 @@
 #include "backend/backend.h"
 #include "backend/portable/rows.h"
 #include "passes/passes.h"
+#include "support/default_settings.h"
 #include "support/try.h"
 
 #include "normjit/portable_program.h"
 
-#include <cfenv>
 #include <string_view>
 
 namespace normjit {
@@ -21,21 +21,6 @@ struct PortableProgram::Impl {
 };
 
 namespace {
-
-/// The default floating-point settings, in which denormals are kept and rounding is to nearest even, until it ends.
-class DefaultSettings {
-  public:
-    DefaultSettings() {
-        std::fegetenv(&callers_);
-        std::fesetenv(FE_DFL_ENV);
-    }
-    ~DefaultSettings() { std::fesetenv(&callers_); }
-    DefaultSettings(const DefaultSettings&) = delete;
-    DefaultSettings& operator=(const DefaultSettings&) = delete;
-
-  private:
-    std::fenv_t callers_;
-};
 
 bool same_tensors(const Spec& spec, const ir::Function& function) {
     for (const ir::Value& value : function.values) {
@@ -52,6 +37,7 @@ bool same_tensors(const Spec& spec, const ir::Function& function) {
 
 Expected<PortableProgram> PortableProgram::make(const Artifact& artifact) {
     if (artifact.format != CodeFormat::portable) return invalid_argument("portable: the artifact holds machine code");
+    const DefaultSettings settings;  // for the formula's numbers
     const auto* text = reinterpret_cast<const char*>(artifact.code.data());
     NORMJIT_TRY(ir::Function function, ir::parse({text, artifact.code.size()}));
     NORMJIT_RETURN_IF_ERROR(ir::verify(function));
