@@ -101,7 +101,6 @@ class ShapeReader {
     Status check_columns() const {
         if (last() < 0) return error(tensor_, "has no dimensions; the last must be cols");
         const int64_t cols = from_.shape[last()];
-        if (cols < 0) return error(tensor_, "the size of its last dimension is {}; must be at least 0", cols);
         if (from_.strides == nullptr || cols <= 1 || from_.strides[last()] == 1) return {};
         return error(tensor_, "the stride of its last dimension is {}; must be 1", from_.strides[last()]);
     }
@@ -164,6 +163,17 @@ class ShapeReader {
     const dlpack::Tensor& from_;
 };
 
+/// What every tensor has.
+Status check_shape(Tensor tensor, const dlpack::Tensor& from) {
+    if (from.dimensions < 0) return error(tensor, "has {} dimensions; must be at least 0", from.dimensions);
+    if (from.dimensions > 0 && from.shape == nullptr)
+        return error(tensor, "has {} dimensions and no shape", from.dimensions);
+    for (int i = 0; i < from.dimensions; ++i) {
+        if (from.shape[i] < 0) return error(tensor, "dimension {} is {}; must be at least 0", i, from.shape[i]);
+    }
+    return {};
+}
+
 /// Takes over what the tensor says of rows or slices; refuses what those before it said otherwise.
 Status agree(Tensor tensor, std::string_view what, const std::optional<int64_t>& said, bool is_known, int64_t& number) {
     if (!said) return {};
@@ -189,6 +199,7 @@ uint32_t tensors_that_say(const Spec& spec, bool rows) {
 Status set_dlpack(const Artifact& artifact, normjit_arguments& arguments, Tensor tensor, const void* dl_tensor) {
     if (dl_tensor == nullptr) return error(tensor, "null pointer");
     auto from = *static_cast<const dlpack::Tensor*>(dl_tensor);
+    NORMJIT_RETURN_IF_ERROR(check_shape(tensor, from));
     if (has_no_elements(from)) from.strides = nullptr;
     const auto dtype = dtype_of(from.dtype);
     if (!dtype) {
@@ -210,8 +221,8 @@ Status set_dlpack(const Artifact& artifact, normjit_arguments& arguments, Tensor
     if (shape.slices) arguments.slices = slices == 0 ? NORMJIT_NO_SLICES : slices;
     if (shape.rows || shape.slices) arguments.dlpack_tensors |= uint32_t{1} << info(tensor).number;
     arguments.slice_strides[info(tensor).number] = shape.slice_stride;
-    arguments.tensors[info(tensor).number] = {static_cast<char*>(from.data) + from.byte_offset, shape.cols,
-                                              shape.row_stride, static_cast<int32_t>(*dtype), 0};
+    char* const data = from.data == nullptr ? nullptr : static_cast<char*>(from.data) + from.byte_offset;
+    arguments.tensors[info(tensor).number] = {data, shape.cols, shape.row_stride, static_cast<int32_t>(*dtype), 0};
     return {};
 }
 

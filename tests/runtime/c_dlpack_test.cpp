@@ -81,8 +81,8 @@ TEST_CASE("c: DLPack tensors") {
           "dlpack: x: the stride of its last dimension is 12; must be 1");
     CHECK(set(NORMJIT_X, {ones.matrix.data(), {12, 40}, {-40, 1}}) ==
           "dlpack: x: its row stride is -40; must be at least 0");
-    CHECK(set(NORMJIT_X, {ones.matrix.data(), {12, -40}}) ==
-          "dlpack: x: the size of its last dimension is -40; must be at least 0");
+    CHECK(set(NORMJIT_X, {ones.matrix.data(), {12, -40}}) == "dlpack: x: dimension 1 is -40; must be at least 0");
+    CHECK(set(NORMJIT_RSTD, {ones.vector.data(), {-3, -4}}) == "dlpack: rstd: dimension 0 is -3; must be at least 0");
     CHECK(set(NORMJIT_X, {ones.matrix.data(), {}}) == "dlpack: x: has no dimensions; the last must be cols");
     CHECK(set(NORMJIT_X, {ones.matrix.data(), {11, 40}}) == "dlpack: x: has 11 rows; the tensors before it have 12");
     CHECK(set(NORMJIT_GAMMA, {ones.vector.data(), {2, 40}}) == "dlpack: gamma: has 2 rows; must have one dimension");
@@ -106,6 +106,15 @@ TEST_CASE("c: DLPack tensors") {
         CHECK(set(NORMJIT_X, other).starts_with("dlpack: x: type code "));
     }
     CHECK(normjit_set_dlpack(kernel.get(), &arguments, NORMJIT_X, nullptr) == NORMJIT_INVALID_ARGUMENT);
+    Dl shapeless{ones.matrix.data(), {12, 40}};
+    shapeless.tensor.shape = nullptr;
+    CHECK(set(NORMJIT_X, shapeless) == "dlpack: x: has 2 dimensions and no shape");
+    shapeless.tensor.dimensions = -1;
+    CHECK(set(NORMJIT_X, shapeless) == "dlpack: x: has -1 dimensions; must be at least 0");
+    Dl nowhere{nullptr, {12, 40}};
+    nowhere.tensor.byte_offset = 64;
+    CHECK(set(NORMJIT_X, nowhere) == "");
+    CHECK(arguments.tensors[NORMJIT_X].data == nullptr);  // which launch() refuses
     normjit_arguments none{};
     none.size = sizeof none;
     const Dl empty{nullptr, {0, 40}};
