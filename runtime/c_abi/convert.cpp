@@ -69,6 +69,18 @@ Status read_reserved(const std::string& field, int64_t number) {
     return number == 0 ? Status() : invalid_argument(fmt::format("{}: {}; must be 0", field, number));
 }
 
+/// The names of `count` files, none where `names` is null.
+Expected<std::vector<std::string>> read_files(const char* field, const char* const* names, size_t count) {
+    std::vector<std::string> files;
+    for (size_t i = 0; names != nullptr && i < count; ++i) {
+        if (names[i] == nullptr) {
+            return invalid_argument(fmt::format("engine options: {}[{}]: null pointer, of {} files", field, i, count));
+        }
+        files.emplace_back(names[i]);
+    }
+    return files;
+}
+
 int64_t to_cpp_stride(int64_t c) {
     if (c == 0) return Argument::contiguous;
     return c == NORMJIT_REPEAT_ROW ? 0 : c;
@@ -162,9 +174,9 @@ Expected<EngineOptions> to_cpp(const normjit_engine_options& from) {
     if (from.most_kernels != 0) options.most_kernels = from.most_kernels;
     if (from.most_kernel_bytes != 0) options.most_kernel_bytes = from.most_kernel_bytes;
     if (from.cache_trust_others != 0) options.cache.trust_others = true;
-    if (from.packs != nullptr) options.cache.packs.emplace(from.packs, from.packs + from.pack_count);
-    if (from.record_files != nullptr)
-        options.record_files.assign(from.record_files, from.record_files + from.record_file_count);
+    NORMJIT_TRY(std::vector<std::string> packs, read_files("packs", from.packs, from.pack_count));
+    if (from.packs != nullptr) options.cache.packs = std::move(packs);
+    NORMJIT_TRY(options.record_files, read_files("record_files", from.record_files, from.record_file_count));
     options.shipped_records = from.no_shipped_records == 0;
     NORMJIT_RETURN_IF_ERROR(read_enum("engine options: tune", from.tune, 3, options.tune));
     if (from.tune_seconds != 0) options.tune_seconds = from.tune_seconds;  // Engine::create() refuses what is no time

@@ -49,6 +49,8 @@ normjit_status guarded(const Function& function) noexcept {
         return report(Code::failed, "out of memory");
     } catch (const std::exception& error) {
         return report(Code::failed, error.what());
+    } catch (...) {  // of a callback's
+        return report(Code::failed, "an exception of an unknown type");
     }
 }
 

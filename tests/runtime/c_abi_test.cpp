@@ -123,6 +123,34 @@ TEST_CASE("c: errors are of the thread that made them") {
     normjit_artifact_destroy(nullptr);
 }
 
+TEST_CASE("c: lists of files without a name in a place") {
+    const char* const files[] = {"a", nullptr};
+    normjit_engine_options options{};
+    options.size = sizeof options;
+    options.packs = files;
+    options.pack_count = 2;
+    normjit_engine* engine = nullptr;
+    CHECK(normjit_engine_create(&options, &engine) == NORMJIT_INVALID_ARGUMENT);
+    CHECK(std::string(normjit_last_error()) == "engine options: packs[1]: null pointer, of 2 files");
+    options.packs = nullptr;
+    options.record_files = files;
+    options.record_file_count = 2;
+    CHECK(normjit_engine_create(&options, &engine) == NORMJIT_INVALID_ARGUMENT);
+    CHECK(std::string(normjit_last_error()) == "engine options: record_files[1]: null pointer, of 2 files");
+}
+
+TEST_CASE("c: whatever a callback throws is a status") {
+    const auto throw_number = [](void*, int64_t, void*) -> void* { throw 42; };
+    normjit_engine_options options{};
+    options.allocator = {throw_number, [](void*, void*, int64_t, void*) {}, nullptr};
+    const EngineHandle engine = engine_with(options);
+    if (!engine) return;
+    const KernelHandle kernel = prepared(engine, sums);
+    Ones ones(100, 40);
+    CHECK(normjit_launch(kernel.get(), &ones.arguments) == NORMJIT_FAILED);
+    CHECK(std::string(normjit_last_error()) == "an exception of an unknown type");
+}
+
 TEST_CASE("c: structs of an older program are shorter") {
     struct {
         size_t size;
