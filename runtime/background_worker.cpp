@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "background_worker.h"
 
+#include "own_thread.h"
+
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <system_error>
-#include <thread>
+#include <optional>
 #include <utility>
 
 #include <unistd.h>
@@ -20,7 +21,7 @@ struct BackgroundWorker::State {
     std::condition_variable wake;
     std::deque<Job> jobs;
     bool stopped = false;
-    std::thread thread;
+    std::optional<pthread_t> thread;  ///< once there has been a job
 };
 
 BackgroundWorker::BackgroundWorker() : state_(std::make_unique<State>()) {}
@@ -47,19 +48,21 @@ BackgroundWorker::~BackgroundWorker() {
         state_->stopped = true;
     }
     state_->wake.notify_one();
-    if (state_->thread.joinable()) state_->thread.join();
+    if (state_->thread) pthread_join(*state_->thread, nullptr);
 }
 
 bool BackgroundWorker::add(Job job) {
     lost_jobs();
     State& state = *state_;
     const std::lock_guard lock(state.mutex);
-    if (!state.thread.joinable()) {
-        try {
-            state.thread = std::thread([&state] { state.work(); });
-        } catch (const std::system_error&) {
-            return false;
-        }
+    if (!state.thread) {
+        const auto work = [](void* self) -> void* {
+            static_cast<State*>(self)->work();
+            return nullptr;
+        };
+        pthread_t thread;
+        if (start_own_thread(thread, work, &state) != 0) return false;
+        state.thread = thread;
     }
     state.jobs.push_back(std::move(job));
     state.wake.notify_one();

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/thread_pool.h"
 
+#include "own_thread.h"
+
 #include <algorithm>
 #include <cstring>
 
 #include <sched.h>
-#include <signal.h>
 #include <unistd.h>
 
 namespace normjit::cpu {
@@ -27,20 +28,6 @@ constexpr int64_t pack(int64_t number, int64_t tasks) { return number << count_b
 constexpr int64_t number_in(int64_t packed) { return packed >> count_bits; }
 constexpr int64_t tasks_in(int64_t packed) { return packed & most_tasks; }
 
-/// Signals go to the threads of the program, never to workers.
-class SignalsBlocked {
-  public:
-    SignalsBlocked() {
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before_);
-    }
-    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
-  private:
-    sigset_t before_;
-};
-
 }  // namespace
 
 ThreadPool::ThreadPool(int threads)
@@ -53,7 +40,6 @@ std::unique_ptr<ThreadPool> ThreadPool::create(int threads) {
 }
 
 void ThreadPool::start_workers(int count) {
-    const SignalsBlocked blocked;
     const auto work = [](void* pool) -> void* {
         auto* self = static_cast<ThreadPool*>(pool);
         self->work_until_stopped(self->started_.fetch_add(1, std::memory_order_relaxed) + 1);
@@ -62,7 +48,7 @@ void ThreadPool::start_workers(int count) {
     workers_.reserve(static_cast<size_t>(count));
     for (int i = 0; i < count; ++i) {
         pthread_t worker;
-        if (const int error = pthread_create(&worker, nullptr, work, this); error != 0) {
+        if (const int error = start_own_thread(worker, work, this); error != 0) {
             refusal_ = std::strerror(error);
             return;
         }
