@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "background_worker.h"
 
+#include "no_cancellation.h"
 #include "own_thread.h"
 
 #include <condition_variable>
@@ -48,6 +49,7 @@ BackgroundWorker::~BackgroundWorker() {
         state_->stopped = true;
     }
     state_->wake.notify_one();
+    const NoCancellation inside;
     if (state_->thread) pthread_join(*state_->thread, nullptr);
 }
 

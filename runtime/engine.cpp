@@ -3,6 +3,7 @@
 // packs and disk (load_or_compile), else compile and load.
 #include "engine_impl.h"
 #include "kernel_impl.h"
+#include "no_cancellation.h"
 #include "support/text.h"
 #include "support/try.h"
 #include "tuning/autotune.h"
@@ -32,6 +33,7 @@ Engine::Impl::Impl(std::shared_ptr<const Device> device, const EngineOptions& op
 
 Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOptions& options) {
     if (const LoadedKernel ready = kernels_.find(request)) return Kernel(ready, allocator_);
+    const NoCancellation inside;
     NORMJIT_RETURN_IF_ERROR(validate(request.spec));
     if (!request.schedule) advisor_.note(request.spec);
     if (options.on_miss == OnMiss::error) {
@@ -190,6 +192,7 @@ Engine make_engine(std::shared_ptr<const Device> device, const EngineOptions& op
 }
 
 Expected<Engine> Engine::create(const EngineOptions& options) {
+    const NoCancellation inside;
     EngineOptions complete = options;
     NORMJIT_TRY(complete.cache, cache::fill_in(options.cache));
     NORMJIT_TRY(const Environment environment, normjit::environment());
@@ -233,11 +236,13 @@ Expected<Artifact> Engine::compile(const Spec& spec, void* stream) const {
 }
 
 Expected<Artifact> Engine::compile(const Spec& spec, const Schedule& schedule, void* stream) const {
+    const NoCancellation inside;
     NORMJIT_RETURN_IF_ERROR(impl_->device().check_free(stream));
     return impl_->compile(spec, schedule);
 }
 
 Expected<Kernel> Engine::load(const Artifact& artifact, void* stream) const {
+    const NoCancellation inside;
     NORMJIT_RETURN_IF_ERROR(impl_->device().check_free(stream));
     NORMJIT_TRY(auto kernel, impl_->device().load(artifact));
     return Kernel(std::move(kernel), impl_->allocator());

@@ -3,6 +3,7 @@
 #include "allocation.h"
 #include "cache/kernel_table.h"
 #include "fake_device.h"
+#include "temporary_folder.h"
 #include "threads.h"
 
 #include "normjit/engine.h"
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -248,6 +250,33 @@ TEST_CASE("kernels go while others are found") {
     CHECK(failures == 0);
     CHECK(engine.prepare(spec(41)).ok());
     CHECK(device->alive->kernels <= 8);
+}
+
+TEST_CASE("a thread that is cancelled while it prepares goes on until it leaves") {
+    const TemporaryFolder folder;
+    const auto cancel = [](void*, LogLevel, const char*) {
+        pthread_cancel(pthread_self());
+    };  // before files are written
+    const auto device = std::make_shared<FakeDevice>(*parse_target("x86-64-avx512"));
+    struct Thread {
+        Engine engine;
+        bool is_ready = false;
+    } mine{make_engine(
+        device, {.cache = {.folder = folder.path(), .bytes = 1 << 30, .everything = true}, .log = {cancel, nullptr}})};
+    const auto run = [](void* self) -> void* {
+        auto& of = *static_cast<Thread*>(self);
+        of.is_ready = of.engine.prepare(spec(30)).ok();
+        pthread_testcancel();
+        return nullptr;
+    };
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, nullptr, run, &mine) == 0);
+    void* result = nullptr;
+    pthread_join(thread, &result);
+    CHECK(mine.is_ready);
+    CHECK(result == PTHREAD_CANCELED);
+    CHECK(folder.entries() == 1);
+    CHECK(mine.engine.prepare(spec(30)).ok());
 }
 
 #ifdef __SANITIZE_THREAD__  // which lets no child of a process with threads start another

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/thread_pool.h"
 
+#include "no_cancellation.h"
 #include "own_thread.h"
 
 #include <algorithm>
@@ -61,6 +62,7 @@ ThreadPool::~ThreadPool() {
     announced_.number.store(stop, std::memory_order_release);
     bell_.fetch_add(1, std::memory_order_release);
     bell_.notify_all();
+    const NoCancellation inside;
     for (const pthread_t worker : workers_) pthread_join(worker, nullptr);
 }
 

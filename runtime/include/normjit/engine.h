@@ -105,7 +105,8 @@ struct PrepareOptions {
 
 class Device;
 
-/// Thread safe; copies share one engine. Kernels keep what they need of it alive.
+/// Thread safe; copies share one engine. Kernels keep what they need of it alive. A thread that is cancelled inside
+/// (pthread_cancel) goes on until it leaves.
 ///
 /// fork(): a child may go on with an engine and its kernels when no other thread was inside a function of it at that
 /// moment; threads of the engine's own start anew, and what was being made in the background is made again when it is
