@@ -24,6 +24,11 @@ class Help(Case):
     def test_usage_errors(self):
         commands = "allowed: run compile bench tune cache info (see normjit --help)"
         self.refused(2, f"no command; {commands}")
+        actions = "allowed: list verify gc fill pack (see normjit cache --help)"
+        self.refused(2, f"unknown command 'lsit'; {actions}", "cache", "lsit")
+        self.refused(2, f"unknown command 'lsit'; {actions}", "cache", "--json", "lsit")
+        self.refused(2, f"no command; {actions}", "cache")
+        self.refused(2, f"no command; {actions}", "cache", "--bogus")
         self.refused(2, f"unknown command 'paint'; {commands}", "paint")
         self.refused(2, "The following argument was not expected: --colour (see normjit run --help)", "run", "--colour")
         self.refused(2, "--target goes with a spec", "info", "--target", "host")

@@ -15,17 +15,20 @@
 namespace normjit::cli {
 namespace {
 
-/// The command that the user got wrong, or nothing.
-std::string wrong_command(const CLI::App& program, int argc, char** argv) {
-    const std::string given = argc < 2 || argv[1][0] == '-' ? "" : argv[1];
+/// What is wrong with the word that names a command of `app`; nothing when it names one, which has the command that it
+/// needs in turn. `path` is how the user calls the app.
+std::string wrong_command(const CLI::App& app, const std::string& path, const std::string& word) {
+    const std::string given = word.starts_with('-') ? "" : word;
     std::string allowed;
-    for (const CLI::App* command : program.get_subcommands({})) {
-        if (command->get_name() == given) return {};
+    for (const CLI::App* command : app.get_subcommands({})) {
         allowed += " " + command->get_name();
+        if (command->get_name() != given) continue;
+        if (command->get_require_subcommand_min() == 0 || !command->get_subcommands().empty()) return {};
+        const std::vector<std::string> rest = command->remaining();
+        return wrong_command(*command, path + " " + given, rest.empty() ? "" : rest.front());
     }
     return fmt::format("{}; allowed:{} (see {} --help)",
-                       given.empty() ? "no command" : fmt::format("unknown command '{}'", given), allowed,
-                       program.get_name());
+                       given.empty() ? "no command" : fmt::format("unknown command '{}'", given), allowed, path);
 }
 
 /// Read as in a spec: CLI11 takes 010 for 8, nan for a number of any range and a number that is too large for a seed.
@@ -129,7 +132,7 @@ ProgramLine::Parsed ProgramLine::parse(int argc, char** argv) {
             app_->exit(error, asked, asked);
             return {Outcome::asked_for_text, asked.str()};
         }
-        const std::string wrong = wrong_command(*app_, argc, argv);
+        const std::string wrong = wrong_command(*app_, app_->get_name(), argc < 2 ? "" : argv[1]);
         return {Outcome::wrong,
                 wrong.empty() ? fmt::format("{} (see {} {} --help)", error.what(), app_->get_name(), argv[1]) : wrong};
     }
