@@ -37,6 +37,32 @@ def test_gradients(norm, dtype, weight_dtype, device):
     check(norm, x, w, b, dy)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("dtype, weight_dtype", [(torch.float64, torch.float32), (torch.float64, torch.bfloat16),
+                                                 (torch.float32, torch.float64), (torch.bfloat16, torch.float64)])
+def test_f64_beside_other_types(norm, dtype, weight_dtype, device):
+    """No kernel takes them together: what is beside x is converted, and each gradient has its tensor's type."""
+    x, w, b, dy = case(6, 5, 70, dtype=dtype, weight_dtype=weight_dtype, device=device)
+    with Served(1):
+        NORMS[norm](x, w, b).backward(dy)
+    wanted = reference(x, w, b, dy, norm=norm)
+    for got, right in zip((x, w) if norm == "rmsnorm" else (x, w, b), wanted):
+        assert_close(got.grad, right, stored=torch.float32)
+        assert got.grad.dtype == got.dtype
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_main_grad_of_f64_weights(norm):
+    x, w, b, dy = case(6, 70, weight_dtype=torch.float64)
+    w.main_grad, b.main_grad = torch.ones(70), torch.ones(70)
+    with Served(1):
+        NORMS[norm](x, w, b, main_grad=True).backward(dy)
+    wanted = reference(x, w, b, dy, norm=norm)
+    assert_close(x.grad, wanted[0])
+    assert_close(w.main_grad - 1, wanted[1])
+
+
 @pytest.mark.parametrize("norm", NORMS)
 def test_forward(norm):
     x, w, b, _ = case(6, 70, dtype=torch.float64)

@@ -279,6 +279,23 @@ def test_torchs_rms_norm(dtype, eps):
     assert float((got - right).double().abs().max() / right.double().abs().max()) < step
 
 
+@pytest.mark.parametrize("forward", [False, True])
+@pytest.mark.parametrize("dtype, weight_dtype", [(torch.float64, torch.float32), (torch.float32, torch.float64)])
+def test_f64_beside_other_types(dtype, weight_dtype, forward):
+    """Also where the module promotes its output, and so the gradient that comes back."""
+    plain = InPython().to(weight_dtype)
+    x = leaf(1, 5, 8, dtype=dtype)
+    dy = leaf(2, 5, 8, dtype=torch.float64).detach()
+    wanted = torch.autograd.grad(plain(x), (x, plain.weight), dy)
+    normjit.torch.patch(torch.nn.Sequential(plain), forward=forward)
+    with Served(1):
+        y = plain(x)
+        got = torch.autograd.grad(y, (x, plain.weight), dy)
+    assert y.dtype == torch.float64
+    for one, other in zip(got, wanted):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
 def test_prepare():
     """A pass of one row through each norm makes what a step needs, and leaves no gradients."""
     model = normjit.torch.patch(causal("Llama"))

@@ -240,6 +240,7 @@ class Norm(torch.autograd.Function):
         else:
             mask = [wants_h, ctx.needs_input_grad[2], ctx.needs_input_grad[3]]
             by = _by_normjit if ctx.accumulating is None else _into_main_grads
+            weight, bias, dy, dh = [_beside(h, t) for t in (weight, bias, dy, dh)]
             gradients = by(ctx, h, weight, bias, mean, rstd, dy, dh, mask)
         dx, dweight, dbias = gradients
         return dx, dx if ctx.has_residual else None, dweight, dbias, None, None, None, None, None, None
@@ -282,6 +283,14 @@ def _by_normjit(ctx, h, weight, bias, mean, rstd, dy, dh, mask):
     return torch.ops.normjit.layer_norm_backward(
         dy, h, shape, mean, rstd, weight, bias, dh, ctx.eps, ctx.weight_offset, mask
     )
+
+
+def _beside(h, tensor):
+    """A tensor as a kernel for h takes it: f64 stands alone. Autograd gives its gradient the tensor's own type."""
+    wide = h.dtype == torch.float64
+    if tensor is None or (tensor.dtype == torch.float64) == wide:
+        return tensor
+    return tensor.to(torch.float64 if wide else torch.float32)
 
 
 def _into_main_grads(ctx, h, weight, bias, mean, rstd, dy, dh, mask):
