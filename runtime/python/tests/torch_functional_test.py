@@ -64,6 +64,18 @@ def test_main_grad_of_f64_weights(norm):
 
 
 @pytest.mark.parametrize("norm", NORMS)
+def test_forward_mode(norm):
+    """Derivatives along a direction, by torch's own formulas, also where weights require gradients."""
+    x, w, b, dx = case(6, 70, dtype=torch.float64)
+    ad = torch.autograd.forward_ad
+    with ad.dual_level():
+        got = ad.unpack_dual(NORMS[norm](ad.make_dual(x.detach(), dx), w, b)).tangent
+    formula = normjit.torch.functional.formula
+    _, wanted = torch.func.jvp(lambda x: formula(norm, x, w, b if norm == "layernorm" else None, 1e-5, 0.0), (x,), (dx,))
+    torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize("norm", NORMS)
 def test_forward(norm):
     x, w, b, _ = case(6, 70, dtype=torch.float64)
     functional = torch.nn.functional

@@ -296,6 +296,15 @@ def test_f64_beside_other_types(dtype, weight_dtype, forward):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
+def test_forward_mode():
+    plain, ad = Plain(), torch.autograd.forward_ad
+    model = normjit.torch.patch(torch.nn.Sequential(copy.deepcopy(plain)))
+    x, dx = leaf(1, 5, 8).detach(), leaf(2, 5, 8).detach()
+    with ad.dual_level():
+        got, wanted = (ad.unpack_dual(f(ad.make_dual(x, dx))).tangent for f in (model, plain))
+    torch.testing.assert_close(got, wanted)
+
+
 def test_prepare():
     """A pass of one row through each norm makes what a step needs, and leaves no gradients."""
     model = normjit.torch.patch(causal("Llama"))

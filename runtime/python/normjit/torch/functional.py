@@ -168,7 +168,7 @@ def norm_of(x, residual, weight, bias, norm, eps, weight_offset, forward_of=None
     """y, or (y, h) with a residual, by Norm, whose arguments these are."""
     if not torch.compiler.is_compiling():
         sharding.prepare_for(x)
-        if torch._C._are_functorch_transforms_active() or torch.jit.is_tracing():  # torch looks at operators of its own
+        if _is_looked_into():
             return Norm.forward(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating, False)
     if forward_of is not None or not _has_kernel(x, residual, weight, bias):
         return _function().apply(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating, False)
@@ -177,6 +177,12 @@ def norm_of(x, residual, weight, bias, norm, eps, weight_offset, forward_of=None
     else:
         y, h, *_ = _by_kernel(x, residual, weight, bias, norm, eps, weight_offset, statistics=False)
     return y if residual is None else (y, h)
+
+
+def _is_looked_into():
+    """Whether torch looks at operators of its own: transforms, forward-mode derivatives, traces."""
+    return (torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
+            or torch.jit.is_tracing())
 
 
 def _has_kernel(x, residual, weight, bias):
