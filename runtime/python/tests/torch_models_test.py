@@ -280,6 +280,21 @@ def test_torchs_rms_norm(dtype, eps):
 
 
 @pytest.mark.parametrize("forward", [False, True])
+@pytest.mark.parametrize("eps", [0.3, None])
+def test_eps_that_changes(forward, eps):
+    """patch() keeps no copy of it."""
+    plain, model = torch.nn.RMSNorm(64, eps=1e-5), torch.nn.Sequential(torch.nn.RMSNorm(64, eps=1e-5))
+    normjit.torch.patch(model, forward=forward)
+    plain.eps = model[0].eps = eps
+    x, dy = leaf(1, 5, 64), leaf(2, 5, 64).detach()
+    with Served(1 + forward):
+        y = model(x)
+        (got,) = torch.autograd.grad(y, x, dy)
+    torch.testing.assert_close(y, plain(x))
+    torch.testing.assert_close(got, torch.autograd.grad(plain(x), x, dy)[0])
+
+
+@pytest.mark.parametrize("forward", [False, True])
 @pytest.mark.parametrize("dtype, weight_dtype", [(torch.float64, torch.float32), (torch.float32, torch.float64)])
 def test_f64_beside_other_types(dtype, weight_dtype, forward):
     """Also where the module promotes its output, and so the gradient that comes back."""

@@ -25,6 +25,7 @@ class Found:
     kind: str  # the name of its class
     norm: str = None  # "layernorm", "rmsnorm"; None: not recognised
     eps: float = None  # None: that of the type in which it computes, as torch.nn.RMSNorm has it
+    eps_name: str = None  # the module's attribute that has it, and is read at each call
     weight_offset: float = None
     reason: str = None  # why it is left alone
     patched: bool = False
@@ -62,7 +63,7 @@ def patch(model, compiled=False, forward=False):
         if what.norm is None or (type(module) is torch.nn.LayerNorm and not (compiled or forward)):
             patched += what.norm is not None
             continue
-        module.forward = functools.partial(_forward, module, what.norm, what.eps, what.weight_offset, forward)
+        module.forward = functools.partial(_forward, module, what.norm, what.eps_name, what.weight_offset, forward)
         patched += 1
     if not patched:
         raise InvalidArgument("the model has no norm that normjit knows; found(model) says what each was taken for")
@@ -83,7 +84,7 @@ def is_patched(module):
     return isinstance(forward, functools.partial) and forward.func is _forward
 
 
-def _forward(module, norm, eps, weight_offset, by_normjit, x, *others, **named):
+def _forward(module, norm, eps_name, weight_offset, by_normjit, x, *others, **named):
     """The module's own forward pass, unless it is to be normjit's, and normjit's backward pass where there will be
     one."""
     original = functools.partial(type(module).forward, module)
@@ -95,7 +96,8 @@ def _forward(module, norm, eps, weight_offset, by_normjit, x, *others, **named):
     if not (by_normjit or has_gradient) or not _is_served(x, has_gradient):
         return original(x)
     forward_of = None if by_normjit else original
-    return norm_of(x, None, weight, bias, norm, _eps(eps, x.dtype), weight_offset, forward_of=forward_of)
+    eps = _eps(getattr(module, eps_name), x.dtype)
+    return norm_of(x, None, weight, bias, norm, eps, weight_offset, forward_of=forward_of)
 
 
 def _is_served(x, has_gradient):
@@ -156,9 +158,9 @@ def _recognise(module):
     names = set(_vectors(module))
     if "weight" not in names or names - {"weight", "bias"}:
         return {"reason": f"its parameters are {', '.join(sorted(names))}; known: weight, bias"}
-    epsilons = sorted({v for v in vars(module).values() if isinstance(v, float) and 0 <= v < 0.1})
+    epsilons = {k: v for k, v in vars(module).items() if isinstance(v, float) and 0 <= v < 0.1}
     if vars(module).get("eps", 0) is None:
-        epsilons.append(None)
+        epsilons["eps"] = None
     if not epsilons:
         return {"reason": "it has no eps"}
     vars_forward = vars(module).get("forward")
@@ -187,9 +189,9 @@ def _probe(module):
 def _matching(probe, epsilons):
     twin, pairs = probe
     bias = getattr(twin, "bias", None)
-    for norm, offset, eps in itertools.product(("rmsnorm", "layernorm"), OFFSETS, epsilons):
+    for norm, offset, (eps_name, eps) in itertools.product(("rmsnorm", "layernorm"), OFFSETS, epsilons.items()):
         if all(_is_close(y, _in_double(norm, x, twin.weight, bias, offset, _eps(eps, x.dtype))) for x, y in pairs):
-            return {"norm": norm, "eps": eps, "weight_offset": offset}
+            return {"norm": norm, "eps": eps, "eps_name": eps_name, "weight_offset": offset}
     return {"reason": "computes neither LayerNorm nor RMSNorm"}
 
 
