@@ -107,12 +107,17 @@ class Operand:
             self.tensor = DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
 
 
+def _packages(array):
+    """Those of an array's class and of the classes that it derives from."""
+    return [kind.__module__.partition(".")[0] for kind in type(array).__mro__]
+
+
 def library_of(array):
     """The module that makes arrays of this kind."""
-    root = type(array).__module__.partition(".")[0]
-    if root in ("numpy", "cupy", "torch"):
-        return sys.modules[root]
-    if root in ("jax", "jaxlib"):
+    for package in _packages(array):
+        if package in ("numpy", "cupy", "torch"):
+            return sys.modules[package]
+    if not {"jax", "jaxlib"}.isdisjoint(_packages(array)):
         raise InvalidArgument("JAX's arrays cannot be written to; give NumPy arrays as out=")
     if hasattr(array, "__array_namespace__"):
         return array.__array_namespace__()

@@ -218,6 +218,16 @@ def test_dlpack():
         normjit.layer_norm_backward(OldProducer(x), OldProducer(dy))
 
 
+def test_subclasses():
+    """What is made is of the library that their class comes from."""
+    x = np.random.default_rng(1).standard_normal((9, 50)).astype("float32")
+
+    class Mine(np.ndarray):
+        __array_namespace__ = None  # as of NumPy 1
+
+    assert isinstance(normjit.rms_norm(x.view(Mine)).y, np.ndarray)
+
+
 def test_threads():
     """Launches from several threads at once have workspaces of their own."""
     problems = [(random(i, 40, 100 + i), random(99 + i, 40, 100 + i), random(i, 100 + i)) for i in range(6)]
