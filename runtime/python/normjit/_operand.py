@@ -98,10 +98,10 @@ class Operand:
         except TypeError:  # of before DLPack 1
             capsule = array.__dlpack__(**arguments)
         self._owner = capsule
-        self.read_only = False
+        self.read_only = _is_of_jax(array)  # whose capsules are of before DLPack 1, where none could say so
         if _capsule_is(capsule, b"dltensor_versioned"):
             managed = DLManagedTensorVersioned.from_address(_capsule_pointer(capsule, b"dltensor_versioned"))
-            self.read_only = bool(managed.flags & READ_ONLY)
+            self.read_only |= bool(managed.flags & READ_ONLY)
             self.tensor = managed.tensor
         else:
             self.tensor = DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
@@ -112,12 +112,16 @@ def _packages(array):
     return [kind.__module__.partition(".")[0] for kind in type(array).__mro__]
 
 
+def _is_of_jax(array):
+    return not {"jax", "jaxlib"}.isdisjoint(_packages(array))
+
+
 def library_of(array):
     """The module that makes arrays of this kind."""
     for package in _packages(array):
         if package in ("numpy", "cupy", "torch"):
             return sys.modules[package]
-    if not {"jax", "jaxlib"}.isdisjoint(_packages(array)):
+    if _is_of_jax(array):
         raise InvalidArgument("JAX's arrays cannot be written to; give NumPy arrays as out=")
     if hasattr(array, "__array_namespace__"):
         return array.__array_namespace__()

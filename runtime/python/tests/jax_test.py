@@ -250,6 +250,13 @@ def test_bad_input():
         rms_norm(jnp.ones((3, 4)), jnp.ones(4), scale_offset=float("nan"))
 
 
+def test_arrays_are_never_written_to():
+    """normjit's functions of arrays read those of JAX; their capsules do not say that they must not be written to."""
+    x = random(1, 3, 8)
+    with pytest.raises(normjit.InvalidArgument, match="out: y: cannot be written to"):
+        normjit.layer_norm(np.asarray(x), out={"y": jnp.zeros_like(x)})
+
+
 def test_second_derivatives_are_refused():
     with pytest.raises(Exception, match="ffi_call|differentiat"):
         jax.hessian(lambda x: layer_norm(x).sum())(random(1, 2, 4))
