@@ -2,6 +2,7 @@
 """normjit.h for Python: its structs and functions, and what it reports as exceptions."""
 import ctypes
 import functools
+import math
 import os
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -130,6 +131,16 @@ def check(status):
     """Raises what a normjit_status stands for."""
     if status:
         raise ERRORS.get(status, Error)(library.normjit_last_error().decode())
+
+
+def check_finite(name, value, least=None):
+    """Raises InvalidArgument for what is no finite number, or less than the least one."""
+    try:
+        fits = -math.inf < value < math.inf and (least is None or value >= least)
+    except TypeError:
+        fits = False
+    if not fits:
+        raise InvalidArgument(f"{name}: {value!r}; must be finite" + ("" if least is None else f" and at least {least}"))
 
 
 class _Handle:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from normjit import _library
-from normjit._library import InvalidArgument, Unavailable
+from normjit._library import InvalidArgument, Unavailable, check_finite
 
 __all__ = ["layer_norm", "rms_norm"]
 
@@ -49,10 +49,8 @@ def _norm(norm, x, scale, bias, epsilon, scale_offset):
             raise InvalidArgument(f"{name}: its type is {array.dtype.name}; allowed: {', '.join(DTYPES)}")
         if name != "x" and array.shape != x.shape[-1:]:
             raise InvalidArgument(f"{name}: its shape is {array.shape}; must be {x.shape[-1:]}")
-    if epsilon is None or not 0 <= epsilon < math.inf:
-        raise InvalidArgument(f"epsilon: {epsilon}; must be finite and at least 0")
-    if not math.isfinite(scale_offset):
-        raise InvalidArgument(f"scale_offset: {scale_offset}; must be finite")
+    check_finite("epsilon", epsilon, least=0)
+    check_finite("scale_offset", scale_offset)
     return _differentiable(x, scale, bias, norm, float(epsilon), float(scale_offset))
 
 

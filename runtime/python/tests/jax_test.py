@@ -243,11 +243,12 @@ def test_bad_input():
         rms_norm(jnp.float32(1))
     with pytest.raises(normjit.InvalidArgument, match="x: is None"):
         rms_norm(None)
-    for epsilon in (-1.0, float("nan"), float("inf"), None):
-        with pytest.raises(normjit.InvalidArgument, match=f"epsilon: {epsilon}; must be finite and at least 0"):
+    for epsilon in (-1.0, float("nan"), float("inf"), None, "small"):
+        with pytest.raises(normjit.InvalidArgument, match=f"epsilon: {epsilon!r}; must be finite and at least 0"):
             layer_norm(jnp.ones((3, 4)), epsilon=epsilon)
-    with pytest.raises(normjit.InvalidArgument, match="scale_offset: nan; must be finite"):
-        rms_norm(jnp.ones((3, 4)), jnp.ones(4), scale_offset=float("nan"))
+    for offset in (float("nan"), None):
+        with pytest.raises(normjit.InvalidArgument, match=f"scale_offset: {offset}; must be finite"):
+            rms_norm(jnp.ones((3, 4)), jnp.ones(4), scale_offset=offset)
 
 
 def test_arrays_are_never_written_to():

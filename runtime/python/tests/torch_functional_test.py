@@ -232,6 +232,9 @@ def test_no_kernel_for_the_device():
     ({"eps": -1.0}, "eps: -1.0; must be finite and at least 0"),
     ({"eps": None}, "eps: None; must be finite and at least 0"),
     ({"eps": float("nan")}, "eps: nan; must be finite and at least 0"),
+    ({"eps": "small"}, "eps: 'small'; must be finite and at least 0"),
+    ({"weight_offset": None}, "weight_offset: None; must be finite"),
+    ({"weight_offset": float("nan")}, "weight_offset: nan; must be finite"),
 ])
 @pytest.mark.parametrize("norm", [normjit.torch.layer_norm, normjit.torch.rms_norm])
 def test_bad_input(norm, named, message):

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """layer_norm and rms_norm by normjit's kernels, with the residual stream's addition before them, and as modules. Compiled,
 the forward pass is left to Inductor, which fuses it with what is around it."""
-import math
-
 import torch
 
-from normjit._library import InvalidArgument
+from normjit._library import InvalidArgument, check_finite
 from normjit.torch import _kernels, operators, sharding
 
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -123,8 +121,8 @@ def _apply(norm, x, weight, bias, eps, weight_offset, residual, main_grad):
     _check_types(x, weight, bias, residual)
     if x.device.type not in operators.served:
         raise _kernels.Unavailable(f"x: is on {x.device}; {_kernels.why_not(x.device.type)}")
-    if eps is None or not 0 <= eps < math.inf:
-        raise InvalidArgument(f"eps: {eps}; must be finite and at least 0")
+    check_finite("eps", eps, least=0)
+    check_finite("weight_offset", weight_offset)
     row = x.shape[-1:]
     if weight is not None and weight.shape != row:
         _check_samples("weight", weight, x)
