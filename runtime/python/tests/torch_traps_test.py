@@ -71,6 +71,10 @@ def test_bad_arguments():
         normjit.torch.enable(threads="torch")
     with pytest.raises(normjit.InvalidArgument, match="devices: 'mps'; allowed: 'cpu', 'cuda'"):
         normjit.torch.enable(devices=["cpu", "mps"])
+    with pytest.raises(normjit.InvalidArgument, match=r"devices: device\(type='cpu'\); allowed: 'cpu', 'cuda'"):
+        normjit.torch.enable(devices=torch.device("cpu"))
+    with pytest.raises(normjit.InvalidArgument, match="devices: none; allowed: 'cpu', 'cuda'"):
+        normjit.torch.enable(devices=[])
     if "cuda" not in DEVICES:
         with pytest.raises(normjit.Unavailable, match="cuda: torch sees no CUDA GPU"):
             normjit.torch.enable(devices="cuda")

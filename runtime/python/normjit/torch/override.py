@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """normjit's kernels in the place of torch's own: enable() and disable()."""
+import collections.abc
 import contextlib
 import warnings
 
@@ -35,11 +36,12 @@ def enable(layer_norm=True, rms_norm=True, devices=None, threads=None):
     called, as disable(), while no thread is in a backward pass: torch reads its table of kernels without a lock."""
     if threads not in THREADS:
         raise InvalidArgument(f"threads: {threads!r}; allowed: {', '.join(map(repr, THREADS))}")
-    if isinstance(devices, str):
-        devices = (devices,)
-    for device in devices or ():
-        if device not in DEVICES:
-            raise InvalidArgument(f"devices: {device!r}; allowed: 'cpu', 'cuda'")
+    if devices is not None:
+        is_one = isinstance(devices, str) or not isinstance(devices, collections.abc.Iterable)
+        devices = [devices] if is_one else list(devices)
+        wrong = [repr(device) for device in devices if device not in DEVICES]
+        if wrong or not devices:
+            raise InvalidArgument(f"devices: {', '.join(wrong) or 'none'}; allowed: 'cpu', 'cuda'")
     with _lock:
         _kernels.call("choose_threads", THREADS.index(threads))
         reasons = {device: _kernels.why_not(device) for device in devices or DEVICES}
