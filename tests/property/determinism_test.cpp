@@ -26,7 +26,7 @@ void run_at_once(void*, int64_t count, void (*task)(void*, int64_t), void* conte
     for (std::thread& thread : threads) thread.join();
 }
 
-Engine engine_of(ParallelFor parallel_for) { return *Engine::create({.threads = 0, .parallel_for = parallel_for}); }
+Engine engine_of(ParallelFor parallel_for) { return *Engine::create({.threads = 3, .parallel_for = parallel_for}); }
 
 std::string differs(const Case& a_case, const Engine& engine, const Inputs& inputs, const Outputs& expected) {
     const auto kernel = make_kernel(a_case, engine);
