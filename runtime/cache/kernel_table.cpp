@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/kernel_table.h"
 
+#include "fork_gate.h"
 #include "kernel_impl.h"
 
 #include <algorithm>
 #include <mutex>
+#include <shared_mutex>
 
 namespace normjit::cache {
 
+namespace {
+
+/// Of all tables: find() is too short to enter the gate.
+constinit ForkableSharedMutex tables_mutex;
+[[maybe_unused]] const bool forks_are_safe =
+    lock_at_forks({[] { tables_mutex.lock(); }, [] { tables_mutex.unlock(); }, [] { tables_mutex.reset(); }});
+
+}  // namespace
+
 LoadedKernel KernelTable::find(const Request& request) const {
-    const std::shared_lock lock(mutex_);
+    const std::shared_lock lock(tables_mutex);
     const auto found = by_request_.find(request);
     if (found == by_request_.end()) return nullptr;
     Node& node = *found->second;
@@ -20,7 +31,7 @@ LoadedKernel KernelTable::find(const Request& request) const {
 /// What is dropped is destroyed after the lock, which is the later local variable, is let go.
 void KernelTable::add(const Request& request, const LoadedKernel& kernel) {
     std::vector<LoadedKernel> dropped;
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(tables_mutex);
     if (by_request_.contains(request)) return;
     insert(request, kernel);
     make_room(dropped);
@@ -28,7 +39,7 @@ void KernelTable::add(const Request& request, const LoadedKernel& kernel) {
 
 void KernelTable::replace(const Request& request, const LoadedKernel& kernel) {
     std::vector<LoadedKernel> dropped;
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(tables_mutex);
     drop(request, dropped);
     insert(request, kernel);
     make_room(dropped);
@@ -80,7 +91,7 @@ void KernelTable::erase(Node& node, std::vector<LoadedKernel>& dropped) {
 }
 
 size_t KernelTable::size() const {
-    const std::shared_lock lock(mutex_);
+    const std::shared_lock lock(tables_mutex);
     return nodes_.size();
 }
 

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <shared_mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -53,7 +52,6 @@ class KernelTable {
     void erase(Node& node, std::vector<LoadedKernel>& dropped);
 
     const Limits limits_;
-    mutable std::shared_mutex mutex_;
     std::unordered_map<const Kernel::Impl*, Node> nodes_;
     std::unordered_map<Request, Node*, RequestHash> by_request_;
     int64_t bytes_ = 0;

@@ -298,21 +298,29 @@ TEST_CASE("a child of fork() works in the background, and ends" * doctest::skip(
     };
     CHECK(finish(f.engine, 1));
     f.device->held = true;
-    CHECK(f.engine.prepare(spec(2), background).status().code() == Code::pending);  // in hand, or waiting
+    CHECK(f.engine.prepare(spec(2), background).status().code() == Code::pending);  // in hand soon
+    CHECK(f.engine.prepare(spec(3), background).status().code() == Code::pending);  // waits behind it
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    const pid_t child = fork();
+    std::thread releases([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        f.device->release();
+    });
+    const pid_t child = fork();  // waits for what is in hand
     REQUIRE(child >= 0);
     if (child == 0) {
         alarm(20);  // instead of hanging for ever
-        f.device->release();
-        if (!f.engine.prepare(spec(1)).ok()) _exit(1);
-        if (!finish(f.engine, 3)) _exit(2);
+        for (int64_t cols : {1, 2}) {
+            if (!f.engine.prepare(spec(cols), {.on_miss = OnMiss::error}).ok()) _exit(1);
+        }
+        for (int64_t cols : {3, 4}) {
+            if (!finish(f.engine, cols)) _exit(2);
+        }
         f.engine = make_engine(f.device, {});  // the former goes
         _exit(0);
     }
     int status = 0;
     REQUIRE(waitpid(child, &status, 0) == child);
     CHECK(status == 0);
-    f.device->release();
-    CHECK(finish(f.engine, 2));
+    releases.join();
+    CHECK(finish(f.engine, 3));
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/jit_symbols.h"
 
+#include "fork_gate.h"
+
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -8,7 +10,6 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <pthread.h>
 #include <unistd.h>
 
 // The interface: "JIT Compilation Interface" in the GDB manual. The names and layouts are fixed there.
@@ -44,10 +45,9 @@ namespace {
 
 std::mutex descriptor_mutex;
 
-/// A child of fork() finds the mutex free, whichever thread of the parent had it.
 void lock_descriptor() { descriptor_mutex.lock(); }
 void unlock_descriptor() { descriptor_mutex.unlock(); }
-[[maybe_unused]] const int forks_are_safe = pthread_atfork(lock_descriptor, unlock_descriptor, unlock_descriptor);
+[[maybe_unused]] const bool forks_are_safe = lock_at_forks({lock_descriptor, unlock_descriptor, unlock_descriptor});
 
 std::string symbol_name(const Artifact& artifact, const std::string& entry) {
     std::string spec = to_text(artifact.spec);

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <string>
 
+#include <pthread.h>
+
 namespace normjit::torch {
 
 namespace {
@@ -34,13 +36,17 @@ normjit_engine* make(int cuda_index, normjit_thread_policy policy) {
     return made;
 }
 
+std::mutex making;
+/// A child of fork() finds it free.
+[[maybe_unused]] const int forks_are_safe =
+    pthread_atfork([] { making.lock(); }, [] { making.unlock(); }, [] { making.unlock(); });
+
 }  // namespace
 
 void choose_threads(normjit_thread_policy policy) { cpu_threads = policy; }
 
 normjit_engine* engine(int cuda_index) {
     static std::array<std::atomic<normjit_engine*>, most_gpus + policies> engines;
-    static std::mutex making;
     if (cuda_index >= most_gpus) throw Error("normjit knows GPUs up to cuda:" + std::to_string(most_gpus - 1));
     const normjit_thread_policy policy = cpu_threads;
     const int i = cuda_index >= 0 ? cuda_index : most_gpus + policy;
