@@ -106,6 +106,12 @@ std::optional<int64_t> rows_on_zen4(const Spec& spec, const Target& target) {
     return {};
 }
 
+/// Too few to gain by sweeps in one loop.
+bool has_few_rows(const Spec& spec) {
+    constexpr int64_t least = 32;
+    return spec.rows && *spec.rows < least;
+}
+
 /// Rows swept together. Xeon, 2 MiB L2 a core, 2026-11-21, share of the ceiling with 16 threads / 1 thread:
 ///   layernorm f32   N = 16: 8 rows - / 0.68, 32 rows - / 0.79   48: 8 0.97 / 0.75, 32 0.99 / 0.82
 ///                   4096: 8 rows 0.90 / 0.89, 2 rows 0.94 / 0.85   16384: 8 0.57 / 0.61, 2 0.90 / 0.77
@@ -120,6 +126,10 @@ std::optional<int64_t> rows_on_zen4(const Spec& spec, const Target& target) {
 /// 2026-11-23):
 ///   16 rows         f32 16: 0.93 / 0.99   48: 1.03 / 1.02   100: 1.08 / 1.03   bf16 32: 0.96 / 0.98   64: - / 1.25
 ///                   rmsnorm bf16 77: - / 1.18   bf16 120: 1.05
+/// Few wide ones, 2 rows and fetches of these over 1 row and fetches of the next, 2 threads / 1 thread, from memory,
+/// 2026-11-24:
+///   layernorm f32   20x16500: 0.73   28x20000: 0.93   20x33000: - / 0.87   20x65536: 0.68   bf16 12x33272: 0.86
+///   rmsnorm f32     20x33000: 0.94 / 0.89   12x65536: 0.97   bf16 20x49152: 0.87   layernorm f16 24x33000: 0.81
 /// The widest, split among the cores, over a row group of 1 row (bf16: 2) at a time:
 ///   layernorm f32   131072: 2 rows 0.68 / - / 0.92, 4 rows 0.77 / - / 0.89   bf16, 262144: 2 rows 0.97, 4 rows 0.85
 int usual_row_block(const Spec& spec, const Target& target) {
@@ -131,7 +141,7 @@ int usual_row_block(const Spec& spec, const Target& target) {
     const Width width = width_of(spec, target);
     if (width == Width::widest) return converts(spec) ? 4 : 2;
     if (width == Width::wide && converts(spec)) return 2;
-    const int64_t in_l2 = std::clamp<int64_t>(target.l2_bytes / 8 / bytes_read(spec), 1, most);
+    const int64_t in_l2 = std::clamp<int64_t>(target.l2_bytes / 8 / bytes_read(spec), has_few_rows(spec) ? 2 : 1, most);
     const int64_t computed_bytes = spec.cols * static_cast<int64_t>(size_of(spec.compute()));
     const bool takes_fewer = target.tune == Tune::zen4 && computed_bytes > bytes_of_narrowest;
     const int64_t narrow = std::clamp<int64_t>(bytes_of_narrow / computed_bytes, 1, takes_fewer ? 16 : 32);
@@ -170,8 +180,8 @@ int rows_to_overlap(const Spec& spec, const Target& target, int64_t threads) {
 ///   unfilled lines  4097: 1.22   4925: 1.21 (in L3 1.25)   6910: 1.05 (1.25)   40001: 1.19   f16 12345: 1.05
 bool gains_by_overlap(const Spec& spec, const Target& target) {
     if (target.tune == Tune::zen4 && !(converts(spec) && rows_fill_lines(spec))) return false;
-    constexpr int64_t least_rows = 32;  // 16x1048576 f32, 16 threads: 1.09 to 1.15
-    if (spec.rows && (*spec.rows < least_rows || bytes_moved(spec, *spec.rows) <= target.l2_bytes)) return false;
+    if (has_few_rows(spec)) return false;  // 16x1048576 f32, 16 threads: 1.09 to 1.15
+    if (spec.rows && bytes_moved(spec, *spec.rows) <= target.l2_bytes) return false;
     const int64_t part = !converts(spec) ? 16 : target.tune == Tune::zen4 ? 48 : 64;
     return bytes_read(spec) >= target.l2_bytes / part;
 }
@@ -200,7 +210,8 @@ int choose_prefetch(const Spec& spec, const Target& target, const CpuSchedule& c
     if (cpu.overlap == 1) return 3;  // which reads the next block anyway
     if (spec.rows && bytes_moved(spec, *spec.rows) <= target.l2_bytes) return 0;
     const bool one_block = spec.rows && *spec.rows <= cpu.row_block;
-    const bool fits = target.tune == Tune::zen4 || width_of(spec, target) == Width::usual;
+    const bool few_wide = has_few_rows(spec) && bytes_read(spec) > target.l2_bytes / 16;
+    const bool fits = target.tune == Tune::zen4 || (width_of(spec, target) == Width::usual && !few_wide);
     return one_block || !fits ? 3 : 1;
 }
 
