@@ -69,14 +69,16 @@ Status read_reserved(const std::string& field, int64_t number) {
     return number == 0 ? Status() : invalid_argument(fmt::format("{}: {}; must be 0", field, number));
 }
 
-/// The names of `count` files, none where `names` is null.
-Expected<std::vector<std::string>> read_files(const char* field, const char* const* names, size_t count) {
-    std::vector<std::string> files;
-    for (size_t i = 0; names != nullptr && i < count; ++i) {
+/// The names of `count` files; nothing, which leaves them to the environment, where `names` is null.
+Expected<std::optional<std::vector<std::string>>> read_files(const char* field, const char* const* names,
+                                                             size_t count) {
+    if (names == nullptr) return std::optional<std::vector<std::string>>();
+    std::optional<std::vector<std::string>> files(std::in_place);
+    for (size_t i = 0; i < count; ++i) {
         if (names[i] == nullptr) {
             return invalid_argument(fmt::format("engine options: {}[{}]: null pointer, of {} files", field, i, count));
         }
-        files.emplace_back(names[i]);
+        files->emplace_back(names[i]);
     }
     return files;
 }
@@ -174,8 +176,7 @@ Expected<EngineOptions> to_cpp(const normjit_engine_options& from) {
     if (from.most_kernels != 0) options.most_kernels = from.most_kernels;
     if (from.most_kernel_bytes != 0) options.most_kernel_bytes = from.most_kernel_bytes;
     if (from.cache_trust_others != 0) options.cache.trust_others = true;
-    NORMJIT_TRY(std::vector<std::string> packs, read_files("packs", from.packs, from.pack_count));
-    if (from.packs != nullptr) options.cache.packs = std::move(packs);
+    NORMJIT_TRY(options.cache.packs, read_files("packs", from.packs, from.pack_count));
     NORMJIT_TRY(options.record_files, read_files("record_files", from.record_files, from.record_file_count));
     options.shipped_records = from.no_shipped_records == 0;
     NORMJIT_RETURN_IF_ERROR(read_enum("engine options: tune", from.tune, 3, options.tune));

@@ -19,7 +19,7 @@ std::string_view shipped_records(const Target& target) {
 Advisor::Advisor(DeviceClass device, const EngineOptions& options, const Environment& environment, const Log& log)
     : device_(std::move(device)), log_(log) {
     const auto warn = [&](const std::string& message) { log_(LogLevel::warning, message.c_str()); };
-    const auto& files = options.record_files.empty() ? environment.record_files : options.record_files;
+    const auto& files = options.record_files ? *options.record_files : environment.record_files;
     if (options.shipped_records && environment.shipped_records) {
         records_.add_unread(shipped_records(device_.target), "shipped records");
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // normjit.h, as C code uses it. tests/embed/example.c is a C program that does.
+#include "c_abi/convert.h"
 #include "c_objects.h"
 #include "temporary_folder.h"
 
@@ -137,6 +138,22 @@ TEST_CASE("c: lists of files without a name in a place") {
     options.record_file_count = 2;
     CHECK(normjit_engine_create(&options, &engine) == NORMJIT_INVALID_ARGUMENT);
     CHECK(std::string(normjit_last_error()) == "engine options: record_files[1]: null pointer, of 2 files");
+}
+
+TEST_CASE("c: no list of files is the environment's, an empty one is none") {
+    const char* const files[] = {"a"};
+    normjit_engine_options options{};
+    options.size = sizeof options;
+    options.pack_count = options.record_file_count = 1;  // which says nothing of lists that are not there
+    CHECK_FALSE(normjit::c_abi::to_cpp(options)->cache.packs);
+    CHECK_FALSE(normjit::c_abi::to_cpp(options)->record_files);
+    options.packs = options.record_files = files;
+    for (const size_t count : {0, 1}) {
+        options.pack_count = options.record_file_count = count;
+        const std::vector<std::string> wanted(files, files + count);
+        CHECK(normjit::c_abi::to_cpp(options)->cache.packs == wanted);
+        CHECK(normjit::c_abi::to_cpp(options)->record_files == wanted);
+    }
 }
 
 TEST_CASE("c: whatever a callback throws is a status") {

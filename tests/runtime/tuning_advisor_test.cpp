@@ -73,7 +73,9 @@ TEST_CASE("an engine takes schedules from its record files, or from those that t
     CHECK(to_text(chosen.schedule) == to_text(*parse_schedule(tuned_text)));
     environment.record_files = {path};
     CHECK(tuning::Advisor(device(), {}, environment, heard.log()).choose(spec).tier == TuningTier::exact);
-    options.record_files = {"/nowhere/at/all"};  // the options win
+    options.record_files.emplace();  // the options win, also with no files
+    CHECK(tuning::Advisor(device(), options, environment, heard.log()).choose(spec).tier == TuningTier::heuristic);
+    options.record_files = {"/nowhere/at/all"};
     CHECK(heard.warnings.empty());
     CHECK(tuning::Advisor(device(), options, environment, heard.log()).choose(spec).tier == TuningTier::heuristic);
     CHECK(heard.warnings ==

@@ -87,9 +87,9 @@ struct EngineOptions {
     /// recently used go, but none that somebody holds. Nothing: NORMJIT_KERNELS (4096), NORMJIT_KERNEL_BYTES (256 MiB).
     std::optional<int64_t> most_kernels = {};
     std::optional<int64_t> most_kernel_bytes = {};
-    Log log = {};                                ///< hears of what takes time and of what does not work as asked
-    std::vector<std::string> record_files = {};  ///< of tuning records; empty: those that NORMJIT_RECORDS names
-    bool shipped_records = true;                 ///< use the tuning records in the library, too
+    Log log = {};  ///< hears of what takes time and of what does not work as asked
+    std::optional<std::vector<std::string>> record_files = {};  ///< of tuning; nothing: those of NORMJIT_RECORDS
+    bool shipped_records = true;                                ///< use the tuning records in the library, too
     TunePolicy tune = TunePolicy::off;
     double tune_seconds = 0.5;  ///< for one spec, its data included; a candidate that is in hand then is the last
 };
