@@ -133,6 +133,18 @@ def check(status):
         raise ERRORS.get(status, Error)(library.normjit_last_error().decode())
 
 
+def encoded(name, text):
+    """A text as the library and the program take it, which end it at a NUL. Raises InvalidArgument for what they would
+    not get whole."""
+    try:
+        code = text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"{name}: {text!r}; must be Unicode") from None
+    if b"\0" in code:
+        raise InvalidArgument(f"{name}: {text!r}; must be without NUL")
+    return code
+
+
 def check_finite(name, value, least=None):
     """Raises InvalidArgument for what is no finite number, or less than the least one."""
     try:
@@ -185,7 +197,8 @@ class Artifact(_Handle):
 
     def __init__(self, target, spec, schedule):
         super().__init__()
-        check(library.normjit_compile(target.encode(), ctypes.byref(spec), schedule and schedule.encode(),
+        schedule = None if schedule is None else encoded("schedule", schedule)
+        check(library.normjit_compile(encoded("target", target), ctypes.byref(spec), schedule,
                                       ctypes.byref(self.pointer)))
 
     def bytes(self):
@@ -206,7 +219,7 @@ def engine(device):
 
 def parse_spec(text):
     spec = Spec()
-    check(library.normjit_spec_parse(text.encode(), ctypes.byref(spec)))
+    check(library.normjit_spec_parse(encoded("spec", text), ctypes.byref(spec)))
     return spec
 
 

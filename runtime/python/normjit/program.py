@@ -14,7 +14,7 @@ def compile(spec, target="host", *, schedule=None):
     spec      a text: "layernorm cols=4096 x=bf16 gamma=f32"
     target    "host", "sm_90", "x86-64-avx512 bf16=1", "aarch64", ...; no such machine is needed
     schedule  a text; None: the heuristic's"""
-    if target.startswith("sm_"):
+    if _library.encoded("target", target).startswith(b"sm_"):
         _library.load_nvrtc()
     return _library.Artifact(target, _library.parse_spec(spec), schedule).bytes()
 
@@ -23,15 +23,22 @@ def info(spec=None, *, target=None):
     """What `normjit info` shows, as a dict: the program, its devices and variables; with a spec, what it leads to."""
     import json  # here, as below: importing normjit shall take milliseconds
 
-    words = ["info", "--json"] + ([spec] if spec else []) + (["--target", target] if target else [])
+    words = ["info", "--json"]
+    words += [_library.encoded("spec", spec)] if spec else []
+    words += ["--target", _library.encoded("target", target)] if target else []
     return json.loads(_run(words, captured=True))
 
 
 def tune(shapes, output, *, device="cpu", budget=None):
     """Measures schedules for a file of specs, a line each, and adds what is fastest to the file `output`, for
     NORMJIT_RECORDS: `normjit tune`, which shows its progress on stderr. `budget`: how long at most, "10m"."""
-    words = ["tune", os.fspath(shapes), "-o", os.fspath(output), "--device", device]
-    _run(words + (["--budget", budget] if budget else []), captured=False)
+    words = ["tune", _path("shapes", shapes), "-o", _path("output", output), "--device", _library.encoded("device", device)]
+    words += ["--budget", _library.encoded("budget", budget)] if budget else []
+    _run(words, captured=False)
+
+
+def _path(name, path):
+    return _library.encoded(name, os.fsdecode(path))
 
 
 def _run(words, captured):

@@ -48,6 +48,24 @@ def test_compile():
         normjit.compile("rmsnorm cols=0")
 
 
+@pytest.mark.parametrize("call, message", [
+    (lambda: normjit.compile("layernorm cols=64\0x"), r"spec: 'layernorm cols=64\x00x'; must be without NUL"),
+    (lambda: normjit.compile(SPEC, "sm_90\0x"), r"target: 'sm_90\x00x'; must be without NUL"),
+    (lambda: normjit.compile(SPEC, schedule="a\0"), r"schedule: 'a\x00'; must be without NUL"),
+    (lambda: normjit.compile("layernorm \ud800"), r"spec: 'layernorm \ud800'; must be Unicode"),
+    (lambda: normjit.info("layernorm\0"), r"spec: 'layernorm\x00'; must be without NUL"),
+    (lambda: normjit.info(SPEC, target="\0"), r"target: '\x00'; must be without NUL"),
+    (lambda: normjit.tune("a\0", "r"), r"shapes: 'a\x00'; must be without NUL"),
+    (lambda: normjit.tune("a", b"r\0"), r"output: 'r\x00'; must be without NUL"),
+    (lambda: normjit.tune("a", "r", device="cpu\0"), r"device: 'cpu\x00'; must be without NUL"),
+    (lambda: normjit.tune("a", "r", budget="1\0s"), r"budget: '1\x00s'; must be without NUL"),
+])
+def test_texts(call, message):
+    with pytest.raises(normjit.InvalidArgument) as raised:
+        call()
+    assert str(raised.value) == message
+
+
 def test_tune(tmp_path):
     shapes, records = tmp_path / "shapes.txt", tmp_path / "records.jsonl"
     shapes.write_text("rmsnorm rows=8 cols=64\n")
