@@ -136,6 +136,8 @@ def check(status):
 def encoded(name, text):
     """A text as the library and the program take it, which end it at a NUL. Raises InvalidArgument for what they would
     not get whole."""
+    if not isinstance(text, str):
+        raise InvalidArgument(f"{name}: is {type(text).__name__}; must be a str")
     try:
         code = text.encode(errors="surrogateescape")
     except UnicodeEncodeError:

@@ -24,8 +24,8 @@ def info(spec=None, *, target=None):
     import json  # here, as below: importing normjit shall take milliseconds
 
     words = ["info", "--json"]
-    words += [_library.encoded("spec", spec)] if spec else []
-    words += ["--target", _library.encoded("target", target)] if target else []
+    words += [] if spec is None else [_library.encoded("spec", spec)]
+    words += [] if target is None else ["--target", _library.encoded("target", target)]
     return json.loads(_run(words, captured=True))
 
 
@@ -33,12 +33,16 @@ def tune(shapes, output, *, device="cpu", budget=None):
     """Measures schedules for a file of specs, a line each, and adds what is fastest to the file `output`, for
     NORMJIT_RECORDS: `normjit tune`, which shows its progress on stderr. `budget`: how long at most, "10m"."""
     words = ["tune", _path("shapes", shapes), "-o", _path("output", output), "--device", _library.encoded("device", device)]
-    words += ["--budget", _library.encoded("budget", budget)] if budget else []
+    words += [] if budget is None else ["--budget", _library.encoded("budget", budget)]
     _run(words, captured=False)
 
 
 def _path(name, path):
-    return _library.encoded(name, os.fsdecode(path))
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise _library.InvalidArgument(f"{name}: is {type(path).__name__}; must be a path") from None
+    return _library.encoded(name, text)
 
 
 def _run(words, captured):
