@@ -24,17 +24,17 @@ def info(spec=None, *, target=None):
     import json  # here, as below: importing normjit shall take milliseconds
 
     words = ["info", "--json"]
-    words += [] if spec is None else [_library.encoded("spec", spec)]
     words += [] if target is None else ["--target", _library.encoded("target", target)]
+    words += [] if spec is None else ["--", _library.encoded("spec", spec)]  # also of one that starts with a dash
     return json.loads(_run(words, captured=True))
 
 
 def tune(shapes, output, *, device="cpu", budget=None):
     """Measures schedules for a file of specs, a line each, and adds what is fastest to the file `output`, for
     NORMJIT_RECORDS: `normjit tune`, which shows its progress on stderr. `budget`: how long at most, "10m"."""
-    words = ["tune", _path("shapes", shapes), "-o", _path("output", output), "--device", _library.encoded("device", device)]
+    words = ["tune", "-o", _path("output", output), "--device", _library.encoded("device", device)]
     words += [] if budget is None else ["--budget", _library.encoded("budget", budget)]
-    _run(words, captured=False)
+    _run([*words, "--", _path("shapes", shapes)], captured=False)
 
 
 def _path(name, path):

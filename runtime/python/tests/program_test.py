@@ -35,6 +35,9 @@ def test_info():
     assert normjit.info(SPEC, target="sm_90")["backend"] == "cuda" or "NVRTC" in str(facts["nvrtc"])
     with pytest.raises(normjit.InvalidArgument, match="must be at least 1"):
         normjit.info("rmsnorm cols=0")
+    for word in ("--help", "-x", "--"):  # no options of the program's
+        with pytest.raises(normjit.InvalidArgument, match=f"spec: norm '{word}'"):
+            normjit.info(word)
 
 
 def test_compile():
