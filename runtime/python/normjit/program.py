@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the program normjit does, for Python: in a process of its own where it forks or asks every device."""
+import contextlib
 import os
 import sys
 
 from normjit import _library
 
 EXIT_ERRORS = {2: _library.InvalidArgument, 3: _library.Unavailable}
+STDERR = 2
+ERROR = "error: "
+MOST_SAID = 1 << 16
 
 
 def compile(spec, target="host", *, schedule=None):
@@ -50,10 +54,61 @@ def _run(words, captured):
     import subprocess
 
     path = [os.path.dirname(_library.FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]
-    streams = {"capture_output": True} if captured else {"stdout": subprocess.DEVNULL}
-    done = subprocess.run([sys.executable, "-m", "normjit", *words],
-                          env={**os.environ, "PYTHONPATH": os.pathsep.join(path)}, **streams)
+    process = {"args": [sys.executable, "-m", "normjit", *words],
+               "env": {**os.environ, "PYTHONPATH": os.pathsep.join(path)}}
+    if captured:
+        done = subprocess.run(capture_output=True, **process)
+    else:
+        done = _run_shown(process)
     if done.returncode:
-        message = (done.stderr or b"").decode().strip() or f"normjit {words[0]} ended with exit code {done.returncode}"
-        raise EXIT_ERRORS.get(done.returncode, _library.Error)(message)
+        raise EXIT_ERRORS.get(done.returncode, _library.Error)(_reason(words[0], done))
     return done.stdout
+
+
+def _run_shown(process):
+    """On a terminal the program talks to one, too, where alone it shows its progress."""
+    import subprocess
+    import tty
+
+    is_terminal = os.isatty(STDERR)
+    read, write = os.openpty() if is_terminal else os.pipe()
+    try:
+        if is_terminal:
+            tty.setraw(write)  # which passes on what it gets
+        started = subprocess.Popen(stdout=subprocess.DEVNULL, stderr=write, **process)
+    except BaseException:
+        os.close(read)
+        raise
+    finally:
+        os.close(write)
+    with open(read, "rb", buffering=0) as messages, started:
+        try:
+            said = _shown(messages)
+        except BaseException:
+            started.kill()
+            raise
+    return subprocess.CompletedProcess(started.args, started.returncode, None, said)
+
+
+def _shown(messages):
+    """The end of them."""
+    said = b""
+    while True:
+        try:
+            part = messages.read(MOST_SAID)
+        except OSError:  # by which a terminal ends
+            part = b""
+        if not part:
+            return said
+        said = (said + part)[-MOST_SAID:]
+        with contextlib.suppress(OSError):
+            os.write(STDERR, part)
+
+
+def _reason(command, done):
+    """What the program's messages say went wrong, without the progress before that."""
+    lines = [line.rpartition("\x1b[K")[2] for line in done.stderr.decode(errors="replace").split("\n")]
+    errors = [line[len(ERROR):] for line in lines if line.startswith(ERROR)]
+    if errors:
+        return "; ".join(errors)
+    return "\n".join([f"normjit {command} ended with exit code {done.returncode}", *filter(None, lines)])

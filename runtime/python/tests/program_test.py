@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: pytest
 """The program inside the package, and how the package comes up."""
+import contextlib
 import os
 import pathlib
 import subprocess
@@ -83,8 +84,27 @@ def test_tune(tmp_path):
     shapes.write_text("rmsnorm rows=8 cols=64\n")
     normjit.tune(shapes, records, budget="1s")
     assert '"rmsnorm rows=8 cols=64"' in records.read_text()
-    with pytest.raises(normjit.InvalidArgument):
+    with pytest.raises(normjit.InvalidArgument) as raised:
         normjit.tune(tmp_path / "none.txt", records)
+    assert str(raised.value) == f"{tmp_path / 'none.txt'}: cannot be opened: No such file or directory"
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_tune_shows_its_messages(tmp_path, is_terminal):
+    """As they come, its progress on a terminal alone; and an exception has the reason all the same."""
+    (tmp_path / "shapes.txt").write_text("rmsnorm rows=8 cols=64\n")
+    code = "import normjit; normjit.tune('shapes.txt', 'r.jsonl', budget='1s'); normjit.tune('none.txt', 'r.jsonl')"
+    read, write = os.openpty() if is_terminal else os.pipe()
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stderr=write)
+    os.close(write)
+    said = b""
+    with contextlib.suppress(OSError):  # by which a terminal ends
+        while part := os.read(read, 4096):
+            said += part
+    os.close(read)
+    assert process.wait() == 1 and (b"\r\x1b[K  0 %  " in said) == is_terminal
+    reason = b"none.txt: cannot be opened: No such file or directory"
+    assert b"error: " + reason in said and b"InvalidArgument: " + reason in said
 
 
 def test_import_takes_few_modules():
