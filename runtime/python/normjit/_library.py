@@ -4,6 +4,7 @@ import ctypes
 import functools
 import math
 import os
+import sys
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 TENSORS = (
@@ -149,9 +150,11 @@ def encoded(name, text):
 
 def check_finite(name, value, least=None):
     """Raises InvalidArgument for what is no finite number, or less than the least one."""
+    if isinstance(value, int) and abs(value) > sys.float_info.max:  # a float of it there is none, and its digits are many
+        value = math.inf if value > 0 else -math.inf
     try:
         fits = -math.inf < value < math.inf and (least is None or value >= least)
-    except TypeError:
+    except (TypeError, ValueError, RuntimeError):  # the latter two of arrays
         fits = False
     if not fits:
         raise InvalidArgument(f"{name}: {value!r}; must be finite" + ("" if least is None else f" and at least {least}"))

@@ -118,11 +118,13 @@ def _checked(problem, inputs, out):
     if not isinstance(out, collections.abc.Mapping):
         raise InvalidArgument(f"out: is {type(out).__name__}; must be a mapping of outputs' names to arrays")
     numbers = {}
-    for name in ("eps", "gamma_offset"):
+    for name, least in (("eps", 0), ("gamma_offset", None)):
+        value = getattr(problem, name)
+        _library.check_finite(name, value, least)
         try:
-            numbers[name] = float(getattr(problem, name))
-        except (TypeError, ValueError):
-            raise InvalidArgument(f"{name}: {getattr(problem, name)!r}; must be a number") from None
+            numbers[name] = float(value)
+        except TypeError:  # of an array of one element
+            raise InvalidArgument(f"{name}: {value!r}; must be a number") from None
     return problem._replace(**numbers), out
 
 

@@ -233,6 +233,7 @@ def test_no_kernel_for_the_device():
     ({"eps": None}, "eps: None; must be finite and at least 0"),
     ({"eps": float("nan")}, "eps: nan; must be finite and at least 0"),
     ({"eps": "small"}, "eps: 'small'; must be finite and at least 0"),
+    ({"eps": 10**400}, "eps: inf; must be finite and at least 0"),
     ({"weight_offset": None}, "weight_offset: None; must be finite"),
     ({"weight_offset": float("nan")}, "weight_offset: nan; must be finite"),
 ])
