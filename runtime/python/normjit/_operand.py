@@ -91,7 +91,7 @@ class Operand:
     def _from_dlpack(self, array, stream):
         if getattr(array, "requires_grad", False):
             array = array.detach()
-        on_gpu = array.__dlpack_device__()[0] != CPU
+        on_gpu = device_type(self.name, array) != CPU
         arguments = {"stream": stream or 1} if on_gpu else {}  # of DLPack's numbers, 1 is the default stream
         try:
             capsule = array.__dlpack__(max_version=(1, 0), **arguments)
@@ -105,6 +105,17 @@ class Operand:
             self.tensor = managed.tensor
         else:
             self.tensor = DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+
+
+def device_type(name, array):
+    """DLPack's number of the kind of device. Raises InvalidArgument for what JAX holds no data of, which it says in
+    words that name neither the argument nor what to do."""
+    if _is_of_jax(array):
+        if isinstance(array, sys.modules["jax"].core.Tracer):
+            raise InvalidArgument(f"{name}: is a tracer of JAX's, without data; inside jit, grad and vmap call normjit.jax")
+        if array.is_deleted():
+            raise InvalidArgument(f"{name}: is an array of JAX's that was deleted, or donated to a call")
+    return array.__dlpack_device__()[0]
 
 
 def _packages(array):

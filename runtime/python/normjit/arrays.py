@@ -90,7 +90,7 @@ def _compute(problem, inputs, outputs, out, stream):
         raise InvalidArgument(f"rounding: {problem.rounding!r}; allowed: {', '.join(ROUNDINGS)}")
     wanted = _wanted(problem, outputs, inputs, out)
     x = inputs["x"]
-    on_gpu = hasattr(x, "__dlpack_device__") and x.__dlpack_device__()[0] != _operand.CPU
+    on_gpu = hasattr(x, "__dlpack_device__") and _operand.device_type("x", x) != _operand.CPU
     if stream is not None and not on_gpu:
         raise InvalidArgument("stream: x is on the CPU, which has none")
     handle = (_operand.current_stream(x) if stream is None else _operand.stream_handle(stream)) if on_gpu else None

@@ -258,6 +258,24 @@ def test_arrays_are_never_written_to():
         normjit.layer_norm(np.asarray(x), out={"y": jnp.zeros_like(x)})
 
 
+@pytest.mark.parametrize("transform", [jax.jit, jax.grad, jax.vmap])
+def test_tracers_have_no_data(transform):
+    x, y = np.ones((3, 8), "float32"), np.ones((3, 8), "float32")
+    for of in (lambda t: normjit.layer_norm(t, out={"y": y}), lambda t: normjit.rms_norm(x, residual=t).y):
+        with pytest.raises(normjit.InvalidArgument, match="^(x|residual): is a tracer of JAX's, .* call normjit.jax"):
+            transform(of)(jnp.ones((3, 8)))
+
+
+def test_deleted_arrays():
+    x, deleted = np.ones((3, 8), "float32"), jnp.ones((3, 8))
+    deleted.delete()
+    calls = {"x": lambda: normjit.layer_norm(deleted, out={"y": x}), "y": lambda: normjit.layer_norm(x, out={"y": deleted}),
+             "residual": lambda: normjit.rms_norm(x, residual=deleted)}
+    for name, call in calls.items():
+        with pytest.raises(normjit.InvalidArgument, match=f"^{name}: is an array of JAX's that was deleted"):
+            call()
+
+
 def test_second_derivatives_are_refused():
     with pytest.raises(Exception, match="ffi_call|differentiat"):
         jax.hessian(lambda x: layer_norm(x).sum())(random(1, 2, 4))
