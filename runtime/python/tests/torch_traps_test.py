@@ -66,6 +66,14 @@ def test_threads(threads, whose):
         assert "omp" in owner and (owner.endswith("'s") if threads == "openmp" else whose in owner)
 
 
+@pytest.mark.skipif("cuda" in DEVICES, reason="there is no device that cannot be served")
+def test_threads_stay_where_enable_raises():
+    normjit.torch.enable(threads="own")
+    with pytest.raises(normjit.Unavailable, match="cuda: torch sees no CUDA GPU"):
+        normjit.torch.enable(devices=["cpu", "cuda"], threads="openmp")
+    assert normjit.torch.report()["threads"].endswith(", own")
+
+
 def test_bad_arguments():
     with pytest.raises(normjit.InvalidArgument, match="threads: 'torch'; allowed: None, 'automatic', 'own', 'openmp'"):
         normjit.torch.enable(threads="torch")

@@ -20,6 +20,7 @@ THREADS = (None, "automatic", "own", "openmp")  # by normjit_thread_policy
 _lock = _kernels.lock
 _fallbacks = None  # the torch.library.Library of torch's own kernels
 _enabled = set()
+_threads = 0  # the policy that the last enable() chose
 
 
 def enable(layer_norm=True, rms_norm=True, devices=None, threads=None):
@@ -43,15 +44,28 @@ def enable(layer_norm=True, rms_norm=True, devices=None, threads=None):
         if wrong or not devices:
             raise InvalidArgument(f"devices: {', '.join(wrong) or 'none'}; allowed: 'cpu', 'cuda'")
     with _lock:
-        _kernels.call("choose_threads", THREADS.index(threads))
+        served = _served_with(THREADS.index(threads), devices)
+        wanted_norms = {name for name, wanted in (("layer_norm", layer_norm), ("rms_norm", rms_norm)) if wanted}
+        for kernel, (norm, device, _, _) in OPERATORS.items():
+            if norm in wanted_norms and device in served and kernel not in _enabled:
+                _override(kernel)
+
+
+def _served_with(threads, devices):
+    """Chooses whose threads, by number, and returns which devices normjit can serve, all of those that are named. Where
+    it raises, the threads stay those chosen before."""
+    global _threads
+    _kernels.call("choose_threads", threads)  # on which depends whether a CPU can be served
+    try:
         reasons = {device: _kernels.why_not(device) for device in devices or DEVICES}
         unserved = {device: reason for device, reason in reasons.items() if reason}
         if unserved and (devices is not None or len(unserved) == len(reasons)):
             raise Unavailable("; ".join(f"{device}: {reason}" for device, reason in unserved.items()))
-        wanted_norms = {name for name, wanted in (("layer_norm", layer_norm), ("rms_norm", rms_norm)) if wanted}
-        for kernel, (norm, device, _, _) in OPERATORS.items():
-            if norm in wanted_norms and device in reasons and not reasons[device] and kernel not in _enabled:
-                _override(kernel)
+    except BaseException:
+        _kernels.call("choose_threads", _threads)
+        raise
+    _threads = threads
+    return reasons.keys() - unserved.keys()
 
 
 def disable():
