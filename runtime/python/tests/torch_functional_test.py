@@ -319,6 +319,27 @@ def test_main_grad_of_rms_norm():
     module(x).backward(dy)
 
 
+@pytest.mark.parametrize("dtype, residual_dtype, allowed", [
+    (torch.float32, None, "float32, bfloat16, float16"), (torch.bfloat16, torch.float32, "float32, bfloat16, float16"),
+    (torch.float64, None, "float64"), (torch.float32, torch.float64, "float64"),
+])
+def test_types_of_main_grad(dtype, residual_dtype, allowed):
+    """What the backward pass cannot add to is refused before it."""
+    x, w, b, dy = case(5, 16, dtype=dtype, weight_dtype=torch.float32)
+    residual = None if residual_dtype is None else leaf(7, 5, 16, dtype=residual_dtype)
+    for each in ("float32", "bfloat16", "float16", "float64", "int32"):
+        w.main_grad, b.main_grad = (torch.zeros(16, dtype=getattr(torch, name)) for name in (allowed.split(",")[0], each))
+        if each in allowed.split(", "):
+            y = normjit.torch.layer_norm(x, w, b, residual=residual, main_grad=True)
+            y = y if residual is None else y[0]
+            y.backward(dy.to(y.dtype))
+            assert_close(b.main_grad, dy.double().sum(0))
+        else:
+            message = f"main_grad: that of bias is torch.{each}; allowed for the gradients of this x: torch.{allowed[:5]}"
+            with pytest.raises(normjit.InvalidArgument, match=message):
+                normjit.torch.layer_norm(x, w, b, residual=residual, main_grad=True)
+
+
 def test_main_grad_of_frozen_weights():
     x, w, b, dy = case(5, 16)
     b.main_grad = torch.zeros(16)

@@ -21,8 +21,8 @@ def layer_norm(x, weight=None, bias=None, *, eps=1e-5, weight_offset=0.0, residu
     sample. Scale and shift of a diffusion transformer are that, with weight_offset=1: xhat * (scale + 1) + shift.
 
     main_grad: as Megatron's layers with fused gradient accumulation, the backward pass adds the gradients of weight and
-    bias to their attributes main_grad, tensors of any type, f32 as a rule; their own `grad` is left alone. Eager
-    alone."""
+    bias to their attributes main_grad, tensors of f32 as a rule, bf16 or f16, but of f64 where x or residual is; their
+    own `grad` is left alone. Eager alone."""
     return _apply("layernorm", x, weight, bias, eps, weight_offset, residual, main_grad)
 
 
@@ -133,12 +133,10 @@ def _apply(norm, x, weight, bias, eps, weight_offset, residual, main_grad):
         return norm_of(x, residual, weight, bias, norm, eps, weight_offset)
     if torch.compiler.is_compiling():
         raise InvalidArgument("main_grad: torch.compile cannot follow it; compile without, or call it eagerly")
-    parameters = {"weight": weight, "bias": bias}
-    for name, parameter in parameters.items():
-        if parameter is not None and parameter.dim() != 1:
-            raise InvalidArgument(f"main_grad: {name} has {parameter.dim()} dimensions; must have one")
-        if parameter is not None and parameter.requires_grad and getattr(parameter, "main_grad", None) is None:
-            raise InvalidArgument(f"main_grad: {name} has no attribute main_grad, or it is None")
+    types = TYPES if torch.float64 not in (x.dtype, None if residual is None else residual.dtype) else WIDE_TYPES
+    for name, parameter in (("weight", weight), ("bias", bias)):
+        if parameter is not None:
+            _check_main_grad(name, parameter, types)
     return norm_of(x, residual, weight, bias, norm, eps, weight_offset, accumulating=(weight, bias))
 
 
@@ -160,6 +158,19 @@ def _check_samples(name, weight, x):
     if weight.dim() == 0 or weight.shape != (*x.shape[: weight.dim() - 1], x.shape[-1]):
         raise InvalidArgument(f"{name}: its shape is {tuple(weight.shape)}; must be {tuple(x.shape[-1:])}, or that with the "
                               f"first dimensions of x, {tuple(x.shape)}, before it")
+
+
+def _check_main_grad(name, parameter, types):
+    if parameter.dim() != 1:
+        raise InvalidArgument(f"main_grad: {name} has {parameter.dim()} dimensions; must have one")
+    if not parameter.requires_grad:
+        return
+    main_grad = getattr(parameter, "main_grad", None)
+    if main_grad is None:
+        raise InvalidArgument(f"main_grad: {name} has no attribute main_grad, or it is None")
+    if main_grad.dtype not in types:
+        raise InvalidArgument(f"main_grad: that of {name} is {main_grad.dtype}; allowed for the gradients of this x: "
+                              f"{', '.join(map(str, types))}")
 
 
 def norm_of(x, residual, weight, bias, norm, eps, weight_offset, forward_of=None, accumulating=None):
