@@ -148,6 +148,12 @@ def empty(like, shape, dtype=None):
     return library.empty(shape, dtype=dtype, device=like.device)
 
 
+def was_written(array):
+    """Tells torch's autograd, which refuses a backward pass through a tensor that was written to after it was saved."""
+    if "torch" in _packages(array):
+        sys.modules["torch"].autograd.graph.increment_version(array)
+
+
 def current_stream(array):
     """The handle of the stream that the array's library works on."""
     if hasattr(array, "is_cuda"):

@@ -105,6 +105,8 @@ def _compute(problem, inputs, outputs, out, stream):
             operands[name] = _operand.Operand(name, made, handle)
             _check_output(operands[name], operands["x"])
         _launch(problem, operands, handle)
+    for made in out.values():
+        _operand.was_written(made)
     results = Layer if problem.forward else Gradients
     return results(*(operands[name].array if name in wanted else None for name in results._fields))
 

@@ -223,6 +223,18 @@ def test_dlpack():
         normjit.layer_norm_backward(OldProducer(x), OldProducer(dy))
 
 
+def test_autograd_sees_what_is_written():
+    torch = pytest.importorskip("torch")
+    x, y, unwritten = torch.rand(9, 50, requires_grad=True), torch.ones(9, 50), torch.ones(9, 50)
+    first, second = (x * y[:]).sum(), (x * unwritten).sum()
+    normjit.layer_norm(x, out={"y": y, "mean": None}, outputs=("y", "mean"))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        first.backward()
+    second.backward()
+    with torch.inference_mode():
+        normjit.rms_norm(x, out={"y": torch.empty(9, 50)})  # whose versions nobody counts
+
+
 def test_subclasses():
     """What is made is of the library that their class comes from."""
     x = np.random.default_rng(1).standard_normal((9, 50)).astype("float32")
