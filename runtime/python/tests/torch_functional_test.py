@@ -6,6 +6,7 @@ import re
 import normjit.torch
 import pytest
 import torch
+from processes import run_program
 from torch_cases import DEVICES, NORMS, Served, assert_close, case, leaf, reference
 
 
@@ -396,3 +397,12 @@ def test_captured(make):
     for got, right in ((y, y_now), (h, h_now), (h_alone, h_now), *zip(gradients, wanted)):
         assert torch.equal(got.detach(), right.detach())
     torch.testing.assert_close(y_alone, y_now.detach())  # another kernel, without statistics
+
+
+def test_first_call_of_a_process_may_be_compiled():
+    done = run_program("import torch, normjit.torch\n"
+                       "compute = torch.compile(lambda x, w: normjit.torch.rms_norm(x, w), backend='aot_eager', fullgraph=True)\n"
+                       "x, w = torch.randn(9, 64, requires_grad=True), torch.ones(64, requires_grad=True)\n"
+                       "compute(x, w).sum().backward()\n"
+                       "assert w.grad.any()")
+    assert done.returncode == 0, done.stderr

@@ -116,10 +116,8 @@ def _as(tensor, dtype):
 
 
 def _apply(norm, x, weight, bias, eps, weight_offset, residual, main_grad):
-    if not operators.served:
-        operators.register()
     _check_types(x, weight, bias, residual)
-    if x.device.type not in operators.served:
+    if not operators.serves(x.device.type):
         raise _kernels.Unavailable(f"x: is on {x.device}; {_kernels.why_not(x.device.type)}")
     check_finite("eps", eps, least=0)
     check_finite("weight_offset", weight_offset)

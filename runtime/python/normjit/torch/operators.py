@@ -53,6 +53,18 @@ def register():
         served.update(able)
 
 
+def serves(device):
+    """Whether they have kernels for a type of device. Defines them where that has not been done: also in a process that
+    was sent a patched model, or loads it, and while torch traces the first call."""
+    if not served:
+        register()
+    return device in served
+
+
+# What torch.compiler.assume_constant_result() does, but for its import of torch._dynamo: 1.6 s of every process.
+serves._dynamo_marked_constant = True
+
+
 def _fake_layer_norm(dy, x, normalized_shape, mean, rstd, weight, bias, dresidual, eps, weight_offset, output_mask):
     beta_like = weight if bias is None else bias
     return _fake(x, output_mask, (x, weight, beta_like))

@@ -104,18 +104,7 @@ def _is_served(x, has_gradient):
     """Whether x can be an input of norm_of()."""
     if has_gradient and not torch.compiler.is_compiling() and x.is_inference():
         return False  # torch refuses to save it
-    return _serves(x.device.type)
-
-
-def _serves(device):
-    """Also in a process that patch() was not called in, but which was sent a patched model, or loads it."""
-    if not operators.served:
-        operators.register()
-    return device in operators.served
-
-
-# What torch.compiler.assume_constant_result() does, but for its import of torch._dynamo: 1.6 s of every process.
-_serves._dynamo_marked_constant = True
+    return operators.serves(x.device.type)
 
 
 def _eps(eps, dtype):
