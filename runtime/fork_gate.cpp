@@ -2,11 +2,28 @@
 #include "fork_gate.h"
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
+#include <thread>
+
+#include <pthread.h>
 
 namespace normjit {
 
 namespace {
+
+/// Returns once `come` holds.
+template <class Condition>
+void wait_until(const Condition& come) {
+    constexpr int quick = 64;
+    for (int i = 0; !come(); ++i) {
+        if (i < quick) {
+            std::this_thread::yield();
+        } else {
+            std::this_thread::sleep_for(std::chrono::microseconds(50));
+        }
+    }
+}
 
 constinit ForkableSharedMutex gate;
 constinit thread_local int depth = 0;  // of this thread's NoForks
@@ -34,6 +51,23 @@ void in_child() {
 [[maybe_unused]] const int forks_are_known = pthread_atfork(before_fork, in_parent, in_child);
 
 }  // namespace
+
+void ForkableSharedMutex::lock() {
+    wait_until([&] {
+        int64_t seen = state_.load(std::memory_order_relaxed);
+        return seen >= 0 && state_.compare_exchange_weak(seen, seen - writer, std::memory_order_acquire);
+    });
+    wait_until([&] { return state_.load(std::memory_order_acquire) == -writer; });
+}
+
+/// Takes its count back, and comes again once there is no writer.
+void ForkableSharedMutex::wait_to_read() {
+    wait_until([&] {
+        state_.fetch_sub(1, std::memory_order_relaxed);
+        wait_until([&] { return state_.load(std::memory_order_relaxed) >= 0; });
+        return state_.fetch_add(1, std::memory_order_acquire) >= 0;
+    });
+}
 
 NoForks::NoForks() {
     if (depth++ == 0) gate.lock_shared();

@@ -4,7 +4,8 @@
 // takes as long as what they make there, and nobody enters meanwhile.
 #pragma once
 
-#include <pthread.h>
+#include <atomic>
+#include <cstdint>
 
 namespace normjit {
 
@@ -17,19 +18,24 @@ class NoForks {
     NoForks& operator=(const NoForks&) = delete;
 };
 
-/// Shared by readers, who let writers go first, so that fork() does not wait for ever where threads always read. A
-/// thread that reads must not lock it again.
+/// A lock that a child of fork() may set free, whoever had it: the C library's own know their owner, who is another
+/// thread there. Readers let writers go first, so that fork() does not wait for ever where threads always read: one
+/// that reads must not lock it again. Who waits looks again and again, every 50 us after a while.
 class ForkableSharedMutex {
   public:
-    void lock() { pthread_rwlock_wrlock(&lock_); }
-    void unlock() { pthread_rwlock_unlock(&lock_); }
-    void lock_shared() { pthread_rwlock_rdlock(&lock_); }
-    void unlock_shared() { pthread_rwlock_unlock(&lock_); }
-    /// What a child does in place of unlock(): the owner of the lock is another thread to the C library.
-    void reset() { lock_ = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP; }
+    void lock();
+    void unlock() { state_.fetch_add(writer, std::memory_order_release); }
+    void lock_shared() {
+        if (state_.fetch_add(1, std::memory_order_acquire) < 0) wait_to_read();
+    }
+    void unlock_shared() { state_.fetch_sub(1, std::memory_order_release); }
+    void reset() { state_.store(0, std::memory_order_relaxed); }
 
   private:
-    pthread_rwlock_t lock_ = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+    void wait_to_read();
+
+    static constexpr int64_t writer = int64_t{1} << 32;
+    std::atomic<int64_t> state_ = 0;  ///< readers, less `writer` while one writes or waits for them to leave
 };
 
 /// What threads lock for a moment without being behind the gate, or longer than they are: fork() locks it, too, behind
