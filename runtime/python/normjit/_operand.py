@@ -3,6 +3,7 @@
 copied."""
 import contextlib
 import ctypes
+import functools
 import sys
 
 from normjit._library import DTYPES, InvalidArgument
@@ -118,18 +119,19 @@ def device_type(name, array):
     return array.__dlpack_device__()[0]
 
 
-def _packages(array):
-    """Those of an array's class and of the classes that it derives from."""
-    return [kind.__module__.partition(".")[0] for kind in type(array).__mro__]
+@functools.lru_cache
+def _packages(kind):
+    """Those of a class and of the classes that it derives from."""
+    return [each.__module__.partition(".")[0] for each in kind.__mro__]
 
 
 def _is_of_jax(array):
-    return not {"jax", "jaxlib"}.isdisjoint(_packages(array))
+    return not {"jax", "jaxlib"}.isdisjoint(_packages(type(array)))
 
 
 def library_of(array):
     """The module that makes arrays of this kind."""
-    for package in _packages(array):
+    for package in _packages(type(array)):
         if package in ("numpy", "cupy", "torch"):
             return sys.modules[package]
     if _is_of_jax(array):
@@ -150,7 +152,7 @@ def empty(like, shape, dtype=None):
 
 def was_written(array):
     """Tells torch's autograd, which refuses a backward pass through a tensor that was written to after it was saved."""
-    if "torch" in _packages(array):
+    if "torch" in _packages(type(array)):
         sys.modules["torch"].autograd.graph.increment_version(array)
 
 
