@@ -4,7 +4,6 @@
 #include "engine_impl.h"
 #include "fork_gate.h"
 #include "kernel_impl.h"
-#include "no_cancellation.h"
 #include "support/text.h"
 #include "support/try.h"
 #include "tuning/autotune.h"
@@ -34,8 +33,7 @@ Engine::Impl::Impl(std::shared_ptr<const Device> device, const EngineOptions& op
 
 Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOptions& options) {
     if (const LoadedKernel ready = kernels_.find(request)) return Kernel(ready, allocator_);
-    const NoCancellation inside;
-    const NoForks forks_wait;
+    const Inside inside;
     NORMJIT_RETURN_IF_ERROR(validate(request.spec));
     if (!request.schedule) advisor_.note(request.spec);
     if (options.on_miss == OnMiss::error) {
@@ -120,7 +118,7 @@ Schedule Engine::Impl::tune(const Spec& spec, const Schedule& start) const {
 }
 
 void Engine::Impl::tune_in_background(const Spec& spec, const Schedule& start) {
-    const NoForks forks_wait;
+    const Inside inside;
     const auto work = [&]() -> Status {
         const Schedule schedule = tune(spec, start);
         if (schedule == start) return {};
@@ -144,7 +142,7 @@ void Engine::Impl::remember_choice(const Spec& spec, const Schedule& schedule) {
 }
 
 uint64_t Engine::Impl::plan_digest() const {
-    const NoForks forks_wait;
+    const Inside inside;
     const std::lock_guard lock(choices_mutex_);
     uint64_t digest = 0;
     for (const auto& [spec, schedule] : choices_) digest += text::hash(fmt::format("{} {}", spec, schedule));
@@ -177,7 +175,7 @@ Status Engine::Impl::obtain_in_background(const Request& request) {
 
 /// Throws nothing, and leaves nothing pending: the message for a lack of memory takes none.
 void Engine::Impl::finish_in_background(std::list<InBackground>::iterator entry) {
-    const NoForks forks_wait;
+    const Inside inside;
     Status status;
     try {
         status = obtain(entry->request).status();
@@ -197,8 +195,7 @@ Engine make_engine(std::shared_ptr<const Device> device, const EngineOptions& op
 }
 
 Expected<Engine> Engine::create(const EngineOptions& options) {
-    const NoCancellation inside;
-    const NoForks forks_wait;
+    const Inside inside;
     EngineOptions complete = options;
     NORMJIT_TRY(complete.cache, cache::fill_in(options.cache));
     NORMJIT_TRY(const Environment environment, normjit::environment());
@@ -221,7 +218,7 @@ const Target& Engine::target() const { return impl_->device().target(); }
 const DeviceClass& Engine::device_class() const { return impl_->advisor().device(); }
 
 ChosenSchedule Engine::choose(const Spec& spec) const {
-    const NoForks forks_wait;
+    const Inside inside;
     return impl_->advisor().choose(spec);
 }
 
@@ -245,15 +242,13 @@ Expected<Artifact> Engine::compile(const Spec& spec, void* stream) const {
 }
 
 Expected<Artifact> Engine::compile(const Spec& spec, const Schedule& schedule, void* stream) const {
-    const NoCancellation inside;
-    const NoForks forks_wait;
+    const Inside inside;
     NORMJIT_RETURN_IF_ERROR(impl_->device().check_free(stream));
     return impl_->compile(spec, schedule);
 }
 
 Expected<Kernel> Engine::load(const Artifact& artifact, void* stream) const {
-    const NoCancellation inside;
-    const NoForks forks_wait;
+    const Inside inside;
     NORMJIT_RETURN_IF_ERROR(impl_->device().check_free(stream));
     NORMJIT_TRY(auto kernel, impl_->device().load(artifact));
     return Kernel(std::move(kernel), impl_->allocator());

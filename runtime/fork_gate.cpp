@@ -26,7 +26,7 @@ void wait_until(const Condition& come) {
 }
 
 constinit ForkableSharedMutex gate;
-constinit thread_local int depth = 0;  // of this thread's NoForks
+constinit thread_local int depth = 0;  // of this thread's Inside
 
 constinit std::array<ForkLock, 4> locks{};
 constinit size_t lock_count = 0;
@@ -69,11 +69,11 @@ void ForkableSharedMutex::wait_to_read() {
     });
 }
 
-NoForks::NoForks() {
+Inside::Inside() {
     if (depth++ == 0) gate.lock_shared();
 }
 
-NoForks::~NoForks() {
+Inside::~Inside() {
     if (--depth == 0) gate.unlock_shared();
 }
 

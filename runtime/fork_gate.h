@@ -4,18 +4,24 @@
 // takes as long as what they make there, and nobody enters meanwhile.
 #pragma once
 
+#include "no_cancellation.h"
+
 #include <atomic>
 #include <cstdint>
 
 namespace normjit {
 
-/// Behind the gate while it lives. May nest. A fork() by this very thread, out of a callback, does not wait.
-class NoForks {
+/// What a thread is in the functions that create, prepare, compile or tune, while it lives: behind the gate, and not to
+/// be cancelled. May nest. A fork() by this very thread, out of a callback, does not wait.
+class Inside {
   public:
-    NoForks();
-    ~NoForks();
-    NoForks(const NoForks&) = delete;
-    NoForks& operator=(const NoForks&) = delete;
+    Inside();
+    ~Inside();
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+  private:
+    const NoCancellation goes_on_;
 };
 
 /// A lock that a child of fork() may set free, whoever had it: the C library's own know their owner, who is another
@@ -38,8 +44,8 @@ class ForkableSharedMutex {
     std::atomic<int64_t> state_ = 0;  ///< readers, less `writer` while one writes or waits for them to leave
 };
 
-/// What threads lock for a moment without being behind the gate, or longer than they are: fork() locks it, too, behind
-/// the gate, in the order in which it was registered. For objects that last as long as the process.
+/// A lock that threads take for a moment without being behind the gate: fork() takes it, too, behind the gate, in the
+/// order of registration. For locks that last as long as the process.
 struct ForkLock {
     void (*lock)();
     void (*unlock)();

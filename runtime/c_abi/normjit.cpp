@@ -3,7 +3,7 @@
 #include "normjit/normjit.h"
 
 #include "c_abi/convert.h"
-#include "no_cancellation.h"
+#include "fork_gate.h"
 #include "support/try.h"
 
 #include <cstring>
@@ -171,7 +171,7 @@ normjit_status normjit_prepare(normjit_engine* engine, const normjit_spec* spec,
 
 normjit_status normjit_compile(const char* target, const normjit_spec* spec, const char* schedule,
                                normjit_artifact** artifact) {
-    const NoCancellation inside;
+    const Inside inside;
     return guarded([&]() -> Status {
         NORMJIT_RETURN_IF_ERROR(check_handle(target, "target"));
         NORMJIT_RETURN_IF_ERROR(check_handle(artifact, "artifact"));

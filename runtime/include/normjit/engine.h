@@ -109,10 +109,10 @@ class Device;
 /// (pthread_cancel) goes on until it leaves.
 ///
 /// fork(): a child may go on with an engine and its kernels; threads of the engine's own start anew. fork() waits while
-/// other threads create an engine, prepare or tune: for what is in hand, in the background too, not for what waits
-/// there, which the child makes when it is asked for. From inside of a callback of these functions it does not wait:
-/// such a child leaves the engine alone, without destroying it, and creates its own. A GPU's engine is the parent's
-/// alone, as its CUDA contexts are.
+/// other threads create an engine, prepare, compile or tune: for what is in hand, in the background too, not for what
+/// waits there, which the child makes when it is asked for. From inside of a callback of these functions it does not
+/// wait: such a child leaves the engine alone, without destroying it, and creates its own. A GPU's engine is the
+/// parent's alone, as its CUDA contexts are.
 class Engine {
   public:
     /// Fails with `unavailable`, saying what is missing, when this machine lacks the device, or for a GPU its driver;
