@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A CPU schedule without measuring. Each field is chosen by one function, from the problem and the fields before it.
-#include "backend/backend.h"
+#include "schedule/cpu_legality.h"
 #include "schedule/cpu_shape.h"
 #include "schedule/heuristics.h"
 #include "schedule/store_conflicts.h"
@@ -18,37 +18,6 @@
 namespace normjit::schedule {
 
 namespace {
-
-/// Asks the back end about schedules that differ in a few fields, and makes a plan only when one must differ, too.
-class Legality {
-  public:
-    Legality(const Spec& spec, const Target& target) : spec_(spec), target_(target) {}
-
-    bool allows(const CpuSchedule& cpu) {
-        if (!legal_ || stage_ != cpu.cache_columns || keep_ != cpu.cache_elements) {
-            legal_ = make(cpu);
-            stage_ = cpu.cache_columns;
-            keep_ = cpu.cache_elements;
-        } else {
-            plan::reschedule(legal_->plan, {.row_groups = 1, .device = cpu});
-        }
-        return legal_ && legal_->backend->legal(legal_->plan).ok();
-    }
-
-  private:
-    std::optional<backend::LegalPlan> make(const CpuSchedule& cpu) const {
-        const auto backend = backend::find(target_);
-        if (!backend) return std::nullopt;
-        auto plan = plan::make(spec_, {.row_groups = 1, .device = cpu}, target_);
-        if (!plan) return std::nullopt;
-        return backend::LegalPlan{*backend, *std::move(plan)};
-    }
-
-    const Spec& spec_;
-    const Target& target_;
-    std::optional<backend::LegalPlan> legal_;
-    int stage_ = 0, keep_ = 0;
-};
 
 /// The most units per strip or step for which the registers suffice; a power of two, so that strips end where lines do.
 int widest_legal(Legality& legality, CpuSchedule cpu, int CpuSchedule::* field) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A CUDA schedule without measuring: from the table of what was fastest, changed for few rows, made to fit the spec's
 // types and the target; and a search for what the table does not cover.
-#include "backend/cuda/legal.h"
 #include "schedule/cuda_adaptations.h"
+#include "schedule/cuda_fit.h"
 #include "schedule/heuristics.h"
 #include "support/divide.h"
 
@@ -50,7 +50,7 @@ class Search {
         limit_staging(measured, shape_, target_);
         if (operands_.column_outputs().empty()) measured.pace = 0;
         fit_slices(measured);
-        if (CudaSchedule s = measured; fit(s)) {
+        if (CudaSchedule s = measured; fit_.make_comfortable(s)) {
             reasons_.note([&] { return describe(*found.family, *found.row); });
             return s;
         }
@@ -76,7 +76,7 @@ class Search {
         const std::vector<std::string> lines = follow_tables(adapted);
         if (shape_.is_wide_and_shifted()) take_fewer_rows_at_a_time(adapted);
         fit_slices(adapted);
-        if (!comfortable(adapted)) return;
+        if (!fit_.is_comfortable(adapted)) return;
         s = adapted;
         for (const std::string& line : lines) reasons_.note([&] { return line; });
     }
@@ -184,7 +184,7 @@ class Search {
         s.rows_per_block = 1;
         s.column_memory = CudaMemory::registers;
         s.blocks_per_sm = static_cast<int>(std::min<int64_t>(threads_of_processor / threads, 32));
-        fit(s);
+        fit_.make_comfortable(s);
     }
 
     /// Returns the lines that were followed, if somebody asks.
@@ -236,7 +236,7 @@ class Search {
         s.threads_per_row = count_threads(change.threads, shape_, s);
         if (change.make_fit) {
             limit_staging(s, shape_, target_);
-            fit(s);
+            fit_.make_comfortable(s);
         }
         return s;
     }
@@ -257,85 +257,13 @@ class Search {
         }
     }
 
-    plan::CudaVariant measure(const CudaSchedule& s) const {
-        return plan::measure_cuda(spec_, operands_, most_row_sums, s);
-    }
-
-    bool comfortable(const CudaSchedule& s) const {
-        const plan::CudaVariant variant = measure(s);
-        return backend::cuda::check(spec_, operands_, variant, target_).ok() && registers_suffice(variant) &&
-               backend::cuda::shared_suffices(variant, target_);
-    }
-
-    /// 20 for addresses and counters: teams of 32 threads with 36 registers of data and 24 of work just fit into 80; 20
-    /// more for what ptxas brings forward where a thread has many vectors (14000 columns in one block: 7, 224 bytes
-    /// spilled). For sm_120, ptxas 13.0 spills in kernels of clusters that have room for 20 more; from sm_100 on, in
-    /// some runs, in those of rows that start anywhere (4097 columns: 94 of 96 registers, or 16 bytes of stack: NVVM's
-    /// output for these targets differs from process to process); before sm_90 in those with less than 5 to spare
-    /// (12289 columns: 92 of 96, 20 bytes spilled).
-    int64_t other_registers(const plan::CudaVariant& variant) const {
-        int64_t others = variant.steps > 4 ? 40 : 20;
-        if (target_.sm >= 100 && shape_.shifted) others = std::max<int64_t>(others, 36);
-        if (target_.sm < 90 && shape_.shifted) others = std::max<int64_t>(others, 28);
-        if (target_.sm >= 120 && variant.schedule.cluster > 1) others += 32;
-        return others;
-    }
-
-    /// Where ptxas 13.0 spilled in forward passes: before sm_90 with none to spare (20480 columns), from sm_100 on with
-    /// eight vectors a thread (8192), for sm_120 in clusters with 12 to spare (32768); and of f16 it keeps the values
-    /// unpacked, from sm_100 on (28672) or with eight vectors (8192).
-    int64_t other_registers_of_streams(const plan::CudaVariant& variant) const {
-        constexpr int64_t cursors = 4;  // which a team's only row does without
-        int64_t others = other_registers(variant);
-        if (variant.schedule.rows_per_team == 1 && variant.schedule.staging == CudaStaging::registers)
-            others -= cursors;
-        if (target_.sm < 90) others = std::max<int64_t>(others, 28);
-        const bool stays_in_shared = variant.data_registers == 0 && variant.schedule.row_memory == CudaMemory::shared;
-        if (stays_in_shared) return others;
-        if (target_.sm >= 100 && variant.steps >= 8) others = std::max<int64_t>(others, 60);
-        if (target_.sm >= 120 && variant.schedule.cluster > 1) others += 16;
-        if (has_f16() && (target_.sm >= 100 || variant.steps >= 8)) {
-            const auto kept = static_cast<int64_t>(operands_.columns().size() + operands_.matrices().size());
-            others += variant.steps * variant.schedule.vector_width * kept / 2;
-        }
-        return others;
-    }
-
-    bool registers_suffice(const plan::CudaVariant& variant) const {
-        const int64_t others = shape_.streams ? other_registers_of_streams(variant) : other_registers(variant);
-        return variant.data_registers + variant.work_registers + others <= variant.register_limit;
-    }
-
-    bool has_f16() const {
-        return std::ranges::any_of(operands_, [](const Operand& operand) { return operand.dtype == DType::f16; });
-    }
-
-    /// Takes stages and blocks away until it is comfortable.
-    bool fit(CudaSchedule& s) const {
-        while (!comfortable(s)) {
-            const plan::CudaVariant variant = measure(s);
-            const bool by_shared =
-                s.staging != CudaStaging::registers && !backend::cuda::shared_suffices(variant, target_);
-            if (by_shared && s.pipeline_depth > 2) {
-                --s.pipeline_depth;
-            } else if (s.blocks_per_sm > 1) {
-                --s.blocks_per_sm;
-            } else if (s.pipeline_depth > 1 && (by_shared || s.staging == CudaStaging::registers)) {
-                --s.pipeline_depth;
-            } else {
-                return false;
-            }
-        }
-        return true;
-    }
-
     /// Rows that are read alone over twice the threads: those of f16 stay unpacked in registers, so that they need
     /// more.
     std::optional<CudaSchedule> with_fewer_vectors(CudaSchedule s) const {
         if (!shape_.streams || s.rows_per_block > 1) return std::nullopt;
         s.threads_per_row *= 2;
         if (s.threads_per_row > 1024) return std::nullopt;
-        return fit(s) ? std::optional(s) : std::nullopt;
+        return fit_.make_comfortable(s) ? std::optional(s) : std::nullopt;
     }
 
     /// The fewest blocks, then the fewest vectors a thread, in which a row fits in some way.
@@ -352,7 +280,7 @@ class Search {
                 for (const CudaMemory memory : {CudaMemory::registers, CudaMemory::shared}) {
                     s.row_memory = s.column_memory = memory;
                     limit_staging(s, shape_, target_);
-                    if (fit(s)) return s;
+                    if (fit_.make_comfortable(s)) return s;
                 }
                 if (threads == 32) break;
             }
@@ -366,9 +294,9 @@ class Search {
                        .blocks_per_sm = 4,
                        .vector_width = shape_.loaded_width(),
                        .pipeline_depth = 2};
-        while (s.blocks_per_sm > 1 && !comfortable(s)) --s.blocks_per_sm;
-        while (s.pipeline_depth > 1 && !comfortable(s)) --s.pipeline_depth;
-        while (s.vector_width > 1 && !comfortable(s)) s.vector_width /= 2;
+        while (s.blocks_per_sm > 1 && !fit_.is_comfortable(s)) --s.blocks_per_sm;
+        while (s.pipeline_depth > 1 && !fit_.is_comfortable(s)) --s.pipeline_depth;
+        while (s.vector_width > 1 && !fit_.is_comfortable(s)) s.vector_width /= 2;
         return s;
     }
 
@@ -378,6 +306,7 @@ class Search {
     const std::optional<int64_t> rows_;
     const OperandList operands_;
     const CudaShape shape_;
+    const CudaFit fit_{spec_, target_, operands_, shape_};
 };
 
 }  // namespace

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/cpu_legality.h"
+
+#include <utility>
+
+namespace normjit::schedule {
+
+bool Legality::allows(const CpuSchedule& cpu) {
+    if (!legal_ || stage_ != cpu.cache_columns || keep_ != cpu.cache_elements) {
+        legal_ = make(cpu);
+        stage_ = cpu.cache_columns;
+        keep_ = cpu.cache_elements;
+    } else {
+        plan::reschedule(legal_->plan, {.row_groups = 1, .device = cpu});
+    }
+    return legal_ && legal_->backend->legal(legal_->plan).ok();
+}
+
+std::optional<backend::LegalPlan> Legality::make(const CpuSchedule& cpu) const {
+    const auto backend = backend::find(target_);
+    if (!backend) return std::nullopt;
+    auto plan = plan::make(spec_, {.row_groups = 1, .device = cpu}, target_);
+    if (!plan) return std::nullopt;
+    return backend::LegalPlan{*backend, *std::move(plan)};
+}
+
+}  // namespace normjit::schedule

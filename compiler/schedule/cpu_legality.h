@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which CPU schedules a back end has code for.
+#pragma once
+
+#include "backend/backend.h"
+
+#include <optional>
+
+namespace normjit::schedule {
+
+/// Asks the back end about schedules that differ in a few fields, and makes a plan only when one must differ, too.
+class Legality {
+  public:
+    Legality(const Spec& spec, const Target& target) : spec_(spec), target_(target) {}
+
+    bool allows(const CpuSchedule& cpu);
+
+  private:
+    std::optional<backend::LegalPlan> make(const CpuSchedule& cpu) const;
+
+    const Spec& spec_;
+    const Target& target_;
+    std::optional<backend::LegalPlan> legal_;
+    int stage_ = 0, keep_ = 0;
+};
+
+}  // namespace normjit::schedule

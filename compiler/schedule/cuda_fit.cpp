@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/cuda_fit.h"
+
+#include "backend/cuda/legal.h"
+
+#include <algorithm>
+
+namespace normjit::schedule {
+
+plan::CudaVariant CudaFit::measure(const CudaSchedule& s) const {
+    return plan::measure_cuda(spec_, operands_, most_row_sums, s);
+}
+
+bool CudaFit::is_comfortable(const CudaSchedule& s) const {
+    const plan::CudaVariant variant = measure(s);
+    return backend::cuda::check(spec_, operands_, variant, target_).ok() && registers_suffice(variant) &&
+           backend::cuda::shared_suffices(variant, target_);
+}
+
+/// 20 for addresses and counters: teams of 32 threads with 36 registers of data and 24 of work just fit into 80; 20
+/// more for what ptxas brings forward where a thread has many vectors (14000 columns in one block: 7, 224 bytes
+/// spilled). For sm_120, ptxas 13.0 spills in kernels of clusters that have room for 20 more; from sm_100 on, in
+/// some runs, in those of rows that start anywhere (4097 columns: 94 of 96 registers, or 16 bytes of stack: NVVM's
+/// output for these targets differs from process to process); before sm_90 in those with less than 5 to spare
+/// (12289 columns: 92 of 96, 20 bytes spilled).
+int64_t CudaFit::other_registers(const plan::CudaVariant& variant) const {
+    int64_t others = variant.steps > 4 ? 40 : 20;
+    if (target_.sm >= 100 && shape_.shifted) others = std::max<int64_t>(others, 36);
+    if (target_.sm < 90 && shape_.shifted) others = std::max<int64_t>(others, 28);
+    if (target_.sm >= 120 && variant.schedule.cluster > 1) others += 32;
+    return others;
+}
+
+/// Where ptxas 13.0 spilled in forward passes: before sm_90 with none to spare (20480 columns), from sm_100 on with
+/// eight vectors a thread (8192), for sm_120 in clusters with 12 to spare (32768); and of f16 it keeps the values
+/// unpacked, from sm_100 on (28672) or with eight vectors (8192).
+int64_t CudaFit::other_registers_of_streams(const plan::CudaVariant& variant) const {
+    constexpr int64_t cursors = 4;  // which a team's only row does without
+    int64_t others = other_registers(variant);
+    if (variant.schedule.rows_per_team == 1 && variant.schedule.staging == CudaStaging::registers) others -= cursors;
+    if (target_.sm < 90) others = std::max<int64_t>(others, 28);
+    const bool stays_in_shared = variant.data_registers == 0 && variant.schedule.row_memory == CudaMemory::shared;
+    if (stays_in_shared) return others;
+    if (target_.sm >= 100 && variant.steps >= 8) others = std::max<int64_t>(others, 60);
+    if (target_.sm >= 120 && variant.schedule.cluster > 1) others += 16;
+    if (has_f16() && (target_.sm >= 100 || variant.steps >= 8)) {
+        const auto kept = static_cast<int64_t>(operands_.columns().size() + operands_.matrices().size());
+        others += variant.steps * variant.schedule.vector_width * kept / 2;
+    }
+    return others;
+}
+
+bool CudaFit::registers_suffice(const plan::CudaVariant& variant) const {
+    const int64_t others = shape_.streams ? other_registers_of_streams(variant) : other_registers(variant);
+    return variant.data_registers + variant.work_registers + others <= variant.register_limit;
+}
+
+bool CudaFit::has_f16() const {
+    return std::ranges::any_of(operands_, [](const Operand& operand) { return operand.dtype == DType::f16; });
+}
+
+bool CudaFit::make_comfortable(CudaSchedule& s) const {
+    while (!is_comfortable(s)) {
+        const plan::CudaVariant variant = measure(s);
+        const bool by_shared = s.staging != CudaStaging::registers && !backend::cuda::shared_suffices(variant, target_);
+        if (by_shared && s.pipeline_depth > 2) {
+            --s.pipeline_depth;
+        } else if (s.blocks_per_sm > 1) {
+            --s.blocks_per_sm;
+        } else if (s.pipeline_depth > 1 && (by_shared || s.staging == CudaStaging::registers)) {
+            --s.pipeline_depth;
+        } else {
+            return false;
+        }
+    }
+    return true;
+}
+
+}  // namespace normjit::schedule

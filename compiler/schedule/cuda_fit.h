@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether a CUDA schedule fits a multiprocessor: its registers, with what ptxas needs beside the data, and its shared
+// memory.
+#pragma once
+
+#include "plan/cuda.h"
+#include "schedule/cuda_table.h"
+
+namespace normjit::schedule {
+
+/// Of one problem on one target, all of which it refers to.
+class CudaFit {
+  public:
+    CudaFit(const Spec& spec, const Target& target, const OperandList& operands, const CudaShape& shape)
+        : spec_(spec), target_(target), operands_(operands), shape_(shape) {}
+
+    /// Legal, and nothing spilled.
+    bool is_comfortable(const CudaSchedule& s) const;
+    /// Takes stages and blocks away until it is; false where that does not help.
+    bool make_comfortable(CudaSchedule& s) const;
+
+  private:
+    plan::CudaVariant measure(const CudaSchedule& s) const;
+    bool registers_suffice(const plan::CudaVariant& variant) const;
+    int64_t other_registers(const plan::CudaVariant& variant) const;
+    int64_t other_registers_of_streams(const plan::CudaVariant& variant) const;
+    bool has_f16() const;
+
+    const Spec& spec_;
+    const Target& target_;
+    const OperandList& operands_;
+    const CudaShape& shape_;
+};
+
+}  // namespace normjit::schedule
