@@ -11,6 +11,7 @@ import torch
 import transformers
 from processes import run_program
 from torch_cases import Served, leaf
+from torch_modules import Gated, InPython, MaybeGated, OtherName, Plain, Scaled, WrongEps
 
 SIZES = {
     "hidden_size": 64,
@@ -335,41 +336,6 @@ def test_prepare_with_a_residual():
         assert normjit.torch.prepare(normjit.torch.RMSNorm(64), residual=True) == 1
 
 
-class Gated(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight, self.eps = torch.nn.Parameter(torch.ones(8)), 1e-6
-
-    def forward(self, x, gate):
-        return torch.nn.functional.rms_norm(x, (8,), self.weight, self.eps) * gate
-
-
-class Scaled(Gated):
-    def forward(self, x):
-        return x * self.weight
-
-
-class WrongEps(Gated):
-    def forward(self, x):
-        return torch.nn.functional.rms_norm(x, (8,), self.weight, 1e-4)
-
-
-class Plain(Gated):
-    def forward(self, x):
-        return torch.nn.functional.rms_norm(x, (8,), self.weight, self.eps)
-
-
-class InPython(Gated):
-    def forward(self, x):
-        return self.weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps))
-
-
-class OtherName(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale, self.eps = torch.nn.Parameter(torch.ones(8)), 1e-6
-
-
 REFUSED = {
     Gated: "takes no [.., N] alone: TypeError",
     Scaled: "computes neither LayerNorm nor RMSNorm",
@@ -389,12 +355,6 @@ def test_what_is_no_norm(make):
     assert found.norm is None and REFUSED[make] in found.reason
     with pytest.raises(normjit.InvalidArgument, match="no norm that normjit knows"):
         normjit.torch.patch(model)
-
-
-class MaybeGated(Plain):
-    def forward(self, x, gate=None):
-        y = super().forward(x)
-        return y if gate is None else y * gate
 
 
 def test_other_arguments_go_to_the_module():
