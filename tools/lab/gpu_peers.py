@@ -11,16 +11,18 @@ out=y) stands in for the ceiling, which only `normjit bench` has: torch's copies
 compiled or run for a shape is left out.
 
     torch    the operators that autograd calls (eager)
-    compile  torch.compile of the forward pass, and autograd through it
+    compile  torch.compile of the formula, forward or backward, with its defaults
+    compile-best  the fastest of several ways to ask torch.compile for it
     triton   a row per step, partial sums of columns per program, summed by torch, as in flash-attention's layer norm;
              no forward pass
     liger    Liger-Kernel (PyPI: liger-kernel)
     quack    QuACK, CuTe DSL (PyPI: quack-kernels, with nvidia-cutlass-dsl, apache-tvm-ffi, torch-c-dlpack-ext)
     normjit  this project, by its Python package: in the same harness, which is not that of `normjit bench`
 
-Those of a shape take turns. A peer whose package is not there is left out with a line that says so.
+All run as replays of a CUDA graph; those of a shape take turns. A peer whose package is not there is left out with a line that says so.
 """
 import argparse
+import functools
 import importlib
 import json
 import statistics
@@ -90,7 +92,18 @@ def torch_eager(p):
     return lambda: torch.ops.aten._fused_rms_norm_backward(p.dy, p.x, [p.cols], p.rstd[:, None], gamma, [True] * 2)
 
 
-def torch_compile(p):
+# What Inductor can be told to do for a norm beside its default; of these the fastest is "compile-best".
+INDUCTOR = {
+    "default": {},
+    "mix-order reduction": {"triton.mix_order_reduction": True, "triton.mix_order_reduction_non_strict_mode": True},
+    "all of it": {"max_autotune": True, "coordinate_descent_tuning": True, "triton.mix_order_reduction": True,
+                  "triton.mix_order_reduction_non_strict_mode": True,
+                  "triton.mix_order_reduction_autotune_split_size": True},
+}
+
+
+def compiled(p, options):
+    """The formula, compiled: y, or all gradients from the saved statistics, as Inductor makes a graph's backward pass."""
     def forward(x, gamma, beta):
         if p.norm == "layernorm":
             wide = torch.nn.functional.layer_norm(x.float(), (p.cols,), gamma.float(), beta.float(), EPS)
@@ -98,14 +111,36 @@ def torch_compile(p):
             wide = x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + EPS) * gamma.float()
         return wide.to(x.dtype)
 
-    torch._dynamo.reset()
+    def backward(dy, x, gamma, mean, rstd):
+        dy, x, weight = dy.float(), x.float(), gamma.float()
+        xhat = (x - mean if p.norm == "layernorm" else x) * rstd
+        g = dy * weight
+        inner = g - xhat * (g * xhat).mean(-1, keepdim=True)
+        if p.norm == "layernorm":
+            inner = inner - g.mean(-1, keepdim=True)
+        sums = (dy * xhat, dy) if p.norm == "layernorm" else (dy * xhat,)
+        return (inner * rstd).to(p.x.dtype), *((each.sum(0)).to(gamma.dtype) for each in sums)
+
+    known = {name: value for name, value in options.items() if name in torch._inductor.list_options()}
+    compile_ = functools.partial(torch.compile, fullgraph=True, dynamic=False, options=known)
     if p.is_forward:
-        compiled = torch.compile(forward, fullgraph=True, dynamic=False)
-        return lambda: compiled(p.x, p.gamma, p.beta)
-    leaves = [t.detach().requires_grad_() for t in (p.x, p.gamma, p.beta)]
-    wanted = leaves if p.norm == "layernorm" else leaves[:2]
-    y = torch.compile(forward, fullgraph=True, dynamic=False)(*leaves)
-    return lambda: torch.autograd.grad(y, wanted, grad_outputs=p.dy, retain_graph=True)
+        of_forward = compile_(forward)
+        return lambda: of_forward(p.x, p.gamma, p.beta)
+    of_backward = compile_(backward)
+    return lambda: of_backward(p.dy, p.x, p.gamma, p.mean[:, None], p.rstd[:, None])
+
+
+def torch_compile(p):
+    return compiled(p, {})
+
+
+def torch_compile_best(p):
+    tried = []
+    for name, options in INDUCTOR.items():
+        run = compiled(p, options)
+        tried.append((*seconds_of([captured(run)], 9), len(tried), run, name))
+    print(f"{p.spec}: of torch.compile the fastest is {min(tried)[3]}", file=sys.stderr)
+    return min(tried)[2]
 
 
 try:
@@ -217,7 +252,7 @@ def normjit_itself(p):
 
 
 PEERS = {"torch": torch_eager, "triton": triton_rows, "liger": liger, "quack": quack, "compile": torch_compile,
-         "normjit": normjit_itself}
+         "compile-best": torch_compile_best, "normjit": normjit_itself}
 PACKAGES = {"triton": "triton", "liger": "liger_kernel.ops", "quack": "quack.rmsnorm", "normjit": "normjit"}
 flush = None
 
@@ -252,27 +287,18 @@ def captured(run):
     return graph.replay
 
 
-def prepared(p, name):
-    """What a peer runs for a problem, warm; captured, where it can be."""
-    run = PEERS[name](p)
-    if name == "compile" and not p.is_forward:  # autograd's graph cannot be
-        for _ in range(3):
-            run()
-        return run
-    return captured(run)
-
-
 def measure_spec(spec, only, budget):
     try:
         p = Problem(spec)
     except (ValueError, torch.cuda.OutOfMemoryError) as error:
         print(f"{spec}: left out: {str(error).splitlines()[0]}", file=sys.stderr)
         return []
+    torch._dynamo.reset()  # which compiles a function for a few shapes only
     method, move = p.ceiling()
     runs = {method: captured(move)}
     for name in only:
         try:
-            runs[name] = prepared(p, name)
+            runs[name] = captured(PEERS[name](p))
         except Exception as error:  # whatever a peer does on a shape that it has not been made for
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             print(f"{spec}: {name} left out: {reason[:100]}", file=sys.stderr)
