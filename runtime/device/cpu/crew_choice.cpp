@@ -18,15 +18,16 @@ void CrewChoice::note(const Launch& launch, double seconds, double waited) {
     Class& its = class_of(launch.rows);
     const int64_t trial = its.trial.load(std::memory_order_relaxed);
     const auto rows = static_cast<double>(std::max<int64_t>(launch.rows, 1));
-    const double row_seconds = seconds / rows, row_waited = waited / rows;
+    const double row_seconds = seconds / rows;
+    const bool has_waited = waited > most * seconds;
     const int best = its.best.load(std::memory_order_relaxed);
     Mean& mean = its.mean[launch.crew];
     if (launch.crew != best) {
         if (launch.number == trial) mean.begin();
-        if (launch.number > trial) mean.add(row_seconds, row_waited, window);
+        if (launch.number > trial) mean.add(row_seconds, has_waited);
         if (launch.number >= trial + trial_launches - 1) end_trial(its, launch.number);
     } else if (launch.number != its.begun.load(std::memory_order_relaxed)) {
-        mean.add(row_seconds, row_waited, window);
+        mean.add(row_seconds, has_waited);
         const bool is_slow = its.mean[1 - best].value() < clearly * row_seconds;
         const int slow = is_slow ? its.slow.load(std::memory_order_relaxed) + 1 : 0;
         its.slow.store(slow, std::memory_order_relaxed);
@@ -34,30 +35,27 @@ void CrewChoice::note(const Launch& launch, double seconds, double waited) {
     }
 }
 
-bool CrewChoice::may_try(const Class& its, int crew) const {
-    const Mean& first = its.mean[0];
-    return trials_ == Trials::always || crew == 0 || first.waited() > much * first.value();
-}
+bool CrewChoice::may_try(const Class& its, int crew) { return crew == 0 || its.mean[0].waits() > most; }
 
 bool CrewChoice::is_beaten(const Class& its) {
     const int best = its.best.load(std::memory_order_relaxed);
     return its.mean[1 - best].value() < clearly * its.mean[best].value();
 }
 
-void CrewChoice::take_over(Class& its, int64_t number) const {
+void CrewChoice::take_over(Class& its, int64_t number) {
     its.best.store(1 - its.best.load(std::memory_order_relaxed), std::memory_order_relaxed);
     begin_run(its, number);
 }
 
-void CrewChoice::end_trial(Class& its, int64_t number) const {
+void CrewChoice::end_trial(Class& its, int64_t number) {
     is_beaten(its) ? take_over(its, number) : begin_run(its, number);
 }
 
-void CrewChoice::begin_run(Class& its, int64_t number) const {
+void CrewChoice::begin_run(Class& its, int64_t number) {
     const int best = its.best.load(std::memory_order_relaxed);
     its.slow.store(0, std::memory_order_relaxed);
     // One time slice that was waited for is no reason to do without the first crew for long.
-    const bool is_for_now = trials_ == Trials::after_waits && best == 1;
+    const bool is_for_now = best == 1;
     its.pause.store(is_for_now ? soonest : std::min(2 * its.pause.load(std::memory_order_relaxed), latest),
                     std::memory_order_relaxed);
     const double ratio = its.mean[1 - best].value() / std::max(its.mean[best].value(), 1e-30);

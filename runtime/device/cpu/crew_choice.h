@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of two crews a kernel's launches are faster with, learned from how long they take. (The threads of an OpenMP
-// runtime hold the cores of a machine that is theirs, while on one with other work a launch waits for the last of
-// them.)
+// Which of two crews runs a kernel's launches, learned from how long they take. Crew 0 is the threads of an OpenMP
+// runtime, which hold the cores of a machine that is theirs: there crew 1 finds no core, and a trial of it costs as many
+// times a launch as there are threads. On a machine with other work the launches of crew 0 wait for the last of its
+// threads. Crew 1 is tried when most of them do, and only then.
 //
-// A trial is a few launches with one crew, of which the first does not count: it wakes threads that slept. Both are
-// tried to begin with, or the second one only once launches mostly wait; then the faster one has the launches, until a
-// trial of the other one says otherwise, or its own launches: their mean over many, since now and then one waits for a
-// time slice of the scheduler and takes a hundred times as long, or several in a row. With every trial the pause to the
-// next becomes longer, and it is the longer the slower the other crew was.
+// A trial is a few launches with one crew, of which the first does not count: it wakes threads that slept. The faster
+// crew has the launches until a trial of the other one says otherwise, or its own launches do: their mean over many,
+// since a launch that waits for a time slice of the scheduler takes a hundred times as long, or several in a row do.
+// With every trial the pause to the next becomes longer, and it is the longer the slower the other crew was.
 #pragma once
 
 #include <algorithm>
@@ -21,12 +21,6 @@ namespace normjit::cpu {
 /// Thread safe; of launches at the same time some may not be learned from.
 class CrewChoice {
   public:
-    /// When crew 1 is tried. after_waits: when launches of crew 0 mostly wait, for a crew that is never the faster one
-    /// on a machine without other work, where a trial would cost as many times a launch as there are threads.
-    enum class Trials : uint8_t { always, after_waits };
-
-    explicit CrewChoice(Trials trials = Trials::always) : trials_(trials) {}
-
     struct Launch {
         int crew;  ///< 0 or 1
         int64_t rows;
@@ -46,20 +40,21 @@ class CrewChoice {
     static constexpr int64_t soonest = 32, latest = 512;  ///< launches from one trial to the next
     /// A trial of a crew that is slow costs this share of the launches' time at most.
     static constexpr double most_cost = 0.1;
-    /// This share of the launches' time, and they mostly wait.
-    static constexpr double much = 0.5;
+    /// A launch waits if its caller does for this share of the time; most launches do if this share of them does.
+    static constexpr double most = 0.5;
+    static constexpr int recent = 32;  ///< launches that this share is of
 
     class Mean {
       public:
         void begin() { samples_.store(0, std::memory_order_relaxed); }
-        void add(double sample, double waited, int most) {
-            const int count = std::min(samples_.load(std::memory_order_relaxed) + 1, most);
+        void add(double sample, bool waited) {
+            const int count = std::min(samples_.load(std::memory_order_relaxed) + 1, window);
             add_to(value_, sample, count);
-            add_to(waited_, waited, count);
+            add_to(waits_, waited ? 1 : 0, std::min(count, recent));
             samples_.store(count, std::memory_order_relaxed);
         }
         double value() const { return value_.load(std::memory_order_relaxed); }
-        double waited() const { return waited_.load(std::memory_order_relaxed); }
+        double waits() const { return waits_.load(std::memory_order_relaxed); }
 
       private:
         static void add_to(std::atomic<double>& mean, double sample, int count) {
@@ -68,7 +63,7 @@ class CrewChoice {
         }
 
         std::atomic<double> value_ = 1e300;  ///< nothing is known
-        std::atomic<double> waited_ = 0;
+        std::atomic<double> waits_ = 0;      ///< the share of launches that waited
         std::atomic<int> samples_ = 0;
     };
     struct Class {
@@ -87,14 +82,13 @@ class CrewChoice {
         return classes_[std::min(bits, classes - 1)];
     }
 
-    bool may_try(const Class& its, int crew) const;
+    static bool may_try(const Class& its, int crew);
     static bool is_beaten(const Class& its);
-    void take_over(Class& its, int64_t number) const;
-    void end_trial(Class& its, int64_t number) const;
-    /// Of launches with the best crew.
-    void begin_run(Class& its, int64_t number) const;
+    static void take_over(Class& its, int64_t number);
+    static void end_trial(Class& its, int64_t number);
+    /// Begins a row of launches with the best crew.
+    static void begin_run(Class& its, int64_t number);
 
-    const Trials trials_;
     Class classes_[classes];
 };
 

@@ -83,13 +83,7 @@ std::string Threads::text() const {
     return openmp_->library() + (pool_ == nullptr ? "'s" : "'s, or own ones where launches are faster with those");
 }
 
-/// Where OpenMP's are all the threads, a launch may go without them: a region of 36 us ends 2 to 50 ms later where one
-/// of its threads waits for a time slice.
-std::unique_ptr<CrewChoice> Threads::choice() const {
-    if (!openmp_) return nullptr;
-    return std::make_unique<CrewChoice>(pool_ == nullptr ? CrewChoice::Trials::after_waits
-                                                         : CrewChoice::Trials::always);
-}
+std::unique_ptr<CrewChoice> Threads::choice() const { return openmp_ ? std::make_unique<CrewChoice>() : nullptr; }
 
 Crew Threads::crew() const {
     if (parallel_for_.run != nullptr) return Crew::callers;
