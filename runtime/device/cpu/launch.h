@@ -4,6 +4,7 @@
 
 #include "arguments.h"
 #include "device/cpu/kernel.h"
+#include "device/cpu/pages.h"
 #include "device/cpu/task_runner.h"
 #include "support/divide.h"
 
@@ -27,6 +28,8 @@ class Launch {
                   pays_to_share(arguments.batch().all_rows(), spec_.cols, kernel.threads->count())),
           final_cols_(choose_final_cols()),
           past_caches_(is_past_caches()),
+          writes_fresh_pages_(std::ranges::any_of(kernel.operands.matrix_outputs(),
+                                                  [this](const Operand& matrix) { return is_fresh(matrix); })),
           rows_(choose_rows()) {}
 
     /// Of all matrix outputs: one function streams all or none.
@@ -54,6 +57,7 @@ class Launch {
     }
 
     void run_rows(const SlicedRowsTask& task) const {
+        if (writes_fresh_pages_) populate_outputs(task.task);
         kernel_.program ? kernel_.program->rows(task) : rows_(&task.task);
     }
 
@@ -100,6 +104,7 @@ class Launch {
     TaskRunner runner_;
     const int64_t final_cols_;
     const bool past_caches_;
+    const bool writes_fresh_pages_;
     const RowsFunction rows_;
 
   private:
@@ -117,6 +122,24 @@ class Launch {
     bool is_past_caches() const {
         return goes_past_caches(kernel_.operands, spec_.cols, arguments_.batch().all_rows(),
                                 geometry_.nontemporal_bytes, kernel_.artifact.target.cores, runner_.count());
+    }
+
+    /// True for a large output in memory that has no pages yet. Smaller ones come from memory that malloc() keeps.
+    bool is_fresh(const Operand& matrix) const {
+        constexpr int64_t least_bytes = 4 << 20;
+        const int64_t bytes = arguments_.rows * spec_.cols * matrix.bytes();
+        return bytes >= least_bytes && has_fresh_pages(arguments_[matrix.tensor].data, bytes);
+    }
+
+    /// Gives pages to the task's part of every output that has no gaps between its rows.
+    void populate_outputs(const RowsTask& task) const {
+        for (size_t place = 0; place < kernel_.operands.size(); ++place) {
+            const Operand& operand = kernel_.operands[place];
+            const CpuOperand& part = task.operands[place];
+            const int64_t row_bytes = spec_.cols * operand.bytes();
+            if (operand.is_matrix() && operand.is_written() && part.stride == row_bytes)
+                populate_pages(const_cast<void*>(part.data), task.rows * row_bytes);
+        }
     }
 
     bool starts_on_lines(const Operand& matrix) const {

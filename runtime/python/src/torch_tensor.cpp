@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_tensor.h"
 
+#include "torch_pages.h"
+
 #include <algorithm>
 #include <array>
 #include <string>
@@ -10,6 +12,7 @@ namespace normjit::torch {
 namespace {
 
 constexpr size_t most_dimensions = 64;  // of torch's tensors
+constexpr int64_t least_bytes_of_huge_pages = 4 << 20;
 
 }  // namespace
 
@@ -86,7 +89,15 @@ Tensor Tensor::contiguous(std::span<const int64_t> sizes, int32_t torch_dtype, D
     return Tensor(made);
 }
 
-Tensor Tensor::empty(TensorView like, Device device) { return contiguous(like.sizes(), like.torch_dtype(), device); }
+Tensor Tensor::empty(TensorView like, Device device) {
+    Tensor made = contiguous(like.sizes(), like.torch_dtype(), device);
+    if (device.type == shim().aoti_torch_device_type_cpu()) {
+        int64_t bytes = 0;
+        NORMJIT_TORCH_CALL(aoti_torch_get_storage_size, made.handle_, &bytes);
+        if (bytes >= least_bytes_of_huge_pages) ask_for_huge_pages(made.view().mutable_data(), bytes);
+    }
+    return made;
+}
 
 Tensor Tensor::empty_statistic(TensorView of, size_t normalized, Device device) {
     int64_t sizes[most_dimensions];
