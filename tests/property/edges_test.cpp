@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What design section 1 promises at the ends of the ranges: no rows, one column, denormals, callers that round in odd
-// ways, offsets beyond 32 bits.
+// The ends of the ranges that a launch accepts: no rows, one column, denormals, callers that round in odd ways, offsets
+// beyond 32 bits.
 #include "check.h"
 #include "device_image.h"
 #include "element.h"
