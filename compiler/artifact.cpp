@@ -110,16 +110,30 @@ Status check_generator(std::string_view generator) {
                  fmt::format("is '{}'; this build reads {} only", text::shown(version), generator_version));
 }
 
+std::string words(const auto&... values) {
+    std::string text;
+    ((text += fmt::format(" {}", values)), ...);
+    return text;
+}
+
+// A structured binding names every member: one that is added does not compile before it is named here.
+
+std::string launch_text(const CudaLaunch& launch) {
+    const auto& [entry, grid, blocks, threads, shared_bytes, cluster, dependent] = launch;
+    return "," + words(entry, name(grid), blocks, threads, shared_bytes, cluster, dependent);
+}
+
+std::string path_text(const CudaPath& path) {
+    const auto& [vector_width, rows_per_block, rows_per_team, shifted, launches] = path;
+    std::string text = ";" + words(vector_width, rows_per_block, rows_per_team, shifted);
+    for (const CudaLaunch& launch : launches) text += launch_text(launch);
+    return text;
+}
+
 std::string launch_digest(const Artifact& artifact) {
     static_assert(std::has_unique_object_representations_v<Geometry>);
     std::string all(reinterpret_cast<const char*>(&artifact.geometry), sizeof artifact.geometry);
-    for (const CudaPath& path : artifact.cuda_paths) {
-        all += fmt::format(";{} {} {}", path.vector_width, path.rows_per_block, path.shifted);
-        for (const CudaLaunch& launch : path.launches) {
-            all += fmt::format(",{} {} {} {} {} {} {}", launch.entry, name(launch.grid), launch.blocks, launch.threads,
-                               launch.shared_bytes, launch.cluster, launch.dependent);
-        }
-    }
+    for (const CudaPath& path : artifact.cuda_paths) all += path_text(path);
     return fmt::format("{:016x}", text::hash(all));
 }
 

@@ -9,6 +9,7 @@
 #include "normjit/code_key.h"
 
 #include <string>
+#include <type_traits>
 
 #include <doctest/doctest.h>
 
@@ -230,6 +231,43 @@ TEST_CASE("geometry and paths come from spec, schedule and target, whoever wrote
     CHECK(parse_artifact(serialise(gpu)).status().message() == refusal);
     CHECK(parse_artifact(sealed(with(serialise(good), "row_groups=1", "row_groups=0"))).status().message() ==
           "artifact: schedule: row_groups=0: must be 1 to 1048576");
+}
+
+TEST_CASE("an artifact is refused when any number of its launches is another") {
+    const Artifact good = artifact_of("layernorm cols=4096 x=bf16", "cuda threads_per_row=512 vector_width=8", "sm_90");
+    REQUIRE(parse_artifact(serialise(good)).ok());
+    Artifact bad = good;
+    const auto is_seen = [&](auto& field, const std::string& name) {
+        const auto before = field;
+        using Field = std::remove_reference_t<decltype(field)>;
+        if constexpr (std::is_same_v<Field, std::string>) {
+            field += "x";
+        } else {
+            field = static_cast<Field>(static_cast<int64_t>(field) == 0 ? 1 : 0);
+        }
+        CHECK_MESSAGE(!parse_artifact(serialise(bad)).ok(), name);
+        field = before;
+    };
+    // All members, or this does not compile.
+    auto& [vector_width, rows_per_block, rows_per_team, shifted, launches] = bad.cuda_paths[0];
+    is_seen(vector_width, "vector_width");
+    is_seen(rows_per_block, "rows_per_block");
+    is_seen(rows_per_team, "rows_per_team");
+    is_seen(shifted, "shifted");
+    auto& [entry, grid, blocks, threads, shared_bytes, cluster, dependent] = launches[0];
+    is_seen(entry, "entry");
+    is_seen(grid, "grid");
+    is_seen(blocks, "blocks");
+    is_seen(threads, "threads");
+    is_seen(shared_bytes, "shared_bytes");
+    is_seen(cluster, "cluster");
+    is_seen(dependent, "dependent");
+    bad = good;
+    bad.cuda_paths[0].launches.pop_back();
+    CHECK(!parse_artifact(serialise(bad)).ok());
+    bad = good;
+    bad.cuda_paths.pop_back();
+    CHECK(!parse_artifact(serialise(bad)).ok());
 }
 
 TEST_CASE("errors say which part is damaged") {
