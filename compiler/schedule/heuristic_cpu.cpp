@@ -312,17 +312,19 @@ void explain(const Spec& spec, const Target& target, const CpuSchedule& cpu, int
                                            "no row fits a core's L2"};
     const auto width = static_cast<size_t>(width_of(spec, target));
     reasons.note([&] {
-        return fmt::format("row_block, prefetch, stage: {}: {} KiB to read and {} KiB for columns against {} KiB{}",
-                           widths[width], bytes_read(spec) >> 10, column_bytes(spec) >> 10, target.l2_bytes >> 10,
-                           converts(spec) ? "; rows to convert" : "");
+        return fmt::format(
+            "row_block, prefetch, cache_columns: {}: {} KiB to read and {} KiB for columns against {} KiB{}",
+            widths[width], bytes_read(spec) >> 10, column_bytes(spec) >> 10, target.l2_bytes >> 10,
+            converts(spec) ? "; rows to convert" : "");
     });
     if (target.tune == Tune::zen4 && loads_meet_stores(spec))
         reasons.note([] { return std::string("row_block: a row's loads meet the stores of the row before"); });
     if (cpu.cache_elements == 1)
-        reasons.note([&] { return fmt::format("keep, row_block: {} converted rows fit the stack", cpu.row_block); });
+        reasons.note(
+            [&] { return fmt::format("cache_elements, row_block: {} converted rows fit the stack", cpu.row_block); });
     if (cpu.overlap == 1) reasons.note([] { return std::string("overlap, row_block: wide rows from memory"); });
     if (team > 0) {
-        reasons.note([&] { return fmt::format("teams, row_block: the L2 of {} threads hold a row", team); });
+        reasons.note([&] { return fmt::format("thread_groups, row_block: the L2 of {} threads hold a row", team); });
     } else if (cpu.split_rows > 0) {
         reasons.note([&] { return fmt::format("split_rows, column_ranges: few rows of {} columns", spec.cols); });
     }

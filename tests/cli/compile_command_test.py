@@ -40,7 +40,7 @@ class Compile(Case):
         self.assertIn("partial_accumulate", emit("ir:split_column_sums"))
         self.assertIn("phase final_reduce", emit("plan"))
         self.assertRegex(emit("schedule"), r"^cpu row_groups=\d+")
-        self.assertRegex(emit("reasons"), r"^row_block, prefetch, stage: ")
+        self.assertRegex(emit("reasons"), r"^row_block, prefetch, cache_columns: ")
         self.done("compile", self.SPEC, *self.TARGET, "--emit", "artifact", "-o", self.folder / "k")
         self.assertTrue((self.folder / "k").read_bytes().startswith(b"normjit-artifact 1\n"))
         message = "--emit artifact: is bytes, which --json cannot show"

@@ -77,7 +77,7 @@ TEST_CASE("a CUDA schedule is refused with the reason") {
     CHECK(reason(spec, "cuda form=two_pass threads_per_row=16 rows_per_block=2") ==
           "schedule: threads_per_row=16: form=two_pass needs whole warps");
     CHECK(reason(spec, "cuda form=two_pass staging=async") ==
-          "schedule: form=two_pass has staging, keep and keep_columns in registers");
+          "schedule: form=two_pass has staging=registers row_memory=registers column_memory=registers");
     CHECK(reason("layernorm cols=8192 x=bf16", "cuda threads_per_row=32 vector_width=8") ==
           "schedule: threads_per_row=32 cluster=1: 256 elements of a row per thread; at most 64");
     CHECK(

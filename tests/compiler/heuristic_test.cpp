@@ -138,8 +138,8 @@ TEST_CASE("the heuristic says which lines decided") {
     const char* cpu = "x86-64-avx512 cores=16 l1=49152 l2=2097152 l3=314572800";
     const auto teams = reasons("layernorm rows=512 cols=65536", cpu);
     REQUIRE(teams.size() == 3);
-    CHECK(teams[0].starts_with("row_block, prefetch, stage: a row or two fit a core's L2: 512 KiB to read"));
-    CHECK(teams[2] == "teams, row_block: the L2 of 2 threads hold a row");
+    CHECK(teams[0].starts_with("row_block, prefetch, cache_columns: a row or two fit a core's L2: 512 KiB to read"));
+    CHECK(teams[2] == "thread_groups, row_block: the L2 of 2 threads hold a row");
 }
 
 TEST_CASE("a Zen 4 takes few rows at once where a row's loads meet the stores of the row before") {

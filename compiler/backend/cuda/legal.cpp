@@ -57,7 +57,7 @@ Status check_two_pass(const CudaSchedule& s) {
     if (s.rows_per_block != 1 || s.cluster != 1) return refuse("form=two_pass has rows_per_block=1 and cluster=1");
     if (s.staging != CudaStaging::registers || s.row_memory != CudaMemory::registers ||
         s.column_memory != CudaMemory::registers) {
-        return refuse("form=two_pass has staging, keep and keep_columns in registers");
+        return refuse("form=two_pass has staging=registers row_memory=registers column_memory=registers");
     }
     if (s.pace != 0) return refuse("pace={}: form=two_pass has none", s.pace);
     if (s.rows_per_team != 0) return refuse("rows_per_team={}: form=two_pass has no teams", s.rows_per_team);
