@@ -3,7 +3,8 @@
 // from a plan.
 //
 // clang-format off
-// The generated `struct Formula` holds, as compile-time data (the compiler's Plan, printed):
+// The generated file defines NORMJIT_PROGRESS_SLOTS, cuda_progress_slots of normjit/cuda_abi.h, and, where the rows come
+// in slices, NORMJIT_SLICES. Its `struct Formula` holds, as compile-time data (the compiler's Plan, printed):
 //   Math                      float, or double when an input is f64
 //   Matrices, Columns, Rows   List<dtype...> of the [M,N], [N] and [M] inputs, in Arguments order
 //   Outputs, RowOutputs       List<dtype...> of the [M,N] and [M] outputs
@@ -106,8 +107,7 @@ struct Places {
 // What paced teams report to: one of these per launch, 0 when the code is loaded and again after each launch. They are
 // the code's own, not the workspace's: in memory that held something else before, pacing would fail (7 % at layernorm
 // 32768x16384, H200, 2026-11-21). Two launches at once that share one only lose time.
-constexpr int progress_slots = 64;
-__device__ uint32 progress_counters[progress_slots];
+__device__ uint32 progress_counters[NORMJIT_PROGRESS_SLOTS];
 NORMJIT_DEVICE uint32* progress_of(const Arguments& a) { return progress_counters + a.progress_slot; }
 
 enum class Staging { registers, async, bulk };

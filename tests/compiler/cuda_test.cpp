@@ -212,9 +212,13 @@ TEST_CASE("the source names its spec and schedule, and knows no norm") {
 }
 
 TEST_CASE("the device code has as many counters as the runtime deals out") {
+    const Spec spec = *parse_spec("layernorm cols=64");
+    const Target target = *parse_target("sm_90");
+    const std::string source = *emit_stage(spec, heuristic(spec, target), target, "cuda");
+    CHECK(source.find(fmt::format("\n#define NORMJIT_PROGRESS_SLOTS {}\n", cuda_progress_slots)) != source.npos);
     std::string text;
     for (const backend::cuda::Template& each : backend::cuda::templates()) text += each.text;
-    CHECK(text.find(fmt::format("progress_slots = {};", cuda_progress_slots)) != std::string::npos);
+    CHECK(text.find("progress_counters[NORMJIT_PROGRESS_SLOTS];") != text.npos);
 }
 
 }  // namespace normjit

@@ -3,6 +3,8 @@
 
 #include "backend/cuda/expression.h"
 
+#include "normjit/cuda_abi.h"
+
 #include <algorithm>
 #include <span>
 
@@ -61,6 +63,7 @@ class Printer {
         line("// {}", to_text(plan_.spec));
         line("// {}", to_text(plan_.schedule));
         line("// {}", to_text(plan_.target));
+        line("#define NORMJIT_PROGRESS_SLOTS {}", cuda_progress_slots);
         if (plan_.spec.has_slices()) line("#define NORMJIT_SLICES");
         for (const CudaForm form : {CudaForm::rows, CudaForm::two_pass}) {
             const auto has_form = [&](const CudaVariant& variant) { return variant.schedule.form == form; };

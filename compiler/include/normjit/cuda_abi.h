@@ -10,7 +10,7 @@
 
 namespace normjit {
 
-/// Counters that the code keeps to pace its blocks; templates/cuda/plan.cuh has as many.
+/// Counters that the code keeps to pace its blocks; every generated file is told.
 inline constexpr uint32_t cuda_progress_slots = 64;
 
 struct CudaOperand {
