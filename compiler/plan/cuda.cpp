@@ -4,6 +4,8 @@
 #include "plan/plan.h"
 #include "support/divide.h"
 
+#include "normjit/kernel_name.h"
+
 #include <algorithm>
 #include <bit>
 #include <span>
@@ -97,9 +99,13 @@ CudaSchedule narrow_schedule(const Spec& spec, const Target& target) {
     return s;
 }
 
-std::vector<CudaLaunch> row_launches(const CudaVariant& variant, bool one_group) {
+std::string entry_of(const Plan& plan, std::string_view phase, const CudaVariant& variant) {
+    return kernel_name(plan.spec, phase).append(variant.suffix);
+}
+
+std::vector<CudaLaunch> row_launches(const Plan& plan, const CudaVariant& variant, bool one_group) {
     const CudaSchedule& s = variant.schedule;
-    return {{.entry = std::string("row_kernel").append(variant.suffix),
+    return {{.entry = entry_of(plan, "rows", variant),
              .grid = one_group ? CudaGrid::one_group : CudaGrid::row_groups,
              .threads = s.threads_per_row * s.rows_per_block,
              .shared_bytes = variant.shared_bytes,
@@ -110,12 +116,12 @@ std::vector<CudaLaunch> two_pass_launches(const Plan& plan, const CudaVariant& v
     const CudaSchedule& s = variant.schedule;
     std::vector<CudaLaunch> launches;
     if (plan.sweeps.size() > 1) {
-        launches.push_back({.entry = std::string("row_sums").append(variant.suffix),
+        launches.push_back({.entry = entry_of(plan, "row_sums", variant),
                             .grid = CudaGrid::rows,
                             .blocks = plan.target.sm_count * std::max<int64_t>(threads_of_sm / s.threads_per_row, 1),
                             .threads = s.threads_per_row});
     }
-    launches.push_back({.entry = std::string("column_kernel").append(variant.suffix),
+    launches.push_back({.entry = entry_of(plan, "columns", variant),
                         .grid = CudaGrid::columns_by_row_groups,
                         .blocks = divide_up(plan.spec.cols, int64_t{s.threads_per_row} * s.vector_width),
                         .threads = s.threads_per_row,
@@ -130,10 +136,10 @@ CudaPath make_path(const Plan& plan, const CudaPlan& cuda, const CudaVariant& va
                   .rows_per_team = s.rows_per_team,
                   .shifted = plan.spec.cols % s.vector_width != 0,
                   .launches = {}};
-    path.launches = s.form == CudaForm::rows ? row_launches(variant, cuda.one_group)
+    path.launches = s.form == CudaForm::rows ? row_launches(plan, variant, cuda.one_group)
                                              : two_pass_launches(plan, variant, cuda.dependents);
     if (!plan.epilogue.stores.empty() && !cuda.one_group) {
-        path.launches.push_back({.entry = "final_reduce",
+        path.launches.push_back({.entry = kernel_name(plan.spec, "final_reduce"),
                                  .grid = CudaGrid::columns_by_sums,
                                  .blocks = divide_up(plan.spec.cols, cuda.final.columns),
                                  .threads = static_cast<int>(cuda.final.threads),

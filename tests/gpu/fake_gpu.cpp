@@ -4,6 +4,8 @@
 #include "backend/backend.h"
 #include "plan/plan.h"
 
+#include "normjit/kernel_name.h"
+
 #include <cstdlib>
 
 #include <doctest/doctest.h>
@@ -44,7 +46,7 @@ Artifact fake_artifact(const char* spec, const char* schedule, const char* targe
             if (launch.grid != CudaGrid::columns_by_sums) kernels.push_back(launch.entry);
         }
     }
-    if (!plan->epilogue.stores.empty()) kernels.push_back("final_reduce");
+    if (!plan->epilogue.stores.empty()) kernels.push_back(kernel_name(plan->spec, "final_reduce"));
     artifact.code = fake_code(kernels);
     return artifact;
 }
@@ -75,8 +77,14 @@ Arguments fake_arguments(const Kernel& kernel, int64_t rows) {
 
 std::vector<std::string> launched() {
     std::vector<std::string> kernels;
-    for (const FakeLaunch& launch : normjit_fake_cuda()->launches) kernels.push_back(launch.kernel);
+    for (const FakeLaunch& launch : normjit_fake_cuda()->launches) kernels.push_back(phase_of(launch.kernel));
     return kernels;
+}
+
+std::string phase_of(const std::string& kernel) {
+    size_t at = 0;
+    for (int part = 0; part < 5; ++part) at = kernel.find('_', at) + 1;
+    return kernel.substr(at);
 }
 
 }  // namespace normjit::test

@@ -27,7 +27,9 @@ Arguments fake_arguments(const Kernel& kernel, int64_t rows);
 uint64_t tensor_address(Tensor tensor);
 inline constexpr uint64_t workspace_address = 0x100'0000'0000;
 
-/// The kernels of the launches, in order.
+/// The phases of the launches, in order: kernel_name.h.
 std::vector<std::string> launched();
+/// What follows normjit_<norm>_<pass>_<type>_<cols>_.
+std::string phase_of(const std::string& kernel);
 
 }  // namespace normjit::test

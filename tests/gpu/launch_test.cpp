@@ -40,7 +40,7 @@ TEST_CASE("a block per row: grid, block, shared memory, the dependent final redu
     check_launch(kernel, arguments);
     REQUIRE(fake.launches.size() == 2);
     const FakeLaunch &rows = fake.launches[0], &final = fake.launches[1];
-    CHECK(rows.kernel == "row_kernel");
+    CHECK(rows.kernel == "normjit_layernorm_backward_bf16_4096_rows");
     CHECK(rows.grid == Dims{264, 1, 1});
     CHECK(rows.block == Dims{256, 1, 1});
     // Three stages of x and dy, two buffers of two sums of eight warps, mean and rstd for each warp and stage,
@@ -48,15 +48,15 @@ TEST_CASE("a block per row: grid, block, shared memory, the dependent final redu
     CHECK(rows.shared_bytes == 3 * 4096 * 4 + 2 * 2 * 8 * 4 + 3 * 8 * 2 * 8 + 3 * 8);
     CHECK(rows.cluster == 0);
     CHECK(!rows.dependent);
-    CHECK(final.kernel == "final_reduce");
+    CHECK(final.kernel == "normjit_layernorm_backward_bf16_4096_final_reduce");
     CHECK(final.grid == Dims{128, 2, 1});
     CHECK(final.block == Dims{256, 1, 1});
     CHECK(final.shared_bytes == 0);
     CHECK(final.dependent);
     for (const FakeLaunch& launch : fake.launches) CHECK(launch.stream == stream);
-    CHECK(fake.attributes.at("row_kernel").at(cuda::max_dynamic_shared_size_bytes) ==
+    CHECK(fake.attributes.at(rows.kernel).at(cuda::max_dynamic_shared_size_bytes) ==
           static_cast<int>(rows.shared_bytes));
-    CHECK(!fake.attributes.contains("final_reduce"));
+    CHECK(!fake.attributes.contains(final.kernel));
 }
 
 TEST_CASE("arguments stand in the order of cuda_abi.h") {
@@ -130,27 +130,27 @@ TEST_CASE("rows that start anywhere in a vector: together or one by one") {
         return launched()[0];
     };
     const Arguments good = fake_arguments(kernel, 1000);
-    CHECK(path(good) == "row_kernel");
+    CHECK(path(good) == "rows");
     Arguments arguments = good;
     for (const Tensor tensor : {Tensor::x, Tensor::dy, Tensor::dx}) arguments[tensor].row_stride = 4097 + 3;
-    CHECK(path(arguments) == "row_kernel");
+    CHECK(path(arguments) == "rows");
     arguments[Tensor::dy].row_stride = 4097 + 3 + 8;
-    CHECK(path(arguments) == "row_kernel");
+    CHECK(path(arguments) == "rows");
     arguments[Tensor::dy].row_stride = 4097 + 4;
-    CHECK(path(arguments) == "row_kernel_narrow");
+    CHECK(path(arguments) == "rows_narrow");
     arguments = good;
     arguments[Tensor::dx].row_stride = 4097 + 1;
-    CHECK(path(arguments) == "row_kernel_narrow");
+    CHECK(path(arguments) == "rows_narrow");
     arguments = good;
     arguments[Tensor::x].data = moved(Tensor::x, 2);
-    CHECK(path(arguments) == "row_kernel_narrow");
+    CHECK(path(arguments) == "rows_narrow");
     arguments = good;
     arguments[Tensor::gamma].data = moved(Tensor::gamma, 2);
-    CHECK(path(arguments) == "row_kernel");
+    CHECK(path(arguments) == "rows");
     arguments.workspace_bytes = 7 * 2 * 4097 * 4;  // fewer groups than vectors have elements
-    CHECK(path(arguments) == "row_kernel_narrow");
+    CHECK(path(arguments) == "rows_narrow");
     arguments.rows = 7;  // but a row each
-    CHECK(path(arguments) == "row_kernel");
+    CHECK(path(arguments) == "rows");
     CHECK(normjit_fake_cuda()->launches[0].grid == Dims{7, 1, 1});
 }
 
@@ -164,12 +164,12 @@ TEST_CASE("a cluster per row") {
     check_launch(eight, fake_arguments(eight, 100));
     CHECK(fake.launches[0].grid == Dims{64, 1, 1});
     CHECK(fake.launches[0].cluster == 8);
-    CHECK(!fake.attributes["row_kernel"].contains(cuda::non_portable_cluster_size_allowed));
+    CHECK(!fake.attributes[fake.launches[0].kernel].contains(cuda::non_portable_cluster_size_allowed));
     const Kernel sixteen = fake_kernel(engine, spec, (schedule + "16").c_str());
     check_launch(sixteen, fake_arguments(sixteen, 3));
     CHECK(fake.launches[0].grid == Dims{48, 1, 1});
     CHECK(fake.launches[0].cluster == 16);
-    CHECK(fake.attributes.at("row_kernel").at(cuda::non_portable_cluster_size_allowed) == 1);
+    CHECK(fake.attributes.at(fake.launches[0].kernel).at(cuda::non_portable_cluster_size_allowed) == 1);
 }
 
 TEST_CASE("the two-pass form: two passes and their workspace") {
@@ -179,7 +179,7 @@ TEST_CASE("the two-pass form: two passes and their workspace") {
                     "cuda form=two_pass row_groups=5 threads_per_row=256 vector_width=4 pipeline_depth=2");
     const int64_t rows = 1001;
     check_launch(kernel, fake_arguments(kernel, rows));
-    CHECK(launched() == Names{"row_sums", "column_kernel", "final_reduce"});
+    CHECK(launched() == Names{"row_sums", "columns", "final_reduce"});
     CHECK(fake.launches[0].grid == Dims{1001, 1, 1});  // at most 8 blocks on each of 132 multiprocessors
     CHECK(fake.launches[1].grid == Dims{293, 5, 1});   // ceil(300000 / 4 / 256) column tiles
     CHECK(fake.launches[2].grid == Dims{2344, 2, 1});
@@ -198,7 +198,7 @@ TEST_CASE("the two-pass form: two passes and their workspace") {
 TEST_CASE("less aligned data takes the narrow path, data that is not read does not count") {
     const FakeCuda& fake = fake_driver();
     const Kernel kernel = fake_kernel(fake_engine(), row_spec, row_schedule);
-    const Names wide = {"row_kernel", "final_reduce"}, narrow = {"row_kernel_narrow", "final_reduce"};
+    const Names wide = {"rows", "final_reduce"}, narrow = {"rows_narrow", "final_reduce"};
     const auto path_with = [&](auto change) {
         Arguments arguments = fake_arguments(kernel, 50);
         change(arguments);
@@ -226,7 +226,7 @@ TEST_CASE("less aligned data takes the narrow path, data that is not read does n
     Arguments arguments = fake_arguments(no_gradients, 50);
     arguments[Tensor::gamma].data = moved(Tensor::gamma, 1);
     check_launch(no_gradients, arguments);
-    CHECK(launched() == Names{"row_kernel"});
+    CHECK(launched() == Names{"rows"});
 }
 
 TEST_CASE("without rows there is the final reduce alone, of no groups") {

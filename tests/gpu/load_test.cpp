@@ -22,6 +22,10 @@ namespace {
 constexpr const char* long_rows = "layernorm cols=65536 x=bf16";
 constexpr const char* long_rows_schedule =
     "cuda row_groups=7 threads_per_row=512 vector_width=8 pipeline_depth=1 staging=bulk cluster=16";
+constexpr const char* long_rows_narrow = "normjit_layernorm_backward_bf16_65536_rows_narrow";
+constexpr const char* long_rows_image =
+    "fake normjit_layernorm_backward_bf16_65536_rows normjit_layernorm_backward_bf16_65536_rows_narrow "
+    "normjit_layernorm_backward_bf16_65536_final_reduce";
 
 }  // namespace
 
@@ -31,7 +35,7 @@ TEST_CASE("every path is loaded and made ready before the first launch") {
         const Artifact artifact = fake_artifact(long_rows, long_rows_schedule);
         const auto kernel = fake_engine().load(artifact);
         REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
-        CHECK(fake.images == std::vector<std::string>{"fake row_kernel row_kernel_narrow final_reduce"});
+        CHECK(fake.images == std::vector<std::string>{long_rows_image});
         CHECK(fake.loaded == 1);
         CHECK(fake.preloaded == 4);
         CHECK(kernel->artifact() == artifact);
@@ -149,10 +153,12 @@ TEST_CASE("code that the driver has no use for") {
     CHECK(status.message().ends_with("\nptxas fatal: too new"));
     CHECK(fake.loaded == 0);
 
-    artifact.code = fake_code({"row_kernel", "row_kernel_narrow"});
+    artifact.code = fake_code({"normjit_layernorm_backward_bf16_65536_rows", long_rows_narrow});
     const Status missing = engine.load(artifact).status();
     CHECK(missing.code() == Code::invalid_argument);
-    CHECK(missing.message().starts_with("load: the artifact's code has no kernel final_reduce: "));
+    CHECK(
+        missing.message().starts_with("load: the artifact's code has no kernel "
+                                      "normjit_layernorm_backward_bf16_65536_final_reduce: "));
     CHECK(fake.loaded == 0);
 
     artifact.code.clear();
@@ -167,7 +173,7 @@ TEST_CASE("PTX gets the zero at its end that the driver wants") {
     artifact.code.shrink_to_fit();
     const auto kernel = fake_engine().load(artifact);
     REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
-    CHECK(fake.images[0] == "fake row_kernel row_kernel_narrow final_reduce");
+    CHECK(fake.images[0] == long_rows_image);
 }
 
 TEST_CASE("a driver without libraries loads modules") {
@@ -186,7 +192,8 @@ TEST_CASE("a driver without libraries loads modules") {
         REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
         CHECK(fake.loaded == 1);
         CHECK(fake.preloaded == 4);
-        CHECK(fake.attributes.at("row_kernel").at(cuda::non_portable_cluster_size_allowed) == 1);
+        CHECK(fake.attributes.at("normjit_layernorm_backward_bf16_65536_rows")
+                  .at(cuda::non_portable_cluster_size_allowed) == 1);
         const Kernel loaded(*kernel);
         CHECK(loaded.launch(fake_arguments(loaded, 9)).ok());
         CHECK(fake.launches.size() == 2);

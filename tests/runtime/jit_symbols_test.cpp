@@ -29,10 +29,10 @@ Artifact small_artifact() {
 TEST_CASE("symbols name the spec and the function, and cover the code") {
     const auto symbols = cpu::jit_symbols(small_artifact());
     REQUIRE(symbols.size() == 2);
-    CHECK(symbols[0].name == "normjit:layernorm,cols=64,x=bf16:rows");
+    CHECK(symbols[0].name == "normjit_layernorm_backward_bf16_64_rows");
     CHECK(symbols[0].offset == 0);
     CHECK(symbols[0].bytes == 128);
-    CHECK(symbols[1].name == "normjit:layernorm,cols=64,x=bf16:final_reduce");
+    CHECK(symbols[1].name == "normjit_layernorm_backward_bf16_64_final_reduce");
     CHECK(symbols[1].bytes == 72);
 }
 
@@ -45,8 +45,8 @@ TEST_CASE("the map for perf has a line for each function") {
     text << std::ifstream(path).rdbuf();
     unlink(path.c_str());
     CHECK(text.str() ==
-          "1000 80 normjit:layernorm,cols=64,x=bf16:rows\n"
-          "1080 48 normjit:layernorm,cols=64,x=bf16:final_reduce\n");
+          "1000 80 normjit_layernorm_backward_bf16_64_rows\n"
+          "1080 48 normjit_layernorm_backward_bf16_64_final_reduce\n");
 }
 
 TEST_CASE("the image for debuggers is an ELF file whose symbols stand at the code") {

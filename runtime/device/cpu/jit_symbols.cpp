@@ -3,6 +3,8 @@
 
 #include "fork_gate.h"
 
+#include "normjit/kernel_name.h"
+
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -48,12 +50,6 @@ std::mutex descriptor_mutex;
 void lock_descriptor() { descriptor_mutex.lock(); }
 void unlock_descriptor() { descriptor_mutex.unlock(); }
 [[maybe_unused]] const bool forks_are_safe = lock_at_forks({lock_descriptor, unlock_descriptor, unlock_descriptor});
-
-std::string symbol_name(const Artifact& artifact, const std::string& entry) {
-    std::string spec = to_text(artifact.spec);
-    std::ranges::replace(spec, ' ', ',');
-    return fmt::format("normjit:{}:{}", spec, entry);
-}
 
 /// The parts of the image in their order.
 struct Image {
@@ -106,7 +102,7 @@ std::vector<JitSymbol> jit_symbols(const Artifact& artifact) {
     std::vector<JitSymbol> symbols;
     for (size_t i = 0; i < entries.size(); ++i) {
         const int64_t end = i + 1 < entries.size() ? entries[i + 1].offset : static_cast<int64_t>(artifact.code.size());
-        symbols.push_back({symbol_name(artifact, entries[i].name), entries[i].offset, end - entries[i].offset});
+        symbols.push_back({kernel_name(artifact.spec, entries[i].name), entries[i].offset, end - entries[i].offset});
     }
     return symbols;
 }

@@ -13,7 +13,7 @@
 namespace normjit::cpu {
 
 struct JitSymbol {
-    std::string name;  ///< "normjit:layernorm,cols=4096,x=bf16:rows"
+    std::string name;  ///< kernel_name()
     int64_t offset = 0;
     int64_t bytes = 0;
 };

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "normjit/kernel_name.h"
+
+#include <fmt/format.h>
+
+namespace normjit {
+
+std::string kernel_name(const Spec& spec, std::string_view phase) {
+    const DType x = spec.dtypes[Tensor::x].value_or(DType::f32);
+    return fmt::format("normjit_{}_{}_{}_{}_{}", name(spec.norm), name(spec.pass), name(x), spec.cols, phase);
+}
+
+}  // namespace normjit
