@@ -193,7 +193,7 @@ Expected<PrepareOptions> to_cpp(const normjit_prepare_options& from) {
 Expected<Arguments> to_cpp(const normjit_arguments& from, const Spec& spec) {
     Arguments to;
     to.rows = from.rows;
-    to.slices = from.slices == 0 ? 1 : from.slices == NORMJIT_NO_SLICES ? 0 : from.slices;
+    to.slices = to_slices(from.slices);
     for (Tensor tensor : all_tensors) {
         if (!spec.takes_part(tensor)) continue;
         const normjit_argument& given = from.tensors[info(tensor).number];

@@ -217,15 +217,23 @@ normjit_status normjit_load(normjit_engine* engine, const normjit_artifact* arti
     });
 }
 
-normjit_status normjit_kernel_workspace(const normjit_kernel* kernel, int64_t rows, int64_t* minimum,
-                                        int64_t* preferred) {
+normjit_status normjit_kernel_workspace_bytes(const normjit_kernel* kernel, int64_t rows, int64_t slices,
+                                              int64_t* minimum, int64_t* preferred) {
     return guarded([&]() -> Status {
         NORMJIT_RETURN_IF_ERROR(check_handle(kernel, "kernel"));
-        if (rows < 0) return invalid_argument(fmt::format("rows: {}; must be at least 0", rows));
-        if (minimum != nullptr) *minimum = kernel->kernel.minimum_workspace(rows);
-        if (preferred != nullptr) *preferred = kernel->kernel.preferred_workspace(rows);
+        const Batch batch(rows, to_slices(slices));
+        if (batch.rows < 0) return invalid_argument(fmt::format("rows: {}; must be at least 0", rows));
+        if (batch.slices < 0)
+            return invalid_argument(fmt::format("slices: {}; must be at least 0, or NORMJIT_NO_SLICES", slices));
+        if (minimum != nullptr) *minimum = kernel->kernel.minimum_workspace(batch.rows, batch.slices);
+        if (preferred != nullptr) *preferred = kernel->kernel.preferred_workspace(batch.rows, batch.slices);
         return {};
     });
+}
+
+normjit_status normjit_kernel_workspace(const normjit_kernel* kernel, int64_t rows, int64_t* minimum,
+                                        int64_t* preferred) {
+    return normjit_kernel_workspace_bytes(kernel, rows, 1, minimum, preferred);
 }
 
 void normjit_kernel_destroy(normjit_kernel* kernel) { delete kernel; }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * normjit from C: gradients of a LayerNorm, and once more as a serialised kernel. Exit code 3: not on this machine. */
-#include <normjit/normjit.h>
-
 #include <math.h>
+#include <normjit/normjit.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -29,7 +28,7 @@ static void launch(const normjit_kernel* kernel) {
     arguments.tensors[NORMJIT_DX] = matrix(dx);
     arguments.tensors[NORMJIT_DGAMMA] = matrix(dgamma);
     arguments.tensors[NORMJIT_DBETA] = matrix(dbeta);
-    check(normjit_kernel_workspace(kernel, M, NULL, &arguments.workspace_bytes));
+    check(normjit_kernel_workspace_bytes(kernel, M, 0, NULL, &arguments.workspace_bytes));
     arguments.workspace = aligned_alloc(64, (size_t)arguments.workspace_bytes);
     check(normjit_launch(kernel, &arguments));
     free(arguments.workspace);

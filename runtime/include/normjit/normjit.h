@@ -184,9 +184,13 @@ NORMJIT_API void normjit_artifact_destroy(normjit_artifact* artifact);
 NORMJIT_API normjit_status normjit_load(normjit_engine* engine, const normjit_artifact* artifact, void* stream,
                                         normjit_kernel** kernel);
 
-/* Bytes, for so many rows, of all slices together; either pointer may be NULL. */
-NORMJIT_API normjit_status normjit_kernel_workspace(const normjit_kernel* kernel, int64_t rows, int64_t* minimum,
-                                                    int64_t* preferred);
+/* Bytes of workspace for a launch of these `rows` and `slices`, which count as in normjit_arguments: 0 slices are one,
+ * NORMJIT_NO_SLICES none. Either pointer may be NULL. */
+NORMJIT_API normjit_status normjit_kernel_workspace_bytes(const normjit_kernel* kernel, int64_t rows, int64_t slices,
+                                                          int64_t* minimum, int64_t* preferred);
+/* The same of one slice, whose rows are those of all slices. For programs that were built before the one above. */
+__attribute__((deprecated("use normjit_kernel_workspace_bytes"))) NORMJIT_API normjit_status
+normjit_kernel_workspace(const normjit_kernel* kernel, int64_t rows, int64_t* minimum, int64_t* preferred);
 NORMJIT_API void normjit_kernel_destroy(normjit_kernel* kernel);
 
 /* ---- launches: kernel.h */

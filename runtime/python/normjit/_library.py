@@ -190,10 +190,10 @@ class Kernel(_Handle):
         check(library.normjit_prepare(engine.pointer, ctypes.byref(spec), ctypes.byref(PrepareOptions(stream=stream)),
                                       ctypes.byref(self.pointer)))
 
-    def workspace(self, rows):
-        """The bytes with which it is fastest."""
+    def workspace(self, rows, slices):
+        """The bytes with which it is fastest; rows and slices as Arguments has them."""
         preferred = ctypes.c_int64()
-        check(library.normjit_kernel_workspace(self.pointer, rows, None, ctypes.byref(preferred)))
+        check(library.normjit_kernel_workspace_bytes(self.pointer, rows, slices, None, ctypes.byref(preferred)))
         return preferred.value
 
 
@@ -272,4 +272,5 @@ library.normjit_last_error.restype = ctypes.c_char_p
 for _name in ("engine", "kernel", "artifact"):
     getattr(library, f"normjit_{_name}_destroy").argtypes = [ctypes.c_void_p]
     getattr(library, f"normjit_{_name}_destroy").restype = None
-library.normjit_kernel_workspace.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p]
+library.normjit_kernel_workspace_bytes.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p,
+                                                   ctypes.c_void_p]

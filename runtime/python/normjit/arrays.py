@@ -240,7 +240,7 @@ def _launch(problem, operands, stream):
     for name, operand in operands.items():
         _library.check(library.normjit_set_dlpack(kernel.pointer, ctypes.byref(arguments), TENSORS.index(name),
                                                   ctypes.byref(operand.tensor)))
-    size = kernel.workspace(arguments.rows)
+    size = kernel.workspace(arguments.rows, arguments.slices)
     memory = _workspace(x.array, size, on_gpu=stream is not None)
     arguments.workspace, arguments.workspace_bytes, arguments.stream = memory.address, size, stream
     _library.check(library.normjit_launch(kernel.pointer, ctypes.byref(arguments)))

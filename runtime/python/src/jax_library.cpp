@@ -104,8 +104,8 @@ void execute(const CallFrame& call, const Place& place) {
     const int64_t results = take(kernel, call.results, outputs, arguments);
     arguments.stream = place.stream;
     if (place.device == "cpu") {
-        const int64_t rows = arguments.rows * std::max<int64_t>(arguments.slices, 1);
-        check(normjit_kernel_workspace(kernel.kernel, rows, nullptr, &arguments.workspace_bytes));
+        check(normjit_kernel_workspace_bytes(kernel.kernel, arguments.rows, arguments.slices, nullptr,
+                                             &arguments.workspace_bytes));
         arguments.workspace = python::cpu_workspace(arguments.workspace_bytes);
         if (arguments.workspace == nullptr) arguments.workspace_bytes = 0;  // which the launch refuses if it needs more
     } else if (results < call.results.count) {
@@ -168,7 +168,7 @@ const char* normjit_jax_last_error(void) { return normjit::jax::last_error.c_str
 int normjit_jax_prepare(const char* device, const char* spec, int64_t rows, int64_t* workspace) {
     using namespace normjit::jax;
     try {
-        check(normjit_kernel_workspace(kernel_of(device, spec, nullptr).kernel, rows, nullptr, workspace));
+        check(normjit_kernel_workspace_bytes(kernel_of(device, spec, nullptr).kernel, rows, 0, nullptr, workspace));
         return 0;
     } catch (const std::exception& error) {
         last_error = error.what();

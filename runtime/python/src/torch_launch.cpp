@@ -78,7 +78,7 @@ struct KnownKernel {
 
     int64_t workspace_for(int64_t all_rows) {
         if (rows == all_rows) return workspace_bytes;
-        check_normjit(normjit_kernel_workspace(kernel.get(), all_rows, nullptr, &workspace_bytes));
+        check_normjit(normjit_kernel_workspace_bytes(kernel.get(), all_rows, 0, nullptr, &workspace_bytes));
         rows = all_rows;
         return workspace_bytes;
     }

@@ -96,7 +96,7 @@ class CNorm {
     }
     int64_t workspace_for(Batch batch) const {
         int64_t bytes = 0;
-        static_cast<void>(normjit_kernel_workspace(kernel_, batch.all_rows(), nullptr, &bytes));
+        static_cast<void>(normjit_kernel_workspace_bytes(kernel_, batch.rows, batch.slices, nullptr, &bytes));
         return bytes;
     }
 
