@@ -4,6 +4,7 @@
 #include "engine_impl.h"
 #include "fork_gate.h"
 #include "kernel_impl.h"
+#include "nvtx.h"
 #include "support/text.h"
 #include "support/try.h"
 #include "tuning/autotune.h"
@@ -31,6 +32,16 @@ Engine::Impl::Impl(std::shared_ptr<const Device> device, const EngineOptions& op
       kernels_({options.most_kernels.value_or(environment.most_kernels),
                 options.most_kernel_bytes.value_or(environment.most_kernel_bytes)}) {}
 
+Expected<Artifact> Engine::Impl::compile(const Spec& spec, const Schedule& schedule) const {
+    const nvtx::Range range("compile", spec);
+    return normjit::compile(spec, schedule, device_->target());
+}
+
+Engine::Impl::Loaded Engine::Impl::load(const Artifact& artifact) const {
+    const nvtx::Range range("load", artifact.spec);
+    return device_->load(artifact);
+}
+
 Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOptions& options) {
     if (const LoadedKernel ready = kernels_.find(request)) return Kernel(ready, allocator_);
     const Inside inside;
@@ -41,6 +52,7 @@ Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOpti
     }
     NORMJIT_RETURN_IF_ERROR(device_->check_free(options.stream));
     if (options.on_miss == OnMiss::background) return obtain_in_background(request);
+    const nvtx::Range range("prepare", request.spec);
     NORMJIT_TRY(const LoadedKernel kernel, obtain(request));
     return Kernel(kernel, allocator_);
 }
@@ -74,7 +86,7 @@ Engine::Impl::Loaded Engine::Impl::choose_and_obtain(const Spec& spec) {
 Engine::Impl::Loaded Engine::Impl::load_or_compile(const Spec& spec, const Schedule& schedule) {
     if (!store_.is_used()) return compile_and_load(spec, schedule);
     if (const auto kept = store_.find(code_key(spec, schedule, device_->target()))) {
-        auto loaded = device_->load(*kept);
+        auto loaded = load(*kept);
         if (loaded.ok()) return loaded;
         log_(LogLevel::warning, ("cache: " + loaded.status().message() + "; the kernel is made again").c_str());
     }
@@ -90,14 +102,15 @@ Engine::Impl::Loaded Engine::Impl::compile_and_load(const Spec& spec, const Sche
     log_(LogLevel::info, fmt::format("compiled '{}' for {} with '{}' in {:.2f} ms", to_text(spec), device_->name(),
                                      to_text(schedule), time.count())
                              .c_str());
-    return device_->load(artifact);
+    return load(artifact);
 }
 
 /// The fastest schedule that was found in the engine's time, or `start` when nothing could be measured.
 Schedule Engine::Impl::tune(const Spec& spec, const Schedule& start) const {
+    const nvtx::Range range("tune", spec);
     const auto make = [&](const Schedule& schedule) -> Expected<Kernel> {
         NORMJIT_TRY(const Artifact artifact, compile(spec, schedule));
-        NORMJIT_TRY(auto loaded, device_->load(artifact));
+        NORMJIT_TRY(auto loaded, load(artifact));
         return Kernel(std::move(loaded), allocator_);
     };
     const auto measure = [&]() -> Expected<tuning::AutotuneResult> {
@@ -178,6 +191,7 @@ void Engine::Impl::finish_in_background(std::list<InBackground>::iterator entry)
     const Inside inside;
     Status status;
     try {
+        const nvtx::Range range("prepare", entry->request.spec);
         status = obtain(entry->request).status();
     } catch (const std::exception&) {
         status = failed("out of memory");
@@ -250,7 +264,7 @@ Expected<Artifact> Engine::compile(const Spec& spec, const Schedule& schedule, v
 Expected<Kernel> Engine::load(const Artifact& artifact, void* stream) const {
     const Inside inside;
     NORMJIT_RETURN_IF_ERROR(impl_->device().check_free(stream));
-    NORMJIT_TRY(auto kernel, impl_->device().load(artifact));
+    NORMJIT_TRY(auto kernel, impl_->load(artifact));
     return Kernel(std::move(kernel), impl_->allocator());
 }
 

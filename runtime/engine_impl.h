@@ -31,9 +31,10 @@ class Engine::Impl {
     const tuning::Advisor& advisor() const { return advisor_; }
 
     /// As Engine::compile(), whatever the stream does.
-    Expected<Artifact> compile(const Spec& spec, const Schedule& schedule) const {
-        return normjit::compile(spec, schedule, device_->target());
-    }
+    Expected<Artifact> compile(const Spec& spec, const Schedule& schedule) const;
+
+    /// As Engine::load(), whatever the stream does.
+    Expected<cache::LoadedKernel> load(const Artifact& artifact) const;
 
     /// As Engine::prepare().
     Expected<Kernel> prepare(const cache::Request& request, const PrepareOptions& options);

@@ -103,6 +103,8 @@ Status read_perf(std::string_view value, Environment& environment) {
     return invalid_argument("allowed: map off");
 }
 
+Status read_nvtx(std::string_view value, Environment& environment) { return read_flag(value, environment.nvtx); }
+
 constexpr EnvironmentVariable table[] = {
     {"NORMJIT_CACHE_DIR", "where compiled kernels are kept, or off [XDG_CACHE_HOME/normjit, ~/.cache/normjit]",
      read_cache_folder},
@@ -125,6 +127,7 @@ constexpr EnvironmentVariable table[] = {
     {"NORMJIT_THREADS", "whose threads run on the CPU: own, openmp, or automatic for the faster ones [automatic]",
      read_threads},
     {"NORMJIT_PERF", "map: /tmp/perf-PID.map names the kernels of the CPU for perf [off]", read_perf},
+    {"NORMJIT_NVTX", "1: prepare, compile, load and tune are NVTX ranges, as Nsight Systems shows them [0]", read_nvtx},
     {"NORMJIT_NVRTC_PATH", "the NVRTC library, or a folder with one, to use before any other", nullptr},
 };
 

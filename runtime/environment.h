@@ -30,6 +30,7 @@ struct Environment {
     IsaCap isa = IsaCap::machine;
     ThreadPolicy thread_policy = ThreadPolicy::automatic;
     bool perf_map = false;  ///< kernels of the CPU are named for perf
+    bool nvtx = false;      ///< what engines do is told to a profiler: nvtx.h
 };
 
 struct EnvironmentVariable {

@@ -74,6 +74,8 @@ TEST_CASE("sizes have units") {
 TEST_CASE("switches are 0 or 1") {
     CHECK(!read({})->cache_everything);
     CHECK(!read({})->cache_trust_others);
+    CHECK(!read({})->nvtx);
+    CHECK(read({{"NORMJIT_NVTX", "1"}})->nvtx);
     CHECK(read({{"NORMJIT_CACHE_TRUST_OTHERS", "1"}})->cache_trust_others);
     CHECK(read({{"NORMJIT_CACHE_EVERYTHING", "1"}})->cache_everything);
     CHECK(read({{"NORMJIT_CACHE_EVERYTHING", "yes"}}).status().message() ==

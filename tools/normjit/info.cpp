@@ -5,6 +5,7 @@
 #include "device.h"
 #include "environment.h"
 #include "files.h"
+#include "nvtx.h"
 #include "support/try.h"
 
 #include "normjit/artifact.h"
@@ -68,6 +69,7 @@ ordered_json program_facts() {
     facts["nvrtc"] = nvrtc.ok()
                          ? ordered_json{{"available", true}, {"description", nvrtc_text(*nvrtc)}, {"sms", nvrtc->sms}}
                          : ordered_json{{"available", false}, {"description", nvrtc.status().message()}};
+    facts["nvtx"] = nvtx::state();
     facts["environment"] = ordered_json::array();
     for (const EnvironmentVariable& variable : environment_variables()) {
         const char* value = read_variable(variable.name);
@@ -104,7 +106,7 @@ std::string program_text() {
     if (auto target = own_target(); target.ok()) {
         text += fmt::format("\n{}threads   {}\n", target_text(*target), threads_text());
     }
-    text += "\n";
+    text += fmt::format("nvtx      {}\n\n", nvtx::state());
     Table environment({"environment", "value", "meaning"});
     for (const EnvironmentVariable& variable : environment_variables()) {
         const char* value = read_variable(variable.name);
