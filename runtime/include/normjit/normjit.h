@@ -189,8 +189,9 @@ NORMJIT_API normjit_status normjit_load(normjit_engine* engine, const normjit_ar
 NORMJIT_API normjit_status normjit_kernel_workspace_bytes(const normjit_kernel* kernel, int64_t rows, int64_t slices,
                                                           int64_t* minimum, int64_t* preferred);
 /* The same of one slice, whose rows are those of all slices. For programs that were built before the one above. */
-__attribute__((deprecated("use normjit_kernel_workspace_bytes"))) NORMJIT_API normjit_status
-normjit_kernel_workspace(const normjit_kernel* kernel, int64_t rows, int64_t* minimum, int64_t* preferred);
+NORMJIT_API normjit_status normjit_kernel_workspace(const normjit_kernel* kernel, int64_t rows, int64_t* minimum,
+                                                    int64_t* preferred)
+    __attribute__((deprecated("use normjit_kernel_workspace_bytes")));
 NORMJIT_API void normjit_kernel_destroy(normjit_kernel* kernel);
 
 /* ---- launches: kernel.h */
