@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//     xhat = (h - mean) * rstd                  h: what is normalised, the tensor x of a backward pass. mean, rstd
-//     saved,
-//                                               or computed in two passes:
-//                                                   mean = row_mean(h)   rstd = rsqrt(row_mean((h - mean)^2) + eps)
+// Both, h being what is normalised, the tensor x of a backward pass:
+//     xhat = (h - mean) * rstd
+// mean and rstd are saved, or computed in two passes:
+//     mean = row_mean(h)   rstd = rsqrt(row_mean((h - mean)^2) + eps)
 // Forward:
 //     y    = xhat * (gamma + gamma_offset) + beta
 // Backward:

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Before, layernorm computes 13 operations an element, an FMA counted as one; after, 10:
 //
-//     xhat   = (x - mean) * rstd                    d      = x - mean
-//     g      = dy * gamma                           g      = dy * gamma
-//     c1     = row_mean(g * xhat)                   c1     = row_mean(g * d) * rstd + rstd * 0
-//     c2     = row_mean(g)                          c2     = row_mean(g)
-//     dx     = rstd * (g - (xhat * c1 + c2))        dx     = (dy * rstd) * gamma - (d * (rstd * (rstd * c1)) + rstd *
-//     c2) dgamma = col_sum(dy * xhat)                   dgamma = col_sum((dy * rstd) * d)
+//     xhat   = (x - mean) * rstd                d      = x - mean
+//     g      = dy * gamma                       g      = dy * gamma
+//     c1     = row_mean(g * xhat)               c1     = row_mean(g * d) * rstd + rstd * 0
+//     c2     = row_mean(g)                      c2     = row_mean(g)
+//     dx     = rstd * (g - (xhat * c1 + c2))    dx     = (dy * rstd) * gamma - (d * (rstd * (rstd * c1)) + rstd * c2)
+//     dgamma = col_sum(dy * xhat)               dgamma = col_sum((dy * rstd) * d)
 //
 // A sum that has other users, or that has taken a row's factor already, takes none: it would cost more than it saves,
 // and h - mean of a residual stream, h = x * rowscale + residual, would fall apart into terms that cancel.

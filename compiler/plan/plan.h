@@ -72,7 +72,7 @@ Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& t
 /// need are no_value.
 Epilogue epilogue_of(const Plan& plan, bool per_slice);
 
-/// For a CPU, another schedule that stages and keeps the same: what is swept stays.
+/// Takes another schedule for a CPU, with the same cache_columns and cache_elements: the sweeps stay.
 void reschedule(Plan& plan, const Schedule& schedule);
 
 /// For people: phases, sweeps with their formulas, what is read and from where, workspace.

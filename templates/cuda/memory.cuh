@@ -204,10 +204,10 @@ NORMJIT_DEVICE void copy_bulk(uint32 to, const void* from, int bytes, uint32 bar
                  : "memory");
 }
 
-// Thread-block clusters (sm_90).
 // Between ordinary accesses to shared memory and bulk copies to the same place.
 NORMJIT_DEVICE void fence_async_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// Thread-block clusters (sm_90).
 NORMJIT_DEVICE uint32 cluster_rank() {
     uint32 rank;
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));

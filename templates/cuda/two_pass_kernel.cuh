@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two passes over the matrices, for rows that no block or cluster can hold: any cols, any GPU.
-//   two_pass_rows     grid (blocks): a block per row at a time; all chained row reductions; writes Plan::Row to
-//   Arguments::row_values two_pass_columns  grid (column tiles, row_groups): a lane owns one vector of columns and
-//   walks the rows of its group
-// Both have threads_per_row threads and `stages` independent loads in flight. Without levels only the second is
+//   two_pass_rows     grid (blocks): a block takes one row at a time through all chained row reductions, and writes
+//                     Plan::Row to Arguments::row_values
+//   two_pass_columns  grid (column tiles, row_groups): a lane owns one vector of columns and walks the rows of its group
+// Both have threads_per_row threads and `pipeline_depth` independent loads in flight. Without levels only the second is
 // launched.
 #pragma once
 #include "partials.cuh"

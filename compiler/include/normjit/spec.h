@@ -154,8 +154,7 @@ DType promoted(DType a, DType b);
 ///   accumulate               outputs of shape [N] that are added to what they hold: dgamma,dbeta
 ///   source                   x|xhat|y: what the tensor x holds
 ///   stats                    saved|recompute, or the type of the saved ones. The default is saved, of the compute
-///   type.
-///                            recompute,TYPE: the type of mean and rstd as outputs, else the compute type. Of a
+///                            type. recompute,TYPE: the type of mean and rstd as outputs, else the compute type. Of a
 ///                            forward, which computes them, a type alone is that of the outputs
 ///   rounding                 none (the default) or llama: where else than at stores
 ///   eps, gamma_offset        numbers; eps in a forward or with stats=recompute only

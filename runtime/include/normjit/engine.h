@@ -66,11 +66,11 @@ inline constexpr ThreadPolicy all_thread_policies[] = {ThreadPolicy::automatic, 
                                                        ThreadPolicy::openmp};
 std::string_view name(ThreadPolicy policy);
 
-/// CPU threads: normjit pins none. Workers run wherever the affinity of the thread that creates the engine lets them,
-/// and a launch waits for no worker that sleeps: whoever is free takes the next task. Launches from several threads,
-/// and from inside a task of the caller's own pool, do not add up: one has the workers, the others run on their
-/// callers' threads. An engine with threads of its own, pinned or not, passes parallel_for or creates one normjit
-/// engine with threads = 1.
+/// CPU threads: normjit leaves none pinned. Workers run wherever the affinity of the thread that creates the engine lets
+/// them; one that wakes up on its caller's CPU moves to another, and may then run where it could before. A launch waits
+/// for no worker that sleeps: whoever is free takes the next task. Launches from several threads, and from inside a
+/// task of the caller's own pool, do not add up: one has the workers, the others run on their callers' threads. An
+/// engine with threads of its own, pinned or not, passes parallel_for or creates one normjit engine with threads = 1.
 struct EngineOptions {
     std::string device = "cpu";  ///< "cpu", or "cuda:0" for the first GPU that the CUDA driver shows this process
     int threads = 0;  ///< CPU threads of a launch, the caller's included; 0: one per core it may run on, or OpenMP's

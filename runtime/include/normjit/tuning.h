@@ -82,10 +82,9 @@ class TuningRecords {
     TuningRecords(TuningRecords&&) noexcept;
     TuningRecords& operator=(TuningRecords&&) noexcept;
 
-    /// Every line of `text`, later ones before earlier ones. `source` is what warnings and reasons call it, a file
-    /// name. Blank lines and lines that start with # are skipped; a line that is no record costs itself and one
-    /// warning, "<source>:<line>:
-    /// ..."; after 20 of them the rest is counted in one.
+    /// Adds every line of `text`; later ones go before earlier ones. `source` is what warnings and reasons call it, a
+    /// file name. Blank lines and lines that start with # are skipped. A line that is no record is left out, with a
+    /// warning, "<source>:<line>: ..."; after 20 of them the rest is counted in one.
     std::vector<std::string> add(std::string_view text, const std::string& source);
 
     /// The same of lines that to_text() made, in a text that outlives this object. They are read when find() is asked
