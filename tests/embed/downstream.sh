@@ -10,6 +10,15 @@ trap 'rm -rf "$work"' EXIT
 cd "$work"
 export NORMJIT_CACHE_DIR=off
 
+# The generator and the compilers of the build: others need not be here.
+cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
+export CMAKE_GENERATOR CXX CC
+CMAKE_GENERATOR=$(cached CMAKE_GENERATOR)
+PATH=$PATH:$(dirname "$(cached CMAKE_MAKE_PROGRAM)")
+CXX=$(cached CMAKE_CXX_COMPILER)
+CC=$(dirname "$CXX")/$(basename "$CXX" | sed 's/clang++/clang/; s/g++/gcc/; s/c++/cc/')
+command -v "$CC" > /dev/null || CC=cc
+
 quiet() { "$@" > log 2>&1 || { cat log >&2; exit 1; }; }
 run_tests() { ctest --test-dir "$1" --output-on-failure | tail -n 20; }
 
@@ -55,21 +64,19 @@ if command -v pkg-config > /dev/null; then
     PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name normjit.pc)")
     export PKG_CONFIG_PATH
     # shellcheck disable=SC2046
-    cc -std=c11 -Wall -Wextra -Wpedantic -Werror "$source/tests/embed/example.c" $(pkg-config --cflags --libs normjit) -lm -o by_hand
+    "$CC" -std=c11 -Wall -Wextra -Wpedantic -Werror "$source/tests/embed/example.c" $(pkg-config --cflags --libs normjit) -lm -o by_hand
     code=0
     LD_LIBRARY_PATH=$(dirname "$library") ./by_hand || code=$?
     [ $code = 0 ] || [ $code = 3 ]
     # shellcheck disable=SC2046
-    cc -std=c11 "$source/tests/embed/example.c" $(pkg-config --cflags --libs --static normjit) -lm -o by_hand
+    "$CC" -std=c11 "$source/tests/embed/example.c" $(pkg-config --cflags --libs --static normjit) -lm -o by_hand
 else
     echo "== pkg-config: skipped, there is none"
 fi
 
 echo "== FetchContent, and a build without LLVM"
 # In a folder that stays, for the next time; without optimisation, which takes most of the time.
-compiler=$(sed -n 's/^CMAKE_CXX_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
-quiet cmake -S "$source/tests/embed/downstream" -B "$build/fetched" -G Ninja -DNORMJIT_SOURCE="$source" \
-    -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_CXX_COMPILER="$compiler" -DNORMJIT_LLVM=OFF \
-    -DNORMJIT_PCH=ON
+quiet cmake -S "$source/tests/embed/downstream" -B "$build/fetched" -DNORMJIT_SOURCE="$source" \
+    -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DNORMJIT_LLVM=OFF -DNORMJIT_PCH=ON
 quiet cmake --build "$build/fetched"
 run_tests "$build/fetched"
