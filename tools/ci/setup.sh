@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what the build needs on Debian and Ubuntu. `setup.sh llvm`: also the optional LLVM (100 MB to fetch);
-# `setup.sh llvm clang`: and what .ci/run needs beside; `setup.sh llvm static`: and what tools/wheel.sh does. Silent and
-# instant when everything is there.
+# Installs what the build needs on Debian and Ubuntu. `setup.sh PART...`: also llvm, the optional LLVM (100 MB to fetch);
+# python, what makes environments of Python; clang, what .ci/run needs beside; static, what tools/wheel.sh does. Silent
+# and instant when everything is there.
 set -euo pipefail
 
-# Each line: a command, or a file below /usr/include or /usr, that shows whether the package is there; then the package.
+# Each line: what shows whether the package is there: a command, a file below /usr/include or /usr, or a module of
+# Python's; then the package.
 needed="
 g++                      g++
 cmake                    cmake
@@ -13,6 +14,7 @@ ninja                    ninja-build
 ccache                   ccache
 objdump                  binutils
 pkg-config               pkg-config
+python3                  python3
 xbyak/xbyak.h            libxbyak-dev
 fmt/format.h             libfmt-dev
 doctest/doctest.h        doctest-dev
@@ -24,6 +26,7 @@ xxhash.h                 libxxhash-dev
 optional=""
 for part in "$@"; do
     case $part in
+        python) needed+="python3:ensurepip python3-venv"$'\n' ;;
         static) needed+="zstd.h libzstd-dev"$'\n' ;;
         llvm) optional+="lib/llvm-19/include/llvm/IR/IRBuilder.h llvm-19-dev"$'\n' ;;
         clang)
@@ -31,19 +34,21 @@ for part in "$@"; do
             optional+="lib/llvm-19/lib/clang/19/lib/linux libclang-rt-19-dev"$'\n'
             optional+="clang-format-19 clang-format-19"$'\n'
             ;;
-        *) echo "setup: unknown part $part; there are llvm, clang and static" >&2 && exit 2 ;;
+        *) echo "setup: unknown part $part; there are llvm, python, clang and static" >&2 && exit 2 ;;
     esac
 done
 
+is_there() { # probe
+    case $1 in
+        python3:*) python3 -c "import ${1#*:}" 2> /dev/null ;;
+        *) command -v "$1" > /dev/null || [ -e "/usr/include/$1" ] || [ -e "/usr/local/include/$1" ] || [ -e "/usr/$1" ] ;;
+    esac
+}
 # The packages of a list whose probe is not there.
 missing_of() { # list
     local probe package
     while read -r probe package; do
-        [ -n "$probe" ] || continue
-        if ! command -v "$probe" > /dev/null && [ ! -e "/usr/include/$probe" ] && [ ! -e "/usr/local/include/$probe" ] &&
-            [ ! -e "/usr/$probe" ]; then
-            echo "$package"
-        fi
+        if [ -n "$probe" ] && ! is_there "$probe"; then echo "$package"; fi
     done <<< "$1"
 }
 mapfile -t missing < <(missing_of "$needed")
@@ -66,17 +71,16 @@ if [ "$(id -u)" != 0 ]; then
 fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-run() { # what it does, command...
-    if "${@:2}" > "$log" 2>&1; then return; fi
-    cat "$log" >&2
-    echo "setup: apt-get could not $1" >&2
-    exit 1
-}
-run "fetch the lists of packages" "${as_root[@]}" apt-get update -qq
+# One list that cannot be fetched (another repository's) is no reason to do without what the others have.
+"${as_root[@]}" apt-get update -qq > "$log" 2>&1 || { cat "$log" >&2 && echo "setup: apt-get could not fetch all lists" >&2; }
 for package in "${wished[@]}"; do
     if apt-cache show "$package" > /dev/null 2>&1; then missing+=("$package"); fi
 done
 [ ${#missing[@]} -gt 0 ] || exit 0
 echo "setup: installing ${missing[*]}" >&2
-run "install ${missing[*]}" "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -y -qq --no-install-recommends "${missing[@]}"
+if ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}" > "$log" 2>&1; then
+    cat "$log" >&2
+    echo "setup: apt-get could not install ${missing[*]}" >&2
+    exit 1
+fi

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """run.py FILE: the tests of a file, by pytest. Exit code 3, and one line, when this interpreter lacks a package that
-the file names: `# needs: numpy torch`."""
+the file names: `# needs: numpy torch`. tools/ci/python.sh reads that line, too."""
 import importlib.util
 import pathlib
 import re
@@ -11,11 +11,11 @@ def main(file):
     needed = re.search(r"^# needs: (.*)$", pathlib.Path(file).read_text(), re.MULTILINE)
     missing = [name for name in dict.fromkeys(["pytest", *needed[1].split()]) if importlib.util.find_spec(name) is None]
     if missing:
-        print(f"skipped: {sys.executable} has no {', '.join(missing)}")
+        print(f"skipped: for want of packages that tools/test.sh --python installs: {', '.join(missing)}")
         return 3
     import pytest
 
-    return pytest.main(["-q", "-p", "no:cacheprovider", "-W", "error::pytest.PytestUnraisableExceptionWarning", file])
+    return pytest.main(["-q", "-rs", "-p", "no:cacheprovider", "-W", "error::pytest.PytestUnraisableExceptionWarning", file])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""left_out.py RESULTS: one line that says which tests were skipped and why, from what `ctest --output-junit RESULTS`
+wrote. A test says so in its output: `skipped: REASON`, `skipped: REASON: DETAIL, ...` or pytest's `SKIPPED [2] FILE:
+REASON`. Reasons that differ in their details are counted as one. Tests that say so and pass were skipped in part."""
+import collections
+import re
+import sys
+import xml.etree.ElementTree
+
+MARK = re.compile(r"(?:^|[ :])skipped: (.*)|^SKIPPED \[\d+\] \S+: (.*)", re.MULTILINE)
+
+
+def reasons_of(case):
+    """The (reason, details) that the output of a test names, each once."""
+    found = {next(filter(None, match.groups())).strip() for match in MARK.finditer(case.findtext("system-out") or "")}
+    return [reason.partition(": ")[::2] for reason in sorted(found)]
+
+
+def listed(groups):
+    """`12 REASON (DETAIL, ...), 5 REASON`, most first; groups: reason -> the set of details of each test."""
+    parts = []
+    for reason, tests in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
+        details = sorted({detail for test in tests for detail in test if detail})
+        parts.append(f"{len(tests)} {reason}" + (f" ({', '.join(details)})" if details else ""))
+    return ", ".join(parts)
+
+
+def summary(results):
+    """The line for a parsed file of results."""
+    skipped, partly = collections.defaultdict(list), collections.defaultdict(list)
+    counts = collections.Counter()
+    for case in results.iter("testcase"):
+        whole = case.find("skipped") is not None
+        reasons = reasons_of(case) or ([("no reason given", case.get("name"))] if whole else [])
+        if not reasons or case.find("failure") is not None:
+            continue
+        counts[whole] += 1
+        for reason in {reason for reason, _ in reasons}:
+            details = {word for name, detail in reasons if name == reason for word in detail.split(", ")}
+            (skipped if whole else partly)[reason].append(details)
+    lines = []
+    if skipped:
+        lines.append(f"{counts[True]} skipped: {listed(skipped)}")
+    if partly:
+        lines.append(f"{counts[False]} skipped in part: {listed(partly)}")
+    return "; ".join(lines) or "nothing skipped"
+
+
+if __name__ == "__main__":
+    print(summary(xml.etree.ElementTree.parse(sys.argv[1]).getroot()))
