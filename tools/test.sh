@@ -27,6 +27,7 @@ trap - EXIT
 results=$PWD/build/tests.xml
 rm -f "$results"
 code=0
-ctest --test-dir build --output-on-failure -j "$(nproc)" --output-junit "$results" "${arguments[@]}" || code=$?
+ctest --test-dir build --output-on-failure -j "$(nproc)" \
+    --output-junit "$results" --test-output-size-passed 65536 "${arguments[@]}" || code=$?
 if [ -e "$results" ]; then python3 tools/ci/left_out.py "$results"; fi
 exit $code

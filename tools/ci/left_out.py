@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """left_out.py RESULTS: one line that says which tests were skipped and why, from what `ctest --output-junit RESULTS`
-wrote. A test says so in its output: `skipped: REASON`, `skipped: REASON: DETAIL, ...` or pytest's `SKIPPED [2] FILE:
-REASON`. Reasons that differ in their details are counted as one. Tests that say so and pass were skipped in part."""
+wrote. A test says so in its output: `skipped: REASON`, `skipped: REASON [DETAIL, ...]` or pytest's `SKIPPED [2] FILE:
+REASON`. Reasons that differ in their details are one. Tests that say so and pass were skipped in part."""
 import collections
 import re
 import sys
@@ -14,7 +14,7 @@ MARK = re.compile(r"(?:^|[ :])skipped: (.*)|^SKIPPED \[\d+\] \S+: (.*)", re.MULT
 def reasons_of(case):
     """The (reason, details) that the output of a test names, each once."""
     found = {next(filter(None, match.groups())).strip() for match in MARK.finditer(case.findtext("system-out") or "")}
-    return [reason.partition(": ")[::2] for reason in sorted(found)]
+    return [text.removesuffix("]").partition(" [")[::2] for text in sorted(found)]
 
 
 def listed(groups):

@@ -11,7 +11,7 @@ def main(file):
     needed = re.search(r"^# needs: (.*)$", pathlib.Path(file).read_text(), re.MULTILINE)
     missing = [name for name in dict.fromkeys(["pytest", *needed[1].split()]) if importlib.util.find_spec(name) is None]
     if missing:
-        print(f"skipped: for want of packages that tools/test.sh --python installs: {', '.join(missing)}")
+        print(f"skipped: for want of packages, which tools/test.sh --python installs [{', '.join(missing)}]")
         return 3
     import pytest
 
