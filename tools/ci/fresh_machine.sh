@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# fresh_machine.sh [--suite NAME] [--mirror URL] [--other "PACKAGE ..."] [--folder DIR] [--keep] [bare|other ...]
+# fresh_machine.sh [--suite NAME] [--mirror URL] [--other "PACKAGE ..."] [--folder DIR] [--keep] [--ccache DIR] [bare|other ...]
 # Runs the README's two commands in their order on machines that have nothing yet: a minimal Debian (bookworm, or another
 # suite; Ubuntu's with its mirror) in a folder, with a clone of this repository's HEAD; bare, and with packages that are
 # there before, by default the suite's own Clang and LLVM. Prints a table; exit code 1 when a command failed. Needs root
 # and the network (exit code 3), 5 GB in DIR (a new folder in /var/tmp, which goes again without --keep) and ten minutes
-# for each machine on two cores. Packages come from where apt-get here gets its own.
+# for each machine on two cores: less with the cache of compilations that an earlier machine left in root/.cache/ccache.
+# Packages come from where apt-get here gets its own.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 repository=$PWD
 
-suite=bookworm mirror="" other="clang llvm-dev" folder="" keep=0 machines=()
+suite=bookworm mirror="" other="clang llvm-dev" folder="" keep=0 ccache="" machines=()
 while [ $# -gt 0 ]; do
     case $1 in
         --suite) suite=$2 && shift ;;
@@ -18,6 +19,7 @@ while [ $# -gt 0 ]; do
         --other) other=$2 && shift ;;
         --folder) folder=$2 && shift ;;
         --keep) keep=1 ;;
+        --ccache) ccache=$2 && shift ;;
         bare | other) machines+=("$1") ;;
         *) echo "fresh_machine: unknown $1" >&2 && exit 2 ;;
     esac
@@ -96,8 +98,8 @@ step() { # machine, name, the line of its log that says most (a pattern), comman
 make_base() {
     local components=main
     case $mirror in *ubuntu*) components=main,universe ;; esac
-    unshare --mount debootstrap --variant=minbase --components=$components "$suite" "$folder/base" "$mirror"
-    connect "$folder/base"
+    unshare --mount debootstrap --variant=minbase --components=$components "$suite" "$folder/base" "$mirror" &&
+        connect "$folder/base"
 }
 add_other() { # root
     # shellcheck disable=SC2086
@@ -110,6 +112,7 @@ for machine in "${machines[@]}"; do
     root=$folder/$machine
     [ ! -e "$root" ] || remove "$root"
     cp -a "$folder/base" "$root"
+    if [ -n "$ccache" ]; then mkdir -p "$root/root/.cache" && cp -a "$ccache" "$root/root/.cache/ccache"; fi
     git clone -q --no-hardlinks "$repository" "$root/root/normjit"
     if [ "$machine" = other ] && ! step other "install $other" '^[0-9.]+$' add_other "$root"; then continue; fi
     step "$machine" tools/sample.sh 'matches|differs' inside "$root" /root/normjit/tools/sample.sh || true
