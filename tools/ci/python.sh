@@ -25,7 +25,7 @@ print(*(name for name in sys.argv[1:] if importlib.util.find_spec(name) is None)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 fail() { # what it could not
-    tail -n 5 "$log" >&2
+    grep -v ^WARNING "$log" | tail -n 3 >&2
     echo "python.sh: could not $1" >&2
     exit 1
 }
