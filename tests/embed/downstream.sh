@@ -59,6 +59,19 @@ quiet cmake -S "$source/tests/embed/downstream" -B found -DCMAKE_PREFIX_PATH="$p
 quiet cmake --build found
 run_tests found
 
+echo "== the program of README.md, by its lines of CMake"
+block() { # language: the README's block of it
+    sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/p" "$source/README.md" | sed '/^```/d'
+}
+mkdir readme
+block cpp > readme/app.cpp
+{ printf 'cmake_minimum_required(VERSION 3.22)\nproject(app LANGUAGES CXX)\n' && block cmake; } > readme/CMakeLists.txt
+quiet cmake -S readme -B readme/build -DCMAKE_PREFIX_PATH="$prefix"
+quiet cmake --build readme/build
+code=0
+readme/build/app || code=$?
+[ $code = 0 ] || [ $code = 3 ]
+
 if command -v pkg-config > /dev/null; then
     echo "== pkg-config"
     PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name normjit.pc)")
