@@ -18,7 +18,7 @@ import sys
 HERE = pathlib.Path(__file__).parent
 PAGE = HERE / "RESULTS.md"
 PEERS = {"normjit": "normjit", "cudnn": "cuDNN", "quack": "QuACK", "triton": "Triton", "liger": "Liger",
-         "compile": "torch.compile", "torch": "PyTorch", "onednn": "oneDNN"}
+         "compile": "torch.compile", "compile-best": "torch.compile, best", "torch": "PyTorch", "onednn": "oneDNN"}
 HEAD = """# Results
 
 Written by `tools/lab/results.py` from [results](results): change those, not this page.
