@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 using namespace normjit;
-using namespace normjit::cpu;
+using normjit::cpu::has_fresh_pages;
+using normjit::cpu::populate_pages;
 
 namespace {
 
