@@ -62,6 +62,7 @@ class Info(Case):
         names = ",".join(device["name"] for device in facts["devices"])
         self.assertRegex(names, r"^cpu(,cuda|(,cuda:\d+)+)$")
         self.assertIn("available", facts["nvrtc"])
+        self.assertIsInstance(facts["nvtx"], str)
         self.assertIn("environment", self.done("info"))
 
     def test_spec(self):

@@ -43,6 +43,29 @@ TEST_CASE("every path is loaded and made ready before the first launch") {
     CHECK(fake.loaded == 0);
 }
 
+TEST_CASE("kernels of one name are loaded side by side") {
+    const FakeCuda& fake = fake_driver();
+    const Engine engine = fake_engine();
+    const Artifact sums = fake_artifact(long_rows, long_rows_schedule);
+    const Artifact dx_alone = fake_artifact("layernorm cols=65536 x=bf16 out=dx", long_rows_schedule);
+    REQUIRE(sums.cuda_paths[0].launches[0].entry == dx_alone.cuda_paths[0].launches[0].entry);
+    auto first = engine.load(sums);
+    const auto second = engine.load(dx_alone);
+    REQUIRE(first.ok());
+    REQUIRE(second.ok());
+    CHECK(fake.loaded == 2);
+    const auto launches_of = [&](const Kernel& kernel) {
+        normjit_fake_cuda()->launches.clear();
+        CHECK(kernel.launch(fake_arguments(kernel, 9)).ok());
+        return launched();
+    };
+    CHECK(launches_of(*first) == std::vector<std::string>{"rows", "final_reduce"});
+    CHECK(launches_of(*second) == std::vector<std::string>{"rows"});
+    first = second;
+    CHECK(fake.loaded == 1);
+    CHECK(launches_of(*second) == std::vector<std::string>{"rows"});
+}
+
 TEST_CASE("an error of any call of the driver ends in a status, with nothing left behind") {
     FakeCuda& fake = fake_driver();
     const Artifact artifact = fake_artifact(long_rows, long_rows_schedule);
