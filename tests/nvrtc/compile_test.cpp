@@ -216,6 +216,21 @@ TEST_CASE("a module has the kernels of both paths and one final reduce") {
     CHECK(count(compiled(spec, heuristic(spec, target), target).log, "Compiling entry function") == 3);
 }
 
+TEST_CASE("kernels of invariant specs do what the formula says, product by product") {
+    if (!has_compiler()) return;
+    const Target target = *parse_target("sm_90");
+    for (const char* line : {"layernorm slices=any cols=28 dresidual=f32 out=dx,dresidual_in,dgamma,dbeta "
+                             "per_slice=gamma,beta source=xhat",
+                             "rmsnorm cols=4096 x=bf16"}) {
+        for (const bool invariant : {false, true}) {
+            const Spec spec = *parse_spec(std::string(line) + (invariant ? " invariant=1" : ""));
+            const auto ptx = emit_stage(spec, heuristic(spec, target), target, "ptx");
+            REQUIRE_MESSAGE(ptx.ok(), ptx.status().message());
+            CHECK((count(*ptx, "fma.rn.f32") == 0) == invariant);
+        }
+    }
+}
+
 TEST_CASE("errors of NVRTC show its log and the numbered source") {
     if (!has_compiler()) return;
     const auto result = backend::cuda::compile_source("int a;\nint b = c;\n", 90);

@@ -95,7 +95,7 @@ TEST_CASE("a row's bits do not depend on its batch") {
         const auto kernel = make_kernel(whole, engine(whole.threads));
         if (!kernel.ok()) return kernel.status().message();
         const Outputs all = run(whole, *kernel, inputs);
-        if (!all.wrong.empty()) return all.wrong;
+        if (!all.wrong.empty() || whole.batch().all_rows() == 0) return all.wrong;
         Random random(whole.data);
         for (int i = 0; i < 4; ++i) {
             const Part batch = random_part(random, whole);

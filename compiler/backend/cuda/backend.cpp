@@ -35,8 +35,14 @@ Status legal(const plan::Plan& plan) {
     return cuda::check(plan.spec, plan.cuda(), plan.target);
 }
 
+/// A row of an invariant spec has the same bits in kernels of other specs, for one slice or for a number of rows.
+cuda::Contraction contraction_of(const plan::Plan& plan) {
+    return plan.spec.invariant ? cuda::Contraction::none : cuda::Contraction::free;
+}
+
 Expected<Artifact> emit(const plan::Plan& plan) {
-    NORMJIT_TRY(auto compiled, cuda::compile_source(cuda::print_source(plan), plan.target.sm));
+    NORMJIT_TRY(auto compiled,
+                cuda::compile_source(cuda::print_source(plan), plan.target.sm, contraction_of(plan)));
     Artifact artifact = artifact_without_code(plan, compiled.format);
     artifact.maker = std::move(compiled.maker);
     artifact.code = std::move(compiled.code);
@@ -45,7 +51,7 @@ Expected<Artifact> emit(const plan::Plan& plan) {
 
 Expected<std::string> print_stage(const plan::Plan& plan, std::string_view stage) {
     const std::string source = cuda::print_source(plan);
-    return stage == "cuda" ? source : cuda::compile_to_ptx(source, plan.target.sm);
+    return stage == "cuda" ? source : cuda::compile_to_ptx(source, plan.target.sm, contraction_of(plan));
 }
 
 }  // namespace

@@ -83,13 +83,16 @@ Expected<std::string> architecture(const CudaCompiler& compiler, int sm, bool re
     return fmt::format("{}_{}", real && newest == sm ? "sm" : "compute", newest);
 }
 
-Expected<Program> compile(const Nvrtc& nvrtc, const std::string& source, const std::string& arch) {
+Expected<Program> compile(const Nvrtc& nvrtc, const std::string& source, const std::string& arch,
+                          Contraction contraction) {
     // An older NVRTC does not know the last two. --minimal leaves out what these sources do not use of the built-in
     // headers. --split-compile optimises the kernels of a module side by side, here on 2 threads: over 7 layers, NVRTC
     // 13.0, 2026-11-22, the median of the later compiles is 53 to 76 ms with 2 threads, 50 to 83 with 1 and 56 to 82
     // with all of 16 cores; on 2 slow cores 2 threads take 0.85 to 0.9 of the time of 1.
-    std::vector<std::string> options = {"--gpu-architecture=" + arch, "-std=c++20", "-default-device",
-                                        "--ptxas-options=-v",         "--minimal",  "--split-compile=2"};
+    const char* fmad = contraction == Contraction::none ? "--fmad=false" : "--fmad=true";
+    std::vector<std::string> options = {
+        "--gpu-architecture=" + arch, "-std=c++20", "-default-device", "--ptxas-options=-v", fmad,
+        "--minimal",                  "--split-compile=2"};
     NORMJIT_TRY(Program program, Program::create(nvrtc, source));
     NvrtcResult result = program.compile(options);
     if (result == nvrtc_invalid_option) {
@@ -104,10 +107,10 @@ Expected<Program> compile(const Nvrtc& nvrtc, const std::string& source, const s
 
 }  // namespace
 
-Expected<Compiled> compile_source(const std::string& source, int sm) {
+Expected<Compiled> compile_source(const std::string& source, int sm, Contraction contraction) {
     NORMJIT_TRY(const Nvrtc* library, nvrtc());
     NORMJIT_TRY(const std::string arch, architecture(library->compiler, sm, true));
-    NORMJIT_TRY(const Program program, compile(*library, source, arch));
+    NORMJIT_TRY(const Program program, compile(*library, source, arch, contraction));
     Compiled compiled{
         .format = arch.starts_with("sm_") ? CodeFormat::cubin : CodeFormat::ptx, .code = {}, .maker = {}, .log = {}};
     compiled.maker = fmt::format("nvrtc-{}.{}", library->compiler.major, library->compiler.minor);
@@ -118,10 +121,10 @@ Expected<Compiled> compile_source(const std::string& source, int sm) {
     return compiled;
 }
 
-Expected<std::string> compile_to_ptx(const std::string& source, int sm) {
+Expected<std::string> compile_to_ptx(const std::string& source, int sm, Contraction contraction) {
     NORMJIT_TRY(const Nvrtc* library, nvrtc());
     NORMJIT_TRY(const std::string arch, architecture(library->compiler, sm, false));
-    NORMJIT_TRY(const Program program, compile(*library, source, arch));
+    NORMJIT_TRY(const Program program, compile(*library, source, arch, contraction));
     NORMJIT_TRY(const std::string text, program.get<std::string>(library->ptx_size, library->ptx));
     return std::string(text.c_str());
 }

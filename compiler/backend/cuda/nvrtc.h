@@ -19,12 +19,16 @@ struct Compiled {
     std::string log;    ///< with what ptxas says about registers, spills and shared memory
 };
 
+/// Whether a product and the sum that it is part of become one instruction, which rounds once: where NVRTC sees fit,
+/// which two kernels of one formula may differ in, or nowhere.
+enum class Contraction : uint8_t { free, none };
+
 /// A cubin for sm_<sm>; PTX of the newest architecture before it when this NVRTC does not know it. Errors: unavailable
 /// without NVRTC or for a GPU older than it knows; failed, with the log and the numbered source, when it does not
 /// compile.
-Expected<Compiled> compile_source(const std::string& source, int sm);
+Expected<Compiled> compile_source(const std::string& source, int sm, Contraction contraction = Contraction::free);
 
 /// PTX text, whatever the architecture.
-Expected<std::string> compile_to_ptx(const std::string& source, int sm);
+Expected<std::string> compile_to_ptx(const std::string& source, int sm, Contraction contraction = Contraction::free);
 
 }  // namespace normjit::backend::cuda
