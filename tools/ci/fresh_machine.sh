@@ -61,17 +61,25 @@ clean_up() {
 }
 trap clean_up EXIT
 
-# What a command inside needs of this machine to reach the network: names, apt's and pip's settings, certificates.
+# What a command inside needs of this machine to reach the network: names, apt's and pip's settings, and the certificates
+# that are trusted here, under a name that no package inside writes.
+certificates=/etc/ssl/certs/ca-certificates.crt
+trusted=/etc/fresh_machine.crt
 connect() { # root
     local file
     apt-config dump | grep -E '^Acquire::(http|https|Retries|Check|ForceIPv4)' > "$1/etc/apt/apt.conf.d/90host" || true
-    for file in /etc/resolv.conf /etc/hosts /etc/pip.conf /etc/ssl/certs/ca-certificates.crt; do
-        if [ -e $file ]; then mkdir -p "$1$(dirname $file)" && cp -L $file "$1$file"; fi
+    for file in /etc/resolv.conf /etc/hosts /etc/pip.conf; do
+        if [ -e $file ]; then cp -L $file "$1$file"; fi
     done
+    if [ -e $certificates ]; then
+        cp -L $certificates "$1$trusted"
+        echo "Acquire::https::CaInfo \"$trusted\";" >> "$1/etc/apt/apt.conf.d/90host"
+    fi
 }
 inside() { # root, command...
     local passed=()
-    mapfile -t passed < <(env | grep -E '^(PIP_|UV_|SSL_CERT_|[A-Za-z]+_(proxy|PROXY)=)' | grep -v '^PIP_FIND_LINKS=')
+    mapfile -t passed < <(env | grep -E '^(PIP_|UV_|[A-Za-z]+_(proxy|PROXY)=)' | grep -vE '^PIP_(CERT|FIND_LINKS)=')
+    if [ -e "$1$trusted" ]; then passed+=(PIP_CERT=$trusted SSL_CERT_FILE=$trusted); fi
     # shellcheck disable=SC2016
     unshare --mount --pid --fork --kill-child bash -c '
         set -e
