@@ -5,10 +5,36 @@ layer_norm, rms_norm                     on arrays of NumPy, CuPy, PyTorch, anyt
 layer_norm_backward, rms_norm_backward   their gradients
 compile, info, tune                      what the program `normjit` does
 normjit.torch                            PyTorch: torch's own operators by normjit's kernels
-"""
-from normjit._library import Error, InvalidArgument, Unavailable
+normjit.jax                              JAX: functions whose gradients are normjit's
+
+The last two are imported when they are first used."""
+from normjit._library import VERSION as __version__, Error, InvalidArgument, Unavailable
 from normjit.arrays import Gradients, Layer, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
 from normjit.program import compile, info, tune
 
-__all__ = ["Error", "Gradients", "InvalidArgument", "Layer", "Unavailable", "compile", "info", "layer_norm",
-           "layer_norm_backward", "rms_norm", "rms_norm_backward", "tune"]
+TYPE_CHECKING = False  # as typing has it, whose import takes milliseconds
+if TYPE_CHECKING:
+    from normjit import jax as jax, torch as torch
+
+__all__ = ["Error", "Gradients", "InvalidArgument", "Layer", "Unavailable", "__version__", "compile", "info",
+           "layer_norm", "layer_norm_backward", "rms_norm", "rms_norm_backward", "tune"]
+_SUBMODULES = ("jax", "torch")  # each named like the package that it is for
+
+
+def __getattr__(name: str) -> object:
+    if name not in _SUBMODULES:
+        raise AttributeError(f"module 'normjit' has no attribute {name!r}")
+    import importlib
+
+    try:
+        return importlib.import_module(f"normjit.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != name:  # the package is there, but broken
+            raise
+        raise AttributeError(str(error)) from error
+
+
+def __dir__() -> "list[str]":
+    import importlib.util
+
+    return sorted([*globals(), *(name for name in _SUBMODULES if importlib.util.find_spec(name) is not None)])

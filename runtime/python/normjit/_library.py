@@ -259,6 +259,15 @@ def load(name):
     return ctypes.CDLL(path)
 
 
+def require(package, oldest, by):
+    """Raises a ModuleNotFoundError that says what to install where a module lacks the package that it is for."""
+    import importlib.util
+
+    if importlib.util.find_spec(package) is None:
+        needed = f"{package}>={oldest}"
+        raise ModuleNotFoundError(f"{by} needs {needed}: pip install '{needed}'", name=package)
+
+
 def name_packs(folder):
     """Has the library look for compiled kernels in the packs of a folder, unless the user names some."""
     if "NORMJIT_CACHE_PACKS" not in os.environ and os.path.isdir(folder):
@@ -274,3 +283,5 @@ for _name in ("engine", "kernel", "artifact"):
     getattr(library, f"normjit_{_name}_destroy").restype = None
 library.normjit_kernel_workspace_bytes.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p,
                                                    ctypes.c_void_p]
+_number = library.normjit_version()
+VERSION = f"{_number // 10000}.{_number // 100 % 100}.{_number % 100}"  # of the library that is loaded

@@ -11,11 +11,12 @@ import dataclasses
 import functools
 import math
 
-import jax
-import jax.numpy as jnp
-
 from normjit import _library
 from normjit._library import InvalidArgument, Unavailable, check_finite
+
+_library.require("jax", "0.6", by="normjit.jax")
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
 
 __all__ = ["layer_norm", "rms_norm"]
 

@@ -10,9 +10,12 @@ enable() replaces the kernels of operators, below autograd: autocast, checkpoint
 and CUDA graphs stay what they are. torch.compile does not call these operators and is left as it is."""
 import functools
 
-import torch
+from normjit import _library
 
-from normjit.torch import _kernels
+_library.require("torch", "2.10", by="normjit.torch")
+import torch  # noqa: E402
+
+from normjit.torch import _kernels  # noqa: E402
 from normjit.torch.functional import LayerNorm, RMSNorm, layer_norm, rms_norm
 from normjit.torch.memory import keep_host_memory, prepare
 from normjit.torch.override import disable, enable, enabled, is_enabled

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+# needs: pytest
+"""What `import normjit` gives: its version and its submodules."""
+import pathlib
+import re
+import subprocess
+import sys
+
+import normjit
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[3]
+SUBMODULES = {"jax": "jax>=0.6", "torch": "torch>=2.10"}
+
+
+def said(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_version():
+    (version,) = re.findall(r"project\(normjit VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())
+    assert normjit.__version__ == version == normjit.info()["version"]
+
+
+@pytest.mark.parametrize("name", SUBMODULES)
+def test_submodules_come_when_they_are_used(name):
+    pytest.importorskip(name)
+    code = f"import sys, normjit; assert not {{{name!r}, 'importlib.util'}} & set(sys.modules) - before; "
+    code += f"assert {name!r} in dir(normjit); assert {name!r} not in sys.modules; print(normjit.{name}.layer_norm.__module__)"
+    assert said(f"import sys; before = set(sys.modules); {code}").startswith(f"normjit.{name}")
+
+
+@pytest.mark.parametrize("name", SUBMODULES)
+@pytest.mark.parametrize("statement, error", [
+    ("import normjit.{0}", "ModuleNotFoundError"), ("from normjit import {0}", "ModuleNotFoundError"),
+    ("import normjit; normjit.{0}", "AttributeError"),
+])
+def test_missing_packages_are_named(name, statement, error):
+    hide = f"import sys; sys.modules[{name!r}] = None"
+    code = f"{hide}\ntry:\n    {statement.format(name)}\nexcept Exception as e:\n    print(type(e).__name__, e, sep=': ')"
+    assert said(code) == f"{error}: normjit.{name} needs {SUBMODULES[name]}: pip install '{SUBMODULES[name]}'"
+    assert said(f"{hide}; import normjit; print(hasattr(normjit, {name!r}), {name!r} in dir(normjit))") == "False False"
+
+
+def test_unknown_attributes():
+    assert not hasattr(normjit, "tensorflow")
+    with pytest.raises(AttributeError, match="^module 'normjit' has no attribute 'tensorflow'$"):
+        normjit.tensorflow
+
+
+def test_a_broken_package_is_not_a_missing_one(tmp_path):
+    (tmp_path / "torch.py").write_text("import no_such_module\n")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import normjit\n"
+    code += "try:\n    normjit.torch\nexcept ModuleNotFoundError as e:\n    print(e)"
+    assert said(code) == "No module named 'no_such_module'"

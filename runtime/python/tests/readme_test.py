@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+# needs: numpy
+"""The Python of the READMEs runs as it stands; what they leave open is made here."""
+import pathlib
+import re
+import textwrap
+
+import processes
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[3]
+READMES = ("README.md", "runtime/python/README.md")
+
+ARRAYS = """
+import numpy
+x, dy, residual, stream = (numpy.random.rand(6, 64).astype("float32") for _ in range(4))
+gamma, scale, bias = (numpy.random.rand(64).astype("float32") for _ in range(3))
+rstd = (x ** 2).mean(-1) ** -0.5
+"""
+MODEL = """
+def made():
+    import torch, types
+
+    class RMSNorm(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.eps = torch.nn.Parameter(torch.ones(64)), 1e-6
+
+        def forward(self, x):
+            return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)
+
+    class Model(torch.nn.Sequential):
+        def forward(self, inputs):
+            return types.SimpleNamespace(loss=super().forward(inputs).square().mean())
+
+    return Model(torch.nn.Linear(64, 64), RMSNorm(), torch.nn.LayerNorm(64)), {"inputs": torch.randn(6, 64)}
+
+model, batch = made()
+"""
+SERVED = """
+assert normjit.torch.report()["calls"] >= 2, normjit.torch.report()
+"""
+
+
+def found_snippets():
+    for name in READMES:
+        for at, code in enumerate(re.findall(r"^```python\n(.*?)^```$", (ROOT / name).read_text(), re.M | re.S)):
+            yield pytest.param(code, id=f"{name}-{at}")
+
+
+@pytest.mark.parametrize("code", list(found_snippets()))
+def test_runs(code):
+    for package in ("torch", "jax"):
+        if re.search(rf"\b{package}\b", code):
+            pytest.importorskip(package)
+    has_model = "model(" in code
+    program = "\n".join([ARRAYS, MODEL if has_model else "", textwrap.dedent(code), SERVED if has_model else ""])
+    done = processes.run_program(program)
+    assert done.returncode == 0, f"{program}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_there_are_snippets(name):
+    assert "```python\n" in (ROOT / name).read_text()
