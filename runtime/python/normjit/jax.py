@@ -5,11 +5,24 @@
 
 The forward pass is jax.numpy, which XLA fuses with what is around it. The backward pass is a call that XLA makes into
 libnormjit_jax.so, through its foreign function interface. jit, grad, vmap, shard_map and checkpoints work; second
-derivatives and forward mode do not."""
+derivatives and forward mode do not.
+
+jax.export refuses calls that JAX itself does not guarantee, and a library cannot change that: the caller allows it.
+
+    from jax import export
+    checks = [export.DisabledSafetyCheck.custom_call("normjit_backward")]
+    exported = export.export(jax.jit(jax.grad(loss)), disabled_checks=checks)(x, scale, bias)
+
+The process that runs the exported program imports normjit.jax, of the version that exported it or a newer one with the
+same first two numbers. For GPUs a program is exported where there is one."""
+from __future__ import annotations
+
 import ctypes
 import dataclasses
 import functools
+import importlib.util
 import math
+import os
 
 from normjit import _library
 from normjit._library import InvalidArgument, Unavailable, check_finite
@@ -17,21 +30,24 @@ from normjit._library import InvalidArgument, Unavailable, check_finite
 _library.require("jax", "0.6", by="normjit.jax")
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
+from jax.typing import ArrayLike  # noqa: E402
 
 __all__ = ["layer_norm", "rms_norm"]
 
 TARGET = "normjit_backward"
 DTYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16", "float64": "f64"}
-PLATFORMS = {"cpu": "cpu", "gpu": "CUDA"}  # by JAX's names, XLA's
+PLATFORMS = {"cpu": "cpu", "cuda": "CUDA"}  # by JAX's names, XLA's
 
 
-def layer_norm(x, scale=None, bias=None, epsilon=1e-5):
+def layer_norm(x: ArrayLike, scale: ArrayLike | None = None, bias: ArrayLike | None = None,
+               epsilon: float = 1e-5) -> jax.Array:
     """(x - mean) * rsqrt(variance + epsilon) * scale + bias over the last dimension, computed in f32 (f64 for an x of
     that type) and rounded once, to x's type. scale and bias are [N] or None, of any floating-point types."""
     return _norm("layernorm", x, scale, bias, epsilon, 0.0)
 
 
-def rms_norm(x, scale=None, epsilon=1e-6, scale_offset=0.0):
+def rms_norm(x: ArrayLike, scale: ArrayLike | None = None, epsilon: float = 1e-6,
+             scale_offset: float = 0.0) -> jax.Array:
     """x * rsqrt(mean(x^2) + epsilon) * (scale + scale_offset); scale_offset=1 is a zero-centred scale. All else is as
     in layer_norm()."""
     return _norm("rmsnorm", x, scale, None, epsilon, scale_offset)
@@ -156,13 +172,9 @@ def _gradients(problem, *operands):
 
 
 def _call(problem, *operands):
-    """By the handler of the platform that the computation is compiled for."""
-    by_platform = {}
-    for platform in _platforms():
-        by_platform[platform] = functools.partial(_call_on, platform, problem)
-    if len(by_platform) == 1:
-        return next(iter(by_platform.values()))(*operands)
-    return jax.lax.platform_dependent(*operands, cpu=by_platform["cpu"], cuda=by_platform["gpu"])
+    """By the handler of the platform that the computation is compiled for; JAX refuses to compile it for others."""
+    return jax.lax.platform_dependent(
+        *operands, **{platform: functools.partial(_call_on, platform, problem) for platform in _platforms()})
 
 
 def _call_on(platform, problem, x, *others):
@@ -170,7 +182,7 @@ def _call_on(platform, problem, x, *others):
     rows = 1 if platform == "cpu" else _count_rows(x)  # its workspace is the handler's
     workspace = max(_prepare(device, spec, rows) for device in _devices(platform))
     room = []
-    if platform == "gpu":  # XLA's, so that it lives as long as the call that is captured in a graph
+    if platform == "cuda":  # XLA's, so that it lives as long as the call that is captured in a graph
         room = [_result((max(workspace, 1),), jnp.uint8, x)]
     return tuple(jax.ffi.ffi_call(TARGET, [*results, *room])(x, *others, spec=spec)[: len(results)])
 
@@ -245,17 +257,29 @@ def _load():
 
 @functools.lru_cache(maxsize=None)
 def _platforms():
-    """Registers the handler with XLA, once a process, for what there is to run on."""
+    """What a computation can be compiled for here."""
     found = ["cpu"]
     try:
         if jax.local_devices(backend="gpu")[0].client.platform_version.startswith("cuda"):
             _library.load_nvrtc()
-            found.append("gpu")
+            found.append("cuda")
     except RuntimeError:  # JAX's way to say that there is none
         pass
-    for platform in found:
-        handler = jax.ffi.pycapsule(getattr(_load(), f"normjit_jax_backward_{PLATFORMS[platform].lower()}"))
-        jax.ffi.register_ffi_target(TARGET, handler, platform=PLATFORMS[platform])
-    if jax.default_backend() not in found:
+    if jax.default_backend() not in ("cpu", "gpu")[: len(found)]:
         raise Unavailable(f"JAX runs on {jax.default_backend()}; normjit serves cpu and NVIDIA's GPUs")
     return tuple(found)
+
+
+def _register():
+    """Tells XLA of the handlers, which programs that another process exported call, too. It starts none of JAX's
+    platforms: those that come up later are told then."""
+    for platform, of_xla in PLATFORMS.items():
+        handler = jax.ffi.pycapsule(getattr(_load(), f"normjit_jax_backward_{platform}"))
+        jax.ffi.register_ffi_target(TARGET, handler, platform=of_xla)
+    plugins = importlib.util.find_spec("jax_plugins")
+    folders = (plugins and plugins.submodule_search_locations) or ()
+    if any(name.startswith("xla_cuda") for folder in folders for name in os.listdir(folder)):
+        _library.load_nvrtc()
+
+
+_register()
