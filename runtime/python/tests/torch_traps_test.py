@@ -23,17 +23,17 @@ def backward():
 
 
 def test_enable_and_disable():
-    assert LAYER_NORM not in normjit.torch.is_enabled()
+    assert LAYER_NORM not in normjit.torch.enabled_operators()
     with Served(0):
         backward()
     normjit.torch.enable(devices="cpu")
     normjit.torch.enable(devices=["cpu"])  # again: nothing new
-    assert normjit.torch.is_enabled() == {LAYER_NORM}
+    assert normjit.torch.enabled_operators() == {LAYER_NORM}
     with Served(1):
         check(*backward())
     normjit.torch.disable()
     normjit.torch.disable()
-    assert normjit.torch.is_enabled() == set()
+    assert normjit.torch.enabled_operators() == set()
     with Served(0):
         check(*backward())
 
@@ -41,14 +41,14 @@ def test_enable_and_disable():
 def test_enabled_nests():
     with normjit.torch.enabled():
         with normjit.torch.enabled():
-            assert LAYER_NORM in normjit.torch.is_enabled()
-        assert LAYER_NORM in normjit.torch.is_enabled()
-    assert LAYER_NORM not in normjit.torch.is_enabled()
+            assert LAYER_NORM in normjit.torch.enabled_operators()
+        assert LAYER_NORM in normjit.torch.enabled_operators()
+    assert LAYER_NORM not in normjit.torch.enabled_operators()
 
 
 def test_one_norm_alone():
     normjit.torch.enable(layer_norm=False, devices="cpu")
-    assert normjit.torch.is_enabled() == set()
+    assert normjit.torch.enabled_operators() == set()
 
 
 @pytest.mark.parametrize("threads, whose", [("own", "own"), ("openmp", "openmp's"), ("automatic", "own ones where"),

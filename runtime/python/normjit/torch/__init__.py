@@ -16,14 +16,15 @@ _library.require("torch", "2.10", by="normjit.torch")
 import torch  # noqa: E402
 
 from normjit.torch import _kernels  # noqa: E402
-from normjit.torch.functional import LayerNorm, RMSNorm, layer_norm, rms_norm
-from normjit.torch.memory import keep_host_memory, prepare
-from normjit.torch.override import disable, enable, enabled, is_enabled
-from normjit.torch.patches import Found, found, patch, unpatch
-from normjit.torch.speed import times_torchs
+from normjit.torch.functional import layer_norm, rms_norm  # noqa: E402
+from normjit.torch.memory import keep_host_memory, prepare  # noqa: E402
+from normjit.torch.modules import LayerNorm, RMSNorm  # noqa: E402
+from normjit.torch.override import disable, enable, enabled, enabled_operators, is_enabled  # noqa: E402
+from normjit.torch.patches import Found, found, patch, unpatch  # noqa: E402
+from normjit.torch.speed import times_torchs  # noqa: E402
 
-__all__ = ["Found", "LayerNorm", "RMSNorm", "disable", "enable", "enabled", "found", "is_enabled", "keep_host_memory",
-           "layer_norm", "patch", "prepare", "report", "rms_norm", "unpatch"]
+__all__ = ["Found", "LayerNorm", "RMSNorm", "disable", "enable", "enabled", "enabled_operators", "found", "is_enabled",
+           "keep_host_memory", "layer_norm", "patch", "prepare", "report", "rms_norm", "unpatch"]
 
 
 def report(model=None, rows=None, dtype=None):
@@ -36,7 +37,7 @@ def report(model=None, rows=None, dtype=None):
     for what normjit knows no kernel for. It is measured now, in 0.2 s for each kind and size of norm, during which the
     process should do nothing else: torch's operators have their own kernels meanwhile."""
     calls, left_to_torch, reason = _kernels.counts()
-    enabled_now = is_enabled()
+    enabled_now = enabled_operators()
     facts = {"enabled": sorted(enabled_now), "calls": calls, "left_to_torch": left_to_torch, "reason": reason,
              "threads": _kernels.threads()}
     if model is not None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""layer_norm and rms_norm by normjit's kernels, with the residual stream's addition before them, and as modules. Compiled,
-the forward pass is left to Inductor, which fuses it with what is around it."""
+"""layer_norm and rms_norm by normjit's kernels, with the residual stream's addition before them. Compiled, the forward
+pass is left to Inductor, which fuses it with what is around it."""
 import torch
 
 from normjit._library import InvalidArgument, check_finite
@@ -30,51 +30,6 @@ def rms_norm(x, weight=None, *, eps=1e-5, weight_offset=0.0, residual=None, main
     """x * rsqrt(mean(x^2) + eps) * (weight + weight_offset) over the last dimension, computed in f32 and rounded once;
     weight_offset=1 is a zero-centred weight, as in Gemma. All else is as in layer_norm()."""
     return _apply("rmsnorm", x, weight, None, eps, weight_offset, residual, main_grad)
-
-
-class LayerNorm(torch.nn.LayerNorm):
-    """torch.nn.LayerNorm of one dimension by layer_norm(); forward(x, residual=None). main_grad: as there. Without weight
-    and bias also forward(x, scale=, shift=): xhat * (scale + 1) + shift, of [B,N] for an x of [B,T,N]."""
-
-    has_backward = can_torch_compile = True  # for Hugging Face's kernels
-    main_grad = False  # also of modules whose class was changed to this one
-
-    def __init__(self, *arguments, main_grad=False, **named):
-        super().__init__(*arguments, **named)
-        self.main_grad = main_grad
-
-    def forward(self, x, residual=None, scale=None, shift=None):
-        if len(self.normalized_shape) != 1:
-            raise ValueError(f"normalized_shape: {tuple(self.normalized_shape)}; must be one dimension")
-        if scale is not None or shift is not None:
-            if self.weight is not None:
-                raise InvalidArgument("scale, shift: the module has a weight; make it with elementwise_affine=False")
-            if scale is None:
-                raise InvalidArgument("shift: is given without a scale")
-            return layer_norm(x, scale, shift, eps=self.eps, weight_offset=1.0, residual=residual)
-        return layer_norm(
-            x, self.weight, self.bias, eps=self.eps, residual=residual, main_grad=self.main_grad
-        )
-
-
-class RMSNorm(torch.nn.Module):
-    """rms_norm() with a weight of ones, or of zeros with weight_offset=1; forward(x, residual=None)."""
-
-    has_backward = can_torch_compile = True
-    main_grad = False
-
-    def __init__(self, size, eps=1e-5, weight_offset=0.0, device=None, dtype=None, main_grad=False):
-        super().__init__()
-        self.eps, self.weight_offset, self.main_grad = eps, weight_offset, main_grad
-        self.weight = torch.nn.Parameter(torch.full((size,), 1.0 - weight_offset, device=device, dtype=dtype))
-
-    def forward(self, x, residual=None):
-        return rms_norm(
-            x, self.weight, eps=self.eps, weight_offset=self.weight_offset, residual=residual, main_grad=self.main_grad
-        )
-
-    def extra_repr(self):
-        return f"{self.weight.numel()}, eps={self.eps}, weight_offset={self.weight_offset}"
 
 
 def formula(norm, x, weight, bias, eps, weight_offset):

@@ -5,7 +5,7 @@ import ctypes
 import torch
 
 from normjit._library import Error, InvalidArgument, Unavailable
-from normjit.torch.functional import LayerNorm, RMSNorm
+from normjit.torch.modules import LayerNorm, RMSNorm
 from normjit.torch.patches import is_patched
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # of malloc.h

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """normjit's kernels in the place of torch's own: enable() and disable()."""
+from __future__ import annotations
+
 import collections.abc
 import contextlib
 import warnings
@@ -105,7 +107,12 @@ def disabled():
                 _override(kernel)
 
 
-def is_enabled():
+def is_enabled() -> bool:
+    """Whether any of torch's operators has normjit's kernel; enabled_operators() says which."""
+    return bool(enabled_operators())
+
+
+def enabled_operators() -> set[tuple[str, str]]:
     """The operators that have normjit's kernels: {("native_layer_norm_backward", "CPU"), ...}."""
     with _lock:
         return {OPERATORS[kernel][2:] for kernel in _enabled}

@@ -9,7 +9,8 @@ import torch
 
 from normjit._library import InvalidArgument
 from normjit.torch import operators
-from normjit.torch.functional import LayerNorm, RMSNorm, norm_of
+from normjit.torch.functional import norm_of
+from normjit.torch.modules import LayerNorm, RMSNorm
 
 PROBE_SHAPE = (2, 3)  # of the rows: no channel dimension, no batch of one
 SMALL = 1e-3  # inputs so small that eps shows
