@@ -41,7 +41,7 @@ def test_main_grad_of_megatron():
 
 
 def test_main_grad_of_rms_norm():
-    module = normjit.torch.RMSNorm(16, main_grad=True)
+    module = normjit.torch.RMSNorm(16, 1e-5, main_grad=True)
     with pytest.raises(normjit.InvalidArgument, match="main_grad: weight has no attribute main_grad, or it is None"):
         module(torch.ones(2, 16))
     module.weight.main_grad = torch.zeros(16)[::1]

@@ -28,12 +28,12 @@ def test_enable_and_disable():
         backward()
     normjit.torch.enable(devices="cpu")
     normjit.torch.enable(devices=["cpu"])  # again: nothing new
-    assert normjit.torch.enabled_operators() == {LAYER_NORM}
+    assert normjit.torch.enabled_operators() == {LAYER_NORM} and normjit.torch.is_enabled() is True
     with Served(1):
         check(*backward())
     normjit.torch.disable()
     normjit.torch.disable()
-    assert normjit.torch.enabled_operators() == set()
+    assert normjit.torch.enabled_operators() == set() and normjit.torch.is_enabled() is False
     with Served(0):
         check(*backward())
 
@@ -49,6 +49,17 @@ def test_enabled_nests():
 def test_one_norm_alone():
     normjit.torch.enable(layer_norm=False, devices="cpu")
     assert normjit.torch.enabled_operators() == set()
+
+
+@pytest.mark.parametrize("devices", ["cpu", "cpu:0", torch.device("cpu"), torch.device("cpu", 0), ("cpu", torch.device("cpu")),
+                                     (name for name in ["cpu:0"])])
+def test_devices(devices):
+    normjit.torch.enable(devices=devices)
+    assert normjit.torch.enabled_operators() == {LAYER_NORM}
+    if "cuda" in DEVICES:
+        normjit.torch.enable(devices=["cuda:0", torch.device("cuda")])
+        with pytest.raises(normjit.Unavailable, match="cuda:63: torch sees .* CUDA GPU"):
+            normjit.torch.enable(devices="cuda:63")
 
 
 @pytest.mark.parametrize("threads, whose", [("own", "own"), ("openmp", "openmp's"), ("automatic", "own ones where"),
@@ -79,8 +90,9 @@ def test_bad_arguments():
         normjit.torch.enable(threads="torch")
     with pytest.raises(normjit.InvalidArgument, match="devices: 'mps'; allowed: 'cpu', 'cuda'"):
         normjit.torch.enable(devices=["cpu", "mps"])
-    with pytest.raises(normjit.InvalidArgument, match=r"devices: device\(type='cpu'\); allowed: 'cpu', 'cuda'"):
-        normjit.torch.enable(devices=torch.device("cpu"))
+    for wrong in (0, ["cpu", None], "gpu", "cpu,cuda", torch.device("meta"), "cpu:x"):
+        with pytest.raises(normjit.InvalidArgument, match="devices: .*; allowed: 'cpu', 'cuda', 'cuda:0' and so on, torch.device"):
+            normjit.torch.enable(devices=wrong)
     with pytest.raises(normjit.InvalidArgument, match="devices: none; allowed: 'cpu', 'cuda'"):
         normjit.torch.enable(devices=[])
     if "cuda" not in DEVICES:

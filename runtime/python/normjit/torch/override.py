@@ -9,13 +9,20 @@ import warnings
 import torch
 
 from normjit._library import InvalidArgument, Unavailable
-from normjit.torch import _kernels
+from normjit.torch import _kernels, log
 
 OPERATORS = {  # by normjit_torch_kernel
     0: ("layer_norm", "cpu", "native_layer_norm_backward", "CPU"),
     1: ("layer_norm", "cuda", "native_layer_norm_backward", "CUDA"),
     2: ("rms_norm", "cuda", "_fused_rms_norm_backward", "CUDA"),
 }
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Union
+
+    Device = Union[str, torch.device]
+    Devices = Union[Device, collections.abc.Iterable[Device], None]
+
 DEVICES = ("cpu", "cuda")
 THREADS = (None, "automatic", "own", "openmp")  # by normjit_thread_policy
 
@@ -25,11 +32,12 @@ _enabled = set()
 _threads = 0  # the policy that the last enable() chose
 
 
-def enable(layer_norm=True, rms_norm=True, devices=None, threads=None):
+def enable(layer_norm: bool = True, rms_norm: bool = True, devices: Devices = None, threads: str | None = None) -> None:
     """Gives torch's operators normjit's kernels, until disable(): the backward passes of layer_norm on CPUs and GPUs
     and of rms_norm on GPUs. (rms_norm on CPUs is no operator of torch's but many: see patch().)
 
-    devices  "cpu", "cuda" or both; None: those that normjit can serve here
+    devices  "cpu", "cuda", "cuda:0", a torch.device, or several of these; None: those that normjit can serve here. Torch
+             has one kernel for all GPUs: one with a number must be there, and all are served
     threads  whose threads launches on the CPU use: "openmp" for torch's, "own" for normjit's, "automatic" for those
              with which each kernel turns out to be faster; None: as NORMJIT_THREADS says, which is automatic
 
@@ -39,18 +47,39 @@ def enable(layer_norm=True, rms_norm=True, devices=None, threads=None):
     called, as disable(), while no thread is in a backward pass: torch reads its table of kernels without a lock."""
     if threads not in THREADS:
         raise InvalidArgument(f"threads: {threads!r}; allowed: {', '.join(map(repr, THREADS))}")
-    if devices is not None:
-        is_one = isinstance(devices, str) or not isinstance(devices, collections.abc.Iterable)
-        devices = [devices] if is_one else list(devices)
-        wrong = [repr(device) for device in devices if device not in DEVICES]
-        if wrong or not devices:
-            raise InvalidArgument(f"devices: {', '.join(wrong) or 'none'}; allowed: 'cpu', 'cuda'")
+    kinds = None if devices is None else _kinds(devices)
     with _lock:
-        served = _served_with(THREADS.index(threads), devices)
+        served = _served_with(THREADS.index(threads), kinds)
         wanted_norms = {name for name, wanted in (("layer_norm", layer_norm), ("rms_norm", rms_norm)) if wanted}
         for kernel, (norm, device, _, _) in OPERATORS.items():
             if norm in wanted_norms and device in served and kernel not in _enabled:
                 _override(kernel)
+
+
+def _kinds(devices):
+    """The kinds of the devices that are named, each once."""
+    is_one = isinstance(devices, (str, torch.device)) or not isinstance(devices, collections.abc.Iterable)
+    named = [devices] if is_one else list(devices)
+    found = [_device(each) for each in named]
+    wrong = [repr(each) for each, device in zip(named, found) if device is None or device.type not in DEVICES]
+    if wrong or not named:
+        raise InvalidArgument(f"devices: {', '.join(wrong) or 'none'}; allowed: 'cpu', 'cuda', 'cuda:0' and so on, "
+                              "torch.device of these, or several of them")
+    count = torch.cuda.device_count()
+    for device in found:
+        if device.type == "cuda" and count and (device.index or 0) >= count:
+            raise Unavailable(f"{device}: torch sees {count} CUDA GPUs")
+    return list(dict.fromkeys(device.type for device in found))
+
+
+def _device(named):
+    """The torch.device of a name; None where there is none."""
+    if not isinstance(named, (str, torch.device)):
+        return None
+    try:
+        return torch.device(named)
+    except RuntimeError:
+        return None
 
 
 def _served_with(threads, devices):
@@ -70,31 +99,30 @@ def _served_with(threads, devices):
     return reasons.keys() - unserved.keys()
 
 
-def disable():
+def disable() -> None:
     """Gives torch's operators their own kernels back."""
     with _lock:
         for kernel in sorted(_enabled):
-            _kernels.call("register", kernel, 0)
-        _enabled.clear()
+            _give_back(kernel)
 
 
 @contextlib.contextmanager
-def enabled(**arguments):
+def enabled(layer_norm: bool = True, rms_norm: bool = True, devices: Devices = None,
+            threads: str | None = None) -> collections.abc.Iterator[None]:
     """enable() for the time of a with statement. It is of the process and not of the thread."""
     with _lock:
         before = set(_enabled)
-    enable(**arguments)
+    enable(layer_norm, rms_norm, devices, threads)
     try:
         yield
     finally:
         with _lock:
             for kernel in sorted(_enabled - before):
-                _kernels.call("register", kernel, 0)
-                _enabled.discard(kernel)
+                _give_back(kernel)
 
 
 @contextlib.contextmanager
-def disabled():
+def disabled() -> collections.abc.Iterator[None]:
     """disable() for the time of a with statement. It is of the process and not of the thread."""
     with _lock:
         before = set(_enabled)
@@ -122,6 +150,13 @@ def _override(kernel):
     _keep_torch_kernels()
     _kernels.call("register", kernel, 1)
     _enabled.add(kernel)
+    log.logger.info("%s on %s has normjit's kernel", *OPERATORS[kernel][2:])
+
+
+def _give_back(kernel):
+    _kernels.call("register", kernel, 0)
+    _enabled.discard(kernel)
+    log.logger.info("%s on %s has torch's kernel again", *OPERATORS[kernel][2:])
 
 
 def _keep_torch_kernels():
@@ -137,14 +172,19 @@ def _keep_torch_kernels():
         library.define(name + schema[schema.index("("):])
         for key in ("CPU", "CUDA"):
             if torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{operator}", key):
-                library.impl(name, _caller_of(torch.library.get_kernel(overload, key), key), key)
+                library.impl(name, _caller_of(operator, torch.library.get_kernel(overload, key), key), key)
     _spend_warning(library)
     _fallbacks = library
 
 
-def _caller_of(kernel, key):
+def _caller_of(operator, kernel, key):
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
-    return lambda *arguments: kernel.call_boxed(keys, *arguments)
+
+    def call(*arguments):
+        log.left_to_torch(f"{operator} on {key}", _kernels.counts()[2])
+        return kernel.call_boxed(keys, *arguments)
+
+    return call
 
 
 def _spend_warning(library):

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+# needs: torch numpy
+"""The logger "normjit": what it says, and that it is silent by itself."""
+import pytest
+from processes import run_program
+
+LEFT = """
+import torch, normjit.torch
+
+def backward(weight):
+    x, statistic = torch.ones(2, 3), torch.ones(2, 1)
+    try:  # of types that torch's kernel has not either
+        torch.ops.aten.native_layer_norm_backward(x, x, [3], statistic, statistic, weight, None, [True, False, False])
+    except RuntimeError:
+        pass
+
+with normjit.torch.enabled(devices="cpu"):
+    for weight in (torch.ones(3), torch.ones(3).double(), torch.ones(3, dtype=torch.int32), torch.ones(3).double()):
+        backward(weight)
+assert normjit.torch.report()["left_to_torch"] == 3
+"""
+
+
+@pytest.mark.parametrize("level, counts", [("INFO", (2, 2)), ("WARNING", (0, 2)), (None, (0, 0))])
+def test_what_is_said(level, counts):
+    """Each reason once, which report() has, too; nothing where the program has configured no logging."""
+    done = run_program(f"import logging; logging.basicConfig(level=logging.{level})\n{LEFT}" if level else LEFT)
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    told = [line for line in lines if line.startswith("INFO:normjit:native_layer_norm_backward on CPU has ")]
+    left = [line for line in lines if line.startswith("WARNING:normjit:native_layer_norm_backward on CPU is left to torch: ")]
+    assert (len(told), len(left)) == counts and len(lines) == sum(counts), done.stderr
+    assert len(set(left)) == len(left)
+
+
+def test_reasons_are_bounded():
+    done = run_program("""
+import logging
+logging.basicConfig()
+from normjit.torch import log
+for i in range(1000):
+    log.left_to_torch("layer_norm on CPU", f"reason {i}")
+""")
+    lines = done.stderr.splitlines()
+    assert len(lines) == 101 and "report() counts the calls" in lines[-1], done.stderr
