@@ -12,26 +12,26 @@ from normjit._library import VERSION as __version__, Error, InvalidArgument, Una
 from normjit.arrays import Gradients, Layer, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
 from normjit.program import compile, info, tune
 
-TYPE_CHECKING = False  # as typing has it, whose import takes milliseconds
-if TYPE_CHECKING:
-    from normjit import jax as jax, torch as torch
-
 __all__ = ["Error", "Gradients", "InvalidArgument", "Layer", "Unavailable", "__version__", "compile", "info",
            "layer_norm", "layer_norm_backward", "rms_norm", "rms_norm_backward", "tune"]
 _SUBMODULES = ("jax", "torch")  # each named like the package that it is for
 
+TYPE_CHECKING = False  # as typing has it, whose import takes milliseconds
+if TYPE_CHECKING:
+    from normjit import jax as jax, torch as torch
+else:
 
-def __getattr__(name: str) -> object:
-    if name not in _SUBMODULES:
-        raise AttributeError(f"module 'normjit' has no attribute {name!r}")
-    import importlib
+    def __getattr__(name):
+        if name not in _SUBMODULES:
+            raise AttributeError(f"module 'normjit' has no attribute {name!r}")
+        import importlib
 
-    try:
-        return importlib.import_module(f"normjit.{name}")
-    except ModuleNotFoundError as error:
-        if error.name != name:  # the package is there, but broken
-            raise
-        raise AttributeError(str(error)) from error
+        try:
+            return importlib.import_module(f"normjit.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != name:  # the package is there, but broken
+                raise
+            raise AttributeError(str(error)) from error
 
 
 def __dir__() -> "list[str]":

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """normjit.h for Python: its structs and functions, and what it reports as exceptions."""
+from __future__ import annotations
+
 import ctypes
 import functools
 import math
 import os
 import sys
+
+TYPE_CHECKING = False  # as typing has it, whose import takes milliseconds
+if TYPE_CHECKING:
+    from typing import Any
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 TENSORS = (
@@ -36,7 +42,7 @@ ERRORS = {1: InvalidArgument, 2: Unavailable}
 class _Sized(ctypes.Structure):
     """A struct that starts with its size; what is not given is zero."""
 
-    def __init__(self, **fields):
+    def __init__(self, **fields: Any) -> None:
         super().__init__(size=ctypes.sizeof(self), **fields)
 
 
@@ -128,13 +134,13 @@ class Arguments(_Sized):
     ]
 
 
-def check(status):
+def check(status: int) -> None:
     """Raises what a normjit_status stands for."""
     if status:
         raise ERRORS.get(status, Error)(library.normjit_last_error().decode())
 
 
-def encoded(name, text):
+def encoded(name: str, text: object) -> bytes:
     """A text as the library and the program take it, which end it at a NUL. Raises InvalidArgument for what they would
     not get whole."""
     if not isinstance(text, str):
@@ -148,7 +154,7 @@ def encoded(name, text):
     return code
 
 
-def check_finite(name, value, least=None):
+def check_finite(name: str, value: Any, least: float | None = None) -> None:
     """Raises InvalidArgument for what is no finite number, or less than the least one."""
     if isinstance(value, int) and abs(value) > sys.float_info.max:  # a float of it there is none, and its digits are many
         value = math.inf if value > 0 else -math.inf
@@ -163,12 +169,12 @@ def check_finite(name, value, least=None):
 class _Handle:
     """An object of the library's, which goes with this one."""
 
-    destroy = None
+    destroy: str
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.pointer = ctypes.c_void_p()
 
-    def __del__(self):
+    def __del__(self) -> None:
         if self.pointer and library is not None:  # which goes first when the interpreter ends
             getattr(library, self.destroy)(self.pointer)
 
@@ -176,7 +182,7 @@ class _Handle:
 class Engine(_Handle):
     destroy = "normjit_engine_destroy"
 
-    def __init__(self, device):
+    def __init__(self, device: str) -> None:
         super().__init__()
         check(library.normjit_engine_create(ctypes.byref(EngineOptions(device=device.encode())),
                                             ctypes.byref(self.pointer)))
@@ -185,12 +191,12 @@ class Engine(_Handle):
 class Kernel(_Handle):
     destroy = "normjit_kernel_destroy"
 
-    def __init__(self, engine, spec, stream):
+    def __init__(self, engine: Engine, spec: Spec, stream: int | None) -> None:
         super().__init__()
         check(library.normjit_prepare(engine.pointer, ctypes.byref(spec), ctypes.byref(PrepareOptions(stream=stream)),
                                       ctypes.byref(self.pointer)))
 
-    def workspace(self, rows, slices):
+    def workspace(self, rows: int, slices: int) -> int:
         """The bytes with which it is fastest; rows and slices as Arguments has them."""
         preferred = ctypes.c_int64()
         check(library.normjit_kernel_workspace_bytes(self.pointer, rows, slices, None, ctypes.byref(preferred)))
@@ -200,13 +206,13 @@ class Kernel(_Handle):
 class Artifact(_Handle):
     destroy = "normjit_artifact_destroy"
 
-    def __init__(self, target, spec, schedule):
+    def __init__(self, target: str, spec: Spec, schedule: str | None) -> None:
         super().__init__()
-        schedule = None if schedule is None else encoded("schedule", schedule)
-        check(library.normjit_compile(encoded("target", target), ctypes.byref(spec), schedule,
+        check(library.normjit_compile(encoded("target", target), ctypes.byref(spec),
+                                      None if schedule is None else encoded("schedule", schedule),
                                       ctypes.byref(self.pointer)))
 
-    def bytes(self):
+    def bytes(self) -> bytes:
         size = ctypes.c_size_t()
         check(library.normjit_artifact_serialise(self.pointer, None, 0, ctypes.byref(size)))
         buffer = ctypes.create_string_buffer(size.value)
@@ -215,20 +221,20 @@ class Artifact(_Handle):
 
 
 @functools.lru_cache(maxsize=None)
-def engine(device):
+def engine(device: str) -> Engine:
     """The engine of "cpu" or "cuda:0", made when it is first asked for."""
     if device.startswith("cuda"):
         load_nvrtc()
     return Engine(device)
 
 
-def parse_spec(text):
+def parse_spec(text: str) -> Spec:
     spec = Spec()
     check(library.normjit_spec_parse(encoded("spec", text), ctypes.byref(spec)))
     return spec
 
 
-def load_nvrtc():
+def load_nvrtc() -> ctypes.CDLL | None:
     """Loads the NVRTC of this interpreter's packages, so that the library finds it by its name; one that is loaded
     already is found before."""
     import glob
@@ -248,7 +254,7 @@ def load_nvrtc():
     return None
 
 
-def load(name):
+def load(name: str) -> ctypes.CDLL:
     """A library of this package."""
     path = os.path.join(FOLDER, name)
     if not os.path.exists(path):
@@ -259,7 +265,7 @@ def load(name):
     return ctypes.CDLL(path)
 
 
-def require(package, oldest, by):
+def require(package: str, oldest: str, by: str) -> None:
     """Raises a ModuleNotFoundError that says what to install where a module lacks the package that it is for."""
     import importlib.util
 
@@ -268,7 +274,7 @@ def require(package, oldest, by):
         raise ModuleNotFoundError(f"{by} needs {needed}: pip install '{needed}'", name=package)
 
 
-def name_packs(folder):
+def name_packs(folder: str) -> None:
     """Has the library look for compiled kernels in the packs of a folder, unless the user names some."""
     if "NORMJIT_CACHE_PACKS" not in os.environ and os.path.isdir(folder):
         packs = sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".pack"))

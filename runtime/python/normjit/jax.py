@@ -43,14 +43,16 @@ def layer_norm(x: ArrayLike, scale: ArrayLike | None = None, bias: ArrayLike | N
                epsilon: float = 1e-5) -> jax.Array:
     """(x - mean) * rsqrt(variance + epsilon) * scale + bias over the last dimension, computed in f32 (f64 for an x of
     that type) and rounded once, to x's type. scale and bias are [N] or None, of any floating-point types."""
-    return _norm("layernorm", x, scale, bias, epsilon, 0.0)
+    y: jax.Array = _norm("layernorm", x, scale, bias, epsilon, 0.0)
+    return y
 
 
 def rms_norm(x: ArrayLike, scale: ArrayLike | None = None, epsilon: float = 1e-6,
              scale_offset: float = 0.0) -> jax.Array:
     """x * rsqrt(mean(x^2) + epsilon) * (scale + scale_offset); scale_offset=1 is a zero-centred scale. All else is as
     in layer_norm()."""
-    return _norm("rmsnorm", x, scale, None, epsilon, scale_offset)
+    y: jax.Array = _norm("rmsnorm", x, scale, None, epsilon, scale_offset)
+    return y
 
 
 def _norm(norm, x, scale, bias, epsilon, scale_offset):

@@ -1,10 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the program normjit does, for Python: in a process of its own where it forks or asks every device."""
+from __future__ import annotations
+
 import contextlib
 import os
 import sys
 
 from normjit import _library
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
+    from typing import Any, Union
+
+    Path = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
 
 EXIT_ERRORS = {2: _library.InvalidArgument, 3: _library.Unavailable}
 STDERR = 2
@@ -12,7 +21,7 @@ ERROR = "error: "
 MOST_SAID = 1 << 16
 
 
-def compile(spec, target="host", *, schedule=None):
+def compile(spec: str, target: str = "host", *, schedule: str | None = None) -> bytes:
     """The kernel of a spec as bytes that `normjit run --artifact` and normjit_artifact_deserialise() take.
 
     spec      a text: "layernorm cols=4096 x=bf16 gamma=f32"
@@ -23,25 +32,26 @@ def compile(spec, target="host", *, schedule=None):
     return _library.Artifact(target, _library.parse_spec(spec), schedule).bytes()
 
 
-def info(spec=None, *, target=None):
+def info(spec: str | None = None, *, target: str | None = None) -> dict[str, Any]:
     """What `normjit info` shows, as a dict: the program, its devices and variables; with a spec, what it leads to."""
     import json  # here, as below: importing normjit shall take milliseconds
 
-    words = ["info", "--json"]
+    words: list[str | bytes] = ["info", "--json"]
     words += [] if target is None else ["--target", _library.encoded("target", target)]
     words += [] if spec is None else ["--", _library.encoded("spec", spec)]  # also of one that starts with a dash
-    return json.loads(_run(words, captured=True))
+    facts: dict[str, Any] = json.loads(_run(words, captured=True))
+    return facts
 
 
-def tune(shapes, output, *, device="cpu", budget=None):
+def tune(shapes: Path, output: Path, *, device: str = "cpu", budget: str | None = None) -> None:
     """Measures schedules for a file of specs, a line each, and adds what is fastest to the file `output`, for
     NORMJIT_RECORDS: `normjit tune`, which shows its progress on stderr. `budget`: how long at most, "10m"."""
-    words = ["tune", "-o", _path("output", output), "--device", _library.encoded("device", device)]
+    words: list[str | bytes] = ["tune", "-o", _path("output", output), "--device", _library.encoded("device", device)]
     words += [] if budget is None else ["--budget", _library.encoded("budget", budget)]
     _run([*words, "--", _path("shapes", shapes)], captured=False)
 
 
-def _path(name, path):
+def _path(name: str, path: Path) -> bytes:
     try:
         text = os.fsdecode(path)
     except TypeError:
@@ -49,23 +59,23 @@ def _path(name, path):
     return _library.encoded(name, text)
 
 
-def _run(words, captured):
+def _run(words: list[str | bytes], captured: bool) -> bytes:
     """The program's results; where they are not captured, its messages are shown as they come."""
     import subprocess
 
     path = [os.path.dirname(_library.FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]
-    process = {"args": [sys.executable, "-m", "normjit", *words],
+    process: dict[str, Any] = {"args": [sys.executable, "-m", "normjit", *words],
                "env": {**os.environ, "PYTHONPATH": os.pathsep.join(path)}}
     if captured:
-        done = subprocess.run(capture_output=True, **process)
+        done: subprocess.CompletedProcess[bytes] = subprocess.run(capture_output=True, **process)
     else:
         done = _run_shown(process)
     if done.returncode:
-        raise EXIT_ERRORS.get(done.returncode, _library.Error)(_reason(words[0], done))
+        raise EXIT_ERRORS.get(done.returncode, _library.Error)(_reason(os.fsdecode(words[0]), done))
     return done.stdout
 
 
-def _run_shown(process):
+def _run_shown(process: dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
     """On a terminal the program talks to one, too, where alone it shows its progress."""
     import subprocess
     import tty
@@ -90,7 +100,7 @@ def _run_shown(process):
     return subprocess.CompletedProcess(started.args, started.returncode, None, said)
 
 
-def _shown(messages):
+def _shown(messages: Any) -> bytes:
     """The end of them."""
     said = b""
     while True:
@@ -105,7 +115,7 @@ def _shown(messages):
             os.write(STDERR, part)
 
 
-def _reason(command, done):
+def _reason(command: str, done: subprocess.CompletedProcess[bytes]) -> str:
     """What the program's messages say went wrong, without the progress before that."""
     lines = [line.rpartition("\x1b[K")[2] for line in done.stderr.decode(errors="replace").split("\n")]
     errors = [line[len(ERROR):] for line in lines if line.startswith(ERROR)]

@@ -8,7 +8,11 @@
 
 enable() replaces the kernels of operators, below autograd: autocast, checkpoints, functorch, DTensor, double backward
 and CUDA graphs stay what they are. torch.compile does not call these operators and is left as it is."""
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable
+from typing import Any
 
 from normjit import _library
 
@@ -27,7 +31,8 @@ __all__ = ["Found", "LayerNorm", "RMSNorm", "disable", "enable", "enabled", "ena
            "keep_host_memory", "layer_norm", "patch", "prepare", "report", "rms_norm", "unpatch"]
 
 
-def report(model=None, rows=None, dtype=None):
+def report(model: torch.nn.Module | None = None, rows: int | None = None,
+           dtype: torch.dtype | None = None) -> dict[str, Any]:
     """What normjit did in this process, as a dict: the operators that have its kernels, how many calls these served,
     how many they left to torch's, why the last of those was, and whose threads launches on the CPU use. With a model
     also "norms": of each one (name, class, whose its backward pass is).
@@ -51,7 +56,8 @@ def report(model=None, rows=None, dtype=None):
     return facts
 
 
-def _times_torchs(speed, norm, module, rows, dtype):
+def _times_torchs(speed: Callable[..., float], norm: Found, module: torch.nn.Module, rows: int,
+                  dtype: torch.dtype | None) -> float | None:
     weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     ours = {LayerNorm: "layernorm", RMSNorm: "rmsnorm"}.get(type(module))
     kind = ours or norm.norm
@@ -62,7 +68,7 @@ def _times_torchs(speed, norm, module, rows, dtype):
                  str(weight.device), offset)
 
 
-def _whose(norm, module, enabled_now):
+def _whose(norm: Found, module: torch.nn.Module, enabled_now: set[tuple[str, str]]) -> str:
     """Whose the backward pass of a norm of a model is."""
     if norm.patched:
         return "normjit's, by patch()"

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """libnormjit_torch.so, the functions of normjit/torch.h, for the libtorch of this process."""
+from __future__ import annotations
+
 import ctypes
 import functools
 import threading
@@ -17,7 +19,7 @@ lock = threading.RLock()  # what the process has registered with torch
 
 
 @functools.lru_cache(maxsize=None)
-def load():
+def load() -> ctypes.CDLL:
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if version < OLDEST_TORCH:
         raise Unavailable(
@@ -29,13 +31,13 @@ def load():
     return loaded
 
 
-def call(name, *arguments):
+def call(name: str, *arguments: object) -> None:
     """normjit_torch_<name>(); raises what it reports."""
     if getattr(load(), f"normjit_torch_{name}")(*arguments):
         raise _library.Error(load().normjit_torch_last_error().decode())
 
 
-def why_not(device):
+def why_not(device: str) -> str | None:
     """Why normjit cannot serve a kind of device here, or None."""
     if device not in ("cpu", "cuda"):
         return "normjit serves cpu and cuda"
@@ -56,14 +58,14 @@ def why_not(device):
     return None
 
 
-def threads():
+def threads() -> str:
     """How many threads launches on the CPU use, and whose they are."""
     count, whose = ctypes.c_int32(), ctypes.create_string_buffer(REASON_BYTES)
     call("threads", ctypes.byref(count), whose, ctypes.c_size_t(REASON_BYTES))
     return f"{count.value}, {whose.value.decode()}"
 
 
-def counts():
+def counts() -> tuple[int, int, str | None]:
     """How many calls normjit's kernels served, how many they left to torch's, and why the last of those was, or
     None."""
     by_normjit, by_torch = ctypes.c_int64(), ctypes.c_int64()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What stands between kernels and their speed: memory that comes and goes, and kernels that are not made yet."""
+from __future__ import annotations
+
 import ctypes
 
 import torch
@@ -13,7 +15,7 @@ INT_MAX = 2**31 - 1
 TOP_PAD = 256 << 20
 
 
-def keep_host_memory():
+def keep_host_memory() -> None:
     """Has glibc keep the memory of freed tensors for new ones, in this process and from now on. Else it gives blocks of
     more than 32 MB back to the system each time, and most of the time of an operator with such a result on a CPU goes
     into page faults. The process then holds what it needed at most. Raises Unavailable where malloc is not glibc's."""
@@ -25,7 +27,7 @@ def keep_host_memory():
             raise Error(f"keep_host_memory: mallopt({parameter}, {value}) failed")
 
 
-def prepare(model, dtype=None, residual=False):
+def prepare(model: torch.nn.Module, dtype: torch.dtype | None = None, residual: bool = False) -> int:
     """Makes the kernels of a model's norms, by passes of one row through each, for training and for inference: for CUDA
     graphs, in whose capture nothing can be made, and so that no step has to wait. To be called after enable() and
     patch(), for the types of the training: `dtype` is that of the norms' inputs, None: that of their weights;
@@ -37,15 +39,15 @@ def prepare(model, dtype=None, residual=False):
     if not modules:
         raise InvalidArgument("prepare: the model has no norm that normjit knows; call patch() before")
     for module in modules:
-        x = torch.zeros(1, *module.weight.shape, dtype=dtype or module.weight.dtype, device=module.weight.device,
-                        requires_grad=True)
+        weight = module.get_parameter("weight")
+        x = torch.zeros(1, *weight.shape, dtype=dtype or weight.dtype, device=weight.device, requires_grad=True)
         _pass_through(module, x)
         if residual and isinstance(module, (LayerNorm, RMSNorm)):
             _pass_through(module, x, residual=x)
     return len(modules)
 
 
-def _pass_through(module, x, **residual):
+def _pass_through(module: torch.nn.Module, x: torch.Tensor, **residual: torch.Tensor) -> None:
     wanted = [x, *(p for p in module.parameters(recurse=False) if p.requires_grad)]
     with torch.enable_grad():
         made = module(x, **residual)

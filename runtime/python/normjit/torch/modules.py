@@ -13,7 +13,7 @@ from normjit.torch.functional import ALL_TYPES, layer_norm, rms_norm
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import SupportsIndex, Union
+    from typing import Any, SupportsIndex, Union
 
     Shape = Union[SupportsIndex, collections.abc.Iterable[SupportsIndex]]
     Normed = Union[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]
@@ -37,8 +37,8 @@ class LayerNorm(torch.nn.LayerNorm):
         super().__init__(shape, eps, elementwise_affine, bias, _checked_device(device), _checked_dtype(dtype))
         self.main_grad = main_grad
 
-    def forward(self, input: torch.Tensor, residual: torch.Tensor | None = None, scale: torch.Tensor | None = None,
-                shift: torch.Tensor | None = None) -> Normed:  # type: ignore[override]
+    def forward(self, input: torch.Tensor, residual: torch.Tensor | None = None,  # type: ignore[override]
+                scale: torch.Tensor | None = None, shift: torch.Tensor | None = None) -> Normed:
         weight, bias, offset = self.weight, self.bias, 0.0
         if scale is not None or shift is not None:
             if weight is not None:
@@ -102,7 +102,7 @@ class RMSNorm(torch.nn.RMSNorm):
         return super().extra_repr() + own + (", main_grad=True" if self.main_grad else "")
 
 
-def _checked_shape(normalized_shape, main_grad):
+def _checked_shape(normalized_shape: Any, main_grad: bool) -> tuple[int, ...]:
     """A tuple of int."""
     try:
         is_one = not isinstance(normalized_shape, collections.abc.Iterable)
@@ -117,13 +117,13 @@ def _checked_shape(normalized_shape, main_grad):
     return shape
 
 
-def _checked_dtype(dtype):
+def _checked_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
     if dtype is not None and dtype not in ALL_TYPES:
         raise InvalidArgument(f"dtype: {dtype!r}; allowed: None, {', '.join(map(str, ALL_TYPES))}")
     return dtype
 
 
-def _checked_device(device):
+def _checked_device(device: torch.device | str | int | None) -> torch.device | None:
     try:
         return None if device is None else torch.device(device)
     except (RuntimeError, TypeError) as error:
@@ -131,22 +131,25 @@ def _checked_device(device):
         raise InvalidArgument(f"device: {device!r}; must be one of torch's: {reason}") from None
 
 
-def _check_input(name, x, shape):
+def _check_input(name: str, x: torch.Tensor, shape: tuple[int, ...]) -> None:
     if isinstance(x, torch.Tensor) and not x.is_nested and x.shape[-len(shape):] != shape:  # the rest is the function's
         raise InvalidArgument(f"{name}: its shape is {tuple(x.shape)}; must end in {tuple(shape)}")
 
 
-def _default_eps(*tensors):
+def _default_eps(*tensors: torch.Tensor | None) -> float:
     wide = any(isinstance(t, torch.Tensor) and t.dtype == torch.float64 for t in tensors)
     return torch.finfo(torch.float64 if wide else torch.float32).eps
 
 
-def _flat(dimensions, *tensors):
+def _flat(dimensions: int, *tensors: Any) -> list[Any]:
     """Each with its last dimensions as one; what has not as many stays, for the function to refuse."""
     return [t.flatten(-dimensions) if isinstance(t, torch.Tensor) and t.dim() >= dimensions else t for t in tensors]
 
 
-def _unflat(shape, y):
+def _unflat(shape: tuple[int, ...], y: Normed) -> Normed:
     if len(shape) == 1:
         return y
-    return tuple(t.unflatten(-1, shape) for t in y) if isinstance(y, tuple) else y.unflatten(-1, shape)
+    if isinstance(y, tuple):
+        return y[0].unflatten(-1, shape), y[1].unflatten(-1, shape)
+    flat: torch.Tensor = y.unflatten(-1, shape)
+    return flat

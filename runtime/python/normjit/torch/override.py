@@ -18,7 +18,7 @@ OPERATORS = {  # by normjit_torch_kernel
 }
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Union
+    from typing import Any, Union
 
     Device = Union[str, torch.device]
     Devices = Union[Device, collections.abc.Iterable[Device], None]
@@ -27,8 +27,8 @@ DEVICES = ("cpu", "cuda")
 THREADS = (None, "automatic", "own", "openmp")  # by normjit_thread_policy
 
 _lock = _kernels.lock
-_fallbacks = None  # the torch.library.Library of torch's own kernels
-_enabled = set()
+_fallbacks: torch.library.Library | None = None  # the torch.library.Library of torch's own kernels
+_enabled: set[int] = set()
 _threads = 0  # the policy that the last enable() chose
 
 
@@ -56,13 +56,13 @@ def enable(layer_norm: bool = True, rms_norm: bool = True, devices: Devices = No
                 _override(kernel)
 
 
-def _kinds(devices):
+def _kinds(devices: Any) -> list[str]:
     """The kinds of the devices that are named, each once."""
     is_one = isinstance(devices, (str, torch.device)) or not isinstance(devices, collections.abc.Iterable)
     named = [devices] if is_one else list(devices)
-    found = [_device(each) for each in named]
-    wrong = [repr(each) for each, device in zip(named, found) if device is None or device.type not in DEVICES]
-    if wrong or not named:
+    found = [device for device in map(_device, named) if device is not None]
+    if not named or len(found) < len(named):
+        wrong = [repr(each) for each in named if _device(each) is None]
         raise InvalidArgument(f"devices: {', '.join(wrong) or 'none'}; allowed: 'cpu', 'cuda', 'cuda:0' and so on, "
                               "torch.device of these, or several of them")
     count = torch.cuda.device_count()
@@ -72,17 +72,18 @@ def _kinds(devices):
     return list(dict.fromkeys(device.type for device in found))
 
 
-def _device(named):
-    """The torch.device of a name; None where there is none."""
+def _device(named: object) -> torch.device | None:
+    """The torch.device of a name; None where there is none, or one that normjit never serves."""
     if not isinstance(named, (str, torch.device)):
         return None
     try:
-        return torch.device(named)
+        device = torch.device(named)
     except RuntimeError:
         return None
+    return device if device.type in DEVICES else None
 
 
-def _served_with(threads, devices):
+def _served_with(threads: int, devices: list[str] | None) -> set[str]:
     """Chooses whose threads, by number, and returns which devices normjit can serve, all of those that are named. Where
     it raises, the threads stay those chosen before."""
     global _threads
@@ -146,20 +147,20 @@ def enabled_operators() -> set[tuple[str, str]]:
         return {OPERATORS[kernel][2:] for kernel in _enabled}
 
 
-def _override(kernel):
+def _override(kernel: int) -> None:
     _keep_torch_kernels()
     _kernels.call("register", kernel, 1)
     _enabled.add(kernel)
     log.logger.info("%s on %s has normjit's kernel", *OPERATORS[kernel][2:])
 
 
-def _give_back(kernel):
+def _give_back(kernel: int) -> None:
     _kernels.call("register", kernel, 0)
     _enabled.discard(kernel)
     log.logger.info("%s on %s has torch's kernel again", *OPERATORS[kernel][2:])
 
 
-def _keep_torch_kernels():
+def _keep_torch_kernels() -> None:
     """Operators of normjit's that call torch's own kernels, for what is left to them."""
     global _fallbacks
     if _fallbacks is not None:
@@ -177,17 +178,17 @@ def _keep_torch_kernels():
     _fallbacks = library
 
 
-def _caller_of(operator, kernel, key):
+def _caller_of(operator: str, kernel: Any, key: str) -> collections.abc.Callable[..., Any]:
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
-    def call(*arguments):
+    def call(*arguments: object) -> Any:
         log.left_to_torch(f"{operator} on {key}", _kernels.counts()[2])
         return kernel.call_boxed(keys, *arguments)
 
     return call
 
 
-def _spend_warning(library):
+def _spend_warning(library: torch.library.Library) -> None:
     """Torch tells stderr of the first kernel of a process that replaces another, once; told to Python it can be
     ignored. It is spent on an operator of our own: other threads may be calling torch's."""
     library.define("replaced() -> ()")

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many times as fast as torch's a norm's backward pass is here, measured."""
+from __future__ import annotations
+
+import collections.abc
 import functools
 import statistics
 import time
@@ -13,7 +16,8 @@ ROUNDS = 7  # in which the two take turns
 ROUND_SECONDS = 0.01
 
 
-def times_torchs(norm, rows, cols, dtype, weight_dtype, has_bias, device, weight_offset=0.0):
+def times_torchs(norm: str, rows: int, cols: int, dtype: torch.dtype, weight_dtype: torch.dtype, has_bias: bool,
+                 device: str, weight_offset: float = 0.0) -> float:
     """The median time of torch's backward pass over normjit's, for random inputs of [rows, cols]; outputs are
     allocated."""
     made = lambda *shape, dtype: torch.randn(shape, device=device).to(dtype).requires_grad_()  # noqa: E731
@@ -22,7 +26,7 @@ def times_torchs(norm, rows, cols, dtype, weight_dtype, has_bias, device, weight
     dy = made(rows, cols, dtype=dtype).detach()
     inputs = [t for t in (x, weight, bias) if t is not None]
 
-    def backward_of(y):
+    def backward_of(y: torch.Tensor) -> collections.abc.Callable[[], object]:
         return functools.partial(torch.autograd.grad, y, inputs, dy.to(y.dtype), retain_graph=True)
 
     with torch.enable_grad(), override.disabled():
@@ -36,7 +40,7 @@ def times_torchs(norm, rows, cols, dtype, weight_dtype, has_bias, device, weight
         return _ratio(theirs, ours, device)
 
 
-def _ratio(theirs, ours, device):
+def _ratio(theirs: collections.abc.Callable[[], object], ours: collections.abc.Callable[[], object], device: str) -> float:
     ratios, count = [], 1
     for i in range(-2, ROUNDS):  # two to warm up
         first, second = (_seconds(call, count, device) for call in (theirs, ours))
@@ -46,7 +50,7 @@ def _ratio(theirs, ours, device):
     return statistics.median(ratios)
 
 
-def _seconds(call, count, device):
+def _seconds(call: collections.abc.Callable[[], object], count: int, device: str) -> float:
     begin = time.perf_counter()
     for _ in range(count):
         call()
