@@ -50,7 +50,7 @@ def found_snippets():
 
 @pytest.mark.parametrize("code", list(found_snippets()))
 def test_runs(code):
-    for package in ("torch", "jax"):
+    for package in ("torch", "jax", "flatbuffers"):
         if re.search(rf"\b{package}\b", code):
             pytest.importorskip(package)
     has_model = "model(" in code

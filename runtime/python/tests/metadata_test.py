@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+# needs: scikit_build_core hatch_fancy_pypi_readme
+"""What a wheel says of itself, made without building one."""
+import email
+import pathlib
+import re
+import subprocess
+import sys
+
+import normjit
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[3]
+MAKE = "import sys; from scikit_build_core.build import prepare_metadata_for_build_wheel as make; print(make(sys.argv[1]))"
+
+
+@pytest.fixture(scope="module")
+def metadata(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("metadata")
+    done = subprocess.run([sys.executable, "-c", MAKE, str(folder)], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return email.message_from_string((folder / done.stdout.split()[-1] / "METADATA").read_text())
+
+
+def test_version(metadata):
+    assert metadata["Version"] == normjit.__version__
+
+
+def test_description_stands_alone(metadata):
+    """No picture and no link that leads into a repository which the reader has not, and all the text."""
+    text = metadata.get_payload()
+    assert re.findall(r"\]\((?!https?:)[^)]*\)", text) == [] and "](" not in re.sub(r"\]\(https?:", "", text)
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert text.count("normjit.torch.enable()") >= 1 and "# Changes" in text and f"## {normjit.__version__}" in text
+
+
+def test_what_an_index_sorts_by(metadata):
+    assert metadata["Summary"] and metadata["Keywords"] and "Typing :: Typed" in metadata.get_all("Classifier")
+    assert {"cuda", "jax", "torch"} <= set(metadata.get_all("Provides-Extra"))
