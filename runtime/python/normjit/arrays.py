@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """LayerNorm and RMSNorm and their gradients on arrays of NumPy, CuPy, PyTorch and whatever else speaks DLPack."""
+from __future__ import annotations
+
 import collections.abc
 import ctypes
 import functools
@@ -9,21 +11,29 @@ import threading
 from normjit import _library, _operand
 from normjit._library import DTYPES, NO_DTYPE, NORMS, ROOM_FOR_TENSORS, ROUNDINGS, TENSORS, InvalidArgument, library
 
-GRADIENTS = ("dx", "dgamma", "dbeta")
-LAYER = ("y", "h", "mean", "rstd")
+TYPE_CHECKING = False  # as typing has it, whose import takes milliseconds
+if TYPE_CHECKING:
+    from typing import Any, Optional, Union
+
+    Array = Any  # of any library's that has __dlpack__()
+    Outputs = Union[str, collections.abc.Iterable[str], None]
+    Out = Optional[collections.abc.Mapping[str, Array]]
+
 COLUMNS = ("gamma", "beta", "dgamma", "dbeta")
 ROWS = ("mean", "rstd", "rowscale")
 
-Gradients = collections.namedtuple("Gradients", GRADIENTS)
+Gradients = collections.namedtuple("Gradients", ("dx", "dgamma", "dbeta"))
 Gradients.__doc__ = "The gradients of x, gamma and beta, None for those that were not computed."
-Layer = collections.namedtuple("Layer", LAYER)
+Layer = collections.namedtuple("Layer", ("y", "h", "mean", "rstd"))
 Layer.__doc__ = "The output of a norm, what was normalised, and its statistics, None for those that were not asked for."
+GRADIENTS, LAYER = Gradients._fields, Layer._fields
 
 _Problem = collections.namedtuple("_Problem", ("norm", "forward", "eps", "gamma_offset", "rounding", "invariant"))
 
 
-def layer_norm(x, gamma=None, beta=None, *, residual=None, rowscale=None, eps=1e-5, gamma_offset=0.0, invariant=False,
-               outputs=None, out=None, stream=None):
+def layer_norm(x: Array, gamma: Array | None = None, beta: Array | None = None, *, residual: Array | None = None,
+               rowscale: Array | None = None, eps: float = 1e-5, gamma_offset: float = 0.0, invariant: bool = False,
+               outputs: Outputs = None, out: Out = None, stream: Any = None) -> Layer:
     """y = (h - mean) * rstd * (gamma + gamma_offset) + beta, over the last dimension of h = x * rowscale + residual.
 
     x           an array of [..., N], on a CPU or a CUDA GPU
@@ -39,8 +49,9 @@ def layer_norm(x, gamma=None, beta=None, *, residual=None, rowscale=None, eps=1e
     return _compute(_Problem("layernorm", True, eps, gamma_offset, "none", bool(invariant)), inputs, outputs, out, stream)
 
 
-def rms_norm(x, gamma=None, *, residual=None, rowscale=None, eps=1e-5, gamma_offset=0.0, rounding="none",
-             invariant=False, outputs=None, out=None, stream=None):
+def rms_norm(x: Array, gamma: Array | None = None, *, residual: Array | None = None, rowscale: Array | None = None,
+             eps: float = 1e-5, gamma_offset: float = 0.0, rounding: str = "none", invariant: bool = False,
+             outputs: Outputs = None, out: Out = None, stream: Any = None) -> Layer:
     """y = h * rstd * (gamma + gamma_offset), over the last dimension of h = x * rowscale + residual, rstd =
     1 / sqrt(mean(h^2) + eps). gamma_offset=1 is a zero-centred gamma, as in Gemma; rounding="llama" rounds h, h * rstd
     and y where Hugging Face's LlamaRMSNorm does. All else is as in layer_norm()."""
@@ -48,8 +59,10 @@ def rms_norm(x, gamma=None, *, residual=None, rowscale=None, eps=1e-5, gamma_off
     return _compute(_Problem("rmsnorm", True, eps, gamma_offset, rounding, bool(invariant)), inputs, outputs, out, stream)
 
 
-def layer_norm_backward(x, dy, gamma=None, *, mean=None, rstd=None, eps=1e-5, gamma_offset=0.0, dresidual=None,
-                        invariant=False, outputs=None, out=None, stream=None):
+def layer_norm_backward(x: Array, dy: Array, gamma: Array | None = None, *, mean: Array | None = None,
+                        rstd: Array | None = None, eps: float = 1e-5, gamma_offset: float = 0.0,
+                        dresidual: Array | None = None, invariant: bool = False, outputs: Outputs = None,
+                        out: Out = None, stream: Any = None) -> Gradients:
     """The gradients of y = (x - mean) * rstd * (gamma + gamma_offset) + beta, over the last dimension of x.
 
     x, dy      arrays of [..., N] of one shape, on a CPU or a CUDA GPU
@@ -73,10 +86,10 @@ def layer_norm_backward(x, dy, gamma=None, *, mean=None, rstd=None, eps=1e-5, ga
     return _compute(_Problem("layernorm", False, eps, gamma_offset, "none", bool(invariant)), inputs, outputs, out, stream)
 
 
-def rms_norm_backward(
-    x, dy, gamma=None, *, rstd=None, eps=1e-5, gamma_offset=0.0, dresidual=None, rounding="none", invariant=False,
-    outputs=None, out=None, stream=None
-):
+def rms_norm_backward(x: Array, dy: Array, gamma: Array | None = None, *, rstd: Array | None = None, eps: float = 1e-5,
+                      gamma_offset: float = 0.0, dresidual: Array | None = None, rounding: str = "none",
+                      invariant: bool = False, outputs: Outputs = None, out: Out = None,
+                      stream: Any = None) -> Gradients:
     """The gradients of y = x * rstd * (gamma + gamma_offset), over the last dimension of x, rstd = 1 / sqrt(mean(x^2) +
     eps). gamma_offset=1 is a zero-centred gamma, as in Gemma; rounding="llama" rounds where the autograd of Hugging Face's
     LlamaRMSNorm does. All else is as in layer_norm_backward()."""

@@ -96,5 +96,6 @@ def test_export_for_gpus_needs_one():
 
 def test_import_starts_no_platform():
     """jax.distributed.initialize() and jax.config come before the first one."""
-    done = processes.run_program("import jax, normjit.jax; jax.config.update('jax_num_cpu_devices', 3); print(len(jax.devices()))")
+    done = processes.run_program(
+        "import jax, normjit.jax; jax.config.update('jax_num_cpu_devices', 3); print(len(jax.devices()))")
     assert done.stdout.strip() == "3", done.stderr

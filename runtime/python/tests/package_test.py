@@ -28,7 +28,8 @@ def test_version():
 def test_submodules_come_when_they_are_used(name):
     pytest.importorskip(name)
     code = f"import sys, normjit; assert not {{{name!r}, 'importlib.util'}} & set(sys.modules) - before; "
-    code += f"assert {name!r} in dir(normjit); assert {name!r} not in sys.modules; print(normjit.{name}.layer_norm.__module__)"
+    code += f"assert {name!r} in dir(normjit); assert {name!r} not in sys.modules; "
+    code += f"print(normjit.{name}.layer_norm.__module__)"
     assert said(f"import sys; before = set(sys.modules); {code}").startswith(f"normjit.{name}")
 
 

@@ -151,7 +151,8 @@ def test_bad_weight_offset(named, message):
 def test_inputs_of_another_shape(ours, torchs, affine):
     for shape in ((16,), (4, 16)):
         for x in (torch.ones(3, 4, 8), torch.ones(8), torch.ones(())):
-            with pytest.raises(normjit.InvalidArgument, match=rf"^(x|input): its shape is .*; must end in {re.escape(str(shape))}"):
+            message = rf"^(x|input): its shape is .*; must end in {re.escape(str(shape))}"
+            with pytest.raises(normjit.InvalidArgument, match=message):
                 ours(shape, elementwise_affine=affine)(x)
     with pytest.raises(normjit.InvalidArgument, match="^x: is list; must be a tensor"):
         ours((4, 16))([1.0])

@@ -29,6 +29,9 @@ count: int = normjit.torch.prepare(norms[0], dtype=torch.bfloat16)
 with normjit.torch.enabled(layer_norm=False):
     print(normjit.torch.report(norms[0])["calls"])
 y = layer_norm(3.0, None, epsilon=1e-5) + 1
+alone: torch.Tensor = normjit.torch.rms_norm(torch.ones(3, 4))
+both: tuple[torch.Tensor, torch.Tensor] = normjit.torch.layer_norm(torch.ones(3, 4), residual=torch.ones(3, 4))
+dx, dgamma, dbeta = normjit.layer_norm_backward(torch.ones(3, 4), torch.ones(3, 4), outputs="dx", out={"dx": alone})
 """
 WRONG = {
     'normjit.torch.enable(devices=1.5)': "arg-type",
@@ -37,6 +40,9 @@ WRONG = {
     'normjit.torch.is_enabled().pop()': "attr-defined",
     'normjit.jax.rms_norm(1.0, bias=None)': "call-arg",
     'normjit.no_such_name': "attr-defined",
+    'normjit.torch.layer_norm(torch.ones(2), eps="1")': "call-overload",
+    'normjit.torch.rms_norm(torch.ones(2), residual=torch.ones(2)).sum()': "attr-defined",
+    'normjit.rms_norm([1.0], gama=None)': "call-arg",
 }
 
 
@@ -69,8 +75,8 @@ def test_a_program(folder):
 
 def test_mistakes(folder):
     program = folder / "mistakes.py"
-    program.write_text("\n".join(["import normjit.jax, normjit.torch", *WRONG]))
+    program.write_text("\n".join(["import torch, normjit.jax, normjit.torch", *WRONG]))
     found = mypy(folder, "--strict", "--config-file", os.devnull, str(program)).stdout
     for line, (code, kind) in enumerate(WRONG.items(), start=2):
-        assert f"mistakes.py:{line}: error: " in found and f"[{kind}]" in found.split(f"mistakes.py:{line}: ")[1].split("\n")[0], \
-            f"{code}\n{found}"
+        (_, *of_line) = found.split(f"mistakes.py:{line}: error: ")
+        assert of_line and f"[{kind}]" in of_line[0].split("\n")[0], f"{code}\n{found}"

@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """layer_norm and rms_norm by normjit's kernels, with the residual stream's addition before them. Compiled, the forward
 pass is left to Inductor, which fuses it with what is around it."""
+from __future__ import annotations
+
+from typing import overload
+
 import torch
+from torch import Tensor
 
 from normjit._library import InvalidArgument, check_finite
 from normjit.torch import _kernels, operators, sharding
@@ -12,7 +17,19 @@ ALL_TYPES = TYPES + WIDE_TYPES
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def layer_norm(x, weight=None, bias=None, *, eps=1e-5, weight_offset=0.0, residual=None, main_grad=False):
+@overload
+def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5,
+               weight_offset: float = 0.0, residual: None = None, main_grad: bool = False) -> Tensor: ...
+@overload
+def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5,
+               weight_offset: float = 0.0, residual: Tensor, main_grad: bool = False) -> tuple[Tensor, Tensor]: ...
+@overload
+def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5,
+               weight_offset: float = 0.0, residual: Tensor | None = None,
+               main_grad: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
+def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5,
+               weight_offset: float = 0.0, residual: Tensor | None = None,
+               main_grad: bool = False) -> Tensor | tuple[Tensor, Tensor]:
     """layer_norm over the last dimension. With a residual: (y, x + residual), y of that sum, and one backward pass for
     both. The norm is normjit's in eager mode, its gradients are eager and under torch.compile, on CPUs and NVIDIA GPUs;
     second derivatives are torch's.
@@ -26,7 +43,17 @@ def layer_norm(x, weight=None, bias=None, *, eps=1e-5, weight_offset=0.0, residu
     return _apply("layernorm", x, weight, bias, eps, weight_offset, residual, main_grad)
 
 
-def rms_norm(x, weight=None, *, eps=1e-5, weight_offset=0.0, residual=None, main_grad=False):
+@overload
+def rms_norm(x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-5, weight_offset: float = 0.0,
+             residual: None = None, main_grad: bool = False) -> Tensor: ...
+@overload
+def rms_norm(x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-5, weight_offset: float = 0.0,
+             residual: Tensor, main_grad: bool = False) -> tuple[Tensor, Tensor]: ...
+@overload
+def rms_norm(x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-5, weight_offset: float = 0.0,
+             residual: Tensor | None = None, main_grad: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
+def rms_norm(x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-5, weight_offset: float = 0.0,
+             residual: Tensor | None = None, main_grad: bool = False) -> Tensor | tuple[Tensor, Tensor]:
     """x * rsqrt(mean(x^2) + eps) * (weight + weight_offset) over the last dimension, computed in f32 and rounded once;
     weight_offset=1 is a zero-centred weight, as in Gemma. All else is as in layer_norm()."""
     return _apply("rmsnorm", x, weight, None, eps, weight_offset, residual, main_grad)

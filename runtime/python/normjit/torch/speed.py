@@ -40,7 +40,8 @@ def times_torchs(norm: str, rows: int, cols: int, dtype: torch.dtype, weight_dty
         return _ratio(theirs, ours, device)
 
 
-def _ratio(theirs: collections.abc.Callable[[], object], ours: collections.abc.Callable[[], object], device: str) -> float:
+def _ratio(theirs: collections.abc.Callable[[], object], ours: collections.abc.Callable[[], object],
+           device: str) -> float:
     ratios, count = [], 1
     for i in range(-2, ROUNDS):  # two to warm up
         first, second = (_seconds(call, count, device) for call in (theirs, ours))
