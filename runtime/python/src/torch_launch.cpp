@@ -2,11 +2,11 @@
 #include "torch_launch.h"
 
 #include "cpu_workspace.h"
+#include "same_spec.h"
 #include "torch_engines.h"
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <memory>
 #include <string>
 
@@ -90,7 +90,7 @@ class RecentKernels {
   public:
     KnownKernel* find(const normjit_engine* engine, const normjit_spec& spec) {
         for (KnownKernel& entry : entries_) {
-            if (entry.engine == engine && are_equal(entry.spec, spec)) return &entry;
+            if (entry.engine == engine && python::is_same(entry.spec, spec)) return &entry;
         }
         return nullptr;
     }
@@ -102,13 +102,6 @@ class RecentKernels {
     }
 
   private:
-    static bool are_equal(const normjit_spec& a, const normjit_spec& b) {
-        return a.cols == b.cols && a.pass == b.pass && a.norm == b.norm && a.source == b.source && a.stats == b.stats &&
-               a.rows == b.rows && a.slices == b.slices && a.per_slice == b.per_slice && a.eps == b.eps &&
-               a.gamma_offset == b.gamma_offset && a.accumulate == b.accumulate &&
-               std::equal(std::begin(a.dtypes), std::end(a.dtypes), std::begin(b.dtypes));
-    }
-
     std::array<KnownKernel, 8> entries_;
     size_t next_ = 0;
 };
