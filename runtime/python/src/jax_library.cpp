@@ -7,8 +7,10 @@
 #include "xla_ffi.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace normjit::jax {
 
@@ -16,9 +18,26 @@ namespace {
 
 thread_local std::string last_error;
 
-constexpr normjit_tensor inputs[] = {NORMJIT_X,    NORMJIT_DY,   NORMJIT_DRESIDUAL, NORMJIT_GAMMA,
-                                     NORMJIT_BETA, NORMJIT_MEAN, NORMJIT_RSTD};
-constexpr normjit_tensor outputs[] = {NORMJIT_DX, NORMJIT_DGAMMA, NORMJIT_DBETA};
+/// What the dimensions of a buffer are: [M,N], [N] and [M], where the spec has slices with S before them.
+enum class Form : uint8_t { matrix, weight, statistic };
+
+struct Place {
+    normjit_tensor tensor;
+    const char* name;
+    Form form;
+    uint32_t per_slice = 0;  ///< the bit of the spec that gives a weight a row for each slice
+};
+constexpr uint32_t gamma_bit = 1u << NORMJIT_GAMMA, beta_bit = 1u << NORMJIT_BETA;
+constexpr Place inputs[] = {{NORMJIT_X, "x", Form::matrix},
+                            {NORMJIT_DY, "dy", Form::matrix},
+                            {NORMJIT_DRESIDUAL, "dresidual", Form::matrix},
+                            {NORMJIT_GAMMA, "gamma", Form::weight, gamma_bit},
+                            {NORMJIT_BETA, "beta", Form::weight, beta_bit},
+                            {NORMJIT_MEAN, "mean", Form::statistic},
+                            {NORMJIT_RSTD, "rstd", Form::statistic}};
+constexpr Place outputs[] = {{NORMJIT_DX, "dx", Form::matrix},
+                             {NORMJIT_DGAMMA, "dgamma", Form::weight, gamma_bit},
+                             {NORMJIT_DBETA, "dbeta", Form::weight, beta_bit}};
 
 std::string spec_of(const CallFrame& call) {
     for (int64_t i = 0; i < call.attributes.count; ++i) {
@@ -32,7 +51,7 @@ std::string spec_of(const CallFrame& call) {
 }
 
 /// Where a call is to run; the CPU has no streams.
-struct Place {
+struct Where {
     std::string device = "cpu";
     void* stream = nullptr;
 };
@@ -45,7 +64,7 @@ void check_xla(const CallFrame& call, Error* error, const char* what) {
     throw Failure(NORMJIT_FAILED, what);
 }
 
-Place gpu_of(const CallFrame& call) {
+Where gpu_of(const CallFrame& call) {
     StreamGet stream;
     stream.context = call.context;
     check_xla(call, call.api->stream_get(&stream), "XLA gives the call no stream");
@@ -55,7 +74,11 @@ Place gpu_of(const CallFrame& call) {
     return {"cuda:" + std::to_string(ordinal.ordinal), stream.stream};
 }
 
-int32_t dtype_of(const Buffer& buffer) {
+[[noreturn]] void refuse(const Place& place, const std::string& reason) {
+    throw Failure(NORMJIT_INVALID_ARGUMENT, std::string(place.name) + ": " + reason);
+}
+
+int32_t dtype_of(const Place& place, const Buffer& buffer) {
     switch (buffer.type) {
         case Element::f32:
             return NORMJIT_F32;
@@ -66,44 +89,88 @@ int32_t dtype_of(const Buffer& buffer) {
         case Element::f64:
             return NORMJIT_F64;
         default:
-            throw Failure(NORMJIT_INVALID_ARGUMENT, "a buffer is of none of the types f32, bf16, f16 and f64");
+            refuse(place, "the buffer is of none of the types f32, bf16, f16 and f64");
     }
 }
 
-/// A matrix of [M,N], or with slices of [S,M,N].
-void take_rows(const Buffer& matrix, bool in_slices, normjit_arguments& arguments) {
-    if (matrix.rank != (in_slices ? 3 : 2)) throw Failure(NORMJIT_INVALID_ARGUMENT, "a matrix has other dimensions");
-    arguments.rows = matrix.dims[matrix.rank - 2];
-    if (in_slices) arguments.slices = matrix.dims[0] == 0 ? NORMJIT_NO_SLICES : matrix.dims[0];
+std::string text(std::span<const int64_t> dims) {
+    std::string all;
+    for (const int64_t size : dims) all += (all.empty() ? "" : ",") + std::to_string(size);
+    return "[" + all + "]";
 }
 
-/// Of the tensors that the spec has, in the order of `all`.
-template <size_t count>
-int64_t take(const Kernel& kernel, const Buffers& given, const normjit_tensor (&all)[count],
-             normjit_arguments& arguments) {
-    const bool in_slices = kernel.spec.slices == -1;
-    int64_t next = 0;
-    for (const normjit_tensor tensor : all) {
-        if (kernel.spec.dtypes[tensor] == NORMJIT_NONE) continue;
-        if (next == given.count) throw Failure(NORMJIT_INVALID_ARGUMENT, "the call has fewer buffers than the spec");
-        const Buffer& buffer = *given.buffers[next++];
-        const bool is_of_rows = tensor == NORMJIT_MEAN || tensor == NORMJIT_RSTD;
-        const int64_t cols = is_of_rows || buffer.rank == 0 ? 0 : buffer.dims[buffer.rank - 1];
-        arguments.tensors[tensor] = {buffer.data, cols, 0, dtype_of(buffer), 0};
-        if (tensor == NORMJIT_X || tensor == NORMJIT_DY) take_rows(buffer, in_slices, arguments);
+/// The buffers of a call as arguments of a launch. The first matrix says how many rows and slices there are, and all
+/// others must be of them.
+class Taker {
+  public:
+    Taker(const normjit_spec& spec, normjit_arguments& arguments) : spec_(spec), arguments_(arguments) {}
+
+    /// Those that the spec has, in the order of `all`; how many.
+    int64_t take(const Buffers& given, std::span<const Place> all) {
+        int64_t next = 0;
+        for (const Place& place : all) {
+            if (spec_.dtypes[place.tensor] == NORMJIT_NONE) continue;
+            if (next == given.count)
+                throw Failure(NORMJIT_INVALID_ARGUMENT, "the call has fewer buffers than the spec");
+            take(*given.buffers[next++], place);
+        }
+        return next;
     }
-    return next;
-}
 
-void execute(const CallFrame& call, const Place& place) {
+  private:
+    bool in_slices() const { return spec_.slices != 0 && spec_.slices != 1; }
+
+    void take(const Buffer& buffer, const Place& place) {
+        const std::span dims(buffer.dims, static_cast<size_t>(buffer.rank));
+        if (!knows_rows_ && place.form == Form::matrix) take_rows(dims, place);
+        const auto wanted = dims_of(place);
+        if (!std::ranges::equal(dims, wanted)) {
+            refuse(place, "the buffer's dimensions are " + text(dims) + "; must be " + text(wanted));
+        }
+        const int64_t cols = place.form == Form::statistic ? 0 : spec_.cols;
+        arguments_.tensors[place.tensor] = {buffer.data, cols, 0, dtype_of(place, buffer), 0};
+    }
+
+    void take_rows(std::span<const int64_t> dims, const Place& place) {
+        const size_t rank = in_slices() ? 3 : 2;
+        if (dims.size() != rank) {
+            refuse(place,
+                   "the buffer has " + std::to_string(dims.size()) + " dimensions; must have " + std::to_string(rank));
+        }
+        arguments_.rows = rows_ = dims[rank - 2];
+        if (in_slices()) slices_ = dims[0], arguments_.slices = slices_ == 0 ? NORMJIT_NO_SLICES : slices_;
+        knows_rows_ = true;
+    }
+
+    std::vector<int64_t> dims_of(const Place& place) const {
+        std::vector<int64_t> dims;
+        const bool has_slices = in_slices() && place.form != Form::weight;
+        if (has_slices || (spec_.per_slice & place.per_slice) != 0) dims.push_back(slices_);
+        if (place.form != Form::weight) dims.push_back(rows_);
+        if (place.form != Form::statistic) dims.push_back(spec_.cols);
+        return dims;
+    }
+
+    const normjit_spec& spec_;
+    normjit_arguments& arguments_;
+    bool knows_rows_ = false;
+    int64_t rows_ = 0, slices_ = 0;
+};
+
+void execute(const CallFrame& call, const Where& where) {
     const LentPool pool(call);
-    const Kernel& kernel = kernel_of(place.device, spec_of(call), place.stream);
+    const Kernel& kernel = kernel_of(where.device, spec_of(call), where.stream);
     normjit_arguments arguments{};
     arguments.size = sizeof arguments;
-    take(kernel, call.arguments, inputs, arguments);
-    const int64_t results = take(kernel, call.results, outputs, arguments);
-    arguments.stream = place.stream;
-    if (place.device == "cpu") {
+    Taker taker(kernel.spec, arguments);
+    const bool on_cpu = where.device == "cpu";
+    const bool has_others = taker.take(call.arguments, inputs) != call.arguments.count;
+    const int64_t results = taker.take(call.results, outputs);
+    if (has_others || call.results.count > results + (on_cpu ? 0 : 1)) {
+        throw Failure(NORMJIT_INVALID_ARGUMENT, "the call has more buffers than the spec");
+    }
+    arguments.stream = where.stream;
+    if (on_cpu) {
         check(normjit_kernel_workspace_bytes(kernel.kernel, arguments.rows, arguments.slices, nullptr,
                                              &arguments.workspace_bytes));
         arguments.workspace = python::cpu_workspace(arguments.workspace_bytes);
@@ -155,7 +222,7 @@ Error* answer(const CallFrame& call, const FindPlace& place_of) noexcept {
 
 void* normjit_jax_backward_cpu(NormjitXlaCall* call) {
     using namespace normjit::jax;
-    return answer(*reinterpret_cast<const CallFrame*>(call), [](const CallFrame&) { return Place(); });
+    return answer(*reinterpret_cast<const CallFrame*>(call), [](const CallFrame&) { return Where(); });
 }
 
 void* normjit_jax_backward_cuda(NormjitXlaCall* call) {

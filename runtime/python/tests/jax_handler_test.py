@@ -157,15 +157,45 @@ def test_errors():
         ("", inputs, INVALID_ARGUMENT, "the call has no attribute spec"),
         ("rmsnorm cols=none", inputs, INVALID_ARGUMENT, "cols"),
         (SPEC, inputs[:3], INVALID_ARGUMENT, "the call has fewer buffers than the spec"),
+        (SPEC, [*inputs, inputs[3]], INVALID_ARGUMENT, "the call has more buffers than the spec"),
         (SPEC, [inputs[0], inputs[1].astype("int32"), *inputs[2:]], INVALID_ARGUMENT,
-         "a buffer is of none of the types f32, bf16, f16 and f64"),
-        (SPEC, [inputs[0][None], *inputs[1:]], INVALID_ARGUMENT, "a matrix has other dimensions"),
-        (SPEC, [inputs[0], inputs[1], inputs[2][:50], inputs[3]], INVALID_ARGUMENT, "launch: gamma: cols is 50"),
+         "dy: the buffer is of none of the types f32, bf16, f16 and f64"),
+        (SPEC, [inputs[0][None], *inputs[1:]], INVALID_ARGUMENT, "x: the buffer has 3 dimensions; must have 2"),
+        (SPEC, [inputs[0][:, :50], *inputs[1:]], INVALID_ARGUMENT, "x: the buffer's dimensions are [8,50]; must be [8,96]"),
+        (SPEC, [inputs[0], inputs[1][:7], *inputs[2:]], INVALID_ARGUMENT,
+         "dy: the buffer's dimensions are [7,96]; must be [8,96]"),
+        (SPEC, [inputs[0], inputs[1], inputs[2][:50], inputs[3]], INVALID_ARGUMENT,
+         "gamma: the buffer's dimensions are [50]; must be [96]"),
+        (SPEC, [inputs[0], inputs[1], inputs[2][None], inputs[3]], INVALID_ARGUMENT,
+         "gamma: the buffer's dimensions are [1,96]; must be [96]"),
+        (SPEC, [*inputs[:3], inputs[3][:5]], INVALID_ARGUMENT, "rstd: the buffer's dimensions are [5]; must be [8]"),
+        (SPEC, [*inputs[:3], np.array(1, np.float32)], INVALID_ARGUMENT, "rstd: the buffer's dimensions are []; must be [8]"),
     ]:
         xla = Xla()
         assert call(xla, spec, given, outputs)
         ((found, text),) = xla.errors
         assert found == code and message in text
+
+
+def test_results_that_do_not_fit():
+    """No handler writes behind their ends."""
+    inputs, (dx, dgamma) = problem(8)
+    sliced = [inputs[0].reshape(2, 4, 96), inputs[1].reshape(2, 4, 96), np.stack([inputs[2]] * 2), inputs[3].reshape(2, 4)]
+    for spec, given, results, message in [
+        (SPEC, inputs, [dx[:4], dgamma], "dx: the buffer's dimensions are [4,96]; must be [8,96]"),
+        (SPEC, inputs, [dx, dgamma[:95]], "dgamma: the buffer's dimensions are [95]; must be [96]"),
+        (SPEC, inputs, [dx], "the call has fewer buffers than the spec"),
+        (SPEC, inputs, [dx, dgamma, dgamma.copy()], "the call has more buffers than the spec"),
+        (f"{SPEC} slices=any per_slice=gamma", sliced, [dx.reshape(2, 4, 96), dgamma],
+         "dgamma: the buffer's dimensions are [96]; must be [2,96]"),
+        (f"{SPEC} slices=any per_slice=gamma", [*sliced[:2], inputs[2], sliced[3]], [dx.reshape(2, 4, 96), sliced[2]],
+         "gamma: the buffer's dimensions are [96]; must be [2,96]"),
+        (f"{SPEC} slices=any", [*sliced[:2], inputs[2], sliced[3][:, :3]], [dx.reshape(2, 4, 96), dgamma],
+         "rstd: the buffer's dimensions are [2,3]; must be [2,4]"),
+    ]:
+        xla = Xla()
+        assert call(xla, spec, given, results)
+        assert xla.errors == [(INVALID_ARGUMENT, message)]
 
 
 def test_cuda_without_a_gpu():
