@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_kernels.h"
 #include "torch_launch.h"
+#include "torch_operator.h"
 #include "torch_stack.h"
 #include "torch_tensor.h"
 
-#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -13,40 +13,56 @@ namespace normjit::torch {
 
 namespace {
 
-/// Where an operator has its arguments, by their numbers; x, residual, normalized_shape and weight come first.
-struct ForwardSignature {
-    normjit_norm norm;
-    int beta, eps, gamma_offset, statistics;
-    size_t outputs;
-};
-constexpr int no_beta = -1;
-constexpr ForwardSignature layer_norm_signature = {NORMJIT_LAYERNORM, 4, 5, 6, 7, 4};
-constexpr ForwardSignature rms_norm_signature = {NORMJIT_RMSNORM, no_beta, 4, 5, 6, 3};
+constexpr Place layer_norm_tensors[] = {{0, Role::x, "x", false},
+                                        {1, Role::residual, "residual", true},
+                                        {3, Role::weight, "weight", true},
+                                        {4, Role::bias, "bias", true}};
+constexpr Place rms_norm_tensors[] = {
+    {0, Role::x, "x", false}, {1, Role::residual, "residual", true}, {3, Role::weight, "weight", true}};
+
+constexpr Signature layer_norm_signature = {.norm = NORMJIT_LAYERNORM,
+                                            .tensors = layer_norm_tensors,
+                                            .normalized_shape = 2,
+                                            .eps = 5,
+                                            .weight_offset = 6,
+                                            .statistics = 7,
+                                            .outputs = 4};
+constexpr Signature rms_norm_signature = {.norm = NORMJIT_RMSNORM,
+                                          .tensors = rms_norm_tensors,
+                                          .normalized_shape = 2,
+                                          .eps = 4,
+                                          .weight_offset = 5,
+                                          .statistics = 6,
+                                          .outputs = 3};
 
 struct Outputs {
     Tensor y, h, mean, rstd;
 };
 
-Outputs compute(const Value* stack, const ForwardSignature& at) {
-    const TensorView x = tensor(stack[0]), residual = optional_tensor(stack[1]), gamma = optional_tensor(stack[3]),
-                     beta = at.beta == no_beta ? TensorView(nullptr) : optional_tensor(stack[at.beta]);
-    const int64_t cols = product(stack[2]);
-    const size_t normalized = list_size(stack[2]);
+/// Of a tensor of x's type or wider; those of a row without elements are zeros.
+Tensor make_statistic(const Given& given, Device device) {
+    Tensor made = Tensor::empty_statistic(given[Role::x], given.row_dimensions, device);
+    if (given.cols == 0) NORMJIT_TORCH_CALL(aoti_torch_zero_, made.view().handle());
+    return made;
+}
+
+Outputs compute(const Given& given, normjit_norm norm) {
+    const TensorView &x = given[Role::x], &residual = given[Role::residual], &gamma = given[Role::weight],
+                     &beta = given[Role::bias];
     const Device device = x.device();
     Outputs made;
     made.y = Tensor::empty(x, device);
     if (residual) made.h = Tensor::empty(x, device);
-    if (truth(stack[at.statistics])) {
-        if (at.norm == NORMJIT_LAYERNORM) made.mean = Tensor::empty_statistic(x, normalized, device);
-        made.rstd = Tensor::empty_statistic(x, normalized, device);
+    if (given.statistics) {
+        if (norm == NORMJIT_LAYERNORM) made.mean = make_statistic(given, device);
+        made.rstd = make_statistic(given, device);
     }
     if (x.elements() == 0) return made;
 
-    const size_t slices = std::max(slices_of(gamma, normalized), slices_of(beta, normalized));
-    Operands operands(at.norm, NORMJIT_FORWARD, x, cols, slices, number(stack[at.eps]));
+    Operands operands(norm, NORMJIT_FORWARD, x, given.cols, given.row_dimensions, given.slice_dimensions, given.eps);
     operands.read_matrix(NORMJIT_X, x);
     if (residual) operands.read_matrix(NORMJIT_RESIDUAL, residual);
-    if (gamma) operands.spec.gamma_offset = number(stack[at.gamma_offset]);
+    if (gamma) operands.spec.gamma_offset = given.weight_offset;
     if (gamma) operands.read_weight(NORMJIT_GAMMA, gamma);
     if (beta) operands.read_weight(NORMJIT_BETA, beta);
     operands.write_matrix(NORMJIT_Y, made.y);
@@ -57,16 +73,11 @@ Outputs compute(const Value* stack, const ForwardSignature& at) {
     return made;
 }
 
-void consume(Value* stack, const ForwardSignature& at) {
-    free_tensor(stack[0]), free_optional(stack[1]), free_list(stack[2]), free_optional(stack[3]);
-    if (at.beta != no_beta) free_optional(stack[at.beta]);
-}
-
-void run(Value* stack, const ForwardSignature& at) {
+void run(Value* stack, const Signature& at) {
     std::string problem;
     std::array<Value, 4> results{};
     try {
-        Outputs made = compute(stack, at);
+        Outputs made = compute(read(stack, at), at.norm);
         size_t next = 0;
         results[next++] = give(std::move(made.y)), results[next++] = give(std::move(made.h));
         if (at.norm == NORMJIT_LAYERNORM) results[next++] = give(std::move(made.mean));

@@ -2,6 +2,7 @@
 #include "torch_kernels.h"
 
 #include "torch_launch.h"
+#include "torch_operator.h"
 #include "torch_stack.h"
 #include "torch_tensor.h"
 
@@ -19,109 +20,103 @@ std::atomic<int64_t> normjit_calls = 0, torch_calls = 0;
 std::mutex reason_lock;
 std::string reason;
 
-/// Where an operator has its arguments, by their numbers; -1: it has none such. `dy` and `x` come first, then
-/// normalized_shape.
-struct Signature {
-    normjit_norm norm;
-    int mean, rstd, gamma, beta, dresidual, eps, gamma_offset, mask;
-    int into_dgamma, into_dbeta;  ///< tensors that these are added to, in the place of results
-    size_t outputs;
-    bool optional_statistics;    ///< they are computed again from x and eps where they are none
-    const char* torch_operator;  ///< what serves a call that normjit cannot; null: nothing
-};
-constexpr int none = -1;
-constexpr Signature aten_layer_norm = {
-    NORMJIT_LAYERNORM, 3, 4, 5, 6, none, none, none, 7, none, none, 3, false, "normjit::torch_layer_norm_backward"};
-constexpr Signature aten_rms_norm = {
-    NORMJIT_RMSNORM, none, 3, 4, none, none, none, none, 5, none, none, 2, false, "normjit::torch_rms_norm_backward"};
-constexpr Signature own_layer_norm = {NORMJIT_LAYERNORM, 3, 4, 5, 6, 7, 8, 9, 10, none, none, 3, true, nullptr};
-constexpr Signature own_rms_norm = {NORMJIT_RMSNORM, none, 3, 4, none, 5, 6, 7, 8, none, none, 2, true, nullptr};
-constexpr Signature into_layer_norm = {NORMJIT_LAYERNORM, 3, 4, 5, 6, 7, 10, 11, 12, 8, 9, 3, true, nullptr};
-constexpr Signature into_rms_norm = {NORMJIT_RMSNORM, none, 3, 4, none, 5, 7, 8, 9, 6, none, 2, true, nullptr};
+constexpr Place aten_layer_norm_tensors[] = {{0, Role::dy, "grad_out", false},  {1, Role::x, "input", false},
+                                             {3, Role::mean, "mean", false},    {4, Role::rstd, "rstd", false},
+                                             {5, Role::weight, "weight", true}, {6, Role::bias, "bias", true}};
+constexpr Place aten_rms_norm_tensors[] = {{0, Role::dy, "grad_out", false},
+                                           {1, Role::x, "input", false},
+                                           {3, Role::rstd, "rstd", false},
+                                           {4, Role::weight, "weight", true}};
+constexpr Place layer_norm_tensors[] = {{0, Role::dy, "dy", false},
+                                        {1, Role::x, "x", false},
+                                        {3, Role::mean, "mean", true},
+                                        {4, Role::rstd, "rstd", true},
+                                        {5, Role::weight, "weight", true},
+                                        {6, Role::bias, "bias", true},
+                                        {7, Role::dresidual, "dresidual", true},
+                                        {8, Role::dweight, "dweight", true},
+                                        {9, Role::dbias, "dbias", true}};
+constexpr Place rms_norm_tensors[] = {{0, Role::dy, "dy", false},
+                                      {1, Role::x, "x", false},
+                                      {3, Role::rstd, "rstd", true},
+                                      {4, Role::weight, "weight", true},
+                                      {5, Role::dresidual, "dresidual", true},
+                                      {6, Role::dweight, "dweight", true}};
+constexpr size_t layer_norm_sums = 2, rms_norm_sums = 1;  ///< the last, which those called _into have
+constexpr int normalized_shape = 2;
 
-/// What an operator is given. Nothing of it is owned.
-struct Inputs {
-    normjit_norm norm;
-    TensorView dy, x, mean, rstd, gamma, beta, dresidual, into_dgamma, into_dbeta;
-    double eps, gamma_offset;
-    int64_t cols;
-    size_t normalized;           ///< dimensions of a row
-    std::array<bool, 3> wanted;  ///< dx, dgamma, dbeta
-};
+constexpr Signature aten_layer_norm = {.norm = NORMJIT_LAYERNORM,
+                                       .tensors = aten_layer_norm_tensors,
+                                       .normalized_shape = normalized_shape,
+                                       .mask = 7,
+                                       .outputs = 3,
+                                       .torch_operator = "normjit::torch_layer_norm_backward"};
+constexpr Signature aten_rms_norm = {.norm = NORMJIT_RMSNORM,
+                                     .tensors = aten_rms_norm_tensors,
+                                     .normalized_shape = normalized_shape,
+                                     .mask = 5,
+                                     .outputs = 2,
+                                     .torch_operator = "normjit::torch_rms_norm_backward"};
 
-Inputs read(const Value* stack, const Signature& at) {
-    const auto given = [&](int i) { return i == none ? TensorView(nullptr) : tensor(stack[i]); };
-    const auto optional = [&](int i) { return i == none ? TensorView(nullptr) : optional_tensor(stack[i]); };
-    const auto statistic = [&](int i) { return at.optional_statistics ? optional(i) : given(i); };
-    Inputs in{at.norm,
-              given(0),
-              given(1),
-              statistic(at.mean),
-              statistic(at.rstd),
-              optional(at.gamma),
-              optional(at.beta),
-              optional(at.dresidual),
-              optional(at.into_dgamma),
-              optional(at.into_dbeta),
-              at.eps == none ? 0 : number(stack[at.eps]),
-              at.gamma_offset == none ? 0 : number(stack[at.gamma_offset]),
-              product(stack[2]),
-              list_size(stack[2]),
-              {}};
-    for (size_t i = 0; i < at.outputs; ++i) in.wanted[i] = truth(item(stack[at.mask], i));
-    return in;
+/// Of normjit's own, whose numbers and mask come behind the tensors.
+constexpr Signature own(normjit_norm norm, std::span<const Place> tensors) {
+    const int next = tensors.back().argument + 1;
+    return {.norm = norm,
+            .tensors = tensors,
+            .normalized_shape = normalized_shape,
+            .eps = next,
+            .weight_offset = next + 1,
+            .mask = next + 2,
+            .outputs = norm == NORMJIT_LAYERNORM ? size_t{3} : size_t{2}};
 }
-
-/// Frees what the caller of an operator handed over.
-void consume(Value* stack, const Signature& at) {
-    free_tensor(stack[0]), free_tensor(stack[1]);
-    for (const int i : {at.mean, at.rstd}) {
-        if (i != none) at.optional_statistics ? free_optional(stack[i]) : free_tensor(stack[i]);
-    }
-    for (const int i : {at.gamma, at.beta, at.dresidual, at.into_dgamma, at.into_dbeta}) {
-        if (i != none) free_optional(stack[i]);
-    }
-    for (const int i : {2, at.mask}) free_list(stack[i]);
-}
+constexpr std::span<const Place> all_of_layer_norm = layer_norm_tensors, all_of_rms_norm = rms_norm_tensors;
+constexpr Signature own_layer_norm =
+    own(NORMJIT_LAYERNORM, all_of_layer_norm.first(all_of_layer_norm.size() - layer_norm_sums));
+constexpr Signature own_rms_norm = own(NORMJIT_RMSNORM, all_of_rms_norm.first(all_of_rms_norm.size() - rms_norm_sums));
+constexpr Signature into_layer_norm = own(NORMJIT_LAYERNORM, all_of_layer_norm);
+constexpr Signature into_rms_norm = own(NORMJIT_RMSNORM, all_of_rms_norm);
 
 /// dx, dgamma and dbeta, those that were asked for.
 using Gradients = std::array<Tensor, 3>;
 
 /// What the gradients that are wanted depend on, and these.
-void set_operands(const Inputs& in, const Gradients& gradients, Operands& operands) {
+void set_operands(const Given& given, normjit_norm norm, const Gradients& gradients, Operands& operands) {
     const auto& [dx, dgamma, dbeta] = gradients;
-    const bool reads_x = dx || dgamma || in.into_dgamma, saved{in.rstd};
+    const TensorView &gamma = given[Role::weight], &dresidual = given[Role::dresidual], &rstd = given[Role::rstd];
+    const TensorView &into_dgamma = given[Role::dweight], &into_dbeta = given[Role::dbias];
+    const bool reads_x = dx || dgamma || into_dgamma, saved{rstd};
     operands.spec.stats = reads_x && !saved ? NORMJIT_STATS_RECOMPUTE : NORMJIT_STATS_SAVED;
-    operands.read_matrix(NORMJIT_X, in.x);
-    operands.read_matrix(NORMJIT_DY, in.dy);
+    operands.read_matrix(NORMJIT_X, given[Role::x]);
+    operands.read_matrix(NORMJIT_DY, given[Role::dy]);
     if (reads_x && saved) {
-        if (in.norm == NORMJIT_LAYERNORM) operands.read_statistic(NORMJIT_MEAN, in.mean);
-        operands.read_statistic(NORMJIT_RSTD, in.rstd);
+        if (norm == NORMJIT_LAYERNORM) operands.read_statistic(NORMJIT_MEAN, given[Role::mean]);
+        operands.read_statistic(NORMJIT_RSTD, rstd);
     }
     if (dx) {
-        if (in.gamma) operands.spec.gamma_offset = in.gamma_offset;
-        if (in.gamma) operands.read_weight(NORMJIT_GAMMA, in.gamma);
-        if (in.dresidual) operands.read_matrix(NORMJIT_DRESIDUAL, in.dresidual);
+        if (gamma) operands.spec.gamma_offset = given.weight_offset;
+        if (gamma) operands.read_weight(NORMJIT_GAMMA, gamma);
+        if (dresidual) operands.read_matrix(NORMJIT_DRESIDUAL, dresidual);
         operands.write_matrix(NORMJIT_DX, dx);
     }
     if (dgamma) operands.write_weight(NORMJIT_DGAMMA, dgamma);
     if (dbeta) operands.write_weight(NORMJIT_DBETA, dbeta);
-    if (in.into_dgamma) operands.add_to(NORMJIT_DGAMMA, in.into_dgamma);
-    if (in.into_dbeta) operands.add_to(NORMJIT_DBETA, in.into_dbeta);
+    if (into_dgamma) operands.add_to(NORMJIT_DGAMMA, into_dgamma, gamma);
+    if (into_dbeta) operands.add_to(NORMJIT_DBETA, into_dbeta, given.beta_like());
 }
 
-Gradients compute(const Inputs& in) {
-    const Device device = in.x.device();
-    const TensorView& beta_like = in.beta ? in.beta : in.gamma;
+Gradients compute(const Given& given, normjit_norm norm) {
+    const TensorView &x = given[Role::x], &gamma = given[Role::weight];
+    const TensorView &into_dgamma = given[Role::dweight], &into_dbeta = given[Role::dbias];
+    const Device device = x.device();
     Gradients gradients;
     auto& [dx, dgamma, dbeta] = gradients;
-    if (in.wanted[0]) dx = Tensor::empty(in.x, device);
-    if (in.wanted[1] && in.gamma && !in.into_dgamma) dgamma = Tensor::empty(in.gamma, device);
-    if (in.wanted[2] && beta_like && !in.into_dbeta) dbeta = Tensor::empty(beta_like, device);
-    if ((dx || dgamma || dbeta || in.into_dgamma || in.into_dbeta) && in.cols > 0) {
-        Operands operands(in.norm, NORMJIT_BACKWARD, in.x, in.cols,
-                          std::max(slices_of(in.gamma, in.normalized), slices_of(in.beta, in.normalized)), in.eps);
-        set_operands(in, gradients, operands);
+    if (given.wanted[0]) dx = Tensor::empty(x, device);
+    if (given.wanted[1] && gamma && !into_dgamma) dgamma = Tensor::empty(gamma, device);
+    if (given.wanted[2] && given.beta_like() && !into_dbeta) dbeta = Tensor::empty(given.beta_like(), device);
+    if ((dx || dgamma || dbeta || into_dgamma || into_dbeta) && given.cols > 0) {
+        Operands operands(norm, NORMJIT_BACKWARD, x, given.cols, given.row_dimensions, given.slice_dimensions,
+                          given.eps);
+        set_operands(given, norm, gradients, operands);
         launch(operands, device);
     }
     return gradients;
@@ -132,26 +127,38 @@ void keep_reason(const char* text) {
     reason = text;
 }
 
+/// Torch's own kernel for the call, which it consumes. False, with the reason added: it could not serve it either.
+bool leave_to_torch(Value* stack, const char* torch_operator, std::string& problem) {
+    torch_calls.fetch_add(1, std::memory_order_relaxed);
+    keep_reason(problem.c_str());
+    if (shim().torch_call_dispatcher(torch_operator, "", stack, version) == 0) return true;
+    problem += std::string("; nor could ") + torch_operator;
+    const auto what = shim().torch_exception_get_what_without_backtrace;
+    if (what != nullptr) problem += std::string(": ") + what();
+    return false;
+}
+
 void run(Value* stack, const Signature& signature) {
     std::string problem;
+    bool may_be_torchs = signature.torch_operator != nullptr;
     try {
-        Gradients gradients = compute(read(stack, signature));
+        Gradients gradients = compute(read(stack, signature), signature.norm);
         std::array<Value, 3> results{};
         for (size_t i = 0; i < signature.outputs; ++i) results[i] = give(std::move(gradients[i]));
         consume(stack, signature);
         std::copy_n(results.begin(), signature.outputs, stack);
         count_call();
         return;
+    } catch (const Invalid& error) {
+        problem = error.what();
+        may_be_torchs = false;
     } catch (const std::exception& error) {
         problem = error.what();
     }
-    if (signature.torch_operator != nullptr) {
-        torch_calls.fetch_add(1, std::memory_order_relaxed);
-        keep_reason(problem.c_str());
-        if (shim().torch_call_dispatcher(signature.torch_operator, "", stack, version) == 0) return;  // has consumed it
-        problem += std::string("; nor could ") + signature.torch_operator;
-    } else {
+    if (!may_be_torchs) {
         consume(stack, signature);
+    } else if (leave_to_torch(stack, signature.torch_operator, problem)) {
+        return;
     }
     shim().aoti_torch_check(false, "normjit", __FILE__, __LINE__, problem.c_str());  // throws, as torch does
 }

@@ -15,24 +15,12 @@ Value item(Value list, size_t i) {
     return value;
 }
 
-int64_t product(Value normalized_shape) {
-    const size_t dimensions = list_size(normalized_shape);
-    int64_t cols = 1;
-    for (size_t i = 0; i < dimensions; ++i) cols *= static_cast<int64_t>(item(normalized_shape, i));
-    return cols;
-}
-
 TensorView optional_tensor(Value value) {
     const auto* inner = as_pointer<const Value*>(value);
     const Handle tensor = inner == nullptr ? nullptr : as_pointer<Handle>(*inner);
     bool defined = false;
     if (tensor != nullptr) NORMJIT_TORCH_CALL(aoti_torch_is_defined, tensor, &defined);
     return TensorView(defined ? tensor : nullptr);
-}
-
-size_t slices_of(const TensorView& weight, size_t normalized) {
-    const size_t dimensions = weight ? weight.dimensions() : 0;
-    return dimensions > normalized ? dimensions - normalized : 0;
 }
 
 void free_tensor(Value value) { shim().aoti_torch_delete_tensor_object(as_pointer<Handle>(value)); }

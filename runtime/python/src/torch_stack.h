@@ -24,16 +24,10 @@ inline bool truth(Value value) { return (value & 0xff) != 0; }
 size_t list_size(Value list);
 Value item(Value list, size_t i);
 
-/// The elements of a row; `normalized_shape` is a list.
-int64_t product(Value normalized_shape);
-
 inline TensorView tensor(Value value) { return TensorView(as_pointer<Handle>(value)); }
 
 /// None, too, for the undefined tensor that autograd hands over for "none".
 TensorView optional_tensor(Value value);
-
-/// How many dimensions a weight has before those of a row: it has a row for each of their elements.
-size_t slices_of(const TensorView& weight, size_t normalized);
 
 void free_tensor(Value value);
 void free_optional(Value value);

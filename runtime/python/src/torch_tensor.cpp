@@ -188,8 +188,9 @@ size_t slices_needed(TensorView x, int64_t cols) {
 
 }  // namespace
 
-Operands::Operands(normjit_norm norm, normjit_pass pass, TensorView x, int64_t cols, size_t weight_slices, double eps)
-    : cols_(cols), slice_dimensions_(weight_slices), weight_slices_(weight_slices) {
+Operands::Operands(normjit_norm norm, normjit_pass pass, TensorView x, int64_t cols, size_t row_dimensions,
+                   size_t weight_slices, double eps)
+    : cols_(cols), row_dimensions_(row_dimensions), slice_dimensions_(weight_slices), weight_slices_(weight_slices) {
     spec.size = sizeof spec, spec.norm = norm, spec.pass = pass, spec.rows = -1, spec.cols = cols, spec.eps = eps;
     std::fill(std::begin(spec.dtypes), std::end(spec.dtypes), NORMJIT_NONE);
     arguments.size = sizeof arguments;
@@ -232,14 +233,9 @@ void Operands::read_matrix(normjit_tensor which, TensorView tensor) {
     if (strides) set_strides(which, *strides);
 }
 
-/// Checks that a weight is [N], or has a row for each slice, and notes which.
+/// Whether a weight, or its gradient, has a row for each slice.
 bool Operands::is_per_slice(TensorView weight) const {
-    if (weight_slices_ == 0) return false;
-    const int64_t elements = weight.elements();
-    if (elements == slices_ * cols_ && weight.dimensions() > weight_slices_) return true;
-    if (elements == cols_) return false;
-    throw Error("a weight has " + std::to_string(elements) + " elements; must be " + std::to_string(cols_) +
-                ", or as many for each of " + std::to_string(slices_) + " slices");
+    return weight_slices_ > 0 && weight.dimensions() == weight_slices_ + row_dimensions_;
 }
 
 void Operands::read_weight(normjit_tensor which, TensorView tensor) {
@@ -261,23 +257,21 @@ void Operands::write_matrix(normjit_tensor which, const Tensor& tensor) {
     set(which, tensor.view(), tensor.view().mutable_data(), cols_);
 }
 
+void Operands::set_gradient(normjit_tensor which, TensorView tensor, TensorView weight) {
+    if (is_per_slice(weight)) spec.per_slice |= 1u << (which == NORMJIT_DGAMMA ? NORMJIT_GAMMA : NORMJIT_BETA);
+    set(which, tensor, tensor.mutable_data(), cols_);
+}
+
 void Operands::write_weight(normjit_tensor which, const Tensor& tensor) {
-    if (is_per_slice(tensor.view())) {
-        spec.per_slice |= 1u << (which == NORMJIT_DGAMMA ? NORMJIT_GAMMA : NORMJIT_BETA);
-    }
-    set(which, tensor.view(), tensor.view().mutable_data(), cols_);
+    set_gradient(which, tensor.view(), tensor.view());
 }
 
 void Operands::write_statistic(normjit_tensor which, const Tensor& tensor) {
     set(which, tensor.view(), tensor.view().mutable_data(), 0);
 }
 
-void Operands::add_to(normjit_tensor which, TensorView tensor) {
-    if (tensor.elements() != cols_ || !tensor.is_contiguous()) {
-        throw Error("a tensor that a gradient is added to must be contiguous, with " + std::to_string(cols_) +
-                    " elements");
-    }
-    set(which, tensor, tensor.mutable_data(), cols_);
+void Operands::add_to(normjit_tensor which, TensorView tensor, TensorView weight) {
+    set_gradient(which, tensor, weight);
     spec.accumulate |= 1u << which;
 }
 

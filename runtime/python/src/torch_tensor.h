@@ -22,6 +22,7 @@ struct Device {
 /// A tensor that somebody else owns, good as long as that one is; or none.
 class TensorView {
   public:
+    TensorView() = default;
     explicit TensorView(Handle handle) : handle_(handle) {}
 
     Handle handle() const { return handle_; }
@@ -41,7 +42,7 @@ class TensorView {
     void* mutable_data() const;
 
   private:
-    Handle handle_;
+    Handle handle_ = nullptr;
 };
 
 class Tensor {
@@ -82,12 +83,14 @@ struct RowStrides {
 /// Nothing when no such strides describe the tensor.
 std::optional<RowStrides> row_strides(TensorView matrix, int64_t cols, size_t slice_dimensions);
 
-/// Tensors of one launch as normjit takes them; keeps the copies that some need.
+/// Tensors of one launch as normjit takes them, whose shapes have been checked; keeps the copies that some need.
 class Operands {
   public:
-    /// Of a norm of the rows of x. Weights of [N] leave `weight_slices` 0; those that have a row for each of x's first
-    /// so many dimensions make them slices. Else there are slices where x, a view, needs them.
-    Operands(normjit_norm norm, normjit_pass pass, TensorView x, int64_t cols, size_t weight_slices, double eps);
+    /// Of a norm of the rows of x, its last `row_dimensions`. Weights of a row leave `weight_slices` 0; those that have
+    /// a row for each of x's first so many dimensions make them slices. Else there are slices where x, a view, needs
+    /// them.
+    Operands(normjit_norm norm, normjit_pass pass, TensorView x, int64_t cols, size_t row_dimensions,
+             size_t weight_slices, double eps);
 
     /// Sets the type and the argument of a tensor like x, of a weight, or of a statistic of each row.
     void read_matrix(normjit_tensor which, TensorView tensor);
@@ -96,8 +99,8 @@ class Operands {
     void write_matrix(normjit_tensor which, const Tensor& tensor);
     void write_weight(normjit_tensor which, const Tensor& tensor);
     void write_statistic(normjit_tensor which, const Tensor& tensor);
-    /// Adds to what the tensor holds, which must be contiguous and have as many elements as the weight.
-    void add_to(normjit_tensor which, TensorView tensor);
+    /// Adds the gradient of a weight to what the tensor holds, which is contiguous.
+    void add_to(normjit_tensor which, TensorView tensor, TensorView weight);
 
     normjit_spec spec{};
     normjit_arguments arguments{};
@@ -106,9 +109,11 @@ class Operands {
     void set(normjit_tensor which, TensorView tensor, void* data, int64_t cols);
     void set_strides(normjit_tensor which, RowStrides strides);
     bool is_per_slice(TensorView weight) const;
+    void set_gradient(normjit_tensor which, TensorView tensor, TensorView weight);
     TensorView contiguous(TensorView tensor);
 
     int64_t cols_;
+    size_t row_dimensions_;
     size_t slice_dimensions_;
     size_t weight_slices_;
     int64_t slices_ = 1;

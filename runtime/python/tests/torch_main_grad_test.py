@@ -48,9 +48,14 @@ def test_main_grad_of_rms_norm():
     x, _, _, dy = case(5, 16)
     module(x).backward(dy)
     assert_close(module.weight.main_grad, reference(x, module.weight, None, dy, norm="rmsnorm")[1])
-    module.weight.main_grad = torch.zeros(32)[::2]
-    with pytest.raises(RuntimeError, match="a tensor that a gradient is added to must be contiguous, with 16 elements"):
-        module(x).backward(dy)
+    y = module(x)
+    for wrong in (torch.zeros(32)[::2], torch.zeros(15), torch.zeros(16, device="meta"), [0.0] * 16):
+        module.weight.main_grad = wrong
+        with pytest.raises(normjit.InvalidArgument, match="main_grad: that of weight "):
+            module(x)
+    module.weight.main_grad = torch.zeros(32)[::2]  # between the passes
+    with pytest.raises(RuntimeError, match="dweight: is not contiguous; a gradient can only be added to what is"):
+        y.backward(dy)
     module.weight.requires_grad_(False)  # then it needs none
     module(x).backward(dy)
 

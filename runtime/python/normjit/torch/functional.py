@@ -128,10 +128,16 @@ def _check_types(x, weight, bias, residual):
             raise InvalidArgument(f"{name}: is {type(t).__name__}; must be a tensor")
         if t.dtype not in ALL_TYPES:
             raise InvalidArgument(f"{name}: its type is {t.dtype}; allowed: {', '.join(map(str, ALL_TYPES))}")
-    if x.is_nested:
-        raise InvalidArgument("x: is a nested tensor; give its values(), of which each row is a row")
+        if t.is_nested:
+            raise InvalidArgument(f"{name}: is a nested tensor; give its values(), of which each row is a row")
+        if t.layout is not torch.strided:
+            raise InvalidArgument(f"{name}: its layout is {t.layout}; must be torch.strided: give to_dense()")
+        if t.device != x.device:
+            raise InvalidArgument(f"{name}: is on {t.device}; x is on {x.device}")
     if x.dim() == 0:
         raise InvalidArgument("x: has no dimensions; the last must be the normalised one")
+    if residual is not None and residual.shape != x.shape:
+        raise InvalidArgument(f"residual: its shape is {tuple(residual.shape)}; must be that of x, {tuple(x.shape)}")
 
 
 def _check_samples(name, weight, x):
@@ -148,6 +154,11 @@ def _check_main_grad(name, parameter, types):
     main_grad = getattr(parameter, "main_grad", None)
     if main_grad is None:
         raise InvalidArgument(f"main_grad: {name} has no attribute main_grad, or it is None")
+    if not isinstance(main_grad, torch.Tensor):
+        raise InvalidArgument(f"main_grad: that of {name} is {type(main_grad).__name__}; must be a tensor")
+    if main_grad.numel() != parameter.numel() or not main_grad.is_contiguous() or main_grad.device != parameter.device:
+        raise InvalidArgument(f"main_grad: that of {name} must be contiguous, with {parameter.numel()} elements on "
+                              f"{parameter.device}")
     if main_grad.dtype not in types:
         raise InvalidArgument(f"main_grad: that of {name} is {main_grad.dtype}; allowed for the gradients of this x: "
                               f"{', '.join(map(str, types))}")

@@ -4,6 +4,8 @@ added into dx, statistics computed again from x where none are given, and zero-c
 of their own; normjit.torch.functional guards that. The operators called _into add the gradients of weight and bias to
 the tensors dweight and dbias where these are given, and return none for them. torch.ops.normjit.layer_norm and rms_norm
 are the norms themselves, of x + residual where there is one: y, that sum or none, and, if asked, the statistics."""
+import re
+
 import torch
 
 from normjit.torch import _kernels
@@ -65,45 +67,117 @@ def serves(device):
 serves._dynamo_marked_constant = True
 
 
-def _fake_layer_norm(dy, x, normalized_shape, mean, rstd, weight, bias, dresidual, eps, weight_offset, output_mask):
-    beta_like = weight if bias is None else bias
-    return _fake(x, output_mask, (x, weight, beta_like))
+# What the shapes of operands must be, as torch_operator.cpp has it.
+MATRIX, STATISTIC, WEIGHT, SUM = "matrix", "statistic", "weight", "sum"
+FORMS = {"dy": MATRIX, "residual": MATRIX, "mean": STATISTIC, "rstd": STATISTIC, "weight": WEIGHT, "bias": WEIGHT,
+         "dresidual": MATRIX, "dweight": SUM, "dbias": SUM}
+TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
-def _fake_rms_norm(dy, x, normalized_shape, rstd, weight, dresidual, eps, weight_offset, output_mask):
-    return _fake(x, output_mask, (x, weight))
+def _fake(name):
+    """What an operator does but for its kernel: the same checks, with the same messages, and empty results."""
+    arguments, results = SCHEMAS[name].split("->")
+    names = re.findall(r"(\w+)[,)]", arguments)
+    count = results.count("Tensor")
+
+    def fake(*values, **named):
+        given = {**dict(zip(names, values)), **named}
+        _Checks(given, count).all()
+        return _gradients(given) if "dy" in given else _layer(given, with_mean=name == "layer_norm")
+
+    return fake
 
 
-def _fake_layer_norm_into(
-    dy, x, normalized_shape, mean, rstd, weight, bias, dresidual, dweight, dbias, eps, weight_offset, output_mask
-):
-    beta_like = weight if bias is None else bias
-    return _fake(x, output_mask, (x, weight if dweight is None else None, beta_like if dbias is None else None))
-
-
-def _fake_rms_norm_into(
-    dy, x, normalized_shape, rstd, weight, dresidual, dweight, eps, weight_offset, output_mask
-):
-    return _fake(x, output_mask, (x, weight if dweight is None else None))
-
-
-def _fake(x, output_mask, likes):
+def _gradients(given):
+    x, weight = given["x"], given["weight"]
+    beta_like = weight if given.get("bias") is None else given["bias"]
+    likes = (x, weight if given.get("dweight") is None else None, beta_like if given.get("dbias") is None else None)
     return tuple(x.new_empty(like.shape, dtype=like.dtype) if wanted and like is not None else None
-                 for wanted, like in zip(output_mask, likes))
+                 for wanted, like in zip(given["output_mask"], likes))
 
 
-def _fake_layer_norm_itself(x, residual, normalized_shape, weight, bias, eps, weight_offset, statistics):
-    y, h, rstd = _fake_rms_norm_itself(x, residual, normalized_shape, weight, eps, weight_offset, statistics)
-    return y, h, None if rstd is None else torch.empty_like(rstd), rstd
-
-
-def _fake_rms_norm_itself(x, residual, normalized_shape, weight, eps, weight_offset, statistics):
-    shape = (*x.shape[: x.dim() - len(normalized_shape)], *(1 for _ in normalized_shape))
+def _layer(given, with_mean):
+    x, normalized = given["x"], len(given["normalized_shape"])
+    shape = (*x.shape[: x.dim() - normalized], *(1 for _ in range(normalized)))
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-    return (x.new_empty(x.shape), None if residual is None else x.new_empty(x.shape),
-            x.new_empty(shape, dtype=wide) if statistics else None)
+    rstd, *mean = (x.new_empty(shape, dtype=wide) if given["statistics"] else None for _ in range(1 + with_mean))
+    return (x.new_empty(x.shape), None if given["residual"] is None else x.new_empty(x.shape), *mean, rstd)
 
 
-FAKES = {"layer_norm_backward": _fake_layer_norm, "rms_norm_backward": _fake_rms_norm,
-         "layer_norm_backward_into": _fake_layer_norm_into, "rms_norm_backward_into": _fake_rms_norm_into,
-         "layer_norm": _fake_layer_norm_itself, "rms_norm": _fake_rms_norm_itself}
+class _Checks:
+    """Of the arguments of a call, by their names."""
+
+    def __init__(self, given, results):
+        self.given, self.results = given, results
+        self.x, self.row = given["x"], list(given["normalized_shape"])
+        self.outer = list(self.x.shape[: max(self.x.dim() - len(self.row), 0)])
+        self.slices = 0  # how many of x's dimensions they are of for which weights have a row each
+
+    def all(self):
+        self.check_type("x", self.x)
+        inner = self.x.shape[self.x.dim() - len(self.row):] if 1 <= len(self.row) <= self.x.dim() else []
+        _check_equal(self.row or None, inner, lambda: f"normalized_shape: is {_text(self.row)}; must be the last dimensions of "
+                                                      f"x, {_text(self.x.shape)}")
+        mask = self.given.get("output_mask")
+        torch._check(mask is None or len(mask) == self.results,
+                     lambda: f"output_mask: has {len(mask)} elements; must have {self.results}")
+        for name, form in FORMS.items():
+            t = self.given.get(name)
+            if t is not None:
+                self.check_type(name, t)
+                torch._check(t.device == self.x.device, lambda: f"{name}: is not on the device of x")
+                getattr(self, f"check_{form}")(name, t)
+        mean, rstd = (self.given.get(name) is not None for name in ("mean", "rstd"))
+        torch._check("mean" not in self.given or mean == rstd,
+                     lambda: "mean: is given without rstd" if mean else "rstd: is given without mean")
+
+    def check_type(self, name, t):
+        torch._check(t.dtype in TYPES, lambda: f"{name}: its type is none of float32, bfloat16, float16 and float64")
+        wide = self.x.dtype == torch.float64
+        problem = "is not float64, and x is" if wide else "is float64, and x is not"
+        torch._check((t.dtype == torch.float64) == wide,
+                     lambda: f"{name}: {problem}; float64 takes no other type beside it")
+
+    def check_shape(self, name, t, wanted, must):
+        _check_equal(t.shape, wanted, lambda: f"{name}: its shape is {_text(t.shape)}; must be {must}")
+
+    def check_matrix(self, name, t):
+        self.check_shape(name, t, self.x.shape, f"that of x, {_text(self.x.shape)}")
+
+    def check_statistic(self, name, t):
+        padded = [*self.outer, *(1 for _ in self.row)]
+        wanted = self.outer if t.dim() == len(self.outer) else padded
+        self.check_shape(name, t, wanted, f"{_text(self.outer)} or {_text(padded)}")
+
+    def check_weight(self, name, t):
+        slices = t.dim() - len(self.row)
+        wanted = [*self.outer[:slices], *self.row] if 0 <= slices <= len(self.outer) else None
+        self.check_shape(name, t, wanted, f"{_text(self.row)}, or that behind the first dimensions of x, "
+                                          f"{_text(self.x.shape)}")
+        torch._check(not slices or self.slices in (0, slices),
+                     lambda: f"{name}: has a row for each element of x's first {slices} dimensions, and weight of its first "
+                             f"{self.slices}; must be the same")
+        self.slices = max(self.slices, slices)
+
+    def check_sum(self, name, t):
+        like = self.given["weight"]
+        if name == "dbias" and self.given["bias"] is not None:
+            like = self.given["bias"]
+        torch._check(like is not None, lambda: f"{name}: is given without a weight")
+        torch._check(t.numel() == like.numel(), lambda: f"{name}: its shape is {_text(t.shape)}; must have as many elements as "
+                                                        f"{_text(like.shape)}")
+        torch._check(t.is_contiguous(), lambda: f"{name}: is not contiguous; a gradient can only be added to what is")
+
+
+def _check_equal(sizes, others, message):
+    """Sizes that a graph does not know yet torch checks when it does."""
+    torch._check(sizes is not None and others is not None and len(sizes) == len(others), message)
+    for size, other in zip(sizes, others):
+        torch._check(size == other, message)
+
+
+def _text(sizes):
+    return f"[{', '.join(map(str, sizes))}]"
+
+
+FAKES = {name: _fake(name) for name in SCHEMAS}
