@@ -4,19 +4,27 @@
 
 #include "normjit/normjit.h"
 
-#include <array>
+#include <algorithm>
+#include <span>
 #include <tuple>
+#include <utility>
 
 namespace normjit::python {
 
-/// All fields of a spec. A binding names each of a struct's: with a field more, or one less, this does not compile.
+/// All fields of a spec, but for its types as a tuple. The binding names each of the struct's: with a field more, or
+/// one less, this does not compile.
 inline auto fields_of(const normjit_spec& spec) {
     const auto& [size, norm, source, stats, rows, cols, eps, gamma_offset, dtypes, accumulate, pass, invariant,
                  rounding, slices, per_slice] = spec;
-    return std::make_tuple(cols, size, norm, source, stats, rows, eps, gamma_offset, std::to_array(dtypes), accumulate,
-                           pass, invariant, rounding, slices, per_slice);
+    return std::pair(std::tie(cols, size, norm, source, stats, rows, eps, gamma_offset, accumulate, pass, invariant,
+                              rounding, slices, per_slice),
+                     std::span(dtypes));
 }
 
-inline bool is_same(const normjit_spec& a, const normjit_spec& b) { return fields_of(a) == fields_of(b); }
+inline bool is_same(const normjit_spec& a, const normjit_spec& b) {
+    const auto [numbers, types] = fields_of(a);
+    const auto [other_numbers, other_types] = fields_of(b);
+    return numbers == other_numbers && std::ranges::equal(types, other_types);
+}
 
 }  // namespace normjit::python

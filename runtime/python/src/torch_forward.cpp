@@ -40,22 +40,22 @@ struct Outputs {
 };
 
 /// Of a tensor of x's type or wider; those of a row without elements are zeros.
-Tensor make_statistic(const Given& given, Device device) {
-    Tensor made = Tensor::empty_statistic(given[Role::x], given.row_dimensions, device);
-    if (given.cols == 0) NORMJIT_TORCH_CALL(aoti_torch_zero_, made.view().handle());
+Tensor make_statistic(const Given& given) {
+    Tensor made = Tensor::empty_statistic(given[Role::x], given.row_dimensions, given.device);
+    if (given.cols == 0) NORMJIT_TORCH_CALL(aoti_torch_zero_, made.handle());
     return made;
 }
 
 Outputs compute(const Given& given, normjit_norm norm) {
     const TensorView &x = given[Role::x], &residual = given[Role::residual], &gamma = given[Role::weight],
                      &beta = given[Role::bias];
-    const Device device = x.device();
+    const Device device = given.device;
     Outputs made;
     made.y = Tensor::empty(x, device);
     if (residual) made.h = Tensor::empty(x, device);
     if (given.statistics) {
-        if (norm == NORMJIT_LAYERNORM) made.mean = make_statistic(given, device);
-        made.rstd = make_statistic(given, device);
+        if (norm == NORMJIT_LAYERNORM) made.mean = make_statistic(given);
+        made.rstd = make_statistic(given);
     }
     if (x.elements() == 0) return made;
 

@@ -98,8 +98,8 @@ void set_operands(const Given& given, normjit_norm norm, const Gradients& gradie
         if (dresidual) operands.read_matrix(NORMJIT_DRESIDUAL, dresidual);
         operands.write_matrix(NORMJIT_DX, dx);
     }
-    if (dgamma) operands.write_weight(NORMJIT_DGAMMA, dgamma);
-    if (dbeta) operands.write_weight(NORMJIT_DBETA, dbeta);
+    if (dgamma) operands.write_weight(NORMJIT_DGAMMA, dgamma, gamma);
+    if (dbeta) operands.write_weight(NORMJIT_DBETA, dbeta, given.beta_like());
     if (into_dgamma) operands.add_to(NORMJIT_DGAMMA, into_dgamma, gamma);
     if (into_dbeta) operands.add_to(NORMJIT_DBETA, into_dbeta, given.beta_like());
 }
@@ -107,7 +107,7 @@ void set_operands(const Given& given, normjit_norm norm, const Gradients& gradie
 Gradients compute(const Given& given, normjit_norm norm) {
     const TensorView &x = given[Role::x], &gamma = given[Role::weight];
     const TensorView &into_dgamma = given[Role::dweight], &into_dbeta = given[Role::dbias];
-    const Device device = x.device();
+    const Device device = given.device;
     Gradients gradients;
     auto& [dx, dgamma, dbeta] = gradients;
     if (given.wanted[0]) dx = Tensor::empty(x, device);

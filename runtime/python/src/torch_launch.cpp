@@ -18,7 +18,7 @@ namespace {
 class CurrentDevice {
   public:
     explicit CurrentDevice(Device device) {
-        if (device.type != shim().aoti_torch_device_type_cuda()) return;
+        if (device.type != shim().cuda) return;
         if (!shim().has_cuda) throw Error("this libtorch's CUDA part lacks functions that normjit needs");
         cuda_index = device.index;
         NORMJIT_TORCH_CALL(aoti_torch_create_cuda_guard, cuda_index, &guard_);

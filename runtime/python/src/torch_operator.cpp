@@ -46,7 +46,7 @@ class Checker {
 
     void check() {
         is_f64_ = type_of(place_of(Role::x)) == NORMJIT_F64;
-        device_ = given_[Role::x].device();
+        given_.device = given_[Role::x].device();
         read_row();
         if (signature_.mask != Signature::none) check_mask();
         for (const Place& place : signature_.tensors) {
@@ -107,7 +107,7 @@ class Checker {
 
     void check_device(const Place& place) const {
         const Device device = tensor(place).device();
-        if (device.type == device_.type && device.index == device_.index) return;
+        if (device.type == given_.device.type && device.index == given_.device.index) return;
         refuse(place, std::string("is not on the device of ") + place_of(Role::x).name);
     }
 
@@ -187,7 +187,6 @@ class Checker {
     Given& given_;
     Sizes x_;
     bool is_f64_ = false;
-    Device device_{};
 };
 
 }  // namespace

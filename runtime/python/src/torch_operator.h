@@ -45,6 +45,7 @@ struct Given {
     const TensorView& beta_like() const { return (*this)[(*this)[Role::bias] ? Role::bias : Role::weight]; }
 
     std::array<TensorView, role_count> tensors;  ///< by Role; none where the operator has or gets none
+    Device device{};                             ///< of all of them
     int64_t cols = 1;                            ///< elements of a row
     size_t row_dimensions = 0;                   ///< the last ones of x
     size_t slice_dimensions = 0;                 ///< the first ones of x for which weights have a row each

@@ -35,6 +35,7 @@ Shim open() {
 #undef CUDA
     if (!missing.empty()) throw Error("this libtorch has no " + missing + "; torch 2.10 or newer is needed");
     static_assert(NORMJIT_F32 == 0 && NORMJIT_BF16 == 1 && NORMJIT_F16 == 2 && NORMJIT_F64 == 3);
+    shim.cpu = shim.aoti_torch_device_type_cpu(), shim.cuda = shim.aoti_torch_device_type_cuda();
     shim.dtypes = {shim.aoti_torch_dtype_float32(), shim.aoti_torch_dtype_bfloat16(), shim.aoti_torch_dtype_float16(),
                    shim.aoti_torch_dtype_float64()};
     return shim;

@@ -28,6 +28,7 @@ struct Shim {
 #undef OPTIONAL
 #undef CUDA
     bool has_cuda = false;            ///< all functions of CUDA are there
+    int32_t cpu = 0, cuda = 0;        ///< torch's numbers of these devices
     std::array<int32_t, 4> dtypes{};  ///< torch's numbers of f32, bf16, f16, f64, by normjit_dtype
 };
 

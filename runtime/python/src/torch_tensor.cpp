@@ -16,16 +16,14 @@ constexpr int64_t least_bytes_of_huge_pages = 4 << 20;
 
 }  // namespace
 
-size_t TensorView::dimensions() const {
-    int64_t dimensions = 0;
-    NORMJIT_TORCH_CALL(aoti_torch_get_dim, handle_, &dimensions);
-    return static_cast<size_t>(dimensions);
-}
-
-std::span<const int64_t> TensorView::sizes() const {
+TensorView::TensorView(Handle handle) : handle_(handle) {
+    if (handle == nullptr) return;
     int64_t* sizes = nullptr;
+    int64_t dimensions = 0;
     NORMJIT_TORCH_CALL(aoti_torch_get_sizes, handle_, &sizes);
-    return {sizes, dimensions()};
+    NORMJIT_TORCH_CALL(aoti_torch_get_dim, handle_, &dimensions);
+    NORMJIT_TORCH_CALL(aoti_torch_get_dtype, handle_, &torch_dtype_);
+    sizes_ = {sizes, static_cast<size_t>(dimensions)};
 }
 
 const int64_t* TensorView::strides() const {
@@ -46,23 +44,23 @@ bool TensorView::is_contiguous() const {
     return contiguous;
 }
 
-int32_t TensorView::torch_dtype() const {
-    int32_t dtype = 0;
-    NORMJIT_TORCH_CALL(aoti_torch_get_dtype, handle_, &dtype);
-    return dtype;
-}
+namespace {
 
-std::optional<normjit_dtype> TensorView::dtype() const {
+std::optional<normjit_dtype> dtype_of(int32_t torch_dtype) {
     const auto& numbers = shim().dtypes;
-    const auto at = std::ranges::find(numbers, torch_dtype());
+    const auto at = std::ranges::find(numbers, torch_dtype);
     if (at == numbers.end()) return std::nullopt;
     return static_cast<normjit_dtype>(at - numbers.begin());
 }
 
+}  // namespace
+
+std::optional<normjit_dtype> TensorView::dtype() const { return dtype_of(torch_dtype_); }
+
 Device TensorView::device() const {
-    Device device{};
+    Device device{0, -1};
     NORMJIT_TORCH_CALL(aoti_torch_get_device_type, handle_, &device.type);
-    NORMJIT_TORCH_CALL(aoti_torch_get_device_index, handle_, &device.index);
+    if (device.type != shim().cpu) NORMJIT_TORCH_CALL(aoti_torch_get_device_index, handle_, &device.index);
     return device;
 }
 
@@ -86,7 +84,7 @@ Tensor Tensor::contiguous(std::span<const int64_t> sizes, int32_t torch_dtype, D
     Handle made = nullptr;
     NORMJIT_TORCH_CALL(aoti_torch_empty_strided, static_cast<int64_t>(sizes.size()), sizes.data(), strides, torch_dtype,
                        device.type, device.index, &made);
-    return Tensor(made);
+    return Tensor(made, torch_dtype);
 }
 
 Tensor Tensor::empty(TensorView like, Device device) {
@@ -114,15 +112,22 @@ Tensor Tensor::undefined() {
     return Tensor(made);
 }
 
-void* TensorView::mutable_data() const {
+namespace {
+
+void* mutable_data_of(Handle tensor) {
     void* data = nullptr;
-    NORMJIT_TORCH_CALL(torch_get_mutable_data_ptr, handle_, &data);
+    NORMJIT_TORCH_CALL(torch_get_mutable_data_ptr, tensor, &data);
     return data;
 }
 
+}  // namespace
+
+void* TensorView::mutable_data() const { return mutable_data_of(handle_); }
+void* Tensor::data() const { return mutable_data_of(handle_); }
+
 Tensor copy_of(TensorView tensor) {
     Tensor copy = Tensor::empty(tensor, tensor.device());
-    NORMJIT_TORCH_CALL(aoti_torch_copy_, copy.view().handle(), tensor.handle(), 0);
+    NORMJIT_TORCH_CALL(aoti_torch_copy_, copy.handle(), tensor.handle(), 0);
     return copy;
 }
 
@@ -205,8 +210,8 @@ Operands::Operands(normjit_norm norm, normjit_pass pass, TensorView x, int64_t c
     arguments.rows = slices_ == 0 ? 0 : rows / slices_;
 }
 
-void Operands::set(normjit_tensor which, TensorView tensor, void* data, int64_t cols) {
-    const auto dtype = tensor.dtype();
+void Operands::set(normjit_tensor which, int32_t torch_dtype, void* data, int64_t cols) {
+    const auto dtype = dtype_of(torch_dtype);
     if (!dtype) throw Error("a tensor is of none of the types f32, bf16, f16 and f64");
     spec.dtypes[which] = *dtype;
     arguments.tensors[which] = {data, cols, 0, *dtype, 0};
@@ -229,7 +234,7 @@ void Operands::read_matrix(normjit_tensor which, TensorView tensor) {
         strides = row_strides(tensor, cols_, slice_dimensions_);
         if (!strides) tensor = contiguous(tensor);
     }
-    set(which, tensor, const_cast<void*>(tensor.data()), cols_);
+    set(which, tensor.torch_dtype(), const_cast<void*>(tensor.data()), cols_);
     if (strides) set_strides(which, *strides);
 }
 
@@ -243,35 +248,36 @@ void Operands::read_weight(normjit_tensor which, TensorView tensor) {
     std::optional<RowStrides> strides;
     if (per_slice) strides = row_strides(tensor, cols_, weight_slices_);
     if (!strides) tensor = contiguous(tensor);
-    set(which, tensor, const_cast<void*>(tensor.data()), cols_);
+    set(which, tensor.torch_dtype(), const_cast<void*>(tensor.data()), cols_);
     if (strides) arguments.slice_strides[which] = stride_argument(strides->slice);
     if (per_slice) spec.per_slice |= 1u << which;
 }
 
 void Operands::read_statistic(normjit_tensor which, TensorView tensor) {
     tensor = contiguous(tensor);
-    set(which, tensor, const_cast<void*>(tensor.data()), 0);
+    set(which, tensor.torch_dtype(), const_cast<void*>(tensor.data()), 0);
 }
 
 void Operands::write_matrix(normjit_tensor which, const Tensor& tensor) {
-    set(which, tensor.view(), tensor.view().mutable_data(), cols_);
-}
-
-void Operands::set_gradient(normjit_tensor which, TensorView tensor, TensorView weight) {
-    if (is_per_slice(weight)) spec.per_slice |= 1u << (which == NORMJIT_DGAMMA ? NORMJIT_GAMMA : NORMJIT_BETA);
-    set(which, tensor, tensor.mutable_data(), cols_);
-}
-
-void Operands::write_weight(normjit_tensor which, const Tensor& tensor) {
-    set_gradient(which, tensor.view(), tensor.view());
+    set(which, tensor.torch_dtype(), tensor.data(), cols_);
 }
 
 void Operands::write_statistic(normjit_tensor which, const Tensor& tensor) {
-    set(which, tensor.view(), tensor.view().mutable_data(), 0);
+    set(which, tensor.torch_dtype(), tensor.data(), 0);
+}
+
+void Operands::set_per_slice(normjit_tensor gradient, TensorView weight) {
+    if (is_per_slice(weight)) spec.per_slice |= 1u << (gradient == NORMJIT_DGAMMA ? NORMJIT_GAMMA : NORMJIT_BETA);
+}
+
+void Operands::write_weight(normjit_tensor which, const Tensor& tensor, TensorView weight) {
+    set_per_slice(which, weight);
+    set(which, tensor.torch_dtype(), tensor.data(), cols_);
 }
 
 void Operands::add_to(normjit_tensor which, TensorView tensor, TensorView weight) {
-    set_gradient(which, tensor, weight);
+    set_per_slice(which, weight);
+    set(which, tensor.torch_dtype(), tensor.mutable_data(), cols_);
     spec.accumulate |= 1u << which;
 }
 
