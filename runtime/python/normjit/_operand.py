@@ -62,7 +62,7 @@ class Operand:
         elif hasattr(array, "__dlpack__"):
             self._from_dlpack(array, stream)
         else:
-            raise TypeError(f"{name}: {type(array).__name__} is no array: it has no __dlpack__()")
+            raise InvalidArgument(f"{name}: {type(array).__name__} is no array: it has no __dlpack__()")
         tensor = self.tensor
         self.shape = tuple(tensor.shape[: tensor.ndim])
         self.dtype = DTYPE_CODES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
@@ -91,21 +91,21 @@ class Operand:
 
     def _from_dlpack(self, array, stream):
         if getattr(array, "requires_grad", False):
+            if "torch" not in _packages(type(array)) or sys.modules["torch"].is_grad_enabled():
+                raise InvalidArgument(f"{self.name}: requires a gradient, which would end here; call normjit.torch.layer_norm or "
+                                      "rms_norm, or give detach()")
             array = array.detach()
         on_gpu = device_type(self.name, array) != CPU
-        arguments = {"stream": stream or 1} if on_gpu else {}  # of DLPack's numbers, 1 is the default stream
-        try:
-            capsule = array.__dlpack__(max_version=(1, 0), **arguments)
-        except TypeError:  # of before DLPack 1
-            capsule = array.__dlpack__(**arguments)
-        self._owner = capsule
+        self._owner = capsule = _capsule_of(self.name, array, {"stream": stream or 1} if on_gpu else {})
         self.read_only = _is_of_jax(array)  # whose capsules are of before DLPack 1, where none could say so
         if _capsule_is(capsule, b"dltensor_versioned"):
             managed = DLManagedTensorVersioned.from_address(_capsule_pointer(capsule, b"dltensor_versioned"))
             self.read_only |= bool(managed.flags & READ_ONLY)
             self.tensor = managed.tensor
-        else:
+        elif _capsule_is(capsule, b"dltensor"):
             self.tensor = DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+        else:
+            raise InvalidArgument(f"{self.name}: its __dlpack__() returns no tensor but {type(capsule).__name__}")
 
 
 def device_type(name, array):
@@ -116,7 +116,30 @@ def device_type(name, array):
             raise InvalidArgument(f"{name}: is a tracer of JAX's, without data; inside jit, grad and vmap call normjit.jax")
         if array.is_deleted():
             raise InvalidArgument(f"{name}: is an array of JAX's that was deleted, or donated to a call")
-    return array.__dlpack_device__()[0]
+    return _asked(name, array.__dlpack_device__)[0]
+
+
+def _capsule_of(name, array, arguments):
+    """`arguments`: the stream, in DLPack's numbers, of which 1 is the default one."""
+    try:
+        return array.__dlpack__(max_version=(1, 0), **arguments)
+    except TypeError:  # of before DLPack 1
+        return _asked(name, array.__dlpack__, **arguments)
+    except Exception as error:
+        raise _no_data(name, error) from error
+
+
+def _asked(name, method, **arguments):
+    try:
+        return method(**arguments)
+    except Exception as error:
+        raise _no_data(name, error) from error
+
+
+def _no_data(name, error):
+    """What an array's library says is its own: of one without data, sparse or on a device that DLPack has no number for,
+    it raises whatever it likes."""
+    return InvalidArgument(f"{name}: its library does not hand its data over: {type(error).__name__}: {error}")
 
 
 @functools.lru_cache
@@ -174,7 +197,7 @@ def stream_handle(stream):
             return getattr(stream, attribute)
     if isinstance(stream, int):
         return stream
-    raise TypeError(f"stream: {type(stream).__name__} is no CUDA stream and no handle of one")
+    raise InvalidArgument(f"stream: {type(stream).__name__} is no CUDA stream and no handle of one")
 
 
 @contextlib.contextmanager

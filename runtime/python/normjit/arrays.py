@@ -46,7 +46,7 @@ def layer_norm(x: Array, gamma: Array | None = None, beta: Array | None = None, 
 
     Returns a Layer. All else is as in layer_norm_backward(), which takes its mean and rstd, and its h as x."""
     inputs = {"x": x, "gamma": gamma, "beta": beta, "residual": residual, "rowscale": rowscale}
-    return _compute(_Problem("layernorm", True, eps, gamma_offset, "none", bool(invariant)), inputs, outputs, out, stream)
+    return _compute(_Problem("layernorm", True, eps, gamma_offset, "none", invariant), inputs, outputs, out, stream)
 
 
 def rms_norm(x: Array, gamma: Array | None = None, *, residual: Array | None = None, rowscale: Array | None = None,
@@ -56,7 +56,7 @@ def rms_norm(x: Array, gamma: Array | None = None, *, residual: Array | None = N
     1 / sqrt(mean(h^2) + eps). gamma_offset=1 is a zero-centred gamma, as in Gemma; rounding="llama" rounds h, h * rstd
     and y where Hugging Face's LlamaRMSNorm does. All else is as in layer_norm()."""
     inputs = {"x": x, "gamma": gamma, "residual": residual, "rowscale": rowscale}
-    return _compute(_Problem("rmsnorm", True, eps, gamma_offset, rounding, bool(invariant)), inputs, outputs, out, stream)
+    return _compute(_Problem("rmsnorm", True, eps, gamma_offset, rounding, invariant), inputs, outputs, out, stream)
 
 
 def layer_norm_backward(x: Array, dy: Array, gamma: Array | None = None, *, mean: Array | None = None,
@@ -76,6 +76,8 @@ def layer_norm_backward(x: Array, dy: Array, gamma: Array | None = None, *, mean
     out        a mapping of those names to arrays that are written to, all others are made; dx may be x or dy
     stream     of a GPU: a CUDA stream of any library's or its handle; None: the current one of x's library
 
+    Torch's tensors may require no gradient, but under torch.no_grad(): nothing here is seen by autograd; normjit.torch is.
+
     Types may differ from array to array, float32, bfloat16 and float16; float64 all alike. Returns Gradients, with None
     for what was not computed. On a GPU they are ready in the order of the stream. Raises normjit.InvalidArgument, a
     ValueError, for what does not fit, and normjit.Unavailable for what this machine cannot do. Thread safe, and others
@@ -83,7 +85,7 @@ def layer_norm_backward(x: Array, dy: Array, gamma: Array | None = None, *, mean
     if (mean is None) != (rstd is None):
         raise InvalidArgument("mean and rstd come together")
     inputs = {"x": x, "dy": dy, "gamma": gamma, "mean": mean, "rstd": rstd, "dresidual": dresidual}
-    return _compute(_Problem("layernorm", False, eps, gamma_offset, "none", bool(invariant)), inputs, outputs, out, stream)
+    return _compute(_Problem("layernorm", False, eps, gamma_offset, "none", invariant), inputs, outputs, out, stream)
 
 
 def rms_norm_backward(x: Array, dy: Array, gamma: Array | None = None, *, rstd: Array | None = None, eps: float = 1e-5,
@@ -94,12 +96,12 @@ def rms_norm_backward(x: Array, dy: Array, gamma: Array | None = None, *, rstd: 
     eps). gamma_offset=1 is a zero-centred gamma, as in Gemma; rounding="llama" rounds where the autograd of Hugging Face's
     LlamaRMSNorm does. All else is as in layer_norm_backward()."""
     inputs = {"x": x, "dy": dy, "gamma": gamma, "rstd": rstd, "dresidual": dresidual}
-    return _compute(_Problem("rmsnorm", False, eps, gamma_offset, rounding, bool(invariant)), inputs, outputs, out, stream)
+    return _compute(_Problem("rmsnorm", False, eps, gamma_offset, rounding, invariant), inputs, outputs, out, stream)
 
 
 def _compute(problem, inputs, outputs, out, stream):
     problem, out = _checked(problem, inputs, out)
-    if problem.rounding not in ROUNDINGS:
+    if not isinstance(problem.rounding, str) or problem.rounding not in ROUNDINGS:
         raise InvalidArgument(f"rounding: {problem.rounding!r}; allowed: {', '.join(ROUNDINGS)}")
     wanted = _wanted(problem, outputs, inputs, out)
     x = inputs["x"]
@@ -132,7 +134,10 @@ def _checked(problem, inputs, out):
     out = {} if out is None else out
     if not isinstance(out, collections.abc.Mapping):
         raise InvalidArgument(f"out: is {type(out).__name__}; must be a mapping of outputs' names to arrays")
-    numbers = {}
+    try:
+        numbers = {"invariant": bool(problem.invariant)}
+    except Exception:  # of an array of several elements
+        raise InvalidArgument(f"invariant: is {type(problem.invariant).__name__}; must be True or False") from None
     for name, least in (("eps", 0), ("gamma_offset", None)):
         value = getattr(problem, name)
         _library.check_finite(name, value, least)
@@ -160,11 +165,11 @@ def _wanted(problem, outputs, inputs, out):
     else:
         possible = GRADIENTS if layernorm else GRADIENTS[:2]
         usual = possible if has_gamma else ("dx",)
-    if outputs is None:
-        outputs = set(usual) | set(out)
-    names = [outputs] if isinstance(outputs, str) or not isinstance(outputs, collections.abc.Iterable) else list(outputs)
-    if not all(isinstance(name, str) for name in names):
-        raise InvalidArgument(f"outputs: {outputs!r}; must be names of {', '.join(possible)}")
+    asked = [*usual, *out] if outputs is None else outputs
+    names = [asked] if isinstance(asked, str) or not isinstance(asked, collections.abc.Iterable) else list(asked)
+    for what, given, each in (("out", list(out), out), ("outputs", outputs, names)):
+        if not all(isinstance(name, str) for name in each):
+            raise InvalidArgument(f"{what}: {given!r}; must be names of {', '.join(possible)}")
     outputs = set(names)
     for what, names in (("outputs", outputs), ("out", set(out))):
         if names - set(possible):

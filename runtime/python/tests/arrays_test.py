@@ -195,9 +195,82 @@ def test_bad_input(message):
     assert isinstance(error.value, ValueError)
 
 
-def test_what_is_no_array():
-    with pytest.raises(TypeError, match=r"dy: list is no array"):
-        normjit.rms_norm_backward(random(1, 2, 3), [1.0])
+class Broken:
+    """Speaks DLPack, and hands nothing over."""
+
+    def __init__(self, device, capsule):
+        self.device, self.capsule = device, capsule
+
+    def __dlpack_device__(self):
+        return self.device()
+
+    def __dlpack__(self, **_):
+        return self.capsule()
+
+
+def refused():
+    raise BufferError("not now")
+
+
+@pytest.mark.parametrize("array, message", [
+    ([1.0, 2.0], "list is no array: it has no __dlpack__"),
+    ("text", "str is no array: it has no __dlpack__"),
+    (1.0, "float is no array: it has no __dlpack__"),
+    ({}, "dict is no array: it has no __dlpack__"),
+    (np.float32(1), "float32 is no array: it has no __dlpack__"),
+    (np.ndarray, "type is no array|its library does not hand its data over"),
+    (np.array([object()]), "its type is object; allowed: f32"),
+    (np.array(["text"]), "its type is <U4; allowed: f32"),
+    (np.zeros(2, [("a", "f4")]), "its type is .*; allowed: f32"),
+    (np.zeros(2, ">f4"), "its type is >f4; allowed: f32"),
+    (Broken(refused, refused), "its library does not hand its data over: BufferError: not now"),
+    (Broken(lambda: (1, 0), refused), "its library does not hand its data over: BufferError: not now"),
+    (Broken(lambda: (1, 0), lambda: None), "its __dlpack__.. returns no tensor but NoneType"),
+])
+def test_what_is_no_array(array, message):
+    x = random(1, 2, 3)
+    for name, call in {"x": lambda: normjit.layer_norm(array), "dy": lambda: normjit.rms_norm_backward(x, array),
+                       "gamma": lambda: normjit.rms_norm(x, array), "y": lambda: normjit.rms_norm(x, out={"y": array}),
+                       "residual": lambda: normjit.layer_norm(x, residual=array)}.items():
+        with pytest.raises(normjit.InvalidArgument, match=f"^{name}: ({message})"):
+            call()
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"out": {1: None}}, r"out: \[1\]; must be names of y, h, rstd"),
+    ({"rounding": np.zeros(2)}, "rounding: array"),
+    ({"invariant": np.zeros(2)}, "invariant: is ndarray; must be True or False"),
+    ({"stream": "mine"}, "stream: "),
+])
+def test_options_that_are_none(options, message):
+    with pytest.raises(normjit.InvalidArgument, match=message):
+        normjit.rms_norm(random(1, 2, 3), **options)
+
+
+def test_what_torch_does_not_hand_over():
+    torch = pytest.importorskip("torch")
+    x = torch.ones(2, 3)
+    for array, message in ((x.to("meta"), "x: its library"), (x.to_sparse(), "x: "), (x.int(), "x: its type is torch.int32"),
+                           (torch.nested.nested_tensor([x], layout=torch.jagged), "x: "), (x.to(torch.complex64), "x: its type")):
+        with pytest.raises(normjit.InvalidArgument, match=message):
+            normjit.layer_norm(array)
+    message = "its library does not hand its data over"
+    with pytest.raises(normjit.InvalidArgument, match=message):
+        torch.func.vmap(lambda t: normjit.layer_norm(t).y)(x)
+
+
+def test_gradients_do_not_end_unseen():
+    torch = pytest.importorskip("torch")
+    x, weight = torch.ones(2, 3, requires_grad=True), torch.nn.Parameter(torch.ones(3))
+    plain = x.detach()
+    message = "requires a gradient, which would end here; call normjit.torch.layer_norm or rms_norm, or give detach"
+    for name, call in {"x": lambda: normjit.layer_norm(x), "gamma": lambda: normjit.rms_norm(plain, weight),
+                       "residual": lambda: normjit.layer_norm(plain, residual=x), "y": lambda: normjit.rms_norm(plain, out={"y": x}),
+                       "dy": lambda: normjit.layer_norm_backward(plain, x)}.items():
+        with pytest.raises(normjit.InvalidArgument, match=f"^{name}: {message}"):
+            call()
+        with torch.no_grad():
+            call()
 
 
 class OldProducer:
@@ -227,7 +300,7 @@ def test_autograd_sees_what_is_written():
     torch = pytest.importorskip("torch")
     x, y, unwritten = torch.rand(9, 50, requires_grad=True), torch.ones(9, 50), torch.ones(9, 50)
     first, second = (x * y[:]).sum(), (x * unwritten).sum()
-    normjit.layer_norm(x, out={"y": y, "mean": None}, outputs=("y", "mean"))
+    normjit.layer_norm(x.detach(), out={"y": y, "mean": None}, outputs=("y", "mean"))
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         first.backward()
     second.backward()
