@@ -78,7 +78,7 @@ def layer_norm_backward(x: Array, dy: Array, gamma: Array | None = None, *, mean
 
     Torch's tensors may require no gradient, but under torch.no_grad(): nothing here is seen by autograd; normjit.torch is.
 
-    Types may differ from array to array, float32, bfloat16 and float16; float64 all alike. Returns Gradients, with None
+    Types may differ from array to array, float32, bfloat16 and float16, but mean and rstd are alike; float64 all alike. Returns Gradients, with None
     for what was not computed. On a GPU they are ready in the order of the stream. Raises normjit.InvalidArgument, a
     ValueError, for what does not fit, and normjit.Unavailable for what this machine cannot do. Thread safe, and others
     run meanwhile."""
@@ -109,9 +109,9 @@ def _compute(problem, inputs, outputs, out, stream):
     if stream is not None and not on_gpu:
         raise InvalidArgument("stream: x is on the CPU, which has none")
     handle = (_operand.current_stream(x) if stream is None else _operand.stream_handle(stream)) if on_gpu else None
-    needed = {name: array for name, array in inputs.items() if array is not None and _reads(problem, name, wanted)}
-    operands = {name: _operand.Operand(name, array, handle) for name, array in needed.items()}
-    _check_inputs(operands)
+    given = {name: _operand.Operand(name, array, handle) for name, array in inputs.items() if array is not None}
+    _check_inputs(given)
+    operands = {name: operand for name, operand in given.items() if _reads(problem, name, wanted)}
     with _operand.on_stream(x, handle) if on_gpu else _Nothing():
         for name in wanted:
             made = out.get(name)
@@ -178,6 +178,8 @@ def _wanted(problem, outputs, inputs, out):
         raise InvalidArgument(f"out: {', '.join(sorted(set(out) - outputs))}: not among the outputs")
     if not outputs:
         raise InvalidArgument(f"outputs: none; allowed: {', '.join(possible)}")
+    if outputs == {"h"}:
+        raise InvalidArgument("outputs: h alone; it is a sum that a norm makes on its way: add y or a statistic")
     if "dgamma" in outputs and not has_gamma:
         raise InvalidArgument("outputs: dgamma: there is no gamma")
     return [name for name in possible if name in outputs]

@@ -125,16 +125,14 @@ class Checker {
         }
     }
 
-    /// Torch's operators take each shape of as many elements.
-    [[noreturn]] void refuse_shape(const Place& place, Sizes sizes, const std::string& wanted, int64_t elements) const {
-        const std::string problem = std::string(place.name) + ": its shape is " + text(sizes) + "; must be " + wanted;
-        if (signature_.torch_operator != nullptr && product(sizes) == elements) throw Error(problem);
-        throw Invalid(problem);
+    /// Torch's operators ask for as many elements, and for no shape.
+    bool is_torchs(Sizes sizes, int64_t elements) const {
+        return signature_.torch_operator != nullptr && product(sizes) == elements;
     }
 
     void check_matrix(const Place& place, Sizes sizes) const {
-        if (std::ranges::equal(sizes, x_)) return;
-        refuse_shape(place, sizes, std::string("that of ") + place_of(Role::x).name + ", " + text(x_), product(x_));
+        if (std::ranges::equal(sizes, x_) || is_torchs(sizes, product(x_))) return;
+        refuse(place, "its shape is " + text(sizes) + "; must be that of " + place_of(Role::x).name + ", " + text(x_));
     }
 
     void check_statistic(const Place& place, Sizes sizes) const {
@@ -143,9 +141,10 @@ class Checker {
         if (has_rows && (sizes.size() == rows.size() || sizes.size() == x_.size()) &&
             std::ranges::all_of(sizes.subspan(rows.size()), [](int64_t size) { return size == 1; }))
             return;
+        if (is_torchs(sizes, product(rows))) return;
         std::vector<int64_t> padded(rows.begin(), rows.end());
         padded.resize(x_.size(), 1);
-        refuse_shape(place, sizes, text(rows) + " or " + text(padded), product(rows));
+        refuse(place, "its shape is " + text(sizes) + "; must be " + text(rows) + " or " + text(padded));
     }
 
     void check_weight(const Place& place, Sizes sizes) {
@@ -153,10 +152,10 @@ class Checker {
         const bool fits = sizes.size() >= given_.row_dimensions && slices <= outer().size() &&
                           std::ranges::equal(sizes.subspan(slices), row()) &&
                           std::ranges::equal(sizes.first(slices), x_.first(slices));
-        const bool is_torchs = signature_.torch_operator != nullptr;
-        if (!fits || (is_torchs && slices > 0)) {
+        const bool has_torchs = signature_.torch_operator != nullptr;
+        if (!fits || (has_torchs && slices > 0)) {
             const std::string behind = ", or that behind the first dimensions of x, " + text(x_);
-            refuse(place, "its shape is " + text(sizes) + "; must be " + text(row()) + (is_torchs ? "" : behind));
+            refuse(place, "its shape is " + text(sizes) + "; must be " + text(row()) + (has_torchs ? "" : behind));
         }
         if (slices > 0 && given_.slice_dimensions > 0 && slices != given_.slice_dimensions) {
             refuse(place, "has a row for each element of x's first " + std::to_string(slices) +
@@ -176,10 +175,10 @@ class Checker {
     }
 
     void check_pairs() const {
-        if (signature_.norm == NORMJIT_RMSNORM || bool(given_[Role::mean]) == bool(given_[Role::rstd])) return;
-        const bool has_mean{given_[Role::mean]};
-        refuse(place_of(has_mean ? Role::mean : Role::rstd),
-               std::string("is given without ") + place_of(has_mean ? Role::rstd : Role::mean).name);
+        const TensorView &mean = given_[Role::mean], &rstd = given_[Role::rstd];
+        if (mean && rstd && mean.torch_dtype() != rstd.torch_dtype()) throw Error("mean: its type is not that of rstd");
+        if (signature_.norm == NORMJIT_RMSNORM || bool(mean) == bool(rstd)) return;
+        refuse(place_of(mean ? Role::mean : Role::rstd), mean ? "is given without rstd" : "is given without mean");
     }
 
     const Value* stack_;

@@ -195,7 +195,11 @@ size_t slices_needed(TensorView x, int64_t cols) {
 
 Operands::Operands(normjit_norm norm, normjit_pass pass, TensorView x, int64_t cols, size_t row_dimensions,
                    size_t weight_slices, double eps)
-    : cols_(cols), row_dimensions_(row_dimensions), slice_dimensions_(weight_slices), weight_slices_(weight_slices) {
+    : x_(x.sizes()),
+      cols_(cols),
+      row_dimensions_(row_dimensions),
+      slice_dimensions_(weight_slices),
+      weight_slices_(weight_slices) {
     spec.size = sizeof spec, spec.norm = norm, spec.pass = pass, spec.rows = -1, spec.cols = cols, spec.eps = eps;
     std::fill(std::begin(spec.dtypes), std::end(spec.dtypes), NORMJIT_NONE);
     arguments.size = sizeof arguments;
@@ -231,7 +235,7 @@ TensorView Operands::contiguous(TensorView tensor) {
 void Operands::read_matrix(normjit_tensor which, TensorView tensor) {
     std::optional<RowStrides> strides;
     if (!tensor.is_contiguous()) {
-        strides = row_strides(tensor, cols_, slice_dimensions_);
+        if (std::ranges::equal(tensor.sizes(), x_)) strides = row_strides(tensor, cols_, slice_dimensions_);
         if (!strides) tensor = contiguous(tensor);
     }
     set(which, tensor.torch_dtype(), const_cast<void*>(tensor.data()), cols_);

@@ -100,7 +100,8 @@ class Operands {
     Operands(normjit_norm norm, normjit_pass pass, TensorView x, int64_t cols, size_t row_dimensions,
              size_t weight_slices, double eps);
 
-    /// Sets the type and the argument of a tensor like x, of a weight, or of a statistic of each row.
+    /// Sets the type and the argument of a tensor with as many elements as x, of a weight, or of a statistic of each
+    /// row.
     void read_matrix(normjit_tensor which, TensorView tensor);
     void read_weight(normjit_tensor which, TensorView tensor);
     void read_statistic(normjit_tensor which, TensorView tensor);
@@ -121,6 +122,7 @@ class Operands {
     void set_per_slice(normjit_tensor gradient, TensorView weight);
     TensorView contiguous(TensorView tensor);
 
+    std::span<const int64_t> x_;  ///< its sizes
     int64_t cols_;
     size_t row_dimensions_;
     size_t slice_dimensions_;

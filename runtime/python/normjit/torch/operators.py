@@ -127,9 +127,11 @@ class _Checks:
                 self.check_type(name, t)
                 torch._check(t.device == self.x.device, lambda: f"{name}: is not on the device of x")
                 getattr(self, f"check_{form}")(name, t)
-        mean, rstd = (self.given.get(name) is not None for name in ("mean", "rstd"))
-        torch._check("mean" not in self.given or mean == rstd,
-                     lambda: "mean: is given without rstd" if mean else "rstd: is given without mean")
+        if "mean" in self.given:
+            mean, rstd = self.given["mean"], self.given["rstd"]
+            torch._check(rstd is None or mean is not None, lambda: "rstd: is given without mean")
+            torch._check(mean is None or rstd is not None, lambda: "mean: is given without rstd")
+            torch._check(mean is None or mean.dtype == rstd.dtype, lambda: "mean: its type is not that of rstd")
 
     def check_type(self, name, t):
         torch._check(t.dtype in TYPES, lambda: f"{name}: its type is none of float32, bfloat16, float16 and float64")
