@@ -107,6 +107,13 @@ def test_devices(name):
                 call(name, {**arguments_of(name), operand: value.to("meta")})
 
 
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_none_beside_a_meta_tensor(name):
+    for operand in {"x", "dy"} & arguments_of(name).keys():
+        with pytest.raises(RuntimeError, match=f"{operand}: is None; must be a tensor"):
+            call(name, {**arguments_of(name, "meta"), operand: None})
+
+
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_what_belongs_together(name, device):

@@ -218,6 +218,8 @@ def test_no_kernel_for_the_device():
     ({"x": torch.ones(2, 8).to_sparse()}, "x: its layout is torch.sparse_coo; must be torch.strided"),
     ({"weight": torch.ones(8).to_sparse()}, "weight: its layout is torch.sparse_coo; must be torch.strided"),
     ({"weight": torch.ones(8, device="meta")}, "weight: is on meta; x is on cpu"),
+    ({"weight": torch.ones(2, 8, 8), "x": torch.ones(8, 8)}, "weight: its shape is (2, 8, 8)"),
+    ({"weight": torch.ones(1, 1, 1), "x": torch.ones(1, 1)}, "weight: its shape is (1, 1, 1)"),
     ({"residual": torch.ones(8)}, "residual: its shape is (8,); must be that of x, (2, 8)"),
     ({"residual": torch.ones(2, 8, device="meta")}, "residual: is on meta; x is on cpu"),
     ({"weight": 1.0}, "weight: is float; must be a tensor"),

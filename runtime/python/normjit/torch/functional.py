@@ -141,7 +141,7 @@ def _check_types(x, weight, bias, residual):
 
 
 def _check_samples(name, weight, x):
-    if weight.dim() == 0 or weight.shape != (*x.shape[: weight.dim() - 1], x.shape[-1]):
+    if not 1 <= weight.dim() <= x.dim() or weight.shape != (*x.shape[: weight.dim() - 1], x.shape[-1]):
         raise InvalidArgument(f"{name}: its shape is {tuple(weight.shape)}; must be {tuple(x.shape[-1:])}, or that with the "
                               f"first dimensions of x, {tuple(x.shape)}, before it")
 

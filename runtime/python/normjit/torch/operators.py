@@ -82,6 +82,8 @@ def _fake(name):
 
     def fake(*values, **named):
         given = {**dict(zip(names, values)), **named}
+        for each in {"x", "dy"} & given.keys():  # which torch does not ask for where another tensor is on the meta device
+            torch._check(isinstance(given[each], torch.Tensor), lambda: f"{each}: is None; must be a tensor")
         _Checks(given, count).all()
         return _gradients(given) if "dy" in given else _layer(given, with_mean=name == "layer_norm")
 
