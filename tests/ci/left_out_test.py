@@ -27,8 +27,11 @@ class LeftOut(unittest.TestCase):
         skipped = '<skipped message="SKIP_RETURN_CODE=3"/>'
         self.assertEqual(
             line(case("a", "skipped: no wheels [torch, jax]\n", skipped), case("b", "skipped: no GPU", skipped),
-                 case("c", "skipped: no wheels [torch]", skipped), case("d", "", skipped)),
-            "4 skipped: 2 no wheels (jax, torch), 1 no GPU, 1 no reason given (d)")
+                 case("c", "skipped: no wheels [torch]", skipped), case("d", "", skipped), case("e", "\nno card\n1\n", skipped)),
+            "5 skipped: 2 no wheels (jax, torch), 1 no GPU, 1 no card, 1 no reason given (d)")
+
+    def test_long(self):
+        self.assertEqual(line(case("a", "skipped: " + "word " * 50)), "1 skipped in part: 1 " + "word " * 23 + "...")
 
     def test_in_part(self):
         """doctest's messages and pytest's summary, each reason once for a test."""

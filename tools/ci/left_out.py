@@ -2,18 +2,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """left_out.py RESULTS: one line that says which tests were skipped and why, from what `ctest --output-junit RESULTS`
 wrote. A test says so in its output: `skipped: REASON`, `skipped: REASON [DETAIL, ...]` or pytest's `SKIPPED [2] FILE:
-REASON`. Reasons that differ in their details are one. Tests that say so and pass were skipped in part."""
+REASON`; a skipped one that does not, in the first line of its output. Reasons that differ in their details are one.
+Tests that say so and pass were skipped in part."""
 import collections
 import re
 import sys
+import textwrap
 import xml.etree.ElementTree
 
 MARK = re.compile(r"(?:^|[ :])skipped: (.*)|^SKIPPED \[\d+\] \S+: (.*)", re.MULTILINE)
+LONGEST = 120  # characters of a reason
 
 
 def reasons_of(case):
     """The (reason, details) that the output of a test names, each once."""
-    found = {next(filter(None, match.groups())).strip() for match in MARK.finditer(case.findtext("system-out") or "")}
+    output = (case.findtext("system-out") or "").strip()
+    found = {next(filter(None, match.groups())).strip() for match in MARK.finditer(output)}
+    if not found and output and case.find("skipped") is not None:
+        found = {output.splitlines()[0]}
+    found = {textwrap.shorten(text, LONGEST, placeholder=" ...") for text in found}
     return [text.removesuffix("]").partition(" [")[::2] for text in sorted(found)]
 
 
