@@ -279,10 +279,13 @@ def test_transforms_of_functions(norm, transform, with_residual):
     formula = normjit.torch.functional.formula
 
     def ours(x):
-        return NORMS[norm](x, w, None, residual=r)[0] if with_residual else NORMS[norm](x, w, None)
+        return NORMS[norm](x, w, None, residual=of_shape(x))[0] if with_residual else NORMS[norm](x, w, None)
 
     def right(x):
-        return formula(norm, x + r if with_residual else x, w, None, 1e-5, 0.0)
+        return formula(norm, x + of_shape(x) if with_residual else x, w, None, 1e-5, 0.0)
+
+    def of_shape(x):
+        return r if x.dim() == 2 else r[0]  # of a row, under vmap
 
     of = {"vjp": lambda f: torch.func.vjp(f, x)[1](dy)[0], "jacrev": lambda f: torch.func.jacrev(f)(x),
           "jacfwd": lambda f: torch.func.jacfwd(f)(x), "vmap": lambda f: torch.func.vmap(torch.func.jacrev(f))(x),
