@@ -47,7 +47,7 @@ TEST_CASE("what changes is noticed") {
     CrewChoice choice;
     CHECK(cost_of(choice, 2000, [](int crew, int) { return crew == 0 ? 1.0 : 4.0; }) < 1.1);
     CHECK(cost_of(choice, 2000, [](int crew, int) { return crew == 0 ? 4.0 : 2.0; }) < 1.15);  // the best became slow
-    CHECK(cost_of(choice, 5000, [](int crew, int) { return crew == 0 ? 1.0 : 2.0; }) < 1.2);  // the other became fast
+    CHECK(cost_of(choice, 5000, [](int crew, int) { return crew == 0 ? 1.0 : 2.0; }) < 1.2);   // the other became fast
 }
 
 TEST_CASE("launches that wait for a time slice, now and then or often") {
@@ -58,8 +58,8 @@ TEST_CASE("launches that wait for a time slice, now and then or often") {
         int crew;
     };
     // An idle machine, and one with other work, where most launches wait. The second crew may be the one that waits.
-    for (const Tail& tail : {Tail{1, 0.002, 200, 0}, Tail{1, 0.8, 200, 0}, Tail{1, 0.002, 200, 1}, Tail{1, 0.08, 200, 1},
-                             Tail{1, 0.02, 150, 1}}) {
+    for (const Tail& tail : {Tail{1, 0.002, 200, 0}, Tail{1, 0.8, 200, 0}, Tail{1, 0.002, 200, 1},
+                             Tail{1, 0.08, 200, 1}, Tail{1, 0.02, 150, 1}}) {
         double sum = 0;
         constexpr int repeats = 10;
         for (unsigned seed = 1; seed <= repeats; ++seed) {

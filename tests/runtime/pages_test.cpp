@@ -102,8 +102,7 @@ TEST_CASE("results in fresh memory have the bits that they have elsewhere") {
     std::vector<char> workspace(static_cast<size_t>(arguments.workspace_bytes) + workspace_alignment);
     void* start = workspace.data();
     size_t space = workspace.size();
-    arguments.workspace =
-        std::align(workspace_alignment, static_cast<size_t>(arguments.workspace_bytes), start, space);
+    arguments.workspace = std::align(workspace_alignment, static_cast<size_t>(arguments.workspace_bytes), start, space);
     arguments[Tensor::x] = {x.data(), DType::f32, cols}, arguments[Tensor::dy] = {dy.data(), DType::f32, cols};
     arguments[Tensor::gamma] = {gamma.data(), DType::f32, cols};
     arguments[Tensor::dx] = {dx.data(), DType::f32, cols};

@@ -41,8 +41,7 @@ cuda::Contraction contraction_of(const plan::Plan& plan) {
 }
 
 Expected<Artifact> emit(const plan::Plan& plan) {
-    NORMJIT_TRY(auto compiled,
-                cuda::compile_source(cuda::print_source(plan), plan.target.sm, contraction_of(plan)));
+    NORMJIT_TRY(auto compiled, cuda::compile_source(cuda::print_source(plan), plan.target.sm, contraction_of(plan)));
     Artifact artifact = artifact_without_code(plan, compiled.format);
     artifact.maker = std::move(compiled.maker);
     artifact.code = std::move(compiled.code);

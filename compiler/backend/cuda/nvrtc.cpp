@@ -90,9 +90,9 @@ Expected<Program> compile(const Nvrtc& nvrtc, const std::string& source, const s
     // 13.0, 2026-11-22, the median of the later compiles is 53 to 76 ms with 2 threads, 50 to 83 with 1 and 56 to 82
     // with all of 16 cores; on 2 slow cores 2 threads take 0.85 to 0.9 of the time of 1.
     const char* fmad = contraction == Contraction::none ? "--fmad=false" : "--fmad=true";
-    std::vector<std::string> options = {
-        "--gpu-architecture=" + arch, "-std=c++20", "-default-device", "--ptxas-options=-v", fmad,
-        "--minimal",                  "--split-compile=2"};
+    std::vector<std::string> options = {"--gpu-architecture=" + arch, "-std=c++20", "-default-device",
+                                        "--ptxas-options=-v",         fmad,         "--minimal",
+                                        "--split-compile=2"};
     NORMJIT_TRY(Program program, Program::create(nvrtc, source));
     NvrtcResult result = program.compile(options);
     if (result == nvrtc_invalid_option) {
