@@ -275,7 +275,6 @@ def test_transforms_of_functions(norm, transform, with_residual):
     """Also with a weight that requires a gradient of its own."""
     x, r, dy = (leaf(i, 3, 8, dtype=torch.float64).detach() for i in (1, 2, 3))
     w = leaf(4, 8, dtype=torch.float64)
-    r = r[0] if transform == "vmap" else r  # whose function sees one row of x
     formula = normjit.torch.functional.formula
 
     def ours(x):
