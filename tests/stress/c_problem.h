@@ -2,7 +2,7 @@
 // Problems of the property tests, between guard pages, through the C interface.
 #pragma once
 
-#include "../runtime/c_objects.h"
+#include "c_objects.h"
 #include "problem.h"
 
 #include <string>
