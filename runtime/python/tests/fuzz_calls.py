@@ -284,9 +284,8 @@ def in_double(call, values, row_dimensions):
             found["dx"] = dx + values.get("dresidual", values.get("dh", 0))
             of_bias = "bias" if "bias" in values else "weight"
             for name, terms, of in (("dweight", dy * xhat, "weight"), ("dbias", dy + 0 * xhat, of_bias)):
-                if of in values:
-                    kept = values[of].ndim - row_dimensions
-                    found[name] = terms.sum(tuple(range(kept, count))).reshape(values[of].shape)
+                kept = values[of].ndim - row_dimensions if of in values else 0
+                found[name] = terms.sum(tuple(range(kept, count)))
             biggest += [float(np.abs(dy).max())] if dy.size else []
     return found, math.prod(1 + each for each in biggest), math.prod(1 + each for each in biggest_h)
 
