@@ -10,6 +10,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 repository=$PWD
+commit=$(git rev-parse HEAD)
 
 suite=bookworm mirror="" other="clang llvm-dev" folder="" keep=0 ccache="" machines=()
 while [ $# -gt 0 ]; do
@@ -79,7 +80,7 @@ connect() { # root
 inside() { # root, command...
     local passed=()
     mapfile -t passed < <(env | grep -E '^(PIP_|UV_|[A-Za-z]+_(proxy|PROXY)=)' | grep -vE '^PIP_(CERT|FIND_LINKS)=')
-    if [ -e "$1$trusted" ]; then passed+=(PIP_CERT=$trusted SSL_CERT_FILE=$trusted); fi
+    if [ -e "$1$trusted" ]; then passed+=("PIP_CERT=$trusted" "SSL_CERT_FILE=$trusted"); fi
     # shellcheck disable=SC2016
     unshare --mount --pid --fork --kill-child bash -c '
         set -e
@@ -121,14 +122,15 @@ for machine in "${machines[@]}"; do
     [ ! -e "$root" ] || remove "$root"
     cp -a "$folder/base" "$root"
     if [ -n "$ccache" ]; then mkdir -p "$root/root/.cache" && cp -a "$ccache" "$root/root/.cache/ccache"; fi
-    git clone -q --no-hardlinks "$repository" "$root/root/normjit"
+    git clone -q --no-hardlinks --no-checkout "$repository" "$root/root/normjit"
+    git -C "$root/root/normjit" checkout -q --detach "$commit"
     if [ "$machine" = other ] && ! step other "install $other" '^[0-9.]+$' add_other "$root"; then continue; fi
-    step "$machine" tools/sample.sh 'matches|differs' inside "$root" /root/normjit/tools/sample.sh || true
+    step "$machine" tools/sample.sh 'ulp.*(matches|right|wrong)' inside "$root" /root/normjit/tools/sample.sh || true
     step "$machine" tools/test.sh 'tests passed|skipped: |nothing skipped' inside "$root" /root/normjit/tools/test.sh || true
     [ $keep = 1 ] || remove "$root"
 done
 
-printf '%s of %s, at %s:\n' "$suite" "$mirror" "$(git rev-parse --short HEAD)"
+printf '%s of %s, at %s:\n' "$suite" "$mirror" "${commit:0:10}"
 printf '%-8s  %-24s  %-10s  %7s  %s\n' machine step result seconds "what it said"
 for row in "${table[@]}"; do
     IFS='|' read -r machine name result seconds said <<< "$row"
