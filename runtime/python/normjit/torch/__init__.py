@@ -24,7 +24,8 @@ from normjit.torch.functional import layer_norm, rms_norm  # noqa: E402
 from normjit.torch.memory import keep_host_memory, prepare  # noqa: E402
 from normjit.torch.modules import LayerNorm, RMSNorm  # noqa: E402
 from normjit.torch.override import disable, enable, enabled, enabled_operators, is_enabled  # noqa: E402
-from normjit.torch.patches import Found, found, patch, unpatch  # noqa: E402
+from normjit.torch.patches import calls_left, patch, unpatch  # noqa: E402
+from normjit.torch.recognition import Found, found  # noqa: E402
 from normjit.torch.speed import times_torchs  # noqa: E402
 
 __all__ = ["Found", "LayerNorm", "RMSNorm", "disable", "enable", "enabled", "enabled_operators", "found", "is_enabled",
@@ -35,7 +36,8 @@ def report(model: torch.nn.Module | None = None, rows: int | None = None,
            dtype: torch.dtype | None = None) -> dict[str, Any]:
     """What normjit did in this process, as a dict: the operators that have its kernels, how many calls these served,
     how many they left to torch's, why the last of those was, and whose threads launches on the CPU use. With a model
-    also "norms": of each one (name, class, whose its backward pass is).
+    also "norms": of each one (name, class, whose its backward pass is). "left_to_modules": how many calls of patched
+    modules that would have a gradient were left to the modules' own forward, by why.
 
     With `rows`, tokens of a batch, a fourth thing is told of each norm: how many times as fast as torch's operators its
     backward pass by normjit's kernels is here, for inputs of that many rows and of `dtype` (None: the weight's); None
@@ -44,7 +46,7 @@ def report(model: torch.nn.Module | None = None, rows: int | None = None,
     calls, left_to_torch, reason = _kernels.counts()
     enabled_now = enabled_operators()
     facts = {"enabled": sorted(enabled_now), "calls": calls, "left_to_torch": left_to_torch, "reason": reason,
-             "threads": _kernels.threads()}
+             "left_to_modules": dict(calls_left()), "threads": _kernels.threads()}
     if model is not None:
         norms = [(each, model.get_submodule(each.name)) for each in found(model)]
         speed = functools.lru_cache(maxsize=None)(times_torchs)
@@ -71,7 +73,9 @@ def _times_torchs(speed: Callable[..., float], norm: Found, module: torch.nn.Mod
 def _whose(norm: Found, module: torch.nn.Module, enabled_now: set[tuple[str, str]]) -> str:
     """Whose the backward pass of a norm of a model is."""
     if norm.patched:
-        return "normjit's, by patch()"
+        left = calls_left(module)
+        return "normjit's, by patch()" + (
+            f", but {sum(left.values())} calls were left to its own forward: {'; '.join(left)}" if left else "")
     if isinstance(module, (LayerNorm, RMSNorm)):
         return "normjit's"
     operator = {torch.nn.LayerNorm: "native_layer_norm_backward", torch.nn.RMSNorm: "_fused_rms_norm_backward"}.get(

@@ -8,7 +8,7 @@ import torch
 
 from normjit._library import Error, InvalidArgument, Unavailable
 from normjit.torch.modules import LayerNorm, RMSNorm
-from normjit.torch.patches import is_patched
+from normjit.torch.recognition import is_patched
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # of malloc.h
 INT_MAX = 2**31 - 1

@@ -1,198 +1,224 @@
 # SPDX-License-Identifier: Apache-2.0
-"""patch(model): norms that are written in Python, recognised by what they compute and not by what they are called."""
-import copy
+"""patch(model): normjit's backward pass for norms that are written in Python. A patched module gets a class of its own,
+derived from the one it had, and a mark: copies of it compute with what the copies hold."""
+import collections
+import copyreg
 import dataclasses
-import functools
-import itertools
+import math
+import threading
+import types
+import weakref
 
 import torch
 
 from normjit._library import InvalidArgument
-from normjit.torch import operators
-from normjit.torch.functional import norm_of
-from normjit.torch.modules import LayerNorm, RMSNorm
+from normjit.torch import functional, operators, probes, trials, verification
+from normjit.torch.functional import ALL_TYPES, PLAIN
+from normjit.torch.probes import Norm
+from normjit.torch.recognition import MARK, ORIGINAL, check_model, class_of, is_patched, look_at, vectors
 
-PROBE_SHAPE = (2, 3)  # of the rows: no channel dimension, no batch of one
-SMALL = 1e-3  # inputs so small that eps shows
-TOLERANCE = 2e-5  # of f32
-OFFSETS = (0.0, 1.0)
-
-
-@dataclasses.dataclass(frozen=True)
-class Found:
-    """A module of a model that has the parameters of a norm."""
-
-    name: str
-    kind: str  # the name of its class
-    norm: str = None  # "layernorm", "rmsnorm"; None: not recognised
-    eps: float = None  # None: that of the type in which it computes, as torch.nn.RMSNorm has it
-    eps_name: str = None  # the module's attribute that has it, and is read at each call
-    weight_offset: float = None
-    reason: str = None  # why it is left alone
-    patched: bool = False
+_classes = weakref.WeakKeyDictionary()  # references to those of patched modules, by those that they had
+_lock = threading.Lock()
+_left = collections.Counter()  # calls of patched modules that were left to their own forward, by why
 
 
-def found(model):
-    """All modules of a model whose parameters are those of a norm, and those without any that are called one, as a list
-    of Found."""
-    known = {}
-    return [_look_at(name, module, known) for name, module in model.named_modules()
-            if _vectors(module) or _is_unweighted_norm(module)]
+@dataclasses.dataclass
+class Patch:
+    """The mark of a patched module."""
+
+    norm: Norm
+    name: str  # in the model
+    forward: bool  # whether the forward pass is normjit's, too
+    verify: bool
+    left: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+
+    def __reduce__(self):  # a copy has been called as often as a new one: never
+        return Patch, (self.norm, self.name, self.forward, self.verify)
 
 
-def patch(model, compiled=False, forward=False):
+def patch(model, compiled=False, forward=False, strict=True, verify=False):
     """Gives the norms of a model normjit's backward pass, and returns the model; unpatch() takes it away. The forward
     pass and the parameters stay what they are, bit for bit. Patched are modules that compute what LayerNorm or RMSNorm
-    do, with a weight as it is or zero-centred; found(model) lists them and says why others are not. torch.nn.LayerNorm,
-    which enable() serves, is patched only with compiled=True, for torch.compile, where an operator of normjit's then
-    stands in the graph's backward pass in the place of what Inductor would make, or with forward=True.
+    do, with a weight as it is or zero-centred, and whose gradients are the norm's; found(model) lists them and says why
+    others are not. torch.nn.LayerNorm, which enable() serves, is patched only with compiled=True, for torch.compile,
+    where an operator of normjit's then stands in the graph's backward pass in the place of what Inductor would make, or
+    with forward=True.
 
     forward=True  in eager mode the forward pass, too, is a kernel of normjit's, for inputs of the weight's type: one pass
                   over memory where a module in Python makes many. It rounds once, when y is stored, so that an element
                   may be a step of its type away from the module's.
+    strict=False  a model without a norm that normjit knows is returned as it is
+    verify=True   the gradients of the first eager backward pass of each norm are compared with those of the module's own
+                  code, for the same tensors; where rounding does not explain how they differ, backward() raises
+                  normjit.Error. Costs what the module's own passes cost, once.
 
-    Raises normjit.InvalidArgument when there is nothing to patch, and normjit.Unavailable when nothing can be
-    served."""
+    What an input's shape or type may change in a module's code is tried at the first call with such an input, once for
+    all modules alike, with random values. Calls that are not the norm's are left to the module; report() counts them.
+
+    Raises normjit.InvalidArgument for what is no torch.nn.Module and, with strict=True, where there is nothing to patch;
+    normjit.Unavailable when nothing can be served."""
+    check_model(model)
     operators.register()
     known = {}
     patched = 0
     for name, module in model.named_modules():
-        if not _vectors(module) or "forward" in vars(module):
-            patched += is_patched(module)
+        if not vectors(module):
             continue
-        what = _look_at(name, module, known)
-        if what.norm is None or (type(module) is torch.nn.LayerNorm and not (compiled or forward)):
-            patched += what.norm is not None
+        what, norm = look_at(name, module, known)
+        if norm is None:
             continue
-        module.forward = functools.partial(_forward, module, what.norm, what.eps_name, what.weight_offset, forward)
         patched += 1
-    if not patched:
+        if class_of(module) is not torch.nn.LayerNorm or compiled or forward:
+            _mark(module, Patch(norm, name, forward, verify))
+    if not patched and strict:
         raise InvalidArgument("the model has no norm that normjit knows; found(model) says what each was taken for")
     return model
 
 
 def unpatch(model):
     """Takes away what patch() did, and returns the model."""
+    check_model(model)
     for module in model.modules():
-        if is_patched(module):
-            del module.forward
+        vars(module).pop(MARK, None)
+        if ORIGINAL in vars(type(module)):  # else another's class is derived from the patched one
+            module.__class__ = class_of(module)
     return model
 
 
-def is_patched(module):
-    """Whether a module's backward pass is normjit's by patch()."""
-    forward = vars(module).get("forward")
-    return isinstance(forward, functools.partial) and forward.func is _forward
+def calls_left(module=None):
+    """How many calls of patched modules, of this process or of one module, were left to the modules' own forward, by why:
+    a collections.Counter."""
+    mark = None if module is None else vars(module).get(MARK)
+    with _lock:
+        return collections.Counter(_left if module is None else mark.left if mark is not None else ())
 
 
-def _forward(module, norm, eps_name, weight_offset, by_normjit, x, *others, **named):
-    """The module's own forward pass, unless it is to be normjit's, and normjit's backward pass where there will be
-    one."""
-    original = functools.partial(type(module).forward, module)
+def _mark(module, mark):
+    vars(module)[MARK] = mark
+    if not hasattr(type(module), ORIGINAL):
+        module.__class__ = _patched_class(type(module))
+
+
+def _patched_class(original):
+    with _lock:
+        made = _classes.get(original, lambda: None)()
+        if made is None:
+            names = {name: getattr(original, name) for name in ("__module__", "__qualname__", "__doc__")}
+            made = types.new_class(original.__name__, (_Patched, original), {},
+                                   lambda body: body.update(names, **{ORIGINAL: original}))
+            _classes[original] = weakref.ref(made)
+        return made
+
+
+def _rebuilt(original, *arguments):
+    """A patched module without its attributes, for copy and pickle."""
+    kind = _patched_class(original)
+    return kind.__new__(kind, *arguments)
+
+
+class _Patched:
+    """First among the bases of a patched module's class."""
+
+    def __init_subclass__(cls, **named):
+        pass  # no register of classes that the module's own may keep is told
+
+    def __reduce_ex__(self, protocol):
+        made = super().__reduce_ex__(protocol)
+        if made[0] is not copyreg.__newobj__ or ORIGINAL not in vars(made[1][0]):
+            return made  # the module's own way, or a class derived from the patched one
+        return (_rebuilt, (class_of(self), *made[1][1:]), *made[2:])
+
+    def forward(self, *arguments, **named):
+        mark = getattr(self, MARK, None)
+        if mark is None:
+            return super().forward(*arguments, **named)
+        if len(arguments) == 1 and not named:
+            x = arguments[0]
+            reason = _why_own(self, mark, x)
+        else:
+            reason = "other arguments than x were given"
+        if reason is None:
+            return _by_normjit(self, mark, x, super().forward)
+        if reason and not torch.compiler.is_compiling():
+            _count(mark, reason)
+        return super().forward(*arguments, **named)
+
+
+def _count(mark, reason):
+    with _lock:
+        mark.left[reason] += 1
+        _left[reason] += 1
+
+
+def _why_own(module, mark, x):
+    """Why a call is the module's own: "" where there will be no gradient, None where it is normjit's."""
+    if not isinstance(x, torch.Tensor):
+        return f"x is {type(x).__name__}"
     weight, bias = module.weight, getattr(module, "bias", None)
-    if others or named or not isinstance(x, torch.Tensor) or x.is_nested:
-        return original(x, *others, **named)
-    by_normjit = by_normjit and all(t is None or t.dtype == x.dtype for t in (weight, bias))
-    has_gradient = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias))
-    if not (by_normjit or has_gradient) or not _is_served(x, has_gradient):
-        return original(x)
-    forward_of = None if by_normjit else original
-    eps = _eps(getattr(module, eps_name), x.dtype)
-    return norm_of(x, None, weight, bias, norm, eps, weight_offset, forward_of=forward_of)
+    if weight is None:
+        return "the module has no weight any more"
+    if not torch.compiler.is_compiling() and functional._is_looked_into():
+        return ""
+    has_gradient = torch.is_grad_enabled() and (
+        x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad))
+    if not has_gradient and not mark.forward:
+        return ""
+    if x.is_nested or x.layout != torch.strided:
+        return "x is nested or sparse"
+    if weight.dim() != 1 or x.dim() == 0 or x.shape[-1] != weight.shape[0] or (
+            bias is not None and bias.shape != weight.shape):
+        return f"x and weight are of {list(x.shape)} and {list(weight.shape)}; must be [.., N] and [N]"
+    if x.dtype not in ALL_TYPES or weight.dtype not in ALL_TYPES or (bias is not None and bias.dtype not in ALL_TYPES):
+        return f"x and weight are of {x.dtype} and {weight.dtype}"
+    if not operators.serves(x.device.type):
+        return f"x is on {x.device}"
+    return _why_another(module, mark, x, has_gradient)
 
 
-def _is_served(x, has_gradient):
-    """Whether x can be an input of norm_of()."""
-    if has_gradient and not torch.compiler.is_compiling() and x.is_inference():
-        return False  # torch refuses to save it
-    return operators.serves(x.device.type)
+def _why_another(module, mark, x, has_gradient):
+    """Why a module may not compute the norm that it was recognised as, for an x that is [.., N]; "" and None as above."""
+    norm = mark.norm
+    changed = _changed(module, norm)
+    if changed is not None:
+        return f"its attribute {changed} is not what it was when patch() was called"
+    eps = getattr(module, norm.eps_name)
+    if eps is not None and not (isinstance(eps, float) and 0 <= eps < math.inf):
+        return f"its eps is {eps!r}"
+    if torch.compiler.is_compiling() or type(x) not in PLAIN or _is_capturing(x):
+        return None if x.dim() in norm.ranks else f"x has {x.dim()} dimensions, with which it was not tried"
+    if has_gradient and x.is_inference():
+        return "x was made in inference mode; torch refuses to save it"
+    return trials.why_not(module, class_of(module), norm, x)
 
 
-def _eps(eps, dtype):
-    return torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps if eps is None else eps
+def _changed(module, norm):
+    """The name of an attribute that the module's code reads and that has changed since it was recognised, or None."""
+    for name, value in norm.constants:
+        now = getattr(module, name, probes)
+        if now is not value and (type(now) is not type(value) or now != value):
+            return name
+    if torch.compiler.is_compiling():
+        return None
+    kind, attributes = class_of(module), vars(module)
+    for name, function in norm.functions:
+        now = attributes[name] if name in attributes and name != "forward" else getattr(kind, name, None)
+        if now is not function:
+            return name
+    return None
 
 
-def _vectors(module):
-    """The parameters of a module that may be a norm's: one or two vectors of one length, and no modules inside."""
-    parameters = dict(module.named_parameters(recurse=False))
-    shapes = {tuple(p.shape) for p in parameters.values()}
-    alone = next(module.children(), None) is None
-    return parameters if alone and parameters and len(shapes) == 1 and len(next(iter(shapes))) == 1 else None
+def _is_capturing(x):
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-def _is_unweighted_norm(module):
-    inner = next(itertools.chain(module.parameters(), module.children()), None)
-    return inner is None and "norm" in type(module).__name__.lower()
-
-
-def _look_at(name, module, known):
-    """What a module is; `known`: of modules that were looked at, by all that decides it."""
-    kind = type(module).__name__
-    if not _vectors(module):
-        return Found(name, kind, reason="it has no weight")
-    if isinstance(module, (LayerNorm, RMSNorm)):
-        return Found(name, kind, reason="is normjit's already")
-    if "forward" in vars(module) and not is_patched(module):
-        return Found(name, kind, reason="its forward was replaced by another's")
-    constants = tuple(
-        sorted((k, v) for k, v in vars(module).items() if isinstance(v, (bool, int, float, str, type(None))))
-    )
-    key = type(module), constants, tuple((k, tuple(p.shape), p.dtype) for k, p in _vectors(module).items())
-    if key not in known:
-        known[key] = _recognise(module)
-    return Found(name, kind, patched=is_patched(module), **known[key])
-
-
-def _recognise(module):
-    """Fields of Found, by probing a copy with random inputs and weights."""
-    names = set(_vectors(module))
-    if "weight" not in names or names - {"weight", "bias"}:
-        return {"reason": f"its parameters are {', '.join(sorted(names))}; known: weight, bias"}
-    epsilons = {k: v for k, v in vars(module).items() if isinstance(v, float) and 0 <= v < 0.1}
-    if vars(module).get("eps", 0) is None:
-        epsilons["eps"] = None
-    if not epsilons:
-        return {"reason": "it has no eps"}
-    vars_forward = vars(module).get("forward")
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            return _matching(_probe(module), epsilons)
-    except Exception as error:  # whatever a module that is no norm may raise
-        return {"reason": f"takes no [.., N] alone: {type(error).__name__}: {error}"}
-    finally:
-        assert vars(module).get("forward") is vars_forward
-
-
-def _probe(module):
-    """A copy in f32 on the CPU with random weights, and pairs of its inputs and outputs."""
-    twin = copy.deepcopy(module)
-    vars(twin).pop("forward", None)
-    is_meta = any(t.is_meta for t in itertools.chain(twin.parameters(), twin.buffers()))
-    twin = (twin.to_empty(device="cpu") if is_meta else twin.cpu()).float().train(module.training)
-    for parameter in twin.parameters():
-        parameter.copy_(torch.randn_like(parameter))
-    x = torch.randn(*PROBE_SHAPE, twin.weight.numel()) + 0.5
-    return twin, [(each, twin(each.clone())) for each in (x, x * SMALL)]
-
-
-def _matching(probe, epsilons):
-    twin, pairs = probe
-    bias = getattr(twin, "bias", None)
-    for norm, offset, (eps_name, eps) in itertools.product(("rmsnorm", "layernorm"), OFFSETS, epsilons.items()):
-        if all(_is_close(y, _in_double(norm, x, twin.weight, bias, offset, _eps(eps, x.dtype))) for x, y in pairs):
-            return {"norm": norm, "eps": eps, "eps_name": eps_name, "weight_offset": offset}
-    return {"reason": "computes neither LayerNorm nor RMSNorm"}
-
-
-def _is_close(got, wanted):
-    if not isinstance(got, torch.Tensor) or got.shape != wanted.shape:
-        return False
-    return bool((got.double() - wanted).abs().max() <= TOLERANCE * wanted.abs().max())
-
-
-def _in_double(norm, x, weight, bias, offset, eps):
-    x = x.double()
-    h = x - x.mean(-1, keepdim=True) if norm == "layernorm" else x
-    y = h * (h.square().mean(-1, keepdim=True) + eps).rsqrt() * (weight.double() + offset)
-    return y if bias is None else y + bias.double()
+def _by_normjit(module, mark, x, own):
+    weight, bias = module.weight, getattr(module, "bias", None)
+    by_kernel = mark.forward and all(t is None or t.dtype == x.dtype for t in (weight, bias))
+    if not by_kernel and not torch.is_grad_enabled():
+        return own(x)
+    eps = probes.eps_of(getattr(module, mark.norm.eps_name), x.dtype)
+    norm = mark.norm.norm, eps, mark.norm.weight_offset, None if by_kernel else own
+    y = functional.norm_of(x, None, weight, bias, *norm)
+    if mark.verify and y.requires_grad and not torch.compiler.is_compiling():
+        verification.at_backward(mark, module, class_of(module), x, y, norm)
+    return y

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a module computes a norm: its outputs and gradients, for inputs of many kinds, against the definition in double
+precision. The module itself is not called, but a twin with its class, its attributes and random parameters; and in a
+thread of its own, where no mode, no autocast, no hook on saved tensors and no choice of a default device is in force."""
+import contextlib
+import dataclasses
+import enum
+import math
+import threading
+import types
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from normjit.torch import override
+
+OVERRIDDEN = {torch.ops.aten.native_layer_norm_backward.default: "torch_layer_norm_backward",
+              torch.ops.aten._fused_rms_norm_backward.default: "torch_rms_norm_backward"}
+CHUNK_ELEMENTS = 1 << 20
+CONSTANTS = (bool, int, float, complex, str, bytes, type(None), enum.Enum, torch.dtype, torch.device, torch.layout)
+FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+MODULES_OWN = frozenset(vars(torch.nn.Module()))
+
+
+class Refused(Exception):
+    """A module that is no norm, or not certainly one, with the reason."""
+
+
+class Raised(Refused):
+    """The module raised, as it may for inputs that it does not take."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Norm:
+    """What a module computes, and what that rests on."""
+
+    norm: str  # "layernorm" or "rmsnorm"
+    eps_name: str  # the attribute with eps, which is read at each call
+    eps: float
+    weight_offset: float
+    constants: tuple = ()  # (name, value) of the attributes that it reads beside
+    functions: tuple = dataclasses.field(default=(), compare=False)  # (name, function) of the methods that it calls
+    ranks: frozenset = frozenset()  # numbers of dimensions of x that were tried and served
+    checked: dict = dataclasses.field(default_factory=dict, compare=False, repr=False)  # by what check() was called with
+
+    def __reduce__(self):  # functions of classes in a function have no name that a file can hold
+        return Norm, (self.norm, self.eps_name, self.eps, self.weight_offset, self.constants, (), self.ranks)
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+def is_constant(value):
+    return isinstance(value, CONSTANTS) or (isinstance(value, tuple) and all(map(is_constant, value)))
+
+
+def eps_of(eps, dtype):
+    return torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps if eps is None else eps
+
+
+class _TorchsOwn(TorchDispatchMode):
+    """Torch's own kernels, also where enable() has given its operators normjit's."""
+
+    def __torch_dispatch__(self, operator, kinds, arguments=(), named=None):
+        own = OVERRIDDEN.get(operator)
+        return (operator if own is None else getattr(torch.ops.normjit, own))(*arguments, **(named or {}))
+
+
+def alone(function, *arguments):
+    """What a function returns or raises in a thread of its own: what torch keeps for each thread is as at its start."""
+    done = []
+
+    def run():
+        try:
+            with _TorchsOwn() if override.is_enabled() else contextlib.nullcontext():
+                done.append((function(*arguments), None))
+        except BaseException as error:
+            done.append((None, error))
+
+    thread = threading.Thread(target=run, name="normjit probe")
+    thread.start()
+    thread.join()
+    result, error = done[0]
+    if error is not None:
+        raise error
+    return result
+
+
+class _Recorder:
+    """First among the bases of a twin's class: keeps the names of the attributes that the module's code reads, and
+    refuses those whose content may change without notice, and to set any."""
+
+    def __init_subclass__(cls, **named):
+        pass  # no register of classes that the module's own may keep is told
+
+    def __getattribute__(self, name):
+        value = object.__getattribute__(self, name)
+        return value if name.startswith("__") and name != "__dict__" else _read(self, name, value)
+
+    def __getattr__(self, name):
+        parameters = object.__getattribute__(self, "_parameters")
+        if name in parameters:
+            return parameters[name]
+        if name in object.__getattribute__(self, "_buffers"):
+            raise _refusal(self, f"it reads its buffer {name}, which may change")
+        return super().__getattr__(name)
+
+
+    def __setattr__(self, name, value):
+        raise _refusal(self, f"it sets its attribute {name} when it is called")
+
+    __delattr__ = lambda self, name: self.__setattr__(name, None)  # noqa: E731
+
+
+def attributes_of(twin):
+    """Its __dict__, unnoticed."""
+    return object.__getattribute__(twin, "__dict__")
+
+
+def _read(twin, name, value):
+    """A value of a twin's attribute, which is noted."""
+    kept = attributes_of(twin)["_normjit_read"]
+    if name == "training" or name in kept:
+        return value
+    if isinstance(value, types.MethodType) and value.__self__ in (twin, type(twin)):
+        kept[name] = value.__func__
+    elif is_constant(value) or isinstance(value, FUNCTIONS):
+        kept[name] = value
+    elif name == "__dict__":
+        raise _refusal(twin, "it looks through its attributes")
+    else:
+        raise _refusal(twin, f"it reads its attribute {name}, a {type(value).__name__}, whose content may change")
+    return value
+
+
+def _refusal(twin, reason):
+    attributes_of(twin).setdefault("_normjit_refused", reason)  # where the module itself catches the exception
+    return Refused(reason)
+
+
+def twin_of(module, kind, dtypes, device, generator):
+    """A module of the class `kind` with a module's attributes, without hooks, and with random parameters of the types that
+    `dtypes` has by their names; None: such a parameter is None."""
+    twin = object.__new__(types.new_class(kind.__name__, (_Recorder, kind)))
+    attributes = attributes_of(twin)
+    attributes.update(vars(torch.nn.Module()))
+    others = {*MODULES_OWN, *dtypes, "forward"}
+    attributes.update({name: value for name, value in vars(module).items() if name not in others})
+    attributes.update(_normjit_read={}, _buffers=dict(module._buffers))
+    shape = tuple(module.weight.shape)
+    for name, dtype in dtypes.items():
+        data = None if dtype is None else torch.randn(shape, generator=generator, device=device).to(dtype)
+        attributes["_parameters"][name] = None if data is None else torch.nn.Parameter(data)
+    return twin
+
+
+def types_of(module):
+    """Those of a norm's parameters by their names, as twin_of() takes them."""
+    parameters = {name: getattr(module, name) for name in ("weight", "bias") if hasattr(module, name)}
+    return {name: None if t is None else t.dtype for name, t in parameters.items()}
+
+
+def parameters_of(twin):
+    return attributes_of(twin)["_parameters"]
+
+
+def read_by(twin):
+    """The attributes that its code has read, as {name: value}, and the functions of its methods."""
+    return attributes_of(twin)["_normjit_read"]
+
+
+def output(twin, x):
+    """A twin's output. Raises Refused for what is none of a norm."""
+    y = _tried(twin.forward, x)
+    if not isinstance(y, torch.Tensor) or y.shape != x.shape:
+        raise Refused("computes neither LayerNorm nor RMSNorm")
+    return y
+
+
+def gradients(twin, x, dy):
+    """y, and the gradients of x, weight and bias, None for what has none."""
+    parameters = parameters_of(twin)
+    leaves = [x, *(t for t in (parameters["weight"], parameters.get("bias")) if t is not None)]
+    with torch.enable_grad():
+        y = output(twin, x)
+    if not y.requires_grad:
+        raise Refused("its output has no gradient")
+    wanted = [t for t in leaves if t.requires_grad]
+    got = iter(_tried(torch.autograd.grad, y, wanted, dy.to(y.dtype), allow_unused=True))
+    return y.detach(), *(next(got) if t.requires_grad else None for t in leaves)
+
+
+def _tried(function, *arguments, **named):
+    """What code of the module's returns. Raises Raised for whatever it may raise."""
+    try:
+        return function(*arguments, **named)
+    except Refused:
+        raise
+    except Exception as error:
+        raise Raised(f"{type(error).__name__}: {error}") from error
+
+
+def definition(norm, x, dy, weight, bias, offset, eps):
+    """y, and the gradients of x, weight and bias, in double, of rows of [R,N]."""
+    x, dy, weight = x.double(), dy.double(), weight.double() + offset
+    centred = x - x.mean(-1, keepdim=True) if norm == "layernorm" else x
+    rstd = (centred.square().mean(-1, keepdim=True) + eps).rsqrt()
+    xhat = centred * rstd
+    y, g = xhat * weight, dy * weight
+    dx = g - xhat * (g * xhat).mean(-1, keepdim=True)
+    dx = rstd * (dx - g.mean(-1, keepdim=True) if norm == "layernorm" else dx)
+    return y if bias is None else y + bias.double(), dx, (dy * xhat).sum(0), None if bias is None else dy.sum(0)
+
+
+def off(got, wanted):
+    """How far apart two tensors are, of the largest element of the second."""
+    if got is None or got.shape != wanted.shape:
+        return math.inf
+    if wanted.numel() == 0:
+        return 0.0
+    error = float((got.double() - wanted).abs().max())
+    largest = float(wanted.abs().max())
+    if error == 0.0:
+        return 0.0
+    return error / largest if largest > 0 and not math.isnan(error) else math.inf
+
+
+def compare(got, x, dy, weight, bias, norm, offset, eps, tolerance, sum_tolerance):
+    """Raises Refused where outputs and gradients are not those of the norm; `got`: what gradients() returned."""
+    cols = x.shape[-1]
+    y, dx, *sums = got
+    rows = [None if t is None else t.detach().reshape(-1, cols) for t in (x, dy, y, dx)]
+    weight, bias = weight.detach(), None if bias is None else bias.detach()
+    totals = [torch.zeros(cols, dtype=torch.float64, device=x.device) for _ in sums]
+    step = max(1, CHUNK_ELEMENTS // cols)
+    for begin in range(0, rows[0].shape[0], step):
+        x_, dy_, y_, dx_ = (None if t is None else t[begin : begin + step] for t in rows)
+        wanted_y, wanted_dx, *wanted = definition(norm, x_, dy_, weight, bias, offset, eps)
+        if off(y_, wanted_y) > tolerance:
+            raise Refused("computes neither LayerNorm nor RMSNorm")
+        if x.requires_grad and off(dx_, wanted_dx) > tolerance:
+            raise Refused(f"computes {norm}, but its gradient of x is another")
+        totals = [total + each for total, each in zip(totals, wanted)]
+    for name, got_, total in zip(("weight", "bias"), sums, totals):
+        if off(got_, total) > sum_tolerance:
+            raise Refused(f"computes {norm}, but its gradient of {name} is another")

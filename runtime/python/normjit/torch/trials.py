@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trials of a module: those that decide whether it is a norm, and those of inputs of one more shape and type."""
+import dataclasses
+import itertools
+
+import torch
+
+from normjit.torch import probes, sources
+from normjit.torch.probes import Norm, Raised, Refused
+
+OFFSETS = (0.0, 1.0)  # of weights
+SCALES = (1e-3, 30.0, 1e4, 1e12)  # of inputs and weights, beside 1
+SHAPES = ((2, 3), (5,), (), (2, 3, 4), (1, 7))  # of rows
+MOST_ROWS, MOST_ELEMENTS = 4096, 1 << 16  # of a trial
+OTHER_EPS = 0.011  # and its multiples, to see what eps is read from
+TOLERANCE = 2e-5  # of the largest element, of what is computed in f32
+LARGE_TOLERANCE = 1e-3  # of the same over many rows
+ROUNDED_TOLERANCE = 0.08  # of what is computed in bf16 or f16
+SUM_TOLERANCE = 0.9  # of its sums over many rows: torch's on a CPU, in bf16, are 28 % off (bf16_gradients.py)
+ROUNDED = (torch.bfloat16, torch.float16)
+MOST_CHECKED = 4096  # shapes that are remembered
+
+
+def epsilons(module):
+    """The attributes that may be a module's eps."""
+    found = {k: v for k, v in vars(module).items() if isinstance(v, float) and 0 <= v < 0.1}
+    if vars(module).get("eps", 0) is None:
+        found["eps"] = None
+    return found
+
+
+class _Probe:
+    """Twins of one module with random parameters, and random inputs."""
+
+    def __init__(self, module, kind, device="cpu"):
+        self.module, self.kind, self.device = module, kind, device
+        self.generator = torch.Generator(device).manual_seed(0)
+        self.cols = module.weight.numel()
+        self.twins = []
+
+    def twin(self, dtypes, training=True, scale=1.0):
+        """`dtypes`: one, or those of the parameters as twin_of() takes them; `scale`: the parameters' size."""
+        if isinstance(dtypes, torch.dtype):
+            dtypes = _all_of(dtypes, probes.types_of(self.module))
+        self.twins.append(probes.twin_of(self.module, self.kind, dtypes, self.device, self.generator))
+        probes.attributes_of(self.twins[-1])["training"] = training
+        for parameter in probes.parameters_of(self.twins[-1]).values():
+            if parameter is not None:
+                parameter.data.mul_(scale)
+        return self.twins[-1]
+
+    def random(self, *shape):
+        return torch.randn(*shape, generator=self.generator, device=self.device)
+
+    def input(self, *shape):
+        return self.random(*shape) + 0.5  # means that are not zero
+
+    def compare(self, twin, x, norm, tolerance=TOLERANCE, sum_tolerance=TOLERANCE):
+        """One forward and backward pass, against the definition. Raises Refused."""
+        weight, bias = (probes.parameters_of(twin).get(name) for name in ("weight", "bias"))
+        kept = [None if t is None else t.detach().clone() for t in (x, weight, bias)]
+        dy = self.random(*x.shape).to(x.dtype)
+        got = probes.gradients(twin, x, dy)
+        if not all(t is None or torch.equal(t, old) for t, old in zip((x, weight, bias), kept)):
+            raise Refused("it writes to its input or its parameters")
+        eps = probes.eps_of(norm.eps, x.dtype)
+        probes.compare(got, x, dy, weight, bias, norm.norm, norm.weight_offset, eps, tolerance, sum_tolerance)
+        return got[0]
+
+    def refusal(self):
+        """What a twin was refused for while it ran, which its code may have caught."""
+        return next(filter(None, (probes.attributes_of(twin).get("_normjit_refused") for twin in self.twins)), None)
+
+
+def recognise(module, kind):
+    """The Norm that a module of the class `kind` is. Raises Refused."""
+    probe, state = _Probe(module, kind), torch.get_rng_state()
+    try:
+        norm, shape = _match(probe)
+        ranks = _try_shapes(probe, norm)
+        _try_values(probe, norm, shape)
+        _try_ways_to_call(probe, norm, shape)
+        reason = None
+    except Refused as refused:
+        reason = str(refused)
+    finally:
+        draws = not torch.equal(torch.get_rng_state(), state)
+        if draws:
+            torch.set_rng_state(state)
+    reason = probe.refusal() or ("it draws random numbers" if draws else reason)
+    if reason is not None:
+        raise Refused(reason)
+    read = {name: value for twin in probe.twins for name, value in probes.read_by(twin).items()}
+    read.pop(norm.eps_name, None)
+    functions = {name: value for name, value in read.items() if isinstance(value, probes.FUNCTIONS)}
+    inherited = [vars(base)["forward"] for base in kind.__mro__ if "forward" in vars(base)]
+    variable = sources.variable_read([*functions.values(), *inherited])
+    if variable is not None:
+        raise Refused(f"it reads {variable}")
+    return dataclasses.replace(norm, ranks=frozenset(ranks), functions=tuple(functions.items()),
+                               constants=tuple((k, v) for k, v in read.items() if k not in functions))
+
+
+def _match(probe):
+    """The Norm that fits the outputs for two inputs, and the shape of those. Raises Refused."""
+    twin = probe.twin(torch.float32)
+    shape = _first_taken(probe, twin)
+    named = epsilons(probe.module)
+    fits = _that_fit(probe, twin, shape, named)
+    if not fits:
+        raise Refused("computes neither LayerNorm nor RMSNorm")
+    others = {name: OTHER_EPS * (i + 1) for i, name in enumerate(named)}
+    probes.attributes_of(twin).update(others)
+    followed = [norm for norm in _that_fit(probe, twin, shape, others) if norm in [
+        dataclasses.replace(each, eps=norm.eps) for each in fits]]
+    probes.attributes_of(twin).update(named)
+    if not followed:
+        raise Refused(f"reads its eps from none of its attributes {', '.join(named)} at each call")
+    return dataclasses.replace(followed[0], eps=named[followed[0].eps_name]), shape
+
+
+def _first_taken(probe, twin):
+    """The shape of the rows that a module takes. Raises Refused."""
+    errors = []
+    for rows in SHAPES:
+        try:
+            probes.output(twin, probe.input(*rows, probe.cols))
+            return rows
+        except Raised as error:
+            errors.append(str(error))
+    raise Refused(f"takes no [.., N] alone: {errors[0]}")
+
+
+def _that_fit(probe, twin, shape, named):
+    """The Norms, with each eps by its name, that a twin's outputs are those of."""
+    weight, bias = (probes.parameters_of(twin).get(name) for name in ("weight", "bias"))
+    fits = [Norm(norm, name, eps, offset)
+            for norm, offset, (name, eps) in itertools.product(("rmsnorm", "layernorm"), OFFSETS, named.items())]
+    for scale in (1.0, SCALES[0]):
+        x = probe.input(*shape, probe.cols) * scale
+        y, rows = (t.detach().reshape(-1, probe.cols) for t in (probes.output(twin, x), x))
+        with torch.no_grad():
+            fits = [each for each in fits if probes.off(y, probes.definition(
+                each.norm, rows, rows, weight, bias, each.weight_offset, probes.eps_of(each.eps, x.dtype))[0]
+            ) <= TOLERANCE]
+    return fits
+
+
+def _try_shapes(probe, norm):
+    """The numbers of dimensions that a module takes, of which all must be served. Raises Refused."""
+    cols, ranks = probe.cols, set()
+    many = (1, max(9, min(MOST_ROWS, MOST_ELEMENTS // cols)))
+    square = [(cols,), (2, cols), (1, cols, 2)] if 2 * cols * cols <= MOST_ELEMENTS else []  # the last two or three alike
+    twin = probe.twin(torch.float32)
+    for rows in (*SHAPES, many, *square):
+        try:
+            probe.compare(twin, probe.input(*rows, cols).requires_grad_(), norm)
+            ranks.add(len(rows) + 1)
+        except Raised:  # it takes none of that shape, and says so when it is called with one
+            continue
+        except Refused as refused:
+            raise Refused(f"{refused}, for an input of {[*rows, cols]}") from None
+    return ranks
+
+
+def _try_values(probe, norm, shape):
+    """Small and large inputs and weights, in each type. Raises Refused."""
+    for dtype, scale in itertools.product((torch.float32, torch.float64), (1.0, *SCALES)):
+        x = (probe.input(*shape, probe.cols) * scale).to(dtype).requires_grad_()
+        try:
+            probe.compare(probe.twin(dtype), x, norm)
+            probe.compare(probe.twin(dtype, scale=scale), probe.input(*x.shape).to(dtype).requires_grad_(), norm)
+        except Refused as refused:
+            raise Refused(f"{refused}, for an input of {str(dtype)[6:]} around {scale:g}") from None
+    for dtype in ROUNDED:
+        x = probe.input(*shape, probe.cols).to(dtype).requires_grad_()
+        try:
+            probe.compare(probe.twin(dtype), x, norm, ROUNDED_TOLERANCE, ROUNDED_TOLERANCE)
+        except Raised:  # it takes none of that type
+            continue
+        except Refused as refused:
+            raise Refused(f"{refused}, for an input of {str(dtype)[6:]}") from None
+
+
+def _try_ways_to_call(probe, norm, shape):
+    """For inference, without gradients, again and again, and with strides. Raises Refused."""
+    x = probe.input(*shape, probe.cols)
+    for training in (False, True):
+        twin = probe.twin(torch.float32, training)
+        for _ in range(3):
+            y = probe.compare(twin, x.clone().requires_grad_(), norm)
+        if not torch.equal(y, probe.compare(twin, x, norm)):
+            raise Refused("its output depends on whether its input requires a gradient")
+        with torch.no_grad():
+            if not torch.equal(y, probes.output(twin, x.clone().requires_grad_())):
+                raise Refused("its output depends on whether gradients are enabled")
+        strided = probe.input(*shape, 2 * probe.cols)[..., ::2]
+        probe.compare(twin, strided.requires_grad_(), norm)
+
+
+def why_not(module, kind, norm, x):
+    """Why a module's calls with an x like this one, by shape and types, are not the norm's that it was recognised as, or
+    None; found out once. The values of x are not looked at."""
+    eps = getattr(module, norm.eps_name)
+    key = (x.shape, x.dtype, x.device.type, x.requires_grad, eps, module.training, module.weight.dtype,
+           getattr(getattr(module, "bias", None), "dtype", None))
+    checked = norm.checked
+    if key not in checked:
+        if len(checked) >= MOST_CHECKED:
+            checked.clear()
+        checked[key] = probes.alone(_check, module, kind, dataclasses.replace(norm, eps=eps), x)
+    return checked[key]
+
+
+def _check(module, kind, norm, x):
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    own = probes.types_of(module)
+    probe = _Probe(module, kind, x.device)
+    trials = [(wide, _all_of(wide, own), LARGE_TOLERANCE, LARGE_TOLERANCE)]
+    if {x.dtype, *own.values()} - {None} != {wide}:
+        trials.append((x.dtype, own, ROUNDED_TOLERANCE, SUM_TOLERANCE))
+    try:
+        for dtype, dtypes, *tolerances in trials:
+            tried = probe.input(*x.shape).to(dtype).requires_grad_(x.requires_grad)
+            probe.compare(probe.twin(dtypes, module.training), tried, norm, *tolerances)
+        reason = probe.refusal()
+    except Refused as refused:
+        reason = probe.refusal() or str(refused)
+    return reason and f"{reason}, for an input of {list(x.shape)} of {str(x.dtype)[6:]}"
+
+
+def _all_of(dtype, types):
+    return {name: None if each is None else dtype for name, each in types.items()}

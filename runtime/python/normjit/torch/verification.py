@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""patch(verify=True): the gradients of a patched norm's first backward pass beside those of the module's own code."""
+import math
+
+import torch
+
+from normjit._library import Error
+from normjit.torch.functional import norm_of
+
+LIMITS = {torch.float32: 1e-4, torch.float64: 1e-5, torch.bfloat16: 3e-2, torch.float16: 1e-2}  # in the 2-norm
+TIMES_ITS_OWN = 4  # as far from the gradient in double as the module's own may normjit's be, where that is more
+LARGEST_OF_ITS_OWN = 0.5  # beyond which no rounding explains what a module does in its type
+
+
+def at_backward(mark, module, kind, x, y, norm):
+    """Compares when the gradient of y comes. `kind`: the class that the module had before patch(); `norm`: the arguments of
+    norm_of() from the name of the norm on."""
+    device = x.device.type
+    autocast = dict(device_type=device, dtype=torch.get_autocast_dtype(device),
+                    enabled=torch.is_autocast_enabled(device))
+    x = x.detach()
+    parameters = {name: getattr(module, name, None) for name in ("weight", "bias")}
+    parameters = {name: t if t is None else t.detach() for name, t in parameters.items()}
+    attributes = {name: value for name, value in vars(module).items() if name not in parameters}
+
+    def own_gradients(wide):
+        """By the module's code, in the types of its tensors or in double."""
+        leaves = [t if t is None else _leaf(t, wide) for t in (x, *parameters.values())]
+        twin = object.__new__(kind)
+        twin.__dict__.update(attributes, _parameters=dict(zip(parameters, leaves[1:])))
+        with torch.enable_grad(), torch.autocast(**{**autocast, "enabled": autocast["enabled"] and not wide}):
+            y = kind.forward(twin, leaves[0])
+        return _gradients(y, leaves)
+
+    def our_gradients():
+        leaves = [t if t is None else _leaf(t, False) for t in (x, *parameters.values())]
+        with torch.enable_grad():
+            y = norm_of(leaves[0], None, *leaves[1:], *norm)
+        return _gradients(y, leaves)
+
+    def _gradients(y, leaves):
+        found = torch.autograd.grad(y, [t for t in leaves if t is not None], given[0].to(y.dtype))
+        return dict(zip((name for name, t in zip(("x", "weight", "bias"), leaves) if t is not None), found))
+
+    given = []
+
+    def compare(dy):
+        if not mark.verify or not bool(dy.isfinite().all()):
+            return
+        mark.verify = False
+        given.append(dy.detach())
+        ours, own = our_gradients(), own_gradients(False)
+        try:
+            wide = own_gradients(True)
+        except RuntimeError:  # it computes in one type
+            wide = own
+        for name in ours:
+            _check(f"{mark.name or 'the model'} ({kind.__name__})", name, ours[name], own[name], wide[name])
+
+    y.register_hook(compare)
+
+
+def _leaf(tensor, wide):
+    return (tensor.double() if wide else tensor.clone()).requires_grad_()
+
+
+def _check(module, name, ours, own, wide):
+    limit = LIMITS[ours.dtype]
+    apart, of_its_own = _off(ours, own), _off(own, wide)
+    if apart <= limit:
+        return
+    allowed = max(limit, TIMES_ITS_OWN * of_its_own)
+    if of_its_own > LARGEST_OF_ITS_OWN or _off(ours, wide) > allowed:
+        raise Error(f"patch(verify=True): {module}: the gradient of {name} is {apart:.2g} of the 2-norm away from that of the "
+                    f"module's own code; rounding explains {limit:.2g}. unpatch() gives the module its own back")
+
+
+def _off(one, other):
+    one, other = one.double(), other.double()
+    error, size = float((one - other).norm()), float(other.norm())
+    return error / size if size > 0 else (0.0 if error == 0 else math.inf)

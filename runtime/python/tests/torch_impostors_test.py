@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+# needs: torch numpy
+"""patch() and modules that are norms only where nobody looks: each computes what it does without it, and its gradients
+are its own."""
+import copy
+
+import normjit.torch
+import pytest
+import torch
+import torch_impostors
+from torch_cases import Served, leaf
+from torch_impostors import LEFT, REFUSED, WIDTH
+from torch_modules import InPython, Plain
+
+
+def passes(module, *shape, seed=1, dtype=torch.float32):
+    """y, dx and the gradients of the parameters."""
+    x = leaf(seed, *shape, dtype=dtype)
+    y = module(x)
+    dy = leaf(seed + 1, *y.shape, dtype=y.dtype).detach()
+    return y, *torch.autograd.grad(y, [x, *module.parameters()], dy, allow_unused=True)
+
+
+def assert_same(got, wanted):
+    for one, other in zip(got, wanted):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def randomised(module):
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter)
+    return module
+
+
+@pytest.mark.parametrize("kind", REFUSED, ids=lambda kind: kind.__name__)
+def test_refused(kind):
+    module = kind(WIDTH) if issubclass(kind, torch.nn.LayerNorm) else kind()
+    (found,) = normjit.torch.found(module)
+    assert found.norm is None and REFUSED[kind] in found.reason, found
+    with pytest.raises(normjit.InvalidArgument, match="no norm that normjit knows"):
+        normjit.torch.patch(module)
+
+
+@pytest.mark.parametrize("case", LEFT)
+@pytest.mark.parametrize("forward", [False, True])
+def test_left_to_the_module(case, forward, monkeypatch):
+    """Where it computes the norm it is served; where it does not the call is its own, and counted."""
+    kind, shape, change, reason = LEFT[case]
+    for name in ("scale", "after"):
+        if name in vars(kind):
+            monkeypatch.setattr(kind, name, vars(kind)[name])  # set back at the end
+    module = normjit.torch.patch(randomised(kind()), forward=forward)
+    plain = normjit.torch.unpatch(copy.deepcopy(module))
+    with Served(1 + forward):
+        assert_same(passes(module, 5, WIDTH), passes(plain, 5, WIDTH))
+    change(module), change(plain)
+    with Served(0):
+        got = passes(module, *shape)
+    assert all(one is other or torch.equal(one, other) for one, other in zip(got, passes(plain, *shape)))
+    told = normjit.torch.report(module)["norms"][0][2]
+    assert "1 calls were left to its own forward" in told and reason in told, told
+    assert any(reason in each for each in normjit.torch.report()["left_to_modules"])
