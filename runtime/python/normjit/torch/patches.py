@@ -4,6 +4,8 @@ derived from the one it had, and a mark: copies of it compute with what the copi
 import collections
 import copyreg
 import dataclasses
+import functools
+import inspect
 import math
 import threading
 import types
@@ -132,16 +134,32 @@ class _Patched:
         mark = getattr(self, MARK, None)
         if mark is None:
             return super().forward(*arguments, **named)
-        if len(arguments) == 1 and not named:
-            x = arguments[0]
-            reason = _why_own(self, mark, x)
-        else:
-            reason = "other arguments than x were given"
+        x = arguments[0] if len(arguments) == 1 and not named else _only_argument(class_of(self), arguments, named)
+        reason = "other arguments than x were given" if x is None else _why_own(self, mark, x)
         if reason is None:
             return _by_normjit(self, mark, x, super().forward)
         if reason and not torch.compiler.is_compiling():
             _count(mark, reason)
         return super().forward(*arguments, **named)
+
+
+def _only_argument(kind, arguments, named):
+    """The x of a call that gives it by its name, or gives what is the default for the others; None of other calls."""
+    defaults = None if torch.compiler.is_compiling() else _parameters_of_forward(kind)
+    if defaults is None or len(arguments) > len(defaults):
+        return None
+    given = {**dict(zip(defaults, arguments)), **named}
+    x = given.pop(next(iter(defaults)), None)
+    return x if all(name in defaults and defaults[name] is value for name, value in given.items()) else None
+
+
+@functools.lru_cache(maxsize=256)
+def _parameters_of_forward(kind):
+    """Defaults by names, or None of a forward() with others than plain parameters."""
+    parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
+    if not parameters or any(each.kind is not each.POSITIONAL_OR_KEYWORD for each in parameters):
+        return None
+    return {each.name: each.default for each in parameters}
 
 
 def _count(mark, reason):

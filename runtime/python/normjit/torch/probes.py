@@ -149,8 +149,8 @@ def twin_of(module, kind, dtypes, device, generator):
     attributes.update(_normjit_read={}, _buffers=dict(module._buffers))
     shape = tuple(module.weight.shape)
     for name, dtype in dtypes.items():
-        data = None if dtype is None else torch.randn(shape, generator=generator, device=device).to(dtype)
-        attributes["_parameters"][name] = None if data is None else torch.nn.Parameter(data)
+        data = None if dtype is None else torch.randn(shape, generator=generator, device=device, dtype=torch.float32)
+        attributes["_parameters"][name] = None if data is None else torch.nn.Parameter(data.to(dtype))
     return twin
 
 
@@ -201,7 +201,8 @@ def _tried(function, *arguments, **named):
 
 
 def definition(norm, x, dy, weight, bias, offset, eps):
-    """y, and the gradients of x, weight and bias, in double, of rows of [R,N]."""
+    """y, and the gradients of x, weight and bias, in double, of rows of [R,N]; and how large what the gradient of x is a
+    difference of is."""
     x, dy, weight = x.double(), dy.double(), weight.double() + offset
     centred = x - x.mean(-1, keepdim=True) if norm == "layernorm" else x
     rstd = (centred.square().mean(-1, keepdim=True) + eps).rsqrt()
@@ -209,17 +210,18 @@ def definition(norm, x, dy, weight, bias, offset, eps):
     y, g = xhat * weight, dy * weight
     dx = g - xhat * (g * xhat).mean(-1, keepdim=True)
     dx = rstd * (dx - g.mean(-1, keepdim=True) if norm == "layernorm" else dx)
-    return y if bias is None else y + bias.double(), dx, (dy * xhat).sum(0), None if bias is None else dy.sum(0)
+    size = float((rstd * g).abs().max())
+    return y if bias is None else y + bias.double(), dx, (dy * xhat).sum(0), None if bias is None else dy.sum(0), size
 
 
-def off(got, wanted):
-    """How far apart two tensors are, of the largest element of the second."""
+def off(got, wanted, size=0.0):
+    """How far apart two tensors are, of the largest element of the second, or of `size` if that is more."""
     if got is None or got.shape != wanted.shape:
         return math.inf
     if wanted.numel() == 0:
         return 0.0
     error = float((got.double() - wanted).abs().max())
-    largest = float(wanted.abs().max())
+    largest = max(size, float(wanted.abs().max()))
     if error == 0.0:
         return 0.0
     return error / largest if largest > 0 and not math.isnan(error) else math.inf
@@ -235,10 +237,10 @@ def compare(got, x, dy, weight, bias, norm, offset, eps, tolerance, sum_toleranc
     step = max(1, CHUNK_ELEMENTS // cols)
     for begin in range(0, rows[0].shape[0], step):
         x_, dy_, y_, dx_ = (None if t is None else t[begin : begin + step] for t in rows)
-        wanted_y, wanted_dx, *wanted = definition(norm, x_, dy_, weight, bias, offset, eps)
+        wanted_y, wanted_dx, *wanted, size = definition(norm, x_, dy_, weight, bias, offset, eps)
         if off(y_, wanted_y) > tolerance:
             raise Refused("computes neither LayerNorm nor RMSNorm")
-        if x.requires_grad and off(dx_, wanted_dx) > tolerance:
+        if x.requires_grad and off(dx_, wanted_dx, size) > tolerance:
             raise Refused(f"computes {norm}, but its gradient of x is another")
         totals = [total + each for total, each in zip(totals, wanted)]
     for name, got_, total in zip(("weight", "bias"), sums, totals):

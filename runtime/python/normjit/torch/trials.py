@@ -50,7 +50,7 @@ class _Probe:
         return self.twins[-1]
 
     def random(self, *shape):
-        return torch.randn(*shape, generator=self.generator, device=self.device)
+        return torch.randn(shape, generator=self.generator, device=self.device, dtype=torch.float32)
 
     def input(self, *shape):
         return self.random(*shape) + 0.5  # means that are not zero

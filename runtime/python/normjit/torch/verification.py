@@ -39,8 +39,9 @@ def at_backward(mark, module, kind, x, y, norm):
         return _gradients(y, leaves)
 
     def _gradients(y, leaves):
-        found = torch.autograd.grad(y, [t for t in leaves if t is not None], given[0].to(y.dtype))
-        return dict(zip((name for name, t in zip(("x", "weight", "bias"), leaves) if t is not None), found))
+        wanted = {name: t for name, t in zip(("x", *parameters), leaves) if t is not None}
+        found = torch.autograd.grad(y, list(wanted.values()), given[0].to(y.dtype), allow_unused=True)
+        return {name: torch.zeros_like(wanted[name]) if t is None else t for name, t in zip(wanted, found)}
 
     given = []
 
@@ -54,8 +55,9 @@ def at_backward(mark, module, kind, x, y, norm):
             wide = own_gradients(True)
         except RuntimeError:  # it computes in one type
             wide = own
+        sizes = _sizes(x, given[0], parameters["weight"], mark.norm, norm[1])
         for name in ours:
-            _check(f"{mark.name or 'the model'} ({kind.__name__})", name, ours[name], own[name], wide[name])
+            _check(f"{mark.name or 'the model'} ({kind.__name__})", name, ours[name], own[name], wide[name], sizes[name])
 
     y.register_hook(compare)
 
@@ -64,18 +66,27 @@ def _leaf(tensor, wide):
     return (tensor.double() if wide else tensor.clone()).requires_grad_()
 
 
-def _check(module, name, ours, own, wide):
+def _sizes(x, dy, weight, norm, eps):
+    """2-norms of the terms that the gradients are differences and sums of: they are rounded, also where little is left."""
+    x, dy = x.double(), dy.double()
+    centred = x - x.mean(-1, keepdim=True) if norm.norm == "layernorm" else x
+    rstd = (centred.square().mean(-1, keepdim=True) + eps).rsqrt()
+    g = dy * (weight.double() + norm.weight_offset)
+    return {"x": float((g * rstd).norm()), "weight": float((dy * centred * rstd).norm()), "bias": float(dy.norm())}
+
+
+def _check(module, name, ours, own, wide, size):
     limit = LIMITS[ours.dtype]
-    apart, of_its_own = _off(ours, own), _off(own, wide)
+    apart, of_its_own = _off(ours, own, size), _off(own, wide, size)
     if apart <= limit:
         return
     allowed = max(limit, TIMES_ITS_OWN * of_its_own)
-    if of_its_own > LARGEST_OF_ITS_OWN or _off(ours, wide) > allowed:
+    if of_its_own > LARGEST_OF_ITS_OWN or _off(ours, wide, size) > allowed:
         raise Error(f"patch(verify=True): {module}: the gradient of {name} is {apart:.2g} of the 2-norm away from that of the "
                     f"module's own code; rounding explains {limit:.2g}. unpatch() gives the module its own back")
 
 
-def _off(one, other):
+def _off(one, other, size):
     one, other = one.double(), other.double()
-    error, size = float((one - other).norm()), float(other.norm())
+    error, size = float((one - other).norm()), max(size, float(other.norm()))
     return error / size if size > 0 else (0.0 if error == 0 else math.inf)

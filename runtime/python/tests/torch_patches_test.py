@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+# needs: torch numpy
+"""patch() and what is around a model: shapes that are no norm's, copies, hooks, modes and default types."""
+import copy
+import io
+import pickle
+
+import normjit.torch
+import pytest
+import torch
+from torch_cases import Served, leaf
+from torch_impostors import ByAttribute, ChannelsOfImages, IfHalf
+from torch_modules import Gated, InPython, MaybeGated, Plain, Scaled
+
+
+class Sized(torch.nn.Module):
+    """RMSNorm of any size, which broadcasts."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.weight, self.eps = torch.nn.Parameter(torch.randn(size)), 1e-6
+
+    def forward(self, x):
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
+
+
+def passes(module, x):
+    x = x.detach().requires_grad_()
+    y = module(x)
+    return y, *torch.autograd.grad(y.pow(3).sum(), [x, *module.parameters()])
+
+
+@pytest.mark.parametrize("forward", [False, True])
+@pytest.mark.parametrize("size, shape", [(1, (64, 4096)), (4096, (64, 1)), (8, (8, 1)), (1, (1,))])
+def test_broadcasts_are_the_modules_own(size, shape, forward):
+    plain, x = Sized(size), leaf(1, *shape)
+    module = normjit.torch.patch(copy.deepcopy(plain), forward=forward)
+    served = shape[-1] == size
+    with Served((1 + forward) * served):
+        got = passes(module, x)
+    for one, other in zip(got, passes(plain, x)):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-4) if served else torch.equal(one, other)
+    assert served or f"{list(shape)} and [{size}]" in normjit.torch.report(module)["norms"][0][2]
+
+
+@pytest.mark.parametrize("width", [6, 8, 16])
+def test_images(width):
+    """Norms of channels, by permuting: refused, or its own where the width is another."""
+    plain = ChannelsOfImages(8)
+    module = normjit.torch.patch(copy.deepcopy(plain), forward=True, strict=False)
+    for one, other in zip(passes(module, leaf(1, 2, 8, 5, width)), passes(plain, leaf(1, 2, 8, 5, width))):
+        assert torch.equal(one, other)
+
+
+def test_calls_with_other_arguments_are_counted():
+    module = normjit.torch.patch(MaybeGated())
+    x = leaf(1, 3, 8)
+    with Served(0):
+        module(x, x).sum().backward()
+        module(x=x, gate=x).sum().backward()
+    with Served(2):
+        module(x=x).sum().backward()
+        module(x, gate=None).sum().backward()
+    assert normjit.torch.report(module)["norms"] == [
+        ("", "MaybeGated", "normjit's, by patch(), but 2 calls were left to its own forward: other arguments than x were "
+         "given")]
+
+
+def weights_doubled(module):
+    with torch.no_grad():
+        module.weight = torch.nn.Parameter(2 * module.weight)
+    return module
+
+
+@pytest.mark.parametrize("forward", [False, True])
+@pytest.mark.parametrize("copied", [
+    copy.copy, copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module)),
+    lambda module: module._replicate_for_data_parallel()])
+def test_copies(copied, forward):
+    """They compute with their own weights, and are patched and unpatched for themselves."""
+    module = normjit.torch.patch(torch.nn.RMSNorm(8), forward=forward)
+    twin, x = copied(module), leaf(1, 3, 8)
+    if not list(twin.parameters()):  # of DataParallel's replicas the weights are no leaves
+        twin.weight = module.weight.clone()
+    else:
+        weights_doubled(twin)
+    with Served(2 * (1 + forward)):
+        y, dx = module(x), torch.autograd.grad(module(x).sum(), x)[0]
+        y.sum().backward()
+    times = float(twin.weight.detach().mean() / module.weight.detach().mean())
+    with Served(1 + forward):
+        y_of_twin = twin(x)
+        torch.testing.assert_close(torch.autograd.grad(y_of_twin.sum(), x)[0], times * dx)
+    torch.testing.assert_close(y_of_twin, times * y)
+    normjit.torch.unpatch(twin)
+    assert type(twin) is torch.nn.RMSNorm
+    with Served(0):
+        twin(x).sum().backward()
+    with Served(1 + forward):
+        module(x).sum().backward()
+
+
+def test_other_class():
+    module = normjit.torch.patch(InPython())
+    module.__class__ = Scaled
+    x = leaf(1, 3, 8)
+    with Served(0):
+        assert torch.equal(module(x), x * module.weight)
+    assert normjit.torch.found(module)[0].reason == "computes neither LayerNorm nor RMSNorm"
+
+
+def test_class_of_patched_modules():
+    """It is the module's own to everybody who asks."""
+    module = normjit.torch.patch(torch.nn.RMSNorm(8))
+    assert isinstance(module, torch.nn.RMSNorm) and repr(module) == repr(torch.nn.RMSNorm(8))
+    assert type(module).__name__ == "RMSNorm" and type(module).__module__ == torch.nn.RMSNorm.__module__
+    file = io.BytesIO()
+    torch.save(module.state_dict(), file)
+    assert list(module.state_dict()) == ["weight"]
+
+
+class Registered(Plain):
+    kinds = []
+
+    def __init_subclass__(cls, tag, **named):
+        Registered.kinds.append(tag)
+
+
+def test_registers_of_classes():
+    """Those that a class keeps of its subclasses do not hear of normjit's."""
+    module = normjit.torch.patch(Registered())
+    assert Registered.kinds == []
+    with Served(1):
+        module(leaf(1, 3, 8)).sum().backward()
+
+
+def test_hooks_are_not_run():
+    module, calls = Plain(), []
+    hook = lambda *_: calls.append(1)  # noqa: E731
+    module.register_forward_hook(hook), module.register_forward_pre_hook(hook), module.register_full_backward_hook(hook)
+    module.weight.register_hook(hook)
+    handles = [torch.nn.modules.module.register_module_forward_hook(hook),
+               torch.nn.modules.module.register_module_forward_pre_hook(hook)]
+    try:
+        normjit.torch.found(module)
+        normjit.torch.unpatch(normjit.torch.patch(module))
+        assert not calls
+    finally:
+        [handle.remove() for handle in handles]
+    normjit.torch.patch(module)
+    module(leaf(1, 3, 8)).sum().backward()
+    assert len(calls) == 4
+
+
+AMBIENT = {
+    "meta": lambda: torch.device("meta"),
+    "no_grad": torch.no_grad,
+    "inference": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "fake": lambda: torch._subclasses.FakeTensorMode(),
+    "saved": lambda: torch.autograd.graph.saved_tensors_hooks(lambda t: 1 / 0, lambda t: t),
+}
+
+
+@pytest.mark.parametrize("around", AMBIENT)
+def test_ambient_state(around):
+    plain = torch.nn.Sequential(torch.nn.RMSNorm(8), torch.nn.LayerNorm(8))
+    with AMBIENT[around]():
+        model = torch.nn.Sequential(torch.nn.RMSNorm(8), torch.nn.LayerNorm(8))
+        for each in (plain, model):
+            assert [f.norm for f in normjit.torch.found(each)] == ["rmsnorm", "layernorm"]
+            normjit.torch.patch(each)
+    with Served(1):
+        plain[0](leaf(1, 3, 8)).sum().backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_default_type(dtype):
+    torch.set_default_dtype(dtype)
+    try:
+        model = torch.nn.Sequential(torch.nn.RMSNorm(8), Plain(), torch.nn.LayerNorm(8))
+        assert all(f.norm for f in normjit.torch.found(model))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_default_device():
+    torch.set_default_device("meta")
+    try:
+        assert normjit.torch.found(torch.nn.RMSNorm(8))[0].norm == "rmsnorm"
+    finally:
+        torch.set_default_device(None)
+
+
+class WithState(Plain):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(3))
+        self.table = {"a": 1}
+
+
+def test_probing_leaves_no_trace():
+    module, state = WithState(), torch.get_rng_state()
+    before = {**vars(module)}
+    normjit.torch.found(module)
+    assert normjit.torch.found(module)[0].norm == "rmsnorm"
+    assert vars(module) == before and torch.is_grad_enabled() and torch.equal(torch.get_rng_state(), state)
+    assert module.weight.grad is None and torch.equal(module.weight, torch.ones(8))
+
+
+def test_no_module():
+    for function in (normjit.torch.patch, normjit.torch.unpatch, normjit.torch.found):
+        for model in ([1], None, torch.ones(2), torch.nn.RMSNorm):
+            with pytest.raises(normjit.InvalidArgument, match="model: is .*; must be a torch.nn.Module"):
+                function(model)
+
+
+def test_not_strict():
+    model = torch.nn.Linear(2, 2)
+    assert normjit.torch.patch(model, strict=False) is model
+    with pytest.raises(normjit.InvalidArgument, match="no norm that normjit knows"):
+        normjit.torch.patch(model)
+
+
+def test_patched_again_with_other_options():
+    module = normjit.torch.patch(Plain())
+    normjit.torch.patch(module, forward=True)
+    with Served(2):
+        module(leaf(1, 3, 8)).sum().backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("make", [InPython, Plain, torch.nn.LayerNorm])
+def test_verify(make, dtype):
+    module = (make(8) if make is torch.nn.LayerNorm else make()).to(dtype)
+    normjit.torch.patch(module, forward=make is torch.nn.LayerNorm, verify=True)
+    calls = normjit.torch.report()["calls"]
+    module(leaf(1, 300, 8, dtype=dtype)).square().sum().backward()
+    verified = normjit.torch.report()["calls"] - calls
+    module(leaf(1, 300, 8, dtype=dtype)).square().sum().backward()
+    assert normjit.torch.report()["calls"] - calls - verified < verified  # once
+
+
+class BeyondRows(InPython):
+    """What trials with random values do not see: x itself decides."""
+
+    def forward(self, x):
+        return x if float(x.detach().flatten()[0]) == 1234.0 else super().forward(x)
+
+
+def test_verify_raises():
+    module, x = normjit.torch.patch(BeyondRows(), verify=True), leaf(1, 3, 8).detach()
+    x[0, 0] = 1234.0
+    with pytest.raises(normjit.Error, match=r"the model \(BeyondRows\): the gradient of x is .* away from"):
+        module(x.requires_grad_()).sum().backward()
