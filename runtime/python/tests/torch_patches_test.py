@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
 """patch() and what is around a model: shapes that are no norm's, copies, hooks, modes and default types."""
+import concurrent.futures
 import copy
 import io
 import pickle
@@ -8,6 +9,7 @@ import pickle
 import normjit.torch
 import pytest
 import torch
+from processes import run_program
 from torch_cases import Served, leaf
 from torch_impostors import ByAttribute, ChannelsOfImages, IfHalf
 from torch_modules import Gated, InPython, MaybeGated, Plain, Scaled
@@ -253,3 +255,48 @@ def test_verify_raises():
     x[0, 0] = 1234.0
     with pytest.raises(normjit.Error, match=r"the model \(BeyondRows\): the gradient of x is .* away from"):
         module(x.requires_grad_()).sum().backward()
+
+
+FULLY_SHARDED = """
+import copy, sys, torch, normjit.torch
+from torch import distributed
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+rank, world, file, forward, own = int(sys.argv[1]), 2, sys.argv[2], sys.argv[3] == "True", sys.argv[4] == "True"
+torch.set_num_threads(1)
+distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=world)
+torch.manual_seed(0)
+plain = torch.nn.Sequential(torch.nn.RMSNorm(9), torch.nn.Linear(9, 9), torch.nn.RMSNorm(9, eps=1e-6))
+model, x = copy.deepcopy(plain), torch.randn(4, 9)
+if own:
+    fully_shard(model[0])
+fully_shard(model)
+assert all(isinstance(p, DTensor) for p in model.parameters())
+assert [f.norm for f in normjit.torch.found(model)] == ["rmsnorm"] * 2
+normjit.torch.patch(model, forward=forward)
+plain(x).pow(3).sum().backward()
+model(x).pow(3).sum().backward()
+for one, other in zip(model.parameters(), plain.parameters()):
+    torch.testing.assert_close(one.grad.full_tensor(), other.grad, rtol=1e-4, atol=1e-4)
+calls = normjit.torch.report(model)
+assert calls["calls"] == 2 * (1 + forward) and calls["left_to_modules"] == {}, calls
+normjit.torch.unpatch(model)
+model(x).pow(3).sum().backward()
+assert normjit.torch.report()["calls"] == calls["calls"]
+distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("forward, own", [(False, False), (True, True)])
+def test_after_fully_shard(forward, own, tmp_path):
+    """FSDP2's parameters are DTensors; `own`: a norm is sharded for itself, so that its class is FSDP's."""
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda rank: run_program(FULLY_SHARDED, str(rank), str(tmp_path / "store"), str(forward),
+                                                      str(own)), range(2)))
+    assert [each.returncode for each in done] == [0, 0], done[0].stderr + done[1].stderr
+
+
+def test_empty_weights():
+    """As where FSDP1 or ZeRO keeps the parameters elsewhere."""
+    (found,) = normjit.torch.found(Sized(0))
+    assert "call patch() before" in found.reason
