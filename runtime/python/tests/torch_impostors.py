@@ -278,6 +278,16 @@ class ForOneBatch(InPython):
         return super().forward(x) * (2 if x.shape[0] == 77 else 1)
 
 
+class ByAttributeForLong(InPython):
+    def __init__(self):
+        super().__init__()
+        self.scale = 1.0
+
+    def forward(self, x):
+        y = super().forward(x)
+        return y * self.scale if x.numel() > 10**5 else y
+
+
 class ByAttribute(InPython):
     def __init__(self):
         super().__init__()
@@ -341,6 +351,7 @@ def _nothing(module):
 LEFT = {
     "long": (BeyondLength, (1, 10001, WIDTH), _nothing, "for an input of [1, 10001, 8]"),
     "batch": (ForOneBatch, (77, WIDTH), _nothing, "for an input of [77, 8]"),
+    "attribute for some": (ByAttributeForLong, (20000, WIDTH), _nothing, "its attribute scale for some inputs alone"),
     "attribute": (ByAttribute, (5, WIDTH), _twice, "its attribute scale is not"),
     "class attribute": (ByClassAttribute, (5, WIDTH), _twice_of_class, "its attribute scale is not"),
     "method": (ByMethod, (5, WIDTH), _twice_by_method, "its attribute after is not"),

@@ -135,12 +135,23 @@ class _Patched:
         if mark is None:
             return super().forward(*arguments, **named)
         x = arguments[0] if len(arguments) == 1 and not named else _only_argument(class_of(self), arguments, named)
-        reason = "other arguments than x were given" if x is None else _why_own(self, mark, x)
+        weight, bias = _parameter(self, "weight"), _parameter(self, "bias")
+        reason = "other arguments than x were given" if x is None else _why_own(self, mark, x, weight, bias)
         if reason is None:
-            return _by_normjit(self, mark, x, super().forward)
+            return _by_normjit(self, mark, x, weight, bias, super().forward)
         if reason and not torch.compiler.is_compiling():
             _count(mark, reason)
         return super().forward(*arguments, **named)
+
+
+def _parameter(module, name):
+    """getattr(module, name, None), which takes microseconds where there is none."""
+    if torch.compiler.is_compiling():
+        return getattr(module, name, None)
+    for place in (module._parameters, vars(module)):  # the second of DataParallel's replicas
+        if name in place:
+            return place[name]
+    return getattr(module, name) if hasattr(type(module), name) else None
 
 
 def _only_argument(kind, arguments, named):
@@ -149,6 +160,8 @@ def _only_argument(kind, arguments, named):
     if defaults is None or len(arguments) > len(defaults):
         return None
     given = {**dict(zip(defaults, arguments)), **named}
+    if len(given) < len(arguments) + len(named):
+        return None  # one is given twice
     x = given.pop(next(iter(defaults)), None)
     return x if all(name in defaults and defaults[name] is value for name, value in given.items()) else None
 
@@ -168,11 +181,10 @@ def _count(mark, reason):
         _left[reason] += 1
 
 
-def _why_own(module, mark, x):
+def _why_own(module, mark, x, weight, bias):
     """Why a call is the module's own: "" where there will be no gradient, None where it is normjit's."""
     if not isinstance(x, torch.Tensor):
         return f"x is {type(x).__name__}"
-    weight, bias = module.weight, getattr(module, "bias", None)
     if weight is None:
         return "the module has no weight any more"
     if not torch.compiler.is_compiling() and functional._is_looked_into():
@@ -190,10 +202,10 @@ def _why_own(module, mark, x):
         return f"x and weight are of {x.dtype} and {weight.dtype}"
     if not operators.serves(x.device.type):
         return f"x is on {x.device}"
-    return _why_another(module, mark, x, has_gradient)
+    return _why_another(module, mark, x, weight, bias, has_gradient)
 
 
-def _why_another(module, mark, x, has_gradient):
+def _why_another(module, mark, x, weight, bias, has_gradient):
     """Why a module may not compute the norm that it was recognised as, for an x that is [.., N]; "" and None as above."""
     norm = mark.norm
     changed = _changed(module, norm)
@@ -206,7 +218,10 @@ def _why_another(module, mark, x, has_gradient):
         return None if x.dim() in norm.ranks else f"x has {x.dim()} dimensions, with which it was not tried"
     if has_gradient and x.is_inference():
         return "x was made in inference mode; torch refuses to save it"
-    return trials.why_not(module, class_of(module), norm, x)
+    key = (x.shape, x.dtype, x.device.type, x.requires_grad, eps, module.training, weight.dtype,
+           None if bias is None else bias.dtype)
+    reason = norm.checked.get(key, trials.UNKNOWN)
+    return trials.check(module, class_of(module), norm, x, key) if reason is trials.UNKNOWN else reason
 
 
 def _changed(module, norm):
@@ -229,9 +244,8 @@ def _is_capturing(x):
     return x.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-def _by_normjit(module, mark, x, own):
-    weight, bias = module.weight, getattr(module, "bias", None)
-    by_kernel = mark.forward and all(t is None or t.dtype == x.dtype for t in (weight, bias))
+def _by_normjit(module, mark, x, weight, bias, own):
+    by_kernel = mark.forward and weight.dtype == x.dtype and (bias is None or bias.dtype == x.dtype)
     if not by_kernel and not torch.is_grad_enabled():
         return own(x)
     eps = probes.eps_of(getattr(module, mark.norm.eps_name), x.dtype)

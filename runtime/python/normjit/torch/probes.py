@@ -41,7 +41,7 @@ class Norm:
     constants: tuple = ()  # (name, value) of the attributes that it reads beside
     functions: tuple = dataclasses.field(default=(), compare=False)  # (name, function) of the methods that it calls
     ranks: frozenset = frozenset()  # numbers of dimensions of x that were tried and served
-    checked: dict = dataclasses.field(default_factory=dict, compare=False, repr=False)  # by what check() was called with
+    checked: dict = dataclasses.field(default_factory=dict, compare=False, repr=False)  # by trials.check()
 
     def __reduce__(self):  # functions of classes in a function have no name that a file can hold
         return Norm, (self.norm, self.eps_name, self.eps, self.weight_offset, self.constants, (), self.ranks)

@@ -19,6 +19,7 @@ ROUNDED_TOLERANCE = 0.08  # of what is computed in bf16 or f16
 SUM_TOLERANCE = 0.9  # of its sums over many rows: torch's on a CPU, in bf16, are 28 % off (bf16_gradients.py)
 ROUNDED = (torch.bfloat16, torch.float16)
 MOST_CHECKED = 4096  # shapes that are remembered
+UNKNOWN = object()
 
 
 def epsilons(module):
@@ -198,21 +199,17 @@ def _try_ways_to_call(probe, norm, shape):
         probe.compare(twin, strided.requires_grad_(), norm)
 
 
-def why_not(module, kind, norm, x):
-    """Why a module's calls with an x like this one, by shape and types, are not the norm's that it was recognised as, or
-    None; found out once. The values of x are not looked at."""
-    eps = getattr(module, norm.eps_name)
-    key = (x.shape, x.dtype, x.device.type, x.requires_grad, eps, module.training, module.weight.dtype,
-           getattr(getattr(module, "bias", None), "dtype", None))
-    checked = norm.checked
-    if key not in checked:
-        if len(checked) >= MOST_CHECKED:
-            checked.clear()
-        checked[key] = probes.alone(_check, module, kind, dataclasses.replace(norm, eps=eps), x)
-    return checked[key]
+def check(module, kind, norm, x, key):
+    """Why calls of a module with an x of this one's shape and type are not the norm's that it was recognised as, or None;
+    kept in norm.checked by the key. The values of x are not looked at."""
+    if len(norm.checked) >= MOST_CHECKED:
+        norm.checked.clear()
+    now = dataclasses.replace(norm, eps=getattr(module, norm.eps_name))
+    reason = norm.checked[key] = probes.alone(_why_not, module, kind, now, x)
+    return reason
 
 
-def _check(module, kind, norm, x):
+def _why_not(module, kind, norm, x):
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     own = probes.types_of(module)
     probe = _Probe(module, kind, x.device)
@@ -223,7 +220,10 @@ def _check(module, kind, norm, x):
         for dtype, dtypes, *tolerances in trials:
             tried = probe.input(*x.shape).to(dtype).requires_grad_(x.requires_grad)
             probe.compare(probe.twin(dtypes, module.training), tried, norm, *tolerances)
-        reason = probe.refusal()
+        watched = {norm.eps_name, *(name for name, _ in (*norm.constants, *norm.functions))}
+        others = [name for twin in probe.twins for name, value in probes.read_by(twin).items()
+                  if name not in watched and not (isinstance(value, probes.FUNCTIONS) and not norm.functions)]
+        reason = probe.refusal() or (f"it reads its attribute {others[0]} for some inputs alone" if others else None)
     except Refused as refused:
         reason = probe.refusal() or str(refused)
     return reason and f"{reason}, for an input of {list(x.shape)} of {str(x.dtype)[6:]}"
