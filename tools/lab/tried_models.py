@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Which models of transformers train with normjit as they do without: of each family one small model with random weights
+takes a training step on the CPU, by torch's kernels and with enable() and patch(), from the same seeds. Compared are the
+losses, bit by bit, and all gradients. Writes a page of Markdown.
+
+    PYTHONPATH=build/python tried_models.py [--page runtime/python/TRIED.md] [--families llama bert ...] [--seconds 60]
+
+Exit code 1: somewhere the losses differ, or gradients by more than rounding explains."""
+import argparse
+import contextlib
+import datetime
+import inspect
+import io
+import pathlib
+import platform
+import signal
+import sys
+import warnings
+
+import normjit.torch
+import torch
+import transformers
+from transformers.models.auto import modeling_auto
+
+TASKS = ("MODEL_FOR_CAUSAL_LM_MAPPING", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING", "MODEL_FOR_MASKED_LM_MAPPING")
+SMALL = {  # by the names that families have for them; a configuration takes those that it knows
+    64: ("hidden_size", "d_model", "n_embd", "dim", "embedding_size", "emb_dim", "word_embed_proj_dim"),
+    96: ("intermediate_size", "d_ff", "ffn_dim", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim", "moe_intermediate_size",
+         "shared_expert_intermediate_size", "hidden_dim", "ffn_hidden_size", "mlp_hidden_size"),
+    2: ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers", "num_decoder_layers",
+        "num_key_value_heads", "num_kv_heads", "num_experts_per_tok", "num_local_experts_per_tok"),
+    4: ("num_attention_heads", "num_heads", "n_head", "n_heads", "encoder_attention_heads", "decoder_attention_heads",
+        "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"),
+    16: ("head_dim", "d_kv", "attention_head_dim", "rotary_dim", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim",
+         "kv_lora_rank", "q_lora_rank"),
+    100: ("vocab_size",),
+    128: ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len"),
+}
+TOKEN_IDS = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 1}
+OWN = {  # of families whose sizes must fit together; None: a size that is left as the family has it
+    "mamba2": {"num_heads": 8, "n_groups": 1, "state_size": 16}, "gpt_neo": {"num_layers": None},
+    "bamba": {"mamba_n_heads": 8, "mamba_d_head": 16}, "reformer": {"is_decoder": True},
+}
+MOST_PARAMETERS = 20_000_000
+TOKENS = 12
+LARGEST_DIFFERENCE = 1e-4  # of a parameter's gradient in f32, of the 2-norm of all gradients
+
+
+def families():
+    """{model_type: class}, of the first task for which there is one."""
+    found = {}
+    for task in TASKS:
+        for config, kinds in getattr(modeling_auto, task).items():
+            found.setdefault(config.model_type, (config, kinds[0] if isinstance(kinds, tuple) else kinds))
+    return found
+
+
+def small_config(kind):
+    """A configuration whose sizes are small where it has the names."""
+    known = {*inspect.signature(kind).parameters, *vars(kind()), *kind.attribute_map}
+    sizes = {name: size for size, names in SMALL.items() for name in names if name in known}
+    sizes.update(OWN.get(kind.model_type, {}))
+    config = kind(**{name: size for name, size in sizes.items() if size is not None})
+    vars(config).update(TOKEN_IDS)
+    return config
+
+
+def made(config, kind):
+    with torch.device("meta"):
+        count = sum(p.numel() for p in kind(config).parameters())
+    if count > MOST_PARAMETERS:
+        raise ValueError(f"its smallest configuration here has {count / 1e6:.0f} million parameters")
+    torch.manual_seed(0)
+    return kind(config).float().train()
+
+
+def step(model):
+    """The loss, and gradients by name."""
+    model.zero_grad(set_to_none=True)
+    torch.manual_seed(1)
+    tokens = torch.randint(2, 100, (2, TOKENS))
+    named = {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
+    loss = model(input_ids=tokens, labels=tokens, **named).loss
+    loss.backward()
+    return loss.detach(), {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+def difference(gradients, right):
+    """The largest of a parameter's, of the 2-norm of all."""
+    size = sum(float(g.double().square().sum()) for g in right.values()) ** 0.5
+    return max(float((gradients[name].double() - right[name].double()).norm()) for name in right) / size
+
+
+def tried(config_kind, kind):
+    """What a row of the page says of a family."""
+    model = made(small_config(config_kind), kind)
+    right = step(model)
+    again = step(model)
+    if not torch.equal(right[0], again[0]):
+        raise ValueError("two steps by torch's kernels differ")
+    before = normjit.torch.report()
+    with normjit.torch.enabled(devices="cpu"):
+        normjit.torch.patch(model, strict=False)
+        loss, gradients = step(model)
+        after = normjit.torch.report(model)
+    left = {why: count - before["left_to_modules"].get(why, 0) for why, count in after["left_to_modules"].items()}
+    whose = [each[2] for each in after["norms"]]
+    return {"class": kind.__name__, "norms": len(whose), "patched": sum("patch()" in each for each in whose),
+            "enabled": sum("by enable()" in each for each in whose), "calls": after["calls"] - before["calls"],
+            "left": sum(left.values()) + after["left_to_torch"] - before["left_to_torch"],
+            "why": sorted({why for why, count in left.items() if count} | {
+                each.split(": ", 1)[1] for each in whose if each.startswith("torch's: ")}),
+            "equal": torch.equal(loss, right[0]), "difference": difference(gradients, right[1])}
+
+
+@contextlib.contextmanager
+def at_most(seconds):
+    def stop(*_):
+        raise TimeoutError(f"takes more than {seconds} s")
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+
+
+def is_good(row):
+    return row["equal"] and row["difference"] <= LARGEST_DIFFERENCE
+
+
+def page(rows, failed, day):
+    good = sum(map(is_good, rows.values()))
+    lines = ["# Models tried", "",
+             f"A training step of a small model with random weights, on the CPU in f32, with `enable()` and `patch()` and "
+             f"without, by `tools/lab/tried_models.py`: torch {torch.__version__}, transformers {transformers.__version__}, "
+             f"Python {platform.python_version()}, {day}. Of {len(rows)} families {good} have the same loss to the bit, and "
+             f"gradients that differ by at most {LARGEST_DIFFERENCE:g} of the 2-norm of all.", "",
+             "Norms: how many `patch()` and `enable()` serve, of all that look like one. Calls: backward passes by normjit's "
+             "kernels, and those that were left to the module or to torch.", "",
+             "| family | class | norms served | calls | left | loss | gradients | not served |", "|---|---|---|---|---|---|---|---|"]
+    for family, row in sorted(rows.items()):
+        lines.append(f"| {family} | {row['class']} | {row['patched'] + row['enabled']} of {row['norms']} | {row['calls']} | "
+                     f"{row['left']} | {'equal' if row['equal'] else 'DIFFERS'} | {row['difference']:.0e} | "
+                     f"{'; '.join(row['why']).replace('|', '/')} |")
+    lines += ["", "## Not tried", "", "These could not be made, or did not run without normjit.", "", "| family | why |",
+              "|---|---|"]
+    lines += [f"| {family} | {why.replace('|', '/')} |" for family, why in sorted(failed.items())]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--page", type=pathlib.Path)
+    parser.add_argument("--families", nargs="*")
+    parser.add_argument("--seconds", type=int, default=60)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(1)  # the sums of a step are then in one order
+    rows, failed = {}, {}
+    for family, (config, kind) in sorted(families().items()):
+        if options.families and family not in options.families:
+            continue
+        try:
+            with at_most(options.seconds), contextlib.redirect_stdout(io.StringIO()):
+                rows[family] = tried(config, kind)
+        except Exception as error:
+            failed[family] = f"{type(error).__name__}: {error}".split("\n")[0][:120]
+        print(family, rows.get(family) or failed[family], flush=True)
+        if options.page:
+            options.page.write_text(page(rows, failed, datetime.date.today()))
+    sys.exit(0 if all(map(is_good, rows.values())) else 1)
+
+
+if __name__ == "__main__":
+    main()
