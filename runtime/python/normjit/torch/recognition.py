@@ -7,7 +7,8 @@ import torch
 
 from normjit._library import InvalidArgument
 from normjit.torch import probes, trials
-from normjit.torch.functional import ALL_TYPES, LayerNorm, RMSNorm
+from normjit.torch.functional import ALL_TYPES
+from normjit.torch.modules import LayerNorm, RMSNorm
 from normjit.torch.probes import Refused
 
 MARK = "_normjit_patch"  # the attribute with which patch() marks a module
