@@ -134,7 +134,8 @@ bool leave_to_torch(Value* stack, const char* torch_operator, std::string& probl
     if (shim().torch_call_dispatcher(torch_operator, "", stack, version) == 0) return true;
     problem += std::string("; nor could ") + torch_operator;
     const auto what = shim().torch_exception_get_what_without_backtrace;
-    if (what != nullptr) problem += std::string(": ") + what();
+    const std::string said = what == nullptr ? "" : what();  // its later lines are a stack of Python's
+    if (!said.empty()) problem += ": " + said.substr(0, said.find('\n'));
     return false;
 }
 

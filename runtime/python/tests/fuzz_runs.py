@@ -97,6 +97,8 @@ def _judge(call, given):
         raise Wrong(f"raised {type(error).__name__}: {error}") from error
     if call.kind == "aten" and any(t.special == "meta" for t in call.tensors.values()):
         return "torch's meta kernel"
+    if call.kind == "operator" and all(t.special in ("meta", "none") for t in call.tensors.values()):
+        return "the fake kernel"
     if call.kind == "aten" and reason is not None and reason.rpartition(" ")[2] in ("type", "types", "f64"):
         return "torch's kernel takes these types"
     if reason is not None and not (call.kind == "arrays" and reason.rpartition(" ")[2] in ("types", "f64")):  # of unread ones
