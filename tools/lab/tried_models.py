@@ -38,7 +38,10 @@ SMALL = {  # by the names that families have for them; a configuration takes tho
     128: ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len"),
 }
 TOKEN_IDS = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 1}
+MULTI_HEAD = ("axk2", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "longcat_flash",
+              "minicpm3", "sarvam_mla", "youtu")  # as many heads of keys as of queries
 OWN = {  # of families whose sizes must fit together; None: a size that is left as the family has it
+    **dict.fromkeys(MULTI_HEAD, {"num_key_value_heads": 4}),
     "mamba2": {"num_heads": 8, "n_groups": 1, "state_size": 16}, "gpt_neo": {"num_layers": None},
     "bamba": {"mamba_n_heads": 8, "mamba_d_head": 16}, "reformer": {"is_decoder": True},
 }
