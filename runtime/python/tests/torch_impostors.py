@@ -2,7 +2,7 @@
 """Modules that compute a norm for some inputs and something else for others, or that differ from it in the gradient
 alone."""
 import torch
-from torch_modules import InPython, Plain
+from torch_modules import InPython
 
 WIDTH = 8
 counter = 0

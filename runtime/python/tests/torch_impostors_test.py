@@ -7,10 +7,8 @@ import copy
 import normjit.torch
 import pytest
 import torch
-import torch_impostors
 from torch_cases import Served, leaf
 from torch_impostors import LEFT, REFUSED, WIDTH
-from torch_modules import InPython, Plain
 
 
 def passes(module, *shape, seed=1, dtype=torch.float32):
