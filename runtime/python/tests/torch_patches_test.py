@@ -106,6 +106,7 @@ def test_other_class():
     x = leaf(1, 3, 8)
     with Served(0):
         assert torch.equal(module(x), x * module.weight)
+        assert torch.equal(torch.autograd.grad(module(x).sum(), x)[0], module.weight.detach().expand(3, 8))
     assert normjit.torch.found(module)[0].reason == "computes neither LayerNorm nor RMSNorm"
 
 
