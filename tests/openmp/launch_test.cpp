@@ -3,6 +3,7 @@
 #include "check.h"
 #include "device/cpu/openmp.h"
 #include "device/cpu/task_runner.h"
+#include "device/cpu/waiting.h"
 
 #include "normjit/normjit.h"
 
@@ -143,11 +144,17 @@ TEST_CASE("launches that mostly wait for the runtime's threads go on without the
             cpu::TaskRunner runner(*threads, choice.get(), rows, true);
             is_shared = runner.is_shared();
             std::atomic<int> ran = 0;
+            std::atomic<bool> other_came = !is_shared;
             runner.run_phases(
                 1, [](int64_t) { return tasks; },
                 [&](int64_t, int64_t) {
-                    // The caller's tasks are nothing: it waits for the other thread to come, or to be done.
-                    if (std::this_thread::get_id() != caller) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+                    // The caller leaves a task to the other thread, and then waits for it to be done.
+                    if (std::this_thread::get_id() == caller) {
+                        cpu::wait_for(std::chrono::milliseconds(50), [&] { return other_came.load(); });
+                    } else {
+                        other_came = true;
+                        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+                    }
                     ++ran;
                 });
             CHECK(ran == tasks);
