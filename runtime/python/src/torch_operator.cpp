@@ -16,7 +16,7 @@ using Sizes = std::span<const int64_t>;
 enum class Form : uint8_t {
     matrix,     ///< that of x
     statistic,  ///< that of x without the dimensions of a row, or with 1 in their places
-    weight,     ///< that of a row, or of a normjit operator that behind the first dimensions of x
+    weight,     ///< that of a row; for normjit's own operators also with the first dimensions of x before it
     sum,        ///< contiguous, with as many elements as the weight whose gradient is added to it
 };
 constexpr std::array<Form, role_count> forms = {
@@ -154,8 +154,8 @@ class Checker {
                           std::ranges::equal(sizes.first(slices), x_.first(slices));
         const bool has_torchs = signature_.torch_operator != nullptr;
         if (!fits || (has_torchs && slices > 0)) {
-            const std::string behind = ", or that behind the first dimensions of x, " + text(x_);
-            refuse(place, "its shape is " + text(sizes) + "; must be " + text(row()) + (has_torchs ? "" : behind));
+            const std::string per_slice = ", or that with the first dimensions of x, " + text(x_) + ", before it";
+            refuse(place, "its shape is " + text(sizes) + "; must be " + text(row()) + (has_torchs ? "" : per_slice));
         }
         if (slices > 0 && given_.slice_dimensions > 0 && slices != given_.slice_dimensions) {
             refuse(place, "has a row for each element of x's first " + std::to_string(slices) +

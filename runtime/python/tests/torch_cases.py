@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Problems that torch's operators are given, and gradients in double precision. What is there to run on: DEVICES."""
+import ctypes
+import pathlib
+
 import normjit.torch
 import torch
 from torch.nn import functional
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+# True if this torch tells a caller in C what went wrong, as newer ones do.
+TORCH_SAYS_WHY = hasattr(ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")),
+                         "torch_exception_get_what_without_backtrace")
 STEP = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10, torch.float64: 2.0**-52}
 NORMS = {"layernorm": lambda x, w, b, **o: normjit.torch.layer_norm(x, w, b, **o),
          "rmsnorm": lambda x, w, b, **o: normjit.torch.rms_norm(x, w, **o)}

@@ -156,8 +156,8 @@ class _Checks:
     def check_weight(self, name, t):
         slices = t.dim() - len(self.row)
         wanted = [*self.outer[:slices], *self.row] if 0 <= slices <= len(self.outer) else None
-        self.check_shape(name, t, wanted, f"{_text(self.row)}, or that behind the first dimensions of x, "
-                                          f"{_text(self.x.shape)}")
+        self.check_shape(name, t, wanted, f"{_text(self.row)}, or that with the first dimensions of x, "
+                                          f"{_text(self.x.shape)}, before it")
         torch._check(not slices or self.slices in (0, slices),
                      lambda: f"{name}: has a row for each element of x's first {slices} dimensions, and weight of its first "
                              f"{self.slices}; must be the same")
