@@ -41,7 +41,7 @@ function(normjit_llvm_adapt_links target)
   set_target_properties(${target} PROPERTIES INTERFACE_LINK_LIBRARIES "${adapted}")
 endfunction()
 
-# The targets of the LLVM that was found: 40 MB of archives, or a libLLVM of 120 and what that links.
+# The targets of the LLVM that was found: archives, 47 MB in the library, or a libLLVM of 120 and what that links.
 function(normjit_choose_llvm_libraries)
   set(components "")
   foreach(target X86 AArch64)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What passes between the compiler and libnormjit_llvm, the one library with LLVM, which is opened when LLVM is needed
-// first: processes that need none do not load its 40 MB. The two may hold a C++ library each: of its types there is
+// first: processes that need none do not load its 47 MB. The two may hold a C++ library each: of its types there is
 // only the plan, which is read alone, and is the same in both, since one compiler made both of the same sources.
 #pragma once
 
