@@ -12,7 +12,7 @@ namespace normjit::torch {
 namespace {
 
 constexpr size_t most_dimensions = 64;  // of torch's tensors
-constexpr int64_t least_bytes_of_huge_pages = 4 << 20;
+constexpr int64_t least_elements_of_huge_pages = 1 << 20;
 
 }  // namespace
 
@@ -84,18 +84,16 @@ Tensor Tensor::contiguous(std::span<const int64_t> sizes, int32_t torch_dtype, D
     Handle made = nullptr;
     NORMJIT_TORCH_CALL(aoti_torch_empty_strided, static_cast<int64_t>(sizes.size()), sizes.data(), strides, torch_dtype,
                        device.type, device.index, &made);
-    return Tensor(made, torch_dtype);
+    Tensor tensor(made, torch_dtype);
+    if (next >= least_elements_of_huge_pages && device.type == shim().aoti_torch_device_type_cpu()) {
+        int64_t bytes = 0;
+        NORMJIT_TORCH_CALL(aoti_torch_get_storage_size, made, &bytes);
+        ask_for_huge_pages(tensor.data(), bytes);
+    }
+    return tensor;
 }
 
-Tensor Tensor::empty(TensorView like, Device device) {
-    Tensor made = contiguous(like.sizes(), like.torch_dtype(), device);
-    if (device.type == shim().aoti_torch_device_type_cpu()) {
-        int64_t bytes = 0;
-        NORMJIT_TORCH_CALL(aoti_torch_get_storage_size, made.handle_, &bytes);
-        if (bytes >= least_bytes_of_huge_pages) ask_for_huge_pages(made.view().mutable_data(), bytes);
-    }
-    return made;
-}
+Tensor Tensor::empty(TensorView like, Device device) { return contiguous(like.sizes(), like.torch_dtype(), device); }
 
 Tensor Tensor::empty_statistic(TensorView of, size_t normalized, Device device) {
     int64_t sizes[most_dimensions];
