@@ -22,6 +22,7 @@ import fuzz_calls
 import fuzz_runs
 import jax_handler_test  # noqa: F401, as what torch imports when it first needs it: here, and not in each child
 import numpy.random  # noqa: F401
+import torch
 import torch._dynamo  # noqa: F401
 
 MOST_SHRUNK = 5
@@ -50,6 +51,7 @@ def in_child(work):
             status = 99
             faulthandler.disable()  # pytest's, whose report would be of a crash that was wanted
             try:
+                torch.set_num_threads(1)  # the threads that this process may have started are not there
                 work(file)
                 status = 0
             except BaseException:
