@@ -36,7 +36,7 @@ Expected<PrepareOptions> to_cpp(const normjit_prepare_options& options);
 /// Of a launch for this problem: other tensors are ignored. Leaves to launch() what launch() checks.
 Expected<Arguments> to_cpp(const normjit_arguments& arguments, const Spec& spec);
 
-/// Of launches: normjit_arguments counts one slice as 0 and no slices as NORMJIT_NO_SLICES.
+/// The slices of a launch: normjit_arguments counts one slice as 0 and no slices as NORMJIT_NO_SLICES.
 inline int64_t to_slices(int64_t slices) { return slices == 0 ? 1 : slices == NORMJIT_NO_SLICES ? 0 : slices; }
 
 /// As normjit_set_dlpack().

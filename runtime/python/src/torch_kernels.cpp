@@ -58,7 +58,7 @@ constexpr Signature aten_rms_norm = {.norm = NORMJIT_RMSNORM,
                                      .outputs = 2,
                                      .torch_operator = "normjit::torch_rms_norm_backward"};
 
-/// Of normjit's own, whose numbers and mask come behind the tensors.
+/// Makes the signature of an operator of normjit's own, whose numbers and mask come after the tensors.
 constexpr Signature own(normjit_norm norm, std::span<const Place> tensors) {
     const int next = tensors.back().argument + 1;
     return {.norm = norm,

@@ -175,7 +175,7 @@ def _check_results(call, given, results):
 
 
 def _operator(call, given):
-    """Of normjit's own, and what its fake kernel says of it."""
+    """Calls an operator of normjit's own, and checks what its fake kernel says of the call."""
     name = ("layer_norm" if call.norm == "layernorm" else "rms_norm") + ("_backward" * call.backward) + ("_into" * call.into)
     numbers = {"normalized_shape": call.row, "eps": call.eps, "weight_offset": call.offset, "statistics": True,
                "output_mask": call.mask}

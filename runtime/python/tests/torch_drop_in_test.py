@@ -78,7 +78,7 @@ def test_layer_norm_without_bias():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 def test_eps_of_none(dtype):
-    """Of inputs so small that it shows."""
+    """Inputs are so small that eps shows."""
     ours, torchs = pair(*PAIRS[1], 64, dtype=dtype)
     x = torch.randn(3, 64, dtype=dtype) * (1e-9 if dtype == torch.float64 else 1e-4)
     torch.testing.assert_close(ours(x), torchs(x))
@@ -96,7 +96,7 @@ def test_device_and_dtype(ours, torchs):
 
 @BOTH
 def test_copies(ours, torchs):
-    """Of modules that were made, and those whose class was changed."""
+    """Copies of modules that were made, and of those whose class was changed, compute the same."""
     made, other = pair(ours, torchs, 16)
     other.__class__ = ours
     x = torch.randn(3, 16)

@@ -15,7 +15,7 @@ def rms(x, weight, eps=1e-6):
 
 
 class ChannelsOfImages(torch.nn.LayerNorm):
-    """Of an input with four dimensions the second is normalised."""
+    """Normalises the second of four dimensions."""
 
     def forward(self, x):
         if x.dim() == 4:

@@ -107,7 +107,7 @@ def _layer(given, with_mean):
 
 
 class _Checks:
-    """Of the arguments of a call, by their names."""
+    """Checks the arguments of a call, by their names."""
 
     def __init__(self, given, results):
         self.given, self.results = given, results
