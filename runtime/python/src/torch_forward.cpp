@@ -6,6 +6,7 @@
 #include "torch_tensor.h"
 
 #include <array>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -20,20 +21,19 @@ constexpr Place layer_norm_tensors[] = {{0, Role::x, "x", false},
 constexpr Place rms_norm_tensors[] = {
     {0, Role::x, "x", false}, {1, Role::residual, "residual", true}, {3, Role::weight, "weight", true}};
 
-constexpr Signature layer_norm_signature = {.norm = NORMJIT_LAYERNORM,
-                                            .tensors = layer_norm_tensors,
-                                            .normalized_shape = 2,
-                                            .eps = 5,
-                                            .weight_offset = 6,
-                                            .statistics = 7,
-                                            .outputs = 4};
-constexpr Signature rms_norm_signature = {.norm = NORMJIT_RMSNORM,
-                                          .tensors = rms_norm_tensors,
-                                          .normalized_shape = 2,
-                                          .eps = 4,
-                                          .weight_offset = 5,
-                                          .statistics = 6,
-                                          .outputs = 3};
+/// Makes the signature of a forward operator, whose numbers and flag come after the tensors.
+constexpr Signature forward(normjit_norm norm, std::span<const Place> tensors) {
+    const int next = tensors.back().argument + 1;
+    return {.norm = norm,
+            .tensors = tensors,
+            .normalized_shape = 2,
+            .eps = next,
+            .weight_offset = next + 1,
+            .statistics = next + 2,
+            .outputs = norm == NORMJIT_LAYERNORM ? size_t{4} : size_t{3}};
+}
+constexpr Signature layer_norm_signature = forward(NORMJIT_LAYERNORM, layer_norm_tensors);
+constexpr Signature rms_norm_signature = forward(NORMJIT_RMSNORM, rms_norm_tensors);
 
 struct Outputs {
     Tensor y, h, mean, rstd;

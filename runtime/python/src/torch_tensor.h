@@ -94,7 +94,7 @@ std::optional<RowStrides> row_strides(TensorView matrix, int64_t cols, size_t sl
 /// Tensors of one launch as normjit takes them, whose shapes have been checked; keeps the copies that some need.
 class Operands {
   public:
-    /// Of a norm of the rows of x, its last `row_dimensions`. Weights of a row leave `weight_slices` 0; those that have
+    /// Begins a launch of a norm of the rows of x, its last `row_dimensions`. Weights of a row leave `weight_slices` 0; those that have
     /// a row for each of x's first so many dimensions make them slices. Else there are slices where x, a view, needs
     /// them.
     Operands(normjit_norm norm, normjit_pass pass, TensorView x, int64_t cols, size_t row_dimensions,
