@@ -17,6 +17,11 @@ ALL_TYPES = TYPES + WIDE_TYPES
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
+def default_eps(*dtypes: torch.dtype) -> float:
+    """The eps of a norm that is given none, as torch.nn.RMSNorm has it: that of the type in which it computes."""
+    return torch.finfo(torch.float64 if torch.float64 in dtypes else torch.float32).eps
+
+
 @overload
 def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5,
                weight_offset: float = 0.0, residual: None = None, main_grad: bool = False) -> Tensor: ...

@@ -9,7 +9,7 @@ import operator
 import torch
 
 from normjit._library import InvalidArgument, check_finite
-from normjit.torch.functional import ALL_TYPES, layer_norm, rms_norm
+from normjit.torch.functional import ALL_TYPES, default_eps, layer_norm, rms_norm
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,7 +91,9 @@ class RMSNorm(torch.nn.RMSNorm):
     def forward(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> Normed:  # type: ignore[override]
         weight, shape = self.weight, self.normalized_shape
         _check_input("x", x, shape)
-        eps = _default_eps(x, residual) if self.eps is None else self.eps
+        eps = self.eps
+        if eps is None:
+            eps = default_eps(*(t.dtype for t in (x, residual) if isinstance(t, torch.Tensor)))
         if len(shape) > 1:
             x, residual, weight = _flat(len(shape), x, residual, weight)
         y = rms_norm(x, weight, eps=eps, weight_offset=self.weight_offset, residual=residual, main_grad=self.main_grad)
@@ -134,11 +136,6 @@ def _checked_device(device: torch.device | str | int | None) -> torch.device | N
 def _check_input(name: str, x: torch.Tensor, shape: tuple[int, ...]) -> None:
     if isinstance(x, torch.Tensor) and not x.is_nested and x.shape[-len(shape):] != shape:  # the rest is the function's
         raise InvalidArgument(f"{name}: its shape is {tuple(x.shape)}; must end in {tuple(shape)}")
-
-
-def _default_eps(*tensors: torch.Tensor | None) -> float:
-    wide = any(isinstance(t, torch.Tensor) and t.dtype == torch.float64 for t in tensors)
-    return torch.finfo(torch.float64 if wide else torch.float32).eps
 
 
 def _flat(dimensions: int, *tensors: Any) -> list[Any]:

@@ -13,6 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from normjit.torch import override
+from normjit.torch.functional import default_eps
 
 OVERRIDDEN = {torch.ops.aten.native_layer_norm_backward.default: "torch_layer_norm_backward",
               torch.ops.aten._fused_rms_norm_backward.default: "torch_rms_norm_backward"}
@@ -55,7 +56,7 @@ def is_constant(value):
 
 
 def eps_of(eps, dtype):
-    return torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps if eps is None else eps
+    return default_eps(dtype) if eps is None else eps
 
 
 class _TorchsOwn(TorchDispatchMode):
