@@ -298,9 +298,9 @@ TEST_CASE("a child of fork() works in the background, and ends" * doctest::skip(
     };
     CHECK(finish(f.engine, 1));
     f.device->held = true;
-    CHECK(f.engine.prepare(spec(2), background).status().code() == Code::pending);  // in hand soon
-    CHECK(f.engine.prepare(spec(3), background).status().code() == Code::pending);  // waits behind it
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    CHECK(f.engine.prepare(spec(2), background).status().code() == Code::pending);
+    CHECK(f.engine.prepare(spec(3), background).status().code() == Code::pending);  // waits for it
+    while (f.device->loads < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::thread releases([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
         f.device->release();
