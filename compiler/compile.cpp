@@ -57,6 +57,8 @@ Expected<std::string> emit_stage(const Spec& spec, const Schedule& schedule, con
     return invalid_argument(fmt::format("unknown stage '{}'; allowed: {}", stage, allowed));
 }
 
+Expected<std::string> list_instructions(const Artifact& artifact) { return backend::list_instructions(artifact); }
+
 std::vector<std::string> pass_names() {
     std::vector<std::string> names;
     for (const passes::Pass& pass : passes::pipeline()) names.emplace_back(pass.name);

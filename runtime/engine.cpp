@@ -9,7 +9,7 @@
 #include "support/try.h"
 #include "tuning/autotune.h"
 
-#include "normjit/code_key.h"
+#include "normjit/serialise.h"
 #include "normjit/space.h"
 
 #include <chrono>

@@ -86,7 +86,7 @@ function(order layer top)
   forbid_in_files("${layer}/*.h;${layer}/*.cpp" "^(${all_but_lowest})/" "what stands in ${layer} itself is below its folders" "${top}")
 endfunction()
 
-order(compiler "(artifact|compile|code_key)\\.cpp" support ir frontend passes plan backend schedule)
+order(compiler "compile\\.cpp" support spec target artifact ir frontend passes plan backend schedule serialise)
 order(runtime "(engine\\.cpp|engine_impl\\.h)" device cache tuning c_abi)
 foreach(folder IN ITEMS cpu cuda llvm portable x64)
   set(others cpu cuda llvm portable x64)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/backend.h"
 
+#include "support/fingerprint.h"
 #include "support/try.h"
 
 #include <utility>
@@ -68,6 +69,10 @@ std::string names_serving(const Target& target) {
 
 std::string full_name(const Backend& backend) {
     return fmt::format("{}{}{}", backend.name, backend.version.empty() ? "" : " ", backend.version);
+}
+
+std::string generator_of(const Target& target) {
+    return fmt::format("{} {} {}", generator_version, generator_fingerprint, names_serving(target));
 }
 
 Expected<LegalPlan> make_legal_plan(const Spec& spec, const Schedule& schedule, const Target& target) {

@@ -44,6 +44,13 @@ std::string full_name(const Backend& backend);
 /// Of all back ends that serve the target, the preferred one first: "x64, llvm 19.1.7, portable".
 std::string names_serving(const Target& target);
 
+/// What makes code for the target here: generator_version, a checksum of the compiler's sources, and the back ends that
+/// may serve it, with their versions.
+std::string generator_of(const Target& target);
+
+/// See compile.h.
+Expected<std::string> list_instructions(const Artifact& artifact);
+
 /// A plan and the back end that can make code for it.
 struct LegalPlan {
     const Backend* backend;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a build without LLVM says.
-#include "normjit/list_instructions.h"
+#include "backend/backend.h"
 
-namespace normjit {
+namespace normjit::backend {
 
 Expected<std::string> list_instructions(const Artifact&) { return unavailable("this build has no LLVM"); }
 
-}  // namespace normjit
+}  // namespace normjit::backend

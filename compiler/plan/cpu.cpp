@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/cpu.h"
 
+#include "artifact/nontemporal.h"
 #include "plan/plan.h"
 #include "support/divide.h"
-
-#include "normjit/nontemporal.h"
 
 #include <algorithm>
 #include <numeric>

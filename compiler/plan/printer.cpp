@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "artifact/realign.h"
 #include "plan/plan.h"
-
-#include "normjit/realign.h"
 
 #include <algorithm>
 

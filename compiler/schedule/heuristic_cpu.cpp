@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A CPU schedule without measuring. Each field is chosen by one function, from the problem and the fields before it.
+#include "artifact/realign.h"
+#include "artifact/sharing.h"
 #include "schedule/cpu_legality.h"
 #include "schedule/cpu_shape.h"
 #include "schedule/heuristics.h"
 #include "schedule/store_conflicts.h"
 #include "support/divide.h"
-
-#include "normjit/realign.h"
-#include "normjit/sharing.h"
 
 #include <algorithm>
 #include <bit>

@@ -6,6 +6,8 @@
 #include "fork_gate.h"
 #include "support/try.h"
 
+#include "normjit/serialise.h"
+
 #include <cstring>
 #include <memory>
 #include <new>

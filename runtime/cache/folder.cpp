@@ -4,7 +4,7 @@
 #include "support/text.h"
 #include "support/try.h"
 
-#include "normjit/code_key.h"
+#include "normjit/serialise.h"
 
 #include <algorithm>
 #include <cerrno>

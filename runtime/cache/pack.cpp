@@ -5,7 +5,7 @@
 #include "support/text.h"
 #include "support/try.h"
 
-#include "normjit/code_key.h"
+#include "normjit/serialise.h"
 
 #include <algorithm>
 #include <utility>

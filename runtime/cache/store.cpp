@@ -4,7 +4,7 @@
 #include "environment.h"
 #include "support/try.h"
 
-#include "normjit/code_key.h"
+#include "normjit/serialise.h"
 
 #include <utility>
 

@@ -3,7 +3,7 @@
 // from a plan.
 //
 // clang-format off
-// The generated file defines NORMJIT_PROGRESS_SLOTS, cuda_progress_slots of normjit/cuda_abi.h, and, where the rows come
+// The generated file defines NORMJIT_PROGRESS_SLOTS, cuda_progress_slots of artifact/cuda_abi.h, and, where the rows come
 // in slices, NORMJIT_SLICES. Its `struct Formula` holds, as compile-time data (the compiler's Plan, printed):
 //   Math                      float, or double when an input is f64
 //   Matrices, Columns, Rows   List<dtype...> of the [M,N], [N] and [M] inputs, in Arguments order
@@ -63,9 +63,9 @@ struct Arguments {
 #endif
 };
 #ifdef NORMJIT_SLICES
-static_assert(sizeof(Arguments) == 456, "normjit/cuda_abi.h has the same struct");
+static_assert(sizeof(Arguments) == 456, "artifact/cuda_abi.h has the same struct");
 #else
-static_assert(sizeof(Arguments) == 296, "normjit/cuda_abi.h has the same struct");
+static_assert(sizeof(Arguments) == 296, "artifact/cuda_abi.h has the same struct");
 #endif
 
 // Row groups that write partials over all rows, and the partials of a column output.

@@ -2,6 +2,7 @@
 #include "tune/compilers.h"
 
 #include "normjit/compile.h"
+#include "normjit/serialise.h"
 #include "normjit/space.h"
 
 #include <csignal>

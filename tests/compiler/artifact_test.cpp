@@ -6,7 +6,7 @@
 #include "random_spec.h"
 #include "support/text.h"
 
-#include "normjit/code_key.h"
+#include "normjit/serialise.h"
 
 #include <string>
 #include <type_traits>

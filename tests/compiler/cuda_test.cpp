@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "artifact/cuda_abi.h"
 #include "backend/cuda/source.h"
 #include "backend/cuda/templates.h"
 #include "plan/plan.h"
 #include "random_spec.h"
 
 #include "normjit/compile.h"
-#include "normjit/cuda_abi.h"
 #include "normjit/kernel_name.h"
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 #include "random_spec.h"
 
 #include "normjit/compile.h"
-#include "normjit/list_instructions.h"
+#include "normjit/serialise.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>

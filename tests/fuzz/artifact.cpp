@@ -2,6 +2,7 @@
 // Any bytes as an artifact; and an artifact that is made of what the bytes draw, damaged by them and given the checksum
 // that fits. What is accepted serialises to bytes that read back as the same artifact, and is checked for a CPU; its
 // code never runs. A formula, which is data, is made ready to run.
+#include "backend/portable/program.h"
 #include "check_artifact.h"
 #include "fuzz.h"
 #include "mutate.h"
@@ -9,7 +10,7 @@
 #include "support/text.h"
 
 #include "normjit/compile.h"
-#include "normjit/portable_program.h"
+#include "normjit/serialise.h"
 
 #include <string>
 

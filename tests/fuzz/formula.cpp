@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A line with a spec, then any text as the formula of its portable artifact. What is accepted runs on exactly as much
 // memory as the spec says, writes all outputs, and gives the same bits twice.
+#include "backend/portable/program.h"
 #include "fuzz.h"
 
 #include "normjit/compile.h"
 #include "normjit/operand.h"
-#include "normjit/portable_program.h"
 
 #include <optional>
 #include <vector>

@@ -8,8 +8,8 @@
 #include "random_spec.h"
 #include "support/text.h"
 
-#include "normjit/code_key.h"
 #include "normjit/compile.h"
+#include "normjit/serialise.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -3,6 +3,8 @@
 #include "c_objects.h"
 #include "fake_gpu.h"
 
+#include "normjit/serialise.h"
+
 #include <string>
 #include <utility>
 

@@ -6,7 +6,7 @@
 #include "fake_gpu.h"
 #include "temporary_folder.h"
 
-#include "normjit/code_key.h"
+#include "normjit/serialise.h"
 
 #include <algorithm>
 #include <thread>

@@ -9,6 +9,7 @@
 #include "random_spec.h"
 
 #include "normjit/cuda_compiler.h"
+#include "normjit/serialise.h"
 
 #include <algorithm>
 #include <span>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "case.h"
 
+#include "artifact/sharing.h"
 #include "device_image.h"
 #include "support/text.h"
 #include "support/try.h"
 
 #include "normjit/compile.h"
 #include "normjit/engine.h"
-#include "normjit/sharing.h"
 
 #include <algorithm>
 #include <cstdlib>

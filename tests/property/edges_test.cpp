@@ -5,6 +5,8 @@
 #include "device_image.h"
 #include "element.h"
 
+#include "normjit/serialise.h"
+
 #include <algorithm>
 #include <cmath>
 

@@ -5,8 +5,8 @@
 #include "support/text.h"
 #include "temporary_folder.h"
 
-#include "normjit/code_key.h"
 #include "normjit/compile.h"
+#include "normjit/serialise.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backend/portable/program.h"
+
 #include "normjit/compile.h"
 #include "normjit/engine.h"
-#include "normjit/portable_program.h"
+#include "normjit/serialise.h"
 
 #include <doctest/doctest.h>
 

@@ -10,8 +10,8 @@
 #include "temporary_folder.h"
 #include "threads.h"
 
-#include "normjit/code_key.h"
 #include "normjit/engine.h"
+#include "normjit/serialise.h"
 
 #include <algorithm>
 #include <atomic>

@@ -5,10 +5,10 @@
 #include "case.h"
 #include "process.h"
 
-#include "normjit/code_key.h"
 #include "normjit/compile.h"
 #include "normjit/engine.h"
 #include "normjit/kernel.h"
+#include "normjit/serialise.h"
 
 #include <chrono>
 #include <cstdint>

@@ -10,7 +10,7 @@
 #include "shapes.h"
 #include "support/try.h"
 
-#include "normjit/code_key.h"
+#include "normjit/serialise.h"
 
 #include <algorithm>
 #include <chrono>

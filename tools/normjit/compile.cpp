@@ -11,6 +11,7 @@
 #include "support/try.h"
 
 #include "normjit/engine.h"
+#include "normjit/serialise.h"
 
 #include <algorithm>
 #include <chrono>

@@ -3,7 +3,7 @@
 
 #include "support/try.h"
 
-#include "normjit/list_instructions.h"
+#include "normjit/compile.h"
 
 #include <algorithm>
 #include <cerrno>

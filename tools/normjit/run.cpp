@@ -7,6 +7,8 @@
 #include "files.h"
 #include "support/try.h"
 
+#include "normjit/serialise.h"
+
 #include <algorithm>
 #include <memory>
 

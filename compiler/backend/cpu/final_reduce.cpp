@@ -2,11 +2,10 @@
 // The phase `final_reduce`: for a range of columns, the sum of the row groups' partials in their order, some groups at
 // a time, and the column outputs from those sums, rounded once.
 // The phase `slice_reduce`: the same for one slice, and the outputs that have a row for each.
+#include "artifact/cpu_abi.h"
 #include "backend/cpu/evaluate.h"
 #include "backend/cpu/loop_bodies.h"
 #include "backend/cpu/rows.h"
-
-#include "normjit/cpu_abi.h"
 
 #include <cstddef>
 

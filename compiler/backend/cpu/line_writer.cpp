@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/line_writer.h"
 
-#include "normjit/realign.h"
+#include "artifact/realign.h"
 
 namespace normjit::backend::cpu {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/loops.h"
 
-#include "normjit/cpu_abi.h"
+#include "artifact/cpu_abi.h"
 
 #include <cstddef>
 

@@ -2,10 +2,9 @@
 // What a plan means for the code of every CPU: which entry points there are, what they fetch, what the frame holds.
 #pragma once
 
+#include "artifact/realign.h"
 #include "backend/cpu/unit.h"
 #include "plan/plan.h"
-
-#include "normjit/realign.h"
 
 #include <vector>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stretches of a row group's column sums (normjit/cpu_abi.h): where their sums stand, and where a block stands in
+// The stretches of a row group's column sums (artifact/cpu_abi.h): where their sums stand, and where a block stands in
 // its stretch.
 #pragma once
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/source.h"
 
+#include "artifact/cuda_abi.h"
 #include "backend/cuda/expression.h"
-
-#include "normjit/cuda_abi.h"
 
 #include <algorithm>
 #include <span>

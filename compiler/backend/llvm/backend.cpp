@@ -7,14 +7,10 @@
 #include "backend/llvm/library.h"
 #include "support/try.h"
 
-#include "normjit/list_instructions.h"
-
 #include <fmt/format.h>
 #include <llvm/Config/llvm-config.h>
 
-namespace normjit {
-
-namespace backend {
+namespace normjit::backend {
 
 namespace {
 
@@ -62,8 +58,6 @@ Expected<std::string> print_stage(const plan::Plan& plan, std::string_view) {
 
 const Backend llvm_backend{"llvm", supports, legal, emit, {"llvm"}, print_stage, true, LLVM_VERSION_STRING};
 
-}  // namespace backend
-
 Expected<std::string> list_instructions(const Artifact& artifact) {
     if (artifact.format != CodeFormat::x86_64 && artifact.format != CodeFormat::aarch64) {
         return unavailable(fmt::format("the artifact holds no machine code of a CPU, but {}", name(artifact.format)));
@@ -71,15 +65,15 @@ Expected<std::string> list_instructions(const Artifact& artifact) {
     const std::string target = to_text(artifact.target);
     std::vector<int64_t> entries;
     for (const EntryPoint& entry : artifact.entries) entries.push_back(entry.offset);
-    backend::llvmir::Question question;
-    question.task = backend::llvmir::Task::list;
+    llvmir::Question question;
+    question.task = llvmir::Task::list;
     question.target = target.c_str();
     question.code = artifact.code.data();
     question.code_bytes = artifact.code.size();
     question.entries = entries.data();
     question.entry_count = entries.size();
-    NORMJIT_TRY(auto listed, backend::llvmir::ask(question));
+    NORMJIT_TRY(auto listed, llvmir::ask(question));
     return std::move(listed.bytes);
 }
 
-}  // namespace normjit
+}  // namespace normjit::backend

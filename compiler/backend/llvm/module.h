@@ -4,8 +4,8 @@
 // only the plan, which is read alone, and is the same in both, since one compiler made both of the same sources.
 #pragma once
 
-#include "fingerprint.h"
 #include "plan/plan.h"
+#include "support/fingerprint.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backend/portable/program.h"
+
 #include "backend/backend.h"
 #include "backend/portable/rows.h"
 #include "passes/passes.h"
 #include "support/default_settings.h"
 #include "support/try.h"
-
-#include "normjit/portable_program.h"
 
 #include <string_view>
 

@@ -2,9 +2,8 @@
 // The phases of a plan, evaluated.
 #pragma once
 
+#include "artifact/cpu_abi.h"
 #include "plan/plan.h"
-
-#include "normjit/cpu_abi.h"
 
 #include <cstddef>
 

@@ -28,6 +28,11 @@ Expected<std::string> backend_of(const Target& target);
 Expected<std::string> emit_stage(const Spec& spec, const Schedule& schedule, const Target& target,
                                  std::string_view stage);
 
+/// The machine code of a CPU artifact from its first byte to its last, constants taken for instructions too: one line
+/// each with its address, "  1f:\tret", and what it reads relative to itself, "# 0x23c0". Intel syntax for x86-64.
+/// `unavailable` in a build without LLVM.
+Expected<std::string> list_instructions(const Artifact& artifact);
+
 /// The passes in the order in which they run.
 std::vector<std::string> pass_names();
 

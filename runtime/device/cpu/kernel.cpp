@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/kernel.h"
 
+#include "artifact/realign.h"
 #include "device/cpu/launch.h"
 #include "device/cpu/progress.h"
 #include "device/cpu/sliced_launch.h"
 #include "environment.h"
-
-#include "normjit/realign.h"
 
 #include <algorithm>
 #include <utility>

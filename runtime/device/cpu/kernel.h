@@ -2,13 +2,12 @@
 // A kernel on the CPU: machine code or a formula, and the threads that run its tasks.
 #pragma once
 
+#include "artifact/cpu_abi.h"
+#include "backend/portable/program.h"
 #include "device/cpu/executable_memory.h"
 #include "device/cpu/jit_symbols.h"
 #include "device/cpu/threads.h"
 #include "kernel_impl.h"
-
-#include "normjit/cpu_abi.h"
-#include "normjit/portable_program.h"
 
 #include <cstdint>
 #include <memory>

@@ -3,13 +3,12 @@
 #pragma once
 
 #include "arguments.h"
+#include "artifact/nontemporal.h"
+#include "artifact/sharing.h"
 #include "device/cpu/kernel.h"
 #include "device/cpu/pages.h"
 #include "device/cpu/task_runner.h"
 #include "support/divide.h"
-
-#include "normjit/nontemporal.h"
-#include "normjit/sharing.h"
 
 #include <algorithm>
 

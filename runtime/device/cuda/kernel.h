@@ -2,11 +2,10 @@
 // A kernel on a GPU: its code, and everything about its launches that does not change from one to the next.
 #pragma once
 
+#include "artifact/cuda_abi.h"
 #include "device/cuda/code.h"
 #include "device/cuda/gpu.h"
 #include "kernel_impl.h"
-
-#include "normjit/cuda_abi.h"
 
 #include <array>
 #include <cstdint>

@@ -3,9 +3,8 @@
 // streams and code as the driver does, records launches and calls, and fails where it is told to. Kernels do not run.
 #pragma once
 
+#include "artifact/cuda_abi.h"
 #include "device/cuda/driver.h"
-
-#include "normjit/cuda_abi.h"
 
 #include <array>
 #include <cstdint>

@@ -4,6 +4,7 @@
 #include "support/try.h"
 
 #include "normjit/compile.h"
+#include "normjit/serialise.h"
 
 #include <algorithm>
 #include <cerrno>

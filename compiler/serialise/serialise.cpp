@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "normjit/artifact.h"
+#include "normjit/serialise.h"
 
 #include "backend/backend.h"
 #include "support/text.h"
 #include "support/try.h"
-
-#include "normjit/code_key.h"
 
 #include <algorithm>
 #include <type_traits>
@@ -140,16 +138,6 @@ std::string launch_digest(const Artifact& artifact) {
 std::string checksum_line(std::string_view bytes) { return fmt::format("checksum {}\n", text::checksum(bytes)); }
 
 }  // namespace
-
-std::string_view name(CodeFormat format) {
-    constexpr std::string_view names[] = {"x86-64", "aarch64", "portable", "cubin", "ptx"};
-    return names[static_cast<size_t>(format)];
-}
-
-const EntryPoint* Artifact::find(std::string_view entry) const {
-    const auto found = std::ranges::find(entries, entry, &EntryPoint::name);
-    return found == entries.end() ? nullptr : &*found;
-}
 
 std::string serialise(const Artifact& artifact) {
     std::string bytes = fmt::format("{}maker {}\nlaunch {}\nentries{}\ncode {} {}\n", code_key(artifact),

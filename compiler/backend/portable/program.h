@@ -4,8 +4,9 @@
 // times slower.
 #pragma once
 
+#include "artifact/cpu_abi.h"
+
 #include "normjit/artifact.h"
-#include "normjit/cpu_abi.h"
 #include "normjit/status.h"
 
 #include <memory>

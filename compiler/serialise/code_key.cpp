@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "normjit/code_key.h"
-
 #include "backend/backend.h"
-#include "fingerprint.h"
+
+#include "normjit/serialise.h"
 
 #include <fmt/format.h>
 
@@ -17,12 +16,8 @@ std::string key_of(std::string_view generator, const Spec& spec, const Schedule&
 
 }  // namespace
 
-std::string generator_of(const Target& target) {
-    return fmt::format("{} {} {}", generator_version, generator_fingerprint, backend::names_serving(target));
-}
-
 std::string code_key(const Spec& spec, const Schedule& schedule, const Target& target) {
-    return key_of(generator_of(target), spec, schedule, target);
+    return key_of(backend::generator_of(target), spec, schedule, target);
 }
 
 std::string code_key(const Artifact& artifact) {

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "normjit/geometry.h"
+
+#include "support/divide.h"
+
+#include <algorithm>
+
+namespace normjit {
+
+namespace {
+
+/// a * b, rounded up to the workspace's alignment; INT64_MAX when that does not fit. Neither may be negative.
+int64_t aligned_product(int64_t a, int64_t b) {
+    int64_t bytes = 0;
+    const bool fits =
+        !__builtin_mul_overflow(a, b, &bytes) && !__builtin_add_overflow(bytes, workspace_alignment - 1, &bytes);
+    return fits ? bytes / workspace_alignment * workspace_alignment : INT64_MAX;
+}
+
+}  // namespace
+
+int64_t Geometry::workspace(int64_t rows, int64_t groups) const {
+    const int64_t start = aligned_product(row_bytes, std::max<int64_t>(rows, 0));
+    int64_t bytes = 0;
+    const bool fits =
+        !__builtin_mul_overflow(group_bytes, groups, &bytes) && !__builtin_add_overflow(bytes, start, &bytes);
+    return fits ? bytes : INT64_MAX;
+}
+
+int64_t Geometry::part_sums_bytes(int64_t element_bytes) const {
+    constexpr int64_t register_bytes = 64;
+    return round_up(block_rows * element_bytes, register_bytes);
+}
+
+int64_t Geometry::partials(int64_t rows, int64_t workspace_bytes) const {
+    const int64_t left = workspace_bytes - partials_at(rows), most = std::max(row_groups, slice_parts);
+    if (left < 0) return 0;
+    return group_bytes == 0 ? most : std::min(most, left / group_bytes);
+}
+
+int64_t Geometry::groups(int64_t rows, int64_t workspace_bytes) const {
+    return std::min({row_groups, rows, partials(rows, workspace_bytes)});
+}
+
+}  // namespace normjit

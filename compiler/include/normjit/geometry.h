@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The numbers of a launch: what its workspace holds, and how its rows are cut.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace normjit {
+
+/// Workspace must start at a multiple of this many bytes.
+inline constexpr int64_t workspace_alignment = 64;
+
+/// The numbers of a launch. On a CPU, row group g of G takes the rows [row_begin(g), row_begin(g + 1)).
+/// The workspace is, in this order and each part at a multiple of workspace_alignment: row_bytes per row, the partials
+/// of the row groups. Of a split launch: the teams' partials, and thread_group_bytes() for each.
+struct Geometry {
+    int64_t row_groups = 1;    ///< partials at most; a launch uses groups()
+    int64_t column_sums = 0;   ///< partial arrays of a row group, one per column output, in Tensor order
+    int64_t partial_cols = 0;  ///< elements of one partial array: N, on a CPU rounded up to 128 bytes
+    int64_t group_bytes = 0;   ///< workspace of one row group: its partials, then what else its code keeps
+    int64_t final_cols = 0;    ///< columns that one task (CUDA: one block) of the final reduce sums
+    int64_t nontemporal_bytes =
+        -1;                   ///< from this traffic on, matrices are written past the caches; -1: never. CPU only
+    int64_t row_bytes = 0;    ///< CUDA: what a first pass hands on to a second for each row
+    int64_t slice_parts = 0;  ///< CUDA, column sums per slice: parts of slices at most, each with a partial. More than
+                              ///< row_groups: several parts a group keep all of them busy
+    // CPU: launches of few rows. Teams of threads take some rows each; each sweep over a block of them is a phase, with
+    // a task for each part of the columns.
+    int64_t split_rows = 0;     ///< up to this many rows; 0: none
+    int64_t thread_groups = 1;  ///< at most; a launch uses thread_groups_of()
+    int64_t column_ranges = 1;  ///< ranges of columns ...
+    int64_t range_cols = 0;     ///< ... of so many columns, the last with the rest
+    int64_t block_rows = 1;     ///< rows that go through the sweeps together
+    int64_t sweeps = 0;         ///< entry points sweep0, sweep1, ...
+    int64_t sums_bytes = 0;     ///< workspace for the parts' row sums of a block, behind the teams' partials
+
+    /// Row groups of a launch: row_groups, or fewer when there are fewer rows or the workspace holds fewer partials.
+    /// 0 without rows, or with less than minimum_workspace().
+    int64_t groups(int64_t rows, int64_t workspace_bytes) const;
+    /// Partials that the workspace holds, at most as many as a launch may write.
+    int64_t partials(int64_t rows, int64_t workspace_bytes) const;
+    /// Bytes for `rows` rows; INT64_MAX when there are more than that.
+    int64_t minimum_workspace(int64_t rows) const { return workspace(rows, 1); }
+    int64_t preferred_workspace(int64_t rows) const {
+        return std::max(workspace(rows, std::max(row_groups, slice_parts)), split_rows > 0 ? split_workspace() : 0);
+    }
+    int64_t partials_at(int64_t rows) const { return workspace(rows, 0); }
+    /// What sums_bytes has for one row mean of one part: an element for each row of a block, rounded up
+    /// to the widest register of any CPU.
+    int64_t part_sums_bytes(int64_t element_bytes) const;
+    /// Whether a launch, on a CPU, splits columns instead of rows.
+    bool is_split(int64_t rows, int64_t workspace_bytes) const {
+        return rows > 0 && rows <= split_rows && workspace_bytes >= split_workspace();
+    }
+    /// Of such a launch: as many as have a block of rows each.
+    int64_t thread_groups_of(int64_t rows) const { return std::clamp<int64_t>(rows / block_rows, 1, thread_groups); }
+    /// The row sums of two blocks, then progress_bytes(), where its threads tell each other how far they are.
+    int64_t thread_group_bytes() const { return 2 * sums_bytes + progress_bytes(); }
+    int64_t progress_bytes() const { return thread_groups == 1 ? 0 : (1 + column_ranges) * workspace_alignment; }
+    /// CPU: from a group's partials to the arrays of its later stretches (cpu_abi.h), in bytes.
+    int64_t stretch_offset(int64_t element_bytes) const { return column_sums * partial_cols * element_bytes; }
+    /// The bytes of its workspace that a launch writes to.
+    int64_t workspace_used(int64_t rows, int64_t workspace_bytes) const {
+        if (is_split(rows, workspace_bytes)) return split_workspace();
+        return workspace(rows, slice_parts > 0 ? partials(rows, workspace_bytes) : groups(rows, workspace_bytes));
+    }
+    /// rows * group / groups, rounded down; rows * group itself might not fit 64 bits.
+    static int64_t row_begin(int64_t rows, int64_t groups, int64_t group) {
+        return rows / groups * group + rows % groups * group / groups;
+    }
+
+    bool operator==(const Geometry&) const = default;
+
+  private:
+    int64_t workspace(int64_t rows, int64_t groups) const;
+    int64_t split_workspace() const { return thread_groups * (group_bytes + thread_group_bytes()); }
+};
+
+}  // namespace normjit
