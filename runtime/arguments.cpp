@@ -79,7 +79,7 @@ class Checker {
   private:
     /// Whether the tensor has elements.
     bool has_elements(const Operand& operand) const {
-        if (operand.shape == TensorShape::cols) return !operand.per_slice || arguments_.slices > 0;
+        if (operand.axes.is_columns()) return !operand.is_per_slice() || arguments_.slices > 0;
         return arguments_.rows > 0 && arguments_.slices > 0;
     }
 
@@ -111,7 +111,7 @@ class Checker {
         if (given.dtype != operand.dtype) {
             return error(tensor, "dtype is {}; the kernel was compiled for {}", name(given.dtype), name(operand.dtype));
         }
-        const int64_t cols = operand.shape == TensorShape::rows ? 0 : spec_.cols;
+        const int64_t cols = operand.axes.is_rows() ? 0 : spec_.cols;
         if (given.cols != cols) {
             return error(tensor, "cols is {}; must be {}{}", given.cols, cols,
                          cols == 0 ? ", since the tensor has one element per row" : "");
@@ -122,7 +122,7 @@ class Checker {
             return error(tensor, "row_stride is {}; only matrices have one, leave it contiguous", given.row_stride);
         if (given.slice_stride == Argument::contiguous) return {};
         if (given.slice_stride < 0) return error(tensor, "slice_stride is {}; must be at least 0", given.slice_stride);
-        if (operand.is_matrix() || operand.per_slice) return {};
+        if (operand.is_matrix() || operand.is_per_slice()) return {};
         return error(tensor, "slice_stride is {}; the tensor has no row per slice, leave it contiguous",
                      given.slice_stride);
     }
@@ -139,7 +139,7 @@ class Checker {
             return error(tensor, "address {} is not a multiple of {}, the size of an element", given.data,
                          operand.bytes());
         }
-        const int64_t elements = operand.shape == TensorShape::rows ? arguments_.batch().all_rows() : spec_.cols;
+        const int64_t elements = operand.axes.is_rows() ? arguments_.batch().all_rows() : spec_.cols;
         // In its place: copied right after its parts are stored, a region takes 15 ns (Zen 4), all of a launch's 130.
         Region& region = regions_[used_++];
         region.name = tensor;
@@ -173,7 +173,7 @@ class Checker {
         };
         const int64_t rows = operand.is_matrix() ? arguments_.rows : 1;
         if (operand.is_matrix() && !steps(rows, row_stride(given), region.outer)) return false;
-        if (arguments_.slices <= 1 || !(operand.is_matrix() || operand.per_slice)) return true;
+        if (arguments_.slices <= 1 || !(operand.is_matrix() || operand.is_per_slice())) return true;
         int64_t packed = 0;
         const bool is_packed = given.slice_stride == Argument::contiguous;
         if (is_packed && __builtin_mul_overflow(rows, row_stride(given), &packed)) return false;

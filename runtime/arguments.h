@@ -29,8 +29,8 @@ inline int64_t slice_stride(const Argument& argument, const Operand& operand, in
 inline int64_t elements_before(const Operand& operand, const Arguments& arguments, int64_t slice, int64_t row) {
     const Argument& given = arguments[operand.tensor];
     if (operand.is_matrix()) return slice * slice_stride(given, arguments.rows) + row * row_stride(given);
-    if (operand.shape == TensorShape::rows) return slice * arguments.rows + row;
-    return operand.per_slice ? slice * slice_stride(given, 1) : 0;
+    if (operand.axes.is_rows()) return slice * arguments.rows + row;
+    return operand.is_per_slice() ? slice * slice_stride(given, 1) : 0;
 }
 
 /// Whether the artifact's code may be run on the arguments. An error is an invalid_argument that names the argument and

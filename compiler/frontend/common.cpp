@@ -27,7 +27,7 @@ Expr rounded(const Spec& spec, DType type, Expr value) {
 namespace {
 
 /// In which a framework multiplies xhat with a tensor.
-DType product_type(const Spec& spec, Tensor tensor) { return promoted(spec.stream_type(), *spec.dtypes[tensor]); }
+DType product_type(const Spec& spec, Tensor tensor) { return promoted(spec.stream_type(), spec.dtype(tensor)); }
 
 }  // namespace
 
@@ -55,7 +55,7 @@ void write_asked(Builder& b, const Spec& spec, Tensor tensor, Expr value) {
 
 void write_column_sum(Builder& b, const Spec& spec, Tensor tensor, Expr value) {
     const Expr sum = col_sum(value);
-    if (!spec.accumulate[tensor]) return b.output(tensor, sum);
+    if (!spec.accumulates(tensor)) return b.output(tensor, sum);
     const std::string name(normjit::name(tensor));
     const Expr before = b.input(tensor);
     b.output(tensor, b.name(name + "_total", before + b.name(name + "_sum", sum)));

@@ -8,7 +8,7 @@ namespace normjit::ir {
 Builder::Builder(const Spec& spec) {
     function_.cols = spec.cols;
     function_.compute = spec.compute();
-    function_.dtypes = spec.dtypes;
+    for (const Tensor tensor : all_tensors) function_.dtypes[tensor] = spec.dtype_if(tensor);
 }
 
 Expr Builder::input(Tensor tensor) {

@@ -20,15 +20,8 @@ std::string_view text(Shape shape) {
 }
 
 Shape shape_of(Tensor tensor) {
-    switch (normjit::info(tensor).shape) {
-        case TensorShape::rows:
-            return Shape::rows;
-        case TensorShape::cols:
-            return Shape::cols;
-        case TensorShape::matrix:
-            break;
-    }
-    return Shape::matrix;
+    const Axes& axes = normjit::info(tensor).axes;
+    return axes.is_matrix() ? Shape::matrix : axes.is_rows() ? Shape::rows : Shape::cols;
 }
 
 Shape join(Shape a, Shape b) {

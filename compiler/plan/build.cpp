@@ -174,8 +174,9 @@ Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& t
 
 Epilogue epilogue_of(const Plan& plan, bool per_slice) {
     Epilogue part = plan.epilogue;
-    std::erase_if(part.stores,
-                  [&](const ir::Output& output) { return plan.operands.of(output.tensor).per_slice != per_slice; });
+    std::erase_if(part.stores, [&](const ir::Output& output) {
+        return plan.operands.of(output.tensor).is_per_slice() != per_slice;
+    });
     ir::PerValue<bool> needed(plan.function.values.size());
     for (const ir::Output& output : part.stores) needed[output.value] = true;
     ir::mark_needed(plan.function, needed, [&](ValueId id) { return plan.function[id].op != Op::final_reduce; });

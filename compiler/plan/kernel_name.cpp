@@ -6,7 +6,7 @@
 namespace normjit {
 
 std::string kernel_name(const Spec& spec, std::string_view phase) {
-    const DType x = spec.dtypes[Tensor::x].value_or(DType::f32);
+    const DType x = spec.dtype_if(Tensor::x).value_or(DType::f32);
     return fmt::format("normjit_{}_{}_{}_{}_{}", name(spec.norm), name(spec.pass), name(x), spec.cols, phase);
 }
 

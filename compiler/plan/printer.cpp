@@ -69,7 +69,7 @@ class Printer {
         for (const Operand& operand : plan_.operands) {
             text += fmt::format("{}{} {}: {}{}", text.empty() ? "" : ", ", operand.is_written() ? "out" : "in",
                                 normjit::name(operand.tensor), normjit::name(operand.dtype),
-                                operand.per_slice ? "[S,N]" : ir::text(ir::shape_of(operand.tensor)));
+                                operand.is_per_slice() ? "[S,N]" : ir::text(ir::shape_of(operand.tensor)));
         }
         return text;
     }

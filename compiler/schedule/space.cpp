@@ -31,12 +31,11 @@ void sort_by_distance(std::vector<int64_t>& values, int64_t from) {
 Spec with_other_sums(Spec spec) {
     if (!spec.has(Tensor::dgamma)) return spec;
     if (spec.has(Tensor::dbeta)) {
-        spec.dtypes[Tensor::dbeta].reset();
-        spec.accumulate[Tensor::dbeta] = false;
+        spec.tensors[Tensor::dbeta].reset();
     } else {
         spec.norm = Norm::layernorm;
-        spec.dtypes[Tensor::dbeta] = spec.dtypes[Tensor::dgamma];
-        if (spec.has(Tensor::rstd)) spec.dtypes[Tensor::mean] = spec.dtypes[Tensor::rstd];
+        spec.set(Tensor::dbeta, spec.dtype(Tensor::dgamma));
+        if (spec.has(Tensor::rstd)) spec.set(Tensor::mean, spec.dtype(Tensor::rstd));
     }
     return spec;
 }

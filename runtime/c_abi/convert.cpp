@@ -42,26 +42,51 @@ static_assert(same(NORMJIT_X, Tensor::x) && same(NORMJIT_DY, Tensor::dy) &&
               same(NORMJIT_H, Tensor::h) && same(NORMJIT_RESIDUAL, Tensor::residual) &&
               same(NORMJIT_ROWSCALE, Tensor::rowscale) && tensor_count == 15 && tensor_count <= NORMJIT_TENSORS);
 
-/// The value with this number, of those that there are.
-template <class Enum>
-Status read_enum(const char* field, int number, int count, Enum& value) {
-    if (number < 0 || number >= count) {
+/// The value with this number.
+template <class Enum, size_t count>
+Status read_enum(const char* field, int number, const Enum (&all)[count], Enum& value) {
+    if (number < 0 || number >= static_cast<int>(count))
         return invalid_argument(fmt::format("{}: {}; must be 0 to {}", field, number, count - 1));
-    }
-    value = static_cast<Enum>(number);
+    value = all[number];
     return {};
 }
 
-/// 1 << number for each tensor.
-Status read_bits(std::string_view field, uint32_t bits, PerTensor<bool>& tensors) {
-    uint32_t others = bits;
-    for (Tensor tensor : all_tensors) {
-        const uint32_t bit = 1u << info(tensor).number;
-        tensors[tensor] = (bits & bit) != 0;
-        others &= ~bit;
+Status read_flag(const char* field, uint32_t number, bool& value) {
+    if (number > 1) return invalid_argument(fmt::format("{}: {}; must be 0 or 1", field, number));
+    value = number == 1;
+    return {};
+}
+
+uint32_t bit_of(Tensor tensor) { return 1u << info(tensor).number; }
+
+/// The bits of `accumulate` and `per_slice`.
+Status read_attributes(const normjit_spec& from, Spec& spec) {
+    uint32_t others = ~uint32_t{0};
+    for (const Tensor tensor : all_tensors) {
+        others &= ~bit_of(tensor);
+        const auto gradient = [&](Tensor other) { return spec.has(other) && layer_tensor(other) == tensor; };
+        if ((from.accumulate & bit_of(tensor)) != 0) {
+            if (!spec.has(tensor))
+                return invalid_argument(fmt::format("spec: accumulate={}: is no output of the spec", name(tensor)));
+            spec.tensors[tensor]->accumulate = true;
+        }
+        if ((from.per_slice & bit_of(tensor)) == 0) continue;
+        if (!may_be_per_slice(tensor) || !may_be_read(tensor))
+            return invalid_argument(
+                fmt::format("spec: per_slice={}: only gamma and beta, with their gradients, have a "
+                            "row per slice",
+                            name(tensor)));
+        if (std::ranges::none_of(all_tensors, gradient))
+            return invalid_argument(
+                fmt::format("spec: per_slice={}: is no tensor of the spec, nor is its gradient", name(tensor)));
+        spec.set_per_slice(tensor, true);
     }
-    if (others == 0) return {};
-    return invalid_argument(fmt::format("spec: {}: {:#x}; there are no such tensors", field, others));
+    for (const auto& [field, bits] :
+         {std::pair("accumulate", from.accumulate), std::pair("per_slice", from.per_slice)}) {
+        if ((bits & others) != 0)
+            return invalid_argument(fmt::format("spec: {}: {:#x}; there are no such tensors", field, bits & others));
+    }
+    return {};
 }
 
 /// What later versions give a meaning.
@@ -105,28 +130,26 @@ Expected<Tensor> to_tensor(int number) {
 Expected<Spec> to_cpp(const normjit_spec* given) {
     NORMJIT_TRY(const normjit_spec from, read_struct(given, "spec"));
     Spec spec;
-    NORMJIT_RETURN_IF_ERROR(read_enum("spec: norm", from.norm, 2, spec.norm));
-    NORMJIT_RETURN_IF_ERROR(read_enum("spec: pass", from.pass, 2, spec.pass));
-    NORMJIT_RETURN_IF_ERROR(read_enum("spec: source", from.source, 3, spec.source));
-    NORMJIT_RETURN_IF_ERROR(read_enum("spec: stats", from.stats, 2, spec.stats));
-    NORMJIT_RETURN_IF_ERROR(read_enum("spec: rounding", from.rounding, 2, spec.rounding));
+    NORMJIT_RETURN_IF_ERROR(read_enum("spec: norm", from.norm, all_norms, spec.norm));
+    NORMJIT_RETURN_IF_ERROR(read_enum("spec: stats", from.stats, all_stats, spec.stats));
+#define CHOICE(key, values_of, ...) NORMJIT_RETURN_IF_ERROR(read_enum("spec: " #key, from.key, values_of, spec.key));
+#define NUMBER(key, ...) spec.key = from.key;
+#define FLAG(key, ...) NORMJIT_RETURN_IF_ERROR(read_flag("spec: " #key, from.key, spec.key));
+#include "normjit/keys.def"
     if (spec.pass == Pass::forward) spec.stats = Stats::recompute;
+    if (spec.stats != Stats::recompute) spec.eps = Spec().eps;
     if (from.rows != -1) spec.rows = from.rows;
     spec.slices = from.slices == 0 ? 1 : from.slices;
     if (from.slices == -1) spec.slices.reset();
     spec.cols = from.cols;
-    if (spec.stats == Stats::recompute) spec.eps = from.eps;
-    spec.gamma_offset = from.gamma_offset;
-    for (Tensor tensor : all_tensors) {
+    for (const Tensor tensor : all_tensors) {
         const int number = from.dtypes[info(tensor).number];
         if (number == NORMJIT_NONE) continue;
-        spec.dtypes[tensor].emplace();
-        NORMJIT_RETURN_IF_ERROR(read_enum("spec: dtypes", number, 4, *spec.dtypes[tensor]));
+        DType dtype{};
+        NORMJIT_RETURN_IF_ERROR(read_enum("spec: dtypes", number, all_dtypes, dtype));
+        spec.set(tensor, dtype);
     }
-    NORMJIT_RETURN_IF_ERROR(read_bits("accumulate", from.accumulate, spec.accumulate));
-    NORMJIT_RETURN_IF_ERROR(read_bits("per_slice", from.per_slice, spec.per_slice));
-    if (from.invariant > 1) return invalid_argument(fmt::format("spec: invariant: {}; must be 0 or 1", from.invariant));
-    spec.invariant = from.invariant == 1;
+    NORMJIT_RETURN_IF_ERROR(read_attributes(from, spec));
     return spec;
 }
 
@@ -134,21 +157,20 @@ normjit_spec to_c(const Spec& spec) {
     normjit_spec to{};
     to.size = sizeof to;
     to.norm = static_cast<int32_t>(spec.norm);
-    to.pass = static_cast<int32_t>(spec.pass);
-    to.rounding = static_cast<int32_t>(spec.rounding);
-    to.source = static_cast<int32_t>(spec.source);
     to.stats = static_cast<int32_t>(spec.stats);
+#define CHOICE(key, ...) to.key = static_cast<int32_t>(spec.key);
+#define NUMBER(key, ...) to.key = spec.key;
+#define FLAG(key, ...) to.key = spec.key ? 1 : 0;
+#include "normjit/keys.def"
     to.rows = spec.rows.value_or(-1);
     to.slices = spec.slices.value_or(-1);
     to.cols = spec.cols;
-    to.eps = spec.eps;
-    to.gamma_offset = spec.gamma_offset;
-    to.invariant = spec.invariant ? 1 : 0;
     std::ranges::fill(to.dtypes, NORMJIT_NONE);
-    for (Tensor tensor : all_tensors) {
-        if (spec.accumulate[tensor]) to.accumulate |= 1u << info(tensor).number;
-        if (spec.per_slice[tensor]) to.per_slice |= 1u << info(tensor).number;
-        if (spec.has(tensor)) to.dtypes[info(tensor).number] = static_cast<int32_t>(*spec.dtypes[tensor]);
+    for (const Tensor tensor : all_tensors) {
+        if (!spec.has(tensor)) continue;
+        to.dtypes[info(tensor).number] = static_cast<int32_t>(spec.dtype(tensor));
+        if (spec.accumulates(tensor)) to.accumulate |= bit_of(tensor);
+        if (spec.is_per_slice(tensor)) to.per_slice |= bit_of(layer_tensor(tensor));
     }
     return to;
 }
@@ -179,14 +201,14 @@ Expected<EngineOptions> to_cpp(const normjit_engine_options& from) {
     NORMJIT_TRY(options.cache.packs, read_files("packs", from.packs, from.pack_count));
     NORMJIT_TRY(options.record_files, read_files("record_files", from.record_files, from.record_file_count));
     options.shipped_records = from.no_shipped_records == 0;
-    NORMJIT_RETURN_IF_ERROR(read_enum("engine options: tune", from.tune, 3, options.tune));
+    NORMJIT_RETURN_IF_ERROR(read_enum("engine options: tune", from.tune, all_tune_policies, options.tune));
     if (from.tune_seconds != 0) options.tune_seconds = from.tune_seconds;  // Engine::create() refuses what is no time
     return options;
 }
 
 Expected<PrepareOptions> to_cpp(const normjit_prepare_options& from) {
     PrepareOptions options{.on_miss = OnMiss::sync, .stream = from.stream};
-    NORMJIT_RETURN_IF_ERROR(read_enum("prepare options: on_miss", from.on_miss, 3, options.on_miss));
+    NORMJIT_RETURN_IF_ERROR(read_enum("prepare options: on_miss", from.on_miss, all_on_miss, options.on_miss));
     return options;
 }
 

@@ -90,9 +90,9 @@ class ShapeReader {
         : spec_(spec), tensor_(tensor), from_(from) {}
 
     Expected<Shape> read() const {
-        if (info(tensor_).shape == TensorShape::rows) return read_rows();
+        if (info(tensor_).axes.is_rows()) return read_rows();
         NORMJIT_RETURN_IF_ERROR(check_columns());
-        return info(tensor_).shape == TensorShape::cols ? read_columns() : read_matrix();
+        return info(tensor_).axes.is_columns() ? read_columns() : read_matrix();
     }
 
   private:
@@ -187,7 +187,7 @@ Status agree(Tensor tensor, std::string_view what, const std::optional<int64_t>&
 uint32_t tensors_that_say(const Spec& spec, bool rows) {
     uint32_t bits = 0;
     for (const Tensor tensor : all_tensors) {
-        const bool is_column = info(tensor).shape == TensorShape::cols;
+        const bool is_column = info(tensor).axes.is_columns();
         const bool says = rows ? !is_column : !is_column || spec.is_per_slice(tensor);
         if (says) bits |= uint32_t{1} << info(tensor).number;
     }

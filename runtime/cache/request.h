@@ -27,10 +27,10 @@ struct RequestHash {
         uint64_t state = static_cast<uint64_t>(spec.cols) * golden_ratio;
         state = (state ^ static_cast<uint64_t>(spec.rows.value_or(-1))) * golden_ratio;
         state = (state ^ static_cast<uint64_t>(spec.slices.value_or(-1))) * golden_ratio;
-        uint64_t types = 0;
-        for (const std::optional<DType>& type : spec.dtypes.values)
-            types = types * 5 + (type ? 1 + static_cast<uint64_t>(*type) : 0);
-        state = (state ^ types << 1 ^ static_cast<uint64_t>(spec.norm)) * golden_ratio;
+        uint64_t types = static_cast<uint64_t>(spec.norm);
+        for (const Tensor tensor : all_tensors)
+            types = types << 3 ^ types >> 61 ^ (spec.has(tensor) ? 1 + static_cast<uint64_t>(spec.dtype(tensor)) : 0);
+        state = (state ^ types) * golden_ratio;
         return state ^ state >> 32 ^ (request.schedule ? hash(*request.schedule) : 0);
     }
 };

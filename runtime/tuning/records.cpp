@@ -32,7 +32,9 @@ Spec problem_of(Spec spec) {
     if (spec.has_slices()) spec.slices.reset();
     spec.eps = Spec().eps;
     spec.gamma_offset = spec.gamma_offset == 0 ? 0 : 1;
-    spec.accumulate = {};
+    for (auto& tensor : spec.tensors.values) {
+        if (tensor) tensor->accumulate = false;
+    }
     return spec;
 }
 

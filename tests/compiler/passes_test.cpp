@@ -22,10 +22,8 @@ PerTensor<std::vector<double>> random_inputs(test::Random& random, const Spec& s
     PerTensor<std::vector<double>> inputs;
     for (const Tensor tensor : all_tensors) {
         if (!may_be_read(tensor) && !may_be_accumulated(tensor)) continue;
-        const TensorShape shape = info(tensor).shape;
-        const int64_t count = shape == TensorShape::matrix ? rows * spec.cols
-                              : shape == TensorShape::rows ? rows
-                                                           : spec.cols;
+        const Axes axes = info(tensor).axes;
+        const int64_t count = axes.is_matrix() ? rows * spec.cols : axes.is_rows() ? rows : spec.cols;
         for (int64_t i = 0; i < count; ++i)
             inputs[tensor].push_back(random.real(0.5, 2.0) * (random.chance(50) ? 1 : -1));
     }
@@ -39,24 +37,25 @@ PerTensor<std::vector<double>> evaluate(const ir::Function& function, Spec spec,
     // remove_dead: the frontend writes every output, and those that nobody asked for have no operand.
     ir::Function in_double = passes::assign_sweeps(passes::split_column_sums(passes::remove_dead(function)));
     in_double.compute = DType::f64;
-    for (auto* dtypes : {&spec.dtypes, &in_double.dtypes}) {
-        for (auto& dtype : dtypes->values) dtype = dtype ? std::optional(DType::f64) : std::nullopt;
+    for (const Tensor tensor : all_tensors) {
+        if (spec.has(tensor)) spec.set(tensor, DType::f64);
+        if (in_double.dtypes[tensor]) in_double.dtypes[tensor] = DType::f64;
     }
     const Target target = *parse_target("x86-64 backend=portable");
     const auto plan = plan::build(spec, {row_groups, CpuSchedule()}, target, in_double);
     REQUIRE_MESSAGE(plan.ok(), plan.status().message());
     PerTensor<std::vector<double>> outputs;
     const auto elements = [&](const Operand& operand, int64_t to_row) {
-        return operand.is_matrix() ? to_row * spec.cols : operand.shape == TensorShape::rows ? to_row : spec.cols;
+        return operand.is_matrix() ? to_row * spec.cols : operand.axes.is_rows() ? to_row : spec.cols;
     };
     for (const Operand& operand : plan->operands) {
         if (!operand.is_written()) continue;
-        if (spec.accumulate[operand.tensor]) outputs[operand.tensor] = inputs[operand.tensor];
+        if (spec.accumulates(operand.tensor)) outputs[operand.tensor] = inputs[operand.tensor];
         outputs[operand.tensor].resize(static_cast<size_t>(elements(operand, rows)));
     }
     const auto at_row = [&](const Operand& operand, int64_t row) -> const void* {
         const auto& all = operand.is_written() ? outputs[operand.tensor] : inputs[operand.tensor];
-        return all.data() + (operand.shape == TensorShape::cols ? 0 : elements(operand, row));
+        return all.data() + (operand.axes.is_columns() ? 0 : elements(operand, row));
     };
     const int64_t groups = std::min(row_groups, rows), group_bytes = plan->geometry.group_bytes;
     std::vector<double> partials(static_cast<size_t>(groups * group_bytes) / sizeof(double));

@@ -49,10 +49,10 @@ TEST_CASE("a text becomes the spec that it describes") {
     Spec expected;
     expected.rows = 4096;
     expected.cols = 768;
-    expected.dtypes[Tensor::x] = expected.dtypes[Tensor::dx] = expected.dtypes[Tensor::dresidual] = DType::bf16;
-    expected.dtypes[Tensor::mean] = expected.dtypes[Tensor::rstd] = DType::bf16;
-    expected.dtypes[Tensor::dy] = DType::f16;
-    expected.dtypes[Tensor::gamma] = expected.dtypes[Tensor::dgamma] = expected.dtypes[Tensor::dbeta] = DType::f32;
+    for (const Tensor tensor : {Tensor::x, Tensor::dx, Tensor::dresidual}) expected.set(tensor, DType::bf16);
+    for (const Tensor tensor : {Tensor::mean, Tensor::rstd}) expected.set(tensor, DType::bf16);
+    expected.set(Tensor::dy, DType::f16);
+    for (const Tensor tensor : {Tensor::gamma, Tensor::dgamma, Tensor::dbeta}) expected.set(tensor, DType::f32);
     CHECK(*spec == expected);
     CHECK(hash(*spec) == hash(expected));
     CHECK(validate(expected).ok());
@@ -71,7 +71,7 @@ TEST_CASE("the gradient may be written twice, and recomputed statistics are outp
          "layernorm cols=8 x=bf16 out=mean,dx stats=recompute,bf16"},
         {"rmsnorm cols=8 stats=recompute out=dbeta,rstd", "rmsnorm cols=8 out=rstd,dbeta stats=recompute"},
         {"rmsnorm cols=8 stats=recompute out=dx,mean", "spec: out=dx,mean: rmsnorm has no mean"},
-        {"layernorm cols=8 out=dx,mean", "spec: out=dx,mean: mean is written with stats=recompute only"},
+        {"layernorm cols=8 out=dx,mean", "spec: out=dx,mean: mean and rstd are written with stats=recompute only"},
         {"layernorm cols=8 source=xhat stats=recompute out=dgamma,rstd",
          "spec: out=dgamma,rstd: statistics of x are known from source=x only"},
         {"layernorm cols=8 stats=recompute,f32",
@@ -81,7 +81,7 @@ TEST_CASE("the gradient may be written twice, and recomputed statistics are outp
         {"layernorm cols=8 out=dgamma dresidual=f32",
          "spec: dresidual=f32: is added into dx and dresidual_in, of which out names none"},
         {"layernorm cols=8 dresidual_in=f32", "spec: dresidual_in=f32: dresidual_in is not an output; name it in out="},
-        {"layernorm cols=8 stats=recompute out=mean", "spec: out=: must name one of: dx dresidual_in dgamma dbeta"},
+        {"layernorm cols=8 stats=recompute out=mean", "spec: out=mean: must name one of: dx dresidual_in dgamma dbeta"},
     });
     CHECK(reads("layernorm cols=8 stats=recompute out=dbeta,mean") == "x dy");
     CHECK(reads("layernorm cols=8 out=dresidual_in") == "x dy gamma mean rstd");
@@ -107,8 +107,8 @@ TEST_CASE("a forward writes the layer's output, the sum that it normalised, and 
         {"layernorm pass=sideways cols=8", "spec: pass=sideways: allowed: backward forward"},
         {"layernorm pass=forward cols=8 out=dx",
          "spec: out=dx: 'dx' is not one of mean rstd y h; join several by commas"},
-        {"layernorm pass=forward cols=8 dy=f32", "spec: dy=f32: is of pass=backward"},
-        {"layernorm pass=forward cols=8 dx=f32", "spec: dx=f32: is of pass=backward"},
+        {"layernorm pass=forward cols=8 dy=f32", "spec: dy=f32: needs pass=backward"},
+        {"layernorm pass=forward cols=8 dx=f32", "spec: dx=f32: needs pass=backward"},
         {"layernorm cols=8 residual=f32", "spec: residual=f32: needs pass=forward"},
         {"layernorm cols=8 y=f32", "spec: y=f32: needs pass=forward"},
         {"layernorm pass=forward cols=8 source=y", "spec: source=y: a forward reads x"},
@@ -117,7 +117,7 @@ TEST_CASE("a forward writes the layer's output, the sum that it normalised, and 
          "spec: accumulate=dgamma: dgamma is not an output; name it in out="},
         {"layernorm pass=forward cols=8 h=f32", "spec: h=f32: h is not an output; name it in out="},
         {"layernorm pass=forward cols=8 out=y,h", "spec: out=y,h: h is x without a residual or rowscale"},
-        {"layernorm pass=forward cols=8 residual=f32 out=h", "spec: out=: must name one of: y mean rstd"},
+        {"layernorm pass=forward cols=8 residual=f32 out=h", "spec: out=h: must name one of: y mean rstd"},
         {"rmsnorm pass=forward cols=8 out=y,mean", "spec: out=y,mean: rmsnorm has no mean"},
         {"rmsnorm cols=8 rowscale=f32 out=dgamma", "spec: rowscale=f32: is a factor of dx, which out does not name"},
         {"layernorm pass=forward cols=8 x=f64 residual=f32", "spec: residual=f32: must be f64, as x is"},
@@ -165,13 +165,13 @@ TEST_CASE("slices, and column tensors with a row for each") {
     CHECK(error("rmsnorm cols=32 per_slice=gamma") == "spec: per_slice=gamma: needs slices, a number or any");
     CHECK(error("rmsnorm cols=32 slices=1 per_slice=x").starts_with("spec: per_slice=x: 'x' is not one of"));
     CHECK(error("rmsnorm cols=32 slices=3 per_slice=x") ==
-          "spec: per_slice=x: 'x' is not one of gamma, beta; join several by commas");
+          "spec: per_slice=x: 'x' is not one of gamma beta; join several by commas");
     CHECK(error("rmsnorm cols=32 slices=3 per_slice=gamma,gamma") == "spec: per_slice=gamma,gamma: gamma comes twice");
     Spec by_hand = spec;
     by_hand.slices = 1;
     CHECK(validate(by_hand).message() == "spec: per_slice=gamma: needs more slices than one, or any");
     by_hand = spec;
-    by_hand.per_slice[Tensor::x] = true;
+    by_hand.tensors[Tensor::x]->axes = axes::columns;
     CHECK(validate(by_hand).message().starts_with("spec: per_slice=x: only gamma and beta"));
     by_hand = spec;
     by_hand.rows = INT64_MAX / 1024;
@@ -214,11 +214,9 @@ TEST_CASE("errors name the key, the value and what is allowed") {
         {"rmsnrm cols=8", "spec: norm 'rmsnrm': allowed: layernorm rmsnorm; did you mean 'rmsnorm'?"},
         {"layernorm", "spec: cols is missing: the number of columns, at least 1"},
         {"layernorm col=8",
-         "spec: unknown key 'col'; allowed: pass slices rows cols per_slice x dy dresidual residual gamma beta "
-         "rowscale y h dx "
-         "dresidual_in dgamma dbeta out "
-         "accumulate source stats rounding eps "
-         "gamma_offset invariant; did you mean 'cols'?"},
+         "spec: unknown key 'col'; allowed: pass slices rows cols out accumulate per_slice source stats rounding eps "
+         "gamma_offset invariant x dy dresidual residual gamma beta rowscale y h dx dresidual_in dgamma dbeta; did you "
+         "mean 'cols'?"},
         {"layernorm cols=0", "spec: cols=0: must be at least 1"},
         {"layernorm cols=-3", "spec: cols=-3: must be at least 1"},
         {"layernorm cols=2147483648", "spec: cols=2147483648: must be at most 2147483647"},
@@ -231,14 +229,14 @@ TEST_CASE("errors name the key, the value and what is allowed") {
         {"layernorm cols=8 stats=save",
          "spec: stats=save: allowed: f32 bf16 f16 f64 saved recompute; did you mean 'saved'?"},
         {"layernorm cols=8 accumulate=dx",
-         "spec: accumulate=dx: 'dx' is not one of dgamma, dbeta; join several by commas"},
+         "spec: accumulate=dx: 'dx' is not one of dgamma dbeta; join several by commas"},
         {"layernorm cols=8 accumulate=dbeta,dbeta", "spec: accumulate=dbeta,dbeta: dbeta comes twice"},
         {"rmsnorm cols=8 accumulate=dbeta", "spec: accumulate=dbeta: dbeta is not an output; name it in out="},
         {"layernorm cols=8 source=z", "spec: source=z: allowed: x xhat y; did you mean 'x'?"},
         {"layernorm cols=8 eps=1e-6", "spec: eps=1e-6: needs stats=recompute"},
         {"layernorm cols=8 stats=recompute eps=-1", "spec: eps=-1: must be at least 0"},
         {"layernorm cols=8 stats=recompute eps=nan", "spec: eps=nan: must be finite"},
-        {"layernorm cols=8 invariant=2", "spec: invariant=2: must be at most 1"},
+        {"layernorm cols=8 invariant=2", "spec: invariant=2: allowed: 0 1; did you mean '0'?"},
         {"layernorm cols=8 gamma_offset=inf", "spec: gamma_offset=inf: must be finite"},
         {"layernorm cols=8 gamma_offset=1e300", "spec: gamma_offset=1e+300: is beyond the range of f32"},
     });
@@ -256,14 +254,15 @@ TEST_CASE("impossible combinations are refused") {
         {"layernorm cols=8 x=f64 stats=f32", "spec: stats=f32: must be f64, as x is"},
         {"layernorm cols=8 dgamma=f64", "spec: dgamma=f64: f64 needs x=f64"},
         {"rmsnorm cols=8 gamma=none out=dgamma", "spec: gamma=none: out has dgamma, the gradient of a gamma"},
-        {"rmsnorm cols=8 gamma=none gamma_offset=1", "spec: gamma_offset=1: needs a gamma; here gamma=none"},
+        {"rmsnorm cols=8 gamma=none gamma_offset=1",
+         "spec: gamma_offset=1: needs a gamma that a requested output reads"},
         {"rmsnorm cols=8 out=dgamma dresidual=f32",
          "spec: dresidual=f32: is added into dx and dresidual_in, of which out names none"},
         {"layernorm cols=8 beta=f32", "spec: beta=f32: is read by source=y only"},
         {"layernorm cols=8 source=xhat stats=recompute",
-         "spec: stats=recompute: dx needs rstd, which source=xhat does not tell; allowed: saved"},
+         "spec: stats=recompute: dx needs rstd, which is computed with source=x only; allowed: saved"},
         {"layernorm cols=8 source=y stats=recompute out=dx",
-         "spec: stats=recompute: dx needs rstd, which source=y does not tell; allowed: saved"},
+         "spec: stats=recompute: dx needs rstd, which is computed with source=x only; allowed: saved"},
     });
 }
 
@@ -290,37 +289,31 @@ TEST_CASE("a spec filled by hand is checked") {
     };
     CHECK(validate(good).ok());
     CHECK(refused([](Spec& s) { s = Spec(); }) == "spec: x=none: must have a type");
-    CHECK(refused([](Spec& s) { s.dtypes[Tensor::dx].reset(); }) ==
+    CHECK(refused([](Spec& s) { s.tensors[Tensor::dx].reset(); }) ==
           "spec: out=: must name one of: dx dresidual_in dgamma dbeta");
-    CHECK(refused([](Spec& s) { s.dtypes[Tensor::dy].reset(); }) == "spec: dy=none: is needed, so must have a type");
-    CHECK(refused([](Spec& s) { s.dtypes[Tensor::rstd].reset(); }) ==
+    CHECK(refused([](Spec& s) { s.tensors[Tensor::dy].reset(); }) == "spec: dy=none: is needed, so must have a type");
+    CHECK(refused([](Spec& s) { s.tensors[Tensor::rstd].reset(); }) ==
           "spec: stats=none: is needed, so must have a type");
-    CHECK(refused([](Spec& s) { s.dtypes[Tensor::mean] = DType::f16; }) ==
+    CHECK(refused([](Spec& s) { s.set(Tensor::mean, DType::f16); }) ==
           "spec: stats=f16: mean and rstd must have one type");
-    CHECK(refused([](Spec& s) { s.dtypes[Tensor::beta] = DType::f32; }) ==
-          "spec: beta=f32: no requested output reads it; leave it out");
+    CHECK(refused([](Spec& s) { s.set(Tensor::beta, DType::f32); }) == "spec: beta=f32: is read by source=y only");
     CHECK(refused([](Spec& s) { s.eps = 1; }) == "spec: eps=1: needs stats=recompute");
     CHECK(refused([](Spec& s) { s.eps = std::numeric_limits<double>::quiet_NaN(); }) ==
-          "spec: eps=nan: must be finite");
+          "spec: eps=nan: needs stats=recompute");
     CHECK(refused([](Spec& s) {
-              s.dtypes[Tensor::gamma].reset();
+              s.tensors[Tensor::gamma].reset();
               s.gamma_offset = 1;
           }) == "spec: gamma_offset=1: needs a gamma that a requested output reads");
-    CHECK(refused([](Spec& s) { s.accumulate[Tensor::dx] = true; }) ==
+    CHECK(refused([](Spec& s) { s.tensors[Tensor::dx]->accumulate = true; }) ==
           "spec: accumulate=dx: only dgamma and dbeta, sums over the rows, can be added to");
-    CHECK(refused([](Spec& s) {
-              s.dtypes[Tensor::dbeta].reset();
-              s.accumulate[Tensor::dbeta] = true;
-          }) == "spec: accumulate=dbeta: is no output of the spec");
-    CHECK(refused([](Spec& s) { s.pass = Pass::forward; }) ==
-          "spec: dy=f32: no requested output reads it; leave it out");
-    CHECK(refused([](Spec& s) { s.dtypes[Tensor::y] = DType::f32; }) == "spec: out=y: is of a forward");
+    CHECK(refused([](Spec& s) { s.pass = Pass::forward; }) == "spec: dy=f32: needs pass=backward");
+    CHECK(refused([](Spec& s) { s.set(Tensor::y, DType::f32); }) == "spec: y=f32: needs pass=forward");
     good = *parse_spec("layernorm pass=forward cols=8");
     CHECK(refused([](Spec& s) { s.stats = Stats::saved; }) == "spec: stats=saved: a forward computes them");
     CHECK(refused([](Spec& s) { s.source = Source::y; }) == "spec: source=y: a forward reads x");
-    CHECK(refused([](Spec& s) { s.dtypes[Tensor::dx] = DType::f32; }) == "spec: out=dx: is of a backward");
-    CHECK(refused([](Spec& s) { s.dtypes[Tensor::h] = DType::f32; }) ==
-          "spec: out=h: is x without a residual or rowscale");
+    CHECK(refused([](Spec& s) { s.set(Tensor::dx, DType::f32); }) == "spec: dx=f32: needs pass=backward");
+    CHECK(refused([](Spec& s) { s.set(Tensor::h, DType::f32); }) ==
+          "spec: out=y,h: h is x without a residual or rowscale");
     good = *parse_spec("layernorm cols=8 out=dx");
     CHECK(refused([](Spec& s) { s.cols = 0; }) == "spec: cols=0: must be at least 1");
     CHECK(refused([](Spec& s) { s.rows = -1; }) == "spec: rows=-1: must be at least 0");

@@ -60,12 +60,12 @@ void compare(const dlpack::Tensor& from, const Spec& spec, Tensor tensor, const 
     constexpr int64_t most_elements = 5000;
     const int number = info(tensor).number;
     const normjit_argument& to = arguments.tensors[number];
-    const TensorShape shape = info(tensor).shape;
-    const int64_t cols = shape == TensorShape::rows ? 1 : to.cols;
-    const int64_t rows = shape == TensorShape::cols ? 1 : arguments.rows;
-    const int64_t slices = shape == TensorShape::cols && !spec.is_per_slice(tensor) ? 1
-                           : arguments.slices == NORMJIT_NO_SLICES                  ? 0
-                                                                   : std::max<int64_t>(arguments.slices, 1);
+    const Axes axes = info(tensor).axes;
+    const int64_t cols = axes.is_rows() ? 1 : to.cols;
+    const int64_t rows = axes.is_columns() ? 1 : arguments.rows;
+    const int64_t slices = axes.is_columns() && !spec.is_per_slice(tensor) ? 1
+                           : arguments.slices == NORMJIT_NO_SLICES         ? 0
+                                                                           : std::max<int64_t>(arguments.slices, 1);
     fuzz::require(slices >= 0 && rows >= 0 && cols >= 0, "a negative size");
     if (slices == 0 || rows == 0 || cols == 0 || rows > most_elements / cols || slices > most_elements / (rows * cols))
         return;

@@ -67,8 +67,8 @@ Arguments fake_arguments(const Kernel& kernel, int64_t rows) {
     arguments.rows = rows;
     for (Tensor tensor : all_tensors) {
         if (!spec.has(tensor)) continue;
-        arguments[tensor] = {reinterpret_cast<const void*>(tensor_address(tensor)), *spec.dtypes[tensor],
-                             info(tensor).shape == TensorShape::rows ? 0 : spec.cols};
+        arguments[tensor] = {reinterpret_cast<const void*>(tensor_address(tensor)), spec.dtype(tensor),
+                             info(tensor).axes.is_rows() ? 0 : spec.cols};
     }
     arguments.workspace = reinterpret_cast<void*>(workspace_address);
     arguments.workspace_bytes = kernel.preferred_workspace(rows);

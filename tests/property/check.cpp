@@ -86,12 +86,12 @@ std::string compare(const Case& a_case, const Inputs& inputs, const Problem& pro
     const auto gradients = reference::compute(a_case.spec, a_case.batch(), inputs);
     for (Tensor tensor : all_tensors) {
         if (!a_case.spec.writes(tensor)) continue;
-        const DType type = *a_case.spec.dtypes[tensor];
+        const DType type = a_case.spec.dtype(tensor);
         const auto got = problem.numbers(tensor);
         for (size_t i = 0; i < got.size(); ++i) {
             const auto& expected = gradients[tensor][i];
             if (reference::agrees(expected, got[i], type)) continue;
-            const auto cols = static_cast<size_t>(info(tensor).shape == TensorShape::rows ? 1 : a_case.spec.cols);
+            const auto cols = static_cast<size_t>(info(tensor).axes.is_rows() ? 1 : a_case.spec.cols);
             return fmt::format("{}[{}, {}] is {}, not {} +- {}", name(tensor), i / cols, i % cols, got[i],
                                expected.value, expected.error);
         }
@@ -126,21 +126,23 @@ constexpr Reduction reductions[] = {
     [](Case& c) { c.slices = 1; },
     [](Case& c) { c.slices /= 2; },
     [](Case& c) { c.slices -= c.slices > 0; },
-    [](Case& c) { c.spec.per_slice = {}; },
+    [](Case& c) { c.spec.set_per_slice(Tensor::gamma, false), c.spec.set_per_slice(Tensor::beta, false); },
     [](Case& c) { c.spec.cols /= 2; },
     [](Case& c) { c.spec.cols -= c.spec.cols > 1; },
-    [](Case& c) { c.spec.dtypes[Tensor::dx].reset(); },
-    [](Case& c) { c.spec.dtypes[Tensor::dgamma].reset(); },
-    [](Case& c) { c.spec.dtypes[Tensor::dbeta].reset(); },
-    [](Case& c) { c.spec.dtypes[Tensor::dresidual].reset(); },
-    [](Case& c) { c.spec.dtypes[Tensor::dresidual_in].reset(); },
-    [](Case& c) { c.spec.dtypes[Tensor::y].reset(); },
-    [](Case& c) { c.spec.dtypes[Tensor::h].reset(); },
-    [](Case& c) { c.spec.dtypes[Tensor::residual].reset(); },
-    [](Case& c) { c.spec.dtypes[Tensor::rowscale].reset(); },
-    [](Case& c) { c.spec.stats == Stats::recompute ? c.spec.dtypes[Tensor::mean].reset() : void(); },
-    [](Case& c) { c.spec.stats == Stats::recompute ? c.spec.dtypes[Tensor::rstd].reset() : void(); },
-    [](Case& c) { c.spec.accumulate = {}; },
+    [](Case& c) { c.spec.tensors[Tensor::dx].reset(); },
+    [](Case& c) { c.spec.tensors[Tensor::dgamma].reset(); },
+    [](Case& c) { c.spec.tensors[Tensor::dbeta].reset(); },
+    [](Case& c) { c.spec.tensors[Tensor::dresidual].reset(); },
+    [](Case& c) { c.spec.tensors[Tensor::dresidual_in].reset(); },
+    [](Case& c) { c.spec.tensors[Tensor::y].reset(); },
+    [](Case& c) { c.spec.tensors[Tensor::h].reset(); },
+    [](Case& c) { c.spec.tensors[Tensor::residual].reset(); },
+    [](Case& c) { c.spec.tensors[Tensor::rowscale].reset(); },
+    [](Case& c) { c.spec.stats == Stats::recompute ? c.spec.tensors[Tensor::mean].reset() : void(); },
+    [](Case& c) { c.spec.stats == Stats::recompute ? c.spec.tensors[Tensor::rstd].reset() : void(); },
+    [](Case& c) {
+        for (auto& tensor : c.spec.tensors.values) tensor ? void(tensor->accumulate = false) : void();
+    },
     [](Case& c) { c.layout = 0; },
     [](Case& c) { c.threads = 1; },
     [](Case& c) { c.schedule.row_groups = 1; },

@@ -39,7 +39,7 @@ Inputs normal_inputs(const Case& a_case) {
         const auto normal = [&] {  // nearly: the sum of three uniform numbers, each from 0 to 2
             double total = -3;
             for (int i = 0; i < 3; ++i) total += static_cast<double>(random.bits() >> 11) * 0x1p-52;
-            return reference::round_to(*a_case.spec.dtypes[tensor], total);
+            return reference::round_to(a_case.spec.dtype(tensor), total);
         };
         if (is_matrix(tensor)) std::ranges::generate(inputs[tensor], normal);
         if (tensor == Tensor::mean) std::ranges::fill(inputs[tensor], 0.0);

@@ -50,8 +50,8 @@ bool reaches(const Poison& poison, const Case& a_case, Tensor output, int64_t ro
     if (is_matrix(output)) return row == poison.row && (poison.tensor != Tensor::dresidual || in_column);
     if (poison.tensor == Tensor::dresidual) return false;
     if (output == Tensor::dbeta) return poison.tensor == Tensor::dy && in_column;
-    const bool whole_row = info(poison.tensor).shape == TensorShape::rows ||
-                           (poison.tensor == Tensor::x && spec.stats == Stats::recompute);
+    const bool whole_row =
+        info(poison.tensor).axes.is_rows() || (poison.tensor == Tensor::x && spec.stats == Stats::recompute);
     return whole_row ? spec.source == Source::x : in_column;
 }
 
@@ -65,8 +65,8 @@ template <class Visit>
 std::string first_wrong(const Case& a_case, Visit visit) {
     for (Tensor output : all_tensors) {
         if (!a_case.spec.writes(output)) continue;
-        const TensorShape shape = info(output).shape;
-        const int64_t cols = shape == TensorShape::rows ? 1 : a_case.spec.cols;
+        const Axes axes = info(output).axes;
+        const int64_t cols = axes.is_rows() ? 1 : a_case.spec.cols;
         const int64_t rows = elements_of(a_case.spec, output, a_case.batch()) / cols;
         for (int64_t row = 0; row < rows; ++row) {
             for (int64_t col = 0; col < cols; ++col) {
@@ -96,7 +96,7 @@ std::string check_containment(const Case& a_case) {
         return fmt::format("{} at {}[{}, {}]", poison.value, name(poison.tensor), poison.row, poison.col);
     };
     return first_wrong(a_case, [&](const Element& element, int64_t i) -> std::string {
-        const DType type = *a_case.spec.dtypes[element.output];
+        const DType type = a_case.spec.dtype(element.output);
         const std::byte* got = poisoned.bytes[element.output].data() + i * static_cast<int64_t>(size_of(type));
         const std::byte* before = clean.bytes[element.output].data() + i * static_cast<int64_t>(size_of(type));
         if (!reaches(poison, a_case, element.output, element.row, element.col)) {

@@ -26,7 +26,7 @@ std::string check_zeros(const Case& a_case, const Inputs& inputs) {
     if (const std::string wrong = launch(*kernel, problem); !wrong.empty()) return wrong;
     for (Tensor output : {Tensor::dx, Tensor::dresidual_in, Tensor::dgamma, Tensor::dbeta}) {
         if (!a_case.spec.has(output) || (output == Tensor::dbeta && a_case.rows > 0)) continue;
-        if (a_case.spec.accumulate[output]) continue;  // compared with the reference below
+        if (a_case.spec.accumulates(output)) continue;  // compared with the reference below
         const auto numbers = problem.numbers(output);
         if (std::ranges::any_of(numbers, [](double number) { return number != 0; })) {
             return std::string(name(output)) + " is not zero";
@@ -69,7 +69,7 @@ auto with_odd_rounding(Launch launch) {
 
 /// dy so small that products with it are denormal.
 void shrink_gradient(const Case& a_case, Inputs& inputs) {
-    const DType type = *a_case.spec.dtypes[Tensor::dy];
+    const DType type = a_case.spec.dtype(Tensor::dy);
     const double scale = reference::smallest(type) * 64;
     for (double& dy : inputs[Tensor::dy]) dy = reference::round_to(type, std::fmod(dy, 64) * scale);
 }
@@ -117,8 +117,8 @@ TEST_CASE("one column under layernorm has no dx and no dgamma") {
         drawn.spec.rounding = Rounding::none;
         drawn.spec.cols = 1;
         drawn.spec.source = Source::x;
-        drawn.spec.dtypes[Tensor::dresidual].reset();
-        drawn.spec.dtypes[Tensor::mean] = drawn.spec.dtypes[Tensor::rstd] = drawn.spec.compute();
+        drawn.spec.tensors[Tensor::dresidual].reset();
+        for (const Tensor tensor : {Tensor::mean, Tensor::rstd}) drawn.spec.set(tensor, drawn.spec.compute());
         if (drawn.spec.stats == Stats::recompute) drawn.spec.eps = 1e-5;
         drawn.spec = canonical(drawn.spec);
         drawn.schedule = random_legal_schedule(random, drawn.spec, drawn.target);

@@ -58,7 +58,7 @@ std::string check_changed(const Case& a_case, int64_t& compared) {
     const Problem problem(a_case, kernel->artifact().geometry, layout, inputs);
     if (const std::string wrong = launch(*kernel, problem); !wrong.empty()) return wrong;
     const auto gradients = reference::compute(a_case.spec, a_case.rows, inputs)[Tensor::dgamma];
-    const DType type = *a_case.spec.dtypes[Tensor::dgamma];
+    const DType type = a_case.spec.dtype(Tensor::dgamma);
     const double unit = a_case.spec.compute() == DType::f64 ? 0x1p-51 : 0x1p-22;
     const auto got = problem.numbers(Tensor::dgamma);
     for (size_t j = 0; j < got.size(); ++j) {
@@ -79,7 +79,7 @@ TEST_CASE("column outputs are what the formula makes of finished sums") {
         Case drawn = random_plain_case(random);
         const auto suits = [&] {
             return drawn.spec.has(Tensor::dgamma) && drawn.spec.reads(Tensor::gamma) &&
-                   !drawn.spec.accumulate[Tensor::dgamma];
+                   !drawn.spec.accumulates(Tensor::dgamma);
         };
         while (!suits()) drawn = random_plain_case(random);
         return drawn;

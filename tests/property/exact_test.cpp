@@ -131,7 +131,7 @@ std::string check_exactly(const Case& a_case) {
         if (!a_case.spec.writes(output)) continue;
         const auto got = problem.numbers(output);
         for (size_t i = 0; i < got.size(); ++i) {
-            const double expected = reference::round_to(*a_case.spec.dtypes[output], gradients[output][i].value);
+            const double expected = reference::round_to(a_case.spec.dtype(output), gradients[output][i].value);
             if (got[i] != expected)
                 return fmt::format("{} element {} is {}, not {}", name(output), i, got[i], expected);
         }

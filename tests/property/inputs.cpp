@@ -52,7 +52,7 @@ class Generator {
   private:
     template <class Draw>
     void fill(Tensor tensor, Draw draw) {
-        const DType type = *spec_.dtypes[tensor];
+        const DType type = spec_.dtype(tensor);
         auto& numbers = inputs_[tensor];
         numbers.resize(elements(case_, tensor));
         for (double& number : numbers) number = fit(type, draw());
@@ -79,7 +79,7 @@ class Generator {
     }
 
     void fill_nasty(Tensor tensor) {
-        const DType type = *spec_.dtypes[tensor];
+        const DType type = spec_.dtype(tensor);
         fill(tensor, [&] { return nasty(random_, type); });
         if (tensor != Tensor::x || !random_.chance(30)) return;
         auto& x = inputs_[tensor];
@@ -99,10 +99,10 @@ class Generator {
             double mean = 0, square = 0;
             if (spec_.norm == Norm::layernorm) {
                 for (size_t j = 0; j < cols; ++j) mean += x[j] / static_cast<double>(cols);
-                inputs_[Tensor::mean][row] = fit(*spec_.dtypes[Tensor::mean], mean);
+                inputs_[Tensor::mean][row] = fit(spec_.dtype(Tensor::mean), mean);
             }
             for (size_t j = 0; j < cols; ++j) square += (x[j] - mean) * (x[j] - mean) / static_cast<double>(cols);
-            inputs_[Tensor::rstd][row] = fit(*spec_.dtypes[Tensor::rstd], 1 / std::sqrt(square + 1e-5));
+            inputs_[Tensor::rstd][row] = fit(spec_.dtype(Tensor::rstd), 1 / std::sqrt(square + 1e-5));
         }
     }
 

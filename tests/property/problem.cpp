@@ -12,7 +12,7 @@ namespace normjit::test {
 
 namespace {
 
-int64_t size(const Spec& spec, Tensor tensor) { return static_cast<int64_t>(size_of(*spec.dtypes[tensor])); }
+int64_t size(const Spec& spec, Tensor tensor) { return static_cast<int64_t>(size_of(spec.dtype(tensor))); }
 
 int64_t random_stride(Random& random, int64_t cols, int64_t element) {
     if (random.chance(50)) return cols;
@@ -24,7 +24,7 @@ int64_t random_stride(Random& random, int64_t cols, int64_t element) {
 std::optional<Tensor> random_under(Random& random, const Spec& spec, Tensor output) {
     if (!spec.writes(output) || !random.chance(30)) return std::nullopt;
     const Tensor tensor = random.pick({Tensor::x, Tensor::dy, Tensor::dresidual, Tensor::residual});
-    if (!spec.reads(tensor) || spec.dtypes[tensor] != spec.dtypes[output]) return std::nullopt;
+    if (!spec.reads(tensor) || spec.dtype_if(tensor) != spec.dtype_if(output)) return std::nullopt;
     return tensor;
 }
 
@@ -100,8 +100,8 @@ Problem::Problem(const Case& a_case, const Geometry& geometry, const Layout& lay
         if (!spec.takes_part(tensor)) continue;
         const auto& place = layout_.places[tensor];
         Argument& argument = arguments_[tensor];
-        argument.dtype = *spec.dtypes[tensor];
-        argument.cols = info(tensor).shape == TensorShape::rows ? 0 : spec.cols;
+        argument.dtype = spec.dtype(tensor);
+        argument.cols = info(tensor).axes.is_rows() ? 0 : spec.cols;
         if (is_matrix(tensor)) argument.row_stride = place.stride;
         const bool has_slices = is_matrix(tensor) || spec.is_per_slice(tensor);
         if (has_slices && spec.has_slices()) argument.slice_stride = place.slice_stride;
@@ -157,7 +157,7 @@ std::vector<std::byte> Problem::bytes(Tensor output) const {
 }
 
 std::vector<double> Problem::numbers(Tensor output) const {
-    return reference::decode(*case_.spec.dtypes[output], bytes(output).data(),
+    return reference::decode(case_.spec.dtype(output), bytes(output).data(),
                              static_cast<int64_t>(elements(case_, output)));
 }
 

@@ -17,7 +17,7 @@ Tensor result(const Spec& spec) { return spec.pass == Pass::forward ? Tensor::y 
 /// Rows one behind the other; rows with gaps that all start on lines; other rows with gaps. Of an input, too, where the
 /// result takes its memory over.
 void move_result(Layout& layout, Random& random, const Spec& spec) {
-    const int64_t line = 64 / static_cast<int64_t>(size_of(*spec.dtypes[result(spec)]));
+    const int64_t line = 64 / static_cast<int64_t>(size_of(spec.dtype(result(spec))));
     Layout::Place& place = layout.places[result(spec)];
     place.shift = random.between(0, 2 * line);
     place.stride = random.chance(40) ? spec.cols : spec.cols + random.between(1, 2 * line);

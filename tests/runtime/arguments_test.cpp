@@ -27,8 +27,8 @@ struct Launch {
         arguments.rows = rows;
         for (Tensor tensor : all_tensors) {
             if (!artifact.spec.has(tensor)) continue;
-            arguments[tensor] = {at(index(tensor)), *artifact.spec.dtypes[tensor],
-                                 info(tensor).shape == TensorShape::rows ? 0 : cols};
+            arguments[tensor] = {at(index(tensor)), artifact.spec.dtype(tensor),
+                                 info(tensor).axes.is_rows() ? 0 : cols};
         }
         arguments.workspace = at(tensor_count);
         arguments.workspace_bytes = 256;
@@ -78,7 +78,7 @@ TEST_CASE("null pointers") {
         CHECK(launch.error() ==
               "launch: " + std::string(name(tensor)) + ": null pointer; the kernel needs this tensor");
         launch.arguments.rows = 0;
-        CHECK((launch.error() == "") == (info(tensor).shape != TensorShape::cols));
+        CHECK((launch.error() == "") == (!info(tensor).axes.is_columns()));
     }
 }
 
@@ -169,9 +169,9 @@ TEST_CASE("outputs overlap nothing") {
             Launch launch;
             if (other == output || !launch.artifact.spec.has(other)) continue;
             // The last element of the one on the first of the other, and the other way round.
-            const int64_t last = 4 * (info(other).shape == TensorShape::matrix ? rows * cols - 1
-                                      : info(other).shape == TensorShape::cols ? cols - 1
-                                                                               : rows - 1);
+            const int64_t last = 4 * (info(other).axes.is_matrix()    ? rows * cols - 1
+                                      : info(other).axes.is_columns() ? cols - 1
+                                                                      : rows - 1);
             launch.arguments[output].data = launch.at(index(other)) + last;
             CHECK(launch.error().find("overlaps") != std::string::npos);
             launch.arguments[output].data = launch.at(index(other)) + last + 4;

@@ -25,51 +25,57 @@ void draw_dtypes(Random& random, const SpecLimits& limits, Spec& spec) {
     const bool wide = random.chance(limits.f64_percent);
     const bool mixed = random.chance(50);
     const DType x = wide ? DType::f64 : random.pick(narrow_types);
-    for (Tensor tensor : all_tensors) spec.dtypes[tensor] = !wide && mixed ? random.pick(narrow_types) : x;
-    spec.dtypes[Tensor::mean] = spec.dtypes[Tensor::rstd];
-    if (random.chance(60)) spec.dtypes[Tensor::mean] = spec.dtypes[Tensor::rstd] = spec.compute();
-    if (random.chance(70)) spec.dtypes[Tensor::dresidual].reset();
-    if (random.chance(60)) spec.dtypes[Tensor::residual].reset();
-    if (random.chance(80)) spec.dtypes[Tensor::rowscale].reset();
-    if (random.chance(20)) spec.dtypes[Tensor::beta].reset();
+    for (Tensor tensor : all_tensors) spec.set(tensor, !wide && mixed ? random.pick(narrow_types) : x);
+    spec.set(Tensor::mean, spec.dtype(Tensor::rstd));
+    if (random.chance(60)) {
+        for (const Tensor tensor : {Tensor::mean, Tensor::rstd}) spec.set(tensor, spec.compute());
+    }
+    if (random.chance(70)) spec.tensors[Tensor::dresidual].reset();
+    if (random.chance(60)) spec.tensors[Tensor::residual].reset();
+    if (random.chance(80)) spec.tensors[Tensor::rowscale].reset();
+    if (random.chance(20)) spec.tensors[Tensor::beta].reset();
     if (random.chance(20)) {
-        spec.dtypes[Tensor::gamma].reset();
-        spec.dtypes[Tensor::dgamma].reset();
+        spec.tensors[Tensor::gamma].reset();
+        spec.tensors[Tensor::dgamma].reset();
     }
 }
 
 void draw_outputs(Random& random, Spec& spec) {
-    const auto drawn = spec.dtypes;
+    const auto drawn = spec.tensors;
     if (spec.pass == Pass::forward) {
-        if (random.chance(10)) spec.dtypes[Tensor::y].reset();
-        if (random.chance(50)) spec.dtypes[Tensor::h].reset();
+        if (random.chance(10)) spec.tensors[Tensor::y].reset();
+        if (random.chance(50)) spec.tensors[Tensor::h].reset();
         return;
     }
-    if (random.chance(30)) spec.dtypes[Tensor::dx].reset();
-    if (random.chance(30)) spec.dtypes[Tensor::dgamma].reset();
-    if (random.chance(30)) spec.dtypes[Tensor::dbeta].reset();
-    if (random.chance(80)) spec.dtypes[Tensor::dresidual_in].reset();
+    if (random.chance(30)) spec.tensors[Tensor::dx].reset();
+    if (random.chance(30)) spec.tensors[Tensor::dgamma].reset();
+    if (random.chance(30)) spec.tensors[Tensor::dbeta].reset();
+    if (random.chance(80)) spec.tensors[Tensor::dresidual_in].reset();
     const bool any =
         spec.has(Tensor::dx) || spec.has(Tensor::dresidual_in) || spec.has(Tensor::dgamma) || spec.has(Tensor::dbeta);
-    if (!any) spec.dtypes = drawn;
-    for (const Tensor tensor : {Tensor::dgamma, Tensor::dbeta}) spec.accumulate[tensor] = random.chance(25);
+    if (!any) spec.tensors = drawn;
+    for (const Tensor tensor : {Tensor::dgamma, Tensor::dbeta}) {
+        const bool accumulates = random.chance(25);
+        if (spec.has(tensor)) spec.tensors[tensor]->accumulate = accumulates;
+    }
 }
 
 /// Recomputed, with a type, they are outputs.
 void draw_statistics(Random& random, Spec& spec) {
     spec.stats = Stats::recompute;
     spec.eps = random.chance(50) ? spec.eps : random.pick({0.0, 1e-12, 1e-6, 1e-3, 0.1, 1.0});
-    if (spec.norm == Norm::rmsnorm || random.chance(60)) spec.dtypes[Tensor::mean].reset();
+    if (spec.norm == Norm::rmsnorm || random.chance(60)) spec.tensors[Tensor::mean].reset();
     const bool is_needed = spec.pass == Pass::forward && !spec.has(Tensor::y) && !spec.has(Tensor::mean);
-    if (!is_needed && random.chance(60)) spec.dtypes[Tensor::rstd].reset();
+    if (!is_needed && random.chance(60)) spec.tensors[Tensor::rstd].reset();
 }
 
 /// canonical() drops what the spec has no use for.
 void draw_slices(Random& random, Spec& spec) {
     spec.slices.reset();
     if (random.chance(50)) spec.slices = random.chance(80) ? random.between(1, 9) : random.between(1, 70);
-    spec.per_slice[Tensor::gamma] = random.chance(50);
-    spec.per_slice[Tensor::beta] = random.chance(80) ? spec.per_slice[Tensor::gamma] : random.chance(50);
+    const bool gamma = random.chance(50);
+    spec.set_per_slice(Tensor::gamma, gamma);
+    spec.set_per_slice(Tensor::beta, random.chance(80) ? gamma : random.chance(50));
 }
 
 int64_t random_rows(Random& random, const Spec& spec, int64_t most) {
@@ -134,10 +140,10 @@ Spec random_spec(Random& random, const SpecLimits& limits) {
     if (spec.norm == Norm::rmsnorm && spec.source == Source::x && random.chance(25)) {
         spec.rounding = Rounding::llama;
         spec.gamma_offset = 0;
-        spec.dtypes[Tensor::beta].reset();
-        if (spec.pass == Pass::backward) spec.dtypes[Tensor::dbeta].reset();
+        spec.tensors[Tensor::beta].reset();
+        if (spec.pass == Pass::backward) spec.tensors[Tensor::dbeta].reset();
         const bool any = spec.has(Tensor::dx) || spec.has(Tensor::dresidual_in) || spec.has(Tensor::dgamma);
-        if (spec.pass == Pass::backward && !any) spec.dtypes[Tensor::dx] = spec.dtypes[Tensor::x];
+        if (spec.pass == Pass::backward && !any) spec.set(Tensor::dx, spec.dtype(Tensor::x));
     }
     if (random.chance(limits.slices_percent)) draw_slices(random, spec);
     spec = canonical(spec);

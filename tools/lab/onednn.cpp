@@ -103,7 +103,7 @@ int measure(const std::string& text, double budget) {
     }
     try {
         const engine cpu(engine::kind::cpu, 0);
-        const memory::desc data({*spec->rows, spec->cols}, type_of(*spec->dtypes[Tensor::x]), memory::format_tag::ab);
+        const memory::desc data({*spec->rows, spec->cols}, type_of(spec->dtype(Tensor::x)), memory::format_tag::ab);
         const memory::desc statistics({*spec->rows}, memory::data_type::f32, memory::format_tag::a);
         const auto description = describe(cpu, data, statistics);
         std::printf("{\"spec\": \"%s\", \"median_seconds\": %.9g, \"implementation\": \"%s\"}\n", text.c_str(),

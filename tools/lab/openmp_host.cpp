@@ -95,12 +95,10 @@ class Tensors {
         arguments.rows = rows;
         for (const Tensor tensor : all_tensors) {
             if (!spec.takes_part(tensor)) continue;
-            const TensorShape shape = info(tensor).shape;
-            const int64_t count = shape == TensorShape::rows   ? rows
-                                  : shape == TensorShape::cols ? spec.cols
-                                                               : rows * spec.cols;
-            void* memory = take(count * static_cast<int64_t>(size_of(*spec.dtypes[tensor])));
-            arguments[tensor] = {memory, *spec.dtypes[tensor], shape == TensorShape::rows ? 0 : spec.cols};
+            const Axes axes = info(tensor).axes;
+            const int64_t count = axes.is_rows() ? rows : axes.is_columns() ? spec.cols : rows * spec.cols;
+            void* memory = take(count * static_cast<int64_t>(size_of(spec.dtype(tensor))));
+            arguments[tensor] = {memory, spec.dtype(tensor), axes.is_rows() ? 0 : spec.cols};
         }
         arguments.workspace_bytes = kernel.preferred_workspace(rows);
         arguments.workspace = take(arguments.workspace_bytes);

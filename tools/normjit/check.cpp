@@ -36,8 +36,8 @@ Allowance foreign_allowance(const Spec& spec, int64_t rows, Tensor tensor, DType
     Allowance allowance{.bound_factor = 4, .spacings = 0, .narrowest = type};
     auto coarseness = [](DType each) { return reference::spacing(each, 1.0); };
     for (Tensor input : {Tensor::x, Tensor::dy, Tensor::residual, Tensor::gamma}) {
-        if (!spec.has(input) || coarseness(*spec.dtypes[input]) <= coarseness(allowance.narrowest)) continue;
-        allowance.narrowest = *spec.dtypes[input];
+        if (!spec.has(input) || coarseness(spec.dtype(input)) <= coarseness(allowance.narrowest)) continue;
+        allowance.narrowest = spec.dtype(input);
     }
     if (coarseness(allowance.narrowest) > coarseness(spec.compute())) {
         allowance.spacings = is_matrix(tensor) ? 4 : 4 * std::sqrt(static_cast<double>(rows) + 1);
@@ -109,8 +109,8 @@ Expected<std::vector<OutputCheck>> check_outputs(const Problem& problem,
     PerTensor<std::vector<double>> inputs;
     for (Tensor tensor : all_tensors) {
         if (!spec.depends_on(tensor)) continue;
-        const void* data = spec.accumulate[tensor] ? problem.before[tensor].data() : problem.tensors[tensor].data();
-        inputs[tensor] = reference::decode(*spec.dtypes[tensor], data, problem.elements(tensor));
+        const void* data = spec.accumulates(tensor) ? problem.before[tensor].data() : problem.tensors[tensor].data();
+        inputs[tensor] = reference::decode(spec.dtype(tensor), data, problem.elements(tensor));
     }
     const reference::Gradients expected = reference::compute(spec, problem.batch, inputs);
     std::vector<OutputCheck> checks;
@@ -118,9 +118,8 @@ Expected<std::vector<OutputCheck>> check_outputs(const Problem& problem,
         if (!spec.writes(tensor)) continue;
         OutputCheck& check = checks.emplace_back();
         check.tensor = tensor;
-        const auto row =
-            static_cast<size_t>(info(tensor).shape == TensorShape::rows ? problem.elements(tensor) : spec.cols);
-        check.ours = distance_of(expected[tensor], row, *spec.dtypes[tensor], problem.tensors[tensor].data(), {});
+        const auto row = static_cast<size_t>(info(tensor).axes.is_rows() ? problem.elements(tensor) : spec.cols);
+        check.ours = distance_of(expected[tensor], row, spec.dtype(tensor), problem.tensors[tensor].data(), {});
         if (const auto& gradient = foreign[tensor]) {
             check.foreign = distance_of(expected[tensor], row, gradient->type, gradient->data.data(),
                                         foreign_allowance(spec, problem.batch.all_rows(), tensor, gradient->type));

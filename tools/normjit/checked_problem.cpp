@@ -16,7 +16,7 @@ namespace {
 /// Copies the rows that were made over all rows.
 void repeat_rows(const Problem& made, const Problem& all, bench::Team& team) {
     for (const Tensor tensor : all_tensors) {
-        if (!all.spec.has(tensor) || (all.spec.writes(tensor) && !all.spec.accumulate[tensor])) continue;
+        if (!all.spec.has(tensor) || (all.spec.writes(tensor) && !all.spec.accumulates(tensor))) continue;
         const auto* from = static_cast<const char*>(made.tensors[tensor].data());
         auto* to = static_cast<char*>(all.tensors[tensor].data());
         const int64_t period = made.tensors[tensor].bytes();

@@ -18,8 +18,7 @@ PerTensor<std::vector<double>> inputs_of(const Problem& made) {
     PerTensor<std::vector<double>> inputs;
     for (const Tensor tensor : all_tensors) {
         if (!made.spec.depends_on(tensor)) continue;
-        inputs[tensor] =
-            reference::decode(*made.spec.dtypes[tensor], made.tensors[tensor].data(), made.elements(tensor));
+        inputs[tensor] = reference::decode(made.spec.dtype(tensor), made.tensors[tensor].data(), made.elements(tensor));
     }
     return inputs;
 }
@@ -27,8 +26,7 @@ PerTensor<std::vector<double>> inputs_of(const Problem& made) {
 /// The problem of one slice.
 Spec spec_of_slice(Spec spec) {
     spec.slices = 1;
-    spec.per_slice = {};
-    return spec;
+    return canonical(spec);
 }
 
 /// Half of them in a row at either end, where tails are, the others far between.
@@ -53,9 +51,9 @@ ExpectedGradients::ExpectedGradients(const Problem& made, Batch batch)
       batch_(batch),
       rows_to_check_(pick(batch.all_rows(), std::clamp<int64_t>((1 << 20) / spec_.cols, 8, most_rows_to_check))) {
     for (const Operand& operand : OperandList(spec_)) {
-        if (operand.is_written() && operand.shape != TensorShape::cols) row_outputs_.push_back(operand);
-        if (!operand.is_written() || operand.shape != TensorShape::cols) continue;
-        for (const int64_t slice : pick(operand.per_slice ? batch.slices : 1, most_slices_to_check))
+        if (operand.is_written() && !operand.axes.is_columns()) row_outputs_.push_back(operand);
+        if (!operand.is_written() || !operand.axes.is_columns()) continue;
+        for (const int64_t slice : pick(operand.is_per_slice() ? batch.slices : 1, most_slices_to_check))
             columns_to_check_.push_back({operand.tensor, slice});
     }
     const Inputs inputs = inputs_of(made);
@@ -107,7 +105,7 @@ ExpectedGradients::Inputs ExpectedGradients::rows_of(const Inputs& inputs, int64
         const auto copy = [&](int64_t row, int64_t width) {
             part[tensor].insert(part[tensor].end(), all.begin() + row * width, all.begin() + (row + 1) * width);
         };
-        if (info(tensor).shape == TensorShape::cols) {
+        if (info(tensor).axes.is_columns()) {
             copy(spec_.is_per_slice(tensor) ? slice % made_.slices : 0, spec_.cols);
             continue;
         }
@@ -124,13 +122,13 @@ reference::Gradients ExpectedGradients::sums_of_slice(const Inputs& inputs, int6
 
 Status ExpectedGradients::check(Tensor tensor, int64_t row, const reference::Gradient& expected, const void* element,
                                 int64_t column) const {
-    const DType type = *spec_.dtypes[tensor];
+    const DType type = spec_.dtype(tensor);
     const double got = reference::decode(type, element);
     if (reference::agrees(expected, got, type)) return {};
-    const std::string place = is_matrix(tensor)                         ? fmt::format("row {}, column {}", row, column)
-                              : info(tensor).shape == TensorShape::rows ? fmt::format("row {}", row)
-                              : spec_.is_per_slice(tensor) ? fmt::format("slice {}, column {}", row, column)
-                                                           : fmt::format("column {}", column);
+    const std::string place = is_matrix(tensor)             ? fmt::format("row {}, column {}", row, column)
+                              : info(tensor).axes.is_rows() ? fmt::format("row {}", row)
+                              : spec_.is_per_slice(tensor)  ? fmt::format("slice {}, column {}", row, column)
+                                                            : fmt::format("column {}", column);
     return failed(fmt::format("wrong: {} at {} is {:.9g}; must be {:.9g}, {:.2g} off at most", name(tensor), place, got,
                               expected.value, expected.error));
 }
@@ -148,7 +146,7 @@ Status ExpectedGradients::check_row(const Operand& output, int64_t row, const vo
 Status ExpectedGradients::check_columns(const Columns& columns, const void* elements, int64_t groups) const {
     const Tensor tensor = columns.output;
     const bool per_slice = spec_.is_per_slice(tensor);
-    const auto size = static_cast<int64_t>(size_of(*spec_.dtypes[tensor]));
+    const auto size = static_cast<int64_t>(size_of(spec_.dtype(tensor)));
     const auto& all = (per_slice ? slices_.at(columns.slice) : shared_)[tensor];
     const int64_t rows = per_slice ? batch_.rows : batch_.all_rows();
     // Twice what a kernel needs: it may fold its own sums in another order.

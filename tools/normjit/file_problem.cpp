@@ -239,16 +239,15 @@ Status check_shapes(const SafetensorsFile& file, const FileProblem& in_file, con
         if (!stored)
             return invalid_argument(
                 fmt::format("{}: there is no tensor \"{}{}\"", file.path(), in_file.prefix(), name(tensor)));
-        TensorShape shape = info(tensor).shape;
-        bool fits = shape == TensorShape::matrix ? stored->shape == x.shape
-                    : shape == TensorShape::rows ? count(stored->shape) == *spec.all_rows()
-                                                 : are_columns(stored->shape, spec, tensor);
+        const Axes axes = info(tensor).axes;
+        bool fits = axes.is_matrix() ? stored->shape == x.shape
+                    : axes.is_rows() ? count(stored->shape) == *spec.all_rows()
+                                     : are_columns(stored->shape, spec, tensor);
         if (fits) continue;
         std::string allowed =
-            shape == TensorShape::matrix
-                ? fmt::format("must be that of {}, {}", split_name(x.name).second, shape_text(x.shape))
+            axes.is_matrix() ? fmt::format("must be that of {}, {}", split_name(x.name).second, shape_text(x.shape))
             : spec.is_per_slice(tensor) ? fmt::format("must be [{}, {}], a row for each slice", *spec.slices, spec.cols)
-            : shape == TensorShape::cols
+            : axes.is_columns()
                 ? fmt::format("must be [{}], the columns of {}", spec.cols, split_name(x.name).second)
                 : fmt::format("must have {} elements, the rows of {}", *spec.all_rows(), split_name(x.name).second);
         return file.error(stored->name, fmt::format("shape {} {}", shape_text(stored->shape), allowed));
@@ -269,8 +268,8 @@ const StoredTensor* source_tensor(const FileProblem& in_file, Source source) { r
 
 std::vector<int64_t> output_shape(const FileProblem& in_file, const Spec& spec, Tensor output) {
     std::vector<int64_t> shape = source_tensor(in_file, spec.source)->shape;
-    if (info(output).shape == TensorShape::matrix) return shape;
-    if (info(output).shape == TensorShape::rows) {
+    if (info(output).axes.is_matrix()) return shape;
+    if (info(output).axes.is_rows()) {
         shape.pop_back();
         return shape;
     }
@@ -339,7 +338,7 @@ Expected<Spec> spec_of(const SafetensorsFile& file, const FileProblem& in_file, 
 Status read_inputs(const SafetensorsFile& file, const FileProblem& in_file, const Problem& problem) {
     for (Tensor tensor : all_tensors) {
         if (!problem.spec.has(tensor)) continue;
-        if (problem.spec.writes(tensor) && !problem.spec.accumulate[tensor]) continue;
+        if (problem.spec.writes(tensor) && !problem.spec.accumulates(tensor)) continue;
         const StoredTensor* stored =
             tensor == Tensor::x ? source_tensor(in_file, problem.spec.source) : in_file.find(name(tensor));
         if (!stored || stored->bytes() != problem.tensors[tensor].bytes()) continue;  // has a type and is not read

@@ -22,12 +22,12 @@ Pass pass_of(const GpuProblem& problem) {
     const Spec& spec = problem.spec();
     size_t narrowest = 8;
     for (Tensor tensor : all_tensors) {
-        if (is_moved(spec, tensor)) narrowest = std::min(narrowest, size_of(*spec.dtypes[tensor]));
+        if (is_moved(spec, tensor)) narrowest = std::min(narrowest, size_of(spec.dtype(tensor)));
     }
     Pass pass;
     for (Tensor tensor : all_tensors) {
         if (!is_moved(spec, tensor)) continue;
-        const auto width = static_cast<int>(size_of(*spec.dtypes[tensor]) / narrowest);
+        const auto width = static_cast<int>(size_of(spec.dtype(tensor)) / narrowest);
         const cuda::DeviceMemory& memory = problem.tensor(tensor);
         const auto chunks = static_cast<uint64_t>(memory.bytes() / chunk_bytes);
         if (spec.writes(tensor)) {

@@ -40,7 +40,7 @@ Expected<GpuProblem> GpuProblem::upload(std::shared_ptr<const cuda::Gpu> gpu, co
         NORMJIT_TRY(memory, cuda::DeviceMemory::allocate(gpu, bytes_of(host.spec, tensor, batch)));
         problem.arguments_[tensor].data = memory.data();
         const int64_t made = host.tensors[tensor].bytes();
-        if (host.spec.accumulate[tensor]) {
+        if (host.spec.accumulates(tensor)) {
             const auto* data = static_cast<const char*>(host.tensors[tensor].data());
             problem.before_[tensor].assign(data, data + made);
         }

@@ -52,7 +52,7 @@ void fill(const Problem& problem, Tensor tensor, uint64_t seed, bench::Team& tea
     uint64_t stream = mix(seed * 64 + index(tensor));
     team.run_ranges(problem.elements(tensor), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
-            reference::encode(*problem.spec.dtypes[tensor], shape.mean + shape.deviation * normal(stream, i),
+            reference::encode(problem.spec.dtype(tensor), shape.mean + shape.deviation * normal(stream, i),
                               problem.element(tensor, i));
         }
     });
@@ -67,9 +67,8 @@ void fill_statistics(const Problem& problem, bench::Team& team) {
         for (int64_t i = begin; i < end; ++i) {
             double mean = 0, squares = 0;
             auto x = [&](int64_t j) {
-                return from_x
-                           ? reference::decode(*spec.dtypes[Tensor::x], problem.element(Tensor::x, i * spec.cols + j))
-                           : static_cast<double>(j % 2);
+                return from_x ? reference::decode(spec.dtype(Tensor::x), problem.element(Tensor::x, i * spec.cols + j))
+                              : static_cast<double>(j % 2);
             };
             auto cols = static_cast<double>(spec.cols);
             if (spec.norm == Norm::layernorm) {
@@ -80,7 +79,7 @@ void fill_statistics(const Problem& problem, bench::Team& team) {
             Tensor tensors[] = {Tensor::mean, Tensor::rstd};
             for (int t = 0; t < 2; ++t) {
                 if (!spec.reads(tensors[t])) continue;
-                reference::encode(*spec.dtypes[tensors[t]], values[t], problem.element(tensors[t], i));
+                reference::encode(spec.dtype(tensors[t]), values[t], problem.element(tensors[t], i));
             }
         }
     });
@@ -91,7 +90,7 @@ void fill_statistics(const Problem& problem, bench::Team& team) {
 void fill_inputs(const Problem& problem, uint64_t seed, bench::Team& team) {
     for (Tensor tensor : all_tensors) {
         const bool is_input = may_be_read(tensor) && !is_statistic(tensor) && problem.spec.has(tensor);
-        if (is_input || problem.spec.accumulate[tensor]) fill(problem, tensor, seed, team);
+        if (is_input || problem.spec.accumulates(tensor)) fill(problem, tensor, seed, team);
     }
     if (problem.spec.reads(Tensor::rstd) || problem.spec.reads(Tensor::mean)) fill_statistics(problem, team);
 }

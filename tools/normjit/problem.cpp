@@ -24,9 +24,9 @@ Status check_memory(const Spec& spec, Batch batch) {
         if (!spec.has(tensor)) continue;
         const double rows = static_cast<double>(batch.rows) * static_cast<double>(batch.slices);
         const double slices = spec.is_per_slice(tensor) ? static_cast<double>(batch.slices) : 1;
-        const double cols = info(tensor).shape == TensorShape::rows ? 1 : static_cast<double>(spec.cols);
-        const double elements = (info(tensor).shape == TensorShape::cols ? slices : rows) * cols;
-        needed += elements * static_cast<double>(size_of(*spec.dtypes[tensor]));
+        const double cols = info(tensor).axes.is_rows() ? 1 : static_cast<double>(spec.cols);
+        const double elements = (info(tensor).axes.is_columns() ? slices : rows) * cols;
+        needed += elements * static_cast<double>(size_of(spec.dtype(tensor)));
     }
     double present = static_cast<double>(cpu::physical_memory());
     if (needed <= present) return {};
@@ -55,13 +55,13 @@ Expected<Buffer> Buffer::allocate(int64_t bytes) {
 }
 
 int64_t Problem::row_stride(Tensor matrix) const {
-    const auto size = static_cast<int64_t>(size_of(*spec.dtypes[matrix]));
+    const auto size = static_cast<int64_t>(size_of(spec.dtype(matrix)));
     return round_up(spec.cols * size, row_alignment) / size;
 }
 
 void* Problem::element(Tensor tensor, int64_t i) const {
     if (is_matrix(tensor) && row_alignment > 1) i += i / spec.cols * (row_stride(tensor) - spec.cols);
-    return static_cast<char*>(tensors[tensor].data()) + i * static_cast<int64_t>(size_of(*spec.dtypes[tensor]));
+    return static_cast<char*>(tensors[tensor].data()) + i * static_cast<int64_t>(size_of(spec.dtype(tensor)));
 }
 
 Arguments Problem::arguments() const {
@@ -72,8 +72,8 @@ Arguments Problem::arguments() const {
         if (!spec.has(tensor)) continue;
         Argument& argument = arguments[tensor];
         argument.data = tensors[tensor].data();
-        argument.dtype = *spec.dtypes[tensor];
-        argument.cols = info(tensor).shape == TensorShape::rows ? 0 : spec.cols;
+        argument.dtype = spec.dtype(tensor);
+        argument.cols = info(tensor).axes.is_rows() ? 0 : spec.cols;
         if (is_matrix(tensor)) argument.row_stride = row_stride(tensor);
     }
     arguments.workspace = workspace.data();
@@ -83,7 +83,7 @@ Arguments Problem::arguments() const {
 
 void Problem::keep_accumulated() {
     for (Tensor tensor : all_tensors) {
-        if (!spec.accumulate[tensor]) continue;
+        if (!spec.accumulates(tensor)) continue;
         const auto* data = static_cast<const char*>(tensors[tensor].data());
         before[tensor].assign(data, data + tensors[tensor].bytes());
     }
@@ -122,7 +122,7 @@ Expected<Problem> allocate_problem(const Kernel& kernel, Batch batch, bench::Tea
     NORMJIT_RETURN_IF_ERROR(check_memory(problem.spec, batch));
     for (Tensor tensor : all_tensors) {
         if (!problem.spec.has(tensor)) continue;
-        const auto size = static_cast<int64_t>(size_of(*problem.spec.dtypes[tensor]));
+        const auto size = static_cast<int64_t>(size_of(problem.spec.dtype(tensor)));
         const int64_t bytes = is_matrix(tensor) ? batch.all_rows() * problem.row_stride(tensor) * size
                                                 : bytes_of(problem.spec, tensor, batch);
         NORMJIT_TRY(problem.tensors[tensor], Buffer::allocate(bytes));

@@ -16,7 +16,7 @@ constexpr int64_t line = 64, page_bytes = 4096;
 /// Allocators give larger blocks pages of their own: all begin at the same place of a page_bytes, here too.
 constexpr int64_t least_of_own_pages = 128 << 10;
 
-bool has_rows(Tensor tensor) { return info(tensor).shape != TensorShape::cols; }
+bool has_rows(Tensor tensor) { return !info(tensor).axes.is_columns(); }
 
 /// That many copies are walked through by steps of this size, each of them once, far from the last one.
 int64_t step_through(int64_t copies) {
@@ -105,7 +105,7 @@ const bench::Traffic& RotatingCopies::next_traffic() {
 
 void* RotatingCopies::element(Tensor tensor, int64_t i) const {
     auto* data = static_cast<char*>(const_cast<void*>(arguments_[tensor].data));
-    return data + i * static_cast<int64_t>(size_of(*problem_.spec.dtypes[tensor]));
+    return data + i * static_cast<int64_t>(size_of(problem_.spec.dtype(tensor)));
 }
 
 Status RotatingCopies::fit(const Kernel& kernel, bench::Team& team) {

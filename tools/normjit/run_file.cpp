@@ -34,7 +34,7 @@ Expected<std::vector<FileJob>> read_jobs(const SafetensorsFile& file, const RunO
 void note_unused(const SafetensorsFile& file, const FileJob& job) {
     for (const auto& [key, stored] : job.in_file.tensors) {
         auto tensor = parse_tensor(key);
-        bool known = (tensor && (may_be_read(*tensor) || job.spec.accumulate[*tensor])) ||
+        bool known = (tensor && (may_be_read(*tensor) || job.spec.accumulates(*tensor))) ||
                      stored == source_tensor(job.in_file, job.spec.source);
         if (!known) print_note(fmt::format("{}: tensor \"{}\" is not used", file.path(), stored->name));
     }
@@ -63,7 +63,7 @@ Expected<PerTensor<std::optional<ForeignGradient>>> read_expected(const Safetens
 void add_outputs(const FileJob& job, const Problem& problem, std::vector<TensorView>& views) {
     for (Tensor tensor : all_tensors) {
         if (!problem.spec.writes(tensor)) continue;
-        views.push_back({job.in_file.prefix() + std::string(name(tensor)), *problem.spec.dtypes[tensor],
+        views.push_back({job.in_file.prefix() + std::string(name(tensor)), problem.spec.dtype(tensor),
                          output_shape(job.in_file, job.spec, tensor), problem.tensors[tensor].data()});
     }
 }

@@ -72,7 +72,7 @@ class Computation {
     bool rounds_to(DType type) const {
         return spec_.rounding == normjit::Rounding::llama && type != DType::f32 && type != DType::f64;
     }
-    DType type_of(Tensor tensor) const { return *spec_.dtypes[tensor]; }
+    DType type_of(Tensor tensor) const { return spec_.dtype(tensor); }
     static DType promoted(DType a, DType b) { return a == b ? a : DType::f32; }
     DType stream_type() const {
         if (spec_.has(Tensor::h)) return type_of(Tensor::h);
@@ -213,7 +213,7 @@ class Computation {
 
     void write_sum(Tensor tensor, size_t i, const Sum<Real>& sum) {
         const Number total = sum.total(column_depth(tensor));
-        write(tensor, i, spec_.accumulate[tensor] ? input(tensor, i) + total : total);
+        write(tensor, i, spec_.accumulates(tensor) ? input(tensor, i) + total : total);
         gradients_[tensor][i].error_per_addition = static_cast<double>(sum.error_per_addition());
     }
 

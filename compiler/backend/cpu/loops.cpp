@@ -25,7 +25,7 @@ RowLoops::RowLoops(Machine& machine, const plan::Plan& plan, Caching caching, Ex
 void RowLoops::assign_pointers() {
     const auto take = [&] { return m_.integer(Home::a_register); };
     for (const Operand& operand : plan_.operands) {
-        const bool is_column_input = operand.shape == TensorShape::cols && !operand.is_written();
+        const bool is_column_input = operand.axes.is_columns() && !operand.is_written();
         if (operand.is_matrix() || is_column_input) pointer_[operand.tensor] = take();
     }
     if (!plan_.cpu().cached_columns.empty()) group_ = take();
@@ -169,7 +169,7 @@ void RowLoops::end() {
 
 void RowLoops::begin_group() {
     for (const Operand& operand : plan_.operands) {
-        if (operand.shape != TensorShape::cols) {
+        if (!operand.axes.is_columns()) {
             m_.set(block_[operand.tensor], data(operand.tensor));
         } else if (!operand.is_written()) {
             m_.set(pointer_[operand.tensor], data(operand.tensor));
@@ -203,7 +203,7 @@ void RowLoops::begin_block() {
 Condition RowLoops::leave_block() {
     for (const Operand& operand : plan_.operands) {
         const Tensor tensor = operand.tensor;
-        if (operand.shape == TensorShape::cols) continue;
+        if (operand.axes.is_columns()) continue;
         if (is_realigned(tensor)) {
             m_.add_product(block_[tensor], block_rows_, lines_stride_);
         } else if (operand.is_matrix()) {

@@ -98,7 +98,7 @@ class Printer {
 
     static unsigned mask_per_slice(std::span<const Operand> operands) {
         unsigned mask = 0;
-        for (size_t i = 0; i < operands.size(); ++i) mask |= operands[i].per_slice ? 1u << i : 0;
+        for (size_t i = 0; i < operands.size(); ++i) mask |= operands[i].is_per_slice() ? 1u << i : 0;
         return mask;
     }
 
@@ -271,7 +271,7 @@ class Printer {
             const size_t place = operands_.place(operand);
             line("        const Math {} = load_scalar<{}, Math>(a.operand[{}].data, {}column);", expressions_.name(id),
                  type_name(operand.dtype), place,
-                 operand.per_slice ? fmt::format("slice * a.slice_stride[{}] + ", place) : "");
+                 operand.is_per_slice() ? fmt::format("slice * a.slice_stride[{}] + ", place) : "");
         } else if (!expressions_.name(id).empty()) {
             line("        const Math {} = {};", expressions_.name(id), expressions_.body(id));
         }

@@ -25,10 +25,11 @@ namespace {
 bool same_tensors(const Spec& spec, const ir::Function& function) {
     for (const ir::Value& value : function.values) {
         if (value.op != ir::Op::input) continue;
-        if (!spec.depends_on(value.tensor) || spec.dtypes[value.tensor] != function.dtypes[value.tensor]) return false;
+        if (!spec.depends_on(value.tensor) || spec.dtype_if(value.tensor) != function.dtypes[value.tensor])
+            return false;
     }
     for (const ir::Output& output : function.outputs) {
-        if (spec.dtypes[output.tensor] != function.dtypes[output.tensor]) return false;
+        if (spec.dtype_if(output.tensor) != function.dtypes[output.tensor]) return false;
     }
     return function.cols == spec.cols && function.compute == spec.compute();
 }

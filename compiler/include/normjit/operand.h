@@ -19,12 +19,12 @@ enum class Direction : uint8_t { input, output };
 
 struct Operand {
     Tensor tensor = Tensor::x;
-    TensorShape shape = TensorShape::matrix;
+    Axes axes = axes::matrix;
     Direction direction = Direction::input;
     DType dtype = DType::f32;
-    bool per_slice = false;  ///< of shape cols: a row for each slice
 
-    bool is_matrix() const { return shape == TensorShape::matrix; }
+    bool is_matrix() const { return axes.is_matrix(); }
+    bool is_per_slice() const { return axes.is_per_slice(); }
     bool is_written() const { return direction == Direction::output; }
     int64_t bytes() const { return static_cast<int64_t>(size_of(dtype)); }  ///< of an element
     bool operator==(const Operand&) const = default;
@@ -54,14 +54,13 @@ class OperandList {
     size_t place(Tensor tensor) const { return place(of(tensor)); }
     size_t place(const Operand& operand) const { return static_cast<size_t>(&operand - operands_.data()); }
 
-    /// Those of one kind: neighbours in the list.
-    std::span<const Operand> all(TensorShape shape, Direction direction) const;
-    std::span<const Operand> matrices() const { return all(TensorShape::matrix, Direction::input); }
-    std::span<const Operand> columns() const { return all(TensorShape::cols, Direction::input); }
-    std::span<const Operand> rows() const { return all(TensorShape::rows, Direction::input); }
-    std::span<const Operand> matrix_outputs() const { return all(TensorShape::matrix, Direction::output); }
-    std::span<const Operand> row_outputs() const { return all(TensorShape::rows, Direction::output); }
-    std::span<const Operand> column_outputs() const { return all(TensorShape::cols, Direction::output); }
+    /// The operands of one kind, which stand side by side.
+    std::span<const Operand> matrices() const { return all(&Axes::is_matrix, Direction::input); }
+    std::span<const Operand> columns() const { return all(&Axes::is_columns, Direction::input); }
+    std::span<const Operand> rows() const { return all(&Axes::is_rows, Direction::input); }
+    std::span<const Operand> matrix_outputs() const { return all(&Axes::is_matrix, Direction::output); }
+    std::span<const Operand> row_outputs() const { return all(&Axes::is_rows, Direction::output); }
+    std::span<const Operand> column_outputs() const { return all(&Axes::is_columns, Direction::output); }
 
     /// Column sums over all slices, and those over each of them.
     bool has_shared_sums() const;
@@ -70,6 +69,9 @@ class OperandList {
     bool operator==(const OperandList&) const = default;
 
   private:
+    using Kind = bool (Axes::*)() const;
+    std::span<const Operand> all(Kind kind, Direction direction) const;
+
     std::vector<Operand> operands_;
 };
 

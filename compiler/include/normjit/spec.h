@@ -42,6 +42,7 @@ inline constexpr Source all_sources[] = {Source::x, Source::xhat, Source::y};
 /// Statistics are read as saved by the forward pass, or computed from x in two passes with eps; mean and rstd may then
 /// be outputs. A forward pass computes them.
 enum class Stats : uint8_t { saved, recompute };
+inline constexpr Stats all_stats[] = {Stats::saved, Stats::recompute};
 
 /// Where a framework rounds that keeps intermediate results in memory. none: at stores alone. llama: as the eager
 /// LlamaRMSNorm of Hugging Face and its autograd do: h and xhat are rounded to their element type; forward, xhat *
@@ -67,6 +68,14 @@ struct Batch {
     bool operator==(const Batch&) const = default;
 };
 
+/// A tensor of a problem. With slices matrices are [S,M,N] and rows [S,M]; both have strides given at launch.
+struct TensorSpec {
+    DType dtype = DType::f32;
+    Axes axes;
+    bool accumulate = false;  ///< column outputs: added to what they hold, in compute(), before their one rounding
+    bool operator==(const TensorSpec&) const = default;
+};
+
 struct Spec {
     Norm norm = Norm::layernorm;
     Pass pass = Pass::backward;
@@ -79,32 +88,36 @@ struct Spec {
     double eps = 1e-5;          ///< added to the variance (rmsnorm: to the mean square); Stats::recompute only
     double gamma_offset = 0.0;  ///< added to gamma before use: 1 for zero-centred gamma
 
-    /// The element type of every tensor that a launch reads or writes; nothing: the tensor plays no part. Only x always
-    /// has a type, since it fixes compute(); see reads(). mean and rstd with Stats::recompute are outputs.
-    /// Row and column shapes are [M] and [N]; all others [M,N] with a row stride given at launch. With slices [S,M],
-    /// and [S,M,N] with a slice stride, too.
-    PerTensor<std::optional<DType>> dtypes;
-
-    /// Column outputs that are added to what they hold, in compute(), before their one rounding.
-    PerTensor<bool> accumulate;
+    /// Every tensor that a launch reads or writes; nothing for one that plays no part. Only x is always there, since it
+    /// fixes compute(); see reads(). mean and rstd with Stats::recompute are outputs.
+    PerTensor<std::optional<TensorSpec>> tensors;
 
     /// A row's elements of matrix and [M] outputs have the same bits whatever M is and wherever the row stands, of all
     /// specs that differ in rows only: no schedule may sum a row in an order of its own.
     bool invariant = false;
 
-    /// gamma, beta: whether they, and their gradients, have a row per slice. With slices only.
-    PerTensor<bool> per_slice;
+    /// Gives the tensor an element type, or takes it out. One that was not there gets the axes of its kind: all slices
+    /// share a column tensor.
+    void set(Tensor tensor, std::optional<DType> dtype);
+    /// Gives gamma or beta, and its gradient, a row for each slice, or one row for all. With slices only.
+    void set_per_slice(Tensor column, bool is_per_slice);
 
+    bool has(Tensor tensor) const { return tensors[tensor].has_value(); }
+    /// The element type of a tensor that is there.
+    DType dtype(Tensor tensor) const { return tensors[tensor]->dtype; }
+    std::optional<DType> dtype_if(Tensor tensor) const {
+        return has(tensor) ? std::optional(dtype(tensor)) : std::nullopt;
+    }
+    bool accumulates(Tensor tensor) const { return has(tensor) && tensors[tensor]->accumulate; }
+    bool is_per_slice(Tensor tensor) const { return has(tensor) && tensors[tensor]->axes.is_per_slice(); }
+    bool has_per_slice() const;
     bool has_slices() const { return slices != 1; }
-    bool is_per_slice(Tensor tensor) const { return per_slice[layer_tensor(tensor)]; }
-    bool has_per_slice() const { return per_slice[Tensor::gamma] || per_slice[Tensor::beta]; }
     /// Nothing when either is given at launch.
     std::optional<Batch> batch() const {
         return rows && slices ? std::optional<Batch>({*rows, *slices}) : std::nullopt;
     }
     std::optional<int64_t> all_rows() const { return batch() ? std::optional(batch()->all_rows()) : std::nullopt; }
 
-    bool has(Tensor tensor) const { return dtypes[tensor].has_value(); }
     /// Whether a launch reads this input. True of all inputs with a type but for x when dbeta is the only output:
     /// its pointer may be null then.
     bool reads(Tensor tensor) const;
@@ -112,14 +125,14 @@ struct Spec {
         return has(tensor) && may_be_written(tensor) && (!is_statistic(tensor) || stats == Stats::recompute);
     }
     /// Whether the outputs depend on what the tensor holds before a launch: it is read or added to.
-    bool depends_on(Tensor tensor) const { return reads(tensor) || accumulate[tensor]; }
+    bool depends_on(Tensor tensor) const { return reads(tensor) || accumulates(tensor); }
     bool writes_matrices() const;
     bool takes_part(Tensor tensor) const { return reads(tensor) || writes(tensor); }
     /// What a framework has in memory of xhat: h's type, where it is not x. That is the type of the output h, or else
     /// what x and the residual are promoted to.
     DType stream_type() const;
     /// The type of all arithmetic: f32, or f64 when x is f64.
-    DType compute() const { return compute_type(dtypes[Tensor::x].value_or(DType::f32)); }
+    DType compute() const { return compute_type(dtype_if(Tensor::x).value_or(DType::f32)); }
 
     bool operator==(const Spec&) const = default;
 };
@@ -128,37 +141,14 @@ struct Spec {
 std::string_view name(Norm norm);
 std::string_view name(Pass pass);
 std::string_view name(Source source);
+std::string_view name(Stats stats);
 std::string_view name(Rounding rounding);
 
 /// What a framework promotes two types to: f32 when both have 16 bits and they differ.
 DType promoted(DType a, DType b);
 
-/// Reads "layernorm rows=4096 cols=4096 x=bf16 gamma=f32 out=dx,dgamma,dbeta". The norm comes first, then keys in any
-/// order, each at most once:
-///   pass                     backward (the default) or forward; each has keys that the other refuses
-///   rows, cols               sizes; without rows: any number of rows
-///   slices                   how many times `rows` there are, or any. The default is 1
-///   per_slice                those of gamma,beta that have a row for each slice, as their gradients then have
-///   x                        f32|bf16|f16|f64, the default is f32. With f64 all tensors are f64
-///   dy, dx                   types, by default that of x
-///   gamma                    a type, by default that of x, or none: a layer without scale and shift
-///   dgamma, dbeta            types, by default that of gamma; dbeta without gamma: the compute type
-///   dresidual                a type, or none (the default)
-///   dresidual_in             a type, by default that of dresidual, or else of x
-///   residual, rowscale       types, or none (the default)
-///   y, h                     types, by default that of x; h by default that of residual, if there is one
-///   beta                     forward, or source=y: a type, or none. By default as gamma; for rmsnorm none
-///   out                      backward: any of dx,dresidual_in,dgamma,dbeta, with stats=recompute also mean,rstd. The
-///                            default is dx; with a gamma also dgamma, for layernorm dbeta
-///                            forward: any of y,h,mean,rstd. The default is y, with a residual also h
-///   accumulate               outputs of shape [N] that are added to what they hold: dgamma,dbeta
-///   source                   x|xhat|y: what the tensor x holds
-///   stats                    saved|recompute, or the type of the saved ones. The default is saved, of the compute
-///                            type. recompute,TYPE: the type of mean and rstd as outputs, else the compute type. Of a
-///                            forward, which computes them, a type alone is that of the outputs
-///   rounding                 none (the default) or llama: where else than at stores
-///   eps, gamma_offset        numbers; eps in a forward or with stats=recompute only
-///   invariant                0|1: whether a row's bits are the same in every batch
+/// Reads "layernorm rows=4096 cols=4096 x=bf16 gamma=f32 out=dx,dgamma,dbeta": the norm, then keys in any order, each
+/// at most once. SPEC.md lists the keys, which are in keys.def and, for tensors and their types, in tensors.def.
 /// The error names the key, the value and what is allowed. The result is canonical() and has passed validate().
 Expected<Spec> parse_spec(std::string_view text);
 

@@ -11,38 +11,62 @@
 namespace normjit {
 
 enum class Tensor : uint8_t {
-#define TENSOR(name, number, shape, role, passes, doc) name,
+#define TENSOR(name, ...) name,
 #include "normjit/tensors.def"
 };
 
-enum class TensorShape : uint8_t { matrix, rows, cols };
-/// statistic: saved by a forward pass and read, or computed and written; the Spec says which.
-enum class Role : uint8_t { input, output, statistic };
+/// The dimensions that index a tensor; without any it is a scalar.
+struct Axes {
+    bool slice = false;
+    bool row = false;
+    bool column = false;
+
+    constexpr bool is_matrix() const { return row && column; }
+    constexpr bool is_rows() const { return row && !column; }
+    constexpr bool is_columns() const { return !row && column; }
+    /// A row of columns for each slice.
+    constexpr bool is_per_slice() const { return is_columns() && slice; }
+    bool operator==(const Axes&) const = default;
+};
+
+namespace axes {
+inline constexpr Axes matrix{true, true, true};
+inline constexpr Axes rows{true, true, false};
+inline constexpr Axes columns{false, false, true};
+}  // namespace axes
+
+/// option: an input that a layer may lack. statistic: saved by a forward pass and read, or computed and written; the
+/// Spec says which.
+enum class Role : uint8_t { input, option, output, statistic };
 
 /// The layer itself, or its gradients.
 enum class Pass : uint8_t { backward, forward };
 inline constexpr Pass all_passes[] = {Pass::backward, Pass::forward};
 enum class Passes : uint8_t { backward, forward, both };
+constexpr bool includes(Passes passes, Pass pass) {
+    return passes == Passes::both || (passes == Passes::forward) == (pass == Pass::forward);
+}
 
 struct TensorInfo {
     std::string_view name;
     int number;  ///< normjit_tensor in C
-    TensorShape shape;
+    Axes axes;   ///< of a column tensor that all slices share
     Role role;
     Passes passes;
+    std::string_view default_type;  ///< in words: where the text of a spec names none
     std::string_view doc;
 };
 
 inline constexpr TensorInfo tensor_table[] = {
-#define TENSOR(name, number, shape, role, passes, doc) \
-    {#name, number, TensorShape::shape, Role::role, Passes::passes, doc},
+#define TENSOR(name, number, axes_, role, passes, type, type_in_words, needed, doc) \
+    {#name, number, axes::axes_, Role::role, Passes::passes, type_in_words, doc},
 #include "normjit/tensors.def"
 };
 
 inline constexpr size_t tensor_count = std::size(tensor_table);
 
 inline constexpr std::array<Tensor, tensor_count> all_tensors = {
-#define TENSOR(name, number, shape, role, passes, doc) Tensor::name,
+#define TENSOR(name, ...) Tensor::name,
 #include "normjit/tensors.def"
 };
 
@@ -50,24 +74,18 @@ constexpr size_t index(Tensor tensor) { return static_cast<size_t>(tensor); }
 constexpr const TensorInfo& info(Tensor tensor) { return tensor_table[index(tensor)]; }
 constexpr std::string_view name(Tensor tensor) { return info(tensor).name; }
 /// Whether some Spec of the pass has it.
-constexpr bool belongs_to(Tensor tensor, Pass pass) {
-    const Passes passes = info(tensor).passes;
-    return passes == Passes::both || (passes == Passes::forward) == (pass == Pass::forward);
-}
+constexpr bool belongs_to(Tensor tensor, Pass pass) { return includes(info(tensor).passes, pass); }
 constexpr bool is_statistic(Tensor tensor) { return info(tensor).role == Role::statistic; }
 /// Whether some Spec writes the tensor, and whether some Spec reads it.
-constexpr bool may_be_written(Tensor tensor) { return info(tensor).role != Role::input; }
+constexpr bool may_be_written(Tensor tensor) {
+    return info(tensor).role == Role::output || info(tensor).role == Role::statistic;
+}
 constexpr bool may_be_read(Tensor tensor) { return info(tensor).role != Role::output; }
 /// Whether some Spec adds to what the tensor holds: outputs that are sums over the rows.
 constexpr bool may_be_accumulated(Tensor tensor) {
-    return info(tensor).role == Role::output && info(tensor).shape == TensorShape::cols;
+    return info(tensor).role == Role::output && info(tensor).axes.is_columns();
 }
-/// The input whose gradient a column output is: one has a row per slice if the other has.
-constexpr Tensor layer_tensor(Tensor tensor) {
-    if (tensor == Tensor::dgamma) return Tensor::gamma;
-    return tensor == Tensor::dbeta ? Tensor::beta : tensor;
-}
-constexpr bool is_matrix(Tensor tensor) { return info(tensor).shape == TensorShape::matrix; }
+constexpr bool is_matrix(Tensor tensor) { return info(tensor).axes.is_matrix(); }
 
 constexpr std::optional<Tensor> parse_tensor(std::string_view text) {
     for (Tensor tensor : all_tensors) {
@@ -75,6 +93,13 @@ constexpr std::optional<Tensor> parse_tensor(std::string_view text) {
     }
     return std::nullopt;
 }
+
+/// The input whose gradient a column output is, `gamma` of `dgamma`: one has a row per slice if the other has.
+constexpr Tensor layer_tensor(Tensor tensor) {
+    return may_be_accumulated(tensor) ? parse_tensor(name(tensor).substr(1)).value_or(tensor) : tensor;
+}
+/// True if some Spec has a row of the tensor for each slice: column inputs and their gradients.
+constexpr bool may_be_per_slice(Tensor tensor) { return info(tensor).axes.is_columns(); }
 
 /// One T per tensor, indexed by Tensor.
 template <class T>

@@ -80,7 +80,7 @@ class Launch {
         FinalTask task;
         for (size_t place = 0; place < kernel_.operands.size(); ++place) {
             const Operand& operand = kernel_.operands[place];
-            if (operand.shape != TensorShape::cols) continue;
+            if (!operand.axes.is_columns()) continue;
             task.data[place] = static_cast<const char*>(arguments_[operand.tensor].data) +
                                bytes_before(operand, of.slice, 0) + columns.begin * operand.bytes();
         }

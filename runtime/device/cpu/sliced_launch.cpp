@@ -115,7 +115,7 @@ class SlicedLaunch : Launch {
         const auto outputs = kernel_.operands.column_outputs();
         const int64_t bytes = stretch_offset() / geometry_.column_sums;
         for (size_t i = 0; i < outputs.size(); ++i) {
-            if (!outputs[i].per_slice) continue;
+            if (!outputs[i].is_per_slice()) continue;
             char* sums = group_partials(group) + static_cast<int64_t>(i) * bytes;
             std::memset(sums, 0, static_cast<size_t>(bytes));
             std::memset(sums + stretch_offset(), 0, static_cast<size_t>(bytes));
@@ -131,7 +131,7 @@ bool are_one_slice(const CpuKernel& kernel, const Arguments& arguments) {
         const Argument& given = arguments[operand.tensor];
         const bool is_packed =
             !operand.is_matrix() || slice_stride(given, arguments.rows) == arguments.rows * row_stride(given);
-        return !operand.per_slice && is_packed;
+        return !operand.is_per_slice() && is_packed;
     });
 }
 

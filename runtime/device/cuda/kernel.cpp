@@ -54,7 +54,7 @@ bool CudaKernel::is_aligned(const Argument& argument, const Operand& operand, co
     const auto multiple = static_cast<uint64_t>(path.alignment(operand.dtype));
     uint64_t bits = reinterpret_cast<uintptr_t>(argument.data);
     if (operand.is_matrix() && batch.rows > 1) bits |= static_cast<uint64_t>(row_stride(argument) * operand.bytes());
-    if (batch.slices > 1 && (operand.is_matrix() || operand.per_slice)) {
+    if (batch.slices > 1 && (operand.is_matrix() || operand.is_per_slice())) {
         const int64_t stride = slice_stride(argument, operand, batch.rows);
         bits |= static_cast<uint64_t>(stride * operand.bytes());
     }
@@ -84,7 +84,7 @@ bool CudaKernel::starts_alike(const Arguments& arguments, const CudaPath& path) 
 const Operand* CudaKernel::find_unaligned(const Arguments& arguments, const CudaPath& path) const {
     const auto found = std::ranges::find_if(operands, [&](const Operand& operand) {
         const bool by_vectors =
-            operand.is_matrix() || operand.per_slice || (operand.shape == TensorShape::cols && !operand.is_written());
+            operand.is_matrix() || operand.is_per_slice() || (operand.axes.is_columns() && !operand.is_written());
         return by_vectors && !is_aligned(arguments[operand.tensor], operand, path, arguments.batch());
     });
     return found == operands.end() ? nullptr : &*found;

@@ -38,12 +38,12 @@ class CudaProblem final : public TimedProblem {
             NORMJIT_TRY(memory_[tensor], DeviceMemory::allocate(gpu_, bytes));
             std::vector<char> made(static_cast<size_t>(std::min(bytes, made_bytes)));
             const auto size = static_cast<int64_t>(made.size());
-            NORMJIT_RETURN_IF_ERROR(fill_with_numbers(*spec.dtypes[tensor], made.data(), size));
+            NORMJIT_RETURN_IF_ERROR(fill_with_numbers(spec.dtype(tensor), made.data(), size));
             NORMJIT_RETURN_IF_ERROR(memory_[tensor].write(0, made.data(), size));
             NORMJIT_RETURN_IF_ERROR(memory_[tensor].repeat(size));
-            const bool is_rows = info(tensor).shape == TensorShape::rows;
+            const bool is_rows = info(tensor).axes.is_rows();
             arguments_[tensor].data = memory_[tensor].data();
-            arguments_[tensor].dtype = *spec.dtypes[tensor];
+            arguments_[tensor].dtype = spec.dtype(tensor);
             arguments_[tensor].cols = is_rows ? 0 : spec.cols;
         }
         return {};

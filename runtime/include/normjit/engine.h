@@ -50,6 +50,7 @@ std::string_view name(IsaCap cap);
 /// captured. The same schedule always gives the same bits, but two processes may choose different ones: see
 /// Engine::plan_digest().
 enum class TunePolicy : uint8_t { off, on_miss, background };
+inline constexpr TunePolicy all_tune_policies[] = {TunePolicy::off, TunePolicy::on_miss, TunePolicy::background};
 
 /// Whose threads run the launches on the CPU. own: an engine's. openmp: those of the OpenMP runtime (libgomp, libomp,
 /// libiomp5) that the process has loaded, which spin between its parallel regions and fight for the cores with any
@@ -97,6 +98,7 @@ struct EngineOptions {
 /// What prepare() does for a kernel that is not ready yet: makes it; has it made by a thread of the engine's and
 /// returns `pending` until it is ready; or returns `unavailable`.
 enum class OnMiss : uint8_t { sync, background, error };
+inline constexpr OnMiss all_on_miss[] = {OnMiss::sync, OnMiss::background, OnMiss::error};
 
 struct PrepareOptions {
     OnMiss on_miss = OnMiss::sync;

@@ -56,8 +56,8 @@ class CppNorm {
         for (const Tensor tensor : all_tensors) {
             if (!spec().has(tensor)) continue;
             arguments[tensor].data = tensors[tensor];
-            arguments[tensor].dtype = *spec().dtypes[tensor];
-            arguments[tensor].cols = info(tensor).shape == TensorShape::rows ? 0 : spec().cols;
+            arguments[tensor].dtype = spec().dtype(tensor);
+            arguments[tensor].cols = info(tensor).axes.is_rows() ? 0 : spec().cols;
         }
         arguments.workspace = workspace.data;
         arguments.workspace_bytes = workspace.bytes;
@@ -110,7 +110,7 @@ class CNorm {
             if (spec_.dtypes[i] == NORMJIT_NONE) continue;
             arguments.tensors[i].data = tensors[tensor];
             arguments.tensors[i].dtype = spec_.dtypes[i];
-            arguments.tensors[i].cols = info(tensor).shape == TensorShape::rows ? 0 : spec_.cols;
+            arguments.tensors[i].cols = info(tensor).axes.is_rows() ? 0 : spec_.cols;
             if (!is_matrix(tensor)) continue;
             arguments.tensors[i].row_stride = batch.slices * spec_.cols;
             arguments.slice_strides[i] = spec_.cols;

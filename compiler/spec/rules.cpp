@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/rules.h"
+
+#include "spec/dependencies.h"
+#include "spec/traffic.h"
+#include "support/try.h"
+
+#include <cfloat>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace normjit {
+
+namespace {
+
+Status error(std::string_view key, std::string_view value, std::string_view reason) {
+    return invalid_argument(fmt::format("spec: {}={}: {}", key, value, reason));
+}
+
+/// The key that gives the tensor's type.
+std::string_view key_of(Tensor tensor) { return is_statistic(tensor) ? "stats" : name(tensor); }
+
+/// The value of a key as the text of the spec would have it.
+std::string value_of(const Spec& spec, std::string_view key) {
+    if (key == "source") return std::string(name(spec.source));
+    if (key == "stats") return std::string(name(spec.stats));
+    if (key == "rounding") return std::string(name(spec.rounding));
+    if (key == "eps") return text::number(spec.eps);
+    if (key == "gamma_offset") return text::number(spec.gamma_offset);
+    if (key == "out") {
+        std::string names;
+        for (const Tensor tensor : all_tensors) {
+            if (spec.writes(tensor)) names += fmt::format("{}{}", names.empty() ? "" : ",", name(tensor));
+        }
+        return names;
+    }
+    const auto tensor = parse_tensor(key);
+    const auto dtype = tensor ? spec.dtype_if(*tensor) : std::nullopt;
+    return std::string(dtype ? name(*dtype) : "none");
+}
+
+struct Rule {
+    std::string_view key;
+    std::string_view reason;
+    bool (*is_broken)(const Said& said, const Spec& spec);
+};
+
+bool is_forward(const Spec& spec) { return spec.pass == Pass::forward; }
+
+constexpr Rule rules[] = {
+    {"x", "must have a type", [](const Said&, const Spec& spec) { return !spec.has(Tensor::x); }},
+    {"source", "a forward reads x",
+     [](const Said&, const Spec& spec) { return is_forward(spec) && spec.source != Source::x; }},
+    {"stats", "a forward computes them",
+     [](const Said&, const Spec& spec) { return is_forward(spec) && spec.stats == Stats::saved; }},
+    {"out", "must name one of: y mean rstd",
+     [](const Said&, const Spec& spec) {
+         return is_forward(spec) && !spec.has(Tensor::y) && !spec.has(Tensor::mean) && !spec.has(Tensor::rstd);
+     }},
+    {"out", "must name one of: dx dresidual_in dgamma dbeta",
+     [](const Said&, const Spec& spec) {
+         return !is_forward(spec) && !needs_xhat(spec) && !spec.has(Tensor::dbeta);
+     }},
+    {"gamma", "out has dgamma, the gradient of a gamma",
+     [](const Said& said, const Spec& spec) {
+         const bool is_known_to_lack = said.names("gamma") || needs(spec, Tensor::gamma);
+         return spec.has(Tensor::dgamma) && !spec.has(Tensor::gamma) && is_known_to_lack;
+     }},
+    {"gamma_offset", "needs a gamma that a requested output reads",
+     [](const Said&, const Spec& spec) { return spec.gamma_offset != 0 && !spec.has(Tensor::gamma); }},
+    {"beta", "is read by source=y only",
+     [](const Said& said, const Spec& spec) {
+         return !is_forward(spec) && said.names("beta") && spec.source != Source::y;
+     }},
+    {"dresidual", "is added into dx and dresidual_in, of which out names none",
+     [](const Said&, const Spec& spec) { return spec.has(Tensor::dresidual) && !writes_dx(spec); }},
+    {"rowscale", "is a factor of dx, which out does not name",
+     [](const Said&, const Spec& spec) {
+         return !is_forward(spec) && spec.has(Tensor::rowscale) && !spec.has(Tensor::dx);
+     }},
+    {"out", "h is x without a residual or rowscale",
+     [](const Said&, const Spec& spec) {
+         return spec.has(Tensor::h) && !spec.has(Tensor::residual) && !spec.has(Tensor::rowscale);
+     }},
+    {"out", "rmsnorm has no mean",
+     [](const Said&, const Spec& spec) { return spec.writes(Tensor::mean) && spec.norm == Norm::rmsnorm; }},
+    {"out", "statistics of x are known from source=x only",
+     [](const Said&, const Spec& spec) { return writes_statistics(spec) && spec.source != Source::x; }},
+    {"stats", "dx needs rstd, which is computed with source=x only; allowed: saved",
+     [](const Said&, const Spec& spec) {
+         return spec.stats == Stats::recompute && spec.source != Source::x && writes_dx(spec);
+     }},
+    {"eps", "needs stats=recompute",
+     [](const Said& said, const Spec& spec) {
+         return !is_forward(spec) && said.names("eps") && spec.stats != Stats::recompute;
+     }},
+    {"rounding", "is of rmsnorm",
+     [](const Said&, const Spec& spec) { return spec.rounding != Rounding::none && spec.norm != Norm::rmsnorm; }},
+    {"rounding", "needs source=x",
+     [](const Said&, const Spec& spec) { return spec.rounding != Rounding::none && spec.source != Source::x; }},
+    {"rounding", "has no beta",
+     [](const Said&, const Spec& spec) {
+         return spec.rounding != Rounding::none && (spec.has(Tensor::beta) || spec.has(Tensor::dbeta));
+     }},
+    {"rounding", "has no gamma_offset",
+     [](const Said&, const Spec& spec) { return spec.rounding != Rounding::none && spec.gamma_offset != 0; }},
+};
+
+Status check_sizes(const Spec& spec) {
+    const std::string cols = std::to_string(spec.cols);
+    if (spec.cols < 1) return error("cols", cols, "must be at least 1");
+    if (spec.cols > max_cols) return error("cols", cols, fmt::format("must be at most {}", max_cols));
+    if (spec.slices) {
+        const std::string slices = std::to_string(*spec.slices);
+        if (*spec.slices < 1) return error("slices", slices, "must be at least 1");
+        const int64_t most = max_slices(spec);
+        if (*spec.slices > most)
+            return error("slices", slices, fmt::format("must be at most {} with cols={}", most, cols));
+    }
+    if (!spec.rows) return {};
+    const std::string rows = std::to_string(*spec.rows);
+    if (*spec.rows < 0) return error("rows", rows, "must be at least 0");
+    const int64_t slices = spec.slices.value_or(1), most = max_rows(spec, slices);
+    if (*spec.rows <= most) return {};
+    const std::string with = slices == 1 ? "" : fmt::format(" slices={}", slices);
+    return error("rows", rows, fmt::format("must be at most {} with cols={}{}", most, cols, with));
+}
+
+Status check_number(const Spec& spec, std::string_view key, double value, double least) {
+    const std::string shown = text::number(value);
+    const double most = spec.compute() == DType::f64 ? DBL_MAX : FLT_MAX;
+    if (!std::isfinite(value)) return error(key, shown, "must be finite");
+    if (value < least) return error(key, shown, fmt::format("must be at least {}", text::number(least)));
+    if (value > most || -value > most) return error(key, shown, "is beyond the range of f32");
+    return {};
+}
+
+/// Refuses f64 beside narrower types: it would double the code of every load and store, and nobody mixes them.
+Status check_types(const Spec& spec) {
+    const bool wide = spec.compute() == DType::f64;
+    for (const Tensor tensor : all_tensors) {
+        if (!spec.has(tensor) || (spec.dtype(tensor) == DType::f64) == wide) continue;
+        return error(key_of(tensor), name(spec.dtype(tensor)), wide ? "must be f64, as x is" : "f64 needs x=f64");
+    }
+    if (spec.has(Tensor::mean) && spec.has(Tensor::rstd) && spec.dtype(Tensor::mean) != spec.dtype(Tensor::rstd))
+        return error("stats", name(spec.dtype(Tensor::mean)), "mean and rstd must have one type");
+    return {};
+}
+
+Status check_attributes(const Spec& spec, Tensor tensor) {
+    const auto& [dtype, axes, accumulate] = *spec.tensors[tensor];
+    if (accumulate && !may_be_accumulated(tensor))
+        return error("accumulate", name(tensor), "only dgamma and dbeta, sums over the rows, can be added to");
+    if (axes == info(tensor).axes) return {};
+    const Tensor layer = layer_tensor(tensor);
+    if (!may_be_per_slice(tensor) || !axes.is_per_slice())
+        return error("per_slice", name(tensor), "only gamma and beta, with their gradients, have a row per slice");
+    if (!spec.has_slices()) return error("per_slice", name(layer), "needs more slices than one, or any");
+    return {};
+}
+
+Status check_tensors(const Spec& spec) {
+    for (const Tensor tensor : all_tensors) {
+        if (!spec.has(tensor)) continue;
+        NORMJIT_RETURN_IF_ERROR(check_attributes(spec, tensor));
+        const Tensor layer = layer_tensor(tensor);
+        if (spec.has(layer) && spec.is_per_slice(layer) != spec.is_per_slice(tensor))
+            return error("per_slice", name(layer), fmt::format("{} must have a row per slice, too", name(tensor)));
+    }
+    for (const Tensor tensor : {Tensor::dy, Tensor::mean, Tensor::rstd}) {
+        if (is_forward(spec) || spec.has(tensor) || !needs(spec, tensor)) continue;
+        return error(key_of(tensor), "none", "is needed, so must have a type");
+    }
+    return {};
+}
+
+/// Refuses what has no effect. Equal problems then are equal specs, and share one cache key.
+Status check_canonical(const Spec& spec) {
+    for (const Tensor tensor : all_tensors) {
+        if (!spec.has(tensor) || tensor == Tensor::x || needs(spec, tensor)) continue;
+        return error(key_of(tensor), name(spec.dtype(tensor)), "no requested output reads it; leave it out");
+    }
+    const Spec kept = canonical(spec);
+    if (spec.source != kept.source) return error("source", name(spec.source), "has no effect on dbeta alone");
+    if (spec.stats != kept.stats) return error("stats", name(spec.stats), "no requested output needs statistics");
+    if (spec.invariant != kept.invariant) return error("invariant", "1", "no requested output has rows");
+    return {};
+}
+
+}  // namespace
+
+bool Said::names(std::string_view key) const {
+    if (text != nullptr) return text->find(key).has_value();
+    if (key == "eps") return spec.eps != Spec().eps;
+    const auto tensor = parse_tensor(key);
+    return tensor && spec.has(*tensor);
+}
+
+Status Said::error(std::string_view key, std::string_view reason) const {
+    if (text != nullptr && text->find(key)) return text->error(key, reason);
+    return normjit::error(key, value_of(spec, key), reason);
+}
+
+Status check_rules(const Said& said) {
+    for (const Tensor tensor : all_tensors) {
+        if (belongs_to(tensor, said.spec.pass) || !said.names(name(tensor))) continue;
+        return said.error(name(tensor), is_forward(said.spec) ? "needs pass=backward" : "needs pass=forward");
+    }
+    for (const Rule& rule : rules) {
+        if (rule.is_broken(said, said.spec)) return said.error(rule.key, rule.reason);
+    }
+    return {};
+}
+
+Status validate(const Spec& spec) {
+    NORMJIT_RETURN_IF_ERROR(check_rules({spec}));
+    NORMJIT_RETURN_IF_ERROR(check_tensors(spec));
+    NORMJIT_RETURN_IF_ERROR(check_sizes(spec));
+    NORMJIT_RETURN_IF_ERROR(check_types(spec));
+    NORMJIT_RETURN_IF_ERROR(check_number(spec, "eps", spec.eps, 0));
+    NORMJIT_RETURN_IF_ERROR(check_number(spec, "gamma_offset", spec.gamma_offset, -DBL_MAX));
+    return check_canonical(spec);
+}
+
+}  // namespace normjit

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What may be combined in a spec.
+#pragma once
+
+#include "support/text.h"
+
+#include "normjit/spec.h"
+#include "normjit/status.h"
+
+#include <string>
+#include <string_view>
+
+namespace normjit {
+
+/// A spec and how its caller said it: by a struct, or by a text that describes the layer.
+struct Said {
+    const Spec& spec;
+    const text::Fields* text = nullptr;  ///< null: by a struct
+
+    /// True if the caller named the key of a tensor, or eps.
+    bool names(std::string_view key) const;
+    /// "spec: <key>=<what the caller said>: <reason>"
+    Status error(std::string_view key, std::string_view reason) const;
+};
+
+/// Checks the rules that texts and structs share. A text may describe inputs that no requested output reads; that is
+/// validate()'s business.
+Status check_rules(const Said& said);
+
+}  // namespace normjit

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+// The line of text of a Spec, from keys.def and tensors.def. Both directions share default_type() and
+// default_outputs(), so that what one leaves out the other fills in.
+#include "support/text.h"
+
+#include "spec/rules.h"
+#include "support/try.h"
+
+#include "normjit/spec.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace normjit {
+
+namespace {
+
+using Words = std::vector<std::string_view>;
+using Named = PerTensor<bool>;
+
+constexpr std::string_view none = "none";
+constexpr std::string_view any_number = "any";
+constexpr std::string_view recompute = "recompute,";
+
+/// Every tensor is a key but the statistics, whose type stats= gives.
+Words keys() {
+    Words keys;
+#define ALL(key, ...) keys.push_back(#key);
+#include "normjit/keys.def"
+    for (const Tensor tensor : all_tensors) {
+        if (!is_statistic(tensor)) keys.push_back(name(tensor));
+    }
+    keys.erase(std::unique(keys.begin(), keys.end()), keys.end());  // a line for each pass
+    return keys;
+}
+
+Words dtypes_and(std::initializer_list<std::string_view> others) {
+    Words words;
+    for (const DType type : all_dtypes) words.push_back(name(type));
+    words.insert(words.end(), others);
+    return words;
+}
+
+/// The type of a tensor that the text does not name.
+std::optional<DType> default_type(const Spec& spec, Tensor tensor) {
+    using enum Tensor;
+    constexpr std::optional<DType> absent;
+    const auto has = [&](Tensor other) { return spec.has(other); };
+    const auto like = [&](auto... others) {
+        std::optional<DType> type;
+        ((type = type ? type : spec.dtype_if(others)), ...);
+        return type;
+    };
+    switch (tensor) {
+#define TENSOR(name, number, axes, role, passes, type, type_in_words, needed, doc) \
+    case name:                                                                     \
+        return type;
+#include "normjit/tensors.def"
+    }
+    return absent;
+}
+
+/// The outputs of a text without out=.
+Named default_outputs(const Spec& spec) {
+    Named outputs;
+    if (spec.pass == Pass::forward) {
+        outputs[Tensor::y] = true;
+        outputs[Tensor::h] = spec.has(Tensor::residual);
+        return outputs;
+    }
+    const bool affine = spec.has(Tensor::gamma);
+    outputs[Tensor::dx] = true;
+    outputs[Tensor::dgamma] = affine;
+    outputs[Tensor::dbeta] = affine && spec.norm == Norm::layernorm;
+    return outputs;
+}
+
+Status read_norm(const text::Fields& fields, Norm& norm) {
+    Words words;
+    for (const Norm each : all_norms) {
+        words.push_back(name(each));
+        if (fields.head() != words.back()) continue;
+        norm = each;
+        return {};
+    }
+    return invalid_argument(fmt::format("spec: norm '{}': allowed: {}{}", text::shown(fields.head()), text::join(words),
+                                        text::did_you_mean(fields.head(), words)));
+}
+
+/// Reads the members of Spec that are one word each; sizes aside.
+Status read_members(const text::Fields& fields, Spec& spec) {
+#define CHOICE(key, values_of, ...) NORMJIT_RETURN_IF_ERROR(fields.read(#key, spec.key, values_of));
+#define NUMBER(key, ...) NORMJIT_RETURN_IF_ERROR(fields.read(#key, spec.key));
+#define FLAG(key, ...) NORMJIT_RETURN_IF_ERROR(fields.read(#key, spec.key));
+#include "normjit/keys.def"
+    return {};
+}
+
+Status read_sizes(const text::Fields& fields, Spec& spec) {
+    if (!fields.find("cols")) return invalid_argument("spec: cols is missing: the number of columns, at least 1");
+    NORMJIT_RETURN_IF_ERROR(fields.read("cols", spec.cols, 1, max_cols));
+    int64_t rows = 0, slices = 1;
+    NORMJIT_RETURN_IF_ERROR(fields.read("rows", rows, 0, INT64_MAX));
+    if (fields.find("rows")) spec.rows = rows;
+    spec.slices.reset();
+    if (fields.find("slices") == any_number) return {};
+    NORMJIT_RETURN_IF_ERROR(fields.read("slices", slices, 1, INT64_MAX));
+    spec.slices = slices;
+    return {};
+}
+
+Status read_type(const text::Fields& fields, std::string_view key, std::initializer_list<std::string_view> other_words,
+                 std::optional<DType>& type) {
+    const auto given = fields.find(key);
+    if (!given || std::ranges::find(other_words, *given) != other_words.end()) return {};
+    type = parse_dtype(*given);
+    return type ? Status() : fields.not_one_of(key, dtypes_and(other_words));
+}
+
+/// "saved", "recompute", a type, or "recompute,TYPE". A forward saves none: there a type alone is that of its outputs.
+Status read_stats(const text::Fields& fields, Spec& spec) {
+    const bool forward = spec.pass == Pass::forward;
+    const std::string_view given = fields.find("stats").value_or(name(forward ? Stats::recompute : Stats::saved));
+    std::optional<DType> type = spec.compute();
+    if (given.starts_with(recompute)) {
+        type = parse_dtype(given.substr(recompute.size()));
+        if (!type) return fields.error("stats", fmt::format("recompute, needs one of {}", text::join(dtypes_and({}))));
+    } else if (forward) {
+        NORMJIT_RETURN_IF_ERROR(read_type(fields, "stats", {name(Stats::recompute)}, type));
+    } else {
+        NORMJIT_RETURN_IF_ERROR(read_type(fields, "stats", {name(Stats::saved), name(Stats::recompute)}, type));
+    }
+    if (forward || given.starts_with(name(Stats::recompute))) spec.stats = Stats::recompute;
+    spec.set(Tensor::mean, type);
+    spec.set(Tensor::rstd, type);
+    return {};
+}
+
+/// Gives the pass's tensors their types, as if every output were requested.
+Status read_types(const text::Fields& fields, Spec& spec) {
+    for (const Tensor tensor : all_tensors) {
+        if (is_statistic(tensor) || !belongs_to(tensor, spec.pass)) continue;
+        auto type = default_type(spec, tensor);
+        if (info(tensor).role == Role::option) {
+            if (fields.find(name(tensor)) == none) type.reset();
+            NORMJIT_RETURN_IF_ERROR(read_type(fields, name(tensor), {none}, type));
+        } else {
+            NORMJIT_RETURN_IF_ERROR(read_type(fields, name(tensor), {}, type));
+        }
+        spec.set(tensor, type);
+    }
+    return read_stats(fields, spec);
+}
+
+/// Reads names of tensors, joined by commas.
+template <class IsAllowed>
+Status read_list(const text::Fields& fields, std::string_view key, Named& named, const IsAllowed& is_allowed) {
+    const auto given = fields.find(key);
+    if (!given) return {};
+    for (const std::string_view word : text::split(*given, ',')) {
+        const auto tensor = parse_tensor(word);
+        if (!tensor || !is_allowed(*tensor)) {
+            Words allowed;
+            for (const Tensor each : all_tensors) {
+                if (is_allowed(each)) allowed.push_back(name(each));
+            }
+            return fields.error(key, fmt::format("'{}' is not one of {}; join several by commas", text::shown(word),
+                                                 text::join(allowed)));
+        }
+        if (named[*tensor]) return fields.error(key, fmt::format("{} comes twice", word));
+        named[*tensor] = true;
+    }
+    return {};
+}
+
+Status read_outputs(const text::Fields& fields, const Spec& spec, Named& outputs) {
+    NORMJIT_RETURN_IF_ERROR(read_list(fields, "out", outputs, [&](Tensor tensor) {
+        return may_be_written(tensor) && belongs_to(tensor, spec.pass);
+    }));
+    if (!fields.find("out")) outputs = default_outputs(spec);
+    const bool writes_statistics = outputs[Tensor::mean] || outputs[Tensor::rstd];
+    if (writes_statistics && spec.stats != Stats::recompute)
+        return fields.error("out", "mean and rstd are written with stats=recompute only");
+    if (!writes_statistics && fields.find("stats").value_or("").starts_with(recompute))
+        return fields.error("stats", "the type is that of mean and rstd, of which out names none");
+    for (const Tensor tensor : all_tensors) {
+        if (may_be_read(tensor) || outputs[tensor] || !belongs_to(tensor, spec.pass)) continue;
+        if (fields.find(name(tensor)))
+            return fields.error(name(tensor), fmt::format("{} is not an output; name it in out=", name(tensor)));
+    }
+    return {};
+}
+
+Status read_accumulate(const text::Fields& fields, Spec& spec) {
+    Named named;
+    NORMJIT_RETURN_IF_ERROR(read_list(fields, "accumulate", named, may_be_accumulated));
+    for (const Tensor tensor : all_tensors) {
+        if (!named[tensor]) continue;
+        if (!spec.has(tensor))
+            return fields.error("accumulate", fmt::format("{} is not an output; name it in out=", name(tensor)));
+        spec.tensors[tensor]->accumulate = true;
+    }
+    return {};
+}
+
+/// Like the type of gamma it describes the layer: no output need read what is named, and one slice says nothing.
+Status read_per_slice(const text::Fields& fields, Spec& spec) {
+    Named named;
+    NORMJIT_RETURN_IF_ERROR(read_list(fields, "per_slice", named,
+                                      [](Tensor tensor) { return may_be_per_slice(tensor) && may_be_read(tensor); }));
+    if (fields.find("per_slice") && !fields.find("slices"))
+        return fields.error("per_slice", "needs slices, a number or any");
+    for (const Tensor tensor : all_tensors) {
+        if (named[tensor]) spec.set_per_slice(tensor, true);
+    }
+    return {};
+}
+
+/// The spec as the text describes the layer: with the types that inputs have by default when no output reads them. What
+/// stays without a type could be there and is not.
+Spec described(const Spec& spec) {
+    Spec layer = spec;
+    for (const Tensor tensor : all_tensors) {
+        if (spec.has(tensor) || !may_be_read(tensor) || !belongs_to(tensor, spec.pass)) continue;
+        Spec with = spec;
+        with.set(tensor, spec.dtype(Tensor::x));
+        if (!canonical(with).has(tensor)) layer.set(tensor, default_type(layer, tensor));
+    }
+    return layer;
+}
+
+/// The names of the tensors for which `is_meant`, " key=a,b"; nothing without any.
+template <class IsMeant>
+std::string list(std::string_view key, const IsMeant& is_meant) {
+    Words names;
+    for (const Tensor tensor : all_tensors) {
+        if (is_meant(tensor)) names.push_back(name(tensor));
+    }
+    return names.empty() ? "" : fmt::format(" {}={}", key, fmt::join(names, ","));
+}
+
+std::string stats_text(const Spec& spec) {
+    const DType type = spec.dtype_if(Tensor::rstd).value_or(spec.dtype_if(Tensor::mean).value_or(spec.compute()));
+    const std::string other(type == spec.compute() ? "" : name(type));
+    if (spec.stats == Stats::recompute && spec.pass == Pass::backward)
+        return fmt::format(" stats={}{}{}", name(spec.stats), other.empty() ? "" : ",", other);
+    return other.empty() ? "" : " stats=" + other;
+}
+
+std::string types_text(const Spec& spec, const Spec& layer) {
+    std::string text;
+    for (const Tensor tensor : all_tensors) {
+        if (is_statistic(tensor) || !belongs_to(tensor, spec.pass) || (!may_be_read(tensor) && !spec.has(tensor)))
+            continue;
+        const auto type = layer.dtype_if(tensor);
+        if (type != default_type(layer, tensor)) text += fmt::format(" {}={}", name(tensor), type ? name(*type) : none);
+    }
+    return text;
+}
+
+std::string size_text(const Spec& spec, std::string_view key) {
+    if (key == "cols") return fmt::format(" cols={}", spec.cols);
+    if (key == "rows") return spec.rows ? fmt::format(" rows={}", *spec.rows) : "";
+    if (!spec.has_slices()) return "";
+    return fmt::format(" slices={}", spec.slices ? std::to_string(*spec.slices) : std::string(any_number));
+}
+
+std::string outputs_text(const Spec& spec, const Spec& layer) {
+    Named outputs;
+    for (const Tensor tensor : all_tensors) outputs[tensor] = spec.writes(tensor);
+    return outputs == default_outputs(layer) ? "" : list("out", [&](Tensor tensor) { return outputs[tensor]; });
+}
+
+std::string list_text(const Spec& spec, const Spec& layer, std::string_view key) {
+    if (key == "out") return types_text(spec, layer) + outputs_text(spec, layer);
+    if (key == "accumulate") return list(key, [&](Tensor tensor) { return spec.accumulates(tensor); });
+    return list(key, [&](Tensor column) {
+        return may_be_read(column) && std::ranges::any_of(all_tensors, [&](Tensor tensor) {
+                   return layer_tensor(tensor) == column && spec.is_per_slice(tensor);
+               });
+    });
+}
+
+}  // namespace
+
+Expected<Spec> parse_spec(std::string_view text) {
+    NORMJIT_TRY(const auto fields, text::Fields::parse("spec", text, keys()));
+    Spec spec;
+    Named outputs;
+    NORMJIT_RETURN_IF_ERROR(read_norm(fields, spec.norm));
+    NORMJIT_RETURN_IF_ERROR(read_sizes(fields, spec));
+    NORMJIT_RETURN_IF_ERROR(read_members(fields, spec));
+    NORMJIT_RETURN_IF_ERROR(read_types(fields, spec));
+    NORMJIT_RETURN_IF_ERROR(read_outputs(fields, spec, outputs));
+    for (const Tensor tensor : all_tensors) {
+        if (spec.writes(tensor) && !outputs[tensor]) spec.tensors[tensor].reset();
+    }
+    NORMJIT_RETURN_IF_ERROR(read_accumulate(fields, spec));
+    NORMJIT_RETURN_IF_ERROR(read_per_slice(fields, spec));
+    NORMJIT_RETURN_IF_ERROR(check_rules({spec, &fields}));
+    spec = canonical(spec);
+    NORMJIT_RETURN_IF_ERROR(validate(spec));
+    return spec;
+}
+
+std::string to_text(const Spec& spec) {
+    const Spec layer = described(spec), plain;
+    std::string line(name(spec.norm));
+#define COUNT(key, ...) line += size_text(spec, #key);
+#define LIST(key, passes, ...) \
+    if (includes(Passes::passes, spec.pass)) line += list_text(spec, layer, #key);
+#define OTHER(key, passes, ...) \
+    if (includes(Passes::passes, spec.pass)) line += stats_text(spec);
+#define CHOICE(key, ...) \
+    if (spec.key != plain.key) line += fmt::format(" {}={}", #key, name(spec.key));
+#define NUMBER(key, ...) \
+    if (spec.key != plain.key) line += fmt::format(" {}={}", #key, text::number(spec.key));
+#define FLAG(key, ...) \
+    if (spec.key) line += " " #key "=1";
+#include "normjit/keys.def"
+    return line;
+}
+
+}  // namespace normjit

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// How large a batch may be, so that every size and offset in bytes fits 64 bits.
+#pragma once
+
+#include "normjit/spec.h"
+
+#include <cstdint>
+
+namespace normjit {
+
+/// Returns the most rows that each of `slices` slices may have.
+int64_t max_rows(const Spec& spec, int64_t slices);
+
+/// Returns the most slices, whatever their rows: slices with the bytes of one row are counted.
+int64_t max_slices(const Spec& spec);
+
+}  // namespace normjit
