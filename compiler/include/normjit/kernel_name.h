@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What profilers and debuggers call the generated functions.
+// What profilers call the generated functions.
 #pragma once
 
 #include "normjit/spec.h"

@@ -3,6 +3,7 @@
 
 #include "artifact/realign.h"
 #include "device/cpu/launch.h"
+#include "device/cpu/perf_map.h"
 #include "device/cpu/progress.h"
 #include "device/cpu/sliced_launch.h"
 #include "environment.h"
@@ -182,9 +183,7 @@ CpuKernel::CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<con
         find(fmt::format("sweep{}", i).c_str(), sweep);
         if (sweep != nullptr) sweeps.push_back(sweep);
     }
-    const std::vector<JitSymbol> symbols = jit_symbols(artifact);
-    debugger_entry.emplace(code->data(), static_cast<int64_t>(artifact.code.size()), symbols);
-    if (environment().ok() && environment()->perf_map) write_perf_map(code->data(), symbols);
+    if (environment().ok() && environment()->perf_map) write_perf_map(artifact, code->data());
 }
 
 CpuKernel::CpuKernel(Artifact made, PortableProgram formula, std::shared_ptr<const Threads> workers)

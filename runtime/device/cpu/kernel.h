@@ -5,7 +5,6 @@
 #include "artifact/cpu_abi.h"
 #include "backend/portable/program.h"
 #include "device/cpu/executable_memory.h"
-#include "device/cpu/jit_symbols.h"
 #include "device/cpu/threads.h"
 #include "kernel_impl.h"
 
@@ -29,7 +28,6 @@ struct CpuKernel final : Kernel::Impl {
 
     const std::optional<ExecutableMemory> code;
     const std::optional<PortableProgram> program;  ///< instead of code
-    std::optional<DebuggerEntry> debugger_entry;   ///< of code
     const std::shared_ptr<const Threads> threads;
     const std::unique_ptr<CrewChoice> crew_choice;  ///< null: there is none
     RowsFunction rows = nullptr;
