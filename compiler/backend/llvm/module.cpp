@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libnormjit_llvm does: the plan as IR with explicit vectors, an object file, one block of position-independent
+// What libnormjit_llvm does: the problem's plan as IR with explicit vectors, an object file, one block of position-independent
 // code.
 #include "backend/llvm/module.h"
 
@@ -9,12 +9,12 @@
 #include "backend/llvm/frame.h"
 #include "backend/llvm/machine.h"
 #include "backend/llvm/object.h"
+#include "plan/plan.h"
 #include "support/try.h"
 
 #include <new>
 #include <string_view>
 
-#include <fmt/format.h>
 #include <llvm/Support/raw_ostream.h>
 
 namespace normjit::backend::llvmir {
@@ -66,23 +66,22 @@ Status work(const Question& question, const Answer& answer) {
     if (std::string_view(question.fingerprint) != generator_fingerprint) {
         return unavailable("llvm: libnormjit_llvm was built from other sources than what opened it");
     }
-    if (std::string_view(question.compiler) != __VERSION__) {
-        return unavailable(
-            fmt::format("llvm: libnormjit_llvm was built by {}, what opened it by {}", __VERSION__, question.compiler));
-    }
+    NORMJIT_TRY(const Target target, parse_target(question.target));
     if (question.task == Task::list) {
-        NORMJIT_TRY(const Target target, parse_target(question.target));
         NORMJIT_TRY(const std::string text, disassemble(target, {question.code, question.code_bytes},
                                                         {question.entries, question.entry_count}));
         set_bytes(answer, text);
         return {};
     }
+    NORMJIT_TRY(const Spec spec, parse_spec(question.spec));
+    NORMJIT_TRY(const Schedule schedule, parse_schedule(question.schedule));
+    NORMJIT_TRY(const plan::Plan plan, plan::make(spec, schedule, target));
     if (question.task == Task::print) {
-        NORMJIT_TRY(const std::string text, print_module(*question.plan));
+        NORMJIT_TRY(const std::string text, print_module(plan));
         set_bytes(answer, text);
         return {};
     }
-    NORMJIT_TRY(const LinkedCode code, compile_module(*question.plan));
+    NORMJIT_TRY(const LinkedCode code, compile_module(plan));
     for (const EntryPoint& entry : code.entries) answer.add_entry(answer.self, entry.name.c_str(), entry.offset);
     answer.set_bytes(answer.self, reinterpret_cast<const char*>(code.bytes.data()), code.bytes.size());
     return {};

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What passes between the compiler and libnormjit_llvm, the one library with LLVM, which is opened when LLVM is needed
-// first: processes that need none do not load its 47 MB. The two may hold a C++ library each: of its types there is
-// only the plan, which is read alone, and is the same in both, since one compiler made both of the same sources.
+// first: processes that need none do not load its 47 MB. The two may hold a C++ library each, so problems cross as text
+// and results as bytes. Both are made of the same sources, and make the same plan of the same text.
 #pragma once
 
-#include "plan/plan.h"
 #include "support/fingerprint.h"
 
 #include <cstddef>
@@ -22,16 +21,16 @@ struct Answer {
 };
 
 enum class Task : int {
-    compile,  ///< plan -> entries, code
-    print,    ///< plan -> LLVM's IR
+    compile,  ///< problem -> entries, code
+    print,    ///< problem -> LLVM's IR
     list      ///< target, code -> one line for each instruction
 };
 
 struct Question {
     const char* fingerprint = generator_fingerprint;  ///< of who asks
-    const char* compiler = __VERSION__;
     Task task = Task::compile;
-    const plan::Plan* plan = nullptr;
+    const char* spec = nullptr;  ///< the problem, each part as its to_text() writes it
+    const char* schedule = nullptr;
     const char* target = nullptr;
     const uint8_t* code = nullptr;
     size_t code_bytes = 0;
