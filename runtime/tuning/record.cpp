@@ -4,9 +4,9 @@
 
 #include "normjit/tuning.h"
 
-#include <algorithm>
 #include <climits>
 #include <map>
+#include <type_traits>
 
 #include <fmt/format.h>
 
@@ -21,41 +21,30 @@ using nlohmann::json;
 /// Of the keys and their meaning; lines of another format are skipped.
 constexpr int record_format = 1;
 
-/// Of a string or a number: the destructors of lists and objects allocate (3.11), and end a process that lacks memory.
 /// Bytes that are no UTF-8 become replacement characters.
-template <class Scalar>
-std::string json_of(const Scalar& value) {
-    return json(value).dump(-1, ' ', false, json::error_handler_t::replace);
-}
+std::string json_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
-struct Value {
-    enum class Kind { text, whole, real, other };
-    Kind kind;
-    std::string text;  ///< of a string; as JSON of what else there is
-    double number = 0;
-    int64_t whole = 0;
-};
-
-/// What the library's parser calls, of one object.
-class ObjectReader {
+/// Reads the keys of an object on one line; the library's parser calls it. Keeps a list or an object inside without
+/// what is in it: the destructors of filled ones allocate (3.11) and would end a process that lacks memory.
+class LineReader {
   public:
-    bool null() { return add({Value::Kind::other, "null"}); }
-    bool boolean(bool value) { return add({Value::Kind::other, value ? "true" : "false"}); }
-    bool number_integer(int64_t value) {
-        return add({Value::Kind::whole, std::to_string(value), static_cast<double>(value), value});
+    static Expected<LineReader> parse(std::string_view line) {
+        LineReader reader;
+        json::sax_parse(line, &reader);
+        if (reader.problem_.empty() && !reader.is_object_) reader.problem_ = "no JSON object";
+        if (reader.problem_.empty()) return reader;
+        return invalid_argument("not a record: " + reader.problem_);
     }
-    bool number_unsigned(uint64_t value) {
-        const auto whole = static_cast<int64_t>(std::min(value, uint64_t{INT64_MAX}));
-        return add({Value::Kind::whole, std::to_string(value), static_cast<double>(value), whole});
-    }
-    bool number_float(double value, const std::string& text) { return add({Value::Kind::real, text, value}); }
-    bool string(std::string& value) { return add({Value::Kind::text, value}); }
+
+    bool null() { return add(nullptr); }
+    bool boolean(bool value) { return add(value); }
+    bool number_integer(int64_t value) { return add(value); }
+    bool number_unsigned(uint64_t value) { return add(value); }
+    bool number_float(double value, const std::string&) { return add(value); }
+    bool string(std::string& value) { return add(value); }
     bool binary(json::binary_t&) { return false; }  // not of a text
-    bool start_object(size_t) {
-        is_object_ = is_object_ || depth_ == 0;
-        return begin("an object");
-    }
-    bool start_array(size_t) { return begin("a list"); }
+    bool start_object(size_t) { return begin(json::object()); }
+    bool start_array(size_t) { return begin(json::array()); }
     bool end_object() { return --depth_, true; }
     bool end_array() { return --depth_, true; }
     bool key(const std::string& name) {
@@ -68,166 +57,136 @@ class ObjectReader {
         return false;
     }
 
-    std::string problem() const { return problem_.empty() && !is_object_ ? "no JSON object" : problem_; }
-    std::map<std::string, Value> values;
+    /// Sets `value`, a whole number to `least` or more. Errors name the key: "median: missing".
+    template <class T>
+    Status field(const char* key, T& value, [[maybe_unused]] int least = 0) const {
+        const auto found = values_.find(key);
+        if (found == values_.end()) return invalid_argument(fmt::format("{}: missing", key));
+        const json& there = found->second;
+        if constexpr (std::is_same_v<T, double>) {
+            if (!there.is_number()) return refuse(key, there, "must be a number");
+            value = there.get<double>();
+        } else if constexpr (std::is_same_v<T, int>) {
+            if (!there.is_number_integer()) return refuse(key, there, "must be a whole number");
+            if (there < least || there > INT_MAX)
+                return refuse(key, there, fmt::format("must be {} to {}", least, INT_MAX));
+            value = there.get<int>();
+        } else {
+            if (!there.is_string()) return refuse(key, there, "must be a string");
+            NORMJIT_RETURN_IF_ERROR(parse_into(value, there.get_ref<const std::string&>()));
+        }
+        return {};
+    }
+    template <class T>
+    Status optional_field(const char* key, T& value) const {
+        return values_.contains(key) ? field(key, value) : Status();
+    }
 
   private:
-    bool add(Value value) {
-        if (depth_ == 1) values.insert_or_assign(key_, std::move(value));
+    static Status parse_into(std::string& value, const std::string& text) { return value = text, Status(); }
+    static Status parse_into(Spec& value, const std::string& text) { return take(value, parse_spec(text)); }
+    static Status parse_into(Target& value, const std::string& text) { return take(value, parse_target(text)); }
+    static Status parse_into(Schedule& value, const std::string& text) { return take(value, parse_schedule(text)); }
+    template <class T>
+    static Status take(T& value, Expected<T> parsed) {
+        NORMJIT_TRY(value, std::move(parsed));
+        return {};
+    }
+    static Status refuse(const char* key, const json& value, std::string_view reason) {
+        const std::string written = value.is_structured() ? value.type_name() : json_of(value);
+        return invalid_argument(fmt::format("{}: {}: {}", key, text::shown(written), reason));
+    }
+
+    bool add(json value) {
+        if (depth_ == 1) values_.insert_or_assign(key_, std::move(value));
         return true;
     }
-    bool begin(const char* what) {
-        add({Value::Kind::other, what});
-        ++depth_;
-        return true;
+    bool begin(json empty) {
+        is_object_ = is_object_ || (depth_ == 0 && empty.is_object());
+        add(std::move(empty));
+        return ++depth_, true;
     }
 
     int64_t depth_ = 0;
     bool is_object_ = false;
     std::string key_, problem_;
+    std::map<std::string, json> values_;
 };
 
-/// The keys of one line. Errors name the key: "median: missing".
-class Fields {
+/// Writes an object on one line, its keys in the order in which they come.
+class LineWriter {
   public:
-    static Expected<Fields> parse(std::string_view line) {
-        ObjectReader reader;
-        json::sax_parse(line, &reader);
-        if (const std::string problem = reader.problem(); !problem.empty())
-            return invalid_argument(fmt::format("not a record: {}", problem));
-        Fields fields;
-        fields.values_ = std::move(reader.values);
-        return fields;
-    }
-
-    bool has(const std::string& key) const { return values_.contains(key); }
-
-    Expected<std::string> text(const std::string& key) const {
-        NORMJIT_TRY(const Value* value, find(key));
-        if (value->kind != Value::Kind::text) return refuse(key, *value, "must be a string");
-        return value->text;
-    }
-
-    Expected<double> number(const std::string& key) const {
-        NORMJIT_TRY(const Value* value, find(key));
-        if (value->kind != Value::Kind::whole && value->kind != Value::Kind::real)
-            return refuse(key, *value, "must be a number");
-        return value->number;
-    }
-
-    Expected<int> integer(const std::string& key, int least) const {
-        NORMJIT_TRY(const Value* value, find(key));
-        if (value->kind != Value::Kind::whole) return refuse(key, *value, "must be a whole number");
-        if (value->whole < least || value->whole > INT_MAX)
-            return refuse(key, *value, fmt::format("must be {} to {}", least, INT_MAX));
-        return static_cast<int>(value->whole);
-    }
-
-  private:
-    Expected<const Value*> find(const std::string& key) const {
-        const auto found = values_.find(key);
-        if (found == values_.end()) return invalid_argument(fmt::format("{}: missing", key));
-        return &found->second;
-    }
-    static Status refuse(const std::string& key, const Value& value, std::string_view reason) {
-        const std::string written = value.kind == Value::Kind::text ? json_of(value.text) : value.text;
-        return invalid_argument(fmt::format("{}: {}: {}", key, normjit::text::shown(written), reason));
-    }
-
-    std::map<std::string, Value> values_;
-};
-
-Expected<TunedTimes> read_times(const Fields& fields, std::string_view prefix) {
-    TunedTimes times;
-    NORMJIT_TRY(times.median, fields.number(fmt::format("{}median", prefix)));
-    NORMJIT_TRY(times.p20, fields.number(fmt::format("{}p20", prefix)));
-    NORMJIT_TRY(times.p80, fields.number(fmt::format("{}p80", prefix)));
-    if (times.median <= 0) return invalid_argument(fmt::format("{}median: must be more than 0", prefix));
-    return times;
-}
-
-/// Three significant digits beyond what a measurement means.
-double rounded(double number) { return *text::parse_double(fmt::format("{:.6g}", number)); }
-
-/// An object on one line, its keys in the order in which they come.
-class Line {
-  public:
-    template <class Scalar>
-    void add(std::string_view key, const Scalar& value) {
-        text_ += fmt::format("{}\"{}\":{}", text_.empty() ? "{" : ",", key, json_of(value));
-    }
-    void add(std::string_view prefix, const TunedTimes& times) {
-        add(fmt::format("{}median", prefix), rounded(times.median));
-        add(fmt::format("{}p20", prefix), rounded(times.p20));
-        add(fmt::format("{}p80", prefix), rounded(times.p80));
-    }
     std::string text() const { return text_ + "}"; }
 
+    template <class T>
+    Status field(const char* key, const T& value, int /*least*/ = 0) {
+        if constexpr (std::is_same_v<T, double>) {
+            // Three significant digits beyond what a measurement means.
+            add(key, *text::parse_double(fmt::format("{:.6g}", value)));
+        } else if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, int>) {
+            add(key, value);
+        } else {
+            add(key, to_text(value));
+        }
+        return {};
+    }
+    Status optional_field(const char* key, double value) { return value > 0 ? field(key, value) : Status(); }
+    Status optional_field(const char* key, const std::string& value) { return field(key, value); }
+
   private:
-    std::string text_;
+    void add(std::string_view key, const json& value) { text_ += fmt::format(",\"{}\":{}", key, json_of(value)); }
+
+    std::string text_ = fmt::format("{{\"normjit_record\":{}", record_format);
 };
+
+/// Every key of a record, in the order of a line, and the least value of whole numbers.
+template <class Line, class Record>
+Status each_field(Line& line, Record& record) {
+    NORMJIT_RETURN_IF_ERROR(line.field("spec", record.spec));
+    NORMJIT_RETURN_IF_ERROR(line.field("device", record.device.model));
+    NORMJIT_RETURN_IF_ERROR(line.field("target", record.device.target));
+    NORMJIT_RETURN_IF_ERROR(line.field("threads", record.device.threads, 1));
+    NORMJIT_RETURN_IF_ERROR(line.field("schedule", record.schedule));
+    NORMJIT_RETURN_IF_ERROR(line.field("median", record.times.median));
+    NORMJIT_RETURN_IF_ERROR(line.field("p20", record.times.p20));
+    NORMJIT_RETURN_IF_ERROR(line.field("p80", record.times.p80));
+    NORMJIT_RETURN_IF_ERROR(line.field("heuristic", record.heuristic));
+    NORMJIT_RETURN_IF_ERROR(line.field("heuristic_median", record.heuristic_times.median));
+    NORMJIT_RETURN_IF_ERROR(line.field("heuristic_p20", record.heuristic_times.p20));
+    NORMJIT_RETURN_IF_ERROR(line.field("heuristic_p80", record.heuristic_times.p80));
+    NORMJIT_RETURN_IF_ERROR(line.field("gain", record.gain));
+    NORMJIT_RETURN_IF_ERROR(line.optional_field("warm_gain", record.warm_gain));
+    NORMJIT_RETURN_IF_ERROR(line.field("share", record.share));
+    NORMJIT_RETURN_IF_ERROR(line.field("candidates", record.candidates, 0));
+    NORMJIT_RETURN_IF_ERROR(line.optional_field("caches", record.caches));
+    NORMJIT_RETURN_IF_ERROR(line.field("verified", record.verified));
+    NORMJIT_RETURN_IF_ERROR(line.field("generator", record.generator, 0));
+    NORMJIT_RETURN_IF_ERROR(line.field("version", record.version));
+    return line.field("date", record.date);
+}
 
 }  // namespace
 
 std::string to_text(const TuningRecord& record) {
-    Line line;
-    line.add("normjit_record", record_format);
-    line.add("spec", to_text(record.spec));
-    line.add("device", record.device.model);
-    line.add("target", to_text(record.device.target));
-    line.add("threads", record.device.threads);
-    line.add("schedule", to_text(record.schedule));
-    line.add("", record.times);
-    line.add("heuristic", to_text(record.heuristic));
-    line.add("heuristic_", record.heuristic_times);
-    line.add("gain", rounded(record.gain));
-    if (record.warm_gain > 0) line.add("warm_gain", rounded(record.warm_gain));
-    line.add("share", rounded(record.share));
-    line.add("candidates", record.candidates);
-    line.add("caches", record.caches);
-    line.add("verified", record.verified);
-    line.add("generator", record.generator);
-    line.add("version", record.version);
-    line.add("date", record.date);
+    LineWriter line;
+    static_cast<void>(each_field(line, record));
     return line.text();
 }
 
 Expected<TuningRecord> parse_record(std::string_view line) {
-    NORMJIT_TRY(const Fields fields, Fields::parse(line));
-    NORMJIT_TRY(const int format, fields.integer("normjit_record", 0));
-    if (format != record_format) {
+    NORMJIT_TRY(const LineReader reader, LineReader::parse(line));
+    int format = 0;
+    NORMJIT_RETURN_IF_ERROR(reader.field("normjit_record", format, 0));
+    if (format != record_format)
         return invalid_argument(fmt::format("normjit_record: {}: this program reads {}", format, record_format));
-    }
     TuningRecord record;
-    NORMJIT_TRY(const std::string spec, fields.text("spec"));
-    NORMJIT_TRY(record.spec, parse_spec(spec));
+    NORMJIT_RETURN_IF_ERROR(each_field(reader, record));
     if (!record.spec.rows) return invalid_argument("spec: rows is missing");
     if (!record.spec.slices) return invalid_argument("spec: slices=any; must be a number");
-    NORMJIT_TRY(record.device.model, fields.text("device"));
-    NORMJIT_TRY(const std::string target, fields.text("target"));
-    NORMJIT_TRY(record.device.target, parse_target(target));
-    NORMJIT_TRY(record.device.threads, fields.integer("threads", 1));
-    NORMJIT_TRY(const std::string schedule, fields.text("schedule"));
-    NORMJIT_TRY(record.schedule, parse_schedule(schedule));
-    NORMJIT_TRY(record.times, read_times(fields, ""));
-    NORMJIT_TRY(const std::string heuristic, fields.text("heuristic"));
-    NORMJIT_TRY(record.heuristic, parse_schedule(heuristic));
-    NORMJIT_TRY(record.heuristic_times, read_times(fields, "heuristic_"));
-    NORMJIT_TRY(record.gain, fields.number("gain"));
-    if (fields.has("warm_gain")) {
-        NORMJIT_TRY(record.warm_gain, fields.number("warm_gain"));
-    }
-    NORMJIT_TRY(record.share, fields.number("share"));
-    NORMJIT_TRY(record.candidates, fields.integer("candidates", 0));
+    if (record.times.median <= 0) return invalid_argument("median: must be more than 0");
+    if (record.heuristic_times.median <= 0) return invalid_argument("heuristic_median: must be more than 0");
     // Before the key was there, GPUs were measured as now, and CPUs on the same data again and again.
-    record.caches = record.device.target.is_cuda() ? "cold" : "warm";
-    if (fields.has("caches")) {
-        NORMJIT_TRY(record.caches, fields.text("caches"));
-    }
-    NORMJIT_TRY(record.verified, fields.text("verified"));
-    NORMJIT_TRY(record.generator, fields.integer("generator", 0));
-    NORMJIT_TRY(record.version, fields.text("version"));
-    NORMJIT_TRY(record.date, fields.text("date"));
+    if (record.caches.empty()) record.caches = record.device.target.is_cuda() ? "cold" : "warm";
     return record;
 }
 

@@ -97,7 +97,7 @@ TEST_CASE("the error of a bad line names the key") {
     CHECK(parse_record("[1]").status().message() == "not a record: no JSON object");
     CHECK(parse_record(good + "}").status().message().starts_with("not a record: no JSON at column "));
     CHECK(parse_record("{\"normjit_record\":[1]}").status().message() ==
-          "normjit_record: a list: must be a whole number");
+          "normjit_record: array: must be a whole number");
     CHECK(error("\"share\":0.93", "\"share\":1e999") == "not a record: a number is beyond double");
     CHECK(error("\"threads\":1,", "") == "threads: missing");
     CHECK(error("\"threads\":1", "\"threads\":0") == "threads: 0: must be 1 to 2147483647");
