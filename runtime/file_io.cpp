@@ -102,6 +102,13 @@ Expected<RegularFile> open_regular(int folder, const std::string& name, int flag
     return file;
 }
 
+Expected<std::string> read_regular(const std::string& path) {
+    constexpr int64_t most_bytes = 64 << 20;
+    NORMJIT_TRY(const RegularFile file, open_regular(AT_FDCWD, path));
+    if (file.facts.st_size > most_bytes) return unavailable(fmt::format("has more than {} bytes", most_bytes));
+    return read_at(file.descriptor, 0, file.facts.st_size);
+}
+
 Expected<std::string> read_at(const Descriptor& file, int64_t offset, int64_t count) {
     std::string bytes(static_cast<size_t>(count), '\0');
     for (size_t done = 0; done < bytes.size();) {

@@ -40,6 +40,9 @@ struct RegularFile {
 /// AT_FDCWD for any path; `flags` are added to open's. Errors have no subject: "is no regular file".
 Expected<RegularFile> open_regular(int folder, const std::string& name, int flags = 0);
 
+/// The whole of a regular file of at most 64 MiB, such as lines that people write and merge. Errors have no subject.
+Expected<std::string> read_regular(const std::string& path);
+
 /// Bytes [offset, offset + count) of an open file. Errors have no subject.
 Expected<std::string> read_at(const Descriptor& file, int64_t offset, int64_t count);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints a function as the formula it is: named values a line each, everything used once inside its user.
-#include "ir/ir.h"
+#include "ir/formula.h"
 
 #include <algorithm>
 #include <set>
@@ -12,25 +12,15 @@ namespace normjit::ir {
 
 namespace {
 
-constexpr int weakest = 0;
-
 int precedence(Op op) {
-    switch (op) {
-        case Op::add:
-        case Op::sub:
-            return 1;
-        case Op::mul:
-        case Op::div:
-            return 2;
-        default:
-            return 3;
-    }
+    if (op == Op::add || op == Op::sub) return 1;
+    return op == Op::mul || op == Op::div ? 2 : 3;
 }
 
-class Printer {
+class Printer final : public Formula {
   public:
     explicit Printer(const Function& function)
-        : function_(function), uses_(function.use_counts()), names_(function.values.size()) {
+        : Formula(function), uses_(function.use_counts()), names_(function.values.size()) {
         std::set<std::string_view> given;
         for (ValueId id = 0; id < function.size(); ++id) given.insert(names_[id] = function[id].name);
         for (ValueId id = 0; id < function.size(); ++id) {
@@ -48,15 +38,14 @@ class Printer {
             if (is_statement(id)) width = std::max(width, names_[id].size());
         }
         for (ValueId id = 0; id < function_.size(); ++id) {
-            if (is_statement(id))
-                out += fmt::format("  {:<{}} = {}{}\n", names_[id], width, body(id, weakest), sweep(id));
+            if (is_statement(id)) out += fmt::format("  {:<{}} = {}{}\n", names_[id], width, body(id), sweep(id));
         }
         return out + "  out " + outputs() + "\n";
     }
 
     std::optional<std::string> statement(ValueId id) const {
         if (!is_statement(id)) return std::nullopt;
-        return names_[id] + " = " + body(id, weakest);
+        return names_[id] + " = " + body(id);
     }
 
     const std::string& name(ValueId id) const { return names_[id]; }
@@ -74,24 +63,8 @@ class Printer {
         });
     }
 
-    std::string expression(ValueId id, int outer) const {
-        const Value& value = function_[id];
-        if (value.op == Op::constant) return fmt::format("{}", value.constant);
-        return names_[id].empty() ? body(id, outer) : names_[id];
-    }
-
-    std::string body(ValueId id, int outer) const {
-        const Value& value = function_[id];
-        const OpInfo& op = info(value.op);
-        if (!op.infix()) {
-            std::string text = fmt::format("{}({}", op.notation, expression(value.operands[0], weakest));
-            if (op.operands == 2) text += ", " + expression(value.operands[1], weakest);
-            return text + ")";
-        }
-        const int own = precedence(value.op);
-        const std::string text = fmt::format("{} {} {}", expression(value.operands[0], own), op.notation,
-                                             expression(value.operands[1], own + 1));
-        return own < outer ? "(" + text + ")" : text;
+    std::string name_in_use(ValueId id) const override {
+        return function_[id].op == Op::constant ? fmt::format("{}", function_[id].constant) : names_[id];
     }
 
     std::string sweep(ValueId id) const {
@@ -116,18 +89,36 @@ class Printer {
         std::string out;
         for (const Output& output : function_.outputs) {
             out += (out.empty() ? "" : ", ") + typed(output.tensor);
-            const std::string value = expression(output.value, weakest);
+            const std::string value = use(output.value);
             if (value != normjit::name(output.tensor)) out += " = " + value;
         }
         return out;
     }
 
-    const Function& function_;
     PerValue<int> uses_;
     PerValue<std::string> names_;
 };
 
 }  // namespace
+
+std::string Formula::use(ValueId id, int outer) const {
+    std::string name = name_in_use(id);
+    return name.empty() ? body(id, outer) : name;
+}
+
+std::string Formula::body(ValueId id, int outer) const {
+    const Value& value = function_[id];
+    const OpInfo& op = info(value.op);
+    if (!op.infix()) {
+        std::string text = fmt::format("{}({}", function_name(value.op), use(value.operands[0]));
+        if (op.operands == 2) text += ", " + use(value.operands[1]);
+        return text + ")";
+    }
+    const int own = precedence(value.op);
+    const std::string text =
+        fmt::format("{} {} {}", use(value.operands[0], own), op.notation, use(value.operands[1], own + 1));
+    return own < outer ? "(" + text + ")" : text;
+}
 
 std::string print(const Function& function) { return Printer(function).function(); }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tuning/advisor.h"
 
+#include "file_io.h"
 #include "tuning/shipped.h"
-#include "tuning/text_file.h"
 
 #include <fmt/format.h>
 
@@ -24,7 +24,7 @@ Advisor::Advisor(DeviceClass device, const EngineOptions& options, const Environ
         records_.add_unread(shipped_records(device_.target), "shipped records");
     }
     for (const std::string& path : files) {
-        const auto text = read_text_file(path);
+        const auto text = read_regular(path);
         if (text) {
             for (const std::string& warning : records_.add(*text, path)) warn(warning);
         } else {

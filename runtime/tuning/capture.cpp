@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tuning/capture.h"
 
-#include "tuning/text_file.h"
-
 #include <sstream>
 
 #include <fcntl.h>
@@ -17,7 +15,7 @@ Expected<std::unique_ptr<Capture>> Capture::open(const std::string& path) {
         return unavailable(fmt::format("NORMJIT_CAPTURE={}: {}; nothing is captured", path, file.status().message()));
     }
     std::unique_ptr<Capture> capture(new Capture(path, *std::move(file)));
-    if (const auto before = read_text_file(path)) {
+    if (const auto before = read_regular(path)) {
         std::istringstream lines(*before);
         for (std::string line; std::getline(lines, line);) capture->known_.insert(line);
     }

@@ -2,6 +2,7 @@
 #include "stream.h"
 
 #include "measure.h"
+#include "support/aligned_memory.h"
 #include "team.h"
 
 #include <cstdlib>
@@ -15,14 +16,9 @@ using namespace normjit::bench;
 
 namespace {
 
-struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-};
-
 /// Memory that starts on a cache line, filled with `value`.
-std::unique_ptr<unsigned char, Free> memory(size_t bytes, int value) {
-    std::unique_ptr<unsigned char, Free> block(
-        static_cast<unsigned char*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64)));
+std::unique_ptr<unsigned char, Free> memory(int64_t bytes, int value) {
+    std::unique_ptr<unsigned char, Free> block(static_cast<unsigned char*>(allocate_aligned(64, bytes).release()));
     std::fill_n(block.get(), bytes, static_cast<unsigned char>(value));
     return block;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row sums on CPUs are as exact for the widest rows as for usual ones: sums of the sums of ranges.
+#include "support/aligned_memory.h"
+
 #include "normjit/engine.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <memory>
 #include <random>
 #include <vector>
 
@@ -49,8 +49,7 @@ TEST_CASE("on CPUs the error of row sums does not grow with the columns") {
         const auto kernel = engine->prepare(spec);
         REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
         Arguments a{.rows = 1, .tensors = {}, .workspace_bytes = kernel->preferred_workspace(1)};
-        const std::unique_ptr<void, void (*)(void*)> workspace(
-            std::aligned_alloc(workspace_alignment, static_cast<size_t>(a.workspace_bytes)), std::free);
+        const AlignedMemory workspace = allocate_aligned(workspace_alignment, a.workspace_bytes);
         a.workspace = workspace.get();
         a[Tensor::x] = {x.data(), DType::f32, cols}, a[Tensor::dy] = {dy.data(), DType::f32, cols};
         a[Tensor::dx] = {dx.data(), DType::f32, cols};

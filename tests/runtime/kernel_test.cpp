@@ -2,6 +2,7 @@
 #include "normjit/kernel.h"
 
 #include "allocation.h"
+#include "support/aligned_memory.h"
 
 #include "normjit/engine.h"
 
@@ -36,10 +37,9 @@ class Tensors {
         for (Tensor tensor : {Tensor::x, Tensor::dy, Tensor::dx}) take(tensor, rows * cols);
         for (Tensor tensor : {Tensor::gamma, Tensor::dgamma, Tensor::dbeta}) take(tensor, cols);
         take(Tensor::rstd, rows);
-        const auto bytes = static_cast<size_t>(kernel.preferred_workspace(rows));
-        workspace_.reset(std::aligned_alloc(64, bytes + 64));
+        arguments.workspace_bytes = kernel.preferred_workspace(rows);
+        workspace_ = allocate_aligned(workspace_alignment, arguments.workspace_bytes);
         arguments.workspace = workspace_.get();
-        arguments.workspace_bytes = static_cast<int64_t>(bytes);
     }
 
     float at(Tensor tensor, int64_t i) const { return static_cast<const float*>(arguments[tensor].data)[i]; }
@@ -49,11 +49,8 @@ class Tensors {
   private:
     static int64_t cols_of(const Kernel& kernel) { return kernel.artifact().spec.cols; }
 
-    struct Free {
-        void operator()(void* memory) const { std::free(memory); }
-    };
     std::unique_ptr<float[]> memory_;
-    std::unique_ptr<void, Free> workspace_;
+    AlignedMemory workspace_;
 };
 
 /// A kernel of 4 row groups on 2 threads. It outlives its engine.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/progress.h"
 
+#include "support/aligned_memory.h"
+
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -19,17 +20,13 @@ using normjit::cpu::Progress;
 
 namespace {
 
-struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-};
-
 /// A job in which every part adds up what all parts of the phase before wrote: right only if they all had.
 class Job {
   public:
     Job(int64_t parts, int64_t phases)
         : parts_(parts),
           phases_(phases),
-          memory_(std::aligned_alloc(Progress::line_bytes, static_cast<size_t>((1 + parts) * Progress::line_bytes))),
+          memory_(normjit::allocate_aligned(Progress::line_bytes, (1 + parts) * Progress::line_bytes)),
           sums_(static_cast<size_t>((1 + phases) * parts), 1) {
         progress().begin();
     }
@@ -63,7 +60,7 @@ class Job {
     }
 
     const int64_t parts_, phases_;
-    std::unique_ptr<void, Free> memory_;
+    normjit::AlignedMemory memory_;
     std::vector<int64_t> sums_;  // plain: what orders them is what is tested
     std::atomic<int64_t> runs_ = 0;
 };
@@ -118,8 +115,7 @@ TEST_CASE("who waits for a part that another thread is at sleeps") {
     using namespace std::chrono_literals;
     constexpr int64_t parts = 2, phases = 1;
     constexpr auto until_hung = 20s;
-    const std::unique_ptr<void, Free> memory(
-        std::aligned_alloc(Progress::line_bytes, (1 + parts) * Progress::line_bytes));
+    const auto memory = normjit::allocate_aligned(Progress::line_bytes, (1 + parts) * Progress::line_bytes);
     const Progress progress(memory.get(), parts, phases);
     progress.begin();
     std::atomic<pid_t> waiter = 0;

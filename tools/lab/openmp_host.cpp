@@ -5,6 +5,7 @@
 // all see the same neighbours: N processes that never sleep. With them stand one thread, and a parallel_for that deals
 // the tasks out once and for all, as at::parallel_for does. Prints the median, mean and 95th percentile of a launch, in
 // microseconds, how much longer the mean is than the best policy's, and what a step takes of all CPUs.
+#include "support/aligned_memory.h"
 #include "support/text.h"
 #include "support/try.h"
 
@@ -106,19 +107,15 @@ class Tensors {
     Arguments arguments;
 
   private:
-    struct Free {
-        void operator()(void* memory) const { std::free(memory); }
-    };
     /// Touched by the threads that will work on it. All bytes 0x3c: a bf16 of 0.0115 and an f32 of as much.
     void* take(int64_t bytes) {
-        const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1) + 4095) / 4096 * 4096;
-        auto* memory = static_cast<char*>(std::aligned_alloc(4096, size));
+        memory_.push_back(allocate_aligned(4096, bytes));
+        auto* memory = static_cast<char*>(memory_.back().get());
 #pragma omp parallel for schedule(static)
-        for (size_t i = 0; i < size; ++i) memory[i] = 0x3c;
-        memory_.emplace_back(memory);
+        for (int64_t i = 0; i < bytes; ++i) memory[i] = 0x3c;
         return memory;
     }
-    std::vector<std::unique_ptr<void, Free>> memory_;
+    std::vector<AlignedMemory> memory_;
 };
 
 struct Contender {

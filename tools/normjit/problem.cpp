@@ -47,8 +47,7 @@ void touch(const Buffer& buffer, bench::Team& team) {
 Expected<Buffer> Buffer::allocate(int64_t bytes) {
     Buffer buffer;
     // One line more than asked: the memory ceiling may then run over the last partial line of a matrix.
-    auto rounded = static_cast<size_t>((bytes / alignment + 1) * alignment);
-    buffer.memory_.reset(std::aligned_alloc(alignment, rounded));
+    buffer.memory_ = allocate_aligned(alignment, bytes);
     if (!buffer.memory_) return failed(fmt::format("no memory for {}", format_bytes(static_cast<double>(bytes))));
     buffer.bytes_ = bytes;
     return buffer;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "stream.h"
+#include "support/aligned_memory.h"
 #include "team.h"
 
 #include "normjit/kernel.h"
@@ -11,7 +12,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -28,10 +28,7 @@ class Buffer {
     int64_t bytes() const { return bytes_; }
 
   private:
-    struct Free {
-        void operator()(void* memory) const { std::free(memory); }
-    };
-    std::unique_ptr<void, Free> memory_;
+    AlignedMemory memory_;
     int64_t bytes_ = 0;
 };
 

@@ -2,9 +2,9 @@
 #include "device/cpu/problem.h"
 
 #include "device/cpu/system.h"
+#include "support/aligned_memory.h"
 #include "support/try.h"
 
-#include <cstdlib>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -13,14 +13,9 @@ namespace normjit::cpu {
 
 namespace {
 
-struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-};
-using Memory = std::unique_ptr<void, Free>;
-
-Expected<Memory> allocate(int64_t bytes) {
+Expected<AlignedMemory> allocate(int64_t bytes) {
     constexpr int64_t page = 4096;
-    Memory memory(std::aligned_alloc(page, static_cast<size_t>(bytes / page + 1) * page));
+    AlignedMemory memory = allocate_aligned(page, bytes);
     if (memory == nullptr) return unavailable(fmt::format("tuning: no memory for {} bytes", bytes));
     return memory;
 }
@@ -62,8 +57,8 @@ class CpuProblem final : public TimedProblem {
     }
 
     const Deadline deadline_;
-    PerTensor<Memory> memory_;
-    Memory workspace_;
+    PerTensor<AlignedMemory> memory_;
+    AlignedMemory workspace_;
     Arguments arguments_;
 };
 

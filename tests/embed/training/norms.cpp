@@ -3,6 +3,7 @@
 
 #include "device/cuda/graph.h"
 #include "device/cuda/memory.h"
+#include "support/aligned_memory.h"
 #include "support/try.h"
 
 #include "normjit/engine.h"
@@ -178,9 +179,8 @@ class CpuNorms final : public Norms {
   public:
     Status prepare(const Shape& shape, Pool& pool) {
         NORMJIT_RETURN_IF_ERROR(pair_.prepare("cpu", shape, pool));
-        constexpr int64_t line = 64;
-        const int64_t bytes = std::max(line, (pair_.workspace_for(shape.most_samples) + line - 1) / line * line);
-        memory_.reset(std::aligned_alloc(line, static_cast<size_t>(bytes)));
+        const int64_t bytes = pair_.workspace_for(shape.most_samples);
+        memory_ = allocate_aligned(workspace_alignment, bytes);
         pair_.lend({memory_.get(), bytes});
         return {};
     }
@@ -189,11 +189,8 @@ class CpuNorms final : public Norms {
     }
 
   private:
-    struct Free {
-        void operator()(void* memory) const { std::free(memory); }
-    };
     Pair pair_;
-    std::unique_ptr<void, Free> memory_;
+    AlignedMemory memory_;
 };
 
 /// The network stays on the host: tensors go to the GPU and back. Launches of the most samples are captured in a graph

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of the C library that frees itself.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+
+namespace normjit {
+
+struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+};
+using AlignedMemory = std::unique_ptr<void, Free>;
+
+/// Returns at least `bytes` at a multiple of `alignment`, or null when there are not as many.
+inline AlignedMemory allocate_aligned(int64_t alignment, int64_t bytes) {
+    const int64_t rounded = (bytes / alignment + 1) * alignment;
+    return AlignedMemory(std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(rounded)));
+}
+
+}  // namespace normjit
