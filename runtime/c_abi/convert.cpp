@@ -180,7 +180,7 @@ Expected<EngineOptions> to_cpp(const normjit_engine_options& from) {
     if (from.device != nullptr) options.device = from.device;
     options.threads = from.threads;
     options.parallel_for = {from.parallel_for.run, from.parallel_for.self};
-    if (from.thread_policy != NORMJIT_THREADS_AS_THE_ENVIRONMENT_SAYS) {
+    if (from.thread_policy != NORMJIT_THREADS_DEFAULT) {
         if (from.thread_policy < 0 || from.thread_policy > NORMJIT_THREADS_OPENMP) {
             return invalid_argument(fmt::format("engine options: thread_policy: {}; must be 0 to {}",
                                                 from.thread_policy, int{NORMJIT_THREADS_OPENMP}));

@@ -44,7 +44,8 @@ typedef enum normjit_rounding { NORMJIT_ROUNDING_NONE = 0, NORMJIT_ROUNDING_LLAM
 typedef enum normjit_on_miss { NORMJIT_SYNC = 0, NORMJIT_BACKGROUND = 1, NORMJIT_ERROR = 2 } normjit_on_miss;
 typedef enum normjit_tune { NORMJIT_TUNE_OFF = 0, NORMJIT_TUNE_ON_MISS = 1, NORMJIT_TUNE_BACKGROUND = 2 } normjit_tune;
 typedef enum normjit_thread_policy {
-    NORMJIT_THREADS_AS_THE_ENVIRONMENT_SAYS = 0,
+    NORMJIT_THREADS_DEFAULT = 0,                                       /* what NORMJIT_THREADS says, else automatic */
+    NORMJIT_THREADS_AS_THE_ENVIRONMENT_SAYS = NORMJIT_THREADS_DEFAULT, /* its former name */
     NORMJIT_THREADS_AUTOMATIC = 1,
     NORMJIT_THREADS_OWN = 2,
     NORMJIT_THREADS_OPENMP = 3

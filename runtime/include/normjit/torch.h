@@ -48,7 +48,7 @@ NORMJIT_API int normjit_torch_register(int kernel, int on);
  * normjit_engine_backend() says. */
 NORMJIT_API int normjit_torch_check(int cuda_index, char* backend, size_t capacity);
 
-/* Whose threads launches on the CPU use: a normjit_thread_policy, at first NORMJIT_THREADS_AS_THE_ENVIRONMENT_SAYS;
+/* Whose threads launches on the CPU use: a normjit_thread_policy, at first NORMJIT_THREADS_DEFAULT;
  * OpenMP's are those that torch calls. */
 NORMJIT_API int normjit_torch_choose_threads(int policy);
 

@@ -18,7 +18,7 @@ constexpr int most_gpus = 64;
 
 constexpr int policies = NORMJIT_THREADS_OPENMP + 1;
 
-std::atomic<normjit_thread_policy> cpu_threads = NORMJIT_THREADS_AS_THE_ENVIRONMENT_SAYS;
+std::atomic<normjit_thread_policy> cpu_threads = NORMJIT_THREADS_DEFAULT;
 
 normjit_engine* make(int cuda_index, normjit_thread_policy policy) {
     const std::string device = cuda_index < 0 ? "cpu" : "cuda:" + std::to_string(cuda_index);
