@@ -138,8 +138,8 @@ TEST_CASE("the caller's threads run the tasks of large launches only") {
     CHECK(kernel->launch(small.arguments).ok());
     CHECK(caller.jobs == 0);
     CHECK(kernel->launch(large.arguments).ok());
-    CHECK(caller.jobs == 2);  // rows, then the final reduce: 4 groups, a range of columns for each thread
-    CHECK(caller.tasks == 4 + Caller::threads);
+    CHECK(caller.jobs == 1);
+    CHECK(caller.tasks == Caller::threads);
     CHECK(large.at(Tensor::dgamma, 1999) == 100);
 }
 
@@ -180,22 +180,23 @@ TEST_CASE("threads that leave tasks out make a launch fail") {
     }
 }
 
-TEST_CASE("few rows are split by columns, a phase for each sweep and one for the last block") {
+TEST_CASE("few rows are split by columns") {
     Caller caller;
     const auto kernel =
         caller.kernel("rmsnorm cols=50000 x=f32", "cpu row_groups=4 row_block=2 column_ranges=5 split_rows=3");
     if (!kernel) return;
     const Tensors few(*kernel, 3), more(*kernel, 4);
     CHECK(kernel->launch(few.arguments).ok());
-    CHECK(caller.jobs == 3);  // the first sweep; the last beside the first of the second block; the last
-    CHECK(caller.tasks == 3 * 5);
+    CHECK(caller.jobs == 1);
+    CHECK(caller.tasks == Caller::threads);
     CHECK(few.at(Tensor::dgamma, 49999) == 3);
     CHECK(kernel->launch(more.arguments).ok());
-    CHECK(caller.tasks == 3 * 5 + 4 + 49);  // row groups, ranges of columns
+    CHECK(caller.jobs == 2);
+    CHECK(caller.tasks == 2 * Caller::threads);
     CHECK(more.at(Tensor::dgamma, 49999) == 4);
 }
 
-TEST_CASE("teams split rows and columns, a task for each of their threads") {
+TEST_CASE("thread groups split rows and columns") {
     const std::string schedule = "cpu row_block=2 column_ranges=3 thread_groups=2 split_rows=100";
     for (const bool overlaps : {false, true}) {
         Caller caller;
@@ -205,12 +206,12 @@ TEST_CASE("teams split rows and columns, a task for each of their threads") {
         REQUIRE(kernel);
         const Tensors some(*kernel, 9), two(*kernel, 2);
         CHECK(kernel->launch(some.arguments).ok());
-        CHECK(caller.jobs == 2);        // rows, then the final reduce
-        CHECK(caller.tasks == 2 + 49);  // of 3 threads, one for each team; and ranges of columns
+        CHECK(caller.jobs == 1);
+        CHECK(caller.tasks == Caller::threads);
         CHECK(some.at(Tensor::dgamma, 0) == 9);
         CHECK(some.at(Tensor::dgamma, 49999) == 9);
         CHECK(kernel->launch(two.arguments).ok());
-        CHECK(caller.jobs == 2 + 2);  // one team, with a block of rows: the first sweep, the last
+        CHECK(caller.jobs == 2);  // one group, with a block of rows
         CHECK(two.at(Tensor::dgamma, 49999) == 2);
     }
 }

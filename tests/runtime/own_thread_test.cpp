@@ -13,6 +13,7 @@
 #include <signal.h>
 
 using normjit::BackgroundWorker;
+using normjit::cpu::PhasesOf;
 using normjit::cpu::ThreadPool;
 
 namespace {
@@ -72,21 +73,20 @@ TEST_CASE("the thread in the background has room to compile, and takes no signal
 TEST_CASE("an engine's threads have room to launch, and take no signals") {
     const SmallStacks program;
     const auto pool = ThreadPool::create(2);
-    struct Seen {
-        pthread_t caller = pthread_self();
-        std::atomic<size_t> stack{0};
-        std::atomic<bool> signals{true};
-    } seen;
-    const auto task = [](void* context, int64_t) {
-        auto& mine = *static_cast<Seen*>(context);
-        if (pthread_equal(pthread_self(), mine.caller) != 0) {
+    const pthread_t caller = pthread_self();
+    std::atomic<size_t> stack{0};
+    std::atomic<bool> signals{true};
+    const auto tasks = [](int64_t) { return int64_t{2}; };
+    const auto look = [&](int64_t, int64_t) {
+        if (pthread_equal(pthread_self(), caller) != 0) {
             std::this_thread::sleep_for(std::chrono::microseconds(100));  // for the worker to come
             return;
         }
-        mine.signals = takes_signals();
-        mine.stack = stack_of_this_thread();
+        signals = takes_signals();
+        stack = stack_of_this_thread();
     };
-    for (int i = 0; i < 10000 && seen.stack == 0; ++i) pool->run(2, task, &seen);
-    CHECK(seen.stack >= enough);
-    CHECK_FALSE(seen.signals);
+    const PhasesOf phases(1, tasks, look);
+    for (int i = 0; i < 10000 && stack == 0; ++i) pool->run(phases);
+    CHECK(stack >= enough);
+    CHECK_FALSE(signals);
 }

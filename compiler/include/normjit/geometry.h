@@ -54,9 +54,10 @@ struct Geometry {
     }
     /// Of such a launch: as many as have a block of rows each.
     int64_t thread_groups_of(int64_t rows) const { return std::clamp<int64_t>(rows / block_rows, 1, thread_groups); }
-    /// The row sums of two blocks, then progress_bytes(), where its threads tell each other how far they are.
-    int64_t thread_group_bytes() const { return 2 * sums_bytes + progress_bytes(); }
-    int64_t progress_bytes() const { return thread_groups == 1 ? 0 : (1 + column_ranges) * workspace_alignment; }
+    /// The row sums of two blocks, then the job that the threads of the group share.
+    int64_t thread_group_bytes() const { return 2 * sums_bytes + job_bytes(); }
+    int64_t job_bytes() const { return thread_groups == 1 ? 0 : (job_head_lines + column_ranges) * job_line_bytes; }
+    static constexpr int64_t job_line_bytes = 128, job_head_lines = 4;
     /// CPU: from a group's partials to the arrays of its later stretches (cpu_abi.h), in bytes.
     int64_t stretch_offset(int64_t element_bytes) const { return column_sums * partial_cols * element_bytes; }
     /// The bytes of its workspace that a launch writes to.

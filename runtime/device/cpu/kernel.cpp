@@ -4,11 +4,11 @@
 #include "artifact/realign.h"
 #include "device/cpu/launch.h"
 #include "device/cpu/perf_map.h"
-#include "device/cpu/progress.h"
 #include "device/cpu/sliced_launch.h"
 #include "environment.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include <fmt/format.h>
@@ -25,14 +25,10 @@ class PlainLaunch : Launch {
           streams_last_sweep_(past_caches_ && kernel.last_sweep_nontemporal != nullptr && start_on_lines()) {}
 
     Status run() {
-        if (kernel_.splits_columns(arguments_)) {
-            run_split();
-        } else {
-            runner_.run_phases(
-                with_final_reduce(1), [this](int64_t phase) { return phase == 0 ? groups_ : final_ranges(); },
-                [this](int64_t phase, int64_t i) { phase == 0 ? run_row_group(i) : reduce_columns(groups_, i); });
-        }
-        return runner_.take_status();
+        if (kernel_.splits_columns(arguments_)) return run_split();
+        return run_phases(
+            with_final_reduce(1), [this](int64_t phase) { return phase == 0 ? groups_ : final_ranges(); },
+            [this](int64_t phase, int64_t i) { phase == 0 ? run_row_group(i) : reduce_columns(groups_, i); });
     }
 
   private:
@@ -43,110 +39,122 @@ class PlainLaunch : Launch {
         run_rows(task);
     }
 
-    /// Some rows, block by block, and the threads that share their columns.
-    struct Team {
-        int64_t number;
-        int64_t begin, end;  ///< rows
-        int64_t blocks;
-        bool is_alone;  ///< with all rows
+    /// Some rows, block by block. Threads share their columns: each sweep over a block is a phase, with a task for each
+    /// range of columns.
+    struct ThreadGroup : Phases {
+        ThreadGroup(const PlainLaunch& its_launch, int64_t its_number, int64_t groups)
+            : launch(its_launch),
+              number(its_number),
+              begin(Geometry::row_begin(launch.arguments_.rows, groups, number)),
+              end(Geometry::row_begin(launch.arguments_.rows, groups, number + 1)),
+              blocks(divide_up(end - begin, launch.geometry_.block_rows)),
+              is_alone(groups == 1) {
+            static_cast<Phases&>(*this) = {
+                launch.phases_of(blocks),
+                [](const void* self, int64_t) { return of(self).launch.geometry_.column_ranges; },
+                [](const void* self, int64_t phase, int64_t range) {
+                    of(self).launch.run_phase(of(self), phase, range);
+                },
+                this};
+        }
+        static const ThreadGroup& of(const void* self) { return *static_cast<const ThreadGroup*>(self); }
+
+        const PlainLaunch& launch;
+        const int64_t number;
+        const int64_t begin, end;  ///< rows
+        const int64_t blocks;
+        const bool is_alone;  ///< with all rows
+        Job* job = nullptr;   ///< of a launch with several groups
     };
 
-    Team team_of(int64_t number, int64_t teams) const {
-        const int64_t begin = Geometry::row_begin(arguments_.rows, teams, number);
-        const int64_t end = Geometry::row_begin(arguments_.rows, teams, number + 1);
-        return {number, begin, end, divide_up(end - begin, geometry_.block_rows), teams == 1};
+    /// Few rows, or wide ones.
+    Status run_split() {
+        const int64_t groups = geometry_.thread_groups_of(arguments_.rows);
+        return groups == 1 ? threads_.run(executor_, ThreadGroup(*this, 0, 1)) : run_thread_groups(groups);
     }
 
-    /// Few rows, or wide ones: each sweep over a block of them is a phase, with tasks for the parts of the columns.
-    void run_split() {
-        const int64_t teams = geometry_.thread_groups_of(arguments_.rows);
-        teams == 1 ? run_alone() : run_teams(teams);
-    }
-
-    /// To hand out every phase takes all threads 1 us; to wait for each other, as small teams do, 5 (16 threads of a
-    /// Xeon, 1x65536 f32: 8 us, 18 so; 2026-11-22).
-    void run_alone() {
-        const Team team = team_of(0, 1);
-        runner_.run_phases(
-            phases_of(team), [this](int64_t) { return geometry_.column_ranges; },
-            [&](int64_t phase, int64_t part) { run_phase(team, phase, part); });
-    }
-
-    void run_teams(int64_t teams) {
-        const int64_t threads = runner_.is_shared() ? runner_.count() : 1;
-        const int64_t seats = std::clamp<int64_t>(threads / teams, 1, geometry_.column_ranges);
-        for (int64_t team = 0; team < teams; ++team) progress_of(team_of(team, teams)).begin();
-        const auto take_seat = [&](int64_t seat) {
-            const Team team = team_of(seat / seats, teams);
-            progress_of(team).take_part(seat % seats, seats,
-                                        [&](int64_t phase, int64_t part) { run_phase(team, phase, part); });
+    /// Each group has a job of its own, whose seats are tasks of the launch.
+    Status run_thread_groups(int64_t groups) {
+        const int64_t threads = is_shared() ? threads_.count() : 1;
+        const int64_t seats = std::clamp<int64_t>(threads / groups, 1, geometry_.column_ranges);
+        for (int64_t number = 0; number < groups; ++number) {
+            auto* const group = new (memory_of(number)) ThreadGroup(*this, number, groups);
+            group->job = &Job::create(group + 1, seats);
+            group->job->begin(*group);
+        }
+        const auto take_seat = [&](int64_t i) {
+            const auto& group = *std::launder(reinterpret_cast<const ThreadGroup*>(memory_of(i / seats)));
+            group.job->take_part(static_cast<int>(i % seats), static_cast<int>(seats), restraint);
         };
-        runner_.run_phases(
-            with_final_reduce(1), [&](int64_t phase) { return phase == 0 ? teams * seats : final_ranges(); },
-            [&](int64_t phase, int64_t i) { phase == 0 ? take_seat(i) : reduce_columns(teams, i); });
+        return run_phases(
+            with_final_reduce(1), [&](int64_t phase) { return phase == 0 ? groups * seats : final_ranges(); },
+            [&](int64_t phase, int64_t i) { phase == 0 ? take_seat(i) : reduce_columns(groups, i); });
     }
 
     /// The last sweep of a block shares its phase with the first of the next.
     int64_t phases_of_block() const { return std::max<int64_t>(geometry_.sweeps - 1, 1); }
 
-    int64_t phases_of(const Team& team) const {
-        return team.blocks * phases_of_block() + (geometry_.sweeps > 1 ? 1 : 0);
+    int64_t phases_of(int64_t blocks) const { return blocks * phases_of_block() + (geometry_.sweeps > 1 ? 1 : 0); }
+
+    /// The row sums of a block, which stand beside those of the next one.
+    char* row_sums(const ThreadGroup& group, int64_t block) const {
+        return workspace_of(group.number) + block % 2 * geometry_.sums_bytes;
     }
 
-    Progress progress_of(const Team& team) const {
-        static_assert(Progress::line_bytes == workspace_alignment);  // what Geometry::progress_bytes() counts with
-        return {row_sums(team, 0) + 2 * geometry_.sums_bytes, geometry_.column_ranges, phases_of(team)};
+    char* workspace_of(int64_t group) const {
+        return group_partials(geometry_.thread_groups) + group * geometry_.thread_group_bytes();
     }
 
-    /// Of a block: beside those of the next one.
-    char* row_sums(const Team& team, int64_t block) const {
-        char* all = group_partials(geometry_.thread_groups) + team.number * geometry_.thread_group_bytes();
-        return all + block % 2 * geometry_.sums_bytes;
+    void* memory_of(int64_t group) const {
+        static_assert(Geometry::job_line_bytes == Job::lines_apart && sizeof(ThreadGroup) <= Job::lines_apart &&
+                      Job::bytes(1) + Job::lines_apart == (1 + Geometry::job_head_lines) * Job::lines_apart);
+        return workspace_of(group) + 2 * geometry_.sums_bytes;
     }
 
-    char* part_sums(const Team& team, int64_t block, int64_t part) const {
-        return row_sums(team, block) + part * geometry_.part_sums_bytes(static_cast<int64_t>(size_of(spec_.compute())));
+    char* part_sums(const ThreadGroup& group, int64_t block, int64_t part) const {
+        return row_sums(group, block) +
+               part * geometry_.part_sums_bytes(static_cast<int64_t>(size_of(spec_.compute())));
     }
 
-    void run_phase(const Team& team, int64_t phase, int64_t part) const {
+    void run_phase(const ThreadGroup& group, int64_t phase, int64_t part) const {
         const int64_t block = phase / phases_of_block(), sweep = phase % phases_of_block();
         const int64_t last = geometry_.sweeps - 1;
-        if (sweep > 0 || last == 0) return run_sweep(team, sweep, block, part);
-        const bool is_full = (block + 1) * geometry_.block_rows <= team.end - team.begin;
-        if (block > 0 && is_full && kernel_.both_sweeps != nullptr) return run_both_sweeps(team, block, part);
-        if (block > 0) run_sweep(team, last, block - 1, part);
-        if (block < team.blocks) run_sweep(team, 0, block, part);
+        if (sweep > 0 || last == 0) return run_sweep(group, sweep, block, part);
+        const bool is_full = (block + 1) * geometry_.block_rows <= group.end - group.begin;
+        if (block > 0 && is_full && kernel_.both_sweeps != nullptr) return run_both_sweeps(group, block, part);
+        if (block > 0) run_sweep(group, last, block - 1, part);
+        if (block < group.blocks) run_sweep(group, 0, block, part);
     }
 
     /// The last sweep over the block before, the first one over this.
-    void run_both_sweeps(const Team& team, int64_t block, int64_t part) const {
-        SweepTask task = sweep_task(team, block - 1, part);
-        task.own_sums = part_sums(team, block, part);
+    void run_both_sweeps(const ThreadGroup& group, int64_t block, int64_t part) const {
+        SweepTask task = sweep_task(group, block - 1, part);
+        task.own_sums = part_sums(group, block, part);
         (streams_last_sweep_ ? kernel_.both_sweeps_nontemporal : kernel_.both_sweeps)(&task);
     }
 
-    void run_sweep(const Team& team, int64_t sweep, int64_t block, int64_t part) const {
-        const SweepTask task = sweep_task(team, block, part);
+    void run_sweep(const ThreadGroup& group, int64_t sweep, int64_t block, int64_t part) const {
+        const SweepTask task = sweep_task(group, block, part);
         const bool streams = streams_last_sweep_ && sweep + 1 == geometry_.sweeps;
         (streams ? kernel_.last_sweep_nontemporal : kernel_.sweeps[static_cast<size_t>(sweep)])(&task);
     }
 
-    SweepTask sweep_task(const Team& team, int64_t block, int64_t part) const {
+    SweepTask sweep_task(const ThreadGroup& group, int64_t block, int64_t part) const {
         SweepTask task;
-        task.task = task_of_rows(0, team.begin + block * geometry_.block_rows, team.end);
+        task.task = task_of_rows(0, group.begin + block * geometry_.block_rows, group.end);
         const int64_t stretch = stretch_blocks(geometry_.block_rows);
         if (geometry_.group_bytes > 0)
             task.task.partials =
-                group_partials(team.number) +
+                group_partials(group.number) +
                 (block < stretch ? 0 : geometry_.stretch_offset(static_cast<int64_t>(size_of(spec_.compute()))));
-        task.sums = row_sums(team, block);
-        task.own_sums = part_sums(team, block, part);
+        task.sums = row_sums(group, block);
+        task.own_sums = part_sums(group, block, part);
         task.column_begin = part * geometry_.range_cols;
         task.column_end = std::min(task.column_begin + geometry_.range_cols, spec_.cols);
-        const bool is_last = block + 1 == team.blocks;
+        const bool is_last = block + 1 == group.blocks;
         task.starts = block == 0 || block == stretch ? 1 : 0;
         task.closes = block >= stretch && (is_last || (block + 1) % stretch == 0) ? 1 : 0;
-        task.ends = team.is_alone && is_last ? 1 : 0;
+        task.ends = group.is_alone && is_last ? 1 : 0;
         return task;
     }
 
@@ -164,7 +172,7 @@ class PlainLaunch : Launch {
 }  // namespace
 
 CpuKernel::CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<const Threads> workers)
-    : Impl(std::move(made)), code(std::move(memory)), threads(std::move(workers)), crew_choice(threads->choice()) {
+    : Impl(std::move(made)), code(std::move(memory)), threads(std::move(workers)) {
     const auto& cpu = std::get<CpuSchedule>(artifact.schedule.device);
     realigned = normjit::realigned(artifact.spec.cols, operands, cpu);
     const auto find = [&]<class Function>(const char* entry, Function& function) {
@@ -187,7 +195,7 @@ CpuKernel::CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<con
 }
 
 CpuKernel::CpuKernel(Artifact made, PortableProgram formula, std::shared_ptr<const Threads> workers)
-    : Impl(std::move(made)), program(std::move(formula)), threads(std::move(workers)), crew_choice(threads->choice()) {}
+    : Impl(std::move(made)), program(std::move(formula)), threads(std::move(workers)) {}
 
 bool CpuKernel::splits_columns(const Arguments& arguments) const {
     const int64_t workspace_bytes = arguments.workspace == nullptr ? 0 : arguments.workspace_bytes;

@@ -29,7 +29,6 @@ struct CpuKernel final : Kernel::Impl {
     const std::optional<ExecutableMemory> code;
     const std::optional<PortableProgram> program;  ///< instead of code
     const std::shared_ptr<const Threads> threads;
-    const std::unique_ptr<CrewChoice> crew_choice;  ///< null: there is none
     RowsFunction rows = nullptr;
     RowsFunction rows_nontemporal = nullptr;          ///< null when the artifact has none
     RowsFunction rows_realign = nullptr;              ///< null when the artifact has none

@@ -7,7 +7,6 @@
 #include "artifact/sharing.h"
 #include "device/cpu/kernel.h"
 #include "device/cpu/pages.h"
-#include "device/cpu/task_runner.h"
 #include "support/divide.h"
 
 #include <algorithm>
@@ -23,13 +22,22 @@ class Launch {
           geometry_(kernel.artifact.geometry),
           arguments_(arguments),
           groups_(geometry_.groups(arguments.batch().all_rows(), arguments.workspace_bytes)),
-          runner_(*kernel.threads, kernel.crew_choice.get(), arguments.batch().all_rows(),
-                  pays_to_share(arguments.batch().all_rows(), spec_.cols, kernel.threads->count())),
+          threads_(*kernel.threads),
+          executor_(pays_to_share(arguments.batch().all_rows(), spec_.cols, threads_.count()) ? threads_.executor()
+                                                                                              : Executor::alone),
           final_cols_(choose_final_cols()),
           past_caches_(is_past_caches()),
           writes_fresh_pages_(std::ranges::any_of(kernel.operands.matrix_outputs(),
                                                   [this](const Operand& matrix) { return is_fresh(matrix); })),
           rows_(choose_rows()) {}
+
+    bool is_shared() const { return executor_ != Executor::alone; }
+
+    /// Runs task(phase, i) for every i below tasks(phase), phase by phase.
+    template <class Tasks, class Task>
+    Status run_phases(int64_t phases, const Tasks& tasks, const Task& task) const {
+        return threads_.run(executor_, PhasesOf(phases, tasks, task));
+    }
 
     /// Of all matrix outputs: one function streams all or none.
     bool start_on_lines() const {
@@ -100,7 +108,8 @@ class Launch {
     const Geometry& geometry_;
     const Arguments& arguments_;
     const int64_t groups_;
-    TaskRunner runner_;
+    const Threads& threads_;
+    const Executor executor_;
     const int64_t final_cols_;
     const bool past_caches_;
     const bool writes_fresh_pages_;
@@ -120,7 +129,7 @@ class Launch {
 
     bool is_past_caches() const {
         return goes_past_caches(kernel_.operands, spec_.cols, arguments_.batch().all_rows(),
-                                geometry_.nontemporal_bytes, kernel_.artifact.target.cores, runner_.count());
+                                geometry_.nontemporal_bytes, kernel_.artifact.target.cores, threads_.count());
     }
 
     /// True for a large output in memory that has no pages yet. Smaller ones come from memory that malloc() keeps.
@@ -160,8 +169,8 @@ class Launch {
     /// fetch some, whole lines of partials and outputs. 16 threads of a Xeon, 128x1024 f32: 18 us with one task, 12 so.
     int64_t choose_final_cols() const {
         constexpr int64_t least = 32;
-        if (!runner_.is_shared()) return geometry_.final_cols;
-        return std::min(geometry_.final_cols, round_up(divide_up(spec_.cols, runner_.count()), least));
+        if (!is_shared()) return geometry_.final_cols;
+        return std::min(geometry_.final_cols, round_up(divide_up(spec_.cols, threads_.count()), least));
     }
 };
 

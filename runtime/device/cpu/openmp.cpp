@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/openmp.h"
 
-#include "device/cpu/waiting.h"
-
 #include <algorithm>
 #include <atomic>
 #include <string_view>
@@ -19,8 +17,6 @@ namespace normjit::cpu {
 namespace {
 
 constexpr std::string_view families[] = {"libgomp", "libomp", "libiomp5"};
-
-using Clock = std::chrono::steady_clock;
 
 std::atomic<int> forks = 0;
 
@@ -50,60 +46,6 @@ std::vector<std::string> loaded_runtimes() {
     dl_iterate_phdr(add, &paths);
     return paths;
 }
-
-/// What is left of a region's tasks. Each thread begins a phase with a share of its own, the same in every region of as
-/// many tasks and threads, so that it finds in its caches what it left there; then it helps the others.
-class Region {
-  public:
-    explicit Region(const Phases& phases) : phases_(phases) {}
-
-    void take_part(int thread, int team) {
-        const int parts = std::min(team, most_parts);
-        int64_t until = 0;  // tasks of the phases so far
-        for (int64_t phase = 0; phase < phases_.count; ++phase) {
-            const int64_t tasks = phases_.tasks(phases_.context, phase);
-            until += tasks;
-            for (int i = 0; i < parts; ++i) run_share(phase, tasks, (thread + i) % parts, parts, until);
-            const auto is_over = [&] { return done_.load(std::memory_order_seq_cst) >= until; };
-            if (phase + 1 < phases_.count) bell_.wait(is_over);
-        }
-    }
-
-  private:
-    static constexpr int most_parts = 64;  ///< threads of larger teams share them
-    static constexpr int count_bits = 31;
-
-    /// `until`: tasks of the phases up to this one's end.
-    void run_share(int64_t phase, int64_t tasks, int part, int parts, int64_t until) {
-        const int64_t begin = tasks * part / parts, size = tasks * (part + 1) / parts - begin;
-        int64_t ran = 0;
-        for (int64_t i; (i = claim(claimed_[part].number, phase, size)) >= 0; ++ran) {
-            phases_.task(phases_.context, phase, begin + i);
-        }
-        if (ran > 0 && done_.fetch_add(ran, std::memory_order_seq_cst) + ran == until) bell_.ring();
-    }
-
-    /// A task of a share that was nobody's yet; -1 when there is none, as for a thread that comes when the phase is
-    /// over: the share has been claimed in its name, or in that of a later one.
-    static int64_t claim(std::atomic<int64_t>& claimed, int64_t phase, int64_t size) {
-        int64_t seen = claimed.load(std::memory_order_relaxed);
-        for (;;) {
-            const int64_t taken = seen >> count_bits == phase ? seen & ((int64_t{1} << count_bits) - 1) : 0;
-            if (seen >> count_bits > phase || taken == size) return -1;
-            const int64_t mine = phase << count_bits | (taken + 1);
-            if (claimed.compare_exchange_weak(seen, mine, std::memory_order_relaxed)) return taken;
-        }
-    }
-
-    struct alignas(64) Line {
-        std::atomic<int64_t> number = 0;
-    };
-
-    const Phases& phases_;
-    Line claimed_[most_parts];  ///< of each share, the phase and how many of its tasks are handed out
-    alignas(64) std::atomic<int64_t> done_ = 0;
-    Bell bell_;  ///< at the end of every phase
-};
 
 }  // namespace
 
@@ -152,20 +94,17 @@ bool OpenMp::can_run() const {
     return has_threads && in_parallel_() == 0;
 }
 
-double OpenMp::run(int threads, const Phases& phases) const {
+void OpenMp::run(int threads, const Phases& phases) const {
+    const LaunchJob job(phases, threads == 0 ? max_threads_() : threads);
     struct Call {
         const OpenMp& runtime;
-        Region region;
-        Clock::time_point caller_left{};
-    } call{*this, Region(phases)};
+        const LaunchJob& job;
+    } call{*this, job};
     const auto body = [](void* data) {
-        auto& [runtime, region, caller_left] = *static_cast<Call*>(data);
-        const int thread = runtime.thread_number_();
-        region.take_part(thread, runtime.team_size_());
-        if (thread == 0) caller_left = Clock::now();
+        const auto& [runtime, launch] = *static_cast<const Call*>(data);
+        launch.job.take_part(runtime.thread_number_(), runtime.team_size_());
     };
     parallel_(body, &call, static_cast<unsigned>(threads), 0);
-    return std::chrono::duration<double>(Clock::now() - call.caller_left).count();
 }
 
 }  // namespace normjit::cpu

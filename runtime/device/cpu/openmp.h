@@ -7,20 +7,13 @@
 // that may take a time slice of the scheduler.
 #pragma once
 
+#include "device/cpu/job.h"
+
 #include "normjit/status.h"
 
-#include <cstdint>
 #include <string>
 
 namespace normjit::cpu {
-
-/// Tasks in phases: those of a phase do not need each other, and begin when all of the phase before have returned.
-struct Phases {
-    int64_t count;
-    int64_t (*tasks)(void* context, int64_t phase);  ///< how many, fewer than 2^31
-    void (*task)(void* context, int64_t phase, int64_t i);
-    void* context;
-};
 
 class OpenMp {
   public:
@@ -39,11 +32,10 @@ class OpenMp {
     /// child of a fork, where libgomp would wait for threads that are not there for ever.
     bool can_run() const;
 
-    /// Calls task(context, phase, i) once for every task, by the threads of one region; returns when all calls have
-    /// returned. A thread that comes late delays the end, but no phase. `threads`: how many to ask for, 0 for
-    /// threads(); the runtime may give fewer. Thread safe, each calling thread has threads of its own. Returns how many
-    /// seconds the calling thread had nothing to do but wait for that end.
-    double run(int threads, const Phases& phases) const;
+    /// Runs all tasks by the threads of one region; returns when they have returned. A thread that comes late delays
+    /// the end, but no phase. `threads`: how many to ask for, 0 for threads(); the runtime may give fewer. Thread safe,
+    /// each calling thread has threads of its own.
+    void run(int threads, const Phases& phases) const;
 
   private:
     using Count = int (*)();

@@ -18,28 +18,24 @@ class SlicedLaunch : Launch {
         : Launch(kernel, arguments), slices_(arguments.slices), rows_of_slice_(arguments.rows) {}
 
     Status run() {
-        if (groups_ == 0) {
-            reduce_nothing();
-        } else if (!kernel_.reduces_slices()) {
-            run_ranges_of_rows();
-        } else if (groups_ >= 2 * slices_ && rows_of_slice_ > 1) {
-            run_parts_of_slices(std::min(groups_ / slices_, rows_of_slice_));
-        } else {
-            run_ranges_of_slices(std::min(groups_, slices_));
-        }
-        return runner_.take_status();
+        if (groups_ == 0) return reduce_nothing();
+        if (!kernel_.reduces_slices()) return run_ranges_of_rows();
+        if (groups_ >= 2 * slices_ && rows_of_slice_ > 1)
+            return run_parts_of_slices(std::min(groups_ / slices_, rows_of_slice_));
+        return run_ranges_of_slices(std::min(groups_, slices_));
     }
 
   private:
     /// Without rows all sums are zeros.
-    void reduce_nothing() {
+    Status reduce_nothing() {
         if (kernel_.final_reduces()) reduce_columns({}, {0, spec_.cols});
         for (int64_t slice = 0; slice < slices_ && kernel_.reduces_slices(); ++slice)
             reduce_columns({.per_slice = true, .slice = slice}, {0, spec_.cols});
+        return {};
     }
 
-    void run_ranges_of_rows() {
-        run_then_reduce(groups_, [this](int64_t group) {
+    Status run_ranges_of_rows() {
+        return run_then_reduce(groups_, [this](int64_t group) {
             const int64_t all_rows = slices_ * rows_of_slice_;
             const int64_t first = Geometry::row_begin(all_rows, groups_, group);
             const int64_t end = Geometry::row_begin(all_rows, groups_, group + 1);
@@ -54,7 +50,7 @@ class SlicedLaunch : Launch {
         });
     }
 
-    void run_parts_of_slices(int64_t parts) {
+    Status run_parts_of_slices(int64_t parts) {
         const int64_t ranges = final_ranges(), groups = slices_ * parts;
         const int64_t shared = kernel_.final_reduces() ? ranges : 0;
         const auto run_part = [&](int64_t i) {
@@ -68,13 +64,13 @@ class SlicedLaunch : Launch {
             reduce_columns({.per_slice = true, .slice = slice, .first = slice * parts, .groups = parts},
                            columns_of((i - shared) % ranges));
         };
-        runner_.run_phases(
+        return run_phases(
             2, [&](int64_t phase) { return phase == 0 ? groups : shared + slices_ * ranges; },
             [&](int64_t phase, int64_t i) { phase == 0 ? run_part(i) : reduce(i); });
     }
 
-    void run_ranges_of_slices(int64_t groups) {
-        run_then_reduce(groups, [&](int64_t group) {
+    Status run_ranges_of_slices(int64_t groups) {
+        return run_then_reduce(groups, [&](int64_t group) {
             const int64_t first = Geometry::row_begin(slices_, groups, group);
             const int64_t end = Geometry::row_begin(slices_, groups, group + 1);
             const bool continues = kernel_.final_reduces();
@@ -89,8 +85,8 @@ class SlicedLaunch : Launch {
 
     /// All groups, then the sums over all slices of their partials.
     template <class RunGroup>
-    void run_then_reduce(int64_t groups, const RunGroup& run_group) {
-        runner_.run_phases(
+    Status run_then_reduce(int64_t groups, const RunGroup& run_group) {
+        return run_phases(
             kernel_.final_reduces() ? 2 : 1, [&](int64_t phase) { return phase == 0 ? groups : final_ranges(); },
             [&](int64_t phase, int64_t i) {
                 phase == 0 ? run_group(i) : reduce_columns({.groups = groups}, columns_of(i));

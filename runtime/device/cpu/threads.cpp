@@ -4,6 +4,7 @@
 #include "environment.h"
 #include "support/try.h"
 
+#include <algorithm>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -51,19 +52,17 @@ Expected<std::shared_ptr<const Threads>> Threads::create(const EngineOptions& op
     if (options.parallel_for.run != nullptr) return std::shared_ptr<const Threads>(std::move(threads));
     if (policy != ThreadPolicy::own) {
         const Status found = threads->take_openmp(options);
-        if (!found.ok() && policy == ThreadPolicy::openmp) {
-            return unavailable("engine: thread_policy openmp: " + found.message());
-        }
+        if (found.ok()) return std::shared_ptr<const Threads>(std::move(threads));
+        if (policy == ThreadPolicy::openmp) return unavailable("engine: thread_policy openmp: " + found.message());
     }
-    if (policy != ThreadPolicy::openmp) threads->start_own(options);
+    threads->start_own(options);
     return std::shared_ptr<const Threads>(std::move(threads));
 }
 
 /// As many as the process gives its own parallel regions, which OMP_NUM_THREADS says.
 Status Threads::take_openmp(const EngineOptions& options) {
     NORMJIT_TRY(openmp_, OpenMp::find(options.openmp_user));
-    openmp_threads_ = openmp_->threads();
-    if (asked_ == 0) count_ = openmp_threads_;
+    if (asked_ == 0) count_ = openmp_->threads();
     return {};
 }
 
@@ -79,43 +78,56 @@ void Threads::start_own(const EngineOptions& options) {
 
 std::string Threads::text() const {
     if (parallel_for_.run != nullptr) return "those of the engine's user";
-    if (!openmp_) return "own";
-    return openmp_->library() + (pool_ == nullptr ? "'s" : "'s, or own ones where launches are faster with those");
+    return openmp_ ? openmp_->library() + "'s" : "own";
 }
 
-std::unique_ptr<CrewChoice> Threads::choice() const { return openmp_ ? std::make_unique<CrewChoice>() : nullptr; }
-
-Crew Threads::crew() const {
-    if (parallel_for_.run != nullptr) return Crew::callers;
-    if (!openmp_) return Crew::own;
-    return openmp_->can_run() ? Crew::openmp : Crew::alone;
+Executor Threads::executor() const {
+    if (parallel_for_.run != nullptr) return Executor::callers;
+    if (!openmp_) return Executor::own;
+    return openmp_->can_run() ? Executor::openmp : Executor::alone;
 }
 
-void Threads::run(Crew crew, int64_t count, Task task, void* context) const {
-    switch (crew) {
-        case Crew::own:
-            return pool_->run(count, task, context);
-        case Crew::callers:
-            return parallel_for_.run(parallel_for_.self, count, task, context);
-        case Crew::openmp:  // runs whole launches
-        case Crew::alone:
-            for (int64_t i = 0; i < count; ++i) task(context, i);
+Status Threads::run(Executor executor, const Phases& phases) const {
+    if (phases.most_tasks() <= 1) executor = Executor::alone;
+    switch (executor) {
+        case Executor::alone:
+            phases.run_alone();
+            break;
+        case Executor::own:
+            pool_->run(phases);
+            break;
+        case Executor::openmp:
+            openmp_->run(asked_, phases);
+            break;
+        case Executor::callers:
+            return run_on_callers(phases);
     }
+    return {};
 }
 
-CrewTurn::CrewTurn(const Threads& threads, CrewChoice* choice, int64_t rows, bool shared) {
-    if (!shared) return;
-    crew = threads.crew();
-    if (choice == nullptr || !threads.may_choose()) return;
-    choice_ = choice;
-    launch_ = choice->next(rows);
-    crew = threads.crew(launch_.crew);
-    begin_ = Clock::now();
-}
-
-CrewTurn::~CrewTurn() {
-    if (choice_ == nullptr) return;
-    choice_->note(launch_, std::chrono::duration<double>(Clock::now() - begin_).count(), waited);
+/// Counts the seats that were taken: the caller's function may be wrong.
+Status Threads::run_on_callers(const Phases& phases) const {
+    struct Seats {
+        LaunchJob launch;
+        int all;
+        std::atomic<int64_t> taken{0};
+    };
+    const int all = static_cast<int>(std::min<int64_t>(count_, phases.most_tasks()));
+    Seats seats{LaunchJob(phases, all), all};
+    const auto take = [](void* context, int64_t seat) {
+        auto& its = *static_cast<Seats*>(context);
+        its.launch.job.take_part(static_cast<int>(seat), its.all);
+        its.taken.fetch_add(1, std::memory_order_relaxed);
+    };
+    parallel_for_.run(parallel_for_.self, all, take, &seats);
+    const int64_t taken = seats.taken.load(std::memory_order_relaxed);
+    if (taken == all) return {};
+    return failed(taken < all ? fmt::format("launch: parallel_for returned before all tasks had run, {} of {}; the "
+                                            "outputs may not be complete",
+                                            taken, all)
+                              : fmt::format("launch: parallel_for ran tasks more than once, {} times for {}; the "
+                                            "outputs may be wrong",
+                                            taken, all));
 }
 
 }  // namespace cpu

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cpu/job.h"
+
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+using namespace std::chrono_literals;
+using normjit::cpu::Job;
+using normjit::cpu::Phases;
+using normjit::cpu::PhasesOf;
+
+namespace {
+
+constexpr auto restraint = normjit::cpu::restraint;
+
+/// A job in memory of its own.
+class OwnedJob {
+  public:
+    explicit OwnedJob(int seats) : memory_(Job::bytes(seats)), job_(Job::create(memory_.data(), seats)) {}
+    Job* operator->() { return &job_; }
+
+  private:
+    std::vector<char> memory_;
+    Job& job_;
+};
+
+/// Phases in which every task adds up what all tasks of the phase before wrote: right only if they all had.
+class Sums {
+  public:
+    Sums(int64_t tasks, int64_t phases) : tasks_(tasks), sums_(static_cast<size_t>((1 + phases) * tasks), 1) {
+        phases_ = {phases, [](const void* self, int64_t) { return static_cast<const Sums*>(self)->tasks_; },
+                   [](const void* self, int64_t phase, int64_t i) {
+                       const_cast<Sums*>(static_cast<const Sums*>(self))->run(phase, i);
+                   },
+                   this};
+    }
+    Sums(const Sums&) = delete;
+    Sums& operator=(const Sums&) = delete;
+
+    const Phases& phases() const { return phases_; }
+
+    bool are_right() const {
+        for (int64_t phase = 0; phase < phases_.count; ++phase) {
+            for (int64_t i = 0; i < tasks_; ++i) {
+                if (at(phase + 1, i) != sum_for(phase, i)) return false;
+            }
+        }
+        return runs_ == tasks_ * phases_.count;
+    }
+
+  private:
+    int64_t at(int64_t phase, int64_t i) const { return sums_[static_cast<size_t>(phase * tasks_ + i)]; }
+    int64_t sum_for(int64_t phase, int64_t i) const {
+        constexpr int64_t modulus = 1000003;
+        int64_t sum = i;
+        for (int64_t other = 0; other < tasks_; ++other) sum += at(phase, other);
+        return sum % modulus;
+    }
+    void run(int64_t phase, int64_t i) {
+        sums_[static_cast<size_t>((phase + 1) * tasks_ + i)] = sum_for(phase, i);
+        ++runs_;
+    }
+
+    const int64_t tasks_;
+    Phases phases_{};
+    std::vector<int64_t> sums_;  // plain: what orders them is what is tested
+    std::atomic<int64_t> runs_ = 0;
+};
+
+/// True if the system says that a thread of this process sleeps. One that waits for a CPU does not.
+bool sleeps(pid_t thread) {
+    std::ifstream file(fmt::format("/proc/self/task/{}/stat", thread));
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const size_t name_end = text.rfind(')');
+    return name_end != std::string::npos && text.substr(name_end, 3) == ") S";
+}
+
+}  // namespace
+
+TEST_CASE("a phase begins when the one before is over, whoever runs its tasks") {
+    for (const int64_t tasks : {1, 2, 3, 7}) {
+        for (const int seats : {1, 2, 3, 7}) {
+            for (const int shares : {1, 2, seats}) {  // more threads than shares have some in common
+                Sums sums(tasks, 300);
+                OwnedJob job(shares);
+                job->begin(sums.phases());
+                std::vector<std::thread> threads;
+                for (int seat = 0; seat < seats; ++seat)
+                    threads.emplace_back([&, seat] { job->take_part(seat, seats, restraint); });
+                for (std::thread& thread : threads) thread.join();
+                CHECK(sums.are_right());
+            }
+        }
+    }
+}
+
+TEST_CASE("nobody waits for a thread that does not come") {
+    Sums sums(5, 20);
+    OwnedJob job(5);
+    job->begin(sums.phases());
+    job->take_part(2, 5);
+    CHECK(sums.are_right());
+    job->take_part(0, 5);  // too late
+    CHECK(sums.are_right());
+    job->wait_until_over();
+}
+
+TEST_CASE("a thread that comes late finds the phase that the others are at") {
+    Sums sums(3, 2000);
+    OwnedJob job(3);
+    job->begin(sums.phases());
+    std::thread first([&] { job->take_part(0, 3); });
+    std::this_thread::sleep_for(200us);
+    job->take_part(1, 3, restraint);
+    job->wait_until_over();
+    CHECK(sums.are_right());
+    first.join();
+}
+
+TEST_CASE("phases without tasks are passed over, wherever they stand") {
+    for (const std::vector<int64_t>& counts :
+         {std::vector<int64_t>{}, {0}, {0, 0, 2}, {2, 0}, {3, 0, 0, 1, 0}, {70000, 200000}}) {
+        int64_t ran = 0, all = 0;
+        for (const int64_t count : counts) all += count;
+        const auto tasks = [&](int64_t phase) { return counts[static_cast<size_t>(phase)]; };
+        const auto task = [&](int64_t, int64_t) { ++ran; };
+        const PhasesOf phases(static_cast<int64_t>(counts.size()), tasks, task);
+        OwnedJob job(2);
+        for (int64_t times = 1; times <= 3; ++times) {  // a job is used again
+            job->begin(phases);
+            job->take_part(1, 2);
+            job->wait_until_over();
+            CHECK(ran == times * all);
+        }
+    }
+}
+
+TEST_CASE("a thread with a phase of an older job runs nothing, and finds the newest") {
+    const auto tasks = [](int64_t) { return int64_t{3}; };
+    int old_runs = 0, new_runs = 0;
+    const auto old_task = [&](int64_t, int64_t) { ++old_runs; };
+    const auto new_task = [&](int64_t, int64_t) { ++new_runs; };
+    OwnedJob job(2);
+    Job::Phase late;
+    {
+        const PhasesOf old_phases(1, tasks, old_task);
+        job->begin(old_phases);
+        REQUIRE(job->find_next(late));
+        CHECK(job->is_untouched(late, 1));
+        job->take_part(0, 2);
+    }
+    const PhasesOf new_phases(1, tasks, new_task);
+    job->begin(new_phases);
+    job->take_part(late, 1, 2, restraint);
+    CHECK(old_runs == 3);
+    REQUIRE(job->find_next(late));
+    CHECK_FALSE(job->find_next(late));
+    job->take_part(late, 1, 2, restraint);
+    CHECK(new_runs == 3);
+    job->stop();
+    REQUIRE(job->find_next(late));
+    CHECK(Job::is_stop(late));
+}
+
+TEST_CASE("a thread sleeps that waits for a task of another one") {
+    constexpr auto until_hung = 20s;
+    OwnedJob job(2);
+    std::atomic<pid_t> waiter = 0;
+    std::thread other;
+    bool slept = false;
+    const auto tasks = [](int64_t phase) -> int64_t { return phase == 0 ? 2 : 1; };
+    const auto task = [&](int64_t phase, int64_t i) {
+        if (phase == 1) return;
+        if (i == 1) {
+            waiter = gettid();
+            return;
+        }
+        // Stopped, as by another program on its CPU.
+        other = std::thread([&] { job->take_part(1, 2); });
+        const auto end = std::chrono::steady_clock::now() + until_hung;
+        while (!slept && std::chrono::steady_clock::now() < end) {
+            std::this_thread::sleep_for(1ms);
+            slept = waiter != 0 && sleeps(waiter);
+        }
+    };
+    const PhasesOf phases(2, tasks, task);
+    job->begin(phases);
+    job->take_part(0, 2);
+    other.join();
+    CHECK(slept);
+}
