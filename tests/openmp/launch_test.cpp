@@ -105,16 +105,11 @@ TEST_CASE("each task runs once, and by threads of the runtime") {
             std::vector<std::atomic<int>> times(static_cast<size_t>(count));
             std::atomic<int> inside{0}, early{0};
             const auto in_parallel = function<int()>(library, "omp_in_parallel");
-            // Phases of `count`, 0, 1 and `count` tasks.
-            const auto tasks = [&, all = int64_t{count}](int64_t phase) {
-                return phase == 1 ? 0 : phase == 2 ? std::min<int64_t>(1, all) : all;
-            };
             const auto task = [&](int64_t phase, int64_t i) {
-                const auto before = phase == 0 ? 0 : phase == 2 ? 1 : i == 0 ? 2 : 1;  // calls of this task
-                if (times[static_cast<size_t>(i)].fetch_add(1) != before) ++early;
+                if (times[static_cast<size_t>(i)].fetch_add(1) != phase) ++early;
                 inside += in_parallel();
             };
-            openmp->run(threads, cpu::PhasesOf(4, tasks, task));
+            openmp->run(threads, cpu::phases_of(3, count, std::min(count, 1), task));
             for (size_t i = 0; i < times.size(); ++i) CHECK(times[i] == (i == 0 ? 3 : 2));
             CHECK(early == 0);
             if (threads != 1) CHECK(inside == (count == 0 ? 0 : 2 * count + 1));

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <chrono>
 #include <fstream>
-#include <functional>
 #include <iterator>
 #include <string>
 #include <thread>
@@ -17,7 +16,7 @@
 using namespace std::chrono_literals;
 using normjit::cpu::Job;
 using normjit::cpu::Phases;
-using normjit::cpu::PhasesOf;
+using normjit::cpu::phases_of;
 
 namespace {
 
@@ -38,16 +37,13 @@ class OwnedJob {
 class Sums {
   public:
     Sums(int64_t tasks, int64_t phases) : tasks_(tasks), sums_(static_cast<size_t>((1 + phases) * tasks), 1) {
-        phases_ = {phases, [](const void* self, int64_t) { return static_cast<const Sums*>(self)->tasks_; },
-                   [](const void* self, int64_t phase, int64_t i) {
-                       const_cast<Sums*>(static_cast<const Sums*>(self))->run(phase, i);
-                   },
-                   this};
+        phases_ = phases_of(phases, tasks, tasks, *this);
     }
     Sums(const Sums&) = delete;
     Sums& operator=(const Sums&) = delete;
 
     const Phases& phases() const { return phases_; }
+    void operator()(int64_t phase, int64_t i) const { const_cast<Sums*>(this)->run(phase, i); }
 
     bool are_right() const {
         for (int64_t phase = 0; phase < phases_.count; ++phase) {
@@ -107,59 +103,60 @@ TEST_CASE("a phase begins when the one before is over, whoever runs its tasks") 
 TEST_CASE("nobody waits for a thread that does not come") {
     Sums sums(5, 20);
     OwnedJob job(5);
-    job->begin(sums.phases());
+    const Job::Phase first = job->begin(sums.phases());
     job->take_part(2, 5);
     CHECK(sums.are_right());
     job->take_part(0, 5);  // too late
     CHECK(sums.are_right());
-    job->wait_until_over();
+    job->wait_until_over(first);
 }
 
 TEST_CASE("a thread that comes late finds the phase that the others are at") {
     Sums sums(3, 2000);
     OwnedJob job(3);
-    job->begin(sums.phases());
+    const Job::Phase begun = job->begin(sums.phases());
     std::thread first([&] { job->take_part(0, 3); });
     std::this_thread::sleep_for(200us);
     job->take_part(1, 3, restraint);
-    job->wait_until_over();
+    job->wait_until_over(begun);
     CHECK(sums.are_right());
     first.join();
 }
 
-TEST_CASE("phases without tasks are passed over, wherever they stand") {
-    for (const std::vector<int64_t>& counts :
-         {std::vector<int64_t>{}, {0}, {0, 0, 2}, {2, 0}, {3, 0, 0, 1, 0}, {70000, 200000}}) {
-        int64_t ran = 0, all = 0;
-        for (const int64_t count : counts) all += count;
-        const auto tasks = [&](int64_t phase) { return counts[static_cast<size_t>(phase)]; };
+TEST_CASE("phases may have no tasks, or very many") {
+    struct Counts {
+        int64_t phases, tasks, last_tasks;
+    };
+    for (const auto& [count, tasks, last_tasks] :
+         {Counts{1, 0, 0}, {2, 0, 3}, {3, 2, 0}, {3, 0, 0}, {2, 70000, 200000}}) {
+        int64_t ran = 0;
         const auto task = [&](int64_t, int64_t) { ++ran; };
-        const PhasesOf phases(static_cast<int64_t>(counts.size()), tasks, task);
+        const Phases phases = phases_of(count, tasks, last_tasks, task);
         OwnedJob job(2);
         for (int64_t times = 1; times <= 3; ++times) {  // a job is used again
-            job->begin(phases);
-            job->take_part(1, 2);
-            job->wait_until_over();
-            CHECK(ran == times * all);
+            Job::Phase phase = job->begin(phases);
+            job->take_part(phase, 1, 2, restraint);
+            job->wait_until_over(phase);
+            CHECK(ran == times * phases.all_tasks());
         }
+        phases.run_alone();
+        CHECK(ran == 4 * phases.all_tasks());
     }
 }
 
 TEST_CASE("a thread with a phase of an older job runs nothing, and finds the newest") {
-    const auto tasks = [](int64_t) { return int64_t{3}; };
     int old_runs = 0, new_runs = 0;
     const auto old_task = [&](int64_t, int64_t) { ++old_runs; };
     const auto new_task = [&](int64_t, int64_t) { ++new_runs; };
     OwnedJob job(2);
     Job::Phase late;
     {
-        const PhasesOf old_phases(1, tasks, old_task);
-        job->begin(old_phases);
-        REQUIRE(job->find_next(late));
+        const Phases old_phases = phases_of(1, 0, 3, old_task);
+        late = job->begin(old_phases);
         CHECK(job->is_untouched(late, 1));
         job->take_part(0, 2);
     }
-    const PhasesOf new_phases(1, tasks, new_task);
+    const Phases new_phases = phases_of(1, 0, 3, new_task);
     job->begin(new_phases);
     job->take_part(late, 1, 2, restraint);
     CHECK(old_runs == 3);
@@ -169,7 +166,7 @@ TEST_CASE("a thread with a phase of an older job runs nothing, and finds the new
     CHECK(new_runs == 3);
     job->stop();
     REQUIRE(job->find_next(late));
-    CHECK(Job::is_stop(late));
+    CHECK(late.is_stop());
 }
 
 TEST_CASE("a thread sleeps that waits for a task of another one") {
@@ -178,7 +175,6 @@ TEST_CASE("a thread sleeps that waits for a task of another one") {
     std::atomic<pid_t> waiter = 0;
     std::thread other;
     bool slept = false;
-    const auto tasks = [](int64_t phase) -> int64_t { return phase == 0 ? 2 : 1; };
     const auto task = [&](int64_t phase, int64_t i) {
         if (phase == 1) return;
         if (i == 1) {
@@ -193,7 +189,7 @@ TEST_CASE("a thread sleeps that waits for a task of another one") {
             slept = waiter != 0 && sleeps(waiter);
         }
     };
-    const PhasesOf phases(2, tasks, task);
+    const Phases phases = phases_of(2, 2, 1, task);
     job->begin(phases);
     job->take_part(0, 2);
     other.join();

@@ -13,7 +13,7 @@
 #include <signal.h>
 
 using normjit::BackgroundWorker;
-using normjit::cpu::PhasesOf;
+using normjit::cpu::phases_of;
 using normjit::cpu::ThreadPool;
 
 namespace {
@@ -76,7 +76,6 @@ TEST_CASE("an engine's threads have room to launch, and take no signals") {
     const pthread_t caller = pthread_self();
     std::atomic<size_t> stack{0};
     std::atomic<bool> signals{true};
-    const auto tasks = [](int64_t) { return int64_t{2}; };
     const auto look = [&](int64_t, int64_t) {
         if (pthread_equal(pthread_self(), caller) != 0) {
             std::this_thread::sleep_for(std::chrono::microseconds(100));  // for the worker to come
@@ -85,8 +84,7 @@ TEST_CASE("an engine's threads have room to launch, and take no signals") {
         signals = takes_signals();
         stack = stack_of_this_thread();
     };
-    const PhasesOf phases(1, tasks, look);
-    for (int i = 0; i < 10000 && stack == 0; ++i) pool->run(phases);
+    for (int i = 0; i < 10000 && stack == 0; ++i) pool->run(phases_of(1, 0, 2, look));
     CHECK(stack >= enough);
     CHECK_FALSE(signals);
 }

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-using normjit::cpu::PhasesOf;
+using normjit::cpu::phases_of;
 using normjit::cpu::ThreadPool;
 
 namespace {
@@ -19,7 +19,8 @@ namespace {
 /// Runs one phase.
 template <class Task>
 void run(ThreadPool& pool, int64_t count, const Task& task) {
-    pool.run(PhasesOf(1, [&](int64_t) { return count; }, [&](int64_t, int64_t i) { task(i); }));
+    const auto call = [&](int64_t, int64_t i) { task(i); };
+    pool.run(phases_of(1, 0, count, call));
 }
 
 /// How often each task ran.

@@ -35,14 +35,12 @@ struct Case {
 /// Of each job's time, what its tasks do not take when all threads share them.
 std::vector<double> measure(ThreadPool& pool, const Case& the) {
     const int jobs = std::clamp(200'000 / (static_cast<int>(the.pause.count()) + 10), 200, 20'000);
-    const auto tasks = [&](int64_t) -> int64_t { return the.tasks_each * pool.threads(); };
     const auto task = [&](int64_t, int64_t) { busy_for(the.task); };
-    const cpu::PhasesOf phases(1, tasks, task);
     std::vector<double> times;
     for (int i = -jobs / 10; i < jobs; ++i) {
         if (the.pause.count() > 0) busy_for(the.pause);
         const Clock::time_point begin = Clock::now();
-        pool.run(phases);
+        pool.run(cpu::phases_of(1, 0, the.tasks_each * pool.threads(), task));
         const double took = Microseconds(Clock::now() - begin).count();
         if (i >= 0) times.push_back(took - static_cast<double>(the.tasks_each * the.task.count()));
     }

@@ -26,9 +26,7 @@ class PlainLaunch : Launch {
 
     Status run() {
         if (kernel_.splits_columns(arguments_)) return run_split();
-        return run_phases(
-            with_final_reduce(1), [this](int64_t phase) { return phase == 0 ? groups_ : final_ranges(); },
-            [this](int64_t phase, int64_t i) { phase == 0 ? run_row_group(i) : reduce_columns(groups_, i); });
+        return run_then_reduce(groups_, [this](int64_t group) { run_row_group(group); }, groups_);
     }
 
   private:
@@ -49,15 +47,11 @@ class PlainLaunch : Launch {
               end(Geometry::row_begin(launch.arguments_.rows, groups, number + 1)),
               blocks(divide_up(end - begin, launch.geometry_.block_rows)),
               is_alone(groups == 1) {
-            static_cast<Phases&>(*this) = {
-                launch.phases_of(blocks),
-                [](const void* self, int64_t) { return of(self).launch.geometry_.column_ranges; },
-                [](const void* self, int64_t phase, int64_t range) {
-                    of(self).launch.run_phase(of(self), phase, range);
-                },
-                this};
+            const int64_t sweeps = launch.geometry_.sweeps, ranges = launch.geometry_.column_ranges;
+            static_cast<Phases&>(*this) =
+                cpu::phases_of(blocks * launch.phases_of_block() + (sweeps > 1 ? 1 : 0), ranges, ranges, *this);
         }
-        static const ThreadGroup& of(const void* self) { return *static_cast<const ThreadGroup*>(self); }
+        void operator()(int64_t phase, int64_t range) const { launch.run_phase(*this, phase, range); }
 
         const PlainLaunch& launch;
         const int64_t number;
@@ -82,19 +76,17 @@ class PlainLaunch : Launch {
             group->job = &Job::create(group + 1, seats);
             group->job->begin(*group);
         }
-        const auto take_seat = [&](int64_t i) {
-            const auto& group = *std::launder(reinterpret_cast<const ThreadGroup*>(memory_of(i / seats)));
-            group.job->take_part(static_cast<int>(i % seats), static_cast<int>(seats), restraint);
-        };
-        return run_phases(
-            with_final_reduce(1), [&](int64_t phase) { return phase == 0 ? groups * seats : final_ranges(); },
-            [&](int64_t phase, int64_t i) { phase == 0 ? take_seat(i) : reduce_columns(groups, i); });
+        return run_then_reduce(
+            groups * seats,
+            [&](int64_t i) {
+                const auto& group = *std::launder(reinterpret_cast<const ThreadGroup*>(memory_of(i / seats)));
+                group.job->take_part(static_cast<int>(i % seats), static_cast<int>(seats), restraint);
+            },
+            groups);
     }
 
     /// The last sweep of a block shares its phase with the first of the next.
     int64_t phases_of_block() const { return std::max<int64_t>(geometry_.sweeps - 1, 1); }
-
-    int64_t phases_of(int64_t blocks) const { return blocks * phases_of_block() + (geometry_.sweeps > 1 ? 1 : 0); }
 
     /// The row sums of a block, which stand beside those of the next one.
     char* row_sums(const ThreadGroup& group, int64_t block) const {
@@ -158,8 +150,12 @@ class PlainLaunch : Launch {
         return task;
     }
 
-    /// Phases, and one for the final reduce where there is something to reduce.
-    int64_t with_final_reduce(int64_t phases) const { return phases + (geometry_.column_sums == 0 ? 0 : 1); }
+    /// Then sums the partials of `groups`, where there are column sums.
+    template <class Task>
+    Status run_then_reduce(int64_t tasks, const Task& task, int64_t groups) const {
+        return Launch::run_then_reduce(tasks, task, geometry_.column_sums == 0 ? 0 : final_ranges(),
+                                       [&](int64_t range) { reduce_columns(groups, range); });
+    }
 
     void reduce_columns(int64_t groups, int64_t range) const {
         if (kernel_.final_reduces()) Launch::reduce_columns({.groups = groups}, columns_of(range));

@@ -33,10 +33,11 @@ class Launch {
 
     bool is_shared() const { return executor_ != Executor::alone; }
 
-    /// Runs task(phase, i) for every i below tasks(phase), phase by phase.
-    template <class Tasks, class Task>
-    Status run_phases(int64_t phases, const Tasks& tasks, const Task& task) const {
-        return threads_.run(executor_, PhasesOf(phases, tasks, task));
+    /// Runs task(i) for every i below `tasks`, then reduce(i) for every i below `ranges`.
+    template <class Task, class Reduce>
+    Status run_then_reduce(int64_t tasks, const Task& task, int64_t ranges, const Reduce& reduce) const {
+        const auto either = [&](int64_t phase, int64_t i) { phase == 0 ? task(i) : reduce(i); };
+        return threads_.run(executor_, phases_of(2, tasks, ranges, either));
     }
 
     /// Of all matrix outputs: one function streams all or none.

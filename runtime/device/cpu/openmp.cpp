@@ -95,14 +95,13 @@ bool OpenMp::can_run() const {
 }
 
 void OpenMp::run(int threads, const Phases& phases) const {
-    const LaunchJob job(phases, threads == 0 ? max_threads_() : threads);
     struct Call {
         const OpenMp& runtime;
-        const LaunchJob& job;
-    } call{*this, job};
+        LaunchJob job;
+    } call{*this, LaunchJob(phases, threads == 0 ? max_threads_() : threads)};
     const auto body = [](void* data) {
-        const auto& [runtime, launch] = *static_cast<const Call*>(data);
-        launch.job.take_part(runtime.thread_number_(), runtime.team_size_());
+        auto& [runtime, job] = *static_cast<Call*>(data);
+        job.take_part(runtime.thread_number_(), runtime.team_size_());
     };
     parallel_(body, &call, static_cast<unsigned>(threads), 0);
 }

@@ -64,9 +64,7 @@ class SlicedLaunch : Launch {
             reduce_columns({.per_slice = true, .slice = slice, .first = slice * parts, .groups = parts},
                            columns_of((i - shared) % ranges));
         };
-        return run_phases(
-            2, [&](int64_t phase) { return phase == 0 ? groups : shared + slices_ * ranges; },
-            [&](int64_t phase, int64_t i) { phase == 0 ? run_part(i) : reduce(i); });
+        return Launch::run_then_reduce(groups, run_part, shared + slices_ * ranges, reduce);
     }
 
     Status run_ranges_of_slices(int64_t groups) {
@@ -86,11 +84,8 @@ class SlicedLaunch : Launch {
     /// All groups, then the sums over all slices of their partials.
     template <class RunGroup>
     Status run_then_reduce(int64_t groups, const RunGroup& run_group) {
-        return run_phases(
-            kernel_.final_reduces() ? 2 : 1, [&](int64_t phase) { return phase == 0 ? groups : final_ranges(); },
-            [&](int64_t phase, int64_t i) {
-                phase == 0 ? run_group(i) : reduce_columns({.groups = groups}, columns_of(i));
-            });
+        return Launch::run_then_reduce(groups, run_group, kernel_.final_reduces() ? final_ranges() : 0,
+                                       [&](int64_t range) { reduce_columns({.groups = groups}, columns_of(range)); });
     }
 
     void run_rows_of(int64_t slice, int64_t begin, int64_t end, int64_t group, bool continues) const {

@@ -55,10 +55,10 @@ ThreadPool::~ThreadPool() {
 void ThreadPool::run(const Phases& phases) {
     const int64_t most = phases.most_tasks();
     if (most <= 1 || workers_.empty() || taken_.exchange(true, std::memory_order_acquire)) return phases.run_alone();
-    job_.begin(phases, sched_getcpu());
+    Job::Phase phase = job_.begin(phases, sched_getcpu());
     wake_some(most);
-    job_.take_part(0, threads());
-    job_.wait_until_over();
+    job_.take_part(phase, 0, threads(), {});
+    job_.wait_until_over(phase);
     taken_.store(false, std::memory_order_release);
 }
 
@@ -73,7 +73,7 @@ void ThreadPool::wake_some(int64_t tasks) {
 
 void ThreadPool::work_until_stopped(int seat) {
     for (Job::Phase phase; find_work(phase);) {
-        if (sched_getcpu() == phase.cpu) leave(phase.cpu);
+        if (sched_getcpu() == phase.cpu) leave(static_cast<int>(phase.cpu));
         if (job_.is_untouched(phase, seat)) wake_some(phase.tasks);
         job_.take_part(phase, seat, threads(), restraint);
     }
@@ -81,11 +81,11 @@ void ThreadPool::work_until_stopped(int seat) {
 
 /// False when there will be no more.
 bool ThreadPool::find_work(Job::Phase& phase) {
-    if (Job::is_stop(phase)) return false;
+    if (phase.is_stop()) return false;
     const int64_t last = phase.number;
     const auto found = [&] { return job_.find_next(phase); };
     while (!found() && !wait_for(patience, found)) sleep(last);
-    return !Job::is_stop(phase);
+    return !phase.is_stop();
 }
 
 void ThreadPool::sleep(int64_t last_number) {

@@ -108,7 +108,7 @@ Status Threads::run(Executor executor, const Phases& phases) const {
 /// Counts the seats that were taken: the caller's function may be wrong.
 Status Threads::run_on_callers(const Phases& phases) const {
     struct Seats {
-        LaunchJob launch;
+        LaunchJob job;
         int all;
         std::atomic<int64_t> taken{0};
     };
@@ -116,7 +116,7 @@ Status Threads::run_on_callers(const Phases& phases) const {
     Seats seats{LaunchJob(phases, all), all};
     const auto take = [](void* context, int64_t seat) {
         auto& its = *static_cast<Seats*>(context);
-        its.launch.job.take_part(static_cast<int>(seat), its.all);
+        its.job.take_part(static_cast<int>(seat), its.all);
         its.taken.fetch_add(1, std::memory_order_relaxed);
     };
     parallel_for_.run(parallel_for_.self, all, take, &seats);
