@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiler: a pure function from (Spec, Schedule, Target) to an Artifact. Thread safe; touches no device, file,
-// thread or environment variable, but to find NVRTC (cuda_compiler.h).
+// The compiler: a pure function from (Spec, Schedule, Target) to an Artifact. Thread safe; uses no device, file, thread
+// or environment variable, except to find NVRTC (cuda_compiler.h).
 #pragma once
 
 #include "normjit/artifact.h"
@@ -15,25 +15,26 @@
 
 namespace normjit {
 
-/// Errors: invalid_argument for a spec that does not validate or a schedule that legality() refuses; unavailable for a
-/// target that no back end of this build supports.
+/// Fails with `invalid_argument` for a spec that does not validate or a schedule that legality() refuses, and with
+/// `unavailable` for a target that no back end of this build supports.
 Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Target& target);
 
-/// Which back end serves a target: "x64", "llvm 19.1.7", "portable", "cuda". Its artifacts differ from version to
-/// version, as those of NVRTC do (cuda_compiler.h): it belongs into the key of a cache. `unavailable` when none does.
+/// Returns the back end that serves a target: "x64", "llvm 19.1.7", "portable", "cuda". Its artifacts differ from
+/// version to version, as do those of NVRTC (cuda_compiler.h), so the name belongs into the key of a cache. Fails with
+/// `unavailable` when there is none.
 Expected<std::string> backend_of(const Target& target);
 
-/// The text of one stage on the way: "ir" (as the frontend built it), "ir:<pass>" (after that pass; see pass_names()),
+/// Returns the text of one stage: "ir" (as the frontend built it), "ir:<pass>" (after that pass; see pass_names()),
 /// "plan", for a CUDA target also "cuda" (the generated source) and "ptx".
 Expected<std::string> emit_stage(const Spec& spec, const Schedule& schedule, const Target& target,
                                  std::string_view stage);
 
-/// The machine code of a CPU artifact from its first byte to its last, constants taken for instructions too: one line
-/// each with its address, "  1f:\tret", and what it reads relative to itself, "# 0x23c0". Intel syntax for x86-64.
+/// Disassembles a CPU artifact from its first byte to its last, constants included. One line for each instruction gives
+/// its address, "  1f:\tret", and what it reads relative to itself, "# 0x23c0". Intel syntax for x86-64. Fails with
 /// `unavailable` in a build without LLVM.
 Expected<std::string> list_instructions(const Artifact& artifact);
 
-/// The passes in the order in which they run.
+/// Returns the passes in the order in which they run.
 std::vector<std::string> pass_names();
 
 }  // namespace normjit

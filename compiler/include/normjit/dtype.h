@@ -22,7 +22,7 @@ constexpr DType compute_type(DType x) { return x == DType::f64 ? DType::f64 : DT
 /// "f32", "bf16", "f16", "f64".
 std::string_view name(DType type);
 
-/// The inverse of name(); nothing for any other text.
+/// Returns the type with that name, or nothing for any other text.
 std::optional<DType> parse_dtype(std::string_view text);
 
 }  // namespace normjit

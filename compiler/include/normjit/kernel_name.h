@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What profilers call the generated functions.
+// The names of generated functions in profilers.
 #pragma once
 
 #include "normjit/spec.h"
@@ -10,15 +10,15 @@
 
 namespace normjit {
 
-/// "normjit_<norm>_<pass>_<type of x>_<cols>_<phase>", as in normjit_rmsnorm_backward_bf16_4096_rows: an identifier of
-/// C with at most most_kernel_name_bytes bytes, for the phases that there are.
+/// Returns "normjit_<norm>_<pass>_<type of x>_<cols>_<phase>", as in normjit_rmsnorm_backward_bf16_4096_rows: a C
+/// identifier of at most most_kernel_name_bytes bytes for every existing phase.
 ///
-/// Phases on a GPU: `rows` does everything but the column sums over all row groups, which are left to `final_reduce`.
-/// Rows that fit no cluster take `row_sums`, then `columns`. `_narrow` after a phase marks the kernel for data that is
-/// not aligned for the other. On a CPU the phases are the EntryPoints of artifact.h.
+/// Phases on a GPU: `rows` computes everything except the column sums over all row groups, which `final_reduce`
+/// computes. Rows that fit no cluster take `row_sums`, then `columns`. The suffix `_narrow` marks the kernel for data
+/// without the alignment that the other needs. On a CPU the phases are the EntryPoints of artifact.h.
 ///
-/// Specs that differ in anything else (other types, outputs, rows, slices) have one name, and so have schedules. Each
-/// artifact is loaded by itself, so names meet in tools only.
+/// Specs that differ in anything else (other types, outputs, rows, slices) share a name, and so do schedules. Each
+/// artifact is loaded by itself, so equal names meet in tools only.
 std::string kernel_name(const Spec& spec, std::string_view phase);
 inline constexpr size_t most_kernel_name_bytes = 100;
 

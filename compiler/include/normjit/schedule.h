@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decision: how the work of a Spec is cut on a Target. Changes speed and the order of sums, never the formula.
+// The decision: how the work of a Spec is divided on a Target. It changes speed and the order of sums, never the
+// formula.
 #pragma once
 
 #include "normjit/spec.h"
@@ -16,28 +17,28 @@ namespace normjit {
 
 inline constexpr int64_t most_nontemporal_kb = int64_t{1} << 40;
 
-/// How one CPU thread walks a row group. Rows are taken `row_block` at a time: each sweep passes over all of them
-/// before the next sweep starts, and the last sweep walks strips of columns, so that column sums stay in registers.
+/// How one CPU thread walks a row group. It takes `row_block` rows at a time: each sweep passes over all of them before
+/// the next sweep starts. The last sweep walks strips of columns, so that column sums stay in registers.
 struct CpuSchedule {
     int row_block = 8;       ///< rows swept together, 1..64
     int strip = 4;           ///< vectors per column strip in the last sweep, 1..8
-    int unroll = 4;          ///< vectors per step of a row reduction, 1..8: that many independent sums
+    int unroll = 4;          ///< vectors per step of a row reduction, 1..8: the number of independent sums
     int cache_columns = 0;   ///< 1: [N] values are computed once per row group and kept beside the partials
-    int cache_elements = 0;  ///< 1: what the last sweep reads again waits on the stack in the compute type
-    int overlap = 0;         ///< 1: the last sweep of a row block takes the first of the next into its loop
-    int prefetch = 0;        ///< fetched meanwhile: 0 nothing, the next row block into 1 L2 or 2 L1, 3 the row in hand
-    int column_ranges = 1;   ///< launches of few rows cut every row into that many ranges of columns, 1..1024
-    int thread_groups = 1;   ///< row groups of those launches, each with all its columns' parts, 1..1024
-    int64_t split_rows = 0;  ///< up to this many rows are few; 0: none, every launch is cut into row groups
-    int64_t nontemporal_kb = -1;  ///< from this many KiB of x, dy and dx on, dx goes past the caches; -1: never
+    int cache_elements = 0;  ///< 1: values that the last sweep reads again are kept on the stack in the compute type
+    int overlap = 0;         ///< 1: one loop does the last sweep of a row block and the first sweep of the next
+    int prefetch = 0;        ///< what is prefetched: 0 nothing, the next row block into 1 L2 or 2 L1, 3 the current row
+    int column_ranges = 1;   ///< launches of few rows divide every row into that many ranges of columns, 1..1024
+    int thread_groups = 1;   ///< row groups of those launches, each with all its column ranges, 1..1024
+    int64_t split_rows = 0;  ///< up to this many rows count as few; 0: every launch is divided into row groups
+    int64_t nontemporal_kb = -1;  ///< from this many KiB of x, dy and dx on, dx is stored past the caches; -1: never
     bool operator==(const CpuSchedule&) const = default;
 };
 
-/// rows: one pass over the matrices, a row in the hands of a team of threads. two_pass: two passes, any width of row.
+/// rows: one pass over the matrices; a team of threads holds a row. two_pass: two passes, for rows of any width.
 enum class CudaForm : uint8_t { rows, two_pass };
 /// Where the next rows wait: registers, shared memory through cp.async, shared memory through bulk copies (sm_90).
 enum class CudaStaging : uint8_t { registers, async, bulk };
-/// Where something stays between the sweeps over a row. global: it is loaded by each, from L1 where that holds it.
+/// Where data stays between the sweeps over a row. global: each sweep loads it, from L1 if it is there.
 enum class CudaMemory : uint8_t { registers, shared, global };
 inline constexpr CudaForm all_cuda_forms[] = {CudaForm::rows, CudaForm::two_pass};
 inline constexpr CudaStaging all_cuda_stagings[] = {CudaStaging::registers, CudaStaging::async, CudaStaging::bulk};
@@ -46,52 +47,52 @@ std::string_view name(CudaForm form);
 std::string_view name(CudaStaging staging);
 std::string_view name(CudaMemory memory);
 
-/// How a GPU walks the rows. A row group is what one block, or one cluster of blocks, sums: as many as run at once
-/// share all rows, so that there are few partials. Without column outputs there may be more of them, each with a few
-/// rows. One row group for all rows writes the column outputs, and there is no final reduce.
+/// How a GPU walks the rows. One block, or one cluster of blocks, sums a row group. The groups that run at once share
+/// all rows, so there are few partials. Without column outputs there may be more groups, each with a few rows. A single
+/// row group for all rows writes the column outputs itself, without a final reduce.
 struct CudaSchedule {
     CudaForm form = CudaForm::rows;
     int threads_per_row = 32;  ///< in each block: 1, 2, 4, 8, 16 or a multiple of 32. two_pass: threads of a block
     int rows_per_block = 1;    ///< teams of threads_per_row side by side
-    int rows_per_team = 0;     ///< that a team has at most, by more row groups; 0: row_groups share all rows
+    int rows_per_team = 0;     ///< the most rows of a team, which gives more row groups; 0: row_groups share all rows
     int cluster = 1;           ///< blocks that share a row: 1, 2, 4, 8 or 16 (sm_90)
-    int blocks_per_sm = 1;     ///< for which registers are limited
+    int blocks_per_sm = 1;     ///< the number of resident blocks for which registers are limited
     int vector_width = 1;      ///< elements per load, a power of two that divides cols
-    int pipeline_depth = 1;    ///< rows in flight, the one in hand included. two_pass: loads in flight
+    int pipeline_depth = 1;    ///< rows in flight, including the current one. two_pass: loads in flight
     CudaStaging staging = CudaStaging::registers;
-    CudaMemory row_memory = CudaMemory::registers;     ///< the matrices of the row in hand
+    CudaMemory row_memory = CudaMemory::registers;     ///< the matrices of the current row
     CudaMemory column_memory = CudaMemory::registers;  ///< the [N] inputs
-    int pace = 0;        ///< rows between reports of a team that keep the blocks together; 0: none
+    int pace = 0;        ///< rows between the progress reports by which teams keep together; 0: none
     int pace_slack = 1;  ///< reports that a team may be ahead of the average
     bool operator==(const CudaSchedule&) const = default;
 };
 
 struct Schedule {
-    int64_t row_groups = 1;  ///< partials, each the sum of some rows. At most this many
+    int64_t row_groups = 1;  ///< the most partials, each the sum over some rows
     std::variant<CpuSchedule, CudaSchedule> device;
     bool operator==(const Schedule&) const = default;
 };
 
-/// Reads "cpu row_groups=4 row_block=8 prefetch=1" or "cuda row_groups=264 threads_per_row=256 staging=bulk". Parts
-/// left out take their defaults. All keys: compiler/SPEC.md.
+/// Parses "cpu row_groups=4 row_block=8 prefetch=1" or "cuda row_groups=264 threads_per_row=256 staging=bulk". Keys
+/// that are left out take their defaults. All keys: compiler/SPEC.md.
 Expected<Schedule> parse_schedule(std::string_view text);
 std::string to_text(const Schedule& schedule);
 uint64_t hash(const Schedule& schedule);
 
-/// Whether the schedule is of the target's kind, and every number one that a plan can count with, whatever the spec.
+/// Checks that the schedule is of the target's kind and every number within its range, whatever the spec.
 Status check_ranges(const Schedule& schedule, const Target& target);
 
-/// Whether a row's sums are added in the same order under both, of one spec with `invariant`.
+/// True if both schedules add a row's sums in the same order, for a spec with `invariant`.
 bool sum_rows_alike(const Schedule& a, const Schedule& b);
 
-/// Whether code for this combination can be made; the error says what stands in the way and what is allowed.
+/// Checks that code for this combination can be made; the error says what prevents it and what is allowed.
 Status legality(const Spec& spec, const Schedule& schedule, const Target& target);
 
-/// A good schedule chosen without measuring. Deterministic; legal for every valid spec on a valid target. Of specs with
-/// `invariant` that differ in rows, all sum rows alike.
+/// Returns a good schedule, chosen without measuring. Deterministic; legal for every valid spec on a valid target. For
+/// specs with `invariant` that differ in rows only, all schedules sum rows alike.
 Schedule heuristic(const Spec& spec, const Target& target);
 
-/// What decided that schedule, for people: lines of the tables of measurements, or what of the problem is large.
+/// Returns what decided that schedule, for people: lines of the tables of measurements, or properties of the problem.
 std::vector<std::string> heuristic_reasons(const Spec& spec, const Target& target);
 
 }  // namespace normjit

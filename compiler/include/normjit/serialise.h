@@ -15,35 +15,35 @@ namespace normjit {
 
 inline constexpr std::string_view artifact_magic = "normjit-artifact 1\n";
 
-/// The bytes of an artifact file, of a cache entry and of a pack's member. The code may be of several megabytes.
+/// Returns the bytes of an artifact file, of a cache entry and of a pack's member. The code may be several megabytes.
 ///
 ///     normjit-artifact 1
 ///     generator 10 5f0c... x64, llvm 19.1.7, portable
 ///     spec layernorm cols=4096 ...
 ///     schedule cpu row_groups=64 ...
-///     target x86-64-avx512 ...                         down to here it is the key of a cache: code_key()
+///     target x86-64-avx512 ...                         up to here it is the key of a cache: code_key()
 ///     maker none
 ///     launch 3b4f...                                   a checksum of geometry and paths
-///     entries rows:0 final_reduce:512                  names are of letters, digits and '_'
+///     entries rows:0 final_reduce:512                  names have letters, digits and '_'
 ///     code x86-64 2210
 ///     <2210 bytes>
 ///     checksum 0f3a...                                 of all bytes before this line
 std::string serialise(const Artifact& artifact);
 
-/// The error says which part is damaged, missing or of another version. Code whose launches this build would cut
-/// otherwise is refused. The checksum finds accidents, not malice: load artifacts only from where you would load a
-/// program.
+/// Parses those bytes. The error says which part is damaged, missing or of another version. Code is refused if this
+/// build would derive other launches for it. The checksum finds accidents, not malice: load artifacts only from where
+/// you would load a program.
 Expected<Artifact> parse_artifact(std::string_view bytes);
 
-/// Everything that decides what compile() makes, as lines of text: generator_of(), spec, schedule and target. They are
-/// the first lines of the serialised artifact. Equal texts mean equal code in any process on any machine, but for the
-/// version of NVRTC, which cannot be told without opening it. Makes no plan: takes about 5 us, and compile() may still
-/// refuse what is asked for.
+/// Returns everything that decides what compile() makes, as lines of text: generator_of(), spec, schedule and target.
+/// They are the first lines of the serialised artifact. Equal texts mean equal code in any process on any machine,
+/// except for the version of NVRTC, which is unknown before it is opened. Makes no plan, so it takes about 5 us, and
+/// compile() may still refuse the combination.
 std::string code_key(const Spec& spec, const Schedule& schedule, const Target& target);
-/// The key under which this artifact was made.
+/// Returns the key under which this artifact was made.
 std::string code_key(const Artifact& artifact);
 
-/// Whether code for the target takes so long to make that it is better read from a file.
+/// True if code for the target takes so long to make that reading it from a file is faster.
 bool is_slow_to_compile(const Target& target);
 
 }  // namespace normjit

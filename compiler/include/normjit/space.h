@@ -14,34 +14,35 @@
 
 namespace normjit {
 
-/// The schedules of one problem that differ in ways that can matter: for each field of the schedule the values worth
-/// trying, those that the fields before it and the problem's size leave room for.
+/// The schedules of one problem that may differ in speed: for each field of the schedule the values worth trying, given
+/// the fields before it and the problem's size.
 class ScheduleSpace {
   public:
-    /// A spec without rows is searched as if it had usual_rows. The spec must be valid and the target supported.
+    /// The spec must be valid and the target supported. A spec without rows is searched as if it had usual_rows.
     ScheduleSpace(const Spec& spec, const Target& target);
     ~ScheduleSpace();
 
     static constexpr int64_t usual_rows = 8192;
-    /// What the spec fixes of it, and the rest so that there are about usual_rows.
+    /// Returns the batch that is searched: what the spec fixes, and the rest such that there are about usual_rows rows
+    /// in all.
     static Batch usual_batch(const Spec& spec);
 
-    /// Where a search begins: the schedule that the heuristic chooses.
+    /// Returns the heuristic's schedule, where a search begins.
     const Schedule& start() const;
 
-    /// Legal schedules that differ from `schedule` in one field, and in those that cannot stay as they are then. Small
-    /// steps come first, one for each field; then larger ones.
+    /// Returns legal schedules that differ from `schedule` in one field, and in those that must change with it. Small
+    /// steps come first, one for each field, then larger ones.
     std::vector<Schedule> neighbours(const Schedule& schedule) const;
 
-    /// Legal schedules that the heuristic chooses for problems like this one: narrower and wider rows, fewer and more
-    /// of them, the other norm; made to fit this one. What lies beyond the neighbours of a wrong choice.
+    /// Returns legal schedules that the heuristic chooses for similar problems (narrower or wider rows, fewer or more
+    /// rows, the other norm), adapted to this one. They lie beyond the neighbours of a wrong choice.
     std::vector<Schedule> relatives() const;
 
-    /// Whether the work is cut finely enough to share it out on a machine that does other things, too. False for
-    /// schedules of a CPU with fewer than two row groups a core, where the heuristic has more.
+    /// True if there are enough tasks to balance the load on a machine that has other work. False for CPU schedules
+    /// with fewer than two row groups a core where the heuristic has more.
     bool is_shareable(const Schedule& schedule) const;
 
-    /// The keys of the fields that are searched, as in the schedule's text.
+    /// Returns the keys of the fields that are searched, as in the schedule's text.
     std::vector<std::string_view> keys() const;
 
   private:

@@ -11,13 +11,13 @@ namespace normjit {
 
 enum class Code {
     ok,
-    invalid_argument,  ///< the caller's input is wrong; the message names what, and what is allowed
+    invalid_argument,  ///< the caller's input is wrong; the message names the input and what is allowed
     unavailable,       ///< this machine or build cannot do it (no such device, ISA or library)
     failed,            ///< it was tried and did not work (I/O, out of memory, a broken invariant)
     pending            ///< it is being done; ask again
 };
 
-/// Success, or a code with one line of text for a person. Cheap to move; success allocates nothing.
+/// Success, or a code with one line of text for people. Cheap to move; success allocates nothing.
 class [[nodiscard]] Status {
   public:
     Status() = default;
@@ -38,7 +38,7 @@ inline Status unavailable(std::string message) { return {Code::unavailable, std:
 inline Status failed(std::string message) { return {Code::failed, std::move(message)}; }
 inline Status pending(std::string message) { return {Code::pending, std::move(message)}; }
 
-/// A T, or the Status that says why there is none. Reading the value of an error is a programming mistake (asserted).
+/// A T, or the Status that says why there is none. Reading the value of an error is a programming error (asserted).
 template <class T>
 class [[nodiscard]] Expected {
   public:

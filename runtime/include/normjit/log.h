@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where an engine tells what it noticed. The library itself prints nothing.
+// Where an engine reports what it noticed. The library itself prints nothing.
 #pragma once
 
 #include <cstdint>
 
 namespace normjit {
 
-/// info: something was done that takes time. warning: something does not work as asked, and it goes on without.
+/// info: something was done that takes time. warning: something does not work as asked, and the engine goes on without
+/// it.
 enum class LogLevel : uint8_t { info, warning };
 
-/// write(self, level, message) is called with one line of text, from any thread and from several at once; it must not
-/// call the engine. Null: nobody listens.
+/// write(self, level, message) receives one line of text, from any thread and from several at once. It must not call
+/// the engine. Null: no log.
 struct Log {
     void (*write)(void* self, LogLevel level, const char* message) = nullptr;
     void* self = nullptr;

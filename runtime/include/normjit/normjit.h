@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * normjit for C, and for whatever calls C: LayerNorm and RMSNorm and their gradients, by kernels that are compiled for
- * each shape. What the words mean is said in spec.h, engine.h and kernel.h, whose C++ interface this is; only the
- * differences are here.
+ * The C interface of normjit: LayerNorm, RMSNorm and their gradients, by kernels that are compiled for each shape. It
+ * mirrors the C++ interface of spec.h, engine.h and kernel.h, which define the terms; this header documents only the
+ * differences.
  *
- * What can fail returns a normjit_status, and normjit_last_error() says in words what was wrong. Nothing throws.
- * Structs start with their size: normjit_arguments a = {.size = sizeof a}. Fields left zero mean what is usual.
- * Handles may be used from several threads at once; to destroy NULL does nothing. */
+ * Functions that can fail return a normjit_status, and normjit_last_error() gives the reason in words. Nothing throws.
+ * Structs start with their size: normjit_arguments a = {.size = sizeof a}. Fields that are zero take their defaults.
+ * Several threads may use a handle at once. Destroying NULL does nothing. */
 #ifndef NORMJIT_NORMJIT_H
 #define NORMJIT_NORMJIT_H
 
@@ -19,7 +19,7 @@ extern "C" {
 
 #define NORMJIT_API __attribute__((visibility("default")))
 #define NORMJIT_VERSION \
-    100 /* 10000 * major + 100 * minor + patch; within a major version, programs run with a newer library */
+    100 /* 10000 * major + 100 * minor + patch; within a major version, a program runs with any newer library */
 
 typedef enum normjit_status {
     NORMJIT_OK = 0,
@@ -58,7 +58,7 @@ typedef enum normjit_tensor {
     NORMJIT_DRESIDUAL = 2,     /* [M,N] */
     NORMJIT_GAMMA = 3,         /* [N] */
     NORMJIT_BETA = 4,          /* [N] */
-    NORMJIT_MEAN = 5,          /* [M]; a type means that it is written by NORMJIT_FORWARD, NORMJIT_STATS_RECOMPUTE */
+    NORMJIT_MEAN = 5,          /* [M]; if it has a type, NORMJIT_FORWARD and NORMJIT_STATS_RECOMPUTE write it */
     NORMJIT_RSTD = 6,          /* [M]; likewise */
     NORMJIT_DX = 7,            /* [M,N], written */
     NORMJIT_DGAMMA = 8,        /* [N], written */
@@ -69,51 +69,51 @@ typedef enum normjit_tensor {
     NORMJIT_RESIDUAL = 13,     /* [M,N], read by NORMJIT_FORWARD */
     NORMJIT_ROWSCALE = 14      /* [M] */
 } normjit_tensor;
-#define NORMJIT_TENSORS 16 /* room for those of later versions */
+#define NORMJIT_TENSORS 16 /* leaves room for tensors of later versions */
 
 typedef struct normjit_engine normjit_engine;
 typedef struct normjit_kernel normjit_kernel;
 typedef struct normjit_artifact normjit_artifact;
 
-/* The version of the library, as NORMJIT_VERSION is that of this header. */
+/* Returns the version of the library; NORMJIT_VERSION is the version of this header. */
 NORMJIT_API int32_t normjit_version(void);
-/* Why the last call of this thread that did not return NORMJIT_OK did not; good until the next such call. */
+/* Returns the reason of this thread's last call that did not return NORMJIT_OK; valid until the next such call. */
 NORMJIT_API const char* normjit_last_error(void);
 
-/* Texts and bytes go into the caller's buffer. *bytes is what they take, the zero at the end of a text included; with a
- * null buffer nothing is written, and a buffer that is too small is an error. */
+/* Texts and bytes are written to the caller's buffer. *bytes receives their size, including the zero at the end of a
+ * text. With a null buffer nothing is written; a buffer that is too small is an error. */
 
 /* ---- the problem: spec.h */
 typedef struct normjit_spec {
     size_t size;
     int32_t norm;   /* normjit_norm */
     int32_t source; /* normjit_source */
-    int32_t stats;  /* normjit_stats; NORMJIT_FORWARD does not read it */
+    int32_t stats;  /* normjit_stats; ignored with NORMJIT_FORWARD */
     int64_t rows;   /* M; -1: any */
     int64_t cols;   /* N */
-    double eps;     /* only NORMJIT_FORWARD and NORMJIT_STATS_RECOMPUTE read it */
+    double eps;     /* used by NORMJIT_FORWARD and NORMJIT_STATS_RECOMPUTE only */
     double gamma_offset;
-    int32_t dtypes[NORMJIT_TENSORS]; /* normjit_dtype by normjit_tensor; NORMJIT_NONE: plays no part */
-    uint32_t accumulate;             /* 1 << normjit_tensor, for each column output that is added to what it holds */
+    int32_t dtypes[NORMJIT_TENSORS]; /* normjit_dtype by normjit_tensor; NORMJIT_NONE: not used */
+    uint32_t accumulate;             /* 1 << normjit_tensor for each column output that is added to its old value */
     int32_t pass;                    /* normjit_pass */
     uint32_t invariant;              /* 1: a row's bits are the same in every batch */
     int32_t rounding;                /* normjit_rounding */
     int64_t slices;                  /* S; 0: one; -1: any */
-    uint32_t per_slice; /* 1 << normjit_tensor, for each of gamma and beta that has a row for each slice; its gradient
-                           then has, too */
+    uint32_t per_slice; /* 1 << normjit_tensor, for gamma and beta with a row for each slice; their gradients then have
+                           one as well */
 } normjit_spec;
 
-/* "layernorm cols=4096 x=bf16 gamma=f32": fills in what the text leaves out. */
+/* Parses "layernorm cols=4096 x=bf16 gamma=f32", with defaults for what the text leaves out. */
 NORMJIT_API normjit_status normjit_spec_parse(const char* text, normjit_spec* spec);
 NORMJIT_API normjit_status normjit_spec_text(const normjit_spec* spec, char* buffer, size_t capacity, size_t* bytes);
 
-/* ---- a device: engine.h. Of a parallel_for, see parallel_for.h for what it may assume. */
+/* ---- a device: engine.h. For the contract of a parallel_for see parallel_for.h. */
 typedef struct normjit_parallel_for {
     void (*run)(void* self, int64_t count, void (*task)(void* context, int64_t i), void* context);
     void* self;
 } normjit_parallel_for;
 
-/* Workspace of launches that bring none: allocator.h. */
+/* Provides workspaces to launches that bring none: allocator.h. */
 typedef struct normjit_allocator {
     void* (*allocate)(void* self, int64_t bytes, void* stream);
     void (*release)(void* self, void* memory, int64_t bytes, void* stream);
@@ -128,41 +128,41 @@ typedef struct normjit_log {
 typedef struct normjit_engine_options {
     size_t size;
     const char* device; /* NULL: "cpu" */
-    int32_t threads;    /* 0: one per core, or as many as OpenMP's are */
+    int32_t threads;    /* 0: one per core, or as many as OpenMP has */
     normjit_parallel_for parallel_for;
     normjit_allocator allocator;
     normjit_log log;
-    const char* cache_folder; /* NULL: as the environment says; "": none */
-    int64_t cache_bytes;      /* 0: as the environment says */
-    const char* const* packs; /* NULL: as the environment says */
+    const char* cache_folder; /* NULL: from the environment; "": none */
+    int64_t cache_bytes;      /* 0: from the environment */
+    const char* const* packs; /* NULL: from the environment */
     size_t pack_count;
-    const char* const* record_files; /* of tuning records; NULL: as the environment says */
+    const char* const* record_files; /* of tuning records; NULL: from the environment */
     size_t record_file_count;
-    int32_t no_shipped_records; /* 1: without those in the library */
+    int32_t no_shipped_records; /* 1: do not use those in the library */
     int32_t tune;               /* normjit_tune: TunePolicy */
-    double tune_seconds;        /* for a spec; 0: half a second */
-    int32_t cache_trust_others; /* 1: use a cache folder that other users may write to, and run what lies there; 0: as
-                                   the environment says */
+    double tune_seconds;        /* for each spec; 0: half a second */
+    int32_t cache_trust_others; /* 1: use a cache folder that other users may write to, and run its content; 0: from
+                                   the environment */
     int32_t thread_policy;      /* normjit_thread_policy: ThreadPolicy */
-    int64_t most_kernels; /* in the engine's memory; the least recently used go first; 0: as the environment says */
-    int64_t most_kernel_bytes; /* of their code; 0: as the environment says */
-    void* openmp_user;         /* dlopen()'s handle of a library, whose OpenMP runtime is meant; NULL: the process's */
+    int64_t most_kernels;       /* in the engine's memory; the least recently used go first; 0: from the environment */
+    int64_t most_kernel_bytes;  /* of their code; 0: from the environment */
+    void* openmp_user;          /* a library's handle from dlopen(): use its OpenMP runtime; NULL: the process's */
 } normjit_engine_options;
 
 /* `options` may be NULL. Destroying an engine leaves its kernels usable. */
 NORMJIT_API normjit_status normjit_engine_create(const normjit_engine_options* options, normjit_engine** engine);
 NORMJIT_API void normjit_engine_destroy(normjit_engine* engine);
-/* What makes its code: "x64", "llvm 19.1.7", "cuda"; or "portable", many times slower, where no code can be made. */
+/* Names the code generator: "x64", "llvm 19.1.7", "cuda"; or "portable", many times slower, where there is none. */
 NORMJIT_API normjit_status normjit_engine_backend(const normjit_engine* engine, char* buffer, size_t capacity,
                                                   size_t* bytes);
-/* CPU threads of a launch, and whose they are, for people: "own", "libgomp.so.1's"; 1 and "" for a GPU. `threads` may
- * be NULL. */
+/* Returns the number of CPU threads of a launch, and whose they are, for people: "own", "libgomp.so.1's"; 1 and "" for
+ * a GPU. `threads` may be NULL. */
 NORMJIT_API normjit_status normjit_engine_threads(const normjit_engine* engine, int32_t* threads, char* buffer,
                                                   size_t capacity, size_t* bytes);
-/* Equal on ranks whose kernels give equal bits for equal data: Engine::plan_digest(). */
+/* Returns Engine::plan_digest(): equal on ranks whose kernels give equal bits for equal data. */
 NORMJIT_API normjit_status normjit_plan_digest(const normjit_engine* engine, uint64_t* digest);
 
-/* ---- kernels: compile and load in one, with the engine's memory and the cache between them */
+/* ---- kernels: compiles and loads, with the engine's memory and the cache */
 typedef struct normjit_prepare_options {
     size_t size;
     int32_t on_miss;      /* normjit_on_miss */
@@ -174,8 +174,8 @@ typedef struct normjit_prepare_options {
 NORMJIT_API normjit_status normjit_prepare(normjit_engine* engine, const normjit_spec* spec,
                                            const normjit_prepare_options* options, normjit_kernel** kernel);
 
-/* For a target text such as "sm_90" or "x86-64-avx512 bf16=1 cores=16", without a device, or for "host", the CPU of
- * this machine; `schedule` may be NULL. */
+/* Compiles for a target, without a device: a text such as "sm_90" or "x86-64-avx512 bf16=1 cores=16", or "host", the
+ * CPU of this machine. `schedule` may be NULL. */
 NORMJIT_API normjit_status normjit_compile(const char* target, const normjit_spec* spec, const char* schedule,
                                            normjit_artifact** artifact);
 NORMJIT_API normjit_status normjit_artifact_serialise(const normjit_artifact* artifact, void* buffer, size_t capacity,
@@ -185,11 +185,11 @@ NORMJIT_API void normjit_artifact_destroy(normjit_artifact* artifact);
 NORMJIT_API normjit_status normjit_load(normjit_engine* engine, const normjit_artifact* artifact, void* stream,
                                         normjit_kernel** kernel);
 
-/* Bytes of workspace for a launch of these `rows` and `slices`, which count as in normjit_arguments: 0 slices are one,
- * NORMJIT_NO_SLICES none. Either pointer may be NULL. */
+/* Returns the bytes of workspace for a launch of these `rows` and `slices`, with the meaning of normjit_arguments:
+ * 0 slices are one, NORMJIT_NO_SLICES none. Either pointer may be NULL. */
 NORMJIT_API normjit_status normjit_kernel_workspace_bytes(const normjit_kernel* kernel, int64_t rows, int64_t slices,
                                                           int64_t* minimum, int64_t* preferred);
-/* The same of one slice, whose rows are those of all slices. For programs that were built before the one above. */
+/* The same for one slice with the rows of all slices. For programs that were built before the function above. */
 NORMJIT_API normjit_status normjit_kernel_workspace(const normjit_kernel* kernel, int64_t rows, int64_t* minimum,
                                                     int64_t* preferred)
     __attribute__((deprecated("use normjit_kernel_workspace_bytes")));
@@ -201,7 +201,7 @@ NORMJIT_API void normjit_kernel_destroy(normjit_kernel* kernel);
 typedef struct normjit_argument {
     void* data;
     int64_t cols;       /* N; 0 for a tensor of [M] */
-    int64_t row_stride; /* elements; 0: cols; NORMJIT_REPEAT_ROW: every row is the first (inputs) */
+    int64_t row_stride; /* elements; 0: cols; NORMJIT_REPEAT_ROW: repeats the first row (inputs) */
     int32_t dtype;      /* normjit_dtype */
     int32_t reserved;   /* 0 */
 } normjit_argument;
@@ -210,19 +210,19 @@ typedef struct normjit_arguments {
     size_t size;
     int64_t rows;
     normjit_argument tensors[NORMJIT_TENSORS]; /* by normjit_tensor */
-    void* workspace; /* at a multiple of 64; NULL: from the engine's allocator, if it has one */
+    void* workspace; /* aligned to 64 bytes; NULL: from the engine's allocator, if it has one */
     int64_t workspace_bytes;
     void* stream;                           /* a CUstream; ignored on a CPU */
-    uint32_t dlpack_tensors;                /* normjit_set_dlpack()'s own; 0 at first */
+    uint32_t dlpack_tensors;                /* used by normjit_set_dlpack(); initially 0 */
     int64_t slices;                         /* S; 0: one; NORMJIT_NO_SLICES: none */
-    int64_t slice_strides[NORMJIT_TENSORS]; /* elements from one slice to the next, of matrices and what is per slice;
-                                               0: one behind the other; NORMJIT_REPEAT_ROW: every slice is the first */
+    int64_t slice_strides[NORMJIT_TENSORS]; /* elements from one slice to the next, of matrices and tensors per slice;
+                                               0: contiguous; NORMJIT_REPEAT_ROW: repeats the first slice */
 } normjit_arguments;
 
-/* Takes over data, type and shape of a DLTensor (of dlpack.h, any version). Matrices may have any number of dimensions,
- * of which the last is N, if one row stride describes the rest. With slices the first dimension is S, or the first ones
- * whose sizes make the spec's, if one slice stride describes them. Sets `rows` and `slices`; tensors that disagree
- * about them are refused, as are those of another kind of device than the kernel's. */
+/* Takes data, type and shape from a DLTensor (dlpack.h, any version). A matrix may have any number of dimensions: the
+ * last is N, and one row stride must describe the others. With slices the first dimension is S, or the product of the
+ * first ones if one slice stride describes them. Sets `rows` and `slices`. Refuses tensors that disagree about them,
+ * and those on another kind of device than the kernel's. */
 NORMJIT_API normjit_status normjit_set_dlpack(const normjit_kernel* kernel, normjit_arguments* arguments,
                                               normjit_tensor tensor, const void* dl_tensor);
 
