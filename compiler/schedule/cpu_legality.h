@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which CPU schedules a back end has code for.
+// Tells which CPU schedules a back end has code for.
 #pragma once
 
 #include "backend/backend.h"
@@ -8,7 +8,8 @@
 
 namespace normjit::schedule {
 
-/// Asks the back end about schedules that differ in a few fields, and makes a plan only when one must differ, too.
+/// Asks the back end about schedules that differ in a few fields, and makes a new plan only when one of them requires
+/// it.
 class Legality {
   public:
     Legality(const Spec& spec, const Target& target) : spec_(spec), target_(target) {}

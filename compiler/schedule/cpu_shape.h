@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a problem is to a CPU's caches: what its schedule is chosen by.
+// Relates a problem to a CPU's caches, which its schedule depends on.
 #pragma once
 
 #include "normjit/spec.h"
@@ -9,21 +9,21 @@
 
 namespace normjit::schedule {
 
-/// Of the matrices, for one row.
+/// Returns the bytes of all input matrices for one row.
 int64_t bytes_read(const Spec& spec);
 
-/// Of the columns' partials and gamma.
+/// Returns the bytes of the columns' partials and inputs.
 int64_t column_bytes(const Spec& spec);
 
-/// A row's x and dy, and what goes with it for every column, against the caches: a core's L2 holds several rows, the
-/// columns and what is fetched ahead; or a row or two; or not even that, so that its second reading is from beyond L2
-/// unless the cores share it.
+/// How a row's inputs and their column data compare to a core's L2. usual: it holds several rows, the columns and
+/// prefetched data. wide: a row or two. widest: not one row, so the second sweep reads from beyond L2 unless cores
+/// share the row.
 enum class Width { usual, wide, widest };
 
 Width width_of(const Spec& spec, const Target& target);
 
 DType type_of_rows(const Spec& spec);
-/// Whether rows are of another type than what is computed with.
+/// True if the rows' type is not the compute type.
 bool converts(const Spec& spec);
 
 }  // namespace normjit::schedule

@@ -69,8 +69,8 @@ constexpr When copies_8 = {"asynchronous copies of vectors of 8", [](const CudaS
                                return s.staging == async && s.vector_width == 8 && !shape.shifted;
                            }};
 
-// Measured on an H200 in 2026-11, us, shares of the ceiling or the gain over the schedule without the change; "not" is
-// what was not taken.
+// Measured on an H200 in 2026-11: us, shares of the ceiling, or the gain over the schedule without the change. Figures
+// after "not" belong to what was not taken.
 // clang-format off
 
 constexpr CudaChange anew_in_4_blocks = {.anew = true, .threads = near(128), .cluster = 4, .pipeline_depth = 4};
@@ -78,10 +78,10 @@ constexpr CudaChange anew_in_8_blocks = {.anew = true, .threads = near(128), .cl
 constexpr CudaChange few_across_8_blocks = {.threads = near(192), .cluster = 8, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = async, .column_memory = registers};
 constexpr CudaChange few_across_16_blocks = {.threads = near(128), .cluster = 16, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = async, .column_memory = registers};
 
-// Fewer rows than keep all multiprocessors busy: a row's latency is the time. Blocks of 96 to 256 threads, the number
-// that leaves the fewest idle, with vectors of 4 where rows are narrow, and clusters of as many blocks as leave each 200
-// to 600 vectors: where they bring rows to more multiprocessors, and where groups of all of them have fewer partials, whose
-// bytes a wide row has as many of as data. 1024 rows of 8192 are 8 for each block, and gain nothing.
+// Fewer rows than keep all multiprocessors busy: the latency of a row decides. Blocks have 96 to 256 threads, the
+// number that leaves the fewest idle, with vectors of 4 for narrow rows. Clusters have as many blocks as leave each 200
+// to 600 vectors, if that brings rows to more multiprocessors, or saves partials, which are as large as a wide row's
+// data.
 constexpr CudaAdaptation few_rows[] = {
 //   vectors      sums rows of a multiprocessor MiB when changes                                                           measured
     {{2049, end}, any, up_to(1. / 18),        all, large_clusters, {.threads = within(160), .cluster = 16, .blocks_per_sm = 1, .vector_width = 4, .pipeline_depth = 4, .staging = async, .row_memory = registers, .column_memory = registers},
@@ -133,8 +133,8 @@ constexpr CudaChange across_8_blocks = {.threads = near(160), .rows_per_block = 
 constexpr CudaChange across_16_blocks = {.make_fit = true, .threads = within(192), .cluster = 16, .blocks_per_sm = 3, .pipeline_depth = 3, .column_memory = registers};
 constexpr CudaChange across_8_blocks_within_224 = {.make_fit = true, .threads = within(224), .cluster = 8, .blocks_per_sm = 2, .pipeline_depth = 3, .column_memory = registers};
 
-// Shifting has a latency of its own: few rows gain most by clusters whose blocks shift little each, two or more of them
-// to a multiprocessor. Rows that are not few pay for the partials of many groups, which clusters of 16 have fewer of.
+// Shifting has latency of its own: few rows gain most by clusters whose blocks shift little each, two or more of them
+// to a multiprocessor. Larger numbers of rows pay for the partials of many groups; clusters of 16 have fewer.
 constexpr CudaAdaptation rows_that_start_anywhere[] = {
 //   vectors      sums rows of a multiprocessor MiB when changes                                                           measured
     {{65, 96},    any, all,                   up_to(5), always, {.make_fit = true, .threads = vectors(1), .rows_per_block = 4, .blocks_per_sm = 1, .pipeline_depth = 4},
@@ -184,8 +184,8 @@ constexpr CudaAdaptation rows_that_start_anywhere[] = {
      "80x34695 bf16 21.4 us; not 96 threads 26.1. 600x34695 57.3; not 68.4. rmsnorm 200x34695 25.9; not 28.7"},
 };
 
-// Where a vector a thread leaves lanes idle, dgamma and dbeta together want several rows side by side in one large block,
-// if there are many; rmsnorm does not gain.
+// Where a vector a thread leaves lanes idle, dgamma and dbeta together gain from several rows side by side in one large
+// block, if there are many rows; rmsnorm does not gain.
 constexpr CudaAdaptation rows_side_by_side[] = {
     {{129, 192},  one, all, from(200), idle, {.blocks_per_sm = 4}, "39818x1088 71.0 us; not 3 blocks 75.2. 8192x1152: the same"},
     {{129, 160},  two, all, from(200), idle, {.anew = true, .make_fit = true, .threads = exactly(64), .rows_per_block = 8, .pipeline_depth = 2,
@@ -198,7 +198,7 @@ constexpr CudaAdaptation rows_side_by_side[] = {
 
 constexpr CudaChange four_blocks_of_128 = {.threads = near(128), .rows_per_block = 1, .blocks_per_sm = 4, .pipeline_depth = 3, .row_memory = registers, .column_memory = registers};
 
-// With few rows the partials of more blocks cost more than these gain.
+// With few rows the partials of more blocks cost more than those blocks gain.
 constexpr CudaAdaptation fewer_partials[] = {
 //   vectors      sums rows      MiB            when     changes measured
     {{9, 16},     any, up_to(16), up_to(64),    always,  {.threads = exactly(16), .rows_per_block = 8}, "rmsnorm 461x87 bf16: 4 % over 16 rows"},
@@ -254,7 +254,7 @@ constexpr CudaAdaptation fewer_partials[] = {
      "4096x8192 f16, 31 rows a block: 4 % over 3 stages; rmsnorm loses 2 %"},
 };
 
-// Vectors of 4 cost a short launch less at its two ends, layernorm above all; nothing at 1280 and 1536 columns.
+// Vectors of 4 make the beginning and the end of a short launch cheaper, above all for layernorm; not at 1280 and 1536.
 constexpr CudaAdaptation short_launches[] = {
     {{33, 47},    two, all, up_to(100),      copies_4, {.pipeline_depth = 2, .staging = CudaStaging::registers}, "30481x172 f32 25.2 us; not asynchronous 26.8. 19450x172 8 %"},
     {{33, 47},    two, all, after(100),      copies_8, {.vector_width = 4},     "193486x328 f16: 7 %, 2345968x320 2 %; 105540x448 a loss of 1 %"},
@@ -265,7 +265,7 @@ constexpr CudaAdaptation short_launches[] = {
     {{705, 1024}, two, all, up_to(300),      copies_8, {.vector_width = 4},     "4096x8192 f16: 3 %"},
 };
 
-// Too few rows for blocks that follow one another: those that share them have more in flight.
+// Too few rows for blocks that follow one another: blocks that share all rows have more in flight.
 constexpr CudaAdaptation short_streams[] = {
 //   vectors      sums rows      MiB  when     changes measured
     {{129, 256},  any, up_to(40), all, read_alone, {.make_fit = true, .threads = vectors(4), .rows_per_block = 1, .rows_per_team = 0, .blocks_per_sm = 6, .pipeline_depth = 6},
@@ -283,8 +283,8 @@ constexpr CudaAdaptation short_streams[] = {
      ""},
 };
 
-// Sums per slice. Slices side by side are as many streams of memory, whose blocks drift apart sooner, and reports cost
-// more than with one.
+// Sums per slice. Slices side by side are separate streams of memory, whose blocks drift apart sooner, and reports cost
+// more than with one slice.
 constexpr CudaAdaptation slices_apart[] = {
 //   vectors      sums rows MiB         when    changes                                                                    measured
     {{129, 255},  two, all, after(128), slices, {.make_fit = true, .threads = vectors(2), .rows_per_block = 1, .blocks_per_sm = 4, .pipeline_depth = 3,
@@ -293,7 +293,7 @@ constexpr CudaAdaptation slices_apart[] = {
     {{257, 479},  two, all, after(128), slices, {.staging = async, .pace = 4}, "32x1024x3072 155.5 us, 128x256x3072 158.6; not pace=2 162.0, 162.9"},
 };
 
-// The blocks' lead over each other grows with time; before 100 us or so, reports cost more than they bring.
+// The lead of blocks over each other grows with time; in short launches, below 100 us or so, reports do not pay.
 constexpr CudaPacing pacing[] = {
 //   vectors      sums several MiB  measured
     {{0, end},    any, true,   200, "32768x2304 gains"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the number of rows changes of the CUDA table's schedules, as tables of their own.
+// What the number of rows changes in the CUDA table's schedules, as tables.
 #pragma once
 
 #include "schedule/cuda_table.h"
@@ -10,10 +10,10 @@
 
 namespace normjit::schedule {
 
-/// Fields that become something else; those without a value stay.
+/// Changes to a schedule's fields; fields without a value stay.
 struct CudaChange {
-    bool anew = false;  ///< from a block a row with vectors of at most 4, staged asynchronously where that is possible
-    bool make_fit = false;  ///< with fewer stages and blocks, where it does not
+    bool anew = false;      ///< starts from a block a row with vectors of at most 4, staged asynchronously if possible
+    bool make_fit = false;  ///< takes fewer stages and blocks if it does not fit
     Threads threads = {};
     std::optional<int> rows_per_block = {};
     bool doubles_rows = false;  ///< of a block
@@ -28,7 +28,7 @@ struct CudaChange {
     std::optional<int> pace = {};
 };
 
-/// Of rows for each multiprocessor, or of MiB that a launch moves.
+/// A range of rows for each multiprocessor, or of MiB that a launch moves.
 struct Amount {
     double from = 0;
     double to = 1e300;   ///< inclusive
@@ -48,20 +48,20 @@ struct CudaAdaptation {
     std::string_view measured;
 };
 
-/// At most one line of each table is for a launch, and changes what the tables before it left.
+/// At most one line of each table applies to a launch. It changes what the tables before it left.
 struct CudaAdaptations {
     std::string_view what;
-    bool is_last;         ///< of those that change a launch for which it has a line
-    bool is_for_streams;  ///< CudaShape::streams
-    bool is_for_shifted;  ///< CudaShape::is_wide_and_shifted(); no other table is
+    bool is_last;         ///< a launch that this table changes skips those after it
+    bool is_for_streams;  ///< applies to CudaShape::streams as well
+    bool is_for_shifted;  ///< for CudaShape::is_wide_and_shifted(), and only for these
     std::span<const CudaAdaptation> lines;
 };
 std::span<const CudaAdaptations> cuda_adaptations();
 
-/// One line of text.
+/// Describes a line as one line of text.
 std::string describe(const CudaAdaptations& table, const CudaAdaptation& line);
 
-/// The least traffic in MiB that pacing pays for.
+/// The least traffic in MiB for which pacing pays.
 struct CudaPacing {
     Range vectors;  ///< of a row
     Sums sums;

@@ -17,12 +17,8 @@ bool CudaFit::is_comfortable(const CudaSchedule& s) const {
            backend::cuda::shared_suffices(variant, target_);
 }
 
-/// 20 for addresses and counters: teams of 32 threads with 36 registers of data and 24 of work just fit into 80; 20
-/// more for what ptxas brings forward where a thread has many vectors (14000 columns in one block: 7, 224 bytes
-/// spilled). For sm_120, ptxas 13.0 spills in kernels of clusters that have room for 20 more; from sm_100 on, in
-/// some runs, in those of rows that start anywhere (4097 columns: 94 of 96 registers, or 16 bytes of stack: NVVM's
-/// output for these targets differs from process to process); before sm_90 in those with less than 5 to spare
-/// (12289 columns: 92 of 96, 20 bytes spilled).
+/// Returns the registers that ptxas needs besides data and work: 20 for addresses and counters, more with many vectors
+/// a thread and for some targets (NOTES N-709).
 int64_t CudaFit::other_registers(const plan::CudaVariant& variant) const {
     int64_t others = variant.steps > 4 ? 40 : 20;
     if (target_.sm >= 100 && shape_.shifted) others = std::max<int64_t>(others, 36);
@@ -31,11 +27,9 @@ int64_t CudaFit::other_registers(const plan::CudaVariant& variant) const {
     return others;
 }
 
-/// Where ptxas 13.0 spilled in forward passes: before sm_90 with none to spare (20480 columns), from sm_100 on with
-/// eight vectors a thread (8192), for sm_120 in clusters with 12 to spare (32768); and of f16 it keeps the values
-/// unpacked, from sm_100 on (28672) or with eight vectors (8192).
+/// Returns the same for forward passes, whose kernels spill in further cases (NOTES N-709).
 int64_t CudaFit::other_registers_of_streams(const plan::CudaVariant& variant) const {
-    constexpr int64_t cursors = 4;  // which a team's only row does without
+    constexpr int64_t cursors = 4;  // not needed by a team with a single row
     int64_t others = other_registers(variant);
     if (variant.schedule.rows_per_team == 1 && variant.schedule.staging == CudaStaging::registers) others -= cursors;
     if (target_.sm < 90) others = std::max<int64_t>(others, 28);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a CUDA schedule fits a multiprocessor: its registers, with what ptxas needs beside the data, and its shared
-// memory.
+// Decides whether a CUDA schedule fits a multiprocessor: its registers, including those that ptxas needs besides the
+// data, and its shared memory.
 #pragma once
 
 #include "plan/cuda.h"
@@ -8,15 +8,15 @@
 
 namespace normjit::schedule {
 
-/// Of one problem on one target, all of which it refers to.
+/// Answers for one problem on one target. It keeps references to its arguments.
 class CudaFit {
   public:
     CudaFit(const Spec& spec, const Target& target, const OperandList& operands, const CudaShape& shape)
         : spec_(spec), target_(target), operands_(operands), shape_(shape) {}
 
-    /// Legal, and nothing spilled.
+    /// True if the schedule is legal and nothing is spilled.
     bool is_comfortable(const CudaSchedule& s) const;
-    /// Takes stages and blocks away until it is; false where that does not help.
+    /// Removes stages and blocks until is_comfortable(); false if that does not help.
     bool make_comfortable(CudaSchedule& s) const;
 
   private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tables of CUDA schedules decide by, and how they count threads.
+// What the tables of CUDA schedules depend on, and how they count threads.
 #include "schedule/cuda_table.h"
 #include "support/divide.h"
 
@@ -13,7 +13,7 @@ namespace {
 
 int whole_warps(int64_t threads) { return static_cast<int>(round_up(threads, 32)); }
 
-/// The fewest vectors a thread, from `least` on, with which no lane is idle, or else `least`.
+/// Returns the fewest vectors a thread, from `least` on, that leave no lane idle, or else `least`.
 int64_t vectors_without_idle_lanes(int64_t of_block, int64_t least) {
     for (int64_t steps = least; steps <= least + 3; ++steps) {
         if (of_block % (32 * steps) == 0) return steps;
@@ -21,17 +21,16 @@ int64_t vectors_without_idle_lanes(int64_t of_block, int64_t least) {
     return least;
 }
 
-/// Vectors a thread of about `threads`: as many as those need, or one more where that leaves far fewer lanes idle.
+/// Returns the vectors a thread for about `threads` threads: the fewest possible, or one more where that leaves far
+/// fewer lanes idle.
 int64_t vectors_near(int64_t of_block, int64_t threads) {
     const int64_t steps = divide_up(of_block, threads);
     const auto lanes = [of_block](int64_t each) { return each * round_up(divide_up(of_block, each), 32); };
     return lanes(steps + 1) * 16 < lanes(steps) * 15 ? steps + 1 : steps;
 }
 
-/// Of vectors that do not divide a row, the half or quarter that does, where that costs less than to shift what is
-/// loaded. Halves always do: 100 bf16 columns 1.33 times as fast, 1004 1.09, 4100 1.13, 1002 f32 1.06, 98 rows of
-/// 5076 1.8. Quarters in short launches: 3000 rows of 690 bf16 1.24, 1500 of 1002 1.25, 40000 of 2018 0.98 (H200,
-/// 2026-11-23).
+/// Returns the divisor of a vector's width, 2 or 4, with which loads divide a row and cost less than shifting, or 1.
+/// Quarters pay in short launches only (NOTES N-708).
 int part_of_vector(const Spec& spec, int width, int64_t element_bytes) {
     constexpr int64_t least_of_quarters = 65 * 8, most_of_quarters = 1024 * 8, short_launch = 32 << 20;
     if (spec.cols % width == 0 || width * element_bytes != 16) return 1;
@@ -41,7 +40,7 @@ int part_of_vector(const Spec& spec, int width, int64_t element_bytes) {
     return is_short && has_pairs && spec.cols >= least_of_quarters && spec.cols <= most_of_quarters ? 4 : 1;
 }
 
-/// With more than 256 threads each would have 168 registers, not 255.
+/// With more than 256 threads each would have 168 registers instead of 255.
 int busy_threads(int64_t of_block) {
     const auto lanes = [of_block](int64_t threads) { return divide_up(of_block, threads) * threads; };
     return of_block <= 1536 && lanes(224) < lanes(256) ? 224 : 256;
@@ -58,8 +57,8 @@ int CudaShape::blocks_of_wide_row() const {
     return !two_sums && cluster == 16 && vectors <= most_of_8_blocks ? 8 : cluster;
 }
 
-/// The widest vectors of at most 16 bytes of the narrowest matrix; if they do not divide a row and the matrices have
-/// different types, or rows may not begin within one, the widest that do.
+/// Takes the widest vectors of at most 16 bytes of the narrowest matrix. If they do not divide a row, and the matrices
+/// have different types or rows must not start within a vector, it takes the widest that do.
 CudaShape find_cuda_shape(const Spec& spec, const Target& target) {
     int64_t least = 8, most = 1;
     const OperandList operands(spec);

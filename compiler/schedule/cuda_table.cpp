@@ -85,13 +85,13 @@ bool fits_384(const CudaShape& s) {
 constexpr When to_384 = {"384 threads or fewer", fits_384};
 constexpr When over_384 = {"more than 384 threads", [](const CudaShape& s) { return !fits_384(s); }};
 
-// Shares are of the ceiling, a stream that reads two arrays and writes one, in the same run: layernorm's / rmsnorm's,
-// after the number of bf16 columns; 32768 rows, H200, 2026-11-21: some 3,000 schedules, and 9,000 of the tuner's. A
-// vector is 8 bf16. What follows "not" was measured with another schedule.
+// Shares of the ceiling, a stream that reads two arrays and writes one, are from the same run: layernorm's / rmsnorm's,
+// after the number of bf16 columns; 32768 rows, H200, 2026-11-21. A vector is 8 bf16. Figures after "not" are another
+// schedule's.
 // clang-format off
 
-// Partials are 3 to 4 % of the traffic at 256 to 1024 columns: the blocks that write them hide more latency than that
-// (1 block per multiprocessor, 1 % partials: 0.83 / 0.85 at 256, 0.914 / 0.934 at 1024).
+// Partials are 3 to 4 % of the traffic at 256 to 1024 columns; the blocks that write them hide more latency (NOTES
+// N-701).
 constexpr CudaRow one_block_rows[] = {
 //   vectors      sums when    threads     rows cluster blocks stages staging shared pace  measured
     {{1, 1},      any, always, exactly(1),   64, 1, 3, 2, async,     nothing, {},  ""},
@@ -124,15 +124,10 @@ constexpr CudaRow one_block_rows[] = {
     {{481, 512},  any, always, vectors(2),    1, 1, 2, 3, bulk,      nothing, {2}, "4096: 0.970 / 0.980; not pace=0: 0.93"},
 };
 
-// A forward pass. No registers for column sums and no partials, so that a multiprocessor has more blocks, and half as many
-// bytes a row, which asks for twice as many rows in flight: 64 to 128 KiB of a multiprocessor, where 4.8 TB/s and 1 us from
-// memory and back (H200) make 36. A block ends after one to four rows: the next takes the rows that follow those of all
-// others, so that all work side by side. Blocks that share all rows drift apart, wherever they start: 32768x8192 rmsnorm, read
-// and written by plain kernels, in blocks of 1, 4, 16 and 124 rows 258, 265, 274 and 273 us; copied 259. Clusters start too
-// slowly for that: 4096x16384 in clusters of 2 92 us, sharing all rows 74. So a row stays in one block: in registers, with up to
-// 8 vectors a thread, as long as they hold it beside an f32 gamma and beta (20 words a vector); then it is read again, from
-// the L2 cache or from shared memory, and gamma with it; in clusters where shared memory has no room for it. Lines with figures
-// are measured (H200, 2026-11-22 to 24, layernorm, share of what reads a matrix and writes one); the others are reckoned.
+// Forward passes: blocks end after one to four rows, so that all blocks work side by side. A row stays in one block: in
+// registers with up to 8 vectors a thread while they suffice; else it is read again from L2 or shared memory; in
+// clusters if shared memory is too small. Lines with figures are measured (layernorm, share of a stream that reads a
+// matrix and writes one), the others are estimates (NOTES N-702).
 constexpr CudaRow streamed_rows[] = {
 //   vectors        sums when    threads     rows cluster blocks stages staging shared pace measured, rows a team
     {{1, 1},        any, always, exactly(1),  128, 1, 6, 4, async, nothing, {}, ""},
@@ -178,9 +173,9 @@ constexpr CudaRow streamed_rows[] = {
     {{16385, end},  any, always, vectors(4),    1,16, 1, 4, bulk,  nothing, {}, ""},
 };
 
-// Shifting costs registers and instructions, so that three to six vectors a thread, read twice from shared memory, beat
-// one or two in registers; and several such rows or blocks to a multiprocessor, because the number of groups must be a
-// multiple of the vector's elements: 8 of 14 clusters would be left. "not" is the schedule of the next even row.
+// Shifting costs registers and instructions, so three to six vectors a thread, read twice from shared memory, beat one
+// or two in registers. Several rows or blocks to a multiprocessor help as well, because the number of groups must be a
+// multiple of the vector's elements: of 14 clusters only 8 could be used. "not" is the schedule of the next even row.
 constexpr CudaRow shifted_rows[] = {
 //   vectors      sums when    threads     rows cluster blocks stages staging shared pace  measured
     {{65, 96},    any, always, exactly(32),   4, 1,       3,    2, async, nothing, {},  "509: 9 % / 13 % over 8 rows, shared"},
@@ -204,7 +199,7 @@ constexpr CudaRow shifted_rows[] = {
     {{8193, end}, one, shares, vectors(6),    1, largest, fill, 2, async, both, {4},    "70001: - / 0.81; not: - / 0.45"},
 };
 
-// Registers for dgamma, dbeta and an f32 gamma beside 2-byte matrices.
+// Registers for dgamma, dbeta and an f32 gamma besides 2-byte matrices.
 constexpr CudaRow wide_gamma_rows[] = {
     {{1025, 2048},two, gamma,  even(3),       1, 4, 2, 3, bulk, nothing, {4}, "16384, 8192 rows: 0.95 (4 vectors a thread); not 2 and one block: 0.91"},
 };
@@ -228,10 +223,9 @@ constexpr CudaRow widest_rows_of_two_sums[] = {
     {{24577, 32768},two, always, busy,        1, 16, 1, 3, bulk,  both,    {2}, "262144 (8): 0.91; not (4): 0.63"},
 };
 
-// By the vectors of a block. Two of them a thread, or more where no lane is idle then: 4096 rows of 10752 f16 in
-// clusters of 2: 0.91 with 3 vectors for 224 threads, 0.80 with 2 for 352. Clusters of 16 leave 20 multiprocessors idle:
-// rmsnorm 131072 0.91 with 8 blocks and 4 vectors a thread, 0.80 with 16. With half the threads the sums and an f32
-// gamma of 4 vectors fit 128 registers (sm_80).
+// Counted by the vectors of a block. A thread has two, or more where no lane is idle then. Clusters of 16 leave 20
+// multiprocessors idle. With half the threads the sums and an f32 gamma of 4 vectors fit 128 registers, sm_80 (NOTES
+// N-704).
 constexpr CudaRow wide_rows[] = {
 //   of a block   sums when         threads rows cluster blocks stages staging shared pace  measured
     {{513, 640},  any, always,      even_rows,1, wide, 2, 3, bulk, rows,    {2}, "9216: 0.942; not one block: 0.757"},

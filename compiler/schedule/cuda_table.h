@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA schedules that were fastest, as a table: a line for each range of row widths, with the measurements that justify
-// it. heuristic_cuda.cpp makes a line fit the spec and the target, cuda_adaptations.h says what few rows change.
+// The fastest CUDA schedules as a table: one line for each range of row widths, with the measurements that justify it.
+// heuristic_cuda.cpp fits a line to the spec and the target; cuda_adaptations.h changes it for few rows.
 #pragma once
 
 #include "plan/cuda.h"
@@ -12,48 +12,48 @@
 
 namespace normjit::schedule {
 
-/// Row means of a sweep, of any norm: what shared memory is reckoned with before there is a plan. Counting one too many
-/// costs some bytes.
+/// The most row means of a sweep, for any norm, by which shared memory is estimated before there is a plan. One too
+/// many costs some bytes.
 inline constexpr int most_row_sums = 2;
 
-/// What the tables decide by.
+/// The properties that the tables depend on.
 struct CudaShape {
     int64_t cols = 0;
     int width = 1;                 ///< elements of a vector
     int64_t vectors = 0;           ///< of a row
     bool aligned = false;          ///< every load moves a multiple of 16 bytes
     bool copyable = false;         ///< every load moves at least the 4 bytes of an asynchronous copy
-    bool shifted = false;          ///< rows start anywhere in a vector
-    int part = 1;                  ///< of a vector is loaded at a time: 1, or 2 for its half, or 4
-    bool two_sums = false;         ///< column outputs: dgamma and dbeta
-    bool streams = false;          ///< one matrix is read, and nothing summed over the rows
-    bool has_long_slices = false;  ///< of 128 rows or more, with gammas or sums of their own
-    bool has_beta = false;         ///< two column inputs, not gamma alone
-    bool wide_columns = false;     ///< those of gamma: its elements are wider than the matrices'
-    bool is_roomy = false;         ///< a block may have 200 KiB of shared memory: sm_90 and sm_100 do
-    int most_cluster = 1;          ///< blocks of the target's largest cluster
+    bool shifted = false;          ///< rows may start anywhere in a vector
+    int part = 1;                  ///< loads take 1/part of a vector: 1, 2 or 4
+    bool two_sums = false;         ///< dgamma and dbeta are summed
+    bool streams = false;          ///< one matrix is read, and nothing is summed over the rows
+    bool has_long_slices = false;  ///< 128 rows or more, with their own gammas or sums
+    bool has_beta = false;         ///< two column inputs, not only gamma
+    bool wide_columns = false;     ///< the elements of gamma are wider than those of the matrices
+    bool is_roomy = false;         ///< a block may have 200 KiB of shared memory, as on sm_90 and sm_100
+    int most_cluster = 1;          ///< the largest cluster of the target, in blocks
 
-    /// Elements of one load.
+    /// Returns the elements of one load.
     int loaded_width() const { return width / part; }
-    /// Whether shifting decides; narrow rows lie side by side however they start.
+    /// True if shifting decides; narrow rows lie side by side wherever they start.
     bool is_wide_and_shifted() const { return shifted && vectors > 64; }
-    /// Vectors of one of the `cluster` blocks that share a row.
+    /// Returns the vectors of one of the `cluster` blocks that share a row.
     int64_t vectors_of_block(int cluster) const;
-    /// Blocks for a wide row, so that each has 1024 vectors at most, if clusters are that large.
+    /// Returns the blocks for a wide row, such that each has at most 1024 vectors if clusters may be that large.
     int blocks_of_wide_row() const;
 };
 
 CudaShape find_cuda_shape(const Spec& spec, const Target& target);
 
-/// Inclusive.
+/// An inclusive range.
 struct Range {
     int64_t from = 0, to = INT64_MAX;
     bool contains(int64_t value) const { return value >= from && value <= to; }
 };
 std::string to_text(const Range& range);
 
-/// Column sums that a thread holds.
-enum class Sums { any, one, two };  // one: or none
+/// The number of column sums that a thread holds; `one` includes none.
+enum class Sums { any, one, two };
 std::string_view name(Sums sums);
 bool holds(Sums sums, bool two_sums);
 
@@ -62,10 +62,10 @@ struct Threads {
     enum class Rule {
         unchanged,
         exactly,
-        vectors,         ///< as many as make it so many vectors a thread
-        near,            ///< `number` or fewer, so that few lanes are idle
-        within,          ///< `number` or fewer, with as few vectors a thread as that allows
-        even,            ///< as `vectors`, or up to 3 more where no lane is idle then
+        vectors,         ///< as many as give each thread so many vectors
+        near,            ///< `number` or fewer, such that few lanes are idle
+        within,          ///< `number` or fewer, with the fewest vectors a thread that this allows
+        even,            ///< as `vectors`, or up to 3 more if no lane is idle then
         even_rows,       ///< as `even` if the blocks' shares are equal, and at most 512 threads
         half_even_rows,  ///< half of those
         busy,            ///< 224 or 256, whichever leaves fewer lanes idle
@@ -73,11 +73,11 @@ struct Threads {
     Rule rule = Rule::unchanged;
     int number = 0;
 };
-/// What the rule makes of a schedule whose other fields are chosen.
+/// Returns the threads that the rule gives a schedule whose other fields are chosen.
 int count_threads(Threads threads, const CudaShape& shape, const CudaSchedule& schedule);
 
-/// What stays in shared memory between the sweeps over a row; of what is reread, nothing stays: each sweep loads what
-/// it needs.
+/// What stays in shared memory between the sweeps over a row. Values that are reread stay nowhere: each sweep loads
+/// what it needs.
 enum class Shared { nothing, rows, columns, both, reread, columns_reread, rows_columns_reread };
 
 struct Pace {
@@ -86,7 +86,7 @@ struct Pace {
 };
 
 struct CudaRow {
-    Range vectors;  ///< of a row; in a family that counts by blocks, of a block
+    Range vectors;  ///< of a row; in a family that counts by block, of a block
     Sums sums;
     struct Condition {
         std::string_view text;  ///< empty for always
@@ -104,9 +104,9 @@ struct CudaRow {
     int rows_per_team = 0;
 };
 inline constexpr int wide_row_blocks = 0, largest_cluster = -1;
-inline constexpr int fill_384 = 0;  ///< as many as have 384 threads
+inline constexpr int fill_384 = 0;  ///< as many as have 384 threads together
 
-/// Lines for one kind of rows. Exactly one of them is for each shape to which the family applies.
+/// Lines for one kind of rows. For each shape to which the family applies, exactly one of its lines holds.
 struct CudaFamily {
     std::string_view rows_are;
     bool (*applies)(const CudaShape&);
@@ -116,7 +116,7 @@ struct CudaFamily {
     bool has(const CudaRow& row, const CudaShape& shape) const;
 };
 
-/// The first that applies decides; the last always does.
+/// Returns the families; the first that applies decides, and the last always applies.
 std::span<const CudaFamily> cuda_families();
 
 struct CudaFound {
@@ -126,7 +126,7 @@ struct CudaFound {
 };
 CudaFound find_in_cuda_table(const CudaShape& shape);
 
-/// One line of text.
+/// Describes a line as one line of text.
 std::string describe(const CudaFamily& family, const CudaRow& row);
 
 }  // namespace normjit::schedule

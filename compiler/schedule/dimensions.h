@@ -16,7 +16,7 @@
 
 namespace normjit::schedule {
 
-/// What the values of a dimension depend on, beside the dimensions before it.
+/// What the values of a dimension depend on, in addition to the dimensions before it.
 struct SearchedProblem {
     const Spec& spec;
     const Target& target;
@@ -25,8 +25,8 @@ struct SearchedProblem {
     Schedule heuristic;
 };
 
-/// Values worth trying when the dimensions before this one are as in `so_far`; the later ones mean nothing yet.
-/// Ascending or not; never empty.
+/// Returns the values worth trying if the dimensions before this one are as in `so_far`; the later ones mean nothing
+/// yet. In any order; never empty.
 using DimensionValues = std::vector<int64_t> (*)(const SearchedProblem& problem, const Schedule& so_far);
 
 struct Dimension {
@@ -41,7 +41,7 @@ Owner owner_of(Field Owner::*);
 template <class Owner, class Field>
 Field field_of(Field Owner::*);
 
-/// What a pointer to member points into, of a schedule: itself, or its device's part.
+/// Returns what a pointer to a member of `Owner` applies to: the schedule itself or its device's part.
 template <class Owner>
 decltype(auto) part_of(auto& schedule) {
     if constexpr (std::is_same_v<Owner, Schedule>) {
@@ -51,7 +51,7 @@ decltype(auto) part_of(auto& schedule) {
     }
 }
 
-/// A dimension that is a number or an enum of the schedule or of its device's part.
+/// Makes a dimension of a number or an enum of the schedule or of its device's part.
 template <auto member>
 constexpr Dimension dimension(std::string_view key, DimensionValues values) {
     using Owner = decltype(owner_of(member));
@@ -61,9 +61,8 @@ constexpr Dimension dimension(std::string_view key, DimensionValues values) {
             [](Schedule& schedule, int64_t value) { part_of<Owner>(schedule).*member = static_cast<Field>(value); }};
 }
 
-/// The fewest tasks that a phase on a CPU is cut into, where the heuristic takes `usual`: two for each core. With
-/// fewer, a thread that the machine keeps from its work makes all others wait, which no measurement on a quiet machine
-/// shows.
+/// Returns the fewest tasks of a CPU phase if the heuristic takes `usual`: two for each core. With fewer, one delayed
+/// thread makes all others wait, which measurements on an idle machine do not show.
 int64_t least_tasks(const SearchedProblem& problem, int64_t usual);
 
 /// In an order in which values depend on earlier dimensions only.

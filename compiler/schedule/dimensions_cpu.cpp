@@ -18,7 +18,7 @@ Values powers_of_two(int64_t most) {
     return values;
 }
 
-/// Tasks for each core and multiples of that, as long as a group keeps 16 rows; one group where one thread may do.
+/// Returns one group, and multiples of the number of cores while a group keeps 16 rows.
 Values row_groups(const SearchedProblem& p, const Schedule&) {
     const int64_t most = std::max<int64_t>(p.rows / 16, std::min<int64_t>(p.rows, p.target.cores));
     const int64_t least = least_tasks(p, p.heuristic.row_groups);
@@ -34,13 +34,13 @@ Values row_blocks(const SearchedProblem& p, const Schedule&) {
     return powers_of_two(std::clamp<int64_t>(p.rows, 1, 32));
 }
 
-/// Vectors of a row: wider strips or steps than that are the same loop.
+/// Returns widths up to the vectors of a row: wider strips or steps are the same loop.
 Values vectors(const SearchedProblem& p, const Schedule&) {
     const int64_t lanes = 64 / static_cast<int64_t>(size_of(p.spec.compute()));
     return powers_of_two(std::clamp<int64_t>(divide_up(p.spec.cols, lanes), 1, 8));
 }
 
-/// Which decides the order of a row's sums.
+/// `unroll` decides the order of a row's sums, so it is fixed with `invariant`.
 Values unrolls(const SearchedProblem& p, const Schedule& schedule) {
     return p.spec.invariant ? Values{cpu_of(p.heuristic).unroll} : vectors(p, schedule);
 }
@@ -50,14 +50,14 @@ Values stages(const SearchedProblem& p, const Schedule&) {
     return p.operands.columns().empty() ? Values{0} : Values{0, 1};
 }
 
-/// Kept is what else is converted twice. Legality knows what fits.
+/// Caching avoids a second conversion. Legality decides what fits.
 Values keeps(const SearchedProblem& p, const Schedule& schedule) {
     const bool converts = p.operands.matrices()[0].dtype != p.spec.compute() && p.spec.writes_matrices();
     const bool can = cpu_of(schedule).split_rows == 0;
     return converts && can ? Values{0, 1} : Values{0};
 }
 
-/// Legality knows which specs have two sweeps.
+/// Legality decides which specs have two sweeps.
 Values overlaps(const SearchedProblem& p, const Schedule& schedule) {
     const CpuSchedule& cpu = cpu_of(schedule);
     const bool fetches_next = cpu.prefetch == 1 || cpu.prefetch == 2;
@@ -65,19 +65,20 @@ Values overlaps(const SearchedProblem& p, const Schedule& schedule) {
     return can ? Values{0, 1} : Values{0};
 }
 
-/// A part of a row's columns: fewer are not worth a task.
+/// The fewest columns of a range that are worth a task.
 constexpr int64_t part_least = 512;
 
 Values prefetches(const SearchedProblem&, const Schedule&) { return {0, 1, 2, 3}; }
 
-/// Whether this problem's rows are few: what the heuristic says, and the other way where columns can be split.
+/// Returns thresholds that do or do not treat this problem's rows as few: the heuristic's, and the opposite where
+/// columns can be split.
 Values split_rows(const SearchedProblem& p, const Schedule&) {
     const int64_t usual = cpu_of(p.heuristic).split_rows;
     if (p.target.cores == 1 || p.spec.cols < 2 * part_least || p.spec.invariant) return {usual};
     return p.rows <= usual ? Values{usual, 0} : Values{usual, INT64_MAX};
 }
 
-/// Each of two threads or more.
+/// Groups of at least two threads each.
 Values teams(const SearchedProblem& p, const Schedule& schedule) {
     Values values = {cpu_of(p.heuristic).thread_groups};
     if (cpu_of(schedule).split_rows < p.rows) return values;
@@ -100,8 +101,8 @@ Values column_ranges(const SearchedProblem& p, const Schedule& schedule) {
     return values;
 }
 
-/// The heuristic's threshold, and one on the other side of this problem's traffic. What fits L2 stays there: whoever
-/// takes dx next reads it from the cache, which no measurement of this kernel alone shows.
+/// Returns the heuristic's threshold, and one on the other side of this problem's traffic. Data that fits L2 stays
+/// there: the next reader of dx finds it in the cache, which no measurement of this kernel alone shows.
 Values stream_kbs(const SearchedProblem& p, const Schedule&) {
     if (!p.spec.writes_matrices()) return {cpu_of(p.heuristic).nontemporal_kb};
     const int64_t usual = cpu_of(p.heuristic).nontemporal_kb;

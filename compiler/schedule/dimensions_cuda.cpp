@@ -29,7 +29,7 @@ Values only(const Values& values, auto&& allowed) {
     return kept.empty() ? Values{values.front()} : kept;
 }
 
-/// Two passes where one is possible never won on an H200; they do where rows hardly fit (2026-11-21).
+/// Two passes where one is possible never won, except where rows hardly fit (NOTES N-711).
 Values forms(const SearchedProblem& p, const Schedule&) {
     constexpr int64_t narrowest_streamed = 65536;
     if (is_two_pass(p.heuristic)) return listed(CudaForm::two_pass, CudaForm::rows);
@@ -37,14 +37,13 @@ Values forms(const SearchedProblem& p, const Schedule&) {
     return listed(CudaForm::rows, CudaForm::two_pass);
 }
 
-/// The widest, which loads at most 16 bytes of the narrowest matrix, and half of it; the heuristic may have chosen
-/// less.
+/// Returns the widest, which loads at most 16 bytes of the narrowest matrix, half of it, and the heuristic's.
 Values vector_widths(const SearchedProblem& p, const Schedule&) {
     const int64_t widest = std::max(find_cuda_shape(p.spec, p.target).width, cuda_of(p.heuristic).vector_width);
     return only({widest, widest / 2, cuda_of(p.heuristic).vector_width}, [](int64_t width) { return width > 0; });
 }
 
-/// A block has at least 64 vectors of its row: few rows gain by clusters of 4 with 128 (1x8192 bf16).
+/// A block has at least 64 vectors of its row, because few rows gain by clusters of 4 with 128 (1x8192 bf16).
 Values clusters(const SearchedProblem& p, const Schedule& so_far) {
     if (is_two_pass(so_far)) return {1};
     const int64_t vectors = plan::vectors_of_row(p.spec.cols, cuda_of(so_far).vector_width);
@@ -53,7 +52,7 @@ Values clusters(const SearchedProblem& p, const Schedule& so_far) {
     });
 }
 
-/// As many as give every thread 1, 2, 3, 4, 6 or 8 vectors.
+/// Returns numbers that give every thread 1, 2, 3, 4, 6 or 8 vectors.
 Values threads_per_row(const SearchedProblem& p, const Schedule& so_far) {
     if (is_two_pass(so_far)) return {128, 256, 512};
     const CudaSchedule& s = cuda_of(so_far);
@@ -68,7 +67,7 @@ Values threads_per_row(const SearchedProblem& p, const Schedule& so_far) {
     return values.empty() ? Values{1024} : values;
 }
 
-/// Blocks of 64 to 512 threads, or one row.
+/// Returns numbers that make blocks of 64 to 512 threads, or one row.
 Values rows_per_block(const SearchedProblem& p, const Schedule& so_far) {
     const CudaSchedule& s = cuda_of(so_far);
     if (is_two_pass(so_far) || s.cluster > 1) return {1};
@@ -113,7 +112,7 @@ Values paces(const SearchedProblem& p, const Schedule& so_far) {
     return is_two_pass(so_far) || p.operands.column_outputs().empty() ? Values{0} : Values{0, 2, 4};
 }
 
-/// All, or a few: with 16 a block is as slow as with all (cuda_table.cpp).
+/// 0 for all rows, or a few: with 16 a block is as slow as with all (NOTES N-702).
 Values rows_per_team(const SearchedProblem& p, const Schedule& so_far) {
     return is_two_pass(so_far) || !p.operands.column_outputs().empty() ? Values{0} : Values{0, 1, 2, 3, 4, 8};
 }
@@ -122,9 +121,8 @@ Values pace_slacks(const SearchedProblem&, const Schedule& so_far) {
     return cuda_of(so_far).pace > 0 ? Values{1, 2} : Values{1};
 }
 
-/// As many as run at once; the fewest in which no group has more rows than then; as many as one block less on every
-/// multiprocessor leaves; a half or a quarter, whose partials cost less; and twice as many, where none waits for
-/// another.
+/// Returns as many groups as run at once; the fewest that need no more rows each; the number with one block less on
+/// every multiprocessor; a half and a quarter, which have fewer partials; and twice as many, if none waits for another.
 Values row_groups(const SearchedProblem& p, const Schedule& so_far) {
     const CudaSchedule& s = cuda_of(so_far);
     const int64_t full = cuda_row_groups(p.spec, p.target, s);
@@ -139,7 +137,7 @@ Values row_groups(const SearchedProblem& p, const Schedule& so_far) {
     return values;
 }
 
-/// Where rows must be summed in one order, what decides it is the heuristic's.
+/// Keeps the heuristic's value, which decides the order of a row's sums, if the spec requires one order.
 template <auto field, Values (*values)(const SearchedProblem&, const Schedule&)>
 Values unless_invariant(const SearchedProblem& p, const Schedule& so_far) {
     return p.spec.invariant ? listed(cuda_of(p.heuristic).*field) : values(p, so_far);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CPU schedule without measuring. Each field is chosen by one function, from the problem and the fields before it.
+// Chooses a CPU schedule without measuring. One function chooses each field, from the problem and the fields before it.
+// tools/lab/NOTES.md has the measurements that they were fitted to.
 #include "artifact/realign.h"
 #include "artifact/sharing.h"
 #include "schedule/cpu_legality.h"
@@ -18,23 +19,20 @@ namespace normjit::schedule {
 
 namespace {
 
-/// The most units per strip or step for which the registers suffice; a power of two, so that strips end where lines do.
+/// Returns the most units per strip or step for which the registers suffice: a power of two, so that strips end where
+/// lines do.
 int widest_legal(Legality& legality, CpuSchedule cpu, int CpuSchedule::* field) {
     while (cpu.*field > 1 && !legality.allows(cpu)) cpu.*field /= 2;
     return cpu.*field;
 }
 
-/// Rows of which L1 holds x, dy and dx beside the columns' partials and gamma: the last sweep then finds them there.
-/// 0 where that does not gain: with rows to convert, because arithmetic is their limit, or with too few. Xeon, 48 KiB
-/// L1, 1 thread, in L2, 2026-11-21, time over that of 8 rows; from memory it is a few percent less, too:
-///   layernorm f32   N = 512: 4 rows 0.92   768: 4 0.94   1024: 2 0.83, 4 1.00   2048: 2 1.08   f64, 512: 2 0.82
-///   dx alone        N = 1024: 2 rows 0.72
-///   with AVX2       N = 512: 4 rows 0.94   1024: 2 1.08
-///   rmsnorm f32     N = 512: 4 rows 0.93   768: 4 0.88   1024: 2 0.85           bf16, 1024: 2 1.02, 4 1.00
+/// Returns the rows of which L1 holds x, dy and dx beside the columns' partials and gamma, so that the last sweep finds
+/// them there. 0 where that does not gain: with rows that need conversion, whose limit is arithmetic, or with too few
+/// rows (NOTES N-601).
 int64_t rows_in_l1(const Spec& spec, const Target& target) {
     if (!spec.writes_matrices()) return 0;  // one sweep
     const auto math_bytes = static_cast<int64_t>(size_of(spec.compute()));
-    int64_t of_row = 0;  // bytes of an element of each matrix
+    int64_t of_row = 0;  // bytes of one element of each matrix
     for (const Operand& operand : OperandList(spec)) {
         if (!operand.is_matrix()) continue;
         if (!operand.is_written() && operand.bytes() < math_bytes) return 0;
@@ -45,10 +43,8 @@ int64_t rows_in_l1(const Spec& spec, const Target& target) {
     return rows < least ? 0 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rows)));
 }
 
-/// Past the caches from the size on where x, dy and dx outgrow L2 and a fair share of L3, which other programs use too.
-/// On the same Xeon (260 MiB L3 reported, 1 of 2 cores) f32 rows of 1024 gained 1.2x at 6 MiB, 1.3x at 48 MiB, 1.5x at
-/// 192 MiB. On 16 cores (32 MiB of L2, 300 MiB of L3) with data in no cache, problems of 36 to 60 MiB gained 1.13x to
-/// 1.29x (8192 rows of 768 to 1280 bf16, 4096 of 768 f32), and lost 0 to 12 % where all of it was in L3 (2026-11-21).
+/// Returns the traffic from which on stores go past the caches: where x, dy and dx outgrow L2 and a fair share of L3,
+/// which other programs use as well (NOTES N-602).
 int64_t choose_nontemporal_kb(const Target& target) {
     constexpr int64_t share_of_core = 2 << 20;
     const int64_t all_l2 = target.cores * target.l2_bytes, all_shares = target.cores * share_of_core;
@@ -59,13 +55,8 @@ bool goes_past_caches(const Spec& spec, const Target& target) {
     return spec.rows && bytes_moved(spec, *spec.rows) / 1024 >= choose_nontemporal_kb(target);
 }
 
-/// On a Zen 4: few rows where they meet stores, else many, as wide as they are. EPYC, 1 thread, 2026-11-23. Times as
-/// fast as 8 rows, in caches:
-///   layernorm f32   1000: 2 rows 1.0   1016, 1024, 1040: 2 1.36   2048: 2 1.1   4096: 2 1.2   8x4096: 2 1.27
-///   layernorm bf16  2000, 2080, 3072: 2 rows 0.95   2048, 4096, 8192: 2 1.24   8x4096: 2 1.12   4x4096: 2 0.93
-/// Times as fast as 2 rows:
-///   from memory     8192: 4 rows 1.07  16384: 4 1.04   4096: 4 1.07   rmsnorm 7000: 4 1.05, 8 1.13
-///   layernorm f32   5000: 8 rows 1.05 (in L3 1.19)   7000: 8 1.11   12000: 8 1.13 (in L3 1.05)   50000: 8 1.03
+/// Returns the rows of a block on a Zen 4, if they differ from other CPUs': few where loads and stores alias, else many
+/// for wide rows (NOTES N-603).
 std::optional<int64_t> rows_on_zen4(const Spec& spec, const Target& target) {
     constexpr int64_t too_few = 4;
     if (target.tune != Tune::zen4 || spec.rows.value_or(INT64_MAX) <= too_few) return {};
@@ -74,32 +65,13 @@ std::optional<int64_t> rows_on_zen4(const Spec& spec, const Target& target) {
     return {};
 }
 
-/// Too few to gain by sweeps in one loop.
+/// True if the rows are too few to gain by overlapped sweeps.
 bool has_few_rows(const Spec& spec) {
     constexpr int64_t least = 32;
     return spec.rows && *spec.rows < least;
 }
 
-/// Rows swept together. Xeon, 2 MiB L2 a core, 2026-11-21, share of the ceiling with 16 threads / 1 thread:
-///   layernorm f32   N = 16: 8 rows - / 0.68, 32 rows - / 0.79   48: 8 0.97 / 0.75, 32 0.99 / 0.82
-///                   4096: 8 rows 0.90 / 0.89, 2 rows 0.94 / 0.85   16384: 8 0.57 / 0.61, 2 0.90 / 0.77
-///                   65536: 2 rows 0.47 / 0.51, 1 row 0.70 / 0.62
-///   layernorm bf16  1024: 8 rows 0.90 / 0.85, 2 rows 0.72 / 0.87   16384: 8 0.78 / 0.66, 4 0.82 / 0.73
-/// Wide rows of 16 bits weigh half of their columns' partials, which several of them share. Time over that of 1 row
-/// with fetches of the next one and gamma kept, 2026-11-22, 16 threads / 1 thread / 1 thread of another such machine:
-///   layernorm bf16  49152: 2 rows - / - / 0.92   65536: 1 row 0.62 / 1.04 / 0.96, 2 rows 0.64 / 0.96 / 0.87
-///                   131072: 1 row - / - / 0.86, 2 rows - / - / 0.76   f16, 65536: 1 row 0.88, 2 rows 0.82
-///   rmsnorm bf16    65536: 1 row - / - / 0.86, 2 rows 0.93   131072: 0.89, 0.89
-/// Narrow ones on a Zen 4, times as fast as 32 or what fits 8 KiB (EPYC, 1 thread, in caches / from memory,
-/// 2026-11-23):
-///   16 rows         f32 16: 0.93 / 0.99   48: 1.03 / 1.02   100: 1.08 / 1.03   bf16 32: 0.96 / 0.98   64: - / 1.25
-///                   rmsnorm bf16 77: - / 1.18   bf16 120: 1.05
-/// Few wide ones, 2 rows and fetches of these over 1 row and fetches of the next, 2 threads / 1 thread, from memory,
-/// 2026-11-24:
-///   layernorm f32   20x16500: 0.73   28x20000: 0.93   20x33000: - / 0.87   20x65536: 0.68   bf16 12x33272: 0.86
-///   rmsnorm f32     20x33000: 0.94 / 0.89   12x65536: 0.97   bf16 20x49152: 0.87   layernorm f16 24x33000: 0.81
-/// The widest, split among the cores, over a row group of 1 row (bf16: 2) at a time:
-///   layernorm f32   131072: 2 rows 0.68 / - / 0.92, 4 rows 0.77 / - / 0.89   bf16, 262144: 2 rows 0.97, 4 rows 0.85
+/// Returns the rows per block (NOTES N-603, N-604).
 int usual_row_block(const Spec& spec, const Target& target) {
     constexpr int64_t most = 8, bytes_of_narrow = 8 << 10, bytes_of_narrowest = 128;
     const int64_t in_l1 = std::min(rows_in_l1(spec, target), most);
@@ -116,45 +88,35 @@ int usual_row_block(const Spec& spec, const Target& target) {
     return static_cast<int>(std::min(std::max(in_l1 > 0 ? in_l1 : in_l2, narrow), rows));
 }
 
-/// Threads whose L2 have room for a row and what goes with it for every column, three eighths of each.
+/// Returns the number of threads whose L2 together hold a row and its data for every column, in three eighths of each
+/// L2.
 int64_t threads_of_row(const Spec& spec, const Target& target) {
     int64_t threads = 1;
     while ((bytes_read(spec) + column_bytes(spec)) / threads > target.l2_bytes / 8 * 3) threads *= 2;
     return threads;
 }
 
-/// Rows of a block for sweeps in one loop, which `threads` share: all L2 hold one such block and its columns. What does
-/// not fit anyway saves most with most rows.
+/// Returns the rows of a block for overlapped sweeps, shared by `threads`: all their L2 hold one such block and its
+/// columns. A row that does not fit in any case gains most from the largest block.
 int rows_to_overlap(const Spec& spec, const Target& target, int64_t threads) {
     constexpr int64_t most = 4;
     if (threads == 1 && width_of(spec, target) == Width::widest) return most;
-    const int64_t least = target.tune == Tune::zen4 ? 2 : 1;  // 65536 bf16, an EPYC: 2 rows 1.18 times as fast as 1
+    const int64_t least = target.tune == Tune::zen4 ? 2 : 1;  // NOTES N-603
     return static_cast<int>(std::clamp<int64_t>(threads * target.l2_bytes / 8 / bytes_read(spec), least, most));
 }
 
-/// The next block's first sweep reads from memory while the last one of this block reads from L2 and writes, so that
-/// memory always has both to do; the partials are the loop's further cost. For rows from memory. Time over that
-/// without, 1 thread, the same Xeon and another such machine with 16 cores, 2026-11-22:
-///   layernorm f32   4096: 0.94 to 1.04   8192: 0.98   16384: 0.90, 0.88   65536: 0.93, 0.93   131072: 0.84
-///   rmsnorm f32     2048: 1.08           4096: 1.07   layernorm 1024, 16 threads: 1.23
-///   layernorm bf16  4096: 1.14           8192: 0.92   16384: 0.86, 0.85   65536: 0.82, 0.74   131072: 0.84
-///   rmsnorm bf16    8192: 0.77           layernorm f16, 16384: 0.87
-/// A Zen 4 fetches ahead better when it reads and writes one after the other, where arithmetic leaves it time for that.
-/// EPYC, 1 thread, 2026-11-23, times as fast without:
-///   f32             8192: 1.31   16384: 1.34   65536: 1.43   rmsnorm 16384: 1.38
-///   bf16            4096: 1.06   rmsnorm 8192, 16384: 0.98, 0.97   layernorm 8192: 0.93   16384: 0.92
-///   on 2 threads    layernorm 4096: 1.11, f16 1.27   5120: 0.99   6144: 0.88   8192: 0.84   16384: 0.83
-///                   rmsnorm 4096: 1.19 (1 thread 1.35)   8192: 1.01   12288, 16384: 0.98          (2026-11-24)
-///   unfilled lines  4097: 1.22   4925: 1.21 (in L3 1.25)   6910: 1.05 (1.25)   40001: 1.19   f16 12345: 1.05
+/// True if overlapped sweeps gain: rows from memory, because reads of the next block's first sweep then accompany the
+/// writes of this block's last sweep. A Zen 4 prefetches better without, unless conversion leaves time for it (NOTES
+/// N-605).
 bool gains_by_overlap(const Spec& spec, const Target& target) {
     if (target.tune == Tune::zen4 && !(converts(spec) && rows_fill_lines(spec))) return false;
-    if (has_few_rows(spec)) return false;  // 16x1048576 f32, 16 threads: 1.09 to 1.15
+    if (has_few_rows(spec)) return false;
     if (spec.rows && bytes_moved(spec, *spec.rows) <= target.l2_bytes) return false;
     const int64_t part = !converts(spec) ? 16 : target.tune == Tune::zen4 ? 48 : 64;
     return bytes_read(spec) >= target.l2_bytes / part;
 }
 
-/// What the measurements of keep and overlap are of: Xbyak's code.
+/// True for Xbyak's code, on which cache_elements and overlap were measured.
 bool is_x64(const Target& target) { return target.isa == Isa::x86_64_avx512 && target.backend != BackendChoice::llvm; }
 
 int choose_overlap(const Spec& spec, const Target& target, CpuSchedule cpu, Legality& legality) {
@@ -163,19 +125,17 @@ int choose_overlap(const Spec& spec, const Target& target, CpuSchedule cpu, Lega
     return legality.allows(cpu) ? 1 : 0;
 }
 
-/// As many independent sums as an FMA's latency asks for, fewer for short rows: folding them costs an addition each
-/// (N = 64, bf16, 1 thread: share 0.63 with 4, 0.68 with 1).
+/// Returns as many independent sums as the latency of an FMA requires, fewer for short rows, because folding each costs
+/// an addition (NOTES N-606).
 int most_unroll(const Spec& spec) {
     const int64_t vectors = spec.cols * static_cast<int64_t>(size_of(spec.compute())) / 64;
     return vectors >= 32 ? 4 : vectors >= 16 ? 2 : 1;
 }
 
-/// From memory 1.1x to 1.3x. In L2 the fetches cost more than they bring: layernorm f32 512x256 0.62 of the ceiling
-/// with them, 0.69 without (same machine). Wide rows have no room for the next one, and a single block has no next:
-/// those fetch the row in hand (512x65536 f32, 16 threads / 1 thread: next block 0.74 / 0.63, row in hand 0.85 / 0.67;
-/// 2048x16384 the other way round: 0.86 / 0.82, 0.82 / 0.65). On a Zen 4 the next block is never worse.
+/// Chooses the prefetch: none for data in L2; the current row where wide rows leave no room for the next, or where
+/// there is no next block; else the next block (NOTES N-607).
 int choose_prefetch(const Spec& spec, const Target& target, const CpuSchedule& cpu) {
-    if (cpu.overlap == 1) return 3;  // which reads the next block anyway
+    if (cpu.overlap == 1) return 3;  // overlapped sweeps read the next block in any case
     if (spec.rows && bytes_moved(spec, *spec.rows) <= target.l2_bytes) return 0;
     const bool one_block = spec.rows && *spec.rows <= cpu.row_block;
     const bool few_wide = has_few_rows(spec) && bytes_read(spec) > target.l2_bytes / 16;
@@ -183,9 +143,8 @@ int choose_prefetch(const Spec& spec, const Target& target, const CpuSchedule& c
     return one_block || !fits ? 3 : 1;
 }
 
-/// Fewer rows where their dx goes past the caches, does not fill lines, and then fits the stack. Same machine, 1
-/// thread, over more rows with normal stores: layernorm f32 4096x4097 2 rows 1.39, 16384x2001 4 rows 1.43, bf16
-/// 8192x4097 4 rows 1.10. On a Zen 4, 2 rows of 2 bytes over 4 with normal stores: 4925 0.84, 6910 0.89, in L3 0.76.
+/// Returns fewer rows per block if dx is stored past the caches, does not fill lines, and then fits the stack (NOTES
+/// N-608).
 int fit_realigned_rows(const Spec& spec, const Target& target, int usual) {
     const int64_t least = target.tune == Tune::zen4 && converts(spec) ? 4 : 2;
     if (rows_fill_lines(spec)) return usual;
@@ -196,19 +155,16 @@ int fit_realigned_rows(const Spec& spec, const Target& target, int usual) {
 
 constexpr int64_t narrowest_shared = 4096;  ///< columns that several threads share
 
-/// Columns of a range, whose row sums are added up by themselves: 16384 for each element of four vectors of sums. In
-/// f32 those of a longer one stop growing: x of mean 100.5, one row on two cores with AVX-512: dx is off by 4e-4 for
-/// 2^24 columns in four ranges, 0.5 for 2^26; in these 3e-5 to 1.1e-4, 1.4e-4.
+/// Returns the most columns of a range, whose row sums are separate: 16384 for each element of four vectors of sums.
+/// Longer f32 sums stop growing (NOTES N-609).
 int64_t widest_range(const Target& target) { return int64_t{16384} * target.vector_bytes(); }
 
 bool is_for_one_thread(const Spec& spec, const Target& target) {
     return spec.rows && !pays_to_share(*spec.rows, spec.cols, target.cores);
 }
 
-/// Of rows that are too few for several groups a core. Wide rows are worth a group each (17x65536 on 16 threads of the
-/// same Xeon: 183 us, 331 us in 4), or two of them (28x20480 bf16 from memory: 54 us in 16 groups, 95 us in 7). Ten
-/// groups instead of a group per four rows (2026-11-23): 17x4096 f32 1.7 times as fast from memory, 1.15 from L2, bf16
-/// 1.2, 0.92; 17x8192 1.6, 1.6, 1.7, 1.0; 22x8192 f32 1.5, 1.0; 28x8192 1.2, 1.0, 1.1, 1.0; 28x2048 1.1, 0.9, 1.1, 0.9.
+/// Returns the row groups for rows that are too few for several groups a core; wide rows get a group each (NOTES
+/// N-610).
 int64_t groups_of_few_rows(const Spec& spec, const Target& target) {
     const int64_t rows = *spec.rows;
     if (width_of(spec, target) != Width::usual) return rows;
@@ -216,9 +172,8 @@ int64_t groups_of_few_rows(const Spec& spec, const Target& target) {
     return spec.cols >= 4096 ? std::max(rows / 4, std::min<int64_t>(rows, 10)) : rows / 4;
 }
 
-/// Enough groups for every core to take several, and as many as the others, as long as a group keeps 64 rows: then its
-/// partials are under 2 % of the traffic even for bf16 and both column sums. With less, one a core: 128x4096 on 16
-/// threads of the same Xeon takes 26 us in 16 groups, 86 us with its columns split.
+/// Returns enough groups for every core to take several, all cores equally many, while a group keeps 64 rows; its
+/// partials are then a small part of the traffic. Below that, one group a core (NOTES N-610).
 int64_t choose_row_groups(const Spec& spec, const Target& target) {
     if (target.cores == 1 || is_for_one_thread(spec, target)) return 1;
     const int64_t wanted = int64_t{4} * target.cores;
@@ -228,10 +183,8 @@ int64_t choose_row_groups(const Spec& spec, const Target& target) {
     return std::max(one_a_core, for_each_core * target.cores);
 }
 
-/// Keeping the columns costs a row group about a third of a row, and saves bf16 rows 7 % of the arithmetic (same
-/// machine: layernorm 4096x4096, bf16 with f32 gamma, 58 % of the ceiling without, 65 % with). Wide rows need the room
-/// in L2: 65536 bf16 takes 1.09x with gamma kept, 131072 1.10x, with f32 gamma 1.01x and 1.03x (1 thread). A forward
-/// reads them in its last sweep alone, once for a block of rows.
+/// Caching the [N] values saves conversions, unless they are used as they are in memory. Wide rows need the room in L2;
+/// a forward pass reads them only once for a block of rows (NOTES N-611).
 int choose_stage(const Spec& spec, const Target& target) {
     constexpr int64_t min_rows = 64;
     if (spec.pass == Pass::forward) return 0;
@@ -245,11 +198,8 @@ int choose_stage(const Spec& spec, const Target& target) {
     return !operands.columns().empty() && !as_in_memory && many ? 1 : 0;
 }
 
-/// Rows to convert are converted once where they come from L2 and the stack holds 4 of them: as many of `usual` as it
-/// holds, or 0. Same machine, 1 thread, time over that without: layernorm 1024x64 bf16 0.87, 512x256 0.86, f16 0.76,
-/// 256x512 bf16 0.89, f16 0.79; rmsnorm 512x256 bf16 0.93, f16 0.78. Of 1024 columns 2 rows fit: bf16 1.07, f16 0.94.
-/// From L3 2048x256 bf16 takes 1.0 to 1.1. A Zen 4 takes two cycles for each store of 64 bytes: layernorm bf16 128 to
-/// 512 columns, 1 thread, 2026-11-23: 1.10 to 1.20, f16 0.89.
+/// Returns the rows of a block whose converted elements are kept on the stack, at most `usual`, or 0. It gains if rows
+/// that need conversion come from L2 and the stack holds 4 of them (NOTES N-612).
 int rows_to_keep(const Spec& spec, const Target& target, CpuSchedule cpu, int usual, Legality& legality) {
     constexpr int least_rows = 4;
     const bool in_l2 = spec.rows && bytes_moved(spec, *spec.rows) <= target.l2_bytes;
@@ -261,14 +211,8 @@ int rows_to_keep(const Spec& spec, const Target& target, CpuSchedule cpu, int us
     return legality.allows(cpu) ? cpu.row_block : 0;
 }
 
-/// Threads that share each row in teams, or 0. Wide rows, and no more threads for each than it needs: these wait for
-/// each other after every block of rows, and each team's partials are summed afterwards. 16 threads, 2026-11-22, in
-/// teams of 2, 4, 8, 16 threads, time over row groups:
-///   layernorm f32   512x65536: 1 row 0.78, 0.77, -, -     2 rows 0.91, 0.82, 0.84, -   4 rows -, 0.98, 1.02, 0.91
-///                   256x131072: 1 row -, 0.76, -, -       2 rows -, 0.96, 0.78, -      4 rows -, -, 1.04, 0.88
-///   layernorm bf16  512x65536: 2 rows 0.90, 0.92, -, -    4 rows -, 0.94, 0.95, -
-///                   256x131072: 2 rows -, 0.69, -, -      4 rows -, 0.88, 0.79, 0.89
-/// 131072: over one team of all.
+/// Returns the threads that share each row in thread groups, or 0: for wide rows, and no more threads than a row needs,
+/// because they wait for each other after every block of rows (NOTES N-613).
 int64_t threads_of_team(const Spec& spec, const Target& target, const CpuSchedule& cpu) {
     const int64_t threads = threads_of_row(spec, target);
     const bool is_shared = spec.cols >= narrowest_shared && spec.cols <= widest_range(target);
@@ -276,15 +220,13 @@ int64_t threads_of_team(const Spec& spec, const Target& target, const CpuSchedul
     return can && threads > 1 && target.cores / threads >= 2 ? threads : 0;
 }
 
-/// Launches of few rows, which row groups would leave on few cores. The widest rows are always split: the cores' L2
-/// hold more of them than one (64x1048576 f32, 16 threads: share 0.39, in row groups 0.24; 1024x65536 takes 0.93 to
-/// 1.31 times as long). What one thread does is one part: its column sums are done with the last row, where a row
-/// group's partials are summed afterwards. One thread, 2026-11-21, this way over a row group: 1x8192 bf16 1.4, f32 1.4;
-/// 2x4096 1.15, 1.22; 8x2048 1.06, 1.11; 1x1024 0.95, 1.04; 4x1024 0.97, 0.80. LLVM's code for AVX2: 1x8192 bf16 1.2.
+/// Returns the number of rows up to which columns are split, for launches that row groups would leave on few cores. The
+/// widest rows are always split, because the cores' L2 hold more of them together than one. A single thread saves the
+/// partials (NOTES N-614).
 int64_t choose_split_rows(const Spec& spec, const Target& target, int64_t team) {
     if (spec.invariant) return 0;
     if (spec.cols > widest_range(target)) return INT64_MAX;
-    constexpr int64_t narrowest_alone = 2048;  // columns on one thread
+    constexpr int64_t narrowest_alone = 2048;  // columns for one thread
     constexpr int64_t most_alone = 32 << 10;   // and elements
     if (is_for_one_thread(spec, target)) {
         const bool few_elements = *spec.rows * spec.cols < most_alone;
@@ -305,7 +247,7 @@ int choose_row_block(const Spec& spec, const Target& target, CpuSchedule cpu, in
     return may_realign(spec, cpu) ? std::min(rows, cpu.row_block) : rows;
 }
 
-/// What the problem is to the functions above.
+/// Notes the properties of the problem that decided.
 void explain(const Spec& spec, const Target& target, const CpuSchedule& cpu, int64_t team, Reasons reasons) {
     constexpr std::string_view widths[] = {"several rows fit a core's L2", "a row or two fit a core's L2",
                                            "no row fits a core's L2"};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA schedule without measuring: from the table of what was fastest, changed for few rows, made to fit the spec's
-// types and the target; and a search for what the table does not cover.
+// Chooses a CUDA schedule without measuring: from the table of the fastest schedules, changed for few rows and fitted
+// to the spec's types and the target; by a search where the table has no answer. tools/lab/NOTES.md has the
+// measurements.
 #include "schedule/cuda_adaptations.h"
 #include "schedule/cuda_fit.h"
 #include "schedule/heuristics.h"
@@ -16,7 +17,8 @@ namespace normjit::schedule {
 
 namespace {
 
-/// Staging that the vectors and the target allow. Pacing pays when memory is the limit, not with narrow loads.
+/// Restricts staging and pace to what the vectors and the target allow. Pacing pays when memory is the limit, not with
+/// narrow loads.
 void limit_staging(CudaSchedule& s, const CudaShape& shape, const Target& target) {
     if (!shape.aligned) s.pace = 0;
     if (shape.shifted) s.staging = CudaStaging::async;
@@ -28,7 +30,7 @@ void limit_staging(CudaSchedule& s, const CudaShape& shape, const Target& target
     }
 }
 
-/// CudaPath::groups() drops row groups beyond a multiple of this.
+/// Returns the number that the row groups must be a multiple of, as CudaPath::groups() has it.
 int64_t unit_of_groups(const Spec& spec, const CudaSchedule& s) {
     return spec.cols % s.vector_width == 0 ? 1 : s.vector_width / std::gcd(s.vector_width, s.rows_per_block);
 }
@@ -69,7 +71,7 @@ class Search {
         return two_pass();
     }
 
-    /// What few rows change.
+    /// Applies the changes for few rows.
     void adapt_to_rows(CudaSchedule& s) const {
         if (!rows_) return;
         CudaSchedule adapted = s;
@@ -81,15 +83,9 @@ class Search {
         for (const std::string& line : lines) reasons_.note([&] { return line; });
     }
 
-    /// As many as run at once; but where most groups would wait for a few that have one row more, the fewest that need
-    /// no more rows: 7001 rows of 105 in 396 groups of 16 rows 9.6 us, in 219 9.0; 40x14336 in 30 9.1, in 20 8.9;
-    /// 554x769 f32 4 %; and so where more than two groups a multiprocessor have a turn each: 512x1024 bf16 8 %. Wide
-    /// rows, whose partials cost most, gain up to four rows a group: 91x22976 16.3 us, in 23 for 30 15.5; others lose 2
-    /// to 5 % from the third on. One or two rows are one group's, which needs no final reduce: 1x16384 7.7 us, so 6.0;
-    /// 2x8704, 2x4096 15 %; 4x4096 loses 2 % (H200, 2026-11-23). Of rows that start anywhere 20x25003 has 16 groups,
-    /// not the 8 below 10, which take three turns. A few more groups than multiprocessors leave most of those idle
-    /// while some have two: 2178x211 f16 in 137 groups for 264 7 %, 312x704 in 156 for 312 6 %; but 560x790 bf16 in 280
-    /// for 528, which have more partials than rows, gains 10 % (H200, 2026-11-24).
+    /// Returns as many row groups as run at once, with these exceptions: one for one or two rows, which need no final
+    /// reduce; the fewest that need no more turns, if groups would wait for a few with one row more; half where most
+    /// groups would have a single turn (NOTES N-705).
     int64_t row_groups(const CudaSchedule& s) const {
         const int64_t most = cuda_row_groups(spec_, target_, s);
         if (!rows_ || s.form != CudaForm::rows || operands_.column_outputs().empty() || spec_.has_per_slice())
@@ -107,13 +103,8 @@ class Search {
         return even * 8 > most * 7 || overburdens_a_few ? most : even;
     }
 
-    /// Up to five turns of a group, more than two stages cost more than they bring: layernorm 225x8956 f16 16 %,
-    /// 314x10228 bf16 12 %, 600x1536 6 %, 150x6144 f32 4 %, 108x35998 3 %, 400x4096 nothing, rmsnorm 61x40320 f16 7 %,
-    /// 400x3072 bf16 4 %, 300x8192 a loss of 2 %. A row of a block, from three turns on, has three: layernorm 1909x582
-    /// f32 6 %, 2323x576 bf16 4 %, rmsnorm 1334x1664 5 %; wider ones lose, 606x3328 3 %, as do those that are loaded by
-    /// quarters, 589x1650 f16 4 %. Not so where a few clusters have all rows, 2x24576 a loss of 4 %, nor with narrow
-    /// rows of one turn, 97x448 f16 3 %; those of more gain, rmsnorm 5888x192 bf16 5 %, 8530x96 f32 3 % (H200,
-    /// 2026-11-24).
+    /// Limits the pipeline to two or three stages if a group has at most five turns: more cost more than they bring
+    /// (NOTES N-706).
     void shorten_pipeline(CudaSchedule& s, int64_t row_groups) const {
         constexpr int64_t most_turns = 5, narrow = 64, wide = 257;
         if (!rows_ || *rows_ * 5 <= target_.sm_count || operands_.column_outputs().empty() || spec_.has_per_slice())
@@ -129,10 +120,8 @@ class Search {
         reasons_.note([&] { return fmt::format("pipeline_depth={}: at most five turns of a row group", enough); });
     }
 
-    /// Where nothing is summed over the rows, blocks may end early (cuda_table.cpp): of those of several matrices the
-    /// table says what is best with sums. 8192x4096 with a residual 76.3 us, so 72.9, layernorm of dx alone 57.5 and
-    /// 55.3, 32768x1024 55.2 and 53.9; wider rows lose, 4096x8192 76.0 and 78.2 (H200, 2026-11-23). Narrow rows, where
-    /// each slice has its gamma, gain although those without lose: 16x16384x128 41.7 and 38.8.
+    /// Lets blocks end early where nothing is summed over the rows; the table's lines for several matrices assume sums
+    /// (NOTES N-703).
     void let_blocks_end(CudaSchedule& s) const {
         constexpr Range gain = {65, 512};
         constexpr int64_t few = 20;
@@ -150,7 +139,7 @@ class Search {
         reasons_.note([] { return std::string("rows_per_team: without column sums, a block ends early"); });
     }
 
-    /// No more stages than rows of a team: 1024x1024 layernorm forward 7.1 us with 6, 6.6 with 2 (H200, 2026-11-23).
+    /// Limits the stages to the rows of a team (NOTES N-706).
     void drop_idle_stages(CudaSchedule& s, int64_t row_groups) const {
         if (!rows_ || !shape_.streams || s.staging == CudaStaging::registers || spec_.has_per_slice()) return;
         const int64_t turns = divide_up(*rows_, row_groups * s.rows_per_block);
@@ -170,8 +159,8 @@ class Search {
     }
 
   private:
-    /// Parts of slices that are too short for many rows at a time, or for a pipeline that has to fill, take a row at a
-    /// time, in as many blocks as fit: those of other parts are busy meanwhile.
+    /// Gives parts of slices that are too short for many rows at a time, or for a pipeline, one row at a time in as
+    /// many blocks as fit, which work on different parts meanwhile.
     void fit_slices(CudaSchedule& s) const {
         constexpr int64_t least_steps = 32, most_threads = 512, threads_of_processor = 1536;
         if (!spec_.has_per_slice() || !spec_.rows || *spec_.rows >= least_steps * s.rows_per_block) return;
@@ -187,7 +176,7 @@ class Search {
         fit_.make_comfortable(s);
     }
 
-    /// Returns the lines that were followed, if somebody asks.
+    /// Returns the lines that were followed, if reasons are wanted.
     std::vector<std::string> follow_tables(CudaSchedule& s) const {
         std::vector<std::string> lines;
         for (const CudaAdaptations& table : cuda_adaptations()) {
@@ -229,7 +218,7 @@ class Search {
         s.column_memory = change.column_memory.value_or(s.column_memory);
         s.pace = change.pace.value_or(s.pace);
         if (from.column_memory == CudaMemory::global && s.column_memory != CudaMemory::global)
-            s.row_memory = CudaMemory::registers;  // shared memory was for them because columns were not
+            s.row_memory = CudaMemory::registers;  // shared memory was for rows because columns used none
         if (s.staging != CudaStaging::registers && s.row_memory == CudaMemory::global)
             s.row_memory = s.column_memory = CudaMemory::registers;
         s.rows_per_team = s.cluster > 1 ? 0 : change.rows_per_team.value_or(s.rows_per_team);
@@ -241,9 +230,8 @@ class Search {
         return s;
     }
 
-    /// So that every multiprocessor has some: 1024 rows of 1023 12.3 us, 8 in a block of 256 threads 13.7. Up to four
-    /// rows for each, a row has a block with a vector a thread: 200 of 3501 bf16 16 % over 128 threads with
-    /// four, 110 of 5001 17 %, 250 of 1049 f32 6 %, 500 of 2019 bf16 4 % over two rows (H200, 2026-11-23).
+    /// Takes fewer rows at a time, so that every multiprocessor has some; up to four rows for each, a row has a block
+    /// with a vector a thread (NOTES N-707).
     void take_fewer_rows_at_a_time(CudaSchedule& s) const {
         constexpr Range one_vector_a_thread = {65, 640};
         if (s.cluster == 1 && *rows_ <= 4 * int64_t{target_.sm_count} && one_vector_a_thread.contains(shape_.vectors)) {
@@ -257,8 +245,7 @@ class Search {
         }
     }
 
-    /// Rows that are read alone over twice the threads: those of f16 stay unpacked in registers, so that they need
-    /// more.
+    /// Doubles the threads for rows of one matrix: f16 values stay unpacked in registers and need more of them.
     std::optional<CudaSchedule> with_fewer_vectors(CudaSchedule s) const {
         if (!shape_.streams || s.rows_per_block > 1) return std::nullopt;
         s.threads_per_row *= 2;
@@ -266,7 +253,7 @@ class Search {
         return fit_.make_comfortable(s) ? std::optional(s) : std::nullopt;
     }
 
-    /// The fewest blocks, then the fewest vectors a thread, in which a row fits in some way.
+    /// Returns the fewest blocks, then the fewest vectors a thread, in which a row fits.
     std::optional<CudaSchedule> other_rows() const {
         for (int cluster = 1; cluster <= plan::largest_cluster(target_); cluster *= 2) {
             for (int steps = 1; steps <= 32; ++steps) {
@@ -311,8 +298,8 @@ class Search {
 
 }  // namespace
 
-/// A GPU's clusters lie inside its groups of 16 or 18 multiprocessors, some of which are switched off: 66, 30, 15 and 7
-/// clusters of 2, 4, 8 and 16 blocks (H200, 2026-11-21).
+/// A GPU's clusters lie inside groups of multiprocessors, some of which are switched off, so not all multiprocessors
+/// can have one (NOTES N-710).
 int64_t cuda_row_groups(const Spec& spec, const Target& target, const CudaSchedule& s) {
     int64_t blocks = target.sm_count;
     if (s.cluster == 4 || s.cluster == 8) blocks = blocks * 10 / 11;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The heuristics of the kinds of devices.
+// The heuristics of CPUs and GPUs.
 #pragma once
 
 #include "normjit/schedule.h"
@@ -9,7 +9,7 @@
 
 namespace normjit::schedule {
 
-/// Why a schedule was chosen, a line for each decision; nothing is made of it where nobody asks.
+/// Collects why a schedule was chosen, one line for each decision, if somebody asks.
 class Reasons {
   public:
     Reasons() = default;
@@ -27,7 +27,7 @@ class Reasons {
 Schedule heuristic_cpu(const Spec& spec, const Target& target, Reasons reasons);
 Schedule heuristic_cuda(const Spec& spec, const Target& target, Reasons reasons);
 
-/// As many row groups as run at once on a GPU.
+/// Returns the number of row groups that run at once on a GPU.
 int64_t cuda_row_groups(const Spec& spec, const Target& target, const CudaSchedule& schedule);
 
 }  // namespace normjit::schedule

@@ -22,12 +22,12 @@ double distance(int64_t a, int64_t b) {
     return std::fabs(log(a) - log(b));
 }
 
-/// The nearest by ratio first.
+/// Sorts by ratio to `from`, the nearest first.
 void sort_by_distance(std::vector<int64_t>& values, int64_t from) {
     std::ranges::stable_sort(values, {}, [from](int64_t value) { return distance(value, from); });
 }
 
-/// With one column sum in place of two, or two in place of one.
+/// Returns the spec with one column sum instead of two, or two instead of one.
 Spec with_other_sums(Spec spec) {
     if (!spec.has(Tensor::dgamma)) return spec;
     if (spec.has(Tensor::dbeta)) {
@@ -52,8 +52,8 @@ struct ScheduleSpace::Impl {
           dimensions(machine.isa == Isa::cuda ? schedule::cuda_dimensions() : schedule::cpu_dimensions()) {}
     Impl(const Impl&) = delete;
 
-    /// Sorts out most of what is illegal, in a fraction of the time that legality() takes, and what is certain to spill
-    /// or to leave some of its blocks waiting for shared memory.
+    /// False for most schedules that are illegal, in a fraction of the time that legality() takes, and for those that
+    /// certainly spill or leave some blocks waiting for shared memory.
     bool is_worth_a_look(const Schedule& schedule) const {
         const auto* cuda = std::get_if<CudaSchedule>(&schedule.device);
         if (cuda == nullptr) return true;
@@ -68,7 +68,7 @@ struct ScheduleSpace::Impl {
         return is_worth_a_look(schedule) && legality(spec, schedule, target).ok();
     }
 
-    /// Takes over the value that is nearest wherever a dimension from `first` on no longer has its own.
+    /// Replaces each value that its dimension, from `first` on, no longer has by the nearest one.
     void repair(Schedule& schedule, size_t first) const {
         for (size_t i = first; i < dimensions.size(); ++i) {
             std::vector<int64_t> values = dimensions[i].values(searched, schedule);
@@ -97,7 +97,7 @@ ScheduleSpace::~ScheduleSpace() = default;
 const Schedule& ScheduleSpace::start() const { return impl_->searched.heuristic; }
 
 std::vector<Schedule> ScheduleSpace::neighbours(const Schedule& schedule) const {
-    std::vector<std::vector<int64_t>> steps;  // of each dimension
+    std::vector<std::vector<int64_t>> steps;  // for each dimension
     size_t longest = 0;
     for (const Dimension& dimension : impl_->dimensions) {
         std::vector<int64_t> values = dimension.values(impl_->searched, schedule);
@@ -124,7 +124,7 @@ std::vector<Schedule> ScheduleSpace::relatives() const {
     const SearchedProblem& p = impl_->searched;
     std::vector<Schedule> found;
     const auto add = [&](Spec other, double cols, double rows) {
-        constexpr int64_t widest = 16;  // so that rows start at the same places of vectors
+        constexpr int64_t widest = 16;  // so that rows start at the same places in vectors
         const int64_t start = other.cols % widest;
         const double vectors = (static_cast<double>(other.cols) * cols - static_cast<double>(start)) / widest;
         other.cols = std::max<int64_t>(std::llround(vectors) * widest + start, 1);

@@ -9,7 +9,7 @@ namespace normjit::schedule {
 
 namespace {
 
-/// A register's columns more or less than whole pages are near enough: then strips of both rows overlap.
+/// Rows a few columns shorter or longer than whole pages count as well, because strips of both rows then overlap.
 bool fills_pages(const Operand& matrix, int64_t cols) {
     constexpr int64_t page_bytes = 4096, near_columns = 16;
     const int64_t near = near_columns * matrix.bytes(), beyond = (cols * matrix.bytes() + near) % page_bytes;
