@@ -6,10 +6,10 @@
 namespace normjit::schedule {
 
 bool Legality::allows(const CpuSchedule& cpu) {
-    if (!legal_ || stage_ != cpu.cache_columns || keep_ != cpu.cache_elements) {
+    if (!legal_ || cache_columns_ != cpu.cache_columns || cache_elements_ != cpu.cache_elements) {
         legal_ = make(cpu);
-        stage_ = cpu.cache_columns;
-        keep_ = cpu.cache_elements;
+        cache_columns_ = cpu.cache_columns;
+        cache_elements_ = cpu.cache_elements;
     } else {
         plan::reschedule(legal_->plan, {.row_groups = 1, .device = cpu});
     }

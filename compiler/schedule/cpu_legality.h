@@ -22,7 +22,7 @@ class Legality {
     const Spec& spec_;
     const Target& target_;
     std::optional<backend::LegalPlan> legal_;
-    int stage_ = 0, keep_ = 0;
+    int cache_columns_ = 0, cache_elements_ = 0;
 };
 
 }  // namespace normjit::schedule

@@ -73,8 +73,8 @@ constexpr When copies_8 = {"asynchronous copies of vectors of 8", [](const CudaS
 // after "not" belong to what was not taken.
 // clang-format off
 
-constexpr CudaChange anew_in_4_blocks = {.anew = true, .threads = near(128), .cluster = 4, .pipeline_depth = 4};
-constexpr CudaChange anew_in_8_blocks = {.anew = true, .threads = near(128), .cluster = 8, .pipeline_depth = 4};
+constexpr CudaChange from_scratch_in_4_blocks = {.from_scratch = true, .threads = near(128), .cluster = 4, .pipeline_depth = 4};
+constexpr CudaChange from_scratch_in_8_blocks = {.from_scratch = true, .threads = near(128), .cluster = 8, .pipeline_depth = 4};
 constexpr CudaChange few_across_8_blocks = {.threads = near(192), .cluster = 8, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = async, .column_memory = registers};
 constexpr CudaChange few_across_16_blocks = {.threads = near(128), .cluster = 16, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = async, .column_memory = registers};
 
@@ -97,49 +97,49 @@ constexpr CudaAdaptation few_rows[] = {
      "rmsnorm 61x40320 f16 13.8 us; not 160 threads, vectors of 8 15.8"},
     {{2049, 4096},any, after(1. / 2, 1),      all, clusters, {.threads = near(256), .cluster = 4, .blocks_per_sm = 1, .pipeline_depth = 3, .staging = async, .column_memory = registers},
      "91x22976 bf16 15.2 us; not 16.3. rmsnorm 69x8640 f32 10.6; not 11.8"},
-    {{1281, 2048},any, up_to(1. / 5),         all, clusters, anew_in_8_blocks,
+    {{1281, 2048},any, up_to(1. / 5),         all, clusters, from_scratch_in_8_blocks,
      "5x15432 bf16 8.0 us; not 4 blocks 8.7. rmsnorm 11x12352 f16 7.2; not 7.4"},
-    {{896, 1280}, any, up_to(1. / 16),        all, clusters, anew_in_8_blocks,
+    {{896, 1280}, any, up_to(1. / 16),        all, clusters, from_scratch_in_8_blocks,
      "1x7680 bf16 5.6 us; not 4 blocks 6.2. 8x7680 f16 7.5; not 8.0"},
-    {{896, 1280}, any, after(1. / 16, 1. / 5),all, clusters, anew_in_4_blocks, "16x8192 bf16 8.1 us; not one block 9.0"},
-    {{512, 895},  any, up_to(1. / 32),        all, clusters, anew_in_8_blocks, "rmsnorm 2x6400 bf16 6.3 us; not 4 blocks 6.8. 3x6592 6.4; not 7.3"},
-    {{512, 895},  any, after(1. / 32, 1. / 5),all, clusters, anew_in_4_blocks,
+    {{896, 1280}, any, after(1. / 16, 1. / 5),all, clusters, from_scratch_in_4_blocks, "16x8192 bf16 8.1 us; not one block 9.0"},
+    {{512, 895},  any, up_to(1. / 32),        all, clusters, from_scratch_in_8_blocks, "rmsnorm 2x6400 bf16 6.3 us; not 4 blocks 6.8. 3x6592 6.4; not 7.3"},
+    {{512, 895},  any, after(1. / 32, 1. / 5),all, clusters, from_scratch_in_4_blocks,
      "16x4096 bf16 7.6 us; not one block 9.0. 19x5888 f16 7.1; not 7.4"},
-    {{448, 511},  any, up_to(1. / 5),         all, clusters, {.anew = true, .threads = vectors(8), .pipeline_depth = 4},
+    {{448, 511},  any, up_to(1. / 5),         all, clusters, {.from_scratch = true, .threads = vectors(8), .pipeline_depth = 4},
      ""},
-    {{448, 1536}, any, after(1. / 5, 1. / 2), all, clusters, {.anew = true, .threads = vectors(8), .pipeline_depth = 4},
+    {{448, 1536}, any, after(1. / 5, 1. / 2), all, clusters, {.from_scratch = true, .threads = vectors(8), .pipeline_depth = 4},
      "64x4096 8.4 us; not 2 blocks 8.6, the table's 10.2. 64x8192 10.0; not 10.7, 10.2"},
-    {{1537, 2048},any, after(1. / 5, 1. / 2), all, clusters, anew_in_4_blocks,
+    {{1537, 2048},any, after(1. / 5, 1. / 2), all, clusters, from_scratch_in_4_blocks,
      "rmsnorm 40x14336 bf16 8.8 us; not 2 blocks 9.3"},
-    {{705, 1024}, one, after(1. / 2, 4),      all, clusters, {.anew = true, .threads = near(256), .cluster = 2, .pipeline_depth = 3},
+    {{705, 1024}, one, after(1. / 2, 4),      all, clusters, {.from_scratch = true, .threads = near(256), .cluster = 2, .pipeline_depth = 3},
      "512x8192 15.9 us; not 18.8"},
-    {{705, 1024}, two, after(1. / 2, 4),      all, clusters, {.anew = true, .threads = near(256), .cluster = 2, .pipeline_depth = 4},
+    {{705, 1024}, two, after(1. / 2, 4),      all, clusters, {.from_scratch = true, .threads = near(256), .cluster = 2, .pipeline_depth = 4},
      "256x8192 13.1 us; not 15.0. 512x8192 16.0; not 18.8"},
-    {{257, 352},  any, up_to(3),              all, clusters, {.anew = true, .threads = near(192), .pipeline_depth = 4},
+    {{257, 352},  any, up_to(3),              all, clusters, {.from_scratch = true, .threads = near(192), .pipeline_depth = 4},
      "280x2304 f16 8.6 us; not 2 rows a block 10.5. 30x1408 f32 6.6; not 7.0"},
-    {{257, 352},  any, after(3, 6),           all, clusters, {.anew = true, .threads = near(192), .blocks_per_sm = 2, .pipeline_depth = 3},
+    {{257, 352},  any, after(3, 6),           all, clusters, {.from_scratch = true, .threads = near(192), .blocks_per_sm = 2, .pipeline_depth = 3},
      "758x2432 bf16 2 % over one block, rmsnorm 581x1344 f32 4 %, 521x1232 6 %; 606x3328 bf16 a loss of 8 %"},
-    {{353, 447},  any, up_to(6),              all, clusters, {.anew = true, .threads = near(192), .pipeline_depth = 4},
+    {{353, 447},  any, up_to(6),              all, clusters, {.from_scratch = true, .threads = near(192), .pipeline_depth = 4},
      "600x3072 11.1 us; not 2 rows a block 13.4"},
-    {{448, 704},  one, after(1. / 2, 1),      all, clusters, {.anew = true, .threads = vectors(3), .pipeline_depth = 2},
+    {{448, 704},  one, after(1. / 2, 1),      all, clusters, {.from_scratch = true, .threads = vectors(3), .pipeline_depth = 2},
      "rmsnorm 70x4544 bf16 7.7 us; not vectors of 8, bulk 8.4"},
-    {{448, 704},  any, after(1, 3),           all, clusters, {.anew = true, .threads = near(192), .pipeline_depth = 4},
+    {{448, 704},  any, after(1, 3),           all, clusters, {.from_scratch = true, .threads = near(192), .pipeline_depth = 4},
      "rmsnorm 300x4608 10.1 us; not 10.8"},
-    {{1025, 2048},any, after(1. / 2, 4),      all, clusters, {.anew = true, .threads = near(256), .cluster = 2, .pipeline_depth = 3},
+    {{1025, 2048},any, after(1. / 2, 4),      all, clusters, {.from_scratch = true, .threads = near(256), .cluster = 2, .pipeline_depth = 3},
      "512x12288 20.1 us; not 22.8. 512x8192 f32 23.0; not 24.9. 256x9216 f16 12.8 with 192 threads, which none idles of; not 256 15.5"},
 };
 
 constexpr CudaChange across_8_blocks = {.threads = near(160), .rows_per_block = 1, .cluster = 8, .blocks_per_sm = 2, .pipeline_depth = 3, .row_memory = registers};
-constexpr CudaChange across_16_blocks = {.make_fit = true, .threads = within(192), .cluster = 16, .blocks_per_sm = 3, .pipeline_depth = 3, .column_memory = registers};
-constexpr CudaChange across_8_blocks_within_224 = {.make_fit = true, .threads = within(224), .cluster = 8, .blocks_per_sm = 2, .pipeline_depth = 3, .column_memory = registers};
+constexpr CudaChange across_16_blocks = {.shrink_to_fit = true, .threads = within(192), .cluster = 16, .blocks_per_sm = 3, .pipeline_depth = 3, .column_memory = registers};
+constexpr CudaChange across_8_blocks_within_224 = {.shrink_to_fit = true, .threads = within(224), .cluster = 8, .blocks_per_sm = 2, .pipeline_depth = 3, .column_memory = registers};
 
 // Shifting has latency of its own: few rows gain most by clusters whose blocks shift little each, two or more of them
 // to a multiprocessor. Larger numbers of rows pay for the partials of many groups; clusters of 16 have fewer.
 constexpr CudaAdaptation rows_that_start_anywhere[] = {
 //   vectors      sums rows of a multiprocessor MiB when changes                                                           measured
-    {{65, 96},    any, all,                   up_to(5), always, {.make_fit = true, .threads = vectors(1), .rows_per_block = 4, .blocks_per_sm = 1, .pipeline_depth = 4},
+    {{65, 96},    any, all,                   up_to(5), always, {.shrink_to_fit = true, .threads = vectors(1), .rows_per_block = 4, .blocks_per_sm = 1, .pipeline_depth = 4},
      "rmsnorm 1268x551 bf16 9.5 us; not 8 rows of 32 threads 10.7"},
-    {{65, 96},    any, all,                   after(5, 64), always, {.make_fit = true, .threads = exactly(32), .rows_per_block = 8, .blocks_per_sm = 1, .pipeline_depth = 3, .row_memory = registers},
+    {{65, 96},    any, all,                   after(5, 64), always, {.shrink_to_fit = true, .threads = exactly(32), .rows_per_block = 8, .blocks_per_sm = 1, .pipeline_depth = 3, .row_memory = registers},
      "partials of one block, not of three"},
     {{129, 192},  two, after(4, 8),           all, always, {.threads = vectors(1), .rows_per_block = 2, .row_memory = registers},
      "969x1479 f16 12.2 us; not 4 rows of 64 threads 13.6. rmsnorm 961x633 f32: a loss of 4 %"},
@@ -147,15 +147,15 @@ constexpr CudaAdaptation rows_that_start_anywhere[] = {
      "8x2205 f16 7.4 us; not 1 block 8.0, 384 threads 9.6. rmsnorm 11x3507 7.5; not 64 threads 8.5"},
     {{512, 767},  any, up_to(1. / 2),         all, clusters, across_8_blocks, ""},
     {{768, 1399}, any, up_to(1),              all, clusters, across_8_blocks, "rmsnorm 60x9999 bf16 10.6 us; not 4 blocks 11.4, 1 17.4. 94x7383 12.3; not 1 15.1"},
-    {{1400, 2048},any, up_to(1. / 64),        all, large_clusters, {.make_fit = true, .threads = vectors(1), .rows_per_block = 1, .cluster = 16, .blocks_per_sm = 2, .pipeline_depth = 3, .row_memory = registers},
+    {{1400, 2048},any, up_to(1. / 64),        all, large_clusters, {.shrink_to_fit = true, .threads = vectors(1), .rows_per_block = 1, .cluster = 16, .blocks_per_sm = 2, .pipeline_depth = 3, .row_memory = registers},
      "1x13241 f16 6.6 us; not 8 blocks 8.0"},
     {{1400, 2048},any, up_to(1. / 64),        all, only_8, across_8_blocks, ""},
-    {{1400, 2048},any, after(1. / 64, 1. / 4),all, clusters, {.make_fit = true, .threads = vectors(1), .rows_per_block = 1, .cluster = 8, .blocks_per_sm = 2, .pipeline_depth = 3, .row_memory = registers},
+    {{1400, 2048},any, after(1. / 64, 1. / 4),all, clusters, {.shrink_to_fit = true, .threads = vectors(1), .rows_per_block = 1, .cluster = 8, .blocks_per_sm = 2, .pipeline_depth = 3, .row_memory = registers},
      "rmsnorm 14x14779 bf16 8.2 us; not 128 threads 9.2"},
     {{1400, 2048},any, after(1. / 4, 1. / 2), all, clusters, across_8_blocks, ""},
-    {{2049, end}, any, up_to(1. / 16),        all, large_clusters, {.make_fit = true, .threads = within(480), .cluster = 16, .blocks_per_sm = 2, .pipeline_depth = 4, .column_memory = registers},
+    {{2049, end}, any, up_to(1. / 16),        all, large_clusters, {.shrink_to_fit = true, .threads = within(480), .cluster = 16, .blocks_per_sm = 2, .pipeline_depth = 4, .column_memory = registers},
      "3x28150 bf16 10.3 us; not 8 blocks 12.7. 1x33001 f16 8.0; not 96 threads 9.5. rmsnorm 3x23998 8.0; not 9.2. 8x28157 9.4; not 10.0"},
-    {{4097, 8192},two, after(1. / 16, 1. / 4),all, large_clusters, {.make_fit = true, .threads = within(192), .cluster = 16, .blocks_per_sm = 2, .pipeline_depth = 4, .column_memory = registers},
+    {{4097, 8192},two, after(1. / 16, 1. / 4),all, large_clusters, {.shrink_to_fit = true, .threads = within(192), .cluster = 16, .blocks_per_sm = 2, .pipeline_depth = 4, .column_memory = registers},
      "20x42001 bf16 15.1 us; not 8 blocks 17.1"},
     {{2049, 4096},any, after(1. / 16, 1. / 2),all, large_clusters, across_16_blocks,
      "25x20089 bf16 19 %, 20x25003 12.3 us; not 8 blocks 14.0. 20x17001 11.0; not 12.1"},
@@ -175,7 +175,7 @@ constexpr CudaAdaptation rows_that_start_anywhere[] = {
      "341x12289 bf16 26.5 us; not one block 49.9. rmsnorm 1365x12289 44.7; not 53.2. 733x14007 31.6; not 44.5"},
     {{2049, 3072},any, after(1. / 2, 3),     up_to(100), clusters, across_8_blocks_within_224, "80x21001 bf16 16.2 us; not 16 blocks 17.1"},
     {{3073, 4096},any, after(1, 3),          up_to(100), clusters, across_8_blocks_within_224, "200x25003 bf16 25.2 us; not 16 blocks 28.5"},
-    {{2049, 4096},any, after(3),             up_to(100), clusters, {.make_fit = true, .threads = within(160), .cluster = 8, .blocks_per_sm = 4, .pipeline_depth = 2, .row_memory = shared, .column_memory = registers},
+    {{2049, 4096},any, after(3),             up_to(100), clusters, {.shrink_to_fit = true, .threads = within(160), .cluster = 8, .blocks_per_sm = 4, .pipeline_depth = 2, .row_memory = shared, .column_memory = registers},
      "600x21001 bf16 38.6 us; not 16 blocks 44.0. rmsnorm 600x17001 30.9; not 35.8. 600x25003 40.2; not 52.3"},
     {{2049, 4096},any, after(3),             after(100, 200), clusters, {.threads = near(160), .cluster = 8, .blocks_per_sm = 3, .pipeline_depth = 2},
      "699x20001 bf16 48.2 us; not 6 blocks of 64 threads 62.9"},
@@ -188,10 +188,10 @@ constexpr CudaAdaptation rows_that_start_anywhere[] = {
 // block, if there are many rows; rmsnorm does not gain.
 constexpr CudaAdaptation rows_side_by_side[] = {
     {{129, 192},  one, all, from(200), idle, {.blocks_per_sm = 4}, "39818x1088 71.0 us; not 3 blocks 75.2. 8192x1152: the same"},
-    {{129, 160},  two, all, from(200), idle, {.anew = true, .make_fit = true, .threads = exactly(64), .rows_per_block = 8, .pipeline_depth = 2,
+    {{129, 160},  two, all, from(200), idle, {.from_scratch = true, .shrink_to_fit = true, .threads = exactly(64), .rows_per_block = 8, .pipeline_depth = 2,
      .staging = async, .row_memory = shared, .column_memory = shared},
      "32768x1152 0.89; not 0.82"},
-    {{161, 256},  two, all, from(200), idle, {.anew = true, .make_fit = true, .threads = exactly(64), .rows_per_block = 4, .pipeline_depth = 3,
+    {{161, 256},  two, all, from(200), idle, {.from_scratch = true, .shrink_to_fit = true, .threads = exactly(64), .rows_per_block = 4, .pipeline_depth = 3,
      .staging = async, .row_memory = shared},
      "32768x1600 0.91; not 8 rows 0.86, a vector a thread 0.82. 8192x1600: a loss of 10 %"},
 };
@@ -268,18 +268,18 @@ constexpr CudaAdaptation short_launches[] = {
 // Too few rows for blocks that follow one another: blocks that share all rows have more in flight.
 constexpr CudaAdaptation short_streams[] = {
 //   vectors      sums rows      MiB  when     changes measured
-    {{129, 256},  any, up_to(40), all, read_alone, {.make_fit = true, .threads = vectors(4), .rows_per_block = 1, .rows_per_team = 0, .blocks_per_sm = 6, .pipeline_depth = 6},
+    {{129, 256},  any, up_to(40), all, read_alone, {.shrink_to_fit = true, .threads = vectors(4), .rows_per_block = 1, .rows_per_team = 0, .blocks_per_sm = 6, .pipeline_depth = 6},
      "rmsnorm 4000x2048 13.6 us; not 13.9"},
-    {{257, 512},  any, up_to(40), all, read_alone_wide,  {.make_fit = true, .threads = vectors(8), .rows_per_team = 0, .blocks_per_sm = 4, .pipeline_depth = 4, .staging = async, .column_memory = registers},
+    {{257, 512},  any, up_to(40), all, read_alone_wide,  {.shrink_to_fit = true, .threads = vectors(8), .rows_per_team = 0, .blocks_per_sm = 4, .pipeline_depth = 4, .staging = async, .column_memory = registers},
      "3000x4096 f16, f32 gamma 17.6 us; not 4 vectors a thread 19.0"},
-    {{257, 512},  any, up_to(40), all, read_alone_plain, {.make_fit = true, .threads = vectors(4), .rows_per_team = 0, .blocks_per_sm = 4, .pipeline_depth = 6, .staging = async, .column_memory = registers}, ""},
-    {{513, 640},  any, up_to(40), all, read_alone,       {.make_fit = true, .threads = vectors(4), .rows_per_team = 0, .blocks_per_sm = 2, .pipeline_depth = 6, .staging = async, .column_memory = registers},
+    {{257, 512},  any, up_to(40), all, read_alone_plain, {.shrink_to_fit = true, .threads = vectors(4), .rows_per_team = 0, .blocks_per_sm = 4, .pipeline_depth = 6, .staging = async, .column_memory = registers}, ""},
+    {{513, 640},  any, up_to(40), all, read_alone,       {.shrink_to_fit = true, .threads = vectors(4), .rows_per_team = 0, .blocks_per_sm = 2, .pipeline_depth = 6, .staging = async, .column_memory = registers},
      "rmsnorm 2048x5120 15.4 us; not 16.1"},
-    {{641, 1024}, any, up_to(20), all, read_alone, {.make_fit = true, .threads = vectors(6), .rows_per_team = 0, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = async, .row_memory = registers, .column_memory = registers},
+    {{641, 1024}, any, up_to(20), all, read_alone, {.shrink_to_fit = true, .threads = vectors(6), .rows_per_team = 0, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = async, .row_memory = registers, .column_memory = registers},
      "2048x8192 23.7 us; not 24.7"},
-    {{1025, 2048},any, up_to(20), all, read_alone, {.make_fit = true, .threads = vectors(4), .rows_per_team = 0, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = bulk, .row_memory = registers, .column_memory = registers},
+    {{1025, 2048},any, up_to(20), all, read_alone, {.shrink_to_fit = true, .threads = vectors(4), .rows_per_team = 0, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = bulk, .row_memory = registers, .column_memory = registers},
      "rmsnorm 1024x16384 23.1 us; not 24.5"},
-    {{2049, 4096},any, up_to(20), all, read_alone, {.make_fit = true, .threads = vectors(4), .rows_per_team = 0, .cluster = 2, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = bulk, .row_memory = registers, .column_memory = registers},
+    {{2049, 4096},any, up_to(20), all, read_alone, {.shrink_to_fit = true, .threads = vectors(4), .rows_per_team = 0, .cluster = 2, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = bulk, .row_memory = registers, .column_memory = registers},
      ""},
 };
 
@@ -287,7 +287,7 @@ constexpr CudaAdaptation short_streams[] = {
 // more than with one slice.
 constexpr CudaAdaptation slices_apart[] = {
 //   vectors      sums rows MiB         when    changes                                                                    measured
-    {{129, 255},  two, all, after(128), slices, {.make_fit = true, .threads = vectors(2), .rows_per_block = 1, .blocks_per_sm = 4, .pipeline_depth = 3,
+    {{129, 255},  two, all, after(128), slices, {.shrink_to_fit = true, .threads = vectors(2), .rows_per_block = 1, .blocks_per_sm = 4, .pipeline_depth = 3,
      .staging = async, .row_memory = registers, .column_memory = registers, .pace = 0},
      "8x4096x1152 65.7 us, 64x1024x1152 124.3; not 8 rows side by side 68.6, 123.3. 64x1024x1536 158.8; not a vector a thread, pace=4 170"},
     {{257, 479},  two, all, after(128), slices, {.staging = async, .pace = 4}, "32x1024x3072 155.5 us, 128x256x3072 158.6; not pace=2 162.0, 162.9"},

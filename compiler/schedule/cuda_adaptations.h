@@ -12,8 +12,8 @@ namespace normjit::schedule {
 
 /// Changes to a schedule's fields; fields without a value stay.
 struct CudaChange {
-    bool anew = false;      ///< starts from a block a row with vectors of at most 4, staged asynchronously if possible
-    bool make_fit = false;  ///< takes fewer stages and blocks if it does not fit
+    bool from_scratch = false;   ///< one row a block, vectors of at most 4, staged asynchronously if possible
+    bool shrink_to_fit = false;  ///< takes fewer stages and blocks if it does not fit
     Threads threads = {};
     std::optional<int> rows_per_block = {};
     bool doubles_rows = false;  ///< of a block

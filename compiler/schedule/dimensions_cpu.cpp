@@ -18,7 +18,7 @@ Values powers_of_two(int64_t most) {
     return values;
 }
 
-/// Returns one group, and multiples of the number of cores while a group keeps 16 rows.
+/// Returns one group, and multiples of the number of cores while each group has 16 rows.
 Values row_groups(const SearchedProblem& p, const Schedule&) {
     const int64_t most = std::max<int64_t>(p.rows / 16, std::min<int64_t>(p.rows, p.target.cores));
     const int64_t least = least_tasks(p, p.heuristic.row_groups);
@@ -45,13 +45,13 @@ Values unrolls(const SearchedProblem& p, const Schedule& schedule) {
     return p.spec.invariant ? Values{cpu_of(p.heuristic).unroll} : vectors(p, schedule);
 }
 
-Values stages(const SearchedProblem& p, const Schedule&) {
+Values cache_columns(const SearchedProblem& p, const Schedule&) {
     if (p.spec.invariant) return {cpu_of(p.heuristic).cache_columns};
     return p.operands.columns().empty() ? Values{0} : Values{0, 1};
 }
 
 /// Caching avoids a second conversion. Legality decides what fits.
-Values keeps(const SearchedProblem& p, const Schedule& schedule) {
+Values cache_elements(const SearchedProblem& p, const Schedule& schedule) {
     const bool converts = p.operands.matrices()[0].dtype != p.spec.compute() && p.spec.writes_matrices();
     const bool can = cpu_of(schedule).split_rows == 0;
     return converts && can ? Values{0, 1} : Values{0};
@@ -66,7 +66,7 @@ Values overlaps(const SearchedProblem& p, const Schedule& schedule) {
 }
 
 /// The fewest columns of a range that are worth a task.
-constexpr int64_t part_least = 512;
+constexpr int64_t least_columns = 512;
 
 Values prefetches(const SearchedProblem&, const Schedule&) { return {0, 1, 2, 3}; }
 
@@ -74,12 +74,12 @@ Values prefetches(const SearchedProblem&, const Schedule&) { return {0, 1, 2, 3}
 /// columns can be split.
 Values split_rows(const SearchedProblem& p, const Schedule&) {
     const int64_t usual = cpu_of(p.heuristic).split_rows;
-    if (p.target.cores == 1 || p.spec.cols < 2 * part_least || p.spec.invariant) return {usual};
+    if (p.target.cores == 1 || p.spec.cols < 2 * least_columns || p.spec.invariant) return {usual};
     return p.rows <= usual ? Values{usual, 0} : Values{usual, INT64_MAX};
 }
 
 /// Groups of at least two threads each.
-Values teams(const SearchedProblem& p, const Schedule& schedule) {
+Values thread_groups(const SearchedProblem& p, const Schedule& schedule) {
     Values values = {cpu_of(p.heuristic).thread_groups};
     if (cpu_of(schedule).split_rows < p.rows) return values;
     for (int64_t each = 1; each <= std::min<int64_t>(p.target.cores / 2, p.rows); each *= 2) {
@@ -91,19 +91,19 @@ Values teams(const SearchedProblem& p, const Schedule& schedule) {
 Values column_ranges(const SearchedProblem& p, const Schedule& schedule) {
     Values values = {cpu_of(p.heuristic).column_ranges};
     if (cpu_of(schedule).split_rows < p.rows) return values;
-    const int64_t teams = cpu_of(schedule).thread_groups;
+    const int64_t thread_groups = cpu_of(schedule).thread_groups;
     for (const int64_t each : {1, 2, 4}) {
-        const int64_t parts =
-            std::min(each * p.target.cores / teams, std::min<int64_t>(p.spec.cols / part_least, 1024));
-        if (parts * teams < least_tasks(p, values.front() * cpu_of(p.heuristic).thread_groups)) continue;
-        if (std::find(values.begin(), values.end(), parts) == values.end()) values.push_back(parts);
+        const int64_t ranges =
+            std::min(each * p.target.cores / thread_groups, std::min<int64_t>(p.spec.cols / least_columns, 1024));
+        if (ranges * thread_groups < least_tasks(p, values.front() * cpu_of(p.heuristic).thread_groups)) continue;
+        if (std::find(values.begin(), values.end(), ranges) == values.end()) values.push_back(ranges);
     }
     return values;
 }
 
 /// Returns the heuristic's threshold, and one on the other side of this problem's traffic. Data that fits L2 stays
 /// there: the next reader of dx finds it in the cache, which no measurement of this kernel alone shows.
-Values stream_kbs(const SearchedProblem& p, const Schedule&) {
+Values nontemporal_kbs(const SearchedProblem& p, const Schedule&) {
     if (!p.spec.writes_matrices()) return {cpu_of(p.heuristic).nontemporal_kb};
     const int64_t usual = cpu_of(p.heuristic).nontemporal_kb;
     const int64_t traffic = bytes_moved(p.spec, p.rows);
@@ -116,14 +116,14 @@ constexpr Dimension table[] = {
     dimension<&CpuSchedule::row_block>("row_block", row_blocks),
     dimension<&CpuSchedule::strip>("strip", vectors),
     dimension<&CpuSchedule::unroll>("unroll", unrolls),
-    dimension<&CpuSchedule::cache_columns>("cache_columns", stages),
+    dimension<&CpuSchedule::cache_columns>("cache_columns", cache_columns),
     dimension<&CpuSchedule::prefetch>("prefetch", prefetches),
     dimension<&CpuSchedule::split_rows>("split_rows", split_rows),
-    dimension<&CpuSchedule::cache_elements>("cache_elements", keeps),
+    dimension<&CpuSchedule::cache_elements>("cache_elements", cache_elements),
     dimension<&CpuSchedule::overlap>("overlap", overlaps),
-    dimension<&CpuSchedule::thread_groups>("thread_groups", teams),
+    dimension<&CpuSchedule::thread_groups>("thread_groups", thread_groups),
     dimension<&CpuSchedule::column_ranges>("column_ranges", column_ranges),
-    dimension<&CpuSchedule::nontemporal_kb>("nontemporal_kb", stream_kbs),
+    dimension<&CpuSchedule::nontemporal_kb>("nontemporal_kb", nontemporal_kbs),
     dimension<&Schedule::row_groups>("row_groups", row_groups),
 };
 

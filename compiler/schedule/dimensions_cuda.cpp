@@ -17,11 +17,11 @@ const CudaSchedule& cuda_of(const Schedule& schedule) { return std::get<CudaSche
 bool is_two_pass(const Schedule& schedule) { return cuda_of(schedule).form == CudaForm::two_pass; }
 
 template <class... T>
-Values listed(T... values) {
+Values values_of(T... values) {
     return {static_cast<int64_t>(values)...};
 }
 
-Values only(const Values& values, auto&& allowed) {
+Values filter(const Values& values, auto&& allowed) {
     Values kept;
     for (const int64_t value : values) {
         if (allowed(value)) kept.push_back(value);
@@ -32,22 +32,22 @@ Values only(const Values& values, auto&& allowed) {
 /// Two passes where one is possible never won, except where rows hardly fit (NOTES N-711).
 Values forms(const SearchedProblem& p, const Schedule&) {
     constexpr int64_t narrowest_streamed = 65536;
-    if (is_two_pass(p.heuristic)) return listed(CudaForm::two_pass, CudaForm::rows);
-    if (p.spec.cols < narrowest_streamed) return listed(CudaForm::rows);
-    return listed(CudaForm::rows, CudaForm::two_pass);
+    if (is_two_pass(p.heuristic)) return values_of(CudaForm::two_pass, CudaForm::rows);
+    if (p.spec.cols < narrowest_streamed) return values_of(CudaForm::rows);
+    return values_of(CudaForm::rows, CudaForm::two_pass);
 }
 
 /// Returns the widest, which loads at most 16 bytes of the narrowest matrix, half of it, and the heuristic's.
 Values vector_widths(const SearchedProblem& p, const Schedule&) {
     const int64_t widest = std::max(find_cuda_shape(p.spec, p.target).width, cuda_of(p.heuristic).vector_width);
-    return only({widest, widest / 2, cuda_of(p.heuristic).vector_width}, [](int64_t width) { return width > 0; });
+    return filter({widest, widest / 2, cuda_of(p.heuristic).vector_width}, [](int64_t width) { return width > 0; });
 }
 
 /// A block has at least 64 vectors of its row, because few rows gain by clusters of 4 with 128 (1x8192 bf16).
 Values clusters(const SearchedProblem& p, const Schedule& so_far) {
     if (is_two_pass(so_far)) return {1};
     const int64_t vectors = plan::vectors_of_row(p.spec.cols, cuda_of(so_far).vector_width);
-    return only({1, 2, 4, 8, 16}, [&](int64_t cluster) {
+    return filter({1, 2, 4, 8, 16}, [&](int64_t cluster) {
         return cluster <= plan::largest_cluster(p.target) && (cluster == 1 || vectors / cluster >= 64);
     });
 }
@@ -72,7 +72,7 @@ Values rows_per_block(const SearchedProblem& p, const Schedule& so_far) {
     const CudaSchedule& s = cuda_of(so_far);
     if (is_two_pass(so_far) || s.cluster > 1) return {1};
     const int64_t least = std::max(1, 32 / s.threads_per_row);
-    return only({least, 2, 4, 8, 16, 32, 64}, [&](int64_t rows) {
+    return filter({least, 2, 4, 8, 16, 32, 64}, [&](int64_t rows) {
         const int64_t threads = rows * s.threads_per_row;
         return rows == least || (rows > least && threads >= 64 && threads <= 512 && rows <= p.rows);
     });
@@ -81,31 +81,31 @@ Values rows_per_block(const SearchedProblem& p, const Schedule& so_far) {
 Values blocks_per_sm(const SearchedProblem&, const Schedule& so_far) {
     const CudaSchedule& s = cuda_of(so_far);
     const int64_t threads = int64_t{s.threads_per_row} * s.rows_per_block;
-    return only({1, 2, 3, 4, 6, 8}, [&](int64_t blocks) { return blocks * threads <= 1536; });
+    return filter({1, 2, 3, 4, 6, 8}, [&](int64_t blocks) { return blocks * threads <= 1536; });
 }
 
 Values stagings(const SearchedProblem& p, const Schedule& so_far) {
-    if (is_two_pass(so_far)) return listed(CudaStaging::registers);
-    if (p.target.sm < 90) return listed(CudaStaging::registers, CudaStaging::async);
-    return listed(CudaStaging::registers, CudaStaging::async, CudaStaging::bulk);
+    if (is_two_pass(so_far)) return values_of(CudaStaging::registers);
+    if (p.target.sm < 90) return values_of(CudaStaging::registers, CudaStaging::async);
+    return values_of(CudaStaging::registers, CudaStaging::async, CudaStaging::bulk);
 }
 
-Values stages(const SearchedProblem&, const Schedule& so_far) {
+Values pipeline_depths(const SearchedProblem&, const Schedule& so_far) {
     if (is_two_pass(so_far)) return {1, 2, 4};
     return cuda_of(so_far).staging == CudaStaging::registers ? Values{1, 2, 3} : Values{2, 3, 4, 6};
 }
 
-Values keeps(const SearchedProblem& p, const Schedule& so_far) {
+Values row_memories(const SearchedProblem& p, const Schedule& so_far) {
     const CudaSchedule& s = cuda_of(so_far);
-    if (s.staging != CudaStaging::registers) return listed(CudaMemory::registers, CudaMemory::shared);
-    if (!p.operands.column_outputs().empty() || s.pipeline_depth > 1) return listed(CudaMemory::registers);
-    return listed(CudaMemory::registers, CudaMemory::global);
+    if (s.staging != CudaStaging::registers) return values_of(CudaMemory::registers, CudaMemory::shared);
+    if (!p.operands.column_outputs().empty() || s.pipeline_depth > 1) return values_of(CudaMemory::registers);
+    return values_of(CudaMemory::registers, CudaMemory::global);
 }
 
-Values keeps_of_columns(const SearchedProblem& p, const Schedule& so_far) {
-    if (is_two_pass(so_far) || p.operands.columns().empty()) return listed(CudaMemory::registers);
-    if (!p.operands.column_outputs().empty()) return listed(CudaMemory::registers, CudaMemory::shared);
-    return listed(CudaMemory::registers, CudaMemory::shared, CudaMemory::global);
+Values column_memories(const SearchedProblem& p, const Schedule& so_far) {
+    if (is_two_pass(so_far) || p.operands.columns().empty()) return values_of(CudaMemory::registers);
+    if (!p.operands.column_outputs().empty()) return values_of(CudaMemory::registers, CudaMemory::shared);
+    return values_of(CudaMemory::registers, CudaMemory::shared, CudaMemory::global);
 }
 
 Values paces(const SearchedProblem& p, const Schedule& so_far) {
@@ -140,7 +140,7 @@ Values row_groups(const SearchedProblem& p, const Schedule& so_far) {
 /// Keeps the heuristic's value, which decides the order of a row's sums, if the spec requires one order.
 template <auto field, Values (*values)(const SearchedProblem&, const Schedule&)>
 Values unless_invariant(const SearchedProblem& p, const Schedule& so_far) {
-    return p.spec.invariant ? listed(cuda_of(p.heuristic).*field) : values(p, so_far);
+    return p.spec.invariant ? values_of(cuda_of(p.heuristic).*field) : values(p, so_far);
 }
 
 template <auto field, Values (*values)(const SearchedProblem&, const Schedule&)>
@@ -156,9 +156,9 @@ constexpr Dimension table[] = {
     dimension<&CudaSchedule::rows_per_block>("rows_per_block", rows_per_block),
     dimension<&CudaSchedule::blocks_per_sm>("blocks_per_sm", blocks_per_sm),
     dimension<&CudaSchedule::staging>("staging", stagings),
-    dimension<&CudaSchedule::pipeline_depth>("pipeline_depth", stages),
-    dimension<&CudaSchedule::row_memory>("row_memory", keeps),
-    dimension<&CudaSchedule::column_memory>("column_memory", keeps_of_columns),
+    dimension<&CudaSchedule::pipeline_depth>("pipeline_depth", pipeline_depths),
+    dimension<&CudaSchedule::row_memory>("row_memory", row_memories),
+    dimension<&CudaSchedule::column_memory>("column_memory", column_memories),
     dimension<&CudaSchedule::rows_per_team>("rows_per_team", rows_per_team),
     dimension<&CudaSchedule::pace>("pace", paces),
     dimension<&CudaSchedule::pace_slack>("pace_slack", pace_slacks),

@@ -185,7 +185,7 @@ int64_t choose_row_groups(const Spec& spec, const Target& target) {
 
 /// Caching the [N] values saves conversions, unless they are used as they are in memory. Wide rows need the room in L2;
 /// a forward pass reads them only once for a block of rows (NOTES N-611).
-int choose_stage(const Spec& spec, const Target& target) {
+int choose_cache_columns(const Spec& spec, const Target& target) {
     constexpr int64_t min_rows = 64;
     if (spec.pass == Pass::forward) return 0;
     if (width_of(spec, target) != Width::usual) return 0;
@@ -198,9 +198,9 @@ int choose_stage(const Spec& spec, const Target& target) {
     return !operands.columns().empty() && !as_in_memory && many ? 1 : 0;
 }
 
-/// Returns the rows of a block whose converted elements are kept on the stack, at most `usual`, or 0. It gains if rows
+/// Returns the rows of a block whose converted elements are cached on the stack, at most `usual`, or 0. Gains if rows
 /// that need conversion come from L2 and the stack holds 4 of them (NOTES N-612).
-int rows_to_keep(const Spec& spec, const Target& target, CpuSchedule cpu, int usual, Legality& legality) {
+int rows_with_cached_elements(const Spec& spec, const Target& target, CpuSchedule cpu, int usual, Legality& legality) {
     constexpr int least_rows = 4;
     const bool in_l2 = spec.rows && bytes_moved(spec, *spec.rows) <= target.l2_bytes;
     if (target.tune == Tune::zen4 && type_of_rows(spec) == DType::bf16) return 0;
@@ -213,7 +213,7 @@ int rows_to_keep(const Spec& spec, const Target& target, CpuSchedule cpu, int us
 
 /// Returns the threads that share each row in thread groups, or 0: for wide rows, and no more threads than a row needs,
 /// because they wait for each other after every block of rows (NOTES N-613).
-int64_t threads_of_team(const Spec& spec, const Target& target, const CpuSchedule& cpu) {
+int64_t threads_per_group(const Spec& spec, const Target& target, const CpuSchedule& cpu) {
     const int64_t threads = threads_of_row(spec, target);
     const bool is_shared = spec.cols >= narrowest_shared && spec.cols <= widest_range(target);
     const bool can = cpu.overlap == 1 && spec.rows && is_shared && !is_for_one_thread(spec, target);
@@ -223,7 +223,7 @@ int64_t threads_of_team(const Spec& spec, const Target& target, const CpuSchedul
 /// Returns the number of rows up to which columns are split, for launches that row groups would leave on few cores. The
 /// widest rows are always split, because the cores' L2 hold more of them together than one. A single thread saves the
 /// partials (NOTES N-614).
-int64_t choose_split_rows(const Spec& spec, const Target& target, int64_t team) {
+int64_t choose_split_rows(const Spec& spec, const Target& target, int64_t group_threads) {
     if (spec.invariant) return 0;
     if (spec.cols > widest_range(target)) return INT64_MAX;
     constexpr int64_t narrowest_alone = 2048;  // columns for one thread
@@ -233,14 +233,14 @@ int64_t choose_split_rows(const Spec& spec, const Target& target, int64_t team) 
         return few_elements && spec.cols >= narrowest_alone ? *spec.rows : 0;
     }
     if (target.cores == 1 || spec.cols < narrowest_shared) return 0;
-    if (team > 0) return *spec.rows;
+    if (group_threads > 0) return *spec.rows;
     const int64_t few = width_of(spec, target) == Width::widest ? INT64_MAX : std::clamp(target.cores, 8, 16);
     return spec.rows && *spec.rows > few ? 0 : few;
 }
 
-int choose_row_block(const Spec& spec, const Target& target, CpuSchedule cpu, int64_t team, int kept) {
-    if (kept > 0) return kept;
-    if (team > 0) return rows_to_overlap(spec, target, team);
+int choose_row_block(const Spec& spec, const Target& target, CpuSchedule cpu, int64_t group_threads, int cached) {
+    if (cached > 0) return cached;
+    if (group_threads > 0) return rows_to_overlap(spec, target, group_threads);
     cpu.row_block = fit_realigned_rows(spec, target, usual_row_block(spec, target));
     if (cpu.overlap == 0) return cpu.row_block;
     const int rows = rows_to_overlap(spec, target, 1);
@@ -248,7 +248,7 @@ int choose_row_block(const Spec& spec, const Target& target, CpuSchedule cpu, in
 }
 
 /// Notes the properties of the problem that decided.
-void explain(const Spec& spec, const Target& target, const CpuSchedule& cpu, int64_t team, Reasons reasons) {
+void explain(const Spec& spec, const Target& target, const CpuSchedule& cpu, int64_t group_threads, Reasons reasons) {
     constexpr std::string_view widths[] = {"several rows fit a core's L2", "a row or two fit a core's L2",
                                            "no row fits a core's L2"};
     const auto width = static_cast<size_t>(width_of(spec, target));
@@ -264,8 +264,9 @@ void explain(const Spec& spec, const Target& target, const CpuSchedule& cpu, int
         reasons.note(
             [&] { return fmt::format("cache_elements, row_block: {} converted rows fit the stack", cpu.row_block); });
     if (cpu.overlap == 1) reasons.note([] { return std::string("overlap, row_block: wide rows from memory"); });
-    if (team > 0) {
-        reasons.note([&] { return fmt::format("thread_groups, row_block: the L2 of {} threads hold a row", team); });
+    if (group_threads > 0) {
+        reasons.note(
+            [&] { return fmt::format("thread_groups, row_block: the L2 of {} threads hold a row", group_threads); });
     } else if (cpu.split_rows > 0) {
         reasons.note([&] { return fmt::format("split_rows, column_ranges: few rows of {} columns", spec.cols); });
     }
@@ -273,20 +274,20 @@ void explain(const Spec& spec, const Target& target, const CpuSchedule& cpu, int
         reasons.note([] { return std::string("row_groups: less than sharing out costs"); });
 }
 
-int choose_teams(const Spec& spec, const Target& target, const CpuSchedule& cpu, int64_t team) {
-    if (team == 0) return 1;
-    return static_cast<int>(std::min(target.cores / team, *spec.rows / cpu.row_block));
+int choose_thread_groups(const Spec& spec, const Target& target, const CpuSchedule& cpu, int64_t group_threads) {
+    if (group_threads == 0) return 1;
+    return static_cast<int>(std::min(target.cores / group_threads, *spec.rows / cpu.row_block));
 }
 
-int choose_column_parts(const Spec& spec, const Target& target, const CpuSchedule& cpu, int64_t team) {
-    constexpr int64_t part_least = 512;   // columns
-    constexpr int64_t task_least = 4096;  // elements, about 1 us of work
-    if (team > 0) return target.cores / cpu.thread_groups;
+int choose_column_ranges(const Spec& spec, const Target& target, const CpuSchedule& cpu, int64_t group_threads) {
+    constexpr int64_t least_columns = 512;
+    constexpr int64_t least_elements = 4096;  // about 1 us of work
+    if (group_threads > 0) return target.cores / cpu.thread_groups;
     if (cpu.split_rows == 0) return 1;
     const int64_t ranges_exact = divide_up(spec.cols, widest_range(target));
     const int64_t ranges_busy = is_for_one_thread(spec, target) ? 1 : int64_t{2} * target.cores;
     const int64_t most =
-        std::clamp<int64_t>(std::min(spec.cols / part_least, cpu.row_block * spec.cols / task_least), 1, 1024);
+        std::clamp<int64_t>(std::min(spec.cols / least_columns, cpu.row_block * spec.cols / least_elements), 1, 1024);
     return static_cast<int>(std::min(std::max(ranges_busy, ranges_exact), most));
 }
 
@@ -297,21 +298,21 @@ Schedule heuristic_cpu(const Spec& given, const Target& target, Reasons reasons)
     Legality legality(spec, target);
     CpuSchedule cpu;
     cpu.nontemporal_kb = choose_nontemporal_kb(target);
-    cpu.cache_columns = choose_stage(spec, target);
+    cpu.cache_columns = choose_cache_columns(spec, target);
     cpu.overlap = choose_overlap(spec, target, cpu, legality);
-    const int64_t team = threads_of_team(spec, target, cpu);
-    cpu.split_rows = choose_split_rows(spec, target, team);
+    const int64_t group_threads = threads_per_group(spec, target, cpu);
+    cpu.split_rows = choose_split_rows(spec, target, group_threads);
     cpu.unroll = 1;
     cpu.strip = widest_legal(legality, cpu, &CpuSchedule::strip);
     cpu.unroll = most_unroll(spec);
     cpu.unroll = widest_legal(legality, cpu, &CpuSchedule::unroll);
-    const int kept = rows_to_keep(spec, target, cpu, usual_row_block(spec, target), legality);
-    cpu.cache_elements = kept > 0 ? 1 : 0;
-    cpu.row_block = choose_row_block(spec, target, cpu, team, kept);
+    const int cached = rows_with_cached_elements(spec, target, cpu, usual_row_block(spec, target), legality);
+    cpu.cache_elements = cached > 0 ? 1 : 0;
+    cpu.row_block = choose_row_block(spec, target, cpu, group_threads, cached);
     cpu.prefetch = choose_prefetch(spec, target, cpu);
-    cpu.thread_groups = choose_teams(spec, target, cpu, team);
-    cpu.column_ranges = choose_column_parts(spec, target, cpu, team);
-    explain(spec, target, cpu, team, reasons);
+    cpu.thread_groups = choose_thread_groups(spec, target, cpu, group_threads);
+    cpu.column_ranges = choose_column_ranges(spec, target, cpu, group_threads);
+    explain(spec, target, cpu, group_threads, reasons);
     return {.row_groups = choose_row_groups(spec, target), .device = cpu};
 }
 

@@ -203,7 +203,7 @@ class Search {
 
     CudaSchedule changed(const CudaSchedule& from, const CudaChange& change) const {
         CudaSchedule s = from;
-        if (change.anew) {
+        if (change.from_scratch) {
             s = {.vector_width = std::min(from.vector_width, 4), .staging = from.staging};
             if (s.staging == CudaStaging::bulk || from.column_memory == CudaMemory::global)
                 s.staging = CudaStaging::async;
@@ -223,7 +223,7 @@ class Search {
             s.row_memory = s.column_memory = CudaMemory::registers;
         s.rows_per_team = s.cluster > 1 ? 0 : change.rows_per_team.value_or(s.rows_per_team);
         s.threads_per_row = count_threads(change.threads, shape_, s);
-        if (change.make_fit) {
+        if (change.shrink_to_fit) {
             limit_staging(s, shape_, target_);
             fit_.make_comfortable(s);
         }
