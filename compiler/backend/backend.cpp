@@ -12,7 +12,7 @@ namespace normjit::backend {
 
 namespace {
 
-/// In the order of preference.
+/// In order of preference.
 constexpr const Backend* backends[] = {
     &x64_backend,
 #ifdef NORMJIT_LLVM
@@ -22,7 +22,7 @@ constexpr const Backend* backends[] = {
     &cuda_backend,
 };
 
-/// Why the target, which asks for one back end or leaves the choice, is not served by this one.
+/// Checks that this back end serves the target, which may request another one.
 Status serves(const Backend& backend, const Target& target) {
     const bool asked = target.backend == BackendChoice::automatic || name(target.backend) == backend.name;
     if (!asked) return unavailable(fmt::format("the target asks for {}", name(target.backend)));
@@ -41,7 +41,7 @@ Artifact artifact_without_code(const plan::Plan& plan, CodeFormat format) {
                       .format = format,
                       .entries = {},
                       .code = {}};
-    if (format == CodeFormat::portable) artifact.geometry.split_rows = 0;  // it has no code for parts of columns
+    if (format == CodeFormat::portable) artifact.geometry.split_rows = 0;  // it has no code for ranges of columns
     if (plan.target.is_cuda()) {
         for (const plan::CudaVariant& variant : plan.cuda().variants) artifact.cuda_paths.push_back(variant.path);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a back end is: Plan in, Artifact out. Each stands in its own folder with the same file names.
+// The interface of a back end: Plan in, Artifact out. Each has its own folder with the same file names.
 #pragma once
 
 #include "plan/plan.h"
@@ -15,16 +15,16 @@ namespace normjit::backend {
 
 struct Backend {
     std::string_view name;
-    /// Empty, or why this target cannot be served.
+    /// Success, or the reason why this target cannot be served.
     Status (*supports)(const Target&);
-    /// Whether code for the plan can be made, registers included; the error says what stands in the way.
+    /// Success if code for the plan can be made, registers included; else the reason.
     Status (*legal)(const plan::Plan&);
     Expected<Artifact> (*emit)(const plan::Plan&);
-    /// Texts between plan and artifact, by name.
+    /// The names of the texts between plan and artifact.
     std::vector<std::string_view> stages;
     Expected<std::string> (*print_stage)(const plan::Plan&, std::string_view stage);
-    bool is_slow = false;  ///< emit() takes longer than reading what it made from a file
-    /// Of the library that makes the code, where another version makes other code.
+    bool is_slow = false;  ///< emit() takes longer than reading its result from a file
+    /// The version of the code generator's library, if other versions generate other code.
     std::string_view version = {};
 };
 
@@ -33,19 +33,19 @@ extern const Backend cuda_backend;
 extern const Backend llvm_backend;  ///< in builds with LLVM
 extern const Backend portable_backend;
 
-/// What every artifact of the plan says, whatever its code: geometry and launches come from here alone.
+/// Makes an artifact of the plan without its code. Geometry and launches come from here alone.
 Artifact artifact_without_code(const plan::Plan& plan, CodeFormat format);
 
-/// The back end that serves a target; unavailable when none of this build does.
+/// Returns the back end that serves a target; `unavailable` if none of this build does.
 Expected<const Backend*> find(const Target& target);
 
-/// Its name and version: "llvm 19.1.7".
+/// Returns its name and version: "llvm 19.1.7".
 std::string full_name(const Backend& backend);
-/// Of all back ends that serve the target, the preferred one first: "x64, llvm 19.1.7, portable".
+/// Returns those of all back ends that serve the target, the preferred one first: "x64, llvm 19.1.7, portable".
 std::string names_serving(const Target& target);
 
-/// What makes code for the target here: generator_version, a checksum of the compiler's sources, and the back ends that
-/// may serve it, with their versions.
+/// Identifies what generates code for the target: generator_version, a checksum of the compiler's sources, and the back
+/// ends that serve it, with their versions.
 std::string generator_of(const Target& target);
 
 /// See compile.h.
@@ -57,7 +57,7 @@ struct LegalPlan {
     plan::Plan plan;
 };
 
-/// The error says why not, as legality() does.
+/// Makes a plan and finds its back end. An error says why that is not legal, as legality() does.
 Expected<LegalPlan> make_legal_plan(const Spec& spec, const Schedule& schedule, const Target& target);
 
 }  // namespace normjit::backend

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a build without LLVM says.
+// The answers of a build without LLVM.
 #include "backend/backend.h"
 
 namespace normjit::backend {

@@ -32,7 +32,7 @@ class Evaluation {
         around_.live.erase(id);
     }
 
-    /// The result takes over the registers of a dying operand, or free ones.
+    /// Gives the result the registers of an operand that dies here, or free ones.
     Unit take_result(const std::vector<ValueId>& dying) {
         const Unit to = dying.empty() ? registers_.take(around_.vectors) : unit(dying[0]);
         for (size_t i = 1; i < dying.size(); ++i) registers_.give_back(unit(dying[i]), around_.vectors);
@@ -82,7 +82,7 @@ class Evaluation {
         }
     }
 
-    /// store() overwrites its operand: one that is still needed is copied.
+    /// store() overwrites its operand, so an operand that is still needed is copied.
     void store(const MicroOp& op, const std::vector<ValueId>& dying) {
         const Unit& value = unit(op.operands[0]);
         if (std::find(dying.begin(), dying.end(), op.operands[0]) != dying.end())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Emits the ops of one vector: decides which register every value lives in, for as long as it lives.
+// Emits the ops of one vector, and decides which register each value lives in while it is needed.
 #pragma once
 
 #include "backend/cpu/machine.h"
@@ -23,20 +23,20 @@ inline Unit values_of(Machine& machine, const UnitSum& sum) {
     return unit;
 }
 
-/// Where the values of a body come from and go to, for one unit of it.
+/// Where the values of a loop body come from and go to, for one unit.
 struct Environment {
     Live live = {};                                          ///< values known before; results are added
     std::vector<UnitSum> sums = {};                          ///< by MicroOp::index
     std::function<Unit(const Unit& to, ValueId)> load = {};  ///< an input tensor's unit
     std::function<void(const Unit&, Tensor)> store = {};     ///< the unit is lost
     std::function<void(const Unit&, ValueId)> spill = {};    ///< for a later sweep
-    Lanes lanes = Lanes::all;                                ///< tail: sums leave the lanes beyond the row alone
+    Lanes lanes = Lanes::all;                                ///< tail: sums do not change in the lanes beyond the row
     int vectors = 1;                                         ///< registers of a unit
     Form form = Form::columns;
 };
 
-/// A body's ops and, for each, the values that die there. Selecting takes about as long as emitting: what is emitted
-/// several times is selected once.
+/// A body's ops and, for each op, the values that die there. Selection takes about as long as emission, so code that is
+/// emitted several times is selected once.
 struct Selection {
     Selection(const ir::Function& function, const LoopBody& body)
         : ops(select(function, body)), dying(last_uses(ops, body.results)) {}
@@ -45,7 +45,7 @@ struct Selection {
     std::vector<std::vector<ValueId>> dying;
 };
 
-/// Emits a body once. Registers of its own values are taken and given back, those of its results stay in
+/// Emits a body once. The registers of its own values are taken and returned; those of its results stay in
 /// `around.live`.
 void evaluate(Machine& machine, Registers& registers, const ir::Function& function, const Selection& body,
               Environment& around);

@@ -7,7 +7,7 @@
 
 namespace normjit::backend::cpu {
 
-/// What the loop nest cannot do, whatever the machine: the error says why.
+/// Checks that the loop nest can do what the plan asks, on any machine; the error says what it cannot.
 Status check(const plan::Plan& plan);
 
 }  // namespace normjit::backend::cpu

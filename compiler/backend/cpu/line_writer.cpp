@@ -53,7 +53,7 @@ void LineWriter::write(Integer next) {
     m_.if_else("gaps", has_gaps, [&] { write_rows(next); }, [&] { write_full_lines(next); });
 }
 
-/// One line, and on to the next.
+/// Copies one line and moves to the next.
 void LineWriter::copy_lines() {
     m_.copy_line(line_in_memory(), line(), Caching::nontemporal);
     m_.add(offset_, line_bytes);
@@ -70,7 +70,7 @@ void LineWriter::write_full_lines(Integer next) {
             m_.set(foreign_, 0);
             m_.set(offset_, line_bytes);
         });
-        m_.add(end_, 1 - line_bytes);  // a line that starts before it is full
+        m_.add(end_, 1 - line_bytes);  // a line that starts before this address is full
         const auto is_left = [&] { return m_.compare(offset_, Relation::less, end_); };
         m_.if_else("lines", is_left, [&] {
             m_.repeat("line", [&] {
@@ -84,7 +84,7 @@ void LineWriter::write_full_lines(Integer next) {
     });
 }
 
-/// Each row of the block.
+/// Copies each row of the block.
 void LineWriter::write_rows(Integer next) {
     const int64_t whole = row_bytes_ / line_bytes * line_bytes;
     m_.if_else(

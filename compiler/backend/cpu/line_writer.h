@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows that do not fill lines, written past the caches in whole lines: rows that stand one behind the other, wherever
-// the first starts, and rows with gaps between them that all start on lines.
+// Stores rows that do not fill lines past the caches in whole lines: rows without gaps between them, wherever the first
+// starts, and rows with gaps that all start on lines.
 //
-// Between a row group's arithmetic and its rows in memory stand some lines of the frame, in the phase of memory: a
-// block of rows goes there, full lines go on to memory, and the bytes of the last one wait for the next block. On x64:
+// A block of rows is first written to some lines of the frame, at the same offset within a line as in memory. Full
+// lines are then copied to memory, and the bytes of the last line wait for the next block. On x64:
 //
 //     line:  vmovdqa64 zmm31, [rsp + rsi + lines];  mov rax, [rsp + memory];  vmovntdq [rax + rsi], zmm31
 //            add rsi, 64;  cmp rsi, rdx;  jl line
 //
-// The group's first and last line are its neighbours' too: of those it writes its own bytes, through the caches. So it
-// does with the last line of each row where there are gaps; rows then start on lines in the frame, too.
+// The group shares its first and last line with its neighbours: it writes only its own bytes of those, through the
+// caches. The same holds for the last line of each row if there are gaps; rows then start on lines in the frame as
+// well.
 #pragma once
 
 #include "backend/cpu/machine.h"
@@ -18,17 +19,18 @@ namespace normjit::backend::cpu {
 
 class LineWriter {
   public:
-    /// Does nothing where the function's second argument is 0. `offset` and `end` are numbers in registers that
-    /// everything here overwrites.
+    /// Does nothing if the function's second argument is 0. `offset` and `end` are integers in registers that all
+    /// functions here overwrite.
     LineWriter(Machine& machine, int64_t cols, const Operand& matrix, const CpuSchedule& cpu, Integer offset,
                Integer end);
 
-    /// The function's second argument is still there. `next` and `stride` hold where the group's rows are in memory,
-    /// and from here on where the next row belongs in the frame, and how far the one after it is from there.
+    /// Requires that the function's second argument is still there. `next` and `stride` hold where the group's rows are
+    /// in memory; from here on they hold where the next row belongs in the frame, and the distance to the one after it.
     void begin(Integer next, Integer stride);
-    /// Full lines go to memory. Best long after the rows came: loads wait for the stores of which they read parts.
+    /// Copies full lines to memory. It is best called long after the rows were written, because a load waits for stores
+    /// that it reads parts of.
     void write_lines(Integer next);
-    /// Everything goes to memory.
+    /// Copies everything to memory.
     void finish(Integer next);
 
   private:
@@ -48,7 +50,7 @@ class LineWriter {
     const Integer offset_, end_;
     const Integer is_used_, has_gaps_;
     const Integer memory_;   ///< where the first line of the frame belongs
-    const Integer foreign_;  ///< bytes that this line starts with, until it is written
+    const Integer foreign_;  ///< bytes at the start of this line that belong to somebody else, until it is written
     const Integer gap_;      ///< in memory, from a row's last line to the next row
     const Integer row_end_;
 };

@@ -9,7 +9,7 @@ namespace normjit::backend::cpu {
 
 namespace {
 
-/// In order, each once.
+/// Appends the ids in order, each once.
 void add_each(std::vector<ValueId>& to, const std::vector<ValueId>& ids) {
     to.insert(to.end(), ids.begin(), ids.end());
     std::sort(to.begin(), to.end());
@@ -81,7 +81,7 @@ int own_registers(const plan::Plan& plan, const LoopBody& body) {
     return registers_needed(select(plan.function, body), body.results);
 }
 
-/// Of the loop of two sweeps: a row of the one, then, in the same registers, a row of the other.
+/// Returns the demand of the loop of overlapped sweeps: one sweep's row, then, in the same registers, the other's.
 Demand demand_of_overlap(const plan::Plan& plan, const CpuSchedule& cpu, int vectors) {
     const plan::Sweep &first = plan.sweeps.front(), &last = plan.sweeps.back();
     const size_t resident = column_body_of_both(plan).results.size() + last.column_sums.size();

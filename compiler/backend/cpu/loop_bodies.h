@@ -9,23 +9,23 @@
 
 namespace normjit::backend::cpu {
 
-/// A sweep that ends in row means: the columns' values are loaded or computed anew for every row.
+/// Returns the body of a sweep that ends in row means. It loads or computes the columns' values again for every row.
 LoopBody reduce_body(const plan::Plan& plan, const plan::Sweep& sweep);
-/// The last sweep: the columns' values, column_body(), live in registers for the whole strip.
+/// Returns the body of the last sweep. The columns' values, column_body(), live in registers for the whole strip.
 LoopBody apply_body(const plan::Plan& plan);
 LoopBody column_body(const plan::Plan& plan, const plan::Sweep& sweep);
-/// For the loop of two sweeps, CpuSchedule::overlap: the columns' values of both, and what the first adds up with them.
+/// For overlapped sweeps (CpuSchedule::overlap): returns both sweeps' column values, and the first one's sums.
 LoopBody column_body_of_both(const plan::Plan& plan);
 LoopBody element_body(const plan::Sweep& sweep);
-/// The [N] values that the row group caches, computed from the inputs.
+/// Computes the [N] values that the row group caches from the inputs.
 LoopBody cached_columns_body(const plan::Plan& plan);
-/// Column outputs from the finished sums.
+/// Computes column outputs from the finished sums.
 LoopBody epilogue_body(const plan::Epilogue& epilogue);
 
-/// For launches of few rows, which cache no [N] values.
+/// Returns the plan for launches of few rows, which cache no [N] values.
 plan::Plan without_cached_columns(const plan::Plan& plan);
 
-/// The vector registers that the busiest loop of the plan needs, and its width by the schedule's name.
+/// The vector registers that the busiest loop of the plan needs, and the schedule's name for that loop's width.
 struct Demand {
     int registers = 0;
     std::string_view loop;  ///< "strip" or "unroll"

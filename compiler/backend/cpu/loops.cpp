@@ -21,7 +21,7 @@ RowLoops::RowLoops(Machine& machine, const plan::Plan& plan, Caching caching, Ex
     assign_pointers();
 }
 
-/// In the order of how much a register gains: what is fetched ahead comes last.
+/// Registers go to the integers that gain most; pointers for prefetching come last.
 void RowLoops::assign_pointers() {
     const auto take = [&] { return m_.integer(Home::a_register); };
     for (const Operand& operand : plan_.operands) {
@@ -185,7 +185,7 @@ void RowLoops::begin_group() {
     if (const auto tail = static_cast<int>(plan_.spec.cols % m_.unit_columns())) m_.set_tail(tail);
 }
 
-/// Rows of this block, and how far ahead the next one's stand: nowhere behind the last block.
+/// Computes the rows of this block and the distance to the next one's; 0 after the last block.
 void RowLoops::begin_block() {
     const Integer rows = m_.temporary(), most = row_, ahead = column_;
     m_.set(rows, rows_left_);
@@ -199,7 +199,7 @@ void RowLoops::begin_block() {
     stretches_.begin_block(rows_ahead_);
 }
 
-/// Whether rows are left.
+/// Holds if rows are left.
 Condition RowLoops::leave_block() {
     for (const Operand& operand : plan_.operands) {
         const Tensor tensor = operand.tensor;
@@ -281,7 +281,7 @@ void RowLoops::for_each_rows(const Emit& body) {
     });
 }
 
-/// Parts begin at whole steps; the last one has what is left of the row after those.
+/// Ranges begin at whole steps; the last one has the rest of the row.
 void RowLoops::for_each_columns_of_range(int width, const ColumnsBody& body) {
     const int64_t step = width * m_.unit_columns();
     const int64_t whole_columns = whole_steps(width) * step;

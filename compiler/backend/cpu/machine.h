@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What code generation for a CPU asks of a machine. The loop nest (rows.h, loops.h), the order of every sum and what is
-// kept where stand in this folder, once; a machine knows instructions. It runs straight through the code: a call here
-// emits at the current position.
+// The interface of code generation for a CPU. This folder decides the loop nest (rows.h, loops.h), the order of every
+// sum and where values are kept; a machine knows the instructions. Each call emits code at the current position.
 //
 // A unit of the first sweep of layernorm in f32 (tests/golden/layernorm_f32_asm.golden), call by call on x64:
 //
@@ -30,7 +29,7 @@
 
 namespace normjit::backend::cpu {
 
-constexpr int64_t line_bytes = 64;  ///< of a cache
+constexpr int64_t line_bytes = 64;  ///< bytes of a cache line
 
 /// A number or an address that changes while the code runs.
 struct Integer {
@@ -43,7 +42,7 @@ struct Field {
     int64_t offset;
     bool is_address = false;
 };
-/// Of the member that stands there.
+/// Returns the field of the member at `offset`.
 inline Field number(size_t offset) { return {static_cast<int64_t>(offset)}; }
 inline Field address(size_t offset) { return {static_cast<int64_t>(offset), true}; }
 
@@ -57,12 +56,12 @@ struct Amount {
 
 enum class Relation : uint8_t { less, not_less, equal, not_equal, greater, below };
 
-/// What the next branches, set_if() and loops depend on; nothing else may be emitted before those.
+/// What the next branch, set_if() or loop depends on; no other code may be emitted in between.
 struct Condition {
     uintptr_t handle;
 };
 
-/// base + index * scale + offset, in bytes. Scale: 1, 2, 4 or 8.
+/// The address base + index * scale + offset, in bytes. Scale: 1, 2, 4 or 8.
 struct Address {
     Integer base;
     Integer index = {};  ///< none: no number
@@ -70,7 +69,7 @@ struct Address {
     int64_t offset = 0;
 };
 
-/// Where an Integer lives on a machine that has registers to name: in one as long as there are any, or in the frame.
+/// Where an Integer lives on a machine with named registers: in a register as long as there are any, or in the frame.
 enum class Home : uint8_t { a_register, frame };
 
 class Machine {
@@ -84,77 +83,77 @@ class Machine {
     virtual int lanes() const = 0;         ///< elements of a register of the compute type
     virtual int unit_vectors() const = 0;  ///< registers of a unit: 2 with Packing::even_odd
     virtual int element_bytes() const = 0;
-    /// Rows whose [M] values are computed at once: in the lanes of a register, or one in a scalar.
+    /// Returns the rows whose [M] values are computed at once: one per lane of a register, or one in a scalar.
     virtual int rows_at_once() const = 0;
     virtual Registers registers() const = 0;
     int unit_columns() const { return lanes() * unit_vectors(); }
     int register_bytes() const { return lanes() * element_bytes(); }
 
-    // The function: its frame is laid out before it is entered.
-    /// Bytes of the frame, by their offset from frame().
+    // The function. Its frame is laid out before it is entered.
+    /// Reserves bytes of the frame and returns their offset from frame().
     int64_t reserve(int64_t bytes, int64_t alignment);
     virtual void enter() = 0;
     virtual void leave() = 0;
 
     // Integers
     virtual Integer integer(Home home) = 0;
-    virtual Integer frame() = 0;  ///< where the frame starts; base of an Address, no more
-    /// For what is used at once: overwritten by everything here that does not name it.
+    virtual Integer frame() = 0;  ///< the start of the frame; only for the base of an Address
+    /// Returns an integer for immediate use: every function here that does not name it overwrites it.
     virtual Integer temporary() = 0;
     virtual void set(Integer to, const Amount& value) = 0;
     virtual void add(Integer to, const Amount& value) = 0;
     virtual void add_product(Integer to, const Amount& a, const Amount& b) = 0;
     virtual void subtract(Integer to, Integer value) = 0;
-    /// Whether the entry point is one that writes lines: 1 or 0. At the function's start, before other integers are
-    /// set.
+    /// Sets 1 if the entry point is one that assembles lines, else 0. Called first in the function, before other
+    /// integers are set.
     virtual void set_to_second_argument(Integer to) = 0;
-    /// to = the address of the 64 bytes, a line, that `from` points into.
+    /// to = the address of the 64-byte line that `from` points into.
     virtual void set_to_line(Integer to, Integer from) = 0;
-    /// to = a - b, of addresses. On a machine that has registers to name, `to` is in one.
+    /// to = a - b, of addresses. On a machine with named registers, `to` is in one.
     virtual void set_to_difference(Integer to, Integer a, const Address& b) = 0;
     /// to = base + count * stride
     virtual void set_to_row(Integer to, Integer base, Integer count, Field stride) = 0;
     virtual void set_to_address(Integer to, const Address& address) = 0;
     /// to = from * factor, a power of two
     virtual void set_to_multiple(Integer to, Integer from, int64_t factor) = 0;
-    virtual void set_if(Condition condition, Integer to, const Amount& value) = 0;  ///< the condition stays
-    /// For machines that can use it: this is the number.
+    virtual void set_if(Condition condition, Integer to, const Amount& value) = 0;  ///< the condition remains valid
+    /// Tells machines that can use it that the integer has this value.
     virtual void is_known(Integer, int64_t) {}
 
     // Branches
     virtual Condition compare(const Amount& a, Relation relation, const Amount& b) = 0;
-    /// to -= step; whether there is something left.
+    /// to -= step; holds if something is left.
     virtual Condition count_down(Integer to, int64_t step) = 0;
-    /// body() and then again, as long as what it returns holds.
+    /// Emits body(), which is repeated while the condition that it returns holds.
     virtual void repeat(const char* name, const Test& body) = 0;
-    virtual void repeat_short(const char* name, const Test& body) { repeat(name, body); }  ///< a few instructions
+    virtual void repeat_short(const char* name, const Test& body) { repeat(name, body); }  ///< for a few instructions
     virtual void repeat_while(const char* name, const Test& test, const Emit& body) = 0;
     virtual void if_else(const char* name, const Test& test, const Emit& then, const Emit& otherwise = {}) = 0;
 
-    // Units of tensors. Where a function takes `to`, a machine that has registers to name puts its result there.
+    // Units of tensors. A function with a parameter `to` puts its result there on a machine with named registers.
     /// From here on, Lanes::tail means the first `count` columns of a unit.
     virtual void set_tail(int count) = 0;
     virtual Unit load(const Unit& to, const Address& from, DType type, Lanes lanes) = 0;
     /// `value` is lost.
     virtual void store(const Address& to, const Unit& value, DType type, Lanes lanes, Caching caching) = 0;
     virtual Vector copy(Vector to, Vector from) = 0;
-    /// After stores past the caches, before others may read what they wrote.
+    /// Must come after stores past the caches, before others may read what they wrote.
     virtual void fence_nontemporal() = 0;
     virtual void prefetch(const Address& line, bool into_l1) = 0;
 
-    // Lines: 64 bytes from a multiple of 64 on
+    // Lines: 64 bytes, aligned to 64
     virtual void copy_line(const Address& to, const Address& from, Caching caching) = 0;
-    /// Of a line the bytes from `begin` on, to before `end`: numbers, or integers in registers.
+    /// Copies the bytes of a line from `begin` to before `end`: numbers, or integers in registers.
     virtual void copy_bytes(const Address& to, const Address& from, const Amount& begin, const Amount& end) = 0;
 
-    // Registers of the compute type, in memory at multiples of their size
+    // Registers of the compute type, in memory aligned to their size
     virtual Vector read(Vector to, const Address& from) = 0;
     virtual void write(const Address& to, Vector value) = 0;
-    /// One element, in every lane.
+    /// Copies one element to every lane.
     virtual Vector broadcast(Vector to, const Address& from) = 0;
     virtual Vector constant(Vector to, double number, Form form) = 0;
     virtual Vector compute(Instruction instruction, Vector to, Vector a, Vector b, Vector c) = 0;
-    /// For machines whose code people read: this is that value.
+    /// Tells machines whose code people read which value this is.
     virtual void note_name(const Unit&, const ir::Function&, ValueId) {}
 
     // Sums
@@ -162,26 +161,26 @@ class Machine {
     virtual Vector value_of(Accumulator sum) = 0;
     virtual void zero(Accumulator sum) = 0;
     virtual void set(Accumulator sum, Vector value) = 0;
-    /// With Lanes::tail the lanes beyond the row keep what they hold; `v`: which vector of the unit.
+    /// With Lanes::tail the lanes beyond the row do not change; `v` is the vector of the unit.
     virtual void add(Accumulator sum, Vector a, Lanes lanes, int v) = 0;
     virtual void add_product(Accumulator sum, Vector a, Vector b, Lanes lanes, int v) = 0;
     virtual void add(Accumulator sum, Accumulator other) = 0;
     virtual void add(Accumulator sum, const Address& from) = 0;
 
-    // [M] values: of rows_at_once() rows
-    /// Rows from `row` on, of which `count` are there.
+    // [M] values of rows_at_once() rows
+    /// Selects the rows from `row` on, of which `count` exist.
     virtual void set_rows(Integer row, Integer count) = 0;
     virtual Vector read_rows(Vector to, const Address& from) = 0;
     virtual void write_rows(const Address& to, Vector value) = 0;
-    /// Of an [M] tensor, converted.
+    /// Loads from an [M] tensor and converts.
     virtual Vector load_rows(Vector to, const Address& from, DType type) = 0;
-    /// The other way; `value` is lost.
+    /// Converts and stores to an [M] tensor; `value` is lost.
     virtual void store_rows(const Address& to, Vector value, DType type) = 0;
     virtual Vector scale_rows(Vector value, double factor) = 0;
-    /// The sum of the lanes of each row's register: the first row's stands at `first`, each next one register_bytes()
-    /// further; `rows` of them.
+    /// Returns the sums of the lanes of `rows` rows' registers. The first row's is at `first`, each next one
+    /// register_bytes() further.
     virtual Vector sum_lanes_of_rows(Registers& registers, const Address& first, int rows) = 0;
-    /// The same of one row's. For machines that compute rows one by one.
+    /// Returns the same for one row. For machines that compute rows one by one.
     virtual Vector sum_lanes(Vector value) = 0;
 
   protected:

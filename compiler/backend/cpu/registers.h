@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of vector registers, and what stands for them on machines that have none.
+// Names of vector registers, and their equivalents on machines that have none.
 #pragma once
 
 #include <array>
@@ -7,31 +7,31 @@
 
 namespace normjit::backend::cpu {
 
-/// A register of the compute type: its number, or whatever a machine knows its content by.
+/// A register of the compute type: its number, or the machine's handle for its content.
 struct Vector {
     uintptr_t handle = 0;
 };
 
-/// The vectors of a unit; vectors[1] only counts with Packing::even_odd.
+/// The vectors of a unit; vectors[1] is only used with Packing::even_odd.
 struct Unit {
     std::array<Vector, 2> vectors;
 };
 
-/// A register that things are added to.
+/// A register that sums are added to.
 struct Accumulator {
     uintptr_t handle = 0;
 };
 
-/// What a value holds in each lane: the columns of a unit, or rows.
+/// What the lanes of a value are: the columns of a unit, or rows.
 enum class Form : uint8_t { columns, rows };
 
-/// The vector registers that are free, the lowest first. A machine without names for them has `unlimited` ones.
+/// The free vector registers, the lowest first. A machine without register names has `unlimited` ones.
 class Registers {
   public:
     static constexpr int unlimited = 0;
     explicit Registers(int count) : is_limited_(count != unlimited), free_((uint64_t{1} << count) - 1) {}
 
-    /// `vectors` registers. Legality has counted: they are there.
+    /// Takes `vectors` registers. Legality has checked that there are enough.
     Unit take(int vectors);
     Vector take() { return take(1).vectors[0]; }
     void give_back(const Unit& unit, int vectors);

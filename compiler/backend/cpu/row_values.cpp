@@ -70,7 +70,7 @@ Vector RowValues::sum_kept(size_t k, Registers& registers) {
     return m_.sum_lanes_of_rows(registers, loops_.kept_sum(k), loops_.rows_at_once());
 }
 
-/// The row values of a sweep from the row means before it and from slots; what has a slot is kept there.
+/// Computes the row values of a sweep from the row means before it and from slots; values with a slot are stored there.
 void RowValues::compute(size_t sweep, const std::vector<ValueId>& means, const SumOfMean& sum, Block block) {
     const std::vector<ValueId>& values = plan_.sweeps[sweep].row_values;
     Registers registers = m_.registers();
@@ -93,7 +93,7 @@ void RowValues::compute(size_t sweep, const std::vector<ValueId>& means, const S
     store_outputs(sweep, around.live, registers, block);
 }
 
-/// Where columns are split, all ranges of all later sweeps know them, too: the first range of the first such sweep
+/// Where columns are split, all ranges of all later sweeps know these values; the first range of the first such sweep
 /// stores them.
 void RowValues::store_outputs(size_t sweep, const Live& live, Registers& registers, Block block) {
     const std::vector<ir::Output>& outputs = plan_.sweeps[sweep].row_stores;
@@ -108,7 +108,7 @@ void RowValues::store_outputs(size_t sweep, const Live& live, Registers& registe
     own_sweep_ ? loops_.in_first_range(store_all) : store_all();
 }
 
-/// What the values are computed from and earlier sweeps computed.
+/// Reads operands of the values that earlier sweeps computed.
 void RowValues::read_operands(const std::vector<ValueId>& values, Registers& registers, Live& live, Block block) {
     for (const ValueId value : values) {
         for (const ValueId operand : function_[value].operands) {

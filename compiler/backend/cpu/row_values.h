@@ -15,25 +15,25 @@ class RowValues {
     RowValues(Machine& machine, const plan::Plan& plan, RowLoops& loops)
         : m_(machine), plan_(plan), function_(plan.function), loops_(loops) {}
 
-    /// For a range of columns: [M] outputs that are known before another sweep than this one are stored elsewhere.
+    /// For a range of columns: [M] outputs that are known before another sweep than this one are stored by that one.
     void store_before(size_t sweep) { own_sweep_ = sweep; }
 
-    /// What the first sweep reads, for the rows of a block.
+    /// Loads what the first sweep reads, for the rows of a block.
     void load_inputs(Block block = Block::current);
-    /// What load_inputs() put down for the next block is the current one's.
+    /// Makes what load_inputs() stored for the next block the current one's.
     void take_over_inputs();
 
-    /// What follows from the sums of sweep `index`: those that its rows keep, those of all ranges of columns, or
-    /// those of the row in hand.
+    /// Computes the row values after sweep `index`, from its rows' kept sums, from those of all ranges of columns, or
+    /// from those of the current row.
     void compute_from_kept_sums(size_t index);
     void compute_from_ranges(size_t index);
     void compute_from(size_t index, const std::vector<Accumulator>& sums);
 
-    /// For other ranges of columns.
+    /// Writes sums for other ranges of columns.
     void write_kept_sums(size_t index);
     void write_sums(size_t index, const std::vector<Accumulator>& sums);
 
-    /// The sweep's operands of the current row, in every lane.
+    /// Broadcasts the current row's operands of the sweep to every lane.
     Live broadcast(const plan::Sweep& sweep, Registers& registers, Block block = Block::current);
 
   private:

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // The phase `rows`: one row group, block of rows by block of rows, sweep by sweep.
 //
-//     for each unit of columns: what the group caches of [N] values   cache_columns()
+//     for each unit of columns: compute the [N] values that the group caches   cache_columns()
 //     for each block of row_block rows
-//         its rows' [M] inputs into slots
-//         for each sweep but the last                      reduce_sweep()
+//         load its rows' [M] inputs into slots
+//         for each sweep except the last                   reduce_sweep()
 //             for each row
 //                 for each step of `unroll` units: load, compute, add to as many independent sums
-//                 fold the sums into one register each, keep those
+//                 fold the sums into one register each and keep those
 //             for each rows_at_once() rows: sum the lanes, compute the rows' values, keep them in slots. A machine that
-//             takes rows one by one does so before the next row
-//         for the last                                     apply_sweep()
+//             takes rows one by one does this before the next row
+//         for the last sweep                               apply_sweep()
 //             for each strip of `strip` units of columns
 //                 for each row: for each unit of the strip: load, compute, store, add to the column sums
-//                 add the column sums to the stretch's
-//             where the stretch closes, for each unit of columns: its sums to the partials             close_stretch()
+//                 add the column sums to the segment's
+//             where the segment closes, for each unit of columns: add its sums to the partials         close_stretch()
 //
-// With CpuSchedule::overlap the last sweep of a block takes the first of the next one along, as long as that is full:
+// With CpuSchedule::overlap one loop does the last sweep of a block and the first of the next one, while that is full:
 //
 //         for each strip                                   overlap_sweeps()
-//             for each row: the last sweep's; then load, compute, add to the sums that the next block's row keeps
-//             the column sums, as above
-//         the next block's row values, as above
+//             for each row: the last sweep's work; then load, compute, add to the kept sums of the next block's row
+//             add the column sums, as above
+//         compute the next block's row values, as above
 #include "backend/cpu/rows.h"
 
 #include "backend/cpu/evaluate.h"
@@ -44,7 +44,7 @@ struct Strip {
     const std::vector<Columns>& units;
     std::vector<Live> columns;
     Sums sums;
-    Registers registers;  ///< that are free in every row
+    Registers registers;  ///< free in every row
 };
 
 class RowsEmitter {
@@ -123,7 +123,7 @@ class RowsEmitter {
         if (!takes_rows_one_by_one()) row_values_.compute_from_kept_sums(index);
     }
 
-    /// Rows of the next block that are fetched while the sweep passes over this one.
+    /// Returns the rows of the next block that are prefetched while the sweep passes over this one.
     std::vector<Tensor> rows_ahead(const Sweep& sweep) const {
         return fetches_own_row(cpu_) ? std::vector<Tensor>() : sweep.ahead;
     }
@@ -167,7 +167,7 @@ class RowsEmitter {
         close_stretch();
     }
 
-    /// The last sweep of this block, and the first of the next one, which is full.
+    /// Does the last sweep of this block and the first of the next one, which is full.
     void overlap_sweeps() {
         const Sweep& first = plan_.sweeps.front();
         row_values_.load_inputs(Block::next);
@@ -183,7 +183,7 @@ class RowsEmitter {
         close_stretch();
     }
 
-    /// The last sweep, then after_row() in each row of the strip and after_rows() behind them.
+    /// Does the last sweep, then after_row() in each row of the strip and after_rows() after them.
     template <class AfterRow, class AfterRows>
     void for_each_row_of_strips(const LoopBody& column_values, const std::vector<Tensor>& next_rows,
                                 const AfterRow& after_row, const AfterRows& after_rows) {
@@ -240,7 +240,7 @@ class RowsEmitter {
         keep_sums(one_of_each(m_, sums));
     }
 
-    /// A range of columns that ends with this block has the sums: the outputs.
+    /// Stores the outputs if the range's column sums end with this block.
     void end_column_sums(Strip& strip) {
         if (extent_ == Extent::rows) return add_to_group(strip);
         if (plan_.geometry.column_sums == 0) return;
@@ -253,7 +253,7 @@ class RowsEmitter {
             [&] { add_to_group(strip); });
     }
 
-    /// The sums of the strip's rows to those of the stretch.
+    /// Adds the sums of the strip's rows to the segment's.
     void add_to_group(Strip& strip) {
         if (plan_.geometry.column_sums == 0) return;
         add_stretch(strip);
@@ -268,8 +268,8 @@ class RowsEmitter {
         for_each_sum(strip, [&](const GroupSum& of, Accumulator sum) { m_.add(sum, of.partial); });
     }
 
-    /// Of a stretch that ends with the block, behind its strips: these come in every block and stay short. What ends
-    /// with the column sums has them already.
+    /// Adds a segment that ends with the block to the partials, after the block's strips, which keeps the strips' code
+    /// short. Ranges whose column sums end here are done already.
     void close_stretch() {
         if (plan_.geometry.column_sums == 0) return;
         const auto close = [&] {
@@ -281,12 +281,12 @@ class RowsEmitter {
         loops_.stretches().if_closes([&] { extent_ == Extent::rows ? close() : loops_.if_it_ends([] {}, close); });
     }
 
-    /// Places of the workspace. The partials are elsewhere than the stretch's arrays once it may close.
+    /// Places in the workspace. The partials are apart from the segment's arrays once the segment may close.
     struct GroupSum {
         Address stretch, partial;
     };
 
-    /// partial += the stretch's sum; what rounding takes from it is where the next stretch starts.
+    /// Does partial += the segment's sum; the next segment starts with the rounding error.
     void add_compensated(const GroupSum& of) {
         Registers registers = m_.registers();
         const auto compute = [&](Instruction instruction, Vector to, Vector a, Vector b = {}) {
@@ -322,7 +322,7 @@ class RowsEmitter {
         }
     }
 
-    /// The results of `body`, a column_body(), for each unit of the strip.
+    /// Returns the results of `body`, a column_body(), for each unit of the strip.
     std::vector<Live> load_columns(const LoopBody& body, const std::vector<Columns>& strip, Registers& registers) {
         const Selection selection(function_, body);
         std::vector<Live> columns;
@@ -334,7 +334,7 @@ class RowsEmitter {
         return columns;
     }
 
-    /// The workspace has the columns of a unit in the order of its registers; final_reduce puts them right.
+    /// The workspace has the columns of a unit in the order of its registers; final_reduce reorders them.
     template <class Visit>
     void for_each_place(const Columns& unit, Visit visit) {
         const int64_t count = plan_.geometry.column_sums;

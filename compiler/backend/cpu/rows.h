@@ -8,17 +8,17 @@
 
 namespace normjit::backend::cpu {
 
-/// `void rows(const RowsTask*)`; of a spec with slices, `void rows(const SlicedRowsTask*)`.
+/// Emits `void rows(const RowsTask*)`; for a spec with slices `void rows(const SlicedRowsTask*)`.
 void emit_rows(Machine& machine, const plan::Plan& plan, Caching caching);
 
-/// `void sweepN(const SweepTask*)`: sweep `sweep` alone, over a range of columns. The plan must cache no columns.
+/// Emits `void sweepN(const SweepTask*)`: sweep `sweep` alone, over a range of columns. The plan must cache no columns.
 void emit_sweep(Machine& machine, const plan::Plan& plan, size_t sweep, Caching caching);
 
-/// `void both_sweeps(const SweepTask*)`: with CpuSchedule::overlap, the last sweep over a block and the first over the
-/// next one, which is full. The plan must cache no columns.
+/// Emits `void both_sweeps(const SweepTask*)`: with CpuSchedule::overlap, the last sweep over a block and the first
+/// over the next one, which is full. The plan must cache no columns.
 void emit_both_sweeps(Machine& machine, const plan::Plan& plan, Caching caching);
 
-/// `void final_reduce(const FinalTask*)`, and `slice_reduce` likewise.
+/// Emit `void final_reduce(const FinalTask*)`, and `slice_reduce` likewise.
 void emit_final_reduce(Machine& machine, const plan::Plan& plan);
 void emit_slice_reduce(Machine& machine, const plan::Plan& plan);
 

@@ -55,7 +55,7 @@ class Selector {
         return std::find(body_.values.begin(), body_.values.end(), id) != body_.values.end();
     }
 
-    /// A product used once, by an addition, a subtraction or a sum of this body, becomes part of its user.
+    /// True if a product becomes part of its user: if its only use is an addition, subtraction or sum of this body.
     bool is_folded(ValueId id) const {
         if (function_[id].op != Op::mul || uses_[id] != 1 || !is_own(id)) return false;
         for (const ValueId user : body_.values) {
@@ -65,7 +65,7 @@ class Selector {
                            [&](ValueId sum) { return function_[sum].operands[0] == id; });
     }
 
-    /// The operand that is folded into an addition or subtraction; the first that can be.
+    /// Returns the first operand that can be folded into an addition or subtraction.
     ValueId folded_operand(ValueId user) const {
         const ir::Value& value = function_[user];
         if (value.op != Op::add && value.op != Op::sub) return ir::no_value;
@@ -118,7 +118,7 @@ class Selector {
         }
     }
 
-    /// The sums, stores and spills whose operands the value completes.
+    /// Selects the sums, stores and spills whose operands are complete with this value.
     void select_roots(ValueId id) {
         if (std::find(body_.spills.begin(), body_.spills.end(), id) != body_.spills.end()) {
             ops_.push_back({.instruction = Instruction::spill, .operands = {id, ir::no_value, ir::no_value}});
@@ -147,7 +147,7 @@ class Selector {
                         .tensor = output.tensor});
     }
 
-    /// Whether `id` is the last evaluated of the own operands of a product.
+    /// True if `id` is evaluated last of the product's operands from this body.
     bool completes(ValueId product, ValueId id) const {
         ValueId latest = ir::no_value;
         for_each_operand(product, [&](ValueId operand) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values -> instructions: the evaluation order of one vector of a sweep, with multiplications folded into FMAs.
+// Values to instructions: the evaluation order of one vector of a sweep, with multiplications folded into FMAs.
 #pragma once
 
 #include "plan/plan.h"
@@ -28,7 +28,7 @@ enum class Instruction : uint8_t {
     accumulate,             ///< sum[index] += a
     accumulate_product,     ///< sum[index] += a * b
     store,                  ///< tensor = a
-    spill                   ///< a is written down for a later sweep
+    spill                   ///< a is written to memory for a later sweep
 };
 
 struct MicroOp {
@@ -39,24 +39,24 @@ struct MicroOp {
     Tensor tensor = Tensor::dx;  ///< of the store
 };
 
-/// What one straight-line body of code evaluates: `values` in order, sums and stores as soon as their operands are
-/// there; last, stores of values that were live before.
+/// What one straight-line body of code evaluates: `values` in order, with sums and stores as soon as their operands are
+/// known; last, stores of values that were live before.
 struct LoopBody {
     std::vector<ValueId> values;
     std::vector<ValueId> sums;  ///< row_mean or partial_accumulate values, in the order of their accumulators
     std::vector<ir::Output> stores;
     std::vector<ValueId> results;      ///< values that code after the body reads from their registers
-    std::vector<ValueId> reloads;      ///< values that are loaded, though they are no inputs
-    std::vector<ValueId> spills = {};  ///< values that are written down as soon as they are there
+    std::vector<ValueId> reloads;      ///< values that are loaded although they are not inputs
+    std::vector<ValueId> spills = {};  ///< values that are written to memory as soon as they are known
 };
 
-/// Operands that are not among `values` are live already; the caller knows their registers.
+/// Selects the ops of a body. Operands that are not among `values` are live already; the caller knows their registers.
 std::vector<MicroOp> select(const ir::Function& function, const LoopBody& body);
 
-/// Registers that the body needs for its own values, its results included.
+/// Returns the registers that the body needs for its own values, including its results.
 int registers_needed(const std::vector<MicroOp>& ops, const std::vector<ValueId>& results);
 
-/// For each of them, the body's own values whose last use it is (and which are not results).
+/// Returns, for each op, the body's own values whose last use it is (and which are not results).
 std::vector<std::vector<ValueId>> last_uses(const std::vector<MicroOp>& ops, const std::vector<ValueId>& results);
 
 }  // namespace normjit::backend::cpu

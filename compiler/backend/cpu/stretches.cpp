@@ -25,7 +25,7 @@ void Stretches::begin_group() {
     if (plan_.spec.has_slices()) continue_group();
 }
 
-/// What the tasks before this one have summed is in the partials, whole.
+/// Continues where the tasks before this one left their sums: in the partials, complete.
 void Stretches::continue_group() {
     const Field continues = number(offsetof(SlicedRowsTask, continues));
     m_.if_else(
@@ -37,7 +37,7 @@ void Stretches::continue_group() {
         });
 }
 
-/// The last stretch ends with the group.
+/// The last segment ends with the group.
 void Stretches::begin_block(Integer rows_ahead) {
     if (!has_blocks()) return;
     m_.set(closes_, 0);
@@ -51,7 +51,7 @@ void Stretches::begin_block(Integer rows_ahead) {
     });
 }
 
-/// The second stretch starts as the first did, in the arrays of all that follow.
+/// The second segment starts as the first did, in arrays that all further segments share.
 void Stretches::leave_block() {
     if (!has_blocks()) return;
     m_.set(starts_, 0);

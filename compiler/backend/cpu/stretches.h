@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stretches of a row group's column sums (artifact/cpu_abi.h): where their sums stand, and where a block stands in
-// its stretch.
+// The accumulation segments of a row group's column sums (artifact/cpu_abi.h): where their sums are, and the position
+// of a block in its segment.
 #pragma once
 
 #include "backend/cpu/machine.h"
@@ -13,12 +13,13 @@ class Stretches {
   public:
     Stretches(Machine& machine, const plan::Plan& plan, Extent extent);
 
-    /// Where the group starts; around each of its blocks, the first with the rows of the next, 0 in the last.
+    /// Emit code at the start of the group, and around each of its blocks. `rows_ahead` is the number of rows in the
+    /// next block, 0 in the last.
     void begin_group();
     void begin_block(Integer rows_ahead);
     void leave_block();
 
-    /// The sums of the stretch in hand; those of all stretches before it are column_sums arrays in front of them.
+    /// Returns the sums of the current segment; those of all segments before it are column_sums arrays before them.
     Integer sums() const { return sums_; }
     void if_has_sums(const Machine::Emit& then);
     void if_closes(const Machine::Emit& then, const Machine::Emit& otherwise = {});
@@ -30,10 +31,10 @@ class Stretches {
 
     Machine& m_;
     const plan::Plan& plan_;
-    const Extent extent_;  ///< column_range: a task has one block and says where it stands
-    Integer sums_;         ///< where there are column sums
+    const Extent extent_;  ///< column_range: a task has one block and says where it is
+    Integer sums_;         ///< if there are column sums
     Integer starts_, is_first_, closes_;
-    Integer left_;  ///< blocks of the stretch, this one included
+    Integer left_;  ///< blocks of the segment, including this one
 };
 
 }  // namespace normjit::backend::cpu

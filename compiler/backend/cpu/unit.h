@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words of the code generators for CPUs. A unit is the piece of a row that is computed at once: one or two registers.
+// Vocabulary of the code generators for CPUs. A unit is the piece of a row that is computed at once: one or two
+// registers.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +16,11 @@ enum class Packing { one, even_odd };
 
 enum class Lanes { all, tail };
 
-/// How output matrices are written.
+/// How output matrices are stored.
 ///   nontemporal   past the caches; every row starts on a line
-///   realign       normal or, by its other entry point, one of them past the caches by way of the stack. Its rows then
-///                 stand one behind the other, wherever the first starts, or all start on lines
+///   realign       normally or, by another entry point, one of them past the caches through the stack. Its rows then
+///   have
+///                 no gaps, wherever the first starts, or all start on lines
 enum class Caching { normal, nontemporal, realign };
 
 /// A unit of columns within a step or strip.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Units of columns between the arithmetic and where they stand: tensors in memory, and what a row group or block
-// caches.
+// Moves units of columns between the arithmetic and memory: tensors, and what a row group or block caches.
 #pragma once
 
 #include "backend/cpu/evaluate.h"
@@ -15,11 +14,11 @@ class Units {
     Units(Machine& machine, const plan::Plan& plan, Caching caching, RowLoops& loops)
         : m_(machine), plan_(plan), caching_(caching), loops_(loops) {}
 
-    /// For one unit of a body with these `reloads`, which must live as long.
+    /// Returns the environment for one unit of a body with these `reloads`, to which it refers.
     Environment environment(const Columns& columns, const std::vector<ValueId>& reloads, Block block = Block::current);
-    /// To where reloads find it.
+    /// Writes a value to where reloads find it.
     void spill(const Unit& value, ValueId id, const Columns& columns);
-    /// Of the sums and cached columns of a row group, the element of array `array` at vector `v` of a unit.
+    /// Returns the element of array `array`, among the sums and cached columns of a row group, at vector `v` of a unit.
     int64_t element_of_array(int64_t array, const Columns& columns, size_t v) const;
     DType dtype(Tensor tensor) const { return plan_.operands.of(tensor).dtype; }
 

@@ -15,7 +15,7 @@ namespace normjit::backend {
 
 namespace {
 
-/// bf16 conversion and cp.async came with it.
+/// The first with bf16 conversion and cp.async.
 constexpr int oldest_sm = 80;
 
 Status supports(const Target& target) {

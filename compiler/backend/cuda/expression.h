@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// IR values as CUDA C++ expressions: named values by their names, the rest inside its user.
+// Prints IR values as CUDA C++ expressions: named values by their names, the others inside their users.
 #pragma once
 
 #include "ir/formula.h"
@@ -10,16 +10,16 @@
 
 namespace normjit::backend::cuda {
 
-/// A number of the compute type that reads back exactly: "9.99999975e-06f".
+/// Returns a literal of the compute type that reads back exactly: "9.99999975e-06f".
 std::string literal(double number, DType compute);
 
 class Expressions final : public ir::Formula {
   public:
     explicit Expressions(const plan::Plan& plan);
 
-    /// Empty for a value that is written inside its user.
+    /// Returns a value's name, empty for a value that is written inside its user.
     const std::string& name(ir::ValueId id) const { return names_[id]; }
-    /// Whether the value lives in `struct Row`.
+    /// True if the value is a member of `struct Row`.
     bool in_row(ir::ValueId id) const { return in_row_[id]; }
 
   private:

@@ -14,10 +14,10 @@ namespace {
 
 constexpr int cluster_sm = 90;  // clusters and bulk copies
 
-/// Beyond 64 elements of a row in one thread the unrolled loops outgrow the instruction cache.
+/// With more than 64 elements of a row in one thread the unrolled loops outgrow the instruction cache.
 constexpr int64_t most_elements = 64;
 
-/// Addresses, counters and cursors, beside the data. Fewer registers than data and these: certain spills.
+/// The registers for addresses, counters and cursors besides data. With fewer, spills are certain.
 constexpr int64_t least_other_registers = 20;
 
 template <class... Args>
@@ -25,7 +25,7 @@ Status refuse(fmt::format_string<Args...> reason, Args&&... args) {
     return invalid_argument("schedule: " + fmt::format(reason, std::forward<Args>(args)...));
 }
 
-/// The fewest bytes that one load of one of the tensors moves.
+/// Returns the fewest bytes that one load of one of the tensors moves.
 int64_t least_vector_bytes(std::span<const Operand> operands, int width) {
     int64_t least = INT64_MAX;
     for (const Operand& operand : operands) least = std::min(least, width * operand.bytes());
@@ -91,7 +91,7 @@ Status check_staging(const OperandList& operands, const CudaSchedule& s, const T
     return {};
 }
 
-/// Rows that start anywhere in a vector: CudaPath::shifted.
+/// Checks rows that start anywhere in a vector: CudaPath::shifted.
 Status check_shifted(const Spec& spec, const OperandList& operands, const CudaSchedule& s) {
     constexpr int64_t vector_bytes = 16;
     const auto fits = [&](const Operand& operand) {
@@ -149,7 +149,7 @@ Status check(const Spec& spec, const OperandList& operands, const plan::CudaVari
     return {};
 }
 
-/// Each block takes 1 KiB more than it asks for, and so has the multiprocessor.
+/// Each block takes 1 KiB more than it requests, which the multiprocessor has in addition.
 bool shared_suffices(const plan::CudaVariant& variant, const Target& target) {
     constexpr int64_t reserved = 1024;
     return variant.schedule.blocks_per_sm * (variant.shared_bytes + reserved) <= target.shared_bytes + reserved;

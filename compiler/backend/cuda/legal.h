@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which CUDA schedules can run: the rules of templates/cuda with reasons, and what shared memory and registers allow.
+// Decides which CUDA schedules can run: the rules of templates/cuda, with reasons, and the limits of shared memory and
+// registers.
 #pragma once
 
 #include "plan/cuda.h"
@@ -10,12 +11,12 @@
 
 namespace normjit::backend::cuda {
 
-/// Every variant of the plan. The schedule's numbers must be inside their ranges (check_ranges).
+/// Checks every variant of the plan. The schedule's numbers must be within their ranges (check_ranges).
 Status check(const Spec& spec, const plan::CudaPlan& cuda, const Target& target);
 
 Status check(const Spec& spec, const OperandList& operands, const plan::CudaVariant& variant, const Target& target);
 
-/// Whether blocks_per_sm blocks find their shared memory in one multiprocessor.
+/// True if blocks_per_sm blocks fit the shared memory of one multiprocessor.
 bool shared_suffices(const plan::CudaVariant& variant, const Target& target);
 
 }  // namespace normjit::backend::cuda

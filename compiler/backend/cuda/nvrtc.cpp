@@ -51,7 +51,7 @@ class Program {
         return out;
     }
 
-    /// Without the zero at its end.
+    /// Returns the log without its terminating zero.
     Expected<std::string> log() const {
         NORMJIT_TRY(std::string text, get<std::string>(nvrtc_.log_size, nvrtc_.log));
         return std::string(text.c_str());
@@ -70,7 +70,8 @@ std::string numbered(const std::string& source) {
     return text;
 }
 
-/// The architecture's own option when NVRTC makes machine code for it, else the virtual one of the newest before it.
+/// Returns the architecture's own option if NVRTC generates machine code for it, else the virtual one of the newest
+/// before it.
 Expected<std::string> architecture(const CudaCompiler& compiler, int sm, bool real) {
     int newest = 0;
     for (const int known : compiler.sms) {
@@ -85,10 +86,9 @@ Expected<std::string> architecture(const CudaCompiler& compiler, int sm, bool re
 
 Expected<Program> compile(const Nvrtc& nvrtc, const std::string& source, const std::string& arch,
                           Contraction contraction) {
-    // An older NVRTC does not know the last two. --minimal leaves out what these sources do not use of the built-in
-    // headers. --split-compile optimises the kernels of a module side by side, here on 2 threads: over 7 layers, NVRTC
-    // 13.0, 2026-11-22, the median of the later compiles is 53 to 76 ms with 2 threads, 50 to 83 with 1 and 56 to 82
-    // with all of 16 cores; on 2 slow cores 2 threads take 0.85 to 0.9 of the time of 1.
+    // An older NVRTC does not know the last two options. --minimal leaves out parts of the built-in headers that these
+    // sources do not use. --split-compile optimises the kernels of a module in parallel, here on 2 threads
+    // (NOTES N-303).
     const char* fmad = contraction == Contraction::none ? "--fmad=false" : "--fmad=true";
     std::vector<std::string> options = {"--gpu-architecture=" + arch, "-std=c++20", "-default-device",
                                         "--ptxas-options=-v",         fmad,         "--minimal",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Source text to machine code through NVRTC.
+// Compiles source text to machine code through NVRTC.
 #pragma once
 
 #include "normjit/artifact.h"
@@ -16,19 +16,19 @@ struct Compiled {
     CodeFormat format = CodeFormat::cubin;
     std::vector<uint8_t> code;
     std::string maker;  ///< "nvrtc-13.0"
-    std::string log;    ///< with what ptxas says about registers, spills and shared memory
+    std::string log;    ///< includes what ptxas says about registers, spills and shared memory
 };
 
-/// Whether a product and the sum that it is part of become one instruction, which rounds once: where NVRTC sees fit,
-/// which two kernels of one formula may differ in, or nowhere.
+/// Whether a product and the sum that it is part of become one instruction, which rounds once: `free`, where NVRTC sees
+/// fit, so that two kernels of one formula may differ; or `none`.
 enum class Contraction : uint8_t { free, none };
 
-/// A cubin for sm_<sm>; PTX of the newest architecture before it when this NVRTC does not know it. Errors: unavailable
-/// without NVRTC or for a GPU older than it knows; failed, with the log and the numbered source, when it does not
-/// compile.
+/// Compiles to a cubin for sm_<sm>, or to PTX for the newest older architecture if this NVRTC does not know it. Errors:
+/// `unavailable` without NVRTC or for a GPU older than it supports; `failed`, with the log and the numbered source, if
+/// it does not compile.
 Expected<Compiled> compile_source(const std::string& source, int sm, Contraction contraction = Contraction::free);
 
-/// PTX text, whatever the architecture.
+/// Compiles to PTX, whatever the architecture.
 Expected<std::string> compile_to_ptx(const std::string& source, int sm, Contraction contraction = Contraction::free);
 
 }  // namespace normjit::backend::cuda

@@ -19,13 +19,13 @@ namespace {
 
 constexpr const char* sonames[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
 
-/// Empty in a program that has more rights than its caller, who must not choose the library that it loads.
+/// Empty in a program with more rights than its caller, who must not choose the library that it loads.
 std::string variable(const char* name) {
     const char* value = secure_getenv(name);
     return value == nullptr ? "" : value;
 }
 
-/// The files that match, newest version first.
+/// Returns the files that match, newest version first.
 std::vector<std::string> matches(const std::string& pattern) {
     glob_t found{};
     std::vector<std::string> paths;
@@ -35,7 +35,7 @@ std::vector<std::string> matches(const std::string& pattern) {
     return paths;
 }
 
-/// Folders in which Python packages are installed.
+/// Returns folders in which Python packages are installed.
 std::vector<std::string> package_folders() {
     std::vector<std::string> folders;
     const std::string python_path = variable("PYTHONPATH");
@@ -54,7 +54,7 @@ std::vector<std::string> package_folders() {
     return folders;
 }
 
-/// Everything that may be NVRTC, as names for dlopen(), and the places in words.
+/// The names for dlopen() of everything that may be NVRTC, and the searched places in words.
 struct Places {
     std::vector<std::string> names;
     std::string words;
@@ -135,8 +135,8 @@ Expected<Nvrtc> open_first() {
 
 }  // namespace
 
-/// Opened once. Looked for again after a search that failed, when the variables may say more: a static object whose
-/// initialisation throws is initialised by the next call.
+/// Opens NVRTC once. A failed search is repeated by the next call, when variables may say more: a static object whose
+/// initialisation throws is initialised again.
 Expected<const Nvrtc*> nvrtc() {
     try {
         static const Nvrtc opened = [] {

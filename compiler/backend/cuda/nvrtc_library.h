@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVRTC's functions, found at run time; declared here by hand, so that no CUDA header is needed to build.
+// NVRTC's functions, found at run time. They are declared by hand, so the build needs no CUDA header.
 #pragma once
 
 #include "normjit/cuda_compiler.h"
@@ -33,7 +33,7 @@ struct Nvrtc {
     NvrtcResult (*ptx)(NvrtcProgram*, char*);
 };
 
-/// Searched and opened once per process and never closed.
+/// Returns NVRTC, searched and opened once per process and never closed.
 Expected<const Nvrtc*> nvrtc();
 
 }  // namespace normjit::backend::cuda

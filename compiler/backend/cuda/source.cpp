@@ -83,7 +83,7 @@ class Printer {
              fmt::join(names, ", "));
     }
 
-    /// Per sweep, a bit for each of the tensors that it reads.
+    /// Returns, for each sweep, a bit for each of the tensors that it reads.
     std::string masks(std::span<const Operand> operands) const {
         std::vector<unsigned> masks;
         for (const Sweep& sweep : plan_.sweeps) {
@@ -166,7 +166,7 @@ class Printer {
         line("        {}{} = {};", kept ? "row." : "const Math ", expressions_.name(id), value);
     }
 
-    /// The arithmetic on row values before sweep `index`.
+    /// Prints the arithmetic on row values before sweep `index`.
     void row_values(int index) {
         for (const ValueId id : plan_.sweeps[static_cast<size_t>(index)].row_values) {
             if (function_[id].op == Op::input || expressions_.name(id).empty()) continue;
@@ -187,7 +187,7 @@ class Printer {
         line("    }}");
     }
 
-    /// "const Math x = m[0], dy = m[1], gamma = c[0];", of what the sweep reads.
+    /// Prints "const Math x = m[0], dy = m[1], gamma = c[0];" for what the sweep reads.
     void element_inputs(const Sweep& sweep) {
         std::vector<std::string> definitions;
         const auto add = [&](std::span<const Operand> operands, std::string_view array) {
@@ -245,7 +245,7 @@ class Printer {
         line("    }}");
     }
 
-    /// What each column output is of its own finished sum and of [N] inputs.
+    /// Prints each column output as a function of its own finished sum and of [N] inputs.
     void finish() {
         const auto outputs = operands_.column_outputs();
         for (size_t i = 0; i < outputs.size() && has_epilogue(); ++i) {
@@ -333,7 +333,7 @@ class Printer {
         line("}}\n");
     }
 
-    /// All variants' last launch.
+    /// Prints the last launch, which all paths share.
     void final_reduce() {
         const CudaVariant& variant = plan_.cuda().variants.front();
         if (has_final_reduce()) kernel(variant, variant.path.launches.back());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The generated CUDA file of a plan. It is short: operand types, the formula sweep by sweep with the names of the IR,
-// the numbers of each variant's schedule, and the kernels. Loads, staging, reductions and stores are templates/cuda.
+// the numbers of each path's schedule, and the kernels. Loads, staging, reductions and stores are in templates/cuda.
 //
 //     struct Formula {
 //         using Math = float;

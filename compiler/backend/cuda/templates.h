@@ -8,7 +8,7 @@
 namespace normjit::backend::cuda {
 
 struct Template {
-    std::string_view name, text;  ///< each with a NUL behind it
+    std::string_view name, text;  ///< each with a NUL after it
 };
 
 std::span<const Template> templates();

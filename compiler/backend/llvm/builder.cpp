@@ -88,7 +88,8 @@ Builder::Phis Builder::begin_loop(BasicBlock* before) {
     return phis;
 }
 
-/// What did not change in the loop is what it was before. What is of another type is set anew in each round.
+/// A variable that did not change in the loop keeps its old value. A value of another type is set again in each
+/// iteration.
 void Builder::end_loop(const Phis& phis, BasicBlock* end) {
     variables_.resize(phis.size());
     for (size_t i = 0; i < phis.size(); ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LLVM's IR builder with compute type, memory types, packing and tails hidden behind load() and store(). Vectors are
+// LLVM's IR builder with load() and store(), which hide compute type, memory types, packing and tails. Vectors are
 // explicit: one IR vector is one register of the target.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace normjit::backend::llvmir {
 
 using namespace cpu;
 
-/// The vectors of a unit; vectors[1] only counts with Packing::even_odd.
+/// The vectors of a unit; vectors[1] is only used with Packing::even_odd.
 struct Vectors {
     std::array<llvm::Value*, 2> vectors = {nullptr, nullptr};
 };
@@ -38,14 +38,14 @@ class Builder : public llvm::IRBuilder<> {
     // Memory: convert.cpp
     Vectors load(llvm::Value* from, DType type, Lanes lanes);
     void store(llvm::Value* to, const Vectors& value, DType type, Lanes lanes, Caching caching);
-    /// 64 bytes, both at multiples of 64.
+    /// Copies 64 bytes, both aligned to 64.
     void copy_line(llvm::Value* to, llvm::Value* from, Caching caching);
-    /// After stores with Caching::nontemporal, and before others may read what they wrote.
+    /// Must come after stores with Caching::nontemporal, before others may read what they wrote.
     void fence_nontemporal();
-    /// One element, converted to the compute type.
+    /// Load and store one element, converted to and from the compute type.
     llvm::Value* load_scalar(llvm::Value* from, DType type);
     void store_scalar(llvm::Value* to, llvm::Value* value, DType type);
-    /// A register of the compute type, at a multiple of its size from a workspace or from the stack.
+    /// Load and store a register of the compute type in a workspace or on the stack, aligned to its size.
     llvm::Value* load_register(llvm::Value* from);
     void store_register(llvm::Value* to, llvm::Value* value);
 
@@ -56,22 +56,22 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Value* div_or_zero(llvm::Value* a, llvm::Value* b);
     llvm::Value* finite_or_zero(llvm::Value* a);
     llvm::Value* rsqrt(llvm::Value* a);
-    /// What a store in a 16-bit type would leave of f32.
+    /// Rounds f32 as a store in a 16-bit type would.
     llvm::Value* round_to(llvm::Value* value, DType type);
-    /// a * b + c, rounded once where the target can.
+    /// Returns a * b + c, rounded once if the target can.
     llvm::Value* multiply_add(llvm::Value* a, llvm::Value* b, llvm::Value* c);
-    /// The sum of all lanes, as a scalar: within 16 bytes first, in the order in which x64 folds the lanes of many
-    /// rows.
+    /// Returns the sum of all lanes as a scalar. It adds within 16 bytes first, in the order in which x64 folds the
+    /// lanes of many rows.
     llvm::Value* sum_lanes(llvm::Value* value);
 
     /// From here on, Lanes::tail means the first `count` columns of a unit.
     void set_tail(int64_t count) { tail_ = count; }
-    /// `value`, and with Lanes::tail `otherwise` in the lanes beyond the row.
+    /// Returns `value`, with Lanes::tail `otherwise` in the lanes beyond the row.
     llvm::Value* within_row(llvm::Value* value, llvm::Value* otherwise, Lanes lanes, int v);
 
-    /// Forgets all variables: a function starts.
+    /// Starts a function: forgets all variables.
     void begin_function() { variables_.clear(); }
-    /// Memory of the current function's frame.
+    /// Reserves memory in the current function's frame.
     llvm::Value* on_stack(llvm::Type* type, int64_t count, int64_t alignment);
 
     llvm::Value* at(llvm::Value* base, int64_t bytes) {
@@ -79,9 +79,9 @@ class Builder : public llvm::IRBuilder<> {
     }
     llvm::Value* at(llvm::Value* base, llvm::Value* bytes) { return CreatePtrAdd(base, bytes); }
 
-    // Variables: which value one has where code is emitted is known all the time, so that no pass has to find out.
-    // Loops and branches join them. One that is declared in a body ends with it; one that has no value at the end of
-    // some way has none behind it.
+    // Variables. The value of a variable is known wherever code is emitted, so no pass needs to find it out. Loops and
+    // branches join values. A variable declared in a body ends with it; one without a value at the end of some path has
+    // none after it.
     int variable();
     llvm::Value* get(int variable) const;
     bool has_value(int variable) const { return variables_[static_cast<size_t>(variable)] != nullptr; }
@@ -89,13 +89,13 @@ class Builder : public llvm::IRBuilder<> {
 
     // Control flow
     using Emit = std::function<void()>;
-    /// body() once and then again as long as what it returns holds.
+    /// Emits body(), repeated while the condition that it returns holds.
     void repeat(const char* name, const std::function<llvm::Value*()>& body);
     void if_else(const char* name, llvm::Value* condition, const Emit& then, const Emit& otherwise = {},
                  llvm::MDNode* weights = nullptr);
 
   private:
-    // convert.cpp. Elements as they are in memory are integers of their size, but for f32 and f64.
+    // convert.cpp. Elements in memory are integers of their size, except f32 and f64.
     llvm::Type* memory_type(DType type);
     llvm::Value* load_elements(llvm::Value* from, DType type, int count, Lanes lanes);
     void store_elements(llvm::Value* to, llvm::Value* elements, DType type, Lanes lanes, Caching caching);

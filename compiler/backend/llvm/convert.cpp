@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between tensors in memory and units of the compute type in registers.
+// Conversions between tensors in memory and units of the compute type in registers.
 #include "backend/llvm/builder.h"
 
 #include "normjit/artifact.h"
@@ -16,7 +16,7 @@ using llvm::Value;
 
 namespace {
 
-/// first, first + step, ...
+/// Returns first, first + step, ...
 std::vector<int> sequence(int count, int first = 0, int step = 1) {
     std::vector<int> indices;
     for (int i = 0; i < count; ++i) indices.push_back(first + i * step);
@@ -48,8 +48,8 @@ Vectors Builder::load(Value* from, DType type, Lanes lanes) {
     Value* elements = load_elements(from, type, unit_columns(), lanes);
     if (packing_ == Packing::one) return {{to_compute(elements, type), nullptr}};
     if (type == DType::bf16) {
-        // An odd column is the upper half of its 32 bits, and an f32 once the lower half is gone; the even one is moved
-        // up.
+        // An odd column is the upper half of its 32 bits, and becomes an f32 when the lower half is cleared; the even
+        // one is shifted up.
         Value* pairs = CreateBitCast(elements, llvm::FixedVectorType::get(getInt32Ty(), static_cast<unsigned>(lanes_)));
         return {{as_floats(CreateShl(pairs, 16)), as_floats(CreateAnd(pairs, bits(pairs, 0xffff0000)))}};
     }
@@ -57,7 +57,7 @@ Vectors Builder::load(Value* from, DType type, Lanes lanes) {
     return {{CreateShuffleVector(values, sequence(lanes_, 0, 2)), CreateShuffleVector(values, sequence(lanes_, 1, 2))}};
 }
 
-/// `count` elements; with Lanes::tail zeros for those beyond the row, which are not touched.
+/// Loads `count` elements; with Lanes::tail zeros for those beyond the row, which are not read.
 Value* Builder::load_elements(Value* from, DType type, int count, Lanes lanes) {
     const llvm::Align alignment(size_of(type));
     llvm::Type* all = llvm::FixedVectorType::get(memory_type(type), static_cast<unsigned>(count));
@@ -68,7 +68,7 @@ Value* Builder::load_elements(Value* from, DType type, int count, Lanes lanes) {
         return CreateMaskedLoad(all, from, alignment, llvm::ConstantVector::get(mask),
                                 llvm::Constant::getNullValue(all));
     }
-    // LLVM takes an odd number of elements apart into loads that stay within them.
+    // LLVM splits an odd number of elements into loads that stay within them.
     const auto present = static_cast<int>(tail_);
     Value* some = CreateAlignedLoad(llvm::FixedVectorType::get(memory_type(type), static_cast<unsigned>(present)), from,
                                     alignment);
@@ -131,7 +131,7 @@ void Builder::fence_nontemporal() {
     if (features_.x86) CreateIntrinsic(getVoidTy(), llvm::Intrinsic::x86_sse_sfence, {});
 }
 
-/// The unit as it stands in memory.
+/// Returns the unit in the order of memory.
 Value* Builder::packed(const Vectors& value, DType type) {
     if (type == DType::bf16) return pack_bf16(value);
     if (packing_ == Packing::one) return from_compute(value.vectors[0], type);
@@ -153,7 +153,7 @@ Value* Builder::to_compute(Value* elements, DType type) {
     return elements;
 }
 
-/// Not for bf16: see pack_bf16().
+/// bf16 goes through pack_bf16() instead.
 Value* Builder::from_compute(Value* value, DType type) {
     if (type != DType::f16) return value;
     llvm::Type* words = like(value->getType(), getInt16Ty());
@@ -161,8 +161,8 @@ Value* Builder::from_compute(Value* value, DType type) {
     return CreateBitCast(CreateFPTrunc(value, like(value->getType(), getHalfTy())), words);
 }
 
-/// The exponent is put right by a multiplication, which is exact and takes denormals along; infinities and NaNs keep
-/// the largest exponent.
+/// A multiplication corrects the exponent; it is exact and works for denormals as well. Infinities and NaNs keep the
+/// largest exponent.
 Value* Builder::from_half_bits(Value* words) {
     Value* wide = CreateZExt(words, like(words->getType(), getInt32Ty()));
     Value* sign = CreateShl(CreateAnd(wide, bits(wide, 0x8000)), 16);
@@ -174,8 +174,9 @@ Value* Builder::from_half_bits(Value* words) {
     return as_floats(CreateOr(number, sign));
 }
 
-/// Round to nearest even. A normal result: the exponent's bias changed and rounded in integers. A denormal one: an
-/// addition aligns its lowest bit with that of an f32 and rounds. NaNs become quiet and keep their top payload bits.
+/// Rounds to nearest even. A normal result: the exponent's bias is changed and the number is rounded in integers. A
+/// denormal result: an addition aligns its lowest bit with an f32's and rounds. NaNs become quiet and keep their top
+/// payload bits.
 Value* Builder::to_half_bits(Value* value) {
     constexpr uint32_t overflow = (127 + 16) << 23, smallest_normal = (127 - 14) << 23, infinity = 0xff << 23;
     constexpr uint32_t rebias = static_cast<uint32_t>(15 - 127) << 23, aligner = (127 - 15 + 23 - 10 + 1) << 23;
@@ -192,8 +193,8 @@ Value* Builder::to_half_bits(Value* value) {
     return CreateOr(CreateSelect(CreateICmpUGE(magnitude, bits(all, overflow)), special, finite), sign);
 }
 
-/// Round to nearest even in integers, into the upper half: add 0x7fff and the lowest kept bit. A NaN keeps its sign and
-/// top payload bits and becomes quiet; the addition would turn some of them into infinities.
+/// Rounds to nearest even in integers, into the upper half: adds 0x7fff and the lowest kept bit. A NaN keeps its sign
+/// and top payload bits and becomes quiet; the addition would turn some NaNs into infinities.
 Value* Builder::round_to_bf16(Value* value) {
     Value* all = as_integers(value);
     Value* odd = CreateAnd(CreateLShr(all, 16), bits(all, 1));
@@ -219,7 +220,7 @@ Value* Builder::pack_bf16_in_integers(const Vectors& value) {
     return CreateBitCast(pairs, llvm::FixedVectorType::get(getInt16Ty(), static_cast<unsigned>(2 * lanes_)));
 }
 
-/// vcvtneps2bf16 takes denormals for zeros, whatever MXCSR says: a unit with a zero among its words is packed once
+/// vcvtneps2bf16 flushes denormals to zero, whatever MXCSR says: a unit with a zero among its words is packed once
 /// more.
 Value* Builder::pack_bf16_natively(const Vectors& value) {
     Value* native;
@@ -243,8 +244,8 @@ Value* Builder::pack_bf16_natively(const Vectors& value) {
     return get(packed);
 }
 
-/// Numbers below 2^-126, as f16: a denormal bf16 is n * 2^-133, a denormal f16 is n * 2^-24, and both are the bits of
-/// n.
+/// Packs numbers below 2^-126 through f16: a denormal bf16 is n * 2^-133, a denormal f16 is n * 2^-24, and both have
+/// the bits of n.
 Value* Builder::pack_bf16_denormals(const Vectors& value) {
     Vectors words;
     for (size_t i = 0; i < static_cast<size_t>(unit_vectors()); ++i)
@@ -259,7 +260,7 @@ Value* Builder::are_zeros(Value* words) {
     return CreateICmpEQ(magnitude, llvm::Constant::getNullValue(words->getType()));
 }
 
-/// The columns of a unit in their order, where its even ones stand before its odd ones.
+/// Returns the order of a unit's columns in memory, if its even ones are stored before its odd ones.
 std::vector<int> Builder::interleaved() const {
     std::vector<int> order;
     for (int i = 0; i < lanes_; ++i) order.insert(order.end(), {i, i + lanes_});

@@ -11,7 +11,7 @@
 
 namespace normjit::backend::llvmir {
 
-/// list_instructions(), of code whose functions start at `entries`.
+/// Implements list_instructions(), for code whose functions start at `entries`.
 Expected<std::string> disassemble(const normjit::Target& target, llvm::ArrayRef<uint8_t> code,
                                   llvm::ArrayRef<int64_t> entries);
 

@@ -48,7 +48,7 @@ void LlvmMachine::enter() {
 
 // Integers
 
-/// Read once, where the function starts.
+/// A field is read once, at the function's start.
 Value* LlvmMachine::value_of(Field field) {
     Value*& value = fields_[field.offset];
     if (value != nullptr) return value;

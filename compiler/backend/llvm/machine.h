@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every processor of LLVM as a machine for the loop nest of cpu/: instructions of its IR, with explicit vectors. [M]
-// values are scalars, one row at a time. From a row of the last sweep (tests/golden/rmsnorm_llvm.golden):
+// Every processor of LLVM as a machine for the loop nest of cpu/: IR instructions with explicit vectors. [M] values are
+// scalars, one row at a time. From a row of the last sweep (tests/golden/rmsnorm_llvm.golden):
 //
 //     %39 = mul nsw i64 %35, 4;  %40 = getelementptr i8, ptr %frame, i64 %39
 //     %41 = load float, ptr %40, align 4                                broadcast(rstd)
@@ -18,10 +18,10 @@
 
 namespace normjit::backend::llvmir {
 
-/// For one function, in which the builder stands.
+/// Emits one function, at the builder's position.
 class LlvmMachine final : public Machine {
   public:
-    /// `writes_lines`: a bit, for code with a LineWriter.
+    /// `writes_lines` is one bit, for code with a LineWriter.
     LlvmMachine(Builder& builder, llvm::Value* task, llvm::Value* writes_lines);
 
     int lanes() const override { return b_.lanes(); }

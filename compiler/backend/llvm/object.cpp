@@ -103,7 +103,7 @@ class Linker {
         return failed(fmt::format("llvm: the code refers to '{}', which is not part of it", name.str()));
     }
 
-    /// `distance`: from the place that is patched to what it refers to.
+    /// `distance` is the distance from the patched place to what it refers to.
     Status apply(uint64_t type, uint64_t at, int64_t distance) {
         uint8_t* place = linked_.bytes.data() + at;
         const bool x86 = object_.getArch() == llvm::Triple::x86_64;

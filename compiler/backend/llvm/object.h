@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From an object file to what an artifact carries: one piece of code that runs wherever it is put.
+// Turns an object file into what an artifact carries: one piece of code that runs at any address.
 #pragma once
 
 #include "normjit/artifact.h"
@@ -18,7 +18,7 @@ struct LinkedCode {
     std::vector<EntryPoint> entries;  ///< all functions, in their order
 };
 
-/// Lays the sections out and resolves the references between them, all of which are relative. Fails on a reference to
+/// Lays out the sections and resolves the references between them, which are all relative. Fails on a reference to
 /// anything outside: generated code calls nothing.
 Expected<LinkedCode> link(llvm::ArrayRef<char> object);
 

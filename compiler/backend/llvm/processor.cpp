@@ -14,12 +14,12 @@
 
 namespace normjit::backend::llvmir {
 
-// CMake looks for headers and library each by itself.
+// CMake looks for headers and library separately.
 static_assert(LLVM_VERSION_MAJOR == 19);
 
 namespace {
 
-/// The least processor of its kind with exactly the instructions that the Isa promises.
+/// The least processor of its kind with exactly the instructions of the Isa.
 struct Processor {
     const char* triple;
     const char* name;
@@ -50,7 +50,7 @@ std::string features_text(const Target& target) {
     return text;
 }
 
-/// Once per process: LLVM keeps its targets in a global list.
+/// Registers targets once per process, because LLVM keeps them in a global list.
 void register_targets() {
     static const bool done = [] {
         LLVMInitializeX86TargetInfo();
@@ -68,10 +68,9 @@ void register_targets() {
     static_cast<void>(done);
 }
 
-/// Leaves out passes that lose. Machine sinking: sums that a loop carries have no use in it but the next round; all of
-/// them move behind the rare branches of bf16 stores, and what they add up waits on the stack. AVX-512, layernorm bf16
-/// of 1000 columns: 103 vectors to and from the stack, 19 without it. Loop strength reduction, on x86, whose addresses
-/// have a base, an index and a constant: a fifth of the time to compile f32, for the same speed.
+/// Skips passes that make code slower. Machine sinking moves sums that a loop carries after the rare branches of bf16
+/// stores, so what they add waits on the stack. Loop strength reduction takes a fifth of the time to compile f32 on
+/// x86, whose addresses have a base, an index and a constant, without a gain (NOTES N-206).
 class PassGate final : public llvm::OptPassGate {
   public:
     explicit PassGate(const llvm::Triple& triple) : has_indexed_addresses_(triple.isX86()) {}
@@ -108,7 +107,7 @@ Expected<std::unique_ptr<llvm::TargetMachine>> make_machine(const Target& target
     llvm::TargetOptions options;
     options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
     options.ExceptionModel = llvm::ExceptionHandling::None;
-    // Constants are addressed relative to the instruction without a page base: code may then stand at any address.
+    // Constants are addressed relative to the instruction without a page base, so that code may be at any address.
     const auto model = processor.has.x86 ? llvm::CodeModel::Small : llvm::CodeModel::Tiny;
     return std::unique_ptr<llvm::TargetMachine>(found->createTargetMachine(
         processor.triple, processor.name, features_text(target), options, llvm::Reloc::PIC_, model));
@@ -121,7 +120,8 @@ void set_attributes(llvm::Function& function, const llvm::TargetMachine& machine
     function.addFnAttr("prefer-vector-width", width);
     function.addFnAttr("min-legal-vector-width", width);
     function.addFnAttr("frame-pointer", "none");
-    function.addFnAttr("probe-stack", "inline-asm");  // a guard page ends it: large frames touch theirs in order
+    function.addFnAttr("probe-stack", "inline-asm");  // a guard page ends the stack, so large frames touch their pages
+                                                      // in order
     function.setDoesNotThrow();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What LLVM is told of a target, and the way from a module to an object file in memory.
+// What LLVM needs to know about a target, and the way from a module to an object file in memory.
 #pragma once
 
 #include "normjit/status.h"
@@ -15,26 +15,27 @@
 
 namespace normjit::backend::llvmir {
 
-/// What code for the target may ask for beyond the arithmetic that every vector unit has.
+/// What code for the target may use beyond the arithmetic of every vector unit.
 struct Features {
     bool x86 = false;
-    bool fma = false;    ///< else a product and a sum, each rounded: LLVM would call fmaf() for a fused one
+    bool fma = false;    ///< if false, a product and a sum, each rounded: LLVM would call fmaf() for a fused one
     bool half = false;   ///< conversions of f16 in hardware
     bool masks = false;  ///< masked loads and stores of every element width
     bool native_bf16 = false;
 };
 Features features_of(const Target& target);
 
-/// LLVM's word for the processor, and its triple; null when this LLVM was built without it.
+/// Returns LLVM's name for the processor, and its triple; null if this LLVM was built without it.
 const llvm::Target* find_target(const Target& target, std::string& triple);
 
-/// Rounding, fusion and denormals are exactly what the module says: nothing is contracted or approximated.
+/// Makes a machine that rounds, fuses and keeps denormals exactly as the module says: nothing is contracted or
+/// approximated.
 Expected<std::unique_ptr<llvm::TargetMachine>> make_machine(const Target& target);
 
-/// Attributes of a function for the target: processor, instructions, width of vectors.
+/// Sets a function's attributes for the target: processor, instructions, width of vectors.
 void set_attributes(llvm::Function& function, const llvm::TargetMachine& machine, const Target& target);
 
-/// The module is used up. ELF, for the linker in object.h.
+/// Emits ELF for the linker in object.h. The module cannot be used afterwards.
 Expected<llvm::SmallVector<char, 0>> emit_object(llvm::Module& module, llvm::TargetMachine& machine);
 
 }  // namespace normjit::backend::llvmir

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Xbyak with compute type, memory types, packing and tails hidden behind load(), store() and arithmetic by name.
+// Xbyak behind load(), store() and arithmetic by name, which hide compute type, memory types, packing and tails.
 #pragma once
 
 #include "backend/cpu/unit.h"
@@ -18,15 +18,14 @@ namespace normjit::backend::x64 {
 
 using namespace cpu;
 
-/// The vectors of a unit; vectors[1] only counts with Packing::even_odd.
+/// The vectors of a unit; vectors[1] is only used with Packing::even_odd.
 struct Zmms {
     std::array<Xbyak::Zmm, 2> vectors;
 };
 
-/// The memory that generated code is written into; a base, so that it exists before Xbyak's generator. Starts at a
-/// cache line, rounded up by hand: Xbyak aligns addresses, and the same input must give the same bytes. An allocation
-/// with an alignment would stay behind as a hole that glibc before 2.38 never fills again (bug 14581): 135 to 200 KB a
-/// kernel.
+/// The memory that generated code is written into. It is a base class so that it exists before Xbyak's generator. It
+/// starts at a cache line, rounded up by hand: Xbyak aligns addresses, and the same input must give the same bytes. An
+/// aligned allocation would leave a hole that glibc before 2.38 never fills again (bug 14581): 135 to 200 KB a kernel.
 class CodeBuffer {
   public:
     static constexpr size_t bytes = 256 << 10;
@@ -41,41 +40,41 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     using Zmm = Xbyak::Zmm;
 
   public:
-    /// Of `spare_registers`, the last ones of value_registers, it takes what it can use.
+    /// Uses what it can of the `spare_registers` last value registers.
     Assembler(DType compute, Packing packing, const Target& target, int spare_registers);
 
-    /// Closes the code with its constants and out-of-line parts, and returns it. Position independent.
+    /// Completes the code with its constants and out-of-line parts, and returns it. Position independent.
     std::vector<uint8_t> finish();
 
     int lanes() const { return 64 / element_bytes(); }  ///< elements of a register
     int unit_vectors() const { return packing_ == Packing::one ? 1 : 2; }
     int unit_columns() const { return lanes() * unit_vectors(); }
     int element_bytes() const { return static_cast<int>(size_of(compute_)); }
-    /// Those from 0 on that hold values of the loop nest.
+    /// Returns the number of registers, from 0 on, that hold values of the loop nest.
     int free_registers() const { return value_registers - static_cast<int>(kept_.size()); }
 
-    /// To be emitted where a function starts.
+    /// Must be emitted where a function starts.
     void load_kept_tables();
 
     // Memory
     void load(const Zmms& to, const Xbyak::RegExp& from, DType type, Lanes lanes);
     /// `value` is lost.
     void store(const Xbyak::RegExp& to, const Zmms& value, DType type, Lanes lanes, Caching caching);
-    /// An element for each of the rows of set_rows(), converted to the compute type.
+    /// Loads an element for each of the rows of set_rows(), converted to the compute type.
     void load_rows(const Zmm& to, const Xbyak::RegExp& from, DType type);
-    /// The other way; `value` is lost.
+    /// Converts and stores them; `value` is lost.
     void store_rows(const Xbyak::RegExp& place, const Zmm& value, DType type);
     void load_constant(const Zmm& to, double number);
-    /// 64 bytes, both at multiples of 64; those whose bit in `mask` is set.
+    /// Copies 64 bytes, both aligned to 64; only those whose bit in `mask` is set.
     void copy_line(const Xbyak::Address& to, const Xbyak::Address& from, Caching caching);
-    /// Of a line the bytes that set_bytes() chose, a bit each.
+    /// Chooses the bytes of a line to copy, a bit each.
     void set_bytes(const Xbyak::Reg64& mask) { kmovq(scratch_mask(), mask); }
     void copy_bytes(const Xbyak::Address& to, const Xbyak::Address& from);
-    /// One element of the compute type, in every lane.
+    /// Copies one element of the compute type to every lane.
     void broadcast(const Zmm& to, const Xbyak::RegExp& from);
 
     // Arithmetic
-    using CodeGenerator::add;  // those of general registers stay visible beside the vector arithmetic
+    using CodeGenerator::add;  // keeps those of general registers visible beside the vector arithmetic
     using CodeGenerator::div;
     using CodeGenerator::mul;
     using CodeGenerator::sub;
@@ -89,28 +88,28 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     void div_or_zero(const Zmm& to, const Zmm& a, const Zmm& b);
     void finite_or_zero(const Zmm& to, const Zmm& a);
     void rsqrt(const Zmm& to, const Zmm& a);
-    /// f32 that a store in the narrower type would leave.
+    /// Round f32 as a store in the narrower type would.
     void round_bf16(const Zmm& to, const Zmm& a);
     void round_f16(const Zmm& to, const Zmm& a);
     /// to = a * b + c, to = c - a * b, to = a * b - c. `to` may be any of the operands.
     void multiply_add(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
     void negative_multiply_add(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
     void multiply_subtract(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
-    /// A step of summing the lanes of many registers, one row each, into one register with a lane for each row. Step k
-    /// takes two results of step k - 1 for neighbouring rows (the same one twice when there is no more); fold_steps()
-    /// of them make a sum. Overwrites `a`. Always adds in the same order.
+    /// One step of summing the lanes of many registers, one row each, into one register with a lane for each row. Step
+    /// k takes two results of step k - 1 for neighbouring rows (the same one twice if there is no more); fold_steps()
+    /// steps make a sum. Overwrites `a`. Always adds in the same order.
     void fold_rows(int step, const Zmm& a, const Zmm& b);
     int fold_steps() const { return compute_ == DType::f64 ? 3 : 4; }
 
     /// From here on, Lanes::tail means the first `count` columns of a unit.
     void set_tail(int count);
-    /// load_rows() means the first `count` rows of a register; more than there are lanes: all. `count` is lost.
+    /// load_rows() then means the first `count` rows of a register; if there are fewer lanes, all. `count` is lost.
     void set_rows(const Xbyak::Reg64& count);
-    /// The destination of a sum: with Lanes::tail the lanes beyond the row keep what they hold.
+    /// Returns the destination of a sum: with Lanes::tail the lanes beyond the row do not change.
     Zmm masked(const Zmm& to, Lanes lanes, int v) const;
 
-    /// Registers 0 to 29 hold values, the last of them tables where they are spare. 30 is for short-lived copies; both
-    /// it and 31 are overwritten by everything above.
+    /// Registers 0 to 29 hold values, the last of them tables if they are spare. 30 is for short-lived copies; all
+    /// functions above overwrite both it and 31.
     static constexpr int value_registers = 30;
     static Zmm copy() { return Zmm(30); }
 
@@ -122,7 +121,7 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     enum class Table { even, odd, low, high, words, magnitude, upper };  ///< shuffles and masks: see convert.cpp
     struct OutOfLine {
         Xbyak::Label start;   ///< of the detour
-        Xbyak::Label packed;  ///< back, when the native conversion was right
+        Xbyak::Label packed;  ///< back, if the native conversion was right
         Xbyak::Label done;    ///< back, with words rounded in integers
         Zmms value;
     };
@@ -139,7 +138,7 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     void round_to_bf16(const Zmm& value);
     void shuffle(const Zmms& value, Table first, Table second);
     void emit_table(Table table);
-    /// The table in a register: the one that keeps it, or else `scratch` with it.
+    /// Returns the register that keeps the table, or else `scratch` after loading it.
     Zmm table(Table table, const Zmm& scratch);
     Xbyak::Address second_half(const Xbyak::RegExp& place, DType type);
     Xbyak::Address word_constant(uint32_t bits);
@@ -160,7 +159,7 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     std::map<uint64_t, Xbyak::Label> constants_;  ///< by bit pattern, in the width of the compute type
     std::map<uint32_t, Xbyak::Label> words_;
     std::map<Table, Xbyak::Label> tables_;
-    std::map<Table, int> kept_;  ///< registers that hold one throughout
+    std::map<Table, int> kept_;  ///< registers that hold a table throughout
     std::vector<std::unique_ptr<OutOfLine>> detours_;
 };
 

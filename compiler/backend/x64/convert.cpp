@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between tensors in memory and units of the compute type in registers.
+// Conversions between tensors in memory and units of the compute type in registers.
 #include "backend/x64/assembler.h"
 
 namespace normjit::backend::x64 {
@@ -46,7 +46,8 @@ void Assembler::load_register(const Zmm& to, const Address& from, DType type, co
     }
 }
 
-/// An odd column is the upper half of its 32 bits, and an f32 once the lower half is gone; the even one is moved up.
+/// An odd column is the upper half of its 32 bits, and becomes an f32 when the lower half is cleared; the even one is
+/// shifted up.
 void Assembler::load_bf16_pair(const Zmms& to, const Address& from, Lanes lanes) {
     const auto& [even, odd] = to.vectors;
     vmovdqu16(lanes == Lanes::tail ? odd | tail_mask() | T_z : odd, from);
@@ -94,7 +95,7 @@ void Assembler::store_register(const Address& to, const Zmm& value, DType type, 
     }
 }
 
-/// Row values are one register in any packing, and few: rounded in integers.
+/// Row values take one register in any packing, and there are few of them: they are rounded in integers.
 void Assembler::store_rows(const RegExp& place, const Zmm& value, DType type) {
     const Address to = ptr[place];
     if (type != DType::bf16) return store_register(to, value, type, rows_mask(), Lanes::tail, Caching::normal);
@@ -115,14 +116,14 @@ void Assembler::store_words(const Address& to, const Xmm& words, const Opmask& m
     }
 }
 
-/// Where pack_bf16() leaves its words: all of the scratch register, or half of it.
+/// Returns the register where pack_bf16() leaves its words: the scratch register, or half of it.
 Xmm Assembler::words() const {
     if (packing_ == Packing::even_odd) return scratch();
     return Ymm(scratch().getIdx());
 }
 
-/// The unit's bf16 words in the order of memory. vcvtneps2bf16 takes denormals for zeros, whatever MXCSR says: a unit
-/// with a zero among its words takes a detour, where real zeros are told from denormals.
+/// Returns the unit's bf16 words in the order of memory. vcvtneps2bf16 flushes denormals to zero, whatever MXCSR says:
+/// a unit with a zero among its words takes a detour, which tells real zeros from denormals.
 Xmm Assembler::pack_bf16(const Zmms& value) {
     const auto& [even, odd] = value.vectors;
     if (!native_bf16_) {
@@ -175,8 +176,8 @@ void Assembler::pack_bf16_in_integers(const Zmms& value) {
     vpord(scratch(), even, odd);
 }
 
-/// Round to nearest even in integers, into the upper half: add 0x7fff and the lowest kept bit. A NaN keeps its sign and
-/// top payload bits and becomes quiet; the addition would turn some of them into infinities.
+/// Rounds to nearest even in integers, into the upper half: adds 0x7fff and the lowest kept bit. A NaN keeps its sign
+/// and top payload bits and becomes quiet; the addition would turn some NaNs into infinities.
 void Assembler::round_to_bf16(const Zmm& value) {
     const Zmm bits = scratch();
     vpsrld(bits, value, 16);
@@ -200,7 +201,7 @@ void Assembler::round_f16(const Zmm& to, const Zmm& a) {
     vcvtph2ps(to, words);
 }
 
-/// Both registers of a unit from both, by the tables.
+/// Permutes both registers of a unit by two tables.
 void Assembler::shuffle(const Zmms& value, Table first, Table second) {
     vmovups(scratch(), ptr[rip + tables_[first]]);
     vpermi2ps(scratch(), value.vectors[0], value.vectors[1]);
@@ -216,8 +217,8 @@ Zmm Assembler::table(Table table, const Zmm& scratch) {
     return scratch;
 }
 
-/// Shuffles: where each element of the result comes from, of two registers one after the other. magnitude: all bits of
-/// a word but its sign. upper: the words of odd columns.
+/// Emits a table. Shuffles hold the source of each element of the result, in two registers one after the other.
+/// magnitude: all bits of a word except its sign. upper: the words of odd columns.
 void Assembler::emit_table(Table table) {
     for (uint32_t i = 0; i < 16; ++i) {
         if (table == Table::even) dd(2 * i);

@@ -5,9 +5,9 @@
 
 namespace normjit::backend::x64 {
 
-/// Entry and exit of a generated function. Saves the callee-saved registers and MXCSR, makes a frame of `bytes` at rsp,
-/// a multiple of 64, and sets MXCSR to its default, in which denormals are kept and rounding is to nearest even;
-/// leave() undoes it and returns.
+/// Entry and exit of a generated function. It saves the callee-saved registers and MXCSR, makes a frame of `bytes` (a
+/// multiple of 64) at rsp, and sets MXCSR to its default: denormals are kept, rounding is to nearest even. leave()
+/// restores them and returns.
 class Frame {
   public:
     Frame(Assembler& assembler, int bytes);

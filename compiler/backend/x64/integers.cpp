@@ -60,7 +60,7 @@ void XbyakMachine::move(const Reg64& to, const Source& from) {
     }
 }
 
-/// The register that an amount is in, or else the scratch register with it.
+/// Returns the register that holds the amount, or else the scratch register after loading it.
 Reg64 XbyakMachine::in_register(const Amount& amount) {
     const Source from = source(amount);
     if (const auto* reg = std::get_if<Reg64>(&from)) return *reg;
@@ -148,8 +148,8 @@ void XbyakMachine::set_if(Condition condition, Integer to, const Amount& value) 
     a_.cmovg(*register_of(to), std::get<Xbyak::Address>(from));
 }
 
-/// The base may be in the frame, and the offset beyond what an instruction holds (columns of 2 GiB and more): then
-/// their sum is in the scratch register.
+/// Returns the address. The base may be in the frame, and the offset too large for an instruction (columns of 2 GiB and
+/// more): then their sum is in the scratch register.
 RegExp XbyakMachine::where(const Address& address) {
     Reg64 base = in_register(address.base);
     int64_t offset = address.offset;

@@ -177,7 +177,7 @@ Vector XbyakMachine::sum_lanes_of_rows(Registers& registers, const Address& firs
     return fold(registers, first, rows, a_.fold_steps(), 0);
 }
 
-/// `steps` steps of fold_rows() over the 2^steps rows from `row` on, those that there are.
+/// Emits `steps` steps of fold_rows() over the 2^steps rows from `row` on, as far as they exist.
 Vector XbyakMachine::fold(Registers& registers, const Address& first, int rows, int steps, int row) {
     if (steps == 0) {
         Address place = first;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// AVX-512 as a machine for the loop nest of cpu/. The row values of 16 rows have a row in each lane of zmm; where the
-// sums of their rows become such a register (tests/golden/layernorm_f32_asm.golden, a block of 4 rows):
+// AVX-512 as a machine for the loop nest of cpu/. The row values of 16 rows have a row in each lane of a zmm register.
+// This is where the sums of 4 rows become such a register (tests/golden/layernorm_f32_asm.golden):
 //
 //     vmovups zmm0, [rsp + rax + 0x140]      each lane a sum of columns: row 0
 //     vmovups zmm1, [rsp + rax + 0x180]      row 1
@@ -23,9 +23,9 @@ namespace normjit::backend::x64 {
 
 class Frame;
 
-/// For one function, which starts at the assembler's position.
+/// Emits one function, which starts at the assembler's position.
 ///   rdi  the task            rsp  the frame
-///   rax  temporary(), and what stands between memory and memory
+///   rax  temporary(), and data between memory and memory
 class XbyakMachine final : public Machine {
   public:
     explicit XbyakMachine(Assembler& assembler);
@@ -95,15 +95,15 @@ class XbyakMachine final : public Machine {
     Vector sum_lanes_of_rows(Registers& registers, const Address& first, int rows) override;
     Vector sum_lanes(Vector value) override;
 
-    /// Not 0 where the function starts: its rows may go past the caches by way of the frame, see line_writer.h.
+    /// Not 0 at the function's start if rows go past the caches through the frame; see line_writer.h.
     static Xbyak::Reg64 second_argument() { return Xbyak::util::rsi; }
 
   private:
-    /// Of an Integer in the frame.
+    /// Addresses an Integer in the frame.
     Xbyak::Address in_frame(Integer integer);
     /// A general register, or a place in the frame.
     struct Location {
-        int reg;  ///< none: -1
+        int reg;  ///< -1: none
         int64_t in_frame;
     };
     using Source = std::variant<Xbyak::Reg64, Xbyak::Address, int64_t>;
