@@ -18,19 +18,19 @@ Status error(std::string_view part, std::string_view reason) {
     return invalid_argument(fmt::format("artifact: {}: {}", part, reason));
 }
 
-/// The error of a part that has its own parser: "artifact: spec: cols=0: ...".
+/// Returns the error of a part with its own parser: "artifact: spec: cols=0: ...".
 template <class T>
 Expected<T> in_artifact(Expected<T> part) {
     if (part.ok()) return part;
     return Status(part.status().code(), "artifact: " + part.status().message());
 }
 
-/// Takes an artifact apart from its front.
+/// Reads an artifact from its front.
 class Reader {
   public:
     explicit Reader(std::string_view bytes) : rest_(bytes) {}
 
-    /// The rest of a line that starts with this word.
+    /// Returns the rest of a line that starts with this word.
     Expected<std::string_view> line(std::string_view word) {
         const size_t end = rest_.find('\n');
         if (end == rest_.npos) return error(word, "is cut off");
@@ -41,7 +41,7 @@ class Reader {
         return error(word, fmt::format("there is '{}' instead", text::shown(line)));
     }
 
-    /// So many bytes, and the end of their line.
+    /// Returns `count` bytes and skips the end of their line.
     Expected<std::string_view> bytes(int64_t count) {
         if (count >= static_cast<int64_t>(rest_.size()) || rest_[static_cast<size_t>(count)] != '\n')
             return error("code", fmt::format("is not the {} bytes that it says", count));
@@ -56,7 +56,7 @@ class Reader {
     std::string_view rest_;
 };
 
-/// Of letters, digits and what else is allowed.
+/// True if all characters are letters, digits or among `others`.
 bool is_name(std::string_view text, std::string_view others) {
     const auto allowed = [&](char c) {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -114,7 +114,7 @@ std::string words(const auto&... values) {
     return text;
 }
 
-// A structured binding names every member: one that is added does not compile before it is named here.
+// The structured binding names every member, so a new member does not compile until it is named here.
 
 std::string launch_text(const CudaLaunch& launch) {
     const auto& [entry, grid, blocks, threads, shared_bytes, cluster, dependent] = launch;
@@ -148,7 +148,8 @@ std::string serialise(const Artifact& artifact) {
     return bytes += checksum_line(bytes);
 }
 
-/// The parts before the checksum: when one is damaged beyond reading, its error tells more. What takes time, after it.
+/// The parts before the checksum are read first, because the error of an unreadable part says more than the checksum's.
+/// Expensive work comes after it.
 Expected<Artifact> parse_artifact(std::string_view bytes) {
     if (!bytes.starts_with(artifact_magic))
         return error("version", fmt::format("does not start with '{}'", text::trim(artifact_magic)));

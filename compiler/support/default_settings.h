@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic that does not depend on how the calling thread rounds.
+// Makes arithmetic independent of the calling thread's rounding mode.
 #pragma once
 
 #include <cfenv>
 
 namespace normjit {
 
-/// The default floating-point settings, in which denormals are kept and rounding is to nearest even, until it ends.
+/// Sets the default floating-point settings for its lifetime: denormals are kept, rounding is to nearest even.
 class DefaultSettings {
   public:
     DefaultSettings() {

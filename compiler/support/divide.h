@@ -5,7 +5,7 @@
 
 namespace normjit {
 
-/// Of numbers that are not negative.
+/// For numbers that are not negative.
 constexpr int64_t divide_up(int64_t value, int64_t unit) { return value / unit + (value % unit != 0); }
 constexpr int64_t round_up(int64_t value, int64_t unit) { return divide_up(value, unit) * unit; }
 

@@ -3,8 +3,8 @@
 
 namespace normjit {
 
-/// A checksum of the sources that this compiler and its templates were built from (tools/cmake/fingerprint.cmake), so
-/// that no build serves code that another one made and cached under the same generator_version.
+/// A checksum of the sources of this compiler and its templates (tools/cmake/fingerprint.cmake), so that no build uses
+/// code that another one cached under the same generator_version.
 extern const char* const generator_fingerprint;
 
 }  // namespace normjit

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between f32 and the types of 16 bits, whatever the processor has for it.
+// Conversions between f32 and the 16-bit types, on any processor.
 #pragma once
 
 #include <bit>
@@ -9,14 +9,14 @@ namespace normjit {
 
 inline float from_bf16(uint16_t word) { return std::bit_cast<float>(static_cast<uint32_t>(word) << 16); }
 
-/// Round to nearest even: add 0x7fff and the lowest kept bit. A NaN keeps its sign and top payload bits.
+/// Rounds to nearest even: adds 0x7fff and the lowest kept bit. A NaN keeps its sign and top payload bits.
 inline uint16_t to_bf16(float number) {
     const auto bits = std::bit_cast<uint32_t>(number);
     if (number != number) return static_cast<uint16_t>((bits | 0x00400000) >> 16);
     return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/// The exponent is put right by a multiplication, which is exact and takes denormals along.
+/// A multiplication corrects the exponent; it is exact and works for denormals as well.
 inline float from_f16(uint16_t word) {
     const uint32_t magnitude = word & 0x7fff, sign = static_cast<uint32_t>(word & 0x8000) << 16;
     uint32_t bits = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112f);
@@ -24,7 +24,7 @@ inline float from_f16(uint16_t word) {
     return std::bit_cast<float>(bits | sign);
 }
 
-/// Round to nearest even. For a denormal result an addition aligns its lowest bit with that of a float and rounds.
+/// Rounds to nearest even. For a denormal result an addition aligns its lowest bit with a float's and rounds.
 inline uint16_t to_f16(float number) {
     constexpr uint32_t overflow = (127 + 16) << 23, smallest_normal = (127 - 14) << 23, infinity = 0xff << 23;
     constexpr uint32_t rebias = static_cast<uint32_t>(15 - 127) << 23, aligner = (127 - 15 + 23 - 10 + 1) << 23;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view whitespace = " \t\r\n";
 
-/// Next word of `rest`, which loses it; empty at the end.
+/// Removes the next word from `rest` and returns it; empty at the end.
 std::string_view take_word(std::string_view& rest) {
     rest = rest.substr(std::min(rest.find_first_not_of(whitespace), rest.size()));
     const std::string_view word = rest.substr(0, rest.find_first_of(whitespace));
@@ -102,7 +102,7 @@ Expected<double> parse_double(std::string_view value) {
     if (stop != end || code == std::errc::invalid_argument) return invalid_argument("must be a number");
     if (code == std::errc::result_out_of_range) return invalid_argument("is beyond the range of a double");
     if (!std::isfinite(number)) return invalid_argument("must be finite");
-    return number == 0 ? 0.0 : number;  // -0 equals 0, so that their texts and hashes must be equal too
+    return number == 0 ? 0.0 : number;  // -0 equals 0, so their texts and hashes must be equal as well
 }
 
 std::string number(double value) { return fmt::format("{}", value == 0 ? 0.0 : value); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line format that specs, targets, schedules and artifacts share: a head word, then key=value words. Errors are one
-// printable line: "<subject>: <key>=<value>: <what is allowed>".
+// The line format that specs, targets, schedules and artifacts share: a head word, then key=value words. An error is
+// one printable line: "<subject>: <key>=<value>: <what is allowed>".
 #pragma once
 
 #include "normjit/status.h"
@@ -15,41 +15,41 @@
 
 namespace normjit::text {
 
-/// The pieces between separators, empty ones included.
+/// Returns the pieces between separators, including empty ones.
 std::vector<std::string_view> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
-/// Up to the first white space; empty when there is nothing else.
+/// Returns the text up to the first white space; empty if there is no word.
 std::string_view first_word(std::string_view text);
 
-/// `text` as an error shows it: unprintable bytes escaped, the end of a long one left out.
+/// Returns `text` as errors show it: unprintable bytes escaped, the end of a long one cut off.
 std::string shown(std::string_view text);
 
-/// "a b c"
+/// Returns "a b c".
 std::string join(std::span<const std::string_view> words);
 
-/// "; did you mean 'cols'?" when one of `words` is a slip of the finger away, else nothing.
+/// Returns "; did you mean 'cols'?" if one of `words` is a typing error away, else nothing.
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> words);
 
-/// The error is what the value must be, without a subject: "must be a whole number".
+/// Parses a number. An error says what the value must be, without a subject: "must be a whole number".
 Expected<int64_t> parse_int(std::string_view value, int64_t least, int64_t most);
 Expected<double> parse_double(std::string_view value);
 
-/// The shortest text that parse_double() reads back as the same number; -0 is written as 0.
+/// Returns the shortest text that parse_double() reads back as the same number; -0 is written as 0.
 std::string number(double value);
 
-/// The same on every machine and in every process.
+/// Returns a hash that is the same on every machine and in every process.
 uint64_t hash(std::string_view text);
-/// 128 bits as 32 hexadecimal digits, for names and for finding damage.
+/// Returns 128 bits as 32 hexadecimal digits, for names and for detecting damage.
 std::string checksum(std::string_view text);
 
-/// The key=value words of one line. Refers to the text that it was made from.
+/// The key=value words of one line. It refers to the text that it was made from.
 class Fields {
   public:
-    /// Fails on a missing head, a word without '=', and on a key that is unknown or comes twice.
+    /// Fails on a missing head, a word without '=', and a key that is unknown or occurs twice.
     static Expected<Fields> parse(std::string_view subject, std::string_view line,
                                   std::span<const std::string_view> keys);
 
-    /// The same of a line that is not whole: the head may be missing, or stand anywhere, and keys may be any.
+    /// Parses an incomplete line: the head may be missing or anywhere, and all keys are accepted.
     static Expected<Fields> parse_part(std::string_view subject, std::string_view line);
 
     struct Field {
@@ -59,12 +59,12 @@ class Fields {
 
     std::string_view head() const { return head_; }
     std::optional<std::string_view> find(std::string_view key) const;
-    /// "<subject>: <key>=<value>: <reason>"
+    /// Returns "<subject>: <key>=<value>: <reason>".
     Status error(std::string_view key, std::string_view reason) const;
-    /// error() with "allowed: a b c", and a guess at what was meant.
+    /// Returns error() with "allowed: a b c" and a guess at what was meant.
     Status not_one_of(std::string_view key, std::span<const std::string_view> words) const;
 
-    /// Each read leaves `value` alone when the key is not there.
+    /// Each read leaves `value` unchanged if the key is missing.
     Status read(std::string_view key, int64_t& value, int64_t least, int64_t most) const;
     Status read(std::string_view key, double& value) const;
     Status read(std::string_view key, bool& value) const;
@@ -78,7 +78,7 @@ class Fields {
         return status;
     }
 
-    /// One of `all`, by the word that name() has for it.
+    /// Reads one of `all`, by the word that name() gives it.
     template <class T, size_t n>
     Status read(std::string_view key, T& value, const T (&all)[n]) const {
         const auto given = find(key);
@@ -95,7 +95,7 @@ class Fields {
     }
 
   private:
-    /// Adds a word; fails on a key that comes twice.
+    /// Adds a word; fails if the key occurs twice.
     Status add(std::string_view key, std::string_view value);
 
     std::string subject_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hands errors on: the early return of a Status or of an Expected that holds one.
+// Propagates errors: an early return of a Status, or of an Expected that holds one.
 #pragma once
 
 #include "normjit/status.h"

@@ -25,7 +25,7 @@ namespace {
 constexpr std::string_view entry_end = ".kernel";
 constexpr size_t digits_of_folder = 2;
 
-/// A file that is being written is younger, and clocks of machines that share a disk differ by less.
+/// A file that is being written is younger than this, and clocks of machines that share a disk differ by less.
 constexpr int64_t hour = 3600 * int64_t{1'000'000'000};
 
 std::string name_of(std::string_view id, std::string_view maker) {
@@ -47,7 +47,7 @@ bool is_folder_name(std::string_view name) {
     return name.size() == digits_of_folder && name.find_first_not_of("0123456789abcdef") == name.npos;
 }
 
-/// The names in a folder; with readdir, because std::filesystem ends the process when memory runs out.
+/// Returns the names in a folder. It uses readdir, because std::filesystem ends the process when memory runs out.
 std::vector<std::string> names_in(const Descriptor& folder) {
     std::vector<std::string> names;
     const int own = openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -58,7 +58,7 @@ std::vector<std::string> names_in(const Descriptor& folder) {
     return names;
 }
 
-/// For the user alone, as the XDG base directory specification has it: what lies there is run.
+/// Makes a folder for the user alone, as the XDG base directory specification says, because its content is run.
 Status make_folder(const std::string& path) {
     for (size_t end = path.find('/', 1); end != path.npos; end = path.find('/', end + 1)) {
         mkdir(path.substr(0, end).c_str(), 0777);
@@ -80,7 +80,7 @@ std::string id_of(std::string_view key) { return text::checksum(key); }
 
 Folder::Folder(const std::string& path, bool trust_others) : path_(absolute(path)), trust_others_(trust_others) {}
 
-/// A closed one when there is none.
+/// Opens a folder; a closed descriptor if there is none.
 Expected<Descriptor> Folder::open(int at, const std::string& name, const std::string& path) const {
     const bool is_below = at != AT_FDCWD;
     Descriptor folder(openat(at, name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | (is_below ? O_NOFOLLOW : 0)));
@@ -98,13 +98,13 @@ Expected<Descriptor> Folder::open(int at, const std::string& name, const std::st
     return folder;
 }
 
-/// `use`: leaves the time of this use behind.
+/// `use` updates the time stamp.
 Expected<std::string> Folder::read_bytes(int folder, const std::string& name, bool use) const {
     NORMJIT_TRY(const RegularFile file, open_regular(folder, name, O_NOFOLLOW));
     if (!trust_others_ && !is_ours(file.facts)) return invalid_argument("belongs to another user");
     if (file.facts.st_size > most_entry_bytes)
         return invalid_argument(fmt::format("has more than {} bytes", most_entry_bytes));
-    if (use) {  // the present time of the kernel's own is that of its last tick
+    if (use) {  // the kernel's own present time is that of its last tick
         struct timespec times[2];
         clock_gettime(CLOCK_REALTIME, &times[0]);
         times[1] = times[0];
@@ -118,12 +118,14 @@ void Folder::add_files(const Descriptor& folder, const std::string& below, std::
     for (const std::string& name : names_in(folder)) {
         if (!name.starts_with(start) || !name.ends_with(end)) continue;
         struct stat facts{};
-        if (fstatat(folder.get(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) != 0) continue;  // gone meanwhile
+        if (fstatat(folder.get(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;  // it has disappeared
+                       // meanwhile
         if (!S_ISDIR(facts.st_mode)) files.push_back({below + name, facts.st_size, nanoseconds(facts.st_mtim)});
     }
 }
 
-/// Files beside the 256 folders are of earlier versions, or somebody's.
+/// Files outside the 256 folders belong to earlier versions or to somebody else.
 Expected<std::vector<Folder::File>> Folder::list(std::string_view end) const {
     std::vector<File> files;
     NORMJIT_TRY(const Descriptor all, open(AT_FDCWD, path_, path_));
@@ -176,7 +178,7 @@ Expected<std::optional<Artifact>> Folder::find(std::string_view key, const std::
         };
         const auto is_there = [&] { return faccessat(folder.get(), name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0; };
         auto artifact = read();
-        if (!artifact.ok() && is_there()) artifact = read();  // which another process may have put there since
+        if (!artifact.ok() && is_there()) artifact = read();  // another process may have written it since
         if (artifact.ok()) return std::optional(*std::move(artifact));
         if (is_there()) damaged(path_of(file), artifact.status());
     }

@@ -12,7 +12,7 @@ namespace normjit::cache {
 
 namespace {
 
-/// Of all tables: find() is too short to enter the gate.
+/// Shared by all tables, because find() is too short to enter the fork gate.
 constinit ForkableSharedMutex tables_mutex;
 [[maybe_unused]] const bool forks_are_safe =
     lock_at_forks({[] { tables_mutex.lock(); }, [] { tables_mutex.unlock(); }, [] { tables_mutex.reset(); }});
@@ -28,7 +28,7 @@ LoadedKernel KernelTable::find(const Request& request) const {
     return node.kernel;
 }
 
-/// What is dropped is destroyed after the lock, which is the later local variable, is let go.
+/// `dropped` is destroyed after the lock, which is the later local variable, is released.
 void KernelTable::add(const Request& request, const LoadedKernel& kernel) {
     std::vector<LoadedKernel> dropped;
     const std::lock_guard lock(tables_mutex);
@@ -65,7 +65,7 @@ void KernelTable::drop(const Request& request, std::vector<LoadedKernel>& droppe
     if (node.requests.empty()) erase(node, dropped);
 }
 
-/// A sixteenth more than is needed, so that not every new kernel looks through all.
+/// Removes a sixteenth more than necessary, so that not every new kernel causes a search.
 void KernelTable::make_room(std::vector<LoadedKernel>& dropped) {
     const auto is_over = [&](int64_t slack) {
         return static_cast<int64_t>(nodes_.size()) > limits_.kernels - limits_.kernels / slack ||

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels that an engine has ready, by what they were asked for. Those that nobody outside holds go, the least
-// recently used first, when there are too many. Thread safe.
+// The kernels that an engine has ready, by what they were requested with. If there are too many, those that nobody
+// outside holds go, the least recently used first. Thread safe.
 #pragma once
 
 #include "cache/request.h"
@@ -22,20 +22,21 @@ class KernelTable {
   public:
     struct Limits {
         int64_t kernels = INT64_MAX;
-        int64_t bytes = INT64_MAX;  ///< of their code, as an artifact and as it was loaded
+        int64_t bytes = INT64_MAX;  ///< of their code, as an artifact and as loaded
     };
 
     explicit KernelTable(const Limits& limits) : limits_(limits) {}
 
-    /// Null when there is none.
+    /// Returns null if there is none.
     LoadedKernel find(const Request& request) const;
 
-    /// From now on find() answers with this kernel, unless there was one already. A kernel may have several requests.
+    /// Makes find() answer with this kernel from now on, unless there was one already. A kernel may have several
+    /// requests.
     void add(const Request& request, const LoadedKernel& kernel);
-    /// The same, but another one gives way to it.
+    /// Does the same, but replaces an existing one.
     void replace(const Request& request, const LoadedKernel& kernel);
 
-    /// Kernels.
+    /// Returns the number of kernels.
     size_t size() const;
 
   private:

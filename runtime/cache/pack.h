@@ -23,16 +23,16 @@ namespace normjit::cache {
 
 class Pack {
   public:
-    /// Reads the index. The error names the path.
+    /// Reads the index. An error names the path.
     static Expected<Pack> open(const std::string& path);
 
     const std::string& path() const { return path_; }
     size_t size() const { return index_.size(); }
 
-    /// The artifact of this key, whoever made it; nothing when there is none. A damaged one is an error.
+    /// Finds the artifact of this key, by any maker; nothing if there is none. A damaged one is an error.
     Expected<std::optional<Artifact>> find(std::string_view key) const;
 
-    /// function(id, bytes, artifact) for each in turn; instead of the artifact it may be what is wrong with it.
+    /// Calls function(id, bytes, artifact) for each entry; for a damaged one the artifact is the error.
     template <class Function>
     void for_each(const Function& function) const {
         for (const auto& [id, place] : index_) function(id, place.bytes, read(id, place));
@@ -55,7 +55,7 @@ class Pack {
     std::map<std::string, Place, std::less<>> index_;  ///< by id
 };
 
-/// Writes a pack. Of artifacts with the same key the first is taken.
+/// Writes a pack. If several artifacts have the same key, it takes the first.
 Status write_pack(const std::string& path, std::span<const Artifact> artifacts);
 
 }  // namespace normjit::cache

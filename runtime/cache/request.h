@@ -11,15 +11,15 @@
 
 namespace normjit::cache {
 
-/// Without a schedule: whichever the engine chooses.
+/// Without a schedule, the engine chooses one.
 struct Request {
     Spec spec;
     std::optional<Schedule> schedule;
     bool operator==(const Request&) const = default;
 };
 
-/// By what specs of one process differ in most; hash(Spec) goes through text and takes 2 us. Schedules do, too: asking
-/// with one is no hot path.
+/// Hashes what specs of one process differ in most; hash(Spec) goes through text and takes 2 us. Schedules are hashed
+/// as text, because asking with one is no hot path.
 struct RequestHash {
     size_t operator()(const Request& request) const {
         constexpr uint64_t golden_ratio = 0x9e3779b97f4a7c15;

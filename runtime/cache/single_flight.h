@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that want the same kernel at the same time: the first makes it, the others wait and get the same answer.
+// If several threads want the same kernel at the same time, the first makes it, and the others wait and get the same
+// answer.
 #pragma once
 
 #include "cache/kernel_table.h"
@@ -18,8 +19,8 @@ class SingleFlight {
   public:
     using Make = std::function<Expected<LoadedKernel>(const Request&)>;
 
-    /// What `make` returns for the request, or for those who come while another thread makes it, what that one got.
-    /// An exception of `make` reaches all of them. Nothing is remembered: the next to come makes it again.
+    /// Returns what `make` returns for the request; threads that come while another one makes it get that result. An
+    /// exception of `make` reaches all of them. Nothing is remembered: the next thread makes it again.
     Expected<LoadedKernel> run(const Request& request, const Make& make);
 
   private:

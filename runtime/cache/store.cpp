@@ -31,13 +31,13 @@ Store::Store(const CacheOptions& options, const Target& target, const Log& log)
 
 void Store::warn(const std::string& message) const { log_(LogLevel::warning, ("cache: " + message).c_str()); }
 
-/// Not for each kernel.
+/// Warns once, not for each kernel.
 void Store::warn_once(const Status& status) {
     if (folder_works_.exchange(false)) warn(fmt::format("{}; kernels are kept in memory only", status.message()));
 }
 
-/// What Xbyak makes in 95 to 200 us takes 30 from a file, after 10 for the key and the folder (Xeon, 2026-11-22), and a
-/// flushed file costs some milliseconds when it is written: that is not worth the disk.
+/// Xbyak's code is made almost as fast as it is read, and writing a flushed file takes milliseconds: it is not kept
+/// (NOTES N-504).
 bool Store::is_used() const { return (folder_ || !packs_.empty()) && is_wanted_; }
 
 std::optional<std::string> Store::known_maker() const {
@@ -78,7 +78,7 @@ void Store::keep(const Artifact& artifact) {
     clean_now_and_then(*kept);
 }
 
-/// To look through a folder takes 100 ms for 50,000 files. Processes that keep one kernel each do so by chance.
+/// Searching a folder takes long, so processes that keep one kernel each do it at random.
 void Store::clean_now_and_then(const Folder::File& kept) {
     constexpr int64_t share = 64;
     {

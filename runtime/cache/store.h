@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled kernels that outlive a process: packs, then the user's folder. Whatever is wrong with them is a miss and a
-// line in the log. Thread safe.
+// Compiled kernels that outlive a process: in packs, then in the user's folder. Anything wrong with them is a miss and
+// a line in the log. Thread safe.
 //
-// An entry must match the whole key, which is known without a compiler. Of code by NVRTC the version matters as well,
-// and is a question of when: opening NVRTC takes 11 ms (13.0, 2026-11-21) and may not be possible, so until this
-// process had to compile something, the entry that was last used is good, whichever version made it; from then on only
-// one by the version that is there. Packs are what somebody chose to ship: their entries are good in either case.
+// An entry must match the whole key, which is known without a compiler. For code by NVRTC the version matters as well,
+// but opening NVRTC takes time and may not be possible. So until this process has to compile something, the last used
+// entry is accepted, whichever version made it; from then on only one made by the present version. The entries of
+// packs, which somebody chose to ship, are always accepted.
 #pragma once
 
 #include "cache/folder.h"
@@ -26,10 +26,10 @@ namespace normjit::cache {
 
 class Store {
   public:
-    /// Nothing set in `options` counts as not wanted: see fill_in(). For kernels of one target.
+    /// Options that are not set count as unwanted: see fill_in(). For kernels of one target.
     Store(const CacheOptions& options, const Target& target, const Log& log);
 
-    /// Whether kernels are looked for and kept at all.
+    /// True if kernels are looked for and kept at all.
     bool is_used() const;
 
     std::optional<Artifact> find(const std::string& key);
@@ -42,7 +42,7 @@ class Store {
     void warn_once(const Status& status);
 
     const Log log_;
-    const bool is_wanted_;  ///< for such a target
+    const bool is_wanted_;  ///< for this target
     const int64_t most_bytes_;
     std::vector<Pack> packs_;
     std::optional<Folder> folder_;
@@ -52,7 +52,7 @@ class Store {
     int64_t bytes_since_cleaning_ = 0;
 };
 
-/// The options with what the environment says for those that are not set.
+/// Returns the options with the environment's values for those that are not set.
 Expected<CacheOptions> fill_in(CacheOptions options);
 
 }  // namespace normjit::cache

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows whose length is no multiple of a vector start anywhere in one. A team then takes rows that start at the same
-// place (`shift` elements into their first vector), so that all its loads and stores are aligned and a lane keeps its
-// columns; only the vectors at a row's ends are partly outside. `first` is the column of a vector's first element, from
-// 1 - width to cols - 1.
+// Rows whose length is not a multiple of a vector may start anywhere in one. A team then takes rows that start at the
+// same position (`shift` elements into their first vector), so all its loads and stores are aligned and a lane keeps
+// its columns. Only the vectors at a row's ends are partly outside. `first` is the column of a vector's first element,
+// from 1 - width to cols - 1.
 #pragma once
 #include "memory.cuh"
 
 namespace normjit {
 
-// A bit for each element of a vector that is inside the row: one instruction turns them into predicates.
+// Returns a bit for each element of a vector that is inside the row; one instruction turns them into predicates.
 template <int width, int cols>
 NORMJIT_DEVICE uint32 inside(int first) {
     const int before = first < 0 ? -first : 0, left = cols - first < width ? cols - first : width;
@@ -18,7 +18,7 @@ NORMJIT_DEVICE uint32 inside(int first) {
 template <int width>
 constexpr uint32 inside_all = (1u << width) - 1;
 
-// Columns, once per kernel: their addresses are not aligned. Elements outside are zero.
+// Loads columns, once per kernel: their addresses are not aligned. Elements outside are zero.
 template <class T, int width, int cols>
 NORMJIT_DEVICE void load_inside(const char* from, int first, uint32* words) {
     constexpr int size = sizeof(T);
@@ -34,7 +34,7 @@ NORMJIT_DEVICE void load_inside(const char* from, int first, uint32* words) {
     }
 }
 
-// Nothing is read beyond the row; what is read before it belongs to the row before.
+// Reads nothing after the row; what it reads before it belongs to the previous row.
 template <class T, int width, int cols>
 NORMJIT_DEVICE void copy_async_inside(uint32 to, const char* from, int first) {
     static_assert(bytes_of<T, width> == 16);

@@ -5,9 +5,8 @@
 
 namespace normjit {
 
-// Matrices are read once: keep them out of L1. Not ld.global.nc, because the output may alias an input. Everything that
-// several warps read again (row values, columns) is `cached`: without L1 the row values alone cost 3 % at 32768x4096
-// (H200, 2026-11-21).
+// Matrices are read once, so they bypass L1. ld.global.nc is not possible, because the output may alias an input. Data
+// that several warps read again (row values, columns) is `cached` (NOTES N-304).
 template <int bytes, bool cached = false>
 NORMJIT_DEVICE void load(const void* from, uint32* words) {
     if constexpr (bytes == 2) {
@@ -46,7 +45,7 @@ NORMJIT_DEVICE void load(const void* from, uint32* words) {
     }
 }
 
-// What no launch writes. Not volatile: such loads pass the stores before them.
+// Loads what no launch writes. Not volatile, so that such loads pass the stores before them.
 template <int bytes>
 NORMJIT_DEVICE void load_constant(const void* from, uint32* words) {
     if constexpr (bytes == 2) {
@@ -66,8 +65,8 @@ NORMJIT_DEVICE void load_constant(const void* from, uint32* words) {
     }
 }
 
-// Ordinary stores: a hint that outputs may leave L2 first (st.global.cs) gained nothing for the backward pass (16
-// shapes, 0.994 to 1.001) and cost the forward 1 % (H200, 2026-11-23); what comes next may find the output in L2.
+// Ordinary stores. A hint that outputs may leave L2 first (st.global.cs) gained nothing (NOTES N-305); the next kernel
+// may find the output in L2.
 template <int bytes>
 NORMJIT_DEVICE void store(void* to, const uint32* words) {
     if constexpr (bytes == 2) {
@@ -86,14 +85,14 @@ NORMJIT_DEVICE void store(void* to, const uint32* words) {
     }
 }
 
-// Shared memory is addressed by 32-bit offsets, made once: from a generic pointer each access would find its window
-// again (S2UR, about 20 cycles in front of every load).
+// Shared memory is addressed by 32-bit offsets, computed once: with a generic pointer each access would look up its
+// window again (S2UR, about 20 cycles before every load).
 NORMJIT_DEVICE uint32 shared_address(const void* pointer) {
     uint32 address;
     asm volatile("mov.u32 %0, %1;" : "=r"(address) : "r"(uint32(__cvta_generic_to_shared(pointer))));
     return address;
 }
-// Ordinary loads and stores, not asm: the compiler must stay free to move them past the global stores of the sweep.
+// Ordinary loads and stores, not asm: the compiler must be free to move them past the global stores of the sweep.
 template <class T>
 NORMJIT_DEVICE T* shared_pointer(uint32 address) {
     return (T*)__cvta_shared_to_generic(address);
@@ -164,7 +163,7 @@ NORMJIT_DEVICE void store_scalar(void* base, int64 index, Math value) {
     store_one<T>((T*)base + index, value);
 }
 
-// cp.async: every thread copies what it will itself read, so waiting for its own groups is enough.
+// cp.async: every thread copies what it will read itself, so waiting for its own groups is enough.
 template <int bytes>
 NORMJIT_DEVICE void copy_async(uint32 to, const char* from) {
     if constexpr (bytes < 16) {
@@ -181,7 +180,7 @@ NORMJIT_DEVICE void wait_async() {
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
-// mbarrier, and the bulk copy (sm_90) that completes on it: one thread moves a whole row segment, 16-byte granular.
+// mbarrier, and the bulk copy (sm_90) that completes on it: one thread moves a whole row segment, in units of 16 bytes.
 NORMJIT_DEVICE void barrier_init(uint32 barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
@@ -204,7 +203,7 @@ NORMJIT_DEVICE void copy_bulk(uint32 to, const void* from, int bytes, uint32 bar
                  : "memory");
 }
 
-// Between ordinary accesses to shared memory and bulk copies to the same place.
+// Separates ordinary accesses to shared memory from bulk copies to the same place.
 NORMJIT_DEVICE void fence_async_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // Thread-block clusters (sm_90).
@@ -221,7 +220,7 @@ NORMJIT_DEVICE uint32 remote_address(uint32 address, uint32 rank) {
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
     return remote;
 }
-// Data and its arrival signal in one message, so that a row costs one trip between blocks and no cluster barrier.
+// Sends data and its arrival signal in one message, so that a row costs one trip between blocks and no cluster barrier.
 NORMJIT_DEVICE void store_remote(uint32 to, float value, uint32 barrier) {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
                  "r"(__float_as_uint(value)), "r"(barrier)
@@ -233,7 +232,7 @@ NORMJIT_DEVICE void store_remote(uint32 to, double value, uint32 barrier) {
                  : "memory");
 }
 
-// Consecutive partial sums, in 16-byte pieces where the width allows.
+// Stores consecutive partial sums, in 16-byte pieces if the width allows.
 template <int width, class Math>
 NORMJIT_DEVICE void store_partial(Math* to, const Math (&value)[width]) {
     constexpr int chunk = width < 16 / bytes_of<Math> ? width : 16 / bytes_of<Math>;
@@ -257,8 +256,8 @@ NORMJIT_DEVICE uint32 read_counter(const uint32* counter) {
     return value;
 }
 
-// Programmatic dependent launch (sm_90): let the next kernel's blocks start early; wait until all earlier kernels'
-// writes are visible.
+// Programmatic dependent launch (sm_90): lets the next kernel's blocks start early, and waits until all earlier
+// kernels' writes are visible.
 NORMJIT_DEVICE void allow_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 NORMJIT_DEVICE void wait_for_predecessors() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 

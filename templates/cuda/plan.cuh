@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The border between the generated text and the skeletons: kernel arguments, schedule words, and every size derived
-// from a plan.
+// The border between the generated text and the skeletons: kernel arguments, the words of a schedule, and every size
+// derived from a plan.
 //
 // clang-format off
 // The generated file defines NORMJIT_PROGRESS_SLOTS, cuda_progress_slots of artifact/cuda_abi.h, and, where the rows come
@@ -40,7 +40,7 @@ namespace normjit {
 
 struct Operand {
     void* data;        // [rows, cols], [rows] or [cols]; an output may be exactly one of the matrices
-    int64 row_stride;  // of matrices: elements from row to row; 0 repeats one row
+    int64 row_stride;  // of matrices: elements from one row to the next; 0 repeats one row
 };
 
 struct Arguments {
@@ -48,9 +48,9 @@ struct Arguments {
     void* partials;       // Math [column outputs, rows of partials, cols]
     void* row_values;     // Plan::Row [rows], the two-pass form only
     int64 rows;
-    uint32 parts;                  // row groups; with per_slice what a slice is cut into
-    uint32 rows_each, rows_extra;  // quotient and remainder of shared rows / (parts * rows_per_block): a 64-bit
-                                   // division less per thread
+    uint32 parts;                  // row groups; with per_slice the number of parts of a slice
+    uint32 rows_each, rows_extra;  // quotient and remainder of shared rows / (parts * rows_per_block): saves a 64-bit
+                                   // division per thread
     uint32 progress_slot;
 #ifdef NORMJIT_SLICES
     int64 slice_rows, reduced_slices;
@@ -68,7 +68,7 @@ static_assert(sizeof(Arguments) == 456, "artifact/cuda_abi.h has the same struct
 static_assert(sizeof(Arguments) == 296, "artifact/cuda_abi.h has the same struct");
 #endif
 
-// Row groups that write partials over all rows, and the partials of a column output.
+// Returns the row groups that write partials over all rows, which is the number of partials of a column output.
 template <class P>
 NORMJIT_DEVICE uint32 shared_groups(const Arguments& a) {
     return P::per_slice ? a.row_groups : a.parts;
@@ -78,7 +78,7 @@ NORMJIT_DEVICE uint32 rows_of_partials(const Arguments& a) {
     return P::per_slice ? a.partial_rows : a.parts;
 }
 
-// A row of all, or one of a slice. Slices are numbered from 0 where there are none.
+// A row among all rows, or within a slice. Without slices, slice is 0.
 struct RowPlace {
     int64 slice, row;
 };
@@ -104,9 +104,9 @@ struct Places {
     static_assert(column_outputs + P::ColumnOutputs::count <= 16);
 };
 
-// What paced teams report to: one of these per launch, 0 when the code is loaded and again after each launch. They are
-// the code's own, not the workspace's: in memory that held something else before, pacing would fail (7 % at layernorm
-// 32768x16384, H200, 2026-11-21). Two launches at once that share one only lose time.
+// Counters that paced teams report to, one per launch: 0 when the code is loaded, and again after each launch. They
+// belong to the code, not to the workspace, whose old content would break the pacing (NOTES N-306). Two launches at
+// once that share one only lose time.
 __device__ uint32 progress_counters[NORMJIT_PROGRESS_SLOTS];
 NORMJIT_DEVICE uint32* progress_of(const Arguments& a) { return progress_counters + a.progress_slot; }
 
@@ -134,8 +134,8 @@ struct Layout {
         ceil_div(P::cols + (shifted ? width - 1 : 0), width);          // at the most unfavourable shift
     static constexpr int vectors = ceil_div(all_vectors, P::cluster);  // of one block
     static constexpr int steps = ceil_div(vectors, lanes);             // vectors of one lane
-    // Of the block with the fewest, at the best shift; and the steps in which all lanes of all blocks have a vector,
-    // and those (but the first) in which no vector is at the row's end.
+    // Of the block with the fewest vectors, at the best shift. full_steps: all lanes of all blocks have a vector;
+    // inner_steps: in addition, no vector is at the row's end (except in the first step).
     static constexpr int least_vectors = at_least(ceil_div(P::cols, width) - (P::cluster - 1) * vectors, 0);
     static constexpr int full_steps = least_vectors / lanes, inner_steps = at_least(least_vectors - 1, 0) / lanes;
     static constexpr bool exact = !shifted && full_steps == steps;
@@ -146,8 +146,8 @@ struct Layout {
         round_up(steps * lanes * width, 16);  // of one row, so that every operand's part is aligned
     static constexpr int row_bytes = slot_elements * P::Matrices::element_bytes;
     static constexpr int stage_bytes = staged ? P::pipeline_depth * teams * row_bytes : 0;
-    // Column sums of teams, or of vectors that are not aligned, meet in shared memory: partials.cuh.
-    static constexpr bool scatters = shifted && teams == 1 && steps * width <= 4;  // a thread's few sums: 1 of 4 f32
+    // Column sums of teams, or of vectors that are not aligned, are added in shared memory: partials.cuh.
+    static constexpr bool scatters = shifted && teams == 1 && steps * width <= 4;  // a thread has few sums: 1 of 4 f32
     static constexpr bool merges = (teams > 1 || shifted && !scatters) && P::ColumnOutputs::count > 0;
     static constexpr int merge_lanes = lanes + (lanes >= 16 ? at_least(128 / bytes_of<Math> / width, 1) : 0);
     static constexpr int merge_bytes = merges ? teams * steps * width * merge_lanes * bytes_of<Math> : 0;

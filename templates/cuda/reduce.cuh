@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over the lanes of a warp, the warps of a team and the blocks of a cluster. Every thread gets the result, and the
-// order of the additions depends on the plan alone.
+// Sums over the lanes of a warp, the warps of a team and the blocks of a cluster. Every thread gets the result, and
+// only the plan determines the order of the additions.
 #pragma once
 #include "memory.cuh"
 #include "plan.cuh"
@@ -15,8 +15,8 @@ NORMJIT_DEVICE void add_lanes(Math& value) {
     for (int distance = lanes / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(all_lanes, value, distance);
 }
 
-// Two sums at once: the halves of the team swap first, so each half carries one of the sums. 6 shuffles for 32 lanes,
-// not 10.
+// Sums two values at once: the halves of the team swap first, so each half carries one of the sums. 6 shuffles for 32
+// lanes instead of 10.
 template <int lanes, class Math>
 NORMJIT_DEVICE void add_lanes_pair(Math& first, Math& second) {
     const bool upper = threadIdx.x & (lanes / 2);
@@ -52,7 +52,7 @@ struct TeamReduction {
     uint32 shared;
     int team, lane;
     uint32 rank;
-    uint32 turn = 0;  // reductions done so far
+    uint32 turn = 0;  // number of completed reductions
 
     NORMJIT_DEVICE void sync_team(int team) {
         if constexpr (L::lanes <= 32) {
@@ -71,7 +71,7 @@ struct TeamReduction {
         return shared + L::barriers_at + 8 * (L::stage_barriers + buffer);
     }
 
-    // The sum of one value per source (a warp of this or another block), source by source in lanes, then across lanes.
+    // Sums one value per source (a warp of this or another block), source by source in lanes, then across lanes.
     __device__ __forceinline__ void gather(uint32 from, Math (&sum)[at_least(count, 1)]) const {
         constexpr int lanes = power_of_two_above(sources) < 32 ? power_of_two_above(sources) : 32;
         const int mine = lane % lanes;

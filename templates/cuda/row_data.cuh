@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a team of RowKernel gets its data: columns once, then row by row, requested ahead of their use into registers or
-// shared memory. Included by row_kernel.cuh, behind the class.
+// shared memory. Included by row_kernel.cuh, after the class.
 #pragma once
 
 namespace normjit {
@@ -36,7 +36,7 @@ __device__ __forceinline__ void RowKernel<P>::load_columns() {
     if constexpr (columns_shared) __syncthreads();
 }
 
-// Row inputs travel like the rows: a queue in registers would wait for the newest value each time it moves up.
+// Row inputs take the same way as the rows: a queue in registers would wait for the newest value each time it moves up.
 template <class P>
 __device__ __forceinline__ void RowKernel<P>::request_inputs(int place) {
     unroll<0, P::Rows::count>([&](auto i) {
@@ -64,11 +64,10 @@ __device__ __forceinline__ void RowKernel<P>::read_inputs(int stage) {
     });
 }
 
-// Ask for the next row of this team; `place` is its stage, or its slot of `raw`.
+// Requests the next row of this team; `place` is its stage, or its slot of `raw`.
 template <class P>
 __device__ __forceinline__ void RowKernel<P>::request(int place) {
-    // Wide rows that pass through L1, as gamma does each time, arrive sooner: rmsnorm forward 16384 columns 526 us, so
-    // 515, 12288 421 and 394; narrow ones later, 64 to 640 columns 1 % (H200, 2026-11-24).
+    // Wide rows arrive sooner through L1, as gamma does each time; narrow ones arrive later (NOTES N-307).
     constexpr bool by_l1 = P::column_memory == Memory::global;
     if constexpr (reread) {
         unroll<0, matrices>([&](auto i) { in_hand[i.value] = next[i.value]; });
@@ -112,7 +111,7 @@ __device__ __forceinline__ void RowKernel<P>::request(int place) {
     }
 }
 
-// Raw words of matrix i: from the row in hand, from its stage, or from L1 or memory, what the sweep needs.
+// Returns raw words of matrix i as the sweep needs them: from the current row, from its stage, or from L1 or memory.
 template <class P>
 template <int i, int level>
 __device__ __forceinline__ void RowKernel<P>::fetch(int place, int v, Math (&out)[width]) {

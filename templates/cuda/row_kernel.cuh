@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One pass over the matrices: a team of threads owns a row, from part of a warp up to a cluster of blocks.
-// Group g (a block, or a cluster) takes rows g * teams + team, then steps by row_groups * teams. With column sums the
-// grid is persistent: they stay in registers across all rows of a lane, are merged once per block and written as one
-// partial per group, or as the outputs where one group takes all rows. Without, there may be a group for each row.
+// One pass over the matrices: a team of threads, from part of a warp up to a cluster of blocks, owns a row. Group g (a
+// block, or a cluster) takes rows g * teams + team, then steps by row_groups * teams. With column sums the grid is
+// persistent: the sums stay in registers across all rows of a lane, are merged once per block, and are written as one
+// partial per group, or as the outputs if one group takes all rows. Without column sums there may be a group for each
+// row.
 #pragma once
 #include "partials.cuh"
 #include "reduce.cuh"
@@ -42,23 +43,23 @@ struct RowKernel {
     uint32 kept[keep && L::staged ? steps : 1][matrix_words];
     RowInputs inputs[L::staged ? 1 : depth];
 
-    // Cursors step from row to row of this team, so a row costs one addition per operand and no multiplication. Those
-    // of matrices: this lane's first vector (bulk: the block's first byte) of the row to be requested next.
+    // Cursors step from row to row of this team, so a row costs one addition per operand and no multiplication. A
+    // matrix's cursor is at this lane's first vector (bulk: the block's first byte) of the row to be requested next.
     const char* next[matrices];
     int64 next_step[matrices];
-    const char* in_hand[reread ? matrices : 1];  // where nothing is kept: this lane's first vector of the row in hand
+    const char* in_hand[reread ? matrices : 1];  // if nothing is kept: this lane's first vector of the current row
     const char* next_input[at_least(P::Rows::count, 1)];
-    char* output[at_least(outputs, 1)];  // this lane's first vector of the row in hand
+    char* output[at_least(outputs, 1)];  // this lane's first vector of the current row
     int64 output_step[at_least(outputs, 1)];
-    char* row_output[at_least(row_outputs, 1)];  // of the row in hand
+    char* row_output[at_least(row_outputs, 1)];  // of the current row
     uint32 progress_seen;
     bool paced;
     uint32 step, rows_mine, rows_team_max;  // rows between rows; rows of this team; rows of the block's longest team
-    // Where slices are passed from row to row: the next row's place in its slice, of cursors and of outputs.
+    // If rows pass from slice to slice: the next row's place in its slice, for cursors and for outputs.
     static constexpr bool passes_slices = P::sliced && !P::per_slice;
     uint32 next_in_slice, output_in_slice, step_in_slice;
-    uint32 rows_done;  // of this team, of all items: stages go on where they were
-    int64 slice;       // of the item in hand
+    uint32 rows_done;  // of this team, over all items: stages continue where they were
+    int64 slice;       // of the current item
 
     __device__ __forceinline__ bool valid(int v) const { return L::exact || uint32(lane + v * L::lanes) < my_vectors; }
     static __device__ __forceinline__ bool is_inner(int v) { return !L::shifted || v > 0 && v < L::inner_steps; }
@@ -73,7 +74,7 @@ struct RowKernel {
         return 0;
     }
 
-    // Elements from a row to the team's next, which in a later slice is further on by slice_gap().
+    // Returns the elements from a row to the team's next; in a later slice that is further on by slice_gap().
     __device__ __forceinline__ int64 elements_of_step(int place) const {
         const int64 row_stride = a.operand[place].row_stride;
         if constexpr (!passes_slices) return int64(step) * row_stride;
@@ -89,10 +90,10 @@ struct RowKernel {
         return true;
     }
 
-    // Part `part` of all rows, or of a slice.
+    // Starts part `part` of all rows, or of a slice.
     __device__ __forceinline__ void start(int part) {
         step = a.parts * L::teams;
-        // Groups that take parts in turn are not side by side, and what has one part has no final reduce.
+        // Groups that take parts in turn are not side by side, and a slice with one part has no final reduce.
         paced = reduce.rank == 0 && (!P::per_slice || a.items == a.row_groups && a.parts > 1);
         const int64 base = int64(part) * L::teams, first = base + team;
         shift = shift_of(first);
@@ -151,7 +152,7 @@ struct RowKernel {
         return shared + L::inputs_at + ((stage * L::readers + reader) * P::Rows::count + i) * 8;
     }
 
-    // The data of rows on their way here: row_data.cuh.
+    // Requests the data of rows: row_data.cuh.
     __device__ __forceinline__ void load_columns();
     __device__ __forceinline__ void request_inputs(int place);
     __device__ __forceinline__ void read_inputs(int stage);
@@ -212,7 +213,7 @@ struct RowKernel {
             });
     }
 
-    // One lane of the row's team; of a cluster, of its first block.
+    // Runs on one lane of the row's team; of a cluster, on one of its first block.
     __device__ __forceinline__ void store_row_outputs(const typename P::Row& row) {
         if constexpr (row_outputs > 0) {
             if (lane != 0 || first_vector != 0) return;
@@ -226,9 +227,9 @@ struct RowKernel {
         }
     }
 
-    // One sweep over this lane's vectors of one row. Where every lane has a vector, two of them share a test, so that
-    // their loads overlap; without any, ptxas 13.0 brings so many loads forward that it spills (layernorm 61440 bf16
-    // for sm_100).
+    // One sweep over this lane's vectors of one row. Where every lane has a vector, two vectors share a test, so that
+    // their loads overlap; without any test, ptxas 13.0 moves so many loads forward that it spills (layernorm 61440
+    // bf16 for sm_100).
     template <int level>
     __device__ __forceinline__ void sweep(const typename P::Row& row, int place,
                                           Math (&sum)[at_least(P::row_sums, 1)]) {
@@ -247,8 +248,8 @@ struct RowKernel {
         }
     }
 
-    // A stage is free again when every thread of the team has passed a reduction (or a barrier) after its last read of
-    // it.
+    // A stage is free again when every thread of the team has passed a reduction (or a barrier) after its last read
+    // from it.
     static constexpr bool frees_own_stage = keep && P::levels > 0;
 
     __device__ __forceinline__ void refill(uint32 row, int stage) {
@@ -260,7 +261,7 @@ struct RowKernel {
         }
     }
 
-    // Row number `number` of this team, found at `place`.
+    // Processes row number `number` of this team, found at `place`.
     __device__ __forceinline__ void process(uint32 number, int place, const RowInputs& in) {
         typename P::Row row;
         P::begin(row, in.value);
@@ -299,14 +300,14 @@ struct RowKernel {
     __device__ __forceinline__ void request_first_rows();
     __device__ __forceinline__ void run_registers();
     __device__ __forceinline__ void run_staged();
-    // Of bulk copies, whose barriers count on from item to item.
+    // The first stage of bulk copies, whose barriers count on from item to item.
     __device__ __forceinline__ int first_stage() const { return P::per_slice && bulk ? int(rows_done % depth) : 0; }
-    // All rows of a part, from the first to be requested on.
+    // Runs all rows of a part, from the first request on.
     __device__ __forceinline__ void run(int part) {
         start(part);
-        // The first row waits for its columns, too: behind several rows they come late (rmsnorm 727x4288 f16 7 %). Not
-        // for those that every thread stores in shared memory first, nor for those that it loads element by element: of
-        // rows that start anywhere the rows come first (2 % in the mean of 70 launches, H200, 2026-11-24).
+        // The first row waits for its columns as well, so they are requested first: after several rows they come late.
+        // Exceptions are columns that every thread stores in shared memory first, and columns loaded element by
+        // element, for rows that start anywhere (NOTES N-308).
         constexpr bool columns_first = columns_kept && !L::shifted;
         if constexpr (columns_first) load_columns();
         request_first_rows();

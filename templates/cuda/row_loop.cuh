@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a team of RowKernel goes through the rows of its parts, and the kernel itself. Included by row_kernel.cuh, behind
+// How a team of RowKernel goes through the rows of its parts, and the kernel itself. Included by row_kernel.cuh, after
 // the class.
 #pragma once
 
 namespace normjit {
 
-// Memory serves some SMs faster than others: with equal shares and deep prefetch the first block of 264 was done at
-// 131 us, the median at 190, the last at 203 (32768x4096, H200, 2026-11-21). So every `pace` rows a team reports,
-// and waits while it is more than pace_slack reports ahead of the average. Only time depends on it: after
-// `patience` polls in a row a team stops waiting for good.
+// Memory serves some multiprocessors faster than others, so blocks with equal shares finish at different times. So
+// every `pace` rows a team reports, and waits while it is more than pace_slack reports ahead of the average. Only time
+// depends on it: after `patience` polls in a row a team stops waiting for good (NOTES N-306).
 template <class P>
 __device__ __forceinline__ void RowKernel<P>::keep_pace(uint32 number) {
     if constexpr (P::pace > 0) {
@@ -46,8 +45,9 @@ __device__ __forceinline__ void RowKernel<P>::request_first_rows() {
     }
 }
 
-// Rows wait in registers. The loop is unrolled by the depth, so that no row moves from register to register. A team's
-// only row needs none, nor the registers of its cursors: without them 512 threads of 8192 columns do not spill in 40.
+// Rows wait in registers. The loop is unrolled by the depth, so that no row moves from register to register. A team
+// with a single row needs no loop and no cursors: without them 512 threads of 8192 columns do not spill in 40
+// registers.
 template <class P>
 __device__ __forceinline__ void RowKernel<P>::run_registers() {
     if constexpr (P::rows_per_team == 1) return process(0, 0, inputs[0]);
@@ -61,8 +61,8 @@ __device__ __forceinline__ void RowKernel<P>::run_registers() {
         }
 }
 
-// Rows wait in shared memory. Bulk rows are requested in process(), the rest here. A team's only row needs no cursors:
-// with them 1024 threads of 65536 columns spill.
+// Rows wait in shared memory. process() requests bulk rows, this function the others. A team with a single row needs no
+// cursors: with them 1024 threads of 65536 columns spill.
 template <class P>
 __device__ __forceinline__ void RowKernel<P>::run_staged() {
     if constexpr (P::rows_per_team == 1 && depth == 1 && !bulk) {
@@ -102,7 +102,7 @@ __device__ __forceinline__ void RowKernel<P>::run_staged() {
     if constexpr (P::per_slice) rows_done += rows_mine;
 }
 
-// Parts of slices in turn. Sums per slice start with each, those over all slices with the first.
+// Runs parts of slices in turn. Sums per slice start with each part, sums over all slices with the first.
 template <class P>
 NORMJIT_DEVICE void run_items(RowKernel<P>& kernel, int group) {
     using K = RowKernel<P>;
@@ -117,7 +117,7 @@ NORMJIT_DEVICE void run_items(RowKernel<P>& kernel, int group) {
         });
         kernel.run(int(item % kernel.a.parts));
         if constexpr (K::column_sums > 0) write_item_sums<P>(kernel, item);
-        __syncthreads();  // the next item takes over the stages, and columns, of all teams
+        __syncthreads();  // the next item reuses the stages, and columns, of all teams
         if constexpr (K::bulk && K::L::merges) fence_async_copies();
     }
 }
@@ -152,7 +152,7 @@ NORMJIT_DEVICE void row_kernel(const Arguments& a) {
         if constexpr (P::cluster > 1) cluster_wait();
     }
     if constexpr (K::column_sums > 0) write_partials<P>(kernel, group);
-    if constexpr (P::cluster > 1) cluster_sync();  // no block leaves while others may still write to its shared memory
+    if constexpr (P::cluster > 1) cluster_sync();  // no block exits while others may still write to its shared memory
 }
 
 }  // namespace normjit

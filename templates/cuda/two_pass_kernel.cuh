@@ -33,7 +33,7 @@ struct Stream {
         Math value[at_least(columns, 1)][width];
     };
 
-    // Only what the sweeps in the mask `operands` read; the rest stays undefined.
+    // Loads only what the sweeps in the mask `operands` read; the rest stays undefined.
     template <uint32 operands>
     NORMJIT_DEVICE void load_vector(const Arguments& a, const RowPlace& row, int64 vector, Fragment& to) {
         unroll<0, matrices>([&](auto i) {
@@ -64,7 +64,7 @@ struct Stream {
         });
         P::begin(row, inputs);
     }
-    // f(e, one element's matrix values, its column values)
+    // Calls f(e, one element's matrix values, its column values).
     template <class F>
     NORMJIT_DEVICE void each_element(const Fragment& raw, const ColumnFragment& c, const F& f) {
         Math m[matrices][width];
@@ -150,7 +150,7 @@ NORMJIT_DEVICE void two_pass_rows(const Arguments& a) {
     }
 }
 
-// The rows of a part of all, or of a slice.
+// Walks the rows of a part of all rows, or of a slice.
 template <class P>
 struct ColumnWalk {
     using S = Stream<P>;

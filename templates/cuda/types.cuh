@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Element types, type lists, and conversion between vectors of elements and the 32-bit words that are loaded and
-// stored. No CUDA or host header is included anywhere in this folder: NVRTC then needs about 50 ms, not 1 s, per
-// kernel.
+// stored. This folder includes no CUDA or host header: NVRTC then needs about 50 ms per kernel instead of 1 s.
 #pragma once
 
 namespace normjit {
@@ -35,7 +34,7 @@ constexpr int at_least(int a, int b) { return a > b ? a : b; }
 template <class T, int width = 1>
 constexpr int bytes_of = width * int(sizeof(T));
 
-// Words that hold `width` elements; a single 2-byte element takes a word of its own.
+// The words that hold `width` elements; a single 2-byte element takes its own word.
 template <class T, int width>
 constexpr int words_of = ceil_div(bytes_of<T, width>, 4);
 
@@ -79,7 +78,7 @@ NORMJIT_DEVICE Math div_or_zero(Math a, Math b) {
     return b == 0 ? Math(0) : a / b;
 }
 
-// f(Index<begin>), ..., f(Index<end - 1>). Three at a time: NVRTC pays for every instance.
+// Calls f(Index<begin>), ..., f(Index<end - 1>). Three at a time, because every instance costs NVRTC time.
 template <int begin, int end, class F>
 NORMJIT_DEVICE void unroll(const F& f) {
     if constexpr (begin < end) f(Index<begin>{});
@@ -117,7 +116,7 @@ NORMJIT_DEVICE uint32 pack_pair(float low, float high) {
     return word;
 }
 
-// f64 to f32 by round-to-odd, so that the rounding to 16 bits that follows is the only one that counts.
+// Converts f64 to f32 by round-to-odd, so that only the following rounding to 16 bits counts.
 NORMJIT_DEVICE float narrow_to_odd(double value) {
     float cut;
     asm("cvt.rz.f32.f64 %0, %1;" : "=f"(cut) : "d"(value));
