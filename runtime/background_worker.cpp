@@ -29,8 +29,8 @@ BackgroundWorker::BackgroundWorker() : state_(std::make_unique<State>()) {}
 
 bool BackgroundWorker::is_of_parent() const { return state_->process != getpid(); }
 
-/// The parent's state is left as it is: its mutex may be held, and its condition waited for, by a thread that the child
-/// does not have.
+/// Leaves the parent's state as it is: a thread that the child does not have may hold its mutex or wait for its
+/// condition.
 bool BackgroundWorker::lost_jobs() {
     if (!is_of_parent()) return false;
     auto fresh = std::make_unique<State>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread for what nobody waits for. It starts with the first job, and after a fork() anew in the child, whose copy
-// of the jobs is dropped: they are the parent's.
+// One thread for jobs that nobody waits for. It starts with the first job. After a fork() it starts again in the child,
+// which drops its copy of the parent's jobs.
 #pragma once
 
 #include <functional>
@@ -13,15 +13,16 @@ class BackgroundWorker {
     using Job = std::function<void()>;
 
     BackgroundWorker();
-    /// Waits for the job that runs; those that have not begun are dropped.
+    /// Waits for the running job; jobs that have not begun are dropped.
     ~BackgroundWorker();
     BackgroundWorker(const BackgroundWorker&) = delete;
     BackgroundWorker& operator=(const BackgroundWorker&) = delete;
 
-    /// Jobs run one after the other, in this order. They must not throw. False when the system gives no thread.
+    /// Adds a job. Jobs run one after the other, in this order, and must not throw. False if the system gives no
+    /// thread.
     bool add(Job job);
 
-    /// Whether a fork() has left jobs behind since the last call. Not at the same time as add().
+    /// True if a fork() has left jobs behind since the last call. Must not run at the same time as add().
     bool lost_jobs();
 
   private:

@@ -33,14 +33,15 @@ Status check_entry(const Artifact& artifact, std::string_view name, bool needed)
         fmt::format("load: entry point {} at {}; the code has {} bytes", name, entry->offset, artifact.code.size()));
 }
 
-/// x86-64 with more instructions runs what was made for fewer.
+/// True if the machine runs code for `needed`: x86-64 with more instructions runs code for fewer.
 bool runs(Isa machine, Isa needed) {
     constexpr Isa x86[] = {Isa::x86_64, Isa::x86_64_v3, Isa::x86_64_avx512};
     const auto machine_at = std::ranges::find(x86, machine), needed_at = std::ranges::find(x86, needed);
     return machine == needed || (machine_at != std::end(x86) && needed_at < machine_at);
 }
 
-/// Functions of the rows, of the sweeps of split launches and of the final reduce, as many as the geometry asks for.
+/// Checks that the functions of the rows, of the sweeps of split launches and of the final reduce are as many as the
+/// geometry requires.
 Status check_entries(const Artifact& artifact) {
     const Geometry& geometry = artifact.geometry;
     NORMJIT_RETURN_IF_ERROR(check_entry(artifact, "rows", true));
@@ -88,7 +89,7 @@ Status check_cpu_artifact(const Artifact& artifact, const Target& machine) {
     NORMJIT_RETURN_IF_ERROR(validate(artifact.target));
     const bool anywhere = artifact.format == CodeFormat::portable && !artifact.target.is_cuda();
     if (!anywhere) NORMJIT_RETURN_IF_ERROR(lacking(artifact.target, missing_in_cpu(artifact.target, machine)));
-    if (artifact.format == CodeFormat::portable) return {};  // the rest is PortableProgram::make()'s to find
+    if (artifact.format == CodeFormat::portable) return {};  // PortableProgram::make() checks the rest
     const CodeFormat format = artifact.target.isa == Isa::aarch64 ? CodeFormat::aarch64 : CodeFormat::x86_64;
     return artifact.format == format ? check_entries(artifact) : does_not_fit(artifact, "code");
 }

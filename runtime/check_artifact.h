@@ -7,8 +7,8 @@
 
 namespace normjit {
 
-/// Whether the artifact's code runs on `machine`, a CPU or a GPU (`unavailable` when it does not), and whether its
-/// parts fit each other so that a launch stays inside its buffers (`invalid_argument`).
+/// Check that the artifact's code runs on `machine` (else `unavailable`), and that its parts are consistent, so that a
+/// launch stays inside its buffers (else `invalid_argument`).
 Status check_cpu_artifact(const Artifact& artifact, const Target& machine);
 Status check_cuda_artifact(const Artifact& artifact, const Target& machine);
 

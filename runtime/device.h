@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine runs on. One implementation for each kind of device.
+// What an engine runs on. Each kind of device has one implementation.
 #pragma once
 
 #include "timed_problem.h"
@@ -20,16 +20,16 @@ class Device {
 
     virtual const std::string& name() const = 0;
     virtual const Target& target() const = 0;
-    /// What the maker calls it: "NVIDIA H200"; empty when it does not say.
+    /// Returns the maker's name: "NVIDIA H200"; empty if unknown.
     virtual std::string model() const { return {}; }
-    /// CPU threads that a launch may use.
+    /// Returns the CPU threads that a launch may use.
     virtual int threads() const { return 1; }
-    /// Whose they are, for people; empty for a GPU.
+    /// Says whose threads they are, for people; empty for a GPU.
     virtual std::string whose_threads() const { return {}; }
-    /// Whether code may be compiled and loaded now. `stream` as in Engine::load().
+    /// Checks that code may be compiled and loaded now. `stream` as in Engine::load().
     virtual Status check_free([[maybe_unused]] void* stream) const { return {}; }
     virtual Expected<std::shared_ptr<const Kernel::Impl>> load(const Artifact& artifact) const = 0;
-    /// Where kernels for the spec are timed.
+    /// Returns a place to time kernels for the spec.
     virtual OpenedProblem open_timed_problem([[maybe_unused]] const Spec& spec, [[maybe_unused]] Batch batch,
                                              [[maybe_unused]] const Deadline& deadline) const {
         return unavailable("tuning: this device measures nothing");
@@ -45,11 +45,11 @@ namespace cuda {
 OpenedDevice open_device(const EngineOptions& options, int ordinal);
 }
 
-/// The device that options.device names.
+/// Opens the device that options.device names.
 OpenedDevice open_device(const EngineOptions& options);
 
-/// An engine on this device, whatever options.device says, with nothing from the environment: how tests bring a device
-/// that needs no hardware.
+/// Makes an engine on this device, whatever options.device says, without the environment: tests use it for devices
+/// without hardware.
 Engine make_engine(std::shared_ptr<const Device> device, const EngineOptions& options);
 
 }  // namespace normjit

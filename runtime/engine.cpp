@@ -57,7 +57,7 @@ Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOpti
     return Kernel(kernel, allocator_);
 }
 
-/// From memory, or made by one thread while others who want the same wait for it.
+/// Returns the kernel from memory, or lets one thread make it while others that want the same wait.
 Engine::Impl::Loaded Engine::Impl::obtain(const Request& request) {
     return flights_.run(request, [this](const Request& each) -> Loaded {
         if (LoadedKernel ready = kernels_.find(each)) return ready;
@@ -82,7 +82,7 @@ Engine::Impl::Loaded Engine::Impl::choose_and_obtain(const Spec& spec) {
     return kernel;
 }
 
-/// From packs or disk, else compiled and kept there.
+/// Returns the kernel from packs or disk, else compiles it and keeps it there.
 Engine::Impl::Loaded Engine::Impl::load_or_compile(const Spec& spec, const Schedule& schedule) {
     if (!store_.is_used()) return compile_and_load(spec, schedule);
     if (const auto kept = store_.find(code_key(spec, schedule, device_->target()))) {
@@ -105,7 +105,7 @@ Engine::Impl::Loaded Engine::Impl::compile_and_load(const Spec& spec, const Sche
     return load(artifact);
 }
 
-/// The fastest schedule that was found in the engine's time, or `start` when nothing could be measured.
+/// Returns the fastest schedule that was found in the engine's time, or `start` if nothing could be measured.
 Schedule Engine::Impl::tune(const Spec& spec, const Schedule& start) const {
     const nvtx::Range range("tune", spec);
     const auto make = [&](const Schedule& schedule) -> Expected<Kernel> {
@@ -186,7 +186,7 @@ Status Engine::Impl::obtain_in_background(const Request& request) {
     return failed("prepare: the system gives no thread to work in the background");
 }
 
-/// Throws nothing, and leaves nothing pending: the message for a lack of memory takes none.
+/// Throws nothing and leaves nothing pending: the message for lack of memory needs none.
 void Engine::Impl::finish_in_background(std::list<InBackground>::iterator entry) {
     const Inside inside;
     Status status;

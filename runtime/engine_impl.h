@@ -23,20 +23,20 @@ class Engine::Impl {
   public:
     Impl(std::shared_ptr<const Device> device, const EngineOptions& options, const Environment& environment);
 
-    /// What is being tuned in the background ends early.
+    /// Ends tuning in the background early.
     ~Impl() { is_ending_ = true; }
 
     const Device& device() const { return *device_; }
     const Allocator& allocator() const { return allocator_; }
     const tuning::Advisor& advisor() const { return advisor_; }
 
-    /// As Engine::compile(), whatever the stream does.
+    /// Compiles as Engine::compile() does, whatever the stream does.
     Expected<Artifact> compile(const Spec& spec, const Schedule& schedule) const;
 
-    /// As Engine::load(), whatever the stream does.
+    /// Loads as Engine::load() does, whatever the stream does.
     Expected<cache::LoadedKernel> load(const Artifact& artifact) const;
 
-    /// As Engine::prepare().
+    /// Implements Engine::prepare().
     Expected<Kernel> prepare(const cache::Request& request, const PrepareOptions& options);
 
     uint64_t plan_digest() const;
@@ -52,7 +52,7 @@ class Engine::Impl {
     void tune_in_background(const Spec& spec, const Schedule& start);
     void remember_choice(const Spec& spec, const Schedule& schedule);
 
-    /// `pending` while it is being made; what could not be made is the error, until it is told.
+    /// `pending` while the kernel is being made; if that failed, the error, until it is reported.
     struct InBackground {
         cache::Request request;
         Status status;
@@ -76,7 +76,7 @@ class Engine::Impl {
 
     std::list<InBackground> background_;
     std::mutex background_mutex_;
-    BackgroundWorker worker_;  ///< the last member: it must stop before the others go
+    BackgroundWorker worker_;  ///< the last member: it must stop before the others are destroyed
 };
 
 }  // namespace normjit

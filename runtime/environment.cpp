@@ -75,7 +75,7 @@ Status read_cache_trust_others(std::string_view value, Environment& environment)
     return read_flag(value, environment.cache_trust_others);
 }
 
-/// The one of `all` that has this name.
+/// Reads the one of `all` with this name.
 template <class Enum, size_t count>
 Status read_word(std::string_view value, const Enum (&all)[count], Enum& chosen) {
     std::vector<std::string_view> words;
@@ -131,7 +131,7 @@ constexpr EnvironmentVariable table[] = {
     {"NORMJIT_NVRTC_PATH", "the NVRTC library, or a folder with one, to use before any other", nullptr},
 };
 
-/// As the XDG base directory specification has it: a relative XDG_CACHE_HOME is ignored.
+/// Follows the XDG base directory specification: a relative XDG_CACHE_HOME is ignored.
 std::string usual_cache_folder(ReadVariable read) {
     const auto value = [&](const char* name) {
         const char* text = read(name);
@@ -169,8 +169,8 @@ Expected<Environment> read_environment(ReadVariable read) {
     return environment;
 }
 
-/// secure_getenv: variables name libraries to load, code to run and files to write. A program with more rights than its
-/// caller (set-user-id, capabilities) takes them from nobody.
+/// Uses secure_getenv: variables name libraries to load, code to run and files to write. A program with more rights
+/// than its caller (set-user-id, capabilities) reads none.
 const char* read_variable(const char* name) { return secure_getenv(name); }
 
 const Expected<Environment>& environment() {

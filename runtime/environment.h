@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the environment asks for. Every variable that normjit reads is a row of the table in environment.cpp.
+// The environment variables. Each variable that normjit reads is a row of the table in environment.cpp.
 #pragma once
 
 #include "normjit/engine.h"
@@ -14,48 +14,48 @@
 
 namespace normjit {
 
-/// The variables, read. What an engine is told through its options goes before them.
+/// The values of the variables. Options given to an engine take precedence.
 struct Environment {
     std::string cache_folder;                        ///< where compiled kernels are kept; empty: nowhere
-    int64_t cache_bytes = int64_t{1} << 30;          ///< at most in that folder
-    bool cache_trust_others = false;                 ///< also when others may write to it
+    int64_t cache_bytes = int64_t{1} << 30;          ///< the most bytes in that folder
+    bool cache_trust_others = false;                 ///< use it even if others may write to it
     std::vector<std::string> cache_packs;            ///< files that are searched before it
-    bool cache_everything = false;                   ///< also what is made faster than it is read
+    bool cache_everything = false;                   ///< keep also code that is made faster than it is read
     int64_t most_kernels = 4096;                     ///< in an engine's memory
-    int64_t most_kernel_bytes = int64_t{256} << 20;  ///< and bytes of their code
+    int64_t most_kernel_bytes = int64_t{256} << 20;  ///< and the most bytes of their code
     std::vector<std::string> record_files;           ///< tuning records
-    bool shipped_records = true;                     ///< use those in the library too
+    bool shipped_records = true;                     ///< use those in the library as well
     std::string cuda_driver;                         ///< the library to use as libcuda.so.1; empty: that
-    std::string capture_file;                        ///< where specs that are asked for are noted; empty: nowhere
+    std::string capture_file;                        ///< where requested specs are written; empty: nowhere
     IsaCap isa = IsaCap::machine;
     ThreadPolicy thread_policy = ThreadPolicy::automatic;
-    bool perf_map = false;  ///< kernels of the CPU are named for perf
-    bool nvtx = false;      ///< what engines do is told to a profiler: nvtx.h
+    bool perf_map = false;  ///< names CPU kernels for perf
+    bool nvtx = false;      ///< reports an engine's work to a profiler: nvtx.h
 };
 
 struct EnvironmentVariable {
     const char* name;
     const char* meaning;
-    /// Takes the value over; the error says what is allowed. Null: read where it is used, in the search for NVRTC.
+    /// Reads the value; an error says what is allowed. Null if it is read elsewhere, in the search for NVRTC.
     Status (*read)(std::string_view value, Environment& environment);
 };
 
-/// The whole table, for `normjit info`.
+/// Returns the whole table, for `normjit info`.
 std::span<const EnvironmentVariable> environment_variables();
 
-/// The value of a variable; null when it is not set. An empty one counts as not set.
+/// Returns the value of a variable; null if it is not set. An empty one counts as not set.
 using ReadVariable = const char* (*)(const char* name);
 
-/// That of this process; null in a program that has more rights than its caller.
+/// Reads a variable of this process; null in a program with more rights than its caller.
 const char* read_variable(const char* name);
 
-/// "2G", "512M", "64K", "1048576".
+/// Parses "2G", "512M", "64K", "1048576".
 Expected<int64_t> parse_bytes(std::string_view text);
 
-/// The error names the variable and its value.
+/// Reads all variables. An error names the variable and its value.
 Expected<Environment> read_environment(ReadVariable read);
 
-/// The environment of this process, read by the first call.
+/// Returns the environment of this process, read by the first call.
 const Expected<Environment>& environment();
 
 }  // namespace normjit

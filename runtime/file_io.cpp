@@ -30,13 +30,15 @@ std::string folder_of(const std::string& path) {
     return slash == std::string::npos ? "." : path.substr(0, slash + 1);
 }
 
-/// A rename is on the disk when its folder is. Not every file system can do that, and the file is complete without it.
+/// Flushes a folder, because only then a rename is on the disk. Not every file system can do that; the file is complete
+/// without it.
 void flush_folder(int at, const std::string& name) {
     const Descriptor folder(openat(at, folder_of(name).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (folder.is_open()) fsync(folder.get());
 }
 
-/// Different in every process and every time, as process numbers are not: in containers many have number 1.
+/// Returns bits that differ in every process and at every call. Process numbers do not: in containers many have number
+/// 1.
 uint64_t random_bits() {
     uint64_t bits = 0;
     if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) == sizeof bits) return bits;
@@ -45,7 +47,7 @@ uint64_t random_bits() {
            static_cast<uint64_t>(getpid()) << 40 ^ ++count;
 }
 
-/// A write beyond the file size limit of the process is an error here, not the end of the process.
+/// Turns a write beyond the process's file size limit into an error instead of the end of the process.
 class NoSizeSignal {
   public:
     NoSizeSignal() {
@@ -70,7 +72,7 @@ class NoSizeSignal {
     bool was_pending_ = false, is_blocked_ = false;
 };
 
-/// What a path leads to: symbolic links followed, also those whose end is not there yet.
+/// Returns the target of a path: follows symbolic links, even if the end does not exist yet.
 std::string end_of_links(const std::string& path) {
     constexpr int most = 40;  // as the system follows
     std::filesystem::path end = path;

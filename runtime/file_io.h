@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files: whole ones in, complete ones out.
+// Reads whole files and writes complete files.
 #pragma once
 
 #include "normjit/status.h"
@@ -15,7 +15,7 @@
 
 namespace normjit {
 
-/// A file descriptor that is closed with it; -1: none.
+/// Owns a file descriptor and closes it; -1: none.
 class Descriptor {
   public:
     explicit Descriptor(int number = -1) : number_(number) {}
@@ -36,44 +36,45 @@ struct RegularFile {
     struct stat facts;
 };
 
-/// Opens a regular file for reading, waiting for no pipe's other end. `name` is looked up in the open folder `folder`,
-/// AT_FDCWD for any path; `flags` are added to open's. Errors have no subject: "is no regular file".
+/// Opens a regular file for reading; a pipe does not block it. `name` is looked up in the open folder `folder`, or is
+/// any path with AT_FDCWD; `flags` are added to open's. Errors have no subject: "is no regular file".
 Expected<RegularFile> open_regular(int folder, const std::string& name, int flags = 0);
 
-/// The whole of a regular file of at most 64 MiB, such as lines that people write and merge. Errors have no subject.
+/// Reads the whole of a regular file of at most 64 MiB, such as lines that people write and merge. Errors have no
+/// subject.
 Expected<std::string> read_regular(const std::string& path);
 
-/// Bytes [offset, offset + count) of an open file. Errors have no subject.
+/// Reads bytes [offset, offset + count) of an open file. Errors have no subject.
 Expected<std::string> read_at(const Descriptor& file, int64_t offset, int64_t count);
 
-/// The whole of a file of at most `limit` bytes, which may be a pipe.
+/// Reads a whole file of at most `limit` bytes, which may be a pipe.
 Expected<std::string> read_file(const std::string& path, size_t limit);
 
-/// Lines that are added to what a file holds, each in one write, so that processes may share it. One that a full disk
-/// or the death of its process cut short gets its end before the next. Not thread safe. Errors have no subject.
+/// Appends lines to a file, each in one write, so that processes may share it. A line that a full disk or the death of
+/// its process cut off is ended before the next one. Not thread safe. Errors have no subject.
 class LineFile {
   public:
-    /// The file is made when it is not there. `flags` are added to open's.
+    /// Creates the file if it does not exist. `flags` are added to open's.
     static Expected<LineFile> open(const std::string& path, int flags = 0);
     Status add(std::string_view line);
 
   private:
     LineFile(Descriptor descriptor, bool is_cut) : descriptor_(std::move(descriptor)), is_cut_(is_cut) {}
     Descriptor descriptor_;
-    bool is_cut_;  ///< what it holds does not end with a line's end
+    bool is_cut_;  ///< the file does not end with a line break
 };
 
-/// A file that appears under its name complete or not at all: written to a temporary name in the same folder, flushed
-/// to the disk and renamed. Dropped before commit(), it leaves nothing behind; a process that dies leaves a file whose
-/// name ends in `temporary_end`. Writing raises no SIGXFSZ. Errors: invalid_argument when the path cannot be written
-/// to, failed for what goes wrong later.
+/// A file that appears under its name completely or not at all: it is written to a temporary name in the same folder,
+/// flushed to the disk and renamed. If it is destroyed before commit(), it leaves nothing behind; a process that dies
+/// leaves a file whose name ends in `temporary_end`. Writing raises no SIGXFSZ. Errors: `invalid_argument` if the path
+/// cannot be written to, `failed` for later problems.
 class OutputFile {
   public:
     static constexpr std::string_view temporary_end = ".tmp";
 
-    /// A path that names a device or a pipe is written directly; of a symbolic link, what it leads to is replaced.
+    /// A path that names a device or a pipe is written directly; for a symbolic link, its target is replaced.
     static Expected<OutputFile> create(const std::string& path);
-    /// `name` in an open folder, which must stay open; in place of whatever has the name. Errors name the path.
+    /// Creates `name` in an open folder, which must stay open, replacing any file of that name. Errors name the path.
     static Expected<OutputFile> create_in(int folder, const std::string& name, const std::string& path);
     OutputFile(OutputFile&& other) noexcept;
     OutputFile& operator=(OutputFile&&) = delete;

@@ -11,7 +11,7 @@ namespace normjit {
 
 namespace {
 
-/// Workspace of an allocator, for one launch.
+/// A workspace from an allocator, for one launch.
 class LentWorkspace {
   public:
     LentWorkspace(const Allocator& allocator, int64_t bytes, void* stream)

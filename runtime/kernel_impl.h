@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A loaded kernel, as the devices implement it.
+// A loaded kernel, as devices implement it.
 #pragma once
 
 #include "normjit/artifact.h"
@@ -15,7 +15,7 @@ struct Kernel::Impl {
     explicit Impl(Artifact made) : artifact(std::move(made)) {}
     virtual ~Impl() = default;
 
-    /// The arguments have passed check_arguments().
+    /// Launches. The arguments have passed check_arguments().
     virtual Status launch(const Arguments& arguments) const = 0;
 
     const Artifact artifact;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that are cancelled (pthread_cancel) while they are inside of normjit.
+// Protects threads that are cancelled (pthread_cancel) inside the library.
 #pragma once
 
 #include <pthread.h>
 
 namespace normjit {
 
-/// While it lives, the thread goes on. A cancellation would unwind from any call of the system, through destructors
-/// too, where it ends the process; it waits for the thread's next such call after this.
+/// Prevents cancellation of the thread for its lifetime. A cancellation would unwind from any system call, also through
+/// destructors, where it ends the process; now it waits for the thread's next system call afterwards.
 class NoCancellation {
   public:
     NoCancellation() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }

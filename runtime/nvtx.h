@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges on a profiler's timeline, by NVTX: what an engine prepares, compiles, loads and tunes, under NORMJIT_NVTX=1
-// and a tool that listens, as Nsight Systems. Otherwise a range costs the look at a flag.
+// Ranges on a profiler's timeline, through NVTX: what an engine prepares, compiles, loads and tunes, with
+// NORMJIT_NVTX=1 and a tool that listens, such as Nsight Systems. Otherwise a range only tests a flag.
 //
-// NVTX is a protocol between a program and one library of the tool's, which NVTX_INJECTION64_PATH names: the program
-// opens it, calls its InitializeInjectionNvtx2(), and is given functions. NVIDIA's headers do the same (nvtx3/); they
-// are not wherever normjit is built, so nvtx.cpp has what is needed of them, and tests/nvtx compares the two.
+// NVTX is a protocol between a program and a library of the tool, which NVTX_INJECTION64_PATH names. The program opens
+// the library, calls its InitializeInjectionNvtx2(), and receives functions. NVIDIA's headers (nvtx3/) do the same;
+// they do not exist wherever normjit is built, so nvtx.cpp declares what it needs of them, and tests/nvtx compares the
+// two.
 #pragma once
 
 #include "normjit/spec.h"
@@ -16,16 +17,16 @@
 
 namespace normjit::nvtx {
 
-/// A function of the tool's, whatever its type.
+/// A function of the tool, of any type.
 using Function = void (*)();
 
-/// The tables that a tool fills, and their sizes: the first place of each has no function.
+/// The tables that a tool fills, and their sizes: the first entry of each has no function.
 enum Module : int { core = 1, cuda = 2, opencl = 3, cudart = 4, core2 = 5, sync = 6, module_count };
 inline constexpr unsigned module_sizes[module_count] = {0, 16, 9, 15, 7, 16, 7};
 /// The functions of core2 that are called here.
 inline constexpr int domain_range_push = 4, domain_range_pop = 5, domain_create = 12;
 
-/// What a tool is given, by number.
+/// What a tool receives, by number.
 inline constexpr uint32_t callbacks_table = 1, version_table = 3;
 struct Callbacks {
     size_t size;
@@ -38,7 +39,7 @@ struct Version {
 };
 inline constexpr uint16_t version = 3;
 
-/// What a range is: here its text alone.
+/// The attributes of a range; only the text is used here.
 struct Event {
     uint16_t version = nvtx::version;
     uint16_t size = sizeof(Event);
@@ -48,20 +49,21 @@ struct Event {
     int32_t payload_type = 0;
     int32_t reserved = 0;
     uint64_t payload = 0;
-    int32_t message_type = 1;  ///< bytes that end with a zero
+    int32_t message_type = 1;  ///< a zero-terminated text
     const char* message = nullptr;
 };
 
-/// Opens the tool's library and lets it listen. The error says what is wrong with it.
+/// Opens the tool's library and initialises it. The error says what is wrong with it.
 Status connect(const char* library);
 
-/// Whether ranges are asked for and a tool has taken them; connects when first asked.
+/// True if ranges are wanted and a tool has accepted them; connects at the first call.
 bool is_listening();
 
-/// For `normjit info`: "off", or who listens, or why nobody does.
+/// Returns "off", or who listens, or why nobody does, for `normjit info`.
 std::string state();
 
-/// Lasts as long as the object, on its thread: "compile layernorm cols=4096 x=bf16", in the domain normjit.
+/// A range that lasts as long as the object, on its thread: "compile layernorm cols=4096 x=bf16", in the domain
+/// normjit.
 class Range {
   public:
     Range(const char* verb, const Spec& spec);

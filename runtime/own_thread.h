@@ -6,9 +6,9 @@
 
 namespace normjit {
 
-/// Starts one that runs function(argument). It takes no signals, which go to the threads of the program, and its stack
-/// has room for a launch and a compilation, whatever the program's threads have (RLIMIT_STACK,
-/// pthread_setattr_default_np). Returns 0, or the number of the error.
+/// Starts a thread that runs function(argument). It receives no signals, which go to the program's threads, and its
+/// stack is large enough for a launch and a compilation, whatever the default for the program's threads is
+/// (RLIMIT_STACK, pthread_setattr_default_np). Returns 0, or the number of the error.
 int start_own_thread(pthread_t& thread, void* (*function)(void*), void* argument);
 
 }  // namespace normjit

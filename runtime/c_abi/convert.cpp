@@ -89,12 +89,12 @@ Status read_attributes(const normjit_spec& from, Spec& spec) {
     return {};
 }
 
-/// What later versions give a meaning.
+/// Checks a field that later versions may use.
 Status read_reserved(const std::string& field, int64_t number) {
     return number == 0 ? Status() : invalid_argument(fmt::format("{}: {}; must be 0", field, number));
 }
 
-/// The names of `count` files; nothing, which leaves them to the environment, where `names` is null.
+/// Reads the names of `count` files; nothing, which leaves them to the environment, if `names` is null.
 Expected<std::optional<std::vector<std::string>>> read_files(const char* field, const char* const* names,
                                                              size_t count) {
     if (names == nullptr) return std::optional<std::vector<std::string>>();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The structs of normjit.h to and from those of C++.
+// Converts the structs of normjit.h to and from those of C++.
 #pragma once
 
 #include "normjit/engine.h"
@@ -14,8 +14,8 @@
 
 namespace normjit::c_abi {
 
-/// What the caller knows of a struct, the rest zero: an older program's struct is shorter. With `default_if_null`, NULL
-/// is a struct of zeros.
+/// Returns the part of a struct that the caller knows, the rest zero: an older program's struct is shorter. With
+/// `default_if_null`, NULL is a struct of zeros.
 template <class Struct>
 Expected<Struct> read_struct(const Struct* given, const char* name, bool default_if_null = false) {
     Struct copy{};
@@ -30,19 +30,19 @@ Expected<Struct> read_struct(const Struct* given, const char* name, bool default
 Expected<Spec> to_cpp(const normjit_spec* spec);
 normjit_spec to_c(const Spec& spec);
 
-/// Without the log, which is the handle's.
+/// Converts everything except the log, which belongs to the handle.
 Expected<EngineOptions> to_cpp(const normjit_engine_options& options);
 Expected<PrepareOptions> to_cpp(const normjit_prepare_options& options);
-/// Of a launch for this problem: other tensors are ignored. Leaves to launch() what launch() checks.
+/// Converts the arguments of a launch for this problem; other tensors are ignored. launch() checks the rest.
 Expected<Arguments> to_cpp(const normjit_arguments& arguments, const Spec& spec);
 
-/// The slices of a launch: normjit_arguments counts one slice as 0 and no slices as NORMJIT_NO_SLICES.
+/// Converts the number of slices: normjit_arguments counts one slice as 0 and no slices as NORMJIT_NO_SLICES.
 inline int64_t to_slices(int64_t slices) { return slices == 0 ? 1 : slices == NORMJIT_NO_SLICES ? 0 : slices; }
 
-/// As normjit_set_dlpack().
+/// Implements normjit_set_dlpack().
 Status set_dlpack(const Artifact& artifact, normjit_arguments& arguments, Tensor tensor, const void* dl_tensor);
 
-/// The tensor of this number.
+/// Returns the tensor of this number.
 Expected<Tensor> to_tensor(int number);
 
 }  // namespace normjit::c_abi

@@ -34,18 +34,18 @@ bool is_reachable(int32_t device, Isa isa) {
     return device == (isa == Isa::cuda ? dlpack::device_cuda : dlpack::device_cpu);
 }
 
-/// What its strides are says nothing then; NumPy writes zeros.
+/// Without elements the strides mean nothing; NumPy writes zeros.
 bool has_no_elements(const dlpack::Tensor& tensor) {
     return std::any_of(tensor.shape, tensor.shape + std::max(tensor.dimensions, 0), [](int64_t n) { return n == 0; });
 }
 
-/// Dimensions as one: how many there are, and the stride from one to the next.
+/// Several dimensions as one: its size, and the stride from one element to the next.
 struct Collapsed {
     int64_t count = 1;
     int64_t stride = 0;
 };
 
-/// The size of dimensions [begin, end), nothing when it is more than 64 bits count.
+/// Returns the size of dimensions [begin, end), or nothing if it exceeds 64 bits.
 std::optional<int64_t> size_of(const dlpack::Tensor& from, int begin, int end) {
     int64_t size = 1;
     for (int i = begin; i < end; ++i) {
@@ -54,7 +54,8 @@ std::optional<int64_t> size_of(const dlpack::Tensor& from, int begin, int end) {
     return size;
 }
 
-/// Dimensions [begin, end). Nothing when no one stride describes them, or when they are more than 64 bits count.
+/// Collapses dimensions [begin, end). Returns nothing if no single stride describes them, or if their size exceeds 64
+/// bits.
 std::optional<Collapsed> collapse(const dlpack::Tensor& from, int begin, int end) {
     Collapsed all;
     const auto inner = size_of(from, end, from.dimensions);
@@ -73,11 +74,11 @@ std::optional<Collapsed> collapse(const dlpack::Tensor& from, int begin, int end
         }
         if (__builtin_mul_overflow(all.count, size, &all.count)) return std::nullopt;
     }
-    if (first) all.stride = *inner;  // one row: its stride plays no part
+    if (first) all.stride = *inner;  // one row: its stride has no effect
     return all;
 }
 
-/// Shape and strides as normjit_arguments have them. Nothing: the tensor does not say.
+/// Shape and strides as in normjit_arguments. Nothing: the tensor does not say.
 struct Shape {
     std::optional<int64_t> slices, rows;
     int64_t cols = 0;
@@ -112,7 +113,8 @@ class ShapeReader {
         return *all;
     }
 
-    /// How many of the dimensions before `end` are slices: those that make the spec's number, or the first.
+    /// Returns how many of the dimensions before `end` are slices: those whose product is the spec's number, or the
+    /// first.
     Expected<int> dimensions_of_slices(int end) const {
         if (!spec_.has_slices()) return 0;
         if (end >= 1 && !spec_.slices) return 1;
@@ -163,7 +165,7 @@ class ShapeReader {
     const dlpack::Tensor& from_;
 };
 
-/// What every tensor has.
+/// Checks what every tensor must have.
 Status check_shape(Tensor tensor, const dlpack::Tensor& from) {
     if (from.dimensions < 0) return error(tensor, "has {} dimensions; must be at least 0", from.dimensions);
     if (from.dimensions > 0 && from.shape == nullptr)
@@ -174,7 +176,7 @@ Status check_shape(Tensor tensor, const dlpack::Tensor& from) {
     return {};
 }
 
-/// Takes over what the tensor says of rows or slices; refuses what those before it said otherwise.
+/// Takes the number of rows or slices from a tensor; refuses one that differs from earlier tensors'.
 Status agree(Tensor tensor, std::string_view what, const std::optional<int64_t>& said, bool is_known, int64_t& number) {
     if (!said) return {};
     if (is_known && *said != number)
@@ -183,7 +185,7 @@ Status agree(Tensor tensor, std::string_view what, const std::optional<int64_t>&
     return {};
 }
 
-/// Those that say how many rows there are, or how many slices.
+/// Returns the tensors that tell the number of rows, or of slices.
 uint32_t tensors_that_say(const Spec& spec, bool rows) {
     uint32_t bits = 0;
     for (const Tensor tensor : all_tensors) {

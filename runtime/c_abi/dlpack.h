@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of DLPack that tensors are handed over with, declared here so that no header of it is needed to build. Its
-// layout is the same in all versions; tests/runtime compares it with dlpack.h where there is one.
+// The part of DLPack that passes tensors, declared here so that the build needs no header of it. Its layout is the same
+// in all versions; tests/runtime compares it with dlpack.h if there is one.
 // https://dmlc.github.io/dlpack/latest/c_api.html
 #pragma once
 

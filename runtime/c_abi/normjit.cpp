@@ -19,7 +19,7 @@ using namespace normjit;
 using namespace normjit::c_abi;
 
 struct normjit_engine {
-    std::unique_ptr<const normjit_log> log;  ///< what the engine's log talks to
+    std::unique_ptr<const normjit_log> log;  ///< the receiver of the engine's log
     Engine engine;
 };
 struct normjit_kernel {
@@ -52,7 +52,7 @@ normjit_status guarded(const Function& function) noexcept {
         return report(Code::failed, "out of memory");
     } catch (const std::exception& error) {
         return report(Code::failed, error.what());
-    } catch (...) {  // of a callback's
+    } catch (...) {  // from a callback
         return report(Code::failed, "an exception of an unknown type");
     }
 }

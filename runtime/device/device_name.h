@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What EngineOptions::device may be: "cpu", or "cuda:" and a number.
+// The values of EngineOptions::device: "cpu", or "cuda:" and a number.
 #pragma once
 
 #include <optional>
@@ -7,10 +7,10 @@
 
 namespace normjit {
 
-/// "cuda:1" is 1; nothing for what is no such text.
+/// Returns 1 for "cuda:1"; nothing for any other text.
 std::optional<int> cuda_ordinal(std::string_view device);
 
-/// Whether there is a device of that name is another question.
+/// True if the text has that form, whether or not the device exists.
 bool is_device_name(std::string_view text);
 
 }  // namespace normjit

@@ -11,7 +11,7 @@ namespace normjit::cuda {
 
 namespace {
 
-/// What every kernel may use without being told at load.
+/// Limits that every kernel may use without a setting at load time.
 constexpr int64_t usual_shared_bytes = 48 << 10;
 constexpr int usual_cluster = 8;
 
@@ -19,7 +19,7 @@ constexpr int usual_cluster = 8;
 
 Expected<std::unique_ptr<const Code>> Code::load(std::shared_ptr<const Gpu> gpu, CodeFormat format,
                                                  std::span<const uint8_t> bytes) {
-    std::string text;  // the driver wants PTX to end in a zero
+    std::string text;  // the driver requires PTX to end in a zero
     const void* image = bytes.data();
     if (format == CodeFormat::ptx) {
         text.assign(bytes.begin(), bytes.end());
@@ -46,7 +46,7 @@ Result Code::open(const void* image, int* options, void** values, unsigned count
 
 Code::~Code() {
     const Driver& driver = gpu_->driver();
-    const RelaxedCapture relaxed(driver);  // the last user may go at any time
+    const RelaxedCapture relaxed(driver);  // the last user may be destroyed at any time
     if (library_ != nullptr) driver.cuLibraryUnload(library_);
     if (module_ == nullptr) return;
     const ContextScope scope(*gpu_);
@@ -90,7 +90,7 @@ Status Code::set(Function function, const std::string& name, FunctionAttribute a
                                    static_cast<int>(attribute), driver.error(result, "setting it").message()));
 }
 
-/// Drivers load kernels when they are launched first, which a capture would not allow.
+/// Drivers load kernels at their first launch, which a capture would not allow.
 Status Code::preload(Function function) const {
     const Driver& driver = gpu_->driver();
     if (library_ != nullptr) {
@@ -98,7 +98,7 @@ Status Code::preload(Function function) const {
         NORMJIT_RETURN_IF_ERROR(driver.check(driver.cuKernelGetFunction(&function, kernel), "cuKernelGetFunction"));
     }
     if (driver.cuFuncLoad != nullptr) return driver.check(driver.cuFuncLoad(function), "cuFuncLoad");
-    int registers = 0;  // asking for a number of a kernel loads it
+    int registers = 0;  // querying an attribute of a kernel loads it
     return driver.check(driver.cuFuncGetAttribute(&registers, num_regs, function), "cuFuncGetAttribute");
 }
 

@@ -14,8 +14,8 @@ namespace normjit::cuda {
 
 class Code {
   public:
-    /// Loads a cubin, or lets the driver translate PTX. `unavailable` when the driver has no use for this code.
-    /// With a driver older than CUDA 12.0 the code belongs to the current context, else to every context of the GPU.
+    /// Loads a cubin, or lets the driver translate PTX. `unavailable` if the driver cannot use this code. With a driver
+    /// older than CUDA 12.0 the code belongs to the current context, else to every context of the GPU.
     static Expected<std::unique_ptr<const Code>> load(std::shared_ptr<const Gpu> gpu, CodeFormat format,
                                                       std::span<const uint8_t> bytes);
     ~Code();
@@ -28,7 +28,7 @@ class Code {
         int cluster = 1;
     };
 
-    /// The kernel of this name, for cuLaunchKernelEx, loaded in the current context.
+    /// Returns the kernel of this name, for cuLaunchKernelEx, loaded in the current context.
     Expected<Function> function(const std::string& name, const Needs& needs) const;
 
   private:

@@ -70,7 +70,7 @@ Status Driver::error(Result result, const char* what) const {
 }
 
 Expected<Driver> open_driver(const char* library) {
-    // Never closed: the driver keeps threads of its own.
+    // It is never closed, because the driver keeps threads of its own.
     void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) {
         const char* reason = dlerror();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA driver, opened at run time: a program that never names a CUDA device needs no libcuda, and no CUDA header is
-// needed to build. Types and numbers are those of cuda.h, which tests/runtime compares them with where there is one.
+// The CUDA driver, opened at run time: a program that never names a CUDA device needs no libcuda, and the build needs
+// no CUDA header. Types and numbers are those of cuda.h; tests/runtime compares them if there is one.
 #pragma once
 
 #include "normjit/status.h"
@@ -73,7 +73,7 @@ struct LaunchConfig {
     unsigned attribute_count = 0;
 };
 
-/// The functions of a driver, by their names in its documentation. Stays open until the process ends.
+/// The functions of a driver, by their names in its documentation. It stays open until the process ends.
 struct Driver {
 #define FUNCTION(member, symbol, parameters) Result(*member) parameters = nullptr;
 #include "device/cuda/driver_functions.def"
@@ -82,21 +82,21 @@ struct Driver {
 
     bool has_libraries() const;
 
-    /// Success, or `failed` with what was tried and the driver's name and text for the error.
+    /// Returns success, or `failed` with what was tried and the driver's name and text for the error.
     Status check(Result result, const char* what) const {
         return result == error_none ? Status() : error(result, what);
     }
     Status error(Result result, const char* what) const;
 };
 
-/// Opens and initialises the driver in the library of this name. `unavailable`, saying which, when there is none, when
-/// it is too old, or when it finds no device.
+/// Opens and initialises the driver in the library of this name. `unavailable`, with the reason, if there is none, if
+/// it is too old, or if it finds no device.
 Expected<Driver> open_driver(const char* library);
 
-/// The driver of this machine, or the library that NORMJIT_CUDA_DRIVER names, opened by the first call.
+/// Returns the driver of this machine, or the library that NORMJIT_CUDA_DRIVER names, opened by the first call.
 Expected<const Driver*> driver();
 
-/// "12.4" for 12040.
+/// Returns "12.4" for 12040.
 std::string version_text(int version);
 
 }  // namespace normjit::cuda

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One GPU of this process, and which of its contexts a call works in: the caller's current one when that is of this
-// GPU, else its primary one.
+// One GPU of this process, and the context that a call works in: the caller's current one if it is one of this GPU,
+// else the GPU's primary one.
 #pragma once
 
 #include "device/cuda/driver.h"
@@ -16,9 +16,9 @@ namespace normjit::cuda {
 
 class Gpu {
   public:
-    /// `unavailable` without a driver or such a device; creates no context.
+    /// Opens a GPU. `unavailable` without a driver or such a device; creates no context.
     static Expected<std::shared_ptr<const Gpu>> open(int ordinal);
-    /// Of this driver, which must outlive it.
+    /// Opens a GPU of this driver, which must outlive it.
     static Expected<std::shared_ptr<const Gpu>> open(const Driver& driver, int ordinal);
     ~Gpu();
     Gpu(const Gpu&) = delete;
@@ -30,9 +30,9 @@ class Gpu {
     const std::string& name() const { return name_; }
     const Target& target() const { return target_; }
 
-    /// The primary context, retained by the first call until this object dies.
+    /// Returns the primary context, retained by the first call until this object dies.
     Result primary(Context& context) const;
-    /// Whether the calling thread's current context is of this GPU.
+    /// True if the calling thread's current context is one of this GPU.
     bool is_current() const;
 
   private:
@@ -47,7 +47,7 @@ class Gpu {
     mutable std::atomic<Context> primary_{nullptr};
 };
 
-/// A context of the GPU is current on this thread while the object lives. Takes no lock of its own, allocates nothing.
+/// Makes a context of the GPU current on this thread for its lifetime. Takes no lock of its own and allocates nothing.
 class ContextScope {
   public:
     explicit ContextScope(const Gpu& gpu);
@@ -64,9 +64,9 @@ class ContextScope {
     bool pushed_ = false;
 };
 
-/// While the object lives, calls of this thread that are not part of a graph, as loading code and allocating, are
-/// allowed while another thread captures one in the global mode, and do not end that capture. Changes nothing with a
-/// driver from before capture modes.
+/// Lets this thread, for its lifetime, make calls that are not part of a graph, such as loading code and allocating,
+/// while another thread captures one in the global mode; they do not end that capture. It has no effect with a driver
+/// from before capture modes.
 class RelaxedCapture {
   public:
     explicit RelaxedCapture(const Driver& driver) : driver_(driver), result_(exchange()) {}
@@ -79,7 +79,7 @@ class RelaxedCapture {
     Status status() const { return driver_.check(result_, "cuThreadExchangeStreamCaptureMode"); }
 
   private:
-    /// To the mode in mode_, which is then the one before.
+    /// Exchanges the thread's mode with mode_.
     Result exchange() {
         const auto call = driver_.cuThreadExchangeStreamCaptureMode;
         return call != nullptr ? call(&mode_) : error_none;
@@ -90,7 +90,8 @@ class RelaxedCapture {
     const Result result_;
 };
 
-/// `failed` while the stream is capturing a graph, or for the null stream, while a stream that synchronises with it is.
+/// Returns `failed` while the stream is capturing a graph; for the null stream, while a stream that synchronises with
+/// it is.
 Status check_not_capturing(const Gpu& gpu, void* stream);
 
 }  // namespace normjit::cuda

@@ -12,7 +12,7 @@
 
 namespace normjit::cuda {
 
-/// Work put on a stream once, to be launched again and again.
+/// Work that was put on a stream once, to be launched again and again.
 class CapturedGraph {
   public:
     CapturedGraph() = default;
@@ -26,7 +26,7 @@ class CapturedGraph {
     GraphExec executable_ = nullptr;
 };
 
-/// A stream of its own that does not wait for the default stream. One thread at a time.
+/// A separate stream that does not wait for the default stream. For one thread at a time.
 class WorkStream {
   public:
     static Expected<std::unique_ptr<WorkStream>> create(std::shared_ptr<const Gpu> gpu);
@@ -34,15 +34,16 @@ class WorkStream {
     WorkStream(const WorkStream&) = delete;
     WorkStream& operator=(const WorkStream&) = delete;
 
-    /// The CUstream.
+    /// Returns the CUstream.
     void* handle() const { return stream_; }
     Status wait() const;
-    /// What `work` puts on the stream; nothing of it runs yet. An error of `work` is handed on.
+    /// Captures what `work` puts on the stream; nothing of it runs yet. An error of `work` is returned.
     Expected<CapturedGraph> capture(const std::function<Status()>& work) const;
     Status launch(const CapturedGraph& graph) const;
     Status fill(void* memory, unsigned char value, int64_t bytes) const;
 
-    /// GPU seconds of each of the works, `count` times each: before, works[0], before, works[1], before, works[0], ...
+    /// Returns the GPU seconds of each of the works, `count` times each: before, works[0], before, works[1], before,
+    /// works[0], ...
     using Work = std::function<Status()>;
     Expected<std::vector<std::vector<double>>> time(int count, const Work& before, const std::vector<Work>& works);
 

@@ -61,7 +61,7 @@ bool CudaKernel::is_aligned(const Argument& argument, const Operand& operand, co
     return bits % multiple == 0;
 }
 
-/// What CudaPath::shifted asks for.
+/// Checks what CudaPath::shifted requires.
 bool CudaKernel::starts_alike(const Arguments& arguments, const CudaPath& path) const {
     constexpr uintptr_t vector_bytes = 16;
     const int64_t rows = arguments.rows;
@@ -73,14 +73,14 @@ bool CudaKernel::starts_alike(const Arguments& arguments, const CudaPath& path) 
         if (reinterpret_cast<uintptr_t>(matrix.data) % vector_bytes != 0) return false;
         if (rows > 1 && (row_stride(matrix) - row_stride(first)) % path.vector_width != 0) return false;
         if (arguments.slices == 1) return true;
-        // A team that goes on from slice to slice meets them as if they were one.
+        // A team that goes on from slice to slice treats them as one.
         const int64_t wanted = per_slice ? slice_stride(first, rows) : rows * row_stride(matrix);
         return (slice_stride(matrix, rows) - wanted) % path.vector_width == 0;
     };
     return std::ranges::all_of(operands, alike) && cut(arguments, path).row_groups > 0;
 }
 
-/// Of those that a path loads by vectors.
+/// Returns an operand that a path loads by vectors and that is not aligned for it, or null.
 const Operand* CudaKernel::find_unaligned(const Arguments& arguments, const CudaPath& path) const {
     const auto found = std::ranges::find_if(operands, [&](const Operand& operand) {
         const bool by_vectors =
@@ -90,7 +90,8 @@ const Operand* CudaKernel::find_unaligned(const Arguments& arguments, const Cuda
     return found == operands.end() ? nullptr : &*found;
 }
 
-/// The widest vectors that the addresses of this launch allow; the last path takes any, but for spec.invariant.
+/// Returns the path with the widest vectors that the addresses of this launch allow; the last path takes any, except
+/// with spec.invariant.
 Expected<const CudaKernel::Path*> CudaKernel::path_for(const Arguments& arguments) const {
     if (arguments.batch().all_rows() == 0) return &paths_.back();
     const auto fits = [&](const Path& path) {
@@ -108,7 +109,7 @@ Expected<const CudaKernel::Path*> CudaKernel::path_for(const Arguments& argument
 
 namespace {
 
-/// Launches at the same time have different workspaces: by them, few share a counter.
+/// Simultaneous launches have different workspaces, so hashing the workspace makes few of them share a counter.
 uint32_t progress_slot(const void* workspace) {
     constexpr uint64_t golden = 0x9e3779b97f4a7c15;  // Knuth's multiplicative hash
     const auto lines = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(workspace)) / workspace_alignment;
@@ -152,7 +153,7 @@ Expected<CudaArguments> CudaKernel::code_arguments(const Arguments& arguments, c
         return invalid_argument(fmt::format("launch: rows: {}; a kernel with rows_per_team=1 takes at most {} rows",
                                             arguments.rows, rows_at_a_time));
     }
-    // A group's next item is counted in 32 bits, too.
+    // A group's next item is counted in 32 bits as well.
     const bool counts = cut.items <= UINT32_MAX - cut.row_groups && (!has_slices || arguments.rows <= INT32_MAX);
     if (each > UINT32_MAX || !counts) {
         return invalid_argument(

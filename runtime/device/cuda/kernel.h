@@ -16,7 +16,7 @@ namespace normjit::cuda {
 
 class CudaKernel final : public Kernel::Impl {
   public:
-    /// The artifact has passed check_cuda_artifact().
+    /// Loads a kernel. The artifact has passed check_cuda_artifact().
     static Expected<std::shared_ptr<const Kernel::Impl>> load(std::shared_ptr<const Gpu> gpu, const Artifact& artifact);
 
     Status launch(const Arguments& arguments) const override;

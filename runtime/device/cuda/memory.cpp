@@ -12,7 +12,7 @@ namespace normjit::cuda {
 
 namespace {
 
-/// Copies return before they have ended, and streams of others do not wait for the default stream that they are on.
+/// Waits: copies return before they have ended, and other streams do not wait for the default stream that they are on.
 Status finish(const Driver& driver, Result result, const char* what) {
     return driver.check(result == error_none ? driver.cuStreamSynchronize(nullptr) : result, what);
 }

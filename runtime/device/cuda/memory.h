@@ -14,7 +14,7 @@ namespace normjit::cuda {
 class DeviceMemory {
   public:
     DeviceMemory() = default;
-    /// In the current context when it is of the GPU, else in the primary one. At a multiple of 256 bytes.
+    /// Allocates in the current context if it is one of the GPU, else in the primary one. Aligned to 256 bytes.
     static Expected<DeviceMemory> allocate(std::shared_ptr<const Gpu> gpu, int64_t bytes);
     DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
     DeviceMemory& operator=(DeviceMemory&& other) noexcept;
@@ -23,11 +23,11 @@ class DeviceMemory {
     void* data() const { return reinterpret_cast<void*>(pointer_); }
     int64_t bytes() const { return bytes_; }
 
-    /// Copies that start `at` bytes into the memory. These calls wait until all is done.
+    /// Copy from or to `at` bytes into the memory. These calls wait until all is done.
     Status write(int64_t at, const void* from, int64_t bytes) const;
     Status read(int64_t at, void* to, int64_t bytes) const;
     Status fill(unsigned char value) const;
-    /// Repeats the first `bytes` over all that follows them.
+    /// Repeats the first `bytes` over the rest of the memory.
     Status repeat(int64_t bytes) const;
 
   private:

@@ -13,10 +13,10 @@ namespace normjit::cuda {
 
 namespace {
 
-/// Made data; what a tensor has beyond it repeats it.
+/// The bytes of generated data; the rest of a tensor repeats them.
 constexpr int64_t made_bytes = 1 << 20;
 
-/// Between looks at the deadline: what the GPU has to do must not run out meanwhile.
+/// Rounds between checks of the deadline: the GPU must not run out of work meanwhile.
 constexpr int rounds_at_once = 7;
 
 class CudaProblem final : public TimedProblem {

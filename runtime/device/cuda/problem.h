@@ -8,9 +8,9 @@
 
 namespace normjit::cuda {
 
-/// `unavailable` when the tensors would take more than half of the GPU's free memory, or the deadline passes while they
-/// are made. Until it is gone, what the calling thread does with the GPU is no part of a graph that another thread is
-/// capturing, and does not disturb that.
+/// Opens a problem for timing. `unavailable` if the tensors would take more than half of the GPU's free memory, or if
+/// the deadline passes while they are made. Until it is destroyed, the calling thread's work on the GPU neither becomes
+/// part of nor disturbs a graph that another thread is capturing.
 OpenedProblem open_timed_problem(std::shared_ptr<const Gpu> gpu, const Spec& spec, Batch batch,
                                  const Deadline& deadline);
 
