@@ -8,7 +8,7 @@
 namespace normjit::bench {
 namespace {
 
-/// Writes the body of `ceiling`: all loads, then all stores. A register set v<n> holds chunk n.
+/// Writes the body of `ceiling`: all loads, then all stores. Register set v<n> holds chunk n.
 class Body {
   public:
     Body(const GpuStream& stream, const GpuStreamMethod& method) : stream_(stream), method_(method) {}
@@ -27,7 +27,7 @@ class Body {
   private:
     void add(std::string_view line) { text_ += fmt::format("    {}\n", line); }
 
-    /// %p: chunk `step` of this thread exists; %address: where it lies.
+    /// Computes %p, true if chunk `step` of this thread exists, and its %address.
     void find_chunk(std::string_view array, int width, int step) {
         const int steps = width * method_.unroll;
         if (step == 0) {
@@ -52,7 +52,7 @@ class Body {
         }
     }
 
-    /// Chunk `to` takes in every loaded chunk that falls to it.
+    /// Chunk `to` combines all loaded chunks that belong to it.
     void store(size_t write) {
         const int stores = stream_.writes[write] * method_.unroll;
         for (int chunk = stores; chunk < chunks_ && write == 0; ++chunk) {
@@ -68,7 +68,7 @@ class Body {
         }
     }
 
-    /// Loads that nothing depends on would not be made.
+    /// Keeps loads alive that nothing depends on.
     void keep_loads() {
         add("mov.b32 %all, 0;\n    ld.param.u64 %address, [write0];");
         for (int word = 0; word < 4 * chunks_; ++word) add(fmt::format("xor.b32 %all, %all, %v{};", word));

@@ -12,8 +12,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Work this long comes before each sample: threads that slept through what came before it wake up, and fetch into
-/// their caches what others had. Longer work does not notice.
+/// Work of this duration precedes each sample: threads that slept wake up, and caches get their data back. Longer work
+/// makes no difference.
 constexpr double settling = 100e-6;
 
 template <class F>
@@ -35,9 +35,9 @@ struct Ceiling {
     std::vector<double> shares;  ///< of the launch that followed
 };
 
-/// The fastest methods with one thread and with all. Which of the two is faster may change while a machine with other
-/// work to do is measured, so both stay in the race, unless one is far behind.
-/// They run between launches, as later: a thread that has slept meanwhile is slow to start.
+/// Returns the fastest methods with one thread and with all. On a machine with other work, either may become the faster
+/// one, so both are kept unless one is far behind. They run between launches, as later, because a thread that has slept
+/// is slow to start.
 std::vector<Ceiling> fastest_methods(Team& team, const NextTraffic& traffic, int repeats,
                                      const std::function<Status()>& launch) {
     constexpr int rounds = 5;
@@ -47,7 +47,7 @@ std::vector<Ceiling> fastest_methods(Team& team, const NextTraffic& traffic, int
     for (const StreamMethod& method : stream_methods()) {
         std::vector<double> seconds;
         for (int i = 0; i < rounds; ++i) {
-            static_cast<void>(launch());  // has succeeded before
+            static_cast<void>(launch());  // it has succeeded before
             seconds.push_back(seconds_of(repeats, [&] { stream(team, traffic(), method); }));
         }
         double median = sample_of(seconds).median;

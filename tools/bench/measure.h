@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times a launch beside the memory ceiling: ceiling, launch, ceiling, launch, ... so that both see the same machine.
+// Times a launch against the memory ceiling: ceiling, launch, ceiling, launch, ... so that both meet the same
+// conditions.
 #pragma once
 
 #include "stream.h"
@@ -16,7 +17,7 @@ struct Sample {
     double median = -1, p20 = -1, p80 = -1;  ///< seconds; negative: not measured
 };
 
-/// Sorts `seconds`.
+/// Computes the sample; sorts `seconds`.
 Sample sample_of(std::vector<double>& seconds);
 
 struct Measurement {
@@ -29,12 +30,12 @@ struct Measurement {
     int64_t copies = 1;    ///< of the data, which launches used in turn
     bool is_cold = false;  ///< no cache had the data of a launch when it began
 
-    /// Of the ceiling; 1 is a launch as fast as moving the bytes alone. The median over pairs of a ceiling and the
-    /// launch right after it, so that a machine that slows down for a while slows both. Negative: not measured.
+    /// The share of the ceiling; 1 is a launch as fast as moving the bytes alone. It is the median over pairs of a
+    /// ceiling and the launch right after it, so that a temporary slow-down affects both. Negative: not measured.
     double share = -1;
 
     Sample host_launch;       ///< GPU: the time that a launch takes its caller; not measured for long launches
-    Sample host_bare_launch;  ///< and that of one kernel launch with as many bytes of arguments
+    Sample host_bare_launch;  ///< the same for one kernel launch with as many bytes of arguments
 
     double bytes_per_second() const { return rate(launch); }
     double ceiling_bytes_per_second() const { return rate(ceiling); }
@@ -45,21 +46,21 @@ struct Measurement {
     }
 };
 
-/// A pass over fewer bytes takes about as long as starting it: it says nothing about memory.
+/// A pass over fewer bytes takes about as long as starting it, and says nothing about memory.
 inline constexpr int64_t min_ceiling_bytes = 16 << 10;
 
 struct MeasureOptions {
     double seconds = 0.3;  ///< of launches, without the ceiling's share
     int min_samples = 7;
     int max_samples = 1000;
-    bool host = true;  ///< GPU: also what a launch costs its caller
+    bool host = true;  ///< GPU: measure the caller's time as well
 };
 
-/// Asked for each pass over memory: the same one every time, or the next of several alike.
+/// Returns the traffic of each pass over memory: the same one every time, or the next of several alike.
 using NextTraffic = std::function<const Traffic&()>;
 
-/// Stops at the first launch that fails. The traffic's written matrix is overwritten; the last thing that runs is a
-/// launch, so the results are there afterwards.
+/// Measures a launch. Stops at the first launch that fails. The traffic's written matrix is overwritten; the last
+/// action is a launch, so that its results remain.
 Expected<Measurement> measure(Team& team, const NextTraffic& traffic, const std::function<Status()>& launch,
                               const MeasureOptions& options = {});
 

@@ -16,7 +16,7 @@ constexpr int64_t line = 64;
 constexpr int64_t pieces_per_thread = 8;
 constexpr int64_t smallest_piece = 256;  // steps: 16 KiB of the narrowest matrix
 
-/// A thread's share: `steps` steps, in each of which matrix i moves on by lines[i] cache lines.
+/// A thread's share: `steps` steps, in each of which matrix i advances by lines[i] cache lines.
 struct Share {
     static constexpr int most_reads = 3, most_writes = 2;
     const char* reads[most_reads] = {};
@@ -48,7 +48,7 @@ template <bool past_caches>
     static_cast<void>(keep);
 }
 
-/// Matrices of one type.
+/// A pass over matrices of one type.
 template <bool past_caches, bool prefetch, int reads, bool writes>
 [[gnu::target("avx512f")]] void pass_equal(const Share& share) {
     const int64_t end = share.steps * line;
@@ -77,7 +77,7 @@ template <bool past_caches, bool prefetch, int reads, bool writes>
     finish<past_caches>(sum);
 }
 
-/// Matrices of different types.
+/// A pass over matrices of different types.
 template <bool past_caches, bool prefetch>
 [[gnu::target("avx512f")]] void pass_any(const Share& share) {
     __m512i sum = _mm512_setzero_si512();
@@ -138,7 +138,7 @@ bool has_avx512() { return false; }
 
 #endif
 
-/// Steps [begin, end) of those that move the narrowest matrix on by one line.
+/// Returns the share of steps [begin, end), each of which advances the narrowest matrix by one line.
 Share share_of(const Traffic& traffic, int64_t narrowest, int64_t begin, int64_t end) {
     Share share;
     share.steps = end - begin;
@@ -183,10 +183,10 @@ void stream(Team& team, const Traffic& traffic, const StreamMethod& method) {
     int64_t narrowest = traffic.reads[0].bytes;
     for (const Traffic::Read& read : traffic.reads) narrowest = std::min(narrowest, read.bytes);
     for (const Traffic::Write& write : traffic.writes) narrowest = std::min(narrowest, write.bytes);
-    // The last partial line is left out: at most 63 bytes of the narrowest matrix.
+    // The last partial line is omitted: at most 63 bytes of the narrowest matrix.
     const int64_t steps = narrowest / line;
     if (method.one_thread) return pass(share_of(traffic, narrowest, 0, steps), method);
-    // Pieces go to whoever is free, as the kernel's do: a thread that the system interrupts holds nobody up.
+    // Free threads take the next piece, as in the kernel, so that an interrupted thread delays nobody.
     const int64_t piece = std::max<int64_t>(steps / (team.size() * pieces_per_thread), smallest_piece);
     std::atomic<int64_t> next = 0;
     team.run([&](int) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory ceiling: the time this machine takes to read the matrices of a problem and write its result once, doing
-// nothing else. It works on the problem's own buffers, so that pages and caches are as they are for the kernel.
+// The memory ceiling: the time this machine takes to only read the matrices of a problem and write its result once. It
+// uses the problem's own buffers, so that pages and caches are as they are for the kernel.
 #pragma once
 
 #include "team.h"
@@ -27,18 +27,18 @@ struct Traffic {
     int64_t bytes() const;
 };
 
-/// One way of passing over memory. Which is fastest depends on the machine and on the size.
+/// One way to pass over memory. Which is fastest depends on the machine and on the size.
 struct StreamMethod {
     std::string_view name;
     bool past_caches = false;  ///< non-temporal stores
     bool prefetch = false;     ///< by software, ahead of the reads
-    bool one_thread = false;   ///< only the calling one: faster than waking others when there are few bytes
+    bool one_thread = false;   ///< only the calling one: faster than waking others for few bytes
 };
 
-/// Those that this machine can run.
+/// Returns the methods that this machine can run.
 const std::vector<StreamMethod>& stream_methods();
 
-/// One pass on the threads of the team. Overwrites what traffic.writes names.
+/// Runs one pass on the threads of the team. Overwrites traffic.writes.
 void stream(Team& team, const Traffic& traffic, const StreamMethod& method);
 
 }  // namespace normjit::bench

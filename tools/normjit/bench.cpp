@@ -58,7 +58,7 @@ struct BenchOptions {
     bool pad_rows = false;
 };
 
-/// The schedule beside another one, by launches in turn.
+/// The times of the schedule and of another one, launched in turn.
 struct PairedTimes {
     Schedule other;
     double other_seconds = 0, own_seconds = 0;  ///< medians
@@ -85,7 +85,7 @@ Expected<std::vector<int>> read_threads(const std::vector<std::string>& words) {
     return counts;
 }
 
-/// Takes as long as it is given, or up to ten times that where few rounds fit: those say next to nothing.
+/// Takes the given time, or up to ten times that if few rounds fit, because few rounds say next to nothing.
 Expected<PairedTimes> compare_schedules(Workbench& workbench, const Kernel& kernel, const BenchOptions& options) {
     using Clock = std::chrono::steady_clock;
     constexpr int batch = 5;
@@ -192,7 +192,7 @@ ordered_json to_json(const Result& result) {
 
 using Workbenches = std::vector<std::unique_ptr<Workbench>>;
 
-/// One for each number of threads; a GPU needs one only.
+/// Opens one workbench for each number of threads; a GPU needs only one.
 Expected<Workbenches> open_workbenches(const std::vector<int>& threads, const BenchOptions& options) {
     Workbenches workbenches;
     for (int count : threads) {
@@ -204,7 +204,7 @@ Expected<Workbenches> open_workbenches(const std::vector<int>& threads, const Be
     return workbenches;
 }
 
-/// Results as JSON. A file is written anew after each: a run that is cut off keeps what it has measured.
+/// Results as JSON. The file is rewritten after each, so that an interrupted run keeps its results.
 class Document {
   public:
     Document(const BenchOptions& options, const Engine& engine, const ordered_json& facts, size_t planned)

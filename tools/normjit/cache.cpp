@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// normjit cache: the kernels that were compiled before, and packs of them.
+// normjit cache: compiled kernels on disk, and packs of them.
 #include "cache/folder.h"
 #include "cache/pack.h"
 #include "command.h"
@@ -46,9 +46,9 @@ struct CacheOptions {
     bool json = false;
 };
 
-/// Something that holds an artifact, or ought to.
+/// Something that holds an artifact, or should.
 struct Item {
-    std::string path;  ///< of the file; of a pack with the entry's place
+    std::string path;  ///< of the file; for a pack, with the entry's place
     int64_t bytes = 0;
     double idle_seconds = -1;  ///< since its last use; packs do not tell
     Expected<Artifact> artifact;
@@ -127,7 +127,7 @@ Status list(const CacheOptions& options) {
     return write_text("", (cache.items.empty() ? "" : table.text() + "\n") + summary(cache));
 }
 
-/// Every entry of the packs, or without packs of the folder.
+/// Returns every entry of the packs, or without packs of the folder.
 Expected<std::vector<Item>> items_to_verify(const CacheOptions& options) {
     std::vector<Item> items;
     if (options.packs.empty()) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our outputs must lie where the error bound of the reference says that correct arithmetic can end.
+// Our outputs must be within the reference's error bound for correct arithmetic.
 //
-// What a framework computes with is not known. It orders operations its own way: 4 times the bound. Where there is a
-// type narrower than the compute type around, it may round intermediates to it, as PyTorch's CPU column sums do (2.15:
-// an f32 dgamma of bf16 inputs is off by 3 %): 4 spacings of that type, at the size of the element or of its row, and
-// for a column sum sqrt(M + 1) times as many, since M roundings go both ways (Higham and Mary, "A New Approach to
-// Probabilistic Rounding Error Analysis", 2019).
+// How a framework computes is not known. It orders operations in its own way, so it may be off by 4 times the bound. If
+// some type is narrower than the compute type, it may round intermediates to that type, as PyTorch's CPU column sums do
+// (2.15: an f32 dgamma of bf16 inputs is off by 3 %). That allows 4 spacings of the type, at the size of the element or
+// of its row; for a column sum sqrt(M + 1) times as many, because M roundings go both ways (Higham and Mary, "A New
+// Approach to Probabilistic Rounding Error Analysis", 2019).
 #include "check.h"
 
 #include "console.h"
@@ -25,7 +25,7 @@ namespace {
 
 using reference::Gradient;
 
-/// How much more than the error bound of the reference a gradient may be off.
+/// How far a gradient may exceed the error bound of the reference.
 struct Allowance {
     double bound_factor = 1;
     double spacings = 0;  ///< of `narrowest`
@@ -51,7 +51,7 @@ double root_mean_square(std::span<const Gradient> gradients) {
     return std::sqrt(squares / static_cast<double>(gradients.size()));
 }
 
-/// One row of a matrix output, or all of another. `elements` are of the distance's type.
+/// Adds one row of a matrix output, or all of another output. `elements` have the distance's type.
 void add_row(std::span<const Gradient> expected, const char* elements, const Allowance& allowance, Distance& distance) {
     double scale = root_mean_square(expected);
     for (size_t j = 0; j < expected.size(); ++j) {
@@ -69,12 +69,12 @@ void add_row(std::span<const Gradient> expected, const char* elements, const All
         double ulp = std::isfinite(off) ? off / spacing : std::numeric_limits<double>::infinity();
         if (ulp <= distance.ulp) continue;
         distance.ulp = ulp;
-        // Rounding of the stored value and arithmetic before it.
+        // Rounding of the stored value, and the arithmetic before it.
         distance.allowed_ulp = (gradient.error + reference::spacing(distance.type, gradient.value) / 2) / spacing;
     }
 }
 
-/// `row`: elements that are of one size, in the sense of add_row().
+/// `row` is the number of elements that share one scale in add_row().
 Distance distance_of(const std::vector<Gradient>& expected, size_t row, DType type, const void* data,
                      const Allowance& allowance) {
     Distance distance;

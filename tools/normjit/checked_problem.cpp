@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// On a CPU.
+// A checked problem on a CPU.
 #include "checked_problem.h"
 
 #include "rotating_copies.h"
@@ -13,7 +13,7 @@
 namespace normjit::cli {
 namespace {
 
-/// Copies the rows that were made over all rows.
+/// Copies the rows that were made to all rows.
 void repeat_rows(const Problem& made, const Problem& all, bench::Team& team) {
     for (const Tensor tensor : all_tensors) {
         if (!all.spec.has(tensor) || (all.spec.writes(tensor) && !all.spec.accumulates(tensor))) continue;

@@ -16,25 +16,26 @@ namespace normjit::cli {
 
 class CheckedProblem : public TimedProblem {
   public:
-    /// Launches the kernel on outputs full of NaN and compares what it wrote with double precision: dgamma and dbeta
-    /// in every column, dx in some rows. The error says what is wrong.
+    /// Launches the kernel on outputs full of NaN and compares its results with double precision: dgamma and dbeta in
+    /// every column, dx in some rows. The error says what is wrong.
     virtual Status check(const Kernel& kernel) = 0;
 
-    // time(): on a GPU the L2 cache is flushed before each launch; a CPU's launches take the copies in turn.
+    // time(): on a GPU the L2 cache is flushed before each launch; on a CPU launches take the copies in turn.
 
-    /// Whether no cache has the data of a launch when it begins.
+    /// True if no cache has the data of a launch when it begins.
     virtual bool is_cold() const = 0;
-    /// Of the data, which a CPU's launches take in turn; when it is held they stay with one of them.
+    /// Returns the number of copies of the data, which a CPU's launches take in turn; when it is held they use one of
+    /// them.
     virtual int64_t copies() const { return 1; }
     virtual void hold([[maybe_unused]] bool stay) {}
 
-    /// Of a kernel, beside the memory ceiling.
+    /// Measures a kernel against the memory ceiling.
     virtual Expected<bench::Measurement> measure(const Kernel& kernel, const bench::MeasureOptions& options) = 0;
 };
 
-/// Rows of made data for a problem: the others repeat them. An odd number, so that a kernel that goes by powers of two
-/// meets other data when it takes the wrong row.
-/// Of slices too, where column tensors have a row for each.
+/// Returns the rows of made data for a problem; the others repeat them. Their number is odd, so that a kernel that
+/// takes a wrong row at a power of two meets other data. The same holds for slices if column tensors have a row for
+/// each.
 Batch made_batch(const Spec& spec, Batch batch);
 
 }  // namespace normjit::cli

@@ -15,8 +15,8 @@
 namespace normjit::cli {
 namespace {
 
-/// What is wrong with the word that names a command of `app`; nothing when it names one, which has the command that it
-/// needs in turn. `path` is how the user calls the app.
+/// Returns what is wrong with a word that should name a command of `app`, or nothing if it names one, which checks its
+/// own command in turn. `path` is how the user calls the app.
 std::string wrong_command(const CLI::App& app, const std::string& path, const std::string& word) {
     const std::string given = word.starts_with('-') ? "" : word;
     std::string allowed;
@@ -31,7 +31,8 @@ std::string wrong_command(const CLI::App& app, const std::string& path, const st
                        given.empty() ? "no command" : fmt::format("unknown command '{}'", given), allowed, path);
 }
 
-/// Read as in a spec: CLI11 takes 010 for 8, nan for a number of any range and a number that is too large for a seed.
+/// Reads numbers as specs do: CLI11 takes 010 for 8, nan for a number of any range, and any number that is too large
+/// for a seed.
 template <typename Value>
 Expected<Value> read_number(const std::string& word, const OptionRules<Value>& rules) {
     const auto read = [&] {
@@ -51,7 +52,7 @@ Expected<Value> read_number(const std::string& word, const OptionRules<Value>& r
     return value;
 }
 
-/// Nothing is what a script's variable that is not set leaves, and never what was meant.
+/// Refuses the empty word, which an unset variable of a script leaves.
 std::string refuse_empty(const std::string& word) { return word.empty() ? "must not be empty" : ""; }
 
 }  // namespace

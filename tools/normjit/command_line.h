@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options of the program and its commands. A window on CLI11, whose headers one source can afford to read and not
-// each command's: they cost 8 s of compilation, 40 s with sanitizers (one core, 2026-11-21).
+// The options of the program and its commands: an interface to CLI11, whose headers are so expensive to compile that
+// only one source includes them.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ class App;
 
 namespace normjit::cli {
 
-/// What an option asks for beyond a value of its type.
+/// What an option requires beyond a value of its type.
 template <typename Value>
 struct OptionRules {
     std::optional<std::pair<Value, Value>> range = {};  ///< the least and the most
@@ -27,8 +27,8 @@ struct OptionRules {
     std::string excludes = {};  ///< another option of the command, by name
 };
 
-/// One command; a copy is the same command. Values are written to when the command line is read, and must live until
-/// then.
+/// One command; a copy refers to the same command. Values are written when the command line is read, and must live
+/// until then.
 class CommandLine {
   public:
     explicit CommandLine(CLI::App& app) : app_(&app) {}
@@ -38,8 +38,8 @@ class CommandLine {
     void take_options_of_outer() const;  ///< also after this command's name
     void set_footer(const char* text) const;
 
-    /// `names`: "word" for what comes without a name, or "-s,--long". Of std::string, its vector, int, int64_t,
-    /// uint64_t and double.
+    /// `names` is "word" for an argument without a name, or "-s,--long". Value is std::string, a vector of it, int,
+    /// int64_t, uint64_t or double.
     template <typename Value>
     void add_option(const char* names, Value& value, const char* help,
                     const std::type_identity_t<OptionRules<Value>>& rules = {}) const;
@@ -61,7 +61,7 @@ class ProgramLine {
 
     CommandLine commands() const;
 
-    /// The message is the text of --help or --version when that was asked for, or what the user got wrong.
+    /// The message is the text of --help or --version if that was asked for, or the user's mistake.
     enum class Outcome { run, asked_for_text, wrong };
     struct Parsed {
         Outcome outcome;

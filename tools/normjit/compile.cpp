@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// normjit compile: what the compiler makes of a spec, at any stage. Needs no device.
+// normjit compile: shows what the compiler makes of a spec, at any stage. Needs no device.
 #include "normjit/compile.h"
 
 #include "command.h"
@@ -57,8 +57,8 @@ struct Job {
     Target target;
 };
 
-/// Seconds: of the first compilation in this process, which finds and opens NVRTC, and medians of many. Loading is
-/// measured on the machine that the target describes only.
+/// Times in seconds: of the first compilation in this process, which finds and opens NVRTC, and medians of many.
+/// Loading is measured only on the machine that the target describes.
 struct Times {
     double first_compile = 0;
     bench::Sample compile, load;
@@ -86,7 +86,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// 201 times, or as often as the budget allows.
+/// Measures 201 times, or as often as the budget allows.
 template <class F>
 Expected<bench::Sample> time_many(F&& work) {
     constexpr int rounds = 201, fewest = 9;
@@ -112,7 +112,7 @@ Expected<Times> time_job(const Job& job, const Artifact& artifact, double first_
     return times;
 }
 
-/// What can be shown of code for this kind of target.
+/// Returns the stages of code for this kind of target.
 std::vector<std::string> stages(const CompileOptions& options) {
     const auto target = read_target(options);
     const std::string backend = target.ok() ? backend_of(*target).ok() ? *backend_of(*target) : "" : "";
@@ -153,7 +153,7 @@ std::string summary(const Artifact& artifact, const Times* times) {
     add("target", to_text(artifact.target));
     if (const auto backend = backend_of(artifact.target); backend.ok()) add("backend", *backend);
     for (const CudaPath& path : artifact.cuda_paths) {
-        for (const CudaLaunch& launch : path.launches) {  // the final reduce is every path's last
+        for (const CudaLaunch& launch : path.launches) {  // the final reduce is every path's last launch
             if (std::ranges::find(entries, launch.entry) == entries.end()) entries.push_back(launch.entry);
         }
     }

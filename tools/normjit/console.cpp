@@ -16,7 +16,7 @@ std::string three_digits(double value) {
     return fmt::format("{:.{}f}", value, decimals);
 }
 
-/// What stderr does not take is lost: a message must not end the work that it is about.
+/// Writes to stderr. What stderr does not accept is lost, because a message must not end the work that it reports.
 void put(const std::string& text) {
     [[maybe_unused]] const size_t written = std::fwrite(text.data(), 1, text.size(), stderr);
     std::fflush(stderr);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a person sees: messages and progress on stderr, tables on stdout, numbers with units.
+// What people see: messages and progress on stderr, tables on stdout, numbers with units.
 #pragma once
 
 #include <chrono>
@@ -10,19 +10,20 @@
 
 namespace normjit::cli {
 
-/// `text` with every control character escaped, so that a message stays one line whatever a file holds.
+/// Returns `text` with every control character escaped, so that a message stays one line whatever a file contains.
 std::string one_line(std::string_view text);
 
-/// One line on stderr, "error: ..." or "note: ...", as far as stderr takes it.
+/// Print one line to stderr, "error: ..." or "note: ..."; what stderr does not accept is lost.
 void print_error(std::string_view message);
 void print_note(std::string_view message);
 
-/// "1.24 us", "3.10 ms"; "16.0 GiB", "96 bytes"; "72 %". Three digits; "-" for what was not measured (negative).
+/// Return "1.24 us", "3.10 ms"; "16.0 GiB", "96 bytes"; "72 %". Three digits; "-" for what was not measured (negative).
 std::string format_seconds(double seconds);
 std::string format_bytes(double bytes);
 std::string format_percent(double share);
 
-/// Columns as wide as what they hold, two spaces apart. A column is right-aligned when its title starts with '>'.
+/// A table whose columns are as wide as their content, two spaces apart. A column is right-aligned if its title starts
+/// with '>'.
 class Table {
   public:
     explicit Table(std::vector<std::string> titles);
@@ -34,8 +35,8 @@ class Table {
     std::vector<std::vector<std::string>> lines_;
 };
 
-/// A line on stderr that is rewritten in place: how much is done, of what, and the time left. Silent when stderr is
-/// not a terminal. Weights are any measure of the work; they only need the right proportions.
+/// A line on stderr that is rewritten in place: what is done, of how much, and the time left. Silent if stderr is not a
+/// terminal. Weights are any measure of the work with the right proportions.
 class Progress {
   public:
     explicit Progress(double total_weight);

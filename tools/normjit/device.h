@@ -19,15 +19,15 @@ struct DeviceOptions {
     CacheOptions cache = {};
 };
 
-/// --device
+/// Adds --device.
 void add_device_option(const CommandLine& command, DeviceOptions& options);
-/// --threads
+/// Adds --threads.
 void add_threads_option(const CommandLine& command, DeviceOptions& options);
 
-/// --backend
+/// Adds --backend.
 void add_backend_option(const CommandLine& command, BackendChoice& backend);
 
-/// Fails with `unavailable` for every device that this build or machine does not have.
+/// Opens an engine. Fails with `unavailable` for a device that this build or machine does not have.
 Expected<Engine> open_engine(const DeviceOptions& options);
 
 /// One device as `normjit info` shows it.

@@ -57,7 +57,7 @@ std::string read_all(int descriptor) {
     }
 }
 
-/// A program of this machine that writes the text of code. `arguments` ends in the file's place.
+/// A program of this machine that prints code as text. `arguments` ends before the name of the file.
 struct Tool {
     std::vector<std::string> names;  ///< tried in turn, in PATH or at a full path
     std::vector<std::string> arguments;
@@ -65,7 +65,7 @@ struct Tool {
 };
 
 Expected<std::string> run_tool(const Tool& tool, const std::vector<uint8_t>& code) {
-    if (getauxval(AT_SECURE) != 0) {  // PATH is the caller's
+    if (getauxval(AT_SECURE) != 0) {  // PATH belongs to the caller
         return unavailable(fmt::format("{}; a program with more rights than its caller starts none", tool.wanted_by));
     }
     Descriptor file(memfd_create("normjit", 0));
@@ -112,7 +112,7 @@ Expected<std::string> run_objdump(const std::vector<uint8_t>& code) {
         code);
 }
 
-/// The address that an instruction's line starts with, as in "   1f:\tret"; -1 for other lines.
+/// Returns the address at the start of an instruction's line, as in "   1f:\tret"; -1 for other lines.
 int64_t address_of(const std::string& text) {
     size_t start = text.find_first_not_of(' ');
     size_t colon = text.find(":\t");
@@ -122,8 +122,8 @@ int64_t address_of(const std::string& text) {
     return error == std::errc() && end == text.data() + colon ? address : -1;
 }
 
-/// Where the constants start: the first address behind the code that an instruction reads relative to its own, which
-/// objdump notes as "# 0x23c0".
+/// Returns where the constants start: the first address after the code that an instruction reads relative to its own,
+/// which objdump notes as "# 0x23c0".
 int64_t constants_start(const Artifact& artifact, const std::string& listing) {
     auto start = static_cast<int64_t>(artifact.code.size());
     constexpr std::string_view mark = "# 0x";
@@ -137,7 +137,7 @@ int64_t constants_start(const Artifact& artifact, const std::string& listing) {
     return start;
 }
 
-/// 16 bytes a line, as 32-bit words.
+/// Prints 16 bytes per line, as 32-bit words.
 std::string constants_text(const std::vector<uint8_t>& code, int64_t start) {
     std::string text;
     for (auto at = static_cast<size_t>(start); at + 4 <= code.size(); at += 4) {
@@ -150,7 +150,7 @@ std::string constants_text(const std::vector<uint8_t>& code, int64_t start) {
     return text.empty() ? text : text + "\n";
 }
 
-/// The listing with a label where each entry point starts, and the constants as words.
+/// Returns the listing with a label where each entry point starts, and the constants as words.
 std::string labelled(const Artifact& artifact, const std::string& listing) {
     const int64_t code_end = constants_start(artifact, listing);
     std::istringstream lines(listing);

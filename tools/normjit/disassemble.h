@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Machine code as text, through the disassembler of the machine.
+// Prints machine code as text.
 #pragma once
 
 #include "normjit/artifact.h"
@@ -9,12 +9,12 @@
 
 namespace normjit::cli {
 
-/// One instruction a line, Intel syntax for x86-64, with a label where each entry point starts. Through LLVM, in a
-/// build without it through objdump, which knows x86-64 only; fails with `unavailable` when there is none to run.
+/// Returns one instruction per line, in Intel syntax for x86-64, with a label where each entry point starts. It uses
+/// LLVM, in a build without it objdump, which knows x86-64 only; fails with `unavailable` if there is neither.
 Expected<std::string> disassemble(const Artifact& artifact);
 Expected<std::string> disassemble_with_objdump(const Artifact& artifact);
 
-/// SASS of an artifact with a cubin. Fails with `unavailable` when there is no nvdisasm to run.
+/// Returns the SASS of an artifact with a cubin. Fails with `unavailable` if there is no nvdisasm to run.
 Expected<std::string> disassemble_cuda(const Artifact& artifact);
 
 }  // namespace normjit::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program tells its caller, in one place.
+// The program's exit codes.
 #pragma once
 
 #include "normjit/status.h"

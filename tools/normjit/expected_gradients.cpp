@@ -23,13 +23,13 @@ PerTensor<std::vector<double>> inputs_of(const Problem& made) {
     return inputs;
 }
 
-/// The problem of one slice.
+/// Returns the problem of one slice.
 Spec spec_of_slice(Spec spec) {
     spec.slices = 1;
     return canonical(spec);
 }
 
-/// Half of them in a row at either end, where tails are, the others far between.
+/// Returns `most` of `count` numbers: half of them consecutive at either end, where tails are, the others far apart.
 std::vector<int64_t> pick(int64_t count, int64_t most) {
     std::vector<int64_t> picked;
     const int64_t ends = most / 4;
@@ -60,7 +60,7 @@ ExpectedGradients::ExpectedGradients(const Problem& made, Batch batch)
     spec_.has_per_slice() ? compute_by_slice(inputs) : compute_alike(inputs);
 }
 
-/// Every row has the same columns.
+/// Computes the outputs if every row has the same columns.
 void ExpectedGradients::compute_alike(const Inputs& inputs) {
     const int64_t made = made_.all_rows();
     const auto all = reference::compute_repeated(spec_of_slice(spec_), made, batch_.all_rows(), inputs);
@@ -95,7 +95,7 @@ void ExpectedGradients::compute_by_slice(const Inputs& inputs) {
     }
 }
 
-/// `count` rows from row `first` of all on, with the columns of a slice.
+/// Returns `count` rows from row `first` of all on, with the columns of a slice.
 ExpectedGradients::Inputs ExpectedGradients::rows_of(const Inputs& inputs, int64_t slice, int64_t first,
                                                      int64_t count) const {
     Inputs part;
@@ -149,7 +149,7 @@ Status ExpectedGradients::check_columns(const Columns& columns, const void* elem
     const auto size = static_cast<int64_t>(size_of(spec_.dtype(tensor)));
     const auto& all = (per_slice ? slices_.at(columns.slice) : shared_)[tensor];
     const int64_t rows = per_slice ? batch_.rows : batch_.all_rows();
-    // Twice what a kernel needs: it may fold its own sums in another order.
+    // Allows twice what a kernel needs: it may fold its own sums in another order.
     const int64_t additions = 2 * ((rows + groups - 1) / std::max<int64_t>(groups, 1) + groups) + 64;
     for (int64_t j = 0; j < spec_.cols; ++j) {
         const reference::Gradient& each = all[static_cast<size_t>(j)];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launch over many rows must write, known from a part of them: rows, and rows of column tensors with one per
-// slice, repeat.
+// The expected outputs of a launch over many rows, computed from a part of them: rows, and rows of column tensors with
+// one per slice, repeat.
 #pragma once
 
 #include "problem.h"
@@ -19,25 +19,25 @@ namespace normjit::cli {
 
 class ExpectedGradients {
   public:
-    /// `made` holds the inputs of the first rows of all slices, one behind the other; the problem's repeat them.
+    /// `made` holds the inputs of the first rows of all slices, without gaps; the problem's rows repeat them.
     ExpectedGradients(const Problem& made, Batch batch);
 
-    /// The outputs with rows.
+    /// Returns the outputs with rows.
     const std::vector<Operand>& row_outputs() const { return row_outputs_; }
-    /// Rows of them, counted through all slices, that are worth a look: the first, the last, and some between, all
-    /// there are when they are few.
+    /// Returns the rows, counted through all slices, that are worth checking: the first, the last, and some between; if
+    /// there are few, all.
     const std::vector<int64_t>& rows_to_check() const { return rows_to_check_; }
-    /// The row of a column output that is a slice's, or all of it.
+    /// The row of a column output that belongs to a slice, or all of it.
     struct Columns {
         Tensor output;
         int64_t slice = 0;
     };
     const std::vector<Columns>& columns_to_check() const { return columns_to_check_; }
 
-    /// One row of one of them. The error says which column is off, by how much.
+    /// Checks one row of an output. The error says which column is off, and by how much.
     Status check_row(const Operand& output, int64_t row, const void* elements) const;
-    /// By a kernel that sums this many row groups, so that a term goes through its rows' and then the groups'
-    /// additions.
+    /// Checks columns of a kernel that sums this many row groups, so that a term goes through the additions of its
+    /// group's rows and then of the groups.
     Status check_columns(const Columns& columns, const void* elements, int64_t groups) const;
 
   private:

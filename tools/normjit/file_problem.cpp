@@ -17,14 +17,14 @@ namespace {
 constexpr std::string_view expected_suffix = "expected";
 constexpr std::string_view source_names[] = {"x", "xhat", "y"};
 
-/// "a.b.dx" is dx of the problem "a.b".
+/// Splits a name: "a.b.dx" is dx of the problem "a.b".
 std::pair<std::string, std::string> split_name(const std::string& name) {
     size_t dot = name.rfind('.');
     if (dot == std::string::npos) return {"", name};
     return {name.substr(0, dot), name.substr(dot + 1)};
 }
 
-/// The problem that "<problem>.expected" belongs to; nothing for any other name.
+/// Returns the problem that "<problem>.expected" belongs to; nothing for any other name.
 std::optional<std::string> expected_of(const std::string& name) {
     if (name == expected_suffix) return "";
     auto [parent, last] = split_name(name);
@@ -40,7 +40,7 @@ int64_t count(const std::vector<int64_t>& shape) {
     return elements;
 }
 
-/// The keys of a spec before they make one: what the file's metadata and the command line say, then the tensors.
+/// The keys of a spec before it is made: those of the file's metadata and the command line, then those of the tensors.
 using SpecFields = std::map<std::string, std::string, std::less<>>;
 
 std::optional<std::string> find(const SpecFields& fields, std::string_view key) {
@@ -52,7 +52,7 @@ void set(SpecFields& fields, std::string_view key, std::string value) {
     fields.insert_or_assign(std::string(key), std::move(value));
 }
 
-/// Sets `key` to what a tensor says; fails when a person said something else.
+/// Sets `key` to what a tensor says; fails if a person said something else.
 Status derive(SpecFields& fields, const SafetensorsFile& file, const StoredTensor& tensor, std::string_view key,
               const std::string& value) {
     const auto given = find(fields, key);
@@ -66,7 +66,7 @@ Status derive_type(SpecFields& fields, const SafetensorsFile& file, const Stored
     return derive(fields, file, tensor, key, std::string(name(type)));
 }
 
-/// An optional input: its type when it is there, unless a person said none.
+/// Sets the type of an optional input if it exists, unless a person said none.
 Status derive_optional(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file,
                        std::string_view key) {
     const auto given = find(fields, key);
@@ -82,7 +82,7 @@ Status derive_optional(SpecFields& fields, const SafetensorsFile& file, const Fi
     return derive_type(fields, file, *tensor, key);
 }
 
-/// Outputs that are added to have the type of what is there.
+/// Gives outputs that are added to the type of their existing values.
 Status derive_accumulated(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file) {
     const std::string named = find(fields, "accumulate").value_or("");
     for (const std::string_view word : text::split(named, ',')) {
@@ -92,7 +92,7 @@ Status derive_accumulated(SpecFields& fields, const SafetensorsFile& file, const
     return {};
 }
 
-/// Adds what a text says, "norm=rmsnorm eps=1e-6" or "rmsnorm eps=1e-6", over what is there.
+/// Adds the keys of a text, "norm=rmsnorm eps=1e-6" or "rmsnorm eps=1e-6", replacing existing ones.
 Status add_text(SpecFields& fields, std::string_view subject, std::string_view text) {
     NORMJIT_TRY(const auto said, text::Fields::parse_part(subject, text));
     if (!said.head().empty() && said.find("norm")) return said.error("norm", "the norm is given twice");
@@ -101,7 +101,7 @@ Status add_text(SpecFields& fields, std::string_view subject, std::string_view t
     return {};
 }
 
-/// What people said: the file's metadata, then the command line.
+/// Returns what people said: the file's metadata, then the command line.
 Expected<SpecFields> said_fields(const SafetensorsFile& file, const FileProblem& in_file, const std::string& given) {
     SpecFields fields;
     for (const std::string& key : {std::string("spec"), in_file.prefix() + "spec"}) {
@@ -115,7 +115,7 @@ Expected<SpecFields> said_fields(const SafetensorsFile& file, const FileProblem&
 
 bool is_forward(const SpecFields& fields) { return find(fields, "pass") == name(Pass::forward); }
 
-/// As parse_spec() reads it: the norm, then the keys.
+/// Returns a text for parse_spec(): the norm, then the keys.
 std::string text_of(const SpecFields& fields) {
     std::string text = *find(fields, "norm");
     for (const auto& [key, value] : fields) {
@@ -135,7 +135,7 @@ Status derive_norm(SpecFields& fields, const SafetensorsFile& file, const FilePr
     return {};
 }
 
-/// Statistics in the file are used, incomplete ones computed again from x.
+/// Uses statistics in the file; incomplete ones are computed again from x.
 Status derive_stats(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file) {
     if (is_forward(fields)) return {};
     const auto given = find(fields, "stats");
@@ -158,8 +158,8 @@ Status derive_stats(SpecFields& fields, const SafetensorsFile& file, const FileP
     return {};
 }
 
-/// gamma and beta with a row for each slice, [..., N] after the first dimensions of x. Slices may also be said; any are
-/// as many as these tell.
+/// Handles gamma and beta with a row for each slice, [..., N] after the first dimensions of x. The number of slices may
+/// also be given; `any` becomes the number that these tensors have.
 Status derive_slices(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file,
                      const StoredTensor& x) {
     std::vector<std::string_view> per_slice;
@@ -196,7 +196,7 @@ Status derive_rows(SpecFields& fields, const SafetensorsFile& file, const Stored
     int64_t slices = 1;
     const std::string text = find(fields, "slices").value_or("1");
     const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), slices);
-    if (code != std::errc() || *end != '\0' || slices < 1) return {};  // what parse_spec() refuses
+    if (code != std::errc() || *end != '\0' || slices < 1) return {};  // parse_spec() refuses it
     if (all % slices != 0) {
         return file.error(x.name, fmt::format("shape {} has {} rows, which slices={} does not divide",
                                               shape_text(x.shape), all, slices));
@@ -225,12 +225,12 @@ Status derive_source(SpecFields& fields, const SafetensorsFile& file, const File
     return derive_rows(fields, file, *x, cols);
 }
 
-/// [N], or a row for each slice, in any dimensions: derive_slices() compares those of gamma and beta with x's.
+/// True for [N], or a row for each slice, in any dimensions: derive_slices() compares those of gamma and beta with x's.
 bool are_columns(const std::vector<int64_t>& shape, const Spec& spec, Tensor tensor) {
     return !shape.empty() && shape.back() == spec.cols && count(shape) == elements_of(spec, tensor, *spec.batch());
 }
 
-/// Shapes of the inputs that the spec uses.
+/// Checks the shapes of the inputs that the spec uses.
 Status check_shapes(const SafetensorsFile& file, const FileProblem& in_file, const Spec& spec) {
     const StoredTensor& x = *source_tensor(in_file, spec.source);
     for (Tensor tensor : all_tensors) {

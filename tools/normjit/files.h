@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files as the commands use them: whole texts in, complete files out.
+// Files as the commands use them: reads whole texts, writes complete files.
 #pragma once
 
 #include "file_io.h"
@@ -12,20 +12,20 @@
 
 namespace normjit::cli {
 
-/// The whole of a text file, at most 16 MiB.
+/// Reads a whole text file of at most 16 MiB.
 Expected<std::string> read_text_file(const std::string& path);
 
-/// Whether OutputFile::create() would succeed: asked before work that takes long. Leaves nothing behind. Refuses one of
-/// `others`, the files that the same command reads or writes, by whichever name; what is no file's name counts as none.
+/// Checks that OutputFile::create() would succeed, before long work, and leaves nothing behind. Refuses one of
+/// `others`, the files that the same command reads or writes, under any name; a name of no file counts as none.
 Status check_writable(const std::string& path, const std::vector<std::string>& others = {});
 
-/// Whether lines may be added to a file and read again.
+/// Checks that lines may be added to a file and read again.
 Status check_growable(const std::string& path);
 
-/// Whether write_text() replaces what it wrote before; devices, pipes and stdout get one text after the other.
+/// True if write_text() replaces what it wrote before; devices, pipes and stdout get one text after the other.
 bool can_be_replaced(const std::string& path);
 
-/// Writes `text` to the file at `path`, or to stdout when path is empty or "-".
+/// Writes `text` to the file at `path`, or to stdout if the path is empty or "-".
 Status write_text(const std::string& path, std::string_view text);
 
 }  // namespace normjit::cli

@@ -12,7 +12,7 @@ constexpr int64_t chunk_bytes = 16;
 
 bool is_moved(const Spec& spec, Tensor tensor) { return is_matrix(tensor) && spec.takes_part(tensor); }
 
-/// What the kernels pass over. A matrix whose size is no multiple of a chunk loses its last bytes.
+/// What the kernels pass over. A matrix whose size is not a multiple of a chunk loses its last bytes.
 struct Pass {
     bench::GpuStream shape;
     bench::GpuStreamArguments arguments;

@@ -20,11 +20,12 @@ struct GpuCeiling {
     cuda::CapturedGraph graph;
 };
 
-/// Of the problem's matrices: inputs read, outputs written. Every method there is. Empty without matrices.
+/// Makes a ceiling by every method, for the problem's matrices: inputs are read, outputs written. Empty without
+/// matrices.
 Expected<std::vector<GpuCeiling>> make_ceilings(const std::shared_ptr<const cuda::Gpu>& gpu,
                                                 const cuda::WorkStream& stream, const GpuProblem& problem);
 
-/// Bytes that they move.
+/// Returns the bytes that they move.
 int64_t traffic_bytes(const GpuProblem& problem);
 
 }  // namespace normjit::cli

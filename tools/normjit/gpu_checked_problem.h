@@ -11,14 +11,14 @@
 
 namespace normjit::cli {
 
-/// What it takes from the workbench that it is on; the workbench must outlive it.
+/// What it takes from the workbench, which must outlive it.
 struct GpuTools {
     cuda::WorkStream* stream = nullptr;
     cuda::WorkStream::Work flush;  ///< empties the L2 cache
     std::function<Expected<bench::Measurement>(const Kernel&, const GpuProblem&, const bench::MeasureOptions&)> measure;
 };
 
-/// `expected`: of the rows that `problem` was uploaded from.
+/// `expected` belongs to the rows that `problem` was uploaded from.
 std::unique_ptr<CheckedProblem> make_gpu_checked_problem(GpuTools tools, GpuProblem problem,
                                                          std::shared_ptr<const ExpectedGradients> expected);
 

@@ -15,23 +15,22 @@ namespace normjit::cli {
 
 class GpuProblem {
   public:
-    /// Copies the inputs of `host`. With more rows than that has, its rows are repeated; they have to fill whole
-    /// tensors evenly only as far as a measurement cares. `unavailable` when the GPU has less memory than all of it
-    /// takes.
+    /// Copies the inputs of `host`. If the batch has more rows, they repeat the rows of `host`, not necessarily a whole
+    /// number of times. `unavailable` if the GPU has less memory than needed.
     static Expected<GpuProblem> upload(std::shared_ptr<const cuda::Gpu> gpu, const Kernel& kernel, const Problem& host,
                                        Batch batch);
 
-    /// Makes the workspace large enough for another kernel of this problem. Arguments made before are no longer valid
-    /// when it grows.
+    /// Makes the workspace large enough for another kernel of this problem. If it grows, arguments made before become
+    /// invalid.
     Status fit(const Kernel& kernel);
 
-    /// Fills the outputs with NaN, those that are added to with what they held at first.
+    /// Fills the outputs with NaN, and those that are added to with their initial values.
     Status spoil_outputs() const;
 
-    /// Copies the outputs back; only with as many rows as `host` has.
+    /// Copies the outputs back; only for as many rows as `host` has.
     Status download(const Problem& host) const;
 
-    /// On this stream.
+    /// Returns arguments for this stream.
     Arguments arguments(void* stream) const;
     const Spec& spec() const { return spec_; }
     Batch batch() const { return arguments_.batch(); }

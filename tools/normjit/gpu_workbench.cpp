@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times of a GPU: graph replays between two events, the L2 cache flushed before each, ceiling and launch in turn.
+// Times launches on a GPU: graph replays between two events, the L2 cache flushed before each, ceiling and launch in
+// turn.
 #include "device/cuda/code.h"
 #include "device/cuda/gpu.h"
 #include "device/cuda/graph.h"
@@ -104,7 +105,7 @@ class GpuWorkbench final : public Workbench {
 
     Status flush() const { return stream_->fill(flush_.data(), 0, flush_bytes); }
 
-    /// Seconds of some repetitions of each; the medians.
+    /// Returns the median seconds of some repetitions of each work, to find the fastest.
     Expected<std::vector<double>> try_out(const std::vector<Work>& works) const {
         constexpr int repetitions = 5;
         NORMJIT_TRY(auto seconds, stream_->time(repetitions, [this] { return flush(); }, works));
@@ -121,7 +122,7 @@ class GpuWorkbench final : public Workbench {
         const auto best = std::min_element(tried.begin() + 1, tried.end()) - tried.begin();
         std::vector<Work> pair = {replay};
         if (!ceilings.empty()) pair.insert(pair.begin(), works[static_cast<size_t>(best)]);
-        const double flush_seconds = 80e-6;  // of 256 MiB on an H200
+        const double flush_seconds = 80e-6;  // for 256 MiB on an H200
         const double once = tried[0] + (ceilings.empty() ? 0 : *std::min_element(tried.begin() + 1, tried.end()));
         const int count = static_cast<int>(options.seconds / (once + 2 * flush_seconds));
         const int samples = std::clamp(count, options.min_samples, std::min(options.max_samples, 200));
@@ -138,7 +139,8 @@ class GpuWorkbench final : public Workbench {
         return {};
     }
 
-    /// The time that a launch takes its caller, while the GPU's queue has room for it, and that of a bare one.
+    /// Measures the time that a launch takes its caller, while the GPU's queue has room for it, and that of an empty
+    /// launch.
     Status measure_host(Measurement& result, const Work& launch) const {
         constexpr double too_long = 300e-6;
         if (result.launch.median > too_long) return {};
@@ -177,7 +179,7 @@ class GpuWorkbench final : public Workbench {
         return std::chrono::duration<double>(end - start).count() / launches;
     }
 
-    /// Data of a checked problem: the tuner opens the same one again to confirm a winner in other memory.
+    /// Data of a checked problem, kept because the tuner opens the same one again to confirm a winner in other memory.
     struct Made {
         Problem problem;
         Batch batch;

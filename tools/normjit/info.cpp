@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// normjit info: the program, the machine, and what would be done for a spec.
+// normjit info: shows the program, the machine, and what would be done for a spec.
 #include "command.h"
 #include "console.h"
 #include "device.h"
@@ -41,13 +41,13 @@ std::string nvrtc_text(const CudaCompiler& nvrtc) {
     return fmt::format("{}.{}, {}", nvrtc.major, nvrtc.minor, nvrtc.path);
 }
 
-/// This machine as an engine takes it: where no code may run that a process makes, by another back end.
+/// Returns this machine as an engine sees it: with another back end where a process may not run code that it makes.
 Expected<Target> own_target() {
     NORMJIT_TRY(const Engine engine, Engine::create({.threads = 1, .parallel_for = {}}));
     return engine.target();
 }
 
-/// Those of an engine that is told nothing.
+/// Describes the threads of an engine with default options.
 std::string threads_text() {
     const auto engine = Engine::create();
     if (!engine.ok()) return engine.status().message();
@@ -80,7 +80,7 @@ ordered_json program_facts() {
     return facts;
 }
 
-/// What makes code for the target, and what it means when that is none.
+/// Returns the code generator for the target, and what it means if there is none.
 std::string backend_text(const Target& target) {
     const auto backend = backend_of(target);
     if (!backend.ok()) return backend.status().message();
@@ -115,7 +115,7 @@ std::string program_text() {
     return text + environment.text();
 }
 
-/// What an engine on the device chooses; for a target without a device, the heuristic's.
+/// What an engine on the device chooses; for a target without a device, the heuristic's choice.
 struct Choice {
     Target target;
     ChosenSchedule chosen;

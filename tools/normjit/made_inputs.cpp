@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data without a file. Every element is a function of the seed, its tensor and its place.
+// Makes data without a file. Every element is a function of the seed, its tensor and its place.
 #include "element.h"
 #include "problem.h"
 
@@ -20,7 +20,8 @@ uint64_t mix(uint64_t value) {
     return value ^ (value >> 31);
 }
 
-/// Mean 0, variance 1: the sum of four uniform 16-bit numbers, close to normal within 3.4 deviations and never beyond.
+/// Returns a number of mean 0 and variance 1: the sum of four uniform 16-bit numbers, close to normal within 3.4
+/// deviations and never beyond.
 double normal(uint64_t stream, int64_t index) {
     uint64_t bits = mix(stream + static_cast<uint64_t>(index));
     double sum = 0;
@@ -58,7 +59,7 @@ void fill(const Problem& problem, Tensor tensor, uint64_t seed, bench::Team& tea
     });
 }
 
-/// What a forward pass saves. When x holds something else than the layer's input, that input is not known: any
+/// Fills the statistics as a forward pass saves them. If x is not the layer's input, that input is not known, and any
 /// statistics belong to some input.
 void fill_statistics(const Problem& problem, bench::Team& team) {
     const Spec& spec = problem.spec;

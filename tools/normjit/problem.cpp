@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t alignment = 64;
 static_assert(alignment % workspace_alignment == 0);
 
-/// Systems hand out more memory than they have and end the process when it is used: refuse before.
+/// Refuses too large problems: systems hand out more memory than they have, and end the process when it is used.
 Status check_memory(const Spec& spec, Batch batch) {
     double needed = 0;
     for (Tensor tensor : all_tensors) {

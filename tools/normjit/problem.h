@@ -17,8 +17,8 @@
 
 namespace normjit::cli {
 
-/// Memory that starts at a multiple of a cache line. Not touched when it is made: its pages go to the threads that
-/// write them first.
+/// Memory that starts at a cache line. It is not touched when it is made: each page goes to the thread that writes it
+/// first.
 class Buffer {
   public:
     Buffer() = default;
@@ -35,35 +35,35 @@ class Buffer {
 struct Problem {
     Spec spec;
     Batch batch{0};
-    int64_t row_alignment = 1;            ///< rows of matrices start at multiples of so many bytes
+    int64_t row_alignment = 1;            ///< rows of matrices start at multiples of this many bytes
     PerTensor<Buffer> tensors;            ///< empty for tensors that the spec does not use
     PerTensor<std::vector<char>> before;  ///< keep_accumulated()
     Buffer workspace;
 
-    /// Elements of a tensor of this problem.
+    /// Returns the elements of a tensor of this problem.
     int64_t elements(Tensor tensor) const { return elements_of(spec, tensor, batch); }
-    /// Elements from one row of a matrix to the next.
+    /// Returns the elements from one row of a matrix to the next.
     int64_t row_stride(Tensor matrix) const;
-    /// Where element i of a tensor lies, gaps between rows not counted.
+    /// Returns the address of element i of a tensor, gaps between rows not counted.
     void* element(Tensor tensor, int64_t i) const;
     Arguments arguments() const;
-    /// Outputs that are added to: what they hold now, for restore_accumulated() after launches.
+    /// Keeps the values of outputs that are added to, for restore_accumulated() after launches.
     void keep_accumulated();
     void restore_accumulated() const;
-    /// The matrices, for the memory ceiling.
+    /// Returns the matrices, for the memory ceiling.
     bench::Traffic traffic() const;
 };
 
-/// Memory for every tensor of the spec and for the kernel's preferred workspace. Refuses with `unavailable` what is
-/// more than the machine has. Outputs and workspace are touched by the threads of the team. `row_alignment`: a multiple
-/// of an element's size, up to a cache line, or 1 for rows that stand one behind the other.
+/// Allocates every tensor of the spec and the kernel's preferred workspace. Refuses with `unavailable` more than the
+/// machine has. The team's threads touch outputs and workspace. `row_alignment` is a multiple of an element's size, up
+/// to a cache line, or 1 for rows without gaps.
 Expected<Problem> allocate_problem(const Kernel& kernel, Batch batch, bench::Team& team, int64_t row_alignment = 1);
 
 /// Sets every bit: a NaN of any type.
 void fill_with_nan(void* memory, int64_t bytes, bench::Team& team);
 
 /// Fills the inputs: x normal around a mean of 0.5, dy normal, gamma + gamma_offset around 1, statistics as a forward
-/// pass with eps = 1e-5 saves them. The same seed gives the same data on any number of threads.
+/// pass with eps = 1e-5 saves them. The same seed gives the same data for any number of threads.
 void fill_inputs(const Problem& problem, uint64_t seed, bench::Team& team);
 
 }  // namespace normjit::cli

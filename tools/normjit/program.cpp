@@ -33,10 +33,10 @@ constexpr const char* program_examples = R"(Examples:
 
 Exit codes: 0 done; 1 it ran and failed; 2 bad input or usage; 3 not available on this machine.)";
 
-/// A file that is opened while stdin, stdout or stderr are closed would take their place, and messages would go into
-/// it.
+/// Fills closed standard streams. A file that is opened while stdin, stdout or stderr is closed would take its place,
+/// and messages would go into the file.
 void hold_standard_streams() {
-    int file = open("/dev/null", O_RDONLY);  // for stdout and stderr: to write is an error, as before
+    int file = open("/dev/null", O_RDONLY);  // for stdout and stderr: writing is an error, as before
     while (file >= 0 && file <= STDERR_FILENO) file = open("/dev/null", O_RDONLY);
     if (file >= 0) close(file);
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole program, for whatever starts it: main(), and the Python package.
+// The whole program, for main() and for the Python package.
 #pragma once
 
 namespace normjit::cli {
 
-/// Returns the exit code. For a process with one thread that has not used normjit: `tune` forks.
+/// Runs the program and returns the exit code. The process must have one thread and not have used normjit before:
+/// `tune` forks.
 int program(int argc, char** argv);
 
 }  // namespace normjit::cli

@@ -13,12 +13,12 @@ namespace {
 
 constexpr int64_t line = 64, page_bytes = 4096;
 
-/// Allocators give larger blocks pages of their own: all begin at the same place of a page_bytes, here too.
+/// Allocators give larger blocks their own pages, so all begin at the same place of a page; here as well.
 constexpr int64_t least_of_own_pages = 128 << 10;
 
 bool has_rows(Tensor tensor) { return !info(tensor).axes.is_columns(); }
 
-/// That many copies are walked through by steps of this size, each of them once, far from the last one.
+/// Returns a step that walks through that many copies, each once and far from the last one.
 int64_t step_through(int64_t copies) {
     constexpr double golden = 0.618;
     auto step = std::max<int64_t>(1, static_cast<int64_t>(golden * static_cast<double>(copies)));
@@ -41,7 +41,7 @@ RotatingCopies::RotatingCopies(Problem problem, int64_t cold_bytes)
     }
 }
 
-/// Where the tensors of a copy lie.
+/// Lays out the tensors of a copy.
 void RotatingCopies::lay_out() {
     for (const Tensor tensor : all_tensors) {
         if (!problem_.spec.has(tensor) || !has_rows(tensor)) continue;
@@ -49,10 +49,11 @@ void RotatingCopies::lay_out() {
         const bool has_own_pages = bytes >= least_of_own_pages;
         if (has_own_pages) stride_ = round_up(stride_, page_bytes);
         moving_.push_back({tensor, stride_});
-        // Large ones of a power of two do not all end up in the same sets of a cache: a page_bytes between them.
+        // Large tensors of a power of two must not all fall into the same sets of a cache, so there is a page between
+        // them.
         stride_ = has_own_pages ? round_up(stride_ + bytes + line, page_bytes) : round_up(stride_ + bytes, line);
     }
-    // Copies after each other keep that place.
+    // Consecutive copies keep that place.
     if (stride_ >= least_of_own_pages) stride_ = round_up(stride_, page_bytes);
 }
 
@@ -73,7 +74,7 @@ Status RotatingCopies::spread(ColdMemory& memory, bench::Team& team) {
                     static_cast<const char*>(problem_.tensors[moving.tensor].data()) + begin,
                     static_cast<size_t>(end - begin));
     };
-    // Few copies are large ones: all threads at each.
+    // Few copies are large: all threads work on each.
     for (const Moving& moving : moving_) {
         if (problem_.spec.writes(moving.tensor)) continue;
         const int64_t bytes = bytes_of(moving.tensor);

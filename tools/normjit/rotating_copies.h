@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A problem's data, or copies of it that launches use in turn: by the time that one is used again, no cache has it.
-// What a launch leaves in the caches to be written back is paid for by those that follow, as in a program.
+// A problem's data, or copies of it that launches use in turn, so that no cache has a copy when it is used again. As in
+// a program, later launches pay for what a launch leaves in the caches to be written back.
 #pragma once
 
 #include "cold_memory.h"
@@ -19,37 +19,37 @@ namespace normjit::cli {
 
 class RotatingCopies {
   public:
-    /// The problem itself is the only copy. `cold_bytes` from one use of a copy to its next make it cold.
+    /// The problem itself is the only copy. A copy is cold if `cold_bytes` are used between two of its uses.
     RotatingCopies(Problem problem, int64_t cold_bytes);
 
-    /// Copies of everything that has a row for each of the problem's rows, until they are cold or the memory is used
-    /// up; what belongs to columns, and the workspace, there is once. A problem that is cold as it is stays the only
-    /// copy, where it is. The copies lie in `memory` until the next data takes it.
+    /// Makes copies of everything that has a row for each of the problem's rows, until they are cold or the memory is
+    /// used up; column tensors and the workspace exist once. A problem that is cold already stays the only copy, in
+    /// place. The copies lie in `memory` until the next data takes it.
     Status spread(ColdMemory& memory, bench::Team& team);
 
-    /// From now on next() stays where it is, so that the data is in the caches as far as it fits; or moves on again.
+    /// From now on next() stays at one copy, so that the data is in the caches as far as it fits; or moves on again.
     void hold(bool stay) { held_ = stay; }
 
-    /// Moves on to the next copy. Neighbours in memory do not follow each other: what a processor fetches in advance is
-    /// not what comes next.
+    /// Moves on to the next copy. Neighbours in memory do not follow each other, because a processor prefetches
+    /// neighbours.
     const Arguments& next();
-    /// Moves on; the matrices of that copy, for the memory ceiling.
+    /// Moves on, and returns the matrices of that copy for the memory ceiling.
     const bench::Traffic& next_traffic();
 
-    /// Outputs that are added to hold what they held when the copies were made.
+    /// Restores outputs that are added to, to their values when the copies were made.
     void restore_accumulated() const { problem_.restore_accumulated(); }
 
-    /// Where element i of a tensor lies, and the bytes of a tensor, of the copy that next() returned.
+    /// Return the address of element i of a tensor, and the bytes of a tensor, of the copy that next() returned.
     void* element(Tensor tensor, int64_t i) const;
     int64_t bytes_of(Tensor tensor) const { return problem_.tensors[tensor].bytes(); }
 
-    /// Makes the workspace large enough. Kernels share it: what it holds is lost between launches anyway.
+    /// Makes the workspace large enough. Kernels share it, because its content is lost between launches anyway.
     Status fit(const Kernel& kernel, bench::Team& team);
 
     const Spec& spec() const { return problem_.spec; }
     Batch batch() const { return problem_.batch; }
     int64_t copies() const { return copies_; }
-    /// Whether no cache has a copy any more when it is used again.
+    /// True if no cache has a copy any more when it is used again.
     bool is_cold() const { return copy_bytes_ == 0 || copies_ * copy_bytes_ >= cold_bytes_; }
 
   private:
@@ -72,13 +72,13 @@ class RotatingCopies {
     char* begin_ = nullptr;  ///< of the copies; null: the problem itself is the only one
 };
 
-/// Where the data of launches lies: as far as it fits in the caches, or outside of them.
+/// Where the data of launches is: in the caches as far as it fits, or outside of them.
 enum class Caches : uint8_t { warm, cold };
 
-/// Copies when `caches` is cold; else the problem alone.
+/// Makes copies if `caches` is cold; else uses the problem alone.
 Expected<RotatingCopies> open_copies(Problem problem, Caches caches, ColdMemory& memory, bench::Team& team);
 
-/// Of a kernel on the data's data, beside the memory ceiling.
+/// Measures a kernel on the data, against the memory ceiling.
 Expected<bench::Measurement> measure_in(RotatingCopies& data, const Kernel& kernel,
                                         const bench::MeasureOptions& options, bench::Team& team);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// normjit run: a norm or its gradients of tensors in a file, or of a spec on data made from a seed.
+// normjit run: computes a norm or its gradients, of tensors in a file or of a spec on data made from a seed.
 #include "run.h"
 
 #include "command.h"
@@ -136,7 +136,7 @@ bool RunResult::holds() const {
 
 namespace {
 
-/// What `normjit compile --emit artifact` wrote, here or on another machine.
+/// Loads what `normjit compile --emit artifact` wrote, here or on another machine.
 Expected<Kernel> load_artifact(const Engine& engine, const Spec& spec, const std::string& path) {
     NORMJIT_TRY(const std::string text, read_text_file(path));
     const auto artifact = parse_artifact(text);
@@ -169,7 +169,7 @@ Expected<RunResult> launch_and_measure(Workbench& workbench, const Kernel& kerne
     result.threads = workbench.engine().threads();
     const Artifact& artifact = kernel.artifact();
     const auto backend = backend_of(artifact.target);
-    result.backend = backend.ok() ? *backend : std::string(name(artifact.format));  // another build's
+    result.backend = backend.ok() ? *backend : std::string(name(artifact.format));  // made by another build
     NORMJIT_TRY(result.measurement, workbench.measure(kernel, problem, {}));
     return result;
 }

@@ -22,14 +22,14 @@ struct RunOptions {
     std::string input;
     std::string output;
     std::string schedule;
-    std::string artifact;  ///< the file of one
+    std::string artifact;  ///< the file of an artifact
     DeviceOptions device;
     uint64_t seed = 1;
     bool check = false;
     bool json = false;
 };
 
-/// What a launch of one problem gave.
+/// The results of the launches of one problem.
 struct RunResult {
     std::string name;  ///< of the problem in the file; empty for the only one
     Spec spec;
@@ -45,15 +45,15 @@ struct RunResult {
 
 Expected<Kernel> prepare(const Engine& engine, const Spec& spec, const RunOptions& options);
 
-/// Times launches beside the memory ceiling. The outputs hold the gradients afterwards.
+/// Times launches against the memory ceiling. The outputs hold the gradients afterwards.
 Expected<RunResult> launch_and_measure(Workbench& workbench, const Kernel& kernel, const Problem& problem);
 
 std::string to_text(const RunResult& result);
 nlohmann::ordered_json to_json(const RunResult& result);
 
-/// The problems of options.input, in order; writes options.output when there is one.
+/// Runs the problems of options.input, in order; writes options.output if there is one.
 Expected<std::vector<RunResult>> run_file(const RunOptions& options);
-/// One problem with data made from a seed.
+/// Runs one problem with data made from a seed.
 Expected<std::vector<RunResult>> run_made(const RunOptions& options);
 
 }  // namespace normjit::cli

@@ -13,7 +13,7 @@
 namespace normjit::cli {
 namespace {
 
-/// Everything that is wrong with any problem is found before the first one runs.
+/// All mistakes in any problem are found before the first one runs.
 struct FileJob {
     FileProblem in_file;
     Spec spec;
@@ -30,7 +30,7 @@ Expected<std::vector<FileJob>> read_jobs(const SafetensorsFile& file, const RunO
     return jobs;
 }
 
-/// A misspelt name must not pass for a tensor that is not there.
+/// Notes unused tensors: a misspelt name must not pass for a tensor that does not exist.
 void note_unused(const SafetensorsFile& file, const FileJob& job) {
     for (const auto& [key, stored] : job.in_file.tensors) {
         auto tensor = parse_tensor(key);

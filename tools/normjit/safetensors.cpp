@@ -51,7 +51,8 @@ Status read_exactly(int descriptor, int64_t offset, void* to, int64_t bytes) {
     return {};
 }
 
-/// Fails on what is no regular file: the length of a pipe is not known, and reading a folder says nothing clear.
+/// Returns the size; fails on anything but a regular file: the length of a pipe is unknown, and reading a folder gives
+/// no clear error.
 Expected<int64_t> regular_file_size(int descriptor) {
     struct stat status{};
     if (fstat(descriptor, &status) != 0) return invalid_argument(std::strerror(errno));
@@ -60,7 +61,7 @@ Expected<int64_t> regular_file_size(int descriptor) {
     return int64_t{status.st_size};
 }
 
-/// `data_start`: where the header ends. Errors do not name the file.
+/// `data_start` is set to the end of the header. Errors do not name the file.
 Expected<SafetensorsHeader> read_header(int descriptor, int64_t& data_start) {
     NORMJIT_TRY(int64_t file_bytes, regular_file_size(descriptor));
     if (file_bytes < length_bytes) {
@@ -82,7 +83,7 @@ Expected<SafetensorsHeader> read_header(int descriptor, int64_t& data_start) {
 }  // namespace
 
 Expected<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
-    // O_NONBLOCK: opening a pipe that nobody writes to would wait forever.
+    // O_NONBLOCK: opening a pipe that nobody writes to would wait for ever.
     int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) return invalid_argument(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
     SafetensorsFile file;
@@ -121,7 +122,8 @@ Status SafetensorsFile::error(std::string_view tensor, std::string_view what) co
 }
 
 Status write_safetensors(OutputFile& file, std::vector<TensorView> tensors, const Metadata& metadata) {
-    // Widest types first keeps every tensor aligned to its element, as the header is padded to 8 bytes.
+    // Writing the widest types first keeps every tensor aligned to its element, because the header is padded to 8
+    // bytes.
     std::sort(tensors.begin(), tensors.end(), [](const TensorView& a, const TensorView& b) {
         return std::pair(size_of(b.type), std::string_view(a.name)) <
                std::pair(size_of(a.type), std::string_view(b.name));

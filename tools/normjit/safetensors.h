@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of named tensors: an 8-byte little-endian header length, a JSON header, then the data of all tensors without
 // gaps. Reading is strict: a file that breaks a rule of the format is refused with one line that names the file, the
-// tensor and the rule. Format: https://github.com/huggingface/safetensors#format
+// tensor and the rule.
+// Format: https://github.com/huggingface/safetensors#format
 #pragma once
 
 #include "files.h"
@@ -20,7 +21,7 @@ namespace normjit::cli {
 
 using Metadata = std::map<std::string, std::string>;
 
-/// Where a tensor lies in a file.
+/// The place of a tensor in a file.
 struct StoredTensor {
     std::string name;
     std::string dtype;  ///< as the header spells it: "F32", "I64", ...
@@ -32,13 +33,13 @@ struct StoredTensor {
     bool operator==(const StoredTensor&) const = default;
 };
 
-/// What the header says, checked: shapes, types and offsets agree with each other and with the size of the data.
+/// The content of the header, checked: shapes, types and offsets agree with each other and with the size of the data.
 struct SafetensorsHeader {
     std::vector<StoredTensor> tensors;  ///< in the order of their names
     Metadata metadata;
 };
 
-/// `data_bytes`: what the file holds after the header. Errors do not name the file.
+/// `data_bytes` is what the file holds after the header. Errors do not name the file.
 Expected<SafetensorsHeader> parse_safetensors_header(std::string_view json, int64_t data_bytes);
 
 /// An open file. The data stays on the disk until it is read.
@@ -50,13 +51,13 @@ class SafetensorsFile {
     const SafetensorsHeader& header() const { return header_; }
     const StoredTensor* find(std::string_view name) const;
 
-    /// The element type of a tensor, or an error for one that normjit does not compute with.
+    /// Returns the element type of a tensor, or an error for one that normjit does not compute with.
     Expected<DType> type_of(const StoredTensor& tensor) const;
 
     /// Copies tensor.bytes() bytes to `to`.
     Status read(const StoredTensor& tensor, void* to) const;
 
-    /// An error about one tensor of this file.
+    /// Returns an error about one tensor of this file.
     Status error(std::string_view tensor, std::string_view what) const;
 
   private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules of the header. Every number in it is a claim of a stranger: nothing is multiplied, added or allocated
-// before it has been bounded.
+// The rules of the header. Every number in it comes from a stranger: nothing is multiplied, added or allocated before
+// it has been bounded.
 #include "safetensors.h"
 #include "support/try.h"
 
@@ -27,10 +27,10 @@ constexpr StoredType stored_types[] = {{"F64", 64},    {"F32", 32},    {"F16", 1
                                        {"U16", 16},    {"U8", 8},      {"BOOL", 8}, {"F8_E5M2", 8}, {"F8_E4M3", 8},
                                        {"F8_E8M0", 8}, {"F6_E2M3", 6}, {"C64", 64}, {"F6_E3M2", 6}, {"F4", 4}};
 
-/// So that sizes in bits fit 64 bits.
+/// Sizes in bits then fit 64 bits.
 constexpr int64_t most_elements = INT64_MAX / 64;
 
-/// JSON lets a key come twice and parsers keep either: two readers would see two files. Also bounds the nesting.
+/// JSON allows a key to occur twice, and parsers keep either: two readers would see two files. Also bounds the nesting.
 class KeyCheck {
   public:
     bool operator()(int depth, json::parse_event_t event, const json& value) {
@@ -94,7 +94,7 @@ Expected<std::vector<int64_t>> natural_numbers(const json& entry, const char* ke
     return numbers;
 }
 
-/// Nothing when the product is beyond most_elements.
+/// Returns nothing if the product exceeds most_elements.
 std::optional<int64_t> element_count(const std::vector<int64_t>& shape) {
     if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
     int64_t count = 1;
@@ -105,7 +105,7 @@ std::optional<int64_t> element_count(const std::vector<int64_t>& shape) {
     return count;
 }
 
-/// `tensor.name` is set. Errors do not name the tensor.
+/// Parses an entry; `tensor.name` is set. Errors do not name the tensor.
 Status parse_entry(const json& entry, int64_t data_bytes, StoredTensor& tensor) {
     if (!entry.is_object()) return invalid_argument("its entry is not a JSON object");
     auto dtype = entry.find("dtype");
@@ -137,7 +137,7 @@ Status parse_entry(const json& entry, int64_t data_bytes, StoredTensor& tensor) 
     return {};
 }
 
-/// Every byte of the data belongs to exactly one tensor.
+/// Checks that every byte of the data belongs to exactly one tensor.
 Status check_layout(const std::vector<StoredTensor>& tensors, int64_t data_bytes) {
     std::vector<const StoredTensor*> order;
     for (const StoredTensor& tensor : tensors) order.push_back(&tensor);

@@ -11,7 +11,7 @@
 namespace normjit::cli {
 namespace {
 
-/// Its error names the line it came from. Without sizes the spec may be for any.
+/// Parses a spec; an error names the line it came from. Without sizes the spec may leave them open.
 Expected<Spec> read_spec(std::string_view text, const std::string& where, const Sizes* sizes) {
     auto spec = parse_spec(text);
     if (!spec.ok()) return Status(spec.status().code(), where + spec.status().message());

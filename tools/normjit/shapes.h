@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Specs to measure or to make: from the command line and from files with one spec a line.
+// Specs to measure or to make, from the command line and from files with one spec per line.
 #pragma once
 
 #include "normjit/spec.h"
@@ -11,15 +11,15 @@
 
 namespace normjit::cli {
 
-/// What a spec gets that is for any number of rows or slices; nothing: it is an error.
+/// Sizes for specs with any number of rows or slices; without them such a spec is an error.
 struct Sizes {
     std::optional<int64_t> rows, slices;
 };
 
-/// Files, specs, and specs that the shell has split into words. Errors name the file and the line.
+/// Reads files, specs, and specs that the shell has split into words. Errors name the file and the line.
 Expected<std::vector<Spec>> read_shapes(const std::vector<std::string>& inputs, const Sizes& sizes = {});
 
-/// The same of specs that may be for any number of rows and slices.
+/// Does the same, but allows specs for any number of rows and slices.
 Expected<std::vector<Spec>> read_specs(const std::vector<std::string>& inputs);
 
 }  // namespace normjit::cli

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where `run` and `bench` work: an engine, and how launches on its device are timed beside that device's memory
-// ceiling.
+// What `run` and `bench` use: an engine, and a way to time launches on its device against that device's memory ceiling.
 #pragma once
 
 #include "checked_problem.h"
@@ -18,7 +17,7 @@
 
 namespace normjit::cli {
 
-/// What bench measures on.
+/// The data that bench measures on.
 struct MadeData {
     Batch batch{0};
     uint64_t seed = 1;
@@ -30,10 +29,10 @@ class Workbench {
     virtual ~Workbench() = default;
 
     const Engine& engine() const { return engine_; }
-    /// Threads that make data.
+    /// Returns the threads that make data.
     bench::Team& team() { return team_; }
 
-    /// Whether there is memory for made data of any size to be cold, and it was asked for.
+    /// True if cold data was asked for, and there is memory to make data of any size cold.
     virtual bool is_cold() const = 0;
 
     /// Times launches on the problem's data. Its outputs hold the gradients afterwards.
@@ -44,11 +43,11 @@ class Workbench {
     virtual Expected<bench::Measurement> measure_made(const Kernel& kernel, const MadeData& data,
                                                       const bench::MeasureOptions& options) = 0;
 
-    /// Data made from a seed for the kernel's problem, on which it and others for that problem are compared.
+    /// Makes data from a seed for the kernel's problem, to compare it with other kernels for that problem.
     virtual Expected<std::unique_ptr<CheckedProblem>> open_checked_problem(const Kernel& kernel, Batch batch,
                                                                            uint64_t seed) = 0;
 
-    /// What a results file says about the device.
+    /// Returns what a results file says about the device.
     virtual nlohmann::ordered_json facts() const = 0;
 
   protected:
@@ -63,9 +62,9 @@ Expected<std::unique_ptr<CheckedProblem>> open_cpu_checked_problem(const Kernel&
                                                                    Caches caches, ColdMemory& memory,
                                                                    bench::Team& team);
 
-/// For the device that the options name. `caches`: of made data, on a CPU; a GPU's are always cold.
+/// Opens the device that the options name. `caches` says where made data is on a CPU; on a GPU it is always cold.
 Expected<std::unique_ptr<Workbench>> open_workbench(const DeviceOptions& options, Caches caches = Caches::warm);
-/// For a GPU.
+/// Opens a GPU.
 Expected<std::unique_ptr<Workbench>> open_gpu_workbench(const DeviceOptions& options);
 
 }  // namespace normjit::cli

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A number with a bound on what rounding may have done to it. Real is wider than the arithmetic that it bounds: double
-// bounds f32, long double bounds f64. reference.h states the rules.
+// A number with a bound on its rounding error. Real is wider than the arithmetic that is bounded: double bounds f32,
+// long double bounds f64. reference.h states the rules.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace normjit::reference {
 template <class Real>
 struct Rounding;
 
-/// `unit` is 1 % more than half a unit in the last place: room for the rounding of Real itself and for second-order
+/// `unit` is 1 % more than half a unit in the last place, which covers the rounding of Real itself and second-order
 /// terms of sums.
 template <>
 struct Rounding<double> {
@@ -40,7 +40,7 @@ struct Bounded {
     Real error = 0;
 };
 
-/// `number` after one more rounding to the narrow type.
+/// Returns `number` after one more rounding to the narrow type.
 template <class Real>
 Bounded<Real> rounded(const Bounded<Real>& number) {
     using R = Rounding<Real>;
@@ -80,7 +80,7 @@ Bounded<Real> sqrt(const Bounded<Real>& a) {
     return rounded<Real>({root, root - std::sqrt(a.value - a.error)});
 }
 
-/// After a rounding to an element type: as far off as the roundings of the ends of its interval.
+/// Returns the number after a rounding to an element type. The error covers the roundings of both ends of its interval.
 template <class Real, class Round>
 Bounded<Real> rounded_to(const Bounded<Real>& number, const Round& round) {
     const Real value = round(number.value);
@@ -94,14 +94,14 @@ Bounded<Real> rounded_to(const Bounded<Real>& number, const Round& round) {
 template <class Real>
 class Sum {
   public:
-    /// `times` equal terms.
+    /// Adds `times` equal terms.
     void add(const Bounded<Real>& term, Real times = 1) {
         value_ += times * term.value;
         size_ += times * (std::fabs(term.value) + term.error);
         error_ += times * term.error;
     }
 
-    /// What one more addition on the way of every term adds to the error.
+    /// Returns the error that one more addition of every term causes.
     Real error_per_addition() const { return Rounding<Real>::unit * size_; }
 
     Bounded<Real> total(int64_t depth) const {

@@ -11,9 +11,9 @@ namespace normjit::reference {
 
 namespace {
 
-/// Values are integers times 2^(exponent - digits + 1), exponent from `least` to `most`.
+/// A format whose values are integers times 2^(exponent - digits + 1), with exponent from `least` to `most`.
 struct Format {
-    int digits;  ///< of the significand, the implicit one included
+    int digits;  ///< of the significand, including the implicit one
     int least;   ///< exponent of the smallest normal value
     int most;    ///< exponent of the largest value
 };
@@ -32,7 +32,7 @@ constexpr Format format_of(DType type) {
     return {};
 }
 
-/// std::ldexp(1.0, exponent), which a check of a million elements would wait for.
+/// Returns std::ldexp(1.0, exponent), which is too slow for a check of a million elements.
 double power_of_two(int exponent) {
     if (exponent < -1022) return std::ldexp(1.0, exponent);
     return std::bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52);
@@ -125,7 +125,7 @@ void encode(DType type, const std::vector<double>& numbers, void* elements) {
 
 double round_to(DType type, double number) {
     if (type == DType::f64 || !std::isfinite(number)) return number;
-    // At this size a double's own last place is one spacing of the type, so that the addition rounds.
+    // At this size a double's last place is one spacing of the type, so that the addition rounds.
     const double shift = 0x1.8p52 * spacing(type, number);
     const double rounded = std::copysign(number + shift - shift, number);
     if (std::fabs(rounded) <= largest(type)) return rounded;

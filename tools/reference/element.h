@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elements of tensors as doubles, which hold every value of every element type. Rounding is to nearest even; a NaN
-// stays a NaN, not its payload.
+// stays a NaN, but not its payload.
 #pragma once
 
 #include "normjit/dtype.h"
@@ -10,22 +10,23 @@
 
 namespace normjit::reference {
 
-/// The number at `element`, which need not be aligned.
+/// Returns the number at `element`, which need not be aligned.
 double decode(DType type, const void* element);
 /// Rounds `number` to the type and writes it.
 void encode(DType type, double number, void* element);
 
-/// `count` elements one after the other.
+/// Decode and encode `count` consecutive elements.
 std::vector<double> decode(DType type, const void* elements, int64_t count);
 void encode(DType type, const std::vector<double>& numbers, void* elements);
 
-/// The nearest value of the type, infinite beyond its range.
+/// Returns the nearest value of the type, infinite beyond its range.
 double round_to(DType type, double number);
 
-/// The distance of neighbouring values of the type at `number`; that of denormals near 0. `number` must be finite.
+/// Returns the distance between neighbouring values of the type at `number`; near 0 that of denormals. `number` must be
+/// finite.
 double spacing(DType type, double number);
 
-/// The largest finite and the smallest positive value of the type.
+/// Return the largest finite and the smallest positive value of the type.
 double largest(DType type);
 double smallest(DType type);
 

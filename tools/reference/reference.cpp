@@ -15,7 +15,7 @@ class Computation {
   public:
     using Number = Bounded<Real>;
 
-    /// In each slice `rows` rows, of which the inputs hold `made.rows`; the others repeat them.
+    /// Each slice has `rows` rows, of which the inputs hold `made.rows`; the others repeat them.
     Computation(const Spec& spec, Batch made, int64_t rows, const PerTensor<std::vector<double>>& inputs)
         : spec_(spec), inputs_(inputs), all_rows_(rows), made_(made), cols_(static_cast<size_t>(spec.cols)) {
         for (Tensor tensor : all_tensors) {
@@ -35,7 +35,7 @@ class Computation {
     }
 
   private:
-    /// Row `row` of all; in its slice, number `number`.
+    /// Computes row `row` among all rows, which is row `number` of its slice.
     void compute_row(size_t row, size_t number) {
         if (spec_.reads(Tensor::x)) find_xhat(row);
         if (spec_.pass == Pass::forward) return write_y(row);
@@ -49,7 +49,7 @@ class Computation {
             scale_.push_back(input(Tensor::gamma, column(Tensor::gamma, j)) + narrow(spec_.gamma_offset));
     }
 
-    /// Sums over the slice that ends, or over all slices.
+    /// Writes the sums over the slice that ends, or over all slices.
     void write_sums(bool per_slice) {
         for (const Tensor tensor : {Tensor::dgamma, Tensor::dbeta}) {
             if (!spec_.has(tensor) || spec_.is_per_slice(tensor) != per_slice) continue;
@@ -60,15 +60,15 @@ class Computation {
     }
 
     Number input(Tensor tensor, size_t i) const { return {static_cast<Real>(inputs_[tensor][i]), 0}; }
-    /// The element of column j, in the slice in hand.
+    /// Returns the index of column j in the current slice.
     size_t column(Tensor tensor, size_t j) const { return (spec_.is_per_slice(tensor) ? slice_ * cols_ : 0) + j; }
 
-    /// An option of the spec as the kernel has it, in the compute type.
+    /// Returns an option of the spec as the kernel has it, in the compute type.
     static Number narrow(double option) {
         return {static_cast<Real>(static_cast<typename Rounding<Real>::Narrow>(option)), 0};
     }
 
-    // rounding=llama: the types that the framework has xhat, and its product with a tensor, in.
+    // rounding=llama: the types of xhat, and of its product with a tensor, in the framework.
     bool rounds_to(DType type) const {
         return spec_.rounding == normjit::Rounding::llama && type != DType::f32 && type != DType::f64;
     }
@@ -90,7 +90,7 @@ class Computation {
         return all_rows_ * (spec_.is_per_slice(tensor) ? 1 : made_.slices) + 1;
     }
 
-    /// How often a row of the slice comes.
+    /// Returns how many rows of the slice have the data of made row `row`.
     Real repeats(size_t row) const {
         const int64_t made = made_.rows;
         return static_cast<Real>(all_rows_ / made + (static_cast<int64_t>(row) < all_rows_ % made ? 1 : 0));
@@ -137,7 +137,7 @@ class Computation {
         }
     }
 
-    /// What is normalised.
+    /// Computes the input of the normalisation.
     void find_h(size_t row) {
         const bool forward = spec_.pass == Pass::forward;
         for (size_t j = 0; j < cols_; ++j) {
@@ -190,7 +190,7 @@ class Computation {
         }
     }
 
-    /// With the row's factors first: that of x - mean, or of xhat when that is what was given.
+    /// Multiplies the row's factors first: those of x - mean, or of xhat if xhat is given.
     template <class Gradient>
     Number row_factor_of_xhat(Gradient g, const Number& c1) const {
         if (spec_.source != Source::x) return rstd_ * c1;
@@ -221,7 +221,7 @@ class Computation {
         if (spec_.writes(tensor)) write(tensor, row, number);
     }
 
-    /// The value handed out is a double: one more rounding where Real is wider.
+    /// Writes a value as a double, which is one more rounding if Real is wider.
     void write(Tensor tensor, size_t i, const Number& number) {
         if (!spec_.has(tensor)) return;
         const auto value = static_cast<double>(number.value);
@@ -235,7 +235,7 @@ class Computation {
     const size_t cols_;
     size_t slice_ = 0;
     std::vector<Number> scale_;                                 ///< gamma + gamma_offset
-    std::vector<Number> h_ = std::vector<Number>(cols_);        ///< what is normalised of the current row
+    std::vector<Number> h_ = std::vector<Number>(cols_);        ///< the current row's input of the normalisation
     std::vector<Number> xhat_ = std::vector<Number>(cols_);     ///< of the current row
     std::vector<Number> centred_ = std::vector<Number>(cols_);  ///< h - mean, or h without a mean
     Number rstd_;                                               ///< of the current row

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The outputs by the formulas in spec.h, in double (long double for f64), and how far from them a correct kernel may
-// be.
+// Computes the outputs by the formulas in spec.h, in double (long double for f64), and how far a correct kernel may be
+// from them.
 //
 // The error of an element bounds what arithmetic in the spec's compute type can do to it before the one rounding at the
 // store. It is carried along with every value (running error analysis: Higham, "Accuracy and Stability of Numerical
@@ -26,10 +26,11 @@ namespace normjit::reference {
 
 struct Gradient {
     double value = 0;
-    double error = 0;  ///< infinite where the arithmetic can overflow, or where NaN or Inf came in: anything is right
-    double error_per_addition = 0;  ///< column sums: what each of the M + 1 additions of a term has in `error`
+    double error = 0;  ///< infinite if the arithmetic can overflow, or if an input is NaN or Inf: every result is right
+                       ///< then
+    double error_per_addition = 0;  ///< column sums: the share of each of a term's M + 1 additions in `error`
 
-    /// For a column sum whose terms go through at most this many additions.
+    /// Returns the value for a column sum whose terms go through at most this many additions.
     Gradient with_additions(int64_t rows, int64_t additions) const {
         const int64_t fewer = rows + 1 - additions;
         return fewer <= 0 ? *this : Gradient{value, error - static_cast<double>(fewer) * error_per_addition, 0};
@@ -39,15 +40,16 @@ struct Gradient {
 /// One element per element of each output of the spec; empty for all other tensors.
 using Gradients = PerTensor<std::vector<Gradient>>;
 
-/// `inputs`: the decoded elements of every tensor that the spec reads, rows and slices packed. The spec must be valid.
+/// Computes all outputs. `inputs` holds the decoded elements of every tensor that the spec reads, rows and slices
+/// packed. The spec must be valid.
 Gradients compute(const Spec& spec, Batch batch, const PerTensor<std::vector<double>>& inputs);
 
-/// The same for slices of `rows` rows of which the inputs hold the first `made.rows`, at least one: those that follow
-/// repeat them. Of outputs with rows those that were made.
+/// Computes the outputs for slices of `rows` rows, of which the inputs hold the first `made.rows` (at least one); the
+/// others repeat them. Outputs with rows have only those that were made.
 Gradients compute_repeated(const Spec& spec, Batch made, int64_t rows, const PerTensor<std::vector<double>>& inputs);
 
-/// Whether a kernel may have stored `got`, an element of this type: it lies between the roundings of value - error and
-/// value + error. Rounding is monotone, so every result within the error passes, and nothing else does.
+/// True if a kernel may have stored `got`, an element of this type: it lies between the roundings of value - error and
+/// value + error. Rounding is monotone, so all results within the error pass, and no others.
 bool agrees(const Gradient& expected, double got, DType type);
 
 }  // namespace normjit::reference

@@ -18,11 +18,11 @@
 
 namespace normjit::cli::tune {
 
-/// A process and the memory that it leaves the last artifact in: one at a time, so that nobody has to lock it.
+/// A process, and the memory for its last artifact: one at a time, so that it needs no lock.
 struct Compilers::Process {
     Child child;
     int memory = -1;
-    std::string schedule;  ///< that it works on; empty: free
+    std::string schedule;  ///< what it works on; empty: free
     size_t problem = 0;
 
     ~Process() {
@@ -67,7 +67,7 @@ Expected<std::string> read_all(int file, size_t bytes) {
     return text;
 }
 
-/// What a process does until its channel closes.
+/// Works until its channel closes.
 void serve_compiler(Channel& channel, int memory) {
     constexpr int less_urgent_than_timing = 10;
     static_cast<void>(::setpriority(PRIO_PROCESS, 0, less_urgent_than_timing));
@@ -149,7 +149,7 @@ void Compilers::step() {
         process->schedule = waiting_.front();
         process->problem = problem_;
         waiting_.pop_front();
-        // A process that is gone is found out when its answer is awaited.
+        // A process that is gone is noticed when its answer is awaited.
         static_cast<void>(process->child.channel().send(request));
     }
 }
@@ -160,7 +160,7 @@ Expected<Artifact> Compilers::take(const std::string& schedule) {
         waiting_.push_front(schedule);
     for (step(); !made_.contains(schedule); step()) {
         if (are_gone()) return failed("all processes that compile have ended");
-        // Nobody works on it while all are busy with others.
+        // Nobody works on it while all are busy with other schedules.
         constexpr auto a_little = std::chrono::milliseconds(10);
         Process* process = process_of(schedule);
         for (size_t i = 0; process == nullptr && i < processes_.size(); ++i) {
@@ -169,7 +169,7 @@ Expected<Artifact> Compilers::take(const std::string& schedule) {
         if (process != nullptr) receive(*process, std::chrono::steady_clock::now() + a_little);
     }
     auto artifact = std::move(made_.extract(schedule).mapped());
-    step();  // whoever made it is free
+    step();  // the process that made it is free
     return artifact;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that compile schedules ahead while others are measured. Threads would not do: NVRTC works on one program
-// after the other in a process (layernorm 1024 39 ms, two at once 85; H200's host, 16 cores, 2026-11-22).
+// Processes that compile schedules ahead while others are measured. Threads would not help: NVRTC works on one program
+// at a time in a process (NOTES N-302).
 #pragma once
 
 #include "tune/worker.h"
@@ -17,25 +17,25 @@ namespace normjit::cli::tune {
 
 class Compilers {
   public:
-    /// One for each core but that of the process that measures, for a GPU. Kernels of a CPU are made in that process:
-    /// others would disturb what it measures.
+    /// Returns, for a GPU, one for each core except the measuring process's. Kernels for a CPU are made in that
+    /// process, because others would disturb the measurement.
     static size_t usual_count(const std::string& device);
-    /// Starts so many, which end with this process. It must have one thread only and never have used a GPU.
+    /// Starts `count` processes, which end with this process. It must have only one thread and never have used a GPU.
     static Expected<Compilers> start(size_t count);
     Compilers(Compilers&&) noexcept;
     Compilers& operator=(Compilers&&) noexcept;
     ~Compilers();
 
-    /// Another problem: what was asked for before is not wanted any more.
+    /// Starts another problem: earlier requests are dropped.
     void open(const Spec& spec, const Target& target);
-    /// Compiles this when a process is free, those that were asked for first before it.
+    /// Requests this schedule; it is compiled when a process is free, after earlier requests.
     void ask(const std::string& schedule);
-    /// Hands work to processes that are free, and takes what they have made. Does not wait.
+    /// Gives work to free processes and takes their results. Does not wait.
     void step();
-    /// Waits for it; asks for it, before all others, if nobody did. Without processes it is compiled here. When a
-    /// process ends over it the error says how.
+    /// Waits for the schedule; requests it with priority if nobody did. Without processes it is compiled here. If a
+    /// process dies over it, the error says how.
     Expected<Artifact> take(const std::string& schedule);
-    /// Whether all have ended that were started.
+    /// True if all processes that were started have ended.
     bool are_gone() const;
     std::vector<pid_t> processes() const;
 
@@ -47,7 +47,7 @@ class Compilers {
 
     Spec spec_;
     Target target_;
-    size_t problem_ = 0;  ///< counts them, so that an answer about an earlier one is known
+    size_t problem_ = 0;  ///< counts problems, so that an answer about an earlier one is recognised
     std::vector<std::unique_ptr<Process>> processes_;
     std::deque<std::string> waiting_;
     std::map<std::string, Expected<Artifact>> made_;

@@ -16,14 +16,14 @@
 namespace normjit::cli::tune {
 namespace {
 
-/// A final with fewer rounds cannot tell less than this from noise, and nobody would notice it.
+/// A final with fewer rounds cannot distinguish less than this from noise, and nobody would notice such a gain.
 constexpr double least_gain = 0.01;
 
-/// Enters the final although it seemed so much slower than the heuristic.
+/// How much slower than the heuristic a candidate may seem and still enter the final.
 constexpr double final_slack = 0.005;
 constexpr size_t final_places = 3;
 
-/// To make data and expected gradients for a problem.
+/// The time to make data and expected gradients for a problem.
 constexpr double open_seconds = 300;
 
 std::vector<std::string> texts_of(const std::vector<Schedule>& schedules) {
@@ -59,7 +59,8 @@ Status DeviceTuner::start_worker() {
     return {};
 }
 
-/// A request of null is a greeting that is waited for. When the worker does not answer it is gone afterwards.
+/// Sends a request and returns the answer; null only waits for the greeting. If the worker does not answer, it is gone
+/// afterwards.
 Expected<Json> DeviceTuner::ask(const Json& request, double seconds) {
     if (!request.is_null()) NORMJIT_RETURN_IF_ERROR(worker_.channel().send(request));
     const auto deadline =
@@ -93,8 +94,8 @@ const TuningRecord* DeviceTuner::done_before(const Spec& spec) const {
     return found == known_.rend() ? nullptr : &*found;
 }
 
-/// What was fastest for this problem with any number of rows, by any version, and what the heuristic has for problems
-/// like it.
+/// Returns what was fastest for this problem with any number of rows, by any version, and the heuristic's choices for
+/// similar problems.
 std::vector<Schedule> DeviceTuner::hints(const Spec& spec, const ScheduleSpace& space) const {
     std::vector<Schedule> hints;
     for (const TuningRecord& record : known_) {
@@ -107,7 +108,7 @@ std::vector<Schedule> DeviceTuner::hints(const Spec& spec, const ScheduleSpace& 
     return hints;
 }
 
-/// The worker's answer; when it dies over it, once more with nothing else going on.
+/// Returns the worker's answer; if the worker dies over it, tries once more with nothing else running.
 Expected<Json> DeviceTuner::try_once(const Json& request, const Spec& spec, const Schedule& schedule) {
     auto answer = ask(request, options_.timeout_seconds);
     if (answer.ok()) return answer;
@@ -121,7 +122,7 @@ Expected<Json> DeviceTuner::try_once(const Json& request, const Spec& spec, cons
     return answer;
 }
 
-/// The gain of a schedule over the heuristic's; nothing when it does not run or is wrong.
+/// Returns the gain of a schedule over the heuristic's; nothing if it does not run or is wrong.
 std::optional<double> DeviceTuner::measure(const Search& search, const Spec& spec, const Schedule& schedule,
                                            Outcome& outcome) {
     const Journal::Entry before = journal_.find(spec, device_, schedule);
@@ -153,7 +154,7 @@ std::optional<double> DeviceTuner::measure(const Search& search, const Spec& spe
     return gain;
 }
 
-/// The times of the schedules, the most likely first. Those that did not run are left out of them.
+/// Returns the times of the schedules, the most likely first. Those that did not run are removed from `schedules`.
 Expected<Json> DeviceTuner::time_finalists(const Spec& spec, std::vector<Schedule>& schedules, double seconds,
                                            bool warm) {
     for (;;) {
@@ -167,8 +168,8 @@ Expected<Json> DeviceTuner::time_finalists(const Spec& spec, std::vector<Schedul
     }
 }
 
-/// The fastest of the schedules, if it beats the heuristic's schedule by more than the noise; else that one, which wins
-/// ties.
+/// Returns the fastest of the schedules if it beats the heuristic's by more than the noise; else the heuristic's, which
+/// wins ties.
 Expected<DeviceTuner::Verdict> DeviceTuner::final_round(const Spec& spec, const Schedule& heuristic,
                                                         std::vector<Schedule> schedules, double seconds) {
     NORMJIT_TRY(const Json result, time_finalists(spec, schedules, seconds, false));
@@ -186,15 +187,15 @@ Expected<DeviceTuner::Verdict> DeviceTuner::final_round(const Spec& spec, const 
     return verdict;
 }
 
-/// How many times as fast as the heuristic's a schedule is with its data in the caches.
+/// Returns how many times as fast as the heuristic's a schedule is with its data in the caches.
 Expected<double> DeviceTuner::warm_gain(const Spec& spec, const Schedule& schedule) {
     std::vector<Schedule> schedules = {schedule};
     NORMJIT_TRY(const Json result, time_finalists(spec, schedules, options_.final_seconds / 2, true));
     return schedules.empty() ? 0.0 : result["kernels"][1]["gain"].get<double>();
 }
 
-/// The fastest meet on fresh measurements; the winner is confirmed. Nobody knows what a program's caches will hold:
-/// what a schedule gains without them it may not lose with them.
+/// Compares the fastest in fresh measurements and confirms the winner. The content of a program's caches is unknown, so
+/// a schedule that gains without them must not lose with them.
 Expected<TuningRecord> DeviceTuner::decide(const Spec& spec, const Search& search) {
     const Schedule& usual = search.heuristic();
     NORMJIT_TRY(Verdict verdict,

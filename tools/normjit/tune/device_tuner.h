@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tunes one problem after the other on one device, through a worker process that it starts again when it dies.
+// Tunes one problem after the other on one device, through a worker process that is restarted when it dies.
 #pragma once
 
 #include "tune/journal.h"
@@ -23,7 +23,7 @@ struct TunerOptions {
     std::string records;          ///< the file that gets a line for each problem
     std::string journal;          ///< the file that remembers what was measured
     size_t most = 64;             ///< schedules to measure for a problem
-    int deepen = 0;               ///< problems are searched on whose record rests on fewer candidates than this
+    int deepen = 0;               ///< search again if a record rests on fewer candidates than this
     double trial_seconds = 0.2;   ///< to compare a candidate with the heuristic, at most
     double final_seconds = 1.0;   ///< to tell the fastest apart, at most
     double timeout_seconds = 60;  ///< that a candidate may take before it counts as hung
@@ -34,17 +34,17 @@ struct TunerOptions {
 class DeviceTuner {
   public:
     using Clock = std::chrono::steady_clock;
-    /// `work` runs in the worker: serve(), or what a test puts there.
+    /// `work` runs in the worker: serve(), or a test's own.
     DeviceTuner(TunerOptions options, Child::Main work);
 
-    /// What became of a problem.
+    /// The result for a problem.
     struct Outcome {
         std::optional<TuningRecord> record;
         bool was_done = false;              ///< the records had it
         std::vector<std::string> failures;  ///< candidates that crashed, hung or were wrong: "<schedule>: <how>"
     };
-    /// Searches until `end`; then the fastest so far meet in a final, and the record is appended. `progress` hears of
-    /// each candidate. Fails when the device or the problem's own heuristic does not work.
+    /// Searches until `end`. Then the fastest candidates compete in a final, and the record is appended. `progress` is
+    /// called for each candidate. Fails if the device or the problem's own heuristic does not work.
     Expected<Outcome> tune(const Spec& spec, Clock::time_point end,
                            const std::function<void(size_t measured)>& progress);
 
@@ -71,11 +71,11 @@ class DeviceTuner {
 
     const TunerOptions options_;
     const Child::Main work_;
-    const size_t compilers_;  ///< of the worker: so many schedules are compiled ahead
+    const size_t compilers_;  ///< of the worker: the number of schedules that are compiled ahead
     Child worker_;
     DeviceClass device_;
     bool can_be_cold_ = true;  ///< measured with its data in no cache
-    std::string caches_;       ///< TuningRecord::caches of the problem that is open
+    std::string caches_;       ///< TuningRecord::caches of the current problem
     int64_t copies_ = 1;       ///< of its data
     Journal journal_;
     std::vector<TuningRecord> known_;  ///< of the records file

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was measured before the tuner was stopped. Lines of JSON in a file beside the records, appended as it goes.
+// What was measured before the tuner was stopped: lines of JSON in a file beside the records, appended as it runs.
 #pragma once
 
 #include "normjit/schedule.h"
@@ -18,7 +18,7 @@ Status append_line(const std::string& path, const std::string& line);
 
 class Journal {
   public:
-    /// Reads the file if there is one. Lines that are no entries, as the last one after a crash, are skipped.
+    /// Reads the file if it exists. Lines that are not entries, such as the last one after a crash, are skipped.
     explicit Journal(std::string path);
 
     struct Entry {
@@ -26,12 +26,12 @@ class Journal {
         double gain = -1;  ///< over the heuristic; negative: it does not run or is wrong
         int starts = 0;
     };
-    /// Of this schedule, by this version of the program.
+    /// Returns the entry of this schedule, by this version of the program.
     Entry find(const Spec& spec, const DeviceClass& device, const Schedule& schedule) const;
 
-    /// A schedule that is started twice and never finished takes the tuner down with it: it is better left alone.
+    /// Records a start. A schedule that was started twice and never finished crashes the tuner and is skipped.
     Status start(const Spec& spec, const DeviceClass& device, const Schedule& schedule);
-    /// With the median of its seconds.
+    /// Records the gain, and the median of its seconds.
     Status finish(const Spec& spec, const DeviceClass& device, const Schedule& schedule, std::optional<double> gain,
                   double seconds = 0);
 

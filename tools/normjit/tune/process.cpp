@@ -66,7 +66,7 @@ Expected<Json> Channel::receive(Time deadline) {
 Expected<Child> Child::start(const Main& main) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return failed(std::strerror(errno));
-    std::fflush(nullptr);  // or both processes would write what is buffered
+    std::fflush(nullptr);  // otherwise both processes would write what is buffered
     const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
     if (pid < 0) {
@@ -81,7 +81,7 @@ Expected<Child> Child::start(const Main& main) {
             Channel channel(ends[1], ends[1]);
             main(channel);
         }
-        ::_exit(0);  // what the parent set up is the parent's to take down
+        ::_exit(0);  // what the parent set up is the parent's to clean up
     }
     ::close(ends[1]);
     Child child;
@@ -99,7 +99,7 @@ Child& Child::operator=(Child&& other) noexcept {
 std::string Child::kill() {
     if (pid_ <= 0) return "not started";
     int status = 0;
-    // It may have ended by itself just now: then that is how it ended.
+    // If it has just ended by itself, that is how it ended.
     for (int i = 0; i < 20 && ::waitpid(pid_, &status, WNOHANG) == 0; ++i) {
         if (i == 19) {
             ::kill(pid_, SIGKILL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // normjit tune: finds the fastest schedule of many problems by measuring. This process only starts others and shows
-// what they do: one tuner for each device, each with a worker that does what can go wrong.
+// their progress: one tuner for each device, each with a worker that does everything that may fail.
 #include "command.h"
 #include "console.h"
 #include "files.h"
@@ -58,7 +58,7 @@ struct TuneOptions {
     double timeout = 60;
 };
 
-/// "90", "90s", "10m", "2h".
+/// Reads "90", "90s", "10m", "2h".
 Expected<double> read_budget(const std::string& text) {
     constexpr std::string_view units = "smh";
     constexpr double seconds[] = {1, 60, 3600};
@@ -71,7 +71,8 @@ Expected<double> read_budget(const std::string& text) {
     return std::min(*number * seconds[unit == units.npos ? 0 : unit], most);
 }
 
-/// Of "2/4", the second of four parts: every fourth problem. "0/4" is "4/4", for launchers that count from 0.
+/// Keeps one part of the specs: "2/4" is the second of four, every fourth problem. "0/4" is "4/4", for launchers that
+/// count from 0.
 Status keep_shard(const std::string& shard, std::vector<Spec>& specs) {
     const size_t slash = shard.find('/');
     const auto part = text::parse_int(std::string_view(shard).substr(0, slash), 0, INT32_MAX);
@@ -101,7 +102,7 @@ Expected<std::vector<Spec>> read_problems(const TuneOptions& options) {
     return different;
 }
 
-/// Asked in a process of its own: this one may not use a GPU before it starts others.
+/// Lists the GPUs in another process: this one may not use a GPU before it starts others.
 Expected<std::vector<std::string>> all_gpus() {
     const auto list = [](Channel& channel) {
         Json answer = {{"gpus", Json::array()}, {"reason", ""}};
@@ -128,7 +129,7 @@ std::string today() {
     return text;
 }
 
-/// The work that tuners share: each takes the next problem. Lives in memory that all processes see.
+/// The work that tuners share: each takes the next problem. It lives in memory that all processes see.
 struct Queue {
     std::atomic<int> next;
     static_assert(std::atomic<int>::is_always_lock_free);
@@ -140,7 +141,7 @@ struct Queue {
     }
 };
 
-/// What one problem may take of the time that is left, when the others get as much.
+/// Returns the end of one problem's share of the time that is left, if the others get as much.
 Clock::time_point end_of(Clock::time_point deadline, int at, size_t problems, size_t tuners) {
     if (deadline == Clock::time_point::max()) return deadline;
     const auto left = deadline - Clock::now();
@@ -148,7 +149,7 @@ Clock::time_point end_of(Clock::time_point deadline, int at, size_t problems, si
     return Clock::now() + left / std::max<int64_t>(rest, 1);
 }
 
-/// The process of a tuner.
+/// Runs in the process of a tuner.
 void run_tuner(const tune::TunerOptions& options, const std::vector<Spec>& specs, Queue& queue, size_t tuners,
                Clock::time_point deadline, Channel& parent) {
     DeviceTuner tuner(options, [&](Channel& channel) { tune::serve(options.device, channel); });
@@ -191,7 +192,7 @@ void take(const Json& event, const std::vector<Spec>& specs, Results& results) {
     for (const std::string how : event["failures"]) results.failures.push_back(fmt::format("{}: {}", spec, how));
 }
 
-/// Until every tuner has ended.
+/// Watches until every tuner has ended.
 Results watch(std::vector<Child>& tuners, const std::vector<Spec>& specs, int most) {
     Results results;
     results.records.resize(specs.size());
@@ -247,7 +248,7 @@ Status write_json(const TuneOptions& options, const Results& results, size_t pro
     return write_text(options.json, json.dump(2) + "\n");
 }
 
-/// What a person has to know beside the table.
+/// Prints what a person must know besides the table.
 void print_notes(const Results& results, size_t problems) {
     constexpr size_t most = 5;
     const auto left = static_cast<size_t>(std::count(results.records.begin(), results.records.end(), std::nullopt)) -

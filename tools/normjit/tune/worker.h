@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that compiles, checks and times kernels for the tuner: a candidate that crashes or hangs ends it and
-// nothing else. Requests and answers are JSON, a line each.
+// A process that compiles, checks and times kernels for the tuner: a candidate that crashes or hangs ends only this
+// process. Requests and answers are lines of JSON.
 #pragma once
 
 #include "device.h"
@@ -19,7 +19,7 @@ namespace normjit::cli::tune {
 
 using Json = nlohmann::ordered_json;
 
-/// Both ends of a line of text to another process. Closes what it is given.
+/// Both ends of a text connection to another process. It closes the descriptors it is given.
 class Channel {
   public:
     Channel() = default;
@@ -30,7 +30,7 @@ class Channel {
 
     using Time = std::chrono::steady_clock::time_point;
     Status send(const Json& message) const;
-    /// `unavailable` when the other end has gone; `failed` when nothing came until `deadline`.
+    /// Receives a line. `unavailable` if the other end has gone; `failed` if nothing came until `deadline`.
     Expected<Json> receive(Time deadline);
     int in() const { return in_; }
     bool open() const { return in_ >= 0; }
@@ -40,7 +40,7 @@ class Channel {
     std::string buffer_;  ///< what was read beyond the last line
 };
 
-/// A child of this process, which must have one thread only and never have used a GPU. It ends with its parent.
+/// A child of this process, which must have only one thread and never have used a GPU. The child ends with its parent.
 class Child {
   public:
     using Main = std::function<void(Channel& to_parent)>;
@@ -54,7 +54,7 @@ class Child {
     Channel& channel() { return channel_; }
     bool running() const { return pid_ > 0; }
     pid_t id() const { return pid_; }
-    /// Ends it, if it still runs, and says how it ended: "exit code 3", "signal 11 (Segmentation fault)".
+    /// Ends the child if it still runs, and says how it ended: "exit code 3", "signal 11 (Segmentation fault)".
     std::string kill();
 
   private:
@@ -62,9 +62,9 @@ class Child {
     Channel channel_;
 };
 
-/// What a worker does until its channel closes. It greets with {"model", "target", "threads", "cold"}, the last
-/// whether problems of any size can be measured with their data in no cache, or {"error", "code"} when the device
-/// cannot be opened, and then answers:
+/// Works until its channel closes. It first sends {"model", "target", "threads", "cold"}, the last saying whether
+/// problems of any size can be measured with their data in no cache, or {"error", "code"} if the device cannot be
+/// opened. Then it answers:
 ///
 ///   {"op":"open","spec":S,"ahead":[T...]}              {"caches":"cold"|"warm","copies":N}: TuningRecord::caches,
 ///                                                      CheckedProblem::copies()
@@ -75,10 +75,9 @@ class Child {
 ///    "warm":B}                                          "share":F}
 ///
 /// trial compares with the heuristic's schedule and ends early when it is clear that `best`, a gain, is out of reach.
-/// Schedules in `ahead` are compiled meanwhile for a GPU, by Compilers. A final's first kernel is the heuristic's; it
-/// runs twice, and `noise` is how much it seems to differ from itself. A warm one stays with one copy of the data. Any
-/// answer can be
-/// {"error":...} instead.
+/// Compilers compile the schedules in `ahead` meanwhile, for a GPU. A final's first kernel is the heuristic's; it runs
+/// twice, and `noise` is how much it seems to differ from itself. A warm final stays with one copy of the data. Any
+/// answer can be {"error":...} instead.
 void serve(const DeviceOptions& device, Channel& channel);
 
 }  // namespace normjit::cli::tune
