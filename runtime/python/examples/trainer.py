@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tiny Llama with random weights, trained by Hugging Face's Trainer with normjit's backward passes: on a CPU in less than
-a minute, with no network. Needs torch, transformers and accelerate.
+"""Trains a tiny Llama with random weights, by Hugging Face's Trainer with normjit's backward passes: on a CPU in
+less than a minute, without a network. Needs torch, transformers and accelerate.
 
     python runtime/python/examples/trainer.py"""
 import os
 import tempfile
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is fetched
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded
 
 import normjit
 import torch
@@ -16,7 +16,7 @@ VOCABULARY, TOKENS = 64, 32
 
 
 class Counting(torch.utils.data.Dataset):
-    """Rows that count upwards from some number: what comes next can be learned."""
+    """Rows that count upwards from some number, so that what comes next can be learned."""
 
     def __len__(self):
         return 256

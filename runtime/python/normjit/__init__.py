@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LayerNorm and RMSNorm and their gradients by kernels that are compiled for each shape.
+"""LayerNorm, RMSNorm and their gradients, by kernels that are compiled for each shape.
 
 layer_norm, rms_norm                     on arrays of NumPy, CuPy, PyTorch, anything with DLPack
 layer_norm_backward, rms_norm_backward   their gradients
 compile, info, tune                      what the program `normjit` does
-normjit.torch                            PyTorch: torch's own operators by normjit's kernels
+normjit.torch                            PyTorch: torch's own operators with normjit's kernels
 normjit.jax                              JAX: functions whose gradients are normjit's
 
-The last two are imported when they are first used."""
+The last two are imported at their first use."""
 from normjit._library import VERSION as __version__, Error, InvalidArgument, Unavailable
 from normjit.arrays import Gradients, Layer, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
 from normjit.program import compile, info, tune
 
 __all__ = ["Error", "Gradients", "InvalidArgument", "Layer", "Unavailable", "__version__", "compile", "info",
            "layer_norm", "layer_norm_backward", "rms_norm", "rms_norm_backward", "tune"]
-_SUBMODULES = ("jax", "torch")  # each named like the package that it is for
+_SUBMODULES = ("jax", "torch")  # each has the name of the package that it is for
 
-TYPE_CHECKING = False  # as typing has it, whose import takes milliseconds
+TYPE_CHECKING = False  # as in typing, whose import takes milliseconds
 if TYPE_CHECKING:
     from normjit import jax as jax, torch as torch
 else:
@@ -29,7 +29,7 @@ else:
         try:
             return importlib.import_module(f"normjit.{name}")
         except ModuleNotFoundError as error:
-            if error.name != name:  # the package is there, but broken
+            if error.name != name:  # the package exists, but is broken
                 raise
             raise AttributeError(str(error)) from error
 

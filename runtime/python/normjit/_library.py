@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""normjit.h for Python: its structs and functions, and what it reports as exceptions."""
+"""normjit.h for Python: its structs and functions, and its errors as exceptions."""
 from __future__ import annotations
 
 import ctypes
@@ -8,7 +8,7 @@ import math
 import os
 import sys
 
-TYPE_CHECKING = False  # as typing has it, whose import takes milliseconds
+TYPE_CHECKING = False  # as in typing, whose import takes milliseconds
 if TYPE_CHECKING:
     from typing import Any
 
@@ -25,7 +25,7 @@ NO_DTYPE = -1
 
 
 class Error(RuntimeError):
-    """What normjit could not do, with the reason."""
+    """An error of normjit, with the reason."""
 
 
 class InvalidArgument(Error, ValueError):
@@ -33,14 +33,14 @@ class InvalidArgument(Error, ValueError):
 
 
 class Unavailable(Error):
-    """This machine, or what is installed on it, cannot do it."""
+    """This machine or installation cannot do it."""
 
 
 ERRORS = {1: InvalidArgument, 2: Unavailable}
 
 
 class _Sized(ctypes.Structure):
-    """A struct that starts with its size; what is not given is zero."""
+    """A struct that starts with its size; fields that are not given are zero."""
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(size=ctypes.sizeof(self), **fields)
@@ -67,7 +67,7 @@ class Spec(_Sized):
 
 
 class _Hook(ctypes.Structure):
-    """A function of the caller's and what it works on: a parallel_for or a log. Python lends none."""
+    """A caller's function and its first argument: a parallel_for or a log. Python provides none."""
 
     _fields_ = [("run", ctypes.c_void_p), ("self", ctypes.c_void_p)]
 
@@ -135,14 +135,14 @@ class Arguments(_Sized):
 
 
 def check(status: int) -> None:
-    """Raises what a normjit_status stands for."""
+    """Raises the exception for a normjit_status."""
     if status:
         raise ERRORS.get(status, Error)(library.normjit_last_error().decode())
 
 
 def encoded(name: str, text: object) -> bytes:
-    """A text as the library and the program take it, which end it at a NUL. Raises InvalidArgument for what they would
-    not get whole."""
+    """Returns a text for the library and the program, which end texts at a NUL. Raises InvalidArgument for a text
+    that contains one or cannot be encoded."""
     if not isinstance(text, str):
         raise InvalidArgument(f"{name}: is {type(text).__name__}; must be a str")
     try:
@@ -155,19 +155,19 @@ def encoded(name: str, text: object) -> bytes:
 
 
 def check_finite(name: str, value: Any, least: float | None = None) -> None:
-    """Raises InvalidArgument for what is no finite number, or less than the least one."""
-    if isinstance(value, int) and abs(value) > sys.float_info.max:  # a float of it there is none, and its digits are many
+    """Raises InvalidArgument unless the value is a finite number, and at least `least`."""
+    if isinstance(value, int) and abs(value) > sys.float_info.max:  # it has no float, and many digits
         value = math.inf if value > 0 else -math.inf
     try:
         fits = -math.inf < value < math.inf and (least is None or value >= least)
-    except (TypeError, ValueError, RuntimeError):  # the latter two of arrays
+    except (TypeError, ValueError, RuntimeError):  # arrays raise the latter two
         fits = False
     if not fits:
         raise InvalidArgument(f"{name}: {value!r}; must be finite" + ("" if least is None else f" and at least {least}"))
 
 
 class _Handle:
-    """An object of the library's, which goes with this one."""
+    """An object of the library, which is destroyed with this one."""
 
     destroy: str
 
@@ -175,7 +175,7 @@ class _Handle:
         self.pointer = ctypes.c_void_p()
 
     def __del__(self) -> None:
-        if self.pointer and library is not None:  # which goes first when the interpreter ends
+        if self.pointer and library is not None:  # library is None if the interpreter is ending
             getattr(library, self.destroy)(self.pointer)
 
 
@@ -197,7 +197,7 @@ class Kernel(_Handle):
                                       ctypes.byref(self.pointer)))
 
     def workspace(self, rows: int, slices: int) -> int:
-        """The bytes with which it is fastest; rows and slices as Arguments has them."""
+        """Returns the bytes with which the kernel is fastest; rows and slices as in Arguments."""
         preferred = ctypes.c_int64()
         check(library.normjit_kernel_workspace_bytes(self.pointer, rows, slices, None, ctypes.byref(preferred)))
         return preferred.value
@@ -222,7 +222,7 @@ class Artifact(_Handle):
 
 @functools.lru_cache(maxsize=None)
 def engine(device: str) -> Engine:
-    """The engine of "cpu" or "cuda:0", made when it is first asked for."""
+    """Returns the engine of "cpu" or "cuda:0", made at the first call."""
     if device.startswith("cuda"):
         load_nvrtc()
     return Engine(device)
@@ -235,8 +235,8 @@ def parse_spec(text: str) -> Spec:
 
 
 def load_nvrtc() -> ctypes.CDLL | None:
-    """Loads the NVRTC of this interpreter's packages, so that the library finds it by its name; one that is loaded
-    already is found before."""
+    """Loads the NVRTC of this interpreter's packages, so that the library finds it by its name. An NVRTC that is
+    already loaded takes precedence."""
     import glob
     import importlib.util
 
@@ -250,12 +250,12 @@ def load_nvrtc() -> ctypes.CDLL | None:
                 try:
                     return ctypes.CDLL(path)
                 except OSError:
-                    continue  # of another machine, or broken: the library looks on and says where
+                    continue  # for another machine, or broken: the library searches on and says where
     return None
 
 
 def load(name: str) -> ctypes.CDLL:
-    """A library of this package."""
+    """Loads a library of this package."""
     path = os.path.join(FOLDER, name)
     if not os.path.exists(path):
         raise ImportError(
@@ -266,7 +266,7 @@ def load(name: str) -> ctypes.CDLL:
 
 
 def require(package: str, oldest: str, by: str) -> None:
-    """Raises a ModuleNotFoundError that says what to install where a module lacks the package that it is for."""
+    """Raises a ModuleNotFoundError that says what to install if a module lacks the package that it is for."""
     import importlib.util
 
     if importlib.util.find_spec(package) is None:
@@ -275,13 +275,13 @@ def require(package: str, oldest: str, by: str) -> None:
 
 
 def name_packs(folder: str) -> None:
-    """Has the library look for compiled kernels in the packs of a folder, unless the user names some."""
+    """Makes the library search the packs of a folder for compiled kernels, unless the user names some."""
     if "NORMJIT_CACHE_PACKS" not in os.environ and os.path.isdir(folder):
         packs = sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".pack"))
         os.environ["NORMJIT_CACHE_PACKS"] = ":".join(packs)
 
 
-name_packs(os.path.join(os.path.dirname(FOLDER), "normjit_kernels"))  # by tools/kernels_wheel.py
+name_packs(os.path.join(os.path.dirname(FOLDER), "normjit_kernels"))  # made by tools/kernels_wheel.py
 library = load("libnormjit.so")
 library.normjit_last_error.restype = ctypes.c_char_p
 for _name in ("engine", "kernel", "artifact"):
@@ -290,4 +290,4 @@ for _name in ("engine", "kernel", "artifact"):
 library.normjit_kernel_workspace_bytes.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p,
                                                    ctypes.c_void_p]
 _number = library.normjit_version()
-VERSION = f"{_number // 10000}.{_number // 100 % 100}.{_number % 100}"  # of the library that is loaded
+VERSION = f"{_number // 10000}.{_number // 100 % 100}.{_number % 100}"  # of the loaded library

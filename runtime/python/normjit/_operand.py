@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of any library as normjit reads and writes them: NumPy's own, and whatever speaks DLPack. Nothing is
-copied."""
+"""Arrays of any library as normjit reads and writes them: NumPy's own, and anything with DLPack. Nothing is copied."""
 import contextlib
 import ctypes
 import functools
@@ -77,7 +76,7 @@ class Operand:
         self.device = "cpu" if tensor.device_type == CPU else f"cuda:{tensor.device_id}"
 
     def _from_numpy(self, array):
-        masked = sys.modules.get("numpy.ma")  # which NumPy imports when it is first asked for
+        masked = sys.modules.get("numpy.ma")  # NumPy imports it at the first request
         if masked is not None and isinstance(array, masked.MaskedArray):
             raise InvalidArgument(f"{self.name}: is a masked array, whose mask normjit would not see; give its data")
         data, self.read_only = array.__array_interface__["data"]
@@ -97,7 +96,7 @@ class Operand:
             array = array.detach()
         on_gpu = device_type(self.name, array) != CPU
         self._owner = capsule = _capsule_of(self.name, array, {"stream": stream or 1} if on_gpu else {})
-        self.read_only = _is_of_jax(array)  # whose capsules are of before DLPack 1, where none could say so
+        self.read_only = _is_of_jax(array)  # its capsules are older than DLPack 1 and could not say so
         if _capsule_is(capsule, b"dltensor_versioned"):
             managed = DLManagedTensorVersioned.from_address(_capsule_pointer(capsule, b"dltensor_versioned"))
             self.read_only |= bool(managed.flags & READ_ONLY)
@@ -109,8 +108,8 @@ class Operand:
 
 
 def device_type(name, array):
-    """DLPack's number of the kind of device. Raises InvalidArgument for what JAX holds no data of, which it says in
-    words that name neither the argument nor what to do."""
+    """Returns DLPack's number for the kind of device. Raises InvalidArgument where JAX holds no data, because JAX's
+    own message names neither the argument nor what to do."""
     if _is_of_jax(array):
         if isinstance(array, sys.modules["jax"].core.Tracer):
             raise InvalidArgument(f"{name}: is a tracer of JAX's, without data; inside jit, grad and vmap call normjit.jax")
@@ -120,10 +119,10 @@ def device_type(name, array):
 
 
 def _capsule_of(name, array, arguments):
-    """`arguments`: the stream, in DLPack's numbers, of which 1 is the default one."""
+    """Returns the capsule. `arguments` has the stream in DLPack's numbers, where 1 is the default stream."""
     try:
         return array.__dlpack__(max_version=(1, 0), **arguments)
-    except TypeError:  # of before DLPack 1
+    except TypeError:  # from before DLPack 1
         return _asked(name, array.__dlpack__, **arguments)
     except Exception as error:
         raise _no_data(name, error) from error
@@ -137,14 +136,14 @@ def _asked(name, method, **arguments):
 
 
 def _no_data(name, error):
-    """What an array's library says is its own: of one without data, sparse or on a device that DLPack has no number for,
-    it raises whatever it likes."""
+    """Returns an error with the library's own message: for arrays without data, sparse arrays, or devices without a
+    DLPack number, libraries raise different exceptions."""
     return InvalidArgument(f"{name}: its library does not hand its data over: {type(error).__name__}: {error}")
 
 
 @functools.lru_cache
 def _packages(kind):
-    """Those of a class and of the classes that it derives from."""
+    """Returns the packages of a class and of its base classes."""
     return [each.__module__.partition(".")[0] for each in kind.__mro__]
 
 
@@ -153,7 +152,7 @@ def _is_of_jax(array):
 
 
 def library_of(array):
-    """The module that makes arrays of this kind."""
+    """Returns the module that makes arrays of this kind."""
     for package in _packages(type(array)):
         if package in ("numpy", "cupy", "torch"):
             return sys.modules[package]
@@ -165,7 +164,7 @@ def library_of(array):
 
 
 def empty(like, shape, dtype=None):
-    """An array of the kind, the element type and the device of another; or of the type of this name."""
+    """Returns an array of the same kind and device, with the same element type or the named one."""
     library = library_of(like)
     dtype = getattr(library, dtype) if dtype else like.dtype
     if library.__name__ in ("numpy", "cupy"):
@@ -174,13 +173,13 @@ def empty(like, shape, dtype=None):
 
 
 def was_written(array):
-    """Tells torch's autograd, which refuses a backward pass through a tensor that was written to after it was saved."""
+    """Tells torch's autograd, which refuses a backward pass through a tensor that was written after it was saved."""
     if "torch" in _packages(type(array)):
         sys.modules["torch"].autograd.graph.increment_version(array)
 
 
 def current_stream(array):
-    """The handle of the stream that the array's library works on."""
+    """Returns the handle of the stream that the array's library works on."""
     if hasattr(array, "is_cuda"):
         return sys.modules["torch"].cuda.current_stream(array.device).cuda_stream
     if "cupy" in sys.modules and type(array).__module__.startswith("cupy"):
@@ -189,7 +188,8 @@ def current_stream(array):
 
 
 def stream_handle(stream):
-    """A stream as its number: a number, a torch or CuPy stream, or whatever speaks the protocol of CUDA streams."""
+    """Returns a stream as a number, from a number, a torch or CuPy stream, or anything with the protocol of CUDA
+    streams."""
     if hasattr(stream, "__cuda_stream__"):
         return stream.__cuda_stream__()[1]
     for attribute in ("cuda_stream", "ptr"):
@@ -202,7 +202,7 @@ def stream_handle(stream):
 
 @contextlib.contextmanager
 def on_stream(array, stream):
-    """Memory that the array's library hands out meanwhile is for work on this stream."""
+    """Makes memory that the array's library hands out meanwhile belong to work on this stream."""
     if hasattr(array, "is_cuda"):
         cuda = sys.modules["torch"].cuda
         with cuda.stream(cuda.ExternalStream(stream, device=array.device)):
@@ -216,7 +216,7 @@ def on_stream(array, stream):
 
 
 def gpu_bytes(like, size):
-    """An array of bytes on the GPU of another."""
+    """Returns an array of bytes on the same GPU."""
     library = library_of(like)
     if library.__name__ == "torch":
         return library.empty(size, dtype=library.uint8, device=like.device)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LayerNorm and RMSNorm and their gradients on arrays of NumPy, CuPy, PyTorch and whatever else speaks DLPack."""
+"""LayerNorm, RMSNorm and their gradients on arrays of NumPy, CuPy, PyTorch and anything else with DLPack."""
 from __future__ import annotations
 
 import collections.abc
@@ -11,11 +11,11 @@ import threading
 from normjit import _library, _operand
 from normjit._library import DTYPES, NO_DTYPE, NORMS, ROOM_FOR_TENSORS, ROUNDINGS, TENSORS, InvalidArgument, library
 
-TYPE_CHECKING = False  # as typing has it, whose import takes milliseconds
+TYPE_CHECKING = False  # as in typing, whose import takes milliseconds
 if TYPE_CHECKING:
     from typing import Any, Optional, Union
 
-    Array = Any  # of any library's that has __dlpack__()
+    Array = Any  # of any library with __dlpack__()
     Outputs = Union[str, collections.abc.Iterable[str], None]
     Out = Optional[collections.abc.Mapping[str, Array]]
 
@@ -34,15 +34,16 @@ _Problem = collections.namedtuple("_Problem", ("norm", "forward", "eps", "gamma_
 def layer_norm(x: Array, gamma: Array | None = None, beta: Array | None = None, *, residual: Array | None = None,
                rowscale: Array | None = None, eps: float = 1e-5, gamma_offset: float = 0.0, invariant: bool = False,
                outputs: Outputs = None, out: Out = None, stream: Any = None) -> Layer:
-    """y = (h - mean) * rstd * (gamma + gamma_offset) + beta, over the last dimension of h = x * rowscale + residual.
+    """Returns y = (h - mean) * rstd * (gamma + gamma_offset) + beta, over the last dimension of h = x * rowscale +
+    residual.
 
     x           an array of [..., N], on a CPU or a CUDA GPU
     gamma, beta [N], or None for 1 and 0
     residual    of x's shape, or None for 0
     rowscale    of x's shape without its last dimension, or with 1 in its place, or None for 1
     outputs     which of "y", "h", "mean" and "rstd" to compute; None: y, with a residual also h
-    out         a mapping of those names to arrays that are written to, all others are made: y of x's type, h of the
-                residual's, statistics in float32; y and h may be x or the residual
+    out         a mapping of those names to arrays to write to. Other arrays are made: y of x's type, h of the
+                residual's, statistics in float32. y and h may be x or the residual
 
     Returns a Layer. All else is as in layer_norm_backward(), which takes its mean and rstd, and its h as x."""
     inputs = {"x": x, "gamma": gamma, "beta": beta, "residual": residual, "rowscale": rowscale}
@@ -52,9 +53,9 @@ def layer_norm(x: Array, gamma: Array | None = None, beta: Array | None = None, 
 def rms_norm(x: Array, gamma: Array | None = None, *, residual: Array | None = None, rowscale: Array | None = None,
              eps: float = 1e-5, gamma_offset: float = 0.0, rounding: str = "none", invariant: bool = False,
              outputs: Outputs = None, out: Out = None, stream: Any = None) -> Layer:
-    """y = h * rstd * (gamma + gamma_offset), over the last dimension of h = x * rowscale + residual, rstd =
-    1 / sqrt(mean(h^2) + eps). gamma_offset=1 is a zero-centred gamma, as in Gemma; rounding="llama" rounds h, h * rstd
-    and y where Hugging Face's LlamaRMSNorm does. All else is as in layer_norm()."""
+    """Returns y = h * rstd * (gamma + gamma_offset), over the last dimension of h = x * rowscale + residual, with
+    rstd = 1 / sqrt(mean(h^2) + eps). gamma_offset=1 is a zero-centred gamma, as in Gemma; rounding="llama" rounds
+    h, h * rstd and y where Hugging Face's LlamaRMSNorm does. All else is as in layer_norm()."""
     inputs = {"x": x, "gamma": gamma, "residual": residual, "rowscale": rowscale}
     return _compute(_Problem("rmsnorm", True, eps, gamma_offset, rounding, invariant), inputs, outputs, out, stream)
 
@@ -63,25 +64,26 @@ def layer_norm_backward(x: Array, dy: Array, gamma: Array | None = None, *, mean
                         rstd: Array | None = None, eps: float = 1e-5, gamma_offset: float = 0.0,
                         dresidual: Array | None = None, invariant: bool = False, outputs: Outputs = None,
                         out: Out = None, stream: Any = None) -> Gradients:
-    """The gradients of y = (x - mean) * rstd * (gamma + gamma_offset) + beta, over the last dimension of x.
+    """Returns the gradients of y = (x - mean) * rstd * (gamma + gamma_offset) + beta, over the last dimension of x.
 
     x, dy      arrays of [..., N] of one shape, on a CPU or a CUDA GPU
     gamma      [N], or None for 1
     mean, rstd the statistics of the rows, of x's shape without its last dimension or with 1 in its place; None:
                computed from x, with eps
     dresidual  of x's shape: added to dx
-    invariant  a row's dx has the same bits in every batch; slower where rows are few. On a GPU x, dy and dx must then
-               start at multiples of 16 bytes, and so must their rows
+    invariant  a row's dx has the same bits in every batch; slower for few rows. On a GPU x, dy, dx and their rows must
+               then be aligned to 16 bytes
     outputs    which of "dx", "dgamma" and "dbeta" to compute; None: all, dgamma and dbeta only with a gamma
-    out        a mapping of those names to arrays that are written to, all others are made; dx may be x or dy
-    stream     of a GPU: a CUDA stream of any library's or its handle; None: the current one of x's library
+    out        a mapping of those names to arrays to write to. Other arrays are made. dx may be x or dy
+    stream     of a GPU: a CUDA stream of any library or its handle; None: the current one of x's library
 
-    Torch's tensors may require no gradient, but under torch.no_grad(): nothing here is seen by autograd; normjit.torch is.
+    PyTorch tensors must not require a gradient, except under torch.no_grad(): autograd does not see these functions,
+    but those of normjit.torch.
 
-    Types may differ from array to array, float32, bfloat16 and float16, but mean and rstd are alike; float64 all alike. Returns Gradients, with None
-    for what was not computed. On a GPU they are ready in the order of the stream. Raises normjit.InvalidArgument, a
-    ValueError, for what does not fit, and normjit.Unavailable for what this machine cannot do. Thread safe, and others
-    run meanwhile."""
+    Types may differ from array to array: float32, bfloat16 and float16, where mean and rstd have one type; or float64
+    for all. Returns Gradients, with None for what was not computed. On a GPU they are ready in the order of the stream.
+    Raises normjit.InvalidArgument, a ValueError, for arguments that do not fit, and normjit.Unavailable for what this
+    machine cannot do. Thread safe; it releases the interpreter's lock."""
     if (mean is None) != (rstd is None):
         raise InvalidArgument("mean and rstd come together")
     inputs = {"x": x, "dy": dy, "gamma": gamma, "mean": mean, "rstd": rstd, "dresidual": dresidual}
@@ -92,9 +94,9 @@ def rms_norm_backward(x: Array, dy: Array, gamma: Array | None = None, *, rstd: 
                       gamma_offset: float = 0.0, dresidual: Array | None = None, rounding: str = "none",
                       invariant: bool = False, outputs: Outputs = None, out: Out = None,
                       stream: Any = None) -> Gradients:
-    """The gradients of y = x * rstd * (gamma + gamma_offset), over the last dimension of x, rstd = 1 / sqrt(mean(x^2) +
-    eps). gamma_offset=1 is a zero-centred gamma, as in Gemma; rounding="llama" rounds where the autograd of Hugging Face's
-    LlamaRMSNorm does. All else is as in layer_norm_backward()."""
+    """Returns the gradients of y = x * rstd * (gamma + gamma_offset), over the last dimension of x, with rstd = 1 /
+    sqrt(mean(x^2) + eps). gamma_offset=1 is a zero-centred gamma, as in Gemma; rounding="llama" rounds where the
+    autograd of Hugging Face's LlamaRMSNorm does. All else is as in layer_norm_backward()."""
     inputs = {"x": x, "dy": dy, "gamma": gamma, "rstd": rstd, "dresidual": dresidual}
     return _compute(_Problem("rmsnorm", False, eps, gamma_offset, rounding, invariant), inputs, outputs, out, stream)
 
@@ -127,7 +129,7 @@ def _compute(problem, inputs, outputs, out, stream):
 
 
 def _checked(problem, inputs, out):
-    """Numbers as floats, and out as a mapping."""
+    """Returns numbers as floats, and out as a mapping."""
     for name in ("x", "dy"):
         if name in inputs and inputs[name] is None:
             raise InvalidArgument(f"{name}: is None; must be an array")
@@ -136,14 +138,14 @@ def _checked(problem, inputs, out):
         raise InvalidArgument(f"out: is {type(out).__name__}; must be a mapping of outputs' names to arrays")
     try:
         numbers = {"invariant": bool(problem.invariant)}
-    except Exception:  # of an array of several elements
+    except Exception:  # from an array of several elements
         raise InvalidArgument(f"invariant: is {type(problem.invariant).__name__}; must be True or False") from None
     for name, least in (("eps", 0), ("gamma_offset", None)):
         value = getattr(problem, name)
         _library.check_finite(name, value, least)
         try:
             numbers[name] = float(value)
-        except TypeError:  # of an array of one element
+        except TypeError:  # from an array of one element
             raise InvalidArgument(f"{name}: {value!r}; must be a number") from None
     return problem._replace(**numbers), out
 
@@ -186,7 +188,7 @@ def _wanted(problem, outputs, inputs, out):
 
 
 def _reads(problem, name, wanted):
-    """Whether an output that is wanted depends on an input. x and dy say the shape in any case."""
+    """True if a wanted output depends on an input. x and dy give the shape in any case."""
     if problem.forward:
         return "y" in wanted or name not in ("gamma", "beta")
     if name in ("mean", "rstd"):
@@ -195,7 +197,7 @@ def _reads(problem, name, wanted):
 
 
 def _make(name, inputs, x):
-    """An array for an output."""
+    """Returns an array for an output."""
     if name in ROWS:
         return _operand.empty(x.array, x.shape[:-1], "float64" if x.dtype == "f64" else "float32")
     like = {"h": "residual", "dgamma": "gamma", "dbeta": "gamma"}.get(name)
@@ -204,7 +206,7 @@ def _make(name, inputs, x):
 
 
 def _shapes(name, x):
-    """Those that a tensor may have."""
+    """Returns the shapes that a tensor may have."""
     if name in COLUMNS:
         return (x.shape[-1:],)
     return (x.shape[:-1], (*x.shape[:-1], 1)) if name in ROWS else (x.shape,)
@@ -267,7 +269,7 @@ def _launch(problem, operands, stream):
 
 
 class _HostMemory:
-    """Whole pages."""
+    """Whole pages of host memory."""
 
     def __init__(self, size):
         self.size = size
@@ -276,7 +278,7 @@ class _HostMemory:
 
 
 class _GpuMemory:
-    """From the library of an array."""
+    """Memory from the library of an array."""
 
     def __init__(self, like, size):
         self._array = _operand.gpu_bytes(like, max(size, 1))
@@ -287,7 +289,7 @@ _thread = threading.local()
 
 
 def _workspace(like, size, on_gpu):
-    """A thread keeps that of the CPU for its next launch."""
+    """Returns workspace; each thread keeps its CPU workspace for its next launch."""
     if on_gpu:
         return _GpuMemory(like, size)
     if getattr(_thread, "workspace", None) is None or _thread.workspace.size < size:

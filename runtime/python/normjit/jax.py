@@ -3,18 +3,18 @@
 
     from normjit.jax import layer_norm, rms_norm
 
-The forward pass is jax.numpy, which XLA fuses with what is around it. The backward pass is a call that XLA makes into
+The forward pass is jax.numpy, which XLA fuses with its neighbours. The backward pass is a call from XLA into
 libnormjit_jax.so, through its foreign function interface. jit, grad, vmap, shard_map and checkpoints work; second
 derivatives and forward mode do not.
 
-jax.export refuses calls that JAX itself does not guarantee, and a library cannot change that: the caller allows it.
+jax.export refuses calls whose stability JAX does not guarantee, unless the caller allows them:
 
     from jax import export
     checks = [export.DisabledSafetyCheck.custom_call("normjit_backward")]
     exported = export.export(jax.jit(jax.grad(loss)), disabled_checks=checks)(x, scale, bias)
 
 The process that runs the exported program imports normjit.jax, of the version that exported it or a newer one with the
-same first two numbers. For GPUs a program is exported where there is one."""
+same first two numbers. Programs for GPUs are exported on a machine with a GPU."""
 from __future__ import annotations
 
 import ctypes
@@ -36,21 +36,22 @@ __all__ = ["layer_norm", "rms_norm"]
 
 TARGET = "normjit_backward"
 DTYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16", "float64": "f64"}
-PLATFORMS = {"cpu": "cpu", "cuda": "CUDA"}  # by JAX's names, XLA's
+PLATFORMS = {"cpu": "cpu", "cuda": "CUDA"}  # JAX's names: XLA's
 
 
 def layer_norm(x: ArrayLike, scale: ArrayLike | None = None, bias: ArrayLike | None = None,
                epsilon: float = 1e-5) -> jax.Array:
-    """(x - mean) * rsqrt(variance + epsilon) * scale + bias over the last dimension, computed in f32 (f64 for an x of
-    that type) and rounded once, to x's type. scale and bias are [N] or None, of any floating-point types."""
+    """Returns (x - mean) * rsqrt(variance + epsilon) * scale + bias over the last dimension, computed in f32 (f64
+    for an x of that type) and rounded once, to x's type. scale and bias are [N] or None, of any floating-point
+    type."""
     y: jax.Array = _norm("layernorm", x, scale, bias, epsilon, 0.0)
     return y
 
 
 def rms_norm(x: ArrayLike, scale: ArrayLike | None = None, epsilon: float = 1e-6,
              scale_offset: float = 0.0) -> jax.Array:
-    """x * rsqrt(mean(x^2) + epsilon) * (scale + scale_offset); scale_offset=1 is a zero-centred scale. All else is as
-    in layer_norm()."""
+    """Returns x * rsqrt(mean(x^2) + epsilon) * (scale + scale_offset); scale_offset=1 is a zero-centred scale. All
+    else is as in layer_norm()."""
     y: jax.Array = _norm("rmsnorm", x, scale, None, epsilon, scale_offset)
     return y
 
@@ -79,7 +80,7 @@ def _differentiable(x, scale, bias, norm, epsilon, scale_offset):
 
 
 def _forward(x, scale, bias, norm, epsilon, scale_offset):
-    """y, and what the backward pass needs."""
+    """Returns y, and what the backward pass needs."""
     wide = jnp.float64 if x.dtype == jnp.float64 else jnp.float32
     h = x.astype(wide)
     mean = jnp.mean(h, -1, keepdims=True) if norm == "layernorm" else None
@@ -112,7 +113,7 @@ def _backward(norm, epsilon, scale_offset, saved, dy):
 
 
 def _beside(x, other):
-    """The type of another tensor in a kernel for x: f64 stands alone."""
+    """Returns the type of another tensor in a kernel for x: f64 does not mix."""
     wide = x.dtype == jnp.float64
     if (other.dtype == jnp.float64) == wide:
         return other.dtype
@@ -148,14 +149,14 @@ class _Problem:
         return " ".join(parts)
 
     def results(self, x):
-        """Shapes and types, for an x."""
+        """Returns shapes and types for an x."""
         of_weight = (*x.shape[:-2], self.cols)
         return [_result(x.shape if name == "dx" else of_weight, dtype, x) for name, dtype in self.wanted]
 
 
 def _gradients(problem, *operands):
-    """x, dy, scale, mean, rstd, those that there are. Under vmap each element is a slice, or without weights more rows:
-    one call for all."""
+    """Computes gradients from x, dy, scale, mean, rstd, as far as they exist. Under vmap each element is a slice, or
+    without weights more rows: one call for all."""
     call = jax.custom_batching.custom_vmap(functools.partial(_call, problem))
 
     @call.def_vmap
@@ -163,7 +164,7 @@ def _gradients(problem, *operands):
         operands = [t if batched else jnp.broadcast_to(t, (size, *t.shape)) for t, batched in zip(operands, is_batched)]
         inner = dataclasses.replace(problem, in_slices=bool(problem.weights()))
         if problem.in_slices == inner.in_slices:  # more slices, or more rows
-            count = operands[0].shape[1]  # of x; counted, because of none -1 is no size
+            count = operands[0].shape[1]  # of x; counted, because with no elements -1 is not a size
             found = _gradients(inner, *(t.reshape(size * count, *t.shape[2:]) for t in operands))
             found = [t.reshape(size, count, *t.shape[1:]) for t in found]
         else:
@@ -174,17 +175,17 @@ def _gradients(problem, *operands):
 
 
 def _call(problem, *operands):
-    """By the handler of the platform that the computation is compiled for; JAX refuses to compile it for others."""
+    """Calls the handler of the platform that the computation is compiled for; JAX refuses to compile it for others."""
     return jax.lax.platform_dependent(
         *operands, **{platform: functools.partial(_call_on, platform, problem) for platform in _platforms()})
 
 
 def _call_on(platform, problem, x, *others):
     spec, results = problem.spec(), problem.results(x)
-    rows = 1 if platform == "cpu" else _count_rows(x)  # its workspace is the handler's
+    rows = 1 if platform == "cpu" else _count_rows(x)  # the handler provides its workspace
     workspace = max(_prepare(device, spec, rows) for device in _devices(platform))
     room = []
-    if platform == "cuda":  # XLA's, so that it lives as long as the call that is captured in a graph
+    if platform == "cuda":  # XLA's, so that it lives as long as the call that a graph captured
         room = [_result((max(workspace, 1),), jnp.uint8, x)]
     return tuple(jax.ffi.ffi_call(TARGET, [*results, *room])(x, *others, spec=spec)[: len(results)])
 
@@ -198,14 +199,14 @@ def _count_rows(x):
 
 
 def _devices(platform):
-    """All that a call may run on: inside a graph no kernel can be made."""
+    """Returns all devices that a call may run on: inside a graph no kernel can be made."""
     if platform == "cpu":
         return ["cpu"]
     return [f"cuda:{device.local_hardware_id}" for device in jax.local_devices(backend="gpu")]
 
 
 def _prepare(device, spec, rows):
-    """Makes the kernel; the bytes of workspace that it wants."""
+    """Makes the kernel and returns the bytes of workspace that it wants."""
     workspace = ctypes.c_int64()
     if _load().normjit_jax_prepare(device.encode(), spec.encode(), ctypes.c_int64(rows), ctypes.byref(workspace)):
         raise _library.Error(_load().normjit_jax_last_error().decode())
@@ -213,14 +214,14 @@ def _prepare(device, spec, rows):
 
 
 def _axes(array):
-    """The axes of a mesh over which an array differs from device to device, inside shard_map."""
+    """Returns the axes of a mesh over which an array differs from device to device, inside shard_map."""
     kind = jax.typeof(array)
-    manual = getattr(kind, "manual_axis_type", None)  # of newer versions
+    manual = getattr(kind, "manual_axis_type", None)  # in newer versions
     return frozenset(getattr(kind, "vma", ()) if manual is None else manual.varying)
 
 
 def _alike(arrays):
-    """The arrays as such that differ over the same axes, which the inputs of a call must."""
+    """Returns the arrays as arrays that differ over the same axes, which the inputs of a call must."""
     axes = frozenset().union(*map(_axes, arrays))
     return [_varying(array, tuple(sorted(axes - _axes(array)))) for array in arrays]
 
@@ -232,7 +233,7 @@ def _varying(array, axes):
 
 
 def _result(shape, dtype, like):
-    """What a call returns: it differs over the axes that its inputs differ over."""
+    """Returns what a call returns: it differs over the axes over which its inputs differ."""
     axes = _axes(like)
     if not axes:
         return jax.ShapeDtypeStruct(shape, dtype)
@@ -245,7 +246,7 @@ def _result(shape, dtype, like):
 
 
 def _summed(gradient, like):
-    """Over the axes on which the gradient differs and what it is the gradient of does not."""
+    """Sums over the axes on which the gradient differs and the value that it belongs to does not."""
     missing = _axes(gradient) - _axes(like)
     return jax.lax.psum(gradient, tuple(sorted(missing))) if missing else gradient
 
@@ -259,13 +260,13 @@ def _load():
 
 @functools.lru_cache(maxsize=None)
 def _platforms():
-    """What a computation can be compiled for here."""
+    """Returns the platforms that a computation can be compiled for here."""
     found = ["cpu"]
     try:
         if jax.local_devices(backend="gpu")[0].client.platform_version.startswith("cuda"):
             _library.load_nvrtc()
             found.append("cuda")
-    except RuntimeError:  # JAX's way to say that there is none
+    except RuntimeError:  # JAX raises it if there is none
         pass
     if jax.default_backend() not in ("cpu", "gpu")[: len(found)]:
         raise Unavailable(f"JAX runs on {jax.default_backend()}; normjit serves cpu and NVIDIA's GPUs")
@@ -273,8 +274,8 @@ def _platforms():
 
 
 def _register():
-    """Tells XLA of the handlers, which programs that another process exported call, too. It starts none of JAX's
-    platforms: those that come up later are told then."""
+    """Registers the handlers with XLA; programs that another process exported call them as well. It starts none of
+    JAX's platforms: platforms that start later are registered then."""
     for platform, of_xla in PLATFORMS.items():
         handler = jax.ffi.pycapsule(getattr(_load(), f"normjit_jax_backward_{platform}"))
         jax.ffi.register_ffi_target(TARGET, handler, platform=of_xla)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the program normjit does, for Python: in a process of its own where it forks or asks every device."""
+"""The program normjit for Python: it runs in a separate process if it forks or asks every device."""
 from __future__ import annotations
 
 import contextlib
@@ -22,10 +22,10 @@ MOST_SAID = 1 << 16
 
 
 def compile(spec: str, target: str = "host", *, schedule: str | None = None) -> bytes:
-    """The kernel of a spec as bytes that `normjit run --artifact` and normjit_artifact_deserialise() take.
+    """Returns the kernel of a spec as bytes for `normjit run --artifact` and normjit_artifact_deserialise().
 
     spec      a text: "layernorm cols=4096 x=bf16 gamma=f32"
-    target    "host", "sm_90", "x86-64-avx512 bf16=1", "aarch64", ...; no such machine is needed
+    target    "host", "sm_90", "x86-64-avx512 bf16=1", "aarch64", ...; such a machine is not needed
     schedule  a text; None: the heuristic's"""
     if _library.encoded("target", target).startswith(b"sm_"):
         _library.load_nvrtc()
@@ -33,19 +33,20 @@ def compile(spec: str, target: str = "host", *, schedule: str | None = None) -> 
 
 
 def info(spec: str | None = None, *, target: str | None = None) -> dict[str, Any]:
-    """What `normjit info` shows, as a dict: the program, its devices and variables; with a spec, what it leads to."""
-    import json  # here, as below: importing normjit shall take milliseconds
+    """Returns what `normjit info` shows as a dict: the program, its devices and variables; with a spec, what is
+    chosen for it."""
+    import json  # here, as below, because importing normjit must take only milliseconds
 
     words: list[str | bytes] = ["info", "--json"]
     words += [] if target is None else ["--target", _library.encoded("target", target)]
-    words += [] if spec is None else ["--", _library.encoded("spec", spec)]  # also of one that starts with a dash
+    words += [] if spec is None else ["--", _library.encoded("spec", spec)]  # also for one that starts with a dash
     facts: dict[str, Any] = json.loads(_run(words, captured=True))
     return facts
 
 
 def tune(shapes: Path, output: Path, *, device: str = "cpu", budget: str | None = None) -> None:
-    """Measures schedules for a file of specs, a line each, and adds what is fastest to the file `output`, for
-    NORMJIT_RECORDS: `normjit tune`, which shows its progress on stderr. `budget`: how long at most, "10m"."""
+    """Measures schedules for a file of specs, one per line, and adds the fastest to the file `output`, for
+    NORMJIT_RECORDS: `normjit tune`, which shows its progress on stderr. `budget` is the longest time, "10m"."""
     words: list[str | bytes] = ["tune", "-o", _path("output", output), "--device", _library.encoded("device", device)]
     words += [] if budget is None else ["--budget", _library.encoded("budget", budget)]
     _run([*words, "--", _path("shapes", shapes)], captured=False)
@@ -60,7 +61,7 @@ def _path(name: str, path: Path) -> bytes:
 
 
 def _run(words: list[str | bytes], captured: bool) -> bytes:
-    """The program's results; where they are not captured, its messages are shown as they come."""
+    """Runs the program and returns its results; if they are not captured, shows its messages as they come."""
     import subprocess
 
     path = [os.path.dirname(_library.FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -76,7 +77,7 @@ def _run(words: list[str | bytes], captured: bool) -> bytes:
 
 
 def _run_shown(process: dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
-    """On a terminal the program talks to one, too, where alone it shows its progress."""
+    """Gives the program a terminal if there is one, because only there it shows its progress."""
     import subprocess
     import tty
 
@@ -84,7 +85,7 @@ def _run_shown(process: dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
     read, write = os.openpty() if is_terminal else os.pipe()
     try:
         if is_terminal:
-            tty.setraw(write)  # which passes on what it gets
+            tty.setraw(write)  # it passes on what it gets
         started = subprocess.Popen(stdout=subprocess.DEVNULL, stderr=write, **process)
     except BaseException:
         os.close(read)
@@ -101,12 +102,12 @@ def _run_shown(process: dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
 
 
 def _shown(messages: Any) -> bytes:
-    """The end of them."""
+    """Shows messages and returns the end of them."""
     said = b""
     while True:
         try:
             part = messages.read(MOST_SAID)
-        except OSError:  # by which a terminal ends
+        except OSError:  # a terminal ends this way
             part = b""
         if not part:
             return said
@@ -116,7 +117,7 @@ def _shown(messages: Any) -> bytes:
 
 
 def _reason(command: str, done: subprocess.CompletedProcess[bytes]) -> str:
-    """What the program's messages say went wrong, without the progress before that."""
+    """Returns what the program's messages say went wrong, without the progress before that."""
     lines = [line.rpartition("\x1b[K")[2] for line in done.stderr.decode(errors="replace").split("\n")]
     errors = [line[len(ERROR):] for line in lines if line.startswith(ERROR)]
     if errors:

@@ -8,7 +8,7 @@
 
 namespace normjit::python {
 
-/// Memory of this thread, kept for its next launch; null where there is none.
+/// Returns memory of this thread, kept for its next launch; null if there is none.
 inline void* cpu_workspace(int64_t bytes) {
     thread_local std::unique_ptr<void, decltype(&std::free)> memory(nullptr, std::free);
     thread_local int64_t size = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engines and kernels of a JAX process, which live as long as it does.
+// The engines and kernels of a JAX process, which live as long as the process.
 #pragma once
 
 #include "normjit/normjit.h"
@@ -9,13 +9,13 @@
 
 namespace normjit::jax {
 
-/// What went wrong, for whoever called.
+/// What went wrong, for the caller.
 struct Failure : std::runtime_error {
     Failure(normjit_status why, const std::string& message) : std::runtime_error(message), status(why) {}
     normjit_status status;
 };
 
-/// Throws the message of a call of normjit's that failed.
+/// Throws the message of a failed call of normjit.
 void check(normjit_status status);
 
 struct Kernel {
@@ -23,8 +23,8 @@ struct Kernel {
     normjit_kernel* kernel = nullptr;
 };
 
-/// For "cpu" or "cuda:N", made when it is first asked for. `stream`: see normjit_prepare_options. Throws Failure.
-/// Thread safe.
+/// Returns the kernel for "cpu" or "cuda:N", made at the first request. `stream`: see normjit_prepare_options. Throws
+/// Failure. Thread safe.
 const Kernel& kernel_of(const std::string& device, const std::string& spec, void* stream);
 
 }  // namespace normjit::jax

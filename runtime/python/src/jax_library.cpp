@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of normjit_jax.h: XLA's call, read and launched.
+// The functions of normjit_jax.h: read and launch a call of XLA.
 #include "cpu_workspace.h"
 #include "jax_kernels.h"
 #include "jax_threads.h"
@@ -18,7 +18,7 @@ namespace {
 
 thread_local std::string last_error;
 
-/// What the dimensions of a buffer are: [M,N], [N] and [M], where the spec has slices with S before them.
+/// The dimensions of a buffer: [M,N], [N] and [M], after S if the spec has slices.
 enum class Form : uint8_t { matrix, weight, statistic };
 
 struct Place {
@@ -50,7 +50,7 @@ std::string spec_of(const CallFrame& call) {
     throw Failure(NORMJIT_INVALID_ARGUMENT, "the call has no attribute spec");
 }
 
-/// Where a call is to run; the CPU has no streams.
+/// Where a call runs; the CPU has no streams.
 struct Where {
     std::string device = "cpu";
     void* stream = nullptr;
@@ -99,13 +99,13 @@ std::string text(std::span<const int64_t> dims) {
     return "[" + all + "]";
 }
 
-/// The buffers of a call as arguments of a launch. The first matrix says how many rows and slices there are, and all
-/// others must be of them.
+/// Turns the buffers of a call into the arguments of a launch. The first matrix gives the number of rows and slices,
+/// which all others must have.
 class Taker {
   public:
     Taker(const normjit_spec& spec, normjit_arguments& arguments) : spec_(spec), arguments_(arguments) {}
 
-    /// Those that the spec has, in the order of `all`; how many.
+    /// Takes those that the spec has, in the order of `all`, and returns their number.
     int64_t take(const Buffers& given, std::span<const Place> all) {
         int64_t next = 0;
         for (const Place& place : all) {
@@ -174,7 +174,7 @@ void execute(const CallFrame& call, const Where& where) {
         check(normjit_kernel_workspace_bytes(kernel.kernel, arguments.rows, arguments.slices, nullptr,
                                              &arguments.workspace_bytes));
         arguments.workspace = python::cpu_workspace(arguments.workspace_bytes);
-        if (arguments.workspace == nullptr) arguments.workspace_bytes = 0;  // which the launch refuses if it needs more
+        if (arguments.workspace == nullptr) arguments.workspace_bytes = 0;  // the launch refuses it if it needs more
     } else if (results < call.results.count) {
         const Buffer& workspace = *call.results.buffers[results];
         arguments.workspace = workspace.data;
@@ -192,7 +192,7 @@ Error* to_xla(const CallFrame& call, normjit_status status, const char* message)
     return call.api->error_create(&error);
 }
 
-/// Answers a question about the handler; false when there is none.
+/// Answers a question about the handler; false if there is none.
 bool describe(const CallFrame& call) {
     auto* extension = static_cast<MetadataExtension*>(call.head.extensions);
     if (extension == nullptr || extension->kind != metadata_extension) return false;

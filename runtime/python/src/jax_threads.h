@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// XLA's threads for launches on the CPU.
+// Uses XLA's threads for launches on the CPU.
 #pragma once
 
 #include "xla_ffi.h"
@@ -8,7 +8,7 @@
 
 namespace normjit::jax {
 
-/// While this lives, launches of the calling thread may use the pool of threads that XLA lends the call.
+/// While it lives, launches of the calling thread may use the pool of threads that XLA lends the call.
 class LentPool {
   public:
     explicit LentPool(const CallFrame& call);
@@ -17,8 +17,8 @@ class LentPool {
     ~LentPool();
 };
 
-/// Runs tasks on the calling thread's pool, and on that thread. Who begins a task finishes it; nobody waits for a
-/// thread of the pool that has not begun, so that calls from inside the pool cannot wait for each other.
+/// Runs tasks on the calling thread's pool, and on that thread. Whoever begins a task finishes it; nobody waits for a
+/// thread of the pool that has not begun, so calls from inside the pool cannot wait for each other.
 normjit_parallel_for lent_threads();
 
 }  // namespace normjit::jax

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether two specs of the C interface are of one kernel.
+// Decides whether two specs of the C interface have the same kernel.
 #pragma once
 
 #include "normjit/normjit.h"
@@ -11,8 +11,8 @@
 
 namespace normjit::python {
 
-/// All fields of a spec, but for its types as a tuple. The binding names each of the struct's: with a field more, or
-/// one less, this does not compile.
+/// Returns all fields of a spec except its types as a tuple. The binding names each field of the struct: with a field
+/// more or less, this does not compile.
 inline auto fields_of(const normjit_spec& spec) {
     const auto& [size, norm, source, stats, rows, cols, eps, gamma_offset, dtypes, accumulate, pass, invariant,
                  rounding, slices, per_slice] = spec;

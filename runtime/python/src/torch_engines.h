@@ -6,11 +6,11 @@
 
 namespace normjit::torch {
 
-/// Whose threads launches on the CPU run on from now on; engines made before stay.
+/// Sets whose threads CPU launches use from now on; existing engines do not change.
 void choose_threads(normjit_thread_policy policy);
 
-/// The engine of a device, made when it is first asked for and kept as long as the process. Throws Error with the
-/// reason when there is none. `cuda_index`: negative for the CPU.
+/// Returns the engine of a device, made at the first request and kept as long as the process. Throws Error with the
+/// reason if there is none. `cuda_index`: negative for the CPU.
 normjit_engine* engine(int cuda_index);
 
 }  // namespace normjit::torch

@@ -39,7 +39,7 @@ struct Outputs {
     Tensor y, h, mean, rstd;
 };
 
-/// Makes a statistic of x's rows; where rows have no elements it is zeros.
+/// Makes a statistic of x's rows; zeros if rows have no elements.
 Tensor make_statistic(const Given& given) {
     Tensor made = Tensor::empty_statistic(given[Role::x], given.row_dimensions, given.device);
     if (given.cols == 0) NORMJIT_TORCH_CALL(aoti_torch_zero_, made.handle());

@@ -42,7 +42,7 @@ constexpr Place rms_norm_tensors[] = {{0, Role::dy, "dy", false},
                                       {4, Role::weight, "weight", true},
                                       {5, Role::dresidual, "dresidual", true},
                                       {6, Role::dweight, "dweight", true}};
-constexpr size_t layer_norm_sums = 2, rms_norm_sums = 1;  ///< the last, which those called _into have
+constexpr size_t layer_norm_sums = 2, rms_norm_sums = 1;  ///< the last tensors, of those called _into only
 constexpr int normalized_shape = 2;
 
 constexpr Signature aten_layer_norm = {.norm = NORMJIT_LAYERNORM,
@@ -58,7 +58,7 @@ constexpr Signature aten_rms_norm = {.norm = NORMJIT_RMSNORM,
                                      .outputs = 2,
                                      .torch_operator = "normjit::torch_rms_norm_backward"};
 
-/// Makes the signature of an operator of normjit's own, whose numbers and mask come after the tensors.
+/// Makes the signature of one of normjit's own operators, whose numbers and mask come after the tensors.
 constexpr Signature own(normjit_norm norm, std::span<const Place> tensors) {
     const int next = tensors.back().argument + 1;
     return {.norm = norm,
@@ -76,10 +76,10 @@ constexpr Signature own_rms_norm = own(NORMJIT_RMSNORM, all_of_rms_norm.first(al
 constexpr Signature into_layer_norm = own(NORMJIT_LAYERNORM, all_of_layer_norm);
 constexpr Signature into_rms_norm = own(NORMJIT_RMSNORM, all_of_rms_norm);
 
-/// dx, dgamma and dbeta, those that were asked for.
+/// dx, dgamma and dbeta, as far as requested.
 using Gradients = std::array<Tensor, 3>;
 
-/// What the gradients that are wanted depend on, and these.
+/// Sets the requested gradients and what they depend on.
 void set_operands(const Given& given, normjit_norm norm, const Gradients& gradients, Operands& operands) {
     const auto& [dx, dgamma, dbeta] = gradients;
     const TensorView &gamma = given[Role::weight], &dresidual = given[Role::dresidual], &rstd = given[Role::rstd];
@@ -127,14 +127,15 @@ void keep_reason(const char* text) {
     reason = text;
 }
 
-/// Torch's own kernel for the call, which it consumes. False, with the reason added: it could not serve it either.
+/// Runs torch's own kernel for the call, which it consumes. False, with the reason added, if it could not serve it
+/// either.
 bool leave_to_torch(Value* stack, const char* torch_operator, std::string& problem) {
     torch_calls.fetch_add(1, std::memory_order_relaxed);
     keep_reason(problem.c_str());
     if (shim().torch_call_dispatcher(torch_operator, "", stack, version) == 0) return true;
     problem += std::string("; nor could ") + torch_operator;
     const auto what = shim().torch_exception_get_what_without_backtrace;
-    const std::string said = what == nullptr ? "" : what();  // its later lines are a stack of Python's
+    const std::string said = what == nullptr ? "" : what();  // its later lines are a Python stack
     if (!said.empty()) problem += ": " + said.substr(0, said.find('\n'));
     return false;
 }

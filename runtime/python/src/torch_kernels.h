@@ -17,15 +17,15 @@ void aten_layer_norm_backward(Value* stack, uint64_t inputs, uint64_t outputs);
 /// bool[2] output_mask) -> (Tensor, Tensor)
 void aten_rms_norm_backward(Value* stack, uint64_t inputs, uint64_t outputs);
 
-/// Ours, which take a residual's gradient along, compute statistics that are none from x with eps, and know
+/// normjit's own operators also take a residual's gradient, compute missing statistics from x with eps, and support
 /// zero-centred weights; their schemas are in normjit/torch/operators.py.
 void layer_norm_backward(Value* stack, uint64_t inputs, uint64_t outputs);
 void rms_norm_backward(Value* stack, uint64_t inputs, uint64_t outputs);
-/// These add weight's and bias's gradients to tensors, of any type, in the place of making them.
+/// These operators add the gradients of weight and bias to given tensors of any type.
 void layer_norm_backward_into(Value* stack, uint64_t inputs, uint64_t outputs);
 void rms_norm_backward_into(Value* stack, uint64_t inputs, uint64_t outputs);
 
-/// The norms themselves, with the residual stream's addition before them; in torch_forward.cpp.
+/// The norms themselves, with the residual stream added first; in torch_forward.cpp.
 void layer_norm(Value* stack, uint64_t inputs, uint64_t outputs);
 void rms_norm(Value* stack, uint64_t inputs, uint64_t outputs);
 
@@ -35,9 +35,9 @@ struct Calls {
     int64_t by_normjit, by_torch;
 };
 Calls calls();
-/// Counts one that normjit has served.
+/// Counts a call that normjit has served.
 void count_call();
-/// Why the last call that went to torch's kernel did; empty: none did. Copies at most `capacity` bytes.
+/// Copies the reason of the last call that went to torch's kernel, at most `capacity` bytes; empty if none did.
 void last_reason(char* buffer, size_t capacity);
 
 }  // namespace normjit::torch

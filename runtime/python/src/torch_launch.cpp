@@ -14,7 +14,7 @@ namespace normjit::torch {
 
 namespace {
 
-/// The GPU of a launch, made the current one while this lives, and its stream.
+/// Makes the GPU of a launch the current one for its lifetime; gives its stream.
 class CurrentDevice {
   public:
     explicit CurrentDevice(Device device) {
@@ -37,7 +37,7 @@ class CurrentDevice {
     Guard guard_ = nullptr;
 };
 
-/// Torch's caching allocator gives the memory to nothing but later work on this stream.
+/// Workspace of a launch. Torch's caching allocator gives the memory only to later work on this stream.
 class Workspace {
   public:
     Workspace(int64_t bytes, bool on_gpu) : on_gpu_(on_gpu) {
@@ -73,7 +73,7 @@ struct KnownKernel {
     const normjit_engine* engine = nullptr;
     normjit_spec spec{};
     std::unique_ptr<normjit_kernel, DestroyKernel> kernel;
-    int64_t rows = -1;  ///< for which the workspace is known
+    int64_t rows = -1;  ///< the workspace is known for this number
     int64_t workspace_bytes = 0;
 
     int64_t workspace_for(int64_t all_rows) {
@@ -84,8 +84,8 @@ struct KnownKernel {
     }
 };
 
-/// The kernels that this thread launched last, held: asking the engine for one takes 0.3 us, a twentieth of torch's
-/// smallest calls.
+/// The kernels that this thread launched last. Asking the engine for one takes 0.3 us, a twentieth of torch's smallest
+/// calls.
 class RecentKernels {
   public:
     KnownKernel* find(const normjit_engine* engine, const normjit_spec& spec) {

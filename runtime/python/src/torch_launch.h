@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the operands of an operator to a kernel's launch.
+// Launches a kernel on the operands of an operator.
 #pragma once
 
 #include "torch_tensor.h"

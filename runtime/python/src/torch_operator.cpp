@@ -12,7 +12,7 @@ namespace {
 
 using Sizes = std::span<const int64_t>;
 
-/// What the shape of a tensor must be.
+/// The required shape of a tensor.
 enum class Form : uint8_t {
     matrix,     ///< that of x
     statistic,  ///< that of x without the dimensions of a row, or with 1 in their places
@@ -30,7 +30,7 @@ std::string text(Sizes sizes) {
     return "[" + all + "]";
 }
 
-/// As many elements as sizes say; -1 for more than 64 bits count.
+/// Returns the product of the sizes; -1 if it exceeds 64 bits.
 int64_t product(Sizes sizes) {
     int64_t elements = 1;
     for (const int64_t size : sizes) {
@@ -125,7 +125,7 @@ class Checker {
         }
     }
 
-    /// Torch's operators ask for as many elements, and for no shape.
+    /// Torch's operators require the number of elements, not a shape.
     bool is_torchs(Sizes sizes, int64_t elements) const {
         return signature_.torch_operator != nullptr && product(sizes) == elements;
     }

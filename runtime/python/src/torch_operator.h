@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arguments of normjit's operators: where each has them, and what they must be.
+// The arguments of normjit's operators: where each operator has them, and what they must be.
 #pragma once
 
 #include "torch_tensor.h"
@@ -11,7 +11,7 @@
 
 namespace normjit::torch {
 
-/// What a tensor is to an operator.
+/// The role of a tensor in an operator.
 enum class Role : uint8_t { x, dy, residual, dresidual, mean, rstd, weight, bias, dweight, dbias };
 constexpr size_t role_count = 10;
 
@@ -20,7 +20,7 @@ struct Place {
     int argument;  ///< its number
     Role role;
     const char* name;  ///< in the operator's schema
-    bool optional;     ///< there: a "Tensor?"
+    bool optional;     ///< in the schema: a "Tensor?"
 };
 
 /// Where an operator has its arguments, by their numbers; `none`: it has no such argument.
@@ -31,36 +31,36 @@ struct Signature {
     std::span<const Place> tensors;
     int normalized_shape;
     int eps = none, weight_offset = none;
-    int statistics = none;  ///< whether mean and rstd are wanted, of a forward pass
-    int mask = none;        ///< which of dx, dweight and dbias are wanted, of a backward pass
+    int statistics = none;  ///< whether mean and rstd are wanted, for a forward pass
+    int mask = none;        ///< which of dx, dweight and dbias are wanted, for a backward pass
     size_t outputs;
-    /// What serves a call that normjit cannot serve; null: nothing does. Its weights have no rows for slices.
+    /// The operator for calls that normjit cannot serve, or null. Its weights have no rows for slices.
     const char* torch_operator = nullptr;
 };
 
-/// What an operator is given. Nothing of it is owned.
+/// The arguments of a call. It owns nothing.
 struct Given {
     const TensorView& operator[](Role role) const { return tensors[static_cast<size_t>(role)]; }
-    /// What the gradient of the bias is like; none where it has no use.
+    /// Returns the tensor whose shape and type the bias's gradient has; none if that is not needed.
     const TensorView& beta_like() const { return (*this)[(*this)[Role::bias] ? Role::bias : Role::weight]; }
 
-    std::array<TensorView, role_count> tensors;  ///< by Role; none where the operator has or gets none
+    std::array<TensorView, role_count> tensors;  ///< by Role; none if the operator has or gets none
     Device device{};                             ///< of all of them
     int64_t cols = 1;                            ///< elements of a row
-    size_t row_dimensions = 0;                   ///< the last ones of x
-    size_t slice_dimensions = 0;                 ///< the first ones of x for which weights have a row each
+    size_t row_dimensions = 0;                   ///< the last dimensions of x
+    size_t slice_dimensions = 0;                 ///< the first dimensions of x for which weights have a row each
     double eps = 0, weight_offset = 0;
     bool statistics = false;
     std::array<bool, 3> wanted{};  ///< dx, dweight, dbias
 };
 
-/// The call is wrong, and no kernel may see it.
+/// An error for a wrong call that no kernel may see.
 struct Invalid : Error {
     using Error::Error;
 };
 
-/// Reads the arguments of a call and checks shapes, types and devices, so that no kernel touches memory that is not the
-/// tensors'. Throws Invalid, or Error for what torch's own operator may be able to do.
+/// Reads the arguments of a call and checks shapes, types and devices, so that no kernel touches memory outside the
+/// tensors. Throws Invalid, or Error for calls that torch's own operator may be able to serve.
 Given read(const Value* stack, const Signature& signature);
 
 /// Frees what the caller of an operator handed over.

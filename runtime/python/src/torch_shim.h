@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // libtorch's stable C interface as a table of functions, looked up in the libtorch that the process has loaded: one
-// binary serves every torch from 2.10 on, under any Python or none.
+// binary serves every torch from 2.10 on, with any Python or without.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace normjit::torch {
 
-using Code = int32_t;                                ///< 0: done
+using Code = int32_t;                                ///< 0: success
 using Handle = struct TensorObject*;                 ///< torch's AtenTensorHandle
 using List = struct ListObject*;                     ///< StableListHandle
 using Library = struct LibraryObject*;               ///< TorchLibraryHandle
@@ -27,18 +27,18 @@ struct Shim {
 #undef FUNCTION
 #undef OPTIONAL
 #undef CUDA
-    bool has_cuda = false;            ///< all functions of CUDA are there
+    bool has_cuda = false;            ///< all functions of CUDA exist
     int32_t cpu = 0, cuda = 0;        ///< torch's numbers of these devices
     std::array<int32_t, 4> dtypes{};  ///< torch's numbers of f32, bf16, f16, f64, by normjit_dtype
 };
 
-/// What went wrong, for whoever called the operator.
+/// What went wrong, for the caller of the operator.
 struct Error : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/// Throws Error when the process has no libtorch, or one that is too old. Thread safe; found once. A call of an
-/// operator asks some fifty times.
+/// Returns the table. Throws Error if the process has no libtorch, or one that is too old. Thread safe; searched once.
+/// A call of an operator asks some fifty times.
 const Shim& find_shim();
 inline const Shim& shim() {
     static std::atomic<const Shim*> found = nullptr;
@@ -47,7 +47,7 @@ inline const Shim& shim() {
     return *known;
 }
 
-/// dlopen()'s handle of the libtorch that the table is of.
+/// Returns dlopen()'s handle of the libtorch that the table belongs to.
 void* libtorch();
 
 [[noreturn]] void report_failure(const char* function);

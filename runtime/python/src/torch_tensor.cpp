@@ -131,13 +131,13 @@ Tensor copy_of(TensorView tensor) {
 
 namespace {
 
-/// Dimensions that one stride goes through.
+/// Dimensions that one stride describes.
 struct Run {
     int64_t count = 1;
-    std::optional<int64_t> stride;  ///< none when there is one element, or none at all
+    std::optional<int64_t> stride;  ///< none if there is one element, or none at all
 };
 
-/// Nothing when no one stride does.
+/// Returns nothing if no single stride describes them.
 std::optional<Run> run_of(std::span<const int64_t> sizes, std::span<const int64_t> strides) {
     Run run;
     for (size_t i = sizes.size(); i-- > 0;) {
@@ -149,7 +149,7 @@ std::optional<Run> run_of(std::span<const int64_t> sizes, std::span<const int64_
     return run;
 }
 
-/// How many of the last dimensions are a row.
+/// Returns how many of the last dimensions make a row.
 size_t dimensions_of_row(std::span<const int64_t> sizes, int64_t cols) {
     size_t count = 0;
     for (int64_t inner = 1; count < sizes.size() && inner < cols; ++count) inner *= sizes[sizes.size() - 1 - count];
@@ -179,7 +179,7 @@ std::optional<RowStrides> row_strides(TensorView matrix, int64_t cols, size_t sl
 
 namespace {
 
-/// How many of the first dimensions must be slices so that strides describe x; 0 where that is not enough, either.
+/// Returns how many of the first dimensions must be slices so that strides describe x; 0 if that is not enough either.
 size_t slices_needed(TensorView x, int64_t cols) {
     const auto sizes = x.sizes();
     const size_t outer = sizes.size() - dimensions_of_row(sizes, cols);
@@ -240,7 +240,7 @@ void Operands::read_matrix(normjit_tensor which, TensorView tensor) {
     if (strides) set_strides(which, *strides);
 }
 
-/// Whether a weight, or its gradient, has a row for each slice.
+/// True if a weight, or its gradient, has a row for each slice.
 bool Operands::is_per_slice(TensorView weight) const {
     return weight_slices_ > 0 && weight.dimensions() == weight_slices_ + row_dimensions_;
 }

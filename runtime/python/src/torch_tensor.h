@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors of libtorch, and as normjit's arguments.
+// Tensors of libtorch, and their form as normjit's arguments.
 #pragma once
 
 #include "torch_shim.h"
@@ -19,8 +19,8 @@ struct Device {
     int32_t index;
 };
 
-/// A tensor that somebody else owns, good as long as that one is; or none. What kernels ask for again and again is read
-/// once: each call into torch takes 4 ns, of the 6 us that its smallest backward pass takes.
+/// A tensor that somebody else owns, valid as long as that one is; or none. Frequently used properties are read once,
+/// because each call into torch takes 4 ns, of the 6 us of its smallest backward pass.
 class TensorView {
   public:
     TensorView() = default;
@@ -30,12 +30,12 @@ class TensorView {
     explicit operator bool() const { return handle_ != nullptr; }
     size_t dimensions() const { return sizes_.size(); }
     std::span<const int64_t> sizes() const { return sizes_; }
-    /// With as many elements as sizes().
+    /// Returns as many elements as sizes().
     const int64_t* strides() const;
     int64_t elements() const;
     bool is_contiguous() const;
     int32_t torch_dtype() const { return torch_dtype_; }
-    /// Nothing for types that normjit has not.
+    /// Returns nothing for types that normjit does not have.
     std::optional<normjit_dtype> dtype() const;
     Device device() const;
     /// Leaves a copy-on-write tensor shared.
@@ -60,9 +60,9 @@ class Tensor {
     }
     ~Tensor();
 
-    /// Contiguous and uninitialised, with the shape and the type of `like`.
+    /// Makes a contiguous, uninitialised tensor with the shape and the type of `like`.
     static Tensor empty(TensorView like, Device device);
-    /// A statistic of each row of a tensor of this type, f32 or f64, with 1 in the place of the last `normalized`
+    /// Makes a statistic of each row of a tensor of this type, f32 or f64, with 1 in place of the last `normalized`
     /// dimensions.
     static Tensor empty_statistic(TensorView of, size_t normalized, Device device);
     static Tensor undefined();
@@ -70,7 +70,7 @@ class Tensor {
     explicit operator bool() const { return handle_ != nullptr; }
     Handle handle() const { return handle_; }
     TensorView view() const { return TensorView(handle_); }
-    int32_t torch_dtype() const { return torch_dtype_; }  ///< of one that empty() made
+    int32_t torch_dtype() const { return torch_dtype_; }  ///< of a tensor that empty() made
     void* data() const;
     Handle release() { return std::exchange(handle_, nullptr); }
 
@@ -81,35 +81,35 @@ class Tensor {
     int32_t torch_dtype_ = 0;
 };
 
-/// Contiguous copy.
+/// Returns a contiguous copy.
 Tensor copy_of(TensorView tensor);
 
-/// How the rows of a matrix stand in memory, in elements. Its first dimensions are those of the slices, none as a rule.
+/// The strides of the rows of a matrix, in elements. Its first dimensions are those of the slices, usually none.
 struct RowStrides {
     int64_t row, slice;
 };
-/// Nothing when no such strides describe the tensor.
+/// Returns nothing if no such strides describe the tensor.
 std::optional<RowStrides> row_strides(TensorView matrix, int64_t cols, size_t slice_dimensions);
 
-/// Tensors of one launch as normjit takes them, whose shapes have been checked; keeps the copies that some need.
+/// The tensors of one launch as normjit takes them, whose shapes have been checked; keeps the copies that some need.
 class Operands {
   public:
-    /// Begins a launch of a norm of the rows of x, its last `row_dimensions`. Weights of a row leave `weight_slices` 0; those that have
-    /// a row for each of x's first so many dimensions make them slices. Else there are slices where x, a view, needs
-    /// them.
+    /// Begins a launch of a norm of the rows of x, its last `row_dimensions`. `weight_slices` is 0 for weights without
+    /// slices; weights with a row for each of x's first `weight_slices` dimensions make these slices. Otherwise there
+    /// are slices if x, a view, needs them.
     Operands(normjit_norm norm, normjit_pass pass, TensorView x, int64_t cols, size_t row_dimensions,
              size_t weight_slices, double eps);
 
-    /// Sets the type and the argument of a tensor with as many elements as x, of a weight, or of a statistic of each
+    /// Set the type and the argument of a tensor with as many elements as x, of a weight, or of a statistic of each
     /// row.
     void read_matrix(normjit_tensor which, TensorView tensor);
     void read_weight(normjit_tensor which, TensorView tensor);
     void read_statistic(normjit_tensor which, TensorView tensor);
     void write_matrix(normjit_tensor which, const Tensor& tensor);
-    /// The gradient of a weight.
+    /// Sets the gradient of a weight.
     void write_weight(normjit_tensor which, const Tensor& tensor, TensorView weight);
     void write_statistic(normjit_tensor which, const Tensor& tensor);
-    /// Adds the gradient of a weight to what the tensor holds, which is contiguous.
+    /// Adds the gradient of a weight to the old values of the tensor, which is contiguous.
     void add_to(normjit_tensor which, TensorView tensor, TensorView weight);
 
     normjit_spec spec{};

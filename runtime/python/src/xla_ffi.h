@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What normjit uses of XLA's foreign function interface, a C interface: XLA hands a table of its functions to each
-// call, so that one binary serves every jaxlib whose interface has this major version, and nothing of it is linked. The
+// The part of XLA's foreign function interface that normjit uses, a C interface: XLA passes a table of its functions to
+// each call, so one binary serves every jaxlib whose interface has this major version, and nothing of it is linked. The
 // original is xla/ffi/api/c_api.h in jaxlib's wheel; a test compares the two.
 #pragma once
 
@@ -9,10 +9,11 @@
 
 namespace normjit::jax {
 
-/// Of the interface that is described here, but for what is marked as newer. XLA refuses what is newer than itself.
+/// The version of the interface described here, except for parts marked as newer. XLA refuses versions newer than its
+/// own.
 constexpr int32_t ffi_major = 0, ffi_minor = 1;
 
-/// Every struct of the interface starts so; `size` says how much of it the other side knows.
+/// Every struct of the interface starts with it; `size` says how much of it the other side knows.
 struct Head {
     size_t size = 0;
     void* extensions = nullptr;
@@ -45,7 +46,7 @@ struct Scalar {
 
 enum class AttributeKind : int32_t { array = 1, dictionary = 2, scalar = 3, string = 4 };
 
-/// Arguments, and in the same shape results: buffers are the only kind of them.
+/// Arguments, and in the same form results: buffers are the only kind.
 struct Buffers {
     Head head;
     int64_t count;
@@ -108,7 +109,7 @@ struct Version {
     int32_t minor;
 };
 
-/// XLA's functions; those that normjit does not call are only places.
+/// XLA's functions; those that normjit does not call are only placeholders.
 struct Api {
     Head head;
     Version version;
@@ -137,12 +138,12 @@ struct CallFrame {
     Attributes attributes;
 };
 
-/// A question about the handler, in the place of a call.
+/// A question about the handler instead of a call.
 struct Metadata {
     size_t size;
     Version version;
     uint32_t traits;
-    int64_t state_type;  ///< 0: the handler keeps none; newer versions have it
+    int64_t state_type;  ///< 0: the handler keeps none; in newer versions
 };
 constexpr uint32_t trait_may_be_captured = 1;  ///< XLA puts it in a CUDA graph
 constexpr int32_t metadata_extension = 1;

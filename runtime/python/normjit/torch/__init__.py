@@ -7,7 +7,7 @@
     model = normjit.torch.patch(model)   # norms that are written in Python, found by what they compute
 
 enable() replaces the kernels of operators, below autograd: autocast, checkpoints, functorch, DTensor, double backward
-and CUDA graphs stay what they are. torch.compile does not call these operators and is left as it is."""
+and CUDA graphs work as before. torch.compile does not call these operators and is not affected."""
 from __future__ import annotations
 
 import functools
@@ -34,15 +34,15 @@ __all__ = ["Found", "LayerNorm", "RMSNorm", "disable", "enable", "enabled", "ena
 
 def report(model: torch.nn.Module | None = None, rows: int | None = None,
            dtype: torch.dtype | None = None) -> dict[str, Any]:
-    """What normjit did in this process, as a dict: the operators that have its kernels, how many calls these served,
-    how many they left to torch's, why the last of those was, and whose threads launches on the CPU use. With a model
-    also "norms": of each one (name, class, whose its backward pass is). "left_to_modules": how many calls of patched
-    modules that would have a gradient were left to the modules' own forward, by why.
+    """Returns what normjit did in this process, as a dict: the operators that have its kernels, how many calls these
+    served and how many they left to torch's, with the last reason, and whose threads CPU launches use. With a
+    model it adds "norms": for each one its name, its class, and whose its backward pass is. "left_to_modules"
+    counts the calls of patched modules with a gradient that were left to the modules' own forward, by reason.
 
-    With `rows`, tokens of a batch, a fourth thing is told of each norm: how many times as fast as torch's operators its
-    backward pass by normjit's kernels is here, for inputs of that many rows and of `dtype` (None: the weight's); None
-    for what normjit knows no kernel for. It is measured now, in 0.2 s for each kind and size of norm, during which the
-    process should do nothing else: torch's operators have their own kernels meanwhile."""
+    With `rows`, the tokens of a batch, each norm also gets the speed-up of normjit's kernels over torch's operators for
+    its backward pass, for inputs of that many rows and of `dtype` (None: the weight's); None if normjit has no kernel.
+    It is measured during the call, in 0.2 s for each kind and size of norm, during which the process should do nothing
+    else: torch's operators have their own kernels meanwhile."""
     calls, left_to_torch, reason = _kernels.counts()
     enabled_now = enabled_operators()
     facts = {"enabled": sorted(enabled_now), "calls": calls, "left_to_torch": left_to_torch, "reason": reason,
@@ -71,7 +71,7 @@ def _times_torchs(speed: Callable[..., float], norm: Found, module: torch.nn.Mod
 
 
 def _whose(norm: Found, module: torch.nn.Module, enabled_now: set[tuple[str, str]]) -> str:
-    """Whose the backward pass of a norm of a model is."""
+    """Says whose the backward pass of a model's norm is."""
     if norm.patched:
         left = calls_left(module)
         return "normjit's, by patch()" + (

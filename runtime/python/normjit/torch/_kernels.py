@@ -15,7 +15,7 @@ OLDEST_TORCH = (2, 10)
 CPU_INDEX = -1
 REASON_BYTES = 1024
 
-lock = threading.RLock()  # what the process has registered with torch
+lock = threading.RLock()  # protects what the process has registered with torch
 
 
 @functools.lru_cache(maxsize=None)
@@ -32,13 +32,13 @@ def load() -> ctypes.CDLL:
 
 
 def call(name: str, *arguments: object) -> None:
-    """normjit_torch_<name>(); raises what it reports."""
+    """Calls normjit_torch_<name>(); raises the error that it reports."""
     if getattr(load(), f"normjit_torch_{name}")(*arguments):
         raise _library.Error(load().normjit_torch_last_error().decode())
 
 
 def why_not(device: str) -> str | None:
-    """Why normjit cannot serve a kind of device here, or None."""
+    """Returns why normjit cannot serve a kind of device here, or None."""
     if device not in ("cpu", "cuda"):
         return "normjit serves cpu and cuda"
     if device == "cuda":
@@ -59,14 +59,14 @@ def why_not(device: str) -> str | None:
 
 
 def threads() -> str:
-    """How many threads launches on the CPU use, and whose they are."""
+    """Returns the number of threads that CPU launches use, and whose they are."""
     count, whose = ctypes.c_int32(), ctypes.create_string_buffer(REASON_BYTES)
     call("threads", ctypes.byref(count), whose, ctypes.c_size_t(REASON_BYTES))
     return f"{count.value}, {whose.value.decode()}"
 
 
 def counts() -> tuple[int, int, str | None]:
-    """How many calls normjit's kernels served, how many they left to torch's, and why the last of those was, or
+    """Returns the calls that normjit's kernels served, those that they left to torch's, and the last one's reason or
     None."""
     by_normjit, by_torch = ctypes.c_int64(), ctypes.c_int64()
     reason = ctypes.create_string_buffer(REASON_BYTES)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""layer_norm and rms_norm by normjit's kernels, with the residual stream's addition before them. Compiled, the forward
-pass is left to Inductor, which fuses it with what is around it."""
+"""layer_norm and rms_norm by normjit's kernels, optionally with the residual stream added first. In compiled code
+the forward pass is left to Inductor, which fuses it with its neighbours."""
 from __future__ import annotations
 
 from typing import overload
@@ -18,7 +18,7 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def default_eps(*dtypes: torch.dtype) -> float:
-    """The eps of a norm that is given none, as torch.nn.RMSNorm has it: that of the type in which it computes."""
+    """Returns the eps of a norm that is given none, as torch.nn.RMSNorm does: that of the type in which it computes."""
     return torch.finfo(torch.float64 if torch.float64 in dtypes else torch.float32).eps
 
 
@@ -35,16 +35,16 @@ def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = No
 def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5,
                weight_offset: float = 0.0, residual: Tensor | None = None,
                main_grad: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-    """layer_norm over the last dimension. With a residual: (y, x + residual), y of that sum, and one backward pass for
-    both. The norm is normjit's in eager mode, its gradients are eager and under torch.compile, on CPUs and NVIDIA GPUs;
-    second derivatives are torch's.
+    """Returns layer_norm over the last dimension; with a residual (y, x + residual), y of that sum, and one backward
+    pass for both. In eager mode the norm is normjit's; its gradients are, in eager mode and under torch.compile,
+    on CPUs and NVIDIA GPUs. Second derivatives are torch's.
 
     weight, bias: [N], or with a row for each element of x's first dimensions: [B,N] for an x of [B,T,N], one for each
-    sample. Scale and shift of a diffusion transformer are that, with weight_offset=1: xhat * (scale + 1) + shift.
+    sample. For scale and shift of a diffusion transformer use weight_offset=1: xhat * (scale + 1) + shift.
 
-    main_grad: as Megatron's layers with fused gradient accumulation, the backward pass adds the gradients of weight and
-    bias to their attributes main_grad, tensors of f32 as a rule, bf16 or f16, but of f64 where x or residual is; their
-    own `grad` is left alone. Eager alone."""
+    main_grad: the backward pass adds the gradients of weight and bias to their attributes main_grad, as Megatron's
+    layers with fused gradient accumulation do, and leaves `grad` alone. main_grad is usually f32, or bf16 or f16, but
+    f64 if x or residual is. Eager mode only."""
     return _apply("layernorm", x, weight, bias, eps, weight_offset, residual, main_grad)
 
 
@@ -59,13 +59,13 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-5, weig
              residual: Tensor | None = None, main_grad: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
 def rms_norm(x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-5, weight_offset: float = 0.0,
              residual: Tensor | None = None, main_grad: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-    """x * rsqrt(mean(x^2) + eps) * (weight + weight_offset) over the last dimension, computed in f32 and rounded once;
-    weight_offset=1 is a zero-centred weight, as in Gemma. All else is as in layer_norm()."""
+    """Returns x * rsqrt(mean(x^2) + eps) * (weight + weight_offset) over the last dimension, computed in f32 and
+    rounded once; weight_offset=1 is a zero-centred weight, as in Gemma. All else is as in layer_norm()."""
     return _apply("rmsnorm", x, weight, None, eps, weight_offset, residual, main_grad)
 
 
 def formula(norm, x, weight, bias, eps, weight_offset):
-    """The forward pass in torch's operators."""
+    """Computes the forward pass with torch's operators."""
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     h = _as(x, wide)
     weight, bias = (t if t is None else _per_row(_as(t, wide), h) for t in (weight, bias))
@@ -80,15 +80,14 @@ def formula(norm, x, weight, bias, eps, weight_offset):
 
 
 def _per_row(weight, h):
-    """A weight of [B,N] for rows of [B,T,N], as [B,1,N]."""
+    """Returns a weight of [B,N] as [B,1,N], for rows of [B,T,N]."""
     if weight.dim() == 1:
         return weight
     return weight.reshape(*weight.shape[:-1], *(1 for _ in range(h.dim() - weight.dim())), weight.shape[-1])
 
 
 def _with_rows_alike(weight, bias, x):
-    """The kernels have one kind of slices: of two that have rows for fewer and for more of x's dimensions, each has those of
-    the second."""
+    """Gives weight and bias rows for the same dimensions of x, because kernels have one kind of slices."""
     if weight is None or bias is None or weight.dim() == bias.dim() or 1 in (weight.dim(), bias.dim()):
         return weight, bias
     dimensions = max(weight.dim(), bias.dim())
@@ -97,8 +96,8 @@ def _with_rows_alike(weight, bias, x):
 
 
 def _as(tensor, dtype):
-    """to() without a second name for the same tensor: torch 2.11's Dynamo makes outputs of an autograd.Function of both,
-    and hands the gradient of y to the other."""
+    """Converts as to() does, without a second name for the same tensor: torch 2.11's Dynamo would make outputs of an
+    autograd.Function of both, and hand the gradient of y to the other."""
     return tensor if tensor.dtype == dtype else tensor.to(dtype)
 
 
@@ -170,7 +169,7 @@ def _check_main_grad(name, parameter, types):
 
 
 def norm_of(x, residual, weight, bias, norm, eps, weight_offset, forward_of=None, accumulating=None):
-    """y, or (y, h) with a residual, by Norm, whose arguments these are."""
+    """Returns y, or (y, h) with a residual, by Norm, whose arguments these are."""
     if not torch.compiler.is_compiling():
         sharding.prepare_for(x)
         if _is_looked_into():
@@ -185,13 +184,13 @@ def norm_of(x, residual, weight, bias, norm, eps, weight_offset, forward_of=None
 
 
 def _is_looked_into():
-    """Whether torch looks at operators of its own: transforms, forward-mode derivatives, traces."""
+    """True if torch inspects its own operators: transforms, forward-mode derivatives, traces."""
     return (torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
             or torch.jit.is_tracing())
 
 
 def _has_kernel(x, residual, weight, bias):
-    """Whether the norm is normjit's kernel: eager, of tensors of its types, also sharded ones. It rounds once, as
+    """True if the norm is normjit's kernel: eager, of tensors of its types, also sharded ones. It rounds once, as
     formula() does."""
     dtype, device = x.dtype, x.device
     if torch.compiler.is_compiling() or device.type not in operators.served:
@@ -208,8 +207,8 @@ def _has_kernel(x, residual, weight, bias):
 
 
 def _by_kernel(x, residual, weight, bias, norm, eps, weight_offset, statistics):
-    """y, h, mean, rstd: h is None without a residual, the mean is of rmsnorm, and both statistics where they are not
-    asked for."""
+    """Returns y, h, mean, rstd: h is None without a residual, mean is None for rmsnorm, and both statistics are None
+    if not requested."""
     shape = x.shape[-1:]
     if residual is not None and (residual.dtype != x.dtype or residual.shape != x.shape):
         h = x + residual
@@ -222,9 +221,9 @@ def _by_kernel(x, residual, weight, bias, norm, eps, weight_offset, statistics):
 
 
 class Norm(torch.autograd.Function):
-    """The norm of x; with a residual (y, h), the norm of h = x + residual. `forward_of`: what computes y instead of
-    formula(). `accumulating`: None, or (weight, bias), to whose main_grad their gradients are added. `by_kernel`: y is
-    normjit's, and what is returned is what _by_kernel() does."""
+    """The norm of x; with a residual (y, h), where y is the norm of h = x + residual. `forward_of` computes y
+    instead of formula(). `accumulating` is None, or (weight, bias), to whose main_grad their gradients are added.
+    `by_kernel`: y is normjit's, and the result is that of _by_kernel()."""
 
     @staticmethod
     def forward(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating, by_kernel):
@@ -258,7 +257,7 @@ class Norm(torch.autograd.Function):
 
 
 def _keep(ctx, inputs, output):
-    """What the backward pass needs."""
+    """Saves what the backward pass needs."""
     x, residual, weight, bias, ctx.norm, ctx.eps, ctx.weight_offset, _, ctx.accumulating, by_kernel = inputs
     ctx.has_residual = residual is not None
     mean, rstd = output[2:] if by_kernel else (None, None)
@@ -267,8 +266,8 @@ def _keep(ctx, inputs, output):
 
 
 class EagerNorm(torch.autograd.Function):
-    """The same without a setup_context, for which torch binds the arguments of each call: a forward pass of [2,256] takes
-    14 us, with it 48 (EPYC, torch 2.15, 2026-11-23). Nor are statistics among its outputs: 1 us."""
+    """Norm without a setup_context, for which torch binds the arguments of each call: that takes three times as long
+    for small inputs. Statistics are not among its outputs either (NOTES N-801)."""
 
     @staticmethod
     def forward(ctx, *inputs):
@@ -280,7 +279,7 @@ class EagerNorm(torch.autograd.Function):
 
 
 def _function():
-    """torch.compile wants a setup_context."""
+    """Returns the function: torch.compile needs a setup_context."""
     return Norm if torch.compiler.is_compiling() else EagerNorm
 
 
@@ -297,7 +296,8 @@ def _by_normjit(ctx, h, weight, bias, mean, rstd, dy, dh, mask):
 
 
 def _beside(h, tensor):
-    """A tensor as a kernel for h takes it: f64 stands alone. Autograd gives its gradient the tensor's own type."""
+    """Returns a tensor as a kernel for h takes it: f64 does not mix. Autograd gives its gradient the tensor's own
+    type."""
     wide = h.dtype == torch.float64
     if tensor is None or (tensor.dtype == torch.float64) == wide:
         return tensor
@@ -319,7 +319,7 @@ def _into_main_grads(ctx, h, weight, bias, mean, rstd, dy, dh, mask):
 
 
 def _added(parameter):
-    """What Megatron's hooks expect of a parameter whose main_grad has its gradient: a mark, and some gradient."""
+    """Sets what Megatron's hooks expect of a parameter whose main_grad has its gradient: a mark, and some gradient."""
     if not hasattr(parameter, "grad_added_to_main_grad"):
         return None
     parameter.grad_added_to_main_grad = True
@@ -328,7 +328,7 @@ def _added(parameter):
 
 
 def _differentiable(ctx, h, weight, bias, dy, dh):
-    """The same gradients by operators that have derivatives, for double backward and torch.func."""
+    """Returns the same gradients by operators that have derivatives, for double backward and torch.func."""
     wide = torch.float64 if h.dtype == torch.float64 else torch.float32
     x, dy = h.to(wide), dy.to(wide)
     centred = x - x.mean(-1, keepdim=True) if ctx.norm == "layernorm" else x
@@ -342,6 +342,6 @@ def _differentiable(ctx, h, weight, bias, dy, dh):
 
 
 def _summed_for(weight, terms):
-    """Over the rows of each row of the weight."""
+    """Sums over the rows that share a row of the weight."""
     rows = range(weight.dim() - 1, terms.dim() - 1)
     return (terms.sum(tuple(rows)) if rows else terms).to(weight.dtype)

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The logger "normjit": at INFO which operators change hands, at WARNING, once for each reason, what is left to torch.
-Silent until a program configures logging."""
+"""The logger "normjit": at INFO which operators are replaced and restored, at WARNING, once for each reason, what is
+left to torch. Silent until a program configures logging."""
 from __future__ import annotations
 
 import logging
 
 logger = logging.getLogger("normjit")
 logger.addHandler(logging.NullHandler())
-MOST_REASONS = 100  # some have numbers in them
+MOST_REASONS = 100  # some contain numbers
 _told: set[tuple[str, str | None]] = set()
 
 
 def left_to_torch(what: str, reason: str | None) -> None:
-    """Says why normjit does not serve something that it was asked to, the first time for each reason."""
+    """Logs why normjit does not serve something that it was asked to, the first time for each reason."""
     if (what, reason) in _told or len(_told) == MOST_REASONS:
         return
     _told.add((what, reason))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands between kernels and their speed: memory that comes and goes, and kernels that are not made yet."""
+"""Preparations for full speed: keeping memory, and making kernels in advance."""
 from __future__ import annotations
 
 import ctypes
@@ -16,9 +16,10 @@ TOP_PAD = 256 << 20
 
 
 def keep_host_memory() -> None:
-    """Has glibc keep the memory of freed tensors for new ones, in this process and from now on. Else it gives blocks of
-    more than 32 MB back to the system each time, and most of the time of an operator with such a result on a CPU goes
-    into page faults. The process then holds what it needed at most. Raises Unavailable where malloc is not glibc's."""
+    """Makes glibc keep the memory of freed tensors for new ones, in this process and from now on. Otherwise it
+    returns blocks of more than 32 MB to the system each time, and page faults take most of the time of a CPU
+    operator with such a result. The process then holds the most memory it ever needed. Raises Unavailable if
+    malloc is not glibc's."""
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "gnu_get_libc_version") or not hasattr(libc, "mallopt"):
         raise Unavailable("keep_host_memory: this process's malloc is not glibc's")
@@ -28,11 +29,11 @@ def keep_host_memory() -> None:
 
 
 def prepare(model: torch.nn.Module, dtype: torch.dtype | None = None, residual: bool = False) -> int:
-    """Makes the kernels of a model's norms, by passes of one row through each, for training and for inference: for CUDA
-    graphs, in whose capture nothing can be made, and so that no step has to wait. To be called after enable() and
-    patch(), for the types of the training: `dtype` is that of the norms' inputs, None: that of their weights;
-    `residual`: normjit's modules are called with one, too. Returns how many modules there were; raises InvalidArgument
-    where there is none."""
+    """Makes the kernels of a model's norms, by passes of one row through each, for training and for inference: for
+    CUDA graphs, whose capture cannot make kernels, and so that no step has to wait. Call it after enable() and
+    patch(), with the types of the training: `dtype` is that of the norms' inputs, None means that of their
+    weights; with `residual` normjit's modules are called with one as well. Returns the number of modules; raises
+    InvalidArgument if there is none."""
     modules = [m for m in model.modules() if is_patched(m) or isinstance(m, (torch.nn.LayerNorm, LayerNorm, RMSNorm))
                or type(m) is torch.nn.RMSNorm]
     modules = [m for m in modules if m.weight is not None]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""layer_norm() and rms_norm() as modules in the place of torch.nn.LayerNorm and torch.nn.RMSNorm: their arguments, their
-names in a state_dict, their repr."""
+"""layer_norm() and rms_norm() as modules that replace torch.nn.LayerNorm and torch.nn.RMSNorm, with the same
+arguments, names in a state_dict, and repr."""
 from __future__ import annotations
 
 import collections.abc
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class LayerNorm(torch.nn.LayerNorm):
-    """torch.nn.LayerNorm by layer_norm(); forward(input, residual=None). Several normalised dimensions are one to the
-    kernels. Without weight and bias also forward(input, scale=, shift=): xhat * (scale + 1) + shift, of [B,N] for an
-    input of [B,T,N].
+    """torch.nn.LayerNorm by layer_norm(); forward(input, residual=None). The kernels treat several normalised
+    dimensions as one. Without weight and bias also forward(input, scale=, shift=): xhat * (scale + 1) + shift, of
+    [B,N] for an input of [B,T,N].
 
-    main_grad: as in layer_norm(), of one normalised dimension. Raises InvalidArgument, as its forward does."""
+    main_grad: as in layer_norm(), for one normalised dimension. Raises InvalidArgument, as its forward does."""
 
     has_backward = can_torch_compile = True  # for Hugging Face's kernels
-    main_grad = False  # also of modules whose class was changed to this one
+    main_grad = False  # also for modules whose class was changed to this one
 
     def __init__(self, normalized_shape: Shape, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
                  device: torch.device | str | int | None = None, dtype: torch.dtype | None = None, *,
@@ -59,11 +59,12 @@ class LayerNorm(torch.nn.LayerNorm):
 
 
 class RMSNorm(torch.nn.RMSNorm):
-    """torch.nn.RMSNorm by rms_norm(); forward(x, residual=None). Several normalised dimensions are one to the kernels.
+    """torch.nn.RMSNorm by rms_norm(); forward(x, residual=None). The kernels treat several normalised dimensions as
+    one.
 
     eps: None is that of the type in which the norm is computed, f32, or f64 for an x of it
     weight_offset: 1 for a zero-centred weight, which then starts as zeros
-    main_grad: as in rms_norm(), of one normalised dimension
+    main_grad: as in rms_norm(), for one normalised dimension
 
     Raises InvalidArgument, as its forward does."""
 
@@ -105,7 +106,7 @@ class RMSNorm(torch.nn.RMSNorm):
 
 
 def _checked_shape(normalized_shape: Any, main_grad: bool) -> tuple[int, ...]:
-    """A tuple of int."""
+    """Returns a tuple of int."""
     try:
         is_one = not isinstance(normalized_shape, collections.abc.Iterable)
         shape = tuple(operator.index(size) for size in ([normalized_shape] if is_one else normalized_shape))
@@ -134,12 +135,12 @@ def _checked_device(device: torch.device | str | int | None) -> torch.device | N
 
 
 def _check_input(name: str, x: torch.Tensor, shape: tuple[int, ...]) -> None:
-    if isinstance(x, torch.Tensor) and not x.is_nested and x.shape[-len(shape):] != shape:  # the rest is the function's
+    if isinstance(x, torch.Tensor) and not x.is_nested and x.shape[-len(shape):] != shape:  # more in the function
         raise InvalidArgument(f"{name}: its shape is {tuple(x.shape)}; must end in {tuple(shape)}")
 
 
 def _flat(dimensions: int, *tensors: Any) -> list[Any]:
-    """Each with its last dimensions as one; what has not as many stays, for the function to refuse."""
+    """Returns each tensor with its last dimensions as one; a tensor with fewer stays, for the function to refuse."""
     return [t.flatten(-dimensions) if isinstance(t, torch.Tensor) and t.dim() >= dimensions else t for t in tensors]
 
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.ops.normjit.layer_norm_backward and rms_norm_backward: what aten's have, with the gradient of a residual stream
-added into dx, statistics computed again from x where none are given, and zero-centred weights. They have no derivative
-of their own; normjit.torch.functional guards that. The operators called _into add the gradients of weight and bias to
-the tensors dweight and dbias where these are given, and return none for them. torch.ops.normjit.layer_norm and rms_norm
-are the norms themselves, of x + residual where there is one: y, that sum or none, and, if asked, the statistics."""
+"""torch.ops.normjit.layer_norm_backward and rms_norm_backward do what aten's operators do, but also add the gradient
+of a residual stream to dx, recompute missing statistics from x, and support zero-centred weights. They have no
+derivative of their own; normjit.torch.functional guards that. The operators called _into add the gradients of
+weight and bias to the tensors dweight and dbias if these are given, and return none for them.
+torch.ops.normjit.layer_norm and rms_norm are the norms themselves, of x + residual if there is a residual: they
+return y, that sum or none, and, on request, the statistics."""
 import re
 
 import torch
@@ -28,13 +29,13 @@ SCHEMAS = {
 }
 KERNELS = {"cpu": (3, 5, 7, 9, 11, 13), "cuda": (4, 6, 8, 10, 12, 14)}  # by normjit_torch_kernel
 
-served = set()  # the types of devices that the operators have kernels for; empty until register()
+served = set()  # the types of devices for which the operators have kernels; empty until register()
 _library = None
 
 
 def register():
-    """Defines the operators, once a process, for the devices that normjit can serve here. Raises Unavailable when there
-    is none."""
+    """Defines the operators, once per process, for the devices that normjit can serve here. Raises Unavailable if
+    there is none."""
     global _library
     with _kernels.lock:
         if served:
@@ -56,18 +57,18 @@ def register():
 
 
 def serves(device):
-    """Whether they have kernels for a type of device. Defines them where that has not been done: also in a process that
-    was sent a patched model, or loads it, and while torch traces the first call."""
+    """True if they have kernels for a type of device. Defines them if needed: also in a process that received or
+    loads a patched model, and while torch traces the first call."""
     if not served:
         register()
     return device in served
 
 
-# What torch.compiler.assume_constant_result() does, but for its import of torch._dynamo: 1.6 s of every process.
+# As torch.compiler.assume_constant_result() does, but without its import of torch._dynamo: 1.6 s of every process.
 serves._dynamo_marked_constant = True
 
 
-# What the shapes of operands must be, as torch_operator.cpp has it.
+# The required shapes of operands, as in torch_operator.cpp.
 MATRIX, STATISTIC, WEIGHT, SUM = "matrix", "statistic", "weight", "sum"
 FORMS = {"dy": MATRIX, "residual": MATRIX, "mean": STATISTIC, "rstd": STATISTIC, "weight": WEIGHT, "bias": WEIGHT,
          "dresidual": MATRIX, "dweight": SUM, "dbias": SUM}
@@ -75,14 +76,14 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def _fake(name):
-    """What an operator does but for its kernel: the same checks, with the same messages, and empty results."""
+    """Returns an operator without its kernel: the same checks, with the same messages, and empty results."""
     arguments, results = SCHEMAS[name].split("->")
     names = re.findall(r"(\w+)[,)]", arguments)
     count = results.count("Tensor")
 
     def fake(*values, **named):
         given = {**dict(zip(names, values)), **named}
-        for each in {"x", "dy"} & given.keys():  # which torch does not ask for where another tensor is on the meta device
+        for each in {"x", "dy"} & given.keys():  # torch does not check these if another tensor is on the meta device
             torch._check(isinstance(given[each], torch.Tensor), lambda: f"{each}: is None; must be a tensor")
         _Checks(given, count).all()
         return _gradients(given) if "dy" in given else _layer(given, with_mean=name == "layer_norm")
@@ -113,7 +114,7 @@ class _Checks:
         self.given, self.results = given, results
         self.x, self.row = given["x"], list(given["normalized_shape"])
         self.outer = list(self.x.shape[: max(self.x.dim() - len(self.row), 0)])
-        self.slices = 0  # how many of x's dimensions they are of for which weights have a row each
+        self.slices = 0  # the number of x's first dimensions for which weights have a row each
 
     def all(self):
         self.check_type("x", self.x)
@@ -174,7 +175,7 @@ class _Checks:
 
 
 def _check_equal(sizes, others, message):
-    """Sizes that a graph does not know yet torch checks when it does."""
+    """Checks sizes; torch checks those that a graph does not know yet when it does."""
     torch._check(sizes is not None and others is not None and len(sizes) == len(others), message)
     for size, other in zip(sizes, others):
         torch._check(size == other, message)

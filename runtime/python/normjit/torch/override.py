@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""normjit's kernels in the place of torch's own: enable() and disable()."""
+"""normjit's kernels in place of torch's own: enable() and disable()."""
 from __future__ import annotations
 
 import collections.abc
@@ -34,17 +34,18 @@ _threads = 0  # the policy that the last enable() chose
 
 def enable(layer_norm: bool = True, rms_norm: bool = True, devices: Devices = None, threads: str | None = None) -> None:
     """Gives torch's operators normjit's kernels, until disable(): the backward passes of layer_norm on CPUs and GPUs
-    and of rms_norm on GPUs. (rms_norm on CPUs is no operator of torch's but many: see patch().)
+    and of rms_norm on GPUs. (Torch composes rms_norm on CPUs of many operators: see patch().)
 
-    devices  "cpu", "cuda", "cuda:0", a torch.device, or several of these; None: those that normjit can serve here. Torch
-             has one kernel for all GPUs: one with a number must be there, and all are served
-    threads  whose threads launches on the CPU use: "openmp" for torch's, "own" for normjit's, "automatic" for those
-             with which each kernel turns out to be faster; None: as NORMJIT_THREADS says, which is automatic
+    devices  "cpu", "cuda", "cuda:0", a torch.device, or several of these; None: those that normjit can serve here.
+    Torch
+             has one kernel for all GPUs: a GPU with a number must exist, and all are served
+    threads  whose threads CPU launches use: "openmp" for torch's, "own" for normjit's, "automatic" for those
+             with which each kernel turns out to be faster; None: from NORMJIT_THREADS, else automatic
 
-    Raises normjit.Unavailable where nothing, or a device that was named, can be served, with the reason. Calls that
-    normjit cannot serve, such as one for a kernel that is not ready while a CUDA graph is captured, go to torch's
-    kernel; report() counts them. Done again with other arguments, what they name is enabled beside what was. To be
-    called, as disable(), while no thread is in a backward pass: torch reads its table of kernels without a lock."""
+    Raises normjit.Unavailable with the reason if nothing, or a named device, can be served. Calls that normjit cannot
+    serve, such as one for a kernel that is not ready while a CUDA graph is captured, go to torch's kernel; report()
+    counts them. A further call enables what it names in addition. Call it, as disable(), while no thread is in a
+    backward pass: torch reads its table of kernels without a lock."""
     if threads not in THREADS:
         raise InvalidArgument(f"threads: {threads!r}; allowed: {', '.join(map(repr, THREADS))}")
     kinds = None if devices is None else _kinds(devices)
@@ -57,7 +58,7 @@ def enable(layer_norm: bool = True, rms_norm: bool = True, devices: Devices = No
 
 
 def _kinds(devices: Any) -> list[str]:
-    """The kinds of the devices that are named, each once."""
+    """Returns the kinds of the named devices, each once."""
     is_one = isinstance(devices, (str, torch.device)) or not isinstance(devices, collections.abc.Iterable)
     named = [devices] if is_one else list(devices)
     found = [device for device in map(_device, named) if device is not None]
@@ -73,7 +74,7 @@ def _kinds(devices: Any) -> list[str]:
 
 
 def _device(named: object) -> torch.device | None:
-    """The torch.device of a name; None where there is none, or one that normjit never serves."""
+    """Returns the torch.device of a name; None if there is none, or one that normjit never serves."""
     if not isinstance(named, (str, torch.device)):
         return None
     try:
@@ -84,10 +85,10 @@ def _device(named: object) -> torch.device | None:
 
 
 def _served_with(threads: int, devices: list[str] | None) -> set[str]:
-    """Chooses whose threads, by number, and returns which devices normjit can serve, all of those that are named. Where
-    it raises, the threads stay those chosen before."""
+    """Chooses whose threads, by number, and returns the devices that normjit can serve, which must include all named
+    ones. If it raises, the threads stay as they were."""
     global _threads
-    _kernels.call("choose_threads", threads)  # on which depends whether a CPU can be served
+    _kernels.call("choose_threads", threads)  # it decides whether a CPU can be served
     try:
         reasons = {device: _kernels.why_not(device) for device in devices or DEVICES}
         unserved = {device: reason for device, reason in reasons.items() if reason}
@@ -101,7 +102,7 @@ def _served_with(threads: int, devices: list[str] | None) -> set[str]:
 
 
 def disable() -> None:
-    """Gives torch's operators their own kernels back."""
+    """Restores the kernels of torch's operators."""
     with _lock:
         for kernel in sorted(_enabled):
             _give_back(kernel)
@@ -110,7 +111,7 @@ def disable() -> None:
 @contextlib.contextmanager
 def enabled(layer_norm: bool = True, rms_norm: bool = True, devices: Devices = None,
             threads: str | None = None) -> collections.abc.Iterator[None]:
-    """enable() for the time of a with statement. It is of the process and not of the thread."""
+    """Enables for the time of a with statement, for the process and not only the thread."""
     with _lock:
         before = set(_enabled)
     enable(layer_norm, rms_norm, devices, threads)
@@ -124,7 +125,7 @@ def enabled(layer_norm: bool = True, rms_norm: bool = True, devices: Devices = N
 
 @contextlib.contextmanager
 def disabled() -> collections.abc.Iterator[None]:
-    """disable() for the time of a with statement. It is of the process and not of the thread."""
+    """Disables for the time of a with statement, for the process and not only the thread."""
     with _lock:
         before = set(_enabled)
         disable()
@@ -137,12 +138,12 @@ def disabled() -> collections.abc.Iterator[None]:
 
 
 def is_enabled() -> bool:
-    """Whether any of torch's operators has normjit's kernel; enabled_operators() says which."""
+    """True if any of torch's operators has normjit's kernel; enabled_operators() says which."""
     return bool(enabled_operators())
 
 
 def enabled_operators() -> set[tuple[str, str]]:
-    """The operators that have normjit's kernels: {("native_layer_norm_backward", "CPU"), ...}."""
+    """Returns the operators that have normjit's kernels: {("native_layer_norm_backward", "CPU"), ...}."""
     with _lock:
         return {OPERATORS[kernel][2:] for kernel in _enabled}
 
@@ -161,7 +162,7 @@ def _give_back(kernel: int) -> None:
 
 
 def _keep_torch_kernels() -> None:
-    """Operators of normjit's that call torch's own kernels, for what is left to them."""
+    """Defines operators of normjit that call torch's own kernels, for calls that are left to them."""
     global _fallbacks
     if _fallbacks is not None:
         return
@@ -189,8 +190,8 @@ def _caller_of(operator: str, kernel: Any, key: str) -> collections.abc.Callable
 
 
 def _spend_warning(library: torch.library.Library) -> None:
-    """Torch tells stderr of the first kernel of a process that replaces another, once; told to Python it can be
-    ignored. It is spent on an operator of our own: other threads may be calling torch's."""
+    """Uses up a warning that torch prints to stderr once per process, when the first kernel replaces another; in
+    Python it can be ignored. It is spent on an operator of our own, because other threads may be calling torch's."""
     library.define("replaced() -> ()")
     library.impl("replaced", lambda: None, "CPU")
     with warnings.catch_warnings():

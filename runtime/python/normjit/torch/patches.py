@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""patch(model): normjit's backward pass for norms that are written in Python. A patched module gets a class of its own,
-derived from the one it had, and a mark: copies of it compute with what the copies hold."""
+"""patch(model): normjit's backward pass for norms that are written in Python. A patched module gets its own class,
+derived from the one it had, and a mark: copies of it compute with the copies' own content."""
 import collections
 import copyreg
 import dataclasses
@@ -19,9 +19,9 @@ from normjit.torch.functional import ALL_TYPES, PLAIN
 from normjit.torch.probes import Norm
 from normjit.torch.recognition import MARK, ORIGINAL, check_model, class_of, is_patched, look_at, vectors
 
-_classes = weakref.WeakKeyDictionary()  # references to those of patched modules, by those that they had
+_classes = weakref.WeakKeyDictionary()  # references to the classes of patched modules, by those that they had
 _lock = threading.Lock()
-_left = collections.Counter()  # calls of patched modules that were left to their own forward, by why
+_left = collections.Counter()  # calls of patched modules that were left to their own forward, by reason
 
 
 @dataclasses.dataclass
@@ -30,7 +30,7 @@ class Patch:
 
     norm: Norm
     name: str  # in the model
-    forward: bool  # whether the forward pass is normjit's, too
+    forward: bool  # the forward pass is normjit's as well
     verify: bool
     left: collections.Counter = dataclasses.field(default_factory=collections.Counter)
 
@@ -39,26 +39,27 @@ class Patch:
 
 
 def patch(model, compiled=False, forward=False, strict=True, verify=False):
-    """Gives the norms of a model normjit's backward pass, and returns the model; unpatch() takes it away. The forward
-    pass and the parameters stay what they are, bit for bit. Patched are modules that compute what LayerNorm or RMSNorm
-    do, with a weight as it is or zero-centred, and whose gradients are the norm's; found(model) lists them and says why
-    others are not. torch.nn.LayerNorm, which enable() serves, is patched only with compiled=True, for torch.compile,
-    where an operator of normjit's then stands in the graph's backward pass in the place of what Inductor would make, or
-    with forward=True.
+    """Gives the norms of a model normjit's backward pass, and returns the model; unpatch() undoes it. The forward
+    pass and the parameters stay the same, bit for bit. It patches modules that compute what LayerNorm or RMSNorm
+    do, with a plain or a zero-centred weight, and whose gradients are the norm's; found(model) lists them and
+    says why others are not patched. torch.nn.LayerNorm, which enable() serves, is patched only with forward=True,
+    or with compiled=True for torch.compile: then the graph's backward pass contains an operator of normjit
+    instead of Inductor's code.
 
-    forward=True  in eager mode the forward pass, too, is a kernel of normjit's, for inputs of the weight's type: one pass
-                  over memory where a module in Python makes many. It rounds once, when y is stored, so that an element
-                  may be a step of its type away from the module's.
-    strict=False  a model without a norm that normjit knows is returned as it is
-    verify=True   the gradients of the first eager backward pass of each norm are compared with those of the module's own
-                  code, for the same tensors; where rounding does not explain how they differ, backward() raises
-                  normjit.Error. Costs what the module's own passes cost, once.
+    forward=True  in eager mode the forward pass is also a kernel of normjit's, for inputs of the weight's type: one
+    pass
+                  over memory where a module in Python makes many. It rounds once, when y is stored, so an element may
+                  differ from the module's by one step of its type.
+    strict=False  returns a model without a norm that normjit knows unchanged
+    verify=True   compares the gradients of the first eager backward pass of each norm with those of the module's own
+                  code, for the same tensors. If rounding does not explain the difference, backward() raises
+                  normjit.Error. It costs the time of the module's own passes, once.
 
     What an input's shape or type may change in a module's code is tried at the first call with such an input, once for
-    all modules alike, with random values. Calls that are not the norm's are left to the module; report() counts them.
+    all equal modules, with random values. Calls that are not the norm's are left to the module; report() counts them.
 
-    Raises normjit.InvalidArgument for what is no torch.nn.Module and, with strict=True, where there is nothing to patch;
-    normjit.Unavailable when nothing can be served."""
+    Raises normjit.InvalidArgument unless given a torch.nn.Module and, with strict=True, if there is nothing to patch;
+    normjit.Unavailable if nothing can be served."""
     check_model(model)
     operators.register()
     known = {}
@@ -78,18 +79,18 @@ def patch(model, compiled=False, forward=False, strict=True, verify=False):
 
 
 def unpatch(model):
-    """Takes away what patch() did, and returns the model."""
+    """Undoes patch(), and returns the model."""
     check_model(model)
     for module in model.modules():
         vars(module).pop(MARK, None)
-        if ORIGINAL in vars(type(module)):  # else another's class is derived from the patched one
+        if ORIGINAL in vars(type(module)):  # otherwise another class is derived from the patched one
             module.__class__ = class_of(module)
     return model
 
 
 def calls_left(module=None):
-    """How many calls of patched modules, of this process or of one module, were left to the modules' own forward, by why:
-    a collections.Counter."""
+    """Counts the calls of patched modules, of this process or of one module, that were left to the modules' own
+    forward, by reason: a collections.Counter."""
     mark = None if module is None else vars(module).get(MARK)
     with _lock:
         return collections.Counter(_left if module is None else mark.left if mark is not None else ())
@@ -113,16 +114,16 @@ def _patched_class(original):
 
 
 def _rebuilt(original, *arguments):
-    """A patched module without its attributes, for copy and pickle."""
+    """Returns a patched module without its attributes, for copy and pickle."""
     kind = _patched_class(original)
     return kind.__new__(kind, *arguments)
 
 
 class _Patched:
-    """First among the bases of a patched module's class."""
+    """The first base of a patched module's class."""
 
     def __init_subclass__(cls, **named):
-        pass  # no register of classes that the module's own may keep is told
+        pass  # a register of classes that the module's own class may keep does not see it
 
     def __reduce_ex__(self, protocol):
         made = super().__reduce_ex__(protocol)
@@ -145,17 +146,18 @@ class _Patched:
 
 
 def _parameter(module, name):
-    """getattr(module, name, None), which takes microseconds where there is none."""
+    """Returns getattr(module, name, None), which takes microseconds if there is none."""
     if torch.compiler.is_compiling():
         return getattr(module, name, None)
-    for place in (module._parameters, vars(module)):  # the second of DataParallel's replicas
+    for place in (module._parameters, vars(module)):  # DataParallel's replicas have them in the second
         if name in place:
             return place[name]
     return getattr(module, name) if hasattr(type(module), name) else None
 
 
 def _only_argument(kind, arguments, named):
-    """The x of a call that gives it by its name, or gives what is the default for the others; None of other calls."""
+    """Returns the x of a call that gives it by name, or that gives the defaults for the others; None for other
+    calls."""
     defaults = None if torch.compiler.is_compiling() else _parameters_of_forward(kind)
     if defaults is None or len(arguments) > len(defaults):
         return None
@@ -168,7 +170,7 @@ def _only_argument(kind, arguments, named):
 
 @functools.lru_cache(maxsize=256)
 def _parameters_of_forward(kind):
-    """Defaults by names, or None of a forward() with others than plain parameters."""
+    """Returns defaults by names, or None for a forward() with other than plain parameters."""
     parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
     if not parameters or any(each.kind is not each.POSITIONAL_OR_KEYWORD for each in parameters):
         return None
@@ -182,7 +184,7 @@ def _count(mark, reason):
 
 
 def _why_own(module, mark, x, weight, bias):
-    """Why a call is the module's own: "" where there will be no gradient, None where it is normjit's."""
+    """Returns why a call is the module's own: "" if there will be no gradient, None if normjit serves it."""
     if not isinstance(x, torch.Tensor):
         return f"x is {type(x).__name__}"
     if weight is None:
@@ -206,7 +208,8 @@ def _why_own(module, mark, x, weight, bias):
 
 
 def _why_another(module, mark, x, weight, bias, has_gradient):
-    """Why a module may not compute the norm that it was recognised as, for an x that is [.., N]; "" and None as above."""
+    """Returns why a module may not compute the norm that it was recognised as, for an x of [.., N]; "" and None as
+    above."""
     norm = mark.norm
     changed = _changed(module, norm)
     if changed is not None:
@@ -225,7 +228,8 @@ def _why_another(module, mark, x, weight, bias, has_gradient):
 
 
 def _changed(module, norm):
-    """The name of an attribute that the module's code reads and that has changed since it was recognised, or None."""
+    """Returns the name of an attribute that the module's code reads and that has changed since it was recognised, or
+    None."""
     for name, value in norm.constants:
         now = getattr(module, name, probes)
         if now is not value and (type(now) is not type(value) or now != value):

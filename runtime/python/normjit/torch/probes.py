@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a module computes a norm: its outputs and gradients, for inputs of many kinds, against the definition in double
-precision. The module itself is not called, but a twin with its class, its attributes and random parameters; and in a
-thread of its own, where no mode, no autocast, no hook on saved tensors and no choice of a default device is in force."""
+"""Decides whether a module computes a norm: compares its outputs and gradients, for inputs of many kinds, with the
+definition in double precision. It does not call the module itself but a twin with its class, its attributes and
+random parameters, in a separate thread, where no mode, autocast, hook on saved tensors or default device is in
+force."""
 import contextlib
 import dataclasses
 import enum
@@ -28,20 +29,20 @@ class Refused(Exception):
 
 
 class Raised(Refused):
-    """The module raised, as it may for inputs that it does not take."""
+    """The module raised, as it may for inputs that it does not accept."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Norm:
-    """What a module computes, and what that rests on."""
+    """What a module computes, and what that conclusion depends on."""
 
     norm: str  # "layernorm" or "rmsnorm"
     eps_name: str  # the attribute with eps, which is read at each call
     eps: float
     weight_offset: float
-    constants: tuple = ()  # (name, value) of the attributes that it reads beside
+    constants: tuple = ()  # (name, value) of the other attributes that it reads
     functions: tuple = dataclasses.field(default=(), compare=False)  # (name, function) of the methods that it calls
-    ranks: frozenset = frozenset()  # numbers of dimensions of x that were tried and served
+    ranks: frozenset = frozenset()  # numbers of dimensions of x that were tried and can be served
     checked: dict = dataclasses.field(default_factory=dict, compare=False, repr=False)  # by trials.check()
 
     def __reduce__(self):  # functions of classes in a function have no name that a file can hold
@@ -60,7 +61,7 @@ def eps_of(eps, dtype):
 
 
 class _TorchsOwn(TorchDispatchMode):
-    """Torch's own kernels, also where enable() has given its operators normjit's."""
+    """Torch's own kernels, even if enable() has given its operators normjit's."""
 
     def __torch_dispatch__(self, operator, kinds, arguments=(), named=None):
         own = OVERRIDDEN.get(operator)
@@ -68,7 +69,7 @@ class _TorchsOwn(TorchDispatchMode):
 
 
 def alone(function, *arguments):
-    """What a function returns or raises in a thread of its own: what torch keeps for each thread is as at its start."""
+    """Returns or raises what a function does in a separate thread, where torch's thread-local state is fresh."""
     done = []
 
     def run():
@@ -88,11 +89,11 @@ def alone(function, *arguments):
 
 
 class _Recorder:
-    """First among the bases of a twin's class: keeps the names of the attributes that the module's code reads, and
-    refuses those whose content may change without notice, and to set any."""
+    """The first base of a twin's class: records the attributes that the module's code reads. It refuses attributes
+    whose content may change unnoticed, and any assignment."""
 
     def __init_subclass__(cls, **named):
-        pass  # no register of classes that the module's own may keep is told
+        pass  # a register of classes that the module's own class may keep does not see it
 
     def __getattribute__(self, name):
         value = object.__getattribute__(self, name)
@@ -114,12 +115,12 @@ class _Recorder:
 
 
 def attributes_of(twin):
-    """Its __dict__, unnoticed."""
+    """Returns its __dict__ without recording that."""
     return object.__getattribute__(twin, "__dict__")
 
 
 def _read(twin, name, value):
-    """A value of a twin's attribute, which is noted."""
+    """Returns the value of a twin's attribute and records it."""
     kept = attributes_of(twin)["_normjit_read"]
     if name == "training" or name in kept:
         return value
@@ -140,8 +141,8 @@ def _refusal(twin, reason):
 
 
 def twin_of(module, kind, dtypes, device, generator):
-    """A module of the class `kind` with a module's attributes, without hooks, and with random parameters of the types that
-    `dtypes` has by their names; None: such a parameter is None."""
+    """Returns a module of the class `kind` with a module's attributes, without hooks, and with random parameters of
+    the types that `dtypes` gives by name; None: such a parameter is None."""
     twin = object.__new__(types.new_class(kind.__name__, (_Recorder, kind)))
     attributes = attributes_of(twin)
     attributes.update(vars(torch.nn.Module()))
@@ -156,7 +157,7 @@ def twin_of(module, kind, dtypes, device, generator):
 
 
 def types_of(module):
-    """Those of a norm's parameters by their names, as twin_of() takes them."""
+    """Returns the types of a norm's parameters by name, as twin_of() takes them."""
     parameters = {name: getattr(module, name) for name in ("weight", "bias") if hasattr(module, name)}
     return {name: None if t is None else t.dtype for name, t in parameters.items()}
 
@@ -166,12 +167,12 @@ def parameters_of(twin):
 
 
 def read_by(twin):
-    """The attributes that its code has read, as {name: value}, and the functions of its methods."""
+    """Returns the attributes that its code has read, as {name: value}, and the functions of its methods."""
     return attributes_of(twin)["_normjit_read"]
 
 
 def output(twin, x):
-    """A twin's output. Raises Refused for what is none of a norm."""
+    """Returns a twin's output. Raises Refused if it cannot be a norm's."""
     y = _tried(twin.forward, x)
     if not isinstance(y, torch.Tensor) or y.shape != x.shape:
         raise Refused("computes neither LayerNorm nor RMSNorm")
@@ -179,7 +180,7 @@ def output(twin, x):
 
 
 def gradients(twin, x, dy):
-    """y, and the gradients of x, weight and bias, None for what has none."""
+    """Returns y, and the gradients of x, weight and bias, None for those without one."""
     parameters = parameters_of(twin)
     leaves = [x, *(t for t in (parameters["weight"], parameters.get("bias")) if t is not None)]
     with torch.enable_grad():
@@ -192,7 +193,7 @@ def gradients(twin, x, dy):
 
 
 def _tried(function, *arguments, **named):
-    """What code of the module's returns. Raises Raised for whatever it may raise."""
+    """Returns what the module's code returns. Raises Raised for whatever it raises."""
     try:
         return function(*arguments, **named)
     except Refused:
@@ -202,8 +203,8 @@ def _tried(function, *arguments, **named):
 
 
 def definition(norm, x, dy, weight, bias, offset, eps):
-    """y, and the gradients of x, weight and bias, in double, of rows of [R,N]; and how large what the gradient of x is a
-    difference of is."""
+    """Returns, in double, for rows of [R,N]: y; the gradients of x, weight and bias; and the size of the terms whose
+    difference the gradient of x is."""
     x, dy, weight = x.double(), dy.double(), weight.double() + offset
     centred = x - x.mean(-1, keepdim=True) if norm == "layernorm" else x
     rstd = (centred.square().mean(-1, keepdim=True) + eps).rsqrt()
@@ -216,7 +217,8 @@ def definition(norm, x, dy, weight, bias, offset, eps):
 
 
 def off(got, wanted, size=0.0):
-    """How far apart two tensors are, of the largest element of the second, or of `size` if that is more."""
+    """Returns the distance of two tensors, relative to the largest element of the second, or to `size` if that is
+    larger."""
     if got is None or got.shape != wanted.shape:
         return math.inf
     if wanted.numel() == 0:
@@ -229,7 +231,7 @@ def off(got, wanted, size=0.0):
 
 
 def compare(got, x, dy, weight, bias, norm, offset, eps, tolerance, sum_tolerance):
-    """Raises Refused where outputs and gradients are not those of the norm; `got`: what gradients() returned."""
+    """Raises Refused if outputs and gradients are not those of the norm; `got` is what gradients() returned."""
     cols = x.shape[-1]
     y, dx, *sums = got
     rows = [None if t is None else t.detach().reshape(-1, cols) for t in (x, dy, y, dx)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which modules are norms: recognised by what they compute and not by what they are called."""
+"""Recognises which modules are norms, by what they compute and not by their names."""
 import dataclasses
 import itertools
 
@@ -12,7 +12,7 @@ from normjit.torch.modules import LayerNorm, RMSNorm
 from normjit.torch.probes import Refused
 
 MARK = "_normjit_patch"  # the attribute with which patch() marks a module
-ORIGINAL = "_normjit_original"  # that of the class which such a module has: the one that it had
+ORIGINAL = "_normjit_original"  # an attribute of such a module's class: the class that it had
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Found:
     name: str
     kind: str  # the name of its class
     norm: str = None  # "layernorm", "rmsnorm"; None: not recognised
-    eps: float = None  # None: that of the type in which it computes, as torch.nn.RMSNorm has it
+    eps: float = None  # None: that of the type in which it computes, as in torch.nn.RMSNorm
     eps_name: str = None  # the module's attribute that has it, and is read at each call
     weight_offset: float = None
     reason: str = None  # why it is left alone
@@ -35,9 +35,9 @@ def check_model(model):
 
 
 def found(model):
-    """All modules of a model whose parameters are those of a norm, and those without any that are called one, as a list
-    of Found. The modules are not called: probes work on others with their code and random parameters. Raises
-    normjit.InvalidArgument for what is no torch.nn.Module."""
+    """Returns all modules of a model whose parameters are those of a norm, and those without parameters that are
+    called one, as a list of Found. It does not call the modules: probes work on others with their code and random
+    parameters. Raises normjit.InvalidArgument unless given a torch.nn.Module."""
     check_model(model)
     known = {}
     return [look_at(name, module, known)[0] for name, module in model.named_modules()
@@ -45,17 +45,18 @@ def found(model):
 
 
 def class_of(module):
-    """The class that a module had before patch()."""
+    """Returns the class that a module had before patch()."""
     return getattr(type(module), ORIGINAL, type(module))
 
 
 def is_patched(module):
-    """Whether a module's backward pass is normjit's by patch()."""
+    """True if patch() has made a module's backward pass normjit's."""
     return MARK in vars(module) and hasattr(type(module), ORIGINAL) and "forward" not in vars(module)
 
 
 def vectors(module):
-    """The parameters of a module that may be a norm's: one or two vectors of one length, and no modules inside."""
+    """Returns the parameters of a module that may be a norm's: one or two vectors of one length, and no modules
+    inside."""
     parameters = {name: p for name, p in module._parameters.items() if p is not None}
     shapes = {tuple(p.shape) for p in parameters.values()}
     alone = next(module.children(), None) is None
@@ -68,7 +69,8 @@ def _is_unweighted_norm(module):
 
 
 def look_at(name, module, known):
-    """A module's Found, and its Norm or None; `known`: of modules that were looked at, by all that decides it."""
+    """Returns a module's Found, and its Norm or None. `known` has the modules examined before, by all that decides
+    the result."""
     kind = class_of(module)
     left = _why_left(module)
     if left is not None:
@@ -91,7 +93,7 @@ def look_at(name, module, known):
 
 
 def _why_left(module):
-    """Why a module need not be probed, or None."""
+    """Returns why a module need not be probed, or None."""
     parameters = vectors(module)
     if not parameters:
         return "it has no weight"

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators of normjit on DTensors: rows may be sharded, along any dimension but the normalised ones; gradients of
-weights are then sums that the ranks have parts of."""
+"""normjit's operators on DTensors: rows may be sharded, along any dimension except the normalised ones; gradients of
+weights are then partial sums on each rank."""
 import sys
 
 import torch
 
-_known = set()  # DTensor, when it is known to torch how our operators are sharded
+_known = set()  # DTensor, once torch knows how our operators are sharded
 
 
 def is_dtensor(tensor):
@@ -17,7 +17,7 @@ def is_dtensor(tensor):
 
 
 def prepare_for(tensor):
-    """Tells torch how our operators are sharded when the tensor is the first that may be."""
+    """Tells torch how our operators are sharded when the first tensor comes that may be."""
     if not _known and is_dtensor(tensor):
         _register(type(tensor))
 
@@ -28,7 +28,7 @@ def _register(kind):
     from torch.distributed.tensor.experimental import register_sharding
 
     def each(x, normalized_shape, rules):
-        """Of all ranks with everything, and of each dimension of rows."""
+        """For every rank with everything, and for each dimension of rows."""
         return [rules(placement) for placement in (
             Replicate(), *(Shard(i) for i in range(x.ndim - len(normalized_shape))))]
 
@@ -36,7 +36,7 @@ def _register(kind):
         return [None if t is None else rows for t in tensors]
 
     def weights(rows, *tensors, gradient=False):
-        """Sharded with the rows where they have one for each element of that dimension."""
+        """Sharded with the rows if they have a row for each element of that dimension."""
         of_all = Partial() if gradient and rows.is_shard() else Replicate()
         return [None if t is None else rows if rows.is_shard() and rows.dim < t.ndim - 1 else of_all for t in tensors]
 
@@ -65,7 +65,7 @@ def _register(kind):
     for rules in (layer_norm_backward, rms_norm_backward, layer_norm, rms_norm):
         operator = getattr(torch.ops.normjit, rules.__name__).default
         register_sharding(operator)(rules)
-        # What is known of a call is kept by its tensors and all arguments from the third on: what is returned depends on
+        # Torch caches what it knows of a call by its tensors and all arguments from the third on: the results depend on
         # the mask.
         kind._op_dispatcher.sharding_propagator.op_to_schema_info[operator] = RuntimeSchemaInfo(2, needs_pytree=True)
     _known.add(kind)

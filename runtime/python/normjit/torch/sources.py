@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the code of a module can depend on beside its input, its parameters and its attributes: global variables, which no
-probe sees change."""
+"""What the code of a module can depend on besides its input, parameters and attributes: global variables, whose
+changes no probe sees."""
 import dis
 import inspect
 import types
@@ -10,13 +10,13 @@ import torch
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, torch.jit.ScriptFunction,
              torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 VALUES = (torch.dtype, torch.device, torch.layout, torch.memory_format)
-KNOWN = ("torch", "math", "typing", "builtins", "functools", "einops", "numpy")  # packages whose state is not looked into
+KNOWN = ("torch", "math", "typing", "builtins", "functools", "einops", "numpy")  # packages whose state is not examined
 MOST_FUNCTIONS = 64  # that one forward() may lead to
 
 
 def variable_read(functions):
-    """What the first of these Python functions, or of those that they call by name, reads that may change from call to
-    call, in words; None where there is nothing."""
+    """Returns, in words, what the first of these Python functions, or of those that they call by name, reads that
+    may change from call to call; None if there is nothing."""
     waiting, seen = list(functions), set()
     while waiting:
         function = inspect.unwrap(waiting.pop())
@@ -34,7 +34,7 @@ def variable_read(functions):
 
 
 def _variables(function):
-    """(name, value) of those that a Python function reads and that are not its own."""
+    """Returns (name, value) of the variables that a Python function reads and that are not its own."""
     waiting = [function.__code__]
     while waiting:
         code = waiting.pop()
@@ -44,14 +44,14 @@ def _variables(function):
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
         try:
             yield name, cell.cell_contents
-        except ValueError:  # it is empty yet
+        except ValueError:  # it is still empty
             continue
 
 
 def _is_fixed(value):
     if isinstance(value, types.ModuleType):
         return _is_known(value.__name__)
-    if isinstance(value, type):  # with attributes that may change, but for those whose only use is to be called
+    if isinstance(value, type):  # its attributes may change, unless its only use is to be called
         return _is_known(value.__module__) or issubclass(value, (torch.autograd.Function, torch.nn.Module))
     return isinstance(value, FUNCTIONS + VALUES)
 

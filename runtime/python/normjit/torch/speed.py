@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many times as fast as torch's a norm's backward pass is here, measured."""
+"""Measures how many times as fast as torch's a norm's backward pass is here."""
 from __future__ import annotations
 
 import collections.abc
@@ -18,8 +18,8 @@ ROUND_SECONDS = 0.01
 
 def times_torchs(norm: str, rows: int, cols: int, dtype: torch.dtype, weight_dtype: torch.dtype, has_bias: bool,
                  device: str, weight_offset: float = 0.0) -> float:
-    """The median time of torch's backward pass over normjit's, for random inputs of [rows, cols]; outputs are
-    allocated."""
+    """Returns the median time of torch's backward pass over normjit's, for random inputs of [rows, cols]. Outputs
+    are allocated."""
     made = lambda *shape, dtype: torch.randn(shape, device=device).to(dtype).requires_grad_()  # noqa: E731
     x, weight = made(rows, cols, dtype=dtype), made(cols, dtype=weight_dtype)
     bias = made(cols, dtype=weight_dtype) if has_bias else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trials of a module: those that decide whether it is a norm, and those of inputs of one more shape and type."""
+"""The trials of a module: those that decide whether it is a norm, and those for inputs of a new shape and type."""
 import dataclasses
 import itertools
 
@@ -9,21 +9,21 @@ from normjit.torch import probes, sources
 from normjit.torch.probes import Norm, Raised, Refused
 
 OFFSETS = (0.0, 1.0)  # of weights
-SCALES = (1e-3, 30.0, 1e4, 1e12)  # of inputs and weights, beside 1
+SCALES = (1e-3, 30.0, 1e4, 1e12)  # of inputs and weights, in addition to 1
 SHAPES = ((2, 3), (5,), (), (2, 3, 4), (1, 7))  # of rows
 MOST_ROWS, MOST_ELEMENTS = 4096, 1 << 16  # of a trial
-OTHER_EPS = 0.011  # and its multiples, to see what eps is read from
-TOLERANCE = 2e-5  # of the largest element, of what is computed in f32
+OTHER_EPS = 0.011  # and its multiples, to find where eps is read
+TOLERANCE = 2e-5  # of the largest element, for results computed in f32
 LARGE_TOLERANCE = 1e-3  # of the same over many rows
-ROUNDED_TOLERANCE = 0.08  # of what is computed in bf16 or f16
-SUM_TOLERANCE = 0.9  # of its sums over many rows: torch's on a CPU, in bf16, are 28 % off (bf16_gradients.py)
+ROUNDED_TOLERANCE = 0.08  # of results computed in bf16 or f16
+SUM_TOLERANCE = 0.9  # of their sums over many rows: torch's on a CPU, in bf16, are 28 % off (bf16_gradients.py)
 ROUNDED = (torch.bfloat16, torch.float16)
 MOST_CHECKED = 4096  # shapes that are remembered
 UNKNOWN = object()
 
 
 def epsilons(module):
-    """The attributes that may be a module's eps."""
+    """Returns the attributes that may be a module's eps."""
     found = {k: v for k, v in vars(module).items() if isinstance(v, float) and 0 <= v < 0.1}
     if vars(module).get("eps", 0) is None:
         found["eps"] = None
@@ -40,7 +40,8 @@ class _Probe:
         self.twins = []
 
     def twin(self, dtypes, training=True, scale=1.0):
-        """`dtypes`: one, or those of the parameters as twin_of() takes them; `scale`: the parameters' size."""
+        """Returns a twin. `dtypes`: one, or those of the parameters as twin_of() takes them; `scale`: the
+        parameters' size."""
         if isinstance(dtypes, torch.dtype):
             dtypes = _all_of(dtypes, probes.types_of(self.module))
         self.twins.append(probes.twin_of(self.module, self.kind, dtypes, self.device, self.generator))
@@ -57,7 +58,7 @@ class _Probe:
         return self.random(*shape) + 0.5  # means that are not zero
 
     def compare(self, twin, x, norm, tolerance=TOLERANCE, sum_tolerance=TOLERANCE):
-        """One forward and backward pass, against the definition. Raises Refused."""
+        """Compares one forward and backward pass with the definition. Raises Refused."""
         weight, bias = (probes.parameters_of(twin).get(name) for name in ("weight", "bias"))
         kept = [None if t is None else t.detach().clone() for t in (x, weight, bias)]
         dy = self.random(*x.shape).to(x.dtype)
@@ -69,12 +70,12 @@ class _Probe:
         return got[0]
 
     def refusal(self):
-        """What a twin was refused for while it ran, which its code may have caught."""
+        """Returns why a twin was refused while it ran, because its code may have caught the exception."""
         return next(filter(None, (probes.attributes_of(twin).get("_normjit_refused") for twin in self.twins)), None)
 
 
 def recognise(module, kind):
-    """The Norm that a module of the class `kind` is. Raises Refused."""
+    """Returns the Norm that a module of the class `kind` is. Raises Refused."""
     probe, state = _Probe(module, kind), torch.get_rng_state()
     try:
         norm, shape = _match(probe)
@@ -103,7 +104,7 @@ def recognise(module, kind):
 
 
 def _match(probe):
-    """The Norm that fits the outputs for two inputs, and the shape of those. Raises Refused."""
+    """Returns the Norm that fits the outputs for two inputs, and the shape of those. Raises Refused."""
     twin = probe.twin(torch.float32)
     shape = _first_taken(probe, twin)
     named = epsilons(probe.module)
@@ -121,7 +122,7 @@ def _match(probe):
 
 
 def _first_taken(probe, twin):
-    """The shape of the rows that a module takes. Raises Refused."""
+    """Returns the shape of the rows that a module accepts. Raises Refused."""
     errors = []
     for rows in SHAPES:
         try:
@@ -133,7 +134,7 @@ def _first_taken(probe, twin):
 
 
 def _that_fit(probe, twin, shape, named):
-    """The Norms, with each eps by its name, that a twin's outputs are those of."""
+    """Returns the Norms, with each eps by its name, that fit a twin's outputs."""
     weight, bias = (probes.parameters_of(twin).get(name) for name in ("weight", "bias"))
     fits = [Norm(norm, name, eps, offset)
             for norm, offset, (name, eps) in itertools.product(("rmsnorm", "layernorm"), OFFSETS, named.items())]
@@ -148,16 +149,16 @@ def _that_fit(probe, twin, shape, named):
 
 
 def _try_shapes(probe, norm):
-    """The numbers of dimensions that a module takes, of which all must be served. Raises Refused."""
+    """Returns the numbers of dimensions that a module accepts, all of which must be served. Raises Refused."""
     cols, ranks = probe.cols, set()
     many = (1, max(9, min(MOST_ROWS, MOST_ELEMENTS // cols)))
-    square = [(cols,), (2, cols), (1, cols, 2)] if 2 * cols * cols <= MOST_ELEMENTS else []  # the last two or three alike
+    square = [(cols,), (2, cols), (1, cols, 2)] if 2 * cols * cols <= MOST_ELEMENTS else []  # two or three equal ones
     twin = probe.twin(torch.float32)
     for rows in (*SHAPES, many, *square):
         try:
             probe.compare(twin, probe.input(*rows, cols).requires_grad_(), norm)
             ranks.add(len(rows) + 1)
-        except Raised:  # it takes none of that shape, and says so when it is called with one
+        except Raised:  # it accepts none of that shape, and says so when it is called with one
             continue
         except Refused as refused:
             raise Refused(f"{refused}, for an input of {[*rows, cols]}") from None
@@ -165,7 +166,7 @@ def _try_shapes(probe, norm):
 
 
 def _try_values(probe, norm, shape):
-    """Small and large inputs and weights, in each type. Raises Refused."""
+    """Tries small and large inputs and weights, in each type. Raises Refused."""
     for dtype, scale in itertools.product((torch.float32, torch.float64), (1.0, *SCALES)):
         x = (probe.input(*shape, probe.cols) * scale).to(dtype).requires_grad_()
         try:
@@ -177,14 +178,14 @@ def _try_values(probe, norm, shape):
         x = probe.input(*shape, probe.cols).to(dtype).requires_grad_()
         try:
             probe.compare(probe.twin(dtype), x, norm, ROUNDED_TOLERANCE, ROUNDED_TOLERANCE)
-        except Raised:  # it takes none of that type
+        except Raised:  # it accepts none of that type
             continue
         except Refused as refused:
             raise Refused(f"{refused}, for an input of {str(dtype)[6:]}") from None
 
 
 def _try_ways_to_call(probe, norm, shape):
-    """For inference, without gradients, again and again, and with strides. Raises Refused."""
+    """Tries it for inference, without gradients, repeatedly, and with strides. Raises Refused."""
     x = probe.input(*shape, probe.cols)
     for training in (False, True):
         twin = probe.twin(torch.float32, training)
@@ -200,8 +201,8 @@ def _try_ways_to_call(probe, norm, shape):
 
 
 def check(module, kind, norm, x, key):
-    """Why calls of a module with an x of this one's shape and type are not the norm's that it was recognised as, or None;
-    kept in norm.checked by the key. The values of x are not looked at."""
+    """Returns why calls of a module with an x of this one's shape and type are not the norm's that it was recognised
+    as, or None. The result is kept in norm.checked by the key. The values of x are not used."""
     if len(norm.checked) >= MOST_CHECKED:
         norm.checked.clear()
     now = dataclasses.replace(norm, eps=getattr(module, norm.eps_name))

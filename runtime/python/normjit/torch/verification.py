@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""patch(verify=True): the gradients of a patched norm's first backward pass beside those of the module's own code."""
+"""patch(verify=True): compares the gradients of a patched norm's first backward pass with those of the module's own
+code."""
 import math
 
 import torch
@@ -8,13 +9,13 @@ from normjit._library import Error
 from normjit.torch.functional import norm_of
 
 LIMITS = {torch.float32: 1e-4, torch.float64: 1e-5, torch.bfloat16: 3e-2, torch.float16: 1e-2}  # in the 2-norm
-TIMES_ITS_OWN = 4  # as far from the gradient in double as the module's own may normjit's be, where that is more
-LARGEST_OF_ITS_OWN = 0.5  # beyond which no rounding explains what a module does in its type
+TIMES_ITS_OWN = 4  # and normjit's may be so many times as far from the gradient in double as the module's
+LARGEST_OF_ITS_OWN = 0.5  # beyond which rounding does not explain a module's own difference in its type
 
 
 def at_backward(mark, module, kind, x, y, norm):
-    """Compares when the gradient of y comes. `kind`: the class that the module had before patch(); `norm`: the arguments of
-    norm_of() from the name of the norm on."""
+    """Compares when the gradient of y arrives. `kind` is the class that the module had before patch(); `norm` has
+    the arguments of norm_of() from the name of the norm on."""
     device = x.device.type
     autocast = dict(device_type=device, dtype=torch.get_autocast_dtype(device),
                     enabled=torch.is_autocast_enabled(device))
@@ -24,7 +25,7 @@ def at_backward(mark, module, kind, x, y, norm):
     attributes = {name: value for name, value in vars(module).items() if name not in parameters}
 
     def own_gradients(wide):
-        """By the module's code, in the types of its tensors or in double."""
+        """Computes gradients with the module's code, in the types of its tensors or in double."""
         leaves = [t if t is None else _leaf(t, wide) for t in (x, *parameters.values())]
         twin = object.__new__(kind)
         twin.__dict__.update(attributes, _parameters=dict(zip(parameters, leaves[1:])))
@@ -67,7 +68,8 @@ def _leaf(tensor, wide):
 
 
 def _sizes(x, dy, weight, norm, eps):
-    """2-norms of the terms that the gradients are differences and sums of: they are rounded, also where little is left."""
+    """Returns the 2-norms of the terms that the gradients are differences and sums of: they are rounded, even if
+    little is left."""
     x, dy = x.double(), dy.double()
     centred = x - x.mean(-1, keepdim=True) if norm.norm == "layernorm" else x
     rstd = (centred.square().mean(-1, keepdim=True) + eps).rsqrt()
