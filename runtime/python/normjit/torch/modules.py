@@ -135,7 +135,7 @@ def _checked_device(device: torch.device | str | int | None) -> torch.device | N
 
 
 def _check_input(name: str, x: torch.Tensor, shape: tuple[int, ...]) -> None:
-    if isinstance(x, torch.Tensor) and not x.is_nested and x.shape[-len(shape):] != shape:  # more in the function
+    if isinstance(x, torch.Tensor) and not x.is_nested and x.shape[-len(shape):] != shape:  # the function checks more
         raise InvalidArgument(f"{name}: its shape is {tuple(x.shape)}; must end in {tuple(shape)}")
 
 
