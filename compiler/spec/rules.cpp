@@ -59,9 +59,7 @@ constexpr Rule rules[] = {
          return is_forward(spec) && !spec.has(Tensor::y) && !spec.has(Tensor::mean) && !spec.has(Tensor::rstd);
      }},
     {"out", "must name one of: dx dresidual_in dgamma dbeta",
-     [](const Said&, const Spec& spec) {
-         return !is_forward(spec) && !needs_xhat(spec) && !spec.has(Tensor::dbeta);
-     }},
+     [](const Said&, const Spec& spec) { return !is_forward(spec) && !needs_xhat(spec) && !spec.has(Tensor::dbeta); }},
     {"gamma", "out has dgamma, the gradient of a gamma",
      [](const Said& said, const Spec& spec) {
          const bool is_known_to_lack = said.names("gamma") || needs(spec, Tensor::gamma);
