@@ -16,7 +16,7 @@ using namespace normjit::bench;
 
 namespace {
 
-/// Memory that starts on a cache line, filled with `value`.
+/// Returns memory at a cache line, filled with `value`.
 std::unique_ptr<unsigned char, Free> memory(int64_t bytes, int value) {
     std::unique_ptr<unsigned char, Free> block(static_cast<unsigned char*>(allocate_aligned(64, bytes).release()));
     std::fill_n(block.get(), bytes, static_cast<unsigned char>(value));

@@ -45,7 +45,7 @@ TEST_CASE("processes compile what this one would, whatever was asked for first")
             CHECK(serialise(*artifact) == compiled_here(spec(), schedules[i]));
         }
         CHECK(!compilers->are_gone());
-        // Those of the last problem are on their way yet.
+        // The results of the last problem are still on their way.
         const Spec other = *parse_spec("rmsnorm rows=512 cols=512");
         for (const std::string& each : schedules) compilers->ask(each);
         compilers->step();

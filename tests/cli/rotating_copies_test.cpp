@@ -39,12 +39,12 @@ struct Fixture {
         return *std::move(made);
     }
 
-    std::optional<Kernel> kernel;  ///< none where there is no back end
+    std::optional<Kernel> kernel;  ///< none if there is no back end
     int64_t rows = 0;
     bench::Team team{2};
 };
 
-/// As the system shows one.
+/// Writes a cache description as the system does.
 void write_cache(const std::filesystem::path& path, const char* level, const char* size, const std::string& shared) {
     std::filesystem::create_directories(path);
     std::ofstream(path / "level") << level << "\n";
@@ -171,7 +171,7 @@ TEST_CASE("caches that processors share are counted once; what the system does n
         const auto cache = std::filesystem::path(folder / "cpu") / ("cpu" + std::to_string(cpu)) / "cache";
         const std::string own = std::to_string(cpu);
         const bool is_usable = std::ranges::binary_search(usable, cpu);
-        if (!is_usable && cpu % 100 != 99) continue;  // others, some of them
+        if (!is_usable && cpu % 100 != 99) continue;  // some of the unusable ones exist
         write_cache(cache / "index0", "1", "48K", own);
         write_cache(cache / "index1", "2", "64K", own);
         write_cache(cache / "index2", "3", "2M", is_usable ? "ours" : "others");

@@ -32,7 +32,7 @@ constexpr auto patience = std::chrono::minutes(1);  // more than any machine nee
 constexpr const char* target_text = "x86-64-avx512 cores=4";
 constexpr const char* spec_text = "layernorm rows=4096 cols=1024 x=bf16";
 
-/// What a made-up machine thinks of a schedule: 1 is the heuristic's.
+/// Returns the speed of a schedule on an imaginary machine: 1 is the heuristic's.
 double gain_of(const Schedule& schedule) {
     const auto& cpu = std::get<CpuSchedule>(schedule.device);
     double gain = 1;
@@ -46,10 +46,10 @@ double gain_of(const Schedule& schedule) {
 /// Counters that the processes of a test share.
 struct Shared {
     std::atomic<int> trials, starts, opens, finals;
-    double lost[3];  ///< of every gain, in the first final and the following ones
+    double lost[3];  ///< subtracted from every gain, in the first final and the following ones
     int copies;
     double warm_gain;  ///< of every schedule
-    int hangs;         ///< so many candidates with strip=1 get no answer
+    int hangs;         ///< the number of candidates with strip=1 that get no answer
     static Shared* create() {
         void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         REQUIRE(memory != MAP_FAILED);
@@ -57,7 +57,7 @@ struct Shared {
     }
 };
 
-/// A worker of the made-up machine. Candidates with cache_columns=0 crash it, those with strip=1 hang or are wrong,
+/// A worker of the imaginary machine. Candidates with cache_columns=0 crash it, those with strip=1 hang or are wrong,
 /// those with row_block=32 are wrong.
 void made_up_worker(Shared& shared, Channel& channel) {
     ++shared.starts;
@@ -150,7 +150,7 @@ TEST_CASE("the search measures nothing twice, climbs, and ends") {
     }
     CHECK(seen.size() == search.measured() + 1);
     CHECK(search.measured() <= 80);
-    CHECK(search.best_gain() == doctest::Approx(1.25));  // all four wishes of the machine
+    CHECK(search.best_gain() == doctest::Approx(1.25));  // all four preferences of the machine
     REQUIRE(search.best(3, 0).size() == 3);
     CHECK(gain_of(search.best(3, 0)[0]) == doctest::Approx(1.25));
 
@@ -212,19 +212,19 @@ TEST_CASE("bad candidates cost only themselves; a restart measures nothing again
 
     CHECK(record.caches == "cold");
 
-    // The records have it: done before.
+    // The records have it: it was done before.
     shared.trials = 0;
     DeviceTuner again(tuner_options(folder), work);
     CHECK(tune(again)->was_done);
     CHECK(count_lines(folder / "records.jsonl") == 1);
-    // Killed before the record was written, in the middle of a journal line: all results are taken over.
+    // Killed before the record was written, in the middle of a journal line: all results are reused.
     std::filesystem::remove(folder / "records.jsonl");
     std::ofstream(folder / "records.jsonl.progress", std::ios::app) << "{\"key\":\"half";
     DeviceTuner resumed(tuner_options(folder), work);
     CHECK(tune(resumed)->record->schedule == record.schedule);
     CHECK(shared.trials == 0);
 
-    // Measured in the caches, by an earlier version: not what would be measured now.
+    // Measured in the caches, by an earlier version, unlike what would be measured now.
     TuningRecord warm = record;
     warm.caches = "warm";
     std::ofstream(folder / "records.jsonl") << to_text(warm) << "\n";
@@ -310,7 +310,7 @@ TEST_CASE("a checked problem takes right kernels, and none that computes somethi
             const char *right, *wrong;
             const char* message;
         };
-        // The second of each takes the same tensors.
+        // The second of each pair takes the same tensors.
         for (const Pair& specs :
              {Pair{"layernorm rows=3000 cols=1000 x=bf16", "layernorm rows=3000 cols=1000 x=bf16 gamma_offset=0.5",
                    "wrong: dx at row 0, column "},

@@ -23,7 +23,7 @@ std::vector<uint8_t> random_bytes(test::Random& random) {
     return bytes;
 }
 
-/// As a back end makes it, but for the code.
+/// Returns an artifact as a back end makes it, except for the code.
 Artifact random_artifact(test::Random& random) {
     const Target target = test::random_target(random);
     const Schedule schedule = target.is_cuda() ? test::random_cuda_schedule(random) : test::random_schedule(random);
@@ -53,7 +53,7 @@ std::string with(std::string bytes, std::string_view old_part, std::string_view 
     return bytes.replace(at, old_part.size(), new_part);
 }
 
-/// The bytes with a checksum that fits them.
+/// Returns the bytes with a matching checksum.
 std::string sealed(std::string bytes) {
     bytes.resize(bytes.rfind("checksum "));
     return bytes + "checksum " + text::checksum(bytes) + "\n";
@@ -88,7 +88,7 @@ TEST_CASE("how CUDA launches cut slices") {
     const auto cut = [&](const Spec& of, Batch batch, int64_t partials) {
         return path.cut(of, geometry, batch, partials * 128);
     };
-    const CudaCut few = cut(spec, {4096, 8}, 400);  // two rounds of all groups, not one of 96
+    const CudaCut few = cut(spec, {4096, 8}, 400);  // two rounds of all groups instead of one of 96
     CHECK(few.row_groups == 200);
     CHECK(few.parts == 25);
     CHECK(few.items == 200);
@@ -135,7 +135,7 @@ TEST_CASE("the grids of CUDA launches") {
     CHECK(path.alignment(DType::f32) == 16);
 
     CudaPath shifted = path;
-    shifted.shifted = true;  // two groups of four rows: eight rows on, a row starts at the same place of a vector
+    shifted.shifted = true;  // two groups of four rows: after eight rows, a row starts at the same place in a vector
     CHECK(shifted.groups(geometry, 1000, 8 * 128) == 8);
     CHECK(shifted.groups(geometry, 1000, 7 * 128) == 6);
     CHECK(shifted.groups(geometry, 1000, 128) == 0);
@@ -150,7 +150,7 @@ TEST_CASE("row groups of CUDA launches whose teams take few rows each") {
     CudaPath path{.vector_width = 8, .rows_per_block = 4, .rows_per_team = 2, .launches = {}};
     CHECK(path.groups(geometry, 1000, 0) == 125);
     CHECK(path.groups(geometry, 1001, 0) == 126);
-    CHECK(path.groups(geometry, 40, 0) == 8);  // as many as run at once, rather than two rows a team
+    CHECK(path.groups(geometry, 40, 0) == 8);  // as many as run at once, instead of two rows a team
     CHECK(path.groups(geometry, 9, 0) == 3);
     CHECK(path.groups(geometry, 0, 0) == 0);
     CHECK(path.groups(geometry, INT64_MAX, 0) * 16 <= INT32_MAX);  // blocks of a cluster, and teams, can be counted
@@ -159,7 +159,7 @@ TEST_CASE("row groups of CUDA launches whose teams take few rows each") {
     CHECK(cut.parts == 13);
     CHECK(cut.items == 650);
     CHECK(cut.row_groups == 650);
-    path.shifted = true;  // an even number of groups: eight rows on, a row starts at the same place of a vector
+    path.shifted = true;  // an even number of groups: after eight rows, a row starts at the same place in a vector
     CHECK(path.groups(geometry, 1004, 0) == 126);
     CHECK(path.groups(geometry, 1000, 0) == 124);
 }
@@ -248,7 +248,7 @@ TEST_CASE("an artifact is refused when any number of its launches is another") {
         CHECK_MESSAGE(!parse_artifact(serialise(bad)).ok(), name);
         field = before;
     };
-    // All members, or this does not compile.
+    // Names all members, otherwise it does not compile.
     auto& [vector_width, rows_per_block, rows_per_team, shifted, launches] = bad.cuda_paths[0];
     is_seen(vector_width, "vector_width");
     is_seen(rows_per_block, "rows_per_block");

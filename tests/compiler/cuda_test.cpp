@@ -21,7 +21,7 @@ namespace {
 constexpr const char* all_targets[] = {
     "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "sm_90 sms=1 shared=49152"};
 
-/// Why this schedule is refused; empty when it is not.
+/// Returns why this schedule is refused; empty if it is not.
 std::string reason(const char* spec, const char* schedule, const char* target = "sm_90") {
     return legality(*parse_spec(spec), *parse_schedule(schedule), *parse_target(target)).message();
 }

@@ -12,7 +12,7 @@ namespace normjit::schedule {
 
 namespace {
 
-/// Both sides of everything that the tables can distinguish.
+/// Returns shapes on both sides of everything that the tables can distinguish.
 std::vector<CudaShape> all_shapes() {
     std::set<int64_t> widths = {100000, 300000};
     for (int64_t vectors = 1; vectors <= 1200; ++vectors) widths.insert(vectors);
@@ -28,7 +28,7 @@ std::vector<CudaShape> all_shapes() {
     }
     std::vector<CudaShape> shapes;
     for (const int64_t vectors : widths) {
-        for (int i = 0; i < 16; ++i) {  // two sums or one, or rows that are read alone
+        for (int i = 0; i < 16; ++i) {  // two sums or one, or rows of a single matrix
             for (const int width : {1, 2, 4, 8}) {
                 for (const int most_cluster : {1, 8, 16}) {
                     shapes.push_back({.cols = vectors * width,
@@ -53,14 +53,14 @@ std::vector<CudaShape> all_shapes() {
     return shapes;
 }
 
-/// Whether a number is in both.
+/// True if some number is in both.
 bool meet(const Amount& a, const Amount& b) {
     const double first = std::max(a.from, b.from);
     const auto both = [&](double value) { return a.contains(value) && b.contains(value); };
     return both(first) || both(std::nextafter(first, 1e308));
 }
 
-/// Of a table, those that a launch of some rows and traffic may take.
+/// Returns the lines of a table that a launch of some number of rows and bytes may take.
 std::vector<const CudaAdaptation*> lines_for(const CudaAdaptations& table, const CudaShape& shape) {
     const CudaSchedule schedule = find_in_cuda_table(shape).schedule;
     std::vector<const CudaAdaptation*> lines;

@@ -20,7 +20,7 @@ std::string parse_error(std::string_view text) {
     return function ? "" : function.status().message();
 }
 
-/// A function around these statements.
+/// Returns a function with these statements.
 std::string with_body(const std::string& statements) {
     return "norm cols=8 compute=f32\n  in  x: f32[M,N], mean: f32[M], gamma: f32[N]\n" + statements + "  out \n";
 }

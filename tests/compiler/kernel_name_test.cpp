@@ -45,7 +45,7 @@ TEST_CASE("all kernels of a GPU have such names, which differ within an artifact
         for (const plan::CudaVariant& variant : plan->cuda().variants) {
             for (const CudaLaunch& launch : variant.path.launches) {
                 const bool is_new = names.insert(launch.entry).second;
-                REQUIRE((is_new || launch.entry == kernel_name(spec, "final_reduce")));  // which the paths share
+                REQUIRE((is_new || launch.entry == kernel_name(spec, "final_reduce")));  // the paths share it
                 REQUIRE(launch.entry.starts_with(kernel_name(spec, "")));
                 REQUIRE(is_identifier(launch.entry));
                 REQUIRE(launch.entry.size() <= most_kernel_name_bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code for processors that this machine may not be: what can be said of it without running it.
+// Code for processors that this machine may not be: checks that need not run it.
 #include "random_spec.h"
 
 #include "normjit/compile.h"
@@ -29,7 +29,7 @@ Expected<Artifact> compile_text(const char* target_text, const std::string& spec
     return compile(*spec, heuristic(*spec, target), target);
 }
 
-/// Lines of the listing that hold the text.
+/// Counts the lines of the listing that contain the text.
 int count(const Artifact& artifact, const char* text) {
     const std::string listing = *list_instructions(artifact);
     int found = 0;
@@ -93,7 +93,7 @@ TEST_CASE("code uses the vectors of its processor, and no other's") {
     CHECK(count(*v3, "vcvtph2ps") > 0);
     const auto sse = compile_text("x86-64", f16);
     CHECK(count(*sse, "ymm") == 0);
-    CHECK(count(*sse, "\tv") == 0);  // every AVX instruction starts so
+    CHECK(count(*sse, "\tv") == 0);  // every AVX instruction starts with it
     CHECK(count(*sse, "mulps") > 0);
     const auto arm = compile_text("aarch64", f16);
     CHECK(count(*arm, "fmla\tv") > 0);

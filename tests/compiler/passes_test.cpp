@@ -31,10 +31,10 @@ PerTensor<std::vector<double>> random_inputs(test::Random& random, const Spec& s
     return inputs;
 }
 
-/// What the function computes, in double, by the evaluator that machines without a code generator have.
+/// Returns what the function computes, in double, by the evaluator for machines without a code generator.
 PerTensor<std::vector<double>> evaluate(const ir::Function& function, Spec spec, int64_t rows,
                                         PerTensor<std::vector<double>> inputs, int64_t row_groups) {
-    // remove_dead: the frontend writes every output, and those that nobody asked for have no operand.
+    // remove_dead: the frontend writes every output, and unwanted ones have no operand.
     ir::Function in_double = passes::assign_sweeps(passes::split_column_sums(passes::remove_dead(function)));
     in_double.compute = DType::f64;
     for (const Tensor tensor : all_tensors) {
@@ -93,7 +93,7 @@ TEST_CASE("every pass keeps what the outputs are, and they are the reference's")
     test::Random random(test::seed());
     for (int64_t i = 0; i < test::rounds(200); ++i) {
         Spec spec = test::random_spec(random, {.max_cols = 40, .max_rows = 6, .slices_percent = 0});
-        // As the reference has them. (GCC 12 takes two static_cast<float> of neighbouring doubles for nothing.)
+        // The reference has them in this type. (GCC 12 drops two static_cast<float> of neighbouring doubles.)
         for (double* option : {&spec.eps, &spec.gamma_offset}) *option = reference::round_to(spec.compute(), *option);
         const int64_t rows = std::min<int64_t>(test::random_batch(random, spec).rows, 6);
         CAPTURE(to_text(spec));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refusals and reasons name keys that people can type: whatever looks like one is one.
+// Refusals and reasons name keys that people can type: every word that looks like a key is one.
 #include "random_spec.h"
 #include "schedule/cuda_adaptations.h"
 #include "schedule/cuda_table.h"
@@ -48,7 +48,7 @@ std::vector<std::string> words_like(const std::string& text, const char* pattern
     return words;
 }
 
-/// "a, b" of "a, b: why"; empty where the text starts otherwise.
+/// Returns "a, b" of "a, b: why"; empty if the text starts otherwise.
 std::vector<std::string> subjects(const std::string& text) {
     std::smatch head;
     if (!std::regex_search(text, head, std::regex("^[a-z_]+(, [a-z_]+)*(?=: )"))) return {};

@@ -23,7 +23,7 @@ Spec spec_of(std::string_view text) {
 
 Target target_of(std::string_view text) { return *parse_target(text); }
 
-/// The keys whose values differ between two schedules.
+/// Returns the keys whose values differ between two schedules.
 std::set<std::string> differing_keys(const Schedule& a, const Schedule& b) {
     const auto words = [](const Schedule& schedule) {
         std::set<std::string> all;
@@ -112,7 +112,7 @@ TEST_CASE("on a CPU every core gets two tasks or more, where one thread cannot d
         return std::ranges::min(all, {}, &Schedule::row_groups).row_groups;
     };
     CHECK(fewest("layernorm rows=4096 cols=1024 x=bf16") == 8);
-    CHECK(fewest("layernorm rows=256 cols=1024 x=bf16") == 4);  // as the heuristic: groups keep 64 rows
+    CHECK(fewest("layernorm rows=256 cols=1024 x=bf16") == 4);  // as in the heuristic: groups keep 64 rows
     CHECK(fewest("rmsnorm rows=64 cols=256") == 1);
 }
 
@@ -200,7 +200,7 @@ TEST_CASE("wide rows from memory overlap their sweeps, the widest among small te
     CHECK(few.overlap == 0);
     CHECK(few.thread_groups == 1);
     CHECK(chosen("layernorm rows=33 cols=131072").thread_groups == 4);
-    CHECK(chosen("layernorm rows=16384 cols=8193 x=bf16").row_block == 2);  // dx goes by way of the stack
+    CHECK(chosen("layernorm rows=16384 cols=8193 x=bf16").row_block == 2);  // dx goes through the stack
 }
 
 }  // namespace normjit

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// compiler/SPEC.md lists the keys that the parsers read: all of them, and none that they do not.
+// compiler/SPEC.md lists exactly the keys that the parsers read.
 #include "normjit/schedule.h"
 #include "normjit/spec.h"
 #include "normjit/target.h"
@@ -18,7 +18,7 @@ namespace {
 
 using Keys = std::set<std::string>;
 
-/// The keys that a parser names when it refuses one that there is not.
+/// Returns the keys that a parser lists when it refuses an unknown one.
 Keys keys_of(const Status& refusal) {
     const std::string& message = refusal.message();
     const std::string_view before = "unknown key 'nosuch'; allowed: ";
@@ -30,7 +30,7 @@ Keys keys_of(const Status& refusal) {
     return keys;
 }
 
-/// What stands in backquotes in the first cells of the tables of a section of the page.
+/// Returns the words in backquotes in the first column of the tables of a section.
 Keys keys_on_page(std::string_view section) {
     std::ifstream file("compiler/SPEC.md");
     REQUIRE(file.good());
@@ -46,7 +46,7 @@ Keys keys_on_page(std::string_view section) {
     return keys;
 }
 
-/// As one line, which a failing check prints.
+/// Returns them as one line, which a failing check prints.
 std::string text_of(const Keys& keys) {
     std::string text;
     for (const std::string& key : keys) text += key + ' ';

@@ -30,7 +30,7 @@ void check_answers(std::initializer_list<Example> examples) {
     }
 }
 
-/// The inputs that a launch reads, in the order of tensors.def.
+/// Returns the inputs that a launch reads, in the order of tensors.def.
 std::string reads(std::string_view text) {
     const auto spec = parse_spec(text);
     REQUIRE_MESSAGE(spec.ok(), text);

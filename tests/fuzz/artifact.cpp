@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as an artifact; and an artifact that is made of what the bytes draw, damaged by them and given the checksum
-// that fits. What is accepted serialises to bytes that read back as the same artifact, and is checked for a CPU; its
-// code never runs. A formula, which is data, is made ready to run.
+// Any bytes as an artifact; and an artifact drawn from the bytes, damaged by them and given a matching checksum. An
+// accepted artifact serialises to bytes that read back as the same artifact, and is checked for a CPU; its code never
+// runs. A formula, which is data, is prepared to run.
 #include "backend/portable/program.h"
 #include "check_artifact.h"
 #include "fuzz.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any spec, schedule and target, drawn from the bytes. What is legal compiles and what is not is refused for the same
-// reason; the heuristic's schedule is legal wherever there is a back end; and code for this machine gives the gradients
-// of the reference on a small shape, and writes nothing else.
+// Any spec, schedule and target, drawn from the bytes. Legal ones compile, and others are refused for the same reason;
+// the heuristic's schedule is legal wherever there is a back end; code for this machine gives the reference's gradients
+// on a small shape, and writes nothing else.
 #include "normjit/compile.h"
 
 #include "check.h"
@@ -11,7 +11,7 @@ using namespace normjit;
 
 namespace {
 
-/// CUDA code is taken as far as its source: NVRTC is slow, and not everywhere.
+/// CUDA code is generated only as source: NVRTC is slow, and does not exist everywhere.
 Status generate(const Spec& spec, const Schedule& schedule, const Target& target) {
     if (target.is_cuda()) return emit_stage(spec, schedule, target, "cuda").status();
     return compile(spec, schedule, target).status();

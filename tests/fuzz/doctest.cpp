@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// For what the property tests share, which names doctest, without its main().
+// Provides doctest without its main() for the property tests' code, which uses it.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>

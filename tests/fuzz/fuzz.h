@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fuzz targets share. A target is one source with LLVMFuzzerTestOneInput(): it takes any bytes, and stops the
-// process when an answer breaks its oracle, which its header comment states.
+// Shared by the fuzz targets. A target is one source with LLVMFuzzerTestOneInput(): it accepts any bytes, and stops the
+// process if an answer breaks its oracle, which its header comment states.
 #pragma once
 
 #include "normjit/status.h"
@@ -14,10 +14,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace normjit::fuzz {
 
-/// Stops the process, as a sanitizer would: the input is kept and the line says what is wrong with the answer to it.
+/// Stops the process, as a sanitizer would: the input is kept, and the line says what is wrong with the answer to it.
 void require(bool holds, std::string_view what, std::string_view detail = {});
 
-/// An error must be one printable line that starts with `subject`.
+/// Requires an error to be one printable line that starts with `subject`.
 void require_error(const Status& status, std::string_view subject);
 
 inline std::string_view as_text(const uint8_t* data, size_t size) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as IR. What is accepted verifies, prints as a text that reads back and prints the same, and keeps doing so
+// Any text as IR. An accepted one verifies, prints as a text that reads back and prints the same, and still does so
 // after every pass.
 #include "ir/ir.h"
 
@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto again = ir::parse(printed);
     fuzz::require(again.ok(), "what was printed is refused", again.status().message() + "\n" + printed);
     fuzz::require(ir::print(*again) == printed, "it prints differently the second time", printed);
-    constexpr ir::ValueId few = 200;  // passes may add values, and the parser bounds them
+    constexpr ir::ValueId few = 200;  // passes may add values, and the parser limits them
     if (function->size() > few) return 0;
     for (const passes::Pass& pass : passes::pipeline()) {
         const auto after = passes::run_pipeline(*function, Target(), pass.name);

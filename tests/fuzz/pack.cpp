@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pack of two artifacts, damaged by what the bytes draw, as it is and with the footer that fits the damaged index.
-// What is opened gives each entry, or what is wrong with it.
+// A pack of two artifacts, damaged as the bytes say, as it is and with a footer that matches the damaged index. An
+// opened pack gives each entry, or what is wrong with it.
 #include "cache/pack.h"
 
 #include "fuzz.h"
@@ -24,7 +24,7 @@ using namespace normjit;
 
 namespace {
 
-/// A file of this process, in memory.
+/// Returns the path of a file of this process, in memory.
 const std::string& path() {
     static const std::string name = fmt::format("/dev/shm/normjit-fuzz-{}", getpid());
     static const bool removed_at_exit = std::atexit([] { unlink(path().c_str()); }) == 0;
@@ -44,7 +44,7 @@ std::string whole_pack() {
     return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-/// The entries that could be read.
+/// Counts the entries that could be read.
 size_t check(std::string_view bytes) {
     std::ofstream file(path(), std::ios::binary | std::ios::trunc);
     file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -66,7 +66,7 @@ size_t check(std::string_view bytes) {
     return read;
 }
 
-/// `bytes` with this in place of the lines from the index on, and the footer that fits it.
+/// Returns `bytes` with other lines from the index on, and a matching footer.
 std::string with_index(std::string_view bytes, size_t at, std::string_view index) {
     return fmt::format("{}{}index {:016} {:016} {}\n", bytes.substr(0, at), index, at, std::ranges::count(index, '\n'),
                        text::checksum(index));

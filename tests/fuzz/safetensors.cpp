@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eight bytes that say how much data follows, then any text as the header of a safetensors file. What is accepted has
-// tensors that cover the data without gap or overlap, each as large as its shape; what is refused gets one line.
+// Eight bytes with the size of the data, then any text as the header of a safetensors file. An accepted header has
+// tensors that cover the data without gap or overlap, each as large as its shape; a refused one gets one line.
 #include "safetensors.h"
 
 #include "console.h"
@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     int64_t data_bytes = 0;
     if (size < sizeof data_bytes) return 0;
     std::memcpy(&data_bytes, data, sizeof data_bytes);
-    data_bytes = std::max<int64_t>(data_bytes, 0);  // what a file's size less its header's is
+    data_bytes = std::max<int64_t>(data_bytes, 0);  // the size of a file less its header's
     const auto header = cli::parse_safetensors_header(fuzz::as_text(data + 8, size - 8), data_bytes);
     if (!header) {
         fuzz::require(!header.status().message().empty(), "an error without a message");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every file in this folder that ends in .golden: what to compile in its first lines, what must come out below.
-// NORMJIT_GOLDEN=rewrite writes what comes out now into the files; read the diff before committing it.
+// Each file *.golden in this folder says in its first lines what to compile, and below what the result must be.
+// NORMJIT_GOLDEN=rewrite writes the present results into the files; read the diff before committing it.
 #include "disassemble.h"
 
 #include "normjit/compile.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which context a call works in, and that it leaves the thread's contexts as they were.
+// The context that a call works in; it leaves the thread's contexts as they were.
 #include "device/cuda/gpu.h"
 #include "fake_gpu.h"
 

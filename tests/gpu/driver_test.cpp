@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drivers that cannot be used, each with its reason.
+// Unusable drivers, each with its reason.
 #include "fake_gpu.h"
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels on the GPUs of the fake driver: artifacts with code that only it loads, and arguments that point nowhere.
+// Kernels on the GPUs of the fake driver: artifacts with code that only it loads, and arguments without memory.
 #pragma once
 
 #include "fake_cuda.h"
@@ -11,25 +11,25 @@
 
 namespace normjit::test {
 
-/// The driver of this process, reset.
+/// Returns the driver of this process, reset.
 FakeCuda& fake_driver();
 
 Engine fake_engine(const char* device = "cuda:0");
 
-/// As compile() makes it, with fake_code() for machine code.
+/// Returns an artifact as compile() makes it, with fake_code() as machine code.
 Artifact fake_artifact(const char* spec, const char* schedule, const char* target = "sm_90");
 
-/// A kernel of that; the fake's calls and launches start anew.
+/// Returns a kernel for it, and resets the fake's record of calls and launches.
 Kernel fake_kernel(const Engine& engine, const char* spec, const char* schedule);
 
-/// Addresses that nothing is at, each tensor's at `tensor_address()`, and the preferred workspace.
+/// Returns addresses without memory, each tensor's at `tensor_address()`, and the preferred workspace.
 Arguments fake_arguments(const Kernel& kernel, int64_t rows);
 uint64_t tensor_address(Tensor tensor);
 inline constexpr uint64_t workspace_address = 0x100'0000'0000;
 
-/// The phases of the launches, in order: kernel_name.h.
+/// Returns the phases of the launches, in order: kernel_name.h.
 std::vector<std::string> launched();
-/// What follows normjit_<norm>_<pass>_<type>_<cols>_.
+/// Returns what follows normjit_<norm>_<pass>_<type>_<cols>_.
 std::string phase_of(const std::string& kernel);
 
 }  // namespace normjit::test

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading: what is asked of the driver, each of its errors, refusals while a graph is captured, drivers without
+// Loading: the calls of the driver, each of their errors, refusals while a graph is captured, drivers without
 // libraries.
 #include "cache/store.h"
 #include "device/cuda/kernel.h"
@@ -70,13 +70,13 @@ TEST_CASE("an error of any call of the driver ends in a status, with nothing lef
     FakeCuda& fake = fake_driver();
     const Artifact artifact = fake_artifact(long_rows, long_rows_schedule);
     REQUIRE(fake_engine().load(artifact).ok());
-    // Reading the device, the capture check, loading; not what ends a context's use or frees.
+    // Reading the device, the capture check, loading; not the calls that leave a context or free.
     const std::vector<std::string> calls = fake.calls;
     int failures = 0;
     for (size_t i = 0; i < calls.size(); ++i) {
         CAPTURE(calls[i]);
         CAPTURE(i);
-        if (calls[i] == "cuLibraryUnload") break;  // nobody hears of what follows, and the code stays
+        if (calls[i] == "cuLibraryUnload") break;  // nobody notices later errors, and the code stays
         fake.reset();
         fake.failing_call = static_cast<int>(i);
         EngineOptions options;
@@ -155,10 +155,10 @@ TEST_CASE("a kernel made in the background, and one that goes, leave a capture o
         while (kernel.status().code() == Code::pending) std::this_thread::yield(), kernel = prepare();
         REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
         CHECK(kernel->launch(fake_arguments(*kernel, 9)).ok());
-        CHECK(engine->load(artifact).ok());  // and goes at once
+        CHECK(engine->load(artifact).ok());  // and unloaded at once
     }
     CHECK(fake.broken_captures == std::vector<std::string>());
-    // This thread is as it was.
+    // This thread has its old mode.
     cuda::DevicePointer pointer = 0;
     CHECK((*cuda::driver())->cuMemAlloc(&pointer, 8) == cuda::error_capture_unsupported);
     CHECK(fake.broken_captures == std::vector<std::string>{"cuMemAlloc"});
@@ -204,7 +204,7 @@ TEST_CASE("a driver without libraries loads modules") {
     const auto driver = cuda::open_driver(NORMJIT_FAKE_CUDA_OLD);
     REQUIRE_MESSAGE(driver.ok(), driver.status().message());
     CHECK(!driver->has_libraries());
-    // The old library is one of its own: its record is asked for through itself.
+    // The old library is a separate one, so it returns its own record.
     const auto old = reinterpret_cast<decltype(&normjit_fake_cuda)>(
         dlsym(dlopen(NORMJIT_FAKE_CUDA_OLD, RTLD_NOW | RTLD_NOLOAD), "normjit_fake_cuda"));
     FakeCuda& fake = *old();

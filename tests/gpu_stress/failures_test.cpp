@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU that fails for a while: contexts that go under an engine, no device memory left, launches that are refused. The
-// next launch has the bits of one before.
+// A GPU that fails for a while: contexts that are destroyed while an engine uses them, no device memory left, launches
+// that are refused. The next launch has the bits of an earlier one.
 #include "device/cuda/graph.h"
 #include "gpu_tensors.h"
 
@@ -30,7 +30,7 @@ Function driver_function(const char* name) {
     return reinterpret_cast<Function>(dlsym(library, name));
 }
 
-/// Tensors of the kernel, and what a launch of it gives.
+/// Tensors of the kernel, and the results of a launch.
 struct Problem {
     Problem(const Engine& engine, const Kernel& on) : kernel(on), tensors(engine, kernel, rows, 100) {
         launch(kernel, tensors.arguments(nullptr));
@@ -46,7 +46,7 @@ struct Problem {
     GpuTensors::Bytes expected;
 };
 
-/// All of a GPU's memory but what is left of it in pieces below 1 MiB.
+/// All of a GPU's memory except pieces below 1 MiB.
 class AllMemory {
   public:
     explicit AllMemory(const std::shared_ptr<const cuda::Gpu>& gpu) {
@@ -142,7 +142,7 @@ TEST_CASE("launches that fail or are refused leave the GPU as it was") {
         Arguments wrong = problem.tensors.arguments(nullptr);
         wrong[Tensor::x].data = nullptr;
         CHECK(problem.kernel.launch(wrong).code() == Code::invalid_argument);
-        // A capture that a call which is not for graphs has broken: launches into it fail.
+        // A capture broken by a call that is not for graphs: launches into it fail.
         const auto broken = stream->capture([&] {
             cuda::DevicePointer memory = 0;
             gpu->driver().cuMemAlloc(&memory, 1 << 20);

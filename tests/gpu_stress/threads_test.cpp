@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads with streams of their own prepare and launch on one GPU and on two, and capture graphs while others prepare:
-// every launch has the bits of a launch on its own. NORMJIT_STRESS_SECONDS says how long each goes on.
+// Threads with separate streams prepare and launch on one GPU and on two, and capture graphs while others prepare:
+// every launch has the bits of a single launch. NORMJIT_STRESS_SECONDS says how long each test runs.
 #include "threads.h"
 
 #include "device/cuda/graph.h"
@@ -25,7 +25,7 @@ namespace {
 constexpr int threads = 16;
 constexpr int64_t rows_each = 701;
 
-/// Narrow rows, a block per row, a cluster per row where there are clusters, odd widths.
+/// Narrow rows, a block per row, a cluster per row if there are clusters, odd widths.
 constexpr const char* specs[] = {
     "layernorm cols=256 x=bf16 gamma=f32",
     "rmsnorm cols=4096 x=bf16",
@@ -39,7 +39,7 @@ std::chrono::duration<double> lasting() {
     return std::chrono::duration<double>(given != nullptr ? std::strtod(given, nullptr) : 5);
 }
 
-/// What went wrong on any thread, the first of it.
+/// The first error on any thread.
 class Wrong {
   public:
     void add(const std::string& what) {
@@ -59,7 +59,7 @@ class Wrong {
     std::string first_;
 };
 
-/// Some problems on a GPU, each with what a launch on its own gave.
+/// Some problems on a GPU, each with the results of a single launch.
 struct Problems {
     explicit Problems(const Engine& on) : engine(on) {
         for (const char* spec : specs) {
@@ -75,7 +75,7 @@ struct Problems {
     std::vector<GpuTensors::Bytes> expected;
 };
 
-/// Prepares, launches and compares until the time is over; says how many launches it made.
+/// Prepares, launches and compares until the time is over; returns the number of launches.
 int64_t launch_on_and_on(const Problems& problems, uint64_t start, Wrong& wrong) {
     Random random(start);
     const auto stream = *cuda::WorkStream::create(gpu_of(problems.engine));
@@ -95,7 +95,7 @@ int64_t launch_on_and_on(const Problems& problems, uint64_t start, Wrong& wrong)
     return launches;
 }
 
-/// 16 threads, spread over the engines.
+/// Runs 16 threads, spread over the engines.
 void launch_from_threads(const std::vector<Engine>& engines) {
     std::vector<std::unique_ptr<Problems>> problems;
     for (int i = 0; i < threads; ++i)
@@ -110,7 +110,7 @@ void launch_from_threads(const std::vector<Engine>& engines) {
     CHECK(launches > threads);
 }
 
-/// The launch as a graph of a capture in the global mode, which forbids other threads what is not for graphs.
+/// Captures the launch as a graph in the global mode, which forbids other threads calls that are not for graphs.
 Status capture_globally(const cuda::Gpu& gpu, const cuda::WorkStream& stream, const Kernel& kernel,
                         const GpuTensors& tensors) {
     const cuda::Driver& driver = gpu.driver();
@@ -152,7 +152,7 @@ TEST_CASE("graphs are captured and launched while other threads prepare new kern
     std::atomic<bool> goes_on = true;
     std::atomic<int64_t> prepared = 0, captured = 0;
     constexpr int preparing = 4, capturing = 4;
-    std::vector<GpuTensors> own;  // of the threads that capture
+    std::vector<GpuTensors> own;  // of the capturing threads
     for (int i = 0; i < capturing; ++i) own.emplace_back(*engine, gpu_kernel(*engine, specs[1]), rows_each, 100);
     const auto prepare = [&](int i, const cuda::WorkStream* stream) {
         for (int64_t cols = 1024 + i; goes_on && !wrong.is_any(); cols += preparing, ++prepared) {
@@ -161,7 +161,7 @@ TEST_CASE("graphs are captured and launched while other threads prepare new kern
         }
     };
     const auto capture = [&](const GpuTensors& tensors, const cuda::WorkStream* stream) {
-        // Its copies, too, are what another thread's capture in the global mode forbids.
+        // A capture in the global mode by another thread forbids its copies as well.
         const cuda::RelaxedCapture relaxed(gpu->driver());
         const Kernel kernel = *engine->prepare(*parse_spec(specs[1]), {.stream = stream->handle()});
         const auto end = std::chrono::steady_clock::now() + lasting();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every skeleton, for every class of types and every architecture that the NVRTC of this machine knows, with the
-// heuristic's schedules: compiles, and keeps its data in registers.
+// Every skeleton, for every class of types and every architecture that this machine's NVRTC supports, with the
+// heuristic's schedules, compiles and keeps its data in registers.
 #include "normjit/compile.h"
 
 #include "backend/cuda/nvrtc.h"
@@ -63,7 +63,7 @@ constexpr const char* specs[] = {
     "rmsnorm pass=forward cols=4096 x=bf16 residual=bf16 rounding=llama",
 };
 
-/// Whose numbers of rows change the schedule, and rows wider or odder than those above.
+/// Specs whose number of rows changes the schedule, and rows wider or odder than those above.
 constexpr const char* specs_with_rows[] = {
     "layernorm rows=1 cols=8192 x=bf16",
     "layernorm rows=2048 cols=512 x=bf16",
@@ -100,7 +100,7 @@ constexpr const char* specs_with_rows[] = {
     "layernorm rows=1 cols=53248 x=bf16",
 };
 
-/// Whether this machine has NVRTC; says so once when it has none.
+/// True if this machine has NVRTC; otherwise says so once.
 bool has_compiler() {
     static const Status status = cuda_compiler().status();
     static const bool said = [] {
@@ -129,12 +129,12 @@ int count(const std::string& text, std::string_view part) {
     return found;
 }
 
-/// Bytes of local memory that a kernel may have. From sm_100 on, NVVM's output differs from process to process (with
-/// the address layout), and ptxas then sometimes spills four words of a kernel that else fits, that of NVRTC 13.2 six:
-/// a row that fell out of its registers would be hundreds of bytes.
+/// Returns the bytes of local memory that a kernel may have. From sm_100 on, NVVM's output differs from process to
+/// process (with the address layout), and ptxas then sometimes spills four words of a kernel that fits otherwise, or
+/// six with NVRTC 13.2. A row that fell out of its registers would be hundreds of bytes.
 int tolerated_bytes(int sm) { return sm >= 100 ? 24 : 0; }
 
-/// ptxas reports each kernel: none may spill or put arrays into local memory.
+/// Checks ptxas's report for each kernel: none may spill or put arrays into local memory.
 void check_no_local_memory(const std::string& log, int sm) {
     CAPTURE(log);
     constexpr std::string_view report = " bytes stack frame";

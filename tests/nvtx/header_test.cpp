@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// runtime/nvtx.h against NVIDIA's headers, where they are, and the tests' tool against the client in them.
+// Compares runtime/nvtx.h with NVIDIA's headers, if they exist, and the tests' tool with the client in them.
 #include "fake_nvtx.h"
 #include "nvtx.h"
 

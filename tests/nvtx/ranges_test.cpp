@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a profiler is told, by a tool that notes it.
+// What a profiler receives, recorded by a tool.
 #include "environment.h"
 #include "fake_nvtx.h"
 #include "nvtx.h"
@@ -22,7 +22,7 @@ namespace {
 
 using Events = std::vector<std::string>;
 
-/// Before anything reads the environment.
+/// Set before anything reads the environment.
 [[maybe_unused]] const bool asked = [] {
     setenv("NORMJIT_CACHE_DIR", "off", 1);
     return setenv("NORMJIT_NVTX", "1", 1) == 0 && setenv("NVTX_INJECTION64_PATH", NORMJIT_FAKE_NVTX, 1) == 0;
@@ -34,7 +34,7 @@ FakeNvtx& tool() {
         dlsym(dlopen(NORMJIT_FAKE_NVTX, RTLD_NOW | RTLD_NOLOAD), "normjit_fake_nvtx"))();
 }
 
-/// What was noted since the last time.
+/// Returns what was recorded since the last call.
 Events told() { return std::exchange(tool().events, {}); }
 
 Engine engine_with(EngineOptions options) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches by the threads of OpenMP runtimes, opened as frameworks open theirs: late, and visible to nobody else.
+// Launches by the threads of OpenMP runtimes, opened as frameworks open theirs: late, and invisible to others.
 #include "check.h"
 #include "device/cpu/openmp.h"
 
@@ -23,7 +23,7 @@ using namespace normjit;
 using namespace normjit::test;
 using cpu::OpenMp;
 
-/// LeakSanitizer asks: libomp keeps what it has for threads that launched until the end.
+/// Called by LeakSanitizer: libomp keeps memory for threads that launched until the end.
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions() {
     return "leak:libomp.so\nleak:libiomp5.so\nleak:libgomp.so\n";
 }
@@ -37,7 +37,7 @@ Function* function(void* library, const char* name) {
     return reinterpret_cast<Function*>(dlsym(library, name));
 }
 
-/// Those that are installed, by their handles, or the one that NORMJIT_TEST_OPENMP names: Intel's libiomp5.so, which
+/// Returns the handles of the installed runtimes, or of the one that NORMJIT_TEST_OPENMP names: Intel's libiomp5.so
 /// ends a process that has libomp as well.
 std::vector<void*> runtimes() {
     const char* other = std::getenv("NORMJIT_TEST_OPENMP");
@@ -60,7 +60,7 @@ Expected<Engine> engine_with(ThreadPolicy policy, void* user = nullptr, int thre
     return Engine::create(options);
 }
 
-/// A case, its inputs, and what a thread alone makes of them.
+/// A case, its inputs, and the results of a single thread.
 struct Expectation {
     explicit Expectation(const Case& drawn)
         : the(drawn),
@@ -85,7 +85,7 @@ Expectation draw(uint64_t seed) {
 
 }  // namespace
 
-// The first of this file: the process has loaded no runtime.
+// The first test of this file: the process has loaded no runtime.
 TEST_CASE("without a runtime, threads are own ones or there is no engine") {
     if (OpenMp::find().ok()) {
         MESSAGE("skipped: this process has one from its start");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two code generators check each other: with vectors of one width they add in the same order, so that every bit of
-// every output must be the same.
+// The two code generators check each other: with vectors of one width they add in the same order, so every bit of every
+// output must be the same.
 #include "check.h"
 #include "device_image.h"
 

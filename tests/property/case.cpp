@@ -21,7 +21,8 @@ namespace {
 
 constexpr std::string_view keys[] = {"rows", "slices", "data", "layout", "threads"};
 
-/// The widest and the tallest problems, but not both at once: a reference in double takes 30 ns per element.
+/// Returns limits for the widest and the tallest problems, but not both at once: the double reference takes 30 ns per
+/// element.
 SpecLimits random_limits(Random& random) {
     SpecLimits limits;
     const auto [cols, rows] = random.pick<std::pair<int64_t, int64_t>>({{20, 300}, {100, 300}, {600, 100}, {5000, 20}});
@@ -31,8 +32,8 @@ SpecLimits random_limits(Random& random) {
     return limits;
 }
 
-/// The environment variable NORMJIT_TEST_BACKEND; without it mostly the back end that users get. Compiling takes LLVM a
-/// hundred times as long as Xbyak.
+/// Returns the back end of NORMJIT_TEST_BACKEND; without it usually the one that users get, because LLVM takes a
+/// hundred times as long to compile as Xbyak.
 BackendChoice random_backend(Random& random) {
     const char* asked = std::getenv("NORMJIT_TEST_BACKEND");
     for (const BackendChoice choice : all_backend_choices) {
@@ -42,7 +43,7 @@ BackendChoice random_backend(Random& random) {
     return random.chance(70) ? BackendChoice::llvm : BackendChoice::portable;
 }
 
-/// Code for machines with fewer instructions runs here too, and so does that of every back end of this build.
+/// Returns a machine with fewer instructions, or another back end: their code runs here as well.
 Target random_subset(Random& random, const Target& machine) {
     if (machine.is_cuda()) return machine;
     Target target = machine;
@@ -79,7 +80,7 @@ Schedule random_cpu_schedule(Random& random) {
     return schedule;
 }
 
-/// The heuristic's with a few numbers drawn anew: drawing all of them is seldom legal.
+/// Returns the heuristic's schedule with a few numbers drawn again: drawing all of them is seldom legal.
 Schedule random_cuda_schedule_near(Random& random, const Schedule& start) {
     Schedule schedule = start, drawn = random_cuda_schedule(random);
     auto& to = std::get<CudaSchedule>(schedule.device);

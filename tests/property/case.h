@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One launch as a property test draws it: everything that decides its bits. Printed as one line that replays it.
+// One launch as a property test draws it: everything that decides its bits. It prints as one line that replays it.
 #pragma once
 
 #include "random_spec.h"
@@ -27,22 +27,23 @@ struct Case {
     Batch batch() const { return {rows, slices}; }
 };
 
-/// Any spec, size, legal schedule, number of threads. Small more often than large, so that a thousand take seconds.
+/// Draws any spec, size, legal schedule and number of threads. Small ones are more frequent, so that a thousand take
+/// seconds.
 Case random_case(Random& random);
 
-/// Of rows in one slice.
+/// Draws a case of rows in one slice.
 Case random_plain_case(Random& random);
 
-/// Few very long rows, or very many short ones.
+/// Draws few very long rows, or very many short ones.
 Case random_extreme_case(Random& random);
 
-/// Large enough for a launch to hand out its tasks, several row groups.
+/// Draws a case large enough for a launch to share its tasks, with several row groups.
 Case random_parallel_case(Random& random);
 
-/// A schedule that legality() accepts.
+/// Draws a schedule that legality() accepts.
 Schedule random_legal_schedule(Random& random, const Spec& spec, const Target& target);
 
-/// This machine. Its tests are skipped where there is no CPU back end for it.
+/// Returns this machine. Its tests are skipped if it has no CPU back end.
 Expected<Target> machine();
 
 std::string to_text(const Case& a_case);

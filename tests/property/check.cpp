@@ -35,7 +35,7 @@ Expected<Kernel> make_kernel(const Case& a_case, const Engine& engine) {
 
 namespace {
 
-/// A GPU that gave up takes no more work from this process: no case can be made smaller then.
+/// Stops the process: a GPU that gave up accepts no more work from it, so no case can be made smaller.
 [[noreturn]] void stop(const Kernel& kernel, const Problem& problem, const Status& status) {
     Case failing = problem.drawn();
     failing.schedule = kernel.artifact().schedule;
@@ -111,7 +111,7 @@ std::string check_against_reference(const Case& a_case) {
 
 namespace {
 
-/// A case with less of something. Invalid ones come out too.
+/// Makes a case smaller in one respect. The result may be invalid.
 using Reduction = void (*)(Case&);
 /// Sets a number of the schedule, if it is one for this kind of device.
 template <auto member, auto value>

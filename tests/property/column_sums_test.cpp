@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Column sums on CPUs are as exact for many rows as for few: sums of sums, whose error does not grow with the rows.
-// Those of a GPU are sums of short row groups, hundreds of them: exact enough unless the workspace allows a few only.
+// Column sums on CPUs are as exact for many rows as for few: they are summed in stages, so their error does not grow
+// with the rows. A GPU sums hundreds of short row groups: exact enough unless the workspace allows only a few.
 #include "check.h"
 #include "element.h"
 #include "reference.h"
@@ -16,7 +16,7 @@ using namespace normjit::test;
 
 namespace {
 
-/// Relative, in the L2 norm. With one sum over 60000 rows it is 5e-6.
+/// Relative, in the L2 norm. A single sum over 60000 rows has 5e-6.
 constexpr double allowed = 2e-7;
 
 Case long_case(Random& random) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A NaN or an infinity in a row reaches that row's outputs and the columns that it touches, nothing else.
+// A NaN or an infinity in a row reaches only that row's outputs and the columns that it touches.
 #include "check.h"
 #include "element.h"
 #include "reference.h"
@@ -18,7 +18,7 @@ namespace {
 
 struct Poison {
     Tensor tensor = Tensor::dy;
-    int64_t row = 0;  ///< of those of all slices
+    int64_t row = 0;  ///< among the rows of all slices
     int64_t col = 0;  ///< of a matrix
     double value = 0;
 };
@@ -36,8 +36,8 @@ Poison random_poison(Random& random, const Case& a_case) {
     return poison;
 }
 
-/// Whether the formula lets the poison reach the element of an output. The row of one that has a row for each slice is
-/// the slice.
+/// True if the formula lets the poison reach the element of an output. For an output with a row for each slice, `row`
+/// is the slice.
 bool reaches(const Poison& poison, const Case& a_case, Tensor output, int64_t row, int64_t col) {
     const Spec& spec = a_case.spec;
     const bool in_column = poison.col == col;
@@ -102,7 +102,7 @@ std::string check_containment(const Case& a_case) {
         if (!reaches(poison, a_case, element.output, element.row, element.col)) {
             return std::memcmp(got, before, size_of(type)) == 0 ? "" : where() + " changed " + element.text();
         }
-        // A NaN survives every operation, so that here the order of operations does not matter.
+        // A NaN survives every operation, so the order of operations does not matter here.
         const bool is_nan = std::isnan(reference::decode(type, got));
         const bool must_be = std::isnan(expected[element.output][static_cast<size_t>(i)].value);
         return is_nan || !must_be || !std::isnan(poison.value) ? "" : where() + " is lost in " + element.text();

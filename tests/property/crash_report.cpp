@@ -12,7 +12,7 @@ namespace {
 
 char line_of_report[4096];
 
-/// Prints and hands over to the program's default: the instruction runs again and ends it.
+/// Prints and restores the program's default: the instruction runs again and ends it.
 void print_and_die(int signal) {
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line_of_report, std::strlen(line_of_report));
     ::signal(signal, SIG_DFL);

@@ -19,7 +19,7 @@ void run_backwards(void* calls, int64_t count, void (*task)(void*, int64_t), voi
     for (int64_t i = count; i-- > 0;) task(context, i);
 }
 
-/// One thread per task, all at once.
+/// Runs one thread per task, all at once.
 void run_at_once(void*, int64_t count, void (*task)(void*, int64_t), void* context) {
     std::vector<std::thread> threads;
     for (int64_t i = 0; i < count; ++i) threads.emplace_back(task, context, i);

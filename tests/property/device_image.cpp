@@ -109,7 +109,7 @@ Status DeviceImage::write_inputs() const {
     return {};
 }
 
-/// Row by row: what lies between rows was not written either.
+/// Reads row by row, because nothing was written between rows either.
 Status DeviceImage::read_outputs() const {
     const Arguments& arguments = problem_.arguments();
     for (Tensor tensor : all_tensors) {

@@ -13,27 +13,27 @@
 
 namespace normjit::test {
 
-/// The environment variable NORMJIT_TEST_DEVICE, as EngineOptions::device; "cpu" without it.
+/// Returns the environment variable NORMJIT_TEST_DEVICE, as EngineOptions::device; "cpu" without it.
 const std::string& test_device();
 bool on_gpu();
 
-/// Set by the environment variable NORMJIT_TEST_UNWRITTEN, for tools that watch for reads of memory that nothing wrote
+/// True if the environment variable NORMJIT_TEST_UNWRITTEN is set, for tools that watch for reads of unwritten memory
 /// (compute-sanitizer's initcheck): only inputs are copied to the GPU, into memory that is allocated for each problem,
 /// and only outputs are copied back. Guards are not checked then.
 bool leaves_unwritten();
 
-/// A copy on the GPU of all memory of a problem, guard pages and padding included, each region apart from the next by a
-/// guard. One per thread at a time: they share one allocation.
+/// A copy on the GPU of all memory of a problem, including guard pages and padding, with a guard between regions. Each
+/// thread may have one at a time: they share one allocation.
 class DeviceImage {
   public:
     /// Copies the problem's memory to the GPU.
     explicit DeviceImage(const Problem& problem);
 
-    /// Those of the problem, with addresses of the GPU; on a stream of this thread.
+    /// Returns those of the problem, with addresses of the GPU, on a stream of this thread.
     Arguments arguments() const;
 
-    /// Waits for the stream and copies everything back. Says what was overwritten. `failed` when the GPU gave up, after
-    /// which it does nothing more for this process.
+    /// Waits for the stream and copies everything back. Returns what was overwritten. `failed` if the GPU gave up,
+    /// after which it accepts no more work from this process.
     Expected<std::string> finish() const;
 
   private:

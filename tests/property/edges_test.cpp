@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ends of the ranges that a launch accepts: no rows, one column, denormals, callers that round in odd ways, offsets
+// The limits of what a launch accepts: no rows, one column, denormals, callers with unusual rounding modes, offsets
 // beyond 32 bits.
 #include "check.h"
 #include "device_image.h"
@@ -18,7 +18,7 @@ using namespace normjit::test;
 
 namespace {
 
-/// Without rows there is no dx to be other than zero.
+/// Checks the column sums; without rows there is no dx.
 std::string check_zeros(const Case& a_case, const Inputs& inputs) {
     const auto kernel = make_kernel(a_case, engine(a_case.threads));
     if (!kernel.ok()) return kernel.status().message();
@@ -41,7 +41,7 @@ Case with_rows(Case drawn, int64_t rows) {
     return drawn;
 }
 
-// The word that says how the calling thread rounds and whether it flushes denormals, without the exceptions seen.
+// The register with the calling thread's rounding mode and flushing of denormals, without the exceptions seen.
 #if defined(__x86_64__)
 constexpr uint64_t odd_rounding = 0x8040 | 0x6000;  // MXCSR: flush, denormals are zeros; towards zero
 uint64_t rounding() { return __builtin_ia32_stmxcsr() & ~0x3fu; }
@@ -67,7 +67,7 @@ auto with_odd_rounding(Launch launch) {
     return std::pair(std::move(result), kept);
 }
 
-/// dy so small that products with it are denormal.
+/// Makes dy so small that products with it are denormal.
 void shrink_gradient(const Case& a_case, Inputs& inputs) {
     const DType type = a_case.spec.dtype(Tensor::dy);
     const double scale = reference::smallest(type) * 64;
@@ -146,7 +146,7 @@ TEST_CASE("the same code is made, however the caller rounds") {
 
 TEST_CASE("offsets beyond 32 bits") {
     if (!machine().ok() || on_gpu()) return;  // see tests/runtime/cuda_test.cpp
-    // 20 rows that are 2^29 bytes apart: 10 GiB of address space, of which 20 pages are touched.
+    // 20 rows at a distance of 2^29 bytes: 10 GiB of address space, of which 20 pages are touched.
     constexpr int64_t rows = 20, cols = 33, stride = 1 << 27;
     constexpr size_t bytes = sizeof(float) * stride * rows;
     const Spec spec = *parse_spec("layernorm cols=33 x=f32 gamma=none stats=recompute out=dx");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// [N] arithmetic after the final reduce: formulas that no spec asks for yet, through every back end.
+// [N] arithmetic after the final reduce: formulas that no spec requests yet, through every back end.
 #include "backend/backend.h"
 #include "check.h"
 #include "device_image.h"
@@ -19,7 +19,7 @@ using namespace normjit::test;
 
 namespace {
 
-/// dgamma times gamma plus 3, where the spec's formula has dgamma.
+/// Returns the formula with dgamma times gamma plus 3 instead of dgamma.
 Expected<ir::Function> changed_formula(const Spec& spec, const Target& target) {
     NORMJIT_TRY(ir::Function function, passes::run_pipeline(frontend::build(spec), target));
     const auto output = std::ranges::find(function.outputs, Tensor::dgamma, &ir::Output::tensor);
@@ -49,9 +49,9 @@ Expected<Kernel> changed_kernel(const Case& a_case) {
 }
 
 std::string check_changed(const Case& a_case, int64_t& compared) {
-    if (!a_case.spec.has(Tensor::dgamma) || !a_case.spec.reads(Tensor::gamma)) return {};  // a failing one made smaller
+    if (!a_case.spec.has(Tensor::dgamma) || !a_case.spec.reads(Tensor::gamma)) return {};  // a reduced failing case
     const auto kernel = changed_kernel(a_case);
-    // Its schedule was drawn for the spec's own formula: registers may not suffice for this one.
+    // Its schedule was drawn for the spec's own formula, so registers may not suffice for this one.
     if (!kernel.ok()) return kernel.status().code() == Code::invalid_argument ? "" : kernel.status().message();
     const Layout layout = make_layout(a_case);
     const Inputs inputs = inputs_in_layout(a_case, layout);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data for which every sum and every product of a launch is exact in the compute type, whatever the order: gradients
-// then equal the reference to the bit, and one element too many or too few shows however long the sum. xhat, dy and
-// gamma + gamma_offset are small integers or powers of two, rstd is a power of two. The division by N is exact when
-// N is a power of two; for any other N neighbouring columns cancel, so that c1 = c2 = 0.
+// Data for which every sum and every product of a launch is exact in the compute type, in any order: gradients then
+// equal the reference to the bit, and one element too many or too few shows in any sum. xhat, dy and gamma +
+// gamma_offset are small integers or powers of two, rstd is a power of two. The division by N is exact if N is a power
+// of two; for any other N neighbouring columns cancel, so that c1 = c2 = 0.
 #include "check.h"
 #include "element.h"
 #include "reference.h"
@@ -20,7 +20,7 @@ namespace {
 
 bool is_power_of_two(int64_t number) { return std::has_single_bit(static_cast<uint64_t>(number)); }
 
-/// The case with options and a width for which sums can be exact.
+/// Returns the case with options and a width for which sums can be exact.
 Case made_exact(Random& random, Case drawn) {
     const bool may_offset = drawn.spec.has(Tensor::gamma) && drawn.spec.rounding == Rounding::none;
     drawn.spec.gamma_offset = may_offset ? random.pick({0.0, 1.0, -1.0, 0.5}) : 0;
@@ -91,7 +91,7 @@ class ExactInputs {
                 xhat = small();
                 g = small();
             }
-            if (recompute) xhat = second ? -1 : 1;  // mean and variance by hand
+            if (recompute) xhat = second ? -1 : 1;  // mean and variance are known
             put(Tensor::x, i,
                 spec_.pass == Pass::forward ? before(row, i, xhat / rstd + mean)
                                             : source_of(xhat, mean, rstd, row, col));
@@ -99,7 +99,7 @@ class ExactInputs {
         }
     }
 
-    /// The x that becomes h.
+    /// Returns the x that becomes h.
     double before(size_t row, size_t i, double h) const {
         const double branch = spec_.has(Tensor::residual) ? h - inputs_[Tensor::residual][i] : h;
         return spec_.has(Tensor::rowscale) ? branch / inputs_[Tensor::rowscale][row] : branch;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory between two pages that nobody may touch, filled with 0xff: a NaN in every element type.
+// Memory between two inaccessible pages, filled with 0xff: a NaN in every element type.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,7 @@ namespace normjit::test {
 
 class GuardedMemory {
   public:
-    /// `bytes` at data(): from the first byte after the page in front of it and `shift` bytes on, or up to the page
-    /// behind it.
+    /// Provides `bytes` at data(): starting `shift` bytes after the page before it, or ending at the page after it.
     enum class Edge { front, back };
     GuardedMemory(int64_t bytes, Edge edge, int64_t shift = 0);
     GuardedMemory() = default;
@@ -20,7 +19,7 @@ class GuardedMemory {
     ~GuardedMemory();
 
     std::byte* data() const { return data_; }
-    /// All that is not guarded: data() and what is around it in its pages.
+    /// Returns everything that is not guarded: data() and the rest of its pages.
     std::span<std::byte> all() const { return accessible_; }
 
   private:

@@ -10,7 +10,7 @@ namespace normjit::test {
 
 namespace {
 
-/// Near enough to normal: the sum of four uniform numbers, variance 1.
+/// Returns a nearly normal number: the sum of four uniform ones, with variance 1.
 double normal(Random& random) {
     const uint64_t bits = random.bits();
     const auto sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
@@ -21,13 +21,13 @@ double power_of_two(Random& random, int low, int high) {
     return std::ldexp(1.0, static_cast<int>(random.between(low, high)));
 }
 
-/// The value of the type nearest to `number`, finite.
+/// Returns the finite value of the type nearest to `number`.
 double fit(DType type, double number) {
     const double most = reference::largest(type);
     return std::clamp(reference::round_to(type, number), -most, most);
 }
 
-/// Numbers that break kernels: anything finite.
+/// Returns numbers that break kernels: anything finite.
 double nasty(Random& random, DType type) {
     const double sign = random.chance(50) ? -1 : 1;
     if (random.chance(15)) return sign * 0.0;
@@ -90,7 +90,7 @@ class Generator {
 
     double with_outliers() { return normal(random_) * (random_.chance(1) ? 30 : 1); }
 
-    /// As a forward pass with eps = 1e-5 does.
+    /// Computes statistics as a forward pass with eps = 1e-5 does.
     void save_statistics() {
         if (spec_.source != Source::x || !spec_.reads(Tensor::rstd)) return;
         const auto cols = static_cast<size_t>(spec_.cols);

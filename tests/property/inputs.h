@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements for the inputs of a case, every one a value of its tensor's type.
+// Elements for the inputs of a case, each a value of its tensor's type.
 #pragma once
 
 #include "case.h"
@@ -10,16 +10,17 @@
 
 namespace normjit::test {
 
-/// By tensor, rows packed; empty for tensors that a launch does not read. Most cases look like training: x and dy
+/// By tensor, with packed rows; empty for tensors that a launch does not read. Most cases resemble training: x and dy
 /// normal with outliers and with means and scales of all sizes, gamma near 1 with some zeros, statistics as a forward
-/// pass saves them. One in five is nasty: exponents all over the range, zeros of both signs, denormals, constant rows.
+/// pass saves them. One in five is nasty: exponents over the whole range, zeros of both signs, denormals, constant
+/// rows.
 using Inputs = PerTensor<std::vector<double>>;
 Inputs random_inputs(const Case& a_case);
 
-/// Elements of a tensor of the case.
+/// Counts the elements of a tensor of the case.
 size_t elements(const Case& a_case, Tensor tensor);
 
-/// The same, with row 0 in place of every row: what a launch reads when the row stride is 0.
+/// Replaces every row by row 0, which a launch reads if the row stride is 0.
 void repeat_first_row(std::vector<double>& matrix, int64_t cols);
 
 }  // namespace normjit::test

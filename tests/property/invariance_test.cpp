@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// spec.invariant: a row's bits are the same in every batch, wherever it stands.
+// spec.invariant: a row's bits are the same in every batch, at any position.
 #include "check.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ using namespace normjit::test;
 
 namespace {
 
-/// With the schedule that users get.
+/// Draws a case with the schedule that users get.
 Case random_invariant_case(Random& random) {
     Case drawn = random_plain_case(random);
     do {
@@ -32,8 +32,7 @@ Case random_invariant_case(Random& random) {
     return drawn;
 }
 
-/// Some rows of one of its slices, in a launch of their own: of a kernel for any number of rows and slices, or for
-/// these.
+/// Some rows of one of its slices in a separate launch, by a kernel for any number of rows and slices or for these.
 struct Part {
     int64_t begin, rows;
     bool is_fixed;
@@ -67,7 +66,7 @@ Inputs inputs_of(const Case& whole, const Inputs& inputs, const Part& batch) {
     return some;
 }
 
-/// Which tensor's rows differ from those of the whole; empty when none.
+/// Returns the tensor whose rows differ from those of the whole; empty if none.
 std::string difference(const Case& whole, const Outputs& all, const Outputs& some, const Part& batch) {
     if (!some.wrong.empty()) return some.wrong;
     for (const Tensor tensor : all_tensors) {

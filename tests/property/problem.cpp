@@ -28,7 +28,7 @@ std::optional<Tensor> random_under(Random& random, const Spec& spec, Tensor outp
     return tensor;
 }
 
-/// Slices one behind the other, with gaps or without, or side by side in longer rows.
+/// Places slices one after the other, with gaps or without, or side by side in longer rows.
 void draw_slice_stride(Random& random, const Case& a_case, Tensor tensor, Layout::Place& place) {
     const int64_t gap = random.chance(50) ? 0 : random.between(1, 17);
     if (!is_matrix(tensor)) {
@@ -51,7 +51,7 @@ Layout make_layout(const Case& a_case) {
         layout.places[tensor].stride = spec.cols;
         layout.places[tensor].slice_stride = is_matrix(tensor) ? a_case.rows * spec.cols : spec.cols;
     }
-    // A GPU takes those of spec.invariant by whole vectors only.
+    // With spec.invariant a GPU accepts whole vectors only.
     const bool aligned = spec.invariant && a_case.target.is_cuda();
     if (a_case.layout == 0) return layout;
     Random random(a_case.layout);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors of a case in memory: between guard pages, rows apart, off the vectors' alignment, outputs over inputs.
+// The tensors of a case in memory: between guard pages, with gaps between rows, not aligned to vectors, outputs over
+// inputs.
 #pragma once
 
 #include "case.h"
@@ -16,16 +17,16 @@
 
 namespace normjit::test {
 
-/// Where the layout seed of a case puts things.
+/// Where the layout seed of a case puts tensors.
 struct Layout {
     struct Place {
         GuardedMemory::Edge edge = GuardedMemory::Edge::front;
         int64_t shift = 0;   ///< elements
-        int64_t stride = 0;  ///< elements from row to row
+        int64_t stride = 0;  ///< elements from one row to the next
         int64_t slice_stride = 0;
     };
     PerTensor<Place> places;
-    PerTensor<std::optional<Tensor>> under;  ///< by output: the input whose memory it takes over
+    PerTensor<std::optional<Tensor>> under;  ///< by output: the input whose memory it uses
     int64_t groups = 0;                      ///< partials that the workspace holds
 };
 Layout make_layout(const Case& a_case);
@@ -37,14 +38,14 @@ class Problem {
     const Case& drawn() const { return case_; }
     const Arguments& arguments() const { return arguments_; }
 
-    /// All memory of the problem, padding included.
+    /// Returns all memory of the problem, including padding.
     std::vector<std::span<std::byte>> memory() const;
 
-    /// The elements of an output after a launch, packed; as numbers and as they are.
+    /// Return the elements of an output after a launch, packed: as numbers, and as stored.
     std::vector<double> numbers(Tensor output) const;
     std::vector<std::byte> bytes(Tensor output) const;
 
-    /// What a launch changed beside its outputs: which tensor, and where; empty when nothing.
+    /// Returns what a launch changed besides its outputs: the tensor, and where; empty if nothing.
     std::string damage() const;
 
   private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dx, or y, past the caches, where its rows do not start on lines.
+// dx, or y, stored past the caches when its rows do not start on lines.
 #include "check.h"
 #include "device_image.h"
 
@@ -14,8 +14,8 @@ namespace {
 
 Tensor result(const Spec& spec) { return spec.pass == Pass::forward ? Tensor::y : Tensor::dx; }
 
-/// Rows one behind the other; rows with gaps that all start on lines; other rows with gaps. Of an input, too, where the
-/// result takes its memory over.
+/// Places rows without gaps; rows with gaps that all start on lines; or other rows with gaps. An input moves as well if
+/// the result uses its memory.
 void move_result(Layout& layout, Random& random, const Spec& spec) {
     const int64_t line = 64 / static_cast<int64_t>(size_of(spec.dtype(result(spec))));
     Layout::Place& place = layout.places[result(spec)];
@@ -29,7 +29,7 @@ void move_result(Layout& layout, Random& random, const Spec& spec) {
     if (const auto under = layout.under[result(spec)]) layout.places[*under] = place;
 }
 
-/// Launches of code that can realign, by where the rows of the result start.
+/// Counts launches of code that can realign, by where the rows of the result start.
 struct Launches {
     int64_t all = 0, without_gaps = 0, on_lines_with_gaps = 0;
 };
@@ -52,7 +52,7 @@ Outputs run(const Problem& problem, const Kernel& kernel) {
     return outputs;
 }
 
-/// The same bits as through the caches, whoever else's bytes stand in the lines where rows start and end.
+/// Checks that the bits are the same as through the caches, whatever else is in the lines where rows start and end.
 std::string check_same_result(const Case& a_case, Launches& launches) {
     Layout layout = make_layout(a_case);
     Random random(a_case.layout + 1);

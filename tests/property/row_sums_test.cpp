@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row sums on CPUs are as exact for the widest rows as for usual ones: sums of the sums of ranges.
+// Row sums on CPUs are as exact for the widest rows as for usual ones, because ranges are summed separately.
 #include "support/aligned_memory.h"
 
 #include "normjit/engine.h"
@@ -16,7 +16,7 @@ using namespace normjit;
 
 namespace {
 
-/// dx of one row of layernorm without gamma, computed in double. With its error bounds reference::compute() takes 7 s
+/// Returns dx of one row of layernorm without gamma, in double. reference::compute(), with its error bounds, takes 7 s
 /// and gigabytes for a row of 2^24 columns.
 std::vector<double> expected_dx(const std::vector<float>& x, const std::vector<float>& dy, double eps) {
     const auto cols = static_cast<double>(x.size());
@@ -58,8 +58,8 @@ TEST_CASE("on CPUs the error of row sums does not grow with the columns") {
         double worst = 0;
         for (size_t j = 0; j < dx.size(); ++j) worst = std::max(worst, std::abs(dx[j] - expected[j]));
         CAPTURE(threads);
-        // Of at most 2. A mean that is off by its last bit, 7.6e-6, makes 8e-5; seen: 3e-5 and 1.1e-4, by the number of
-        // ranges that the machine's cores ask for; with four ranges 4e-4.
+        // Of at most 2. A mean that is off by its last bit, 7.6e-6, makes 8e-5. Seen: 3e-5 and 1.1e-4, depending on the
+        // number of ranges for the machine's cores; with four ranges 4e-4.
         CHECK(worst < 2e-4);
     }
 }

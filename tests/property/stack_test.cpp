@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launch takes of its caller's stack, which may be that of a small thread.
+// What a launch takes of its caller's stack, which may be a small thread's.
 #include "check.h"
 #include "process.h"
 
@@ -21,7 +21,7 @@ namespace {
 constexpr size_t stack_bytes = 1 << 20;
 constexpr auto untouched = std::byte{0xA5};
 
-/// What `work` touches of the stack of a thread of its own, with what the thread itself keeps there.
+/// Returns how much of a thread's stack `work` touches, including what the thread itself keeps there.
 size_t stack_used(const std::function<void()>& work) {
     std::vector<std::byte> stack(stack_bytes, untouched);
     pthread_attr_t attributes;
@@ -39,13 +39,13 @@ size_t stack_used(const std::function<void()>& work) {
     return static_cast<size_t>(stack.end() - lowest);
 }
 
-/// Of the caller's; what a sanitizer adds to each function's is not ours to bound tightly.
+/// Returns the limit for the caller's stack; a sanitizer's additions are not tightly bounded.
 size_t allowed_stack(const Case& a_case) {
     if (keeps_freed_memory()) return 512 << 10;
     return a_case.target.backend == BackendChoice::portable ? 96 << 10 : 64 << 10;
 }
 
-/// Without what a thread that does nothing takes: the C library's, and a sanitizer's.
+/// Subtracts what an idle thread takes: the C library's part, and a sanitizer's.
 std::string check_stack(const Case& a_case) {
     if (a_case.target.is_cuda()) return {};
     const auto kernel = make_kernel(a_case, engine(a_case.threads));

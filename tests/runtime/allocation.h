@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operator new of this program is counted, and may be told to fail.
+// Counts every operator new of this program, and can make it fail.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@ namespace normjit::test {
 /// Allocations of all threads so far.
 extern std::atomic<int64_t> allocations;
 
-/// While it lives, `count` more allocations of this thread work and the one after them fails; those after that work.
+/// While it lives, `count` more allocations of this thread work, the one after them fails, and later ones work.
 class FailingAllocation {
   public:
     explicit FailingAllocation(int64_t count);

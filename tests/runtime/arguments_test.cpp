@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t cols = 5, rows = 3;
 
-/// A launch that is right in every part, to be spoilt in one. Every tensor has 1 KiB of its own.
+/// A correct launch, to be damaged in one respect. Every tensor has 1 KiB of its own.
 struct Launch {
     Artifact artifact;
     Arguments arguments;
@@ -36,7 +36,7 @@ struct Launch {
 
     std::byte* at(size_t kib) { return memory_.get()->bytes + 1024 * kib; }
 
-    /// The whole message of the error, or "".
+    /// Returns the whole message of the error, or "".
     std::string error() const {
         const Status status = check_arguments(artifact, OperandList(artifact.spec), arguments);
         CHECK(status.code() == (status.ok() ? Code::ok : Code::invalid_argument));
@@ -168,7 +168,7 @@ TEST_CASE("outputs overlap nothing") {
         for (Tensor other : all_tensors) {
             Launch launch;
             if (other == output || !launch.artifact.spec.has(other)) continue;
-            // The last element of the one on the first of the other, and the other way round.
+            // The last element of one tensor on the first of the other, and the other way round.
             const int64_t last = 4 * (info(other).axes.is_matrix()    ? rows * cols - 1
                                       : info(other).axes.is_columns() ? cols - 1
                                                                       : rows - 1);
@@ -213,7 +213,7 @@ TEST_CASE("matrices side by side in the rows of a larger one") {
 
 namespace {
 
-/// 3 slices of 3 rows.
+/// Returns a launch with 3 slices of 3 rows.
 Launch sliced(const char* spec = "layernorm cols=5 slices=any per_slice=gamma,beta") {
     Launch launch(spec);
     launch.artifact.geometry = {.row_groups = 2, .column_sums = 2, .partial_cols = 16, .group_bytes = 64};
@@ -274,7 +274,7 @@ TEST_CASE("slices that lie between those of another tensor") {
     }
     CHECK(launch.error() == "");  // in place
     launch.arguments[Tensor::dx].data = launch.at(0) + 60;
-    CHECK(launch.error() == "");  // behind each of the slices of x
+    CHECK(launch.error() == "");  // after each of the slices of x
     launch.arguments[Tensor::dx].data = launch.at(0) + 56;
     CHECK(starts(launch.error(), "launch: dx: overlaps x"));
     launch = sliced();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// normjit.h, as C code uses it. tests/embed/example.c is a C program that does.
+// normjit.h as C code uses it. tests/embed/example.c is a C program that does.
 #include "c_abi/convert.h"
 #include "c_objects.h"
 #include "temporary_folder.h"
@@ -144,7 +144,7 @@ TEST_CASE("c: no list of files is the environment's, an empty one is none") {
     const char* const files[] = {"a"};
     normjit_engine_options options{};
     options.size = sizeof options;
-    options.pack_count = options.record_file_count = 1;  // which says nothing of lists that are not there
+    options.pack_count = options.record_file_count = 1;  // without lists these have no meaning
     CHECK_FALSE(normjit::c_abi::to_cpp(options)->cache.packs);
     CHECK_FALSE(normjit::c_abi::to_cpp(options)->record_files);
     options.packs = options.record_files = files;
@@ -295,7 +295,7 @@ TEST_CASE("c: schedules come from record files, or are measured") {
     options.tune_seconds = 0.5;
     lines.clear();
     const EngineHandle measured = engine_with(options);
-    prepared(measured, "rmsnorm rows=300 cols=64");  // no record's
+    prepared(measured, "rmsnorm rows=300 cols=64");  // no record's schedule
     CHECK(heard("tuned 'rmsnorm rows=300 cols=64': "));
 
     normjit_engine* engine = nullptr;

@@ -14,7 +14,7 @@ using namespace normjit::test;
 
 namespace {
 
-/// A DLTensor over memory of the test's own.
+/// A DLTensor over the test's own memory.
 struct Dl {
     Dl(void* data, std::vector<int64_t> sizes, std::vector<int64_t> steps = {})
         : shape(std::move(sizes)), strides(std::move(steps)) {
@@ -68,7 +68,7 @@ TEST_CASE("c: DLPack tensors") {
     REQUIRE_MESSAGE(normjit_launch(kernel.get(), &arguments) == NORMJIT_OK, normjit_last_error());
     CHECK(ones.dgamma == std::vector<float>(40, 12));
 
-    // Strides that one row stride describes, and those that none does.
+    // Strides that one row stride describes, and others.
     CHECK(set(NORMJIT_X, {ones.matrix.data(), {3, 4, 40}, {400, 100, 1}}) == "");
     CHECK(arguments.tensors[NORMJIT_X].row_stride == 100);
     CHECK(set(NORMJIT_X, {ones.matrix.data(), {1, 12, 1, 40}, {7, 50, 3, 1}}) == "");
@@ -114,7 +114,7 @@ TEST_CASE("c: DLPack tensors") {
     Dl nowhere{nullptr, {12, 40}};
     nowhere.tensor.byte_offset = 64;
     CHECK(set(NORMJIT_X, nowhere) == "");
-    CHECK(arguments.tensors[NORMJIT_X].data == nullptr);  // which launch() refuses
+    CHECK(arguments.tensors[NORMJIT_X].data == nullptr);  // launch() refuses it
     normjit_arguments none{};
     none.size = sizeof none;
     const Dl empty{nullptr, {0, 40}};

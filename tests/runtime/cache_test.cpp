@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folders and packs of the kernel cache: whatever is wrong with them is a miss.
+// Folders and packs of the kernel cache: anything wrong with them is a miss.
 #include "cache/folder.h"
 #include "cache/pack.h"
 #include "support/text.h"
@@ -31,7 +31,7 @@ Artifact made(const std::string& text, const std::string& maker = std::string(no
     return artifact;
 }
 
-/// Its only file, damaged and mended by hand.
+/// Returns its only file, to be damaged and repaired by hand.
 std::string only_path(const Folder& folder) {
     const auto files = *folder.files();
     REQUIRE(files.size() == 1);
@@ -133,7 +133,7 @@ TEST_CASE("a folder that others may write to is refused, and used by who trusts 
         REQUIRE(chmod(open.c_str(), 0755) == 0);
     }
     CHECK(look_up(folder, entry).artifact == entry);
-    if (geteuid() != 0) return;  // only root gives files away
+    if (geteuid() != 0) return;  // only root can give files away
     constexpr uid_t other = 12345;
     const std::string file = only_path(folder);
     REQUIRE(chown(file.c_str(), other, other) == 0);
@@ -185,7 +185,7 @@ TEST_CASE("time stamps of tomorrow are nobody's last use") {
     std::filesystem::last_write_time(temporary / "a-none.kernel.0.tmp", tomorrow);
     const Artifact entry = made("rmsnorm cols=4");
     const auto kept = folder.keep(entry);
-    CHECK(folder.clean(bytes + kept->bytes - 1, kept->name).files == 2);  // one of three, and what was half written
+    CHECK(folder.clean(bytes + kept->bytes - 1, kept->name).files == 2);  // one of three, and a half-written file
     CHECK(look_up(folder, entry).artifact == entry);
     CHECK(folder.clean(1, kept->name).files == 2);
     CHECK(folder.files()->size() == 1);
@@ -284,7 +284,7 @@ TEST_CASE("a folder that cannot be written says so") {
     CHECK(Folder(temporary / "file").keep(entry).status().message() ==
           (temporary / "file") + ": is no folder and cannot be made one");
     CHECK(!Folder(temporary / "file/below").keep(entry).ok());
-    CHECK(!Folder("/proc/normjit").keep(entry).ok());  // which nobody can write, root neither
+    CHECK(!Folder("/proc/normjit").keep(entry).ok());  // nobody can write there, not even root
     CHECK(!look_up(Folder(temporary / "file"), entry).artifact);
 }
 
@@ -340,7 +340,7 @@ TEST_CASE("every byte of a pack flipped or cut off: an error or the right entry"
     const std::vector<Artifact> entries = {made("rmsnorm cols=8 out=dx"), made("rmsnorm cols=9 out=dgamma")};
     REQUIRE(write_pack(path, entries).ok());
     const std::string good = read_text(path);
-    // Whether the damage is noticed; an entry that is found is right in any case.
+    // True if the damage is noticed; an entry that is found is right in any case.
     const auto notices = [&] {
         const auto pack = Pack::open(path);
         if (!pack.ok()) return true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches on a GPU in awkward settings: streams, threads, contexts, captured graphs, more than 2^31 elements. That the
-// numbers are right is what tests/property shows, with NORMJIT_TEST_DEVICE=cuda:0.
+// Launches on a GPU in unusual conditions: streams, threads, contexts, captured graphs, more than 2^31 elements.
+// tests/property, with NORMJIT_TEST_DEVICE=cuda:0, shows that the numbers are right.
 #include "device/cuda/graph.h"
 #include "gpu_tensors.h"
 
@@ -15,7 +15,7 @@ using namespace normjit::test;
 
 namespace {
 
-/// Narrow rows, a block per row, a cluster per row where there are clusters.
+/// Narrow rows, a block per row, a cluster per row if there are clusters.
 constexpr const char* specs[] = {
     "layernorm cols=256 x=bf16 gamma=f32",
     "rmsnorm cols=4096 x=bf16",

@@ -18,7 +18,7 @@ using Function = int (*)();
 // mov eax, 42; ret; mov eax, 7; ret
 constexpr uint8_t code[] = {0xb8, 42, 0, 0, 0, 0xc3, 0xb8, 7, 0, 0, 0, 0xc3};
 
-/// "r-xp" for pages that may be read and executed; "" for addresses that are not mapped.
+/// Returns "r-xp" for pages that may be read and executed; "" for addresses that are not mapped.
 std::string permissions(Function function) {
     const auto address = reinterpret_cast<uintptr_t>(function);
     std::ifstream maps("/proc/self/maps");

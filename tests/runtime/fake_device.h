@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device without hardware: it takes any artifact of its target, launches do nothing, and everything is counted.
+// A device without hardware: it accepts any artifact of its target, launches do nothing, and everything is counted.
 #pragma once
 
 #include "device.h"
@@ -43,7 +43,7 @@ class FakeDevice final : public Device {
             artifact, [counts = alive, bytes] { counts->kernels -= 1, counts->bytes -= bytes; }));
     }
 
-    /// What open_timed_problem() hands out is this function's: a time for each schedule, in seconds.
+    /// Gives the times of open_timed_problem(), in seconds for each schedule.
     std::function<double(const Schedule&)> seconds;
     OpenedProblem open_timed_problem(const Spec& spec, Batch batch, const Deadline& deadline) const override {
         if (!seconds) return Device::open_timed_problem(spec, batch, deadline);
@@ -59,7 +59,7 @@ class FakeDevice final : public Device {
     };
     const std::shared_ptr<Alive> alive = std::make_shared<Alive>();
     mutable std::atomic<int> problems = 0;
-    mutable std::atomic<int> refusals = 0;  ///< so many loads fail
+    mutable std::atomic<int> refusals = 0;  ///< the number of loads that will fail
     std::atomic<bool> capturing = false;
     std::chrono::milliseconds load_time{0}, fill_time{0};
     std::atomic<bool> held = false;  ///< load() waits for release()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine with many kernels takes of the machine.
+// The memory and threads of an engine with many kernels.
 #include "process.h"
 
 #include "normjit/engine.h"

@@ -53,7 +53,7 @@ class Tensors {
     AlignedMemory workspace_;
 };
 
-/// A kernel of 4 row groups on 2 threads. It outlives its engine.
+/// Returns a kernel of 4 row groups on 2 threads. It outlives its engine.
 std::optional<Kernel> make_kernel(const char* spec) {
     const auto engine = Engine::create({.threads = 2, .parallel_for = {}});
     if (!engine.ok()) return std::nullopt;
@@ -61,7 +61,7 @@ std::optional<Kernel> make_kernel(const char* spec) {
     return *engine->load(*artifact);
 }
 
-/// Threads that count what they are given, one after another.
+/// A parallel_for that counts what it is given and runs it in sequence.
 struct Caller {
     static constexpr int threads = 3;
     int jobs = 0;
@@ -145,7 +145,7 @@ TEST_CASE("the caller's threads run the tasks of large launches only") {
 
 TEST_CASE("threads that leave tasks out make a launch fail") {
     struct Careless {
-        int64_t most = 0;  ///< tasks of a job that it runs
+        int64_t most = 0;  ///< the tasks of a job that it runs
         int64_t times = 1;
         static void run(void* self, int64_t count, void (*task)(void*, int64_t), void* context) {
             const auto& [most, times] = *static_cast<Careless*>(self);
@@ -202,7 +202,7 @@ TEST_CASE("thread groups split rows and columns") {
         Caller caller;
         const auto kernel =
             caller.kernel("rmsnorm cols=50000 x=f32", (schedule + (overlaps ? " overlap=1" : "")).c_str());
-        if (!kernel && overlaps) continue;  // a host whose code overlaps no sweeps
+        if (!kernel && overlaps) continue;  // a host whose code does not overlap sweeps
         REQUIRE(kernel);
         const Tensors some(*kernel, 9), two(*kernel, 2);
         CHECK(kernel->launch(some.arguments).ok());

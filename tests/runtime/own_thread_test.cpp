@@ -18,7 +18,7 @@ using normjit::cpu::ThreadPool;
 
 namespace {
 
-/// The stacks of threads that are started while it lives.
+/// Gives the threads that are started while it lives small stacks.
 class SmallStacks {
   public:
     SmallStacks() {
@@ -78,7 +78,7 @@ TEST_CASE("an engine's threads have room to launch, and take no signals") {
     std::atomic<bool> signals{true};
     const auto look = [&](int64_t, int64_t) {
         if (pthread_equal(pthread_self(), caller) != 0) {
-            std::this_thread::sleep_for(std::chrono::microseconds(100));  // for the worker to come
+            std::this_thread::sleep_for(std::chrono::microseconds(100));  // lets the worker come
             return;
         }
         signals = takes_signals();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine remembers. That its kernels compute the right thing is what tests/property shows.
+// What an engine remembers. tests/property shows that its kernels compute the right results.
 #include "allocation.h"
 #include "cache/kernel_table.h"
 #include "fake_device.h"
@@ -42,7 +42,7 @@ TEST_CASE("a kernel is made once") {
 
     CHECK(f.engine.prepare(spec(101)).ok());
     CHECK(f.device->loads == 2);
-    CHECK(f.engine.prepare(spec(100), first->artifact().schedule).ok());  // what the engine had chosen
+    CHECK(f.engine.prepare(spec(100), first->artifact().schedule).ok());  // the engine's own choice
     CHECK(f.device->loads == 2);
     const Schedule other = *parse_schedule("cpu row_groups=3 strip=1");
     CHECK(f.engine.prepare(spec(100), other)->artifact().schedule == other);
@@ -279,7 +279,7 @@ TEST_CASE("a thread that is cancelled while it prepares goes on until it leaves"
     CHECK(mine.engine.prepare(spec(30)).ok());
 }
 
-#ifdef __SANITIZE_THREAD__  // which lets no child of a process with threads start another
+#ifdef __SANITIZE_THREAD__  // ThreadSanitizer lets no child of a process with threads start another thread
 constexpr bool children_have_threads = false;
 #else
 constexpr bool children_have_threads = true;
@@ -299,13 +299,13 @@ TEST_CASE("a child of fork() works in the background, and ends" * doctest::skip(
     CHECK(finish(f.engine, 1));
     f.device->held = true;
     CHECK(f.engine.prepare(spec(2), background).status().code() == Code::pending);
-    CHECK(f.engine.prepare(spec(3), background).status().code() == Code::pending);  // waits for it
+    CHECK(f.engine.prepare(spec(3), background).status().code() == Code::pending);  // waits for that job
     while (f.device->loads < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::thread releases([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
         f.device->release();
     });
-    const pid_t child = fork();  // waits for what is in hand
+    const pid_t child = fork();  // waits for the running job
     REQUIRE(child >= 0);
     if (child == 0) {
         alarm(20);  // instead of hanging for ever
@@ -315,7 +315,7 @@ TEST_CASE("a child of fork() works in the background, and ends" * doctest::skip(
         for (int64_t cols : {3, 4}) {
             if (!finish(f.engine, cols)) _exit(2);
         }
-        f.engine = make_engine(f.device, {});  // the former goes
+        f.engine = make_engine(f.device, {});  // the former one is destroyed
         _exit(0);
     }
     int status = 0;

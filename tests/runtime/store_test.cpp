@@ -34,7 +34,7 @@ using namespace normjit::test;
 
 namespace {
 
-/// An engine that compiles for real but loads nowhere, and what its log hears.
+/// An engine that really compiles but loads nowhere, and records its log.
 class TestEngine {
   public:
     explicit TestEngine(CacheOptions cache, const char* target = "x86-64-avx512")
@@ -44,7 +44,7 @@ class TestEngine {
     int compiles() const { return count(LogLevel::info); }
     int warnings() const { return count(LogLevel::warning); }
     std::string last() const { return lines_.empty() ? "" : lines_.back().second; }
-    /// The first.
+    /// Returns the first warning.
     std::string warning() const {
         const std::lock_guard lock(mutex_);
         return std::ranges::find(lines_, LogLevel::warning, &std::pair<LogLevel, std::string>::first)->second;
@@ -65,7 +65,7 @@ class TestEngine {
 
   public:
     const std::shared_ptr<FakeDevice> device;
-    const Engine engine;  // the last: it talks to the rest
+    const Engine engine;  // the last member: it talks to the others
 };
 
 CacheOptions in(const std::string& folder) {
@@ -80,7 +80,7 @@ bool is_right(const Expected<Kernel>& kernel, const Spec& wanted) {
     return made == *compile(wanted, made.schedule, made.target) && made.spec == wanted;
 }
 
-/// The exit code of a child process that does this; -1 when a signal ended it.
+/// Returns the exit code of a child process that runs `work`; -1 if a signal ended it.
 pid_t in_child(const std::function<int()>& work) {
     const pid_t child = fork();
     REQUIRE(child >= 0);

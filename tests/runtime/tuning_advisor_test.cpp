@@ -27,7 +27,7 @@ struct Heard {
     }
 };
 
-/// A file with this text; its path.
+/// Writes a file with this text and returns its path.
 std::string file(const test::TemporaryFolder& folder, const char* name, std::string_view text) {
     test::write_text(folder / name, text);
     return folder / name;
@@ -73,7 +73,7 @@ TEST_CASE("an engine takes schedules from its record files, or from those that t
     CHECK(to_text(chosen.schedule) == to_text(*parse_schedule(tuned_text)));
     environment.record_files = {path};
     CHECK(tuning::Advisor(device(), {}, environment, heard.log()).choose(spec).tier == TuningTier::exact);
-    options.record_files.emplace();  // the options win, also with no files
+    options.record_files.emplace();  // options take precedence, even without files
     CHECK(tuning::Advisor(device(), options, environment, heard.log()).choose(spec).tier == TuningTier::heuristic);
     options.record_files = {"/nowhere/at/all"};
     CHECK(heard.warnings.empty());

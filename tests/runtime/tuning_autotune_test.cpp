@@ -24,7 +24,7 @@ const Spec tuned_spec = *parse_spec("layernorm rows=4096 cols=1024 x=bf16");
 /// Seconds, more than any machine needs to try all candidates.
 constexpr double patience = 120;
 
-/// A machine that likes blocks of 4 rows.
+/// A machine that prefers blocks of 4 rows.
 double seconds_of(const Schedule& schedule) {
     return std::get<CpuSchedule>(schedule.device).row_block == 4 ? 1e-3 : 1.5e-3;
 }
@@ -77,7 +77,7 @@ TEST_CASE("on_miss: the first prepare measures and takes the fastest, the next f
     CHECK(loads > 2);
     CHECK(seconds_of(f.prepared()) == 1e-3);
     CHECK(f.device->loads == loads);
-    // A schedule that was asked for is nobody's choice.
+    // A requested schedule is not a choice.
     CHECK(f.engine->prepare(tuned_spec, usual)->artifact().schedule == usual);
 }
 

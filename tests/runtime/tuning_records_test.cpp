@@ -236,7 +236,7 @@ TEST_CASE("unread lines answer as read ones do, once their cols are asked for") 
     CHECK(records.find(*parse_spec("layernorm rows=4096 cols=77"), h200()).warnings ==
           std::vector<std::string>{"shipped:5: not a record: no JSON at column 3; the line is ignored"});
 
-    TuningRecords both;  // files that were added later win, whichever was read first
+    TuningRecords both;  // files that were added later take precedence, whichever was read first
     both.add_unread(shipped, "shipped");
     CHECK(both.add(own, "own").empty());
     CHECK(both.find(spec, h200()).reason == "own:1: 1.50 times as fast as the heuristic there");

@@ -11,10 +11,10 @@ namespace normjit::test {
 
 normjit_spec c_spec(const Spec& spec);
 
-/// What a launch through C hands over; the problem must outlive it.
+/// Returns the arguments of a launch through C, which refer to the problem.
 normjit_arguments c_arguments(const Problem& problem);
 
-/// Compiled for the case's target, which may have fewer instructions than this machine, and loaded.
+/// A kernel, compiled for the case's target, which may have fewer instructions than this machine, and loaded.
 struct CKernel {
     normjit_status status = NORMJIT_OK;
     KernelHandle kernel;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every call of the CUDA driver and of NVRTC fails, one after the other, on a machine that plays both: an error says
-// so, nothing stays loaded or current, and the next prepare and launch work.
+// Every call of the CUDA driver and of NVRTC fails, one after the other, on fakes of both: an error says so, nothing
+// stays loaded or current, and the next prepare and launch work.
 #include "fake_gpu.h"
 #include "fake_nvrtc.h"
 #include "stress.h"
@@ -20,10 +20,10 @@ using namespace normjit::test;
 
 namespace {
 
-/// Before anything asks for NVRTC.
+/// Set before anything asks for NVRTC.
 [[maybe_unused]] const bool hooked = setenv("NORMJIT_NVRTC_PATH", NORMJIT_FAKE_NVRTC, 1) == 0;
 
-/// What the process first hears of NVRTC: it cannot say its version.
+/// Returns the process's first attempt to use NVRTC, which cannot tell its version.
 const Status& first_look() {
     static const Status status = [] {
         normjit_fake_nvrtc()->failing_call = 0;
@@ -32,7 +32,7 @@ const Status& first_look() {
     return status;
 }
 
-/// Opened, reset.
+/// Returns the opened fake, reset.
 FakeNvrtc& fake_nvrtc() {
     static_cast<void>(first_look());
     normjit_fake_nvrtc()->reset();
@@ -53,7 +53,7 @@ EngineOptions options_of(const std::string& folder) {
     return options;
 }
 
-/// An engine, a kernel, a launch, and their end.
+/// Makes an engine, a kernel and a launch, and destroys them.
 Status work(const EngineOptions& options) {
     const auto engine = Engine::create(options);
     if (!engine.ok()) return engine.status();
@@ -62,7 +62,7 @@ Status work(const EngineOptions& options) {
     return kernel->launch(fake_arguments(*kernel, 100));
 }
 
-/// After an error at whatever call: what a thread is left with, put back as a caller would find it.
+/// Checks what a failed call leaves on a thread, and restores the thread.
 void check_left_behind(const std::string& failed_call) {
     while (normjit_fake_contexts() > 0) {
         REQUIRE(failed_call == "cuCtxPopCurrent");
@@ -74,7 +74,7 @@ void check_left_behind(const std::string& failed_call) {
     if (mode != cuda::capture_global) REQUIRE(failed_call == "cuThreadExchangeStreamCaptureMode");
 }
 
-/// The call that failed; "none" when there were not as many.
+/// Returns the call that failed; "none" if there were not as many.
 template <class Fake>
 std::string failed_call_of(const Fake& fake) {
     const auto number = static_cast<size_t>(fake.failing_call);
@@ -112,7 +112,7 @@ TEST_CASE("a driver that fails at any call") {
         const std::vector<std::string> calls = fake.calls;
         for (size_t i = 0; i < calls.size(); ++i) {
             if (calls[i] == "cuLibraryUnload" && keeps_freed_memory())
-                continue;  // the code stays: a leak, to a sanitizer
+                continue;  // the code stays, which a sanitizer reports as a leak
             CAPTURE(calls[i]);
             CAPTURE(i);
             fake.reset();

@@ -26,7 +26,7 @@ struct State {
 };
 thread_local State state;
 
-/// Whether the call that begins is to fail; its name is kept when it is the first.
+/// True if the call that begins must fail; the name of the first one is kept.
 bool is_hit(const char* name) {
     if (!state.is_armed) return false;
     ++state.calls;
@@ -37,7 +37,7 @@ bool is_hit(const char* name) {
     return true;
 }
 
-/// Whether it fails; it works when all that was to be done about it is done, or cannot be done to such a call.
+/// True if it fails; the call works if the fault is over, or does not apply to it.
 bool fails(const char* name) {
     if (!is_hit(name) || state.how == FailingCall::How::cut) return false;
     if (state.how == FailingCall::How::kill) raise(SIGKILL);
@@ -59,7 +59,8 @@ int64_t FailingCall::calls() { return state.calls; }
 
 using namespace normjit::test;
 
-/// The call `name`: __real_name is the system's, __wrap_name what normjit calls. `failed` is its answer when it fails.
+/// Defines call `name`: __real_name is the system's, __wrap_name what normjit calls. `failed` is the result if it
+/// fails.
 #define WRAP(result, name, parameters, arguments, failed) \
     extern "C" result __real_##name parameters;           \
     extern "C" result __wrap_##name parameters;           \
@@ -76,11 +77,11 @@ WRAP(void*, mmap, (void* at, size_t bytes, int protection, int flags, int file, 
 WRAP(int, mprotect, (void* at, size_t bytes, int protection), (at, bytes, protection), -1)
 WRAP(int, renameat, (int from_at, const char* from, int to_at, const char* to), (from_at, from, to_at, to), -1)
 
-// Nothing here has to outlive the machine, and disks take milliseconds for it.
+// Nothing here must survive a power failure, and flushing to disk takes milliseconds.
 extern "C" int __wrap_fsync(int file);
 int __wrap_fsync(int) { return fails("fsync") ? -1 : 0; }
 
-// The file is closed even when close() says otherwise.
+// The file is closed even if close() reports an error.
 extern "C" int __real_close(int file);
 extern "C" int __wrap_close(int file);
 int __wrap_close(int file) {
@@ -112,7 +113,7 @@ int __wrap_openat(int at, const char* path, int flags, ...) {
 
 namespace {
 
-/// A read or write of `bytes` by `real`, which takes a number of bytes.
+/// Runs a read or write of `bytes` by `real`, which takes a number of bytes.
 template <class Real>
 ssize_t transfer(const char* name, size_t bytes, const Real& real) {
     if (!is_hit(name)) return real(bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Guard pages round every operand and the workspace, odd shapes and strides, on every instruction set that this machine
-// has, through the C interface: right gradients, nothing else read or written.
+// Guard pages round every operand and the workspace, odd shapes and strides, on every instruction set of this machine,
+// through the C interface: right gradients, nothing else read or written.
 #include "c_problem.h"
 #include "check.h"
 #include "crash_report.h"
@@ -16,7 +16,8 @@ using namespace normjit::test;
 
 namespace {
 
-/// Machines whose code runs here: this one, and those with fewer instructions, by every back end that serves them.
+/// Returns machines whose code runs here: this one, and those with fewer instructions, with every back end that serves
+/// them.
 std::vector<Target> targets_here() {
     std::vector<Target> targets;
     for (const Isa isa : {machine()->isa, Isa::x86_64_v3, Isa::x86_64}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every call of the system that normjit makes fails, one after the other: the gradients are right or the error is
-// clear, what is kept is right, nothing is lost, and the next call works.
+// Every system call of normjit fails, one after the other: the gradients are right or the error is clear, cached
+// entries are right, nothing leaks, and the next call works.
 #include "cache/folder.h"
 #include "cache/pack.h"
 #include "failing_calls.h"
@@ -35,7 +35,7 @@ constexpr Fault all_faults[] = {
     {How::once, EIO},    {How::from_on, ENOSPC}, {How::cut, 0},       {How::once, EINTR},     {How::once, EMFILE},
     {How::once, ENOSPC}, {How::once, EACCES},    {How::from_on, EIO}, {How::from_on, EMFILE}, {How::from_on, EACCES}};
 
-/// Fewer where each takes ten times as long.
+/// Returns fewer if each takes ten times as long.
 std::span<const Fault> faults() {
     const std::span<const Fault> all(all_faults);
     return keeps_freed_memory() && !is_long() ? all.first(3) : all;
@@ -47,7 +47,7 @@ std::string text_of(const Fault& fault, int64_t point) {
            std::strerror(fault.error);
 }
 
-/// What was made to fail in a test.
+/// Records which calls failed in a test.
 struct Points {
     int64_t all = 0, errors = 0;
     std::map<std::string, int64_t> by_name;
@@ -58,7 +58,7 @@ struct Points {
     }
 };
 
-/// work(fault, point) for every point that there is. It arms the fault by itself and says whether that was reached.
+/// Calls work(fault, point) for every existing point. It sets the fault itself and returns whether it was reached.
 void at_every_point(Points& points, const std::function<bool(const Fault&, int64_t)>& work,
                     std::span<const Fault> kinds = faults()) {
     for (const Fault& fault : kinds) {
@@ -73,7 +73,7 @@ void at_every_point(Points& points, const std::function<bool(const Fault&, int64
 
 enum class Start { nothing_kept, kept, packed, full };
 
-/// A folder for the cache, and what stands there before the fault.
+/// A folder for the cache, with its content before the fault.
 struct Workplace {
     Workplace(BackendChoice backend, Start start) : options(plain_options(backend)) {
         options.cache.folder = folder / "cache";
@@ -99,7 +99,7 @@ struct Workplace {
         return id.substr(0, 2) + "/" + id + "-none.kernel";
     }
 
-    /// What lies there is complete, and right.
+    /// Checks that the content is complete and right.
     void check_kept() const {
         if (options.cache.folder->empty()) return;
         check_entries(*options.cache.folder);
@@ -111,7 +111,7 @@ struct Workplace {
     EngineOptions options;
 };
 
-/// A prepare with a fault on the way; false when the fault was not reached.
+/// Prepares with a fault; false if the fault was not reached.
 bool prepare_with(BackendChoice backend, Start start, const Fault& fault, int64_t point, Points& points) {
     const Workplace workplace(backend, start);
     const int64_t before = holdings().descriptors;
@@ -168,7 +168,7 @@ void prepare_at_every_point(BackendChoice backend, Start start, std::span<const 
 
 TEST_CASE("a system that fails while a kernel is made and kept") {
     for (const BackendChoice backend : backends_here()) {
-        if (backend == BackendChoice::llvm && !is_long()) continue;  // takes 30 ms to make a kernel
+        if (backend == BackendChoice::llvm && !is_long()) continue;  // making a kernel takes 30 ms
         MESSAGE(name(backend));
         prepare_at_every_point(backend, Start::nothing_kept);
     }
@@ -183,7 +183,7 @@ TEST_CASE("a system that fails while a kernel is found in a pack") {
 }
 
 TEST_CASE("a system that fails while a folder is cleaned") {
-    const auto kinds = is_long() ? faults() : faults().first(3);  // a folder has many calls
+    const auto kinds = is_long() ? faults() : faults().first(3);  // a folder needs many calls
     prepare_at_every_point(backends_here().front(), Start::full, kinds);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process dies by SIGKILL in each of its calls of the system, in the middle of what it writes. The next one finds
-// whole entries, whole packs and whole lines, and works.
+// A process dies by SIGKILL in each of its system calls, in the middle of writing. The next one finds complete entries,
+// packs and lines, and works.
 #include "cache/pack.h"
 #include "failing_calls.h"
 #include "file_io.h"
@@ -20,7 +20,7 @@ using namespace normjit::test;
 
 namespace {
 
-/// Does the work in a child that dies in its call number `point`. False when it had fewer.
+/// Does the work in a child that dies in its call number `point`. False if it had fewer calls.
 bool dies_in(int64_t point, const std::function<void()>& work) {
     const pid_t child = fork();
     REQUIRE(child >= 0);
@@ -36,7 +36,7 @@ bool dies_in(int64_t point, const std::function<void()>& work) {
     return WIFSIGNALED(status);
 }
 
-/// At every point that the work has; says how many there are.
+/// Dies at every point of the work; returns their number.
 int64_t die_everywhere(const std::function<void()>& work, const std::function<void()>& check) {
     int64_t point = 0;
     for (; dies_in(point, work); ++point) {
@@ -64,7 +64,7 @@ TEST_CASE("killed while an entry is kept") {
         REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
         REQUIRE(wrong_gradients(*kernel) == "");
         REQUIRE(heard.text() == "");
-        ++number;  // whose entry is new again
+        ++number;  // its entry is new again
     };
     CHECK(die_everywhere(keep, check) > 10);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What many kernels cost: memory stays flat over any number of specs, and a full folder is as fast as an empty one. A
-// long run (NORMJIT_STRESS_SECONDS=60) counts to what the project promises: 100,000 specs, 50,000 entries.
+// The costs of many kernels: memory stays flat over any number of specs, and a full folder is as fast as an empty one.
+// A long run (NORMJIT_STRESS_SECONDS=60) uses the numbers that the project promises: 100,000 specs, 50,000 entries.
 #include "cache/folder.h"
 #include "stress.h"
 #include "temporary_folder.h"
@@ -24,7 +24,7 @@ double seconds_of(const auto& work) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Files as an engine that ran for long leaves them: the names of other kernels in all of the 256 folders.
+/// Writes files as a long-running engine leaves them: the names of other kernels in all of the 256 folders.
 void fill(const std::string& folder, int count, const std::string& entry) {
     std::mt19937_64 random(1);
     for (int i = 0; i < count; ++i) {
@@ -75,7 +75,7 @@ TEST_CASE("a kernel is found in a full folder as fast as in an empty one") {
     fill(*options[1].cache.folder, count, read_text(*options[1].cache.folder + "/" + files[0].name));
     std::vector<double> times[2];
     for (int i = 0; i < 201; ++i) {
-        for (size_t which = 0; which < 2; ++which) {  // in turn, since the machine may be busy
+        for (size_t which = 0; which < 2; ++which) {  // in turn, because the machine may be busy
             const Engine engine = *Engine::create(options[which]);
             times[which].push_back(seconds_of([&] { REQUIRE(engine.prepare(small_spec()).ok()); }));
         }

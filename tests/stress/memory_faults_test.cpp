@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operator new of a compile, a prepare and a tuning fails, one after the other: it says so, by a status
-// or std::bad_alloc, and the next one works. A launch makes none (runtime.kernel).
+// Every operator new of a compile, a prepare and a tuning fails, one after the other: a status or std::bad_alloc
+// reports it, and the next call works. A launch allocates nothing (runtime.kernel).
 #include "allocation.h"
 #include "fake_device.h"
 #include "stress.h"
@@ -24,7 +24,7 @@ namespace {
 
 Spec spec(int64_t cols) { return *parse_spec("rmsnorm out=dx cols=" + std::to_string(cols)); }
 
-/// Of one run with a failing allocation.
+/// The result of one run with a failing allocation.
 enum class End { not_reached, worked, status, thrown };
 
 End with_failing(int64_t point, const std::function<Status()>& work) {
@@ -40,7 +40,7 @@ End with_failing(int64_t point, const std::function<Status()>& work) {
     return status.ok() ? End::worked : End::status;
 }
 
-/// At every allocation that the work makes, of sanitizers every seventh; then `next` must work.
+/// Fails every allocation of the work, with sanitizers every seventh; then `next` must work.
 int64_t fail_everywhere(const std::function<Status(int64_t)>& work, const std::function<void(int64_t)>& next) {
     int64_t ends[4] = {};
     const int64_t step = keeps_freed_memory() && !is_long() ? 7 : 1;
@@ -108,7 +108,7 @@ TEST_CASE("memory runs out while schedules are measured") {
     options.tune = TunePolicy::on_miss;
     options.tune_seconds = 0.001;
     const Engine engine = make_engine(device, options);
-    // How many candidates fit the time, and so how many points there are, is the machine's affair.
+    // The number of candidates that fit the time, and so of points, depends on the machine.
     int64_t thrown = 0;
     for (int64_t point = 0; point < 4000; point += 7) {
         const Spec wanted = spec(1 + point);
@@ -167,8 +167,8 @@ TEST_CASE("a background prepare that lacks memory leaves nothing pending") {
     CHECK(fail_everywhere(work, next) > 5);
 }
 
-// LLVM is built without exceptions: an exception of operator new passes through it without destructors, or ends in
-// abort(). So it happens in a process of its own, and what is promised is that nothing wrong is kept.
+// LLVM is built without exceptions: an exception from operator new passes through it without destructors, or ends in
+// abort(). So this runs in a separate process; the promise is that nothing wrong is kept.
 TEST_CASE("memory that runs out in LLVM may end the process, and spoils nothing for the next") {
     Target target = *machine();
     target.backend = BackendChoice::llvm;

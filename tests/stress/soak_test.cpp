@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A random mix of what programs do with normjit, right and wrong, for as long as is asked for: memory, mappings,
-// descriptors and threads must be at the end what they were early on.
+// A random mix of what programs do with normjit, right and wrong, for a given time: at the end, memory, mappings,
+// descriptors and threads must be what they were early on.
 #include "c_problem.h"
 #include "check.h"
 #include "failing_calls.h"
@@ -19,12 +19,12 @@ using namespace normjit::test;
 
 namespace {
 
-/// A program that goes on for days: an engine that stays, and others that come and go.
+/// A program that runs for days: one engine stays, others come and go.
 class Program {
   public:
     explicit Program(uint64_t start) : random_(start), staying_(create(0)) {}
 
-    /// Does one thing; says what was wrong, empty when nothing was.
+    /// Does one thing; returns what was wrong, empty if nothing was.
     std::string step() {
         using Action = std::string (Program::*)();
         constexpr std::pair<const char*, Action> actions[] = {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the harnesses share: how long they go on, what the process holds, and a problem whose gradients are known.
+// Shared by the stress tests: how long they run, what the process holds, and a problem with known gradients.
 #pragma once
 
 #include "case.h"
@@ -18,12 +18,12 @@
 
 namespace normjit::test {
 
-/// How long a harness without an end of its own goes on: the environment variable NORMJIT_STRESS_SECONDS, or `usual`.
+/// Returns how long a test without its own end runs: the environment variable NORMJIT_STRESS_SECONDS, or `usual`.
 double stress_seconds(double usual = 2);
-/// Whether that was asked to be a minute or more: harnesses that count then count as far as they promise.
+/// True if that is a minute or more: then tests use the numbers that are promised.
 bool is_long();
 
-/// True for stress_seconds() from its making on.
+/// True for stress_seconds() after its construction.
 class Lasting {
   public:
     explicit Lasting(double usual = 2) : end_(Clock::now() + std::chrono::duration<double>(stress_seconds(usual))) {}
@@ -34,7 +34,7 @@ class Lasting {
     const std::chrono::time_point<Clock, std::chrono::duration<double>> end_;
 };
 
-/// What this process holds at this moment.
+/// What this process holds at the moment.
 struct Holdings {
     int64_t resident_bytes = 0;
     int64_t mappings = 0;
@@ -43,26 +43,26 @@ struct Holdings {
 };
 Holdings holdings();
 
-/// Of this machine: what makes code for it, the usual one first.
+/// Returns this machine's code generators, the usual one first.
 std::vector<BackendChoice> backends_here();
 
-/// An engine of one thread, of that back end, without anything of the user's: no folder, no packs, no records.
+/// Returns options for an engine of one thread with that back end, without the user's folder, packs and records.
 EngineOptions plain_options(BackendChoice backend = BackendChoice::automatic);
 
-/// A small layernorm with all outputs; equal numbers have equal specs.
+/// Returns a small layernorm with all outputs; equal numbers give equal specs.
 Spec small_spec(int64_t number = 0);
-/// Launches a kernel of such a spec on random data. Says what is wrong with its gradients; empty when nothing is.
+/// Launches a kernel of such a spec on random data. Returns what is wrong with its gradients; empty if nothing is.
 std::string wrong_gradients(const Kernel& kernel);
 
-/// Every entry of a cache folder is complete and right; how many there are.
+/// Checks that every entry of a cache folder is complete and right; returns their number.
 int64_t check_entries(const std::string& folder);
 
-/// Lines that an engine tells, of this level or above.
+/// Collects an engine's log lines of this level or above.
 class Heard {
   public:
     explicit Heard(LogLevel least = LogLevel::warning) : least_(least) {}
     Log log();
-    /// Joined, each with its end.
+    /// Returns them joined, each with a line break.
     std::string text() const;
 
   private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads that prepare, launch, tune, and make and destroy engines at once, while the process forks: every launch has
-// the bits of a launch on its own, every child works.
+// the bits of a single launch, and every child works.
 #include "check.h"
 #include "stress.h"
 #include "temporary_folder.h"
@@ -23,12 +23,12 @@ namespace {
 
 constexpr int64_t specs = 12;
 
-/// A launch of the kernel's schedule on its own, compared with the reference.
+/// Launches a kernel alone and compares it with the reference.
 std::string wrong_of(const Expected<Kernel>& kernel) {
     return kernel.ok() ? wrong_gradients(*kernel) : kernel.status().message();
 }
 
-/// What the threads share: engines that come and go.
+/// Engines that the threads share, which come and go.
 class Engines {
   public:
     explicit Engines(std::vector<EngineOptions> kinds) : kinds_(std::move(kinds)) {
@@ -50,7 +50,7 @@ class Engines {
         const std::lock_guard lock(mutex_);
         engines_.resize(kinds_.size());
         std::swap(engines_[i], fresh);
-    }  // the one before ends here, or with the last thread that uses it
+    }  // the previous one ends here, or with the last thread that uses it
 
     const std::vector<EngineOptions> kinds_;
     std::mutex mutex_;
@@ -101,7 +101,7 @@ void work(Engines& engines, uint64_t start, const std::atomic<bool>& goes_on, Co
     }
 }
 
-/// A child makes an engine of its own and uses it. True when it ended well within a minute.
+/// A child makes an engine and uses it. True if it ended well within a minute.
 bool child_works() {
     const pid_t child = fork();
     if (child == 0) {
@@ -122,7 +122,7 @@ bool child_works() {
 TEST_CASE("threads prepare, launch, tune, create and destroy while the process forks") {
     const TemporaryFolder folder;
     Counts counts;
-    const bool forks = !keeps_freed_memory();  // a sanitizer's own locks are not made for that
+    const bool forks = !keeps_freed_memory();  // a sanitizer's own locks do not survive a fork
     {
         Engines engines(kinds(folder / "cache"));
         std::atomic<bool> goes_on = true;
@@ -188,6 +188,6 @@ void fork_while_others_prepare(BackendChoice backend) {
 }  // namespace
 
 TEST_CASE("a child goes on with its parent's engine and kernels, whoever was inside") {
-    if (keeps_freed_memory()) return;  // a sanitizer's own locks are not made for that
+    if (keeps_freed_memory()) return;  // a sanitizer's own locks do not survive a fork
     for (const BackendChoice backend : backends_here()) fork_while_others_prepare(backend);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of the C interface that are wrong in one or more ways: each is refused with a message and writes nothing. What
-// is right all the same computes the same.
+// Calls of the C interface that are wrong in one or more ways: each is refused with a message and writes nothing.
+// Harmless changes leave the results the same.
 #include "c_problem.h"
 #include "check.h"
 #include "stress.h"
@@ -15,7 +15,7 @@ using namespace normjit::test;
 
 namespace {
 
-/// A right call, and what one may do to it.
+/// A correct call, and what a test may change in it.
 struct Call {
     const Spec& spec;
     normjit_arguments arguments;
@@ -77,7 +77,7 @@ constexpr Mutation wrongs[] = {
     [](Random& random, Call& c) { c.arguments.slices = *c.spec.slices + random.between(1, INT64_MAX / 2); },
     [](Random& random, Call& c) { c.arguments.slices = NORMJIT_NO_SLICES - random.between(0, 1 << 30); },
     [](Random& random, Call& c) { c.any_slice_stride(random) = -2 - random.between(0, INT64_MAX - 2); },
-    [](Random& random, Call& c) {  // beyond the address space, or of a tensor without a row per slice
+    [](Random& random, Call& c) {  // beyond the address space, or for a tensor without a row per slice
         c.any_slice_stride(random) = *c.spec.slices > 1 ? INT64_MAX - random.between(0, 99) : INT64_MIN;
     },
     [](Random&, Call& c) {  // slices of an output over each other
@@ -85,11 +85,11 @@ constexpr Mutation wrongs[] = {
     },
 };
 
-/// Each changes nothing about what is computed.
+/// Each leaves the results the same.
 constexpr Mutation harmless[] = {
     [](Random& random, Call& c) { c.arguments.dlpack_tensors = static_cast<uint32_t>(random.between(1, UINT32_MAX)); },
     [](Random& random, Call& c) { c.arguments.stream = reinterpret_cast<void*>(random.bits()); },
-    [](Random& random, Call& c) {  // tensors that play no part, and those of later versions
+    [](Random& random, Call& c) {  // unused tensors, and those of later versions
         for (int i = 0; i < NORMJIT_TENSORS; ++i) {
             const bool is_known = std::ranges::any_of(
                 all_tensors, [&](Tensor tensor) { return c.spec.takes_part(tensor) && info(tensor).number == i; });
@@ -98,7 +98,7 @@ constexpr Mutation harmless[] = {
                                       static_cast<int32_t>(random.bits()), 0};
         }
     },
-    [](Random&, Call& c) {  // the stride that is meant when none is given
+    [](Random&, Call& c) {  // the default stride, given explicitly
         for (const int tensor : {NORMJIT_X, NORMJIT_DY, NORMJIT_DX}) {
             c.arguments.tensors[tensor].row_stride = c.arguments.slice_strides[tensor] = 0;
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Objects of normjit.h that go with their scope, and a small problem.
+// Objects of normjit.h that are destroyed with their scope, and a small problem.
 #pragma once
 
 #include "normjit/normjit.h"
@@ -28,7 +28,7 @@ using EngineHandle = std::unique_ptr<normjit_engine, Destroy>;
 using KernelHandle = std::unique_ptr<normjit_kernel, Destroy>;
 using ArtifactHandle = std::unique_ptr<normjit_artifact, Destroy>;
 
-/// Null, with a message, where this machine has no such device.
+/// Returns null, and prints a message, if this machine has no such device.
 inline EngineHandle engine_with(normjit_engine_options options) {
     options.size = sizeof options;
     options.cache_folder = "";

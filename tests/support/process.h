@@ -6,10 +6,10 @@
 
 namespace normjit::test {
 
-/// Memory that this process has in RAM.
+/// Returns the memory that this process has in RAM.
 int64_t resident_bytes();
 
-/// Sanitizers keep freed memory for a while, and map what they like.
+/// True with sanitizers, which keep freed memory for a while and make their own mappings.
 bool keeps_freed_memory();
 
 }  // namespace normjit::test

@@ -20,7 +20,8 @@ int64_t random_cols(Random& random, int64_t most) {
     return std::clamp<int64_t>(cols, 1, most);
 }
 
-/// Each tensor that a layer of this kind may have; canonical() drops those which the outputs do not need.
+/// Draws a type for each tensor that a layer of this kind may have; canonical() drops those that the outputs do not
+/// need.
 void draw_dtypes(Random& random, const SpecLimits& limits, Spec& spec) {
     const bool wide = random.chance(limits.f64_percent);
     const bool mixed = random.chance(50);
@@ -60,7 +61,7 @@ void draw_outputs(Random& random, Spec& spec) {
     }
 }
 
-/// Recomputed, with a type, they are outputs.
+/// Recomputed statistics with a type are outputs.
 void draw_statistics(Random& random, Spec& spec) {
     spec.stats = Stats::recompute;
     spec.eps = random.chance(50) ? spec.eps : random.pick({0.0, 1e-12, 1e-6, 1e-3, 0.1, 1.0});
@@ -69,7 +70,7 @@ void draw_statistics(Random& random, Spec& spec) {
     if (!is_needed && random.chance(60)) spec.tensors[Tensor::rstd].reset();
 }
 
-/// canonical() drops what the spec has no use for.
+/// canonical() drops what the spec does not use.
 void draw_slices(Random& random, Spec& spec) {
     spec.slices.reset();
     if (random.chance(50)) spec.slices = random.chance(80) ? random.between(1, 9) : random.between(1, 70);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A folder of a test's own that goes with it, and files as texts.
+// A test's own folder, which is removed with it, and files as texts.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class TemporaryFolder {
     std::filesystem::path path_;
 };
 
-/// The names in a folder, sorted.
+/// Returns the names in a folder, sorted.
 inline std::vector<std::string> names_in(const std::string& folder) {
     std::vector<std::string> names;
     for (const auto& file : std::filesystem::directory_iterator(folder)) {
@@ -56,7 +56,7 @@ inline void write_text(const std::string& path, std::string_view text) {
     REQUIRE_MESSAGE(file.flush(), path);
 }
 
-/// Changes a byte where it stands, and changes it back at the end.
+/// Changes a byte in place, and restores it at the end.
 class FlippedByte {
   public:
     FlippedByte(const std::string& path, size_t at, int flip)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// normjit_training [cpu|cuda:0]: an engine trains a small network, its norms' gradients from normjit. Exit code 0: the
-// gradients agree with finite differences, the loss falls, and the weights are the same bits whatever the number of
-// threads; 1: not so; 3: no such device here.
+// normjit_training [cpu|cuda:0]: an engine that trains a small network, with norms' gradients from normjit. Exit code
+// 0: the gradients agree with finite differences, the loss falls, and the weights have the same bits for any number of
+// threads; 1: they do not; 3: no such device here.
 #include "network.h"
 #include "support/try.h"
 
@@ -26,7 +26,7 @@ constexpr int rounds = 10;
 
 std::vector<float> random_numbers(std::mt19937& random, int64_t count, double deviation) {
     std::vector<float> numbers(static_cast<size_t>(count));
-    // Not std::normal_distribution: its numbers are each library's own.
+    // std::normal_distribution gives different numbers in each library.
     for (float& number : numbers) {
         double sum = -6;
         for (int i = 0; i < 12; ++i) sum += static_cast<double>(random()) / 4294967296.0;
@@ -74,7 +74,7 @@ Weights<float> first_weights() {
         const auto inputs = static_cast<double>(each == w0 ? sizes.inputs : sizes.hidden);
         weights[each] = random_numbers(random, sizes.of(each), 1 / std::sqrt(inputs));
     }
-    // Not what training starts from: gradients are to be checked with every weight at work.
+    // Unlike at the start of training, every weight has an effect, because gradients are to be checked.
     for (const Weight each : {w_scale, w_shift, rmsnorm_gamma}) {
         weights[each] = random_numbers(random, sizes.of(each), 0.3 / std::sqrt(sizes.conditions));
     }
@@ -93,7 +93,7 @@ double length(const std::vector<float>& values) {
     return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
 }
 
-/// How fast the loss rises along a direction of unit length in one weight.
+/// Returns how fast the loss rises along a direction of unit length in one weight.
 double slope(const Weights<float>& weights, size_t which, const std::vector<float>& direction, const Data& batch,
              Pool& pool) {
     constexpr double step = 1e-4;
@@ -107,7 +107,7 @@ double slope(const Weights<float>& weights, size_t which, const std::vector<floa
     return (loss_at(step) - loss_at(-step)) / (2 * step);
 }
 
-/// The largest distance of a gradient from finite differences: along itself, along some direction and along one
+/// Returns the largest distance of a gradient from finite differences: along itself, along some direction and along one
 /// coordinate; relative to its length there.
 double gradient_error(const Weights<float>& weights, const Weights<float>& gradients, size_t which, const Data& batch,
                       Pool& pool) {
@@ -122,7 +122,7 @@ double gradient_error(const Weights<float>& weights, const Weights<float>& gradi
         for (float& part : *direction) part = static_cast<float>(part * scale);
         const double expected = slope(weights, which, *direction, batch, pool);
         const double got = std::inner_product(gradient.begin(), gradient.end(), direction->begin(), 0.0);
-        // All but the first see only a part of the gradient.
+        // All but the first see only part of the gradient.
         const double whole = direction == &own ? 1 : 1 / std::sqrt(count);
         worst = std::max(worst, std::abs(got - expected) / (whole * length(gradient)));
     }
@@ -156,7 +156,7 @@ Expected<Run> train(Network& network, const DataSet& data) {
     return run;
 }
 
-/// What must hold of the gradients, and of the loss at the end by that at the beginning.
+/// What must hold for the gradients, and for the ratio of the final loss to the first.
 struct Limits {
     DType type;
     double gradient_error, loss_ratio;

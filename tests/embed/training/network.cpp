@@ -49,7 +49,7 @@ void multiply_rows(Pool& pool, int64_t m, int64_t k, int64_t n, const float* d, 
     multiply(pool, m, n, k, d, turned.data(), out);
 }
 
-/// Each sample's rows with a scale and a shift of its own.
+/// Normalises each sample's rows with its own scale and shift.
 template <class Real>
 void layernorm(Pool& pool, int64_t samples, int64_t tokens, int64_t cols, const Real* x, const Real* scale,
                const Real* shift, Real* means, Real* rstds, Real* y) {
@@ -68,7 +68,7 @@ void layernorm(Pool& pool, int64_t samples, int64_t tokens, int64_t cols, const 
     });
 }
 
-/// Each head of a row by itself. gamma is [heads, cols / heads], rstds are [heads, rows].
+/// Normalises each head of a row separately. gamma is [heads, cols / heads], rstds are [heads, rows].
 template <class Real>
 void rmsnorm(Pool& pool, int64_t rows, int64_t cols, int64_t heads, const Real* x, const Real* gamma, Real* rstds,
              Real* y) {
@@ -82,7 +82,7 @@ void rmsnorm(Pool& pool, int64_t rows, int64_t cols, int64_t heads, const Real* 
     });
 }
 
-/// Of the loss. dy may be null.
+/// Computes the loss. dy may be null.
 template <class Real>
 double squared_error(int64_t count, const Real* y, const float* t, Real* dy) {
     double sum = 0;
@@ -178,7 +178,7 @@ Expected<double> Network::step(const Weights<float>& weights, const Data& data, 
     tensors = {};
     tensors[Tensor::x] = h_.data(), tensors[Tensor::dy] = dn_.data(), tensors[Tensor::dx] = dh_.data();
     tensors[Tensor::gamma] = scale_.data(), tensors[Tensor::mean] = mean_.data(), tensors[Tensor::rstd] = rstd_.data();
-    tensors[Tensor::dresidual] = dr_.data();  // h goes into r twice: through the norm and around it
+    tensors[Tensor::dresidual] = dr_.data();  // h contributes to r twice: through the norm and around it
     tensors[Tensor::dgamma] = dscale_.data(), tensors[Tensor::dbeta] = dshift_.data();
     NORMJIT_RETURN_IF_ERROR(norms_.launch(Norm::layernorm, samples, tensors));
     dh_.load();

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block of a diffusion transformer without its attention, to be trained on samples of some tokens each:
+// A block of a diffusion transformer without its attention, trained on samples of some tokens each:
 //
 //     h = u w0     n = layernorm(h) (1 + c w_scale) + c w_shift     r = h + tanh(n) w1
 //     z = rmsnorm of each head of r     y = z w2     loss = mean((y - t)^2)
 //
-// c is a sample's condition, of which its tokens' norms get their scale and shift; a head is some columns of r, with a
-// gamma of its own. h and r, and the gradients that belong to them, are kept as f32 or as bf16; weights and arithmetic
-// are f32.
+// c is a sample's condition, which gives its tokens' norms their scale and shift; a head is some columns of r, with its
+// own gamma. h and r, and their gradients, are kept as f32 or as bf16; weights and arithmetic are f32.
 #pragma once
 
 #include "norms.h"
@@ -44,7 +43,7 @@ struct Kept {
 
     void resize(int64_t count);
     void* data() { return type == normjit::DType::bf16 ? static_cast<void*>(stored.data()) : values.data(); }
-    /// Rounds `values` to what is kept, or takes them from what a kernel has written there.
+    /// Rounds `values` to what is kept, or takes what a kernel has written there.
     void store();
     void load();
 };
@@ -53,7 +52,7 @@ class Network {
   public:
     Network(const Sizes& sizes, normjit::DType type, Pool& pool, Norms& norms);
 
-    /// The loss of the data, and its gradients in `gradients`.
+    /// Returns the loss of the data, and sets `gradients`.
     normjit::Expected<double> step(const Weights<float>& weights, const Data& data, Weights<float>& gradients);
 
   private:
@@ -64,7 +63,7 @@ class Network {
     std::vector<float> scale_, shift_, dscale_, dshift_, mean_, rstd_, rms_, n_, a_, z_, y_, da_;
 };
 
-/// The loss alone, in double precision and with nothing rounded: what gradients are checked against.
+/// Returns the loss in double precision, without rounding: gradients are checked against it.
 double exact_loss(const Sizes& sizes, const Weights<double>& weights, const Data& data, Pool& pool);
 
 }  // namespace training

@@ -32,8 +32,8 @@ Struct sized() {
     return made;
 }
 
-/// Workspace for all norms in turn: allocated once, for the one that wants most. In C++ a launch is handed it; in C it
-/// comes by the allocator hooks.
+/// Workspace for all norms in turn, allocated once for the largest. In C++ it is passed to a launch; in C the allocator
+/// hooks provide it.
 struct Workspace {
     void* data = nullptr;
     int64_t bytes = 0;
@@ -70,7 +70,7 @@ class CppNorm {
     std::optional<Kernel> kernel_;
 };
 
-/// The RMSNorm, in C: a slice is a head, whose rows lie as far apart as those of the matrix of all heads.
+/// The RMSNorm, in C: a slice is a head, whose rows have the stride of the matrix of all heads.
 class CNorm {
   public:
     CNorm() = default;
@@ -125,10 +125,10 @@ class CNorm {
     normjit_spec spec_{};
 };
 
-/// Both, on tensors of their device.
+/// Both norms, on tensors of their device.
 class Pair {
   public:
-    /// Afterwards workspace_for() says what is to be lent.
+    /// Prepares the kernels; then workspace_for() says what must be provided.
     Status prepare(const std::string& device, const Norms::Shape& shape, Pool& pool) {
         EngineOptions options;
         options.device = device;
@@ -193,8 +193,8 @@ class CpuNorms final : public Norms {
     AlignedMemory memory_;
 };
 
-/// The network stays on the host: tensors go to the GPU and back. Launches of the most samples are captured in a graph
-/// once, before the first step, and replayed; those of a smaller last batch go on the stream as they are.
+/// The network stays on the host: tensors are copied to the GPU and back. Launches with the most samples are captured
+/// in a graph once, before the first step, and replayed; those of a smaller last batch go directly to the stream.
 class GpuNorms final : public Norms {
   public:
     Status prepare(const std::string& device, const Shape& shape, Pool& pool) {

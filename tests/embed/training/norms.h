@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward passes of the network's two norms: all of the engine that knows of normjit. The LayerNorm, which has a
-// scale and a shift for each sample and adds the gradient of the residual branch, goes through the interface for C++,
-// the RMSNorm of heads, views of a wider matrix, through that for C.
+// The backward passes of the network's two norms: the only part of the engine that uses normjit. The LayerNorm, which
+// has a scale and a shift for each sample and adds the gradient of the residual branch, uses the C++ interface; the
+// RMSNorm of heads, views of a wider matrix, the C interface.
 #pragma once
 
 #include "pool.h"
@@ -27,13 +27,13 @@ class Norms {
         int64_t cols, heads;           ///< a head has cols / heads of the columns
         normjit::DType type;           ///< of x, dy, dx and the residual's gradient; the rest is f32
     };
-    /// On "cpu" with the threads of the pool, or "cuda:0" with a stream and graphs of its own. Everything is compiled,
-    /// loaded and allocated here; the calls below do none of it. `unavailable` where there is no such device.
+    /// Opens "cpu" with the threads of the pool, or "cuda:0" with its own stream and graphs. Everything is compiled,
+    /// loaded and allocated here, nothing in the calls below. `unavailable` if there is no such device.
     static normjit::Expected<std::unique_ptr<Norms>> open(const std::string& device, const Shape& shape, Pool& pool);
     virtual ~Norms() = default;
 
-    /// Of any number of samples up to the most. The LayerNorm's gamma, dgamma and dbeta are [samples, cols], its gamma
-    /// the scale less 1; the RMSNorm's are [heads, cols / heads], and its rstd is [heads, rows].
+    /// Launches for any number of samples up to the most. The LayerNorm's gamma, dgamma and dbeta are [samples, cols],
+    /// with the scale less 1 as gamma; the RMSNorm's are [heads, cols / heads], and its rstd is [heads, rows].
     virtual normjit::Status launch(normjit::Norm norm, int64_t samples, const Tensors& tensors) = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's threads. Its own loops and normjit's launches share them.
+// The engine's threads, which its own loops and normjit's launches share.
 #pragma once
 
 #include "normjit/parallel_for.h"
@@ -15,7 +15,7 @@ namespace training {
 /// For one caller at a time.
 class Pool {
   public:
-    /// Threads in all, the caller's included.
+    /// `threads` includes the caller's.
     explicit Pool(int threads) : start_(threads), end_(threads) {
         for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { serve(); });
     }
@@ -27,7 +27,7 @@ class Pool {
     Pool(const Pool&) = delete;
     Pool& operator=(const Pool&) = delete;
 
-    /// task(context, i) for every i below count.
+    /// Calls task(context, i) for every i below count.
     void run(int64_t count, void (*task)(void* context, int64_t i), void* context) {
         count_ = count, task_ = task, context_ = context, next_ = 0;
         start_.arrive_and_wait();
@@ -39,7 +39,7 @@ class Pool {
         run(count, [](void* context, int64_t i) { (*static_cast<const Work*>(context))(i); }, const_cast<Work*>(&work));
     }
 
-    /// What normjit is lent, in C++; in C the same two fields.
+    /// Returns what normjit may use, in C++; in C the same two fields.
     normjit::ParallelFor lend() {
         return {[](void* self, int64_t count, void (*task)(void*, int64_t), void* context) {
                     static_cast<Pool*>(self)->run(count, task, context);

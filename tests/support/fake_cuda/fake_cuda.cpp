@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of driver_functions.def, as cuda.h declares them: under their newest version's names. Here those of
-// devices, contexts, code and launches.
+// The functions of driver_functions.def, as cuda.h declares them, under their newest version's names. This file has
+// those of devices, contexts, code and launches.
 #include "fake_state.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct KernelObject {
 };
 struct LibraryObject {
     std::vector<std::unique_ptr<KernelObject>> kernels;
-    bool is_cubin = false;  ///< it has whatever kernels it is asked for
+    bool is_cubin = false;  ///< it has every kernel that is requested
 };
 
 }  // namespace normjit::cuda
@@ -47,7 +47,7 @@ namespace {
 
 constexpr Result error_invalid_value = 1, error_invalid_context = 201, error_not_found = 500;
 
-/// Handles of devices are not their ordinals, as nothing says that they were.
+/// Handles of devices differ from their ordinals, because nothing says that they are equal.
 constexpr int first_handle = 40;
 
 ContextObject primaries[4] = {{first_handle}, {first_handle + 1}, {first_handle + 2}, {first_handle + 3}};
@@ -82,7 +82,7 @@ KernelObject* add_kernel(LibraryObject& library, const std::string& name) {
     return library.kernels.back().get();
 }
 
-/// The kernels that fake_code() put in, or real code.
+/// Returns the kernels that fake_code() put in, or those of real code.
 std::unique_ptr<LibraryObject> load(const char* image) {
     std::istringstream words(image);
     std::string head;
@@ -156,7 +156,7 @@ EXPORT Result cuDriverGetVersion(int* version) {
     *version = fake.version;
     return error_none;
 }
-// Asked for while an error is told: not counted as calls.
+// Called while an error is reported, so not counted as calls.
 EXPORT Result cuGetErrorName(Result error, const char** text) {
     *text = error == 719 ? "CUDA_ERROR_LAUNCH_FAILED" : nullptr;
     return error_none;

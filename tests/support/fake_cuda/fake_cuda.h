@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A libcuda without hardware: a shared library that a program opens through NORMJIT_CUDA_DRIVER. It keeps contexts,
-// streams and code as the driver does, records launches and calls, and fails where it is told to. Kernels do not run.
+// streams and code as the driver does, records launches and calls, and fails where a test says so. Kernels do not run.
 #pragma once
 
 #include "artifact/cuda_abi.h"
@@ -25,19 +25,19 @@ struct FakeLaunch {
     unsigned shared_bytes;
     cuda::Stream stream;
     cuda::Context context;  ///< current at the launch
-    unsigned cluster;       ///< of the attribute; 0 without one
+    unsigned cluster;       ///< from the attribute; 0 without one
     bool dependent;
     CudaArguments arguments;
 };
 
-/// What the driver of the process is and has seen. Set and read while no other thread calls it.
+/// The settings of the process's driver, and what it has recorded. Used while no other thread calls it.
 struct FakeCuda {
     int version = 12080;
     std::vector<FakeDeviceFacts> devices;
-    std::string jit_log;  ///< what loading of code writes to its log
+    std::string jit_log;  ///< what the loading of code writes to its log
 
     std::string failing;         ///< the function that fails,
-    int failing_after = 0;       ///< after as many calls of it that work,
+    int failing_after = 0;       ///< after this many successful calls of it,
     cuda::Result failure = 719;  ///< with this error
 
     int failing_call = -1;  ///< the call, counted from 0 in `calls`, that fails whatever its function
@@ -48,17 +48,17 @@ struct FakeCuda {
     std::vector<std::string> images;                       ///< code that was loaded
     int loaded = 0;                                        ///< libraries and modules
     int preloaded = 0;                                     ///< kernels
-    std::vector<std::string> broken_captures;              ///< calls that ended a capture of another thread's
+    std::vector<std::string> broken_captures;              ///< calls that ended a capture of another thread
     std::map<int, int> primary_uses;                       ///< by device: retained, not released
 
-    /// As it was when it was opened: two GPUs, nothing fails, nothing seen. Contexts stay.
+    /// Restores the initial state: two GPUs, no failures, empty records. Contexts stay.
     void reset() {
         *this = FakeCuda();
         devices = {{"Fake H", 90, 132, 232448, 52428800}, {"Fake A", 80, 108, 166912, 41943040}};
     }
 };
 
-/// Code for the fake: it holds kernels of these names.
+/// Returns code for the fake with kernels of these names.
 inline std::vector<uint8_t> fake_code(const std::vector<std::string>& kernels) {
     std::string text = "fake";
     for (const std::string& kernel : kernels) text += " " + kernel;
@@ -67,12 +67,12 @@ inline std::vector<uint8_t> fake_code(const std::vector<std::string>& kernels) {
 
 }  // namespace normjit::test
 
-// Exported by the library, beside the driver's functions.
+// Exported by the library, in addition to the driver's functions.
 extern "C" {
 normjit::test::FakeCuda* normjit_fake_cuda();
-/// Contexts that are current in this thread, the outer ones included.
+/// Returns the number of contexts on this thread's stack.
 int normjit_fake_contexts();
-/// Whether the stream is capturing, in the global mode; null: a stream that the default stream waits for.
+/// Sets whether the stream is capturing, in the global mode; null: a stream that the default stream waits for.
 void normjit_fake_capture(normjit::cuda::Stream stream, bool capturing);
 normjit::cuda::Result cuCtxCreate_v2(normjit::cuda::Context* context, unsigned flags,
                                      normjit::cuda::DeviceHandle device);

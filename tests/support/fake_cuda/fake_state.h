@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fake's functions share: the driver of the process, and the check that each of them begins with.
+// Shared by the fake's functions: the driver of the process, and the check that each function begins with.
 #pragma once
 
 #include "fake_cuda.h"
@@ -8,14 +8,14 @@
 
 namespace normjit::test {
 
-// Not exported: a process may hold two of these drivers.
+// Not exported: a process may have two of these drivers.
 extern FakeCuda fake;
-extern std::mutex fake_mutex;  ///< of the record of calls, launches and code
+extern std::mutex fake_mutex;  ///< protects the record of calls, launches and code
 
-/// Records the call; the error that it was told to end in.
+/// Records the call; returns its error, if a test set one.
 cuda::Result enter(const char* function);
 
-/// As enter(), for what a capture in the global mode forbids all threads but those in the relaxed mode.
+/// Does the same for calls that a capture in the global mode forbids all threads except those in the relaxed mode.
 cuda::Result enter_outside_captures(const char* function);
 
 }  // namespace normjit::test

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams, their capture, and what programs do on them around launches: graphs, events, memory.
+// Streams, their capture, and what programs do with them around launches: graphs, events, memory.
 #include "fake_state.h"
 
 #include <atomic>
@@ -125,7 +125,7 @@ EXPORT Result cuEventElapsedTime(float* milliseconds, Event, Event) {
     return error_none;
 }
 
-// Memory of the GPU is the host's.
+// Memory of the GPU is host memory.
 EXPORT Result cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
     ENTER(cuMemGetInfo);
     *free_bytes = *total_bytes = size_t{1} << 30;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions that compiler/backend/cuda/nvrtc_library.h looks for, as nvrtc.h declares them.
+// The functions that compiler/backend/cuda/nvrtc_library.h looks up, as nvrtc.h declares them.
 #include "fake_nvrtc.h"
 
 #include <cstring>
@@ -17,7 +17,7 @@ FakeNvrtc fake;
 std::mutex mutex;
 
 constexpr int known[] = {80, 90};
-constexpr std::string_view image("\177ELF of the fake", 17);  // with the zero at its end
+constexpr std::string_view image("\177ELF of the fake", 17);  // includes the zero at its end
 constexpr std::string_view nothing("", 1);
 
 Result enter(const char* function) {

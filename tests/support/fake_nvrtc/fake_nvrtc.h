@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An NVRTC that compiles nothing: a shared library that a program opens through NORMJIT_NVRTC_PATH. Its machine code is
-// nothing that a GPU could run; the fake driver finds every kernel in it. It fails where it is told to.
+// An NVRTC that compiles nothing: a shared library that a program opens through NORMJIT_NVRTC_PATH. No GPU could run
+// its machine code; the fake driver finds every kernel in it. It fails where a test says so.
 #pragma once
 
 #include <string>
@@ -14,11 +14,11 @@ struct FakeNvrtc {
     std::vector<std::string> calls;  ///< error_string() is not counted
     int programs = 0;                ///< created, not destroyed
 
-    /// As it was when it was opened: nothing fails, nothing seen.
+    /// Restores the initial state: no failures, empty records.
     void reset() { *this = FakeNvrtc(); }
 };
 
 }  // namespace normjit::test
 
-/// Exported by the library, beside NVRTC's functions. Used while no other thread calls it.
+/// Exported by the library, in addition to NVRTC's functions. Used while no other thread calls it.
 extern "C" normjit::test::FakeNvrtc* normjit_fake_nvrtc();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Laid out as nvtx3/nvtxDetail/nvtxTypes.h has it, and written without runtime/nvtx.h, which it is to check.
+// Has the layout of nvtx3/nvtxDetail/nvtxTypes.h, and does not use runtime/nvtx.h, which it checks.
 #include "fake_nvtx.h"
 
 #include <cstddef>
@@ -76,7 +76,7 @@ EXPORTED int InitializeInjectionNvtx2(const void* (*export_table)(uint32_t)) {
     if (callbacks == nullptr || callbacks->size < sizeof(Callbacks) || version == nullptr || fake.refuses) return 0;
     version->set(3);
     fake.version = version->version;
-    for (int module = 1; module <= 6; ++module) {  // tools write to any place of any table
+    for (int module = 1; module <= 6; ++module) {  // tools may write to any entry of any table
         Pointer** table = nullptr;
         unsigned count = 0;
         if (callbacks->functions_of(module, &table, &count) == 0) return 0;

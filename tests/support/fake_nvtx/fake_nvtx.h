@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tool that listens to NVTX: it notes what it is told.
+// A tool that listens to NVTX and records what it receives.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 namespace normjit::test {
 
 struct FakeNvtx {
-    bool refuses = false;             ///< does not start
+    bool refuses = false;             ///< fails to start
     std::vector<std::string> events;  ///< "domain D", "push D: text", "pop D", each with its thread's depth before it
     unsigned version = 0;             ///< of the program's protocol
 };
 
 }  // namespace normjit::test
 
-/// The record of this library, which is one for all threads: read it while nobody tells anything.
+/// Returns the record of this library, which all threads share: read it while nobody calls the tool.
 extern "C" normjit::test::FakeNvtx* normjit_fake_nvtx();
