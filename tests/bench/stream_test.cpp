@@ -44,7 +44,7 @@ TEST_CASE("team: every index and every element once") {
     }
 }
 
-TEST_CASE("stream: writes every whole line of the result, and nothing behind it") {
+TEST_CASE("stream: writes every whole line of the result, and nothing after it") {
     constexpr int64_t lines = 5003;
     for (int reads : {1, 2, 3}) {
         for (const StreamMethod& method : stream_methods()) {
@@ -69,7 +69,7 @@ TEST_CASE("stream: writes every whole line of the result, and nothing behind it"
     }
 }
 
-TEST_CASE("measure: the last thing that runs is a launch, and errors come through") {
+TEST_CASE("measure: the last action is a launch, and errors are returned") {
     Team team(2);
     auto data = memory(1 << 16, 1);
     Traffic traffic;

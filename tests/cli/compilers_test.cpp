@@ -28,7 +28,7 @@ std::string compiled_here(const Spec& of, const std::string& schedule) {
 
 }  // namespace
 
-TEST_CASE("processes compile what this one would, whatever was asked for first") {
+TEST_CASE("processes compile the same as this one, in any order of requests") {
     const ScheduleSpace space(spec(), target());
     std::vector<std::string> schedules;
     for (const Schedule& each : space.neighbours(space.start())) schedules.push_back(to_text(each));
@@ -54,7 +54,7 @@ TEST_CASE("processes compile what this one would, whatever was asked for first")
     }
 }
 
-TEST_CASE("what does not compile is a reason, and the process goes on") {
+TEST_CASE("a failed compilation gives a reason, and the process goes on") {
     auto compilers = Compilers::start(1);
     REQUIRE(compilers.ok());
     compilers->open(spec(), target());
@@ -62,7 +62,7 @@ TEST_CASE("what does not compile is a reason, and the process goes on") {
     CHECK(compilers->take(to_text(heuristic(spec(), target()))).ok());
 }
 
-TEST_CASE("a process that is gone costs what it worked on; without any nothing is compiled") {
+TEST_CASE("a process that dies loses only its current work; without processes nothing is compiled") {
     auto compilers = Compilers::start(2);
     REQUIRE(compilers.ok());
     compilers->open(spec(), target());

@@ -43,7 +43,7 @@ TEST_CASE("files: a device is written, not replaced") {
     CHECK(std::filesystem::is_character_file("/dev/null"));
 }
 
-TEST_CASE("files: of a link, what it leads to is replaced") {
+TEST_CASE("files: a link's target is replaced") {
     const test::TemporaryFolder folder;
     std::filesystem::create_directory(folder / "below");
     REQUIRE(write_text(folder / "below/out", "old").ok());

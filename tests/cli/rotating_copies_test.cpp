@@ -54,7 +54,7 @@ void write_cache(const std::filesystem::path& path, const char* level, const cha
 
 }  // namespace
 
-TEST_CASE("a turn goes to every copy once, to no neighbour, and finds the problem's inputs there") {
+TEST_CASE("a turn visits every copy once, never a neighbour, and finds the problem's inputs there") {
     Fixture f("layernorm rows=40 cols=300 x=bf16");
     if (!f.kernel) return;
     const Problem original = f.problem();
@@ -100,7 +100,7 @@ TEST_CASE("a turn goes to every copy once, to no neighbour, and finds the proble
     }
 }
 
-TEST_CASE("a problem larger than the caches stays where it is, and so does one that shall be warm") {
+TEST_CASE("a problem larger than the caches stays in place, as does one that must be warm") {
     Fixture f("rmsnorm rows=40 cols=300");
     if (!f.kernel) return;
     ColdMemory small(100 << 10, 64 * megabyte), large(8 * megabyte, 64 * megabyte);
@@ -129,7 +129,7 @@ TEST_CASE("with little memory there are fewer copies, and they are not called co
     }
 }
 
-TEST_CASE("copies take the memory of a turn and little more") {
+TEST_CASE("copies take the memory of a turn, and little more") {
     for (const char* text :
          {"rmsnorm rows=1 cols=1 x=bf16", "layernorm rows=3 cols=100", "rmsnorm rows=256 cols=1024"}) {
         CAPTURE(text);
@@ -150,7 +150,7 @@ TEST_CASE("copies take the memory of a turn and little more") {
     }
 }
 
-TEST_CASE("memory for copies is made once, and handed out from another page each time") {
+TEST_CASE("memory for copies is allocated once, and starts at another page each time") {
     bench::Team team(2);
     ColdMemory memory(megabyte, 64 * megabyte);
     const char* first = *memory.take(megabyte, team);
@@ -162,7 +162,7 @@ TEST_CASE("memory for copies is made once, and handed out from another page each
     std::memset(large, 1, 3 * megabyte);
 }
 
-TEST_CASE("caches that processors share are counted once; what the system does not show, the target says") {
+TEST_CASE("shared caches are counted once; the target gives what the system does not show") {
     const test::TemporaryFolder folder;
     const Target target = *parse_target("x86-64-avx512 cores=3 l2=1000 l3=5000");
     CHECK(cache_bytes(target, folder / "nothing") == 3 * 1000 + 5000);

@@ -129,7 +129,7 @@ TEST_CASE("safetensors: a header that breaks a rule is refused by name") {
     CHECK(message_of(R"({"x":[[[[[[1]]]]]]})", 0) == "the header is nested deeper than the format allows");
 }
 
-TEST_CASE("safetensors: a file that cannot be one is refused") {
+TEST_CASE("safetensors: other files are refused") {
     Scratch scratch;
     auto message = [&](std::string_view bytes) {
         scratch.write(bytes);

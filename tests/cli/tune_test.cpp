@@ -117,7 +117,7 @@ size_t count_lines(const std::filesystem::path& path) {
 
 }  // namespace
 
-TEST_CASE("a comparison encloses the true gain, and says so when there is little to go by") {
+TEST_CASE("a comparison encloses the true gain, and reports too few samples") {
     std::vector<double> base, own;
     for (int i = 0; i < 101; ++i) {
         const double weather = 1 + 0.5 * (i % 7);  // slows both
@@ -161,7 +161,7 @@ TEST_CASE("the search measures nothing twice, climbs, and ends") {
     CHECK(small.best(3, 0.01).empty());
 }
 
-TEST_CASE("a child that crashes or hangs is an error of its own") {
+TEST_CASE("a child that crashes or hangs is a specific error") {
     auto crash = Child::start([](Channel&) { raise(SIGKILL); });
     REQUIRE(crash.ok());
     CHECK(crash->channel().receive(Clock::now() + patience).status().message() == "has ended");
@@ -182,7 +182,7 @@ TEST_CASE("a child that crashes or hangs is an error of its own") {
     CHECK(talk->kill() == "exit code 3");
 }
 
-TEST_CASE("bad candidates cost only themselves; a restart measures nothing again") {
+TEST_CASE("bad candidates affect nothing else; a restart measures nothing again") {
     const test::TemporaryFolder folder;
     Shared& shared = *Shared::create();
     const auto work = [&](Channel& channel) { made_up_worker(shared, channel); };
@@ -232,7 +232,7 @@ TEST_CASE("bad candidates cost only themselves; a restart measures nothing again
     CHECK(!tune(anew)->was_done);
 }
 
-TEST_CASE("a winner has to win again, twice, on memory of its own") {
+TEST_CASE("a winner has to win twice more on other memory") {
     const Spec spec = *parse_spec(spec_text);
     const auto tuned = [&](double second, double third, int finals) {
         const test::TemporaryFolder folder;
@@ -282,7 +282,7 @@ TEST_CASE("a winner may not lose more with its data in the caches than it gains 
     CHECK(tuned(1, 0.1).warm_gain == 0);
 }
 
-TEST_CASE("a candidate that took the tuner down twice is left alone") {
+TEST_CASE("a candidate that crashed the tuner twice is skipped") {
     const test::TemporaryFolder folder;
     const Spec spec = *parse_spec(spec_text);
     const DeviceClass device{"Model T", *parse_target(target_text), 4};
@@ -300,7 +300,7 @@ TEST_CASE("a candidate that took the tuner down twice is left alone") {
     CHECK(Journal(folder / "j").find(spec, other, schedule).starts == 0);
 }
 
-TEST_CASE("a checked problem takes right kernels, and none that computes something else, on warm and cold data") {
+TEST_CASE("a checked problem accepts correct kernels only, on warm and cold data") {
     for (const Caches caches : {Caches::warm, Caches::cold}) {
         auto workbench = open_workbench({.device = "cpu", .threads = 2}, caches);
         if (workbench.status().code() == Code::unavailable) return;

@@ -80,7 +80,7 @@ TEST_CASE("row groups of a launch") {
     CHECK(geometry.minimum_workspace(INT64_MAX) == INT64_MAX);
 }
 
-TEST_CASE("how CUDA launches cut slices") {
+TEST_CASE("how CUDA launches divide slices") {
     const Spec spec = *parse_spec("layernorm cols=64 slices=any per_slice=gamma,beta");
     const Spec mixed = *parse_spec("layernorm cols=64 slices=any per_slice=gamma");
     const Geometry geometry{.row_groups = 100, .column_sums = 2, .group_bytes = 128, .slice_parts = 400};
@@ -210,7 +210,7 @@ TEST_CASE("an artifact without code or entries round trips") {
     CHECK(*back == artifact);
 }
 
-TEST_CASE("geometry and paths come from spec, schedule and target, whoever wrote the file") {
+TEST_CASE("geometry and paths come from spec, schedule and target, not from the file") {
     const Artifact good =
         artifact_of("layernorm cols=5000", "cpu column_ranges=3 thread_groups=2 split_rows=9", "x86-64");
     REQUIRE(good.geometry.split_rows == 9);
@@ -233,7 +233,7 @@ TEST_CASE("geometry and paths come from spec, schedule and target, whoever wrote
           "artifact: schedule: row_groups=0: must be 1 to 1048576");
 }
 
-TEST_CASE("an artifact is refused when any number of its launches is another") {
+TEST_CASE("an artifact is refused if any number of its launches differs") {
     const Artifact good = artifact_of("layernorm cols=4096 x=bf16", "cuda threads_per_row=512 vector_width=8", "sm_90");
     REQUIRE(parse_artifact(serialise(good)).ok());
     Artifact bad = good;

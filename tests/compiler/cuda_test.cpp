@@ -36,7 +36,7 @@ plan::Plan plan_of(const Spec& spec, const Target& target) {
 
 }  // namespace
 
-TEST_CASE("a CUDA schedule is refused with the reason") {
+TEST_CASE("a refused CUDA schedule gets a reason") {
     const char* spec = "layernorm cols=1000 x=bf16";
     CHECK(reason(spec, "cuda threads_per_row=128 vector_width=8") == "");
     CHECK(reason(spec, "cpu").starts_with("schedule: of kind cpu; target 'sm_90 "));

@@ -73,7 +73,7 @@ std::vector<const CudaAdaptation*> lines_for(const CudaAdaptations& table, const
 
 }  // namespace
 
-TEST_CASE("exactly one row of the CUDA table is for each shape, and none is for no shape") {
+TEST_CASE("each shape has exactly one row of the CUDA table, and each row a shape") {
     std::set<const CudaRow*> reached;
     for (const CudaShape& shape : all_shapes()) {
         const CudaFound found = find_in_cuda_table(shape);
@@ -93,7 +93,7 @@ TEST_CASE("exactly one row of the CUDA table is for each shape, and none is for 
     }
 }
 
-TEST_CASE("no two lines of a table of adaptations are for the same launch") {
+TEST_CASE("at most one line of each table of adaptations applies to a launch") {
     size_t compared = 0;
     for (const CudaShape& shape : all_shapes()) {
         for (const CudaAdaptations& table : cuda_adaptations()) {
@@ -112,7 +112,7 @@ TEST_CASE("no two lines of a table of adaptations are for the same launch") {
     CHECK(compared > 0);
 }
 
-TEST_CASE("one line says when pacing pays") {
+TEST_CASE("exactly one line says when pacing pays") {
     for (int64_t vectors = 1; vectors <= 2000; ++vectors) {
         for (const bool two_sums : {false, true}) {
             for (const bool several_rows : {false, true}) {
@@ -126,7 +126,7 @@ TEST_CASE("one line says when pacing pays") {
     }
 }
 
-TEST_CASE("the heuristic says which lines decided") {
+TEST_CASE("the heuristic reports the lines that decided") {
     const auto reasons = [](const char* spec, const char* target) {
         return heuristic_reasons(*parse_spec(spec), *parse_target(target));
     };
@@ -142,7 +142,7 @@ TEST_CASE("the heuristic says which lines decided") {
     CHECK(teams[2] == "thread_groups, row_block: the L2 of 2 threads hold a row");
 }
 
-TEST_CASE("a Zen 4 takes few rows at once where a row's loads meet the stores of the row before") {
+TEST_CASE("a Zen 4 takes few rows per block with 4K aliasing between rows") {
     const auto rows = [](const std::string& spec, const std::string& tune) {
         const auto target = parse_target("x86-64-avx512 cores=1 tune=" + tune);
         return std::get<CpuSchedule>(heuristic(*parse_spec("layernorm " + spec), *target).device).row_block;

@@ -83,7 +83,7 @@ TEST_CASE("parse errors name line, column and what was expected") {
           "ir: value 3 'a' (row_mean): operand 0 is [M], must be [M,N]");
 }
 
-TEST_CASE("a text may be as deep or as long as it likes: it is refused before the stack ends") {
+TEST_CASE("a text of any depth or length is refused before the stack overflows") {
     const auto repeated = [](const std::string& text, size_t count) {
         std::string all;
         for (size_t i = 0; i < count; ++i) all += text;

@@ -58,7 +58,7 @@ TEST_CASE("every processor and type compiles to code that refers to nothing outs
     }
 }
 
-TEST_CASE("random problems compile for every processor, with schedules of their own") {
+TEST_CASE("random problems compile for every processor, with random schedules") {
     if (!has_llvm()) return;
     test::Random random(test::seed());
     for (int64_t i = 0; i < test::rounds(40); ++i) {
@@ -100,7 +100,7 @@ TEST_CASE("code uses the vectors of its processor, and no other's") {
     CHECK(count(*arm, "fcvtl") > 0);
 }
 
-TEST_CASE("a schedule that asks for more registers than there are is refused, one unit never") {
+TEST_CASE("a schedule that needs more registers than there are is refused, one unit never") {
     if (!has_llvm()) return;
     const auto legal = [](const char* target, const char* schedule) {
         return legality(*parse_spec("layernorm cols=4096 x=bf16"), *parse_schedule(schedule), llvm_target(target));
@@ -110,7 +110,7 @@ TEST_CASE("a schedule that asks for more registers than there are is refused, on
     CHECK(legal("aarch64", "cpu strip=2 unroll=2").ok());
 }
 
-TEST_CASE("back ends are asked for by name") {
+TEST_CASE("back ends are requested by name") {
     const auto backend = [](const char* target) {
         const auto found = backend_of(*parse_target(target));
         return found ? *found : found.status().message();

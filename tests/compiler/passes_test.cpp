@@ -129,7 +129,7 @@ TEST_CASE("IR after every pass prints and parses back") {
     }
 }
 
-TEST_CASE("outputs that nobody asked for leave no trace") {
+TEST_CASE("unwanted outputs leave no trace") {
     const std::string dx = text_after("layernorm cols=8 out=dx", "assign_sweeps");
     for (const char* word : {"dgamma", "dbeta", "col_sum", "partial", "final_reduce"}) CHECK_FALSE(mentions(dx, word));
     const std::string dgamma = text_after("layernorm cols=8 out=dgamma", "assign_sweeps");
@@ -138,21 +138,21 @@ TEST_CASE("outputs that nobody asked for leave no trace") {
     for (const char* word : {"x", "mean", "rstd"}) CHECK_FALSE(mentions(dbeta, std::string("  in  ") + word));
 }
 
-TEST_CASE("constants fold and neutral operands go") {
+TEST_CASE("constants fold and neutral operands disappear") {
     const auto function =
         ir::parse("norm cols=8 compute=f32\n  in  x: f32[M,N]\n  dx = (x - 0) * (2 * 3 + 1) / 1\n  out dx: f32[M,N]\n");
     REQUIRE(function.ok());
     CHECK(mentions(ir::print(passes::remove_dead(passes::fold_constants(*function))), "dx = x * 7\n"));
 }
 
-TEST_CASE("what is no finite number stays an operation, which a text can have") {
+TEST_CASE("operations whose result is not finite are not folded, so that IR prints") {
     const auto function =
         ir::parse("norm cols=8 compute=f32\n  in  x: f32[M,N]\n  dx = x * (1 / 0)\n  out dx: f32[M,N]\n");
     REQUIRE(function.ok());
     CHECK(mentions(ir::print(passes::fold_constants(*function)), "dx = x * (1 / 0)\n"));
 }
 
-TEST_CASE("values that a pass makes are printed under names that no other has") {
+TEST_CASE("values made by a pass are printed under unique names") {
     const auto function = ir::parse(
         "norm cols=8 compute=f32\n  in  x: f32[M,N], mean: f32[M]\n  t3 = x * x\n"
         "  dx = (x - mean) * (x - mean) + t3\n  out dx: f32[M,N]\n");
@@ -178,7 +178,7 @@ TEST_CASE("column sums become partials and a final reduce, in the last sweep") {
     CHECK(mentions(text, "dgamma         = final_reduce(dgamma_partial)  @2\n"));
 }
 
-TEST_CASE("row factors leave row means and gather where they cost least") {
+TEST_CASE("row factors leave row means and are applied where they cost least") {
     const char* spec = "layernorm cols=8 stats=recompute dresidual=f32";
     const std::string text = text_after(spec, "remove_dead");
     CHECK(mentions(text, "c1       = row_mean(g * centred) * rstd + rstd * 0\n"));

@@ -30,7 +30,7 @@ TEST_CASE("a sweep for each chain of row means, and one more") {
     CHECK(plan_of("rmsnorm cols=64 out=dgamma").sweeps.size() == 1);
 }
 
-TEST_CASE("workspace holds padded partials, and what a row group keeps") {
+TEST_CASE("the workspace has padded partials and a row group's cached columns") {
     const plan::Plan plan = plan_of("layernorm cols=1000 x=bf16 gamma=f32");
     CHECK(plan.geometry.column_sums == 2);
     CHECK(plan.geometry.partial_cols == 1024);
@@ -122,7 +122,7 @@ TEST_CASE("the heuristic's schedule is legal for every spec") {
     }
 }
 
-TEST_CASE("whatever is legal compiles, and the same way twice") {
+TEST_CASE("every legal schedule compiles, with equal results") {
     test::Random random(test::seed());
     int legal = 0;
     for (int64_t i = 0; i < test::rounds(300); ++i) {

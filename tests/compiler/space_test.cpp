@@ -45,7 +45,7 @@ std::set<std::string> differing_keys(const Schedule& a, const Schedule& b) {
 
 }  // namespace
 
-TEST_CASE("a problem without rows has neighbours, too") {
+TEST_CASE("a problem without rows has neighbours as well") {
     for (const char* target_text : targets) {
         for (const char* text : {"layernorm rows=0 cols=64", "rmsnorm rows=0 cols=70000", "rmsnorm rows=1 cols=1"}) {
             const Spec spec = spec_of(text);
@@ -72,7 +72,7 @@ TEST_CASE("every field of a schedule is searched") {
     }
 }
 
-TEST_CASE("a search starts at the heuristic's schedule, and the first steps are small and go in all directions") {
+TEST_CASE("a search starts at the heuristic's schedule, with small steps in all directions") {
     int steps_of_groups = 0;
     for (const char* target_text : targets) {
         CAPTURE(target_text);
@@ -97,7 +97,7 @@ TEST_CASE("a search starts at the heuristic's schedule, and the first steps are 
     CHECK(steps_of_groups >= 2);
 }
 
-TEST_CASE("on a CPU every core gets two tasks or more, where one thread cannot do it alone") {
+TEST_CASE("on a CPU every core gets at least two tasks, unless one thread is enough") {
     const Target target = target_of("x86-64-avx512 cores=4");
     const auto fewest = [&](const char* text) {
         const Spec spec = spec_of(text);
@@ -164,7 +164,7 @@ TEST_CASE("neighbours of neighbours stay legal for random problems") {
     }
 }
 
-TEST_CASE("relatives come from other lines of the tables, and lie in the space") {
+TEST_CASE("relatives come from other lines of the tables, and are in the space") {
     const Target target = target_of("sm_90 sms=132 shared=232448");
     for (const char* text : {"layernorm rows=2048 cols=3001 x=bf16", "rmsnorm rows=4 cols=12345 x=f16",
                              "layernorm rows=100000 cols=320 x=bf16", "rmsnorm rows=300 cols=9216 out=dx"}) {
@@ -184,7 +184,7 @@ TEST_CASE("relatives come from other lines of the tables, and lie in the space")
     }
 }
 
-TEST_CASE("wide rows from memory overlap their sweeps, the widest among small teams") {
+TEST_CASE("wide rows from memory overlap their sweeps, the widest in small thread groups") {
     const char* target = "x86-64-avx512 cores=16 l1=49152 l2=2097152 l3=314572800";
     const auto chosen = [&](const char* spec) {
         return std::get<CpuSchedule>(heuristic(spec_of(spec), target_of(target)).device);

@@ -55,18 +55,18 @@ std::string text_of(const Keys& keys) {
 
 }  // namespace
 
-TEST_CASE("the page of the texts has every key of a spec") {
+TEST_CASE("SPEC.md has every key of a spec") {
     CHECK(text_of(keys_on_page("Spec")) == text_of(keys_of(parse_spec("layernorm nosuch=1").status())));
 }
 
-TEST_CASE("the page of the texts has every key of a target") {
+TEST_CASE("SPEC.md has every key of a target") {
     Keys keys = keys_of(parse_target("sm_90 nosuch=1").status());
     keys.merge(keys_of(parse_target("x86-64-avx512 nosuch=1").status()));
     keys.merge(keys_of(parse_target("aarch64 nosuch=1").status()));
     CHECK(text_of(keys_on_page("Target")) == text_of(keys));
 }
 
-TEST_CASE("the page of the texts has every key of a schedule") {
+TEST_CASE("SPEC.md has every key of a schedule") {
     CHECK(text_of(keys_on_page("Schedule for a CPU")) == text_of(keys_of(parse_schedule("cpu nosuch=1").status())));
     CHECK(text_of(keys_on_page("Schedule for a GPU")) == text_of(keys_of(parse_schedule("cuda nosuch=1").status())));
 }

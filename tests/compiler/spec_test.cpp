@@ -129,7 +129,7 @@ TEST_CASE("a forward writes the layer's output, the sum that it normalised, and 
     CHECK(reads("rmsnorm cols=8 rowscale=f32 out=dx,dresidual_in") == "x dy gamma rstd rowscale");
 }
 
-TEST_CASE("rounding as the eager LlamaRMSNorm is of rmsnorm alone") {
+TEST_CASE("rounding=llama is for rmsnorm only") {
     check_answers({
         {"rmsnorm cols=8 x=bf16 rounding=llama", "rmsnorm cols=8 x=bf16 rounding=llama"},
         {"rmsnorm cols=8 rounding=none", "rmsnorm cols=8"},
@@ -266,7 +266,7 @@ TEST_CASE("impossible combinations are refused") {
     });
 }
 
-TEST_CASE("a launch reads only what its outputs depend on") {
+TEST_CASE("a launch reads only the inputs that its outputs depend on") {
     CHECK(reads("layernorm cols=8") == "x dy gamma mean rstd");
     CHECK(reads("rmsnorm cols=8") == "x dy gamma rstd");
     CHECK(reads("rmsnorm cols=8 gamma=none dresidual=f32") == "x dy dresidual rstd");
@@ -319,7 +319,7 @@ TEST_CASE("a spec filled by hand is checked") {
     CHECK(refused([](Spec& s) { s.rows = -1; }) == "spec: rows=-1: must be at least 0");
 }
 
-TEST_CASE("the traffic floor counts each tensor once, and what is added to twice") {
+TEST_CASE("the traffic floor counts each tensor once, and outputs that are added to twice") {
     CHECK(bytes_moved(*parse_spec("layernorm cols=1024 x=bf16 gamma=f32 out=dx"), 10) == 10 * (3 * 2048 + 8) + 4096);
     CHECK(bytes_moved(*parse_spec("layernorm cols=1024 x=bf16 gamma=f32"), 0) == 3 * 4096);
     CHECK(bytes_moved(*parse_spec("layernorm cols=1024 x=bf16 gamma=f32 accumulate=dbeta"), 0) == 4 * 4096);
@@ -344,7 +344,7 @@ TEST_CASE("random specs are valid and round trip through text") {
     }
 }
 
-TEST_CASE("damaged text is answered with a valid spec or one printable line") {
+TEST_CASE("damaged text gives a valid spec or one printable line") {
     test::Random random(test::seed());
     const int64_t count = test::rounds(20000);
     for (int64_t i = 0; i < count; ++i) {
@@ -360,7 +360,7 @@ TEST_CASE("damaged text is answered with a valid spec or one printable line") {
     }
 }
 
-TEST_CASE("any bytes are answered") {
+TEST_CASE("any bytes give a value or an error") {
     test::Random random(test::seed());
     const int64_t count = test::rounds(5000);
     for (int64_t i = 0; i < count; ++i) {

@@ -71,7 +71,7 @@ TEST_CASE("no machine is larger than any that could be made") {
     CHECK(read_target("sm_90 l2=1099511627777") == "target: l2=1099511627777: must be at most 1099511627776");
 }
 
-TEST_CASE("a target that is made as a struct is checked as its text would be") {
+TEST_CASE("a target struct is checked like its text") {
     const Spec spec = *parse_spec("rmsnorm cols=64");
     const auto refusal = [&](const char* text, auto change) {
         const Target good = *parse_target(text);

@@ -36,7 +36,7 @@ TEST_CASE("errors of a line name the key, the value and what is allowed") {
     CHECK(message_of("h cols=1 cols=2") == "thing: cols=2: cols was given before as 1");
 }
 
-TEST_CASE("numbers are read whole or not at all") {
+TEST_CASE("numbers are parsed completely or refused") {
     CHECK(*text::parse_int("-12", -20, 20) == -12);
     CHECK(*text::parse_int("9223372036854775807", 0, INT64_MAX) == INT64_MAX);
     for (std::string_view bad : {"", "-", "+1", "1 ", "0x10", "1e3", "1.0"}) {
@@ -56,7 +56,7 @@ TEST_CASE("numbers are read whole or not at all") {
     CHECK(text::parse_double("1e999").status().message() == "is beyond the range of a double");
 }
 
-TEST_CASE("doubles are written short and read back the same") {
+TEST_CASE("doubles print in the shortest form that reads back the same") {
     CHECK(text::number(1e-5) == "1e-05");
     CHECK(text::number(0.1) == "0.1");
     CHECK(text::number(-0.0) == text::number(0.0));
@@ -75,7 +75,7 @@ TEST_CASE("pieces, blanks and unprintable bytes") {
     CHECK(text::shown(std::string(100, 'a')) == std::string(60, 'a') + "...");
 }
 
-TEST_CASE("a part of a line may have its head anywhere, and any keys") {
+TEST_CASE("a partial line may have its head anywhere, and any keys") {
     const auto part = [](std::string_view line) {
         const auto fields = text::Fields::parse_part("thing", line);
         if (!fields) return fields.status().message();

@@ -25,7 +25,7 @@ TEST_CASE("columns of two gigabytes and more compile") {
     }
 }
 
-TEST_CASE("pointers beyond the general registers stand in the frame") {
+TEST_CASE("pointers beyond the general registers are in the frame") {
     const char* text =
         "layernorm cols=200 x=bf16 gamma=f32 beta=f32 dresidual=bf16 source=y dresidual_in=f32 "
         "out=dx,dresidual_in,dgamma,dbeta";

@@ -65,7 +65,7 @@ TEST_CASE("c: the workspace of rows and slices is that of C++") {
 }
 
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-TEST_CASE("c: programs of before ask for the rows of all slices") {
+TEST_CASE("c: older programs pass the rows of all slices") {
     fake_driver();
     normjit_engine_options options{};
     options.device = "cuda:0";

@@ -58,7 +58,7 @@ TEST_CASE("a current context of the device is used") {
     CHECK(normjit_fake_contexts() == 1);
 }
 
-TEST_CASE("a current context of another device is put aside for the call") {
+TEST_CASE("a current context of another device is replaced during the call") {
     const FakeCuda& fake = fake_driver();
     const Engine engine = fake_engine("cuda:0");
     const OwnContext own(1);
@@ -70,7 +70,7 @@ TEST_CASE("a current context of another device is put aside for the call") {
     CHECK(normjit_fake_contexts() == 1);
 }
 
-TEST_CASE("errors of contexts: nothing is launched, nothing stays current") {
+TEST_CASE("errors of contexts: nothing is launched, and no context stays current") {
     FakeCuda& fake = fake_driver();
     const Kernel kernel = fake_kernel(fake_engine(), spec, schedule);
     fake.failing = "cuCtxPushCurrent";

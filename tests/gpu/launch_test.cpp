@@ -59,7 +59,7 @@ TEST_CASE("a block per row: grid, block, shared memory, the dependent final redu
     CHECK(!fake.attributes.contains(final.kernel));
 }
 
-TEST_CASE("arguments stand in the order of cuda_abi.h") {
+TEST_CASE("arguments have the order of cuda_abi.h") {
     const FakeCuda& fake = fake_driver();
     const Kernel kernel =
         fake_kernel(fake_engine(), "layernorm cols=4096 x=bf16 gamma=f32 dresidual=bf16", row_schedule);
@@ -195,7 +195,7 @@ TEST_CASE("the two-pass form: two passes and their workspace") {
     CHECK(fake.launches[0].grid == Dims{132 * 8, 1, 1});
 }
 
-TEST_CASE("less aligned data takes the narrow path, data that is not read does not count") {
+TEST_CASE("less aligned data takes the narrow path, unused data does not count") {
     const FakeCuda& fake = fake_driver();
     const Kernel kernel = fake_kernel(fake_engine(), row_spec, row_schedule);
     const Names wide = {"rows", "final_reduce"}, narrow = {"rows_narrow", "final_reduce"};
@@ -229,7 +229,7 @@ TEST_CASE("less aligned data takes the narrow path, data that is not read does n
     CHECK(launched() == Names{"rows"});
 }
 
-TEST_CASE("without rows there is the final reduce alone, of no groups") {
+TEST_CASE("without rows there is only the final reduce, of no groups") {
     const FakeCuda& fake = fake_driver();
     const Kernel kernel = fake_kernel(fake_engine(), row_spec, row_schedule);
     check_launch(kernel, fake_arguments(kernel, 0));
@@ -238,7 +238,7 @@ TEST_CASE("without rows there is the final reduce alone, of no groups") {
     CHECK(fake.launches[0].grid == Dims{128, 2, 1});
 }
 
-TEST_CASE("rows that 32 bits do not count are refused") {
+TEST_CASE("more rows than 32 bits count are refused") {
     const FakeCuda& fake = fake_driver();
     const Kernel kernel = fake_kernel(fake_engine(), "rmsnorm cols=1 x=bf16 gamma=none out=dx stats=bf16",
                                       "cuda row_groups=1 threads_per_row=1 rows_per_block=32");
@@ -254,7 +254,7 @@ TEST_CASE("rows that 32 bits do not count are refused") {
     CHECK(fake.launches.size() == 1);
 }
 
-TEST_CASE("the driver's errors are told, and the next launch works") {
+TEST_CASE("the driver's errors are reported, and the next launch works") {
     FakeCuda& fake = fake_driver();
     const Kernel kernel = fake_kernel(fake_engine(), row_spec, row_schedule);
     const Arguments arguments = fake_arguments(kernel, 10);
@@ -272,7 +272,7 @@ TEST_CASE("the driver's errors are told, and the next launch works") {
     }
 }
 
-TEST_CASE("a launch calls the driver for nothing but the context and its kernels") {
+TEST_CASE("a launch calls the driver only for the context and its kernels") {
     FakeCuda& fake = fake_driver();
     const Kernel kernel = fake_kernel(fake_engine(), row_spec, row_schedule);
     const Arguments arguments = fake_arguments(kernel, 10);

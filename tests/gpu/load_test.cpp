@@ -43,7 +43,7 @@ TEST_CASE("every path is loaded and made ready before the first launch") {
     CHECK(fake.loaded == 0);
 }
 
-TEST_CASE("kernels of one name are loaded side by side") {
+TEST_CASE("kernels with equal names are loaded side by side") {
     const FakeCuda& fake = fake_driver();
     const Engine engine = fake_engine();
     const Artifact sums = fake_artifact(long_rows, long_rows_schedule);
@@ -66,7 +66,7 @@ TEST_CASE("kernels of one name are loaded side by side") {
     CHECK(launches_of(*second) == std::vector<std::string>{"rows"});
 }
 
-TEST_CASE("an error of any call of the driver ends in a status, with nothing left behind") {
+TEST_CASE("an error in any driver call becomes a status, and leaves nothing behind") {
     FakeCuda& fake = fake_driver();
     const Artifact artifact = fake_artifact(long_rows, long_rows_schedule);
     REQUIRE(fake_engine().load(artifact).ok());
@@ -133,7 +133,7 @@ TEST_CASE("compile and load are refused while a graph is captured") {
     (*cuda::driver())->cuStreamDestroy(stream);
 }
 
-TEST_CASE("a kernel made in the background, and one that goes, leave a capture of somebody else's alone") {
+TEST_CASE("making a kernel in the background, or destroying one, does not affect another thread's capture") {
     const FakeCuda& fake = fake_driver();
     const TemporaryFolder folder;
     const Artifact artifact = fake_artifact(long_rows, long_rows_schedule);
@@ -165,7 +165,7 @@ TEST_CASE("a kernel made in the background, and one that goes, leave a capture o
     (*cuda::driver())->cuStreamDestroy(stream);
 }
 
-TEST_CASE("code that the driver has no use for") {
+TEST_CASE("code that the driver cannot use") {
     FakeCuda& fake = fake_driver();
     const Engine engine = fake_engine();
     Artifact artifact = fake_artifact(long_rows, long_rows_schedule);
@@ -188,7 +188,7 @@ TEST_CASE("code that the driver has no use for") {
     CHECK(engine.load(artifact).status().message().starts_with("load: the artifact's code does not fit "));
 }
 
-TEST_CASE("PTX gets the zero at its end that the driver wants") {
+TEST_CASE("PTX gets the terminating zero that the driver requires") {
     const FakeCuda& fake = fake_driver();
     Artifact artifact = fake_artifact(long_rows, long_rows_schedule);
     artifact.format = CodeFormat::ptx;

@@ -127,12 +127,12 @@ Status capture_globally(const cuda::Gpu& gpu, const cuda::WorkStream& stream, co
 
 }  // namespace
 
-TEST_CASE("16 threads with streams of their own, one GPU") {
+TEST_CASE("16 threads with separate streams, one GPU") {
     const auto engine = gpu_engine();
     if (engine) launch_from_threads({*engine});
 }
 
-TEST_CASE("16 threads with streams of their own, two GPUs") {
+TEST_CASE("16 threads with separate streams, two GPUs") {
     const auto one = gpu_engine();
     if (!one) return;
     const auto two = Engine::create({.device = "cuda:1", .parallel_for = {}});

@@ -217,7 +217,7 @@ TEST_CASE("a module has the kernels of both paths and one final reduce") {
     CHECK(count(compiled(spec, heuristic(spec, target), target).log, "Compiling entry function") == 3);
 }
 
-TEST_CASE("kernels of invariant specs do what the formula says, product by product") {
+TEST_CASE("kernels of invariant specs follow the formula, product by product") {
     if (!has_compiler()) return;
     const Target target = *parse_target("sm_90");
     for (const char* line : {"layernorm slices=any cols=28 dresidual=f32 out=dx,dresidual_in,dgamma,dbeta "

@@ -51,7 +51,7 @@ static_assert(offsetof(nvtx::Version, set_version_of_tool) ==
 
 }  // namespace
 
-TEST_CASE("the tests' tool hears what NVIDIA's client tells") {
+TEST_CASE("the tests' tool receives what NVIDIA's client sends") {
     const nvtxDomainHandle_t domain = nvtxDomainCreateA("header");
     nvtxEventAttributes_t event{};
     event.version = NVTX_VERSION;
@@ -70,6 +70,6 @@ TEST_CASE("the tests' tool hears what NVIDIA's client tells") {
 
 #else
 
-TEST_CASE("the tests' tool hears what NVIDIA's client tells") { MESSAGE("skipped: no nvtx3/nvToolsExt.h"); }
+TEST_CASE("the tests' tool receives what NVIDIA's client sends") { MESSAGE("skipped: no nvtx3/nvToolsExt.h"); }
 
 #endif

@@ -45,7 +45,7 @@ Engine engine_with(EngineOptions options) {
 
 }  // namespace
 
-TEST_CASE("a tool is asked for a domain once, and its name is told") {
+TEST_CASE("a domain is created once, with its name") {
     CHECK(tool().version == 3);
     CHECK(nvtx::state() == std::string("on, to ") + NORMJIT_FAKE_NVTX);
     const Spec spec = *parse_spec("rmsnorm cols=8");
@@ -58,7 +58,7 @@ TEST_CASE("a tool is asked for a domain once, and its name is told") {
                            "1 pop normjit", "0 pop normjit"});
 }
 
-TEST_CASE("prepare, compile and load are ranges, and what is in memory is none") {
+TEST_CASE("prepare, compile and load are ranges, a kernel in memory is not") {
     const Engine engine = engine_with({});
     const Spec spec = *parse_spec("layernorm cols=64 x=bf16");
     told();
@@ -81,7 +81,7 @@ TEST_CASE("prepare, compile and load are ranges, and what is in memory is none")
     CHECK(told().empty());
 }
 
-TEST_CASE("what comes from the disk is loaded and not compiled") {
+TEST_CASE("a kernel from the disk is loaded but not compiled") {
     const TemporaryFolder folder;
     EngineOptions options;
     options.cache.folder = folder.path();
@@ -94,7 +94,7 @@ TEST_CASE("what comes from the disk is loaded and not compiled") {
                            "1 pop normjit", "0 pop normjit"});
 }
 
-TEST_CASE("tuning is a range, around its candidates' ones") {
+TEST_CASE("tuning is a range around its candidates' ranges") {
     EngineOptions options;
     options.tune = TunePolicy::on_miss;
     options.tune_seconds = 0.05;
@@ -109,7 +109,7 @@ TEST_CASE("tuning is a range, around its candidates' ones") {
     CHECK(events.back() == "0 pop normjit");
 }
 
-TEST_CASE("a kernel made in the background is a range of its thread") {
+TEST_CASE("a kernel made in the background is a range on its thread") {
     const Engine engine = engine_with({});
     const Spec spec = *parse_spec("layernorm cols=80");
     tool();

@@ -86,7 +86,7 @@ Expectation draw(uint64_t seed) {
 }  // namespace
 
 // The first test of this file: the process has loaded no runtime.
-TEST_CASE("without a runtime, threads are own ones or there is no engine") {
+TEST_CASE("without an OpenMP runtime, threads are the engine's own or there is no engine") {
     if (OpenMp::find().ok()) {
         MESSAGE("skipped: this process has one from its start");
         return;
@@ -117,7 +117,7 @@ TEST_CASE("each task runs once, and by threads of the runtime") {
     }
 }
 
-TEST_CASE("own threads and those of OpenMP give the same bits") {
+TEST_CASE("own threads and OpenMP's give the same bits") {
     for (void* library : runtimes()) {
         const Engine by_all = *engine_with(ThreadPolicy::openmp, library),
                      by_seven = *engine_with(ThreadPolicy::openmp, library, 7),
@@ -177,7 +177,7 @@ TEST_CASE("a runtime that gives fewer threads than were asked for") {
     }
 }
 
-TEST_CASE("the child of a fork goes on, on one thread where the runtime's are gone") {
+TEST_CASE("the child of a fork goes on, on one thread if the runtime has none there") {
     for (void* library : runtimes()) {
         const bool survives = dlsym(library, "__kmpc_fork_call") != nullptr;
         const Expectation expected = draw(13);

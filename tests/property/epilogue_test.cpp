@@ -74,7 +74,7 @@ std::string check_changed(const Case& a_case, int64_t& compared) {
 
 }  // namespace
 
-TEST_CASE("column outputs are what the formula makes of finished sums") {
+TEST_CASE("column outputs apply the formula to finished sums") {
     const auto draw = [](Random& random) {
         Case drawn = random_plain_case(random);
         const auto suits = [&] {

@@ -8,7 +8,7 @@
 using namespace normjit;
 using namespace normjit::test;
 
-TEST_CASE("pointers that registers have no room for stand in memory") {
+TEST_CASE("pointers without a register are kept in memory") {
     if (on_gpu()) return;
     const Spec spec = *parse_spec(
         "layernorm cols=203 x=bf16 gamma=f32 beta=f32 dresidual=bf16 source=y dresidual_in=f32 "

@@ -73,7 +73,7 @@ std::string check_same_result(const Case& a_case, Launches& launches) {
 
 }  // namespace
 
-TEST_CASE("dx and y past the caches have the same bits, wherever their rows start") {
+TEST_CASE("dx and y stored past the caches have the same bits, wherever their rows start") {
     if (on_gpu()) return;
     Launches launches;
     const auto draw = [](Random& random) {

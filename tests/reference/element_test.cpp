@@ -40,7 +40,7 @@ TEST_CASE("known values") {
     CHECK(spacing(DType::f64, 1.5) == 0x1p-52);
 }
 
-TEST_CASE("every 16-bit value comes back, its neighbours' midpoints go to even") {
+TEST_CASE("every 16-bit value round trips, and midpoints of neighbours round to even") {
     for (DType type : {DType::bf16, DType::f16}) {
         int wrong = 0;
         for (uint32_t bits = 0; bits < 0x8000; ++bits) {
@@ -66,7 +66,7 @@ TEST_CASE("every 16-bit value comes back, its neighbours' midpoints go to even")
     }
 }
 
-TEST_CASE("rounding to f32 is that of the machine") {
+TEST_CASE("rounding to f32 is the machine's") {
     for (double number : {1.0, 0.1, 1e-40, 0x1p-150, 0x1.8p-150, 16777217.0, 3.4028235e38, 3.4028236e38, 1e300}) {
         CHECK(round_to(DType::f32, number) == static_cast<double>(static_cast<float>(number)));
         CHECK(round_to(DType::f32, -number) == static_cast<double>(static_cast<float>(-number)));

@@ -13,7 +13,7 @@ namespace {
 
 using Inputs = PerTensor<std::vector<double>>;
 
-TEST_CASE("repeated rows count as often as they come") {
+TEST_CASE("repeated rows count as often as they are repeated") {
     const Spec spec = *parse_spec("layernorm cols=3 x=f32");
     PerTensor<std::vector<double>> made, all;
     const int64_t made_rows = 3, rows = 8;
@@ -89,7 +89,7 @@ TEST_CASE("xhat recovered from y is 0 where the scale is 0") {
     CHECK(gradients[Tensor::dgamma][1].value == 0);
 }
 
-TEST_CASE("no rows, no sums") {
+TEST_CASE("without rows the sums are zero") {
     Inputs inputs;
     inputs[Tensor::gamma] = {1, 1};
     const Gradients gradients = compute(*parse_spec("layernorm cols=2"), 0, inputs);
@@ -98,7 +98,7 @@ TEST_CASE("no rows, no sums") {
     CHECK(gradients[Tensor::dbeta][1].value == 0);
 }
 
-TEST_CASE("agreement is to the rounding of the type") {
+TEST_CASE("agreement allows for the rounding of the type") {
     CHECK(agrees({1, 0}, 1, DType::bf16));
     CHECK(!agrees({1, 0}, 1 + 0x1p-7, DType::bf16));
     CHECK(agrees({1 + 0x1p-8, 0x1p-20}, 1 + 0x1p-7, DType::bf16));

@@ -54,7 +54,7 @@ bool starts(const std::string& text, std::string_view start) { return text.start
 
 }  // namespace
 
-TEST_CASE("arguments that are right pass") {
+TEST_CASE("correct arguments pass") {
     CHECK(Launch().error() == "");
     CHECK(Launch("rmsnorm cols=5 gamma=none out=dx").error() == "");
     CHECK(Launch("layernorm rows=3 cols=5").error() == "");

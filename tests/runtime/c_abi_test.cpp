@@ -74,7 +74,7 @@ TEST_CASE("c: specs are structs and texts") {
     CHECK(std::string(normjit_last_error()) == "text: null pointer");
 }
 
-TEST_CASE("c: what a spec leaves zero means what is usual") {
+TEST_CASE("c: zero fields of a spec take their defaults") {
     normjit_spec spec = {};
     spec.size = sizeof spec, spec.norm = NORMJIT_RMSNORM, spec.rows = -1, spec.cols = 8;
     std::fill(std::begin(spec.dtypes), std::end(spec.dtypes), NORMJIT_NONE);
@@ -82,7 +82,7 @@ TEST_CASE("c: what a spec leaves zero means what is usual") {
     CHECK(text_of(spec) == "rmsnorm cols=8 gamma=none");
 }
 
-TEST_CASE("c: an engine names what makes its code") {
+TEST_CASE("c: an engine names its code generator") {
     const EngineHandle engine = engine_with({});
     char backend[32];
     REQUIRE(normjit_engine_backend(engine.get(), backend, sizeof backend, nullptr) == NORMJIT_OK);
@@ -103,7 +103,7 @@ TEST_CASE("c: texts say how long they are") {
     CHECK(buffer.c_str() == std::string("rmsnorm cols=8"));
 }
 
-TEST_CASE("c: errors are of the thread that made them") {
+TEST_CASE("c: each thread has its own error message") {
     CHECK(normjit_engine_create(nullptr, nullptr) == NORMJIT_INVALID_ARGUMENT);
     std::thread([] {
         CHECK(std::string(normjit_last_error()).empty());
@@ -124,7 +124,7 @@ TEST_CASE("c: errors are of the thread that made them") {
     normjit_artifact_destroy(nullptr);
 }
 
-TEST_CASE("c: lists of files without a name in a place") {
+TEST_CASE("c: lists of files with a missing name") {
     const char* const files[] = {"a", nullptr};
     normjit_engine_options options{};
     options.size = sizeof options;
@@ -140,7 +140,7 @@ TEST_CASE("c: lists of files without a name in a place") {
     CHECK(std::string(normjit_last_error()) == "engine options: record_files[1]: null pointer, of 2 files");
 }
 
-TEST_CASE("c: no list of files is the environment's, an empty one is none") {
+TEST_CASE("c: a missing list of files comes from the environment, an empty one is empty") {
     const char* const files[] = {"a"};
     normjit_engine_options options{};
     options.size = sizeof options;
@@ -156,7 +156,7 @@ TEST_CASE("c: no list of files is the environment's, an empty one is none") {
     }
 }
 
-TEST_CASE("c: whatever a callback throws is a status") {
+TEST_CASE("c: anything that a callback throws becomes a status") {
     const auto throw_number = [](void*, int64_t, void*) -> void* { throw 42; };
     normjit_engine_options options{};
     options.allocator = {throw_number, [](void*, void*, int64_t, void*) {}, nullptr};
@@ -181,7 +181,7 @@ TEST_CASE("c: structs of an older program are shorter") {
     normjit_engine_destroy(engine);
 }
 
-TEST_CASE("c: prepare, launch, and what the engine is lent") {
+TEST_CASE("c: prepare, launch, and the caller's threads, memory and log") {
     struct Lent {
         std::vector<std::string> lines;
         std::vector<int64_t> allocated;
@@ -246,7 +246,7 @@ TEST_CASE("c: prepare, launch, and what the engine is lent") {
     CHECK(std::string(normjit_last_error()) == "launch: x: reserved: -1; must be 0");
 }
 
-TEST_CASE("c: schedules come from record files, or are measured") {
+TEST_CASE("c: schedules come from record files or measurements") {
     using namespace normjit;
     std::vector<std::string> lines;
     normjit_engine_options options{};
@@ -309,7 +309,7 @@ TEST_CASE("c: schedules come from record files, or are measured") {
     CHECK(normjit_plan_digest(nullptr, nullptr) == NORMJIT_INVALID_ARGUMENT);
 }
 
-TEST_CASE("c: a row that is repeated, and rows apart") {
+TEST_CASE("c: a repeated row, and rows with gaps") {
     const EngineHandle engine = engine_with({});
     if (!engine) return;
     const KernelHandle kernel = prepared(engine, sums);
@@ -329,7 +329,7 @@ TEST_CASE("c: a row that is repeated, and rows apart") {
     CHECK(ones.dgamma == std::vector<float>(40, 1));
 }
 
-TEST_CASE("c: what is not ready is refused or pending, and a schedule can be given") {
+TEST_CASE("c: a kernel that is not ready is refused or pending, and a schedule can be given") {
     const EngineHandle engine = engine_with({});
     if (!engine) return;
     const normjit_spec spec = parsed("rmsnorm cols=17");

@@ -56,7 +56,7 @@ Lookup look_up(const Folder& folder, const Artifact& like, const std::optional<s
 
 }  // namespace
 
-TEST_CASE("a key says everything that the code depends on") {
+TEST_CASE("a key contains everything that the code depends on") {
     const Spec spec = *parse_spec("rmsnorm cols=40");
     const Target target = *parse_target("x86-64-avx512");
     const Schedule schedule = heuristic(spec, target);
@@ -110,7 +110,7 @@ TEST_CASE("a folder gives back what it was given, and only that") {
     CHECK((fs::status(folder.path()).permissions() & fs::perms::mask) == fs::perms::owner_all);
 }
 
-TEST_CASE("a folder that others may write to is refused, and used by who trusts them") {
+TEST_CASE("a folder that others may write to is refused, unless they are trusted") {
     const TemporaryFolder temporary;
     const Folder folder(temporary.path()), trusting(temporary.path(), true);
     const Artifact entry = made("rmsnorm cols=1");
@@ -147,7 +147,7 @@ TEST_CASE("a folder that others may write to is refused, and used by who trusts 
     CHECK(look_up(folder, entry).artifact == entry);
 }
 
-TEST_CASE("a link, a pipe or a file of gigabytes in the place of an entry is a miss that is repaired") {
+TEST_CASE("a link, a pipe or a huge file in place of an entry is a miss and is replaced") {
     const TemporaryFolder temporary;
     const Folder folder(temporary / "cache");
     const Artifact entry = made("rmsnorm cols=1");
@@ -173,7 +173,7 @@ TEST_CASE("a link, a pipe or a file of gigabytes in the place of an entry is a m
     is_repaired("has more than 268435456 bytes");
 }
 
-TEST_CASE("time stamps of tomorrow are nobody's last use") {
+TEST_CASE("time stamps in the future do not count as a last use") {
     const TemporaryFolder temporary;
     const Folder folder(temporary.path());
     const auto tomorrow = std::filesystem::file_time_type::clock::now() + std::chrono::hours(24);
@@ -192,7 +192,7 @@ TEST_CASE("time stamps of tomorrow are nobody's last use") {
     CHECK(look_up(folder, entry).artifact == entry);
 }
 
-TEST_CASE("what processes of the same number left behind keeps nothing from being written") {
+TEST_CASE("files left behind by a process of the same number do not prevent writing") {
     const TemporaryFolder temporary;
     const Folder folder(temporary.path());
     const Artifact entry = made("rmsnorm cols=1");
@@ -226,7 +226,7 @@ TEST_CASE("every byte of a file flipped in turn is a miss that says why") {
     CHECK(folder.files()->size() == 1);
 }
 
-TEST_CASE("of code by several makers, the one that is asked for, or the last used") {
+TEST_CASE("with code by several makers, the requested one is found, or the last used") {
     const TemporaryFolder temporary;
     const Folder folder(temporary.path());
     const Artifact older = made("rmsnorm cols=8", "nvrtc-12.8"), newer = made("rmsnorm cols=8", "nvrtc-13.0");
@@ -265,7 +265,7 @@ TEST_CASE("the least recently used go first when there are too many bytes") {
     CHECK(folder.files()->empty());
 }
 
-TEST_CASE("what a process that died was writing goes after an hour") {
+TEST_CASE("a dead process's unfinished file is removed after an hour") {
     const TemporaryFolder temporary;
     const Folder folder(temporary.path());
     write_text(temporary / "a-none.kernel.77-0.tmp", "half of");
@@ -380,7 +380,7 @@ TEST_CASE("an index of gigabytes is not read") {
     CHECK(Pack::open(path).status().message() == "pack: " + path + ": its index has more than 67108864 bytes");
 }
 
-TEST_CASE("a pack whose index calls an artifact by another key is damaged") {
+TEST_CASE("a pack whose index gives an artifact another key is damaged") {
     const TemporaryFolder temporary;
     const std::string path = temporary / "product.pack";
     const std::vector<Artifact> two = {made("rmsnorm cols=8"), made("rmsnorm cols=9")};

@@ -77,7 +77,7 @@ TEST_CASE("launches on two streams at once do not disturb each other") {
     }
 }
 
-TEST_CASE("threads that never saw the GPU before launch at once") {
+TEST_CASE("threads that have not used the GPU before launch at once") {
     const auto engine = gpu_engine();
     if (!engine) return;
     const Kernel kernel = gpu_kernel(*engine, specs[0]);

@@ -24,7 +24,7 @@ std::string folder(std::map<std::string, std::string> given) { return read(std::
 
 }  // namespace
 
-TEST_CASE("the folder of the cache: its own variable, then XDG's, then the home folder") {
+TEST_CASE("the cache folder: its own variable, then XDG's, then the home folder") {
     CHECK(folder({}) == "");
     CHECK(folder({{"HOME", "/home/ada"}}) == "/home/ada/.cache/normjit");
     CHECK(folder({{"HOME", "/home/ada"}, {"XDG_CACHE_HOME", "/fast"}}) == "/fast/normjit");
@@ -35,7 +35,7 @@ TEST_CASE("the folder of the cache: its own variable, then XDG's, then the home 
     CHECK(folder({{"HOME", "/home/ada"}, {"NORMJIT_CACHE_DIR", ""}}) == "/home/ada/.cache/normjit");
 }
 
-TEST_CASE("the most that CPU code may use") {
+TEST_CASE("the variable that caps the instructions of CPU code") {
     CHECK(read({})->isa == IsaCap::machine);
     CHECK(read({{"NORMJIT_ISA", "avx2"}})->isa == IsaCap::avx2);
     CHECK(read({{"NORMJIT_ISA", "portable"}})->isa == IsaCap::portable);
@@ -43,7 +43,7 @@ TEST_CASE("the most that CPU code may use") {
           "NORMJIT_ISA=avx: allowed: machine avx512 avx2 sse portable");
 }
 
-TEST_CASE("whose threads run on the CPU") {
+TEST_CASE("the variable that chooses the threads of CPU launches") {
     CHECK(read({})->thread_policy == ThreadPolicy::automatic);
     CHECK(read({{"NORMJIT_THREADS", "own"}})->thread_policy == ThreadPolicy::own);
     CHECK(read({{"NORMJIT_THREADS", "openmp"}})->thread_policy == ThreadPolicy::openmp);
@@ -82,7 +82,7 @@ TEST_CASE("switches are 0 or 1") {
           "NORMJIT_CACHE_EVERYTHING=yes: must be 0 or 1");
 }
 
-TEST_CASE("what an engine keeps in memory has limits") {
+TEST_CASE("an engine's memory of kernels has limits") {
     CHECK(read({})->most_kernels == 4096);
     CHECK(read({{"NORMJIT_KERNELS", "7"}})->most_kernels == 7);
     CHECK(read({{"NORMJIT_KERNELS", "0"}}).status().message() == "NORMJIT_KERNELS=0: must be at least 1");

@@ -54,4 +54,4 @@ TEST_CASE("code runs, and nobody may write it") {
 }
 #endif
 
-TEST_CASE("no memory for no code") { CHECK(ExecutableMemory::make({}).status().code() == normjit::Code::failed); }
+TEST_CASE("empty code takes no memory") { CHECK(ExecutableMemory::make({}).status().code() == normjit::Code::failed); }

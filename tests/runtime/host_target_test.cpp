@@ -7,7 +7,7 @@
 
 using namespace normjit;
 
-TEST_CASE("the host's target is that of a machine") {
+TEST_CASE("the host's target is valid") {
     const auto target = host_target();
     REQUIRE_MESSAGE(target.ok(), target.status().message());
     CHECK(target->cores >= 1);
@@ -42,7 +42,7 @@ TEST_CASE("the best instructions that the machine has and the cap allows") {
     CHECK(cpu::best_isa({}, IsaCap::avx512) == Isa::x86_64);
 }
 
-TEST_CASE("a machine that lacks instructions is told which") {
+TEST_CASE("a refusal names the instructions that the machine lacks") {
     using Names = std::vector<std::string_view>;
     cpu::Features features = avx512_machine();
     CHECK(cpu::missing(features, Isa::x86_64_avx512).empty());
@@ -64,7 +64,7 @@ TEST_CASE("a cap takes instructions away, and its engine says so") {
     CHECK(engine->target().avx512_bf16 == false);
 }
 
-TEST_CASE("cores that a control group pays for") {
+TEST_CASE("cores that a control group allows") {
     CHECK(cpu::cores_of_quota("200000 100000") == 2);
     CHECK(cpu::cores_of_quota("150000 100000") == 2);
     CHECK(cpu::cores_of_quota("1000 100000") == 1);

@@ -107,7 +107,7 @@ TEST_CASE("a launch that fails writes nothing") {
     CHECK(tensors.at(Tensor::dgamma, 0) == 1);
 }
 
-TEST_CASE("strides from one row or slice to no other may be any numbers") {
+TEST_CASE("the strides of a single row or slice may be any numbers") {
     const std::optional<Kernel> kernel = make_kernel("rmsnorm cols=7");
     REQUIRE(kernel);
     Tensors tensors(*kernel, 1);
@@ -118,7 +118,7 @@ TEST_CASE("strides from one row or slice to no other may be any numbers") {
     CHECK(tensors.at(Tensor::dgamma, 6) == 1);
 }
 
-TEST_CASE("less workspace means fewer partials, not other sums") {
+TEST_CASE("less workspace means fewer partials, but the same sums") {
     const auto kernel = make_kernel("rmsnorm cols=10");
     if (!kernel) return;
     CHECK(kernel->preferred_workspace(50) == 4 * kernel->minimum_workspace(50));
@@ -143,7 +143,7 @@ TEST_CASE("the caller's threads run the tasks of large launches only") {
     CHECK(large.at(Tensor::dgamma, 1999) == 100);
 }
 
-TEST_CASE("threads that leave tasks out make a launch fail") {
+TEST_CASE("a parallel_for that omits tasks makes a launch fail") {
     struct Careless {
         int64_t most = 0;  ///< the tasks of a job that it runs
         int64_t times = 1;

@@ -64,7 +64,7 @@ TEST_CASE("memory is fresh until it is written to") {
     CHECK_FALSE(has_fresh_pages(memory.data(), 0));
 }
 
-TEST_CASE("populating gives all pages that the bytes lie in, and changes none that are there") {
+TEST_CASE("populating adds all pages of the bytes, and changes no existing page") {
     const FreshMemory memory(64);
     const int64_t page = FreshMemory::page;
     memory.data()[5 * page] = 7;
@@ -78,7 +78,7 @@ TEST_CASE("populating gives all pages that the bytes lie in, and changes none th
     CHECK_FALSE(has_fresh_pages(memory.data(), memory.bytes()));
 }
 
-TEST_CASE("memory that may not be written to is left alone") {
+TEST_CASE("read-only memory is left alone") {
     const int64_t page = FreshMemory::page;
     void* memory = mmap(nullptr, static_cast<size_t>(page), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     REQUIRE(memory != MAP_FAILED);
@@ -87,7 +87,7 @@ TEST_CASE("memory that may not be written to is left alone") {
     munmap(memory, static_cast<size_t>(page));
 }
 
-TEST_CASE("results in fresh memory have the bits that they have elsewhere") {
+TEST_CASE("results in fresh memory have the same bits as elsewhere") {
     constexpr int64_t rows = 2000, cols = 1001;
     const auto engine = Engine::create({.threads = 2, .parallel_for = {}});
     REQUIRE(engine.ok());

@@ -36,7 +36,7 @@ TEST_CASE("a portable artifact says so, carries its formula and survives its tex
     CHECK(*parse_artifact(serialise(artifact)) == artifact);
 }
 
-TEST_CASE("it runs on any processor, even one that it was not made for") {
+TEST_CASE("a portable artifact runs on any processor, even one it was not made for") {
     const auto engine = Engine::create({.threads = 1});
     REQUIRE(engine.ok());
     Artifact artifact = portable_artifact();
@@ -45,7 +45,7 @@ TEST_CASE("it runs on any processor, even one that it was not made for") {
     CHECK(engine->load(artifact).ok());
 }
 
-TEST_CASE("a formula that is damaged or not of the spec is refused") {
+TEST_CASE("a formula that is damaged or belongs to another spec is refused") {
     const auto refusal = [](const Artifact& artifact) { return PortableProgram::make(artifact).status(); };
     const Artifact artifact = portable_artifact();
     CHECK(refusal(artifact).ok());

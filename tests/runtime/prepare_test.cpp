@@ -62,7 +62,7 @@ TEST_CASE("the log hears of what was compiled") {
     CHECK(lines[0].starts_with("compiled 'rmsnorm cols=30' for fake with 'cpu row_groups="));
 }
 
-TEST_CASE("specs that differ in anything have kernels of their own") {
+TEST_CASE("specs that differ in anything have separate kernels") {
     Fixture f;
     int64_t different = 0;
     for (const char* text :
@@ -79,7 +79,7 @@ TEST_CASE("specs that differ in anything have kernels of their own") {
     }
 }
 
-TEST_CASE("threads that ask at once share one load, and later specs grow the table under their eyes") {
+TEST_CASE("threads that ask at once share one load, while the table grows") {
     Fixture f;
     f.device->load_time = std::chrono::milliseconds(5);
     std::atomic<int> failures = 0;
@@ -116,7 +116,7 @@ TEST_CASE("an error is not remembered, and reaches everybody who waits") {
     CHECK(f.engine.prepare(spec(8)).ok());
 }
 
-TEST_CASE("what is not ready can be refused") {
+TEST_CASE("a kernel that is not ready can be refused") {
     Fixture f;
     const auto refused = f.engine.prepare(spec(9), {.on_miss = OnMiss::error});
     CHECK(refused.status().code() == Code::unavailable);
@@ -125,7 +125,7 @@ TEST_CASE("what is not ready can be refused") {
     CHECK(f.engine.prepare(spec(9), {.on_miss = OnMiss::error}).ok());
 }
 
-TEST_CASE("what is not ready can be made in the background") {
+TEST_CASE("a kernel that is not ready can be made in the background") {
     Fixture f;
     const PrepareOptions background{.on_miss = OnMiss::background};
     const auto wait = [&](const Spec& wanted) {
@@ -162,7 +162,7 @@ TEST_CASE("a graph being captured stops a miss, not a hit") {
     CHECK(f.engine.prepare(spec(13), {.on_miss = OnMiss::background}).status().code() == Code::failed);
 }
 
-TEST_CASE("a known spec is found with nothing made and no memory taken") {
+TEST_CASE("finding a known spec makes nothing and allocates nothing") {
     Fixture f;
     for (int cols = 1; cols <= 200; ++cols) CHECK(f.engine.prepare(spec(cols)).ok());
     const Spec known = spec(77);
@@ -174,7 +174,7 @@ TEST_CASE("a known spec is found with nothing made and no memory taken") {
     CHECK(f.device->loads == 200);
 }
 
-TEST_CASE("another kernel can take the place of one that somebody holds") {
+TEST_CASE("another kernel can replace one that somebody holds") {
     const auto fake = [](const char* text) {
         Artifact artifact;
         artifact.spec = *parse_spec(text);
@@ -198,7 +198,7 @@ TEST_CASE("another kernel can take the place of one that somebody holds") {
     CHECK(table.size() == 2);
 }
 
-TEST_CASE("the least recently used kernels go, but none that somebody holds") {
+TEST_CASE("the least recently used kernels go, except those that somebody holds") {
     const auto device = std::make_shared<FakeDevice>(*parse_target("x86-64-avx512"));
     const Engine engine = make_engine(device, {.most_kernels = 32});
     const Kernel held = *engine.prepare(spec(1));
@@ -223,7 +223,7 @@ TEST_CASE("the least recently used kernels go, but none that somebody holds") {
     CHECK(device->alive->kernels <= 32);
 }
 
-TEST_CASE("the bytes of kernels have a limit, too") {
+TEST_CASE("the bytes of kernels have a limit as well") {
     const auto device = std::make_shared<FakeDevice>(*parse_target("x86-64-avx512"));
     constexpr int64_t most = 100 << 10;
     const Engine engine = make_engine(device, {.most_kernel_bytes = most});
@@ -236,7 +236,7 @@ TEST_CASE("the bytes of kernels have a limit, too") {
     CHECK(device->alive->kernels >= 2);
 }
 
-TEST_CASE("kernels go while others are found") {
+TEST_CASE("kernels are dropped while others are found") {
     const auto device = std::make_shared<FakeDevice>(*parse_target("x86-64-avx512"));
     const Engine engine = make_engine(device, {.most_kernels = 8});
     std::atomic<int> failures = 0;
@@ -285,7 +285,7 @@ constexpr bool children_have_threads = false;
 constexpr bool children_have_threads = true;
 #endif
 
-TEST_CASE("a child of fork() works in the background, and ends" * doctest::skip(!children_have_threads)) {
+TEST_CASE("a child of fork() makes kernels in the background, and ends" * doctest::skip(!children_have_threads)) {
     Fixture f;
     const PrepareOptions background{.on_miss = OnMiss::background};
     const auto finish = [&](const Engine& engine, int64_t cols) {

@@ -103,7 +103,7 @@ int damaged_files(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("what one engine compiled, the next one loads") {
+TEST_CASE("the next engine loads what one has compiled") {
     const TemporaryFolder folder;
     TestEngine first(in(folder.path()));
     CHECK(is_right(first.engine.prepare(stored_spec(8)), stored_spec(8)));
@@ -116,7 +116,7 @@ TEST_CASE("what one engine compiled, the next one loads") {
     CHECK(first.warnings() + second.warnings() == 0);
 }
 
-TEST_CASE("code that is made faster than it is read stays off the disk") {
+TEST_CASE("code that is made faster than it is read is not kept on disk") {
     const TemporaryFolder folder;
     CacheOptions options = in(folder.path());
     options.everything = false;
@@ -126,7 +126,7 @@ TEST_CASE("code that is made faster than it is read stays off the disk") {
     CHECK(is_slow_to_compile(*parse_target("sm_90")));
 }
 
-TEST_CASE("damage is a miss that is repaired") {
+TEST_CASE("a damaged entry is a miss and is replaced") {
     const TemporaryFolder folder;
     CHECK(TestEngine(in(folder.path())).engine.prepare(stored_spec(8)).ok());
     const std::string path = folder / files_in(folder.path()).at(0).name, good = read_text(path);
@@ -180,7 +180,7 @@ TEST_CASE("a folder that others may write to costs one line in the log") {
     CHECK(second.compiles() + second.warnings() == 0);
 }
 
-TEST_CASE("a kernel larger than the folder's limit drives no other out") {
+TEST_CASE("a kernel larger than the folder's limit displaces no other") {
     const TemporaryFolder folder;
     CHECK(TestEngine(in(folder.path())).engine.prepare(stored_spec(8)).ok());
     CacheOptions small = in(folder.path());
@@ -191,7 +191,7 @@ TEST_CASE("a kernel larger than the folder's limit drives no other out") {
     CHECK(files_in(folder.path()).size() == 1);
 }
 
-TEST_CASE("a folder that is deleted while an engine uses it is made again") {
+TEST_CASE("a folder that is deleted while an engine uses it is created again") {
     const TemporaryFolder folder;
     TestEngine engine(in(folder / "cache"));
     CHECK(engine.engine.prepare(stored_spec(1)).ok());
@@ -201,7 +201,7 @@ TEST_CASE("a folder that is deleted while an engine uses it is made again") {
     CHECK(engine.warnings() == 0);
 }
 
-TEST_CASE("a relative folder is the one below where the program stood, wherever it goes") {
+TEST_CASE("a relative folder refers to the initial working directory") {
     const TemporaryFolder folder, elsewhere;
     const auto before = std::filesystem::current_path();
     std::filesystem::current_path(folder.path());
@@ -228,7 +228,7 @@ TEST_CASE("the folder stays below its size") {
     CHECK(files_in(folder.path()).size() < 20);
 }
 
-TEST_CASE("packs come before the folder, and what is wrong with one is told") {
+TEST_CASE("packs come before the folder, and a damaged one is reported") {
     const TemporaryFolder folder;
     CHECK(TestEngine(in(folder / "one")).engine.prepare(stored_spec(8)).ok());
     const cache::Folder made(folder / "one");

@@ -82,7 +82,7 @@ TEST_CASE("an engine takes schedules from its record files, or from those that t
           std::vector<std::string>{"/nowhere/at/all: No such file or directory; its records are not used"});
 }
 
-TEST_CASE("records of another device or with garbage between change nothing but a warning") {
+TEST_CASE("records of another device, or with garbage in between, only cause a warning") {
     const test::TemporaryFolder folder;
     DeviceClass gpu{"NVIDIA H200", *parse_target("sm_90"), 1};
     const std::string path = file(folder, "r.jsonl", record_line(gpu) + "garbage\n");
@@ -97,7 +97,7 @@ TEST_CASE("records of another device or with garbage between change nothing but 
           std::vector<std::string>{path + ":2: not a record: no JSON at column 1; the line is ignored"});
 }
 
-TEST_CASE("the records in the library are records, of the kind of device that their file says") {
+TEST_CASE("the shipped files contain records, of the kind of device in their names") {
     for (const char* target : {"x86-64-avx512", "sm_90"}) {
         const std::string_view text = tuning::shipped_records(*parse_target(target));
         TuningRecords records, unread;
@@ -117,7 +117,7 @@ TEST_CASE("the records in the library are records, of the kind of device that th
     CHECK(tuning::shipped_records(*parse_target("x86-64-avx512")).find("sm_") == std::string_view::npos);
 }
 
-TEST_CASE("specs that are asked for are noted once, whoever asks") {
+TEST_CASE("requested specs are captured once, whoever asks") {
     const test::TemporaryFolder folder;
     const std::string path = file(folder, "capture.txt", "rmsnorm cols=8\n");
     Environment environment;
@@ -146,7 +146,7 @@ TEST_CASE("specs that are asked for are noted once, whoever asks") {
           std::vector<std::string>{"NORMJIT_CAPTURE=/nowhere/at/all: No such file or directory; nothing is captured"});
 }
 
-TEST_CASE("a pipe and a device hold no records, and nobody waits for them") {
+TEST_CASE("a pipe or a device has no records, and does not block") {
     const test::TemporaryFolder folder;
     REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
     EngineOptions options;
@@ -158,7 +158,7 @@ TEST_CASE("a pipe and a device hold no records, and nobody waits for them") {
                                    "/dev/zero: is no regular file; its records are not used"});
 }
 
-TEST_CASE("specs are captured into whatever can be written, which is not read without end") {
+TEST_CASE("specs are captured into anything writable, which is not read endlessly") {
     const test::TemporaryFolder folder;
     const std::string pipe = folder / "pipe";
     REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
@@ -182,7 +182,7 @@ TEST_CASE("specs are captured into whatever can be written, which is not read wi
     close(reader);
 }
 
-TEST_CASE("prepare and compile take what choose says") {
+TEST_CASE("prepare and compile take the schedule of choose()") {
     const test::TemporaryFolder folder;
     const Target target = *parse_target("x86-64-avx512");
     EngineOptions options;

@@ -81,7 +81,7 @@ TEST_CASE("on_miss: the first prepare measures and takes the fastest, the next f
     CHECK(f.engine->prepare(tuned_spec, usual)->artifact().schedule == usual);
 }
 
-TEST_CASE("background: the heuristic's serves until a faster one is there, and stays good") {
+TEST_CASE("background: the heuristic's schedule is used until a faster one is found, and stays valid") {
     TuningFixture f(TunePolicy::background);
     const auto first = f.engine->prepare(tuned_spec);
     REQUIRE(first.ok());
@@ -107,7 +107,7 @@ TEST_CASE("ties, a slower space and noise leave the heuristic's schedule") {
     }
 }
 
-TEST_CASE("a winner has to win again on memory of its own, twice, and its smallest gain counts") {
+TEST_CASE("a winner has to win twice more on other memory, and its smallest gain counts") {
     for (const int unlucky : {0, 2, 3}) {
         CAPTURE(unlucky);
         TuningFixture f(TunePolicy::on_miss);
@@ -123,14 +123,14 @@ TEST_CASE("a winner has to win again on memory of its own, twice, and its smalle
     }
 }
 
-TEST_CASE("what cannot be measured is served as it is, with a warning") {
+TEST_CASE("a problem that cannot be measured gets the heuristic's schedule, with a warning") {
     TuningFixture f(TunePolicy::on_miss);
     f.device->seconds = nullptr;
     CHECK(f.prepared() == usual);
     CHECK(f.heard_of("is not tuned: tuning: this device measures nothing"));
 }
 
-TEST_CASE("making the data counts, and what takes too long is not measured") {
+TEST_CASE("making the data counts towards the time, and too slow candidates are not measured") {
     TuningFixture f(TunePolicy::on_miss, 0.1);
     f.device->fill_time = std::chrono::milliseconds(60);
     CHECK(f.prepared() == usual);
@@ -147,7 +147,7 @@ TEST_CASE("making the data counts, and what takes too long is not measured") {
     CHECK(memory.back() != 1);
 }
 
-TEST_CASE("an engine that goes does not wait for the tuning in hand") {
+TEST_CASE("destroying an engine does not wait for its tuning") {
     TuningFixture f(TunePolicy::background);
     std::atomic<bool> measures = false;
     f.device->seconds = [&](const Schedule& schedule) {

@@ -63,13 +63,13 @@ TEST_CASE("records round trip through a line of JSON") {
     CHECK(!record_of("layernorm rows=4096 cols=1024", "", 1).is_tuned());
 }
 
-TEST_CASE("any JSON writer may have written the line") {
+TEST_CASE("a record may come from any JSON writer") {
     std::string line = to_text(record_of("layernorm rows=8 cols=64", "", 1));
     line.replace(line.find("\"threads\":1"), 11, "\"extra\" : null , \"note\":\"\\u00e9\\n\\/\",\"threads\" :\t1");
     CHECK(parse_record(line).status().message() == "");
 }
 
-TEST_CASE("a line without caches says what was usual then") {
+TEST_CASE("a record without caches means the former default") {
     TuningRecord record = record_of("layernorm rows=8 cols=64", "", 1);
     const auto caches_of = [&](const char* caches) {
         record.caches = "soon gone";
@@ -109,7 +109,7 @@ TEST_CASE("the error of a bad line names the key") {
     CHECK(error("\"normjit_record\":1", "\"normjit_record\":7") == "normjit_record: 7: this program reads 1");
 }
 
-TEST_CASE("damaged lines are refused or stay records, and never break the others") {
+TEST_CASE("damaged lines are refused or remain records, and never affect other lines") {
     test::Random random(test::seed());
     const std::string good = to_text(record_of("layernorm rows=4096 cols=1024 x=bf16", record_text, 1.2));
     const int64_t count = test::rounds(3000);
@@ -123,7 +123,7 @@ TEST_CASE("damaged lines are refused or stay records, and never break the others
     }
 }
 
-TEST_CASE("a bad line costs one warning with its place; many are counted") {
+TEST_CASE("a bad line causes one warning with its position; many are counted") {
     TuningRecords records;
     const std::string good = to_text(record_of("layernorm rows=8 cols=64", "", 1));
     const auto warnings = records.add("# a comment\n\n" + good + "\r\nrubbish\n" + good, "dir/r.jsonl");
@@ -186,7 +186,7 @@ TEST_CASE("the tiers answer in their order and say why") {
     CHECK(find("rmsnorm rows=4096 cols=1024 x=bf16", h200()).reason == "no record of this problem");
 }
 
-TEST_CASE("records of slices answer for others of them, and for any") {
+TEST_CASE("records of slices apply to other numbers of slices, and to any") {
     const std::string adaln = "layernorm rows=1024 cols=1024 x=bf16 per_slice=gamma,beta slices=";
     const TuningRecords records =
         records_of({record_of(adaln + "8", record_text, 1.2), record_of(adaln + "64", record_text, 1.1)});
@@ -219,7 +219,7 @@ TEST_CASE("a later line about the same replaces an earlier one") {
     CHECK(records.find(late.spec, h200()).reason == "r.jsonl:2: 1.30 times as fast as the heuristic there");
 }
 
-TEST_CASE("unread lines answer as read ones do, once their cols are asked for") {
+TEST_CASE("unread lines give the same answers as read ones, once their cols are requested") {
     const Spec spec = *parse_spec("layernorm rows=4096 cols=1024 x=bf16");
     const auto line = [](const char* spec_text, double gain) {
         return to_text(record_of(spec_text, record_text, gain)) + "\n";
@@ -260,7 +260,7 @@ TEST_CASE("an illegal schedule is ignored with a warning, and an old generator's
     CHECK(chosen.warnings[0].ends_with("; the record is ignored"));
 }
 
-TEST_CASE("what is found is legal for random problems") {
+TEST_CASE("the schedule found is legal for random problems") {
     test::Random random(test::seed());
     TuningRecords records;
     const Target target = h200().target;

@@ -157,7 +157,7 @@ TEST_CASE("an engine whose driver failed once goes on") {
     }
 }
 
-TEST_CASE("NVRTC is looked for again after a search that failed") {
+TEST_CASE("NVRTC is searched again after a failed search") {
     CHECK(first_look().code() == Code::unavailable);
     fake_nvrtc();
 }

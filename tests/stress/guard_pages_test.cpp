@@ -53,7 +53,7 @@ std::string wrong_with(normjit_engine* engine, const Case& a_case) {
 
 }  // namespace
 
-TEST_CASE("nothing outside of the operands is touched, on any instruction set") {
+TEST_CASE("nothing outside of the operands is accessed, on any instruction set") {
     const EngineHandle engine = engine_with({});
     REQUIRE(engine);
     Random random(seed());

@@ -110,7 +110,7 @@ Holdings settled() {
 
 }  // namespace
 
-TEST_CASE("a program that goes on and on takes no more than at first") {
+TEST_CASE("a long-running program takes no more than at first") {
     Program program(seed());
     int64_t steps = 0;
     const auto run = [&](double seconds) {

@@ -187,7 +187,7 @@ void fork_while_others_prepare(BackendChoice backend) {
 
 }  // namespace
 
-TEST_CASE("a child goes on with its parent's engine and kernels, whoever was inside") {
+TEST_CASE("a child goes on using its parent's engine and kernels, whoever was inside") {
     if (keeps_freed_memory()) return;  // a sanitizer's own locks do not survive a fork
     for (const BackendChoice backend : backends_here()) fork_while_others_prepare(backend);
 }
