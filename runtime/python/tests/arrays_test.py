@@ -100,7 +100,7 @@ def test_saved_statistics():
         got = normjit.layer_norm_backward(x, dy, gamma, mean=mean.reshape(shape), rstd=rstd.reshape(shape))
         check("layernorm", x, dy, gamma, got)
     wrong = normjit.layer_norm_backward(x, dy, gamma, mean=mean, rstd=2 * rstd)
-    assert np.abs(wrong.dgamma - 2 * got.dgamma).max() < 1e-4  # what is given is used
+    assert np.abs(wrong.dgamma - 2 * got.dgamma).max() < 1e-4  # given statistics are used
 
 
 def test_outputs():
@@ -114,7 +114,7 @@ def test_outputs():
 
 
 def test_strides():
-    """Rows apart, in a view of more dimensions, repeated, and dx in place of dy: nothing is copied."""
+    """Rows with gaps, in a view of more dimensions, repeated, and dx in place of dy: nothing is copied."""
     wide, dy = random(1, 4, 6, 80), random(2, 4, 6, 50)
     x, gamma = wide[..., 10:60], random(3, 50)
     out = np.full((4, 6, 90), 7.0, "float32")
@@ -196,7 +196,7 @@ def test_bad_input(message):
 
 
 class Broken:
-    """Speaks DLPack, and hands nothing over."""
+    """Has DLPack's methods, but passes nothing."""
 
     def __init__(self, device, capsule):
         self.device, self.capsule = device, capsule
@@ -274,7 +274,7 @@ def test_gradients_do_not_end_unseen():
 
 
 class OldProducer:
-    """As arrays were before DLPack 1: no keywords but stream."""
+    """As arrays were before DLPack 1: no keywords except stream."""
 
     def __init__(self, array):
         self.array = array
@@ -305,11 +305,11 @@ def test_autograd_sees_what_is_written():
         first.backward()
     second.backward()
     with torch.inference_mode():
-        normjit.rms_norm(x, out={"y": torch.empty(9, 50)})  # whose versions nobody counts
+        normjit.rms_norm(x, out={"y": torch.empty(9, 50)})  # torch does not count its versions
 
 
 def test_subclasses():
-    """What is made is of the library that their class comes from."""
+    """Outputs belong to the library that their class comes from."""
     x = np.random.default_rng(1).standard_normal((9, 50)).astype("float32")
 
     class Mine(np.ndarray):
@@ -319,7 +319,7 @@ def test_subclasses():
 
 
 def test_threads():
-    """Launches from several threads at once have workspaces of their own."""
+    """Simultaneous launches from several threads have separate workspaces."""
     problems = [(random(i, 40, 100 + i), random(99 + i, 40, 100 + i), random(i, 100 + i)) for i in range(6)]
     failures = []
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random calls of the Python package's operators and functions, right ones and wrong ones, on memory between guard pages:
+"""Makes random calls of the Python package's operators and functions, right and wrong ones, between guard pages.
 
-    PYTHONPATH=build/python python runtime/python/tests/fuzz.py --calls 100000 [--seed 1] [--only SEED] [--kinds operator,...]
+    PYTHONPATH=build/python python runtime/python/tests/fuzz.py --calls 100000 [--seed 1] [--only SEED] [--kinds
+    operator,...]
 
-Where the documented rule accepts a call, its results must be those of double precision; where not, it must be refused in
-words that name the operand. Nothing may be written but outputs. Calls run in forked processes: a crash is reported with
-its seed and the call, made smaller. Prints how many calls came to what; exit code 1 where something is wrong."""
+If the documented rule accepts a call, its results must be those of double precision; otherwise it must be refused in
+words that name the operand. Only outputs may be written. Calls run in forked processes: a crash is reported with its
+seed and the reduced call. Prints the counts of outcomes; exit code 1 if something is wrong."""
 import argparse
 import collections
 import copy
@@ -20,7 +21,7 @@ import traceback
 
 import fuzz_calls
 import fuzz_runs
-import jax_handler_test  # noqa: F401, as what torch imports when it first needs it: here, and not in each child
+import jax_handler_test  # torch imports it at the first need: here, and not in each child
 import numpy.random  # noqa: F401
 import torch
 import torch._dynamo  # noqa: F401
@@ -44,14 +45,14 @@ def outcome(call, seed):
 
 
 def in_child(work):
-    """Runs work(file) in a forked process; what it wrote, by lines, and how it ended: 0, or what killed it."""
+    """Runs work(file) in a forked process. Returns the lines that it wrote, and how it ended: 0, or what killed it."""
     with tempfile.TemporaryFile("w+", buffering=1) as file:
         child = os.fork()
         if child == 0:
             status = 99
-            faulthandler.disable()  # pytest's, whose report would be of a crash that was wanted
+            faulthandler.disable()  # pytest's, which would report a deliberate crash
             try:
-                torch.set_num_threads(1)  # the threads that this process may have started are not there
+                torch.set_num_threads(1)  # threads that this process has started do not exist in the child
                 work(file)
                 status = 0
             except BaseException:
@@ -65,7 +66,7 @@ def in_child(work):
 
 
 def run_range(seeds, kinds):
-    """Yields (seed, outcome) of each call; a crash ends a process, not this."""
+    """Yields (seed, outcome) of each call; a crash ends the child only."""
     seeds = collections.deque(seeds)
     while seeds:
         def work(file):
@@ -85,7 +86,7 @@ def describe(status):
 
 
 def shrunk(call, seed, came_to):
-    """A smaller call that is wrong in the same way."""
+    """Returns a smaller call that is wrong in the same way."""
     def is_wrong(call, seed):
         lines, status = in_child(lambda file: print(outcome(call, seed), file=file))
         again = f"WRONG crashed: {describe(status)}" if status else lines[0]
@@ -107,7 +108,7 @@ def shrunk(call, seed, came_to):
 
 
 def fuzz(first, count, kinds=KINDS, show=print):
-    """How many calls came to what, and what was wrong, as texts."""
+    """Returns the counts of outcomes, and what was wrong, as texts."""
     counts, problems = collections.Counter(), []
     for seed, came_to in run_range(range(first, first + count), kinds):
         call = drawn(seed, kinds)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random calls of normjit's operators and functions, those that fit and those that do not: what is drawn, the rule that
-says which fit, and results in double precision. Shares no code with the product."""
+"""Random calls of normjit's operators and functions, valid and invalid ones: what is drawn, the rule that says which
+are valid, and results in double precision. Shares no code with the product."""
 import dataclasses
 import math
 
@@ -46,7 +46,7 @@ class Call:
     offset: float
     mask: list
     into: bool = False  # weights' gradients are added to what is there
-    outputs: tuple = ()  # of arrays: what is written to tensors of the caller's
+    outputs: tuple = ()  # of arrays: results that go to the caller's tensors
     wrong: list = dataclasses.field(default_factory=list)  # operands that were changed so that they may not fit
 
     def __str__(self):
@@ -59,13 +59,13 @@ class Call:
 
 
 def draw(random, kinds):
-    """A call, of one of the kinds."""
+    """Returns a call of one of the kinds."""
     kind = random.choice(kinds)
     norm, backward = random.choice(("layernorm", "rmsnorm")), kind in ("aten", "handler") or random.random() < 0.5
     if kind == "aten":
         norm = "layernorm"
     if kind == "function":
-        backward = False  # that of its results is autograd's
+        backward = False  # autograd computes the gradients of its results
     several = kind in ("operator", "aten") and random.random() < 0.3
     row = [random.choice(COLS)] if not several else [random.choice((1, 2, 3)), random.choice((1, 4, 5))]
     dimensions = {"handler": (1,)}.get(kind, (0, 1, 1, 2, 2, 3, 4, 5))
@@ -89,7 +89,7 @@ def draw(random, kinds):
     if random.random() < 0.4:
         for _ in range(random.choice((1, 1, 2))):
             _spoil(call, random)
-    if kind == "aten" and call.wrong:  # torch's own kernel may have it, and reads statistics as if they were contiguous
+    if kind == "aten" and call.wrong:  # torch's own kernel may get it, and reads statistics as if they were contiguous
         for name in {"mean", "rstd"} & call.tensors.keys():
             call.tensors[name].layout = "contiguous"
     for t in call.tensors.values():
@@ -133,7 +133,7 @@ def _draw_tensors(call, random, outer, types):
 
 
 def _draw_outputs(call, random, x, types):
-    """Arrays of the caller's for some of what is computed."""
+    """Draws arrays of the caller for some of the results."""
     if call.backward:
         possible = ["dx"] + (["dgamma"] + (["dbeta"] if call.norm == "layernorm" else []) if "weight" in call.tensors else [])
     else:
@@ -193,7 +193,7 @@ def _other_shape(shape, random):
 
 
 def why_refused(call):
-    """Why the documented rule refuses the call; None: it does not. A tuple: what the kind alone refuses, and may."""
+    """Returns why the documented rule refuses the call, or None. A tuple: only this kind refuses it, and may."""
     tensors = call.tensors
     for name, t in tensors.items():
         if t.special == "none" and name not in ("x", "dy") and (call.kind != "aten" or name in ("weight", "bias")):
@@ -216,7 +216,7 @@ def why_refused(call):
     slices = {}
     for name, each in t.items():
         shape, form = list(each.shape), FORMS.get(name) or (WEIGHT if name[4:] in ("dgamma", "dbeta") else MATRIX)
-        alike = call.kind == "aten" and name != "x"  # torch asks for as many elements
+        alike = call.kind == "aten" and name != "x"  # torch requires the number of elements only
         fits = {
             MATRIX: shape == list(x) or (alike and math.prod(shape) == math.prod(x)),
             STATISTIC: shape == outer or (shape == outer + [1] * count and call.kind != "handler") or (
@@ -262,7 +262,8 @@ def why_no_pair(call):
 
 
 def in_double(call, values, row_dimensions):
-    """Outputs by name, a scale of their errors, and one of those of xhat where h is rounded. `values`: the tensors in double, those that there are."""
+    """Returns outputs by name, a scale of their errors, and that of xhat if h is rounded. `values` has the existing
+    tensors in double."""
     axes = tuple(range(-row_dimensions, 0))
     x, count = values["x"], values["x"].ndim - row_dimensions
     h = x + values["residual"] if "residual" in values else x
@@ -299,7 +300,7 @@ def _per_row(shape, x, row_dimensions):
 
 
 def is_close(got, wanted, dtype, scale, rounded):
-    """`rounded`: what roundings on the way there are to the result, at most."""
+    """`rounded` is the largest number of roundings on the way to the result."""
     if got.shape != wanted.shape:
         return f"its shape is {got.shape} and not {wanted.shape}"
     if got.size == 0:

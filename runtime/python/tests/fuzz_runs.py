@@ -19,11 +19,11 @@ SMALLEST = ("bfloat16", "float16", "float32", "float64")
 
 
 class Wrong(Exception):
-    """What the product did is wrong."""
+    """The product did something wrong."""
 
 
 def run(call, seed):
-    """In a word or two what became of it; raises Wrong."""
+    """Returns the outcome in a word or two; raises Wrong."""
     operators.register()
     given = Given(call, seed)
     try:
@@ -33,7 +33,7 @@ def run(call, seed):
 
 
 class Given:
-    """What is given for each operand, in guarded memory."""
+    """The operands of a call, in guarded memory."""
 
     def __init__(self, call, seed):
         self.random = np.random.default_rng(seed)
@@ -60,7 +60,7 @@ class Given:
         return made.requires_grad_(t.needs_gradient and made.dtype.is_floating_point)
 
     def array(self, name):
-        """NumPy's, where it has the type."""
+        """Returns NumPy's array, if NumPy has the type."""
         t = self.torch[name]
         return self.blocks[name].array if name in self.blocks and t.dtype != torch.bfloat16 else t
 
@@ -142,7 +142,7 @@ def _refused(call, reason, reasons, error):
 
 
 def _refused_by_torch(call, message):
-    """A call that fits in all but what torch alone asks for, such as types."""
+    """True for a call that only torch's own requirements refuse, such as types."""
     types = {t.dtype for t in call.tensors.values()}
     if len(types) > 1 and "nor could" in message:
         return "refused by both: types"
@@ -175,7 +175,7 @@ def _check_results(call, given, results):
 
 
 def _operator(call, given):
-    """Calls an operator of normjit's own, and checks what its fake kernel says of the call."""
+    """Calls one of normjit's own operators, and checks what its fake kernel says of the call."""
     name = ("layer_norm" if call.norm == "layernorm" else "rms_norm") + ("_backward" * call.backward) + ("_into" * call.into)
     numbers = {"normalized_shape": call.row, "eps": call.eps, "weight_offset": call.offset, "statistics": True,
                "output_mask": call.mask}
@@ -202,7 +202,7 @@ def _operator(call, given):
 
 
 def _on_meta(argument):
-    """A tensor of that shape and those strides, without memory."""
+    """Returns a tensor of that shape and those strides, without memory."""
     if not isinstance(argument, torch.Tensor):
         return argument
     return torch.empty_strided(argument.shape, argument.stride(), dtype=argument.dtype, device="meta")
@@ -254,7 +254,7 @@ def _arrays(call, given):
 
 
 def _handler(call, given):
-    """XLA's call, played."""
+    """Calls the handler as XLA does."""
     import jax_handler_test as xla
 
     present = {n: given.blocks[n].array for n in call.tensors}
@@ -274,7 +274,7 @@ RUNS = {"operator": _operator, "aten": _aten, "function": _function, "arrays": _
 
 @contextlib.contextmanager
 def quietly():
-    """Torch warns of arrays that cannot be written to, and of itself."""
+    """Ignores torch's warnings about read-only arrays and about itself."""
     import warnings
 
     with warnings.catch_warnings():

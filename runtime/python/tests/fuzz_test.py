@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""Some of fuzz.py's calls, in each run others of them where NORMJIT_FUZZ_SEED says so; and that it sees what is wrong."""
+"""Runs some of fuzz.py's calls, others with NORMJIT_FUZZ_SEED; and checks that it detects errors."""
 import copy
 import os
 import random
@@ -21,14 +21,14 @@ def test_calls():
     counts, problems = fuzz.fuzz(seed, CALLS)
     assert not problems, "\n".join(problems)
     assert sum(counts.values()) == CALLS
-    for kind in set(fuzz.KINDS):  # none that refuses all, or takes all
+    for kind in set(fuzz.KINDS):  # none refuses everything or accepts everything
         assert counts[f"{kind}: right"] > CALLS / 100, counts
         assert sum(count for what, count in counts.items() if what.startswith(f"{kind}: refused")) > CALLS / 100, counts
 
 
 @pytest.mark.parametrize("at_the_left", [False, True])
 def test_guards(at_the_left):
-    """Whoever touches what is behind an end of the memory dies of it."""
+    """An access beyond an end of the memory ends the process."""
     def touch(file):
         block = Block((10,), (1,), np.float32, at_the_left)
         beyond = block.flat.__array_interface__["data"][0] + (-1 if at_the_left else 40)
@@ -51,7 +51,7 @@ def test_what_is_written_is_seen(layout):
 
 
 def test_what_is_wrong_is_seen(monkeypatch):
-    """A wrong result, one that is taken though it does not fit, a refusal that names nothing and a crash."""
+    """Detects a wrong result, an invalid call that is accepted, a refusal that names nothing, and a crash."""
     kinds, real = ("operator",), fuzz_runs.RUNS["operator"]
 
     def is_fit(call):

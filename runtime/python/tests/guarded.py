@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays and tensors whose memory ends where pages begin that nobody may touch: what is read or written behind an end
-faults. And layouts of all kinds for them."""
+"""Arrays and tensors between inaccessible pages: an access beyond an end faults. And layouts of all kinds for them."""
 import ctypes
 import mmap
 
@@ -22,7 +21,7 @@ def bytes_at(address, size):
 
 
 class Memory:
-    """Bytes between two guard pages, at the end of the one or at the beginning of the other."""
+    """Bytes between two guard pages, at the end of the first or at the beginning of the second."""
 
     def __init__(self, size, at_the_left):
         inside = max(-(-size // PAGE), 1) * PAGE
@@ -42,7 +41,7 @@ LAYOUTS = ("contiguous", "permuted", "padded", "stepped", "expanded", "overlappi
 
 
 def strides_of(layout, shape, random):
-    """In elements; with `flipped`, negative ones."""
+    """Returns strides in elements; with `flipped`, negative ones."""
     order = list(range(len(shape)))
     if layout == "permuted":
         random.shuffle(order)
@@ -59,7 +58,7 @@ def strides_of(layout, shape, random):
 
 
 class Block:
-    """A view of guarded memory: `flat` is all of it, `array` what is seen; both have integers in the place of bf16."""
+    """A view of guarded memory: `flat` is all of it, `array` the view; both have integers in place of bf16."""
 
     def __init__(self, shape, strides, item, at_the_left, before=0):
         ends = [(size - 1) * stride for size, stride in zip(shape, strides)]
@@ -81,7 +80,7 @@ class Block:
         self.before = self.flat.copy()
 
     def was_changed(self, is_output):
-        """Whether anything was written that is no element of an output."""
+        """True if anything was written except elements of an output."""
         same = self.flat.view(np.uint8) == self.before.view(np.uint8)
         if is_output and self.flat.size:
             seen = np.zeros(self.flat.size, bool)

@@ -30,7 +30,7 @@ def random(seed, *shape):
 
 
 def elsewhere(exported, folder, *inputs):
-    """What an exported program returns in another process."""
+    """Returns what an exported program returns in another process."""
     (folder / "program").write_bytes(exported.serialize())
     np.savez(folder / "inputs.npz", *inputs)
     done = processes.run_program(RUN, *(str(folder / name) for name in ("program", "inputs.npz", "outputs.npz")))
@@ -81,21 +81,21 @@ def test_gradient_of_an_exported_layer(tmp_path):
 
 
 def test_is_refused_without_the_callers_consent():
-    """As JAX has it for every target that is not its own: once this passes, the README needs its line no more."""
+    """JAX refuses every target that is not its own: if this passes some day, the README no longer needs its line."""
     with pytest.raises(ValueError, match="custom calls whose targets have no compatibility guarantees"):
         export.export(jax.jit(jax.grad(lambda x: layer_norm(x).sum())))(jnp.ones((3, COLS)))
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="there is a GPU to export for")
 def test_export_for_gpus_needs_one():
-    """Its workspace is asked of it. JAX refuses what has no code for a platform."""
+    """The workspace depends on the GPU. JAX refuses a program without code for a platform."""
     with pytest.raises(NotImplementedError, match="cuda"):
         export.export(jax.jit(jax.grad(lambda x: layer_norm(x).sum())), platforms=["cuda"], disabled_checks=CHECKS)(
             jnp.ones((3, COLS)))
 
 
 def test_import_starts_no_platform():
-    """jax.distributed.initialize() and jax.config come before the first one."""
+    """jax.distributed.initialize() and jax.config must come before the first platform."""
     done = processes.run_program(
         "import jax, normjit.jax; jax.config.update('jax_num_cpu_devices', 3); print(len(jax.devices()))")
     assert done.stdout.strip() == "3", done.stderr

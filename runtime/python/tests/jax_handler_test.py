@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: numpy
-"""libnormjit_jax.so as XLA calls it, by an XLA that is played here: what it is asked, and what goes wrong."""
+"""Calls libnormjit_jax.so as XLA does, including errors, with an imitation of XLA."""
 import ctypes
 import os
 
@@ -42,7 +42,7 @@ Get = struct("Get", *HEAD, ("context", Pointer), ("found", Pointer))
 
 
 class Xla:
-    """Functions that a call is handed; an error is a number other than 0."""
+    """The functions that a call receives; an error is a number other than 0."""
 
     def __init__(self, has_stream=True):
         self.errors, self.destroyed = [], 0
@@ -78,7 +78,7 @@ def buffers(arrays, keep):
 
 
 def call(xla, spec, arguments, results, platform="cpu"):
-    """What the handler returns: 0, or XLA's error."""
+    """Returns what the handler returns: 0, or XLA's error."""
     keep = []
     name, value = Text(b"spec", 4), Text(spec.encode(), len(spec))
     attributes = Attributes(ctypes.sizeof(Attributes), None, 1 if spec else 0, (Int32 * 1)(STRING),
@@ -107,7 +107,7 @@ def problem(rows=3000):
 
 
 def test_gradients_without_a_pool():
-    """An XLA that lends no threads: the caller does all, and frees the errors that say so."""
+    """Without threads from XLA, the caller does everything, and frees the errors that say so."""
     xla = Xla()
     inputs, outputs = problem()
     assert not call(xla, SPEC, inputs, outputs)
@@ -178,7 +178,7 @@ def test_errors():
 
 
 def test_results_that_do_not_fit():
-    """No handler writes behind their ends."""
+    """The handler does not write beyond their ends."""
     inputs, (dx, dgamma) = problem(8)
     sliced = [inputs[0].reshape(2, 4, 96), inputs[1].reshape(2, 4, 96), np.stack([inputs[2]] * 2), inputs[3].reshape(2, 4)]
     for spec, given, results, message in [

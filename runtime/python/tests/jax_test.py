@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: numpy jax
-"""normjit.jax: gradients against double precision, and what JAX does with functions."""
+"""normjit.jax: gradients against double precision, and JAX's transformations."""
 import os
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"  # for shard_map
@@ -28,7 +28,7 @@ def norm_of(name, **options):
 
 
 def gradients(function, dy, *inputs):
-    """Of all inputs that are there, by function's backward pass."""
+    """Returns the gradients of all existing inputs, by function's backward pass."""
     there = [i for i, t in enumerate(inputs) if t is not None]
 
     def of(*given):
@@ -101,7 +101,7 @@ def test_jit_and_remat():
 
 
 def test_is_in_the_program():
-    """The backward pass is a call of ours and not XLA's own operators."""
+    """The backward pass is one of our calls, not XLA's own operators."""
     text = jax.jit(jax.grad(lambda x: layer_norm(x).sum())).lower(random(1, 4, 8)).as_text()
     assert "normjit_backward" in text
 
@@ -174,7 +174,7 @@ def test_scan():
 
 @pytest.mark.parametrize("check_axes", [True, False])
 def test_shard_map(check_axes):
-    """Rows on two devices; the gradients of what both have are sums over them."""
+    """Rows on two devices; the gradients of shared weights are sums over them."""
     from jax.sharding import Mesh, PartitionSpec as P
 
     x, dy, scale, bias = random(1, 10, 48), random(2, 10, 48), random(3, 48), random(4, 48)
@@ -186,7 +186,7 @@ def test_shard_map(check_axes):
 
 
 def test_sharded_inputs_without_shard_map():
-    """XLA gathers what it cannot partition: slower, and right."""
+    """XLA gathers what it cannot partition: slower, but right."""
     from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
     x, dy, scale, bias = random(1, 10, 48), random(2, 10, 48), random(3, 48), random(4, 48)
@@ -252,7 +252,8 @@ def test_bad_input():
 
 
 def test_arrays_are_never_written_to():
-    """normjit's functions of arrays read those of JAX; their capsules do not say that they must not be written to."""
+    """normjit's functions on arrays do not write to JAX's arrays, although their capsules do not say that they are
+    read-only."""
     x = random(1, 3, 8)
     with pytest.raises(normjit.InvalidArgument, match="out: y: cannot be written to"):
         normjit.layer_norm(np.asarray(x), out={"y": jnp.zeros_like(x)})

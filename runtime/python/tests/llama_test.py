@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch transformers
-"""rounding="llama" against the eager LlamaRMSNorm of transformers and its autograd, bit by bit, on the CPU."""
+"""Compares rounding="llama" with the eager LlamaRMSNorm of transformers and its autograd, bit by bit, on the CPU."""
 import normjit
 import pytest
 import torch
@@ -10,7 +10,7 @@ BITS = {torch.bfloat16: torch.int16, torch.float16: torch.int16, torch.float32: 
 
 
 def steps(a, b):
-    """How many numbers of their type the elements are apart."""
+    """Returns the distance of the elements in numbers of their type."""
     assert a.dtype == b.dtype and a.shape == b.shape
     least = torch.iinfo(BITS[a.dtype]).min
 
@@ -46,10 +46,10 @@ def test_llama(rows, cols, x_type, weight_type):
     assert ((ours.y - y).abs() <= 2 * torch.finfo(x_type).eps * y.abs()).all()  # a step of xhat, then a rounding
     got = normjit.rms_norm_backward(given, dy, weight, eps=1e-6, rounding="llama")
     assert_equal_bits(got.dx, x.grad, most_steps=1)
-    if weight_type == torch.float32:  # an xhat that is a step away shows in the sum, whose order decides its last bits
+    if weight_type == torch.float32:  # one step of xhat shows in the sum, whose order decides its last bits
         torch.testing.assert_close(got.dgamma, norm.weight.grad, rtol=0, atol=4 * torch.finfo(x_type).eps)
     else:
         assert_equal_bits(got.dgamma, norm.weight.grad, most_steps=1)
 
     plain = normjit.rms_norm_backward(given, dy, weight, eps=1e-6)
-    assert (steps(plain.dx, x.grad) == 0).float().mean() < 0.99  # so the points matter
+    assert (steps(plain.dx, x.grad) == 0).float().mean() < 0.99  # without these roundings the results differ

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: scikit_build_core hatch_fancy_pypi_readme
-"""What a wheel says of itself, made without building one."""
+"""A wheel's metadata, made without building the wheel."""
 import email
 import pathlib
 import re
@@ -27,7 +27,8 @@ def test_version(metadata):
 
 
 def test_description_stands_alone(metadata):
-    """No picture and no link that leads into a repository which the reader has not, and all the text."""
+    """The description has all the text, but no picture and no link into the repository, which the reader may not
+    have."""
     text = metadata.get_payload()
     assert re.findall(r"\]\((?!https?:)[^)]*\)", text) == [] and "](" not in re.sub(r"\]\(https?:", "", text)
     assert metadata["Description-Content-Type"] == "text/markdown"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of Python in processes of their own."""
+"""Runs Python programs in separate processes."""
 import os
 import subprocess
 import sys
@@ -9,8 +9,8 @@ LIMIT_SECONDS = 240
 
 
 def run(command, **variables):
-    """A subprocess.CompletedProcess. The output goes to files: processes that the command leaves behind may keep a pipe
-    open."""
+    """Returns a subprocess.CompletedProcess. The output goes to files, because processes that the command leaves
+    behind may keep a pipe open."""
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         done = subprocess.run(
             command, stdout=output, stderr=errors, env={**os.environ, **variables}, timeout=LIMIT_SECONDS + 30
@@ -20,6 +20,7 @@ def run(command, **variables):
 
 
 def run_program(program, *words, **variables):
-    """A program that takes longer than the limit ends then, and says on stderr where each of its threads was."""
+    """Runs a program. One that takes longer than the limit ends then, and prints to stderr where each of its threads
+    was."""
     watched = f"import faulthandler; faulthandler.dump_traceback_later({LIMIT_SECONDS}, exit=True)\n{program}"
     return run([sys.executable, "-c", watched, *words], **variables)

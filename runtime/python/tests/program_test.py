@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: pytest
-"""The program inside the package, and how the package comes up."""
+"""The program inside the package, and the start of the package."""
 import contextlib
 import os
 import pathlib
@@ -22,7 +22,7 @@ def test_program():
     assert done.returncode == 0 and done.stdout.startswith("spec      rmsnorm cols=768 x=bf16")
     wrong = run("-m", "normjit", "info", "rmsnorm cols=0")
     assert wrong.returncode == 2 and "cols=0: must be at least 1" in wrong.stderr and not wrong.stdout
-    assert run("-m", "normjit", "info", "rmsnorm cols=\udcff").returncode == 2  # bytes that are no UTF-8
+    assert run("-m", "normjit", "info", "rmsnorm cols=\udcff").returncode == 2  # bytes that are not UTF-8
 
 
 def test_checked_run():
@@ -40,7 +40,7 @@ def test_info():
             normjit.info(SPEC, target="sm_90")
     with pytest.raises(normjit.InvalidArgument, match="must be at least 1"):
         normjit.info("rmsnorm cols=0")
-    for word in ("--help", "-x", "--"):  # no options of the program's
+    for word in ("--help", "-x", "--"):  # not options of the program
         with pytest.raises(normjit.InvalidArgument, match=f"spec: norm '{word}'"):
             normjit.info(word)
 
@@ -95,14 +95,14 @@ def test_tune(tmp_path):
 
 @pytest.mark.parametrize("is_terminal", [False, True])
 def test_tune_shows_its_messages(tmp_path, is_terminal):
-    """As they come, its progress on a terminal alone; and an exception has the reason all the same."""
+    """Messages are shown as they come, progress only on a terminal; an exception has the reason in either case."""
     (tmp_path / "shapes.txt").write_text("rmsnorm rows=8 cols=64\n")
     code = "import normjit; normjit.tune('shapes.txt', 'r.jsonl', budget='1s'); normjit.tune('none.txt', 'r.jsonl')"
     read, write = os.openpty() if is_terminal else os.pipe()
     process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stderr=write)
     os.close(write)
     said = b""
-    with contextlib.suppress(OSError):  # by which a terminal ends
+    with contextlib.suppress(OSError):  # a terminal ends this way
         while part := os.read(read, 4096):
             said += part
     os.close(read)
@@ -112,7 +112,7 @@ def test_tune_shows_its_messages(tmp_path, is_terminal):
 
 
 def test_import_takes_few_modules():
-    """Milliseconds: numpy, torch and what starts processes are imported when they are used."""
+    """It takes milliseconds: numpy, torch and what starts processes are imported at their use."""
     done = run("-c", "import sys, normjit; print(*sys.modules)")
     assert done.returncode == 0, done.stderr
     assert not {"numpy", "torch", "json", "subprocess", "typing", "inspect", "pathlib"} & set(done.stdout.split())
@@ -129,7 +129,7 @@ def test_not_built(tmp_path):
 
 
 def test_kernels_wheel(tmp_path):
-    """Compiled kernels as a package beside this one: pip installs it, and the library is told of it."""
+    """Compiled kernels as a package beside this one: pip installs it, and the library finds it."""
     tool = str(pathlib.Path(__file__).parents[3] / "tools/kernels_wheel.py")
     specs = run(tool, "specs").stdout.splitlines()
     assert len(specs) == len(set(specs)) > 200 and "rmsnorm cols=4096 x=bf16" in specs

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: numpy
-"""The Python of the READMEs runs as it stands; what they leave open is made here."""
+"""Runs the Python code of the READMEs as it is; this file makes the data that it needs."""
 import pathlib
 import re
 import textwrap

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The formulas of normjit in double precision, straight from the definition; shares no code with the product."""
+"""normjit's formulas in double precision, directly from the definition; shares no code with the product."""
 import numpy as np
 
 STEP = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10, "float64": 2.0**-52}
 
 
 def gradients(norm, x, dy, gamma=None, *, eps=1e-5, gamma_offset=0.0, dresidual=None):
-    """dx, dgamma, dbeta of the last dimension, in double, dx of x's shape."""
+    """Returns dx, dgamma, dbeta over the last dimension, in double, dx in x's shape."""
     shape = x.shape
     x, dy = (np.asarray(a, dtype=np.float64).reshape(-1, shape[-1]) for a in (x, dy))
     weight = 1.0 if gamma is None else np.asarray(gamma, dtype=np.float64) + gamma_offset
@@ -24,7 +24,7 @@ def gradients(norm, x, dy, gamma=None, *, eps=1e-5, gamma_offset=0.0, dresidual=
 
 
 def layer(norm, x, gamma=None, beta=None, *, eps=1e-5, gamma_offset=0.0, residual=None, rowscale=None):
-    """y, h, mean, rstd, the statistics with 1 in the place of the last dimension."""
+    """Returns y, h, mean, rstd, the statistics with 1 in place of the last dimension."""
     h = np.asarray(x, dtype=np.float64)
     if rowscale is not None:
         h = h * np.asarray(rowscale, dtype=np.float64).reshape(*h.shape[:-1], 1)
@@ -43,8 +43,8 @@ def statistics(norm, x, eps=1e-5):
 
 
 def assert_close(got, wanted, dtype, what=""):
-    """As close as the type's spacing and the arithmetic in f32 allow, relative to the largest element, or
-    to 1, the size of the tests' data, where gradients cancel."""
+    """Asserts equality up to the type's spacing and f32 arithmetic, relative to the largest element, or to 1, the
+    size of the tests' data, if gradients cancel."""
     got = np.asarray(got, dtype=np.float64)
     assert got.shape == wanted.shape, f"{what}: {got.shape} instead of {wanted.shape}"
     if wanted.size == 0:

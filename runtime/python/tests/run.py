@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""run.py FILE: the tests of a file, by pytest. Exit code 3, and one line, when this interpreter lacks a package that
-the file names: `# needs: numpy torch`. tools/ci/python.sh reads that line, too."""
+"""run.py FILE: runs the tests of a file with pytest. Exit code 3, and one line, if this interpreter lacks a package
+that the file names: `# needs: numpy torch`. tools/ci/python.sh reads that line as well."""
 import importlib.util
 import pathlib
 import re

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: pytest
-"""The structs and numbers of normjit/_library.py are those of normjit.h, as a compiler sees them."""
+"""Compares the structs and numbers of normjit/_library.py with normjit.h, as a compiler sees it."""
 import ctypes
 import os
 import pathlib
@@ -24,7 +24,7 @@ STRUCTS = {
 
 
 def fields_of(struct):
-    """The names in the header, in order."""
+    """Returns the names in the header, in order."""
     text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.DOTALL)
     body = re.search(rf"typedef struct {struct} {{(.*?)}} {struct};", text, re.DOTALL)[1]
     return [
@@ -33,7 +33,7 @@ def fields_of(struct):
 
 
 def evaluate(tmp_path, expressions):
-    """C expressions of the header's, as integers."""
+    """Returns C expressions with the header, as integers."""
     program = tmp_path / "numbers"
     lines = "".join(f'    printf("%lld\\n", (long long)({each}));\n' for each in expressions)
     source = f'#include <normjit/normjit.h>\n#include <stdio.h>\nint main(void) {{\n{lines}    return 0;\n}}\n'

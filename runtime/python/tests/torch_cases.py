@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Problems that torch's operators are given, and gradients in double precision. What is there to run on: DEVICES."""
+"""Problems for torch's operators, and gradients in double precision. DEVICES are the devices to run on."""
 import ctypes
 import pathlib
 
@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
-# True if this torch tells a caller in C what went wrong, as newer ones do.
+# True if this torch reports errors to callers in C, as newer ones do.
 TORCH_SAYS_WHY = hasattr(ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")),
                          "torch_exception_get_what_without_backtrace")
 STEP = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10, torch.float64: 2.0**-52}
@@ -26,14 +26,14 @@ def leaf(seed, *shape, dtype=torch.float32, device="cpu"):
 
 
 def case(*shape, dtype=torch.float32, weight_dtype=None, normalized=1, device="cpu"):
-    """x, weight and bias, as leaves, and a gradient of y."""
+    """Returns x, weight and bias, as leaves, and a gradient of y."""
     inner = shape[len(shape) - normalized :]
     w, b = (leaf(seed, *inner, dtype=weight_dtype or dtype, device=device) for seed in (2, 3))
     return leaf(1, *shape, dtype=dtype, device=device), w, b, leaf(4, *shape, dtype=dtype, device=device).detach()
 
 
 def reference(x, w, b, dy, normalized=1, norm="layernorm"):
-    """Gradients of x, w and b by the definition, in double; of eps = 1e-5."""
+    """Returns the gradients of x, w and b by the definition, in double, for eps = 1e-5."""
     shape = x.shape
     cols = shape[len(shape) - normalized :].numel()
     x, dy = (t.detach().double().reshape(-1, cols) for t in (x, dy))
@@ -49,8 +49,7 @@ def reference(x, w, b, dy, normalized=1, norm="layernorm"):
 
 
 def assert_close(got, wanted, what="", stored=None):
-    """As close as the type's spacing and sums in f32 allow; `stored`: the type of the statistics, where it is
-    narrower."""
+    """Asserts equality up to the type's spacing and f32 sums; `stored` is the type of the statistics, if narrower."""
     if wanted is None:
         assert got is None, what
         return
@@ -63,7 +62,7 @@ def assert_close(got, wanted, what="", stored=None):
 
 
 def check(x, w, b, dy, normalized=1, stored=None):
-    """That the gradients which backward() left are right."""
+    """Checks the gradients that backward() left."""
     for what, leaf_, wanted in zip(("dx", "dgamma", "dbeta"), (x, w, b), reference(x, w, b, dy, normalized)):
         if leaf_ is not None and leaf_.requires_grad:
             assert_close(leaf_.grad, wanted, what, stored)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""Operands that do not fit are refused before a kernel runs, in words that name them, by kernels and by fake ones."""
+"""Invalid operands are refused before a kernel runs, in words that name them, by kernels and by fake ones."""
 import normjit.torch
 import pytest
 import torch
@@ -13,7 +13,7 @@ ROWS, COLS = (3, 5), 16
 
 
 def arguments_of(name, device="cpu"):
-    """Those of a call that fits, by their names."""
+    """Returns the operands of a valid call, by name."""
     made = {"x": (*ROWS, COLS), "dy": (*ROWS, COLS), "residual": (*ROWS, COLS), "dresidual": (*ROWS, COLS),
             "mean": (*ROWS, 1), "rstd": (*ROWS, 1), "weight": (COLS,), "bias": (COLS,), "dweight": (COLS,), "dbias": (COLS,)}
     names = [argument.name for argument in getattr(torch.ops.normjit, name).default._schema.arguments]
@@ -32,7 +32,7 @@ def ones(*shape, **options):
 
 MATRICES, STATISTICS, WEIGHTS, SUMS = ("dy", "residual", "dresidual"), ("mean", "rstd"), ("weight", "bias"), ("dweight",
                                                                                                         "dbias")
-WRONG = [  # operands, what they are given, what is said
+WRONG = [  # operands, their values, the message
     (("normalized_shape",), lambda _: [8], r"is \[8\]; must be the last dimensions of x, \[3, 5, 16\]"),
     (("normalized_shape",), lambda _: [], r"is \[\]; must be the last dimensions"),
     (("normalized_shape",), lambda _: [16, 5], r"is \[16, 5\]; must be the last dimensions"),
@@ -100,7 +100,7 @@ def test_types(name, device):
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_devices(name):
-    """Beside one on the meta device, torch takes the fake kernel."""
+    """With an operand on the meta device, torch takes the fake kernel."""
     for operand, value in arguments_of(name).items():
         if isinstance(value, torch.Tensor) and operand != "x":
             with pytest.raises(RuntimeError, match=f"{operand}: is not on the device of x"):
@@ -132,7 +132,7 @@ def test_what_belongs_together(name, device):
 
 @pytest.mark.parametrize("masked", [(True, True), (False, True)])
 def test_sums_of_samples(masked):
-    """A weight with a row for each sample, whose gradient is added to a tensor that has, too."""
+    """A weight with a row for each sample, whose gradient is added to a tensor of the same shape."""
     x, dy, w = leaf(1, 3, 5, 16).detach(), leaf(2, 3, 5, 16).detach(), leaf(3, 3, 16).detach()
     into = torch.ones(3 * 16)
     torch.ops.normjit.rms_norm_backward_into(dy, x, [16], None, w, None, into, 1e-5, 0.0, masked)
@@ -150,7 +150,7 @@ def test_a_row_without_elements():
     assert [tuple(t.shape) for t in gradients] == [(4, 0), (0,), (0,)]
 
 
-ATEN = {  # what is wrong, and how it is said
+ATEN = {  # what is wrong, and the message
     "weight": (lambda t: t[:8], r"weight: its shape is \[8\]; must be \[16\]"),
     "bias": (lambda t: t[:8], r"bias: its shape is \[8\]; must be \[16\]"),
     "normalized_shape": (lambda _: [8], r"normalized_shape: is \[8\]; must be the last dimensions of input, \[3, 5, 16\]"),
@@ -169,7 +169,7 @@ def aten_arguments():
 
 @pytest.mark.parametrize("operand", ATEN)
 def test_torchs_operator(operand):
-    """What torch's own kernel would read out of bounds does not reach it."""
+    """Operands that torch's own kernel would read out of bounds do not reach it."""
     make, message = ATEN[operand]
     arguments = aten_arguments()
     arguments[operand] = make(arguments[operand])
@@ -178,7 +178,7 @@ def test_torchs_operator(operand):
 
 
 def test_what_torch_takes():
-    """Operands of as many elements, in other shapes; a type that it refuses, it refuses."""
+    """Operands of other shapes with as many elements are served; a type that torch refuses is refused."""
     arguments = aten_arguments()
     wanted = torch.ops.aten.native_layer_norm_backward(*arguments.values())
     others = {"mean": lambda t: t.flatten(), "rstd": lambda t: t.flatten(), "grad_out": lambda t: t.reshape(15, 16)}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy transformers
-"""The norm classes of all models of transformers: most are recognised, and none that has no weight or an adaptive
-one."""
+"""The norm classes of all models of transformers: most are recognised, except those without weight or with an
+adaptive one."""
 import importlib
 import inspect
 import pathlib
@@ -15,13 +15,13 @@ WAYS_TO_MAKE = [(64,), (64, 1e-6), (), (torch.nn.Module(),)]
 
 
 def classes():
-    """Of all files that can be imported here, by name."""
+    """Returns the norm classes of all files that can be imported here, by name."""
     for path in sorted(pathlib.Path(transformers.models.__path__[0]).glob("*/modeling_*.py")):
         name = f"transformers.models.{path.parent.name}.{path.stem}"
         try:
             module = importlib.import_module(name)
         except (ImportError, RuntimeError):
-            continue  # of packages that are not here
+            continue  # it needs packages that are not here
         for each in vars(module).values():
             if inspect.isclass(each) and issubclass(each, torch.nn.Module) and each.__module__ == name:
                 if each.__name__.endswith(("Norm", "RMSNormGated")):
@@ -33,7 +33,7 @@ def made(kind):
         try:
             return kind(*arguments)
         except Exception:
-            continue  # it wants another's
+            continue  # it needs other arguments
     return None
 
 

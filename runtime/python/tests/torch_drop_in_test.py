@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""LayerNorm and RMSNorm in the place of torch's modules of these names."""
+"""LayerNorm and RMSNorm as replacements of torch's modules of these names."""
 import copy
 import inspect
 import pickle
@@ -17,7 +17,7 @@ SHAPES = pytest.mark.parametrize("shape", [16, (16,), [16], torch.Size([16]), (4
 
 
 def pair(ours, torchs, *arguments, **named):
-    """A module of each, with the same random weights."""
+    """Returns a module of each, with the same random weights."""
     ours, torchs = ours(*arguments, **named), torchs(*arguments, **named)
     for parameter in torchs.parameters():
         torch.nn.init.normal_(parameter)
@@ -27,7 +27,7 @@ def pair(ours, torchs, *arguments, **named):
 
 @BOTH
 def test_arguments_are_torchs(ours, torchs):
-    """Their names, their order and their defaults; normjit's own are named."""
+    """Arguments have torch's names, order and defaults; normjit's own are keyword-only."""
     own = list(inspect.signature(ours.__init__).parameters.values())
     of_torch = list(inspect.signature(torchs.__init__).parameters.values())
     assert [(p.name, p.default, p.kind) for p in own[: len(of_torch)]] == [(p.name, p.default, p.kind) for p in of_torch]
@@ -78,7 +78,7 @@ def test_layer_norm_without_bias():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 def test_eps_of_none(dtype):
-    """Inputs are so small that eps shows."""
+    """Inputs are so small that eps matters."""
     ours, torchs = pair(*PAIRS[1], 64, dtype=dtype)
     x = torch.randn(3, 64, dtype=dtype) * (1e-9 if dtype == torch.float64 else 1e-4)
     torch.testing.assert_close(ours(x), torchs(x))
@@ -96,7 +96,7 @@ def test_device_and_dtype(ours, torchs):
 
 @BOTH
 def test_copies(ours, torchs):
-    """Copies of modules that were made, and of those whose class was changed, compute the same."""
+    """Copies of new modules, and of modules whose class was changed, compute the same."""
     made, other = pair(ours, torchs, 16)
     other.__class__ = ours
     x = torch.randn(3, 16)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""normjit.torch.enable(): gradients, and everything that must go on working above the operators."""
+"""normjit.torch.enable(): gradients, and everything above the operators that must keep working."""
 import threading
 
 import normjit.torch
@@ -39,7 +39,7 @@ def test_gradients(device, dtype, weight_dtype, shape):
     x, w, b, dy = case(*shape, dtype=dtype, weight_dtype=weight_dtype, normalized=SHAPES[shape], device=device)
     with Served(1):
         layer_norm(x, w, b, SHAPES[shape]).backward(dy)
-    # On a CPU torch keeps the statistics in x's type when the weight has that type, too.
+    # On a CPU torch keeps the statistics in x's type if the weight has that type as well.
     check(x, w, b, dy, SHAPES[shape], stored=dtype if device == "cpu" and weight_dtype is None else None)
 
 
@@ -54,7 +54,7 @@ def test_masks(wanted):
 
 
 def test_operator_itself():
-    """No outputs, and optional arguments that are none."""
+    """No outputs, and optional arguments that are None."""
     x, w, b, dy = (t.detach() for t in case(6, 40))
     _, mean, rstd = torch.native_layer_norm(x, (40,), w, b, 1e-5)
     operator = torch.ops.aten.native_layer_norm_backward
@@ -91,7 +91,7 @@ def test_layouts(layout):
 
 
 def test_expanded_gradient():
-    """sum() hands over a gradient of one element, repeated."""
+    """sum() passes a gradient of one element, repeated."""
     x, w, b, dy = case(4, 7, 33)
     with Served(1):
         layer_norm(x, w, b).sum().backward()
@@ -150,7 +150,7 @@ def test_fake_and_meta_tensors():
 
 
 def test_threads():
-    """Backward passes at once, each on a thread of its own."""
+    """Simultaneous backward passes, each on its own thread."""
     cases = [case(50, 64 + i) for i in range(4)]
 
     def work(x, w, b, dy):
@@ -183,7 +183,7 @@ def test_dtensor(tmp_path):
             layer_norm(dx, dw, db).backward(distribute_tensor(dy, mesh, [Shard(0)]))
         for got, right in zip((dx, dw, db), reference(x, w, b, dy)):
             assert_close(got.grad.full_tensor(), right)
-        # Our own operators: weights that have a row for each sample are sharded with them.
+        # Our own operators: weights with a row for each sample are sharded with them.
         x, w, b, dy = (t.detach() for t in case(4, 5, 16))
         w = torch.stack([w, -w, 2 * w, w])
         dx, dw, db = shard(x, Shard(0)), shard(w, Shard(0)), shard(b, Replicate())
@@ -201,7 +201,7 @@ def test_dtensor(tmp_path):
 
 
 def test_module_and_optimizer():
-    """A training loop goes down the same way as in double."""
+    """A training loop takes the same course as in double."""
     def losses(dtype):
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.LayerNorm(32), torch.nn.Linear(32, 1)).to(dtype)
@@ -218,7 +218,7 @@ def test_module_and_optimizer():
 
 
 def test_bf16_weight_gradients():
-    """Torch sums them in bf16, and is percents off; normjit sums in f32 and rounds once."""
+    """Torch sums them in bf16, with errors of percents; normjit sums in f32 and rounds once."""
     x, w, b, dy = case(4096, 64, dtype=torch.bfloat16)
     _, right, _ = reference(x, w, b, dy)
     layer_norm(x, w, b).backward(dy)
@@ -226,7 +226,7 @@ def test_bf16_weight_gradients():
 
 
 def test_compile_is_left_alone():
-    """Inductor takes the operator apart, so that none of ours is called."""
+    """Inductor decomposes the operator, so ours is not called."""
     x, w, b, dy = case(8, 64)
     compiled = torch.compile(layer_norm, backend="aot_eager_decomp_partition")
     with Served(0):

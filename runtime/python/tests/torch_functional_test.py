@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""normjit.torch.layer_norm and rms_norm, their modules, and the operators under them."""
+"""normjit.torch.layer_norm and rms_norm, their modules, and the operators below them."""
 import re
 
 import normjit.torch
@@ -43,7 +43,7 @@ def test_gradients(norm, dtype, weight_dtype, device):
 @pytest.mark.parametrize("dtype, weight_dtype", [(torch.float64, torch.float32), (torch.float64, torch.bfloat16),
                                                  (torch.float32, torch.float64), (torch.bfloat16, torch.float64)])
 def test_f64_beside_other_types(norm, dtype, weight_dtype, device):
-    """No kernel takes them together: what is beside x is converted, and each gradient has its tensor's type."""
+    """No kernel takes both types: the other tensors are converted, and each gradient has its tensor's type."""
     x, w, b, dy = case(6, 5, 70, dtype=dtype, weight_dtype=weight_dtype, device=device)
     with Served(1):
         NORMS[norm](x, w, b).backward(dy)
@@ -55,7 +55,7 @@ def test_f64_beside_other_types(norm, dtype, weight_dtype, device):
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_forward_mode(norm):
-    """Derivatives along a direction, by torch's own formulas, also where weights require gradients."""
+    """Derivatives along a direction, by torch's own formulas, also if weights require gradients."""
     x, w, b, dx = case(6, 70, dtype=torch.float64)
     ad = torch.autograd.forward_ad
     with ad.dual_level():
@@ -79,7 +79,7 @@ def test_forward(norm):
 @pytest.mark.parametrize("dtype, weight_dtype", [(torch.float32, None), (torch.bfloat16, None), (torch.float64, None),
                                                  (torch.bfloat16, torch.float32), (torch.float16, torch.bfloat16)])
 def test_norms_themselves(norm, dtype, weight_dtype, device):
-    """By normjit's kernels where nothing is compiled: rounded once from f32, as the formula in torch's operators."""
+    """normjit's kernels, outside compiled code, round once from f32, as the formula in torch's operators does."""
     x, w, b, _ = case(6, 5, 70, dtype=dtype, weight_dtype=weight_dtype, device=device)
     formula = normjit.torch.functional.formula
     for rows, weight, bias in ((x, w, b), (x, None, None), (x[:, :0], w, b), (x.transpose(0, 1), w, b)):
@@ -101,7 +101,7 @@ def test_norms_themselves(norm, dtype, weight_dtype, device):
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_norms_of_sums(norm, dtype, device):
-    """x + residual is stored rounded; the norm is that of the sum before."""
+    """x + residual is stored rounded; the norm is that of the unrounded sum."""
     x, w, b, _ = (t.detach() for t in case(6, 70, dtype=dtype, device=device))
     residual = leaf(7, 6, 70, dtype=dtype, device=device).detach()
     with Served(1):
@@ -124,7 +124,7 @@ def test_norms_of_sums(norm, dtype, device):
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_residual_of_another_type(norm):
-    """The sum has the type that torch gives it, and so has y; nothing is fused."""
+    """The sum and y have the type that torch gives the sum; nothing is fused."""
     x, w, b, dy = case(6, 70, dtype=torch.bfloat16)
     residual, dh = leaf(7, 6, 70), leaf(8, 6, 70).detach()
     with Served(2):
@@ -137,7 +137,7 @@ def test_residual_of_another_type(norm):
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_residual(norm):
-    """y of the sum, the sum, and one backward pass for both."""
+    """Returns y of the sum, the sum, and one backward pass for both."""
     x, w, b, dy = case(6, 70)
     residual, dh = leaf(7, 6, 70), leaf(8, 6, 70).detach()
     y, h = NORMS[norm](x, w, b, residual=residual)
@@ -186,7 +186,7 @@ def test_what_needs_no_gradient():
 
 
 def test_operators():
-    """As torch wants them: schema, fake kernels and what AOTAutograd does with them."""
+    """torch's own checks: schema, fake kernels, and AOTAutograd."""
     normjit.torch.rms_norm(torch.ones(1, 2))  # defines them
     x, w, b, dy = (t.detach() for t in case(6, 70))
     tests = ("test_schema", "test_faketensor")
@@ -256,7 +256,7 @@ def test_modules():
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_compiled(norm):
-    """The whole graph, in which our operator stands: no break."""
+    """The graph contains our operator, without a break."""
     x, w, b, dy = case(6, 70)
     residual, dh = leaf(7, 6, 70), leaf(8, 6, 70).detach()
     compiled = torch.compile(
@@ -272,7 +272,7 @@ def test_compiled(norm):
 @pytest.mark.parametrize("transform", ["vjp", "jacrev", "jacfwd", "vmap", "grad"])
 @pytest.mark.parametrize("with_residual", [False, True])
 def test_transforms_of_functions(norm, transform, with_residual):
-    """Also with a weight that requires a gradient of its own."""
+    """Also with a weight that requires a gradient."""
     x, r, dy = (leaf(i, 3, 8, dtype=torch.float64).detach() for i in (1, 2, 3))
     w = leaf(4, 8, dtype=torch.float64)
     formula = normjit.torch.functional.formula
@@ -297,7 +297,7 @@ def test_transforms_of_functions(norm, transform, with_residual):
 @pytest.mark.skipif("cuda" not in DEVICES, reason="no GPU")
 @pytest.mark.parametrize("make", [normjit.torch.LayerNorm, normjit.torch.RMSNorm])
 def test_captured(make):
-    """After prepare() a CUDA graph holds the norm of a sum, in training and in inference, and replays it on other
+    """After prepare() a CUDA graph captures the norm of a sum, in training and in inference, and replays it on other
     data."""
     module = make(512).cuda()
     normjit.torch.prepare(module, residual=True)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules that compute a norm for some inputs and something else for others, or that differ from it in the gradient
-alone."""
+"""Modules that compute a norm for some inputs and something else for others, or that differ from it only in the
+gradient."""
 import torch
 from torch_modules import InPython
 
@@ -24,7 +24,7 @@ class ChannelsOfImages(torch.nn.LayerNorm):
 
 
 class LastButOne(InPython):
-    """The same for three dimensions, where the last two are of one size."""
+    """The same for three dimensions, the last two of which have one size."""
 
     def forward(self, x):
         square = x.dim() == 3 and x.shape[-1] == x.shape[-2]
@@ -183,7 +183,7 @@ def by_switch(x):
 
 
 class ByGlobalSwitch(InPython):
-    """In a function that it calls."""
+    """The difference is in a function that it calls."""
 
     def forward(self, x):
         return by_switch(super().forward(x))
@@ -226,7 +226,7 @@ class BySettingsOfClass(InPython):
 
 
 class CaughtReading(BySettings):
-    """What the probe raises is caught."""
+    """It catches what the probe raises."""
 
     def forward(self, x):
         try:
@@ -242,7 +242,7 @@ class ByDict(InPython):
 
 
 class WholeMean(InPython):
-    """Over all that is not the batch."""
+    """Normalises over everything except the batch."""
 
     def forward(self, x):
         return self.weight * (x * torch.rsqrt(x.square().mean(list(range(1, x.dim())), keepdim=True) + self.eps))
@@ -267,7 +267,7 @@ REFUSED = {ChannelsOfImages: "for an input of [1, 8, 2, 8]", LastButOne: "for an
 
 
 class BeyondLength(InPython):
-    """Long sequences are returned as they are."""
+    """Returns long sequences unchanged."""
 
     def forward(self, x):
         return x if x.dim() == 3 and x.shape[1] > 10000 else super().forward(x)

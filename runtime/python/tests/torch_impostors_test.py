@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""patch() and modules that are norms only where nobody looks: each computes what it does without it, and its gradients
-are its own."""
+"""patch() and modules that are norms only for some inputs: each computes the same as without it, with its own
+gradients."""
 import copy
 
 import normjit.torch
@@ -12,7 +12,7 @@ from torch_impostors import LEFT, REFUSED, WIDTH
 
 
 def passes(module, *shape, seed=1, dtype=torch.float32):
-    """y, dx and the gradients of the parameters."""
+    """Returns y, dx and the gradients of the parameters."""
     x = leaf(seed, *shape, dtype=dtype)
     y = module(x)
     dy = leaf(seed + 1, *y.shape, dtype=y.dtype).detach()
@@ -42,11 +42,11 @@ def test_refused(kind):
 @pytest.mark.parametrize("case", LEFT)
 @pytest.mark.parametrize("forward", [False, True])
 def test_left_to_the_module(case, forward, monkeypatch):
-    """Where it computes the norm it is served; where it does not the call is its own, and counted."""
+    """Calls that compute the norm are served; other calls are the module's own, and counted."""
     kind, shape, change, reason = LEFT[case]
     for name in ("scale", "after"):
         if name in vars(kind):
-            monkeypatch.setattr(kind, name, vars(kind)[name])  # set back at the end
+            monkeypatch.setattr(kind, name, vars(kind)[name])  # restored at the end
     module = normjit.torch.patch(randomised(kind()), forward=forward)
     plain = normjit.torch.unpatch(copy.deepcopy(module))
     with Served(1 + forward):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""The logger "normjit": what it says, and that it is silent by itself."""
+"""The logger "normjit": its messages, and its silence by default."""
 import pytest
 from processes import run_program
 
@@ -9,7 +9,7 @@ import torch, normjit.torch
 
 def backward(weight):
     x, statistic = torch.ones(2, 3), torch.ones(2, 1)
-    try:  # of types that torch's kernel has not either
+    try:  # types that torch's kernel does not have either
         torch.ops.aten.native_layer_norm_backward(x, x, [3], statistic, statistic, weight, None, [True, False, False])
     except RuntimeError:
         pass
@@ -23,7 +23,7 @@ assert normjit.torch.report()["left_to_torch"] == 3
 
 @pytest.mark.parametrize("level, counts", [("INFO", (2, 2)), ("WARNING", (0, 2)), (None, (0, 0))])
 def test_what_is_said(level, counts):
-    """Each reason once, which report() has, too; nothing where the program has configured no logging."""
+    """Each reason once, which report() has as well; nothing if the program has configured no logging."""
     done = run_program(f"import logging; logging.basicConfig(level=logging.{level})\n{LEFT}" if level else LEFT)
     assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()

@@ -10,7 +10,7 @@ from torch_cases import NORMS, Served, assert_close, case, leaf, reference
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_main_grad(norm, dtype):
-    """Gradients of weights are added to f32 tensors over several backward passes; only those are written."""
+    """Gradients of weights are added to f32 tensors over several backward passes; nothing else is written."""
     x, w, b, dy = case(64, 70, dtype=dtype)
     parameters = (w, b) if norm == "layernorm" else (w,)
     started = [leaf(9 + i, 70).detach() for i in range(len(parameters))]
@@ -28,7 +28,7 @@ def test_main_grad(norm, dtype):
 
 
 def test_main_grad_of_megatron():
-    """Megatron's hooks run for a parameter that gets some gradient, and see by a mark that it is not to be added."""
+    """Megatron's hooks run for a parameter that gets some gradient, and see from a mark that it must not be added."""
     module = normjit.torch.LayerNorm(16, main_grad=True)
     added = []
     for p in module.parameters():
@@ -65,7 +65,7 @@ def test_main_grad_of_rms_norm():
     (torch.float64, None, "float64"), (torch.float32, torch.float64, "float64"),
 ])
 def test_types_of_main_grad(dtype, residual_dtype, allowed):
-    """What the backward pass cannot add to is refused before it."""
+    """A main_grad that the backward pass cannot add to is refused before it."""
     x, w, b, dy = case(5, 16, dtype=dtype, weight_dtype=torch.float32)
     residual = None if residual_dtype is None else leaf(7, 5, 16, dtype=residual_dtype)
     for each in ("float32", "bfloat16", "float16", "float64", "int32"):

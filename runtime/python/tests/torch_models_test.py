@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy transformers
-"""normjit.torch.patch() on models of transformers with random weights, and on modules that look like norms and are
+"""normjit.torch.patch() on models of transformers with random weights, and on modules that look like norms but are
 none."""
 import copy
 import io
@@ -22,7 +22,7 @@ SIZES = {
     "head_dim": 16,
     "num_key_value_heads": 2,
 }
-MODELS = {  # the norms of two layers, and how they are found
+MODELS = {  # the number of norms in two layers, and how they are recognised
     "Llama": (5, {("rmsnorm", 0.0)}),
     "Qwen3": (9, {("rmsnorm", 0.0)}),  # with norms of queries and keys
     "Gemma2": (9, {("rmsnorm", 1.0)}),
@@ -70,7 +70,7 @@ def test_models(kind):
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_forward_passes(kind, dtype):
-    """patch(forward=True): the forward passes are normjit's as well, and the loss moves by roundings alone."""
+    """patch(forward=True): the forward passes are normjit's as well, and the loss changes only by rounding."""
     count, _ = MODELS[kind]
     model = causal(kind).to(dtype)
     before = gradients(model)
@@ -96,7 +96,7 @@ def test_forward_pass_of_torchs_layer_norm():
         y = model(x)
         y.backward(torch.ones_like(y))
     torch.testing.assert_close(y, before)
-    with torch.no_grad(), Served(0):  # of another type than the weight's: the module's own
+    with torch.no_grad(), Served(0):  # another type than the weight's: the module's own
         torch.testing.assert_close(model(x.bfloat16()), torch.nn.LayerNorm.forward(model[0], x.bfloat16()))
 
 
@@ -113,7 +113,7 @@ def test_gpt2_is_served_by_enable():
 
 
 def test_copies_and_files_of_patched_models():
-    """A copy's norms read the copy's weights, and what is saved can be loaded."""
+    """A copy's norms read the copy's weights, and a saved model can be loaded."""
     model = normjit.torch.patch(causal("Llama"))
     twin = copy.deepcopy(model)
     with torch.no_grad():
@@ -130,7 +130,7 @@ def test_copies_and_files_of_patched_models():
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_patched_models_in_other_processes(compiled, tmp_path):
-    """Where patch() was never called, a model that it was called for keeps normjit's backward pass."""
+    """A model that was patched in another process keeps normjit's backward pass."""
     torch.save(normjit.torch.patch(torch.nn.Sequential(torch.nn.RMSNorm(64))), tmp_path / "model.pt")
     program = ["import sys, torch", "model = torch.load(sys.argv[1], weights_only=False)",
                "model = torch.compile(model, backend='aot_eager', fullgraph=True)" if compiled else "",
@@ -141,7 +141,7 @@ def test_patched_models_in_other_processes(compiled, tmp_path):
 
 
 def test_transforms_of_patched_models():
-    """The gradients of each sample by torch.func."""
+    """Returns the gradients of each sample by torch.func."""
     model = torch.nn.Sequential(Plain(), torch.nn.Linear(8, 8), Plain())
     parameters, x = dict(model.named_parameters()), leaf(1, 5, 3, 8).detach()
 
@@ -193,7 +193,7 @@ def test_patched_before_there_is_memory():
 
 
 class ZeroCentred(torch.nn.LayerNorm):
-    """As Nemotron's."""
+    """A norm as in Nemotron."""
 
     def forward(self, x):
         return torch.nn.functional.layer_norm(x, self.normalized_shape, self.weight + 1, self.bias, self.eps)
@@ -253,7 +253,7 @@ def test_report():
 
 
 def test_report_measures():
-    """Times of both, and neither what is enabled nor a model's gradients change by it."""
+    """Gives times of both, and changes neither what is enabled nor a model's gradients."""
     model = torch.nn.Sequential(Plain(), torch.nn.LayerNorm(8), normjit.torch.RMSNorm(8), Scaled())
     with normjit.torch.enabled(devices="cpu"):
         before = normjit.torch.enabled_operators()
@@ -266,7 +266,7 @@ def test_report_measures():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("eps", [None, 1e-5])
 def test_torchs_rms_norm(dtype, eps):
-    """Inputs so small that it matters what stands for an eps of None."""
+    """With such small inputs it matters which eps None stands for."""
     model = torch.nn.Sequential(torch.nn.RMSNorm(64, eps=eps)).to(dtype)
     x = leaf(1, 5, 64, dtype=torch.float64).detach().mul(3e-4).to(dtype).requires_grad_()
     dy = leaf(2, 5, 64, dtype=dtype).detach()
@@ -298,7 +298,7 @@ def test_eps_that_changes(forward, eps):
 @pytest.mark.parametrize("forward", [False, True])
 @pytest.mark.parametrize("dtype, weight_dtype", [(torch.float64, torch.float32), (torch.float32, torch.float64)])
 def test_f64_beside_other_types(dtype, weight_dtype, forward):
-    """Also where the module promotes its output, and so the gradient that comes back."""
+    """Also if the module promotes its output, and so the incoming gradient."""
     plain = InPython().to(weight_dtype)
     x = leaf(1, 5, 8, dtype=dtype)
     dy = leaf(2, 5, 8, dtype=torch.float64).detach()
@@ -322,7 +322,7 @@ def test_forward_mode():
 
 
 def test_prepare():
-    """A pass of one row through each norm makes what a step needs, and leaves no gradients."""
+    """A pass of one row through each norm makes the kernels for a step, and leaves no gradients."""
     model = normjit.torch.patch(causal("Llama"))
     with Served(5):
         assert normjit.torch.prepare(model) == 5
@@ -332,7 +332,7 @@ def test_prepare():
 
 
 def test_prepare_with_a_residual():
-    with Served(3 + 3):  # forward and backward, and inference, without and with it
+    with Served(3 + 3):  # forward and backward, and inference, with and without it
         assert normjit.torch.prepare(normjit.torch.RMSNorm(64), residual=True) == 1
 
 
@@ -358,7 +358,7 @@ def test_what_is_no_norm(make):
 
 
 def test_other_arguments_go_to_the_module():
-    """A norm that takes a gate is a norm when it is given none."""
+    """A norm that takes a gate is a norm if it is called without one."""
     norm, x, gate = MaybeGated(), leaf(1, 3, 8), leaf(2, 3, 8)
     wanted = torch.autograd.grad(norm(x, gate).sum(), gate)
     normjit.torch.patch(torch.nn.Sequential(norm))

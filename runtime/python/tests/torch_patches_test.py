@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""patch() and what is around a model: shapes that are no norm's, copies, hooks, modes and default types."""
+"""patch() in unusual conditions: other shapes, copies, hooks, modes and default types."""
 import concurrent.futures
 import copy
 import io
@@ -16,7 +16,7 @@ from torch_modules import InPython, MaybeGated, Plain, Scaled
 
 
 class Sized(torch.nn.Module):
-    """RMSNorm of any size, which broadcasts."""
+    """RMSNorm of any size, by broadcasting."""
 
     def __init__(self, size):
         super().__init__()
@@ -47,7 +47,7 @@ def test_broadcasts_are_the_modules_own(size, shape, forward):
 
 @pytest.mark.parametrize("width", [6, 8, 16])
 def test_images(width):
-    """Norms of channels, by permuting: refused, or its own where the width is another."""
+    """Norms of channels, by permuting: refused, or the module's own for another width."""
     plain = ChannelsOfImages(8)
     module = normjit.torch.patch(copy.deepcopy(plain), forward=True, strict=False)
     for one, other in zip(passes(module, leaf(1, 2, 8, 5, width)), passes(plain, leaf(1, 2, 8, 5, width))):
@@ -69,7 +69,7 @@ def test_calls_with_other_arguments_are_counted():
 
 
 def weights_doubled(module):
-    module._parameters = dict(module._parameters)  # which shallow copies share with the original
+    module._parameters = dict(module._parameters)  # shallow copies share it with the original
     module.weight = torch.nn.Parameter(2 * module.weight.detach())
 
 
@@ -78,10 +78,10 @@ def weights_doubled(module):
     copy.copy, copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module)),
     lambda module: module._replicate_for_data_parallel()])
 def test_copies(copied, forward):
-    """They compute with their own weights, and are patched and unpatched for themselves."""
+    """Copies compute with their own weights, and are patched and unpatched separately."""
     module = normjit.torch.patch(torch.nn.RMSNorm(8), forward=forward)
     twin, x = copied(module), leaf(1, 3, 8)
-    if not list(twin.parameters()):  # of DataParallel's replicas the weights are no leaves
+    if not list(twin.parameters()):  # the weights of DataParallel's replicas are not leaves
         twin.weight = 2 * module.weight
     else:
         weights_doubled(twin)
@@ -111,7 +111,7 @@ def test_other_class():
 
 
 def test_class_of_patched_modules():
-    """It is the module's own to everybody who asks."""
+    """It appears as the module's own to everybody who asks."""
     module = normjit.torch.patch(torch.nn.RMSNorm(8))
     assert isinstance(module, torch.nn.RMSNorm) and repr(module) == repr(torch.nn.RMSNorm(8))
     assert type(module).__name__ == "RMSNorm" and type(module).__module__ == torch.nn.RMSNorm.__module__
@@ -128,7 +128,7 @@ class Registered(Plain):
 
 
 def test_registers_of_classes():
-    """Those that a class keeps of its subclasses do not hear of normjit's."""
+    """Registers that a class keeps of its subclasses do not see normjit's."""
     module = normjit.torch.patch(Registered())
     assert Registered.kinds == []
     with Served(1):
@@ -243,7 +243,7 @@ def test_verify(make, dtype):
 
 
 class BeyondRows(InPython):
-    """What trials with random values do not see: x itself decides."""
+    """Trials with random values cannot see that x itself decides."""
 
     def forward(self, x):
         return x if float(x.detach().flatten()[0]) == 1234.0 else super().forward(x)
@@ -288,7 +288,7 @@ distributed.destroy_process_group()
 
 @pytest.mark.parametrize("forward, own", [(False, False), (True, True)])
 def test_after_fully_shard(forward, own, tmp_path):
-    """FSDP2's parameters are DTensors; `own`: a norm is sharded for itself, so that its class is FSDP's."""
+    """FSDP2's parameters are DTensors; `own`: a norm is sharded separately, so its class is FSDP's."""
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         done = list(pool.map(lambda rank: run_program(FULLY_SHARDED, str(rank), str(tmp_path / "store"), str(forward),
                                                       str(own)), range(2)))
@@ -296,6 +296,6 @@ def test_after_fully_shard(forward, own, tmp_path):
 
 
 def test_empty_weights():
-    """As where FSDP1 or ZeRO keeps the parameters elsewhere."""
+    """As if FSDP1 or ZeRO kept the parameters elsewhere."""
     (found,) = normjit.torch.found(Sized(0))
     assert "call patch() before" in found.reason

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""Training by two processes is that by one: FSDP2 and sequence parallelism, on the CPU; tools/lab/two_gpus.py does it on
-GPUs."""
+"""Training by two processes equals training by one: FSDP2 and sequence parallelism, on the CPU;
+tools/lab/two_gpus.py does it on GPUs."""
 import json
 import pathlib
 import sys

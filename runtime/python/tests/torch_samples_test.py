@@ -8,7 +8,7 @@ from torch_cases import DEVICES, NORMS, Served, assert_close, leaf
 
 
 def in_double(norm, tensors, dy, dh, weight_offset=0.0):
-    """y and the gradients of tensors (x, weight, bias, residual) by the formula in double precision."""
+    """Returns y and the gradients of tensors (x, weight, bias, residual) by the formula in double precision."""
     x, w, b, r = (None if t is None else t.detach().double().requires_grad_() for t in tensors)
     h = x if r is None else x + r
     y = normjit.torch.functional.formula(norm, h, w, b if norm == "layernorm" else None, 1e-5, weight_offset)
@@ -24,7 +24,7 @@ def in_double(norm, tensors, dy, dh, weight_offset=0.0):
 @pytest.mark.parametrize("shape, slices", [((3, 5, 70), 1), ((2, 3, 4, 16), 2), ((6, 33), 1), ((1, 4, 8), 1), ((3, 0, 8), 1),
                                            ((0, 4, 8), 1)])
 def test_weights_of_samples(norm, dtype, weight_dtype, shape, slices, device):
-    """Scale and shift with a row for each sample, as views of one tensor, and gradients that have, too."""
+    """Scale and shift with a row for each sample, as views of one tensor, and their gradients."""
     weights = leaf(1, *shape[:slices], 2 * shape[-1], dtype=weight_dtype or dtype, device=device)
     x, dy = leaf(2, *shape, dtype=dtype, device=device), leaf(3, *shape, dtype=dtype, device=device).detach()
     w, b = (t.detach().requires_grad_() for t in weights.chunk(2, dim=-1))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""What went wrong in prototypes and in other libraries, each reproduced; and enable() and disable() themselves."""
+"""Errors of prototypes and of other libraries, each reproduced; and enable() and disable() themselves."""
 import normjit.torch
 import pytest
 import torch
@@ -106,14 +106,14 @@ def test_old_torch():
 
 
 def test_only_slow_code():
-    """Where normjit could only evaluate formulas torch's kernels are faster."""
+    """Where normjit could only evaluate formulas, torch's kernels are faster."""
     done = run_program("import normjit.torch; normjit.torch.enable()", NORMJIT_ISA="portable", CUDA_VISIBLE_DEVICES="")
     assert "Unavailable: cpu: this build makes no machine code for this CPU" in done.stderr
 
 
 def test_silence():
-    """Torch tells of a kernel that replaces another, on stderr, once a process. Nor is torch.compile's half of torch
-    loaded, which takes as long as the rest."""
+    """Torch prints to stderr, once per process, when a kernel replaces another; we avoid that. torch.compile's half
+    of torch, which takes as long as the rest, is not loaded either."""
     done = run_program("import sys, warnings; warnings.simplefilter('error')\n"
                "import normjit.torch; normjit.torch.enable(); normjit.torch.disable(); normjit.torch.enable()\n"
                "assert 'torch._dynamo' not in sys.modules")
@@ -152,7 +152,7 @@ def test_copy_on_write_inputs_stay_shared():
 
 
 def test_gradient_is_never_written_to():
-    """dx in the place of dy is wrong where dy has other readers, as with Gemma 2's norms after each other."""
+    """dx in place of dy is wrong if dy has other readers, as with Gemma 2's consecutive norms."""
     normjit.torch.enable()
     x, w, b, dy = case(8, 64)
     kept = dy.clone()
@@ -173,7 +173,7 @@ def test_double_backward_through_normjit():
 
 
 def test_errors_are_exceptions():
-    """What neither kernel takes ends in a Python exception that says both reasons, from C++."""
+    """A call that neither kernel accepts raises a Python exception with both reasons, from C++."""
     normjit.torch.enable(devices="cpu")
     x = torch.ones(2, 3, dtype=torch.int32)
     message = "input: its type is none of float32, bfloat16, float16 and float64; nor could [^\n]*" + ("Int'$" if TORCH_SAYS_WHY else "backward$")
@@ -216,8 +216,8 @@ assert normjit.torch.report()["left_to_torch"] == 0
 
 
 def test_fork():
-    """A child goes on, when torch's threads do not stand in the way: libgomp's do not live on, and autograd refuses to
-    work in a child of a process in which it has a thread for a GPU."""
+    """A child goes on unless torch's threads prevent it: libgomp's threads do not survive, and autograd refuses to work
+    in a child of a process in which it has a thread for a GPU."""
     done = run_program(FORK_AUTOGRAD, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr
 
@@ -243,8 +243,8 @@ assert normjit.torch.report()["left_to_torch"] == 0
 
 @pytest.mark.parametrize("threads", ["openmp", "automatic", "own"])
 def test_fork_with_threads(threads):
-    """Torch itself would wait for threads of OpenMP's that a child has not; our launches do not. Its parent may use a
-    GPU."""
+    """Torch itself would wait for OpenMP threads that a child does not have; our launches do not. The parent may use
+    a GPU."""
     done = run_program(FORK, THREADS=threads)
     assert done.returncode == 0, done.stderr
 
@@ -287,10 +287,10 @@ print(counters["aot_autograd"]["autograd_cache_hit"])
 
 
 def test_compiled_graphs_outlive_normjit(tmp_path):
-    """Torch keeps graphs on disk: one that a process with normjit wrote must run in one without."""
+    """Torch keeps graphs on disk: a graph written by a process with normjit must run in one without."""
     def process(*words):
-        # Where there is a GPU, torch's processes for compiling would start in the background, and a program that ends
-        # before they have may wait 300 s for them (pytorch/pytorch#162199; 2.11 on an H200's host, 2026-11-23).
+        # With a GPU, torch's processes for compiling would start in the background, and a program that ends before they
+        # have started may wait 300 s for them (pytorch/pytorch#162199).
         return run_program(COMPILED, *words, TORCHINDUCTOR_CACHE_DIR=str(tmp_path), TORCHINDUCTOR_COMPILE_THREADS="1")
 
     first = process("enable")

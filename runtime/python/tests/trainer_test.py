@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch transformers accelerate
-"""The example with Hugging Face's Trainer runs offline, learns, and every backward pass of a norm is normjit's."""
+"""The example with Hugging Face's Trainer runs offline and learns, and normjit serves every backward pass of a norm."""
 import pathlib
 import re
 import sys

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: jax
-"""src/xla_ffi.h declares what jaxlib's own header does, as a compiler sees them."""
+"""Compares src/xla_ffi.h with jaxlib's own header, as a compiler sees them."""
 import os
 import pathlib
 import subprocess
@@ -44,7 +44,7 @@ def test_declarations(tmp_path):
     for ours, (theirs, pairs) in FIELDS.items():
         for pair in pairs.split(", "):
             a, b = pair.split()
-            if a == "state_type":  # of newer versions
+            if a == "state_type":  # in newer versions
                 continue
             lines.append(f"static_assert(offsetof({ours}, {a}) == offsetof({theirs}, {b}));")
             lines.append(f"static_assert(sizeof({ours}::{a}) == sizeof((({theirs}*)nullptr)->{b}));")
