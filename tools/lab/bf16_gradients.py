@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How wrong the gradients of a bf16 transformer's LayerNorms are on a CPU: PyTorch's and normjit's, against the same
-model, weights and tokens in double precision.
+"""Measures the errors of the gradients of a bf16 transformer's LayerNorms on a CPU, PyTorch's and normjit's.
+
+The reference is the same model, weights and tokens in double precision.
 
     PYTHONPATH=build/python bf16_gradients.py [--json FILE] [--svg FILE]     measures, and draws (needs matplotlib)
-    bf16_gradients.py --draw FILE.json --svg FILE.svg                        draws what was measured (needs no torch)
+    bf16_gradients.py --draw FILE.json --svg FILE.svg                        draws earlier results (needs no torch)
 
-The network is small_transformer.py's of the kind gpt2, with torch.nn.LayerNorm. Only the kernel of
+The network is that of small_transformer.py of the kind gpt2, with torch.nn.LayerNorm. Only the kernel of
 aten::native_layer_norm_backward differs between the two: normjit.torch.enabled(). The error is that of the whole step,
-in the 2-norm, relative."""
+relative, in the 2-norm."""
 import argparse
 import json
 import statistics
 
 
 def gradients(model, ids):
-    """Of all LayerNorms, by name."""
+    """Returns the gradients of all LayerNorms, by name."""
     model.zero_grad()
     model(ids).backward()
     return {name: p.grad.double() for name, p in model.named_parameters() if ".ln_" in f".{name}"}

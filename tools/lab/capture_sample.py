@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Captures norm-backward problems from real training steps into a safetensors file.
 
-Trains a small byte-level transformer per variant (PyTorch, CPU) and records, at one step, what chosen norm layers
-saw and what PyTorch computed for them. The bytes are the same on every run with one PyTorch version.
+Trains a small byte-level transformer per variant (PyTorch, CPU) and records, at one step, the inputs of chosen norm
+layers and PyTorch's results for them. The bytes are the same on every run with one PyTorch version.
 
     python3 tools/lab/capture_sample.py tests/data/sample.safetensors
 
-Tensors of group g: g.x, g.dy, g.gamma; g.mean and g.rstd, for LayerNorm the very values that PyTorch saved for its
-backward; g.dresidual where the residual branch joins; g.expected.dx, g.expected.dgamma and g.expected.dbeta from PyTorch. The metadata holds
+Tensors of group g: g.x, g.dy, g.gamma; g.mean and g.rstd, for LayerNorm the values that PyTorch saved for its
+backward; g.dresidual where the residual branch joins; g.expected.dx, g.expected.dgamma and g.expected.dbeta from PyTorch. The metadata has
 "g.spec".
 """
 import argparse
@@ -34,7 +34,7 @@ def training_text():
 
 
 class Norm(torch.nn.Module):
-    """LayerNorm or RMSNorm that keeps what its backward works on."""
+    """LayerNorm or RMSNorm that keeps the inputs of its backward pass."""
 
     def __init__(self, kind, width, dtype):
         super().__init__()
@@ -43,7 +43,7 @@ class Norm(torch.nn.Module):
         self.beta = torch.nn.Parameter(torch.zeros(width, dtype=dtype)) if kind == "layernorm" else None
 
     def forward(self, x):
-        self.x = x.view_as(x)  # its gradient is the norm's alone, without the residual branch's
+        self.x = x.view_as(x)  # its gradient is only the norm's, without the residual branch's
         width = self.gamma.shape
         if self.kind == "layernorm":
             self.y = F.layer_norm(self.x, width, self.gamma, self.beta, LAYERNORM_EPS)
@@ -84,7 +84,7 @@ class Block(torch.nn.Module):
         return self.end
 
     def record_norm2_with_residual(self):
-        """norm2 fused with the residual sum behind it: dx is the whole gradient of norm2's input."""
+        """Records norm2 fused with the residual sum after it: dx is the whole gradient of norm2's input."""
         return self.norm2.record() | {"dresidual": self.end.grad, "expected.dx": self.middle.grad}
 
 

@@ -6,7 +6,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.ticker import FuncFormatter, NullLocator  # noqa: E402
 
-# One look a library, the same in all charts; colours that the colour-blind tell apart (Okabe and Ito).
+# The look of each library, the same in all charts, with colours for the colour-blind (Okabe and Ito).
 LOOKS = {
     "normjit": ("normjit", "black", "o"),
     "quack": ("QuACK", "#0072B2", "s"),
@@ -19,7 +19,7 @@ LOOKS = {
 
 
 def width_label(cols, _):
-    """256, 1k, 64k"""
+    """Returns 256, 1k, 64k."""
     return f"{cols / 1024:g}k" if cols >= 1024 else f"{cols:g}"
 
 

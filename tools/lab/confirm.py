@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whether tuning records keep what they promise, by runs that are not the tuner's.
+"""Checks by separate runs whether tuning records hold.
 
     confirm.py records.jsonl --pick 16 [--target TEXT] > shapes.txt
                                                         problems whose records, of this target ("target" of normjit
                                                         info --json), name another schedule than the heuristic's:
                                                         those that gained most, then some of the others
     NORMJIT_RECORDS=records.jsonl normjit bench shapes.txt --cold --against heuristic --json 1.json     several times
-    confirm.py records.jsonl 1.json 2.json 3.json       gains, the tuner's beside these; exit code 1: a record loses
+    confirm.py records.jsonl 1.json 2.json 3.json       gains beside the tuner's; exit code 1: a record loses
 
-A record loses when most runs are sure, at 95 %, that its schedule is the slower one, or were not made with it. Runs with
-data in the caches say nothing about a record that was measured without.
+A record loses if most runs show, at 95 %, that its schedule is the slower one, or did not use it. Runs with data in the
+caches say nothing about a record that was measured without.
 """
 import argparse
 import json
@@ -29,7 +29,7 @@ def pick(records, count, target):
 
 
 def read_duels(paths):
-    """{spec: [result with "against", ...]}"""
+    """Returns {spec: [result with "against", ...]}."""
     duels = {}
     for path in paths:
         with open(path) as file:
@@ -39,7 +39,7 @@ def read_duels(paths):
 
 
 def verdict(record, results):
-    """What is wrong with the record, or nothing."""
+    """Returns what is wrong with the record, or nothing."""
     if record.get("caches") == "cold" and any(r.get("caches") == "warm" for r in results):
         return "MEASURED WARM"
     most = len(results) // 2 + 1

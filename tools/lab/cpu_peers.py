@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""normjit beside others' norm-backward on a CPU, over a file of shapes, in the form of `normjit bench --json`.
+"""Measures normjit's and other libraries' norm backward passes on a CPU, as `normjit bench --json` does.
 
     python3 tools/lab/cpu_peers.py --shapes tools/lab/cpu_shapes.txt --json cpu.json [--threads 1,2] [--rounds 3]
         [--normjit build/tools/normjit/normjit] [--onednn build/tools/lab/normjit_onednn] [--only torch,onednn]
 
-For each shape and number of threads, rounds of normjit (with its ceiling) and every peer right after one another; the
-medians over the rounds count, and a peer's share is of the ceiling of its own round. Then: table.py, plot.py.
+For each shape and number of threads, normjit (with its ceiling) and every peer run in turn, in rounds. The medians over
+the rounds count, and a peer's share is that of the ceiling of its own round. Then: table.py, plot.py.
 
     torch    the operators that autograd calls (eager); rmsnorm through autograd
     compile  autograd through torch.compile of the forward pass
     onednn   layernorm only; with f32 gamma, whatever the spec says (target normjit_onednn)
 
-Peers that allocate their outputs get memory that they freed before: without page faults.
+Peers that allocate their outputs get memory that they freed before, so without page faults.
 """
 import argparse
 import json
@@ -23,7 +23,7 @@ import sys
 import time
 
 EPS = 1e-5
-# glibc keeps what is freed instead of giving it back, so that a peer's next outputs are at hand.
+# glibc keeps freed memory instead of returning it, so that a peer's next outputs have pages.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 40), "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
                "MALLOC_TOP_PAD_": str(1 << 28)}
 
@@ -106,7 +106,7 @@ def measure_onednn(spec, threads, options):
 
 
 def combined(rounds):
-    """One result from those of all rounds: medians."""
+    """Returns one result from those of all rounds: medians."""
     result = dict(rounds[0])
     for key in ("median_seconds", "bytes_per_second", "share"):
         values = [each[key] for each in rounds if key in each]
@@ -119,7 +119,7 @@ def combined(rounds):
 
 
 def measure_shape(spec, threads, torch_runs, options):
-    """normjit's result and each peer's, combined; the last document of normjit."""
+    """Returns normjit's result and each peer's, combined, and normjit's last document."""
     found, document = {"normjit": []}, None
     for _ in range(options.rounds):
         document, ours = measure_normjit(spec, threads, options)
@@ -146,7 +146,7 @@ def measure_shape(spec, threads, torch_runs, options):
 
 
 def prepare_torch(torch, spec, options):
-    """{peer: what runs it}, for those that can."""
+    """Returns {peer: a function that runs it}, for those that can."""
     runs = {}
     peers = [peer for peer in options.only if peer in TORCH_PEERS]
     if not peers:

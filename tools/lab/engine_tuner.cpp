@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine's own tuner (TunePolicy::on_miss) gains over the heuristic, and what the first prepare then costs:
+// Measures what an engine's own tuner (TunePolicy::on_miss) gains over the heuristic, and what the first prepare costs:
 //   normjit_engine_tuner DEVICE SECONDS SHAPES...
-// Both schedules are timed in turn afterwards, on data of their own, by the clock of `bench` and `tune`.
+// Afterwards both schedules are timed in turn, on other data, by the clock of `bench` and `tune`.
 #include "device.h"
 #include "shapes.h"
 #include "support/try.h"

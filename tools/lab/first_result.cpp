@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the start of a process to the first gradients, in steps, as one line of JSON. For first_result.py, which says
-// when it started the process:
+// Prints the times from the start of a process to its first gradients, in steps, as one line of JSON. first_result.py
+// passes the time at which it started the process:
 //   normjit_first_result SPEC DEVICE NANOSECONDS [unchecked]
-// NANOSECONDS: of CLOCK_MONOTONIC. Making the data does not count: an engine has it.
+// NANOSECONDS is a time of CLOCK_MONOTONIC. Making the data does not count, because an engine has it already.
 #include "check.h"
 #include "device.h"
 #include "gpu_problem.h"
@@ -34,7 +34,7 @@ struct Steps {
     double process = 0, engine = 0, kernel = 0, launch = 0;  ///< seconds
     int compiled = 0;
     std::string maker;
-    bool nvrtc = false, llvm = false;  ///< whether they were opened
+    bool nvrtc = false, llvm = false;  ///< true if they were opened
     bool right = true;
 };
 

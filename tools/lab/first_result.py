@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""From the start of a process to the first gradients: without a cache, with an empty one, a full one, and a pack.
+"""Measures the time to a process's first gradients: without a cache, with an empty one, a full one, and a pack.
 
     first_result.py build/tools/lab/normjit_first_result [SPEC...] [--device cpu|cuda:0] [--processes 15]
 
-Medians of many processes, in turn; making the data does not count. process: to main(); engine: to create it; kernel: to
-prepare it, from the cache or else compiled and kept; launch: until the gradients are there. Fails when a gradient is
-wrong, when nothing was compiled without a cache or with an empty one, or when something was with a full one or a pack,
-or NVRTC or LLVM was opened where nothing was made by it. Exit code 3: no such device, or no NVRTC.
+Medians of many processes, in turn; making the data does not count. process: up to main(); engine: creating it; kernel:
+preparing it, from the cache or else compiled and kept; launch: until the gradients are complete. Fails if a gradient is
+wrong, if nothing was compiled without a cache or with an empty one, if something was compiled with a full one or a pack,
+or if NVRTC or LLVM was opened without need. Exit code 3: no such device, or no NVRTC.
 
---device cuda:0 works without a GPU, too, with a library that plays its driver in NORMJIT_CUDA_DRIVER
-(build/tests/libnormjit_fake_cuda.so): the driver's own time is missing then, and --unchecked is needed.
+--device cuda:0 also works without a GPU, if NORMJIT_CUDA_DRIVER names a library that plays its driver
+(build/tests/libnormjit_fake_cuda.so). The driver's own time is missing then, and --unchecked is needed.
 """
 import argparse
 import json
@@ -44,7 +44,7 @@ def pack(arguments, cache, path):
 
 
 def measure(arguments, spec, folder):
-    """{name of the cache: [result of a process, ...]}"""
+    """Returns {name of the cache: [result of a process, ...]}."""
     full, packed = folder / "full", folder / "kernels.pack"
     everything = {"NORMJIT_CACHE_EVERYTHING": "1", "NORMJIT_CACHE_PACKS": ""}
     start(arguments, spec, everything | {"NORMJIT_CACHE_DIR": str(full)})

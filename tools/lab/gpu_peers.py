@@ -1,25 +1,25 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Others' norm-backward and forward passes on a GPU, over a file of shapes, in the form of `normjit bench --json`.
+"""Measures other libraries' norm passes on a GPU, over a file of shapes, as `normjit bench --json`.
 
     python3 tools/lab/gpu_peers.py --shapes tools/lab/gpu_shapes.txt --json peers.json [--only torch,triton] [--limit 300]
 
 The whole operation counts: dx, dgamma and, for layernorm, dbeta, with the sums of partials and their casts. A time is
 the median of CUDA graph replays with the L2 cache flushed before each; the ceiling is torch.add(x, dy, out=dx), which
-reads two matrices and writes one. Of specs with pass=forward it is y, and what a peer saves beside it; torch.neg(x,
-out=y) stands in for the ceiling, which only `normjit bench` has: torch's copies are none. What cannot be imported,
-compiled or run for a shape is left out.
+reads two matrices and writes one. For specs with pass=forward the operation is y and what a peer saves in addition, and
+torch.neg(x, out=y) replaces the ceiling, which only `normjit bench` has. A peer that cannot be imported, compiled or run
+for a shape is skipped.
 
     torch    the operators that autograd calls (eager)
     compile  torch.compile of the formula, forward or backward, with its defaults
-    compile-best  the fastest of several ways to ask torch.compile for it
+    compile-best  the fastest of several settings of torch.compile
     triton   a row per step, partial sums of columns per program, summed by torch, as in flash-attention's layer norm;
              no forward pass
     liger    Liger-Kernel (PyPI: liger-kernel)
     quack    QuACK, CuTe DSL (PyPI: quack-kernels, with nvidia-cutlass-dsl, apache-tvm-ffi, torch-c-dlpack-ext)
-    normjit  this project, by its Python package: in the same harness, which is not that of `normjit bench`
+    normjit  this project's Python package, in the same harness, which is not that of `normjit bench`
 
-All run as replays of a CUDA graph; those of a shape take turns. A peer whose package is not there is left out with a line that says so.
+All run as replays of a CUDA graph; those of a shape take turns. A missing package is reported, and its peer skipped.
 """
 import argparse
 import functools
@@ -72,7 +72,7 @@ class Problem:
         return (2 if self.is_forward else 3) * self.x.numel() * self.x.element_size()
 
     def ceiling(self):
-        """A name, and what moves the same bytes."""
+        """Returns a name, and a function that moves the same bytes."""
         if self.is_forward:
             return "torch.neg", lambda: torch.neg(self.x, out=self.dx)
         return "torch.add", lambda: torch.add(self.x, self.dy, out=self.dx)
@@ -92,7 +92,7 @@ def torch_eager(p):
     return lambda: torch.ops.aten._fused_rms_norm_backward(p.dy, p.x, [p.cols], p.rstd[:, None], gamma, [True] * 2)
 
 
-# What Inductor can be told to do for a norm beside its default; of these the fastest is "compile-best".
+# Settings of Inductor for a norm besides its defaults; "compile-best" is the fastest of these.
 INDUCTOR = {
     "default": {},
     "mix-order reduction": {"triton.mix_order_reduction": True, "triton.mix_order_reduction_non_strict_mode": True},
@@ -103,7 +103,7 @@ INDUCTOR = {
 
 
 def compiled(p, options):
-    """The formula, compiled: y, or all gradients from the saved statistics, as Inductor makes a graph's backward pass."""
+    """Returns the compiled formula: y, or all gradients from the saved statistics, as in a graph's backward pass."""
     def forward(x, gamma, beta):
         if p.norm == "layernorm":
             wide = torch.nn.functional.layer_norm(x.float(), (p.cols,), gamma.float(), beta.float(), EPS)
@@ -230,7 +230,7 @@ def quack(p):
     from quack.rmsnorm import layernorm_bwd, layernorm_fwd, rmsnorm_bwd, rmsnorm_fwd
 
     if p.is_forward and p.norm == "layernorm":
-        gamma, beta = p.gamma.float(), p.beta.float()  # all that it takes
+        gamma, beta = p.gamma.float(), p.beta.float()  # it takes nothing else
         return lambda: layernorm_fwd(p.x, gamma, bias=beta, eps=EPS)
     if p.is_forward:
         return lambda: rmsnorm_fwd(p.x, p.gamma, eps=EPS)
@@ -258,7 +258,7 @@ flush = None
 
 
 def seconds_of(runs, samples):
-    """Medians of runs that take turns, each after the L2 cache was flushed."""
+    """Returns medians of runs that take turns, each after a flush of the L2 cache."""
     global flush
     if flush is None:
         flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
@@ -274,7 +274,7 @@ def seconds_of(runs, samples):
 
 
 def captured(run):
-    """A replay of the graph of a run, which keeps alive what the run has in memory."""
+    """Returns a replay of the graph of a run, which keeps the run's memory alive."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -298,13 +298,13 @@ def measure_spec(spec, only, budget):
     except (ValueError, torch.cuda.OutOfMemoryError) as error:
         print(f"{spec}: left out: {str(error).splitlines()[0]}", file=sys.stderr)
         return []
-    torch._dynamo.reset()  # which compiles a function for a few shapes only
+    torch._dynamo.reset()  # it compiles a function for a few shapes only
     method, move = p.ceiling()
     runs = {method: captured(move)}
     for name in only:
         try:
             runs[name] = captured(PEERS[name](p))
-        except Exception as error:  # whatever a peer does on a shape that it has not been made for
+        except Exception as error:  # peers fail in various ways on unsupported shapes
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             print(f"{spec}: {name} left out: {reason[:100]}", file=sys.stderr)
     once = sum(seconds_of(runs.values(), 1)) + 1e-4 * len(runs)
@@ -319,12 +319,12 @@ def measure_spec(spec, only, budget):
 
 
 def importable(names):
-    """Those of the peers that are there."""
+    """Returns the available peers."""
     there = []
     for name in names:
         try:
             importlib.import_module(PACKAGES.get(name, "torch"))
-        except Exception as error:  # a package that is there may still not suit this Python, torch or driver
+        except Exception as error:  # an installed package may still not suit this Python, torch or driver
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             print(f"{name} left out: {reason[:200]}", file=sys.stderr)
             continue

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What JAX's norms gain by normjit: the gradients of layer_norm and rms_norm, jitted, by what XLA makes of jax.numpy and
-by normjit.jax in turn.
+"""Measures what JAX's norms gain by normjit: jitted gradients by XLA and by normjit.jax, in turn.
 
     PYTHONPATH=build/python jax_norms.py [--rounds 15] [--json FILE] [SHAPE ...]
 
 SHAPE: 512x768, 4096x4096:bf16, rms:2048x768. The forward pass is the same jax.numpy for both, in the same jitted
-function. Medians of rounds in which the two take turns, of calls that are waited for at the end of a round; the error of
-scale's gradient is relative, in the 2-norm."""
+function. Times are medians of rounds in which the two take turns; a round waits for its calls at the end. The error is that
+of scale's gradient, relative, in the 2-norm."""
 import argparse
 import json
 import statistics
@@ -25,7 +24,7 @@ ROUND_SECONDS = 0.05
 
 
 def plain(norm, x, scale, bias):
-    """As users write it: in f32, rounded once."""
+    """Computes the norm as users write it: in f32, rounded once."""
     h = x.astype(jnp.float32)
     if norm == "layernorm":
         h = h - jnp.mean(h, -1, keepdims=True)

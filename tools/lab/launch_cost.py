@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What sums over all blocks cost a short launch on a GPU: a second kernel, or a barrier of all blocks (needs CuPy).
+"""Measures what sums over all blocks cost a short launch on a GPU: a second kernel, or a barrier (needs CuPy).
 
     tools/lab/launch_cost.py [--grids 132,264]
 
 Microseconds of one launch in a CUDA graph of 40, data from memory: of nothing (`null`, a pair of them, a barrier alone),
 then of kernels that read two arrays and write one: alone (`stream`); with a partial of each block (`partials`), and with
-those added up by a second kernel, launched early (`pair`), or by the same blocks behind a barrier in global memory
-(`barrier`; `cooperative`: launched as what may wait for all its blocks must be).
+those summed by a second kernel, launched early (`pair`), or by the same blocks after a barrier in global memory
+(`barrier`; `cooperative`: a launch that may wait for all its blocks).
 """
 import argparse
 import ctypes
@@ -134,7 +134,7 @@ class Kernels:
 
 
 def microseconds(launch):
-    """The median of a launch's share of a graph; launch(stream, number) enqueues one."""
+    """Returns the median of a launch's share of a graph; launch(stream, number) enqueues one."""
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
         launch(stream.ptr, 0)
@@ -170,7 +170,7 @@ def main():
         return lambda grid, stream: kernels.launch(name, grid, stream, argument, attribute)
 
     def show(title, launches, grid):
-        """launches: makers by name, each of a launch number."""
+        """Prints a row. `launches`: functions by name, each of a launch number."""
         times = [f"{name} {microseconds(lambda stream, number: make(number)(grid, stream)):.2f}"
                  for name, make in launches.items()]
         print(f"{title}, {grid} blocks: " + "  ".join(times), flush=True)

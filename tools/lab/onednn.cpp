@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// oneDNN's layer normalization backward over specs: normjit_onednn SECONDS SPEC... prints a JSON line for each spec
-// that oneDNN has a kernel for: {"spec": ..., "median_seconds": ..., "implementation": ...}. Threads: OMP_NUM_THREADS.
+// Measures oneDNN's layer normalization backward: normjit_onednn SECONDS SPEC... prints a JSON line for each spec that
+// oneDNN has a kernel for: {"spec": ..., "median_seconds": ..., "implementation": ...}. Threads: OMP_NUM_THREADS.
 //
-// All tensors are allocated and written before the clock starts. gamma is f32 whatever the spec says: with bf16 gamma
-// oneDNN takes its reference code, hundreds of times slower.
+// All tensors are allocated and written before the clock starts. gamma is always f32: with bf16 gamma oneDNN
+// takes its reference code, hundreds of times slower.
 #include "normjit/spec.h"
 
 #include <algorithm>
@@ -59,7 +59,7 @@ layer_normalization_backward::primitive_desc describe(const engine& cpu, const m
 #endif
 }
 
-/// Filled with numbers of an everyday size, and with that its pages are there.
+/// Returns memory filled with ordinary numbers, so that its pages exist.
 memory filled(const memory::desc& description, const engine& cpu) {
     memory tensor(description, cpu);
     auto* bytes = static_cast<uint8_t*>(tensor.get_data_handle());

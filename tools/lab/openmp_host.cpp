@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// openmp_host [--neighbours N,N,...] [--threads N] [--host-us T] [--seconds S] [--only POLICY] [SPEC ...]: what the
-// thread policies of an engine cost in a program that has OpenMP regions of its own, as a PyTorch process does, and
-// beside other programs. A step is one such region, of T us with all threads, and one launch; policies take turns, and
-// all see the same neighbours: N processes that never sleep. With them stand one thread, and a parallel_for that deals
-// the tasks out once and for all, as at::parallel_for does. Prints the median, mean and 95th percentile of a launch, in
-// microseconds, how much longer the mean is than the best policy's, and what a step takes of all CPUs.
+// openmp_host [--neighbours N,N,...] [--threads N] [--host-us T] [--seconds S] [--only POLICY] [SPEC ...]: measures an
+// engine's thread policies in a program with OpenMP regions of its own, as a PyTorch process has, and beside other
+// programs. A step is one such region, of T us with all threads, and one launch. Policies take turns, with the same
+// neighbours: N processes that never sleep. They are compared with one thread, and with a parallel_for that assigns the
+// tasks statically, as at::parallel_for does. Prints the median, mean and 95th percentile of a launch, in microseconds,
+// how much longer the mean is than the best policy's, and a step's time on all CPUs.
 #include "support/aligned_memory.h"
 #include "support/text.h"
 #include "support/try.h"
@@ -77,7 +77,7 @@ class Neighbours {
     std::vector<pid_t> children_;
 };
 
-/// Each thread's tasks are its own.
+/// Runs tasks with a static assignment to threads.
 void run_static(void* self, int64_t count, void (*task)(void* context, int64_t i), void* context) {
 #pragma omp parallel for schedule(static) num_threads(*static_cast<int*>(self))
     for (int64_t i = 0; i < count; ++i) task(context, i);
@@ -107,7 +107,7 @@ class Tensors {
     Arguments arguments;
 
   private:
-    /// Touched by the threads that will work on it. All bytes 0x3c: a bf16 of 0.0115 and an f32 of as much.
+    /// Returns memory touched by the threads that will work on it. All bytes are 0x3c: 0.0115 as bf16 and as f32.
     void* take(int64_t bytes) {
         memory_.push_back(allocate_aligned(4096, bytes));
         auto* memory = static_cast<char*>(memory_.back().get());
@@ -146,7 +146,7 @@ Status step(const Kernel& kernel, const Arguments& arguments, const Options& opt
     return {};
 }
 
-/// A block of steps with each in turn, after some that do not count, until what the one before left awake sleeps.
+/// Runs a block of steps with each contender in turn; uncounted steps before it let the previous one's threads sleep.
 Status measure(std::vector<Contender>& contenders, const Arguments& arguments, const Options& options) {
     using namespace std::chrono_literals;
     constexpr int least = 3;

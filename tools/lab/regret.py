@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the heuristic gives away, from tuning records: its time over the best that was found.
+"""Computes the heuristic's regret from tuning records: its time over the best time found.
 
     regret.py records.jsonl [--sample 60] [--seed 1] [--list 10]      geometric mean and worst case, for each device
-    regret.py records.jsonl --again second.jsonl                      the same problems tuned twice: how much is noise
-    regret.py --random 60 [--seed 20261123] [--most 2048]             specs to measure it with, of random sizes that the
-                                                                      heuristic never saw; the seed is today's date
-    regret.py --draw shapes.txt --sample 60 --without a.txt b.txt     specs that a shapes file has and others have not
+    regret.py records.jsonl --again second.jsonl                      the same problems tuned twice: shows the noise
+    regret.py --random 60 [--seed 20261123] [--most 2048]             specs of random sizes, unknown to the heuristic,
+                                                                      to measure it with; the seed is today's date
+    regret.py --draw shapes.txt --sample 60 --without a.txt b.txt     specs of a shapes file that others do not have
     regret.py records.jsonl --classes                                 shares of the ceiling and regret by size
-    regret.py records.jsonl --why build/tools/normjit/normjit         and which lines of the heuristic's tables are to blame
+    regret.py records.jsonl --why build/tools/normjit/normjit         and the lines of the heuristic's tables to blame
 
 A problem whose heuristic was not beaten by more than the noise counts as 1. Two commands on a machine:
 
@@ -27,7 +27,7 @@ import sys
 
 
 def read(path):
-    """Records by problem and device; of several lines about the same, the last."""
+    """Returns records by problem and device; of several lines about the same, the last."""
     records = {}
     with open(path) as file:
         for number, line in enumerate(file, 1):
@@ -54,7 +54,7 @@ def summary(gains):
 
 
 def reasons(normjit, record):
-    """What decided the heuristic's schedule, as far as this build's heuristic still chooses it."""
+    """Returns what decided the heuristic's schedule, if this build's heuristic still chooses it."""
     emit = [normjit, "compile", record["spec"], "--target", record["target"], "--emit"]
     schedule, why = (subprocess.run([*emit, stage], capture_output=True, text=True) for stage in ("schedule", "reasons"))
     if why.returncode:
@@ -64,14 +64,14 @@ def reasons(normjit, record):
 
 
 def read_shapes(path):
-    """Specs by what is the same for the same problem."""
+    """Returns specs by a key that is equal for equal problems."""
     with open(path) as file:
         lines = [line.split("#")[0].split() for line in file]
     return {frozenset(words) - {"x=f32"}: " ".join(words) for words in lines if words}
 
 
 def draw(path, without, count, seed):
-    """Of the specs in a shapes file that no other file has; in the order of the file."""
+    """Draws from the specs of a shapes file that no other file has; in the order of the file."""
     fitted = {problem for other in without for problem in read_shapes(other)}
     left = [text for problem, text in read_shapes(path).items() if problem not in fitted]
     drawn = set(random.Random(seed).sample(left, min(count or len(left), len(left))))
@@ -81,7 +81,7 @@ def draw(path, without, count, seed):
 ITEM_BYTES = {"bf16": 2, "f16": 2, "f32": 4}
 NARROWEST, WIDEST = 64, 53248
 LEAST_BYTES = 64 << 10
-FEW_ROWS = 16  # one problem of eight has 1 to so many
+FEW_ROWS = 16  # one problem of eight has 1 to this many
 
 
 def log_uniform(source, least, most):
@@ -89,10 +89,10 @@ def log_uniform(source, least, most):
 
 
 def random_spec(source, most_bytes):
-    """Of any width but a power of two, moving from 64 KiB to most_bytes: x, dy and dx."""
+    """Returns a spec of any width except powers of two, whose x, dy and dx take 64 KiB to most_bytes."""
     norm, dtype = source.choice(["layernorm", "rmsnorm"]), source.choice(sorted(ITEM_BYTES))
     while True:
-        # Half of them of a multiple of 64, as models have, the others of any.
+        # Half of the widths are multiples of 64, as in models.
         cols = round(log_uniform(source, NARROWEST, WIDEST))
         if source.random() < 0.5:
             cols = max(cols // 64, 1) * 64
@@ -123,7 +123,7 @@ def mib_of(record):
 
 
 def class_table(found):
-    """Lines: the heuristic's share of the ceiling, the best found, and what the heuristic gives away."""
+    """Returns lines with the heuristic's share of the ceiling, the best share found, and the regret."""
     lines = [f"  {'MiB':>11} {'problems':>8}   {'heuristic':>15}   {'best found':>15}   {'heuristic/best':>15}",
              f"  {'':>11} {'':>8}   {'median':>7} {'worst':>7}   {'median':>7} {'worst':>7}   {'mean':>7} {'worst':>7}"]
     for least, most in zip([0, *CLASSES], CLASSES):

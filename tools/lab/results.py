@@ -3,11 +3,11 @@
 """Writes RESULTS.md from the measurements in results/, in the order and with the words of results/index.json.
 
     python3 tools/lab/results.py            the page
-    python3 tools/lab/results.py --charts   its charts, too (needs matplotlib)
-    python3 tools/lab/results.py --check    fails where the page is not what it would write
+    python3 tools/lab/results.py --charts   its charts as well (needs matplotlib)
+    python3 tools/lab/results.py --check    fails if the page is not what it would write
 
 A file of results is what `normjit bench --json`, gpu_peers.py, cpu_peers.py, torch_operators.py or
-jax_norms.py wrote, and the date.
+jax_norms.py wrote, with the date.
 """
 import argparse
 import json
@@ -30,7 +30,7 @@ kernel was not the best. Every time is a median of one whole backward pass of on
 
 
 def keys_of(spec):
-    """("layernorm", {"rows": "32768", "cols": "256", "x": "bf16"}); what is usual, x=f32, is left out."""
+    """("layernorm", {"rows": "32768", "cols": "256", "x": "bf16"}); the default, x=f32, is left out."""
     norm, *words = spec.split()
     keys = dict(word.split("=") for word in words)
     if keys.get("x") == "f32":
@@ -46,7 +46,7 @@ def title_of(spec):
 
 
 def read(names):
-    """All results of some files, each with its device and date."""
+    """Returns all results of some files, each with its device and date."""
     results = []
     for name in names:
         document = json.loads((HERE / "results" / name).read_text())
@@ -58,7 +58,7 @@ def read(names):
 
 
 def wanted(table):
-    """{title: {"normjit" or peer: result}} of a table, in the order of its files."""
+    """Returns {title: {"normjit" or peer: result}} of a table, in the order of its files."""
     shapes = {}
     for result in read(table["files"]):
         title = title_of(result["spec"])
@@ -95,7 +95,7 @@ def rows_of_shares(shapes):
 
 
 def rows_of_widths(shapes):
-    """A row for each width, a column for each norm."""
+    """Returns a row for each width, a column for each norm."""
     norms, widths = {}, {}
     for title, results in shapes.items():
         norm, width = title.split()[:2]
@@ -107,7 +107,7 @@ def rows_of_widths(shapes):
 
 
 def rows_of_frameworks(results):
-    """A framework's norms with its own kernels and with normjit's."""
+    """Returns a framework's norms with its own kernels and with normjit's."""
     theirs = {"torch": "PyTorch", "jax": "JAX"}[results[0]["framework"]]
     calls = any("call_us" in result for result in results)
     yield ["", theirs, "normjit", "times as fast", *(["a call, " + theirs, "a call, normjit"] if calls else [])]
@@ -170,7 +170,7 @@ def main():
 
 
 def wanted_points(panel):
-    """{"normjit" or peer: {cols: share}}: what a panel shows."""
+    """Returns {"normjit" or peer: {cols: share}}: the content of a panel."""
     points = {}
     for result in read(panel["files"]):
         norm, keys = keys_of(result["spec"])
@@ -178,7 +178,7 @@ def wanted_points(panel):
         gamma = keys.get("gamma", keys.get("x", "f32"))
         same = {"norm": norm, "x": keys.get("x", "f32"), "rows": rows, "elements": rows * cols,
                 "threads": result.get("threads"), "gamma": gamma}
-        # Peers on CPUs take an f32 gamma alone: there the panel has what was measured.
+        # Peers on CPUs take only an f32 gamma: the panel shows what was measured.
         if "share" not in result or set(keys) - {"rows", "cols", "x", "gamma"}:
             continue
         if any(same[key] != panel[key] for key in same if key in panel):

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transformers of a few layers as the public models of two kinds have them, for measurements: no weights, no packages
-but torch."""
+"""Transformers of a few layers, like two kinds of public models, for measurements. They need only torch."""
 import torch
 from torch import nn
 from torch.nn import functional
@@ -66,7 +65,7 @@ class Transformer(nn.Module):
         self.head = nn.Linear(width, vocabulary, bias=False)
 
     def forward(self, ids):
-        """The loss of predicting each token from those before."""
+        """Returns the loss of predicting each token from earlier ones."""
         x = self.tokens(ids[:, :-1]) + self.places.weight[: ids.shape[1] - 1]
         for block in self.h:
             x = block(x)
@@ -80,7 +79,7 @@ def norms(model):
 
 
 def make(kind, width, layers, vocabulary, tokens, dtype=torch.bfloat16, device="cpu"):
-    """With the same random weights for the same arguments; those of norms as after some training."""
+    """Returns a model with the same random weights for the same arguments; those of norms as after some training."""
     torch.manual_seed(0)
     model = Transformer(kind, width, layers, vocabulary, tokens)
     for norm in norms(model):

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What torch's norms gain by normjit, in a process of torch's: operators with torch's kernels and with normjit's in turn,
-results allocated; and how far each is from double precision.
+"""Measures what torch's norms gain by normjit: time and error of operators with both kernels, in turn.
+
+Results are allocated, as in a program; errors are those against double precision.
 
     PYTHONPATH=build/python torch_operators.py [--device cuda] [--keep-memory] [--rounds 15] [--json FILE] [CASE ...]
 
 CASE: 512x768, 4096x4096:bf16, 4096x4096:bf16/f32 (weight), rms:2048x768; forward:512x768, the norm itself, and
-sum:rms:512x768, that of x + residual with this sum. Times are medians of rounds in which the two take turns. On a CPU
+sum:rms:512x768, the norm of x + residual with this sum. Times are medians of rounds in which the two take turns. On a CPU
 backward passes go through autograd, and torch's RMSNorm is many operators. On a GPU the time of an operator is that of a
-CUDA graph of calls, whose data the L2 cache keeps where it fits, over their number; the time of a call is what the
-host needs to make one. The error is that of a weight's gradient, or of y, relative, in the 2-norm."""
+CUDA graph of calls over their number, with data in the L2 cache if it fits; the time of a call is what the host needs
+to make one. The error is that of a weight's gradient, or of y, relative, in the 2-norm."""
 import argparse
 import contextlib
 import json
@@ -53,7 +54,7 @@ class Problem:
         self.w, self.b = made(cols, dtype=weight_type), made(cols, dtype=weight_type)
 
     def calls(self):
-        """Torch's way and normjit's, each as a function without arguments whose results are a tuple."""
+        """Returns torch's way and normjit's, each as a function without arguments that returns a tuple."""
         if self.kind == "backward":
             return self.through_autograd() if self.device == "cpu" else [self.operator()] * 2
         torchs, ours = [(self.y_of_torch, self.y_of_normjit), (self.sum_of_torch, self.sum_of_normjit)][
@@ -83,7 +84,7 @@ class Problem:
         return normjit.torch.layer_norm(self.x, self.w, self.b, eps=EPS, **options)
 
     def operator(self):
-        """Torch's backward operator, which normjit overrides."""
+        """Returns torch's backward operator, which normjit overrides."""
         x, w, b = (t.detach() for t in (self.x, self.w, self.b))
         mean = x.float().mean(-1, keepdim=True)
         if self.norm == "rmsnorm":
@@ -114,7 +115,7 @@ class Problem:
 
 
 def on_cpu(call):
-    """A function of a number of calls: seconds of one."""
+    """Returns a function of a number of calls that returns the seconds of one."""
     def seconds(count):
         begin = time.perf_counter()
         for _ in range(count):
@@ -125,7 +126,7 @@ def on_cpu(call):
 
 
 def in_graph(call):
-    """The same on the GPU. The graph holds as many calls as take a millisecond, at most 50."""
+    """Does the same on the GPU. The graph has as many calls as take a millisecond, at most 50."""
     call()
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record(), call(), end.record(), end.synchronize()
@@ -154,7 +155,7 @@ def of_host(call):
 
 
 def medians(problem, calls, timer, rounds):
-    """Microseconds of each of two calls, which take turns."""
+    """Returns the microseconds of each of two calls, which take turns."""
     contexts = [contextlib.nullcontext, normjit.torch.enabled]
     timers, times, counts = [], ([], []), [1, 1]
     for call, context in zip(calls, contexts):

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch and JAX gain by normjit on a GPU, in one go of at most six minutes: operators and calls, training steps
-eager and compiled (beside Liger's, where it is installed), JAX's gradients. Each part leaves its JSON and its output in
-a folder; a short table comes last, of what is there.
+"""Measures what PyTorch and JAX gain by normjit on a GPU, in one go of at most six minutes.
+
+The parts are operators and calls, training steps, eager and compiled (with Liger's, if installed), and JAX's gradients.
+Each part writes its JSON and its output to a folder; a short table of all results comes last.
 
     PYTHONPATH=build/python torch_round.py FOLDER [--device cpu] [PART ...]    # operators host_memory steps jax
 
-host_memory is torch's operators on the CPU of the machine, as it is and with its memory kept."""
+host_memory measures torch's operators on the machine's CPU, with and without keep_host_memory()."""
 import argparse
 import json
 import os
@@ -17,7 +18,7 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).parent
-PARTS = {  # the script, its words, and the seconds that it may take
+PARTS = {  # the script, its arguments, and its time limit in seconds
     "operators": ("torch_operators.py", ["--device", "{device}", "--rounds", "9"], 80),
     "host_memory": ("torch_operators.py", ["--rounds", "7"], 25),
     "host_memory_kept": ("torch_operators.py", ["--rounds", "7", "--keep-memory"], 25),
@@ -47,7 +48,7 @@ def run(part, folder, device):
 
 
 def ratios(rows):
-    """Torch's or XLA's time over normjit's: {kind of case: [of each case]}."""
+    """Returns torch's or XLA's time over normjit's: {kind of case: [of each case]}."""
     found = {}
     for row in rows:
         found.setdefault(row["kind"], []).append(row["us"][0] / row["us"][1])

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What normjit changes in training steps of GPT-2-like and Llama-like transformers: the norms' backward passes, the time
-of a step, memory, and how far gradients are from each other. Beside PyTorch's own, eager and compiled, and Liger's
-kernels where they are installed.
+"""Measures what normjit changes in training steps of GPT-2-like and Llama-like transformers.
+
+That is the norms' backward passes, the time of a step, memory, and the distance of gradients, compared with PyTorch's
+own kernels, eager and compiled, and Liger's if installed.
 
     PYTHONPATH=build/python training_step.py --device cuda --json steps.json
     PYTHONPATH=build/python training_step.py --width 128 --layers 2 --tokens 64 --vocabulary 512 --rounds 3    # any CPU
 
-"normjit, forward" has normjit's forward passes, too. Contenders take turns, step by step; times are medians, in brackets
-the 20th and 80th percentiles. A step is forward, backward and a fused AdamW. "norm" is the backward pass of one of the
-model's norms alone, on inputs of its shape, with the memory of its results. Differences are of all gradients of the
-first step, in the 2-norm, relative to torch's."""
+"normjit, forward" has normjit's forward passes as well. Contenders take turns, step by step; times are medians, in
+brackets the 20th and 80th percentiles. A step is forward, backward and a fused AdamW. "norm" is the backward pass of a
+single norm of the model, on inputs of its shape, with the memory of its results. Differences are those of all gradients
+of the first step, in the 2-norm, relative to torch's."""
 import argparse
 import contextlib
 import copy
@@ -35,7 +36,7 @@ class Contender:
         self.times = []
 
     def context(self):
-        """In which it runs; to enter takes time that is none of a step's."""
+        """Returns the context in which it runs; entering it takes time that does not belong to a step."""
         return normjit.torch.enabled() if self.normjits else contextlib.nullcontext()
 
     def gradients(self, ids):
@@ -50,7 +51,7 @@ class Contender:
         return loss
 
     def norm_microseconds(self, rows, rounds):
-        """The median of the backward pass of its first norm."""
+        """Returns the median time of the backward pass of its first norm."""
         norm = small_transformer.norms(self.model)[:1] or [self.model.ln_f]  # whatever a peer put there
         weight = norm[0].weight
         x = torch.randn(rows, weight.numel(), device=self.device).to(weight.dtype).requires_grad_()
@@ -76,7 +77,7 @@ def synchronize(device):
 
 
 def with_liger(model, kind):
-    """The model with Liger's norms."""
+    """Returns the model with Liger's norms."""
     from liger_kernel.transformers import LigerLayerNorm, LigerRMSNorm
 
     for module in list(model.modules()):
@@ -109,7 +110,7 @@ def contenders(kind, options):
 
 
 def difference(contender, right):
-    """Of gradients, from those of another."""
+    """Returns the distance of its gradients from another's."""
     pairs = list(zip((p.grad for p in contender.model.parameters()), right))
     off = sum(float((a.double() - b.double()).square().sum()) for a, b in pairs)
     return (off / sum(float(b.double().square().sum()) for _, b in pairs)) ** 0.5

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which models of transformers train with normjit as they do without: of each family one small model with random weights
-takes a training step on the CPU, by torch's kernels and with enable() and patch(), from the same seeds. Compared are the
-losses, bit by bit, and all gradients. Writes a page of Markdown.
+"""Checks which models of transformers train with normjit as they do without it, and writes a page of Markdown.
+
+For each family one small model with random weights takes a training step on the CPU, with torch's kernels and with
+enable() and patch(), from the same seeds. It compares the losses, bit by bit, and all gradients.
 
     PYTHONPATH=build/python tried_models.py [--page runtime/python/TRIED.md] [--families llama bert ...] [--seconds 60]
 
-Exit code 1: somewhere the losses differ, or gradients by more than rounding explains."""
+Exit code 1: losses differ somewhere, or gradients by more than rounding explains."""
 import argparse
 import contextlib
 import datetime
@@ -24,7 +25,7 @@ import transformers
 from transformers.models.auto import modeling_auto
 
 TASKS = ("MODEL_FOR_CAUSAL_LM_MAPPING", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING", "MODEL_FOR_MASKED_LM_MAPPING")
-SMALL = {  # by the names that families have for them; a configuration takes those that it knows
+SMALL = {  # by the names that families use; a configuration takes those that it knows
     64: ("hidden_size", "d_model", "n_embd", "dim", "embedding_size", "emb_dim", "word_embed_proj_dim"),
     96: ("intermediate_size", "d_ff", "ffn_dim", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim", "moe_intermediate_size",
          "shared_expert_intermediate_size", "hidden_dim", "ffn_hidden_size", "mlp_hidden_size"),
@@ -39,8 +40,8 @@ SMALL = {  # by the names that families have for them; a configuration takes tho
 }
 TOKEN_IDS = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 1}
 MULTI_HEAD = ("axk2", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "longcat_flash",
-              "minicpm3", "sarvam_mla", "youtu")  # as many heads of keys as of queries
-OWN = {  # of families whose sizes must fit together; None: a size that is left as the family has it
+              "minicpm3", "sarvam_mla", "youtu")  # as many key heads as query heads
+OWN = {  # for families whose sizes depend on each other; None: keeps the family's size
     **dict.fromkeys(MULTI_HEAD, {"num_key_value_heads": 4}),
     "mamba2": {"num_heads": 8, "n_groups": 1, "state_size": 16}, "gpt_neo": {"num_layers": None},
     "bamba": {"mamba_n_heads": 8, "mamba_d_head": 16}, "reformer": {"is_decoder": True},
@@ -51,7 +52,7 @@ LARGEST_DIFFERENCE = 1e-4  # of a parameter's gradient in f32, of the 2-norm of 
 
 
 def families():
-    """{model_type: class}, of the first task for which there is one."""
+    """Returns {model_type: class}, for the first task that has one."""
     found = {}
     for task in TASKS:
         for config, kinds in getattr(modeling_auto, task).items():
@@ -60,7 +61,7 @@ def families():
 
 
 def small_config(kind):
-    """A configuration whose sizes are small where it has the names."""
+    """Returns a configuration with small sizes, as far as it has their names."""
     known = {*inspect.signature(kind).parameters, *vars(kind()), *kind.attribute_map}
     sizes = {name: size for size, names in SMALL.items() for name in names if name in known}
     sizes.update(OWN.get(kind.model_type, {}))
@@ -79,7 +80,7 @@ def made(config, kind):
 
 
 def step(model):
-    """The loss, and gradients by name."""
+    """Returns the loss, and gradients by name."""
     model.zero_grad(set_to_none=True)
     torch.manual_seed(1)
     tokens = torch.randint(2, 100, (2, TOKENS))
@@ -90,13 +91,13 @@ def step(model):
 
 
 def difference(gradients, right):
-    """The largest of a parameter's, of the 2-norm of all."""
+    """Returns the largest difference of a parameter, relative to the 2-norm of all."""
     size = sum(float(g.double().square().sum()) for g in right.values()) ** 0.5
     return max(float((gradients[name].double() - right[name].double()).norm()) for name in right) / size
 
 
 def tried(config_kind, kind):
-    """What a row of the page says of a family."""
+    """Returns a family's row of the page."""
     model = made(small_config(config_kind), kind)
     right = step(model)
     again = step(model)
@@ -162,7 +163,7 @@ def main():
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
-    torch.set_num_threads(1)  # the sums of a step are then in one order
+    torch.set_num_threads(1)  # fixes the order of a step's sums
     rows, failed = {}, {}
     for family, (config, kind) in sorted(families().items()):
         if options.families and family not in options.families:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Two builds of normjit in turn over the same shapes: how many times as fast the second is.
+"""Runs two builds of normjit in turn over the same shapes: how many times as fast is the second?
 
     tools/lab/two_builds.py OLD NEW tools/lab/gpu_shapes.txt --device cuda:0 --rounds 3 --json ratios.json
 
-A round runs `normjit bench` of the one, then of the other, and the next round the other way round, so that drift of
-the machine falls on both. A shape's figure is the median of its times over the rounds. The last lines are the geometric
+A round runs `normjit bench` of one build, then of the other, and the next round in reverse order, so that drift of
+the machine affects both. A shape's figure is the median of its times over the rounds. The last lines are the geometric
 mean of old time / new time and the shapes below --least.
 """
 import argparse

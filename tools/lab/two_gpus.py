@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whether training on several GPUs is that on one: a small transformer of GPT-2's kind and one of Llama's, trained by one
-process with torch's norms and with normjit's, and by all with FSDP2 (each its own part of the batch) and with sequence
-parallelism (each its own part of every sequence; the linear layers are split between them), both with normjit's. Compared
-are the losses of all steps and the gradients of the first, with those of one process and torch's norms.
+"""Checks that training on several GPUs with normjit equals training on one.
+
+A small transformer like GPT-2 and one like Llama are trained by one process with torch's norms and with normjit's. All
+processes then train them with normjit's norms and FSDP2 (each with its part of the batch), and with sequence parallelism
+(each with its part of every sequence; the linear layers are split between them). The losses of all steps and the
+gradients of the first are compared with those of one process and torch's norms.
 
     PYTHONPATH=build/python two_gpus.py                        # NCCL, all GPUs of this host
     PYTHONPATH=build/python two_gpus.py --device cpu --world 2 # gloo
     [--dtype bfloat16] [--steps 20] [--width 512] [--layers 4] [--batch 8] [--tokens 512] [--vocabulary 8192] [--json FILE]
 
-Exit code 1: they differ by more than --tolerance, of the loss or of all gradients in the 2-norm, or a norm's backward
-pass was left to torch."""
+Exit code 1: they differ by more than --tolerance, relative to the loss or to all gradients in the 2-norm, or a norm's
+backward pass was left to torch."""
 import argparse
 import copy
 import functools
@@ -41,7 +43,7 @@ def fsdp(model, mesh):
 
 
 def sequence_parallel(model, mesh):
-    """The stream between blocks is sharded along the sequence, and the norms work on their part of it."""
+    """Shards the stream between blocks along the sequence; the norms work on their part of it."""
     across = functools.partial(ColwiseParallel, input_layouts=Shard(1))
     back = functools.partial(RowwiseParallel, output_layouts=Shard(1))
     norm = functools.partial(SequenceParallel, use_local_output=True)
@@ -67,7 +69,7 @@ def mean_of_ranks(loss):
 
 
 def train(model, batches, loss_of=float):
-    """Losses of all steps, gradients of the first as {name: tensor}, calls that normjit served and left to torch."""
+    """Returns the losses of all steps, the first gradients by name, and the calls served and left to torch."""
     before = normjit.torch.report()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, foreach=False)
     losses, gradients = [], {}
@@ -84,7 +86,7 @@ def train(model, batches, loss_of=float):
 
 
 def runs(kind, options, mesh):
-    """[(name, what train() found)], whose collectives all ranks take part in."""
+    """Returns [(name, results of train())]; all ranks take part in the collectives."""
     rank, world = distributed.get_rank(), distributed.get_world_size()
     model = small_transformer.make(kind, options.width, options.layers, options.vocabulary, options.tokens,
                                    getattr(torch, options.dtype), options.place)
@@ -101,7 +103,7 @@ def runs(kind, options, mesh):
 
 
 def difference(gradients, right):
-    """In the 2-norm: of all, and of those of the norms."""
+    """Returns the differences of all gradients and of the norms' gradients, in the 2-norm."""
     def of(names):
         off = sum(float((gradients[name] - right[name]).square().sum()) for name in names)
         return (off / sum(float(right[name].square().sum()) for name in names)) ** 0.5
