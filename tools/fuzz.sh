@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# fuzz.sh [MINUTES] [TARGET...]: builds the fuzz targets of tests/fuzz with clang++ and runs them, MINUTES in all (1).
-# Starts from the seeds in tests/fuzz/corpus and what earlier runs kept in build-fuzz/corpus. An input that breaks an
-# oracle is kept in build-fuzz/found, with the line that runs it again. Exit code 1 when one was found. Another folder
-# than build-fuzz: BUILD=build-clang.
+# fuzz.sh [MINUTES] [TARGET...]: builds the fuzz targets of tests/fuzz with clang++ and runs them for MINUTES in all (1).
+# It starts from the seeds in tests/fuzz/corpus and the results of earlier runs in build-fuzz/corpus. An input that
+# breaks an oracle is kept in build-fuzz/found, with the line that runs it again; the exit code is then 1.
+# BUILD=build-clang uses another folder than build-fuzz.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

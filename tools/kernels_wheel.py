@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A wheel of compiled kernels and nothing else, which the package normjit finds beside itself: the first backward pass
-of a process then waits for no compiler. To be made on a GPU of the kind that it is for, with the same normjit:
+"""Makes a wheel that contains only compiled kernels, which the package normjit finds beside itself. The first backward
+pass of a process then waits for no compiler. Make it on a GPU of the kind that it is for, with the same normjit:
 
     tools/kernels_wheel.py specs > specs.txt          # the usual norms of torch; NORMJIT_CAPTURE writes a program's own
     normjit cache fill specs.txt --device cuda:0 --dir warm && normjit cache pack --dir warm -o sm_90.pack
     tools/kernels_wheel.py wheel sm_90.pack           # normjit_kernels_sm_90-VERSION-py3-none-any.whl
 
-Kernels of another normjit or another kind of GPU are passed over."""
+Kernels of another normjit or another kind of GPU are ignored."""
 import argparse
 import base64
 import hashlib
@@ -19,13 +19,13 @@ import zipfile
 ROOT = pathlib.Path(__file__).parents[1]
 COLUMNS = (768, 1024, 2048, 3072, 4096, 5120, 8192)
 TYPES = ("x=bf16", "x=bf16 gamma=f32", "x=f32")
-EPSILONS = {"layernorm": ("",), "rmsnorm": ("", " eps=1e-06")}  # of what computes statistics; the first is 1e-5
+EPSILONS = {"layernorm": ("",), "rmsnorm": ("", " eps=1e-06")}  # for specs that compute statistics; the first is 1e-5
 OUTPUTS = {"layernorm": "mean,rstd,y", "rmsnorm": "rstd,y"}
 
 
 def specs():
-    """As normjit.torch asks for them: the backward passes of enable(), of patch(), and of layer_norm() and rms_norm(),
-    with those themselves, without and with a residual stream."""
+    """Returns the specs that normjit.torch requests: the backward passes of enable(), patch(), layer_norm() and
+    rms_norm(), and the latter two norms, without and with a residual stream."""
     for norm, types, cols in itertools.product(OUTPUTS, TYPES, COLUMNS):
         x = types.split()[0].removeprefix("x=")
         problem = f"cols={cols} {types}"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Sets this machine up, builds everything and runs all tests, those of the Python package with NumPy. With --python also
-# those that need PyTorch, JAX or another package of 6 GB in all. The other arguments go to ctest: tools/test.sh -L quick
+# Sets up this machine, builds everything and runs all tests, including those of the Python package that need NumPy. With
+# --python also those that need PyTorch, JAX and other packages (6 GB). Other arguments go to ctest: tools/test.sh -L quick
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,11 +11,11 @@ for argument in "$@"; do
     if [ "$argument" = --python ]; then packages=all; else arguments+=("$argument"); fi
 done
 
-# Of the packages' sources only what is imported is compiled, then, and once.
+# The packages' sources are then compiled only when imported, and once.
 unset PYTHONDONTWRITEBYTECODE
 
 tools/ci/setup.sh llvm python
-# The interpreter first, which CMake looks for; its packages while all is built.
+# CMake needs the interpreter; its packages are installed while everything is built.
 tools/ci/python.sh none || packages=none
 tools/ci/python.sh $packages > build/python.log 2>&1 &
 python=$!

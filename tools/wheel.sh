@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes the wheel that runs on other machines, build-wheel/dist/normjit-*.whl: any Python 3, glibc 2.34 or newer, LLVM
-# inside. Then installs it in an empty environment and tests it there. What builds it comes from Debian and PyPI.
+# Makes a wheel for other machines, build-wheel/dist/normjit-*.whl: any Python 3, glibc 2.34 or newer, LLVM inside. Then
+# installs it in an empty environment and tests it there. The build tools come from Debian and PyPI.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # fresh_machine.sh [--suite NAME] [--mirror URL] [--other "PACKAGE ..."] [--folder DIR] [--keep] [--ccache DIR] [bare|other ...]
-# Runs the README's two commands in their order on machines that have nothing yet: a minimal Debian (bookworm, or another
-# suite; Ubuntu's with its mirror) in a folder, with a clone of this repository's HEAD; bare, and with packages that are
-# there before, by default the suite's own Clang and LLVM. Prints a table; exit code 1 when a command failed. Needs root
-# and the network (exit code 3), 5 GB in DIR (a new folder in /var/tmp, which goes again without --keep) and ten minutes
-# for each machine on two cores: less with the cache of compilations that an earlier machine left in root/.cache/ccache.
-# Packages come from where apt-get here gets its own.
+# Runs the README's two commands in order on fresh machines: a minimal Debian (bookworm, or another suite; Ubuntu's with
+# its mirror) in a folder, with a clone of this repository's HEAD. `bare` has nothing else; `other` has other packages
+# installed before, by default the suite's own Clang and LLVM. Prints a table; exit code 1 if a command failed. Needs root
+# and the network (exit code 3), 5 GB in DIR (a new folder in /var/tmp, removed without --keep), and ten minutes per
+# machine on two cores, less with the ccache that an earlier machine left in root/.cache/ccache. Packages come from the
+# sources of this machine's apt-get.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 repository=$PWD
@@ -35,7 +35,7 @@ unshare --mount true 2> /dev/null || cannot "may not mount file systems here"
 command -v debootstrap > /dev/null || apt-get install -y -qq --no-install-recommends debootstrap > /dev/null 2>&1 ||
     { apt-get update -qq && apt-get install -y -qq --no-install-recommends debootstrap > /dev/null; } || cannot "needs debootstrap"
 
-# The archive of this system itself, not what it adds: there the label is the origin's name.
+# The archive of this system itself, without additions: its label is the origin's name.
 # shellcheck disable=SC2016
 [ -n "$mirror" ] || mirror=$(apt-get indextargets --format '$(ORIGIN)|$(LABEL)|$(COMPONENT)|$(REPO_URI)' |
     awk -F'|' '$1 == $2 && $3 == "main" && ($1 == "Debian" || $1 == "Ubuntu") { print $4; exit }')
@@ -50,7 +50,7 @@ mkdir -p "$folder"
 folder=$(realpath "$folder")
 logs=$folder/logs
 mkdir -p "$logs"
-# Every mount is made in a namespace that ends with its command, so that nothing else can be below a folder that goes.
+# Every mount is in a namespace that ends with its command, so nothing else can be mounted below a folder that is removed.
 remove() { # folder below $folder
     if grep -qF " $1/" /proc/self/mounts; then echo "fresh_machine: something is mounted below $1; it stays" >&2 && return; fi
     rm -rf --one-file-system "$1"
@@ -62,8 +62,8 @@ clean_up() {
 }
 trap clean_up EXIT
 
-# What a command inside needs of this machine to reach the network: names, apt's and pip's settings, and the certificates
-# that are trusted here, under a name that no package inside writes.
+# Gives a machine what it needs to reach the network: name servers, apt's and pip's settings, and this machine's trusted
+# certificates, under a name that no package inside writes.
 certificates=/etc/ssl/certs/ca-certificates.crt
 trusted=/etc/fresh_machine.crt
 connect() { # root
@@ -96,7 +96,7 @@ inside() { # root, command...
 
 table=()
 failed=0
-step() { # machine, name, the line of its log that says most (a pattern), command...
+step() { # machine, name, a pattern of the most informative line of its log, command...
     local start=$SECONDS result=passed log
     log=$logs/$1-$(basename "$2").log
     echo "== $1: $2" >&2

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""left_out.py RESULTS: one line that says which tests were skipped and why, from what `ctest --output-junit RESULTS`
-wrote. A test says so in its output: `skipped: REASON`, `skipped: REASON [DETAIL, ...]` or pytest's `SKIPPED [2] FILE:
-REASON`; a skipped one that does not, in the first line of its output. Reasons that differ in their details are one.
-Tests that say so and pass were skipped in part."""
+"""left_out.py RESULTS: prints one line that says which tests were skipped and why, from the results of `ctest
+--output-junit RESULTS`. A test's output says why: `skipped: REASON`, `skipped: REASON [DETAIL, ...]` or pytest's `SKIPPED
+[2] FILE: REASON`; otherwise the first line of a skipped test's output counts. Reasons that differ only in details are one.
+Tests with such a line that pass were skipped in part."""
 import collections
 import re
 import sys
@@ -15,7 +15,7 @@ LONGEST = 120  # characters of a reason
 
 
 def reasons_of(case):
-    """The (reason, details) that the output of a test names, each once."""
+    """Returns the (reason, details) in the output of a test, each once."""
     output = (case.findtext("system-out") or "").strip()
     found = {next(filter(None, match.groups())).strip() for match in MARK.finditer(output)}
     if not found and output and case.find("skipped") is not None:
@@ -25,7 +25,7 @@ def reasons_of(case):
 
 
 def listed(groups):
-    """`12 REASON (DETAIL, ...), 5 REASON`, most first; groups: reason -> the set of details of each test."""
+    """Returns `12 REASON (DETAIL, ...), 5 REASON`, the most frequent first; groups: reason -> each test's set of details."""
     parts = []
     for reason, tests in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
         details = sorted({detail for test in tests for detail in test if detail})
@@ -34,7 +34,7 @@ def listed(groups):
 
 
 def summary(results):
-    """The line for a parsed file of results."""
+    """Returns the line for a parsed file of results."""
     skipped, partly = collections.defaultdict(list), collections.defaultdict(list)
     counts = collections.Counter()
     for case in results.iter("testcase"):

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# llvm_later.sh FOLDER [-DOPTION=...]: whether a build folder takes LLVM as it comes and goes. Configures FOLDER as on a
-# machine with another LLVM and without 19, then with 19, whose library must link and compile, then without it again;
-# leaves FOLDER configured with it. Says so and is done where it cannot hide LLVM 19, for which it must be root.
+# llvm_later.sh FOLDER [-DOPTION=...]: checks that a build folder adapts when LLVM is installed or removed. Configures
+# FOLDER as on a machine with another LLVM and without 19, then with 19, whose library must link and compile, then without
+# it again; leaves FOLDER configured with it. Does nothing, and says so, unless it is root, who can hide LLVM 19.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -14,7 +14,7 @@ if ! unshare --mount mount -t tmpfs none $llvm 2> /dev/null; then echo "skipped:
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# First in PATH: the llvm-config of an LLVM that has nothing of what we call.
+# First in PATH: the llvm-config of an LLVM without the functions that we call.
 ar rc "$work/libLLVMOther.a"
 cat > "$work/llvm-config" << END
 #!/bin/sh

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # python.sh [none|small|all]: makes build/venv, the interpreter of the Python package's tests, and installs in it what
 # they need: small (default) NumPy and pytest; all: every package that a test names, PyTorch and JAX among them (6 GB);
-# none: the bare interpreter, in a moment, before CMake looks for it. Instant when all is there. Exit code 1, with the
-# reason, when it could not (no network): tests whose packages are missing say so and are skipped.
+# none: the bare interpreter, in a moment, before CMake looks for it. Instant if everything exists. Exit code 1, with
+# the reason, on failure (no network): tests whose packages are missing say so and are skipped.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -17,19 +17,19 @@ case ${1:-small} in
 esac
 bin=build/venv/bin
 
-missing_of() { # package...: those that build/venv has not
+missing_of() { # package...: prints those that build/venv lacks
     $bin/python -c 'import importlib.util, sys
 print(*(name for name in sys.argv[1:] if importlib.util.find_spec(name) is None))' "$@"
 }
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-fail() { # what it could not
+fail() { # what failed
     grep -v ^WARNING "$log" | tail -n 3 >&2
     echo "python.sh: could not $1" >&2
     exit 1
 }
-# A venv whose interpreter the system no longer has is made again.
+# A venv whose interpreter no longer exists is made again.
 if ! $bin/python -c '' 2> /dev/null; then
     tools/ci/setup.sh python
     mkdir -p build
@@ -39,8 +39,7 @@ read -r -a missing <<< "$(missing_of "${packages[@]}")"
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 if [ ${#missing[@]} -gt 2 ]; then
-    # 17 s and 26 s of processors for all; pip, which knows more ways to the packages, takes 63 s and 61 s (Zen 4,
-    # 2026-11-23).
+    # uv is much faster; pip supports more kinds of package sources.
     if $bin/pip install -q uv > "$log" 2>&1 &&
         UV_CACHE_DIR=build/uv $bin/uv pip install -q -p $bin/python "${missing[@]}" >> "$log" 2>&1; then
         exit 0

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what the build needs on Debian and Ubuntu. `setup.sh PART...`: also llvm, the optional LLVM (100 MB to fetch);
-# python, what makes environments of Python; clang, what .ci/run needs beside; static, what tools/wheel.sh does. Silent
-# and instant when everything is there.
+# Installs what the build needs on Debian and Ubuntu. `setup.sh PART...` adds llvm: the optional LLVM (a download of 100
+# MB); python: for Python environments; clang: what .ci/run needs in addition; static: for tools/wheel.sh. Silent and
+# instant if everything is installed.
 set -euo pipefail
 
-# Each line: what shows whether the package is there: a command, a file below /usr/include or /usr, or a module of
-# Python's; then the package.
+# Each line has a probe that shows whether the package is installed (a command, a file below /usr/include or /usr, or a
+# Python module), then the package.
 needed="
 g++                      g++
 cmake                    cmake
@@ -22,7 +22,7 @@ CLI/CLI.hpp              libcli11-dev
 nlohmann/json.hpp        nlohmann-json3-dev
 xxhash.h                 libxxhash-dev
 "
-# Done without where the system is too old to have them.
+# Not needed; old systems do not have them.
 optional=""
 for part in "$@"; do
     case $part in
@@ -44,7 +44,7 @@ is_there() { # probe
         *) command -v "$1" > /dev/null || [ -e "/usr/include/$1" ] || [ -e "/usr/local/include/$1" ] || [ -e "/usr/$1" ] ;;
     esac
 }
-# The packages of a list whose probe is not there.
+# Prints the packages of a list whose probe fails.
 missing_of() { # list
     local probe package
     while read -r probe package; do
@@ -71,7 +71,7 @@ if [ "$(id -u)" != 0 ]; then
 fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# One list that cannot be fetched (another repository's) is no reason to do without what the others have.
+# If one list cannot be fetched (another repository's), the others are still used.
 "${as_root[@]}" apt-get update -qq > "$log" 2>&1 || { cat "$log" >&2 && echo "setup: apt-get could not fetch all lists" >&2; }
 for package in "${wished[@]}"; do
     if apt-cache show "$package" > /dev/null 2>&1; then missing+=("$package"); fi

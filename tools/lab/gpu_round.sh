@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Everything that needs a GPU, in one go, with programs that were built before: tools/lab/gpu_round.sh FOLDER OUT [PART...]
+# Runs everything that needs a GPU in one go, with programs built earlier: tools/lab/gpu_round.sh FOLDER OUT [PART...]
 #   FOLDER  normjit, normjit_runtime_tests, normjit_property_tests and, for `stress`, normjit_gpu_stress_tests, built with
 #           -DNORMJIT_PORTABLE=ON
 #   OUT     gets logs and JSON
-#   PART    tests, random, sanitizer, bench, peers, all of them without any; stress: threads, streams, two GPUs where there
-#           are, failures, and 10,000 random problems
+#   PART    tests, random, sanitizer, bench, peers (default: all of these); stress: threads, streams, two GPUs if there are
+#           two, failures, and 10,000 random problems
 # ROUNDS draws per random test (25), PROCESSES at a time (14), SEED of the first (1), SHAPES to measure, SECONDS each.
 set -u -o pipefail
 folder=$1 out=$2
@@ -24,7 +24,7 @@ report() { # what status
 tests() {
   "$folder/normjit_runtime_tests" -sfe='*store_test*' >"$out/runtime.log" 2>&1
   report "runtime tests" $?
-  "$folder/normjit_runtime_tests" -sf='*store_test*' >>"$out/runtime.log" 2>&1  # of a process that never opened NVRTC
+  "$folder/normjit_runtime_tests" -sf='*store_test*' >>"$out/runtime.log" 2>&1  # in a process that never opened NVRTC
   report "runtime tests of the store" $?
   grep -E "ERROR|skipped|test cases:" "$out/runtime.log"
   "$folder/normjit" run "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" --device "$device" --check
@@ -53,13 +53,14 @@ stress() {
   ROUNDS=$(((10000 + processes - 1) / processes)) FILTER='gradients of random problems*' random
 }
 
-# One launch of every kind of kernel, checked against the reference: spec | rows | what the heuristic's schedule becomes.
-# 70001: synccheck 2025.3 ends with "illegal address" where 8 clusters of 16 blocks are resident at once, even of a kernel
-# that does nothing but wait for its cluster: with 6 stages there is room for 7, and 25003 has 7 groups (with 8 or 16 it
-# fails each time, on 2026-11-24, and memcheck and plain runs find nothing). Rows with slices are SLICESxROWS.
-# Clusters with staging=bulk have too few rows here to fill a stage twice: racecheck 2025.3 does not see that the row sums,
-# which arrive by st.async at a barrier, come between the reads of a stage and the bulk copy that fills it again, and
-# reports a race (layernorm cols=20000 x=f32, 200 rows; none with staging=async).
+# One launch of every kind of kernel, checked against the reference: spec | rows | changes to the heuristic's schedule. Rows
+# with slices are SLICESxROWS.
+# 70001: synccheck 2025.3 ends with "illegal address" when 8 clusters of 16 blocks are resident at once, even for a kernel
+# that only waits for its cluster. With 6 stages there is room for 7, and 25003 has 7 groups; memcheck and plain runs find
+# nothing.
+# Clusters with staging=bulk have too few rows here to fill a stage twice: racecheck 2025.3 reports a false race (layernorm
+# cols=20000 x=f32, 200 rows; none with staging=async). It does not see that the row sums, which arrive by st.async at a
+# barrier, come between the reads of a stage and the bulk copy that refills it.
 sanitizer_cases() {
   cat <<'CASES'
 layernorm cols=256 x=bf16 gamma=f32 | 301 |
@@ -132,7 +133,7 @@ case_line() { # spec rows changes
   echo "$1 | $schedule | $target | case rows=$rows slices=$slices data=1 layout=0 threads=1"
 }
 
-# All cases under one tool; a line each. initcheck sees reads of memory that nothing wrote: the tests leave it so.
+# Runs all cases under one tool; a line each. initcheck sees reads of unwritten memory, which the tests leave unwritten.
 sanitize() { # tool
   local line number=0
   if [ "$1" = initcheck ]; then export NORMJIT_TEST_UNWRITTEN=1; fi

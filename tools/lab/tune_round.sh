@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Tuning records for a GPU and the CPU beside it, in one go, with a program that was built before and no network:
+# Makes tuning records for a GPU and its host's CPU in one go, with a program built earlier and no network:
 #   tools/lab/tune_round.sh FOLDER OUT [PART...]
 #   FOLDER  has normjit, built with -DNORMJIT_PORTABLE=ON (as tools/normjit/normjit under a build folder, or directly)
 #   OUT     gets {cuda,cpu}_records.jsonl with their journals, results and logs
-#   PART    check, cuda, cpu, confirm; all of them without any. Or cuda_regret and cpu_regret: what the heuristic gives
-#           away on random problems, and shares of the ceiling by size. REGRET_PROBLEMS (60), REGRET_BUDGET (480s, a
+#   PART    check, cuda, cpu, confirm (default: all of these). Or cuda_regret and cpu_regret: the heuristic's regret
+#           on random problems, and shares of the ceiling by size. REGRET_PROBLEMS (60), REGRET_BUDGET (480s, a
 #           bound on the search), REGRET_SEED (today's date), CANDIDATES (60), CANDIDATE_SECONDS (0.01 on a GPU, 0.05
-#           on a CPU); REGRET_SHAPES, a file of specs to search in place of random ones
-# A round goes on from an earlier one: from the records in OUT, else from those in PREVIOUS, else from those in
-# runtime/tuning/shipped. Records that the present heuristic and code generator would not change are not measured again;
-# the others' schedules are tried first. The whole takes 8 minutes: CUDA_BUDGET (270s) and CPU_BUDGET (120s) set the share of each.
-# DEEPEN=24 searches on where a record rests on fewer candidates. Also SHAPES, DEVICE (cuda:0, or all), SHARD (1/1),
-# CANDIDATES (48), and CPU_ELEMENTS, the most that a problem of the CPU may have (2^26).
-# To ship what it found: cp OUT/*_records.jsonl runtime/tuning/shipped/
+#           on a CPU); REGRET_SHAPES, a file of specs to search instead of random ones
+# A round continues from the records in OUT, else from those in PREVIOUS, else from those in runtime/tuning/shipped.
+# Records that the present heuristic and code generator would not change are not measured again; the schedules of the
+# others are tried first. The whole takes 8 minutes: CUDA_BUDGET (270s) and CPU_BUDGET (120s) set the shares.
+# DEEPEN=24 continues the search for records with fewer candidates. Also SHAPES, DEVICE (cuda:0, or all), SHARD (1/1),
+# CANDIDATES (48), and CPU_ELEMENTS, the most elements of a CPU problem (2^26).
+# To ship the results: cp OUT/*_records.jsonl runtime/tuning/shipped/
 set -u -o pipefail
 folder=$1 out=$2
 shift 2
@@ -26,7 +26,7 @@ first=${device/all/cuda:0}
 shapes=${SHAPES:-$root/tools/lab/llm_shapes.txt}
 mkdir -p "$out"
 failures=0
-export NORMJIT_RECORDS=off  # what is measured is the heuristic, not what earlier rounds found
+export NORMJIT_RECORDS=off  # measures the heuristic, not the results of earlier rounds
 
 report() { # what status
   if [ "$2" -eq 0 ]; then echo "ok      $1"; else echo "FAILED  $1"; failures=$((failures + 1)); fi
@@ -47,7 +47,7 @@ earlier() { # kind
   chmod u+w "$file"
 }
 
-# Before minutes are spent: the device computes right, and the tuner writes records that say so.
+# Checks first that the device computes correctly, and that the tuner writes records that say so.
 check() {
   local kind
   for kind in $(printf '%s\n' "$first" cpu | uniq); do
@@ -71,7 +71,7 @@ tune() { # kind device budget shapes
 
 cuda() { tune cuda "$device" "${CUDA_BUDGET:-270s}" "$shapes"; }
 
-# Those that a CPU gets through in time.
+# Prints the shapes that a CPU can measure in time.
 cpu_shapes() {
   awk -v most="${CPU_ELEMENTS:-67108864}" '{
     line = $0; sub(/#.*/, "", line)
@@ -103,8 +103,8 @@ cuda_regret() { regret cuda "$first" 2048 0.01; }
 
 cpu_regret() { regret cpu cpu 256 0.05; }
 
-# The gains again, in processes of their own: the schedules of the records and of the heuristic in turn, on data that
-# no cache holds, as the tuner measured them (a GPU's never are in its L2).
+# Measures the gains again, in separate processes: the schedules of the records and of the heuristic in turn, with cold
+# data, as the tuner measured them (on a GPU data is never in L2).
 confirm() {
   local kind where target run runs
   for kind in cuda cpu; do
