@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Writes a C++ source that holds text files:
+# Writes a C++ source that contains text files:
 #   cmake -DOUTPUT=x.cpp -DFILES="a.cuh;b.cuh" -DHEADER=a/templates.h -DNAMESPACE=a::b -DTYPE=Template -DFUNCTION=templates
 #         -P embed_texts.cmake
 # HEADER declares TYPE, a struct of two std::string_view, name and text, and std::span<const TYPE> FUNCTION().
-# Literals are cut into pieces of 8000 bytes; g++ and clang take any length in all. That is written down, since clang gives
-# up counting 200 KB in a constant expression. A NUL follows each text.
+# Literals are divided into pieces of 8000 bytes; g++ and clang accept any total length. The length is written explicitly,
+# because clang fails to count 200 KB in a constant expression. A NUL follows each text.
 set(body "")
 foreach(file IN LISTS FILES)
   get_filename_component(name ${file} NAME)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libstdc++'s archive needs of a newer glibc than 2.34 (RHEL 9, Ubuntu 22.04): std::random_device, of which
-// normjit has none, calls arc4random, of 2.36.
+// Provides what libstdc++'s archive needs from a newer glibc than 2.34 (RHEL 9, Ubuntu 22.04): std::random_device, which
+// normjit does not use, calls arc4random, of 2.36.
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` puts where, so that find_package and pkg-config find it.
+# Installs files where find_package and pkg-config find them.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS normjit_shared normjit_static normjit_torch_shared EXPORT normjitTargets)

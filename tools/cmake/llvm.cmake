@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# LLVM is optional: Debian's llvm-19-dev, or another installation of it in CMAKE_PREFIX_PATH or LLVM_DIR. Sets
-# normjit_with_llvm, in normjit_llvm_libraries what libnormjit_llvm links, whose name is normjit_llvm_name, in
-# normjit_llvm_includes the folders of LLVM's headers and in normjit_llvm_options what sources that include them need.
+# LLVM is optional: Debian's llvm-19-dev, or another installation in CMAKE_PREFIX_PATH or LLVM_DIR. Sets normjit_with_llvm,
+# normjit_llvm_name (the name of libnormjit_llvm), normjit_llvm_libraries (what it links), normjit_llvm_includes (the
+# folders of LLVM's headers) and normjit_llvm_options (what sources that include them need).
 set(NORMJIT_LLVM AUTO CACHE STRING
   "The LLVM back end: ON; STATIC: with what it needs of LLVM inside, as ON does where archives are; OFF; AUTO: ON where LLVM 19 is found")
 set(normjit_llvm_name libnormjit_llvm-${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}.so)
 
-# The files of LLVM's targets are there: Debian's list names libraries of other packages as well.
+# Checks that the files of LLVM's targets exist: Debian's list names libraries of other packages as well.
 function(normjit_llvm_is_there result)
   set(${result} ON PARENT_SCOPE)
   foreach(target IN LISTS ARGN)
@@ -20,9 +20,9 @@ function(normjit_llvm_is_there result)
   endforeach()
 endfunction()
 
-# What LLVM links: a compressor's archive where there is one, else its shared library, for which the files of its
-# development package are not needed. They compress debug sections, which we write none of. What else is not here is not
-# linked: an undefined symbol would be an error.
+# Adapts what LLVM links: a compressor's archive if there is one, else its shared library, which needs no development
+# package. They compress debug sections, which we do not write. Other missing libraries are not linked; an undefined symbol
+# would be an error.
 function(normjit_llvm_adapt_links target)
   get_target_property(links ${target} INTERFACE_LINK_LIBRARIES)
   set(adapted "")
@@ -41,7 +41,7 @@ function(normjit_llvm_adapt_links target)
   set_target_properties(${target} PROPERTIES INTERFACE_LINK_LIBRARIES "${adapted}")
 endfunction()
 
-# The targets of the LLVM that was found: archives, 47 MB in the library, or a libLLVM of 120 and what that links.
+# Chooses the targets of the LLVM that was found: archives, 47 MB in the library, or libLLVM with 120 MB and its libraries.
 function(normjit_choose_llvm_libraries)
   set(components "")
   foreach(target X86 AArch64)
@@ -65,7 +65,7 @@ function(normjit_choose_llvm_libraries)
     set(normjit_llvm_missing "the LLVM in ${LLVM_INSTALL_PREFIX} has no libraries to link" PARENT_SCOPE)
     return()
   endif()
-  # A project around this one that looked for another LLVM has made these targets before, and they stay that one's.
+  # A surrounding project that found another LLVM has already defined these targets, and they remain its own.
   get_target_property(file ${base} LOCATION)
   get_filename_component(folder ${file} DIRECTORY)
   file(REAL_PATH ${folder} folder)
@@ -78,14 +78,14 @@ function(normjit_choose_llvm_libraries)
   set(normjit_llvm_libraries ${libraries} PARENT_SCOPE)
 endfunction()
 
-# Every configuration looks again, and leaves nothing in the cache that installing or removing an LLVM makes wrong.
+# Every configuration searches again, and caches nothing that becomes wrong when an LLVM is installed or removed.
 function(normjit_find_llvm)
-  # Its configuration looks for all that LLVM was built with.
+  # LLVM's configuration searches for everything that it was built with.
   foreach(package CURL FFI LibEdit LibXml2 ZLIB httplib zstd)
     set(CMAKE_DISABLE_FIND_PACKAGE_${package} ON)
   endforeach()
   get_property(given CACHE LLVM_DIR PROPERTY VALUE)
-  # Each 19 is a 19.1: 19.0, which LLVM's file of versions takes 19 for, was never released.
+  # Every 19 is a 19.1: 19.0, as LLVM's version file reads 19, was never released.
   find_package(LLVM 19.1 QUIET CONFIG PATHS /usr/lib/llvm-19 /usr/lib/llvm19 /usr/lib64/llvm19)
   unset(LLVM_DIR CACHE)
   if(given)
