@@ -171,7 +171,7 @@ Status check_ranges(const Schedule& schedule, const Target& target) {
     NORMJIT_RETURN_IF_ERROR(check(row_groups, schedule));
     const auto* cpu = std::get_if<CpuSchedule>(&schedule.device);
     if ((cpu == nullptr) != target.is_cuda()) {
-        return invalid_argument(fmt::format("schedule: of kind {}; target '{}' takes kind {}",
+        return invalid_argument(fmt::format("schedule: is of kind {}; target '{}' needs kind {}",
                                             target.is_cuda() ? cpu_head : cuda_head, to_text(target),
                                             target.is_cuda() ? cuda_head : cpu_head));
     }

@@ -54,7 +54,7 @@ Status verify_value(const Function& function, ValueId id) {
     if (value.op == Op::input) {
         if (!may_be_read(value.tensor) && !may_be_accumulated(value.tensor))
             return bad(function, id, "reads an output tensor");
-        return value.shape == shape_of(value.tensor) ? Status() : bad(function, id, "has not its tensor's shape");
+        return value.shape == shape_of(value.tensor) ? Status() : bad(function, id, "does not have its tensor's shape");
     }
     if (value.op == Op::constant)
         return value.shape == Shape::scalar ? Status() : bad(function, id, "a constant is a scalar");

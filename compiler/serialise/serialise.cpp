@@ -175,7 +175,7 @@ Expected<Artifact> parse_artifact(std::string_view bytes) {
     NORMJIT_TRY(const plan::Plan plan, in_artifact(plan::make(spec, schedule, target)));
     Artifact artifact = backend::artifact_without_code(plan, code.format);
     if (launch_digest(artifact) != launch)
-        return error("launch", "this build would launch it otherwise; it was made by another version of the generator");
+        return error("launch", "this build would launch it differently; another version of the generator made it");
     artifact.generator = generator;
     artifact.maker = maker;
     artifact.code.assign(code_bytes.begin(), code_bytes.end());

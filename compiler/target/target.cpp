@@ -132,7 +132,7 @@ Status validate(const Target& target) {
         return invalid_argument(fmt::format("target: isa {} is none", static_cast<int>(target.isa)));
     }
     if (std::ranges::find(all_backend_choices, target.backend) == std::end(all_backend_choices)) {
-        return invalid_argument(fmt::format("target: backend {} is none", static_cast<int>(target.backend)));
+        return invalid_argument(fmt::format("target: there is no backend {}", static_cast<int>(target.backend)));
     }
     if (target.isa != Isa::x86_64_avx512 && (target.avx512_bf16 || target.avx512_fp16)) {
         return invalid_argument(

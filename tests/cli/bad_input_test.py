@@ -56,7 +56,7 @@ class BadSpec(Case):
         self.refused(2, "k: cannot be opened: No such file or directory", "run", spec, "--artifact", self.folder / "k")
         self.refused(2, "k: artifact: version: does not start with 'normjit-artifact 1'", "run", spec, "--artifact", self.file(b"", "k"))
         self.refused(
-            2, "--artifact has a schedule: give no --schedule", "run", spec, "--artifact", "k", "--schedule", "cpu"
+            2, "--artifact has a schedule: --schedule is not allowed", "run", spec, "--artifact", "k", "--schedule", "cpu"
         )
 
     def test_more_memory_than_there_is(self):
@@ -82,13 +82,13 @@ class BadFile(Case):
     def test_header(self):
         self.refused_file("t.safetensors: 3 bytes are too few for a safetensors file", b"abc")
         self.refused_file(
-            "t.safetensors: claims a header of 8319104478870335331 bytes, 12 follow: truncated, or no safetensors file",
+            "t.safetensors: announces a header of 8319104478870335331 bytes, but 12 follow: truncated, or not a safetensors file",
             b"compress" + b"ed nonsense!",
         )
         self.refused_file("t.safetensors: the header is not valid JSON at its byte 3", struct.pack("<Q", 2) + b"{ ")
         huge = b'{"x":1e999}'
         self.refused_file(
-            "t.safetensors: the header has a number that no double can hold", struct.pack("<Q", len(huge)) + huge
+            "t.safetensors: the header has a number beyond the range of a double", struct.pack("<Q", len(huge)) + huge
         )
         whole = tensor_file(small_problem())
         self.refused_file(
@@ -101,7 +101,7 @@ class BadFile(Case):
         self.refused_with('tensor "x": its data overlaps another tensor\'s', {}, **edits(data_offsets=[0, 16]))
         self.refused_with('tensor "dy": dtype "F33" is not one of the format', {}, **edits(dtype="F33"))
         self.refused_with(
-            'tensor "dy": its shape has more elements than any file can hold', {}, **edits(shape=[1 << 40, 1 << 40])
+            'tensor "dy": its shape has more elements than any file can have', {}, **edits(shape=[1 << 40, 1 << 40])
         )
 
     def test_tensors_that_do_not_fit(self):
@@ -116,7 +116,7 @@ class BadFile(Case):
         self.refused_with('tensor "x": shape [2, 0] has no columns', {"x": ("F32", [2, 0], b"")})
 
     def test_tensors_that_are_missing(self):
-        problem = "holds no problem: a problem is a tensor dy beside x, xhat or y, alone or as <name>.dy, <name>.x; "
+        problem = "has no problem: a problem is a tensor dy with x, xhat or y, named so or <name>.dy, <name>.x; "
         problem += "with pass=forward a tensor x"
         self.refused_with(problem, {"dy": None})
         self.refused_with(problem, {"x": None})
@@ -186,7 +186,7 @@ class BadOutput(Case):
         self.refused(2, "locked/g: cannot be written: Permission denied", *arguments)
 
     def test_output_without_input(self):
-        message = "--output goes with --input: data made from a seed is not written"
+        message = "--output needs --input: generated data is not written"
         self.refused(2, message, "run", "layernorm rows=4 cols=8", "--output", self.folder / "g")
 
 class BadDevice(Case):

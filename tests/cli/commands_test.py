@@ -31,7 +31,7 @@ class Help(Case):
         self.refused(2, f"no command; {actions}", "cache", "--bogus")
         self.refused(2, f"unknown command 'paint'; {commands}", "paint")
         self.refused(2, "The following argument was not expected: --colour (see normjit run --help)", "run", "--colour")
-        self.refused(2, "--target goes with a spec", "info", "--target", "host")
+        self.refused(2, "--target needs a spec", "info", "--target", "host")
         self.refused(2, "nothing to run: give --input FILE or a spec (see normjit run --help)", "run")
         self.refused(2, "nothing to compile: give a spec (see normjit compile --help)", "compile")
         self.refused(2, "nothing to measure: give a shapes file or a spec (see normjit bench --help)", "bench")

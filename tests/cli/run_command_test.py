@@ -146,7 +146,7 @@ class Run(Case):
 
     def test_the_input_is_not_replaced(self):
         path = self.file(tensor_file(small_problem()))
-        self.refused(2, "t.safetensors: is used by this command already, and would be lost",
+        self.refused(2, "t.safetensors: is already used by this command, and would be lost",
                      "run", "--input", path, "--output", path)
 
     def test_an_artifact_runs_instead_of_the_compiler(self):

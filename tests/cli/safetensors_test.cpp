@@ -102,7 +102,7 @@ TEST_CASE("safetensors: tensors without elements") {
 TEST_CASE("safetensors: a header that breaks a rule is refused by name") {
     CHECK(message_of("", 0) == "the header does not start with '{'");
     CHECK(message_of("{", 0) == "the header is not valid JSON at its byte 2");
-    CHECK(message_of(R"({"x":1e999})", 0) == "the header has a number that no double can hold");
+    CHECK(message_of(R"({"x":1e999})", 0) == "the header has a number beyond the range of a double");
     CHECK(message_of(R"({"x":3})", 0) == "tensor \"x\": its entry is not a JSON object");
     CHECK(message_of(R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"shape":[2]}})", 8) ==
           "the header names \"shape\" twice");
@@ -117,7 +117,7 @@ TEST_CASE("safetensors: a header that breaks a rule is refused by name") {
     CHECK(message_of(R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", 4) ==
           "tensor \"x\": its data ends before it begins");
     CHECK(message_of(R"({"x":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0) ==
-          "tensor \"x\": its shape has more elements than any file can hold");
+          "tensor \"x\": its shape has more elements than any file can have");
     CHECK(message_of(R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8) ==
           "tensor \"x\": 4 bytes before it belong to no tensor");
     CHECK(message_of(R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 8) ==
@@ -139,7 +139,7 @@ TEST_CASE("safetensors: other files are refused") {
     };
     CHECK(message("1234567") == "7 bytes are too few for a safetensors file");
     CHECK(message(std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}")) ==
-          "claims a header of 18446744073709551615 bytes, 2 follow: truncated, or no safetensors file");
+          "announces a header of 18446744073709551615 bytes, but 2 follow: truncated, or not a safetensors file");
     CHECK(message(with_length("")) == "the header does not start with '{'");
     CHECK(SafetensorsFile::open("/").status().message() == "/: is a folder, not a safetensors file");
 }

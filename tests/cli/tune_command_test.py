@@ -36,7 +36,7 @@ class Tune(Case):
             self.assertTrue(record["gain"] == 1 or record["schedule"] != record["heuristic"])
             self.assertNotIn(str(self.folder), json.dumps(record))
         again = normjit(*self.tune())
-        self.assertEqual((again.returncode, again.stderr), (0, "note: 3 problems were in the records before\n"))
+        self.assertEqual((again.returncode, again.stderr), (0, "note: 3 problems were already in the records\n"))
         self.assertEqual(self.records(), records)
         with open(self.folder / "r.jsonl", "a") as file:
             file.write("garbage\n")
@@ -76,7 +76,7 @@ class Tune(Case):
         result = normjit(*self.tune("--budget", "0.000001"))
         self.assertEqual(result.returncode, 0)
         self.assertEqual(result.stderr,
-                         "note: the time was up before 3 of 3 problems; start again to go on\n")
+                         "note: no time was left for 3 of 3 problems; start again to continue\n")
 
     def test_sizes_of_specs_that_are_for_any(self):
         any_size = "layernorm slices=any cols=64 per_slice=gamma"
@@ -93,15 +93,15 @@ class Tune(Case):
         self.refused(2, "shapes.txt:2: spec: rows is missing: the number of rows to make, at least 0", *self.tune())
         self.refused(2, "nothing to tune: give a shapes file or a spec (see normjit tune --help)",
                      "tune", "-o", self.folder / "r.jsonl")
-        self.refused(2, "--shard 5/4: must be a part of a number of parts, as 1/4",
+        self.refused(2, "--shard 5/4: must be one of several parts, such as 1/4",
                      *self.tune("--rows", "8", "--shard", "5/4"))
         self.done("tune", "rmsnorm rows=8 cols=8", "-o", self.folder / "r.jsonl", "--shard", "2/2")
-        self.refused(2, "--budget soon: must be a time, as 90s, 10m or 2h", *self.tune("--rows", "8", "--budget", "soon"))
+        self.refused(2, "--budget soon: must be a time, such as 90s, 10m or 2h", *self.tune("--rows", "8", "--budget", "soon"))
 
     def test_files_that_would_be_lost(self):
         shapes, records = self.file(b"layernorm rows=3 cols=64\n", "shapes.txt"), self.folder / "r.jsonl"
         records.write_text("")
-        lost = "is used by this command already, and would be lost"
+        lost = "is already used by this command, and would be lost"
         self.refused(2, f"shapes.txt: {lost}", "tune", shapes, "-o", shapes)
         self.refused(2, f"shapes.txt: {lost}", "tune", shapes, "-o", records, "--json", shapes)
         self.refused(2, f"r.jsonl: {lost}", "tune", shapes, "-o", records, "--json", records)

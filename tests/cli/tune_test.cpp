@@ -169,7 +169,7 @@ TEST_CASE("a child that crashes or hangs is a specific error") {
     auto hang = Child::start([](Channel&) { pause(); });
     REQUIRE(hang.ok());
     CHECK(hang->channel().receive(Clock::now() + std::chrono::milliseconds(50)).status().message() ==
-          "nothing came in time");
+          "no answer in time");
     auto talk = Child::start([](Channel& channel) {
         const auto heard = channel.receive(Clock::time_point::max());
         static_cast<void>(channel.send({{"heard", *heard}}));

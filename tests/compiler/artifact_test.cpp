@@ -218,7 +218,7 @@ TEST_CASE("geometry and paths come from spec, schedule and target, not from the 
     Artifact lying = good;
     lying.geometry.final_cols = INT64_MAX;
     const std::string refusal =
-        "artifact: launch: this build would launch it otherwise; it was made by another version of the generator";
+        "artifact: launch: this build would launch it differently; another version of the generator made it";
     CHECK(parse_artifact(serialise(lying)).status().message() == refusal);
     lying = good;
     lying.geometry.sweeps = INT64_MAX;

@@ -39,8 +39,8 @@ plan::Plan plan_of(const Spec& spec, const Target& target) {
 TEST_CASE("a refused CUDA schedule gets a reason") {
     const char* spec = "layernorm cols=1000 x=bf16";
     CHECK(reason(spec, "cuda threads_per_row=128 vector_width=8") == "");
-    CHECK(reason(spec, "cpu").starts_with("schedule: of kind cpu; target 'sm_90 "));
-    CHECK(reason(spec, "cuda", "x86-64-avx512").starts_with("schedule: of kind cuda; target 'x86-64-avx512 "));
+    CHECK(reason(spec, "cpu").starts_with("schedule: is of kind cpu; target 'sm_90 "));
+    CHECK(reason(spec, "cuda", "x86-64-avx512").starts_with("schedule: is of kind cuda; target 'x86-64-avx512 "));
     CHECK(reason(spec, "cuda threads_per_row=24") ==
           "schedule: threads_per_row=24: must be 1, 2, 4, 8, 16 or a multiple of 32");
     CHECK(reason(spec, "cuda threads_per_row=16 rows_per_block=1 vector_width=8") ==
@@ -54,18 +54,17 @@ TEST_CASE("a refused CUDA schedule gets a reason") {
     CHECK(reason(spec, "cuda threads_per_row=128 vector_width=8 cluster=2", "sm_89") ==
           "schedule: cluster=2: needs sm_90");
     CHECK(reason(spec, "cuda threads_per_row=128 vector_width=8 cluster=2 rows_per_block=2") ==
-          "schedule: cluster=2: has rows_per_block=1");
+          "schedule: cluster=2: needs rows_per_block=1");
     CHECK(reason(spec, "cuda threads_per_row=128 vector_width=8 staging=bulk", "sm_80") ==
           "schedule: staging=bulk: needs sm_90");
     CHECK(reason(spec, "cuda threads_per_row=128 vector_width=4 staging=bulk") ==
-          "schedule: staging=bulk: copies multiples of 16 bytes; vector_width=4 are 8");
+          "schedule: staging=bulk: needs vectors of a multiple of 16 bytes; vector_width=4 has 8");
     CHECK(reason(spec, "cuda threads_per_row=128 vector_width=8 staging=bulk row_memory=shared pipeline_depth=1") ==
-          "schedule: pipeline_depth=1: staging=bulk with row_memory=shared has a stage in use while it asks for the "
-          "next row");
+          "schedule: pipeline_depth=1: staging=bulk with row_memory=shared needs another stage for the next row");
     CHECK(reason(spec, "cuda threads_per_row=512 vector_width=1 staging=async") ==
-          "schedule: staging=async: copies at least 4 bytes; vector_width=1 are 2");
+          "schedule: staging=async: needs vectors of at least 4 bytes; vector_width=1 has 2");
     CHECK(reason(spec, "cuda threads_per_row=128 vector_width=8 row_memory=shared") ==
-          "schedule: row_memory=shared: rows in registers (staging=registers) stay there");
+          "schedule: row_memory=shared: needs staging=async or staging=bulk");
     CHECK(reason("layernorm cols=1000 out=dx", "cuda threads_per_row=128 vector_width=4 pace=2") ==
           "schedule: pace=2: needs a column output, whose final reduce resets the counter");
     CHECK(reason("layernorm cols=1024", "cuda threads_per_row=128 vector_width=4 rows_per_team=2") ==
@@ -74,11 +73,11 @@ TEST_CASE("a refused CUDA schedule gets a reason") {
     CHECK(reason("layernorm cols=1024 out=dx", "cuda form=two_pass threads_per_row=128 rows_per_team=2") ==
           "schedule: rows_per_team=2: form=two_pass has no teams");
     CHECK(reason("layernorm cols=1024", "cuda threads_per_row=128 vector_width=4 staging=async row_memory=global") ==
-          "schedule: row_memory=global: no row waits: staging=registers pipeline_depth=1");
+          "schedule: row_memory=global: needs staging=registers pipeline_depth=1");
     CHECK(reason(spec, "cuda form=two_pass threads_per_row=16 rows_per_block=2") ==
           "schedule: threads_per_row=16: form=two_pass needs whole warps");
     CHECK(reason(spec, "cuda form=two_pass staging=async") ==
-          "schedule: form=two_pass has staging=registers row_memory=registers column_memory=registers");
+          "schedule: form=two_pass needs staging=registers row_memory=registers column_memory=registers");
     CHECK(reason("layernorm cols=8192 x=bf16", "cuda threads_per_row=32 vector_width=8") ==
           "schedule: threads_per_row=32 cluster=1: 256 elements of a row per thread; at most 64");
     CHECK(

@@ -150,16 +150,16 @@ TEST_CASE("a refused schedule says which number is wrong and what is allowed") {
     CHECK(refusal("cpu row_groups=0") == "schedule: row_groups=0: must be 1 to 1048576");
     CHECK(refusal("cpu prefetch=4") == "schedule: prefetch=4: must be 0 to 3");
     CHECK(refusal("cpu cache_elements=1 split_rows=1") ==
-          "schedule: cache_elements=1: rows are cached whole; split_rows must be 0");
+          "schedule: cache_elements=1: caches whole rows; split_rows must be 0");
     CHECK(refusal("cpu overlap=2") == "schedule: overlap=2: must be 0 to 1");
     CHECK(refusal("cpu overlap=1 cache_elements=1") ==
-          "schedule: overlap=1: elements are cached for one block of rows; cache_elements must be 0");
+          "schedule: overlap=1: elements are cached for one block of rows only; cache_elements must be 0");
     CHECK(refusal("cpu overlap=1 prefetch=2") ==
-          "schedule: overlap=1: the next block is read anyway; prefetch must be 0 or 3");
+          "schedule: overlap=1: the next block is read in any case; prefetch must be 0 or 3");
     CHECK(legality(*parse_spec("layernorm cols=64 stats=recompute"), *parse_schedule("cpu overlap=1"), four_cores)
-              .message() == "schedule: overlap=1: takes a spec with two sweeps over the rows; this one has 3");
+              .message() == "schedule: overlap=1: needs a spec with two sweeps over the rows; this one has 3");
     CHECK(refusal("cpu thread_groups=0") == "schedule: thread_groups=0: must be 1 to 1024");
     CHECK(refusal("cpu cache_elements=1 strip=1 row_block=33") ==
-          "schedule: cache_elements=1: 33 rows then take 16896 bytes of the stack, at most 16384 are allowed");
-    CHECK(refusal("cpu strip=8") == "schedule: strip=8: this spec then needs 56 vector registers, 30 are there");
+          "schedule: cache_elements=1: 33 rows then take 16896 bytes of the stack; at most 16384 are allowed");
+    CHECK(refusal("cpu strip=8") == "schedule: strip=8: this spec then needs 56 vector registers; there are 30");
 }

@@ -28,11 +28,11 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* bench_examples =
-    R"(A shapes file has one spec a line; blank lines and what follows a # are skipped. GB/s counts the matrices once:
-x and dy read and dx written, or x read and y written. The ceiling is a pass over the same memory that does nothing
-else, measured in between. On a CPU, launches are on the same data again and again, which stays in the caches as far
-as it fits; with --cold they are on copies of it in turn, at least twice what the caches hold. On a GPU, times are
-those of graph replays with the L2 cache flushed before each.
+    R"(A shapes file has one spec per line; blank lines and text after a # are skipped. GB/s counts each matrix once: x and dy
+read and dx written, or x read and y written. The ceiling is a pass that only moves the same memory, measured in
+between. On a CPU, all launches use the same data, which stays in the caches as far as it fits; with --cold they use
+copies in turn, at least twice the size of the caches. On a GPU, times are those of graph replays with the L2 cache
+flushed before each.
 
 Examples:
   normjit bench "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" "rmsnorm rows=32768 cols=768"
@@ -265,8 +265,8 @@ Status run(const BenchOptions& options) {
     const auto warm =
         std::count_if(results.begin(), results.end(), [](const Result& r) { return !r.measurement.is_cold; });
     if (options.cold && warm > 0)
-        print_note(
-            fmt::format("--cold: {} of {} with data in the caches: no memory for enough copies", warm, results.size()));
+        print_note(fmt::format("--cold: {} of {} have data in the caches: not enough memory for copies", warm,
+                               results.size()));
     return options.json == "-" ? Status() : write_text("", table_of(results));
 }
 
@@ -281,15 +281,13 @@ Command add_bench(const CommandLine& program) {
     line.add_option("--threads", options->threads, "CPU threads: numbers or all, separated by commas [all]",
                     {.delimiter = ','});
     line.add_option("--schedule", options->schedule, "A schedule for every spec [what the engine chooses]");
-    line.add_option(
-        "--against", options->against,
-        "Also time this schedule in turn with each spec's own, and say how many times as fast the latter is: "
-        "a schedule, or heuristic");
+    line.add_option("--against", options->against,
+                    "Also time this schedule in turn with each spec's own, and print the speed-up of the latter: "
+                    "a schedule, or heuristic");
     line.add_option("--json", options->json,
                     "Also write JSON to this file, after each result; - prints JSON instead of the table");
-    line.add_flag("--cold", options->cold, "CPU: data that no cache holds, as normjit tune takes it");
-    line.add_flag("--pad-rows", options->pad_rows,
-                  "CPU: rows of matrices start at multiples of 64 bytes, with gaps between them");
+    line.add_flag("--cold", options->cold, "CPU: use data that is in no cache, as normjit tune does");
+    line.add_flag("--pad-rows", options->pad_rows, "CPU: align rows of matrices to 64 bytes, with gaps between them");
     line.add_option("--seconds", options->seconds, "Time to spend in the launches of one spec",
                     {.range = {{0.001, 3600}}, .show_default = true});
     line.add_option("--seed", options->seed, "Of the data", {.show_default = true});

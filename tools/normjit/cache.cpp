@@ -34,7 +34,7 @@ constexpr const char* cache_examples = R"(Examples:
   NORMJIT_CAPTURE=specs.txt my_program && normjit cache fill specs.txt --device cuda:0 --dir /tmp/warm
   normjit cache pack --dir /tmp/warm -o product.pack
 
-A product ships the pack and names it in EngineOptions or NORMJIT_CACHE_PACKS.)";
+A product ships the pack, and names it in EngineOptions or NORMJIT_CACHE_PACKS.)";
 
 struct CacheOptions {
     std::string folder;
@@ -233,7 +233,7 @@ struct Action {
 Command add_cache(const CommandLine& program) {
     auto options = std::make_shared<CacheOptions>();
     const CommandLine line =
-        program.add_command("cache", "Show, check, shrink, fill or pack the kernels that were compiled before");
+        program.add_command("cache", "Show, check, shrink, fill or pack the cache of compiled kernels");
     line.set_footer(cache_examples);
     line.require_command();
     line.add_option("--dir", options->folder,
@@ -246,11 +246,11 @@ Command add_cache(const CommandLine& program) {
         actions.push_back({action, run});
         return action;
     };
-    add("list", "Show the kernels, the last used first", list);
-    add("verify", "Read every kernel; exit code 1 when one is damaged", verify)
+    add("list", "List the kernels, the last used first", list);
+    add("verify", "Read every kernel; exit code 1 if one is damaged", verify)
         .add_option("packs", options->packs, "Packs to check instead of the folder");
-    add("gc", "Remove what is damaged or left over, then what was not used for longest", collect_garbage)
-        .add_option("--size", options->size, "Bytes to keep, as 512M or 2G [NORMJIT_CACHE_SIZE]");
+    add("gc", "Remove damaged and leftover files, then the least recently used kernels", collect_garbage)
+        .add_option("--size", options->size, "Bytes to keep, such as 512M or 2G [NORMJIT_CACHE_SIZE]");
     const CommandLine filling = add("fill", "Make the kernels of specs, as a program on the device would", fill);
     filling.add_option("specs", options->specs, "Files of specs, as NORMJIT_CAPTURE writes them, and specs");
     add_device_option(filling, options->device);

@@ -28,8 +28,8 @@ using nlohmann::ordered_json;
 
 constexpr const char* compile_examples =
     R"(Stages: ir (as built), ir:<pass> (after that pass), plan, schedule, reasons (what decided the heuristic's schedule),
-artifact; for a CPU asm, from LLVM also llvm (its IR), for a GPU cuda (the generated source), ptx and sass;
-`--emit list` names those of the --target.
+artifact; for a CPU asm, with LLVM also llvm (its IR); for a GPU cuda (the generated source), ptx and sass.
+`--emit list` lists the stages for the --target.
 
 Examples:
   normjit compile "layernorm cols=4096 x=bf16 gamma=f32" --emit ir
@@ -197,7 +197,7 @@ Status run(const CompileOptions& options) {
                                             fmt::join(names, " ")));
     }
     if (options.json && options.emit == "artifact")
-        return invalid_argument("--emit artifact: is bytes, which --json cannot show");
+        return invalid_argument("--emit artifact: bytes, which --json cannot show");
     if (options.spec.empty()) return invalid_argument("nothing to compile: give a spec (see normjit compile --help)");
     NORMJIT_TRY(Job job, read_job(options));
     NORMJIT_RETURN_IF_ERROR(legality(job.spec, job.schedule, job.target));
@@ -222,7 +222,7 @@ Status run(const CompileOptions& options) {
 
 Command add_compile(const CommandLine& program) {
     auto options = std::make_shared<CompileOptions>();
-    const CommandLine line = program.add_command("compile", "Compile a spec and show any stage on the way");
+    const CommandLine line = program.add_command("compile", "Compile a spec, and show any stage");
     line.add_option("spec", options->spec, "The problem: layernorm|rmsnorm cols=N [rows=M] [x=bf16] ...");
     line.add_option("--target", options->target,
                     "host, x86-64-avx512, x86-64-v3, x86-64, aarch64, sm_90, or a full target text",

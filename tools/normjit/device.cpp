@@ -47,7 +47,7 @@ void add_backend_option(const CommandLine& command, BackendChoice& backend) {
             backend =
                 *std::ranges::find(all_backend_choices, chosen, [](BackendChoice choice) { return name(choice); });
         },
-        "What makes code for a CPU: automatic, x64, llvm, or portable for no machine code");
+        "The code generator for a CPU: automatic, x64, llvm, or portable for no machine code");
 }
 
 Expected<Engine> open_engine(const DeviceOptions& options) {

@@ -66,7 +66,8 @@ struct Tool {
 
 Expected<std::string> run_tool(const Tool& tool, const std::vector<uint8_t>& code) {
     if (getauxval(AT_SECURE) != 0) {  // PATH belongs to the caller
-        return unavailable(fmt::format("{}; a program with more rights than its caller starts none", tool.wanted_by));
+        return unavailable(
+            fmt::format("{}; a program with more rights than its caller starts no other program", tool.wanted_by));
     }
     Descriptor file(memfd_create("normjit", 0));
     if (file.number() < 0) return system_error("cannot make a file in memory");
@@ -185,8 +186,7 @@ Expected<std::string> disassemble_with_objdump(const Artifact& artifact) {
 
 Expected<std::string> disassemble_cuda(const Artifact& artifact) {
     if (artifact.format != CodeFormat::cubin) {
-        return unavailable(
-            fmt::format("--emit sass disassembles cubins; the artifact holds {}", name(artifact.format)));
+        return unavailable(fmt::format("--emit sass disassembles cubins; the artifact has {}", name(artifact.format)));
     }
     return run_tool({.names = {"nvdisasm", "/usr/local/cuda/bin/nvdisasm"},
                      .arguments = {"--print-code"},

@@ -305,7 +305,7 @@ Expected<std::vector<FileProblem>> find_problems(const SafetensorsFile& file, co
     if (problems.empty()) {
         return invalid_argument(
             file.path() +
-            ": holds no problem: a problem is a tensor dy beside x, xhat or y, alone or as <name>.dy, <name>.x; with "
+            ": has no problem: a problem is a tensor dy with x, xhat or y, named so or <name>.dy, <name>.x; with "
             "pass=forward a tensor x");
     }
     return problems;

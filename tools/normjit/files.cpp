@@ -21,7 +21,7 @@ Status check_writable(const std::string& path, const std::vector<std::string>& o
     for (const std::string& other : others) {
         std::error_code error;
         if (std::filesystem::is_regular_file(path, error) && std::filesystem::equivalent(path, other, error))
-            return invalid_argument(fmt::format("{}: is used by this command already, and would be lost", path));
+            return invalid_argument(fmt::format("{}: is already used by this command, and would be lost", path));
     }
     return OutputFile::create(path).status();
 }

@@ -126,7 +126,7 @@ Expected<Choice> choose(const Spec& spec, const InfoOptions& options) {
         return Choice{engine.target(), engine.choose(spec)};
     }
     NORMJIT_TRY(const Target target, options.target == "host" ? host_target() : parse_target(options.target));
-    return Choice{target, {heuristic(spec, target), TuningTier::heuristic, "a target is no device", {}}};
+    return Choice{target, {heuristic(spec, target), TuningTier::heuristic, "a target is not a device", {}}};
 }
 
 Status show_spec(const InfoOptions& options) {
@@ -169,7 +169,7 @@ Status show_spec(const InfoOptions& options) {
 
 Status run(const InfoOptions& options) {
     if (!options.spec.empty()) return show_spec(options);
-    if (!options.target.empty()) return invalid_argument("--target goes with a spec");
+    if (!options.target.empty()) return invalid_argument("--target needs a spec");
     return write_text("", options.json ? program_facts().dump(2) + "\n" : program_text());
 }
 
@@ -177,7 +177,8 @@ Status run(const InfoOptions& options) {
 
 Command add_info(const CommandLine& program) {
     auto options = std::make_shared<InfoOptions>();
-    const CommandLine line = program.add_command("info", "Show this program, the machine, or what a spec leads to");
+    const CommandLine line =
+        program.add_command("info", "Show this program, the machine, or what would be done for a spec");
     line.add_option("spec", options->spec, "A problem: layernorm|rmsnorm cols=N [rows=M] [x=bf16] ...");
     add_device_option(line, options->device);
     line.add_option("--target", options->target,

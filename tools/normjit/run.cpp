@@ -20,13 +20,14 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* run_examples =
-    R"(Tensors of the input: x (or xhat, the normalised value, or y, the layer's output) and dy, [..., N]; if there are any,
-gamma and beta [N], mean, rstd and rowscale (one per row), dresidual (as x). Missing statistics are computed from x.
-A gamma or beta of [S,N], or of more dimensions that are the first of x and N, has a row for each slice of x.
-Written: dx, dgamma, dbeta, or what out= names. With pass=forward: x, and if there are any gamma, beta, rowscale and
-residual (as x); written: y, or what out= names. A prefix makes several problems: block0.ln1.x, block0.ln1.dy, ...
-Outputs named expected.dx or block0.ln1.expected.dx are compared with. key=value words of a spec win over the file's metadata
-("spec" or "block0.ln1.spec"), which tells what the tensors do not: the norm when there is no mean, eps, gamma_offset.
+    R"(Input tensors: x (or xhat, the normalised value, or y, the layer's output) and dy, [..., N]; optionally gamma and beta
+[N], mean, rstd and rowscale (one per row), dresidual (like x). Missing statistics are computed from x. A gamma or beta
+of [S,N], or of more dimensions (the first ones of x, then N), has a row for each slice of x. The outputs are dx, dgamma
+and dbeta, or those that out= names. With pass=forward the inputs are x and optionally gamma, beta, rowscale and residual
+(like x), and the output is y, or those that out= names. Prefixes allow several problems: block0.ln1.x, block0.ln1.dy, ...
+Outputs are compared with tensors named expected.dx or block0.ln1.expected.dx. key=value words of a spec take precedence
+over the file's metadata ("spec" or "block0.ln1.spec"), which says what the tensors do not: the norm if there is no mean,
+eps, gamma_offset.
 
 Examples:
   normjit run --input step.safetensors --output gradients.safetensors norm=rmsnorm
@@ -110,10 +111,10 @@ Status run(const RunOptions& options) {
         return invalid_argument("nothing to run: give --input FILE or a spec (see normjit run --help)");
     }
     if (!options.artifact.empty() && !options.schedule.empty()) {
-        return invalid_argument("--artifact has a schedule: give no --schedule");
+        return invalid_argument("--artifact has a schedule: --schedule is not allowed");
     }
     if (options.input.empty() && !options.output.empty()) {
-        return invalid_argument("--output goes with --input: data made from a seed is not written");
+        return invalid_argument("--output needs --input: generated data is not written");
     }
     NORMJIT_TRY(std::vector<RunResult> results, options.input.empty() ? run_made(options) : run_file(options));
     if (options.json) {
@@ -217,8 +218,8 @@ ordered_json to_json(const RunResult& result) {
 
 Command add_run(const CommandLine& program) {
     auto options = std::make_shared<RunOptions>();
-    const CommandLine line =
-        program.add_command("run", "Compute a norm or its gradients, of tensors in a file or of a spec on made data");
+    const CommandLine line = program.add_command(
+        "run", "Compute a norm or its gradients, for tensors in a file or for a spec on generated data");
     line.add_option("spec", options->words, "A spec with rows; with --input: key=value words that complete the file's");
     line.add_option("-i,--input", options->input, "A safetensors file with x, dy, ...");
     line.add_option("-o,--output", options->output, "The safetensors file to write the outputs to");

@@ -70,8 +70,9 @@ Expected<SafetensorsHeader> read_header(int descriptor, int64_t& data_start) {
     uint64_t header_bytes = 0;
     NORMJIT_RETURN_IF_ERROR(read_exactly(descriptor, 0, &header_bytes, length_bytes));
     if (header_bytes > static_cast<uint64_t>(file_bytes - length_bytes)) {
-        return invalid_argument(fmt::format("claims a header of {} bytes, {} follow: truncated, or no safetensors file",
-                                            header_bytes, file_bytes - length_bytes));
+        return invalid_argument(
+            fmt::format("announces a header of {} bytes, but {} follow: truncated, or not a safetensors file",
+                        header_bytes, file_bytes - length_bytes));
     }
     if (header_bytes > most_header_bytes) return invalid_argument("has a header of more than 100 MB");
     std::string text(header_bytes, '\0');

@@ -68,7 +68,7 @@ Expected<json> parse_json(std::string_view text) {
     } catch (const json::parse_error& error) {
         return invalid_argument(fmt::format("the header is not valid JSON at its byte {}", error.byte));
     } catch (const json::out_of_range&) {
-        return invalid_argument("the header has a number that no double can hold");
+        return invalid_argument("the header has a number beyond the range of a double");
     }
 }
 
@@ -124,7 +124,7 @@ Status parse_entry(const json& entry, int64_t data_bytes, StoredTensor& tensor) 
     tensor.end = offsets[1];
     if (tensor.begin > tensor.end) return invalid_argument("its data ends before it begins");
     auto count = element_count(tensor.shape);
-    if (!count) return invalid_argument("its shape has more elements than any file can hold");
+    if (!count) return invalid_argument("its shape has more elements than any file can have");
     int64_t bits = *count * type->bits;
     if (bits % 8 != 0 || bits / 8 != tensor.bytes()) {
         return invalid_argument(

@@ -22,10 +22,12 @@ Status may_overlap(const plan::Plan& plan) {
         return invalid_argument(fmt::format("schedule: overlap=1: {}", reason));
     };
     if (plan.sweeps.size() != 2) {
-        return refuse(fmt::format("takes a spec with two sweeps over the rows; this one has {}", plan.sweeps.size()));
+        return refuse(fmt::format("needs a spec with two sweeps over the rows; this one has {}", plan.sweeps.size()));
     }
-    if (cpu.cache_elements == 1) return refuse("elements are cached for one block of rows; cache_elements must be 0");
-    if (cpu.prefetch == 1 || cpu.prefetch == 2) return refuse("the next block is read anyway; prefetch must be 0 or 3");
+    if (cpu.cache_elements == 1)
+        return refuse("elements are cached for one block of rows only; cache_elements must be 0");
+    if (cpu.prefetch == 1 || cpu.prefetch == 2)
+        return refuse("the next block is read in any case; prefetch must be 0 or 3");
     return {};
 }
 
@@ -45,10 +47,10 @@ Status check(const plan::Plan& plan) {
     const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
     if (plan.spec.invariant) NORMJIT_RETURN_IF_ERROR(keeps_rows_alike(cpu));
     if (cpu.cache_elements == 1 && cpu.split_rows > 0)
-        return invalid_argument("schedule: cache_elements=1: rows are cached whole; split_rows must be 0");
+        return invalid_argument("schedule: cache_elements=1: caches whole rows; split_rows must be 0");
     if (const int64_t bytes = cpu.row_block * cached_row_bytes(plan); bytes > most_kept_bytes) {
         return invalid_argument(
-            fmt::format("schedule: cache_elements=1: {} rows then take {} bytes of the stack, at most {} are allowed",
+            fmt::format("schedule: cache_elements=1: {} rows then take {} bytes of the stack; at most {} are allowed",
                         cpu.row_block, bytes, most_kept_bytes));
     }
     return cpu.overlap == 1 ? may_overlap(plan) : Status();

@@ -46,7 +46,7 @@ Status check_threads(const CudaSchedule& s) {
         return refuse("rows_per_block={}: at most 15 with more than 32 threads_per_row", s.rows_per_block);
     }
     if (int64_t{threads} * s.blocks_per_sm > 2048) {
-        return refuse("blocks_per_sm={}: {} threads a block; a multiprocessor holds 2048", s.blocks_per_sm, threads);
+        return refuse("blocks_per_sm={}: {} threads a block; a multiprocessor has 2048", s.blocks_per_sm, threads);
     }
     return {};
 }
@@ -54,12 +54,12 @@ Status check_threads(const CudaSchedule& s) {
 Status check_two_pass(const CudaSchedule& s) {
     if (s.threads_per_row % 32 != 0)
         return refuse("threads_per_row={}: form=two_pass needs whole warps", s.threads_per_row);
-    if (s.rows_per_block != 1 || s.cluster != 1) return refuse("form=two_pass has rows_per_block=1 and cluster=1");
+    if (s.rows_per_block != 1 || s.cluster != 1) return refuse("form=two_pass needs rows_per_block=1 and cluster=1");
     if (s.staging != CudaStaging::registers || s.row_memory != CudaMemory::registers ||
         s.column_memory != CudaMemory::registers) {
-        return refuse("form=two_pass has staging=registers row_memory=registers column_memory=registers");
+        return refuse("form=two_pass needs staging=registers row_memory=registers column_memory=registers");
     }
-    if (s.pace != 0) return refuse("pace={}: form=two_pass has none", s.pace);
+    if (s.pace != 0) return refuse("pace={}: form=two_pass has no pacing", s.pace);
     if (s.rows_per_team != 0) return refuse("rows_per_team={}: form=two_pass has no teams", s.rows_per_team);
     return {};
 }
@@ -68,24 +68,25 @@ Status check_staging(const OperandList& operands, const CudaSchedule& s, const T
     const int64_t bytes = least_vector_bytes(operands.matrices(), s.vector_width);
     const int64_t column_bytes = least_vector_bytes(operands.columns(), s.vector_width);
     if (s.staging == CudaStaging::registers && s.row_memory == CudaMemory::shared) {
-        return refuse("row_memory=shared: rows in registers (staging=registers) stay there");
+        return refuse("row_memory=shared: needs staging=async or staging=bulk");
     }
     if (s.row_memory == CudaMemory::global && (s.staging != CudaStaging::registers || s.pipeline_depth != 1)) {
-        return refuse("row_memory=global: no row waits: staging=registers pipeline_depth=1");
+        return refuse("row_memory=global: needs staging=registers pipeline_depth=1");
     }
     if (s.column_memory == CudaMemory::shared && column_bytes < 4) {
-        return refuse("column_memory=shared: keeps at least 4 bytes; vector_width={} are {}", s.vector_width,
+        return refuse("column_memory=shared: needs vectors of at least 4 bytes; vector_width={} has {}", s.vector_width,
                       column_bytes);
     }
     if (s.staging == CudaStaging::async && bytes < 4) {
-        return refuse("staging=async: copies at least 4 bytes; vector_width={} are {}", s.vector_width, bytes);
+        return refuse("staging=async: needs vectors of at least 4 bytes; vector_width={} has {}", s.vector_width,
+                      bytes);
     }
     if (s.staging == CudaStaging::bulk && bytes % 16 != 0) {
-        return refuse("staging=bulk: copies multiples of 16 bytes; vector_width={} are {}", s.vector_width, bytes);
+        return refuse("staging=bulk: needs vectors of a multiple of 16 bytes; vector_width={} has {}", s.vector_width,
+                      bytes);
     }
     if (s.staging == CudaStaging::bulk && s.row_memory == CudaMemory::shared && s.pipeline_depth < 2) {
-        return refuse(
-            "pipeline_depth=1: staging=bulk with row_memory=shared has a stage in use while it asks for the next row");
+        return refuse("pipeline_depth=1: staging=bulk with row_memory=shared needs another stage for the next row");
     }
     if (s.staging == CudaStaging::bulk && target.sm < cluster_sm) return refuse("staging=bulk: needs sm_90");
     return {};
@@ -114,7 +115,7 @@ Status check_shifted(const Spec& spec, const OperandList& operands, const CudaSc
 
 Status check_sharing(const CudaSchedule& s, const OperandList& operands, const Target& target) {
     if (s.cluster > 1 && target.sm < cluster_sm) return refuse("cluster={}: needs sm_90", s.cluster);
-    if (s.cluster > 1 && s.rows_per_block > 1) return refuse("cluster={}: has rows_per_block=1", s.cluster);
+    if (s.cluster > 1 && s.rows_per_block > 1) return refuse("cluster={}: needs rows_per_block=1", s.cluster);
     if (s.pace > 0 && operands.column_outputs().empty()) {
         return refuse("pace={}: needs a column output, whose final reduce resets the counter", s.pace);
     }

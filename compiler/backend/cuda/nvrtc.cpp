@@ -78,8 +78,8 @@ Expected<std::string> architecture(const CudaCompiler& compiler, int sm, bool re
         if (known <= sm) newest = known;
     }
     if (newest == 0) {
-        return unavailable(fmt::format("NVRTC {}.{} ({}) knows nothing as old as sm_{}", compiler.major, compiler.minor,
-                                       compiler.path, sm));
+        return unavailable(fmt::format("NVRTC {}.{} ({}) does not support GPUs as old as sm_{}", compiler.major,
+                                       compiler.minor, compiler.path, sm));
     }
     return fmt::format("{}_{}", real && newest == sm ? "sm" : "compute", newest);
 }

@@ -29,7 +29,7 @@ Status legal(const plan::Plan& plan) {
     const cpu::Demand demand = cpu::register_demand(plan);
     const int there = plan.target.vector_registers();
     if (demand.registers <= there || demand.width == 1) return {};
-    return invalid_argument(fmt::format("schedule: {}={}: this spec then needs {} vector registers, {} are there",
+    return invalid_argument(fmt::format("schedule: {}={}: this spec then needs {} vector registers; there are {}",
                                         demand.loop, demand.width, demand.registers, there));
 }
 
@@ -63,7 +63,7 @@ const Backend llvm_backend{"llvm", supports, legal, emit, {"llvm"}, print_stage,
 
 Expected<std::string> list_instructions(const Artifact& artifact) {
     if (artifact.format != CodeFormat::x86_64 && artifact.format != CodeFormat::aarch64) {
-        return unavailable(fmt::format("the artifact holds no machine code of a CPU, but {}", name(artifact.format)));
+        return unavailable(fmt::format("the artifact has no machine code for a CPU, but {}", name(artifact.format)));
     }
     const std::string target = to_text(artifact.target);
     std::vector<int64_t> entries;

@@ -22,7 +22,7 @@ Expected<Library> open() {
     void* library = dlopen(NORMJIT_LLVM, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
         return unavailable(fmt::format(
-            "llvm: {}; it comes with normjit and belongs beside its library, or onto the loader's path", dlerror()));
+            "llvm: {}; it comes with normjit, and belongs beside its library or on the loader's path", dlerror()));
     }
     auto* const function = reinterpret_cast<Ask*>(dlsym(library, function_name));
     if (function == nullptr) return unavailable(fmt::format("llvm: {} has no {}()", NORMJIT_LLVM, function_name));

@@ -64,7 +64,7 @@ void set_bytes(const Answer& answer, std::string_view bytes) {
 
 Status work(const Question& question, const Answer& answer) {
     if (std::string_view(question.fingerprint) != generator_fingerprint) {
-        return unavailable("llvm: libnormjit_llvm was built from other sources than what opened it");
+        return unavailable("llvm: libnormjit_llvm was built from other sources than this library");
     }
     NORMJIT_TRY(const Target target, parse_target(question.target));
     if (question.task == Task::list) {

@@ -117,7 +117,7 @@ class Linker {
         } else if (!x86 && (type == elf::R_AARCH64_CALL26 || type == elf::R_AARCH64_JUMP26) && fits(distance, 28)) {
             patch(place, distance / 4, 0, 26);
         } else {
-            return failed(fmt::format("llvm: relocation of type {} over {} bytes is not known", type, distance));
+            return failed(fmt::format("llvm: unknown relocation of type {} over {} bytes", type, distance));
         }
         return {};
     }

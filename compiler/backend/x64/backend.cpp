@@ -26,7 +26,7 @@ Status legal(const plan::Plan& plan) {
     NORMJIT_RETURN_IF_ERROR(cpu::check(plan));
     const Demand demand = register_demand(plan);
     if (demand.registers <= Assembler::value_registers) return {};
-    return invalid_argument(fmt::format("schedule: {}={}: this spec then needs {} vector registers, {} are there",
+    return invalid_argument(fmt::format("schedule: {}={}: this spec then needs {} vector registers; there are {}",
                                         demand.loop, demand.width, demand.registers, Assembler::value_registers));
 }
 

@@ -61,7 +61,7 @@ Expected<std::string> read_all(int file, size_t bytes) {
     for (size_t read = 0; read < bytes;) {
         const ssize_t count = ::pread(file, text.data() + read, bytes - read, static_cast<off_t>(read));
         if (count < 0 && errno == EINTR) continue;
-        if (count <= 0) return failed("an artifact is shorter than it was said to be");
+        if (count <= 0) return failed("an artifact is shorter than announced");
         read += static_cast<size_t>(count);
     }
     return text;

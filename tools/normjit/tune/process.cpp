@@ -44,7 +44,7 @@ Expected<Json> Channel::receive(Time deadline) {
         if (const size_t end = buffer_.find('\n'); end != buffer_.npos) {
             Json message = Json::parse(buffer_.substr(0, end), nullptr, false);
             buffer_.erase(0, end + 1);
-            if (message.is_discarded()) return unavailable("sent something that is no message");
+            if (message.is_discarded()) return unavailable("sent an invalid message");
             return message;
         }
         const auto left =
@@ -53,7 +53,7 @@ Expected<Json> Channel::receive(Time deadline) {
         const int milliseconds =
             deadline == Time::max() ? -1 : static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1 << 30));
         const int events = ::poll(&ready, 1, milliseconds);
-        if (events == 0) return failed("nothing came in time");
+        if (events == 0) return failed("no answer in time");
         if (events < 0) continue;  // a signal
         char bytes[4096];
         const ssize_t count = ::read(in_, bytes, sizeof bytes);

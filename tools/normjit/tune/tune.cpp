@@ -29,13 +29,13 @@ using tune::Json;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* tune_examples =
-    R"(A shapes file has one spec a line, as for normjit bench; NORMJIT_CAPTURE=FILE makes a program that uses normjit write
-one. Every candidate's results are checked against double precision before it is timed, and a record names another
-schedule than the heuristic's only when that was faster by more than the noise. Times are of launches that find their
-data in no cache: on a CPU they take copies of it in turn, at least twice what the caches hold together, in memory that
-is at most a quarter of what is free, and a schedule that loses more with its data in the caches than it gains without
-is not taken; on a GPU the L2 cache is flushed before each. Stopped and started again, it goes
-on where it was. Record files merge by concatenation; NORMJIT_RECORDS=FILE makes programs use them.
+    R"(A shapes file has one spec per line, as for normjit bench; NORMJIT_CAPTURE=FILE makes a program that uses normjit write
+one. The results of every candidate are checked against double precision before it is timed. A record names another
+schedule than the heuristic's only if that was faster by more than the noise. Launches find their data in no cache: on a
+CPU they use copies in turn, at least twice the size of the caches, in at most a quarter of the free memory; on a GPU
+the L2 cache is flushed before each. On a CPU a schedule is rejected if it loses more with its data in the caches than it
+gains without. If it is stopped and started again, it continues. Record files merge by concatenation;
+NORMJIT_RECORDS=FILE makes programs use them.
 
 Examples:
   normjit tune shapes.txt -o records.jsonl
@@ -66,7 +66,7 @@ Expected<double> read_budget(const std::string& text) {
     const std::string_view digits(text.data(), text.size() - (unit == units.npos ? 0 : 1));
     const auto number = text::parse_double(digits);
     if (!number.ok() || *number <= 0)
-        return invalid_argument(fmt::format("--budget {}: must be a time, as 90s, 10m or 2h", text));
+        return invalid_argument(fmt::format("--budget {}: must be a time, such as 90s, 10m or 2h", text));
     constexpr double most = 1e9;  // 31 years, which a clock can count
     return std::min(*number * seconds[unit == units.npos ? 0 : unit], most);
 }
@@ -79,7 +79,7 @@ Status keep_shard(const std::string& shard, std::vector<Spec>& specs) {
     const auto parts = slash == shard.npos ? Expected<int64_t>(0)
                                            : text::parse_int(std::string_view(shard).substr(slash + 1), 1, INT32_MAX);
     if (!part.ok() || !parts.ok() || *part > *parts || *parts == 0)
-        return invalid_argument(fmt::format("--shard {}: must be a part of a number of parts, as 1/4", shard));
+        return invalid_argument(fmt::format("--shard {}: must be one of several parts, such as 1/4", shard));
     std::vector<Spec> kept;
     for (size_t i = 0; i < specs.size(); ++i) {
         if (static_cast<int64_t>(i) % *parts == (*part + *parts - 1) % *parts) kept.push_back(specs[i]);
@@ -253,13 +253,14 @@ void print_notes(const Results& results, size_t problems) {
     constexpr size_t most = 5;
     const auto left = static_cast<size_t>(std::count(results.records.begin(), results.records.end(), std::nullopt)) -
                       std::min(results.errors.size(), problems);
-    if (results.done_before > 0) print_note(fmt::format("{} problems were in the records before", results.done_before));
+    if (results.done_before > 0)
+        print_note(fmt::format("{} problems were already in the records", results.done_before));
     if (left > 0)
-        print_note(fmt::format("the time was up before {} of {} problems; start again to go on", left, problems));
+        print_note(fmt::format("no time was left for {} of {} problems; start again to continue", left, problems));
     const auto warm = std::count_if(results.records.begin(), results.records.end(),
                                     [](const auto& record) { return record && record->caches == "warm"; });
     if (warm > 0)
-        print_note(fmt::format("{} of {} with data in the caches: no memory for enough copies", warm, problems));
+        print_note(fmt::format("{} of {} have data in the caches: not enough memory for copies", warm, problems));
     for (size_t i = 0; i < std::min(most, results.failures.size()); ++i)
         print_note("a candidate failed: " + results.failures[i]);
     if (results.failures.size() > most)
@@ -268,7 +269,7 @@ void print_notes(const Results& results, size_t problems) {
 
 Status run(const TuneOptions& options) {
     NORMJIT_TRY(const std::vector<Spec> specs, read_problems(options));
-    if (options.output.empty()) return invalid_argument("nowhere to write to: give -o FILE (see normjit tune --help)");
+    if (options.output.empty()) return invalid_argument("no output: give -o FILE (see normjit tune --help)");
     auto deadline = Clock::time_point::max();
     if (!options.budget.empty()) {
         NORMJIT_TRY(const double budget, read_budget(options.budget));
@@ -325,12 +326,12 @@ Command add_tune(const CommandLine& program) {
     line.add_option("--shard", options->shard, "Only a part of the problems: 1/4 for the first of four");
     line.add_option("--rows", options->rows, "For specs without rows", {.range = {{1, int64_t{1} << 40}}});
     line.add_option("--slices", options->slices, "For specs of slices=any", {.range = {{1, int64_t{1} << 40}}});
-    line.add_option("--candidates", options->most, "Schedules to measure for a problem, at most",
+    line.add_option("--candidates", options->most, "The most schedules to measure for a problem",
                     {.range = {{1, 100000}}, .show_default = true});
     line.add_option("--deepen", options->deepen, "Search on where a record rests on fewer candidates than this",
                     {.range = {{0, 100000}}});
     line.add_option("--seconds", options->seconds,
-                    "Time to measure a candidate, at most; five times that for the fastest",
+                    "The longest time to measure a candidate; five times that for the fastest",
                     {.range = {{0.001, 3600}}, .show_default = true});
     line.add_option("--timeout", options->timeout, "Seconds after which a candidate counts as hung",
                     {.range = {{0.1, 3600}}, .show_default = true});
