@@ -17,7 +17,24 @@ int64_t aligned_product(int64_t a, int64_t b) {
     return fits ? bytes / workspace_alignment * workspace_alignment : INT64_MAX;
 }
 
+/// Elements that one thread computes in the time that handing out a launch takes, and rows that column sums and
+/// weights count as. Measured: tools/lab/NOTES.md.
+constexpr int64_t handed_out = 40 << 10, column_rows = 2;
+
 }  // namespace
+
+int64_t Geometry::rows_to_share(int64_t cols, int threads) {
+    if (threads < 2) return INT64_MAX;
+    return (handed_out * threads / (threads - 1) - 1) / cols + 1 - column_rows;
+}
+
+int64_t Geometry::rows_past_caches(const OperandList& operands, int64_t cols, int cores, int threads) const {
+    if (nontemporal_bytes < 0 || operands.matrix_outputs().empty()) return INT64_MAX;
+    int64_t row_bytes = 0;
+    for (const Operand& operand : operands) row_bytes += operand.is_matrix() ? cols * operand.bytes() : 0;
+    const int64_t all = std::max(cores, 1), taken = std::min<int64_t>(threads, all);
+    return divide_up(nontemporal_bytes / all * taken, row_bytes);
+}
 
 int64_t Geometry::workspace(int64_t rows, int64_t groups) const {
     const int64_t start = aligned_product(row_bytes, std::max<int64_t>(rows, 0));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/cpu.h"
 
-#include "artifact/nontemporal.h"
 #include "plan/plan.h"
 #include "support/divide.h"
 
@@ -132,8 +131,7 @@ Geometry cpu_geometry(const Plan& plan) {
     const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
     geometry.nontemporal_bytes = cpu.nontemporal_kb < 0 ? -1 : cpu.nontemporal_kb * 1024;
     const std::optional<int64_t> rows = plan.spec.all_rows();
-    if (rows &&
-        !goes_past_caches(plan.operands, plan.spec.cols, *rows, geometry.nontemporal_bytes, plan.target.cores, 1))
+    if (rows && *rows < geometry.rows_past_caches(plan.operands, plan.spec.cols, plan.target.cores, 1))
         geometry.nontemporal_bytes = -1;
     if (cpu.split_rows > 0) split_columns(plan, cpu, geometry);
     return geometry;

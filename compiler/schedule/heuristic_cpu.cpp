@@ -2,12 +2,13 @@
 // Chooses a CPU schedule without measuring. One function chooses each field, from the problem and the fields before it.
 // tools/lab/NOTES.md has the measurements that they were fitted to.
 #include "artifact/realign.h"
-#include "artifact/sharing.h"
 #include "schedule/cpu_legality.h"
 #include "schedule/cpu_shape.h"
 #include "schedule/heuristics.h"
 #include "schedule/store_conflicts.h"
 #include "support/divide.h"
+
+#include "normjit/geometry.h"
 
 #include <algorithm>
 #include <bit>
@@ -160,7 +161,7 @@ constexpr int64_t narrowest_shared = 4096;  ///< columns that several threads sh
 int64_t widest_range(const Target& target) { return int64_t{16384} * target.vector_bytes(); }
 
 bool is_for_one_thread(const Spec& spec, const Target& target) {
-    return spec.rows && !pays_to_share(*spec.rows, spec.cols, target.cores);
+    return spec.rows && *spec.rows < Geometry::rows_to_share(spec.cols, target.cores);
 }
 
 /// Returns the row groups for rows that are too few for several groups a core; wide rows get a group each (NOTES

@@ -67,10 +67,10 @@ TEST_CASE("parts of columns end where strips and steps do") {
     CHECK(!g.is_split(0, g.preferred_workspace(0)));
 }
 
-TEST_CASE("teams have partials, row sums and progress of their own") {
+TEST_CASE("thread groups have partials, row sums and a job of their own") {
     const Schedule schedule = *parse_schedule("cpu row_block=5 column_ranges=3 thread_groups=4 split_rows=90");
     const Geometry g = plan::make(*parse_spec("layernorm cols=5000 gamma=f32"), schedule, four_cores)->geometry;
-    CHECK(g.thread_group_bytes() == 2 * g.sums_bytes + (1 + 3) * workspace_alignment);
+    CHECK(g.thread_group_bytes() == 2 * g.sums_bytes + (Geometry::job_head_lines + 3) * Geometry::job_line_bytes);
     CHECK(g.preferred_workspace(90) == 4 * (g.group_bytes + g.thread_group_bytes()));
     CHECK(g.thread_groups_of(90) == 4);
     CHECK(g.thread_groups_of(15) == 3);  // a block each

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "case.h"
 
-#include "artifact/sharing.h"
 #include "device_image.h"
 #include "support/text.h"
 #include "support/try.h"
@@ -149,7 +148,7 @@ Case random_parallel_case(Random& random) {
     drawn.slices = std::max<int64_t>(drawn.slices, 1);
     const int64_t enough = ((144 << 10) / drawn.spec.cols + 1) / drawn.slices + 1;
     drawn.rows = std::max(drawn.rows, enough + random.between(0, 20));
-    REQUIRE(pays_to_share(drawn.batch().all_rows(), drawn.spec.cols, 2));
+    REQUIRE(drawn.batch().all_rows() >= Geometry::rows_to_share(drawn.spec.cols, 2));
     if (drawn.spec.rows) drawn.spec.rows = drawn.rows;
     return drawn;
 }

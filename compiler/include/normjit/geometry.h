@@ -2,6 +2,8 @@
 // The numbers of a launch: what its workspace holds, and how its rows are cut.
 #pragma once
 
+#include "normjit/operand.h"
+
 #include <algorithm>
 #include <cstdint>
 
@@ -14,14 +16,13 @@ inline constexpr int64_t workspace_alignment = 64;
 /// The workspace is, in this order and each part at a multiple of workspace_alignment: row_bytes per row, the partials
 /// of the row groups. Of a split launch: the teams' partials, and thread_group_bytes() for each.
 struct Geometry {
-    int64_t row_groups = 1;    ///< partials at most; a launch uses groups()
-    int64_t column_sums = 0;   ///< partial arrays of a row group, one per column output, in Tensor order
-    int64_t partial_cols = 0;  ///< elements of one partial array: N, on a CPU rounded up to 128 bytes
-    int64_t group_bytes = 0;   ///< workspace of one row group: its partials, then what else its code keeps
-    int64_t final_cols = 0;    ///< columns that one task (CUDA: one block) of the final reduce sums
-    int64_t nontemporal_bytes =
-        -1;                   ///< from this traffic on, matrices are written past the caches; -1: never. CPU only
-    int64_t row_bytes = 0;    ///< CUDA: what a first pass hands on to a second for each row
+    int64_t row_groups = 1;          ///< partials at most; a launch uses groups()
+    int64_t column_sums = 0;         ///< partial arrays of a row group, one per column output, in Tensor order
+    int64_t partial_cols = 0;        ///< elements of one partial array: N, on a CPU rounded up to 128 bytes
+    int64_t group_bytes = 0;         ///< workspace of one row group: its partials, then what else its code keeps
+    int64_t final_cols = 0;          ///< columns that one task (CUDA: one block) of the final reduce sums
+    int64_t nontemporal_bytes = -1;  ///< CPU: what the caches of all cores hold; -1: nothing is written past them
+    int64_t row_bytes = 0;           ///< CUDA: what a first pass hands on to a second for each row
     int64_t slice_parts = 0;  ///< CUDA, column sums per slice: parts of slices at most, each with a partial. More than
                               ///< row_groups: several parts a group keep all of them busy
     // CPU: launches of few rows. Teams of threads take some rows each; each sweep over a block of them is a phase, with
@@ -48,6 +49,11 @@ struct Geometry {
     /// What sums_bytes has for one row mean of one part: an element for each row of a block, rounded up
     /// to the widest register of any CPU.
     int64_t part_sums_bytes(int64_t element_bytes) const;
+    /// CPU: rows from which `threads` threads are faster than one; INT64_MAX for one thread.
+    static int64_t rows_to_share(int64_t cols, int threads);
+    /// CPU: rows from which the matrices take more than the caches of the cores that `threads` threads run on, so that
+    /// outputs are written past them. INT64_MAX: never.
+    int64_t rows_past_caches(const OperandList& operands, int64_t cols, int cores, int threads) const;
     /// Whether a launch, on a CPU, splits columns instead of rows.
     bool is_split(int64_t rows, int64_t workspace_bytes) const {
         return rows > 0 && rows <= split_rows && workspace_bytes >= split_workspace();

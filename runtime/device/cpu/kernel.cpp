@@ -167,8 +167,18 @@ class PlainLaunch : Launch {
 
 }  // namespace
 
+CpuKernel::CpuKernel(Artifact made, std::shared_ptr<const Threads> workers, std::optional<ExecutableMemory> memory,
+                     std::optional<PortableProgram> formula)
+    : Impl(std::move(made)),
+      code(std::move(memory)),
+      program(std::move(formula)),
+      threads(std::move(workers)),
+      rows_to_share(Geometry::rows_to_share(artifact.spec.cols, threads->count())),
+      rows_past_caches(
+          artifact.geometry.rows_past_caches(operands, artifact.spec.cols, artifact.target.cores, threads->count())) {}
+
 CpuKernel::CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<const Threads> workers)
-    : Impl(std::move(made)), code(std::move(memory)), threads(std::move(workers)) {
+    : CpuKernel(std::move(made), std::move(workers), std::move(memory), {}) {
     const auto& cpu = std::get<CpuSchedule>(artifact.schedule.device);
     realigned = normjit::realigned(artifact.spec.cols, operands, cpu);
     const auto find = [&]<class Function>(const char* entry, Function& function) {
@@ -191,7 +201,7 @@ CpuKernel::CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<con
 }
 
 CpuKernel::CpuKernel(Artifact made, PortableProgram formula, std::shared_ptr<const Threads> workers)
-    : Impl(std::move(made)), program(std::move(formula)), threads(std::move(workers)) {}
+    : CpuKernel(std::move(made), std::move(workers), {}, std::move(formula)) {}
 
 bool CpuKernel::splits_columns(const Arguments& arguments) const {
     const int64_t workspace_bytes = arguments.workspace == nullptr ? 0 : arguments.workspace_bytes;

@@ -29,6 +29,8 @@ struct CpuKernel final : Kernel::Impl {
     const std::optional<ExecutableMemory> code;
     const std::optional<PortableProgram> program;  ///< instead of code
     const std::shared_ptr<const Threads> threads;
+    const int64_t rows_to_share;     ///< fewer are for the calling thread alone
+    const int64_t rows_past_caches;  ///< fewer are written through the caches
     RowsFunction rows = nullptr;
     RowsFunction rows_nontemporal = nullptr;          ///< null when the artifact has none
     RowsFunction rows_realign = nullptr;              ///< null when the artifact has none
@@ -39,6 +41,10 @@ struct CpuKernel final : Kernel::Impl {
     SweepFunction last_sweep_nontemporal = nullptr;   ///< null when the artifact has none
     SweepFunction both_sweeps = nullptr;              ///< null when the artifact has none
     SweepFunction both_sweeps_nontemporal = nullptr;  ///< null when the artifact has none
+
+  private:
+    CpuKernel(Artifact made, std::shared_ptr<const Threads> workers, std::optional<ExecutableMemory> memory,
+              std::optional<PortableProgram> formula);
 };
 
 }  // namespace normjit::cpu

@@ -3,8 +3,6 @@
 #pragma once
 
 #include "arguments.h"
-#include "artifact/nontemporal.h"
-#include "artifact/sharing.h"
 #include "device/cpu/kernel.h"
 #include "device/cpu/pages.h"
 #include "support/divide.h"
@@ -23,10 +21,9 @@ class Launch {
           arguments_(arguments),
           groups_(geometry_.groups(arguments.batch().all_rows(), arguments.workspace_bytes)),
           threads_(*kernel.threads),
-          executor_(pays_to_share(arguments.batch().all_rows(), spec_.cols, threads_.count()) ? threads_.executor()
-                                                                                              : Executor::alone),
+          executor_(arguments.batch().all_rows() < kernel.rows_to_share ? Executor::alone : threads_.executor()),
           final_cols_(choose_final_cols()),
-          past_caches_(is_past_caches()),
+          past_caches_(arguments.batch().all_rows() >= kernel.rows_past_caches),
           writes_fresh_pages_(std::ranges::any_of(kernel.operands.matrix_outputs(),
                                                   [this](const Operand& matrix) { return is_fresh(matrix); })),
           rows_(choose_rows()) {}
@@ -126,11 +123,6 @@ class Launch {
 
     int64_t bytes_before(const Operand& operand, int64_t slice, int64_t row) const {
         return elements_before(operand, arguments_, slice, row) * operand.bytes();
-    }
-
-    bool is_past_caches() const {
-        return goes_past_caches(kernel_.operands, spec_.cols, arguments_.batch().all_rows(),
-                                geometry_.nontemporal_bytes, kernel_.artifact.target.cores, threads_.count());
     }
 
     /// True for a large output in memory that has no pages yet. Smaller ones come from memory that malloc() keeps.
