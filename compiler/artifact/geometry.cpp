@@ -17,8 +17,8 @@ int64_t aligned_product(int64_t a, int64_t b) {
     return fits ? bytes / workspace_alignment * workspace_alignment : INT64_MAX;
 }
 
-/// Elements that one thread computes in the time that handing out a launch takes, and rows that column sums and
-/// weights count as. Measured: tools/lab/NOTES.md.
+/// Elements that one thread computes while a launch is handed out, and rows that gamma and the column sums count as
+/// (NOTES N-615).
 constexpr int64_t handed_out = 40 << 10, column_rows = 2;
 
 }  // namespace
