@@ -55,9 +55,8 @@ inline constexpr TunePolicy all_tune_policies[] = {TunePolicy::off, TunePolicy::
 
 /// Whose threads run the launches on the CPU. own: the engine's. openmp: those of the OpenMP runtime (libgomp, libomp,
 /// libiomp5) that the process has loaded. They spin between parallel regions and compete for the cores with all other
-/// threads; where launches mostly wait for them, on a machine with other work, the calling thread runs alone.
-/// automatic: OpenMP's threads if a runtime is loaded when the engine is created, and own threads, which cost nothing
-/// while they sleep; the launches of each kernel learn which are faster. Without a runtime, own threads.
+/// threads, and a launch ends when all of them have come: on a machine that other programs load, own threads are
+/// faster. automatic: OpenMP's threads if a runtime is loaded when the engine is created, else own threads.
 ///
 /// The runtime is searched when the engine is created, not later: the number of threads affects the choice of
 /// schedules, and a launch looks nothing up. A program that loads a runtime later creates its engine after that, or
