@@ -63,17 +63,30 @@ bool touch_same_bytes(const Region& a, const Region& b) {
 
 class Checker {
   public:
-    Checker(const Artifact& artifact, const OperandList& operands, const Arguments& arguments)
-        : spec_(artifact.spec), geometry_(artifact.geometry), operands_(operands), arguments_(arguments) {}
+    Checker(const Artifact& artifact, const OperandList& operands, const Arguments& arguments, LaunchArguments& placed)
+        : spec_(artifact.spec),
+          geometry_(artifact.geometry),
+          operands_(operands),
+          arguments_(arguments),
+          placed_(placed) {}
 
     Status check() {
         NORMJIT_RETURN_IF_ERROR(check_batch());
-        for (const Operand& operand : operands_) {
-            NORMJIT_RETURN_IF_ERROR(check_form(operand));
-            NORMJIT_RETURN_IF_ERROR(check_memory(operand));
+        for (size_t place = 0; place < operands_.size(); ++place) {
+            const Operand& operand = operands_[place];
+            const Argument& given = arguments_[operand.tensor];
+            NORMJIT_RETURN_IF_ERROR(check_form(operand, given));
+            placed_.operands[place] = put(operand, given);
+            NORMJIT_RETURN_IF_ERROR(check_memory(operand, given, placed_.operands[place]));
         }
         NORMJIT_RETURN_IF_ERROR(check_workspace());
-        return check_overlaps();
+        NORMJIT_RETURN_IF_ERROR(check_overlaps());
+        placed_.rows = arguments_.rows;
+        placed_.slices = arguments_.slices;
+        placed_.workspace = arguments_.workspace;
+        placed_.workspace_bytes = arguments_.workspace_bytes;
+        placed_.stream = arguments_.stream;
+        return {};
     }
 
   private:
@@ -105,8 +118,14 @@ class Checker {
         return {};
     }
 
-    Status check_form(const Operand& operand) const {
-        const Argument& given = arguments_[operand.tensor];
+    LaunchOperand put(const Operand& operand, const Argument& given) const {
+        char* const data = static_cast<char*>(const_cast<void*>(given.data));
+        if (operand.is_matrix()) return {data, row_stride(given), slice_stride(given, arguments_.rows)};
+        if (operand.axes.is_rows()) return {data, 1, arguments_.rows};
+        return {data, 0, operand.is_per_slice() ? slice_stride(given, 1) : 0};
+    }
+
+    Status check_form(const Operand& operand, const Argument& given) const {
         const std::string_view tensor = name(operand.tensor);
         if (given.dtype != operand.dtype) {
             return error(tensor, "dtype is {}; the kernel was compiled for {}", name(given.dtype), name(operand.dtype));
@@ -129,9 +148,8 @@ class Checker {
 
     /// The tensor's bytes exist as far as this can be told: a pointer that fits the element, an end that fits the
     /// address space. Remembers them for the check of overlaps.
-    Status check_memory(const Operand& operand) {
+    Status check_memory(const Operand& operand, const Argument& given, const LaunchOperand& placed) {
         if (!has_elements(operand)) return {};
-        const Argument& given = arguments_[operand.tensor];
         const std::string_view tensor = name(operand.tensor);
         const auto begin = reinterpret_cast<uintptr_t>(given.data);
         if (given.data == nullptr) return error(tensor, "null pointer; the kernel needs this tensor");
@@ -149,20 +167,19 @@ class Checker {
         region.inner = region.outer = {};
         region.written = operand.is_written();
         uintptr_t end;
-        if (!find_steps(operand, given, region) ||
+        if (!find_steps(operand, given, placed, region) ||
             __builtin_add_overflow(begin, static_cast<uintptr_t>(region.bytes), &end))
             return beyond_address_space(operand, given);
         if (!region.written || !region.overlaps_itself()) return {};
-        if (operand.is_matrix() && arguments_.rows > 1 && row_stride(given) < spec_.cols) {
+        if (operand.is_matrix() && arguments_.rows > 1 && placed.row_stride < spec_.cols) {
             return error(tensor, "row_stride is {}; the rows of an output must be at least cols={} apart",
-                         row_stride(given), spec_.cols);
+                         placed.row_stride, spec_.cols);
         }
-        return error(tensor, "slice_stride is {}; the slices of an output may not overlap",
-                     slice_stride(given, operand, arguments_.rows));
+        return error(tensor, "slice_stride is {}; the slices of an output may not overlap", placed.slice_stride);
     }
 
     /// The region's loops and its bytes in all; false when they are more than 64 bits count.
-    bool find_steps(const Operand& operand, const Argument& given, Region& region) const {
+    bool find_steps(const Operand& operand, const Argument& given, const LaunchOperand& placed, Region& region) const {
         const auto steps = [&](int64_t count, int64_t elements, Steps& to) {
             if (count <= 1) return true;
             int64_t last = 0;
@@ -171,14 +188,14 @@ class Checker {
                    !__builtin_mul_overflow(to.stride, count - 1, &last) &&
                    !__builtin_add_overflow(last, region.bytes, &region.bytes);
         };
-        const int64_t rows = operand.is_matrix() ? arguments_.rows : 1;
-        if (operand.is_matrix() && !steps(rows, row_stride(given), region.outer)) return false;
+        if (operand.is_matrix() && !steps(arguments_.rows, placed.row_stride, region.outer)) return false;
         if (arguments_.slices <= 1 || !(operand.is_matrix() || operand.is_per_slice())) return true;
         int64_t packed = 0;
-        const bool is_packed = given.slice_stride == Argument::contiguous;
-        if (is_packed && __builtin_mul_overflow(rows, row_stride(given), &packed)) return false;
+        if (operand.is_matrix() && given.slice_stride == Argument::contiguous &&
+            __builtin_mul_overflow(arguments_.rows, placed.row_stride, &packed))
+            return false;
         Steps slices;
-        if (!steps(arguments_.slices, is_packed ? packed : given.slice_stride, slices)) return false;
+        if (!steps(arguments_.slices, placed.slice_stride, slices)) return false;
         const bool rows_are_outer = region.outer.stride > slices.stride && region.outer.count > 1;
         if (!rows_are_outer) region.inner = region.outer;
         (rows_are_outer ? region.inner : region.outer) = slices;
@@ -241,25 +258,27 @@ class Checker {
         const Region &input = a.written ? b : a, &output = a.written ? a : b;
         if (input.written || input.operand == nullptr || output.operand == nullptr) return false;
         if (!input.operand->is_matrix() || !output.operand->is_matrix()) return false;
-        const Argument &from = arguments_[input.operand->tensor], &to = arguments_[output.operand->tensor];
-        const int64_t rows = arguments_.rows;
-        const bool same_rows = rows == 1 || row_stride(from) == row_stride(to);
-        const bool same_slices = arguments_.slices == 1 || slice_stride(from, rows) == slice_stride(to, rows);
-        return input.begin == output.begin && input.operand->dtype == output.operand->dtype && same_rows && same_slices;
+        const LaunchOperand &from = placed_.operands[operands_.place(*input.operand)],
+                            &to = placed_.operands[operands_.place(*output.operand)];
+        const bool same_rows = arguments_.rows == 1 || from.row_stride == to.row_stride;
+        const bool same_slices = arguments_.slices == 1 || from.slice_stride == to.slice_stride;
+        return from.data == to.data && input.operand->dtype == output.operand->dtype && same_rows && same_slices;
     }
 
     const Spec& spec_;
     const Geometry& geometry_;
     const OperandList& operands_;
     const Arguments& arguments_;
+    LaunchArguments& placed_;
     std::array<Region, max_operands + 1> regions_;  ///< and the workspace
     size_t used_ = 0;
 };
 
 }  // namespace
 
-Status check_arguments(const Artifact& artifact, const OperandList& operands, const Arguments& arguments) {
-    return Checker(artifact, operands, arguments).check();
+Status place_arguments(const Artifact& artifact, const OperandList& operands, const Arguments& arguments,
+                       LaunchArguments& placed) {
+    return Checker(artifact, operands, arguments, placed).check();
 }
 
 }  // namespace normjit

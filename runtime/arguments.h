@@ -7,6 +7,7 @@
 #include "normjit/operand.h"
 #include "normjit/status.h"
 
+#include <array>
 #include <cstdint>
 
 namespace normjit {
@@ -18,24 +19,36 @@ inline int64_t row_stride(const Argument& argument) {
 
 /// From one slice to the next; of a column tensor with `rows` = 1.
 inline int64_t slice_stride(const Argument& argument, int64_t rows) {
-    return argument.slice_stride == Argument::contiguous ? rows * row_stride(argument) : argument.slice_stride;
+    if (argument.slice_stride != Argument::contiguous) return argument.slice_stride;
+    return static_cast<int64_t>(static_cast<uint64_t>(rows) * static_cast<uint64_t>(row_stride(argument)));
 }
 
-inline int64_t slice_stride(const Argument& argument, const Operand& operand, int64_t rows) {
-    return slice_stride(argument, operand.is_matrix() ? rows : 1);
-}
+/// An operand of a launch. Its strides are in elements; 0 where the tensor has no rows, or none for each slice. A stride
+/// that leads to no other row or slice may be any number.
+struct LaunchOperand {
+    char* data;
+    int64_t row_stride;
+    int64_t slice_stride;
 
-/// From an operand's first element to those of a row of a slice.
-inline int64_t elements_before(const Operand& operand, const Arguments& arguments, int64_t slice, int64_t row) {
-    const Argument& given = arguments[operand.tensor];
-    if (operand.is_matrix()) return slice * slice_stride(given, arguments.rows) + row * row_stride(given);
-    if (operand.axes.is_rows()) return slice * arguments.rows + row;
-    return operand.is_per_slice() ? slice * slice_stride(given, 1) : 0;
-}
+    int64_t elements_before(int64_t slice, int64_t row) const { return slice * slice_stride + row * row_stride; }
+};
 
-/// Whether the artifact's code may be run on the arguments. An error is an invalid_argument that names the argument and
-/// says what is allowed. `operands` are those of its spec; other tensors are ignored. Allocates only for an error.
-/// Afterwards every offset in bytes fits 64 bits.
-Status check_arguments(const Artifact& artifact, const OperandList& operands, const Arguments& arguments);
+/// Arguments that have been checked, by place in the OperandList.
+struct LaunchArguments {
+    int64_t rows;
+    int64_t slices;
+    std::array<LaunchOperand, max_operands> operands;
+    void* workspace;
+    int64_t workspace_bytes;
+    void* stream;
+
+    Batch batch() const { return {rows, slices}; }
+};
+
+/// Checks whether the artifact's code may be run on the arguments, and puts them in their places. An error is an
+/// invalid_argument that names the argument and says what is allowed. `operands` are those of the artifact's spec;
+/// other tensors are ignored. Allocates only for an error. Afterwards every offset in bytes fits 64 bits.
+Status place_arguments(const Artifact& artifact, const OperandList& operands, const Arguments& arguments,
+                       LaunchArguments& placed);
 
 }  // namespace normjit

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "normjit/kernel.h"
 
-#include "arguments.h"
 #include "kernel_impl.h"
 #include "support/try.h"
 
@@ -36,6 +35,12 @@ class LentWorkspace {
 
 }  // namespace
 
+Status Kernel::Impl::check_and_launch(const Arguments& arguments) const {
+    LaunchArguments placed;
+    NORMJIT_RETURN_IF_ERROR(place_arguments(artifact, operands, arguments, placed));
+    return launch(placed);
+}
+
 Status Kernel::launch(const Arguments& arguments) const {
     const bool lent = arguments.workspace == nullptr && allocator_.allocate != nullptr && arguments.rows >= 0 &&
                       arguments.slices >= 0;
@@ -48,11 +53,9 @@ Status Kernel::launch(const Arguments& arguments) const {
         Arguments complete = arguments;
         complete.workspace = workspace.memory();
         complete.workspace_bytes = bytes;
-        NORMJIT_RETURN_IF_ERROR(check_arguments(impl_->artifact, impl_->operands, complete));
-        return impl_->launch(complete);
+        return impl_->check_and_launch(complete);
     }
-    NORMJIT_RETURN_IF_ERROR(check_arguments(impl_->artifact, impl_->operands, arguments));
-    return impl_->launch(arguments);
+    return impl_->check_and_launch(arguments);
 }
 
 int64_t Kernel::minimum_workspace(int64_t rows, int64_t slices) const {

@@ -2,6 +2,8 @@
 // A loaded kernel, as devices implement it.
 #pragma once
 
+#include "arguments.h"
+
 #include "normjit/artifact.h"
 #include "normjit/kernel.h"
 #include "normjit/operand.h"
@@ -15,8 +17,9 @@ struct Kernel::Impl {
     explicit Impl(Artifact made) : artifact(std::move(made)) {}
     virtual ~Impl() = default;
 
-    /// Launches. The arguments have passed check_arguments().
-    virtual Status launch(const Arguments& arguments) const = 0;
+    Status check_and_launch(const Arguments& arguments) const;
+    /// Launches with arguments that place_arguments() has checked.
+    virtual Status launch(const LaunchArguments& arguments) const = 0;
 
     const Artifact artifact;
     const OperandList operands{artifact.spec};

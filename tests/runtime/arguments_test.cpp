@@ -38,7 +38,8 @@ struct Launch {
 
     /// Returns the whole message of the error, or "".
     std::string error() const {
-        const Status status = check_arguments(artifact, OperandList(artifact.spec), arguments);
+        LaunchArguments placed;
+        const Status status = place_arguments(artifact, OperandList(artifact.spec), arguments, placed);
         CHECK(status.code() == (status.ok() ? Code::ok : Code::invalid_argument));
         return status.message();
     }

@@ -20,7 +20,7 @@ struct FakeKernel final : Kernel::Impl {
     ~FakeKernel() override {
         if (end) end();
     }
-    Status launch(const Arguments&) const override { return {}; }
+    Status launch(const LaunchArguments&) const override { return {}; }
     const std::function<void()> end;
 };
 

@@ -20,7 +20,7 @@ namespace {
 /// Of rows in one slice.
 class PlainLaunch : Launch {
   public:
-    PlainLaunch(const CpuKernel& kernel, const Arguments& arguments)
+    PlainLaunch(const CpuKernel& kernel, const LaunchArguments& arguments)
         : Launch(kernel, arguments),
           streams_last_sweep_(past_caches_ && kernel.last_sweep_nontemporal != nullptr && start_on_lines()) {}
 
@@ -203,15 +203,15 @@ CpuKernel::CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<con
 CpuKernel::CpuKernel(Artifact made, PortableProgram formula, std::shared_ptr<const Threads> workers)
     : CpuKernel(std::move(made), std::move(workers), {}, std::move(formula)) {}
 
-bool CpuKernel::splits_columns(const Arguments& arguments) const {
+bool CpuKernel::splits_columns(const LaunchArguments& arguments) const {
     const int64_t workspace_bytes = arguments.workspace == nullptr ? 0 : arguments.workspace_bytes;
     return !sweeps.empty() && artifact.geometry.is_split(arguments.batch().all_rows(), workspace_bytes);
 }
 
-Status CpuKernel::launch(const Arguments& arguments) const {
+Status CpuKernel::launch(const LaunchArguments& arguments) const {
     return arguments.slices == 1 ? launch_plain(arguments) : launch_slices(*this, arguments);
 }
 
-Status CpuKernel::launch_plain(const Arguments& arguments) const { return PlainLaunch(*this, arguments).run(); }
+Status CpuKernel::launch_plain(const LaunchArguments& arguments) const { return PlainLaunch(*this, arguments).run(); }
 
 }  // namespace normjit::cpu

@@ -18,11 +18,11 @@ namespace normjit::cpu {
 struct CpuKernel final : Kernel::Impl {
     CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<const Threads> workers);
     CpuKernel(Artifact made, PortableProgram formula, std::shared_ptr<const Threads> workers);
-    Status launch(const Arguments& arguments) const override;
+    Status launch(const LaunchArguments& arguments) const override;
     /// Of arguments with one slice.
-    Status launch_plain(const Arguments& arguments) const;
+    Status launch_plain(const LaunchArguments& arguments) const;
     /// Whether all threads share the columns of each row, as of so many rows.
-    bool splits_columns(const Arguments& arguments) const;
+    bool splits_columns(const LaunchArguments& arguments) const;
     bool final_reduces() const { return operands.has_shared_sums(); }
     bool reduces_slices() const { return operands.has_sums_per_slice(); }
 

@@ -14,7 +14,7 @@ namespace normjit::cpu {
 /// One launch, on the caller's stack. Its tasks only read it.
 class Launch {
   protected:
-    Launch(const CpuKernel& kernel, const Arguments& arguments)
+    Launch(const CpuKernel& kernel, const LaunchArguments& arguments)
         : kernel_(kernel),
           spec_(kernel.artifact.spec),
           geometry_(kernel.artifact.geometry),
@@ -52,10 +52,9 @@ class Launch {
         RowsTask task;
         for (size_t place = 0; place < kernel_.operands.size(); ++place) {
             const Operand& operand = kernel_.operands[place];
-            const Argument& given = arguments_[operand.tensor];
-            if (given.data == nullptr) continue;
-            task.operands[place].data = static_cast<const char*>(given.data) + bytes_before(operand, slice, begin);
-            if (operand.is_matrix()) task.operands[place].stride = in_bytes(row_stride(given), operand);
+            const LaunchOperand& given = arguments_.operands[place];
+            task.operands[place].data = given.data + given.elements_before(slice, begin) * operand.bytes();
+            if (operand.is_matrix()) task.operands[place].stride = in_bytes(given.row_stride, operand);
         }
         task.rows = end - begin;
         return task;
@@ -87,8 +86,8 @@ class Launch {
         for (size_t place = 0; place < kernel_.operands.size(); ++place) {
             const Operand& operand = kernel_.operands[place];
             if (!operand.axes.is_columns()) continue;
-            task.data[place] = static_cast<const char*>(arguments_[operand.tensor].data) +
-                               bytes_before(operand, of.slice, 0) + columns.begin * operand.bytes();
+            const LaunchOperand& given = arguments_.operands[place];
+            task.data[place] = given.data + (given.elements_before(of.slice, 0) + columns.begin) * operand.bytes();
         }
         task.partials = group_partials(of.first) + columns.begin * static_cast<int64_t>(size_of(spec_.compute()));
         task.group_stride = geometry_.group_bytes;
@@ -104,7 +103,7 @@ class Launch {
     const CpuKernel& kernel_;
     const Spec& spec_;
     const Geometry& geometry_;
-    const Arguments& arguments_;
+    const LaunchArguments& arguments_;
     const int64_t groups_;
     const Threads& threads_;
     const Executor executor_;
@@ -121,15 +120,15 @@ class Launch {
         return static_cast<int64_t>(static_cast<uint64_t>(stride) * static_cast<uint64_t>(operand.bytes()));
     }
 
-    int64_t bytes_before(const Operand& operand, int64_t slice, int64_t row) const {
-        return elements_before(operand, arguments_, slice, row) * operand.bytes();
+    const LaunchOperand& given(const Operand& operand) const {
+        return arguments_.operands[kernel_.operands.place(operand)];
     }
 
     /// True for a large output in memory that has no pages yet. Smaller ones come from memory that malloc() keeps.
     bool is_fresh(const Operand& matrix) const {
         constexpr int64_t least_bytes = 4 << 20;
         const int64_t bytes = arguments_.rows * spec_.cols * matrix.bytes();
-        return bytes >= least_bytes && has_fresh_pages(arguments_[matrix.tensor].data, bytes);
+        return bytes >= least_bytes && has_fresh_pages(given(matrix).data, bytes);
     }
 
     /// Gives pages to the task's part of every output that has no gaps between its rows.
@@ -144,17 +143,16 @@ class Launch {
     }
 
     bool starts_on_lines(const Operand& matrix) const {
-        const Argument& given = arguments_[matrix.tensor];
-        return reinterpret_cast<uintptr_t>(given.data) % line_bytes == 0 &&
-               in_bytes(row_stride(given), matrix) % line_bytes == 0 &&
-               (arguments_.slices <= 1 || in_bytes(slice_stride(given, arguments_.rows), matrix) % line_bytes == 0);
+        const auto& [data, row_stride, slice_stride] = given(matrix);
+        return reinterpret_cast<uintptr_t>(data) % line_bytes == 0 && in_bytes(row_stride, matrix) % line_bytes == 0 &&
+               (arguments_.slices <= 1 || in_bytes(slice_stride, matrix) % line_bytes == 0);
     }
 
     RowsFunction choose_rows() const {
         if (!past_caches_) return kernel_.rows;
         if (kernel_.rows_nontemporal != nullptr && start_on_lines()) return kernel_.rows_nontemporal;
         if (kernel_.rows_realign == nullptr || kernel_.realigned == nullptr) return kernel_.rows;
-        const bool has_no_gaps = row_stride(arguments_[kernel_.realigned->tensor]) == spec_.cols;
+        const bool has_no_gaps = given(*kernel_.realigned).row_stride == spec_.cols;
         return has_no_gaps || starts_on_lines(*kernel_.realigned) ? kernel_.rows_realign : kernel_.rows;
     }
 

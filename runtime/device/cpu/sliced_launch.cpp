@@ -14,7 +14,7 @@ namespace {
 
 class SlicedLaunch : Launch {
   public:
-    SlicedLaunch(const CpuKernel& kernel, const Arguments& arguments)
+    SlicedLaunch(const CpuKernel& kernel, const LaunchArguments& arguments)
         : Launch(kernel, arguments), slices_(arguments.slices), rows_of_slice_(arguments.rows) {}
 
     Status run() {
@@ -117,40 +117,37 @@ class SlicedLaunch : Launch {
 };
 
 /// One slice behind the other is one slice, where nothing is per slice.
-bool are_one_slice(const CpuKernel& kernel, const Arguments& arguments) {
+bool are_one_slice(const CpuKernel& kernel, const LaunchArguments& arguments) {
     return std::ranges::all_of(kernel.operands, [&](const Operand& operand) {
-        const Argument& given = arguments[operand.tensor];
-        const bool is_packed =
-            !operand.is_matrix() || slice_stride(given, arguments.rows) == arguments.rows * row_stride(given);
-        return !operand.is_per_slice() && is_packed;
+        const LaunchOperand& given = arguments.operands[kernel.operands.place(operand)];
+        return !operand.is_per_slice() && given.slice_stride == arguments.rows * given.row_stride;
     });
 }
 
-Arguments in_one_slice(Arguments arguments) {
+LaunchArguments in_one_slice(LaunchArguments arguments) {
     arguments.rows = arguments.batch().all_rows();
     arguments.slices = 1;
     return arguments;
 }
 
 /// So few rows that all threads share the columns of each.
-bool takes_one_after_the_other(const CpuKernel& kernel, const Arguments& arguments) {
+bool takes_one_after_the_other(const CpuKernel& kernel, const LaunchArguments& arguments) {
     constexpr int64_t most_slices = 16;
     return !kernel.final_reduces() && arguments.slices <= most_slices && kernel.splits_columns(arguments);
 }
 
-Arguments slice_of(const CpuKernel& kernel, const Arguments& all, int64_t slice) {
-    Arguments one = all;
-    one.slices = 1;
-    for (const Operand& operand : kernel.operands) {
-        const void*& data = one[operand.tensor].data;
-        data = static_cast<const char*>(data) + elements_before(operand, all, slice, 0) * operand.bytes();
+LaunchArguments slice_of(const CpuKernel& kernel, LaunchArguments all, int64_t slice) {
+    all.slices = 1;
+    for (size_t place = 0; place < kernel.operands.size(); ++place) {
+        LaunchOperand& given = all.operands[place];
+        given.data += given.elements_before(slice, 0) * kernel.operands[place].bytes();
     }
-    return one;
+    return all;
 }
 
 }  // namespace
 
-Status launch_slices(const CpuKernel& kernel, const Arguments& arguments) {
+Status launch_slices(const CpuKernel& kernel, const LaunchArguments& arguments) {
     if (are_one_slice(kernel, arguments)) return kernel.launch_plain(in_one_slice(arguments));
     if (!takes_one_after_the_other(kernel, arguments)) return SlicedLaunch(kernel, arguments).run();
     Status status;

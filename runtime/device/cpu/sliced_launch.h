@@ -6,6 +6,6 @@
 
 namespace normjit::cpu {
 
-Status launch_slices(const CpuKernel& kernel, const Arguments& arguments);
+Status launch_slices(const CpuKernel& kernel, const LaunchArguments& arguments);
 
 }  // namespace normjit::cpu

@@ -50,49 +50,48 @@ Status CudaKernel::make_paths() {
     return {};
 }
 
-bool CudaKernel::is_aligned(const Argument& argument, const Operand& operand, const CudaPath& path, Batch batch) {
+bool CudaKernel::is_aligned(const LaunchArguments& arguments, const Operand& operand, const CudaPath& path) const {
     const auto multiple = static_cast<uint64_t>(path.alignment(operand.dtype));
-    uint64_t bits = reinterpret_cast<uintptr_t>(argument.data);
-    if (operand.is_matrix() && batch.rows > 1) bits |= static_cast<uint64_t>(row_stride(argument) * operand.bytes());
-    if (batch.slices > 1 && (operand.is_matrix() || operand.is_per_slice())) {
-        const int64_t stride = slice_stride(argument, operand, batch.rows);
-        bits |= static_cast<uint64_t>(stride * operand.bytes());
-    }
+    const auto& [data, row_stride, slice_stride] = given(arguments, operand);
+    uint64_t bits = reinterpret_cast<uintptr_t>(data);
+    if (operand.is_matrix() && arguments.rows > 1) bits |= static_cast<uint64_t>(row_stride * operand.bytes());
+    if (arguments.slices > 1 && (operand.is_matrix() || operand.is_per_slice()))
+        bits |= static_cast<uint64_t>(slice_stride * operand.bytes());
     return bits % multiple == 0;
 }
 
 /// Checks what CudaPath::shifted requires.
-bool CudaKernel::starts_alike(const Arguments& arguments, const CudaPath& path) const {
+bool CudaKernel::starts_alike(const LaunchArguments& arguments, const CudaPath& path) const {
     constexpr uintptr_t vector_bytes = 16;
     const int64_t rows = arguments.rows;
-    const Argument& first = arguments[operands.matrices()[0].tensor];
+    const LaunchOperand& first = given(arguments, operands.matrices()[0]);
     const bool per_slice = artifact.spec.has_per_slice();
     const auto alike = [&](const Operand& operand) {
         if (!operand.is_matrix()) return true;
-        const Argument& matrix = arguments[operand.tensor];
+        const LaunchOperand& matrix = given(arguments, operand);
         if (reinterpret_cast<uintptr_t>(matrix.data) % vector_bytes != 0) return false;
-        if (rows > 1 && (row_stride(matrix) - row_stride(first)) % path.vector_width != 0) return false;
+        if (rows > 1 && (matrix.row_stride - first.row_stride) % path.vector_width != 0) return false;
         if (arguments.slices == 1) return true;
         // A team that goes on from slice to slice treats them as one.
-        const int64_t wanted = per_slice ? slice_stride(first, rows) : rows * row_stride(matrix);
-        return (slice_stride(matrix, rows) - wanted) % path.vector_width == 0;
+        const int64_t wanted = per_slice ? first.slice_stride : rows * matrix.row_stride;
+        return (matrix.slice_stride - wanted) % path.vector_width == 0;
     };
     return std::ranges::all_of(operands, alike) && cut(arguments, path).row_groups > 0;
 }
 
 /// Returns an operand that a path loads by vectors and that is not aligned for it, or null.
-const Operand* CudaKernel::find_unaligned(const Arguments& arguments, const CudaPath& path) const {
+const Operand* CudaKernel::find_unaligned(const LaunchArguments& arguments, const CudaPath& path) const {
     const auto found = std::ranges::find_if(operands, [&](const Operand& operand) {
         const bool by_vectors =
             operand.is_matrix() || operand.is_per_slice() || (operand.axes.is_columns() && !operand.is_written());
-        return by_vectors && !is_aligned(arguments[operand.tensor], operand, path, arguments.batch());
+        return by_vectors && !is_aligned(arguments, operand, path);
     });
     return found == operands.end() ? nullptr : &*found;
 }
 
 /// Returns the path with the widest vectors that the addresses of this launch allow; the last path takes any, except
 /// with spec.invariant.
-Expected<const CudaKernel::Path*> CudaKernel::path_for(const Arguments& arguments) const {
+Expected<const CudaKernel::Path*> CudaKernel::path_for(const LaunchArguments& arguments) const {
     if (arguments.batch().all_rows() == 0) return &paths_.back();
     const auto fits = [&](const Path& path) {
         if (path.plan->shifted) return starts_alike(arguments, *path.plan);
@@ -118,20 +117,19 @@ uint32_t progress_slot(const void* workspace) {
 
 }  // namespace
 
-CudaCut CudaKernel::cut(const Arguments& arguments, const CudaPath& path) const {
+CudaCut CudaKernel::cut(const LaunchArguments& arguments, const CudaPath& path) const {
     return path.cut(artifact.spec, artifact.geometry, arguments.batch(), arguments.workspace_bytes);
 }
 
-Expected<CudaArguments> CudaKernel::code_arguments(const Arguments& arguments, const CudaPath& path,
+Expected<CudaArguments> CudaKernel::code_arguments(const LaunchArguments& arguments, const CudaPath& path,
                                                    const CudaCut& cut) const {
     const Geometry& geometry = artifact.geometry;
     const bool has_slices = artifact.spec.has_slices();
     CudaArguments to{};
-    for (const Operand& operand : operands) {
-        const Argument& given = arguments[operand.tensor];
-        const size_t place = operands.place(operand);
-        to.operand[place] = {const_cast<void*>(given.data), row_stride(given)};
-        if (has_slices) to.slice_stride[place] = slice_stride(given, operand, arguments.rows);
+    for (size_t place = 0; place < operands.size(); ++place) {
+        const auto& [data, row_stride, slice_stride] = arguments.operands[place];
+        to.operand[place] = {data, row_stride};
+        if (has_slices) to.slice_stride[place] = slice_stride;
     }
     const int64_t rows = arguments.batch().all_rows();
     auto* workspace = static_cast<char*>(arguments.workspace);
@@ -184,7 +182,7 @@ Status CudaKernel::run(const Step& step, const CudaCut& cut, Stream stream, Cuda
     return driver.check(driver.cuLaunchKernelEx(&config, step.function, parameters, nullptr), "launching a kernel");
 }
 
-Status CudaKernel::launch(const Arguments& arguments) const {
+Status CudaKernel::launch(const LaunchArguments& arguments) const {
     NORMJIT_TRY(const Path* const path, path_for(arguments));
     const CudaCut row_groups = cut(arguments, *path->plan);
     NORMJIT_TRY(CudaArguments to, code_arguments(arguments, *path->plan, row_groups));

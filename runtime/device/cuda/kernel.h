@@ -19,7 +19,7 @@ class CudaKernel final : public Kernel::Impl {
     /// Loads a kernel. The artifact has passed check_cuda_artifact().
     static Expected<std::shared_ptr<const Kernel::Impl>> load(std::shared_ptr<const Gpu> gpu, const Artifact& artifact);
 
-    Status launch(const Arguments& arguments) const override;
+    Status launch(const LaunchArguments& arguments) const override;
 
   private:
     struct Step {
@@ -37,12 +37,16 @@ class CudaKernel final : public Kernel::Impl {
     static Expected<Step> make_step(const Code& code, const CudaLaunch& plan);
     Status make_paths();
 
-    bool starts_alike(const Arguments& arguments, const CudaPath& path) const;
-    static bool is_aligned(const Argument& argument, const Operand& operand, const CudaPath& path, Batch batch);
-    const Operand* find_unaligned(const Arguments& arguments, const CudaPath& path) const;
-    Expected<const Path*> path_for(const Arguments& arguments) const;
-    CudaCut cut(const Arguments& arguments, const CudaPath& path) const;
-    Expected<CudaArguments> code_arguments(const Arguments& arguments, const CudaPath& path, const CudaCut& cut) const;
+    bool starts_alike(const LaunchArguments& arguments, const CudaPath& path) const;
+    bool is_aligned(const LaunchArguments& arguments, const Operand& operand, const CudaPath& path) const;
+    const LaunchOperand& given(const LaunchArguments& arguments, const Operand& operand) const {
+        return arguments.operands[operands.place(operand)];
+    }
+    const Operand* find_unaligned(const LaunchArguments& arguments, const CudaPath& path) const;
+    Expected<const Path*> path_for(const LaunchArguments& arguments) const;
+    CudaCut cut(const LaunchArguments& arguments, const CudaPath& path) const;
+    Expected<CudaArguments> code_arguments(const LaunchArguments& arguments, const CudaPath& path,
+                                           const CudaCut& cut) const;
     Status run(const Step& step, const CudaCut& cut, Stream stream, CudaArguments& to) const;
 
     const std::shared_ptr<const Gpu> gpu_;
