@@ -76,7 +76,7 @@ class Checker {
             const Operand& operand = operands_[place];
             const Argument& given = arguments_[operand.tensor];
             NORMJIT_RETURN_IF_ERROR(check_form(operand, given));
-            placed_.operands[place] = put(operand, given);
+            put(operand, given, placed_.operands[place]);
             NORMJIT_RETURN_IF_ERROR(check_memory(operand, given, placed_.operands[place]));
         }
         NORMJIT_RETURN_IF_ERROR(check_workspace());
@@ -118,11 +118,19 @@ class Checker {
         return {};
     }
 
-    LaunchOperand put(const Operand& operand, const Argument& given) const {
-        char* const data = static_cast<char*>(const_cast<void*>(given.data));
-        if (operand.is_matrix()) return {data, row_stride(given), slice_stride(given, arguments_.rows)};
-        if (operand.axes.is_rows()) return {data, 1, arguments_.rows};
-        return {data, 0, operand.is_per_slice() ? slice_stride(given, 1) : 0};
+    /// Writes each member in its place: a copy would wait for them.
+    void put(const Operand& operand, const Argument& given, LaunchOperand& placed) const {
+        placed.data = static_cast<char*>(const_cast<void*>(given.data));
+        if (operand.is_matrix()) {
+            placed.row_stride = row_stride(given);
+            placed.slice_stride = slice_stride(given, arguments_.rows);
+        } else if (operand.axes.is_rows()) {
+            placed.row_stride = 1;
+            placed.slice_stride = arguments_.rows;
+        } else {
+            placed.row_stride = 0;
+            placed.slice_stride = operand.is_per_slice() ? slice_stride(given, 1) : 0;
+        }
     }
 
     Status check_form(const Operand& operand, const Argument& given) const {
