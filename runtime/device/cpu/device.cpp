@@ -44,13 +44,15 @@ class CpuDevice final : public Device {
 
     Expected<std::shared_ptr<const Kernel::Impl>> load(const Artifact& artifact) const override {
         NORMJIT_RETURN_IF_ERROR(check_cpu_artifact(artifact, target_));
+        std::optional<ExecutableMemory> code;
+        std::optional<PortableProgram> formula;
         if (artifact.format == CodeFormat::portable) {
-            NORMJIT_TRY(auto program, PortableProgram::make(artifact));
-            return std::shared_ptr<const Kernel::Impl>(
-                std::make_shared<CpuKernel>(artifact, std::move(program), threads_));
+            NORMJIT_TRY(formula, PortableProgram::make(artifact));
+        } else {
+            NORMJIT_TRY(code, ExecutableMemory::make(artifact.code));
         }
-        NORMJIT_TRY(auto code, ExecutableMemory::make(artifact.code));
-        return std::shared_ptr<const Kernel::Impl>(std::make_shared<CpuKernel>(artifact, std::move(code), threads_));
+        return std::shared_ptr<const Kernel::Impl>(
+            std::make_shared<CpuKernel>(artifact, threads_, std::move(code), std::move(formula)));
     }
 
     OpenedProblem open_timed_problem(const Spec& spec, Batch batch, const Deadline& deadline) const override {

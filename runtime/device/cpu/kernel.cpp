@@ -158,8 +158,8 @@ class PlainLaunch : Launch {
     }
 
     void reduce_columns(int64_t groups, int64_t range) const {
-        if (kernel_.final_reduces()) Launch::reduce_columns({.groups = groups}, columns_of(range));
-        if (kernel_.reduces_slices()) Launch::reduce_columns({.per_slice = true, .groups = groups}, columns_of(range));
+        if (kernel_.final_reduces) Launch::reduce_columns({.groups = groups}, columns_of(range));
+        if (kernel_.reduces_slices) Launch::reduce_columns({.per_slice = true, .groups = groups}, columns_of(range));
     }
 
     const bool streams_last_sweep_;
@@ -173,12 +173,13 @@ CpuKernel::CpuKernel(Artifact made, std::shared_ptr<const Threads> workers, std:
       code(std::move(memory)),
       program(std::move(formula)),
       threads(std::move(workers)),
+      matrix_outputs(operands.matrix_outputs()),
+      final_reduces(operands.has_shared_sums()),
+      reduces_slices(operands.has_sums_per_slice()),
       rows_to_share(Geometry::rows_to_share(artifact.spec.cols, threads->count())),
       rows_past_caches(
-          artifact.geometry.rows_past_caches(operands, artifact.spec.cols, artifact.target.cores, threads->count())) {}
-
-CpuKernel::CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<const Threads> workers)
-    : CpuKernel(std::move(made), std::move(workers), std::move(memory), {}) {
+          artifact.geometry.rows_past_caches(operands, artifact.spec.cols, artifact.target.cores, threads->count())) {
+    if (!code) return;
     const auto& cpu = std::get<CpuSchedule>(artifact.schedule.device);
     realigned = normjit::realigned(artifact.spec.cols, operands, cpu);
     const auto find = [&]<class Function>(const char* entry, Function& function) {
@@ -199,9 +200,6 @@ CpuKernel::CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<con
     }
     if (environment().ok() && environment()->perf_map) write_perf_map(artifact, code->data());
 }
-
-CpuKernel::CpuKernel(Artifact made, PortableProgram formula, std::shared_ptr<const Threads> workers)
-    : CpuKernel(std::move(made), std::move(workers), {}, std::move(formula)) {}
 
 bool CpuKernel::splits_columns(const LaunchArguments& arguments) const {
     const int64_t workspace_bytes = arguments.workspace == nullptr ? 0 : arguments.workspace_bytes;

@@ -11,40 +11,39 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace normjit::cpu {
 
 struct CpuKernel final : Kernel::Impl {
-    CpuKernel(Artifact made, ExecutableMemory memory, std::shared_ptr<const Threads> workers);
-    CpuKernel(Artifact made, PortableProgram formula, std::shared_ptr<const Threads> workers);
+    /// Has either code in memory or a formula.
+    CpuKernel(Artifact made, std::shared_ptr<const Threads> workers, std::optional<ExecutableMemory> memory,
+              std::optional<PortableProgram> formula);
     Status launch(const LaunchArguments& arguments) const override;
-    /// Of arguments with one slice.
+    /// Launches rows of one slice.
     Status launch_plain(const LaunchArguments& arguments) const;
-    /// Whether all threads share the columns of each row, as of so many rows.
+    /// True if all threads share the columns of each row.
     bool splits_columns(const LaunchArguments& arguments) const;
-    bool final_reduces() const { return operands.has_shared_sums(); }
-    bool reduces_slices() const { return operands.has_sums_per_slice(); }
 
     const std::optional<ExecutableMemory> code;
     const std::optional<PortableProgram> program;  ///< instead of code
     const std::shared_ptr<const Threads> threads;
+    const std::span<const Operand> matrix_outputs;
+    const bool final_reduces;        ///< it has column sums over all slices
+    const bool reduces_slices;       ///< it has column sums over each slice
     const int64_t rows_to_share;     ///< fewer are for the calling thread alone
     const int64_t rows_past_caches;  ///< fewer are written through the caches
     RowsFunction rows = nullptr;
-    RowsFunction rows_nontemporal = nullptr;          ///< null when the artifact has none
-    RowsFunction rows_realign = nullptr;              ///< null when the artifact has none
-    const Operand* realigned = nullptr;               ///< the matrix that rows_realign puts together in lines
-    FinalFunction final_reduce = nullptr;             ///< null without column sums over all slices
-    FinalFunction slice_reduce = nullptr;             ///< null without column sums over each slice
+    RowsFunction rows_nontemporal = nullptr;  ///< null when the artifact has none
+    RowsFunction rows_realign = nullptr;      ///< null when the artifact has none
+    const Operand* realigned = nullptr;       ///< the matrix that rows_realign puts together in lines
+    FinalFunction final_reduce = nullptr;
+    FinalFunction slice_reduce = nullptr;
     std::vector<SweepFunction> sweeps;                ///< empty when the artifact splits no columns
     SweepFunction last_sweep_nontemporal = nullptr;   ///< null when the artifact has none
     SweepFunction both_sweeps = nullptr;              ///< null when the artifact has none
     SweepFunction both_sweeps_nontemporal = nullptr;  ///< null when the artifact has none
-
-  private:
-    CpuKernel(Artifact made, std::shared_ptr<const Threads> workers, std::optional<ExecutableMemory> memory,
-              std::optional<PortableProgram> formula);
 };
 
 }  // namespace normjit::cpu
