@@ -13,8 +13,8 @@ namespace normjit::cpu {
 
 namespace {
 
-/// Where the system lets no code run that a process makes, formulas are evaluated, unless a code generator was asked
-/// for.
+/// Falls back to evaluating formulas if the system lets no process run code that it makes. Fails instead if the options
+/// ask for a code generator.
 Status settle_for_allowed(Target& target, const Log& log) {
     if (target.backend == BackendChoice::portable) return {};
     const Status allowed = can_run_made_code();

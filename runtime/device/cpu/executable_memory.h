@@ -10,14 +10,13 @@
 
 namespace normjit::cpu {
 
-/// Whether this process may run code that it made; the error, unavailable, says what the system refused. SELinux
-/// without execmem, systemd's MemoryDenyWriteExecute and filters of system calls forbid it. Asks with one page, some 5
-/// us.
+/// Checks with one page whether this process may run code that it makes. The error, `unavailable`, says what the system
+/// refused: SELinux without execmem, systemd's MemoryDenyWriteExecute and system call filters forbid it.
 Status can_run_made_code();
 
 class ExecutableMemory {
   public:
-    /// A copy of `code`, which must not be empty, at the start of a page. Fails when the system gives no such pages.
+    /// Copies `code`, which must not be empty, to the start of a page. Fails if the system gives no such pages.
     static Expected<ExecutableMemory> make(std::span<const uint8_t> code);
 
     ExecutableMemory(ExecutableMemory&& other) noexcept;
@@ -26,7 +25,7 @@ class ExecutableMemory {
 
     const void* data() const { return pages_; }
 
-    /// The function that starts `offset` bytes into the code.
+    /// Returns the function that starts `offset` bytes into the code.
     template <class Function>
     Function function(int64_t offset) const {
         return reinterpret_cast<Function>(static_cast<std::byte*>(pages_) + offset);

@@ -39,12 +39,12 @@ Leaf cpuid(unsigned leaf, unsigned subleaf = 0) {
     return r;
 }
 
-/// The processor's family, from leaf 1.
+/// Returns the processor's family, from leaf 1.
 constexpr unsigned family(unsigned eax) { return (eax >> 8 & 15) + (eax >> 20 & 255); }
 
 constexpr bool bit(unsigned word, int at) { return (word >> at & 1) != 0; }
 
-/// The register state that the system saves (XCR0). Only where cpuid says OSXSAVE.
+/// Returns the register state that the system saves (XCR0). Requires OSXSAVE.
 uint64_t saved_state() {
     unsigned low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -53,7 +53,7 @@ uint64_t saved_state() {
 
 #endif
 
-/// This process's control group, "/" in most containers. Version 2 of control groups has one, in a line "0::<path>".
+/// Returns this process's control group, "/" in most containers: version 2 gives it in a line "0::<path>".
 std::string control_group() {
     std::ifstream file("/proc/self/cgroup");
     for (std::string line; std::getline(file, line);) {
@@ -62,7 +62,7 @@ std::string control_group() {
     return "/";
 }
 
-/// The least of what the process's control group and the groups around it pay for.
+/// Returns the smallest quota of the process's control group and of its parents, in cores.
 int cores_in_quota(int most) {
     const std::string root = "/sys/fs/cgroup";
     std::string group = control_group();
@@ -128,7 +128,7 @@ std::string cpu_model() {
 }
 
 void read_caches(Target& target) {
-    // One subleaf per cache; the same layout in Intel's leaf and in AMD's.
+    // Each cache has a subleaf; Intel's leaf and AMD's have the same layout.
     for (const unsigned leaf : {0x4u, 0x8000001du}) {
         for (unsigned i = 0; i < 16; ++i) {
             const Leaf cache = cpuid(leaf, i);
@@ -148,7 +148,7 @@ void read_caches(Target& target) {
 
 Features read_features() { return {}; }
 
-/// Implementer, variant, part and revision of the processor, as the system shows its identification register.
+/// Returns implementer, variant, part and revision of the processor, from its identification register.
 std::string cpu_model() {
     const std::string id = first_line("/sys/devices/system/cpu/cpu0/regs/identification/midr_el1");
     return id.empty() ? "aarch64" : "aarch64 " + id;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of host_target() (engine.h), so that each can be tested without the machine that it is about.
+// The parts of host_target() (engine.h). Each can be tested without the machine that it describes.
 #pragma once
 
 #include "normjit/engine.h"
@@ -13,7 +13,7 @@
 
 namespace normjit::cpu {
 
-/// What an x86-64 has and the operating system lets programs use.
+/// Instruction sets that an x86-64 has and that the operating system lets programs use.
 struct Features {
     bool avx512f = false;
     bool avx512bw = false;
@@ -32,26 +32,26 @@ struct Features {
 
 Features read_features();
 
-/// What code for an x86-64 Isa needs and the machine lacks; empty when nothing.
+/// Returns what code for an x86-64 Isa needs and the machine lacks.
 std::vector<std::string_view> missing(const Features& features, Isa isa);
 
-/// The x86-64 Isa with the most instructions that the machine has and the cap allows.
+/// Returns the largest x86-64 Isa that the machine has and the cap allows.
 Isa best_isa(const Features& features, IsaCap cap);
 
-/// Its Isa and features; nothing else is set.
+/// Returns a Target with the machine's Isa and features; nothing else is set.
 Target machine_target(IsaCap cap);
 
-/// Cores that the scheduler may put this process on, at most those that its control groups pay for. At least 1.
+/// Returns the cores that this process may run on, limited by the CPU quota of its control groups; at least 1.
 int usable_cores();
 
-/// The cores that the text of a cpu.max file pays for ("<quota> <period>", in microseconds), rounded up; nothing for
-/// "max" and for text that is none.
+/// Returns the cores that the text of a cpu.max file allows ("<quota> <period>", in microseconds), rounded up; nothing
+/// for "max" and for malformed text.
 std::optional<int> cores_of_quota(std::string_view cpu_max);
 
-/// "Intel(R) Xeon(R) Processor", or nothing when the processor does not say.
+/// Returns a name as "Intel(R) Xeon(R) Processor", empty if the processor gives none.
 std::string cpu_model();
 
-/// Sets l1_bytes, l2_bytes and l3_bytes to what the processor tells; leaves alone what it does not tell.
+/// Sets l1_bytes, l2_bytes and l3_bytes as far as the processor reports them.
 void read_caches(Target& target);
 
 }  // namespace normjit::cpu

@@ -17,7 +17,7 @@ namespace normjit::cpu {
 
 namespace {
 
-/// Of rows in one slice.
+/// A launch of rows in one slice.
 class PlainLaunch : Launch {
   public:
     PlainLaunch(const CpuKernel& kernel, const LaunchArguments& arguments)
@@ -37,8 +37,8 @@ class PlainLaunch : Launch {
         run_rows(task);
     }
 
-    /// Some rows, block by block. Threads share their columns: each sweep over a block is a phase, with a task for each
-    /// range of columns.
+    /// Threads that share the columns of some rows, block by block. Each sweep over a block is a phase, with a task for
+    /// each range of columns.
     struct ThreadGroup : Phases {
         ThreadGroup(const PlainLaunch& its_launch, int64_t its_number, int64_t groups)
             : launch(its_launch),
@@ -57,17 +57,17 @@ class PlainLaunch : Launch {
         const int64_t number;
         const int64_t begin, end;  ///< rows
         const int64_t blocks;
-        const bool is_alone;  ///< with all rows
-        Job* job = nullptr;   ///< of a launch with several groups
+        const bool is_alone;  ///< it has all rows
+        Job* job = nullptr;   ///< null if the launch has no other groups
     };
 
-    /// Few rows, or wide ones.
+    /// Runs few rows, or wide ones.
     Status run_split() {
         const int64_t groups = geometry_.thread_groups_of(arguments_.rows);
         return groups == 1 ? threads_.run(executor_, ThreadGroup(*this, 0, 1)) : run_thread_groups(groups);
     }
 
-    /// Each group has a job of its own, whose seats are tasks of the launch.
+    /// Gives each group a job of its own, whose seats are tasks of the launch.
     Status run_thread_groups(int64_t groups) {
         const int64_t threads = is_shared() ? threads_.count() : 1;
         const int64_t seats = std::clamp<int64_t>(threads / groups, 1, geometry_.column_ranges);
@@ -85,10 +85,10 @@ class PlainLaunch : Launch {
             groups);
     }
 
-    /// The last sweep of a block shares its phase with the first of the next.
+    /// Counts the last sweep of a block with the first of the next: they share a phase.
     int64_t phases_of_block() const { return std::max<int64_t>(geometry_.sweeps - 1, 1); }
 
-    /// The row sums of a block, which stand beside those of the next one.
+    /// Returns the row sums of a block; the next block has the other half.
     char* row_sums(const ThreadGroup& group, int64_t block) const {
         return workspace_of(group.number) + block % 2 * geometry_.sums_bytes;
     }
@@ -118,7 +118,7 @@ class PlainLaunch : Launch {
         if (block < group.blocks) run_sweep(group, 0, block, part);
     }
 
-    /// The last sweep over the block before, the first one over this.
+    /// Runs the last sweep over the block before and the first one over this.
     void run_both_sweeps(const ThreadGroup& group, int64_t block, int64_t part) const {
         SweepTask task = sweep_task(group, block - 1, part);
         task.own_sums = part_sums(group, block, part);
@@ -150,7 +150,7 @@ class PlainLaunch : Launch {
         return task;
     }
 
-    /// Then sums the partials of `groups`, where there are column sums.
+    /// Runs the tasks, then sums the partials of `groups` if there are column sums.
     template <class Task>
     Status run_then_reduce(int64_t tasks, const Task& task, int64_t groups) const {
         return Launch::run_then_reduce(tasks, task, geometry_.column_sums == 0 ? 0 : final_ranges(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel on the CPU: machine code or a formula, and the threads that run its tasks.
+// A kernel on the CPU: machine code or a formula, and the threads that run its launches.
 #pragma once
 
 #include "artifact/cpu_abi.h"
@@ -32,18 +32,18 @@ struct CpuKernel final : Kernel::Impl {
     const std::span<const Operand> matrix_outputs;
     const bool final_reduces;        ///< it has column sums over all slices
     const bool reduces_slices;       ///< it has column sums over each slice
-    const int64_t rows_to_share;     ///< fewer are for the calling thread alone
-    const int64_t rows_past_caches;  ///< fewer are written through the caches
+    const int64_t rows_to_share;     ///< the calling thread runs launches with fewer
+    const int64_t rows_past_caches;  ///< launches with fewer write through the caches
     RowsFunction rows = nullptr;
-    RowsFunction rows_nontemporal = nullptr;  ///< null when the artifact has none
-    RowsFunction rows_realign = nullptr;      ///< null when the artifact has none
-    const Operand* realigned = nullptr;       ///< the matrix that rows_realign puts together in lines
+    RowsFunction rows_nontemporal = nullptr;  ///< null if the artifact has none
+    RowsFunction rows_realign = nullptr;      ///< null if the artifact has none
+    const Operand* realigned = nullptr;       ///< the matrix whose lines rows_realign fills
     FinalFunction final_reduce = nullptr;
     FinalFunction slice_reduce = nullptr;
-    std::vector<SweepFunction> sweeps;                ///< empty when the artifact splits no columns
-    SweepFunction last_sweep_nontemporal = nullptr;   ///< null when the artifact has none
-    SweepFunction both_sweeps = nullptr;              ///< null when the artifact has none
-    SweepFunction both_sweeps_nontemporal = nullptr;  ///< null when the artifact has none
+    std::vector<SweepFunction> sweeps;                ///< empty if the artifact splits no columns
+    SweepFunction last_sweep_nontemporal = nullptr;   ///< null if the artifact has none
+    SweepFunction both_sweeps = nullptr;              ///< null if the artifact has none
+    SweepFunction both_sweeps_nontemporal = nullptr;  ///< null if the artifact has none
 };
 
 }  // namespace normjit::cpu

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all launches on a CPU do alike: the functions that the tensors allow, and the tasks that those take.
+// What all CPU launches have in common: the choice of functions that the tensors allow, and the tasks for them.
 #pragma once
 
 #include "arguments.h"
@@ -37,7 +37,7 @@ class Launch {
         return threads_.run(executor_, phases_of(2, tasks, ranges, either));
     }
 
-    /// Of all matrix outputs: one function streams all or none.
+    /// True if all matrix outputs start on lines: one function writes all of them past the caches, or none.
     bool start_on_lines() const {
         return std::ranges::all_of(kernel_.matrix_outputs,
                                    [this](const Operand& matrix) { return starts_on_lines(matrix); });
@@ -47,7 +47,7 @@ class Launch {
         return static_cast<char*>(arguments_.workspace) + group * geometry_.group_bytes;
     }
 
-    /// Rows [begin, end) of a slice.
+    /// Returns the task for rows [begin, end) of a slice.
     RowsTask task_of_rows(int64_t slice, int64_t begin, int64_t end) const {
         RowsTask task;
         for (size_t place = 0; place < kernel_.operands.size(); ++place) {
@@ -73,7 +73,7 @@ class Launch {
         return {range * final_cols_, std::min((range + 1) * final_cols_, spec_.cols)};
     }
 
-    /// Partials that are summed: for the outputs that have a row for each slice, or for the others.
+    /// Partials to sum, for the outputs with a row per slice or for the others.
     struct Partials {
         bool per_slice = false;
         int64_t slice = 0;
@@ -113,9 +113,9 @@ class Launch {
     const RowsFunction rows_;
 
   private:
-    static constexpr int64_t line_bytes = 64;  ///< which streaming stores write whole
+    static constexpr int64_t line_bytes = 64;  ///< of a line; stores past the caches write whole ones
 
-    /// Of a stride, which may be any number where it leads to no other row: then this, too, means nothing.
+    /// Returns a stride in bytes, without meaning if the stride leads to no other row.
     static int64_t in_bytes(int64_t stride, const Operand& operand) {
         return static_cast<int64_t>(static_cast<uint64_t>(stride) * static_cast<uint64_t>(operand.bytes()));
     }
@@ -124,14 +124,14 @@ class Launch {
         return arguments_.operands[kernel_.operands.place(operand)];
     }
 
-    /// True for a large output in memory that has no pages yet. Smaller ones come from memory that malloc() keeps.
+    /// True for a large output in memory that has no pages yet. Small ones come from memory that malloc() keeps.
     bool is_fresh(const Operand& matrix) const {
         constexpr int64_t least_bytes = 4 << 20;
         const int64_t bytes = arguments_.rows * spec_.cols * matrix.bytes();
         return bytes >= least_bytes && has_fresh_pages(given(matrix).data, bytes);
     }
 
-    /// Gives pages to the task's part of every output that has no gaps between its rows.
+    /// Gives pages to the task's part of every output without gaps between its rows.
     void populate_outputs(const RowsTask& task) const {
         for (size_t place = 0; place < kernel_.operands.size(); ++place) {
             const Operand& operand = kernel_.operands[place];
@@ -156,8 +156,8 @@ class Launch {
         return has_no_gaps || starts_on_lines(*kernel_.realigned) ? kernel_.rows_realign : kernel_.rows;
     }
 
-    /// Columns of a task of the final reduce. Partials come from the caches of the threads that wrote them: all threads
-    /// fetch some, whole lines of partials and outputs. 16 threads of a Xeon, 128x1024 f32: 18 us with one task, 12 so.
+    /// Chooses the columns of a final reduce task. Partials come from the caches of the threads that wrote them, so all
+    /// threads fetch some, in whole lines of partials and outputs (NOTES N-405).
     int64_t choose_final_cols() const {
         constexpr int64_t least = 32;
         if (!is_shared()) return geometry_.final_cols;

@@ -27,7 +27,7 @@ void count_forks() {
 
 std::string file_name(std::string_view path) { return std::string(path.substr(path.rfind('/') + 1)); }
 
-/// "libomp.so.5" and "libgomp-a34b3233.so.1", but no "libompd.so".
+/// True for "libomp.so.5" and "libgomp-a34b3233.so.1", false for "libompd.so".
 bool is_runtime(std::string_view file) {
     return std::ranges::any_of(families, [&](std::string_view family) {
         return file.starts_with(family) && file.size() > family.size() &&
@@ -35,7 +35,7 @@ bool is_runtime(std::string_view file) {
     });
 }
 
-/// Paths of the runtimes that are loaded, in that order.
+/// Returns the paths of the loaded runtimes, in the order of their loading.
 std::vector<std::string> loaded_runtimes() {
     std::vector<std::string> paths;
     const auto add = [](dl_phdr_info* library, size_t, void* all) {
@@ -75,7 +75,7 @@ Expected<OpenMp> OpenMp::find(void* user) {
     bool is_there = found.take_functions(in(user == nullptr ? RTLD_DEFAULT : user));
     for (const std::string& path : user == nullptr ? loaded_runtimes() : std::vector<std::string>()) {
         if (is_there) break;
-        // Its threads would not outlive it: the handle stays open.
+        // The handle stays open: the runtime must outlive its threads.
         void* library = dlopen(path.c_str(), RTLD_NOLOAD | RTLD_LAZY);
         is_there = library != nullptr && found.take_functions(in(library));
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The OpenMP runtime that the process has loaded: its threads, lent for a launch. None is linked and none is loaded for
-// it; libgomp's interface is called, which libomp and libiomp5 have as well.
+// Runs launches on the threads of the OpenMP runtime that the process has loaded. normjit links and loads none. It
+// calls libgomp's interface, which libomp and libiomp5 have as well.
 //
-// Between parallel regions such a runtime's threads spin for a while (libgomp's for milliseconds), and hold the cores
-// against any other threads of the process. A region ends when every one of them has come: on a machine with other work
-// that may take a time slice of the scheduler.
+// Between parallel regions, the threads of a runtime spin for a while (libgomp's for milliseconds) and keep the cores
+// from other threads of the process. A region ends when all of them have come. On a machine with other work that may
+// take a time slice of the scheduler.
 #pragma once
 
 #include "device/cpu/job.h"
@@ -17,24 +17,24 @@ namespace normjit::cpu {
 
 class OpenMp {
   public:
-    /// That which the library `user` (dlopen()'s handle) calls; with null the first that the program itself sees, else
-    /// the first that was loaded, under whatever name (wheels have libgomp-a34b3233.so.1). `unavailable` when there is
-    /// none, or its threads are those of the process that forked this one.
+    /// Finds the runtime that the library `user` (a handle of dlopen()) calls. With null it is the first that the
+    /// program itself sees, else the first that was loaded, under any name (wheels have libgomp-a34b3233.so.1).
+    /// `unavailable` if there is none, or if this process is a fork without the runtime's threads.
     static Expected<OpenMp> find(void* user = nullptr);
 
-    /// "libgomp.so.1".
+    /// Returns the name of its file, "libgomp.so.1".
     const std::string& library() const { return library_; }
 
-    /// Of the calling thread's next region.
+    /// Returns how many threads the calling thread's next region will have.
     int threads() const { return max_threads_(); }
 
-    /// Whether the calling thread may begin a region whose threads are its own: not inside another one, nor in the
-    /// child of a fork, where libgomp would wait for threads that are not there for ever.
+    /// True if the calling thread may begin a region: not inside another one, nor in the child of a fork, where libgomp
+    /// would wait for ever for threads that do not exist.
     bool can_run() const;
 
-    /// Runs all tasks by the threads of one region; returns when they have returned. A thread that comes late delays
-    /// the end, but no phase. `threads`: how many to ask for, 0 for threads(); the runtime may give fewer. Thread safe,
-    /// each calling thread has threads of its own.
+    /// Runs all tasks in one region and returns when they have returned. A thread that comes late delays the end, but
+    /// no phase. `threads`: how many to ask for, 0 for threads(); the runtime may give fewer. Thread safe: each calling
+    /// thread has a team of its own.
     void run(int threads, const Phases& phases) const;
 
   private:
@@ -48,8 +48,8 @@ class OpenMp {
     Count in_parallel_ = nullptr;
     Count thread_number_ = nullptr;
     Count team_size_ = nullptr;
-    bool survives_fork_ = false;  ///< libomp and libiomp5 begin anew in the child
-    int forks_ = 0;               ///< between the first look for a runtime and this one
+    bool survives_fork_ = false;  ///< libomp and libiomp5 start new threads in the child
+    int forks_ = 0;               ///< of the process, between the first find() and this one
 };
 
 }  // namespace normjit::cpu

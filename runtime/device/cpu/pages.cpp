@@ -8,7 +8,7 @@ namespace normjit::cpu {
 
 namespace {
 
-/// The pages that some bytes lie in.
+/// The whole pages around some bytes.
 struct Pages {
     Pages(const void* data, int64_t bytes) {
         static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));

@@ -5,8 +5,8 @@
 
 namespace normjit::cpu {
 
-/// `unavailable` when the tensors would take more than spare_memory(), or the deadline passes while they are made.
-/// There is one set of them: what fits the caches is measured in the caches.
+/// Makes the tensors of a problem. `unavailable` if they would take more than spare_memory(), or if the deadline passes
+/// meanwhile. All launches use the same tensors: a problem that fits the caches is measured in the caches.
 OpenedProblem open_timed_problem(const Spec& spec, Batch batch, const Deadline& deadline);
 
 }  // namespace normjit::cpu

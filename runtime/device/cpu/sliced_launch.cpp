@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The code of a row group takes rows of one slice at a time. A row group is a range of all rows where no column sums
-// are per slice: it goes on with the same sums in its next slice. Otherwise, with few slices it is a part of one, and
-// with many it is some whole slices, whose sums it turns into outputs while they are in its core's caches.
+// The code of a row group takes rows of one slice at a time. Without column sums per slice, a row group is a range of
+// all rows and keeps its sums from slice to slice. With them, a row group is a part of a slice if there are few slices.
+// If there are many, it is some whole slices, whose sums become outputs while they are in its core's caches.
 #include "device/cpu/sliced_launch.h"
 
 #include "device/cpu/launch.h"
@@ -26,7 +26,7 @@ class SlicedLaunch : Launch {
     }
 
   private:
-    /// Without rows all sums are zeros.
+    /// Writes zeros: there are no rows to sum.
     Status reduce_nothing() {
         if (kernel_.final_reduces) reduce_columns({}, {0, spec_.cols});
         for (int64_t slice = 0; slice < slices_ && kernel_.reduces_slices; ++slice)
@@ -81,7 +81,7 @@ class SlicedLaunch : Launch {
         });
     }
 
-    /// All groups, then the sums over all slices of their partials.
+    /// Runs all groups, then sums their partials over all slices.
     template <class RunGroup>
     Status run_then_reduce(int64_t groups, const RunGroup& run_group) {
         return Launch::run_then_reduce(groups, run_group, kernel_.final_reduces ? final_ranges() : 0,
@@ -96,7 +96,7 @@ class SlicedLaunch : Launch {
 
     int64_t stretch_offset() const { return geometry_.stretch_offset(static_cast<int64_t>(size_of(spec_.compute()))); }
 
-    /// What the partials lost is written by groups with several stretches only.
+    /// Clears the compensation terms, which only groups with several stretches write.
     void clear_lost(int64_t group) const {
         if (geometry_.column_sums == 0) return;
         std::memset(group_partials(group) + stretch_offset(), 0, static_cast<size_t>(stretch_offset()));
@@ -116,7 +116,7 @@ class SlicedLaunch : Launch {
     const int64_t slices_, rows_of_slice_;
 };
 
-/// One slice behind the other is one slice, where nothing is per slice.
+/// True if the slices follow each other without gaps and nothing is per slice: they are one slice then.
 bool are_one_slice(const CpuKernel& kernel, const LaunchArguments& arguments) {
     return std::ranges::all_of(kernel.operands, [&](const Operand& operand) {
         const LaunchOperand& given = arguments.operands[kernel.operands.place(operand)];
@@ -130,7 +130,7 @@ LaunchArguments in_one_slice(LaunchArguments arguments) {
     return arguments;
 }
 
-/// So few rows that all threads share the columns of each.
+/// True for a few slices whose rows are so few that all threads share the columns of each.
 bool takes_one_after_the_other(const CpuKernel& kernel, const LaunchArguments& arguments) {
     constexpr int64_t most_slices = 16;
     return !kernel.final_reduces && arguments.slices <= most_slices && kernel.splits_columns(arguments);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of rows in several slices, or in none.
+// Launches rows in any number of slices but one.
 #pragma once
 
 #include "device/cpu/kernel.h"

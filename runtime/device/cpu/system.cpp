@@ -13,7 +13,7 @@ namespace normjit::cpu {
 
 namespace {
 
-/// What programs may take before the system has to swap; all there is where it does not say.
+/// Returns the memory that programs may take before the system swaps, or all memory if the system does not report it.
 int64_t available_memory() {
     std::ifstream file("/proc/meminfo");
     for (std::string line; std::getline(file, line);) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the system says of the machine and of this process.
+// What the system reports about the machine and this process.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,19 @@
 
 namespace normjit::cpu {
 
-/// Of a file; empty without one.
+/// Returns the first line of a file; empty if there is no such file.
 std::string first_line(const std::string& path);
 
-/// The numbers of the processors that the calling thread may run on, at least one.
+/// Returns the numbers of the processors that the calling thread may run on, at least one.
 std::vector<int> usable_processors();
 
-/// Bytes that the machine has.
+/// Returns the bytes of the machine's memory.
 int64_t physical_memory();
 
-/// A quarter of the memory that is free, and of what control groups allow.
+/// Returns a quarter of the free memory, or of what the control groups allow if that is less.
 int64_t spare_memory();
 
-/// "2048K"; 0 for what is no size.
+/// Reads a size as "2048K"; returns 0 for malformed text.
 int64_t read_size(std::string text);
 
 }  // namespace normjit::cpu

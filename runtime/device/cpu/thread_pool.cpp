@@ -12,7 +12,7 @@
 
 namespace normjit::cpu {
 
-/// A wake costs its thread 1 us: each thread wakes as many sleepers, which wake as many each.
+/// Sleepers that each thread wakes. A wake costs its thread 1 us, so those that are awake wake others (NOTES N-406).
 constexpr int64_t woken_by_one = 4;
 
 ThreadPool::ThreadPool(int threads)
@@ -62,7 +62,7 @@ void ThreadPool::run(const Phases& phases) {
     taken_.store(false, std::memory_order_release);
 }
 
-/// A worker that falls asleep at this moment may miss the job.
+/// Wakes sleepers for `tasks` tasks. A worker that falls asleep at this moment may miss the job.
 void ThreadPool::wake_some(int64_t tasks) {
     const auto sleepers = static_cast<int64_t>(sleepers_.load(std::memory_order_relaxed));
     const int64_t awake = threads() - sleepers;
@@ -79,7 +79,7 @@ void ThreadPool::work_until_stopped(int seat) {
     }
 }
 
-/// False when there will be no more.
+/// Waits for a phase of another job. False: there will be none.
 bool ThreadPool::find_work(Job::Phase& phase) {
     if (phase.is_stop()) return false;
     const int64_t last = phase.number;
@@ -95,9 +95,9 @@ void ThreadPool::sleep(int64_t last_number) {
     sleepers_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-/// Moves this thread to another CPU that it may run on; afterwards it may run where it could before. A caller that
-/// never sleeps keeps a worker on its own CPU waiting until the next tick of the scheduler, milliseconds after the job.
-/// As that worker runs for some microseconds only, the scheduler does not move it.
+/// Moves this thread to another CPU; afterwards it may run wherever it could before. A caller that never sleeps would
+/// keep a worker on its own CPU waiting until the scheduler's next tick, milliseconds after the job. The scheduler does
+/// not move that worker, which runs for microseconds only.
 void ThreadPool::leave(int cpu) const {
     cpu_set_t allowed;
     if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < threads()) return;

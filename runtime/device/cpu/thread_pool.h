@@ -36,7 +36,7 @@ class ThreadPool {
     void run(const Phases& phases);
 
     int threads() const { return static_cast<int>(workers_.size()) + 1; }
-    /// Why these are fewer than were asked for; empty when they are not.
+    /// Says why these are fewer than were asked for; empty if they are not.
     const std::string& refusal() const { return refusal_; }
 
   private:
@@ -50,7 +50,7 @@ class ThreadPool {
 
     std::vector<pthread_t> workers_;  ///< not std::thread, which the child of a fork could neither join nor drop
     std::string refusal_;
-    const std::unique_ptr<char[]> memory_;  ///< of the job
+    const std::unique_ptr<char[]> memory_;  ///< holds the job
     Job& job_;                              ///< seat 0 is the caller's
     const pid_t process_;
     std::atomic<int> started_{0};                               ///< workers

@@ -59,7 +59,7 @@ Expected<std::shared_ptr<const Threads>> Threads::create(const EngineOptions& op
     return std::shared_ptr<const Threads>(std::move(threads));
 }
 
-/// As many as the process gives its own parallel regions, which OMP_NUM_THREADS says.
+/// Takes as many threads as the process gives its own parallel regions (OMP_NUM_THREADS).
 Status Threads::take_openmp(const EngineOptions& options) {
     NORMJIT_TRY(openmp_, OpenMp::find(options.openmp_user));
     if (asked_ == 0) count_ = openmp_->threads();
@@ -105,7 +105,7 @@ Status Threads::run(Executor executor, const Phases& phases) const {
     return {};
 }
 
-/// Counts the seats that were taken: the caller's function may be wrong.
+/// Counts the seats that were taken, since the caller's function may be wrong.
 Status Threads::run_on_callers(const Phases& phases) const {
     struct Seats {
         LaunchJob job;

@@ -22,18 +22,18 @@ enum class Executor : uint8_t { alone, own, openmp, callers };
 
 class Threads {
   public:
-    /// As the options and NORMJIT_THREADS say. `cores`: how many there are for threads of the engine's own.
+    /// Follows the options and NORMJIT_THREADS. `cores`: how many own threads there are if no number is asked for.
     static Expected<std::shared_ptr<const Threads>> create(const EngineOptions& options, int cores);
 
-    /// Threads of a launch, the caller's included.
+    /// Returns the number of threads of a launch, the caller included.
     int count() const { return count_; }
-    /// Whose they are: "own".
+    /// Says whose they are: "own".
     std::string text() const;
 
-    /// Who runs a launch that the calling thread begins and shares.
+    /// Returns who runs a launch that the calling thread begins and shares.
     Executor executor() const;
 
-    /// Runs all tasks; returns when they have returned. Fails if a parallel_for did not do what it is asked to.
+    /// Runs all tasks and returns when they have returned. Fails if a parallel_for breaks its contract.
     Status run(Executor executor, const Phases& phases) const;
 
   private:
@@ -42,8 +42,8 @@ class Threads {
     Status run_on_callers(const Phases& phases) const;
 
     int count_ = 1;
-    int asked_ = 0;                     ///< by the engine's options; 0: nothing
-    std::unique_ptr<ThreadPool> pool_;  ///< null: it has none of its own
+    int asked_ = 0;                     ///< threads that the engine's options ask for; 0: any number
+    std::unique_ptr<ThreadPool> pool_;  ///< null if the threads are not own ones
     std::optional<OpenMp> openmp_;
     ParallelFor parallel_for_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How threads of the CPU wait for each other.
+// How CPU threads wait for each other.
 #pragma once
 
 #include <atomic>
@@ -8,12 +8,12 @@
 
 namespace normjit::cpu {
 
-/// How long a thread looks for what it waits for before it sleeps: about what putting it to sleep and waking it costs.
-/// Launches in quick succession find the workers awake; a launch on its own costs every worker this much time.
+/// How long a waiting thread looks before it sleeps: about the cost of sleeping and waking. Launches in quick
+/// succession find the workers awake; a single launch costs every worker this time.
 inline constexpr auto patience = std::chrono::microseconds(20);
 
-/// How long a thread that is done looks for what comes next before it looks at the others' shares: those are taken from
-/// their owners' caches then, who seldom need help in the short phases of a launch.
+/// How long a thread that has run its share waits for the next phase before it helps with the others' shares. Looking
+/// at these takes them from their owners' caches, and owners seldom need help in a short phase.
 inline constexpr auto restraint = std::chrono::nanoseconds(500);
 
 /// Tells the processor that this loop waits.
@@ -25,11 +25,11 @@ inline void relax() {
 #endif
 }
 
-/// Whether what is waited for came true within the time.
+/// Waits for `condition` to come true. Returns false if it does not within `time`.
 template <class Condition>
 bool wait_for(std::chrono::steady_clock::duration time, const Condition& condition) {
     using Clock = std::chrono::steady_clock;
-    constexpr int looks = 8;  // between those at the clock
+    constexpr int looks = 8;  // between two looks at the clock
     const Clock::time_point end = Clock::now() + time;
     do {
         for (int i = 0; i < looks; ++i) {
@@ -40,11 +40,11 @@ bool wait_for(std::chrono::steady_clock::duration time, const Condition& conditi
     return false;
 }
 
-/// What threads sleep on whose wait is longer than `patience`, as it is when what they wait for has lost its CPU to
-/// another program: who spins then has used up its own time when the other one has its turn at last.
+/// Wakes threads that sleep after waiting for longer than `patience`. Waits are that long if the awaited thread has
+/// lost its CPU to another program. A thread that spun on would have used up its own time slice when that one returns.
 class Bell {
   public:
-    /// Returns when `condition` has come true. Whoever makes it true calls ring() afterwards.
+    /// Returns when `condition` has come true. The thread that makes it true calls ring() afterwards.
     template <class Condition>
     void wait(const Condition& condition) {
         if (condition() || wait_for(patience, condition)) return;
@@ -57,7 +57,7 @@ class Bell {
         sleepers_.fetch_sub(1, std::memory_order_relaxed);
     }
 
-    /// Sees who sleeps, or they see what was written before, if both that write and the condition's read are
+    /// Wakes all sleepers. None is missed if the write that makes the condition true and the condition's read are
     /// sequentially consistent.
     void ring() {
         if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
