@@ -13,7 +13,7 @@
 namespace normjit::cpu {
 
 /// Sleepers that each thread wakes. A wake costs its thread 1 us, so those that are awake wake others (NOTES N-406).
-constexpr int64_t woken_by_one = 4;
+constexpr int woken_by_one = 4;
 
 ThreadPool::ThreadPool(int threads)
     : memory_(std::make_unique<char[]>(Job::bytes(threads))),
@@ -46,8 +46,7 @@ void ThreadPool::start_workers(int count) {
 ThreadPool::~ThreadPool() {
     if (getpid() != process_) return;  // the child of a fork: there are no workers
     job_.stop();
-    bell_.fetch_add(1, std::memory_order_release);
-    bell_.notify_all();
+    jobs_.ring();
     const NoCancellation inside;
     for (const pthread_t worker : workers_) pthread_join(worker, nullptr);
 }
@@ -62,37 +61,20 @@ void ThreadPool::run(const Phases& phases) {
     taken_.store(false, std::memory_order_release);
 }
 
-/// Wakes sleepers for `tasks` tasks. A worker that falls asleep at this moment may miss the job.
+/// Wakes sleepers for `tasks` tasks.
 void ThreadPool::wake_some(int64_t tasks) {
-    const auto sleepers = static_cast<int64_t>(sleepers_.load(std::memory_order_relaxed));
-    const int64_t awake = threads() - sleepers;
-    if (sleepers <= 0 || awake >= tasks) return;
-    bell_.fetch_add(1, std::memory_order_release);
-    for (int64_t i = std::min(sleepers, woken_by_one); i > 0; --i) bell_.notify_one();
+    const int sleepers = jobs_.sleepers();
+    if (sleepers > 0 && threads() - sleepers < tasks) jobs_.ring(woken_by_one);
 }
 
 void ThreadPool::work_until_stopped(int seat) {
-    for (Job::Phase phase; find_work(phase);) {
+    for (Job::Phase phase;;) {
+        if (!phase.is_stop()) jobs_.wait([&] { return job_.find_next(phase); });
+        if (phase.is_stop()) return;
         if (sched_getcpu() == phase.cpu) leave(static_cast<int>(phase.cpu));
         if (job_.is_untouched(phase, seat)) wake_some(phase.tasks);
         job_.take_part(phase, seat, threads(), restraint);
     }
-}
-
-/// Waits for a phase of another job. False: there will be none.
-bool ThreadPool::find_work(Job::Phase& phase) {
-    if (phase.is_stop()) return false;
-    const int64_t last = phase.number;
-    const auto found = [&] { return job_.find_next(phase); };
-    while (!found() && !wait_for(patience, found)) sleep(last);
-    return !phase.is_stop();
-}
-
-void ThreadPool::sleep(int64_t last_number) {
-    sleepers_.fetch_add(1, std::memory_order_relaxed);
-    const int32_t bell = bell_.load(std::memory_order_acquire);
-    if (job_.number() == last_number) bell_.wait(bell, std::memory_order_acquire);
-    sleepers_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 /// Moves this thread to another CPU; afterwards it may run wherever it could before. A caller that never sleeps would

@@ -44,8 +44,6 @@ class ThreadPool {
     void start_workers(int count);
     void wake_some(int64_t tasks);
     void work_until_stopped(int seat);
-    bool find_work(Job::Phase& phase);
-    void sleep(int64_t last_number);
     void leave(int cpu) const;
 
     std::vector<pthread_t> workers_;  ///< not std::thread, which the child of a fork could neither join nor drop
@@ -55,8 +53,7 @@ class ThreadPool {
     const pid_t process_;
     std::atomic<int> started_{0};                               ///< workers
     alignas(Job::lines_apart) std::atomic<bool> taken_{false};  ///< a caller has the workers
-    alignas(Job::lines_apart) std::atomic<int> sleepers_{0};    ///< workers that sleep, or are about to
-    std::atomic<int32_t> bell_{0};                              ///< they sleep on it
+    alignas(Job::lines_apart) Bell jobs_;                       ///< at the beginning of each
 };
 
 }  // namespace normjit::cpu

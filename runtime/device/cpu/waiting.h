@@ -2,6 +2,7 @@
 // How CPU threads wait for each other.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -60,10 +61,16 @@ class Bell {
     /// Wakes all sleepers. None is missed if the write that makes the condition true and the condition's read are
     /// sequentially consistent.
     void ring() {
-        if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
+        if (sleepers() == 0) return;
         rings_.fetch_add(1, std::memory_order_release);
         rings_.notify_all();
     }
+    /// Wakes at most so many of them.
+    void ring(int most) {
+        rings_.fetch_add(1, std::memory_order_release);
+        for (int i = std::min(sleepers(), most); i > 0; --i) rings_.notify_one();
+    }
+    int sleepers() const { return sleepers_.load(std::memory_order_seq_cst); }
 
   private:
     std::atomic<int32_t> sleepers_ = 0;
