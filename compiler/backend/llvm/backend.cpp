@@ -35,10 +35,12 @@ Status legal(const plan::Plan& plan) {
 
 Expected<Answered> ask(Task task, const plan::Plan& plan) {
     const std::string spec = to_text(plan.spec), schedule = to_text(plan.schedule), target = to_text(plan.target);
+    const std::string formula = ir::print(plan.function);
     llvmir::Question question;
     question.task = task;
     question.spec = spec.c_str();
     question.schedule = schedule.c_str();
+    question.formula = formula.c_str();
     question.target = target.c_str();
     return llvmir::ask(question);
 }

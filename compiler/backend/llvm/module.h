@@ -31,6 +31,7 @@ struct Question {
     Task task = Task::compile;
     const char* spec = nullptr;  ///< the problem, each part as its to_text() writes it
     const char* schedule = nullptr;
+    const char* formula = nullptr;  ///< after the passes, as ir::print() writes it
     const char* target = nullptr;
     const uint8_t* code = nullptr;
     size_t code_bytes = 0;
