@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontend/frontend.h"
 #include "passes/passes.h"
-#include "plan/plan.h"
+#include "plan/cpu.h"
+#include "plan/cuda.h"
 #include "support/try.h"
 
 #include <algorithm>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/cpu.h"
 
-#include "plan/plan.h"
 #include "support/divide.h"
 
 #include <algorithm>

@@ -2,21 +2,9 @@
 // The CPU part of a Plan: what waits between sweeps, what is fetched ahead, the sizes of a launch.
 #pragma once
 
-#include "ir/ir.h"
-
-#include "normjit/artifact.h"
-
-#include <vector>
+#include "plan/plan.h"
 
 namespace normjit::plan {
-
-struct Plan;
-
-struct CpuPlan {
-    std::vector<ir::ValueId> cached_columns;  ///< [N] values kept in the workspace of a row group, after its partials
-    std::vector<ir::ValueId>
-        cached_elements;  ///< [M,N] values of a row block that wait on the stack for the last sweep
-};
 
 /// The plan's sweeps must be there, as if nothing waited between them.
 CpuPlan make_cpu(const Plan& plan);

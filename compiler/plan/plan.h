@@ -4,8 +4,7 @@
 #pragma once
 
 #include "ir/ir.h"
-#include "plan/cpu.h"
-#include "plan/cuda.h"
+#include "plan/parts.h"
 
 #include "normjit/artifact.h"
 #include "normjit/operand.h"

@@ -2,6 +2,7 @@
 // Chooses a CUDA schedule without measuring: from the table of the fastest schedules, changed for few rows and fitted
 // to the spec's types and the target; by a search where the table has no answer. tools/lab/NOTES.md has the
 // measurements.
+#include "plan/cuda.h"
 #include "schedule/cuda_adaptations.h"
 #include "schedule/cuda_fit.h"
 #include "schedule/heuristics.h"

@@ -2,6 +2,7 @@
 #include "normjit/space.h"
 
 #include "backend/cuda/legal.h"
+#include "plan/cuda.h"
 #include "schedule/cuda_table.h"
 #include "schedule/dimensions.h"
 #include "schedule/heuristics.h"

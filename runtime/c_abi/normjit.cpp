@@ -3,8 +3,8 @@
 #include "normjit/normjit.h"
 
 #include "c_abi/convert.h"
-#include "fork_gate.h"
 #include "support/try.h"
+#include "system/fork_gate.h"
 
 #include "normjit/serialise.h"
 

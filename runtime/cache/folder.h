@@ -9,7 +9,7 @@
 // others are trusted. Links below the folder are not followed.
 #pragma once
 
-#include "file_io.h"
+#include "system/file_io.h"
 
 #include "normjit/artifact.h"
 #include "normjit/status.h"

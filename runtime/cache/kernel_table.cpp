@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/kernel_table.h"
 
-#include "fork_gate.h"
-#include "kernel_impl.h"
+#include "kernel/kernel_impl.h"
+#include "system/fork_gate.h"
 
 #include <algorithm>
 #include <mutex>

@@ -7,7 +7,7 @@
 //     index <offset> <entries> <checksum>       of the lines before it; numbers of 16 digits
 #pragma once
 
-#include "file_io.h"
+#include "system/file_io.h"
 
 #include "normjit/artifact.h"
 #include "normjit/status.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/store.h"
 
-#include "environment.h"
 #include "support/try.h"
+#include "system/environment.h"
 
 #include "normjit/serialise.h"
 

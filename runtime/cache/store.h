@@ -12,8 +12,8 @@
 #include "cache/pack.h"
 
 #include "normjit/artifact.h"
-#include "normjit/engine.h"
 #include "normjit/log.h"
+#include "normjit/options.h"
 
 #include <atomic>
 #include <mutex>

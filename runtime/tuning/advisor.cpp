@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tuning/advisor.h"
 
-#include "file_io.h"
+#include "system/file_io.h"
 #include "tuning/shipped.h"
 
 #include <fmt/format.h>

@@ -2,11 +2,11 @@
 // Which schedule an engine takes for a spec: records that ship with the library, then those of the engine's own files.
 #pragma once
 
-#include "environment.h"
+#include "system/environment.h"
 #include "tuning/capture.h"
 
-#include "normjit/engine.h"
 #include "normjit/log.h"
+#include "normjit/options.h"
 #include "normjit/tuning.h"
 
 #include <memory>

@@ -2,7 +2,7 @@
 // The tuner inside an engine: no process of its own, no records, little time.
 #pragma once
 
-#include "timed_problem.h"
+#include "kernel/timed_problem.h"
 
 #include "normjit/schedule.h"
 #include "normjit/spec.h"

@@ -2,7 +2,7 @@
 // The specs that a running program asks for, collected in a file that `normjit tune` reads.
 #pragma once
 
-#include "file_io.h"
+#include "system/file_io.h"
 
 #include "normjit/spec.h"
 #include "normjit/status.h"

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "plan/cuda.h"
+
 #include "artifact/cuda_abi.h"
 #include "backend/cuda/source.h"
 #include "backend/cuda/templates.h"
-#include "plan/plan.h"
 #include "random_spec.h"
 
 #include "normjit/compile.h"

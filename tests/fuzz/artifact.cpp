@@ -3,8 +3,8 @@
 // accepted artifact serialises to bytes that read back as the same artifact, and is checked for a CPU; its code never
 // runs. A formula, which is data, is prepared to run.
 #include "backend/portable/program.h"
-#include "check_artifact.h"
 #include "fuzz.h"
+#include "kernel/check_artifact.h"
 #include "mutate.h"
 #include "random_spec.h"
 #include "support/text.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares runtime/nvtx.h with NVIDIA's headers, if they exist, and the tests' tool with the client in them.
+// Compares runtime/system/nvtx.h with NVIDIA's headers, if they exist, and the tests' tool with the client in them.
 #include "fake_nvtx.h"
-#include "nvtx.h"
+#include "system/nvtx.h"
 
 #include <string>
 #include <type_traits>

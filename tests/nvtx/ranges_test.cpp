@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a profiler receives, recorded by a tool.
-#include "environment.h"
 #include "fake_nvtx.h"
-#include "nvtx.h"
+#include "system/environment.h"
+#include "system/nvtx.h"
 #include "temporary_folder.h"
 
 #include "normjit/engine.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device_image.h"
 
-#include "arguments.h"
 #include "device/cuda/gpu.h"
 #include "device/cuda/graph.h"
 #include "device/cuda/memory.h"
+#include "kernel/arguments.h"
 #include "support/try.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "environment.h"
+#include "system/environment.h"
 
 #include <map>
 #include <string>

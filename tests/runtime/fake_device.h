@@ -2,8 +2,8 @@
 // A device without hardware: it accepts any artifact of its target, launches do nothing, and everything is counted.
 #pragma once
 
-#include "device.h"
-#include "kernel_impl.h"
+#include "engine/engine_impl.h"
+#include "kernel/kernel_impl.h"
 
 #include <atomic>
 #include <chrono>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The threads that normjit starts, in a program whose threads have small stacks.
-#include "background_worker.h"
 #include "device/cpu/thread_pool.h"
+#include "engine/background_worker.h"
 
 #include <atomic>
 #include <chrono>

@@ -3,8 +3,8 @@
 // packs and lines, and works.
 #include "cache/pack.h"
 #include "failing_calls.h"
-#include "file_io.h"
 #include "stress.h"
+#include "system/file_io.h"
 #include "temporary_folder.h"
 #include "tuning/capture.h"
 

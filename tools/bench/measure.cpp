@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "measure.h"
 
+#include "kernel/timed_problem.h"
 #include "support/try.h"
-#include "timed_problem.h"
 
 #include <algorithm>
 #include <chrono>

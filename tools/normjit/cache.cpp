@@ -5,10 +5,10 @@
 #include "command.h"
 #include "console.h"
 #include "device.h"
-#include "environment.h"
 #include "files.h"
 #include "shapes.h"
 #include "support/try.h"
+#include "system/environment.h"
 
 #include "normjit/serialise.h"
 

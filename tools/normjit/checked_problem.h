@@ -3,9 +3,9 @@
 #pragma once
 
 #include "expected_gradients.h"
+#include "kernel/timed_problem.h"
 #include "measure.h"
 #include "problem.h"
-#include "timed_problem.h"
 
 #include "normjit/kernel.h"
 #include "normjit/status.h"

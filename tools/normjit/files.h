@@ -2,7 +2,7 @@
 // Files as the commands use them: reads whole texts, writes complete files.
 #pragma once
 
-#include "file_io.h"
+#include "system/file_io.h"
 
 #include "normjit/status.h"
 

@@ -3,10 +3,10 @@
 #include "command.h"
 #include "console.h"
 #include "device.h"
-#include "environment.h"
 #include "files.h"
-#include "nvtx.h"
 #include "support/try.h"
+#include "system/environment.h"
+#include "system/nvtx.h"
 
 #include "normjit/artifact.h"
 #include "normjit/compile.h"

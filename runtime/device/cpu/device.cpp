@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device.h"
+#include "device/device.h"
 
-#include "check_artifact.h"
 #include "device/cpu/host_target.h"
 #include "device/cpu/kernel.h"
 #include "device/cpu/problem.h"
+#include "kernel/check_artifact.h"
 #include "support/try.h"
 
 #include <fmt/format.h>

@@ -2,11 +2,9 @@
 #include "device/cpu/host_target.h"
 
 #include "device/cpu/system.h"
-#include "environment.h"
 #include "support/text.h"
 #include "support/try.h"
-
-#include "normjit/engine.h"
+#include "system/environment.h"
 
 #include <algorithm>
 #include <fstream>

@@ -2,7 +2,7 @@
 // The parts of host_target() (engine.h). Each can be tested without the machine that it describes.
 #pragma once
 
-#include "normjit/engine.h"
+#include "normjit/options.h"
 #include "normjit/status.h"
 #include "normjit/target.h"
 

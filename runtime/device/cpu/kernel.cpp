@@ -5,7 +5,7 @@
 #include "device/cpu/launch.h"
 #include "device/cpu/perf_map.h"
 #include "device/cpu/sliced_launch.h"
-#include "environment.h"
+#include "system/environment.h"
 
 #include <algorithm>
 #include <new>

@@ -6,7 +6,7 @@
 #include "backend/portable/program.h"
 #include "device/cpu/executable_memory.h"
 #include "device/cpu/threads.h"
-#include "kernel_impl.h"
+#include "kernel/kernel_impl.h"
 
 #include <cstdint>
 #include <memory>

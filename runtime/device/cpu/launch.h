@@ -2,9 +2,9 @@
 // What all CPU launches have in common: the choice of functions that the tensors allow, and the tasks for them.
 #pragma once
 
-#include "arguments.h"
 #include "device/cpu/kernel.h"
 #include "device/cpu/pages.h"
+#include "kernel/arguments.h"
 #include "support/divide.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "timed_problem.h"
+#include "kernel/timed_problem.h"
 
 namespace normjit::cpu {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/thread_pool.h"
 
-#include "no_cancellation.h"
-#include "own_thread.h"
+#include "system/no_cancellation.h"
+#include "system/own_thread.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/threads.h"
 
-#include "environment.h"
 #include "support/try.h"
+#include "system/environment.h"
 
 #include <algorithm>
 #include <iterator>

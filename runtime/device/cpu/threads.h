@@ -5,7 +5,7 @@
 #include "device/cpu/openmp.h"
 #include "device/cpu/thread_pool.h"
 
-#include "normjit/engine.h"
+#include "normjit/options.h"
 #include "normjit/parallel_for.h"
 #include "normjit/status.h"
 

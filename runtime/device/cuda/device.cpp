@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device.h"
+#include "device/device.h"
 
-#include "check_artifact.h"
 #include "device/cuda/gpu.h"
 #include "device/cuda/kernel.h"
 #include "device/cuda/problem.h"
+#include "kernel/check_artifact.h"
 #include "support/try.h"
 
 namespace normjit::cuda {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cuda/driver.h"
 
-#include "environment.h"
 #include "support/try.h"
+#include "system/environment.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cuda/kernel.h"
 
-#include "arguments.h"
+#include "kernel/arguments.h"
 #include "support/try.h"
 
 #include <algorithm>

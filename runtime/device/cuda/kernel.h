@@ -5,7 +5,7 @@
 #include "artifact/cuda_abi.h"
 #include "device/cuda/code.h"
 #include "device/cuda/gpu.h"
-#include "kernel_impl.h"
+#include "kernel/kernel_impl.h"
 
 #include <array>
 #include <cstdint>

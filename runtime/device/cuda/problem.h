@@ -2,7 +2,7 @@
 #pragma once
 
 #include "device/cuda/gpu.h"
-#include "timed_problem.h"
+#include "kernel/timed_problem.h"
 
 #include <memory>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Has the layout of nvtx3/nvtxDetail/nvtxTypes.h, and does not use runtime/nvtx.h, which it checks.
+// Has the layout of nvtx3/nvtxDetail/nvtxTypes.h, and does not use runtime/system/nvtx.h, which it checks.
 #include "fake_nvtx.h"
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tune/journal.h"
 
-#include "file_io.h"
+#include "system/file_io.h"
 
 #include "normjit/artifact.h"
 

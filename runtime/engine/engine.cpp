@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a spec to a kernel, in this order: memory (prepare, obtain), else the schedule (choose_and_obtain), its key,
 // packs and disk (load_or_compile), else compile and load.
-#include "engine_impl.h"
-#include "fork_gate.h"
-#include "kernel_impl.h"
-#include "nvtx.h"
+#include "engine/engine_impl.h"
+#include "kernel/kernel_impl.h"
 #include "support/text.h"
 #include "support/try.h"
+#include "system/fork_gate.h"
+#include "system/nvtx.h"
 #include "tuning/autotune.h"
 
 #include "normjit/serialise.h"

@@ -2,7 +2,7 @@
 // A loaded kernel, as devices implement it.
 #pragma once
 
-#include "arguments.h"
+#include "kernel/arguments.h"
 
 #include "normjit/artifact.h"
 #include "normjit/kernel.h"

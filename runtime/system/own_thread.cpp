@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "own_thread.h"
+#include "system/own_thread.h"
 
 #include <algorithm>
 #include <cstddef>

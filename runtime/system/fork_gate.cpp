@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fork_gate.h"
+#include "system/fork_gate.h"
 
 #include <array>
 #include <chrono>

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+// What an Engine holds: its device, kernels, cache and tuner.
 #pragma once
 
-#include "background_worker.h"
 #include "cache/kernel_table.h"
 #include "cache/request.h"
 #include "cache/single_flight.h"
 #include "cache/store.h"
-#include "device.h"
+#include "device/device.h"
+#include "engine/background_worker.h"
 #include "tuning/advisor.h"
 
 #include "normjit/engine.h"
@@ -78,5 +79,9 @@ class Engine::Impl {
     std::mutex background_mutex_;
     BackgroundWorker worker_;  ///< the last member: it must stop before the others are destroyed
 };
+
+/// Makes an engine on this device, whatever options.device says, without the environment: tests use it for devices
+/// without hardware.
+Engine make_engine(std::shared_ptr<const Device> device, const EngineOptions& options);
 
 }  // namespace normjit

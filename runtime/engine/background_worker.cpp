@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "background_worker.h"
+#include "engine/background_worker.h"
 
-#include "no_cancellation.h"
-#include "own_thread.h"
+#include "system/no_cancellation.h"
+#include "system/own_thread.h"
 
 #include <condition_variable>
 #include <deque>

@@ -2,10 +2,11 @@
 // What an engine runs on. Each kind of device has one implementation.
 #pragma once
 
-#include "timed_problem.h"
+#include "kernel/timed_problem.h"
 
 #include "normjit/artifact.h"
-#include "normjit/engine.h"
+#include "normjit/kernel.h"
+#include "normjit/options.h"
 #include "normjit/status.h"
 #include "normjit/target.h"
 
@@ -47,9 +48,5 @@ OpenedDevice open_device(const EngineOptions& options, int ordinal);
 
 /// Opens the device that options.device names.
 OpenedDevice open_device(const EngineOptions& options);
-
-/// Makes an engine on this device, whatever options.device says, without the environment: tests use it for devices
-/// without hardware.
-Engine make_engine(std::shared_ptr<const Device> device, const EngineOptions& options);
 
 }  // namespace normjit

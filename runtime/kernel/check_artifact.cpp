@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "check_artifact.h"
+#include "kernel/check_artifact.h"
 
 #include "support/try.h"
 

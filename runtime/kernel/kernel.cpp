@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "normjit/kernel.h"
 
-#include "kernel_impl.h"
+#include "kernel/kernel_impl.h"
 #include "support/try.h"
 
 #include <fmt/format.h>

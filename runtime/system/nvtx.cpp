@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nvtx.h"
+#include "system/nvtx.h"
 
-#include "environment.h"
 #include "support/text.h"
+#include "system/environment.h"
 
 #include <algorithm>
 #include <atomic>

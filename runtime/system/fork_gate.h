@@ -4,7 +4,7 @@
 // takes as long as what they make there, and nobody enters meanwhile.
 #pragma once
 
-#include "no_cancellation.h"
+#include "system/no_cancellation.h"
 
 #include <atomic>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device.h"
+#include "device/device.h"
 
 #include "device/device_name.h"
 

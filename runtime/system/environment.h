@@ -2,7 +2,7 @@
 // The environment variables. Each variable that normjit reads is a row of the table in environment.cpp.
 #pragma once
 
-#include "normjit/engine.h"
+#include "normjit/options.h"
 #include "normjit/status.h"
 
 #include <cstdint>

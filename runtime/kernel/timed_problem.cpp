@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "timed_problem.h"
+#include "kernel/timed_problem.h"
 
 #include "support/try.h"
 

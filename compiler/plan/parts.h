@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a Plan says for CPUs, and what for GPUs. The templates check the sizes against their own with static_assert.
+#pragma once
+
+#include "ir/ir.h"
+
+#include "normjit/artifact.h"
+#include "normjit/schedule.h"
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace normjit::plan {
+
+struct CpuPlan {
+    std::vector<ir::ValueId> cached_columns;  ///< [N] values kept in the workspace of a row group, after its partials
+    std::vector<ir::ValueId>
+        cached_elements;  ///< [M,N] values of a row block that wait on the stack for the last sweep
+};
+
+/// One way through the data: the schedule's own, or the narrow one for data that is not aligned for it.
+struct CudaVariant {
+    std::string_view suffix;  ///< of its kernels' names
+    CudaSchedule schedule;
+    int64_t steps = 0;           ///< vectors of one thread
+    int64_t shared_bytes = 0;    ///< dynamic shared memory of the row kernel
+    int64_t data_registers = 0;  ///< 32-bit registers of a thread that hold data across a row
+    int64_t work_registers = 0;  ///< and, roughly, what the arithmetic on one vector takes beside them
+    int64_t register_limit = 0;  ///< what blocks_per_sm leaves to a thread
+    CudaPath path;
+};
+
+/// How the final reduce is cut. `threads * width / columns` slices of the row groups, of vectors of 16 bytes where
+/// the columns divide into them, meet in a block.
+struct CudaFinal {
+    int64_t threads = 0;  ///< of a block
+    int64_t columns = 0;  ///< of a block
+    int64_t loads = 0;    ///< of a thread, in flight at once
+};
+
+struct CudaPlan {
+    CudaFinal final;
+    int row_sums = 0;  ///< the most row means of any sweep
+    /// The final_reduce that each column output is made of: partial arrays are by column output here. no_value: none or
+    /// several, which the back end refuses.
+    std::vector<ir::ValueId> sum_of_output;
+    bool one_group = false;   ///< one row group takes all rows and writes the column outputs: no final reduce
+    bool dependents = false;  ///< launches overlap through programmatic dependent launch
+    std::vector<CudaVariant> variants;
+};
+
+}  // namespace normjit::plan

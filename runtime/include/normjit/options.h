@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an engine is told: device, threads, cache, tuning.
+#pragma once
+
+#include "normjit/allocator.h"
+#include "normjit/log.h"
+#include "normjit/parallel_for.h"
+#include "normjit/status.h"
+#include "normjit/target.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace normjit {
+
+/// Where prepare() finds and keeps compiled kernels between processes: first in packs, then in the folder. An entry
+/// that is damaged or cannot be written only costs time; the log hears of it. Options that are not set come from the
+/// environment (NORMJIT_CACHE_...; XDG_CACHE_HOME or HOME).
+struct CacheOptions {
+    std::optional<std::string> folder = {};  ///< shared by any number of processes; "": no folder
+    /// The approximate limit of the folder's size; beyond it, the least recently used entries go first. It is checked
+    /// now and then: a process may add a 64th of the limit before that.
+    std::optional<int64_t> bytes = {};
+    std::optional<std::vector<std::string>> packs = {};  ///< files by `normjit cache pack`
+    std::optional<bool> everything = {};  ///< also code that is made faster than it is read, by the x86-64 generator
+    /// Allows a folder that others may write to. Its content is run as code: without this option, a folder or file that
+    /// belongs to another user (except root), or that group or others may write to, is reported to the log and not
+    /// used. Packs are always trusted: name only those that nobody else writes.
+    std::optional<bool> trust_others = {};
+};
+
+/// Limits the instructions that code for this CPU may use; machine: no limit. portable: no machine code (see
+/// BackendChoice). On aarch64 only `portable` changes anything.
+enum class IsaCap : uint8_t { machine, avx512, avx2, sse, portable };
+inline constexpr IsaCap all_isa_caps[] = {IsaCap::machine, IsaCap::avx512, IsaCap::avx2, IsaCap::sse, IsaCap::portable};
+std::string_view name(IsaCap cap);
+
+/// Whether the engine measures schedules for a spec that comes without a schedule and has no record for this device.
+/// off: it takes the heuristic's schedule. on_miss: prepare() measures first. background: prepare() takes the
+/// heuristic's schedule, and a thread of the engine searches for a faster one, which later calls get; kernels handed
+/// out before stay valid.
+///
+/// Measuring takes memory for the problem's tensors, uses the engine's CPU threads, and assumes
+/// ScheduleSpace::usual_rows rows for a dynamic M. On a CPU all measured launches use the same tensors, so problems
+/// that fit the caches are measured in the caches: data that no cache holds needs twice the caches' size, which
+/// `normjit tune` has and an engine cannot spare. Records of `normjit tune` take precedence. While a graph is being
+/// captured, measuring is refused, as is the making of any kernel. The same schedule always gives the same bits, but
+/// two processes may choose different ones: see Engine::plan_digest().
+enum class TunePolicy : uint8_t { off, on_miss, background };
+inline constexpr TunePolicy all_tune_policies[] = {TunePolicy::off, TunePolicy::on_miss, TunePolicy::background};
+
+/// Whose threads run the launches on the CPU. own: the engine's. openmp: those of the OpenMP runtime (libgomp, libomp,
+/// libiomp5) that the process has loaded. They spin between parallel regions and compete for the cores with all other
+/// threads, and a launch ends when all of them have come: on a machine that other programs load, own threads are
+/// faster. automatic: OpenMP's threads if a runtime is loaded when the engine is created, else own threads.
+///
+/// The runtime is searched when the engine is created, not later: the number of threads affects the choice of
+/// schedules, and a launch looks nothing up. A program that loads a runtime later creates its engine after that, or
+/// names the policy. A launch from inside a parallel region runs on its calling thread, and so does one in the child of
+/// a fork with libgomp. The bits do not depend on how many threads take part.
+enum class ThreadPolicy : uint8_t { automatic, own, openmp };
+inline constexpr ThreadPolicy all_thread_policies[] = {ThreadPolicy::automatic, ThreadPolicy::own,
+                                                       ThreadPolicy::openmp};
+std::string_view name(ThreadPolicy policy);
+
+/// CPU threads: normjit pins none for good. Workers run where the affinity of the thread that creates the engine
+/// allows. A worker that wakes up on its caller's CPU moves to another one, and may later run anywhere again. A launch
+/// waits for no sleeping worker: any free thread takes the next task. Launches from several threads, or from inside a
+/// task of the caller's own pool, do not multiply threads: one launch gets the workers, the others run on their
+/// callers' threads. An application with threads of its own, pinned or not, passes parallel_for or creates an engine
+/// with threads = 1.
+struct EngineOptions {
+    std::string device = "cpu";  ///< "cpu", or "cuda:0" for the first GPU that the CUDA driver shows this process
+    int threads = 0;  ///< CPU threads of a launch, the caller's included; 0: one per available core, or OpenMP's
+    std::optional<IsaCap> isa = {};                    ///< CPU; not set: from NORMJIT_ISA, else `machine`
+    BackendChoice backend = BackendChoice::automatic;  ///< CPU: the code generator
+    /// If set, CPU launches use these threads, whatever the policy.
+    ParallelFor parallel_for = {};
+    std::optional<ThreadPolicy> thread_policy = {};  ///< not set: from NORMJIT_THREADS, else automatic
+    /// A library (a handle from dlopen()) whose OpenMP runtime is used, for processes that have loaded several.
+    void* openmp_user = nullptr;
+    Allocator allocator = {};  ///< if set, launches that bring no workspace take the preferred size from it
+    CacheOptions cache = {};
+    /// The most kernels that the engine keeps for prepare(), and the most bytes of their code. Beyond either, the least
+    /// recently used go, except those that somebody holds. Not set: NORMJIT_KERNELS (4096), NORMJIT_KERNEL_BYTES (256
+    /// MiB).
+    std::optional<int64_t> most_kernels = {};
+    std::optional<int64_t> most_kernel_bytes = {};
+    Log log = {};  ///< hears of what takes time and of what does not work as asked
+    std::optional<std::vector<std::string>> record_files = {};  ///< of tuning; not set: those of NORMJIT_RECORDS
+    bool shipped_records = true;                                ///< use the tuning records in the library as well
+    TunePolicy tune = TunePolicy::off;
+    double tune_seconds = 0.5;  ///< for one spec, including its data; the candidate in progress is then the last
+};
+
+/// Returns the CPU that this process runs on: instructions, available cores, cache sizes. Without a cap, NORMJIT_ISA
+/// decides; fails when that has no valid value.
+Expected<Target> host_target(std::optional<IsaCap> cap = {});
+
+}  // namespace normjit
