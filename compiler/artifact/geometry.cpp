@@ -29,28 +29,28 @@ int64_t Geometry::rows_to_share(int64_t cols, int threads) {
 }
 
 int64_t Geometry::rows_past_caches(const OperandList& operands, int64_t cols, int cores, int threads) const {
-    if (nontemporal_bytes < 0 || operands.matrix_outputs().empty()) return INT64_MAX;
+    if (cpu.nontemporal_bytes < 0 || operands.matrix_outputs().empty()) return INT64_MAX;
     int64_t row_bytes = 0;
     for (const Operand& operand : operands) row_bytes += operand.is_matrix() ? cols * operand.bytes() : 0;
     const int64_t all = std::max(cores, 1), taken = std::min<int64_t>(threads, all);
-    return divide_up(nontemporal_bytes / all * taken, row_bytes);
+    return divide_up(cpu.nontemporal_bytes / all * taken, row_bytes);
 }
 
 int64_t Geometry::workspace(int64_t rows, int64_t groups) const {
-    const int64_t start = aligned_product(row_bytes, std::max<int64_t>(rows, 0));
+    const int64_t start = aligned_product(cuda.row_bytes, std::max<int64_t>(rows, 0));
     int64_t bytes = 0;
     const bool fits =
         !__builtin_mul_overflow(group_bytes, groups, &bytes) && !__builtin_add_overflow(bytes, start, &bytes);
     return fits ? bytes : INT64_MAX;
 }
 
-int64_t Geometry::part_sums_bytes(int64_t element_bytes) const {
+int64_t CpuGeometry::part_sums_bytes(int64_t element_bytes) const {
     constexpr int64_t register_bytes = 64;
     return round_up(block_rows * element_bytes, register_bytes);
 }
 
 int64_t Geometry::partials(int64_t rows, int64_t workspace_bytes) const {
-    const int64_t left = workspace_bytes - partials_at(rows), most = std::max(row_groups, slice_parts);
+    const int64_t left = workspace_bytes - partials_at(rows), most = most_partials();
     if (left < 0) return 0;
     return group_bytes == 0 ? most : std::min(most, left / group_bytes);
 }

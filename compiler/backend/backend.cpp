@@ -24,8 +24,8 @@ constexpr const Backend* backends[] = {
 
 /// Checks that this back end serves the target, which may request another one.
 Status serves(const Backend& backend, const Target& target) {
-    const bool asked = target.backend == BackendChoice::automatic || name(target.backend) == backend.name;
-    if (!asked) return unavailable(fmt::format("the target asks for {}", name(target.backend)));
+    const bool asked = target.cpu.backend == BackendChoice::automatic || name(target.cpu.backend) == backend.name;
+    if (!asked) return unavailable(fmt::format("the target asks for {}", name(target.cpu.backend)));
     return backend.supports(target);
 }
 
@@ -41,7 +41,7 @@ Artifact artifact_without_code(const plan::Plan& plan, CodeFormat format) {
                       .format = format,
                       .entries = {},
                       .code = {}};
-    if (format == CodeFormat::portable) artifact.geometry.split_rows = 0;  // it has no code for ranges of columns
+    if (format == CodeFormat::portable) artifact.geometry.cpu.split_rows = 0;  // it has no code for ranges of columns
     if (plan.target.is_cuda()) {
         for (const plan::CudaVariant& variant : plan.cuda().variants) artifact.cuda_paths.push_back(variant.path);
     }

@@ -77,15 +77,15 @@ void split_columns(const Plan& plan, const CpuSchedule& cpu, Geometry& geometry)
     const int64_t unit = part_unit(cpu, partial_unit_bytes / element);
     const int64_t cols = plan.spec.cols;
     const int64_t wanted = divide_up(cols, cpu.column_ranges);
-    geometry.split_rows = cpu.split_rows;
-    geometry.thread_groups = cpu.thread_groups;
-    geometry.range_cols = round_up(wanted, unit);
-    geometry.column_ranges = divide_up(cols, geometry.range_cols);
-    geometry.block_rows = cpu.row_block;
-    geometry.sweeps = static_cast<int64_t>(plan.sweeps.size());
+    geometry.cpu.split_rows = cpu.split_rows;
+    geometry.cpu.thread_groups = cpu.thread_groups;
+    geometry.cpu.range_cols = round_up(wanted, unit);
+    geometry.cpu.column_ranges = divide_up(cols, geometry.cpu.range_cols);
+    geometry.cpu.block_rows = cpu.row_block;
+    geometry.cpu.sweeps = static_cast<int64_t>(plan.sweeps.size());
     int64_t means = 0;
     for (const Sweep& sweep : plan.sweeps) means += static_cast<int64_t>(sweep.row_means.size());
-    geometry.sums_bytes = means * geometry.column_ranges * geometry.part_sums_bytes(element);
+    geometry.cpu.sums_bytes = means * geometry.cpu.column_ranges * geometry.cpu.part_sums_bytes(element);
 }
 
 }  // namespace
@@ -128,10 +128,10 @@ Geometry cpu_geometry(const Plan& plan) {
     geometry.group_bytes = arrays * geometry.partial_cols * element;
     geometry.final_cols = std::min(geometry.partial_cols, final_task_cols);
     const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
-    geometry.nontemporal_bytes = cpu.nontemporal_kb < 0 ? -1 : cpu.nontemporal_kb * 1024;
+    geometry.cpu.nontemporal_bytes = cpu.nontemporal_kb < 0 ? -1 : cpu.nontemporal_kb * 1024;
     const std::optional<int64_t> rows = plan.spec.all_rows();
-    if (rows && *rows < geometry.rows_past_caches(plan.operands, plan.spec.cols, plan.target.cores, 1))
-        geometry.nontemporal_bytes = -1;
+    if (rows && *rows < geometry.rows_past_caches(plan.operands, plan.spec.cols, plan.target.cpu.cores, 1))
+        geometry.cpu.nontemporal_bytes = -1;
     if (cpu.split_rows > 0) split_columns(plan, cpu, geometry);
     return geometry;
 }

@@ -115,10 +115,11 @@ std::vector<CudaLaunch> two_pass_launches(const Plan& plan, const CudaVariant& v
     const CudaSchedule& s = variant.schedule;
     std::vector<CudaLaunch> launches;
     if (plan.sweeps.size() > 1) {
-        launches.push_back({.entry = entry_of(plan, "row_sums", variant),
-                            .grid = CudaGrid::rows,
-                            .blocks = plan.target.sm_count * std::max<int64_t>(threads_of_sm / s.threads_per_row, 1),
-                            .threads = s.threads_per_row});
+        launches.push_back(
+            {.entry = entry_of(plan, "row_sums", variant),
+             .grid = CudaGrid::rows,
+             .blocks = plan.target.cuda.sm_count * std::max<int64_t>(threads_of_sm / s.threads_per_row, 1),
+             .threads = s.threads_per_row});
     }
     launches.push_back({.entry = entry_of(plan, "columns", variant),
                         .grid = CudaGrid::columns_by_row_groups,
@@ -181,8 +182,8 @@ CudaFinal make_final(const Spec& spec, const OperandList& operands, int64_t row_
 }  // namespace
 
 int largest_cluster(const Target& target) {
-    if (target.sm < 90) return 1;
-    return target.sm >= 120 ? 8 : 16;
+    if (target.cuda.sm < 90) return 1;
+    return target.cuda.sm >= 120 ? 8 : 16;
 }
 
 int64_t vectors_of_row(int64_t cols, int width) { return divide_up(cols + (cols % width != 0 ? width - 1 : 0), width); }
@@ -222,7 +223,7 @@ CudaPlan make_cuda(const Plan& plan) {
     cuda.one_group = plan.schedule.row_groups == 1 && !plan.epilogue.stores.empty() && !plan.spec.has_per_slice() &&
                      std::ranges::all_of(cuda.variants, has_rows_form);
     const bool has_final = !plan.epilogue.stores.empty() && !cuda.one_group;
-    cuda.dependents = plan.target.sm >= 90 && (has_final || main.form == CudaForm::two_pass);
+    cuda.dependents = plan.target.cuda.sm >= 90 && (has_final || main.form == CudaForm::two_pass);
     cuda.final = make_final(plan.spec, plan.operands, plan.schedule.row_groups);
     for (CudaVariant& variant : cuda.variants) variant.path = make_path(plan, cuda, variant);
     return cuda;
@@ -238,10 +239,11 @@ Geometry cuda_geometry(const Plan& plan) {
                       .final_cols = plan.cuda().final.columns};
     // 100 slices on 264 row groups: 2 parts of each leave 64 groups idle, 8 in 4 rounds 12 of 1056.
     constexpr int64_t most_rounds = 4;
-    if (plan.operands.has_sums_per_slice()) geometry.slice_parts = most_rounds * geometry.row_groups;
+    if (plan.operands.has_sums_per_slice()) geometry.cuda.slice_parts = most_rounds * geometry.row_groups;
     for (const CudaVariant& variant : plan.cuda().variants) {
         const bool two_pass = variant.schedule.form == CudaForm::two_pass;
-        if (two_pass && plan.sweeps.size() > 1) geometry.row_bytes = static_cast<int64_t>(plan.row_slots.size()) * math;
+        if (two_pass && plan.sweeps.size() > 1)
+            geometry.cuda.row_bytes = static_cast<int64_t>(plan.row_slots.size()) * math;
     }
     return geometry;
 }

@@ -29,10 +29,10 @@ class Printer {
             line("phase rows: at most {} row groups{}", plan_.geometry.row_groups,
                  each == 0 ? "" : fmt::format(", or more, whose teams have {} rows each", each));
         }
-        if (plan_.geometry.split_rows > 0) {
+        if (plan_.geometry.cpu.split_rows > 0) {
             line("or, up to {} rows, {} a phase for each sweep over {} rows: {} parts of {} columns, nothing kept",
-                 plan_.geometry.split_rows, teams(), plan_.geometry.block_rows, plan_.geometry.column_ranges,
-                 plan_.geometry.range_cols);
+                 plan_.geometry.cpu.split_rows, teams(), plan_.geometry.cpu.block_rows,
+                 plan_.geometry.cpu.column_ranges, plan_.geometry.cpu.range_cols);
         }
         if (cpu_ != nullptr && cpu_->overlap == 1) {
             line("sweep 1 over a block of rows takes sweep 0 over the next one along, if that is full");
@@ -111,19 +111,19 @@ class Printer {
     }
 
     std::string past_caches(Tensor tensor) const {
-        if (plan_.geometry.nontemporal_bytes < 0) return "";
+        if (plan_.geometry.cpu.nontemporal_bytes < 0) return "";
         const Operand* staged = realigned(plan_.spec.cols, plan_.operands, *cpu_);
         if (staged != nullptr && staged->tensor != tensor) return "";
-        return fmt::format(", non-temporal from {} bytes on{}", plan_.geometry.nontemporal_bytes,
+        return fmt::format(", non-temporal from {} bytes on{}", plan_.geometry.cpu.nontemporal_bytes,
                            staged == nullptr ? ""
                                              : fmt::format(", by way of {} bytes of the stack",
                                                            stack_bytes(plan_.spec.cols, *staged, *cpu_)));
     }
 
     std::string teams() const {
-        if (plan_.geometry.thread_groups == 1) return "in one team";
+        if (plan_.geometry.cpu.thread_groups == 1) return "in one team";
         return fmt::format("in at most {} teams, each with rows and partials of its own,",
-                           plan_.geometry.thread_groups);
+                           plan_.geometry.cpu.thread_groups);
     }
 
     std::string kept() const {
@@ -189,7 +189,7 @@ class Printer {
         line("workspace: {} partial(s){} of {}[{}] a row group; minimum {} bytes, preferred {} bytes",
              geometry.column_sums, kept_arrays(), normjit::name(plan_.function.compute), geometry.partial_cols,
              geometry.minimum_workspace(0), geometry.preferred_workspace(0));
-        if (geometry.row_bytes > 0) line("    and {} bytes a row", geometry.row_bytes);
+        if (geometry.cuda.row_bytes > 0) line("    and {} bytes a row", geometry.cuda.row_bytes);
     }
 
     const Plan& plan_;

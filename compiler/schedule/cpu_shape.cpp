@@ -22,8 +22,8 @@ int64_t column_bytes(const Spec& spec) {
 
 Width width_of(const Spec& spec, const Target& target) {
     const int64_t bytes = bytes_read(spec), columns = column_bytes(spec);
-    if (bytes > target.l2_bytes / 2 || bytes + columns > target.l2_bytes) return Width::widest;
-    return bytes > target.l2_bytes / 8 || columns >= target.l2_bytes / 4 ? Width::wide : Width::usual;
+    if (bytes > target.cpu.l2_bytes / 2 || bytes + columns > target.cpu.l2_bytes) return Width::widest;
+    return bytes > target.cpu.l2_bytes / 8 || columns >= target.cpu.l2_bytes / 4 ? Width::wide : Width::usual;
 }
 
 DType type_of_rows(const Spec& spec) { return OperandList(spec).matrices()[0].dtype; }

@@ -21,9 +21,9 @@ bool CudaFit::is_comfortable(const CudaSchedule& s) const {
 /// a thread and for some targets (NOTES N-709).
 int64_t CudaFit::other_registers(const plan::CudaVariant& variant) const {
     int64_t others = variant.steps > 4 ? 40 : 20;
-    if (target_.sm >= 100 && shape_.shifted) others = std::max<int64_t>(others, 36);
-    if (target_.sm < 90 && shape_.shifted) others = std::max<int64_t>(others, 28);
-    if (target_.sm >= 120 && variant.schedule.cluster > 1) others += 32;
+    if (target_.cuda.sm >= 100 && shape_.shifted) others = std::max<int64_t>(others, 36);
+    if (target_.cuda.sm < 90 && shape_.shifted) others = std::max<int64_t>(others, 28);
+    if (target_.cuda.sm >= 120 && variant.schedule.cluster > 1) others += 32;
     return others;
 }
 
@@ -32,12 +32,12 @@ int64_t CudaFit::other_registers_of_streams(const plan::CudaVariant& variant) co
     constexpr int64_t cursors = 4;  // not needed by a team with a single row
     int64_t others = other_registers(variant);
     if (variant.schedule.rows_per_team == 1 && variant.schedule.staging == CudaStaging::registers) others -= cursors;
-    if (target_.sm < 90) others = std::max<int64_t>(others, 28);
+    if (target_.cuda.sm < 90) others = std::max<int64_t>(others, 28);
     const bool stays_in_shared = variant.data_registers == 0 && variant.schedule.row_memory == CudaMemory::shared;
     if (stays_in_shared) return others;
-    if (target_.sm >= 100 && variant.steps >= 8) others = std::max<int64_t>(others, 60);
-    if (target_.sm >= 120 && variant.schedule.cluster > 1) others += 16;
-    if (has_f16() && (target_.sm >= 100 || variant.steps >= 8)) {
+    if (target_.cuda.sm >= 100 && variant.steps >= 8) others = std::max<int64_t>(others, 60);
+    if (target_.cuda.sm >= 120 && variant.schedule.cluster > 1) others += 16;
+    if (has_f16() && (target_.cuda.sm >= 100 || variant.steps >= 8)) {
         const auto kept = static_cast<int64_t>(operands_.columns().size() + operands_.matrices().size());
         others += variant.steps * variant.schedule.vector_width * kept / 2;
     }

@@ -20,11 +20,11 @@ Values powers_of_two(int64_t most) {
 
 /// Returns one group, and multiples of the number of cores while each group has 16 rows.
 Values row_groups(const SearchedProblem& p, const Schedule&) {
-    const int64_t most = std::max<int64_t>(p.rows / 16, std::min<int64_t>(p.rows, p.target.cores));
+    const int64_t most = std::max<int64_t>(p.rows / 16, std::min<int64_t>(p.rows, p.target.cpu.cores));
     const int64_t least = least_tasks(p, p.heuristic.row_groups);
     Values values;
     for (const int64_t each : {0, 1, 2, 4, 8}) {
-        const int64_t groups = std::clamp<int64_t>(each * p.target.cores, 1, most);
+        const int64_t groups = std::clamp<int64_t>(each * p.target.cpu.cores, 1, most);
         if (groups >= least && (values.empty() || groups > values.back())) values.push_back(groups);
     }
     return values;
@@ -74,7 +74,7 @@ Values prefetches(const SearchedProblem&, const Schedule&) { return {0, 1, 2, 3}
 /// columns can be split.
 Values split_rows(const SearchedProblem& p, const Schedule&) {
     const int64_t usual = cpu_of(p.heuristic).split_rows;
-    if (p.target.cores == 1 || p.spec.cols < 2 * least_columns || p.spec.invariant) return {usual};
+    if (p.target.cpu.cores == 1 || p.spec.cols < 2 * least_columns || p.spec.invariant) return {usual};
     return p.rows <= usual ? Values{usual, 0} : Values{usual, INT64_MAX};
 }
 
@@ -82,7 +82,7 @@ Values split_rows(const SearchedProblem& p, const Schedule&) {
 Values thread_groups(const SearchedProblem& p, const Schedule& schedule) {
     Values values = {cpu_of(p.heuristic).thread_groups};
     if (cpu_of(schedule).split_rows < p.rows) return values;
-    for (int64_t each = 1; each <= std::min<int64_t>(p.target.cores / 2, p.rows); each *= 2) {
+    for (int64_t each = 1; each <= std::min<int64_t>(p.target.cpu.cores / 2, p.rows); each *= 2) {
         if (each != values.front()) values.push_back(each);
     }
     return values;
@@ -94,7 +94,7 @@ Values column_ranges(const SearchedProblem& p, const Schedule& schedule) {
     const int64_t thread_groups = cpu_of(schedule).thread_groups;
     for (const int64_t each : {1, 2, 4}) {
         const int64_t ranges =
-            std::min(each * p.target.cores / thread_groups, std::min<int64_t>(p.spec.cols / least_columns, 1024));
+            std::min(each * p.target.cpu.cores / thread_groups, std::min<int64_t>(p.spec.cols / least_columns, 1024));
         if (ranges * thread_groups < least_tasks(p, values.front() * cpu_of(p.heuristic).thread_groups)) continue;
         if (std::find(values.begin(), values.end(), ranges) == values.end()) values.push_back(ranges);
     }
@@ -108,7 +108,7 @@ Values nontemporal_kbs(const SearchedProblem& p, const Schedule&) {
     const int64_t usual = cpu_of(p.heuristic).nontemporal_kb;
     const int64_t traffic = bytes_moved(p.spec, p.rows);
     const bool streams = usual >= 0 && traffic / 1024 >= usual;
-    if (!streams && traffic < p.target.cores * p.target.l2_bytes) return {usual};
+    if (!streams && traffic < p.target.cpu.cores * p.target.cpu.l2_bytes) return {usual};
     return {usual, streams ? -1 : 0};
 }
 
@@ -132,7 +132,7 @@ constexpr Dimension table[] = {
 std::span<const Dimension> cpu_dimensions() { return table; }
 
 int64_t least_tasks(const SearchedProblem& p, int64_t usual) {
-    return std::clamp<int64_t>(usual, 1, int64_t{2} * p.target.cores);
+    return std::clamp<int64_t>(usual, 1, int64_t{2} * p.target.cpu.cores);
 }
 
 }  // namespace normjit::schedule

@@ -86,7 +86,7 @@ Values blocks_per_sm(const SearchedProblem&, const Schedule& so_far) {
 
 Values stagings(const SearchedProblem& p, const Schedule& so_far) {
     if (is_two_pass(so_far)) return values_of(CudaStaging::registers);
-    if (p.target.sm < 90) return values_of(CudaStaging::registers, CudaStaging::async);
+    if (p.target.cuda.sm < 90) return values_of(CudaStaging::registers, CudaStaging::async);
     return values_of(CudaStaging::registers, CudaStaging::async, CudaStaging::bulk);
 }
 

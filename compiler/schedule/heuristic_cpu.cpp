@@ -39,7 +39,7 @@ int64_t rows_in_l1(const Spec& spec, const Target& target) {
         if (!operand.is_written() && operand.bytes() < math_bytes) return 0;
         of_row += operand.bytes();
     }
-    const int64_t rows = (target.l1_bytes - column_bytes(spec)) / (of_row * spec.cols);
+    const int64_t rows = (target.cpu.l1_bytes - column_bytes(spec)) / (of_row * spec.cols);
     const int64_t least = target.isa == Isa::x86_64_avx512 ? 2 : 4;
     return rows < least ? 0 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rows)));
 }
@@ -48,8 +48,8 @@ int64_t rows_in_l1(const Spec& spec, const Target& target) {
 /// which other programs use as well (NOTES N-602).
 int64_t choose_nontemporal_kb(const Target& target) {
     constexpr int64_t share_of_core = 2 << 20;
-    const int64_t all_l2 = target.cores * target.l2_bytes, all_shares = target.cores * share_of_core;
-    return std::min(std::max(all_l2, std::min(target.l3_bytes, all_shares)) / 1024, most_nontemporal_kb);
+    const int64_t all_l2 = target.cpu.cores * target.cpu.l2_bytes, all_shares = target.cpu.cores * share_of_core;
+    return std::min(std::max(all_l2, std::min(target.cpu.l3_bytes, all_shares)) / 1024, most_nontemporal_kb);
 }
 
 bool goes_past_caches(const Spec& spec, const Target& target) {
@@ -60,7 +60,7 @@ bool goes_past_caches(const Spec& spec, const Target& target) {
 /// for wide rows (NOTES N-603).
 std::optional<int64_t> rows_on_zen4(const Spec& spec, const Target& target) {
     constexpr int64_t too_few = 4;
-    if (target.tune != Tune::zen4 || spec.rows.value_or(INT64_MAX) <= too_few) return {};
+    if (target.cpu.tune != Tune::zen4 || spec.rows.value_or(INT64_MAX) <= too_few) return {};
     if (loads_meet_stores(spec)) return goes_past_caches(spec, target) && rows_in_l1(spec, target) == 0 ? 4 : 2;
     if (width_of(spec, target) != Width::usual) return converts(spec) ? 4 : 8;
     return {};
@@ -82,9 +82,10 @@ int usual_row_block(const Spec& spec, const Target& target) {
     const Width width = width_of(spec, target);
     if (width == Width::widest) return converts(spec) ? 4 : 2;
     if (width == Width::wide && converts(spec)) return 2;
-    const int64_t in_l2 = std::clamp<int64_t>(target.l2_bytes / 8 / bytes_read(spec), has_few_rows(spec) ? 2 : 1, most);
+    const int64_t in_l2 =
+        std::clamp<int64_t>(target.cpu.l2_bytes / 8 / bytes_read(spec), has_few_rows(spec) ? 2 : 1, most);
     const int64_t computed_bytes = spec.cols * static_cast<int64_t>(size_of(spec.compute()));
-    const bool takes_fewer = target.tune == Tune::zen4 && computed_bytes > bytes_of_narrowest;
+    const bool takes_fewer = target.cpu.tune == Tune::zen4 && computed_bytes > bytes_of_narrowest;
     const int64_t narrow = std::clamp<int64_t>(bytes_of_narrow / computed_bytes, 1, takes_fewer ? 16 : 32);
     return static_cast<int>(std::min(std::max(in_l1 > 0 ? in_l1 : in_l2, narrow), rows));
 }
@@ -93,7 +94,7 @@ int usual_row_block(const Spec& spec, const Target& target) {
 /// L2.
 int64_t threads_of_row(const Spec& spec, const Target& target) {
     int64_t threads = 1;
-    while ((bytes_read(spec) + column_bytes(spec)) / threads > target.l2_bytes / 8 * 3) threads *= 2;
+    while ((bytes_read(spec) + column_bytes(spec)) / threads > target.cpu.l2_bytes / 8 * 3) threads *= 2;
     return threads;
 }
 
@@ -102,23 +103,25 @@ int64_t threads_of_row(const Spec& spec, const Target& target) {
 int rows_to_overlap(const Spec& spec, const Target& target, int64_t threads) {
     constexpr int64_t most = 4;
     if (threads == 1 && width_of(spec, target) == Width::widest) return most;
-    const int64_t least = target.tune == Tune::zen4 ? 2 : 1;  // NOTES N-603
-    return static_cast<int>(std::clamp<int64_t>(threads * target.l2_bytes / 8 / bytes_read(spec), least, most));
+    const int64_t least = target.cpu.tune == Tune::zen4 ? 2 : 1;  // NOTES N-603
+    return static_cast<int>(std::clamp<int64_t>(threads * target.cpu.l2_bytes / 8 / bytes_read(spec), least, most));
 }
 
 /// True if overlapped sweeps gain: rows from memory, because reads of the next block's first sweep then accompany the
 /// writes of this block's last sweep. A Zen 4 prefetches better without, unless conversion leaves time for it (NOTES
 /// N-605).
 bool gains_by_overlap(const Spec& spec, const Target& target) {
-    if (target.tune == Tune::zen4 && !(converts(spec) && rows_fill_lines(spec))) return false;
+    if (target.cpu.tune == Tune::zen4 && !(converts(spec) && rows_fill_lines(spec))) return false;
     if (has_few_rows(spec)) return false;
-    if (spec.rows && bytes_moved(spec, *spec.rows) <= target.l2_bytes) return false;
-    const int64_t part = !converts(spec) ? 16 : target.tune == Tune::zen4 ? 48 : 64;
-    return bytes_read(spec) >= target.l2_bytes / part;
+    if (spec.rows && bytes_moved(spec, *spec.rows) <= target.cpu.l2_bytes) return false;
+    const int64_t part = !converts(spec) ? 16 : target.cpu.tune == Tune::zen4 ? 48 : 64;
+    return bytes_read(spec) >= target.cpu.l2_bytes / part;
 }
 
 /// True for Xbyak's code, on which cache_elements and overlap were measured.
-bool is_x64(const Target& target) { return target.isa == Isa::x86_64_avx512 && target.backend != BackendChoice::llvm; }
+bool is_x64(const Target& target) {
+    return target.isa == Isa::x86_64_avx512 && target.cpu.backend != BackendChoice::llvm;
+}
 
 int choose_overlap(const Spec& spec, const Target& target, CpuSchedule cpu, Legality& legality) {
     if (!is_x64(target) || spec.invariant || !gains_by_overlap(spec, target)) return 0;
@@ -137,17 +140,17 @@ int most_unroll(const Spec& spec) {
 /// there is no next block; else the next block (NOTES N-607).
 int choose_prefetch(const Spec& spec, const Target& target, const CpuSchedule& cpu) {
     if (cpu.overlap == 1) return 3;  // overlapped sweeps read the next block in any case
-    if (spec.rows && bytes_moved(spec, *spec.rows) <= target.l2_bytes) return 0;
+    if (spec.rows && bytes_moved(spec, *spec.rows) <= target.cpu.l2_bytes) return 0;
     const bool one_block = spec.rows && *spec.rows <= cpu.row_block;
-    const bool few_wide = has_few_rows(spec) && bytes_read(spec) > target.l2_bytes / 16;
-    const bool fits = target.tune == Tune::zen4 || (width_of(spec, target) == Width::usual && !few_wide);
+    const bool few_wide = has_few_rows(spec) && bytes_read(spec) > target.cpu.l2_bytes / 16;
+    const bool fits = target.cpu.tune == Tune::zen4 || (width_of(spec, target) == Width::usual && !few_wide);
     return one_block || !fits ? 3 : 1;
 }
 
 /// Returns fewer rows per block if dx is stored past the caches, does not fill lines, and then fits the stack (NOTES
 /// N-608).
 int fit_realigned_rows(const Spec& spec, const Target& target, int usual) {
-    const int64_t least = target.tune == Tune::zen4 && converts(spec) ? 4 : 2;
+    const int64_t least = target.cpu.tune == Tune::zen4 && converts(spec) ? 4 : 2;
     if (rows_fill_lines(spec)) return usual;
     if (spec.rows && !goes_past_caches(spec, target)) return usual;
     const int64_t fit = rows_that_fit(spec);
@@ -161,7 +164,7 @@ constexpr int64_t narrowest_shared = 4096;  ///< columns that several threads sh
 int64_t widest_range(const Target& target) { return int64_t{16384} * target.vector_bytes(); }
 
 bool is_for_one_thread(const Spec& spec, const Target& target) {
-    return spec.rows && *spec.rows < Geometry::rows_to_share(spec.cols, target.cores);
+    return spec.rows && *spec.rows < Geometry::rows_to_share(spec.cols, target.cpu.cores);
 }
 
 /// Returns the row groups for rows that are too few for several groups a core; wide rows get a group each (NOTES
@@ -176,12 +179,12 @@ int64_t groups_of_few_rows(const Spec& spec, const Target& target) {
 /// Returns enough groups for every core to take several, all cores equally many, while a group keeps 64 rows; its
 /// partials are then a small part of the traffic. Below that, one group a core (NOTES N-610).
 int64_t choose_row_groups(const Spec& spec, const Target& target) {
-    if (target.cores == 1 || is_for_one_thread(spec, target)) return 1;
-    const int64_t wanted = int64_t{4} * target.cores;
+    if (target.cpu.cores == 1 || is_for_one_thread(spec, target)) return 1;
+    const int64_t wanted = int64_t{4} * target.cpu.cores;
     if (!spec.rows) return wanted;
-    const int64_t for_each_core = std::min(*spec.rows / 64, wanted) / target.cores;
-    const int64_t one_a_core = std::clamp<int64_t>(groups_of_few_rows(spec, target), 1, target.cores);
-    return std::max(one_a_core, for_each_core * target.cores);
+    const int64_t for_each_core = std::min(*spec.rows / 64, wanted) / target.cpu.cores;
+    const int64_t one_a_core = std::clamp<int64_t>(groups_of_few_rows(spec, target), 1, target.cpu.cores);
+    return std::max(one_a_core, for_each_core * target.cpu.cores);
 }
 
 /// Caching the [N] values saves conversions, unless they are used as they are in memory. Wide rows need the room in L2;
@@ -203,8 +206,8 @@ int choose_cache_columns(const Spec& spec, const Target& target) {
 /// that need conversion come from L2 and the stack holds 4 of them (NOTES N-612).
 int rows_with_cached_elements(const Spec& spec, const Target& target, CpuSchedule cpu, int usual, Legality& legality) {
     constexpr int least_rows = 4;
-    const bool in_l2 = spec.rows && bytes_moved(spec, *spec.rows) <= target.l2_bytes;
-    if (target.tune == Tune::zen4 && type_of_rows(spec) == DType::bf16) return 0;
+    const bool in_l2 = spec.rows && bytes_moved(spec, *spec.rows) <= target.cpu.l2_bytes;
+    if (target.cpu.tune == Tune::zen4 && type_of_rows(spec) == DType::bf16) return 0;
     if (!is_x64(target) || !in_l2 || !spec.writes_matrices() || !converts(spec) || cpu.split_rows > 0) return 0;
     cpu.cache_elements = 1;
     cpu.row_block = usual;
@@ -218,7 +221,7 @@ int64_t threads_per_group(const Spec& spec, const Target& target, const CpuSched
     const int64_t threads = threads_of_row(spec, target);
     const bool is_shared = spec.cols >= narrowest_shared && spec.cols <= widest_range(target);
     const bool can = cpu.overlap == 1 && spec.rows && is_shared && !is_for_one_thread(spec, target);
-    return can && threads > 1 && target.cores / threads >= 2 ? threads : 0;
+    return can && threads > 1 && target.cpu.cores / threads >= 2 ? threads : 0;
 }
 
 /// Returns the number of rows up to which columns are split, for launches that row groups would leave on few cores. The
@@ -233,9 +236,9 @@ int64_t choose_split_rows(const Spec& spec, const Target& target, int64_t group_
         const bool few_elements = *spec.rows * spec.cols < most_alone;
         return few_elements && spec.cols >= narrowest_alone ? *spec.rows : 0;
     }
-    if (target.cores == 1 || spec.cols < narrowest_shared) return 0;
+    if (target.cpu.cores == 1 || spec.cols < narrowest_shared) return 0;
     if (group_threads > 0) return *spec.rows;
-    const int64_t few = width_of(spec, target) == Width::widest ? INT64_MAX : std::clamp(target.cores, 8, 16);
+    const int64_t few = width_of(spec, target) == Width::widest ? INT64_MAX : std::clamp(target.cpu.cores, 8, 16);
     return spec.rows && *spec.rows > few ? 0 : few;
 }
 
@@ -256,10 +259,10 @@ void explain(const Spec& spec, const Target& target, const CpuSchedule& cpu, int
     reasons.note([&] {
         return fmt::format(
             "row_block, prefetch, cache_columns: {}: {} KiB to read and {} KiB for columns against {} KiB{}",
-            widths[width], bytes_read(spec) >> 10, column_bytes(spec) >> 10, target.l2_bytes >> 10,
+            widths[width], bytes_read(spec) >> 10, column_bytes(spec) >> 10, target.cpu.l2_bytes >> 10,
             converts(spec) ? "; rows to convert" : "");
     });
-    if (target.tune == Tune::zen4 && loads_meet_stores(spec))
+    if (target.cpu.tune == Tune::zen4 && loads_meet_stores(spec))
         reasons.note([] { return std::string("row_block: a row's loads meet the stores of the row before"); });
     if (cpu.cache_elements == 1)
         reasons.note(
@@ -277,16 +280,16 @@ void explain(const Spec& spec, const Target& target, const CpuSchedule& cpu, int
 
 int choose_thread_groups(const Spec& spec, const Target& target, const CpuSchedule& cpu, int64_t group_threads) {
     if (group_threads == 0) return 1;
-    return static_cast<int>(std::min(target.cores / group_threads, *spec.rows / cpu.row_block));
+    return static_cast<int>(std::min(target.cpu.cores / group_threads, *spec.rows / cpu.row_block));
 }
 
 int choose_column_ranges(const Spec& spec, const Target& target, const CpuSchedule& cpu, int64_t group_threads) {
     constexpr int64_t least_columns = 512;
     constexpr int64_t least_elements = 4096;  // about 1 us of work
-    if (group_threads > 0) return target.cores / cpu.thread_groups;
+    if (group_threads > 0) return target.cpu.cores / cpu.thread_groups;
     if (cpu.split_rows == 0) return 1;
     const int64_t ranges_exact = divide_up(spec.cols, widest_range(target));
-    const int64_t ranges_busy = is_for_one_thread(spec, target) ? 1 : int64_t{2} * target.cores;
+    const int64_t ranges_busy = is_for_one_thread(spec, target) ? 1 : int64_t{2} * target.cpu.cores;
     const int64_t most =
         std::clamp<int64_t>(std::min(spec.cols / least_columns, cpu.row_block * spec.cols / least_elements), 1, 1024);
     return static_cast<int>(std::min(std::max(ranges_busy, ranges_exact), most));

@@ -23,7 +23,7 @@ namespace {
 void limit_staging(CudaSchedule& s, const CudaShape& shape, const Target& target) {
     if (!shape.aligned) s.pace = 0;
     if (shape.shifted) s.staging = CudaStaging::async;
-    if (s.staging == CudaStaging::bulk && (!shape.aligned || target.sm < 90)) s.staging = CudaStaging::async;
+    if (s.staging == CudaStaging::bulk && (!shape.aligned || target.cuda.sm < 90)) s.staging = CudaStaging::async;
     if (s.staging == CudaStaging::async && !shape.copyable) {
         s.staging = CudaStaging::registers;
         s.row_memory = s.column_memory = CudaMemory::registers;
@@ -93,12 +93,12 @@ class Search {
             return most;
         if (*rows_ <= 2 && !shape_.is_wide_and_shifted()) return 1;
         const int64_t turns = divide_up(*rows_, s.rows_per_block), usual = divide_up(turns, most);
-        const bool has_many_partials = usual == 1 && turns > 2 * int64_t{target_.sm_count};
+        const bool has_many_partials = usual == 1 && turns > 2 * int64_t{target_.cuda.sm_count};
         const int64_t of_group = has_many_partials ? 2 : usual;
         const int64_t most_turns = shape_.vectors > 2048 ? 4 : 2;
         if (of_group < 2 || of_group > most_turns) return most;
         const int64_t even = round_up(divide_up(turns, of_group), unit_of_groups(spec_, s));
-        const int64_t blocks = even * s.cluster, processors = target_.sm_count;
+        const int64_t blocks = even * s.cluster, processors = target_.cuda.sm_count;
         const bool overburdens_a_few = blocks > processors && blocks % processors * 4 <= processors &&
                                        (blocks < 2 * processors || most * 4 <= *rows_);
         return even * 8 > most * 7 || overburdens_a_few ? most : even;
@@ -108,7 +108,8 @@ class Search {
     /// (NOTES N-706).
     void shorten_pipeline(CudaSchedule& s, int64_t row_groups) const {
         constexpr int64_t most_turns = 5, narrow = 64, wide = 257;
-        if (!rows_ || *rows_ * 5 <= target_.sm_count || operands_.column_outputs().empty() || spec_.has_per_slice())
+        if (!rows_ || *rows_ * 5 <= target_.cuda.sm_count || operands_.column_outputs().empty() ||
+            spec_.has_per_slice())
             return;
         if (s.form != CudaForm::rows || s.staging != CudaStaging::async) return;
         const int64_t rows_of_turn = row_groups * s.rows_per_block;
@@ -133,7 +134,7 @@ class Search {
             s.rows_per_team = s.pipeline_depth;
         } else {
             if (!gain.contains(shape_.vectors) || spec_.has_per_slice()) return;
-            if (rows_ && *rows_ <= few * target_.sm_count) return;
+            if (rows_ && *rows_ <= few * target_.cuda.sm_count) return;
             s.staging = CudaStaging::async;
             s.pipeline_depth = s.rows_per_team = 2;
         }
@@ -194,7 +195,7 @@ class Search {
     double mib() const { return static_cast<double>(bytes_moved(spec_, *spec_.batch())) / (1 << 20); }
 
     const CudaAdaptation* line_for(const CudaAdaptations& table, const CudaSchedule& s) const {
-        const double rows_of_processor = static_cast<double>(*rows_) / target_.sm_count;
+        const double rows_of_processor = static_cast<double>(*rows_) / target_.cuda.sm_count;
         const auto line = std::ranges::find_if(table.lines, [&](const CudaAdaptation& each) {
             return each.vectors.contains(shape_.vectors) && holds(each.sums, shape_.two_sums) &&
                    each.rows.contains(rows_of_processor) && each.mib.contains(mib()) && each.when.holds(shape_, s);
@@ -235,12 +236,13 @@ class Search {
     /// with a vector a thread (NOTES N-707).
     void take_fewer_rows_at_a_time(CudaSchedule& s) const {
         constexpr Range one_vector_a_thread = {65, 640};
-        if (s.cluster == 1 && *rows_ <= 4 * int64_t{target_.sm_count} && one_vector_a_thread.contains(shape_.vectors)) {
+        if (s.cluster == 1 && *rows_ <= 4 * int64_t{target_.cuda.sm_count} &&
+            one_vector_a_thread.contains(shape_.vectors)) {
             s.rows_per_block = s.blocks_per_sm = 1;
             s.threads_per_row = count_threads({Threads::Rule::vectors, 1}, shape_, s);
             return;
         }
-        while (s.rows_per_block > 1 && *rows_ < int64_t{s.rows_per_block} * target_.sm_count) {
+        while (s.rows_per_block > 1 && *rows_ < int64_t{s.rows_per_block} * target_.cuda.sm_count) {
             s.rows_per_block /= 2;
             s.threads_per_row *= 2;
         }
@@ -302,7 +304,7 @@ class Search {
 /// A GPU's clusters lie inside groups of multiprocessors, some of which are switched off, so not all multiprocessors
 /// can have one (NOTES N-710).
 int64_t cuda_row_groups(const Spec& spec, const Target& target, const CudaSchedule& s) {
-    int64_t blocks = target.sm_count;
+    int64_t blocks = target.cuda.sm_count;
     if (s.cluster == 4 || s.cluster == 8) blocks = blocks * 10 / 11;
     if (s.cluster == 16) blocks = blocks * 28 / 33;
     int64_t groups = std::max<int64_t>(blocks / s.cluster, 1) * s.blocks_per_sm;

@@ -37,13 +37,7 @@ constexpr std::string_view target_heads[] = {"x86-64-avx512", "x86-64-v3", "x86-
 const Cpu& cpu_of(const Target& target) { return *std::ranges::find(cpus, target.isa, &Cpu::isa); }
 
 /// The best-known device of each compute capability, from the data sheets and the CUDA programming guide.
-struct CommonDevice {
-    int sm;
-    int sm_count;
-    int64_t shared_bytes;
-    int64_t l2_bytes;
-};
-constexpr CommonDevice common_devices[] = {
+constexpr CudaTarget common_devices[] = {
     {70, 80, 98304, 6 << 20},       // V100
     {75, 40, 65536, 4 << 20},       // T4
     {80, 108, 166912, 40 << 20},    // A100
@@ -55,27 +49,27 @@ constexpr CommonDevice common_devices[] = {
 };
 
 /// The last device that is not newer: what a newer one has is seldom less.
-CommonDevice common_device(int sm) {
-    CommonDevice best = common_devices[0];
-    for (const CommonDevice& device : common_devices) {
+CudaTarget common_device(int sm) {
+    CudaTarget best = common_devices[0];
+    for (const CudaTarget& device : common_devices) {
         if (device.sm <= sm) best = device;
     }
     return best;
 }
 
-Expected<Target> parse_cpu(std::string_view text, const Cpu& cpu) {
-    const std::span<const std::string_view> keys = cpu.isa == Isa::x86_64_avx512 ? avx512_keys : cpu_keys;
+Expected<Target> parse_cpu(std::string_view text, const Cpu& kind) {
+    const std::span<const std::string_view> keys = kind.isa == Isa::x86_64_avx512 ? avx512_keys : cpu_keys;
     NORMJIT_TRY(const auto fields, text::Fields::parse("target", text, keys));
-    Target target;
-    target.isa = cpu.isa;
-    NORMJIT_RETURN_IF_ERROR(fields.read("backend", target.backend, all_backend_choices));
-    NORMJIT_RETURN_IF_ERROR(fields.read("bf16", target.avx512_bf16));
-    NORMJIT_RETURN_IF_ERROR(fields.read("fp16", target.avx512_fp16));
-    NORMJIT_RETURN_IF_ERROR(fields.read("tune", target.tune, all_tunes));
-    NORMJIT_RETURN_IF_ERROR(fields.read("cores", target.cores, 1, Limits::most_cores));
-    NORMJIT_RETURN_IF_ERROR(fields.read("l1", target.l1_bytes, 0, Limits::most_cache_bytes));
-    NORMJIT_RETURN_IF_ERROR(fields.read("l2", target.l2_bytes, 0, Limits::most_cache_bytes));
-    NORMJIT_RETURN_IF_ERROR(fields.read("l3", target.l3_bytes, 0, Limits::most_cache_bytes));
+    Target target{.isa = kind.isa};
+    CpuTarget& cpu = target.cpu;
+    NORMJIT_RETURN_IF_ERROR(fields.read("backend", cpu.backend, all_backend_choices));
+    NORMJIT_RETURN_IF_ERROR(fields.read("bf16", cpu.avx512_bf16));
+    NORMJIT_RETURN_IF_ERROR(fields.read("fp16", cpu.avx512_fp16));
+    NORMJIT_RETURN_IF_ERROR(fields.read("tune", cpu.tune, all_tunes));
+    NORMJIT_RETURN_IF_ERROR(fields.read("cores", cpu.cores, 1, Limits::most_cores));
+    NORMJIT_RETURN_IF_ERROR(fields.read("l1", cpu.l1_bytes, 0, Limits::most_cache_bytes));
+    NORMJIT_RETURN_IF_ERROR(fields.read("l2", cpu.l2_bytes, 0, Limits::most_cache_bytes));
+    NORMJIT_RETURN_IF_ERROR(fields.read("l3", cpu.l3_bytes, 0, Limits::most_cache_bytes));
     return target;
 }
 
@@ -85,17 +79,13 @@ Expected<Target> parse_cuda(std::string_view text, std::string_view head) {
         return invalid_argument(fmt::format("target: {}: the number {}", text::shown(head), sm.status().message()));
     }
     NORMJIT_TRY(const auto fields, text::Fields::parse("target", text, cuda_keys));
-    const CommonDevice device = common_device(static_cast<int>(*sm));
-    Target target;
-    target.isa = Isa::cuda;
-    target.sm = static_cast<int>(*sm);
-    target.sm_count = device.sm_count;
-    target.shared_bytes = device.shared_bytes;
-    target.l2_bytes = device.l2_bytes;
-    NORMJIT_RETURN_IF_ERROR(fields.read("sms", target.sm_count, 1, Limits::most_cores));
+    Target target{.isa = Isa::cuda, .cuda = common_device(static_cast<int>(*sm))};
+    CudaTarget& cuda = target.cuda;
+    cuda.sm = static_cast<int>(*sm);
+    NORMJIT_RETURN_IF_ERROR(fields.read("sms", cuda.sm_count, 1, Limits::most_cores));
     NORMJIT_RETURN_IF_ERROR(
-        fields.read("shared", target.shared_bytes, Limits::least_shared_bytes, Limits::most_shared_bytes));
-    NORMJIT_RETURN_IF_ERROR(fields.read("l2", target.l2_bytes, 0, Limits::most_cache_bytes));
+        fields.read("shared", cuda.shared_bytes, Limits::least_shared_bytes, Limits::most_shared_bytes));
+    NORMJIT_RETURN_IF_ERROR(fields.read("l2", cuda.l2_bytes, 0, Limits::most_cache_bytes));
     return target;
 }
 
@@ -119,32 +109,35 @@ Status validate(const Target& target) {
         if (value >= least && value <= most) return Status();
         return invalid_argument(fmt::format("target: {}={}: must be {} to {}", key, value, least, most));
     };
-    NORMJIT_RETURN_IF_ERROR(check("l2", target.l2_bytes, 0, Limits::most_cache_bytes));
+    const CpuTarget& cpu = target.cpu;
+    const CudaTarget& cuda = target.cuda;
     if (target.is_cuda()) {
-        if (target.sm < Limits::least_sm || target.sm > Limits::most_sm) {
-            return invalid_argument(fmt::format("target: {}{}: the number must be {} to {}", cuda_prefix, target.sm,
+        if (cuda.sm < Limits::least_sm || cuda.sm > Limits::most_sm) {
+            return invalid_argument(fmt::format("target: {}{}: the number must be {} to {}", cuda_prefix, cuda.sm,
                                                 Limits::least_sm, Limits::most_sm));
         }
-        NORMJIT_RETURN_IF_ERROR(check("sms", target.sm_count, 1, Limits::most_cores));
-        return check("shared", target.shared_bytes, Limits::least_shared_bytes, Limits::most_shared_bytes);
+        NORMJIT_RETURN_IF_ERROR(check("l2", cuda.l2_bytes, 0, Limits::most_cache_bytes));
+        NORMJIT_RETURN_IF_ERROR(check("sms", cuda.sm_count, 1, Limits::most_cores));
+        return check("shared", cuda.shared_bytes, Limits::least_shared_bytes, Limits::most_shared_bytes);
     }
     if (std::ranges::find(cpus, target.isa, &Cpu::isa) == std::end(cpus)) {
         return invalid_argument(fmt::format("target: isa {} is none", static_cast<int>(target.isa)));
     }
-    if (std::ranges::find(all_backend_choices, target.backend) == std::end(all_backend_choices)) {
-        return invalid_argument(fmt::format("target: there is no backend {}", static_cast<int>(target.backend)));
+    if (std::ranges::find(all_backend_choices, cpu.backend) == std::end(all_backend_choices)) {
+        return invalid_argument(fmt::format("target: there is no backend {}", static_cast<int>(cpu.backend)));
     }
-    if (target.isa != Isa::x86_64_avx512 && (target.avx512_bf16 || target.avx512_fp16)) {
+    if (target.isa != Isa::x86_64_avx512 && (cpu.avx512_bf16 || cpu.avx512_fp16)) {
         return invalid_argument(
-            fmt::format("target: {}=1: only x86-64-avx512 has it", target.avx512_bf16 ? "bf16" : "fp16"));
+            fmt::format("target: {}=1: only x86-64-avx512 has it", cpu.avx512_bf16 ? "bf16" : "fp16"));
     }
-    if (std::ranges::find(all_tunes, target.tune) == std::end(all_tunes))
-        return invalid_argument(fmt::format("target: tune {} is none", static_cast<int>(target.tune)));
-    if (target.isa != Isa::x86_64_avx512 && target.tune != Tune::generic)
-        return invalid_argument(fmt::format("target: tune={}: only x86-64-avx512 has it", name(target.tune)));
-    NORMJIT_RETURN_IF_ERROR(check("cores", target.cores, 1, Limits::most_cores));
-    NORMJIT_RETURN_IF_ERROR(check("l1", target.l1_bytes, 0, Limits::most_cache_bytes));
-    return check("l3", target.l3_bytes, 0, Limits::most_cache_bytes);
+    if (std::ranges::find(all_tunes, cpu.tune) == std::end(all_tunes))
+        return invalid_argument(fmt::format("target: tune {} is none", static_cast<int>(cpu.tune)));
+    if (target.isa != Isa::x86_64_avx512 && cpu.tune != Tune::generic)
+        return invalid_argument(fmt::format("target: tune={}: only x86-64-avx512 has it", name(cpu.tune)));
+    NORMJIT_RETURN_IF_ERROR(check("cores", cpu.cores, 1, Limits::most_cores));
+    NORMJIT_RETURN_IF_ERROR(check("l2", cpu.l2_bytes, 0, Limits::most_cache_bytes));
+    NORMJIT_RETURN_IF_ERROR(check("l1", cpu.l1_bytes, 0, Limits::most_cache_bytes));
+    return check("l3", cpu.l3_bytes, 0, Limits::most_cache_bytes);
 }
 
 Expected<Target> parse_target(std::string_view text) {
@@ -159,16 +152,17 @@ Expected<Target> parse_target(std::string_view text) {
 }
 
 std::string to_text(const Target& target) {
+    const CpuTarget& cpu = target.cpu;
+    const CudaTarget& cuda = target.cuda;
     if (target.isa == Isa::cuda) {
-        return fmt::format("{}{} sms={} shared={} l2={}", cuda_prefix, target.sm, target.sm_count, target.shared_bytes,
-                           target.l2_bytes);
+        return fmt::format("{}{} sms={} shared={} l2={}", cuda_prefix, cuda.sm, cuda.sm_count, cuda.shared_bytes,
+                           cuda.l2_bytes);
     }
     std::string text(cpu_of(target).head);
-    if (target.isa == Isa::x86_64_avx512)
-        text += fmt::format(" bf16={:d} fp16={:d}", target.avx512_bf16, target.avx512_fp16);
-    if (target.tune != Tune::generic) text += fmt::format(" tune={}", name(target.tune));
-    text += fmt::format(" cores={} l1={} l2={} l3={}", target.cores, target.l1_bytes, target.l2_bytes, target.l3_bytes);
-    if (target.backend != BackendChoice::automatic) text += fmt::format(" backend={}", name(target.backend));
+    if (target.isa == Isa::x86_64_avx512) text += fmt::format(" bf16={:d} fp16={:d}", cpu.avx512_bf16, cpu.avx512_fp16);
+    if (cpu.tune != Tune::generic) text += fmt::format(" tune={}", name(cpu.tune));
+    text += fmt::format(" cores={} l1={} l2={} l3={}", cpu.cores, cpu.l1_bytes, cpu.l2_bytes, cpu.l3_bytes);
+    if (cpu.backend != BackendChoice::automatic) text += fmt::format(" backend={}", name(cpu.backend));
     return text;
 }
 

@@ -45,14 +45,14 @@ bool runs(Isa machine, Isa needed) {
 Status check_entries(const Artifact& artifact) {
     const Geometry& geometry = artifact.geometry;
     NORMJIT_RETURN_IF_ERROR(check_entry(artifact, "rows", true));
-    for (int64_t i = 0; geometry.split_rows > 0 && i < geometry.sweeps; ++i) {
+    for (int64_t i = 0; geometry.cpu.split_rows > 0 && i < geometry.cpu.sweeps; ++i) {
         NORMJIT_RETURN_IF_ERROR(check_entry(artifact, fmt::format("sweep{}", i), true));
     }
     for (const char* name : {"rows_nontemporal", "rows_realign", "last_sweep_nontemporal", "both_sweeps"}) {
         NORMJIT_RETURN_IF_ERROR(check_entry(artifact, name, false));
     }
     const bool overlaps = artifact.find("both_sweeps") != nullptr;
-    if (overlaps && geometry.sweeps != 2) return does_not_fit(artifact, "entry point both_sweeps");
+    if (overlaps && geometry.cpu.sweeps != 2) return does_not_fit(artifact, "entry point both_sweeps");
     const bool streams = artifact.find("last_sweep_nontemporal") != nullptr;
     NORMJIT_RETURN_IF_ERROR(check_entry(artifact, "both_sweeps_nontemporal", overlaps && streams));
     const OperandList operands(artifact.spec);
@@ -62,8 +62,8 @@ Status check_entries(const Artifact& artifact) {
 
 std::string_view missing_in_cpu(const Target& needed, const Target& machine) {
     if (!runs(machine.isa, needed.isa)) return "that kind of processor";
-    if (needed.avx512_fp16 && !machine.avx512_fp16) return "AVX512-FP16";
-    if (needed.avx512_bf16 && !machine.avx512_bf16) return "AVX512-BF16";
+    if (needed.cpu.avx512_fp16 && !machine.cpu.avx512_fp16) return "AVX512-FP16";
+    if (needed.cpu.avx512_bf16 && !machine.cpu.avx512_bf16) return "AVX512-BF16";
     return {};
 }
 
@@ -71,12 +71,12 @@ std::string_view missing_in_cpu(const Target& needed, const Target& machine) {
 std::string_view missing_in_gpu(const Artifact& artifact, const Target& machine) {
     const Target& needed = artifact.target;
     if (needed.isa != machine.isa) return "that kind of processor";
-    const bool same_generation = needed.sm / 10 == machine.sm / 10;
-    if (needed.sm > machine.sm || (artifact.format == CodeFormat::cubin && !same_generation))
+    const bool same_generation = needed.cuda.sm / 10 == machine.cuda.sm / 10;
+    if (needed.cuda.sm > machine.cuda.sm || (artifact.format == CodeFormat::cubin && !same_generation))
         return "that architecture";
     for (const CudaPath& path : artifact.cuda_paths) {
         for (const CudaLaunch& launch : path.launches) {
-            if (launch.shared_bytes > machine.shared_bytes) return "as much shared memory for a block";
+            if (launch.shared_bytes > machine.cuda.shared_bytes) return "as much shared memory for a block";
         }
     }
     return {};

@@ -39,14 +39,14 @@ Spec problem_of(Spec spec) {
 }
 
 bool same_architecture(const Target& a, const Target& b) {
-    return a.isa == b.isa && a.backend == b.backend && a.sm == b.sm && a.avx512_bf16 == b.avx512_bf16 &&
-           a.avx512_fp16 == b.avx512_fp16 && a.tune == b.tune;
+    return a.isa == b.isa && a.cuda.sm == b.cuda.sm && a.cpu.backend == b.cpu.backend && a.cpu.tune == b.cpu.tune &&
+           a.cpu.avx512_bf16 == b.cpu.avx512_bf16 && a.cpu.avx512_fp16 == b.cpu.avx512_fp16;
 }
 
 /// As many row groups for each core or multiprocessor as where it was measured.
 Schedule scaled(Schedule schedule, const DeviceClass& from, const DeviceClass& to) {
     const auto units = [](const DeviceClass& device) {
-        return device.target.isa == Isa::cuda ? int64_t{device.target.sm_count} : int64_t{device.threads};
+        return device.target.isa == Isa::cuda ? int64_t{device.target.cuda.sm_count} : int64_t{device.threads};
     };
     schedule.row_groups = std::max<int64_t>(1, schedule.row_groups * units(to) / std::max<int64_t>(units(from), 1));
     return schedule;

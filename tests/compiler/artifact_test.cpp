@@ -72,7 +72,7 @@ TEST_CASE("row groups of a launch") {
     CHECK(geometry.groups(1000, 99) == 0);
     geometry.group_bytes = 0;
     CHECK(geometry.groups(1000, 0) == 16);
-    geometry = {.row_groups = 8, .group_bytes = 128, .row_bytes = 12};
+    geometry = {.row_groups = 8, .group_bytes = 128, .cuda = {.row_bytes = 12}};
     CHECK(geometry.partials_at(10) == 128);
     CHECK(geometry.minimum_workspace(10) == 256);
     CHECK(geometry.groups(10, 128 + 3 * 128) == 3);
@@ -83,7 +83,7 @@ TEST_CASE("row groups of a launch") {
 TEST_CASE("how CUDA launches divide slices") {
     const Spec spec = *parse_spec("layernorm cols=64 slices=any per_slice=gamma,beta");
     const Spec mixed = *parse_spec("layernorm cols=64 slices=any per_slice=gamma");
-    const Geometry geometry{.row_groups = 100, .column_sums = 2, .group_bytes = 128, .slice_parts = 400};
+    const Geometry geometry{.row_groups = 100, .column_sums = 2, .group_bytes = 128, .cuda = {.slice_parts = 400}};
     const CudaPath path{.vector_width = 4, .rows_per_block = 2, .launches = {}};
     const auto cut = [&](const Spec& of, Batch batch, int64_t partials) {
         return path.cut(of, geometry, batch, partials * 128);
@@ -213,7 +213,7 @@ TEST_CASE("an artifact without code or entries round trips") {
 TEST_CASE("geometry and paths come from spec, schedule and target, not from the file") {
     const Artifact good =
         artifact_of("layernorm cols=5000", "cpu column_ranges=3 thread_groups=2 split_rows=9", "x86-64");
-    REQUIRE(good.geometry.split_rows == 9);
+    REQUIRE(good.geometry.cpu.split_rows == 9);
     CHECK(parse_artifact(serialise(good))->geometry == good.geometry);
     Artifact lying = good;
     lying.geometry.final_cols = INT64_MAX;
@@ -221,7 +221,7 @@ TEST_CASE("geometry and paths come from spec, schedule and target, not from the 
         "artifact: launch: this build would launch it differently; another version of the generator made it";
     CHECK(parse_artifact(serialise(lying)).status().message() == refusal);
     lying = good;
-    lying.geometry.sweeps = INT64_MAX;
+    lying.geometry.cpu.sweeps = INT64_MAX;
     CHECK(parse_artifact(serialise(lying)).status().message() == refusal);
 
     Artifact gpu = artifact_of("layernorm cols=4096 x=bf16", "cuda threads_per_row=512 vector_width=8", "sm_90");

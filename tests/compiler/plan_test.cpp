@@ -55,12 +55,12 @@ TEST_CASE("a forward has no partials, no workspace and no final reduce") {
 TEST_CASE("parts of columns end where strips and steps do") {
     const Schedule schedule = *parse_schedule("cpu row_block=5 strip=2 unroll=3 column_ranges=3 split_rows=9");
     const Geometry g = plan::make(*parse_spec("layernorm cols=5000 gamma=f32"), schedule, four_cores)->geometry;
-    CHECK(g.range_cols == 1728);  // a third, rounded up to 6 times 128 bytes
-    CHECK(g.column_ranges == 3);
-    CHECK(g.sweeps == 2);
-    CHECK(g.block_rows == 5);
-    CHECK(g.sums_bytes == 2 * 3 * 64);  // two means, three parts, one register of rows
-    CHECK(g.preferred_workspace(9) == g.group_bytes + 2 * g.sums_bytes);
+    CHECK(g.cpu.range_cols == 1728);  // a third, rounded up to 6 times 128 bytes
+    CHECK(g.cpu.column_ranges == 3);
+    CHECK(g.cpu.sweeps == 2);
+    CHECK(g.cpu.block_rows == 5);
+    CHECK(g.cpu.sums_bytes == 2 * 3 * 64);  // two means, three parts, one register of rows
+    CHECK(g.preferred_workspace(9) == g.group_bytes + 2 * g.cpu.sums_bytes);
     CHECK(g.is_split(9, g.preferred_workspace(9)));
     CHECK(!g.is_split(9, g.preferred_workspace(9) - 1));
     CHECK(!g.is_split(10, g.preferred_workspace(10)));
@@ -70,11 +70,12 @@ TEST_CASE("parts of columns end where strips and steps do") {
 TEST_CASE("thread groups have partials, row sums and a job of their own") {
     const Schedule schedule = *parse_schedule("cpu row_block=5 column_ranges=3 thread_groups=4 split_rows=90");
     const Geometry g = plan::make(*parse_spec("layernorm cols=5000 gamma=f32"), schedule, four_cores)->geometry;
-    CHECK(g.thread_group_bytes() == 2 * g.sums_bytes + (Geometry::job_head_lines + 3) * Geometry::job_line_bytes);
-    CHECK(g.preferred_workspace(90) == 4 * (g.group_bytes + g.thread_group_bytes()));
-    CHECK(g.thread_groups_of(90) == 4);
-    CHECK(g.thread_groups_of(15) == 3);  // a block each
-    CHECK(g.thread_groups_of(4) == 1);
+    CHECK(g.cpu.thread_group_bytes() ==
+          2 * g.cpu.sums_bytes + (CpuGeometry::job_head_lines + 3) * CpuGeometry::job_line_bytes);
+    CHECK(g.preferred_workspace(90) == 4 * (g.group_bytes + g.cpu.thread_group_bytes()));
+    CHECK(g.cpu.thread_groups_of(90) == 4);
+    CHECK(g.cpu.thread_groups_of(15) == 3);  // a block each
+    CHECK(g.cpu.thread_groups_of(4) == 1);
 }
 
 TEST_CASE("every value that a sweep reads is computed before") {
@@ -114,8 +115,8 @@ TEST_CASE("the heuristic's schedule is legal for every spec") {
     for (int64_t i = 0; i < test::rounds(500); ++i) {
         const Spec spec = test::random_spec(random);
         Target target = four_cores;
-        target.cores = static_cast<int>(random.between(1, 128));
-        target.avx512_bf16 = random.chance(50);
+        target.cpu.cores = static_cast<int>(random.between(1, 128));
+        target.cpu.avx512_bf16 = random.chance(50);
         CAPTURE(to_text(spec));
         const Status status = legality(spec, heuristic(spec, target), target);
         REQUIRE_MESSAGE(status.ok(), status.message());

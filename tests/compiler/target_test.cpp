@@ -37,9 +37,9 @@ TEST_CASE("a text becomes the target that it describes") {
     const auto target = parse_target("sm_80 shared=49152");
     REQUIRE(target.ok());
     CHECK(target->isa == Isa::cuda);
-    CHECK(target->sm == 80);
-    CHECK(target->sm_count == 108);
-    CHECK(target->shared_bytes == 48 << 10);
+    CHECK(target->cuda.sm == 80);
+    CHECK(target->cuda.sm_count == 108);
+    CHECK(target->cuda.shared_bytes == 48 << 10);
 }
 
 TEST_CASE("errors name the key, the value and what is allowed") {
@@ -84,13 +84,15 @@ TEST_CASE("a target struct is checked like its text") {
         return message;
     };
     for (const char* text : {"x86-64-avx512", "x86-64", "aarch64", "sm_90"}) CHECK(validate(*parse_target(text)).ok());
-    CHECK(refusal("x86-64-avx512", [](Target& t) { t.cores = 0; }) == "target: cores=0: must be 1 to 65536");
-    CHECK(refusal("x86-64", [](Target& t) { t.l1_bytes = -1; }) == "target: l1=-1: must be 0 to 1099511627776");
-    CHECK(refusal("sm_90", [](Target& t) { t.shared_bytes = 0; }) == "target: shared=0: must be 49152 to 1048576");
-    CHECK(refusal("sm_90", [](Target& t) { t.sm_count = 0; }) == "target: sms=0: must be 1 to 65536");
-    CHECK(refusal("sm_90", [](Target& t) { t.sm = 20; }) == "target: sm_20: the number must be 70 to 999");
-    CHECK(refusal("aarch64", [](Target& t) { t.avx512_bf16 = true; }) == "target: bf16=1: only x86-64-avx512 has it");
-    CHECK(refusal("x86-64", [](Target& t) { t.tune = Tune::zen4; }) == "target: tune=zen4: only x86-64-avx512 has it");
+    CHECK(refusal("x86-64-avx512", [](Target& t) { t.cpu.cores = 0; }) == "target: cores=0: must be 1 to 65536");
+    CHECK(refusal("x86-64", [](Target& t) { t.cpu.l1_bytes = -1; }) == "target: l1=-1: must be 0 to 1099511627776");
+    CHECK(refusal("sm_90", [](Target& t) { t.cuda.shared_bytes = 0; }) == "target: shared=0: must be 49152 to 1048576");
+    CHECK(refusal("sm_90", [](Target& t) { t.cuda.sm_count = 0; }) == "target: sms=0: must be 1 to 65536");
+    CHECK(refusal("sm_90", [](Target& t) { t.cuda.sm = 20; }) == "target: sm_20: the number must be 70 to 999");
+    CHECK(refusal("aarch64", [](Target& t) { t.cpu.avx512_bf16 = true; }) ==
+          "target: bf16=1: only x86-64-avx512 has it");
+    CHECK(refusal("x86-64", [](Target& t) { t.cpu.tune = Tune::zen4; }) ==
+          "target: tune=zen4: only x86-64-avx512 has it");
 }
 
 TEST_CASE("the heuristic's schedule is legal on the largest and the smallest machine") {

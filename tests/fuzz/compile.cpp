@@ -38,8 +38,8 @@ void check_any_machine(test::Random& random) {
 void check_this_machine(test::Random& random) {
     test::Case drawn;
     drawn.target = *test::machine();
-    drawn.target.backend = random.pick({BackendChoice::automatic, BackendChoice::automatic, BackendChoice::automatic,
-                                        BackendChoice::llvm, BackendChoice::portable});
+    drawn.target.cpu.backend = random.pick({BackendChoice::automatic, BackendChoice::automatic,
+                                            BackendChoice::automatic, BackendChoice::llvm, BackendChoice::portable});
     if (!backend_of(drawn.target).ok()) return;
     drawn.spec = test::random_spec(random, {.max_cols = 300, .max_rows = 12});
     const Batch batch = test::random_batch(random, drawn.spec, {.max_cols = 300, .max_rows = 12});

@@ -188,7 +188,7 @@ TEST_CASE("the two-pass form: two passes and their workspace") {
     CHECK(fake.launches[2].dependent);
     const CudaArguments& a = fake.launches[1].arguments;
     CHECK(a.row_values == reinterpret_cast<void*>(workspace_address));
-    const int64_t row_bytes = kernel.artifact().geometry.row_bytes;
+    const int64_t row_bytes = kernel.artifact().geometry.cuda.row_bytes;
     CHECK(row_bytes == 16);  // mean, rstd, c1, c2
     CHECK(a.partials == reinterpret_cast<void*>(workspace_address + (rows * row_bytes + 63) / 64 * 64));
     check_launch(kernel, fake_arguments(kernel, 5000));

@@ -118,7 +118,7 @@ bool knows(int sm) {
 backend::cuda::Compiled compiled(const Spec& spec, const Schedule& schedule, const Target& target) {
     const auto plan = plan::make(spec, schedule, target);
     REQUIRE_MESSAGE(plan.ok(), plan.status().message());
-    auto result = backend::cuda::compile_source(backend::cuda::print_source(*plan), target.sm);
+    auto result = backend::cuda::compile_source(backend::cuda::print_source(*plan), target.cuda.sm);
     REQUIRE_MESSAGE(result.ok(), result.status().message());
     return *std::move(result);
 }
@@ -178,7 +178,7 @@ TEST_CASE("random specs compile, with the heuristic's schedule and with any lega
     for (int64_t i = 0; i < rounds; ++i) {
         const Spec spec = test::random_spec(random);
         const Target target = *parse_target("sm_" + std::to_string(random.pick(architectures)));
-        if (!knows(target.sm)) continue;
+        if (!knows(target.cuda.sm)) continue;
         Schedule schedule = heuristic(spec, target);
         for (int draw = 0; draw < 200 && i % 2 == 1; ++draw) {
             const Schedule other = test::random_cuda_schedule(random);
@@ -190,7 +190,7 @@ TEST_CASE("random specs compile, with the heuristic's schedule and with any lega
         CAPTURE(to_text(schedule));
         CAPTURE(to_text(target));
         const auto result = compiled(spec, schedule, target);
-        if (i % 2 == 0) check_no_local_memory(result.log, target.sm);
+        if (i % 2 == 0) check_no_local_memory(result.log, target.cuda.sm);
     }
 }
 

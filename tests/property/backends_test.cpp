@@ -16,7 +16,7 @@ namespace {
 std::string check_same_bits(const Case& a_case) {
     const Inputs inputs = inputs_in_layout(a_case, make_layout(a_case));
     Case other = a_case;
-    other.target.backend = BackendChoice::llvm;
+    other.target.cpu.backend = BackendChoice::llvm;
     auto& cpu = std::get<CpuSchedule>(other.schedule.device);  // strip changes no bit
     while (cpu.strip > 1 && !legality(other.spec, other.schedule, other.target).ok()) --cpu.strip;
     const auto ours = make_kernel(a_case, engine(a_case.threads));
@@ -33,9 +33,9 @@ std::string check_same_bits(const Case& a_case) {
 }  // namespace
 
 TEST_CASE("Xbyak's code and LLVM's make the same bits") {
-    if (on_gpu() || machine()->isa != Isa::x86_64_avx512 || machine()->backend != BackendChoice::automatic) return;
+    if (on_gpu() || machine()->isa != Isa::x86_64_avx512 || machine()->cpu.backend != BackendChoice::automatic) return;
     Target asked = *machine();
-    asked.backend = BackendChoice::llvm;
+    asked.cpu.backend = BackendChoice::llvm;
     if (const auto backend = backend_of(asked); !backend) {
         MESSAGE("skipped: ", backend.status().message());
         return;
@@ -43,8 +43,8 @@ TEST_CASE("Xbyak's code and LLVM's make the same bits") {
     const auto draw = [](Random& random) {
         Case drawn = random_case(random);
         drawn.target = *machine();
-        drawn.target.backend = BackendChoice::x64;
-        if (random.chance(30)) drawn.target.avx512_bf16 = false;
+        drawn.target.cpu.backend = BackendChoice::x64;
+        if (random.chance(30)) drawn.target.cpu.avx512_bf16 = false;
         drawn.schedule = random_legal_schedule(random, drawn.spec, drawn.target);
         return drawn;
     };

@@ -47,14 +47,14 @@ Target random_subset(Random& random, const Target& machine) {
     if (machine.is_cuda()) return machine;
     Target target = machine;
     const bool wide = target.isa == Isa::x86_64_avx512;
-    if (target.backend == BackendChoice::automatic) target.backend = random_backend(random);
-    if (wide && random.chance(30)) target.avx512_bf16 = false;
-    if (wide && random.chance(30)) target.avx512_fp16 = false;
-    if (target.backend == BackendChoice::llvm && random.chance(60)) {
+    if (target.cpu.backend == BackendChoice::automatic) target.cpu.backend = random_backend(random);
+    if (wide && random.chance(30)) target.cpu.avx512_bf16 = false;
+    if (wide && random.chance(30)) target.cpu.avx512_fp16 = false;
+    if (target.cpu.backend == BackendChoice::llvm && random.chance(60)) {
         if (wide) target.isa = random.pick({Isa::x86_64_v3, Isa::x86_64});
         if (target.isa == Isa::x86_64_v3 && random.chance(40)) target.isa = Isa::x86_64;
-        target.avx512_bf16 = target.avx512_fp16 = false;
-        target.tune = Tune::generic;
+        target.cpu.avx512_bf16 = target.cpu.avx512_fp16 = false;
+        target.cpu.tune = Tune::generic;
     }
     return backend_of(target).ok() ? target : machine;
 }

@@ -42,7 +42,7 @@ size_t stack_used(const std::function<void()>& work) {
 /// Returns the limit for the caller's stack; a sanitizer's additions are not tightly bounded.
 size_t allowed_stack(const Case& a_case) {
     if (keeps_freed_memory()) return 512 << 10;
-    return a_case.target.backend == BackendChoice::portable ? 96 << 10 : 64 << 10;
+    return a_case.target.cpu.backend == BackendChoice::portable ? 96 << 10 : 64 << 10;
 }
 
 /// Subtracts what an idle thread takes: the C library's part, and a sanitizer's.

@@ -13,7 +13,7 @@ Expected<Engine> engine(int threads) { return Engine::create({.threads = threads
 
 TEST_CASE("threads of an engine") {
     if (!host_target().ok()) return;
-    CHECK(engine(0)->threads() == host_target()->cores);
+    CHECK(engine(0)->threads() == host_target()->cpu.cores);
     CHECK(engine(3)->threads() == 3);
     for (int wrong : {-1, 5000}) {
         CHECK(engine(wrong).status().code() == Code::invalid_argument);
@@ -68,7 +68,7 @@ TEST_CASE("load refuses split launches without the functions for them") {
     const bool overlaps = good.ok();
     if (!overlaps) good = made("cpu strip=1 column_ranges=3 thread_groups=2 split_rows=100 nontemporal_kb=0");
     REQUIRE(good.ok());
-    if (good->geometry.split_rows == 0) return;  // no machine code
+    if (good->geometry.cpu.split_rows == 0) return;  // no machine code
     CHECK(one.load(*good).ok());
     const auto refused = [&](auto spoil) {
         Artifact artifact = *good;
@@ -82,5 +82,5 @@ TEST_CASE("load refuses split launches without the functions for them") {
     CHECK(lacks("sweep1"));
     if (!overlaps) return;
     CHECK(lacks("both_sweeps_nontemporal"));
-    CHECK(refused([](Artifact& a) { a.geometry.sweeps = 1; }));
+    CHECK(refused([](Artifact& a) { a.geometry.cpu.sweeps = 1; }));
 }

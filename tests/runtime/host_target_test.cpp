@@ -10,9 +10,9 @@ using namespace normjit;
 TEST_CASE("the host's target is valid") {
     const auto target = host_target();
     REQUIRE_MESSAGE(target.ok(), target.status().message());
-    CHECK(target->cores >= 1);
-    CHECK(target->l1_bytes >= 8 << 10);
-    CHECK(target->l2_bytes >= target->l1_bytes);
+    CHECK(target->cpu.cores >= 1);
+    CHECK(target->cpu.l1_bytes >= 8 << 10);
+    CHECK(target->cpu.l2_bytes >= target->cpu.l1_bytes);
     CHECK(*host_target() == *target);
     CHECK(*parse_target(to_text(*target)) == *target);
 }
@@ -56,12 +56,12 @@ TEST_CASE("a cap takes instructions away, and its engine says so") {
     const auto machine = host_target(IsaCap::machine);
     const auto portable = host_target(IsaCap::portable);
     REQUIRE(machine.ok());
-    CHECK(portable->backend == BackendChoice::portable);
+    CHECK(portable->cpu.backend == BackendChoice::portable);
     CHECK(portable->isa == machine->isa);
     const auto engine = Engine::create({.isa = IsaCap::sse});
     REQUIRE(engine.ok());
     CHECK(engine->target() == *host_target(IsaCap::sse));
-    CHECK(engine->target().avx512_bf16 == false);
+    CHECK(engine->target().cpu.avx512_bf16 == false);
 }
 
 TEST_CASE("cores that a control group allows") {

@@ -169,7 +169,7 @@ TEST_CASE("the tiers answer in their order and say why") {
 
     DeviceClass smaller = h200();
     smaller.model = "NVIDIA H100 PCIe";
-    smaller.target.sm_count = 66;
+    smaller.target.cuda.sm_count = 66;
     const auto cousin = find("layernorm rows=4096 cols=1024 x=bf16", smaller);
     CHECK(cousin.tier == TuningTier::architecture);
     CHECK(cousin.schedule.row_groups == 132);

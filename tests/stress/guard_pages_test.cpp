@@ -23,14 +23,14 @@ std::vector<Target> targets_here() {
     for (const Isa isa : {machine()->isa, Isa::x86_64_v3, Isa::x86_64}) {
         for (const BackendChoice backend : {BackendChoice::x64, BackendChoice::llvm, BackendChoice::portable}) {
             Target target = *machine();
-            target.backend = backend;
+            target.cpu.backend = backend;
             if (isa != machine()->isa) {
                 const bool is_less =
                     machine()->isa == Isa::x86_64_avx512 || (machine()->isa == Isa::x86_64_v3 && isa == Isa::x86_64);
                 if (!is_less || backend == BackendChoice::portable) continue;
                 target.isa = isa;
-                target.avx512_bf16 = target.avx512_fp16 = false;
-                target.tune = Tune::generic;
+                target.cpu.avx512_bf16 = target.cpu.avx512_fp16 = false;
+                target.cpu.tune = Tune::generic;
             }
             if (backend_of(target).ok()) targets.push_back(target);
         }
@@ -71,7 +71,7 @@ TEST_CASE("nothing outside of the operands is accessed, on any instruction set")
             const std::string wrong = wrong_with(engine.get(), drawn);
             REQUIRE_MESSAGE(wrong == "", wrong, "\n  replay: NORMJIT_TEST_CASE='", to_text(drawn), "'");
             const std::string text = to_text(target);
-            ++launches[text.substr(0, text.find(' ')) + " by " + std::string(name(target.backend))];
+            ++launches[text.substr(0, text.find(' ')) + " by " + std::string(name(target.cpu.backend))];
         }
     }
     for (const auto& [which, count] : launches) MESSAGE(which, ": ", count, " launches");

@@ -171,7 +171,7 @@ TEST_CASE("a background prepare that lacks memory leaves nothing pending") {
 // abort(). So this runs in a separate process; the promise is that nothing wrong is kept.
 TEST_CASE("memory that runs out in LLVM may end the process, and spoils nothing for the next") {
     Target target = *machine();
-    target.backend = BackendChoice::llvm;
+    target.cpu.backend = BackendChoice::llvm;
     if (!backend_of(target).ok() || (keeps_freed_memory() && !is_long())) return;
     const TemporaryFolder folder;
     EngineOptions options = plain_options(BackendChoice::llvm);

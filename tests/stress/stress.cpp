@@ -39,7 +39,7 @@ std::vector<BackendChoice> backends_here() {
     std::vector<BackendChoice> backends;
     for (const BackendChoice backend : {BackendChoice::x64, BackendChoice::llvm, BackendChoice::portable}) {
         Target target = *machine();
-        target.backend = backend;
+        target.cpu.backend = backend;
         if (backend_of(target).ok()) backends.push_back(backend);
     }
     return backends;

@@ -199,21 +199,21 @@ Target random_target(Random& random) {
     Target target;
     if (random.chance(50)) {
         target.isa = random.pick({Isa::x86_64_avx512, Isa::x86_64_v3, Isa::x86_64, Isa::aarch64});
-        target.backend = random.pick({BackendChoice::automatic, BackendChoice::x64, BackendChoice::llvm});
-        target.avx512_bf16 = target.isa == Isa::x86_64_avx512 && random.chance(50);
-        target.avx512_fp16 = target.isa == Isa::x86_64_avx512 && random.chance(50);
-        if (target.isa == Isa::x86_64_avx512) target.tune = random.pick({Tune::generic, Tune::zen4});
-        target.cores = static_cast<int>(random.between(1, 256));
-        target.l1_bytes = random.between(1, 1 << 20);
-        target.l2_bytes = random.between(1, 1 << 26);
-        target.l3_bytes = random.between(0, 1 << 30);
+        target.cpu.backend = random.pick({BackendChoice::automatic, BackendChoice::x64, BackendChoice::llvm});
+        target.cpu.avx512_bf16 = target.isa == Isa::x86_64_avx512 && random.chance(50);
+        target.cpu.avx512_fp16 = target.isa == Isa::x86_64_avx512 && random.chance(50);
+        if (target.isa == Isa::x86_64_avx512) target.cpu.tune = random.pick({Tune::generic, Tune::zen4});
+        target.cpu.cores = static_cast<int>(random.between(1, 256));
+        target.cpu.l1_bytes = random.between(1, 1 << 20);
+        target.cpu.l2_bytes = random.between(1, 1 << 26);
+        target.cpu.l3_bytes = random.between(0, 1 << 30);
         return target;
     }
     target.isa = Isa::cuda;
-    target.sm = random.pick({70, 75, 80, 86, 89, 90, 100, 120});
-    target.sm_count = static_cast<int>(random.between(1, 200));
-    target.shared_bytes = random.between(48 << 10, 1 << 18);
-    target.l2_bytes = random.between(1 << 20, 1 << 27);
+    target.cuda.sm = random.pick({70, 75, 80, 86, 89, 90, 100, 120});
+    target.cuda.sm_count = static_cast<int>(random.between(1, 200));
+    target.cuda.shared_bytes = random.between(48 << 10, 1 << 18);
+    target.cuda.l2_bytes = random.between(1 << 20, 1 << 27);
     return target;
 }
 

@@ -32,7 +32,7 @@ int64_t cache_bytes(const Target& target, const std::string& sys) {
             sum += cpu::read_size(cpu::first_line(cache + "size"));
         }
     }
-    return sum > 0 ? sum : target.cores * target.l2_bytes + target.l3_bytes;
+    return sum > 0 ? sum : target.cpu.cores * target.cpu.l2_bytes + target.cpu.l3_bytes;
 }
 
 ColdMemory ColdMemory::of_machine(const Target& target) { return {2 * cache_bytes(target), cpu::spare_memory()}; }

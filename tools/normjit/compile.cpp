@@ -68,7 +68,7 @@ Expected<Target> read_target(const CompileOptions& options) {
     NORMJIT_TRY(Target target, options.target == "host" ? host_target() : parse_target(options.target));
     if (options.backend == BackendChoice::automatic) return target;
     if (target.is_cuda()) return invalid_argument("--backend is for CPUs");
-    target.backend = options.backend;
+    target.cpu.backend = options.backend;
     return target;
 }
 

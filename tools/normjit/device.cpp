@@ -18,7 +18,7 @@ DeviceState cpu_state() {
     auto target = host_target();
     if (!target.ok()) return {"cpu", false, target.status().message()};
     const std::string model = cpu::cpu_model();
-    return {"cpu", true, fmt::format("{}{}{} cores", model, model.empty() ? "" : ", ", target->cores)};
+    return {"cpu", true, fmt::format("{}{}{} cores", model, model.empty() ? "" : ", ", target->cpu.cores)};
 }
 
 DeviceState gpu_state(int ordinal) {

@@ -90,7 +90,8 @@ std::string backend_text(const Target& target) {
 std::string target_text(const Target& target) {
     auto cache = [](int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
     return fmt::format("target    {}\nbackend   {}\ncaches    {} L1, {} L2 a core, {} L3\n", to_text(target),
-                       backend_text(target), cache(target.l1_bytes), cache(target.l2_bytes), cache(target.l3_bytes));
+                       backend_text(target), cache(target.cpu.l1_bytes), cache(target.cpu.l2_bytes),
+                       cache(target.cpu.l3_bytes));
 }
 
 std::string program_text() {

@@ -43,7 +43,7 @@ std::vector<Entry> entries(const plan::Plan& plan) {
         rows({"rows"}, Caching::normal);
     }
     if (may_write_rows_nontemporal(plan)) rows({"rows_nontemporal"}, Caching::nontemporal);
-    if (plan.geometry.split_rows > 0) add_sweeps(plan, all);
+    if (plan.geometry.cpu.split_rows > 0) add_sweeps(plan, all);
     if (plan.operands.has_shared_sums())
         all.push_back({{"final_reduce"}, [&plan](Machine& m) { emit_final_reduce(m, plan); }});
     if (plan.operands.has_sums_per_slice())

@@ -104,7 +104,7 @@ Demand register_demand_of(const plan::Plan& plan) {
         const auto resident =
             static_cast<int>(sweep.is_last() ? columns + sweep.column_sums.size() : sweep.row_means.size());
         int own = own_registers(plan, body);
-        if (sweep.is_last() && plan.geometry.split_rows > 0)
+        if (sweep.is_last() && plan.geometry.cpu.split_rows > 0)
             own = std::max(own, own_registers(plan, epilogue_body(plan.epilogue)));
         const auto rows = static_cast<int>(operands_of_shape(plan.function, sweep, ir::Shape::rows).size());
         const int width = sweep.is_last() ? cpu.strip : cpu.unroll;
@@ -123,7 +123,7 @@ plan::Plan without_cached_columns(const plan::Plan& plan) {
 }
 
 Demand register_demand(const plan::Plan& plan) {
-    const bool is_split = plan.geometry.split_rows > 0 && !plan.cpu().cached_columns.empty();
+    const bool is_split = plan.geometry.cpu.split_rows > 0 && !plan.cpu().cached_columns.empty();
     Demand demand = is_split ? register_demand_of(without_cached_columns(plan)) : Demand{};
     const Demand cached = register_demand_of(plan);
     return cached.registers > demand.registers ? cached : demand;

@@ -227,20 +227,21 @@ void RowLoops::in_first_range(const Emit& body) {
 }
 
 void RowLoops::write_range_sums(int64_t mean, Vector sums) {
-    const int64_t vector_bytes = plan_.geometry.part_sums_bytes(m_.element_bytes());
+    const int64_t vector_bytes = plan_.geometry.cpu.part_sums_bytes(m_.element_bytes());
     m_.set(m_.temporary(), address(offsetof(SweepTask, own_sums)));
-    m_.write_rows({m_.temporary(), row_, m_.element_bytes(), mean * plan_.geometry.column_ranges * vector_bytes}, sums);
+    m_.write_rows({m_.temporary(), row_, m_.element_bytes(), mean * plan_.geometry.cpu.column_ranges * vector_bytes},
+                  sums);
 }
 
 Accumulator RowLoops::add_range_sums(int64_t mean, Registers& registers) {
-    const int64_t vector_bytes = plan_.geometry.part_sums_bytes(m_.element_bytes());
-    const int64_t mean_bytes = plan_.geometry.column_ranges * vector_bytes;
+    const int64_t vector_bytes = plan_.geometry.cpu.part_sums_bytes(m_.element_bytes());
+    const int64_t mean_bytes = plan_.geometry.cpu.column_ranges * vector_bytes;
     const Integer range = m_.temporary(), end = column_;
     const Accumulator sum = m_.accumulator(registers);
     m_.set(range, address(offsetof(SweepTask, sums)));
     m_.set_to_address(range, {range, row_, m_.element_bytes(), mean * mean_bytes});
     m_.set(sum, m_.read_rows(m_.value_of(sum), {range}));
-    if (plan_.geometry.column_ranges == 1) return sum;
+    if (plan_.geometry.cpu.column_ranges == 1) return sum;
     m_.set_to_address(end, {range, {}, 1, mean_bytes});
     m_.add(range, vector_bytes);
     m_.repeat_short("range", [&] {

@@ -29,7 +29,7 @@ int64_t number_of_mean(const plan::Plan& plan, size_t sweep, size_t k);
 
 /// True if there are entry points that store matrices past the caches, for launches that are large enough.
 inline bool may_write_nontemporal(const plan::Plan& plan) {
-    return plan.geometry.nontemporal_bytes >= 0 && !plan.operands.matrix_outputs().empty();
+    return plan.geometry.cpu.nontemporal_bytes >= 0 && !plan.operands.matrix_outputs().empty();
 }
 
 /// Returns the matrix that goes past the caches through the stack, in the entry point for row groups; null if there is
@@ -42,7 +42,7 @@ inline bool may_realign(const plan::Plan& plan) { return realigned(plan) != null
 
 /// True if row groups are only for launches whose workspace is too small to split columns.
 inline bool is_always_split(const plan::Plan& plan) {
-    return !plan.spec.has_slices() && plan.spec.rows && *plan.spec.rows <= plan.geometry.split_rows;
+    return !plan.spec.has_slices() && plan.spec.rows && *plan.spec.rows <= plan.geometry.cpu.split_rows;
 }
 
 /// True if a non-temporal `rows` entry is emitted, for rows that start on lines. Launches of few rows need it only with

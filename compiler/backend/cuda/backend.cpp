@@ -20,7 +20,7 @@ constexpr int oldest_sm = 80;
 
 Status supports(const Target& target) {
     if (target.isa != Isa::cuda) return unavailable("makes code for sm_80 and newer only");
-    if (target.sm < oldest_sm) return unavailable(fmt::format("needs sm_{} or newer", oldest_sm));
+    if (target.cuda.sm < oldest_sm) return unavailable(fmt::format("needs sm_{} or newer", oldest_sm));
     return {};
 }
 
@@ -41,7 +41,8 @@ cuda::Contraction contraction_of(const plan::Plan& plan) {
 }
 
 Expected<Artifact> emit(const plan::Plan& plan) {
-    NORMJIT_TRY(auto compiled, cuda::compile_source(cuda::print_source(plan), plan.target.sm, contraction_of(plan)));
+    NORMJIT_TRY(auto compiled,
+                cuda::compile_source(cuda::print_source(plan), plan.target.cuda.sm, contraction_of(plan)));
     Artifact artifact = artifact_without_code(plan, compiled.format);
     artifact.maker = std::move(compiled.maker);
     artifact.code = std::move(compiled.code);
@@ -50,7 +51,7 @@ Expected<Artifact> emit(const plan::Plan& plan) {
 
 Expected<std::string> print_stage(const plan::Plan& plan, std::string_view stage) {
     const std::string source = cuda::print_source(plan);
-    return stage == "cuda" ? source : cuda::compile_to_ptx(source, plan.target.sm, contraction_of(plan));
+    return stage == "cuda" ? source : cuda::compile_to_ptx(source, plan.target.cuda.sm, contraction_of(plan));
 }
 
 }  // namespace

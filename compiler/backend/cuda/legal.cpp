@@ -88,7 +88,7 @@ Status check_staging(const OperandList& operands, const CudaSchedule& s, const T
     if (s.staging == CudaStaging::bulk && s.row_memory == CudaMemory::shared && s.pipeline_depth < 2) {
         return refuse("pipeline_depth=1: staging=bulk with row_memory=shared needs another stage for the next row");
     }
-    if (s.staging == CudaStaging::bulk && target.sm < cluster_sm) return refuse("staging=bulk: needs sm_90");
+    if (s.staging == CudaStaging::bulk && target.cuda.sm < cluster_sm) return refuse("staging=bulk: needs sm_90");
     return {};
 }
 
@@ -114,7 +114,7 @@ Status check_shifted(const Spec& spec, const OperandList& operands, const CudaSc
 }
 
 Status check_sharing(const CudaSchedule& s, const OperandList& operands, const Target& target) {
-    if (s.cluster > 1 && target.sm < cluster_sm) return refuse("cluster={}: needs sm_90", s.cluster);
+    if (s.cluster > 1 && target.cuda.sm < cluster_sm) return refuse("cluster={}: needs sm_90", s.cluster);
     if (s.cluster > 1 && s.rows_per_block > 1) return refuse("cluster={}: needs rows_per_block=1", s.cluster);
     if (s.pace > 0 && operands.column_outputs().empty()) {
         return refuse("pace={}: needs a column output, whose final reduce resets the counter", s.pace);
@@ -139,8 +139,8 @@ Status check(const Spec& spec, const OperandList& operands, const plan::CudaVari
         return refuse("threads_per_row={} cluster={}: {} elements of a row per thread; at most {}", s.threads_per_row,
                       s.cluster, variant.steps * s.vector_width, most_elements);
     }
-    if (variant.shared_bytes > target.shared_bytes) {
-        return refuse("{} bytes of shared memory; the target has {}", variant.shared_bytes, target.shared_bytes);
+    if (variant.shared_bytes > target.cuda.shared_bytes) {
+        return refuse("{} bytes of shared memory; the target has {}", variant.shared_bytes, target.cuda.shared_bytes);
     }
     const int64_t needed = variant.data_registers + least_other_registers;
     if (needed > variant.register_limit) {
@@ -153,7 +153,7 @@ Status check(const Spec& spec, const OperandList& operands, const plan::CudaVari
 /// Each block takes 1 KiB more than it requests, which the multiprocessor has in addition.
 bool shared_suffices(const plan::CudaVariant& variant, const Target& target) {
     constexpr int64_t reserved = 1024;
-    return variant.schedule.blocks_per_sm * (variant.shared_bytes + reserved) <= target.shared_bytes + reserved;
+    return variant.schedule.blocks_per_sm * (variant.shared_bytes + reserved) <= target.cuda.shared_bytes + reserved;
 }
 
 Status check(const Spec& spec, const plan::CudaPlan& cuda, const Target& target) {

@@ -129,7 +129,7 @@ class Printer {
              plan_.spec.has_slices(), plan_.spec.has_per_slice());
         line("    static constexpr uint32 columns_per_slice = {}, outputs_per_slice = {};",
              mask_per_slice(operands_.columns()), mask_per_slice(operands_.column_outputs()));
-        line("    static constexpr int row_bytes = {};", plan_.geometry.row_bytes);
+        line("    static constexpr int row_bytes = {};", plan_.geometry.cuda.row_bytes);
         if (has_final_reduce()) {
             const plan::CudaFinal& final = plan_.cuda().final;
             line("    static constexpr int final_threads = {}, final_columns = {}, final_loads = {};", final.threads,

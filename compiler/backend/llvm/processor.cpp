@@ -46,7 +46,7 @@ Processor processor_of(Isa isa) {
 
 std::string features_text(const Target& target) {
     std::string text = processor_of(target.isa).features;
-    if (target.avx512_bf16) text += ",+avx512bf16";
+    if (target.cpu.avx512_bf16) text += ",+avx512bf16";
     return text;
 }
 
@@ -88,7 +88,7 @@ class PassGate final : public llvm::OptPassGate {
 
 Features features_of(const Target& target) {
     Features features = processor_of(target.isa).has;
-    features.native_bf16 = target.avx512_bf16;
+    features.native_bf16 = target.cpu.avx512_bf16;
     return features;
 }
 

@@ -45,7 +45,7 @@ Expected<PortableProgram> PortableProgram::make(const Artifact& artifact) {
     if (!same_tensors(artifact.spec, function)) return invalid_argument("portable: the formula is not of the spec");
     function = passes::assign_sweeps(function);
     NORMJIT_TRY(plan::Plan plan, plan::build(artifact.spec, artifact.schedule, artifact.target, std::move(function)));
-    plan.geometry.split_rows = 0;  // there is no code for parts of columns
+    plan.geometry.cpu.split_rows = 0;  // there is no code for parts of columns
     if (plan.geometry != artifact.geometry) return invalid_argument("portable: the geometry is not of the formula");
     NORMJIT_RETURN_IF_ERROR(backend::portable_backend.legal(plan));
     return PortableProgram(std::make_shared<const Impl>(std::move(plan)));

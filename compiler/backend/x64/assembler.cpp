@@ -19,7 +19,7 @@ Assembler::Assembler(DType compute, Packing packing, const Target& target, int s
     : CodeGenerator(CodeBuffer::bytes, start()),
       compute_(compute),
       packing_(packing),
-      native_bf16_(target.avx512_bf16) {
+      native_bf16_(target.cpu.avx512_bf16) {
     if (packing == Packing::one) return;
     int next = value_registers;
     for (const Table table : {Table::words, Table::magnitude, Table::upper}) {

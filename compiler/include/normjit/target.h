@@ -28,23 +28,30 @@ enum class Tune : uint8_t { generic, zen4 };
 inline constexpr Tune all_tunes[] = {Tune::generic, Tune::zen4};
 std::string_view name(Tune tune);
 
-struct Target {
-    Isa isa = Isa::x86_64_avx512;
-
-    // CPUs
+struct CpuTarget {
     BackendChoice backend = BackendChoice::automatic;
     bool avx512_bf16 = false;  ///< x86_64_avx512 only, as the next
     bool avx512_fp16 = false;
     Tune tune = Tune::generic;
     int cores = 1;
     int64_t l1_bytes = 32 << 10;  ///< data cache of one core
-    int64_t l2_bytes = 1 << 20;   ///< CPUs: of one core; CUDA: of the device
+    int64_t l2_bytes = 1 << 20;   ///< cache of one core
     int64_t l3_bytes = 32 << 20;  ///< shared by all cores
+    bool operator==(const CpuTarget&) const = default;
+};
 
-    // CUDA
+struct CudaTarget {
     int sm = 0;                ///< compute capability, 90 for sm_90
     int sm_count = 0;          ///< multiprocessors
     int64_t shared_bytes = 0;  ///< shared memory that one block may use
+    int64_t l2_bytes = 0;      ///< cache of the device
+    bool operator==(const CudaTarget&) const = default;
+};
+
+struct Target {
+    Isa isa = Isa::x86_64_avx512;
+    CpuTarget cpu = {};    ///< defaults for a GPU
+    CudaTarget cuda = {};  ///< defaults for a CPU
 
     bool is_cuda() const { return isa == Isa::cuda; }
     int vector_bytes() const;      ///< of a vector register; CPUs only

@@ -16,14 +16,14 @@ namespace {
 /// Falls back to evaluating formulas if the system lets no process run code that it makes. Fails instead if the options
 /// ask for a code generator.
 Status settle_for_allowed(Target& target, const Log& log) {
-    if (target.backend == BackendChoice::portable) return {};
+    if (target.cpu.backend == BackendChoice::portable) return {};
     const Status allowed = can_run_made_code();
     if (allowed.ok()) return {};
-    if (target.backend != BackendChoice::automatic) {
+    if (target.cpu.backend != BackendChoice::automatic) {
         return unavailable(fmt::format("engine: backend {}: {}; NORMJIT_ISA=portable, or backend portable, needs none",
-                                       normjit::name(target.backend), allowed.message()));
+                                       normjit::name(target.cpu.backend), allowed.message()));
     }
-    target.backend = BackendChoice::portable;
+    target.cpu.backend = BackendChoice::portable;
     log(LogLevel::warning, fmt::format("engine: {}; formulas are evaluated, many times slower; NORMJIT_ISA=portable "
                                        "asks for that",
                                        allowed.message())
@@ -69,9 +69,9 @@ class CpuDevice final : public Device {
 
 OpenedDevice open_device(const EngineOptions& options) {
     NORMJIT_TRY(Target target, host_target(options.isa));
-    if (options.backend != BackendChoice::automatic) target.backend = options.backend;
+    if (options.backend != BackendChoice::automatic) target.cpu.backend = options.backend;
     NORMJIT_RETURN_IF_ERROR(settle_for_allowed(target, options.log));
-    NORMJIT_TRY(auto threads, Threads::create(options, target.cores));
+    NORMJIT_TRY(auto threads, Threads::create(options, target.cpu.cores));
     return std::shared_ptr<const Device>(std::make_shared<CpuDevice>(target, std::move(threads)));
 }
 

@@ -107,9 +107,9 @@ Target machine_target(IsaCap cap) {
     Target target;
     target.isa = best_isa(features, cap);
     const bool wide = target.isa == Isa::x86_64_avx512;
-    target.avx512_bf16 = wide && features.avx512_bf16;
-    target.avx512_fp16 = wide && features.avx512_fp16;
-    if (wide && features.is_zen4) target.tune = Tune::zen4;
+    target.cpu.avx512_bf16 = wide && features.avx512_bf16;
+    target.cpu.avx512_fp16 = wide && features.avx512_fp16;
+    if (wide && features.is_zen4) target.cpu.tune = Tune::zen4;
     return target;
 }
 
@@ -135,9 +135,9 @@ void read_caches(Target& target) {
             if (type == 2) continue;  // instructions
             const int64_t ways = (cache.ebx >> 22) + 1, parts = (cache.ebx >> 12 & 1023) + 1;
             const int64_t bytes = ways * parts * ((cache.ebx & 4095) + 1) * (int64_t{cache.ecx} + 1);
-            if (level == 1) target.l1_bytes = bytes;
-            if (level == 2) target.l2_bytes = bytes;
-            if (level == 3) target.l3_bytes = bytes;
+            if (level == 1) target.cpu.l1_bytes = bytes;
+            if (level == 2) target.cpu.l2_bytes = bytes;
+            if (level == 3) target.cpu.l3_bytes = bytes;
         }
     }
 }
@@ -162,9 +162,9 @@ void read_caches(Target& target) {
     const auto set = [](int64_t& bytes, int name) {
         if (const long found = sysconf(name); found > 0) bytes = found;
     };
-    set(target.l1_bytes, _SC_LEVEL1_DCACHE_SIZE);
-    set(target.l2_bytes, _SC_LEVEL2_CACHE_SIZE);
-    set(target.l3_bytes, _SC_LEVEL3_CACHE_SIZE);
+    set(target.cpu.l1_bytes, _SC_LEVEL1_DCACHE_SIZE);
+    set(target.cpu.l2_bytes, _SC_LEVEL2_CACHE_SIZE);
+    set(target.cpu.l3_bytes, _SC_LEVEL3_CACHE_SIZE);
 }
 
 #endif
@@ -222,8 +222,8 @@ Expected<Target> host_target(std::optional<IsaCap> cap) {
         cap = environment()->isa;
     }
     Target target = cpu::machine_target(*cap);
-    if (*cap == IsaCap::portable) target.backend = BackendChoice::portable;
-    target.cores = std::min(cpu::usable_cores(), TargetLimits::most_cores);
+    if (*cap == IsaCap::portable) target.cpu.backend = BackendChoice::portable;
+    target.cpu.cores = std::min(cpu::usable_cores(), TargetLimits::most_cores);
     cpu::read_caches(target);
     return target;
 }

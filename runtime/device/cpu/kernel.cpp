@@ -45,9 +45,9 @@ class PlainLaunch : Launch {
               number(its_number),
               begin(Geometry::row_begin(launch.arguments_.rows, groups, number)),
               end(Geometry::row_begin(launch.arguments_.rows, groups, number + 1)),
-              blocks(divide_up(end - begin, launch.geometry_.block_rows)),
+              blocks(divide_up(end - begin, launch.geometry_.cpu.block_rows)),
               is_alone(groups == 1) {
-            const int64_t sweeps = launch.geometry_.sweeps, ranges = launch.geometry_.column_ranges;
+            const int64_t sweeps = launch.geometry_.cpu.sweeps, ranges = launch.geometry_.cpu.column_ranges;
             static_cast<Phases&>(*this) =
                 cpu::phases_of(blocks * launch.phases_of_block() + (sweeps > 1 ? 1 : 0), ranges, ranges, *this);
         }
@@ -63,14 +63,14 @@ class PlainLaunch : Launch {
 
     /// Runs few rows, or wide ones.
     Status run_split() {
-        const int64_t groups = geometry_.thread_groups_of(arguments_.rows);
+        const int64_t groups = geometry_.cpu.thread_groups_of(arguments_.rows);
         return groups == 1 ? threads_.run(executor_, ThreadGroup(*this, 0, 1)) : run_thread_groups(groups);
     }
 
     /// Gives each group a job of its own, whose seats are tasks of the launch.
     Status run_thread_groups(int64_t groups) {
         const int64_t threads = is_shared() ? threads_.count() : 1;
-        const int64_t seats = std::clamp<int64_t>(threads / groups, 1, geometry_.column_ranges);
+        const int64_t seats = std::clamp<int64_t>(threads / groups, 1, geometry_.cpu.column_ranges);
         for (int64_t number = 0; number < groups; ++number) {
             auto* const group = new (memory_of(number)) ThreadGroup(*this, number, groups);
             group->job = &Job::create(group + 1, seats);
@@ -86,33 +86,33 @@ class PlainLaunch : Launch {
     }
 
     /// Counts the last sweep of a block with the first of the next: they share a phase.
-    int64_t phases_of_block() const { return std::max<int64_t>(geometry_.sweeps - 1, 1); }
+    int64_t phases_of_block() const { return std::max<int64_t>(geometry_.cpu.sweeps - 1, 1); }
 
     /// Returns the row sums of a block; the next block has the other half.
     char* row_sums(const ThreadGroup& group, int64_t block) const {
-        return workspace_of(group.number) + block % 2 * geometry_.sums_bytes;
+        return workspace_of(group.number) + block % 2 * geometry_.cpu.sums_bytes;
     }
 
     char* workspace_of(int64_t group) const {
-        return group_partials(geometry_.thread_groups) + group * geometry_.thread_group_bytes();
+        return group_partials(geometry_.cpu.thread_groups) + group * geometry_.cpu.thread_group_bytes();
     }
 
     void* memory_of(int64_t group) const {
-        static_assert(Geometry::job_line_bytes == Job::lines_apart && sizeof(ThreadGroup) <= Job::lines_apart &&
-                      Job::bytes(1) + Job::lines_apart == (1 + Geometry::job_head_lines) * Job::lines_apart);
-        return workspace_of(group) + 2 * geometry_.sums_bytes;
+        static_assert(CpuGeometry::job_line_bytes == Job::lines_apart && sizeof(ThreadGroup) <= Job::lines_apart &&
+                      Job::bytes(1) + Job::lines_apart == (1 + CpuGeometry::job_head_lines) * Job::lines_apart);
+        return workspace_of(group) + 2 * geometry_.cpu.sums_bytes;
     }
 
     char* part_sums(const ThreadGroup& group, int64_t block, int64_t part) const {
         return row_sums(group, block) +
-               part * geometry_.part_sums_bytes(static_cast<int64_t>(size_of(spec_.compute())));
+               part * geometry_.cpu.part_sums_bytes(static_cast<int64_t>(size_of(spec_.compute())));
     }
 
     void run_phase(const ThreadGroup& group, int64_t phase, int64_t part) const {
         const int64_t block = phase / phases_of_block(), sweep = phase % phases_of_block();
-        const int64_t last = geometry_.sweeps - 1;
+        const int64_t last = geometry_.cpu.sweeps - 1;
         if (sweep > 0 || last == 0) return run_sweep(group, sweep, block, part);
-        const bool is_full = (block + 1) * geometry_.block_rows <= group.end - group.begin;
+        const bool is_full = (block + 1) * geometry_.cpu.block_rows <= group.end - group.begin;
         if (block > 0 && is_full && kernel_.both_sweeps != nullptr) return run_both_sweeps(group, block, part);
         if (block > 0) run_sweep(group, last, block - 1, part);
         if (block < group.blocks) run_sweep(group, 0, block, part);
@@ -127,22 +127,22 @@ class PlainLaunch : Launch {
 
     void run_sweep(const ThreadGroup& group, int64_t sweep, int64_t block, int64_t part) const {
         const SweepTask task = sweep_task(group, block, part);
-        const bool streams = streams_last_sweep_ && sweep + 1 == geometry_.sweeps;
+        const bool streams = streams_last_sweep_ && sweep + 1 == geometry_.cpu.sweeps;
         (streams ? kernel_.last_sweep_nontemporal : kernel_.sweeps[static_cast<size_t>(sweep)])(&task);
     }
 
     SweepTask sweep_task(const ThreadGroup& group, int64_t block, int64_t part) const {
         SweepTask task;
-        task.task = task_of_rows(0, group.begin + block * geometry_.block_rows, group.end);
-        const int64_t stretch = stretch_blocks(geometry_.block_rows);
+        task.task = task_of_rows(0, group.begin + block * geometry_.cpu.block_rows, group.end);
+        const int64_t stretch = stretch_blocks(geometry_.cpu.block_rows);
         if (geometry_.group_bytes > 0)
             task.task.partials =
                 group_partials(group.number) +
                 (block < stretch ? 0 : geometry_.stretch_offset(static_cast<int64_t>(size_of(spec_.compute()))));
         task.sums = row_sums(group, block);
         task.own_sums = part_sums(group, block, part);
-        task.column_begin = part * geometry_.range_cols;
-        task.column_end = std::min(task.column_begin + geometry_.range_cols, spec_.cols);
+        task.column_begin = part * geometry_.cpu.range_cols;
+        task.column_end = std::min(task.column_begin + geometry_.cpu.range_cols, spec_.cols);
         const bool is_last = block + 1 == group.blocks;
         task.starts = block == 0 || block == stretch ? 1 : 0;
         task.closes = block >= stretch && (is_last || (block + 1) % stretch == 0) ? 1 : 0;
@@ -178,7 +178,7 @@ CpuKernel::CpuKernel(Artifact made, std::shared_ptr<const Threads> workers, std:
       reduces_slices(operands.has_sums_per_slice()),
       rows_to_share(Geometry::rows_to_share(artifact.spec.cols, threads->count())),
       rows_past_caches(
-          artifact.geometry.rows_past_caches(operands, artifact.spec.cols, artifact.target.cores, threads->count())) {
+          artifact.geometry.rows_past_caches(operands, artifact.spec.cols, artifact.target.cpu.cores, threads->count())) {
     if (!code) return;
     const auto& cpu = std::get<CpuSchedule>(artifact.schedule.device);
     realigned = normjit::realigned(artifact.spec.cols, operands, cpu);
@@ -194,7 +194,7 @@ CpuKernel::CpuKernel(Artifact made, std::shared_ptr<const Threads> workers, std:
     find("both_sweeps", both_sweeps);
     find("both_sweeps_nontemporal", both_sweeps_nontemporal);
     SweepFunction sweep = nullptr;
-    for (int64_t i = 0; i < artifact.geometry.sweeps; ++i) {
+    for (int64_t i = 0; i < artifact.geometry.cpu.sweeps; ++i) {
         find(fmt::format("sweep{}", i).c_str(), sweep);
         if (sweep != nullptr) sweeps.push_back(sweep);
     }

@@ -41,10 +41,10 @@ Status Gpu::read(int ordinal) {
         return value;
     };
     target_.isa = Isa::cuda;
-    target_.sm = 10 * attribute(compute_capability_major) + attribute(compute_capability_minor);
-    target_.sm_count = attribute(multiprocessor_count);
-    target_.shared_bytes = attribute(max_shared_memory_per_block_optin);
-    target_.l2_bytes = attribute(l2_cache_size);
+    target_.cuda.sm = 10 * attribute(compute_capability_major) + attribute(compute_capability_minor);
+    target_.cuda.sm_count = attribute(multiprocessor_count);
+    target_.cuda.shared_bytes = attribute(max_shared_memory_per_block_optin);
+    target_.cuda.l2_bytes = attribute(l2_cache_size);
     return driver_.check(result, "cuDeviceGetAttribute");
 }
 

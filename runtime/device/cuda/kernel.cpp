@@ -143,7 +143,8 @@ Expected<CudaArguments> CudaKernel::code_arguments(const LaunchArguments& argume
     to.parts = static_cast<uint32_t>(cut.parts);
     to.row_groups = static_cast<uint32_t>(cut.row_groups);
     to.items = static_cast<uint32_t>(cut.items);
-    to.partial_rows = static_cast<uint32_t>(geometry.slice_parts > 0 && cut.parts > 1 ? cut.items : cut.row_groups);
+    to.partial_rows =
+        static_cast<uint32_t>(geometry.cuda.slice_parts > 0 && cut.parts > 1 ? cut.items : cut.row_groups);
     const int64_t shared = artifact.spec.has_per_slice() ? arguments.rows : rows;
     const int64_t rows_at_a_time = cut.parts * path.rows_per_block;
     const int64_t each = shared / rows_at_a_time;

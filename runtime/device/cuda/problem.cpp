@@ -27,7 +27,7 @@ class CudaProblem final : public TimedProblem {
     Status allocate_all(const Spec& spec, Batch batch) {
         NORMJIT_RETURN_IF_ERROR(relaxed_.status());
         NORMJIT_TRY(stream_, WorkStream::create(gpu_));
-        NORMJIT_TRY(flush_, DeviceMemory::allocate(gpu_, 2 * gpu_->target().l2_bytes));
+        NORMJIT_TRY(flush_, DeviceMemory::allocate(gpu_, 2 * gpu_->target().cuda.l2_bytes));
         arguments_.rows = batch.rows;
         arguments_.slices = batch.slices;
         arguments_.stream = stream_->handle();
