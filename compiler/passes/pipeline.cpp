@@ -9,9 +9,12 @@ namespace normjit::passes {
 namespace {
 
 constexpr Pass table[] = {
-    {"fold_constants", fold_constants},       {"regroup_row_factors", regroup_row_factors, true},
-    {"merge_common", merge_common},           {"remove_dead", remove_dead},
-    {"split_column_sums", split_column_sums}, {"assign_sweeps", assign_sweeps},
+    {.name = "fold_constants", .run = fold_constants},
+    {.name = "regroup_row_factors", .run = regroup_row_factors, .cpu_only = true},
+    {.name = "merge_common", .run = merge_common},
+    {.name = "remove_dead", .run = remove_dead},
+    {.name = "split_column_sums", .run = split_column_sums},
+    {.name = "assign_sweeps", .run = assign_sweeps},
 };
 
 }  // namespace

@@ -10,17 +10,8 @@
 
 namespace normjit::cache {
 
-namespace {
-
-/// Shared by all tables, because find() is too short to enter the fork gate.
-constinit ForkableSharedMutex tables_mutex;
-[[maybe_unused]] const bool forks_are_safe =
-    lock_at_forks({[] { tables_mutex.lock(); }, [] { tables_mutex.unlock(); }, [] { tables_mutex.reset(); }});
-
-}  // namespace
-
 LoadedKernel KernelTable::find(const Request& request) const {
-    const std::shared_lock lock(tables_mutex);
+    const std::shared_lock lock(lookup_mutex);
     const auto found = by_request_.find(request);
     if (found == by_request_.end()) return nullptr;
     Node& node = *found->second;
@@ -31,7 +22,7 @@ LoadedKernel KernelTable::find(const Request& request) const {
 /// `dropped` is destroyed after the lock, which is the later local variable, is released.
 void KernelTable::add(const Request& request, const LoadedKernel& kernel) {
     std::vector<LoadedKernel> dropped;
-    const std::lock_guard lock(tables_mutex);
+    const std::lock_guard lock(lookup_mutex);
     if (by_request_.contains(request)) return;
     insert(request, kernel);
     make_room(dropped);
@@ -39,7 +30,7 @@ void KernelTable::add(const Request& request, const LoadedKernel& kernel) {
 
 void KernelTable::replace(const Request& request, const LoadedKernel& kernel) {
     std::vector<LoadedKernel> dropped;
-    const std::lock_guard lock(tables_mutex);
+    const std::lock_guard lock(lookup_mutex);
     drop(request, dropped);
     insert(request, kernel);
     make_room(dropped);
@@ -91,7 +82,7 @@ void KernelTable::erase(Node& node, std::vector<LoadedKernel>& dropped) {
 }
 
 size_t KernelTable::size() const {
-    const std::shared_lock lock(tables_mutex);
+    const std::shared_lock lock(lookup_mutex);
     return nodes_.size();
 }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "system/fork_gate.h"
 
-#include <array>
 #include <chrono>
-#include <cstdlib>
 #include <thread>
 
 #include <pthread.h>
 
 namespace normjit {
+
+constinit ForkableSharedMutex lookup_mutex;
 
 namespace {
 
@@ -28,22 +28,19 @@ void wait_until(const Condition& come) {
 constinit ForkableSharedMutex gate;
 constinit thread_local int depth = 0;  // of this thread's Inside
 
-constinit std::array<ForkLock, 4> locks{};
-constinit size_t lock_count = 0;
-
 void before_fork() {
     if (depth == 0) gate.lock();
-    for (size_t i = 0; i < lock_count; ++i) locks[i].lock();
+    lookup_mutex.lock();
 }
 
 void in_parent() {
-    for (size_t i = lock_count; i-- > 0;) locks[i].unlock();
+    lookup_mutex.unlock();
     if (depth == 0) gate.unlock();
 }
 
 /// The others that were behind the gate, if this thread was, are gone.
 void in_child() {
-    for (size_t i = lock_count; i-- > 0;) locks[i].unlock_in_child();
+    lookup_mutex.reset();
     gate.reset();
     if (depth > 0) gate.lock_shared();
 }
@@ -75,12 +72,6 @@ Inside::Inside() {
 
 Inside::~Inside() {
     if (--depth == 0) gate.unlock_shared();
-}
-
-bool lock_at_forks(const ForkLock& lock) {
-    if (lock_count == locks.size()) std::abort();  // room for those that there are
-    locks[lock_count++] = lock;
-    return true;
 }
 
 }  // namespace normjit

@@ -44,14 +44,7 @@ class ForkableSharedMutex {
     std::atomic<int64_t> state_ = 0;  ///< readers, less `writer` while one writes or waits for them to leave
 };
 
-/// A lock that threads take for a moment without being behind the gate: fork() takes it, too, behind the gate, in the
-/// order of registration. For locks that last as long as the process.
-struct ForkLock {
-    void (*lock)();
-    void (*unlock)();
-    void (*unlock_in_child)();
-};
-/// Returns true.
-bool lock_at_forks(const ForkLock& lock);
+/// Guards what threads look up without entering the gate. fork() takes it as well, after the gate.
+extern ForkableSharedMutex lookup_mutex;
 
 }  // namespace normjit

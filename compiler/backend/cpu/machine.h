@@ -116,7 +116,8 @@ class Machine {
     virtual void set_to_address(Integer to, const Address& address) = 0;
     /// to = from * factor, a power of two
     virtual void set_to_multiple(Integer to, Integer from, int64_t factor) = 0;
-    virtual void set_if(Condition condition, Integer to, const Amount& value) = 0;  ///< the condition remains valid
+    /// to = value if the condition, which must be Relation::greater, holds. The condition remains valid.
+    virtual void set_if(Condition condition, Integer to, const Amount& value) = 0;
     /// Tells machines that can use it that the integer has this value.
     virtual void is_known(Integer, int64_t) {}
 
