@@ -9,8 +9,9 @@
 
 namespace normjit::ir {
 
-/// `b` is ignored by unary ops.
-inline double compute(Op op, double a, double b) {
+/// `b` is ignored by unary ops. In numbers of type T, float or double.
+template <class T>
+T compute(Op op, T a, T b) {
     switch (op) {
         case Op::add:
             return a + b;
@@ -21,15 +22,15 @@ inline double compute(Op op, double a, double b) {
         case Op::div:
             return a / b;
         case Op::div_or_zero:
-            return b == 0 ? 0 : a / b;
+            return b == 0 ? T(0) : a / b;
         case Op::rsqrt:
-            return 1 / std::sqrt(a);
+            return T(1) / std::sqrt(a);
         case Op::round_bf16:
-            return static_cast<double>(from_bf16(to_bf16(static_cast<float>(a))));
+            return static_cast<T>(from_bf16(to_bf16(static_cast<float>(a))));
         case Op::round_f16:
-            return static_cast<double>(from_f16(to_f16(static_cast<float>(a))));
+            return static_cast<T>(from_f16(to_f16(static_cast<float>(a))));
         default:
-            return NAN;  // not element-wise
+            return T(NAN);  // not element-wise
     }
 }
 

@@ -177,8 +177,8 @@ CpuKernel::CpuKernel(Artifact made, std::shared_ptr<const Threads> workers, std:
       final_reduces(operands.has_shared_sums()),
       reduces_slices(operands.has_sums_per_slice()),
       rows_to_share(Geometry::rows_to_share(artifact.spec.cols, threads->count())),
-      rows_past_caches(
-          artifact.geometry.rows_past_caches(operands, artifact.spec.cols, artifact.target.cpu.cores, threads->count())) {
+      rows_past_caches(artifact.geometry.rows_past_caches(operands, artifact.spec.cols, artifact.target.cpu.cores,
+                                                          threads->count())) {
     if (!code) return;
     const auto& cpu = std::get<CpuSchedule>(artifact.schedule.device);
     realigned = normjit::realigned(artifact.spec.cols, operands, cpu);
