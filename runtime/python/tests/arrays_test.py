@@ -84,7 +84,7 @@ def test_layer_outputs():
     (lambda x: normjit.rms_norm(x, residual=x[0]), "residual: its shape is (40,); must be that of x, (6, 40)"),
     (lambda x: normjit.rms_norm(x, rowscale=x), "rowscale: its shape is (6, 40); must be (6,) or (6, 1)"),
     (lambda x: normjit.rms_norm(x, outputs="mean"), "outputs: mean; allowed: y, h, rstd"),
-    (lambda x: normjit.layer_norm(x, outputs=("y", "h")), "spec: out=h: is x without a residual or rowscale"),
+    (lambda x: normjit.layer_norm(x, outputs=("y", "h")), "spec: out=y,h: h is x without a residual or rowscale"),
     (lambda x: normjit.rms_norm(x, rounding="gemma"), "rounding: 'gemma'; allowed: none, llama"),
 ])
 def test_layer_refusals(call, message):
