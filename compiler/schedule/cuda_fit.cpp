@@ -11,6 +11,10 @@ plan::CudaVariant CudaFit::measure(const CudaSchedule& s) const {
     return plan::measure_cuda(spec_, operands_, most_row_sums, s);
 }
 
+bool CudaFit::is_legal(const CudaSchedule& s) const {
+    return backend::cuda::check(spec_, operands_, measure(s), target_).ok();
+}
+
 bool CudaFit::is_comfortable(const CudaSchedule& s) const {
     const plan::CudaVariant variant = measure(s);
     return backend::cuda::check(spec_, operands_, variant, target_).ok() && registers_suffice(variant) &&

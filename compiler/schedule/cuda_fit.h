@@ -14,6 +14,7 @@ class CudaFit {
     CudaFit(const Spec& spec, const Target& target, const OperandList& operands, const CudaShape& shape)
         : spec_(spec), target_(target), operands_(operands), shape_(shape) {}
 
+    bool is_legal(const CudaSchedule& s) const;
     /// True if the schedule is legal and nothing is spilled.
     bool is_comfortable(const CudaSchedule& s) const;
     /// Removes stages and blocks until is_comfortable(); false if that does not help.

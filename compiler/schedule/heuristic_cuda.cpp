@@ -135,8 +135,11 @@ class Search {
         } else {
             if (!gain.contains(shape_.vectors) || spec_.has_per_slice()) return;
             if (rows_ && *rows_ <= few * target_.cuda.sm_count) return;
-            s.staging = CudaStaging::async;
-            s.pipeline_depth = s.rows_per_team = 2;
+            CudaSchedule ended = s;
+            ended.staging = CudaStaging::async;
+            ended.pipeline_depth = ended.rows_per_team = 2;
+            if (!fit_.is_legal(ended)) return;
+            s = ended;
         }
         reasons_.note([] { return std::string("rows_per_team: without column sums, a block ends early"); });
     }
