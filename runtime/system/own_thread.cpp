@@ -12,17 +12,32 @@ namespace {
 
 constexpr size_t least_stack = size_t{1} << 20;
 
+/// Blocks all signals in the calling thread, whose new threads inherit that. A mask in the thread's attributes would be
+/// lost where a tool wraps pthread_create(), as AddressSanitizer does.
+class SignalsBlocked {
+  public:
+    SignalsBlocked() {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    SignalsBlocked(const SignalsBlocked&) = delete;
+    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+  private:
+    sigset_t before_;
+};
+
 }  // namespace
 
 int start_own_thread(pthread_t& thread, void* (*function)(void*), void* argument) {
-    sigset_t all_signals;
-    sigfillset(&all_signals);
+    const SignalsBlocked blocked;
     pthread_attr_t attributes;
     if (const int error = pthread_attr_init(&attributes); error != 0) return error;
     size_t usual = 0;
     pthread_attr_getstacksize(&attributes, &usual);
     pthread_attr_setstacksize(&attributes, std::max(usual, least_stack));
-    pthread_attr_setsigmask_np(&attributes, &all_signals);
     const int error = pthread_create(&thread, &attributes, function, argument);
     pthread_attr_destroy(&attributes);
     return error;
