@@ -22,7 +22,7 @@ struct CpuOperand {
 /// arrays of its own and is added to the partials by its last block: it closes; what that addition loses starts the
 /// next stretch (Kahan, "Further remarks on reducing truncation errors", 1965).
 constexpr int64_t stretch_blocks(int64_t block_rows) { return std::clamp<int64_t>(256 / block_rows, 8, 32); }
-/// Of the row groups' partials, in the same way.
+/// The final reduce sums so many partials at once, in the same way.
 inline constexpr int64_t groups_at_once = 16;
 
 /// One row group. Matrix and row-shaped pointers stand at the group's first row.
@@ -33,7 +33,7 @@ struct RowsTask {
     int64_t rows = 0;          ///< rows of this group, at least 1
 };
 
-/// Of a spec with slices: rows of one slice. A row group may have several such tasks, one after the other, with the
+/// Rows of one slice, for a spec with slices. A row group may have several such tasks, one after the other, with the
 /// same partials.
 struct SlicedRowsTask {
     RowsTask task;

@@ -76,9 +76,9 @@ CudaCut CudaPath::cut(const Spec& spec, const Geometry& geometry, Batch batch, i
     return {.row_groups = all, .parts = all, .items = all};
 }
 
-/// A part costs its rows, and what two more would: columns are loaded, the pipeline fills and drains, sums are written.
-/// Of a few numbers of rounds the one that takes the row groups least time. Without sums over all slices each part is a
-/// row group of its own: the GPU deals blocks out to multiprocessors as they come free.
+/// Chooses the number of rounds, out of a few, that takes the row groups least time. A part costs its rows, and what two
+/// more would: columns are loaded, the pipeline fills and drains, sums are written. Without sums over all slices each
+/// part is a row group of its own: the GPU deals blocks out to multiprocessors as they come free.
 CudaCut CudaPath::cut_slices(const Spec& spec, const Geometry& geometry, Batch batch, int64_t workspace_bytes) const {
     constexpr int64_t overhead_rows = 2, most_rounds = 8;
     constexpr int64_t most_groups = 65535;  // of a grid's second dimension

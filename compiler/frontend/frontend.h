@@ -37,10 +37,10 @@ void write_asked(ir::Builder& b, const Spec& spec, Tensor tensor, ir::Expr value
 /// The sum over the rows; where the spec accumulates, on top of what the tensor holds.
 void write_column_sum(ir::Builder& b, const Spec& spec, Tensor tensor, ir::Expr value);
 
-/// Of a forward pass: y = xhat * scale + beta, each where there is one.
+/// Writes the output of a forward pass: y = xhat * scale + beta, each where there is one.
 void write_layer(ir::Builder& b, const Spec& spec, ir::Expr xhat);
 
-/// Of a backward pass: dx and dresidual_in from the gradient of what was normalised, dgamma and dbeta.
+/// Writes the outputs of a backward pass: dx and dresidual_in from the gradient of h, dgamma and dbeta.
 void write_gradients(ir::Builder& b, const Spec& spec, ir::Expr gradient, ir::Expr xhat);
 
 }  // namespace normjit::frontend

@@ -28,13 +28,8 @@ std::string value_of(const Spec& spec, std::string_view key) {
     if (key == "rounding") return std::string(name(spec.rounding));
     if (key == "eps") return text::number(spec.eps);
     if (key == "gamma_offset") return text::number(spec.gamma_offset);
-    if (key == "out") {
-        std::string names;
-        for (const Tensor tensor : all_tensors) {
-            if (spec.writes(tensor)) names += fmt::format("{}{}", names.empty() ? "" : ",", name(tensor));
-        }
-        return names;
-    }
+    if (key == "out")
+        return fmt::format("{}", fmt::join(names_of([&](Tensor tensor) { return spec.writes(tensor); }), ","));
     const auto tensor = parse_tensor(key);
     const auto dtype = tensor ? spec.dtype_if(*tensor) : std::nullopt;
     return std::string(dtype ? name(*dtype) : "none");

@@ -9,8 +9,19 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace normjit {
+
+/// Returns the names of the tensors for which is_meant(tensor), in the order of tensors.def.
+template <class IsMeant>
+std::vector<std::string_view> names_of(const IsMeant& is_meant) {
+    std::vector<std::string_view> names;
+    for (const Tensor tensor : all_tensors) {
+        if (is_meant(tensor)) names.push_back(name(tensor));
+    }
+    return names;
+}
 
 /// A spec and how its caller said it: by a struct, or by a text that describes the layer.
 struct Said {

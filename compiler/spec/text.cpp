@@ -162,12 +162,8 @@ Status read_list(const text::Fields& fields, std::string_view key, Named& named,
     for (const std::string_view word : text::split(*given, ',')) {
         const auto tensor = parse_tensor(word);
         if (!tensor || !is_allowed(*tensor)) {
-            Words allowed;
-            for (const Tensor each : all_tensors) {
-                if (is_allowed(each)) allowed.push_back(name(each));
-            }
             return fields.error(key, fmt::format("'{}' is not one of {}; join several by commas", text::shown(word),
-                                                 text::join(allowed)));
+                                                 text::join(names_of(is_allowed))));
         }
         if (named[*tensor]) return fields.error(key, fmt::format("{} comes twice", word));
         named[*tensor] = true;
@@ -234,10 +230,7 @@ Spec described(const Spec& spec) {
 /// The names of the tensors for which `is_meant`, " key=a,b"; nothing without any.
 template <class IsMeant>
 std::string list(std::string_view key, const IsMeant& is_meant) {
-    Words names;
-    for (const Tensor tensor : all_tensors) {
-        if (is_meant(tensor)) names.push_back(name(tensor));
-    }
+    const Words names = names_of(is_meant);
     return names.empty() ? "" : fmt::format(" {}={}", key, fmt::join(names, ","));
 }
 

@@ -20,7 +20,7 @@ constexpr int trial_rounds = 7, final_rounds = 25, confirming_rounds = 11;
 /// Less is not worth another order of sums.
 constexpr double least_gain = 0.02;
 
-/// Of the time, for the comparison that decides.
+/// The part of the time that the deciding comparison gets.
 constexpr double final_share = 0.25;
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Of the keys and their meaning; lines of another format are skipped.
+/// The version of the keys and their meaning. Lines of another format are skipped.
 constexpr int record_format = 1;
 
 /// Bytes that are no UTF-8 become replacement characters.

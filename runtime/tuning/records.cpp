@@ -23,7 +23,7 @@ constexpr size_t most_warnings = 20;
 /// A record of another device counts when it gained this much there: less may be what that device is like.
 constexpr double architecture_gain = 1.05;
 
-/// Of M and of S, by which a record may be off.
+/// The factor by which M and S of a record may be off.
 constexpr double size_factor = 2;
 
 /// What two specs with the same fastest schedule have in common, but for M and S.
@@ -52,7 +52,7 @@ Schedule scaled(Schedule schedule, const DeviceClass& from, const DeviceClass& t
     return schedule;
 }
 
-/// Of every line that says something, with its number.
+/// Calls work(line, number) for every line that says something.
 template <class Work>
 void for_each_line(std::string_view text, const Work& work) {
     for (int number = 1; !text.empty(); ++number) {
@@ -63,7 +63,7 @@ void for_each_line(std::string_view text, const Work& work) {
     }
 }
 
-/// Of a line that to_text() made: its spec comes first. 0: says none.
+/// Returns the columns in a line that to_text() made, where the spec comes first; 0 without any.
 int64_t first_cols(std::string_view line) {
     constexpr std::string_view key = "cols=";
     const size_t at = line.find(key);

@@ -39,7 +39,7 @@ struct Question {
     size_t entry_count = 0;
 };
 
-/// Of Ask; others are those of normjit::Code, and the bytes a message.
+/// Results of Ask. Any other is a normjit::Code, and the bytes are its message.
 inline constexpr int answered = 0, out_of_memory = -1;
 
 /// The type of the library's one function. Throws nothing, from any thread.

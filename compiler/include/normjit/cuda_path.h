@@ -69,7 +69,7 @@ struct CudaPath {
     /// no row. When shifted and a block takes rows several times, as many as let each of its teams meet rows that start
     /// at the same place of a vector only; 0 when that needs more.
     int64_t groups(const Geometry& geometry, int64_t rows, int64_t workspace_bytes) const;
-    /// Of a launch. No row groups when it cannot be, as groups(), or has no rows.
+    /// Returns how a launch shares its rows. It has no row groups without rows, or where groups() returns 0.
     CudaCut cut(const Spec& spec, const Geometry& geometry, Batch batch, int64_t workspace_bytes) const;
     bool operator==(const CudaPath&) const = default;
 

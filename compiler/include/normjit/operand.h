@@ -49,7 +49,7 @@ class OperandList {
     /// Null when the tensor takes no part.
     const Operand* find(Tensor tensor) const;
     bool has(Tensor tensor) const { return find(tensor) != nullptr; }
-    /// Of an operand that there is.
+    /// Returns the operand of a tensor that takes part.
     const Operand& of(Tensor tensor) const { return *find(tensor); }
     size_t place(Tensor tensor) const { return place(of(tensor)); }
     size_t place(const Operand& operand) const { return static_cast<size_t>(&operand - operands_.data()); }

@@ -170,7 +170,7 @@ Status validate(const Spec& spec);
 /// INT64_MAX when there are more bytes than that.
 int64_t bytes_moved(const Spec& spec, Batch batch);
 
-/// Of one of the spec's tensors, its rows without gaps.
+/// Returns the size of one of the spec's tensors, its rows without gaps.
 int64_t elements_of(const Spec& spec, Tensor tensor, Batch batch);
 int64_t bytes_of(const Spec& spec, Tensor tensor, Batch batch);
 
