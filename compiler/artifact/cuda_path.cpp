@@ -57,6 +57,13 @@ int64_t CudaPath::whole_shifts(int64_t groups, int64_t most) const {
     return groups / unit * unit;
 }
 
+/// A row group takes every row_groups-th item: the same part of some later slice if `parts` divides row_groups.
+bool CudaPath::items_start_alike(const CudaCut& cut, int64_t row_stride, int64_t slice_stride) const {
+    if (cut.items <= cut.row_groups) return true;
+    if (cut.row_groups % cut.parts == 0) return cut.row_groups / cut.parts * slice_stride % vector_width == 0;
+    return slice_stride % vector_width == 0 && rows_per_block * row_stride % vector_width == 0;
+}
+
 /// As many as rows_per_team asks for, as far as their blocks and teams can be counted.
 int64_t CudaPath::short_groups(int64_t with_rows) const {
     if (rows_per_team == 0) return 0;

@@ -164,6 +164,26 @@ TEST_CASE("row groups of CUDA launches whose teams take few rows each") {
     CHECK(path.groups(geometry, 1000, 0) == 124);
 }
 
+TEST_CASE("a row group sums over slices only where its rows start at the same place of a vector") {
+    int alike = 0, unlike = 0;
+    for (int64_t number = 0; number < 3 * 3 * 4 * 8 * 8; ++number) {
+        const int64_t parts = 1 + number % 3, row_groups = 1 + number / 3 % 3, slices = 1 + number / 9 % 4;
+        const int64_t row_stride = number / 36 % 8, slice_stride = number / 288;
+        const CudaPath path{.vector_width = 8, .rows_per_block = 4, .shifted = true, .launches = {}};
+        const CudaCut cut{.row_groups = row_groups, .parts = parts, .items = parts * slices};
+        const auto start_of = [&](int64_t item) {
+            return (item / parts * slice_stride + item % parts * path.rows_per_block * row_stride) % path.vector_width;
+        };
+        bool same = true;
+        for (int64_t item = row_groups; item < cut.items; ++item) same &= start_of(item) == start_of(item - row_groups);
+        if (path.items_start_alike(cut, row_stride, slice_stride)) CHECK(same);
+        if (slice_stride == 0 && row_stride % 2 == 0) CHECK(path.items_start_alike(cut, row_stride, slice_stride));
+        ++(same ? alike : unlike);
+    }
+    CHECK(alike > 0);
+    CHECK(unlike > 0);
+}
+
 TEST_CASE("row groups cover every row once") {
     for (int64_t rows : {int64_t{1}, int64_t{7}, int64_t{1000}, INT64_MAX}) {
         for (int64_t groups : {int64_t{1}, int64_t{3}, int64_t{64}}) {
