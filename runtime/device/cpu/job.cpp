@@ -73,25 +73,25 @@ bool Job::find_next(Phase& phase) const {
     return true;
 }
 
-void Job::take_part(int seat, int seats, std::chrono::nanoseconds restraint) {
+void Job::take_part(int seat, int seats, std::chrono::nanoseconds delay) {
     Phase phase;
     bell_.wait([&] { return find_next(phase); });
-    take_part(phase, seat, seats, restraint);
+    take_part(phase, seat, seats, delay);
 }
 
-void Job::take_part(Phase& phase, int seat, int seats, std::chrono::nanoseconds restraint) {
+void Job::take_part(Phase& phase, int seat, int seats, std::chrono::nanoseconds delay) {
     for (;;) {
-        work(phase, seat, seats, restraint);
+        work(phase, seat, seats, delay);
         if (phase.is_last()) return;
         bell_.wait([&] { return find_next(phase); });
     }
 }
 
-void Job::work(const Phase& phase, int seat, int seats, std::chrono::nanoseconds restraint) {
+void Job::work(const Phase& phase, int seat, int seats, std::chrono::nanoseconds delay) {
     const int shares = std::min(seats, most_shares_);
     run_share(phase, seat % shares, shares);
     const auto is_over = [&] { return announced_[0].load(std::memory_order_relaxed) != phase.number; };
-    if (restraint.count() > 0 && wait_for(restraint, is_over)) return;
+    if (delay.count() > 0 && wait_for(delay, is_over)) return;
     for (int i = 1; i < shares; ++i) run_share(phase, (seat + i) % shares, shares);
 }
 

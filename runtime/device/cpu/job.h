@@ -81,10 +81,10 @@ class Job {
     int64_t number() const { return announced_[0].load(std::memory_order_acquire); }
 
     /// Works on `phase`, then on each phase that follows, until no task of the job is left to begin. All threads give
-    /// the same number of seats. A thread that has run its share looks at the others' after `restraint`.
-    void take_part(Phase& phase, int seat, int seats, std::chrono::nanoseconds restraint);
+    /// the same number of seats. A thread that has run its share looks at the others' after `delay`.
+    void take_part(Phase& phase, int seat, int seats, std::chrono::nanoseconds delay);
     /// Begins with whichever phase is announced.
-    void take_part(int seat, int seats, std::chrono::nanoseconds restraint = {});
+    void take_part(int seat, int seats, std::chrono::nanoseconds delay = {});
 
     /// True while nobody has begun the share that a seat owns.
     bool is_untouched(const Phase& phase, int seat) const;
@@ -104,7 +104,7 @@ class Job {
 
     explicit Job(int seats) : most_shares_(seats) {}
     void announce(const Phase& phase);
-    void work(const Phase& phase, int seat, int seats, std::chrono::nanoseconds restraint);
+    void work(const Phase& phase, int seat, int seats, std::chrono::nanoseconds delay);
     void run_share(const Phase& phase, int of, int shares);
     void add_done(const Phase& phase, int64_t tasks);
     Share* shares() const { return reinterpret_cast<Share*>(const_cast<Job*>(this) + 1); }
