@@ -59,7 +59,7 @@ def rms_norm(x: ArrayLike, scale: ArrayLike | None = None, epsilon: float = 1e-6
 def _norm(norm, x, scale, bias, epsilon, scale_offset):
     if x is None:
         raise InvalidArgument("x: is None; must be an array")
-    x, scale, bias = (None if array is None else jnp.asarray(array) for array in (x, scale, bias))
+    x, scale, bias = (_array(name, array) for name, array in (("x", x), ("scale", scale), ("bias", bias)))
     if x.ndim == 0:
         raise InvalidArgument("x: has no dimensions; the last must be the normalised one")
     for name, array in (("x", x), ("scale", scale), ("bias", bias)):
@@ -72,6 +72,13 @@ def _norm(norm, x, scale, bias, epsilon, scale_offset):
     check_finite("epsilon", epsilon, least=0)
     check_finite("scale_offset", scale_offset)
     return _differentiable(x, scale, bias, norm, float(epsilon), float(scale_offset))
+
+
+def _array(name, given):
+    try:
+        return None if given is None else jnp.asarray(given)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"{name}: JAX makes no array of it: {error}") from error
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))

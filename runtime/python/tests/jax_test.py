@@ -243,6 +243,11 @@ def test_bad_input():
         rms_norm(jnp.float32(1))
     with pytest.raises(normjit.InvalidArgument, match="x: is None"):
         rms_norm(None)
+    for wrong in ("text", object(), [[1.0], [2.0, 3.0]]):
+        with pytest.raises(normjit.InvalidArgument, match="^x: JAX makes no array of it: "):
+            rms_norm(wrong)
+        with pytest.raises(normjit.InvalidArgument, match="^bias: JAX makes no array of it: "):
+            layer_norm(jnp.ones((3, 4)), bias=wrong)
     for epsilon in (-1.0, float("nan"), float("inf"), None, "small"):
         with pytest.raises(normjit.InvalidArgument, match=f"epsilon: {epsilon!r}; must be finite and at least 0"):
             layer_norm(jnp.ones((3, 4)), epsilon=epsilon)

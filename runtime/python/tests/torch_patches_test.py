@@ -210,10 +210,24 @@ def test_probing_leaves_no_trace():
 
 
 def test_no_module():
-    for function in (normjit.torch.patch, normjit.torch.unpatch, normjit.torch.found):
+    for function in (normjit.torch.patch, normjit.torch.unpatch, normjit.torch.found, normjit.torch.prepare):
         for model in ([1], None, torch.ones(2), torch.nn.RMSNorm):
             with pytest.raises(normjit.InvalidArgument, match="model: is .*; must be a torch.nn.Module"):
                 function(model)
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"rows": "many"}, "rows: 'many'; must be an int of at least 1"), ({"rows": 0}, "rows: 0; must be"),
+    ({"rows": 2.0}, "rows: 2.0; must be"),
+    ({"rows": 2, "dtype": torch.int32}, "dtype: torch.int32; allowed: None, torch.float32"),
+    ({"rows": 2, "dtype": "float32"}, "dtype: 'float32'; allowed: None, torch.float32")])
+def test_report_and_prepare_refuse_what_they_cannot_use(options, message):
+    model = normjit.torch.patch(Plain())
+    with pytest.raises(normjit.InvalidArgument, match=f"^{message}"):
+        normjit.torch.report(model, **options)
+    if "dtype" in options:
+        with pytest.raises(normjit.InvalidArgument, match=f"^{message}"):
+            normjit.torch.prepare(model, dtype=options["dtype"])
 
 
 def test_not_strict():

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from normjit import _library
+from normjit._library import InvalidArgument
 
 _library.require("torch", "2.10", by="normjit.torch")
 import torch  # noqa: E402
@@ -22,7 +23,7 @@ import torch  # noqa: E402
 from normjit.torch import _kernels  # noqa: E402
 from normjit.torch.functional import layer_norm, rms_norm  # noqa: E402
 from normjit.torch.memory import keep_host_memory, prepare  # noqa: E402
-from normjit.torch.modules import LayerNorm, RMSNorm  # noqa: E402
+from normjit.torch.modules import LayerNorm, RMSNorm, checked_dtype  # noqa: E402
 from normjit.torch.override import disable, enable, enabled, enabled_operators, is_enabled  # noqa: E402
 from normjit.torch.patches import calls_left, patch, unpatch  # noqa: E402
 from normjit.torch.recognition import Found, found  # noqa: E402
@@ -43,6 +44,9 @@ def report(model: torch.nn.Module | None = None, rows: int | None = None,
     its backward pass, for inputs of that many rows and of `dtype` (None: the weight's); None if normjit has no kernel.
     It is measured during the call, in 0.2 s for each kind and size of norm, during which the process should do nothing
     else: torch's operators have their own kernels meanwhile."""
+    if rows is not None and not (hasattr(rows, "__index__") and rows >= 1):
+        raise InvalidArgument(f"rows: {rows!r}; must be an int of at least 1")
+    dtype = checked_dtype(dtype)
     calls, left_to_torch, reason = _kernels.counts()
     enabled_now = enabled_operators()
     facts = {"enabled": sorted(enabled_now), "calls": calls, "left_to_torch": left_to_torch, "reason": reason,

@@ -7,8 +7,8 @@ import ctypes
 import torch
 
 from normjit._library import Error, InvalidArgument, Unavailable
-from normjit.torch.modules import LayerNorm, RMSNorm
-from normjit.torch.recognition import is_patched
+from normjit.torch.modules import LayerNorm, RMSNorm, checked_dtype
+from normjit.torch.recognition import check_model, is_patched
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # of malloc.h
 INT_MAX = 2**31 - 1
@@ -34,6 +34,8 @@ def prepare(model: torch.nn.Module, dtype: torch.dtype | None = None, residual: 
     patch(), with the types of the training: `dtype` is that of the norms' inputs, None means that of their
     weights; with `residual` normjit's modules are called with one as well. Returns the number of modules; raises
     InvalidArgument if there is none."""
+    check_model(model)
+    dtype = checked_dtype(dtype)
     modules = [m for m in model.modules() if is_patched(m) or isinstance(m, (torch.nn.LayerNorm, LayerNorm, RMSNorm))
                or type(m) is torch.nn.RMSNorm]
     modules = [m for m in modules if m.weight is not None]

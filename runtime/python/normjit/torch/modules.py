@@ -34,7 +34,7 @@ class LayerNorm(torch.nn.LayerNorm):
                  main_grad: bool = False) -> None:
         shape = _checked_shape(normalized_shape, main_grad)
         check_finite("eps", eps, least=0)
-        super().__init__(shape, eps, elementwise_affine, bias, _checked_device(device), _checked_dtype(dtype))
+        super().__init__(shape, eps, elementwise_affine, bias, _checked_device(device), checked_dtype(dtype))
         self.main_grad = main_grad
 
     def forward(self, input: torch.Tensor, residual: torch.Tensor | None = None,  # type: ignore[override]
@@ -82,7 +82,7 @@ class RMSNorm(torch.nn.RMSNorm):
         if weight_offset and not elementwise_affine:
             raise InvalidArgument(f"weight_offset: {weight_offset}; must be 0 without a weight")
         self.weight_offset = weight_offset  # before the weight is filled
-        super().__init__(shape, eps, elementwise_affine, _checked_device(device), _checked_dtype(dtype))
+        super().__init__(shape, eps, elementwise_affine, _checked_device(device), checked_dtype(dtype))
         self.main_grad = main_grad
 
     def reset_parameters(self) -> None:
@@ -120,7 +120,8 @@ def _checked_shape(normalized_shape: Any, main_grad: bool) -> tuple[int, ...]:
     return shape
 
 
-def _checked_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
+def checked_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
+    """Returns a type that kernels have, or None; raises InvalidArgument for another."""
     if dtype is not None and dtype not in ALL_TYPES:
         raise InvalidArgument(f"dtype: {dtype!r}; allowed: None, {', '.join(map(str, ALL_TYPES))}")
     return dtype
