@@ -49,16 +49,20 @@ class Checker {
         given_.device = given_[Role::x].device();
         read_row();
         if (signature_.mask != Signature::none) check_mask();
-        for (const Place& place : signature_.tensors) {
-            if (place.role == Role::x || !given_[place.role]) continue;
-            check_type(place);
-            check_device(place);
-            check_form(place);
-        }
+        check_each(&Checker::check_form);  // first: torch's kernel may take other types, but no wrong shape
+        check_each(&Checker::check_type);
+        check_each(&Checker::check_device);  // after the type, which the undefined tensor lacks
         check_pairs();
     }
 
   private:
+    template <class Check>
+    void check_each(Check check) {
+        for (const Place& place : signature_.tensors) {
+            if (place.role != Role::x && given_[place.role]) (this->*check)(place);
+        }
+    }
+
     const TensorView& tensor(const Place& place) const { return given_[place.role]; }
     const Place& place_of(Role role) const { return *std::ranges::find(signature_.tensors, role, &Place::role); }
     Sizes outer() const { return x_.first(x_.size() - given_.row_dimensions); }

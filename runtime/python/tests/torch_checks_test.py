@@ -177,6 +177,23 @@ def test_torchs_operator(operand):
         torch.ops.aten.native_layer_norm_backward(*arguments.values())
 
 
+@pytest.mark.parametrize("operand", ATEN)
+def test_a_wrong_shape_beside_a_type_that_may_be_torchs(operand):
+    """Calls with such types are left to torch's kernel, but none with a wrong shape."""
+    make, message = ATEN[operand]
+    for other in ("grad_out", "mean", "bias"):
+        arguments = aten_arguments()
+        arguments[other] = arguments[other].double()
+        arguments[operand] = make(arguments[operand])
+        with normjit.torch.enabled(), pytest.raises(RuntimeError, match=f"^{message}"):
+            torch.ops.aten.native_layer_norm_backward(*arguments.values())
+    if operand in ("grad_out", "mean", "rstd"):
+        arguments = {name: t[:0] if name in ("input", "grad_out", "mean", "rstd") else t for name, t in aten_arguments().items()}
+        arguments[operand] = torch.ones((), dtype=torch.float64)
+        with normjit.torch.enabled(), pytest.raises(RuntimeError, match=rf"^{operand}: its shape is \[\]; must be"):
+            torch.ops.aten.native_layer_norm_backward(*arguments.values())
+
+
 def test_what_torch_takes():
     """Operands of other shapes with as many elements are served; a type that torch refuses is refused."""
     arguments = aten_arguments()

@@ -124,12 +124,13 @@ class _Checks:
         mask = self.given.get("output_mask")
         torch._check(mask is None or len(mask) == self.results,
                      lambda: f"output_mask: has {len(mask)} elements; must have {self.results}")
-        for name, form in FORMS.items():
-            t = self.given.get(name)
-            if t is not None:
-                self.check_type(name, t)
-                torch._check(t.device == self.x.device, lambda: f"{name}: is not on the device of x")
-                getattr(self, f"check_{form}")(name, t)
+        operands = {name: self.given[name] for name in FORMS if self.given.get(name) is not None}
+        for name, t in operands.items():
+            getattr(self, f"check_{FORMS[name]}")(name, t)
+        for name, t in operands.items():
+            self.check_type(name, t)
+        for name, t in operands.items():
+            torch._check(t.device == self.x.device, lambda: f"{name}: is not on the device of x")
         if "mean" in self.given:
             mean, rstd = self.given["mean"], self.given["rstd"]
             torch._check(rstd is None or mean is not None, lambda: "rstd: is given without mean")
