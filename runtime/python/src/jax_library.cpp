@@ -159,7 +159,8 @@ class Taker {
 
 void execute(const CallFrame& call, const Where& where) {
     const LentPool pool(call);
-    const Kernel& kernel = kernel_of(where.device, spec_of(call), where.stream);
+    const std::string spec = spec_of(call);
+    const Kernel& kernel = kernel_of(where.device, spec, where.stream);
     normjit_arguments arguments{};
     arguments.size = sizeof arguments;
     Taker taker(kernel.spec, arguments);
