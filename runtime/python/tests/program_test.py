@@ -99,7 +99,8 @@ def test_tune_shows_its_messages(tmp_path, is_terminal):
     (tmp_path / "shapes.txt").write_text("rmsnorm rows=8 cols=64\n")
     code = "import normjit; normjit.tune('shapes.txt', 'r.jsonl', budget='1s'); normjit.tune('none.txt', 'r.jsonl')"
     read, write = os.openpty() if is_terminal else os.pipe()
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stderr=write)
+    plain = {**os.environ, "NO_COLOR": "1"}  # for the traceback, which Python 3.13 colours on a terminal
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stderr=write, env=plain)
     os.close(write)
     said = b""
     with contextlib.suppress(OSError):  # a terminal ends this way
