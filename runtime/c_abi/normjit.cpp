@@ -82,6 +82,11 @@ int32_t normjit_version(void) { return NORMJIT_VERSION; }
 
 const char* normjit_last_error(void) { return last_error.c_str(); }
 
+const char* normjit_tensor_name(int32_t tensor) {
+    const auto* found = std::ranges::find(tensor_table, tensor, &TensorInfo::number);
+    return found == std::end(tensor_table) ? nullptr : found->name.data();
+}
+
 normjit_status normjit_spec_parse(const char* text, normjit_spec* spec) {
     return guarded([&]() -> Status {
         NORMJIT_RETURN_IF_ERROR(check_handle(text, "text"));

@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// compiler/SPEC.md lists exactly the keys that the parsers read.
+// compiler/SPEC.md lists exactly the keys that the parsers read. Its tables of a spec, and the enum of tensors in
+// normjit.h, are written from keys.def and tensors.def: NORMJIT_GOLDEN=rewrite writes them.
+#include "support/text.h"
+
 #include "normjit/schedule.h"
 #include "normjit/spec.h"
 #include "normjit/target.h"
 
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
 #include <fstream>
 #include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 using namespace normjit;
 
@@ -53,10 +61,108 @@ std::string text_of(const Keys& keys) {
     return text;
 }
 
+/// Compares what stands between two texts in a file with what should, or writes it.
+void check_between(const char* path, std::string_view before, std::string_view after, const std::string& wanted) {
+    std::ifstream file(path);
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    const size_t start = text.find(before), begin = start + before.size(), end = text.find(after, begin);
+    REQUIRE_MESSAGE((start != text.npos && end != text.npos), std::string(path), " lacks '", before, "' before '",
+                    after, "'");
+    const char* mode = std::getenv("NORMJIT_GOLDEN");
+    if (mode != nullptr && std::string_view(mode) == "rewrite") {
+        std::ofstream(path) << text.substr(0, begin) << wanted << text.substr(end);
+        return;
+    }
+    CHECK_MESSAGE(text.substr(begin, end - begin) == wanted, std::string(path),
+                  ": run this test with NORMJIT_GOLDEN=rewrite after a change of keys.def or tensors.def");
+}
+
+std::string shape_of(const Axes& axes) {
+    return axes.is_matrix() ? "[M,N]" : axes.row ? "[M]" : axes.column ? "[N]" : "one element";
+}
+
+std::string table_of_keys() {
+    std::string table = "\n| key | pass | value | default | what it is |\n|---|---|---|---|---|\n";
+#define ALL(key, passes, values, default_, doc) \
+    table += fmt::format("| `{}` | {} | {} | {} | {} |\n", #key, #passes, values, default_, doc);
+#include "normjit/keys.def"
+    return table + "\n";
+}
+
+std::string table_of_tensors() {
+    constexpr std::string_view roles[] = {"read", "read; may be `none`", "written", "read if saved, else written"};
+    std::string table =
+        "\n| tensor | pass | shape | use | type if none is given | what it is |\n|---|---|---|---|---|---|\n";
+#define TENSOR(name, number, axes_, role, passes, type, type_in_words, needed, doc)                    \
+    table += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", #name, #passes, shape_of(axes::axes_), \
+                         roles[static_cast<size_t>(Role::role)], type_in_words, doc);
+#include "normjit/tensors.def"
+    return table + "\n";
+}
+
+/// Returns the enumerators of normjit_tensor, by number.
+std::string enum_of_tensors() {
+    constexpr std::string_view roles[] = {"read", "read", "written", "read with NORMJIT_STATS_SAVED, else written"};
+    constexpr std::string_view passes[] = {" by NORMJIT_BACKWARD", " by NORMJIT_FORWARD", ""};
+    std::vector<TensorInfo> tensors(std::begin(tensor_table), std::end(tensor_table));
+    std::ranges::sort(tensors, {}, &TensorInfo::number);
+    std::vector<std::string> lines;
+    size_t width = 0;
+    for (const TensorInfo& tensor : tensors) {
+        std::string name(tensor.name);
+        std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
+        const bool is_last = &tensor == &tensors.back();
+        lines.push_back(fmt::format("    NORMJIT_{} = {}{}", name, tensor.number, is_last ? "" : ","));
+        width = std::max(width, lines.back().size());
+    }
+    std::string text;
+    for (size_t i = 0; i < lines.size(); ++i) {
+        const TensorInfo& tensor = tensors[i];
+        text += fmt::format("{:{}} /* {}, {}{} */\n", lines[i], width, shape_of(tensor.axes),
+                            roles[static_cast<size_t>(tensor.role)], passes[static_cast<size_t>(tensor.passes)]);
+    }
+    return text;
+}
+
+/// Checks that a text has each word in backquotes.
+void check_words(std::string_view key, std::string_view text, const std::vector<std::string_view>& words) {
+    for (const std::string_view word : words) {
+        INFO("keys.def: ", key, " does not describe ", word);
+        CHECK(text.find(fmt::format("`{}`", word)) != text.npos);
+    }
+}
+
 }  // namespace
 
-TEST_CASE("SPEC.md has every key of a spec") {
-    CHECK(text_of(keys_on_page("Spec")) == text_of(keys_of(parse_spec("layernorm nosuch=1").status())));
+TEST_CASE("SPEC.md has the tables of keys and tensors") {
+    check_between("compiler/SPEC.md", "<!-- from include/normjit/keys.def -->\n", "<!-- end -->", table_of_keys());
+    check_between("compiler/SPEC.md", "<!-- from include/normjit/tensors.def -->\n", "<!-- end -->",
+                  table_of_tensors());
+}
+
+TEST_CASE("normjit.h has every tensor") {
+    check_between("runtime/include/normjit/normjit.h", "typedef enum normjit_tensor {\n", "} normjit_tensor;",
+                  enum_of_tensors());
+    std::set<int> numbers;
+    for (const TensorInfo& tensor : tensor_table) numbers.insert(tensor.number);
+    CHECK(numbers.size() == tensor_count);
+    CHECK(*numbers.begin() == 0);
+    CHECK(*numbers.rbegin() == static_cast<int>(tensor_count) - 1);
+}
+
+TEST_CASE("keys.def describes the values and defaults that there are") {
+    const Spec plain;
+    std::vector<std::string_view> words;
+#define CHOICE(key, values_of, passes, values, default_, ...)      \
+    words.clear();                                                 \
+    for (const auto each : values_of) words.push_back(name(each)); \
+    check_words(#key, values, words);                              \
+    CHECK(name(plain.key) == std::string_view(default_));
+#define NUMBER(key, passes, values, default_, ...) CHECK(text::number(plain.key) == default_);
+#define FLAG(key, passes, values, default_, ...) \
+    check_words(#key, values, {"0", "1"});       \
+    CHECK(std::string(plain.key ? "1" : "0") == default_);
+#include "normjit/keys.def"
 }
 
 TEST_CASE("SPEC.md has every key of a target") {

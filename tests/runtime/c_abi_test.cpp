@@ -112,6 +112,9 @@ TEST_CASE("c: each thread has its own error message") {
     }).join();
     CHECK(std::string(normjit_last_error()) == "engine: null pointer");
     CHECK(normjit_version() == NORMJIT_VERSION);
+    CHECK(normjit_tensor_name(NORMJIT_DX) == std::string("dx"));
+    CHECK(normjit_tensor_name(-1) == nullptr);
+    CHECK(normjit_tensor_name(NORMJIT_TENSORS) == nullptr);
     normjit_engine_options options{};
     options.size = sizeof options;
     options.device = "toaster";

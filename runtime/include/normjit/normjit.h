@@ -52,22 +52,23 @@ typedef enum normjit_thread_policy {
 } normjit_thread_policy;
 typedef enum normjit_log_level { NORMJIT_LOG_INFO = 0, NORMJIT_LOG_WARNING = 1 } normjit_log_level;
 
+/* With slices [M,N] is [S,M,N], [M] is [S,M], and [N] may be [S,N]. */
 typedef enum normjit_tensor {
-    NORMJIT_X = 0,             /* [M,N]; with slices [S,M,N], and [S,M] for [M] */
-    NORMJIT_DY = 1,            /* [M,N] */
-    NORMJIT_DRESIDUAL = 2,     /* [M,N] */
-    NORMJIT_GAMMA = 3,         /* [N] */
-    NORMJIT_BETA = 4,          /* [N] */
-    NORMJIT_MEAN = 5,          /* [M]; if it has a type, NORMJIT_FORWARD and NORMJIT_STATS_RECOMPUTE write it */
-    NORMJIT_RSTD = 6,          /* [M]; likewise */
-    NORMJIT_DX = 7,            /* [M,N], written */
-    NORMJIT_DGAMMA = 8,        /* [N], written */
-    NORMJIT_DBETA = 9,         /* [N], written */
-    NORMJIT_DRESIDUAL_IN = 10, /* [M,N], written: the gradient of the stream that x was added to */
+    NORMJIT_X = 0,             /* [M,N], read */
+    NORMJIT_DY = 1,            /* [M,N], read by NORMJIT_BACKWARD */
+    NORMJIT_DRESIDUAL = 2,     /* [M,N], read by NORMJIT_BACKWARD */
+    NORMJIT_GAMMA = 3,         /* [N], read */
+    NORMJIT_BETA = 4,          /* [N], read */
+    NORMJIT_MEAN = 5,          /* [M], read with NORMJIT_STATS_SAVED, else written */
+    NORMJIT_RSTD = 6,          /* [M], read with NORMJIT_STATS_SAVED, else written */
+    NORMJIT_DX = 7,            /* [M,N], written by NORMJIT_BACKWARD */
+    NORMJIT_DGAMMA = 8,        /* [N], written by NORMJIT_BACKWARD */
+    NORMJIT_DBETA = 9,         /* [N], written by NORMJIT_BACKWARD */
+    NORMJIT_DRESIDUAL_IN = 10, /* [M,N], written by NORMJIT_BACKWARD */
     NORMJIT_Y = 11,            /* [M,N], written by NORMJIT_FORWARD */
-    NORMJIT_H = 12,            /* [M,N], likewise */
+    NORMJIT_H = 12,            /* [M,N], written by NORMJIT_FORWARD */
     NORMJIT_RESIDUAL = 13,     /* [M,N], read by NORMJIT_FORWARD */
-    NORMJIT_ROWSCALE = 14      /* [M] */
+    NORMJIT_ROWSCALE = 14      /* [M], read */
 } normjit_tensor;
 #define NORMJIT_TENSORS 16 /* leaves room for tensors of later versions */
 
@@ -79,6 +80,9 @@ typedef struct normjit_artifact normjit_artifact;
 NORMJIT_API int32_t normjit_version(void);
 /* Returns the reason of this thread's last call that did not return NORMJIT_OK; valid until the next such call. */
 NORMJIT_API const char* normjit_last_error(void);
+
+/* Returns "dx" for NORMJIT_DX; NULL if the library knows no tensor with this number. */
+NORMJIT_API const char* normjit_tensor_name(int32_t tensor);
 
 /* Texts and bytes are written to the caller's buffer. *bytes receives their size, including the zero at the end of a
  * text. With a null buffer nothing is written; a buffer that is too small is an error. */

@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-TENSORS = (
-    "x", "dy", "dresidual", "gamma", "beta", "mean", "rstd", "dx", "dgamma", "dbeta", "dresidual_in", "y", "h", "residual",
-    "rowscale",
-)
 DTYPES = ("f32", "bf16", "f16", "f64")
 NORMS = ("layernorm", "rmsnorm")
 ROUNDINGS = ("none", "llama")
@@ -284,6 +280,8 @@ def name_packs(folder: str) -> None:
 name_packs(os.path.join(os.path.dirname(FOLDER), "normjit_kernels"))  # made by tools/kernels_wheel.py
 library = load("libnormjit.so")
 library.normjit_last_error.restype = ctypes.c_char_p
+library.normjit_tensor_name.restype = ctypes.c_char_p
+TENSORS = tuple(name.decode() for name in map(library.normjit_tensor_name, range(ROOM_FOR_TENSORS)) if name)
 for _name in ("engine", "kernel", "artifact"):
     getattr(library, f"normjit_{_name}_destroy").argtypes = [ctypes.c_void_p]
     getattr(library, f"normjit_{_name}_destroy").restype = None

@@ -72,9 +72,3 @@ def test_numbers(tmp_path):
     numbers += [*range(len(_library.ROUNDINGS)), 1]
     numbers += [_library.ROOM_FOR_TENSORS, _library.NO_DTYPE, 1, 2, 1]
     assert evaluate(tmp_path, names) == numbers
-
-
-def test_every_tensor_is_known():
-    text = HEADER.read_text()
-    enum = re.search(r"typedef enum normjit_tensor {(.*?)}", text, re.DOTALL)[1]
-    assert re.findall(r"NORMJIT_(\w+) =", enum) == [name.upper() for name in _library.TENSORS]
