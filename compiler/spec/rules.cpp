@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spec/rules.h"
 
+#include "spec/attributes.h"
 #include "spec/dependencies.h"
 #include "spec/traffic.h"
 #include "support/try.h"
@@ -23,11 +24,12 @@ std::string_view key_of(Tensor tensor) { return is_statistic(tensor) ? "stats" :
 
 /// The value of a key as the text of the spec would have it.
 std::string value_of(const Spec& spec, std::string_view key) {
-    if (key == "source") return std::string(name(spec.source));
+#define CHOICE(member, ...) \
+    if (key == #member) return std::string(name(spec.member));
+#define NUMBER(member, ...) \
+    if (key == #member) return text::number(spec.member);
+#include "normjit/keys.def"
     if (key == "stats") return std::string(name(spec.stats));
-    if (key == "rounding") return std::string(name(spec.rounding));
-    if (key == "eps") return text::number(spec.eps);
-    if (key == "gamma_offset") return text::number(spec.gamma_offset);
     if (key == "out")
         return fmt::format("{}", fmt::join(names_of([&](Tensor tensor) { return spec.writes(tensor); }), ","));
     const auto tensor = parse_tensor(key);
@@ -84,6 +86,8 @@ constexpr Rule rules[] = {
      [](const Said&, const Spec& spec) {
          return spec.stats == Stats::recompute && spec.source != Source::x && writes_dx(spec);
      }},
+    {"per_slice", "needs slices, a number or any",
+     [](const Said& said, const Spec&) { return said.names("per_slice") && !said.names("slices"); }},
     {"eps", "needs stats=recompute",
      [](const Said& said, const Spec& spec) {
          return !is_forward(spec) && said.names("eps") && spec.stats != Stats::recompute;
@@ -141,14 +145,19 @@ Status check_types(const Spec& spec) {
     return {};
 }
 
+Status refuse_others(const Spec& spec, const Attribute& attribute, Tensor tensor) {
+    if (!attribute.has(spec, tensor) || attribute.may_be_named(tensor)) return {};
+    return error(attribute.key, name(tensor), attribute.refusal);
+}
+
 Status check_attributes(const Spec& spec, Tensor tensor) {
-    const auto& [dtype, axes, accumulate] = *spec.tensors[tensor];
-    if (accumulate && !may_be_accumulated(tensor))
-        return error("accumulate", name(tensor), "only dgamma and dbeta, sums over the rows, can be added to");
+#define ATTRIBUTE(key, ...) NORMJIT_RETURN_IF_ERROR(refuse_others(spec, attributes::key, tensor));
+#include "normjit/keys.def"
+    const Axes& axes = spec.tensors[tensor]->axes;
     if (axes == info(tensor).axes) return {};
     const Tensor layer = layer_tensor(tensor);
     if (!may_be_per_slice(tensor) || !axes.is_per_slice())
-        return error("per_slice", name(tensor), "only gamma and beta, with their gradients, have a row per slice");
+        return error("per_slice", name(tensor), attributes::per_slice.refusal);
     if (!spec.has_slices()) return error("per_slice", name(layer), "needs more slices than one, or any");
     return {};
 }

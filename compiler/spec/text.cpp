@@ -3,6 +3,7 @@
 // default_outputs(), so that what one leaves out the other fills in.
 #include "support/text.h"
 
+#include "spec/attributes.h"
 #include "spec/rules.h"
 #include "support/try.h"
 
@@ -189,27 +190,14 @@ Status read_outputs(const text::Fields& fields, const Spec& spec, Named& outputs
     return {};
 }
 
-Status read_accumulate(const text::Fields& fields, Spec& spec) {
+Status read_attribute(const text::Fields& fields, const Attribute& attribute, Spec& spec) {
     Named named;
-    NORMJIT_RETURN_IF_ERROR(read_list(fields, "accumulate", named, may_be_accumulated));
+    NORMJIT_RETURN_IF_ERROR(read_list(fields, attribute.key, named, attribute.may_be_named));
     for (const Tensor tensor : all_tensors) {
         if (!named[tensor]) continue;
-        if (!spec.has(tensor))
-            return fields.error("accumulate", fmt::format("{} is not an output; name it in out=", name(tensor)));
-        spec.tensors[tensor]->accumulate = true;
-    }
-    return {};
-}
-
-/// Like the type of gamma it describes the layer: no output need read what is named, and one slice says nothing.
-Status read_per_slice(const text::Fields& fields, Spec& spec) {
-    Named named;
-    NORMJIT_RETURN_IF_ERROR(read_list(fields, "per_slice", named,
-                                      [](Tensor tensor) { return may_be_per_slice(tensor) && may_be_read(tensor); }));
-    if (fields.find("per_slice") && !fields.find("slices"))
-        return fields.error("per_slice", "needs slices, a number or any");
-    for (const Tensor tensor : all_tensors) {
-        if (named[tensor]) spec.set_per_slice(tensor, true);
+        attribute.give(spec, tensor);
+        if (!attribute.describes_layer && !attribute.has(spec, tensor))
+            return fields.error(attribute.key, fmt::format("{} is not an output; name it in out=", name(tensor)));
     }
     return {};
 }
@@ -234,7 +222,7 @@ std::string list(std::string_view key, const IsMeant& is_meant) {
     return names.empty() ? "" : fmt::format(" {}={}", key, fmt::join(names, ","));
 }
 
-std::string stats_text(const Spec& spec) {
+std::string stats_text(const Spec& spec, const Spec&) {
     const DType type = spec.dtype_if(Tensor::rstd).value_or(spec.dtype_if(Tensor::mean).value_or(spec.compute()));
     const std::string other(type == spec.compute() ? "" : name(type));
     if (spec.stats == Stats::recompute && spec.pass == Pass::backward)
@@ -260,20 +248,12 @@ std::string size_text(const Spec& spec, std::string_view key) {
     return fmt::format(" slices={}", spec.slices ? std::to_string(*spec.slices) : std::string(any_number));
 }
 
-std::string outputs_text(const Spec& spec, const Spec& layer) {
+/// The types of all tensors, then the outputs.
+std::string out_text(const Spec& spec, const Spec& layer) {
     Named outputs;
     for (const Tensor tensor : all_tensors) outputs[tensor] = spec.writes(tensor);
-    return outputs == default_outputs(layer) ? "" : list("out", [&](Tensor tensor) { return outputs[tensor]; });
-}
-
-std::string list_text(const Spec& spec, const Spec& layer, std::string_view key) {
-    if (key == "out") return types_text(spec, layer) + outputs_text(spec, layer);
-    if (key == "accumulate") return list(key, [&](Tensor tensor) { return spec.accumulates(tensor); });
-    return list(key, [&](Tensor column) {
-        return may_be_read(column) && std::ranges::any_of(all_tensors, [&](Tensor tensor) {
-                   return layer_tensor(tensor) == column && spec.is_per_slice(tensor);
-               });
-    });
+    const bool is_usual = outputs == default_outputs(layer);
+    return types_text(spec, layer) + (is_usual ? "" : list("out", [&](Tensor tensor) { return outputs[tensor]; }));
 }
 
 }  // namespace
@@ -290,8 +270,8 @@ Expected<Spec> parse_spec(std::string_view text) {
     for (const Tensor tensor : all_tensors) {
         if (spec.writes(tensor) && !outputs[tensor]) spec.tensors[tensor].reset();
     }
-    NORMJIT_RETURN_IF_ERROR(read_accumulate(fields, spec));
-    NORMJIT_RETURN_IF_ERROR(read_per_slice(fields, spec));
+#define ATTRIBUTE(key, ...) NORMJIT_RETURN_IF_ERROR(read_attribute(fields, attributes::key, spec));
+#include "normjit/keys.def"
     NORMJIT_RETURN_IF_ERROR(check_rules({spec, &fields}));
     spec = canonical(spec);
     NORMJIT_RETURN_IF_ERROR(validate(spec));
@@ -302,10 +282,9 @@ std::string to_text(const Spec& spec) {
     const Spec layer = described(spec), plain;
     std::string line(name(spec.norm));
 #define COUNT(key, ...) line += size_text(spec, #key);
-#define LIST(key, passes, ...) \
-    if (includes(Passes::passes, spec.pass)) line += list_text(spec, layer, #key);
+#define ATTRIBUTE(key, ...) line += list(#key, [&](Tensor tensor) { return attributes::key.has(spec, tensor); });
 #define OTHER(key, passes, ...) \
-    if (includes(Passes::passes, spec.pass)) line += stats_text(spec);
+    if (includes(Passes::passes, spec.pass)) line += key##_text(spec, layer);
 #define CHOICE(key, ...) \
     if (spec.key != plain.key) line += fmt::format(" {}={}", #key, name(spec.key));
 #define NUMBER(key, ...) \

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "c_abi/convert.h"
 
+#include "spec/attributes.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
@@ -51,34 +52,19 @@ Status read_flag(const char* field, uint32_t number, bool& value) {
 
 uint32_t bit_of(Tensor tensor) { return 1u << info(tensor).number; }
 
-/// The bits of `accumulate` and `per_slice`.
-Status read_attributes(const normjit_spec& from, Spec& spec) {
-    uint32_t others = ~uint32_t{0};
+/// Gives an attribute to the tensors of these bits.
+Status read_attribute(const Attribute& attribute, uint32_t bits, Spec& spec) {
     for (const Tensor tensor : all_tensors) {
-        others &= ~bit_of(tensor);
-        const auto gradient = [&](Tensor other) { return spec.has(other) && layer_tensor(other) == tensor; };
-        if ((from.accumulate & bit_of(tensor)) != 0) {
-            if (!spec.has(tensor))
-                return invalid_argument(fmt::format("spec: accumulate={}: is no output of the spec", name(tensor)));
-            spec.tensors[tensor]->accumulate = true;
-        }
-        if ((from.per_slice & bit_of(tensor)) == 0) continue;
-        if (!may_be_per_slice(tensor) || !may_be_read(tensor))
-            return invalid_argument(
-                fmt::format("spec: per_slice={}: only gamma and beta, with their gradients, have a "
-                            "row per slice",
-                            name(tensor)));
-        if (std::ranges::none_of(all_tensors, gradient))
-            return invalid_argument(
-                fmt::format("spec: per_slice={}: is no tensor of the spec, nor is its gradient", name(tensor)));
-        spec.set_per_slice(tensor, true);
+        if ((bits & bit_of(tensor)) == 0) continue;
+        bits &= ~bit_of(tensor);
+        attribute.give(spec, tensor);
+        if (attribute.may_be_named(tensor) && attribute.has(spec, tensor)) continue;
+        const std::string_view reason =
+            attribute.may_be_named(tensor) ? "the spec has no such tensor" : attribute.refusal;
+        return invalid_argument(fmt::format("spec: {}={}: {}", attribute.key, name(tensor), reason));
     }
-    for (const auto& [field, bits] :
-         {std::pair("accumulate", from.accumulate), std::pair("per_slice", from.per_slice)}) {
-        if ((bits & others) != 0)
-            return invalid_argument(fmt::format("spec: {}: {:#x}; there are no such tensors", field, bits & others));
-    }
-    return {};
+    if (bits == 0) return {};
+    return invalid_argument(fmt::format("spec: {}: {:#x}; there are no such tensors", attribute.key, bits));
 }
 
 /// Checks a field that later versions may use.
@@ -141,7 +127,8 @@ Expected<Spec> to_cpp(const normjit_spec* given) {
         NORMJIT_RETURN_IF_ERROR(read_enum("spec: dtypes", number, all_dtypes, dtype));
         spec.set(tensor, dtype);
     }
-    NORMJIT_RETURN_IF_ERROR(read_attributes(from, spec));
+#define ATTRIBUTE(key, ...) NORMJIT_RETURN_IF_ERROR(read_attribute(attributes::key, from.key, spec));
+#include "normjit/keys.def"
     return spec;
 }
 
@@ -161,9 +148,12 @@ normjit_spec to_c(const Spec& spec) {
     for (const Tensor tensor : all_tensors) {
         if (!spec.has(tensor)) continue;
         to.dtypes[info(tensor).number] = static_cast<int32_t>(spec.dtype(tensor));
-        if (spec.accumulates(tensor)) to.accumulate |= bit_of(tensor);
-        if (spec.is_per_slice(tensor)) to.per_slice |= bit_of(layer_tensor(tensor));
     }
+#define ATTRIBUTE(key, ...)                                              \
+    for (const Tensor tensor : all_tensors) {                            \
+        if (attributes::key.has(spec, tensor)) to.key |= bit_of(tensor); \
+    }
+#include "normjit/keys.def"
     return to;
 }
 
