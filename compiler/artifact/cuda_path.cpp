@@ -13,13 +13,6 @@ namespace {
 /// Row groups whose blocks, of the largest clusters, a grid can have.
 constexpr int64_t most_grid = INT32_MAX / 16;
 
-/// Over each slice, or over all.
-bool has_column_sums(const Spec& spec, bool per_slice) {
-    return std::ranges::any_of(all_tensors, [&](Tensor tensor) {
-        return may_be_accumulated(tensor) && spec.writes(tensor) && spec.is_per_slice(tensor) == per_slice;
-    });
-}
-
 }  // namespace
 
 std::string_view name(CudaGrid grid) {
@@ -77,8 +70,9 @@ int64_t CudaPath::groups(const Geometry& geometry, int64_t rows, int64_t workspa
                         with_rows);
 }
 
-CudaCut CudaPath::cut(const Spec& spec, const Geometry& geometry, Batch batch, int64_t workspace_bytes) const {
-    if (spec.has_per_slice()) return cut_slices(spec, geometry, batch, workspace_bytes);
+CudaCut CudaPath::cut(const OperandList& operands, const Geometry& geometry, Batch batch,
+                      int64_t workspace_bytes) const {
+    if (operands.has_per_slice()) return cut_slices(operands, geometry, batch, workspace_bytes);
     const int64_t all = groups(geometry, batch.all_rows(), workspace_bytes);
     return {.row_groups = all, .parts = all, .items = all};
 }
@@ -86,10 +80,11 @@ CudaCut CudaPath::cut(const Spec& spec, const Geometry& geometry, Batch batch, i
 /// Chooses the number of rounds, out of a few, that takes the row groups least time. A part costs its rows, and what two
 /// more would: columns are loaded, the pipeline fills and drains, sums are written. Without sums over all slices each
 /// part is a row group of its own: the GPU deals blocks out to multiprocessors as they come free.
-CudaCut CudaPath::cut_slices(const Spec& spec, const Geometry& geometry, Batch batch, int64_t workspace_bytes) const {
+CudaCut CudaPath::cut_slices(const OperandList& operands, const Geometry& geometry, Batch batch,
+                             int64_t workspace_bytes) const {
     constexpr int64_t overhead_rows = 2, most_rounds = 8;
     constexpr int64_t most_groups = 65535;  // of a grid's second dimension
-    const bool has_sums = has_column_sums(spec, true), has_shared_sums = has_column_sums(spec, false);
+    const bool has_sums = operands.has_sums_per_slice(), has_shared_sums = operands.has_shared_sums();
     CudaCut none{.reduced_slices = has_sums ? batch.slices : 1};
     const int64_t rows = batch.all_rows();
     const int64_t row_groups = std::min(geometry.row_groups, geometry.partials(rows, workspace_bytes));

@@ -1,35 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "normjit/operand.h"
 
+#include <algorithm>
+
 namespace normjit {
 
 OperandList::OperandList(const Spec& spec) {
-    const auto add = [&](Direction direction, Kind kind) {
+    size_t kind = 0;
+    const auto add = [&](Direction direction, bool (Axes::*is_kind)() const) {
         for (const Tensor tensor : all_tensors) {
             const bool is_meant = direction == Direction::output ? spec.writes(tensor) : spec.reads(tensor);
-            if (!is_meant || !(spec.tensors[tensor]->axes.*kind)()) continue;
+            if (!is_meant || !(spec.tensors[tensor]->axes.*is_kind)()) continue;
             operands_.push_back({tensor, spec.tensors[tensor]->axes, direction, spec.dtype(tensor)});
         }
+        ends_[++kind] = operands_.size();
     };
-    for (const Kind kind : {&Axes::is_matrix, &Axes::is_columns, &Axes::is_rows}) add(Direction::input, kind);
-    for (const Kind kind : {&Axes::is_matrix, &Axes::is_rows, &Axes::is_columns}) add(Direction::output, kind);
+    for (const auto is_kind : {&Axes::is_matrix, &Axes::is_columns, &Axes::is_rows}) add(Direction::input, is_kind);
+    for (const auto is_kind : {&Axes::is_matrix, &Axes::is_rows, &Axes::is_columns}) add(Direction::output, is_kind);
+    has_shared_sums_ = !std::ranges::all_of(column_outputs(), &Operand::is_per_slice);
+    has_sums_per_slice_ = std::ranges::any_of(column_outputs(), &Operand::is_per_slice);
+    has_per_slice_ = std::ranges::any_of(operands_, &Operand::is_per_slice);
 }
 
 const Operand* OperandList::find(Tensor tensor) const {
     const auto found = std::ranges::find(operands_, tensor, &Operand::tensor);
     return found == operands_.end() ? nullptr : &*found;
-}
-
-bool OperandList::has_shared_sums() const { return !std::ranges::all_of(column_outputs(), &Operand::is_per_slice); }
-
-bool OperandList::has_sums_per_slice() const { return std::ranges::any_of(column_outputs(), &Operand::is_per_slice); }
-
-std::span<const Operand> OperandList::all(Kind kind, Direction direction) const {
-    const auto is_meant = [&](const Operand& operand) {
-        return (operand.axes.*kind)() && operand.direction == direction;
-    };
-    const auto first = std::ranges::find_if(operands_, is_meant);
-    return {first, std::find_if_not(first, operands_.end(), is_meant)};
 }
 
 }  // namespace normjit

@@ -86,7 +86,7 @@ TEST_CASE("how CUDA launches divide slices") {
     const Geometry geometry{.row_groups = 100, .column_sums = 2, .group_bytes = 128, .cuda = {.slice_parts = 400}};
     const CudaPath path{.vector_width = 4, .rows_per_block = 2, .launches = {}};
     const auto cut = [&](const Spec& of, Batch batch, int64_t partials) {
-        return path.cut(of, geometry, batch, partials * 128);
+        return path.cut(OperandList(of), geometry, batch, partials * 128);
     };
     const CudaCut few = cut(spec, {4096, 8}, 400);  // two rounds of all groups instead of one of 96
     CHECK(few.row_groups == 200);
@@ -155,7 +155,7 @@ TEST_CASE("row groups of CUDA launches whose teams take few rows each") {
     CHECK(path.groups(geometry, 0, 0) == 0);
     CHECK(path.groups(geometry, INT64_MAX, 0) * 16 <= INT32_MAX);  // blocks of a cluster, and teams, can be counted
     const Spec spec = *parse_spec("layernorm pass=forward cols=64 slices=any per_slice=gamma");
-    const CudaCut cut = path.cut(spec, geometry, {100, 50}, 0);
+    const CudaCut cut = path.cut(OperandList(spec), geometry, {100, 50}, 0);
     CHECK(cut.parts == 13);
     CHECK(cut.items == 650);
     CHECK(cut.row_groups == 650);

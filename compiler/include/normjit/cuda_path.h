@@ -3,6 +3,7 @@
 #pragma once
 
 #include "normjit/geometry.h"
+#include "normjit/operand.h"
 #include "normjit/spec.h"
 
 #include <cstdint>
@@ -70,14 +71,15 @@ struct CudaPath {
     /// at the same place of a vector only; 0 when that needs more.
     int64_t groups(const Geometry& geometry, int64_t rows, int64_t workspace_bytes) const;
     /// Returns how a launch shares its rows. It has no row groups without rows, or where groups() returns 0.
-    CudaCut cut(const Spec& spec, const Geometry& geometry, Batch batch, int64_t workspace_bytes) const;
+    CudaCut cut(const OperandList& operands, const Geometry& geometry, Batch batch, int64_t workspace_bytes) const;
     /// True if the rows of each team start at the same place of a vector in all items that its row group takes, for
     /// strides in elements. A sum over all slices then adds the same columns in the same registers.
     bool items_start_alike(const CudaCut& cut, int64_t row_stride, int64_t slice_stride) const;
     bool operator==(const CudaPath&) const = default;
 
   private:
-    CudaCut cut_slices(const Spec& spec, const Geometry& geometry, Batch batch, int64_t workspace_bytes) const;
+    CudaCut cut_slices(const OperandList& operands, const Geometry& geometry, Batch batch,
+                       int64_t workspace_bytes) const;
     int64_t whole_shifts(int64_t groups, int64_t most) const;
     int64_t short_groups(int64_t with_rows) const;
 };

@@ -7,7 +7,7 @@
 #include "normjit/spec.h"
 #include "normjit/tensor.h"
 
-#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -54,25 +54,28 @@ class OperandList {
     size_t place(Tensor tensor) const { return place(of(tensor)); }
     size_t place(const Operand& operand) const { return static_cast<size_t>(&operand - operands_.data()); }
 
-    /// The operands of one kind, which stand side by side.
-    std::span<const Operand> matrices() const { return all(&Axes::is_matrix, Direction::input); }
-    std::span<const Operand> columns() const { return all(&Axes::is_columns, Direction::input); }
-    std::span<const Operand> rows() const { return all(&Axes::is_rows, Direction::input); }
-    std::span<const Operand> matrix_outputs() const { return all(&Axes::is_matrix, Direction::output); }
-    std::span<const Operand> row_outputs() const { return all(&Axes::is_rows, Direction::output); }
-    std::span<const Operand> column_outputs() const { return all(&Axes::is_columns, Direction::output); }
+    /// The operands of one kind. The kinds stand side by side, in this order.
+    std::span<const Operand> matrices() const { return kind(1); }
+    std::span<const Operand> columns() const { return kind(2); }
+    std::span<const Operand> rows() const { return kind(3); }
+    std::span<const Operand> matrix_outputs() const { return kind(4); }
+    std::span<const Operand> row_outputs() const { return kind(5); }
+    std::span<const Operand> column_outputs() const { return kind(6); }
 
-    /// Column sums over all slices, and those over each of them.
-    bool has_shared_sums() const;
-    bool has_sums_per_slice() const;
+    /// True if there are column sums over all slices, and over each of them.
+    bool has_shared_sums() const { return has_shared_sums_; }
+    bool has_sums_per_slice() const { return has_sums_per_slice_; }
+    /// True if a column tensor has a row for each slice.
+    bool has_per_slice() const { return has_per_slice_; }
 
     bool operator==(const OperandList&) const = default;
 
   private:
-    using Kind = bool (Axes::*)() const;
-    std::span<const Operand> all(Kind kind, Direction direction) const;
+    std::span<const Operand> kind(size_t i) const { return std::span(operands_).first(ends_[i]).subspan(ends_[i - 1]); }
 
     std::vector<Operand> operands_;
+    std::array<size_t, 7> ends_{};  ///< places, by kind from 1 on
+    bool has_shared_sums_ = false, has_sums_per_slice_ = false, has_per_slice_ = false;
 };
 
 }  // namespace normjit

@@ -65,7 +65,7 @@ bool CudaKernel::starts_alike(const LaunchArguments& arguments, const CudaPath& 
     constexpr uintptr_t vector_bytes = 16;
     const int64_t rows = arguments.rows;
     const LaunchOperand& first = given(arguments, operands.matrices()[0]);
-    const bool per_slice = artifact.spec.has_per_slice();
+    const bool per_slice = operands.has_per_slice();
     const auto alike = [&](const Operand& operand) {
         if (!operand.is_matrix()) return true;
         const LaunchOperand& matrix = given(arguments, operand);
@@ -121,7 +121,7 @@ uint32_t progress_slot(const void* workspace) {
 }  // namespace
 
 CudaCut CudaKernel::cut(const LaunchArguments& arguments, const CudaPath& path) const {
-    return path.cut(artifact.spec, artifact.geometry, arguments.batch(), arguments.workspace_bytes);
+    return path.cut(operands, artifact.geometry, arguments.batch(), arguments.workspace_bytes);
 }
 
 Expected<CudaArguments> CudaKernel::code_arguments(const LaunchArguments& arguments, const CudaPath& path,
@@ -148,7 +148,7 @@ Expected<CudaArguments> CudaKernel::code_arguments(const LaunchArguments& argume
     to.items = static_cast<uint32_t>(cut.items);
     to.partial_rows =
         static_cast<uint32_t>(geometry.cuda.slice_parts > 0 && cut.parts > 1 ? cut.items : cut.row_groups);
-    const int64_t shared = artifact.spec.has_per_slice() ? arguments.rows : rows;
+    const int64_t shared = operands.has_per_slice() ? arguments.rows : rows;
     const int64_t rows_at_a_time = cut.parts * path.rows_per_block;
     const int64_t each = shared / rows_at_a_time;
     if (path.rows_per_team == 1 && shared > rows_at_a_time) {
