@@ -78,7 +78,7 @@ std::string did_you_mean(std::string_view word, std::span<const std::string_view
     if (words.empty() || word.size() > longest) return {};
     const auto distance = [&](std::string_view other) { return edit_distance(word, other); };
     const std::string_view best = *std::ranges::min_element(words, {}, distance);
-    const size_t allowed = best.size() > 4 ? 2 : 1;
+    const size_t allowed = best.size() > 4 ? 2 : best.size() > 1 ? 1 : 0;
     return distance(best) <= allowed ? fmt::format("; did you mean '{}'?", best) : std::string();
 }
 
