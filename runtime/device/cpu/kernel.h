@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel on the CPU: machine code or a formula, and the threads that run its launches.
+// What is loaded for a kernel on the CPU: machine code or a formula, and the threads that run its launches.
 #pragma once
 
 #include "artifact/cpu_abi.h"
@@ -16,13 +16,11 @@
 
 namespace normjit::cpu {
 
-struct CpuKernel final : Kernel::Impl {
+/// A kernel without its launches: launches.h.
+struct CpuKernel : Kernel::Impl {
     /// Has either code in memory or a formula.
     CpuKernel(Artifact made, std::shared_ptr<const Threads> workers, std::optional<ExecutableMemory> memory,
               std::optional<PortableProgram> formula);
-    Status launch(const LaunchArguments& arguments) const override;
-    /// Launches rows of one slice.
-    Status launch_plain(const LaunchArguments& arguments) const;
     /// True if all threads share the columns of each row.
     bool splits_columns(const LaunchArguments& arguments) const;
 

@@ -2,9 +2,8 @@
 // The code of a row group takes rows of one slice at a time. Without column sums per slice, a row group is a range of
 // all rows and keeps its sums from slice to slice. With them, a row group is a part of a slice if there are few slices.
 // If there are many, it is some whole slices, whose sums become outputs while they are in its core's caches.
-#include "device/cpu/sliced_launch.h"
-
 #include "device/cpu/launch.h"
+#include "device/cpu/launches.h"
 
 #include <cstring>
 
@@ -148,11 +147,11 @@ LaunchArguments slice_of(const CpuKernel& kernel, LaunchArguments all, int64_t s
 }  // namespace
 
 Status launch_slices(const CpuKernel& kernel, const LaunchArguments& arguments) {
-    if (are_one_slice(kernel, arguments)) return kernel.launch_plain(in_one_slice(arguments));
+    if (are_one_slice(kernel, arguments)) return launch_plain(kernel, in_one_slice(arguments));
     if (!takes_one_after_the_other(kernel, arguments)) return SlicedLaunch(kernel, arguments).run();
     Status status;
     for (int64_t slice = 0; slice < arguments.slices && status.ok(); ++slice)
-        status = kernel.launch_plain(slice_of(kernel, arguments, slice));
+        status = launch_plain(kernel, slice_of(kernel, arguments, slice));
     return status;
 }
 

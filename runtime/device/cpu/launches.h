@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The launches of a kernel, by the number of slices.
+#pragma once
+
+#include "device/cpu/kernel.h"
+
+namespace normjit::cpu {
+
+/// Launches rows in one slice: plain_launch.cpp.
+Status launch_plain(const CpuKernel& kernel, const LaunchArguments& arguments);
+/// Launches rows in any number of slices but one: sliced_launch.cpp.
+Status launch_slices(const CpuKernel& kernel, const LaunchArguments& arguments);
+
+}  // namespace normjit::cpu
