@@ -13,6 +13,7 @@
 //     compare(column, less, 96), repeat()   cmp rsi, 96;  jl
 #pragma once
 
+#include "backend/cpu/integer.h"
 #include "backend/cpu/registers.h"
 #include "backend/cpu/select.h"
 #include "backend/cpu/unit.h"
@@ -21,56 +22,12 @@
 #include "normjit/operand.h"
 #include "normjit/schedule.h"
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <utility>
-#include <variant>
 
 namespace normjit::backend::cpu {
 
 constexpr int64_t line_bytes = 64;  ///< bytes of a cache line
-
-/// A number or an address that changes while the code runs.
-struct Integer {
-    int number = -1;
-    bool operator==(const Integer&) const = default;
-};
-
-/// Eight bytes of the function's argument, which do not change.
-struct Field {
-    int64_t offset;
-    bool is_address = false;
-};
-/// Returns the field of the member at `offset`.
-inline Field number(size_t offset) { return {static_cast<int64_t>(offset)}; }
-inline Field address(size_t offset) { return {static_cast<int64_t>(offset), true}; }
-
-/// An operand of integer arithmetic.
-struct Amount {
-    Amount(Integer integer) : value(integer) {}
-    Amount(Field field) : value(field) {}
-    Amount(int64_t number) : value(std::in_place_type<int64_t>, number) {}
-    std::variant<Integer, Field, int64_t> value;
-};
-
-enum class Relation : uint8_t { less, not_less, equal, not_equal, greater, below };
-
-/// What the next branch, set_if() or loop depends on; no other code may be emitted in between.
-struct Condition {
-    uintptr_t handle;
-};
-
-/// The address base + index * scale + offset, in bytes. Scale: 1, 2, 4 or 8.
-struct Address {
-    Integer base;
-    Integer index = {};  ///< none: no number
-    int scale = 1;
-    int64_t offset = 0;
-};
-
-/// Where an Integer lives on a machine with named registers: in a register as long as there are any, or in the frame.
-enum class Home : uint8_t { a_register, frame };
 
 class Machine {
   public:
