@@ -17,14 +17,6 @@ constexpr bool same(int c, Enum cpp) {
 static_assert(same(NORMJIT_OK, Code::ok) && same(NORMJIT_INVALID_ARGUMENT, Code::invalid_argument) &&
               same(NORMJIT_UNAVAILABLE, Code::unavailable) && same(NORMJIT_FAILED, Code::failed) &&
               same(NORMJIT_PENDING, Code::pending));
-static_assert(same(NORMJIT_F32, DType::f32) && same(NORMJIT_BF16, DType::bf16) && same(NORMJIT_F16, DType::f16) &&
-              same(NORMJIT_F64, DType::f64) && std::size(all_dtypes) == 4);
-static_assert(same(NORMJIT_LAYERNORM, Norm::layernorm) && same(NORMJIT_RMSNORM, Norm::rmsnorm));
-static_assert(same(NORMJIT_BACKWARD, Pass::backward) && same(NORMJIT_FORWARD, Pass::forward));
-static_assert(same(NORMJIT_SOURCE_X, Source::x) && same(NORMJIT_SOURCE_XHAT, Source::xhat) &&
-              same(NORMJIT_SOURCE_Y, Source::y));
-static_assert(same(NORMJIT_STATS_SAVED, Stats::saved) && same(NORMJIT_STATS_RECOMPUTE, Stats::recompute));
-static_assert(same(NORMJIT_ROUNDING_NONE, Rounding::none) && same(NORMJIT_ROUNDING_LLAMA, Rounding::llama));
 static_assert(same(NORMJIT_SYNC, OnMiss::sync) && same(NORMJIT_BACKGROUND, OnMiss::background) &&
               same(NORMJIT_ERROR, OnMiss::error));
 static_assert(same(NORMJIT_TUNE_OFF, TunePolicy::off) && same(NORMJIT_TUNE_ON_MISS, TunePolicy::on_miss) &&

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// compiler/SPEC.md lists exactly the keys that the parsers read. Its tables of a spec, and the enum of tensors in
+// compiler/SPEC.md lists exactly the keys that the parsers read. Its tables of a spec, and the enums of a spec in
 // normjit.h, are written from keys.def and tensors.def: NORMJIT_GOLDEN=rewrite writes them.
 #include "support/text.h"
 
@@ -25,6 +25,8 @@ using namespace normjit;
 namespace {
 
 using Keys = std::set<std::string>;
+
+constexpr const char* header = "runtime/include/normjit/normjit.h";
 
 /// Returns the keys that a parser lists when it refuses an unknown one.
 Keys keys_of(const Status& refusal) {
@@ -74,7 +76,7 @@ void check_between(const char* path, std::string_view before, std::string_view a
         return;
     }
     CHECK_MESSAGE(text.substr(begin, end - begin) == wanted, std::string(path),
-                  ": run this test with NORMJIT_GOLDEN=rewrite after a change of keys.def or tensors.def");
+                  " differs from the tables; NORMJIT_GOLDEN=rewrite and git diff show how");
 }
 
 std::string shape_of(const Axes& axes) {
@@ -100,6 +102,27 @@ std::string table_of_tensors() {
     return table + "\n";
 }
 
+std::string upper_case(std::string_view name) {
+    std::string text(name);
+    std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::toupper(c); });
+    return text;
+}
+
+/// Returns "NORMJIT_LAYERNORM = 0, NORMJIT_RMSNORM = 1" for all_norms.
+template <class T, size_t count>
+std::string enumerators(std::string_view prefix, const T (&all)[count], std::string_view separator = ", ") {
+    std::vector<std::string> each;
+    for (const T value : all) {
+        CHECK(static_cast<size_t>(value) == each.size());  // the C interface finds it by its place
+        each.push_back(fmt::format("{}{} = {}", prefix, upper_case(name(value)), each.size()));
+    }
+    return fmt::format("{}", fmt::join(each, separator));
+}
+
+void check_enum(const std::string& name, const std::string& wanted) {
+    check_between(header, "typedef enum " + name + " { ", " } " + name + ";", wanted);
+}
+
 /// Returns the enumerators of normjit_tensor, by number.
 std::string enum_of_tensors() {
     constexpr std::string_view roles[] = {"read", "read", "written", "read with NORMJIT_STATS_SAVED, else written"};
@@ -109,10 +132,9 @@ std::string enum_of_tensors() {
     std::vector<std::string> lines;
     size_t width = 0;
     for (const TensorInfo& tensor : tensors) {
-        std::string name(tensor.name);
-        std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
         const bool is_last = &tensor == &tensors.back();
-        lines.push_back(fmt::format("    NORMJIT_{} = {}{}", name, tensor.number, is_last ? "" : ","));
+        lines.push_back(
+            fmt::format("    NORMJIT_{} = {}{}", upper_case(tensor.name), tensor.number, is_last ? "" : ","));
         width = std::max(width, lines.back().size());
     }
     std::string text;
@@ -140,9 +162,15 @@ TEST_CASE("SPEC.md has the tables of keys and tensors") {
                   table_of_tensors());
 }
 
-TEST_CASE("normjit.h has every tensor") {
-    check_between("runtime/include/normjit/normjit.h", "typedef enum normjit_tensor {\n", "} normjit_tensor;",
-                  enum_of_tensors());
+TEST_CASE("normjit.h has the tensors, types and choices of a spec") {
+    check_between(header, "typedef enum normjit_dtype {\n    ", ",\n    NORMJIT_NONE = -1",
+                  enumerators("NORMJIT_", all_dtypes, ",\n    "));
+    check_enum("normjit_norm", enumerators("NORMJIT_", all_norms));
+    check_enum("normjit_pass", enumerators("NORMJIT_", all_passes));
+    check_enum("normjit_source", enumerators("NORMJIT_SOURCE_", all_sources));
+    check_enum("normjit_stats", enumerators("NORMJIT_STATS_", all_stats));
+    check_enum("normjit_rounding", enumerators("NORMJIT_ROUNDING_", all_roundings));
+    check_between(header, "typedef enum normjit_tensor {\n", "} normjit_tensor;", enum_of_tensors());
     std::set<int> numbers;
     for (const TensorInfo& tensor : tensor_table) numbers.insert(tensor.number);
     CHECK(numbers.size() == tensor_count);
