@@ -17,11 +17,10 @@ namespace normjit {
 
 enum class Direction : uint8_t { input, output };
 
-struct Operand {
+/// A tensor that takes part, with all that the spec says about it.
+struct Operand : TensorSpec {
     Tensor tensor = Tensor::x;
-    Axes axes = axes::matrix;
     Direction direction = Direction::input;
-    DType dtype = DType::f32;
 
     bool is_matrix() const { return axes.is_matrix(); }
     bool is_per_slice() const { return axes.is_per_slice(); }
