@@ -21,9 +21,10 @@ Traffic traffic(const Spec& spec) {
     Traffic bytes;
     for (const Tensor tensor : all_tensors) {
         if (!spec.takes_part(tensor)) continue;
-        const auto& [dtype, axes, accumulate] = *spec.tensors[tensor];
-        int64_t& counted = axes.row ? bytes.per_row : axes.slice ? bytes.per_slice : bytes.once;
-        counted += static_cast<int64_t>(size_of(dtype)) * (axes.column ? spec.cols : 1) * (accumulate ? 2 : 1);
+        const TensorSpec& its = *spec.tensors[tensor];
+        int64_t& counted = its.axes.row ? bytes.per_row : its.axes.slice ? bytes.per_slice : bytes.once;
+        const int64_t elements = (its.axes.column ? spec.cols : 1) * (its.accumulate ? 2 : 1);
+        counted += static_cast<int64_t>(size_of(its.dtype)) * elements;
     }
     return bytes;
 }
