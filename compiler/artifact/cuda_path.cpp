@@ -85,7 +85,7 @@ CudaCut CudaPath::cut_slices(const OperandList& operands, const Geometry& geomet
     constexpr int64_t overhead_rows = 2, most_rounds = 8;
     constexpr int64_t most_groups = 65535;  // of a grid's second dimension
     const bool has_sums = operands.has_sums_per_slice(), has_shared_sums = operands.has_shared_sums();
-    CudaCut none{.reduced_slices = has_sums ? batch.slices : 1};
+    CudaCut none{.reduced_slices = has_sums ? std::max<int64_t>(batch.slices, has_shared_sums ? 1 : 0) : 1};
     const int64_t rows = batch.all_rows();
     const int64_t row_groups = std::min(geometry.row_groups, geometry.partials(rows, workspace_bytes));
     if (rows == 0 || row_groups == 0) return none;

@@ -109,6 +109,7 @@ TEST_CASE("how CUDA launches divide slices") {
     CHECK(none.row_groups == 0);
     CHECK(none.reduced_slices == 7);
     CHECK(cut(spec, {7, 0}, 400).reduced_slices == 0);
+    CHECK(cut(mixed, {7, 0}, 400).reduced_slices == 1);  // sums over all slices are zeros
 }
 
 TEST_CASE("the grids of CUDA launches") {

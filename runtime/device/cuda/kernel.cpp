@@ -141,7 +141,7 @@ Expected<CudaArguments> CudaKernel::code_arguments(const LaunchArguments& argume
     to.progress_slot = progress_slot(workspace);
     to.rows = rows;
     to.slice_rows = arguments.rows;
-    to.reduced_slices = cut.reduced_slices;
+    to.reduced_slices = std::min(cut.reduced_slices, arguments.slices);
     if (cut.row_groups == 0) return to;
     to.parts = static_cast<uint32_t>(cut.parts);
     to.row_groups = static_cast<uint32_t>(cut.row_groups);
