@@ -17,9 +17,6 @@ CpuKernel::CpuKernel(Artifact made, std::shared_ptr<const Threads> workers, std:
       code(std::move(memory)),
       program(std::move(formula)),
       threads(std::move(workers)),
-      matrix_outputs(operands.matrix_outputs()),
-      final_reduces(operands.has_shared_sums()),
-      reduces_slices(operands.has_sums_per_slice()),
       rows_to_share(Geometry::rows_to_share(artifact.spec.cols, threads->count())),
       rows_past_caches(artifact.geometry.rows_past_caches(operands, artifact.spec.cols, artifact.target.cpu.cores,
                                                           threads->count())) {

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
 namespace normjit::cpu {
@@ -27,9 +26,6 @@ struct CpuKernel : Kernel::Impl {
     const std::optional<ExecutableMemory> code;
     const std::optional<PortableProgram> program;  ///< instead of code
     const std::shared_ptr<const Threads> threads;
-    const std::span<const Operand> matrix_outputs;
-    const bool final_reduces;        ///< it has column sums over all slices
-    const bool reduces_slices;       ///< it has column sums over each slice
     const int64_t rows_to_share;     ///< the calling thread runs launches with fewer
     const int64_t rows_past_caches;  ///< launches with fewer write through the caches
     RowsFunction rows = nullptr;

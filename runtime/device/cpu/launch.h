@@ -24,8 +24,8 @@ class Launch {
           executor_(arguments.batch().all_rows() < kernel.rows_to_share ? Executor::alone : threads_.executor()),
           final_cols_(choose_final_cols()),
           past_caches_(arguments.batch().all_rows() >= kernel.rows_past_caches),
-          writes_fresh_pages_(
-              std::ranges::any_of(kernel.matrix_outputs, [this](const Operand& matrix) { return is_fresh(matrix); })),
+          writes_fresh_pages_(std::ranges::any_of(kernel.operands.matrix_outputs(),
+                                                  [this](const Operand& matrix) { return is_fresh(matrix); })),
           rows_(choose_rows()) {}
 
     bool is_shared() const { return executor_ != Executor::alone; }
@@ -39,7 +39,7 @@ class Launch {
 
     /// True if all matrix outputs start on lines: one function writes all of them past the caches, or none.
     bool start_on_lines() const {
-        return std::ranges::all_of(kernel_.matrix_outputs,
+        return std::ranges::all_of(kernel_.operands.matrix_outputs(),
                                    [this](const Operand& matrix) { return starts_on_lines(matrix); });
     }
 

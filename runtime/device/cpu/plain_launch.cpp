@@ -150,8 +150,9 @@ class PlainLaunch : Launch {
     }
 
     void reduce_columns(int64_t groups, int64_t range) const {
-        if (kernel_.final_reduces) Launch::reduce_columns({.groups = groups}, columns_of(range));
-        if (kernel_.reduces_slices) Launch::reduce_columns({.per_slice = true, .groups = groups}, columns_of(range));
+        if (kernel_.operands.has_shared_sums()) Launch::reduce_columns({.groups = groups}, columns_of(range));
+        if (kernel_.operands.has_sums_per_slice())
+            Launch::reduce_columns({.per_slice = true, .groups = groups}, columns_of(range));
     }
 
     const bool streams_last_sweep_;

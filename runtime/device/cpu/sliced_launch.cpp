@@ -18,7 +18,7 @@ class SlicedLaunch : Launch {
 
     Status run() {
         if (groups_ == 0) return reduce_nothing();
-        if (!kernel_.reduces_slices) return run_ranges_of_rows();
+        if (!kernel_.operands.has_sums_per_slice()) return run_ranges_of_rows();
         if (groups_ >= 2 * slices_ && rows_of_slice_ > 1)
             return run_parts_of_slices(std::min(groups_ / slices_, rows_of_slice_));
         return run_ranges_of_slices(std::min(groups_, slices_));
@@ -27,8 +27,8 @@ class SlicedLaunch : Launch {
   private:
     /// Writes zeros: there are no rows to sum.
     Status reduce_nothing() {
-        if (kernel_.final_reduces) reduce_columns({}, {0, spec_.cols});
-        for (int64_t slice = 0; slice < slices_ && kernel_.reduces_slices; ++slice)
+        if (kernel_.operands.has_shared_sums()) reduce_columns({}, {0, spec_.cols});
+        for (int64_t slice = 0; slice < slices_ && kernel_.operands.has_sums_per_slice(); ++slice)
             reduce_columns({.per_slice = true, .slice = slice}, {0, spec_.cols});
         return {};
     }
@@ -51,7 +51,7 @@ class SlicedLaunch : Launch {
 
     Status run_parts_of_slices(int64_t parts) {
         const int64_t ranges = final_ranges(), groups = slices_ * parts;
-        const int64_t shared = kernel_.final_reduces ? ranges : 0;
+        const int64_t shared = kernel_.operands.has_shared_sums() ? ranges : 0;
         const auto run_part = [&](int64_t i) {
             const int64_t part = i % parts;
             run_rows_of(i / parts, Geometry::row_begin(rows_of_slice_, parts, part),
@@ -70,7 +70,7 @@ class SlicedLaunch : Launch {
         return run_then_reduce(groups, [&](int64_t group) {
             const int64_t first = Geometry::row_begin(slices_, groups, group);
             const int64_t end = Geometry::row_begin(slices_, groups, group + 1);
-            const bool continues = kernel_.final_reduces;
+            const bool continues = kernel_.operands.has_shared_sums();
             if (continues) clear_lost(group);
             for (int64_t slice = first; slice < end; ++slice) {
                 if (continues && slice > first) clear_sums_per_slice(group);
@@ -83,7 +83,7 @@ class SlicedLaunch : Launch {
     /// Runs all groups, then sums their partials over all slices.
     template <class RunGroup>
     Status run_then_reduce(int64_t groups, const RunGroup& run_group) {
-        return Launch::run_then_reduce(groups, run_group, kernel_.final_reduces ? final_ranges() : 0,
+        return Launch::run_then_reduce(groups, run_group, kernel_.operands.has_shared_sums() ? final_ranges() : 0,
                                        [&](int64_t range) { reduce_columns({.groups = groups}, columns_of(range)); });
     }
 
@@ -132,7 +132,7 @@ LaunchArguments in_one_slice(LaunchArguments arguments) {
 /// True for a few slices whose rows are so few that all threads share the columns of each.
 bool takes_one_after_the_other(const CpuKernel& kernel, const LaunchArguments& arguments) {
     constexpr int64_t most_slices = 16;
-    return !kernel.final_reduces && arguments.slices <= most_slices && kernel.splits_columns(arguments);
+    return !kernel.operands.has_shared_sums() && arguments.slices <= most_slices && kernel.splits_columns(arguments);
 }
 
 LaunchArguments slice_of(const CpuKernel& kernel, LaunchArguments all, int64_t slice) {
