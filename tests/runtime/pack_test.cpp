@@ -2,6 +2,7 @@
 // Packs of the kernel cache: anything wrong with them is a miss.
 #include "cache/pack.h"
 
+#include "cache/folder.h"
 #include "made_artifact.h"
 #include "support/text.h"
 #include "temporary_folder.h"
