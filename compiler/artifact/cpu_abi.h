@@ -7,8 +7,11 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace normjit {
 
@@ -24,6 +27,16 @@ struct CpuOperand {
 constexpr int64_t stretch_blocks(int64_t block_rows) { return std::clamp<int64_t>(256 / block_rows, 8, 32); }
 /// The final reduce sums so many partials at once, in the same way.
 inline constexpr int64_t groups_at_once = 16;
+/// Partial arrays are padded to two cache lines: whole units of columns for every back end, so that tails need no masks
+/// there.
+inline constexpr int64_t partial_unit_bytes = 128;
+
+/// Returns the larger of a, which must not be negative, and |b|; NaN if either is NaN: as integers, NaN is above all.
+template <class T>
+T larger_magnitude(T a, T b) {
+    using Bits = std::conditional_t<sizeof(T) == sizeof(uint32_t), uint32_t, uint64_t>;
+    return std::bit_cast<T>(std::max(std::bit_cast<Bits>(a), std::bit_cast<Bits>(std::abs(b))));
+}
 
 /// One row group. Matrix and row-shaped pointers stand at the group's first row.
 struct RowsTask {
@@ -69,17 +82,19 @@ struct SweepTask {
     int64_t column_end = 0;    ///< N, or the next part's first column
     int64_t starts = 0;        ///< 1: the stretch has no sums yet: this is the first block of the first or the second
     int64_t closes = 0;        ///< 1: this is the last block of a stretch, or the team's, behind the first stretch
-    int64_t ends = 0;          ///< 1: this is the matrix's last block, and there is one team
+    int64_t ends = 0;          ///< 1: this is the matrix's last block, there is one team, and no scalar output
 };
 
-/// A range of columns of the final reduce, or of that of one slice: a multiple of 32, or what ends the row behind such
-/// ranges. Pointers stand at the range's first column.
+/// A range of columns of the final reduce: a multiple of 32, or what ends the row after such ranges. Pointers stand at
+/// the range's first column. Scalar outputs are left to the caller: each is the largest number in the first
+/// partial_unit_bytes that the task leaves in group 0's partials, of all tasks.
 struct FinalTask {
     std::array<const void*, max_operands> data{};  ///< column inputs and outputs, by place in the OperandList
-    const void* partials = nullptr;                ///< of row group 0
+    void* partials = nullptr;                      ///< of row group 0
     int64_t group_stride = 0;                      ///< bytes from one group's partials to the next's
     int64_t groups = 0;                            ///< summed in this order, groups_at_once at a time; 0 give zeros
     int64_t cols = 0;                              ///< columns of this range, at least 1
+    int64_t per_slice = 0;  ///< 1: of a slice, for the outputs with a row for each; 0: for the others
 };
 
 using RowsFunction = void (*)(const RowsTask*);

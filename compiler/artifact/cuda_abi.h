@@ -21,7 +21,8 @@ struct CudaOperand {
 /// Unused operands may hold anything. Kernels of specs without slices take what stands before slice_rows.
 struct CudaArguments {
     CudaOperand operand[max_operands];  ///< by place in the OperandList
-    void* partials;      ///< at Geometry::partials_at() in the workspace: [column_sums, partial_rows, cols]
+    void* partials;      ///< at Geometry::partials_at() in the workspace: [column outputs, partial_rows, cols], then
+                         ///< [scalar outputs, partial_rows, scalar_parts]
     void* row_values;    ///< at the start of the workspace: Geometry::row_bytes a row
     int64_t rows;        ///< of all slices
     uint32_t parts;      ///< of this launch: CudaCut, and what else is named alike. 0 in a final reduce: sums are zeros

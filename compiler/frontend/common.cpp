@@ -71,11 +71,13 @@ void write_layer(Builder& b, const Spec& spec, Expr xhat) {
 void write_gradients(Builder& b, const Spec& spec, Expr gradient, Expr xhat) {
     const Expr dy = b.input(Tensor::dy);
     const Expr dh = spec.has(Tensor::dresidual) ? gradient + b.input(Tensor::dresidual) : gradient;
-    b.output(Tensor::dx, spec.has(Tensor::rowscale) ? b.name("dh", dh) * b.input(Tensor::rowscale) : dh);
+    const Expr dx = spec.has(Tensor::rowscale) ? b.name("dh", dh) * b.input(Tensor::rowscale) : dh;
+    b.output(Tensor::dx, dx);
     write_asked(b, spec, Tensor::dresidual_in, dh);
     const Expr kept = rounded(spec, spec.stream_type(), xhat);
     write_column_sum(b, spec, Tensor::dgamma, rounded(spec, product_type(spec, Tensor::dy), dy * kept));
     write_column_sum(b, spec, Tensor::dbeta, dy);
+    if (spec.writes(Tensor::amax)) b.output(Tensor::amax, max_abs(dx));
 }
 
 }  // namespace normjit::frontend

@@ -40,7 +40,7 @@ void write_column_sum(ir::Builder& b, const Spec& spec, Tensor tensor, ir::Expr 
 /// Writes the output of a forward pass: y = xhat * scale + beta, each where there is one.
 void write_layer(ir::Builder& b, const Spec& spec, ir::Expr xhat);
 
-/// Writes the outputs of a backward pass: dx and dresidual_in from the gradient of h, dgamma and dbeta.
+/// Writes the outputs of a backward pass: dx, dresidual_in and amax from the gradient of h, dgamma and dbeta.
 void write_gradients(ir::Builder& b, const Spec& spec, ir::Expr gradient, ir::Expr xhat);
 
 }  // namespace normjit::frontend

@@ -10,7 +10,7 @@
 //     c1   = row_mean(g * xhat)
 //     c2   = row_mean(g)
 //     dh   = rstd * (g - (xhat * c1 + c2)) + dresidual      dx = dh * rowscale
-//     dgamma = col_sum(dy * xhat)   dbeta = col_sum(dy)
+//     dgamma = col_sum(dy * xhat)   dbeta = col_sum(dy)     amax = max_abs(dx)
 #include "frontend/frontend.h"
 
 namespace normjit::frontend {

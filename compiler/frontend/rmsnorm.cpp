@@ -7,7 +7,7 @@
 //     g    = dy * (gamma + gamma_offset)
 //     c1   = row_mean(g * xhat)
 //     dh   = rstd * (g - xhat * c1) + dresidual             dx = dh * rowscale
-//     dgamma = col_sum(dy * xhat)   dbeta = col_sum(dy), for layers that have a beta
+//     dgamma = col_sum(dy * xhat)   dbeta = col_sum(dy), for layers that have a beta     amax = max_abs(dx)
 #include "frontend/frontend.h"
 
 namespace normjit::frontend {

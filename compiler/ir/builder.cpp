@@ -51,18 +51,9 @@ Expr round_to(DType type, Expr a) {
 }
 
 Shape result_shape(Op op, Shape a, Shape b) {
-    switch (info(op).result) {
-        case ResultRule::rows:
-            return Shape::rows;
-        case ResultRule::cols:
-            return Shape::cols;
-        case ResultRule::partial:
-            return Shape::partial;
-        case ResultRule::join:
-        case ResultRule::given:
-            break;
-    }
-    return join(a, b);
+    const ResultRule rule = info(op).result;
+    if (rule == ResultRule::reduced) return a == Shape::groups ? Shape::scalar : Shape::cols;
+    return rule == ResultRule::join || rule == ResultRule::given ? join(a, b) : static_cast<Shape>(rule);
 }
 
 }  // namespace normjit::ir

@@ -49,6 +49,7 @@ NORMJIT_INFIX(/, Op::div)
 
 inline Expr row_mean(Expr a) { return a.builder->apply(Op::row_mean, a); }
 inline Expr col_sum(Expr a) { return a.builder->apply(Op::col_sum, a); }
+inline Expr max_abs(Expr a) { return a.builder->apply(Op::max_abs, a); }
 inline Expr rsqrt(Expr a) { return a.builder->apply(Op::rsqrt, a); }
 /// What a store in this type would leave of the value.
 Expr round_to(DType type, Expr a);

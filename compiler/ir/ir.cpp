@@ -15,19 +15,13 @@ constexpr OpInfo op_table[] = {
 const OpInfo& info(Op op) { return op_table[static_cast<size_t>(op)]; }
 
 std::string_view text(Shape shape) {
-    constexpr std::string_view texts[] = {"scalar", "[M]", "[N]", "[M,N]", "[row_groups,N]"};
+    constexpr std::string_view texts[] = {"[]", "[M]", "[N]", "[M,N]", "[row_groups]", "", "[row_groups,N]"};
     return texts[static_cast<size_t>(shape)];
 }
 
 Shape shape_of(Tensor tensor) {
     const Axes& axes = normjit::info(tensor).axes;
-    return axes.is_matrix() ? Shape::matrix : axes.is_rows() ? Shape::rows : Shape::cols;
-}
-
-Shape join(Shape a, Shape b) {
-    if (a == b || b == Shape::scalar) return a;
-    if (a == Shape::scalar) return b;
-    return Shape::matrix;
+    return static_cast<Shape>((axes.row ? 1 : 0) | (axes.column ? 2 : 0));
 }
 
 PerValue<int> Function::use_counts() const {

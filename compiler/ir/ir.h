@@ -21,9 +21,11 @@ enum class Op : uint8_t {
 #include "ir/ops.def"
 };
 
-enum class Shape : uint8_t { scalar, rows, cols, matrix, partial };
+/// The axes that index a value, a bit each: rows, columns, row groups.
+enum class Shape : uint8_t { scalar = 0, rows = 1, cols = 2, matrix = 3, groups = 4, partial = 6 };
 
-enum class ResultRule : uint8_t { given, join, rows, cols, partial };
+/// The shape of an op's result, or how it follows from the operands: ops.def.
+enum class ResultRule : uint8_t { scalar = 0, rows = 1, cols = 2, groups = 4, partial = 6, given, join, reduced };
 
 struct OpInfo {
     std::string_view name;
@@ -36,11 +38,13 @@ struct OpInfo {
 
 const OpInfo& info(Op op);
 
-/// "[M,N]", "[M]", "[N]", "scalar", "[row_groups,N]".
+/// "[M,N]", "[M]", "[N]", "[]", "[row_groups,N]", "[row_groups]".
 std::string_view text(Shape shape);
 Shape shape_of(Tensor tensor);
-/// The smallest shape that both broadcast to.
-Shape join(Shape a, Shape b);
+/// Returns the smallest shape that both broadcast to: the axes of either.
+constexpr Shape join(Shape a, Shape b) { return static_cast<Shape>(static_cast<int>(a) | static_cast<int>(b)); }
+/// True if each row group has a value of its own.
+constexpr bool is_partial(Shape shape) { return join(shape, Shape::groups) == shape; }
 
 /// Index of a value in its Function. Operands stand before their users.
 using ValueId = int32_t;

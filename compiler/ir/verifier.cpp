@@ -17,33 +17,21 @@ Status bad(const Function& function, ValueId id, std::string_view what) {
                                         info(value.op).name, what));
 }
 
-/// The operand shape that an op insists on; scalar: any that element-wise ops take.
-Shape required_operand(Op op) {
-    switch (op) {
-        case Op::row_mean:
-        case Op::col_sum:
-        case Op::partial_accumulate:
-            return Shape::matrix;
-        case Op::final_reduce:
-            return Shape::partial;
-        default:
-            return Shape::scalar;
-    }
-}
-
 Status verify_operands(const Function& function, ValueId id) {
     const Value& value = function[id];
-    const Shape required = required_operand(value.op);
+    const bool is_element_wise = info(value.op).result == ResultRule::join;
     for (int i = 0; i < value.operand_count(); ++i) {
         const ValueId operand = value.operands[static_cast<size_t>(i)];
         if (operand < 0 || operand >= id)
             return bad(function, id, fmt::format("operand {} is not an earlier value", i));
         const Shape shape = function[operand].shape;
-        if (required != Shape::scalar && shape != required) {
-            return bad(function, id, fmt::format("operand {} is {}, must be {}", i, text(shape), text(required)));
-        }
-        if (required == Shape::scalar && shape == Shape::partial) {
+        if (value.op == Op::final_reduce) {
+            if (!is_partial(shape))
+                return bad(function, id, fmt::format("operand 0 is {}, must be a partial", text(shape)));
+        } else if (is_partial(shape)) {
             return bad(function, id, "a partial can only be the operand of final_reduce");
+        } else if (!is_element_wise && shape != Shape::matrix) {
+            return bad(function, id, fmt::format("operand {} is {}, must be {}", i, text(shape), text(Shape::matrix)));
         }
     }
     return {};

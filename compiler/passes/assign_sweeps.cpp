@@ -38,7 +38,7 @@ ir::Function assign_sweeps(const ir::Function& function) {
     }
     const int after = last + 1;  // the final reduce, and [N] arithmetic on what it gives
     for (ir::Value& value : out.values) {
-        if (value.op == ir::Op::partial_accumulate) value.sweep = last;
+        if (ir::is_partial(value.shape)) value.sweep = last;
         const bool is_late = std::ranges::any_of(
             value.operands, [&](ir::ValueId id) { return id != ir::no_value && out[id].sweep == after; });
         if (value.op == ir::Op::final_reduce || is_late) value.sweep = after;

@@ -27,11 +27,12 @@ ir::Function merge_common(const ir::Function& function);
 /// Drops the outputs that nobody asked for (those without an element type) and every value that nothing uses any more.
 ir::Function remove_dead(const ir::Function& function);
 
-/// col_sum(v) becomes final_reduce(partial_accumulate(v)): the row groups' partials, then their sum.
-ir::Function split_column_sums(const ir::Function& function);
+/// Splits reductions over the rows in two: col_sum(v) becomes final_reduce(partial_accumulate(v)), the row groups'
+/// partials, then their sum; max_abs(v) becomes final_reduce(partial_max_abs(v)).
+ir::Function split_reductions(const ir::Function& function);
 
 /// Gives every value the sweep that first computes it. A sweep is one pass over a row's data; what needs a row_mean
-/// belongs to a later sweep than the row_mean. [M,N] arithmetic belongs to the first sweep that uses it, column sums to
+/// belongs to a later sweep than the row_mean. [M,N] arithmetic belongs to the first sweep that uses it, partials to
 /// the last sweep, final_reduce after it.
 ir::Function assign_sweeps(const ir::Function& function);
 

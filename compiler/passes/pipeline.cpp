@@ -13,7 +13,7 @@ constexpr Pass table[] = {
     {.name = "regroup_row_factors", .run = regroup_row_factors, .cpu_only = true},
     {.name = "merge_common", .run = merge_common},
     {.name = "remove_dead", .run = remove_dead},
-    {.name = "split_column_sums", .run = split_column_sums},
+    {.name = "split_reductions", .run = split_reductions},
     {.name = "assign_sweeps", .run = assign_sweeps},
 };
 

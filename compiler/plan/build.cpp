@@ -30,7 +30,8 @@ class SweepBuilder {
         for (ValueId id = 0; id < function_.size(); ++id) {
             const ir::Value& value = function_[id];
             if (value.op == Op::row_mean && value.sweep == index) sweep.row_means.push_back(id);
-            if (value.op == Op::partial_accumulate && column_sweep_ == index) sweep.column_sums.push_back(id);
+            if (!ir::is_partial(value.shape)) continue;
+            if (value.shape == Shape::partial ? column_sweep_ == index : last) sweep.partials.push_back(id);
         }
         for (const ir::Output& output : function_.outputs) {
             const ir::Value& value = function_[output.value];
@@ -38,7 +39,7 @@ class SweepBuilder {
             if (value.shape == Shape::rows && value.known_from() == index) sweep.row_stores.push_back(output);
         }
         for (const ValueId id : sweep.row_means) needed[function_[id].operands[0]] = true;
-        for (const ValueId id : sweep.column_sums) needed[function_[id].operands[0]] = true;
+        for (const ValueId id : sweep.partials) needed[function_[id].operands[0]] = true;
         for (const ir::Output& output : sweep.stores) needed[output.value] = true;
         // Values of [M] are computed per row, before the sweep.
         mark_needed(function_, needed, [&](ValueId id) { return !is_kept(id) && function_[id].shape != Shape::rows; });
@@ -91,21 +92,29 @@ std::vector<ValueId> find_row_slots(const ir::Function& function, const std::vec
     return slots;
 }
 
-/// Column outputs, and what they need beyond the sums of the partial arrays of `sweep`.
-Expected<Epilogue> find_epilogue(const ir::Function& function, const OperandList& operands, const Sweep& sweep) {
-    Epilogue epilogue{.sums = std::vector<ValueId>(sweep.column_sums.size(), ir::no_value), .values = {}, .stores = {}};
+/// Finds the outputs that are reduced over the rows, and what they need after the reduction.
+Expected<Epilogue> find_epilogue(const ir::Function& function, const OperandList& operands) {
+    Epilogue epilogue;
+    std::vector<ValueId> partials;
+    for (ValueId id = 0; id < function.size(); ++id) {
+        if (ir::is_partial(function[id].shape)) partials.push_back(id);
+    }
+    epilogue.sums.assign(partials.size(), ir::no_value);
     ir::PerValue<bool> needed(function.values.size());
-    for (const Operand& operand : operands.column_outputs()) {
+    for (const Operand& operand : operands.reductions()) {
         const auto output = std::ranges::find(function.outputs, operand.tensor, &ir::Output::tensor);
-        epilogue.stores.push_back(*output);
+        const bool is_scalar = function[output->value].shape == Shape::scalar;
+        if (is_scalar && function[output->value].op != Op::final_reduce)
+            return failed("plan: a scalar output is more than a reduction");
+        (is_scalar ? epilogue.scalars : epilogue.stores).push_back(*output);
         needed[output->value] = true;
     }
     ir::mark_needed(function, needed, [&](ValueId id) { return function[id].op != Op::final_reduce; });
     for (ValueId id = 0; id < function.size(); ++id) {
         const ir::Value& value = function[id];
-        if (!needed[id] || value.shape == Shape::scalar) continue;
+        if (!needed[id] || value.op == Op::constant) continue;
         if (value.op == Op::final_reduce) {
-            const auto array = std::ranges::find(sweep.column_sums, value.operands[0]) - sweep.column_sums.begin();
+            const auto array = std::ranges::find(partials, value.operands[0]) - partials.begin();
             ValueId& sum = epilogue.sums[static_cast<size_t>(array)];
             if (sum != ir::no_value) return failed("plan: one partial has two final reduces");
             sum = id;
@@ -166,8 +175,7 @@ Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& t
         share_out_prefetches(plan);
     }
     plan.row_slots = find_row_slots(plan.function, plan.sweeps, !is_cpu);
-    const Sweep& column_sweep = plan.sweeps[static_cast<size_t>(plan.column_sweep)];
-    NORMJIT_TRY(plan.epilogue, find_epilogue(plan.function, plan.operands, column_sweep));
+    NORMJIT_TRY(plan.epilogue, find_epilogue(plan.function, plan.operands));
     if (!is_cpu) plan.device = make_cuda(plan);
     plan.geometry = is_cpu ? cpu_geometry(plan) : cuda_geometry(plan);
     return plan;
@@ -178,8 +186,11 @@ Epilogue epilogue_of(const Plan& plan, bool per_slice) {
     std::erase_if(part.stores, [&](const ir::Output& output) {
         return plan.operands.of(output.tensor).is_per_slice() != per_slice;
     });
+    if (per_slice) part.scalars.clear();
     ir::PerValue<bool> needed(plan.function.values.size());
-    for (const ir::Output& output : part.stores) needed[output.value] = true;
+    for (const auto* outputs : {&part.stores, &part.scalars}) {
+        for (const ir::Output& output : *outputs) needed[output.value] = true;
+    }
     ir::mark_needed(plan.function, needed, [&](ValueId id) { return plan.function[id].op != Op::final_reduce; });
     std::erase_if(part.values, [&](ValueId id) { return !needed[id]; });
     for (ValueId& sum : part.sums) {

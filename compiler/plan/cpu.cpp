@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/cpu.h"
 
+#include "artifact/cpu_abi.h"
 #include "support/divide.h"
 
 #include <algorithm>
@@ -16,10 +17,6 @@ using ir::Shape;
 /// Columns that one task of the final reduce sums: 4 KiB of each partial, enough to pay for handing out a task (about 1
 /// us) and still 64 tasks at N = 65536.
 constexpr int64_t final_task_cols = 1024;
-
-/// Partial arrays are padded to two cache lines: whole units of columns for every back end, so that tails need no masks
-/// there.
-constexpr int64_t partial_unit_bytes = 128;
 
 /// The [N] values that elements read, of all sweeps.
 std::vector<ValueId> find_cached_columns(const ir::Function& function, const std::vector<Sweep>& sweeps) {
@@ -55,7 +52,7 @@ std::vector<ValueId> find_cached_elements(const ir::Function& function, const st
             if (operand != ir::no_value && !keepable[id] && keepable[operand]) kept[operand] = true;
         }
     }
-    for (const ValueId id : last.column_sums) kept[function[id].operands[0]] = keepable[function[id].operands[0]];
+    for (const ValueId id : last.partials) kept[function[id].operands[0]] = keepable[function[id].operands[0]];
     for (const ir::Output& output : last.stores) kept[output.value] = keepable[output.value];
     const auto in_compute_type = [&](const ir::Value& value) {
         return value.op == Op::input && function.dtypes[value.tensor] == function.compute;
@@ -122,7 +119,7 @@ Geometry cpu_geometry(const Plan& plan) {
     const auto element = static_cast<int64_t>(size_of(plan.function.compute));
     const int64_t unit = partial_unit_bytes / element;
     geometry.row_groups = plan.schedule.row_groups;
-    geometry.column_sums = static_cast<int64_t>(plan.sweeps.back().column_sums.size());
+    geometry.column_sums = static_cast<int64_t>(plan.sweeps.back().partials.size());
     geometry.partial_cols = round_up(plan.spec.cols, unit);
     const int64_t arrays = 2 * geometry.column_sums + static_cast<int64_t>(plan.cpu().cached_columns.size());
     geometry.group_bytes = arrays * geometry.partial_cols * element;

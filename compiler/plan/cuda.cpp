@@ -57,7 +57,8 @@ int64_t row_kernel_shared_bytes(const Spec& spec, const OperandList& operands, i
     const int64_t readers = s.threads_per_row < 32 ? s.rows_per_block : threads / 32;
     if (staged) bytes += s.pipeline_depth * readers * inputs * 8;
     const int64_t stage_barriers = s.staging == CudaStaging::bulk ? s.pipeline_depth * s.rows_per_block : 0;
-    return bytes + 8 * (stage_barriers + (s.cluster > 1 ? 2 : 0));
+    const int64_t scalar_slots = operands.scalar_outputs().empty() ? 0 : threads / 32;
+    return bytes + 8 * (stage_barriers + (s.cluster > 1 ? 2 : 0) + scalar_slots);
 }
 
 int64_t data_registers(const Spec& spec, const OperandList& operands, const CudaSchedule& s, int64_t steps) {
@@ -138,10 +139,11 @@ CudaPath make_path(const Plan& plan, const CudaPlan& cuda, const CudaVariant& va
                   .launches = {}};
     path.launches = s.form == CudaForm::rows ? row_launches(plan, variant, cuda.one_group)
                                              : two_pass_launches(plan, variant, cuda.dependents);
-    if (!plan.epilogue.stores.empty() && !cuda.one_group) {
+    if (!plan.operands.reductions().empty() && !cuda.one_group) {
+        const bool has_columns = !plan.epilogue.stores.empty();
         path.launches.push_back({.entry = kernel_name(plan.spec, "final_reduce"),
                                  .grid = CudaGrid::columns_by_sums,
-                                 .blocks = divide_up(plan.spec.cols, cuda.final.columns),
+                                 .blocks = has_columns ? divide_up(plan.spec.cols, cuda.final.columns) : 1,
                                  .threads = static_cast<int>(cuda.final.threads),
                                  .dependent = cuda.dependents});
     }
@@ -220,22 +222,29 @@ CudaPlan make_cuda(const Plan& plan) {
     add("", main);
     if (main.vector_width > 1 && !plan.spec.invariant) add("_narrow", narrow_schedule(plan.spec, plan.target));
     const auto has_rows_form = [](const CudaVariant& variant) { return variant.schedule.form == CudaForm::rows; };
-    cuda.one_group = plan.schedule.row_groups == 1 && !plan.epilogue.stores.empty() && !plan.spec.has_per_slice() &&
-                     std::ranges::all_of(cuda.variants, has_rows_form);
-    const bool has_final = !plan.epilogue.stores.empty() && !cuda.one_group;
+    cuda.one_group = plan.schedule.row_groups == 1 && !plan.epilogue.stores.empty() && plan.epilogue.scalars.empty() &&
+                     !plan.spec.has_per_slice() && std::ranges::all_of(cuda.variants, has_rows_form);
+    const bool has_final = !plan.operands.reductions().empty() && !cuda.one_group;
     cuda.dependents = plan.target.cuda.sm >= 90 && (has_final || main.form == CudaForm::two_pass);
     cuda.final = make_final(plan.spec, plan.operands, plan.schedule.row_groups);
-    for (CudaVariant& variant : cuda.variants) variant.path = make_path(plan, cuda, variant);
+    for (CudaVariant& variant : cuda.variants) {
+        variant.path = make_path(plan, cuda, variant);
+        if (plan.epilogue.scalars.empty()) continue;
+        const CudaLaunch& before_final = *(variant.path.launches.end() - 2);
+        cuda.scalar_parts = std::max(cuda.scalar_parts, before_final.blocks * before_final.cluster);
+    }
     return cuda;
 }
 
 Geometry cuda_geometry(const Plan& plan) {
     const auto math = static_cast<int64_t>(size_of(plan.spec.compute()));
-    const auto sums = static_cast<int64_t>(plan.epilogue.stores.size());
+    const auto columns = static_cast<int64_t>(plan.epilogue.stores.size());
+    const auto scalars = static_cast<int64_t>(plan.epilogue.scalars.size());
+    const int64_t partials = columns * plan.spec.cols + scalars * plan.cuda().scalar_parts;
     Geometry geometry{.row_groups = plan.schedule.row_groups,
-                      .column_sums = sums,
+                      .column_sums = columns + scalars,
                       .partial_cols = plan.spec.cols,
-                      .group_bytes = plan.cuda().one_group ? 0 : sums * plan.spec.cols * math,
+                      .group_bytes = plan.cuda().one_group ? 0 : partials * math,
                       .final_cols = plan.cuda().final.columns};
     // 100 slices on 264 row groups: 2 parts of each leave 64 groups idle, 8 in 4 rounds 12 of 1056.
     constexpr int64_t most_rounds = 4;

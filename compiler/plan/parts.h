@@ -45,8 +45,9 @@ struct CudaPlan {
     /// The final_reduce that each column output is made of: partial arrays are by column output here. no_value: none or
     /// several, which the back end refuses.
     std::vector<ir::ValueId> sum_of_output;
-    bool one_group = false;   ///< one row group takes all rows and writes the column outputs: no final reduce
-    bool dependents = false;  ///< launches overlap through programmatic dependent launch
+    int64_t scalar_parts = 0;  ///< partials that a row group has of a scalar output: of each of its blocks, or more
+    bool one_group = false;    ///< one row group takes all rows and writes the column outputs: no final reduce
+    bool dependents = false;   ///< launches overlap through programmatic dependent launch
     std::vector<CudaVariant> variants;
 };
 

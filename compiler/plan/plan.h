@@ -20,16 +20,16 @@ namespace normjit::plan {
 
 using ir::ValueId;
 
-/// One pass over a row's data. All but the last end in row means; the last stores matrices; one accumulates column
-/// sums. Lists are in order of evaluation. What an earlier sweep had computed of an [M,N] value is computed again from
-/// its inputs.
+/// One pass over a row's data. All but the last end in row means; the last stores matrices; one or two add to the row
+/// groups' partials. Lists are in order of evaluation. What an earlier sweep had computed of an [M,N] value is computed
+/// again from its inputs.
 struct Sweep {
     std::vector<ValueId>
         row_values;  ///< [M]: computed per row before the sweep: inputs, and arithmetic on earlier means
     std::vector<ValueId> column_values;  ///< [N]: inputs and arithmetic that the elements need
     std::vector<ValueId> elements;       ///< [M,N]
     std::vector<ValueId> row_means;      ///< row_mean values that the sweep sums
-    std::vector<ValueId> column_sums;    ///< partial_accumulate values that the sweep adds to
+    std::vector<ValueId> partials;       ///< values of row groups that the sweep adds to
     std::vector<ir::Output> row_stores;  ///< [M] outputs that are known before the sweep and not before an earlier one
     std::vector<ir::Output> stores;      ///< matrix outputs
     std::vector<Tensor> ahead;  ///< CPU: matrices that are fetched ahead, CpuSchedule::prefetch says what of them
@@ -37,11 +37,12 @@ struct Sweep {
     bool is_last() const { return row_means.empty(); }
 };
 
-/// What follows the rows: the partial arrays' sums over the row groups, [N] arithmetic on them, column outputs.
+/// What follows the rows: the partial arrays reduced over the row groups, [N] arithmetic on that, the outputs.
 struct Epilogue {
-    std::vector<ValueId> sums;       ///< final_reduce values, by partial array
-    std::vector<ValueId> values;     ///< [N] inputs and arithmetic that the outputs need beyond the sums, in order
-    std::vector<ir::Output> stores;  ///< column outputs, in the order of the OperandList
+    std::vector<ValueId> sums;        ///< final_reduce values, by partial array
+    std::vector<ValueId> values;      ///< [N] inputs and arithmetic that the outputs need beyond the sums, in order
+    std::vector<ir::Output> stores;   ///< column outputs, in the order of the OperandList
+    std::vector<ir::Output> scalars;  ///< scalar outputs, each a sum
 };
 
 struct Plan {
@@ -53,7 +54,7 @@ struct Plan {
     std::vector<Sweep> sweeps;
     Epilogue epilogue;
     std::vector<ValueId> row_slots;  ///< [M] values that must outlive the sweep in which they are computed
-    int column_sweep = 0;  ///< the sweep that accumulates column sums: the last, on a GPU often the one before
+    int column_sweep = 0;            ///< the sweep that adds to column sums: the last, on a GPU often the one before
     std::variant<CpuPlan, CudaPlan> device;
     Geometry geometry;
 
@@ -67,7 +68,7 @@ Expected<Plan> make(const Spec& spec, const Schedule& schedule, const Target& ta
 
 Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& target, ir::Function function);
 
-/// The part of the plan's epilogue that makes the outputs with a row per slice, or the other. Sums that it does not
+/// The part of the plan's epilogue that makes the outputs with a row per slice, or the others. Sums that it does not
 /// need are no_value.
 Epilogue epilogue_of(const Plan& plan, bool per_slice);
 

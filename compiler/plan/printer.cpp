@@ -103,7 +103,7 @@ class Printer {
         statements(sweep.column_values, "    per column: ");
         statements(sweep.elements, "    ");
         statements(sweep.row_means, "    ");
-        statements(sweep.column_sums, "    ");
+        statements(sweep.partials, "    ");
         for (const ir::Output& output : sweep.stores) {
             line("    store {} as {}{}", normjit::name(output.tensor), normjit::name(*function.dtypes[output.tensor]),
                  past_caches(output.tensor));
@@ -164,17 +164,21 @@ class Printer {
     }
 
     void final_reduce(const Epilogue& epilogue, bool per_slice) {
-        if (epilogue.stores.empty()) return;
-        line("phase {}: tasks of {} columns", per_slice ? "slice_reduce, of each slice" : "final_reduce",
+        if (epilogue.stores.empty() && epilogue.scalars.empty()) return;
+        line("phase final_reduce{}: tasks of {} columns", per_slice ? ", of each slice" : "",
              plan_.geometry.final_cols);
         for (size_t k = 0; k < epilogue.sums.size(); ++k) {
             if (epilogue.sums[k] == ir::no_value) continue;
-            line("    {} = sum of partial {} over the row groups", ir::name(plan_.function, epilogue.sums[k]), k);
+            const bool is_scalar = plan_.function[epilogue.sums[k]].shape == ir::Shape::scalar;
+            line("    {} = {} of partial {} over the row groups", ir::name(plan_.function, epilogue.sums[k]),
+                 is_scalar ? "largest" : "sum", k);
         }
         statements(epilogue.values, "    ");
-        for (const ir::Output& output : epilogue.stores) {
-            line("    store {} as {}", normjit::name(output.tensor),
-                 normjit::name(*plan_.function.dtypes[output.tensor]));
+        for (const auto* outputs : {&epilogue.stores, &epilogue.scalars}) {
+            for (const ir::Output& output : *outputs) {
+                line("    store {} as {}", normjit::name(output.tensor),
+                     normjit::name(*plan_.function.dtypes[output.tensor]));
+            }
         }
     }
 

@@ -16,7 +16,7 @@ int64_t bytes_read(const Spec& spec) {
 
 int64_t column_bytes(const Spec& spec) {
     const OperandList operands(spec);
-    const size_t columns = operands.columns().size() + operands.column_outputs().size();
+    const size_t columns = operands.columns().size() + operands.reductions().size();
     return static_cast<int64_t>(columns) * spec.cols * static_cast<int64_t>(size_of(spec.compute()));
 }
 

@@ -75,7 +75,7 @@ CudaShape find_cuda_shape(const Spec& spec, const Target& target) {
     shape.aligned = shape.loaded_width() * least == 16;
     shape.copyable = shape.loaded_width() * least >= 4;
     shape.two_sums = operands.column_outputs().size() >= 2;
-    shape.streams = operands.matrices().size() == 1 && operands.column_outputs().empty();
+    shape.streams = operands.matrices().size() == 1 && operands.reductions().empty();
     shape.has_long_slices = spec.has_per_slice() && spec.rows && *spec.rows >= 128;
     shape.has_beta = operands.columns().size() >= 2;
     shape.wide_columns = std::ranges::any_of(operands.columns(), [&](const Operand& c) { return c.bytes() > most; });

@@ -98,23 +98,23 @@ Values pipeline_depths(const SearchedProblem&, const Schedule& so_far) {
 Values row_memories(const SearchedProblem& p, const Schedule& so_far) {
     const CudaSchedule& s = cuda_of(so_far);
     if (s.staging != CudaStaging::registers) return values_of(CudaMemory::registers, CudaMemory::shared);
-    if (!p.operands.column_outputs().empty() || s.pipeline_depth > 1) return values_of(CudaMemory::registers);
+    if (!p.operands.reductions().empty() || s.pipeline_depth > 1) return values_of(CudaMemory::registers);
     return values_of(CudaMemory::registers, CudaMemory::global);
 }
 
 Values column_memories(const SearchedProblem& p, const Schedule& so_far) {
     if (is_two_pass(so_far) || p.operands.columns().empty()) return values_of(CudaMemory::registers);
-    if (!p.operands.column_outputs().empty()) return values_of(CudaMemory::registers, CudaMemory::shared);
+    if (!p.operands.reductions().empty()) return values_of(CudaMemory::registers, CudaMemory::shared);
     return values_of(CudaMemory::registers, CudaMemory::shared, CudaMemory::global);
 }
 
 Values paces(const SearchedProblem& p, const Schedule& so_far) {
-    return is_two_pass(so_far) || p.operands.column_outputs().empty() ? Values{0} : Values{0, 2, 4};
+    return is_two_pass(so_far) || p.operands.reductions().empty() ? Values{0} : Values{0, 2, 4};
 }
 
 /// 0 for all rows, or a few: with 16 a block is as slow as with all (NOTES N-702).
 Values rows_per_team(const SearchedProblem& p, const Schedule& so_far) {
-    return is_two_pass(so_far) || !p.operands.column_outputs().empty() ? Values{0} : Values{0, 1, 2, 3, 4, 8};
+    return is_two_pass(so_far) || !p.operands.reductions().empty() ? Values{0} : Values{0, 1, 2, 3, 4, 8};
 }
 
 Values pace_slacks(const SearchedProblem&, const Schedule& so_far) {

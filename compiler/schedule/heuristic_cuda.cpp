@@ -51,7 +51,7 @@ class Search {
         CudaSchedule measured = found.schedule;
         measured.vector_width = shape_.loaded_width();
         limit_staging(measured, shape_, target_);
-        if (operands_.column_outputs().empty()) measured.pace = 0;
+        if (operands_.reductions().empty()) measured.pace = 0;
         fit_slices(measured);
         if (CudaSchedule s = measured; fit_.make_comfortable(s)) {
             reasons_.note([&] { return describe(*found.family, *found.row); });
@@ -89,8 +89,7 @@ class Search {
     /// groups would have a single turn (NOTES N-705).
     int64_t row_groups(const CudaSchedule& s) const {
         const int64_t most = cuda_row_groups(spec_, target_, s);
-        if (!rows_ || s.form != CudaForm::rows || operands_.column_outputs().empty() || spec_.has_per_slice())
-            return most;
+        if (!rows_ || s.form != CudaForm::rows || operands_.reductions().empty() || spec_.has_per_slice()) return most;
         if (*rows_ <= 2 && !shape_.is_wide_and_shifted()) return 1;
         const int64_t turns = divide_up(*rows_, s.rows_per_block), usual = divide_up(turns, most);
         const bool has_many_partials = usual == 1 && turns > 2 * int64_t{target_.cuda.sm_count};
@@ -108,8 +107,7 @@ class Search {
     /// (NOTES N-706).
     void shorten_pipeline(CudaSchedule& s, int64_t row_groups) const {
         constexpr int64_t most_turns = 5, narrow = 64, wide = 257;
-        if (!rows_ || *rows_ * 5 <= target_.cuda.sm_count || operands_.column_outputs().empty() ||
-            spec_.has_per_slice())
+        if (!rows_ || *rows_ * 5 <= target_.cuda.sm_count || operands_.reductions().empty() || spec_.has_per_slice())
             return;
         if (s.form != CudaForm::rows || s.staging != CudaStaging::async) return;
         const int64_t rows_of_turn = row_groups * s.rows_per_block;
@@ -127,7 +125,7 @@ class Search {
     void let_blocks_end(CudaSchedule& s) const {
         constexpr Range gain = {65, 512};
         constexpr int64_t few = 20;
-        if (!operands_.column_outputs().empty() || s.form != CudaForm::rows || s.cluster > 1) return;
+        if (!operands_.reductions().empty() || s.form != CudaForm::rows || s.cluster > 1) return;
         if (s.staging == CudaStaging::registers || shape_.is_wide_and_shifted()) return;
         if (shape_.streams) {
             if (!spec_.has_per_slice() || shape_.vectors >= gain.from) return;

@@ -17,7 +17,9 @@ bool needs_statistic(const Spec& spec, Tensor tensor) {
 
 }  // namespace
 
-bool writes_dx(const Spec& spec) { return spec.has(Tensor::dx) || spec.has(Tensor::dresidual_in); }
+bool writes_dx(const Spec& spec) {
+    return spec.has(Tensor::dx) || spec.has(Tensor::dresidual_in) || spec.has(Tensor::amax);
+}
 
 bool writes_statistics(const Spec& spec) { return spec.writes(Tensor::mean) || spec.writes(Tensor::rstd); }
 

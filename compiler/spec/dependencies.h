@@ -6,7 +6,7 @@
 
 namespace normjit {
 
-/// True if the gradient of what was normalised is an output, under either of its names.
+/// True if the gradient of what was normalised is an output, under either of its names, or its largest magnitude.
 bool writes_dx(const Spec& spec);
 bool writes_statistics(const Spec& spec);
 /// True if a requested gradient depends on xhat. All but dbeta = col_sum(dy) do.

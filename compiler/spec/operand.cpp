@@ -16,9 +16,10 @@ OperandList::OperandList(const Spec& spec) {
         ends_[++kind] = operands_.size();
     };
     for (const auto is_kind : {&Axes::is_matrix, &Axes::is_columns, &Axes::is_rows}) add(Direction::input, is_kind);
-    for (const auto is_kind : {&Axes::is_matrix, &Axes::is_rows, &Axes::is_columns}) add(Direction::output, is_kind);
-    has_shared_sums_ = !std::ranges::all_of(column_outputs(), &Operand::is_per_slice);
-    has_sums_per_slice_ = std::ranges::any_of(column_outputs(), &Operand::is_per_slice);
+    for (const auto is_kind : {&Axes::is_matrix, &Axes::is_rows, &Axes::is_columns, &Axes::is_scalar})
+        add(Direction::output, is_kind);
+    has_shared_sums_ = !std::ranges::all_of(reductions(), &Operand::is_per_slice);
+    has_sums_per_slice_ = std::ranges::any_of(reductions(), &Operand::is_per_slice);
     has_per_slice_ = std::ranges::any_of(operands_, &Operand::is_per_slice);
 }
 

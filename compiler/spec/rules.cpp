@@ -55,7 +55,7 @@ constexpr Rule rules[] = {
      [](const Said&, const Spec& spec) {
          return is_forward(spec) && !spec.has(Tensor::y) && !spec.has(Tensor::mean) && !spec.has(Tensor::rstd);
      }},
-    {"out", "must name one of: dx dresidual_in dgamma dbeta",
+    {"out", "must name one of: dx dresidual_in dgamma dbeta amax",
      [](const Said&, const Spec& spec) { return !is_forward(spec) && !needs_xhat(spec) && !spec.has(Tensor::dbeta); }},
     {"gamma", "out has dgamma, the gradient of a gamma",
      [](const Said& said, const Spec& spec) {
@@ -68,11 +68,11 @@ constexpr Rule rules[] = {
      [](const Said& said, const Spec& spec) {
          return !is_forward(spec) && said.names("beta") && spec.source != Source::y;
      }},
-    {"dresidual", "is added into dx and dresidual_in, of which out names none",
+    {"dresidual", "is added into dx and dresidual_in, and out names neither them nor amax",
      [](const Said&, const Spec& spec) { return spec.has(Tensor::dresidual) && !writes_dx(spec); }},
-    {"rowscale", "is a factor of dx, which out does not name",
+    {"rowscale", "is a factor of dx, and out names neither dx nor amax",
      [](const Said&, const Spec& spec) {
-         return !is_forward(spec) && spec.has(Tensor::rowscale) && !spec.has(Tensor::dx);
+         return !is_forward(spec) && spec.has(Tensor::rowscale) && !needs(spec, Tensor::rowscale);
      }},
     {"out", "h is x without a residual or rowscale",
      [](const Said&, const Spec& spec) {
@@ -140,6 +140,8 @@ Status check_types(const Spec& spec) {
         if (!spec.has(tensor) || (spec.dtype(tensor) == DType::f64) == wide) continue;
         return error(key_of(tensor), name(spec.dtype(tensor)), wide ? "must be f64, as x is" : "f64 needs x=f64");
     }
+    if (spec.has(Tensor::amax) && spec.dtype(Tensor::amax) != spec.compute())
+        return error("amax", name(spec.dtype(Tensor::amax)), "must be f32, the type of all arithmetic");
     if (spec.has(Tensor::mean) && spec.has(Tensor::rstd) && spec.dtype(Tensor::mean) != spec.dtype(Tensor::rstd))
         return error("stats", name(spec.dtype(Tensor::mean)), "mean and rstd must have one type");
     return {};

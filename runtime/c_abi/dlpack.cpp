@@ -92,6 +92,7 @@ class ShapeReader {
 
     Expected<Shape> read() const {
         if (info(tensor_).axes.is_rows()) return read_rows();
+        if (info(tensor_).axes.is_scalar()) return read_scalar();
         NORMJIT_RETURN_IF_ERROR(check_columns());
         return info(tensor_).axes.is_columns() ? read_columns() : read_matrix();
     }
@@ -150,6 +151,11 @@ class ShapeReader {
         return shape;
     }
 
+    Expected<Shape> read_scalar() const {
+        const auto count = size_of(from_, 0, from_.dimensions);
+        return count == 1 ? Expected<Shape>(Shape()) : error(tensor_, "must have one element");
+    }
+
     Expected<Shape> read_rows() const {
         const int end = from_.dimensions;
         const auto all = collapse(from_, 0, end);
@@ -189,8 +195,8 @@ Status agree(Tensor tensor, std::string_view what, const std::optional<int64_t>&
 uint32_t tensors_that_say(const Spec& spec, bool rows) {
     uint32_t bits = 0;
     for (const Tensor tensor : all_tensors) {
-        const bool is_column = info(tensor).axes.is_columns();
-        const bool says = rows ? !is_column : !is_column || spec.is_per_slice(tensor);
+        const bool has_rows = info(tensor).axes.row;
+        const bool says = has_rows || (!rows && spec.is_per_slice(tensor));
         if (says) bits |= uint32_t{1} << info(tensor).number;
     }
     return bits;

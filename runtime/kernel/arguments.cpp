@@ -92,7 +92,7 @@ class Checker {
   private:
     /// Whether the tensor has elements.
     bool has_elements(const Operand& operand) const {
-        if (operand.axes.is_columns()) return !operand.is_per_slice() || arguments_.slices > 0;
+        if (!operand.axes.row) return !operand.is_per_slice() || arguments_.slices > 0;
         return arguments_.rows > 0 && arguments_.slices > 0;
     }
 
@@ -138,10 +138,10 @@ class Checker {
         if (given.dtype != operand.dtype) {
             return error(tensor, "dtype is {}; the kernel was compiled for {}", name(given.dtype), name(operand.dtype));
         }
-        const int64_t cols = operand.axes.is_rows() ? 0 : spec_.cols;
+        const int64_t cols = operand.axes.column ? spec_.cols : 0;
         if (given.cols != cols) {
             return error(tensor, "cols is {}; must be {}{}", given.cols, cols,
-                         cols == 0 ? ", since the tensor has one element per row" : "");
+                         cols == 0 ? ", since the tensor has no columns" : "");
         }
         if (operand.is_matrix() && row_stride(given) < 0)
             return error(tensor, "row_stride is {}; must be at least 0", row_stride(given));
@@ -165,7 +165,8 @@ class Checker {
             return error(tensor, "address {} is not a multiple of {}, the size of an element", given.data,
                          operand.bytes());
         }
-        const int64_t elements = operand.axes.is_rows() ? arguments_.batch().all_rows() : spec_.cols;
+        const int64_t contiguous = operand.axes.row ? arguments_.batch().all_rows() : 1;
+        const int64_t elements = operand.axes.column ? spec_.cols : contiguous;
         // In its place: copied right after its parts are stored, a region takes 15 ns (Zen 4), all of a launch's 130.
         Region& region = regions_[used_++];
         region.name = tensor;

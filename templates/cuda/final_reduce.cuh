@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums the partials of all row groups in a fixed order and casts: grid (ceil(cols / columns), column outputs,
-// slices whose sums are in several partials).
+// Reduces the partials of all row groups in a fixed order and casts: grid (ceil(cols / columns), column outputs, then
+// scalars, slices whose sums are in several partials). A scalar has one block.
 // Launched with programmatic stream serialization, its blocks are resident before the row kernel ends.
 #pragma once
+#include "partials.cuh"
 #include "reduce.cuh"
 
 namespace normjit {
@@ -74,9 +75,27 @@ NORMJIT_DEVICE void reduce_partials(const Arguments& a, int64 first, uint32 grou
 }
 
 template <class P>
+NORMJIT_DEVICE void reduce_scalar(const Arguments& a, int i) {
+    using Math = typename P::Math;
+    __shared__ Math slots[P::final_threads / 32];
+    const Math* const parts = scalar_partials<P>(a, i);
+    const int64 count = int64(shared_groups<P>(a)) * P::scalar_parts;
+    Math largest = 0;
+    for (int64 part = threadIdx.x; part < count; part += P::final_threads)
+        largest = larger_magnitude(largest, load_scalar<Math, Math>(parts, part));
+    largest = largest_of_block<P::final_threads>(shared_address(slots), largest);
+    if (threadIdx.x == 0) store_scalar<Math>(a.operand[Places<P>::scalar_outputs + i].data, 0, largest);
+}
+
+template <class P>
 NORMJIT_DEVICE void final_reduce(const Arguments& a) {
     if constexpr (P::dependents) wait_for_predecessors();
     if (P::pace > 0 && threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) *progress_of(a) = 0;
+    constexpr int columns = P::ColumnOutputs::count;
+    if (P::scalars > 0 && blockIdx.y >= columns) {
+        if (blockIdx.x == 0 && blockIdx.z == 0) reduce_scalar<P>(a, blockIdx.y - columns);
+        return;
+    }
     if constexpr (P::outputs_per_slice == 0) {
         reduce_partials<P>(a, 0, shared_groups<P>(a), 0);
     } else if ((P::outputs_per_slice >> blockIdx.y & 1) == 0) {

@@ -4,6 +4,7 @@
 #pragma once
 #include "edges.cuh"
 #include "plan.cuh"
+#include "reduce.cuh"
 
 namespace normjit {
 
@@ -125,6 +126,28 @@ NORMJIT_DEVICE void write_partials(const K& k, int group) {
         else
             write_sums<P>(k, group, partial_row<P>(k, s.value, group), s.value);
     });
+}
+
+// Returns the partials of scalar i: scalar_parts for each row group.
+template <class P>
+NORMJIT_DEVICE typename P::Math* scalar_partials(const Arguments& a, int i) {
+    using Math = typename P::Math;
+    const int64 rows = rows_of_partials<P>(a);
+    return (Math*)a.partials + rows * (int64(P::ColumnOutputs::count) * P::cols + int64(i) * P::scalar_parts);
+}
+
+// Writes the partials of block `block` of `blocks` of a row group, and zeros where another path has more blocks.
+template <class P, int threads>
+NORMJIT_DEVICE void write_scalars(const Arguments& a, uint32 shared, const typename P::Math* largest, uint32 group,
+                                  uint32 block, uint32 blocks) {
+    using Math = typename P::Math;
+#pragma unroll
+    for (int i = 0; i < P::scalars; i++) {
+        const Math value = largest_of_block<threads>(shared, largest[i]);
+        Math* const parts = scalar_partials<P>(a, i) + int64(group) * P::scalar_parts;
+        for (uint32 part = block + threadIdx.x * blocks; part < P::scalar_parts; part += threads * blocks)
+            store_one<Math>(parts + part, part == block ? value : Math(0));
+    }
 }
 
 // Those over the rows of a slice.

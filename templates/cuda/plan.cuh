@@ -20,12 +20,14 @@
 //   sliced, per_slice         whether there are slices, and column tensors with a row for each
 //   columns_per_slice, outputs_per_slice   a bit for each of Columns, of ColumnOutputs
 //   row_bytes                 sizeof(Row) when the two-pass form stores it, else 0
+//   scalars, scalar_parts     outputs that are the largest magnitude of a value, and the partials of one that a row
+//                             group has
 //   final_threads, final_columns, final_loads   of the final reduce: of a block, and of a thread in flight at once
 // and, as generated code:
 //   Row                                        the values of one row (inputs and results of reductions)
 //   begin(row, inputs)                         from the row inputs
 //   element(Index<sweep>, row, m, c, values)   one element: m of the matrices, c of the columns; fills values.sum,
-//                                              .column, .output
+//                                              .column, .scalar, .output
 //   reduced(Index<level>, row, sum)            from the sums of one level
 //   row_outputs(row, out)                      where there are RowOutputs, after the last level
 //   finish(Index<i>, arguments, slice, column, sum)   with epilogue: column output i
@@ -45,8 +47,8 @@ struct Operand {
 
 struct Arguments {
     Operand operand[16];  // in the order of Places
-    void* partials;       // Math [column outputs, rows of partials, cols]
-    void* row_values;     // Plan::Row [rows], the two-pass form only
+    void* partials;    // Math [column outputs, rows of partials, cols], then [scalars, rows of partials, scalar_parts]
+    void* row_values;  // Plan::Row [rows], the two-pass form only
     int64 rows;
     uint32 parts;                  // row groups; with per_slice the number of parts of a slice
     uint32 rows_each, rows_extra;  // quotient and remainder of shared rows / (parts * rows_per_block): saves a 64-bit
@@ -101,7 +103,8 @@ struct Places {
     static constexpr int matrices = 0, columns = P::Matrices::count, rows = columns + P::Columns::count;
     static constexpr int outputs = rows + P::Rows::count, row_outputs = outputs + P::Outputs::count;
     static constexpr int column_outputs = row_outputs + P::RowOutputs::count;
-    static_assert(column_outputs + P::ColumnOutputs::count <= 16);
+    static constexpr int scalar_outputs = column_outputs + P::ColumnOutputs::count;
+    static_assert(scalar_outputs + P::scalars <= 16);
 };
 
 // Counters that paced teams report to, one per launch: 0 when the code is loaded, and again after each launch. They
@@ -116,7 +119,7 @@ enum class Memory { registers, shared, global };
 template <class P>
 struct Values {
     typename P::Math sum[at_least(P::row_sums, 1)], column[at_least(P::ColumnOutputs::count, 1)],
-        output[at_least(P::Outputs::count, 1)];
+        scalar[at_least(P::scalars, 1)], output[at_least(P::Outputs::count, 1)];
 };
 template <class P>
 using ValuesOf = Values<typename P::Formula>;
@@ -161,7 +164,8 @@ struct Layout {
         lanes < 32 ? teams : threads / 32;  // each keeps its own copy of the row inputs, 8 bytes a value
     static constexpr int barriers_at = inputs_at + (staged ? P::pipeline_depth * readers * P::Rows::count * 8 : 0);
     static constexpr int stage_barriers = P::staging == Staging::bulk ? P::pipeline_depth * teams : 0;
-    static constexpr int bytes = barriers_at + 8 * (stage_barriers + (P::cluster > 1 ? 2 : 0));
+    static constexpr int scalars_at = barriers_at + 8 * (stage_barriers + (P::cluster > 1 ? 2 : 0));
+    static constexpr int bytes = scalars_at + (P::scalars > 0 ? 8 * (threads / 32) : 0);
 
     static_assert(bytes == P::shared_bytes, "the compiler and the template disagree about shared memory");
     static_assert(!shifted || P::staging == Staging::async && (teams == 1 || P::column_memory != Memory::shared));

@@ -37,6 +37,24 @@ NORMJIT_DEVICE void add_lanes_all(Math (&sum)[count]) {
     }
 }
 
+// Returns the largest value of a block's threads to each of them. `shared` has room for a value of each warp.
+template <int threads, class Math>
+NORMJIT_DEVICE Math largest_of_block(uint32 shared, Math value) {
+    const auto of_warp = [](Math& largest) {
+#pragma unroll
+        for (int distance = 16; distance > 0; distance /= 2)
+            largest = larger_magnitude(largest, __shfl_xor_sync(all_lanes, largest, distance));
+    };
+    of_warp(value);
+    if (threadIdx.x % 32 == 0) write_shared(shared + threadIdx.x / 32 * bytes_of<Math>, value);
+    __syncthreads();
+    const int warp = threadIdx.x % 32;
+    value = warp < threads / 32 ? read_shared<Math>(shared + warp * bytes_of<Math>) : Math(0);
+    of_warp(value);
+    __syncthreads();
+    return value;
+}
+
 constexpr int power_of_two_above(int n) {
     int p = 1;
     while (p < n) p *= 2;

@@ -19,7 +19,7 @@ struct RowKernel {
     using At = Places<P>;
     static constexpr int width = L::width, steps = L::steps, matrices = Matrices::count, columns = Columns::count;
     static constexpr int outputs = P::Outputs::count, row_outputs = P::RowOutputs::count;
-    static constexpr int column_sums = P::ColumnOutputs::count;
+    static constexpr int column_sums = P::ColumnOutputs::count, scalars = P::scalars;
     static constexpr int matrix_words = Matrices::template words_before<width>();
     static constexpr int column_words = Columns::template words_before<width>();
     static constexpr bool keep = P::row_memory == Memory::registers, reread = P::row_memory == Memory::global;
@@ -38,6 +38,7 @@ struct RowKernel {
     uint32 first_vector, my_vectors;  // of this block's share of the row
     int shift;                        // elements of a row's first vector that lie before the row: edges.cuh
     Math sums[at_least(column_sums, 1)][steps][width];
+    Math largest[at_least(scalars, 1)];  // of all rows
     uint32 column_raw[columns_kept ? steps : 1][at_least(column_words, 1)];
     uint32 raw[L::staged || reread ? 1 : depth][steps][matrix_words];  // register staging: the rows in flight
     uint32 kept[keep && L::staged ? steps : 1][matrix_words];
@@ -195,6 +196,9 @@ struct RowKernel {
                 for (int s = 0; s < column_sums; s++) sums[s][v][e] += values.column[s];
             }
             if constexpr (level == P::levels) {
+#pragma unroll
+                for (int s = 0; s < scalars; s++)
+                    if (is_inner(v) || in >> e & 1) largest[s] = larger_magnitude(largest[s], values.scalar[s]);
 #pragma unroll
                 for (int o = 0; o < outputs; o++) result[o][e] = values.output[o];
             }

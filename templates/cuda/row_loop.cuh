@@ -152,6 +152,8 @@ NORMJIT_DEVICE void row_kernel(const Arguments& a) {
         if constexpr (P::cluster > 1) cluster_wait();
     }
     if constexpr (K::column_sums > 0) write_partials<P>(kernel, group);
+    if constexpr (K::scalars > 0)
+        write_scalars<P, L::threads>(a, shared + L::scalars_at, kernel.largest, group, rank, P::cluster);
     if constexpr (P::cluster > 1) cluster_sync();  // no block exits while others may still write to its shared memory
 }
 

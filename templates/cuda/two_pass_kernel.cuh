@@ -163,6 +163,7 @@ struct ColumnWalk {
     int64 vector;
     int64 slice = 0;
     Math sums[at_least(S::column_sums, 1)][width] = {};
+    Math largest[at_least(P::scalars, 1)] = {};
 
     __device__ __forceinline__ int64 rows() const { return P::per_slice ? a.slice_rows : a.rows; }
     __device__ __forceinline__ RowPlace place(int64 row) const {
@@ -203,6 +204,7 @@ struct ColumnWalk {
             else
                 values = last;
             for (int s = 0; s < S::column_sums; s++) sums[s][e] += values.column[s];
+            for (int s = 0; s < P::scalars; s++) largest[s] = larger_magnitude(largest[s], last.scalar[s]);
             for (int o = 0; o < S::outputs; o++) output[o][e] = last.output[o];
         });
         unroll<0, S::outputs>([&](auto i) {
@@ -258,15 +260,20 @@ NORMJIT_DEVICE void two_pass_columns(const Arguments& a) {
     typename S::ColumnFragment c;
     if (valid && !P::per_slice) S::template load_columns<ColumnWalk<P>::read_columns>(a, 0, walk.vector, c);
     if constexpr (P::dependents && P::levels > 0) wait_for_predecessors();
-    if (!valid) return;
-    if constexpr (P::per_slice)
-        walk_items(walk);
-    else
-        walk.walk(c, blockIdx.y);
-    unroll<0, S::column_sums>([&](auto s) {
-        if constexpr ((P::outputs_per_slice >> s.value & 1) == 0)
-            walk.write(walk.partial(s.value, blockIdx.y), s.value);
-    });
+    if (valid) {
+        if constexpr (P::per_slice)
+            walk_items(walk);
+        else
+            walk.walk(c, blockIdx.y);
+        unroll<0, S::column_sums>([&](auto s) {
+            if constexpr ((P::outputs_per_slice >> s.value & 1) == 0)
+                walk.write(walk.partial(s.value, blockIdx.y), s.value);
+        });
+    }
+    if constexpr (P::scalars > 0) {
+        __shared__ typename P::Math slots[S::threads / 32];
+        write_scalars<P, S::threads>(a, shared_address(slots), walk.largest, blockIdx.y, blockIdx.x, gridDim.x);
+    }
 }
 
 }  // namespace normjit

@@ -78,6 +78,17 @@ NORMJIT_DEVICE Math div_or_zero(Math a, Math b) {
     return b == 0 ? Math(0) : a / b;
 }
 
+// Returns the larger of a, which must not be negative, and |b|; NaN if either is NaN.
+NORMJIT_DEVICE float larger_magnitude(float a, float b) {
+    float larger;
+    asm("{ .reg .f32 m; abs.f32 m, %2; max.NaN.f32 %0, %1, m; }" : "=f"(larger) : "f"(a), "f"(b));
+    return larger;
+}
+NORMJIT_DEVICE double larger_magnitude(double a, double b) {
+    const double magnitude = b < 0 ? -b : b;
+    return magnitude <= a || a != a ? a : magnitude;
+}
+
 // Calls f(Index<begin>), ..., f(Index<end - 1>). Three at a time, because every instance costs NVRTC time.
 template <int begin, int end, class F>
 NORMJIT_DEVICE void unroll(const F& f) {

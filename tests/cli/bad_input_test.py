@@ -20,7 +20,7 @@ class BadSpec(Case):
     def test_keys_and_values(self):
         self.refused_by_all(
             "spec: unknown key 'colour'; allowed: pass slices rows cols out accumulate per_slice source stats rounding eps"
-            " gamma_offset invariant x dy dresidual residual gamma beta rowscale y h dx dresidual_in dgamma dbeta",
+            " gamma_offset invariant x dy dresidual residual gamma beta rowscale y h dx dresidual_in dgamma dbeta amax",
             "layernorm rows=4 cols=8 colour=red",
         )
         self.refused_by_all("spec: x=q4: allowed: f32 bf16 f16 f64", "layernorm rows=4 cols=8 x=q4")

@@ -67,9 +67,9 @@ TEST_CASE("a refused CUDA schedule gets a reason") {
     CHECK(reason(spec, "cuda threads_per_row=128 vector_width=8 row_memory=shared") ==
           "schedule: row_memory=shared: needs staging=async or staging=bulk");
     CHECK(reason("layernorm cols=1000 out=dx", "cuda threads_per_row=128 vector_width=4 pace=2") ==
-          "schedule: pace=2: needs a column output, whose final reduce resets the counter");
+          "schedule: pace=2: needs an output without rows, whose final reduce resets the counter");
     CHECK(reason("layernorm cols=1024", "cuda threads_per_row=128 vector_width=4 rows_per_team=2") ==
-          "schedule: rows_per_team=2: with a column output row_groups share all rows, each with one partial");
+          "schedule: rows_per_team=2: with an output without rows row_groups share all rows, each with one partial");
     CHECK(reason("layernorm cols=1024 out=dx", "cuda threads_per_row=128 vector_width=4 rows_per_team=2").empty());
     CHECK(reason("layernorm cols=1024 out=dx", "cuda form=two_pass threads_per_row=128 rows_per_team=2") ==
           "schedule: rows_per_team=2: form=two_pass has no teams");
@@ -156,6 +156,7 @@ TEST_CASE("paths of a plan") {
         REQUIRE(plan.operands.size() <= std::size(CudaArguments().operand));
         REQUIRE(!plan.operands.matrices().empty());
         REQUIRE(plan.operands.column_outputs().size() == plan.epilogue.stores.size());
+        REQUIRE(plan.operands.scalar_outputs().size() == plan.epilogue.scalars.size());
         REQUIRE(plan.operands == OperandList(spec));
         const CudaPath& last = plan.cuda().variants.back().path;
         REQUIRE((last.vector_width == 1 || spec.invariant));
@@ -163,7 +164,7 @@ TEST_CASE("paths of a plan") {
         for (const plan::CudaVariant& variant : plan.cuda().variants) {
             const auto& launches = variant.path.launches;
             REQUIRE(!launches.front().dependent);
-            const bool has_final = !plan.epilogue.stores.empty() && !plan.cuda().one_group;
+            const bool has_final = !plan.operands.reductions().empty() && !plan.cuda().one_group;
             REQUIRE((launches.back().entry == kernel_name(spec, "final_reduce")) == has_final);
             REQUIRE((launches.front().grid == CudaGrid::one_group) == plan.cuda().one_group);
             REQUIRE(launches.size() <= 3);

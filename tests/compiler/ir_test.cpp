@@ -3,6 +3,7 @@
 
 #include "frontend/frontend.h"
 #include "ir/builder.h"
+#include "passes/passes.h"
 #include "random_spec.h"
 
 #include "normjit/spec.h"
@@ -41,6 +42,19 @@ TEST_CASE("a spec's IR prints as its formula") {
           "  dgamma = col_sum(dy * xhat)\n"
           "  dbeta  = col_sum(dy)\n"
           "  out dx: bf16[M,N], dgamma: f32[N], dbeta: f32[N]\n");
+}
+
+TEST_CASE("a reduction to a scalar prints without axes, and its partials have the row groups") {
+    const Spec spec = *parse_spec("rmsnorm cols=8 x=bf16 gamma=none out=amax");
+    CHECK(ir::print(*passes::run_pipeline(frontend::build(spec), *parse_target("sm_90"), "split_reductions")) ==
+          "norm cols=8 compute=f32\n"
+          "  in  x: bf16[M,N], rstd: f32[M], dy: bf16[M,N]\n"
+          "  xhat         = x * rstd\n"
+          "  c1           = row_mean(dy * xhat)\n"
+          "  dx           = rstd * (dy - xhat * c1)\n"
+          "  amax_partial = partial_max_abs(dx)\n"
+          "  amax         = final_reduce(amax_partial)\n"
+          "  out amax: f32[]\n");
 }
 
 TEST_CASE("printed IR parses back to the same text") {

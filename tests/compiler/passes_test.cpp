@@ -35,7 +35,7 @@ PerTensor<std::vector<double>> random_inputs(test::Random& random, const Spec& s
 PerTensor<std::vector<double>> evaluate(const ir::Function& function, Spec spec, int64_t rows,
                                         PerTensor<std::vector<double>> inputs, int64_t row_groups) {
     // remove_dead: the frontend writes every output, and unwanted ones have no operand.
-    ir::Function in_double = passes::assign_sweeps(passes::split_column_sums(passes::remove_dead(function)));
+    ir::Function in_double = passes::assign_sweeps(passes::split_reductions(passes::remove_dead(function)));
     in_double.compute = DType::f64;
     for (const Tensor tensor : all_tensors) {
         if (spec.has(tensor)) spec.set(tensor, DType::f64);
@@ -46,7 +46,7 @@ PerTensor<std::vector<double>> evaluate(const ir::Function& function, Spec spec,
     REQUIRE_MESSAGE(plan.ok(), plan.status().message());
     PerTensor<std::vector<double>> outputs;
     const auto elements = [&](const Operand& operand, int64_t to_row) {
-        return operand.is_matrix() ? to_row * spec.cols : operand.axes.is_rows() ? to_row : spec.cols;
+        return (operand.axes.row ? to_row : 1) * (operand.axes.column ? spec.cols : 1);
     };
     for (const Operand& operand : plan->operands) {
         if (!operand.is_written()) continue;
@@ -55,10 +55,10 @@ PerTensor<std::vector<double>> evaluate(const ir::Function& function, Spec spec,
     }
     const auto at_row = [&](const Operand& operand, int64_t row) -> const void* {
         const auto& all = operand.is_written() ? outputs[operand.tensor] : inputs[operand.tensor];
-        return all.data() + (operand.axes.is_columns() ? 0 : elements(operand, row));
+        return all.data() + (operand.axes.row ? elements(operand, row) : 0);
     };
     const int64_t groups = std::min(row_groups, rows), group_bytes = plan->geometry.group_bytes;
-    std::vector<double> partials(static_cast<size_t>(groups * group_bytes) / sizeof(double));
+    std::vector<double> partials(static_cast<size_t>(std::max<int64_t>(groups, 1) * group_bytes) / sizeof(double));
     for (int64_t group = 0; group < groups; ++group) {
         const int64_t begin = Geometry::row_begin(rows, groups, group);
         RowsTask task;
@@ -76,6 +76,14 @@ PerTensor<std::vector<double>> evaluate(const ir::Function& function, Spec spec,
     last.groups = groups;
     last.cols = spec.cols;
     backend::portable::run_final_reduce(*plan, plan->epilogue, last);
+    const auto scalars = static_cast<ptrdiff_t>(plan->epilogue.scalars.size());
+    for (ptrdiff_t i = 0; i < scalars; ++i) {
+        const auto* columns =
+            partials.data() + (plan->geometry.column_sums - scalars + i) * plan->geometry.partial_cols;
+        double& largest = outputs[plan->epilogue.scalars[static_cast<size_t>(i)].tensor][0] = 0;
+        for (size_t j = 0; j < partial_unit_bytes / sizeof(double); ++j)
+            largest = larger_magnitude(largest, columns[j]);
+    }
     return outputs;
 }
 

@@ -103,7 +103,7 @@ TEST_CASE("every value that a sweep reads is computed before") {
                 }
             }
             for (const ir::ValueId id : sweep.row_means) check(id, known);
-            for (const ir::ValueId id : sweep.column_sums) check(id, known);
+            for (const ir::ValueId id : sweep.partials) check(id, known);
             for (const ir::Output& output : sweep.stores) REQUIRE(known.contains(output.value));
             rows.insert(sweep.row_means.begin(), sweep.row_means.end());
         }

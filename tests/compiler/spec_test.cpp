@@ -79,12 +79,30 @@ TEST_CASE("the gradient may be written twice, and recomputed statistics are outp
         {"layernorm cols=8 stats=recompute,f8 out=dx,mean",
          "spec: stats=recompute,f8: recompute, needs one of f32 bf16 f16 f64"},
         {"layernorm cols=8 out=dgamma dresidual=f32",
-         "spec: dresidual=f32: is added into dx and dresidual_in, of which out names none"},
+         "spec: dresidual=f32: is added into dx and dresidual_in, and out names neither them nor amax"},
         {"layernorm cols=8 dresidual_in=f32", "spec: dresidual_in=f32: dresidual_in is not an output; name it in out="},
-        {"layernorm cols=8 stats=recompute out=mean", "spec: out=mean: must name one of: dx dresidual_in dgamma dbeta"},
+        {"layernorm cols=8 stats=recompute out=mean",
+         "spec: out=mean: must name one of: dx dresidual_in dgamma dbeta amax"},
     });
     CHECK(reads("layernorm cols=8 stats=recompute out=dbeta,mean") == "x dy");
     CHECK(reads("layernorm cols=8 out=dresidual_in") == "x dy gamma mean rstd");
+}
+
+TEST_CASE("the largest magnitude of dx is an output in the compute type") {
+    check_answers({
+        {"layernorm cols=8 x=bf16 out=amax", "layernorm cols=8 x=bf16 out=amax"},
+        {"layernorm cols=8 x=bf16 amax=f32 out=dx,amax", "layernorm cols=8 x=bf16 out=dx,amax"},
+        {"rmsnorm cols=8 x=f64 rowscale=f64 out=amax", "rmsnorm cols=8 x=f64 rowscale=f64 out=amax"},
+        {"layernorm cols=8 x=bf16 amax=bf16 out=amax", "spec: amax=bf16: must be f32, the type of all arithmetic"},
+        {"layernorm cols=8 amax=f64 out=amax", "spec: amax=f64: f64 needs x=f64"},
+        {"layernorm cols=8 out=dx,amax accumulate=amax",
+         "spec: accumulate=amax: 'amax' is not one of dgamma dbeta; join several by commas"},
+        {"layernorm cols=8 pass=forward out=y,amax",
+         "spec: out=y,amax: 'amax' is not one of mean rstd y h; join several by commas"},
+    });
+    CHECK(reads("layernorm cols=8 out=amax") == reads("layernorm cols=8 out=dx"));
+    const Spec spec = *parse_spec("layernorm slices=3 rows=5 cols=8 out=amax");
+    CHECK(elements_of(spec, Tensor::amax, *spec.batch()) == 1);
 }
 
 TEST_CASE("a forward writes the layer's output, the sum that it normalised, and statistics") {
@@ -119,7 +137,8 @@ TEST_CASE("a forward writes the layer's output, the sum that it normalised, and 
         {"layernorm pass=forward cols=8 out=y,h", "spec: out=y,h: h is x without a residual or rowscale"},
         {"layernorm pass=forward cols=8 residual=f32 out=h", "spec: out=h: must name one of: y mean rstd"},
         {"rmsnorm pass=forward cols=8 out=y,mean", "spec: out=y,mean: rmsnorm has no mean"},
-        {"rmsnorm cols=8 rowscale=f32 out=dgamma", "spec: rowscale=f32: is a factor of dx, which out does not name"},
+        {"rmsnorm cols=8 rowscale=f32 out=dgamma",
+         "spec: rowscale=f32: is a factor of dx, and out names neither dx nor amax"},
         {"layernorm pass=forward cols=8 x=f64 residual=f32", "spec: residual=f32: must be f64, as x is"},
     });
     CHECK(reads("layernorm pass=forward cols=8") == "x gamma beta");
@@ -215,7 +234,8 @@ TEST_CASE("errors name the key, the value and what is allowed") {
         {"layernorm", "spec: cols is missing: the number of columns, at least 1"},
         {"layernorm col=8",
          "spec: unknown key 'col'; allowed: pass slices rows cols out accumulate per_slice source stats rounding eps "
-         "gamma_offset invariant x dy dresidual residual gamma beta rowscale y h dx dresidual_in dgamma dbeta; did you "
+         "gamma_offset invariant x dy dresidual residual gamma beta rowscale y h dx dresidual_in dgamma dbeta amax; "
+         "did you "
          "mean 'cols'?"},
         {"layernorm cols=0", "spec: cols=0: must be at least 1"},
         {"layernorm cols=-3", "spec: cols=-3: must be at least 1"},
@@ -247,9 +267,9 @@ TEST_CASE("errors name the key, the value and what is allowed") {
 TEST_CASE("impossible combinations are refused") {
     check_answers({
         {"layernorm cols=8 out=",
-         "spec: out=: '' is not one of mean rstd dx dresidual_in dgamma dbeta; join several by commas"},
+         "spec: out=: '' is not one of mean rstd dx dresidual_in dgamma dbeta amax; join several by commas"},
         {"layernorm cols=8 out=dx,dy",
-         "spec: out=dx,dy: 'dy' is not one of mean rstd dx dresidual_in dgamma dbeta; join several by commas"},
+         "spec: out=dx,dy: 'dy' is not one of mean rstd dx dresidual_in dgamma dbeta amax; join several by commas"},
         {"layernorm cols=8 out=dx,dx", "spec: out=dx,dx: dx comes twice"},
         {"layernorm cols=8 out=dx dbeta=f32", "spec: dbeta=f32: dbeta is not an output; name it in out="},
         {"layernorm cols=8 x=f64 dy=f32", "spec: dy=f32: must be f64, as x is"},
@@ -259,7 +279,7 @@ TEST_CASE("impossible combinations are refused") {
         {"rmsnorm cols=8 gamma=none gamma_offset=1",
          "spec: gamma_offset=1: needs a gamma that a requested output reads"},
         {"rmsnorm cols=8 out=dgamma dresidual=f32",
-         "spec: dresidual=f32: is added into dx and dresidual_in, of which out names none"},
+         "spec: dresidual=f32: is added into dx and dresidual_in, and out names neither them nor amax"},
         {"layernorm cols=8 beta=f32", "spec: beta=f32: is read by source=y only"},
         {"layernorm cols=8 source=xhat stats=recompute",
          "spec: stats=recompute: dx needs rstd, which is computed with source=x only; allowed: saved"},
@@ -292,7 +312,7 @@ TEST_CASE("a spec filled by hand is checked") {
     CHECK(validate(good).ok());
     CHECK(refused([](Spec& s) { s = Spec(); }) == "spec: x=none: must have a type");
     CHECK(refused([](Spec& s) { s.tensors[Tensor::dx].reset(); }) ==
-          "spec: out=: must name one of: dx dresidual_in dgamma dbeta");
+          "spec: out=: must name one of: dx dresidual_in dgamma dbeta amax");
     CHECK(refused([](Spec& s) { s.tensors[Tensor::dy].reset(); }) == "spec: dy=none: is needed, so must have a type");
     CHECK(refused([](Spec& s) { s.tensors[Tensor::rstd].reset(); }) ==
           "spec: stats=none: is needed, so must have a type");

@@ -61,11 +61,11 @@ void compare(const dlpack::Tensor& from, const Spec& spec, Tensor tensor, const 
     const int number = info(tensor).number;
     const normjit_argument& to = arguments.tensors[number];
     const Axes axes = info(tensor).axes;
-    const int64_t cols = axes.is_rows() ? 1 : to.cols;
-    const int64_t rows = axes.is_columns() ? 1 : arguments.rows;
-    const int64_t slices = axes.is_columns() && !spec.is_per_slice(tensor) ? 1
-                           : arguments.slices == NORMJIT_NO_SLICES         ? 0
-                                                                           : std::max<int64_t>(arguments.slices, 1);
+    const int64_t cols = axes.column ? to.cols : 1;
+    const int64_t rows = axes.row ? arguments.rows : 1;
+    const int64_t slices = !axes.row && !spec.is_per_slice(tensor) ? 1
+                           : arguments.slices == NORMJIT_NO_SLICES ? 0
+                                                                   : std::max<int64_t>(arguments.slices, 1);
     fuzz::require(slices >= 0 && rows >= 0 && cols >= 0, "a negative size");
     if (slices == 0 || rows == 0 || cols == 0 || rows > most_elements / cols || slices > most_elements / (rows * cols))
         return;

@@ -21,8 +21,8 @@ class Memory {
   public:
     explicit Memory(const Artifact& artifact) : artifact_(artifact), operands_(artifact.spec) {
         for (const Operand& operand : operands_) {
-            const int64_t in_rows = operand.axes.is_columns() ? 1 : rows;
-            const int64_t in_cols = operand.axes.is_rows() ? 1 : artifact.spec.cols;
+            const int64_t in_rows = operand.axes.row ? rows : 1;
+            const int64_t in_cols = operand.axes.column ? artifact.spec.cols : 1;
             blocks_.emplace_back(static_cast<size_t>(in_rows * in_cols * operand.bytes()),
                                  operand.is_written() ? uint8_t{0xff} : uint8_t{0x3f});
         }

@@ -68,7 +68,7 @@ Arguments fake_arguments(const Kernel& kernel, int64_t rows) {
     for (Tensor tensor : all_tensors) {
         if (!spec.has(tensor)) continue;
         arguments[tensor] = {reinterpret_cast<const void*>(tensor_address(tensor)), spec.dtype(tensor),
-                             info(tensor).axes.is_rows() ? 0 : spec.cols};
+                             info(tensor).axes.column ? spec.cols : 0};
     }
     arguments.workspace = reinterpret_cast<void*>(workspace_address);
     arguments.workspace_bytes = kernel.preferred_workspace(rows);

@@ -61,6 +61,11 @@ constexpr const char* specs[] = {
     "rmsnorm cols=4096 x=bf16 rounding=llama",
     "rmsnorm cols=1000 x=f16 gamma=f32 rounding=llama stats=recompute",
     "rmsnorm pass=forward cols=4096 x=bf16 residual=bf16 rounding=llama",
+    "layernorm cols=4096 x=bf16 gamma=f32 out=dx,dgamma,dbeta,amax",
+    "layernorm cols=4097 x=bf16 out=dx,amax",
+    "rmsnorm cols=1000 x=f64 gamma=none out=amax",
+    "layernorm cols=65536 x=bf16 out=dx,dgamma,dbeta,amax",
+    "layernorm cols=3000000 x=bf16 out=dx,dgamma,amax",
 };
 
 /// Specs whose number of rows changes the schedule, and rows wider or odder than those above.

@@ -6,6 +6,7 @@
 #include "reference.h"
 #include "support/try.h"
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -82,7 +83,24 @@ Inputs inputs_in_layout(const Case& a_case, const Layout& layout) {
     return inputs;
 }
 
+namespace {
+
+/// Where dx is stored as it is computed, amax is the largest of its magnitudes, bit for bit.
+std::string compare_with_dx(const Spec& spec, const Problem& problem) {
+    if (!spec.writes(Tensor::amax) || spec.dtype_if(Tensor::dx) != spec.compute()) return {};
+    double largest = 0;
+    for (const double dx : problem.numbers(Tensor::dx)) {
+        if (!(std::fabs(dx) <= largest) && !std::isnan(largest)) largest = std::fabs(dx);
+    }
+    const double amax = problem.numbers(Tensor::amax)[0];
+    if (amax == largest || (std::isnan(amax) && std::isnan(largest))) return {};
+    return fmt::format("amax is {}, the largest magnitude of dx {}", amax, largest);
+}
+
+}  // namespace
+
 std::string compare(const Case& a_case, const Inputs& inputs, const Problem& problem) {
+    if (const std::string wrong = compare_with_dx(a_case.spec, problem); !wrong.empty()) return wrong;
     const auto gradients = reference::compute(a_case.spec, a_case.batch(), inputs);
     for (Tensor tensor : all_tensors) {
         if (!a_case.spec.writes(tensor)) continue;
@@ -91,7 +109,7 @@ std::string compare(const Case& a_case, const Inputs& inputs, const Problem& pro
         for (size_t i = 0; i < got.size(); ++i) {
             const auto& expected = gradients[tensor][i];
             if (reference::agrees(expected, got[i], type)) continue;
-            const auto cols = static_cast<size_t>(info(tensor).axes.is_rows() ? 1 : a_case.spec.cols);
+            const auto cols = static_cast<size_t>(info(tensor).axes.column ? a_case.spec.cols : 1);
             return fmt::format("{}[{}, {}] is {}, not {} +- {}", name(tensor), i / cols, i % cols, got[i],
                                expected.value, expected.error);
         }
@@ -130,6 +148,7 @@ constexpr Reduction reductions[] = {
     [](Case& c) { c.spec.cols /= 2; },
     [](Case& c) { c.spec.cols -= c.spec.cols > 1; },
     [](Case& c) { c.spec.tensors[Tensor::dx].reset(); },
+    [](Case& c) { c.spec.tensors[Tensor::amax].reset(); },
     [](Case& c) { c.spec.tensors[Tensor::dgamma].reset(); },
     [](Case& c) { c.spec.tensors[Tensor::dbeta].reset(); },
     [](Case& c) { c.spec.tensors[Tensor::dresidual].reset(); },

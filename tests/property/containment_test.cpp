@@ -45,6 +45,7 @@ bool reaches(const Poison& poison, const Case& a_case, Tensor output, int64_t ro
     if (spec.pass == Pass::forward) {
         return row == poison.row && (output != Tensor::h || in_column || poison.tensor == Tensor::rowscale);
     }
+    if (output == Tensor::amax) return true;
     if (poison.tensor == Tensor::rowscale) return row == poison.row && output == Tensor::dx;
     if (is_statistic(output)) return row == poison.row && poison.tensor == Tensor::x;
     if (is_matrix(output)) return row == poison.row && (poison.tensor != Tensor::dresidual || in_column);
@@ -66,7 +67,7 @@ std::string first_wrong(const Case& a_case, Visit visit) {
     for (Tensor output : all_tensors) {
         if (!a_case.spec.writes(output)) continue;
         const Axes axes = info(output).axes;
-        const int64_t cols = axes.is_rows() ? 1 : a_case.spec.cols;
+        const int64_t cols = axes.column ? a_case.spec.cols : 1;
         const int64_t rows = elements_of(a_case.spec, output, a_case.batch()) / cols;
         for (int64_t row = 0; row < rows; ++row) {
             for (int64_t col = 0; col < cols; ++col) {

@@ -123,7 +123,8 @@ Status DeviceImage::read_outputs() const {
         for (int64_t i = 0; i < count; ++i) {
             const int64_t before = i / rows * slice_stride(output, rows) + i % rows * row_stride(output);
             std::byte* to = static_cast<std::byte*>(const_cast<void*>(output.data)) + before * element;
-            const int64_t width = info(tensor).axes.is_rows() ? arguments.batch().all_rows() : output.cols;
+            const Axes axes = info(tensor).axes;
+            const int64_t width = axes.column ? output.cols : axes.row ? arguments.batch().all_rows() : 1;
             NORMJIT_RETURN_IF_ERROR(workplace().memory.read(offset_of(*region, to), to, width * element));
         }
     }

@@ -57,7 +57,7 @@ Inputs inputs_of(const Case& whole, const Inputs& inputs, const Part& batch) {
     for (const Tensor tensor : all_tensors) {
         if (inputs[tensor].empty()) continue;
         const bool per_slice = whole.spec.is_per_slice(tensor);
-        if (info(tensor).axes.is_columns() && !per_slice) continue;
+        if (!info(tensor).axes.row && !per_slice) continue;
         const int64_t rows = per_slice ? 1 : whole.rows, count = per_slice ? 1 : batch.rows;
         const auto width = static_cast<int64_t>(inputs[tensor].size()) / (rows * whole.slices);
         const auto first = inputs[tensor].begin() + (batch.slice * rows + (per_slice ? 0 : batch.begin)) * width;
@@ -70,7 +70,7 @@ Inputs inputs_of(const Case& whole, const Inputs& inputs, const Part& batch) {
 std::string difference(const Case& whole, const Outputs& all, const Outputs& some, const Part& batch) {
     if (!some.wrong.empty()) return some.wrong;
     for (const Tensor tensor : all_tensors) {
-        if (!whole.spec.writes(tensor) || info(tensor).axes.is_columns()) continue;
+        if (!whole.spec.writes(tensor) || !info(tensor).axes.row) continue;
         const auto width = static_cast<int64_t>(all.bytes[tensor].size()) / whole.batch().all_rows();
         const auto first = all.bytes[tensor].begin() + (batch.slice * whole.rows + batch.begin) * width;
         if (!std::equal(some.bytes[tensor].begin(), some.bytes[tensor].end(), first))

@@ -101,7 +101,7 @@ Problem::Problem(const Case& a_case, const Geometry& geometry, const Layout& lay
         const auto& place = layout_.places[tensor];
         Argument& argument = arguments_[tensor];
         argument.dtype = spec.dtype(tensor);
-        argument.cols = info(tensor).axes.is_rows() ? 0 : spec.cols;
+        argument.cols = info(tensor).axes.column ? spec.cols : 0;
         if (is_matrix(tensor)) argument.row_stride = place.stride;
         const bool has_slices = is_matrix(tensor) || spec.is_per_slice(tensor);
         if (has_slices && spec.has_slices()) argument.slice_stride = place.slice_stride;

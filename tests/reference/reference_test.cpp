@@ -18,7 +18,7 @@ TEST_CASE("repeated rows count as often as they are repeated") {
     PerTensor<std::vector<double>> made, all;
     const int64_t made_rows = 3, rows = 8;
     for (const Tensor tensor : {Tensor::x, Tensor::dy, Tensor::gamma, Tensor::mean, Tensor::rstd}) {
-        const int64_t each = info(tensor).axes.is_rows() ? 1 : 3;
+        const int64_t each = info(tensor).axes.column ? 3 : 1;
         const bool is_column = info(tensor).axes.is_columns();
         for (int64_t i = 0; i < (is_column ? 3 : made_rows * each); ++i)
             made[tensor].push_back(0.25 * static_cast<double>((i * 7 + 3 * static_cast<int64_t>(tensor)) % 11) + 0.125);

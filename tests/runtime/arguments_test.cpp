@@ -27,8 +27,7 @@ struct Launch {
         arguments.rows = rows;
         for (Tensor tensor : all_tensors) {
             if (!artifact.spec.has(tensor)) continue;
-            arguments[tensor] = {at(index(tensor)), artifact.spec.dtype(tensor),
-                                 info(tensor).axes.is_rows() ? 0 : cols};
+            arguments[tensor] = {at(index(tensor)), artifact.spec.dtype(tensor), info(tensor).axes.column ? cols : 0};
         }
         arguments.workspace = at(tensor_count);
         arguments.workspace_bytes = 256;
@@ -114,7 +113,7 @@ TEST_CASE("dtype and cols") {
     CHECK(launch.error() == "launch: gamma: cols is 6; must be 5");
     launch = Launch();
     launch.arguments[Tensor::rstd].cols = 5;
-    CHECK(launch.error() == "launch: rstd: cols is 5; must be 0, since the tensor has one element per row");
+    CHECK(launch.error() == "launch: rstd: cols is 5; must be 0, since the tensor has no columns");
 }
 
 TEST_CASE("row strides") {

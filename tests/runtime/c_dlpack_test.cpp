@@ -3,6 +3,7 @@
 #include "c_abi/dlpack.h"
 #include "c_objects.h"
 
+#include <bit>
 #include <cstdint>
 #include <string>
 
@@ -89,7 +90,8 @@ TEST_CASE("c: DLPack tensors") {
     CHECK(set(NORMJIT_RSTD, {ones.vector.data(), {12}, {2}}) == "dlpack: rstd: its elements are not contiguous");
     CHECK(set(NORMJIT_X, {ones.matrix.data(), {INT64_MAX, INT64_MAX, 40}}) ==
           "dlpack: x: no one row stride describes its dimensions");
-    CHECK(set(static_cast<normjit_tensor>(15), {ones.matrix.data(), {12, 40}}) == "tensor: 15; must be 0 to 14");
+    CHECK(set(std::bit_cast<normjit_tensor>(NORMJIT_TENSORS), {ones.matrix.data(), {12, 40}}) ==
+          "tensor: 16; must be 0 to 15");
 
     Dl other{ones.matrix.data(), {12, 40}};
     other.tensor.byte_offset = 8;
@@ -115,6 +117,12 @@ TEST_CASE("c: DLPack tensors") {
     nowhere.tensor.byte_offset = 64;
     CHECK(set(NORMJIT_X, nowhere) == "");
     CHECK(arguments.tensors[NORMJIT_X].data == nullptr);  // launch() refuses it
+    const int64_t rows = arguments.rows;
+    for (const std::vector<int64_t>& one : {std::vector<int64_t>{}, {1}, {1, 1}})
+        CHECK(set(NORMJIT_AMAX, {ones.matrix.data(), one}) == "");
+    CHECK(arguments.tensors[NORMJIT_AMAX].cols == 0);
+    CHECK(arguments.rows == rows);
+    CHECK(set(NORMJIT_AMAX, {ones.matrix.data(), {2}}) == "dlpack: amax: must have one element");
     normjit_arguments none{};
     none.size = sizeof none;
     const Dl empty{nullptr, {0, 40}};

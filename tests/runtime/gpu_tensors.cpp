@@ -63,7 +63,7 @@ GpuTensors::GpuTensors(const Engine& engine, const Kernel& kernel, int64_t rows,
         if (!spec_.has(tensor)) continue;
         const DType type = spec_.dtype(tensor);
         cuda::DeviceMemory& memory = memory_[tensor] = allocate(bytes_of(spec_, tensor, rows));
-        arguments_[tensor] = {memory.data(), type, info(tensor).axes.is_rows() ? 0 : spec_.cols};
+        arguments_[tensor] = {memory.data(), type, info(tensor).axes.column ? spec_.cols : 0};
         if (spec_.writes(tensor)) continue;
         const auto numbers = random_numbers(random, type, bytes_of(spec_, tensor, std::min(rows, distinct)));
         REQUIRE(memory.write(0, numbers.data(), static_cast<int64_t>(numbers.size())).ok());

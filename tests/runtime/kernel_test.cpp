@@ -31,7 +31,7 @@ class Tensors {
         arguments.rows = rows;
         const auto take = [&](Tensor tensor, int64_t elements) {
             std::fill_n(next, elements, 1.0f);
-            arguments[tensor] = {next, DType::f32, info(tensor).axes.is_rows() ? 0 : cols};
+            arguments[tensor] = {next, DType::f32, info(tensor).axes.column ? cols : 0};
             next += elements;
         };
         for (Tensor tensor : {Tensor::x, Tensor::dy, Tensor::dx}) take(tensor, rows * cols);

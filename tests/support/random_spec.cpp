@@ -31,6 +31,7 @@ void draw_dtypes(Random& random, const SpecLimits& limits, Spec& spec) {
     if (random.chance(60)) {
         for (const Tensor tensor : {Tensor::mean, Tensor::rstd}) spec.set(tensor, spec.compute());
     }
+    spec.set(Tensor::amax, spec.compute());
     if (random.chance(70)) spec.tensors[Tensor::dresidual].reset();
     if (random.chance(60)) spec.tensors[Tensor::residual].reset();
     if (random.chance(80)) spec.tensors[Tensor::rowscale].reset();
@@ -52,8 +53,9 @@ void draw_outputs(Random& random, Spec& spec) {
     if (random.chance(30)) spec.tensors[Tensor::dgamma].reset();
     if (random.chance(30)) spec.tensors[Tensor::dbeta].reset();
     if (random.chance(80)) spec.tensors[Tensor::dresidual_in].reset();
-    const bool any =
-        spec.has(Tensor::dx) || spec.has(Tensor::dresidual_in) || spec.has(Tensor::dgamma) || spec.has(Tensor::dbeta);
+    if (random.chance(70)) spec.tensors[Tensor::amax].reset();
+    const bool any = spec.has(Tensor::dx) || spec.has(Tensor::dresidual_in) || spec.has(Tensor::dgamma) ||
+                     spec.has(Tensor::dbeta) || spec.has(Tensor::amax);
     if (!any) spec.tensors = drawn;
     for (const Tensor tensor : {Tensor::dgamma, Tensor::dbeta}) {
         const bool accumulates = random.chance(25);
@@ -143,7 +145,8 @@ Spec random_spec(Random& random, const SpecLimits& limits) {
         spec.gamma_offset = 0;
         spec.tensors[Tensor::beta].reset();
         if (spec.pass == Pass::backward) spec.tensors[Tensor::dbeta].reset();
-        const bool any = spec.has(Tensor::dx) || spec.has(Tensor::dresidual_in) || spec.has(Tensor::dgamma);
+        const bool any = spec.has(Tensor::dx) || spec.has(Tensor::dresidual_in) || spec.has(Tensor::dgamma) ||
+                         spec.has(Tensor::amax);
         if (spec.pass == Pass::backward && !any) spec.set(Tensor::dx, spec.dtype(Tensor::x));
     }
     if (random.chance(limits.slices_percent)) draw_slices(random, spec);

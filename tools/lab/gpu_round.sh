@@ -119,6 +119,19 @@ layernorm pass=forward slices=any cols=1152 x=bf16 per_slice=gamma,beta | 300x2 
 layernorm cols=16384 x=bf16 gamma=f32 | 2 | row_groups=1 pace=0
 rmsnorm cols=1024 x=bf16 accumulate=dgamma | 40 | row_groups=1 pace=0
 layernorm cols=3333 x=bf16 | 300 |
+layernorm cols=4096 x=bf16 gamma=f32 out=dx,dgamma,dbeta,amax | 300 |
+rmsnorm cols=33 x=f16 gamma=none out=amax | 500 |
+layernorm cols=1003 x=bf16 out=dx,amax | 600 |
+layernorm cols=65536 x=bf16 out=dx,dgamma,amax | 19 |
+layernorm cols=1024 x=f64 out=dx,amax | 2 | row_groups=1
+layernorm cols=300001 x=bf16 out=dx,dgamma,amax | 7 |
+layernorm slices=any cols=1152 x=bf16 per_slice=gamma,beta out=dx,dgamma,dbeta,amax | 9x70 |
+layernorm slices=any cols=1003 x=f16 per_slice=beta out=amax | 20x40 |
+layernorm slices=any cols=1003 x=f16 per_slice=gamma,beta out=dx,dgamma,dbeta,amax | 20x40 |
+layernorm slices=any cols=1003 x=f16 per_slice=beta out=dx,dgamma,dbeta,amax | 700x3 |
+layernorm cols=4096 x=bf16 invariant=1 out=dx,dgamma,dbeta,amax | 200 |
+layernorm cols=25003 x=bf16 out=dx,dgamma,dbeta,amax | 40 | cluster=16 threads_per_row=128 row_groups=7 blocks_per_sm=2 pipeline_depth=3
+rmsnorm slices=any cols=300001 x=bf16 per_slice=gamma out=dx,dgamma,amax | 3x3 |
 layernorm cols=4096 x=bf16 dresidual=bf16 | 99 | form=two_pass threads_per_row=256 rows_per_block=1 cluster=1 pipeline_depth=2 staging=registers row_memory=registers column_memory=registers pace=0 row_groups=8
 CASES
 }

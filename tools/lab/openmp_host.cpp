@@ -99,7 +99,7 @@ class Tensors {
             const Axes axes = info(tensor).axes;
             const int64_t count = axes.is_rows() ? rows : axes.is_columns() ? spec.cols : rows * spec.cols;
             void* memory = take(count * static_cast<int64_t>(size_of(spec.dtype(tensor))));
-            arguments[tensor] = {memory, spec.dtype(tensor), axes.is_rows() ? 0 : spec.cols};
+            arguments[tensor] = {memory, spec.dtype(tensor), axes.column ? spec.cols : 0};
         }
         arguments.workspace_bytes = kernel.preferred_workspace(rows);
         arguments.workspace = take(arguments.workspace_bytes);

@@ -118,7 +118,7 @@ Expected<std::vector<OutputCheck>> check_outputs(const Problem& problem,
         if (!spec.writes(tensor)) continue;
         OutputCheck& check = checks.emplace_back();
         check.tensor = tensor;
-        const auto row = static_cast<size_t>(info(tensor).axes.is_rows() ? problem.elements(tensor) : spec.cols);
+        const auto row = static_cast<size_t>(info(tensor).axes.column ? spec.cols : problem.elements(tensor));
         check.ours = distance_of(expected[tensor], row, spec.dtype(tensor), problem.tensors[tensor].data(), {});
         if (const auto& gradient = foreign[tensor]) {
             check.foreign = distance_of(expected[tensor], row, gradient->type, gradient->data.data(),

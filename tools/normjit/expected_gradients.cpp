@@ -51,8 +51,8 @@ ExpectedGradients::ExpectedGradients(const Problem& made, Batch batch)
       batch_(batch),
       rows_to_check_(pick(batch.all_rows(), std::clamp<int64_t>((1 << 20) / spec_.cols, 8, most_rows_to_check))) {
     for (const Operand& operand : OperandList(spec_)) {
-        if (operand.is_written() && !operand.axes.is_columns()) row_outputs_.push_back(operand);
-        if (!operand.is_written() || !operand.axes.is_columns()) continue;
+        if (operand.is_written() && operand.axes.row) row_outputs_.push_back(operand);
+        if (!operand.is_written() || operand.axes.row) continue;
         for (const int64_t slice : pick(operand.is_per_slice() ? batch.slices : 1, most_slices_to_check))
             columns_to_check_.push_back({operand.tensor, slice});
     }
@@ -88,6 +88,10 @@ void ExpectedGradients::compute_by_slice(const Inputs& inputs) {
             auto& total = shared_[columns.output];
             if (slice == 0) total.resize(sums.size());
             for (size_t j = 0; j < sums.size(); ++j) {
+                if (info(columns.output).axes.is_scalar()) {
+                    total[j] = {std::max(total[j].value, sums[j].value), std::max(total[j].error, sums[j].error)};
+                    continue;
+                }
                 total[j].value += sums[j].value;
                 total[j].error += sums[j].error + static_cast<double>(batch_.all_rows()) * sums[j].error_per_addition;
             }
@@ -125,10 +129,11 @@ Status ExpectedGradients::check(Tensor tensor, int64_t row, const reference::Gra
     const DType type = spec_.dtype(tensor);
     const double got = reference::decode(type, element);
     if (reference::agrees(expected, got, type)) return {};
-    const std::string place = is_matrix(tensor)             ? fmt::format("row {}, column {}", row, column)
-                              : info(tensor).axes.is_rows() ? fmt::format("row {}", row)
-                              : spec_.is_per_slice(tensor)  ? fmt::format("slice {}, column {}", row, column)
-                                                            : fmt::format("column {}", column);
+    const std::string place = is_matrix(tensor)               ? fmt::format("row {}, column {}", row, column)
+                              : info(tensor).axes.is_rows()   ? fmt::format("row {}", row)
+                              : info(tensor).axes.is_scalar() ? "all rows"
+                              : spec_.is_per_slice(tensor)    ? fmt::format("slice {}, column {}", row, column)
+                                                              : fmt::format("column {}", column);
     return failed(fmt::format("wrong: {} at {} is {:.9g}; must be {:.9g}, {:.2g} off at most", name(tensor), place, got,
                               expected.value, expected.error));
 }
@@ -151,7 +156,7 @@ Status ExpectedGradients::check_columns(const Columns& columns, const void* elem
     const int64_t rows = per_slice ? batch_.rows : batch_.all_rows();
     // Allows twice what a kernel needs: it may fold its own sums in another order.
     const int64_t additions = 2 * ((rows + groups - 1) / std::max<int64_t>(groups, 1) + groups) + 64;
-    for (int64_t j = 0; j < spec_.cols; ++j) {
+    for (int64_t j = 0; j < static_cast<int64_t>(all.size()); ++j) {
         const reference::Gradient& each = all[static_cast<size_t>(j)];
         const auto expected = per_slice ? each : each.with_additions(rows, additions);
         const Status status = check(tensor, columns.slice, expected, static_cast<const char*>(elements) + j * size, j);

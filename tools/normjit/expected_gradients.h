@@ -27,7 +27,7 @@ class ExpectedGradients {
     /// Returns the rows, counted through all slices, that are worth checking: the first, the last, and some between; if
     /// there are few, all.
     const std::vector<int64_t>& rows_to_check() const { return rows_to_check_; }
-    /// The row of a column output that belongs to a slice, or all of it.
+    /// The row of a column output that belongs to a slice, or all of it; or a scalar output.
     struct Columns {
         Tensor output;
         int64_t slice = 0;
@@ -53,7 +53,7 @@ class ExpectedGradients {
     const Batch made_, batch_;
     std::map<int64_t, reference::Gradients> rows_;    ///< by row to check
     std::map<int64_t, reference::Gradients> slices_;  ///< column outputs, by slice to check
-    reference::Gradients shared_;                     ///< column outputs over all slices
+    reference::Gradients shared_;                     ///< column and scalar outputs over all slices
     std::vector<Operand> row_outputs_;
     std::vector<int64_t> rows_to_check_;
     std::vector<Columns> columns_to_check_;

@@ -269,6 +269,7 @@ const StoredTensor* source_tensor(const FileProblem& in_file, Source source) { r
 std::vector<int64_t> output_shape(const FileProblem& in_file, const Spec& spec, Tensor output) {
     std::vector<int64_t> shape = source_tensor(in_file, spec.source)->shape;
     if (info(output).axes.is_matrix()) return shape;
+    if (info(output).axes.is_scalar()) return {};
     if (info(output).axes.is_rows()) {
         shape.pop_back();
         return shape;

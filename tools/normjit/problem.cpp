@@ -24,8 +24,8 @@ Status check_memory(const Spec& spec, Batch batch) {
         if (!spec.has(tensor)) continue;
         const double rows = static_cast<double>(batch.rows) * static_cast<double>(batch.slices);
         const double slices = spec.is_per_slice(tensor) ? static_cast<double>(batch.slices) : 1;
-        const double cols = info(tensor).axes.is_rows() ? 1 : static_cast<double>(spec.cols);
-        const double elements = (info(tensor).axes.is_columns() ? slices : rows) * cols;
+        const double cols = info(tensor).axes.column ? static_cast<double>(spec.cols) : 1;
+        const double elements = (info(tensor).axes.row ? rows : slices) * cols;
         needed += elements * static_cast<double>(size_of(spec.dtype(tensor)));
     }
     double present = static_cast<double>(cpu::physical_memory());
@@ -72,7 +72,7 @@ Arguments Problem::arguments() const {
         Argument& argument = arguments[tensor];
         argument.data = tensors[tensor].data();
         argument.dtype = spec.dtype(tensor);
-        argument.cols = info(tensor).axes.is_rows() ? 0 : spec.cols;
+        argument.cols = info(tensor).axes.column ? spec.cols : 0;
         if (is_matrix(tensor)) argument.row_stride = row_stride(tensor);
     }
     arguments.workspace = workspace.data();

@@ -16,7 +16,7 @@ constexpr int64_t line = 64, page_bytes = 4096;
 /// Allocators give larger blocks their own pages, so all begin at the same place of a page; here as well.
 constexpr int64_t least_of_own_pages = 128 << 10;
 
-bool has_rows(Tensor tensor) { return !info(tensor).axes.is_columns(); }
+bool has_rows(Tensor tensor) { return info(tensor).axes.row; }
 
 /// Returns a step that walks through that many copies, each once and far from the last one.
 int64_t step_through(int64_t copies) {

@@ -31,6 +31,7 @@ class Computation {
             write_sums(true);
         }
         write_sums(false);
+        write(Tensor::amax, 0, {largest_, std::max(most_ - largest_, largest_ - least_)});
         return std::move(gradients_);
     }
 
@@ -39,7 +40,7 @@ class Computation {
     void compute_row(size_t row, size_t number) {
         if (spec_.reads(Tensor::x)) find_xhat(row);
         if (spec_.pass == Pass::forward) return write_y(row);
-        if (spec_.has(Tensor::dx) || spec_.has(Tensor::dresidual_in)) write_dx(row);
+        if (spec_.has(Tensor::dx) || spec_.has(Tensor::dresidual_in) || spec_.has(Tensor::amax)) write_dx(row);
         add_to_sums(row, repeats(number));
     }
 
@@ -186,8 +187,18 @@ class Computation {
             dx.error = std::max(dx.error, (term - projection).error);
             if (spec_.has(Tensor::dresidual)) dx = dx + input(Tensor::dresidual, row * cols_ + j);
             write(Tensor::dresidual_in, row * cols_ + j, dx);
-            write(Tensor::dx, row * cols_ + j, spec_.has(Tensor::rowscale) ? dx * input(Tensor::rowscale, row) : dx);
+            if (spec_.has(Tensor::rowscale)) dx = dx * input(Tensor::rowscale, row);
+            write(Tensor::dx, row * cols_ + j, dx);
+            find_largest(dx);
         }
+    }
+
+    /// The largest magnitude lies between the largest of what all magnitudes are at least, and at most. A NaN stays.
+    void find_largest(const Number& dx) {
+        const Real magnitude = std::fabs(dx.value);
+        if (!(magnitude <= largest_) && !std::isnan(largest_)) largest_ = magnitude;
+        least_ = std::max(least_, magnitude - dx.error);
+        most_ = std::isfinite(dx.error) ? std::max(most_, magnitude + dx.error) : INFINITY;
     }
 
     /// Multiplies the row's factors first: those of x - mean, or of xhat if xhat is given.
@@ -241,6 +252,7 @@ class Computation {
     Number rstd_;                                               ///< of the current row
     std::vector<Sum<Real>> dgamma_ = std::vector<Sum<Real>>(cols_);
     std::vector<Sum<Real>> dbeta_ = std::vector<Sum<Real>>(cols_);
+    Real largest_ = 0, least_ = 0, most_ = 0;  ///< magnitude of dx
     Gradients gradients_;
 };
 

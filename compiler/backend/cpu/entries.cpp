@@ -44,10 +44,8 @@ std::vector<Entry> entries(const plan::Plan& plan) {
     }
     if (may_write_rows_nontemporal(plan)) rows({"rows_nontemporal"}, Caching::nontemporal);
     if (plan.geometry.cpu.split_rows > 0) add_sweeps(plan, all);
-    if (plan.operands.has_shared_sums())
+    if (!plan.operands.reductions().empty())
         all.push_back({{"final_reduce"}, [&plan](Machine& m) { emit_final_reduce(m, plan); }});
-    if (plan.operands.has_sums_per_slice())
-        all.push_back({{"slice_reduce"}, [&plan](Machine& m) { emit_slice_reduce(m, plan); }});
     return all;
 }
 

@@ -76,6 +76,8 @@ class Evaluation {
             const auto v = static_cast<int>(i);
             if (op.instruction == Instruction::accumulate) {
                 m_.add(sum[i], a, around_.lanes, v);
+            } else if (op.instruction == Instruction::accumulate_magnitude) {
+                m_.add_magnitude(sum[i], a, around_.lanes, v);
             } else {
                 m_.add_product(sum[i], a, unit(op.operands[1]).vectors[i], around_.lanes, v);
             }

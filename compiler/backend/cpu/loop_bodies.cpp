@@ -32,7 +32,7 @@ LoopBody reduce_body(const plan::Plan& plan, const plan::Sweep& sweep) {
 LoopBody apply_body(const plan::Plan& plan) {
     const plan::Sweep& sweep = plan.sweeps.back();
     LoopBody body{.values = sweep.elements,
-                  .sums = sweep.column_sums,
+                  .sums = sweep.partials,
                   .stores = sweep.stores,
                   .results = {},
                   .reloads = plan.cpu().cached_elements};
@@ -84,7 +84,7 @@ int own_registers(const plan::Plan& plan, const LoopBody& body) {
 /// Returns the demand of the loop of overlapped sweeps: one sweep's row, then, in the same registers, the other's.
 Demand demand_of_overlap(const plan::Plan& plan, const CpuSchedule& cpu, int vectors) {
     const plan::Sweep &first = plan.sweeps.front(), &last = plan.sweeps.back();
-    const size_t resident = column_body_of_both(plan).results.size() + last.column_sums.size();
+    const size_t resident = column_body_of_both(plan).results.size() + last.partials.size();
     const auto of_row = [&](const plan::Sweep& sweep, const LoopBody& body) {
         return static_cast<int>(operands_of_shape(plan.function, sweep, ir::Shape::rows).size()) +
                vectors * own_registers(plan, body);
@@ -102,7 +102,7 @@ Demand register_demand_of(const plan::Plan& plan) {
         const LoopBody body = sweep.is_last() ? apply_body(plan) : reduce_body(plan, sweep);
         const size_t columns = column_body(plan, sweep).results.size();
         const auto resident =
-            static_cast<int>(sweep.is_last() ? columns + sweep.column_sums.size() : sweep.row_means.size());
+            static_cast<int>(sweep.is_last() ? columns + sweep.partials.size() : sweep.row_means.size());
         int own = own_registers(plan, body);
         if (sweep.is_last() && plan.geometry.cpu.split_rows > 0)
             own = std::max(own, own_registers(plan, epilogue_body(plan.epilogue)));

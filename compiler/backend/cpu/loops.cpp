@@ -169,7 +169,7 @@ void RowLoops::end() {
 
 void RowLoops::begin_group() {
     for (const Operand& operand : plan_.operands) {
-        if (!operand.axes.is_columns()) {
+        if (operand.axes.row) {
             m_.set(block_[operand.tensor], data(operand.tensor));
         } else if (!operand.is_written()) {
             m_.set(pointer_[operand.tensor], data(operand.tensor));
@@ -203,7 +203,7 @@ void RowLoops::begin_block() {
 Condition RowLoops::leave_block() {
     for (const Operand& operand : plan_.operands) {
         const Tensor tensor = operand.tensor;
-        if (operand.axes.is_columns()) continue;
+        if (!operand.axes.row) continue;
         if (is_realigned(tensor)) {
             m_.add_product(block_[tensor], block_rows_, lines_stride_);
         } else if (operand.is_matrix()) {

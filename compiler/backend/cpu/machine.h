@@ -122,6 +122,8 @@ class Machine {
     /// With Lanes::tail the lanes beyond the row do not change; `v` is the vector of the unit.
     virtual void add(Accumulator sum, Vector a, Lanes lanes, int v) = 0;
     virtual void add_product(Accumulator sum, Vector a, Vector b, Lanes lanes, int v) = 0;
+    /// sum = the larger of sum, which must not be negative, and |a|; NaN if either is NaN. Lanes as in add().
+    virtual void add_magnitude(Accumulator sum, Vector a, Lanes lanes, int v) = 0;
     virtual void add(Accumulator sum, Accumulator other) = 0;
     virtual void add(Accumulator sum, const Address& from) = 0;
 

@@ -191,7 +191,7 @@ class RowsEmitter {
         loops_.for_each_columns(cpu_.strip, [&](const std::vector<Columns>& units) {
             Strip strip{.units = units, .columns = {}, .sums = {}, .registers = m_.registers()};
             strip.columns = load_columns(column_values, units, strip.registers);
-            strip.sums = take_sums(m_, strip.registers, units.size(), sweep.column_sums.size());
+            strip.sums = take_sums(m_, strip.registers, units.size(), sweep.partials.size());
             zero(m_, strip.sums);
             loops_.for_each_row(matrices(function_, sweep), next_rows, [&] {
                 apply_row(strip);
@@ -208,7 +208,7 @@ class RowsEmitter {
         const Live row = row_values_.broadcast(plan_.sweeps.back(), registers);
         for (size_t u = 0; u < strip.units.size(); ++u) {
             Environment around = units_.environment(strip.units[u], body.reloads);
-            around.lanes = Lanes::all;  // column sums are padded
+            if (plan_.epilogue.scalars.empty()) around.lanes = Lanes::all;  // column sums are padded
             around.live = row;
             around.live.insert(strip.columns[u].begin(), strip.columns[u].end());
             around.sums = strip.sums[u];
@@ -240,6 +240,12 @@ class RowsEmitter {
         keep_sums(one_of_each(m_, sums));
     }
 
+    /// Places in the workspace. The partials are apart from the segment's arrays once the segment may close.
+    struct GroupSum {
+        bool is_sum;  ///< or a largest magnitude
+        Address stretch, partial;
+    };
+
     /// Stores the outputs if the range's column sums end with this block.
     void end_column_sums(Strip& strip) {
         if (extent_ == Extent::rows) return add_to_group(strip);
@@ -247,7 +253,7 @@ class RowsEmitter {
         loops_.if_it_ends(
             [&] {
                 add_stretch(strip);
-                loops_.stretches().if_closes([&] { add_partials(strip); });
+                loops_.stretches().if_closes([&] { add(strip, &GroupSum::partial); });
                 store_outputs(strip);
             },
             [&] { add_to_group(strip); });
@@ -261,11 +267,14 @@ class RowsEmitter {
     }
 
     void add_stretch(Strip& strip) {
-        loops_.stretches().if_has_sums(
-            [&] { for_each_sum(strip, [&](const GroupSum& of, Accumulator sum) { m_.add(sum, of.stretch); }); });
+        loops_.stretches().if_has_sums([&] { add(strip, &GroupSum::stretch); });
     }
-    void add_partials(Strip& strip) {
-        for_each_sum(strip, [&](const GroupSum& of, Accumulator sum) { m_.add(sum, of.partial); });
+    void add(Strip& strip, Address GroupSum::* from) {
+        for_each_sum(strip, [&](const GroupSum& of, Accumulator sum) { add(of, sum, of.*from, strip.registers); });
+    }
+    void add(const GroupSum& of, Accumulator sum, const Address& from, Registers registers) {
+        if (of.is_sum) return m_.add(sum, from);
+        m_.add_magnitude(sum, m_.read(registers.take(), from), Lanes::all, 0);
     }
 
     /// Adds a segment that ends with the block to the partials, after the block's strips, which keeps the strips' code
@@ -281,14 +290,16 @@ class RowsEmitter {
         loops_.stretches().if_closes([&] { extent_ == Extent::rows ? close() : loops_.if_it_ends([] {}, close); });
     }
 
-    /// Places in the workspace. The partials are apart from the segment's arrays once the segment may close.
-    struct GroupSum {
-        Address stretch, partial;
-    };
-
-    /// Does partial += the segment's sum; the next segment starts with the rounding error.
+    /// Does partial += the segment's sum; the next segment starts with the rounding error. A largest magnitude has
+    /// none: its segment goes on.
     void add_compensated(const GroupSum& of) {
         Registers registers = m_.registers();
+        if (!of.is_sum) {
+            const Accumulator largest = m_.accumulator(registers);
+            m_.set(largest, m_.read(m_.value_of(largest), of.partial));
+            add(of, largest, of.stretch, registers);
+            return m_.write(of.partial, m_.value_of(largest));
+        }
         const auto compute = [&](Instruction instruction, Vector to, Vector a, Vector b = {}) {
             return m_.compute(instruction, to, a, b, {});
         };
@@ -343,7 +354,9 @@ class RowsEmitter {
                 const auto address = [&](int64_t array) {
                     return loops_.of_stretch(units_.element_of_array(array, unit, v));
                 };
-                visit(static_cast<size_t>(k), v, GroupSum{address(k), address(k - count)});
+                const ValueId partial = plan_.sweeps.back().partials[static_cast<size_t>(k)];
+                const bool is_sum = function_[partial].shape == ir::Shape::partial;
+                visit(static_cast<size_t>(k), v, GroupSum{is_sum, address(k), address(k - count)});
             }
         }
     }

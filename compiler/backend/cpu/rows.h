@@ -18,8 +18,7 @@ void emit_sweep(Machine& machine, const plan::Plan& plan, size_t sweep, Caching 
 /// over the next one, which is full. The plan must cache no columns.
 void emit_both_sweeps(Machine& machine, const plan::Plan& plan, Caching caching);
 
-/// Emit `void final_reduce(const FinalTask*)`, and `slice_reduce` likewise.
+/// Emits `void final_reduce(const FinalTask*)`.
 void emit_final_reduce(Machine& machine, const plan::Plan& plan);
-void emit_slice_reduce(Machine& machine, const plan::Plan& plan);
 
 }  // namespace normjit::backend::cpu

@@ -61,8 +61,9 @@ class Selector {
         for (const ValueId user : body_.values) {
             if (folded_operand(user) == id) return true;
         }
-        return std::any_of(body_.sums.begin(), body_.sums.end(),
-                           [&](ValueId sum) { return function_[sum].operands[0] == id; });
+        return std::any_of(body_.sums.begin(), body_.sums.end(), [&](ValueId sum) {
+            return function_[sum].operands[0] == id && function_[sum].op != Op::partial_max_abs;
+        });
     }
 
     /// Returns the first operand that can be folded into an addition or subtraction.
@@ -126,7 +127,8 @@ class Selector {
         for (size_t i = 0; i < body_.sums.size(); ++i) {
             const ValueId summed = function_[body_.sums[i]].operands[0];
             if (summed == id) {
-                ops_.push_back({.instruction = Instruction::accumulate,
+                const bool is_sum = function_[body_.sums[i]].op != Op::partial_max_abs;
+                ops_.push_back({.instruction = is_sum ? Instruction::accumulate : Instruction::accumulate_magnitude,
                                 .operands = {id, ir::no_value, ir::no_value},
                                 .index = static_cast<int>(i)});
             } else if (is_folded(summed) && completes(summed, id)) {

@@ -27,6 +27,7 @@ enum class Instruction : uint8_t {
     multiply_subtract,      ///< result = a * b - c
     accumulate,             ///< sum[index] += a
     accumulate_product,     ///< sum[index] += a * b
+    accumulate_magnitude,   ///< sum[index] = the larger of it and |a|
     store,                  ///< tensor = a
     spill                   ///< a is written to memory for a later sweep
 };

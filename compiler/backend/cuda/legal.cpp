@@ -116,11 +116,11 @@ Status check_shifted(const Spec& spec, const OperandList& operands, const CudaSc
 Status check_sharing(const CudaSchedule& s, const OperandList& operands, const Target& target) {
     if (s.cluster > 1 && target.cuda.sm < cluster_sm) return refuse("cluster={}: needs sm_90", s.cluster);
     if (s.cluster > 1 && s.rows_per_block > 1) return refuse("cluster={}: needs rows_per_block=1", s.cluster);
-    if (s.pace > 0 && operands.column_outputs().empty()) {
-        return refuse("pace={}: needs a column output, whose final reduce resets the counter", s.pace);
+    if (s.pace > 0 && operands.reductions().empty()) {
+        return refuse("pace={}: needs an output without rows, whose final reduce resets the counter", s.pace);
     }
-    if (s.rows_per_team > 0 && !operands.column_outputs().empty()) {
-        return refuse("rows_per_team={}: with a column output row_groups share all rows, each with one partial",
+    if (s.rows_per_team > 0 && !operands.reductions().empty()) {
+        return refuse("rows_per_team={}: with an output without rows row_groups share all rows, each with one partial",
                       s.rows_per_team);
     }
     return {};

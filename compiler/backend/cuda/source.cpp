@@ -55,7 +55,7 @@ class Printer {
     }
 
     bool has_epilogue() const { return !plan_.epilogue.values.empty(); }
-    bool has_final_reduce() const { return !plan_.epilogue.stores.empty() && !plan_.cuda().one_group; }
+    bool has_final_reduce() const { return !operands_.reductions().empty() && !plan_.cuda().one_group; }
     int levels() const { return static_cast<int>(plan_.sweeps.size()) - 1; }
 
     void header() {
@@ -129,7 +129,8 @@ class Printer {
              plan_.spec.has_slices(), plan_.spec.has_per_slice());
         line("    static constexpr uint32 columns_per_slice = {}, outputs_per_slice = {};",
              mask_per_slice(operands_.columns()), mask_per_slice(operands_.column_outputs()));
-        line("    static constexpr int row_bytes = {};", plan_.geometry.cuda.row_bytes);
+        line("    static constexpr int row_bytes = {}, scalars = {}, scalar_parts = {};", plan_.geometry.cuda.row_bytes,
+             operands_.scalar_outputs().size(), plan_.cuda().scalar_parts);
         if (has_final_reduce()) {
             const plan::CudaFinal& final = plan_.cuda().final;
             line("    static constexpr int final_threads = {}, final_columns = {}, final_loads = {};", final.threads,
@@ -217,7 +218,7 @@ class Printer {
             const bool there = static_cast<size_t>(s) < sweep.row_means.size();
             line("        out.sum[{}] = {};", s, there ? operand(sweep.row_means[static_cast<size_t>(s)]) : "0");
         }
-        column_sums(sweep);
+        partials(sweep, index);
         const auto outputs = operands_.matrix_outputs();
         for (size_t i = 0; i < outputs.size() && sweep.is_last(); ++i)
             line("        out.output[{}] = {};", i, expressions_.use(value_of(outputs[i])));
@@ -228,12 +229,13 @@ class Printer {
         return std::ranges::find(function_.outputs, output.tensor, &ir::Output::tensor)->value;
     }
 
-    void column_sums(const Sweep& sweep) {
-        if (sweep.column_sums.empty()) return;
-        for (size_t i = 0; i < plan_.cuda().sum_of_output.size(); ++i) {
-            const ValueId partial = function_[plan_.cuda().sum_of_output[i]].operands[0];
-            line("        out.column[{}] = {};", i, operand(partial));
-        }
+    void partials(const Sweep& sweep, int index) {
+        const std::vector<ValueId>& sums = plan_.cuda().sum_of_output;
+        for (size_t i = 0; i < sums.size() && index == plan_.column_sweep; ++i)
+            line("        out.column[{}] = {};", i, operand(function_[sums[i]].operands[0]));
+        const std::vector<ir::Output>& scalars = plan_.epilogue.scalars;
+        for (size_t i = 0; i < scalars.size() && sweep.is_last(); ++i)
+            line("        out.scalar[{}] = {};", i, operand(function_[scalars[i].value].operands[0]));
     }
 
     void row_outputs() {

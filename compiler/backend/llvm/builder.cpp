@@ -29,6 +29,13 @@ Value* Builder::finite_or_zero(Value* a) {
     return CreateSelect(CreateFCmpORD(CreateFSub(a, a), a), a, llvm::Constant::getNullValue(a->getType()));
 }
 
+Value* Builder::larger_magnitude(Value* a, Value* b) {
+    llvm::Type* integers = llvm::VectorType::getInteger(llvm::cast<llvm::VectorType>(a->getType()));
+    Value* magnitude = CreateBitCast(CreateUnaryIntrinsic(llvm::Intrinsic::fabs, b), integers);
+    Value* larger = CreateBinaryIntrinsic(llvm::Intrinsic::smax, CreateBitCast(a, integers), magnitude);
+    return CreateBitCast(larger, a->getType());
+}
+
 Value* Builder::rsqrt(Value* a) {
     return CreateFDiv(number(1.0, a->getType()), CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, a));
 }

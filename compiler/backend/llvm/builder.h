@@ -56,6 +56,8 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Value* div_or_zero(llvm::Value* a, llvm::Value* b);
     llvm::Value* finite_or_zero(llvm::Value* a);
     llvm::Value* rsqrt(llvm::Value* a);
+    /// Returns the larger of a, which must not be negative, and |b|; NaN if either is NaN.
+    llvm::Value* larger_magnitude(llvm::Value* a, llvm::Value* b);
     /// Rounds f32 as a store in a 16-bit type would.
     llvm::Value* round_to(llvm::Value* value, DType type);
     /// Returns a * b + c, rounded once if the target can.

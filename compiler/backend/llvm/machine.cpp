@@ -222,6 +222,7 @@ Vector LlvmMachine::compute(Instruction instruction, Vector, Vector a, Vector b,
         case Instruction::load:
         case Instruction::accumulate:
         case Instruction::accumulate_product:
+        case Instruction::accumulate_magnitude:
         case Instruction::store:
         case Instruction::spill:
             break;
@@ -253,6 +254,11 @@ void LlvmMachine::add(Accumulator accumulator, Vector a, Lanes lanes, int v) {
 void LlvmMachine::add_product(Accumulator accumulator, Vector a, Vector b, Lanes lanes, int v) {
     Value* old = sum(accumulator);
     set_sum(accumulator, b_.within_row(b_.multiply_add(in(a), in(b), old), old, lanes, v));
+}
+
+void LlvmMachine::add_magnitude(Accumulator accumulator, Vector a, Lanes lanes, int v) {
+    Value* old = sum(accumulator);
+    set_sum(accumulator, b_.within_row(b_.larger_magnitude(old, in(a)), old, lanes, v));
 }
 
 void LlvmMachine::add(Accumulator accumulator, Accumulator other) {

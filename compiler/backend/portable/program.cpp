@@ -58,12 +58,7 @@ void PortableProgram::rows(const SlicedRowsTask& task) const {
 
 void PortableProgram::final_reduce(const FinalTask& task) const {
     const DefaultSettings settings;
-    run_final_reduce(impl_->plan, impl_->shared, task);
-}
-
-void PortableProgram::slice_reduce(const FinalTask& task) const {
-    const DefaultSettings settings;
-    run_final_reduce(impl_->plan, impl_->per_slice, task);
+    run_final_reduce(impl_->plan, task.per_slice != 0 ? impl_->per_slice : impl_->shared, task);
 }
 
 }  // namespace normjit

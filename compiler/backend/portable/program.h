@@ -22,7 +22,6 @@ class PortableProgram {
     /// As RowsFunction and FinalFunction (cpu_abi.h).
     void rows(const SlicedRowsTask& task) const;
     void final_reduce(const FinalTask& task) const;
-    void slice_reduce(const FinalTask& task) const;
 
   private:
     struct Impl;

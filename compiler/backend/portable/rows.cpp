@@ -70,7 +70,7 @@ class Rows {
             for (const ValueId id : sweep.column_values) fill(id);
             for (const ValueId id : sweep.elements) fill(id);
             for (size_t k = 0; k < sweep.row_means.size(); ++k) add(sums[k], operand(sweep.row_means[k]));
-            for (size_t k = 0; k < sweep.column_sums.size(); ++k) add_to_partial(k, operand(sweep.column_sums[k]));
+            for (size_t k = 0; k < sweep.partials.size(); ++k) add_to_partial(k, operand(sweep.partials[k]));
             for (const ir::Output& output : sweep.stores) {
                 store(row_of(output.tensor), first_, count_, chunk(output.value).data(),
                       *function_.dtypes[output.tensor]);
@@ -135,14 +135,17 @@ class Rows {
     /// To the sums of a stretch of rows; where that ends, those to the partials (cpu_abi.h).
     void add_to_partial(size_t k, const Chunk& terms) {
         const auto array = static_cast<int64_t>(k);
+        const bool is_sum = function_[plan_.sweeps.back().partials[k]].op != Op::partial_max_abs;
         T* partial = static_cast<T*>(task_.partials) + array * plan_.geometry.partial_cols + first_;
         T* stretch = partial + plan_.geometry.column_sums * plan_.geometry.partial_cols;
         const bool ends = (row_ + 1) % stretch_rows == 0 || row_ + 1 == task_.rows;
         for (int64_t i = 0; i < count_; ++i) {
-            stretch[i] = (row_ == 0 && !continues_ ? T(0) : stretch[i]) + terms[static_cast<size_t>(i)];
+            const T sum = row_ == 0 && !continues_ ? T(0) : stretch[i], term = terms[static_cast<size_t>(i)];
+            stretch[i] = is_sum ? sum + term : larger_magnitude(sum, term);
             if (!ends) continue;
             const T before = row_ < stretch_rows && !continues_ ? T(0) : partial[i];
-            partial[i] = before + stretch[i];
+            partial[i] = is_sum ? before + stretch[i] : larger_magnitude(before, stretch[i]);
+            if (!is_sum) continue;
             const T lost = (before - partial[i]) + stretch[i];
             stretch[i] = std::isfinite(lost) ? lost : T(0);
         }
@@ -169,7 +172,13 @@ class FinalReduce {
         for (first_ = 0; first_ < task_.cols; first_ += chunk_cols) {
             count_ = std::min(chunk_cols, task_.cols - first_);
             for (size_t k = 0; k < epilogue_.sums.size(); ++k) {
-                if (epilogue_.sums[k] != ir::no_value) chunk(epilogue_.sums[k]) = sum_groups(static_cast<int64_t>(k));
+                const ValueId sum = epilogue_.sums[k];
+                if (sum == ir::no_value) continue;
+                if (function_[sum].shape == ir::Shape::scalar) {
+                    find_largest(static_cast<int64_t>(k), chunk(sum)[0]);
+                } else {
+                    chunk(sum) = sum_groups(static_cast<int64_t>(k));
+                }
             }
             for (const ValueId id : epilogue_.values) compute(id);
             for (const ir::Output& output : epilogue_.stores) {
@@ -185,11 +194,24 @@ class FinalReduce {
     Chunk& chunk(ValueId id) { return chunks_[static_cast<size_t>(id)]; }
     void* data_of(Tensor tensor) const { return const_cast<void*>(task_.data[plan_.operands.place(tensor)]); }
 
+    T* partials(int64_t group, int64_t array) const {
+        char* start = static_cast<char*>(task_.partials) + group * task_.group_stride;
+        return reinterpret_cast<T*>(start) + array * plan_.geometry.partial_cols + first_;
+    }
+
+    /// Goes on with the largest magnitude of the columns so far. After all columns it takes the partials' place.
+    void find_largest(int64_t array, T& largest) const {
+        for (int64_t group = 0; group < task_.groups; ++group) {
+            for (int64_t i = 0; i < count_; ++i) largest = larger_magnitude(largest, partials(group, array)[i]);
+        }
+        if (first_ + count_ == task_.cols)
+            std::fill_n(partials(0, array) - first_, partial_unit_bytes / sizeof(T), largest);
+    }
+
     Chunk sum_groups(int64_t array) const {
         Chunk sums{}, in_hand{};
         for (int64_t group = 0; group < task_.groups; ++group) {
-            const auto* start = static_cast<const char*>(task_.partials) + group * task_.group_stride;
-            const T* partial = reinterpret_cast<const T*>(start) + array * plan_.geometry.partial_cols + first_;
+            const T* partial = partials(group, array);
             for (int64_t i = 0; i < count_; ++i) in_hand[static_cast<size_t>(i)] += partial[i];
             if ((group + 1) % groups_at_once != 0 && group + 1 != task_.groups) continue;
             for (size_t i = 0; i < sums.size(); ++i) sums[i] += in_hand[i];

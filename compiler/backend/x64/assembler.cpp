@@ -105,6 +105,17 @@ void Assembler::finite_or_zero(const Zmm& to, const Zmm& a) {
     }
 }
 
+/// Compares integers: numbers that are not negative have bits in the same order, and NaN is above all.
+void Assembler::larger_magnitude(const Zmm& to, const Zmm& a, const Zmm& b) {
+    if (compute_ == DType::f64) {
+        vpandq(scratch(), b, ptr_b[rip + constants_[~uint64_t{0} >> 1]]);
+        vpmaxsq(to, a, scratch());
+    } else {
+        vpandd(scratch(), b, word_constant(~uint32_t{0} >> 1));
+        vpmaxsd(to, a, scratch());
+    }
+}
+
 void Assembler::rsqrt(const Zmm& to, const Zmm& a) {
     compute_ == DType::f64 ? vsqrtpd(scratch(), a) : vsqrtps(scratch(), a);
     load_constant(to, 1.0);

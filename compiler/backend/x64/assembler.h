@@ -88,6 +88,8 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     void div_or_zero(const Zmm& to, const Zmm& a, const Zmm& b);
     void finite_or_zero(const Zmm& to, const Zmm& a);
     void rsqrt(const Zmm& to, const Zmm& a);
+    /// to = the larger of a, which must not be negative, and |b|; NaN if either is NaN.
+    void larger_magnitude(const Zmm& to, const Zmm& a, const Zmm& b);
     /// Round f32 as a store in the narrower type would.
     void round_bf16(const Zmm& to, const Zmm& a);
     void round_f16(const Zmm& to, const Zmm& a);

@@ -124,6 +124,7 @@ Vector XbyakMachine::compute(Instruction instruction, Vector to, Vector a, Vecto
         case Instruction::load:
         case Instruction::accumulate:
         case Instruction::accumulate_product:
+        case Instruction::accumulate_magnitude:
         case Instruction::store:
         case Instruction::spill:
             break;
@@ -145,6 +146,10 @@ void XbyakMachine::add(Accumulator sum, Vector a, Lanes lanes, int v) {
 
 void XbyakMachine::add_product(Accumulator sum, Vector a, Vector b, Lanes lanes, int v) {
     a_.multiply_add(a_.masked(zmm(sum), lanes, v), zmm(a), zmm(b), zmm(sum));
+}
+
+void XbyakMachine::add_magnitude(Accumulator sum, Vector a, Lanes lanes, int v) {
+    a_.larger_magnitude(a_.masked(zmm(sum), lanes, v), zmm(sum), zmm(a));
 }
 
 void XbyakMachine::add(Accumulator sum, Accumulator other) { a_.add(zmm(sum), zmm(sum), zmm(other)); }

@@ -83,6 +83,7 @@ class XbyakMachine final : public Machine {
     void set(Accumulator sum, Vector value) override;
     void add(Accumulator sum, Vector a, Lanes lanes, int v) override;
     void add_product(Accumulator sum, Vector a, Vector b, Lanes lanes, int v) override;
+    void add_magnitude(Accumulator sum, Vector a, Lanes lanes, int v) override;
     void add(Accumulator sum, Accumulator other) override;
     void add(Accumulator sum, const Address& from) override;
 

@@ -17,7 +17,7 @@
 namespace normjit {
 
 /// Increased whenever the generated code or the geometry may change.
-inline constexpr int generator_version = 12;
+inline constexpr int generator_version = 13;
 
 /// What the bytes of code are. portable: text (backend/portable/program.h). ptx: for a GPU newer than the compiler; the
 /// driver translates it.
@@ -30,8 +30,7 @@ std::string_view name(CodeFormat format);
 /// - `rows`: one row group. `rows_nontemporal`: the same with matrices stored past the caches; each of their rows must
 /// start at a multiple of 64 bytes. `rows_realign`: also past the caches, for rows without gaps or that start at
 /// multiples of 64 bytes.
-/// - `final_reduce`: a range of columns. `slice_reduce`: a range of one slice's row of the outputs with a row per
-/// slice.
+/// - `final_reduce`: a range of columns of the outputs without rows, of one slice or of all.
 /// - for launches of few rows `sweep0`, `sweep1`, ...: one sweep over a block of rows, a range of columns;
 /// `last_sweep_nontemporal`; with CpuSchedule::overlap `both_sweeps` and `both_sweeps_nontemporal`.
 /// Signatures: cpu_abi.h.

@@ -19,7 +19,7 @@ enum class CudaGrid : uint8_t {
     one_group,              ///< {cluster, 1}, without rows as well
     rows,                   ///< {the lesser of rows and blocks, 1}
     columns_by_row_groups,  ///< {blocks, row_groups}
-    columns_by_sums         ///< {blocks, column_sums, reduced slices}
+    columns_by_sums         ///< {blocks, column_sums, reduced slices}: of the final reduce
 };
 inline constexpr CudaGrid all_cuda_grids[] = {CudaGrid::row_groups, CudaGrid::one_group, CudaGrid::rows,
                                               CudaGrid::columns_by_row_groups, CudaGrid::columns_by_sums};

@@ -50,7 +50,7 @@ struct CudaGeometry {
 /// of the row groups. Of a split launch: the teams' partials, and thread_group_bytes() for each.
 struct Geometry {
     int64_t row_groups = 1;    ///< partials at most; a launch uses groups()
-    int64_t column_sums = 0;   ///< partial arrays of a row group, one per column output, in Tensor order
+    int64_t column_sums = 0;   ///< partial arrays of a row group, one per OperandList::reductions()
     int64_t partial_cols = 0;  ///< elements of one partial array: N, on a CPU rounded up to 128 bytes
     int64_t group_bytes = 0;   ///< workspace of one row group: its partials, then what else its code keeps
     int64_t final_cols = 0;    ///< columns that one task (CUDA: one block) of the final reduce sums

@@ -33,8 +33,8 @@ struct Operand : TensorSpec {
 inline constexpr size_t max_operands = 16;
 static_assert(tensor_count <= max_operands);
 
-/// Inputs before outputs; of the inputs matrices, columns and rows, of the outputs matrices, rows and columns; those of
-/// one kind in the order of tensors.def.
+/// Inputs before outputs; of the inputs matrices, columns and rows, of the outputs matrices, rows, columns and scalars;
+/// those of one kind in the order of tensors.def.
 class OperandList {
   public:
     OperandList() = default;
@@ -60,8 +60,11 @@ class OperandList {
     std::span<const Operand> matrix_outputs() const { return kind(4); }
     std::span<const Operand> row_outputs() const { return kind(5); }
     std::span<const Operand> column_outputs() const { return kind(6); }
+    std::span<const Operand> scalar_outputs() const { return kind(7); }
+    /// Returns the outputs without rows, which are reduced over the rows: columns, then scalars.
+    std::span<const Operand> reductions() const { return kinds(6, 7); }
 
-    /// True if there are column sums over all slices, and over each of them.
+    /// True if there are reductions over all slices, and over each of them.
     bool has_shared_sums() const { return has_shared_sums_; }
     bool has_sums_per_slice() const { return has_sums_per_slice_; }
     /// True if a column tensor has a row for each slice.
@@ -70,10 +73,13 @@ class OperandList {
     bool operator==(const OperandList&) const = default;
 
   private:
-    std::span<const Operand> kind(size_t i) const { return std::span(operands_).first(ends_[i]).subspan(ends_[i - 1]); }
+    std::span<const Operand> kind(size_t i) const { return kinds(i, i); }
+    std::span<const Operand> kinds(size_t first, size_t last) const {
+        return std::span(operands_).first(ends_[last]).subspan(ends_[first - 1]);
+    }
 
     std::vector<Operand> operands_;
-    std::array<size_t, 7> ends_{};  ///< places, by kind from 1 on
+    std::array<size_t, 8> ends_{};  ///< places, by kind from 1 on
     bool has_shared_sums_ = false, has_sums_per_slice_ = false, has_per_slice_ = false;
 };
 

@@ -12,6 +12,7 @@
 //     dh   = rstd * (g - xhat * c1 - c2) + dresidual
 //     dx   = dh * rowscale          dresidual_in = dh, in a type of its own
 //     dgamma = col_sum(dy * xhat)   dbeta = col_sum(dy)   each added to what it holds, where asked
+//     amax = the largest |dx| of all rows, before dx is rounded to its type; NaN if one is NaN, 0 without rows
 // The rows may come in slices, [S,M,N]: a column tensor then is one for all, [N], and so is its gradient, the sum over
 // all rows; or it has a row per slice, [S,N], and its gradient sums the slice's rows.
 //

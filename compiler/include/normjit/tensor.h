@@ -24,6 +24,7 @@ struct Axes {
     constexpr bool is_matrix() const { return row && column; }
     constexpr bool is_rows() const { return row && !column; }
     constexpr bool is_columns() const { return !row && column; }
+    constexpr bool is_scalar() const { return !row && !column; }
     /// A row of columns for each slice.
     constexpr bool is_per_slice() const { return is_columns() && slice; }
     bool operator==(const Axes&) const = default;
@@ -33,6 +34,7 @@ namespace axes {
 inline constexpr Axes matrix{true, true, true};
 inline constexpr Axes rows{true, true, false};
 inline constexpr Axes columns{false, false, true};
+inline constexpr Axes scalar{false, false, false};
 }  // namespace axes
 
 /// option: an input that a layer may lack. statistic: saved by a forward pass and read, or computed and written; the

@@ -30,7 +30,6 @@ CpuKernel::CpuKernel(Artifact made, std::shared_ptr<const Threads> workers, std:
     find("rows_nontemporal", rows_nontemporal);
     find("rows_realign", rows_realign);
     find("final_reduce", final_reduce);
-    find("slice_reduce", slice_reduce);
     find("last_sweep_nontemporal", last_sweep_nontemporal);
     find("both_sweeps", both_sweeps);
     find("both_sweeps_nontemporal", both_sweeps_nontemporal);

@@ -6,8 +6,10 @@
 #include "device/cpu/pages.h"
 #include "kernel/arguments.h"
 #include "support/divide.h"
+#include "support/try.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace normjit::cpu {
 
@@ -29,12 +31,15 @@ class Launch {
           rows_(choose_rows()) {}
 
     bool is_shared() const { return executor_ != Executor::alone; }
+    bool has_scalars() const { return !kernel_.operands.scalar_outputs().empty(); }
 
-    /// Runs task(i) for every i below `tasks`, then reduce(i) for every i below `ranges`.
+    /// Runs task(i) for every i below `tasks`, then reduce(i) for every i below `ranges`, then stores scalar outputs.
     template <class Task, class Reduce>
     Status run_then_reduce(int64_t tasks, const Task& task, int64_t ranges, const Reduce& reduce) const {
         const auto either = [&](int64_t phase, int64_t i) { phase == 0 ? task(i) : reduce(i); };
-        return threads_.run(executor_, phases_of(2, tasks, ranges, either));
+        NORMJIT_RETURN_IF_ERROR(threads_.run(executor_, phases_of(2, tasks, ranges, either)));
+        spec_.compute() == DType::f64 ? store_scalars<double>() : store_scalars<float>();
+        return {};
     }
 
     /// True if all matrix outputs start on lines: one function writes all of them past the caches, or none.
@@ -93,11 +98,8 @@ class Launch {
         task.group_stride = geometry_.group_bytes;
         task.groups = of.groups;
         task.cols = columns.end - columns.begin;
-        if (kernel_.program) {
-            of.per_slice ? kernel_.program->slice_reduce(task) : kernel_.program->final_reduce(task);
-        } else {
-            (of.per_slice ? kernel_.slice_reduce : kernel_.final_reduce)(&task);
-        }
+        task.per_slice = of.per_slice ? 1 : 0;
+        kernel_.program ? kernel_.program->final_reduce(task) : kernel_.final_reduce(&task);
     }
 
     const CpuKernel& kernel_;
@@ -118,6 +120,21 @@ class Launch {
     /// Returns a stride in bytes, without meaning if the stride leads to no other row.
     static int64_t in_bytes(int64_t stride, const Operand& operand) {
         return static_cast<int64_t>(static_cast<uint64_t>(stride) * static_cast<uint64_t>(operand.bytes()));
+    }
+
+    /// Takes the largest of what the ranges of the final reduce have left (FinalTask).
+    template <class T>
+    void store_scalars() const {
+        for (const Operand& output : kernel_.operands.scalar_outputs()) {
+            const int64_t array = &output - kernel_.operands.reductions().data();
+            const T* partials = reinterpret_cast<const T*>(group_partials(0)) + array * geometry_.partial_cols;
+            T largest = 0;
+            for (int64_t range = 0; range < final_ranges(); ++range) {
+                for (size_t i = 0; i < partial_unit_bytes / sizeof(T); ++i)
+                    largest = larger_magnitude(largest, partials[columns_of(range).begin + static_cast<int64_t>(i)]);
+            }
+            std::memcpy(given(output).data, &largest, sizeof largest);
+        }
     }
 
     const LaunchOperand& given(const Operand& operand) const {

@@ -37,8 +37,7 @@ class PlainLaunch : Launch {
               number(its_number),
               begin(Geometry::row_begin(launch.arguments_.rows, groups, number)),
               end(Geometry::row_begin(launch.arguments_.rows, groups, number + 1)),
-              blocks(divide_up(end - begin, launch.geometry_.cpu.block_rows)),
-              is_alone(groups == 1) {
+              blocks(divide_up(end - begin, launch.geometry_.cpu.block_rows)) {
             const int64_t sweeps = launch.geometry_.cpu.sweeps, ranges = launch.geometry_.cpu.column_ranges;
             static_cast<Phases&>(*this) =
                 cpu::phases_of(blocks * launch.phases_of_block() + (sweeps > 1 ? 1 : 0), ranges, ranges, *this);
@@ -49,14 +48,15 @@ class PlainLaunch : Launch {
         const int64_t number;
         const int64_t begin, end;  ///< rows
         const int64_t blocks;
-        const bool is_alone;  ///< it has all rows
-        Job* job = nullptr;   ///< null if the launch has no other groups
+        Job* job = nullptr;  ///< null if the launch has no other groups
     };
 
     /// Runs few rows, or wide ones.
     Status run_split() {
         const int64_t groups = geometry_.cpu.thread_groups_of(arguments_.rows);
-        return groups == 1 ? threads_.run(executor_, ThreadGroup(*this, 0, 1)) : run_thread_groups(groups);
+        if (groups > 1) return run_thread_groups(groups);
+        const Status status = threads_.run(executor_, ThreadGroup(*this, 0, 1));
+        return has_scalars() && status.ok() ? run_then_reduce(0, [](int64_t) {}, 1) : status;
     }
 
     /// Gives each group a job of its own, whose seats are tasks of the launch.
@@ -138,7 +138,7 @@ class PlainLaunch : Launch {
         const bool is_last = block + 1 == group.blocks;
         task.starts = block == 0 || block == stretch ? 1 : 0;
         task.closes = block >= stretch && (is_last || (block + 1) % stretch == 0) ? 1 : 0;
-        task.ends = group.is_alone && is_last ? 1 : 0;
+        task.ends = group.job == nullptr && is_last && !has_scalars() ? 1 : 0;
         return task;
     }
 

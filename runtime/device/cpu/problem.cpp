@@ -32,10 +32,9 @@ class CpuProblem final : public TimedProblem {
             const int64_t bytes = bytes_of(spec, tensor, batch);
             NORMJIT_TRY(memory_[tensor], allocate(bytes));
             NORMJIT_RETURN_IF_ERROR(fill_with_numbers(spec.dtype(tensor), memory_[tensor].get(), bytes, deadline_));
-            const bool is_rows = info(tensor).axes.is_rows();
             arguments_[tensor].data = memory_[tensor].get();
             arguments_[tensor].dtype = spec.dtype(tensor);
-            arguments_[tensor].cols = is_rows ? 0 : spec.cols;
+            arguments_[tensor].cols = info(tensor).axes.column ? spec.cols : 0;
         }
         return {};
     }

@@ -17,22 +17,14 @@ class SlicedLaunch : Launch {
         : Launch(kernel, arguments), slices_(arguments.slices), rows_of_slice_(arguments.rows) {}
 
     Status run() {
-        if (groups_ == 0) return reduce_nothing();
         if (!kernel_.operands.has_sums_per_slice()) return run_ranges_of_rows();
+        if (groups_ == 0) return run_parts_of_slices(0);
         if (groups_ >= 2 * slices_ && rows_of_slice_ > 1)
             return run_parts_of_slices(std::min(groups_ / slices_, rows_of_slice_));
         return run_ranges_of_slices(std::min(groups_, slices_));
     }
 
   private:
-    /// Writes zeros: there are no rows to sum.
-    Status reduce_nothing() {
-        if (kernel_.operands.has_shared_sums()) reduce_columns({}, {0, spec_.cols});
-        for (int64_t slice = 0; slice < slices_ && kernel_.operands.has_sums_per_slice(); ++slice)
-            reduce_columns({.per_slice = true, .slice = slice}, {0, spec_.cols});
-        return {};
-    }
-
     Status run_ranges_of_rows() {
         return run_then_reduce(groups_, [this](int64_t group) {
             const int64_t all_rows = slices_ * rows_of_slice_;
@@ -49,6 +41,7 @@ class SlicedLaunch : Launch {
         });
     }
 
+    /// Without parts, the outputs become zeros.
     Status run_parts_of_slices(int64_t parts) {
         const int64_t ranges = final_ranges(), groups = slices_ * parts;
         const int64_t shared = kernel_.operands.has_shared_sums() ? ranges : 0;
@@ -102,7 +95,7 @@ class SlicedLaunch : Launch {
     }
 
     void clear_sums_per_slice(int64_t group) const {
-        const auto outputs = kernel_.operands.column_outputs();
+        const auto outputs = kernel_.operands.reductions();
         const int64_t bytes = stretch_offset() / geometry_.column_sums;
         for (size_t i = 0; i < outputs.size(); ++i) {
             if (!outputs[i].is_per_slice()) continue;

@@ -78,8 +78,9 @@ bool CudaKernel::starts_alike(const LaunchArguments& arguments, const CudaPath& 
     };
     if (!std::ranges::all_of(operands, alike)) return false;
     const CudaCut cut = this->cut(arguments, path);
-    return cut.row_groups > 0 && (!per_slice || !operands.has_shared_sums() ||
-                                  path.items_start_alike(cut, first.row_stride, first.slice_stride));
+    const bool sums_slices = !std::ranges::all_of(operands.column_outputs(), &Operand::is_per_slice);
+    return cut.row_groups > 0 &&
+           (!per_slice || !sums_slices || path.items_start_alike(cut, first.row_stride, first.slice_stride));
 }
 
 /// Returns an operand that a path loads by vectors and that is not aligned for it, or null.

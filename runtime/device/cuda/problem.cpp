@@ -41,10 +41,9 @@ class CudaProblem final : public TimedProblem {
             NORMJIT_RETURN_IF_ERROR(fill_with_numbers(spec.dtype(tensor), made.data(), size));
             NORMJIT_RETURN_IF_ERROR(memory_[tensor].write(0, made.data(), size));
             NORMJIT_RETURN_IF_ERROR(memory_[tensor].repeat(size));
-            const bool is_rows = info(tensor).axes.is_rows();
             arguments_[tensor].data = memory_[tensor].data();
             arguments_[tensor].dtype = spec.dtype(tensor);
-            arguments_[tensor].cols = is_rows ? 0 : spec.cols;
+            arguments_[tensor].cols = info(tensor).axes.column ? spec.cols : 0;
         }
         return {};
     }

@@ -68,7 +68,8 @@ typedef enum normjit_tensor {
     NORMJIT_Y = 11,            /* [M,N], written by NORMJIT_FORWARD */
     NORMJIT_H = 12,            /* [M,N], written by NORMJIT_FORWARD */
     NORMJIT_RESIDUAL = 13,     /* [M,N], read by NORMJIT_FORWARD */
-    NORMJIT_ROWSCALE = 14      /* [M], read */
+    NORMJIT_ROWSCALE = 14,     /* [M], read */
+    NORMJIT_AMAX = 15          /* one element, written by NORMJIT_BACKWARD */
 } normjit_tensor;
 #define NORMJIT_TENSORS 16 /* leaves room for tensors of later versions */
 

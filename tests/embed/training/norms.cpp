@@ -58,7 +58,7 @@ class CppNorm {
             if (!spec().has(tensor)) continue;
             arguments[tensor].data = tensors[tensor];
             arguments[tensor].dtype = spec().dtype(tensor);
-            arguments[tensor].cols = info(tensor).axes.is_rows() ? 0 : spec().cols;
+            arguments[tensor].cols = info(tensor).axes.column ? spec().cols : 0;
         }
         arguments.workspace = workspace.data;
         arguments.workspace_bytes = workspace.bytes;
@@ -111,7 +111,7 @@ class CNorm {
             if (spec_.dtypes[i] == NORMJIT_NONE) continue;
             arguments.tensors[i].data = tensors[tensor];
             arguments.tensors[i].dtype = spec_.dtypes[i];
-            arguments.tensors[i].cols = info(tensor).axes.is_rows() ? 0 : spec_.cols;
+            arguments.tensors[i].cols = info(tensor).axes.column ? spec_.cols : 0;
             if (!is_matrix(tensor)) continue;
             arguments.tensors[i].row_stride = batch.slices * spec_.cols;
             arguments.slice_strides[i] = spec_.cols;
