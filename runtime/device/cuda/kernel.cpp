@@ -60,12 +60,11 @@ bool CudaKernel::is_aligned(const LaunchArguments& arguments, const Operand& ope
     return bits % multiple == 0;
 }
 
-/// Checks what CudaPath::shifted requires.
+/// Checks what CudaPath::shifted requires of the addresses and strides.
 bool CudaKernel::starts_alike(const LaunchArguments& arguments, const CudaPath& path) const {
     constexpr uintptr_t vector_bytes = 16;
     const int64_t rows = arguments.rows;
     const LaunchOperand& first = given(arguments, operands.matrices()[0]);
-    const bool per_slice = operands.has_per_slice();
     const auto alike = [&](const Operand& operand) {
         if (!operand.is_matrix()) return true;
         const LaunchOperand& matrix = given(arguments, operand);
@@ -73,14 +72,10 @@ bool CudaKernel::starts_alike(const LaunchArguments& arguments, const CudaPath& 
         if (rows > 1 && (matrix.row_stride - first.row_stride) % path.vector_width != 0) return false;
         if (arguments.slices == 1) return true;
         // A team that goes on from slice to slice treats them as one.
-        const int64_t wanted = per_slice ? first.slice_stride : rows * matrix.row_stride;
+        const int64_t wanted = operands.has_per_slice() ? first.slice_stride : rows * matrix.row_stride;
         return (matrix.slice_stride - wanted) % path.vector_width == 0;
     };
-    if (!std::ranges::all_of(operands, alike)) return false;
-    const CudaCut cut = this->cut(arguments, path);
-    const bool sums_slices = !std::ranges::all_of(operands.column_outputs(), &Operand::is_per_slice);
-    return cut.row_groups > 0 &&
-           (!per_slice || !sums_slices || path.items_start_alike(cut, first.row_stride, first.slice_stride));
+    return std::ranges::all_of(operands, alike);
 }
 
 /// Returns an operand that a path loads by vectors and that is not aligned for it, or null.
@@ -93,21 +88,34 @@ const Operand* CudaKernel::find_unaligned(const LaunchArguments& arguments, cons
     return found == operands.end() ? nullptr : &*found;
 }
 
-/// Returns the path with the widest vectors that the addresses of this launch allow; the last path takes any, except
-/// with spec.invariant.
-Expected<const CudaKernel::Path*> CudaKernel::path_for(const LaunchArguments& arguments) const {
-    if (arguments.batch().all_rows() == 0) return &paths_.back();
-    const auto fits = [&](const Path& path) {
-        if (path.plan->shifted) return starts_alike(arguments, *path.plan);
-        return find_unaligned(arguments, *path.plan) == nullptr;
-    };
-    const auto found = std::find_if(paths_.begin(), paths_.end() - 1, fits);
-    const Operand* unaligned = artifact.spec.invariant ? find_unaligned(arguments, *found->plan) : nullptr;
-    if (unaligned == nullptr) return &*found;
+/// Returns how a launch shares its rows on a path, or nothing if its tensors do not allow the path.
+std::optional<CudaCut> CudaKernel::cut_if_allowed(const LaunchArguments& arguments, const CudaPath& path) const {
+    const bool allowed = path.shifted ? starts_alike(arguments, path) : find_unaligned(arguments, path) == nullptr;
+    if (!allowed) return {};
+    const CudaCut made = cut(arguments, path);
+    if (!path.shifted) return made;
+    const LaunchOperand& first = given(arguments, operands.matrices()[0]);
+    const bool sums_slices =
+        operands.has_per_slice() && !std::ranges::all_of(operands.column_outputs(), &Operand::is_per_slice);
+    const bool sums_alike = !sums_slices || path.items_start_alike(made, first.row_stride, first.slice_stride);
+    return made.row_groups > 0 && sums_alike ? std::optional(made) : std::nullopt;
+}
+
+/// Returns the path with the widest vectors that the addresses of this launch allow, and the launch's cut; the last
+/// path takes any, except with spec.invariant.
+Expected<CudaKernel::PathAndCut> CudaKernel::path_for(const LaunchArguments& arguments) const {
+    const Path& last = paths_.back();
+    const bool has_rows = arguments.batch().all_rows() > 0;
+    for (const Path& path : paths_) {
+        if (!has_rows || &path == &last) break;
+        if (const auto allowed = cut_if_allowed(arguments, *path.plan)) return PathAndCut{path, *allowed};
+    }
+    const Operand* unaligned = has_rows && artifact.spec.invariant ? find_unaligned(arguments, *last.plan) : nullptr;
+    if (unaligned == nullptr) return PathAndCut{last, cut(arguments, *last.plan)};
     return invalid_argument(
         fmt::format("launch: {}: with invariant=1 its address and row stride in bytes must be multiples of {}; the "
                     "vectors that are loaded decide the order of a row's sums",
-                    name(unaligned->tensor), found->plan->alignment(unaligned->dtype)));
+                    name(unaligned->tensor), last.plan->alignment(unaligned->dtype)));
 }
 
 namespace {
@@ -188,13 +196,12 @@ Status CudaKernel::run(const Step& step, const CudaCut& cut, Stream stream, Cuda
 }
 
 Status CudaKernel::launch(const LaunchArguments& arguments) const {
-    NORMJIT_TRY(const Path* const path, path_for(arguments));
-    const CudaCut row_groups = cut(arguments, *path->plan);
-    NORMJIT_TRY(CudaArguments to, code_arguments(arguments, *path->plan, row_groups));
+    NORMJIT_TRY(const auto chosen, path_for(arguments));
+    NORMJIT_TRY(CudaArguments to, code_arguments(arguments, *chosen.path.plan, chosen.cut));
     const ContextScope scope(*gpu_);
     NORMJIT_RETURN_IF_ERROR(scope.status());
     const auto stream = static_cast<Stream>(arguments.stream);
-    for (const Step& step : path->steps) NORMJIT_RETURN_IF_ERROR(run(step, row_groups, stream, to));
+    for (const Step& step : chosen.path.steps) NORMJIT_RETURN_IF_ERROR(run(step, chosen.cut, stream, to));
     return {};
 }
 

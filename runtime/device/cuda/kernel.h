@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace normjit::cuda {
@@ -32,6 +33,10 @@ class CudaKernel final : public Kernel::Impl {
         const CudaPath* plan = nullptr;
         std::vector<Step> steps;
     };
+    struct PathAndCut {
+        const Path& path;
+        CudaCut cut;
+    };
 
     CudaKernel(std::shared_ptr<const Gpu> gpu, Artifact made) : Impl(std::move(made)), gpu_(std::move(gpu)) {}
     static Expected<Step> make_step(const Code& code, const CudaLaunch& plan);
@@ -43,7 +48,8 @@ class CudaKernel final : public Kernel::Impl {
         return arguments.operands[operands.place(operand)];
     }
     const Operand* find_unaligned(const LaunchArguments& arguments, const CudaPath& path) const;
-    Expected<const Path*> path_for(const LaunchArguments& arguments) const;
+    std::optional<CudaCut> cut_if_allowed(const LaunchArguments& arguments, const CudaPath& path) const;
+    Expected<PathAndCut> path_for(const LaunchArguments& arguments) const;
     CudaCut cut(const LaunchArguments& arguments, const CudaPath& path) const;
     Expected<CudaArguments> code_arguments(const LaunchArguments& arguments, const CudaPath& path,
                                            const CudaCut& cut) const;
