@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The border between generated CPU code and the runtime that calls it: System V calling convention, one pointer in,
-// nothing out. Generated code reads these fields by offset; it keeps every callee-saved register and MXCSR.
+// The border between generated CPU code and the runtime that calls it: System V calling convention, one pointer in, no
+// result. Generated code reads these fields by offset; it preserves every callee-saved register and MXCSR.
 #pragma once
 
 #include "normjit/operand.h"
@@ -20,10 +20,10 @@ struct CpuOperand {
     int64_t stride = 0;          ///< of matrices: bytes from one row to the next
 };
 
-/// Column sums are sums of sums, so that their error does not grow with the rows: of a block of rows, of the blocks of
-/// a stretch, of the stretches of a group. The first stretch is summed in the group's partials. Each of the others has
-/// arrays of its own and is added to the partials by its last block: it closes; what that addition loses starts the
-/// next stretch (Kahan, "Further remarks on reducing truncation errors", 1965).
+/// Column sums are summed in stages, so that their error does not grow with the rows: over a block of rows, over the
+/// blocks of a segment, over the segments of a group. The first segment is summed in the group's partials. Each later
+/// one has its own arrays; its last block "closes" it, that is adds it to the partials, and the rounding error of that
+/// addition starts the next segment (Kahan, "Further remarks on reducing truncation errors", 1965).
 constexpr int64_t stretch_blocks(int64_t block_rows) { return std::clamp<int64_t>(256 / block_rows, 8, 32); }
 /// The final reduce sums so many partials at once, in the same way.
 inline constexpr int64_t groups_at_once = 16;
@@ -38,11 +38,11 @@ T larger_magnitude(T a, T b) {
     return std::bit_cast<T>(std::max(std::bit_cast<Bits>(a), std::bit_cast<Bits>(std::abs(b))));
 }
 
-/// One row group. Matrix and row-shaped pointers stand at the group's first row.
+/// One row group. Matrix and row-shaped pointers are at the group's first row.
 struct RowsTask {
     std::array<CpuOperand, max_operands> operands;  ///< by place in the OperandList
-    void* partials = nullptr;  ///< this group's workspace: arrays of partial_cols, twice column_sums and more. Written,
-                               ///< not read first
+    void* partials = nullptr;  ///< this group's workspace: arrays of partial_cols, twice column_sums and more. Written
+                               ///< before it is read
     int64_t rows = 0;          ///< rows of this group, at least 1
 };
 
@@ -50,10 +50,11 @@ struct RowsTask {
 /// same partials.
 struct SlicedRowsTask {
     RowsTask task;
-    int64_t continues = 0;  ///< 1: the partials and the arrays behind them, of what they lost, hold the sums so far
+    int64_t continues = 0;  ///< 1: resumes; the partials and their rounding errors already hold the sums of earlier
+                            ///< rows
 };
 
-/// Where a RowsTask has the parts of an operand, in bytes from its start.
+/// Return where a RowsTask has the parts of an operand, in bytes from its start.
 constexpr size_t data_offset(size_t place) {
     return offsetof(RowsTask, operands) + place * sizeof(CpuOperand) + offsetof(CpuOperand, data);
 }
@@ -61,28 +62,30 @@ constexpr size_t stride_offset(size_t place) {
     return offsetof(RowsTask, operands) + place * sizeof(CpuOperand) + offsetof(CpuOperand, stride);
 }
 
-/// One sweep over a block of rows, a range of their columns. Matrix and row-shaped pointers stand at the block's first
-/// row and column 0, those to columns at column 0. `task.rows` counts from this block on to the team's last row: the
-/// sweep takes block_rows of them at most. `task.partials` are the
-/// team's in the first stretch, then the arrays of the other stretches, column_sums of them further on.
+/// One sweep over a block of rows, for a range of their columns. Matrix and row-shaped pointers are at the block's
+/// first row and column 0, column pointers at column 0. `task.rows` counts from this block to the thread group's last
+/// row; the sweep takes at most block_rows of them. `task.partials` are the thread group's in the first segment; later
+/// they are the arrays of the other segments, which are column_sums further on.
 ///
-/// A sweep that ends in row means writes the sums of its columns, for each mean a vector of block_rows elements of the
-/// compute type (rounded up to whole registers), to `own_sums`; later sweeps read those of all parts from `sums`, where
-/// the vectors of one mean stand one after the other by part, mean after mean in the order of the sweeps. The last
-/// sweep adds to the column sums of the stretch unless it `starts`, and those to the partials where it `closes`. It
-/// stores the column outputs instead if `ends`.
+/// A sweep that ends in row means writes the sums of its columns to `own_sums`: for each mean a vector of block_rows
+/// elements of the compute type, rounded up to whole registers. Later sweeps read the sums of all ranges from `sums`,
+/// where the vectors of one mean follow each other by range, mean after mean in the order of the sweeps. The last sweep
+/// adds to the column sums of the segment unless it `starts`, and adds those to the partials if it `closes`. If it
+/// `ends`, it stores the column outputs instead.
 ///
-/// Both sweeps of a plan with two, CpuSchedule::overlap: the last one over the block, the first one over the next, full
-/// block. `sums` are the block's, `own_sums` the next one's.
+/// With CpuSchedule::overlap, both sweeps of a plan with two: the last one over the block, the first one over the next,
+/// full block. `sums` are the block's, `own_sums` the next one's.
 struct SweepTask {
     RowsTask task;
     const void* sums = nullptr;
     void* own_sums = nullptr;
     int64_t column_begin = 0;  ///< a multiple of range_cols
-    int64_t column_end = 0;    ///< N, or the next part's first column
-    int64_t starts = 0;        ///< 1: the stretch has no sums yet: this is the first block of the first or the second
-    int64_t closes = 0;        ///< 1: this is the last block of a stretch, or the team's, behind the first stretch
-    int64_t ends = 0;          ///< 1: this is the matrix's last block, there is one team, and no scalar output
+    int64_t column_end = 0;    ///< N, or the next range's first column
+    int64_t starts = 0;        ///< 1: the segment has no sums yet; this is the first block of the first or second
+                               ///< segment
+    int64_t closes = 0;        ///< 1: this is the last block of a segment after the first, or the thread group's last
+                               ///< block
+    int64_t ends = 0;          ///< 1: this is the matrix's last block, and there is one thread group
 };
 
 /// A range of columns of the final reduce: a multiple of 32, or what ends the row after such ranges. Pointers stand at

@@ -10,31 +10,32 @@
 
 namespace normjit {
 
-/// Counters that the code keeps to pace its blocks; every generated file is told.
+/// The number of counters by which the code paces its blocks; every generated file gets it.
 inline constexpr uint32_t cuda_progress_slots = 64;
 
 struct CudaOperand {
     void* data;          ///< [rows, cols], [rows] or [cols]; a matrix output may be exactly one of the matrices
-    int64_t row_stride;  ///< of matrices: elements from row to row; 0 repeats one row
+    int64_t row_stride;  ///< of matrices: elements from one row to the next; 0 repeats one row
 };
 
-/// Unused operands may hold anything. Kernels of specs without slices take what stands before slice_rows.
+/// The arguments of a kernel. Unused operands may hold anything. Kernels of specs without slices take only what
+/// precedes slice_rows.
 struct CudaArguments {
     CudaOperand operand[max_operands];  ///< by place in the OperandList
-    void* partials;      ///< at Geometry::partials_at() in the workspace: [column outputs, partial_rows, cols], then
-                         ///< [scalar outputs, partial_rows, scalar_parts]
-    void* row_values;    ///< at the start of the workspace: Geometry::row_bytes a row
-    int64_t rows;        ///< of all slices
-    uint32_t parts;      ///< of this launch: CudaCut, and what else is named alike. 0 in a final reduce: sums are zeros
-    uint32_t rows_each;  ///< rows that parts share / (parts * CudaPath::rows_per_block); it must fit 32 bits
-    uint32_t rows_extra;     ///< the remainder of that division
-    uint32_t progress_slot;  ///< below cuda_progress_slots; launches at the same time are faster with different ones
+    void* partials;       ///< at Geometry::partials_at() in the workspace: [column outputs, partial_rows, cols], then
+                          ///< [scalar outputs, partial_rows, scalar_parts]
+    void* row_values;     ///< at the start of the workspace: Geometry::row_bytes for each row
+    int64_t rows;         ///< of all slices
+    uint32_t parts;       ///< of this launch, as in CudaCut. 0 in a final reduce: sums are zeros
+    uint32_t rows_each;   ///< rows that the parts share / (parts * CudaPath::rows_per_block); must fit 32 bits
+    uint32_t rows_extra;  ///< the remainder of that division
+    uint32_t progress_slot;  ///< below cuda_progress_slots; simultaneous launches are faster with different ones
     int64_t slice_rows;      ///< M
     int64_t reduced_slices;
     uint32_t items;
     uint32_t row_groups;
     uint32_t partial_rows;               ///< of a partial array; without slices: parts
-    int64_t slice_stride[max_operands];  ///< of matrices and what is per slice, in elements
+    int64_t slice_stride[max_operands];  ///< of matrices and tensors per slice, in elements
 };
 
 static_assert(sizeof(void*) == 8 && sizeof(CudaArguments) == 456);

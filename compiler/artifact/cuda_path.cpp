@@ -10,7 +10,7 @@ namespace normjit {
 
 namespace {
 
-/// Row groups whose blocks, of the largest clusters, a grid can have.
+/// The most row groups whose blocks, in the largest clusters, fit a grid.
 constexpr int64_t most_grid = INT32_MAX / 16;
 
 }  // namespace
@@ -43,7 +43,8 @@ int64_t CudaPath::alignment(DType type) const {
     return std::min(widest_access, vector_width * static_cast<int64_t>(size_of(type)));
 }
 
-/// As many as let each team meet rows that start at the same place of a vector only, or `most`, a row for each team.
+/// Returns the row groups with which each team meets only rows that start at the same place in a vector, or `most`, a
+/// row for each team.
 int64_t CudaPath::whole_shifts(int64_t groups, int64_t most) const {
     if (!shifted || groups == most) return groups;
     const int64_t unit = vector_width / std::gcd(vector_width, rows_per_block);
@@ -57,7 +58,7 @@ bool CudaPath::items_start_alike(const CudaCut& cut, int64_t row_stride, int64_t
     return slice_stride % vector_width == 0 && rows_per_block * row_stride % vector_width == 0;
 }
 
-/// As many as rows_per_team asks for, as far as their blocks and teams can be counted.
+/// Returns as many groups as rows_per_team asks for, as far as their blocks and teams can be counted.
 int64_t CudaPath::short_groups(int64_t with_rows) const {
     if (rows_per_team == 0) return 0;
     const int64_t most = std::min<int64_t>(most_grid, INT32_MAX / rows_per_block);
@@ -83,7 +84,7 @@ CudaCut CudaPath::cut(const OperandList& operands, const Geometry& geometry, Bat
 CudaCut CudaPath::cut_slices(const OperandList& operands, const Geometry& geometry, Batch batch,
                              int64_t workspace_bytes) const {
     constexpr int64_t overhead_rows = 2, most_rounds = 8;
-    constexpr int64_t most_groups = 65535;  // of a grid's second dimension
+    constexpr int64_t most_groups = 65535;  // the limit of a grid's second dimension
     const bool has_sums = operands.has_sums_per_slice(), has_shared_sums = operands.has_shared_sums();
     CudaCut none{.reduced_slices = has_sums ? std::max<int64_t>(batch.slices, has_shared_sums ? 1 : 0) : 1};
     const int64_t rows = batch.all_rows();

@@ -9,7 +9,7 @@ namespace normjit {
 
 namespace {
 
-/// a * b, rounded up to the workspace's alignment; INT64_MAX when that does not fit. Neither may be negative.
+/// Returns a * b, rounded up to the workspace's alignment; INT64_MAX if that does not fit. Neither may be negative.
 int64_t aligned_product(int64_t a, int64_t b) {
     int64_t bytes = 0;
     const bool fits =

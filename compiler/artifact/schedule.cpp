@@ -18,7 +18,7 @@ constexpr std::string_view cpu_head = "cpu";
 constexpr std::string_view cuda_head = "cuda";
 constexpr std::string_view schedule_heads[] = {cpu_head, cuda_head};
 
-/// A field that is a number: its key in the text, and the range that a plan can count with.
+/// A number field: its key in the text, and the range that a plan can count with.
 template <class T>
 struct NumberKey {
     std::string_view key;
@@ -64,7 +64,7 @@ void add_keys(std::vector<std::string_view>& keys, const NumberKey<T> (&numbers)
     for (const NumberKey<T>& each : numbers) keys.push_back(each.key);
 }
 
-// Any number that the fields can hold is read: legality() knows the ranges, which depend on the target too.
+// Any number that the fields can hold is read; legality() knows the ranges, which depend on the target as well.
 template <class T, size_t n>
 Status read_numbers(const text::Fields& fields, const NumberKey<T> (&numbers)[n], T& owner) {
     for (const NumberKey<T>& each : numbers) {
@@ -181,7 +181,7 @@ Status check_ranges(const Schedule& schedule, const Target& target) {
 
 bool sum_rows_alike(const Schedule& a, const Schedule& b) {
     if (const auto* cpu = std::get_if<CpuSchedule>(&a.device)) {
-        const auto* other = std::get_if<CpuSchedule>(&b.device);  // cached columns are rounded before they are used
+        const auto* other = std::get_if<CpuSchedule>(&b.device);  // cached columns are rounded before use
         return other != nullptr && cpu->unroll == other->unroll && cpu->cache_columns == other->cache_columns;
     }
     const auto order = [](const CudaSchedule& s) {

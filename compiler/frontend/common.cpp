@@ -26,7 +26,7 @@ Expr rounded(const Spec& spec, DType type, Expr value) {
 
 namespace {
 
-/// In which a framework multiplies xhat with a tensor.
+/// Returns the type in which a framework multiplies xhat with a tensor.
 DType product_type(const Spec& spec, Tensor tensor) { return promoted(spec.stream_type(), spec.dtype(tensor)); }
 
 }  // namespace

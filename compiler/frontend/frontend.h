@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Spec -> IR. One function per norm, each in its own file with its formula.
+// Makes IR from a Spec. Each norm has a function in its own file with its formula.
 #pragma once
 
 #include "ir/builder.h"
@@ -9,32 +9,33 @@
 
 namespace normjit::frontend {
 
-/// The whole formula of the spec's norm and pass with all its outputs, asked for or not; passes remove what nobody
-/// asked for.
+/// Returns the whole formula of the spec's norm and pass with all its outputs; passes remove those that are not
+/// requested.
 ir::Function build(const Spec& spec);
 
 ir::Function layernorm(const Spec& spec);
 ir::Function rmsnorm(const Spec& spec);
 
-/// What is normalised: the tensor x, which in a forward pass is scaled and added to the residual stream first.
+/// Returns the input of the normalisation: the tensor x, which a forward pass first scales and adds to the residual
+/// stream.
 ir::Expr normalised(ir::Builder& b, const Spec& spec);
 
-/// The value, rounded to the type where the spec's rounding has a point here.
+/// Returns the value, rounded to the type if the spec's rounding has a point here.
 ir::Expr rounded(const Spec& spec, DType type, ir::Expr value);
 
-/// gamma + gamma_offset, as the layer applied it. Only for specs with gamma.
+/// Returns gamma + gamma_offset, as the layer applied it. Only for specs with gamma.
 ir::Expr scale(ir::Builder& b, const Spec& spec);
 
-/// The gradient of xhat: dy * scale, or dy when there is no gamma.
+/// Returns the gradient of xhat: dy * scale, or dy if there is no gamma.
 ir::Expr scaled_gradient(ir::Builder& b, const Spec& spec);
 
-/// xhat where the spec's source is not x: read, or recovered from the layer's output.
+/// Returns xhat if the spec's source is not x: read, or recovered from the layer's output.
 ir::Expr xhat_from_source(ir::Builder& b, const Spec& spec);
 
-/// An output that few ask for: the formula does without it unless the spec writes it.
+/// Writes an output only if the spec does; other outputs the formula contains in any case.
 void write_asked(ir::Builder& b, const Spec& spec, Tensor tensor, ir::Expr value);
 
-/// The sum over the rows; where the spec accumulates, on top of what the tensor holds.
+/// Writes the sum over the rows; if the spec accumulates, adds it to the tensor's old value.
 void write_column_sum(ir::Builder& b, const Spec& spec, Tensor tensor, ir::Expr value);
 
 /// Writes the output of a forward pass: y = xhat * scale + beta, each where there is one.

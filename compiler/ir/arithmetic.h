@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of the element-wise ops, for what folds constants and what evaluates formulas.
+// The arithmetic of the element-wise ops, for constant folding and for evaluating formulas.
 #pragma once
 
 #include "ir/ir.h"
@@ -9,7 +9,7 @@
 
 namespace normjit::ir {
 
-/// `b` is ignored by unary ops. In numbers of type T, float or double.
+/// Computes an op in type T, float or double. Unary ops ignore `b`.
 template <class T>
 T compute(Op op, T a, T b) {
     switch (op) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes IR the way a formula is written: Expr overloads the operators, every result is appended to the Builder's
-// function.
+// Writes IR like a formula: Expr overloads the operators, and every result is appended to the Builder's function.
 #pragma once
 
 #include "ir/ir.h"
@@ -27,8 +26,8 @@ class Builder {
     Expr constant(double number);
     Expr apply(Op op, Expr a, Expr b = {});
 
-    /// Gives a value its printed name and returns it. Inputs keep their tensor's name, and the first value of a name
-    /// keeps it.
+    /// Gives a value its printed name and returns it. Inputs keep their tensor's name; of values with one name, the
+    /// first keeps it.
     Expr name(std::string_view name, Expr value);
     void output(Tensor tensor, Expr value);
 
@@ -51,11 +50,11 @@ inline Expr row_mean(Expr a) { return a.builder->apply(Op::row_mean, a); }
 inline Expr col_sum(Expr a) { return a.builder->apply(Op::col_sum, a); }
 inline Expr max_abs(Expr a) { return a.builder->apply(Op::max_abs, a); }
 inline Expr rsqrt(Expr a) { return a.builder->apply(Op::rsqrt, a); }
-/// What a store in this type would leave of the value.
+/// Returns the value as a store in this type would leave it.
 Expr round_to(DType type, Expr a);
 inline Expr div_or_zero(Expr a, Expr b) { return a.builder->apply(Op::div_or_zero, a, b); }
 
-/// The shape that `op` gives for these operands (b is ignored by unary ops).
+/// Returns the shape that `op` gives for these operands; unary ops ignore b.
 Shape result_shape(Op op, Shape a, Shape b);
 
 }  // namespace normjit::ir

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values as expressions with infix operators: those that have a name by it, the rest inside their users.
+// Prints values as expressions with infix operators: named values by their names, the others inside their users.
 #pragma once
 
 #include "ir/ir.h"
@@ -13,15 +13,15 @@ class Formula {
   public:
     explicit Formula(const Function& function) : function_(function) {}
 
-    /// Returns what stands for a value in its users: "xhat", "(x - mean) * rstd". Parentheses enclose what binds weaker
-    /// than `outer`.
+    /// Returns the expression by which users refer to a value: "xhat", "(x - mean) * rstd". Parentheses enclose
+    /// operators that bind weaker than `outer`.
     std::string use(ValueId id, int outer = 0) const;
     /// Returns the same, but never by the value's own name.
     std::string body(ValueId id, int outer = 0) const;
 
   protected:
     ~Formula() = default;
-    /// Returns the name or number by which users have the value; empty for one that is written inside them.
+    /// Returns the name or number by which users refer to the value; empty if it is written inside them.
     virtual std::string name_in_use(ValueId id) const = 0;
     virtual std::string_view function_name(Op op) const { return info(op).notation; }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The IR: what is computed, as SSA over values of shape [M,N], [M], [N] or scalar. How it is cut is the Plan's
-// business.
+// The IR: what is computed, as SSA over values of shape [M,N], [M], [N] or scalar. The Plan decides how the work is
+// divided.
 #pragma once
 
 #include "normjit/dtype.h"
@@ -38,7 +38,7 @@ struct OpInfo {
 
 const OpInfo& info(Op op);
 
-/// "[M,N]", "[M]", "[N]", "[]", "[row_groups,N]", "[row_groups]".
+/// Returns "[M,N]", "[M]", "[N]", "scalar", "[row_groups,N]".
 std::string_view text(Shape shape);
 Shape shape_of(Tensor tensor);
 /// Returns the smallest shape that both broadcast to: the axes of either.
@@ -46,7 +46,7 @@ constexpr Shape join(Shape a, Shape b) { return static_cast<Shape>(static_cast<i
 /// True if each row group has a value of its own.
 constexpr bool is_partial(Shape shape) { return join(shape, Shape::groups) == shape; }
 
-/// Index of a value in its Function. Operands stand before their users.
+/// The index of a value in its Function. Operands come before their users.
 using ValueId = int32_t;
 inline constexpr ValueId no_value = -1;
 
@@ -72,7 +72,7 @@ struct Value {
     int sweep = -1;             ///< set by assign_sweeps: the pass over the data in which the value is first known
 
     int operand_count() const { return info(op).operands; }
-    /// The first sweep that can use the value: a row_mean is known only after its own.
+    /// Returns the first sweep that can use the value: a row_mean is known only after its own.
     int known_from() const { return op == Op::row_mean ? sweep + 1 : sweep; }
     bool operator==(const Value&) const = default;
 };
@@ -93,12 +93,12 @@ struct Function {
     const Value& operator[](ValueId id) const { return values[static_cast<size_t>(id)]; }
     Value& operator[](ValueId id) { return values[static_cast<size_t>(id)]; }
     ValueId size() const { return static_cast<ValueId>(values.size()); }
-    /// How often each value is an operand or an output.
+    /// Counts how often each value is an operand or an output.
     PerValue<int> use_counts() const;
     bool operator==(const Function&) const = default;
 };
 
-/// Marks all that the marked values are computed from. What a value is computed from counts where reads_on(id) says so.
+/// Marks everything that the marked values are computed from. The operands of a value count if reads_on(id) is true.
 template <class ReadsOn>
 void mark_needed(const Function& function, PerValue<bool>& needed, const ReadsOn& reads_on) {
     for (ValueId id = function.size() - 1; id >= 0; --id) {
@@ -109,19 +109,21 @@ void mark_needed(const Function& function, PerValue<bool>& needed, const ReadsOn
     }
 }
 
-/// The formula, one named value a line. parse() reads it back.
+/// Prints the formula, one named value per line. parse() reads it back.
 std::string print(const Function& function);
 
-/// The line that print() gives a value, "c1 = row_mean(g * xhat)"; nothing for one that it writes inside its user.
+/// Returns the line that print() gives a value, "c1 = row_mean(g * xhat)"; nothing for a value that it writes inside
+/// its user.
 std::optional<std::string> statement(const Function& function, ValueId id);
 
-/// The name that print() gives a value: its own or a made one; empty for one that is written inside its user.
+/// Returns the name that print() gives a value, its own or a generated one; empty for a value that it writes inside its
+/// user.
 std::string name(const Function& function, ValueId id);
 
-/// Errors are located: "line 3, column 14: unknown value 'xhta'".
+/// Parses a formula. Errors have a position: "line 3, column 14: unknown value 'xhta'".
 Expected<Function> parse(std::string_view text);
 
-/// Whether every value is well formed; the error names the value.
+/// Checks that every value is well formed; the error names the value.
 Status verify(const Function& function);
 
 }  // namespace normjit::ir

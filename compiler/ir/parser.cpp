@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads what printer.cpp writes. One token of look-ahead; every error says line and column.
+// Reads the output of printer.cpp. One token of look-ahead; every error gives line and column.
 #include "ir/builder.h"
 #include "ir/ir.h"
 #include "support/try.h"
@@ -15,8 +15,8 @@ namespace normjit::ir {
 
 namespace {
 
-/// Far beyond any formula. Texts come from files, too, and both the parser and the printer call themselves for what
-/// stands inside an expression.
+/// Limits far beyond any formula. Texts also come from files, and both the parser and the printer recurse for what is
+/// inside an expression.
 constexpr int deepest_nesting = 64;
 constexpr ValueId most_values = 1024;
 
@@ -141,7 +141,7 @@ class Parser {
         return end_of_line();
     }
 
-    /// "x: bf16[M,N]"
+    /// Parses "x: bf16[M,N]".
     Expected<Tensor> typed_tensor() {
         const Token token = lexer_.peek();
         const auto tensor = parse_tensor(token.text);
@@ -229,7 +229,7 @@ class Parser {
         return left;
     }
 
-    /// What stands after an opening parenthesis.
+    /// Parses what follows an opening parenthesis.
     Expected<ValueId> nested() {
         const Token at = lexer_.next();
         if (nesting_ == deepest_nesting) {

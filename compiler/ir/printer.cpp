@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints a function as the formula it is: named values a line each, everything used once inside its user.
+// Prints a function as its formula: one named value per line, and everything used once inside its user.
 #include "ir/formula.h"
 
 #include <algorithm>

@@ -15,7 +15,7 @@ int earliest_sweep(const ir::Function& function, const ir::Value& value) {
     return sweep;
 }
 
-/// [M,N] arithmetic waits for its first user.
+/// Moves [M,N] arithmetic to the sweep of its first user.
 void sink(ir::Function& function, int last) {
     ir::PerValue<int> first_use(function.values.size(), last);
     for (ir::ValueId id = function.size() - 1; id >= 0; --id) {
@@ -36,7 +36,7 @@ ir::Function assign_sweeps(const ir::Function& function) {
         value.sweep = earliest_sweep(out, value);
         last = std::max(last, value.sweep);
     }
-    const int after = last + 1;  // the final reduce, and [N] arithmetic on what it gives
+    const int after = last + 1;  // the final reduce, and [N] arithmetic on its results
     for (ir::Value& value : out.values) {
         if (ir::is_partial(value.shape)) value.sweep = last;
         const bool is_late = std::ranges::any_of(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// IR -> IR, one verb per file. A pass never changes what the outputs are, only how they are written.
+// Passes from IR to IR, one verb per file. A pass never changes the value of an output, only how it is computed.
 #pragma once
 
 #include "ir/ir.h"
@@ -14,26 +14,26 @@
 
 namespace normjit::passes {
 
-/// Computes with constants, and drops + 0, - 0, * 1 and / 1.
+/// Folds constants, and drops + 0, - 0, * 1 and / 1.
 ir::Function fold_constants(const ir::Function& function);
 
-/// Moves [M] factors out of row means, and in products of the last sweep to where they cost least: fewer operations per
-/// element. For CPUs, whose arithmetic units can be busier than memory; a GPU's are not.
+/// Moves [M] factors out of row means, and in products of the last sweep to where they cost the fewest operations per
+/// element. For CPUs, whose arithmetic units can be busier than memory; on GPUs they are not.
 ir::Function regroup_row_factors(const ir::Function& function);
 
-/// Keeps one of several values that are computed alike.
+/// Keeps one of several values that are computed in the same way.
 ir::Function merge_common(const ir::Function& function);
 
-/// Drops the outputs that nobody asked for (those without an element type) and every value that nothing uses any more.
+/// Drops the outputs that are not requested (those without an element type) and all unused values.
 ir::Function remove_dead(const ir::Function& function);
 
 /// Splits reductions over the rows in two: col_sum(v) becomes final_reduce(partial_accumulate(v)), the row groups'
 /// partials, then their sum; max_abs(v) becomes final_reduce(partial_max_abs(v)).
 ir::Function split_reductions(const ir::Function& function);
 
-/// Gives every value the sweep that first computes it. A sweep is one pass over a row's data; what needs a row_mean
-/// belongs to a later sweep than the row_mean. [M,N] arithmetic belongs to the first sweep that uses it, partials to
-/// the last sweep, final_reduce after it.
+/// Assigns every value to the sweep that first computes it. A sweep is one pass over a row's data; a value that needs a
+/// row_mean belongs to a later sweep than the row_mean. [M,N] arithmetic belongs to the first sweep that uses it,
+/// column sums to the last sweep, final_reduce after it.
 ir::Function assign_sweeps(const ir::Function& function);
 
 struct Pass {
@@ -42,15 +42,15 @@ struct Pass {
     bool cpu_only = false;
 };
 
-/// The passes in their order.
+/// Returns the passes in their order.
 std::span<const Pass> pipeline();
 
-/// Runs those for the target, verifying before the first and after each; stops after the pass named `last`, or after
-/// all when it is empty.
+/// Runs the passes for the target, verifying before the first and after each. Stops after the pass named `last`; if
+/// that is empty, after all.
 Expected<ir::Function> run_pipeline(ir::Function function, const Target& target, std::string_view last = {});
 
-/// Copies a function value by value: `emit` receives each value with its operands already renumbered, and the copy so
-/// far, and returns the value that stands for it there. Of two with one name the second loses it.
+/// Copies a function value by value. `emit` receives each value with its operands already renumbered, and the copy so
+/// far, and returns the value that replaces it. Of two values with one name the second loses it.
 template <class Emit>
 ir::Function rewrite(const ir::Function& function, Emit emit) {
     ir::Function copy{
@@ -64,7 +64,7 @@ ir::Function rewrite(const ir::Function& function, Emit emit) {
         moved[id] = emit(copy, id, std::move(value));
     }
     for (const ir::Output& output : function.outputs) copy.outputs.push_back({output.tensor, moved[output.value]});
-    std::set<std::string> names;  // one that a pass made may be a name that a text gave
+    std::set<std::string> names;  // a pass may generate a name that the text has
     for (ir::Value& value : copy.values) {
         if (!value.name.empty() && !names.insert(value.name).second) value.name.clear();
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Before, layernorm computes 13 operations an element, an FMA counted as one; after, 10:
+// Reduces layernorm from 13 operations an element, an FMA counted as one, to 10:
 //
 //     xhat   = (x - mean) * rstd                d      = x - mean
 //     g      = dy * gamma                       g      = dy * gamma
@@ -8,11 +8,11 @@
 //     dx     = rstd * (g - (xhat * c1 + c2))    dx     = (dy * rstd) * gamma - (d * (rstd * (rstd * c1)) + rstd * c2)
 //     dgamma = col_sum(dy * xhat)               dgamma = col_sum((dy * rstd) * d)
 //
-// A sum that has other users, or that has taken a row's factor already, takes none: it would cost more than it saves,
-// and h - mean of a residual stream, h = x * rowscale + residual, would fall apart into terms that cancel.
-// x - mean is still formed first. rstd * 0 is there for an infinite rstd: the row's dx must then be NaN, and g * d
-// alone is finite. What changes is where products leave the range of the compute type: for f32 and a standard deviation
-// outside of 1e-17 to 1e17, which no eps allows on one side and f16 and trained networks do not reach on the other.
+// A sum that has other users, or that already has a row's factor, takes none: it would cost more than it saves, and h -
+// mean of a residual stream, h = x * rowscale + residual, would break into terms that cancel. x - mean is still
+// computed first. rstd * 0 is for an infinite rstd: the row's dx must then be NaN, and g * d alone is finite. Products
+// leave the range of the compute type in other cases than before: for f32 with a standard deviation outside of 1e-17 to
+// 1e17, which eps prevents on one side, and f16 and trained networks do not reach on the other.
 #include "passes/passes.h"
 
 #include <array>
@@ -34,7 +34,7 @@ class Regrouping {
   public:
     explicit Regrouping(ir::Function& function) : function_(function) {}
 
-    /// row_mean(a * (d * r)) -> row_mean(a * d) * r.
+    /// Rewrites row_mean(a * (d * r)) to row_mean(a * d) * r.
     std::optional<ValueId> row_mean(const ir::Value& value) {
         const auto product = split_row_factor(value.operands[0]);
         if (!product) return std::nullopt;
@@ -46,14 +46,14 @@ class Regrouping {
         return binary(Op::add, scaled, multiply(product->factor, zero));
     }
 
-    /// a * (d * r), summed over rows -> (a * r) * d.
+    /// Rewrites a * (d * r), summed over rows, to (a * r) * d.
     std::optional<ValueId> column_term(ValueId term) {
         const auto product = split_row_factor(term);
         if (!product) return std::nullopt;
         return multiply(scale_rows(product->a, product->factor), product->d);
     }
 
-    /// r * (sum of products) -> the sum of the products with r in each.
+    /// Rewrites r * (sum of products) to the sum of the products with r in each.
     std::optional<ValueId> scaled_sum(const ir::Value& value) {
         if (value.op != Op::mul || value.shape != Shape::matrix) return std::nullopt;
         const auto [a, b] = value.operands;
@@ -72,7 +72,7 @@ class Regrouping {
     bool is_matrix(ValueId id) const { return at(id).shape == Shape::matrix; }
     bool is_sum(ValueId id) const { return at(id).op == Op::add || at(id).op == Op::sub; }
 
-    /// The operand of a matrix product that has this shape; no_value without one.
+    /// Returns the operand of a matrix product that has this shape; no_value without one.
     ValueId factor_of(ValueId id, Shape shape) const {
         if (at(id).op != Op::mul || !is_matrix(id)) return no_value;
         for (const ValueId operand : at(id).operands) {
@@ -86,7 +86,7 @@ class Regrouping {
         return a == factor ? b : a;
     }
 
-    /// a * (d * factor), all but the factor matrices.
+    /// Splits a * (d * factor), all matrices except the factor.
     std::optional<Product> split_row_factor(ValueId id) const {
         if (at(id).op != Op::mul) return std::nullopt;
         for (const ValueId scaled : at(id).operands) {
@@ -97,7 +97,8 @@ class Regrouping {
         return std::nullopt;
     }
 
-    /// Whether a term takes a row factor without a multiplication per element. x - mean has none: it stays whole.
+    /// True if a term takes a row factor without a multiplication per element. x - mean has no product, so it stays
+    /// whole.
     bool has_row_product(ValueId id) const {
         if (is_sum(id)) return has_row_product(at(id).operands[0]) || has_row_product(at(id).operands[1]);
         return factor_of(id, Shape::rows) != no_value;
@@ -119,7 +120,7 @@ class Regrouping {
         return scale_rows(id, factor);
     }
 
-    /// A matrix times a row value, once for all its users, with a name that tells: dy_rstd.
+    /// Returns a matrix times a row value, computed once for all its users, with a descriptive name: dy_rstd.
     ValueId scale_rows(ValueId matrix, ValueId factor) {
         for (ValueId id = 0; id < function_.size(); ++id) {
             if (at(id).op == Op::mul && at(id).operands == std::array{matrix, factor}) return id;
@@ -143,7 +144,7 @@ class Regrouping {
 }  // namespace
 
 ir::Function regroup_row_factors(const ir::Function& function) {
-    if (function.cols == 1) return function;  // dx of layernorm is exactly 0 there, but not with factors moved about
+    if (function.cols == 1) return function;  // dx of layernorm is exactly 0 there, but not with moved factors
     const ir::PerValue<int> uses = function.use_counts();
     std::set<ValueId> scaled;
     return rewrite(function, [&](ir::Function& copy, ir::ValueId id, ir::Value value) {

@@ -18,11 +18,11 @@ using ir::Shape;
 
 class SweepBuilder {
   public:
-    /// `kept` elements are there already.
+    /// `kept` elements are known already.
     SweepBuilder(const ir::Function& function, int column_sweep, const std::vector<ValueId>& kept)
         : function_(function), column_sweep_(column_sweep), kept_(kept) {}
 
-    /// Everything that sweep `index` of `count` evaluates: its sums and stores, and what they need.
+    /// Returns everything that sweep `index` of `count` evaluates: its sums and stores, and what they need.
     Sweep build(int index, int count) {
         Sweep sweep;
         ir::PerValue<bool> needed(function_.values.size());
@@ -41,7 +41,7 @@ class SweepBuilder {
         for (const ValueId id : sweep.row_means) needed[function_[id].operands[0]] = true;
         for (const ValueId id : sweep.partials) needed[function_[id].operands[0]] = true;
         for (const ir::Output& output : sweep.stores) needed[output.value] = true;
-        // Values of [M] are computed per row, before the sweep.
+        // [M] values are computed per row, before the sweep.
         mark_needed(function_, needed, [&](ValueId id) { return !is_kept(id) && function_[id].shape != Shape::rows; });
         for (ValueId id = 0; id < function_.size(); ++id) {
             const ir::Value& value = function_[id];
@@ -62,7 +62,7 @@ class SweepBuilder {
     const std::vector<ValueId>& kept_;
 };
 
-/// The row-shaped operands of a value.
+/// Visits the row-shaped operands of a value.
 template <class Visit>
 void for_each_row_operand(const ir::Function& function, ValueId id, Visit visit) {
     for (const ValueId operand : function[id].operands) {
@@ -70,8 +70,8 @@ void for_each_row_operand(const ir::Function& function, ValueId id, Visit visit)
     }
 }
 
-/// A row value must be kept when elements use it, or when row arithmetic before a later sweep than the next does; on a
-/// GPU, which stores them last, outputs, too.
+/// Returns the row values that must be kept: those that elements use, or that row arithmetic before a later sweep than
+/// the next uses; on a GPU, which stores them last, also outputs.
 std::vector<ValueId> find_row_slots(const ir::Function& function, const std::vector<Sweep>& sweeps, bool stores_last) {
     ir::PerValue<bool> kept(function.values.size());
     for (const ir::Output& output : function.outputs)
@@ -125,7 +125,7 @@ Expected<Epilogue> find_epilogue(const ir::Function& function, const OperandList
     return epilogue;
 }
 
-/// The function reads and writes the operands of the spec, and nothing else.
+/// Checks that the function reads and writes exactly the operands of the spec.
 Status check_operands(const ir::Function& function, const OperandList& operands) {
     size_t found = 0;
     const auto check = [&](Tensor tensor, Direction direction) -> Status {
@@ -139,7 +139,7 @@ Status check_operands(const ir::Function& function, const OperandList& operands)
         if (value.op != Op::input) continue;
         const bool is_output = may_be_accumulated(value.tensor);
         NORMJIT_RETURN_IF_ERROR(check(value.tensor, is_output ? Direction::output : Direction::input));
-        if (is_output) --found;  // and counted where it is written
+        if (is_output) --found;  // it is counted where it is written
     }
     for (const ir::Output& output : function.outputs) NORMJIT_RETURN_IF_ERROR(check(output.tensor, Direction::output));
     return found == operands.size() ? Status() : invalid_argument("plan: the formula leaves operands of the spec out");

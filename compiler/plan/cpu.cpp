@@ -14,11 +14,11 @@ namespace {
 using ir::Op;
 using ir::Shape;
 
-/// Columns that one task of the final reduce sums: 4 KiB of each partial, enough to pay for handing out a task (about 1
-/// us) and still 64 tasks at N = 65536.
+/// The columns of one task of the final reduce: 4 KiB of each partial, enough to pay for a task (about 1 us), and still
+/// 64 tasks at N = 65536.
 constexpr int64_t final_task_cols = 1024;
 
-/// The [N] values that elements read, of all sweeps.
+/// Returns the [N] values that elements of any sweep read.
 std::vector<ValueId> find_cached_columns(const ir::Function& function, const std::vector<Sweep>& sweeps) {
     std::vector<ValueId> cached;
     for (const Sweep& sweep : sweeps) {
@@ -32,8 +32,9 @@ std::vector<ValueId> find_cached_columns(const ir::Function& function, const std
     return cached;
 }
 
-/// What the last sweep need not load and convert again: values of the sweep before it, inputs or made of inputs, that
-/// something new is computed from. No products and nothing made of one: as a part of an FMA they are not rounded.
+/// Returns what the last sweep need not load and convert again: values of the sweep before it, inputs or computed from
+/// inputs, from which something new is computed. No products, and nothing computed from one: as part of an FMA they are
+/// not rounded.
 std::vector<ValueId> find_cached_elements(const ir::Function& function, const std::vector<Sweep>& sweeps) {
     if (sweeps.size() < 2) return {};
     const Sweep& last = sweeps.back();
@@ -64,7 +65,7 @@ std::vector<ValueId> find_cached_elements(const ir::Function& function, const st
     return found;
 }
 
-/// A column of register-sized pieces that all back ends' steps and strips divide.
+/// Returns a number of columns that all back ends' steps and strips divide.
 int64_t part_unit(const CpuSchedule& cpu, int64_t partial_unit) {
     return partial_unit * std::lcm(int64_t{cpu.strip}, int64_t{cpu.unroll});
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU part of a Plan: what waits between sweeps, what is fetched ahead, the sizes of a launch.
+// The CPU part of a Plan: what is kept between sweeps, what is prefetched, the sizes of a launch.
 #pragma once
 
 #include "plan/plan.h"

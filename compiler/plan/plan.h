@@ -53,7 +53,7 @@ struct Plan {
     OperandList operands;
     std::vector<Sweep> sweeps;
     Epilogue epilogue;
-    std::vector<ValueId> row_slots;  ///< [M] values that must outlive the sweep in which they are computed
+    std::vector<ValueId> row_slots;  ///< [M] values that must outlive the sweep that computes them
     int column_sweep = 0;            ///< the sweep that adds to column sums: the last, on a GPU often the one before
     std::variant<CpuPlan, CudaPlan> device;
     Geometry geometry;
@@ -63,19 +63,19 @@ struct Plan {
     const CudaPlan& cuda() const { return std::get<CudaPlan>(device); }
 };
 
-/// Checks the schedule's ranges, then spec -> IR -> passes -> build(). The spec must be valid.
+/// Checks the schedule's ranges and makes a plan: spec, IR, passes, build(). The spec must be valid.
 Expected<Plan> make(const Spec& spec, const Schedule& schedule, const Target& target);
 
 Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& target, ir::Function function);
 
-/// The part of the plan's epilogue that makes the outputs with a row per slice, or the others. Sums that it does not
-/// need are no_value.
+/// Returns the part of the plan's epilogue that computes the outputs with a row per slice, or the others. Sums that it
+/// does not need are no_value.
 Epilogue epilogue_of(const Plan& plan, bool per_slice);
 
-/// Takes another schedule for a CPU, with the same cache_columns and cache_elements: the sweeps stay.
+/// Changes to another CPU schedule with the same cache_columns and cache_elements: the sweeps stay.
 void reschedule(Plan& plan, const Schedule& schedule);
 
-/// For people: phases, sweeps with their formulas, what is read and from where, workspace.
+/// Describes the plan for people: phases, sweeps with their formulas, what is read and from where, workspace.
 std::string print(const Plan& plan);
 
 }  // namespace normjit::plan

@@ -7,7 +7,7 @@ namespace normjit {
 
 namespace {
 
-/// Saved statistics are needed by what depends on them. Computed ones are outputs that were asked for.
+/// Saved statistics are needed if an output depends on them. Computed ones are needed if they are requested outputs.
 bool needs_statistic(const Spec& spec, Tensor tensor) {
     const bool from_x = spec.source == Source::x;
     if (tensor == Tensor::mean && (spec.norm == Norm::rmsnorm || !from_x)) return false;

@@ -19,10 +19,10 @@ Status error(std::string_view key, std::string_view value, std::string_view reas
     return invalid_argument(fmt::format("spec: {}={}: {}", key, value, reason));
 }
 
-/// The key that gives the tensor's type.
+/// Returns the key that gives the tensor's type.
 std::string_view key_of(Tensor tensor) { return is_statistic(tensor) ? "stats" : name(tensor); }
 
-/// The value of a key as the text of the spec would have it.
+/// Returns the value of a key as the text of the spec would have it.
 std::string value_of(const Spec& spec, std::string_view key) {
 #define CHOICE(member, ...) \
     if (key == #member) return std::string(name(spec.member));
@@ -133,7 +133,7 @@ Status check_number(const Spec& spec, std::string_view key, double value, double
     return {};
 }
 
-/// Refuses f64 beside narrower types: it would double the code of every load and store, and nobody mixes them.
+/// Refuses f64 together with narrower types: it would double the code of every load and store, and nobody mixes them.
 Status check_types(const Spec& spec) {
     const bool wide = spec.compute() == DType::f64;
     for (const Tensor tensor : all_tensors) {
@@ -179,7 +179,7 @@ Status check_tensors(const Spec& spec) {
     return {};
 }
 
-/// Refuses what has no effect. Equal problems then are equal specs, and share one cache key.
+/// Refuses settings without effect. Equal problems then are equal specs, and share one cache key.
 Status check_canonical(const Spec& spec) {
     for (const Tensor tensor : all_tensors) {
         if (!spec.has(tensor) || tensor == Tensor::x || needs(spec, tensor)) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may be combined in a spec.
+// Checks which settings of a spec may be combined.
 #pragma once
 
 #include "support/text.h"
@@ -23,19 +23,19 @@ std::vector<std::string_view> names_of(const IsMeant& is_meant) {
     return names;
 }
 
-/// A spec and how its caller said it: by a struct, or by a text that describes the layer.
+/// A spec and how its caller gave it: as a struct, or as a text that describes the layer.
 struct Said {
     const Spec& spec;
-    const text::Fields* text = nullptr;  ///< null: by a struct
+    const text::Fields* text = nullptr;  ///< null: as a struct
 
     /// True if the caller named the key of a tensor, or eps.
     bool names(std::string_view key) const;
-    /// "spec: <key>=<what the caller said>: <reason>"
+    /// Returns "spec: <key>=<the caller's value>: <reason>".
     Status error(std::string_view key, std::string_view reason) const;
 };
 
-/// Checks the rules that texts and structs share. A text may describe inputs that no requested output reads; that is
-/// validate()'s business.
+/// Checks the rules that texts and structs share. A text may describe inputs that no requested output reads; validate()
+/// checks that.
 Status check_rules(const Said& said);
 
 }  // namespace normjit

@@ -10,7 +10,7 @@ namespace normjit {
 
 namespace {
 
-/// What a launch moves, in bytes: for each row, for each slice, and once.
+/// The bytes that a launch moves: for each row, for each slice, and once.
 struct Traffic {
     int64_t per_row = 0;
     int64_t per_slice = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The line of text of a Spec, from keys.def and tensors.def. Both directions share default_type() and
-// default_outputs(), so that what one leaves out the other fills in.
+// default_outputs(), so one fills in what the other leaves out.
 #include "support/text.h"
 
 #include "spec/attributes.h"
@@ -25,7 +25,7 @@ constexpr std::string_view none = "none";
 constexpr std::string_view any_number = "any";
 constexpr std::string_view recompute = "recompute,";
 
-/// Every tensor is a key but the statistics, whose type stats= gives.
+/// Every tensor is a key except the statistics, whose type stats= gives.
 Words keys() {
     Words keys;
 #define ALL(key, ...) keys.push_back(#key);
@@ -33,7 +33,7 @@ Words keys() {
     for (const Tensor tensor : all_tensors) {
         if (!is_statistic(tensor)) keys.push_back(name(tensor));
     }
-    keys.erase(std::unique(keys.begin(), keys.end()), keys.end());  // a line for each pass
+    keys.erase(std::unique(keys.begin(), keys.end()), keys.end());  // keys.def has a line for each pass
     return keys;
 }
 
@@ -44,7 +44,7 @@ Words dtypes_and(std::initializer_list<std::string_view> others) {
     return words;
 }
 
-/// The type of a tensor that the text does not name.
+/// Returns the type of a tensor that the text does not name.
 std::optional<DType> default_type(const Spec& spec, Tensor tensor) {
     using enum Tensor;
     constexpr std::optional<DType> absent;
@@ -63,7 +63,7 @@ std::optional<DType> default_type(const Spec& spec, Tensor tensor) {
     return absent;
 }
 
-/// The outputs of a text without out=.
+/// Returns the outputs of a text without out=.
 Named default_outputs(const Spec& spec) {
     Named outputs;
     if (spec.pass == Pass::forward) {
@@ -90,7 +90,7 @@ Status read_norm(const text::Fields& fields, Norm& norm) {
                                         text::did_you_mean(fields.head(), words)));
 }
 
-/// Reads the members of Spec that are one word each; sizes aside.
+/// Reads the members of Spec that are one word each, except sizes.
 Status read_members(const text::Fields& fields, Spec& spec) {
 #define CHOICE(key, values_of, ...) NORMJIT_RETURN_IF_ERROR(fields.read(#key, spec.key, values_of));
 #define NUMBER(key, ...) NORMJIT_RETURN_IF_ERROR(fields.read(#key, spec.key));
@@ -120,7 +120,8 @@ Status read_type(const text::Fields& fields, std::string_view key, std::initiali
     return type ? Status() : fields.not_one_of(key, dtypes_and(other_words));
 }
 
-/// "saved", "recompute", a type, or "recompute,TYPE". A forward saves none: there a type alone is that of its outputs.
+/// Reads "saved", "recompute", a type, or "recompute,TYPE". A forward pass has no saved statistics: there a type alone
+/// is that of its outputs.
 Status read_stats(const text::Fields& fields, Spec& spec) {
     const bool forward = spec.pass == Pass::forward;
     const std::string_view given = fields.find("stats").value_or(name(forward ? Stats::recompute : Stats::saved));
@@ -202,8 +203,8 @@ Status read_attribute(const text::Fields& fields, const Attribute& attribute, Sp
     return {};
 }
 
-/// The spec as the text describes the layer: with the types that inputs have by default when no output reads them. What
-/// stays without a type could be there and is not.
+/// Returns the spec as the text describes the layer: with the default types of inputs that no output reads. A tensor
+/// that remains without a type could exist and does not.
 Spec described(const Spec& spec) {
     Spec layer = spec;
     for (const Tensor tensor : all_tensors) {
@@ -215,7 +216,7 @@ Spec described(const Spec& spec) {
     return layer;
 }
 
-/// The names of the tensors for which `is_meant`, " key=a,b"; nothing without any.
+/// Returns the names of the tensors for which `is_meant` holds, " key=a,b"; nothing without any.
 template <class IsMeant>
 std::string list(std::string_view key, const IsMeant& is_meant) {
     const Words names = names_of(is_meant);

@@ -15,7 +15,7 @@ namespace {
 
 using Limits = TargetLimits;
 
-/// The CPUs by their heads. Only the first has features that are not always there.
+/// The CPUs by their head words. Only the first has optional features.
 struct Cpu {
     std::string_view head;
     Isa isa;
@@ -48,7 +48,7 @@ constexpr CudaTarget common_devices[] = {
     {120, 170, 101376, 96 << 20},   // RTX 5090
 };
 
-/// The last device that is not newer: what a newer one has is seldom less.
+/// Returns the last device that is not newer; newer devices seldom have less.
 CudaTarget common_device(int sm) {
     CudaTarget best = common_devices[0];
     for (const CudaTarget& device : common_devices) {

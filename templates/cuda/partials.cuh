@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One partial per row group, from the column sums that its lanes hold; or the outputs, where one group has all rows of
-// them or of a slice.
+// Writes one partial per row group from the column sums of its lanes; or the outputs, if one group has all rows of them
+// or of a slice.
 #pragma once
 #include "edges.cuh"
 #include "plan.cuh"
@@ -8,7 +8,7 @@
 
 namespace normjit {
 
-// Where the sums of some columns go: a partial.
+// A destination of column sums: a partial.
 template <class Math>
 struct PartialRow {
     Math* to;
@@ -37,7 +37,7 @@ struct OutputRow {
     __device__ __forceinline__ void write(int column, Math sum) const {
         store_one<T>(at(column), finished(column, sum));
     }
-    // What has a row per slice is aligned, what all rows share need not be.
+    // Tensors with a row per slice are aligned; shared ones need not be.
     template <int width>
     __device__ __forceinline__ void write_all(int column, const Math (&sum)[width]) const {
         if constexpr (P::one_group) {
@@ -54,10 +54,10 @@ struct OutputRow {
     }
 };
 
-// Teams meet in shared memory, one column sum at a time, and every thread adds the teams of its columns in order; or
-// takes those of rows that start anywhere, whose vectors would be stored an element at a time (400 rows of 9999 bf16
-// 43.1 us, so 22.9; H200, 2026-11-23). Shared memory is [teams][steps][width][merge_lanes] here: no bank conflicts
-// where lanes write side by side, nor where threads read column after column.
+// Teams add their sums in shared memory, one column sum at a time, and every thread adds the teams of its columns in
+// order. Vectors that start anywhere take this way as well, instead of being stored an element at a time (NOTES N-309).
+// Shared memory is [teams][steps][width][merge_lanes] here: no bank conflicts where lanes write side by side, nor where
+// threads read column after column.
 template <class P, class K, class Row>
 NORMJIT_DEVICE void merge_teams(const K& k, int part, const Row& row, int s) {
     using L = Layout<P>;
@@ -71,7 +71,7 @@ NORMJIT_DEVICE void merge_teams(const K& k, int part, const Row& row, int s) {
             write_shared(k.shared + (((k.team * L::steps + v) * width + e) * L::merge_lanes + k.lane) * size,
                          k.sums[s][v][e]);
     __syncthreads();
-    // Columns of a cluster's block: of its vectors.
+    // The columns of a cluster's block: those of its vectors.
     const int before = int(k.first_vector) * width, own = k.shift - before;
     const int last = P::cluster > 1 ? int(k.my_vectors) * width - own : P::cols;
     const int first = P::cluster > 1 && own < 0 ? -own : 0, end = last < P::cols ? last : P::cols;
@@ -88,7 +88,7 @@ NORMJIT_DEVICE void merge_teams(const K& k, int part, const Row& row, int s) {
     }
 }
 
-// Sum s of part `part` of all rows, or of a slice.
+// Writes sum s of part `part` of all rows, or of a slice.
 template <class P, class K, class Row>
 NORMJIT_DEVICE void write_sums(const K& k, int part, const Row& row, int s) {
     using L = Layout<P>;
@@ -116,7 +116,7 @@ NORMJIT_DEVICE PartialRow<typename P::Math> partial_row(const K& k, int s, uint3
     return {(Math*)k.a.partials + (int64(s) * rows_of_partials<P>(k.a) + row) * P::cols};
 }
 
-// Those over all rows.
+// Writes the sums over all rows.
 template <class P, class K>
 NORMJIT_DEVICE void write_partials(const K& k, int group) {
     unroll<0, K::column_sums>([&](auto s) {
@@ -150,7 +150,7 @@ NORMJIT_DEVICE void write_scalars(const Arguments& a, uint32 shared, const typen
     }
 }
 
-// Those over the rows of a slice.
+// Writes the sums over the rows of a slice.
 template <class P, class K>
 NORMJIT_DEVICE void write_item_sums(const K& k, uint32 item) {
     const int part = int(item % k.a.parts);

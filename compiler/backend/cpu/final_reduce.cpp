@@ -101,7 +101,7 @@ class FinalReduceEmitter {
         return sums;
     }
 
-    /// The next groups, summed before they are added to what there is.
+    /// Sums the next groups before they are added to the previous ones.
     void add_groups(const Sums& sums, Registers registers) {
         const Sums in_hand = take_zeros(Shape::cols, registers);
         m_.set(groups_in_hand_, groups_at_once);
@@ -134,7 +134,7 @@ class FinalReduceEmitter {
         });
     }
 
-    /// The column outputs from the sums.
+    /// Computes the column outputs from the sums.
     void finish(const Sums& sums, Registers& registers, Lanes lanes) {
         const auto place = [&](Tensor tensor) -> Address {
             m_.set(m_.temporary(), address(offsetof(FinalTask, data) + plan_.operands.place(tensor) * sizeof(void*)));
@@ -160,10 +160,10 @@ class FinalReduceEmitter {
     const plan::Plan& plan_;
     plan::Epilogue epilogue_;  ///< of slices, or of all rows
     Sums largest_;             ///< of the range, for each scalar output
-    const Integer column_;     ///< from the task's first one
+    const Integer column_;     ///< from the task's first column on
     const Integer left_;       ///< columns still to do
-    const Integer partial_;    ///< of the group in hand
-    const Integer groups_;     ///< still to add
+    const Integer partial_;    ///< of the current group
+    const Integer groups_;     ///< groups that remain
     const Integer groups_in_hand_;
 };
 

@@ -17,7 +17,8 @@ struct Library {
     Ask* ask;
 };
 
-/// By its name alone: what has this code inside says in its RUNPATH where the library is, as it does of those it links.
+/// Opens it by its name only: the binary with this code says in its RUNPATH where the library is, as for those it
+/// links.
 Expected<Library> open() {
     void* library = dlopen(NORMJIT_LLVM, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
@@ -29,8 +30,7 @@ Expected<Library> open() {
     return Library{function};
 }
 
-/// Looked for again after a search that failed: a static object whose initialisation throws is initialised by the next
-/// call.
+/// A failed search is repeated by the next call: a static object whose initialisation throws is initialised again.
 Expected<Library> library() {
     try {
         static const Library opened = [] {

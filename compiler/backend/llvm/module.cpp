@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libnormjit_llvm does: the problem's plan as IR with explicit vectors, an object file, one block of position-independent
-// code.
+// What libnormjit_llvm does: it turns the problem's plan into IR with explicit vectors, then an object file, then one
+// block of position-independent code.
 #include "backend/llvm/module.h"
 
 #include "backend/cpu/entries.h"
@@ -22,7 +22,7 @@ namespace normjit::backend::llvmir {
 
 namespace {
 
-/// A module with all entry points; `machine` says for which processor.
+/// Returns a module with all entry points for the processor of `machine`.
 std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const plan::Plan& plan,
                                           const llvm::TargetMachine& machine) {
     auto module = std::make_unique<llvm::Module>(to_text(plan.spec), context);
@@ -48,7 +48,7 @@ Expected<LinkedCode> compile_module(const plan::Plan& plan) {
     return link(object);
 }
 
-/// The module as text, without the names of files and identifiers that LLVM adds.
+/// Returns the module as text, without the names of files and identifiers that LLVM adds.
 Expected<std::string> print_module(const plan::Plan& plan) {
     llvm::LLVMContext context;
     NORMJIT_TRY(const auto machine, make_machine(plan.target));

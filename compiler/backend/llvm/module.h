@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What passes between the compiler and libnormjit_llvm, the one library with LLVM, which is opened when LLVM is needed
-// first: processes that need none do not load its 47 MB. The two may hold a C++ library each, so problems cross as text
-// and results as bytes. Both are made of the same sources, and make the same plan of the same text.
+// What passes between the compiler and libnormjit_llvm, the only library with LLVM. It is opened at the first need, so
+// that processes without that need do not load its 47 MB. The two may use different C++ libraries, so problems cross as
+// text and results as bytes. Both are built from the same sources, and make the same plan of the same text.
 #pragma once
 
 #include "support/fingerprint.h"
@@ -11,12 +11,12 @@
 
 namespace normjit::backend::llvmir {
 
-/// Called with the answer while the question is being answered.
+/// Receives the answer during the question.
 struct Answer {
     void* self;
-    /// A function of the code, in the order of offsets.
+    /// Adds a function of the code, in the order of offsets.
     void (*add_entry)(void* self, const char* name, int64_t offset);
-    /// Once: code, a text, or the message of an error.
+    /// Called once, with code, a text, or the message of an error.
     void (*set_bytes)(void* self, const char* bytes, size_t count);
 };
 
@@ -27,9 +27,9 @@ enum class Task : int {
 };
 
 struct Question {
-    const char* fingerprint = generator_fingerprint;  ///< of who asks
+    const char* fingerprint = generator_fingerprint;  ///< the caller's
     Task task = Task::compile;
-    const char* spec = nullptr;  ///< the problem, each part as its to_text() writes it
+    const char* spec = nullptr;  ///< the problem, each part written by its to_text()
     const char* schedule = nullptr;
     const char* formula = nullptr;  ///< after the passes, as ir::print() writes it
     const char* target = nullptr;

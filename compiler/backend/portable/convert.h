@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between elements in memory and numbers of the compute type T, float or double.
+// Converts between elements in memory and numbers of the compute type T, float or double.
 #pragma once
 
 #include "support/narrow.h"
@@ -23,7 +23,7 @@ void set_element(void* data, int64_t i, E value) {
     std::memcpy(static_cast<char*>(data) + i * static_cast<int64_t>(sizeof(E)), &value, sizeof value);
 }
 
-/// `count` elements from element `first` on. f64 tensors only meet T = double, the others T = float.
+/// Loads `count` elements from element `first` on. f64 tensors only occur with T = double, the others with T = float.
 template <class T>
 void load(T* to, const void* data, int64_t first, int64_t count, DType type) {
     for (int64_t i = 0; i < count; ++i) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What runs an artifact of format `portable`, whose code is the formula as text: C++ that evaluates it, for processors
-// that this build has no code generator for. The arithmetic and its order are fixed as in machine code; it is many
-// times slower.
+// Runs an artifact of format `portable`, whose code is the formula as text: C++ evaluates it, for processors that this
+// build has no code generator for. The arithmetic and its order are those of machine code; it is many times slower.
 #pragma once
 
 #include "artifact/cpu_abi.h"
@@ -16,10 +15,10 @@ namespace normjit {
 /// Immutable; its functions may run at the same time on any number of threads, and allocate nothing.
 class PortableProgram {
   public:
-    /// Fails for an artifact of another format, or with code that is no formula or not one of its spec.
+    /// Fails for an artifact of another format, or whose code is not a formula of its spec.
     static Expected<PortableProgram> make(const Artifact& artifact);
 
-    /// As RowsFunction and FinalFunction (cpu_abi.h).
+    /// Work as RowsFunction and FinalFunction do (cpu_abi.h).
     void rows(const SlicedRowsTask& task) const;
     void final_reduce(const FinalTask& task) const;
 

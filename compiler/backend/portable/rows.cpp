@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One row after the other, each sweep in chunks of columns that stay in the first-level cache. Every value has a chunk
-// of its own; what is the same for a whole row or column fills it once.
+// Evaluates one row after the other, each sweep in chunks of columns that stay in the first-level cache. Every value
+// has its own chunk; a value that is the same for a whole row or column fills it once.
 #include "backend/portable/rows.h"
 
 #include "backend/portable/convert.h"
@@ -20,7 +20,7 @@ using plan::Sweep;
 
 constexpr int64_t chunk_cols = 64;
 constexpr size_t independent_sums = 16;
-constexpr int64_t stretch_rows = 32;  ///< whose column sums are added up before they join the partials
+constexpr int64_t stretch_rows = 32;  ///< the column sums of so many rows are added to the partials at once
 
 template <class T>
 class Rows {
@@ -94,13 +94,13 @@ class Rows {
     const CpuOperand& operand(Tensor tensor) const { return task_.operands[plan_.operands.place(tensor)]; }
     void* data_of(Tensor tensor) const { return const_cast<void*>(operand(tensor).data); }
 
-    /// The current row of a matrix, or the columns.
+    /// Returns the current row of a matrix, or the columns.
     void* row_of(Tensor tensor) const {
         char* data = static_cast<char*>(data_of(tensor));
         return is_matrix(tensor) ? data + row_ * operand(tensor).stride : data;
     }
 
-    /// All of the chunk: what stands beyond the row is not used.
+    /// Computes the whole chunk: what is beyond the row is not used.
     template <Op op>
     void for_each(ValueId id) {
         const auto [left, right] = function_[id].operands;
@@ -132,7 +132,7 @@ class Rows {
         return sums[0];
     }
 
-    /// To the sums of a stretch of rows; where that ends, those to the partials (cpu_abi.h).
+    /// Adds to the sums of a segment of rows, and at its end adds those to the partials (cpu_abi.h).
     void add_to_partial(size_t k, const Chunk& terms) {
         const auto array = static_cast<int64_t>(k);
         const bool is_sum = function_[plan_.sweeps.back().partials[k]].op != Op::partial_max_abs;
@@ -161,7 +161,7 @@ class Rows {
     std::array<Chunk, most_values> chunks_;
 };
 
-/// What follows the rows, in chunks of columns.
+/// Evaluates what follows the rows, in chunks of columns.
 template <class T>
 class FinalReduce {
   public:
@@ -220,7 +220,7 @@ class FinalReduce {
         return sums;
     }
 
-    /// [N] arithmetic.
+    /// Computes [N] arithmetic.
     void compute(ValueId id) {
         const ir::Value& value = function_[id];
         if (value.op == Op::input)

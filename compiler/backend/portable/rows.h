@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The phases of a plan, evaluated.
+// Evaluates the phases of a plan.
 #pragma once
 
 #include "artifact/cpu_abi.h"
@@ -9,7 +9,7 @@
 
 namespace normjit::backend::portable {
 
-/// Values of a formula that fit the stack of a task, 512 bytes each.
+/// The most values of a formula that fit the stack of a task, 512 bytes each.
 inline constexpr size_t most_values = 128;
 
 /// `continues`: SlicedRowsTask.

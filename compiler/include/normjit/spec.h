@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The problem: which pass of which norm, of which shape, with which tensors. Says nothing about how or where.
+// The problem: which pass of which norm, of which shape, with which tensors; not how or where it is computed.
 //
 // Forward:
-//     h    = x * rowscale + residual                  (each where there is one)
+//     h    = x * rowscale + residual                  (as far as these exist)
 //     mean = row_mean(h)    rstd = rsqrt(row_mean((h - mean)^2) + eps)      (rmsnorm: no mean)
-//     y    = (h - mean) * rstd * (gamma + gamma_offset) + beta              (each where there is one)
+//     y    = (h - mean) * rstd * (gamma + gamma_offset) + beta              (as far as these exist)
 // Backward, where the tensor x holds what was normalised, h:
 //     xhat = (x - mean) * rstd                        (rmsnorm: x * rstd)
 //     g    = dy * (gamma + gamma_offset)              (no gamma: dy)
 //     c1   = row_mean(g * xhat)     c2 = row_mean(g)  (rmsnorm: no c2)
 //     dh   = rstd * (g - xhat * c1 - c2) + dresidual
-//     dx   = dh * rowscale          dresidual_in = dh, in a type of its own
-//     dgamma = col_sum(dy * xhat)   dbeta = col_sum(dy)   each added to what it holds, where asked
-//     amax = the largest |dx| of all rows, before dx is rounded to its type; NaN if one is NaN, 0 without rows
-// The rows may come in slices, [S,M,N]: a column tensor then is one for all, [N], and so is its gradient, the sum over
-// all rows; or it has a row per slice, [S,N], and its gradient sums the slice's rows.
+//     dx   = dh * rowscale          dresidual_in = dh, in its own type
+//     dgamma = col_sum(dy * xhat)   dbeta = col_sum(dy)   each added to its old value on request
+// The rows may come in slices, [S,M,N]. A column tensor is then either shared by all, [N], and its gradient sums over
+// all rows; or it has a row per slice, [S,N], and its gradient sums over the slice's rows.
 //
 // Maths: Ba, Kiros, Hinton, "Layer Normalization" (2016); Zhang, Sennrich, "Root Mean Square Layer Normalization"
 // (2019).
@@ -32,7 +31,7 @@
 
 namespace normjit {
 
-/// N at most: a column's number then fits a signed 32-bit register on every target.
+/// The most columns: a column's number then fits a signed 32-bit register on every target.
 inline constexpr int64_t max_cols = INT32_MAX;
 
 /// The rows of a launch: `slices` times `rows`, S times M.
@@ -40,7 +39,7 @@ struct Batch {
     Batch(int64_t of_slice, int64_t count = 1) : rows(of_slice), slices(count) {}
     int64_t rows;
     int64_t slices;
-    /// INT64_MAX when there are more than that. Neither may be negative.
+    /// Returns the product, or INT64_MAX if it is larger. Neither factor may be negative.
     int64_t all_rows() const {
         int64_t all = 0;
         return __builtin_mul_overflow(rows, slices, &all) ? INT64_MAX : all;
@@ -52,14 +51,14 @@ struct Batch {
 struct TensorSpec {
     DType dtype = DType::f32;
     Axes axes;
-    bool accumulate = false;  ///< column outputs: added to what they hold, in compute(), before their one rounding
+    bool accumulate = false;  ///< column outputs: added to the old value, in compute(), before the one rounding
     bool operator==(const TensorSpec&) const = default;
 };
 
 struct Spec {
     Norm norm = Norm::layernorm;
     Pass pass = Pass::backward;
-    std::optional<int64_t> rows;        ///< M; nothing: any M, given at launch
+    std::optional<int64_t> rows;        ///< M; not set: any M, given at launch
     std::optional<int64_t> slices = 1;  ///< S, likewise
     int64_t cols = 0;                   ///< N, 1..max_cols
     Source source = Source::x;
@@ -68,22 +67,22 @@ struct Spec {
     double eps = 1e-5;          ///< added to the variance (rmsnorm: to the mean square); Stats::recompute only
     double gamma_offset = 0.0;  ///< added to gamma before use: 1 for zero-centred gamma
 
-    /// Every tensor that a launch reads or writes; nothing for one that plays no part. Only x is always there, since it
-    /// fixes compute(); see reads(). mean and rstd with Stats::recompute are outputs.
+    /// Every tensor that a launch reads or writes; unused ones are not set. Only x always exists, because it fixes
+    /// compute(); see reads(). mean and rstd with Stats::recompute are outputs.
     PerTensor<std::optional<TensorSpec>> tensors;
 
-    /// A row's elements of matrix and [M] outputs have the same bits whatever M is and wherever the row stands, of all
-    /// specs that differ in rows only: no schedule may sum a row in an order of its own.
+    /// A row's elements of matrix and [M] outputs have the same bits for any M and any position of the row, in all
+    /// specs that differ only in rows: no schedule may sum a row in another order.
     bool invariant = false;
 
-    /// Gives the tensor an element type, or takes it out. One that was not there gets the axes of its kind: all slices
-    /// share a column tensor.
+    /// Gives the tensor an element type, or removes it. A new tensor gets the axes of its kind: all slices share a
+    /// column tensor.
     void set(Tensor tensor, std::optional<DType> dtype);
-    /// Gives gamma or beta, and its gradient, a row for each slice, or one row for all. With slices only.
+    /// Gives gamma or beta, and its gradient, a row for each slice, or one row for all. Only with slices.
     void set_per_slice(Tensor column, bool is_per_slice);
 
     bool has(Tensor tensor) const { return tensors[tensor].has_value(); }
-    /// The element type of a tensor that is there.
+    /// Returns the element type of an existing tensor.
     DType dtype(Tensor tensor) const { return tensors[tensor]->dtype; }
     std::optional<DType> dtype_if(Tensor tensor) const {
         return has(tensor) ? std::optional(dtype(tensor)) : std::nullopt;
@@ -92,37 +91,37 @@ struct Spec {
     bool is_per_slice(Tensor tensor) const { return has(tensor) && tensors[tensor]->axes.is_per_slice(); }
     bool has_per_slice() const;
     bool has_slices() const { return slices != 1; }
-    /// Nothing when either is given at launch.
+    /// Returns nothing if either is given at launch.
     std::optional<Batch> batch() const {
         return rows && slices ? std::optional<Batch>({*rows, *slices}) : std::nullopt;
     }
     std::optional<int64_t> all_rows() const { return batch() ? std::optional(batch()->all_rows()) : std::nullopt; }
 
-    /// Whether a launch reads this input. True of all inputs with a type but for x when dbeta is the only output:
-    /// its pointer may be null then.
+    /// True if a launch reads this input. True for all inputs with a type, except for x if dbeta is the only output:
+    /// its pointer may then be null.
     bool reads(Tensor tensor) const;
     bool writes(Tensor tensor) const {
         return has(tensor) && may_be_written(tensor) && (!is_statistic(tensor) || stats == Stats::recompute);
     }
-    /// Whether the outputs depend on what the tensor holds before a launch: it is read or added to.
+    /// True if the outputs depend on the tensor's content before a launch: it is read or added to.
     bool depends_on(Tensor tensor) const { return reads(tensor) || accumulates(tensor); }
     bool writes_matrices() const;
     bool takes_part(Tensor tensor) const { return reads(tensor) || writes(tensor); }
-    /// What a framework has in memory of xhat: h's type, where it is not x. That is the type of the output h, or else
-    /// what x and the residual are promoted to.
+    /// Returns the type of xhat in a framework's memory: h's type, if h is not x. That is the type of the output h, or
+    /// else the promoted type of x and the residual.
     DType stream_type() const;
-    /// The type of all arithmetic: f32, or f64 when x is f64.
+    /// Returns the type of all arithmetic: f32, or f64 if x is f64.
     DType compute() const { return compute_type(dtype_if(Tensor::x).value_or(DType::f32)); }
 
     bool operator==(const Spec&) const = default;
 };
 
-/// What a framework promotes two types to: f32 when both have 16 bits and they differ.
+/// Returns what a framework promotes two types to: f32 if both have 16 bits and they differ.
 DType promoted(DType a, DType b);
 
-/// Reads "layernorm rows=4096 cols=4096 x=bf16 gamma=f32 out=dx,dgamma,dbeta": the norm, then keys in any order, each
-/// at most once. SPEC.md lists the keys, which are in keys.def and, for tensors and their types, in tensors.def.
-/// The error names the key, the value and what is allowed. The result is canonical() and has passed validate().
+/// Parses "layernorm rows=4096 cols=4096 x=bf16 gamma=f32 out=dx,dgamma,dbeta": the norm, then keys in any order, each
+/// at most once. SPEC.md lists the keys, which are in keys.def and, for tensors and their types, in tensors.def. An
+/// error names the key, the value and what is allowed. The result is canonical() and has passed validate().
 Expected<Spec> parse_spec(std::string_view text);
 
 /// The shortest text that parse_spec() reads back as an equal Spec, for a spec that validate() accepts.
@@ -140,7 +139,7 @@ Spec in_one_slice(Spec spec);
 Status validate(const Spec& spec);
 
 /// The traffic floor of the problem in bytes for a batch, nothing of it negative: every tensor read or written once.
-/// INT64_MAX when there are more bytes than that.
+/// Returns the product, or INT64_MAX if it is larger. Neither factor may be negative.
 int64_t bytes_moved(const Spec& spec, Batch batch);
 
 /// Returns the size of one of the spec's tensors, its rows without gaps.

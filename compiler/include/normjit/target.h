@@ -15,8 +15,9 @@ namespace normjit {
 /// AVX-512; x86_64: SSE2, as every x86-64 has it; aarch64: NEON.
 enum class Isa : uint8_t { x86_64_avx512, x86_64_v3, x86_64, aarch64, cuda };
 
-/// Which back end makes the code. automatic: the first of this build that serves the target, in the order of this list.
-/// portable makes no machine code: the runtime evaluates the formula in C++, many times slower and as right.
+/// Which back end generates the code. automatic: the first of this build that serves the target, in the order of this
+/// list. portable: no machine code; the runtime evaluates the formula in C++, with the same results but many times
+/// slower.
 enum class BackendChoice : uint8_t { automatic, x64, llvm, portable };
 inline constexpr BackendChoice all_backend_choices[] = {BackendChoice::automatic, BackendChoice::x64,
                                                         BackendChoice::llvm, BackendChoice::portable};
@@ -30,7 +31,7 @@ std::string_view name(Tune tune);
 
 struct CpuTarget {
     BackendChoice backend = BackendChoice::automatic;
-    bool avx512_bf16 = false;  ///< x86_64_avx512 only, as the next
+    bool avx512_bf16 = false;  ///< x86_64_avx512 only, like the next
     bool avx512_fp16 = false;
     Tune tune = Tune::generic;
     int cores = 1;
@@ -59,7 +60,7 @@ struct Target {
     bool operator==(const Target&) const = default;
 };
 
-/// No machine is larger: what is derived from sizes within these fits 64 bits.
+/// No machine is larger; values derived from sizes within these limits fit 64 bits.
 struct TargetLimits {
     static constexpr int most_cores = 1 << 16;  ///< and multiprocessors
     static constexpr int64_t most_cache_bytes = int64_t{1} << 40;
@@ -68,12 +69,12 @@ struct TargetLimits {
     static constexpr int least_sm = 70, most_sm = 999;
 };
 
-/// Whether there may be such a machine; the error names the key of its text, the value and what is allowed. A target
-/// that parse_target() or host_target() made has passed.
+/// Checks that there may be such a machine; an error names the key of its text, the value and what is allowed. Targets
+/// of parse_target() and host_target() have passed.
 Status validate(const Target& target);
 
-/// Reads "x86-64-avx512 bf16=1 fp16=0 cores=16 l1=49152 l2=2097152 l3=268435456", "aarch64 cores=64 backend=llvm" or
-/// "sm_90 sms=132 shared=232448 l2=52428800". Parts left out take the values of a common machine of that kind.
+/// Parses "x86-64-avx512 bf16=1 fp16=0 cores=16 l1=49152 l2=2097152 l3=268435456", "aarch64 cores=64 backend=llvm" or
+/// "sm_90 sms=132 shared=232448 l2=52428800". Keys that are left out take the values of a common machine of that kind.
 Expected<Target> parse_target(std::string_view text);
 std::string to_text(const Target& target);
 uint64_t hash(const Target& target);
