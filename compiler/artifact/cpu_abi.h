@@ -17,21 +17,22 @@ namespace normjit {
 
 struct CpuOperand {
     const void* data = nullptr;  ///< outputs are written through it
-    int64_t stride = 0;          ///< of matrices: bytes from one row to the next
+    int64_t stride = 0;          ///< matrices only: bytes from one row to the next
 };
 
-/// Column sums are summed in stages, so that their error does not grow with the rows: over a block of rows, over the
-/// blocks of a segment, over the segments of a group. The first segment is summed in the group's partials. Each later
-/// one has its own arrays; its last block "closes" it, that is adds it to the partials, and the rounding error of that
-/// addition starts the next segment (Kahan, "Further remarks on reducing truncation errors", 1965).
+/// Column sums are added in levels, so that their error does not grow with the number of rows: over a block of rows,
+/// over the blocks of a segment, over the segments of a group. The first segment is summed in the group's partials.
+/// Each later one has its own arrays; its last block closes it: adds it to the partials. The rounding error of that
+/// addition is the start of the next segment (Kahan, "Further remarks on reducing truncation errors", 1965).
 constexpr int64_t stretch_blocks(int64_t block_rows) { return std::clamp<int64_t>(256 / block_rows, 8, 32); }
-/// The final reduce sums so many partials at once, in the same way.
+/// The final reduce adds this many partials at a time, in the same way.
 inline constexpr int64_t groups_at_once = 16;
-/// Partial arrays are padded to two cache lines: whole units of columns for every back end, so that tails need no masks
-/// there.
+/// Partial arrays are padded to two cache lines. That is a whole number of units for every back end, so tails need no
+/// masks there.
 inline constexpr int64_t partial_unit_bytes = 128;
 
-/// Returns the larger of a, which must not be negative, and |b|; NaN if either is NaN: as integers, NaN is above all.
+/// Returns the larger of a, which must not be negative, and |b|; NaN if either is NaN. Compared as integers, NaN is the
+/// largest.
 template <class T>
 T larger_magnitude(T a, T b) {
     using Bits = std::conditional_t<sizeof(T) == sizeof(uint32_t), uint32_t, uint64_t>;
@@ -41,8 +42,8 @@ T larger_magnitude(T a, T b) {
 /// One row group. Matrix and row-shaped pointers are at the group's first row.
 struct RowsTask {
     std::array<CpuOperand, max_operands> operands;  ///< by place in the OperandList
-    void* partials = nullptr;  ///< this group's workspace: arrays of partial_cols, twice column_sums and more. Written
-                               ///< before it is read
+    void* partials = nullptr;  ///< this group's workspace: arrays of partial_cols, two for each column sum and more.
+                               ///< Written before it is read
     int64_t rows = 0;          ///< rows of this group, at least 1
 };
 
@@ -54,7 +55,7 @@ struct SlicedRowsTask {
                             ///< rows
 };
 
-/// Return where a RowsTask has the parts of an operand, in bytes from its start.
+/// Return the offset of an operand's members in a RowsTask, in bytes.
 constexpr size_t data_offset(size_t place) {
     return offsetof(RowsTask, operands) + place * sizeof(CpuOperand) + offsetof(CpuOperand, data);
 }
@@ -88,16 +89,17 @@ struct SweepTask {
     int64_t ends = 0;          ///< 1: this is the matrix's last block, and there is one thread group
 };
 
-/// A range of columns of the final reduce: a multiple of 32, or what ends the row after such ranges. Pointers stand at
-/// the range's first column. Scalar outputs are left to the caller: each is the largest number in the first
-/// partial_unit_bytes that the task leaves in group 0's partials, of all tasks.
+/// A range of columns of the final reduce: a multiple of 32, or the rest of the row. Pointers are at the range's first
+/// column. Scalar outputs are left to the caller: each is the largest number that the tasks leave in the first
+/// partial_unit_bytes of group 0's partials.
 struct FinalTask {
     std::array<const void*, max_operands> data{};  ///< column inputs and outputs, by place in the OperandList
     void* partials = nullptr;                      ///< of row group 0
     int64_t group_stride = 0;                      ///< bytes from one group's partials to the next's
-    int64_t groups = 0;                            ///< summed in this order, groups_at_once at a time; 0 give zeros
+    int64_t groups = 0;                            ///< how many are summed, in this order, groups_at_once at a time; 0:
+                                                   ///< the sums are zeros
     int64_t cols = 0;                              ///< columns of this range, at least 1
-    int64_t per_slice = 0;  ///< 1: of a slice, for the outputs with a row for each; 0: for the others
+    int64_t per_slice = 0;  ///< 1: reduces one slice, for the outputs with a row per slice; 0: the other outputs
 };
 
 using RowsFunction = void (*)(const RowsTask*);

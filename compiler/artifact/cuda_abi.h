@@ -15,7 +15,7 @@ inline constexpr uint32_t cuda_progress_slots = 64;
 
 struct CudaOperand {
     void* data;          ///< [rows, cols], [rows] or [cols]; a matrix output may be exactly one of the matrices
-    int64_t row_stride;  ///< of matrices: elements from one row to the next; 0 repeats one row
+    int64_t row_stride;  ///< matrices only: elements from one row to the next; 0 repeats one row
 };
 
 /// The arguments of a kernel. Unused operands may hold anything. Kernels of specs without slices take only what
@@ -29,13 +29,13 @@ struct CudaArguments {
     uint32_t parts;       ///< of this launch, as in CudaCut. 0 in a final reduce: sums are zeros
     uint32_t rows_each;   ///< rows that the parts share / (parts * CudaPath::rows_per_block); must fit 32 bits
     uint32_t rows_extra;  ///< the remainder of that division
-    uint32_t progress_slot;  ///< below cuda_progress_slots; simultaneous launches are faster with different ones
+    uint32_t progress_slot;  ///< below cuda_progress_slots; launches at the same time are faster with different ones
     int64_t slice_rows;      ///< M
     int64_t reduced_slices;
     uint32_t items;
     uint32_t row_groups;
-    uint32_t partial_rows;               ///< of a partial array; without slices: parts
-    int64_t slice_stride[max_operands];  ///< of matrices and tensors per slice, in elements
+    uint32_t partial_rows;               ///< rows of one partial array; without slices: parts
+    int64_t slice_stride[max_operands];  ///< matrices and tensors per slice only, in elements
 };
 
 static_assert(sizeof(void*) == 8 && sizeof(CudaArguments) == 456);

@@ -51,7 +51,8 @@ int64_t CudaPath::whole_shifts(int64_t groups, int64_t most) const {
     return groups / unit * unit;
 }
 
-/// A row group takes every row_groups-th item: the same part of some later slice if `parts` divides row_groups.
+/// True if all pieces of a row group start at the same position in a vector. A row group takes every row_groups-th
+/// piece: the same part of some later slice if `parts` divides row_groups.
 bool CudaPath::items_start_alike(const CudaCut& cut, int64_t row_stride, int64_t slice_stride) const {
     if (cut.items <= cut.row_groups) return true;
     if (cut.row_groups % cut.parts == 0) return cut.row_groups / cut.parts * slice_stride % vector_width == 0;
@@ -78,9 +79,9 @@ CudaCut CudaPath::cut(const OperandList& operands, const Geometry& geometry, Bat
     return {.row_groups = all, .parts = all, .items = all};
 }
 
-/// Chooses the number of rounds, out of a few, that takes the row groups least time. A part costs its rows, and what two
-/// more would: columns are loaded, the pipeline fills and drains, sums are written. Without sums over all slices each
-/// part is a row group of its own: the GPU deals blocks out to multiprocessors as they come free.
+/// Chooses, out of a few numbers of rounds, the one that takes the row groups least time. A part costs its rows plus
+/// about two rows' time: columns are loaded, the pipeline fills and drains, sums are written. Without sums over all
+/// slices each part is a row group of its own: the GPU assigns blocks to multiprocessors as they become free.
 CudaCut CudaPath::cut_slices(const OperandList& operands, const Geometry& geometry, Batch batch,
                              int64_t workspace_bytes) const {
     constexpr int64_t overhead_rows = 2, most_rounds = 8;

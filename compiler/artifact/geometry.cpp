@@ -17,8 +17,8 @@ int64_t aligned_product(int64_t a, int64_t b) {
     return fits ? bytes / workspace_alignment * workspace_alignment : INT64_MAX;
 }
 
-/// Elements that one thread computes while a launch is handed out, and rows that gamma and the column sums count as
-/// (NOTES N-615).
+/// handed_out: elements that one thread computes in the time that it takes to hand out a launch. column_rows: the cost
+/// of gamma and the column sums, in rows (NOTES N-615).
 constexpr int64_t handed_out = 40 << 10, column_rows = 2;
 
 }  // namespace

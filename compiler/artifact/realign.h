@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Non-temporal stores of matrices whose rows do not fill whole lines: the rows of a block are assembled on the stack
-// and stored from there in whole lines (NOTES N-616).
+// Non-temporal stores of matrices whose rows do not fill whole cache lines: the rows of a block are assembled on the
+// stack and stored from there a line at a time (NOTES N-616).
 #pragma once
 
 #include "normjit/operand.h"
@@ -12,16 +12,16 @@
 
 namespace normjit {
 
-/// The most bytes of stack for that, which may be a small thread's: two rows of 4096 f32 and some.
+/// The most bytes of stack for a block of assembled rows: two rows of 4096 f32 and some. A thread's stack may be small.
 inline constexpr int64_t most_realigned_bytes = 36 << 10;
 
-/// Returns the bytes of a row on the stack. Rows with gaps between them start on lines there as well.
+/// Returns the bytes of a row on the stack. Rows with gaps between them start at line boundaries there as well.
 inline int64_t stack_row_bytes(int64_t cols, const Operand& matrix) { return (cols * matrix.bytes() + 63) / 64 * 64; }
 inline int64_t stack_bytes(int64_t cols, const Operand& matrix, const CpuSchedule& cpu) {
     return cpu.row_block * stack_row_bytes(cols, matrix);
 }
 
-/// True if all rows start on lines when the first does and there are no gaps between them.
+/// True if all rows start at line boundaries if the first does, and there are no gaps between them.
 inline bool fills_lines(int64_t cols, const Operand& matrix) { return cols * matrix.bytes() % 64 == 0; }
 inline bool rows_fill_lines(const Spec& spec) {
     const OperandList operands(spec);
@@ -43,7 +43,7 @@ inline bool may_realign(const Spec& spec, const CpuSchedule& cpu) {
     return realigned(spec.cols, OperandList(spec), cpu) != nullptr;
 }
 
-/// Returns the rows of a block that fit that stack, for the widest matrix output.
+/// Returns the number of rows of a block that fit that stack, for the widest matrix output.
 inline int64_t rows_that_fit(const Spec& spec) {
     int64_t bytes = 1;
     const OperandList operands(spec);

@@ -28,7 +28,7 @@ struct NumberKey {
 };
 constexpr int64_t unlimited = INT64_MAX;
 constexpr NumberKey<Schedule> common_numbers[] = {{"row_groups", &Schedule::row_groups, 1, 1 << 20}};
-constexpr int64_t most_cuda_row_groups = 65535;  // the second dimension of the two-pass form's grid
+constexpr int64_t most_cuda_row_groups = 65535;  // the limit of a grid's second dimension, which the two-pass form uses
 constexpr NumberKey<CpuSchedule> cpu_numbers[] = {
     {"row_block", &CpuSchedule::row_block, 1, 64},
     {"strip", &CpuSchedule::strip, 1, 8},
@@ -64,7 +64,7 @@ void add_keys(std::vector<std::string_view>& keys, const NumberKey<T> (&numbers)
     for (const NumberKey<T>& each : numbers) keys.push_back(each.key);
 }
 
-// Any number that the fields can hold is read; legality() knows the ranges, which depend on the target as well.
+// Reads any number that the fields can hold; legality() checks the ranges, which depend on the target as well.
 template <class T, size_t n>
 Status read_numbers(const text::Fields& fields, const NumberKey<T> (&numbers)[n], T& owner) {
     for (const NumberKey<T>& each : numbers) {

@@ -12,7 +12,7 @@ namespace normjit::backend {
 
 namespace {
 
-/// In order of preference.
+/// All back ends, in order of preference.
 constexpr const Backend* backends[] = {
     &x64_backend,
 #ifdef NORMJIT_LLVM
@@ -41,7 +41,7 @@ Artifact artifact_without_code(const plan::Plan& plan, CodeFormat format) {
                       .format = format,
                       .entries = {},
                       .code = {}};
-    if (format == CodeFormat::portable) artifact.geometry.cpu.split_rows = 0;  // it has no code for ranges of columns
+    if (format == CodeFormat::portable) artifact.geometry.cpu.split_rows = 0;  // there is no code for ranges of columns
     if (plan.target.is_cuda()) {
         for (const plan::CudaVariant& variant : plan.cuda().variants) artifact.cuda_paths.push_back(variant.path);
     }

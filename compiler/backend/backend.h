@@ -15,12 +15,12 @@ namespace normjit::backend {
 
 struct Backend {
     std::string_view name;
-    /// Success, or the reason why this target cannot be served.
+    /// Returns success, or the reason why this target cannot be served.
     Status (*supports)(const Target&);
-    /// Success if code for the plan can be made, registers included; else the reason.
+    /// Returns success if code for the plan can be made, within the registers as well; else the reason.
     Status (*legal)(const plan::Plan&);
     Expected<Artifact> (*emit)(const plan::Plan&);
-    /// The names of the texts between plan and artifact.
+    /// The names of the texts between plan and artifact, as `--emit` takes them.
     std::vector<std::string_view> stages;
     Expected<std::string> (*print_stage)(const plan::Plan&, std::string_view stage);
     bool is_slow = false;  ///< emit() takes longer than reading its result from a file
@@ -41,14 +41,15 @@ Expected<const Backend*> find(const Target& target);
 
 /// Returns its name and version: "llvm 19.1.7".
 std::string full_name(const Backend& backend);
-/// Returns those of all back ends that serve the target, the preferred one first: "x64, llvm 19.1.7, portable".
+/// Returns the full names of all back ends that serve the target, the preferred one first: "x64, llvm 19.1.7,
+/// portable".
 std::string names_serving(const Target& target);
 
 /// Identifies what generates code for the target: generator_version, a checksum of the compiler's sources, and the back
 /// ends that serve it, with their versions.
 std::string generator_of(const Target& target);
 
-/// See compile.h.
+/// Implements list_instructions() of compile.h.
 Expected<std::string> list_instructions(const Artifact& artifact);
 
 /// A plan and the back end that can make code for it.
@@ -57,7 +58,7 @@ struct LegalPlan {
     plan::Plan plan;
 };
 
-/// Makes a plan and finds its back end. An error says why that is not legal, as legality() does.
+/// Makes a plan and finds its back end. An error says why the schedule is not legal, as legality() does.
 Expected<LegalPlan> make_legal_plan(const Spec& spec, const Schedule& schedule, const Target& target);
 
 }  // namespace normjit::backend

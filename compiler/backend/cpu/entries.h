@@ -20,7 +20,7 @@ struct Entry {
     bool writes_lines() const { return names.size() > 1; }
 };
 
-/// Returns them in the order of the code. They refer to the plan.
+/// Returns the entries in the order of the code. They refer to the plan.
 std::vector<Entry> entries(const plan::Plan& plan);
 
 }  // namespace normjit::backend::cpu

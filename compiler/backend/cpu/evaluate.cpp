@@ -32,7 +32,7 @@ class Evaluation {
         around_.live.erase(id);
     }
 
-    /// Gives the result the registers of an operand that dies here, or free ones.
+    /// Gives the result the registers of an operand whose last use this is, or free ones.
     Unit take_result(const std::vector<ValueId>& dying) {
         const Unit to = dying.empty() ? registers_.take(around_.vectors) : unit(dying[0]);
         for (size_t i = 1; i < dying.size(); ++i) registers_.give_back(unit(dying[i]), around_.vectors);

@@ -23,13 +23,13 @@ inline Unit values_of(Machine& machine, const UnitSum& sum) {
     return unit;
 }
 
-/// Where the values of a loop body come from and go to, for one unit.
+/// Says where the values of a loop body come from and go to, for one unit.
 struct Environment {
     Live live = {};                                          ///< values known before; results are added
     std::vector<UnitSum> sums = {};                          ///< by MicroOp::index
-    std::function<Unit(const Unit& to, ValueId)> load = {};  ///< an input tensor's unit
-    std::function<void(const Unit&, Tensor)> store = {};     ///< the unit is lost
-    std::function<void(const Unit&, ValueId)> spill = {};    ///< for a later sweep
+    std::function<Unit(const Unit& to, ValueId)> load = {};  ///< loads an input tensor's unit
+    std::function<void(const Unit&, Tensor)> store = {};     ///< stores; the unit is lost
+    std::function<void(const Unit&, ValueId)> spill = {};    ///< writes a value to memory for a later sweep
     Lanes lanes = Lanes::all;                                ///< tail: sums do not change in the lanes beyond the row
     int vectors = 1;                                         ///< registers of a unit
     Form form = Form::columns;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The phase `final_reduce`. For a range of columns it reduces the row groups' partials in their order, some groups at a
-// time, and stores the column outputs, rounded once. The largest magnitudes that scalar outputs are made of remain in
+// time, and stores the column outputs, rounded once. The largest magnitudes, from which scalar outputs come, remain in
 // the first group's partials.
 #include "artifact/cpu_abi.h"
 #include "backend/cpu/evaluate.h"
@@ -42,7 +42,7 @@ class FinalReduceEmitter {
     }
 
   private:
-    /// Emits the loop over a range: whole units, but for the last range of a row, which ends as the row does.
+    /// Emits the loop over a range: whole units, except that the last range of a row ends where the row does.
     void emit_range(bool per_slice) {
         epilogue_ = plan::epilogue_of(plan_, per_slice);
         Registers registers = m_.registers();
@@ -159,8 +159,8 @@ class FinalReduceEmitter {
     Machine& m_;
     const plan::Plan& plan_;
     plan::Epilogue epilogue_;  ///< of slices, or of all rows
-    Sums largest_;             ///< of the range, for each scalar output
-    const Integer column_;     ///< from the task's first column on
+    Sums largest_;             ///< the range's largest magnitude, for each scalar output
+    const Integer column_;     ///< counts from the task's first column
     const Integer left_;       ///< columns still to do
     const Integer partial_;    ///< of the current group
     const Integer groups_;     ///< groups that remain

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the integer arithmetic of a Machine is about: numbers and addresses, in registers, in memory or known.
+// The operands of a Machine's integer arithmetic: numbers and addresses, in registers, in memory or constant.
 #pragma once
 
 #include <cstddef>
@@ -42,12 +42,12 @@ struct Condition {
 /// The address base + index * scale + offset, in bytes. Scale: 1, 2, 4 or 8.
 struct Address {
     Integer base;
-    Integer index = {};  ///< none: no number
+    Integer index = {};  ///< none: there is no index
     int scale = 1;
     int64_t offset = 0;
 };
 
-/// Where an Integer lives on a machine with named registers: in a register as long as there are any, or in the frame.
+/// Where an Integer lives on a machine with named registers: in a register while there are any, else in the frame.
 enum class Home : uint8_t { a_register, frame };
 
 }  // namespace normjit::backend::cpu

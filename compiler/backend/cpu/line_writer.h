@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stores rows that do not fill lines past the caches in whole lines: rows without gaps between them, wherever the first
-// starts, and rows with gaps that all start on lines.
+// Stores rows that do not fill lines past the caches in whole lines. The rows have no gaps between them, wherever the
+// first starts, or they have gaps and all start at line boundaries.
 //
 // A block of rows is first written to some lines of the frame, at the same offset within a line as in memory. Full
 // lines are then copied to memory, and the bytes of the last line wait for the next block. On x64:
@@ -9,8 +9,8 @@
 //            add rsi, 64;  cmp rsi, rdx;  jl line
 //
 // The group shares its first and last line with its neighbours: it writes only its own bytes of those, through the
-// caches. The same holds for the last line of each row if there are gaps; rows then start on lines in the frame as
-// well.
+// caches. The same holds for the last line of each row if there are gaps; rows then start at line boundaries in the
+// frame as well.
 #pragma once
 
 #include "backend/cpu/machine.h"
@@ -24,11 +24,11 @@ class LineWriter {
     LineWriter(Machine& machine, int64_t cols, const Operand& matrix, const CpuSchedule& cpu, Integer offset,
                Integer end);
 
-    /// Requires that the function's second argument is still there. `next` and `stride` hold where the group's rows are
-    /// in memory; from here on they hold where the next row belongs in the frame, and the distance to the one after it.
+    /// Requires that the function's second argument is still there. On entry `next` and `stride` say where the group's
+    /// rows are in memory; afterwards, where the next row belongs in the frame and how far the one after it is.
     void begin(Integer next, Integer stride);
-    /// Copies full lines to memory. It is best called long after the rows were written, because a load waits for stores
-    /// that it reads parts of.
+    /// Copies full lines to memory. Best called long after the rows were written: a load waits for earlier stores to
+    /// the same bytes.
     void write_lines(Integer next);
     /// Copies everything to memory.
     void finish(Integer next);
@@ -50,7 +50,7 @@ class LineWriter {
     const Integer offset_, end_;
     const Integer is_used_, has_gaps_;
     const Integer memory_;   ///< where the first line of the frame belongs
-    const Integer foreign_;  ///< bytes at the start of this line that belong to somebody else, until it is written
+    const Integer foreign_;  ///< bytes at the start of this line that belong to the neighbour, until it is written
     const Integer gap_;      ///< in memory, from a row's last line to the next row
     const Integer row_end_;
 };

@@ -14,7 +14,7 @@ LoopBody reduce_body(const plan::Plan& plan, const plan::Sweep& sweep);
 /// Returns the body of the last sweep. The columns' values, column_body(), live in registers for the whole strip.
 LoopBody apply_body(const plan::Plan& plan);
 LoopBody column_body(const plan::Plan& plan, const plan::Sweep& sweep);
-/// For overlapped sweeps (CpuSchedule::overlap): returns both sweeps' column values, and the first one's sums.
+/// For overlapped sweeps (CpuSchedule::overlap): return both sweeps' column values, and the sums of the first one.
 LoopBody column_body_of_both(const plan::Plan& plan);
 LoopBody element_body(const plan::Sweep& sweep);
 /// Computes the [N] values that the row group caches from the inputs.
@@ -25,7 +25,7 @@ LoopBody epilogue_body(const plan::Epilogue& epilogue);
 /// Returns the plan for launches of few rows, which cache no [N] values.
 plan::Plan without_cached_columns(const plan::Plan& plan);
 
-/// The vector registers that the busiest loop of the plan needs, and the schedule's name for that loop's width.
+/// How many vector registers the busiest loop of the plan needs, and the schedule's name for that loop's width.
 struct Demand {
     int registers = 0;
     std::string_view loop;  ///< "strip" or "unroll"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops around the arithmetic of `rows`: over the blocks of a row group, the rows of a block, and the columns of a
-// row; with the pointers that they move, and the layout of the function's frame.
+// row. They also move the pointers and lay out the function's frame.
 #pragma once
 
 #include "backend/cpu/line_writer.h"
@@ -16,7 +16,7 @@
 
 namespace normjit::backend::cpu {
 
-/// The block that something belongs to. next: with CpuSchedule::overlap, whose loop reads it first.
+/// Which block a row belongs to: the current one, or the next one, which the loop of CpuSchedule::overlap reads ahead.
 enum class Block { current, next };
 
 class RowLoops {
@@ -25,18 +25,19 @@ class RowLoops {
 
     RowLoops(Machine& machine, const plan::Plan& plan, Caching caching, Extent extent);
 
-    /// Emits the whole function around body(). Extent::column_range.
+    /// Emits the whole function around body(). Only for Extent::column_range.
     void in_block(const Emit& body);
 
-    /// Emits the whole function around begin(), which runs once, and body(), which runs once per block. Extent::rows.
+    /// Emits the whole function around begin(), which runs once, and body(), which runs once per block. Only for
+    /// Extent::rows.
     void for_each_block(const Emit& begin, const Emit& body);
 
-    /// Repeats body() while the next block exists and is full; body() calls go_to_next_block(). Extent::rows.
+    /// Repeats body() while the next block exists and is full; body() calls go_to_next_block(). Only for Extent::rows.
     void while_next_is_full(const Emit& body);
     void go_to_next_block();
 
-    /// Repeats body() for each row of the block. element() is in that row, and in the same row of the next block; in
-    /// the last block, in this one.
+    /// Repeats body() for each row of the block. element() then addresses that row, and the same row of the next block;
+    /// in the last block, which has no next one, that is this block's row.
     void for_each_row(const std::vector<Tensor>& matrices, const std::vector<Tensor>& next_rows, const Emit& body);
 
     /// Repeats body() for every rows_at_once() rows of the block, for arithmetic on [M] values.
@@ -47,43 +48,46 @@ class RowLoops {
     using ColumnsBody = std::function<void(const std::vector<Columns>&)>;
     void for_each_columns(int width, const ColumnsBody& body);
 
-    /// Moves the last block's rows of the staged matrix from the stack to memory, if any. Between row loops.
+    /// Moves the last block's rows of the staged matrix from the stack to memory, if any. Called between row loops.
     void write_lines();
 
     /// Returns the segments of the group's column sums.
     Stretches& stretches() { return stretches_; }
-    /// Emits `then` for the block with which the column sums end, else `otherwise`. Extent::column_range.
+    /// Emits `then` for the block with which the column sums end, else `otherwise`. Only for Extent::column_range.
     void if_it_ends(const Emit& then, const Emit& otherwise);
 
-    /// Emits body() for the range that begins at column 0. Extent::column_range.
+    /// Emits body() for the range that begins at column 0. Only for Extent::column_range.
     void in_first_range(const Emit& body);
 
-    /// Prefetches `columns` of each tensor: of the same row in the next block, or with prefetch=3 2 KiB further in the
-    /// row of `block`. May run past the last row.
+    /// Prefetches `columns` of each tensor: of the same row in the next block, or with prefetch=3 from 2 KiB further in
+    /// the row of `block`. May run past the last row.
     void prefetch(const std::vector<Tensor>& ahead, const std::vector<Columns>& columns, Block block = Block::current);
 
     Address element(Tensor tensor, const Columns& columns, Block block = Block::current) const;
-    /// Address element `elements` of the group's workspace, from the current column on, and of its segment's.
+    /// Return the address of element `elements` of the group's workspace, or of its segment's, from the current column
+    /// on.
     Address of_group(int64_t elements) const { return of_column(group_, elements); }
     Address of_stretch(int64_t elements) const { return of_column(stretches_.sums(), elements); }
-    /// Addresses a column output. Extent::column_range.
+    /// Returns the address of a column output. Only for Extent::column_range.
     Address output(Tensor tensor, const Columns& columns);
-    /// Addresses a row value: the current row's, and within for_each_rows() those of all its rows.
+    /// Returns the address of a row value: the current row's, or within for_each_rows() those of all its rows.
     Address slot(ValueId id, Block block = Block::current) const;
     bool has_slot(ValueId id) const;
-    /// Addresses the cached elements of the current row at the current columns plus `elements`, within for_each_row().
+    /// Returns the address of the current row's cached elements, at the current columns plus `elements`, within
+    /// for_each_row().
     Address cached_element(int64_t elements) const { return of_column(cached_, elements); }
     /// Loads the elements of an [M] input, within for_each_rows().
     Vector load_row_input(Vector to, Tensor tensor, Block block);
     /// Stores the elements of an [M] output, within for_each_rows(). `value` is lost.
     void store_row_output(Tensor tensor, Vector value, Block block);
 
-    /// Finds the current row's kept sums of a sweep, a register each, for kept_sum().
+    /// Finds the current row's kept sums of a sweep, for kept_sum(); a register each.
     void find_sums();
     Address kept_sum(size_t sum) const;
     /// Sets the kept sums of each row of a full block to zero.
     void keep_zeros(size_t count);
-    /// Writes, within for_each_rows(), the range's own sums of row mean `mean` of the plan. Extent::column_range.
+    /// Writes, within for_each_rows(), the range's own sums of row mean `mean` of the plan. Only for
+    /// Extent::column_range.
     void write_range_sums(int64_t mean, Vector sums);
     Accumulator add_range_sums(int64_t mean, Registers& registers);
     /// Returns the most rows that for_each_rows() has at once.
@@ -104,7 +108,7 @@ class RowLoops {
     bool is_realigned(Tensor tensor) const { return realigned_ != nullptr && realigned_->tensor == tensor; }
     Field data(Tensor tensor) const;
     Field stride(Tensor tensor) const;
-    Amount row_stride(Tensor tensor) const;  ///< where the rows are computed
+    Amount row_stride(Tensor tensor) const;  ///< the stride of the rows that are computed, in memory or on the stack
     Address of_column(Integer base, int64_t elements) const;
     int64_t slot_rows() const {
         return (cpu_.row_block + m_.rows_at_once() - 1) / m_.rows_at_once() * m_.rows_at_once();
@@ -123,7 +127,7 @@ class RowLoops {
     PerTensor<Integer> pointer_;  ///< matrices: the current row, within row loops. Columns: always
     PerTensor<Integer> next_;     ///< the current row of the next block: prefetched, or read with overlap
     PerTensor<Integer> block_;    ///< matrices and [M] tensors: the block's first row
-    Integer group_;               ///< the workspace, if it has cached columns
+    Integer group_;               ///< the group's workspace, if it has cached columns
     Integer cached_;              ///< the current row's cached elements
     Integer block_rows_, rows_left_, rows_ahead_, end_, lines_stride_;
     int64_t slots_at_ = 0, sums_at_ = 0, cached_at_ = 0;  ///< in the frame

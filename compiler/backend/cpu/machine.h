@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface of code generation for a CPU. This folder decides the loop nest (rows.h, loops.h), the order of every
-// sum and where values are kept; a machine knows the instructions. Each call emits code at the current position.
+// The interface of code generation for a CPU. The loop nest (rows.h, loops.h) decides the order of every sum and where
+// values are kept; a machine knows the instructions. Each call emits code at the current position.
 //
 // A unit of the first sweep of layernorm in f32 (tests/golden/layernorm_f32_asm.golden), call by call on x64:
 //
@@ -40,14 +40,13 @@ class Machine {
     virtual int lanes() const = 0;         ///< elements of a register of the compute type
     virtual int unit_vectors() const = 0;  ///< registers of a unit: 2 with Packing::even_odd
     virtual int element_bytes() const = 0;
-    /// Returns the rows whose [M] values are computed at once: one per lane of a register, or one in a scalar.
+    /// Returns how many rows have their [M] values computed at once: one for each lane of a register, or one alone.
     virtual int rows_at_once() const = 0;
     virtual Registers registers() const = 0;
     int unit_columns() const { return lanes() * unit_vectors(); }
     int register_bytes() const { return lanes() * element_bytes(); }
 
     // The function. Its frame is laid out before it is entered.
-    /// Reserves bytes of the frame and returns their offset from frame().
     int64_t reserve(int64_t bytes, int64_t alignment);
     virtual void enter() = 0;
     virtual void leave() = 0;
@@ -55,7 +54,7 @@ class Machine {
     // Integers
     virtual Integer integer(Home home) = 0;
     virtual Integer frame() = 0;  ///< the start of the frame; only for the base of an Address
-    /// Returns an integer for immediate use: every function here that does not name it overwrites it.
+    /// Returns a scratch integer, valid until the next function of this interface that does not name it.
     virtual Integer temporary() = 0;
     virtual void set(Integer to, const Amount& value) = 0;
     virtual void add(Integer to, const Amount& value) = 0;
@@ -66,14 +65,14 @@ class Machine {
     virtual void set_to_second_argument(Integer to) = 0;
     /// to = the address of the 64-byte line that `from` points into.
     virtual void set_to_line(Integer to, Integer from) = 0;
-    /// to = a - b, of addresses. On a machine with named registers, `to` is in one.
+    /// to = a - b, for addresses. On a machine with named registers, `to` is in one.
     virtual void set_to_difference(Integer to, Integer a, const Address& b) = 0;
     /// to = base + count * stride
     virtual void set_to_row(Integer to, Integer base, Integer count, Field stride) = 0;
     virtual void set_to_address(Integer to, const Address& address) = 0;
     /// to = from * factor, a power of two
     virtual void set_to_multiple(Integer to, Integer from, int64_t factor) = 0;
-    /// to = value if the condition, which must be Relation::greater, holds. The condition remains valid.
+    /// to = value if the condition holds, which must be Relation::greater. The condition remains valid.
     virtual void set_if(Condition condition, Integer to, const Amount& value) = 0;
     /// Tells machines that can use it that the integer has this value.
     virtual void is_known(Integer, int64_t) {}
@@ -84,7 +83,10 @@ class Machine {
     virtual Condition count_down(Integer to, int64_t step) = 0;
     /// Emits body(), which is repeated while the condition that it returns holds.
     virtual void repeat(const char* name, const Test& body) = 0;
-    virtual void repeat_short(const char* name, const Test& body) { repeat(name, body); }  ///< for a few instructions
+    virtual void repeat_short(const char* name, const Test& body) {
+        repeat(name, body);
+    }  ///< for bodies of a few
+       ///< instructions
     virtual void repeat_while(const char* name, const Test& test, const Emit& body) = 0;
     virtual void if_else(const char* name, const Test& test, const Emit& then, const Emit& otherwise = {}) = 0;
 
@@ -95,7 +97,7 @@ class Machine {
     /// `value` is lost.
     virtual void store(const Address& to, const Unit& value, DType type, Lanes lanes, Caching caching) = 0;
     virtual Vector copy(Vector to, Vector from) = 0;
-    /// Must come after stores past the caches, before others may read what they wrote.
+    /// Must follow stores past the caches, before other threads may read what they wrote.
     virtual void fence_nontemporal() = 0;
     virtual void prefetch(const Address& line, bool into_l1) = 0;
 
@@ -104,14 +106,14 @@ class Machine {
     /// Copies the bytes of a line from `begin` to before `end`: numbers, or integers in registers.
     virtual void copy_bytes(const Address& to, const Address& from, const Amount& begin, const Amount& end) = 0;
 
-    // Registers of the compute type, in memory aligned to their size
+    // Registers of the compute type, in memory that is aligned to their size
     virtual Vector read(Vector to, const Address& from) = 0;
     virtual void write(const Address& to, Vector value) = 0;
     /// Copies one element to every lane.
     virtual Vector broadcast(Vector to, const Address& from) = 0;
     virtual Vector constant(Vector to, double number, Form form) = 0;
     virtual Vector compute(Instruction instruction, Vector to, Vector a, Vector b, Vector c) = 0;
-    /// Tells machines whose code people read which value this is.
+    /// Tells machines whose code people read which value a unit is.
     virtual void note_name(const Unit&, const ir::Function&, ValueId) {}
 
     // Sums
@@ -127,8 +129,7 @@ class Machine {
     virtual void add(Accumulator sum, Accumulator other) = 0;
     virtual void add(Accumulator sum, const Address& from) = 0;
 
-    // [M] values of rows_at_once() rows
-    /// Selects the rows from `row` on, of which `count` exist.
+    // [M] values of rows_at_once() rows. set_rows() selects the rows from `row` on, of which `count` exist.
     virtual void set_rows(Integer row, Integer count) = 0;
     virtual Vector read_rows(Vector to, const Address& from) = 0;
     virtual void write_rows(const Address& to, Vector value) = 0;
@@ -137,10 +138,10 @@ class Machine {
     /// Converts and stores to an [M] tensor; `value` is lost.
     virtual void store_rows(const Address& to, Vector value, DType type) = 0;
     virtual Vector scale_rows(Vector value, double factor) = 0;
-    /// Returns the sums of the lanes of `rows` rows' registers. The first row's is at `first`, each next one
-    /// register_bytes() further.
+    /// Returns the sum over the lanes of a register for each of `rows` rows. The first row's register is at `first`,
+    /// each next one register_bytes() further.
     virtual Vector sum_lanes_of_rows(Registers& registers, const Address& first, int rows) = 0;
-    /// Returns the same for one row. For machines that compute rows one by one.
+    /// Returns the same for one row, on machines that compute rows one by one.
     virtual Vector sum_lanes(Vector value) = 0;
 
   protected:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan means for the code of every CPU: its entry points, what they prefetch, and the content of the frame.
+// Answers what a plan means for the code of every CPU: its entry points, what they prefetch, and the content of the
+// frame.
 #pragma once
 
 #include "artifact/realign.h"
@@ -15,16 +16,17 @@ using ir::ValueId;
 /// Returns Packing::even_odd if every matrix is bf16.
 Packing packing(const plan::Plan& plan);
 
-/// rows: all columns of a row group's rows, a RowsTask. column_range: some columns of one block, a SweepTask.
+/// Which part of the work a function does. rows: all columns of a row group's rows, a RowsTask. column_range: some
+/// columns of one block, a SweepTask.
 enum class Extent { rows, column_range };
 
-/// Returns the matrices that a sweep walks along: inputs, then outputs.
+/// Returns the matrices whose rows a sweep reads or writes: inputs, then outputs.
 std::vector<Tensor> matrices(const ir::Function& function, const plan::Sweep& sweep);
 
 /// Returns the bytes of the frame for the cached elements of one row.
 int64_t cached_row_bytes(const plan::Plan& plan);
 
-/// Returns the position of a sweep's row mean `k` among those of all sweeps.
+/// Returns the position of a sweep's row mean `k` among the row means of all sweeps.
 int64_t number_of_mean(const plan::Plan& plan, size_t sweep, size_t k);
 
 /// True if there are entry points that store matrices past the caches, for launches that are large enough.
@@ -32,7 +34,7 @@ inline bool may_write_nontemporal(const plan::Plan& plan) {
     return plan.geometry.cpu.nontemporal_bytes >= 0 && !plan.operands.matrix_outputs().empty();
 }
 
-/// Returns the matrix that goes past the caches through the stack, in the entry point for row groups; null if there is
+/// Returns the matrix that the entry point for row groups stores past the caches through the stack; null if there is
 /// none.
 inline const Operand* realigned(const plan::Plan& plan) {
     if (!may_write_nontemporal(plan)) return nullptr;
@@ -45,16 +47,16 @@ inline bool is_always_split(const plan::Plan& plan) {
     return !plan.spec.has_slices() && plan.spec.rows && *plan.spec.rows <= plan.geometry.cpu.split_rows;
 }
 
-/// True if a non-temporal `rows` entry is emitted, for rows that start on lines. Launches of few rows need it only with
-/// too little workspace to split columns, and then store through the caches.
+/// True if a non-temporal `rows` entry is emitted, for rows that start at line boundaries. Launches of few rows need it
+/// only if the workspace is too small to split columns, and then store through the caches.
 inline bool may_write_rows_nontemporal(const plan::Plan& plan) {
     return may_write_nontemporal(plan) && !may_realign(plan) && !is_always_split(plan);
 }
 
-/// What CpuSchedule::prefetch fetches, and into which cache.
+/// Say what CpuSchedule::prefetch fetches, and into which cache.
 inline bool fetches_own_row(const CpuSchedule& cpu) { return cpu.prefetch == 3; }
 inline bool fetches_into_l1(const CpuSchedule& cpu) { return cpu.prefetch != 1; }
-/// How far ahead of its use the current row is prefetched: what a core reads from memory in about 100 ns.
+/// How far ahead of its use the current row is prefetched: about what a core reads from memory in 100 ns.
 inline constexpr int row_ahead_bytes = 2048;
 
 /// Returns the operands of this shape that the elements of a sweep read, each value once.

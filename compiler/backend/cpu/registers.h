@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of vector registers, and their equivalents on machines that have none.
+// Names of vector registers, and their equivalents on machines without named registers.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ struct Unit {
     std::array<Vector, 2> vectors;
 };
 
-/// A register that sums are added to.
+/// A register that collects a sum.
 struct Accumulator {
     uintptr_t handle = 0;
 };

@@ -93,8 +93,8 @@ void RowValues::compute(size_t sweep, const std::vector<ValueId>& means, const S
     store_outputs(sweep, around.live, registers, block);
 }
 
-/// Where columns are split, all ranges of all later sweeps know these values; the first range of the first such sweep
-/// stores them.
+/// Stores [M] outputs if columns are split: all ranges of all later sweeps know these values, and the first range of
+/// the first such sweep stores them.
 void RowValues::store_outputs(size_t sweep, const Live& live, Registers& registers, Block block) {
     const std::vector<ir::Output>& outputs = plan_.sweeps[sweep].row_stores;
     const auto store_all = [&] {
@@ -108,7 +108,7 @@ void RowValues::store_outputs(size_t sweep, const Live& live, Registers& registe
     own_sweep_ ? loops_.in_first_range(store_all) : store_all();
 }
 
-/// Reads operands of the values that earlier sweeps computed.
+/// Reads the operands of `values` that earlier sweeps computed.
 void RowValues::read_operands(const std::vector<ValueId>& values, Registers& registers, Live& live, Block block) {
     for (const ValueId value : values) {
         for (const ValueId operand : function_[value].operands) {

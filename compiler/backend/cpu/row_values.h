@@ -15,21 +15,21 @@ class RowValues {
     RowValues(Machine& machine, const plan::Plan& plan, RowLoops& loops)
         : m_(machine), plan_(plan), function_(plan.function), loops_(loops) {}
 
-    /// For a range of columns: [M] outputs that are known before another sweep than this one are stored by that one.
+    /// Makes the function of a column range store the [M] outputs that are known before sweep `sweep`, and no others.
     void store_before(size_t sweep) { own_sweep_ = sweep; }
 
     /// Loads what the first sweep reads, for the rows of a block.
     void load_inputs(Block block = Block::current);
-    /// Makes what load_inputs() stored for the next block the current one's.
+    /// Makes the inputs that load_inputs() stored for the next block the current block's.
     void take_over_inputs();
 
-    /// Computes the row values after sweep `index`, from its rows' kept sums, from those of all ranges of columns, or
-    /// from those of the current row.
+    /// Compute the row values after sweep `index`: from its rows' kept sums, from the sums of all ranges of columns, or
+    /// from the sums of the current row.
     void compute_from_kept_sums(size_t index);
     void compute_from_ranges(size_t index);
     void compute_from(size_t index, const std::vector<Accumulator>& sums);
 
-    /// Writes sums for other ranges of columns.
+    /// Writes the kept sums, for the other ranges of columns.
     void write_kept_sums(size_t index);
     void write_sums(size_t index, const std::vector<Accumulator>& sums);
 

@@ -39,12 +39,12 @@ namespace {
 
 using plan::Sweep;
 
-/// A strip of columns on its way down the rows of a block.
+/// A strip of columns, for all rows of the block.
 struct Strip {
     const std::vector<Columns>& units;
     std::vector<Live> columns;
     Sums sums;
-    Registers registers;  ///< free in every row
+    Registers registers;  ///< not taken by values that live from row to row
 };
 
 class RowsEmitter {
@@ -128,7 +128,7 @@ class RowsEmitter {
         return fetches_own_row(cpu_) ? std::vector<Tensor>() : sweep.ahead;
     }
 
-    /// `finish` is for machines that take rows one by one; the others keep the sums.
+    /// Sums the rows of the block. `finish` is for machines that take rows one by one; the others keep the sums.
     void sum_rows(size_t index, void (RowValues::*finish)(size_t, const std::vector<Accumulator>&)) {
         const Sweep& sweep = plan_.sweeps[index];
         const LoopBody body = reduce_body(plan_, sweep);
@@ -208,7 +208,9 @@ class RowsEmitter {
         const Live row = row_values_.broadcast(plan_.sweeps.back(), registers);
         for (size_t u = 0; u < strip.units.size(); ++u) {
             Environment around = units_.environment(strip.units[u], body.reloads);
-            if (plan_.epilogue.scalars.empty()) around.lanes = Lanes::all;  // column sums are padded
+            if (plan_.epilogue.scalars.empty())
+                around.lanes = Lanes::all;  // column sums are padded, so their tails
+                                            // need no mask
             around.live = row;
             around.live.insert(strip.columns[u].begin(), strip.columns[u].end());
             around.sums = strip.sums[u];
@@ -240,9 +242,10 @@ class RowsEmitter {
         keep_sums(one_of_each(m_, sums));
     }
 
-    /// Places in the workspace. The partials are apart from the segment's arrays once the segment may close.
+    /// Where a sum is in the workspace. Its partials and its segment's arrays are different ones once the segment may
+    /// close.
     struct GroupSum {
-        bool is_sum;  ///< or a largest magnitude
+        bool is_sum;  ///< false: a largest magnitude
         Address stretch, partial;
     };
 
@@ -277,8 +280,8 @@ class RowsEmitter {
         m_.add_magnitude(sum, m_.read(registers.take(), from), Lanes::all, 0);
     }
 
-    /// Adds a segment that ends with the block to the partials, after the block's strips, which keeps the strips' code
-    /// short. Ranges whose column sums end here are done already.
+    /// Adds a segment that ends with the block to the partials. This follows the strips of the block, which keeps their
+    /// code short. Ranges whose column sums end here are done already.
     void close_stretch() {
         if (plan_.geometry.column_sums == 0) return;
         const auto close = [&] {
@@ -345,7 +348,8 @@ class RowsEmitter {
         return columns;
     }
 
-    /// The workspace has the columns of a unit in the order of its registers; final_reduce reorders them.
+    /// Visits the unit's columns in the order of its registers, which is their order in the workspace; final_reduce
+    /// restores the order of the row.
     template <class Visit>
     void for_each_place(const Columns& unit, Visit visit) {
         const int64_t count = plan_.geometry.column_sums;

@@ -27,7 +27,7 @@ enum class Instruction : uint8_t {
     multiply_subtract,      ///< result = a * b - c
     accumulate,             ///< sum[index] += a
     accumulate_product,     ///< sum[index] += a * b
-    accumulate_magnitude,   ///< sum[index] = the larger of it and |a|
+    accumulate_magnitude,   ///< sum[index] = the larger of sum[index] and |a|
     store,                  ///< tensor = a
     spill                   ///< a is written to memory for a later sweep
 };
@@ -36,12 +36,12 @@ struct MicroOp {
     Instruction instruction;
     ValueId result = ir::no_value;
     std::array<ValueId, 3> operands = {ir::no_value, ir::no_value, ir::no_value};
-    int index = 0;               ///< of the sum
-    Tensor tensor = Tensor::dx;  ///< of the store
+    int index = 0;               ///< the sum's
+    Tensor tensor = Tensor::dx;  ///< the store's
 };
 
-/// What one straight-line body of code evaluates: `values` in order, with sums and stores as soon as their operands are
-/// known; last, stores of values that were live before.
+/// What one straight-line piece of code evaluates: `values` in order, and sums and stores as soon as their operands are
+/// known. Stores of values that were live before come last.
 struct LoopBody {
     std::vector<ValueId> values;
     std::vector<ValueId> sums;  ///< row_mean or partial_accumulate values, in the order of their accumulators
@@ -57,7 +57,7 @@ std::vector<MicroOp> select(const ir::Function& function, const LoopBody& body);
 /// Returns the registers that the body needs for its own values, including its results.
 int registers_needed(const std::vector<MicroOp>& ops, const std::vector<ValueId>& results);
 
-/// Returns, for each op, the body's own values whose last use it is (and which are not results).
+/// Returns, for each op, the body's own values whose last use it is; results are left out.
 std::vector<std::vector<ValueId>> last_uses(const std::vector<MicroOp>& ops, const std::vector<ValueId>& results);
 
 }  // namespace normjit::backend::cpu

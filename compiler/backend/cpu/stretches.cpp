@@ -25,7 +25,7 @@ void Stretches::begin_group() {
     if (plan_.spec.has_slices()) continue_group();
 }
 
-/// Continues where the tasks before this one left their sums: in the partials, complete.
+/// Continues from the sums that earlier tasks left in the partials.
 void Stretches::continue_group() {
     const Field continues = number(offsetof(SlicedRowsTask, continues));
     m_.if_else(
@@ -51,7 +51,7 @@ void Stretches::begin_block(Integer rows_ahead) {
     });
 }
 
-/// The second segment starts as the first did, in arrays that all further segments share.
+/// The second segment starts like the first one, in arrays that all further segments share.
 void Stretches::leave_block() {
     if (!has_blocks()) return;
     m_.set(starts_, 0);

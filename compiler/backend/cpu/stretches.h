@@ -19,7 +19,8 @@ class Stretches {
     void begin_block(Integer rows_ahead);
     void leave_block();
 
-    /// Returns the sums of the current segment; those of all segments before it are column_sums arrays before them.
+    /// Returns the sums of the current segment. The sums of all segments before it are column_sums arrays earlier in
+    /// memory.
     Integer sums() const { return sums_; }
     void if_has_sums(const Machine::Emit& then);
     void if_closes(const Machine::Emit& then, const Machine::Emit& otherwise = {});
@@ -32,7 +33,7 @@ class Stretches {
     Machine& m_;
     const plan::Plan& plan_;
     const Extent extent_;  ///< column_range: a task has one block and says where it is
-    Integer sums_;         ///< if there are column sums
+    Integer sums_;         ///< valid if there are column sums
     Integer starts_, is_first_, closes_;
     Integer left_;  ///< blocks of the segment, including this one
 };

@@ -14,7 +14,7 @@ using Sums = std::vector<std::vector<UnitSum>>;
 
 Sums take_sums(Machine& machine, Registers& registers, size_t units, size_t sums_per_unit);
 void zero(Machine& machine, Sums& sums);
-/// Adds the independent sums of each row mean into one register, in pairs: neighbours first.
+/// Adds the independent sums of each row mean into one register, in pairs of neighbours first.
 std::vector<Accumulator> one_of_each(Machine& machine, const Sums& sums);
 
 }  // namespace normjit::backend::cpu

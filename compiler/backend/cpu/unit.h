@@ -7,7 +7,7 @@
 
 namespace normjit::backend::cpu {
 
-/// How the columns of a unit stand in registers.
+/// How the columns of a unit are arranged in registers.
 ///   one        as in memory, in one register
 ///   even_odd   twice as many columns in two registers: the even ones, the odd ones. For rows of bf16, where one load
 ///              as wide as a register, a shift and a mask give both; widening in order takes two loads and four
@@ -17,15 +17,14 @@ enum class Packing { one, even_odd };
 enum class Lanes { all, tail };
 
 /// How output matrices are stored.
-///   nontemporal   past the caches; every row starts on a line
+///   nontemporal   past the caches; every row starts at a line boundary
 ///   realign       normally or, by another entry point, one of them past the caches through the stack. Its rows then
-///   have
-///                 no gaps, wherever the first starts, or all start on lines
+///                 have no gaps, wherever the first starts, or all start at line boundaries
 enum class Caching { normal, nontemporal, realign };
 
 /// A unit of columns within a step or strip.
 struct Columns {
-    int64_t elements;  ///< from the step's first column on
+    int64_t elements;  ///< counts from the step's first column
     Lanes lanes;
 };
 

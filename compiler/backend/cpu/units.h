@@ -14,11 +14,11 @@ class Units {
     Units(Machine& machine, const plan::Plan& plan, Caching caching, RowLoops& loops)
         : m_(machine), plan_(plan), caching_(caching), loops_(loops) {}
 
-    /// Returns the environment for one unit of a body with these `reloads`, to which it refers.
+    /// Returns the environment for one unit of a body that reloads `reloads`. It refers to `reloads`.
     Environment environment(const Columns& columns, const std::vector<ValueId>& reloads, Block block = Block::current);
     /// Writes a value to where reloads find it.
     void spill(const Unit& value, ValueId id, const Columns& columns);
-    /// Returns the element of array `array`, among the sums and cached columns of a row group, at vector `v` of a unit.
+    /// Returns the position of array `array` at vector `v` of a unit, among the sums and cached columns of a row group.
     int64_t element_of_array(int64_t array, const Columns& columns, size_t v) const;
     DType dtype(Tensor tensor) const { return plan_.operands.of(tensor).dtype; }
 

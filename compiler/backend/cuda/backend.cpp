@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA C++ through NVRTC.
+// The back end for NVIDIA GPUs: CUDA C++ through NVRTC.
 #include "backend/backend.h"
 
 #include "backend/cuda/legal.h"
@@ -15,7 +15,7 @@ namespace normjit::backend {
 
 namespace {
 
-/// The first with bf16 conversion and cp.async.
+/// The first architecture with bf16 conversion and cp.async.
 constexpr int oldest_sm = 80;
 
 Status supports(const Target& target) {
@@ -35,7 +35,8 @@ Status legal(const plan::Plan& plan) {
     return cuda::check(plan.spec, plan.cuda(), plan.target);
 }
 
-/// A row of an invariant spec has the same bits in kernels of other specs, for one slice or for a number of rows.
+/// Returns how products and sums are contracted. A row of an invariant spec must have the same bits in kernels of other
+/// specs, for one slice or for a number of rows.
 cuda::Contraction contraction_of(const plan::Plan& plan) {
     return plan.spec.invariant ? cuda::Contraction::none : cuda::Contraction::free;
 }

@@ -14,10 +14,10 @@ namespace {
 
 constexpr int cluster_sm = 90;  // clusters and bulk copies
 
-/// With more than 64 elements of a row in one thread the unrolled loops outgrow the instruction cache.
+/// The most elements of a row in one thread. With more, the unrolled loops outgrow the instruction cache.
 constexpr int64_t most_elements = 64;
 
-/// The registers for addresses, counters and cursors besides data. With fewer, spills are certain.
+/// The registers that addresses, counters and cursors need in addition to data. With fewer, spills are certain.
 constexpr int64_t least_other_registers = 20;
 
 template <class... Args>
@@ -92,7 +92,7 @@ Status check_staging(const OperandList& operands, const CudaSchedule& s, const T
     return {};
 }
 
-/// Checks rows that start anywhere in a vector: CudaPath::shifted.
+/// Checks a path for rows that start anywhere in a vector, CudaPath::shifted.
 Status check_shifted(const Spec& spec, const OperandList& operands, const CudaSchedule& s) {
     constexpr int64_t vector_bytes = 16;
     const auto fits = [&](const Operand& operand) {
@@ -150,7 +150,7 @@ Status check(const Spec& spec, const OperandList& operands, const plan::CudaVari
     return {};
 }
 
-/// Each block takes 1 KiB more than it requests, which the multiprocessor has in addition.
+/// Each block takes 1 KiB more than it requests; the multiprocessor has as much more.
 bool shared_suffices(const plan::CudaVariant& variant, const Target& target) {
     constexpr int64_t reserved = 1024;
     return variant.schedule.blocks_per_sm * (variant.shared_bytes + reserved) <= target.cuda.shared_bytes + reserved;

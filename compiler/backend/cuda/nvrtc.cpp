@@ -70,8 +70,8 @@ std::string numbered(const std::string& source) {
     return text;
 }
 
-/// Returns the architecture's own option if NVRTC generates machine code for it, else the virtual one of the newest
-/// before it.
+/// Returns the option for the architecture itself if NVRTC generates machine code for it, else for the newest virtual
+/// architecture before it.
 Expected<std::string> architecture(const CudaCompiler& compiler, int sm, bool real) {
     int newest = 0;
     for (const int known : compiler.sms) {

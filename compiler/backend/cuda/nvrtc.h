@@ -19,8 +19,8 @@ struct Compiled {
     std::string log;    ///< includes what ptxas says about registers, spills and shared memory
 };
 
-/// Whether a product and the sum that it is part of become one instruction, which rounds once: `free`, where NVRTC sees
-/// fit, so that two kernels of one formula may differ; or `none`.
+/// Whether a product and the sum that contains it become one instruction, which rounds once. free: NVRTC decides, so
+/// two kernels of one formula may differ. none: never.
 enum class Contraction : uint8_t { free, none };
 
 /// Compiles to a cubin for sm_<sm>, or to PTX for the newest older architecture if this NVRTC does not know it. Errors:

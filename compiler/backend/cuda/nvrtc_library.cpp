@@ -19,7 +19,8 @@ namespace {
 
 constexpr const char* sonames[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
 
-/// Empty in a program with more rights than its caller, who must not choose the library that it loads.
+/// Returns an environment variable; empty in a program with more rights than its caller, who must not choose the
+/// library that it loads.
 std::string variable(const char* name) {
     const char* value = secure_getenv(name);
     return value == nullptr ? "" : value;
@@ -54,7 +55,7 @@ std::vector<std::string> package_folders() {
     return folders;
 }
 
-/// The names for dlopen() of everything that may be NVRTC, and the searched places in words.
+/// The names for dlopen() of everything that may be NVRTC, and a description of the searched places.
 struct Places {
     std::vector<std::string> names;
     std::string words;
@@ -135,8 +136,8 @@ Expected<Nvrtc> open_first() {
 
 }  // namespace
 
-/// Opens NVRTC once. A failed search is repeated by the next call, when variables may say more: a static object whose
-/// initialisation throws is initialised again.
+/// Opens NVRTC once. After a failure the next call searches again, since variables may have changed: a static object
+/// whose initialisation throws is initialised again.
 Expected<const Nvrtc*> nvrtc() {
     try {
         static const Nvrtc opened = [] {

@@ -83,7 +83,7 @@ class Printer {
              fmt::join(names, ", "));
     }
 
-    /// Returns, for each sweep, a bit for each of the tensors that it reads.
+    /// Returns, for each sweep, a mask with a bit for each tensor that it reads.
     std::string masks(std::span<const Operand> operands) const {
         std::vector<unsigned> masks;
         for (const Sweep& sweep : plan_.sweeps) {

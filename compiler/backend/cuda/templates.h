@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of templates/cuda, embedded at build.
+// The files of templates/cuda, embedded at build time.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 namespace normjit::backend::cuda {
 
 struct Template {
-    std::string_view name, text;  ///< each with a NUL after it
+    std::string_view name, text;  ///< each followed by a NUL
 };
 
 std::span<const Template> templates();

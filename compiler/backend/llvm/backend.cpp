@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every CPU through LLVM, which is in a separate library.
+// The back end for every CPU that LLVM knows. LLVM itself is in a separate library.
 #include "backend/backend.h"
 
 #include "backend/cpu/legal.h"
@@ -22,8 +22,8 @@ Status supports(const Target& target) {
     return unavailable("makes code for CPUs only");
 }
 
-/// LLVM spills what does not fit. Only a schedule that needs more units at once than registers hold is refused; one
-/// unit is always legal.
+/// LLVM spills values that do not fit. A schedule is refused only if one unit of all its values exceeds the registers;
+/// a single unit at a time is always legal.
 Status legal(const plan::Plan& plan) {
     NORMJIT_RETURN_IF_ERROR(cpu::check(plan));
     const cpu::Demand demand = cpu::register_demand(plan);

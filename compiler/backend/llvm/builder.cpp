@@ -21,7 +21,7 @@ Builder::Builder(llvm::Module& module, DType compute, Packing packing, const Tar
 
 Value* Builder::div_or_zero(Value* a, Value* b) {
     Value* none = llvm::Constant::getNullValue(b->getType());
-    // Unordered: a NaN must reach the quotient.
+    // The comparison is unordered: a NaN must reach the quotient.
     return CreateSelect(CreateFCmpUNE(b, none), CreateFDiv(a, b), none);
 }
 

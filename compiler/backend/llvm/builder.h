@@ -40,7 +40,7 @@ class Builder : public llvm::IRBuilder<> {
     void store(llvm::Value* to, const Vectors& value, DType type, Lanes lanes, Caching caching);
     /// Copies 64 bytes, both aligned to 64.
     void copy_line(llvm::Value* to, llvm::Value* from, Caching caching);
-    /// Must come after stores with Caching::nontemporal, before others may read what they wrote.
+    /// Must follow stores with Caching::nontemporal, before other threads may read what they wrote.
     void fence_nontemporal();
     /// Load and store one element, converted to and from the compute type.
     llvm::Value* load_scalar(llvm::Value* from, DType type);
@@ -81,9 +81,9 @@ class Builder : public llvm::IRBuilder<> {
     }
     llvm::Value* at(llvm::Value* base, llvm::Value* bytes) { return CreatePtrAdd(base, bytes); }
 
-    // Variables. The value of a variable is known wherever code is emitted, so no pass needs to find it out. Loops and
-    // branches join values. A variable declared in a body ends with it; one without a value at the end of some path has
-    // none after it.
+    // Variables. The value of a variable is known wherever code is emitted, so no pass has to find it. Loops and
+    // branches join the values of their paths. A variable that is declared in a body ends with it; if it has no value
+    // at the end of some path, it has none after the join.
     int variable();
     llvm::Value* get(int variable) const;
     bool has_value(int variable) const { return variables_[static_cast<size_t>(variable)] != nullptr; }

@@ -49,7 +49,7 @@ Vectors Builder::load(Value* from, DType type, Lanes lanes) {
     if (packing_ == Packing::one) return {{to_compute(elements, type), nullptr}};
     if (type == DType::bf16) {
         // An odd column is the upper half of its 32 bits, and becomes an f32 when the lower half is cleared; the even
-        // one is shifted up.
+        // column is shifted up.
         Value* pairs = CreateBitCast(elements, llvm::FixedVectorType::get(getInt32Ty(), static_cast<unsigned>(lanes_)));
         return {{as_floats(CreateShl(pairs, 16)), as_floats(CreateAnd(pairs, bits(pairs, 0xffff0000)))}};
     }
@@ -57,7 +57,7 @@ Vectors Builder::load(Value* from, DType type, Lanes lanes) {
     return {{CreateShuffleVector(values, sequence(lanes_, 0, 2)), CreateShuffleVector(values, sequence(lanes_, 1, 2))}};
 }
 
-/// Loads `count` elements; with Lanes::tail zeros for those beyond the row, which are not read.
+/// Loads `count` elements. With Lanes::tail the lanes beyond the row are zeros, and their memory is not read.
 Value* Builder::load_elements(Value* from, DType type, int count, Lanes lanes) {
     const llvm::Align alignment(size_of(type));
     llvm::Type* all = llvm::FixedVectorType::get(memory_type(type), static_cast<unsigned>(count));
@@ -73,7 +73,7 @@ Value* Builder::load_elements(Value* from, DType type, int count, Lanes lanes) {
     Value* some = CreateAlignedLoad(llvm::FixedVectorType::get(memory_type(type), static_cast<unsigned>(present)), from,
                                     alignment);
     std::vector<int> widen = sequence(present);
-    widen.resize(static_cast<size_t>(count), present);  // an element of the zeros
+    widen.resize(static_cast<size_t>(count), present);  // index of an element of the zeros
     return CreateShuffleVector(some, llvm::Constant::getNullValue(some->getType()), widen);
 }
 
@@ -153,7 +153,7 @@ Value* Builder::to_compute(Value* elements, DType type) {
     return elements;
 }
 
-/// bf16 goes through pack_bf16() instead.
+/// Converts to the memory type. bf16 goes through pack_bf16() instead.
 Value* Builder::from_compute(Value* value, DType type) {
     if (type != DType::f16) return value;
     llvm::Type* words = like(value->getType(), getInt16Ty());
@@ -161,8 +161,8 @@ Value* Builder::from_compute(Value* value, DType type) {
     return CreateBitCast(CreateFPTrunc(value, like(value->getType(), getHalfTy())), words);
 }
 
-/// A multiplication corrects the exponent; it is exact and works for denormals as well. Infinities and NaNs keep the
-/// largest exponent.
+/// Converts f16 to f32. A multiplication corrects the exponent; it is exact and works for denormals as well. Infinities
+/// and NaNs keep the largest exponent.
 Value* Builder::from_half_bits(Value* words) {
     Value* wide = CreateZExt(words, like(words->getType(), getInt32Ty()));
     Value* sign = CreateShl(CreateAnd(wide, bits(wide, 0x8000)), 16);
@@ -174,9 +174,9 @@ Value* Builder::from_half_bits(Value* words) {
     return as_floats(CreateOr(number, sign));
 }
 
-/// Rounds to nearest even. A normal result: the exponent's bias is changed and the number is rounded in integers. A
-/// denormal result: an addition aligns its lowest bit with an f32's and rounds. NaNs become quiet and keep their top
-/// payload bits.
+/// Converts f32 to f16, to nearest even. A normal result: the exponent's bias is changed and the number is rounded in
+/// integers. A denormal result: an addition aligns its lowest bit with an f32's and rounds. NaNs become quiet and keep
+/// their top payload bits.
 Value* Builder::to_half_bits(Value* value) {
     constexpr uint32_t overflow = (127 + 16) << 23, smallest_normal = (127 - 14) << 23, infinity = 0xff << 23;
     constexpr uint32_t rebias = static_cast<uint32_t>(15 - 127) << 23, aligner = (127 - 15 + 23 - 10 + 1) << 23;

@@ -12,13 +12,12 @@ namespace normjit::backend::llvmir {
 
 namespace {
 
-/// g++ 12 warns of a plain pointer to a function in an Expected.
+/// A struct, because g++ 12 warns about a plain pointer to a function in an Expected.
 struct Library {
     Ask* ask;
 };
 
-/// Opens it by its name only: the binary with this code says in its RUNPATH where the library is, as for those it
-/// links.
+/// Opens the library by its name only: the RUNPATH of the binary with this code says where it is.
 Expected<Library> open() {
     void* library = dlopen(NORMJIT_LLVM, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {

@@ -48,7 +48,7 @@ void LlvmMachine::enter() {
 
 // Integers
 
-/// A field is read once, at the function's start.
+/// Returns the value of a field, which is read once, at the function's start.
 Value* LlvmMachine::value_of(Field field) {
     Value*& value = fields_[field.offset];
     if (value != nullptr) return value;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What passes between the compiler and libnormjit_llvm, the only library with LLVM. It is opened at the first need, so
-// that processes without that need do not load its 47 MB. The two may use different C++ libraries, so problems cross as
-// text and results as bytes. Both are built from the same sources, and make the same plan of the same text.
+// The interface between the compiler and libnormjit_llvm, the only library that contains LLVM. It is opened when it is
+// first needed, so that other processes do not load its 47 MB. The two may use different C++ libraries, so problems
+// cross as text and results as bytes. Both are built from the same sources, and make the same plan of the same text.
 #pragma once
 
 #include "support/fingerprint.h"
@@ -35,11 +35,11 @@ struct Question {
     const char* target = nullptr;
     const uint8_t* code = nullptr;
     size_t code_bytes = 0;
-    const int64_t* entries = nullptr;  ///< where functions start
+    const int64_t* entries = nullptr;  ///< offsets at which functions start
     size_t entry_count = 0;
 };
 
-/// Results of Ask. Any other is a normjit::Code, and the bytes are its message.
+/// Results of Ask. Any other result is a normjit::Code, and the bytes are its message.
 inline constexpr int answered = 0, out_of_memory = -1;
 
 /// The type of the library's one function. Throws nothing, from any thread.

@@ -34,7 +34,7 @@ T read(const uint8_t* from) {
     return value;
 }
 
-/// Puts the low `bits` bits of `value` at bit `at` of the instruction.
+/// Inserts the low `bits` bits of `value` at bit `at` of the instruction.
 void patch(uint8_t* instruction, int64_t value, int at, int bits) {
     const uint32_t mask = ((uint32_t{1} << bits) - 1) << at;
     const uint32_t word = (read<uint32_t>(instruction) & ~mask) | (static_cast<uint32_t>(value) << at & mask);
@@ -103,7 +103,8 @@ class Linker {
         return failed(fmt::format("llvm: the code refers to '{}', which is not part of it", name.str()));
     }
 
-    /// `distance` is the distance from the patched place to what it refers to.
+    /// Applies a relocation of this type at `at`. `distance` is the distance from the patched place to what it refers
+    /// to.
     Status apply(uint64_t type, uint64_t at, int64_t distance) {
         uint8_t* place = linked_.bytes.data() + at;
         const bool x86 = object_.getArch() == llvm::Triple::x86_64;
@@ -139,7 +140,7 @@ class Linker {
     }
 
     const ELF64LEObjectFile& object_;
-    std::map<uint64_t, uint64_t> places_;  ///< of loaded sections in the code, by their index
+    std::map<uint64_t, uint64_t> places_;  ///< offsets in the code of the loaded sections, by section index
     LinkedCode linked_;
 };
 

@@ -14,12 +14,12 @@
 
 namespace normjit::backend::llvmir {
 
-// CMake looks for headers and library separately.
+// CMake searches for headers and library separately, so they may differ.
 static_assert(LLVM_VERSION_MAJOR == 19);
 
 namespace {
 
-/// The least processor of its kind with exactly the instructions of the Isa.
+/// The least capable processor that has exactly the instructions of the Isa.
 struct Processor {
     const char* triple;
     const char* name;
@@ -107,7 +107,7 @@ Expected<std::unique_ptr<llvm::TargetMachine>> make_machine(const Target& target
     llvm::TargetOptions options;
     options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
     options.ExceptionModel = llvm::ExceptionHandling::None;
-    // Constants are addressed relative to the instruction without a page base, so that code may be at any address.
+    // Constants are addressed relative to the instruction, without a page base, so that code may be at any address.
     const auto model = processor.has.x86 ? llvm::CodeModel::Small : llvm::CodeModel::Tiny;
     return std::unique_ptr<llvm::TargetMachine>(found->createTargetMachine(
         processor.triple, processor.name, features_text(target), options, llvm::Reloc::PIC_, model));

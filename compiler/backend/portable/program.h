@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs an artifact of format `portable`, whose code is the formula as text: C++ evaluates it, for processors that this
-// build has no code generator for. The arithmetic and its order are those of machine code; it is many times slower.
+// Runs an artifact of format `portable`, whose code is the formula as text. C++ evaluates it, for processors without a
+// code generator in this build. The arithmetic and its order are the same as in machine code; it is many times slower.
 #pragma once
 
 #include "artifact/cpu_abi.h"

@@ -20,7 +20,7 @@ using plan::Sweep;
 
 constexpr int64_t chunk_cols = 64;
 constexpr size_t independent_sums = 16;
-constexpr int64_t stretch_rows = 32;  ///< the column sums of so many rows are added to the partials at once
+constexpr int64_t stretch_rows = 32;  ///< rows whose column sums are added to the partials at once
 
 template <class T>
 class Rows {
@@ -94,13 +94,13 @@ class Rows {
     const CpuOperand& operand(Tensor tensor) const { return task_.operands[plan_.operands.place(tensor)]; }
     void* data_of(Tensor tensor) const { return const_cast<void*>(operand(tensor).data); }
 
-    /// Returns the current row of a matrix, or the columns.
+    /// Returns a matrix's current row, or the start of a column tensor.
     void* row_of(Tensor tensor) const {
         char* data = static_cast<char*>(data_of(tensor));
         return is_matrix(tensor) ? data + row_ * operand(tensor).stride : data;
     }
 
-    /// Computes the whole chunk: what is beyond the row is not used.
+    /// Computes the whole chunk; the part beyond the row is not used.
     template <Op op>
     void for_each(ValueId id) {
         const auto [left, right] = function_[id].operands;
@@ -199,7 +199,7 @@ class FinalReduce {
         return reinterpret_cast<T*>(start) + array * plan_.geometry.partial_cols + first_;
     }
 
-    /// Goes on with the largest magnitude of the columns so far. After all columns it takes the partials' place.
+    /// Updates `largest` with the largest magnitude of these columns. After the last columns it replaces the partials.
     void find_largest(int64_t array, T& largest) const {
         for (int64_t group = 0; group < task_.groups; ++group) {
             for (int64_t i = 0; i < count_; ++i) largest = larger_magnitude(largest, partials(group, array)[i]);

@@ -13,8 +13,7 @@ uint8_t* CodeBuffer::start() {
     return static_cast<uint8_t*>(std::align(line_bytes, bytes, first, space));
 }
 
-/// Keeps tables that every load or store of a bf16 unit reads in registers, those that save most first: 0.96 of the
-/// time in caches (layernorm 512x256 and 128x1024 bf16, Zen 4).
+/// Keeps the tables that every load or store of a bf16 unit reads in registers. The tables that save most come first.
 Assembler::Assembler(DType compute, Packing packing, const Target& target, int spare_registers)
     : CodeGenerator(CodeBuffer::bytes, start()),
       compute_(compute),
@@ -105,7 +104,7 @@ void Assembler::finite_or_zero(const Zmm& to, const Zmm& a) {
     }
 }
 
-/// Compares integers: numbers that are not negative have bits in the same order, and NaN is above all.
+/// Compares as integers: non-negative floating-point numbers have bits in the same order, and NaN is the largest.
 void Assembler::larger_magnitude(const Zmm& to, const Zmm& a, const Zmm& b) {
     if (compute_ == DType::f64) {
         vpandq(scratch(), b, ptr_b[rip + constants_[~uint64_t{0} >> 1]]);
@@ -132,7 +131,7 @@ void Assembler::multiply_subtract(const Zmm& to, const Zmm& a, const Zmm& b, con
     fuse(Fused::multiply_subtract, to, a, b, c);
 }
 
-/// The 231 forms overwrite c, the 213 forms a factor: one of them fits whichever operand `to` is.
+/// The 231 forms overwrite c, the 213 forms a factor. One of them fits, whichever operand `to` is.
 void Assembler::fuse(Fused kind, const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c) {
     const auto is = [&](const Zmm& operand) { return to.getIdx() == operand.getIdx(); };
     const bool wide = compute_ == DType::f64;

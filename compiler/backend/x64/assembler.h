@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Xbyak behind load(), store() and arithmetic by name, which hide compute type, memory types, packing and tails.
+// Xbyak with load(), store() and arithmetic by name, which hide compute type, memory types, packing and tails.
 #pragma once
 
 #include "backend/cpu/unit.h"
@@ -23,9 +23,9 @@ struct Zmms {
     std::array<Xbyak::Zmm, 2> vectors;
 };
 
-/// The memory that generated code is written into. It is a base class so that it exists before Xbyak's generator. It
-/// starts at a cache line, rounded up by hand: Xbyak aligns addresses, and the same input must give the same bytes. An
-/// aligned allocation would leave a hole that glibc before 2.38 never fills again (bug 14581): 135 to 200 KB a kernel.
+/// The memory for generated code, a base class so that it exists before Xbyak's generator. It starts at a cache line,
+/// rounded up by hand: Xbyak aligns addresses, and the same input must give the same bytes. An aligned allocation would
+/// leave a hole that glibc before 2.38 never fills again (bug 14581).
 class CodeBuffer {
   public:
     static constexpr size_t bytes = 256 << 10;
@@ -40,7 +40,7 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     using Zmm = Xbyak::Zmm;
 
   public:
-    /// Uses what it can of the `spare_registers` last value registers.
+    /// Uses as many as it can of the `spare_registers` last value registers.
     Assembler(DType compute, Packing packing, const Target& target, int spare_registers);
 
     /// Completes the code with its constants and out-of-line parts, and returns it. Position independent.
@@ -62,10 +62,10 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     void store(const Xbyak::RegExp& to, const Zmms& value, DType type, Lanes lanes, Caching caching);
     /// Loads an element for each of the rows of set_rows(), converted to the compute type.
     void load_rows(const Zmm& to, const Xbyak::RegExp& from, DType type);
-    /// Converts and stores them; `value` is lost.
+    /// Converts and stores an element for each of those rows; `value` is lost.
     void store_rows(const Xbyak::RegExp& place, const Zmm& value, DType type);
     void load_constant(const Zmm& to, double number);
-    /// Copies 64 bytes, both aligned to 64; only those whose bit in `mask` is set.
+    /// Copy 64 bytes, both aligned to 64; with `mask`, only the bytes whose bit is set.
     void copy_line(const Xbyak::Address& to, const Xbyak::Address& from, Caching caching);
     /// Chooses the bytes of a line to copy, a bit each.
     void set_bytes(const Xbyak::Reg64& mask) { kmovq(scratch_mask(), mask); }
@@ -105,12 +105,13 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
 
     /// From here on, Lanes::tail means the first `count` columns of a unit.
     void set_tail(int count);
-    /// load_rows() then means the first `count` rows of a register; if there are fewer lanes, all. `count` is lost.
+    /// Makes load_rows() and store_rows() mean the first `count` rows of a register, or all lanes if there are fewer.
+    /// `count` is lost.
     void set_rows(const Xbyak::Reg64& count);
     /// Returns the destination of a sum: with Lanes::tail the lanes beyond the row do not change.
     Zmm masked(const Zmm& to, Lanes lanes, int v) const;
 
-    /// Registers 0 to 29 hold values, the last of them tables if they are spare. 30 is for short-lived copies; all
+    /// Registers 0 to 29 hold values; the spare ones among the last hold tables. 30 is for short-lived copies; all
     /// functions above overwrite both it and 31.
     static constexpr int value_registers = 30;
     static Zmm copy() { return Zmm(30); }
@@ -122,9 +123,9 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     // convert.cpp
     enum class Table { even, odd, low, high, words, magnitude, upper };  ///< shuffles and masks: see convert.cpp
     struct OutOfLine {
-        Xbyak::Label start;   ///< of the detour
-        Xbyak::Label packed;  ///< back, if the native conversion was right
-        Xbyak::Label done;    ///< back, with words rounded in integers
+        Xbyak::Label start;   ///< start of the detour
+        Xbyak::Label packed;  ///< where to return if the native conversion was right
+        Xbyak::Label done;    ///< where to return with words rounded in integers
         Zmms value;
     };
     void load_register(const Zmm& to, const Xbyak::Address& from, DType type, const Xbyak::Opmask& mask, Lanes lanes);

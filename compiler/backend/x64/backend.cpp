@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// x86-64 with AVX-512 through Xbyak.
+// The back end for x86-64 with AVX-512, through Xbyak.
 #include "backend/backend.h"
 
 #include "backend/cpu/entries.h"

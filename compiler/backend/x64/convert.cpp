@@ -46,8 +46,8 @@ void Assembler::load_register(const Zmm& to, const Address& from, DType type, co
     }
 }
 
-/// An odd column is the upper half of its 32 bits, and becomes an f32 when the lower half is cleared; the even one is
-/// shifted up.
+/// An odd column is the upper half of its 32 bits, and becomes an f32 when the lower half is cleared; the even column
+/// is shifted up.
 void Assembler::load_bf16_pair(const Zmms& to, const Address& from, Lanes lanes) {
     const auto& [even, odd] = to.vectors;
     vmovdqu16(lanes == Lanes::tail ? odd | tail_mask() | T_z : odd, from);
@@ -95,7 +95,7 @@ void Assembler::store_register(const Address& to, const Zmm& value, DType type, 
     }
 }
 
-/// Row values take one register in any packing, and there are few of them: they are rounded in integers.
+/// Row values take one register in any packing, and there are few of them, so they are rounded in integers.
 void Assembler::store_rows(const RegExp& place, const Zmm& value, DType type) {
     const Address to = ptr[place];
     if (type != DType::bf16) return store_register(to, value, type, rows_mask(), Lanes::tail, Caching::normal);

@@ -13,7 +13,7 @@ using Xbyak::RegExp;
 
 namespace {
 
-/// In the order in which they are taken.
+/// The general registers, in the order in which they are taken.
 constexpr int general_registers[] = {Xbyak::Operand::RSI, Xbyak::Operand::RDX, Xbyak::Operand::R14, Xbyak::Operand::R8,
                                      Xbyak::Operand::R9,  Xbyak::Operand::R10, Xbyak::Operand::R11, Xbyak::Operand::RBX,
                                      Xbyak::Operand::RBP, Xbyak::Operand::R12, Xbyak::Operand::R13, Xbyak::Operand::R15,
@@ -142,14 +142,16 @@ void XbyakMachine::set_to_multiple(Integer to, Integer from, int64_t factor) {
 }
 
 void XbyakMachine::set_if(Condition condition, Integer to, const Amount& value) {
-    if (relation_of(condition) != Relation::greater) throw Xbyak::Error(Xbyak::ERR_INTERNAL);  // loops ask no other
+    if (relation_of(condition) != Relation::greater)
+        throw Xbyak::Error(Xbyak::ERR_INTERNAL);  // loops use no other
+                                                  // relation
     const Source from = source(value);
     if (const auto* reg = std::get_if<Reg64>(&from)) return a_.cmovg(*register_of(to), *reg);
     a_.cmovg(*register_of(to), std::get<Xbyak::Address>(from));
 }
 
 /// Returns the address. The base may be in the frame, and the offset too large for an instruction (columns of 2 GiB and
-/// more): then their sum is in the scratch register.
+/// more); the scratch register then holds their sum.
 RegExp XbyakMachine::where(const Address& address) {
     Reg64 base = in_register(address.base);
     int64_t offset = address.offset;

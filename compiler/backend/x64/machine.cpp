@@ -182,7 +182,7 @@ Vector XbyakMachine::sum_lanes_of_rows(Registers& registers, const Address& firs
     return fold(registers, first, rows, a_.fold_steps(), 0);
 }
 
-/// Emits `steps` steps of fold_rows() over the 2^steps rows from `row` on, as far as they exist.
+/// Emits `steps` steps of fold_rows() over the 2^steps rows from `row` on; rows that do not exist are left out.
 Vector XbyakMachine::fold(Registers& registers, const Address& first, int rows, int steps, int row) {
     if (steps == 0) {
         Address place = first;

@@ -100,7 +100,7 @@ class XbyakMachine final : public Machine {
     static Xbyak::Reg64 second_argument() { return Xbyak::util::rsi; }
 
   private:
-    /// Addresses an Integer in the frame.
+    /// Returns the address of an Integer in the frame.
     Xbyak::Address in_frame(Integer integer);
     /// A general register, or a place in the frame.
     struct Location {
