@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes IR from a Spec. Each norm has a function in its own file with its formula.
+// Builds IR from a Spec. Each norm has a function in its own file with its formula.
 #pragma once
 
 #include "ir/builder.h"
@@ -20,7 +20,7 @@ ir::Function rmsnorm(const Spec& spec);
 /// stream.
 ir::Expr normalised(ir::Builder& b, const Spec& spec);
 
-/// Returns the value, rounded to the type if the spec's rounding has a point here.
+/// Returns the value, rounded to the type if the spec's rounding includes this place.
 ir::Expr rounded(const Spec& spec, DType type, ir::Expr value);
 
 /// Returns gamma + gamma_offset, as the layer applied it. Only for specs with gamma.
@@ -32,13 +32,13 @@ ir::Expr scaled_gradient(ir::Builder& b, const Spec& spec);
 /// Returns xhat if the spec's source is not x: read, or recovered from the layer's output.
 ir::Expr xhat_from_source(ir::Builder& b, const Spec& spec);
 
-/// Writes an output only if the spec does; other outputs the formula contains in any case.
+/// Writes an output if the spec does; the formula contains the others in any case.
 void write_asked(ir::Builder& b, const Spec& spec, Tensor tensor, ir::Expr value);
 
 /// Writes the sum over the rows; if the spec accumulates, adds it to the tensor's old value.
 void write_column_sum(ir::Builder& b, const Spec& spec, Tensor tensor, ir::Expr value);
 
-/// Writes the output of a forward pass: y = xhat * scale + beta, each where there is one.
+/// Writes the output of a forward pass: y = xhat * scale + beta, as far as scale and beta exist.
 void write_layer(ir::Builder& b, const Spec& spec, ir::Expr xhat);
 
 /// Writes the outputs of a backward pass: dx, dresidual_in and amax from the gradient of h, dgamma and dbeta.

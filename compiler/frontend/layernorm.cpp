@@ -55,7 +55,7 @@ ir::Function layernorm(const Spec& spec) {
     const ir::Expr g = scaled_gradient(b, spec);
     const ir::Expr c1 = b.name("c1", row_mean(g * xhat));
     const ir::Expr c2 = b.name("c2", row_mean(g));
-    // The second grouping saves an operation. For one column dx must be exactly 0: there c2 is g, rounded, and an FMA
+    // The second grouping saves an operation. With one column dx must be exactly 0: c2 is then g, rounded, and an FMA
     // that takes g's unrounded product would leave a difference.
     const ir::Expr projected = spec.cols == 1 ? g - xhat * c1 - c2 : g - (xhat * c1 + c2);
     write_gradients(b, spec, rstd * projected, xhat);

@@ -30,7 +30,7 @@ T compute(Op op, T a, T b) {
         case Op::round_f16:
             return static_cast<T>(from_f16(to_f16(static_cast<float>(a))));
         default:
-            return T(NAN);  // not element-wise
+            return T(NAN);  // no element-wise op
     }
 }
 

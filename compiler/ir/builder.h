@@ -26,8 +26,8 @@ class Builder {
     Expr constant(double number);
     Expr apply(Op op, Expr a, Expr b = {});
 
-    /// Gives a value its printed name and returns it. Inputs keep their tensor's name; of values with one name, the
-    /// first keeps it.
+    /// Gives a value its printed name and returns it. Inputs keep their tensor's name; if several values get the same
+    /// name, the first one keeps it.
     Expr name(std::string_view name, Expr value);
     void output(Tensor tensor, Expr value);
 

@@ -21,10 +21,10 @@ enum class Op : uint8_t {
 #include "ir/ops.def"
 };
 
-/// The axes that index a value, a bit each: rows, columns, row groups.
+/// The axes that index a value, one bit each: rows, columns, row groups.
 enum class Shape : uint8_t { scalar = 0, rows = 1, cols = 2, matrix = 3, groups = 4, partial = 6 };
 
-/// The shape of an op's result, or how it follows from the operands: ops.def.
+/// The shape of an op's result, or how it follows from the operands: see ops.def.
 enum class ResultRule : uint8_t { scalar = 0, rows = 1, cols = 2, groups = 4, partial = 6, given, join, reduced };
 
 struct OpInfo {
@@ -38,7 +38,7 @@ struct OpInfo {
 
 const OpInfo& info(Op op);
 
-/// Returns "[M,N]", "[M]", "[N]", "scalar", "[row_groups,N]".
+/// Returns "[M,N]", "[M]", "[N]", "[]", "[row_groups,N]" or "[row_groups]".
 std::string_view text(Shape shape);
 Shape shape_of(Tensor tensor);
 /// Returns the smallest shape that both broadcast to: the axes of either.
@@ -66,8 +66,8 @@ struct Value {
     Op op = Op::constant;
     Shape shape = Shape::scalar;
     std::array<ValueId, 2> operands = {no_value, no_value};
-    Tensor tensor = Tensor::x;  ///< of an input
-    double constant = 0;        ///< of a constant
+    Tensor tensor = Tensor::x;  ///< an input's
+    double constant = 0;        ///< a constant's
     std::string name = {};      ///< empty: printed inside its user
     int sweep = -1;             ///< set by assign_sweeps: the pass over the data in which the value is first known
 

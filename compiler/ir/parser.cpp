@@ -15,8 +15,8 @@ namespace normjit::ir {
 
 namespace {
 
-/// Limits far beyond any formula. Texts also come from files, and both the parser and the printer recurse for what is
-/// inside an expression.
+/// Limits that no formula comes near. Texts also come from files, and both the parser and the printer recurse into
+/// nested expressions.
 constexpr int deepest_nesting = 64;
 constexpr ValueId most_values = 1024;
 

@@ -27,13 +27,13 @@ ir::Function merge_common(const ir::Function& function);
 /// Drops the outputs that are not requested (those without an element type) and all unused values.
 ir::Function remove_dead(const ir::Function& function);
 
-/// Splits reductions over the rows in two: col_sum(v) becomes final_reduce(partial_accumulate(v)), the row groups'
+/// Splits reductions over the rows in two. col_sum(v) becomes final_reduce(partial_accumulate(v)): the row groups'
 /// partials, then their sum; max_abs(v) becomes final_reduce(partial_max_abs(v)).
 ir::Function split_reductions(const ir::Function& function);
 
 /// Assigns every value to the sweep that first computes it. A sweep is one pass over a row's data; a value that needs a
 /// row_mean belongs to a later sweep than the row_mean. [M,N] arithmetic belongs to the first sweep that uses it,
-/// column sums to the last sweep, final_reduce after it.
+/// partials to the last sweep, final_reduce after it.
 ir::Function assign_sweeps(const ir::Function& function);
 
 struct Pass {
@@ -64,7 +64,7 @@ ir::Function rewrite(const ir::Function& function, Emit emit) {
         moved[id] = emit(copy, id, std::move(value));
     }
     for (const ir::Output& output : function.outputs) copy.outputs.push_back({output.tensor, moved[output.value]});
-    std::set<std::string> names;  // a pass may generate a name that the text has
+    std::set<std::string> names;  // a pass may generate a name that the text already has
     for (ir::Value& value : copy.values) {
         if (!value.name.empty() && !names.insert(value.name).second) value.name.clear();
     }

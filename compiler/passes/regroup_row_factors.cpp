@@ -144,7 +144,9 @@ class Regrouping {
 }  // namespace
 
 ir::Function regroup_row_factors(const ir::Function& function) {
-    if (function.cols == 1) return function;  // dx of layernorm is exactly 0 there, but not with moved factors
+    if (function.cols == 1)
+        return function;  // dx of layernorm is exactly 0 with one column, but not with moved
+                          // factors
     const ir::PerValue<int> uses = function.use_counts();
     std::set<ValueId> scaled;
     return rewrite(function, [&](ir::Function& copy, ir::ValueId id, ir::Value value) {

@@ -18,7 +18,7 @@ using ir::Shape;
 
 class SweepBuilder {
   public:
-    /// `kept` elements are known already.
+    /// `kept`: the elements that are already known when the sweep begins.
     SweepBuilder(const ir::Function& function, int column_sweep, const std::vector<ValueId>& kept)
         : function_(function), column_sweep_(column_sweep), kept_(kept) {}
 
@@ -41,7 +41,7 @@ class SweepBuilder {
         for (const ValueId id : sweep.row_means) needed[function_[id].operands[0]] = true;
         for (const ValueId id : sweep.partials) needed[function_[id].operands[0]] = true;
         for (const ir::Output& output : sweep.stores) needed[output.value] = true;
-        // [M] values are computed per row, before the sweep.
+        // [M] values are computed once per row, before the sweep.
         mark_needed(function_, needed, [&](ValueId id) { return !is_kept(id) && function_[id].shape != Shape::rows; });
         for (ValueId id = 0; id < function_.size(); ++id) {
             const ir::Value& value = function_[id];
@@ -70,8 +70,8 @@ void for_each_row_operand(const ir::Function& function, ValueId id, Visit visit)
     }
 }
 
-/// Returns the row values that must be kept: those that elements use, or that row arithmetic before a later sweep than
-/// the next uses; on a GPU, which stores them last, also outputs.
+/// Returns the row values that must be kept. Elements use them, or row arithmetic before a later sweep than the next
+/// one does. A GPU stores [M] outputs last, so it keeps those as well.
 std::vector<ValueId> find_row_slots(const ir::Function& function, const std::vector<Sweep>& sweeps, bool stores_last) {
     ir::PerValue<bool> kept(function.values.size());
     for (const ir::Output& output : function.outputs)
@@ -92,7 +92,7 @@ std::vector<ValueId> find_row_slots(const ir::Function& function, const std::vec
     return slots;
 }
 
-/// Finds the outputs that are reduced over the rows, and what they need after the reduction.
+/// Finds the outputs that are reduced over the rows, and the values that they need after the reduction.
 Expected<Epilogue> find_epilogue(const ir::Function& function, const OperandList& operands) {
     Epilogue epilogue;
     std::vector<ValueId> partials;
@@ -139,7 +139,7 @@ Status check_operands(const ir::Function& function, const OperandList& operands)
         if (value.op != Op::input) continue;
         const bool is_output = may_be_accumulated(value.tensor);
         NORMJIT_RETURN_IF_ERROR(check(value.tensor, is_output ? Direction::output : Direction::input));
-        if (is_output) --found;  // it is counted where it is written
+        if (is_output) --found;  // counted where it is written
     }
     for (const ir::Output& output : function.outputs) NORMJIT_RETURN_IF_ERROR(check(output.tensor, Direction::output));
     return found == operands.size() ? Status() : invalid_argument("plan: the formula leaves operands of the spec out");

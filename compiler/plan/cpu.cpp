@@ -14,7 +14,7 @@ namespace {
 using ir::Op;
 using ir::Shape;
 
-/// The columns of one task of the final reduce: 4 KiB of each partial, enough to pay for a task (about 1 us), and still
+/// The columns of one task of the final reduce: 4 KiB of each partial. That is enough work for a task, and still gives
 /// 64 tasks at N = 65536.
 constexpr int64_t final_task_cols = 1024;
 
@@ -32,9 +32,9 @@ std::vector<ValueId> find_cached_columns(const ir::Function& function, const std
     return cached;
 }
 
-/// Returns what the last sweep need not load and convert again: values of the sweep before it, inputs or computed from
-/// inputs, from which something new is computed. No products, and nothing computed from one: as part of an FMA they are
-/// not rounded.
+/// Returns the elements that the last sweep should not load and convert again. They are values of the sweep before it,
+/// inputs or computed from inputs, that something new is computed from. Products, and values computed from one, are
+/// excluded: as part of an FMA they are not rounded.
 std::vector<ValueId> find_cached_elements(const ir::Function& function, const std::vector<Sweep>& sweeps) {
     if (sweeps.size() < 2) return {};
     const Sweep& last = sweeps.back();
@@ -65,7 +65,7 @@ std::vector<ValueId> find_cached_elements(const ir::Function& function, const st
     return found;
 }
 
-/// Returns a number of columns that all back ends' steps and strips divide.
+/// Returns a number of columns that is a multiple of all back ends' steps and strips.
 int64_t part_unit(const CpuSchedule& cpu, int64_t partial_unit) {
     return partial_unit * std::lcm(int64_t{cpu.strip}, int64_t{cpu.unroll});
 }

@@ -26,14 +26,14 @@ int64_t element_bytes(std::span<const Operand> operands) {
     return bytes;
 }
 
-/// 32-bit words that hold one vector of each; a lone 2-byte element takes a word.
+/// Returns the 32-bit words that hold one vector of each operand; a single 2-byte element takes a word.
 int64_t vector_words(std::span<const Operand> operands, int64_t width) {
     int64_t words = 0;
     for (const Operand& operand : operands) words += divide_up(width * operand.bytes(), 4);
     return words;
 }
 
-/// Layout<P> of templates/cuda/plan.cuh.
+/// Returns the dynamic shared memory of the row kernel, as Layout<P> of templates/cuda/plan.cuh computes it.
 int64_t row_kernel_shared_bytes(const Spec& spec, const OperandList& operands, int row_sums, const CudaSchedule& s,
                                 int64_t steps, int64_t slot) {
     const auto math = static_cast<int64_t>(size_of(spec.compute()));
@@ -74,18 +74,18 @@ int64_t data_registers(const Spec& spec, const OperandList& operands, const Cuda
     return words + (s.column_memory == CudaMemory::registers ? steps * columns : 0);
 }
 
-/// What ptxas may give to a thread so that this many blocks run on a multiprocessor: 288 threads twice are 18 warps, 5
-/// on one scheduler, and get 96 registers.
+/// Returns the registers that ptxas may give to a thread so that this many blocks run on a multiprocessor. Example: two
+/// blocks of 288 threads are 18 warps, of which one scheduler has 5, so a thread gets 96 registers.
 int64_t register_limit(int64_t threads, int64_t blocks_per_sm) {
     const int64_t warps_of_scheduler = divide_up(divide_up(threads, 32) * blocks_per_sm, 4);
     return std::min(registers_of_scheduler / (32 * warps_of_scheduler) / 8 * 8, most_registers);
 }
 
-/// What data that is aligned to its elements only gets: loads of single elements that wait in registers, up to 8 of a
-/// row in a thread, and beyond what a cluster then holds the two-pass form.
+/// Returns the schedule for data that is aligned only to its elements: loads of single elements into registers, up to 8
+/// elements of a row in a thread. Rows that a cluster then cannot hold take the two-pass form.
 CudaSchedule narrow_schedule(const Spec& spec, const Target& target) {
     constexpr int elements = 8, usual_threads = 256, warp = 32;
-    const int most_threads = spec.compute() == DType::f64 ? 384 : 512;  // 168 and 128 registers a thread
+    const int most_threads = spec.compute() == DType::f64 ? 384 : 512;  // 168 and 128 registers for a thread
     CudaSchedule s;
     const int most_cluster = largest_cluster(target);
     while (s.cluster < most_cluster && spec.cols > int64_t{elements} * most_threads * s.cluster) s.cluster *= 2;
@@ -150,7 +150,7 @@ CudaPath make_path(const Plan& plan, const CudaPlan& cuda, const CudaVariant& va
     return path;
 }
 
-/// The one final_reduce that `value` depends on.
+/// Returns the final_reduce that `value` depends on, if there is exactly one.
 ir::ValueId find_sum(const ir::Function& function, ir::ValueId value) {
     ir::PerValue<bool> needed(function.values.size());
     needed[value] = true;
@@ -162,10 +162,10 @@ ir::ValueId find_sum(const ir::Function& function, ir::ValueId value) {
     return sums.size() == 1 ? sums[0] : ir::no_value;
 }
 
-/// 256 threads fit beside the row kernel's blocks and wait there for its end. About 9 loads a thread, all in flight at
-/// once, make the sum one trip to memory; a block has as few columns as that allows, so that there are many blocks.
-/// 6144 blocks for the 8 partials of each of 32 slices of 3072 columns took 6 us and more of 172 (H200, 2026-11-23), so
-/// there a block has as many columns as the partials of a slice leave it.
+/// Decides the blocks of the final reduce. 256 threads fit beside the row kernel's blocks and wait there for its end.
+/// About 9 loads per thread, all in flight at once, make the sum one round trip to memory. Blocks have as few columns
+/// as that allows, so that there are many blocks. With many slices the blocks themselves cost time, so a block then has
+/// as many columns as the partials of a slice leave it.
 CudaFinal make_final(const Spec& spec, const OperandList& operands, int64_t row_groups) {
     constexpr int64_t threads = 256, most_loads = 12, usual_slices = 16, sector = 32;
     const bool per_slice = operands.has_sums_per_slice() && !operands.has_shared_sums();
@@ -246,7 +246,8 @@ Geometry cuda_geometry(const Plan& plan) {
                       .partial_cols = plan.spec.cols,
                       .group_bytes = plan.cuda().one_group ? 0 : partials * math,
                       .final_cols = plan.cuda().final.columns};
-    // 100 slices on 264 row groups: 2 parts of each leave 64 groups idle, 8 in 4 rounds 12 of 1056.
+    // The most rounds in which the row groups take parts of slices. 100 slices on 264 row groups: 2 parts of each leave
+    // 64 groups idle in one round; 8 parts of each leave 12 of 1056 places idle in 4 rounds.
     constexpr int64_t most_rounds = 4;
     if (plan.operands.has_sums_per_slice()) geometry.cuda.slice_parts = most_rounds * geometry.row_groups;
     for (const CudaVariant& variant : plan.cuda().variants) {
@@ -264,7 +265,7 @@ int cuda_column_sweep(const Plan& plan, int sweeps) {
     ir::PerValue<bool> needed(function.values.size());
     for (ir::ValueId id = 0; id < function.size(); ++id) needed[id] = function[id].op == Op::partial_accumulate;
     ir::mark_needed(function, needed, [&](ir::ValueId id) { return function[id].shape != Shape::rows; });
-    int known = 0;  // the sweep from which all that the column sums read is known
+    int known = 0;  // the first sweep that knows everything that the column sums read
     for (ir::ValueId id = 0; id < function.size(); ++id) {
         const ir::Value& value = function[id];
         if (needed[id] && value.shape == Shape::rows) known = std::max(known, value.known_from());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a Plan says for CPUs, and what for GPUs. The templates check the sizes against their own with static_assert.
+// The parts of a Plan for CPUs and for GPUs. The templates check the sizes against their own with static_assert.
 #pragma once
 
 #include "ir/ir.h"
@@ -16,36 +16,37 @@ namespace normjit::plan {
 struct CpuPlan {
     std::vector<ir::ValueId> cached_columns;  ///< [N] values kept in the workspace of a row group, after its partials
     std::vector<ir::ValueId>
-        cached_elements;  ///< [M,N] values of a row block that wait on the stack for the last sweep
+        cached_elements;  ///< [M,N] values of a row block that are kept on the stack for the last sweep
 };
 
-/// One way through the data: the schedule's own, or the narrow one for data that is not aligned for it.
+/// One way through the data: the schedule's own, or the narrow one for data without the alignment that the schedule
+/// needs.
 struct CudaVariant {
-    std::string_view suffix;  ///< of its kernels' names
+    std::string_view suffix;  ///< ends its kernels' names
     CudaSchedule schedule;
-    int64_t steps = 0;           ///< vectors of one thread
+    int64_t steps = 0;           ///< vectors per thread
     int64_t shared_bytes = 0;    ///< dynamic shared memory of the row kernel
     int64_t data_registers = 0;  ///< 32-bit registers of a thread that hold data across a row
-    int64_t work_registers = 0;  ///< and, roughly, what the arithmetic on one vector takes beside them
-    int64_t register_limit = 0;  ///< what blocks_per_sm leaves to a thread
+    int64_t work_registers = 0;  ///< and, roughly, those that the arithmetic on one vector needs in addition
+    int64_t register_limit = 0;  ///< the most that blocks_per_sm allows a thread
     CudaPath path;
 };
 
-/// How the final reduce is cut. `threads * width / columns` slices of the row groups, of vectors of 16 bytes where
-/// the columns divide into them, meet in a block.
+/// How the final reduce is divided into blocks. A block sums `threads * width / columns` slices of the row groups;
+/// vectors have 16 bytes if the columns divide into them.
 struct CudaFinal {
     int64_t threads = 0;  ///< of a block
     int64_t columns = 0;  ///< of a block
-    int64_t loads = 0;    ///< of a thread, in flight at once
+    int64_t loads = 0;    ///< per thread, all in flight at once
 };
 
 struct CudaPlan {
     CudaFinal final;
-    int row_sums = 0;  ///< the most row means of any sweep
-    /// The final_reduce that each column output is made of: partial arrays are by column output here. no_value: none or
+    int row_sums = 0;  ///< the most row means of any one sweep
+    /// The final_reduce that each column output needs: a GPU's partial arrays are by column output. no_value: none or
     /// several, which the back end refuses.
     std::vector<ir::ValueId> sum_of_output;
-    int64_t scalar_parts = 0;  ///< partials that a row group has of a scalar output: of each of its blocks, or more
+    int64_t scalar_parts = 0;  ///< a row group's partials of a scalar output: one for each of its blocks, or more
     bool one_group = false;    ///< one row group takes all rows and writes the column outputs: no final reduce
     bool dependents = false;   ///< launches overlap through programmatic dependent launch
     std::vector<CudaVariant> variants;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // IR + Schedule -> Plan: which values each sweep over a row's data computes, what it sums and stores, and every size
-// and bound of a launch. All back ends consume it; nothing of this is derived anywhere else.
+// and limit of a launch. All back ends use it; none derives any of this itself.
 #pragma once
 
 #include "ir/ir.h"
@@ -21,28 +21,28 @@ namespace normjit::plan {
 using ir::ValueId;
 
 /// One pass over a row's data. All but the last end in row means; the last stores matrices; one or two add to the row
-/// groups' partials. Lists are in order of evaluation. What an earlier sweep had computed of an [M,N] value is computed
-/// again from its inputs.
+/// groups' partials. Lists are in order of evaluation. [M,N] values that an earlier sweep computed are computed again
+/// from its inputs.
 struct Sweep {
     std::vector<ValueId>
-        row_values;  ///< [M]: computed per row before the sweep: inputs, and arithmetic on earlier means
+        row_values;  ///< [M]: inputs, and arithmetic on earlier means, computed once per row before the sweep
     std::vector<ValueId> column_values;  ///< [N]: inputs and arithmetic that the elements need
     std::vector<ValueId> elements;       ///< [M,N]
     std::vector<ValueId> row_means;      ///< row_mean values that the sweep sums
-    std::vector<ValueId> partials;       ///< values of row groups that the sweep adds to
-    std::vector<ir::Output> row_stores;  ///< [M] outputs that are known before the sweep and not before an earlier one
+    std::vector<ValueId> partials;       ///< row groups' values that the sweep adds to
+    std::vector<ir::Output> row_stores;  ///< [M] outputs that are first known just before this sweep
     std::vector<ir::Output> stores;      ///< matrix outputs
-    std::vector<Tensor> ahead;  ///< CPU: matrices that are fetched ahead, CpuSchedule::prefetch says what of them
+    std::vector<Tensor> ahead;  ///< CPU: matrices that are prefetched; CpuSchedule::prefetch says which part of them
 
     bool is_last() const { return row_means.empty(); }
 };
 
-/// What follows the rows: the partial arrays reduced over the row groups, [N] arithmetic on that, the outputs.
+/// What follows the rows: the partial arrays reduced over the row groups, [N] arithmetic on the sums, the outputs.
 struct Epilogue {
     std::vector<ValueId> sums;        ///< final_reduce values, by partial array
     std::vector<ValueId> values;      ///< [N] inputs and arithmetic that the outputs need beyond the sums, in order
     std::vector<ir::Output> stores;   ///< column outputs, in the order of the OperandList
-    std::vector<ir::Output> scalars;  ///< scalar outputs, each a sum
+    std::vector<ir::Output> scalars;  ///< scalar outputs, each a final_reduce
 };
 
 struct Plan {
@@ -54,7 +54,8 @@ struct Plan {
     std::vector<Sweep> sweeps;
     Epilogue epilogue;
     std::vector<ValueId> row_slots;  ///< [M] values that must outlive the sweep that computes them
-    int column_sweep = 0;            ///< the sweep that adds to column sums: the last, on a GPU often the one before
+    int column_sweep = 0;            ///< the sweep that accumulates column sums: the last one, on a GPU often the one
+                                     ///< before
     std::variant<CpuPlan, CudaPlan> device;
     Geometry geometry;
 
@@ -68,11 +69,11 @@ Expected<Plan> make(const Spec& spec, const Schedule& schedule, const Target& ta
 
 Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& target, ir::Function function);
 
-/// Returns the part of the plan's epilogue that computes the outputs with a row per slice, or the others. Sums that it
+/// Returns the part of the plan's epilogue that computes the outputs with a row per slice, or all others. Sums that it
 /// does not need are no_value.
 Epilogue epilogue_of(const Plan& plan, bool per_slice);
 
-/// Changes to another CPU schedule with the same cache_columns and cache_elements: the sweeps stay.
+/// Changes to another CPU schedule with the same cache_columns and cache_elements, so that the sweeps remain.
 void reschedule(Plan& plan, const Schedule& schedule);
 
 /// Describes the plan for people: phases, sweeps with their formulas, what is read and from where, workspace.

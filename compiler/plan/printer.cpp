@@ -140,7 +140,7 @@ class Printer {
                                : fmt::format(" (rows, {} vectors a step)", cpu_->unroll);
     }
 
-    /// Returns where a row is when it is read again.
+    /// Returns where later sweeps read a row from.
     std::string source() const {
         if (cpu_ != nullptr) return " from cache";
         const auto& cuda = std::get<CudaSchedule>(plan_.schedule.device);
@@ -149,7 +149,7 @@ class Printer {
         return std::string(sources[static_cast<size_t>(cuda.row_memory)]);
     }
 
-    /// Prints the launches, and what a thread and a block take.
+    /// Prints the launches, and what a thread and a block hold.
     void variant(const CudaVariant& variant) {
         line("path of vectors of {} elements: {} vectors a thread, {} of {} registers hold data",
              variant.path.vector_width, variant.steps, variant.data_registers, variant.register_limit);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The attributes that a list of tensors has: a text names the tensors, and the C struct has a bit for each.
+// Attributes that are lists of tensors: a text names the tensors, and the C struct has a bit for each.
 #pragma once
 
 #include "normjit/spec.h"
@@ -11,15 +11,15 @@ namespace normjit {
 
 struct Attribute {
     std::string_view key;
-    std::string_view refusal;  ///< the reason why other tensors may not be named
-    bool describes_layer;      ///< a text may name tensors that no output depends on
+    std::string_view refusal;  ///< why other tensors may not be named
+    bool describes_layer;      ///< a text may name tensors that no requested output depends on
     bool (*may_be_named)(Tensor tensor);
     bool (*has)(const Spec& spec, Tensor tensor);
     /// Does nothing if the spec lacks the tensor.
     void (*give)(Spec& spec, Tensor tensor);
 };
 
-/// One for each ATTRIBUTE of keys.def.
+/// There is one for each ATTRIBUTE of keys.def.
 namespace attributes {
 
 inline constexpr Attribute accumulate{
@@ -33,7 +33,7 @@ inline constexpr Attribute accumulate{
     },
 };
 
-/// A tensor of the layer is named; its gradient has the attribute as well.
+/// The text names a tensor of the layer; its gradient has the attribute as well.
 inline constexpr Attribute per_slice{
     "per_slice",
     "only gamma and beta, with their gradients, have a row per slice",

@@ -10,7 +10,7 @@ namespace normjit {
 
 namespace {
 
-/// The bytes that a launch moves: for each row, for each slice, and once.
+/// The bytes that a launch moves: for each row, for each slice, and once per launch.
 struct Traffic {
     int64_t per_row = 0;
     int64_t per_slice = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line of text of a Spec, from keys.def and tensors.def. Both directions share default_type() and
+// Reads and writes the line of text of a Spec, from keys.def and tensors.def. Both directions share default_type() and
 // default_outputs(), so one fills in what the other leaves out.
 #include "support/text.h"
 
@@ -120,8 +120,8 @@ Status read_type(const text::Fields& fields, std::string_view key, std::initiali
     return type ? Status() : fields.not_one_of(key, dtypes_and(other_words));
 }
 
-/// Reads "saved", "recompute", a type, or "recompute,TYPE". A forward pass has no saved statistics: there a type alone
-/// is that of its outputs.
+/// Reads "saved", "recompute", a type, or "recompute,TYPE". A forward pass has no saved statistics, so a type alone is
+/// its outputs' type.
 Status read_stats(const text::Fields& fields, Spec& spec) {
     const bool forward = spec.pass == Pass::forward;
     const std::string_view given = fields.find("stats").value_or(name(forward ? Stats::recompute : Stats::saved));
@@ -204,7 +204,7 @@ Status read_attribute(const text::Fields& fields, const Attribute& attribute, Sp
 }
 
 /// Returns the spec as the text describes the layer: with the default types of inputs that no output reads. A tensor
-/// that remains without a type could exist and does not.
+/// that still has no type is one that the layer lacks.
 Spec described(const Spec& spec) {
     Spec layer = spec;
     for (const Tensor tensor : all_tensors) {
@@ -249,7 +249,7 @@ std::string size_text(const Spec& spec, std::string_view key) {
     return fmt::format(" slices={}", spec.slices ? std::to_string(*spec.slices) : std::string(any_number));
 }
 
-/// The types of all tensors, then the outputs.
+/// Writes the types of all tensors, then the outputs.
 std::string out_text(const Spec& spec, const Spec& layer) {
     Named outputs;
     for (const Tensor tensor : all_tensors) outputs[tensor] = spec.writes(tensor);

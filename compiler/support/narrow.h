@@ -16,7 +16,7 @@ inline uint16_t to_bf16(float number) {
     return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/// A multiplication corrects the exponent; it is exact and works for denormals as well.
+/// Converts with a multiplication that corrects the exponent; it is exact and works for denormals as well.
 inline float from_f16(uint16_t word) {
     const uint32_t magnitude = word & 0x7fff, sign = static_cast<uint32_t>(word & 0x8000) << 16;
     uint32_t bits = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112f);

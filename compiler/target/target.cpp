@@ -36,7 +36,7 @@ constexpr std::string_view target_heads[] = {"x86-64-avx512", "x86-64-v3", "x86-
 
 const Cpu& cpu_of(const Target& target) { return *std::ranges::find(cpus, target.isa, &Cpu::isa); }
 
-/// The best-known device of each compute capability, from the data sheets and the CUDA programming guide.
+/// The best-known device of each compute capability, according to data sheets and the CUDA programming guide.
 constexpr CudaTarget common_devices[] = {
     {70, 80, 98304, 6 << 20},       // V100
     {75, 40, 65536, 4 << 20},       // T4

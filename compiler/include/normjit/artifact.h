@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled code with everything that a launch must know. Made without a device; kept and shipped as bytes.
+// Compiled code with everything that a launch must know. It is made without a device; it is kept and shipped as bytes.
 #pragma once
 
 #include "normjit/cuda_path.h"
@@ -19,16 +19,16 @@ namespace normjit {
 /// Increased whenever the generated code or the geometry may change.
 inline constexpr int generator_version = 13;
 
-/// What the bytes of code are. portable: text (backend/portable/program.h). ptx: for a GPU newer than the compiler; the
-/// driver translates it.
+/// The form of the code's bytes. portable: text (backend/portable/program.h). ptx: for a GPU newer than the compiler;
+/// the driver translates it.
 enum class CodeFormat : uint8_t { x86_64, aarch64, portable, cubin, ptx };
 inline constexpr CodeFormat all_code_formats[] = {CodeFormat::x86_64, CodeFormat::aarch64, CodeFormat::portable,
                                                   CodeFormat::cubin, CodeFormat::ptx};
 std::string_view name(CodeFormat format);
 
-/// A function in Artifact::code, CPUs only:
+/// A function in Artifact::code, for CPUs only:
 /// - `rows`: one row group. `rows_nontemporal`: the same with matrices stored past the caches; each of their rows must
-/// start at a multiple of 64 bytes. `rows_realign`: also past the caches, for rows without gaps or that start at
+/// start at a multiple of 64 bytes. `rows_realign`: also past the caches, for rows without gaps, or rows that start at
 /// multiples of 64 bytes.
 /// - `final_reduce`: a range of columns of the outputs without rows, of one slice or of all.
 /// - for launches of few rows `sweep0`, `sweep1`, ...: one sweep over a block of rows, a range of columns;
@@ -40,11 +40,11 @@ struct EntryPoint {
     bool operator==(const EntryPoint&) const = default;
 };
 
-/// Artifact::maker of code that normjit made without an outside compiler.
+/// Artifact::maker of code that no outside compiler had a part in.
 inline constexpr std::string_view no_maker = "none";
 
 /// Code and what it was made for. Geometry and paths follow from spec, schedule, target and format: compile() and
-/// parse_artifact() derive them alike.
+/// parse_artifact() derive them in the same way.
 struct Artifact {
     Spec spec;
     Schedule schedule;
@@ -55,7 +55,7 @@ struct Artifact {
     std::string generator;             ///< generator_of() (serialise.h) of the build that made it
     std::string maker{no_maker};       ///< the outside compiler, "nvrtc-13.0"
     CodeFormat format = CodeFormat::x86_64;
-    std::vector<EntryPoint> entries;  ///< CPU
+    std::vector<EntryPoint> entries;  ///< CPUs only
     std::vector<uint8_t> code;        ///< CPU: position-independent machine code with its constants. CUDA: a module
 
     const EntryPoint* find(std::string_view entry) const;

@@ -12,26 +12,26 @@ namespace normjit {
 enum class Norm : uint8_t { layernorm, rmsnorm };
 inline constexpr Norm all_norms[] = {Norm::layernorm, Norm::rmsnorm};
 
-/// What the tensor `x` of a backward pass holds: the layer's input, the normalised value, or the layer's output
-/// (then xhat = (y - beta) / (gamma + gamma_offset), taken as 0 in a column where gamma + gamma_offset is 0: what that
-/// column held is lost, so its dgamma is 0 and its dx lacks the xhat * c1 term; every other column stays right).
+/// What the tensor `x` of a backward pass holds: the layer's input, the normalised value, or the layer's output. In the
+/// last case xhat = (y - beta) / (gamma + gamma_offset), and 0 in a column where gamma + gamma_offset is 0. The values
+/// of such a column are lost, so its dgamma is 0 and its dx lacks the xhat * c1 term; all other columns are right.
 enum class Source : uint8_t { x, xhat, y };
 inline constexpr Source all_sources[] = {Source::x, Source::xhat, Source::y};
 
-/// Statistics are read as saved by the forward pass, or computed from x in two passes with eps; mean and rstd may then
-/// be outputs. A forward pass computes them.
+/// Statistics are read as the forward pass saved them, or computed from x in two passes with eps; mean and rstd may
+/// then be outputs. A forward pass always computes them.
 enum class Stats : uint8_t { saved, recompute };
 inline constexpr Stats all_stats[] = {Stats::saved, Stats::recompute};
 
-/// Where a framework rounds that keeps intermediate results in memory. none: at stores alone. llama: as the eager
-/// LlamaRMSNorm of Hugging Face and its autograd do: h and xhat are rounded to their element type; forward, xhat *
+/// Where a framework rounds that keeps intermediate results in memory. none: only at stores. llama: as the eager
+/// LlamaRMSNorm of Hugging Face and its autograd do. h and xhat are rounded to their element type; forward, xhat *
 /// gamma to the type that the framework promotes the two to; backward, dy * gamma to the type of xhat, and each dy *
-/// xhat, of the rounded xhat, to the type that those two are promoted to before it is summed. rmsnorm from x only, with
-/// neither beta nor gamma_offset.
+/// xhat, with the rounded xhat, to the promoted type of the two before it is summed. rmsnorm from x only, without beta
+/// and gamma_offset.
 enum class Rounding : uint8_t { none, llama };
 inline constexpr Rounding all_roundings[] = {Rounding::none, Rounding::llama};
 
-/// The words of the text form: "layernorm", "xhat".
+/// Return the words of the text form: "layernorm", "xhat".
 std::string_view name(Norm norm);
 std::string_view name(Pass pass);
 std::string_view name(Source source);

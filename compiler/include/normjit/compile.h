@@ -20,8 +20,8 @@ namespace normjit {
 Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Target& target);
 
 /// Returns the back end that serves a target: "x64", "llvm 19.1.7", "portable", "cuda". Its artifacts differ from
-/// version to version, as do those of NVRTC (cuda_compiler.h), so the name belongs into the key of a cache. Fails with
-/// `unavailable` when there is none.
+/// version to version, like NVRTC's (cuda_compiler.h), so a cache must have the name in its key. Fails with
+/// `unavailable` if there is none.
 Expected<std::string> backend_of(const Target& target);
 
 /// Returns the text of one stage: "ir" (as the frontend built it), "ir:<pass>" (after that pass; see pass_names()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA compiler, NVRTC, opened when first needed. No other part of the compiler uses a file or an environment
+// The CUDA compiler, NVRTC, opened when it is first needed. No other part of the compiler uses a file or an environment
 // variable.
 #pragma once
 
@@ -13,13 +13,14 @@ namespace normjit {
 struct CudaCompiler {
     std::string path;  ///< the name under which the library was found
     int major = 0, minor = 0;
-    std::vector<int> sms;  ///< that it makes machine code for, ascending; a newer GPU gets PTX for the last one
+    std::vector<int> sms;  ///< the architectures that it makes machine code for, ascending; a newer GPU gets PTX for
+                           ///< the last one
 };
 
 /// Finds NVRTC, once per process, in this order: NORMJIT_NVRTC_PATH (a file or a folder), the loader's path, CUDA_HOME,
 /// /usr/local/cuda, and the folders of pip packages (PYTHONPATH, VIRTUAL_ENV, CONDA_PREFIX, the system's Python). Fails
-/// with `unavailable` and lists the places when there is none. Artifacts differ from version to version, so the version
-/// belongs into the key of a cache. Thread safe.
+/// with `unavailable` and lists the places if there is none. Artifacts differ from version to version, so a cache must
+/// have the version in its key. Thread safe.
 Expected<CudaCompiler> cuda_compiler();
 
 }  // namespace normjit

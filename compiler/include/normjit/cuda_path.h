@@ -13,13 +13,13 @@
 
 namespace normjit {
 
-/// How many blocks {x, y} a CUDA launch has, by the row groups it uses (CudaPath::groups()).
+/// How many blocks {x, y} a CUDA launch has, given its row groups (CudaPath::groups()).
 enum class CudaGrid : uint8_t {
     row_groups,             ///< {row_groups * cluster, 1}
-    one_group,              ///< {cluster, 1}, without rows as well
-    rows,                   ///< {the lesser of rows and blocks, 1}
+    one_group,              ///< {cluster, 1}, even without rows
+    rows,                   ///< {min(rows, blocks), 1}
     columns_by_row_groups,  ///< {blocks, row_groups}
-    columns_by_sums         ///< {blocks, column_sums, reduced slices}: of the final reduce
+    columns_by_sums         ///< {blocks, column_sums, reduced slices}, for the final reduce
 };
 inline constexpr CudaGrid all_cuda_grids[] = {CudaGrid::row_groups, CudaGrid::one_group, CudaGrid::rows,
                                               CudaGrid::columns_by_row_groups, CudaGrid::columns_by_sums};
@@ -27,23 +27,25 @@ std::string_view name(CudaGrid grid);
 
 /// How the row groups of a launch share its rows.
 struct CudaCut {
-    int64_t row_groups = 0;  ///< of the launch
-    /// Row groups side by side on all rows; with column tensors per slice parts of each slice, which the row groups
+    int64_t row_groups = 0;  ///< of the launch, at once
+    /// Groups that share the rows at once. With column tensors per slice: parts of each slice, which the row groups
     /// take in turn.
     int64_t parts = 0;
     int64_t items = 0;           ///< parts of all slices
-    int64_t reduced_slices = 1;  ///< slices whose sums the final reduce makes; of one part the row kernel does
+    int64_t reduced_slices = 1;  ///< slices whose sums the final reduce adds; the row kernel writes those of a slice
+                                 ///< with one part
 };
 
-/// One kernel launch; its parameter is a CudaArguments. Skipped when its grid is empty (no rows).
+/// One kernel launch; its parameter is a CudaArguments. Skipped if its grid is empty (no rows).
 struct CudaLaunch {
     std::string entry;  ///< the kernel's name in the code
     CudaGrid grid = CudaGrid::row_groups;
     int64_t blocks = 1;        ///< see CudaGrid
-    int threads = 32;          ///< of a block
-    int64_t shared_bytes = 0;  ///< dynamic shared memory of a block; beyond 48 KiB the kernel must be told at load
-    int cluster = 1;           ///< blocks in x that form a cluster; beyond 8 the kernel must be told at load
-    bool dependent = false;    ///< programmatic stream serialization: may start before the launch before it has ended
+    int threads = 32;          ///< in a block
+    int64_t shared_bytes = 0;  ///< dynamic shared memory of a block; beyond 48 KiB the kernel needs a setting at load
+                               ///< time
+    int cluster = 1;           ///< blocks in x that form a cluster; beyond 8 the kernel needs a setting at load time
+    bool dependent = false;    ///< programmatic stream serialization: may start before the previous launch has ended
 
     struct Blocks {
         int64_t x, y, z = 1;
@@ -52,27 +54,28 @@ struct CudaLaunch {
     bool operator==(const CudaLaunch&) const = default;
 };
 
-/// One way to compute everything, for data that is aligned well enough: what to launch of the code. An artifact whose
-/// vectors are wider than an element has a second, narrow path that takes any data; a launch takes the first path that
-/// its tensors allow. The code has both, since a launch can make and load nothing.
+/// One way to compute everything, for data that is aligned well enough: which of the code's kernels to launch, and how.
+/// An artifact whose vectors are wider than an element has a second, narrow path that takes any data; a launch takes
+/// the first path that its tensors allow. The code contains both, because a launch cannot compile or load anything.
 struct CudaPath {
     int vector_width = 1;    ///< elements that are loaded together
-    int rows_per_block = 1;  ///< rows that a row group takes at a time
-    int rows_per_team = 0;   ///< takes of a row group at most, 0: any number
-    /// Rows start anywhere in a vector. The matrices have elements of one size, addresses at multiples of 16 bytes and
-    /// row strides that are equal modulo vector_width; the columns have no alignment.
+    int rows_per_block = 1;  ///< rows that a row group takes at once
+    int rows_per_team = 0;   ///< how often a row group takes rows at most; 0: any number
+    /// Rows may start anywhere in a vector. The matrices then have elements of one size, addresses at multiples of 16
+    /// bytes and row strides that are equal modulo vector_width; the columns have no alignment.
     bool shifted = false;
     std::vector<CudaLaunch> launches;
 
-    /// What the address and, in bytes, the row stride of a matrix or column tensor of this type must be a multiple of.
+    /// Returns the alignment in bytes that a matrix or column tensor of this type must have in its address and row
+    /// stride.
     int64_t alignment(DType type) const;
-    /// Row groups of a launch: Geometry::groups(), more where rows_per_team says so, or fewer when the last would have
-    /// no row. When shifted and a block takes rows several times, as many as let each of its teams meet rows that start
-    /// at the same place of a vector only; 0 when that needs more.
+    /// Returns the row groups of a launch: Geometry::groups(), more if rows_per_team says so, or fewer if the last
+    /// would have no row. If shifted and a block takes rows several times, as many as let each of its teams meet only
+    /// rows that start at the same position in a vector; 0 if that needs more.
     int64_t groups(const Geometry& geometry, int64_t rows, int64_t workspace_bytes) const;
-    /// Returns how a launch shares its rows. It has no row groups without rows, or where groups() returns 0.
+    /// Returns how a launch shares its rows. It has no row groups if there are no rows or groups() returns 0.
     CudaCut cut(const OperandList& operands, const Geometry& geometry, Batch batch, int64_t workspace_bytes) const;
-    /// True if the rows of each team start at the same place of a vector in all items that its row group takes, for
+    /// True if the rows of each team start at the same position in a vector in all pieces that its row group takes, for
     /// strides in elements. A sum over all slices then adds the same columns in the same registers.
     bool items_start_alike(const CudaCut& cut, int64_t row_stride, int64_t slice_stride) const;
     bool operator==(const CudaPath&) const = default;

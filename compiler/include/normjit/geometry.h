@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers of a launch: what its workspace holds, and how its rows are cut.
+// The numbers of a launch: what its workspace holds, and how its rows are divided.
 #pragma once
 
 #include "normjit/operand.h"
@@ -9,20 +9,22 @@
 
 namespace normjit {
 
-/// Workspace must start at a multiple of this many bytes.
+/// Workspaces must start at a multiple of this many bytes.
 inline constexpr int64_t workspace_alignment = 64;
 
-/// The part of a Geometry that is a CPU's: how a launch of few rows is split. Teams of threads take some rows each; each
-/// sweep over a block of them is a phase, with a task for each range of the columns.
+/// The CPU's part of a Geometry: how a launch of few rows is split. Thread groups take some rows each; each sweep over
+/// a block of them is a phase, with a task for each range of the columns.
 struct CpuGeometry {
-    int64_t nontemporal_bytes = -1;  ///< what the caches of all cores hold; -1: nothing is written past them
+    int64_t nontemporal_bytes = -1;  ///< the size of all cores' caches, beyond which outputs are stored past them; -1:
+                                     ///< never
     int64_t split_rows = 0;          ///< up to this many rows are split; 0: none
-    int64_t thread_groups = 1;       ///< at most; a launch uses thread_groups_of()
+    int64_t thread_groups = 1;       ///< the most; a launch uses thread_groups_of()
     int64_t column_ranges = 1;       ///< ranges of columns ...
     int64_t range_cols = 0;          ///< ... of so many columns, the last with the rest
     int64_t block_rows = 1;          ///< rows that go through the sweeps together
     int64_t sweeps = 0;              ///< entry points sweep0, sweep1, ...
-    int64_t sums_bytes = 0;          ///< workspace for the ranges' row sums of a block, after the teams' partials
+    int64_t sums_bytes = 0;          ///< workspace for a block's row sums of all ranges, after the thread groups'
+                                     ///< partials
 
     static constexpr int64_t job_line_bytes = 128, job_head_lines = 4;
 
@@ -31,60 +33,60 @@ struct CpuGeometry {
     int64_t part_sums_bytes(int64_t element_bytes) const;
     /// Returns the thread groups of a split launch: one per row block, at most thread_groups.
     int64_t thread_groups_of(int64_t rows) const { return std::clamp<int64_t>(rows / block_rows, 1, thread_groups); }
-    /// Returns the bytes for the row sums of two blocks, then for the job that the threads of the group share.
+    /// Returns a thread group's bytes: the row sums of two blocks, then the job that its threads share.
     int64_t thread_group_bytes() const { return 2 * sums_bytes + job_bytes(); }
     int64_t job_bytes() const { return thread_groups == 1 ? 0 : (job_head_lines + column_ranges) * job_line_bytes; }
     bool operator==(const CpuGeometry&) const = default;
 };
 
-/// The part of a Geometry that is a GPU's.
+/// The GPU's part of a Geometry.
 struct CudaGeometry {
-    int64_t row_bytes = 0;    ///< workspace in which a first pass hands on a row's values to a second
-    int64_t slice_parts = 0;  ///< for column sums per slice: parts of slices at most, each with a partial. More than
-                              ///< row_groups: several parts a group keep all of them busy
+    int64_t row_bytes = 0;    ///< workspace per row in which a first pass passes on the row's values to a second one
+    int64_t slice_parts = 0;  ///< for column sums per slice: the most parts of slices, each with a partial. More than
+                              ///< row_groups: several parts per group keep all of them busy
     bool operator==(const CudaGeometry&) const = default;
 };
 
-/// The numbers of a launch. On a CPU, row group g of G takes the rows [row_begin(g), row_begin(g + 1)).
-/// The workspace is, in this order and each part at a multiple of workspace_alignment: row_bytes per row, the partials
-/// of the row groups. Of a split launch: the teams' partials, and thread_group_bytes() for each.
+/// The numbers of a launch. On a CPU, row group g of G takes the rows [row_begin(g), row_begin(g + 1)). The workspace
+/// has, in this order and each at a multiple of workspace_alignment: row_bytes for each row, then the partials of the
+/// row groups. For a split launch: the thread groups' partials, then thread_group_bytes() for each.
 struct Geometry {
-    int64_t row_groups = 1;    ///< partials at most; a launch uses groups()
+    int64_t row_groups = 1;    ///< the most partials; a launch uses groups()
     int64_t column_sums = 0;   ///< partial arrays of a row group, one per OperandList::reductions()
     int64_t partial_cols = 0;  ///< elements of one partial array: N, on a CPU rounded up to 128 bytes
-    int64_t group_bytes = 0;   ///< workspace of one row group: its partials, then what else its code keeps
+    int64_t group_bytes = 0;   ///< workspace of one row group: its partials, then whatever else its code keeps
     int64_t final_cols = 0;    ///< columns that one task (CUDA: one block) of the final reduce sums
     CpuGeometry cpu = {};      ///< defaults for a GPU
     CudaGeometry cuda = {};    ///< defaults for a CPU
 
-    /// Row groups of a launch: row_groups, or fewer when there are fewer rows or the workspace holds fewer partials.
-    /// 0 without rows, or with less than minimum_workspace().
+    /// Returns the row groups of a launch: row_groups, or fewer if there are fewer rows or the workspace holds fewer
+    /// partials. 0 without rows, or with less than minimum_workspace().
     int64_t groups(int64_t rows, int64_t workspace_bytes) const;
-    /// Partials that the workspace holds, at most as many as a launch may write.
+    /// Returns how many partials the workspace holds, at most as many as a launch may write.
     int64_t partials(int64_t rows, int64_t workspace_bytes) const;
-    /// Bytes for `rows` rows; INT64_MAX when there are more than that.
+    /// Return the bytes for `rows` rows; INT64_MAX if they do not fit 64 bits.
     int64_t minimum_workspace(int64_t rows) const { return workspace(rows, 1); }
     int64_t preferred_workspace(int64_t rows) const {
         return std::max(workspace(rows, most_partials()), cpu.split_rows > 0 ? split_workspace() : 0);
     }
     int64_t partials_at(int64_t rows) const { return workspace(rows, 0); }
-    /// CPU: rows from which `threads` threads are faster than one; INT64_MAX for one thread.
+    /// CPU: returns the rows from which `threads` threads are faster than one; INT64_MAX for one thread.
     static int64_t rows_to_share(int64_t cols, int threads);
-    /// CPU: rows from which the matrices take more than the caches of the cores that `threads` threads run on, so that
-    /// outputs are written past them. INT64_MAX: never.
+    /// CPU: returns the rows from which the matrices exceed the caches of the cores that `threads` threads run on, so
+    /// that outputs are stored past the caches. INT64_MAX: never.
     int64_t rows_past_caches(const OperandList& operands, int64_t cols, int cores, int threads) const;
-    /// Whether a launch, on a CPU, splits columns instead of rows.
+    /// True if a launch on a CPU splits columns instead of rows.
     bool is_split(int64_t rows, int64_t workspace_bytes) const {
         return rows > 0 && rows <= cpu.split_rows && workspace_bytes >= split_workspace();
     }
-    /// CPU: from a group's partials to the arrays of its later stretches (cpu_abi.h), in bytes.
+    /// CPU: returns the distance in bytes from a group's partials to the arrays of its later segments (cpu_abi.h).
     int64_t stretch_offset(int64_t element_bytes) const { return column_sums * partial_cols * element_bytes; }
-    /// The bytes of its workspace that a launch writes to.
+    /// Returns how many bytes of its workspace a launch writes to.
     int64_t workspace_used(int64_t rows, int64_t workspace_bytes) const {
         if (is_split(rows, workspace_bytes)) return split_workspace();
         return workspace(rows, cuda.slice_parts > 0 ? partials(rows, workspace_bytes) : groups(rows, workspace_bytes));
     }
-    /// rows * group / groups, rounded down; rows * group itself might not fit 64 bits.
+    /// Returns rows * group / groups, rounded down; rows * group itself might not fit 64 bits.
     static int64_t row_begin(int64_t rows, int64_t groups, int64_t group) {
         return rows / groups * group + rows % groups * group / groups;
     }

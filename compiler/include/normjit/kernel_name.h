@@ -18,7 +18,7 @@ namespace normjit {
 /// without the alignment that the other needs. On a CPU the phases are the EntryPoints of artifact.h.
 ///
 /// Specs that differ in anything else (other types, outputs, rows, slices) share a name, and so do schedules. Each
-/// artifact is loaded by itself, so equal names meet in tools only.
+/// artifact is loaded by itself, so equal names appear together only in tools.
 std::string kernel_name(const Spec& spec, std::string_view phase);
 inline constexpr size_t most_kernel_name_bytes = 100;
 

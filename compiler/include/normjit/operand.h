@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tensors of a problem as plan, artifact and launch see them: one list, made from the Spec, in the order of every
-// argument list. What comes after it asks for shapes, directions and types, never for a tensor by name.
+// argument list. Later stages ask for shapes, directions and types, never for a tensor by name.
 #pragma once
 
 #include "normjit/dtype.h"
@@ -17,7 +17,7 @@ namespace normjit {
 
 enum class Direction : uint8_t { input, output };
 
-/// A tensor that takes part, with all that the spec says about it.
+/// A tensor of the problem, with all that the spec says about it.
 struct Operand : TensorSpec {
     Tensor tensor = Tensor::x;
     Direction direction = Direction::input;
@@ -25,16 +25,16 @@ struct Operand : TensorSpec {
     bool is_matrix() const { return axes.is_matrix(); }
     bool is_per_slice() const { return axes.is_per_slice(); }
     bool is_written() const { return direction == Direction::output; }
-    int64_t bytes() const { return static_cast<int64_t>(size_of(dtype)); }  ///< of an element
+    int64_t bytes() const { return static_cast<int64_t>(size_of(dtype)); }  ///< bytes of an element
     bool operator==(const Operand&) const = default;
 };
 
-/// Places in the argument lists of generated code: cpu_abi.h, cuda_abi.h.
+/// The most places in the argument lists of generated code: cpu_abi.h, cuda_abi.h.
 inline constexpr size_t max_operands = 16;
 static_assert(tensor_count <= max_operands);
 
-/// Inputs before outputs; of the inputs matrices, columns and rows, of the outputs matrices, rows, columns and scalars;
-/// those of one kind in the order of tensors.def.
+/// Lists inputs before outputs: input matrices, columns and rows; output matrices, rows, columns and scalars. Tensors
+/// of one kind are in the order of tensors.def.
 class OperandList {
   public:
     OperandList() = default;
@@ -45,15 +45,15 @@ class OperandList {
     size_t size() const { return operands_.size(); }
     const Operand& operator[](size_t place) const { return operands_[place]; }
 
-    /// Null when the tensor takes no part.
+    /// Returns the operand of a tensor; null if the problem does not have it.
     const Operand* find(Tensor tensor) const;
     bool has(Tensor tensor) const { return find(tensor) != nullptr; }
-    /// Returns the operand of a tensor that takes part.
+    /// Returns the operand of a tensor that the problem has.
     const Operand& of(Tensor tensor) const { return *find(tensor); }
     size_t place(Tensor tensor) const { return place(of(tensor)); }
     size_t place(const Operand& operand) const { return static_cast<size_t>(&operand - operands_.data()); }
 
-    /// The operands of one kind. The kinds stand side by side, in this order.
+    /// Return the operands of one kind. The kinds follow each other in this order.
     std::span<const Operand> matrices() const { return kind(1); }
     std::span<const Operand> columns() const { return kind(2); }
     std::span<const Operand> rows() const { return kind(3); }
@@ -64,7 +64,7 @@ class OperandList {
     /// Returns the outputs without rows, which are reduced over the rows: columns, then scalars.
     std::span<const Operand> reductions() const { return kinds(6, 7); }
 
-    /// True if there are reductions over all slices, and over each of them.
+    /// True if there are reductions over all slices, or over each slice.
     bool has_shared_sums() const { return has_shared_sums_; }
     bool has_sums_per_slice() const { return has_sums_per_slice_; }
     /// True if a column tensor has a row for each slice.
@@ -79,7 +79,7 @@ class OperandList {
     }
 
     std::vector<Operand> operands_;
-    std::array<size_t, 8> ends_{};  ///< places, by kind from 1 on
+    std::array<size_t, 8> ends_{};  ///< the place after the last operand of each kind, from kind 1 on
     bool has_shared_sums_ = false, has_sums_per_slice_ = false, has_per_slice_ = false;
 };
 

@@ -17,26 +17,28 @@ namespace normjit {
 
 inline constexpr int64_t most_nontemporal_kb = int64_t{1} << 40;
 
-/// How one CPU thread walks a row group. It takes `row_block` rows at a time: each sweep passes over all of them before
-/// the next sweep starts. The last sweep walks strips of columns, so that column sums stay in registers.
+/// How one CPU thread goes through a row group. It takes `row_block` rows at a time: each sweep passes over all of them
+/// before the next sweep starts. The last sweep goes through strips of columns, so that column sums stay in registers.
 struct CpuSchedule {
     int row_block = 8;       ///< rows swept together, 1..64
     int strip = 4;           ///< vectors per column strip in the last sweep, 1..8
     int unroll = 4;          ///< vectors per step of a row reduction, 1..8: the number of independent sums
-    int cache_columns = 0;   ///< 1: [N] values are computed once per row group and kept beside the partials
+    int cache_columns = 0;   ///< 1: [N] values are computed once per row group and kept after its partials
     int cache_elements = 0;  ///< 1: values that the last sweep reads again are kept on the stack in the compute type
     int overlap = 0;         ///< 1: one loop does the last sweep of a row block and the first sweep of the next
     int prefetch = 0;        ///< what is prefetched: 0 nothing, the next row block into 1 L2 or 2 L1, 3 the current row
-    int column_ranges = 1;   ///< launches of few rows divide every row into that many ranges of columns, 1..1024
-    int thread_groups = 1;   ///< row groups of those launches, each with all its column ranges, 1..1024
-    int64_t split_rows = 0;  ///< up to this many rows count as few; 0: every launch is divided into row groups
-    int64_t nontemporal_kb = -1;  ///< from this many KiB of x, dy and dx on, dx is stored past the caches; -1: never
+    int column_ranges = 1;   ///< launches of few rows divide every row into this many ranges of columns, 1..1024
+    int thread_groups = 1;   ///< the most thread groups of those launches, each with all column ranges, 1..1024
+    int64_t split_rows = 0;  ///< up to this many rows are few; 0: every launch is divided into row groups
+    int64_t nontemporal_kb = -1;  ///< from this many KiB of x, dy and dx on, outputs are stored past the caches; -1:
+                                  ///< never
     bool operator==(const CpuSchedule&) const = default;
 };
 
 /// rows: one pass over the matrices; a team of threads holds a row. two_pass: two passes, for rows of any width.
 enum class CudaForm : uint8_t { rows, two_pass };
-/// Where the next rows wait: registers, shared memory through cp.async, shared memory through bulk copies (sm_90).
+/// Where the next rows are kept until they are used: registers, shared memory through cp.async, shared memory through
+/// bulk copies (sm_90).
 enum class CudaStaging : uint8_t { registers, async, bulk };
 /// Where data stays between the sweeps over a row. global: each sweep loads it, from L1 if it is there.
 enum class CudaMemory : uint8_t { registers, shared, global };
@@ -47,13 +49,13 @@ std::string_view name(CudaForm form);
 std::string_view name(CudaStaging staging);
 std::string_view name(CudaMemory memory);
 
-/// How a GPU walks the rows. One block, or one cluster of blocks, sums a row group. The groups that run at once share
-/// all rows, so there are few partials. Without column outputs there may be more groups, each with a few rows. A single
-/// row group for all rows writes the column outputs itself, without a final reduce.
+/// How a GPU goes through the rows. One block, or one cluster of blocks, sums a row group. The groups that run at once
+/// share all rows, so there are few partials. Without column outputs there may be more groups, each with a few rows. A
+/// single row group for all rows writes the column outputs itself, without a final reduce.
 struct CudaSchedule {
     CudaForm form = CudaForm::rows;
     int threads_per_row = 32;  ///< in each block: 1, 2, 4, 8, 16 or a multiple of 32. two_pass: threads of a block
-    int rows_per_block = 1;    ///< teams of threads_per_row side by side
+    int rows_per_block = 1;    ///< teams of threads_per_row threads in a block
     int rows_per_team = 0;     ///< the most rows of a team, which gives more row groups; 0: row_groups share all rows
     int cluster = 1;           ///< blocks that share a row: 1, 2, 4, 8 or 16 (sm_90)
     int blocks_per_sm = 1;     ///< the number of resident blocks for which registers are limited
@@ -62,7 +64,7 @@ struct CudaSchedule {
     CudaStaging staging = CudaStaging::registers;
     CudaMemory row_memory = CudaMemory::registers;     ///< the matrices of the current row
     CudaMemory column_memory = CudaMemory::registers;  ///< the [N] inputs
-    int pace = 0;        ///< rows between the progress reports by which teams keep together; 0: none
+    int pace = 0;        ///< rows between the progress reports that keep teams together; 0: no reports
     int pace_slack = 1;  ///< reports that a team may be ahead of the average
     bool operator==(const CudaSchedule&) const = default;
 };

@@ -37,8 +37,8 @@ Expected<Artifact> parse_artifact(std::string_view bytes);
 
 /// Returns everything that decides what compile() makes, as lines of text: generator_of(), spec, schedule and target.
 /// They are the first lines of the serialised artifact. Equal texts mean equal code in any process on any machine,
-/// except for the version of NVRTC, which is unknown before it is opened. Makes no plan, so it takes about 5 us, and
-/// compile() may still refuse the combination.
+/// except for the version of NVRTC, which is unknown before it is opened. Makes no plan, so it takes only microseconds,
+/// and compile() may still refuse the combination.
 std::string code_key(const Spec& spec, const Schedule& schedule, const Target& target);
 /// Returns the key under which this artifact was made.
 std::string code_key(const Artifact& artifact);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules worth measuring.
+// The schedules of a problem that are worth measuring.
 #pragma once
 
 #include "normjit/schedule.h"
@@ -23,14 +23,14 @@ class ScheduleSpace {
     ~ScheduleSpace();
 
     static constexpr int64_t usual_rows = 8192;
-    /// Returns the batch that is searched: what the spec fixes, and the rest such that there are about usual_rows rows
-    /// in all.
+    /// Returns the batch that is searched: the sizes that the spec fixes, and others such that there are about
+    /// usual_rows rows in all.
     static Batch usual_batch(const Spec& spec);
 
     /// Returns the heuristic's schedule, where a search begins.
     const Schedule& start() const;
 
-    /// Returns legal schedules that differ from `schedule` in one field, and in those that must change with it. Small
+    /// Returns legal schedules that differ from `schedule` in one field, and in fields that must change with it. Small
     /// steps come first, one for each field, then larger ones.
     std::vector<Schedule> neighbours(const Schedule& schedule) const;
 

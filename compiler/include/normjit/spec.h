@@ -51,7 +51,8 @@ struct Batch {
 struct TensorSpec {
     DType dtype = DType::f32;
     Axes axes;
-    bool accumulate = false;  ///< column outputs: added to the old value, in compute(), before the one rounding
+    bool accumulate = false;  ///< column outputs: the result is added to the old value, in compute(), before it is
+                              ///< rounded once
     bool operator==(const TensorSpec&) const = default;
 };
 
@@ -59,7 +60,7 @@ struct Spec {
     Norm norm = Norm::layernorm;
     Pass pass = Pass::backward;
     std::optional<int64_t> rows;        ///< M; not set: any M, given at launch
-    std::optional<int64_t> slices = 1;  ///< S, likewise
+    std::optional<int64_t> slices = 1;  ///< S; not set: any S
     int64_t cols = 0;                   ///< N, 1..max_cols
     Source source = Source::x;
     Stats stats = Stats::saved;
@@ -78,7 +79,7 @@ struct Spec {
     /// Gives the tensor an element type, or removes it. A new tensor gets the axes of its kind: all slices share a
     /// column tensor.
     void set(Tensor tensor, std::optional<DType> dtype);
-    /// Gives gamma or beta, and its gradient, a row for each slice, or one row for all. Only with slices.
+    /// Gives gamma or beta, and its gradient, a row for each slice, or one row for all. Only for specs with slices.
     void set_per_slice(Tensor column, bool is_per_slice);
 
     bool has(Tensor tensor) const { return tensors[tensor].has_value(); }
@@ -124,29 +125,29 @@ DType promoted(DType a, DType b);
 /// error names the key, the value and what is allowed. The result is canonical() and has passed validate().
 Expected<Spec> parse_spec(std::string_view text);
 
-/// The shortest text that parse_spec() reads back as an equal Spec, for a spec that validate() accepts.
+/// Returns the shortest text that parse_spec() reads back as an equal Spec, for a spec that validate() accepts.
 std::string to_text(const Spec& spec);
 
-/// The same problem without what no requested output depends on: types of inputs that nothing reads, statistics that
-/// nothing needs, a source when only dbeta is asked. Two specs of one problem become equal.
+/// Returns the same problem without anything that no requested output depends on: types of inputs that nothing reads,
+/// statistics that nothing needs, a source if only dbeta is requested. Two specs of one problem become equal.
 Spec canonical(Spec spec);
 
-/// The same rows in one slice: what decides schedules.
+/// Returns the spec with its rows in one slice, which is what decides schedules.
 Spec in_one_slice(Spec spec);
 
-/// Whether the spec is canonical() and its parts can be combined. parse_spec() has done it; needed after filling a Spec
-/// by hand.
+/// Checks that the spec is canonical() and its parts can be combined. parse_spec() has done it; needed after a Spec was
+/// filled by hand.
 Status validate(const Spec& spec);
 
-/// The traffic floor of the problem in bytes for a batch, nothing of it negative: every tensor read or written once.
-/// Returns the product, or INT64_MAX if it is larger. Neither factor may be negative.
+/// Returns the least traffic of the problem in bytes for a batch without negative sizes: every tensor is read or
+/// written once. INT64_MAX if the traffic is larger.
 int64_t bytes_moved(const Spec& spec, Batch batch);
 
 /// Returns the size of one of the spec's tensors, its rows without gaps.
 int64_t elements_of(const Spec& spec, Tensor tensor, Batch batch);
 int64_t bytes_of(const Spec& spec, Tensor tensor, Batch batch);
 
-/// Equal for equal specs, and the same in every process and on every machine.
+/// Returns a hash that is equal for equal specs, in every process and on every machine.
 uint64_t hash(const Spec& spec);
 
 }  // namespace normjit

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine as data: what code may use and what the heuristic counts with. Nothing here asks a device; the runtime
-// makes the Target of the machine that it runs on.
+// The machine as data: what code may use, and the sizes that the heuristic considers. Nothing here asks a device; the
+// runtime makes the Target of the machine that it runs on.
 #pragma once
 
 #include "normjit/status.h"
@@ -11,8 +11,8 @@
 
 namespace normjit {
 
-/// What code may use. x86_64_avx512: AVX-512 F, BW, DQ and VL with AVX2, FMA, F16C and BMI2; x86_64_v3: those without
-/// AVX-512; x86_64: SSE2, as every x86-64 has it; aarch64: NEON.
+/// The instructions that code may use. x86_64_avx512: AVX-512 F, BW, DQ and VL with AVX2, FMA, F16C and BMI2;
+/// x86_64_v3: the same without AVX-512; x86_64: SSE2, which every x86-64 has; aarch64: NEON.
 enum class Isa : uint8_t { x86_64_avx512, x86_64_v3, x86_64, aarch64, cuda };
 
 /// Which back end generates the code. automatic: the first of this build that serves the target, in the order of this
@@ -23,15 +23,16 @@ inline constexpr BackendChoice all_backend_choices[] = {BackendChoice::automatic
                                                         BackendChoice::llvm, BackendChoice::portable};
 std::string_view name(BackendChoice choice);
 
-/// Whose measurements the heuristic goes by where they differ. zen4: AMD's, with 512-bit operations in two halves, and
-/// loads that wait for stores to addresses that end alike. generic: Intel's Xeons from Ice Lake on.
+/// Which measurements the heuristic uses if they differ between processors. zen4: AMD's, which split 512-bit operations
+/// in two halves and delay loads that follow stores to addresses with the same low bits. generic: Intel's Xeons from
+/// Ice Lake on.
 enum class Tune : uint8_t { generic, zen4 };
 inline constexpr Tune all_tunes[] = {Tune::generic, Tune::zen4};
 std::string_view name(Tune tune);
 
 struct CpuTarget {
     BackendChoice backend = BackendChoice::automatic;
-    bool avx512_bf16 = false;  ///< x86_64_avx512 only, like the next
+    bool avx512_bf16 = false;  ///< this and the next: x86_64_avx512 only
     bool avx512_fp16 = false;
     Tune tune = Tune::generic;
     int cores = 1;
@@ -60,17 +61,17 @@ struct Target {
     bool operator==(const Target&) const = default;
 };
 
-/// No machine is larger; values derived from sizes within these limits fit 64 bits.
+/// The limits of a machine. Values derived from sizes within them fit 64 bits.
 struct TargetLimits {
-    static constexpr int most_cores = 1 << 16;  ///< and multiprocessors
+    static constexpr int most_cores = 1 << 16;  ///< limits multiprocessors as well
     static constexpr int64_t most_cache_bytes = int64_t{1} << 40;
     static constexpr int64_t least_shared_bytes = 48 << 10;  ///< what every GPU has
     static constexpr int64_t most_shared_bytes = 1 << 20;
     static constexpr int least_sm = 70, most_sm = 999;
 };
 
-/// Checks that there may be such a machine; an error names the key of its text, the value and what is allowed. Targets
-/// of parse_target() and host_target() have passed.
+/// Checks that such a machine may exist; an error names the key of its text, the value and what is allowed. Targets
+/// from parse_target() and host_target() have passed.
 Status validate(const Target& target);
 
 /// Parses "x86-64-avx512 bf16=1 fp16=0 cores=16 l1=49152 l2=2097152 l3=268435456", "aarch64 cores=64 backend=llvm" or

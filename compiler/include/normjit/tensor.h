@@ -25,7 +25,7 @@ struct Axes {
     constexpr bool is_rows() const { return row && !column; }
     constexpr bool is_columns() const { return !row && column; }
     constexpr bool is_scalar() const { return !row && !column; }
-    /// A row of columns for each slice.
+    /// True if each slice has its own row of columns.
     constexpr bool is_per_slice() const { return is_columns() && slice; }
     bool operator==(const Axes&) const = default;
 };
@@ -52,10 +52,10 @@ constexpr bool includes(Passes passes, Pass pass) {
 struct TensorInfo {
     std::string_view name;
     int number;  ///< normjit_tensor in C
-    Axes axes;   ///< of a column tensor that all slices share
+    Axes axes;   ///< for a column tensor: if all slices share it
     Role role;
     Passes passes;
-    std::string_view default_type;  ///< in words: where the text of a spec names none
+    std::string_view default_type;  ///< in words: used if the text of a spec names none
     std::string_view doc;
 };
 
@@ -75,15 +75,15 @@ inline constexpr std::array<Tensor, tensor_count> all_tensors = {
 constexpr size_t index(Tensor tensor) { return static_cast<size_t>(tensor); }
 constexpr const TensorInfo& info(Tensor tensor) { return tensor_table[index(tensor)]; }
 constexpr std::string_view name(Tensor tensor) { return info(tensor).name; }
-/// Whether some Spec of the pass has it.
+/// True if some Spec of the pass has the tensor.
 constexpr bool belongs_to(Tensor tensor, Pass pass) { return includes(info(tensor).passes, pass); }
 constexpr bool is_statistic(Tensor tensor) { return info(tensor).role == Role::statistic; }
-/// Whether some Spec writes the tensor, and whether some Spec reads it.
+/// True if some Spec writes the tensor, or reads it.
 constexpr bool may_be_written(Tensor tensor) {
     return info(tensor).role == Role::output || info(tensor).role == Role::statistic;
 }
 constexpr bool may_be_read(Tensor tensor) { return info(tensor).role != Role::output; }
-/// Whether some Spec adds to what the tensor holds: outputs that are sums over the rows.
+/// True if some Spec adds to the tensor's old value. These are the outputs that are sums over the rows.
 constexpr bool may_be_accumulated(Tensor tensor) {
     return info(tensor).role == Role::output && info(tensor).axes.is_columns();
 }
@@ -96,7 +96,8 @@ constexpr std::optional<Tensor> parse_tensor(std::string_view text) {
     return std::nullopt;
 }
 
-/// The input whose gradient a column output is, `gamma` of `dgamma`: one has a row per slice if the other has.
+/// Returns the input whose gradient a column output is, `gamma` for `dgamma`: either has a row per slice if the other
+/// does.
 constexpr Tensor layer_tensor(Tensor tensor) {
     return may_be_accumulated(tensor) ? parse_tensor(name(tensor).substr(1)).value_or(tensor) : tensor;
 }
