@@ -24,7 +24,8 @@ CudaPlan make_cuda(const Plan& plan);
 Geometry cuda_geometry(const Plan& plan);
 
 /// Returns the sweep that accumulates column sums: the row reduction before the last sweep, if there is one and the
-/// sums' operands are known there. Its additions are then hidden by the loads, and the last sweep only stores.
+/// sums' operands are known there. Its additions are then hidden by the loads, and the last sweep only
+/// stores (NOTES N-311).
 int cuda_column_sweep(const Plan& plan, int sweeps);
 
 }  // namespace normjit::plan

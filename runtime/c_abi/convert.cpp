@@ -27,7 +27,7 @@ static_assert(same(NORMJIT_THREADS_AUTOMATIC - 1, ThreadPolicy::automatic) &&
 static_assert(same(NORMJIT_LOG_INFO, LogLevel::info) && same(NORMJIT_LOG_WARNING, LogLevel::warning));
 static_assert(tensor_count <= NORMJIT_TENSORS);
 
-/// The value with this number.
+/// Returns the value with this number.
 template <class Enum, size_t count>
 Status read_enum(const char* field, int number, const Enum (&all)[count], Enum& value) {
     if (number < 0 || number >= static_cast<int>(count))
@@ -59,12 +59,12 @@ Status read_attribute(const Attribute& attribute, uint32_t bits, Spec& spec) {
     return invalid_argument(fmt::format("spec: {}: {:#x}; there are no such tensors", attribute.key, bits));
 }
 
-/// Checks a field that later versions may use.
+/// Checks a field that is reserved for later versions.
 Status read_reserved(const std::string& field, int64_t number) {
     return number == 0 ? Status() : invalid_argument(fmt::format("{}: {}; must be 0", field, number));
 }
 
-/// Reads the names of `count` files; nothing, which leaves them to the environment, if `names` is null.
+/// Reads the names of `count` files; nothing if `names` is null, so that the environment decides.
 Expected<std::optional<std::vector<std::string>>> read_files(const char* field, const char* const* names,
                                                              size_t count) {
     if (names == nullptr) return std::optional<std::vector<std::string>>();
@@ -176,7 +176,9 @@ Expected<EngineOptions> to_cpp(const normjit_engine_options& from) {
     NORMJIT_TRY(options.record_files, read_files("record_files", from.record_files, from.record_file_count));
     options.shipped_records = from.no_shipped_records == 0;
     NORMJIT_RETURN_IF_ERROR(read_enum("engine options: tune", from.tune, all_tune_policies, options.tune));
-    if (from.tune_seconds != 0) options.tune_seconds = from.tune_seconds;  // Engine::create() refuses what is no time
+    if (from.tune_seconds != 0)
+        options.tune_seconds = from.tune_seconds;  // Engine::create() refuses values that are
+                                                   // no time
     return options;
 }
 

@@ -14,8 +14,8 @@
 
 namespace normjit::c_abi {
 
-/// Returns the part of a struct that the caller knows, the rest zero: an older program's struct is shorter. With
-/// `default_if_null`, NULL is a struct of zeros.
+/// Returns the part of a struct that the caller knows, with zeros for the rest: an older program's struct is shorter.
+/// With `default_if_null`, NULL is a struct of zeros.
 template <class Struct>
 Expected<Struct> read_struct(const Struct* given, const char* name, bool default_if_null = false) {
     Struct copy{};

@@ -34,7 +34,7 @@ bool is_reachable(int32_t device, Isa isa) {
     return device == (isa == Isa::cuda ? dlpack::device_cuda : dlpack::device_cpu);
 }
 
-/// Without elements the strides mean nothing; NumPy writes zeros.
+/// True if the tensor has no elements, so that its strides mean nothing; NumPy writes zeros.
 bool has_no_elements(const dlpack::Tensor& tensor) {
     return std::any_of(tensor.shape, tensor.shape + std::max(tensor.dimensions, 0), [](int64_t n) { return n == 0; });
 }
@@ -60,7 +60,7 @@ std::optional<Collapsed> collapse(const dlpack::Tensor& from, int begin, int end
     Collapsed all;
     const auto inner = size_of(from, end, from.dimensions);
     if (!inner) return std::nullopt;
-    int64_t contiguous = *inner;  // without strides
+    int64_t contiguous = *inner;  // what the stride is without gaps
     bool first = true;
     for (int i = end - 1; i >= begin; --i) {
         const int64_t size = from.shape[i], stride = from.strides ? from.strides[i] : contiguous;
@@ -78,7 +78,7 @@ std::optional<Collapsed> collapse(const dlpack::Tensor& from, int begin, int end
     return all;
 }
 
-/// Shape and strides as in normjit_arguments. Nothing: the tensor does not say.
+/// Shape and strides as in normjit_arguments; nothing where the tensor does not give a value.
 struct Shape {
     std::optional<int64_t> slices, rows;
     int64_t cols = 0;
@@ -114,7 +114,7 @@ class ShapeReader {
         return *all;
     }
 
-    /// Returns how many of the dimensions before `end` are slices: those whose product is the spec's number, or the
+    /// Returns how many of the dimensions before `end` are slices: as many as multiply to the spec's number, else the
     /// first.
     Expected<int> dimensions_of_slices(int end) const {
         if (!spec_.has_slices()) return 0;
@@ -171,7 +171,7 @@ class ShapeReader {
     const dlpack::Tensor& from_;
 };
 
-/// Checks what every tensor must have.
+/// Checks what every tensor must fulfil.
 Status check_shape(Tensor tensor, const dlpack::Tensor& from) {
     if (from.dimensions < 0) return error(tensor, "has {} dimensions; must be at least 0", from.dimensions);
     if (from.dimensions > 0 && from.shape == nullptr)
@@ -191,7 +191,7 @@ Status agree(Tensor tensor, std::string_view what, const std::optional<int64_t>&
     return {};
 }
 
-/// Returns the tensors that tell the number of rows, or of slices.
+/// Returns the tensors from which the number of rows, or of slices, can be read.
 uint32_t tensors_that_say(const Spec& spec, bool rows) {
     uint32_t bits = 0;
     for (const Tensor tensor : all_tensors) {

@@ -25,7 +25,7 @@ namespace {
 constexpr std::string_view entry_end = ".kernel";
 constexpr size_t digits_of_folder = 2;
 
-/// A file that is being written is younger than this, and clocks of machines that share a disk differ by less.
+/// No file is being written for longer than this, and the clocks of machines that share a disk differ by less.
 constexpr int64_t hour = 3600 * int64_t{1'000'000'000};
 
 std::string name_of(std::string_view id, std::string_view maker) {
@@ -104,7 +104,7 @@ Expected<std::string> Folder::read_bytes(int folder, const std::string& name, bo
     if (!trust_others_ && !is_ours(file.facts)) return invalid_argument("belongs to another user");
     if (file.facts.st_size > most_entry_bytes)
         return invalid_argument(fmt::format("has more than {} bytes", most_entry_bytes));
-    if (use) {  // the kernel's own present time is that of its last tick
+    if (use) {  // the kernel's own present time has the resolution of its tick
         struct timespec times[2];
         clock_gettime(CLOCK_REALTIME, &times[0]);
         times[1] = times[0];
@@ -119,8 +119,7 @@ void Folder::add_files(const Descriptor& folder, const std::string& below, std::
         if (!name.starts_with(start) || !name.ends_with(end)) continue;
         struct stat facts{};
         if (fstatat(folder.get(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) != 0)
-            continue;  // it has disappeared
-                       // meanwhile
+            continue;  // it has disappeared in the meantime
         if (!S_ISDIR(facts.st_mode)) files.push_back({below + name, facts.st_size, nanoseconds(facts.st_mtim)});
     }
 }

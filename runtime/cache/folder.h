@@ -41,7 +41,7 @@ class Folder {
         int64_t bytes = 0;
     };
 
-    /// A relative path refers to the current directory of this moment.
+    /// A relative path refers to the current directory at the time of this call.
     explicit Folder(const std::string& path, bool trust_others = false);
 
     const std::string& path() const { return path_; }
@@ -62,8 +62,8 @@ class Folder {
     Expected<Artifact> read(const File& file) const;
     bool remove(const File& file) const;
 
-    /// Removes the least recently used entries until the rest takes at most `bytes`, but never the one named `kept`,
-    /// and what dead processes have left behind. Files with a time stamp in the future go first.
+    /// Removes the least recently used entries until the rest takes at most `bytes`, but never the one named `kept`.
+    /// Also removes files that dead processes have left behind. Files with a time stamp in the future go first.
     Cleaned clean(int64_t bytes, std::string_view kept = {}) const;
 
   private:

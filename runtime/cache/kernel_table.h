@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels that an engine has ready, by what they were requested with. If there are too many, those that nobody
-// outside holds go, the least recently used first. Thread safe.
+// The kernels that an engine has ready, by the request that they answer. If there are too many, kernels that nobody
+// outside holds are dropped, the least recently used first. Thread safe.
 #pragma once
 
 #include "cache/request.h"
@@ -30,7 +30,7 @@ class KernelTable {
     /// Returns null if there is none.
     LoadedKernel find(const Request& request) const;
 
-    /// Makes find() answer with this kernel from now on, unless there was one already. A kernel may have several
+    /// Makes find() return this kernel from now on, unless the request has one already. A kernel may have several
     /// requests.
     void add(const Request& request, const LoadedKernel& kernel);
     /// Does the same, but replaces an existing one.
@@ -56,7 +56,7 @@ class KernelTable {
     std::unordered_map<const Kernel::Impl*, Node> nodes_;
     std::unordered_map<Request, Node*, RequestHash> by_request_;
     int64_t bytes_ = 0;
-    uint64_t tick_ = 0;  ///< counts what was added
+    uint64_t tick_ = 0;  ///< counts additions
 };
 
 }  // namespace normjit::cache

@@ -58,7 +58,7 @@ Status Pack::read_index() {
     NORMJIT_TRY(const std::string index, read_bytes({*offset, end - *offset}));
     for (std::string_view line : text::split(index, '\n')) {
         const auto words = text::split(line, ' ');
-        if (words.size() != 3) continue;  // counted below
+        if (words.size() != 3) continue;  // the index counts its lines, so this is found below
         const auto at = text::parse_int(words[1], 0, *offset);
         const auto bytes = at ? text::parse_int(words[2], 0, std::min(*offset - *at, most_entry_bytes)) : at;
         if (at && bytes) index_[std::string(words[0])] = {*at, *bytes};

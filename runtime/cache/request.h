@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine is asked for, as the key of its memory.
+// What an engine is asked for: the key of its kernel table.
 #pragma once
 
 #include "normjit/schedule.h"
@@ -18,8 +18,8 @@ struct Request {
     bool operator==(const Request&) const = default;
 };
 
-/// Hashes what specs of one process differ in most; hash(Spec) goes through text and takes 2 us. Schedules are hashed
-/// as text, because asking with one is no hot path.
+/// Hashes the members in which the specs of one process differ most. hash(Spec) goes through text and would take longer
+/// than the lookup. Schedules are hashed as text, because requests with one are rare.
 struct RequestHash {
     size_t operator()(const Request& request) const {
         constexpr uint64_t golden_ratio = 0x9e3779b97f4a7c15;

@@ -36,8 +36,8 @@ void Store::warn_once(const Status& status) {
     if (folder_works_.exchange(false)) warn(fmt::format("{}; kernels are kept in memory only", status.message()));
 }
 
-/// Xbyak's code is made almost as fast as it is read, and writing a flushed file takes milliseconds: it is not kept
-/// (NOTES N-504).
+/// Xbyak's code is generated almost as fast as it is read, and writing a flushed file takes milliseconds, so it is not
+/// kept (NOTES N-504).
 bool Store::is_used() const { return (folder_ || !packs_.empty()) && is_wanted_; }
 
 std::optional<std::string> Store::known_maker() const {
@@ -78,7 +78,7 @@ void Store::keep(const Artifact& artifact) {
     clean_now_and_then(*kept);
 }
 
-/// Searching a folder takes long, so processes that keep one kernel each do it at random.
+/// Searching a folder takes long. It is done at random, so that processes that keep one kernel each do it as well.
 void Store::clean_now_and_then(const Folder::File& kept) {
     constexpr int64_t share = 64;
     {

@@ -2,10 +2,10 @@
 // Compiled kernels that outlive a process: in packs, then in the user's folder. Anything wrong with them is a miss and
 // a line in the log. Thread safe.
 //
-// An entry must match the whole key, which is known without a compiler. For code by NVRTC the version matters as well,
-// but opening NVRTC takes time and may not be possible. So until this process has to compile something, the last used
-// entry is accepted, whichever version made it; from then on only one made by the present version. The entries of
-// packs, which somebody chose to ship, are always accepted.
+// An entry must match the whole key, which is known without a compiler. NVRTC's version also matters for its code, but
+// opening NVRTC takes time and may be impossible. So until this process has to compile something, it accepts the last
+// used entry of any version; from then on only entries of the present version. The entries of packs, which somebody
+// chose to ship, are always accepted.
 #pragma once
 
 #include "cache/folder.h"
@@ -42,13 +42,13 @@ class Store {
     void warn_once(const Status& status);
 
     const Log log_;
-    const bool is_wanted_;  ///< for this target
+    const bool is_wanted_;  ///< whether the options want kernels of this target kept
     const int64_t most_bytes_;
     std::vector<Pack> packs_;
     std::optional<Folder> folder_;
     std::atomic<bool> folder_works_{true};
     mutable std::mutex mutex_;
-    std::optional<std::string> maker_;  ///< of all code, or of what this process compiled
+    std::optional<std::string> maker_;  ///< the maker of all code, or of what this process compiled
     int64_t bytes_since_cleaning_ = 0;
 };
 

@@ -21,16 +21,16 @@ class Device {
 
     virtual const std::string& name() const = 0;
     virtual const Target& target() const = 0;
-    /// Returns the maker's name: "NVIDIA H200"; empty if unknown.
+    /// Returns the model's name: "NVIDIA H200"; empty if unknown.
     virtual std::string model() const { return {}; }
     /// Returns the CPU threads that a launch may use.
     virtual int threads() const { return 1; }
     /// Says whose threads they are, for people; empty for a GPU.
     virtual std::string whose_threads() const { return {}; }
-    /// Checks that code may be compiled and loaded now. `stream` as in Engine::load().
+    /// Checks that code may be compiled and loaded now. `stream`: see Engine::load().
     virtual Status check_free([[maybe_unused]] void* stream) const { return {}; }
     virtual Expected<std::shared_ptr<const Kernel::Impl>> load(const Artifact& artifact) const = 0;
-    /// Returns a place to time kernels for the spec.
+    /// Returns a problem for timing kernels of the spec.
     virtual OpenedProblem open_timed_problem([[maybe_unused]] const Spec& spec, [[maybe_unused]] Batch batch,
                                              [[maybe_unused]] const Deadline& deadline) const {
         return unavailable("tuning: this device measures nothing");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a spec to a kernel, in this order: memory (prepare, obtain), else the schedule (choose_and_obtain), its key,
-// packs and disk (load_or_compile), else compile and load.
+// From a spec to a kernel. The steps are: memory (prepare, obtain); else the schedule (choose_and_obtain) and its key;
+// packs and disk (load_or_compile); else compile and load.
 #include "engine/engine_impl.h"
 #include "kernel/kernel_impl.h"
 #include "support/text.h"
@@ -105,7 +105,7 @@ Engine::Impl::Loaded Engine::Impl::compile_and_load(const Spec& spec, const Sche
     return load(artifact);
 }
 
-/// Returns the fastest schedule that was found in the engine's time, or `start` if nothing could be measured.
+/// Returns the fastest schedule found within the engine's time for tuning, or `start` if nothing could be measured.
 Schedule Engine::Impl::tune(const Spec& spec, const Schedule& start) const {
     const nvtx::Range range("tune", spec);
     const auto make = [&](const Schedule& schedule) -> Expected<Kernel> {
@@ -186,7 +186,7 @@ Status Engine::Impl::obtain_in_background(const Request& request) {
     return failed("prepare: the system gives no thread to work in the background");
 }
 
-/// Throws nothing and leaves nothing pending: the message for lack of memory needs none.
+/// Never throws and never leaves a request pending: the message for lack of memory needs no memory.
 void Engine::Impl::finish_in_background(std::list<InBackground>::iterator entry) {
     const Inside inside;
     Status status;

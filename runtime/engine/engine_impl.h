@@ -53,7 +53,7 @@ class Engine::Impl {
     void tune_in_background(const Spec& spec, const Schedule& start);
     void remember_choice(const Spec& spec, const Schedule& schedule);
 
-    /// `pending` while the kernel is being made; if that failed, the error, until it is reported.
+    /// Holds `pending` while the kernel is being made; if that failed, the error, until it is reported.
     struct InBackground {
         cache::Request request;
         Status status;
@@ -80,7 +80,7 @@ class Engine::Impl {
     BackgroundWorker worker_;  ///< the last member: it must stop before the others are destroyed
 };
 
-/// Makes an engine on this device, whatever options.device says, without the environment: tests use it for devices
+/// Makes an engine on this device, whatever options.device says, without the environment. Tests use it for devices
 /// without hardware.
 Engine make_engine(std::shared_ptr<const Device> device, const EngineOptions& options);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that a caller of launch() can get wrong.
+// Checks everything that a caller of launch() can get wrong.
 #pragma once
 
 #include "normjit/artifact.h"
@@ -12,18 +12,18 @@
 
 namespace normjit {
 
-/// Elements from one row of a matrix to the next.
+/// Returns the elements from one row of a matrix to the next.
 inline int64_t row_stride(const Argument& argument) {
     return argument.row_stride == Argument::contiguous ? argument.cols : argument.row_stride;
 }
 
-/// From one slice to the next; of a column tensor with `rows` = 1.
+/// Returns the elements from one slice to the next; for a column tensor `rows` is 1.
 inline int64_t slice_stride(const Argument& argument, int64_t rows) {
     if (argument.slice_stride != Argument::contiguous) return argument.slice_stride;
     return static_cast<int64_t>(static_cast<uint64_t>(rows) * static_cast<uint64_t>(row_stride(argument)));
 }
 
-/// An operand of a launch. Its strides are in elements; 0 where the tensor has no rows, or none for each slice. A stride
+/// An operand of a launch. Its strides are in elements; 0 if the tensor has no rows, or none for each slice. A stride
 /// that leads to no other row or slice may be any number.
 struct LaunchOperand {
     char* data;
@@ -45,9 +45,9 @@ struct LaunchArguments {
     Batch batch() const { return {rows, slices}; }
 };
 
-/// Checks whether the artifact's code may be run on the arguments, and puts them in their places. An error is an
-/// invalid_argument that names the argument and says what is allowed. `operands` are those of the artifact's spec;
-/// other tensors are ignored. Allocates only for an error. Afterwards every offset in bytes fits 64 bits.
+/// Checks that the artifact's code may run on the arguments, and puts them in their places. An error is an
+/// invalid_argument that names the argument and says what is allowed. `operands` belong to the artifact's spec; other
+/// tensors are ignored. Allocates only for an error. Afterwards every offset in bytes fits 64 bits.
 Status place_arguments(const Artifact& artifact, const OperandList& operands, const Arguments& arguments,
                        LaunchArguments& placed);
 

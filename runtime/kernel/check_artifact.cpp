@@ -33,15 +33,15 @@ Status check_entry(const Artifact& artifact, std::string_view name, bool needed)
         fmt::format("load: entry point {} at {}; the code has {} bytes", name, entry->offset, artifact.code.size()));
 }
 
-/// True if the machine runs code for `needed`: x86-64 with more instructions runs code for fewer.
+/// True if the machine runs code for `needed`: an x86-64 with more instructions runs code for one with fewer.
 bool runs(Isa machine, Isa needed) {
     constexpr Isa x86[] = {Isa::x86_64, Isa::x86_64_v3, Isa::x86_64_avx512};
     const auto machine_at = std::ranges::find(x86, machine), needed_at = std::ranges::find(x86, needed);
     return machine == needed || (machine_at != std::end(x86) && needed_at < machine_at);
 }
 
-/// Checks that the functions of the rows, of the sweeps of split launches and of the final reduce are as many as the
-/// geometry requires.
+/// Checks that there are as many functions for rows, sweeps of split launches and the final reduce as the geometry
+/// requires.
 Status check_entries(const Artifact& artifact) {
     const Geometry& geometry = artifact.geometry;
     NORMJIT_RETURN_IF_ERROR(check_entry(artifact, "rows", true));
@@ -66,7 +66,8 @@ std::string_view missing_in_cpu(const Target& needed, const Target& machine) {
     return {};
 }
 
-/// Machine code runs on its generation of GPUs from its own number on, PTX on everything newer.
+/// Returns what the GPU lacks. Machine code runs on GPUs of its generation, from its own number on; PTX on everything
+/// newer.
 std::string_view missing_in_gpu(const Artifact& artifact, const Target& machine) {
     const Target& needed = artifact.target;
     if (needed.isa != machine.isa) return "that kind of processor";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data of one problem on a device, on which kernels for that problem are timed in turn: by an engine that tunes,
-// and by the tools, with their own data and copies.
+// The data of one problem on a device, for timing kernels of that problem in turn. Used by an engine that tunes, and by
+// the tools with their own data and copies.
 #pragma once
 
 #include "normjit/kernel.h"
@@ -17,7 +17,7 @@
 
 namespace normjit {
 
-/// When long work has to end; it is checked between steps.
+/// The time by which long work must end; it is checked between steps.
 struct Deadline {
     using Clock = std::chrono::steady_clock;
     Clock::time_point end = Clock::time_point::max();
@@ -37,13 +37,13 @@ class TimedProblem {
   public:
     virtual ~TimedProblem() = default;
 
-    /// Times at most `rounds` rounds. Only the first begins after the deadline.
+    /// Times at most `rounds` rounds. After the deadline only the first round still begins.
     virtual Expected<Seconds> time(std::span<const Kernel> kernels, int rounds) = 0;
 };
 
 using OpenedProblem = Expected<std::unique_ptr<TimedProblem>>;
 
-/// In shorter samples the 30 ns for reading the clock matter.
+/// In shorter samples the time for reading the clock matters.
 inline constexpr double shortest_sample = 20e-6;
 
 /// Times launches of kernels on a CPU, each with the next arguments; a sample has several launches if one is too short.

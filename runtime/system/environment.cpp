@@ -75,7 +75,7 @@ Status read_cache_trust_others(std::string_view value, Environment& environment)
     return read_flag(value, environment.cache_trust_others);
 }
 
-/// Reads the one of `all` with this name.
+/// Reads the value of `all` that has this name.
 template <class Enum, size_t count>
 Status read_word(std::string_view value, const Enum (&all)[count], Enum& chosen) {
     std::vector<std::string_view> words;

@@ -18,14 +18,14 @@ namespace normjit {
 struct Environment {
     std::string cache_folder;                        ///< where compiled kernels are kept; empty: nowhere
     int64_t cache_bytes = int64_t{1} << 30;          ///< the most bytes in that folder
-    bool cache_trust_others = false;                 ///< use it even if others may write to it
-    std::vector<std::string> cache_packs;            ///< files that are searched before it
-    bool cache_everything = false;                   ///< keep also code that is made faster than it is read
+    bool cache_trust_others = false;                 ///< use the folder even if others may write to it
+    std::vector<std::string> cache_packs;            ///< files that are searched before the folder
+    bool cache_everything = false;                   ///< keep code that is made faster than it is read as well
     int64_t most_kernels = 4096;                     ///< in an engine's memory
-    int64_t most_kernel_bytes = int64_t{256} << 20;  ///< and the most bytes of their code
+    int64_t most_kernel_bytes = int64_t{256} << 20;  ///< the most bytes of their code
     std::vector<std::string> record_files;           ///< tuning records
-    bool shipped_records = true;                     ///< use those in the library as well
-    std::string cuda_driver;                         ///< the library to use as libcuda.so.1; empty: that
+    bool shipped_records = true;                     ///< use the records in the library as well
+    std::string cuda_driver;                         ///< the library to use instead of libcuda.so.1, if not empty
     std::string capture_file;                        ///< where requested specs are written; empty: nowhere
     IsaCap isa = IsaCap::machine;
     ThreadPolicy thread_policy = ThreadPolicy::automatic;

@@ -37,8 +37,7 @@ void flush_folder(int at, const std::string& name) {
     if (folder.is_open()) fsync(folder.get());
 }
 
-/// Returns bits that differ in every process and at every call. Process numbers do not: in containers many have number
-/// 1.
+/// Returns bits that differ in every process and at every call. Process ids do not: in many containers the id is 1.
 uint64_t random_bits() {
     uint64_t bits = 0;
     if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) == sizeof bits) return bits;
@@ -47,7 +46,7 @@ uint64_t random_bits() {
            static_cast<uint64_t>(getpid()) << 40 ^ ++count;
 }
 
-/// Turns a write beyond the process's file size limit into an error instead of the end of the process.
+/// Turns a write beyond the process's file size limit into an error. Without it the process would end.
 class NoSizeSignal {
   public:
     NoSizeSignal() {
@@ -74,7 +73,7 @@ class NoSizeSignal {
 
 /// Returns the target of a path: follows symbolic links, even if the end does not exist yet.
 std::string end_of_links(const std::string& path) {
-    constexpr int most = 40;  // as the system follows
+    constexpr int most = 40;  // the limit of Linux
     std::filesystem::path end = path;
     std::error_code error;
     for (int i = 0; i < most && std::filesystem::is_symlink(end, error); ++i) {

@@ -50,8 +50,8 @@ Expected<std::string> read_at(const Descriptor& file, int64_t offset, int64_t co
 /// Reads a whole file of at most `limit` bytes, which may be a pipe.
 Expected<std::string> read_file(const std::string& path, size_t limit);
 
-/// Appends lines to a file, each in one write, so that processes may share it. A line that a full disk or the death of
-/// its process cut off is ended before the next one. Not thread safe. Errors have no subject.
+/// Appends lines to a file, each in one write, so that processes may share it. A line that was cut off by a full disk
+/// or the death of its process is ended before the next one. Not thread safe. Errors have no subject.
 class LineFile {
   public:
     /// Creates the file if it does not exist. `flags` are added to open's.

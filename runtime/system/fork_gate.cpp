@@ -12,7 +12,7 @@ constinit ForkableSharedMutex lookup_mutex;
 
 namespace {
 
-/// Returns once `come` holds.
+/// Waits until `come` holds.
 template <class Condition>
 void wait_until(const Condition& come) {
     constexpr int quick = 64;
@@ -26,7 +26,7 @@ void wait_until(const Condition& come) {
 }
 
 constinit ForkableSharedMutex gate;
-constinit thread_local int depth = 0;  // of this thread's Inside
+constinit thread_local int depth = 0;  // of this thread's ApiScopes
 
 void before_fork() {
     if (depth == 0) gate.lock();
@@ -38,7 +38,7 @@ void in_parent() {
     if (depth == 0) gate.unlock();
 }
 
-/// The others that were behind the gate, if this thread was, are gone.
+/// The other threads that were inside the gate, even this thread's ones, do not exist in the child.
 void in_child() {
     lookup_mutex.reset();
     gate.reset();
@@ -57,7 +57,7 @@ void ForkableSharedMutex::lock() {
     wait_until([&] { return state_.load(std::memory_order_acquire) == -writer; });
 }
 
-/// Takes its count back, and comes again once there is no writer.
+/// Takes its count back, and tries again when there is no writer.
 void ForkableSharedMutex::wait_to_read() {
     wait_until([&] {
         state_.fetch_sub(1, std::memory_order_relaxed);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// fork() in a process whose threads are inside of normjit. The child has the forking thread alone, so that it would
-// find locked, or half done, what another one was about to leave. So fork() waits until none is behind the gate; that
-// takes as long as what they make there, and nobody enters meanwhile.
+// fork() in a process whose threads are inside normjit. The child has only the forking thread, so it would find locks
+// held, or data half written, by threads that do not exist there. So fork() waits until no thread is inside the gate.
+// That takes as long as what they are making, and no thread enters meanwhile.
 #pragma once
 
 #include "system/no_cancellation.h"
@@ -11,8 +11,9 @@
 
 namespace normjit {
 
-/// What a thread is in the functions that create, prepare, compile or tune, while it lives: behind the gate, and not to
-/// be cancelled. May nest. A fork() by this very thread, out of a callback, does not wait.
+/// Marks the calling thread as inside the gate for its lifetime: in the functions that create, prepare, compile or
+/// tune. The thread cannot be cancelled then. Scopes may nest. A fork() by this very thread, from a callback, does not
+/// wait.
 class Inside {
   public:
     Inside();
@@ -24,9 +25,9 @@ class Inside {
     const NoCancellation goes_on_;
 };
 
-/// A lock that a child of fork() may set free, whoever had it: the C library's own know their owner, who is another
-/// thread there. Readers let writers go first, so that fork() does not wait for ever where threads always read: one
-/// that reads must not lock it again. Who waits looks again and again, every 50 us after a while.
+/// A lock that a child of fork() may release, whoever held it. The C library's locks know their owner, which is another
+/// thread there. Readers let writers go first, so that fork() does not wait forever if some thread always reads; a
+/// thread must not lock it for reading twice. Waiting threads poll, after a while every 50 us.
 class ForkableSharedMutex {
   public:
     void lock();
@@ -41,10 +42,10 @@ class ForkableSharedMutex {
     void wait_to_read();
 
     static constexpr int64_t writer = int64_t{1} << 32;
-    std::atomic<int64_t> state_ = 0;  ///< readers, less `writer` while one writes or waits for them to leave
+    std::atomic<int64_t> state_ = 0;  ///< readers; less `writer` while one writes or waits for them to leave
 };
 
-/// Guards what threads look up without entering the gate. fork() takes it as well, after the gate.
+/// Guards tables that threads read without entering the gate. fork() takes it as well, after the gate.
 extern ForkableSharedMutex lookup_mutex;
 
 }  // namespace normjit

@@ -6,8 +6,8 @@
 
 namespace normjit {
 
-/// Prevents cancellation of the thread for its lifetime. A cancellation would unwind from any system call, also through
-/// destructors, where it ends the process; now it waits for the thread's next system call afterwards.
+/// Prevents cancellation of the thread for its lifetime. A cancellation would unwind the stack from any system call,
+/// and a destructor on the way would end the process. It now takes effect at the thread's next system call afterwards.
 class NoCancellation {
   public:
     NoCancellation() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which schedule an engine takes for a spec: records that ship with the library, then those of the engine's own files.
+// Chooses the schedule that an engine uses for a spec: from its own record files and the records that ship with the
+// library, else from the heuristic.
 #pragma once
 
 #include "system/environment.h"
@@ -14,17 +15,17 @@
 
 namespace normjit::tuning {
 
-/// The records in the library that say something about targets of this kind.
+/// Returns the records in the library that apply to targets of this kind.
 std::string_view shipped_records(const Target& target);
 
 class Advisor {
   public:
-    /// Reads the files. One that cannot be read, and each line that is no record, is a warning.
+    /// Reads the files. A file that cannot be read, and each line that is no record, is a warning.
     Advisor(DeviceClass device, const EngineOptions& options, const Environment& environment, const Log& log);
 
-    /// Warns of records that cannot be used.
+    /// Chooses, and warns of records that cannot be used.
     ChosenSchedule choose(const Spec& spec) const;
-    /// Notes that somebody asked for a kernel for this spec.
+    /// Records that a kernel for this spec was requested.
     void note(const Spec& spec) const;
 
     const DeviceClass& device() const { return device_; }

@@ -17,10 +17,10 @@ namespace {
 
 constexpr int trial_rounds = 7, final_rounds = 25, confirming_rounds = 11;
 
-/// Less is not worth another order of sums.
+/// The least gain that is worth another order of sums.
 constexpr double least_gain = 0.02;
 
-/// The part of the time that the deciding comparison gets.
+/// The part of the time for the deciding comparison.
 constexpr double final_share = 0.25;
 
 }  // namespace

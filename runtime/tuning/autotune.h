@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tuner inside an engine: no process of its own, no records, little time.
+// The tuner inside an engine. It needs no process of its own, no records and little time.
 #pragma once
 
 #include "kernel/timed_problem.h"
@@ -15,21 +15,21 @@
 namespace normjit::tuning {
 
 struct AutotuneResult {
-    Schedule schedule;    ///< the fastest, or the one to begin with when none was faster by more than the noise
-    double gain = 1;      ///< over the one to begin with
-    size_t measured = 0;  ///< candidates
+    Schedule schedule;    ///< the fastest, or `start` if none was faster by more than the noise
+    double gain = 1;      ///< how many times as fast as `start`
+    size_t measured = 0;  ///< number of candidates
 };
 
-/// A kernel for a schedule of the spec, ready to launch.
+/// Makes a kernel for a schedule of the spec, ready to launch.
 using MakeKernel = std::function<Expected<Kernel>(const Schedule&)>;
 
-/// Where kernels are timed, on memory of its own; see TimedProblem.
+/// Opens a problem on which kernels are timed, in its own memory; see TimedProblem.
 using OpenProblem = std::function<OpenedProblem(const Deadline&)>;
 
-/// Compares candidates with `start` until the seconds are over, in which the data is made, too; a candidate that is
-/// being made or timed then is the last. The fastest is confirmed on problems of its own. `open` is called again only
-/// when the problem before is gone. Legal schedules are right as the heuristic's is: results are not checked. Fails
-/// when `start` does not run, when there is no time for data that often, and soon after `stop` is set.
+/// Compares candidates with `start` until the time, which includes making the data, is over. A candidate that is then
+/// being made or timed is the last one. The fastest is confirmed on other problems. `open` is called again only after
+/// the previous problem is destroyed. Results are not checked: legal schedules are as correct as the heuristic's. Fails
+/// if `start` does not run, if there is no time for the data, and soon after `stop` is set.
 Expected<AutotuneResult> autotune(const Spec& spec, const Target& target, const Schedule& start, double seconds,
                                   const std::atomic<bool>& stop, const MakeKernel& make, const OpenProblem& open);
 

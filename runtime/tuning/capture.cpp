@@ -9,7 +9,7 @@
 namespace normjit::tuning {
 
 Expected<std::unique_ptr<Capture>> Capture::open(const std::string& path) {
-    // A pipe that nobody reads is an error, and one that is full costs lines, not the program's time.
+    // A pipe without a reader is an error; a full pipe loses lines instead of stopping the program.
     auto file = LineFile::open(path, O_NONBLOCK);
     if (!file.ok()) {
         return unavailable(fmt::format("NORMJIT_CAPTURE={}: {}; nothing is captured", path, file.status().message()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The specs that a running program asks for, collected in a file that `normjit tune` reads.
+// Collects the specs that a running program requests, in a file that `normjit tune` reads.
 #pragma once
 
 #include "system/file_io.h"
@@ -17,11 +17,11 @@ namespace normjit::tuning {
 /// Thread safe. Processes may share a file: a line is appended in one write.
 class Capture {
   public:
-    /// The file is made when it is not there; what a regular one of at most 64 MiB holds already is not added again. A
-    /// terminal or a pipe that somebody reads gets the lines, too.
+    /// Creates the file if it does not exist. Lines that a regular file of at most 64 MiB already has are not added
+    /// again. The path may also be a terminal or a pipe with a reader.
     static Expected<std::unique_ptr<Capture>> open(const std::string& path);
 
-    /// Appends the spec's text, once. After an error it is tried again when the spec is asked for again.
+    /// Appends the spec's text, once. After an error the next request for the spec tries again.
     Status add(const Spec& spec);
 
   private:

@@ -21,11 +21,11 @@ using nlohmann::json;
 /// The version of the keys and their meaning. Lines of another format are skipped.
 constexpr int record_format = 1;
 
-/// Bytes that are no UTF-8 become replacement characters.
+/// Replaces bytes that are no UTF-8 by replacement characters.
 std::string json_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
-/// Reads the keys of an object on one line; the library's parser calls it. Keeps a list or an object inside without
-/// what is in it: the destructors of filled ones allocate (3.11) and would end a process that lacks memory.
+/// Receives the keys of an object on one line from the library's parser. Stores a nested list or object without its
+/// content: the destructors of filled ones allocate (3.11) and would end a process that lacks memory.
 class LineReader {
   public:
     static Expected<LineReader> parse(std::string_view line) {
@@ -42,7 +42,7 @@ class LineReader {
     bool number_unsigned(uint64_t value) { return add(value); }
     bool number_float(double value, const std::string&) { return add(value); }
     bool string(std::string& value) { return add(value); }
-    bool binary(json::binary_t&) { return false; }  // not of a text
+    bool binary(json::binary_t&) { return false; }  // never occurs in text
     bool start_object(size_t) { return begin(json::object()); }
     bool start_array(size_t) { return begin(json::array()); }
     bool end_object() { return --depth_, true; }
@@ -57,7 +57,7 @@ class LineReader {
         return false;
     }
 
-    /// Sets `value`, a whole number to `least` or more. Errors name the key: "median: missing".
+    /// Sets `value`; whole numbers must be at least `least`. Errors name the key: "median: missing".
     template <class T>
     Status field(const char* key, T& value, [[maybe_unused]] int least = 0) const {
         const auto found = values_.find(key);
@@ -113,7 +113,7 @@ class LineReader {
     std::map<std::string, json> values_;
 };
 
-/// Writes an object on one line, its keys in the order in which they come.
+/// Writes an object on one line, with its keys in the order of the calls.
 class LineWriter {
   public:
     std::string text() const { return text_ + "}"; }
@@ -121,7 +121,7 @@ class LineWriter {
     template <class T>
     Status field(const char* key, const T& value, int /*least*/ = 0) {
         if constexpr (std::is_same_v<T, double>) {
-            // Three significant digits beyond what a measurement means.
+            // Six digits, three more than a measurement's precision.
             add(key, *text::parse_double(fmt::format("{:.6g}", value)));
         } else if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, int>) {
             add(key, value);
@@ -139,7 +139,7 @@ class LineWriter {
     std::string text_ = fmt::format("{{\"normjit_record\":{}", record_format);
 };
 
-/// Every key of a record, in the order of a line, and the least value of whole numbers.
+/// Reads or writes every key of a record, in the order of a line, with the least values of whole numbers.
 template <class Line, class Record>
 Status each_field(Line& line, Record& record) {
     NORMJIT_RETURN_IF_ERROR(line.field("spec", record.spec));
@@ -185,7 +185,7 @@ Expected<TuningRecord> parse_record(std::string_view line) {
     if (!record.spec.slices) return invalid_argument("spec: slices=any; must be a number");
     if (record.times.median <= 0) return invalid_argument("median: must be more than 0");
     if (record.heuristic_times.median <= 0) return invalid_argument("heuristic_median: must be more than 0");
-    // Before the key was there, GPUs were measured as now, and CPUs on the same data again and again.
+    // Lines from before the key existed: GPUs were measured as now, and CPUs on the same data each time.
     if (record.caches.empty()) record.caches = record.device.target.is_cuda() ? "cold" : "warm";
     return record;
 }

@@ -20,13 +20,13 @@ namespace {
 
 constexpr size_t most_warnings = 20;
 
-/// A record of another device counts when it gained this much there: less may be what that device is like.
+/// The least gain of another device's record that counts here. Less may be due to that device's properties.
 constexpr double architecture_gain = 1.05;
 
-/// The factor by which M and S of a record may be off.
+/// The factor by which M and S of a record may differ.
 constexpr double size_factor = 2;
 
-/// What two specs with the same fastest schedule have in common, but for M and S.
+/// Returns the part of a spec that specs with the same fastest schedule share: everything except M and S.
 Spec problem_of(Spec spec) {
     spec.rows.reset();
     if (spec.has_slices()) spec.slices.reset();
@@ -43,7 +43,7 @@ bool same_architecture(const Target& a, const Target& b) {
            a.cpu.avx512_bf16 == b.cpu.avx512_bf16 && a.cpu.avx512_fp16 == b.cpu.avx512_fp16;
 }
 
-/// As many row groups for each core or multiprocessor as where it was measured.
+/// Returns the schedule with as many row groups per core or multiprocessor as it had where it was measured.
 Schedule scaled(Schedule schedule, const DeviceClass& from, const DeviceClass& to) {
     const auto units = [](const DeviceClass& device) {
         return device.target.isa == Isa::cuda ? int64_t{device.target.cuda.sm_count} : int64_t{device.threads};
@@ -52,7 +52,7 @@ Schedule scaled(Schedule schedule, const DeviceClass& from, const DeviceClass& t
     return schedule;
 }
 
-/// Calls work(line, number) for every line that says something.
+/// Calls work(line, number) for every line that is neither blank nor a comment.
 template <class Work>
 void for_each_line(std::string_view text, const Work& work) {
     for (int number = 1; !text.empty(); ++number) {
@@ -63,7 +63,7 @@ void for_each_line(std::string_view text, const Work& work) {
     }
 }
 
-/// Returns the columns in a line that to_text() made, where the spec comes first; 0 without any.
+/// Returns the columns in a line that to_text() made, where the spec comes first; 0 if there are none.
 int64_t first_cols(std::string_view line) {
     constexpr std::string_view key = "cols=";
     const size_t at = line.find(key);
@@ -84,22 +84,22 @@ struct TuningRecords::Impl {
     struct Entry {
         TuningRecord record;
         std::string where;  ///< "<source>:<line>"
-        size_t line;        ///< among all that were added
+        size_t line;        ///< counts all lines that were added
     };
     struct Unread {
         std::string_view text;
         std::string source;
-        size_t line;  ///< of its first
+        size_t line;  ///< the number of its first line
     };
-    std::mutex mutex;  ///< find() reads lines
+    std::mutex mutex;  ///< for find(), which reads lines
     std::vector<Entry> entries;
     std::unordered_multimap<std::string, size_t> by_problem;  ///< text of problem_of() -> index
-    std::unordered_map<std::string, size_t> by_identity;      ///< that with S, M and the device
+    std::unordered_map<std::string, size_t> by_identity;      ///< the same text with S, M and the device -> index
     std::vector<Unread> unread;
-    std::unordered_set<int64_t> read_cols;  ///< of unread lines that were read
+    std::unordered_set<int64_t> read_cols;  ///< lengths of rows whose unread lines were read
     size_t lines = 0;
 
-    /// A later line replaces an earlier one about the same.
+    /// Adds a record. A later line replaces an earlier one about the same problem and device.
     void put(Entry entry) {
         const TuningRecord& record = entry.record;
         std::string problem = to_text(problem_of(record.spec));
@@ -115,7 +115,7 @@ struct TuningRecords::Impl {
         }
     }
 
-    /// Those of the unread lines that are about rows of this length. Returns warnings.
+    /// Reads the unread lines about rows of this length. Returns warnings.
     std::vector<std::string> read(int64_t cols) {
         std::vector<std::string> warnings;
         if (!read_cols.insert(cols).second) return warnings;
@@ -138,7 +138,7 @@ struct TuningRecords::Impl {
         std::vector<Entry> found;
         const auto [begin, end] = by_problem.equal_range(to_text(problem_of(spec)));
         for (auto each = begin; each != end; ++each) found.push_back(entries[each->second]);
-        // The order in a hash table is nobody's business.
+        // Sorted, because the order in a hash table is arbitrary.
         std::ranges::sort(found, {}, &Entry::line);
         return found;
     }
@@ -146,8 +146,8 @@ struct TuningRecords::Impl {
 
 namespace {
 
-/// How far a record's M or S is away: 0 is the same, less than 0 no answer. One that is dynamic takes the record with
-/// the most, since the longest launches are those that count.
+/// Returns the distance of a record's M or S: 0 if equal, negative if the record does not apply. A dynamic size takes
+/// the largest record, because the longest launches matter most.
 std::optional<double> distance_of(std::optional<int64_t> wanted, int64_t recorded) {
     if (recorded == 0) return std::nullopt;
     if (!wanted) return 1 / static_cast<double>(recorded);
@@ -162,7 +162,7 @@ std::optional<double> distance_of(const Spec& spec, const Spec& recorded) {
     return rows && slices ? std::optional(*rows + *slices) : std::nullopt;
 }
 
-/// A record that could answer.
+/// A record that may apply.
 struct Offer {
     const TuningRecord* record;
     const std::string* where;
@@ -260,7 +260,7 @@ ChosenSchedule TuningRecords::find(const Spec& spec, const DeviceClass& device) 
         if (offer.tier == TuningTier::architecture)
             chosen.schedule = scaled(chosen.schedule, offer.record->device, device);
         if (!offer.record->is_tuned()) {
-            chosen.schedule = heuristic(spec, device.target);  // of this version, which may know more
+            chosen.schedule = heuristic(spec, device.target);  // this version's heuristic, which may know more
             return chosen;
         }
         const Status usable = check_use(spec, chosen.schedule, device.target);

@@ -6,7 +6,7 @@
 namespace normjit::tuning {
 namespace {
 
-/// The neighbourhoods of so many of the fastest are searched: with one, noise decides where to go.
+/// How many of the fastest schedules have their neighbourhoods searched. With one, noise would decide the direction.
 constexpr size_t expanded_places = 2;
 
 }  // namespace

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which schedule to measure next: the heuristic's neighbours, then those of the fastest, and those of the fastest of
-// them, until nothing near is faster. Schedules far away that a model of the machine proposed took up to three eighths
-// of the measurements once: on 12 GPU problems the neighbours alone found as much (0.983 to 1.015), on 10 CPU problems
-// they found three gains of 1.06 to 1.33 that the others crowded out (H200 and Xeon, 2026-11-22).
+// Decides which schedule to measure next: the heuristic's neighbours, then the neighbours of the fastest, and so on
+// until no neighbour is faster. Proposals of a model of the machine were tried and found less (NOTES N-505).
 #pragma once
 
 #include "normjit/space.h"
@@ -16,20 +14,21 @@ namespace normjit::tuning {
 
 class Search {
   public:
-    /// `most`: schedules to measure, the heuristic's not counted. `hints` are measured first: what was fastest for
-    /// something similar. They must be legal.
+    /// `most`: schedules to measure, not counting the heuristic's. `hints` are measured first: the fastest schedules of
+    /// similar problems. They must be legal.
     Search(const ScheduleSpace& space, size_t most, const std::vector<Schedule>& hints = {});
 
     const Schedule& heuristic() const { return heuristic_; }
 
-    /// The schedule to measure now, to be followed by report(); nothing when the search is over.
+    /// Returns the schedule to measure now, to be followed by report(); nothing if the search is over.
     std::optional<Schedule> next();
-    /// Those that next() is likely to hand out afterwards: their code can be made meanwhile.
+    /// Returns the schedules that next() is likely to return afterwards, so that their code can be made meanwhile.
     std::vector<Schedule> ahead(size_t count) const;
-    /// How many times as fast as the heuristic the last one was; nothing: it does not run or is wrong.
+    /// Reports how many times as fast as the heuristic's the last schedule was; nothing if it does not run or is wrong.
     void report(std::optional<double> gain);
 
-    /// The fastest so far, the fastest first; none that was slower than the heuristic by more than `slack`.
+    /// Returns the fastest schedules so far, the fastest first; none that was slower than the heuristic's by more than
+    /// `slack`.
     std::vector<Schedule> best(size_t count, double slack) const;
     double best_gain() const;
     size_t measured() const { return measured_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The record files of runtime/tuning/shipped, embedded at build by the list in runtime/CMakeLists.txt.
+// The record files of runtime/tuning/shipped, embedded at build time by the list in runtime/CMakeLists.txt.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 namespace normjit::tuning {
 
 struct Shipped {
-    std::string_view name;  ///< of the file: cuda_... or cpu_...
+    std::string_view name;  ///< name: the file's, cuda_... or cpu_...
     std::string_view text;
 };
 

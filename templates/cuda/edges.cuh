@@ -18,7 +18,8 @@ NORMJIT_DEVICE uint32 inside(int first) {
 template <int width>
 constexpr uint32 inside_all = (1u << width) - 1;
 
-// Loads columns, once per kernel: their addresses are not aligned. Elements outside are zero.
+// Loads columns, once per kernel, element by element because their addresses are not aligned. Elements outside are
+// zero.
 template <class T, int width, int cols>
 NORMJIT_DEVICE void load_inside(const char* from, int first, uint32* words) {
     constexpr int size = sizeof(T);
@@ -34,7 +35,7 @@ NORMJIT_DEVICE void load_inside(const char* from, int first, uint32* words) {
     }
 }
 
-// Reads nothing after the row; what it reads before it belongs to the previous row.
+// Reads nothing after the row; what it reads before the row belongs to the previous row.
 template <class T, int width, int cols>
 NORMJIT_DEVICE void copy_async_inside(uint32 to, const char* from, int first) {
     static_assert(bytes_of<T, width> == 16);

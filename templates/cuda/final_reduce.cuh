@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduces the partials of all row groups in a fixed order and casts: grid (ceil(cols / columns), column outputs, then
-// scalars, slices whose sums are in several partials). A scalar has one block.
-// Launched with programmatic stream serialization, its blocks are resident before the row kernel ends.
+// Reduces the partials of all row groups in a fixed order and converts the result. Grid: (ceil(cols / columns), column
+// outputs and then scalars, slices with several partials). A scalar has one block. With programmatic stream
+// serialization its blocks are resident before the row kernel ends.
 #pragma once
 #include "partials.cuh"
 #include "reduce.cuh"
 
 namespace normjit {
 
-// Neighbouring lanes read 16 bytes each; slices share the row groups: slice s takes s, s + slices, ...
+// Neighbouring lanes read 16 bytes each. The row groups are dealt out to slices of the block: slice s takes s, s +
+// slices, ...
 template <class P>
 struct FinalLayout {
     using Math = typename P::Math;
@@ -16,14 +17,13 @@ struct FinalLayout {
     static constexpr int width = P::cols % wide == 0 ? wide : 1;
     static constexpr int lanes = P::final_columns / width, slices = P::final_threads / lanes;
     static constexpr int slices_of_warp = lanes < 32 ? 32 / lanes : 1,
-                         sources = slices / slices_of_warp;  // sources are added in shared memory
+                         sources = slices / slices_of_warp;  // the partial results that are added in shared memory
     static_assert(lanes * width == P::final_columns && lanes * slices == P::final_threads &&
                   P::final_threads % 32 == 0);
     static_assert(lanes % 32 == 0 || 32 % lanes == 0);
 };
 
-// Reduces `groups` partials from row `first` of the array of this block's column output on, to the output of one slice
-// or of all.
+// Reduces `groups` partials, from row `first` of this block's partial array on, to the output of one slice or of all.
 template <class P>
 NORMJIT_DEVICE void reduce_partials(const Arguments& a, int64 first, uint32 groups, int64 of_slice) {
     using L = FinalLayout<P>;

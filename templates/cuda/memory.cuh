@@ -5,8 +5,8 @@
 
 namespace normjit {
 
-// Matrices are read once, so they bypass L1. ld.global.nc is not possible, because the output may alias an input. Data
-// that several warps read again (row values, columns) is `cached` (NOTES N-304).
+// Loads elements. Matrices are read once, so they bypass L1. ld.global.nc is not possible, because the output may alias
+// an input. Data that several warps read again (row values, columns) is `cached` (NOTES N-304).
 template <int bytes, bool cached = false>
 NORMJIT_DEVICE void load(const void* from, uint32* words) {
     if constexpr (bytes == 2) {
@@ -45,7 +45,7 @@ NORMJIT_DEVICE void load(const void* from, uint32* words) {
     }
 }
 
-// Loads what no launch writes. Not volatile, so that such loads pass the stores before them.
+// Loads data that no launch writes. Not volatile, so that the compiler may move such loads before earlier stores.
 template <int bytes>
 NORMJIT_DEVICE void load_constant(const void* from, uint32* words) {
     if constexpr (bytes == 2) {
@@ -65,7 +65,7 @@ NORMJIT_DEVICE void load_constant(const void* from, uint32* words) {
     }
 }
 
-// Ordinary stores. A hint that outputs may leave L2 first (st.global.cs) gained nothing (NOTES N-305); the next kernel
+// Stores as usual. A hint that outputs may leave L2 first (st.global.cs) gained nothing (NOTES N-305); the next kernel
 // may find the output in L2.
 template <int bytes>
 NORMJIT_DEVICE void store(void* to, const uint32* words) {
@@ -85,14 +85,14 @@ NORMJIT_DEVICE void store(void* to, const uint32* words) {
     }
 }
 
-// Shared memory is addressed by 32-bit offsets, computed once: with a generic pointer each access would look up its
-// window again (S2UR, about 20 cycles before every load).
+// Returns the 32-bit offset that addresses shared memory, to be computed once. With a generic pointer each access would
+// look up its window again (S2UR, about 20 cycles before every load).
 NORMJIT_DEVICE uint32 shared_address(const void* pointer) {
     uint32 address;
     asm volatile("mov.u32 %0, %1;" : "=r"(address) : "r"(uint32(__cvta_generic_to_shared(pointer))));
     return address;
 }
-// Ordinary loads and stores, not asm: the compiler must be free to move them past the global stores of the sweep.
+// Load and store without asm, because the compiler must be free to move them past the global stores of the sweep.
 template <class T>
 NORMJIT_DEVICE T* shared_pointer(uint32 address) {
     return (T*)__cvta_shared_to_generic(address);
@@ -163,7 +163,7 @@ NORMJIT_DEVICE void store_scalar(void* base, int64 index, Math value) {
     store_one<T>((T*)base + index, value);
 }
 
-// cp.async: every thread copies what it will read itself, so waiting for its own groups is enough.
+// Copies with cp.async. Every thread copies what it will read itself, so waiting for its own groups is enough.
 template <int bytes>
 NORMJIT_DEVICE void copy_async(uint32 to, const char* from) {
     if constexpr (bytes < 16) {

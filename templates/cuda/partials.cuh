@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes one partial per row group from the column sums of its lanes; or the outputs, if one group has all rows of them
-// or of a slice.
+// Writes one partial per row group from the column sums of its lanes. If one group has all rows, of a slice or in all,
+// it writes the outputs instead.
 #pragma once
 #include "edges.cuh"
 #include "plan.cuh"
@@ -8,7 +8,7 @@
 
 namespace normjit {
 
-// A destination of column sums: a partial.
+// Where column sums go if they go to a partial.
 template <class Math>
 struct PartialRow {
     Math* to;
@@ -19,7 +19,7 @@ struct PartialRow {
     }
 };
 
-// A slice's row of column output i.
+// Where the column sums of output i go if they are a slice's final ones: a row of the output.
 template <class P, int i>
 struct OutputRow {
     using Math = typename P::Math;
@@ -37,7 +37,7 @@ struct OutputRow {
     __device__ __forceinline__ void write(int column, Math sum) const {
         store_one<T>(at(column), finished(column, sum));
     }
-    // Tensors with a row per slice are aligned; shared ones need not be.
+    // Tensors with a row per slice are aligned; tensors that slices share need not be.
     template <int width>
     __device__ __forceinline__ void write_all(int column, const Math (&sum)[width]) const {
         if constexpr (P::one_group) {
@@ -71,7 +71,7 @@ NORMJIT_DEVICE void merge_teams(const K& k, int part, const Row& row, int s) {
             write_shared(k.shared + (((k.team * L::steps + v) * width + e) * L::merge_lanes + k.lane) * size,
                          k.sums[s][v][e]);
     __syncthreads();
-    // The columns of a cluster's block: those of its vectors.
+    // The columns that a block of a cluster has vectors of.
     const int before = int(k.first_vector) * width, own = k.shift - before;
     const int last = P::cluster > 1 ? int(k.my_vectors) * width - own : P::cols;
     const int first = P::cluster > 1 && own < 0 ? -own : 0, end = last < P::cols ? last : P::cols;
@@ -136,7 +136,8 @@ NORMJIT_DEVICE typename P::Math* scalar_partials(const Arguments& a, int i) {
     return (Math*)a.partials + rows * (int64(P::ColumnOutputs::count) * P::cols + int64(i) * P::scalar_parts);
 }
 
-// Writes the partials of block `block` of `blocks` of a row group, and zeros where another path has more blocks.
+// Writes the partials of block `block` out of `blocks` of a row group, and zeros in the places of blocks that only
+// another path has.
 template <class P, int threads>
 NORMJIT_DEVICE void write_scalars(const Arguments& a, uint32 shared, const typename P::Math* largest, uint32 group,
                                   uint32 block, uint32 blocks) {

@@ -42,16 +42,16 @@ namespace normjit {
 
 struct Operand {
     void* data;        // [rows, cols], [rows] or [cols]; an output may be exactly one of the matrices
-    int64 row_stride;  // of matrices: elements from one row to the next; 0 repeats one row
+    int64 row_stride;  // matrices only: elements from one row to the next; 0 repeats one row
 };
 
 struct Arguments {
-    Operand operand[16];  // in the order of Places
+    Operand operand[16];  // in the order of the OperandList
     void* partials;    // Math [column outputs, rows of partials, cols], then [scalars, rows of partials, scalar_parts]
-    void* row_values;  // Plan::Row [rows], the two-pass form only
+    void* row_values;  // Plan::Row [rows], only in the two-pass form
     int64 rows;
-    uint32 parts;                  // row groups; with per_slice the number of parts of a slice
-    uint32 rows_each, rows_extra;  // quotient and remainder of shared rows / (parts * rows_per_block): saves a 64-bit
+    uint32 parts;                  // row groups; with per_slice, the number of parts of a slice
+    uint32 rows_each, rows_extra;  // quotient and remainder of shared rows / (parts * rows_per_block), to save a 64-bit
                                    // division per thread
     uint32 progress_slot;
 #ifdef NORMJIT_SLICES
@@ -70,7 +70,7 @@ static_assert(sizeof(Arguments) == 456, "artifact/cuda_abi.h has the same struct
 static_assert(sizeof(Arguments) == 296, "artifact/cuda_abi.h has the same struct");
 #endif
 
-// Returns the row groups that write partials over all rows, which is the number of partials of a column output.
+// Returns how many row groups write partials over all rows: the number of partials of a column output.
 template <class P>
 NORMJIT_DEVICE uint32 shared_groups(const Arguments& a) {
     return P::per_slice ? a.row_groups : a.parts;
@@ -80,7 +80,7 @@ NORMJIT_DEVICE uint32 rows_of_partials(const Arguments& a) {
     return P::per_slice ? a.partial_rows : a.parts;
 }
 
-// A row among all rows, or within a slice. Without slices, slice is 0.
+// The place of a row, among all rows or within a slice. Without slices, slice is 0.
 struct RowPlace {
     int64 slice, row;
 };
@@ -97,7 +97,7 @@ NORMJIT_DEVICE int64 first_element(const Arguments& a, int place, const RowPlace
     return element;
 }
 
-// Where each kind of operand starts.
+// The first place of each kind of operand in Arguments.
 template <class P>
 struct Places {
     static constexpr int matrices = 0, columns = P::Matrices::count, rows = columns + P::Columns::count;
@@ -107,9 +107,9 @@ struct Places {
     static_assert(scalar_outputs + P::scalars <= 16);
 };
 
-// Counters that paced teams report to, one per launch: 0 when the code is loaded, and again after each launch. They
-// belong to the code, not to the workspace, whose old content would break the pacing (NOTES N-306). Two launches at
-// once that share one only lose time.
+// The counters that paced teams report to, one per launch: 0 when the code is loaded, and again after each launch. They
+// belong to the code, not to the workspace, whose old content would break the pacing (NOTES N-306). Two simultaneous
+// launches that share one only lose time.
 __device__ uint32 progress_counters[NORMJIT_PROGRESS_SLOTS];
 NORMJIT_DEVICE uint32* progress_of(const Arguments& a) { return progress_counters + a.progress_slot; }
 
@@ -124,21 +124,22 @@ struct Values {
 template <class P>
 using ValuesOf = Values<typename P::Formula>;
 
-// Sizes of the row kernel. One team of threads_per_row threads (times cluster) owns a row; lane t of a team owns the
-// vectors t, t + threads_per_row, ... of its block's share of the columns.
+// The sizes of the row kernel. One team of threads_per_row threads (times cluster) owns a row; lane t of a team owns
+// the vectors t, t + threads_per_row, ... of its block's share of the columns.
 template <class P>
 struct Layout {
     using Math = typename P::Math;
     static constexpr int width = P::vector_width, lanes = P::threads_per_row, teams = P::rows_per_block;
     static constexpr int threads = lanes * teams;
-    static constexpr int warps = ceil_div(lanes, 32);      // of one team
-    static constexpr bool shifted = P::cols % width != 0;  // edges.cuh
+    static constexpr int warps = ceil_div(lanes, 32);      // in one team
+    static constexpr bool shifted = P::cols % width != 0;  // see edges.cuh
     static constexpr int all_vectors =
-        ceil_div(P::cols + (shifted ? width - 1 : 0), width);          // at the most unfavourable shift
-    static constexpr int vectors = ceil_div(all_vectors, P::cluster);  // of one block
-    static constexpr int steps = ceil_div(vectors, lanes);             // vectors of one lane
-    // Of the block with the fewest vectors, at the best shift. full_steps: all lanes of all blocks have a vector;
-    // inner_steps: in addition, no vector is at the row's end (except in the first step).
+        ceil_div(P::cols + (shifted ? width - 1 : 0), width);          // at the least favourable shift
+    static constexpr int vectors = ceil_div(all_vectors, P::cluster);  // in one block
+    static constexpr int steps = ceil_div(vectors, lanes);             // vectors per lane
+    // least_vectors: those of the block with the fewest, at the most favourable shift. full_steps: steps in which all
+    // lanes of all blocks have a vector. inner_steps: in addition, no vector is at the row's end (except in the first
+    // step).
     static constexpr int least_vectors = at_least(ceil_div(P::cols, width) - (P::cluster - 1) * vectors, 0);
     static constexpr int full_steps = least_vectors / lanes, inner_steps = at_least(least_vectors - 1, 0) / lanes;
     static constexpr bool exact = !shifted && full_steps == steps;
@@ -146,22 +147,25 @@ struct Layout {
     static constexpr bool staged = P::staging != Staging::registers;
 
     static constexpr int slot_elements =
-        round_up(steps * lanes * width, 16);  // of one row, so that every operand's part is aligned
+        round_up(steps * lanes * width, 16);  // elements of one row, rounded up so that every operand's part is aligned
     static constexpr int row_bytes = slot_elements * P::Matrices::element_bytes;
     static constexpr int stage_bytes = staged ? P::pipeline_depth * teams * row_bytes : 0;
-    // Column sums of teams, or of vectors that are not aligned, are added in shared memory: partials.cuh.
-    static constexpr bool scatters = shifted && teams == 1 && steps * width <= 4;  // a thread has few sums: 1 of 4 f32
+    // True if column sums are added in shared memory: sums of several teams, or of vectors that are not aligned
+    // (partials.cuh).
+    static constexpr bool scatters = shifted && teams == 1 && steps * width <= 4;  // a thread has few sums: one vector
+                                                                                   // of 4 f32
     static constexpr bool merges = (teams > 1 || shifted && !scatters) && P::ColumnOutputs::count > 0;
     static constexpr int merge_lanes = lanes + (lanes >= 16 ? at_least(128 / bytes_of<Math> / width, 1) : 0);
     static constexpr int merge_bytes = merges ? teams * steps * width * merge_lanes * bytes_of<Math> : 0;
     static constexpr int columns_at = round_up(at_least(stage_bytes, merge_bytes), 16);
     static constexpr int sums_at =
         columns_at + (P::column_memory == Memory::shared ? round_up(slot_elements * P::Columns::element_bytes, 16) : 0);
-    static constexpr int sums_of_team = P::cluster * warps * P::row_sums;  // twice: consecutive reductions alternate
+    static constexpr int sums_of_team = P::cluster * warps * P::row_sums;  // twice, because consecutive reductions
+                                                                           // alternate
     static constexpr int inputs_at =
         sums_at + (crosses_warps ? round_up(2 * teams * sums_of_team * bytes_of<Math>, 16) : 0);
     static constexpr int readers =
-        lanes < 32 ? teams : threads / 32;  // each keeps its own copy of the row inputs, 8 bytes a value
+        lanes < 32 ? teams : threads / 32;  // each keeps its own copy of the row inputs, 8 bytes per value
     static constexpr int barriers_at = inputs_at + (staged ? P::pipeline_depth * readers * P::Rows::count * 8 : 0);
     static constexpr int stage_barriers = P::staging == Staging::bulk ? P::pipeline_depth * teams : 0;
     static constexpr int scalars_at = barriers_at + 8 * (stage_barriers + (P::cluster > 1 ? 2 : 0));

@@ -37,7 +37,7 @@ NORMJIT_DEVICE void add_lanes_all(Math (&sum)[count]) {
     }
 }
 
-// Returns the largest value of a block's threads to each of them. `shared` has room for a value of each warp.
+// Returns the largest value among a block's threads to each of them. `shared` has room for a value of each warp.
 template <int threads, class Math>
 NORMJIT_DEVICE Math largest_of_block(uint32 shared, Math value) {
     const auto of_warp = [](Math& largest) {
@@ -89,7 +89,7 @@ struct TeamReduction {
         return shared + L::barriers_at + 8 * (L::stage_barriers + buffer);
     }
 
-    // Sums one value per source (a warp of this or another block), source by source in lanes, then across lanes.
+    // Sums one value per source (a warp of this or another block): first over a lane's sources, then across lanes.
     __device__ __forceinline__ void gather(uint32 from, Math (&sum)[at_least(count, 1)]) const {
         constexpr int lanes = power_of_two_above(sources) < 32 ? power_of_two_above(sources) : 32;
         const int mine = lane % lanes;

@@ -36,7 +36,7 @@ __device__ __forceinline__ void RowKernel<P>::load_columns() {
     if constexpr (columns_shared) __syncthreads();
 }
 
-// Row inputs take the same way as the rows: a queue in registers would wait for the newest value each time it moves up.
+// Row inputs are requested with their rows: a queue in registers would wait for the newest value each time it moves up.
 template <class P>
 __device__ __forceinline__ void RowKernel<P>::request_inputs(int place) {
     unroll<0, P::Rows::count>([&](auto i) {
@@ -64,10 +64,10 @@ __device__ __forceinline__ void RowKernel<P>::read_inputs(int stage) {
     });
 }
 
-// Requests the next row of this team; `place` is its stage, or its slot of `raw`.
+// Requests the next row of this team; `place` is its stage in shared memory, or its slot in `raw`.
 template <class P>
 __device__ __forceinline__ void RowKernel<P>::request(int place) {
-    // Wide rows arrive sooner through L1, as gamma does each time; narrow ones arrive later (NOTES N-307).
+    // Wide rows arrive sooner through L1 if gamma is read through it each time; narrow rows arrive later (NOTES N-307).
     constexpr bool by_l1 = P::column_memory == Memory::global;
     if constexpr (reread) {
         unroll<0, matrices>([&](auto i) { in_hand[i.value] = next[i.value]; });
@@ -111,7 +111,7 @@ __device__ __forceinline__ void RowKernel<P>::request(int place) {
     }
 }
 
-// Returns raw words of matrix i as the sweep needs them: from the current row, from its stage, or from L1 or memory.
+// Returns the words of matrix i as the sweep needs them: from the current row, from its stage, or from L1 or memory.
 template <class P>
 template <int i, int level>
 __device__ __forceinline__ void RowKernel<P>::fetch(int place, int v, Math (&out)[width]) {

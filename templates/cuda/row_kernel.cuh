@@ -35,10 +35,10 @@ struct RowKernel {
     uint32 shared;
     TeamReduction<P> reduce;
     int lane, team;
-    uint32 first_vector, my_vectors;  // of this block's share of the row
-    int shift;                        // elements of a row's first vector that lie before the row: edges.cuh
+    uint32 first_vector, my_vectors;  // in this block's share of the row
+    int shift;                        // elements of a row's first vector that lie before the row: see edges.cuh
     Math sums[at_least(column_sums, 1)][steps][width];
-    Math largest[at_least(scalars, 1)];  // of all rows
+    Math largest[at_least(scalars, 1)];  // over all rows of this lane so far
     uint32 column_raw[columns_kept ? steps : 1][at_least(column_words, 1)];
     uint32 raw[L::staged || reread ? 1 : depth][steps][matrix_words];  // register staging: the rows in flight
     uint32 kept[keep && L::staged ? steps : 1][matrix_words];
@@ -48,19 +48,21 @@ struct RowKernel {
     // matrix's cursor is at this lane's first vector (bulk: the block's first byte) of the row to be requested next.
     const char* next[matrices];
     int64 next_step[matrices];
-    const char* in_hand[reread ? matrices : 1];  // if nothing is kept: this lane's first vector of the current row
+    const char* in_hand[reread ? matrices : 1];  // if no row is kept: this lane's first vector of the current row
     const char* next_input[at_least(P::Rows::count, 1)];
     char* output[at_least(outputs, 1)];  // this lane's first vector of the current row
     int64 output_step[at_least(outputs, 1)];
-    char* row_output[at_least(row_outputs, 1)];  // of the current row
+    char* row_output[at_least(row_outputs, 1)];  // in the current row
     uint32 progress_seen;
     bool paced;
-    uint32 step, rows_mine, rows_team_max;  // rows between rows; rows of this team; rows of the block's longest team
-    // If rows pass from slice to slice: the next row's place in its slice, for cursors and for outputs.
+    uint32 step, rows_mine, rows_team_max;  // distance of a team's consecutive rows; rows of this team; rows of the
+                                            // block's longest team
+    // True if a team's rows continue from slice to slice. Then these count the next row's place in its slice, for
+    // cursors and for outputs.
     static constexpr bool passes_slices = P::sliced && !P::per_slice;
     uint32 next_in_slice, output_in_slice, step_in_slice;
-    uint32 rows_done;  // of this team, over all items: stages continue where they were
-    int64 slice;       // of the current item
+    uint32 rows_done;  // by this team, in all pieces: stages continue where they were
+    int64 slice;       // the current piece's
 
     __device__ __forceinline__ bool valid(int v) const { return L::exact || uint32(lane + v * L::lanes) < my_vectors; }
     static __device__ __forceinline__ bool is_inner(int v) { return !L::shifted || v > 0 && v < L::inner_steps; }
@@ -75,7 +77,8 @@ struct RowKernel {
         return 0;
     }
 
-    // Returns the elements from a row to the team's next; in a later slice that is further on by slice_gap().
+    // Returns the elements from one row of the team to its next one. In a later slice that one is further on by
+    // slice_gap().
     __device__ __forceinline__ int64 elements_of_step(int place) const {
         const int64 row_stride = a.operand[place].row_stride;
         if constexpr (!passes_slices) return int64(step) * row_stride;
@@ -94,7 +97,7 @@ struct RowKernel {
     // Starts part `part` of all rows, or of a slice.
     __device__ __forceinline__ void start(int part) {
         step = a.parts * L::teams;
-        // Groups that take parts in turn are not side by side, and a slice with one part has no final reduce.
+        // Groups that take parts in turn do not run at once, and a slice with one part has no final reduce.
         paced = reduce.rank == 0 && (!P::per_slice || a.items == a.row_groups && a.parts > 1);
         const int64 base = int64(part) * L::teams, first = base + team;
         shift = shift_of(first);
@@ -217,7 +220,7 @@ struct RowKernel {
             });
     }
 
-    // Runs on one lane of the row's team; of a cluster, on one of its first block.
+    // Stores a row's [M] outputs, on one lane of the row's team; in a cluster, on one lane of its first block.
     __device__ __forceinline__ void store_row_outputs(const typename P::Row& row) {
         if constexpr (row_outputs > 0) {
             if (lane != 0 || first_vector != 0) return;
@@ -231,8 +234,8 @@ struct RowKernel {
         }
     }
 
-    // One sweep over this lane's vectors of one row. Where every lane has a vector, two vectors share a test, so that
-    // their loads overlap; without any test, ptxas 13.0 moves so many loads forward that it spills (layernorm 61440
+    // Runs one sweep over this lane's vectors of one row. If every lane has a vector, two vectors share a test, so that
+    // their loads overlap. Without any test, ptxas 13.0 moves so many loads forward that it spills (layernorm 61440
     // bf16 for sm_100).
     template <int level>
     __device__ __forceinline__ void sweep(const typename P::Row& row, int place,
@@ -252,8 +255,8 @@ struct RowKernel {
         }
     }
 
-    // A stage is free again when every thread of the team has passed a reduction (or a barrier) after its last read
-    // from it.
+    // True if a stage is free again without a barrier. That needs every thread of the team to pass a reduction after
+    // its last read from the stage.
     static constexpr bool frees_own_stage = keep && P::levels > 0;
 
     __device__ __forceinline__ void refill(uint32 row, int stage) {
@@ -299,19 +302,19 @@ struct RowKernel {
     static constexpr int ahead =
         P::staging == Staging::async ? depth - 1 : depth;  // rows requested before the first is processed
 
-    // The rows of a part, in order: row_loop.cuh.
+    // Go through the rows of a part in order: row_loop.cuh.
     __device__ __forceinline__ void keep_pace(uint32 number);
     __device__ __forceinline__ void request_first_rows();
     __device__ __forceinline__ void run_registers();
     __device__ __forceinline__ void run_staged();
-    // The first stage of bulk copies, whose barriers count on from item to item.
+    // Returns the first stage of bulk copies, whose barriers count on from piece to piece.
     __device__ __forceinline__ int first_stage() const { return P::per_slice && bulk ? int(rows_done % depth) : 0; }
     // Runs all rows of a part, from the first request on.
     __device__ __forceinline__ void run(int part) {
         start(part);
-        // The first row waits for its columns as well, so they are requested first: after several rows they come late.
-        // Exceptions are columns that every thread stores in shared memory first, and columns loaded element by
-        // element, for rows that start anywhere (NOTES N-308).
+        // The first row waits for its columns as well, so these are requested first; after several rows they would come
+        // late. There are two exceptions: columns that all threads first store in shared memory, and columns loaded
+        // element by element, for rows that start anywhere (NOTES N-308).
         constexpr bool columns_first = columns_kept && !L::shifted;
         if constexpr (columns_first) load_columns();
         request_first_rows();

@@ -5,15 +5,15 @@
 
 namespace normjit {
 
-// Memory serves some multiprocessors faster than others, so blocks with equal shares finish at different times. So
-// every `pace` rows a team reports, and waits while it is more than pace_slack reports ahead of the average. Only time
-// depends on it: after `patience` polls in a row a team stops waiting for good (NOTES N-306).
+// Keeps the teams together. Memory serves some multiprocessors faster than others, so blocks with equal shares would
+// finish at different times. Every `pace` rows a team reports, and waits while it is more than pace_slack reports ahead
+// of the average. Only time depends on it: after `patience` polls in a row a team stops waiting for good (NOTES N-306).
 template <class P>
 __device__ __forceinline__ void RowKernel<P>::keep_pace(uint32 number) {
     if constexpr (P::pace > 0) {
         if (lane != 0 || !paced) return;
         if (number % P::pace == P::pace - 1)
-            progress_seen = read_counter(progress_of(a));  // arrives while a row is processed
+            progress_seen = read_counter(progress_of(a));  // the value arrives while a row is processed
         if (number == 0 || number % P::pace != 0) return;
         constexpr int patience = 32;
         const uint32 target = (number / P::pace - P::pace_slack) * shared_groups<P>(a) * L::teams;
@@ -28,7 +28,7 @@ __device__ __forceinline__ void RowKernel<P>::keep_pace(uint32 number) {
     }
 }
 
-// Stages follow one another in a ring.
+// Returns the stage that is `count` after this one in the ring.
 template <class P>
 NORMJIT_DEVICE int stage_after(int stage, int count) {
     constexpr int depth = P::pipeline_depth;
@@ -45,9 +45,9 @@ __device__ __forceinline__ void RowKernel<P>::request_first_rows() {
     }
 }
 
-// Rows wait in registers. The loop is unrolled by the depth, so that no row moves from register to register. A team
-// with a single row needs no loop and no cursors: without them 512 threads of 8192 columns do not spill in 40
-// registers.
+// Goes through rows that are requested into registers. The loop is unrolled by the depth, so that no row moves from
+// register to register. A team with a single row needs no loop and no cursors: without them 512 threads of 8192 columns
+// do not spill in 40 registers.
 template <class P>
 __device__ __forceinline__ void RowKernel<P>::run_registers() {
     if constexpr (P::rows_per_team == 1) return process(0, 0, inputs[0]);
@@ -61,8 +61,8 @@ __device__ __forceinline__ void RowKernel<P>::run_registers() {
         }
 }
 
-// Rows wait in shared memory. process() requests bulk rows, this function the others. A team with a single row needs no
-// cursors: with them 1024 threads of 65536 columns spill.
+// Goes through rows that are requested into shared memory. process() requests bulk rows, this function the others. A
+// team with a single row needs no cursors: with them 1024 threads of 65536 columns spill.
 template <class P>
 __device__ __forceinline__ void RowKernel<P>::run_staged() {
     if constexpr (P::rows_per_team == 1 && depth == 1 && !bulk) {
@@ -91,7 +91,7 @@ __device__ __forceinline__ void RowKernel<P>::run_staged() {
             if (number < rows_mine) barrier_wait(stage_barrier(stage), parity);
         }
         process(number, stage, inputs[0]);
-        __syncwarp();  // every lane has read its row inputs: lane 0 may replace them
+        __syncwarp();  // every lane has read its row inputs, so lane 0 may replace them
         if constexpr (bulk) {
             if (number + depth < rows_mine) request_inputs(stage);
             commit_async();
@@ -102,7 +102,7 @@ __device__ __forceinline__ void RowKernel<P>::run_staged() {
     if constexpr (P::per_slice) rows_done += rows_mine;
 }
 
-// Runs parts of slices in turn. Sums per slice start with each part, sums over all slices with the first.
+// Goes through parts of slices in turn. Sums per slice start with each part, sums over all slices with the first.
 template <class P>
 NORMJIT_DEVICE void run_items(RowKernel<P>& kernel, int group) {
     using K = RowKernel<P>;
@@ -117,7 +117,7 @@ NORMJIT_DEVICE void run_items(RowKernel<P>& kernel, int group) {
         });
         kernel.run(int(item % kernel.a.parts));
         if constexpr (K::column_sums > 0) write_item_sums<P>(kernel, item);
-        __syncthreads();  // the next item reuses the stages, and columns, of all teams
+        __syncthreads();  // the next piece reuses the stages of all teams, and their columns
         if constexpr (K::bulk && K::L::merges) fence_async_copies();
     }
 }
@@ -154,7 +154,9 @@ NORMJIT_DEVICE void row_kernel(const Arguments& a) {
     if constexpr (K::column_sums > 0) write_partials<P>(kernel, group);
     if constexpr (K::scalars > 0)
         write_scalars<P, L::threads>(a, shared + L::scalars_at, kernel.largest, group, rank, P::cluster);
-    if constexpr (P::cluster > 1) cluster_sync();  // no block exits while others may still write to its shared memory
+    if constexpr (P::cluster > 1)
+        cluster_sync();  // no block may exit while others can still write to its shared
+                         // memory
 }
 
 }  // namespace normjit

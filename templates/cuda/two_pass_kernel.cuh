@@ -64,7 +64,7 @@ struct Stream {
         });
         P::begin(row, inputs);
     }
-    // Calls f(e, one element's matrix values, its column values).
+    // Calls f(e, matrix values, column values) for each element e.
     template <class F>
     NORMJIT_DEVICE void each_element(const Fragment& raw, const ColumnFragment& c, const F& f) {
         Math m[matrices][width];
@@ -150,7 +150,7 @@ NORMJIT_DEVICE void two_pass_rows(const Arguments& a) {
     }
 }
 
-// Walks the rows of a part of all rows, or of a slice.
+// Goes through the rows of a part, of all rows or of a slice.
 template <class P>
 struct ColumnWalk {
     using S = Stream<P>;

@@ -34,7 +34,7 @@ constexpr int at_least(int a, int b) { return a > b ? a : b; }
 template <class T, int width = 1>
 constexpr int bytes_of = width * int(sizeof(T));
 
-// The words that hold `width` elements; a single 2-byte element takes its own word.
+// The words that hold `width` elements; a single 2-byte element takes a word.
 template <class T, int width>
 constexpr int words_of = ceil_div(bytes_of<T, width>, 4);
 
@@ -53,7 +53,7 @@ struct At<0, First, Rest...> {
 template <class... T>
 struct List {
     static constexpr int count = sizeof...(T);
-    static constexpr int element_bytes = (0 + ... + bytes_of<T>);  // of one element of every operand
+    static constexpr int element_bytes = (0 + ... + bytes_of<T>);  // one element of every operand
     template <int i>
     using type = typename At<i, T...>::type;
     template <int width, int i = count>
@@ -89,7 +89,7 @@ NORMJIT_DEVICE double larger_magnitude(double a, double b) {
     return magnitude <= a || a != a ? a : magnitude;
 }
 
-// Calls f(Index<begin>), ..., f(Index<end - 1>). Three at a time, because every instance costs NVRTC time.
+// Calls f(Index<begin>), ..., f(Index<end - 1>). It unrolls three at a time, because every instance costs NVRTC time.
 template <int begin, int end, class F>
 NORMJIT_DEVICE void unroll(const F& f) {
     if constexpr (begin < end) f(Index<begin>{});
@@ -118,7 +118,7 @@ NORMJIT_DEVICE void unpack(const uint32* words, Math (&out)[width]) {
     }
 }
 
-// Both conversions round to nearest even and keep denormals; the low half is the first element in memory.
+// Rounds two numbers to 16-bit elements, to nearest even, with denormals; the low half is the first one in memory.
 template <class T>
 NORMJIT_DEVICE uint32 pack_pair(float low, float high) {
     uint32 word;

@@ -13,7 +13,7 @@ uint8_t* CodeBuffer::start() {
     return static_cast<uint8_t*>(std::align(line_bytes, bytes, first, space));
 }
 
-/// Keeps the tables that every load or store of a bf16 unit reads in registers. The tables that save most come first.
+/// Keeps tables in registers that every load or store of a bf16 unit reads, the most useful ones first (NOTES N-207).
 Assembler::Assembler(DType compute, Packing packing, const Target& target, int spare_registers)
     : CodeGenerator(CodeBuffer::bytes, start()),
       compute_(compute),

@@ -25,7 +25,7 @@ struct Zmms {
 
 /// The memory for generated code, a base class so that it exists before Xbyak's generator. It starts at a cache line,
 /// rounded up by hand: Xbyak aligns addresses, and the same input must give the same bytes. An aligned allocation would
-/// leave a hole that glibc before 2.38 never fills again (bug 14581).
+/// leave a hole that glibc before 2.38 never fills again (bug 14581, NOTES N-208).
 class CodeBuffer {
   public:
     static constexpr size_t bytes = 256 << 10;

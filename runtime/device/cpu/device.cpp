@@ -13,8 +13,8 @@ namespace normjit::cpu {
 
 namespace {
 
-/// Falls back to evaluating formulas if the system lets no process run code that it makes. Fails instead if the options
-/// ask for a code generator.
+/// Falls back to evaluating formulas if the system does not let this process run code that it makes. Fails instead if
+/// the options ask for a code generator.
 Status settle_for_allowed(Target& target, const Log& log) {
     if (target.cpu.backend == BackendChoice::portable) return {};
     const Status allowed = can_run_made_code();

@@ -132,7 +132,7 @@ void read_caches(Target& target) {
             const Leaf cache = cpuid(leaf, i);
             const unsigned type = cache.eax & 31, level = cache.eax >> 5 & 7;
             if (type == 0) break;
-            if (type == 2) continue;  // instructions
+            if (type == 2) continue;  // type 2: an instruction cache
             const int64_t ways = (cache.ebx >> 22) + 1, parts = (cache.ebx >> 12 & 1023) + 1;
             const int64_t bytes = ways * parts * ((cache.ebx & 4095) + 1) * (int64_t{cache.ecx} + 1);
             if (level == 1) target.cpu.l1_bytes = bytes;

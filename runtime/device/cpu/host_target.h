@@ -13,7 +13,7 @@
 
 namespace normjit::cpu {
 
-/// Instruction sets that an x86-64 has and that the operating system lets programs use.
+/// The instruction sets that an x86-64 has and the operating system lets programs use.
 struct Features {
     bool avx512f = false;
     bool avx512bw = false;
@@ -32,7 +32,7 @@ struct Features {
 
 Features read_features();
 
-/// Returns what code for an x86-64 Isa needs and the machine lacks.
+/// Returns the features that code for an x86-64 Isa needs and the machine lacks.
 std::vector<std::string_view> missing(const Features& features, Isa isa);
 
 /// Returns the largest x86-64 Isa that the machine has and the cap allows.

@@ -14,9 +14,9 @@ namespace normjit::cpu {
 namespace {
 
 constexpr int count_bits = 16;
-constexpr int64_t most_claims = (int64_t{1} << count_bits) - 1;  ///< of a share
+constexpr int64_t most_claims = (int64_t{1} << count_bits) - 1;  ///< for one share
 
-/// Numbers run out after 2^46 phases.
+/// Packs a phase's number and the claims of its share into one word. Numbers run out after 2^46 phases.
 constexpr int64_t pack(int64_t number, int64_t claims) { return number << count_bits | claims; }
 constexpr int64_t number_in(int64_t packed) { return packed >> count_bits; }
 constexpr int64_t claims_in(int64_t packed) { return packed & most_claims; }
@@ -55,7 +55,7 @@ Job::Phase Job::begin(const Phases& phases, int cpu) {
     return phase;
 }
 
-/// Releases each word, so that a thread that reads one of a later phase finds the odd number as well.
+/// Releases each word, so that a thread that reads one word of a later phase finds the odd number as well.
 void Job::announce(const Phase& phase) {
     const auto words = std::bit_cast<std::array<int64_t, std::tuple_size_v<decltype(announced_)>>>(phase);
     announced_[0].store(phase.number - 1, std::memory_order_relaxed);
@@ -108,7 +108,7 @@ void Job::run_share(const Phase& phase, int of, int shares) {
     if (ran > 0) add_done(phase, ran);
 }
 
-/// After the last task of the last phase, the launch and its Phases may be gone at once.
+/// Counts finished tasks. After the last task of the last phase the launch and its Phases may disappear at any time.
 void Job::add_done(const Phase& phase, int64_t tasks) {
     if (done_.fetch_add(tasks, std::memory_order_seq_cst) + tasks != phase.until) return;
     if (!phase.is_last()) {
@@ -122,7 +122,7 @@ bool Job::is_untouched(const Phase& phase, int seat) const {
     return number_in(shares()[seat % most_shares_].claimed.load(std::memory_order_relaxed)) < phase.number;
 }
 
-/// Sequentially consistent, as what add_done() writes: see Bell::ring().
+/// Sequentially consistent, like the write in add_done(): see Bell::ring().
 void Job::wait_until_over(const Phase& phase) {
     bell_.wait([&] { return done_.load(std::memory_order_seq_cst) == phase.end; });
 }

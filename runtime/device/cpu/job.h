@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work in phases that threads share: a phase is a number of tasks that do not need each other, and begins when all
-// tasks of the phase before have returned.
+// Work in phases that threads share. A phase is a number of independent tasks, and begins when all tasks of the
+// previous phase have returned.
 //
-// Each thread has a seat. A seat owns a share of every phase, the same whenever the numbers of tasks and seats are the
-// same, so that a thread finds in its caches what it left there. A thread runs its own share first, then helps with the
-// others. Whoever completes a phase announces the next one. So no thread waits for one that has not come, only for
+// Each thread has a seat. A seat owns a share of every phase, the same one whenever the numbers of tasks and seats are
+// the same, so that a thread finds its earlier data in its caches. A thread runs its own share first, then helps with
+// the others. Whoever completes a phase announces the next one. So no thread waits for one that has not come, only for
 // tasks that another one has begun, and one thread alone completes the job.
 //
 // Threads write to few lines that others read:
@@ -12,8 +12,8 @@
 //   claimed     for each seat: how many parts of its share are handed out, with the phase's number, so that nobody has
 //               to reset it
 //   done        how many tasks have returned
-// A Job is used again for later launches. A thread that comes too late finds every share claimed in the name of its
-// phase or of a later one: it runs nothing, and never reads what the launch had on its stack.
+// A Job is used again for later launches. A thread that comes too late finds every share claimed under the number of
+// its phase or of a later one: it runs nothing, and never reads what the launch had on its stack.
 #pragma once
 
 #include "device/cpu/waiting.h"
@@ -29,20 +29,20 @@ namespace normjit::cpu {
 
 struct Phases {
     int64_t count;       ///< at least 1
-    int64_t tasks;       ///< of every phase but the last
-    int64_t last_tasks;  ///< of the last one
+    int64_t tasks;       ///< in each phase except the last
+    int64_t last_tasks;  ///< in the last phase
     void (*task)(const void* context, int64_t phase, int64_t i);
     const void* context;
 
     int64_t tasks_of(int64_t phase) const { return phase + 1 < count ? tasks : last_tasks; }
     int64_t all_tasks() const { return (count - 1) * tasks + last_tasks; }
-    /// More threads than this find nothing to do.
+    /// Returns the most threads that find something to do.
     int64_t most_tasks() const { return count > 1 ? std::max(tasks, last_tasks) : last_tasks; }
     /// Runs all tasks on the calling thread.
     void run_alone() const;
 };
 
-/// Phases whose task is task(phase, i) of any callable, which must outlive them.
+/// Makes phases whose task is task(phase, i), for any callable; it must outlive them.
 template <class Task>
 Phases phases_of(int64_t count, int64_t tasks, int64_t last_tasks, const Task& task) {
     const auto call = [](const void* self, int64_t phase, int64_t i) { (*static_cast<const Task*>(self))(phase, i); };
@@ -53,50 +53,50 @@ class Job {
   public:
     static constexpr size_t lines_apart = 128;  ///< bytes; processors fetch lines in pairs
 
-    /// Bytes that create() needs, at any address.
+    /// Returns the bytes that create() needs, at any address.
     static constexpr size_t bytes(int64_t seats) { return (3 + static_cast<size_t>(seats)) * lines_apart; }
-    /// Makes a job in `memory`. More threads than `seats` share these. It needs no destruction.
+    /// Makes a job in `memory`. If there are more threads than `seats`, some share a seat. It needs no destruction.
     static Job& create(void* memory, int64_t seats);
 
-    /// What is announced.
+    /// The announced phase.
     struct Phase {
         int64_t number = 0;  ///< even
         const Phases* phases = nullptr;
         int64_t index = 0;
         int64_t tasks = 0;
-        int64_t until = 0;  ///< tasks that have returned when the phase is over ...
+        int64_t until = 0;  ///< tasks that have returned in all when the phase is over ...
         int64_t end = 0;    ///< ... and when the job is
-        int64_t cpu = -1;   ///< on which the job began; -1: unknown
+        int64_t cpu = -1;   ///< the CPU on which the job began; -1: unknown
 
         bool is_last() const { return until == end; }
         bool is_stop() const { return number == stopped; }
     };
 
-    /// Announces the first phase. `phases` must live until the job is over, and the job before must be over.
+    /// Announces the first phase. `phases` must live until the job is over, and the previous job must be over.
     Phase begin(const Phases& phases, int cpu = -1);
 
-    /// Copies what is announced. False when `phase` is that already, or while it is written.
+    /// Copies the announced phase. False if it is `phase` itself, or if it is being written.
     bool find_next(Phase& phase) const;
-    /// The number of the announced phase.
+    /// Returns the number of the announced phase.
     int64_t number() const { return announced_[0].load(std::memory_order_acquire); }
 
     /// Works on `phase`, then on each phase that follows, until no task of the job is left to begin. All threads give
     /// the same number of seats. A thread that has run its share looks at the others' after `delay`.
     void take_part(Phase& phase, int seat, int seats, std::chrono::nanoseconds delay);
-    /// Begins with whichever phase is announced.
+    /// Does the same, from the announced phase on.
     void take_part(int seat, int seats, std::chrono::nanoseconds delay = {});
 
-    /// True while nobody has begun the share that a seat owns.
+    /// True while nobody has begun the share of this seat.
     bool is_untouched(const Phase& phase, int seat) const;
 
-    /// Returns when all tasks of the job with `phase` have returned.
+    /// Waits until all tasks of the job with `phase` have returned.
     void wait_until_over(const Phase& phase);
 
-    /// Announces that no job will follow. The job before must be over.
+    /// Announces that no job will follow. The previous job must be over.
     void stop();
 
   private:
-    static constexpr int64_t stopped = -2;  ///< a number
+    static constexpr int64_t stopped = -2;  ///< announced as a number
 
     struct alignas(lines_apart) Share {
         std::atomic<int64_t> claimed{0};  ///< a phase's number and a count, see pack()
@@ -112,10 +112,11 @@ class Job {
     alignas(lines_apart) std::array<std::atomic<int64_t>, sizeof(Phase) / sizeof(int64_t)> announced_{};  ///< a Phase
     const int most_shares_;
     alignas(lines_apart) std::atomic<int64_t> done_{0};  ///< tasks of all jobs
-    Bell bell_;                                          ///< at the end of every phase
+    Bell bell_;                                          ///< rung at the end of every phase
 };
 
-/// The job of one launch, on the launching thread's stack, for threads that have all left it when the launch ends.
+/// The job of one launch, on the launching thread's stack. It is for threads that have all left the job when the launch
+/// ends.
 class LaunchJob {
   public:
     LaunchJob(const Phases& phases, int seats) : job_(Job::create(memory_, std::min(seats, most_shares))) {

@@ -15,7 +15,7 @@
 
 namespace normjit::cpu {
 
-/// A kernel without its launches: launches.h.
+/// A loaded kernel; launches.h launches it.
 struct CpuKernel : Kernel::Impl {
     /// Has either code in memory or a formula.
     CpuKernel(Artifact made, std::shared_ptr<const Threads> workers, std::optional<ExecutableMemory> memory,
@@ -26,7 +26,7 @@ struct CpuKernel : Kernel::Impl {
     const std::optional<ExecutableMemory> code;
     const std::optional<PortableProgram> program;  ///< instead of code
     const std::shared_ptr<const Threads> threads;
-    const int64_t rows_to_share;     ///< the calling thread runs launches with fewer
+    const int64_t rows_to_share;     ///< launches with fewer run on the calling thread alone
     const int64_t rows_past_caches;  ///< launches with fewer write through the caches
     RowsFunction rows = nullptr;
     RowsFunction rows_nontemporal = nullptr;          ///< null if the artifact has none

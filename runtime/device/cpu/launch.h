@@ -42,7 +42,7 @@ class Launch {
         return {};
     }
 
-    /// True if all matrix outputs start on lines: one function writes all of them past the caches, or none.
+    /// True if all matrix outputs start at line boundaries. One function stores all of them past the caches, or none.
     bool start_on_lines() const {
         return std::ranges::all_of(kernel_.operands.matrix_outputs(),
                                    [this](const Operand& matrix) { return starts_on_lines(matrix); });
@@ -78,11 +78,11 @@ class Launch {
         return {range * final_cols_, std::min((range + 1) * final_cols_, spec_.cols)};
     }
 
-    /// Partials to sum, for the outputs with a row per slice or for the others.
+    /// The partials to reduce, for the outputs with a row per slice or for the others.
     struct Partials {
         bool per_slice = false;
         int64_t slice = 0;
-        int64_t first = 0;  ///< group
+        int64_t first = 0;  ///< first group
         int64_t groups = 0;
     };
 
@@ -115,14 +115,14 @@ class Launch {
     const RowsFunction rows_;
 
   private:
-    static constexpr int64_t line_bytes = 64;  ///< of a line; stores past the caches write whole ones
+    static constexpr int64_t line_bytes = 64;  ///< stores past the caches write whole cache lines
 
-    /// Returns a stride in bytes, without meaning if the stride leads to no other row.
+    /// Returns a stride in bytes. It may be any number if the stride leads to no other row.
     static int64_t in_bytes(int64_t stride, const Operand& operand) {
         return static_cast<int64_t>(static_cast<uint64_t>(stride) * static_cast<uint64_t>(operand.bytes()));
     }
 
-    /// Takes the largest of what the ranges of the final reduce have left (FinalTask).
+    /// Returns the largest of the magnitudes that the ranges of the final reduce have left (FinalTask).
     template <class T>
     void store_scalars() const {
         for (const Operand& output : kernel_.operands.scalar_outputs()) {
@@ -148,7 +148,7 @@ class Launch {
         return bytes >= least_bytes && has_fresh_pages(given(matrix).data, bytes);
     }
 
-    /// Gives pages to the task's part of every output without gaps between its rows.
+    /// Requests the pages of the task's part of every output that has no gaps between its rows.
     void populate_outputs(const RowsTask& task) const {
         for (size_t place = 0; place < kernel_.operands.size(); ++place) {
             const Operand& operand = kernel_.operands[place];
@@ -173,7 +173,7 @@ class Launch {
         return has_no_gaps || starts_on_lines(*kernel_.realigned) ? kernel_.rows_realign : kernel_.rows;
     }
 
-    /// Chooses the columns of a final reduce task. Partials come from the caches of the threads that wrote them, so all
+    /// Chooses the columns of a final reduce task. Partials are in the caches of the threads that wrote them, so all
     /// threads fetch some, in whole lines of partials and outputs (NOTES N-405).
     int64_t choose_final_cols() const {
         constexpr int64_t least = 32;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launches of a kernel, by the number of slices.
+// Launches of a kernel, for one slice and for several.
 #pragma once
 
 #include "device/cpu/kernel.h"

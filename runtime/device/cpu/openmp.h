@@ -17,9 +17,9 @@ namespace normjit::cpu {
 
 class OpenMp {
   public:
-    /// Finds the runtime that the library `user` (a handle of dlopen()) calls. With null it is the first that the
-    /// program itself sees, else the first that was loaded, under any name (wheels have libgomp-a34b3233.so.1).
-    /// `unavailable` if there is none, or if this process is a fork without the runtime's threads.
+    /// Finds the runtime that the library `user` (a handle of dlopen()) calls. With null it is the first one that the
+    /// program itself sees, else the first one that was loaded, under any name (wheels have libgomp-a34b3233.so.1).
+    /// Fails with `unavailable` if there is none, or if this process is a fork without the runtime's threads.
     static Expected<OpenMp> find(void* user = nullptr);
 
     /// Returns the name of its file, "libgomp.so.1".
@@ -29,12 +29,12 @@ class OpenMp {
     int threads() const { return max_threads_(); }
 
     /// True if the calling thread may begin a region: not inside another one, nor in the child of a fork, where libgomp
-    /// would wait for ever for threads that do not exist.
+    /// would wait forever for threads that do not exist.
     bool can_run() const;
 
     /// Runs all tasks in one region and returns when they have returned. A thread that comes late delays the end, but
-    /// no phase. `threads`: how many to ask for, 0 for threads(); the runtime may give fewer. Thread safe: each calling
-    /// thread has a team of its own.
+    /// no phase. `threads` is the number to ask for, 0 for threads(); the runtime may give fewer. Thread safe: each
+    /// calling thread has its own team.
     void run(int threads, const Phases& phases) const;
 
   private:

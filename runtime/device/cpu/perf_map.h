@@ -6,9 +6,8 @@
 
 namespace normjit::cpu {
 
-/// Adds a line for each function of `artifact`, whose code stands at `code`, to /tmp/perf-<process id>.map, which perf
-/// reads for addresses that belong to no file. A file that cannot be written is left alone: a profile then shows
-/// addresses.
+/// Adds a line for each function of `artifact`, whose code is at `code`, to /tmp/perf-<process id>.map, which perf
+/// reads for addresses that belong to no file. If the file cannot be written, a profile shows addresses instead.
 void write_perf_map(const Artifact& artifact, const void* code);
 
 }  // namespace normjit::cpu

@@ -51,7 +51,7 @@ class PlainLaunch : Launch {
         Job* job = nullptr;  ///< null if the launch has no other groups
     };
 
-    /// Runs few rows, or wide ones.
+    /// Runs a launch of few rows, or of wide ones.
     Status run_split() {
         const int64_t groups = geometry_.cpu.thread_groups_of(arguments_.rows);
         if (groups > 1) return run_thread_groups(groups);
@@ -77,7 +77,7 @@ class PlainLaunch : Launch {
             groups);
     }
 
-    /// Counts the last sweep of a block with the first of the next: they share a phase.
+    /// Counts the last sweep of a block and the first sweep of the next one as one phase.
     int64_t phases_of_block() const { return std::max<int64_t>(geometry_.cpu.sweeps - 1, 1); }
 
     /// Returns the row sums of a block; the next block has the other half.
@@ -110,7 +110,7 @@ class PlainLaunch : Launch {
         if (block < group.blocks) run_sweep(group, 0, block, part);
     }
 
-    /// Runs the last sweep over the block before and the first one over this.
+    /// Runs the last sweep over the previous block and the first one over this block.
     void run_both_sweeps(const ThreadGroup& group, int64_t block, int64_t part) const {
         SweepTask task = sweep_task(group, block - 1, part);
         task.own_sums = part_sums(group, block, part);
@@ -142,7 +142,7 @@ class PlainLaunch : Launch {
         return task;
     }
 
-    /// Runs the tasks, then sums the partials of `groups` if there are column sums.
+    /// Runs the tasks, then reduces the partials of `groups` if there are reductions over the rows.
     template <class Task>
     Status run_then_reduce(int64_t tasks, const Task& task, int64_t groups) const {
         return Launch::run_then_reduce(tasks, task, geometry_.column_sums == 0 ? 0 : final_ranges(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The code of a row group takes rows of one slice at a time. Without column sums per slice, a row group is a range of
-// all rows and keeps its sums from slice to slice. With them, a row group is a part of a slice if there are few slices.
-// If there are many, it is some whole slices, whose sums become outputs while they are in its core's caches.
+// all rows and keeps its sums from slice to slice. With such sums and few slices, a row group is a part of a slice.
+// With many slices, it is some whole slices, whose sums become outputs while they are in its core's caches.
 #include "device/cpu/launch.h"
 #include "device/cpu/launches.h"
 
@@ -41,7 +41,7 @@ class SlicedLaunch : Launch {
         });
     }
 
-    /// Without parts, the outputs become zeros.
+    /// Divides each slice into parts. Without parts, the outputs become zeros.
     Status run_parts_of_slices(int64_t parts) {
         const int64_t ranges = final_ranges(), groups = slices_ * parts;
         const int64_t shared = kernel_.operands.has_shared_sums() ? ranges : 0;
@@ -88,7 +88,7 @@ class SlicedLaunch : Launch {
 
     int64_t stretch_offset() const { return geometry_.stretch_offset(static_cast<int64_t>(size_of(spec_.compute()))); }
 
-    /// Clears the compensation terms, which only groups with several stretches write.
+    /// Clears the compensation terms, which only groups with several segments write.
     void clear_lost(int64_t group) const {
         if (geometry_.column_sums == 0) return;
         std::memset(group_partials(group) + stretch_offset(), 0, static_cast<size_t>(stretch_offset()));
@@ -108,7 +108,7 @@ class SlicedLaunch : Launch {
     const int64_t slices_, rows_of_slice_;
 };
 
-/// True if the slices follow each other without gaps and nothing is per slice: they are one slice then.
+/// True if the slices follow each other without gaps and nothing is per slice, so that they are one slice.
 bool are_one_slice(const CpuKernel& kernel, const LaunchArguments& arguments) {
     return std::ranges::all_of(kernel.operands, [&](const Operand& operand) {
         const LaunchOperand& given = arguments.operands[kernel.operands.place(operand)];
@@ -122,7 +122,7 @@ LaunchArguments in_one_slice(LaunchArguments arguments) {
     return arguments;
 }
 
-/// True for a few slices whose rows are so few that all threads share the columns of each.
+/// True for few slices with so few rows that all threads share the columns of each.
 bool takes_one_after_the_other(const CpuKernel& kernel, const LaunchArguments& arguments) {
     constexpr int64_t most_slices = 16;
     return !kernel.operands.has_shared_sums() && arguments.slices <= most_slices && kernel.splits_columns(arguments);

@@ -36,7 +36,7 @@ std::string first_line(const std::string& path) {
 }
 
 std::vector<int> usable_processors() {
-    for (int most = 1024; most <= 1 << 20; most *= 4) {  // the kernel refuses a set smaller than its own
+    for (int most = 1024; most <= 1 << 20; most *= 4) {  // the kernel refuses a set that is smaller than its own
         const size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(most));
         std::vector<cpu_set_t> set(bytes / sizeof(cpu_set_t) + 1);
         if (sched_getaffinity(0, bytes, set.data()) != 0) continue;

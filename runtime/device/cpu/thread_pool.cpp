@@ -12,7 +12,8 @@
 
 namespace normjit::cpu {
 
-/// Sleepers that each thread wakes. A wake costs its thread 1 us, so those that are awake wake others (NOTES N-406).
+/// How many sleepers each thread wakes. A wake takes its thread 1 us, so threads that are awake wake others
+/// (NOTES N-406).
 constexpr int woken_by_one = 4;
 
 ThreadPool::ThreadPool(int threads)
@@ -44,7 +45,7 @@ void ThreadPool::start_workers(int count) {
 }
 
 ThreadPool::~ThreadPool() {
-    if (getpid() != process_) return;  // the child of a fork: there are no workers
+    if (getpid() != process_) return;  // this is the child of a fork, where there are no workers
     job_.stop();
     jobs_.ring();
     const NoCancellation inside;
@@ -79,7 +80,7 @@ void ThreadPool::work_until_stopped(int seat) {
 
 /// Moves this thread to another CPU; afterwards it may run wherever it could before. A caller that never sleeps would
 /// keep a worker on its own CPU waiting until the scheduler's next tick, milliseconds after the job. The scheduler does
-/// not move that worker, which runs for microseconds only.
+/// not move that worker, because it runs for microseconds only.
 void ThreadPool::leave(int cpu) const {
     cpu_set_t allowed;
     if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < threads()) return;

@@ -3,11 +3,11 @@
 // slept through a launch, or that lost its CPU before it began a task: the Job belongs to the pool and outlives the
 // launch.
 //
-// One launch at a time has the workers. A caller that finds them taken runs its tasks itself. So launches from several
+// One launch at a time has the workers. A caller that finds them busy runs its tasks itself. So launches from several
 // threads, and from inside a task, neither wait for each other nor use more threads than there are.
 //
-// After a fork the child has no workers; its callers run all tasks. The fork must not happen while another thread is
-// inside run().
+// After a fork the child has no workers; its callers run all tasks. No other thread may be inside run() during the
+// fork.
 #pragma once
 
 #include "device/cpu/job.h"
@@ -36,7 +36,7 @@ class ThreadPool {
     void run(const Phases& phases);
 
     int threads() const { return static_cast<int>(workers_.size()) + 1; }
-    /// Says why these are fewer than were asked for; empty if they are not.
+    /// Says why there are fewer workers than requested; empty if there are not.
     const std::string& refusal() const { return refusal_; }
 
   private:
@@ -53,7 +53,7 @@ class ThreadPool {
     const pid_t process_;
     std::atomic<int> started_{0};                               ///< workers
     alignas(Job::lines_apart) std::atomic<bool> taken_{false};  ///< a caller has the workers
-    alignas(Job::lines_apart) Bell jobs_;                       ///< at the beginning of each
+    alignas(Job::lines_apart) Bell jobs_;                       ///< rung at the beginning of each job
 };
 
 }  // namespace normjit::cpu

@@ -59,7 +59,7 @@ Expected<std::shared_ptr<const Threads>> Threads::create(const EngineOptions& op
     return std::shared_ptr<const Threads>(std::move(threads));
 }
 
-/// Takes as many threads as the process gives its own parallel regions (OMP_NUM_THREADS).
+/// Takes as many threads as the process's own parallel regions have (OMP_NUM_THREADS).
 Status Threads::take_openmp(const EngineOptions& options) {
     NORMJIT_TRY(openmp_, OpenMp::find(options.openmp_user));
     if (asked_ == 0) count_ = openmp_->threads();

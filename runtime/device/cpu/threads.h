@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads of an engine on the CPU: who can run the tasks of a launch, and who does.
+// The threads of an engine on the CPU: which threads can run the tasks of a launch, and which do.
 #pragma once
 
 #include "device/cpu/openmp.h"
@@ -16,21 +16,21 @@
 
 namespace normjit::cpu {
 
-/// Who runs the tasks of a launch. alone: the calling thread. own: the engine's threads. openmp: those of the OpenMP
-/// runtime. callers: a parallel_for of the engine's user.
+/// The threads that run the tasks of a launch. alone: the calling thread. own: the engine's threads. openmp: the OpenMP
+/// runtime's. callers: a parallel_for of the engine's user.
 enum class Executor : uint8_t { alone, own, openmp, callers };
 
 class Threads {
   public:
-    /// Follows the options and NORMJIT_THREADS. `cores`: how many own threads there are if no number is asked for.
+    /// Follows the options and NORMJIT_THREADS. `cores` is the number of own threads if no number is asked for.
     static Expected<std::shared_ptr<const Threads>> create(const EngineOptions& options, int cores);
 
     /// Returns the number of threads of a launch, the caller included.
     int count() const { return count_; }
-    /// Says whose they are: "own".
+    /// Returns the executor's name: "own".
     std::string text() const;
 
-    /// Returns who runs a launch that the calling thread begins and shares.
+    /// Returns the executor for a launch that the calling thread begins and shares.
     Executor executor() const;
 
     /// Runs all tasks and returns when they have returned. Fails if a parallel_for breaks its contract.

@@ -9,12 +9,12 @@
 
 namespace normjit::cpu {
 
-/// How long a waiting thread looks before it sleeps: about the cost of sleeping and waking. Launches in quick
+/// How long a waiting thread polls before it sleeps: about the cost of sleeping and waking. Launches in quick
 /// succession find the workers awake; a single launch costs every worker this time.
 inline constexpr auto patience = std::chrono::microseconds(20);
 
-/// How long a thread that has run its share waits for the next phase before it helps with the others' shares. Looking
-/// at these takes them from their owners' caches, and owners seldom need help in a short phase.
+/// How long a thread that has run its share waits for the next phase before it helps with the others' shares. Reading
+/// them takes their lines from their owners' caches, and owners seldom need help in a short phase.
 inline constexpr auto restraint = std::chrono::nanoseconds(500);
 
 /// Tells the processor that this loop waits.
@@ -26,11 +26,11 @@ inline void relax() {
 #endif
 }
 
-/// Waits for `condition` to come true. Returns false if it does not within `time`.
+/// Polls until `condition` is true. Returns false if it does not become true within `time`.
 template <class Condition>
 bool wait_for(std::chrono::steady_clock::duration time, const Condition& condition) {
     using Clock = std::chrono::steady_clock;
-    constexpr int looks = 8;  // between two looks at the clock
+    constexpr int looks = 8;  // polls between two reads of the clock
     const Clock::time_point end = Clock::now() + time;
     do {
         for (int i = 0; i < looks; ++i) {
@@ -42,10 +42,11 @@ bool wait_for(std::chrono::steady_clock::duration time, const Condition& conditi
 }
 
 /// Wakes threads that sleep after waiting for longer than `patience`. Waits are that long if the awaited thread has
-/// lost its CPU to another program. A thread that spun on would have used up its own time slice when that one returns.
+/// lost its CPU to another program. A thread that went on polling would have used up its own time slice when the other
+/// one returns.
 class Bell {
   public:
-    /// Returns when `condition` has come true. The thread that makes it true calls ring() afterwards.
+    /// Returns when `condition` has become true. The thread that makes it true calls ring() afterwards.
     template <class Condition>
     void wait(const Condition& condition) {
         if (condition() || wait_for(patience, condition)) return;
@@ -65,7 +66,7 @@ class Bell {
         rings_.fetch_add(1, std::memory_order_release);
         rings_.notify_all();
     }
-    /// Wakes at most so many of them.
+    /// Wakes at most `most` sleepers.
     void ring(int most) {
         rings_.fetch_add(1, std::memory_order_release);
         for (int i = std::min(sleepers(), most); i > 0; --i) rings_.notify_one();

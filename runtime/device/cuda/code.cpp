@@ -11,7 +11,7 @@ namespace normjit::cuda {
 
 namespace {
 
-/// Limits that every kernel may use without a setting at load time.
+/// The limits that every kernel may use without a setting at load time.
 constexpr int64_t usual_shared_bytes = 48 << 10;
 constexpr int usual_cluster = 8;
 

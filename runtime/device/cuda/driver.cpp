@@ -11,7 +11,7 @@ namespace normjit::cuda {
 
 namespace {
 
-/// The first with cuLaunchKernelEx.
+/// The first driver with cuLaunchKernelEx.
 constexpr int oldest_version = 11080;
 
 template <class FunctionPointer>
@@ -70,7 +70,7 @@ Status Driver::error(Result result, const char* what) const {
 }
 
 Expected<Driver> open_driver(const char* library) {
-    // It is never closed, because the driver keeps threads of its own.
+    // The library is never closed, because the driver keeps threads of its own.
     void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) {
         const char* reason = dlerror();

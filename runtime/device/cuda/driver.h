@@ -73,12 +73,13 @@ struct LaunchConfig {
     unsigned attribute_count = 0;
 };
 
-/// The functions of a driver, by their names in its documentation. It stays open until the process ends.
+/// The functions of a driver, by their names in its documentation. The driver's library stays open until the process
+/// ends.
 struct Driver {
 #define FUNCTION(member, symbol, parameters) Result(*member) parameters = nullptr;
 #include "device/cuda/driver_functions.def"
 
-    int version = 0;  ///< of CUDA, 12040 for 12.4
+    int version = 0;  ///< CUDA's version, 12040 for 12.4
 
     bool has_libraries() const;
 
@@ -89,11 +90,11 @@ struct Driver {
     Status error(Result result, const char* what) const;
 };
 
-/// Opens and initialises the driver in the library of this name. `unavailable`, with the reason, if there is none, if
-/// it is too old, or if it finds no device.
+/// Opens and initialises the driver in the library of this name. Fails with `unavailable`, and the reason, if there is
+/// none, if it is too old, or if it finds no device.
 Expected<Driver> open_driver(const char* library);
 
-/// Returns the driver of this machine, or the library that NORMJIT_CUDA_DRIVER names, opened by the first call.
+/// Returns the driver of this machine, or the library that NORMJIT_CUDA_DRIVER names. The first call opens it.
 Expected<const Driver*> driver();
 
 /// Returns "12.4" for 12040.

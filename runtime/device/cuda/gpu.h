@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One GPU of this process, and the context that a call works in: the caller's current one if it is one of this GPU,
-// else the GPU's primary one.
+// One GPU of this process, and the context that a call uses: the caller's current one if it belongs to this GPU, else
+// the GPU's primary one.
 #pragma once
 
 #include "device/cuda/driver.h"
@@ -16,7 +16,7 @@ namespace normjit::cuda {
 
 class Gpu {
   public:
-    /// Opens a GPU. `unavailable` without a driver or such a device; creates no context.
+    /// Opens a GPU. Fails with `unavailable` without a driver or such a device; creates no context.
     static Expected<std::shared_ptr<const Gpu>> open(int ordinal);
     /// Opens a GPU of this driver, which must outlive it.
     static Expected<std::shared_ptr<const Gpu>> open(const Driver& driver, int ordinal);
@@ -32,7 +32,7 @@ class Gpu {
 
     /// Returns the primary context, retained by the first call until this object dies.
     Result primary(Context& context) const;
-    /// True if the calling thread's current context is one of this GPU.
+    /// True if the calling thread's current context belongs to this GPU.
     bool is_current() const;
 
   private:

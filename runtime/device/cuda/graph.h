@@ -12,7 +12,7 @@
 
 namespace normjit::cuda {
 
-/// Work that was put on a stream once, to be launched again and again.
+/// Work that was recorded once, to be launched any number of times.
 class CapturedGraph {
   public:
     CapturedGraph() = default;
@@ -42,8 +42,8 @@ class WorkStream {
     Status launch(const CapturedGraph& graph) const;
     Status fill(void* memory, unsigned char value, int64_t bytes) const;
 
-    /// Returns the GPU seconds of each of the works, `count` times each: before, works[0], before, works[1], before,
-    /// works[0], ...
+    /// Returns the GPU seconds of each item of `works`, `count` times each, in this order: before, works[0], before,
+    /// works[1], before, works[0], ...
     using Work = std::function<Status()>;
     Expected<std::vector<std::vector<double>>> time(int count, const Work& before, const std::vector<Work>& works);
 

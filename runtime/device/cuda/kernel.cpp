@@ -71,14 +71,14 @@ bool CudaKernel::starts_alike(const LaunchArguments& arguments, const CudaPath& 
         if (reinterpret_cast<uintptr_t>(matrix.data) % vector_bytes != 0) return false;
         if (rows > 1 && (matrix.row_stride - first.row_stride) % path.vector_width != 0) return false;
         if (arguments.slices == 1) return true;
-        // A team that goes on from slice to slice treats them as one.
+        // A team that continues from slice to slice treats them as one.
         const int64_t wanted = operands.has_per_slice() ? first.slice_stride : rows * matrix.row_stride;
         return (matrix.slice_stride - wanted) % path.vector_width == 0;
     };
     return std::ranges::all_of(operands, alike);
 }
 
-/// Returns an operand that a path loads by vectors and that is not aligned for it, or null.
+/// Returns an operand that a path loads as vectors although it is not aligned for them, or null.
 const Operand* CudaKernel::find_unaligned(const LaunchArguments& arguments, const CudaPath& path) const {
     const auto found = std::ranges::find_if(operands, [&](const Operand& operand) {
         const bool by_vectors =
@@ -101,8 +101,8 @@ std::optional<CudaCut> CudaKernel::cut_if_allowed(const LaunchArguments& argumen
     return made.row_groups > 0 && sums_alike ? std::optional(made) : std::nullopt;
 }
 
-/// Returns the path with the widest vectors that the addresses of this launch allow, and the launch's cut; the last
-/// path takes any, except with spec.invariant.
+/// Returns the path with the widest vectors that the addresses of this launch allow, and how it shares the rows. The
+/// last path takes any addresses, except with spec.invariant.
 Expected<CudaKernel::PathAndCut> CudaKernel::path_for(const LaunchArguments& arguments) const {
     const Path& last = paths_.back();
     const bool has_rows = arguments.batch().all_rows() > 0;
@@ -120,7 +120,8 @@ Expected<CudaKernel::PathAndCut> CudaKernel::path_for(const LaunchArguments& arg
 
 namespace {
 
-/// Simultaneous launches have different workspaces, so hashing the workspace makes few of them share a counter.
+/// Simultaneous launches have different workspaces, so a hash of the workspace's address makes few of them share a
+/// counter.
 uint32_t progress_slot(const void* workspace) {
     constexpr uint64_t golden = 0x9e3779b97f4a7c15;  // Knuth's multiplicative hash
     const auto lines = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(workspace)) / workspace_alignment;
@@ -164,7 +165,7 @@ Expected<CudaArguments> CudaKernel::code_arguments(const LaunchArguments& argume
         return invalid_argument(fmt::format("launch: rows: {}; a kernel with rows_per_team=1 takes at most {} rows",
                                             arguments.rows, rows_at_a_time));
     }
-    // A group's next item is counted in 32 bits as well.
+    // The code counts a group's next piece in 32 bits as well.
     const bool counts = cut.items <= UINT32_MAX - cut.row_groups && (!has_slices || arguments.rows <= INT32_MAX);
     if (each > UINT32_MAX || !counts) {
         return invalid_argument(

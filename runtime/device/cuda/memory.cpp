@@ -12,7 +12,8 @@ namespace normjit::cuda {
 
 namespace {
 
-/// Waits: copies return before they have ended, and other streams do not wait for the default stream that they are on.
+/// Waits until a copy or fill has ended. They return before that, and other streams do not wait for their default
+/// stream.
 Status finish(const Driver& driver, Result result, const char* what) {
     return driver.check(result == error_none ? driver.cuStreamSynchronize(nullptr) : result, what);
 }

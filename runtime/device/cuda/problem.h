@@ -8,9 +8,9 @@
 
 namespace normjit::cuda {
 
-/// Opens a problem for timing. `unavailable` if the tensors would take more than half of the GPU's free memory, or if
-/// the deadline passes while they are made. Until it is destroyed, the calling thread's work on the GPU neither becomes
-/// part of nor disturbs a graph that another thread is capturing.
+/// Opens a problem for timing. Fails with `unavailable` if the tensors would take more than half of the GPU's free
+/// memory, or if the deadline passes while they are made. Until the problem is destroyed, the calling thread's GPU work
+/// neither joins nor disturbs a graph that another thread is capturing.
 OpenedProblem open_timed_problem(std::shared_ptr<const Gpu> gpu, const Spec& spec, Batch batch,
                                  const Deadline& deadline);
 
