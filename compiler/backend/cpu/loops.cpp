@@ -301,7 +301,7 @@ void RowLoops::for_each_columns_of_range(int width, const ColumnsBody& body) {
     if (rest.empty()) return;
     const auto is_last = [&] { return m_.compare(end_of_part, Relation::not_less, plan_.spec.cols); };
     m_.if_else("rest", is_last, [&] {
-        m_.is_known(column_, whole_columns);
+        m_.assume_equal(column_, whole_columns);
         body(rest);
     });
 }
@@ -318,7 +318,7 @@ void RowLoops::for_each_columns(int width, const ColumnsBody& body) {
     m_.set(column_, 0);
     if (steps == 1) whole();
     if (steps > 1) m_.repeat("columns", whole);
-    m_.is_known(column_, steps * step);
+    m_.assume_equal(column_, steps * step);
     const std::vector<Columns> rest = rest_of_row(width);
     if (!rest.empty()) body(rest);
 }

@@ -74,8 +74,8 @@ class Machine {
     virtual void set_to_multiple(Integer to, Integer from, int64_t factor) = 0;
     /// to = value if the condition holds, which must be Relation::greater. The condition remains valid.
     virtual void set_if(Condition condition, Integer to, const Amount& value) = 0;
-    /// Tells machines that can use it that the integer has this value.
-    virtual void is_known(Integer, int64_t) {}
+    /// States that the integer has this value, for machines that can use it.
+    virtual void assume_equal(Integer, int64_t) {}
 
     // Branches
     virtual Condition compare(const Amount& a, Relation relation, const Amount& b) = 0;
@@ -86,7 +86,7 @@ class Machine {
     virtual void repeat_short(const char* name, const Test& body) {
         repeat(name, body);
     }  ///< for bodies of a few
-       ///< instructions
+    ///< instructions
     virtual void repeat_while(const char* name, const Test& test, const Emit& body) = 0;
     virtual void if_else(const char* name, const Test& test, const Emit& then, const Emit& otherwise = {}) = 0;
 

@@ -47,7 +47,7 @@ class LlvmMachine final : public Machine {
     void set_to_address(Integer to, const Address& address) override { b_.set(to.number, at(address)); }
     void set_to_multiple(Integer to, Integer from, int64_t factor) override;
     void set_if(Condition condition, Integer to, const Amount& value) override;
-    void is_known(Integer integer, int64_t number) override { set(integer, number); }
+    void assume_equal(Integer integer, int64_t number) override { set(integer, number); }
 
     Condition compare(const Amount& a, Relation relation, const Amount& b) override;
     Condition count_down(Integer to, int64_t step) override;
