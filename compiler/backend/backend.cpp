@@ -31,7 +31,7 @@ Status serves(const Backend& backend, const Target& target) {
 
 }  // namespace
 
-Artifact artifact_without_code(const plan::Plan& plan, CodeFormat format) {
+Artifact describe_launches(const plan::Plan& plan, CodeFormat format) {
     Artifact artifact{.spec = plan.spec,
                       .schedule = plan.schedule,
                       .target = plan.target,

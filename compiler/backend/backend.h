@@ -33,8 +33,8 @@ extern const Backend cuda_backend;
 extern const Backend llvm_backend;  ///< in builds with LLVM
 extern const Backend portable_backend;
 
-/// Makes an artifact of the plan without its code. Geometry and launches come from here alone.
-Artifact artifact_without_code(const plan::Plan& plan, CodeFormat format);
+/// Makes an artifact that has everything except code. Geometry and launches come from here alone.
+Artifact describe_launches(const plan::Plan& plan, CodeFormat format);
 
 /// Returns the back end that serves a target; `unavailable` if none of this build does.
 Expected<const Backend*> find(const Target& target);

@@ -173,7 +173,7 @@ Expected<Artifact> parse_artifact(std::string_view bytes) {
         return error("checksum", "does not match: the artifact is damaged");
 
     NORMJIT_TRY(const plan::Plan plan, in_artifact(plan::make(spec, schedule, target)));
-    Artifact artifact = backend::artifact_without_code(plan, code.format);
+    Artifact artifact = backend::describe_launches(plan, code.format);
     if (launch_digest(artifact) != launch)
         return error("launch", "this build would launch it differently; another version of the generator made it");
     artifact.generator = generator;

@@ -31,7 +31,7 @@ Artifact random_artifact(test::Random& random) {
     REQUIRE_MESSAGE(plan.ok(), plan.status().message());
     const CodeFormat format = target.is_cuda() ? random.pick({CodeFormat::cubin, CodeFormat::ptx})
                                                : random.pick({CodeFormat::x86_64, CodeFormat::portable});
-    Artifact artifact = backend::artifact_without_code(*plan, format);
+    Artifact artifact = backend::describe_launches(*plan, format);
     artifact.code = random_bytes(random);
     if (target.is_cuda()) {
         artifact.maker = "nvrtc-13.0";
@@ -44,7 +44,7 @@ Artifact random_artifact(test::Random& random) {
 Artifact artifact_of(const char* spec, const char* schedule, const char* target) {
     const auto plan = plan::make(*parse_spec(spec), *parse_schedule(schedule), *parse_target(target));
     REQUIRE_MESSAGE(plan.ok(), plan.status().message());
-    return backend::artifact_without_code(*plan, plan->target.is_cuda() ? CodeFormat::cubin : CodeFormat::x86_64);
+    return backend::describe_launches(*plan, plan->target.is_cuda() ? CodeFormat::cubin : CodeFormat::x86_64);
 }
 
 std::string with(std::string bytes, std::string_view old_part, std::string_view new_part) {

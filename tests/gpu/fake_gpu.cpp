@@ -39,7 +39,7 @@ Engine fake_engine(const char* device) {
 Artifact fake_artifact(const char* spec, const char* schedule, const char* target) {
     const auto plan = plan::make(*parse_spec(spec), *parse_schedule(schedule), *parse_target(target));
     REQUIRE_MESSAGE(plan.ok(), plan.status().message());
-    Artifact artifact = backend::artifact_without_code(*plan, CodeFormat::cubin);
+    Artifact artifact = backend::describe_launches(*plan, CodeFormat::cubin);
     std::vector<std::string> kernels;
     for (const plan::CudaVariant& variant : plan->cuda().variants) {
         for (const CudaLaunch& launch : variant.path.launches) {

@@ -266,7 +266,7 @@ TEST_CASE("a kernel for a GPU is served without NVRTC") {
     const Target target = *parse_target("sm_90");
     const Spec wanted = *parse_spec("layernorm cols=4096 x=bf16");
     const Schedule schedule = heuristic(wanted, target);
-    Artifact artifact = backend::artifact_without_code(*plan::make(wanted, schedule, target), CodeFormat::cubin);
+    Artifact artifact = backend::describe_launches(*plan::make(wanted, schedule, target), CodeFormat::cubin);
     artifact.code = {1, 2, 3};
     artifact.maker = "nvrtc-13.0";
     REQUIRE(cache::Folder(folder / "cache").keep(artifact).ok());

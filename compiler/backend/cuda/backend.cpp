@@ -44,7 +44,7 @@ cuda::Contraction contraction_of(const plan::Plan& plan) {
 Expected<Artifact> emit(const plan::Plan& plan) {
     NORMJIT_TRY(auto compiled,
                 cuda::compile_source(cuda::print_source(plan), plan.target.cuda.sm, contraction_of(plan)));
-    Artifact artifact = artifact_without_code(plan, compiled.format);
+    Artifact artifact = describe_launches(plan, compiled.format);
     artifact.maker = std::move(compiled.maker);
     artifact.code = std::move(compiled.code);
     return artifact;

@@ -48,7 +48,7 @@ Expected<Answered> ask(Task task, const plan::Plan& plan) {
 Expected<Artifact> emit(const plan::Plan& plan) {
     NORMJIT_TRY(Answered made, ask(Task::compile, plan));
     const bool arm = plan.target.isa == Isa::aarch64;
-    Artifact artifact = artifact_without_code(plan, arm ? CodeFormat::aarch64 : CodeFormat::x86_64);
+    Artifact artifact = describe_launches(plan, arm ? CodeFormat::aarch64 : CodeFormat::x86_64);
     artifact.code.assign(made.bytes.begin(), made.bytes.end());
     artifact.entries = std::move(made.entries);
     return artifact;

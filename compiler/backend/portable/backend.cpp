@@ -26,7 +26,7 @@ Status legal(const plan::Plan& plan) {
 }
 
 Expected<Artifact> emit(const plan::Plan& plan) {
-    Artifact artifact = artifact_without_code(plan, CodeFormat::portable);
+    Artifact artifact = describe_launches(plan, CodeFormat::portable);
     const std::string formula = ir::print(plan.function);
     artifact.code.assign(formula.begin(), formula.end());
     return artifact;

@@ -52,7 +52,7 @@ void emit_entry(Assembler& assembler, const cpu::Entry& entry, std::vector<Entry
 }
 
 Expected<Artifact> emit(const plan::Plan& plan) {
-    Artifact artifact = artifact_without_code(plan, CodeFormat::x86_64);
+    Artifact artifact = describe_launches(plan, CodeFormat::x86_64);
     try {
         const int spare = Assembler::value_registers - register_demand(plan).registers;
         Assembler assembler(plan.function.compute, packing(plan), plan.target, spare);
