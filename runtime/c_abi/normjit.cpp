@@ -178,7 +178,7 @@ normjit_status normjit_prepare(normjit_engine* engine, const normjit_spec* spec,
 
 normjit_status normjit_compile(const char* target, const normjit_spec* spec, const char* schedule,
                                normjit_artifact** artifact) {
-    const Inside inside;
+    const ApiScope scope;
     return guarded([&]() -> Status {
         NORMJIT_RETURN_IF_ERROR(check_handle(target, "target"));
         NORMJIT_RETURN_IF_ERROR(check_handle(artifact, "artifact"));

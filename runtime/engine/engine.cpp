@@ -44,7 +44,7 @@ Engine::Impl::Loaded Engine::Impl::load(const Artifact& artifact) const {
 
 Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOptions& options) {
     if (const LoadedKernel ready = kernels_.find(request)) return Kernel(ready, allocator_);
-    const Inside inside;
+    const ApiScope scope;
     NORMJIT_RETURN_IF_ERROR(validate(request.spec));
     if (!request.schedule) advisor_.note(request.spec);
     if (options.on_miss == OnMiss::error) {
@@ -131,7 +131,7 @@ Schedule Engine::Impl::tune(const Spec& spec, const Schedule& start) const {
 }
 
 void Engine::Impl::tune_in_background(const Spec& spec, const Schedule& start) {
-    const Inside inside;
+    const ApiScope scope;
     const auto work = [&]() -> Status {
         const Schedule schedule = tune(spec, start);
         if (schedule == start) return {};
@@ -155,7 +155,7 @@ void Engine::Impl::remember_choice(const Spec& spec, const Schedule& schedule) {
 }
 
 uint64_t Engine::Impl::plan_digest() const {
-    const Inside inside;
+    const ApiScope scope;
     const std::lock_guard lock(choices_mutex_);
     uint64_t digest = 0;
     for (const auto& [spec, schedule] : choices_) digest += text::hash(fmt::format("{} {}", spec, schedule));
@@ -188,7 +188,7 @@ Status Engine::Impl::obtain_in_background(const Request& request) {
 
 /// Never throws and never leaves a request pending: the message for lack of memory needs no memory.
 void Engine::Impl::finish_in_background(std::list<InBackground>::iterator entry) {
-    const Inside inside;
+    const ApiScope scope;
     Status status;
     try {
         const nvtx::Range range("prepare", entry->request.spec);
@@ -209,7 +209,7 @@ Engine make_engine(std::shared_ptr<const Device> device, const EngineOptions& op
 }
 
 Expected<Engine> Engine::create(const EngineOptions& options) {
-    const Inside inside;
+    const ApiScope scope;
     EngineOptions complete = options;
     NORMJIT_TRY(complete.cache, cache::fill_in(options.cache));
     NORMJIT_TRY(const Environment environment, normjit::environment());
@@ -232,7 +232,7 @@ const Target& Engine::target() const { return impl_->device().target(); }
 const DeviceClass& Engine::device_class() const { return impl_->advisor().device(); }
 
 ChosenSchedule Engine::choose(const Spec& spec) const {
-    const Inside inside;
+    const ApiScope scope;
     return impl_->advisor().choose(spec);
 }
 
@@ -256,13 +256,13 @@ Expected<Artifact> Engine::compile(const Spec& spec, void* stream) const {
 }
 
 Expected<Artifact> Engine::compile(const Spec& spec, const Schedule& schedule, void* stream) const {
-    const Inside inside;
+    const ApiScope scope;
     NORMJIT_RETURN_IF_ERROR(impl_->device().check_free(stream));
     return impl_->compile(spec, schedule);
 }
 
 Expected<Kernel> Engine::load(const Artifact& artifact, void* stream) const {
-    const Inside inside;
+    const ApiScope scope;
     NORMJIT_RETURN_IF_ERROR(impl_->device().check_free(stream));
     NORMJIT_TRY(auto kernel, impl_->load(artifact));
     return Kernel(std::move(kernel), impl_->allocator());

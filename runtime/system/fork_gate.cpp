@@ -66,11 +66,11 @@ void ForkableSharedMutex::wait_to_read() {
     });
 }
 
-Inside::Inside() {
+ApiScope::ApiScope() {
     if (depth++ == 0) gate.lock_shared();
 }
 
-Inside::~Inside() {
+ApiScope::~ApiScope() {
     if (--depth == 0) gate.unlock_shared();
 }
 

@@ -14,12 +14,12 @@ namespace normjit {
 /// Marks the calling thread as inside the gate for its lifetime: in the functions that create, prepare, compile or
 /// tune. The thread cannot be cancelled then. Scopes may nest. A fork() by this very thread, from a callback, does not
 /// wait.
-class Inside {
+class ApiScope {
   public:
-    Inside();
-    ~Inside();
-    Inside(const Inside&) = delete;
-    Inside& operator=(const Inside&) = delete;
+    ApiScope();
+    ~ApiScope();
+    ApiScope(const ApiScope&) = delete;
+    ApiScope& operator=(const ApiScope&) = delete;
 
   private:
     const NoCancellation goes_on_;
