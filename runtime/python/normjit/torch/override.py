@@ -34,18 +34,17 @@ _threads = 0  # the policy that the last enable() chose
 
 def enable(layer_norm: bool = True, rms_norm: bool = True, devices: Devices = None, threads: str | None = None) -> None:
     """Gives torch's operators normjit's kernels, until disable(): the backward passes of layer_norm on CPUs and GPUs
-    and of rms_norm on GPUs. (Torch composes rms_norm on CPUs of many operators: see patch().)
+    and of rms_norm on GPUs. (On CPUs torch composes rms_norm from many operators: see patch().)
 
-    devices  "cpu", "cuda", "cuda:0", a torch.device, or several of these; None: those that normjit can serve here.
-    Torch
-             has one kernel for all GPUs: a GPU with a number must exist, and all are served
-    threads  whose threads CPU launches use: "openmp" for torch's, "own" for normjit's, "automatic" for those
-             with which each kernel turns out to be faster; None: from NORMJIT_THREADS, else automatic
+    devices  "cpu", "cuda", "cuda:0", a torch.device, or several of these; None: every device that normjit can serve
+             here. Torch has one kernel for all GPUs: a GPU with a number must exist, and all GPUs are served
+    threads  whose threads CPU launches use: "openmp" for torch's, "own" for normjit's, "automatic" for torch's if its
+             OpenMP runtime is loaded, else normjit's; None: from NORMJIT_THREADS, else automatic
 
     Raises normjit.Unavailable with the reason if nothing, or a named device, can be served. Calls that normjit cannot
-    serve, such as one for a kernel that is not ready while a CUDA graph is captured, go to torch's kernel; report()
-    counts them. A further call enables what it names in addition. Call it, as disable(), while no thread is in a
-    backward pass: torch reads its table of kernels without a lock."""
+    serve go to torch's kernel, such as one that needs a new kernel while a CUDA graph is captured; report() counts
+    them. A further call enables what it names in addition. Call it, like disable(), while no thread is in a backward
+    pass: torch reads its table of kernels without a lock."""
     if threads not in THREADS:
         raise InvalidArgument(f"threads: {threads!r}; allowed: {', '.join(map(repr, THREADS))}")
     kinds = None if devices is None else _kinds(devices)

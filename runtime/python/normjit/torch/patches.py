@@ -46,10 +46,9 @@ def patch(model, compiled=False, forward=False, strict=True, verify=False):
     or with compiled=True for torch.compile: then the graph's backward pass contains an operator of normjit
     instead of Inductor's code.
 
-    forward=True  in eager mode the forward pass is also a kernel of normjit's, for inputs of the weight's type: one
-    pass
-                  over memory where a module in Python makes many. It rounds once, when y is stored, so an element may
-                  differ from the module's by one step of its type.
+    forward=True  in eager mode the forward pass is also a kernel of normjit's, for inputs of the weight's type. It
+                  passes over memory once where a module in Python does so many times. It rounds once, when y is
+                  stored, so an element may differ from the module's by one step of its type.
     strict=False  returns a model without a norm that normjit knows unchanged
     verify=True   compares the gradients of the first eager backward pass of each norm with those of the module's own
                   code, for the same tensors. If rounding does not explain the difference, backward() raises
