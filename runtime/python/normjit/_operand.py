@@ -108,8 +108,8 @@ class Operand:
 
 
 def device_type(name, array):
-    """Returns DLPack's number for the kind of device. Raises InvalidArgument where JAX holds no data, because JAX's
-    own message names neither the argument nor what to do."""
+    """Returns DLPack's number for the kind of device. Raises InvalidArgument for a kind that JAX holds no data on,
+    because JAX's own message names neither the argument nor what to do."""
     if _is_of_jax(array):
         if isinstance(array, sys.modules["jax"].core.Tracer):
             raise InvalidArgument(f"{name}: is a tracer of JAX's, without data; inside jit, grad and vmap call normjit.jax")
@@ -202,7 +202,7 @@ def stream_handle(stream):
 
 @contextlib.contextmanager
 def on_stream(array, stream):
-    """Makes memory that the array's library hands out meanwhile belong to work on this stream."""
+    """Marks memory that the array's library hands out meanwhile as used by work on this stream."""
     if hasattr(array, "is_cuda"):
         cuda = sys.modules["torch"].cuda
         with cuda.stream(cuda.ExternalStream(stream, device=array.device)):

@@ -138,14 +138,14 @@ def _checked(problem, inputs, out):
         raise InvalidArgument(f"out: is {type(out).__name__}; must be a mapping of outputs' names to arrays")
     try:
         numbers = {"invariant": bool(problem.invariant)}
-    except Exception:  # from an array of several elements
+    except Exception:  # raised by an array of several elements
         raise InvalidArgument(f"invariant: is {type(problem.invariant).__name__}; must be True or False") from None
     for name, least in (("eps", 0), ("gamma_offset", None)):
         value = getattr(problem, name)
         _library.check_finite(name, value, least)
         try:
             numbers[name] = float(value)
-        except TypeError:  # from an array of one element
+        except TypeError:  # raised by an array of one element
             raise InvalidArgument(f"{name}: {value!r}; must be a number") from None
     return problem._replace(**numbers), out
 
@@ -289,7 +289,7 @@ _thread = threading.local()
 
 
 def _workspace(like, size, on_gpu):
-    """Returns workspace; each thread keeps its CPU workspace for its next launch."""
+    """Returns a workspace; each thread keeps its CPU workspace for its next launch."""
     if on_gpu:
         return _GpuMemory(like, size)
     if getattr(_thread, "workspace", None) is None or _thread.workspace.size < size:

@@ -120,7 +120,7 @@ def _backward(norm, epsilon, scale_offset, saved, dy):
 
 
 def _beside(x, other):
-    """Returns the type of another tensor in a kernel for x: f64 does not mix."""
+    """Returns the type that a kernel for x takes another tensor in: f64 does not mix with other types."""
     wide = x.dtype == jnp.float64
     if (other.dtype == jnp.float64) == wide:
         return other.dtype
@@ -171,7 +171,7 @@ def _gradients(problem, *operands):
         operands = [t if batched else jnp.broadcast_to(t, (size, *t.shape)) for t, batched in zip(operands, is_batched)]
         inner = dataclasses.replace(problem, in_slices=bool(problem.weights()))
         if problem.in_slices == inner.in_slices:  # more slices, or more rows
-            count = operands[0].shape[1]  # of x; counted, because with no elements -1 is not a size
+            count = operands[0].shape[1]  # x's; counted, because with no elements -1 is not a size
             found = _gradients(inner, *(t.reshape(size * count, *t.shape[2:]) for t in operands))
             found = [t.reshape(size, count, *t.shape[1:]) for t in found]
         else:
@@ -192,7 +192,7 @@ def _call_on(platform, problem, x, *others):
     rows = 1 if platform == "cpu" else _count_rows(x)  # the handler provides its workspace
     workspace = max(_prepare(device, spec, rows) for device in _devices(platform))
     room = []
-    if platform == "cuda":  # XLA's, so that it lives as long as the call that a graph captured
+    if platform == "cuda":  # memory of XLA's, so that it lives as long as a graph that captured the call
         room = [_result((max(workspace, 1),), jnp.uint8, x)]
     return tuple(jax.ffi.ffi_call(TARGET, [*results, *room])(x, *others, spec=spec)[: len(results)])
 
@@ -213,7 +213,7 @@ def _devices(platform):
 
 
 def _prepare(device, spec, rows):
-    """Makes the kernel and returns the bytes of workspace that it wants."""
+    """Makes the kernel and returns the bytes of its best workspace."""
     workspace = ctypes.c_int64()
     if _load().normjit_jax_prepare(device.encode(), spec.encode(), ctypes.c_int64(rows), ctypes.byref(workspace)):
         raise _library.Error(_load().normjit_jax_last_error().decode())
@@ -228,7 +228,7 @@ def _axes(array):
 
 
 def _alike(arrays):
-    """Returns the arrays as arrays that differ over the same axes, which the inputs of a call must."""
+    """Returns the arrays, all made to differ over the same mesh axes: the inputs of a call must."""
     axes = frozenset().union(*map(_axes, arrays))
     return [_varying(array, tuple(sorted(axes - _axes(array)))) for array in arrays]
 
@@ -240,7 +240,7 @@ def _varying(array, axes):
 
 
 def _result(shape, dtype, like):
-    """Returns what a call returns: it differs over the axes over which its inputs differ."""
+    """Returns the shape and type of a call's result, which differs over the same mesh axes as the input `like`."""
     axes = _axes(like)
     if not axes:
         return jax.ShapeDtypeStruct(shape, dtype)
@@ -253,7 +253,7 @@ def _result(shape, dtype, like):
 
 
 def _summed(gradient, like):
-    """Sums over the axes on which the gradient differs and the value that it belongs to does not."""
+    """Sums a gradient over the mesh axes on which it differs and its value does not."""
     missing = _axes(gradient) - _axes(like)
     return jax.lax.psum(gradient, tuple(sorted(missing))) if missing else gradient
 

@@ -21,7 +21,7 @@ normjit_engine* make_engine(const std::string& device) {
     return made;
 }
 
-/// Protects the following; a kernel is not moved once it exists.
+/// Protects the kernels; a kernel does not move once it exists.
 std::shared_mutex lock;
 std::map<std::string, normjit_engine*> engines;
 std::map<std::string, Kernel> kernels;  ///< by "<device> <spec>"

@@ -9,7 +9,7 @@
 
 namespace normjit::jax {
 
-/// What went wrong, for the caller.
+/// An error with a message for the caller.
 struct Failure : std::runtime_error {
     Failure(normjit_status why, const std::string& message) : std::runtime_error(message), status(why) {}
     normjit_status status;

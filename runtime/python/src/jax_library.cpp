@@ -50,7 +50,7 @@ std::string spec_of(const CallFrame& call) {
     throw Failure(NORMJIT_INVALID_ARGUMENT, "the call has no attribute spec");
 }
 
-/// Where a call runs; the CPU has no streams.
+/// The device and stream of a call; the CPU has no streams.
 struct Where {
     std::string device = "cpu";
     void* stream = nullptr;
@@ -105,7 +105,7 @@ class Taker {
   public:
     Taker(const normjit_spec& spec, normjit_arguments& arguments) : spec_(spec), arguments_(arguments) {}
 
-    /// Takes those that the spec has, in the order of `all`, and returns their number.
+    /// Takes the tensors that the spec has, in the order of `all`, and returns their number.
     int64_t take(const Buffers& given, std::span<const Place> all) {
         int64_t next = 0;
         for (const Place& place : all) {
@@ -175,7 +175,9 @@ void execute(const CallFrame& call, const Where& where) {
         check(normjit_kernel_workspace_bytes(kernel.kernel, arguments.rows, arguments.slices, nullptr,
                                              &arguments.workspace_bytes));
         arguments.workspace = python::cpu_workspace(arguments.workspace_bytes);
-        if (arguments.workspace == nullptr) arguments.workspace_bytes = 0;  // the launch refuses it if it needs more
+        if (arguments.workspace == nullptr)
+            arguments.workspace_bytes = 0;  // the launch refuses a null workspace if it
+                                            // needs one
     } else if (results < call.results.count) {
         const Buffer& workspace = *call.results.buffers[results];
         arguments.workspace = workspace.data;

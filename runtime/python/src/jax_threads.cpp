@@ -10,7 +10,7 @@ namespace {
 
 thread_local const CallFrame* current = nullptr;
 
-/// One parallel_for. Helpers that come when it is over still access it, so the last of them destroys it.
+/// One parallel_for. Helpers that come after its end still access it, so the last of them destroys it.
 class Job {
   public:
     Job(int64_t count, void (*task)(void*, int64_t), void* context, int64_t helpers)

@@ -79,7 +79,7 @@ constexpr Signature into_rms_norm = own(NORMJIT_RMSNORM, all_of_rms_norm);
 /// dx, dgamma and dbeta, as far as requested.
 using Gradients = std::array<Tensor, 3>;
 
-/// Sets the requested gradients and what they depend on.
+/// Sets the operands of the requested gradients and of everything that they depend on.
 void set_operands(const Given& given, normjit_norm norm, const Gradients& gradients, Operands& operands) {
     const auto& [dx, dgamma, dbeta] = gradients;
     const TensorView &gamma = given[Role::weight], &dresidual = given[Role::dresidual], &rstd = given[Role::rstd];
@@ -127,15 +127,15 @@ void keep_reason(const char* text) {
     reason = text;
 }
 
-/// Runs torch's own kernel for the call, which it consumes. False, with the reason added, if it could not serve it
-/// either.
+/// Runs torch's own kernel for the call, which consumes the call's arguments. False, with the reason appended to
+/// `problem`, if torch cannot serve the call either.
 bool leave_to_torch(Value* stack, const char* torch_operator, std::string& problem) {
     torch_calls.fetch_add(1, std::memory_order_relaxed);
     keep_reason(problem.c_str());
     if (shim().torch_call_dispatcher(torch_operator, "", stack, version) == 0) return true;
     problem += std::string("; nor could ") + torch_operator;
     const auto what = shim().torch_exception_get_what_without_backtrace;
-    const std::string said = what == nullptr ? "" : what();  // its later lines are a Python stack
+    const std::string said = what == nullptr ? "" : what();  // the lines after the first are a Python stack
     if (!said.empty()) problem += ": " + said.substr(0, said.find('\n'));
     return false;
 }

@@ -14,9 +14,9 @@ using Sizes = std::span<const int64_t>;
 
 /// The required shape of a tensor.
 enum class Form : uint8_t {
-    matrix,     ///< that of x
-    statistic,  ///< that of x without the dimensions of a row, or with 1 in their places
-    weight,     ///< that of a row; for normjit's own operators also with the first dimensions of x before it
+    matrix,     ///< x's shape
+    statistic,  ///< x's shape without the dimensions of a row, or with 1 in their places
+    weight,     ///< a row's shape; for normjit's own operators it may follow the first dimensions of x
     sum,        ///< contiguous, with as many elements as the weight whose gradient is added to it
 };
 constexpr std::array<Form, role_count> forms = {
@@ -49,7 +49,7 @@ class Checker {
         given_.device = given_[Role::x].device();
         read_row();
         if (signature_.mask != Signature::none) check_mask();
-        check_each(&Checker::check_form);  // first: torch's kernel may take other types, but no wrong shape
+        check_each(&Checker::check_form);  // checked first: torch's kernel may take other types, but no wrong shape
         check_each(&Checker::check_type);
         check_each(&Checker::check_device);  // after the type, which the undefined tensor lacks
         check_pairs();
@@ -129,7 +129,7 @@ class Checker {
         }
     }
 
-    /// Torch's operators require the number of elements, not a shape.
+    /// True if torch's operators would accept the tensor: they check the number of elements, not the shape.
     bool is_torchs(Sizes sizes, int64_t elements) const {
         return signature_.torch_operator != nullptr && product(sizes) == elements;
     }

@@ -45,7 +45,7 @@ struct Given {
     const TensorView& beta_like() const { return (*this)[(*this)[Role::bias] ? Role::bias : Role::weight]; }
 
     std::array<TensorView, role_count> tensors;  ///< by Role; none if the operator has or gets none
-    Device device{};                             ///< of all of them
+    Device device{};                             ///< of all tensors
     int64_t cols = 1;                            ///< elements of a row
     size_t row_dimensions = 0;                   ///< the last dimensions of x
     size_t slice_dimensions = 0;                 ///< the first dimensions of x for which weights have a row each
@@ -54,7 +54,7 @@ struct Given {
     std::array<bool, 3> wanted{};  ///< dx, dweight, dbias
 };
 
-/// An error for a wrong call that no kernel may see.
+/// A wrong call, which torch's kernel must not get either.
 struct Invalid : Error {
     using Error::Error;
 };

@@ -17,7 +17,7 @@ using List = struct ListObject*;                     ///< StableListHandle
 using Library = struct LibraryObject*;               ///< TorchLibraryHandle
 using Guard = struct GuardObject*;                   ///< CUDAGuardHandle
 using Value = uint64_t;                              ///< StableIValue: an argument or a result of an operator
-constexpr uint64_t version = 0x020a'0000'0000'0000;  ///< 2.10.0, whose conventions of such values we follow
+constexpr uint64_t version = 0x020a'0000'0000'0000;  ///< 2.10.0, whose conventions for such values are used here
 
 struct Shim {
 #define FUNCTION(result, name, arguments) result(*name) arguments = nullptr;
@@ -32,13 +32,13 @@ struct Shim {
     std::array<int32_t, 4> dtypes{};  ///< torch's numbers of f32, bf16, f16, f64, by normjit_dtype
 };
 
-/// What went wrong, for the caller of the operator.
+/// An error with a message for the caller of the operator.
 struct Error : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/// Returns the table. Throws Error if the process has no libtorch, or one that is too old. Thread safe; searched once.
-/// A call of an operator asks some fifty times.
+/// Returns the table. Throws Error if the process has no libtorch, or one that is too old. Thread safe; it searches
+/// once, because a call of an operator needs the table some fifty times.
 const Shim& find_shim();
 inline const Shim& shim() {
     static std::atomic<const Shim*> found = nullptr;

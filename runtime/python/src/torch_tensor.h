@@ -19,8 +19,8 @@ struct Device {
     int32_t index;
 };
 
-/// A tensor that somebody else owns, valid as long as that one is; or none. Frequently used properties are read once,
-/// because each call into torch takes 4 ns, of the 6 us of its smallest backward pass.
+/// A tensor that somebody else owns, valid as long as its owner, or none. Frequently used properties are read once,
+/// because each call into torch takes 4 ns of the 6 us of its smallest backward pass.
 class TensorView {
   public:
     TensorView() = default;
@@ -30,15 +30,15 @@ class TensorView {
     explicit operator bool() const { return handle_ != nullptr; }
     size_t dimensions() const { return sizes_.size(); }
     std::span<const int64_t> sizes() const { return sizes_; }
-    /// Returns as many elements as sizes().
+    /// Returns a stride for each of sizes().
     const int64_t* strides() const;
     int64_t elements() const;
     bool is_contiguous() const;
     int32_t torch_dtype() const { return torch_dtype_; }
-    /// Returns nothing for types that normjit does not have.
+    /// Returns the type, or nothing if normjit does not have it.
     std::optional<normjit_dtype> dtype() const;
     Device device() const;
-    /// Leaves a copy-on-write tensor shared.
+    /// Returns the data to read. A copy-on-write tensor stays shared.
     const void* data() const;
     void* mutable_data() const;
 
@@ -50,7 +50,7 @@ class TensorView {
 
 class Tensor {
   public:
-    Tensor() = default;  ///< none
+    Tensor() = default;  ///< makes none
     explicit Tensor(Handle owned, int32_t torch_dtype = 0) : handle_(owned), torch_dtype_(torch_dtype) {}
     Tensor(Tensor&& other) noexcept
         : handle_(std::exchange(other.handle_, nullptr)), torch_dtype_(other.torch_dtype_) {}
@@ -70,7 +70,7 @@ class Tensor {
     explicit operator bool() const { return handle_ != nullptr; }
     Handle handle() const { return handle_; }
     TensorView view() const { return TensorView(handle_); }
-    int32_t torch_dtype() const { return torch_dtype_; }  ///< of a tensor that empty() made
+    int32_t torch_dtype() const { return torch_dtype_; }  ///< the type of a tensor that empty() made
     void* data() const;
     Handle release() { return std::exchange(handle_, nullptr); }
 
@@ -88,7 +88,7 @@ Tensor copy_of(TensorView tensor);
 struct RowStrides {
     int64_t row, slice;
 };
-/// Returns nothing if no such strides describe the tensor.
+/// Returns the strides of a matrix, or nothing if no such strides describe the tensor.
 std::optional<RowStrides> row_strides(TensorView matrix, int64_t cols, size_t slice_dimensions);
 
 /// The tensors of one launch as normjit takes them, whose shapes have been checked; keeps the copies that some need.

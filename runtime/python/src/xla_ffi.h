@@ -109,7 +109,7 @@ struct Version {
     int32_t minor;
 };
 
-/// XLA's functions; those that normjit does not call are only placeholders.
+/// XLA's functions; the ones that normjit does not call are only placeholders.
 struct Api {
     Head head;
     Version version;

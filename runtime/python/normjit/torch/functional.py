@@ -18,7 +18,8 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def default_eps(*dtypes: torch.dtype) -> float:
-    """Returns the eps of a norm that is given none, as torch.nn.RMSNorm does: that of the type in which it computes."""
+    """Returns the eps of a norm that is given none, as in torch.nn.RMSNorm: the eps of the type in which it
+    computes."""
     return torch.finfo(torch.float64 if torch.float64 in dtypes else torch.float32).eps
 
 
@@ -169,7 +170,7 @@ def _check_main_grad(name, parameter, types):
 
 
 def norm_of(x, residual, weight, bias, norm, eps, weight_offset, forward_of=None, accumulating=None):
-    """Returns y, or (y, h) with a residual, by Norm, whose arguments these are."""
+    """Applies Norm to its arguments. Returns y, or (y, h) with a residual."""
     if not torch.compiler.is_compiling():
         sharding.prepare_for(x)
         if _is_looked_into():
@@ -223,7 +224,7 @@ def _by_kernel(x, residual, weight, bias, norm, eps, weight_offset, statistics):
 class Norm(torch.autograd.Function):
     """The norm of x; with a residual (y, h), where y is the norm of h = x + residual. `forward_of` computes y
     instead of formula(). `accumulating` is None, or (weight, bias), to whose main_grad their gradients are added.
-    `by_kernel`: y is normjit's, and the result is that of _by_kernel()."""
+    `by_kernel`: normjit's kernel computes y, and the result is what _by_kernel() returns."""
 
     @staticmethod
     def forward(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating, by_kernel):
@@ -245,7 +246,7 @@ class Norm(torch.autograd.Function):
         wants_h = ctx.needs_input_grad[0] or (ctx.has_residual and ctx.needs_input_grad[1])
         if dy is None:
             gradients = (dh, None, None)
-        elif torch.is_grad_enabled():  # ours have no derivatives
+        elif torch.is_grad_enabled():  # our outputs have no derivatives
             gradients = _differentiable(ctx, h, weight, bias, dy, dh)
         else:
             mask = [wants_h, ctx.needs_input_grad[2], ctx.needs_input_grad[3]]
@@ -279,7 +280,7 @@ class EagerNorm(torch.autograd.Function):
 
 
 def _function():
-    """Returns the function: torch.compile needs a setup_context."""
+    """Returns the apply() of the fitting class: torch.compile needs a setup_context."""
     return Norm if torch.compiler.is_compiling() else EagerNorm
 
 
@@ -296,8 +297,8 @@ def _by_normjit(ctx, h, weight, bias, mean, rstd, dy, dh, mask):
 
 
 def _beside(h, tensor):
-    """Returns a tensor as a kernel for h takes it: f64 does not mix. Autograd gives its gradient the tensor's own
-    type."""
+    """Returns a tensor in a type that a kernel for h takes: f64 does not mix with other types. Autograd converts its
+    gradient back."""
     wide = h.dtype == torch.float64
     if tensor is None or (tensor.dtype == torch.float64) == wide:
         return tensor
@@ -319,7 +320,7 @@ def _into_main_grads(ctx, h, weight, bias, mean, rstd, dy, dh, mask):
 
 
 def _added(parameter):
-    """Sets what Megatron's hooks expect of a parameter whose main_grad has its gradient: a mark, and some gradient."""
+    """Marks a parameter whose main_grad has its gradient, and returns some gradient, as Megatron's hooks expect."""
     if not hasattr(parameter, "grad_added_to_main_grad"):
         return None
     parameter.grad_added_to_main_grad = True
@@ -342,6 +343,6 @@ def _differentiable(ctx, h, weight, bias, dy, dh):
 
 
 def _summed_for(weight, terms):
-    """Sums over the rows that share a row of the weight."""
+    """Sums over all rows that use the same row of the weight."""
     rows = range(weight.dim() - 1, terms.dim() - 1)
     return (terms.sum(tuple(rows)) if rows else terms).to(weight.dtype)

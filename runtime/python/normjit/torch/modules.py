@@ -136,12 +136,13 @@ def _checked_device(device: torch.device | str | int | None) -> torch.device | N
 
 
 def _check_input(name: str, x: torch.Tensor, shape: tuple[int, ...]) -> None:
-    if isinstance(x, torch.Tensor) and not x.is_nested and x.shape[-len(shape):] != shape:  # the function checks more
+    if isinstance(x, torch.Tensor) and not x.is_nested and x.shape[-len(shape):] != shape:  # functional.py checks more
         raise InvalidArgument(f"{name}: its shape is {tuple(x.shape)}; must end in {tuple(shape)}")
 
 
 def _flat(dimensions: int, *tensors: Any) -> list[Any]:
-    """Returns each tensor with its last dimensions as one; a tensor with fewer stays, for the function to refuse."""
+    """Returns each tensor with its last dimensions as one. A tensor with fewer dimensions stays as it is, so that
+    the function refuses it."""
     return [t.flatten(-dimensions) if isinstance(t, torch.Tensor) and t.dim() >= dimensions else t for t in tensors]
 
 

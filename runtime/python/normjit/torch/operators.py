@@ -57,8 +57,8 @@ def register():
 
 
 def serves(device):
-    """True if they have kernels for a type of device. Defines them if needed: also in a process that received or
-    loads a patched model, and while torch traces the first call."""
+    """True if the operators have kernels for a type of device. Defines them if needed: also in a process that
+    received or loads a patched model, and while torch traces the first call."""
     if not served:
         register()
     return device in served
@@ -176,7 +176,7 @@ class _Checks:
 
 
 def _check_equal(sizes, others, message):
-    """Checks sizes; torch checks those that a graph does not know yet when it does."""
+    """Checks that sizes are equal. Sizes that a graph does not know yet are checked by torch when it does."""
     torch._check(sizes is not None and others is not None and len(sizes) == len(others), message)
     for size, other in zip(sizes, others):
         torch._check(size == other, message)

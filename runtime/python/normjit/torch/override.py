@@ -110,7 +110,7 @@ def disable() -> None:
 @contextlib.contextmanager
 def enabled(layer_norm: bool = True, rms_norm: bool = True, devices: Devices = None,
             threads: str | None = None) -> collections.abc.Iterator[None]:
-    """Enables for the time of a with statement, for the process and not only the thread."""
+    """Enables normjit inside a with statement, for the whole process and not only the thread."""
     with _lock:
         before = set(_enabled)
     enable(layer_norm, rms_norm, devices, threads)
@@ -124,7 +124,7 @@ def enabled(layer_norm: bool = True, rms_norm: bool = True, devices: Devices = N
 
 @contextlib.contextmanager
 def disabled() -> collections.abc.Iterator[None]:
-    """Disables for the time of a with statement, for the process and not only the thread."""
+    """Disables normjit inside a with statement, for the whole process and not only the thread."""
     with _lock:
         before = set(_enabled)
         disable()

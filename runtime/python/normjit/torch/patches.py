@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""patch(model): normjit's backward pass for norms that are written in Python. A patched module gets its own class,
-derived from the one it had, and a mark: copies of it compute with the copies' own content."""
+"""patch(model): normjit's backward pass for norms that are written in Python. A patched module gets a class of its
+own, derived from its old one, and a mark. A copy of the module computes with the copy's parameters."""
 import collections
 import copyreg
 import dataclasses
@@ -19,7 +19,7 @@ from normjit.torch.functional import ALL_TYPES, PLAIN
 from normjit.torch.probes import Norm
 from normjit.torch.recognition import MARK, ORIGINAL, check_model, class_of, is_patched, look_at, vectors
 
-_classes = weakref.WeakKeyDictionary()  # references to the classes of patched modules, by those that they had
+_classes = weakref.WeakKeyDictionary()  # weak references to the classes of patched modules, by the original class
 _lock = threading.Lock()
 _left = collections.Counter()  # calls of patched modules that were left to their own forward, by reason
 
@@ -34,7 +34,7 @@ class Patch:
     verify: bool
     left: collections.Counter = dataclasses.field(default_factory=collections.Counter)
 
-    def __reduce__(self):  # a copy has been called as often as a new one: never
+    def __reduce__(self):  # a copy starts like a new mark, as if it had never been called
         return Patch, (self.norm, self.name, self.forward, self.verify)
 
 
@@ -122,12 +122,12 @@ class _Patched:
     """The first base of a patched module's class."""
 
     def __init_subclass__(cls, **named):
-        pass  # a register of classes that the module's own class may keep does not see it
+        pass  # hides this class from a register of classes that the module's own class may keep
 
     def __reduce_ex__(self, protocol):
         made = super().__reduce_ex__(protocol)
         if made[0] is not copyreg.__newobj__ or ORIGINAL not in vars(made[1][0]):
-            return made  # the module's own way, or a class derived from the patched one
+            return made  # made by the module's own class, or derived from the patched one
         return (_rebuilt, (class_of(self), *made[1][1:]), *made[2:])
 
     def forward(self, *arguments, **named):
@@ -155,21 +155,21 @@ def _parameter(module, name):
 
 
 def _only_argument(kind, arguments, named):
-    """Returns the x of a call that gives it by name, or that gives the defaults for the others; None for other
-    calls."""
+    """Returns the x of a call that passes it by name, or with the default values of all other parameters; None for
+    other calls."""
     defaults = None if torch.compiler.is_compiling() else _parameters_of_forward(kind)
     if defaults is None or len(arguments) > len(defaults):
         return None
     given = {**dict(zip(defaults, arguments)), **named}
     if len(given) < len(arguments) + len(named):
-        return None  # one is given twice
+        return None  # one argument is given twice
     x = given.pop(next(iter(defaults)), None)
     return x if all(name in defaults and defaults[name] is value for name, value in given.items()) else None
 
 
 @functools.lru_cache(maxsize=256)
 def _parameters_of_forward(kind):
-    """Returns defaults by names, or None for a forward() with other than plain parameters."""
+    """Returns default values by parameter name, or None for a forward() with other kinds of parameters."""
     parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
     if not parameters or any(each.kind is not each.POSITIONAL_OR_KEYWORD for each in parameters):
         return None
@@ -183,7 +183,7 @@ def _count(mark, reason):
 
 
 def _why_own(module, mark, x, weight, bias):
-    """Returns why a call is the module's own: "" if there will be no gradient, None if normjit serves it."""
+    """Returns why a call is left to the module: "" if there will be no gradient, None if normjit serves it."""
     if not isinstance(x, torch.Tensor):
         return f"x is {type(x).__name__}"
     if weight is None:
@@ -208,7 +208,7 @@ def _why_own(module, mark, x, weight, bias):
 
 def _why_another(module, mark, x, weight, bias, has_gradient):
     """Returns why a module may not compute the norm that it was recognised as, for an x of [.., N]; "" and None as
-    above."""
+    in _why_own()."""
     norm = mark.norm
     changed = _changed(module, norm)
     if changed is not None:

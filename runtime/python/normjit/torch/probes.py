@@ -45,7 +45,7 @@ class Norm:
     ranks: frozenset = frozenset()  # numbers of dimensions of x that were tried and can be served
     checked: dict = dataclasses.field(default_factory=dict, compare=False, repr=False)  # by trials.check()
 
-    def __reduce__(self):  # functions of classes in a function have no name that a file can hold
+    def __reduce__(self):  # pickle finds no name for the functions in `functions`
         return Norm, (self.norm, self.eps_name, self.eps, self.weight_offset, self.constants, (), self.ranks)
 
     def __deepcopy__(self, memo):
@@ -69,7 +69,8 @@ class _TorchsOwn(TorchDispatchMode):
 
 
 def alone(function, *arguments):
-    """Returns or raises what a function does in a separate thread, where torch's thread-local state is fresh."""
+    """Runs a function in a separate thread, where torch's thread-local state is fresh. Returns or raises what it
+    does."""
     done = []
 
     def run():
@@ -93,7 +94,7 @@ class _Recorder:
     whose content may change unnoticed, and any assignment."""
 
     def __init_subclass__(cls, **named):
-        pass  # a register of classes that the module's own class may keep does not see it
+        pass  # hides this class from a register of classes that the module's own class may keep
 
     def __getattribute__(self, name):
         value = object.__getattribute__(self, name)
@@ -115,7 +116,7 @@ class _Recorder:
 
 
 def attributes_of(twin):
-    """Returns its __dict__ without recording that."""
+    """Returns a twin's __dict__ without recording the access."""
     return object.__getattribute__(twin, "__dict__")
 
 
@@ -136,7 +137,7 @@ def _read(twin, name, value):
 
 
 def _refusal(twin, reason):
-    attributes_of(twin).setdefault("_normjit_refused", reason)  # where the module itself catches the exception
+    attributes_of(twin).setdefault("_normjit_refused", reason)  # in case the module itself catches the exception
     return Refused(reason)
 
 
@@ -167,7 +168,7 @@ def parameters_of(twin):
 
 
 def read_by(twin):
-    """Returns the attributes that its code has read, as {name: value}, and the functions of its methods."""
+    """Returns the attributes that a twin's code has read, as {name: value}, and the functions of its methods."""
     return attributes_of(twin)["_normjit_read"]
 
 
@@ -180,7 +181,7 @@ def output(twin, x):
 
 
 def gradients(twin, x, dy):
-    """Returns y, and the gradients of x, weight and bias, None for those without one."""
+    """Returns y, and the gradients of x, weight and bias; None for a parameter that does not exist."""
     parameters = parameters_of(twin)
     leaves = [x, *(t for t in (parameters["weight"], parameters.get("bias")) if t is not None)]
     with torch.enable_grad():
@@ -204,7 +205,7 @@ def _tried(function, *arguments, **named):
 
 def definition(norm, x, dy, weight, bias, offset, eps):
     """Returns, in double, for rows of [R,N]: y; the gradients of x, weight and bias; and the size of the terms whose
-    difference the gradient of x is."""
+    difference is the gradient of x."""
     x, dy, weight = x.double(), dy.double(), weight.double() + offset
     centred = x - x.mean(-1, keepdim=True) if norm == "layernorm" else x
     rstd = (centred.square().mean(-1, keepdim=True) + eps).rsqrt()
@@ -217,8 +218,8 @@ def definition(norm, x, dy, weight, bias, offset, eps):
 
 
 def off(got, wanted, size=0.0):
-    """Returns the distance of two tensors, relative to the largest element of the second, or to `size` if that is
-    larger."""
+    """Returns the largest difference of two tensors, relative to the largest element of the second, or to `size` if
+    that is larger."""
     if got is None or got.shape != wanted.shape:
         return math.inf
     if wanted.numel() == 0:
@@ -231,7 +232,7 @@ def off(got, wanted, size=0.0):
 
 
 def compare(got, x, dy, weight, bias, norm, offset, eps, tolerance, sum_tolerance):
-    """Raises Refused if outputs and gradients are not those of the norm; `got` is what gradients() returned."""
+    """Raises Refused if outputs and gradients are not the norm's; `got` is what gradients() returned."""
     cols = x.shape[-1]
     y, dx, *sums = got
     rows = [None if t is None else t.detach().reshape(-1, cols) for t in (x, dy, y, dx)]

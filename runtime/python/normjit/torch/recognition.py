@@ -22,8 +22,8 @@ class Found:
     name: str
     kind: str  # the name of its class
     norm: str = None  # "layernorm", "rmsnorm"; None: not recognised
-    eps: float = None  # None: that of the type in which it computes, as in torch.nn.RMSNorm
-    eps_name: str = None  # the module's attribute that has it, and is read at each call
+    eps: float = None  # None: the eps of the type in which it computes, as in torch.nn.RMSNorm
+    eps_name: str = None  # the module's attribute that holds eps, and is read at each call
     weight_offset: float = None
     reason: str = None  # why it is left alone
     patched: bool = False
@@ -35,8 +35,8 @@ def check_model(model):
 
 
 def found(model):
-    """Returns all modules of a model whose parameters are those of a norm, and those without parameters that are
-    called one, as a list of Found. It does not call the modules: probes work on others with their code and random
+    """Returns all modules of a model whose parameters could be a norm's, and modules without parameters whose name
+    says norm, as a list of Found. It does not call the modules: probes run copies with their code and random
     parameters. Raises normjit.InvalidArgument unless given a torch.nn.Module."""
     check_model(model)
     known = {}
@@ -69,8 +69,8 @@ def _is_unweighted_norm(module):
 
 
 def look_at(name, module, known):
-    """Returns a module's Found, and its Norm or None. `known` has the modules examined before, by all that decides
-    the result."""
+    """Returns a module's Found, and its Norm or None. `known` has the modules examined before, by everything that
+    decides the result."""
     kind = class_of(module)
     left = _why_left(module)
     if left is not None:
@@ -93,7 +93,7 @@ def look_at(name, module, known):
 
 
 def _why_left(module):
-    """Returns why a module need not be probed, or None."""
+    """Returns why a module needs no probe, or None."""
     parameters = vectors(module)
     if not parameters:
         return "it has no weight"

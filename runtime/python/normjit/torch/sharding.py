@@ -28,7 +28,8 @@ def _register(kind):
     from torch.distributed.tensor.experimental import register_sharding
 
     def each(x, normalized_shape, rules):
-        """For every rank with everything, and for each dimension of rows."""
+        """Returns the ways to shard a call: every rank has everything, or the rows are sharded along one of their
+        dimensions."""
         return [rules(placement) for placement in (
             Replicate(), *(Shard(i) for i in range(x.ndim - len(normalized_shape))))]
 
@@ -36,7 +37,7 @@ def _register(kind):
         return [None if t is None else rows for t in tensors]
 
     def weights(rows, *tensors, gradient=False):
-        """Sharded with the rows if they have a row for each element of that dimension."""
+        """Returns how weights are sharded: with the rows if they have a row for each element of that dimension."""
         of_all = Partial() if gradient and rows.is_shard() else Replicate()
         return [None if t is None else rows if rows.is_shard() and rows.dim < t.ndim - 1 else of_all for t in tensors]
 
@@ -65,8 +66,8 @@ def _register(kind):
     for rules in (layer_norm_backward, rms_norm_backward, layer_norm, rms_norm):
         operator = getattr(torch.ops.normjit, rules.__name__).default
         register_sharding(operator)(rules)
-        # Torch caches what it knows of a call by its tensors and all arguments from the third on: the results depend on
-        # the mask.
+        # Torch caches its rules for a call by the tensors and all arguments from the third on, because the results
+        # depend on the mask.
         kind._op_dispatcher.sharding_propagator.op_to_schema_info[operator] = RuntimeSchemaInfo(2, needs_pytree=True)
     _known.add(kind)
 

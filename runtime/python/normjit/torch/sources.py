@@ -11,12 +11,12 @@ FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescript
              torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 VALUES = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 KNOWN = ("torch", "math", "typing", "builtins", "functools", "einops", "numpy")  # packages whose state is not examined
-MOST_FUNCTIONS = 64  # that one forward() may lead to
+MOST_FUNCTIONS = 64  # the most functions that one forward() may lead to
 
 
 def variable_read(functions):
-    """Returns, in words, what the first of these Python functions, or of those that they call by name, reads that
-    may change from call to call; None if there is nothing."""
+    """Describes the first thing that may change from call to call and that one of these Python functions, or one
+    that they call by name, reads; None if there is nothing."""
     waiting, seen = list(functions), set()
     while waiting:
         function = inspect.unwrap(waiting.pop())
@@ -34,7 +34,7 @@ def variable_read(functions):
 
 
 def _variables(function):
-    """Returns (name, value) of the variables that a Python function reads and that are not its own."""
+    """Returns (name, value) of the global and captured variables that a Python function reads."""
     waiting = [function.__code__]
     while waiting:
         code = waiting.pop()
@@ -44,14 +44,14 @@ def _variables(function):
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
         try:
             yield name, cell.cell_contents
-        except ValueError:  # it is still empty
+        except ValueError:  # the variable is still empty
             continue
 
 
 def _is_fixed(value):
     if isinstance(value, types.ModuleType):
         return _is_known(value.__name__)
-    if isinstance(value, type):  # its attributes may change, unless its only use is to be called
+    if isinstance(value, type):  # a class's attributes may change, unless its only use is to be called
         return _is_known(value.__module__) or issubclass(value, (torch.autograd.Function, torch.nn.Module))
     return isinstance(value, FUNCTIONS + VALUES)
 

@@ -12,14 +12,14 @@ from torch.nn import functional
 
 from normjit.torch import functional as normjits, override
 
-ROUNDS = 7  # in which the two take turns
+ROUNDS = 7  # rounds in which the two are timed in turn
 ROUND_SECONDS = 0.01
 
 
 def times_torchs(norm: str, rows: int, cols: int, dtype: torch.dtype, weight_dtype: torch.dtype, has_bias: bool,
                  device: str, weight_offset: float = 0.0) -> float:
-    """Returns the median time of torch's backward pass over normjit's, for random inputs of [rows, cols]. Outputs
-    are allocated."""
+    """Returns torch's median time for a backward pass over normjit's, for random inputs of [rows, cols]. Both
+    allocate their outputs."""
     made = lambda *shape, dtype: torch.randn(shape, device=device).to(dtype).requires_grad_()  # noqa: E731
     x, weight = made(rows, cols, dtype=dtype), made(cols, dtype=weight_dtype)
     bias = made(cols, dtype=weight_dtype) if has_bias else None
@@ -43,7 +43,7 @@ def times_torchs(norm: str, rows: int, cols: int, dtype: torch.dtype, weight_dty
 def _ratio(theirs: collections.abc.Callable[[], object], ours: collections.abc.Callable[[], object],
            device: str) -> float:
     ratios, count = [], 1
-    for i in range(-2, ROUNDS):  # two to warm up
+    for i in range(-2, ROUNDS):  # the first two warm up
         first, second = (_seconds(call, count, device) for call in (theirs, ours))
         if i >= 0:
             ratios.append(first / second)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trials of a module: those that decide whether it is a norm, and those for inputs of a new shape and type."""
+"""Tries modules: whether a module is a norm, and whether it still is one for inputs of a new shape and type."""
 import dataclasses
 import itertools
 
@@ -8,17 +8,18 @@ import torch
 from normjit.torch import probes, sources
 from normjit.torch.probes import Norm, Raised, Refused
 
-OFFSETS = (0.0, 1.0)  # of weights
-SCALES = (1e-3, 30.0, 1e4, 1e12)  # of inputs and weights, in addition to 1
-SHAPES = ((2, 3), (5,), (), (2, 3, 4), (1, 7))  # of rows
-MOST_ROWS, MOST_ELEMENTS = 4096, 1 << 16  # of a trial
-OTHER_EPS = 0.011  # and its multiples, to find where eps is read
-TOLERANCE = 2e-5  # of the largest element, for results computed in f32
-LARGE_TOLERANCE = 1e-3  # of the same over many rows
-ROUNDED_TOLERANCE = 0.08  # of results computed in bf16 or f16
-SUM_TOLERANCE = 0.9  # of their sums over many rows: torch's on a CPU, in bf16, are 28 % off (bf16_gradients.py)
+OFFSETS = (0.0, 1.0)  # that weights are tried with
+SCALES = (1e-3, 30.0, 1e4, 1e12)  # of inputs and weights, tried in addition to 1
+SHAPES = ((2, 3), (5,), (), (2, 3, 4), (1, 7))  # of x without its last dimension
+MOST_ROWS, MOST_ELEMENTS = 4096, 1 << 16  # the most in one trial
+OTHER_EPS = 0.011  # an eps, used with its multiples, to find out where eps is read
+TOLERANCE = 2e-5  # relative to the largest element, for results computed in f32
+LARGE_TOLERANCE = 1e-3  # the same for sums over many rows
+ROUNDED_TOLERANCE = 0.08  # the same for results computed in bf16 or f16
+SUM_TOLERANCE = 0.9  # the same for their sums over many rows: torch's on a CPU, in bf16, are 28 % off
+                     # (bf16_gradients.py)
 ROUNDED = (torch.bfloat16, torch.float16)
-MOST_CHECKED = 4096  # shapes that are remembered
+MOST_CHECKED = 4096  # the most shapes that are remembered
 UNKNOWN = object()
 
 
@@ -31,7 +32,7 @@ def epsilons(module):
 
 
 class _Probe:
-    """Twins of one module with random parameters, and random inputs."""
+    """Makes twins of one module with random parameters, and random inputs."""
 
     def __init__(self, module, kind, device="cpu"):
         self.module, self.kind, self.device = module, kind, device
@@ -40,8 +41,8 @@ class _Probe:
         self.twins = []
 
     def twin(self, dtypes, training=True, scale=1.0):
-        """Returns a twin. `dtypes`: one, or those of the parameters as twin_of() takes them; `scale`: the
-        parameters' size."""
+        """Returns a twin. `dtypes` is one type, or the parameters' types as twin_of() takes them; `scale` is the
+        size of the parameters."""
         if isinstance(dtypes, torch.dtype):
             dtypes = _all_of(dtypes, probes.types_of(self.module))
         self.twins.append(probes.twin_of(self.module, self.kind, dtypes, self.device, self.generator))
@@ -55,7 +56,7 @@ class _Probe:
         return torch.randn(shape, generator=self.generator, device=self.device, dtype=torch.float32)
 
     def input(self, *shape):
-        return self.random(*shape) + 0.5  # means that are not zero
+        return self.random(*shape) + 0.5  # so that means are not zero
 
     def compare(self, twin, x, norm, tolerance=TOLERANCE, sum_tolerance=TOLERANCE):
         """Compares one forward and backward pass with the definition. Raises Refused."""
@@ -70,7 +71,7 @@ class _Probe:
         return got[0]
 
     def refusal(self):
-        """Returns why a twin was refused while it ran, because its code may have caught the exception."""
+        """Returns why a twin was refused while it ran: its code may have caught the exception."""
         return next(filter(None, (probes.attributes_of(twin).get("_normjit_refused") for twin in self.twins)), None)
 
 
@@ -104,7 +105,7 @@ def recognise(module, kind):
 
 
 def _match(probe):
-    """Returns the Norm that fits the outputs for two inputs, and the shape of those. Raises Refused."""
+    """Returns the Norm that fits the outputs for two inputs, and their shape. Raises Refused."""
     twin = probe.twin(torch.float32)
     shape = _first_taken(probe, twin)
     named = epsilons(probe.module)
@@ -122,7 +123,7 @@ def _match(probe):
 
 
 def _first_taken(probe, twin):
-    """Returns the shape of the rows that a module accepts. Raises Refused."""
+    """Returns the first shape of rows that a module accepts. Raises Refused."""
     errors = []
     for rows in SHAPES:
         try:
@@ -134,7 +135,7 @@ def _first_taken(probe, twin):
 
 
 def _that_fit(probe, twin, shape, named):
-    """Returns the Norms, with each eps by its name, that fit a twin's outputs."""
+    """Returns the Norms that fit a twin's outputs, each with the name of its eps."""
     weight, bias = (probes.parameters_of(twin).get(name) for name in ("weight", "bias"))
     fits = [Norm(norm, name, eps, offset)
             for norm, offset, (name, eps) in itertools.product(("rmsnorm", "layernorm"), OFFSETS, named.items())]
@@ -149,16 +150,18 @@ def _that_fit(probe, twin, shape, named):
 
 
 def _try_shapes(probe, norm):
-    """Returns the numbers of dimensions that a module accepts, all of which must be served. Raises Refused."""
+    """Returns the numbers of dimensions that a module accepts; normjit must be able to serve all of them. Raises
+    Refused."""
     cols, ranks = probe.cols, set()
     many = (1, max(9, min(MOST_ROWS, MOST_ELEMENTS // cols)))
-    square = [(cols,), (2, cols), (1, cols, 2)] if 2 * cols * cols <= MOST_ELEMENTS else []  # two or three equal ones
+    square = [(cols,), (2, cols), (1, cols, 2)] if 2 * cols * cols <= MOST_ELEMENTS else []  # shapes with two or three
+                                                                                             # equal dimensions
     twin = probe.twin(torch.float32)
     for rows in (*SHAPES, many, *square):
         try:
             probe.compare(twin, probe.input(*rows, cols).requires_grad_(), norm)
             ranks.add(len(rows) + 1)
-        except Raised:  # it accepts none of that shape, and says so when it is called with one
+        except Raised:  # it accepts no input of that shape, and raises whenever it gets one
             continue
         except Refused as refused:
             raise Refused(f"{refused}, for an input of {[*rows, cols]}") from None
@@ -178,14 +181,15 @@ def _try_values(probe, norm, shape):
         x = probe.input(*shape, probe.cols).to(dtype).requires_grad_()
         try:
             probe.compare(probe.twin(dtype), x, norm, ROUNDED_TOLERANCE, ROUNDED_TOLERANCE)
-        except Raised:  # it accepts none of that type
+        except Raised:  # it accepts no input of that type
             continue
         except Refused as refused:
             raise Refused(f"{refused}, for an input of {str(dtype)[6:]}") from None
 
 
 def _try_ways_to_call(probe, norm, shape):
-    """Tries it for inference, without gradients, repeatedly, and with strides. Raises Refused."""
+    """Tries a norm in inference mode, without gradients, several times, and on tensors with gaps. Raises Refused if
+    the results differ."""
     x = probe.input(*shape, probe.cols)
     for training in (False, True):
         twin = probe.twin(torch.float32, training)
@@ -201,8 +205,8 @@ def _try_ways_to_call(probe, norm, shape):
 
 
 def check(module, kind, norm, x, key):
-    """Returns why calls of a module with an x of this one's shape and type are not the norm's that it was recognised
-    as, or None. The result is kept in norm.checked by the key. The values of x are not used."""
+    """Returns why the module does not compute its norm for inputs with the shape and type of x, or None. The result
+    is kept in norm.checked by the key. The values of x are not used."""
     if len(norm.checked) >= MOST_CHECKED:
         norm.checked.clear()
     now = dataclasses.replace(norm, eps=getattr(module, norm.eps_name))

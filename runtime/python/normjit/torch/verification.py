@@ -8,9 +8,10 @@ import torch
 from normjit._library import Error
 from normjit.torch.functional import norm_of
 
-LIMITS = {torch.float32: 1e-4, torch.float64: 1e-5, torch.bfloat16: 3e-2, torch.float16: 1e-2}  # in the 2-norm
-TIMES_ITS_OWN = 4  # and normjit's may be so many times as far from the gradient in double as the module's
-LARGEST_OF_ITS_OWN = 0.5  # beyond which rounding does not explain a module's own difference in its type
+LIMITS = {torch.float32: 1e-4, torch.float64: 1e-5, torch.bfloat16: 3e-2, torch.float16: 1e-2}  # the largest distance
+                                                                                                # in the 2-norm
+TIMES_ITS_OWN = 4  # how many times as far from the gradient in double as the module's gradient normjit's may be
+LARGEST_OF_ITS_OWN = 0.5  # the distance of the module's own gradient in its type that rounding can explain
 
 
 def at_backward(mark, module, kind, x, y, norm):
@@ -25,7 +26,7 @@ def at_backward(mark, module, kind, x, y, norm):
     attributes = {name: value for name, value in vars(module).items() if name not in parameters}
 
     def own_gradients(wide):
-        """Computes gradients with the module's code, in the types of its tensors or in double."""
+        """Computes gradients with the module's code, in the types of its tensors, or in double if `wide`."""
         leaves = [t if t is None else _leaf(t, wide) for t in (x, *parameters.values())]
         twin = object.__new__(kind)
         twin.__dict__.update(attributes, _parameters=dict(zip(parameters, leaves[1:])))
@@ -54,7 +55,7 @@ def at_backward(mark, module, kind, x, y, norm):
         ours, own = our_gradients(), own_gradients(False)
         try:
             wide = own_gradients(True)
-        except RuntimeError:  # it computes in one type
+        except RuntimeError:  # the module's code allows only one type
             wide = own
         sizes = _sizes(x, given[0], parameters["weight"], mark.norm, norm[1])
         for name in ours:
@@ -68,8 +69,8 @@ def _leaf(tensor, wide):
 
 
 def _sizes(x, dy, weight, norm, eps):
-    """Returns the 2-norms of the terms that the gradients are differences and sums of: they are rounded, even if
-    little is left."""
+    """Returns the 2-norms of the terms whose differences and sums the gradients are. Terms are rounded even if
+    little is left of them."""
     x, dy = x.double(), dy.double()
     centred = x - x.mean(-1, keepdim=True) if norm.norm == "layernorm" else x
     rstd = (centred.square().mean(-1, keepdim=True) + eps).rsqrt()
