@@ -24,7 +24,7 @@ struct CpuOperand {
 /// over the blocks of a segment, over the segments of a group. The first segment is summed in the group's partials.
 /// Each later one has its own arrays; its last block closes it: adds it to the partials. The rounding error of that
 /// addition is the start of the next segment (Kahan, "Further remarks on reducing truncation errors", 1965).
-constexpr int64_t stretch_blocks(int64_t block_rows) { return std::clamp<int64_t>(256 / block_rows, 8, 32); }
+constexpr int64_t segment_blocks(int64_t block_rows) { return std::clamp<int64_t>(256 / block_rows, 8, 32); }
 /// The final reduce adds this many partials at a time, in the same way.
 inline constexpr int64_t groups_at_once = 16;
 /// Partial arrays are padded to two cache lines. That is a whole number of units for every back end, so tails need no

@@ -184,7 +184,7 @@ class Printer {
 
     std::string kept_arrays() const {
         if (cpu_ == nullptr) return "";
-        return fmt::format(", {} stretch sum(s) and {} kept column(s)", plan_.geometry.column_sums,
+        return fmt::format(", {} segment sum(s) and {} kept column(s)", plan_.geometry.column_sums,
                            plan_.cpu().cached_columns.size());
     }
 

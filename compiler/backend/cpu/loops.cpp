@@ -16,7 +16,7 @@ RowLoops::RowLoops(Machine& machine, const plan::Plan& plan, Caching caching, Ex
       realigned_(caching == Caching::realign ? realigned(plan) : nullptr),
       column_(machine.integer(Home::a_register)),
       row_(machine.integer(Home::a_register)),
-      stretches_(machine, plan, extent) {
+      segments_(machine, plan, extent) {
     lay_out_frame();
     assign_pointers();
 }
@@ -179,7 +179,7 @@ void RowLoops::begin_group() {
         m_.set(lines_stride_, stride(realigned_->tensor));
         lines_->begin(block_[realigned_->tensor], lines_stride_);
     }
-    stretches_.begin_group();
+    segments_.begin_group();
     if (!plan_.cpu().cached_columns.empty()) m_.set(group_, address(offsetof(RowsTask, partials)));
     m_.set(rows_left_, number(offsetof(RowsTask, rows)));
     if (const auto tail = static_cast<int>(plan_.spec.cols % m_.unit_columns())) m_.set_tail(tail);
@@ -196,7 +196,7 @@ void RowLoops::begin_block() {
     m_.set_if(has_next, ahead, most);
     m_.set(block_rows_, rows);
     m_.set(rows_ahead_, ahead);
-    stretches_.begin_block(rows_ahead_);
+    segments_.begin_block(rows_ahead_);
 }
 
 /// Returns the condition that rows are left.
@@ -212,7 +212,7 @@ Condition RowLoops::leave_block() {
             m_.add(block_[tensor], cpu_.row_block * plan_.operands.of(tensor).bytes());
         }
     }
-    stretches_.leave_block();
+    segments_.leave_block();
     return m_.count_down(rows_left_, cpu_.row_block);
 }
 

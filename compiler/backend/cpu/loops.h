@@ -6,7 +6,7 @@
 #include "backend/cpu/line_writer.h"
 #include "backend/cpu/machine.h"
 #include "backend/cpu/plan_queries.h"
-#include "backend/cpu/stretches.h"
+#include "backend/cpu/segments.h"
 #include "plan/plan.h"
 
 #include <algorithm>
@@ -52,7 +52,7 @@ class RowLoops {
     void write_lines();
 
     /// Returns the segments of the group's column sums.
-    Stretches& stretches() { return stretches_; }
+    Segments& segments() { return segments_; }
     /// Emits `then` for the block with which the column sums end, else `otherwise`. Only for Extent::column_range.
     void if_it_ends(const Emit& then, const Emit& otherwise);
 
@@ -67,7 +67,7 @@ class RowLoops {
     /// Return the address of element `elements` of the group's workspace, or of its segment's, from the current column
     /// on.
     Address of_group(int64_t elements) const { return of_column(group_, elements); }
-    Address of_stretch(int64_t elements) const { return of_column(stretches_.sums(), elements); }
+    Address of_segment(int64_t elements) const { return of_column(segments_.sums(), elements); }
     /// Returns the address of a column output. Only for Extent::column_range.
     Address output(Tensor tensor, const Columns& columns);
     /// Returns the address of a row value: the current row's, or within for_each_rows() those of all its rows.
@@ -123,7 +123,7 @@ class RowLoops {
     const Operand* const realigned_;  ///< Caching::realign: the matrix that goes through the stack
     const Integer column_;            ///< first column of the step or strip
     const Integer row_;               ///< row within the block
-    Stretches stretches_;
+    Segments segments_;
     PerTensor<Integer> pointer_;  ///< matrices: the current row, within row loops. Columns: always
     PerTensor<Integer> next_;     ///< the current row of the next block: prefetched, or read with overlap
     PerTensor<Integer> block_;    ///< matrices and [M] tensors: the block's first row

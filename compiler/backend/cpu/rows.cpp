@@ -14,7 +14,7 @@
 //             for each strip of `strip` units of columns
 //                 for each row: for each unit of the strip: load, compute, store, add to the column sums
 //                 add the column sums to the segment's
-//             where the segment closes, for each unit of columns: add its sums to the partials         close_stretch()
+//             where the segment closes, for each unit of columns: add its sums to the partials         close_segment()
 //
 // With CpuSchedule::overlap one loop does the last sweep of a block and the first of the next one, while that is full:
 //
@@ -164,7 +164,7 @@ class RowsEmitter {
             column_body(plan_, sweep), rows_ahead(sweep),
             [&](const Strip& strip) { loops_.prefetch(sweep.ahead, strip.units); },
             [&](Strip& strip) { end_column_sums(strip); });
-        close_stretch();
+        close_segment();
     }
 
     /// Does the last sweep of this block and the first of the next one, which is full.
@@ -180,7 +180,7 @@ class RowsEmitter {
                 loops_.prefetch(first.ahead, strip.units, Block::next);
             },
             [&](Strip& strip) { add_to_group(strip); });
-        close_stretch();
+        close_segment();
     }
 
     /// Does the last sweep, then after_row() in each row of the strip and after_rows() after them.
@@ -246,7 +246,7 @@ class RowsEmitter {
     /// close.
     struct GroupSum {
         bool is_sum;  ///< false: a largest magnitude
-        Address stretch, partial;
+        Address segment, partial;
     };
 
     /// Stores the outputs if the range's column sums end with this block.
@@ -255,8 +255,8 @@ class RowsEmitter {
         if (plan_.geometry.column_sums == 0) return;
         loops_.if_it_ends(
             [&] {
-                add_stretch(strip);
-                loops_.stretches().if_closes([&] { add(strip, &GroupSum::partial); });
+                add_segment(strip);
+                loops_.segments().if_closes([&] { add(strip, &GroupSum::partial); });
                 store_outputs(strip);
             },
             [&] { add_to_group(strip); });
@@ -265,12 +265,12 @@ class RowsEmitter {
     /// Adds the sums of the strip's rows to the segment's.
     void add_to_group(Strip& strip) {
         if (plan_.geometry.column_sums == 0) return;
-        add_stretch(strip);
-        for_each_sum(strip, [&](const GroupSum& of, Accumulator sum) { m_.write(of.stretch, m_.value_of(sum)); });
+        add_segment(strip);
+        for_each_sum(strip, [&](const GroupSum& of, Accumulator sum) { m_.write(of.segment, m_.value_of(sum)); });
     }
 
-    void add_stretch(Strip& strip) {
-        loops_.stretches().if_has_sums([&] { add(strip, &GroupSum::stretch); });
+    void add_segment(Strip& strip) {
+        loops_.segments().if_has_sums([&] { add(strip, &GroupSum::segment); });
     }
     void add(Strip& strip, Address GroupSum::* from) {
         for_each_sum(strip, [&](const GroupSum& of, Accumulator sum) { add(of, sum, of.*from, strip.registers); });
@@ -282,7 +282,7 @@ class RowsEmitter {
 
     /// Adds a segment that ends with the block to the partials. This follows the strips of the block, which keeps their
     /// code short. Ranges whose column sums end here are done already.
-    void close_stretch() {
+    void close_segment() {
         if (plan_.geometry.column_sums == 0) return;
         const auto close = [&] {
             loops_.for_each_columns(1, [&](const std::vector<Columns>& units) {
@@ -290,7 +290,7 @@ class RowsEmitter {
                     for_each_place(unit, [&](size_t, size_t, const GroupSum& of) { add_compensated(of); });
             });
         };
-        loops_.stretches().if_closes([&] { extent_ == Extent::rows ? close() : loops_.if_it_ends([] {}, close); });
+        loops_.segments().if_closes([&] { extent_ == Extent::rows ? close() : loops_.if_it_ends([] {}, close); });
     }
 
     /// Does partial += the segment's sum; the next segment starts with the rounding error. A largest magnitude has
@@ -300,19 +300,19 @@ class RowsEmitter {
         if (!of.is_sum) {
             const Accumulator largest = m_.accumulator(registers);
             m_.set(largest, m_.read(m_.value_of(largest), of.partial));
-            add(of, largest, of.stretch, registers);
+            add(of, largest, of.segment, registers);
             return m_.write(of.partial, m_.value_of(largest));
         }
         const auto compute = [&](Instruction instruction, Vector to, Vector a, Vector b = {}) {
             return m_.compute(instruction, to, a, b, {});
         };
-        const Vector sum = m_.read(registers.take(), of.stretch);
+        const Vector sum = m_.read(registers.take(), of.segment);
         const Vector partial = m_.read(registers.take(), of.partial);
         const Vector total = compute(Instruction::add, registers.take(), partial, sum);
         m_.write(of.partial, total);
         const Vector added = compute(Instruction::sub, partial, partial, total);
         const Vector lost = compute(Instruction::add, added, added, sum);
-        m_.write(of.stretch, compute(Instruction::finite_or_zero, lost, lost));
+        m_.write(of.segment, compute(Instruction::finite_or_zero, lost, lost));
     }
 
     void store_outputs(const Strip& strip) {
@@ -356,7 +356,7 @@ class RowsEmitter {
         for (int64_t k = 0; k < count; ++k) {
             for (size_t v = 0; v < unit_vectors(); ++v) {
                 const auto address = [&](int64_t array) {
-                    return loops_.of_stretch(units_.element_of_array(array, unit, v));
+                    return loops_.of_segment(units_.element_of_array(array, unit, v));
                 };
                 const ValueId partial = plan_.sweeps.back().partials[static_cast<size_t>(k)];
                 const bool is_sum = function_[partial].shape == ir::Shape::partial;

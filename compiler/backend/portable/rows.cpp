@@ -20,7 +20,7 @@ using plan::Sweep;
 
 constexpr int64_t chunk_cols = 64;
 constexpr size_t independent_sums = 16;
-constexpr int64_t stretch_rows = 32;  ///< rows whose column sums are added to the partials at once
+constexpr int64_t segment_rows = 32;  ///< rows whose column sums are added to the partials at once
 
 template <class T>
 class Rows {
@@ -137,17 +137,17 @@ class Rows {
         const auto array = static_cast<int64_t>(k);
         const bool is_sum = function_[plan_.sweeps.back().partials[k]].op != Op::partial_max_abs;
         T* partial = static_cast<T*>(task_.partials) + array * plan_.geometry.partial_cols + first_;
-        T* stretch = partial + plan_.geometry.column_sums * plan_.geometry.partial_cols;
-        const bool ends = (row_ + 1) % stretch_rows == 0 || row_ + 1 == task_.rows;
+        T* segment = partial + plan_.geometry.column_sums * plan_.geometry.partial_cols;
+        const bool ends = (row_ + 1) % segment_rows == 0 || row_ + 1 == task_.rows;
         for (int64_t i = 0; i < count_; ++i) {
-            const T sum = row_ == 0 && !continues_ ? T(0) : stretch[i], term = terms[static_cast<size_t>(i)];
-            stretch[i] = is_sum ? sum + term : larger_magnitude(sum, term);
+            const T sum = row_ == 0 && !continues_ ? T(0) : segment[i], term = terms[static_cast<size_t>(i)];
+            segment[i] = is_sum ? sum + term : larger_magnitude(sum, term);
             if (!ends) continue;
-            const T before = row_ < stretch_rows && !continues_ ? T(0) : partial[i];
-            partial[i] = is_sum ? before + stretch[i] : larger_magnitude(before, stretch[i]);
+            const T before = row_ < segment_rows && !continues_ ? T(0) : partial[i];
+            partial[i] = is_sum ? before + segment[i] : larger_magnitude(before, segment[i]);
             if (!is_sum) continue;
-            const T lost = (before - partial[i]) + stretch[i];
-            stretch[i] = std::isfinite(lost) ? lost : T(0);
+            const T lost = (before - partial[i]) + segment[i];
+            segment[i] = std::isfinite(lost) ? lost : T(0);
         }
     }
 

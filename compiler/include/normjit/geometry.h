@@ -80,7 +80,7 @@ struct Geometry {
         return rows > 0 && rows <= cpu.split_rows && workspace_bytes >= split_workspace();
     }
     /// CPU: returns the distance in bytes from a group's partials to the arrays of its later segments (cpu_abi.h).
-    int64_t stretch_offset(int64_t element_bytes) const { return column_sums * partial_cols * element_bytes; }
+    int64_t segment_offset(int64_t element_bytes) const { return column_sums * partial_cols * element_bytes; }
     /// Returns how many bytes of its workspace a launch writes to.
     int64_t workspace_used(int64_t rows, int64_t workspace_bytes) const {
         if (is_split(rows, workspace_bytes)) return split_workspace();

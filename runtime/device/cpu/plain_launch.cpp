@@ -126,18 +126,18 @@ class PlainLaunch : Launch {
     SweepTask sweep_task(const ThreadGroup& group, int64_t block, int64_t part) const {
         SweepTask task;
         task.task = task_of_rows(0, group.begin + block * geometry_.cpu.block_rows, group.end);
-        const int64_t stretch = stretch_blocks(geometry_.cpu.block_rows);
+        const int64_t segment = segment_blocks(geometry_.cpu.block_rows);
         if (geometry_.group_bytes > 0)
             task.task.partials =
                 group_partials(group.number) +
-                (block < stretch ? 0 : geometry_.stretch_offset(static_cast<int64_t>(size_of(spec_.compute()))));
+                (block < segment ? 0 : geometry_.segment_offset(static_cast<int64_t>(size_of(spec_.compute()))));
         task.sums = row_sums(group, block);
         task.own_sums = part_sums(group, block, part);
         task.column_begin = part * geometry_.cpu.range_cols;
         task.column_end = std::min(task.column_begin + geometry_.cpu.range_cols, spec_.cols);
         const bool is_last = block + 1 == group.blocks;
-        task.starts = block == 0 || block == stretch ? 1 : 0;
-        task.closes = block >= stretch && (is_last || (block + 1) % stretch == 0) ? 1 : 0;
+        task.starts = block == 0 || block == segment ? 1 : 0;
+        task.closes = block >= segment && (is_last || (block + 1) % segment == 0) ? 1 : 0;
         task.ends = group.job == nullptr && is_last && !has_scalars() ? 1 : 0;
         return task;
     }

@@ -86,22 +86,22 @@ class SlicedLaunch : Launch {
         run_rows(task);
     }
 
-    int64_t stretch_offset() const { return geometry_.stretch_offset(static_cast<int64_t>(size_of(spec_.compute()))); }
+    int64_t segment_offset() const { return geometry_.segment_offset(static_cast<int64_t>(size_of(spec_.compute()))); }
 
     /// Clears the compensation terms, which only groups with several segments write.
     void clear_lost(int64_t group) const {
         if (geometry_.column_sums == 0) return;
-        std::memset(group_partials(group) + stretch_offset(), 0, static_cast<size_t>(stretch_offset()));
+        std::memset(group_partials(group) + segment_offset(), 0, static_cast<size_t>(segment_offset()));
     }
 
     void clear_sums_per_slice(int64_t group) const {
         const auto outputs = kernel_.operands.reductions();
-        const int64_t bytes = stretch_offset() / geometry_.column_sums;
+        const int64_t bytes = segment_offset() / geometry_.column_sums;
         for (size_t i = 0; i < outputs.size(); ++i) {
             if (!outputs[i].is_per_slice()) continue;
             char* sums = group_partials(group) + static_cast<int64_t>(i) * bytes;
             std::memset(sums, 0, static_cast<size_t>(bytes));
-            std::memset(sums + stretch_offset(), 0, static_cast<size_t>(bytes));
+            std::memset(sums + segment_offset(), 0, static_cast<size_t>(bytes));
         }
     }
 

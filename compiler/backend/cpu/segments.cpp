@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/cpu/stretches.h"
+#include "backend/cpu/segments.h"
 
 #include "artifact/cpu_abi.h"
 
@@ -7,16 +7,16 @@
 
 namespace normjit::backend::cpu {
 
-Stretches::Stretches(Machine& machine, const plan::Plan& plan, Extent extent)
+Segments::Segments(Machine& machine, const plan::Plan& plan, Extent extent)
     : m_(machine), plan_(plan), extent_(extent) {
     if (plan_.geometry.column_sums > 0) sums_ = m_.integer(Home::a_register);
     if (!has_blocks()) return;
     for (Integer* integer : {&starts_, &is_first_, &closes_, &left_}) *integer = m_.integer(Home::frame);
 }
 
-int64_t Stretches::blocks() const { return stretch_blocks(std::get<CpuSchedule>(plan_.schedule.device).row_block); }
+int64_t Segments::blocks() const { return segment_blocks(std::get<CpuSchedule>(plan_.schedule.device).row_block); }
 
-void Stretches::begin_group() {
+void Segments::begin_group() {
     if (plan_.geometry.column_sums > 0) m_.set(sums_, address(offsetof(RowsTask, partials)));
     if (!has_blocks()) return;
     m_.set(starts_, 1);
@@ -26,54 +26,54 @@ void Stretches::begin_group() {
 }
 
 /// Continues from the sums that earlier tasks left in the partials.
-void Stretches::continue_group() {
+void Segments::continue_group() {
     const Field continues = number(offsetof(SlicedRowsTask, continues));
     m_.if_else(
         "continues", [&] { return m_.compare(continues, Relation::not_equal, 0); },
         [&] {
             m_.set(starts_, 0);
             m_.set(is_first_, 0);
-            m_.add(sums_, plan_.geometry.stretch_offset(m_.element_bytes()));
+            m_.add(sums_, plan_.geometry.segment_offset(m_.element_bytes()));
         });
 }
 
 /// The last segment ends with the group.
-void Stretches::begin_block(Integer rows_ahead) {
+void Segments::begin_block(Integer rows_ahead) {
     if (!has_blocks()) return;
     m_.set(closes_, 0);
     const auto closes_if = [&](const char* name, Integer integer, int64_t number) {
         m_.if_else(name, [&] { return m_.compare(integer, Relation::equal, number); }, [&] { m_.set(closes_, 1); });
     };
     const auto is_later = [&] { return m_.compare(is_first_, Relation::equal, 0); };
-    m_.if_else("later_stretch", is_later, [&] {
-        closes_if("last_of_stretch", left_, 1);
+    m_.if_else("later_segment", is_later, [&] {
+        closes_if("last_of_segment", left_, 1);
         closes_if("last_block", rows_ahead, 0);
     });
 }
 
 /// The second segment starts like the first one, in arrays that all further segments share.
-void Stretches::leave_block() {
+void Segments::leave_block() {
     if (!has_blocks()) return;
     m_.set(starts_, 0);
     m_.add(left_, -1);
     const auto is_over = [&] { return m_.compare(left_, Relation::equal, 0); };
     const auto is_first = [&] { return m_.compare(is_first_, Relation::not_equal, 0); };
-    m_.if_else("next_stretch", is_over, [&] {
+    m_.if_else("next_segment", is_over, [&] {
         m_.set(left_, blocks());
-        m_.if_else("second_stretch", is_first, [&] {
+        m_.if_else("second_segment", is_first, [&] {
             m_.set(is_first_, 0);
             m_.set(starts_, 1);
-            m_.add(sums_, plan_.geometry.stretch_offset(m_.element_bytes()));
+            m_.add(sums_, plan_.geometry.segment_offset(m_.element_bytes()));
         });
     });
 }
 
-void Stretches::if_has_sums(const Machine::Emit& then) {
+void Segments::if_has_sums(const Machine::Emit& then) {
     const Amount starts = extent_ == Extent::rows ? Amount(starts_) : number(offsetof(SweepTask, starts));
     m_.if_else("continued", [&] { return m_.compare(starts, Relation::equal, 0); }, then);
 }
 
-void Stretches::if_closes(const Machine::Emit& then, const Machine::Emit& otherwise) {
+void Segments::if_closes(const Machine::Emit& then, const Machine::Emit& otherwise) {
     const Amount closes = extent_ == Extent::rows ? Amount(closes_) : number(offsetof(SweepTask, closes));
     m_.if_else("closes", [&] { return m_.compare(closes, Relation::not_equal, 0); }, then, otherwise);
 }

@@ -9,9 +9,9 @@
 
 namespace normjit::backend::cpu {
 
-class Stretches {
+class Segments {
   public:
-    Stretches(Machine& machine, const plan::Plan& plan, Extent extent);
+    Segments(Machine& machine, const plan::Plan& plan, Extent extent);
 
     /// Emit code at the start of the group, and around each of its blocks. `rows_ahead` is the number of rows in the
     /// next block, 0 in the last.
