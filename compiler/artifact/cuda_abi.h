@@ -32,7 +32,7 @@ struct CudaArguments {
     uint32_t progress_slot;  ///< below cuda_progress_slots; launches at the same time are faster with different ones
     int64_t slice_rows;      ///< M
     int64_t reduced_slices;
-    uint32_t items;
+    uint32_t pieces;
     uint32_t row_groups;
     uint32_t partial_rows;               ///< rows of one partial array; without slices: parts
     int64_t slice_stride[max_operands];  ///< matrices and tensors per slice only, in elements

@@ -53,8 +53,8 @@ int64_t CudaPath::whole_shifts(int64_t groups, int64_t most) const {
 
 /// True if all pieces of a row group start at the same position in a vector. A row group takes every row_groups-th
 /// piece: the same part of some later slice if `parts` divides row_groups.
-bool CudaPath::items_start_alike(const CudaCut& cut, int64_t row_stride, int64_t slice_stride) const {
-    if (cut.items <= cut.row_groups) return true;
+bool CudaPath::pieces_start_alike(const CudaCut& cut, int64_t row_stride, int64_t slice_stride) const {
+    if (cut.pieces <= cut.row_groups) return true;
     if (cut.row_groups % cut.parts == 0) return cut.row_groups / cut.parts * slice_stride % vector_width == 0;
     return slice_stride % vector_width == 0 && rows_per_block * row_stride % vector_width == 0;
 }
@@ -76,7 +76,7 @@ CudaCut CudaPath::cut(const OperandList& operands, const Geometry& geometry, Bat
                       int64_t workspace_bytes) const {
     if (operands.has_per_slice()) return cut_slices(operands, geometry, batch, workspace_bytes);
     const int64_t all = groups(geometry, batch.all_rows(), workspace_bytes);
-    return {.row_groups = all, .parts = all, .items = all};
+    return {.row_groups = all, .parts = all, .pieces = all};
 }
 
 /// Chooses, out of a few numbers of rounds, the one that takes the row groups least time. A part costs its rows plus
@@ -95,8 +95,8 @@ CudaCut CudaPath::cut_slices(const OperandList& operands, const Geometry& geomet
     const int64_t partials = has_sums ? geometry.partials(rows, workspace_bytes) / batch.slices : with_rows;
     const int64_t most = std::clamp<int64_t>(partials, 1, with_rows);
     if (const int64_t parts = whole_shifts(short_groups(with_rows), with_rows); parts > 0) {
-        const int64_t items = parts * batch.slices;
-        return {.row_groups = std::min(items, most_grid), .parts = parts, .items = items, .reduced_slices = 0};
+        const int64_t pieces = parts * batch.slices;
+        return {.row_groups = std::min(pieces, most_grid), .parts = parts, .pieces = pieces, .reduced_slices = 0};
     }
     CudaCut best = none;
     double least = 0;
@@ -104,13 +104,13 @@ CudaCut CudaPath::cut_slices(const OperandList& operands, const Geometry& geomet
         const int64_t wanted = round == 0 ? 1 : std::clamp<int64_t>(round * row_groups / batch.slices, 1, most);
         const int64_t parts = whole_shifts(wanted, with_rows);
         if (parts == 0) continue;
-        const int64_t items = parts * batch.slices;
-        const auto rounds = static_cast<double>(divide_up(items, row_groups));
+        const int64_t pieces = parts * batch.slices;
+        const auto rounds = static_cast<double>(divide_up(pieces, row_groups));
         const double time = rounds * static_cast<double>(divide_up(with_rows, parts) + overhead_rows);
         if (best.parts > 0 && time >= least) continue;
         least = time;
-        const int64_t groups = std::min(items, has_shared_sums ? row_groups : most_groups);
-        best = {.row_groups = groups, .parts = parts, .items = items};
+        const int64_t groups = std::min(pieces, has_shared_sums ? row_groups : most_groups);
+        best = {.row_groups = groups, .parts = parts, .pieces = pieces};
     }
     best.reduced_slices = has_sums && best.parts > 1 ? batch.slices : has_shared_sums ? 1 : 0;
     if (best.parts == 0) best.reduced_slices = none.reduced_slices;

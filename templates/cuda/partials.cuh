@@ -153,14 +153,14 @@ NORMJIT_DEVICE void write_scalars(const Arguments& a, uint32 shared, const typen
 
 // Writes the sums over the rows of a slice.
 template <class P, class K>
-NORMJIT_DEVICE void write_item_sums(const K& k, uint32 item) {
-    const int part = int(item % k.a.parts);
+NORMJIT_DEVICE void write_piece_sums(const K& k, uint32 piece) {
+    const int part = int(piece % k.a.parts);
     unroll<0, K::column_sums>([&](auto s) {
         if constexpr ((P::outputs_per_slice >> s.value & 1) == 0) return;
         if (k.a.parts == 1)
             write_sums<P>(k, part, OutputRow<P, s.value>{k.a, k.slice}, s.value);
         else
-            write_sums<P>(k, part, partial_row<P>(k, s.value, item), s.value);
+            write_sums<P>(k, part, partial_row<P>(k, s.value, piece), s.value);
     });
 }
 

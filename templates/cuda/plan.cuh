@@ -56,12 +56,12 @@ struct Arguments {
     uint32 progress_slot;
 #ifdef NORMJIT_SLICES
     int64 slice_rows, reduced_slices;
-    uint32 items, row_groups;  // parts of all slices, which the row groups take in turn
+    uint32 pieces, row_groups;  // parts of all slices, which the row groups take in turn
     uint32 partial_rows;
     int64 slice_stride[16];
 #else
     static constexpr int64 slice_rows = 1, reduced_slices = 1, slice_stride[16] = {};
-    static constexpr uint32 items = 1, row_groups = 1, partial_rows = 1;
+    static constexpr uint32 pieces = 1, row_groups = 1, partial_rows = 1;
 #endif
 };
 #ifdef NORMJIT_SLICES

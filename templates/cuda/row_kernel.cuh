@@ -98,7 +98,7 @@ struct RowKernel {
     __device__ __forceinline__ void start(int part) {
         step = a.parts * L::teams;
         // Groups that take parts in turn do not run at once, and a slice with one part has no final reduce.
-        paced = reduce.rank == 0 && (!P::per_slice || a.items == a.row_groups && a.parts > 1);
+        paced = reduce.rank == 0 && (!P::per_slice || a.pieces == a.row_groups && a.parts > 1);
         const int64 base = int64(part) * L::teams, first = base + team;
         shift = shift_of(first);
         const RowPlace place = P::per_slice ? RowPlace{slice, first} : place_of<P>(a, first);

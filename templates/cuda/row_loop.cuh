@@ -104,10 +104,10 @@ __device__ __forceinline__ void RowKernel<P>::run_staged() {
 
 // Goes through parts of slices in turn. Sums per slice start with each part, sums over all slices with the first.
 template <class P>
-NORMJIT_DEVICE void run_items(RowKernel<P>& kernel, int group) {
+NORMJIT_DEVICE void run_pieces(RowKernel<P>& kernel, int group) {
     using K = RowKernel<P>;
-    for (uint32 item = group; item < kernel.a.items; item += kernel.a.row_groups) {
-        kernel.slice = item / kernel.a.parts;
+    for (uint32 piece = group; piece < kernel.a.pieces; piece += kernel.a.row_groups) {
+        kernel.slice = piece / kernel.a.parts;
         unroll<0, K::column_sums>([&](auto s) {
             if constexpr ((P::outputs_per_slice >> s.value & 1) == 0) return;
 #pragma unroll
@@ -115,8 +115,8 @@ NORMJIT_DEVICE void run_items(RowKernel<P>& kernel, int group) {
 #pragma unroll
                 for (int e = 0; e < K::width; e++) kernel.sums[s.value][v][e] = 0;
         });
-        kernel.run(int(item % kernel.a.parts));
-        if constexpr (K::column_sums > 0) write_item_sums<P>(kernel, item);
+        kernel.run(int(piece % kernel.a.parts));
+        if constexpr (K::column_sums > 0) write_piece_sums<P>(kernel, piece);
         __syncthreads();  // the next piece reuses the stages of all teams, and their columns
         if constexpr (K::bulk && K::L::merges) fence_async_copies();
     }
@@ -144,7 +144,7 @@ NORMJIT_DEVICE void row_kernel(const Arguments& a) {
 
     if constexpr (P::per_slice) {
         if constexpr (P::cluster > 1) cluster_wait();
-        run_items<P>(kernel, group);
+        run_pieces<P>(kernel, group);
     } else if (!P::one_group || a.rows > 0) {
         kernel.run(group);
     } else {

@@ -231,8 +231,8 @@ template <class P>
 NORMJIT_DEVICE void walk_items(ColumnWalk<P>& walk) {
     using S = Stream<P>;
     const Arguments& a = walk.a;
-    for (uint32 item = blockIdx.y; item < a.items; item += gridDim.y) {
-        walk.slice = item / a.parts;
+    for (uint32 piece = blockIdx.y; piece < a.pieces; piece += gridDim.y) {
+        walk.slice = piece / a.parts;
         unroll<0, S::column_sums>([&](auto s) {
             if constexpr ((P::outputs_per_slice >> s.value & 1) == 0) return;
 #pragma unroll
@@ -240,13 +240,13 @@ NORMJIT_DEVICE void walk_items(ColumnWalk<P>& walk) {
         });
         typename S::ColumnFragment c;
         S::template load_columns<ColumnWalk<P>::read_columns>(a, walk.slice, walk.vector, c);
-        walk.walk(c, item % a.parts);
+        walk.walk(c, piece % a.parts);
         unroll<0, S::column_sums>([&](auto s) {
             if constexpr ((P::outputs_per_slice >> s.value & 1) == 0) return;
             if (a.parts == 1)
                 walk.write(OutputRow<P, s.value>{a, walk.slice}, s.value);
             else
-                walk.write(walk.partial(s.value, item), s.value);
+                walk.write(walk.partial(s.value, piece), s.value);
         });
     }
 }

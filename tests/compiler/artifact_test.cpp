@@ -91,12 +91,12 @@ TEST_CASE("how CUDA launches divide slices") {
     const CudaCut few = cut(spec, {4096, 8}, 400);  // two rounds of all groups instead of one of 96
     CHECK(few.row_groups == 200);
     CHECK(few.parts == 25);
-    CHECK(few.items == 200);
+    CHECK(few.pieces == 200);
     CHECK(few.reduced_slices == 8);
     const CudaCut between = cut(spec, {4096, 70}, 400);  // one part each would leave 30 groups idle
     CHECK(between.row_groups == 280);
     CHECK(between.parts == 4);
-    CHECK(between.items == 280);
+    CHECK(between.pieces == 280);
     const CudaCut many = cut(spec, {2, 100'000}, 400);
     CHECK(many.row_groups == 65535);
     CHECK(many.parts == 1);
@@ -158,7 +158,7 @@ TEST_CASE("row groups of CUDA launches whose teams take few rows each") {
     const Spec spec = *parse_spec("layernorm pass=forward cols=64 slices=any per_slice=gamma");
     const CudaCut cut = path.cut(OperandList(spec), geometry, {100, 50}, 0);
     CHECK(cut.parts == 13);
-    CHECK(cut.items == 650);
+    CHECK(cut.pieces == 650);
     CHECK(cut.row_groups == 650);
     path.shifted = true;  // an even number of groups: after eight rows, a row starts at the same place in a vector
     CHECK(path.groups(geometry, 1004, 0) == 126);
@@ -171,14 +171,15 @@ TEST_CASE("a row group sums over slices only where its rows start at the same pl
         const int64_t parts = 1 + number % 3, row_groups = 1 + number / 3 % 3, slices = 1 + number / 9 % 4;
         const int64_t row_stride = number / 36 % 8, slice_stride = number / 288;
         const CudaPath path{.vector_width = 8, .rows_per_block = 4, .shifted = true, .launches = {}};
-        const CudaCut cut{.row_groups = row_groups, .parts = parts, .items = parts * slices};
+        const CudaCut cut{.row_groups = row_groups, .parts = parts, .pieces = parts * slices};
         const auto start_of = [&](int64_t item) {
             return (item / parts * slice_stride + item % parts * path.rows_per_block * row_stride) % path.vector_width;
         };
         bool same = true;
-        for (int64_t item = row_groups; item < cut.items; ++item) same &= start_of(item) == start_of(item - row_groups);
-        if (path.items_start_alike(cut, row_stride, slice_stride)) CHECK(same);
-        if (slice_stride == 0 && row_stride % 2 == 0) CHECK(path.items_start_alike(cut, row_stride, slice_stride));
+        for (int64_t piece = row_groups; piece < cut.pieces; ++piece)
+            same &= start_of(piece) == start_of(piece - row_groups);
+        if (path.pieces_start_alike(cut, row_stride, slice_stride)) CHECK(same);
+        if (slice_stride == 0 && row_stride % 2 == 0) CHECK(path.pieces_start_alike(cut, row_stride, slice_stride));
         ++(same ? alike : unlike);
     }
     CHECK(alike > 0);

@@ -31,7 +31,7 @@ struct CudaCut {
     /// Groups that share the rows at once. With column tensors per slice: parts of each slice, which the row groups
     /// take in turn.
     int64_t parts = 0;
-    int64_t items = 0;           ///< parts of all slices
+    int64_t pieces = 0;          ///< parts of all slices
     int64_t reduced_slices = 1;  ///< slices whose sums the final reduce adds; the row kernel writes those of a slice
                                  ///< with one part
 };
@@ -77,7 +77,7 @@ struct CudaPath {
     CudaCut cut(const OperandList& operands, const Geometry& geometry, Batch batch, int64_t workspace_bytes) const;
     /// True if the rows of each team start at the same position in a vector in all pieces that its row group takes, for
     /// strides in elements. A sum over all slices then adds the same columns in the same registers.
-    bool items_start_alike(const CudaCut& cut, int64_t row_stride, int64_t slice_stride) const;
+    bool pieces_start_alike(const CudaCut& cut, int64_t row_stride, int64_t slice_stride) const;
     bool operator==(const CudaPath&) const = default;
 
   private:

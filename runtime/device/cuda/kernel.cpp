@@ -97,7 +97,7 @@ std::optional<CudaCut> CudaKernel::cut_if_allowed(const LaunchArguments& argumen
     const LaunchOperand& first = given(arguments, operands.matrices()[0]);
     const bool sums_slices =
         operands.has_per_slice() && !std::ranges::all_of(operands.column_outputs(), &Operand::is_per_slice);
-    const bool sums_alike = !sums_slices || path.items_start_alike(made, first.row_stride, first.slice_stride);
+    const bool sums_alike = !sums_slices || path.pieces_start_alike(made, first.row_stride, first.slice_stride);
     return made.row_groups > 0 && sums_alike ? std::optional(made) : std::nullopt;
 }
 
@@ -155,9 +155,9 @@ Expected<CudaArguments> CudaKernel::code_arguments(const LaunchArguments& argume
     if (cut.row_groups == 0) return to;
     to.parts = static_cast<uint32_t>(cut.parts);
     to.row_groups = static_cast<uint32_t>(cut.row_groups);
-    to.items = static_cast<uint32_t>(cut.items);
+    to.pieces = static_cast<uint32_t>(cut.pieces);
     to.partial_rows =
-        static_cast<uint32_t>(geometry.cuda.slice_parts > 0 && cut.parts > 1 ? cut.items : cut.row_groups);
+        static_cast<uint32_t>(geometry.cuda.slice_parts > 0 && cut.parts > 1 ? cut.pieces : cut.row_groups);
     const int64_t shared = operands.has_per_slice() ? arguments.rows : rows;
     const int64_t rows_at_a_time = cut.parts * path.rows_per_block;
     const int64_t each = shared / rows_at_a_time;
@@ -166,7 +166,7 @@ Expected<CudaArguments> CudaKernel::code_arguments(const LaunchArguments& argume
                                             arguments.rows, rows_at_a_time));
     }
     // The code counts a group's next piece in 32 bits as well.
-    const bool counts = cut.items <= UINT32_MAX - cut.row_groups && (!has_slices || arguments.rows <= INT32_MAX);
+    const bool counts = cut.pieces <= UINT32_MAX - cut.row_groups && (!has_slices || arguments.rows <= INT32_MAX);
     if (each > UINT32_MAX || !counts) {
         return invalid_argument(
             fmt::format("launch: rows: {}; a kernel with {} row groups takes at most {} rows, or {} with slices, of "
