@@ -21,21 +21,21 @@ std::string_view name(CudaGrid grid) {
     return names[static_cast<size_t>(grid)];
 }
 
-CudaLaunch::Blocks CudaLaunch::grid_of(const Geometry& geometry, int64_t rows, const CudaCut& cut) const {
+CudaLaunch::Blocks CudaLaunch::grid_of(const Geometry& geometry, int64_t rows, const RowPartition& partition) const {
     constexpr int64_t most_z = 65535;
     switch (grid) {
         case CudaGrid::row_groups:
-            return {cut.row_groups * cluster, 1};
+            return {partition.row_groups * cluster, 1};
         case CudaGrid::one_group:
             return {cluster, 1};
         case CudaGrid::rows:
             return {std::min(rows, blocks), 1};
         case CudaGrid::columns_by_row_groups:
-            return {blocks, cut.row_groups};
+            return {blocks, partition.row_groups};
         case CudaGrid::columns_by_sums:
             break;
     }
-    return {blocks, geometry.column_sums, std::min(cut.reduced_slices, most_z)};
+    return {blocks, geometry.column_sums, std::min(partition.reduced_slices, most_z)};
 }
 
 int64_t CudaPath::alignment(DType type) const {
@@ -53,9 +53,10 @@ int64_t CudaPath::whole_shifts(int64_t groups, int64_t most) const {
 
 /// True if all pieces of a row group start at the same position in a vector. A row group takes every row_groups-th
 /// piece: the same part of some later slice if `parts` divides row_groups.
-bool CudaPath::pieces_start_alike(const CudaCut& cut, int64_t row_stride, int64_t slice_stride) const {
-    if (cut.pieces <= cut.row_groups) return true;
-    if (cut.row_groups % cut.parts == 0) return cut.row_groups / cut.parts * slice_stride % vector_width == 0;
+bool CudaPath::pieces_start_alike(const RowPartition& partition, int64_t row_stride, int64_t slice_stride) const {
+    if (partition.pieces <= partition.row_groups) return true;
+    if (partition.row_groups % partition.parts == 0)
+        return partition.row_groups / partition.parts * slice_stride % vector_width == 0;
     return slice_stride % vector_width == 0 && rows_per_block * row_stride % vector_width == 0;
 }
 
@@ -72,9 +73,9 @@ int64_t CudaPath::groups(const Geometry& geometry, int64_t rows, int64_t workspa
                         with_rows);
 }
 
-CudaCut CudaPath::cut(const OperandList& operands, const Geometry& geometry, Batch batch,
-                      int64_t workspace_bytes) const {
-    if (operands.has_per_slice()) return cut_slices(operands, geometry, batch, workspace_bytes);
+RowPartition CudaPath::partition(const OperandList& operands, const Geometry& geometry, Batch batch,
+                                 int64_t workspace_bytes) const {
+    if (operands.has_per_slice()) return partition_slices(operands, geometry, batch, workspace_bytes);
     const int64_t all = groups(geometry, batch.all_rows(), workspace_bytes);
     return {.row_groups = all, .parts = all, .pieces = all};
 }
@@ -82,12 +83,12 @@ CudaCut CudaPath::cut(const OperandList& operands, const Geometry& geometry, Bat
 /// Chooses, out of a few numbers of rounds, the one that takes the row groups least time. A part costs its rows plus
 /// about two rows' time: columns are loaded, the pipeline fills and drains, sums are written. Without sums over all
 /// slices each part is a row group of its own: the GPU assigns blocks to multiprocessors as they become free.
-CudaCut CudaPath::cut_slices(const OperandList& operands, const Geometry& geometry, Batch batch,
-                             int64_t workspace_bytes) const {
+RowPartition CudaPath::partition_slices(const OperandList& operands, const Geometry& geometry, Batch batch,
+                                        int64_t workspace_bytes) const {
     constexpr int64_t overhead_rows = 2, most_rounds = 8;
     constexpr int64_t most_groups = 65535;  // the limit of a grid's second dimension
     const bool has_sums = operands.has_sums_per_slice(), has_shared_sums = operands.has_shared_sums();
-    CudaCut none{.reduced_slices = has_sums ? std::max<int64_t>(batch.slices, has_shared_sums ? 1 : 0) : 1};
+    RowPartition none{.reduced_slices = has_sums ? std::max<int64_t>(batch.slices, has_shared_sums ? 1 : 0) : 1};
     const int64_t rows = batch.all_rows();
     const int64_t row_groups = std::min(geometry.row_groups, geometry.partials(rows, workspace_bytes));
     if (rows == 0 || row_groups == 0) return none;
@@ -98,7 +99,7 @@ CudaCut CudaPath::cut_slices(const OperandList& operands, const Geometry& geomet
         const int64_t pieces = parts * batch.slices;
         return {.row_groups = std::min(pieces, most_grid), .parts = parts, .pieces = pieces, .reduced_slices = 0};
     }
-    CudaCut best = none;
+    RowPartition best = none;
     double least = 0;
     for (int64_t round = 0; round <= most_rounds; ++round) {
         const int64_t wanted = round == 0 ? 1 : std::clamp<int64_t>(round * row_groups / batch.slices, 1, most);

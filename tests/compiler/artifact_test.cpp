@@ -85,31 +85,31 @@ TEST_CASE("how CUDA launches divide slices") {
     const Spec mixed = *parse_spec("layernorm cols=64 slices=any per_slice=gamma");
     const Geometry geometry{.row_groups = 100, .column_sums = 2, .group_bytes = 128, .cuda = {.slice_parts = 400}};
     const CudaPath path{.vector_width = 4, .rows_per_block = 2, .launches = {}};
-    const auto cut = [&](const Spec& of, Batch batch, int64_t partials) {
-        return path.cut(OperandList(of), geometry, batch, partials * 128);
+    const auto partition = [&](const Spec& of, Batch batch, int64_t partials) {
+        return path.partition(OperandList(of), geometry, batch, partials * 128);
     };
-    const CudaCut few = cut(spec, {4096, 8}, 400);  // two rounds of all groups instead of one of 96
+    const RowPartition few = partition(spec, {4096, 8}, 400);  // two rounds of all groups instead of one of 96
     CHECK(few.row_groups == 200);
     CHECK(few.parts == 25);
     CHECK(few.pieces == 200);
     CHECK(few.reduced_slices == 8);
-    const CudaCut between = cut(spec, {4096, 70}, 400);  // one part each would leave 30 groups idle
+    const RowPartition between = partition(spec, {4096, 70}, 400);  // one part each would leave 30 groups idle
     CHECK(between.row_groups == 280);
     CHECK(between.parts == 4);
     CHECK(between.pieces == 280);
-    const CudaCut many = cut(spec, {2, 100'000}, 400);
+    const RowPartition many = partition(spec, {2, 100'000}, 400);
     CHECK(many.row_groups == 65535);
     CHECK(many.parts == 1);
     CHECK(many.reduced_slices == 0);
-    CHECK(cut(mixed, {2, 100'000}, 400).reduced_slices == 1);
-    CHECK(cut(mixed, {2, 100'000}, 400).row_groups == 100);  // each sums over its slices
-    CHECK(cut(spec, {4096, 8}, 8).parts == 1);               // all that the workspace has room for
-    CHECK(cut(spec, {4096, 8}, 1).row_groups == 8);
-    const CudaCut none = cut(spec, {0, 7}, 400);
+    CHECK(partition(mixed, {2, 100'000}, 400).reduced_slices == 1);
+    CHECK(partition(mixed, {2, 100'000}, 400).row_groups == 100);  // each sums over its slices
+    CHECK(partition(spec, {4096, 8}, 8).parts == 1);               // all that the workspace has room for
+    CHECK(partition(spec, {4096, 8}, 1).row_groups == 8);
+    const RowPartition none = partition(spec, {0, 7}, 400);
     CHECK(none.row_groups == 0);
     CHECK(none.reduced_slices == 7);
-    CHECK(cut(spec, {7, 0}, 400).reduced_slices == 0);
-    CHECK(cut(mixed, {7, 0}, 400).reduced_slices == 1);  // sums over all slices are zeros
+    CHECK(partition(spec, {7, 0}, 400).reduced_slices == 0);
+    CHECK(partition(mixed, {7, 0}, 400).reduced_slices == 1);  // sums over all slices are zeros
 }
 
 TEST_CASE("the grids of CUDA launches") {
@@ -156,10 +156,10 @@ TEST_CASE("row groups of CUDA launches whose teams take few rows each") {
     CHECK(path.groups(geometry, 0, 0) == 0);
     CHECK(path.groups(geometry, INT64_MAX, 0) * 16 <= INT32_MAX);  // blocks of a cluster, and teams, can be counted
     const Spec spec = *parse_spec("layernorm pass=forward cols=64 slices=any per_slice=gamma");
-    const CudaCut cut = path.cut(OperandList(spec), geometry, {100, 50}, 0);
-    CHECK(cut.parts == 13);
-    CHECK(cut.pieces == 650);
-    CHECK(cut.row_groups == 650);
+    const RowPartition partition = path.partition(OperandList(spec), geometry, {100, 50}, 0);
+    CHECK(partition.parts == 13);
+    CHECK(partition.pieces == 650);
+    CHECK(partition.row_groups == 650);
     path.shifted = true;  // an even number of groups: after eight rows, a row starts at the same place in a vector
     CHECK(path.groups(geometry, 1004, 0) == 126);
     CHECK(path.groups(geometry, 1000, 0) == 124);
@@ -171,15 +171,16 @@ TEST_CASE("a row group sums over slices only where its rows start at the same pl
         const int64_t parts = 1 + number % 3, row_groups = 1 + number / 3 % 3, slices = 1 + number / 9 % 4;
         const int64_t row_stride = number / 36 % 8, slice_stride = number / 288;
         const CudaPath path{.vector_width = 8, .rows_per_block = 4, .shifted = true, .launches = {}};
-        const CudaCut cut{.row_groups = row_groups, .parts = parts, .pieces = parts * slices};
+        const RowPartition partition{.row_groups = row_groups, .parts = parts, .pieces = parts * slices};
         const auto start_of = [&](int64_t item) {
             return (item / parts * slice_stride + item % parts * path.rows_per_block * row_stride) % path.vector_width;
         };
         bool same = true;
-        for (int64_t piece = row_groups; piece < cut.pieces; ++piece)
+        for (int64_t piece = row_groups; piece < partition.pieces; ++piece)
             same &= start_of(piece) == start_of(piece - row_groups);
-        if (path.pieces_start_alike(cut, row_stride, slice_stride)) CHECK(same);
-        if (slice_stride == 0 && row_stride % 2 == 0) CHECK(path.pieces_start_alike(cut, row_stride, slice_stride));
+        if (path.pieces_start_alike(partition, row_stride, slice_stride)) CHECK(same);
+        if (slice_stride == 0 && row_stride % 2 == 0)
+            CHECK(path.pieces_start_alike(partition, row_stride, slice_stride));
         ++(same ? alike : unlike);
     }
     CHECK(alike > 0);

@@ -25,8 +25,8 @@ inline constexpr CudaGrid all_cuda_grids[] = {CudaGrid::row_groups, CudaGrid::on
                                               CudaGrid::columns_by_row_groups, CudaGrid::columns_by_sums};
 std::string_view name(CudaGrid grid);
 
-/// How the row groups of a launch share its rows.
-struct CudaCut {
+/// How a launch on a GPU divides its rows among row groups.
+struct RowPartition {
     int64_t row_groups = 0;  ///< of the launch, at once
     /// Groups that share the rows at once. With column tensors per slice: parts of each slice, which the row groups
     /// take in turn.
@@ -50,7 +50,7 @@ struct CudaLaunch {
     struct Blocks {
         int64_t x, y, z = 1;
     };
-    Blocks grid_of(const Geometry& geometry, int64_t rows, const CudaCut& cut) const;
+    Blocks grid_of(const Geometry& geometry, int64_t rows, const RowPartition& partition) const;
     bool operator==(const CudaLaunch&) const = default;
 };
 
@@ -74,15 +74,16 @@ struct CudaPath {
     /// rows that start at the same position in a vector; 0 if that needs more.
     int64_t groups(const Geometry& geometry, int64_t rows, int64_t workspace_bytes) const;
     /// Returns how a launch shares its rows. It has no row groups if there are no rows or groups() returns 0.
-    CudaCut cut(const OperandList& operands, const Geometry& geometry, Batch batch, int64_t workspace_bytes) const;
+    RowPartition partition(const OperandList& operands, const Geometry& geometry, Batch batch,
+                           int64_t workspace_bytes) const;
     /// True if the rows of each team start at the same position in a vector in all pieces that its row group takes, for
     /// strides in elements. A sum over all slices then adds the same columns in the same registers.
-    bool pieces_start_alike(const CudaCut& cut, int64_t row_stride, int64_t slice_stride) const;
+    bool pieces_start_alike(const RowPartition& partition, int64_t row_stride, int64_t slice_stride) const;
     bool operator==(const CudaPath&) const = default;
 
   private:
-    CudaCut cut_slices(const OperandList& operands, const Geometry& geometry, Batch batch,
-                       int64_t workspace_bytes) const;
+    RowPartition partition_slices(const OperandList& operands, const Geometry& geometry, Batch batch,
+                                  int64_t workspace_bytes) const;
     int64_t whole_shifts(int64_t groups, int64_t most) const;
     int64_t short_groups(int64_t with_rows) const;
 };

@@ -89,10 +89,11 @@ const Operand* CudaKernel::find_unaligned(const LaunchArguments& arguments, cons
 }
 
 /// Returns how a launch shares its rows on a path, or nothing if its tensors do not allow the path.
-std::optional<CudaCut> CudaKernel::cut_if_allowed(const LaunchArguments& arguments, const CudaPath& path) const {
+std::optional<RowPartition> CudaKernel::partition_if_allowed(const LaunchArguments& arguments,
+                                                             const CudaPath& path) const {
     const bool allowed = path.shifted ? starts_alike(arguments, path) : find_unaligned(arguments, path) == nullptr;
     if (!allowed) return {};
-    const CudaCut made = cut(arguments, path);
+    const RowPartition made = partition(arguments, path);
     if (!path.shifted) return made;
     const LaunchOperand& first = given(arguments, operands.matrices()[0]);
     const bool sums_slices =
@@ -103,15 +104,15 @@ std::optional<CudaCut> CudaKernel::cut_if_allowed(const LaunchArguments& argumen
 
 /// Returns the path with the widest vectors that the addresses of this launch allow, and how it shares the rows. The
 /// last path takes any addresses, except with spec.invariant.
-Expected<CudaKernel::PathAndCut> CudaKernel::path_for(const LaunchArguments& arguments) const {
+Expected<CudaKernel::PathAndPartition> CudaKernel::path_for(const LaunchArguments& arguments) const {
     const Path& last = paths_.back();
     const bool has_rows = arguments.batch().all_rows() > 0;
     for (const Path& path : paths_) {
         if (!has_rows || &path == &last) break;
-        if (const auto allowed = cut_if_allowed(arguments, *path.plan)) return PathAndCut{path, *allowed};
+        if (const auto allowed = partition_if_allowed(arguments, *path.plan)) return PathAndPartition{path, *allowed};
     }
     const Operand* unaligned = has_rows && artifact.spec.invariant ? find_unaligned(arguments, *last.plan) : nullptr;
-    if (unaligned == nullptr) return PathAndCut{last, cut(arguments, *last.plan)};
+    if (unaligned == nullptr) return PathAndPartition{last, partition(arguments, *last.plan)};
     return invalid_argument(
         fmt::format("launch: {}: with invariant=1 its address and row stride in bytes must be multiples of {}; the "
                     "vectors that are loaded decide the order of a row's sums",
@@ -130,12 +131,12 @@ uint32_t progress_slot(const void* workspace) {
 
 }  // namespace
 
-CudaCut CudaKernel::cut(const LaunchArguments& arguments, const CudaPath& path) const {
-    return path.cut(operands, artifact.geometry, arguments.batch(), arguments.workspace_bytes);
+RowPartition CudaKernel::partition(const LaunchArguments& arguments, const CudaPath& path) const {
+    return path.partition(operands, artifact.geometry, arguments.batch(), arguments.workspace_bytes);
 }
 
 Expected<CudaArguments> CudaKernel::code_arguments(const LaunchArguments& arguments, const CudaPath& path,
-                                                   const CudaCut& cut) const {
+                                                   const RowPartition& partition) const {
     const Geometry& geometry = artifact.geometry;
     const bool has_slices = artifact.spec.has_slices();
     CudaArguments to{};
@@ -151,36 +152,37 @@ Expected<CudaArguments> CudaKernel::code_arguments(const LaunchArguments& argume
     to.progress_slot = progress_slot(workspace);
     to.rows = rows;
     to.slice_rows = arguments.rows;
-    to.reduced_slices = std::min(cut.reduced_slices, arguments.slices);
-    if (cut.row_groups == 0) return to;
-    to.parts = static_cast<uint32_t>(cut.parts);
-    to.row_groups = static_cast<uint32_t>(cut.row_groups);
-    to.pieces = static_cast<uint32_t>(cut.pieces);
-    to.partial_rows =
-        static_cast<uint32_t>(geometry.cuda.slice_parts > 0 && cut.parts > 1 ? cut.pieces : cut.row_groups);
+    to.reduced_slices = std::min(partition.reduced_slices, arguments.slices);
+    if (partition.row_groups == 0) return to;
+    to.parts = static_cast<uint32_t>(partition.parts);
+    to.row_groups = static_cast<uint32_t>(partition.row_groups);
+    to.pieces = static_cast<uint32_t>(partition.pieces);
+    to.partial_rows = static_cast<uint32_t>(
+        geometry.cuda.slice_parts > 0 && partition.parts > 1 ? partition.pieces : partition.row_groups);
     const int64_t shared = operands.has_per_slice() ? arguments.rows : rows;
-    const int64_t rows_at_a_time = cut.parts * path.rows_per_block;
+    const int64_t rows_at_a_time = partition.parts * path.rows_per_block;
     const int64_t each = shared / rows_at_a_time;
     if (path.rows_per_team == 1 && shared > rows_at_a_time) {
         return invalid_argument(fmt::format("launch: rows: {}; a kernel with rows_per_team=1 takes at most {} rows",
                                             arguments.rows, rows_at_a_time));
     }
     // The code counts a group's next piece in 32 bits as well.
-    const bool counts = cut.pieces <= UINT32_MAX - cut.row_groups && (!has_slices || arguments.rows <= INT32_MAX);
+    const bool counts =
+        partition.pieces <= UINT32_MAX - partition.row_groups && (!has_slices || arguments.rows <= INT32_MAX);
     if (each > UINT32_MAX || !counts) {
-        return invalid_argument(
-            fmt::format("launch: rows: {}; a kernel with {} row groups takes at most {} rows, or {} with slices, of "
-                        "which it takes {}",
-                        arguments.rows, cut.row_groups, rows_at_a_time * int64_t{UINT32_MAX}, INT32_MAX, UINT32_MAX));
+        return invalid_argument(fmt::format(
+            "launch: rows: {}; a kernel with {} row groups takes at most {} rows, or {} with slices, of "
+            "which it takes {}",
+            arguments.rows, partition.row_groups, rows_at_a_time * int64_t{UINT32_MAX}, INT32_MAX, UINT32_MAX));
     }
     to.rows_each = static_cast<uint32_t>(each);
     to.rows_extra = static_cast<uint32_t>(shared % rows_at_a_time);
     return to;
 }
 
-Status CudaKernel::run(const Step& step, const CudaCut& cut, Stream stream, CudaArguments& to) const {
+Status CudaKernel::run(const Step& step, const RowPartition& partition, Stream stream, CudaArguments& to) const {
     const CudaLaunch& plan = *step.plan;
-    const auto [x, y, z] = plan.grid_of(artifact.geometry, to.rows, cut);
+    const auto [x, y, z] = plan.grid_of(artifact.geometry, to.rows, partition);
     if (x == 0 || y == 0 || z == 0) return {};
     LaunchConfig config;
     config.grid[0] = static_cast<unsigned>(x);
@@ -198,11 +200,11 @@ Status CudaKernel::run(const Step& step, const CudaCut& cut, Stream stream, Cuda
 
 Status CudaKernel::launch(const LaunchArguments& arguments) const {
     NORMJIT_TRY(const auto chosen, path_for(arguments));
-    NORMJIT_TRY(CudaArguments to, code_arguments(arguments, *chosen.path.plan, chosen.cut));
+    NORMJIT_TRY(CudaArguments to, code_arguments(arguments, *chosen.path.plan, chosen.partition));
     const ContextScope scope(*gpu_);
     NORMJIT_RETURN_IF_ERROR(scope.status());
     const auto stream = static_cast<Stream>(arguments.stream);
-    for (const Step& step : chosen.path.steps) NORMJIT_RETURN_IF_ERROR(run(step, chosen.cut, stream, to));
+    for (const Step& step : chosen.path.steps) NORMJIT_RETURN_IF_ERROR(run(step, chosen.partition, stream, to));
     return {};
 }
 

@@ -33,9 +33,9 @@ class CudaKernel final : public Kernel::Impl {
         const CudaPath* plan = nullptr;
         std::vector<Step> steps;
     };
-    struct PathAndCut {
+    struct PathAndPartition {
         const Path& path;
-        CudaCut cut;
+        RowPartition partition;
     };
 
     CudaKernel(std::shared_ptr<const Gpu> gpu, Artifact made) : Impl(std::move(made)), gpu_(std::move(gpu)) {}
@@ -48,12 +48,12 @@ class CudaKernel final : public Kernel::Impl {
         return arguments.operands[operands.place(operand)];
     }
     const Operand* find_unaligned(const LaunchArguments& arguments, const CudaPath& path) const;
-    std::optional<CudaCut> cut_if_allowed(const LaunchArguments& arguments, const CudaPath& path) const;
-    Expected<PathAndCut> path_for(const LaunchArguments& arguments) const;
-    CudaCut cut(const LaunchArguments& arguments, const CudaPath& path) const;
+    std::optional<RowPartition> partition_if_allowed(const LaunchArguments& arguments, const CudaPath& path) const;
+    Expected<PathAndPartition> path_for(const LaunchArguments& arguments) const;
+    RowPartition partition(const LaunchArguments& arguments, const CudaPath& path) const;
     Expected<CudaArguments> code_arguments(const LaunchArguments& arguments, const CudaPath& path,
-                                           const CudaCut& cut) const;
-    Status run(const Step& step, const CudaCut& cut, Stream stream, CudaArguments& to) const;
+                                           const RowPartition& partition) const;
+    Status run(const Step& step, const RowPartition& partition, Stream stream, CudaArguments& to) const;
 
     const std::shared_ptr<const Gpu> gpu_;
     std::unique_ptr<const Code> code_;
