@@ -54,7 +54,7 @@ class CpuCheckedProblem final : public CheckedProblem {
             }
         }
         const int64_t groups = kernel.artifact().geometry.groups(data_.batch().all_rows(), arguments.workspace_bytes);
-        for (const ExpectedGradients::Columns& columns : expected_.columns_to_check()) {
+        for (const ExpectedOutputs::Columns& columns : expected_.columns_to_check()) {
             const void* elements = data_.element(columns.output, columns.slice * data_.spec().cols);
             NORMJIT_RETURN_IF_ERROR(expected_.check_columns(columns, elements, groups));
         }
@@ -72,7 +72,7 @@ class CpuCheckedProblem final : public CheckedProblem {
 
   private:
     RotatingCopies data_;
-    const ExpectedGradients expected_;
+    const ExpectedOutputs expected_;
     bench::Team& team_;
 };
 

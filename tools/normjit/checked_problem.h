@@ -2,7 +2,7 @@
 // One problem's data on a device, where kernels for that problem are checked, and timed in turn.
 #pragma once
 
-#include "expected_gradients.h"
+#include "expected_outputs.h"
 #include "kernel/timed_problem.h"
 #include "measure.h"
 #include "problem.h"

@@ -8,7 +8,7 @@ namespace {
 
 class GpuCheckedProblem final : public CheckedProblem {
   public:
-    GpuCheckedProblem(GpuTools tools, GpuProblem problem, std::shared_ptr<const ExpectedGradients> expected)
+    GpuCheckedProblem(GpuTools tools, GpuProblem problem, std::shared_ptr<const ExpectedOutputs> expected)
         : tools_(std::move(tools)), problem_(std::move(problem)), expected_(std::move(expected)) {}
 
     bool is_cold() const override { return true; }
@@ -36,7 +36,7 @@ class GpuCheckedProblem final : public CheckedProblem {
         const Artifact& artifact = kernel.artifact();
         const int64_t groups = artifact.cuda_paths.front().groups(artifact.geometry, problem_.batch().all_rows(),
                                                                   arguments.workspace_bytes);
-        for (const ExpectedGradients::Columns& columns : expected_->columns_to_check()) {
+        for (const ExpectedOutputs::Columns& columns : expected_->columns_to_check()) {
             NORMJIT_RETURN_IF_ERROR(read(columns.output, columns.slice));
             NORMJIT_RETURN_IF_ERROR(expected_->check_columns(columns, data.data(), groups));
         }
@@ -65,13 +65,13 @@ class GpuCheckedProblem final : public CheckedProblem {
   private:
     const GpuTools tools_;
     GpuProblem problem_;
-    const std::shared_ptr<const ExpectedGradients> expected_;
+    const std::shared_ptr<const ExpectedOutputs> expected_;
 };
 
 }  // namespace
 
 std::unique_ptr<CheckedProblem> make_gpu_checked_problem(GpuTools tools, GpuProblem problem,
-                                                         std::shared_ptr<const ExpectedGradients> expected) {
+                                                         std::shared_ptr<const ExpectedOutputs> expected) {
     return std::make_unique<GpuCheckedProblem>(std::move(tools), std::move(problem), std::move(expected));
 }
 

@@ -20,6 +20,6 @@ struct GpuTools {
 
 /// `expected` belongs to the rows that `problem` was uploaded from.
 std::unique_ptr<CheckedProblem> make_gpu_checked_problem(GpuTools tools, GpuProblem problem,
-                                                         std::shared_ptr<const ExpectedGradients> expected);
+                                                         std::shared_ptr<const ExpectedOutputs> expected);
 
 }  // namespace normjit::cli

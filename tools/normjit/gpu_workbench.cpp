@@ -63,7 +63,7 @@ class GpuWorkbench final : public Workbench {
             made_.reset();
             NORMJIT_TRY(Problem made, allocate_problem(kernel, made_batch(kernel.artifact().spec, batch), team()));
             fill_inputs(made, seed, team());
-            auto expected = std::make_shared<const ExpectedGradients>(made, batch);
+            auto expected = std::make_shared<const ExpectedOutputs>(made, batch);
             made_ = Made{std::move(made), batch, seed, std::move(expected)};
         }
         NORMJIT_TRY(GpuProblem on_gpu, GpuProblem::upload(gpu_, kernel, made_->problem, batch));
@@ -184,7 +184,7 @@ class GpuWorkbench final : public Workbench {
         Problem problem;
         Batch batch;
         uint64_t seed;
-        std::shared_ptr<const ExpectedGradients> expected;
+        std::shared_ptr<const ExpectedOutputs> expected;
     };
 
     const std::shared_ptr<const cuda::Gpu> gpu_;

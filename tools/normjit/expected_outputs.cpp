@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "expected_gradients.h"
+#include "expected_outputs.h"
 
 #include "element.h"
 
@@ -45,7 +45,7 @@ std::vector<int64_t> pick(int64_t count, int64_t most) {
 
 }  // namespace
 
-ExpectedGradients::ExpectedGradients(const Problem& made, Batch batch)
+ExpectedOutputs::ExpectedOutputs(const Problem& made, Batch batch)
     : spec_(made.spec),
       made_(made.batch),
       batch_(batch),
@@ -61,7 +61,7 @@ ExpectedGradients::ExpectedGradients(const Problem& made, Batch batch)
 }
 
 /// Computes the outputs if every row has the same columns.
-void ExpectedGradients::compute_alike(const Inputs& inputs) {
+void ExpectedOutputs::compute_alike(const Inputs& inputs) {
     const int64_t made = made_.all_rows();
     const auto all = reference::compute_repeated(spec_of_slice(spec_), made, batch_.all_rows(), inputs);
     for (const int64_t row : rows_to_check_) {
@@ -74,7 +74,7 @@ void ExpectedGradients::compute_alike(const Inputs& inputs) {
     shared_ = all;
 }
 
-void ExpectedGradients::compute_by_slice(const Inputs& inputs) {
+void ExpectedOutputs::compute_by_slice(const Inputs& inputs) {
     for (const int64_t row : rows_to_check_) {
         const Inputs of_row = rows_of(inputs, row / batch_.rows, row, 1);
         rows_[row] = reference::compute(spec_of_slice(spec_), 1, of_row);
@@ -100,8 +100,8 @@ void ExpectedGradients::compute_by_slice(const Inputs& inputs) {
 }
 
 /// Returns `count` rows from row `first` of all on, with the columns of a slice.
-ExpectedGradients::Inputs ExpectedGradients::rows_of(const Inputs& inputs, int64_t slice, int64_t first,
-                                                     int64_t count) const {
+ExpectedOutputs::Inputs ExpectedOutputs::rows_of(const Inputs& inputs, int64_t slice, int64_t first,
+                                                 int64_t count) const {
     Inputs part;
     for (const Tensor tensor : all_tensors) {
         const auto& all = inputs[tensor];
@@ -118,14 +118,14 @@ ExpectedGradients::Inputs ExpectedGradients::rows_of(const Inputs& inputs, int64
     return part;
 }
 
-reference::Gradients ExpectedGradients::sums_of_slice(const Inputs& inputs, int64_t slice) const {
+reference::Gradients ExpectedOutputs::sums_of_slice(const Inputs& inputs, int64_t slice) const {
     const int64_t made = std::min(made_.all_rows(), batch_.rows);
     const Inputs part = rows_of(inputs, slice, slice * batch_.rows, made);
     return reference::compute_repeated(spec_of_slice(spec_), made, batch_.rows, part);
 }
 
-Status ExpectedGradients::check(Tensor tensor, int64_t row, const reference::Gradient& expected, const void* element,
-                                int64_t column) const {
+Status ExpectedOutputs::check(Tensor tensor, int64_t row, const reference::Gradient& expected, const void* element,
+                              int64_t column) const {
     const DType type = spec_.dtype(tensor);
     const double got = reference::decode(type, element);
     if (reference::agrees(expected, got, type)) return {};
@@ -138,7 +138,7 @@ Status ExpectedGradients::check(Tensor tensor, int64_t row, const reference::Gra
                               expected.value, expected.error));
 }
 
-Status ExpectedGradients::check_row(const Operand& output, int64_t row, const void* elements) const {
+Status ExpectedOutputs::check_row(const Operand& output, int64_t row, const void* elements) const {
     const auto& expected = rows_.at(row)[output.tensor];
     for (size_t j = 0; j < expected.size(); ++j) {
         const void* element = static_cast<const char*>(elements) + static_cast<int64_t>(j) * output.bytes();
@@ -148,7 +148,7 @@ Status ExpectedGradients::check_row(const Operand& output, int64_t row, const vo
     return {};
 }
 
-Status ExpectedGradients::check_columns(const Columns& columns, const void* elements, int64_t groups) const {
+Status ExpectedOutputs::check_columns(const Columns& columns, const void* elements, int64_t groups) const {
     const Tensor tensor = columns.output;
     const bool per_slice = spec_.is_per_slice(tensor);
     const auto size = static_cast<int64_t>(size_of(spec_.dtype(tensor)));

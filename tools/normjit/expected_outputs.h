@@ -17,10 +17,10 @@
 
 namespace normjit::cli {
 
-class ExpectedGradients {
+class ExpectedOutputs {
   public:
     /// `made` holds the inputs of the first rows of all slices, without gaps; the problem's rows repeat them.
-    ExpectedGradients(const Problem& made, Batch batch);
+    ExpectedOutputs(const Problem& made, Batch batch);
 
     /// Returns the outputs with rows.
     const std::vector<Operand>& row_outputs() const { return row_outputs_; }
