@@ -13,7 +13,7 @@
 namespace normjit {
 
 /// The most bytes of stack for a block of assembled rows: two rows of 4096 f32 and some. A thread's stack may be small.
-inline constexpr int64_t most_realigned_bytes = 36 << 10;
+inline constexpr int64_t most_staged_bytes = 36 << 10;
 
 /// Returns the bytes of a row on the stack. Rows with gaps between them start at line boundaries there as well.
 inline int64_t stack_row_bytes(int64_t cols, const Operand& matrix) { return (cols * matrix.bytes() + 63) / 64 * 64; }
@@ -31,16 +31,16 @@ inline bool rows_fill_lines(const Spec& spec) {
 /// Returns the matrix output that code can assemble on the stack, a block of rows at a time, or null. It is the first
 /// whose rows do not fill lines: each would need a stack of its own, and storing the others through the caches is not
 /// wrong. The same code also stores all outputs through the caches.
-inline const Operand* realigned(int64_t cols, const OperandList& operands, const CpuSchedule& cpu) {
+inline const Operand* staged_output(int64_t cols, const OperandList& operands, const CpuSchedule& cpu) {
     if (cpu.nontemporal_kb < 0) return nullptr;
     const auto outputs = operands.matrix_outputs();
     const auto found = std::ranges::find_if(outputs, [&](const Operand& o) {
-        return !fills_lines(cols, o) && stack_bytes(cols, o, cpu) <= most_realigned_bytes;
+        return !fills_lines(cols, o) && stack_bytes(cols, o, cpu) <= most_staged_bytes;
     });
     return found == outputs.end() ? nullptr : &*found;
 }
 inline bool may_realign(const Spec& spec, const CpuSchedule& cpu) {
-    return realigned(spec.cols, OperandList(spec), cpu) != nullptr;
+    return staged_output(spec.cols, OperandList(spec), cpu) != nullptr;
 }
 
 /// Returns the number of rows of a block that fit that stack, for the widest matrix output.
@@ -48,7 +48,7 @@ inline int64_t rows_that_fit(const Spec& spec) {
     int64_t bytes = 1;
     const OperandList operands(spec);
     for (const Operand& o : operands.matrix_outputs()) bytes = std::max(bytes, stack_row_bytes(spec.cols, o));
-    return most_realigned_bytes / bytes;
+    return most_staged_bytes / bytes;
 }
 
 }  // namespace normjit

@@ -112,7 +112,7 @@ class Printer {
 
     std::string past_caches(Tensor tensor) const {
         if (plan_.geometry.cpu.nontemporal_bytes < 0) return "";
-        const Operand* staged = realigned(plan_.spec.cols, plan_.operands, *cpu_);
+        const Operand* staged = staged_output(plan_.spec.cols, plan_.operands, *cpu_);
         if (staged != nullptr && staged->tensor != tensor) return "";
         return fmt::format(", non-temporal from {} bytes on{}", plan_.geometry.cpu.nontemporal_bytes,
                            staged == nullptr ? ""

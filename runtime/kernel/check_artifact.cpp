@@ -48,7 +48,7 @@ Status check_entries(const Artifact& artifact) {
     for (int64_t i = 0; geometry.cpu.split_rows > 0 && i < geometry.cpu.sweeps; ++i) {
         NORMJIT_RETURN_IF_ERROR(check_entry(artifact, fmt::format("sweep{}", i), true));
     }
-    for (const char* name : {"rows_nontemporal", "rows_realign", "last_sweep_nontemporal", "both_sweeps"}) {
+    for (const char* name : {"rows_nontemporal", "rows_staged", "last_sweep_nontemporal", "both_sweeps"}) {
         NORMJIT_RETURN_IF_ERROR(check_entry(artifact, name, false));
     }
     const bool overlaps = artifact.find("both_sweeps") != nullptr;

@@ -29,14 +29,14 @@ void move_result(Layout& layout, Random& random, const Spec& spec) {
     if (const auto under = layout.under[result(spec)]) layout.places[*under] = place;
 }
 
-/// Counts launches of code that can realign, by where the rows of the result start.
+/// Counts launches of code that can stage rows, by where the rows of the result start.
 struct Launches {
     int64_t all = 0, without_gaps = 0, on_lines_with_gaps = 0;
 };
 
 void count(Launches& launches, const Kernel& kernel, const Problem& problem) {
     ++launches.all;
-    if (kernel.artifact().find("rows_realign") == nullptr) return;
+    if (kernel.artifact().find("rows_staged") == nullptr) return;
     const Spec& spec = problem.drawn().spec;
     const Argument& argument = problem.arguments()[result(spec)];
     const int64_t stride_bytes = argument.row_stride * static_cast<int64_t>(size_of(argument.dtype));

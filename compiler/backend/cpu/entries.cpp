@@ -37,8 +37,8 @@ std::vector<Entry> entries(const plan::Plan& plan) {
     const auto rows = [&](std::vector<std::string> names, Caching caching) {
         all.push_back({std::move(names), [&plan, caching](Machine& machine) { emit_rows(machine, plan, caching); }});
     };
-    if (may_realign(plan)) {
-        rows({"rows", "rows_realign"}, Caching::realign);
+    if (has_staged_output(plan)) {
+        rows({"rows", "rows_staged"}, Caching::staged);
     } else {
         rows({"rows"}, Caching::normal);
     }

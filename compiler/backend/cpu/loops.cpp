@@ -13,7 +13,7 @@ RowLoops::RowLoops(Machine& machine, const plan::Plan& plan, Caching caching, Ex
       cpu_(std::get<CpuSchedule>(plan.schedule.device)),
       caching_(caching),
       extent_(extent),
-      realigned_(caching == Caching::realign ? realigned(plan) : nullptr),
+      staged_(caching == Caching::staged ? staged_output(plan) : nullptr),
       column_(machine.integer(Home::a_register)),
       row_(machine.integer(Home::a_register)),
       segments_(machine, plan, extent) {
@@ -49,10 +49,10 @@ void RowLoops::lay_out_frame() {
     slots_at_ = m_.reserve((1 + cpu_.overlap) * slots_bytes(), m_.register_bytes());
     sums_at_ = m_.reserve(static_cast<int64_t>(most_sums) * slot_rows() * m_.register_bytes(), m_.register_bytes());
     for (const Operand& operand : plan_.operands) block_[operand.tensor] = m_.integer(Home::frame);
-    for (Integer* integer : {&block_rows_, &rows_left_, &rows_ahead_, &end_, &lines_stride_})
+    for (Integer* integer : {&block_rows_, &rows_left_, &rows_ahead_, &end_, &staged_stride_})
         *integer = m_.integer(Home::frame);
     cached_at_ = m_.reserve(cpu_.row_block * cached_row_bytes(plan_), line_bytes);
-    if (realigned_ != nullptr) lines_.emplace(m_, plan_.spec.cols, *realigned_, cpu_, column_, row_);
+    if (staged_ != nullptr) staging_.emplace(m_, plan_.spec.cols, *staged_, cpu_, column_, row_);
 }
 
 int64_t RowLoops::slots_bytes() const {
@@ -63,7 +63,7 @@ Field RowLoops::data(Tensor tensor) const { return address(data_offset(plan_.ope
 Field RowLoops::stride(Tensor tensor) const { return number(stride_offset(plan_.operands.place(tensor))); }
 
 Amount RowLoops::row_stride(Tensor tensor) const {
-    if (is_realigned(tensor)) return lines_stride_;
+    if (is_staged(tensor)) return staged_stride_;
     return stride(tensor);
 }
 
@@ -159,11 +159,11 @@ void RowLoops::in_block(const Emit& body) {
 }
 
 void RowLoops::write_lines() {
-    if (lines_) lines_->write_lines(block_[realigned_->tensor]);
+    if (staging_) staging_->write_lines(block_[staged_->tensor]);
 }
 
 void RowLoops::end() {
-    if (lines_) lines_->finish(block_[realigned_->tensor]);
+    if (staging_) staging_->finish(block_[staged_->tensor]);
     if (caching_ == Caching::nontemporal) m_.fence_nontemporal();
 }
 
@@ -175,9 +175,9 @@ void RowLoops::begin_group() {
             m_.set(pointer_[operand.tensor], data(operand.tensor));
         }
     }
-    if (lines_) {
-        m_.set(lines_stride_, stride(realigned_->tensor));
-        lines_->begin(block_[realigned_->tensor], lines_stride_);
+    if (staging_) {
+        m_.set(staged_stride_, stride(staged_->tensor));
+        staging_->begin(block_[staged_->tensor], staged_stride_);
     }
     segments_.begin_group();
     if (!plan_.cpu().cached_columns.empty()) m_.set(group_, address(offsetof(RowsTask, partials)));
@@ -204,8 +204,8 @@ Condition RowLoops::leave_block() {
     for (const Operand& operand : plan_.operands) {
         const Tensor tensor = operand.tensor;
         if (!operand.axes.row) continue;
-        if (is_realigned(tensor)) {
-            m_.add_product(block_[tensor], block_rows_, lines_stride_);
+        if (is_staged(tensor)) {
+            m_.add_product(block_[tensor], block_rows_, staged_stride_);
         } else if (operand.is_matrix()) {
             m_.add_product(block_[tensor], stride(tensor), cpu_.row_block);
         } else {

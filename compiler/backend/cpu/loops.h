@@ -3,8 +3,8 @@
 // row. They also move the pointers and lay out the function's frame.
 #pragma once
 
-#include "backend/cpu/line_writer.h"
 #include "backend/cpu/machine.h"
+#include "backend/cpu/nontemporal_staging.h"
 #include "backend/cpu/plan_queries.h"
 #include "backend/cpu/segments.h"
 #include "plan/plan.h"
@@ -105,7 +105,7 @@ class RowLoops {
     std::vector<Columns> rest_of_row(int width) const;
     std::vector<Columns> units(int whole, bool tail) const;
     bool caches_elements() const { return !plan_.cpu().cached_elements.empty(); }
-    bool is_realigned(Tensor tensor) const { return realigned_ != nullptr && realigned_->tensor == tensor; }
+    bool is_staged(Tensor tensor) const { return staged_ != nullptr && staged_->tensor == tensor; }
     Field data(Tensor tensor) const;
     Field stride(Tensor tensor) const;
     Amount row_stride(Tensor tensor) const;  ///< the stride of the rows that are computed, in memory or on the stack
@@ -120,18 +120,18 @@ class RowLoops {
     const CpuSchedule& cpu_;
     const Caching caching_;
     const Extent extent_;
-    const Operand* const realigned_;  ///< Caching::realign: the matrix that goes through the stack
-    const Integer column_;            ///< first column of the step or strip
-    const Integer row_;               ///< row within the block
+    const Operand* const staged_;  ///< Caching::staged: the matrix that goes through the stack
+    const Integer column_;         ///< first column of the step or strip
+    const Integer row_;            ///< row within the block
     Segments segments_;
     PerTensor<Integer> pointer_;  ///< matrices: the current row, within row loops. Columns: always
     PerTensor<Integer> next_;     ///< the current row of the next block: prefetched, or read with overlap
     PerTensor<Integer> block_;    ///< matrices and [M] tensors: the block's first row
     Integer group_;               ///< the group's workspace, if it has cached columns
     Integer cached_;              ///< the current row's cached elements
-    Integer block_rows_, rows_left_, rows_ahead_, end_, lines_stride_;
+    Integer block_rows_, rows_left_, rows_ahead_, end_, staged_stride_;
     int64_t slots_at_ = 0, sums_at_ = 0, cached_at_ = 0;  ///< in the frame
-    std::optional<LineWriter> lines_;                     ///< Caching::realign
+    std::optional<NonTemporalStaging> staging_;           ///< Caching::staged
 };
 
 }  // namespace normjit::backend::cpu

@@ -36,11 +36,11 @@ inline bool may_write_nontemporal(const plan::Plan& plan) {
 
 /// Returns the matrix that the entry point for row groups stores past the caches through the stack; null if there is
 /// none.
-inline const Operand* realigned(const plan::Plan& plan) {
+inline const Operand* staged_output(const plan::Plan& plan) {
     if (!may_write_nontemporal(plan)) return nullptr;
-    return normjit::realigned(plan.spec.cols, plan.operands, std::get<CpuSchedule>(plan.schedule.device));
+    return normjit::staged_output(plan.spec.cols, plan.operands, std::get<CpuSchedule>(plan.schedule.device));
 }
-inline bool may_realign(const plan::Plan& plan) { return realigned(plan) != nullptr; }
+inline bool has_staged_output(const plan::Plan& plan) { return staged_output(plan) != nullptr; }
 
 /// True if row groups are only for launches whose workspace is too small to split columns.
 inline bool is_always_split(const plan::Plan& plan) {
@@ -50,7 +50,7 @@ inline bool is_always_split(const plan::Plan& plan) {
 /// True if a non-temporal `rows` entry is emitted, for rows that start at line boundaries. Launches of few rows need it
 /// only if the workspace is too small to split columns, and then store through the caches.
 inline bool may_write_rows_nontemporal(const plan::Plan& plan) {
-    return may_write_nontemporal(plan) && !may_realign(plan) && !is_always_split(plan);
+    return may_write_nontemporal(plan) && !has_staged_output(plan) && !is_always_split(plan);
 }
 
 /// Say what CpuSchedule::prefetch fetches, and into which cache.

@@ -18,9 +18,9 @@ enum class Lanes { all, tail };
 
 /// How output matrices are stored.
 ///   nontemporal   past the caches; every row starts at a line boundary
-///   realign       normally or, by another entry point, one of them past the caches through the stack. Its rows then
+///   staged        normally or, by another entry point, one of them past the caches through the stack. Its rows then
 ///                 have no gaps, wherever the first starts, or all start at line boundaries
-enum class Caching { normal, nontemporal, realign };
+enum class Caching { normal, nontemporal, staged };
 
 /// A unit of columns within a step or strip.
 struct Columns {

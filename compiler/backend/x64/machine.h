@@ -96,7 +96,7 @@ class XbyakMachine final : public Machine {
     Vector sum_lanes_of_rows(Registers& registers, const Address& first, int rows) override;
     Vector sum_lanes(Vector value) override;
 
-    /// Not 0 at the function's start if rows go past the caches through the frame; see line_writer.h.
+    /// Not 0 at the function's start if rows go past the caches through the frame; see nontemporal_staging.h.
     static Xbyak::Reg64 second_argument() { return Xbyak::util::rsi; }
 
   private:

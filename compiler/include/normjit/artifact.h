@@ -28,7 +28,7 @@ std::string_view name(CodeFormat format);
 
 /// A function in Artifact::code, for CPUs only:
 /// - `rows`: one row group. `rows_nontemporal`: the same with matrices stored past the caches; each of their rows must
-/// start at a multiple of 64 bytes. `rows_realign`: also past the caches, for rows without gaps, or rows that start at
+/// start at a multiple of 64 bytes. `rows_staged`: also past the caches, for rows without gaps, or rows that start at
 /// multiples of 64 bytes.
 /// - `final_reduce`: a range of columns of the outputs without rows, of one slice or of all.
 /// - for launches of few rows `sweep0`, `sweep1`, ...: one sweep over a block of rows, a range of columns;

@@ -22,13 +22,13 @@ CpuKernel::CpuKernel(Artifact made, std::shared_ptr<const Threads> workers, std:
                                                           threads->count())) {
     if (!code) return;
     const auto& cpu = std::get<CpuSchedule>(artifact.schedule.device);
-    realigned = normjit::realigned(artifact.spec.cols, operands, cpu);
+    staged_output = normjit::staged_output(artifact.spec.cols, operands, cpu);
     const auto find = [&]<class Function>(const char* entry, Function& function) {
         if (const EntryPoint* found = artifact.find(entry)) function = code->function<Function>(found->offset);
     };
     find("rows", rows);
     find("rows_nontemporal", rows_nontemporal);
-    find("rows_realign", rows_realign);
+    find("rows_staged", rows_staged);
     find("final_reduce", final_reduce);
     find("last_sweep_nontemporal", last_sweep_nontemporal);
     find("both_sweeps", both_sweeps);

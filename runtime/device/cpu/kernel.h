@@ -30,8 +30,8 @@ struct CpuKernel : Kernel::Impl {
     const int64_t rows_past_caches;  ///< launches with fewer write through the caches
     RowsFunction rows = nullptr;
     RowsFunction rows_nontemporal = nullptr;          ///< null if the artifact has none
-    RowsFunction rows_realign = nullptr;              ///< null if the artifact has none
-    const Operand* realigned = nullptr;               ///< the matrix whose lines rows_realign fills
+    RowsFunction rows_staged = nullptr;               ///< null if the artifact has none
+    const Operand* staged_output = nullptr;           ///< the matrix whose lines rows_staged fills
     FinalFunction final_reduce = nullptr;             ///< null without reductions over the rows
     std::vector<SweepFunction> sweeps;                ///< empty if the artifact splits no columns
     SweepFunction last_sweep_nontemporal = nullptr;   ///< null if the artifact has none

@@ -168,9 +168,9 @@ class Launch {
     RowsFunction choose_rows() const {
         if (!past_caches_) return kernel_.rows;
         if (kernel_.rows_nontemporal != nullptr && start_on_lines()) return kernel_.rows_nontemporal;
-        if (kernel_.rows_realign == nullptr || kernel_.realigned == nullptr) return kernel_.rows;
-        const bool has_no_gaps = given(*kernel_.realigned).row_stride == spec_.cols;
-        return has_no_gaps || starts_on_lines(*kernel_.realigned) ? kernel_.rows_realign : kernel_.rows;
+        if (kernel_.rows_staged == nullptr || kernel_.staged_output == nullptr) return kernel_.rows;
+        const bool has_no_gaps = given(*kernel_.staged_output).row_stride == spec_.cols;
+        return has_no_gaps || starts_on_lines(*kernel_.staged_output) ? kernel_.rows_staged : kernel_.rows;
     }
 
     /// Chooses the columns of a final reduce task. Partials are in the caches of the threads that wrote them, so all

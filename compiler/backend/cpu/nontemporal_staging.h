@@ -17,12 +17,12 @@
 
 namespace normjit::backend::cpu {
 
-class LineWriter {
+class NonTemporalStaging {
   public:
     /// Does nothing if the function's second argument is 0. `offset` and `end` are integers in registers that all
     /// functions here overwrite.
-    LineWriter(Machine& machine, int64_t cols, const Operand& matrix, const CpuSchedule& cpu, Integer offset,
-               Integer end);
+    NonTemporalStaging(Machine& machine, int64_t cols, const Operand& matrix, const CpuSchedule& cpu, Integer offset,
+                       Integer end);
 
     /// Requires that the function's second argument is still there. On entry `next` and `stride` say where the group's
     /// rows are in memory; afterwards, where the next row belongs in the frame and how far the one after it is.
@@ -49,9 +49,9 @@ class LineWriter {
     const int64_t lines_at_;
     const Integer offset_, end_;
     const Integer is_used_, has_gaps_;
-    const Integer memory_;   ///< where the first line of the frame belongs
-    const Integer foreign_;  ///< bytes at the start of this line that belong to the neighbour, until it is written
-    const Integer gap_;      ///< in memory, from a row's last line to the next row
+    const Integer memory_;        ///< where the first line of the frame belongs
+    const Integer shared_bytes_;  ///< bytes at the start of this line that belong to the neighbour, until it is written
+    const Integer gap_;           ///< in memory, from a row's last line to the next row
     const Integer row_end_;
 };
 
