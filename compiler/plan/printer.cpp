@@ -31,7 +31,7 @@ class Printer {
         }
         if (plan_.geometry.cpu.split_rows > 0) {
             line("or, up to {} rows, {} a phase for each sweep over {} rows: {} parts of {} columns, nothing kept",
-                 plan_.geometry.cpu.split_rows, teams(), plan_.geometry.cpu.block_rows,
+                 plan_.geometry.cpu.split_rows, thread_groups(), plan_.geometry.cpu.block_rows,
                  plan_.geometry.cpu.column_ranges, plan_.geometry.cpu.range_cols);
         }
         if (cpu_ != nullptr && cpu_->overlap == 1) {
@@ -120,9 +120,9 @@ class Printer {
                                                            stack_bytes(plan_.spec.cols, *staged, *cpu_)));
     }
 
-    std::string teams() const {
-        if (plan_.geometry.cpu.thread_groups == 1) return "in one team";
-        return fmt::format("in at most {} teams, each with rows and partials of its own,",
+    std::string thread_groups() const {
+        if (plan_.geometry.cpu.thread_groups == 1) return "in one thread group";
+        return fmt::format("in at most {} thread groups, each with rows and partials of its own,",
                            plan_.geometry.cpu.thread_groups);
     }
 
