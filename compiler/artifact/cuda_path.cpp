@@ -43,8 +43,8 @@ int64_t CudaPath::alignment(DType type) const {
     return std::min(widest_access, vector_width * static_cast<int64_t>(size_of(type)));
 }
 
-/// Returns the row groups with which each team meets only rows that start at the same place in a vector, or `most`, a
-/// row for each team.
+/// Returns how many row groups there must be so that each team meets only rows that start at the same position in a
+/// vector. If that is too many, returns `most`, with which each team has one row.
 int64_t CudaPath::whole_shifts(int64_t groups, int64_t most) const {
     if (!shifted || groups == most) return groups;
     const int64_t unit = vector_width / std::gcd(vector_width, rows_per_block);
@@ -80,9 +80,9 @@ RowPartition CudaPath::partition(const OperandList& operands, const Geometry& ge
     return {.row_groups = all, .parts = all, .pieces = all};
 }
 
-/// Chooses, out of a few numbers of rounds, the one that takes the row groups least time. A part costs its rows plus
-/// about two rows' time: columns are loaded, the pipeline fills and drains, sums are written. Without sums over all
-/// slices each part is a row group of its own: the GPU assigns blocks to multiprocessors as they become free.
+/// Chooses the number of rounds that takes the row groups least time, out of a few. A part costs its rows plus about
+/// two rows' time: columns are loaded, the pipeline fills and drains, sums are written. Without sums over all slices
+/// each part is a row group of its own: the GPU assigns blocks to multiprocessors as they become free.
 RowPartition CudaPath::partition_slices(const OperandList& operands, const Geometry& geometry, Batch batch,
                                         int64_t workspace_bytes) const {
     constexpr int64_t overhead_rows = 2, most_rounds = 8;

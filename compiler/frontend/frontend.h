@@ -9,7 +9,7 @@
 
 namespace normjit::frontend {
 
-/// Returns the whole formula of the spec's norm and pass with all its outputs; passes remove those that are not
+/// Returns the whole formula of the spec's norm and pass with all its outputs; passes remove the outputs that are not
 /// requested.
 ir::Function build(const Spec& spec);
 

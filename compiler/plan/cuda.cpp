@@ -162,10 +162,10 @@ ir::ValueId find_sum(const ir::Function& function, ir::ValueId value) {
     return sums.size() == 1 ? sums[0] : ir::no_value;
 }
 
-/// Decides the blocks of the final reduce. 256 threads fit beside the row kernel's blocks and wait there for its end.
-/// About 9 loads per thread, all in flight at once, make the sum one round trip to memory. Blocks have as few columns
-/// as that allows, so that there are many blocks. With many slices the blocks themselves cost time, so a block then has
-/// as many columns as the partials of a slice leave it (NOTES N-310).
+/// Decides the blocks of the final reduce. 256 threads fit on a multiprocessor together with the row kernel's blocks
+/// and wait there for its end. About 9 loads per thread, all in flight at once, make the sum one round trip to memory.
+/// Blocks have as few columns as that allows, so that there are many blocks. With many slices the blocks themselves
+/// cost time, so a block then has as many columns as the partials of a slice leave it (NOTES N-310).
 CudaFinal make_final(const Spec& spec, const OperandList& operands, int64_t row_groups) {
     constexpr int64_t threads = 256, most_loads = 12, usual_slices = 16, sector = 32;
     const bool per_slice = operands.has_sums_per_slice() && !operands.has_shared_sums();

@@ -27,7 +27,7 @@ struct CudaVariant {
     int64_t steps = 0;           ///< vectors per thread
     int64_t shared_bytes = 0;    ///< dynamic shared memory of the row kernel
     int64_t data_registers = 0;  ///< 32-bit registers of a thread that hold data across a row
-    int64_t work_registers = 0;  ///< and, roughly, those that the arithmetic on one vector needs in addition
+    int64_t work_registers = 0;  ///< roughly, how many more the arithmetic on one vector needs
     int64_t register_limit = 0;  ///< the most that blocks_per_sm allows a thread
     CudaPath path;
 };

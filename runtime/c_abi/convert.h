@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts the structs of normjit.h to and from those of C++.
+// Converts between the structs of normjit.h and the classes of C++.
 #pragma once
 
 #include "normjit/engine.h"

@@ -60,7 +60,7 @@ std::optional<Collapsed> collapse(const dlpack::Tensor& from, int begin, int end
     Collapsed all;
     const auto inner = size_of(from, end, from.dimensions);
     if (!inner) return std::nullopt;
-    int64_t contiguous = *inner;  // what the stride is without gaps
+    int64_t contiguous = *inner;  // the stride if there were no gaps
     bool first = true;
     for (int i = end - 1; i >= begin; --i) {
         const int64_t size = from.shape[i], stride = from.strides ? from.strides[i] : contiguous;
@@ -171,7 +171,7 @@ class ShapeReader {
     const dlpack::Tensor& from_;
 };
 
-/// Checks what every tensor must fulfil.
+/// Checks the requirements on every tensor.
 Status check_shape(Tensor tensor, const dlpack::Tensor& from) {
     if (from.dimensions < 0) return error(tensor, "has {} dimensions; must be at least 0", from.dimensions);
     if (from.dimensions > 0 && from.shape == nullptr)

@@ -52,7 +52,7 @@ class Store {
     int64_t bytes_since_cleaning_ = 0;
 };
 
-/// Returns the options with the environment's values for those that are not set.
+/// Fills in the options that are not set from the environment.
 Expected<CacheOptions> fill_in(CacheOptions options);
 
 }  // namespace normjit::cache

@@ -13,7 +13,7 @@ class BackgroundWorker {
     using Job = std::function<void()>;
 
     BackgroundWorker();
-    /// Waits for the running job; jobs that have not begun are dropped.
+    /// Waits for the running job; drops the jobs that have not begun.
     ~BackgroundWorker();
     BackgroundWorker(const BackgroundWorker&) = delete;
     BackgroundWorker& operator=(const BackgroundWorker&) = delete;
@@ -22,7 +22,7 @@ class BackgroundWorker {
     /// thread.
     bool add(Job job);
 
-    /// True if a fork() has left jobs behind since the last call. Must not run at the same time as add().
+    /// True if a fork() has lost jobs since the last call. Must not run at the same time as add().
     bool lost_jobs();
 
   private:

@@ -137,9 +137,8 @@ struct Layout {
         ceil_div(P::cols + (shifted ? width - 1 : 0), width);          // at the least favourable shift
     static constexpr int vectors = ceil_div(all_vectors, P::cluster);  // in one block
     static constexpr int steps = ceil_div(vectors, lanes);             // vectors per lane
-    // least_vectors: those of the block with the fewest, at the most favourable shift. full_steps: steps in which all
-    // lanes of all blocks have a vector. inner_steps: in addition, no vector is at the row's end (except in the first
-    // step).
+    // least_vectors: the fewest that a block has, at the most favourable shift. full_steps: steps in which all lanes of
+    // all blocks have a vector. inner_steps: in addition, no vector is at the row's end (except in the first step).
     static constexpr int least_vectors = at_least(ceil_div(P::cols, width) - (P::cluster - 1) * vectors, 0);
     static constexpr int full_steps = least_vectors / lanes, inner_steps = at_least(least_vectors - 1, 0) / lanes;
     static constexpr bool exact = !shifted && full_steps == steps;

@@ -45,7 +45,7 @@ struct Selection {
     std::vector<std::vector<ValueId>> dying;
 };
 
-/// Emits a body once. The registers of its own values are taken and returned; those of its results stay in
+/// Emits a body once. It takes registers for the body's own values and returns them, except that results keep theirs in
 /// `around.live`.
 void evaluate(Machine& machine, Registers& registers, const ir::Function& function, const Selection& body,
               Environment& around);

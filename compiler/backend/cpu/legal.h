@@ -7,7 +7,7 @@
 
 namespace normjit::backend::cpu {
 
-/// Checks that the loop nest can do what the plan asks on any machine; else the error names what it cannot do.
+/// Checks that the loop nest can do what the plan asks on any machine. The error names what it cannot do.
 Status check(const plan::Plan& plan);
 
 }  // namespace normjit::backend::cpu

@@ -70,7 +70,7 @@ class RowLoops {
     Address of_segment(int64_t elements) const { return of_column(segments_.sums(), elements); }
     /// Returns the address of a column output. Only for Extent::column_range.
     Address output(Tensor tensor, const Columns& columns);
-    /// Returns the address of a row value: the current row's, or within for_each_rows() those of all its rows.
+    /// Returns the address of a row value: the current row's value, or all rows' values within for_each_rows().
     Address slot(ValueId id, Block block = Block::current) const;
     bool has_slot(ValueId id) const;
     /// Returns the address of the current row's cached elements, at the current columns plus `elements`, within

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers what a plan means for the code of every CPU: its entry points, what they prefetch, and the content of the
+// Questions to a plan that the code of every CPU asks: its entry points, what they prefetch, and the content of the
 // frame.
 #pragma once
 

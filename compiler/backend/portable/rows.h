@@ -12,7 +12,7 @@ namespace normjit::backend::portable {
 /// The most values of a formula that fit the stack of a task, 512 bytes each.
 inline constexpr size_t most_values = 128;
 
-/// `continues`: SlicedRowsTask.
+/// `continues` is SlicedRowsTask::continues.
 void run_rows(const plan::Plan& plan, const RowsTask& task, bool continues);
 void run_final_reduce(const plan::Plan& plan, const plan::Epilogue& epilogue, const FinalTask& task);
 

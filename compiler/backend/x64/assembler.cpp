@@ -166,7 +166,7 @@ void Assembler::fuse(Fused kind, const Zmm& to, const Zmm& a, const Zmm& b, cons
 
 void Assembler::fold_rows(int step, const Zmm& a, const Zmm& b) {
     const Zmm other = scratch();
-    const int pairs = compute_ == DType::f64 ? 0 : 1;  // the step that takes pairs of 64 bits
+    const int pairs = compute_ == DType::f64 ? 0 : 1;  // the step that interleaves 64-bit words
     if (step < pairs) {
         vunpckhps(other, a, b);
         vunpcklps(a, a, b);

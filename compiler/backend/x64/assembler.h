@@ -62,7 +62,7 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     void store(const Xbyak::RegExp& to, const Zmms& value, DType type, Lanes lanes, Caching caching);
     /// Loads an element for each of the rows of set_rows(), converted to the compute type.
     void load_rows(const Zmm& to, const Xbyak::RegExp& from, DType type);
-    /// Converts and stores an element for each of those rows; `value` is lost.
+    /// Converts and stores an element for each row of set_rows(); `value` is lost.
     void store_rows(const Xbyak::RegExp& place, const Zmm& value, DType type);
     void load_constant(const Zmm& to, double number);
     /// Copy 64 bytes, both aligned to 64; with `mask`, only the bytes whose bit is set.
@@ -74,7 +74,7 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     void broadcast(const Zmm& to, const Xbyak::RegExp& from);
 
     // Arithmetic
-    using CodeGenerator::add;  // keeps those of general registers visible beside the vector arithmetic
+    using CodeGenerator::add;  // the general registers' add() must stay visible
     using CodeGenerator::div;
     using CodeGenerator::mul;
     using CodeGenerator::sub;

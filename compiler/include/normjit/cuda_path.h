@@ -27,13 +27,13 @@ std::string_view name(CudaGrid grid);
 
 /// How a launch on a GPU divides its rows among row groups.
 struct RowPartition {
-    int64_t row_groups = 0;  ///< of the launch, at once
+    int64_t row_groups = 0;  ///< how many take rows at once
     /// Groups that share the rows at once. With column tensors per slice: parts of each slice, which the row groups
     /// take in turn.
     int64_t parts = 0;
     int64_t pieces = 0;          ///< parts of all slices
-    int64_t reduced_slices = 1;  ///< slices whose sums the final reduce adds; the row kernel writes those of a slice
-                                 ///< with one part
+    int64_t reduced_slices = 1;  ///< slices whose sums the final reduce adds; the row kernel finishes the sums of a
+                                 ///< slice with one part itself
 };
 
 /// One kernel launch; its parameter is a CudaArguments. Skipped if its grid is empty (no rows).

@@ -28,7 +28,7 @@ struct CpuSchedule {
     int overlap = 0;         ///< 1: one loop does the last sweep of a row block and the first sweep of the next
     int prefetch = 0;        ///< what is prefetched: 0 nothing, the next row block into 1 L2 or 2 L1, 3 the current row
     int column_ranges = 1;   ///< launches of few rows divide every row into this many ranges of columns, 1..1024
-    int thread_groups = 1;   ///< the most thread groups of those launches, each with all column ranges, 1..1024
+    int thread_groups = 1;   ///< the most thread groups of such launches, each with all column ranges, 1..1024
     int64_t split_rows = 0;  ///< up to this many rows are few; 0: every launch is divided into row groups
     int64_t nontemporal_kb = -1;  ///< from this many KiB of x, dy and dx on, outputs are stored past the caches; -1:
                                   ///< never
@@ -54,7 +54,8 @@ std::string_view name(CudaMemory memory);
 /// single row group for all rows writes the column outputs itself, without a final reduce.
 struct CudaSchedule {
     CudaForm form = CudaForm::rows;
-    int threads_per_row = 32;  ///< in each block: 1, 2, 4, 8, 16 or a multiple of 32. two_pass: threads of a block
+    int threads_per_row = 32;  ///< 1, 2, 4, 8, 16 or a multiple of 32; per block of a cluster. two_pass: threads of a
+                               ///< block
     int rows_per_block = 1;    ///< teams of threads_per_row threads in a block
     int rows_per_team = 0;     ///< the most rows of a team, which gives more row groups; 0: row_groups share all rows
     int cluster = 1;           ///< blocks that share a row: 1, 2, 4, 8 or 16 (sm_90)

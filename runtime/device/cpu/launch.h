@@ -122,7 +122,7 @@ class Launch {
         return static_cast<int64_t>(static_cast<uint64_t>(stride) * static_cast<uint64_t>(operand.bytes()));
     }
 
-    /// Returns the largest of the magnitudes that the ranges of the final reduce have left (FinalTask).
+    /// Stores the scalar outputs: each is the largest magnitude that the tasks of the final reduce left (FinalTask).
     template <class T>
     void store_scalars() const {
         for (const Operand& output : kernel_.operands.scalar_outputs()) {

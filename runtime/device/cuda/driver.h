@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA driver, opened at run time: a program that never names a CUDA device needs no libcuda, and the build needs
-// no CUDA header. Types and numbers are those of cuda.h; tests/runtime compares them if there is one.
+// no CUDA header. Types and numbers are as in cuda.h; tests/runtime compares them if there is one.
 #pragma once
 
 #include "normjit/status.h"

@@ -25,7 +25,7 @@ struct CacheOptions {
     /// now and then: a process may add a 64th of the limit before that.
     std::optional<int64_t> bytes = {};
     std::optional<std::vector<std::string>> packs = {};  ///< files by `normjit cache pack`
-    std::optional<bool> everything = {};  ///< also code that is made faster than it is read, by the x86-64 generator
+    std::optional<bool> everything = {};  ///< keeps code that the x86-64 generator makes faster than it is read as well
     /// Allows a folder that others may write to. Its content is run as code: without this option, a folder or file that
     /// belongs to another user (except root), or that group or others may write to, is reported to the log and not
     /// used. Packs are always trusted: name only those that nobody else writes.
@@ -52,13 +52,13 @@ std::string_view name(IsaCap cap);
 enum class TunePolicy : uint8_t { off, on_miss, background };
 inline constexpr TunePolicy all_tune_policies[] = {TunePolicy::off, TunePolicy::on_miss, TunePolicy::background};
 
-/// Whose threads run the launches on the CPU. own: the engine's. openmp: those of the OpenMP runtime (libgomp, libomp,
-/// libiomp5) that the process has loaded. They spin between parallel regions and compete for the cores with all other
-/// threads, and a launch ends when all of them have come: on a machine that other programs load, own threads are
+/// Whose threads run the launches on the CPU. own: the engine's. openmp: the threads of the OpenMP runtime (libgomp,
+/// libomp, libiomp5) that the process has loaded. They spin between parallel regions and compete for the cores with all
+/// other threads, and a launch ends when all of them have come: on a machine that other programs load, own threads are
 /// faster. automatic: OpenMP's threads if a runtime is loaded when the engine is created, else own threads.
 ///
 /// The runtime is searched when the engine is created, not later: the number of threads affects the choice of
-/// schedules, and a launch looks nothing up. A program that loads a runtime later creates its engine after that, or
+/// schedules, and a launch searches nothing. A program that loads a runtime later creates its engine after that, or
 /// names the policy. A launch from inside a parallel region runs on its calling thread, and so does one in the child of
 /// a fork with libgomp. The bits do not depend on how many threads take part.
 enum class ThreadPolicy : uint8_t { automatic, own, openmp };
@@ -84,13 +84,14 @@ struct EngineOptions {
     void* openmp_user = nullptr;
     Allocator allocator = {};  ///< if set, launches that bring no workspace take the preferred size from it
     CacheOptions cache = {};
-    /// The most kernels that the engine keeps for prepare(), and the most bytes of their code. Beyond either, the least
-    /// recently used go, except those that somebody holds. Not set: NORMJIT_KERNELS (4096), NORMJIT_KERNEL_BYTES (256
+    /// The most kernels that the engine keeps for prepare(), and the most bytes of their code. Beyond either limit it
+    /// drops the least recently used ones that nobody holds. Not set: NORMJIT_KERNELS (4096), NORMJIT_KERNEL_BYTES (256
     /// MiB).
     std::optional<int64_t> most_kernels = {};
     std::optional<int64_t> most_kernel_bytes = {};
-    Log log = {};  ///< hears of what takes time and of what does not work as asked
-    std::optional<std::vector<std::string>> record_files = {};  ///< of tuning; not set: those of NORMJIT_RECORDS
+    Log log = {};  ///< receives reports of what takes time and of what does not work as asked
+    std::optional<std::vector<std::string>> record_files = {};  ///< tuning records; not set: the files of
+                                                                ///< NORMJIT_RECORDS
     bool shipped_records = true;                                ///< use the tuning records in the library as well
     TunePolicy tune = TunePolicy::off;
     double tune_seconds = 0.5;  ///< for one spec, including its data; the candidate in progress is then the last

@@ -32,7 +32,7 @@ struct TunedTimes {
 };
 
 struct TuningRecord {
-    Spec spec;  ///< with rows
+    Spec spec;  ///< with its rows
     DeviceClass device;
     Schedule schedule;  ///< the fastest, or `heuristic` if none was faster by more than the noise
     TunedTimes times;
@@ -40,12 +40,12 @@ struct TuningRecord {
     TunedTimes heuristic_times;
     double gain = 1;       ///< heuristic_times / times, the median of pairs measured in turn
     double warm_gain = 0;  ///< the same with the data in the caches as far as it fits; 0: not measured, or equal
-    double share = -1;     ///< of the memory ceiling; negative: not measured
+    double share = -1;     ///< of the memory ceiling that the launches reach; negative: not measured
     int candidates = 0;    ///< schedules that were measured, including the heuristic's
     std::string caches;    ///< "cold": no cache had the data of a launch when it began; "warm": some may have
     std::string verified;  ///< what each candidate's outputs were checked against: "double"
     int generator = 0;     ///< generator_version
-    std::string version;   ///< of normjit
+    std::string version;   ///< normjit's
     std::string date;      ///< "2026-11-21"
 
     /// True if a schedule beat the heuristic's.
@@ -87,9 +87,9 @@ class TuningRecords {
     /// warning, "<source>:<line>: ..."; after 20 of them one warning counts the rest.
     std::vector<std::string> add(std::string_view text, const std::string& source);
 
-    /// Adds lines that to_text() made, in a text that outlives this object, without reading them. find() reads those of
-    /// a `cols` when first asked for it, in some 20 us a line; a line that is no record then becomes a warning of
-    /// find().
+    /// Adds lines that to_text() made, without reading them; the text must outlive this object. find() reads the lines
+    /// of a `cols` when it is first asked for it, in some 20 us per line; a line that is no record then becomes a
+    /// warning of find().
     void add_unread(std::string_view text, const std::string& source);
 
     /// Counts the records that have been read.

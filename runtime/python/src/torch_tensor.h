@@ -94,9 +94,9 @@ std::optional<RowStrides> row_strides(TensorView matrix, int64_t cols, size_t sl
 /// The tensors of one launch as normjit takes them, whose shapes have been checked; keeps the copies that some need.
 class Operands {
   public:
-    /// Begins a launch of a norm of the rows of x, its last `row_dimensions`. `weight_slices` is 0 for weights without
-    /// slices; weights with a row for each of x's first `weight_slices` dimensions make these slices. Otherwise there
-    /// are slices if x, a view, needs them.
+    /// Begins a launch of a norm. A row of x is its last `row_dimensions`. `weight_slices` is 0 for weights without
+    /// slices; if weights have a row for each of x's first `weight_slices` dimensions, these are the slices. Otherwise
+    /// there are slices if x is a view that needs them.
     Operands(normjit_norm norm, normjit_pass pass, TensorView x, int64_t cols, size_t row_dimensions,
              size_t weight_slices, double eps);
 
