@@ -27,12 +27,11 @@ struct CpuOperand {
 constexpr int64_t segment_blocks(int64_t block_rows) { return std::clamp<int64_t>(256 / block_rows, 8, 32); }
 /// The final reduce adds this many partials at a time, in the same way.
 inline constexpr int64_t groups_at_once = 16;
-/// Partial arrays are padded to two cache lines. That is a whole number of units for every back end, so tails need no
-/// masks there.
+/// Partial arrays are padded to two cache lines: whole units for every back end, so tails need no masks there.
 inline constexpr int64_t partial_unit_bytes = 128;
 
-/// Returns the larger of a, which must not be negative, and |b|; NaN if either is NaN. Compared as integers, NaN is the
-/// largest.
+/// Returns the larger of a, which must not be negative, and |b|; NaN if either is NaN: as an integer, NaN is the
+/// Returns the larger of a, which must not be negative, and |b|; NaN if either is NaN: as integers, NaN is above all.
 template <class T>
 T larger_magnitude(T a, T b) {
     using Bits = std::conditional_t<sizeof(T) == sizeof(uint32_t), uint32_t, uint64_t>;
@@ -42,17 +41,14 @@ T larger_magnitude(T a, T b) {
 /// One row group. Matrix and row-shaped pointers are at the group's first row.
 struct RowsTask {
     std::array<CpuOperand, max_operands> operands;  ///< by place in the OperandList
-    void* partials = nullptr;  ///< this group's workspace: arrays of partial_cols, two for each column sum and more.
-                               ///< Written before it is read
+    void* partials = nullptr;  ///< this group's workspace: arrays of partial_cols, written before they are read
     int64_t rows = 0;          ///< rows of this group, at least 1
 };
 
-/// Rows of one slice, for a spec with slices. A row group may have several such tasks, one after the other, with the
-/// same partials.
+/// Rows of one slice, for a spec with slices. A row group may have several such tasks in turn, with the same partials.
 struct SlicedRowsTask {
     RowsTask task;
-    int64_t continues = 0;  ///< 1: resumes; the partials and their rounding errors already hold the sums of earlier
-                            ///< rows
+    int64_t continues = 0;  ///< 1: the partials and their rounding errors already hold the sums of earlier rows
 };
 
 /// Return the offset of an operand's members in a RowsTask, in bytes.
@@ -82,10 +78,8 @@ struct SweepTask {
     void* own_sums = nullptr;
     int64_t column_begin = 0;  ///< a multiple of range_cols
     int64_t column_end = 0;    ///< N, or the next range's first column
-    int64_t starts = 0;        ///< 1: the segment has no sums yet; this is the first block of the first or second
-                               ///< segment
-    int64_t closes = 0;        ///< 1: this is the last block of a segment after the first, or the thread group's last
-                               ///< block
+    int64_t starts = 0;        ///< 1: the segment has no sums yet: first block of the first or second segment
+    int64_t closes = 0;        ///< 1: last block of a segment after the first, or of the thread group
     int64_t ends = 0;          ///< 1: this is the matrix's last block, and there is one thread group
 };
 
@@ -96,8 +90,8 @@ struct FinalTask {
     std::array<const void*, max_operands> data{};  ///< column inputs and outputs, by place in the OperandList
     void* partials = nullptr;                      ///< of row group 0
     int64_t group_stride = 0;                      ///< bytes from one group's partials to the next's
-    int64_t groups = 0;                            ///< how many are summed, in this order, groups_at_once at a time; 0:
-                                                   ///< the sums are zeros
+    int64_t groups = 0;                            ///< summed in this order, groups_at_once at a time; 0: sums are
+                                                   ///< zeros
     int64_t cols = 0;                              ///< columns of this range, at least 1
     int64_t per_slice = 0;  ///< 1: reduces one slice, for the outputs with a row per slice; 0: the other outputs
 };

@@ -18,8 +18,7 @@ struct CudaOperand {
     int64_t row_stride;  ///< matrices only: elements from one row to the next; 0 repeats one row
 };
 
-/// The arguments of a kernel. Unused operands may hold anything. Kernels of specs without slices take only what
-/// precedes slice_rows.
+/// The arguments of a kernel. Unused operands may hold anything. Specs without slices end before slice_rows.
 struct CudaArguments {
     CudaOperand operand[max_operands];  ///< by place in the OperandList
     void* partials;       ///< at Geometry::partials_at() in the workspace: [column outputs, partial_rows, cols], then

@@ -41,8 +41,7 @@ Expected<const Backend*> find(const Target& target);
 
 /// Returns its name and version: "llvm 19.1.7".
 std::string full_name(const Backend& backend);
-/// Returns the full names of all back ends that serve the target, the preferred one first: "x64, llvm 19.1.7,
-/// portable".
+/// Returns the full names of all back ends for the target, the preferred one first: "x64, llvm 19.1.7, portable".
 std::string names_serving(const Target& target);
 
 /// Identifies what generates code for the target: generator_version, a checksum of the compiler's sources, and the back

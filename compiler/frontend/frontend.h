@@ -9,15 +9,13 @@
 
 namespace normjit::frontend {
 
-/// Returns the whole formula of the spec's norm and pass with all its outputs; passes remove the outputs that are not
-/// requested.
+/// Returns the whole formula of the norm and pass with all outputs; passes remove the outputs that are not requested.
 ir::Function build(const Spec& spec);
 
 ir::Function layernorm(const Spec& spec);
 ir::Function rmsnorm(const Spec& spec);
 
-/// Returns the input of the normalisation: the tensor x, which a forward pass first scales and adds to the residual
-/// stream.
+/// Returns the input of the normalisation: x, which a forward pass first scales and adds to the residual stream.
 ir::Expr normalised(ir::Builder& b, const Spec& spec);
 
 /// Returns the value, rounded to the type if the spec's rounding includes this place.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The IR: what is computed, as SSA over values of shape [M,N], [M], [N] or scalar. The Plan decides how the work is
-// divided.
+// The IR: what is computed, as SSA over values of shape [M,N], [M], [N] or scalar. The Plan divides the work.
 #pragma once
 
 #include "normjit/dtype.h"
@@ -112,12 +111,10 @@ void mark_needed(const Function& function, PerValue<bool>& needed, const ReadsOn
 /// Prints the formula, one named value per line. parse() reads it back.
 std::string print(const Function& function);
 
-/// Returns the line that print() gives a value, "c1 = row_mean(g * xhat)"; nothing for a value that it writes inside
-/// its user.
+/// Returns the line that print() gives a value, "c1 = row_mean(g * xhat)"; nothing if the value is inside its user.
 std::optional<std::string> statement(const Function& function, ValueId id);
 
-/// Returns the name that print() gives a value, its own or a generated one; empty for a value that it writes inside its
-/// user.
+/// Returns the name that print() gives a value, its own or a generated one; empty if the value is inside its user.
 std::string name(const Function& function, ValueId id);
 
 /// Parses a formula. Errors have a position: "line 3, column 14: unknown value 'xhta'".

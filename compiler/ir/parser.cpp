@@ -15,8 +15,7 @@ namespace normjit::ir {
 
 namespace {
 
-/// Limits that no formula comes near. Texts also come from files, and both the parser and the printer recurse into
-/// nested expressions.
+/// Limits that no formula comes near. Texts also come from files, and parser and printer recurse.
 constexpr int deepest_nesting = 64;
 constexpr ValueId most_values = 1024;
 

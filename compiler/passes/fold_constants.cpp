@@ -16,8 +16,7 @@ std::optional<double> constant(const ir::Function& function, ir::ValueId id) {
     return function[id].constant;
 }
 
-/// True if `a op b` is a. (a + 0 turns a negative zero positive, which no output shows, because every use multiplies or
-/// sums it.)
+/// True if `a op b` is a. (a + 0 turns -0 into 0, which no output shows, because every use multiplies or sums it.)
 bool is_neutral(Op op, std::optional<double> b) {
     if (!b) return false;
     if (op == Op::add || op == Op::sub) return *b == 0;

@@ -97,8 +97,7 @@ class Regrouping {
         return std::nullopt;
     }
 
-    /// True if a term takes a row factor without a multiplication per element. x - mean has no product, so it stays
-    /// whole.
+    /// True if a term takes a row factor without a multiplication per element. x - mean stays whole: it has no product.
     bool has_row_product(ValueId id) const {
         if (is_sum(id)) return has_row_product(at(id).operands[0]) || has_row_product(at(id).operands[1]);
         return factor_of(id, Shape::rows) != no_value;
@@ -144,9 +143,7 @@ class Regrouping {
 }  // namespace
 
 ir::Function regroup_row_factors(const ir::Function& function) {
-    if (function.cols == 1)
-        return function;  // dx of layernorm is exactly 0 with one column, but not with moved
-                          // factors
+    if (function.cols == 1) return function;  // dx of layernorm is exactly 0 with one column
     const ir::PerValue<int> uses = function.use_counts();
     std::set<ValueId> scaled;
     return rewrite(function, [&](ir::Function& copy, ir::ValueId id, ir::Value value) {

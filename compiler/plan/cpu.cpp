@@ -14,8 +14,7 @@ namespace {
 using ir::Op;
 using ir::Shape;
 
-/// The columns of one task of the final reduce: 4 KiB of each partial. That is enough work for a task, and still gives
-/// 64 tasks at N = 65536.
+/// The columns of one task of the final reduce: 4 KiB of each partial are enough work; N = 65536 still gives 64 tasks.
 constexpr int64_t final_task_cols = 1024;
 
 /// Returns the [N] values that elements of any sweep read.

@@ -23,9 +23,8 @@ CudaPlan make_cuda(const Plan& plan);
 /// Returns what the workspace holds.
 Geometry cuda_geometry(const Plan& plan);
 
-/// Returns the sweep that accumulates column sums: the row reduction before the last sweep, if there is one and the
-/// sums' operands are known there. Its additions are then hidden by the loads, and the last sweep only
-/// stores (NOTES N-311).
+/// Returns the sweep that accumulates column sums: the row reduction before the last sweep, if there is one that knows
+/// the sums' operands. Loads then hide the additions, and the last sweep only stores (NOTES N-311).
 int cuda_column_sweep(const Plan& plan, int sweeps);
 
 }  // namespace normjit::plan

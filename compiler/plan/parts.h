@@ -19,8 +19,7 @@ struct CpuPlan {
         cached_elements;  ///< [M,N] values of a row block that are kept on the stack for the last sweep
 };
 
-/// One way through the data: the schedule's own, or the narrow one for data without the alignment that the schedule
-/// needs.
+/// One way through the data: the schedule's own, or the narrow one for data that is less aligned.
 struct CudaVariant {
     std::string_view suffix;  ///< ends its kernels' names
     CudaSchedule schedule;

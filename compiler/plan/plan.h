@@ -21,8 +21,7 @@ namespace normjit::plan {
 using ir::ValueId;
 
 /// One pass over a row's data. All but the last end in row means; the last stores matrices; one or two add to the row
-/// groups' partials. Lists are in order of evaluation. [M,N] values that an earlier sweep computed are computed again
-/// from its inputs.
+/// groups' partials. Lists are in order of evaluation. [M,N] values of earlier sweeps are computed again from inputs.
 struct Sweep {
     std::vector<ValueId>
         row_values;  ///< [M]: inputs, and arithmetic on earlier means, computed once per row before the sweep
@@ -54,7 +53,7 @@ struct Plan {
     std::vector<Sweep> sweeps;
     Epilogue epilogue;
     std::vector<ValueId> row_slots;  ///< [M] values that must outlive the sweep that computes them
-    int column_sweep = 0;            ///< the sweep that accumulates column sums: the last one, on a GPU often the one
+    int column_sweep = 0;            ///< the sweep that accumulates column sums: the last, on a GPU often the one
                                      ///< before
     std::variant<CpuPlan, CudaPlan> device;
     Geometry geometry;

@@ -34,8 +34,7 @@ struct Said {
     Status error(std::string_view key, std::string_view reason) const;
 };
 
-/// Checks the rules that texts and structs share. A text may describe inputs that no requested output reads; validate()
-/// checks that.
+/// Checks the rules that texts and structs share. Unlike a struct, a text may describe inputs that no output reads.
 Status check_rules(const Said& said);
 
 }  // namespace normjit

@@ -120,8 +120,7 @@ Status read_type(const text::Fields& fields, std::string_view key, std::initiali
     return type ? Status() : fields.not_one_of(key, dtypes_and(other_words));
 }
 
-/// Reads "saved", "recompute", a type, or "recompute,TYPE". A forward pass has no saved statistics, so a type alone is
-/// its outputs' type.
+/// Reads "saved", "recompute", a type, or "recompute,TYPE". In a forward pass, a type alone is the outputs' type.
 Status read_stats(const text::Fields& fields, Spec& spec) {
     const bool forward = spec.pass == Pass::forward;
     const std::string_view given = fields.find("stats").value_or(name(forward ? Stats::recompute : Stats::saved));

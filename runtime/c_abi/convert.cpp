@@ -176,9 +176,7 @@ Expected<EngineOptions> to_cpp(const normjit_engine_options& from) {
     NORMJIT_TRY(options.record_files, read_files("record_files", from.record_files, from.record_file_count));
     options.shipped_records = from.no_shipped_records == 0;
     NORMJIT_RETURN_IF_ERROR(read_enum("engine options: tune", from.tune, all_tune_policies, options.tune));
-    if (from.tune_seconds != 0)
-        options.tune_seconds = from.tune_seconds;  // Engine::create() refuses values that are
-                                                   // no time
+    if (from.tune_seconds != 0) options.tune_seconds = from.tune_seconds;  // Engine::create() checks it
     return options;
 }
 

@@ -54,8 +54,7 @@ std::optional<int64_t> size_of(const dlpack::Tensor& from, int begin, int end) {
     return size;
 }
 
-/// Collapses dimensions [begin, end). Returns nothing if no single stride describes them, or if their size exceeds 64
-/// bits.
+/// Collapses dimensions [begin, end). Returns nothing if no stride describes them, or their size exceeds 64 bits.
 std::optional<Collapsed> collapse(const dlpack::Tensor& from, int begin, int end) {
     Collapsed all;
     const auto inner = size_of(from, end, from.dimensions);
@@ -114,8 +113,7 @@ class ShapeReader {
         return *all;
     }
 
-    /// Returns how many of the dimensions before `end` are slices: as many as multiply to the spec's number, else the
-    /// first.
+    /// Returns how many of the dimensions before `end` are slices: as many as multiply to their number, else the first.
     Expected<int> dimensions_of_slices(int end) const {
         if (!spec_.has_slices()) return 0;
         if (end >= 1 && !spec_.slices) return 1;

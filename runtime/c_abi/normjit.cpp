@@ -263,11 +263,7 @@ normjit_status normjit_launch(const normjit_kernel* kernel, const normjit_argume
             NORMJIT_TRY(const Arguments complete, to_cpp(known, kernel->kernel.artifact().spec));
             return kernel->kernel.launch(complete);
         };
-        if (arguments != nullptr && arguments->size == sizeof *arguments)
-            return launch(*arguments);  // the caller's
-                                        // struct has this
-                                        // size, so no
-                                        // copy is needed
+        if (arguments != nullptr && arguments->size == sizeof *arguments) return launch(*arguments);  // no copy
         NORMJIT_TRY(const normjit_arguments known, read_struct(arguments, "arguments"));
         return launch(known);
     });

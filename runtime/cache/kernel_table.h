@@ -30,8 +30,7 @@ class KernelTable {
     /// Returns null if there is none.
     LoadedKernel find(const Request& request) const;
 
-    /// Makes find() return this kernel from now on, unless the request has one already. A kernel may have several
-    /// requests.
+    /// Makes find() return this kernel, unless the request has one already. A kernel may have several requests.
     void add(const Request& request, const LoadedKernel& kernel);
     /// Does the same, but replaces an existing one.
     void replace(const Request& request, const LoadedKernel& kernel);

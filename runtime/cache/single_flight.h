@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// If several threads want the same kernel at the same time, the first makes it, and the others wait and get the same
-// answer.
+// If several threads want the same kernel at the same time, the first makes it, and the others wait for its answer.
 #pragma once
 
 #include "cache/kernel_table.h"

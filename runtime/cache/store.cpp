@@ -36,8 +36,7 @@ void Store::warn_once(const Status& status) {
     if (folder_works_.exchange(false)) warn(fmt::format("{}; kernels are kept in memory only", status.message()));
 }
 
-/// Xbyak's code is generated almost as fast as it is read, and writing a flushed file takes milliseconds, so it is not
-/// kept (NOTES N-504).
+/// Code by Xbyak is made almost as fast as it is read, and writing takes milliseconds: it is not kept (NOTES N-504).
 bool Store::is_used() const { return (folder_ || !packs_.empty()) && is_wanted_; }
 
 std::optional<std::string> Store::known_maker() const {

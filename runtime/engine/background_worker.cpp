@@ -29,8 +29,7 @@ BackgroundWorker::BackgroundWorker() : state_(std::make_unique<State>()) {}
 
 bool BackgroundWorker::is_of_parent() const { return state_->process != getpid(); }
 
-/// Abandons the parent's state without touching it: a thread that the child does not have may hold its mutex or wait
-/// for its condition.
+/// Abandons the parent's state untouched: a thread that the child lacks may hold its mutex or wait for its condition.
 bool BackgroundWorker::lost_jobs() {
     if (!is_of_parent()) return false;
     auto fresh = std::make_unique<State>();

@@ -18,8 +18,7 @@ class BackgroundWorker {
     BackgroundWorker(const BackgroundWorker&) = delete;
     BackgroundWorker& operator=(const BackgroundWorker&) = delete;
 
-    /// Adds a job. Jobs run one after the other, in this order, and must not throw. False if the system gives no
-    /// thread.
+    /// Adds a job. Jobs run in this order, one at a time, and must not throw. False if the system gives no thread.
     bool add(Job job);
 
     /// True if a fork() has lost jobs since the last call. Must not run at the same time as add().

@@ -108,8 +108,7 @@ class Checker {
         NORMJIT_RETURN_IF_ERROR(check_count("rows", batch.rows, spec_.rows));
         NORMJIT_RETURN_IF_ERROR(check_count("slices", batch.slices, spec_.slices));
         if (spec_.batch()) return {};           // the spec's validation has checked the bytes
-        constexpr int64_t countable = 1 << 24;  // with fewer rows, and any cols, 16 matrices of f64 are less than 2^62
-                                                // bytes
+        constexpr int64_t countable = 1 << 24;  // with fewer rows, and any cols, all matrices are less than 2^62 bytes
         if (batch.all_rows() < countable && batch.slices < countable) return {};
         if (bytes_moved(spec_, batch) == INT64_MAX) {
             const std::string slices = batch.slices == 1 ? "" : fmt::format(" in each of {} slices", batch.slices);
@@ -263,8 +262,7 @@ class Checker {
         return {};
     }
 
-    /// True if an output takes the place of an input matrix, which is allowed: each element is read before it is
-    /// written.
+    /// True if an output takes the place of an input matrix, as it may: each element is read before it is written.
     bool is_in_place(const Region& a, const Region& b) const {
         const Region &input = a.written ? b : a, &output = a.written ? a : b;
         if (input.written || input.operand == nullptr || output.operand == nullptr) return false;

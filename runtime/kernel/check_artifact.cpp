@@ -40,8 +40,7 @@ bool runs(Isa machine, Isa needed) {
     return machine == needed || (machine_at != std::end(x86) && needed_at < machine_at);
 }
 
-/// Checks that there are as many functions for rows, sweeps of split launches and the final reduce as the geometry
-/// requires.
+/// Checks that there are as many functions for rows, sweeps and the final reduce as the geometry requires.
 Status check_entries(const Artifact& artifact) {
     const Geometry& geometry = artifact.geometry;
     NORMJIT_RETURN_IF_ERROR(check_entry(artifact, "rows", true));
@@ -66,8 +65,7 @@ std::string_view missing_in_cpu(const Target& needed, const Target& machine) {
     return {};
 }
 
-/// Returns what the GPU lacks. Machine code runs on GPUs of its generation, from its own number on; PTX on everything
-/// newer.
+/// Returns what the GPU lacks. Machine code runs on its generation, from its own number on; PTX on everything newer.
 std::string_view missing_in_gpu(const Artifact& artifact, const Target& machine) {
     const Target& needed = artifact.target;
     if (needed.isa != machine.isa) return "that kind of processor";

@@ -29,8 +29,7 @@ struct Deadline {
     Status error(const char* what) const;
 };
 
-/// seconds[k][i] is one launch of kernel k in round i. A round times each kernel once, and each round starts with
-/// another kernel.
+/// seconds[k][i] is one launch of kernel k in round i. A round times each kernel once, and starts with another kernel.
 using Seconds = std::vector<std::vector<double>>;
 
 class TimedProblem {

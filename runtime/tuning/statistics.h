@@ -13,8 +13,7 @@ struct Comparison {
 };
 
 /// How often a winner is measured again, each time in new memory. It must win every time, and its smallest gain counts.
-/// The fastest of many is partly luck, and the place of large tensors in memory favours some schedules by several
-/// percent.
+/// The fastest of many is partly luck, and where tensors lie in memory favours some schedules by several percent.
 inline constexpr int confirmations = 2;
 
 Comparison compare(const std::vector<double>& base_seconds, const std::vector<double>& seconds);

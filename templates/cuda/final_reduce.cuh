@@ -8,8 +8,7 @@
 
 namespace normjit {
 
-// Neighbouring lanes read 16 bytes each. The row groups are dealt out to slices of the block: slice s takes s, s +
-// slices, ...
+// Neighbouring lanes read 16 bytes each. Row groups are dealt out to slices: slice s takes s, s + slices, ...
 template <class P>
 struct FinalLayout {
     using Math = typename P::Math;

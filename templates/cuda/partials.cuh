@@ -136,8 +136,7 @@ NORMJIT_DEVICE typename P::Math* scalar_partials(const Arguments& a, int i) {
     return (Math*)a.partials + rows * (int64(P::ColumnOutputs::count) * P::cols + int64(i) * P::scalar_parts);
 }
 
-// Writes the partials of block `block` out of `blocks` of a row group, and zeros in the places of blocks that only
-// another path has.
+// Writes the partials of block `block` of `blocks` of a row group, and zeros for blocks that only another path has.
 template <class P, int threads>
 NORMJIT_DEVICE void write_scalars(const Arguments& a, uint32 shared, const typename P::Math* largest, uint32 group,
                                   uint32 block, uint32 blocks) {

@@ -51,7 +51,7 @@ struct Arguments {
     void* row_values;  // Plan::Row [rows], only in the two-pass form
     int64 rows;
     uint32 parts;                  // row groups; with per_slice, the number of parts of a slice
-    uint32 rows_each, rows_extra;  // quotient and remainder of shared rows / (parts * rows_per_block), to save a 64-bit
+    uint32 rows_each, rows_extra;  // quotient and remainder of shared rows / (parts * rows_per_block): no 64-bit
                                    // division per thread
     uint32 progress_slot;
 #ifdef NORMJIT_SLICES
@@ -149,18 +149,15 @@ struct Layout {
         round_up(steps * lanes * width, 16);  // elements of one row, rounded up so that every operand's part is aligned
     static constexpr int row_bytes = slot_elements * P::Matrices::element_bytes;
     static constexpr int stage_bytes = staged ? P::pipeline_depth * teams * row_bytes : 0;
-    // True if column sums are added in shared memory: sums of several teams, or of vectors that are not aligned
-    // (partials.cuh).
-    static constexpr bool scatters = shifted && teams == 1 && steps * width <= 4;  // a thread has few sums: one vector
-                                                                                   // of 4 f32
+    // True if column sums are added in shared memory (partials.cuh): of several teams, or of unaligned vectors.
+    static constexpr bool scatters = shifted && teams == 1 && steps * width <= 4;  // one vector of 4 f32 is few
     static constexpr bool merges = (teams > 1 || shifted && !scatters) && P::ColumnOutputs::count > 0;
     static constexpr int merge_lanes = lanes + (lanes >= 16 ? at_least(128 / bytes_of<Math> / width, 1) : 0);
     static constexpr int merge_bytes = merges ? teams * steps * width * merge_lanes * bytes_of<Math> : 0;
     static constexpr int columns_at = round_up(at_least(stage_bytes, merge_bytes), 16);
     static constexpr int sums_at =
         columns_at + (P::column_memory == Memory::shared ? round_up(slot_elements * P::Columns::element_bytes, 16) : 0);
-    static constexpr int sums_of_team = P::cluster * warps * P::row_sums;  // twice, because consecutive reductions
-                                                                           // alternate
+    static constexpr int sums_of_team = P::cluster * warps * P::row_sums;  // twice: they alternate
     static constexpr int inputs_at =
         sums_at + (crosses_warps ? round_up(2 * teams * sums_of_team * bytes_of<Math>, 16) : 0);
     static constexpr int readers =

@@ -15,8 +15,7 @@ NORMJIT_DEVICE void add_lanes(Math& value) {
     for (int distance = lanes / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(all_lanes, value, distance);
 }
 
-// Sums two values at once: the halves of the team swap first, so each half carries one of the sums. 6 shuffles for 32
-// lanes instead of 10.
+// Sums two values at once: the halves of the team swap first, so each carries one sum. 6 shuffles for 32 lanes, not 10.
 template <int lanes, class Math>
 NORMJIT_DEVICE void add_lanes_pair(Math& first, Math& second) {
     const bool upper = threadIdx.x & (lanes / 2);

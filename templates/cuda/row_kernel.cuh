@@ -55,8 +55,7 @@ struct RowKernel {
     char* row_output[at_least(row_outputs, 1)];  // in the current row
     uint32 progress_seen;
     bool paced;
-    uint32 step, rows_mine, rows_team_max;  // distance of a team's consecutive rows; rows of this team; rows of the
-                                            // block's longest team
+    uint32 step, rows_mine, rows_team_max;  // distance of a team's rows; its rows; rows of the block's longest team
     // True if a team's rows continue from slice to slice. Then these count the next row's place in its slice, for
     // cursors and for outputs.
     static constexpr bool passes_slices = P::sliced && !P::per_slice;
@@ -77,8 +76,7 @@ struct RowKernel {
         return 0;
     }
 
-    // Returns the elements from one row of the team to its next one. In a later slice that one is further on by
-    // slice_gap().
+    // Returns the elements from one row of the team to its next one, which is slice_gap() further on in a later slice.
     __device__ __forceinline__ int64 elements_of_step(int place) const {
         const int64 row_stride = a.operand[place].row_stride;
         if constexpr (!passes_slices) return int64(step) * row_stride;
@@ -235,8 +233,9 @@ struct RowKernel {
     }
 
     // Runs one sweep over this lane's vectors of one row. If every lane has a vector, two vectors share a test, so that
-    // their loads overlap. Without any test, ptxas 13.0 moves so many loads forward that it spills (layernorm 61440
-    // bf16 for sm_100).
+    // Runs one sweep over this lane's vectors of one row. If every lane has a vector, two vectors share a test, so that
+    // loads overlap. Without any test, ptxas 13.0 moves too many loads forward and spills (layernorm 61440 bf16,
+    // sm_100).
     template <int level>
     __device__ __forceinline__ void sweep(const typename P::Row& row, int place,
                                           Math (&sum)[at_least(P::row_sums, 1)]) {

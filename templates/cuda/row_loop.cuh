@@ -154,9 +154,7 @@ NORMJIT_DEVICE void row_kernel(const Arguments& a) {
     if constexpr (K::column_sums > 0) write_partials<P>(kernel, group);
     if constexpr (K::scalars > 0)
         write_scalars<P, L::threads>(a, shared + L::scalars_at, kernel.largest, group, rank, P::cluster);
-    if constexpr (P::cluster > 1)
-        cluster_sync();  // no block may exit while others can still write to its shared
-                         // memory
+    if constexpr (P::cluster > 1) cluster_sync();  // others can still write to a block's shared memory
 }
 
 }  // namespace normjit

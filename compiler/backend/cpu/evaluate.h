@@ -45,8 +45,7 @@ struct Selection {
     std::vector<std::vector<ValueId>> dying;
 };
 
-/// Emits a body once. It takes registers for the body's own values and returns them, except that results keep theirs in
-/// `around.live`.
+/// Emits a body once. It takes and returns registers for the body's own values; results keep theirs in `around.live`.
 void evaluate(Machine& machine, Registers& registers, const ir::Function& function, const Selection& body,
               Environment& around);
 

@@ -13,8 +13,7 @@ namespace normjit::backend::cpu {
 
 namespace {
 
-/// The most bytes of the stack for cached elements. A thread's stack may be small, and more than 16 KiB gains nothing
-/// (NOTES N-612).
+/// The most bytes of the stack, which may be small, for cached elements. More than 16 KiB gains nothing (NOTES N-612).
 constexpr int64_t most_kept_bytes = 16 << 10;
 
 Status may_overlap(const plan::Plan& plan) {

@@ -28,8 +28,7 @@ class RowLoops {
     /// Emits the whole function around body(). Only for Extent::column_range.
     void in_block(const Emit& body);
 
-    /// Emits the whole function around begin(), which runs once, and body(), which runs once per block. Only for
-    /// Extent::rows.
+    /// Emits the whole function around begin(), run once, and body(), run once per block. Only for Extent::rows.
     void for_each_block(const Emit& begin, const Emit& body);
 
     /// Repeats body() while the next block exists and is full; body() calls go_to_next_block(). Only for Extent::rows.
@@ -64,8 +63,7 @@ class RowLoops {
     void prefetch(const std::vector<Tensor>& ahead, const std::vector<Columns>& columns, Block block = Block::current);
 
     Address element(Tensor tensor, const Columns& columns, Block block = Block::current) const;
-    /// Return the address of element `elements` of the group's workspace, or of its segment's, from the current column
-    /// on.
+    /// Return the address of element `elements` of the workspace, of the group or its segment, at the current column.
     Address of_group(int64_t elements) const { return of_column(group_, elements); }
     Address of_segment(int64_t elements) const { return of_column(segments_.sums(), elements); }
     /// Returns the address of a column output. Only for Extent::column_range.
@@ -73,8 +71,7 @@ class RowLoops {
     /// Returns the address of a row value: the current row's value, or all rows' values within for_each_rows().
     Address slot(ValueId id, Block block = Block::current) const;
     bool has_slot(ValueId id) const;
-    /// Returns the address of the current row's cached elements, at the current columns plus `elements`, within
-    /// for_each_row().
+    /// Returns the address of the current row's cached elements, `elements` columns on, within for_each_row().
     Address cached_element(int64_t elements) const { return of_column(cached_, elements); }
     /// Loads the elements of an [M] input, within for_each_rows().
     Vector load_row_input(Vector to, Tensor tensor, Block block);
@@ -86,8 +83,7 @@ class RowLoops {
     Address kept_sum(size_t sum) const;
     /// Sets the kept sums of each row of a full block to zero.
     void keep_zeros(size_t count);
-    /// Writes, within for_each_rows(), the range's own sums of row mean `mean` of the plan. Only for
-    /// Extent::column_range.
+    /// Writes, within for_each_rows(), the range's own sums of row mean `mean`. Only for Extent::column_range.
     void write_range_sums(int64_t mean, Vector sums);
     Accumulator add_range_sums(int64_t mean, Registers& registers);
     /// Returns the most rows that for_each_rows() has at once.

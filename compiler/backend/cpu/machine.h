@@ -60,8 +60,7 @@ class Machine {
     virtual void add(Integer to, const Amount& value) = 0;
     virtual void add_product(Integer to, const Amount& a, const Amount& b) = 0;
     virtual void subtract(Integer to, Integer value) = 0;
-    /// Sets 1 if the entry point is one that assembles lines, else 0. Called first in the function, before other
-    /// integers are set.
+    /// Sets 1 if the entry point is one that assembles lines, else 0. Called first in the function.
     virtual void set_to_second_argument(Integer to) = 0;
     /// to = the address of the 64-byte line that `from` points into.
     virtual void set_to_line(Integer to, Integer from) = 0;
@@ -83,9 +82,7 @@ class Machine {
     virtual Condition count_down(Integer to, int64_t step) = 0;
     /// Emits body(), which is repeated while the condition that it returns holds.
     virtual void repeat(const char* name, const Test& body) = 0;
-    virtual void repeat_short(const char* name, const Test& body) {
-        repeat(name, body);
-    }  ///< for bodies of a few
+    virtual void repeat_short(const char* name, const Test& body) { repeat(name, body); }  ///< for bodies of a few
     ///< instructions
     virtual void repeat_while(const char* name, const Test& test, const Emit& body) = 0;
     virtual void if_else(const char* name, const Test& test, const Emit& then, const Emit& otherwise = {}) = 0;

@@ -27,8 +27,7 @@ class NonTemporalStaging {
     /// Requires that the function's second argument is still there. On entry `next` and `stride` say where the group's
     /// rows are in memory; afterwards, where the next row belongs in the frame and how far the one after it is.
     void begin(Integer next, Integer stride);
-    /// Copies full lines to memory. Best called long after the rows were written: a load waits for earlier stores to
-    /// the same bytes.
+    /// Copies full lines to memory. Best called long after the rows were written: a load waits for stores to its bytes.
     void write_lines(Integer next);
     /// Copies everything to memory.
     void finish(Integer next);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions to a plan that the code of every CPU asks: its entry points, what they prefetch, and the content of the
-// frame.
+// What a plan means for every CPU: its entry points, what they prefetch, and the content of the frame.
 #pragma once
 
 #include "artifact/realign.h"
@@ -34,8 +33,7 @@ inline bool may_write_nontemporal(const plan::Plan& plan) {
     return plan.geometry.cpu.nontemporal_bytes >= 0 && !plan.operands.matrix_outputs().empty();
 }
 
-/// Returns the matrix that the entry point for row groups stores past the caches through the stack; null if there is
-/// none.
+/// Returns the matrix that the entry point for row groups stores by way of the stack; null if there is none.
 inline const Operand* staged_output(const plan::Plan& plan) {
     if (!may_write_nontemporal(plan)) return nullptr;
     return normjit::staged_output(plan.spec.cols, plan.operands, std::get<CpuSchedule>(plan.schedule.device));

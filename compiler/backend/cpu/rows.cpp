@@ -208,9 +208,7 @@ class RowsEmitter {
         const Live row = row_values_.broadcast(plan_.sweeps.back(), registers);
         for (size_t u = 0; u < strip.units.size(); ++u) {
             Environment around = units_.environment(strip.units[u], body.reloads);
-            if (plan_.epilogue.scalars.empty())
-                around.lanes = Lanes::all;  // column sums are padded, so their tails
-                                            // need no mask
+            if (plan_.epilogue.scalars.empty()) around.lanes = Lanes::all;  // column sums are padded
             around.live = row;
             around.live.insert(strip.columns[u].begin(), strip.columns[u].end());
             around.sums = strip.sums[u];
@@ -242,8 +240,7 @@ class RowsEmitter {
         keep_sums(one_of_each(m_, sums));
     }
 
-    /// Where a sum is in the workspace. Its partials and its segment's arrays are different ones once the segment may
-    /// close.
+    /// Where a sum is in the workspace. Partials and the segment's arrays are apart once the segment may close.
     struct GroupSum {
         bool is_sum;  ///< false: a largest magnitude
         Address segment, partial;

@@ -19,8 +19,7 @@ class Segments {
     void begin_block(Integer rows_ahead);
     void leave_block();
 
-    /// Returns the sums of the current segment. The sums of all segments before it are column_sums arrays earlier in
-    /// memory.
+    /// Returns the sums of the current segment; all earlier segments' sums are column_sums arrays before them.
     Integer sums() const { return sums_; }
     void if_has_sums(const Machine::Emit& then);
     void if_closes(const Machine::Emit& then, const Machine::Emit& otherwise = {});

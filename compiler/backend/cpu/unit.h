@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vocabulary of the code generators for CPUs. A unit is the piece of a row that is computed at once: one or two
-// registers.
+// Vocabulary of the code generators for CPUs. A unit is the piece of a row that is computed at once: 1 or 2 registers.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides which CUDA schedules can run: the rules of templates/cuda, with reasons, and the limits of shared memory and
-// registers.
+// Decides which CUDA schedules can run: the rules of templates/cuda, and the limits of shared memory and registers.
 #pragma once
 
 #include "plan/cuda.h"

@@ -70,8 +70,7 @@ std::string numbered(const std::string& source) {
     return text;
 }
 
-/// Returns the option for the architecture itself if NVRTC generates machine code for it, else for the newest virtual
-/// architecture before it.
+/// Returns the option for the architecture if NVRTC makes machine code for it, else for the newest virtual one before.
 Expected<std::string> architecture(const CudaCompiler& compiler, int sm, bool real) {
     int newest = 0;
     for (const int known : compiler.sms) {

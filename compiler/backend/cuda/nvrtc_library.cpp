@@ -19,8 +19,7 @@ namespace {
 
 constexpr const char* sonames[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
 
-/// Returns an environment variable; empty in a program with more rights than its caller, who must not choose the
-/// library that it loads.
+/// Returns an environment variable; empty in a program with more rights than its caller, who must choose no library.
 std::string variable(const char* name) {
     const char* value = secure_getenv(name);
     return value == nullptr ? "" : value;

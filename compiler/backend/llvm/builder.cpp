@@ -95,8 +95,7 @@ Builder::Phis Builder::begin_loop(BasicBlock* before) {
     return phis;
 }
 
-/// A variable that did not change in the loop keeps its old value. A value of another type is set again in each
-/// iteration.
+/// A variable that did not change in the loop keeps its old value; one of another type is set again in each iteration.
 void Builder::end_loop(const Phis& phis, BasicBlock* end) {
     variables_.resize(phis.size());
     for (size_t i = 0; i < phis.size(); ++i) {

@@ -62,8 +62,7 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Value* round_to(llvm::Value* value, DType type);
     /// Returns a * b + c, rounded once if the target can.
     llvm::Value* multiply_add(llvm::Value* a, llvm::Value* b, llvm::Value* c);
-    /// Returns the sum of all lanes as a scalar. It adds within 16 bytes first, in the order in which x64 folds the
-    /// lanes of many rows.
+    /// Returns the sum of all lanes as a scalar. It adds within 16 bytes first, in the order in which x64 folds lanes.
     llvm::Value* sum_lanes(llvm::Value* value);
 
     /// From here on, Lanes::tail means the first `count` columns of a unit.

@@ -48,8 +48,7 @@ Vectors Builder::load(Value* from, DType type, Lanes lanes) {
     Value* elements = load_elements(from, type, unit_columns(), lanes);
     if (packing_ == Packing::one) return {{to_compute(elements, type), nullptr}};
     if (type == DType::bf16) {
-        // An odd column is the upper half of its 32 bits, and becomes an f32 when the lower half is cleared; the even
-        // column is shifted up.
+        // An odd column is the upper half of its 32 bits: clearing the lower half makes an f32. An even one is shifted.
         Value* pairs = CreateBitCast(elements, llvm::FixedVectorType::get(getInt32Ty(), static_cast<unsigned>(lanes_)));
         return {{as_floats(CreateShl(pairs, 16)), as_floats(CreateAnd(pairs, bits(pairs, 0xffff0000)))}};
     }
@@ -220,8 +219,7 @@ Value* Builder::pack_bf16_in_integers(const Vectors& value) {
     return CreateBitCast(pairs, llvm::FixedVectorType::get(getInt16Ty(), static_cast<unsigned>(2 * lanes_)));
 }
 
-/// vcvtneps2bf16 flushes denormals to zero, whatever MXCSR says: a unit with a zero among its words is packed once
-/// more.
+/// vcvtneps2bf16 flushes denormals to zero, whatever MXCSR says: a unit with a zero is packed once more.
 Value* Builder::pack_bf16_natively(const Vectors& value) {
     Value* native;
     if (packing_ == Packing::one) {

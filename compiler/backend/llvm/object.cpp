@@ -103,8 +103,7 @@ class Linker {
         return failed(fmt::format("llvm: the code refers to '{}', which is not part of it", name.str()));
     }
 
-    /// Applies a relocation of this type at `at`. `distance` is the distance from the patched place to what it refers
-    /// to.
+    /// Applies a relocation of this type at `at`. `distance` is how far from the patched place its target is.
     Status apply(uint64_t type, uint64_t at, int64_t distance) {
         uint8_t* place = linked_.bytes.data() + at;
         const bool x86 = object_.getArch() == llvm::Triple::x86_64;

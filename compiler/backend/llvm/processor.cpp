@@ -120,8 +120,7 @@ void set_attributes(llvm::Function& function, const llvm::TargetMachine& machine
     function.addFnAttr("prefer-vector-width", width);
     function.addFnAttr("min-legal-vector-width", width);
     function.addFnAttr("frame-pointer", "none");
-    function.addFnAttr("probe-stack", "inline-asm");  // a guard page ends the stack, so large frames touch their pages
-                                                      // in order
+    function.addFnAttr("probe-stack", "inline-asm");  // a guard page ends the stack
     function.setDoesNotThrow();
 }
 

@@ -18,8 +18,7 @@ namespace normjit::backend::llvmir {
 /// The instructions that code for the target may use in addition to basic vector arithmetic.
 struct Features {
     bool x86 = false;
-    bool fma = false;    ///< if false, a product and a sum are two instructions, each rounded: LLVM would call fmaf()
-                         ///< for a fused one
+    bool fma = false;    ///< if false, a product and a sum, each rounded: LLVM would call fmaf()
     bool half = false;   ///< conversions of f16 in hardware
     bool masks = false;  ///< masked loads and stores of every element width
     bool native_bf16 = false;
@@ -29,8 +28,7 @@ Features features_of(const Target& target);
 /// Returns LLVM's name for the processor, and its triple; null if this LLVM was built without it.
 const llvm::Target* find_target(const Target& target, std::string& triple);
 
-/// Makes a target machine that rounds, fuses and keeps denormals exactly as the module says: nothing is contracted or
-/// approximated.
+/// Makes a target machine that rounds, fuses and keeps denormals exactly as the module says.
 Expected<std::unique_ptr<llvm::TargetMachine>> make_machine(const Target& target);
 
 /// Sets a function's attributes for the target: processor, instructions, width of vectors.

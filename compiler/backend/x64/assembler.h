@@ -105,8 +105,7 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
 
     /// From here on, Lanes::tail means the first `count` columns of a unit.
     void set_tail(int count);
-    /// Makes load_rows() and store_rows() mean the first `count` rows of a register, or all lanes if there are fewer.
-    /// `count` is lost.
+    /// Makes load_rows() and store_rows() mean a register's first `count` rows, if it has as many. `count` is lost.
     void set_rows(const Xbyak::Reg64& count);
     /// Returns the destination of a sum: with Lanes::tail the lanes beyond the row do not change.
     Zmm masked(const Zmm& to, Lanes lanes, int v) const;
@@ -147,8 +146,7 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     Xbyak::Address word_constant(uint32_t bits);
 
     static Zmm scratch() { return Zmm(31); }
-    // Masks of the tail: columns in memory order (of the unit's first and second half), and of its even and odd
-    // registers.
+    // Masks of the tail: columns in memory order (first and second half of the unit), and its even and odd registers.
     static Xbyak::Opmask tail_mask() { return Xbyak::Opmask(1); }
     static Xbyak::Opmask second_half_mask() { return Xbyak::Opmask(2); }
     static Xbyak::Opmask vector_mask(int v) { return Xbyak::Opmask(3 + v); }

@@ -46,8 +46,7 @@ void Assembler::load_register(const Zmm& to, const Address& from, DType type, co
     }
 }
 
-/// An odd column is the upper half of its 32 bits, and becomes an f32 when the lower half is cleared; the even column
-/// is shifted up.
+/// An odd column is the upper half of its 32 bits: clearing the lower half makes an f32. An even one is shifted.
 void Assembler::load_bf16_pair(const Zmms& to, const Address& from, Lanes lanes) {
     const auto& [even, odd] = to.vectors;
     vmovdqu16(lanes == Lanes::tail ? odd | tail_mask() | T_z : odd, from);

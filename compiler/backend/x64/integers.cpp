@@ -142,9 +142,7 @@ void XbyakMachine::set_to_multiple(Integer to, Integer from, int64_t factor) {
 }
 
 void XbyakMachine::set_if(Condition condition, Integer to, const Amount& value) {
-    if (relation_of(condition) != Relation::greater)
-        throw Xbyak::Error(Xbyak::ERR_INTERNAL);  // loops use no other
-                                                  // relation
+    if (relation_of(condition) != Relation::greater) throw Xbyak::Error(Xbyak::ERR_INTERNAL);  // no loop uses another
     const Source from = source(value);
     if (const auto* reg = std::get_if<Reg64>(&from)) return a_.cmovg(*register_of(to), *reg);
     a_.cmovg(*register_of(to), std::get<Xbyak::Address>(from));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA compiler, NVRTC, opened when it is first needed. No other part of the compiler uses a file or an environment
-// variable.
+// The CUDA compiler, NVRTC, opened when first needed. Nothing else in the compiler uses a file or environment variable.
 #pragma once
 
 #include "normjit/status.h"
@@ -13,8 +12,7 @@ namespace normjit {
 struct CudaCompiler {
     std::string path;  ///< the name under which the library was found
     int major = 0, minor = 0;
-    std::vector<int> sms;  ///< the architectures that it makes machine code for, ascending; a newer GPU gets PTX for
-                           ///< the last one
+    std::vector<int> sms;  ///< that it makes machine code for, ascending; newer GPUs get PTX for the last one
 };
 
 /// Finds NVRTC, once per process, in this order: NORMJIT_NVRTC_PATH (a file or a folder), the loader's path, CUDA_HOME,

@@ -28,12 +28,10 @@ std::string_view name(CudaGrid grid);
 /// How a launch on a GPU divides its rows among row groups.
 struct RowPartition {
     int64_t row_groups = 0;  ///< how many take rows at once
-    /// Groups that share the rows at once. With column tensors per slice: parts of each slice, which the row groups
-    /// take in turn.
+    /// Groups that share the rows at once. With column tensors per slice: parts of each slice, which they take in turn.
     int64_t parts = 0;
     int64_t pieces = 0;          ///< parts of all slices
-    int64_t reduced_slices = 1;  ///< slices whose sums the final reduce adds; the row kernel finishes the sums of a
-                                 ///< slice with one part itself
+    int64_t reduced_slices = 1;  ///< slices that the final reduce sums; the row kernel sums a slice of one part itself
 };
 
 /// One kernel launch; its parameter is a CudaArguments. Skipped if its grid is empty (no rows).
@@ -42,8 +40,7 @@ struct CudaLaunch {
     CudaGrid grid = CudaGrid::row_groups;
     int64_t blocks = 1;        ///< see CudaGrid
     int threads = 32;          ///< in a block
-    int64_t shared_bytes = 0;  ///< dynamic shared memory of a block; beyond 48 KiB the kernel needs a setting at load
-                               ///< time
+    int64_t shared_bytes = 0;  ///< dynamic shared memory of a block; beyond 48 KiB set at load
     int cluster = 1;           ///< blocks in x that form a cluster; beyond 8 the kernel needs a setting at load time
     bool dependent = false;    ///< programmatic stream serialization: may start before the previous launch has ended
 
@@ -66,8 +63,7 @@ struct CudaPath {
     bool shifted = false;
     std::vector<CudaLaunch> launches;
 
-    /// Returns the alignment in bytes that a matrix or column tensor of this type must have in its address and row
-    /// stride.
+    /// Returns the alignment in bytes of the address and row stride of a matrix or column tensor of this type.
     int64_t alignment(DType type) const;
     /// Returns the row groups of a launch: Geometry::groups(), more if rows_per_team says so, or fewer if the last
     /// would have no row. If shifted and a block takes rows several times, as many as let each of its teams meet only

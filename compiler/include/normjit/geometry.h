@@ -15,16 +15,14 @@ inline constexpr int64_t workspace_alignment = 64;
 /// The CPU's part of a Geometry: how a launch of few rows is split. Thread groups take some rows each; each sweep over
 /// a block of them is a phase, with a task for each range of the columns.
 struct CpuGeometry {
-    int64_t nontemporal_bytes = -1;  ///< the size of all cores' caches, beyond which outputs are stored past them; -1:
-                                     ///< never
+    int64_t nontemporal_bytes = -1;  ///< size of all cores' caches: larger outputs are stored past them; -1: none
     int64_t split_rows = 0;          ///< up to this many rows are split; 0: none
     int64_t thread_groups = 1;       ///< the most; a launch uses thread_groups_of()
     int64_t column_ranges = 1;       ///< ranges of columns ...
     int64_t range_cols = 0;          ///< ... of so many columns, the last with the rest
     int64_t block_rows = 1;          ///< rows that go through the sweeps together
     int64_t sweeps = 0;              ///< entry points sweep0, sweep1, ...
-    int64_t sums_bytes = 0;          ///< workspace for a block's row sums of all ranges, after the thread groups'
-                                     ///< partials
+    int64_t sums_bytes = 0;          ///< workspace for a block's row sums of all ranges, after the partials
 
     static constexpr int64_t job_line_bytes = 128, job_head_lines = 4;
 
@@ -42,8 +40,8 @@ struct CpuGeometry {
 /// The GPU's part of a Geometry.
 struct CudaGeometry {
     int64_t row_bytes = 0;    ///< workspace per row in which a first pass passes on the row's values to a second one
-    int64_t slice_parts = 0;  ///< for column sums per slice: the most parts of slices, each with a partial. More than
-                              ///< row_groups: several parts per group keep all of them busy
+    int64_t slice_parts = 0;  ///< for column sums per slice: the most parts with a partial; several per row group keep
+                              ///< all of them busy
     bool operator==(const CudaGeometry&) const = default;
 };
 

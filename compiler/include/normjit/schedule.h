@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decision: how the work of a Spec is divided on a Target. It changes speed and the order of sums, never the
-// formula.
+// The decision: how the work of a Spec is divided on a Target. It changes speed and the order of sums only.
 #pragma once
 
 #include "normjit/spec.h"
@@ -30,15 +29,13 @@ struct CpuSchedule {
     int column_ranges = 1;   ///< launches of few rows divide every row into this many ranges of columns, 1..1024
     int thread_groups = 1;   ///< the most thread groups of such launches, each with all column ranges, 1..1024
     int64_t split_rows = 0;  ///< up to this many rows are few; 0: every launch is divided into row groups
-    int64_t nontemporal_kb = -1;  ///< from this many KiB of x, dy and dx on, outputs are stored past the caches; -1:
-                                  ///< never
+    int64_t nontemporal_kb = -1;  ///< stores outputs past the caches from this many KiB of x, dy and dx on; -1: never
     bool operator==(const CpuSchedule&) const = default;
 };
 
 /// rows: one pass over the matrices; a team of threads holds a row. two_pass: two passes, for rows of any width.
 enum class CudaForm : uint8_t { rows, two_pass };
-/// Where the next rows are kept until they are used: registers, shared memory through cp.async, shared memory through
-/// bulk copies (sm_90).
+/// Where rows are kept before use: registers, shared memory through cp.async, shared memory by bulk copies (sm_90).
 enum class CudaStaging : uint8_t { registers, async, bulk };
 /// Where data stays between the sweeps over a row. global: each sweep loads it, from L1 if it is there.
 enum class CudaMemory : uint8_t { registers, shared, global };
@@ -54,8 +51,7 @@ std::string_view name(CudaMemory memory);
 /// single row group for all rows writes the column outputs itself, without a final reduce.
 struct CudaSchedule {
     CudaForm form = CudaForm::rows;
-    int threads_per_row = 32;  ///< 1, 2, 4, 8, 16 or a multiple of 32; per block of a cluster. two_pass: threads of a
-                               ///< block
+    int threads_per_row = 32;  ///< in each block: 1, 2, 4, 8, 16 or a multiple of 32. two_pass: threads of a block
     int rows_per_block = 1;    ///< teams of threads_per_row threads in a block
     int rows_per_team = 0;     ///< the most rows of a team, which gives more row groups; 0: row_groups share all rows
     int cluster = 1;           ///< blocks that share a row: 1, 2, 4, 8 or 16 (sm_90)

@@ -23,8 +23,7 @@ class ScheduleSpace {
     ~ScheduleSpace();
 
     static constexpr int64_t usual_rows = 8192;
-    /// Returns the batch that is searched: the sizes that the spec fixes, and others such that there are about
-    /// usual_rows rows in all.
+    /// Returns the batch that is searched: sizes that the spec fixes, others for about usual_rows rows in all.
     static Batch usual_batch(const Spec& spec);
 
     /// Returns the heuristic's schedule, where a search begins.

@@ -51,8 +51,7 @@ struct Batch {
 struct TensorSpec {
     DType dtype = DType::f32;
     Axes axes;
-    bool accumulate = false;  ///< column outputs: the result is added to the old value, in compute(), before it is
-                              ///< rounded once
+    bool accumulate = false;  ///< column outputs: added to the old value, in compute(), before rounding once
     bool operator==(const TensorSpec&) const = default;
 };
 
@@ -76,8 +75,7 @@ struct Spec {
     /// specs that differ only in rows: no schedule may sum a row in another order.
     bool invariant = false;
 
-    /// Gives the tensor an element type, or removes it. A new tensor gets the axes of its kind: all slices share a
-    /// column tensor.
+    /// Gives the tensor an element type, or removes it. A new tensor has the axes of its kind: slices share columns.
     void set(Tensor tensor, std::optional<DType> dtype);
     /// Gives gamma or beta, and its gradient, a row for each slice, or one row for all. Only for specs with slices.
     void set_per_slice(Tensor column, bool is_per_slice);
@@ -135,8 +133,7 @@ Spec canonical(Spec spec);
 /// Returns the spec with its rows in one slice, which is what decides schedules.
 Spec in_one_slice(Spec spec);
 
-/// Checks that the spec is canonical() and its parts can be combined. parse_spec() has done it; needed after a Spec was
-/// filled by hand.
+/// Checks that the spec is canonical() and its parts can be combined. Needed after a Spec was filled by hand.
 Status validate(const Spec& spec);
 
 /// Returns the least traffic of the problem in bytes for a batch without negative sizes: every tensor is read or

@@ -24,8 +24,7 @@ inline constexpr BackendChoice all_backend_choices[] = {BackendChoice::automatic
 std::string_view name(BackendChoice choice);
 
 /// Which measurements the heuristic uses if they differ between processors. zen4: AMD's, which split 512-bit operations
-/// in two halves and delay loads that follow stores to addresses with the same low bits. generic: Intel's Xeons from
-/// Ice Lake on.
+/// and delay loads that follow stores to the same low address bits. generic: Intel's Xeons from Ice Lake on.
 enum class Tune : uint8_t { generic, zen4 };
 inline constexpr Tune all_tunes[] = {Tune::generic, Tune::zen4};
 std::string_view name(Tune tune);

@@ -37,8 +37,7 @@ inline constexpr Axes columns{false, false, true};
 inline constexpr Axes scalar{false, false, false};
 }  // namespace axes
 
-/// option: an input that a layer may lack. statistic: saved by a forward pass and read, or computed and written; the
-/// Spec says which.
+/// option: an input that a layer may lack. statistic: read if a forward pass saved it, else computed and written.
 enum class Role : uint8_t { input, option, output, statistic };
 
 /// The layer itself, or its gradients.
@@ -96,8 +95,7 @@ constexpr std::optional<Tensor> parse_tensor(std::string_view text) {
     return std::nullopt;
 }
 
-/// Returns the input whose gradient a column output is, `gamma` for `dgamma`: either has a row per slice if the other
-/// does.
+/// Returns the input whose gradient a column output is, `gamma` for `dgamma`: both have a row per slice, or neither.
 constexpr Tensor layer_tensor(Tensor tensor) {
     return may_be_accumulated(tensor) ? parse_tensor(name(tensor).substr(1)).value_or(tensor) : tensor;
 }

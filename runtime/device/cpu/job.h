@@ -109,16 +109,13 @@ class Job {
     void add_done(const Phase& phase, int64_t tasks);
     Share* shares() const { return reinterpret_cast<Share*>(const_cast<Job*>(this) + 1); }
 
-    alignas(lines_apart) std::array<std::atomic<int64_t>, sizeof(Phase) / sizeof(int64_t)> announced_{};  ///< the words
-                                                                                                          ///< of a
-                                                                                                          ///< Phase
+    alignas(lines_apart) std::array<std::atomic<int64_t>, sizeof(Phase) / sizeof(int64_t)> announced_{};  ///< a Phase
     const int most_shares_;
     alignas(lines_apart) std::atomic<int64_t> done_{0};  ///< tasks of all jobs
     Bell bell_;                                          ///< rung at the end of every phase
 };
 
-/// The job of one launch, on the launching thread's stack. It is for threads that have all left the job when the launch
-/// ends.
+/// The job of one launch, on the launching thread's stack, for threads that all leave it before the launch ends.
 class LaunchJob {
   public:
     LaunchJob(const Phases& phases, int seats) : job_(Job::create(memory_, std::min(seats, most_shares))) {

@@ -29,8 +29,8 @@ class PlainLaunch : Launch {
         run_rows(task);
     }
 
-    /// Threads that share the columns of some rows, block by block. Each sweep over a block is a phase, with a task for
-    /// each range of columns.
+    /// Threads that share the columns of some rows, block by block. Each sweep is a phase, with a task per column
+    /// range.
     struct ThreadGroup : Phases {
         ThreadGroup(const PlainLaunch& its_launch, int64_t its_number, int64_t groups)
             : launch(its_launch),

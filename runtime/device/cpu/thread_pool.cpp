@@ -12,8 +12,7 @@
 
 namespace normjit::cpu {
 
-/// How many sleepers each thread wakes. A wake takes its thread 1 us, so threads that are awake wake others
-/// (NOTES N-406).
+/// How many sleepers each thread wakes. A wake takes 1 us, so threads that are awake wake others (NOTES N-406).
 constexpr int woken_by_one = 4;
 
 ThreadPool::ThreadPool(int threads)

@@ -42,8 +42,7 @@ bool wait_for(std::chrono::steady_clock::duration time, const Condition& conditi
 }
 
 /// Wakes threads that sleep after waiting for longer than `patience`. Waits are that long if the awaited thread has
-/// lost its CPU to another program. A thread that went on polling would have used up its own time slice when the other
-/// one returns.
+/// lost its CPU to another program. A thread that went on polling would have used up its time slice by then.
 class Bell {
   public:
     /// Returns when `condition` has become true. The thread that makes it true calls ring() afterwards.

@@ -73,8 +73,7 @@ struct LaunchConfig {
     unsigned attribute_count = 0;
 };
 
-/// The functions of a driver, by their names in its documentation. The driver's library stays open until the process
-/// ends.
+/// The functions of a driver, by their names in its documentation. Its library stays open until the process ends.
 struct Driver {
 #define FUNCTION(member, symbol, parameters) Result(*member) parameters = nullptr;
 #include "device/cuda/driver_functions.def"

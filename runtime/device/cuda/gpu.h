@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One GPU of this process, and the context that a call uses: the caller's current one if it belongs to this GPU, else
-// the GPU's primary one.
+// One GPU of this process, and the context of a call: the current one if it belongs to this GPU, else the primary one.
 #pragma once
 
 #include "device/cuda/driver.h"

@@ -121,8 +121,7 @@ Expected<CudaKernel::PathAndPartition> CudaKernel::path_for(const LaunchArgument
 
 namespace {
 
-/// Simultaneous launches have different workspaces, so a hash of the workspace's address makes few of them share a
-/// counter.
+/// Simultaneous launches have different workspaces; by a hash of the address, few of them share a counter.
 uint32_t progress_slot(const void* workspace) {
     constexpr uint64_t golden = 0x9e3779b97f4a7c15;  // Knuth's multiplicative hash
     const auto lines = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(workspace)) / workspace_alignment;

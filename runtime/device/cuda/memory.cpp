@@ -12,8 +12,7 @@ namespace normjit::cuda {
 
 namespace {
 
-/// Waits until a copy or fill has ended. They return before that, and other streams do not wait for their default
-/// stream.
+/// Waits until a copy or fill has ended. They return earlier, and other streams do not wait for them.
 Status finish(const Driver& driver, Result result, const char* what) {
     return driver.check(result == error_none ? driver.cuStreamSynchronize(nullptr) : result, what);
 }

@@ -69,8 +69,7 @@ class Engine {
     Expected<Kernel> prepare(const Spec& spec, const PrepareOptions& options = {}) const;
     Expected<Kernel> prepare(const Spec& spec, const Schedule& schedule, const PrepareOptions& options = {}) const;
 
-    /// Compiles, without memory or cache. Without a schedule, it takes the one that choose() returns. `stream`: see
-    /// load().
+    /// Compiles, without memory or cache. Without a schedule, choose() gives it. `stream`: see load().
     Expected<Artifact> compile(const Spec& spec, void* stream = nullptr) const;
     Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, void* stream = nullptr) const;
 

@@ -46,8 +46,7 @@ struct Arguments {
     const Argument& operator[](Tensor tensor) const { return tensors[tensor]; }
 };
 
-/// A kernel, ready to launch. Copies share one loaded kernel. Thread safe: launches may overlap on different
-/// workspaces.
+/// A kernel, ready to launch. Copies share what is loaded. Thread safe: launches may overlap on different workspaces.
 class Kernel {
   public:
     struct Impl;

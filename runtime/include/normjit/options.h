@@ -84,14 +84,12 @@ struct EngineOptions {
     void* openmp_user = nullptr;
     Allocator allocator = {};  ///< if set, launches that bring no workspace take the preferred size from it
     CacheOptions cache = {};
-    /// The most kernels that the engine keeps for prepare(), and the most bytes of their code. Beyond either limit it
-    /// drops the least recently used ones that nobody holds. Not set: NORMJIT_KERNELS (4096), NORMJIT_KERNEL_BYTES (256
-    /// MiB).
+    /// The most kernels that the engine keeps for prepare(), and the most bytes of their code. Beyond either it drops
+    /// the least recently used that nobody holds. Not set: NORMJIT_KERNELS (4096), NORMJIT_KERNEL_BYTES (256 MiB).
     std::optional<int64_t> most_kernels = {};
     std::optional<int64_t> most_kernel_bytes = {};
     Log log = {};  ///< receives reports of what takes time and of what does not work as asked
-    std::optional<std::vector<std::string>> record_files = {};  ///< tuning records; not set: the files of
-                                                                ///< NORMJIT_RECORDS
+    std::optional<std::vector<std::string>> record_files = {};  ///< tuning records; not set: NORMJIT_RECORDS
     bool shipped_records = true;                                ///< use the tuning records in the library as well
     TunePolicy tune = TunePolicy::off;
     double tune_seconds = 0.5;  ///< for one spec, including its data; the candidate in progress is then the last

@@ -87,9 +87,8 @@ class TuningRecords {
     /// warning, "<source>:<line>: ..."; after 20 of them one warning counts the rest.
     std::vector<std::string> add(std::string_view text, const std::string& source);
 
-    /// Adds lines that to_text() made, without reading them; the text must outlive this object. find() reads the lines
-    /// of a `cols` when it is first asked for it, in some 20 us per line; a line that is no record then becomes a
-    /// warning of find().
+    /// Adds lines that to_text() made, without reading them; the text must outlive this object. The first find() for a
+    /// `cols` reads its lines, in some 20 us per line, and warns of lines that are no record.
     void add_unread(std::string_view text, const std::string& source);
 
     /// Counts the records that have been read.
