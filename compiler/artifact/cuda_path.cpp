@@ -60,7 +60,7 @@ bool CudaPath::pieces_start_alike(const RowPartition& partition, int64_t row_str
     return slice_stride % vector_width == 0 && rows_per_block * row_stride % vector_width == 0;
 }
 
-/// Returns as many groups as rows_per_team asks for, as far as their blocks and teams can be counted.
+/// Returns the groups that rows_per_team asks for, within the limits that count their blocks and teams.
 int64_t CudaPath::short_groups(int64_t with_rows) const {
     if (rows_per_team == 0) return 0;
     const int64_t most = std::min<int64_t>(most_grid, INT32_MAX / rows_per_block);

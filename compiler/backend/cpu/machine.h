@@ -110,7 +110,7 @@ class Machine {
     virtual Vector broadcast(Vector to, const Address& from) = 0;
     virtual Vector constant(Vector to, double number, Form form) = 0;
     virtual Vector compute(Instruction instruction, Vector to, Vector a, Vector b, Vector c) = 0;
-    /// Tells machines whose code people read which value a unit is.
+    /// Names the value of a unit, for machines whose code people read.
     virtual void note_name(const Unit&, const ir::Function&, ValueId) {}
 
     // Sums

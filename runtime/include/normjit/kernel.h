@@ -66,7 +66,7 @@ class Kernel {
     /// compiled and loaded with the rest.
     Status launch(const Arguments& arguments) const;
 
-    /// Returns the bytes of workspace that launch() needs for up to `rows` rows in each of `slices`, and those with
+    /// Return the bytes of workspace that launch() needs for up to `rows` rows in each of `slices`, and the bytes with
     /// which it is fastest. Kernels that pass on a value for each row need more for more rows; most do not depend on
     /// it.
     int64_t minimum_workspace(int64_t rows, int64_t slices = 1) const;

@@ -122,7 +122,7 @@ class Operands {
     void set_per_slice(normjit_tensor gradient, TensorView weight);
     TensorView contiguous(TensorView tensor);
 
-    std::span<const int64_t> x_;  ///< its sizes
+    std::span<const int64_t> x_;  ///< x's sizes
     int64_t cols_;
     size_t row_dimensions_;
     size_t slice_dimensions_;
