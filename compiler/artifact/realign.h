@@ -29,8 +29,8 @@ inline bool rows_fill_lines(const Spec& spec) {
 }
 
 /// Returns the matrix output that code can assemble on the stack, a block of rows at a time, or null. It is the first
-/// whose rows do not fill lines: each would need a stack of its own, and storing the others through the caches is not
-/// wrong. The same code also stores all outputs through the caches.
+/// whose rows do not fill lines: each needs its own stack, and the others may go through the caches. The
+/// same code also stores all outputs through the caches.
 inline const Operand* staged_output(int64_t cols, const OperandList& operands, const CpuSchedule& cpu) {
     if (cpu.nontemporal_kb < 0) return nullptr;
     const auto outputs = operands.matrix_outputs();

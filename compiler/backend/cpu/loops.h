@@ -71,7 +71,7 @@ class RowLoops {
     /// Returns the address of a row value: the current row's value, or all rows' values within for_each_rows().
     Address slot(ValueId id, Block block = Block::current) const;
     bool has_slot(ValueId id) const;
-    /// Returns the address of the current row's cached elements, `elements` columns on, within for_each_row().
+    /// Returns the address that is `elements` after the current row's cached elements, within for_each_row().
     Address cached_element(int64_t elements) const { return of_column(cached_, elements); }
     /// Loads the elements of an [M] input, within for_each_rows().
     Vector load_row_input(Vector to, Tensor tensor, Block block);

@@ -12,7 +12,7 @@ namespace normjit {
 struct CudaCompiler {
     std::string path;  ///< the name under which the library was found
     int major = 0, minor = 0;
-    std::vector<int> sms;  ///< that it makes machine code for, ascending; newer GPUs get PTX for the last one
+    std::vector<int> sms;  ///< architectures with machine code, ascending; newer GPUs get PTX for the last one
 };
 
 /// Finds NVRTC, once per process, in this order: NORMJIT_NVRTC_PATH (a file or a folder), the loader's path, CUDA_HOME,

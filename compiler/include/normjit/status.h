@@ -13,7 +13,7 @@ enum class Code {
     ok,
     invalid_argument,  ///< the caller's input is wrong; the message names the input and what is allowed
     unavailable,       ///< this machine or build cannot do it (no such device, ISA or library)
-    failed,            ///< it was tried and did not work (I/O, out of memory, a broken invariant)
+    failed,            ///< an attempt failed (I/O, out of memory, a broken invariant)
     pending            ///< it is being done; ask again
 };
 

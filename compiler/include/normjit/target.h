@@ -31,7 +31,7 @@ std::string_view name(Tune tune);
 
 struct CpuTarget {
     BackendChoice backend = BackendChoice::automatic;
-    bool avx512_bf16 = false;  ///< this and the next: x86_64_avx512 only
+    bool avx512_bf16 = false;  ///< x86_64_avx512 only, as avx512_fp16 is
     bool avx512_fp16 = false;
     Tune tune = Tune::generic;
     int cores = 1;
@@ -64,7 +64,7 @@ struct Target {
 struct TargetLimits {
     static constexpr int most_cores = 1 << 16;  ///< limits multiprocessors as well
     static constexpr int64_t most_cache_bytes = int64_t{1} << 40;
-    static constexpr int64_t least_shared_bytes = 48 << 10;  ///< what every GPU has
+    static constexpr int64_t least_shared_bytes = 48 << 10;  ///< every GPU has this much
     static constexpr int64_t most_shared_bytes = 1 << 20;
     static constexpr int least_sm = 70, most_sm = 999;
 };

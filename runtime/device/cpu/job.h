@@ -96,7 +96,7 @@ class Job {
     void stop();
 
   private:
-    static constexpr int64_t stopped = -2;  ///< announced as a number
+    static constexpr int64_t stopped = -2;  ///< the number of the phase that stop() announces
 
     struct alignas(lines_apart) Share {
         std::atomic<int64_t> claimed{0};  ///< a phase's number and a count, see pack()

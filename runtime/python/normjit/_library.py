@@ -152,7 +152,7 @@ def encoded(name: str, text: object) -> bytes:
 
 def check_finite(name: str, value: Any, least: float | None = None) -> None:
     """Raises InvalidArgument unless the value is a finite number, and at least `least`."""
-    if isinstance(value, int) and abs(value) > sys.float_info.max:  # it has no float, and many digits
+    if isinstance(value, int) and abs(value) > sys.float_info.max:  # no float, and too long for a message
         value = math.inf if value > 0 else -math.inf
     try:
         fits = -math.inf < value < math.inf and (least is None or value >= least)

@@ -96,7 +96,7 @@ class Operand:
             array = array.detach()
         on_gpu = device_type(self.name, array) != CPU
         self._owner = capsule = _capsule_of(self.name, array, {"stream": stream or 1} if on_gpu else {})
-        self.read_only = _is_of_jax(array)  # its capsules are older than DLPack 1 and could not say so
+        self.read_only = _is_of_jax(array)  # before DLPack 1, capsules cannot say that they are read-only
         if _capsule_is(capsule, b"dltensor_versioned"):
             managed = DLManagedTensorVersioned.from_address(_capsule_pointer(capsule, b"dltensor_versioned"))
             self.read_only |= bool(managed.flags & READ_ONLY)

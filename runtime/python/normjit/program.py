@@ -85,7 +85,7 @@ def _run_shown(process: dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
     read, write = os.openpty() if is_terminal else os.pipe()
     try:
         if is_terminal:
-            tty.setraw(write)  # it passes on what it gets
+            tty.setraw(write)  # passes bytes on unchanged
         started = subprocess.Popen(stdout=subprocess.DEVNULL, stderr=write, **process)
     except BaseException:
         os.close(read)
@@ -107,7 +107,7 @@ def _shown(messages: Any) -> bytes:
     while True:
         try:
             part = messages.read(MOST_SAID)
-        except OSError:  # a terminal ends this way
+        except OSError:  # reading from a terminal fails at its end
             part = b""
         if not part:
             return said

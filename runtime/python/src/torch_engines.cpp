@@ -26,7 +26,7 @@ normjit_engine* make(int cuda_index, normjit_thread_policy policy) {
     options.size = sizeof options;
     options.device = device.c_str();
     if (cuda_index < 0) {
-        uint32_t threads = 0;  // asking makes torch settle the number and tell its OpenMP runtime
+        uint32_t threads = 0;  // asking makes torch set its OpenMP runtime's number of threads
         NORMJIT_TORCH_CALL(torch_get_num_threads, &threads);
         options.thread_policy = policy;
         options.openmp_user = libtorch();

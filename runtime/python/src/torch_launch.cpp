@@ -73,7 +73,7 @@ struct KnownKernel {
     const normjit_engine* engine = nullptr;
     normjit_spec spec{};
     std::unique_ptr<normjit_kernel, DestroyKernel> kernel;
-    int64_t rows = -1;  ///< the workspace is known for this number
+    int64_t rows = -1;  ///< the rows for which workspace_bytes is known; -1: none
     int64_t workspace_bytes = 0;
 
     int64_t workspace_for(int64_t all_rows) {

@@ -17,7 +17,7 @@ constexpr size_t role_count = 10;
 
 /// A tensor among an operator's arguments.
 struct Place {
-    int argument;  ///< its number
+    int argument;  ///< its index
     Role role;
     const char* name;  ///< in the operator's schema
     bool optional;     ///< in the schema: a "Tensor?"

@@ -7,7 +7,7 @@ import logging
 
 logger = logging.getLogger("normjit")
 logger.addHandler(logging.NullHandler())
-MOST_REASONS = 100  # some contain numbers
+MOST_REASONS = 100  # reasons may contain numbers, so their count has no bound
 _told: set[tuple[str, str | None]] = set()
 
 

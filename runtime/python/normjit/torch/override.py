@@ -87,7 +87,7 @@ def _served_with(threads: int, devices: list[str] | None) -> set[str]:
     """Chooses whose threads, by number, and returns the devices that normjit can serve, which must include all named
     ones. If it raises, the threads stay as they were."""
     global _threads
-    _kernels.call("choose_threads", threads)  # it decides whether a CPU can be served
+    _kernels.call("choose_threads", threads)  # this decides whether a CPU can be served
     try:
         reasons = {device: _kernels.why_not(device) for device in devices or DEVICES}
         unserved = {device: reason for device, reason in reasons.items() if reason}

@@ -88,8 +88,9 @@ def unpatch(model):
 
 
 def calls_left(module=None):
-    """Counts the calls of patched modules, of this process or of one module, that were left to the modules' own
-    forward, by reason: a collections.Counter."""
+    """Returns how many calls the patched modules, or one of them, left to their own forward.
+
+    The result is a collections.Counter by reason."""
     mark = None if module is None else vars(module).get(MARK)
     with _lock:
         return collections.Counter(_left if module is None else mark.left if mark is not None else ())

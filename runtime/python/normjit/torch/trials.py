@@ -8,7 +8,7 @@ import torch
 from normjit.torch import probes, sources
 from normjit.torch.probes import Norm, Raised, Refused
 
-OFFSETS = (0.0, 1.0)  # that weights are tried with
+OFFSETS = (0.0, 1.0)  # added to weights, each tried
 SCALES = (1e-3, 30.0, 1e4, 1e12)  # of inputs and weights, tried in addition to 1
 SHAPES = ((2, 3), (5,), (), (2, 3, 4), (1, 7))  # of x without its last dimension
 MOST_ROWS, MOST_ELEMENTS = 4096, 1 << 16  # the most in one trial
@@ -161,7 +161,7 @@ def _try_shapes(probe, norm):
         try:
             probe.compare(twin, probe.input(*rows, cols).requires_grad_(), norm)
             ranks.add(len(rows) + 1)
-        except Raised:  # it accepts no input of that shape, and raises whenever it gets one
+        except Raised:  # the norm raises for inputs of that shape
             continue
         except Refused as refused:
             raise Refused(f"{refused}, for an input of {[*rows, cols]}") from None
@@ -181,7 +181,7 @@ def _try_values(probe, norm, shape):
         x = probe.input(*shape, probe.cols).to(dtype).requires_grad_()
         try:
             probe.compare(probe.twin(dtype), x, norm, ROUNDED_TOLERANCE, ROUNDED_TOLERANCE)
-        except Raised:  # it accepts no input of that type
+        except Raised:  # the norm raises for inputs of that type
             continue
         except Refused as refused:
             raise Refused(f"{refused}, for an input of {str(dtype)[6:]}") from None
