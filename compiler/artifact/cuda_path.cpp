@@ -43,8 +43,8 @@ int64_t CudaPath::alignment(DType type) const {
     return std::min(widest_access, vector_width * static_cast<int64_t>(size_of(type)));
 }
 
-/// Returns how many row groups there must be so that each team meets only rows that start at the same position in a
-/// vector. If that is too many, returns `most`, with which each team has one row.
+/// Returns `groups`, rounded down so that each team meets only rows that start at the same position in a vector; maybe
+/// 0. With `most` groups each team has one row, so they stay as they are.
 int64_t CudaPath::whole_shifts(int64_t groups, int64_t most) const {
     if (!shifted || groups == most) return groups;
     const int64_t unit = vector_width / std::gcd(vector_width, rows_per_block);

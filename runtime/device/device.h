@@ -25,7 +25,7 @@ class Device {
     virtual std::string model() const { return {}; }
     /// Returns the CPU threads that a launch may use.
     virtual int threads() const { return 1; }
-    /// Says whose threads they are, for people; empty for a GPU.
+    /// Returns, for messages, who owns these threads; empty for a GPU.
     virtual std::string whose_threads() const { return {}; }
     /// Checks that code may be compiled and loaded now. `stream`: see Engine::load().
     virtual Status check_free([[maybe_unused]] void* stream) const { return {}; }

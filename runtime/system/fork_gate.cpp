@@ -38,7 +38,7 @@ void in_parent() {
     if (depth == 0) gate.unlock();
 }
 
-/// The other threads that were inside the gate, even this thread's ones, do not exist in the child.
+/// Makes the gate anew, because no other thread that was inside it exists in the child. This thread may be inside.
 void in_child() {
     lookup_mutex.reset();
     gate.reset();

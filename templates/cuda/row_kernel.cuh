@@ -76,7 +76,7 @@ struct RowKernel {
         return 0;
     }
 
-    // Returns the elements from one row of the team to its next one, which is slice_gap() further on in a later slice.
+    // Returns the elements from one row of the team to its next one. A change of slice adds slice_gap().
     __device__ __forceinline__ int64 elements_of_step(int place) const {
         const int64 row_stride = a.operand[place].row_stride;
         if constexpr (!passes_slices) return int64(step) * row_stride;

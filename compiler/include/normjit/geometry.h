@@ -54,8 +54,8 @@ struct Geometry {
     int64_t partial_cols = 0;  ///< elements of one partial array: N, on a CPU rounded up to 128 bytes
     int64_t group_bytes = 0;   ///< workspace of one row group: its partials, then whatever else its code keeps
     int64_t final_cols = 0;    ///< columns that one task (CUDA: one block) of the final reduce sums
-    CpuGeometry cpu = {};      ///< defaults for a GPU
-    CudaGeometry cuda = {};    ///< defaults for a CPU
+    CpuGeometry cpu = {};      ///< all defaults for a GPU
+    CudaGeometry cuda = {};    ///< all defaults for a CPU
 
     /// Returns the row groups of a launch: row_groups, or fewer if there are fewer rows or the workspace holds fewer
     /// partials. 0 without rows, or with less than minimum_workspace().

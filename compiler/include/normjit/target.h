@@ -51,8 +51,8 @@ struct CudaTarget {
 
 struct Target {
     Isa isa = Isa::x86_64_avx512;
-    CpuTarget cpu = {};    ///< defaults for a GPU
-    CudaTarget cuda = {};  ///< defaults for a CPU
+    CpuTarget cpu = {};    ///< all defaults if this is a GPU
+    CudaTarget cuda = {};  ///< all defaults if this is a CPU
 
     bool is_cuda() const { return isa == Isa::cuda; }
     int vector_bytes() const;      ///< of a vector register; CPUs only

@@ -17,7 +17,7 @@ using List = struct ListObject*;                     ///< StableListHandle
 using Library = struct LibraryObject*;               ///< TorchLibraryHandle
 using Guard = struct GuardObject*;                   ///< CUDAGuardHandle
 using Value = uint64_t;                              ///< StableIValue: an argument or a result of an operator
-constexpr uint64_t version = 0x020a'0000'0000'0000;  ///< 2.10.0, whose conventions for such values are used here
+constexpr uint64_t version = 0x020a'0000'0000'0000;  ///< 2.10.0: a Value follows its conventions
 
 struct Shim {
 #define FUNCTION(result, name, arguments) result(*name) arguments = nullptr;

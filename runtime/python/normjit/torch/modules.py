@@ -62,7 +62,7 @@ class RMSNorm(torch.nn.RMSNorm):
     """torch.nn.RMSNorm by rms_norm(); forward(x, residual=None). The kernels treat several normalised dimensions as
     one.
 
-    eps: None is that of the type in which the norm is computed, f32, or f64 for an x of it
+    eps: None is the machine epsilon of f32, or of f64 if x is f64
     weight_offset: 1 for a zero-centred weight, which then starts as zeros
     main_grad: as in rms_norm(), for one normalised dimension
 

@@ -149,7 +149,7 @@ def _parameter(module, name):
     """Returns getattr(module, name, None), which takes microseconds if there is none."""
     if torch.compiler.is_compiling():
         return getattr(module, name, None)
-    for place in (module._parameters, vars(module)):  # DataParallel's replicas have them in the second
+    for place in (module._parameters, vars(module)):  # DataParallel's replicas keep parameters in vars()
         if name in place:
             return place[name]
     return getattr(module, name) if hasattr(type(module), name) else None

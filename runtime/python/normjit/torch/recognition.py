@@ -69,8 +69,7 @@ def _is_unweighted_norm(module):
 
 
 def look_at(name, module, known):
-    """Returns a module's Found, and its Norm or None. `known` has the modules examined before, by everything that
-    decides the result."""
+    """Returns a module's Found, and its Norm or None. `known` caches results by everything that decides them."""
     kind = class_of(module)
     left = _why_left(module)
     if left is not None:
