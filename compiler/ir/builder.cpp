@@ -2,6 +2,7 @@
 #include "ir/builder.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace normjit::ir {
 
@@ -26,9 +27,10 @@ Expr Builder::constant(double number) {
 }
 
 Expr Builder::apply(Op op, Expr a, Expr b) {
-    const Shape first = function_[a.id].shape;
-    const Shape second = b.id == no_value ? first : function_[b.id].shape;
-    function_.values.push_back({.op = op, .shape = result_shape(op, first, second), .operands = {a.id, b.id}});
+    const std::array operands = {current(a.id), current(b.id)};
+    const Shape first = function_[operands[0]].shape;
+    const Shape second = b.id == no_value ? first : function_[operands[1]].shape;
+    function_.values.push_back({.op = op, .shape = result_shape(op, first, second), .operands = operands});
     return {this, function_.size() - 1};
 }
 
@@ -41,8 +43,40 @@ Expr Builder::name(std::string_view name, Expr value) {
 }
 
 void Builder::output(Tensor tensor, Expr value) {
+    value.id = current(value.id);
     const bool is_one = std::ranges::any_of(function_.outputs, [&](const Output& o) { return o.value == value.id; });
     function_.outputs.push_back({tensor, is_one ? value.id : name(normjit::name(tensor), value).id});
+}
+
+ValueId Builder::current(ValueId id) const {
+    const auto found = replaced_.find(id);
+    return found == replaced_.end() ? id : found->second;
+}
+
+void Builder::replace(Expr value, Expr by) {
+    replaced_[value.id] = by.id;
+    for (Value& user : function_.values) std::ranges::replace(user.operands, value.id, by.id);
+    for (Output& output : function_.outputs) output.value = current(output.value);
+    Value &from = function_[value.id], &to = function_[by.id];
+    if (to.name.empty() && from.op != Op::input) to.name = std::exchange(from.name, "");
+}
+
+Function Builder::finish() && {
+    PerValue<bool> needed(function_.values.size());
+    for (const Output& output : function_.outputs) needed[output.value] = true;
+    mark_needed(function_, needed, [](ValueId) { return true; });
+    PerValue<ValueId> moved(function_.values.size(), no_value);
+    ValueId count = 0;
+    for (ValueId id = 0; id < function_.size(); ++id) {
+        if (!needed[id]) continue;
+        for (ValueId& operand : function_[id].operands) operand = operand == no_value ? no_value : moved[operand];
+        moved[id] = count;
+        if (count != id) function_[count] = std::move(function_[id]);
+        ++count;
+    }
+    function_.values.resize(static_cast<size_t>(count));
+    for (Output& output : function_.outputs) output.value = moved[output.value];
+    return std::move(function_);
 }
 
 Expr round_to(DType type, Expr a) {

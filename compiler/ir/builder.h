@@ -6,6 +6,7 @@
 
 #include "normjit/spec.h"
 
+#include <map>
 #include <string_view>
 
 namespace normjit::ir {
@@ -30,11 +31,18 @@ class Builder {
     /// name, the first one keeps it.
     Expr name(std::string_view name, Expr value);
     void output(Tensor tensor, Expr value);
+    /// Lets all that use a value, now or later, use another that is older than they are. The other takes its name.
+    void replace(Expr value, Expr by);
 
-    Function finish() && { return std::move(function_); }
+    const Function& function() const { return function_; }
+    /// Returns the function, without what no output needs.
+    Function finish() &&;
 
   private:
+    ValueId current(ValueId id) const;
+
     Function function_;
+    std::map<ValueId, ValueId> replaced_;
 };
 
 #define NORMJIT_INFIX(symbol, op)                                                      \

@@ -33,14 +33,15 @@ TEST_CASE("a spec's IR prints as its formula") {
     CHECK(ir::print(frontend::build(spec)) ==
           "norm cols=4096 compute=f32\n"
           "  in  x: bf16[M,N], mean: f32[M], rstd: f32[M], dy: bf16[M,N], gamma: f32[N]\n"
-          "  xhat   = (x - mean) * rstd\n"
-          "  scale  = gamma + 1\n"
-          "  g      = dy * scale\n"
-          "  c1     = row_mean(g * xhat)\n"
-          "  c2     = row_mean(g)\n"
-          "  dx     = rstd * (g - (xhat * c1 + c2))\n"
-          "  dgamma = col_sum(dy * xhat)\n"
-          "  dbeta  = col_sum(dy)\n"
+          "  centred = x - mean\n"
+          "  xhat    = centred * rstd\n"
+          "  scale   = gamma + 1\n"
+          "  dxhat   = dy * scale\n"
+          "  c1      = row_mean(dxhat * xhat)\n"
+          "  c2      = row_mean(dxhat)\n"
+          "  dx      = rstd * (dxhat - (xhat * c1 + c2))\n"
+          "  dgamma  = col_sum(dy * xhat)\n"
+          "  dbeta   = col_sum(dy)\n"
           "  out dx: bf16[M,N], dgamma: f32[N], dbeta: f32[N]\n");
 }
 

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gradient/differentiate.h"
+
+#include "gradient/writer.h"
+#include "support/try.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+namespace normjit::gradient {
+
+namespace {
+
+using ir::Expr;
+using ir::Op;
+using ir::Shape;
+using ir::ValueId;
+
+std::set<ValueId> values_of(std::span<const Given> given) {
+    std::set<ValueId> ids;
+    for (const Given& one : given) ids.insert(one.value.id);
+    return ids;
+}
+
+class Differentiation {
+  public:
+    Differentiation(ir::Builder& builder, const std::set<ValueId>& kept)
+        : forward_(builder.function()),
+          builder_(builder),
+          products_(forward_, kept),
+          writer_(builder, products_),
+          kept_(kept),
+          adjoints_(static_cast<size_t>(forward_.size())) {}
+
+    void give(const Given& output) {
+        const bool is_of_row = forward_[output.value.id].shape == Shape::rows;
+        const double share = is_of_row ? 1.0 / static_cast<double>(forward_.cols) : 1;
+        adjoints_[output.value.id].add(of_value(output.tensor.id) * Term{.coefficient = share});
+    }
+
+    /// Sends the adjoint of each value to its operands, the last value first.
+    Status propagate() {
+        for (ValueId id = forward_.size() - 1; id >= 0; --id) {
+            const Sum& adjoint = adjoints_[id];
+            if (adjoint.empty()) continue;
+            if (forward_[id].shape == Shape::matrix && (kept_.contains(id) || forward_[id].op == Op::mul)) write(id);
+            NORMJIT_RETURN_IF_ERROR(propagate(id, adjoint));
+        }
+        return {};
+    }
+
+    Expected<Expr> gradient(ValueId id) {
+        if (adjoints_[id].empty()) {
+            return invalid_argument(
+                fmt::format("the gradient of {} is 0: no output depends on it", ir::name(forward_, id)));
+        }
+        const Expr value = write(id);
+        if (forward_[id].shape == Shape::rows) return value * static_cast<double>(forward_.cols);
+        if (forward_[id].shape != Shape::cols) return value;
+        if (builder_.function()[value.id].shape == Shape::matrix) return col_sum(value);
+        return invalid_argument(
+            fmt::format("the gradient of {} sums a value that no column has", ir::name(forward_, id)));
+    }
+
+  private:
+    Expr write(ValueId id) {
+        const Expr value = writer_.write(adjoints_[id]);
+        const bool has_name = !forward_[id].name.empty() && !builder_.function()[value.id].name.empty();
+        return forward_[id].name.empty() || has_name ? value : builder_.name("d" + forward_[id].name, value);
+    }
+
+    Status propagate(ValueId id, const Sum& adjoint) {
+        const ir::Value& value = forward_[id];
+        const auto [a, b] = value.operands;
+        switch (value.op) {
+            case Op::input:
+            case Op::constant:
+                return {};
+            case Op::add:
+                NORMJIT_RETURN_IF_ERROR(add(a, adjoint));
+                return add(b, adjoint);
+            case Op::sub:
+                NORMJIT_RETURN_IF_ERROR(add(a, adjoint));
+                return add(b, adjoint * Term{.coefficient = -1});
+            case Op::mul:
+                NORMJIT_RETURN_IF_ERROR(add(a, adjoint * products_[b]));
+                return add(b, adjoint * products_[a]);
+            case Op::div: {
+                const Sum shared = adjoint * power(products_[b], -1);
+                NORMJIT_RETURN_IF_ERROR(add(a, shared));
+                return add(b, shared * products_[id] * Term{.coefficient = -1});
+            }
+            case Op::rsqrt:
+                return add(a, adjoint * power(products_[id], 3) * Term{.coefficient = -0.5});
+            case Op::round_bf16:
+            case Op::round_f16:  // a framework keeps the gradient in the type of the value
+                return add(a, of_value(builder_.apply(value.op, writer_.write(adjoint)).id));
+            case Op::row_mean:
+                return add(a, adjoint);
+            default:
+                return invalid_argument(fmt::format("{} has no derivative", ir::info(value.op).name));
+        }
+    }
+
+    /// Adds to the adjoint of an operand, summed over the axes that the operand lacks. That of an [N] value is summed
+    /// over the rows at the end.
+    Status add(ValueId operand, const Sum& adjoint) {
+        if (forward_[operand].op == Op::constant) return {};
+        if (forward_[operand].shape == Shape::scalar) return invalid_argument("a scalar has no gradient");
+        if (forward_[operand].shape != Shape::rows) {
+            adjoints_[operand].add(adjoint);
+            return {};
+        }
+        NORMJIT_TRY(const Sum mean, writer_.row_mean(adjoint));
+        adjoints_[operand].add(mean);
+        return {};
+    }
+
+    const ir::Function forward_;  ///< without what is appended
+    ir::Builder& builder_;
+    const Products products_;
+    Writer writer_;
+    const std::set<ValueId>& kept_;
+    ir::PerValue<Sum> adjoints_;
+};
+
+}  // namespace
+
+Expected<std::vector<Expr>> differentiate(ir::Builder& builder, std::span<const Given> gradients,
+                                          std::span<const Expr> wanted, std::span<const Given> saved) {
+    const std::set<ValueId> kept = values_of(saved);
+    Differentiation differentiation(builder, kept);
+    for (const Given& output : gradients) differentiation.give(output);
+    NORMJIT_RETURN_IF_ERROR(differentiation.propagate());
+    std::vector<Expr> results;
+    for (const Expr& input : wanted) {
+        NORMJIT_TRY(const Expr gradient, differentiation.gradient(input.id));
+        results.push_back(gradient);
+    }
+    for (const Given& one : saved) builder.replace(one.value, one.tensor);
+    return results;
+}
+
+}  // namespace normjit::gradient

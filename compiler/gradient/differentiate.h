@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gradient of a formula: reverse-mode differentiation of the IR, written down as an expert would.
+//
+// Adjoints are kept as sums of products (terms.h) and only written at the end, so that row factors leave row means,
+// the row mean of a centred row is 0, and what cancels is gone. A value of shape [M] stands for a whole row; its adjoint
+// is kept divided by N, so that every row sum is a row mean and no factor N appears.
+//
+// Maths: Griewank, Walther, "Evaluating Derivatives" (2008), section 3.2.
+#pragma once
+
+#include "ir/builder.h"
+
+#include <span>
+#include <vector>
+
+namespace normjit::gradient {
+
+/// A value of the forward pass, and what the backward pass reads in its place.
+struct Given {
+    ir::Expr value, tensor;
+};
+
+/// Returns the gradient of each of the values `wanted`, appended to their builder's function. `gradients` names the
+/// outputs of the forward pass and the tensors that hold their gradients; the gradient of an [N] value is its
+/// col_sum(). Every use of a value in `saved` reads the tensor instead, and is differentiated as the value is.
+/// Fails if an output depends on a wanted value by an operation without a derivative, and if it does not depend on it.
+Expected<std::vector<ir::Expr>> differentiate(ir::Builder& builder, std::span<const Given> gradients,
+                                              std::span<const ir::Expr> wanted, std::span<const Given> saved);
+
+}  // namespace normjit::gradient

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums of products, the form in which adjoints are kept.
+#pragma once
+
+#include "ir/ir.h"
+
+#include <compare>
+#include <map>
+#include <vector>
+
+namespace normjit::gradient {
+
+/// A product: a number times powers of values.
+struct Term {
+    double coefficient = 1;
+    std::map<ir::ValueId, int> powers = {};  ///< none is 0
+
+    bool operator==(const Term&) const = default;
+};
+
+Term of_value(ir::ValueId id, int power = 1);
+Term operator*(const Term& a, const Term& b);
+Term power(const Term& term, int exponent);
+
+/// Returns the number of factors: x * x / y has three.
+int factors(const Term& term);
+/// True if all factors of `part` are factors of `whole`.
+bool contains(const Term& whole, const Term& part);
+
+/// Like terms are one term; none has the coefficient 0. In the order in which they were added.
+class Sum {
+  public:
+    Sum() = default;
+    Sum(const Term& term) { add(term); }
+
+    void add(const Term& term);
+    void add(const Sum& other) {
+        for (const Term& term : other.terms_) add(term);
+    }
+    Sum operator*(const Term& factor) const;
+
+    bool empty() const { return terms_.empty(); }
+    size_t size() const { return terms_.size(); }
+    auto begin() const { return terms_.begin(); }
+    auto end() const { return terms_.end(); }
+    bool operator==(const Sum&) const = default;
+
+  private:
+    std::vector<Term> terms_;
+};
+
+}  // namespace normjit::gradient

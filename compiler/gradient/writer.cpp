@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gradient/writer.h"
+
+#include "support/try.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include <fmt/format.h>
+
+namespace normjit::gradient {
+
+namespace {
+
+using ir::Expr;
+using ir::Op;
+using ir::Shape;
+using ir::ValueId;
+
+Term inverse_powers(const Term& term, bool negative) {
+    Term part;
+    for (const auto& [id, power] : term.powers) {
+        if ((power < 0) == negative) part.powers[id] = negative ? -power : power;
+    }
+    return part;
+}
+
+template <class Known>
+const ValueId* find_in(const Known& known, const Sum& sum) {
+    const auto found = std::ranges::find(known, sum, [](const auto& entry) -> const Sum& { return entry.first; });
+    return found == known.end() ? nullptr : &found->second;
+}
+
+}  // namespace
+
+Writer::Writer(ir::Builder& builder, const Products& products) : builder_(builder), products_(products) {
+    for (ValueId id = 0; id < products.size(); ++id) {
+        if (products[id].coefficient == 1 && !products[id].powers.empty()) known_.emplace_back(products[id], id);
+    }
+}
+
+bool Writer::is_of_row(ValueId id) const { return shape(id) == Shape::rows || shape(id) == Shape::scalar; }
+
+const ValueId* Writer::find(const Sum& sum) const { return find_in(written_, sum); }
+
+Expr Writer::write(const Sum& sum) {
+    if (const ValueId* id = find(sum)) return expr(*id);
+    const Expr result = write_new(sum);
+    written_.emplace_back(sum, result.id);
+    if (sum.size() == 1 && sum.begin()->coefficient == 1) known_.emplace_back(*sum.begin(), result.id);
+    return result;
+}
+
+Expr Writer::write_new(const Sum& sum) {
+    const ValueId factor = common_factor(sum);
+    return factor == ir::no_value ? write_terms(sum) : write_factored(sum, factor);
+}
+
+/// Returns the factor of the most terms, of at least two.
+ValueId Writer::common_factor(const Sum& sum) const {
+    std::map<ValueId, int> counts;
+    for (const Term& term : sum) {
+        for (const auto& [id, power] : term.powers) counts[id] += power > 0 ? 1 : 0;
+    }
+    ValueId best = ir::no_value;
+    std::tuple<int, bool, bool> best_rank{1, true, true};
+    for (const auto& [id, count] : counts) {
+        const bool rest_is_written =
+            static_cast<size_t>(count) == sum.size() && find(sum * of_value(id, -1)) != nullptr;
+        const std::tuple rank{count, rest_is_written, is_of_row(id)};
+        if (rank > best_rank) std::tie(best, best_rank) = std::tie(id, rank);
+    }
+    return best;
+}
+
+Expr Writer::write_factored(const Sum& sum, ValueId factor) {
+    Sum inner, rest, negated_rest;
+    for (const Term& term : sum) {
+        const bool has_factor = contains(term, of_value(factor));
+        (has_factor ? inner : rest).add(has_factor ? term * of_value(factor, -1) : term);
+        if (!has_factor) negated_rest.add(term * Term{.coefficient = -1});
+    }
+    const Expr first = expr(factor) * write(inner);
+    if (rest.empty()) return first;
+    const bool is_subtracted = std::ranges::all_of(rest, [](const Term& term) { return term.coefficient < 0; });
+    return is_subtracted ? first - write(negated_rest) : first + write(rest);
+}
+
+/// The terms with a minus are subtracted together, which saves an operation. With one column the dx of layernorm must be
+/// exactly 0: c2 is then dxhat, rounded, and an FMA that takes dxhat's unrounded product would leave a difference.
+Expr Writer::write_terms(const Sum& sum) {
+    Expr plus{}, minus{};
+    for (const Term& term : sum) {
+        const bool is_negative = term.coefficient < 0;
+        if (is_negative && plus.builder != nullptr && builder_.function().cols == 1) {
+            plus = plus - write_term(term * Term{.coefficient = -1});
+            continue;
+        }
+        Expr& side = is_negative ? minus : plus;
+        const Expr value = write_term(is_negative ? term * Term{.coefficient = -1} : term);
+        side = side.builder == nullptr ? value : side + value;
+    }
+    if (minus.builder == nullptr) return plus;
+    return plus.builder == nullptr ? minus * -1 : plus - minus;
+}
+
+Expr Writer::write_term(const Term& term) {
+    Expr product = multiply(inverse_powers(term, false));
+    const Term divisor = inverse_powers(term, true);
+    if (!divisor.powers.empty()) product = product / multiply(divisor);
+    return term.coefficient == 1 ? product : product * term.coefficient;
+}
+
+Expr Writer::multiply(const Term& product) {
+    Expr elements{}, row{};
+    for (const ValueId id : split(product)) {
+        Expr& side = is_of_row(id) ? row : elements;
+        side = side.builder == nullptr ? expr(id) : side * expr(id);
+    }
+    if (elements.builder == nullptr) return row.builder == nullptr ? builder_.constant(1) : row;
+    return row.builder == nullptr ? elements : elements * row;
+}
+
+std::vector<ValueId> Writer::split(Term product) const {
+    std::vector<ValueId> values;
+    while (!product.powers.empty()) {
+        ValueId best = product.powers.begin()->first;
+        Term best_product = of_value(best);
+        for (const auto& [known, id] : known_) {
+            if (!contains(product, known) || factors(known) < factors(best_product)) continue;
+            std::tie(best, best_product) = std::tie(id, known);
+        }
+        values.push_back(best);
+        product = product * power(best_product, -1);
+    }
+    const auto order = [&](ValueId id) { return shape(id) == Shape::matrix ? 0 : shape(id) == Shape::cols ? 1 : 2; };
+    std::ranges::stable_sort(values, {}, order);
+    return values;
+}
+
+Expected<Term> Writer::mean_of(const Sum& elements) {
+    if (*elements.begin() == Term()) return Term();  // the same in all columns
+    if (const ValueId* id = find_in(means_, elements)) return of_value(*id);
+    const Expr value = write(elements);
+    if (shape(value.id) != Shape::matrix) return invalid_argument("the row mean of an [N] value is not supported");
+    const Expr mean = builder_.name(fmt::format("c{}", means_.size() + 1), ir::row_mean(value));
+    means_.emplace_back(elements, mean.id);
+    return of_value(mean.id);
+}
+
+Expected<Sum> Writer::row_mean(const Sum& sum) {
+    std::vector<std::pair<Term, Sum>> groups;  // by row factor
+    for (const Term& term : sum) {
+        Term row, element{.coefficient = term.coefficient};
+        for (const auto& [id, power] : term.powers) (is_of_row(id) ? row : element).powers[id] = power;
+        const bool is_base = element.powers.size() == 1 && element.powers.begin()->second == 1;
+        if (is_base && products_.has_zero_mean(element.powers.begin()->first)) continue;
+        auto group = std::ranges::find(groups, row, &std::pair<Term, Sum>::first);
+        if (group == groups.end()) group = groups.insert(group, {row, Sum()});
+        group->second.add(element);
+    }
+    Sum means;
+    for (const auto& [row, elements] : groups) {
+        if (elements.empty()) continue;
+        if (elements.size() > 1) {
+            NORMJIT_TRY(const Term mean, mean_of(elements));
+            means.add(row * mean);
+            continue;
+        }
+        const Term& element = *elements.begin();
+        NORMJIT_TRY(const Term mean, mean_of(Term{.powers = element.powers}));
+        means.add(row * mean * Term{.coefficient = element.coefficient});
+    }
+    return means;
+}
+
+}  // namespace normjit::gradient

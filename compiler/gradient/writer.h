@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums of products as IR.
+#pragma once
+
+#include "gradient/products.h"
+#include "ir/builder.h"
+
+#include <utility>
+#include <vector>
+
+namespace normjit::gradient {
+
+/// Appends values to a builder's function. What was written once, or is a product of the forward pass, is used again.
+class Writer {
+  public:
+    Writer(ir::Builder& builder, const Products& products);
+
+    /// Returns the value of a sum that is not empty. A factor of several terms is written once, rows' factors first.
+    ir::Expr write(const Sum& sum);
+
+    /// Returns the row means of the terms, row factors taken out, as a sum of products of [M] values.
+    Expected<Sum> row_mean(const Sum& sum);
+
+  private:
+    ir::Expr expr(ir::ValueId id) { return {&builder_, id}; }
+    ir::Shape shape(ir::ValueId id) const { return builder_.function()[id].shape; }
+    bool is_of_row(ir::ValueId id) const;
+    ir::ValueId common_factor(const Sum& sum) const;
+    const ir::ValueId* find(const Sum& sum) const;
+    ir::Expr write_new(const Sum& sum);
+    ir::Expr write_factored(const Sum& sum, ir::ValueId factor);
+    ir::Expr write_terms(const Sum& sum);
+    ir::Expr write_term(const Term& term);
+    ir::Expr multiply(const Term& product);
+    Expected<Term> mean_of(const Sum& elements);
+    /// Takes known values out of the product until it is 1; matrices first, then [N], [M] and scalars.
+    std::vector<ir::ValueId> split(Term product) const;
+
+    ir::Builder& builder_;
+    const Products& products_;
+    std::vector<std::pair<Term, ir::ValueId>> known_;  ///< products, the newest last
+    std::vector<std::pair<Sum, ir::ValueId>> written_;
+    std::vector<std::pair<Sum, ir::ValueId>> means_;
+};
+
+}  // namespace normjit::gradient

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// Derived gradients, against finite differences in double by an evaluator of their own.
+#include "gradient/differentiate.h"
+#include "ir/builder.h"
+#include "random_spec.h"
+
+#include "normjit/spec.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+using namespace normjit;
+using gradient::Given;
+using ir::Expr;
+using ir::Op;
+
+namespace {
+
+constexpr int M = 3, N = 4;
+
+/// Every value as [M,N], broadcast along the axes that it lacks.
+using Matrix = std::array<double, M * N>;
+using Inputs = std::map<Tensor, Matrix>;
+
+double element_wise(Op op, double a, double b) {
+    switch (op) {
+        case Op::add:
+            return a + b;
+        case Op::sub:
+            return a - b;
+        case Op::mul:
+            return a * b;
+        case Op::div:
+            return a / b;
+        case Op::rsqrt:
+            return 1 / std::sqrt(a);
+        default:
+            FAIL("not an operation of these tests");
+            return NAN;
+    }
+}
+
+Matrix sum_over(const Matrix& a, bool rows) {
+    Matrix sums{};
+    for (int i = 0; i < M * N; ++i) {
+        for (int j = 0; j < M * N; ++j) {
+            if (rows ? i % N == j % N : i / N == j / N) sums[i] += a[j];
+        }
+    }
+    return sums;
+}
+
+std::vector<Matrix> evaluate(const ir::Function& function, const Inputs& inputs) {
+    std::vector<Matrix> values;
+    for (const ir::Value& value : function.values) {
+        Matrix result{};
+        if (value.op == Op::input) {
+            result = inputs.at(value.tensor);
+        } else if (value.op == Op::constant) {
+            result.fill(value.constant);
+        } else {
+            const Matrix& a = values[static_cast<size_t>(value.operands[0])];
+            const Matrix& b = value.operand_count() == 2 ? values[static_cast<size_t>(value.operands[1])] : a;
+            if (value.op == Op::row_mean || value.op == Op::col_sum) {
+                result = sum_over(a, value.op == Op::col_sum);
+                for (double& sum : result) sum /= value.op == Op::row_mean ? N : 1;
+            } else {
+                for (size_t i = 0; i < result.size(); ++i) result[i] = element_wise(value.op, a[i], b[i]);
+            }
+        }
+        values.push_back(result);
+    }
+    return values;
+}
+
+/// Which of the elements of an [M,N] array are one element of a tensor.
+std::vector<std::vector<size_t>> elements_of(Tensor tensor) {
+    const Axes axes = info(tensor).axes;
+    std::map<size_t, std::vector<size_t>> by_element;
+    for (size_t i = 0; i < M * N; ++i) by_element[axes.is_matrix() ? i : axes.is_rows() ? i / N : i % N].push_back(i);
+    std::vector<std::vector<size_t>> elements;
+    for (auto& [element, places] : by_element) elements.push_back(places);
+    return elements;
+}
+
+Spec spec_of_inputs() { return *parse_spec("layernorm pass=forward cols=4 x=f64 residual=f64 rowscale=f64"); }
+
+constexpr std::array wanted = {Tensor::x, Tensor::residual, Tensor::rowscale, Tensor::gamma};
+
+/// Compares the derivative of sum(dy * y) by each element of each input with its gradient.
+/// Returns false if a gradient is refused because it sums what has no kernel, such as an [N] value over its columns.
+bool check_gradients(test::Random& random, const std::function<Expr(ir::Builder&)>& formula) {
+    ir::Builder b(spec_of_inputs());
+    std::vector<Expr> inputs;
+    Inputs data;
+    for (const Tensor tensor : wanted) {
+        inputs.push_back(b.input(tensor));
+        for (const auto& places : elements_of(tensor)) {
+            const double number = random.real(0.5, 2.0) * (random.chance(50) ? 1 : -1);
+            for (const size_t place : places) data[tensor][place] = number;
+        }
+    }
+    const Expr dy = b.input(Tensor::dy);
+    for (double& number : data[Tensor::dy]) number = random.real(-2, 2);
+    Expr y = formula(b);
+    for (const Expr input : inputs) y = y + input * 0.37;  // so that it depends on all
+    const ir::Function forward = b.function();
+    const auto gradients = gradient::differentiate(b, std::array{Given{y, dy}}, inputs, {});
+    if (!gradients.ok()) {
+        const std::string message = gradients.status().message();
+        const bool is_known = message == "the row mean of an [N] value is not supported" ||
+                              message.find("sums a value that no column has") != message.npos;
+        CAPTURE(message);
+        CAPTURE(ir::print(forward));
+        REQUIRE(is_known);
+        return false;
+    }
+    CAPTURE(ir::print(b.function()));
+
+    const auto value = [&](const Inputs& at) {
+        const Matrix result = evaluate(forward, at)[static_cast<size_t>(y.id)];
+        double sum = 0;
+        for (size_t i = 0; i < result.size(); ++i) sum += result[i] * data[Tensor::dy][i];
+        return sum;
+    };
+    const std::vector<Matrix> derived = evaluate(b.function(), data);
+    for (size_t k = 0; k < wanted.size(); ++k) {
+        for (const auto& places : elements_of(wanted[k])) {
+            const double step = 1e-5;
+            Inputs above = data, below = data;
+            for (const size_t place : places) above[wanted[k]][place] += step;
+            for (const size_t place : places) below[wanted[k]][place] -= step;
+            const double expected = (value(above) - value(below)) / (2 * step);
+            const double got = derived[static_cast<size_t>((*gradients)[k].id)][places[0]];
+            CAPTURE(name(wanted[k]));
+            CHECK(std::fabs(got - expected) <= 1e-6 * (1 + std::fabs(expected)));
+        }
+    }
+    return true;
+}
+
+Expr x(ir::Builder& b) { return b.input(Tensor::x); }
+
+}  // namespace
+
+TEST_CASE("the derivative of each operation is that of finite differences") {
+    test::Random random(test::seed());
+    const auto other = [](ir::Builder& b) { return b.input(Tensor::residual); };
+    const auto gamma = [](ir::Builder& b) { return b.input(Tensor::gamma); };
+    const auto row = [](ir::Builder& b) { return b.input(Tensor::rowscale); };
+    CHECK(check_gradients(random, [&](ir::Builder& b) { return x(b) + other(b); }));
+    CHECK(check_gradients(random, [&](ir::Builder& b) { return other(b) - x(b); }));
+    CHECK(check_gradients(random, [&](ir::Builder& b) { return x(b) * gamma(b) * row(b); }));
+    CHECK(check_gradients(random, [&](ir::Builder& b) { return x(b) / other(b) / gamma(b) / row(b); }));
+    CHECK(check_gradients(random, [&](ir::Builder& b) { return row(b) / x(b); }));
+    CHECK(check_gradients(random, [&](ir::Builder& b) { return rsqrt(x(b) * x(b) + 0.5); }));
+    CHECK(check_gradients(random, [&](ir::Builder& b) { return row_mean(x(b) * gamma(b)) * other(b); }));
+    CHECK(
+        check_gradients(random, [&](ir::Builder& b) { return rsqrt(row_mean(x(b) * x(b)) + row(b) * row(b)) * x(b); }));
+    CHECK(check_gradients(random, [&](ir::Builder& b) { return (gamma(b) + 1) * (x(b) - row_mean(x(b))); }));
+}
+
+TEST_CASE("gradients of random formulas are those of finite differences") {
+    test::Random random(test::seed());
+    int64_t checked = 0;
+    for (int64_t i = 0; i < test::rounds(300); ++i) {
+        checked += check_gradients(random, [&](ir::Builder& b) {
+            std::vector<Expr> values;
+            for (const Tensor tensor : wanted) values.push_back(b.input(tensor));
+            const auto any = [&] {
+                return values[static_cast<size_t>(random.between(0, static_cast<int64_t>(values.size()) - 1))];
+            };
+            for (int64_t k = random.between(3, 10); k > 0; --k) {
+                const Expr a = any(), c = any();
+                const bool is_matrix = b.function()[a.id].shape == ir::Shape::matrix;
+                switch (random.between(0, 5)) {
+                    case 0:
+                        values.push_back(a + c);
+                        break;
+                    case 1:
+                        values.push_back(a - c);
+                        break;
+                    case 2:
+                        values.push_back(a * c * 0.5);
+                        break;
+                    case 3:
+                        values.push_back(a / (c * c + 1));
+                        break;
+                    case 4:
+                        values.push_back(rsqrt(a * a + 0.5) * c);
+                        break;
+                    default:
+                        if (is_matrix) values.push_back(row_mean(a));
+                }
+            }
+            return values.back() * x(b);
+        });
+    }
+    CHECK(checked >= test::rounds(300) / 2);
+}
+
+TEST_CASE("what is saved is read, and differentiated as what it was computed from") {
+    ir::Builder b(spec_of_inputs());
+    const Expr saved = b.input(Tensor::rstd), dy = b.input(Tensor::dy), h = x(b);
+    const Expr rstd = rsqrt(row_mean(h * h) + 1e-5);
+    const Expr y = b.name("xhat", h * rstd);
+    const auto dx = gradient::differentiate(b, std::array{Given{y, dy}}, std::array{h}, std::array{Given{rstd, saved}});
+    REQUIRE(dx.ok());
+    b.output(Tensor::dx, dx->front());
+    const std::string text = ir::print(std::move(b).finish());
+    CHECK(text.find("xhat = x * rstd\n") != text.npos);
+    CHECK(text.find("c1   = row_mean(dy * xhat)\n") != text.npos);
+    CHECK(text.find("dx   = rstd * (dy - xhat * c1)\n") != text.npos);
+}
+
+TEST_CASE("what has no derivative is refused") {
+    const auto message = [](const std::function<Expr(ir::Builder&)>& formula, Tensor input) {
+        ir::Builder b(spec_of_inputs());
+        const Expr of = b.input(input), dy = b.input(Tensor::dy);
+        const auto got = gradient::differentiate(b, std::array{Given{formula(b), dy}}, std::array{of}, {});
+        return got.ok() ? std::string() : got.status().message();
+    };
+    CHECK(message([](ir::Builder& b) { return div_or_zero(x(b), b.input(Tensor::gamma)); }, Tensor::x) ==
+          "div_or_zero has no derivative");
+    CHECK(message([](ir::Builder& b) { return x(b) * 2; }, Tensor::gamma) ==
+          "the gradient of gamma is 0: no output depends on it");
+    CHECK(message([](ir::Builder& b) { return x(b) * col_sum(x(b)); }, Tensor::x) == "col_sum has no derivative");
+}
