@@ -16,6 +16,17 @@ namespace {
 using ir::Op;
 using ir::Shape;
 
+/// Returns the partial arrays in the order of a row group's memory: those of [N] sums, then those of scalars.
+std::vector<ValueId> find_partials(const ir::Function& function) {
+    std::vector<ValueId> partials;
+    for (const Shape shape : {Shape::partial, Shape::groups}) {
+        for (ValueId id = 0; id < function.size(); ++id) {
+            if (function[id].shape == shape) partials.push_back(id);
+        }
+    }
+    return partials;
+}
+
 class SweepBuilder {
   public:
     /// `kept`: the elements that are already known when the sweep begins.
@@ -30,8 +41,9 @@ class SweepBuilder {
         for (ValueId id = 0; id < function_.size(); ++id) {
             const ir::Value& value = function_[id];
             if (value.op == Op::row_mean && value.sweep == index) sweep.row_means.push_back(id);
-            if (!ir::is_partial(value.shape)) continue;
-            if (value.shape == Shape::partial ? column_sweep_ == index : last) sweep.partials.push_back(id);
+        }
+        for (const ValueId id : find_partials(function_)) {
+            if (function_[id].shape == Shape::partial ? column_sweep_ == index : last) sweep.partials.push_back(id);
         }
         for (const ir::Output& output : function_.outputs) {
             const ir::Value& value = function_[output.value];
@@ -95,10 +107,7 @@ std::vector<ValueId> find_row_slots(const ir::Function& function, const std::vec
 /// Finds the outputs that are reduced over the rows, and the values that they need after the reduction.
 Expected<Epilogue> find_epilogue(const ir::Function& function, const OperandList& operands) {
     Epilogue epilogue;
-    std::vector<ValueId> partials;
-    for (ValueId id = 0; id < function.size(); ++id) {
-        if (ir::is_partial(function[id].shape)) partials.push_back(id);
-    }
+    const std::vector<ValueId> partials = find_partials(function);
     epilogue.sums.assign(partials.size(), ir::no_value);
     ir::PerValue<bool> needed(function.values.size());
     for (const Operand& operand : operands.reductions()) {

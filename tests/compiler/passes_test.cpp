@@ -137,6 +137,25 @@ TEST_CASE("IR after every pass prints and parses back") {
     }
 }
 
+TEST_CASE("the order in which a formula writes its reductions is free") {
+    test::Random random(test::seed());
+    const Spec spec = *parse_spec("rmsnorm cols=8 out=dx,dgamma,amax");
+    std::string text = ir::print(frontend::build(spec));
+    const size_t sum = text.find("  dgamma = col_sum"), amax = text.find("  amax   = max_abs"),
+                 out = text.find("  out");
+    REQUIRE(sum < amax);
+    REQUIRE(amax < out);
+    const std::string line = text.substr(amax, text.find('\n', amax) + 1 - amax);
+    text.erase(amax, line.size()).insert(sum, line);
+    const auto moved = ir::parse(text);
+    REQUIRE_MESSAGE(moved.ok(), moved.status().message());
+    const auto inputs = random_inputs(random, spec, 5);
+    const auto got = evaluate(*moved, spec, 5, inputs, 2),
+               expected = evaluate(frontend::build(spec), spec, 5, inputs, 2);
+    CHECK(got[Tensor::amax] == expected[Tensor::amax]);
+    CHECK(got[Tensor::dgamma] == expected[Tensor::dgamma]);
+}
+
 TEST_CASE("unwanted outputs leave no trace") {
     const std::string dx = text_after("layernorm cols=8 out=dx", "assign_sweeps");
     for (const char* word : {"dgamma", "dbeta", "col_sum", "partial", "final_reduce"}) CHECK_FALSE(mentions(dx, word));
