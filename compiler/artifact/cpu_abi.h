@@ -88,7 +88,7 @@ struct SweepTask {
 /// partial_unit_bytes of group 0's partials.
 struct FinalTask {
     std::array<const void*, max_operands> data{};  ///< column inputs and outputs, by place in the OperandList
-    void* partials = nullptr;                      ///< of row group 0
+    void* partials = nullptr;                      ///< row group 0's
     int64_t group_stride = 0;                      ///< bytes from one group's partials to the next's
     int64_t groups = 0;                            ///< summed in this order, groups_at_once at a time; 0: sums are
                                                    ///< zeros

@@ -24,8 +24,8 @@ struct CudaArguments {
     void* partials;       ///< at Geometry::partials_at() in the workspace: [column outputs, partial_rows, cols], then
                           ///< [scalar outputs, partial_rows, scalar_parts]
     void* row_values;     ///< at the start of the workspace: Geometry::row_bytes for each row
-    int64_t rows;         ///< of all slices
-    uint32_t parts;       ///< of this launch, as in RowPartition. 0 in a final reduce: sums are zeros
+    int64_t rows;         ///< in all slices
+    uint32_t parts;       ///< the launch's, as in RowPartition. 0 in a final reduce: sums are zeros
     uint32_t rows_each;   ///< rows that the parts share / (parts * CudaPath::rows_per_block); must fit 32 bits
     uint32_t rows_extra;  ///< the remainder of that division
     uint32_t progress_slot;  ///< below cuda_progress_slots; launches at the same time are faster with different ones

@@ -37,7 +37,7 @@ class Differentiation {
     void give(const Given& output) {
         const bool is_of_row = forward_[output.value.id].shape == Shape::rows;
         const double share = is_of_row ? 1.0 / static_cast<double>(forward_.cols) : 1;
-        adjoints_[output.value.id].add(of_value(output.tensor.id) * Term{.coefficient = share});
+        adjoints_[output.value.id].add(of_value(output.tensor.id) * share);
     }
 
     /// Sends the adjoint of each value to its operands, the last value first.
@@ -83,17 +83,17 @@ class Differentiation {
                 return add(b, adjoint);
             case Op::sub:
                 NORMJIT_RETURN_IF_ERROR(add(a, adjoint));
-                return add(b, adjoint * Term{.coefficient = -1});
+                return add(b, adjoint * -1);
             case Op::mul:
                 NORMJIT_RETURN_IF_ERROR(add(a, adjoint * products_[b]));
                 return add(b, adjoint * products_[a]);
             case Op::div: {
                 const Sum shared = adjoint * power(products_[b], -1);
                 NORMJIT_RETURN_IF_ERROR(add(a, shared));
-                return add(b, shared * products_[id] * Term{.coefficient = -1});
+                return add(b, shared * products_[id] * -1);
             }
             case Op::rsqrt:
-                return add(a, adjoint * power(products_[id], 3) * Term{.coefficient = -0.5});
+                return add(a, adjoint * power(products_[id], 3) * -0.5);
             case Op::round_bf16:
             case Op::round_f16:  // a framework keeps the gradient in the type of the value
                 return add(a, of_value(builder_.apply(value.op, writer_.write(adjoint)).id));

@@ -19,6 +19,11 @@ Term operator*(const Term& a, const Term& b) {
     return product;
 }
 
+Term operator*(Term term, double number) {
+    term.coefficient *= number;
+    return term;
+}
+
 Term power(const Term& term, int exponent) {
     Term result;
     for (int i = 0; i < std::abs(exponent); ++i) result.coefficient *= term.coefficient;

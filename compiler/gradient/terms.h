@@ -20,6 +20,7 @@ struct Term {
 
 Term of_value(ir::ValueId id, int power = 1);
 Term operator*(const Term& a, const Term& b);
+Term operator*(Term term, double number);
 Term power(const Term& term, int exponent);
 
 /// Returns the number of factors: x * x / y has three.
@@ -38,6 +39,7 @@ class Sum {
         for (const Term& term : other.terms_) add(term);
     }
     Sum operator*(const Term& factor) const;
+    Sum operator*(double number) const { return *this * Term{.coefficient = number}; }
 
     bool empty() const { return terms_.empty(); }
     size_t size() const { return terms_.size(); }

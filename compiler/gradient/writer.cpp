@@ -74,16 +74,15 @@ ValueId Writer::common_factor(const Sum& sum) const {
 }
 
 Expr Writer::write_factored(const Sum& sum, ValueId factor) {
-    Sum inner, rest, negated_rest;
+    Sum inner, rest;
     for (const Term& term : sum) {
         const bool has_factor = contains(term, of_value(factor));
         (has_factor ? inner : rest).add(has_factor ? term * of_value(factor, -1) : term);
-        if (!has_factor) negated_rest.add(term * Term{.coefficient = -1});
     }
     const Expr first = expr(factor) * write(inner);
     if (rest.empty()) return first;
     const bool is_subtracted = std::ranges::all_of(rest, [](const Term& term) { return term.coefficient < 0; });
-    return is_subtracted ? first - write(negated_rest) : first + write(rest);
+    return is_subtracted ? first - write(rest * -1) : first + write(rest);
 }
 
 /// The terms with a minus are subtracted together, which saves an operation. With one column the dx of layernorm must be
@@ -93,11 +92,11 @@ Expr Writer::write_terms(const Sum& sum) {
     for (const Term& term : sum) {
         const bool is_negative = term.coefficient < 0;
         if (is_negative && plus.builder != nullptr && builder_.function().cols == 1) {
-            plus = plus - write_term(term * Term{.coefficient = -1});
+            plus = plus - write_term(term * -1);
             continue;
         }
         Expr& side = is_negative ? minus : plus;
-        const Expr value = write_term(is_negative ? term * Term{.coefficient = -1} : term);
+        const Expr value = write_term(is_negative ? term * -1 : term);
         side = side.builder == nullptr ? value : side + value;
     }
     if (minus.builder == nullptr) return plus;
@@ -169,7 +168,7 @@ Expected<Sum> Writer::row_mean(const Sum& sum) {
         }
         const Term& element = *elements.begin();
         NORMJIT_TRY(const Term mean, mean_of(Term{.powers = element.powers}));
-        means.add(row * mean * Term{.coefficient = element.coefficient});
+        means.add(row * mean * element.coefficient);
     }
     return means;
 }

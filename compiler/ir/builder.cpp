@@ -62,20 +62,7 @@ void Builder::replace(Expr value, Expr by) {
 }
 
 Function Builder::finish() && {
-    PerValue<bool> needed(function_.values.size());
-    for (const Output& output : function_.outputs) needed[output.value] = true;
-    mark_needed(function_, needed, [](ValueId) { return true; });
-    PerValue<ValueId> moved(function_.values.size(), no_value);
-    ValueId count = 0;
-    for (ValueId id = 0; id < function_.size(); ++id) {
-        if (!needed[id]) continue;
-        for (ValueId& operand : function_[id].operands) operand = operand == no_value ? no_value : moved[operand];
-        moved[id] = count;
-        if (count != id) function_[count] = std::move(function_[id]);
-        ++count;
-    }
-    function_.values.resize(static_cast<size_t>(count));
-    for (Output& output : function_.outputs) output.value = moved[output.value];
+    drop_unused(function_);
     return std::move(function_);
 }
 

@@ -33,4 +33,21 @@ PerValue<int> Function::use_counts() const {
     return counts;
 }
 
+void drop_unused(Function& function) {
+    PerValue<bool> needed(function.values.size());
+    for (const Output& output : function.outputs) needed[output.value] = true;
+    mark_needed(function, needed, [](ValueId) { return true; });
+    PerValue<ValueId> moved(function.values.size(), no_value);
+    ValueId count = 0;
+    for (ValueId id = 0; id < function.size(); ++id) {
+        if (!needed[id]) continue;
+        for (ValueId& operand : function[id].operands) operand = operand == no_value ? no_value : moved[operand];
+        moved[id] = count;
+        if (count != id) function[count] = std::move(function[id]);
+        ++count;
+    }
+    function.values.resize(static_cast<size_t>(count));
+    for (Output& output : function.outputs) output.value = moved[output.value];
+}
+
 }  // namespace normjit::ir

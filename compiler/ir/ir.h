@@ -108,6 +108,9 @@ void mark_needed(const Function& function, PerValue<bool>& needed, const ReadsOn
     }
 }
 
+/// Drops every value that no output needs. The others keep their order.
+void drop_unused(Function& function);
+
 /// Prints the formula, one named value per line. parse() reads it back.
 std::string print(const Function& function);
 

@@ -158,11 +158,11 @@ class FinalReduceEmitter {
 
     Machine& m_;
     const plan::Plan& plan_;
-    plan::Epilogue epilogue_;  ///< of slices, or of all rows
+    plan::Epilogue epilogue_;  ///< a slice's, or that of all rows
     Sums largest_;             ///< the range's largest magnitude, for each scalar output
     const Integer column_;     ///< counts from the task's first column
     const Integer left_;       ///< columns still to do
-    const Integer partial_;    ///< of the current group
+    const Integer partial_;    ///< the current group's
     const Integer groups_;     ///< groups that remain
     const Integer groups_in_hand_;
 };
