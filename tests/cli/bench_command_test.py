@@ -28,6 +28,10 @@ class Bench(Case):
         self.assertEqual(text.split("\n")[0].split(), ["spec", "threads", "time", "GB/s", "ceiling", "share"])
         self.assertEqual(len(json.loads(path.read_text())["results"]), 1)
 
+    def test_a_spec_may_follow_the_list_of_threads(self):
+        text = self.done("bench", "--threads", "1,all", self.SPEC, "--seconds", "0.01")
+        self.assertEqual(len(text.splitlines()), 3)
+
     def test_two_schedules_in_turn(self):
         schedule = "cpu row_groups=2 row_block=2"
         bench = ["bench", self.SPEC, "--seconds", "0.01", "--threads", "1", "--schedule", schedule, "--against"]

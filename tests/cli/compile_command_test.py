@@ -16,7 +16,7 @@ class Compile(Case):
     TARGET = ["--target", "x86-64-avx512"]
 
     def test_every_stage(self):
-        for stage in self.done("compile", "--emit", "list").split():
+        for stage in self.done("compile", *self.TARGET, "--emit", "list").split():
             if stage == "artifact" or (stage == "asm" and not shutil.which("objdump")):
                 continue  # the former is no text
             text = self.done("compile", self.SPEC, *self.TARGET, "--emit", stage)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "normjit/engine.h"
 
+#include <algorithm>
+
 #include <doctest/doctest.h>
 
 using namespace normjit;
@@ -50,8 +52,11 @@ TEST_CASE("load refuses what would not run") {
     };
     CHECK(refused([](Artifact& a) { a.target = *parse_target("sm_90"); }) == Code::unavailable);
     CHECK(refused([](Artifact& a) { a.entries.clear(); }) == Code::invalid_argument);
-    CHECK(refused([](Artifact& a) { a.entries[0].offset = 1 << 30; }) == Code::invalid_argument);
-    CHECK(refused([](Artifact& a) { a.entries[0].offset = -1; }) == Code::invalid_argument);
+    const auto rows_at = [&](int64_t offset) {
+        return refused([&](Artifact& a) { std::ranges::find(a.entries, "rows", &EntryPoint::name)->offset = offset; });
+    };
+    CHECK(rows_at(1 << 30) == Code::invalid_argument);
+    CHECK(rows_at(-1) == Code::invalid_argument);
     CHECK(refused([](Artifact& a) {
               std::erase_if(a.entries, [](const EntryPoint& e) { return e.name == "final_reduce"; });
           }) == Code::invalid_argument);
