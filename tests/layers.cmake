@@ -179,7 +179,7 @@ macro(report_circles)
   endif()
 endmacro()
 
-order(compiler support spec target artifact ir gradient frontend passes plan backend schedule serialise compile)
+order(compiler support ir gradient spec target artifact frontend passes plan backend schedule serialise compile)
 order(runtime system kernel device cache tuning engine c_abi)
 foreach(folder IN ITEMS cpu cuda)
   string(REPLACE "${folder}" "" other "cpucuda")

@@ -5,6 +5,7 @@
 //     dx     = dh * rowscale    dgamma = col_sum(dy * xhat)    dbeta = col_sum(dy)    amax = max_abs(dx)
 #include "frontend/frontend.h"
 #include "gradient/differentiate.h"
+#include "spec/formula.h"
 
 #include <array>
 #include <string>
@@ -47,7 +48,7 @@ void write_statistics(Builder& b, const Spec& spec, const Normalised& normalised
 }
 
 ir::Function forward(const Spec& spec) {
-    Builder b(spec);
+    Builder b(declare(spec));
     Expr h = b.input(Tensor::x);
     if (spec.has(Tensor::rowscale)) h = h * b.input(Tensor::rowscale);
     if (spec.has(Tensor::residual)) h = h + b.input(Tensor::residual);
@@ -79,7 +80,7 @@ void write_column_sum(Builder& b, const Spec& spec, Tensor tensor, Expr value) {
 }
 
 ir::Function backward(const Spec& spec) {
-    Builder b(spec);
+    Builder b(declare(spec));
     const Expr x = b.input(Tensor::x);
     std::vector<Given> saved;
     Expr source{}, mean{}, rstd{};
@@ -115,6 +116,22 @@ ir::Function backward(const Spec& spec) {
 
 }  // namespace
 
-ir::Function build(const Spec& spec) { return spec.pass == Pass::forward ? forward(spec) : backward(spec); }
+ir::Function declare(const Spec& spec) {
+    if (spec.formula) return declare_formula(spec);
+    ir::Function function{.cols = spec.cols, .compute = spec.compute(), .operands = {}, .values = {}, .outputs = {}};
+    for (const Tensor tensor : all_tensors) {
+        const bool is_output = is_statistic(tensor) ? spec.stats == Stats::recompute : may_be_written(tensor);
+        function.operands[tensor] = {.name = std::string(name(tensor)),
+                                     .shape = ir::shape_of(info(tensor).axes),
+                                     .is_output = is_output,
+                                     .dtype = spec.dtype_if(tensor)};
+    }
+    return function;
+}
+
+ir::Function build(const Spec& spec) {
+    if (spec.formula) return *function_of(spec);  // validate() has derived it before
+    return spec.pass == Pass::forward ? forward(spec) : backward(spec);
+}
 
 }  // namespace normjit::frontend

@@ -9,6 +9,10 @@
 
 namespace normjit::frontend {
 
+/// Returns a function without values, which declares the tensors of the spec's norm and pass. An output that nobody
+/// asked for has no type.
+ir::Function declare(const Spec& spec);
+
 /// The whole formula of the spec's norm and pass with all its outputs, asked for or not; passes remove what nobody
 /// asked for.
 ir::Function build(const Spec& spec);

@@ -56,9 +56,11 @@ class Differentiation {
             return invalid_argument(
                 fmt::format("the gradient of {} is 0: no output depends on it", ir::name(forward_, id)));
         }
-        const Expr value = write(id);
-        if (forward_[id].shape == Shape::rows) return value * static_cast<double>(forward_.cols);
-        if (forward_[id].shape != Shape::cols) return value;
+        if (forward_[id].shape != Shape::cols) {
+            const Expr value = write(id);
+            return forward_[id].shape == Shape::rows ? value * static_cast<double>(forward_.cols) : value;
+        }
+        const Expr value = writer_.write(adjoints_[id]);
         if (builder_.function()[value.id].shape == Shape::matrix) return col_sum(value);
         return invalid_argument(
             fmt::format("the gradient of {} sums a value that no column has", ir::name(forward_, id)));

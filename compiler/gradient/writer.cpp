@@ -104,19 +104,24 @@ Expr Writer::write_terms(const Sum& sum) {
 }
 
 Expr Writer::write_term(const Term& term) {
-    Expr product = multiply(inverse_powers(term, false));
+    Term dividend = inverse_powers(term, false);
+    dividend.coefficient = term.coefficient;
+    const Expr product = multiply(dividend);
     const Term divisor = inverse_powers(term, true);
-    if (!divisor.powers.empty()) product = product / multiply(divisor);
-    return term.coefficient == 1 ? product : product * term.coefficient;
+    return divisor.powers.empty() ? product : product / multiply(divisor);
 }
 
+/// The number multiplies the row's factors, if there are any.
 Expr Writer::multiply(const Term& product) {
     Expr elements{}, row{};
     for (const ValueId id : split(product)) {
         Expr& side = is_of_row(id) ? row : elements;
         side = side.builder == nullptr ? expr(id) : side * expr(id);
     }
-    if (elements.builder == nullptr) return row.builder == nullptr ? builder_.constant(1) : row;
+    Expr& scaled = row.builder == nullptr ? elements : row;
+    if (scaled.builder == nullptr) return builder_.constant(product.coefficient);
+    if (product.coefficient != 1) scaled = scaled * product.coefficient;
+    if (elements.builder == nullptr) return row;
     return row.builder == nullptr ? elements : elements * row;
 }
 

@@ -6,18 +6,12 @@
 
 namespace normjit::ir {
 
-Builder::Builder(const Spec& spec) {
-    function_.cols = spec.cols;
-    function_.compute = spec.compute();
-    for (const Tensor tensor : all_tensors) function_.dtypes[tensor] = spec.dtype_if(tensor);
-}
-
 Expr Builder::input(Tensor tensor) {
     for (ValueId id = 0; id < function_.size(); ++id) {
         if (function_[id].op == Op::input && function_[id].tensor == tensor) return {this, id};
     }
-    function_.values.push_back(
-        {.op = Op::input, .shape = shape_of(tensor), .tensor = tensor, .name = std::string(normjit::name(tensor))});
+    const Operand& operand = function_.operand(tensor);
+    function_.values.push_back({.op = Op::input, .shape = operand.shape, .tensor = tensor, .name = operand.name});
     return {this, function_.size() - 1};
 }
 
@@ -45,7 +39,7 @@ Expr Builder::name(std::string_view name, Expr value) {
 void Builder::output(Tensor tensor, Expr value) {
     value.id = current(value.id);
     const bool is_one = std::ranges::any_of(function_.outputs, [&](const Output& o) { return o.value == value.id; });
-    function_.outputs.push_back({tensor, is_one ? value.id : name(normjit::name(tensor), value).id});
+    function_.outputs.push_back({tensor, is_one ? value.id : name(function_.operand(tensor).name, value).id});
 }
 
 ValueId Builder::current(ValueId id) const {

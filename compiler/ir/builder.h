@@ -4,10 +4,9 @@
 
 #include "ir/ir.h"
 
-#include "normjit/spec.h"
-
 #include <map>
 #include <string_view>
+#include <utility>
 
 namespace normjit::ir {
 
@@ -21,7 +20,8 @@ struct Expr {
 
 class Builder {
   public:
-    explicit Builder(const Spec& spec);
+    /// Appends to the function, which says the operands, the columns and the types.
+    explicit Builder(Function function) : function_(std::move(function)) {}
 
     Expr input(Tensor tensor);
     Expr constant(double number);

@@ -19,9 +19,11 @@ std::string_view text(Shape shape) {
     return texts[static_cast<size_t>(shape)];
 }
 
-Shape shape_of(Tensor tensor) {
-    const Axes& axes = normjit::info(tensor).axes;
-    return static_cast<Shape>((axes.row ? 1 : 0) | (axes.column ? 2 : 0));
+std::optional<Tensor> Function::find(std::string_view name) const {
+    for (const Tensor tensor : all_tensors) {
+        if (operands[tensor] && operands[tensor]->name == name) return tensor;
+    }
+    return std::nullopt;
 }
 
 PerValue<int> Function::use_counts() const {

@@ -39,7 +39,7 @@ const OpInfo& info(Op op);
 
 /// Returns "[M,N]", "[M]", "[N]", "[]", "[row_groups,N]" or "[row_groups]".
 std::string_view text(Shape shape);
-Shape shape_of(Tensor tensor);
+constexpr Shape shape_of(const Axes& axes) { return static_cast<Shape>((axes.row ? 1 : 0) | (axes.column ? 2 : 0)); }
 /// Returns the smallest shape that both broadcast to: the axes of either.
 constexpr Shape join(Shape a, Shape b) { return static_cast<Shape>(static_cast<int>(a) | static_cast<int>(b)); }
 /// True if each row group has a value of its own.
@@ -76,6 +76,19 @@ struct Value {
     bool operator==(const Value&) const = default;
 };
 
+/// A tensor that a function may read or write.
+struct Operand {
+    std::string name;
+    Shape shape = Shape::matrix;
+    bool is_output = false;      ///< read only to add to what it holds
+    std::optional<DType> dtype;  ///< in memory; none: nobody asks for the output
+    bool operator==(const Operand&) const = default;
+};
+
+using Operands = PerTensor<std::optional<Operand>>;
+/// Returns the number for a tensor of this name: that of tensors.def if it is free, else another; none if all are taken.
+std::optional<Tensor> free_number(const Operands& operands, std::string_view name);
+
 struct Output {
     Tensor tensor;
     ValueId value;
@@ -85,13 +98,17 @@ struct Output {
 struct Function {
     int64_t cols = 0;
     DType compute = DType::f32;
-    PerTensor<std::optional<DType>> dtypes;  ///< element types in memory
+    Operands operands;
     std::vector<Value> values;
     std::vector<Output> outputs;
 
     const Value& operator[](ValueId id) const { return values[static_cast<size_t>(id)]; }
     Value& operator[](ValueId id) { return values[static_cast<size_t>(id)]; }
     ValueId size() const { return static_cast<ValueId>(values.size()); }
+    const Operand& operand(Tensor tensor) const { return *operands[tensor]; }
+    DType dtype(Tensor tensor) const { return *operand(tensor).dtype; }
+    /// Returns the operand's number, if there is one of this name.
+    std::optional<Tensor> find(std::string_view name) const;
     /// Counts how often each value is an operand or an output.
     PerValue<int> use_counts() const;
     bool operator==(const Function&) const = default;
@@ -120,8 +137,9 @@ std::optional<std::string> statement(const Function& function, ValueId id);
 /// Returns the name that print() gives a value, its own or a generated one; empty if the value is inside its user.
 std::string name(const Function& function, ValueId id);
 
-/// Parses a formula. Errors have a position: "line 3, column 14: unknown value 'xhta'".
-Expected<Function> parse(std::string_view text);
+/// Parses a formula. Its tensors have the numbers that `operands` gives their names, others a free number. Errors have a
+/// position: "line 3, column 14: unknown value 'xhta'".
+Expected<Function> parse(std::string_view text, const Operands& operands = {});
 
 /// Checks that every value is well formed; the error names the value.
 Status verify(const Function& function);

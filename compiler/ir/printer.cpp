@@ -56,7 +56,8 @@ class Printer final : public Formula {
 
     bool needs_statement(ValueId id) const {
         if (is_leaf(id)) return false;
-        if (uses_[id] != 1) return true;
+        if (uses_[id] != 1 || std::ranges::find(function_.outputs, id, &Output::value) != function_.outputs.end())
+            return true;
         return std::any_of(function_.values.begin(), function_.values.end(), [&](const Value& user) {
             const bool uses = user.operand_count() > 0 && (user.operands[0] == id || user.operands[1] == id);
             return uses && user.sweep != function_[id].sweep;
@@ -72,9 +73,9 @@ class Printer final : public Formula {
     }
 
     std::string typed(Tensor tensor) const {
-        const auto dtype = function_.dtypes[tensor];
-        return fmt::format("{}: {}{}", normjit::name(tensor), dtype ? normjit::name(*dtype) : "none",
-                           text(shape_of(tensor)));
+        const Operand& operand = function_.operand(tensor);
+        return fmt::format("{}: {}{}", operand.name, operand.dtype ? normjit::name(*operand.dtype) : "none",
+                           text(operand.shape));
     }
 
     std::string inputs() const {
@@ -90,7 +91,7 @@ class Printer final : public Formula {
         for (const Output& output : function_.outputs) {
             out += (out.empty() ? "" : ", ") + typed(output.tensor);
             const std::string value = use(output.value);
-            if (value != normjit::name(output.tensor)) out += " = " + value;
+            if (value != function_.operand(output.tensor).name) out += " = " + value;
         }
         return out;
     }

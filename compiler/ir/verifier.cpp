@@ -40,9 +40,10 @@ Status verify_operands(const Function& function, ValueId id) {
 Status verify_value(const Function& function, ValueId id) {
     const Value& value = function[id];
     if (value.op == Op::input) {
-        if (!may_be_read(value.tensor) && !may_be_accumulated(value.tensor))
-            return bad(function, id, "reads an output tensor");
-        return value.shape == shape_of(value.tensor) ? Status() : bad(function, id, "does not have its tensor's shape");
+        const auto& operand = function.operands[value.tensor];
+        if (!operand) return bad(function, id, "reads a tensor that is not declared");
+        if (operand->is_output && operand->shape != Shape::cols) return bad(function, id, "reads an output tensor");
+        return value.shape == operand->shape ? Status() : bad(function, id, "does not have its tensor's shape");
     }
     if (value.op == Op::constant)
         return value.shape == Shape::scalar ? Status() : bad(function, id, "a constant is a scalar");
@@ -66,18 +67,19 @@ Status verify_names(const Function& function) {
 Status verify_outputs(const Function& function) {
     std::set<Tensor> written;
     for (const Output& output : function.outputs) {
-        const std::string_view name = normjit::name(output.tensor);
-        if (!may_be_written(output.tensor))
-            return invalid_argument(fmt::format("ir: output {} is an input tensor", name));
+        const auto& operand = function.operands[output.tensor];
+        if (!operand) return invalid_argument("ir: an output is not declared");
+        const std::string& name = operand->name;
+        if (!operand->is_output) return invalid_argument(fmt::format("ir: output {} is an input tensor", name));
         if (!written.insert(output.tensor).second)
             return invalid_argument(fmt::format("ir: output {} is written twice", name));
         if (output.value < 0 || output.value >= function.size()) {
             return invalid_argument(fmt::format("ir: output {} has no value", name));
         }
         const Shape shape = function[output.value].shape;
-        if (shape != shape_of(output.tensor)) {
+        if (shape != operand->shape) {
             return invalid_argument(
-                fmt::format("ir: output {} is {}, must be {}", name, text(shape), text(shape_of(output.tensor))));
+                fmt::format("ir: output {} is {}, must be {}", name, text(shape), text(operand->shape)));
         }
     }
     return {};

@@ -54,7 +54,7 @@ Expected<ir::Function> run_pipeline(ir::Function function, const Target& target,
 template <class Emit>
 ir::Function rewrite(const ir::Function& function, Emit emit) {
     ir::Function copy{
-        .cols = function.cols, .compute = function.compute, .dtypes = function.dtypes, .values = {}, .outputs = {}};
+        .cols = function.cols, .compute = function.compute, .operands = function.operands, .values = {}, .outputs = {}};
     ir::PerValue<ir::ValueId> moved(function.values.size(), ir::no_value);
     for (ir::ValueId id = 0; id < function.size(); ++id) {
         ir::Value value = function[id];

@@ -5,7 +5,7 @@ namespace normjit::passes {
 
 ir::Function remove_dead(const ir::Function& function) {
     ir::Function asked = function;
-    std::erase_if(asked.outputs, [&](const ir::Output& output) { return !asked.dtypes[output.tensor]; });
+    std::erase_if(asked.outputs, [&](const ir::Output& output) { return !asked.operand(output.tensor).dtype; });
     ir::drop_unused(asked);
     return asked;
 }

@@ -139,14 +139,15 @@ Status check_operands(const ir::Function& function, const OperandList& operands)
     size_t found = 0;
     const auto check = [&](Tensor tensor, Direction direction) -> Status {
         const Operand* operand = operands.find(tensor);
-        if (operand == nullptr || operand->direction != direction || function.dtypes[tensor] != operand->dtype)
-            return invalid_argument(fmt::format("plan: {} is no such operand of the spec", normjit::name(tensor)));
+        const ir::Operand& declared = function.operand(tensor);
+        if (operand == nullptr || operand->direction != direction || declared.dtype != operand->dtype)
+            return invalid_argument(fmt::format("plan: {} is no such operand of the spec", declared.name));
         ++found;
         return {};
     };
     for (const ir::Value& value : function.values) {
         if (value.op != Op::input) continue;
-        const bool is_output = may_be_accumulated(value.tensor);
+        const bool is_output = function.operand(value.tensor).is_output;
         NORMJIT_RETURN_IF_ERROR(check(value.tensor, is_output ? Direction::output : Direction::input));
         if (is_output) --found;  // counted where it is written
     }

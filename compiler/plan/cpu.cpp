@@ -55,7 +55,7 @@ std::vector<ValueId> find_cached_elements(const ir::Function& function, const st
     for (const ValueId id : last.partials) kept[function[id].operands[0]] = keepable[function[id].operands[0]];
     for (const ir::Output& output : last.stores) kept[output.value] = keepable[output.value];
     const auto in_compute_type = [&](const ir::Value& value) {
-        return value.op == Op::input && function.dtypes[value.tensor] == function.compute;
+        return value.op == Op::input && function.dtype(value.tensor) == function.compute;
     };
     std::vector<ValueId> found;
     for (const ValueId id : last.elements) {

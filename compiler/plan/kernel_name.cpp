@@ -6,8 +6,8 @@
 namespace normjit {
 
 std::string kernel_name(const Spec& spec, std::string_view phase) {
-    const DType x = spec.dtype_if(Tensor::x).value_or(DType::f32);
-    return fmt::format("normjit_{}_{}_{}_{}_{}", name(spec.norm), name(spec.pass), name(x), spec.cols, phase);
+    const DType x = spec.dtype_if(Tensor::x).value_or(spec.compute());
+    return fmt::format("normjit_{}_{}_{}_{}_{}", spec.norm_name(), name(spec.pass), name(x), spec.cols, phase);
 }
 
 }  // namespace normjit

@@ -68,8 +68,8 @@ class Printer {
         std::string text;
         for (const Operand& operand : plan_.operands) {
             text += fmt::format("{}{} {}: {}{}", text.empty() ? "" : ", ", operand.is_written() ? "out" : "in",
-                                normjit::name(operand.tensor), normjit::name(operand.dtype),
-                                operand.is_per_slice() ? "[S,N]" : ir::text(ir::shape_of(operand.tensor)));
+                                operand.name, normjit::name(operand.dtype),
+                                operand.is_per_slice() ? "[S,N]" : ir::text(ir::shape_of(operand.axes)));
         }
         return text;
     }
@@ -93,8 +93,8 @@ class Printer {
         }
         statements(sweep.row_values, "  per row: ");
         for (const ir::Output& output : sweep.row_stores) {
-            line("  per row: store {} as {}", normjit::name(output.tensor),
-                 normjit::name(*function.dtypes[output.tensor]));
+            line("  per row: store {} as {}", function.operand(output.tensor).name,
+                 normjit::name(function.dtype(output.tensor)));
         }
         if (sweep.is_last() && cpu_ != nullptr && !plan_.cpu().cached_elements.empty())
             line("  per row block: kept on the stack: {}", kept());
@@ -105,8 +105,8 @@ class Printer {
         statements(sweep.row_means, "    ");
         statements(sweep.partials, "    ");
         for (const ir::Output& output : sweep.stores) {
-            line("    store {} as {}{}", normjit::name(output.tensor), normjit::name(*function.dtypes[output.tensor]),
-                 past_caches(output.tensor));
+            line("    store {} as {}{}", function.operand(output.tensor).name,
+                 normjit::name(function.dtype(output.tensor)), past_caches(output.tensor));
         }
     }
 
@@ -176,8 +176,8 @@ class Printer {
         statements(epilogue.values, "    ");
         for (const auto* outputs : {&epilogue.stores, &epilogue.scalars}) {
             for (const ir::Output& output : *outputs) {
-                line("    store {} as {}", normjit::name(output.tensor),
-                     normjit::name(*plan_.function.dtypes[output.tensor]));
+                line("    store {} as {}", plan_.function.operand(output.tensor).name,
+                     normjit::name(plan_.function.dtype(output.tensor)));
             }
         }
     }

@@ -40,14 +40,17 @@ bool needs(const Spec& spec, Tensor tensor) {
 }
 
 bool Spec::reads(Tensor tensor) const {
+    if (formula) return has(tensor) && !is_output(tensor);
     return has(tensor) && may_be_read(tensor) && !writes(tensor) && needs(*this, tensor);
 }
 
 bool Spec::writes_matrices() const {
-    return std::ranges::any_of(all_tensors, [&](Tensor tensor) { return is_matrix(tensor) && writes(tensor); });
+    return std::ranges::any_of(all_tensors,
+                               [&](Tensor tensor) { return writes(tensor) && tensors[tensor]->axes.is_matrix(); });
 }
 
 Spec canonical(Spec spec) {
+    if (spec.formula) return spec;  // parse_spec() left nothing out
     if (spec.pass == Pass::forward) {
         spec.source = Source::x;
         spec.stats = Stats::recompute;

@@ -11,7 +11,7 @@ OperandList::OperandList(const Spec& spec) {
         for (const Tensor tensor : all_tensors) {
             const bool is_meant = direction == Direction::output ? spec.writes(tensor) : spec.reads(tensor);
             if (!is_meant || !(spec.tensors[tensor]->axes.*is_kind)()) continue;
-            operands_.push_back({*spec.tensors[tensor], tensor, direction});
+            operands_.push_back({*spec.tensors[tensor], tensor, std::string(spec.name(tensor)), direction});
         }
         ends_[++kind] = operands_.size();
     };

@@ -3,6 +3,7 @@
 
 #include "spec/attributes.h"
 #include "spec/dependencies.h"
+#include "spec/formula.h"
 #include "spec/traffic.h"
 #include "support/try.h"
 
@@ -179,6 +180,28 @@ Status check_tensors(const Spec& spec) {
     return {};
 }
 
+/// Refuses tensors that the formula does not have, and types that do not go together.
+Status check_formula(const Spec& spec) {
+    const bool wide = spec.compute() == DType::f64;
+    for (const Tensor tensor : all_tensors) {
+        if (!spec.has(tensor)) continue;
+        const TensorSpec& its = *spec.tensors[tensor];
+        const auto& declared = spec.formula->tensors[tensor];
+        if (!declared || declared->axes != its.axes)
+            return invalid_argument(fmt::format("spec: tensor {}: is not as the formula declares it", index(tensor)));
+        if ((its.dtype == DType::f64) != wide)
+            return error(declared->name, name(its.dtype),
+                         wide ? "must be f64, as the matrices are" : "f64 needs matrices of f64");
+        if (its.accumulate && !(declared->is_output && its.axes.is_columns()))
+            return error("accumulate", declared->name, "only outputs [N], sums over the rows, can be added to");
+        if (its.axes.is_scalar() && its.dtype != spec.compute())
+            return error(declared->name, name(its.dtype), "must be the type of all arithmetic");
+    }
+    if (spec.source != Source::x || spec.stats != Stats::saved || spec.rounding != Rounding::none)
+        return invalid_argument("spec: source, stats and rounding are for layernorm and rmsnorm; a formula says them");
+    return function_of(spec).status();
+}
+
 /// Refuses settings without effect. Equal problems then are equal specs, and share one cache key.
 Status check_canonical(const Spec& spec) {
     for (const Tensor tensor : all_tensors) {
@@ -218,6 +241,10 @@ Status check_rules(const Said& said) {
 }
 
 Status validate(const Spec& spec) {
+    if (spec.formula) {
+        NORMJIT_RETURN_IF_ERROR(check_sizes(spec));
+        return check_formula(spec);
+    }
     NORMJIT_RETURN_IF_ERROR(check_rules({spec}));
     NORMJIT_RETURN_IF_ERROR(check_tensors(spec));
     NORMJIT_RETURN_IF_ERROR(check_sizes(spec));

@@ -49,10 +49,38 @@ DType promoted(DType a, DType b) {
     return a == DType::f64 || b == DType::f64 ? DType::f64 : DType::f32;
 }
 
+std::string_view Spec::name(Tensor tensor) const {
+    if (!formula) return normjit::name(tensor);
+    const auto& its = formula->tensors[tensor];
+    return its ? std::string_view(its->name) : "";
+}
+
+std::optional<Tensor> Spec::find(std::string_view wanted) const {
+    for (const Tensor tensor : all_tensors) {
+        if (name(tensor) == wanted && (formula || has(tensor))) return tensor;
+    }
+    return std::nullopt;
+}
+
+bool Spec::is_output(Tensor tensor) const {
+    if (formula) return formula->tensors[tensor] && formula->tensors[tensor]->is_output;
+    return may_be_written(tensor) && (!is_statistic(tensor) || stats == Stats::recompute);
+}
+
+std::string_view Spec::norm_name() const { return formula ? std::string_view(formula->name) : normjit::name(norm); }
+
+DType Spec::compute() const {
+    if (!formula) return compute_type(dtype_if(Tensor::x).value_or(DType::f32));
+    const bool is_wide = std::ranges::any_of(all_tensors, [&](Tensor tensor) {
+        return has(tensor) && tensors[tensor]->axes.is_matrix() && dtype(tensor) == DType::f64;
+    });
+    return is_wide ? DType::f64 : DType::f32;
+}
+
 void Spec::set(Tensor tensor, std::optional<DType> dtype) {
     auto& mine = tensors[tensor];
     if (!dtype) return mine.reset();
-    if (!mine) mine = {.axes = info(tensor).axes};
+    if (!mine) mine = {.axes = formula ? formula->tensors[tensor]->axes : info(tensor).axes};
     mine->dtype = *dtype;
 }
 

@@ -4,6 +4,8 @@
 #include "support/text.h"
 
 #include "spec/attributes.h"
+#include "spec/fields.h"
+#include "spec/formula.h"
 #include "spec/rules.h"
 #include "support/try.h"
 
@@ -22,7 +24,6 @@ using Words = std::vector<std::string_view>;
 using Named = PerTensor<bool>;
 
 constexpr std::string_view none = "none";
-constexpr std::string_view any_number = "any";
 constexpr std::string_view recompute = "recompute,";
 
 /// Every tensor is a key except the statistics, whose type stats= gives.
@@ -35,13 +36,6 @@ Words keys() {
     }
     keys.erase(std::unique(keys.begin(), keys.end()), keys.end());  // keys.def has a line for each pass
     return keys;
-}
-
-Words dtypes_and(std::initializer_list<std::string_view> others) {
-    Words words;
-    for (const DType type : all_dtypes) words.push_back(name(type));
-    words.insert(words.end(), others);
-    return words;
 }
 
 /// Returns the type of a tensor that the text does not name.
@@ -86,6 +80,8 @@ Status read_norm(const text::Fields& fields, Norm& norm) {
         norm = each;
         return {};
     }
+    const Words others = library_names();
+    words.insert(words.end(), others.begin(), others.end());
     return invalid_argument(fmt::format("spec: norm '{}': allowed: {}{}", text::shown(fields.head()), text::join(words),
                                         text::did_you_mean(fields.head(), words)));
 }
@@ -97,27 +93,6 @@ Status read_members(const text::Fields& fields, Spec& spec) {
 #define FLAG(key, ...) NORMJIT_RETURN_IF_ERROR(fields.read(#key, spec.key));
 #include "normjit/keys.def"
     return {};
-}
-
-Status read_sizes(const text::Fields& fields, Spec& spec) {
-    if (!fields.find("cols")) return invalid_argument("spec: cols is missing: the number of columns, at least 1");
-    NORMJIT_RETURN_IF_ERROR(fields.read("cols", spec.cols, 1, max_cols));
-    int64_t rows = 0, slices = 1;
-    NORMJIT_RETURN_IF_ERROR(fields.read("rows", rows, 0, INT64_MAX));
-    if (fields.find("rows")) spec.rows = rows;
-    spec.slices.reset();
-    if (fields.find("slices") == any_number) return {};
-    NORMJIT_RETURN_IF_ERROR(fields.read("slices", slices, 1, INT64_MAX));
-    spec.slices = slices;
-    return {};
-}
-
-Status read_type(const text::Fields& fields, std::string_view key, std::initializer_list<std::string_view> other_words,
-                 std::optional<DType>& type) {
-    const auto given = fields.find(key);
-    if (!given || std::ranges::find(other_words, *given) != other_words.end()) return {};
-    type = parse_dtype(*given);
-    return type ? Status() : fields.not_one_of(key, dtypes_and(other_words));
 }
 
 /// Reads "saved", "recompute", a type, or "recompute,TYPE". In a forward pass, a type alone is the outputs' type.
@@ -241,13 +216,6 @@ std::string types_text(const Spec& spec, const Spec& layer) {
     return text;
 }
 
-std::string size_text(const Spec& spec, std::string_view key) {
-    if (key == "cols") return fmt::format(" cols={}", spec.cols);
-    if (key == "rows") return spec.rows ? fmt::format(" rows={}", *spec.rows) : "";
-    if (!spec.has_slices()) return "";
-    return fmt::format(" slices={}", spec.slices ? std::to_string(*spec.slices) : std::string(any_number));
-}
-
 /// Writes the types of all tensors, then the outputs.
 std::string out_text(const Spec& spec, const Spec& layer) {
     Named outputs;
@@ -259,6 +227,7 @@ std::string out_text(const Spec& spec, const Spec& layer) {
 }  // namespace
 
 Expected<Spec> parse_spec(std::string_view text) {
+    if (begins_with_formula(text)) return parse_formula_spec(text);
     NORMJIT_TRY(const auto fields, text::Fields::parse("spec", text, keys()));
     Spec spec;
     Named outputs;
@@ -279,6 +248,7 @@ Expected<Spec> parse_spec(std::string_view text) {
 }
 
 std::string to_text(const Spec& spec) {
+    if (spec.formula) return formula_spec_text(spec);
     const Spec layer = described(spec), plain;
     std::string line(name(spec.norm));
 #define COUNT(key, ...) line += size_text(spec, #key);

@@ -83,9 +83,9 @@ int64_t to_cpp_stride(int64_t c) {
     return c == NORMJIT_REPEAT_ROW ? 0 : c;
 }
 
-Status wrong_stride(Tensor tensor, std::string_view field, int64_t stride) {
+Status wrong_stride(std::string_view tensor, std::string_view field, int64_t stride) {
     return invalid_argument(
-        fmt::format("launch: {}: {} is {}; must be at least 0, or NORMJIT_REPEAT_ROW", name(tensor), field, stride));
+        fmt::format("launch: {}: {} is {}; must be at least 0, or NORMJIT_REPEAT_ROW", tensor, field, stride));
 }
 
 }  // namespace
@@ -99,6 +99,7 @@ Expected<Tensor> to_tensor(int number) {
 
 Expected<Spec> to_cpp(const normjit_spec* given) {
     NORMJIT_TRY(const normjit_spec from, read_struct(given, "spec"));
+    if (from.text != nullptr) return parse_spec(from.text);
     Spec spec;
     NORMJIT_RETURN_IF_ERROR(read_enum("spec: norm", from.norm, all_norms, spec.norm));
     NORMJIT_RETURN_IF_ERROR(read_enum("spec: stats", from.stats, all_stats, spec.stats));
@@ -194,17 +195,19 @@ Expected<Arguments> to_cpp(const normjit_arguments& from, const Spec& spec) {
         if (!spec.takes_part(tensor)) continue;
         const normjit_argument& given = from.tensors[info(tensor).number];
         if (given.reserved != 0)
-            return read_reserved(fmt::format("launch: {}: reserved", name(tensor)), given.reserved);
+            return read_reserved(fmt::format("launch: {}: reserved", spec.name(tensor)), given.reserved);
         to[tensor] = {.data = given.data, .cols = given.cols};
         const int64_t slice_stride = from.slice_strides[info(tensor).number];
         to[tensor].row_stride = to_cpp_stride(given.row_stride);
         to[tensor].slice_stride = to_cpp_stride(slice_stride);
-        if (given.row_stride < NORMJIT_REPEAT_ROW) return wrong_stride(tensor, "row_stride", given.row_stride);
-        if (slice_stride < NORMJIT_REPEAT_ROW) return wrong_stride(tensor, "slice_stride", slice_stride);
+        if (given.row_stride < NORMJIT_REPEAT_ROW)
+            return wrong_stride(spec.name(tensor), "row_stride", given.row_stride);
+        if (slice_stride < NORMJIT_REPEAT_ROW) return wrong_stride(spec.name(tensor), "slice_stride", slice_stride);
         if (given.dtype >= 0 && given.dtype < static_cast<int>(std::size(all_dtypes))) {
             to[tensor].dtype = static_cast<DType>(given.dtype);
         } else {
-            return invalid_argument(fmt::format("launch: {}: dtype: {}; must be 0 to 3", name(tensor), given.dtype));
+            return invalid_argument(
+                fmt::format("launch: {}: dtype: {}; must be 0 to 3", spec.name(tensor), given.dtype));
         }
     }
     to.workspace = from.workspace;

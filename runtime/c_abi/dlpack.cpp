@@ -14,9 +14,9 @@ namespace normjit::c_abi {
 namespace {
 
 template <class... Values>
-Status error(Tensor tensor, fmt::format_string<Values...> reason, Values&&... values) {
+Status error(std::string_view tensor, fmt::format_string<Values...> reason, Values&&... values) {
     return invalid_argument(
-        fmt::format("dlpack: {}: {}", name(tensor), fmt::format(reason, std::forward<Values>(values)...)));
+        fmt::format("dlpack: {}: {}", tensor, fmt::format(reason, std::forward<Values>(values)...)));
 }
 
 std::optional<DType> dtype_of(dlpack::DataType type) {
@@ -87,29 +87,32 @@ struct Shape {
 class ShapeReader {
   public:
     ShapeReader(const Spec& spec, Tensor tensor, const dlpack::Tensor& from)
-        : spec_(spec), tensor_(tensor), from_(from) {}
+        : spec_(spec),
+          name_(spec.name(tensor)),
+          axes_(spec.has(tensor) ? spec.tensors[tensor]->axes : info(tensor).axes),
+          from_(from) {}
 
     Expected<Shape> read() const {
-        if (info(tensor_).axes.is_rows()) return read_rows();
-        if (info(tensor_).axes.is_scalar()) return read_scalar();
+        if (axes_.is_rows()) return read_rows();
+        if (axes_.is_scalar()) return read_scalar();
         NORMJIT_RETURN_IF_ERROR(check_columns());
-        return info(tensor_).axes.is_columns() ? read_columns() : read_matrix();
+        return axes_.is_columns() ? read_columns() : read_matrix();
     }
 
   private:
     int last() const { return from_.dimensions - 1; }
 
     Status check_columns() const {
-        if (last() < 0) return error(tensor_, "has no dimensions; the last must be cols");
+        if (last() < 0) return error(name_, "has no dimensions; the last must be cols");
         const int64_t cols = from_.shape[last()];
         if (from_.strides == nullptr || cols <= 1 || from_.strides[last()] == 1) return {};
-        return error(tensor_, "the stride of its last dimension is {}; must be 1", from_.strides[last()]);
+        return error(name_, "the stride of its last dimension is {}; must be 1", from_.strides[last()]);
     }
 
     Expected<Collapsed> collapse_to(int begin, int end, std::string_view what) const {
         const auto all = collapse(from_, begin, end);
-        if (!all) return error(tensor_, "no one {} stride describes its dimensions", what);
-        if (all->stride < 0) return error(tensor_, "its {} stride is {}; must be at least 0", what, all->stride);
+        if (!all) return error(name_, "no one {} stride describes its dimensions", what);
+        if (all->stride < 0) return error(name_, "its {} stride is {}; must be at least 0", what, all->stride);
         return *all;
     }
 
@@ -120,8 +123,8 @@ class ShapeReader {
         for (int count = 1; count <= end; ++count) {
             if (size_of(from_, 0, count) == spec_.slices) return count;
         }
-        if (!spec_.slices) return error(tensor_, "has no dimension for the slices, the first");
-        return error(tensor_, "has no first dimensions that make {} slices", *spec_.slices);
+        if (!spec_.slices) return error(name_, "has no dimension for the slices, the first");
+        return error(name_, "has no first dimensions that make {} slices", *spec_.slices);
     }
 
     static int64_t stride_in_c(const Collapsed& of) { return of.stride == 0 ? NORMJIT_REPEAT_ROW : of.stride; }
@@ -140,9 +143,9 @@ class ShapeReader {
     Expected<Shape> read_columns() const {
         NORMJIT_TRY(const Collapsed slices, collapse_to(0, last(), "slice"));
         Shape shape{{}, {}, from_.shape[last()], 0, 0};
-        if (!spec_.is_per_slice(tensor_)) {
+        if (!axes_.is_per_slice()) {
             if (slices.count == 1) return shape;
-            return error(tensor_, "has {} rows; must have one dimension", slices.count);
+            return error(name_, "has {} rows; must have one dimension", slices.count);
         }
         shape.slices = slices.count;
         shape.slice_stride = stride_in_c(slices);
@@ -151,13 +154,13 @@ class ShapeReader {
 
     Expected<Shape> read_scalar() const {
         const auto count = size_of(from_, 0, from_.dimensions);
-        return count == 1 ? Expected<Shape>(Shape()) : error(tensor_, "must have one element");
+        return count == 1 ? Expected<Shape>(Shape()) : error(name_, "must have one element");
     }
 
     Expected<Shape> read_rows() const {
         const int end = from_.dimensions;
         const auto all = collapse(from_, 0, end);
-        if (!all || (all->count > 1 && all->stride != 1)) return error(tensor_, "its elements are not contiguous");
+        if (!all || (all->count > 1 && all->stride != 1)) return error(name_, "its elements are not contiguous");
         NORMJIT_TRY(const int split, dimensions_of_slices(end));
         Shape shape{{}, size_of(from_, split, end), 0, 0, 0};
         if (spec_.has_slices()) shape.slices = size_of(from_, 0, split);
@@ -165,12 +168,13 @@ class ShapeReader {
     }
 
     const Spec& spec_;
-    const Tensor tensor_;
+    const std::string_view name_;
+    const Axes axes_;
     const dlpack::Tensor& from_;
 };
 
 /// Checks the requirements on every tensor.
-Status check_shape(Tensor tensor, const dlpack::Tensor& from) {
+Status check_shape(std::string_view tensor, const dlpack::Tensor& from) {
     if (from.dimensions < 0) return error(tensor, "has {} dimensions; must be at least 0", from.dimensions);
     if (from.dimensions > 0 && from.shape == nullptr)
         return error(tensor, "has {} dimensions and no shape", from.dimensions);
@@ -181,7 +185,8 @@ Status check_shape(Tensor tensor, const dlpack::Tensor& from) {
 }
 
 /// Takes the number of rows or slices from a tensor; refuses one that differs from earlier tensors'.
-Status agree(Tensor tensor, std::string_view what, const std::optional<int64_t>& said, bool is_known, int64_t& number) {
+Status agree(std::string_view tensor, std::string_view what, const std::optional<int64_t>& said, bool is_known,
+             int64_t& number) {
     if (!said) return {};
     if (is_known && *said != number)
         return error(tensor, "has {} {}; the tensors before it have {}", *said, what, number);
@@ -193,7 +198,7 @@ Status agree(Tensor tensor, std::string_view what, const std::optional<int64_t>&
 uint32_t tensors_that_say(const Spec& spec, bool rows) {
     uint32_t bits = 0;
     for (const Tensor tensor : all_tensors) {
-        const bool has_rows = info(tensor).axes.row;
+        const bool has_rows = spec.has(tensor) ? spec.tensors[tensor]->axes.row : info(tensor).axes.row;
         const bool says = has_rows || (!rows && spec.is_per_slice(tensor));
         if (says) bits |= uint32_t{1} << info(tensor).number;
     }
@@ -203,26 +208,26 @@ uint32_t tensors_that_say(const Spec& spec, bool rows) {
 }  // namespace
 
 Status set_dlpack(const Artifact& artifact, normjit_arguments& arguments, Tensor tensor, const void* dl_tensor) {
-    if (dl_tensor == nullptr) return error(tensor, "null pointer");
+    const Spec& spec = artifact.spec;
+    const std::string_view name = spec.name(tensor);
+    if (dl_tensor == nullptr) return error(name, "null pointer");
     auto from = *static_cast<const dlpack::Tensor*>(dl_tensor);
-    NORMJIT_RETURN_IF_ERROR(check_shape(tensor, from));
+    NORMJIT_RETURN_IF_ERROR(check_shape(name, from));
     if (has_no_elements(from)) from.strides = nullptr;
     const auto dtype = dtype_of(from.dtype);
     if (!dtype) {
-        return error(tensor, "type code {} of {} bits and {} lanes; allowed: f32, bf16, f16, f64", from.dtype.code,
+        return error(name, "type code {} of {} bits and {} lanes; allowed: f32, bf16, f16, f64", from.dtype.code,
                      from.dtype.bits, from.dtype.lanes);
     }
     if (!is_reachable(from.device.type, artifact.target.isa)) {
-        return error(tensor, "is on a device of type {}; the kernel runs on a {}", from.device.type,
+        return error(name, "is on a device of type {}; the kernel runs on a {}", from.device.type,
                      artifact.target.isa == Isa::cuda ? "GPU" : "CPU");
     }
-    const Spec& spec = artifact.spec;
     NORMJIT_TRY(const Shape shape, ShapeReader(spec, tensor, from).read());
     const uint32_t known = arguments.dlpack_tensors;
     int64_t rows = arguments.rows, slices = arguments.slices == NORMJIT_NO_SLICES ? 0 : arguments.slices;
-    NORMJIT_RETURN_IF_ERROR(agree(tensor, "rows", shape.rows, (known & tensors_that_say(spec, true)) != 0, rows));
-    NORMJIT_RETURN_IF_ERROR(
-        agree(tensor, "slices", shape.slices, (known & tensors_that_say(spec, false)) != 0, slices));
+    NORMJIT_RETURN_IF_ERROR(agree(name, "rows", shape.rows, (known & tensors_that_say(spec, true)) != 0, rows));
+    NORMJIT_RETURN_IF_ERROR(agree(name, "slices", shape.slices, (known & tensors_that_say(spec, false)) != 0, slices));
     arguments.rows = rows;
     if (shape.slices) arguments.slices = slices == 0 ? NORMJIT_NO_SLICES : slices;
     if (shape.rows || shape.slices) arguments.dlpack_tensors |= uint32_t{1} << info(tensor).number;

@@ -3,6 +3,7 @@
 #include "normjit/normjit.h"
 
 #include "c_abi/convert.h"
+#include "support/text.h"
 #include "support/try.h"
 #include "system/fork_gate.h"
 
@@ -93,8 +94,25 @@ normjit_status normjit_spec_parse(const char* text, normjit_spec* spec) {
         NORMJIT_TRY(const normjit_spec known, read_struct<normjit_spec>(spec, "spec"));
         NORMJIT_TRY(const Spec parsed, parse_spec(text));
         normjit_spec full = to_c(parsed);
+        if (parsed.formula) {
+            if (known.size < sizeof full)
+                return invalid_argument("spec: size: this program was built with a normjit_spec that has no formulas");
+            full.text = text;
+        }
         full.size = std::min(known.size, sizeof full);
         std::memcpy(spec, &full, full.size);
+        return {};
+    });
+}
+
+normjit_status normjit_spec_tensor(const normjit_spec* spec, const char* name, int32_t* tensor) {
+    return guarded([&]() -> Status {
+        NORMJIT_RETURN_IF_ERROR(check_handle(name, "name"));
+        NORMJIT_RETURN_IF_ERROR(check_handle(tensor, "tensor"));
+        NORMJIT_TRY(const Spec parsed, to_cpp(spec));
+        const auto found = parsed.find(name);
+        if (!found) return invalid_argument(fmt::format("spec: it has no tensor '{}'", text::shown(name)));
+        *tensor = info(*found).number;
         return {};
     });
 }

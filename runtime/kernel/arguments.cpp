@@ -134,7 +134,7 @@ class Checker {
     }
 
     Status check_form(const Operand& operand, const Argument& given) const {
-        const std::string_view tensor = name(operand.tensor);
+        const std::string_view tensor = operand.name;
         if (given.dtype != operand.dtype) {
             return error(tensor, "dtype is {}; the kernel was compiled for {}", name(given.dtype), name(operand.dtype));
         }
@@ -158,7 +158,7 @@ class Checker {
     /// the address space. Remembers them for the check of overlaps.
     Status check_memory(const Operand& operand, const Argument& given, const LaunchOperand& placed) {
         if (!has_elements(operand)) return {};
-        const std::string_view tensor = name(operand.tensor);
+        const std::string_view tensor = operand.name;
         const auto begin = reinterpret_cast<uintptr_t>(given.data);
         if (given.data == nullptr) return error(tensor, "null pointer; the kernel needs this tensor");
         if (begin % static_cast<uintptr_t>(operand.bytes()) != 0) {
@@ -212,7 +212,7 @@ class Checker {
     }
 
     Status beyond_address_space(const Operand& operand, const Argument& given) const {
-        const std::string_view tensor = name(operand.tensor);
+        const std::string_view tensor = operand.name;
         if (arguments_.slices > 1 && given.slice_stride != Argument::contiguous) {
             return error(tensor, "slice_stride {} times {} slices is beyond the address space", given.slice_stride,
                          arguments_.slices);

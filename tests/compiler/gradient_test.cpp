@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Derived gradients, against finite differences in double by an evaluator of their own.
+#include "frontend/frontend.h"
 #include "gradient/differentiate.h"
 #include "ir/builder.h"
 #include "random_spec.h"
@@ -97,7 +98,7 @@ constexpr std::array wanted = {Tensor::x, Tensor::residual, Tensor::rowscale, Te
 /// Compares the derivative of sum(dy * y) by each element of each input with its gradient.
 /// Returns false if a gradient is refused because it sums what has no kernel, such as an [N] value over its columns.
 bool check_gradients(test::Random& random, const std::function<Expr(ir::Builder&)>& formula) {
-    ir::Builder b(spec_of_inputs());
+    ir::Builder b(frontend::declare(spec_of_inputs()));
     std::vector<Expr> inputs;
     Inputs data;
     for (const Tensor tensor : wanted) {
@@ -207,7 +208,7 @@ TEST_CASE("gradients of random formulas are those of finite differences") {
 }
 
 TEST_CASE("what is saved is read, and differentiated as what it was computed from") {
-    ir::Builder b(spec_of_inputs());
+    ir::Builder b(frontend::declare(spec_of_inputs()));
     const Expr saved = b.input(Tensor::rstd), dy = b.input(Tensor::dy), h = x(b);
     const Expr rstd = rsqrt(row_mean(h * h) + 1e-5);
     const Expr y = b.name("xhat", h * rstd);
@@ -222,7 +223,7 @@ TEST_CASE("what is saved is read, and differentiated as what it was computed fro
 
 TEST_CASE("what has no derivative is refused") {
     const auto message = [](const std::function<Expr(ir::Builder&)>& formula, Tensor input) {
-        ir::Builder b(spec_of_inputs());
+        ir::Builder b(frontend::declare(spec_of_inputs()));
         const Expr of = b.input(input), dy = b.input(Tensor::dy);
         const auto got = gradient::differentiate(b, std::array{Given{formula(b), dy}}, std::array{of}, {});
         return got.ok() ? std::string() : got.status().message();

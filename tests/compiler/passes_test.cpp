@@ -39,7 +39,8 @@ PerTensor<std::vector<double>> evaluate(const ir::Function& function, Spec spec,
     in_double.compute = DType::f64;
     for (const Tensor tensor : all_tensors) {
         if (spec.has(tensor)) spec.set(tensor, DType::f64);
-        if (in_double.dtypes[tensor]) in_double.dtypes[tensor] = DType::f64;
+        if (in_double.operands[tensor] && in_double.operands[tensor]->dtype)
+            in_double.operands[tensor]->dtype = DType::f64;
     }
     const Target target = *parse_target("x86-64 backend=portable");
     const auto plan = plan::build(spec, {row_groups, CpuSchedule()}, target, in_double);

@@ -3,6 +3,7 @@
 
 #include "mutate.h"
 #include "random_spec.h"
+#include "spec/formula.h"
 
 #include <limits>
 #include <string>
@@ -227,10 +228,14 @@ TEST_CASE("what no output depends on is dropped") {
 }
 
 TEST_CASE("errors name the key, the value and what is allowed") {
+    std::string norms = "layernorm rmsnorm";
+    for (const std::string_view name : library_names()) norms += " " + std::string(name);
+    const std::string batchnorm = "spec: norm 'batchnorm': allowed: " + norms;
+    const std::string rmsnrm = "spec: norm 'rmsnrm': allowed: " + norms + "; did you mean 'rmsnorm'?";
     check_answers({
         {"", "spec: the text is empty"},
-        {"batchnorm cols=8", "spec: norm 'batchnorm': allowed: layernorm rmsnorm"},
-        {"rmsnrm cols=8", "spec: norm 'rmsnrm': allowed: layernorm rmsnorm; did you mean 'rmsnorm'?"},
+        {"batchnorm cols=8", batchnorm},
+        {"rmsnrm cols=8", rmsnrm},
         {"layernorm", "spec: cols is missing: the number of columns, at least 1"},
         {"layernorm col=8",
          "spec: unknown key 'col'; allowed: pass slices rows cols out accumulate per_slice source stats rounding eps "

@@ -112,8 +112,6 @@ Schedule random_legal_schedule(Random& random, const Spec& spec, const Target& t
     return usual;
 }
 
-namespace {
-
 Case random_case_of(Random& random, const Spec& spec, Batch batch) {
     Case drawn;
     drawn.spec = spec;
@@ -126,8 +124,6 @@ Case random_case_of(Random& random, const Spec& spec, Batch batch) {
     drawn.threads = random.pick({1, 1, 2, 3});
     return drawn;
 }
-
-}  // namespace
 
 Case random_case(Random& random) {
     const SpecLimits limits = random_limits(random);

@@ -31,6 +31,9 @@ struct Case {
 /// seconds.
 Case random_case(Random& random);
 
+/// Draws all of a case but its spec and its rows.
+Case random_case_of(Random& random, const Spec& spec, Batch batch);
+
 /// Draws a case of rows in one slice.
 Case random_plain_case(Random& random);
 

@@ -31,7 +31,7 @@ std::optional<Tensor> random_under(Random& random, const Spec& spec, Tensor outp
 /// Places slices one after the other, with gaps or without, or side by side in longer rows.
 void draw_slice_stride(Random& random, const Case& a_case, Tensor tensor, Layout::Place& place) {
     const int64_t gap = random.chance(50) ? 0 : random.between(1, 17);
-    if (!is_matrix(tensor)) {
+    if (!a_case.spec.is_matrix(tensor)) {
         place.slice_stride = a_case.spec.cols + gap;
     } else if (random.chance(60)) {
         place.slice_stride = a_case.rows * place.stride + gap;
@@ -49,7 +49,7 @@ Layout make_layout(const Case& a_case) {
     layout.groups = a_case.schedule.row_groups;
     for (Tensor tensor : all_tensors) {
         layout.places[tensor].stride = spec.cols;
-        layout.places[tensor].slice_stride = is_matrix(tensor) ? a_case.rows * spec.cols : spec.cols;
+        layout.places[tensor].slice_stride = spec.is_matrix(tensor) ? a_case.rows * spec.cols : spec.cols;
     }
     // With spec.invariant a GPU accepts whole vectors only.
     const bool aligned = spec.invariant && a_case.target.is_cuda();
@@ -62,7 +62,7 @@ Layout make_layout(const Case& a_case) {
         place.shift = aligned ? 0 : random.between(0, 1);
         place.stride = random_stride(random, spec.cols, size(spec, tensor));
         if (aligned && place.stride % 64 != 0) place.stride = spec.cols;
-        place.slice_stride = is_matrix(tensor) ? a_case.rows * place.stride : spec.cols;
+        place.slice_stride = spec.is_matrix(tensor) ? a_case.rows * place.stride : spec.cols;
         if (spec.has_slices() && !aligned) draw_slice_stride(random, a_case, tensor, place);
     }
     PerTensor<bool> is_taken;
@@ -101,9 +101,9 @@ Problem::Problem(const Case& a_case, const Geometry& geometry, const Layout& lay
         const auto& place = layout_.places[tensor];
         Argument& argument = arguments_[tensor];
         argument.dtype = spec.dtype(tensor);
-        argument.cols = info(tensor).axes.column ? spec.cols : 0;
-        if (is_matrix(tensor)) argument.row_stride = place.stride;
-        const bool has_slices = is_matrix(tensor) || spec.is_per_slice(tensor);
+        argument.cols = spec.axes(tensor).column ? spec.cols : 0;
+        if (spec.is_matrix(tensor)) argument.row_stride = place.stride;
+        const bool has_slices = spec.is_matrix(tensor) || spec.is_per_slice(tensor);
         if (has_slices && spec.has_slices()) argument.slice_stride = place.slice_stride;
         const Rows shape = rows(tensor);
         if (!layout_.under[tensor]) {
@@ -143,7 +143,8 @@ Problem::Rows Problem::rows(Tensor tensor) const {
     const auto& place = layout_.places[tensor];
     const int64_t width = case_.spec.cols * element, slice_stride = place.slice_stride * element;
     std::byte* data = memory_[owner].data();
-    if (is_matrix(tensor)) return {data, case_.slices, case_.rows, slice_stride, place.stride * element, width};
+    if (case_.spec.is_matrix(tensor))
+        return {data, case_.slices, case_.rows, slice_stride, place.stride * element, width};
     if (case_.spec.is_per_slice(tensor)) return {data, case_.slices, 1, slice_stride, 0, width};
     return {data, 1, 1, 0, 0, all};
 }

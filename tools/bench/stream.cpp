@@ -18,7 +18,7 @@ constexpr int64_t smallest_piece = 256;  // steps: 16 KiB of the narrowest matri
 
 /// A thread's share: `steps` steps, in each of which matrix i advances by lines[i] cache lines.
 struct Share {
-    static constexpr int most_reads = 3, most_writes = 2;
+    static constexpr int most_reads = 8, most_writes = 8;
     const char* reads[most_reads] = {};
     int64_t read_lines[most_reads] = {};
     int read_count = 0;

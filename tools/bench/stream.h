@@ -21,8 +21,8 @@ struct Traffic {
         void* data = nullptr;
         int64_t bytes = 0;
     };
-    std::vector<Read> reads;    ///< 1 to 3
-    std::vector<Write> writes;  ///< at most 2
+    std::vector<Read> reads;    ///< 1 to 8
+    std::vector<Write> writes;  ///< at most 8
 
     int64_t bytes() const;
 };

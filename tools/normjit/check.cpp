@@ -40,7 +40,7 @@ Allowance foreign_allowance(const Spec& spec, int64_t rows, Tensor tensor, DType
         allowance.narrowest = spec.dtype(input);
     }
     if (coarseness(allowance.narrowest) > coarseness(spec.compute())) {
-        allowance.spacings = is_matrix(tensor) ? 4 : 4 * std::sqrt(static_cast<double>(rows) + 1);
+        allowance.spacings = spec.is_matrix(tensor) ? 4 : 4 * std::sqrt(static_cast<double>(rows) + 1);
     }
     return allowance;
 }
@@ -117,8 +117,8 @@ Expected<std::vector<OutputCheck>> check_outputs(const Problem& problem,
     for (Tensor tensor : all_tensors) {
         if (!spec.writes(tensor)) continue;
         OutputCheck& check = checks.emplace_back();
-        check.tensor = tensor;
-        const auto row = static_cast<size_t>(info(tensor).axes.column ? spec.cols : problem.elements(tensor));
+        check.name = spec.name(tensor);
+        const auto row = static_cast<size_t>(spec.axes(tensor).column ? spec.cols : problem.elements(tensor));
         check.ours = distance_of(expected[tensor], row, spec.dtype(tensor), problem.tensors[tensor].data(), {});
         if (const auto& gradient = foreign[tensor]) {
             check.foreign = distance_of(expected[tensor], row, gradient->type, gradient->data.data(),

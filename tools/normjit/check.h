@@ -9,6 +9,7 @@
 #include "normjit/tensor.h"
 
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace normjit::cli {
@@ -31,7 +32,7 @@ struct Distance {
 };
 
 struct OutputCheck {
-    Tensor tensor = Tensor::dx;
+    std::string name;  ///< the output's
     Distance ours;
     std::optional<Distance> foreign;
 

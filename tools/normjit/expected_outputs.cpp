@@ -88,7 +88,7 @@ void ExpectedOutputs::compute_by_slice(const Inputs& inputs) {
             auto& total = shared_[columns.output];
             if (slice == 0) total.resize(sums.size());
             for (size_t j = 0; j < sums.size(); ++j) {
-                if (info(columns.output).axes.is_scalar()) {
+                if (spec_.axes(columns.output).is_scalar()) {
                     total[j] = {std::max(total[j].value, sums[j].value), std::max(total[j].error, sums[j].error)};
                     continue;
                 }
@@ -109,11 +109,12 @@ ExpectedOutputs::Inputs ExpectedOutputs::rows_of(const Inputs& inputs, int64_t s
         const auto copy = [&](int64_t row, int64_t width) {
             part[tensor].insert(part[tensor].end(), all.begin() + row * width, all.begin() + (row + 1) * width);
         };
-        if (info(tensor).axes.is_columns()) {
+        if (spec_.axes(tensor).is_columns()) {
             copy(spec_.is_per_slice(tensor) ? slice % made_.slices : 0, spec_.cols);
             continue;
         }
-        for (int64_t i = 0; i < count; ++i) copy((first + i) % made_.all_rows(), is_matrix(tensor) ? spec_.cols : 1);
+        for (int64_t i = 0; i < count; ++i)
+            copy((first + i) % made_.all_rows(), spec_.is_matrix(tensor) ? spec_.cols : 1);
     }
     return part;
 }
@@ -129,13 +130,13 @@ Status ExpectedOutputs::check(Tensor tensor, int64_t row, const reference::Gradi
     const DType type = spec_.dtype(tensor);
     const double got = reference::decode(type, element);
     if (reference::agrees(expected, got, type)) return {};
-    const std::string place = is_matrix(tensor)               ? fmt::format("row {}, column {}", row, column)
-                              : info(tensor).axes.is_rows()   ? fmt::format("row {}", row)
-                              : info(tensor).axes.is_scalar() ? "all rows"
-                              : spec_.is_per_slice(tensor)    ? fmt::format("slice {}, column {}", row, column)
-                                                              : fmt::format("column {}", column);
-    return failed(fmt::format("wrong: {} at {} is {:.9g}; must be {:.9g}, {:.2g} off at most", name(tensor), place, got,
-                              expected.value, expected.error));
+    const std::string place = spec_.is_matrix(tensor)          ? fmt::format("row {}, column {}", row, column)
+                              : spec_.axes(tensor).is_rows()   ? fmt::format("row {}", row)
+                              : spec_.axes(tensor).is_scalar() ? "all rows"
+                              : spec_.is_per_slice(tensor)     ? fmt::format("slice {}, column {}", row, column)
+                                                               : fmt::format("column {}", column);
+    return failed(fmt::format("wrong: {} at {} is {:.9g}; must be {:.9g}, {:.2g} off at most", spec_.name(tensor),
+                              place, got, expected.value, expected.error));
 }
 
 Status ExpectedOutputs::check_row(const Operand& output, int64_t row, const void* elements) const {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t chunk_bytes = 16;
 
-bool is_moved(const Spec& spec, Tensor tensor) { return is_matrix(tensor) && spec.takes_part(tensor); }
+bool is_moved(const Spec& spec, Tensor tensor) { return spec.is_matrix(tensor) && spec.takes_part(tensor); }
 
 /// What the kernels pass over. A matrix whose size is not a multiple of a chunk loses its last bytes.
 struct Pass {

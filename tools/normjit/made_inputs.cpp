@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes data without a file. Every element is a function of the seed, its tensor and its place.
 #include "element.h"
+#include "formula.h"
 #include "problem.h"
 
 #include <algorithm>
@@ -34,6 +35,10 @@ struct Shape {
 };
 
 Shape shape_of(Tensor tensor, const Spec& spec) {
+    if (spec.formula) {
+        const std::string_view name = spec.name(tensor);
+        return name == "gamma" ? Shape{1, 0.1} : name == "beta" ? Shape{0, 0.1} : Shape{0, 1};
+    }
     switch (tensor) {
         case Tensor::x:
             return {spec.source == Source::x ? x_mean : 0, 1};
@@ -86,13 +91,33 @@ void fill_statistics(const Problem& problem, bench::Team& team) {
     });
 }
 
+/// Fills the values that a forward pass saved as it computes them. Those that no output depends on have no place.
+void fill_saved(const Problem& problem) {
+    const Spec& spec = problem.spec;
+    if (spec.formula->saved.empty()) return;
+    PerTensor<std::vector<double>> inputs;
+    for (const Tensor tensor : all_tensors) {
+        if (spec.depends_on(tensor))
+            inputs[tensor] =
+                reference::decode(spec.dtype(tensor), problem.tensors[tensor].data(), problem.elements(tensor));
+    }
+    const auto saved = reference::saved_values(spec, problem.batch, inputs);
+    for (const Tensor tensor : all_tensors) {
+        if (!spec.has(tensor)) continue;
+        for (size_t i = 0; i < saved[tensor].size(); ++i)
+            reference::encode(spec.dtype(tensor), saved[tensor][i], problem.element(tensor, static_cast<int64_t>(i)));
+    }
+}
+
 }  // namespace
 
 void fill_inputs(const Problem& problem, uint64_t seed, bench::Team& team) {
     for (Tensor tensor : all_tensors) {
-        const bool is_input = may_be_read(tensor) && !is_statistic(tensor) && problem.spec.has(tensor);
+        const Spec& spec = problem.spec;
+        const bool is_input = spec.has(tensor) && !spec.is_output(tensor) && (spec.formula || !is_statistic(tensor));
         if (is_input || problem.spec.accumulates(tensor)) fill(problem, tensor, seed, team);
     }
+    if (problem.spec.formula) return fill_saved(problem);
     if (problem.spec.reads(Tensor::rstd) || problem.spec.reads(Tensor::mean)) fill_statistics(problem, team);
 }
 

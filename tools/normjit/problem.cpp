@@ -24,8 +24,8 @@ Status check_memory(const Spec& spec, Batch batch) {
         if (!spec.has(tensor)) continue;
         const double rows = static_cast<double>(batch.rows) * static_cast<double>(batch.slices);
         const double slices = spec.is_per_slice(tensor) ? static_cast<double>(batch.slices) : 1;
-        const double cols = info(tensor).axes.column ? static_cast<double>(spec.cols) : 1;
-        const double elements = (info(tensor).axes.row ? rows : slices) * cols;
+        const double cols = spec.axes(tensor).column ? static_cast<double>(spec.cols) : 1;
+        const double elements = (spec.axes(tensor).row ? rows : slices) * cols;
         needed += elements * static_cast<double>(size_of(spec.dtype(tensor)));
     }
     double present = static_cast<double>(cpu::physical_memory());
@@ -59,7 +59,7 @@ int64_t Problem::row_stride(Tensor matrix) const {
 }
 
 void* Problem::element(Tensor tensor, int64_t i) const {
-    if (is_matrix(tensor) && row_alignment > 1) i += i / spec.cols * (row_stride(tensor) - spec.cols);
+    if (spec.is_matrix(tensor) && row_alignment > 1) i += i / spec.cols * (row_stride(tensor) - spec.cols);
     return static_cast<char*>(tensors[tensor].data()) + i * static_cast<int64_t>(size_of(spec.dtype(tensor)));
 }
 
@@ -72,8 +72,8 @@ Arguments Problem::arguments() const {
         Argument& argument = arguments[tensor];
         argument.data = tensors[tensor].data();
         argument.dtype = spec.dtype(tensor);
-        argument.cols = info(tensor).axes.column ? spec.cols : 0;
-        if (is_matrix(tensor)) argument.row_stride = row_stride(tensor);
+        argument.cols = spec.axes(tensor).column ? spec.cols : 0;
+        if (spec.is_matrix(tensor)) argument.row_stride = row_stride(tensor);
     }
     arguments.workspace = workspace.data();
     arguments.workspace_bytes = workspace.bytes();
@@ -95,7 +95,7 @@ void Problem::restore_accumulated() const {
 bench::Traffic Problem::traffic() const {
     bench::Traffic traffic;
     for (Tensor tensor : all_tensors) {
-        if (!is_matrix(tensor) || !spec.has(tensor)) continue;
+        if (!spec.is_matrix(tensor)) continue;
         void* data = tensors[tensor].data();
         const int64_t bytes = bytes_of(spec, tensor, batch);  // gaps are not counted
         if (spec.writes(tensor)) {
@@ -122,8 +122,8 @@ Expected<Problem> allocate_problem(const Kernel& kernel, Batch batch, bench::Tea
     for (Tensor tensor : all_tensors) {
         if (!problem.spec.has(tensor)) continue;
         const auto size = static_cast<int64_t>(size_of(problem.spec.dtype(tensor)));
-        const int64_t bytes = is_matrix(tensor) ? batch.all_rows() * problem.row_stride(tensor) * size
-                                                : bytes_of(problem.spec, tensor, batch);
+        const int64_t bytes = problem.spec.is_matrix(tensor) ? batch.all_rows() * problem.row_stride(tensor) * size
+                                                             : bytes_of(problem.spec, tensor, batch);
         NORMJIT_TRY(problem.tensors[tensor], Buffer::allocate(bytes));
         if (problem.spec.writes(tensor)) touch(problem.tensors[tensor], team);
     }

@@ -16,7 +16,8 @@ constexpr int64_t line = 64, page_bytes = 4096;
 /// Allocators give larger blocks their own pages, so all begin at the same place of a page; here as well.
 constexpr int64_t least_of_own_pages = 128 << 10;
 
-bool has_rows(Tensor tensor) { return info(tensor).axes.row; }
+/// True if the problem has the tensor, and it has rows.
+bool has_rows(const Spec& spec, Tensor tensor) { return spec.has(tensor) && spec.axes(tensor).row; }
 
 /// Returns a step that walks through that many copies, each once and far from the last one.
 int64_t step_through(int64_t copies) {
@@ -34,17 +35,17 @@ RotatingCopies::RotatingCopies(Problem problem, int64_t cold_bytes)
       traffic_(problem_.traffic()),
       cold_bytes_(cold_bytes) {
     for (const Tensor tensor : all_tensors) {
-        if (!problem_.spec.has(tensor) || !has_rows(tensor)) continue;
+        if (!has_rows(problem_.spec, tensor)) continue;
         copy_bytes_ += round_up(bytes_of(tensor), line);
-        if (is_matrix(tensor) && problem_.spec.reads(tensor)) reads_.push_back(tensor);
-        if (is_matrix(tensor) && problem_.spec.writes(tensor)) writes_.push_back(tensor);
+        if (problem_.spec.is_matrix(tensor) && problem_.spec.reads(tensor)) reads_.push_back(tensor);
+        if (problem_.spec.is_matrix(tensor) && problem_.spec.writes(tensor)) writes_.push_back(tensor);
     }
 }
 
 /// Lays out the tensors of a copy.
 void RotatingCopies::lay_out() {
     for (const Tensor tensor : all_tensors) {
-        if (!problem_.spec.has(tensor) || !has_rows(tensor)) continue;
+        if (!has_rows(problem_.spec, tensor)) continue;
         const int64_t bytes = bytes_of(tensor);
         const bool has_own_pages = bytes >= least_of_own_pages;
         if (has_own_pages) stride_ = round_up(stride_, page_bytes);

@@ -58,8 +58,7 @@ std::string check_table(const std::vector<OutputCheck>& checks) {
     titles.push_back("verdict");
     Table table(titles);
     for (const OutputCheck& check : checks) {
-        std::vector<std::string> cells = {"  " + std::string(name(check.tensor)), std::string(name(check.ours.type)),
-                                          ulp_text(check.ours)};
+        std::vector<std::string> cells = {"  " + check.name, std::string(name(check.ours.type)), ulp_text(check.ours)};
         if (foreign) cells.push_back(check.foreign ? ulp_text(*check.foreign) : "-");
         cells.push_back(verdict_of(check));
         table.add(cells);
@@ -99,7 +98,7 @@ Status verdict(const std::vector<RunResult>& results) {
         for (const OutputCheck& check : result.checks) {
             ++outputs;
             if (check.holds()) continue;
-            if (wrong++ == 0) first = (result.name.empty() ? "" : result.name + ".") + std::string(name(check.tensor));
+            if (wrong++ == 0) first = (result.name.empty() ? "" : result.name + ".") + check.name;
         }
     }
     if (wrong == 0) return {};
@@ -209,7 +208,7 @@ ordered_json to_json(const RunResult& result) {
         json["share"] = m.share;
     }
     for (const OutputCheck& check : result.checks) {
-        ordered_json& entry = json["outputs"][std::string(name(check.tensor))];
+        ordered_json& entry = json["outputs"][check.name];
         entry["ours"] = to_json(check.ours);
         if (check.foreign) entry["framework"] = to_json(*check.foreign);
     }

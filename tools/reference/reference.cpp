@@ -3,6 +3,7 @@
 
 #include "bounded.h"
 #include "element.h"
+#include "formula.h"
 
 #include <algorithm>
 
@@ -263,6 +264,7 @@ Gradients compute(const Spec& spec, Batch batch, const PerTensor<std::vector<dou
 }
 
 Gradients compute_repeated(const Spec& spec, Batch made, int64_t rows, const PerTensor<std::vector<double>>& inputs) {
+    if (spec.formula) return compute_formula(spec, made, rows, inputs);
     if (spec.compute() == DType::f64) return Computation<long double>(spec, made, rows, inputs).run();
     return Computation<double>(spec, made, rows, inputs).run();
 }

@@ -140,7 +140,7 @@ class FinalReduceEmitter {
             m_.set(m_.temporary(), address(offsetof(FinalTask, data) + plan_.operands.place(tensor) * sizeof(void*)));
             return {m_.temporary(), column_, static_cast<int>(plan_.operands.of(tensor).bytes())};
         };
-        const auto type = [&](Tensor tensor) { return *plan_.function.dtypes[tensor]; };
+        const auto type = [&](Tensor tensor) { return plan_.function.dtype(tensor); };
         Environment around;
         around.vectors = m_.unit_vectors();
         around.lanes = lanes;

@@ -98,14 +98,14 @@ Vector RowLoops::load_row_input(Vector to, Tensor tensor, Block block) {
     const int64_t bytes = plan_.operands.of(tensor).bytes();
     m_.set(m_.temporary(), block_[tensor]);
     if (block == Block::next) m_.add(m_.temporary(), cpu_.row_block * bytes);
-    return m_.load_rows(to, {m_.temporary(), row_, static_cast<int>(bytes)}, *plan_.function.dtypes[tensor]);
+    return m_.load_rows(to, {m_.temporary(), row_, static_cast<int>(bytes)}, plan_.function.dtype(tensor));
 }
 
 void RowLoops::store_row_output(Tensor tensor, Vector value, Block block) {
     const int64_t bytes = plan_.operands.of(tensor).bytes();
     m_.set(m_.temporary(), block_[tensor]);
     if (block == Block::next) m_.add(m_.temporary(), cpu_.row_block * bytes);
-    m_.store_rows({m_.temporary(), row_, static_cast<int>(bytes)}, value, *plan_.function.dtypes[tensor]);
+    m_.store_rows({m_.temporary(), row_, static_cast<int>(bytes)}, value, plan_.function.dtype(tensor));
 }
 
 void RowLoops::find_sums() { m_.set_to_multiple(m_.temporary(), row_, m_.register_bytes()); }

@@ -323,7 +323,7 @@ class RowsEmitter {
                 around.live.insert({plan_.epilogue.sums[k], values_of(m_, strip.sums[u][k])});
             around.load = [&, load = around.load](const Unit& to, ValueId id) {
                 const Tensor tensor = function_[id].tensor;
-                if (!may_be_accumulated(tensor)) return load(to, id);
+                if (!function_.operand(tensor).is_output) return load(to, id);
                 return m_.load(to, loops_.output(tensor, unit), units_.dtype(tensor), unit.lanes);
             };
             around.store = [&](const Unit& value, Tensor tensor) {

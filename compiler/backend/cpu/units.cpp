@@ -26,7 +26,7 @@ Environment Units::environment(const Columns& columns, const std::vector<ValueId
 
 Unit Units::load(const Unit& to, ValueId id, const Columns& columns, Block block) {
     const Tensor tensor = plan_.function[id].tensor;
-    const Block of = is_matrix(tensor) ? block : Block::current;
+    const Block of = plan_.function[id].shape == ir::Shape::matrix ? block : Block::current;
     return m_.load(to, loops_.element(tensor, columns, of), dtype(tensor), columns.lanes);
 }
 

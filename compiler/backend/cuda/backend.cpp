@@ -28,7 +28,7 @@ Status legal(const plan::Plan& plan) {
     for (size_t i = 0; i < plan.cuda().sum_of_output.size(); ++i) {
         if (plan.cuda().sum_of_output[i] != ir::no_value) continue;
         return invalid_argument(fmt::format("spec: {} is not made of one column sum; a GPU finishes each by itself",
-                                            name(plan.epilogue.stores[i].tensor)));
+                                            plan.function.operand(plan.epilogue.stores[i].tensor).name));
     }
     if (!plan.operands.row_outputs().empty() && plan.sweeps.size() < 2)
         return invalid_argument("spec: row outputs need a row mean; a GPU stores them after the last one");

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/expression.h"
 
-#include <fmt/format.h>
-
 namespace normjit::backend::cuda {
 
 using ir::Op;
@@ -16,12 +14,17 @@ std::string literal(double number, DType compute) {
 }
 
 Expressions::Expressions(const plan::Plan& plan)
-    : Formula(plan.function), names_(plan.function.values.size()), in_row_(plan.function.values.size()) {
-    for (ValueId id = 0; id < function_.size(); ++id)
-        names_[id] = function_[id].op == Op::final_reduce ? "sum" : ir::name(function_, id);
+    : Formula(plan.function),
+      suffix_(plan.spec.formula ? "_" : ""),
+      names_(plan.function.values.size()),
+      in_row_(plan.function.values.size()) {
+    for (ValueId id = 0; id < function_.size(); ++id) {
+        const std::string name = ir::name(function_, id);
+        names_[id] = function_[id].op == Op::final_reduce ? "sum" : name.empty() ? "" : identifier(name);
+    }
     for (const ValueId id : plan.row_slots) {
         in_row_[id] = true;
-        if (names_[id].empty()) names_[id] = fmt::format("t{}", id);
+        if (names_[id].empty()) names_[id] = identifier(fmt::format("t{}", id));
     }
 }
 

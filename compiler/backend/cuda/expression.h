@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include <fmt/format.h>
+
 namespace normjit::backend::cuda {
 
 /// Returns a literal of the compute type that reads back exactly: "9.99999975e-06f".
@@ -19,6 +21,9 @@ class Expressions final : public ir::Formula {
 
     /// Returns a value's name, empty for a value that is written inside its user.
     const std::string& name(ir::ValueId id) const { return names_[id]; }
+    /// Returns the identifier for a name of the formula. People choose those of a formula's text, and may choose a word
+    /// of C++ or of the device code.
+    std::string identifier(std::string_view name) const { return fmt::format("{}{}", name, suffix_); }
     /// True if the value is a member of `struct Row`.
     bool in_row(ir::ValueId id) const { return in_row_[id]; }
 
@@ -26,6 +31,7 @@ class Expressions final : public ir::Formula {
     std::string name_in_use(ir::ValueId id) const override;
     std::string_view function_name(ir::Op op) const override;  ///< in templates/cuda/types.cuh
 
+    std::string_view suffix_;
     ir::PerValue<std::string> names_;
     ir::PerValue<bool> in_row_;
 };

@@ -77,7 +77,7 @@ class Printer {
         std::vector<std::string_view> types, names;
         for (const Operand& operand : operands) {
             types.push_back(type_name(operand.dtype));
-            names.push_back(normjit::name(operand.tensor));
+            names.push_back(operand.name);
         }
         line("    using {} = List<{}>;{}{}", name, fmt::join(types, ", "), names.empty() ? "" : "  // ",
              fmt::join(names, ", "));
@@ -194,7 +194,8 @@ class Printer {
         const auto add = [&](std::span<const Operand> operands, std::string_view array) {
             for (size_t i = 0; i < operands.size(); ++i) {
                 if (reads(sweep, operands[i].tensor))
-                    definitions.push_back(fmt::format("{} = {}[{}]", normjit::name(operands[i].tensor), array, i));
+                    definitions.push_back(
+                        fmt::format("{} = {}[{}]", expressions_.identifier(operands[i].name), array, i));
             }
         };
         add(operands_.matrices(), "m");

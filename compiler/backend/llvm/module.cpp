@@ -9,6 +9,7 @@
 #include "backend/llvm/frame.h"
 #include "backend/llvm/machine.h"
 #include "backend/llvm/object.h"
+#include "frontend/frontend.h"
 #include "passes/passes.h"
 #include "plan/plan.h"
 #include "support/try.h"
@@ -76,7 +77,7 @@ Status work(const Question& question, const Answer& answer) {
     }
     NORMJIT_TRY(const Spec spec, parse_spec(question.spec));
     NORMJIT_TRY(const Schedule schedule, parse_schedule(question.schedule));
-    NORMJIT_TRY(ir::Function function, ir::parse(question.formula));
+    NORMJIT_TRY(ir::Function function, ir::parse(question.formula, frontend::declare(spec).operands));
     NORMJIT_TRY(const plan::Plan plan, plan::build(spec, schedule, target, passes::assign_sweeps(function)));
     if (question.task == Task::print) {
         NORMJIT_TRY(const std::string text, print_module(plan));

@@ -3,6 +3,7 @@
 
 #include "backend/backend.h"
 #include "backend/portable/rows.h"
+#include "frontend/frontend.h"
 #include "passes/passes.h"
 #include "support/default_settings.h"
 #include "support/try.h"
@@ -25,11 +26,11 @@ namespace {
 bool same_tensors(const Spec& spec, const ir::Function& function) {
     for (const ir::Value& value : function.values) {
         if (value.op != ir::Op::input) continue;
-        if (!spec.depends_on(value.tensor) || spec.dtype_if(value.tensor) != function.dtypes[value.tensor])
+        if (!spec.depends_on(value.tensor) || spec.dtype_if(value.tensor) != function.operand(value.tensor).dtype)
             return false;
     }
     for (const ir::Output& output : function.outputs) {
-        if (spec.dtype_if(output.tensor) != function.dtypes[output.tensor]) return false;
+        if (spec.dtype_if(output.tensor) != function.operand(output.tensor).dtype) return false;
     }
     return function.cols == spec.cols && function.compute == spec.compute();
 }
@@ -40,7 +41,8 @@ Expected<PortableProgram> PortableProgram::make(const Artifact& artifact) {
     if (artifact.format != CodeFormat::portable) return invalid_argument("portable: the artifact holds machine code");
     const DefaultSettings settings;  // for the formula's numbers
     const auto* text = reinterpret_cast<const char*>(artifact.code.data());
-    NORMJIT_TRY(ir::Function function, ir::parse({text, artifact.code.size()}));
+    NORMJIT_TRY(ir::Function function,
+                ir::parse({text, artifact.code.size()}, frontend::declare(artifact.spec).operands));
     NORMJIT_RETURN_IF_ERROR(ir::verify(function));
     if (!same_tensors(artifact.spec, function)) return invalid_argument("portable: the formula is not of the spec");
     function = passes::assign_sweeps(function);

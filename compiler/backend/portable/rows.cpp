@@ -37,8 +37,7 @@ class Rows {
             for (const Sweep& sweep : plan_.sweeps) {
                 for (const ValueId id : sweep.row_values) fill_row_value(id);
                 for (const ir::Output& output : sweep.row_stores) {
-                    store(data_of(output.tensor), row_, 1, chunk(output.value).data(),
-                          *function_.dtypes[output.tensor]);
+                    store(data_of(output.tensor), row_, 1, chunk(output.value).data(), function_.dtype(output.tensor));
                 }
                 run(sweep);
             }
@@ -55,7 +54,7 @@ class Rows {
         const ir::Value& value = function_[id];
         if (value.op == Op::input) {
             T number = 0;
-            load(&number, data_of(value.tensor), row_, 1, *function_.dtypes[value.tensor]);
+            load(&number, data_of(value.tensor), row_, 1, function_.dtype(value.tensor));
             chunk(id).fill(number);
         } else {
             compute(id);
@@ -73,7 +72,7 @@ class Rows {
             for (size_t k = 0; k < sweep.partials.size(); ++k) add_to_partial(k, operand(sweep.partials[k]));
             for (const ir::Output& output : sweep.stores) {
                 store(row_of(output.tensor), first_, count_, chunk(output.value).data(),
-                      *function_.dtypes[output.tensor]);
+                      function_.dtype(output.tensor));
             }
         }
         const T reciprocal = static_cast<T>(1.0 / static_cast<double>(function_.cols));
@@ -85,7 +84,7 @@ class Rows {
     void fill(ValueId id) {
         const ir::Value& value = function_[id];
         if (value.op == Op::input) {
-            load(chunk(id).data(), row_of(value.tensor), first_, count_, *function_.dtypes[value.tensor]);
+            load(chunk(id).data(), row_of(value.tensor), first_, count_, function_.dtype(value.tensor));
         } else if (value.op != Op::constant) {
             compute(id);
         }
@@ -97,7 +96,7 @@ class Rows {
     /// Returns a matrix's current row, or the start of a column tensor.
     void* row_of(Tensor tensor) const {
         char* data = static_cast<char*>(data_of(tensor));
-        return is_matrix(tensor) ? data + row_ * operand(tensor).stride : data;
+        return function_.operand(tensor).shape == ir::Shape::matrix ? data + row_ * operand(tensor).stride : data;
     }
 
     /// Computes the whole chunk; the part beyond the row is not used.
@@ -183,7 +182,7 @@ class FinalReduce {
             for (const ValueId id : epilogue_.values) compute(id);
             for (const ir::Output& output : epilogue_.stores) {
                 store(data_of(output.tensor), first_, count_, chunk(output.value).data(),
-                      *function_.dtypes[output.tensor]);
+                      function_.dtype(output.tensor));
             }
         }
     }
@@ -224,7 +223,7 @@ class FinalReduce {
     void compute(ValueId id) {
         const ir::Value& value = function_[id];
         if (value.op == Op::input)
-            return load(chunk(id).data(), data_of(value.tensor), first_, count_, *function_.dtypes[value.tensor]);
+            return load(chunk(id).data(), data_of(value.tensor), first_, count_, function_.dtype(value.tensor));
         const auto [left, right] = value.operands;
         for (size_t i = 0; i < chunk_cols; ++i) {
             const T a = element(left, i);

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace normjit {
@@ -20,6 +21,7 @@ enum class Direction : uint8_t { input, output };
 /// A tensor of the problem, with all that the spec says about it.
 struct Operand : TensorSpec {
     Tensor tensor = Tensor::x;
+    std::string name = {};
     Direction direction = Direction::input;
 
     bool is_matrix() const { return axes.is_matrix(); }

@@ -21,6 +21,7 @@
 
 #include "normjit/choices.h"
 #include "normjit/dtype.h"
+#include "normjit/formula.h"
 #include "normjit/status.h"
 #include "normjit/tensor.h"
 
@@ -57,6 +58,7 @@ struct TensorSpec {
 
 struct Spec {
     Norm norm = Norm::layernorm;
+    FormulaPointer formula;  ///< instead of a norm; parse_spec() makes it
     Pass pass = Pass::backward;
     std::optional<int64_t> rows;        ///< M; not set: any M, given at launch
     std::optional<int64_t> slices = 1;  ///< S; not set: any S
@@ -80,12 +82,22 @@ struct Spec {
     /// Gives gamma or beta, and its gradient, a row for each slice, or one row for all. Only for specs with slices.
     void set_per_slice(Tensor column, bool is_per_slice);
 
+    /// Return the tensor's name, and true if a launch does not read it but to add to it.
+    std::string_view name(Tensor tensor) const;
+    /// Returns the number of a tensor that the layer has.
+    std::optional<Tensor> find(std::string_view name) const;
+    bool is_output(Tensor tensor) const;
+    /// Returns "layernorm", or the name of the formula.
+    std::string_view norm_name() const;
+
     bool has(Tensor tensor) const { return tensors[tensor].has_value(); }
     /// Returns the element type of an existing tensor.
     DType dtype(Tensor tensor) const { return tensors[tensor]->dtype; }
     std::optional<DType> dtype_if(Tensor tensor) const {
         return has(tensor) ? std::optional(dtype(tensor)) : std::nullopt;
     }
+    const Axes& axes(Tensor tensor) const { return tensors[tensor]->axes; }
+    bool is_matrix(Tensor tensor) const { return has(tensor) && axes(tensor).is_matrix(); }
     bool accumulates(Tensor tensor) const { return has(tensor) && tensors[tensor]->accumulate; }
     bool is_per_slice(Tensor tensor) const { return has(tensor) && tensors[tensor]->axes.is_per_slice(); }
     bool has_per_slice() const;
@@ -99,9 +111,7 @@ struct Spec {
     /// True if a launch reads this input. True for all inputs with a type, except for x if dbeta is the only output:
     /// its pointer may then be null.
     bool reads(Tensor tensor) const;
-    bool writes(Tensor tensor) const {
-        return has(tensor) && may_be_written(tensor) && (!is_statistic(tensor) || stats == Stats::recompute);
-    }
+    bool writes(Tensor tensor) const { return has(tensor) && is_output(tensor); }
     /// True if the outputs depend on the tensor's content before a launch: it is read or added to.
     bool depends_on(Tensor tensor) const { return reads(tensor) || accumulates(tensor); }
     bool writes_matrices() const;
@@ -109,8 +119,8 @@ struct Spec {
     /// Returns the type of xhat in a framework's memory: h's type, if h is not x. That is the type of the output h, or
     /// else the promoted type of x and the residual.
     DType stream_type() const;
-    /// Returns the type of all arithmetic: f32, or f64 if x is f64.
-    DType compute() const { return compute_type(dtype_if(Tensor::x).value_or(DType::f32)); }
+    /// Returns the type of all arithmetic: f32, or f64 if x is f64 (of a formula: a matrix).
+    DType compute() const;
 
     bool operator==(const Spec&) const = default;
 };

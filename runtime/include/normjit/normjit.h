@@ -106,10 +106,16 @@ typedef struct normjit_spec {
     int64_t slices;                  /* S; 0: one; -1: any */
     uint32_t per_slice; /* 1 << normjit_tensor, for gamma and beta with a row for each slice; their gradients then have
                            one as well */
+    const char* text; /* a text with a formula, which says all: the other fields are ignored. The caller keeps it while
+                           the spec is used. NULL: the norm above */
 } normjit_spec;
 
-/* Parses "layernorm cols=4096 x=bf16 gamma=f32", with defaults for what the text leaves out. */
+/* Parses "layernorm cols=4096 x=bf16 gamma=f32", with defaults for what the text leaves out. Of a text with a formula
+ * (compiler/FORMULAS.md) the spec keeps the pointer. */
 NORMJIT_API normjit_status normjit_spec_parse(const char* text, normjit_spec* spec);
+/* Gives the number by which normjit_arguments has the tensor of this name. Those of normjit_tensor keep theirs where no
+ * other tensor of the formula has it. */
+NORMJIT_API normjit_status normjit_spec_tensor(const normjit_spec* spec, const char* name, int32_t* tensor);
 NORMJIT_API normjit_status normjit_spec_text(const normjit_spec* spec, char* buffer, size_t capacity, size_t* bytes);
 
 /* ---- a device: engine.h. For the contract of a parallel_for see parallel_for.h. */

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// A norm that is given as a text, in the language of compiler/ir/formula_text.h, and what a spec chose of it. Immutable
+// once parse_spec() has made it.
+#pragma once
+
+#include "normjit/dtype.h"
+#include "normjit/tensor.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace normjit {
+
+struct Formula {
+    std::string source;  ///< how the text of a spec begins: the name of a norm of the library, or the whole formula
+    std::string name;    ///< the norm's
+    std::string text;    ///< the formula
+
+    /// A tensor of the formula that the layer has, a gradient, or a value that the forward pass saved.
+    struct Tensor {
+        std::string name;
+        Axes axes;
+        bool is_output = false;
+        bool is_optional = false;
+        DType dtype = DType::f32;
+        bool operator==(const Tensor&) const = default;
+    };
+    PerTensor<std::optional<Tensor>> tensors;
+    normjit::Tensor first = normjit::Tensor::x;  ///< the first input, whose type others have if the text says none
+
+    struct Number {
+        std::string name;
+        double value;
+        bool operator==(const Number&) const = default;
+    };
+    std::vector<Number> numbers;     ///< the value of each word of the formula that is one
+    std::vector<std::string> saved;  ///< names of values of the forward pass that the backward pass reads
+    std::vector<std::string> usual_outputs, usual_saved;  ///< of a text that does not say them
+
+    bool operator==(const Formula&) const = default;
+};
+
+/// Null for LayerNorm and RMSNorm. Equal if both are null, or what they point to is equal.
+class FormulaPointer {
+  public:
+    FormulaPointer() = default;
+    FormulaPointer(std::shared_ptr<const Formula> formula) : formula_(std::move(formula)) {}
+    explicit operator bool() const { return formula_ != nullptr; }
+    const Formula* operator->() const { return formula_.get(); }
+    const Formula& operator*() const { return *formula_; }
+    friend bool operator==(const FormulaPointer& a, const FormulaPointer& b) {
+        return a.formula_ == b.formula_ || (a && b && *a == *b);
+    }
+
+  private:
+    std::shared_ptr<const Formula> formula_;
+};
+
+}  // namespace normjit

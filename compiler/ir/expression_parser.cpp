@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/expression_parser.h"
+
+#include "ir/builder.h"
+#include "support/try.h"
+
+#include <charconv>
+
+#include <fmt/format.h>
+
+namespace normjit::ir {
+
+namespace {
+
+/// Limits that no formula comes near. Texts also come from files, and parser and printer recurse.
+constexpr int deepest_nesting = 64;
+constexpr ValueId most_values = 1024;
+
+}  // namespace
+
+bool ExpressionParser::accept(char symbol) {
+    if (!is_symbol(symbol)) return false;
+    lexer_.next();
+    return true;
+}
+
+Status ExpressionParser::error_at(const Token& token, std::string_view what) {
+    return invalid_argument(fmt::format("line {}, column {}: {}", token.line, token.column, what));
+}
+
+Status ExpressionParser::expect(char symbol) {
+    return accept(symbol) ? Status() : error(fmt::format("'{}' expected", symbol));
+}
+
+Status ExpressionParser::expect_word(std::string_view word) {
+    if (!is_word(word)) return error(fmt::format("'{}' expected", word));
+    lexer_.next();
+    return {};
+}
+
+Status ExpressionParser::end_of_line() {
+    if (is_kind(Token::Kind::end)) return {};
+    if (!is_kind(Token::Kind::newline)) return error("end of line expected");
+    lexer_.next();
+    return {};
+}
+
+template <class Number>
+Status ExpressionParser::read_number(Number& out) {
+    const Token token = lexer_.peek();
+    const char* const all = token.text.data() + token.text.size();
+    const auto [end, code] = std::from_chars(token.text.data(), all, out);
+    if (token.kind != Token::Kind::number || code != std::errc() || end != all) return error("number expected");
+    lexer_.next();
+    return {};
+}
+
+Status ExpressionParser::number(int64_t& out) { return read_number(out); }
+Status ExpressionParser::number(int& out) { return read_number(out); }
+Status ExpressionParser::number(double& out) { return read_number(out); }
+
+Expected<Token> ExpressionParser::word(std::string_view otherwise) {
+    const Token token = lexer_.next();
+    if (token.kind != Token::Kind::word) return error_at(token, otherwise);
+    return token;
+}
+
+template <class Operand>
+Expected<ValueId> ExpressionParser::infix(std::string_view symbols, Operand operand) {
+    NORMJIT_TRY(ValueId left, operand());
+    while (is_kind(Token::Kind::symbol) && symbols.find(lexer_.peek().text[0]) != symbols.npos) {
+        const Token symbol = lexer_.next();
+        NORMJIT_TRY(const ValueId right, operand());
+        NORMJIT_TRY(left, apply(symbol, left, right));
+    }
+    return left;
+}
+
+Expected<ValueId> ExpressionParser::sum() {
+    return infix("+-", [this] { return product(); });
+}
+
+Expected<ValueId> ExpressionParser::product() {
+    return infix("*/", [this] { return primary(); });
+}
+
+/// Parses what follows an opening parenthesis.
+Expected<ValueId> ExpressionParser::nested() {
+    const Token at = lexer_.next();
+    if (nesting_ == deepest_nesting)
+        return error_at(at, fmt::format("more than {} parentheses inside one another", deepest_nesting));
+    ++nesting_;
+    NORMJIT_TRY(const ValueId inner, sum());
+    --nesting_;
+    return inner;
+}
+
+/// Parses a number, or the negative of an operand.
+Expected<ValueId> ExpressionParser::constant() {
+    const Token at = lexer_.peek();
+    const bool negative = accept('-');
+    if (negative && !is_kind(Token::Kind::number)) {
+        if (!is_kind(Token::Kind::word) && !is_symbol('(')) return error("a value expected");
+        Token times = at;
+        times.text = info(Op::mul).notation;
+        NORMJIT_TRY(const ValueId operand, primary());
+        NORMJIT_TRY(const ValueId minus_one, add(at, {.op = Op::constant, .constant = -1}));
+        return apply(times, minus_one, operand);
+    }
+    double value = 0;
+    NORMJIT_RETURN_IF_ERROR(number(value));
+    return add(at, {.op = Op::constant, .constant = negative ? -value : value});
+}
+
+Expected<ValueId> ExpressionParser::primary() {
+    if (is_symbol('(')) {
+        NORMJIT_TRY(const ValueId inner, nested());
+        NORMJIT_RETURN_IF_ERROR(expect(')'));
+        return inner;
+    }
+    if (is_symbol('-') || is_kind(Token::Kind::number)) return constant();
+    NORMJIT_TRY(const Token name, word("a value expected"));
+    if (!is_symbol('(')) return find(name);
+    NORMJIT_TRY(const ValueId first, nested());
+    ValueId second = no_value;
+    if (is_symbol(',')) {
+        NORMJIT_TRY(second, nested());
+    }
+    NORMJIT_RETURN_IF_ERROR(expect(')'));
+    return apply(name, first, second);
+}
+
+Expected<ValueId> ExpressionParser::apply(const Token& notation, ValueId a, ValueId b) {
+    for (int i = 0; i <= static_cast<int>(Op::final_reduce); ++i) {
+        const OpInfo& op = info(static_cast<Op>(i));
+        if (op.notation != notation.text) continue;
+        if ((op.operands == 2) != (b != no_value))
+            return error_at(notation, fmt::format("{} takes {} operand(s)", op.name, op.operands));
+        const Shape second = b == no_value ? function_[a].shape : function_[b].shape;
+        const Shape shape = result_shape(static_cast<Op>(i), function_[a].shape, second);
+        return add(notation, {.op = static_cast<Op>(i), .shape = shape, .operands = {a, b}});
+    }
+    return error_at(notation, fmt::format("unknown operation '{}'", notation.text));
+}
+
+Expected<ValueId> ExpressionParser::find(const Token& name) {
+    const auto found = names_.find(name.text);
+    if (found == names_.end()) return error_at(name, fmt::format("unknown value '{}'", name.text));
+    return found->second;
+}
+
+Expected<ValueId> ExpressionParser::add(const Token& at, Value value) {
+    if (function_.size() == most_values) return error_at(at, fmt::format("more than {} values", most_values));
+    function_.values.push_back(std::move(value));
+    return function_.size() - 1;
+}
+
+Status ExpressionParser::define(const Token& name, ValueId value) {
+    if (names_.emplace(name.text, value).second) return {};
+    return error_at(name, fmt::format("'{}' is defined twice", name.text));
+}
+
+}  // namespace normjit::ir

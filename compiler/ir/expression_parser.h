@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parses expressions into the values of a function. One token of look-ahead; every error gives line and column.
+#pragma once
+
+#include "ir/ir.h"
+#include "ir/lexer.h"
+
+#include <map>
+#include <string_view>
+
+namespace normjit::ir {
+
+class ExpressionParser {
+  protected:
+    explicit ExpressionParser(std::string_view text) : lexer_(text) {}
+    ~ExpressionParser() = default;
+
+    bool is_kind(Token::Kind kind) const { return lexer_.peek().kind == kind; }
+    bool is_word(std::string_view text) const { return is_kind(Token::Kind::word) && lexer_.peek().text == text; }
+    bool is_symbol(char c) const { return is_kind(Token::Kind::symbol) && lexer_.peek().text[0] == c; }
+    /// Passes over the symbol; false if the next token is another.
+    bool accept(char symbol);
+
+    static Status error_at(const Token& token, std::string_view what);
+    Status error(std::string_view what) const { return error_at(lexer_.peek(), what); }
+    Status expect(char symbol);
+    Status expect_word(std::string_view word);
+    Status end_of_line();
+    Status number(int64_t& out);
+    Status number(int& out);
+    Status number(double& out);
+    Expected<Token> word(std::string_view otherwise);
+
+    /// Parses an expression and appends its values. A name alone gives the value that it names.
+    Expected<ValueId> sum();
+
+    /// Returns the value of a name.
+    virtual Expected<ValueId> find(const Token& name);
+    /// Appends the value of an operation; `b` is no_value if it has one operand.
+    virtual Expected<ValueId> apply(const Token& notation, ValueId a, ValueId b);
+    Expected<ValueId> add(const Token& at, Value value);
+    /// Gives a value its name. Fails if there is one of this name.
+    Status define(const Token& name, ValueId value);
+
+    Lexer lexer_;
+    Function function_;
+    std::map<std::string_view, ValueId> names_;
+
+  private:
+    Expected<ValueId> product();
+    Expected<ValueId> primary();
+    Expected<ValueId> nested();
+    Expected<ValueId> constant();
+    template <class Operand>
+    Expected<ValueId> infix(std::string_view symbols, Operand operand);
+    template <class Number>
+    Status read_number(Number& out);
+
+    int nesting_ = 0;
+};
+
+}  // namespace normjit::ir

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/formula_text.h"
+
+#include "ir/builder.h"
+#include "ir/expression_parser.h"
+#include "support/text.h"
+#include "support/try.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+namespace normjit::ir {
+
+namespace {
+
+constexpr size_t most_text = 64 << 10;
+constexpr size_t longest_name = 40;
+
+/// What an expression has in the place of a tensor that is missing.
+constexpr ValueId missing = -2;
+
+// Words of a formula that the IR does not have: the number of columns, and the sum of a row, its mean times their number.
+constexpr std::string_view all_columns = "N", row_sum = "row_sum";
+
+struct NamedAxes {
+    std::string_view text;
+    Axes axes;
+};
+constexpr NamedAxes all_axes[] = {
+    {"[S,M,N]", {true, true, true}}, {"[M,N]", {false, true, true}}, {"[S,M]", {true, true, false}},
+    {"[M]", {false, true, false}},   {"[S,N]", {true, false, true}}, {"[N]", {false, false, true}},
+    {"[]", {false, false, false}},
+};
+
+bool is_operation(std::string_view word) {
+    for (int i = 0; i <= static_cast<int>(Op::final_reduce); ++i) {
+        if (info(static_cast<Op>(i)).notation == word) return true;
+    }
+    return false;
+}
+
+class FormulaParser final : ExpressionParser {
+  public:
+    explicit FormulaParser(std::string_view text) : ExpressionParser(text), text_(text) {}
+
+    Expected<Signature> signature(const std::vector<std::string_view>& reserved) {
+        if (text_.size() > most_text) return invalid_argument(fmt::format("more than {} bytes", most_text));
+        reserved_ = &reserved;
+        NORMJIT_RETURN_IF_ERROR(first_line());
+        NORMJIT_RETURN_IF_ERROR(scan_body());
+        share_matrices_among_slices();
+        return std::move(signature_);
+    }
+
+    Expected<Function> function(Function header, const NumberOf& number, Named& values) {
+        static const std::vector<std::string_view> none;
+        reserved_ = &none;
+        NORMJIT_RETURN_IF_ERROR(first_line());
+        function_ = std::move(header);
+        number_ = &number;
+        declare_inputs();
+        NORMJIT_RETURN_IF_ERROR(open_body());
+        while (!at_end()) NORMJIT_RETURN_IF_ERROR(statement());
+        NORMJIT_RETURN_IF_ERROR(find_outputs());
+        for (const auto& [name, value] : names_) {
+            if (value >= 0) values.emplace(name, value);
+        }
+        return std::move(function_);
+    }
+
+  private:
+    // The first line
+
+    Status first_line() {
+        skip_lines();
+        NORMJIT_RETURN_IF_ERROR(expect_word("norm"));
+        NORMJIT_TRY(const Token name, word("the name of the norm expected"));
+        NORMJIT_RETURN_IF_ERROR(check_name(name));
+        signature_.name = name.text;
+        NORMJIT_RETURN_IF_ERROR(expect('('));
+        NORMJIT_RETURN_IF_ERROR(tensors(false));
+        NORMJIT_RETURN_IF_ERROR(expect(')'));
+        skip_lines();
+        NORMJIT_RETURN_IF_ERROR(expect('-'));
+        NORMJIT_RETURN_IF_ERROR(expect('>'));
+        return tensors(true);
+    }
+
+    Status check_name(const Token& name) const {
+        if (name.text.size() > longest_name)
+            return error_at(name, fmt::format("the name is longer than {} letters", longest_name));
+        if (is_operation(name.text) || name.text == row_sum || name.text == all_columns)
+            return error_at(name, fmt::format("'{}' has a meaning in formulas", name.text));
+        if (std::ranges::find(*reserved_, name.text) != reserved_->end())
+            return error_at(name, fmt::format("'{}' is a key of specs", name.text));
+        return {};
+    }
+
+    /// Parses "x[M,N], gamma?[N]".
+    Status tensors(bool are_outputs) {
+        do {
+            skip_lines();
+            const Token name = lexer_.next();
+            if (name.kind != Token::Kind::word) return error_at(name, "name of a tensor expected");
+            NORMJIT_RETURN_IF_ERROR(check_name(name));
+            const bool is_optional = accept('?');
+            NORMJIT_TRY(const Axes axes, axes_of_tensor());
+            for (const Signature::Tensor& other : signature_.tensors) {
+                if (other.name == name.text) return error_at(name, fmt::format("'{}' is declared twice", name.text));
+            }
+            if (signature_.tensors.size() == tensor_count)
+                return error_at(name, fmt::format("more than {} tensors", tensor_count));
+            signature_.tensors.push_back({std::string(name.text), axes, are_outputs, is_optional});
+            skip_lines_before(',');
+        } while (accept(','));
+        return {};
+    }
+
+    Expected<Axes> axes_of_tensor() {
+        const Token at = lexer_.peek();
+        NORMJIT_RETURN_IF_ERROR(expect('['));
+        std::string found = "[";
+        while (!is_symbol(']') && !is_kind(Token::Kind::newline) && !is_kind(Token::Kind::end))
+            found += lexer_.next().text;
+        NORMJIT_RETURN_IF_ERROR(expect(']'));
+        found += "]";
+        std::vector<std::string_view> allowed;
+        for (const NamedAxes& each : all_axes) {
+            if (each.text == found) return each.axes;
+            allowed.push_back(each.text);
+        }
+        return error_at(at, fmt::format("{} is none of the axes {}", text::shown(found), text::join(allowed)));
+    }
+
+    /// Where no tensor says slices, each slice has its own rows.
+    void share_matrices_among_slices() {
+        auto& all = signature_.tensors;
+        if (std::ranges::any_of(all, [](const Signature::Tensor& tensor) { return tensor.axes.slice; })) return;
+        for (Signature::Tensor& tensor : all) tensor.axes.slice = tensor.axes.row;
+    }
+
+    // The body
+
+    void skip_lines() {
+        while (is_kind(Token::Kind::newline)) lexer_.next();
+    }
+    /// Passes over line ends if the symbol follows them.
+    void skip_lines_before(char symbol) {
+        const Lexer before = lexer_;
+        skip_lines();
+        if (!is_symbol(symbol)) lexer_ = before;
+    }
+    void skip_separators() {
+        while (is_kind(Token::Kind::newline) || is_symbol(';')) lexer_.next();
+    }
+
+    Status open_body() {
+        skip_lines_before('{');
+        has_braces_ = accept('{');
+        if (!has_braces_ && !is_kind(Token::Kind::newline)) return error("'{' or the end of the line expected");
+        skip_separators();
+        return {};
+    }
+    bool at_end() const { return is_kind(Token::Kind::end) || (has_braces_ && is_symbol('}')); }
+
+    /// Finds the numbers that the user gives, and writes the formula in a line.
+    Status scan_body() {
+        std::set<std::string_view> known;
+        for (const Signature::Tensor& tensor : signature_.tensors) known.insert(tensor.name);
+        std::string& line = signature_.line;
+        line = header_line();
+        NORMJIT_RETURN_IF_ERROR(open_body());
+        line += " { ";
+        for (bool begins = true; !at_end();) {
+            const Token token = lexer_.next();
+            if (token.kind == Token::Kind::newline || token.text == ";") {
+                skip_separators();
+                if (!at_end()) line += "; ";
+                begins = true;
+                continue;
+            }
+            append(line, token.text);
+            if (token.kind == Token::Kind::word && begins) {
+                known.insert(token.text);
+            } else if (token.kind == Token::Kind::word && token.text != all_columns && !is_symbol('(') &&
+                       known.insert(token.text).second) {
+                NORMJIT_RETURN_IF_ERROR(check_name(token));
+                signature_.numbers.emplace_back(token.text);
+            }
+            begins = false;
+        }
+        if (has_braces_ && is_kind(Token::Kind::end)) return error("'}' expected");
+        signature_.bytes = has_braces_ ? lexer_.offset() + 1 : text_.size();
+        line += " }";
+        return {};
+    }
+
+    static void append(std::string& line, std::string_view token) {
+        const bool is_operator =
+            token.size() == 1 && std::string_view("+-*/=").find(token[0]) != std::string_view::npos;
+        if (is_operator) {
+            line += fmt::format(" {} ", token);
+        } else {
+            line += token == "," ? ", " : token;
+        }
+    }
+
+    std::string header_line() const {
+        std::string lists[2];
+        for (const Signature::Tensor& tensor : signature_.tensors) {
+            std::string& list = lists[tensor.is_output ? 1 : 0];
+            list += fmt::format("{}{}{}{}", list.empty() ? "" : ", ", tensor.name, tensor.is_optional ? "?" : "",
+                                axes_text(tensor.axes));
+        }
+        return fmt::format("norm {}({}) -> {}", signature_.name, lists[0], lists[1]);
+    }
+
+    static std::string_view axes_text(const Axes& axes) {
+        return std::ranges::find(all_axes, axes, &NamedAxes::axes)->text;
+    }
+
+    void declare_inputs() {
+        for (const Tensor number : all_tensors) {
+            const auto& operand = function_.operands[number];
+            if (!operand || operand->is_output) continue;
+            function_.values.push_back(
+                {.op = Op::input, .shape = operand->shape, .tensor = number, .name = operand->name});
+        }
+        for (const Signature::Tensor& tensor : signature_.tensors) {
+            if (tensor.is_output) continue;
+            const auto found = std::ranges::find(function_.values, tensor.name, &Value::name);
+            names_[tensor.name] =
+                found == function_.values.end() ? missing : static_cast<ValueId>(found - function_.values.begin());
+        }
+    }
+
+    Status statement() {
+        NORMJIT_TRY(const Token name, word("name of a value expected"));
+        NORMJIT_RETURN_IF_ERROR(check_name(name));
+        NORMJIT_RETURN_IF_ERROR(expect('='));
+        NORMJIT_TRY(const ValueId value, sum());
+        NORMJIT_RETURN_IF_ERROR(define(name, value));
+        const bool is_taken = std::ranges::find(function_.values, name.text, &Value::name) != function_.values.end();
+        if (value >= 0 && !is_taken && function_[value].name.empty()) function_[value].name = name.text;
+        if (!at_end() && !is_kind(Token::Kind::newline) && !is_symbol(';'))
+            return error(fmt::format("'{}' is not expected here", text::shown(lexer_.peek().text)));
+        skip_separators();
+        return {};
+    }
+
+    Status find_outputs() {
+        for (const Signature::Tensor& tensor : signature_.tensors) {
+            if (!tensor.is_output) continue;
+            const auto found = names_.find(tensor.name);
+            if (found == names_.end()) return error(fmt::format("the output '{}' has no value", tensor.name));
+            const auto number = function_.find(tensor.name);
+            const bool is_asked_for = number && function_.operand(*number).is_output;
+            if (found->second == missing) {
+                if (!is_asked_for && tensor.is_optional) continue;
+                return error(fmt::format("the output '{}' is computed from missing tensors only", tensor.name));
+            }
+            const Shape got = function_[found->second].shape, wanted = shape_of(tensor.axes);
+            if (got != wanted)
+                return error(
+                    fmt::format("the output '{}' is {}; declared is {}", tensor.name, text(got), text(wanted)));
+            if (!is_asked_for) continue;
+            if (function_[found->second].op == Op::input)
+                return error(fmt::format("the output '{}' is the input '{}' itself", tensor.name,
+                                         function_[found->second].name));
+            function_.outputs.push_back({*number, found->second});
+        }
+        return {};
+    }
+
+    Expected<ValueId> find(const Token& name) override {
+        if (names_.contains(name.text)) return names_[name.text];
+        if (name.text == all_columns) return add(name, {.op = Op::constant, .constant = columns()});
+        if (const auto number = (*number_)(name.text)) return add(name, {.op = Op::constant, .constant = *number});
+        return error_at(name, fmt::format("'{}' is no tensor and no value before this; a number is given as {}=NUMBER",
+                                          text::shown(name.text), text::shown(name.text)));
+    }
+
+    Expected<ValueId> apply(const Token& notation, ValueId a, ValueId b) override {
+        if (a == missing || b == missing) return without(notation, a, b);
+        NORMJIT_RETURN_IF_ERROR(check_operation(notation, a));
+        if (notation.text != row_sum) return ExpressionParser::apply(notation, a, b);
+        Token mean = notation, times = notation;
+        mean.text = info(Op::row_mean).notation;
+        times.text = info(Op::mul).notation;
+        NORMJIT_TRY(const ValueId row_mean, ExpressionParser::apply(mean, a, b));
+        NORMJIT_TRY(const ValueId cols, add(notation, {.op = Op::constant, .constant = columns()}));
+        return ExpressionParser::apply(times, row_mean, cols);
+    }
+    double columns() const { return static_cast<double>(function_.cols); }
+
+    Status check_operation(const Token& notation, ValueId a) const {
+        constexpr std::string_view reductions[] = {row_sum, "row_mean", "col_sum", "max_abs"};
+        if (notation.text.starts_with("partial_") || notation.text == "final_reduce")
+            return error_at(notation, fmt::format("'{}' is for the compiler; write col_sum or max_abs", notation.text));
+        const bool reduces = std::ranges::find(reductions, notation.text) != std::end(reductions);
+        if (reduces && function_[a].shape != Shape::matrix)
+            return error_at(notation,
+                            fmt::format("{} of {}; must be of [M,N]", notation.text, text(function_[a].shape)));
+        return {};
+    }
+
+    bool is_number(ValueId id) const { return id >= 0 && function_[id].shape == Shape::scalar; }
+
+    /// Returns the value of an operation of which an operand is missing.
+    Expected<ValueId> without(const Token& notation, ValueId a, ValueId b) {
+        const ValueId other = a == missing ? b : a;
+        if (other == no_value || other == missing || is_number(other)) return missing;
+        const char op = notation.text[0];
+        if (notation.text.size() > 1) return missing;
+        if (b == missing || op == '+' || op == '*') return other;
+        NORMJIT_TRY(const ValueId start, add(notation, {.op = Op::constant, .constant = op == '/' ? 1.0 : 0.0}));
+        return ExpressionParser::apply(notation, start, other);
+    }
+
+    const std::string_view text_;
+    const std::vector<std::string_view>* reserved_ = nullptr;
+    const NumberOf* number_ = nullptr;
+    Signature signature_;
+    bool has_braces_ = false;
+};
+
+}  // namespace
+
+Expected<Signature> read_signature(std::string_view text, const std::vector<std::string_view>& reserved) {
+    return FormulaParser(text).signature(reserved);
+}
+
+Expected<Function> read_formula(std::string_view text, Function header, const NumberOf& number, Named& values) {
+    return FormulaParser(text).function(std::move(header), number, values);
+}
+
+}  // namespace normjit::ir

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words, numbers and symbols of IR texts.
+#pragma once
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <string_view>
+
+namespace normjit::ir {
+
+struct Token {
+    enum class Kind { word, number, symbol, newline, end } kind = Kind::end;
+    std::string_view text;
+    int line = 1;
+    int column = 1;
+};
+
+class Lexer {
+  public:
+    explicit Lexer(std::string_view text) : text_(text) { next(); }
+
+    const Token& peek() const { return token_; }
+    /// Returns where the token that peek() shows begins in the text.
+    size_t offset() const { return static_cast<size_t>(token_.text.data() - text_.data()); }
+
+    Token next() {
+        const Token current = token_;
+        skip_blanks();
+        token_ = {Token::Kind::end, text_.substr(at_, 0), line_, static_cast<int>(at_ - line_start_) + 1};
+        if (at_ == text_.size()) return current;
+        const size_t begin = at_;
+        const char c = text_[at_++];
+        if (c == '\n') {
+            token_.kind = Token::Kind::newline;
+            ++line_;
+            line_start_ = at_;
+        } else if (std::isalpha(static_cast<unsigned char>(c)) || c == '_') {
+            token_.kind = Token::Kind::word;
+            while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_'))
+                ++at_;
+        } else if (std::isdigit(static_cast<unsigned char>(c))) {
+            token_.kind = Token::Kind::number;
+            double ignored = 0;
+            at_ = static_cast<size_t>(std::from_chars(text_.data() + begin, text_.data() + text_.size(), ignored).ptr -
+                                      text_.data());
+        } else {
+            token_.kind = Token::Kind::symbol;
+        }
+        token_.text = text_.substr(begin, at_ - begin);
+        return current;
+    }
+
+  private:
+    /// Skips blanks, and comments, which a # begins and the line ends.
+    void skip_blanks() {
+        while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\r')) ++at_;
+        if (at_ < text_.size() && text_[at_] == '#') at_ = std::min(text_.find('\n', at_), text_.size());
+    }
+
+    std::string_view text_;
+    size_t at_ = 0;
+    size_t line_start_ = 0;
+    int line_ = 1;
+    Token token_;
+};
+
+}  // namespace normjit::ir

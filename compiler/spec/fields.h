@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The keys of a spec's text that every norm has, named or given as a formula.
+#pragma once
+
+#include "support/text.h"
+
+#include "normjit/spec.h"
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace normjit {
+
+/// Reads cols, rows and slices.
+Status read_sizes(const text::Fields& fields, Spec& spec);
+
+/// Returns the names of all types, then the other words.
+std::vector<std::string_view> dtypes_and(std::initializer_list<std::string_view> others);
+
+/// Reads the key's type. Leaves `type` unchanged if the key is missing or one of the other words.
+Status read_type(const text::Fields& fields, std::string_view key, std::initializer_list<std::string_view> other_words,
+                 std::optional<DType>& type);
+
+/// Returns " cols=4096", or nothing where the default says as much.
+std::string size_text(const Spec& spec, std::string_view key);
+
+}  // namespace normjit

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/formula.h"
+
+#include "gradient/differentiate.h"
+#include "ir/builder.h"
+#include "ir/formula_text.h"
+#include "support/try.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace normjit {
+
+namespace {
+
+using gradient::Given;
+
+std::string gradient_of(std::string_view name) { return fmt::format("d{}", name); }
+
+std::optional<Tensor> find(const Formula& formula, std::string_view name) {
+    for (const Tensor tensor : all_tensors) {
+        if (formula.tensors[tensor] && formula.tensors[tensor]->name == name) return tensor;
+    }
+    return std::nullopt;
+}
+
+/// Writes the value; if the tensor accumulates, on top of what it holds.
+void write(ir::Builder& b, const Spec& spec, Tensor tensor, ir::Expr value) {
+    if (!spec.accumulates(tensor)) return b.output(tensor, value);
+    b.output(tensor, b.input(tensor) + value);
+}
+
+/// Keeps the outputs that the spec writes.
+ir::Function forward_of(const Spec& spec, ForwardPass pass) {
+    std::vector<ir::Output> outputs;
+    outputs.swap(pass.function.outputs);
+    ir::Builder b(std::move(pass.function));
+    for (const ir::Output& output : outputs) {
+        if (spec.writes(output.tensor)) write(b, spec, output.tensor, {&b, output.value});
+    }
+    return std::move(b).finish();
+}
+
+Expected<ir::Function> gradient_of(const Spec& spec, ForwardPass pass) {
+    const Formula& formula = *spec.formula;
+    ir::Builder b(std::move(pass.function));
+    const auto value_of = [&](const std::string& name) { return ir::Expr{&b, pass.values.find(name)->second}; };
+    std::vector<Given> gradients, saved;
+    for (const auto& [name, value] : pass.values) {
+        const auto tensor = find(formula, gradient_of(name));
+        if (tensor && !formula.tensors[*tensor]->is_output) gradients.push_back({{&b, value}, b.input(*tensor)});
+    }
+    for (const std::string& name : formula.saved) saved.push_back({value_of(name), b.input(*find(formula, name))});
+    std::vector<Tensor> outputs;
+    std::vector<ir::Expr> wanted;
+    for (const Tensor tensor : all_tensors) {
+        if (!spec.writes(tensor)) continue;
+        outputs.push_back(tensor);
+        wanted.push_back(value_of(formula.tensors[tensor]->name.substr(1)));
+    }
+    NORMJIT_TRY(const std::vector<ir::Expr> derived, gradient::differentiate(b, gradients, wanted, saved));
+    for (size_t i = 0; i < outputs.size(); ++i) write(b, spec, outputs[i], derived[i]);
+    return std::move(b).finish();
+}
+
+}  // namespace
+
+ir::Function declare_formula(const Spec& spec) {
+    ir::Function function{.cols = spec.cols, .compute = spec.compute(), .operands = {}, .values = {}, .outputs = {}};
+    for (const Tensor tensor : all_tensors) {
+        const auto& its = spec.formula->tensors[tensor];
+        if (!its) continue;
+        function.operands[tensor] = {
+            .name = its->name,
+            .shape = ir::shape_of(its->axes),
+            .is_output = its->is_output,
+            .dtype = its->is_output ? spec.dtype_if(tensor) : spec.dtype_if(tensor).value_or(its->dtype)};
+    }
+    return function;
+}
+
+Expected<ForwardPass> forward_pass(const Spec& spec) {
+    const auto number = [&](std::string_view word) -> std::optional<double> {
+        const auto found = std::ranges::find(spec.formula->numbers, word, &Formula::Number::name);
+        return found == spec.formula->numbers.end() ? std::nullopt : std::optional(found->value);
+    };
+    ForwardPass pass;
+    NORMJIT_TRY(pass.function, ir::read_formula(spec.formula->text, declare_formula(spec), number, pass.values));
+    return pass;
+}
+
+Expected<ir::Function> function_of(const Spec& spec) {
+    NORMJIT_TRY(ForwardPass pass, forward_pass(spec));
+    if (spec.pass == Pass::forward) return forward_of(spec, std::move(pass));
+    return gradient_of(spec, std::move(pass));
+}
+
+}  // namespace normjit

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Norms that are given as formulas: their specs, and the function that a spec's launches compute.
+#pragma once
+
+#include "ir/formula_text.h"
+
+#include "normjit/spec.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace normjit {
+
+/// Returns the text of a norm in templates/norms; nothing if there is none of this name.
+std::optional<std::string_view> library_formula(std::string_view name);
+/// Returns the names of the norms in templates/norms.
+std::vector<std::string_view> library_names();
+
+/// Returns a function without values, which declares the tensors of a spec with a formula.
+ir::Function declare_formula(const Spec& spec);
+
+/// Returns what a launch of a spec with a formula computes: the forward pass, or the gradient that is derived from it,
+/// with the outputs that the spec writes. Fails if the formula is wrong, or has no gradient.
+Expected<ir::Function> function_of(const Spec& spec);
+
+/// The forward pass of a formula, and its values by name.
+struct ForwardPass {
+    ir::Function function;
+    ir::Named values;
+};
+Expected<ForwardPass> forward_pass(const Spec& spec);
+
+/// True if the text begins like that of a spec with a formula.
+bool begins_with_formula(std::string_view text);
+Expected<Spec> parse_formula_spec(std::string_view text);
+std::string formula_spec_text(const Spec& spec);
+
+}  // namespace normjit

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads and writes the text of a spec with a formula: the formula, or the name of one of the library, then keys.
+#include "spec/fields.h"
+#include "spec/formula.h"
+#include "spec/library.h"
+#include "support/try.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <set>
+
+#include <fmt/format.h>
+
+namespace normjit {
+
+namespace {
+
+constexpr std::string_view left_out = "none";
+constexpr std::string_view word_of_formulas = "norm";
+constexpr std::string_view extension = ".norm";
+
+const std::vector<std::string_view> own_keys = {"pass", "slices",     "rows",      "cols", "out",
+                                                "save", "accumulate", "invariant", "norm"};
+
+std::optional<double> usual_number(std::string_view name) {
+    static const Spec plain;
+    if (name == "eps") return plain.eps;
+    if (name == "gamma_offset") return plain.gamma_offset;
+    return std::nullopt;
+}
+
+/// Returns the type of a tensor that the text gives none, beside the first input's.
+DType usual_type(const Axes& axes, DType first) { return axes.column ? first : compute_type(first); }
+
+std::string gradient_name(std::string_view name) { return fmt::format("d{}", name); }
+
+/// A formula, as the text of a spec begins with it.
+struct FormulaSource {
+    ir::Signature signature;
+    std::string as_written;  ///< the formula in one line, or a name of the library
+    std::string_view text;
+    std::string_view rest;  ///< of the spec's text
+};
+
+Expected<FormulaSource> read_source(std::string_view text) {
+    text = text.substr(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+    const std::string_view head = text::first_word(text);
+    const auto in_library = library_formula(head);
+    FormulaSource source{
+        .signature = {}, .as_written = std::string(head), .text = in_library.value_or(text), .rest = {}};
+    auto signature = ir::read_signature(source.text, own_keys);
+    if (!signature) return invalid_argument("spec: formula: " + signature.status().message());
+    source.signature = *std::move(signature);
+    source.rest = text.substr(in_library ? head.size() : source.signature.bytes);
+    if (!in_library) {
+        source.as_written = source.signature.line;
+        source.text = source.as_written;
+    }
+    return source;
+}
+
+/// Makes the spec of one text.
+class FormulaReader {
+  public:
+    FormulaReader(const FormulaSource& source, const text::Fields& fields) : source_(source), fields_(fields) {}
+
+    Expected<Spec> read() {
+        formula_.source = source_.as_written;
+        formula_.name = source_.signature.name;
+        formula_.text = source_.text;
+        NORMJIT_RETURN_IF_ERROR(fields_.read("pass", spec_.pass, all_passes));
+        NORMJIT_RETURN_IF_ERROR(fields_.read("invariant", spec_.invariant));
+        NORMJIT_RETURN_IF_ERROR(read_sizes(fields_, spec_));
+        NORMJIT_RETURN_IF_ERROR(read_numbers());
+        NORMJIT_RETURN_IF_ERROR(read_inputs());
+        NORMJIT_RETURN_IF_ERROR(spec_.pass == Pass::forward ? read_forward() : read_backward());
+        NORMJIT_RETURN_IF_ERROR(read_accumulate());
+        NORMJIT_RETURN_IF_ERROR(refuse_strangers());
+        NORMJIT_RETURN_IF_ERROR(drop_unread());
+        NORMJIT_RETURN_IF_ERROR(validate(spec_));
+        return std::move(spec_);
+    }
+
+  private:
+    using SignatureTensor = ir::Signature::Tensor;
+
+    Status read_numbers() {
+        for (const std::string& name : source_.signature.numbers) {
+            const auto usual = usual_number(name);
+            if (!fields_.find(name) && !usual) {
+                // A word that is meant as a value shows its place.
+                return invalid_argument(fmt::format(
+                    "spec: {} is missing: the formula has no tensor and no value of this name, so it is a number: {}=1",
+                    name, name));
+            }
+            double value = usual.value_or(0);
+            NORMJIT_RETURN_IF_ERROR(fields_.read(name, value));
+            if (!std::isfinite(value) || std::fabs(value) > FLT_MAX)
+                return fields_.error(name, "must be finite, within the range of f32");
+            formula_.numbers.push_back({name, value});
+        }
+        return {};
+    }
+
+    Expected<Tensor> add(std::string_view name, const Axes& axes, bool is_output, DType usual) {
+        ir::Operands taken;
+        for (const Tensor tensor : all_tensors) {
+            if (formula_.tensors[tensor]) taken[tensor] = ir::Operand();
+            if (formula_.tensors[tensor] && formula_.tensors[tensor]->name == name)
+                return invalid_argument(fmt::format("spec: formula: two tensors would have the name '{}'", name));
+        }
+        const auto number = ir::free_number(taken, name);
+        if (!number)
+            return invalid_argument(fmt::format(
+                "spec: formula: '{}' is one more than the {} tensors that a kernel may have", name, tensor_count));
+        std::optional<DType> type = usual;
+        NORMJIT_RETURN_IF_ERROR(read_type(fields_, name, {}, type));
+        formula_.tensors[*number] = {std::string(name), axes, is_output, false, *type};
+        return *number;
+    }
+
+    DType usual_type(const Axes& axes) const { return normjit::usual_type(axes, first_.value_or(DType::f32)); }
+
+    Status read_inputs() {
+        for (const SignatureTensor& tensor : source_.signature.tensors) {
+            if (tensor.is_output) continue;
+            const auto given = fields_.find(tensor.name);
+            if (tensor.is_optional && (!given || given == left_out)) continue;
+            NORMJIT_TRY(const Tensor number, add(tensor.name, tensor.axes, false, usual_type(tensor.axes)));
+            formula_.tensors[number]->is_optional = tensor.is_optional;
+            if (!first_) formula_.first = number;
+            if (!first_) first_ = formula_.tensors[number]->dtype;
+        }
+        return first_ ? Status() : invalid_argument("spec: formula: it has no input");
+    }
+
+    /// Returns the names that out= or save= lists; nothing without the key.
+    Expected<std::optional<std::set<std::string>>> names(std::string_view key, const std::set<std::string>& allowed) {
+        const auto given = fields_.find(key);
+        if (!given) return std::optional<std::set<std::string>>();
+        std::set<std::string> found;
+        const std::vector<std::string_view> words(allowed.begin(), allowed.end());
+        if (given != left_out || allowed.contains(std::string(left_out))) {
+            for (const std::string_view word : text::split(*given, ',')) {
+                if (!allowed.contains(std::string(word)))
+                    return fields_.error(key, fmt::format("'{}' is not one of {}; join several by commas",
+                                                          text::shown(word), text::join(words)));
+                if (!found.emplace(word).second) return fields_.error(key, fmt::format("{} comes twice", word));
+            }
+        }
+        return std::optional(std::move(found));
+    }
+
+    Status read_forward() {
+        std::set<std::string> allowed, usual;
+        for (const SignatureTensor& tensor : source_.signature.tensors) {
+            if (!tensor.is_output) continue;
+            allowed.insert(tensor.name);
+            if (!tensor.is_optional) usual.insert(tensor.name);
+        }
+        NORMJIT_TRY(const auto given, names("out", allowed));
+        formula_.usual_outputs = {usual.begin(), usual.end()};
+        wanted_ = given.value_or(usual);
+        for (const SignatureTensor& tensor : source_.signature.tensors) {
+            if (!tensor.is_output || !wanted_.contains(tensor.name)) continue;
+            NORMJIT_RETURN_IF_ERROR(add(tensor.name, tensor.axes, true, usual_type(tensor.axes)).status());
+        }
+        return {};
+    }
+
+    /// Declares the gradients of outputs, the saved values, and the gradients of inputs.
+    Status read_backward() {
+        use_formula();
+        NORMJIT_TRY(const ForwardPass pass, forward_pass(spec_));
+        ir::PerValue<bool> needed(pass.function.values.size());
+        for (const SignatureTensor& tensor : source_.signature.tensors) {
+            if (!tensor.is_output || (tensor.is_optional && !fields_.find(gradient_name(tensor.name)))) continue;
+            NORMJIT_RETURN_IF_ERROR(
+                add(gradient_name(tensor.name), tensor.axes, false, usual_type(tensor.axes)).status());
+            needed[pass.values.find(tensor.name)->second] = true;
+        }
+        NORMJIT_RETURN_IF_ERROR(read_saved(pass));
+        ir::mark_needed(pass.function, needed, [](ir::ValueId) { return true; });
+        std::set<std::string> allowed, usual;
+        for (const ir::Value& value : pass.function.values) {
+            const auto id = static_cast<ir::ValueId>(&value - pass.function.values.data());
+            if (value.op != ir::Op::input || !needed[id]) continue;
+            allowed.insert(gradient_name(value.name));
+            if (value.shape != ir::Shape::rows) usual.insert(gradient_name(value.name));
+        }
+        NORMJIT_TRY(const auto given, names("out", allowed));
+        formula_.usual_outputs = {usual.begin(), usual.end()};
+        wanted_ = given.value_or(usual);
+        const auto inputs = formula_.tensors;
+        for (const Tensor tensor : all_tensors) {
+            const auto& input = inputs[tensor];
+            if (!input || !wanted_.contains(gradient_name(input->name))) continue;
+            NORMJIT_RETURN_IF_ERROR(add(gradient_name(input->name), input->axes, true, input->dtype).status());
+        }
+        return {};
+    }
+
+    Status read_saved(const ForwardPass& pass) {
+        std::set<std::string> allowed, usual;
+        for (const auto& [name, value] : pass.values) {
+            const ir::Op op = pass.function[value].op;
+            if (op != ir::Op::input && op != ir::Op::constant) allowed.insert(name);
+        }
+        for (const SignatureTensor& tensor : source_.signature.tensors) {
+            if (tensor.is_output && tensor.axes.is_rows()) usual.insert(tensor.name);
+        }
+        NORMJIT_TRY(const auto given, names("save", allowed));
+        formula_.usual_saved = {usual.begin(), usual.end()};
+        const bool has_slices = std::ranges::any_of(source_.signature.tensors, [](const SignatureTensor& tensor) {
+            return tensor.axes.row && tensor.axes.slice;
+        });
+        for (const std::string& name : given.value_or(usual)) {
+            const ir::Shape shape = pass.function[pass.values.find(name)->second].shape;
+            const bool has_rows = ir::join(shape, ir::Shape::rows) == shape;
+            const Axes axes{has_rows && has_slices, has_rows, ir::join(shape, ir::Shape::cols) == shape};
+            if (!has_rows) return fields_.error("save", fmt::format("{} has no rows; it is computed again", name));
+            NORMJIT_RETURN_IF_ERROR(add(name, axes, false, usual_type(axes)).status());
+            formula_.saved.push_back(name);
+        }
+        return {};
+    }
+
+    Status read_accumulate() {
+        use_formula();
+        std::set<std::string> allowed;
+        for (const Tensor tensor : all_tensors) {
+            if (spec_.writes(tensor) && spec_.tensors[tensor]->axes.is_columns()) allowed.emplace(spec_.name(tensor));
+        }
+        NORMJIT_TRY(const auto given, names("accumulate", allowed));
+        for (const std::string& name : given.value_or(std::set<std::string>()))
+            spec_.tensors[*spec_.find(name)]->accumulate = true;
+        return {};
+    }
+
+    /// Gives the spec the formula as it is so far, with all tensors.
+    void use_formula() {
+        spec_.formula = std::make_shared<const Formula>(formula_);
+        for (const Tensor tensor : all_tensors) {
+            const auto& its = formula_.tensors[tensor];
+            if (its) spec_.tensors[tensor] = {.dtype = its->dtype, .axes = its->axes, .accumulate = false};
+        }
+    }
+
+    /// Refuses types of tensors that the layer does not have.
+    Status refuse_strangers() const {
+        for (const text::Fields::Field& field : fields_.all()) {
+            const bool is_number =
+                std::ranges::find(source_.signature.numbers, field.key) != source_.signature.numbers.end();
+            if (is_number || std::ranges::find(own_keys, field.key) != own_keys.end()) continue;
+            const bool is_left_out = std::ranges::any_of(source_.signature.tensors, [&](const SignatureTensor& tensor) {
+                return tensor.name == field.key && !tensor.is_output;
+            });
+            if (spec_.find(field.key) || (is_left_out && field.value == left_out)) continue;
+            return fields_.error(field.key, fmt::format("{} of this spec is neither read nor written", field.key));
+        }
+        return {};
+    }
+
+    /// Takes inputs that no output depends on out of the spec; they are still described by the formula.
+    Status drop_unread() {
+        auto function = function_of(spec_);
+        if (!function) return invalid_argument("spec: formula: " + function.status().message());
+        PerTensor<bool> is_read;
+        for (const ir::Value& value : function->values) is_read[value.tensor] |= value.op == ir::Op::input;
+        for (const Tensor tensor : all_tensors) {
+            if (spec_.has(tensor) && !spec_.is_output(tensor) && !is_read[tensor]) spec_.tensors[tensor].reset();
+        }
+        return {};
+    }
+
+    const FormulaSource& source_;
+    const text::Fields& fields_;
+    Formula formula_;
+    Spec spec_;
+    std::optional<DType> first_;
+    std::set<std::string> wanted_;
+};
+
+}  // namespace
+
+std::optional<std::string_view> library_formula(std::string_view name) {
+    for (const LibraryNorm& norm : library_norms()) {
+        if (norm.file.substr(0, norm.file.size() - extension.size()) == name) return norm.text;
+    }
+    return std::nullopt;
+}
+
+std::vector<std::string_view> library_names() {
+    std::vector<std::string_view> names;
+    for (const LibraryNorm& norm : library_norms())
+        names.push_back(norm.file.substr(0, norm.file.size() - extension.size()));
+    return names;
+}
+
+bool begins_with_formula(std::string_view text) {
+    const std::string_view head = text::first_word(text);
+    return head == word_of_formulas || library_formula(head).has_value();
+}
+
+Expected<Spec> parse_formula_spec(std::string_view text) {
+    NORMJIT_TRY(const FormulaSource source, read_source(text));
+    std::vector<std::string> words(own_keys.begin(), own_keys.end());
+    for (const ir::Signature::Tensor& tensor : source.signature.tensors) {
+        words.push_back(tensor.name);
+        words.push_back(gradient_name(tensor.name));
+    }
+    words.insert(words.end(), source.signature.numbers.begin(), source.signature.numbers.end());
+    if (const auto saved = text::Fields::parse_part("spec", source.rest); saved.ok() && saved->find("save")) {
+        for (const std::string_view word : text::split(*saved->find("save"), ',')) words.emplace_back(word);
+    }
+    std::ranges::sort(words);
+    words.erase(std::unique(words.begin(), words.end()), words.end());
+    const std::string line = source.signature.name + " " + std::string(source.rest);
+    NORMJIT_TRY(const auto fields,
+                text::Fields::parse("spec", line, std::vector<std::string_view>(words.begin(), words.end())));
+    return FormulaReader(source, fields).read();
+}
+
+namespace {
+
+std::string list_text(std::string_view key, const std::vector<std::string>& names) {
+    return fmt::format(" {}={}", key, names.empty() ? std::string(left_out) : fmt::format("{}", fmt::join(names, ",")));
+}
+
+/// Returns the type that the text would give the tensor if it did not say one; none for an optional tensor.
+std::optional<DType> usual_type(const Spec& spec, Tensor tensor) {
+    const Formula& formula = *spec.formula;
+    const auto type = [&](Tensor of) { return spec.dtype_if(of).value_or(formula.tensors[of]->dtype); };
+    const Formula::Tensor& its = *formula.tensors[tensor];
+    if (its.is_optional) return std::nullopt;
+    if (tensor == formula.first) return DType::f32;
+    if (its.is_output && spec.pass == Pass::backward) return type(*spec.find(its.name.substr(1)));
+    return usual_type(its.axes, type(formula.first));
+}
+
+}  // namespace
+
+std::string formula_spec_text(const Spec& spec) {
+    const Formula& formula = *spec.formula;
+    std::string line = formula.source;
+    if (spec.pass != Spec().pass) line += fmt::format(" pass={}", name(spec.pass));
+    for (const std::string_view key : {"slices", "rows", "cols"}) line += size_text(spec, key);
+    std::vector<std::string> outputs, accumulated;
+    for (const Tensor tensor : all_tensors) {
+        const auto& its = formula.tensors[tensor];
+        if (!its || (its->is_output && !spec.has(tensor))) continue;
+        const DType type = spec.dtype_if(tensor).value_or(its->dtype);
+        if (type != usual_type(spec, tensor)) line += fmt::format(" {}={}", its->name, name(type));
+        if (its->is_output) outputs.push_back(its->name);
+        if (spec.accumulates(tensor)) accumulated.push_back(its->name);
+    }
+    std::ranges::sort(outputs);
+    if (outputs != formula.usual_outputs) line += list_text("out", outputs);
+    if (formula.saved != formula.usual_saved) line += list_text("save", formula.saved);
+    if (!accumulated.empty()) line += list_text("accumulate", accumulated);
+    for (const Formula::Number& number : formula.numbers) {
+        if (number.value != usual_number(number.name))
+            line += fmt::format(" {}={}", number.name, text::number(number.value));
+    }
+    if (spec.invariant) line += " invariant=1";
+    return line;
+}
+
+}  // namespace normjit

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "random_formula.h"
+
+#include "spec/formula.h"
+
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace normjit::test {
+
+namespace {
+
+/// Writes a formula line by line.
+class FormulaText {
+  public:
+    explicit FormulaText(Random& random) : random_(random) {}
+
+    std::string run() {
+        const bool has_gate = random_.chance(50), has_rows = random_.chance(25), has_scale = random_.chance(60);
+        std::string inputs = "x[M,N]";
+        matrices_ = {"x"};
+        if (has_gate) inputs += ", z[M,N]", matrices_.emplace_back("z");
+        if (has_rows) inputs += ", r[M]", rows_.emplace_back("r");
+        if (has_scale) inputs += ", gamma[N]", columns_.emplace_back("gamma");
+        for (int64_t i = random_.between(1, 5); i > 0; --i) line();
+        // Something of x, in a range that 16-bit types have.
+        const std::string last = matrices_.back();
+        const std::string scaled = fmt::format("{} * rsqrt(row_mean({} * {}) + 0.5)", last, last, last);
+        body_ += fmt::format("y = {}{}", scaled, has_scale && random_.chance(70) ? " * gamma" : "");
+        return fmt::format("norm drawn({}) -> y[M,N] {{ {} }}", inputs, body_);
+    }
+
+  private:
+    const std::string& any(const std::vector<std::string>& of) {
+        return of[static_cast<size_t>(random_.between(0, static_cast<int64_t>(of.size()) - 1))];
+    }
+    std::string name() { return fmt::format("v{}", ++count_); }
+    void add(std::vector<std::string>& kind, const std::string& value) {
+        kind.push_back(name());
+        body_ += fmt::format("{} = {}; ", kind.back(), value);
+    }
+
+    void line() {
+        const std::string &a = any(matrices_), &b = any(matrices_);
+        switch (random_.between(0, 7)) {
+            case 0:
+                return add(matrices_, fmt::format("{} {} {}", a, random_.chance(50) ? "+" : "-", b));
+            case 1:
+                return add(matrices_, fmt::format("{} * {} * 0.25", a, b));
+            case 2:
+                return add(rows_, fmt::format("row_mean({})", a));
+            case 3:
+                return add(rows_, fmt::format("rsqrt(row_mean({} * {}) + eps)", a, a));
+            case 4:
+                if (rows_.empty()) return add(rows_, fmt::format("row_mean({} * {})", a, b));
+                return add(matrices_, fmt::format("{} - {}", a, any(rows_)));
+            case 5:
+                if (rows_.empty()) return add(matrices_, fmt::format("{} * 2 - 1", a));
+                return add(matrices_, fmt::format("{} * {}", a, any(rows_)));
+            case 6:
+                if (columns_.empty()) return add(matrices_, fmt::format("1 - {} / 3", a));
+                return add(matrices_, fmt::format("{} * ({} + 0.5)", a, any(columns_)));
+            default:
+                if (columns_.empty()) return add(matrices_, fmt::format("-{}", a));
+                return add(matrices_, fmt::format("{} + {}", a, any(columns_)));
+        }
+    }
+
+    Random& random_;
+    std::vector<std::string> matrices_, rows_, columns_;
+    std::string body_;
+    int count_ = 0;
+};
+
+}  // namespace
+
+std::string random_formula(Random& random) { return FormulaText(random).run(); }
+
+Expected<Spec> random_formula_spec(Random& random, const SpecLimits& limits) {
+    const auto library = library_names();
+    std::string text =
+        random.chance(40) && !library.empty()
+            ? std::string(library[static_cast<size_t>(random.between(0, static_cast<int64_t>(library.size()) - 1))])
+            : random_formula(random);
+    SpecLimits plain = limits;
+    plain.f64_percent = 0;
+    const Spec drawn = random_spec(random, plain);  // for sizes
+    text += fmt::format(" pass={} cols={}", random.chance(40) ? "forward" : "backward", drawn.cols);
+    if (drawn.rows) text += fmt::format(" rows={}", *drawn.rows);
+    if (drawn.has_slices()) text += drawn.slices ? fmt::format(" slices={}", *drawn.slices) : " slices=any";
+    const bool wide = random.chance(10);
+    text += fmt::format(" x={}", wide ? "f64" : name(random.pick({DType::f32, DType::bf16, DType::f16})));
+    if (text.find("gamma") != std::string::npos || text.starts_with("gated"))
+        text += wide ? " gamma=f64" : " gamma=f32";
+    if (random.chance(15)) text += " invariant=1";
+    return parse_spec(text);
+}
+
+}  // namespace normjit::test

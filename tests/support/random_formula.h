@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random norms as formulas, and specs of them.
+#pragma once
+
+#include "random_spec.h"
+
+#include <string>
+
+namespace normjit::test {
+
+/// Draws a formula of some named values: sums, products, row means and roots of matrices, rows and columns.
+std::string random_formula(Random& random);
+
+/// Draws a spec of a random formula or of one of the library. Not all formulas have a gradient that can be derived:
+/// then the error says so.
+Expected<Spec> random_formula_spec(Random& random, const SpecLimits& limits = {});
+
+}  // namespace normjit::test

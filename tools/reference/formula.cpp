@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formula.h"
+
+#include "bounded.h"
+#include "element.h"
+#include "formula_program.h"
+
+#include <functional>
+
+namespace normjit::reference {
+
+namespace {
+
+/// A function of one number and its derivative, in double or wider.
+template <class Real>
+struct Function {
+    const char* name;
+    Real (*value)(Real);
+    Real (*derivative)(Real);
+};
+
+template <class Real>
+Real sigmoid(Real x) {
+    return 1 / (1 + std::exp(-x));
+}
+template <class Real>
+Real gelu_tanh_argument(Real x) {
+    return Real(0.79788456080286535587989211986876L) * (x + Real(0.044715L) * x * x * x);
+}
+
+template <class Real>
+constexpr Function<Real> functions[] = {
+    {"exp", [](Real x) { return std::exp(x); }, [](Real x) { return std::exp(x); }},
+    {"log", [](Real x) { return std::log(x); }, [](Real x) { return 1 / x; }},
+    {"tanh", [](Real x) { return std::tanh(x); }, [](Real x) { return 1 - std::tanh(x) * std::tanh(x); }},
+    {"sigmoid", [](Real x) { return sigmoid(x); }, [](Real x) { return sigmoid(x) * (1 - sigmoid(x)); }},
+    {"silu", [](Real x) { return x * sigmoid(x); }, [](Real x) { return sigmoid(x) * (1 + x * (1 - sigmoid(x))); }},
+    {"softplus", [](Real x) { return std::max(x, Real(0)) + std::log1p(std::exp(-std::fabs(x))); },
+     [](Real x) { return sigmoid(x); }},
+    {"erf", [](Real x) { return std::erf(x); },
+     [](Real x) { return Real(1.1283791670955125738961589031215L) * std::exp(-x * x); }},
+    {"gelu", [](Real x) { return x / 2 * (1 + std::erf(x * Real(0.70710678118654752440084436210485L))); },
+     [](Real x) {
+         return (1 + std::erf(x * Real(0.70710678118654752440084436210485L))) / 2 +
+                x * Real(0.39894228040143267793994605993438L) * std::exp(-x * x / 2);
+     }},
+    {"gelu_tanh", [](Real x) { return x / 2 * (1 + std::tanh(gelu_tanh_argument(x))); },
+     [](Real x) {
+         const Real t = std::tanh(gelu_tanh_argument(x));
+         const Real slope = Real(0.79788456080286535587989211986876L) * (1 + 3 * Real(0.044715L) * x * x);
+         return (1 + t) / 2 + x / 2 * (1 - t * t) * slope;
+     }},
+    {"sqrt", [](Real x) { return std::sqrt(x); }, [](Real x) { return 1 / (2 * std::sqrt(x)); }},
+    {"rsqrt", [](Real x) { return 1 / std::sqrt(x); }, [](Real x) { return -1 / (2 * x * std::sqrt(x)); }},
+    {"abs", [](Real x) { return std::fabs(x); }, [](Real x) { return x > 0   ? Real(1)
+                                                                     : x < 0 ? Real(-1)
+                                                                             : Real(0); }},
+};
+
+template <class Real>
+class FormulaComputation {
+  public:
+    using Number = Bounded<Real>;
+    using Numbers = std::vector<Number>;  ///< one for each column, or one
+
+    FormulaComputation(const Spec& spec, Batch made, int64_t rows, const PerTensor<std::vector<double>>& inputs)
+        : spec_(spec),
+          inputs_(inputs),
+          program_(spec),
+          all_rows_(rows),
+          made_(made),
+          cols_(static_cast<size_t>(spec.cols)),
+          values_(program_.operations.size()),
+          adjoints_(program_.operations.size()) {
+        for (const Tensor tensor : all_tensors) {
+            if (!spec.writes(tensor)) continue;
+            gradients_[tensor].resize(static_cast<size_t>(elements_of(spec, tensor, made)));
+            if (spec.tensors[tensor]->axes.is_columns()) sums_[tensor].resize(cols_);
+        }
+    }
+
+    Gradients run() {
+        for (slice_ = 0; slice_ < static_cast<size_t>(made_.slices); ++slice_) {
+            for (row_ = 0; row_ < static_cast<size_t>(made_.rows); ++row_) {
+                evaluate();
+                spec_.pass == Pass::forward ? write_forward() : write_backward();
+            }
+            write_sums(true);
+        }
+        write_sums(false);
+        for (const Tensor tensor : all_tensors) {
+            if (spec_.writes(tensor) && spec_.tensors[tensor]->axes.is_scalar())
+                write(tensor, 0, {largest_, std::max(most_ - largest_, largest_ - least_)});
+        }
+        return std::move(gradients_);
+    }
+
+    /// Returns the elements of the tensors that a forward pass saved, rows packed.
+    PerTensor<std::vector<double>> saved() {
+        PerTensor<std::vector<double>> all;
+        for (slice_ = 0; slice_ < static_cast<size_t>(made_.slices); ++slice_) {
+            for (row_ = 0; row_ < static_cast<size_t>(made_.rows); ++row_) {
+                evaluate(false);
+                for (const std::string& name : spec_.formula->saved) {
+                    for (const Number& number : values_[value_of(name)])
+                        all[*spec_.find(name)].push_back(static_cast<double>(number.value));
+                }
+            }
+        }
+        return all;
+    }
+
+  private:
+    size_t value_of(const std::string& name) const { return static_cast<size_t>(program_.names.at(name)); }
+
+    // Elements of tensors
+
+    const Axes& axes(Tensor tensor) const { return spec_.formula->tensors[tensor]->axes; }
+    size_t offset(Tensor tensor) const {
+        const Axes& its = axes(tensor);
+        const size_t slice = its.slice ? slice_ : 0;
+        const size_t row = its.row ? slice * static_cast<size_t>(made_.rows) + row_ : slice;
+        return row * (its.column ? cols_ : 1);
+    }
+    Numbers row_of(Tensor tensor) const {
+        Numbers numbers(axes(tensor).column ? cols_ : 1);
+        if (!spec_.depends_on(tensor)) return numbers;  // nothing asked for depends on it
+        for (size_t j = 0; j < numbers.size(); ++j)
+            numbers[j] = {static_cast<Real>(inputs_[tensor][offset(tensor) + j]), 0};
+        return numbers;
+    }
+    static Number narrow(double option) {
+        return {static_cast<Real>(static_cast<typename Rounding<Real>::Narrow>(option)), 0};
+    }
+
+    // The forward pass of a row
+
+    void evaluate(bool reads_saved = true) {
+        for (size_t id = 0; id < values_.size(); ++id) {
+            values_[id] = value(program_.operations[id]);
+            adjoints_[id].clear();
+            for (const std::string& name : spec_.formula->saved) {
+                if (reads_saved && value_of(name) == id) values_[id] = row_of(*spec_.find(name));
+            }
+        }
+    }
+
+    const Number& at(int id, size_t j) const {
+        const Numbers& all = values_[static_cast<size_t>(id)];
+        return all.size() == 1 ? all[0] : all[j];
+    }
+
+    Numbers value(const Operation& operation) const {
+        if (operation.what == "tensor") return row_of(operation.tensor);
+        if (operation.what == "number") return {narrow(operation.number)};
+        if (operation.what == "row_mean") return {row_mean(operation.operands[0])};
+        if (operation.what == "row_max") return {row_max(operation.operands[0])};
+        if (operation.what == "col_sum" || operation.what == "max_abs")
+            return values_[static_cast<size_t>(operation.operands[0])];  // reduced when it is written
+        Numbers result(operation.has_cols ? cols_ : 1);
+        for (size_t j = 0; j < result.size(); ++j) result[j] = element(operation, j);
+        return result;
+    }
+
+    Number row_mean(int of) const {
+        Sum<Real> sum;
+        for (size_t j = 0; j < cols_; ++j) sum.add(at(of, j));
+        const Number count{static_cast<Real>(cols_), 0};
+        return sum.total(spec_.cols / Rounding<Real>::lanes + 16) * (Number{1, 0} / count);
+    }
+    Number row_max(int of) const {
+        Number most = at(of, 0);
+        for (size_t j = 1; j < cols_; ++j) {
+            const Number& other = at(of, j);
+            most = {std::max(most.value, other.value), std::max(most.error, other.error)};
+        }
+        return most;
+    }
+
+    Number element(const Operation& operation, size_t j) const {
+        const std::string& what = operation.what;
+        const Number& a = at(operation.operands[0], j);
+        const Number& b = at(operation.operands.back(), j);
+        if (what == "+") return a + b;
+        if (what == "-") return a - b;
+        if (what == "*") return a * b;
+        if (what == "/") return a / b;
+        if (what == "div_or_zero") return b.value == 0 ? Number() : a / b;
+        if (what == "min") return {std::min(a.value, b.value), std::max(a.error, b.error)};
+        if (what == "max") return {std::max(a.value, b.value), std::max(a.error, b.error)};
+        if (what == "round_bf16") return rounded_by(DType::bf16, a);
+        if (what == "round_f16") return rounded_by(DType::f16, a);
+        for (const Function<Real>& function : functions<Real>) {
+            if (what == function.name) return apply(function, a);
+        }
+        return {a.value, std::numeric_limits<Real>::infinity()};  // unknown: nothing can be said
+    }
+
+    static Number rounded_by(DType type, const Number& number) {
+        return rounded_to(number,
+                          [&](Real value) { return static_cast<Real>(round_to(type, static_cast<double>(value))); });
+    }
+
+    /// A function is right within two units in the last place, four of half a unit; the error of the argument is
+    /// stretched by the largest slope at the ends of its interval and in its middle.
+    static Number apply(const Function<Real>& function, const Number& a) {
+        const Real value = function.value(a.value);
+        Real slope = 0;
+        for (const Real end : {a.value - a.error, a.value, a.value + a.error})
+            slope = std::max(slope, std::fabs(function.derivative(end)));
+        if (!std::isfinite(slope) || !std::isfinite(a.error)) return {value, std::numeric_limits<Real>::infinity()};
+        return rounded<Real>(
+            {value, slope * a.error + 4 * Rounding<Real>::unit * std::fabs(value) + Rounding<Real>::tiny});
+    }
+
+    void write_forward() {
+        for (const Tensor tensor : all_tensors) {
+            if (!spec_.writes(tensor)) continue;
+            const Numbers& numbers = values_[value_of(std::string(spec_.name(tensor)))];
+            if (axes(tensor).is_columns()) {
+                add_row(tensor, numbers);
+            } else if (axes(tensor).is_scalar()) {
+                add_magnitudes(numbers);
+            } else {
+                for (size_t j = 0; j < numbers.size(); ++j) write(tensor, offset(tensor) + j, numbers[j]);
+            }
+        }
+    }
+
+    // The gradients of a row
+
+    void write_backward() {
+        for (const auto& [name, id] : program_.names) {
+            const auto tensor = spec_.find("d" + name);
+            if (tensor && spec_.reads(*tensor) && !spec_.is_output(*tensor)) add_to(id, row_of(*tensor));
+        }
+        for (size_t id = adjoints_.size(); id-- > 0;) {
+            if (!adjoints_[id].empty()) propagate(id);
+        }
+        for (const Tensor tensor : all_tensors) {
+            if (!spec_.writes(tensor)) continue;
+            const auto input = static_cast<size_t>(program_.names.at(std::string(spec_.name(tensor).substr(1))));
+            Numbers numbers = adjoints_[input];
+            numbers.resize(axes(tensor).column ? cols_ : 1);
+            if (axes(tensor).is_columns()) {
+                add_row(tensor, numbers);
+            } else {
+                for (size_t j = 0; j < numbers.size(); ++j) write(tensor, offset(tensor) + j, numbers[j]);
+            }
+        }
+    }
+
+    /// Adds to the adjoint of an operation, which is summed over the columns if the operation has none.
+    void add_to(int id, const Numbers& terms) {
+        Numbers& adjoint = adjoints_[static_cast<size_t>(id)];
+        const size_t size = program_.operations[static_cast<size_t>(id)].has_cols ? cols_ : 1;
+        Numbers reduced = terms;
+        if (terms.size() > size) {
+            Sum<Real> sum;
+            for (const Number& term : terms) sum.add(term);
+            reduced = {sum.total(spec_.cols / Rounding<Real>::lanes + 16)};
+        } else {
+            reduced.resize(size, terms[0]);
+        }
+        if (adjoint.empty()) {
+            adjoint = reduced;
+            return;
+        }
+        for (size_t j = 0; j < size; ++j) adjoint[j] = adjoint[j] + reduced[j];
+    }
+
+    template <class Term>
+    void send(size_t id, int operand, bool has_cols, const Term& term) {
+        const Numbers& adjoint = adjoints_[id];
+        Numbers terms(has_cols || adjoint.size() > 1 ? cols_ : 1);
+        for (size_t j = 0; j < terms.size(); ++j) terms[j] = term(adjoint.size() == 1 ? adjoint[0] : adjoint[j], j);
+        add_to(operand, terms);
+    }
+
+    void propagate(size_t id) {
+        const Operation& operation = program_.operations[id];
+        if (operation.operands.empty()) return;
+        const std::string& what = operation.what;
+        const int a = operation.operands[0], b = operation.operands.back();
+        const bool cols = operation.has_cols;
+        const Number minus_one{-1, 0};
+        if (what == "+" || what == "-") {
+            send(id, a, cols, [](const Number& g, size_t) { return g; });
+            send(id, b, cols, [&](const Number& g, size_t) { return what == "+" ? g : minus_one * g; });
+        } else if (what == "*") {
+            send(id, a, cols, [&](const Number& g, size_t j) { return g * at(b, j); });
+            send(id, b, cols, [&](const Number& g, size_t j) { return g * at(a, j); });
+        } else if (what == "/") {
+            send(id, a, cols, [&](const Number& g, size_t j) { return g / at(b, j); });
+            send(id, b, cols,
+                 [&](const Number& g, size_t j) { return minus_one * g * (at(a, j) / at(b, j)) / at(b, j); });
+        } else if (what == "row_mean") {
+            const Number count{static_cast<Real>(cols_), 0};
+            send(id, a, program_.operations[static_cast<size_t>(a)].has_cols,
+                 [&](const Number& g, size_t) { return g / count; });
+        } else if (what == "rsqrt") {
+            const Number half{Real(-0.5), 0};
+            send(id, a, cols, [&](const Number& g, size_t j) {
+                const Number r = values_[id].size() == 1 ? values_[id][0] : values_[id][j];
+                return g * half * (r * r * r);
+            });
+        } else if (what == "min" || what == "max") {
+            propagate_extreme(id, what == "max");
+        } else if (what == "round_bf16" || what == "round_f16") {
+            const DType type = what == "round_bf16" ? DType::bf16 : DType::f16;
+            send(id, a, cols, [&](const Number& g, size_t) { return rounded_by(type, g); });
+        } else {
+            propagate_function(id);
+        }
+    }
+
+    /// The larger operand gets the gradient; both get half of it where they are equal.
+    void propagate_extreme(size_t id, bool is_max) {
+        const Operation& operation = program_.operations[id];
+        for (const bool first : {true, false}) {
+            const int own = operation.operands[first ? 0 : 1], other = operation.operands[first ? 1 : 0];
+            send(id, own, operation.has_cols, [&](const Number& g, size_t j) {
+                const Real difference = (at(own, j).value - at(other, j).value) * (is_max ? 1 : -1);
+                const Real share = difference > 0 ? Real(1) : difference < 0 ? Real(0) : Real(0.5);
+                const bool is_sure = std::fabs(difference) > at(own, j).error + at(other, j).error;
+                const Number exact = g * Number{share, 0};
+                return is_sure || at(own, j).error + at(other, j).error == 0
+                           ? exact
+                           : Number{exact.value, std::numeric_limits<Real>::infinity()};
+            });
+        }
+    }
+
+    void propagate_function(size_t id) {
+        const Operation& operation = program_.operations[id];
+        for (const Function<Real>& function : functions<Real>) {
+            if (operation.what != function.name) continue;
+            send(id, operation.operands[0], operation.has_cols, [&](const Number& g, size_t j) {
+                const Number& x = at(operation.operands[0], j);
+                const Real slope = function.derivative(x.value);
+                Real other = 0;
+                for (const Real end : {x.value - x.error, x.value + x.error})
+                    other = std::max(other, std::fabs(function.derivative(end) - slope));
+                // The derivative is computed from the function in a few operations.
+                return g * Number{slope, other + 16 * Rounding<Real>::unit * std::max(std::fabs(slope), Real(1))};
+            });
+            return;
+        }
+    }
+
+    // Results
+
+    void add_row(Tensor tensor, const Numbers& numbers) {
+        const auto row = static_cast<int64_t>(row_);
+        const Real times = static_cast<Real>(all_rows_ / made_.rows + (row < all_rows_ % made_.rows ? 1 : 0));
+        for (size_t j = 0; j < cols_; ++j) sums_[tensor][j].add(numbers.size() == 1 ? numbers[0] : numbers[j], times);
+    }
+
+    void add_magnitudes(const Numbers& numbers) {
+        for (const Number& number : numbers) {
+            largest_ = std::max(largest_, std::fabs(number.value));
+            least_ = std::max(least_, std::fabs(number.value) - number.error);
+            most_ = std::max(most_, std::fabs(number.value) + number.error);
+        }
+    }
+
+    void write_sums(bool per_slice) {
+        for (const Tensor tensor : all_tensors) {
+            if (!spec_.writes(tensor) || !axes(tensor).is_columns() || axes(tensor).slice != per_slice) continue;
+            const int64_t depth = all_rows_ * (per_slice ? 1 : made_.slices) + 1;
+            for (size_t j = 0; j < cols_; ++j) {
+                const size_t i = (per_slice ? slice_ * cols_ : 0) + j;
+                const Number total = sums_[tensor][j].total(depth);
+                const bool adds = spec_.accumulates(tensor);
+                write(tensor, i, adds ? Number{static_cast<Real>(inputs_[tensor][i]), 0} + total : total);
+                gradients_[tensor][i].error_per_addition = static_cast<double>(sums_[tensor][j].error_per_addition());
+                sums_[tensor][j] = {};
+            }
+        }
+    }
+
+    /// The compiler may take factors and sums in another order than the formula, which moves a result by as much as the
+    /// formula's own order may.
+    void write(Tensor tensor, size_t i, const Number& number) {
+        constexpr Real orders = 4;
+        const auto value = static_cast<double>(number.value);
+        const Real error = orders * number.error + std::fabs(number.value) * Real(0x1p-53);
+        gradients_[tensor][i] = {value, static_cast<double>(error), 0};
+    }
+
+    const Spec& spec_;
+    const PerTensor<std::vector<double>>& inputs_;
+    const FormulaProgram program_;
+    const int64_t all_rows_;  ///< of a slice
+    const Batch made_;
+    const size_t cols_;
+    size_t slice_ = 0, row_ = 0;
+    std::vector<Numbers> values_, adjoints_;
+    PerTensor<std::vector<Sum<Real>>> sums_;
+    Real largest_ = 0, least_ = 0, most_ = 0;
+    Gradients gradients_;
+};
+
+}  // namespace
+
+Gradients compute_formula(const Spec& spec, Batch made, int64_t rows, const PerTensor<std::vector<double>>& inputs) {
+    if (spec.compute() == DType::f64) return FormulaComputation<long double>(spec, made, rows, inputs).run();
+    return FormulaComputation<double>(spec, made, rows, inputs).run();
+}
+
+PerTensor<std::vector<double>> saved_values(const Spec& spec, Batch batch,
+                                            const PerTensor<std::vector<double>>& inputs) {
+    return FormulaComputation<double>(spec, batch, batch.rows, inputs).saved();
+}
+
+}  // namespace normjit::reference

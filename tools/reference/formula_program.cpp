@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formula_program.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+
+namespace normjit::reference {
+
+namespace {
+
+constexpr int missing = -1;
+
+class TextReader {
+  public:
+    TextReader(const Spec& spec, FormulaProgram& program) : spec_(spec), program_(program), text_(spec.formula->text) {
+        const Formula& formula = *spec.formula;
+        for (const Tensor tensor : all_tensors) {
+            if (!formula.tensors[tensor] || formula.tensors[tensor]->is_output) continue;
+            tensors_[formula.tensors[tensor]->name] = tensor;
+        }
+    }
+
+    void read() {
+        word();  // norm
+        word();  // its name
+        accept('(');
+        do {
+            input(name_of_tensor());
+        } while (accept(','));
+        accept(')');
+        accept('-');
+        accept('>');
+        do {
+            name_of_tensor();
+        } while (accept(','));
+        in_body_ = true;
+        while (accept('\n')) {
+        }
+        accept('{');
+        while (next_ < text_.size() && at() != '}') statement();
+    }
+
+  private:
+    char at() {
+        skip();
+        return next_ < text_.size() ? text_[next_] : '\0';
+    }
+    /// Passes over blanks and comments, and before the body over line ends.
+    void skip() {
+        while (next_ < text_.size()) {
+            const char c = text_[next_];
+            if (c == '#') {
+                next_ = std::min(text_.find('\n', next_), text_.size());
+            } else if (c == ' ' || c == '\t' || c == '\r' || (c == '\n' && !in_body_)) {
+                ++next_;
+            } else {
+                return;
+            }
+        }
+    }
+    bool accept(char c) {
+        if (at() != c) return false;
+        ++next_;
+        return true;
+    }
+    std::string word() {
+        skip();
+        const size_t begin = next_;
+        while (next_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[next_])) || text_[next_] == '_'))
+            ++next_;
+        return text_.substr(begin, next_ - begin);
+    }
+
+    /// Reads "gamma?[N]".
+    std::string name_of_tensor() {
+        std::string name = word();
+        next_ = text_.find(']', next_) + 1;
+        return name;
+    }
+    void input(const std::string& name) {
+        names_[name] = missing;
+        const auto tensor = tensors_.find(name);
+        if (tensor == tensors_.end()) return;
+        const bool has_cols = spec_.formula->tensors[tensor->second]->axes.column;
+        names_[name] = program_.names[name] = add({"tensor", {}, has_cols, 0, tensor->second});
+    }
+
+    void statement() {
+        while (accept('\n') || accept(';')) {
+        }
+        if (next_ >= text_.size() || at() == '}') return;
+        const std::string name = word();
+        accept('=');
+        names_[name] = sum();
+        if (names_[name] != missing) program_.names[name] = names_[name];
+    }
+
+    int sum() {
+        int left = product();
+        while (at() == '+' || at() == '-') {
+            const std::string what(1, text_[next_++]);
+            left = combine(what, left, product());
+        }
+        return left;
+    }
+    int product() {
+        int left = primary();
+        while (at() == '*' || at() == '/') {
+            const std::string what(1, text_[next_++]);
+            left = combine(what, left, primary());
+        }
+        return left;
+    }
+
+    int primary() {
+        if (accept('(')) {
+            const int inner = sum();
+            accept(')');
+            return inner;
+        }
+        if (accept('-')) {
+            const int operand = primary();
+            return operand == missing ? missing : combine("*", number(-1), operand);
+        }
+        if (std::isdigit(static_cast<unsigned char>(at()))) {
+            char* end = nullptr;
+            const double value = std::strtod(text_.c_str() + next_, &end);
+            next_ = static_cast<size_t>(end - text_.c_str());
+            return number(value);
+        }
+        const std::string name = word();
+        if (accept('(')) return call(name);
+        if (name == "N") return number(static_cast<double>(spec_.cols));
+        if (const auto found = names_.find(name); found != names_.end()) return found->second;
+        for (const Formula::Number& each : spec_.formula->numbers) {
+            if (each.name == name) return number(each.value);
+        }
+        std::abort();  // the compiler accepted it
+    }
+
+    int call(const std::string& name) {
+        std::vector<int> operands;
+        do {
+            operands.push_back(sum());
+            if (operands.back() == missing) operands.assign(1, missing);
+        } while (accept(','));
+        accept(')');
+        if (operands[0] == missing) return missing;
+        if (name == "row_sum")
+            return combine("*", add({"row_mean", operands}), number(static_cast<double>(spec_.cols)));
+        bool has_cols = false;
+        for (const int operand : operands) has_cols |= program_.operations[static_cast<size_t>(operand)].has_cols;
+        return add({name, operands, has_cols && name != "row_mean" && name != "row_max"});
+    }
+
+    int number(double value) { return add({"number", {}, false, value}); }
+    int add(Operation operation) {
+        program_.operations.push_back(std::move(operation));
+        return static_cast<int>(program_.operations.size()) - 1;
+    }
+    bool is_number(int id) const {
+        const Operation& operation = program_.operations[static_cast<size_t>(id)];
+        if (operation.what == "number") return true;
+        if (operation.operands.empty()) return false;
+        for (const int operand : operation.operands) {
+            if (!is_number(operand)) return false;
+        }
+        return true;
+    }
+
+    /// Leaves out a missing factor or addend.
+    int combine(const std::string& what, int a, int b) {
+        if (a != missing && b != missing) {
+            const bool has_cols = program_.operations[static_cast<size_t>(a)].has_cols ||
+                                  program_.operations[static_cast<size_t>(b)].has_cols;
+            return add({what, {a, b}, has_cols});
+        }
+        const int other = a == missing ? b : a;
+        if (other == missing || is_number(other)) return missing;
+        if (b == missing || what == "+" || what == "*") return other;
+        return combine(what, number(what == "/" ? 1 : 0), other);
+    }
+
+    const Spec& spec_;
+    FormulaProgram& program_;
+    const std::string text_;
+    size_t next_ = 0;
+    bool in_body_ = false;
+    std::map<std::string, Tensor> tensors_;
+    std::map<std::string, int> names_;
+};
+
+}  // namespace
+
+FormulaProgram::FormulaProgram(const Spec& spec) { TextReader(spec, *this).read(); }
+
+}  // namespace normjit::reference

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operations of a formula's text in their order, read without the compiler's parser.
+#pragma once
+
+#include "normjit/spec.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace normjit::reference {
+
+struct Operation {
+    std::string what;  ///< "tensor", "number", or as the formula calls it: "+", "row_mean", "exp"
+    std::vector<int> operands;
+    bool has_cols = false;  ///< it differs among the columns
+    double number = 0;
+    Tensor tensor = Tensor::x;
+};
+
+struct FormulaProgram {
+    std::vector<Operation> operations;
+    std::map<std::string, int> names;  ///< of tensors and values that are not missing
+
+    /// Reads the formula of a spec that the compiler accepted.
+    explicit FormulaProgram(const Spec& spec);
+};
+
+}  // namespace normjit::reference
