@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gradient/differentiate.h"
 
+#include "gradient/derivatives.h"
 #include "gradient/writer.h"
 #include "support/try.h"
 
@@ -94,16 +95,40 @@ class Differentiation {
                 NORMJIT_RETURN_IF_ERROR(add(a, shared));
                 return add(b, shared * products_[id] * -1);
             }
-            case Op::rsqrt:
-                return add(a, adjoint * power(products_[id], 3) * -0.5);
+            case Op::min:
+                return share(a, b, -1, adjoint);
+            case Op::max:
+                return share(a, b, 1, adjoint);
             case Op::round_bf16:
             case Op::round_f16:  // a framework keeps the gradient in the type of the value
                 return add(a, of_value(builder_.apply(value.op, writer_.write(adjoint)).id));
             case Op::row_mean:
                 return add(a, adjoint);
             default:
-                return invalid_argument(fmt::format("{} has no derivative", ir::info(value.op).name));
+                return propagate_function(id, adjoint);
         }
+    }
+
+    /// Sends the adjoint of a maximum (order 1) or minimum (order -1) to the operand that it is; half to each of equal
+    /// ones.
+    Status share(ValueId a, ValueId b, int order, const Sum& adjoint) {
+        const Expr comparison = builder_.apply(Op::compare, {&builder_, a}, {&builder_, b});
+        const Sum half = adjoint * 0.5, other = half * of_value(comparison.id) * order;
+        Sum first = half, second = half;
+        first.add(other);
+        second.add(other * -1);
+        NORMJIT_RETURN_IF_ERROR(add(a, first));
+        return add(b, second);
+    }
+
+    Status propagate_function(ValueId id, const Sum& adjoint) {
+        const auto slope = derivative(builder_, products_, id);
+        if (!slope) return invalid_argument(fmt::format("{} has no derivative", ir::info(forward_[id].op).name));
+        const bool is_term = adjoint.size() == 1 || slope->size() == 1;
+        const Sum whole = is_term ? adjoint : Sum(of_value(write(id).id));
+        Sum product;
+        for (const Term& term : *slope) product.add(whole * term);
+        return product.empty() ? Status() : add(forward_[id].operands[0], product);
     }
 
     /// Adds to the adjoint of an operand, summed over the axes that the operand lacks. That of an [N] value is summed

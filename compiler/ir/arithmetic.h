@@ -9,6 +9,48 @@
 
 namespace normjit::ir {
 
+template <class T>
+T sigmoid(T a) {
+    return T(1) / (T(1) + std::exp(-a));
+}
+
+template <class T>
+T silu(T a) {
+    return a < 0 && std::isinf(a) ? T(-0.0) : a * sigmoid(a);
+}
+
+template <class T>
+T softplus(T a) {
+    const T magnitude = std::log1p(std::exp(-std::fabs(a)));
+    return a > 0 ? a + magnitude : magnitude;
+}
+
+/// The factors of gelu_tanh(a) = a * sigmoid(a * (linear + cubic * a * a)): 2 * sqrt(2 / pi), and 0.044715 times that.
+constexpr double gelu_linear = 1.5957691216057308, gelu_cubic = 0.071354816272600242;
+
+template <class T>
+T gelu_tanh(T a) {
+    if (a < 0 && std::isinf(a)) return T(-0.0);
+    return a * sigmoid(a * (T(gelu_linear) + T(gelu_cubic) * (a * a)));
+}
+
+template <class T>
+T mantissa(T a) {
+    if (a == 0 || (a > 0 && std::isinf(a))) return 1;
+    if (!(a > 0)) return T(NAN);
+    int ignored;
+    const T half = std::frexp(a, &ignored);
+    return half < T(0.75) ? 2 * half : half;
+}
+
+template <class T>
+T exponent(T a) {
+    if (a == 0) return -T(INFINITY);
+    if (!(a > 0) || std::isinf(a)) return a < 0 ? T(NAN) : a;
+    int power;
+    return std::frexp(a, &power) < T(0.75) ? T(power - 1) : T(power);
+}
+
 /// Computes an op in type T, float or double. Unary ops ignore `b`.
 template <class T>
 T compute(Op op, T a, T b) {
@@ -25,6 +67,38 @@ T compute(Op op, T a, T b) {
             return b == 0 ? T(0) : a / b;
         case Op::rsqrt:
             return T(1) / std::sqrt(a);
+        case Op::sqrt:
+            return std::sqrt(a);
+        case Op::abs:
+            return std::fabs(a);
+        case Op::min:
+            return b < a || std::isnan(b) ? b : a;
+        case Op::max:
+            return b > a || std::isnan(b) ? b : a;
+        case Op::compare:
+            return a > b ? T(1) : a < b ? T(-1) : a == b ? T(0) : a + b;
+        case Op::copysign:
+            return std::copysign(a, b);
+        case Op::exp:
+            return std::exp(a);
+        case Op::sigmoid:
+            return sigmoid(a);
+        case Op::silu:
+            return silu(a);
+        case Op::tanh:
+            return std::tanh(a);
+        case Op::log:
+            return std::log(a);
+        case Op::softplus:
+            return softplus(a);
+        case Op::gelu_tanh:
+            return gelu_tanh(a);
+        case Op::mantissa:
+            return mantissa(a);
+        case Op::exponent:
+            return exponent(a);
+        case Op::scale:
+            return std::isnan(b) ? b : std::ldexp(a, static_cast<int>(b));
         case Op::round_bf16:
             return static_cast<T>(from_bf16(to_bf16(static_cast<float>(a))));
         case Op::round_f16:

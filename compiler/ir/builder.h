@@ -57,7 +57,22 @@ NORMJIT_INFIX(/, Op::div)
 inline Expr row_mean(Expr a) { return a.builder->apply(Op::row_mean, a); }
 inline Expr col_sum(Expr a) { return a.builder->apply(Op::col_sum, a); }
 inline Expr max_abs(Expr a) { return a.builder->apply(Op::max_abs, a); }
-inline Expr rsqrt(Expr a) { return a.builder->apply(Op::rsqrt, a); }
+#define NORMJIT_FUNCTION(name) \
+    inline Expr name(Expr a) { return a.builder->apply(Op::name, a); }
+NORMJIT_FUNCTION(rsqrt)
+NORMJIT_FUNCTION(sqrt)
+NORMJIT_FUNCTION(abs)
+NORMJIT_FUNCTION(exp)
+NORMJIT_FUNCTION(sigmoid)
+NORMJIT_FUNCTION(silu)
+NORMJIT_FUNCTION(tanh)
+NORMJIT_FUNCTION(log)
+NORMJIT_FUNCTION(softplus)
+NORMJIT_FUNCTION(gelu_tanh)
+#undef NORMJIT_FUNCTION
+inline Expr min(Expr a, Expr b) { return a.builder->apply(Op::min, a, b); }
+inline Expr max(Expr a, Expr b) { return a.builder->apply(Op::max, a, b); }
+inline Expr compare(Expr a, Expr b) { return a.builder->apply(Op::compare, a, b); }
 /// Returns the value as a store in this type would leave it.
 Expr round_to(DType type, Expr a);
 inline Expr div_or_zero(Expr a, Expr b) { return a.builder->apply(Op::div_or_zero, a, b); }

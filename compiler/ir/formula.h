@@ -23,7 +23,7 @@ class Formula {
     ~Formula() = default;
     /// Returns the name or number by which users refer to the value; empty if it is written inside them.
     virtual std::string name_in_use(ValueId id) const = 0;
-    virtual std::string_view function_name(Op op) const { return info(op).notation; }
+    virtual std::string function_name(Op op) const { return std::string(info(op).notation); }
 
     const Function& function_;
 };

@@ -11,6 +11,7 @@ namespace {
 constexpr Pass table[] = {
     {.name = "fold_constants", .run = fold_constants},
     {.name = "regroup_row_factors", .run = regroup_row_factors, .cpu_only = true},
+    {.name = "expand_functions", .run = expand_functions, .cpu_only = true},
     {.name = "merge_common", .run = merge_common},
     {.name = "remove_dead", .run = remove_dead},
     {.name = "split_reductions", .run = split_reductions},

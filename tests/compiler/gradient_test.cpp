@@ -42,6 +42,30 @@ double element_wise(Op op, double a, double b) {
             return a / b;
         case Op::rsqrt:
             return 1 / std::sqrt(a);
+        case Op::sqrt:
+            return std::sqrt(a);
+        case Op::abs:
+            return std::fabs(a);
+        case Op::min:
+            return std::min(a, b);
+        case Op::max:
+            return std::max(a, b);
+        case Op::compare:
+            return a > b ? 1 : a < b ? -1 : 0;
+        case Op::exp:
+            return std::exp(a);
+        case Op::log:
+            return std::log(a);
+        case Op::tanh:
+            return std::tanh(a);
+        case Op::sigmoid:
+            return 1 / (1 + std::exp(-a));
+        case Op::silu:
+            return a / (1 + std::exp(-a));
+        case Op::softplus:
+            return std::log(1 + std::exp(a));
+        case Op::gelu_tanh:
+            return a * (0.5 + 0.5 * std::tanh(std::sqrt(2 / std::acos(-1.0)) * (a + 0.044715 * a * a * a)));
         default:
             FAIL("not an operation of these tests");
             return NAN;
@@ -147,6 +171,28 @@ bool check_gradients(test::Random& random, const std::function<Expr(ir::Builder&
     return true;
 }
 
+/// Applies a function without a kink, of a slope that finite differences follow.
+Expr random_function(test::Random& random, Expr a) {
+    switch (random.between(0, 7)) {
+        case 0:
+            return ir::exp(ir::tanh(a));
+        case 1:
+            return ir::log(a * a + 0.5);
+        case 2:
+            return ir::sqrt(a * a + 0.5);
+        case 3:
+            return ir::sigmoid(a);
+        case 4:
+            return ir::silu(a);
+        case 5:
+            return ir::softplus(a);
+        case 6:
+            return ir::gelu_tanh(a);
+        default:
+            return ir::tanh(a);
+    }
+}
+
 Expr x(ir::Builder& b) { return b.input(Tensor::x); }
 
 }  // namespace
@@ -168,6 +214,39 @@ TEST_CASE("the derivative of each operation is that of finite differences") {
     CHECK(check_gradients(random, [&](ir::Builder& b) { return (gamma(b) + 1) * (x(b) - row_mean(x(b))); }));
 }
 
+TEST_CASE("the derivative of each function is that of finite differences") {
+    test::Random random(test::seed());
+    const auto gamma = [](ir::Builder& b) { return b.input(Tensor::gamma); };
+    const auto row = [](ir::Builder& b) { return b.input(Tensor::rowscale); };
+    using Function = Expr (*)(Expr);
+    for (const Function function :
+         {Function(ir::abs), Function(ir::exp), Function(ir::tanh), Function(ir::sigmoid), Function(ir::silu),
+          Function(ir::softplus), Function(ir::gelu_tanh),
+          // where they are defined
+          Function([](Expr a) { return ir::sqrt(a * a + 0.5); }), Function([](Expr a) { return ir::log(a * a + 0.5); }),
+          // of a sum of adjoints
+          Function([](Expr a) { return ir::silu(a) * ir::silu(a) + ir::exp(ir::silu(a)); }),
+          Function([](Expr a) { return ir::compare(a, ir::tanh(a)) * a; }),
+          Function([](Expr a) { return ir::max(a, ir::abs(a) * 0.7) - ir::min(a, a.builder->constant(1.2)); })}) {
+        CHECK(check_gradients(random, [&](ir::Builder& b) { return function(x(b)); }));
+        CHECK(check_gradients(random, [&](ir::Builder& b) { return function(x(b) * gamma(b)) * row(b); }));
+        CHECK(check_gradients(random, [&](ir::Builder& b) { return function(row(b)) * function(gamma(b)) * x(b); }));
+        CHECK(check_gradients(random, [&](ir::Builder& b) { return function(row_mean(x(b) * x(b))) * x(b); }));
+    }
+    CHECK(check_gradients(random, [&](ir::Builder& b) { return max(x(b), gamma(b)) * min(row(b), x(b)); }));
+}
+
+TEST_CASE("equal operands of a maximum or minimum share its gradient") {
+    ir::Builder b(spec_of_inputs());
+    const Expr a = b.input(Tensor::x), c = b.input(Tensor::residual), dy = b.input(Tensor::dy);
+    const auto gradients = gradient::differentiate(b, std::array{Given{max(a, c), dy}}, std::array{a, c}, {});
+    REQUIRE(gradients.ok());
+    Inputs data;
+    data[Tensor::x].fill(3), data[Tensor::residual].fill(3), data[Tensor::dy].fill(5);
+    const std::vector<Matrix> derived = evaluate(b.function(), data);
+    for (const Expr& gradient : *gradients) CHECK(derived[static_cast<size_t>(gradient.id)][0] == 2.5);
+}
+
 TEST_CASE("gradients of random formulas are those of finite differences") {
     test::Random random(test::seed());
     int64_t checked = 0;
@@ -181,7 +260,7 @@ TEST_CASE("gradients of random formulas are those of finite differences") {
             for (int64_t k = random.between(3, 10); k > 0; --k) {
                 const Expr a = any(), c = any();
                 const bool is_matrix = b.function()[a.id].shape == ir::Shape::matrix;
-                switch (random.between(0, 5)) {
+                switch (random.between(0, 6)) {
                     case 0:
                         values.push_back(a + c);
                         break;
@@ -196,6 +275,9 @@ TEST_CASE("gradients of random formulas are those of finite differences") {
                         break;
                     case 4:
                         values.push_back(rsqrt(a * a + 0.5) * c);
+                        break;
+                    case 5:
+                        values.push_back(random_function(random, a));
                         break;
                     default:
                         if (is_matrix) values.push_back(row_mean(a));

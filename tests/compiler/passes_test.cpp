@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 using namespace normjit;
 
@@ -171,6 +172,31 @@ TEST_CASE("constants fold and neutral operands disappear") {
         ir::parse("norm cols=8 compute=f32\n  in  x: f32[M,N]\n  dx = (x - 0) * (2 * 3 + 1) / 1\n  out dx: f32[M,N]\n");
     REQUIRE(function.ok());
     CHECK(mentions(ir::print(passes::remove_dead(passes::fold_constants(*function))), "dx = x * 7\n"));
+}
+
+TEST_CASE("functions become arithmetic of the same value, and their text parses back") {
+    test::Random random(test::seed());
+    const Spec spec = *parse_spec("rmsnorm pass=forward cols=40 x=f64 gamma=f64 out=y");
+    const auto inputs = random_inputs(random, spec, 6);
+    for (const char* formula :
+         {"exp(x) * gamma", "sigmoid(x) * gamma", "x * silu(gamma)", "tanh(x / gamma)", "log(x * x) - gamma",
+          "softplus(x) + gamma", "gelu_tanh(x) + gamma", "exp(tanh(silu(softplus(log(sigmoid(x + gamma))))))",
+          "max(min(x, gamma), compare(x, sqrt(abs(gamma))))"}) {
+        const auto function = ir::parse(fmt::format(
+            "norm cols=40 compute=f64\n  in  x: f64[M,N], gamma: f64[N]\n  y = {}\n  out y: f64[M,N]\n", formula));
+        REQUIRE_MESSAGE(function.ok(), function.status().message());
+        const ir::Function expanded = *passes::run_pipeline(*function, Target(), "expand_functions");
+        const std::string text = ir::print(expanded);
+        CAPTURE(text);
+        for (const char* word : {"exp(", "sigmoid(", "silu(", "tanh(", "log(", "softplus(", "gelu_tanh("})
+            CHECK_FALSE(mentions(text, word));
+        const auto again = ir::parse(text);
+        REQUIRE_MESSAGE(again.ok(), again.status().message());
+        CHECK(ir::print(*again) == text);
+        const auto before = evaluate(*function, spec, 6, inputs, 1), after = evaluate(expanded, spec, 6, inputs, 1);
+        for (size_t i = 0; i < before[Tensor::y].size(); ++i)
+            CHECK(after[Tensor::y][i] == doctest::Approx(before[Tensor::y][i]).epsilon(1e-14));
+    }
 }
 
 TEST_CASE("operations whose result is not finite are not folded, so that IR prints") {

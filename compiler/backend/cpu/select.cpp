@@ -13,13 +13,11 @@ using ir::Op;
 class Selector {
   public:
     Selector(const ir::Function& function, const LoopBody& body)
-        : function_(function), body_(body), uses_(function.values.size()) {
+        : function_(function), body_(body), uses_(function.values.size()), own_(function.values.size()) {
         for (const ValueId id : body.values) {
+            own_[id] = true;
             if (is_reloaded(id)) continue;
-            for_each_operand(id, [&](ValueId operand) {
-                if (function_[operand].op == Op::constant) constants_.insert(operand);
-                ++uses_[operand];
-            });
+            for_each_operand(id, [&](ValueId operand) { ++uses_[operand]; });
         }
         for (const ValueId id : body.sums) ++uses_[function[id].operands[0]];
         for (const ir::Output& output : body.stores) ++uses_[output.value];
@@ -27,7 +25,6 @@ class Selector {
     }
 
     std::vector<MicroOp> run() {
-        for (const ValueId id : constants_) ops_.push_back({.instruction = Instruction::load, .result = id});
         for (const ValueId id : body_.values) {
             if (is_folded(id)) continue;
             select_value(id);
@@ -51,8 +48,17 @@ class Selector {
         return std::find(body_.reloads.begin(), body_.reloads.end(), id) != body_.reloads.end();
     }
 
-    bool is_own(ValueId id) const {
-        return std::find(body_.values.begin(), body_.values.end(), id) != body_.values.end();
+    bool is_own(ValueId id) const { return own_[id]; }
+
+    void push(const MicroOp& op) {
+        for (size_t i = 0; i < op.operands.size(); ++i) {
+            const ValueId operand = op.operands[i];
+            const bool is_loaded =
+                std::find(op.operands.begin(), op.operands.begin() + i, operand) != op.operands.begin() + i;
+            if (operand != ir::no_value && function_[operand].op == Op::constant && !is_loaded)
+                ops_.push_back({.instruction = Instruction::load, .result = operand});
+        }
+        ops_.push_back(op);
     }
 
     /// True if a product becomes part of its user: if its only use is an addition, subtraction or sum of this body.
@@ -90,13 +96,14 @@ class Selector {
             const Instruction instruction = value.op == Op::add ? Instruction::multiply_add
                                             : product == a      ? Instruction::multiply_subtract
                                                                 : Instruction::negative_multiply_add;
-            ops_.push_back({.instruction = instruction, .result = id, .operands = {p, q, other}});
+            push({.instruction = instruction, .result = id, .operands = {p, q, other}});
             return;
         }
-        ops_.push_back({.instruction = plain(value.op), .result = id, .operands = {a, b, ir::no_value}});
+        const bool has_number = b != ir::no_value && function_[b].op == Op::constant;
+        push({.instruction = plain(value.op, has_number), .result = id, .operands = {a, b, ir::no_value}});
     }
 
-    static Instruction plain(Op op) {
+    static Instruction plain(Op op, bool has_number) {
         switch (op) {
             case Op::add:
                 return Instruction::add;
@@ -110,6 +117,24 @@ class Selector {
                 return Instruction::div_or_zero;
             case Op::rsqrt:
                 return Instruction::rsqrt;
+            case Op::sqrt:
+                return Instruction::sqrt;
+            case Op::abs:
+                return Instruction::abs;
+            case Op::min:
+                return has_number ? Instruction::min_number : Instruction::min;
+            case Op::max:
+                return has_number ? Instruction::max_number : Instruction::max;
+            case Op::compare:
+                return Instruction::compare;
+            case Op::copysign:
+                return Instruction::copysign;
+            case Op::scale:
+                return Instruction::scale;
+            case Op::mantissa:
+                return Instruction::mantissa;
+            case Op::exponent:
+                return Instruction::exponent;
             case Op::round_bf16:
                 return Instruction::round_bf16;
             case Op::round_f16:
@@ -122,20 +147,20 @@ class Selector {
     /// Selects the sums, stores and spills whose operands are complete with this value.
     void select_roots(ValueId id) {
         if (std::find(body_.spills.begin(), body_.spills.end(), id) != body_.spills.end()) {
-            ops_.push_back({.instruction = Instruction::spill, .operands = {id, ir::no_value, ir::no_value}});
+            push({.instruction = Instruction::spill, .operands = {id, ir::no_value, ir::no_value}});
         }
         for (size_t i = 0; i < body_.sums.size(); ++i) {
             const ValueId summed = function_[body_.sums[i]].operands[0];
             if (summed == id) {
                 const bool is_sum = function_[body_.sums[i]].op != Op::partial_max_abs;
-                ops_.push_back({.instruction = is_sum ? Instruction::accumulate : Instruction::accumulate_magnitude,
-                                .operands = {id, ir::no_value, ir::no_value},
-                                .index = static_cast<int>(i)});
+                push({.instruction = is_sum ? Instruction::accumulate : Instruction::accumulate_magnitude,
+                      .operands = {id, ir::no_value, ir::no_value},
+                      .index = static_cast<int>(i)});
             } else if (is_folded(summed) && completes(summed, id)) {
                 const auto [a, b] = function_[summed].operands;
-                ops_.push_back({.instruction = Instruction::accumulate_product,
-                                .operands = {a, b, ir::no_value},
-                                .index = static_cast<int>(i)});
+                push({.instruction = Instruction::accumulate_product,
+                      .operands = {a, b, ir::no_value},
+                      .index = static_cast<int>(i)});
             }
         }
         for (const ir::Output& output : body_.stores) {
@@ -144,9 +169,9 @@ class Selector {
     }
 
     void add_store(const ir::Output& output) {
-        ops_.push_back({.instruction = Instruction::store,
-                        .operands = {output.value, ir::no_value, ir::no_value},
-                        .tensor = output.tensor});
+        push({.instruction = Instruction::store,
+              .operands = {output.value, ir::no_value, ir::no_value},
+              .tensor = output.tensor});
     }
 
     /// True if `id` is evaluated last of the product's operands from this body.
@@ -161,7 +186,7 @@ class Selector {
     const ir::Function& function_;
     const LoopBody& body_;
     ir::PerValue<int> uses_;
-    std::set<ValueId> constants_;
+    ir::PerValue<bool> own_;  ///< those of the body
     std::vector<MicroOp> ops_;
 };
 
@@ -172,13 +197,14 @@ std::vector<MicroOp> select(const ir::Function& function, const LoopBody& body) 
 }
 
 std::vector<std::vector<ValueId>> last_uses(const std::vector<MicroOp>& ops, const std::vector<ValueId>& results) {
-    std::set<ValueId> own;
+    const std::set<ValueId> kept(results.begin(), results.end());
+    std::set<ValueId> own;  // values whose last use has not been met
     for (const MicroOp& op : ops) {
-        if (op.result != ir::no_value) own.insert(op.result);
+        if (op.result != ir::no_value && !kept.contains(op.result)) own.insert(op.result);
     }
-    for (const ValueId id : results) own.erase(id);
     std::vector<std::vector<ValueId>> dying(ops.size());
     for (size_t i = ops.size(); i-- > 0;) {
+        if (ops[i].result != ir::no_value && !kept.contains(ops[i].result)) own.insert(ops[i].result);
         for (const ValueId operand : ops[i].operands) {
             if (own.erase(operand) > 0) dying[i].push_back(operand);
         }

@@ -2,6 +2,7 @@
 // Values to instructions: the evaluation order of one vector of a sweep, with multiplications folded into FMAs.
 #pragma once
 
+#include "backend/cpu/instruction.h"
 #include "plan/plan.h"
 
 #include <array>
@@ -10,27 +11,6 @@
 namespace normjit::backend::cpu {
 
 using ir::ValueId;
-
-enum class Instruction : uint8_t {
-    load,  ///< result = an input tensor or a constant
-    add,
-    sub,
-    mul,
-    div,          ///< result = a op b
-    div_or_zero,  ///< result = a / b, 0 where b is 0
-    rsqrt,        ///< result = 1 / sqrt(a)
-    round_bf16,
-    round_f16,              ///< result = a, rounded to the type
-    finite_or_zero,         ///< result = a, 0 where it is NaN or infinite
-    multiply_add,           ///< result = a * b + c
-    negative_multiply_add,  ///< result = c - a * b
-    multiply_subtract,      ///< result = a * b - c
-    accumulate,             ///< sum[index] += a
-    accumulate_product,     ///< sum[index] += a * b
-    accumulate_magnitude,   ///< sum[index] = the larger of sum[index] and |a|
-    store,                  ///< tensor = a
-    spill                   ///< a is written to memory for a later sweep
-};
 
 struct MicroOp {
     Instruction instruction;
@@ -51,7 +31,7 @@ struct LoopBody {
     std::vector<ValueId> spills = {};  ///< values that are written to memory as soon as they are known
 };
 
-/// Selects the ops of a body. Operands that are not among `values` are live already; the caller knows their registers.
+/// Selects the ops of a body. A constant is loaded before each op that uses it, and lives no longer. Operands that are not among `values` are live already; the caller knows their registers.
 std::vector<MicroOp> select(const ir::Function& function, const LoopBody& body);
 
 /// Returns the registers that the body needs for its own values, including its results.

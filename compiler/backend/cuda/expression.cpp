@@ -13,6 +13,11 @@ std::string literal(double number, DType compute) {
     return wide ? text : text + "f";
 }
 
+bool is_in_math(Op op) {
+    const bool is_in_types = op == Op::rsqrt || op == Op::div_or_zero || op == Op::round_bf16 || op == Op::round_f16;
+    return ir::info(op).result == ir::ResultRule::join && !ir::info(op).infix() && !is_in_types;
+}
+
 Expressions::Expressions(const plan::Plan& plan)
     : Formula(plan.function),
       suffix_(plan.spec.formula ? "_" : ""),
@@ -33,8 +38,9 @@ std::string Expressions::name_in_use(ValueId id) const {
     return in_row_[id] ? "row." + names_[id] : names_[id];
 }
 
-std::string_view Expressions::function_name(Op op) const {
-    return op == Op::rsqrt ? "inverse_root" : Formula::function_name(op);
+std::string Expressions::function_name(Op op) const {
+    if (op == Op::rsqrt) return "inverse_root";
+    return (is_in_math(op) ? "math::" : "") + Formula::function_name(op);
 }
 
 }  // namespace normjit::backend::cuda

@@ -15,6 +15,9 @@ namespace normjit::backend::cuda {
 /// Returns a literal of the compute type that reads back exactly: "9.99999975e-06f".
 std::string literal(double number, DType compute);
 
+/// True if the op is a function in templates/cuda/functions.cuh; those of types.cuh are always there.
+bool is_in_math(ir::Op op);
+
 class Expressions final : public ir::Formula {
   public:
     explicit Expressions(const plan::Plan& plan);
@@ -29,7 +32,7 @@ class Expressions final : public ir::Formula {
 
   private:
     std::string name_in_use(ir::ValueId id) const override;
-    std::string_view function_name(ir::Op op) const override;  ///< in templates/cuda/types.cuh
+    std::string function_name(ir::Op op) const override;
 
     std::string_view suffix_;
     ir::PerValue<std::string> names_;

@@ -70,6 +70,8 @@ class Printer {
                 line("#include \"{}_kernel.cuh\"", form == CudaForm::rows ? "row" : "two_pass");
         }
         if (has_final_reduce()) line("#include \"final_reduce.cuh\"");
+        if (std::ranges::any_of(function_.values, [](const ir::Value& value) { return is_in_math(value.op); }))
+            line("#include \"functions.cuh\"");
         line("using namespace normjit;\n");
     }
 

@@ -3,6 +3,7 @@
 // explicit: one IR vector is one register of the target.
 #pragma once
 
+#include "backend/cpu/instruction.h"
 #include "backend/cpu/unit.h"
 #include "backend/llvm/processor.h"
 
@@ -56,6 +57,8 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Value* div_or_zero(llvm::Value* a, llvm::Value* b);
     llvm::Value* finite_or_zero(llvm::Value* a);
     llvm::Value* rsqrt(llvm::Value* a);
+    /// Computes an instruction that functions are made of: functions.cpp.
+    llvm::Value* function(Instruction instruction, llvm::Value* a, llvm::Value* b);
     /// Returns the larger of a, which must not be negative, and |b|; NaN if either is NaN.
     llvm::Value* larger_magnitude(llvm::Value* a, llvm::Value* b);
     /// Rounds f32 as a store in a 16-bit type would.
@@ -114,9 +117,15 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Value* are_zeros(llvm::Value* words);
     std::vector<int> interleaved() const;
     llvm::Type* like(llvm::Type* type, llvm::Type* element);
-    llvm::Value* bits(llvm::Value* like, uint32_t number);
+    llvm::Value* bits(llvm::Value* like, uint64_t number);
     llvm::Value* as_integers(llvm::Value* value);
     llvm::Value* as_floats(llvm::Value* integers);
+    llvm::Value* select_by_size(Instruction instruction, llvm::Value* a, llvm::Value* b);
+    llvm::Value* compare(llvm::Value* a, llvm::Value* b);
+    llvm::Value* scale(llvm::Value* a, llvm::Value* b);
+    llvm::Value* mantissa(llvm::Value* a);
+    llvm::Value* exponent(llvm::Value* a);
+    llvm::Value* exponent_bits(llvm::Value* scaled);
     double rounded(double number) const {
         return compute_ == DType::f64 ? number : static_cast<double>(static_cast<float>(number));
     }

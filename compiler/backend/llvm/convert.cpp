@@ -40,9 +40,14 @@ llvm::Type* Builder::like(llvm::Type* type, llvm::Type* element) {
     return vector == nullptr ? element : llvm::FixedVectorType::get(element, vector->getNumElements());
 }
 
-Value* Builder::bits(Value* value, uint32_t number) { return llvm::ConstantInt::get(value->getType(), number); }
-Value* Builder::as_integers(Value* value) { return CreateBitCast(value, like(value->getType(), getInt32Ty())); }
-Value* Builder::as_floats(Value* integers) { return CreateBitCast(integers, like(integers->getType(), getFloatTy())); }
+Value* Builder::bits(Value* value, uint64_t number) { return llvm::ConstantInt::get(value->getType(), number); }
+Value* Builder::as_integers(Value* value) {
+    return CreateBitCast(value, like(value->getType(), getIntNTy(value->getType()->getScalarSizeInBits())));
+}
+Value* Builder::as_floats(Value* integers) {
+    const bool is_wide = integers->getType()->getScalarSizeInBits() == 64;
+    return CreateBitCast(integers, like(integers->getType(), is_wide ? getDoubleTy() : getFloatTy()));
+}
 
 Vectors Builder::load(Value* from, DType type, Lanes lanes) {
     Value* elements = load_elements(from, type, unit_columns(), lanes);

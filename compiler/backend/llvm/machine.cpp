@@ -207,6 +207,18 @@ Vector LlvmMachine::compute(Instruction instruction, Vector, Vector a, Vector b,
             return out(b_.div_or_zero(in(a), in(b)));
         case Instruction::rsqrt:
             return out(b_.rsqrt(in(a)));
+        case Instruction::sqrt:
+        case Instruction::abs:
+        case Instruction::min:
+        case Instruction::max:
+        case Instruction::min_number:
+        case Instruction::max_number:
+        case Instruction::compare:
+        case Instruction::copysign:
+        case Instruction::scale:
+        case Instruction::mantissa:
+        case Instruction::exponent:
+            return out(b_.function(instruction, in(a), in(b)));
         case Instruction::round_bf16:
             return out(b_.round_to(in(a), DType::bf16));
         case Instruction::round_f16:

@@ -18,7 +18,7 @@ using ir::Op;
 using ir::ValueId;
 using plan::Sweep;
 
-constexpr int64_t chunk_cols = 64;
+constexpr size_t chunk_bytes = 128;
 constexpr size_t independent_sums = 16;
 constexpr int64_t segment_rows = 32;  ///< rows whose column sums are added to the partials at once
 
@@ -45,6 +45,7 @@ class Rows {
     }
 
   private:
+    static constexpr int64_t chunk_cols = chunk_bytes / sizeof(T);
     using Chunk = std::array<T, chunk_cols>;
     using Sums = std::array<T, independent_sums>;
 
@@ -165,7 +166,9 @@ template <class T>
 class FinalReduce {
   public:
     FinalReduce(const plan::Plan& plan, const plan::Epilogue& epilogue, const FinalTask& task)
-        : plan_(plan), function_(plan.function), epilogue_(epilogue), task_(task) {}
+        : plan_(plan), function_(plan.function), epilogue_(epilogue), task_(task) {
+        for (ValueId id = 0; id < function_.size(); ++id) chunk(id).fill(0);
+    }
 
     void run() {
         for (first_ = 0; first_ < task_.cols; first_ += chunk_cols) {
@@ -188,6 +191,7 @@ class FinalReduce {
     }
 
   private:
+    static constexpr int64_t chunk_cols = chunk_bytes / sizeof(T);
     using Chunk = std::array<T, chunk_cols>;
 
     Chunk& chunk(ValueId id) { return chunks_[static_cast<size_t>(id)]; }
@@ -242,7 +246,7 @@ class FinalReduce {
     const FinalTask& task_;
     int64_t first_ = 0;  ///< column of the chunk
     int64_t count_ = 0;
-    std::array<Chunk, most_values> chunks_{};
+    std::array<Chunk, most_values> chunks_;
 };
 
 }  // namespace

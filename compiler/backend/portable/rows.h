@@ -9,8 +9,8 @@
 
 namespace normjit::backend::portable {
 
-/// The most values of a formula that fit the stack of a task, 512 bytes each.
-inline constexpr size_t most_values = 128;
+/// The most values of a formula that fit the stack of a task, 128 bytes each.
+inline constexpr size_t most_values = 512;
 
 /// `continues` is SlicedRowsTask::continues.
 void run_rows(const plan::Plan& plan, const RowsTask& task, bool continues);

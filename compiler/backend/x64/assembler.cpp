@@ -107,10 +107,10 @@ void Assembler::finite_or_zero(const Zmm& to, const Zmm& a) {
 /// Compares as integers: non-negative floating-point numbers have bits in the same order, and NaN is the largest.
 void Assembler::larger_magnitude(const Zmm& to, const Zmm& a, const Zmm& b) {
     if (compute_ == DType::f64) {
-        vpandq(scratch(), b, ptr_b[rip + constants_[~uint64_t{0} >> 1]]);
+        vpandq(scratch(), b, magnitude_mask());
         vpmaxsq(to, a, scratch());
     } else {
-        vpandd(scratch(), b, word_constant(~uint32_t{0} >> 1));
+        vpandd(scratch(), b, magnitude_mask());
         vpmaxsd(to, a, scratch());
     }
 }

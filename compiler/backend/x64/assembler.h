@@ -2,6 +2,7 @@
 // Xbyak with load(), store() and arithmetic by name, which hide compute type, memory types, packing and tails.
 #pragma once
 
+#include "backend/cpu/instruction.h"
 #include "backend/cpu/unit.h"
 
 #include "normjit/dtype.h"
@@ -88,6 +89,8 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     void div_or_zero(const Zmm& to, const Zmm& a, const Zmm& b);
     void finite_or_zero(const Zmm& to, const Zmm& a);
     void rsqrt(const Zmm& to, const Zmm& a);
+    /// Computes an instruction that functions are made of: functions.cpp.
+    void function(Instruction instruction, const Zmm& to, const Zmm& a, const Zmm& b);
     /// to = the larger of a, which must not be negative, and |b|; NaN if either is NaN.
     void larger_magnitude(const Zmm& to, const Zmm& a, const Zmm& b);
     /// Round f32 as a store in the narrower type would.
@@ -118,6 +121,13 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
   private:
     enum class Fused { multiply_add, negative_multiply_add, multiply_subtract };
     void fuse(Fused kind, const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
+
+    // functions.cpp
+    void select_by_size(Instruction instruction, const Zmm& to, const Zmm& a, const Zmm& b);
+    void compare(const Zmm& to, const Zmm& a, const Zmm& b);
+    void copy_sign(const Zmm& to, const Zmm& a, const Zmm& b);
+    void exponent(const Zmm& to, const Zmm& a);
+    Xbyak::Address magnitude_mask();
 
     // convert.cpp
     enum class Table { even, odd, low, high, words, magnitude, upper };  ///< shuffles and masks: see convert.cpp

@@ -103,6 +103,19 @@ Vector XbyakMachine::compute(Instruction instruction, Vector to, Vector a, Vecto
         case Instruction::rsqrt:
             a_.rsqrt(zmm(to), zmm(a));
             break;
+        case Instruction::sqrt:
+        case Instruction::abs:
+        case Instruction::min:
+        case Instruction::max:
+        case Instruction::min_number:
+        case Instruction::max_number:
+        case Instruction::compare:
+        case Instruction::copysign:
+        case Instruction::scale:
+        case Instruction::mantissa:
+        case Instruction::exponent:
+            a_.function(instruction, zmm(to), zmm(a), zmm(b));
+            break;
         case Instruction::round_bf16:
             a_.round_bf16(zmm(to), zmm(a));
             break;

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a machine computes and a loop body consists of.
+#pragma once
+
+#include <cstdint>
+
+namespace normjit::backend::cpu {
+
+enum class Instruction : uint8_t {
+    load,  ///< result = an input tensor or a constant
+    add,
+    sub,
+    mul,
+    div,          ///< result = a op b
+    div_or_zero,  ///< result = a / b, 0 where b is 0
+    rsqrt,        ///< result = 1 / sqrt(a)
+    sqrt,
+    abs,
+    min,
+    max,  ///< result = the smaller or larger, NaN if one is NaN
+    min_number,
+    max_number,  ///< the same, for a b that is not NaN
+    compare,
+    copysign,
+    scale,
+    mantissa,
+    exponent,  ///< as ir/ops.def says
+    round_bf16,
+    round_f16,              ///< result = a, rounded to the type
+    finite_or_zero,         ///< result = a, 0 where it is NaN or infinite
+    multiply_add,           ///< result = a * b + c
+    negative_multiply_add,  ///< result = c - a * b
+    multiply_subtract,      ///< result = a * b - c
+    accumulate,             ///< sum[index] += a
+    accumulate_product,     ///< sum[index] += a * b
+    accumulate_magnitude,   ///< sum[index] = the larger of sum[index] and |a|
+    store,                  ///< tensor = a
+    spill                   ///< a is written to memory for a later sweep
+};
+
+}  // namespace normjit::backend::cpu

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The instructions that functions are made of, in comparisons and integers: their bits are those of AVX-512's own.
+#include "backend/llvm/builder.h"
+
+#include <limits>
+
+namespace normjit::backend::llvmir {
+
+using llvm::Value;
+
+namespace {
+
+/// How a type keeps a number.
+struct Layout {
+    uint64_t digits;    ///< bits of the fraction
+    uint64_t bias;      ///< of the exponent
+    uint64_t infinity;  ///< its bits
+    double integers;    ///< 2^digits
+    double smallest;    ///< the smallest normal number
+};
+
+constexpr Layout f32_layout = {23, 127, 0x7f800000, 0x1p23, 0x1p-126};
+constexpr Layout f64_layout = {52, 1023, 0x7ff0000000000000, 0x1p52, 0x1p-1022};
+
+const Layout& layout_of(const Value* value) {
+    return value->getType()->getScalarSizeInBits() == 64 ? f64_layout : f32_layout;
+}
+
+}  // namespace
+
+Value* Builder::function(Instruction instruction, Value* a, Value* b) {
+    switch (instruction) {
+        case Instruction::sqrt:
+            return CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, a);
+        case Instruction::abs:
+            return CreateUnaryIntrinsic(llvm::Intrinsic::fabs, a);
+        case Instruction::compare:
+            return compare(a, b);
+        case Instruction::copysign:
+            return CreateBinaryIntrinsic(llvm::Intrinsic::copysign, a, b);
+        case Instruction::scale:
+            return scale(a, b);
+        case Instruction::mantissa:
+            return mantissa(a);
+        case Instruction::exponent:
+            return exponent(a);
+        default:
+            return select_by_size(instruction, a, b);
+    }
+}
+
+Value* Builder::select_by_size(Instruction instruction, Value* a, Value* b) {
+    const bool is_min = instruction == Instruction::min || instruction == Instruction::min_number;
+    const bool may_be_nan = instruction == Instruction::min || instruction == Instruction::max;
+    Value* chosen = CreateSelect(is_min ? CreateFCmpOLT(b, a) : CreateFCmpOGT(b, a), b, a);
+    return may_be_nan ? CreateSelect(CreateFCmpUNO(b, b), b, chosen) : chosen;
+}
+
+Value* Builder::compare(Value* a, Value* b) {
+    llvm::Type* type = a->getType();
+    Value* ordered = CreateSelect(CreateFCmpOLT(a, b), number(-1, type), number(0, type));
+    ordered = CreateSelect(CreateFCmpOGT(a, b), number(1, type), ordered);
+    return CreateSelect(CreateFCmpUNO(a, b), CreateFAdd(a, b), ordered);
+}
+
+/// Multiplies by two powers of two, each the half of 2^b: only the second product can leave the range of normal
+/// numbers. An addition moves the integer into the lowest bits.
+Value* Builder::scale(Value* a, Value* b) {
+    const Layout& layout = layout_of(b);
+    Value* moved = number(1.5 * layout.integers, b->getType());
+    Value* power = CreateSub(as_integers(CreateFAdd(b, moved)), as_integers(moved));
+    Value* half = CreateAShr(power, 1);
+    const auto times_power = [&](Value* value, Value* exponent) {
+        Value* biased = CreateAdd(exponent, bits(exponent, layout.bias));
+        return CreateFMul(value, as_floats(CreateShl(biased, layout.digits)));
+    };
+    return times_power(times_power(a, half), CreateSub(power, half));
+}
+
+/// Returns the exponent's bits, in their place, of a normal number: of m * 2^b with m from 3/4 to 3/2. From 3/2 on, the
+/// addition carries into them.
+Value* Builder::exponent_bits(Value* scaled) {
+    const Layout& layout = layout_of(scaled);
+    Value* all = as_integers(scaled);
+    return CreateAnd(CreateAdd(all, bits(all, uint64_t{1} << (layout.digits - 1))), bits(all, layout.infinity));
+}
+
+Value* Builder::mantissa(Value* a) {
+    const Layout& layout = layout_of(a);
+    llvm::Type* type = a->getType();
+    Value* is_denormal = CreateFCmpOLT(a, number(layout.smallest, type));
+    Value* scaled = CreateSelect(is_denormal, CreateFMul(a, number(layout.integers, type)), a);
+    Value* all = as_integers(scaled);
+    Value* fraction =
+        as_floats(CreateAdd(CreateSub(all, exponent_bits(scaled)), bits(all, layout.bias << layout.digits)));
+    const double infinity = std::numeric_limits<double>::infinity();
+    Value* is_end = CreateOr(CreateFCmpOEQ(a, number(0, type)), CreateFCmpOEQ(a, number(infinity, type)));
+    Value* positive = CreateSelect(is_end, number(1, type), fraction);
+    Value* negative =
+        CreateSelect(CreateFCmpUNO(a, a), a, CreateFNeg(number(std::numeric_limits<double>::quiet_NaN(), type)));
+    return CreateSelect(CreateFCmpOGE(a, number(0, type)), positive, negative);
+}
+
+/// An exponent in the lowest bits of a large number is that number plus the exponent.
+Value* Builder::exponent(Value* a) {
+    const Layout& layout = layout_of(a);
+    llvm::Type* type = a->getType();
+    Value* is_denormal = CreateFCmpOLT(a, number(layout.smallest, type));
+    Value* scaled = CreateSelect(is_denormal, CreateFMul(a, number(layout.integers, type)), a);
+    Value* field = CreateLShr(exponent_bits(scaled), layout.digits);
+    Value* sum = as_floats(CreateOr(field, as_integers(number(layout.integers, type))));
+    const double bias = layout.integers + static_cast<double>(layout.bias);
+    Value* shift =
+        CreateSelect(is_denormal, number(bias + static_cast<double>(layout.digits), type), number(bias, type));
+    Value* power = CreateFSub(sum, shift);
+    const double infinity = std::numeric_limits<double>::infinity();
+    power = CreateSelect(CreateFCmpOEQ(a, number(0, type)), number(-infinity, type), power);
+    // an infinity is itself, and what has no exponent is NaN, as a - a is of NaN
+    power = CreateSelect(CreateFCmpOEQ(a, number(infinity, type)), a, power);
+    Value* negative =
+        CreateSelect(CreateFCmpUNO(a, a), a, CreateFNeg(number(std::numeric_limits<double>::quiet_NaN(), type)));
+    return CreateSelect(CreateFCmpOGE(a, number(0, type)), power, negative);
+}
+
+}  // namespace normjit::backend::llvmir

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of formulas, in a namespace of their own, so that a formula may give their names to values.
+#pragma once
+
+#include "types.cuh"
+
+namespace normjit::math {
+
+NORMJIT_DEVICE float abs(float a) { return ::fabsf(a); }
+NORMJIT_DEVICE double abs(double a) { return ::fabs(a); }
+NORMJIT_DEVICE float sqrt(float a) { return __fsqrt_rn(a); }
+NORMJIT_DEVICE double sqrt(double a) { return __dsqrt_rn(a); }
+NORMJIT_DEVICE float exp(float a) { return ::expf(a); }
+NORMJIT_DEVICE double exp(double a) { return ::exp(a); }
+NORMJIT_DEVICE float log(float a) { return ::logf(a); }
+NORMJIT_DEVICE double log(double a) { return ::log(a); }
+NORMJIT_DEVICE float log1p(float a) { return ::log1pf(a); }
+NORMJIT_DEVICE double log1p(double a) { return ::log1p(a); }
+NORMJIT_DEVICE float tanh(float a) { return ::tanhf(a); }
+NORMJIT_DEVICE double tanh(double a) { return ::tanh(a); }
+
+NORMJIT_DEVICE float min(float a, float b) {
+    float smaller;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
+    return smaller;
+}
+NORMJIT_DEVICE float max(float a, float b) {
+    float larger;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+    return larger;
+}
+NORMJIT_DEVICE double min(double a, double b) { return b < a || b != b ? b : a; }
+NORMJIT_DEVICE double max(double a, double b) { return b > a || b != b ? b : a; }
+
+template <class Math>
+NORMJIT_DEVICE Math compare(Math a, Math b) {
+    return a > b ? Math(1) : a < b ? Math(-1) : a == b ? Math(0) : a + b;
+}
+
+template <class Math>
+NORMJIT_DEVICE Math sigmoid(Math a) {
+    return Math(1) / (Math(1) + exp(-a));
+}
+
+// The maximum keeps infinity times 0 out of what is 0 there.
+template <class Math>
+NORMJIT_DEVICE Math silu(Math a) {
+    return max(a, Math(-1000)) * sigmoid(a);
+}
+
+template <class Math>
+NORMJIT_DEVICE Math gelu_tanh(Math a) {
+    const Math linear = Math(1.5957691216057308), cubic = Math(0.071354816272600242);
+    return max(a, Math(-1000)) * sigmoid(a * (a * a * cubic + linear));
+}
+
+template <class Math>
+NORMJIT_DEVICE Math softplus(Math a) {
+    return log1p(exp(-abs(a))) + max(a, Math(0));
+}
+
+}  // namespace normjit::math
