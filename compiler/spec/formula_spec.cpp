@@ -298,6 +298,23 @@ std::vector<std::string_view> library_names() {
     return names;
 }
 
+Expected<std::string> formula_line(std::string_view formula) {
+    formula = library_formula(text::trim(formula)).value_or(formula);
+    auto signature = ir::read_signature(formula, own_keys);
+    if (!signature.ok()) return invalid_argument("formula: " + signature.status().message());
+    const std::string_view rest = formula.substr(signature->bytes);
+    if (text::trim(rest).empty()) return std::move(signature->line);
+    return invalid_argument(fmt::format("formula: '{}' after its end", text::shown(text::trim(rest))));
+}
+
+std::vector<std::string_view> norm_names() {
+    std::vector<std::string_view> names;
+    for (const Norm norm : all_norms) names.push_back(name(norm));
+    const auto library = library_names();
+    names.insert(names.end(), library.begin(), library.end());
+    return names;
+}
+
 bool begins_with_formula(std::string_view text) {
     const std::string_view head = text::first_word(text);
     return head == word_of_formulas || library_formula(head).has_value();

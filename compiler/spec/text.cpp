@@ -73,17 +73,14 @@ Named default_outputs(const Spec& spec) {
 }
 
 Status read_norm(const text::Fields& fields, Norm& norm) {
-    Words words;
     for (const Norm each : all_norms) {
-        words.push_back(name(each));
-        if (fields.head() != words.back()) continue;
+        if (fields.head() != name(each)) continue;
         norm = each;
         return {};
     }
-    const Words others = library_names();
-    words.insert(words.end(), others.begin(), others.end());
-    return invalid_argument(fmt::format("spec: norm '{}': allowed: {}{}", text::shown(fields.head()), text::join(words),
-                                        text::did_you_mean(fields.head(), words)));
+    const Words names = norm_names();
+    return invalid_argument(fmt::format("spec: norm '{}': allowed: {}{}", text::shown(fields.head()), text::join(names),
+                                        text::did_you_mean(fields.head(), names)));
 }
 
 /// Reads the members of Spec that are one word each, except sizes.

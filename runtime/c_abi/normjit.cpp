@@ -105,6 +105,14 @@ normjit_status normjit_spec_parse(const char* text, normjit_spec* spec) {
     });
 }
 
+normjit_status normjit_formula_line(const char* formula, char* buffer, size_t capacity, size_t* bytes) {
+    return guarded([&]() -> Status {
+        NORMJIT_RETURN_IF_ERROR(check_handle(formula, "formula"));
+        NORMJIT_TRY(const std::string line, formula_line(formula));
+        return copy_out({line.c_str(), line.size() + 1}, buffer, capacity, bytes);
+    });
+}
+
 normjit_status normjit_spec_tensor(const normjit_spec* spec, const char* name, int32_t* tensor) {
     return guarded([&]() -> Status {
         NORMJIT_RETURN_IF_ERROR(check_handle(name, "name"));

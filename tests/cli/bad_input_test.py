@@ -4,6 +4,7 @@
     bad_input_test.py PROGRAM [unittest's arguments]
 """
 import os
+import pathlib
 import random
 import struct
 import unittest
@@ -26,7 +27,9 @@ class BadSpec(Case):
         self.refused_by_all("spec: x=q4: allowed: f32 bf16 f16 f64", "layernorm rows=4 cols=8 x=q4")
         self.refused_by_all("spec: cols=0: must be at least 1", "layernorm rows=4 cols=0")
         self.refused_by_all("spec: cols=-1: must be at least 1", "layernorm rows=4 cols=-1")
-        self.refused_by_all("spec: norm 'batchnorm': allowed: layernorm rmsnorm", "batchnorm rows=4 cols=8")
+        library = sorted(file.stem for file in (pathlib.Path(__file__).parents[2] / "templates/norms").glob("*.norm"))
+        names = " ".join(["layernorm", "rmsnorm", *library])
+        self.refused_by_all(f"spec: norm 'batchnorm': allowed: {names}", "batchnorm rows=4 cols=8")
 
     def test_what_cannot_be_combined(self):
         self.refused_by_all("spec: dy=f32: must be f64, as x is", "layernorm rows=4 cols=8 x=f64 dy=f32")

@@ -8,6 +8,7 @@
 #include "disassemble.h"
 #include "files.h"
 #include "measure.h"
+#include "shapes.h"
 #include "support/try.h"
 
 #include "normjit/engine.h"
@@ -73,7 +74,8 @@ Expected<Target> read_target(const CompileOptions& options) {
 }
 
 Expected<Job> read_job(const CompileOptions& options) {
-    NORMJIT_TRY(Spec spec, parse_spec(join_words(options.spec)));
+    NORMJIT_TRY(const std::string text, spec_text(options.spec));
+    NORMJIT_TRY(Spec spec, parse_spec(text));
     NORMJIT_TRY(const Target target, read_target(options));
     if (options.schedule.empty()) return Job{spec, heuristic(spec, target), target};
     NORMJIT_TRY(Schedule schedule, parse_schedule(options.schedule));

@@ -4,6 +4,7 @@
 #include "console.h"
 #include "device.h"
 #include "files.h"
+#include "shapes.h"
 #include "support/try.h"
 #include "system/environment.h"
 #include "system/nvtx.h"
@@ -131,7 +132,8 @@ Expected<Choice> choose(const Spec& spec, const InfoOptions& options) {
 }
 
 Status show_spec(const InfoOptions& options) {
-    NORMJIT_TRY(Spec spec, parse_spec(join_words(options.spec)));
+    NORMJIT_TRY(const std::string given, spec_text(options.spec));
+    NORMJIT_TRY(Spec spec, parse_spec(given));
     NORMJIT_TRY(const Choice choice, choose(spec, options));
     const Target& target = choice.target;
     const Schedule& schedule = choice.chosen.schedule;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "command.h"
 #include "run.h"
+#include "shapes.h"
 #include "support/try.h"
 
 namespace normjit::cli {
 
 Expected<std::vector<RunResult>> run_made(const RunOptions& options) {
-    NORMJIT_TRY(Spec spec, parse_spec(join_words(options.words)));
+    NORMJIT_TRY(const std::string text, spec_text(options.words));
+    NORMJIT_TRY(Spec spec, parse_spec(text));
     if (!spec.rows) return invalid_argument("spec: rows is missing: the number of rows to make, at least 0");
     if (!spec.slices) return invalid_argument("spec: slices=any: the number of slices to make is missing");
     NORMJIT_TRY(const auto workbench, open_workbench(options.device));

@@ -2,8 +2,10 @@
 #include "shapes.h"
 
 #include "files.h"
+#include "support/text.h"
 #include "support/try.h"
 
+#include <algorithm>
 #include <sstream>
 
 #include <fmt/core.h>
@@ -39,18 +41,32 @@ Status read_file(const std::string& path, const Sizes* sizes, std::vector<Spec>&
     return {};
 }
 
+bool is_formula_file(std::string_view word) { return word.ends_with(".norm"); }
+
+/// True if the text is a formula, or begins with the name of a norm.
+bool begins_a_spec(std::string_view text) {
+    const std::string_view head = text::first_word(text);
+    const auto names = norm_names();
+    return head == "norm" || std::ranges::find(names, head) != names.end();
+}
+
+/// True for the keys of a spec, which a shell may have split into words.
+bool are_keys(std::string_view word) {
+    return text::first_word(word).find('=') != std::string_view::npos && !begins_a_spec(word);
+}
+
 Expected<std::vector<Spec>> read(const std::vector<std::string>& inputs, const Sizes* sizes) {
     std::vector<Spec> specs;
     for (size_t i = 0; i < inputs.size();) {
-        std::string text = inputs[i++];
-        if (!text.starts_with("layernorm") && !text.starts_with("rmsnorm") && text.find('=') == std::string::npos) {
-            NORMJIT_RETURN_IF_ERROR(read_file(text, sizes, specs));
+        std::vector<std::string> words = {inputs[i++]};
+        const bool is_file = !is_formula_file(words[0]) && !begins_a_spec(words[0]) && !are_keys(words[0]) &&
+                             words[0].find('=') == std::string::npos;
+        if (is_file) {
+            NORMJIT_RETURN_IF_ERROR(read_file(words[0], sizes, specs));
             continue;
         }
-        while (i < inputs.size() && inputs[i].find('=') != std::string::npos &&
-               inputs[i].find(' ') == std::string::npos) {
-            text += " " + inputs[i++];
-        }
+        while (i < inputs.size() && are_keys(inputs[i])) words.push_back(inputs[i++]);
+        NORMJIT_TRY(const std::string text, spec_text(words));
         NORMJIT_TRY(Spec spec, read_spec(text, "", sizes));
         specs.push_back(spec);
     }
@@ -58,6 +74,22 @@ Expected<std::vector<Spec>> read(const std::vector<std::string>& inputs, const S
 }
 
 }  // namespace
+
+Expected<std::string> spec_text(const std::vector<std::string>& words) {
+    std::string text;
+    for (const std::string& word : words) {
+        if (!text.empty()) text += ' ';
+        if (!is_formula_file(word)) {
+            text += word;
+            continue;
+        }
+        NORMJIT_TRY(const std::string content, read_text_file(word));
+        const auto line = formula_line(content);
+        if (!line.ok()) return Status(line.status().code(), fmt::format("{}: {}", word, line.status().message()));
+        text += *line;
+    }
+    return text;
+}
 
 Expected<std::vector<Spec>> read_shapes(const std::vector<std::string>& inputs, const Sizes& sizes) {
     return read(inputs, &sizes);

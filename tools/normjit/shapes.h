@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Specs to measure or to make, from the command line and from files with one spec per line.
+// Specs to measure or to make, from the command line, from files with one spec per line, and from files with a formula.
 #pragma once
 
 #include "normjit/spec.h"
@@ -15,6 +15,10 @@ namespace normjit::cli {
 struct Sizes {
     std::optional<int64_t> rows, slices;
 };
+
+/// Returns the text of the spec that the words make together. A word that names a file of a formula, *.norm, stands for
+/// the formula.
+Expected<std::string> spec_text(const std::vector<std::string>& words);
 
 /// Reads files, specs, and specs that the shell has split into words. Errors name the file and the line.
 Expected<std::vector<Spec>> read_shapes(const std::vector<std::string>& inputs, const Sizes& sizes = {});

@@ -29,6 +29,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace normjit {
 
@@ -132,6 +133,13 @@ DType promoted(DType a, DType b);
 /// at most once. SPEC.md lists the keys, which are in keys.def and, for tensors and their types, in tensors.def. An
 /// error names the key, the value and what is allowed. The result is canonical() and has passed validate().
 Expected<Spec> parse_spec(std::string_view text);
+
+/// Returns a formula, as a file has it or by its name in the library, in the one line with which the text of a spec may
+/// begin. An error has its place.
+Expected<std::string> formula_line(std::string_view formula);
+
+/// Returns the names with which the text of a spec may begin: layernorm, rmsnorm, and the formulas of templates/norms.
+std::vector<std::string_view> norm_names();
 
 /// Returns the shortest text that parse_spec() reads back as an equal Spec, for a spec that validate() accepts.
 std::string to_text(const Spec& spec);

@@ -113,6 +113,8 @@ typedef struct normjit_spec {
 /* Parses "layernorm cols=4096 x=bf16 gamma=f32", with defaults for what the text leaves out. Of a text with a formula
  * (compiler/FORMULAS.md) the spec keeps the pointer. */
 NORMJIT_API normjit_status normjit_spec_parse(const char* text, normjit_spec* spec);
+/* Writes a formula in one line, as the text of a spec may begin with it; that of a norm of the library for its name. */
+NORMJIT_API normjit_status normjit_formula_line(const char* formula, char* buffer, size_t capacity, size_t* bytes);
 /* Gives the number by which normjit_arguments has the tensor of this name. Those of normjit_tensor keep theirs where no
  * other tensor of the formula has it. */
 NORMJIT_API normjit_status normjit_spec_tensor(const normjit_spec* spec, const char* name, int32_t* tensor);

@@ -3,6 +3,7 @@
 
 layer_norm, rms_norm                     on arrays of NumPy, CuPy, PyTorch, anything with DLPack
 layer_norm_backward, rms_norm_backward   their gradients
+formula                                  any norm from a few lines of text, with its gradient
 compile, info, tune                      what the program `normjit` does
 normjit.torch                            PyTorch: torch's own operators with normjit's kernels
 normjit.jax                              JAX: functions whose gradients are normjit's
@@ -10,10 +11,11 @@ normjit.jax                              JAX: functions whose gradients are norm
 The last two are imported at their first use."""
 from normjit._library import VERSION as __version__, Error, InvalidArgument, Unavailable
 from normjit.arrays import Gradients, Layer, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
+from normjit.formulas import Formula, formula
 from normjit.program import compile, info, tune
 
-__all__ = ["Error", "Gradients", "InvalidArgument", "Layer", "Unavailable", "__version__", "compile", "info",
-           "layer_norm", "layer_norm_backward", "rms_norm", "rms_norm_backward", "tune"]
+__all__ = ["Error", "Formula", "Gradients", "InvalidArgument", "Layer", "Unavailable", "__version__", "compile",
+           "formula", "info", "layer_norm", "layer_norm_backward", "rms_norm", "rms_norm_backward", "tune"]
 _SUBMODULES = ("jax", "torch")  # each has the name of the package that it is for
 
 TYPE_CHECKING = False  # as in typing, whose import takes milliseconds

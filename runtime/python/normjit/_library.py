@@ -59,6 +59,7 @@ class Spec(_Sized):
         ("rounding", ctypes.c_int32),
         ("slices", ctypes.c_int64),
         ("per_slice", ctypes.c_uint32),
+        ("text", ctypes.c_char_p),
     ]
 
 

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Norms that are given as formulas, on arrays of NumPy, CuPy, PyTorch and anything else with DLPack."""
+from __future__ import annotations
+
+import collections
+import ctypes
+import functools
+import re
+
+from normjit import _library, _operand, arrays
+from normjit._library import DTYPES, InvalidArgument, library
+
+TYPE_CHECKING = False  # as in typing, whose import takes milliseconds
+if TYPE_CHECKING:
+    from typing import Any, Mapping, Optional
+
+    Array = Any  # of any library with __dlpack__()
+    Out = Optional[Mapping[str, Array]]
+
+_Tensor = collections.namedtuple("_Tensor", ("name", "axes", "is_optional"))
+
+
+class Formula:
+    """A norm as a formula, and its gradient, which normjit derives.
+
+        gated = normjit.formula('''norm gated_rmsnorm(x[M,N], z[M,N], gamma[N]) -> y[M,N], rstd?[M]
+                                       rstd = rsqrt(row_mean(x * x) + eps)
+                                       y    = x * rstd * gamma * silu(z)''')
+        y, rstd = gated(x=x, z=z, gamma=gamma, eps=1e-6, outputs=("y", "rstd"))
+        dx, dz, dgamma = gated.backward(x=x, z=z, gamma=gamma, dy=dy, rstd=rstd, eps=1e-6)
+
+    text     the formula in one line
+    name     the norm's name
+    inputs   the names of the inputs, and of those that may be missing in `optional`
+    outputs  the names of the outputs; those in `optional` are computed if outputs= names them"""
+
+    def __init__(self, text: str) -> None:
+        code = _library.encoded("formula", text)
+        size = ctypes.c_size_t()
+        _library.check(library.normjit_formula_line(code, None, 0, ctypes.byref(size)))
+        line = ctypes.create_string_buffer(size.value)
+        _library.check(library.normjit_formula_line(code, line, size, None))
+        self.text = line.value.decode(errors="surrogateescape")
+        header = self.text.partition("{")[0]
+        self.name, given, made = re.fullmatch(r"norm (\w+)\((.*)\) -> (.*) ", header).groups()
+        self._inputs, self._outputs = _tensors(given), _tensors(made)
+        self.inputs, self.outputs = tuple(self._inputs), tuple(self._outputs)
+        self.optional = tuple(t.name for t in (*self._inputs.values(), *self._outputs.values()) if t.is_optional)
+
+    def __repr__(self) -> str:
+        return f"normjit.formula({self.text!r})"
+
+    def __call__(self, *, outputs: Any = None, out: Out = None, stream: Any = None, **given: Any) -> Any:
+        """Returns the outputs, as a named tuple.
+
+        **given    the inputs by name: arrays of [..., N] for [M,N], of their shape without the last dimension for [M],
+                   and of [N]; and numbers that the formula names, such as eps. None or nothing for what is optional
+        outputs    which outputs to compute; None: those that are not optional, and those of `out`
+        out        a mapping of outputs' names to arrays to write to. Other arrays are made
+        stream     of a GPU: as in normjit.layer_norm()
+
+        Raises normjit.InvalidArgument, a ValueError, for arguments that do not fit. Thread safe."""
+        usual = [name for name, tensor in self._outputs.items() if not tensor.is_optional]
+        return self._compute("forward", given, self._inputs, self._outputs, usual, outputs, out, stream)
+
+    def backward(self, *, outputs: Any = None, out: Out = None, stream: Any = None, **given: Any) -> Any:
+        """Returns the gradients of the inputs, as a named tuple: dx for x.
+
+        **given    as in a call, and the gradients of the outputs by name: dy for y. Values of the forward pass that are
+                   given by their name, such as rstd, are read instead of computed again
+        outputs    which gradients to compute; None: those of the matrices and columns that the outputs depend on
+
+        All else is as in a call."""
+        gradients = {f"d{t.name}": t._replace(name=f"d{t.name}") for t in self._inputs.values()}
+        above = {f"d{t.name}": t._replace(name=f"d{t.name}") for t in self._outputs.values()}
+        saved = {t.name: t._replace(is_optional=True) for t in self._outputs.values()}
+        usual = [f"d{name}" for name, t in self._inputs.items() if given.get(name) is not None and t.axes != "M"]
+        return self._compute("backward", given, {**self._inputs, **above, **saved}, gradients, usual, outputs, out,
+                             stream)
+
+    def _compute(self, which, given, readable, writable, usual, outputs, out, stream):
+        out = {} if out is None else out
+        given = {name: value for name, value in given.items() if value is not None}
+        for name, tensor in readable.items():
+            if name in self._inputs and name not in given and not tensor.is_optional:
+                raise InvalidArgument(f"{name}: is missing; the formula needs it")
+        wanted = _wanted(writable, [*usual, *(name for name in out if name not in usual)] if outputs is None else outputs)
+        numbers = {name: value for name, value in given.items() if name not in readable}
+        for name, value in numbers.items():
+            _library.check_finite(name, value)
+        read = {name: value for name, value in given.items() if name in readable}
+        first = read[self.inputs[0]]
+        on_gpu = _operand.device_type(self.inputs[0], first) != _operand.CPU if hasattr(first, "__dlpack_device__") else False
+        if stream is not None and not on_gpu:
+            raise InvalidArgument(f"stream: {self.inputs[0]} is on the CPU, which has none")
+        handle = (_operand.current_stream(first) if stream is None else _operand.stream_handle(stream)) if on_gpu else None
+        operands = {name: _operand.Operand(name, array, handle) for name, array in read.items()}
+        like = self._matrix(operands)
+        for name, operand in operands.items():
+            _check_shape(operand, readable[name], like)
+        with _operand.on_stream(first, handle) if on_gpu else arrays._Nothing():
+            for name in wanted:
+                made = out.get(name)
+                if made is None:
+                    made = self._make(writable[name], operands, like)
+                operands[name] = _operand.Operand(name, made, handle)
+                _check_shape(operands[name], writable[name], like)
+                if operands[name].read_only:
+                    raise InvalidArgument(f"out: {name}: cannot be written to")
+            self._launch(which, operands, numbers, wanted, like, handle)
+        for made in out.values():
+            _operand.was_written(made)
+        return collections.namedtuple(self.name, wanted)(*(operands[name].array for name in wanted))
+
+    def _matrix(self, operands):
+        for name, tensor in self._inputs.items():
+            if tensor.axes.endswith("M,N") and name in operands:
+                if not operands[name].shape:
+                    raise InvalidArgument(f"{name}: has no dimensions; the last must be the normalised one")
+                return operands[name]
+        raise InvalidArgument(f"{self.name}: no input is a matrix, whose shape decides")
+
+    @staticmethod
+    def _make(tensor, operands, like):
+        """Returns an array for an output: a gradient is of its input's type."""
+        of = operands.get(tensor.name[1:]) if tensor.name.startswith("d") else None
+        shape = _shapes(tensor, like)[0]
+        if tensor.axes in ("M", "S,M", ""):
+            return _operand.empty(like.array, shape, "float64" if like.dtype == "f64" else "float32")
+        return _operand.empty((of or like).array, shape)
+
+    def _launch(self, which, operands, numbers, wanted, like, stream):
+        types = " ".join(f"{name}={operand.dtype}" for name, operand in operands.items())
+        saved = [name for name in operands if name in self._outputs and name not in wanted]
+        words = [self.text, f"pass={which} cols={like.shape[-1]}", types, f"out={','.join(wanted)}"]
+        if which == "backward":
+            words.append(f"save={','.join(saved) or 'none'}")
+        if any("S" in tensor.axes for tensor in self._inputs.values()):
+            words.append(f"slices={like.shape[0]}")
+        words += [f"{name}={float(value)!r}" for name, value in sorted(numbers.items())]
+        kernel, places = _kernel(like.device, " ".join(words), stream)
+        arguments = _library.Arguments()
+        for name, operand in operands.items():
+            if name in places:
+                _library.check(library.normjit_set_dlpack(kernel.pointer, ctypes.byref(arguments), places[name],
+                                                          ctypes.byref(operand.tensor)))
+        size = kernel.workspace(arguments.rows, arguments.slices)
+        memory = arrays._workspace(like.array, size, on_gpu=stream is not None)
+        arguments.workspace, arguments.workspace_bytes, arguments.stream = memory.address, size, stream
+        _library.check(library.normjit_launch(kernel.pointer, ctypes.byref(arguments)))
+
+
+@functools.lru_cache(maxsize=None)
+def formula(text: str) -> Formula:
+    """Returns the Formula of a text, or of a norm of the library by its name, "gated_rmsnorm". The language is described
+    in normjit's compiler/FORMULAS.md. Raises normjit.InvalidArgument with the place of what is wrong."""
+    return Formula(text)
+
+
+@functools.lru_cache(maxsize=512)
+def _kernel(device, text, stream):
+    """Returns a kernel and the numbers of its tensors by name."""
+    code = _library.encoded("spec", text)
+    spec = _library.parse_spec(text)
+    spec.text = code  # keeps the bytes
+    kernel = _library.Kernel(_library.engine(device), spec, stream)
+    places = {}
+    for name in re.findall(r"(\w+)=(?:%s)\b" % "|".join(DTYPES), text.rpartition("}")[2]):
+        number = ctypes.c_int32()
+        _library.check(library.normjit_spec_tensor(ctypes.byref(spec), name.encode(), ctypes.byref(number)))
+        places[name] = number.value
+    return kernel, places
+
+
+def _tensors(text):
+    """Returns the tensors of "x[M,N], gamma?[N]" by name."""
+    return {name: _Tensor(name, axes, bool(optional)) for name, optional, axes in re.findall(r"(\w+)(\??)\[([SMN,]*)\]", text)}
+
+
+def _wanted(writable, names):
+    names = [names] if isinstance(names, str) else list(names)
+    for name in names:
+        if name not in writable:
+            raise InvalidArgument(f"outputs: {name!r}; allowed: {', '.join(writable)}")
+    if not names:
+        raise InvalidArgument(f"outputs: none; allowed: {', '.join(writable)}")
+    return [name for name in writable if name in names]
+
+
+def _shapes(tensor, like):
+    """Returns the shapes that a tensor may have beside the matrix that decides."""
+    shape = like.shape
+    if tensor.axes.endswith("M,N"):
+        return (shape,)
+    if tensor.axes.endswith("M"):
+        return (shape[:-1], (*shape[:-1], 1))
+    if tensor.axes == "S,N":
+        return ((shape[0], shape[-1]),)
+    return (shape[-1:],) if tensor.axes == "N" else ((), (1,))
+
+
+def _check_shape(operand, tensor, like):
+    shapes = _shapes(tensor, like)
+    if operand.device != like.device:
+        raise InvalidArgument(f"{operand.name}: is on {operand.device}; {like.name} is on {like.device}")
+    if operand.shape not in shapes:
+        raise InvalidArgument(f"{operand.name}: its shape is {operand.shape}; [{tensor.axes}] beside {like.name} is "
+                              f"{' or '.join(str(each) for each in shapes)}")

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+# needs: numpy
+"""normjit.formula: outputs, derived gradients, what may be missing, and what is refused, on NumPy's arrays."""
+import threading
+
+import normjit
+import numpy
+import pytest
+
+GATED = """norm gated(x[M,N], z[M,N], gamma?[N]) -> y[M,N], rstd?[M]
+    rstd = rsqrt(row_mean(x * x) + eps)   # of each row
+    y    = x * rstd * gamma * sigmoid(z)
+"""
+RANDOM = numpy.random.default_rng(7)
+
+
+def normal(*shape, dtype=numpy.float32):
+    return RANDOM.standard_normal(shape).astype(dtype)
+
+
+def gated(x, z, gamma, eps):
+    x, z, gamma = (numpy.asarray(each, numpy.float64) for each in (x, z, gamma))
+    rstd = 1 / numpy.sqrt((x * x).mean(-1) + eps)
+    return x * rstd[..., None] * gamma / (1 + numpy.exp(-z)), rstd
+
+
+@pytest.mark.parametrize("dtype", [numpy.float32, numpy.float16])
+def test_forward_and_backward(dtype):
+    x, z, dy = (normal(2, 5, 70, dtype=dtype) for _ in range(3))
+    gamma, eps, tolerance = normal(70), 1e-3, {numpy.float32: 1e-5, numpy.float16: 1e-2}[dtype]
+    norm = normjit.formula(GATED)
+    assert (norm.name, norm.inputs, norm.outputs, norm.optional) == (
+        "gated", ("x", "z", "gamma"), ("y", "rstd"), ("gamma", "rstd"))
+    y, rstd = norm(x=x, z=z, gamma=gamma, eps=eps, outputs=("y", "rstd"))
+    assert y.dtype == dtype and rstd.dtype == numpy.float32 and rstd.shape == (2, 5)
+    wanted_y, wanted_rstd = gated(x, z, gamma, eps)
+    numpy.testing.assert_allclose(y, wanted_y, rtol=tolerance, atol=tolerance)
+    numpy.testing.assert_allclose(rstd, wanted_rstd, rtol=1e-5)
+    for saved in ({}, {"rstd": rstd}):
+        got = norm.backward(x=x, z=z, gamma=gamma, dy=dy, eps=eps, **saved)
+        assert got._fields == ("dx", "dz", "dgamma") and got.dx.dtype == dtype and got.dgamma.dtype == numpy.float32
+        for name, given in {"dx": x, "dz": z, "dgamma": gamma}.items():
+            direction = normal(*given.shape).astype(numpy.float64)
+            arguments = {"dx": x, "dz": z, "dgamma": gamma}
+
+            def loss(step):
+                moved = {**arguments, name: numpy.asarray(given, numpy.float64) + step * direction}
+                return (gated(*moved.values(), eps)[0] * dy).sum()
+
+            slope = (loss(1e-5) - loss(-1e-5)) / 2e-5
+            size = numpy.abs(numpy.asarray(getattr(got, name), numpy.float64) * direction).sum()
+            assert abs((getattr(got, name) * direction).sum() - slope) <= tolerance * size
+
+
+def test_what_is_missing_is_left_out():
+    x, z = normal(4, 9), normal(4, 9)
+    norm = normjit.formula(GATED)
+    numpy.testing.assert_array_equal(norm(x=x, z=z).y, norm(x=x, z=z, gamma=numpy.ones(9, numpy.float32)).y)
+    assert norm.backward(x=x, z=z, dy=x)._fields == ("dx", "dz")
+    with pytest.raises(normjit.InvalidArgument, match="z: is missing; the formula needs it"):
+        norm(x=x)
+
+
+def test_norms_of_the_library():
+    x = normal(3, 50)
+    rows = numpy.asarray(x, numpy.float64)
+    numpy.testing.assert_allclose(normjit.formula("l2norm")(x=x).y, rows / numpy.linalg.norm(rows, axis=-1)[:, None],
+                                  rtol=1e-4)
+    assert normjit.formula("gated_rmsnorm")(x=x, z=x).y.shape == x.shape
+
+
+def test_outputs_go_where_the_caller_says():
+    x, z = normal(4, 9), normal(4, 9)
+    y = numpy.empty_like(x)
+    assert normjit.formula(GATED)(x=x, z=z, out={"y": y}).y is y
+    with pytest.raises(normjit.InvalidArgument, match=r"y: its shape is \(4, 8\)"):
+        normjit.formula(GATED)(x=x, z=z, out={"y": numpy.empty((4, 8), numpy.float32)})
+
+
+@pytest.mark.parametrize("text, message", [
+    ("norm f(x[M,N]) -> y[M,N] { y = x * r }", "r is missing"),
+    ("norm f(x[M,N]) -> y[M,N] { y = (x * 2 }", r"line 1, column 39: '\)' expected"),
+    ("norm f(x[M,N]) -> y[M] { y = x * 2 }", r"the output 'y' is \[M,N\]; declared is \[M\]"),
+    ("norm f(x[M,N], g[N]) -> y[N] { y = row_mean(g) }", r"row_mean of \[N\]; must be of \[M,N\]"),
+    ("norm f(x[M,Q]) -> y[M,N] { y = x }", r"\[M,Q\] is none of the axes"),
+    ("norm f(x[M,N]) -> y[M,N] { y = nosuch(x) }", "unknown operation 'nosuch'"),
+    ("norm f(x[M,N]) -> y[M,N] { z = x * 2 }", "the output 'y' has no value"),
+    ("norm f(x[M,N]) -> y[M,N] { y = x * 2", "'}' expected"),
+    ("nosuch", "'norm' expected"),
+])
+def test_what_is_wrong_is_named(text, message):
+    with pytest.raises(normjit.InvalidArgument, match=message):
+        normjit.formula(text)(x=normal(2, 3), g=normal(3)) if "g[N]" in text else normjit.formula(text)(x=normal(2, 3))
+
+
+def test_from_many_threads():
+    norm, x = normjit.formula(GATED), normal(64, 33)
+    right = norm(x=x, z=x).y
+    wrong = []
+
+    def call():
+        for _ in range(50):
+            if not (norm(x=x, z=x).y == right).all():
+                wrong.append(1)
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
