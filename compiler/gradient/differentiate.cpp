@@ -57,14 +57,16 @@ class Differentiation {
             return invalid_argument(
                 fmt::format("the gradient of {} is 0: no output depends on it", ir::name(forward_, id)));
         }
-        if (forward_[id].shape != Shape::cols) {
-            const Expr value = write(id);
-            return forward_[id].shape == Shape::rows ? value * static_cast<double>(forward_.cols) : value;
+        // A gradient that is the same in all columns or rows takes the shape of its value.
+        const Expr self{&builder_, id};
+        const auto is_matrix = [&](Expr value) { return builder_.function()[value.id].shape == Shape::matrix; };
+        if (forward_[id].shape == Shape::cols) {
+            const Expr value = writer_.write(adjoints_[id]);
+            return col_sum(is_matrix(value) ? value : like(value, self));
         }
-        const Expr value = writer_.write(adjoints_[id]);
-        if (builder_.function()[value.id].shape == Shape::matrix) return col_sum(value);
-        return invalid_argument(
-            fmt::format("the gradient of {} sums a value that no column has", ir::name(forward_, id)));
+        const Expr value = write(id);
+        if (forward_[id].shape == Shape::rows) return value * static_cast<double>(forward_.cols);
+        return is_matrix(value) ? value : like(value, self);
     }
 
   private:
@@ -95,6 +97,8 @@ class Differentiation {
                 NORMJIT_RETURN_IF_ERROR(add(a, shared));
                 return add(b, shared * products_[id] * -1);
             }
+            case Op::like:
+                return add(a, adjoint);
             case Op::min:
                 return share(a, b, -1, adjoint);
             case Op::max:

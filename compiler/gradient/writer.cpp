@@ -145,11 +145,17 @@ std::vector<ValueId> Writer::split(Term product) const {
 Expected<Term> Writer::mean_of(const Sum& elements) {
     if (*elements.begin() == Term()) return Term();  // the same in all columns
     if (const ValueId* id = find_in(means_, elements)) return of_value(*id);
-    const Expr value = write(elements);
-    if (shape(value.id) != Shape::matrix) return invalid_argument("the row mean of an [N] value is not supported");
+    Expr value = write(elements);
+    if (shape(value.id) != Shape::matrix) value = like(value, any_matrix());
     const Expr mean = builder_.name(fmt::format("c{}", means_.size() + 1), ir::row_mean(value));
     means_.emplace_back(elements, mean.id);
     return of_value(mean.id);
+}
+
+Expr Writer::any_matrix() {
+    ir::ValueId id = 0;
+    while (shape(id) != Shape::matrix) ++id;
+    return expr(id);
 }
 
 Expected<Sum> Writer::row_mean(const Sum& sum) {

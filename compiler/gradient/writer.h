@@ -32,6 +32,8 @@ class Writer {
     ir::Expr write_terms(const Sum& sum);
     ir::Expr write_term(const Term& term);
     ir::Expr multiply(const Term& product);
+    /// Returns the first matrix; the forward pass has one.
+    ir::Expr any_matrix();
     Expected<Term> mean_of(const Sum& elements);
     /// Takes known values out of the product until it is 1; matrices first, then [N], [M] and scalars.
     std::vector<ir::ValueId> split(Term product) const;

@@ -77,6 +77,8 @@ T compute(Op op, T a, T b) {
             return b > a || std::isnan(b) ? b : a;
         case Op::compare:
             return a > b ? T(1) : a < b ? T(-1) : a == b ? T(0) : a + b;
+        case Op::like:
+            return a;
         case Op::copysign:
             return std::copysign(a, b);
         case Op::exp:

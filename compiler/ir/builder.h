@@ -75,6 +75,8 @@ inline Expr max(Expr a, Expr b) { return a.builder->apply(Op::max, a, b); }
 inline Expr compare(Expr a, Expr b) { return a.builder->apply(Op::compare, a, b); }
 /// Returns the value as a store in this type would leave it.
 Expr round_to(DType type, Expr a);
+/// Returns the value for every element of another.
+inline Expr like(Expr a, Expr b) { return a.builder->apply(Op::like, a, b); }
 inline Expr div_or_zero(Expr a, Expr b) { return a.builder->apply(Op::div_or_zero, a, b); }
 
 /// Returns the shape that `op` gives for these operands; unary ops ignore b.

@@ -38,6 +38,11 @@ NORMJIT_DEVICE Math compare(Math a, Math b) {
 }
 
 template <class Math>
+NORMJIT_DEVICE Math like(Math a, Math) {
+    return a;
+}
+
+template <class Math>
 NORMJIT_DEVICE Math sigmoid(Math a) {
     return Math(1) / (Math(1) + exp(-a));
 }

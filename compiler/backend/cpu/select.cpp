@@ -99,6 +99,10 @@ class Selector {
             push({.instruction = instruction, .result = id, .operands = {p, q, other}});
             return;
         }
+        if (value.op == Op::like) {  // a number with its own sign is the number
+            push({.instruction = Instruction::copysign, .result = id, .operands = {a, a, ir::no_value}});
+            return;
+        }
         const bool has_number = b != ir::no_value && function_[b].op == Op::constant;
         push({.instruction = plain(value.op, has_number), .result = id, .operands = {a, b, ir::no_value}});
     }
@@ -127,6 +131,7 @@ class Selector {
                 return has_number ? Instruction::max_number : Instruction::max;
             case Op::compare:
                 return Instruction::compare;
+            case Op::like:
             case Op::copysign:
                 return Instruction::copysign;
             case Op::scale:
