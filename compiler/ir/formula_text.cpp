@@ -299,6 +299,9 @@ class FormulaParser final : ExpressionParser {
         constexpr std::string_view reductions[] = {row_sum, "row_mean", "col_sum", "max_abs"};
         if (notation.text.starts_with("partial_") || notation.text == "final_reduce")
             return error_at(notation, fmt::format("'{}' is for the compiler; write col_sum or max_abs", notation.text));
+        constexpr std::string_view parts[] = {"copysign", "mantissa", "exponent", "scale"};
+        if (std::ranges::find(parts, notation.text) != std::end(parts))
+            return error_at(notation, fmt::format("'{}' is for the compiler, a part of functions", notation.text));
         const bool reduces = std::ranges::find(reductions, notation.text) != std::end(reductions);
         if (reduces && function_[a].shape != Shape::matrix)
             return error_at(notation,

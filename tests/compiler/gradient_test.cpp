@@ -237,7 +237,7 @@ TEST_CASE("the derivative of each function is that of finite differences") {
 }
 
 TEST_CASE("equal operands of a maximum or minimum share its gradient") {
-    ir::Builder b(spec_of_inputs());
+    ir::Builder b(frontend::declare(spec_of_inputs()));
     const Expr a = b.input(Tensor::x), c = b.input(Tensor::residual), dy = b.input(Tensor::dy);
     const auto gradients = gradient::differentiate(b, std::array{Given{max(a, c), dy}}, std::array{a, c}, {});
     REQUIRE(gradients.ok());

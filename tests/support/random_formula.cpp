@@ -11,6 +11,8 @@ namespace normjit::test {
 
 namespace {
 
+constexpr const char* smooth_functions[] = {"silu", "sigmoid", "tanh", "softplus", "gelu_tanh"};
+
 /// Writes a formula line by line.
 class FormulaText {
   public:
@@ -43,7 +45,7 @@ class FormulaText {
 
     void line() {
         const std::string &a = any(matrices_), &b = any(matrices_);
-        switch (random_.between(0, 7)) {
+        switch (random_.between(0, 9)) {
             case 0:
                 return add(matrices_, fmt::format("{} {} {}", a, random_.chance(50) ? "+" : "-", b));
             case 1:
@@ -61,6 +63,10 @@ class FormulaText {
             case 6:
                 if (columns_.empty()) return add(matrices_, fmt::format("1 - {} / 3", a));
                 return add(matrices_, fmt::format("{} * ({} + 0.5)", a, any(columns_)));
+            case 7:
+                return add(matrices_, fmt::format("{}({}) * 0.5", random_.pick(smooth_functions), a));
+            case 8:
+                return add(matrices_, fmt::format("max({}, {}) - abs({})", a, b, any(matrices_)));
             default:
                 if (columns_.empty()) return add(matrices_, fmt::format("-{}", a));
                 return add(matrices_, fmt::format("{} + {}", a, any(columns_)));

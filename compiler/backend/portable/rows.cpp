@@ -251,14 +251,26 @@ class FinalReduce {
 
 }  // namespace
 
+// Only one of the two types is on the stack.
+
 void run_rows(const plan::Plan& plan, const RowsTask& task, bool continues) {
-    plan.function.compute == DType::f64 ? Rows<double>(plan, task, continues).run()
-                                        : Rows<float>(plan, task, continues).run();
+    if (plan.function.compute == DType::f64) {
+        Rows<double> rows(plan, task, continues);
+        rows.run();
+    } else {
+        Rows<float> rows(plan, task, continues);
+        rows.run();
+    }
 }
 
 void run_final_reduce(const plan::Plan& plan, const plan::Epilogue& epilogue, const FinalTask& task) {
-    plan.function.compute == DType::f64 ? FinalReduce<double>(plan, epilogue, task).run()
-                                        : FinalReduce<float>(plan, epilogue, task).run();
+    if (plan.function.compute == DType::f64) {
+        FinalReduce<double> reduce(plan, epilogue, task);
+        reduce.run();
+    } else {
+        FinalReduce<float> reduce(plan, epilogue, task);
+        reduce.run();
+    }
 }
 
 }  // namespace normjit::backend::portable
