@@ -92,12 +92,13 @@ Expected<Spec> random_formula_spec(Random& random, const SpecLimits& limits) {
     SpecLimits plain = limits;
     plain.f64_percent = 0;
     const Spec drawn = random_spec(random, plain);  // for sizes
+    if (text == "dynamic_tanh") text += fmt::format(" alpha={}", random.pick({0.5, 1.25}));
     text += fmt::format(" pass={} cols={}", random.chance(40) ? "forward" : "backward", drawn.cols);
     if (drawn.rows) text += fmt::format(" rows={}", *drawn.rows);
     if (drawn.has_slices()) text += drawn.slices ? fmt::format(" slices={}", *drawn.slices) : " slices=any";
     const bool wide = random.chance(10);
     text += fmt::format(" x={}", wide ? "f64" : name(random.pick({DType::f32, DType::bf16, DType::f16})));
-    if (text.find("gamma") != std::string::npos || text.starts_with("gated"))
+    if (text.find("gamma") != std::string::npos || text.find("rmsnorm") != std::string::npos)
         text += wide ? " gamma=f64" : " gamma=f32";
     if (random.chance(15)) text += " invariant=1";
     return parse_spec(text);
