@@ -59,8 +59,9 @@ Expected<ir::Function> gradient_of(const Spec& spec, ForwardPass pass) {
         outputs.push_back(tensor);
         wanted.push_back(value_of(formula.tensors[tensor]->name.substr(1)));
     }
-    NORMJIT_TRY(const std::vector<ir::Expr> derived, gradient::differentiate(b, gradients, wanted, saved));
-    for (size_t i = 0; i < outputs.size(); ++i) write(b, spec, outputs[i], derived[i]);
+    const auto derived = gradient::differentiate(b, gradients, wanted, saved);
+    if (!derived.ok()) return invalid_argument("spec: formula: " + derived.status().message());
+    for (size_t i = 0; i < outputs.size(); ++i) write(b, spec, outputs[i], (*derived)[i]);
     return std::move(b).finish();
 }
 
@@ -86,7 +87,9 @@ Expected<ForwardPass> forward_pass(const Spec& spec) {
         return found == spec.formula->numbers.end() ? std::nullopt : std::optional(found->value);
     };
     ForwardPass pass;
-    NORMJIT_TRY(pass.function, ir::read_formula(spec.formula->text, declare_formula(spec), number, pass.values));
+    auto function = ir::read_formula(spec.formula->text, declare_formula(spec), number, pass.values);
+    if (!function.ok()) return invalid_argument("spec: formula: " + function.status().message());
+    pass.function = *std::move(function);
     return pass;
 }
 

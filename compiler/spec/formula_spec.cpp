@@ -264,10 +264,9 @@ class FormulaReader {
 
     /// Takes inputs that no output depends on out of the spec; they are still described by the formula.
     Status drop_unread() {
-        auto function = function_of(spec_);
-        if (!function) return invalid_argument("spec: formula: " + function.status().message());
+        NORMJIT_TRY(const ir::Function function, function_of(spec_));
         PerTensor<bool> is_read;
-        for (const ir::Value& value : function->values) is_read[value.tensor] |= value.op == ir::Op::input;
+        for (const ir::Value& value : function.values) is_read[value.tensor] |= value.op == ir::Op::input;
         for (const Tensor tensor : all_tensors) {
             if (spec_.has(tensor) && !spec_.is_output(tensor) && !is_read[tensor]) spec_.tensors[tensor].reset();
         }

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""compiler/FORMULAS.md: its formulas, commands and output. Runs the real program.
+
+    formulas_page_test.py PROGRAM [unittest's arguments]
+"""
+import os
+import pathlib
+import re
+import shlex
+
+import program
+from program import Case, normjit
+
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "compiler/FORMULAS.md"
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
+
+
+class Page(Case):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "gated.norm").write_text(BLOCKS[0][1])
+
+    def in_folder(self, line):
+        result = normjit(*shlex.split(line)[1:], cwd=self.folder)
+        self.assertEqual((result.returncode, result.stderr), (0, ""), line)
+        return result.stdout
+
+    def test_commands(self):
+        lines = [line for kind, text in BLOCKS if kind == "bash" for line in text.splitlines()]
+        self.assertGreaterEqual(len(lines), 4)
+        for line in lines:
+            seconds = " --seconds 0.01" if line.split()[1] == "bench" else ""
+            output = self.in_folder(line + seconds)
+            if "--check" in line:
+                self.assertRegex(output, r" right\n")
+
+    def test_the_formula_in_one_line_is_the_same(self):
+        line = BLOCKS[1][1].strip()
+        plan = self.in_folder("normjit compile gated.norm 'cols=8 gamma=f32' --emit plan")
+        self.assertEqual(plan, self.done("compile", line + " cols=8 gamma=f32", "--emit", "plan"))
+
+    def test_output(self):
+        command, _, output = next(text for _, text in BLOCKS if text.startswith("$ ")).partition("\n")
+        self.assertEqual(self.in_folder(command[2:]), output)
+
+    def test_norms_of_the_library(self):
+        numbers = {"dynamic_tanh": ["alpha=0.5"]}
+        for norm in program.NORMS[2:]:
+            for which in ("forward", "backward"):
+                spec = [norm, f"pass={which}", "rows=20", "cols=70", *numbers.get(norm, [])]
+                self.assertRegex(self.done("run", *spec, "--check"), r" right\n")
+                self.done("compile", *spec, "--target", "sm_90", "--emit", "cuda")
+
+
+if __name__ == "__main__":
+    program.main()
