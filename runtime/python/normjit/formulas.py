@@ -47,6 +47,10 @@ class Formula:
         self.inputs, self.outputs = tuple(self._inputs), tuple(self._outputs)
         self.optional = tuple(t.name for t in (*self._inputs.values(), *self._outputs.values()) if t.is_optional)
 
+    def axes(self, name: str) -> str:
+        """Returns the axes of an input or output: "M,N", "M", "N", "", or with S before them."""
+        return (self._inputs.get(name) or self._outputs[name]).axes
+
     def __repr__(self) -> str:
         return f"normjit.formula({self.text!r})"
 

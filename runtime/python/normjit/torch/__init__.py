@@ -21,6 +21,7 @@ _library.require("torch", "2.10", by="normjit.torch")
 import torch  # noqa: E402
 
 from normjit.torch import _kernels  # noqa: E402
+from normjit.torch.formulas import Norm, formula, rowwise  # noqa: E402
 from normjit.torch.functional import layer_norm, rms_norm  # noqa: E402
 from normjit.torch.memory import keep_host_memory, prepare  # noqa: E402
 from normjit.torch.modules import LayerNorm, RMSNorm, checked_dtype  # noqa: E402
@@ -29,8 +30,9 @@ from normjit.torch.patches import calls_left, patch, unpatch  # noqa: E402
 from normjit.torch.recognition import Found, found  # noqa: E402
 from normjit.torch.speed import times_torchs  # noqa: E402
 
-__all__ = ["Found", "LayerNorm", "RMSNorm", "disable", "enable", "enabled", "enabled_operators", "found", "is_enabled",
-           "keep_host_memory", "layer_norm", "patch", "prepare", "report", "rms_norm", "unpatch"]
+__all__ = ["Found", "LayerNorm", "Norm", "RMSNorm", "disable", "enable", "enabled", "enabled_operators", "formula",
+           "found", "is_enabled", "keep_host_memory", "layer_norm", "patch", "prepare", "report", "rms_norm", "rowwise",
+           "unpatch"]
 
 
 def report(model: torch.nn.Module | None = None, rows: int | None = None,

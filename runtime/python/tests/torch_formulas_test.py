@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+# needs: torch numpy
+"""Formulas and row-wise functions in PyTorch: values and gradients equal torch's in double precision."""
+import normjit
+import normjit.torch
+import pytest
+import torch
+
+GATED = """norm gated(x[M,N], z[M,N], gamma?[N]) -> y[M,N], rstd?[M]
+    rstd = rsqrt(row_mean(x * x) + eps)
+    y    = x * rstd * gamma * silu(z)
+"""
+TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float64: 1e-12}
+
+
+def drawn(*shape, dtype=torch.float32, seed=0):
+    generator = torch.Generator().manual_seed(seed + sum(shape))
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def assert_same(ours, torchs, tensors, dtype):
+    """Compares values and gradients with those of torch's function in double."""
+    mine = [t.clone().requires_grad_() for t in tensors]
+    wide = [t.double().requires_grad_() for t in tensors]
+    y, right = ours(*mine), torchs(*wide)
+    dy = drawn(*right.shape, dtype=y.dtype, seed=9)
+    y.backward(dy)
+    right.backward(dy.double())
+    for got, wanted in ((y, right), *((a.grad, b.grad) for a, b in zip(mine, wide))):
+        off = (got.double() - wanted).norm() / wanted.norm()
+        assert off <= TOLERANCE[dtype], off
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_a_formula(dtype):
+    def torchs(x, z, gamma):
+        return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * gamma * torch.nn.functional.silu(z)
+
+    norm = normjit.torch.formula(GATED)
+    tensors = [drawn(3, 5, 70, dtype=dtype, seed=i) for i in range(2)] + [drawn(70, dtype=dtype)]
+    assert_same(lambda x, z, gamma: norm(x=x, z=z, gamma=gamma, eps=1e-6), torchs, tensors, dtype)
+
+
+def test_strided_tensors_and_views():
+    norm = normjit.torch.formula(GATED)
+    packed = drawn(4, 6, 2, 32)
+    x, z = packed[:, :, 0], packed[:, :, 1]
+    torch.testing.assert_close(norm(x=x, z=z), norm(x=x.contiguous(), z=z.contiguous()))
+    turned = drawn(32, 8).t()
+    torch.testing.assert_close(norm(x=turned, z=turned), norm(x=turned.contiguous(), z=turned.contiguous()))
+
+
+def llama(x, weight):
+    h = x.float()
+    h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)
+    return weight * h.to(x.dtype)
+
+
+def gated_before(x, z, weight):
+    h = x * torch.nn.functional.silu(z)
+    return h / torch.sqrt((h * h).mean(-1, keepdim=True) + 1e-5) * (1 + weight)
+
+
+def layer(x, weight, bias):
+    mean = x.mean(-1, keepdim=True)
+    c = x - mean
+    return c * (c.pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt() * weight + bias
+
+
+def others(x, scale, weight):
+    a = torch.tanh(x * 0.5) + torch.sigmoid(-x) - torch.exp(-x.abs())
+    b = torch.maximum(a, x) * scale + (2 - a) / 3 + torch.nn.functional.gelu(x, approximate="tanh")
+    return b * weight - b.sum(-1, keepdim=True) * 0.01
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("function, kinds", [(llama, "mn"), (gated_before, "mmn"), (layer, "mnn"), (others, "mrn")])
+def test_rowwise(function, kinds, dtype):
+    shapes = {"m": (4, 3, 50), "n": (50,), "r": (4, 3, 1)}
+    tensors = [drawn(*shapes[kind], dtype=dtype, seed=i) for i, kind in enumerate(kinds)]
+    wide = function if function is not llama else lambda x, w: w * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+    assert_same(normjit.torch.rowwise(function), wide, tensors, torch.float32 if function is llama else dtype)
+
+
+def test_what_is_not_rowwise_is_refused():
+    x = drawn(4, 3, 8)
+    for function, message in [(lambda x: x.transpose(0, 1), "aten.transpose.int, of shape .*: is not row-wise"),
+                              (lambda x: x - x.mean(0, keepdim=True), "aten.mean.dim, of shape .*: is not row-wise"),
+                              (lambda x: x.softmax(-1), "aten._softmax.default, of shape .*: is not row-wise"),
+                              (lambda x: x.mean(-1, keepdim=True), "its result must be one tensor of the shape of x")]:
+        with pytest.raises(normjit.InvalidArgument, match=message):
+            normjit.torch.rowwise(function)(x)
+
+
+def test_an_input_without_use_has_no_gradient():
+    x, w = drawn(4, 8).requires_grad_(), drawn(8).requires_grad_()
+    normjit.torch.rowwise(lambda x, w: x * 2)(x, w).sum().backward()
+    assert w.grad is None and torch.equal(x.grad, torch.full_like(x, 2))
+
+
+def test_a_second_derivative_is_refused():
+    x = drawn(4, 8).requires_grad_()
+    y = normjit.torch.formula(GATED)(x=x, z=x)
+    (gradient,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
