@@ -47,7 +47,7 @@ class Rows {
   private:
     static constexpr int64_t chunk_cols = chunk_bytes / sizeof(T);
     using Chunk = std::array<T, chunk_cols>;
-    using Sums = std::array<T, independent_sums>;
+    static_assert(chunk_cols % independent_sums == 0);
 
     Chunk& chunk(ValueId id) { return chunks_[static_cast<size_t>(id)]; }
 
@@ -63,13 +63,12 @@ class Rows {
     }
 
     void run(const Sweep& sweep) {
-        std::array<Sums, most_values> sums;
-        for (size_t k = 0; k < sweep.row_means.size(); ++k) sums[k].fill(0);
+        for (const ValueId mean : sweep.row_means) chunk(mean).fill(0);
         for (first_ = 0; first_ < function_.cols; first_ += chunk_cols) {
             count_ = std::min(chunk_cols, function_.cols - first_);
             for (const ValueId id : sweep.column_values) fill(id);
             for (const ValueId id : sweep.elements) fill(id);
-            for (size_t k = 0; k < sweep.row_means.size(); ++k) add(sums[k], operand(sweep.row_means[k]));
+            for (const ValueId mean : sweep.row_means) add(chunk(mean), operand(mean));
             for (size_t k = 0; k < sweep.partials.size(); ++k) add_to_partial(k, operand(sweep.partials[k]));
             for (const ir::Output& output : sweep.stores) {
                 store(row_of(output.tensor), first_, count_, chunk(output.value).data(),
@@ -77,7 +76,7 @@ class Rows {
             }
         }
         const T reciprocal = static_cast<T>(1.0 / static_cast<double>(function_.cols));
-        for (size_t k = 0; k < sweep.row_means.size(); ++k) chunk(sweep.row_means[k]).fill(fold(sums[k]) * reciprocal);
+        for (const ValueId mean : sweep.row_means) chunk(mean).fill(fold(chunk(mean)) * reciprocal);
     }
 
     const Chunk& operand(ValueId sum) { return chunk(function_[sum].operands[0]); }
@@ -120,12 +119,13 @@ class Rows {
         }
     }
 
-    void add(Sums& sums, const Chunk& terms) {
+    /// A mean's chunk holds its independent sums during a sweep.
+    void add(Chunk& sums, const Chunk& terms) {
         for (int64_t i = 0; i < count_; ++i)
             sums[static_cast<size_t>(i) % independent_sums] += terms[static_cast<size_t>(i)];
     }
 
-    static T fold(Sums sums) {
+    static T fold(Chunk sums) {
         for (size_t half = independent_sums / 2; half >= 1; half /= 2) {
             for (size_t i = 0; i < half; ++i) sums[i] += sums[i + half];
         }
@@ -249,28 +249,27 @@ class FinalReduce {
     std::array<Chunk, most_values> chunks_;
 };
 
+// Not inlined, so that the evaluators of the two types share the stack.
+template <class T>
+[[gnu::noinline]] void run_rows_in(const plan::Plan& plan, const RowsTask& task, bool continues) {
+    Rows<T>(plan, task, continues).run();
+}
+
+template <class T>
+[[gnu::noinline]] void run_final_reduce_in(const plan::Plan& plan, const plan::Epilogue& epilogue,
+                                           const FinalTask& task) {
+    FinalReduce<T>(plan, epilogue, task).run();
+}
+
 }  // namespace
 
-// Only one of the two types is on the stack.
-
 void run_rows(const plan::Plan& plan, const RowsTask& task, bool continues) {
-    if (plan.function.compute == DType::f64) {
-        Rows<double> rows(plan, task, continues);
-        rows.run();
-    } else {
-        Rows<float> rows(plan, task, continues);
-        rows.run();
-    }
+    (plan.function.compute == DType::f64 ? run_rows_in<double> : run_rows_in<float>)(plan, task, continues);
 }
 
 void run_final_reduce(const plan::Plan& plan, const plan::Epilogue& epilogue, const FinalTask& task) {
-    if (plan.function.compute == DType::f64) {
-        FinalReduce<double> reduce(plan, epilogue, task);
-        reduce.run();
-    } else {
-        FinalReduce<float> reduce(plan, epilogue, task);
-        reduce.run();
-    }
+    (plan.function.compute == DType::f64 ? run_final_reduce_in<double> : run_final_reduce_in<float>)(plan, epilogue,
+                                                                                                     task);
 }
 
 }  // namespace normjit::backend::portable
