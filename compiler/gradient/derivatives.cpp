@@ -10,6 +10,8 @@ namespace {
 using ir::Expr;
 using ir::Op;
 
+constexpr double root_pi = 1.7724538509055160;
+
 /// Returns s + x * w * s * (1 - s): the derivative of x * s, with s = sigmoid(v) and v' = w.
 Sum of_gate(const Term& x, const Term& s, const Term& w) {
     Sum sum(s);
@@ -24,6 +26,14 @@ Sum of_gelu_tanh(const Term& product, Expr x) {
     const Expr s = sigmoid(x * (square * ir::gelu_cubic + ir::gelu_linear));
     const Expr slope = square * (3 * ir::gelu_cubic) + ir::gelu_linear;
     return of_gate(product, of_value(s.id), of_value(slope.id));
+}
+
+/// The normal distribution, and x times its density.
+Sum of_gelu(const Term& product, Expr x) {
+    Sum sum(of_value((erf(x * ir::root_half) * 0.5 + 0.5).id));
+    const Expr density = exp(x * x * -0.5) * (ir::root_half / root_pi);
+    sum.add(product * of_value(density.id));
+    return sum;
 }
 
 }  // namespace
@@ -59,6 +69,10 @@ std::optional<Sum> derivative(ir::Builder& builder, const Products& products, ir
             return of_value(sigmoid(a).id);
         case Op::gelu_tanh:
             return of_gelu_tanh(products[a.id], a);
+        case Op::erf:
+            return of_value((exp(a * a * -1) * (2 / root_pi)).id);
+        case Op::gelu:
+            return of_gelu(products[a.id], a);
         case Op::compare:
             return Sum();
         default:

@@ -34,6 +34,14 @@ T gelu_tanh(T a) {
     return a * sigmoid(a * (T(gelu_linear) + T(gelu_cubic) * (a * a)));
 }
 
+constexpr double root_half = 0.70710678118654752;
+
+template <class T>
+T gelu(T a) {
+    if (a < 0 && std::isinf(a)) return T(-0.0);
+    return a / 2 * std::erfc(-a * T(root_half));
+}
+
 template <class T>
 T mantissa(T a) {
     if (a == 0 || (a > 0 && std::isinf(a))) return 1;
@@ -95,6 +103,10 @@ T compute(Op op, T a, T b) {
             return softplus(a);
         case Op::gelu_tanh:
             return gelu_tanh(a);
+        case Op::erf:
+            return std::erf(a);
+        case Op::gelu:
+            return gelu(a);
         case Op::mantissa:
             return mantissa(a);
         case Op::exponent:

@@ -32,8 +32,12 @@ struct Numbers {
     double exp_most;                ///< exp of more is infinite
     double sigmoid_most;            ///< sigmoid of more is 1
     double tanh_most;               ///< tanh of more is 1
+    double erf_most;                ///< erf of more is 1
+    double gelu_most;               ///< gelu of less than -gelu_most is 0
     std::span<const double> exp;    ///< (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2
     std::span<const double> atanh;  ///< (2 * atanh(s) - 2 * s) / s^3 in s^2, for s <= 1/3
+    std::span<const double> erf;    ///< erf(x) / x in x^2, for x <= 1
+    std::span<const double> tail;   ///< tail(t) * (t + 4) in (t - 4) / (t + 4)
 };
 
 constexpr std::array exp_f32 = {
@@ -54,6 +58,27 @@ constexpr std::array atanh_f64 = {0.6666666666666651,  0.4000000000009781, 0.285
                                   0.18181754917872525, 0.1538634728608106, 0.133035357308725,   0.12087328354427058,
                                   0.08416476354217703, 0.16885916223408343};
 
+constexpr std::array erf_f32 = {1.1283791065216064,    -0.3761262595653534,   0.11283600330352783,
+                                -0.026854440569877625, 0.0051895263604819775, -0.000802075257524848,
+                                7.888796244515106e-05};
+constexpr std::array tail_f32 = {0.7552851438522339,     -0.6078966663909912,   0.38713696599006653,
+                                 -0.18652403354644775,   0.0604027584195137,    -0.007521952968090773,
+                                 -0.0035058383364230394, 0.0015663410304114223, 0.00016672689525876194,
+                                 -0.0001380768808303401};
+constexpr std::array erf_f64 = {1.1283791670955126,      -0.3761263890318375,     0.11283791670954879,
+                                -0.026866170645076792,   0.0052239776248180145,   -0.000854832698083379,
+                                0.0001205533111164271,   -1.4925595266831182e-05, 1.6461000484121368e-06,
+                                -1.6350312701054695e-07, 1.4659775274047436e-08,  -1.1372848856791674e-09,
+                                5.957176147748911e-11};
+constexpr std::array tail_f64 = {
+    0.7552851304157515,     -0.6078966419718921,     0.3871374007422147,      -0.18652185795965942,
+    0.06039657489092838,    -0.007540188966659294,   -0.00347969236720852,    0.0016308184566302122,
+    0.00013334431021535788, -0.00023109492775724412, -1.9082430396332306e-06, 3.51446520755692e-05,
+    7.165976930568277e-07,  -5.920078054703549e-06,  -6.294985912958007e-07,  1.02139357367864e-06,
+    2.714342262065266e-07,  -1.548194176687571e-07,  -8.497331815608801e-08,  1.3242017277604494e-08,
+    1.9324197202483575e-08, 1.8806081961039198e-09,  -2.4285968455796708e-09, -7.021684582417809e-10,
+    -5.17586203384346e-12};
+
 constexpr Numbers numbers_f32 = {.log2_e = 1.4426950216293335,
                                  .ln2_high = 0.693145751953125,
                                  .ln2_low = 1.428606765330187e-06,
@@ -62,8 +87,12 @@ constexpr Numbers numbers_f32 = {.log2_e = 1.4426950216293335,
                                  .exp_most = 89,
                                  .sigmoid_most = 30,
                                  .tanh_most = 10,
+                                 .erf_most = 4,
+                                 .gelu_most = 15,
                                  .exp = exp_f32,
-                                 .atanh = atanh_f32};
+                                 .atanh = atanh_f32,
+                                 .erf = erf_f32,
+                                 .tail = tail_f32};
 constexpr Numbers numbers_f64 = {.log2_e = 1.4426950408889634,
                                  .ln2_high = 0.6931471805598903,
                                  .ln2_low = 5.497923018708371e-14,
@@ -72,8 +101,12 @@ constexpr Numbers numbers_f64 = {.log2_e = 1.4426950408889634,
                                  .exp_most = 710,
                                  .sigmoid_most = 60,
                                  .tanh_most = 20,
+                                 .erf_most = 6,
+                                 .gelu_most = 40,
                                  .exp = exp_f64,
-                                 .atanh = atanh_f64};
+                                 .atanh = atanh_f64,
+                                 .erf = erf_f64,
+                                 .tail = tail_f64};
 
 /// gelu_tanh of less is 0.
 constexpr double gelu_least = -22;
@@ -101,6 +134,10 @@ class Expansion {
                 return (log1p(exp(at_least(number(0) - apply(Op::abs, a), numbers_.exp_least))) + at_least(a, 0)).id;
             case Op::gelu_tanh:
                 return (at_least(a, gelu_least) * sigmoid(a * (a * a * ir::gelu_cubic + ir::gelu_linear))).id;
+            case Op::erf:
+                return erf(a).id;
+            case Op::gelu:
+                return gelu(a).id;
             default:
                 return ir::no_value;
         }
@@ -177,6 +214,29 @@ class Expansion {
         const E s = f / (f + 2);
         const E square = s * s, half = f * f * 0.5;
         return f - (half - s * (square * polynomial(square, numbers_.atanh) + half));
+    }
+
+    /// Returns exp(t^2 / 2) * erfc(t / sqrt(2)) / 2 for t >= 0: the normal distribution's tail by its density.
+    E tail(E t) {
+        const E inverse = number(1) / (t + 4);
+        return polynomial((t - 4) * inverse, numbers_.tail) * inverse;
+    }
+
+    /// A polynomial up to 1, and 1 - erfc beyond; one of the two weights is 0.
+    E erf(E a) {
+        const E x = apply(Op::abs, a);
+        const E small = apply(Op::min, x, number(1)), large = apply(Op::min, x, number(numbers_.erf_most));
+        const E below = small * polynomial(small * small, numbers_.erf);
+        const E above = number(1) - exp(number(0) - large * large) * (tail(large * (2 * ir::root_half)) * 2);
+        const E weight = apply(Op::compare, x, number(1)) * 0.5 + 0.5;
+        return apply(Op::copysign, weight * above + (number(1) - weight) * below, a);
+    }
+
+    /// max(a, 0) - |a| * erfc(|a| / sqrt(2)) / 2, which loses no digits below 0.
+    E gelu(E a) {
+        const E x = apply(Op::min, apply(Op::abs, a), number(numbers_.gelu_most));
+        const E density = exp(at_least(number(0) - x * x * 0.5, numbers_.exp_least));
+        return at_least(a, 0) - x * (density * tail(x));
     }
 
     ir::Function& function_;

@@ -19,6 +19,11 @@ NORMJIT_DEVICE double log1p(double a) { return ::log1p(a); }
 NORMJIT_DEVICE float tanh(float a) { return ::tanhf(a); }
 NORMJIT_DEVICE double tanh(double a) { return ::tanh(a); }
 
+NORMJIT_DEVICE float erf(float a) { return ::erff(a); }
+NORMJIT_DEVICE double erf(double a) { return ::erf(a); }
+NORMJIT_DEVICE float normal(float a) { return ::normcdff(a); }
+NORMJIT_DEVICE double normal(double a) { return ::normcdf(a); }
+
 NORMJIT_DEVICE float min(float a, float b) {
     float smaller;
     asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
@@ -57,6 +62,11 @@ template <class Math>
 NORMJIT_DEVICE Math gelu_tanh(Math a) {
     const Math linear = Math(1.5957691216057308), cubic = Math(0.071354816272600242);
     return max(a, Math(-1000)) * sigmoid(a * (a * a * cubic + linear));
+}
+
+template <class Math>
+NORMJIT_DEVICE Math gelu(Math a) {
+    return max(a, Math(-1000)) * normal(a);
 }
 
 template <class Math>

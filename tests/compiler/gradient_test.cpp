@@ -66,6 +66,10 @@ double element_wise(Op op, double a, double b) {
             return a / (1 + std::exp(-a));
         case Op::softplus:
             return std::log(1 + std::exp(a));
+        case Op::erf:
+            return std::erf(a);
+        case Op::gelu:
+            return a / 2 * (1 + std::erf(a / std::sqrt(2.0)));
         case Op::gelu_tanh:
             return a * (0.5 + 0.5 * std::tanh(std::sqrt(2 / std::acos(-1.0)) * (a + 0.044715 * a * a * a)));
         default:
@@ -165,7 +169,11 @@ void check_gradients(test::Random& random, const std::function<Expr(ir::Builder&
 
 /// Applies a function without a kink, of a slope that finite differences follow.
 Expr random_function(test::Random& random, Expr a) {
-    switch (random.between(0, 7)) {
+    switch (random.between(0, 9)) {
+        case 7:
+            return ir::erf(a);
+        case 8:
+            return ir::gelu(a);
         case 0:
             return ir::exp(ir::tanh(a));
         case 1:
@@ -212,7 +220,7 @@ TEST_CASE("the derivative of each function is that of finite differences") {
     using Function = Expr (*)(Expr);
     for (const Function function :
          {Function(ir::abs), Function(ir::exp), Function(ir::tanh), Function(ir::sigmoid), Function(ir::silu),
-          Function(ir::softplus), Function(ir::gelu_tanh),
+          Function(ir::softplus), Function(ir::gelu_tanh), Function(ir::erf), Function(ir::gelu),
           // where they are defined
           Function([](Expr a) { return ir::sqrt(a * a + 0.5); }), Function([](Expr a) { return ir::log(a * a + 0.5); }),
           // of a sum of adjoints

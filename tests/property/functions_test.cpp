@@ -53,6 +53,9 @@ const Function functions[] = {
     {"tanh(x)", [](Real x) { return std::tanh(x); }, 2.5},
     {"log(x)", [](Real x) { return std::log(x); }, 1.5},
     {"softplus(x)", [](Real x) { return (x <= 0 ? 0 : x) + std::log1p(std::exp(-std::fabs(x))); }, 2},
+    {"erf(x)", [](Real x) { return std::erf(x); }, 2.5},
+    {"gelu(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x / 2 * std::erfc(-x * std::sqrt(0.5L)); }, 5,
+     [](Real x) { return x < 0 && std::isfinite(x) ? x * x : 0.0L; }},
     {"gelu_tanh(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x * sigmoid(gelu_argument(x)); }, 3,
      gelu_condition},
 };
@@ -192,7 +195,7 @@ TEST_CASE("functions have the limits at infinities, NaN for NaN, and the signs o
                 CHECK((type == DType::f32 ? check_accuracy<float>(function, x, y)
                                           : check_accuracy<double>(function, x, y)) == "");
             }
-            for (const std::string odd : {"tanh(x)", "silu(x)", "gelu_tanh(x)"}) {
+            for (const std::string odd : {"tanh(x)", "silu(x)", "gelu_tanh(x)", "erf(x)", "gelu(x)"}) {
                 const std::vector<double> y = values(case_of(type, target, 1), odd, {0.0, -0.0});
                 CHECK(!std::signbit(y[0]));
                 CHECK(std::signbit(y[1]));

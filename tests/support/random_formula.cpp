@@ -11,7 +11,7 @@ namespace normjit::test {
 
 namespace {
 
-constexpr const char* smooth_functions[] = {"silu", "sigmoid", "tanh", "softplus", "gelu_tanh"};
+constexpr const char* smooth_functions[] = {"silu", "sigmoid", "tanh", "softplus", "gelu_tanh", "gelu", "erf"};
 
 /// Writes a formula line by line.
 class FormulaText {

@@ -41,10 +41,14 @@ constexpr Function<Real> functions[] = {
      [](Real x) { return sigmoid(x); }},
     {"erf", [](Real x) { return std::erf(x); },
      [](Real x) { return Real(1.1283791670955125738961589031215L) * std::exp(-x * x); }},
-    {"gelu", [](Real x) { return x / 2 * (1 + std::erf(x * Real(0.70710678118654752440084436210485L))); },
+    {"gelu", [](Real x) { return x / 2 * std::erfc(-x * Real(0.70710678118654752440084436210485L)); },
      [](Real x) {
-         return (1 + std::erf(x * Real(0.70710678118654752440084436210485L))) / 2 +
+         return std::erfc(-x * Real(0.70710678118654752440084436210485L)) / 2 +
                 x * Real(0.39894228040143267793994605993438L) * std::exp(-x * x / 2);
+     },
+     // as max(x, 0) less |x| times the tail, a product with exp(-x^2 / 2)
+     [](Real x) {
+         return x * std::erfc(std::fabs(x) * Real(0.70710678118654752440084436210485L)) / 2 * (1 + x * x / 2);
      }},
     // Through the logistic function, (1 + tanh(u)) / 2 = sigmoid(2 * u), which loses no digits where it is near 0.
     {"gelu_tanh", [](Real x) { return x * sigmoid(2 * gelu_tanh_argument(x)); },
