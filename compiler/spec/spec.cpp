@@ -67,6 +67,12 @@ bool Spec::is_output(Tensor tensor) const {
     return may_be_written(tensor) && (!is_statistic(tensor) || stats == Stats::recompute);
 }
 
+Axes Spec::declared_axes(Tensor tensor) const {
+    if (has(tensor)) return axes(tensor);
+    if (!formula) return info(tensor).axes;
+    return formula->tensors[tensor] ? formula->tensors[tensor]->axes : Axes();
+}
+
 std::string_view Spec::norm_name() const { return formula ? std::string_view(formula->name) : normjit::name(norm); }
 
 DType Spec::compute() const {

@@ -89,7 +89,7 @@ class ShapeReader {
     ShapeReader(const Spec& spec, Tensor tensor, const dlpack::Tensor& from)
         : spec_(spec),
           name_(spec.name(tensor)),
-          axes_(spec.has(tensor) ? spec.tensors[tensor]->axes : info(tensor).axes),
+          axes_(spec.declared_axes(tensor)),
           from_(from) {}
 
     Expected<Shape> read() const {
@@ -198,7 +198,7 @@ Status agree(std::string_view tensor, std::string_view what, const std::optional
 uint32_t tensors_that_say(const Spec& spec, bool rows) {
     uint32_t bits = 0;
     for (const Tensor tensor : all_tensors) {
-        const bool has_rows = spec.has(tensor) ? spec.tensors[tensor]->axes.row : info(tensor).axes.row;
+        const bool has_rows = spec.declared_axes(tensor).row;
         const bool says = has_rows || (!rows && spec.is_per_slice(tensor));
         if (says) bits |= uint32_t{1} << info(tensor).number;
     }

@@ -98,6 +98,8 @@ struct Spec {
         return has(tensor) ? std::optional(dtype(tensor)) : std::nullopt;
     }
     const Axes& axes(Tensor tensor) const { return tensors[tensor]->axes; }
+    /// Returns the axes of a tensor that a layer of this kind may have, although a launch may not need it.
+    Axes declared_axes(Tensor tensor) const;
     bool is_matrix(Tensor tensor) const { return has(tensor) && axes(tensor).is_matrix(); }
     bool accumulates(Tensor tensor) const { return has(tensor) && tensors[tensor]->accumulate; }
     bool is_per_slice(Tensor tensor) const { return has(tensor) && tensors[tensor]->axes.is_per_slice(); }

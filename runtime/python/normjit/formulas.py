@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     Array = Any  # of any library with __dlpack__()
     Out = Optional[Mapping[str, Array]]
+    _Tensors = dict[str, Any]  # of _Tensor, by name
+    _Operands = dict[str, Any]  # of _operand.Operand, by name
 
 _Tensor = collections.namedtuple("_Tensor", ("name", "axes", "is_optional"))
 
@@ -42,14 +44,18 @@ class Formula:
         _library.check(library.normjit_formula_line(code, line, size, None))
         self.text = line.value.decode(errors="surrogateescape")
         header = self.text.partition("{")[0]
-        self.name, given, made = re.fullmatch(r"norm (\w+)\((.*)\) -> (.*) ", header).groups()
+        parts = re.fullmatch(r"norm (\w+)\((.*)\) -> (.*) ", header)
+        assert parts is not None, header
+        given, made = parts[2], parts[3]
+        self.name: str = parts[1]
         self._inputs, self._outputs = _tensors(given), _tensors(made)
         self.inputs, self.outputs = tuple(self._inputs), tuple(self._outputs)
         self.optional = tuple(t.name for t in (*self._inputs.values(), *self._outputs.values()) if t.is_optional)
 
     def axes(self, name: str) -> str:
         """Returns the axes of an input or output: "M,N", "M", "N", "", or with S before them."""
-        return (self._inputs.get(name) or self._outputs[name]).axes
+        axes: str = (self._inputs.get(name) or self._outputs[name]).axes
+        return axes
 
     def __repr__(self) -> str:
         return f"normjit.formula({self.text!r})"
@@ -82,7 +88,8 @@ class Formula:
         return self._compute("backward", given, {**self._inputs, **above, **saved}, gradients, usual, outputs, out,
                              stream)
 
-    def _compute(self, which, given, readable, writable, usual, outputs, out, stream):
+    def _compute(self, which: str, given: dict[str, Any], readable: _Tensors, writable: _Tensors, usual: list[str],
+                 outputs: Any, out: Out, stream: Any) -> Any:
         out = {} if out is None else out
         given = {name: value for name, value in given.items() if value is not None}
         for name, tensor in readable.items():
@@ -116,7 +123,7 @@ class Formula:
             _operand.was_written(made)
         return collections.namedtuple(self.name, wanted)(*(operands[name].array for name in wanted))
 
-    def _matrix(self, operands):
+    def _matrix(self, operands: _Operands) -> Any:
         for name, tensor in self._inputs.items():
             if tensor.axes.endswith("M,N") and name in operands:
                 if not operands[name].shape:
@@ -125,7 +132,7 @@ class Formula:
         raise InvalidArgument(f"{self.name}: no input is a matrix, whose shape decides")
 
     @staticmethod
-    def _make(tensor, operands, like):
+    def _make(tensor: Any, operands: _Operands, like: Any) -> Any:
         """Returns an array for an output: a gradient is of its input's type."""
         of = operands.get(tensor.name[1:]) if tensor.name.startswith("d") else None
         shape = _shapes(tensor, like)[0]
@@ -133,7 +140,8 @@ class Formula:
             return _operand.empty(like.array, shape, "float64" if like.dtype == "f64" else "float32")
         return _operand.empty((of or like).array, shape)
 
-    def _launch(self, which, operands, numbers, wanted, like, stream):
+    def _launch(self, which: str, operands: _Operands, numbers: dict[str, float], wanted: list[str], like: Any,
+                stream: int | None) -> None:
         types = " ".join(f"{name}={operand.dtype}" for name, operand in operands.items())
         saved = [name for name in operands if name in self._outputs and name not in wanted]
         words = [self.text, f"pass={which} cols={like.shape[-1]}", types, f"out={','.join(wanted)}"]
@@ -162,7 +170,7 @@ def formula(text: str) -> Formula:
 
 
 @functools.lru_cache(maxsize=512)
-def _kernel(device, text, stream):
+def _kernel(device: str, text: str, stream: int | None) -> tuple[_library.Kernel, dict[str, int]]:
     """Returns a kernel and the numbers of its tensors by name."""
     code = _library.encoded("spec", text)
     spec = _library.parse_spec(text)
@@ -176,12 +184,12 @@ def _kernel(device, text, stream):
     return kernel, places
 
 
-def _tensors(text):
+def _tensors(text: str) -> _Tensors:
     """Returns the tensors of "x[M,N], gamma?[N]" by name."""
     return {name: _Tensor(name, axes, bool(optional)) for name, optional, axes in re.findall(r"(\w+)(\??)\[([SMN,]*)\]", text)}
 
 
-def _wanted(writable, names):
+def _wanted(writable: _Tensors, names: Any) -> list[str]:
     names = [names] if isinstance(names, str) else list(names)
     for name in names:
         if name not in writable:
@@ -191,7 +199,7 @@ def _wanted(writable, names):
     return [name for name in writable if name in names]
 
 
-def _shapes(tensor, like):
+def _shapes(tensor: Any, like: Any) -> tuple[tuple[int, ...], ...]:
     """Returns the shapes that a tensor may have beside the matrix that decides."""
     shape = like.shape
     if tensor.axes.endswith("M,N"):
@@ -203,7 +211,7 @@ def _shapes(tensor, like):
     return (shape[-1:],) if tensor.axes == "N" else ((), (1,))
 
 
-def _check_shape(operand, tensor, like):
+def _check_shape(operand: Any, tensor: Any, like: Any) -> None:
     shapes = _shapes(tensor, like)
     if operand.device != like.device:
         raise InvalidArgument(f"{operand.name}: is on {operand.device}; {like.name} is on {like.device}")

@@ -28,21 +28,37 @@ class _Function(torch.autograd.Function):
         wanted = [name for name in norm.outputs if name not in norm.optional]
         statistics = [name for name in norm.outputs if name in norm.optional and norm.axes(name) == "M"]
         needs_gradient = any(ctx.needs_input_grad)
-        made = norm(**dict(zip(names, tensors)), **numbers, outputs=wanted + (statistics if needs_gradient else []))
+        given: dict[str, Any] = {**dict(zip(names, tensors)), **numbers}
+        made = norm(**given, outputs=wanted + (statistics if needs_gradient else []))
         ctx.norm, ctx.names, ctx.numbers, ctx.wanted = norm, names, numbers, wanted
         ctx.statistics = [name for name in statistics if needs_gradient]
         ctx.save_for_backward(*tensors, *(getattr(made, name) for name in ctx.statistics))
         return tuple(getattr(made, name) for name in wanted)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         saved = dict(zip((*ctx.names, *ctx.statistics), ctx.saved_tensors))
         above = {f"d{name}": _in_rows(gradient, 1 if ctx.norm.axes(name) == "M" else 2)
                  for name, gradient in zip(ctx.wanted, gradients)}
         needed = [name for name, is_needed in zip(ctx.names, ctx.needs_input_grad[3:]) if is_needed]
-        found = ctx.norm.backward(**saved, **above, **ctx.numbers, outputs=[f"d{name}" for name in needed])
-        return (None, None, None, *(getattr(found, f"d{name}") if name in needed else None for name in ctx.names))
+        with torch.no_grad():
+            found = ctx.norm.backward(**saved, **above, **ctx.numbers, outputs=[f"d{name}" for name in needed])
+        made = {name: getattr(found, f"d{name}") for name in needed}
+        if torch.is_grad_enabled():  # somebody may differentiate these
+            made = {name: _Last.apply(gradient, saved[name]) for name, gradient in made.items()}
+        return (None, None, None, *(made.get(name) for name in ctx.names))
+
+
+class _Last(torch.autograd.Function):
+    """Returns a gradient; refuses to differentiate it."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: torch.Tensor, of: torch.Tensor) -> torch.Tensor:
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        raise RuntimeError("normjit.torch: the second derivative of a formula is not served")
 
 
 def _in_rows(tensor: torch.Tensor, dimensions: int) -> torch.Tensor:
@@ -124,7 +140,7 @@ def rowwise(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
         first = next(iter(given.values()))
         kinds = tuple((name, _axes(name, value, first), value.dtype, value.dim()) for name, value in given.items())
         norm, dtype = _traced(function, kinds, others, first.shape[-1])
-        result = norm(**{f"{name}_": value for name, value in given.items() if f"{name}_" in norm.formula.inputs})
+        result: torch.Tensor = norm(**{f"{name}_": value for name, value in given.items() if f"{name}_" in norm.formula.inputs})
         return result if result.dtype == dtype else result.to(dtype)
 
     return traced
@@ -142,13 +158,14 @@ def _axes(name: str, tensor: torch.Tensor, first: torch.Tensor) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def _traced(function, kinds, others, cols):
+def _traced(function: Callable[..., Any], kinds: tuple[tuple[str, str, torch.dtype, int], ...],
+            others: tuple[tuple[str, Any], ...], cols: int) -> tuple[Norm, torch.dtype]:
     """Returns the Norm of a function for arguments of these kinds, and the type of its result."""
     dimensions = kinds[0][3]
     shapes = {"M,N": (3,) * (dimensions - 1) + (cols,), "N": (cols,), "M": (3,) * (dimensions - 1) + (1,)}
     names = [name for name, *_ in kinds]
 
-    def of_tensors(*tensors):
+    def of_tensors(*tensors: torch.Tensor) -> Any:
         return function(**dict(zip(names, tensors)), **dict(others))
 
     examples = [torch.empty(shapes[axes], dtype=dtype, device="meta") for _, axes, dtype, _ in kinds]
@@ -191,9 +208,11 @@ class _Writer:
     REDUCTIONS = {Aten.mean.dim: "row_mean", Aten.sum.dim_IntList: "row_sum"}
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        self.shapes, self.values, self.lines = shapes, {}, []
+        self.shapes = shapes
+        self.values: dict[torch.fx.Node, str] = {}
+        self.lines: list[str] = []
 
-    def axes(self, node: torch.fx.Node) -> str | None:
+    def axes(self, node: Any) -> str | None:
         shape = tuple(node.meta["val"].shape)
         return next((axes for axes, each in self.shapes.items() if each == shape), None)
 
@@ -221,7 +240,8 @@ class _Writer:
         self.lines.append(f"{self.values[node]} = {text}")
 
     def expression(self, node: torch.fx.Node) -> str:
-        target, arguments = node.target, node.args
+        target: Any = node.target
+        arguments: Any = node.args
         if target in self.SAME:
             return self.operand(arguments[0], node)
         if target in self.BINARY:
@@ -241,7 +261,8 @@ class _Writer:
             return f"{self.operand(arguments[1], node)} - {self.operand(arguments[0], node)}"
         if target == Aten.pow.Tensor_Scalar and arguments[1] in (2, 3, 0.5, -0.5):
             a = self.operand(arguments[0], node)
-            return {2: f"{a} * {a}", 3: f"{a} * {a} * {a}", 0.5: f"sqrt({a})", -0.5: f"rsqrt({a})"}[arguments[1]]
+            powers = {2: f"{a} * {a}", 3: f"{a} * {a} * {a}", 0.5: f"sqrt({a})", -0.5: f"rsqrt({a})"}
+            return powers[arguments[1]]
         if target == Aten.gelu.default and node.kwargs.get("approximate") == "tanh":
             return f"gelu_tanh({self.operand(arguments[0], node)})"
         if target == Aten.softplus.default and arguments[1:] in ((), (1,), (1, 20)):
