@@ -7,12 +7,6 @@ namespace normjit::backend::x64 {
 
 using namespace Xbyak;
 
-uint8_t* CodeBuffer::start() {
-    void* first = memory_.get();
-    size_t space = bytes + line_bytes - 1;
-    return static_cast<uint8_t*>(std::align(line_bytes, bytes, first, space));
-}
-
 /// Keeps tables in registers that every load or store of a bf16 unit reads, the most useful ones first (NOTES N-207).
 Assembler::Assembler(DType compute, Packing packing, const Target& target, int spare_registers)
     : CodeGenerator(CodeBuffer::bytes, start()),

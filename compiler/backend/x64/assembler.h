@@ -4,11 +4,13 @@
 
 #include "backend/cpu/instruction.h"
 #include "backend/cpu/unit.h"
+#include "backend/x64/code_buffer.h"
+#include "backend/x64/registers.h"
 
 #include "normjit/dtype.h"
 #include "normjit/target.h"
 
-#include <array>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <vector>
@@ -19,29 +21,12 @@ namespace normjit::backend::x64 {
 
 using namespace cpu;
 
-/// The vectors of a unit; vectors[1] is only used with Packing::even_odd.
-struct Zmms {
-    std::array<Xbyak::Zmm, 2> vectors;
-};
-
-/// The memory for generated code, a base class so that it exists before Xbyak's generator. It starts at a cache line,
-/// rounded up by hand: Xbyak aligns addresses, and the same input must give the same bytes. An aligned allocation would
-/// leave a hole that glibc before 2.38 never fills again (bug 14581, NOTES N-208).
-class CodeBuffer {
-  public:
-    static constexpr size_t bytes = 256 << 10;
-    uint8_t* start();
-
-  private:
-    static constexpr size_t line_bytes = 64;
-    std::unique_ptr<uint8_t[]> memory_ = std::make_unique_for_overwrite<uint8_t[]>(bytes + line_bytes - 1);
-};
-
-class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
+/// Every function that emits code may overwrite copy() and the scratch register and masks.
+class Assembler : private CodeBuffer, public ReservedRegisters, public Xbyak::CodeGenerator {
     using Zmm = Xbyak::Zmm;
 
   public:
-    /// Uses as many as it can of the `spare_registers` last value registers.
+    /// Keeps tables in as many of the last value registers as is useful, at most `spare_registers`.
     Assembler(DType compute, Packing packing, const Target& target, int spare_registers);
 
     /// Completes the code with its constants and out-of-line parts, and returns it. Position independent.
@@ -54,21 +39,21 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     /// Returns the number of registers, from 0 on, that hold values of the loop nest.
     int free_registers() const { return value_registers - static_cast<int>(kept_.size()); }
 
-    /// Must be emitted where a function starts.
+    /// Loads the tables that stay in registers. Must be emitted where a function starts.
     void load_kept_tables();
 
     // Memory
     void load(const Zmms& to, const Xbyak::RegExp& from, DType type, Lanes lanes);
-    /// `value` is lost.
+    /// Overwrites `value`.
     void store(const Xbyak::RegExp& to, const Zmms& value, DType type, Lanes lanes, Caching caching);
-    /// Loads an element for each of the rows of set_rows(), converted to the compute type.
+    /// Loads one element for each row that set_rows() selected, converted to the compute type.
     void load_rows(const Zmm& to, const Xbyak::RegExp& from, DType type);
-    /// Converts and stores an element for each row of set_rows(); `value` is lost.
+    /// Converts and stores one element for each row that set_rows() selected. Overwrites `value`.
     void store_rows(const Xbyak::RegExp& place, const Zmm& value, DType type);
     void load_constant(const Zmm& to, double number);
     /// Copy 64 bytes, both aligned to 64; with `mask`, only the bytes whose bit is set.
     void copy_line(const Xbyak::Address& to, const Xbyak::Address& from, Caching caching);
-    /// Chooses the bytes of a line to copy, a bit each.
+    /// Selects the bytes of a line to copy, with one bit for each byte.
     void set_bytes(const Xbyak::Reg64& mask) { kmovq(scratch_mask(), mask); }
     void copy_bytes(const Xbyak::Address& to, const Xbyak::Address& from);
     /// Copies one element of the compute type to every lane.
@@ -93,30 +78,26 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     void function(Instruction instruction, const Zmm& to, const Zmm& a, const Zmm& b);
     /// to = the larger of a, which must not be negative, and |b|; NaN if either is NaN.
     void larger_magnitude(const Zmm& to, const Zmm& a, const Zmm& b);
-    /// Round f32 as a store in the narrower type would.
+    /// Round f32 to a narrower type, as a store in that type would.
     void round_bf16(const Zmm& to, const Zmm& a);
     void round_f16(const Zmm& to, const Zmm& a);
     /// to = a * b + c, to = c - a * b, to = a * b - c. `to` may be any of the operands.
     void multiply_add(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
     void negative_multiply_add(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
     void multiply_subtract(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
-    /// One step of summing the lanes of many registers, one row each, into one register with a lane for each row. Step
-    /// k takes two results of step k - 1 for neighbouring rows (the same one twice if there is no more); fold_steps()
-    /// steps make a sum. Overwrites `a`. Always adds in the same order.
+    /// Does one step of summing the lanes of many registers, one row each, into one register with a lane for each row.
+    /// Step k combines two results of step k - 1 for neighbouring rows (the same one twice if there is no second);
+    /// fold_steps() steps make a sum. Overwrites `a`. Always adds in the same order.
     void fold_rows(int step, const Zmm& a, const Zmm& b);
     int fold_steps() const { return compute_ == DType::f64 ? 3 : 4; }
 
     /// From here on, Lanes::tail means the first `count` columns of a unit.
     void set_tail(int count);
-    /// Makes load_rows() and store_rows() mean a register's first `count` rows, if it has as many. `count` is lost.
+    /// Makes load_rows() and store_rows() use a register's first `count` rows, or all of them if it has fewer.
+    /// Overwrites `count`.
     void set_rows(const Xbyak::Reg64& count);
-    /// Returns the destination of a sum: with Lanes::tail the lanes beyond the row do not change.
+    /// Returns the destination of a sum. With Lanes::tail the lanes after the row's end do not change.
     Zmm masked(const Zmm& to, Lanes lanes, int v) const;
-
-    /// Registers 0 to 29 hold values; the spare ones among the last hold tables. 30 is for short-lived copies; all
-    /// functions above overwrite both it and 31.
-    static constexpr int value_registers = 30;
-    static Zmm copy() { return Zmm(30); }
 
   private:
     enum class Fused { multiply_add, negative_multiply_add, multiply_subtract };
@@ -154,15 +135,6 @@ class Assembler : private CodeBuffer, public Xbyak::CodeGenerator {
     Zmm table(Table table, const Zmm& scratch);
     Xbyak::Address second_half(const Xbyak::RegExp& place, DType type);
     Xbyak::Address word_constant(uint32_t bits);
-
-    static Zmm scratch() { return Zmm(31); }
-    // Masks of the tail: columns in memory order (first and second half of the unit), and its even and odd registers.
-    static Xbyak::Opmask tail_mask() { return Xbyak::Opmask(1); }
-    static Xbyak::Opmask second_half_mask() { return Xbyak::Opmask(2); }
-    static Xbyak::Opmask vector_mask(int v) { return Xbyak::Opmask(3 + v); }
-    static Xbyak::Opmask rows_mask() { return Xbyak::Opmask(7); }
-    static Xbyak::Opmask scratch_mask() { return Xbyak::Opmask(5); }
-    static Xbyak::Opmask scratch_mask2() { return Xbyak::Opmask(6); }
 
     DType compute_;
     Packing packing_;

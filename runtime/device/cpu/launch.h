@@ -3,32 +3,19 @@
 #pragma once
 
 #include "device/cpu/kernel.h"
-#include "device/cpu/pages.h"
 #include "kernel/arguments.h"
 #include "support/divide.h"
 #include "support/try.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cstdint>
 
 namespace normjit::cpu {
 
 /// One launch, on the caller's stack. Its tasks only read it.
 class Launch {
   protected:
-    Launch(const CpuKernel& kernel, const LaunchArguments& arguments)
-        : kernel_(kernel),
-          spec_(kernel.artifact.spec),
-          geometry_(kernel.artifact.geometry),
-          arguments_(arguments),
-          groups_(geometry_.groups(arguments.batch().all_rows(), arguments.workspace_bytes)),
-          threads_(*kernel.threads),
-          executor_(arguments.batch().all_rows() < kernel.rows_to_share ? Executor::alone : threads_.executor()),
-          final_cols_(choose_final_cols()),
-          past_caches_(arguments.batch().all_rows() >= kernel.rows_past_caches),
-          writes_fresh_pages_(std::ranges::any_of(kernel.operands.matrix_outputs(),
-                                                  [this](const Operand& matrix) { return is_fresh(matrix); })),
-          rows_(choose_rows()) {}
+    Launch(const CpuKernel& kernel, const LaunchArguments& arguments);
 
     bool is_shared() const { return executor_ != Executor::alone; }
     bool has_scalars() const { return !kernel_.operands.scalar_outputs().empty(); }
@@ -38,15 +25,12 @@ class Launch {
     Status run_then_reduce(int64_t tasks, const Task& task, int64_t ranges, const Reduce& reduce) const {
         const auto either = [&](int64_t phase, int64_t i) { phase == 0 ? task(i) : reduce(i); };
         NORMJIT_RETURN_IF_ERROR(threads_.run(executor_, phases_of(2, tasks, ranges, either)));
-        spec_.compute() == DType::f64 ? store_scalars<double>() : store_scalars<float>();
+        store_scalars();
         return {};
     }
 
     /// True if all matrix outputs start at line boundaries. One function stores all of them past the caches, or none.
-    bool start_on_lines() const {
-        return std::ranges::all_of(kernel_.operands.matrix_outputs(),
-                                   [this](const Operand& matrix) { return starts_on_lines(matrix); });
-    }
+    bool start_on_lines() const;
 
     char* group_partials(int64_t group) const {
         return static_cast<char*>(arguments_.workspace) + group * geometry_.group_bytes;
@@ -86,21 +70,7 @@ class Launch {
         int64_t groups = 0;
     };
 
-    void reduce_columns(const Partials& of, const Columns& columns) const {
-        FinalTask task;
-        for (size_t place = 0; place < kernel_.operands.size(); ++place) {
-            const Operand& operand = kernel_.operands[place];
-            if (!operand.axes.is_columns()) continue;
-            const LaunchOperand& given = arguments_.operands[place];
-            task.data[place] = given.data + (given.elements_before(of.slice, 0) + columns.begin) * operand.bytes();
-        }
-        task.partials = group_partials(of.first) + columns.begin * static_cast<int64_t>(size_of(spec_.compute()));
-        task.group_stride = geometry_.group_bytes;
-        task.groups = of.groups;
-        task.cols = columns.end - columns.begin;
-        task.per_slice = of.per_slice ? 1 : 0;
-        kernel_.program ? kernel_.program->final_reduce(task) : kernel_.final_reduce(&task);
-    }
+    void reduce_columns(const Partials& of, const Columns& columns) const;
 
     const CpuKernel& kernel_;
     const Spec& spec_;
@@ -115,71 +85,28 @@ class Launch {
     const RowsFunction rows_;
 
   private:
-    static constexpr int64_t line_bytes = 64;  ///< stores past the caches write whole cache lines
-
     /// Returns a stride in bytes. It may be any number if the stride leads to no other row.
     static int64_t in_bytes(int64_t stride, const Operand& operand) {
         return static_cast<int64_t>(static_cast<uint64_t>(stride) * static_cast<uint64_t>(operand.bytes()));
-    }
-
-    /// Stores the scalar outputs: each is the largest magnitude that the tasks of the final reduce left (FinalTask).
-    template <class T>
-    void store_scalars() const {
-        for (const Operand& output : kernel_.operands.scalar_outputs()) {
-            const int64_t array = &output - kernel_.operands.reductions().data();
-            const T* partials = reinterpret_cast<const T*>(group_partials(0)) + array * geometry_.partial_cols;
-            T largest = 0;
-            for (int64_t range = 0; range < final_ranges(); ++range) {
-                for (size_t i = 0; i < partial_unit_bytes / sizeof(T); ++i)
-                    largest = larger_magnitude(largest, partials[columns_of(range).begin + static_cast<int64_t>(i)]);
-            }
-            std::memcpy(given(output).data, &largest, sizeof largest);
-        }
     }
 
     const LaunchOperand& given(const Operand& operand) const {
         return arguments_.operands[kernel_.operands.place(operand)];
     }
 
-    /// True for a large output in memory that has no pages yet. Small ones come from memory that malloc() keeps.
-    bool is_fresh(const Operand& matrix) const {
-        constexpr int64_t least_bytes = 4 << 20;
-        const int64_t bytes = arguments_.rows * spec_.cols * matrix.bytes();
-        return bytes >= least_bytes && has_fresh_pages(given(matrix).data, bytes);
-    }
-
+    /// Stores the scalar outputs: each is the largest magnitude that the tasks of the final reduce left (FinalTask).
+    void store_scalars() const;
+    template <class T>
+    void store_scalars_of() const;
+    /// True for a large output in memory that has no pages yet. Small outputs are in memory that malloc() keeps.
+    bool is_fresh(const Operand& matrix) const;
     /// Requests the pages of the task's part of every output that has no gaps between its rows.
-    void populate_outputs(const RowsTask& task) const {
-        for (size_t place = 0; place < kernel_.operands.size(); ++place) {
-            const Operand& operand = kernel_.operands[place];
-            const CpuOperand& part = task.operands[place];
-            const int64_t row_bytes = spec_.cols * operand.bytes();
-            if (operand.is_matrix() && operand.is_written() && part.stride == row_bytes)
-                populate_pages(const_cast<void*>(part.data), task.rows * row_bytes);
-        }
-    }
-
-    bool starts_on_lines(const Operand& matrix) const {
-        const auto& [data, row_stride, slice_stride] = given(matrix);
-        return reinterpret_cast<uintptr_t>(data) % line_bytes == 0 && in_bytes(row_stride, matrix) % line_bytes == 0 &&
-               (arguments_.slices <= 1 || in_bytes(slice_stride, matrix) % line_bytes == 0);
-    }
-
-    RowsFunction choose_rows() const {
-        if (!past_caches_) return kernel_.rows;
-        if (kernel_.rows_nontemporal != nullptr && start_on_lines()) return kernel_.rows_nontemporal;
-        if (kernel_.rows_staged == nullptr || kernel_.staged_output == nullptr) return kernel_.rows;
-        const bool has_no_gaps = given(*kernel_.staged_output).row_stride == spec_.cols;
-        return has_no_gaps || starts_on_lines(*kernel_.staged_output) ? kernel_.rows_staged : kernel_.rows;
-    }
-
+    void populate_outputs(const RowsTask& task) const;
+    bool starts_on_lines(const Operand& matrix) const;
+    RowsFunction choose_rows() const;
     /// Chooses the columns of a final reduce task. Partials are in the caches of the threads that wrote them, so all
     /// threads fetch some, in whole lines of partials and outputs (NOTES N-405).
-    int64_t choose_final_cols() const {
-        constexpr int64_t least = 32;
-        if (!is_shared()) return geometry_.final_cols;
-        return std::min(geometry_.final_cols, round_up(divide_up(spec_.cols, threads_.count()), least));
-    }
+    int64_t choose_final_cols() const;
 };
 
 }  // namespace normjit::cpu

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cpu/launch.h"
+
+#include "device/cpu/pages.h"
+
+#include <cstring>
+
+namespace normjit::cpu {
+
+namespace {
+
+constexpr int64_t line_bytes = 64;  ///< stores past the caches write whole cache lines
+
+}  // namespace
+
+Launch::Launch(const CpuKernel& kernel, const LaunchArguments& arguments)
+    : kernel_(kernel),
+      spec_(kernel.artifact.spec),
+      geometry_(kernel.artifact.geometry),
+      arguments_(arguments),
+      groups_(geometry_.groups(arguments.batch().all_rows(), arguments.workspace_bytes)),
+      threads_(*kernel.threads),
+      executor_(arguments.batch().all_rows() < kernel.rows_to_share ? Executor::alone : threads_.executor()),
+      final_cols_(choose_final_cols()),
+      past_caches_(arguments.batch().all_rows() >= kernel.rows_past_caches),
+      writes_fresh_pages_(std::ranges::any_of(kernel.operands.matrix_outputs(),
+                                              [this](const Operand& matrix) { return is_fresh(matrix); })),
+      rows_(choose_rows()) {}
+
+bool Launch::start_on_lines() const {
+    return std::ranges::all_of(kernel_.operands.matrix_outputs(),
+                               [this](const Operand& matrix) { return starts_on_lines(matrix); });
+}
+
+void Launch::reduce_columns(const Partials& of, const Columns& columns) const {
+    FinalTask task;
+    for (size_t place = 0; place < kernel_.operands.size(); ++place) {
+        const Operand& operand = kernel_.operands[place];
+        if (!operand.axes.is_columns()) continue;
+        const LaunchOperand& given = arguments_.operands[place];
+        task.data[place] = given.data + (given.elements_before(of.slice, 0) + columns.begin) * operand.bytes();
+    }
+    task.partials = group_partials(of.first) + columns.begin * static_cast<int64_t>(size_of(spec_.compute()));
+    task.group_stride = geometry_.group_bytes;
+    task.groups = of.groups;
+    task.cols = columns.end - columns.begin;
+    task.per_slice = of.per_slice ? 1 : 0;
+    kernel_.program ? kernel_.program->final_reduce(task) : kernel_.final_reduce(&task);
+}
+
+void Launch::store_scalars() const {
+    spec_.compute() == DType::f64 ? store_scalars_of<double>() : store_scalars_of<float>();
+}
+
+template <class T>
+void Launch::store_scalars_of() const {
+    for (const Operand& output : kernel_.operands.scalar_outputs()) {
+        const int64_t array = &output - kernel_.operands.reductions().data();
+        const T* partials = reinterpret_cast<const T*>(group_partials(0)) + array * geometry_.partial_cols;
+        T largest = 0;
+        for (int64_t range = 0; range < final_ranges(); ++range) {
+            for (size_t i = 0; i < partial_unit_bytes / sizeof(T); ++i)
+                largest = larger_magnitude(largest, partials[columns_of(range).begin + static_cast<int64_t>(i)]);
+        }
+        std::memcpy(given(output).data, &largest, sizeof largest);
+    }
+}
+
+bool Launch::is_fresh(const Operand& matrix) const {
+    constexpr int64_t least_bytes = 4 << 20;
+    const int64_t bytes = arguments_.rows * spec_.cols * matrix.bytes();
+    return bytes >= least_bytes && has_fresh_pages(given(matrix).data, bytes);
+}
+
+void Launch::populate_outputs(const RowsTask& task) const {
+    for (size_t place = 0; place < kernel_.operands.size(); ++place) {
+        const Operand& operand = kernel_.operands[place];
+        const CpuOperand& part = task.operands[place];
+        const int64_t row_bytes = spec_.cols * operand.bytes();
+        if (operand.is_matrix() && operand.is_written() && part.stride == row_bytes)
+            populate_pages(const_cast<void*>(part.data), task.rows * row_bytes);
+    }
+}
+
+bool Launch::starts_on_lines(const Operand& matrix) const {
+    const auto& [data, row_stride, slice_stride] = given(matrix);
+    return reinterpret_cast<uintptr_t>(data) % line_bytes == 0 && in_bytes(row_stride, matrix) % line_bytes == 0 &&
+           (arguments_.slices <= 1 || in_bytes(slice_stride, matrix) % line_bytes == 0);
+}
+
+RowsFunction Launch::choose_rows() const {
+    if (!past_caches_) return kernel_.rows;
+    if (kernel_.rows_nontemporal != nullptr && start_on_lines()) return kernel_.rows_nontemporal;
+    if (kernel_.rows_staged == nullptr || kernel_.staged_output == nullptr) return kernel_.rows;
+    const bool has_no_gaps = given(*kernel_.staged_output).row_stride == spec_.cols;
+    return has_no_gaps || starts_on_lines(*kernel_.staged_output) ? kernel_.rows_staged : kernel_.rows;
+}
+
+int64_t Launch::choose_final_cols() const {
+    constexpr int64_t least = 32;
+    if (!is_shared()) return geometry_.final_cols;
+    return std::min(geometry_.final_cols, round_up(divide_up(spec_.cols, threads_.count()), least));
+}
+
+}  // namespace normjit::cpu
