@@ -43,7 +43,7 @@ Artifact describe_launches(const plan::Plan& plan, CodeFormat format) {
                       .code = {}};
     if (format == CodeFormat::portable) artifact.geometry.cpu.split_rows = 0;  // there is no code for ranges of columns
     if (plan.target.is_cuda()) {
-        for (const plan::CudaVariant& variant : plan.cuda().variants) artifact.cuda_paths.push_back(variant.path);
+        for (const plan::PlannedPath& planned : plan.cuda().paths) artifact.cuda_paths.push_back(planned.path);
     }
     return artifact;
 }

@@ -26,7 +26,7 @@ int64_t element_bytes(std::span<const Operand> operands) {
     return bytes;
 }
 
-/// Returns the 32-bit words that hold one vector of each operand; a single 2-byte element takes a word.
+/// Returns how many 32-bit words hold one vector of each operand; a single 2-byte element takes a word.
 int64_t vector_words(std::span<const Operand> operands, int64_t width) {
     int64_t words = 0;
     for (const Operand& operand : operands) words += divide_up(width * operand.bytes(), 4);
@@ -83,7 +83,7 @@ int64_t register_limit(int64_t threads, int64_t blocks_per_sm) {
 
 /// Returns the schedule for data that is aligned only to its elements: loads of single elements into registers, up to 8
 /// elements of a row in a thread. Rows that a cluster then cannot hold take the two-pass form.
-CudaSchedule narrow_schedule(const Spec& spec, const Target& target) {
+CudaSchedule unaligned_schedule(const Spec& spec, const Target& target) {
     constexpr int elements = 8, usual_threads = 256, warp = 32;
     const int most_threads = spec.compute() == DType::f64 ? 384 : 512;  // 168 and 128 registers for a thread
     CudaSchedule s;
@@ -99,30 +99,30 @@ CudaSchedule narrow_schedule(const Spec& spec, const Target& target) {
     return s;
 }
 
-std::string entry_of(const Plan& plan, std::string_view phase, const CudaVariant& variant) {
-    return kernel_name(plan.spec, phase).append(variant.suffix);
+std::string entry_of(const Plan& plan, std::string_view phase, const PlannedPath& planned) {
+    return kernel_name(plan.spec, phase).append(planned.suffix);
 }
 
-std::vector<CudaLaunch> row_launches(const Plan& plan, const CudaVariant& variant, bool one_group) {
-    const CudaSchedule& s = variant.schedule;
-    return {{.entry = entry_of(plan, "rows", variant),
+std::vector<CudaLaunch> row_launches(const Plan& plan, const PlannedPath& planned, bool one_group) {
+    const CudaSchedule& s = planned.schedule;
+    return {{.entry = entry_of(plan, "rows", planned),
              .grid = one_group ? CudaGrid::one_group : CudaGrid::row_groups,
              .threads = s.threads_per_row * s.rows_per_block,
-             .shared_bytes = variant.shared_bytes,
+             .shared_bytes = planned.shared_bytes,
              .cluster = s.cluster}};
 }
 
-std::vector<CudaLaunch> two_pass_launches(const Plan& plan, const CudaVariant& variant, bool dependents) {
-    const CudaSchedule& s = variant.schedule;
+std::vector<CudaLaunch> two_pass_launches(const Plan& plan, const PlannedPath& planned, bool dependents) {
+    const CudaSchedule& s = planned.schedule;
     std::vector<CudaLaunch> launches;
     if (plan.sweeps.size() > 1) {
         launches.push_back(
-            {.entry = entry_of(plan, "row_sums", variant),
+            {.entry = entry_of(plan, "row_sums", planned),
              .grid = CudaGrid::rows,
              .blocks = plan.target.cuda.sm_count * std::max<int64_t>(threads_of_sm / s.threads_per_row, 1),
              .threads = s.threads_per_row});
     }
-    launches.push_back({.entry = entry_of(plan, "columns", variant),
+    launches.push_back({.entry = entry_of(plan, "columns", planned),
                         .grid = CudaGrid::columns_by_row_groups,
                         .blocks = divide_up(plan.spec.cols, int64_t{s.threads_per_row} * s.vector_width),
                         .threads = s.threads_per_row,
@@ -130,15 +130,15 @@ std::vector<CudaLaunch> two_pass_launches(const Plan& plan, const CudaVariant& v
     return launches;
 }
 
-CudaPath make_path(const Plan& plan, const CudaPlan& cuda, const CudaVariant& variant) {
-    const CudaSchedule& s = variant.schedule;
+CudaPath make_path(const Plan& plan, const CudaPlan& cuda, const PlannedPath& planned) {
+    const CudaSchedule& s = planned.schedule;
     CudaPath path{.vector_width = s.vector_width,
                   .rows_per_block = s.rows_per_block,
                   .rows_per_team = s.rows_per_team,
                   .shifted = plan.spec.cols % s.vector_width != 0,
                   .launches = {}};
-    path.launches = s.form == CudaForm::rows ? row_launches(plan, variant, cuda.one_group)
-                                             : two_pass_launches(plan, variant, cuda.dependents);
+    path.launches = s.form == CudaForm::rows ? row_launches(plan, planned, cuda.one_group)
+                                             : two_pass_launches(plan, planned, cuda.dependents);
     if (!plan.operands.reductions().empty() && !cuda.one_group) {
         const bool has_columns = !plan.epilogue.stores.empty();
         path.launches.push_back({.entry = kernel_name(plan.spec, "final_reduce"),
@@ -190,21 +190,21 @@ int largest_cluster(const Target& target) {
 
 int64_t vectors_of_row(int64_t cols, int width) { return divide_up(cols + (cols % width != 0 ? width - 1 : 0), width); }
 
-CudaVariant measure_cuda(const Spec& spec, const OperandList& operands, int row_sums, const CudaSchedule& s) {
+PlannedPath measure_cuda(const Spec& spec, const OperandList& operands, int row_sums, const CudaSchedule& s) {
     const bool two_pass = s.form == CudaForm::two_pass;
-    CudaVariant variant{.suffix = "", .schedule = s, .path = {}};
+    PlannedPath planned{.suffix = "", .schedule = s, .path = {}};
     const int64_t vectors = divide_up(vectors_of_row(spec.cols, s.vector_width), s.cluster);
-    variant.steps = two_pass ? 1 : divide_up(vectors, s.threads_per_row);
-    const int64_t slot = round_up(variant.steps * s.threads_per_row * s.vector_width, 16);
-    if (!two_pass) variant.shared_bytes = row_kernel_shared_bytes(spec, operands, row_sums, s, variant.steps, slot);
+    planned.steps = two_pass ? 1 : divide_up(vectors, s.threads_per_row);
+    const int64_t slot = round_up(planned.steps * s.threads_per_row * s.vector_width, 16);
+    if (!two_pass) planned.shared_bytes = row_kernel_shared_bytes(spec, operands, row_sums, s, planned.steps, slot);
     const int64_t math_words = static_cast<int64_t>(size_of(spec.compute())) / 4;
     const int64_t threads = int64_t{s.threads_per_row} * s.rows_per_block;
-    variant.register_limit = register_limit(threads, s.blocks_per_sm);
-    variant.data_registers = data_registers(spec, operands, s, variant.steps);
+    planned.register_limit = register_limit(threads, s.blocks_per_sm);
+    planned.data_registers = data_registers(spec, operands, s, planned.steps);
     const auto matrices = static_cast<int64_t>(operands.matrices().size());
     const auto outputs = std::max<int64_t>(static_cast<int64_t>(operands.matrix_outputs().size()), 1);
-    variant.work_registers = s.vector_width * (matrices + outputs) * math_words;
-    return variant;
+    planned.work_registers = s.vector_width * (matrices + outputs) * math_words;
+    return planned;
 }
 
 CudaPlan make_cuda(const Plan& plan) {
@@ -215,22 +215,21 @@ CudaPlan make_cuda(const Plan& plan) {
         cuda.sum_of_output.push_back(find_sum(plan.function, output.value));
     const auto& main = std::get<CudaSchedule>(plan.schedule.device);
     const auto add = [&](std::string_view suffix, const CudaSchedule& schedule) {
-        CudaVariant& variant =
-            cuda.variants.emplace_back(measure_cuda(plan.spec, plan.operands, cuda.row_sums, schedule));
-        variant.suffix = suffix;
+        PlannedPath& planned = cuda.paths.emplace_back(measure_cuda(plan.spec, plan.operands, cuda.row_sums, schedule));
+        planned.suffix = suffix;
     };
     add("", main);
-    if (main.vector_width > 1 && !plan.spec.invariant) add("_narrow", narrow_schedule(plan.spec, plan.target));
-    const auto has_rows_form = [](const CudaVariant& variant) { return variant.schedule.form == CudaForm::rows; };
+    if (main.vector_width > 1 && !plan.spec.invariant) add("_unaligned", unaligned_schedule(plan.spec, plan.target));
+    const auto has_rows_form = [](const PlannedPath& planned) { return planned.schedule.form == CudaForm::rows; };
     cuda.one_group = plan.schedule.row_groups == 1 && !plan.epilogue.stores.empty() && plan.epilogue.scalars.empty() &&
-                     !plan.spec.has_per_slice() && std::ranges::all_of(cuda.variants, has_rows_form);
+                     !plan.spec.has_per_slice() && std::ranges::all_of(cuda.paths, has_rows_form);
     const bool has_final = !plan.operands.reductions().empty() && !cuda.one_group;
     cuda.dependents = plan.target.cuda.sm >= 90 && (has_final || main.form == CudaForm::two_pass);
     cuda.final = make_final(plan.spec, plan.operands, plan.schedule.row_groups);
-    for (CudaVariant& variant : cuda.variants) {
-        variant.path = make_path(plan, cuda, variant);
+    for (PlannedPath& planned : cuda.paths) {
+        planned.path = make_path(plan, cuda, planned);
         if (plan.epilogue.scalars.empty()) continue;
-        const CudaLaunch& before_final = *(variant.path.launches.end() - 2);
+        const CudaLaunch& before_final = *(planned.path.launches.end() - 2);
         cuda.scalar_parts = std::max(cuda.scalar_parts, before_final.blocks * before_final.cluster);
     }
     return cuda;
@@ -250,8 +249,8 @@ Geometry cuda_geometry(const Plan& plan) {
     // 64 groups idle in one round; 8 parts of each leave 12 of 1056 places idle in 4 rounds.
     constexpr int64_t most_rounds = 4;
     if (plan.operands.has_sums_per_slice()) geometry.cuda.slice_parts = most_rounds * geometry.row_groups;
-    for (const CudaVariant& variant : plan.cuda().variants) {
-        const bool two_pass = variant.schedule.form == CudaForm::two_pass;
+    for (const PlannedPath& planned : plan.cuda().paths) {
+        const bool two_pass = planned.schedule.form == CudaForm::two_pass;
         if (two_pass && plan.sweeps.size() > 1)
             geometry.cuda.row_bytes = static_cast<int64_t>(plan.row_slots.size()) * math;
     }

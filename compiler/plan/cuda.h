@@ -11,11 +11,11 @@ namespace normjit::plan {
 /// Returns the blocks of the largest cluster to plan for. Only data center parts run more than 8.
 int largest_cluster(const Target& target);
 
-/// Returns how many vectors hold a row, at the least favourable start if they do not divide it.
+/// Returns how many vectors a row touches, at the worst start if the vectors do not divide it.
 int64_t vectors_of_row(int64_t cols, int width);
 
-/// Returns the sizes of one variant, without its path.
-CudaVariant measure_cuda(const Spec& spec, const OperandList& operands, int row_sums, const CudaSchedule& schedule);
+/// Returns the sizes of a path, without its launches.
+PlannedPath measure_cuda(const Spec& spec, const OperandList& operands, int row_sums, const CudaSchedule& schedule);
 
 /// Returns the CUDA part of a plan that has its sweeps.
 CudaPlan make_cuda(const Plan& plan);

@@ -19,14 +19,15 @@ struct CpuPlan {
         cached_elements;  ///< [M,N] values of a row block that are kept on the stack for the last sweep
 };
 
-/// One way through the data: the schedule's own, or the narrow one for data that is less aligned.
-struct CudaVariant {
+/// A CudaPath with what its kernels need: the schedule's own path, or the unaligned one for data that is aligned only to
+/// its elements.
+struct PlannedPath {
     std::string_view suffix;  ///< ends its kernels' names
     CudaSchedule schedule;
     int64_t steps = 0;           ///< vectors per thread
     int64_t shared_bytes = 0;    ///< dynamic shared memory of the row kernel
     int64_t data_registers = 0;  ///< 32-bit registers of a thread that hold data across a row
-    int64_t work_registers = 0;  ///< roughly, how many more the arithmetic on one vector needs
+    int64_t work_registers = 0;  ///< about how many more the arithmetic on one vector needs
     int64_t register_limit = 0;  ///< the most that blocks_per_sm allows a thread
     CudaPath path;
 };
@@ -42,13 +43,14 @@ struct CudaFinal {
 struct CudaPlan {
     CudaFinal final;
     int row_sums = 0;  ///< the most row means of any one sweep
-    /// The final_reduce that each column output needs: a GPU's partial arrays are by column output. no_value: none or
-    /// several, which the back end refuses.
+    /// The final_reduce value that each column output needs, because a GPU has one partial array per column output.
+    /// no_value if an output needs none or several, which the back end refuses.
     std::vector<ir::ValueId> sum_of_output;
-    int64_t scalar_parts = 0;  ///< a row group's partials of a scalar output: one for each of its blocks, or more
+    int64_t scalar_parts = 0;  ///< partials that a row group has of a scalar output: one for each of its blocks, or
+                               ///< more
     bool one_group = false;    ///< one row group takes all rows and writes the column outputs: no final reduce
     bool dependents = false;   ///< launches overlap through programmatic dependent launch
-    std::vector<CudaVariant> variants;
+    std::vector<PlannedPath> paths;
 };
 
 }  // namespace normjit::plan

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "artifact/realign.h"
+#include "artifact/nontemporal_staging.h"
 #include "plan/plan.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ class Printer {
         for (size_t i = 0; i < plan_.sweeps.size(); ++i) sweep(i);
         for (const bool per_slice : {false, true}) final_reduce(epilogue_of(plan_, per_slice), per_slice);
         if (cpu_ == nullptr) {
-            for (const CudaVariant& each : plan_.cuda().variants) variant(each);
+            for (const PlannedPath& each : plan_.cuda().paths) path(each);
         }
         workspace();
         return std::move(out_);
@@ -140,7 +140,7 @@ class Printer {
                                : fmt::format(" (rows, {} vectors a step)", cpu_->unroll);
     }
 
-    /// Returns where later sweeps read a row from.
+    /// Returns the place from which later sweeps read a row.
     std::string source() const {
         if (cpu_ != nullptr) return " from cache";
         const auto& cuda = std::get<CudaSchedule>(plan_.schedule.device);
@@ -150,10 +150,10 @@ class Printer {
     }
 
     /// Prints the launches, and what a thread and a block hold.
-    void variant(const CudaVariant& variant) {
+    void path(const PlannedPath& planned) {
         line("path of vectors of {} elements: {} vectors a thread, {} of {} registers hold data",
-             variant.path.vector_width, variant.steps, variant.data_registers, variant.register_limit);
-        for (const CudaLaunch& launch : variant.path.launches) {
+             planned.path.vector_width, planned.steps, planned.data_registers, planned.register_limit);
+        for (const CudaLaunch& launch : planned.path.launches) {
             const std::string blocks = launch.grid == CudaGrid::row_groups || launch.grid == CudaGrid::one_group
                                            ? ""
                                            : fmt::format(" {}", launch.blocks);

@@ -12,7 +12,8 @@ namespace normjit::schedule {
 
 /// Changes to a schedule's fields; fields without a value stay.
 struct CudaChange {
-    bool from_scratch = false;   ///< one row a block, vectors of at most 4, staged asynchronously if possible
+    bool from_scratch = false;   ///< starts from one row a block and vectors of at most 4, staged asynchronously if
+                                 ///< possible
     bool shrink_to_fit = false;  ///< takes fewer stages and blocks if it does not fit
     Threads threads = {};
     std::optional<int> rows_per_block = {};
@@ -32,7 +33,7 @@ struct CudaChange {
 struct Amount {
     double from = 0;
     double to = 1e300;   ///< inclusive
-    bool after = false;  ///< `from` itself is not in it
+    bool after = false;  ///< excludes `from` itself
     bool contains(double value) const { return (after ? value > from : value >= from) && value <= to; }
 };
 
@@ -41,7 +42,7 @@ struct CudaAdaptation {
     Sums sums;
     Amount rows, mib;
     struct Condition {
-        std::string_view text;  ///< empty for always
+        std::string_view text;  ///< empty if the condition always holds
         bool (*holds)(const CudaShape&, const CudaSchedule&);
     } when;
     CudaChange change;
@@ -51,9 +52,9 @@ struct CudaAdaptation {
 /// At most one line of each table applies to a launch. It changes what the tables before it left.
 struct CudaAdaptations {
     std::string_view what;
-    bool is_last;         ///< a launch that this table changes skips those after it
-    bool is_for_streams;  ///< applies to CudaShape::streams as well
-    bool is_for_shifted;  ///< for CudaShape::is_wide_and_shifted(), and only for these
+    bool is_last;              ///< if this table changes a launch, later tables are skipped
+    bool is_for_forward_like;  ///< also applies to CudaShape::forward_like
+    bool is_for_shifted;       ///< applies to CudaShape::is_wide_and_shifted() only
     std::span<const CudaAdaptation> lines;
 };
 std::span<const CudaAdaptations> cuda_adaptations();

@@ -7,7 +7,7 @@
 
 namespace normjit::schedule {
 
-plan::CudaVariant CudaFit::measure(const CudaSchedule& s) const {
+plan::PlannedPath CudaFit::measure(const CudaSchedule& s) const {
     return plan::measure_cuda(spec_, operands_, most_row_sums, s);
 }
 
@@ -16,41 +16,41 @@ bool CudaFit::is_legal(const CudaSchedule& s) const {
 }
 
 bool CudaFit::is_comfortable(const CudaSchedule& s) const {
-    const plan::CudaVariant variant = measure(s);
-    return backend::cuda::check(spec_, operands_, variant, target_).ok() && registers_suffice(variant) &&
-           backend::cuda::shared_suffices(variant, target_);
+    const plan::PlannedPath planned = measure(s);
+    return backend::cuda::check(spec_, operands_, planned, target_).ok() && registers_suffice(planned) &&
+           backend::cuda::shared_suffices(planned, target_);
 }
 
-/// Returns the registers that ptxas needs besides data and work: 20 for addresses and counters, more with many vectors
-/// a thread and for some targets (NOTES N-709).
-int64_t CudaFit::other_registers(const plan::CudaVariant& variant) const {
-    int64_t others = variant.steps > 4 ? 40 : 20;
+/// Returns the registers that ptxas needs in addition to data and work: 20 for addresses and counters, more with many
+/// vectors a thread and for some targets (NOTES N-709).
+int64_t CudaFit::other_registers(const plan::PlannedPath& planned) const {
+    int64_t others = planned.steps > 4 ? 40 : 20;
     if (target_.cuda.sm >= 100 && shape_.shifted) others = std::max<int64_t>(others, 36);
     if (target_.cuda.sm < 90 && shape_.shifted) others = std::max<int64_t>(others, 28);
-    if (target_.cuda.sm >= 120 && variant.schedule.cluster > 1) others += 32;
+    if (target_.cuda.sm >= 120 && planned.schedule.cluster > 1) others += 32;
     return others;
 }
 
-/// Returns the same for forward passes, whose kernels spill in further cases (NOTES N-709).
-int64_t CudaFit::other_registers_of_streams(const plan::CudaVariant& variant) const {
+/// Returns the same for shapes that are forward_like, whose kernels spill in further cases (NOTES N-709).
+int64_t CudaFit::other_registers_if_forward_like(const plan::PlannedPath& planned) const {
     constexpr int64_t cursors = 4;  // not needed by a team with a single row
-    int64_t others = other_registers(variant);
-    if (variant.schedule.rows_per_team == 1 && variant.schedule.staging == CudaStaging::registers) others -= cursors;
+    int64_t others = other_registers(planned);
+    if (planned.schedule.rows_per_team == 1 && planned.schedule.staging == CudaStaging::registers) others -= cursors;
     if (target_.cuda.sm < 90) others = std::max<int64_t>(others, 28);
-    const bool stays_in_shared = variant.data_registers == 0 && variant.schedule.row_memory == CudaMemory::shared;
+    const bool stays_in_shared = planned.data_registers == 0 && planned.schedule.row_memory == CudaMemory::shared;
     if (stays_in_shared) return others;
-    if (target_.cuda.sm >= 100 && variant.steps >= 8) others = std::max<int64_t>(others, 60);
-    if (target_.cuda.sm >= 120 && variant.schedule.cluster > 1) others += 16;
-    if (has_f16() && (target_.cuda.sm >= 100 || variant.steps >= 8)) {
+    if (target_.cuda.sm >= 100 && planned.steps >= 8) others = std::max<int64_t>(others, 60);
+    if (target_.cuda.sm >= 120 && planned.schedule.cluster > 1) others += 16;
+    if (has_f16() && (target_.cuda.sm >= 100 || planned.steps >= 8)) {
         const auto kept = static_cast<int64_t>(operands_.columns().size() + operands_.matrices().size());
-        others += variant.steps * variant.schedule.vector_width * kept / 2;
+        others += planned.steps * planned.schedule.vector_width * kept / 2;
     }
     return others;
 }
 
-bool CudaFit::registers_suffice(const plan::CudaVariant& variant) const {
-    const int64_t others = shape_.streams ? other_registers_of_streams(variant) : other_registers(variant);
-    return variant.data_registers + variant.work_registers + others <= variant.register_limit;
+bool CudaFit::registers_suffice(const plan::PlannedPath& planned) const {
+    const int64_t others = shape_.forward_like ? other_registers_if_forward_like(planned) : other_registers(planned);
+    return planned.data_registers + planned.work_registers + others <= planned.register_limit;
 }
 
 bool CudaFit::has_f16() const {
@@ -59,8 +59,8 @@ bool CudaFit::has_f16() const {
 
 bool CudaFit::make_comfortable(CudaSchedule& s) const {
     while (!is_comfortable(s)) {
-        const plan::CudaVariant variant = measure(s);
-        const bool by_shared = s.staging != CudaStaging::registers && !backend::cuda::shared_suffices(variant, target_);
+        const plan::PlannedPath planned = measure(s);
+        const bool by_shared = s.staging != CudaStaging::registers && !backend::cuda::shared_suffices(planned, target_);
         if (by_shared && s.pipeline_depth > 2) {
             --s.pipeline_depth;
         } else if (s.blocks_per_sm > 1) {

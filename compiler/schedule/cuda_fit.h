@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides whether a CUDA schedule fits a multiprocessor: its registers, including those that ptxas needs besides the
-// data, and its shared memory.
+// Decides whether a CUDA schedule fits a multiprocessor: its shared memory, and its registers, including those that
+// ptxas needs in addition to the data.
 #pragma once
 
 #include "plan/cuda.h"
@@ -21,10 +21,10 @@ class CudaFit {
     bool make_comfortable(CudaSchedule& s) const;
 
   private:
-    plan::CudaVariant measure(const CudaSchedule& s) const;
-    bool registers_suffice(const plan::CudaVariant& variant) const;
-    int64_t other_registers(const plan::CudaVariant& variant) const;
-    int64_t other_registers_of_streams(const plan::CudaVariant& variant) const;
+    plan::PlannedPath measure(const CudaSchedule& s) const;
+    bool registers_suffice(const plan::PlannedPath& planned) const;
+    int64_t other_registers(const plan::PlannedPath& planned) const;
+    int64_t other_registers_if_forward_like(const plan::PlannedPath& planned) const;
     bool has_f16() const;
 
     const Spec& spec_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tables of CUDA schedules depend on, and how they count threads.
+// The properties that the tables of CUDA schedules depend on, and how they count threads.
 #include "schedule/cuda_table.h"
 #include "support/divide.h"
 
@@ -29,9 +29,9 @@ int64_t vectors_near(int64_t of_block, int64_t threads) {
     return lanes(steps + 1) * 16 < lanes(steps) * 15 ? steps + 1 : steps;
 }
 
-/// Returns the divisor of a vector's width, 2 or 4, with which loads divide a row and cost less than shifting, or 1.
-/// Quarters pay in short launches only (NOTES N-708).
-int part_of_vector(const Spec& spec, int width, int64_t element_bytes) {
+/// Returns the divisor of a vector's width, 2 or 4, with which loads divide a row exactly and cost less than shifting,
+/// or 1. Quarters pay only in short launches (NOTES N-708).
+int choose_load_divisor(const Spec& spec, int width, int64_t element_bytes) {
     constexpr int64_t least_of_quarters = 65 * 8, most_of_quarters = 1024 * 8, short_launch = 32 << 20;
     if (spec.cols % width == 0 || width * element_bytes != 16) return 1;
     if (spec.cols % (width / 2) == 0) return 2;
@@ -40,7 +40,7 @@ int part_of_vector(const Spec& spec, int width, int64_t element_bytes) {
     return is_short && has_pairs && spec.cols >= least_of_quarters && spec.cols <= most_of_quarters ? 4 : 1;
 }
 
-/// With more than 256 threads each would have 168 registers instead of 255.
+/// Above 256 threads, each would get 168 registers instead of 255.
 int busy_threads(int64_t of_block) {
     const auto lanes = [of_block](int64_t threads) { return divide_up(of_block, threads) * threads; };
     return of_block <= 1536 && lanes(224) < lanes(256) ? 224 : 256;
@@ -57,8 +57,8 @@ int CudaShape::blocks_of_wide_row() const {
     return !two_sums && cluster == 16 && vectors <= most_of_8_blocks ? 8 : cluster;
 }
 
-/// Takes the widest vectors of at most 16 bytes of the narrowest matrix. If they do not divide a row, and the matrices
-/// have different types or rows must not start within a vector, it takes the widest that do.
+/// Takes vectors of 16 bytes of the narrowest matrix. If these do not divide a row, and either the matrices have
+/// different types or rows must not start within a vector, it takes the widest that do divide it.
 CudaShape find_cuda_shape(const Spec& spec, const Target& target) {
     int64_t least = 8, most = 1;
     const OperandList operands(spec);
@@ -69,13 +69,13 @@ CudaShape find_cuda_shape(const Spec& spec, const Target& target) {
     }
     CudaShape shape{.cols = spec.cols, .width = static_cast<int>(16 / least)};
     while ((least != most || spec.invariant) && spec.cols % shape.width != 0) shape.width /= 2;
-    shape.part = part_of_vector(spec, shape.width, least);
+    shape.load_divisor = choose_load_divisor(spec, shape.width, least);
     shape.shifted = spec.cols % shape.loaded_width() != 0;
     shape.vectors = shape.shifted ? plan::vectors_of_row(spec.cols, shape.width) : divide_up(spec.cols, shape.width);
     shape.aligned = shape.loaded_width() * least == 16;
     shape.copyable = shape.loaded_width() * least >= 4;
     shape.two_sums = operands.column_outputs().size() >= 2;
-    shape.streams = operands.matrices().size() == 1 && operands.reductions().empty();
+    shape.forward_like = operands.matrices().size() == 1 && operands.reductions().empty();
     shape.has_long_slices = spec.has_per_slice() && spec.rows && *spec.rows >= 128;
     shape.has_beta = operands.columns().size() >= 2;
     shape.wide_columns = std::ranges::any_of(operands.columns(), [&](const Operand& c) { return c.bytes() > most; });

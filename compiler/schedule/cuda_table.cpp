@@ -13,7 +13,7 @@ constexpr auto any = Sums::any, one = Sums::one, two = Sums::two;
 constexpr auto registers = CudaStaging::registers, async = CudaStaging::async, bulk = CudaStaging::bulk;
 constexpr auto nothing = Shared::nothing, rows = Shared::rows, columns = Shared::columns, both = Shared::both,
                reread = Shared::reread, columns_reread = Shared::columns_reread,
-               rows_kept = Shared::rows_columns_reread;
+               rows_columns_reread = Shared::rows_columns_reread;
 constexpr int64_t end = INT64_MAX;
 constexpr int wide = wide_row_blocks, largest = largest_cluster, fill = fill_384;
 
@@ -63,21 +63,22 @@ constexpr When gamma_full = {"gamma wider than the matrices, that fills warps",
                              [](const CudaShape& s) { return gamma.holds(s) && full.holds(s); }};
 constexpr When heavy_idle = {"gamma and beta, or wider than the matrices, that fill no warps",
                              [](const CudaShape& s) { return heavy.holds(s) && idle.holds(s); }};
-constexpr When reads = {"rows that are read alone", [](const CudaShape& s) { return s.streams; }};
-constexpr When sums = {"", [](const CudaShape& s) { return !s.streams; }};
-constexpr When shares = {"clusters of 8", [](const CudaShape& s) { return s.most_cluster >= 8; }};
-constexpr When alone = {"no clusters of 8", [](const CudaShape& s) { return s.most_cluster < 8; }};
+constexpr When forward_like = {"one input matrix and no column sums",
+                               [](const CudaShape& s) { return s.forward_like; }};
+constexpr When not_forward_like = {"", [](const CudaShape& s) { return !s.forward_like; }};
+constexpr When clusters_of_8 = {"clusters of 8", [](const CudaShape& s) { return s.most_cluster >= 8; }};
+constexpr When no_clusters_of_8 = {"no clusters of 8", [](const CudaShape& s) { return s.most_cluster < 8; }};
 
-constexpr When halves = {"loads of half a vector", [](const CudaShape& s) { return s.part == 2; }};
-constexpr When wholes = {"", [](const CudaShape& s) { return s.part != 2; }};
+constexpr When half_loads = {"loads of half a vector", [](const CudaShape& s) { return s.load_divisor == 2; }};
+constexpr When no_half_loads = {"", [](const CudaShape& s) { return s.load_divisor != 2; }};
 
 bool is_alone_with_wide_gamma(const CudaShape& s) { return s.blocks_of_wide_row() == 1 && s.wide_columns; }
 constexpr When gamma_1 = {"gamma wider than the matrices, no cluster", is_alone_with_wide_gamma};
 constexpr When not_gamma_1 = {"", [](const CudaShape& s) { return !is_alone_with_wide_gamma(s); }};
 
-bool has_narrow_clusters(const CudaShape& s) { return s.blocks_of_wide_row() > 2 && s.width < 8; }
-constexpr When less_4 = {"vectors of less than 8, clusters of 4 or more", has_narrow_clusters};
-constexpr When not_less_4 = {"", [](const CudaShape& s) { return !has_narrow_clusters(s); }};
+bool has_clusters_of_narrow_vectors(const CudaShape& s) { return s.blocks_of_wide_row() > 2 && s.width < 8; }
+constexpr When less_4 = {"vectors of less than 8, clusters of 4 or more", has_clusters_of_narrow_vectors};
+constexpr When not_less_4 = {"", [](const CudaShape& s) { return !has_clusters_of_narrow_vectors(s); }};
 
 bool fits_384(const CudaShape& s) {
     return count_threads(even_rows, s, {.cluster = s.blocks_of_wide_row(), .vector_width = s.width}) <= 384;
@@ -90,7 +91,7 @@ constexpr When over_384 = {"more than 384 threads", [](const CudaShape& s) { ret
 // schedule's.
 // clang-format off
 
-// Partials are 3 to 4 % of the traffic at 256 to 1024 columns; the blocks that write them hide more latency (NOTES
+// Partials are 3 to 4 % of the traffic at 256 to 1024 columns; the latency that their blocks hide is worth more (NOTES
 // N-701).
 constexpr CudaRow one_block_rows[] = {
 //   vectors      sums when    threads     rows cluster blocks stages staging shared pace  measured
@@ -103,8 +104,8 @@ constexpr CudaRow one_block_rows[] = {
     {{17, 24},    any, always, exactly(8),   16, 1, 3, 2, async,     nothing, {},  "160: 15 % over 16 threads, a third idle. 171: - / 2 %"},
     {{25, 32},    two, always, exactly(16),   8, 1, 3, 2, async,     nothing, {},  "256: 0.853; not 32 threads: 0.80"},
     {{25, 32},    one, always, exactly(16),   8, 1, 3, 2, registers, nothing, {},  "256: - / 0.874; not 32 threads: - / 0.84"},
-    {{33, 47},    any, halves, exactly(32),   4, 1, 4, 2, async,     nothing, {},  "332 f16: - / 50 % over shifted, 10 % over 16 threads"},
-    {{33, 47},    any, wholes, exactly(16),   8, 1, 3, 2, async,     nothing, {},  "288: 49 % / 27 % over 64 threads, 352: 22 % / 11 %; 283: - / 54 %"},
+    {{33, 47},    any, half_loads, exactly(32),   4, 1, 4, 2, async,     nothing, {},  "332 f16: - / 50 % over shifted, 10 % over 16 threads"},
+    {{33, 47},    any, no_half_loads, exactly(16),   8, 1, 3, 2, async,     nothing, {},  "288: 49 % / 27 % over 64 threads, 352: 22 % / 11 %; 283: - / 54 %"},
     {{48, 48},    two, always, exactly(16),   8, 1, 2, 4, async,     nothing, {},  "384: 0.85; not 64 threads, a quarter idle: 0.79"},
     {{48, 48},    one, always, exactly(16),   8, 1, 3, 4, async,     nothing, {},  "384: - / 0.90; not 64 threads: - / 0.84"},
     {{49, 63},    any, always, exactly(32),   4, 1, 3, 2, async,     nothing, {},  "486: 16 % over 64 threads, 431: - / 9 %"},
@@ -128,7 +129,7 @@ constexpr CudaRow one_block_rows[] = {
 // registers with up to 8 vectors a thread while they suffice; else it is read again from L2 or shared memory; in
 // clusters if shared memory is too small. Lines with figures are measured (layernorm, share of a stream that reads a
 // matrix and writes one), the others are estimates (NOTES N-702).
-constexpr CudaRow streamed_rows[] = {
+constexpr CudaRow forward_like_rows[] = {
 //   vectors        sums when    threads     rows cluster blocks stages staging shared pace measured, rows a team
     {{1, 1},        any, always, exactly(1),  128, 1, 6, 4, async, nothing, {}, ""},
     {{2, 2},        any, always, exactly(2),   64, 1, 6, 4, async, nothing, {}, ""},
@@ -157,13 +158,13 @@ constexpr CudaRow streamed_rows[] = {
     {{1025, 1536},  any, light,  vectors(4),    1, 1, 3, 1, registers, columns_reread, {}, "12288, rmsnorm: 0.97; not rows read again: 0.91", 1},
     {{1537, 2048},  any, light,  vectors(4),    1, 1, 2, 1, registers, columns_reread, {}, "16384, rmsnorm: 0.98; not rows read again: 0.96", 1},
     {{1025, 2048},  any, medium, vectors(4),    1, 1, 3, 1, registers, reread, {}, "16384: 0.97; not in shared memory, all rows: 0.90", 1},
-    {{1025, 2048},  any, wide_alone, vectors(8), 1, 1, 3, 1, async, rows_kept, {}, "16384 rmsnorm, f32 gamma: 0.97; not all rows: 0.92", 1},
+    {{1025, 2048},  any, wide_alone, vectors(8), 1, 1, 3, 1, async, rows_columns_reread, {}, "16384 rmsnorm, f32 gamma: 0.97; not all rows: 0.92", 1},
     {{1025, 2048},  any, wide_both, vectors(4), 1, 1, 1, 4, bulk,  nothing, {}, "16384, f32 gamma: 0.90; not read again: 0.85"},
     {{2049, 4096},  any, light,  vectors(4),    1, 1, 1, 1, registers, reread, {}, "32768, rmsnorm: 0.96; not clusters of 2: 0.92", 1},
     {{2049, 4096},  any, roomy_medium, vectors(4), 1, 1, 1, 2, bulk, columns, {}, "32768: 0.96, 24576: 0.94; not clusters of 2, all rows: 0.89, 0.91", 4},
-    {{2049, 4096},  any, roomy_wide_alone, vectors(8), 1, 1, 2, 1, async, rows_kept, {}, "32768 rmsnorm, f32 gamma: 0.98; not clusters of 2, all rows: 0.92", 1},
+    {{2049, 4096},  any, roomy_wide_alone, vectors(8), 1, 1, 2, 1, async, rows_columns_reread, {}, "32768 rmsnorm, f32 gamma: 0.98; not clusters of 2, all rows: 0.92", 1},
     {{2049, 4096},  any, neither_light_nor_roomy, vectors(4), 1, 2, 1, 4, bulk,  nothing, {}, ""},
-    {{4097, 8192},  any, roomy_alone, vectors(8), 1, 1, 1, 1, async, rows_kept, {}, "rmsnorm, 49152: 1.00, f32 gamma 0.89; 65536: 0.96, 0.93; not clusters of 4, all rows: 0.88, 0.88; 0.91, 0.92", 1},
+    {{4097, 8192},  any, roomy_alone, vectors(8), 1, 1, 1, 1, async, rows_columns_reread, {}, "rmsnorm, 49152: 1.00, f32 gamma 0.89; 65536: 0.96, 0.93; not clusters of 4, all rows: 0.88, 0.88; 0.91, 0.92", 1},
     {{4097, 6144},  any, crowded, vectors(6), 1, 4, 1, 3, async, nothing, {}, "49152, f32 gamma: 0.91"},
     {{6145, 8192},  any, crowded_plain, vectors(6), 1, 4, 1, 3, async, nothing, {}, "65536: 0.92; not 4 vectors a thread, bulk: 0.88"},
     {{6145, 8192},  any, crowded_gamma, vectors(4), 1, 4, 1, 3, bulk,  rows,    {}, "65536, f32 gamma: 0.92; not both shared: 0.58"},
@@ -182,24 +183,24 @@ constexpr CudaRow shifted_rows[] = {
     {{97, 192},   any, always, exactly(32),   8, 1,       1,    2, async, rows, {},     "1023: 0.71 / 0.75; not: 0.60 / 0.70"},
     {{193, 255},  any, always, vectors(2),    4, 1,       1,    2, async, rows, {4},    "1867: 4 % over 3 vectors a thread"},
     {{256, 320},  any, always, vectors(3),    4, 1,       1,    2, async, rows, {4},    ""},
-    {{321, 768},  any, reads,  vectors(3),    2, 1,       1,    3, async, nothing, {},  "4097, forward: 10 % over 2 stages, shared"},
-    {{321, 768},  any, sums,   vectors(3),    2, 1,       1,    2, async, rows, {4},    "4097: 0.86 / 0.87; not: 0.71 / 0.82"},
+    {{321, 768},  any, forward_like,  vectors(3),    2, 1,       1,    3, async, nothing, {},  "4097, forward: 10 % over 2 stages, shared"},
+    {{321, 768},  any, not_forward_like, vectors(3),    2, 1,       1,    2, async, rows, {4},    "4097: 0.86 / 0.87; not: 0.71 / 0.82"},
     {{769, 1399}, two, always, vectors(3),    1, 1,       1,    2, async, rows, {2, 2}, "10001: 0.82; not: 0.74"},
-    {{1400, 2048},two, alone,  vectors(3),    1, 1,       1,    2, async, rows, {2, 2}, ""},
-    {{1400, 2048},two, shares, vectors(3),    1, 4,       3,    2, async, rows, {},     "12289: 6 % over one block, 15001: 11 %"},
+    {{1400, 2048},two, no_clusters_of_8,  vectors(3),    1, 1,       1,    2, async, rows, {2, 2}, ""},
+    {{1400, 2048},two, clusters_of_8, vectors(3),    1, 4,       3,    2, async, rows, {},     "12289: 6 % over one block, 15001: 11 %"},
     {{769, 1199}, one, always, vectors(3),    1, 1,       1,    2, async, rows, {},     "7001: 6 % over pace=2, 25000 rows the same"},
     {{1200, 2048},one, always, vectors(3),    1, 1,       1,    2, async, rows, {2},    "10951, 25769 rows: - / 0.92; not pace=0: 0.78. 14001: 22 % over pace=0"},
-    {{2049, end}, two, alone,  vectors(3),    1, 1,       1,    2, async, rows, {2, 2}, ""},
-    {{2049, end}, one, alone,  vectors(3),    1, 1,       1,    2, async, rows, {2},    ""},
-    {{2049, 3072},two, shares, vectors(4),    1, 8,       fill, 2, async, rows, {},     "23177: 8 % over 6 vectors a thread"},
-    {{3073, 4096},two, shares, vectors(6),    1, 8,       fill, 2, async, rows, {},     "20001: 0.82; not: 0.69"},
-    {{4097, 8192},two, shares, within(192),    1, 8,       fill, 2, async, rows, {},     "42001: 17 % over 6 vectors a thread, 34695: 16 %"},
-    {{2049, 8192},one, shares, vectors(6),    1, 8,       fill, 2, async, rows, {4},    "40001: - / 0.86; not: - / 0.72"},
-    {{8193, end}, two, shares, vectors(6),    1, largest, fill, 2, async, both, {},     "70001: 0.73; not: 0.30"},
-    {{8193, end}, one, shares, vectors(6),    1, largest, fill, 2, async, both, {4},    "70001: - / 0.81; not: - / 0.45"},
+    {{2049, end}, two, no_clusters_of_8,  vectors(3),    1, 1,       1,    2, async, rows, {2, 2}, ""},
+    {{2049, end}, one, no_clusters_of_8,  vectors(3),    1, 1,       1,    2, async, rows, {2},    ""},
+    {{2049, 3072},two, clusters_of_8, vectors(4),    1, 8,       fill, 2, async, rows, {},     "23177: 8 % over 6 vectors a thread"},
+    {{3073, 4096},two, clusters_of_8, vectors(6),    1, 8,       fill, 2, async, rows, {},     "20001: 0.82; not: 0.69"},
+    {{4097, 8192},two, clusters_of_8, within(192),    1, 8,       fill, 2, async, rows, {},     "42001: 17 % over 6 vectors a thread, 34695: 16 %"},
+    {{2049, 8192},one, clusters_of_8, vectors(6),    1, 8,       fill, 2, async, rows, {4},    "40001: - / 0.86; not: - / 0.72"},
+    {{8193, end}, two, clusters_of_8, vectors(6),    1, largest, fill, 2, async, both, {},     "70001: 0.73; not: 0.30"},
+    {{8193, end}, one, clusters_of_8, vectors(6),    1, largest, fill, 2, async, both, {4},    "70001: - / 0.81; not: - / 0.45"},
 };
 
-// Registers for dgamma, dbeta and an f32 gamma besides 2-byte matrices.
+// Rows whose threads need registers for dgamma, dbeta and an f32 gamma in addition to 2-byte matrices.
 constexpr CudaRow wide_gamma_rows[] = {
     {{1025, 2048},two, gamma,  even(3),       1, 4, 2, 3, bulk, nothing, {4}, "16384, 8192 rows: 0.95 (4 vectors a thread); not 2 and one block: 0.91"},
 };
@@ -223,9 +224,9 @@ constexpr CudaRow widest_rows_of_two_sums[] = {
     {{24577, 32768},two, always, busy,        1, 16, 1, 3, bulk,  both,    {2}, "262144 (8): 0.91; not (4): 0.63"},
 };
 
-// Counted by the vectors of a block. A thread has two, or more where no lane is idle then. Clusters of 16 leave 20
-// multiprocessors idle. With half the threads the sums and an f32 gamma of 4 vectors fit 128 registers, sm_80 (NOTES
-// N-704).
+// Counted by the vectors of a block. A thread has two vectors, or more if that leaves no lane idle. Clusters of 16
+// leave 20 multiprocessors idle. With half the threads, the sums and an f32 gamma in vectors of 4 fit 128 registers on
+// sm_80 (NOTES N-704).
 constexpr CudaRow wide_rows[] = {
 //   of a block   sums when         threads rows cluster blocks stages staging shared pace  measured
     {{513, 640},  any, always,      even_rows,1, wide, 2, 3, bulk, rows,    {2}, "9216: 0.942; not one block: 0.757"},
@@ -248,18 +249,20 @@ bool has_widest_rows_of_two_sums(const CudaShape& s) {
 }
 
 constexpr CudaFamily families[] = {
-    {"start anywhere in a vector", [](const CudaShape& s) { return s.is_wide_and_shifted(); }, false, shifted_rows},
-    {"are read alone", [](const CudaShape& s) { return s.streams; }, false, streamed_rows},
-    {"fit a block", [](const CudaShape& s) { return s.vectors <= 512; }, false, one_block_rows},
-    {"have a wide gamma", has_wide_gamma_rows, false, wide_gamma_rows},
-    {"are among the widest", has_widest_rows_of_two_sums, false, widest_rows_of_two_sums},
-    {"are wide", [](const CudaShape&) { return true; }, true, wide_rows},
+    {"rows that start anywhere in a vector", [](const CudaShape& s) { return s.is_wide_and_shifted(); }, false,
+     shifted_rows},
+    {"rows with one input matrix and no column sums", [](const CudaShape& s) { return s.forward_like; }, false,
+     forward_like_rows},
+    {"rows that fit a block", [](const CudaShape& s) { return s.vectors <= 512; }, false, one_block_rows},
+    {"rows with a wide gamma", has_wide_gamma_rows, false, wide_gamma_rows},
+    {"rows that are among the widest", has_widest_rows_of_two_sums, false, widest_rows_of_two_sums},
+    {"rows that are wide", [](const CudaShape&) { return true; }, true, wide_rows},
 };
 
 CudaMemory memory_of(Shared what, Shared shared) {
     if (shared == reread) return CudaMemory::global;
     if (shared == columns_reread) return what == rows ? CudaMemory::registers : CudaMemory::global;
-    if (shared == rows_kept) return what == rows ? CudaMemory::shared : CudaMemory::global;
+    if (shared == rows_columns_reread) return what == rows ? CudaMemory::shared : CudaMemory::global;
     return shared == what || shared == both ? CudaMemory::shared : CudaMemory::registers;
 }
 
@@ -298,7 +301,7 @@ CudaFound find_in_cuda_table(const CudaShape& shape) {
 }
 
 std::string describe(const CudaFamily& family, const CudaRow& row) {
-    std::string text = fmt::format("rows that {}: {} vectors of a {}", family.rows_are, to_text(row.vectors),
+    std::string text = fmt::format("{}: {} vectors of a {}", family.kind, to_text(row.vectors),
                                    family.counts_by_block ? "block" : "row");
     if (row.sums != any) text += fmt::format(", {} column sums", name(row.sums));
     if (!row.when.text.empty()) text += fmt::format(", {}", row.when.text);

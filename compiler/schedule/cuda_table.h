@@ -12,8 +12,8 @@
 
 namespace normjit::schedule {
 
-/// The most row means of a sweep, for any norm, by which shared memory is estimated before there is a plan. One too
-/// many costs some bytes.
+/// An upper limit on the row means of a sweep, for any norm. It serves to estimate shared memory before there is a
+/// plan; if it is one too high, that wastes a few bytes.
 inline constexpr int most_row_sums = 2;
 
 /// The properties that the tables depend on.
@@ -24,9 +24,9 @@ struct CudaShape {
     bool aligned = false;          ///< every load moves a multiple of 16 bytes
     bool copyable = false;         ///< every load moves at least the 4 bytes of an asynchronous copy
     bool shifted = false;          ///< rows may start anywhere in a vector
-    int part = 1;                  ///< loads take 1/part of a vector: 1, 2 or 4
+    int load_divisor = 1;          ///< a load takes this fraction of a vector: 1, a half or a quarter
     bool two_sums = false;         ///< dgamma and dbeta are summed
-    bool streams = false;          ///< one matrix is read, and nothing is summed over the rows
+    bool forward_like = false;     ///< one matrix is read, and nothing is summed over the rows
     bool has_long_slices = false;  ///< 128 rows or more, with their own gammas or sums
     bool has_beta = false;         ///< two column inputs, not only gamma
     bool wide_columns = false;     ///< the elements of gamma are wider than those of the matrices
@@ -34,8 +34,9 @@ struct CudaShape {
     int most_cluster = 1;          ///< the largest cluster of the target, in blocks
 
     /// Returns the elements of one load.
-    int loaded_width() const { return width / part; }
-    /// True if shifting decides; narrow rows lie side by side wherever they start.
+    int loaded_width() const { return width / load_divisor; }
+    /// True if shifting decides the schedule. Narrow rows lie side by side, wherever they start, so shifting costs them
+    /// little.
     bool is_wide_and_shifted() const { return shifted && vectors > 64; }
     /// Returns the vectors of one of the `cluster` blocks that share a row.
     int64_t vectors_of_block(int cluster) const;
@@ -62,12 +63,12 @@ struct Threads {
     enum class Rule {
         unchanged,
         exactly,
-        vectors,         ///< as many as give each thread so many vectors
-        near,            ///< `number` or fewer, such that few lanes are idle
-        within,          ///< `number` or fewer, with the fewest vectors a thread that this allows
+        vectors,         ///< enough for `number` vectors each
+        near,            ///< at most `number`, such that few lanes are idle
+        within,          ///< at most `number`, with the fewest vectors a thread that this allows
         even,            ///< as `vectors`, or up to 3 more if no lane is idle then
         even_rows,       ///< as `even` if the blocks' shares are equal, and at most 512 threads
-        half_even_rows,  ///< half of those
+        half_even_rows,  ///< half of even_rows
         busy,            ///< 224 or 256, whichever leaves fewer lanes idle
     };
     Rule rule = Rule::unchanged;
@@ -76,8 +77,8 @@ struct Threads {
 /// Returns the threads that the rule gives a schedule whose other fields are chosen.
 int count_threads(Threads threads, const CudaShape& shape, const CudaSchedule& schedule);
 
-/// What stays in shared memory between the sweeps over a row. Values that are reread stay nowhere: each sweep loads
-/// what it needs.
+/// What stays in shared memory between the sweeps over a row. Values that are reread do not stay anywhere: each sweep
+/// loads what it needs.
 enum class Shared { nothing, rows, columns, both, reread, columns_reread, rows_columns_reread };
 
 struct Pace {
@@ -86,16 +87,16 @@ struct Pace {
 };
 
 struct CudaRow {
-    Range vectors;  ///< of a row; in a family that counts by block, of a block
+    Range vectors;  ///< vectors of a row or, in a family that counts by block, of a block
     Sums sums;
     struct Condition {
-        std::string_view text;  ///< empty for always
+        std::string_view text;  ///< empty if the condition always holds
         bool (*holds)(const CudaShape&);
     } when;
     Threads threads;
     int rows_per_block;
-    int cluster;        ///< blocks; or wide_row_blocks, largest_cluster
-    int blocks_per_sm;  ///< or fill_384
+    int cluster;        ///< blocks, or one of wide_row_blocks and largest_cluster
+    int blocks_per_sm;  ///< a number, or fill_384
     int pipeline_depth;
     CudaStaging staging;
     Shared shared;
@@ -104,11 +105,11 @@ struct CudaRow {
     int rows_per_team = 0;
 };
 inline constexpr int wide_row_blocks = 0, largest_cluster = -1;
-inline constexpr int fill_384 = 0;  ///< as many as have 384 threads together
+inline constexpr int fill_384 = 0;  ///< as many blocks as have 384 threads in all
 
-/// Lines for one kind of rows. For each shape to which the family applies, exactly one of its lines holds.
+/// Lines for one kind of rows. Exactly one of its lines holds for each shape to which the family applies.
 struct CudaFamily {
-    std::string_view rows_are;
+    std::string_view kind;  ///< the kind of rows, as reasons print it
     bool (*applies)(const CudaShape&);
     bool counts_by_block;
     std::span<const CudaRow> rows;

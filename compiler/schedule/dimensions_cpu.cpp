@@ -78,7 +78,7 @@ Values split_rows(const SearchedProblem& p, const Schedule&) {
     return p.rows <= usual ? Values{usual, 0} : Values{usual, INT64_MAX};
 }
 
-/// Groups of at least two threads each.
+/// Returns numbers of groups that have at least two threads each.
 Values thread_groups(const SearchedProblem& p, const Schedule& schedule) {
     Values values = {cpu_of(p.heuristic).thread_groups};
     if (cpu_of(schedule).split_rows < p.rows) return values;
@@ -107,9 +107,9 @@ Values nontemporal_kbs(const SearchedProblem& p, const Schedule&) {
     if (!p.spec.writes_matrices()) return {cpu_of(p.heuristic).nontemporal_kb};
     const int64_t usual = cpu_of(p.heuristic).nontemporal_kb;
     const int64_t traffic = bytes_moved(p.spec, p.rows);
-    const bool streams = usual >= 0 && traffic / 1024 >= usual;
-    if (!streams && traffic < p.target.cpu.cores * p.target.cpu.l2_bytes) return {usual};
-    return {usual, streams ? -1 : 0};
+    const bool past_caches = usual >= 0 && traffic / 1024 >= usual;
+    if (!past_caches && traffic < p.target.cpu.cores * p.target.cpu.l2_bytes) return {usual};
+    return {usual, past_caches ? -1 : 0};
 }
 
 constexpr Dimension table[] = {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses a CPU schedule without measuring. One function chooses each field, from the problem and the fields before it.
 // tools/lab/NOTES.md has the measurements that they were fitted to.
-#include "artifact/realign.h"
+#include "artifact/nontemporal_staging.h"
+#include "schedule/aliasing_4k.h"
 #include "schedule/cpu_legality.h"
 #include "schedule/cpu_shape.h"
 #include "schedule/heuristics.h"
-#include "schedule/store_conflicts.h"
 #include "support/divide.h"
 
 #include "normjit/geometry.h"
@@ -27,9 +27,9 @@ int widest_legal(Legality& legality, CpuSchedule cpu, int CpuSchedule::* field) 
     return cpu.*field;
 }
 
-/// Returns the rows of which L1 holds x, dy and dx beside the columns' partials and gamma, so that the last sweep finds
-/// them there. 0 where that does not gain: with rows that need conversion, whose limit is arithmetic, or with too few
-/// rows (NOTES N-601).
+/// Returns how many rows of x, dy and dx fit L1 together with the columns' partials and gamma, so that the last sweep
+/// finds them there. Returns 0 if that gains nothing: for rows that need conversion, which are limited by arithmetic,
+/// or if too few rows fit (NOTES N-601).
 int64_t rows_in_l1(const Spec& spec, const Target& target) {
     if (!spec.writes_matrices()) return 0;  // one sweep
     const auto math_bytes = static_cast<int64_t>(size_of(spec.compute()));
@@ -44,8 +44,8 @@ int64_t rows_in_l1(const Spec& spec, const Target& target) {
     return rows < least ? 0 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rows)));
 }
 
-/// Returns the traffic from which on stores go past the caches: where x, dy and dx outgrow L2 and a fair share of L3,
-/// which other programs use as well (NOTES N-602).
+/// Returns the traffic above which stores go past the caches: when x, dy and dx outgrow L2 and a fair share of L3,
+/// which other programs also use (NOTES N-602).
 int64_t choose_nontemporal_kb(const Target& target) {
     constexpr int64_t share_of_core = 2 << 20;
     const int64_t all_l2 = target.cpu.cores * target.cpu.l2_bytes, all_shares = target.cpu.cores * share_of_core;
@@ -56,17 +56,17 @@ bool goes_past_caches(const Spec& spec, const Target& target) {
     return spec.rows && bytes_moved(spec, *spec.rows) / 1024 >= choose_nontemporal_kb(target);
 }
 
-/// Returns the rows of a block on a Zen 4, if they differ from other CPUs': few where loads and stores alias, else many
-/// for wide rows (NOTES N-603).
+/// Returns the rows of a block on a Zen 4 if it needs another number than other CPUs: few where loads and stores alias,
+/// otherwise many for wide rows (NOTES N-603).
 std::optional<int64_t> rows_on_zen4(const Spec& spec, const Target& target) {
     constexpr int64_t too_few = 4;
     if (target.cpu.tune != Tune::zen4 || spec.rows.value_or(INT64_MAX) <= too_few) return {};
-    if (loads_meet_stores(spec)) return goes_past_caches(spec, target) && rows_in_l1(spec, target) == 0 ? 4 : 2;
+    if (has_4k_aliasing(spec)) return goes_past_caches(spec, target) && rows_in_l1(spec, target) == 0 ? 4 : 2;
     if (width_of(spec, target) != Width::usual) return converts(spec) ? 4 : 8;
     return {};
 }
 
-/// True if the rows are too few to gain by overlapped sweeps.
+/// True if there are too few rows for overlapped sweeps to gain anything.
 bool has_few_rows(const Spec& spec) {
     constexpr int64_t least = 32;
     return spec.rows && *spec.rows < least;
@@ -90,16 +90,16 @@ int usual_row_block(const Spec& spec, const Target& target) {
     return static_cast<int>(std::min(std::max(in_l1 > 0 ? in_l1 : in_l2, narrow), rows));
 }
 
-/// Returns the number of threads whose L2 together hold a row and its data for every column, in three eighths of each
-/// L2.
+/// Returns how many threads it takes for their L2 caches together to hold a row and its data for every column, if three
+/// eighths of each L2 are used.
 int64_t threads_of_row(const Spec& spec, const Target& target) {
     int64_t threads = 1;
     while ((bytes_read(spec) + column_bytes(spec)) / threads > target.cpu.l2_bytes / 8 * 3) threads *= 2;
     return threads;
 }
 
-/// Returns the rows of a block for overlapped sweeps, shared by `threads`: all their L2 hold one such block and its
-/// columns. A row that does not fit in any case gains most from the largest block.
+/// Returns the rows of a block for overlapped sweeps that `threads` share: one such block and its columns fit all their
+/// L2 caches together. A row that does not fit in any case gains most from the largest block.
 int rows_to_overlap(const Spec& spec, const Target& target, int64_t threads) {
     constexpr int64_t most = 4;
     if (threads == 1 && width_of(spec, target) == Width::widest) return most;
@@ -107,9 +107,9 @@ int rows_to_overlap(const Spec& spec, const Target& target, int64_t threads) {
     return static_cast<int>(std::clamp<int64_t>(threads * target.cpu.l2_bytes / 8 / bytes_read(spec), least, most));
 }
 
-/// True if overlapped sweeps gain: rows from memory, because reads of the next block's first sweep then accompany the
-/// writes of this block's last sweep. A Zen 4 prefetches better without, unless conversion leaves time for it (NOTES
-/// N-605).
+/// True if overlapped sweeps gain: for rows from memory, because reads for the next block's first sweep then run along
+/// with writes of this block's last sweep. A Zen 4 prefetches better without overlap, unless conversion leaves time for
+/// it (NOTES N-605).
 bool gains_by_overlap(const Spec& spec, const Target& target) {
     if (target.cpu.tune == Tune::zen4 && !(converts(spec) && rows_fill_lines(spec))) return false;
     if (has_few_rows(spec)) return false;
@@ -129,8 +129,8 @@ int choose_overlap(const Spec& spec, const Target& target, CpuSchedule cpu, Lega
     return legality.allows(cpu) ? 1 : 0;
 }
 
-/// Returns as many independent sums as the latency of an FMA requires, fewer for short rows, because folding each costs
-/// an addition (NOTES N-606).
+/// Returns as many independent sums as the latency of an FMA requires. Short rows take fewer, because folding each sum
+/// costs an addition (NOTES N-606).
 int most_unroll(const Spec& spec) {
     const int64_t vectors = spec.cols * static_cast<int64_t>(size_of(spec.compute())) / 64;
     return vectors >= 32 ? 4 : vectors >= 16 ? 2 : 1;
@@ -147,27 +147,27 @@ int choose_prefetch(const Spec& spec, const Target& target, const CpuSchedule& c
     return one_block || !fits ? 3 : 1;
 }
 
-/// Returns fewer rows per block if dx is stored past the caches, does not fill lines, and then fits the stack (NOTES
-/// N-608).
-int fit_realigned_rows(const Spec& spec, const Target& target, int usual) {
+/// Returns fewer rows per block if an output is stored past the caches, its rows do not fill lines, and that many fit
+/// the stack (NOTES N-608).
+int fit_staged_rows(const Spec& spec, const Target& target, int usual) {
     const int64_t least = target.cpu.tune == Tune::zen4 && converts(spec) ? 4 : 2;
     if (rows_fill_lines(spec)) return usual;
     if (spec.rows && !goes_past_caches(spec, target)) return usual;
-    const int64_t fit = rows_that_fit(spec);
+    const int64_t fit = most_staged_rows(spec);
     return fit < least ? usual : static_cast<int>(std::min<int64_t>(fit, usual));
 }
 
 constexpr int64_t narrowest_shared = 4096;  ///< columns that several threads share
 
-/// Returns the most columns of a range, whose row sums are separate: 16384 for each element of four vectors of sums.
-/// Longer f32 sums stop growing (NOTES N-609).
+/// Returns the most columns of a range. Each range has its own row sums, four vectors of them, and 16384 columns for
+/// each element of these. Longer f32 sums would stop growing (NOTES N-609).
 int64_t widest_range(const Target& target) { return int64_t{16384} * target.vector_bytes(); }
 
 bool is_for_one_thread(const Spec& spec, const Target& target) {
     return spec.rows && *spec.rows < Geometry::rows_to_share(spec.cols, target.cpu.cores);
 }
 
-/// Returns the row groups for rows that are too few for several groups a core; wide rows get a group each (NOTES
+/// Returns the row groups if there are too few rows for several groups a core; wide rows get one group each (NOTES
 /// N-610).
 int64_t groups_of_few_rows(const Spec& spec, const Target& target) {
     const int64_t rows = *spec.rows;
@@ -176,8 +176,8 @@ int64_t groups_of_few_rows(const Spec& spec, const Target& target) {
     return spec.cols >= 4096 ? std::max(rows / 4, std::min<int64_t>(rows, 10)) : rows / 4;
 }
 
-/// Returns enough groups for every core to take several, all cores equally many, while a group keeps 64 rows; its
-/// partials are then a small part of the traffic. Below that, one group a core (NOTES N-610).
+/// Returns enough groups for every core to take several, and all cores equally many, as long as a group has 64 rows;
+/// its partials are then a small part of the traffic. With fewer rows, it returns one group a core (NOTES N-610).
 int64_t choose_row_groups(const Spec& spec, const Target& target) {
     if (target.cpu.cores == 1 || is_for_one_thread(spec, target)) return 1;
     const int64_t wanted = int64_t{4} * target.cpu.cores;
@@ -187,8 +187,9 @@ int64_t choose_row_groups(const Spec& spec, const Target& target) {
     return std::max(one_a_core, for_each_core * target.cpu.cores);
 }
 
-/// Caching the [N] values saves conversions, unless they are used as they are in memory. Wide rows need the room in L2;
-/// a forward pass reads them only once for a block of rows (NOTES N-611).
+/// Decides whether to cache the [N] values. Caching saves conversions, unless the values are used as they are in
+/// memory. Wide rows need the room in L2, and a forward pass reads the values only once for a block of rows (NOTES
+/// N-611).
 int choose_cache_columns(const Spec& spec, const Target& target) {
     constexpr int64_t min_rows = 64;
     if (spec.pass == Pass::forward) return 0;
@@ -202,8 +203,8 @@ int choose_cache_columns(const Spec& spec, const Target& target) {
     return !operands.columns().empty() && !as_in_memory && many ? 1 : 0;
 }
 
-/// Returns the rows of a block whose converted elements are cached on the stack, at most `usual`, or 0. Gains if rows
-/// that need conversion come from L2 and the stack holds 4 of them (NOTES N-612).
+/// Returns the number of rows, at most `usual`, whose converted elements are cached on the stack, or 0. Caching gains
+/// if rows that need conversion come from L2 and the stack holds 4 of them (NOTES N-612).
 int rows_with_cached_elements(const Spec& spec, const Target& target, CpuSchedule cpu, int usual, Legality& legality) {
     constexpr int least_rows = 4;
     const bool in_l2 = spec.rows && bytes_moved(spec, *spec.rows) <= target.cpu.l2_bytes;
@@ -215,8 +216,8 @@ int rows_with_cached_elements(const Spec& spec, const Target& target, CpuSchedul
     return legality.allows(cpu) ? cpu.row_block : 0;
 }
 
-/// Returns the threads that share each row in thread groups, or 0: for wide rows, and no more threads than a row needs,
-/// because they wait for each other after every block of rows (NOTES N-613).
+/// Returns the number of threads that share each row in thread groups, or 0. Only wide rows are shared, and by no more
+/// threads than they need, because threads wait for each other after every block of rows (NOTES N-613).
 int64_t threads_per_group(const Spec& spec, const Target& target, const CpuSchedule& cpu) {
     const int64_t threads = threads_of_row(spec, target);
     const bool is_shared = spec.cols >= narrowest_shared && spec.cols <= widest_range(target);
@@ -224,14 +225,14 @@ int64_t threads_per_group(const Spec& spec, const Target& target, const CpuSched
     return can && threads > 1 && target.cpu.cores / threads >= 2 ? threads : 0;
 }
 
-/// Returns the number of rows up to which columns are split, for launches that row groups would leave on few cores. The
-/// widest rows are always split, because the cores' L2 hold more of them together than one. A single thread saves the
-/// partials (NOTES N-614).
+/// Returns the number of rows up to which columns are split, for launches whose row groups would use only a few cores.
+/// The widest rows are always split, because all L2 caches together hold more of them than one does. On a single thread
+/// splitting saves the partials (NOTES N-614).
 int64_t choose_split_rows(const Spec& spec, const Target& target, int64_t group_threads) {
     if (spec.invariant) return 0;
     if (spec.cols > widest_range(target)) return INT64_MAX;
     constexpr int64_t narrowest_alone = 2048;  // columns for one thread
-    constexpr int64_t most_alone = 32 << 10;   // and elements
+    constexpr int64_t most_alone = 32 << 10;   // the most elements for one thread
     if (is_for_one_thread(spec, target)) {
         const bool few_elements = *spec.rows * spec.cols < most_alone;
         return few_elements && spec.cols >= narrowest_alone ? *spec.rows : 0;
@@ -245,13 +246,13 @@ int64_t choose_split_rows(const Spec& spec, const Target& target, int64_t group_
 int choose_row_block(const Spec& spec, const Target& target, CpuSchedule cpu, int64_t group_threads, int cached) {
     if (cached > 0) return cached;
     if (group_threads > 0) return rows_to_overlap(spec, target, group_threads);
-    cpu.row_block = fit_realigned_rows(spec, target, usual_row_block(spec, target));
+    cpu.row_block = fit_staged_rows(spec, target, usual_row_block(spec, target));
     if (cpu.overlap == 0) return cpu.row_block;
     const int rows = rows_to_overlap(spec, target, 1);
-    return may_realign(spec, cpu) ? std::min(rows, cpu.row_block) : rows;
+    return may_stage_output(spec, cpu) ? std::min(rows, cpu.row_block) : rows;
 }
 
-/// Notes the properties of the problem that decided.
+/// Notes which properties of the problem decided.
 void explain(const Spec& spec, const Target& target, const CpuSchedule& cpu, int64_t group_threads, Reasons reasons) {
     constexpr std::string_view widths[] = {"several rows fit a core's L2", "a row or two fit a core's L2",
                                            "no row fits a core's L2"};
@@ -262,8 +263,9 @@ void explain(const Spec& spec, const Target& target, const CpuSchedule& cpu, int
             widths[width], bytes_read(spec) >> 10, column_bytes(spec) >> 10, target.cpu.l2_bytes >> 10,
             converts(spec) ? "; rows to convert" : "");
     });
-    if (target.cpu.tune == Tune::zen4 && loads_meet_stores(spec))
-        reasons.note([] { return std::string("row_block: a row's loads meet the stores of the row before"); });
+    if (target.cpu.tune == Tune::zen4 && has_4k_aliasing(spec))
+        reasons.note(
+            [] { return std::string("row_block: a row's loads have 4K aliasing with the stores of the row before"); });
     if (cpu.cache_elements == 1)
         reasons.note(
             [&] { return fmt::format("cache_elements, row_block: {} converted rows fit the stack", cpu.row_block); });

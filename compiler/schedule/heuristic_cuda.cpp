@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses a CUDA schedule without measuring: from the table of the fastest schedules, changed for few rows and fitted
-// to the spec's types and the target; by a search where the table has no answer. tools/lab/NOTES.md has the
-// measurements.
+// Chooses a CUDA schedule without measuring. It takes one from the table of the fastest schedules, changes it for few
+// rows and fits it to the spec's types and the target; where the table has no answer, it searches. tools/lab/NOTES.md
+// has the measurements.
 #include "plan/cuda.h"
 #include "schedule/cuda_adaptations.h"
 #include "schedule/cuda_fit.h"
@@ -18,8 +18,8 @@ namespace normjit::schedule {
 
 namespace {
 
-/// Restricts staging and pace to what the vectors and the target allow. Pacing pays when memory is the limit, not with
-/// narrow loads.
+/// Restricts staging and pace to what the vectors and the target allow. Pacing pays only when memory is the limit,
+/// which it is not with narrow loads.
 void limit_staging(CudaSchedule& s, const CudaShape& shape, const Target& target) {
     if (!shape.aligned) s.pace = 0;
     if (shape.shifted) s.staging = CudaStaging::async;
@@ -31,7 +31,7 @@ void limit_staging(CudaSchedule& s, const CudaShape& shape, const Target& target
     }
 }
 
-/// Returns the number that the row groups must be a multiple of, as CudaPath::groups() has it.
+/// Returns the number of which the row groups must be a multiple, as in CudaPath::groups().
 int64_t unit_of_groups(const Spec& spec, const CudaSchedule& s) {
     return spec.cols % s.vector_width == 0 ? 1 : s.vector_width / std::gcd(s.vector_width, s.rows_per_block);
 }
@@ -103,8 +103,8 @@ class Search {
         return even * 8 > most * 7 || overburdens_a_few ? most : even;
     }
 
-    /// Limits the pipeline to two or three stages if a group has at most five turns: more cost more than they bring
-    /// (NOTES N-706).
+    /// Limits the pipeline to two or three stages if a group has at most five turns: more stages cost more than they
+    /// gain (NOTES N-706).
     void shorten_pipeline(CudaSchedule& s, int64_t row_groups) const {
         constexpr int64_t most_turns = 5, narrow = 64, wide = 257;
         if (!rows_ || *rows_ * 5 <= target_.cuda.sm_count || operands_.reductions().empty() || spec_.has_per_slice())
@@ -113,7 +113,7 @@ class Search {
         const int64_t rows_of_turn = row_groups * s.rows_per_block;
         if (shape_.vectors <= narrow && *rows_ <= rows_of_turn) return;
         const bool fills_three = *rows_ > 2 * rows_of_turn && s.cluster == 1 && s.rows_per_block == 1 &&
-                                 shape_.vectors < wide && shape_.part != 4;
+                                 shape_.vectors < wide && shape_.load_divisor != 4;
         const int enough = fills_three ? 3 : 2;
         if (s.pipeline_depth <= enough || *rows_ > most_turns * rows_of_turn) return;
         s.pipeline_depth = enough;
@@ -127,7 +127,7 @@ class Search {
         constexpr int64_t few = 20;
         if (!operands_.reductions().empty() || s.form != CudaForm::rows || s.cluster > 1) return;
         if (s.staging == CudaStaging::registers || shape_.is_wide_and_shifted()) return;
-        if (shape_.streams) {
+        if (shape_.forward_like) {
             if (!spec_.has_per_slice() || shape_.vectors >= gain.from) return;
             s.rows_per_team = s.pipeline_depth;
         } else {
@@ -144,7 +144,7 @@ class Search {
 
     /// Limits the stages to the rows of a team (NOTES N-706).
     void drop_idle_stages(CudaSchedule& s, int64_t row_groups) const {
-        if (!rows_ || !shape_.streams || s.staging == CudaStaging::registers || spec_.has_per_slice()) return;
+        if (!rows_ || !shape_.forward_like || s.staging == CudaStaging::registers || spec_.has_per_slice()) return;
         const int64_t turns = divide_up(*rows_, row_groups * s.rows_per_block);
         s.pipeline_depth = static_cast<int>(std::min<int64_t>(s.pipeline_depth, std::max<int64_t>(turns, 2)));
     }
@@ -162,8 +162,8 @@ class Search {
     }
 
   private:
-    /// Gives parts of slices that are too short for many rows at a time, or for a pipeline, one row at a time in as
-    /// many blocks as fit, which work on different parts meanwhile.
+    /// Handles slices whose parts are too short for many rows at a time or for a pipeline: takes one row at a time, in
+    /// as many blocks as fit, which work on different parts at the same time.
     void fit_slices(CudaSchedule& s) const {
         constexpr int64_t least_steps = 32, most_threads = 512, threads_of_processor = 1536;
         if (!spec_.has_per_slice() || !spec_.rows || *spec_.rows >= least_steps * s.rows_per_block) return;
@@ -179,12 +179,12 @@ class Search {
         fit_.make_comfortable(s);
     }
 
-    /// Returns the lines that were followed, if reasons are wanted.
+    /// Returns the lines that were applied, if reasons are wanted.
     std::vector<std::string> follow_tables(CudaSchedule& s) const {
         std::vector<std::string> lines;
         for (const CudaAdaptations& table : cuda_adaptations()) {
             const CudaAdaptation* line = line_for(table, s);
-            if (line == nullptr || (shape_.streams && !table.is_for_streams)) continue;
+            if (line == nullptr || (shape_.forward_like && !table.is_for_forward_like)) continue;
             if (shape_.is_wide_and_shifted() != table.is_for_shifted) continue;
             s = changed(s, line->change);
             if (reasons_.are_wanted()) lines.push_back(describe(table, *line));
@@ -233,8 +233,8 @@ class Search {
         return s;
     }
 
-    /// Takes fewer rows at a time, so that every multiprocessor has some; up to four rows for each, a row has a block
-    /// with a vector a thread (NOTES N-707).
+    /// Takes fewer rows at a time, so that every multiprocessor has some. With up to four rows for each, a row gets a
+    /// block of its own, with one vector a thread (NOTES N-707).
     void take_fewer_rows_at_a_time(CudaSchedule& s) const {
         constexpr Range one_vector_a_thread = {65, 640};
         if (s.cluster == 1 && *rows_ <= 4 * int64_t{target_.cuda.sm_count} &&
@@ -249,15 +249,16 @@ class Search {
         }
     }
 
-    /// Doubles the threads for rows of one matrix: f16 values stay unpacked in registers and need more of them.
+    /// Doubles the threads for rows of one matrix, since f16 values stay unpacked in registers and take more of them.
     std::optional<CudaSchedule> with_fewer_vectors(CudaSchedule s) const {
-        if (!shape_.streams || s.rows_per_block > 1) return std::nullopt;
+        if (!shape_.forward_like || s.rows_per_block > 1) return std::nullopt;
         s.threads_per_row *= 2;
         if (s.threads_per_row > 1024) return std::nullopt;
         return fit_.make_comfortable(s) ? std::optional(s) : std::nullopt;
     }
 
-    /// Returns the fewest blocks, then the fewest vectors a thread, in which a row fits.
+    /// Returns a schedule for rows without a line in the table: the fewest blocks, then the fewest vectors a thread, in
+    /// which a row fits.
     std::optional<CudaSchedule> other_rows() const {
         for (int cluster = 1; cluster <= plan::largest_cluster(target_); cluster *= 2) {
             for (int steps = 1; steps <= 32; ++steps) {

@@ -23,7 +23,7 @@ double distance(int64_t a, int64_t b) {
     return std::fabs(log(a) - log(b));
 }
 
-/// Sorts by ratio to `from`, the nearest first.
+/// Sorts by distance from `from`, measured as a ratio, the nearest first.
 void sort_by_distance(std::vector<int64_t>& values, int64_t from) {
     std::ranges::stable_sort(values, {}, [from](int64_t value) { return distance(value, from); });
 }
@@ -53,23 +53,23 @@ struct ScheduleSpace::Impl {
           dimensions(machine.isa == Isa::cuda ? schedule::cuda_dimensions() : schedule::cpu_dimensions()) {}
     Impl(const Impl&) = delete;
 
-    /// False for most schedules that are illegal, in a fraction of the time that legality() takes, and for those that
-    /// certainly spill or leave some blocks waiting for shared memory.
+    /// False for most illegal schedules, which takes a fraction of the time of legality(), and for those that certainly
+    /// spill or leave some blocks waiting for shared memory.
     bool is_worth_a_look(const Schedule& schedule) const {
         const auto* cuda = std::get_if<CudaSchedule>(&schedule.device);
         if (cuda == nullptr) return true;
         constexpr int64_t others = 20;
-        const plan::CudaVariant variant = plan::measure_cuda(spec, operands, schedule::most_row_sums, *cuda);
-        return backend::cuda::check(spec, operands, variant, target).ok() &&
-               backend::cuda::shared_suffices(variant, target) &&
-               variant.data_registers + variant.work_registers / 2 + others <= variant.register_limit;
+        const plan::PlannedPath planned = plan::measure_cuda(spec, operands, schedule::most_row_sums, *cuda);
+        return backend::cuda::check(spec, operands, planned, target).ok() &&
+               backend::cuda::shared_suffices(planned, target) &&
+               planned.data_registers + planned.work_registers / 2 + others <= planned.register_limit;
     }
 
     bool is_legal(const Schedule& schedule) const {
         return is_worth_a_look(schedule) && legality(spec, schedule, target).ok();
     }
 
-    /// Replaces each value that its dimension, from `first` on, no longer has by the nearest one.
+    /// From dimension `first` on, replaces each value that its dimension no longer offers by the nearest one.
     void repair(Schedule& schedule, size_t first) const {
         for (size_t i = first; i < dimensions.size(); ++i) {
             std::vector<int64_t> values = dimensions[i].values(searched, schedule);
@@ -132,7 +132,7 @@ std::vector<Schedule> ScheduleSpace::relatives() const {
         other.rows = std::max<int64_t>(std::llround(static_cast<double>(p.rows) * rows), 1);
         if (!validate(other).ok()) return;
         Schedule choice = heuristic(other, p.target);
-        // As many vectors a thread, rather than as many threads; as many groups as run at once.
+        // Keeps the vectors a thread rather than the number of threads, and as many groups as run at once.
         if (auto* cuda = std::get_if<CudaSchedule>(&choice.device)) {
             cuda->threads_per_row = std::max(1, static_cast<int>(std::lround(cuda->threads_per_row / cols)));
             choice.row_groups = schedule::cuda_row_groups(p.spec, p.target, *cuda);

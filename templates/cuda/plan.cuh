@@ -32,9 +32,9 @@
 //   row_outputs(row, out)                      where there are RowOutputs, after the last level
 //   finish(Index<i>, arguments, slice, column, sum)   with epilogue: column output i
 // clang-format on
-// One struct per variant, Plan and NarrowPlan, derived from it, holds the schedule: threads_per_row, rows_per_block,
+// One struct per path, Plan and UnalignedPlan, derived from it, holds the schedule: threads_per_row, rows_per_block,
 // rows_per_team, cluster, vector_width, pipeline_depth, staging, row_memory, column_memory, pace, pace_slack,
-// shared_bytes. It is the P of all templates; the final reduce, which all variants share, takes Plan.
+// shared_bytes. It is the P of all templates; the final reduce, which all paths share, takes Plan.
 #pragma once
 #include "types.cuh"
 

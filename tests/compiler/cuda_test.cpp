@@ -158,11 +158,11 @@ TEST_CASE("paths of a plan") {
         REQUIRE(plan.operands.column_outputs().size() == plan.epilogue.stores.size());
         REQUIRE(plan.operands.scalar_outputs().size() == plan.epilogue.scalars.size());
         REQUIRE(plan.operands == OperandList(spec));
-        const CudaPath& last = plan.cuda().variants.back().path;
+        const CudaPath& last = plan.cuda().paths.back().path;
         REQUIRE((last.vector_width == 1 || spec.invariant));
-        REQUIRE((plan.cuda().variants.size() == 1 || !spec.invariant));
-        for (const plan::CudaVariant& variant : plan.cuda().variants) {
-            const auto& launches = variant.path.launches;
+        REQUIRE((plan.cuda().paths.size() == 1 || !spec.invariant));
+        for (const plan::PlannedPath& planned : plan.cuda().paths) {
+            const auto& launches = planned.path.launches;
             REQUIRE(!launches.front().dependent);
             const bool has_final = !plan.operands.reductions().empty() && !plan.cuda().one_group;
             REQUIRE((launches.back().entry == kernel_name(spec, "final_reduce")) == has_final);
@@ -204,9 +204,9 @@ TEST_CASE("the source names its spec and schedule, and knows no norm") {
     const std::string source = *emit_stage(spec, heuristic(spec, target), target, "cuda");
     CHECK(source.starts_with("// " + to_text(spec) + "\n// " + to_text(heuristic(spec, target)) + "\n"));
     CHECK(source.find("norm", source.find("struct Formula")) > source.find("extern \"C\""));
-    CHECK(source.find(" normjit_rmsnorm_backward_f16_512_rows_narrow(") != source.npos);
+    CHECK(source.find(" normjit_rmsnorm_backward_f16_512_rows_unaligned(") != source.npos);
     const Spec odd = *parse_spec("rmsnorm cols=513 x=bf16 dy=f32");
-    CHECK(emit_stage(odd, heuristic(odd, target), target, "cuda")->find("_narrow") == source.npos);
+    CHECK(emit_stage(odd, heuristic(odd, target), target, "cuda")->find("_unaligned") == source.npos);
     CHECK(emit_stage(spec, heuristic(spec, *parse_target("x86-64-avx512")), *parse_target("x86-64-avx512"), "cuda")
               .status()
               .message()

@@ -36,7 +36,7 @@ std::vector<CudaShape> all_shapes() {
                                       .vectors = vectors,
                                       .shifted = (i & 1) != 0,
                                       .two_sums = i < 8 && (i & 2) != 0,
-                                      .streams = i >= 8,
+                                      .forward_like = i >= 8,
                                       .has_long_slices = width == 8,
                                       .has_beta = i >= 8 && (i & 4) != 0,
                                       .wide_columns = (i & (i < 8 ? 4 : 2)) != 0,
@@ -44,7 +44,7 @@ std::vector<CudaShape> all_shapes() {
                                       .most_cluster = most_cluster});
                     for (int part = 2; part < width && !shapes.back().shifted; part *= 2) {
                         shapes.push_back(shapes.back());
-                        shapes.back().part = part;
+                        shapes.back().load_divisor = part;
                     }
                 }
             }

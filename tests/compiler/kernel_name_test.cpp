@@ -25,11 +25,11 @@ TEST_CASE("a kernel's name says norm, pass, type of x, columns and phase") {
     const auto name_of = [](const char* spec, const char* phase) { return kernel_name(*parse_spec(spec), phase); };
     CHECK(name_of("rmsnorm cols=4096 x=bf16", "rows") == "normjit_rmsnorm_backward_bf16_4096_rows");
     CHECK(name_of("layernorm cols=4096 x=bf16", "final_reduce") == "normjit_layernorm_backward_bf16_4096_final_reduce");
-    CHECK(name_of("layernorm pass=forward cols=8192 rows=3 slices=2 x=f32 gamma=bf16", "columns_narrow") ==
-          "normjit_layernorm_forward_f32_8192_columns_narrow");
+    CHECK(name_of("layernorm pass=forward cols=8192 rows=3 slices=2 x=f32 gamma=bf16", "columns_unaligned") ==
+          "normjit_layernorm_forward_f32_8192_columns_unaligned");
     const Spec widest = *parse_spec("layernorm cols=" + std::to_string(max_cols) + " x=bf16");
     for (const char* phase :
-         {"rows_nontemporal", "last_sweep_nontemporal", "both_sweeps_nontemporal", "row_sums_narrow"})
+         {"rows_nontemporal", "last_sweep_nontemporal", "both_sweeps_nontemporal", "row_sums_unaligned"})
         CHECK(kernel_name(widest, phase).size() <= most_kernel_name_bytes);
 }
 
@@ -42,8 +42,8 @@ TEST_CASE("all kernels of a GPU have such names, which differ within an artifact
         CAPTURE(to_text(spec));
         REQUIRE(plan.ok());
         std::set<std::string> names;
-        for (const plan::CudaVariant& variant : plan->cuda().variants) {
-            for (const CudaLaunch& launch : variant.path.launches) {
+        for (const plan::PlannedPath& planned : plan->cuda().paths) {
+            for (const CudaLaunch& launch : planned.path.launches) {
                 const bool is_new = names.insert(launch.entry).second;
                 REQUIRE((is_new || launch.entry == kernel_name(spec, "final_reduce")));  // the paths share it
                 REQUIRE(launch.entry.starts_with(kernel_name(spec, "")));

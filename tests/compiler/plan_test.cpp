@@ -34,7 +34,8 @@ TEST_CASE("the workspace has padded partials and a row group's cached columns") 
     const plan::Plan plan = plan_of("layernorm cols=1000 x=bf16 gamma=f32");
     CHECK(plan.geometry.column_sums == 2);
     CHECK(plan.geometry.partial_cols == 1024);
-    CHECK(plan.geometry.minimum_workspace(10) == 5 * 1024 * 4);  // of groups and segments; and gamma, cached in f32
+    CHECK(plan.geometry.minimum_workspace(10) == 5 * 1024 * 4);  // partials of groups and segments, and gamma, which is
+                                                                 // cached in f32
     CHECK(plan.geometry.preferred_workspace(10) == plan.geometry.row_groups * 5 * 1024 * 4);
     CHECK(plan_of("layernorm cols=1000 out=dx").geometry.minimum_workspace(10) == 0);
 }
@@ -49,7 +50,7 @@ TEST_CASE("a forward has no partials, no workspace and no final reduce") {
     const Spec spec = *parse_spec("rmsnorm pass=forward cols=4096 x=bf16 residual=bf16");
     const plan::Plan on_gpu = *plan::make(spec, heuristic(spec, gpu), gpu);
     CHECK(on_gpu.geometry.preferred_workspace(4096) == 0);
-    for (const plan::CudaVariant& variant : on_gpu.cuda().variants) CHECK(variant.path.launches.size() == 1);
+    for (const plan::PlannedPath& planned : on_gpu.cuda().paths) CHECK(planned.path.launches.size() == 1);
 }
 
 TEST_CASE("parts of columns end where strips and steps do") {

@@ -41,8 +41,8 @@ Artifact fake_artifact(const char* spec, const char* schedule, const char* targe
     REQUIRE_MESSAGE(plan.ok(), plan.status().message());
     Artifact artifact = backend::describe_launches(*plan, CodeFormat::cubin);
     std::vector<std::string> kernels;
-    for (const plan::CudaVariant& variant : plan->cuda().variants) {
-        for (const CudaLaunch& launch : variant.path.launches) {
+    for (const plan::PlannedPath& planned : plan->cuda().paths) {
+        for (const CudaLaunch& launch : planned.path.launches) {
             if (launch.grid != CudaGrid::columns_by_sums) kernels.push_back(launch.entry);
         }
     }

@@ -137,19 +137,19 @@ TEST_CASE("rows that start anywhere in a vector: together or one by one") {
     arguments[Tensor::dy].row_stride = 4097 + 3 + 8;
     CHECK(path(arguments) == "rows");
     arguments[Tensor::dy].row_stride = 4097 + 4;
-    CHECK(path(arguments) == "rows_narrow");
+    CHECK(path(arguments) == "rows_unaligned");
     arguments = good;
     arguments[Tensor::dx].row_stride = 4097 + 1;
-    CHECK(path(arguments) == "rows_narrow");
+    CHECK(path(arguments) == "rows_unaligned");
     arguments = good;
     arguments[Tensor::x].data = moved(Tensor::x, 2);
-    CHECK(path(arguments) == "rows_narrow");
+    CHECK(path(arguments) == "rows_unaligned");
     arguments = good;
     arguments[Tensor::gamma].data = moved(Tensor::gamma, 2);
     CHECK(path(arguments) == "rows");
     arguments.workspace_bytes = 7 * 2 * 4097 * 4;  // fewer groups than vectors have elements
-    CHECK(path(arguments) == "rows_narrow");
-    arguments.rows = 7;  // but a row each
+    CHECK(path(arguments) == "rows_unaligned");
+    arguments.rows = 7;  // but one row for each group
     CHECK(path(arguments) == "rows");
     CHECK(normjit_fake_cuda()->launches[0].grid == Dims{7, 1, 1});
 }
@@ -198,7 +198,7 @@ TEST_CASE("the two-pass form: two passes and their workspace") {
 TEST_CASE("less aligned data takes the narrow path, unused data does not count") {
     const FakeCuda& fake = fake_driver();
     const Kernel kernel = fake_kernel(fake_engine(), row_spec, row_schedule);
-    const Names wide = {"rows", "final_reduce"}, narrow = {"rows_narrow", "final_reduce"};
+    const Names wide = {"rows", "final_reduce"}, narrow = {"rows_unaligned", "final_reduce"};
     const auto path_with = [&](auto change) {
         Arguments arguments = fake_arguments(kernel, 50);
         change(arguments);

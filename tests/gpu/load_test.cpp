@@ -22,9 +22,9 @@ namespace {
 constexpr const char* long_rows = "layernorm cols=65536 x=bf16";
 constexpr const char* long_rows_schedule =
     "cuda row_groups=7 threads_per_row=512 vector_width=8 pipeline_depth=1 staging=bulk cluster=16";
-constexpr const char* long_rows_narrow = "normjit_layernorm_backward_bf16_65536_rows_narrow";
+constexpr const char* long_rows_unaligned = "normjit_layernorm_backward_bf16_65536_rows_unaligned";
 constexpr const char* long_rows_image =
-    "fake normjit_layernorm_backward_bf16_65536_rows normjit_layernorm_backward_bf16_65536_rows_narrow "
+    "fake normjit_layernorm_backward_bf16_65536_rows normjit_layernorm_backward_bf16_65536_rows_unaligned "
     "normjit_layernorm_backward_bf16_65536_final_reduce";
 
 }  // namespace
@@ -129,7 +129,7 @@ TEST_CASE("compile and load are refused while a graph is captured") {
     normjit_fake_capture(stream, true);
     Arguments arguments = fake_arguments(kernel, 9);
     arguments.stream = stream;
-    CHECK(kernel.launch(arguments).ok());  // what a capture is for
+    CHECK(kernel.launch(arguments).ok());  // now that it is loaded, a launch can be captured
     (*cuda::driver())->cuStreamDestroy(stream);
 }
 
@@ -176,7 +176,7 @@ TEST_CASE("code that the driver cannot use") {
     CHECK(status.message().ends_with("\nptxas fatal: too new"));
     CHECK(fake.loaded == 0);
 
-    artifact.code = fake_code({"normjit_layernorm_backward_bf16_65536_rows", long_rows_narrow});
+    artifact.code = fake_code({"normjit_layernorm_backward_bf16_65536_rows", long_rows_unaligned});
     const Status missing = engine.load(artifact).status();
     CHECK(missing.code() == Code::invalid_argument);
     CHECK(

@@ -218,7 +218,7 @@ TEST_CASE("a module has the kernels of both paths and one final reduce") {
     REQUIRE_MESSAGE(artifact.ok(), artifact.status().message());
     REQUIRE(artifact->cuda_paths.size() == 2);
     CHECK(artifact->cuda_paths[0].launches[0].entry == "normjit_rmsnorm_backward_bf16_64_rows");
-    CHECK(artifact->cuda_paths[1].launches[0].entry == "normjit_rmsnorm_backward_bf16_64_rows_narrow");
+    CHECK(artifact->cuda_paths[1].launches[0].entry == "normjit_rmsnorm_backward_bf16_64_rows_unaligned");
     CHECK(count(compiled(spec, heuristic(spec, target), target).log, "Compiling entry function") == 3);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/nontemporal_staging.h"
 
-#include "artifact/realign.h"
+#include "artifact/nontemporal_staging.h"
 
 namespace normjit::backend::cpu {
 
@@ -70,7 +70,7 @@ void NonTemporalStaging::write_full_lines(Integer next) {
             m_.set(shared_bytes_, 0);
             m_.set(offset_, line_bytes);
         });
-        m_.add(end_, 1 - line_bytes);  // a line that starts before this address is full
+        m_.add(end_, 1 - line_bytes);  // a line is full if it starts before this address
         const auto is_left = [&] { return m_.compare(offset_, Relation::less, end_); };
         m_.if_else("lines", is_left, [&] {
             m_.repeat("line", [&] {

@@ -2,7 +2,7 @@
 // What a plan means for every CPU: its entry points, what they prefetch, and the content of the frame.
 #pragma once
 
-#include "artifact/realign.h"
+#include "artifact/nontemporal_staging.h"
 #include "backend/cpu/unit.h"
 #include "plan/plan.h"
 
@@ -33,14 +33,14 @@ inline bool may_write_nontemporal(const plan::Plan& plan) {
     return plan.geometry.cpu.nontemporal_bytes >= 0 && !plan.operands.matrix_outputs().empty();
 }
 
-/// Returns the matrix that the entry point for row groups stores by way of the stack; null if there is none.
+/// Returns the matrix that the entry point for row groups stages on the stack; null if there is none.
 inline const Operand* staged_output(const plan::Plan& plan) {
     if (!may_write_nontemporal(plan)) return nullptr;
     return normjit::staged_output(plan.spec.cols, plan.operands, std::get<CpuSchedule>(plan.schedule.device));
 }
 inline bool has_staged_output(const plan::Plan& plan) { return staged_output(plan) != nullptr; }
 
-/// True if row groups are only for launches whose workspace is too small to split columns.
+/// True if row groups are used only when the workspace is too small to split columns.
 inline bool is_always_split(const plan::Plan& plan) {
     return !plan.spec.has_slices() && plan.spec.rows && *plan.spec.rows <= plan.geometry.cpu.split_rows;
 }
@@ -51,10 +51,10 @@ inline bool may_write_rows_nontemporal(const plan::Plan& plan) {
     return may_write_nontemporal(plan) && !has_staged_output(plan) && !is_always_split(plan);
 }
 
-/// Say what CpuSchedule::prefetch fetches, and into which cache.
+/// Tell what CpuSchedule::prefetch fetches, and into which cache.
 inline bool fetches_own_row(const CpuSchedule& cpu) { return cpu.prefetch == 3; }
 inline bool fetches_into_l1(const CpuSchedule& cpu) { return cpu.prefetch != 1; }
-/// How far ahead of its use the current row is prefetched: about what a core reads from memory in 100 ns.
+/// The distance at which the current row is prefetched: about what a core reads from memory in 100 ns.
 inline constexpr int row_ahead_bytes = 2048;
 
 /// Returns the operands of this shape that the elements of a sweep read, each value once.

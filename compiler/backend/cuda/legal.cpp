@@ -128,40 +128,40 @@ Status check_sharing(const CudaSchedule& s, const OperandList& operands, const T
 
 }  // namespace
 
-Status check(const Spec& spec, const OperandList& operands, const plan::CudaVariant& variant, const Target& target) {
-    const CudaSchedule& s = variant.schedule;
+Status check(const Spec& spec, const OperandList& operands, const plan::PlannedPath& planned, const Target& target) {
+    const CudaSchedule& s = planned.schedule;
     if (spec.cols % s.vector_width != 0) NORMJIT_RETURN_IF_ERROR(check_shifted(spec, operands, s));
     NORMJIT_RETURN_IF_ERROR(check_threads(s));
     if (s.form == CudaForm::two_pass) NORMJIT_RETURN_IF_ERROR(check_two_pass(s));
     NORMJIT_RETURN_IF_ERROR(check_staging(operands, s, target));
     NORMJIT_RETURN_IF_ERROR(check_sharing(s, operands, target));
-    if (variant.steps * s.vector_width > most_elements) {
+    if (planned.steps * s.vector_width > most_elements) {
         return refuse("threads_per_row={} cluster={}: {} elements of a row per thread; at most {}", s.threads_per_row,
-                      s.cluster, variant.steps * s.vector_width, most_elements);
+                      s.cluster, planned.steps * s.vector_width, most_elements);
     }
-    if (variant.shared_bytes > target.cuda.shared_bytes) {
-        return refuse("{} bytes of shared memory; the target has {}", variant.shared_bytes, target.cuda.shared_bytes);
+    if (planned.shared_bytes > target.cuda.shared_bytes) {
+        return refuse("{} bytes of shared memory; the target has {}", planned.shared_bytes, target.cuda.shared_bytes);
     }
-    const int64_t needed = variant.data_registers + least_other_registers;
-    if (needed > variant.register_limit) {
+    const int64_t needed = planned.data_registers + least_other_registers;
+    if (needed > planned.register_limit) {
         return refuse("blocks_per_sm={}: a thread needs {} registers or more and gets {}", s.blocks_per_sm, needed,
-                      variant.register_limit);
+                      planned.register_limit);
     }
     return {};
 }
 
-/// Each block takes 1 KiB more than it requests; the multiprocessor has as much more.
-bool shared_suffices(const plan::CudaVariant& variant, const Target& target) {
+/// Each block takes 1 KiB more than it requests, and a multiprocessor has 1 KiB more than a block may request.
+bool shared_suffices(const plan::PlannedPath& planned, const Target& target) {
     constexpr int64_t reserved = 1024;
-    return variant.schedule.blocks_per_sm * (variant.shared_bytes + reserved) <= target.cuda.shared_bytes + reserved;
+    return planned.schedule.blocks_per_sm * (planned.shared_bytes + reserved) <= target.cuda.shared_bytes + reserved;
 }
 
 Status check(const Spec& spec, const plan::CudaPlan& cuda, const Target& target) {
     const OperandList operands(spec);
-    for (const plan::CudaVariant& variant : cuda.variants) {
-        NORMJIT_RETURN_IF_ERROR(check(spec, operands, variant, target));
-        if (cuda.one_group && variant.schedule.pace > 0)
-            return refuse("pace={}: row_groups=1 has no final reduce, which resets the counter", variant.schedule.pace);
+    for (const plan::PlannedPath& planned : cuda.paths) {
+        NORMJIT_RETURN_IF_ERROR(check(spec, operands, planned, target));
+        if (cuda.one_group && planned.schedule.pace > 0)
+            return refuse("pace={}: row_groups=1 has no final reduce, which resets the counter", planned.schedule.pace);
     }
     return {};
 }

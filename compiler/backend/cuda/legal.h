@@ -10,12 +10,12 @@
 
 namespace normjit::backend::cuda {
 
-/// Checks every variant of the plan. The schedule's numbers must be within their ranges (check_ranges).
+/// Checks every path of the plan. The schedule's numbers must be within their ranges (check_ranges).
 Status check(const Spec& spec, const plan::CudaPlan& cuda, const Target& target);
 
-Status check(const Spec& spec, const OperandList& operands, const plan::CudaVariant& variant, const Target& target);
+Status check(const Spec& spec, const OperandList& operands, const plan::PlannedPath& planned, const Target& target);
 
 /// True if blocks_per_sm blocks fit the shared memory of one multiprocessor.
-bool shared_suffices(const plan::CudaVariant& variant, const Target& target);
+bool shared_suffices(const plan::PlannedPath& planned, const Target& target);
 
 }  // namespace normjit::backend::cuda

@@ -16,7 +16,7 @@ namespace {
 using ir::Op;
 using ir::Shape;
 using ir::ValueId;
-using plan::CudaVariant;
+using plan::PlannedPath;
 using plan::Sweep;
 
 constexpr std::string_view device_function = "static __device__ __forceinline__ void";
@@ -38,10 +38,10 @@ class Printer {
     std::string text() {
         header();
         formula();
-        for (const CudaVariant& variant : plan_.cuda().variants) schedule(variant);
-        for (const CudaVariant& variant : plan_.cuda().variants) {
-            for (const CudaLaunch& launch : variant.path.launches) {
-                if (launch.grid != CudaGrid::columns_by_sums) kernel(variant, launch);
+        for (const PlannedPath& planned : plan_.cuda().paths) schedule(planned);
+        for (const PlannedPath& planned : plan_.cuda().paths) {
+            for (const CudaLaunch& launch : planned.path.launches) {
+                if (launch.grid != CudaGrid::columns_by_sums) kernel(planned, launch);
             }
         }
         final_reduce();
@@ -65,8 +65,8 @@ class Printer {
         line("#define NORMJIT_PROGRESS_SLOTS {}", cuda_progress_slots);
         if (plan_.spec.has_slices()) line("#define NORMJIT_SLICES");
         for (const CudaForm form : {CudaForm::rows, CudaForm::two_pass}) {
-            const auto has_form = [&](const CudaVariant& variant) { return variant.schedule.form == form; };
-            if (std::ranges::any_of(plan_.cuda().variants, has_form))
+            const auto has_form = [&](const PlannedPath& planned) { return planned.schedule.form == form; };
+            if (std::ranges::any_of(plan_.cuda().paths, has_form))
                 line("#include \"{}_kernel.cuh\"", form == CudaForm::rows ? "row" : "two_pass");
         }
         if (has_final_reduce()) line("#include \"final_reduce.cuh\"");
@@ -250,7 +250,7 @@ class Printer {
         line("    }}");
     }
 
-    /// Prints each column output as a function of its own finished sum and of [N] inputs.
+    /// Prints, for each column output, a function of its own finished sum and of [N] inputs.
     void finish() {
         const auto outputs = operands_.column_outputs();
         for (size_t i = 0; i < outputs.size() && has_epilogue(); ++i) {
@@ -294,13 +294,13 @@ class Printer {
         line("    }}");
     }
 
-    static std::string_view struct_of(const CudaVariant& variant) {
-        return variant.suffix.empty() ? "Plan" : "NarrowPlan";
+    static std::string_view struct_of(const PlannedPath& planned) {
+        return planned.suffix.empty() ? "Plan" : "UnalignedPlan";
     }
 
-    void schedule(const CudaVariant& variant) {
-        const CudaSchedule& s = variant.schedule;
-        line("struct {} : Formula {{", struct_of(variant));
+    void schedule(const PlannedPath& planned) {
+        const CudaSchedule& s = planned.schedule;
+        line("struct {} : Formula {{", struct_of(planned));
         line(
             "    static constexpr int threads_per_row = {}, rows_per_block = {}, cluster = {}, vector_width = {}, "
             "pipeline_depth = {};",
@@ -310,7 +310,7 @@ class Printer {
         line("    static constexpr Memory row_memory = Memory::{}, column_memory = Memory::{};",
              normjit::name(s.row_memory), normjit::name(s.column_memory));
         line("    static constexpr int pace = {}, pace_slack = {}, shared_bytes = {};", s.pace, s.pace_slack,
-             variant.shared_bytes);
+             planned.shared_bytes);
         line("}};\n");
     }
 
@@ -329,19 +329,19 @@ class Printer {
         return "final_reduce";
     }
 
-    void kernel(const CudaVariant& variant, const CudaLaunch& launch) {
+    void kernel(const PlannedPath& planned, const CudaLaunch& launch) {
         std::string bounds = fmt::format("{}", launch.threads);
-        if (launch.grid != CudaGrid::columns_by_sums) bounds += fmt::format(", {}", variant.schedule.blocks_per_sm);
+        if (launch.grid != CudaGrid::columns_by_sums) bounds += fmt::format(", {}", planned.schedule.blocks_per_sm);
         line("extern \"C\" __global__ void __launch_bounds__({}) {}(const __grid_constant__ Arguments a) {{", bounds,
              launch.entry);
-        line("    normjit::{}<{}>(a);", skeleton(launch.grid), struct_of(variant));
+        line("    normjit::{}<{}>(a);", skeleton(launch.grid), struct_of(planned));
         line("}}\n");
     }
 
     /// Prints the last launch, which all paths share.
     void final_reduce() {
-        const CudaVariant& variant = plan_.cuda().variants.front();
-        if (has_final_reduce()) kernel(variant, variant.path.launches.back());
+        const PlannedPath& planned = plan_.cuda().paths.front();
+        if (has_final_reduce()) kernel(planned, planned.path.launches.back());
     }
 
     const plan::Plan& plan_;

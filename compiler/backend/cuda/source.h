@@ -13,9 +13,9 @@
 //     struct Plan : Formula {
 //         static constexpr int threads_per_row = 256, rows_per_block = 1, ...
 //     };
-//     struct NarrowPlan : Formula { ... };
+//     struct UnalignedPlan : Formula { ... };
 //     extern "C" __global__ void __launch_bounds__(256, 2) normjit_layernorm_backward_bf16_4096_rows(...) { ... }
-//     ... normjit_layernorm_backward_bf16_4096_rows_narrow(...) { ... }
+//     ... normjit_layernorm_backward_bf16_4096_rows_unaligned(...) { ... }
 //     ... normjit_layernorm_backward_bf16_4096_final_reduce(...) { ... }
 #pragma once
 

@@ -27,7 +27,7 @@ std::string_view name(CudaGrid grid);
 
 /// How a launch on a GPU divides its rows among row groups.
 struct RowPartition {
-    int64_t row_groups = 0;  ///< how many take rows at once
+    int64_t row_groups = 0;  ///< the groups that take rows at the same time
     /// Groups that share the rows at once. With column tensors per slice: parts of each slice, which they take in turn.
     int64_t parts = 0;
     int64_t pieces = 0;          ///< parts of all slices
@@ -52,12 +52,12 @@ struct CudaLaunch {
 };
 
 /// One way to compute everything, for data that is aligned well enough: which of the code's kernels to launch, and how.
-/// An artifact whose vectors are wider than an element has a second, narrow path that takes any data; a launch takes
+/// An artifact whose vectors are wider than an element has a second, unaligned path that takes any data; a launch takes
 /// the first path that its tensors allow. The code contains both, because a launch cannot compile or load anything.
 struct CudaPath {
     int vector_width = 1;    ///< elements that are loaded together
     int rows_per_block = 1;  ///< rows that a row group takes at once
-    int rows_per_team = 0;   ///< how often a row group takes rows at most; 0: any number
+    int rows_per_team = 0;   ///< the most times that a row group takes rows; 0: no limit
     /// Rows may start anywhere in a vector. The matrices then have elements of one size, addresses at multiples of 16
     /// bytes and row strides that are equal modulo vector_width; the columns have no alignment.
     bool shifted = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of generated functions in profilers.
+// How profilers show generated functions: their names.
 #pragma once
 
 #include "normjit/spec.h"
@@ -14,7 +14,7 @@ namespace normjit {
 /// identifier of at most most_kernel_name_bytes bytes for every existing phase.
 ///
 /// Phases on a GPU: `rows` computes everything except the column sums over all row groups, which `final_reduce`
-/// computes. Rows that fit no cluster take `row_sums`, then `columns`. The suffix `_narrow` marks the kernel for data
+/// computes. Rows that fit no cluster take `row_sums`, then `columns`. The suffix `_unaligned` marks the kernel for data
 /// without the alignment that the other needs. On a CPU the phases are the EntryPoints of artifact.h.
 ///
 /// Specs that differ in anything else (other types, outputs, rows, slices) share a name, and so do schedules. Each

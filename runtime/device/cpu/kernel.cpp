@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/kernel.h"
 
-#include "artifact/realign.h"
+#include "artifact/nontemporal_staging.h"
 #include "device/cpu/perf_map.h"
 #include "system/environment.h"
 

@@ -14,7 +14,7 @@ class PlainLaunch : Launch {
   public:
     PlainLaunch(const CpuKernel& kernel, const LaunchArguments& arguments)
         : Launch(kernel, arguments),
-          streams_last_sweep_(past_caches_ && kernel.last_sweep_nontemporal != nullptr && start_on_lines()) {}
+          last_sweep_past_caches_(past_caches_ && kernel.last_sweep_nontemporal != nullptr && start_on_lines()) {}
 
     Status run() {
         if (kernel_.splits_columns(arguments_)) return run_split();
@@ -80,7 +80,7 @@ class PlainLaunch : Launch {
     /// Counts the last sweep of a block and the first sweep of the next one as one phase.
     int64_t phases_of_block() const { return std::max<int64_t>(geometry_.cpu.sweeps - 1, 1); }
 
-    /// Returns the row sums of a block; the next block has the other half.
+    /// Returns the row sums of a block. Two buffers alternate from block to block.
     char* row_sums(const ThreadGroup& group, int64_t block) const {
         return workspace_of(group.number) + block % 2 * geometry_.cpu.sums_bytes;
     }
@@ -114,13 +114,13 @@ class PlainLaunch : Launch {
     void run_both_sweeps(const ThreadGroup& group, int64_t block, int64_t part) const {
         SweepTask task = sweep_task(group, block - 1, part);
         task.own_sums = part_sums(group, block, part);
-        (streams_last_sweep_ ? kernel_.both_sweeps_nontemporal : kernel_.both_sweeps)(&task);
+        (last_sweep_past_caches_ ? kernel_.both_sweeps_nontemporal : kernel_.both_sweeps)(&task);
     }
 
     void run_sweep(const ThreadGroup& group, int64_t sweep, int64_t block, int64_t part) const {
         const SweepTask task = sweep_task(group, block, part);
-        const bool streams = streams_last_sweep_ && sweep + 1 == geometry_.cpu.sweeps;
-        (streams ? kernel_.last_sweep_nontemporal : kernel_.sweeps[static_cast<size_t>(sweep)])(&task);
+        const bool past_caches = last_sweep_past_caches_ && sweep + 1 == geometry_.cpu.sweeps;
+        (past_caches ? kernel_.last_sweep_nontemporal : kernel_.sweeps[static_cast<size_t>(sweep)])(&task);
     }
 
     SweepTask sweep_task(const ThreadGroup& group, int64_t block, int64_t part) const {
@@ -155,7 +155,7 @@ class PlainLaunch : Launch {
             Launch::reduce_columns({.per_slice = true, .groups = groups}, columns_of(range));
     }
 
-    const bool streams_last_sweep_;
+    const bool last_sweep_past_caches_;
 };
 
 }  // namespace

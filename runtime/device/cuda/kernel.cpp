@@ -21,30 +21,30 @@ Expected<std::shared_ptr<const Kernel::Impl>> CudaKernel::load(std::shared_ptr<c
     return std::shared_ptr<const Kernel::Impl>(std::move(kernel));
 }
 
-Expected<CudaKernel::Step> CudaKernel::make_step(const Code& code, const CudaLaunch& plan) {
+Expected<CudaKernel::Step> CudaKernel::make_step(const Code& code, const CudaLaunch& launch) {
     Step step;
-    step.plan = &plan;
-    NORMJIT_TRY(step.function, code.function(plan.entry, {plan.shared_bytes, plan.cluster}));
+    step.launch = &launch;
+    NORMJIT_TRY(step.function, code.function(launch.entry, {launch.shared_bytes, launch.cluster}));
     const auto add = [&](LaunchAttribute::Id id) -> LaunchAttribute& {
         LaunchAttribute& attribute = step.attributes[step.attribute_count++];
         attribute.id = id;
         return attribute;
     };
-    if (plan.cluster > 1) {
-        add(LaunchAttribute::cluster_dimension).value.cluster = {static_cast<unsigned>(plan.cluster), 1, 1};
+    if (launch.cluster > 1) {
+        add(LaunchAttribute::cluster_dimension).value.cluster = {static_cast<unsigned>(launch.cluster), 1, 1};
     }
-    if (plan.dependent) add(LaunchAttribute::programmatic_stream_serialization).value.allowed = 1;
+    if (launch.dependent) add(LaunchAttribute::programmatic_stream_serialization).value.allowed = 1;
     return step;
 }
 
 Status CudaKernel::make_paths() {
     NORMJIT_TRY(code_, Code::load(gpu_, artifact.format, artifact.code));
-    for (const CudaPath& plan : artifact.cuda_paths) {
-        Path& path = paths_.emplace_back();
-        path.plan = &plan;
-        for (const CudaLaunch& launch : plan.launches) {
+    for (const CudaPath& path : artifact.cuda_paths) {
+        LoadedPath& loaded = paths_.emplace_back();
+        loaded.path = &path;
+        for (const CudaLaunch& launch : path.launches) {
             NORMJIT_TRY(Step step, make_step(*code_, launch));
-            path.steps.push_back(step);
+            loaded.steps.push_back(step);
         }
     }
     return {};
@@ -60,7 +60,7 @@ bool CudaKernel::is_aligned(const LaunchArguments& arguments, const Operand& ope
     return bits % multiple == 0;
 }
 
-/// Checks what CudaPath::shifted requires of the addresses and strides.
+/// Checks what CudaPath::shifted requires of addresses and strides.
 bool CudaKernel::starts_alike(const LaunchArguments& arguments, const CudaPath& path) const {
     constexpr uintptr_t vector_bytes = 16;
     const int64_t rows = arguments.rows;
@@ -88,7 +88,7 @@ const Operand* CudaKernel::find_unaligned(const LaunchArguments& arguments, cons
     return found == operands.end() ? nullptr : &*found;
 }
 
-/// Returns how a launch shares its rows on a path, or nothing if its tensors do not allow the path.
+/// Returns how a launch shares its rows on a path; nothing if its tensors do not allow the path.
 std::optional<RowPartition> CudaKernel::partition_if_allowed(const LaunchArguments& arguments,
                                                              const CudaPath& path) const {
     const bool allowed = path.shifted ? starts_alike(arguments, path) : find_unaligned(arguments, path) == nullptr;
@@ -105,23 +105,25 @@ std::optional<RowPartition> CudaKernel::partition_if_allowed(const LaunchArgumen
 /// Returns the path with the widest vectors that the addresses of this launch allow, and how it shares the rows. The
 /// last path takes any addresses, except with spec.invariant.
 Expected<CudaKernel::PathAndPartition> CudaKernel::path_for(const LaunchArguments& arguments) const {
-    const Path& last = paths_.back();
+    const LoadedPath& last = paths_.back();
     const bool has_rows = arguments.batch().all_rows() > 0;
-    for (const Path& path : paths_) {
-        if (!has_rows || &path == &last) break;
-        if (const auto allowed = partition_if_allowed(arguments, *path.plan)) return PathAndPartition{path, *allowed};
+    for (const LoadedPath& loaded : paths_) {
+        if (!has_rows || &loaded == &last) break;
+        if (const auto allowed = partition_if_allowed(arguments, *loaded.path))
+            return PathAndPartition{loaded, *allowed};
     }
-    const Operand* unaligned = has_rows && artifact.spec.invariant ? find_unaligned(arguments, *last.plan) : nullptr;
-    if (unaligned == nullptr) return PathAndPartition{last, partition(arguments, *last.plan)};
+    const Operand* unaligned = has_rows && artifact.spec.invariant ? find_unaligned(arguments, *last.path) : nullptr;
+    if (unaligned == nullptr) return PathAndPartition{last, partition(arguments, *last.path)};
     return invalid_argument(
         fmt::format("launch: {}: with invariant=1 its address and row stride in bytes must be multiples of {}; the "
                     "vectors that are loaded decide the order of a row's sums",
-                    name(unaligned->tensor), last.plan->alignment(unaligned->dtype)));
+                    name(unaligned->tensor), last.path->alignment(unaligned->dtype)));
 }
 
 namespace {
 
-/// Simultaneous launches have different workspaces; by a hash of the address, few of them share a counter.
+/// Hashes the address of the workspace: simultaneous launches have different workspaces, so few of them share a
+/// counter.
 uint32_t progress_slot(const void* workspace) {
     constexpr uint64_t golden = 0x9e3779b97f4a7c15;  // Knuth's multiplicative hash
     const auto lines = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(workspace)) / workspace_alignment;
@@ -180,15 +182,15 @@ Expected<CudaArguments> CudaKernel::code_arguments(const LaunchArguments& argume
 }
 
 Status CudaKernel::run(const Step& step, const RowPartition& partition, Stream stream, CudaArguments& to) const {
-    const CudaLaunch& plan = *step.plan;
-    const auto [x, y, z] = plan.grid_of(artifact.geometry, to.rows, partition);
+    const CudaLaunch& launch = *step.launch;
+    const auto [x, y, z] = launch.grid_of(artifact.geometry, to.rows, partition);
     if (x == 0 || y == 0 || z == 0) return {};
     LaunchConfig config;
     config.grid[0] = static_cast<unsigned>(x);
     config.grid[1] = static_cast<unsigned>(y);
     config.grid[2] = static_cast<unsigned>(z);
-    config.block[0] = static_cast<unsigned>(plan.threads);
-    config.shared_bytes = static_cast<unsigned>(plan.shared_bytes);
+    config.block[0] = static_cast<unsigned>(launch.threads);
+    config.shared_bytes = static_cast<unsigned>(launch.shared_bytes);
     config.stream = stream;
     config.attributes = step.attributes.data();
     config.attribute_count = step.attribute_count;
@@ -199,11 +201,11 @@ Status CudaKernel::run(const Step& step, const RowPartition& partition, Stream s
 
 Status CudaKernel::launch(const LaunchArguments& arguments) const {
     NORMJIT_TRY(const auto chosen, path_for(arguments));
-    NORMJIT_TRY(CudaArguments to, code_arguments(arguments, *chosen.path.plan, chosen.partition));
+    NORMJIT_TRY(CudaArguments to, code_arguments(arguments, *chosen.loaded.path, chosen.partition));
     const ContextScope scope(*gpu_);
     NORMJIT_RETURN_IF_ERROR(scope.status());
     const auto stream = static_cast<Stream>(arguments.stream);
-    for (const Step& step : chosen.path.steps) NORMJIT_RETURN_IF_ERROR(run(step, chosen.partition, stream, to));
+    for (const Step& step : chosen.loaded.steps) NORMJIT_RETURN_IF_ERROR(run(step, chosen.partition, stream, to));
     return {};
 }
 

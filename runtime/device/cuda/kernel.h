@@ -24,22 +24,22 @@ class CudaKernel final : public Kernel::Impl {
 
   private:
     struct Step {
-        const CudaLaunch* plan = nullptr;
+        const CudaLaunch* launch = nullptr;
         Function function = nullptr;
         std::array<LaunchAttribute, 2> attributes{};
         unsigned attribute_count = 0;
     };
-    struct Path {
-        const CudaPath* plan = nullptr;
+    struct LoadedPath {
+        const CudaPath* path = nullptr;
         std::vector<Step> steps;
     };
     struct PathAndPartition {
-        const Path& path;
+        const LoadedPath& loaded;
         RowPartition partition;
     };
 
     CudaKernel(std::shared_ptr<const Gpu> gpu, Artifact made) : Impl(std::move(made)), gpu_(std::move(gpu)) {}
-    static Expected<Step> make_step(const Code& code, const CudaLaunch& plan);
+    static Expected<Step> make_step(const Code& code, const CudaLaunch& launch);
     Status make_paths();
 
     bool starts_alike(const LaunchArguments& arguments, const CudaPath& path) const;
@@ -57,7 +57,7 @@ class CudaKernel final : public Kernel::Impl {
 
     const std::shared_ptr<const Gpu> gpu_;
     std::unique_ptr<const Code> code_;
-    std::vector<Path> paths_;
+    std::vector<LoadedPath> paths_;
 };
 
 }  // namespace normjit::cuda

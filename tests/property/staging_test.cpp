@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dx, or y, stored past the caches when its rows do not start on lines.
+// Tests dx, or y, stored past the caches when its rows do not start on lines.
 #include "check.h"
 #include "device_image.h"
 
@@ -14,15 +14,15 @@ namespace {
 
 Tensor result(const Spec& spec) { return spec.pass == Pass::forward ? Tensor::y : Tensor::dx; }
 
-/// Places rows without gaps; rows with gaps that all start on lines; or other rows with gaps. An input moves as well if
-/// the result uses its memory.
+/// Places rows without gaps, rows with gaps that all start on lines, or other rows with gaps. If the result uses the
+/// memory of an input, the input moves, too.
 void move_result(Layout& layout, Random& random, const Spec& spec) {
     const int64_t line = 64 / static_cast<int64_t>(size_of(spec.dtype(result(spec))));
     Layout::Place& place = layout.places[result(spec)];
     place.shift = random.between(0, 2 * line);
     place.stride = random.chance(40) ? spec.cols : spec.cols + random.between(1, 2 * line);
     if (random.chance(50)) {
-        place.edge = GuardedMemory::Edge::front;  // of a page
+        place.edge = GuardedMemory::Edge::front;  // of a page, so that it starts on a line
         place.shift -= place.shift % line;
         place.stride = (place.stride + line - 1) / line * line;
     }

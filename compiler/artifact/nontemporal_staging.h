@@ -12,25 +12,26 @@
 
 namespace normjit {
 
-/// The most bytes of stack for a block of assembled rows: two rows of 4096 f32 and some. A thread's stack may be small.
+/// The most stack that a block of assembled rows may take: two rows of 4096 f32 and a little more. Threads may have
+/// small stacks.
 inline constexpr int64_t most_staged_bytes = 36 << 10;
 
-/// Returns the bytes of a row on the stack. Rows with gaps between them start at line boundaries there as well.
+/// Returns the bytes of a row on the stack. Rows with gaps between them start at line boundaries on the stack, too.
 inline int64_t stack_row_bytes(int64_t cols, const Operand& matrix) { return (cols * matrix.bytes() + 63) / 64 * 64; }
 inline int64_t stack_bytes(int64_t cols, const Operand& matrix, const CpuSchedule& cpu) {
     return cpu.row_block * stack_row_bytes(cols, matrix);
 }
 
-/// True if all rows start at line boundaries if the first does, and there are no gaps between them.
+/// True if rows without gaps between them all start at line boundaries when the first one does.
 inline bool fills_lines(int64_t cols, const Operand& matrix) { return cols * matrix.bytes() % 64 == 0; }
 inline bool rows_fill_lines(const Spec& spec) {
     const OperandList operands(spec);
     return std::ranges::all_of(operands.matrix_outputs(), [&](const Operand& o) { return fills_lines(spec.cols, o); });
 }
 
-/// Returns the matrix output that code can assemble on the stack, a block of rows at a time, or null. It is the first
-/// whose rows do not fill lines: each needs its own stack, and the others may go through the caches. The
-/// same code also stores all outputs through the caches.
+/// Returns the matrix output that code can assemble on the stack, a block of rows at a time, or null. Only the first
+/// output whose rows do not fill lines is staged, since each would need a stack buffer; the others may go through the
+/// caches. The same code can also store all outputs through the caches.
 inline const Operand* staged_output(int64_t cols, const OperandList& operands, const CpuSchedule& cpu) {
     if (cpu.nontemporal_kb < 0) return nullptr;
     const auto outputs = operands.matrix_outputs();
@@ -39,12 +40,12 @@ inline const Operand* staged_output(int64_t cols, const OperandList& operands, c
     });
     return found == outputs.end() ? nullptr : &*found;
 }
-inline bool may_realign(const Spec& spec, const CpuSchedule& cpu) {
+inline bool may_stage_output(const Spec& spec, const CpuSchedule& cpu) {
     return staged_output(spec.cols, OperandList(spec), cpu) != nullptr;
 }
 
-/// Returns the number of rows of a block that fit that stack, for the widest matrix output.
-inline int64_t rows_that_fit(const Spec& spec) {
+/// Returns how many rows of the widest matrix output fit most_staged_bytes.
+inline int64_t most_staged_rows(const Spec& spec) {
     int64_t bytes = 1;
     const OperandList operands(spec);
     for (const Operand& o : operands.matrix_outputs()) bytes = std::max(bytes, stack_row_bytes(spec.cols, o));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/store_conflicts.h"
+#include "schedule/aliasing_4k.h"
 
 #include "normjit/operand.h"
 
@@ -9,7 +9,7 @@ namespace normjit::schedule {
 
 namespace {
 
-/// Rows a few columns shorter or longer than whole pages count as well, because strips of both rows then overlap.
+/// Also true for rows a few columns shorter or longer than whole pages, because strips of both rows then overlap.
 bool fills_pages(const Operand& matrix, int64_t cols) {
     constexpr int64_t page_bytes = 4096, near_columns = 16;
     const int64_t near = near_columns * matrix.bytes(), beyond = (cols * matrix.bytes() + near) % page_bytes;
@@ -18,7 +18,7 @@ bool fills_pages(const Operand& matrix, int64_t cols) {
 
 }  // namespace
 
-bool loads_meet_stores(const Spec& spec) {
+bool has_4k_aliasing(const Spec& spec) {
     const OperandList operands(spec);
     return std::ranges::any_of(operands.matrix_outputs(), [&](const Operand& written) {
         const auto is_alike = [&](const Operand& read) { return read.bytes() == written.bytes(); };
