@@ -4,8 +4,8 @@
 cmake_minimum_required(VERSION 3.22)
 get_filename_component(root ${CMAKE_CURRENT_LIST_DIR} DIRECTORY)
 
-# Reports each #include in the sources of a folder whose name matches the pattern `forbidden`, but in files whose name
-# matches the pattern that may follow `reason`.
+# Reports each #include whose header matches the pattern `forbidden` in the sources of a folder. Files whose name
+# matches the pattern that may follow `reason` are exempt.
 function(forbid folder forbidden reason)
   file(GLOB_RECURSE files
     ${root}/${folder}/*.h ${root}/${folder}/*.def ${root}/${folder}/*.cpp ${root}/${folder}/*.cu ${root}/${folder}/*.cuh)
@@ -59,9 +59,10 @@ foreach(file IN LISTS files)
   endif()
 endforeach()
 
-# The order of the rooms inside a layer: each knows itself and those before it only. A room is a folder, or a source of
-# the layer's own folder. A public header belongs to the room of its source; one without a source stands as low as its
-# includes let it. Inside the rooms no sources know each other in a circle: a source and its header count as one.
+# Checks the order of the rooms inside a layer: each may include only itself and rooms before it. A room is a folder, or
+# a source directly in the layer's folder. A public header belongs to the room of its source; one without a source is as
+# low as its includes allow. Inside a room, sources must not include each other in a circle, where a source and its
+# header count as one.
 function(order layer)
   set(rooms ${ARGN})
   set(base ${root}/${layer})
@@ -147,7 +148,7 @@ function(order layer)
   report_circles()
 endfunction()
 
-# Takes away, again and again, the units that know none of the rest, and those that none of the rest knows.
+# Removes, again and again, the units that include none of the rest, and those that none of the rest includes.
 macro(report_circles)
   set(before "none yet")
   while(NOT "${units}" STREQUAL "${before}")

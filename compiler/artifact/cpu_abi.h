@@ -30,8 +30,8 @@ inline constexpr int64_t groups_at_once = 16;
 /// Partial arrays are padded to two cache lines: whole units for every back end, so tails need no masks there.
 inline constexpr int64_t partial_unit_bytes = 128;
 
-/// Returns the larger of a, which must not be negative, and |b|; NaN if either is NaN: as an integer, NaN is the
-/// Returns the larger of a, which must not be negative, and |b|; NaN if either is NaN: as integers, NaN is above all.
+/// Returns the larger of a, which must not be negative, and |b|; NaN if either is NaN. It compares the bits as
+/// integers, where NaN is the largest.
 template <class T>
 T larger_magnitude(T a, T b) {
     using Bits = std::conditional_t<sizeof(T) == sizeof(uint32_t), uint32_t, uint64_t>;
@@ -88,8 +88,8 @@ struct SweepTask {
 /// partial_unit_bytes of group 0's partials.
 struct FinalTask {
     std::array<const void*, max_operands> data{};  ///< column inputs and outputs, by place in the OperandList
-    void* partials = nullptr;                      ///< row group 0's
-    int64_t group_stride = 0;                      ///< bytes from one group's partials to the next's
+    void* partials = nullptr;                      ///< the partials of row group 0
+    int64_t group_stride = 0;                      ///< bytes from the partials of one group to those of the next
     int64_t groups = 0;                            ///< summed in this order, groups_at_once at a time; 0: sums are
                                                    ///< zeros
     int64_t cols = 0;                              ///< columns of this range, at least 1

@@ -10,7 +10,7 @@
 
 namespace normjit {
 
-/// The number of counters by which the code paces its blocks; every generated file gets it.
+/// The number of counters that generated code uses to pace its blocks. Every generated file contains it.
 inline constexpr uint32_t cuda_progress_slots = 64;
 
 struct CudaOperand {
@@ -25,7 +25,7 @@ struct CudaArguments {
                           ///< [scalar outputs, partial_rows, scalar_parts]
     void* row_values;     ///< at the start of the workspace: Geometry::row_bytes for each row
     int64_t rows;         ///< in all slices
-    uint32_t parts;       ///< the launch's, as in RowPartition. 0 in a final reduce: sums are zeros
+    uint32_t parts;       ///< as in RowPartition; in a final reduce, 0 makes the sums zero
     uint32_t rows_each;   ///< rows that the parts share / (parts * CudaPath::rows_per_block); must fit 32 bits
     uint32_t rows_extra;  ///< the remainder of that division
     uint32_t progress_slot;  ///< below cuda_progress_slots; launches at the same time are faster with different ones

@@ -43,8 +43,8 @@ int64_t CudaPath::alignment(DType type) const {
     return std::min(widest_access, vector_width * static_cast<int64_t>(size_of(type)));
 }
 
-/// Returns `groups`, rounded down so that each team meets only rows that start at the same position in a vector; maybe
-/// 0. With `most` groups each team has one row, so they stay as they are.
+/// Returns `groups` rounded down so that every team takes only rows that start at the same position in a vector, which
+/// may give 0. `most` groups are not rounded, because each team then has a single row.
 int64_t CudaPath::whole_shifts(int64_t groups, int64_t most) const {
     if (!shifted || groups == most) return groups;
     const int64_t unit = vector_width / std::gcd(vector_width, rows_per_block);
@@ -60,7 +60,8 @@ bool CudaPath::pieces_start_alike(const RowPartition& partition, int64_t row_str
     return slice_stride % vector_width == 0 && rows_per_block * row_stride % vector_width == 0;
 }
 
-/// Returns the groups that rows_per_team asks for, within the limits that count their blocks and teams.
+/// Returns the number of row groups that rows_per_team asks for, limited so that blocks and teams can be counted in 31
+/// bits.
 int64_t CudaPath::short_groups(int64_t with_rows) const {
     if (rows_per_team == 0) return 0;
     const int64_t most = std::min<int64_t>(most_grid, INT32_MAX / rows_per_block);
@@ -80,9 +81,9 @@ RowPartition CudaPath::partition(const OperandList& operands, const Geometry& ge
     return {.row_groups = all, .parts = all, .pieces = all};
 }
 
-/// Chooses the number of rounds that takes the row groups least time, out of a few. A part costs its rows plus about
-/// two rows' time: columns are loaded, the pipeline fills and drains, sums are written. Without sums over all slices
-/// each part is a row group of its own: the GPU assigns blocks to multiprocessors as they become free.
+/// Tries a few numbers of rounds and chooses the fastest. A part costs its rows plus about two rows' time, to load
+/// columns, fill and drain the pipeline, and write sums. Without sums over all slices each part is a row group of its
+/// own, and the GPU assigns blocks to multiprocessors as they become free.
 RowPartition CudaPath::partition_slices(const OperandList& operands, const Geometry& geometry, Batch batch,
                                         int64_t workspace_bytes) const {
     constexpr int64_t overhead_rows = 2, most_rounds = 8;

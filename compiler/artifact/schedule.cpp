@@ -18,7 +18,7 @@ constexpr std::string_view cpu_head = "cpu";
 constexpr std::string_view cuda_head = "cuda";
 constexpr std::string_view schedule_heads[] = {cpu_head, cuda_head};
 
-/// A number field: its key in the text, and the range that a plan can count with.
+/// A numeric field: its key in the text, and the range of values that a plan can handle.
 template <class T>
 struct NumberKey {
     std::string_view key;

@@ -17,14 +17,14 @@ struct Backend {
     std::string_view name;
     /// Returns success, or the reason why this target cannot be served.
     Status (*supports)(const Target&);
-    /// Returns success if code for the plan can be made, within the registers as well; else the reason.
+    /// Returns success if code for the plan can be made and the registers suffice; otherwise the reason why not.
     Status (*legal)(const plan::Plan&);
     Expected<Artifact> (*emit)(const plan::Plan&);
     /// The names of the texts between plan and artifact, as `--emit` takes them.
     std::vector<std::string_view> stages;
     Expected<std::string> (*print_stage)(const plan::Plan&, std::string_view stage);
     bool is_slow = false;  ///< emit() takes longer than reading its result from a file
-    /// The version of the code generator's library, if other versions generate other code.
+    /// The version of the code generator's library; set if versions differ in the code they generate.
     std::string_view version = {};
 };
 

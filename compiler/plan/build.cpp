@@ -82,8 +82,8 @@ void for_each_row_operand(const ir::Function& function, ValueId id, Visit visit)
     }
 }
 
-/// Returns the row values that must be kept. Elements use them, or row arithmetic before a later sweep than the next
-/// one does. A GPU stores [M] outputs last, so it keeps those as well.
+/// Returns the row values that must be kept. A value is kept if elements use it, or row arithmetic before a sweep later
+/// than the next one. A GPU stores [M] outputs last, so it keeps those, too.
 std::vector<ValueId> find_row_slots(const ir::Function& function, const std::vector<Sweep>& sweeps, bool stores_last) {
     ir::PerValue<bool> kept(function.values.size());
     for (const ir::Output& output : function.outputs)

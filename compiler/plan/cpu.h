@@ -6,11 +6,11 @@
 
 namespace normjit::plan {
 
-/// Decides what the sweeps keep for later ones. Requires the plan's sweeps as they are if nothing is kept.
+/// Decides which values the sweeps keep for later ones. Expects the sweeps of a plan that keeps nothing.
 CpuPlan make_cpu(const Plan& plan);
 
-/// Distributes the prefetches of the input matrices over the sweeps, so that memory has work in all of them. The last
-/// sweep reads from L1, so it has the least to move between L2 and L1.
+/// Distributes the prefetches of the input matrices over the sweeps, so that memory is busy in all of them. The last
+/// sweep reads from L1, so it moves least between L2 and L1.
 void share_out_prefetches(Plan& plan);
 
 /// Returns how a launch is divided, and what the workspace holds.

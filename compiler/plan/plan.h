@@ -36,7 +36,7 @@ struct Sweep {
     bool is_last() const { return row_means.empty(); }
 };
 
-/// What follows the rows: the partial arrays reduced over the row groups, [N] arithmetic on the sums, the outputs.
+/// What comes after the rows: reducing the partial arrays over the row groups, [N] arithmetic on the sums, the outputs.
 struct Epilogue {
     std::vector<ValueId> sums;        ///< final_reduce values, by partial array
     std::vector<ValueId> values;      ///< [N] inputs and arithmetic that the outputs need beyond the sums, in order
@@ -72,7 +72,7 @@ Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& t
 /// does not need are no_value.
 Epilogue epilogue_of(const Plan& plan, bool per_slice);
 
-/// Changes to another CPU schedule with the same cache_columns and cache_elements, so that the sweeps remain.
+/// Switches to another CPU schedule with the same cache_columns and cache_elements, so that the sweeps stay the same.
 void reschedule(Plan& plan, const Schedule& schedule);
 
 /// Describes the plan for people: phases, sweeps with their formulas, what is read and from where, workspace.

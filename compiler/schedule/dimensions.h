@@ -16,7 +16,7 @@
 
 namespace normjit::schedule {
 
-/// What the values of a dimension depend on, in addition to the dimensions before it.
+/// The problem that the values of a dimension depend on, in addition to earlier dimensions.
 struct SearchedProblem {
     const Spec& spec;
     const Target& target;
@@ -25,8 +25,8 @@ struct SearchedProblem {
     Schedule heuristic;
 };
 
-/// Returns the values worth trying if the dimensions before this one are as in `so_far`; the later ones mean nothing
-/// yet. In any order; never empty.
+/// Returns the values worth trying if earlier dimensions are as in `so_far`, where later dimensions mean nothing yet.
+/// The order does not matter; the list is never empty.
 using DimensionValues = std::vector<int64_t> (*)(const SearchedProblem& problem, const Schedule& so_far);
 
 struct Dimension {
@@ -62,10 +62,10 @@ constexpr Dimension dimension(std::string_view key, DimensionValues values) {
 }
 
 /// Returns the fewest tasks of a CPU phase if the heuristic takes `usual`: two for each core. With fewer, one delayed
-/// thread makes all others wait, which measurements on an idle machine do not show.
+/// thread would make all others wait, which measurements on an idle machine do not show.
 int64_t least_tasks(const SearchedProblem& problem, int64_t usual);
 
-/// In an order in which values depend on earlier dimensions only.
+/// Return the dimensions in an order in which values depend only on earlier ones.
 std::span<const Dimension> cpu_dimensions();
 std::span<const Dimension> cuda_dimensions();
 

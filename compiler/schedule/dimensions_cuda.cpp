@@ -29,7 +29,7 @@ Values filter(const Values& values, auto&& allowed) {
     return kept.empty() ? Values{values.front()} : kept;
 }
 
-/// Two passes where one is possible never won, except where rows hardly fit (NOTES N-711).
+/// Where one pass is possible, two passes never won, except for rows that barely fit (NOTES N-711).
 Values forms(const SearchedProblem& p, const Schedule&) {
     constexpr int64_t narrowest_streamed = 65536;
     if (is_two_pass(p.heuristic)) return values_of(CudaForm::two_pass, CudaForm::rows);
@@ -112,7 +112,7 @@ Values paces(const SearchedProblem& p, const Schedule& so_far) {
     return is_two_pass(so_far) || p.operands.reductions().empty() ? Values{0} : Values{0, 2, 4};
 }
 
-/// 0 for all rows, or a few: with 16 a block is as slow as with all (NOTES N-702).
+/// Returns 0, for all rows, and a few small numbers: with 16 rows a block is as slow as with all (NOTES N-702).
 Values rows_per_team(const SearchedProblem& p, const Schedule& so_far) {
     return is_two_pass(so_far) || !p.operands.reductions().empty() ? Values{0} : Values{0, 1, 2, 3, 4, 8};
 }
@@ -121,8 +121,9 @@ Values pace_slacks(const SearchedProblem&, const Schedule& so_far) {
     return cuda_of(so_far).pace > 0 ? Values{1, 2} : Values{1};
 }
 
-/// Returns as many groups as run at once; the fewest that need no more rows each; the number with one block less on
-/// every multiprocessor; a half and a quarter, which have fewer partials; and twice as many, if none waits for another.
+/// Returns as many groups as run at once; the fewest that give no group more rows; the number with one block less on
+/// every multiprocessor; a half and a quarter, which have fewer partials; and twice as many, if no group waits for
+/// another.
 Values row_groups(const SearchedProblem& p, const Schedule& so_far) {
     const CudaSchedule& s = cuda_of(so_far);
     const int64_t full = cuda_row_groups(p.spec, p.target, s);

@@ -9,7 +9,7 @@
 
 namespace normjit::schedule {
 
-/// Collects why a schedule was chosen, one line for each decision, if somebody asks.
+/// Collects, if somebody asks, why a schedule was chosen, one line for each decision.
 class Reasons {
   public:
     Reasons() = default;

@@ -56,7 +56,7 @@ class Reader {
     std::string_view rest_;
 };
 
-/// True if all characters are letters, digits or among `others`.
+/// True if every character is a letter, a digit or one of `others`.
 bool is_name(std::string_view text, std::string_view others) {
     const auto allowed = [&](char c) {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -148,8 +148,8 @@ std::string serialise(const Artifact& artifact) {
     return bytes += checksum_line(bytes);
 }
 
-/// The parts before the checksum are read first, because the error of an unreadable part says more than the checksum's.
-/// Expensive work comes after it.
+/// Reads the parts before it compares the checksum, because the error of an unreadable part says more. Expensive work
+/// comes after the checksum.
 Expected<Artifact> parse_artifact(std::string_view bytes) {
     if (!bytes.starts_with(artifact_magic))
         return error("version", fmt::format("does not start with '{}'", text::trim(artifact_magic)));

@@ -27,7 +27,7 @@ std::string shown(std::string_view text);
 /// Returns "a b c".
 std::string join(std::span<const std::string_view> words);
 
-/// Returns "; did you mean 'cols'?" if one of `words` is a typing error away, else nothing. A word of one letter is
+/// Returns "; did you mean 'cols'?" if one of `words` is one typing error away, else nothing. A word of one letter is
 /// never taken for another: 2 does not mean 0.
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> words);
 

@@ -48,7 +48,7 @@ constexpr CudaTarget common_devices[] = {
     {120, 170, 101376, 96 << 20},   // RTX 5090
 };
 
-/// Returns the last device that is not newer; newer devices seldom have less.
+/// Returns the newest of these devices that is not newer than `sm`; newer devices seldom have less.
 CudaTarget common_device(int sm) {
     CudaTarget best = common_devices[0];
     for (const CudaTarget& device : common_devices) {

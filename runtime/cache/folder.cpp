@@ -25,7 +25,7 @@ namespace {
 constexpr std::string_view entry_end = ".kernel";
 constexpr size_t digits_of_folder = 2;
 
-/// No file is being written for longer than this, and the clocks of machines that share a disk differ by less.
+/// No file takes longer than this to write, and the clocks of machines that share a disk differ by less.
 constexpr int64_t hour = 3600 * int64_t{1'000'000'000};
 
 std::string name_of(std::string_view id, std::string_view maker) {
@@ -104,7 +104,7 @@ Expected<std::string> Folder::read_bytes(int folder, const std::string& name, bo
     if (!trust_others_ && !is_ours(file.facts)) return invalid_argument("belongs to another user");
     if (file.facts.st_size > most_entry_bytes)
         return invalid_argument(fmt::format("has more than {} bytes", most_entry_bytes));
-    if (use) {  // the kernel's own present time has the resolution of its tick
+    if (use) {  // UTIME_NOW has only the resolution of the kernel's tick
         struct timespec times[2];
         clock_gettime(CLOCK_REALTIME, &times[0]);
         times[1] = times[0];

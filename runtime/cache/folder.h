@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Artifacts as files, which any number of processes use at once without a lock: a file appears complete under its name
+// Artifacts as files, which any number of processes use at once without a lock. A file appears under its name complete
 // (OutputFile), never changes, and may disappear at any time. Its time stamp is that of its last use.
 //
 //     <folder>/5f/5f0c...-none.kernel        <id_of(key)>-<maker>, in one of 256 folders by the first two digits
 //
-// The content is run as code. So the folder, its subfolders and the files must belong to this process's effective user
-// or to root, and nobody else may write to the folders; otherwise every function fails with `unavailable`, unless
+// The content is run as code. So the folder, its subfolders and the files must belong to this process's effective
+// user or to root, and nobody else may write to the folders; otherwise every function fails with `unavailable`, unless
 // others are trusted. Links below the folder are not followed.
 #pragma once
 

@@ -22,7 +22,7 @@ class KernelTable {
   public:
     struct Limits {
         int64_t kernels = INT64_MAX;
-        int64_t bytes = INT64_MAX;  ///< of their code, as an artifact and as loaded
+        int64_t bytes = INT64_MAX;  ///< bytes of their code, counting the artifact and what is loaded
     };
 
     explicit KernelTable(const Limits& limits) : limits_(limits) {}

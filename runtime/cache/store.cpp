@@ -77,7 +77,7 @@ void Store::keep(const Artifact& artifact) {
     clean_now_and_then(*kept);
 }
 
-/// Searching a folder takes long. It is done at random, so that processes that keep one kernel each do it as well.
+/// Searching a folder takes long, so it is done at random. That way processes that keep one kernel each do it, too.
 void Store::clean_now_and_then(const Folder::File& kept) {
     constexpr int64_t share = 64;
     {

@@ -42,13 +42,13 @@ class Store {
     void warn_once(const Status& status);
 
     const Log log_;
-    const bool is_wanted_;  ///< whether the options want kernels of this target kept
+    const bool is_wanted_;  ///< true if the options ask to keep kernels of this target
     const int64_t most_bytes_;
     std::vector<Pack> packs_;
     std::optional<Folder> folder_;
     std::atomic<bool> folder_works_{true};
     mutable std::mutex mutex_;
-    std::optional<std::string> maker_;  ///< the maker of all code, or of what this process compiled
+    std::optional<std::string> maker_;  ///< the maker of all code, or of what this process has compiled
     int64_t bytes_since_cleaning_ = 0;
 };
 

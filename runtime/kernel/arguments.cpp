@@ -90,7 +90,7 @@ class Checker {
     }
 
   private:
-    /// True if the tensor has elements.
+    /// True if the tensor has any elements.
     bool has_elements(const Operand& operand) const {
         if (!operand.axes.row) return !operand.is_per_slice() || arguments_.slices > 0;
         return arguments_.rows > 0 && arguments_.slices > 0;

@@ -20,11 +20,11 @@ struct Environment {
     int64_t cache_bytes = int64_t{1} << 30;          ///< the most bytes in that folder
     bool cache_trust_others = false;                 ///< use the folder even if others may write to it
     std::vector<std::string> cache_packs;            ///< files that are searched before the folder
-    bool cache_everything = false;                   ///< keep code that is made faster than it is read as well
-    int64_t most_kernels = 4096;                     ///< in an engine's memory
+    bool cache_everything = false;                   ///< also keep code that is made faster than it is read
+    int64_t most_kernels = 4096;                     ///< the most kernels in an engine's memory
     int64_t most_kernel_bytes = int64_t{256} << 20;  ///< the most bytes of their code
     std::vector<std::string> record_files;           ///< tuning records
-    bool shipped_records = true;                     ///< use the records in the library as well
+    bool shipped_records = true;                     ///< also use the records in the library
     std::string cuda_driver;                         ///< the library to use instead of libcuda.so.1, if not empty
     std::string capture_file;                        ///< where requested specs are written; empty: nowhere
     IsaCap isa = IsaCap::machine;
@@ -36,7 +36,7 @@ struct Environment {
 struct EnvironmentVariable {
     const char* name;
     const char* meaning;
-    /// Reads the value; an error says what is allowed. Null if it is read elsewhere, in the search for NVRTC.
+    /// Reads the value; an error says what is allowed. Null for the variables that the search for NVRTC reads.
     Status (*read)(std::string_view value, Environment& environment);
 };
 

@@ -38,7 +38,7 @@ void in_parent() {
     if (depth == 0) gate.unlock();
 }
 
-/// Makes the gate anew, because no other thread that was inside it exists in the child. This thread may be inside.
+/// Makes the gate new, because the child lacks the other threads that were inside it. This thread may be inside.
 void in_child() {
     lookup_mutex.reset();
     gate.reset();
@@ -57,7 +57,7 @@ void ForkableSharedMutex::lock() {
     wait_until([&] { return state_.load(std::memory_order_acquire) == -writer; });
 }
 
-/// Takes its count back, and tries again when there is no writer.
+/// Undoes its count, and tries again when there is no writer.
 void ForkableSharedMutex::wait_to_read() {
     wait_until([&] {
         state_.fetch_sub(1, std::memory_order_relaxed);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// fork() in a process whose threads are inside normjit. The child has only the forking thread, so it would find locks
-// held, or data half written, by threads that do not exist there. So fork() waits until no thread is inside the gate.
-// That takes as long as what they are making, and no thread enters meanwhile.
+// Handles fork() in a process whose threads are inside normjit. The child has only the forking thread, so it would find
+// locks held, or data half written, by threads that it lacks. So fork() waits until no thread is inside the gate, which
+// takes as long as what those threads are making. No thread enters meanwhile.
 #pragma once
 
 #include "system/no_cancellation.h"

@@ -7,7 +7,7 @@
 namespace normjit {
 
 /// Prevents cancellation of the thread for its lifetime. A cancellation would unwind the stack from any system call,
-/// and a destructor on the way would end the process. It now takes effect at the thread's next system call afterwards.
+/// and a destructor on the way would end the process. It takes effect at the thread's next system call after that.
 class NoCancellation {
   public:
     NoCancellation() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }

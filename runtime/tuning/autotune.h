@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tuner inside an engine. It needs no process of its own, no records and little time.
+// The tuner inside an engine. It needs no separate process, no records and little time.
 #pragma once
 
 #include "kernel/timed_problem.h"

@@ -26,7 +26,7 @@ constexpr double architecture_gain = 1.05;
 /// The factor by which M and S of a record may differ.
 constexpr double size_factor = 2;
 
-/// Returns the part of a spec that specs with the same fastest schedule share: everything except M and S.
+/// Returns the part of a spec that decides its fastest schedule: everything except M and S.
 Spec problem_of(Spec spec) {
     spec.rows.reset();
     if (spec.has_slices()) spec.slices.reset();
@@ -96,7 +96,7 @@ struct TuningRecords::Impl {
     std::unordered_multimap<std::string, size_t> by_problem;  ///< text of problem_of() -> index
     std::unordered_map<std::string, size_t> by_identity;      ///< the same text with S, M and the device -> index
     std::vector<Unread> unread;
-    std::unordered_set<int64_t> read_cols;  ///< lengths of rows whose unread lines were read
+    std::unordered_set<int64_t> read_cols;  ///< values of cols whose unread lines have been read
     size_t lines = 0;
 
     /// Adds a record. A later line replaces an earlier one about the same problem and device.
@@ -146,8 +146,8 @@ struct TuningRecords::Impl {
 
 namespace {
 
-/// Returns the distance of a record's M or S: 0 if equal, negative if the record does not apply. A dynamic size takes
-/// the largest record, because the longest launches matter most.
+/// Returns the distance of a record's M or S: 0 if equal, negative if the record does not apply. For a dynamic size the
+/// largest record counts, because the longest launches matter most.
 std::optional<double> distance_of(std::optional<int64_t> wanted, int64_t recorded) {
     if (recorded == 0) return std::nullopt;
     if (!wanted) return 1 / static_cast<double>(recorded);

@@ -21,7 +21,7 @@ using nlohmann::json;
 /// The version of the keys and their meaning. Lines of another format are skipped.
 constexpr int record_format = 1;
 
-/// Replaces bytes that are no UTF-8 by replacement characters.
+/// Returns the text of a value; bytes that are not UTF-8 become replacement characters.
 std::string json_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 /// Receives the keys of an object on one line from the library's parser. Stores a nested list or object without its
@@ -139,7 +139,8 @@ class LineWriter {
     std::string text_ = fmt::format("{{\"normjit_record\":{}", record_format);
 };
 
-/// Reads or writes every key of a record, in the order of a line, with the least values of whole numbers.
+/// Reads or writes every key of a record, in the order of a line. Whole numbers have the least values that they may
+/// take.
 template <class Line, class Record>
 Status each_field(Line& line, Record& record) {
     NORMJIT_RETURN_IF_ERROR(line.field("spec", record.spec));
@@ -185,7 +186,7 @@ Expected<TuningRecord> parse_record(std::string_view line) {
     if (!record.spec.slices) return invalid_argument("spec: slices=any; must be a number");
     if (record.times.median <= 0) return invalid_argument("median: must be more than 0");
     if (record.heuristic_times.median <= 0) return invalid_argument("heuristic_median: must be more than 0");
-    // Lines from before the key existed: GPUs were measured as now, and CPUs on the same data each time.
+    // Lines from before this key existed: GPUs were measured as today, CPUs on the same data each time.
     if (record.caches.empty()) record.caches = record.device.target.is_cuda() ? "cold" : "warm";
     return record;
 }

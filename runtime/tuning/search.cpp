@@ -6,7 +6,8 @@
 namespace normjit::tuning {
 namespace {
 
-/// How many of the fastest schedules have their neighbourhoods searched. With one, noise would decide the direction.
+/// How many of the fastest schedules have their neighbourhoods searched. If it were one, noise would decide the
+/// direction.
 constexpr size_t expanded_places = 2;
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows whose length is not a multiple of a vector may start anywhere in one. A team then takes rows that start at the
+// Rows whose length is not a multiple of a vector may start anywhere in one. A team takes only rows that start at the
 // same position (`shift` elements into their first vector), so all its loads and stores are aligned and a lane keeps
-// its columns. Only the vectors at a row's ends are partly outside. `first` is the column of a vector's first element,
-// from 1 - width to cols - 1.
+// its columns. Only the vectors at a row's ends are partly outside the row. `first` is the column of a vector's first
+// element, from 1 - width to cols - 1.
 #pragma once
 #include "memory.cuh"
 

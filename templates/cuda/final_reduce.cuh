@@ -16,7 +16,7 @@ struct FinalLayout {
     static constexpr int width = P::cols % wide == 0 ? wide : 1;
     static constexpr int lanes = P::final_columns / width, slices = P::final_threads / lanes;
     static constexpr int slices_of_warp = lanes < 32 ? 32 / lanes : 1,
-                         sources = slices / slices_of_warp;  // the partial results that are added in shared memory
+                         sources = slices / slices_of_warp;  // the partial results that are added through shared memory
     static_assert(lanes * width == P::final_columns && lanes * slices == P::final_threads &&
                   P::final_threads % 32 == 0);
     static_assert(lanes % 32 == 0 || 32 % lanes == 0);

@@ -65,8 +65,8 @@ NORMJIT_DEVICE void load_constant(const void* from, uint32* words) {
     }
 }
 
-// Stores as usual. A hint that outputs may leave L2 first (st.global.cs) gained nothing (NOTES N-305); the next kernel
-// may find the output in L2.
+// Stores as usual. A hint that outputs may leave L2 first (st.global.cs) gained nothing (NOTES N-305), and the next
+// kernel may find the output in L2.
 template <int bytes>
 NORMJIT_DEVICE void store(void* to, const uint32* words) {
     if constexpr (bytes == 2) {

@@ -8,7 +8,7 @@
 
 namespace normjit {
 
-// Where column sums go if they go to a partial.
+// The destination of column sums that go to a partial.
 template <class Math>
 struct PartialRow {
     Math* to;
@@ -19,7 +19,7 @@ struct PartialRow {
     }
 };
 
-// Where the column sums of output i go if they are a slice's final ones: a row of the output.
+// The destination of the sums of column output i that are final for a slice: a row of the output.
 template <class P, int i>
 struct OutputRow {
     using Math = typename P::Math;
@@ -55,9 +55,9 @@ struct OutputRow {
 };
 
 // Teams add their sums in shared memory, one column sum at a time, and every thread adds the teams of its columns in
-// order. Vectors that start anywhere take this way as well, instead of being stored an element at a time (NOTES N-309).
-// Shared memory is [teams][steps][width][merge_lanes] here: no bank conflicts where lanes write side by side, nor where
-// threads read column after column.
+// order. Vectors that start anywhere also go this way, rather than being stored an element at a time (NOTES N-309).
+// Shared memory is [teams][steps][width][merge_lanes] here. It has no bank conflicts, neither where lanes write side by
+// side nor where threads read column after column.
 template <class P, class K, class Row>
 NORMJIT_DEVICE void merge_teams(const K& k, int part, const Row& row, int s) {
     using L = Layout<P>;
@@ -71,7 +71,7 @@ NORMJIT_DEVICE void merge_teams(const K& k, int part, const Row& row, int s) {
             write_shared(k.shared + (((k.team * L::steps + v) * width + e) * L::merge_lanes + k.lane) * size,
                          k.sums[s][v][e]);
     __syncthreads();
-    // The columns that a block of a cluster has vectors of.
+    // The columns of the vectors that this block of the cluster has.
     const int before = int(k.first_vector) * width, own = k.shift - before;
     const int last = P::cluster > 1 ? int(k.my_vectors) * width - own : P::cols;
     const int first = P::cluster > 1 && own < 0 ? -own : 0, end = last < P::cols ? last : P::cols;

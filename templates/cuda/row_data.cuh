@@ -36,7 +36,8 @@ __device__ __forceinline__ void RowKernel<P>::load_columns() {
     if constexpr (columns_shared) __syncthreads();
 }
 
-// Row inputs are requested with their rows: a queue in registers would wait for the newest value each time it moves up.
+// Requests row inputs together with their rows. A queue in registers would wait for the newest value each time it moves
+// up.
 template <class P>
 __device__ __forceinline__ void RowKernel<P>::request_inputs(int place) {
     unroll<0, P::Rows::count>([&](auto i) {

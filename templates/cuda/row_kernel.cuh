@@ -38,7 +38,7 @@ struct RowKernel {
     uint32 first_vector, my_vectors;  // in this block's share of the row
     int shift;                        // elements of a row's first vector that lie before the row: see edges.cuh
     Math sums[at_least(column_sums, 1)][steps][width];
-    Math largest[at_least(scalars, 1)];  // over all rows of this lane so far
+    Math largest[at_least(scalars, 1)];  // so far, over all rows of this lane
     uint32 column_raw[columns_kept ? steps : 1][at_least(column_words, 1)];
     uint32 raw[L::staged || reread ? 1 : depth][steps][matrix_words];  // register staging: the rows in flight
     uint32 kept[keep && L::staged ? steps : 1][matrix_words];
@@ -233,7 +233,6 @@ struct RowKernel {
     }
 
     // Runs one sweep over this lane's vectors of one row. If every lane has a vector, two vectors share a test, so that
-    // Runs one sweep over this lane's vectors of one row. If every lane has a vector, two vectors share a test, so that
     // loads overlap. Without any test, ptxas 13.0 moves too many loads forward and spills (layernorm 61440 bf16,
     // sm_100).
     template <int level>
@@ -254,8 +253,8 @@ struct RowKernel {
         }
     }
 
-    // True if a stage is free again without a barrier. That needs every thread of the team to pass a reduction after
-    // its last read from the stage.
+    // True if a stage is free again without a barrier. It is if every thread of the team passes a reduction after its
+    // last read from the stage.
     static constexpr bool frees_own_stage = keep && P::levels > 0;
 
     __device__ __forceinline__ void refill(uint32 row, int stage) {
@@ -311,8 +310,8 @@ struct RowKernel {
     // Runs all rows of a part, from the first request on.
     __device__ __forceinline__ void run(int part) {
         start(part);
-        // The first row waits for its columns as well, so these are requested first; after several rows they would come
-        // late. There are two exceptions: columns that all threads first store in shared memory, and columns loaded
+        // The first row needs its columns, too, so these are requested first; after several rows they would come late.
+        // There are two exceptions: columns that all threads first store in shared memory, and columns that are loaded
         // element by element, for rows that start anywhere (NOTES N-308).
         constexpr bool columns_first = columns_kept && !L::shifted;
         if constexpr (columns_first) load_columns();

@@ -33,7 +33,7 @@ struct Stream {
         Math value[at_least(columns, 1)][width];
     };
 
-    // Loads only what the sweeps in the mask `operands` read; the rest stays undefined.
+    // Loads only what the sweeps in the mask `operands` read, and leaves the rest undefined.
     template <uint32 operands>
     NORMJIT_DEVICE void load_vector(const Arguments& a, const RowPlace& row, int64 vector, Fragment& to) {
         unroll<0, matrices>([&](auto i) {

@@ -41,7 +41,7 @@ class LeftOut(unittest.TestCase):
             "2 skipped in part: 1 cuda: no driver, 1 no GPU")
 
     def test_failed(self):
-        """What failed is no test that was left out."""
+        """A failed test does not count as left out."""
         self.assertEqual(line(case("a", "skipped: no GPU", '<failure message=""/>')), "nothing skipped")
 
 

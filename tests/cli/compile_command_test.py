@@ -18,7 +18,7 @@ class Compile(Case):
     def test_every_stage(self):
         for stage in self.done("compile", *self.TARGET, "--emit", "list").split():
             if stage == "artifact" or (stage == "asm" and not shutil.which("objdump")):
-                continue  # the former is no text
+                continue  # an artifact is not text
             text = self.done("compile", self.SPEC, *self.TARGET, "--emit", stage)
             path = self.folder / "stage"
             self.assertEqual(self.done("compile", self.SPEC, *self.TARGET, "--emit", stage, "-o", path), "")

@@ -102,7 +102,7 @@ class StreamsThatTakeNothing(Case):
 
 class Privileges(Case):
     def privileged(self):
-        """A copy of the program that runs as another user than the one who calls it."""
+        """A copy of the program that runs as a different user than its caller."""
         if os.geteuid() != 0:
             self.skipTest("only root can give a program to another user")
         folder = pathlib.Path(tempfile.mkdtemp(dir=pathlib.Path(program.PROGRAM).parent))
@@ -135,7 +135,8 @@ class Privileges(Case):
             self.skipTest("the program cannot be run as another user here")
         if "NORMJIT_ISA=nonsense" in result.stderr and "nosuid" in self.mount_of(copy):
             self.skipTest("the folder of the build is mounted nosuid")
-        # The last act of a program built with LeakSanitizer is to trace itself, which nobody may do to another user's.
+        # A program built with LeakSanitizer finally traces itself, which the system forbids to a process of another
+        # user.
         if "LeakSanitizer has encountered a fatal error" not in result.stderr:
             self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("median of", result.stdout)

@@ -46,7 +46,7 @@ double gain_of(const Schedule& schedule) {
 /// Counters that the processes of a test share.
 struct Shared {
     std::atomic<int> trials, starts, opens, finals;
-    double lost[3];  ///< subtracted from every gain, in the first final and the following ones
+    double lost[3];  ///< subtracted from every gain: a number for each final, the last for all further ones
     int copies;
     double warm_gain;  ///< of every schedule
     int hangs;         ///< the number of candidates with strip=1 that get no answer
@@ -120,7 +120,7 @@ size_t count_lines(const std::filesystem::path& path) {
 TEST_CASE("a comparison encloses the true gain, and reports too few samples") {
     std::vector<double> base, own;
     for (int i = 0; i < 101; ++i) {
-        const double weather = 1 + 0.5 * (i % 7);  // slows both
+        const double weather = 1 + 0.5 * (i % 7);  // affects both kernels
         base.push_back(1.2 * weather * (1 + 0.001 * (i % 5)));
         own.push_back(weather);
     }
@@ -212,7 +212,7 @@ TEST_CASE("bad candidates affect nothing else; a restart measures nothing again"
 
     CHECK(record.caches == "cold");
 
-    // The records have it: it was done before.
+    // The records already have the problem.
     shared.trials = 0;
     DeviceTuner again(tuner_options(folder), work);
     CHECK(tune(again)->was_done);
@@ -224,7 +224,7 @@ TEST_CASE("bad candidates affect nothing else; a restart measures nothing again"
     CHECK(tune(resumed)->record->schedule == record.schedule);
     CHECK(shared.trials == 0);
 
-    // Measured in the caches, by an earlier version, unlike what would be measured now.
+    // Measured in the caches by an earlier version, which this version would not do.
     TuningRecord warm = record;
     warm.caches = "warm";
     std::ofstream(folder / "records.jsonl") << to_text(warm) << "\n";
@@ -270,7 +270,7 @@ TEST_CASE("a winner may not lose more with its data in the caches than it gains 
         REQUIRE(outcome.status().message() == "");
         return *parse_record(to_text(*outcome->record));
     };
-    const TuningRecord kept = tuned(2, 0.81);  // of 1.25
+    const TuningRecord kept = tuned(2, 0.81);  // instead of 1.25
     CHECK(kept.gain == doctest::Approx(1.25));
     CHECK(kept.warm_gain == doctest::Approx(0.81));
     const TuningRecord dropped = tuned(2, 0.79);

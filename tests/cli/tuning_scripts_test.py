@@ -41,7 +41,7 @@ class Confirm(Case):
 
     def test_a_record_that_loses_fails_and_is_named(self):
         good, slow = [duel("a", 1.1, 1.2, 1.3), duel("b", 1.1, 1.2, 1.3)], duel("b", 0.9, 0.95, 0.99)
-        self.assertEqual(self.confirm(good, good, [good[0], slow]).returncode, 0)  # once may be chance
+        self.assertEqual(self.confirm(good, good, [good[0], slow]).returncode, 0)  # one loss may be chance
         done = self.confirm(good, [good[0], slow], [good[0], slow])
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stdout, r"\n +b .*SLOWER\n")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Derived gradients, against finite differences in double by an evaluator of their own.
+// Compares derived gradients with finite differences in double, which a separate evaluator computes.
 #include "frontend/frontend.h"
 #include "gradient/differentiate.h"
 #include "ir/builder.h"
@@ -111,7 +111,7 @@ std::vector<Matrix> evaluate(const ir::Function& function, const Inputs& inputs)
     return values;
 }
 
-/// Which of the elements of an [M,N] array are one element of a tensor.
+/// Returns, for each element of a tensor, the elements of an [M,N] array that stand for it.
 std::vector<std::vector<size_t>> elements_of(Tensor tensor) {
     const Axes axes = info(tensor).axes;
     std::map<size_t, std::vector<size_t>> by_element;
@@ -140,7 +140,7 @@ void check_gradients(test::Random& random, const std::function<Expr(ir::Builder&
     const Expr dy = b.input(Tensor::dy);
     for (double& number : data[Tensor::dy]) number = random.real(-2, 2);
     Expr y = formula(b);
-    for (const Expr input : inputs) y = y + input * 0.37;  // so that it depends on all
+    for (const Expr input : inputs) y = y + input * 0.37;  // makes y depend on all inputs
     const ir::Function forward = b.function();
     const auto gradients = gradient::differentiate(b, std::array{Given{y, dy}}, inputs, {});
     REQUIRE_MESSAGE(gradients.ok(), gradients.status().message());

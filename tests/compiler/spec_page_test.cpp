@@ -63,7 +63,7 @@ std::string text_of(const Keys& keys) {
     return text;
 }
 
-/// Compares what stands between two texts in a file with what should, or writes it.
+/// Compares the text between two marks in a file with `content`, or writes it there.
 void check_between(const char* path, std::string_view before, std::string_view after, const std::string& wanted) {
     std::ifstream file(path);
     const std::string text((std::istreambuf_iterator<char>(file)), {});

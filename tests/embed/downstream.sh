@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# downstream.sh BUILD: installs a build of normjit in a folder that goes again, and builds and runs projects that use it,
-# each in one of the ways in which one can.
+# downstream.sh BUILD: installs a build of normjit in a temporary folder, then builds and runs projects that use it,
+# each in a different way.
 set -euo pipefail
 build=$(realpath "$1")
 source=$(realpath "$(dirname "$0")/../..")
@@ -10,7 +10,7 @@ trap 'rm -rf "$work"' EXIT
 cd "$work"
 export NORMJIT_CACHE_DIR=off
 
-# The generator and the compilers of the build: others need not be here.
+# Uses the generator and the compilers of the build, since others may not be installed.
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
 export CMAKE_GENERATOR CXX CC
 CMAKE_GENERATOR=$(cached CMAKE_GENERATOR)
@@ -24,7 +24,7 @@ run_tests() { ctest --test-dir "$1" --output-on-failure | tail -n 20; }
 
 echo "== install"
 quiet cmake --install "$build" --prefix "$work/prefix"
-mv prefix moved # nothing may remember where it was
+mv prefix moved # nothing may remember the old place
 prefix=$work/moved
 (cd moved && find . -type f -o -type l | sort)
 
@@ -88,7 +88,7 @@ else
 fi
 
 echo "== FetchContent, and a build without LLVM"
-# In a folder that stays, for the next time; without optimisation, which takes most of the time.
+# A folder that stays for the next run. Without optimisation, which would take most of the time.
 quiet cmake -S "$source/tests/embed/downstream" -B "$build/fetched" -DNORMJIT_SOURCE="$source" \
     -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DNORMJIT_LLVM=OFF -DNORMJIT_PCH=ON
 quiet cmake --build "$build/fetched"

@@ -85,7 +85,7 @@ TEST_CASE("kernels outlive a caller's context that is destroyed under the engine
         }
         if (i % 2 == 0) CHECK(gpu->driver().cuCtxPopCurrent(&popped) == cuda::error_none);
         CHECK(destroy(own) == cuda::error_none);
-        const Problem after(*engine, *inside);  // in the primary context, or not at all
+        const Problem after(*engine, *inside);  // its memory is in the primary context, or there is none
         after.check();
         problem.check();
     }

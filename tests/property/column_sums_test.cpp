@@ -36,7 +36,7 @@ Inputs normal_inputs(const Case& a_case) {
     for (Tensor tensor : all_tensors) {
         if (!a_case.spec.reads(tensor)) continue;
         inputs[tensor].resize(elements(a_case, tensor), 1.0);
-        const auto normal = [&] {  // nearly: the sum of three uniform numbers, each from 0 to 2
+        const auto normal = [&] {  // nearly normal: the sum of three uniform numbers, each from 0 to 2
             double total = -3;
             for (int i = 0; i < 3; ++i) total += static_cast<double>(random.bits() >> 11) * 0x1p-52;
             return reference::round_to(a_case.spec.dtype(tensor), total);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data for which every sum and every product of a launch is exact in the compute type, in any order: gradients then
-// equal the reference to the bit, and one element too many or too few shows in any sum. xhat, dy and gamma +
-// gamma_offset are small integers or powers of two, rstd is a power of two. The division by N is exact if N is a power
-// of two; for any other N neighbouring columns cancel, so that c1 = c2 = 0.
+// Draws data for which every sum and every product of a launch is exact in the compute type, in any order. Gradients
+// then equal the reference to the bit, and a single element too many or too few shows in any sum. xhat, dy and gamma +
+// gamma_offset are small integers or powers of two, and rstd is a power of two. The division by N is exact if N is a
+// power of two; for any other N neighbouring columns cancel, so that c1 = c2 = 0.
 #include "check.h"
 #include "element.h"
 #include "reference.h"
@@ -99,7 +99,7 @@ class ExactInputs {
         }
     }
 
-    /// Returns the x that becomes h.
+    /// Returns the x from which the layer computes h.
     double before(size_t row, size_t i, double h) const {
         const double branch = spec_.has(Tensor::residual) ? h - inputs_[Tensor::residual][i] : h;
         return spec_.has(Tensor::rowscale) ? branch / inputs_[Tensor::rowscale][row] : branch;

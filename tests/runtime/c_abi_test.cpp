@@ -177,7 +177,7 @@ TEST_CASE("c: structs of an older program are shorter") {
         const char* device;
         char beyond[64];
     } old{offsetof(normjit_engine_options, threads), "cpu", {}};
-    std::memset(old.beyond, 0x7f, sizeof old.beyond);  // no options
+    std::memset(old.beyond, 0x7f, sizeof old.beyond);  // this version had no options
     normjit_engine* engine = nullptr;
     const normjit_status status = normjit_engine_create(reinterpret_cast<normjit_engine_options*>(&old), &engine);
     CHECK((status == NORMJIT_OK || status == NORMJIT_UNAVAILABLE));

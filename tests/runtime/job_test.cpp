@@ -33,7 +33,8 @@ class OwnedJob {
     Job& job_;
 };
 
-/// Phases in which every task adds up what all tasks of the phase before wrote: right only if they all had.
+/// Phases in which every task adds up what all tasks of the previous phase wrote. The sum is right only if all of them
+/// had written.
 class Sums {
   public:
     Sums(int64_t tasks, int64_t phases) : tasks_(tasks), sums_(static_cast<size_t>((1 + phases) * tasks), 1) {
@@ -69,7 +70,7 @@ class Sums {
 
     const int64_t tasks_;
     Phases phases_{};
-    std::vector<int64_t> sums_;  // plain: what orders them is what is tested
+    std::vector<int64_t> sums_;  // plain numbers, because their ordering is what is tested
     std::atomic<int64_t> runs_ = 0;
 };
 
@@ -181,7 +182,7 @@ TEST_CASE("a thread sleeps that waits for a task of another one") {
             waiter = gettid();
             return;
         }
-        // Stopped, as by another program on its CPU.
+        // Stopped, as if by another program on its CPU.
         other = std::thread([&] { job->take_part(1, 2); });
         const auto end = std::chrono::steady_clock::now() + until_hung;
         while (!slept && std::chrono::steady_clock::now() < end) {

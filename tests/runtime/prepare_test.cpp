@@ -148,7 +148,7 @@ TEST_CASE("a kernel that is not ready can be made in the background") {
     CHECK(wait(spec(11)).ok());
     CHECK(f.device->loads == 3);
 
-    Fixture dropped;  // with work left
+    Fixture dropped;  // with jobs that have not begun
     dropped.device->load_time = std::chrono::milliseconds(20);
     for (int cols = 1; cols < 50; ++cols) CHECK(!dropped.engine.prepare(spec(cols), background).ok());
 }

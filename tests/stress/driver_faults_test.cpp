@@ -74,7 +74,7 @@ void check_left_behind(const std::string& failed_call) {
     if (mode != cuda::capture_global) REQUIRE(failed_call == "cuThreadExchangeStreamCaptureMode");
 }
 
-/// Returns the call that failed; "none" if there were not as many.
+/// Returns the call that failed; "none" if fewer calls were made.
 template <class Fake>
 std::string failed_call_of(const Fake& fake) {
     const auto number = static_cast<size_t>(fake.failing_call);

@@ -64,7 +64,7 @@ TEST_CASE("killed while an entry is kept") {
         REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
         REQUIRE(wrong_gradients(*kernel) == "");
         REQUIRE(heard.text() == "");
-        ++number;  // its entry is new again
+        ++number;  // the next kernel gets a new entry again
     };
     CHECK(die_everywhere(keep, check) > 10);
 }

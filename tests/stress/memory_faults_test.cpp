@@ -64,7 +64,7 @@ void require_right(const Expected<Kernel>& kernel) {
 
 TEST_CASE("memory runs out in a compile and a load") {
     for (const BackendChoice backend : backends_here()) {
-        if (backend == BackendChoice::llvm) continue;  // see below
+        if (backend == BackendChoice::llvm) continue;  // the last test runs LLVM
         MESSAGE(name(backend));
         const Engine engine = *Engine::create(plain_options(backend));
         const auto work = [&](int64_t point) {

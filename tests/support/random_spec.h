@@ -25,7 +25,8 @@ int64_t rounds(int64_t usual);
 class Random {
   public:
     explicit Random(uint64_t start) : engine_(start) {}
-    /// Draws what the bytes say, eight for each draw, and zeros after them, as a fuzzer draws. It refers to the bytes.
+    /// Draws what the bytes say, eight for each draw and zeros after their end, as a fuzzer draws. It refers to the
+    /// bytes.
     explicit Random(std::span<const uint8_t> bytes) : engine_(0), bytes_(bytes), draws_bytes_(true) {}
 
     uint64_t bits();

@@ -68,7 +68,7 @@ class Body {
         }
     }
 
-    /// Keeps loads alive that nothing depends on.
+    /// Keeps the compiler from dropping loads whose results nothing uses.
     void keep_loads() {
         add("mov.b32 %all, 0;\n    ld.param.u64 %address, [write0];");
         for (int word = 0; word < 4 * chunks_; ++word) add(fmt::format("xor.b32 %all, %all, %v{};", word));

@@ -23,11 +23,11 @@ Sample sample_of(std::vector<double>& seconds);
 struct Measurement {
     Sample launch;
     Sample ceiling;           ///< of the fastest method; not measured for traffic under min_ceiling_bytes
-    std::string_view method;  ///< that method
+    std::string_view method;  ///< the name of that method
     int samples = 0;
     int launches_per_sample = 1;
     int64_t traffic_bytes = 0;
-    int64_t copies = 1;    ///< of the data, which launches used in turn
+    int64_t copies = 1;    ///< copies of the data that the launches used in turn
     bool is_cold = false;  ///< no cache had the data of a launch when it began
 
     /// The share of the ceiling; 1 is a launch as fast as moving the bytes alone. It is the median over pairs of a
@@ -50,7 +50,7 @@ struct Measurement {
 inline constexpr int64_t min_ceiling_bytes = 16 << 10;
 
 struct MeasureOptions {
-    double seconds = 0.3;  ///< of launches, without the ceiling's share
+    double seconds = 0.3;  ///< the time for launches, not counting that for the ceiling
     int min_samples = 7;
     int max_samples = 1000;
     bool host = true;  ///< GPU: measure the caller's time as well

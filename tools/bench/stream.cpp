@@ -69,7 +69,7 @@ namespace baseline {
     const auto* quarters = reinterpret_cast<const __m128i*>(&value);
     for (int i = 0; i < 4; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, _mm_loadu_si128(quarters + i));
 #else
-    *reinterpret_cast<Line*>(to) = value;  // stream_methods() has none of these
+    *reinterpret_cast<Line*>(to) = value;  // never used: stream_methods() lists no such method here
 #endif
 }
 #include "stream_pass.inc"

@@ -31,8 +31,8 @@ struct Traffic {
 struct StreamMethod {
     std::string_view name;
     bool past_caches = false;  ///< non-temporal stores
-    bool prefetch = false;     ///< by software, ahead of the reads
-    bool one_thread = false;   ///< only the calling one: faster than waking others for few bytes
+    bool prefetch = false;     ///< prefetches by software, ahead of the reads
+    bool one_thread = false;   ///< uses only the calling thread, which for few bytes is faster than waking others
 };
 
 /// Returns the methods that this machine can run.

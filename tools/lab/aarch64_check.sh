@@ -43,6 +43,6 @@ for schedule in "cpu row_groups=1" "cpu row_groups=3 row_block=4 strip=2 unroll=
     check 20 "layernorm cols=200 source=y" "$schedule"
     check 20 "rmsnorm cols=200 x=bf16 dresidual=bf16 gamma_offset=1" "$schedule"
 done
-run "layernorm rows=20 cols=200 x=bf16" > /dev/null # what that build has itself: the portable path
+run "layernorm rows=20 cols=200 x=bf16" > /dev/null # what that build can do by itself: the portable path
 echo "$((kernels - wrong)) of $kernels kernels for AArch64 are right"
 [ $wrong = 0 ]

@@ -97,7 +97,7 @@ __global__ void one(Stream s) {
 }
 """
 THREADS, LAUNCHES, ROUNDS = 256, 40, 15
-COOPERATIVE, PROGRAMMATIC = 2, 6  # of CUlaunchAttributeID
+COOPERATIVE, PROGRAMMATIC = 2, 6  # values of CUlaunchAttributeID
 PROBLEMS = ((0.25, 2048), (0.5, 2048), (1, 2048), (4, 2048), (4, 8192), (8, 8192), (16, 8192), (32, 8192))
 
 

@@ -79,7 +79,7 @@ def norms(model):
 
 
 def make(kind, width, layers, vocabulary, tokens, dtype=torch.bfloat16, device="cpu"):
-    """Returns a model with the same random weights for the same arguments; those of norms as after some training."""
+    """Returns a model with the same random weights for the same arguments; its norms have weights as if trained."""
     torch.manual_seed(0)
     model = Transformer(kind, width, layers, vocabulary, tokens)
     for norm in norms(model):

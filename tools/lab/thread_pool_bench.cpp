@@ -32,7 +32,7 @@ struct Case {
     std::chrono::microseconds pause;
 };
 
-/// Returns each job's time beyond that of its tasks, shared by all threads.
+/// Returns, for each job, the time that it takes in addition to its tasks, which all threads share.
 std::vector<double> measure(ThreadPool& pool, const Case& the) {
     const int jobs = std::clamp(200'000 / (static_cast<int>(the.pause.count()) + 10), 200, 20'000);
     const auto task = [&](int64_t, int64_t) { busy_for(the.task); };

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Two builds of normjit in turn on a CPU, wherever launches share threads: how many times as fast the second is.
+"""Compares two builds of normjit on a CPU wherever launches share threads: how many times as fast is the second?
 
     tools/lab/threads_round.py OLD NEW [--parts bench,host,torch] [--rounds 4] [--json FILE]
 

@@ -48,7 +48,7 @@ OWN = {  # for families whose sizes depend on each other; None: keeps the family
 }
 MOST_PARAMETERS = 20_000_000
 TOKENS = 12
-LARGEST_DIFFERENCE = 1e-4  # of a parameter's gradient in f32, of the 2-norm of all gradients
+LARGEST_DIFFERENCE = 1e-4  # of a parameter's gradient in f32, relative to the 2-norm of all gradients
 
 
 def families():
@@ -61,7 +61,7 @@ def families():
 
 
 def small_config(kind):
-    """Returns a configuration with small sizes, as far as it has their names."""
+    """Returns a configuration with small sizes, as far as SMALL and the configuration share names."""
     known = {*inspect.signature(kind).parameters, *vars(kind()), *kind.attribute_map}
     sizes = {name: size for size, names in SMALL.items() for name in names if name in known}
     sizes.update(OWN.get(kind.model_type, {}))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs two builds of normjit in turn over the same shapes: how many times as fast is the second?
+"""Compares two builds of normjit over the same shapes, in turn: how many times as fast is the second?
 
     tools/lab/two_builds.py OLD NEW tools/lab/gpu_shapes.txt --device cuda:0 --rounds 3 --json ratios.json
 

@@ -144,8 +144,9 @@ def of_rank(rank, options, port):
                                                           "runs": found}, indent=1))
     distributed.barrier()
     distributed.destroy_process_group()
-    # Without the interpreter's own end: a thread of the process group that asks for the interpreter's lock then is
-    # unwound through noexcept functions, which ends the process with "terminate called without an active exception".
+    # Skips the interpreter's own shutdown. During it, a thread of the process group that asks for the interpreter's
+    # lock is unwound through noexcept functions, which ends the process with "terminate called without an active
+    # exception".
     sys.stdout.flush()
     os._exit(0 if all(row["good"] for rows in found.values() for row in rows) else 1)
 

@@ -65,7 +65,7 @@ class Computation {
     /// Returns the index of column j in the current slice.
     size_t column(Tensor tensor, size_t j) const { return (spec_.is_per_slice(tensor) ? slice_ * cols_ : 0) + j; }
 
-    /// Returns an option of the spec as the kernel has it, in the compute type.
+    /// Returns an option of the spec in the compute type, as the kernel uses it.
     static Number narrow(double option) {
         return {static_cast<Real>(static_cast<typename Rounding<Real>::Narrow>(option)), 0};
     }
@@ -194,7 +194,8 @@ class Computation {
         }
     }
 
-    /// The largest magnitude lies between the largest of what all magnitudes are at least, and at most. A NaN stays.
+    /// The largest magnitude lies between the largest of all lower bounds and the largest of all upper bounds. A NaN
+    /// stays.
     void find_largest(const Number& dx) {
         const Real magnitude = std::fabs(dx.value);
         if (!(magnitude <= largest_) && !std::isnan(largest_)) largest_ = magnitude;
@@ -202,7 +203,7 @@ class Computation {
         most_ = std::isfinite(dx.error) ? std::max(most_, magnitude + dx.error) : INFINITY;
     }
 
-    /// Multiplies the row's factors first: those of x - mean, or of xhat if xhat is given.
+    /// Multiplies the row's factors first, either with x - mean or, if xhat is given, with xhat.
     template <class Gradient>
     Number row_factor_of_xhat(Gradient g, const Number& c1) const {
         if (spec_.source != Source::x) return rstd_ * c1;

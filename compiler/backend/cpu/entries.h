@@ -13,7 +13,7 @@
 namespace normjit::backend::cpu {
 
 struct Entry {
-    /// The second name is the same code, except that rows of dx go through the stack: see nontemporal_staging.h.
+    /// The second name stands for the same code, but rows of dx go through the stack: see nontemporal_staging.h.
     std::vector<std::string> names;
     std::function<void(Machine&)> emit;
 

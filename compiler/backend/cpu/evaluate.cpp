@@ -32,7 +32,7 @@ class Evaluation {
         around_.live.erase(id);
     }
 
-    /// Gives the result the registers of an operand whose last use this is, or free ones.
+    /// Takes over the registers of an operand that is used here for the last time, or takes free ones.
     Unit take_result(const std::vector<ValueId>& dying) {
         const Unit to = dying.empty() ? registers_.take(around_.vectors) : unit(dying[0]);
         for (size_t i = 1; i < dying.size(); ++i) registers_.give_back(unit(dying[i]), around_.vectors);

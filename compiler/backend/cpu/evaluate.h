@@ -25,10 +25,10 @@ inline Unit values_of(Machine& machine, const UnitSum& sum) {
 
 /// Says where the values of a loop body come from and go to, for one unit.
 struct Environment {
-    Live live = {};                                          ///< values known before; results are added
-    std::vector<UnitSum> sums = {};                          ///< by MicroOp::index
+    Live live = {};                  ///< values that are already known; the body adds its results
+    std::vector<UnitSum> sums = {};  ///< by MicroOp::index
     std::function<Unit(const Unit& to, ValueId)> load = {};  ///< loads an input tensor's unit
-    std::function<void(const Unit&, Tensor)> store = {};     ///< stores; the unit is lost
+    std::function<void(const Unit&, Tensor)> store = {};     ///< stores a unit, and may overwrite it
     std::function<void(const Unit&, ValueId)> spill = {};    ///< writes a value to memory for a later sweep
     Lanes lanes = Lanes::all;                                ///< tail: sums do not change in the lanes beyond the row
     int vectors = 1;                                         ///< registers of a unit
@@ -45,7 +45,8 @@ struct Selection {
     std::vector<std::vector<ValueId>> dying;
 };
 
-/// Emits a body once. It takes and returns registers for the body's own values; results keep theirs in `around.live`.
+/// Emits a body once. Registers of the body's own values are taken and given back; results keep theirs in
+/// `around.live`.
 void evaluate(Machine& machine, Registers& registers, const ir::Function& function, const Selection& body,
               Environment& around);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The phase `final_reduce`. For a range of columns it reduces the row groups' partials in their order, some groups at a
-// time, and stores the column outputs, rounded once. The largest magnitudes, from which scalar outputs come, remain in
-// the first group's partials.
+// The phase `final_reduce`. For a range of columns it adds the row groups' partials in order, several groups at a time,
+// and stores the column outputs, rounded once. The largest magnitudes, from which the caller makes scalar outputs,
+// remain in the first group's partials.
 #include "artifact/cpu_abi.h"
 #include "backend/cpu/evaluate.h"
 #include "backend/cpu/loop_bodies.h"
@@ -67,7 +67,7 @@ class FinalReduceEmitter {
 
     using Sums = std::vector<UnitSum>;
 
-    /// Calls visit(k, v) for each vector v of a unit of each partial array k that the range reduces to this shape.
+    /// Calls visit(k, v) for each partial array k that is reduced to this shape and each vector v of a unit.
     template <class Visit>
     void for_each(Shape shape, Visit visit) const {
         for (size_t k = 0; k < epilogue_.sums.size(); ++k) {
@@ -158,11 +158,11 @@ class FinalReduceEmitter {
 
     Machine& m_;
     const plan::Plan& plan_;
-    plan::Epilogue epilogue_;  ///< a slice's, or that of all rows
+    plan::Epilogue epilogue_;  ///< of one slice, or of all rows
     Sums largest_;             ///< the range's largest magnitude, for each scalar output
     const Integer column_;     ///< counts from the task's first column
     const Integer left_;       ///< columns still to do
-    const Integer partial_;    ///< the current group's
+    const Integer partial_;    ///< the address of the current group's partials
     const Integer groups_;     ///< groups that remain
     const Integer groups_in_hand_;
 };

@@ -15,7 +15,7 @@ struct Integer {
     bool operator==(const Integer&) const = default;
 };
 
-/// Eight bytes of the function's argument, which do not change.
+/// Eight bytes of the function's argument, constant while the function runs.
 struct Field {
     int64_t offset;
     bool is_address = false;

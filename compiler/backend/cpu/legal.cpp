@@ -13,7 +13,8 @@ namespace normjit::backend::cpu {
 
 namespace {
 
-/// The most bytes of the stack, which may be small, for cached elements. More than 16 KiB gains nothing (NOTES N-612).
+/// The most stack that cached elements may take, because a thread's stack may be small. More than 16 KiB gains nothing
+/// (NOTES N-612).
 constexpr int64_t most_kept_bytes = 16 << 10;
 
 Status may_overlap(const plan::Plan& plan) {
@@ -31,8 +32,8 @@ Status may_overlap(const plan::Plan& plan) {
     return {};
 }
 
-/// Refuses schedules with which the order of a row's sum would depend on the batch. Rows are summed whole, and never by
-/// another loop if the next block is full.
+/// Refuses schedules with which the order of a row's sum would depend on the batch. A row must be summed whole, and by
+/// the same loop whether or not the next block is full.
 Status keeps_rows_alike(const CpuSchedule& cpu) {
     const auto refuse = [](std::string_view field, int64_t value) {
         return invalid_argument(fmt::format("schedule: {}={}: invariant=1 needs 0", field, value));

@@ -81,7 +81,8 @@ int own_registers(const plan::Plan& plan, const LoopBody& body) {
     return registers_needed(select(plan.function, body), body.results);
 }
 
-/// Returns the demand of the loop of overlapped sweeps: one sweep's row, then, in the same registers, the other's.
+/// Returns the demand of the loop with overlapped sweeps, which handles a row of one sweep and then, in the same
+/// registers, a row of the other.
 Demand demand_of_overlap(const plan::Plan& plan, const CpuSchedule& cpu, int vectors) {
     const plan::Sweep &first = plan.sweeps.front(), &last = plan.sweeps.back();
     const size_t resident = column_body_of_both(plan).results.size() + last.partials.size();

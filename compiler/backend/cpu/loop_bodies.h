@@ -9,7 +9,7 @@
 
 namespace normjit::backend::cpu {
 
-/// Returns the body of a sweep that ends in row means. It loads or computes the columns' values again for every row.
+/// Returns the body of a sweep that ends in row means. For every row it loads or computes the columns' values again.
 LoopBody reduce_body(const plan::Plan& plan, const plan::Sweep& sweep);
 /// Returns the body of the last sweep. The columns' values, column_body(), live in registers for the whole strip.
 LoopBody apply_body(const plan::Plan& plan);
@@ -25,7 +25,8 @@ LoopBody epilogue_body(const plan::Epilogue& epilogue);
 /// Returns the plan for launches of few rows, which cache no [N] values.
 plan::Plan without_cached_columns(const plan::Plan& plan);
 
-/// How many vector registers the busiest loop of the plan needs, and the schedule's name for that loop's width.
+/// The number of vector registers that the busiest loop of the plan needs, and the schedule field that sets the loop's
+/// width.
 struct Demand {
     int registers = 0;
     std::string_view loop;  ///< "strip" or "unroll"

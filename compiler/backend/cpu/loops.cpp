@@ -21,7 +21,7 @@ RowLoops::RowLoops(Machine& machine, const plan::Plan& plan, Caching caching, Ex
     assign_pointers();
 }
 
-/// Assigns registers to the integers that gain most; pointers for prefetching come last.
+/// Assigns registers first to the integers that are used most; pointers for prefetching come last.
 void RowLoops::assign_pointers() {
     const auto take = [&] { return m_.integer(Home::a_register); };
     for (const Operand& operand : plan_.operands) {
@@ -199,7 +199,7 @@ void RowLoops::begin_block() {
     segments_.begin_block(rows_ahead_);
 }
 
-/// Returns the condition that rows are left.
+/// Returns a condition that is true while rows are left.
 Condition RowLoops::leave_block() {
     for (const Operand& operand : plan_.operands) {
         const Tensor tensor = operand.tensor;

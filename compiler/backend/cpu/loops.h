@@ -16,7 +16,7 @@
 
 namespace normjit::backend::cpu {
 
-/// Which block a row belongs to: the current one, or the next one, which the loop of CpuSchedule::overlap reads ahead.
+/// Which block a row belongs to: the current one, or the next one, which an overlapped loop reads ahead.
 enum class Block { current, next };
 
 class RowLoops {
@@ -35,8 +35,8 @@ class RowLoops {
     void while_next_is_full(const Emit& body);
     void go_to_next_block();
 
-    /// Repeats body() for each row of the block. element() then addresses that row, and the same row of the next block;
-    /// in the last block, which has no next one, that is this block's row.
+    /// Repeats body() for each row of the block. Inside it, element() can address the row and the same row of the next
+    /// block. The last block has no next one; there element() addresses the block's own row for both.
     void for_each_row(const std::vector<Tensor>& matrices, const std::vector<Tensor>& next_rows, const Emit& body);
 
     /// Repeats body() for every rows_at_once() rows of the block, for arithmetic on [M] values.
@@ -47,19 +47,21 @@ class RowLoops {
     using ColumnsBody = std::function<void(const std::vector<Columns>&)>;
     void for_each_columns(int width, const ColumnsBody& body);
 
-    /// Moves the last block's rows of the staged matrix from the stack to memory, if any. Called between row loops.
+    /// Moves the last block's rows of the staged matrix, if there is one, from the stack to memory. Called between row
+    /// loops.
     void write_lines();
 
     /// Returns the segments of the group's column sums.
     Segments& segments() { return segments_; }
-    /// Emits `then` for the block with which the column sums end, else `otherwise`. Only for Extent::column_range.
+    /// Emits a branch: the block that completes the column sums runs `then`, all others `otherwise`. Only for
+    /// Extent::column_range.
     void if_it_ends(const Emit& then, const Emit& otherwise);
 
     /// Emits body() for the range that begins at column 0. Only for Extent::column_range.
     void in_first_range(const Emit& body);
 
-    /// Prefetches `columns` of each tensor: of the same row in the next block, or with prefetch=3 from 2 KiB further in
-    /// the row of `block`. May run past the last row.
+    /// Prefetches `columns` of each tensor: from the same row of the next block or, with prefetch=3, from 2 KiB further
+    /// along the row of `block`. It may run past the last row.
     void prefetch(const std::vector<Tensor>& ahead, const std::vector<Columns>& columns, Block block = Block::current);
 
     Address element(Tensor tensor, const Columns& columns, Block block = Block::current) const;
@@ -75,10 +77,10 @@ class RowLoops {
     Address cached_element(int64_t elements) const { return of_column(cached_, elements); }
     /// Loads the elements of an [M] input, within for_each_rows().
     Vector load_row_input(Vector to, Tensor tensor, Block block);
-    /// Stores the elements of an [M] output, within for_each_rows(). `value` is lost.
+    /// Stores the elements of an [M] output, within for_each_rows(). Overwrites `value`.
     void store_row_output(Tensor tensor, Vector value, Block block);
 
-    /// Finds the current row's kept sums of a sweep, for kept_sum(); a register each.
+    /// Finds the current row's kept sums of a sweep, for kept_sum(), and holds each in a register.
     void find_sums();
     Address kept_sum(size_t sum) const;
     /// Sets the kept sums of each row of a full block to zero.
@@ -86,7 +88,7 @@ class RowLoops {
     /// Writes, within for_each_rows(), the range's own sums of row mean `mean`. Only for Extent::column_range.
     void write_range_sums(int64_t mean, Vector sums);
     Accumulator add_range_sums(int64_t mean, Registers& registers);
-    /// Returns the most rows that for_each_rows() has at once.
+    /// Returns the most rows that one step of for_each_rows() handles.
     int rows_at_once() const { return std::min(cpu_.row_block, m_.rows_at_once()); }
 
   private:

@@ -38,7 +38,7 @@ class Machine {
 
     // Sizes
     virtual int lanes() const = 0;         ///< elements of a register of the compute type
-    virtual int unit_vectors() const = 0;  ///< registers of a unit: 2 with Packing::even_odd
+    virtual int unit_vectors() const = 0;  ///< registers of a unit: 2 with Packing::even_odd, else 1
     virtual int element_bytes() const = 0;
     /// Returns how many rows have their [M] values computed at once: one for each lane of a register, or one alone.
     virtual int rows_at_once() const = 0;
@@ -60,7 +60,7 @@ class Machine {
     virtual void add(Integer to, const Amount& value) = 0;
     virtual void add_product(Integer to, const Amount& a, const Amount& b) = 0;
     virtual void subtract(Integer to, Integer value) = 0;
-    /// Sets 1 if the entry point is one that assembles lines, else 0. Called first in the function.
+    /// Sets `to` to 1 in an entry point that stages rows, else to 0. Must come first in the function.
     virtual void set_to_second_argument(Integer to) = 0;
     /// to = the address of the 64-byte line that `from` points into.
     virtual void set_to_line(Integer to, Integer from) = 0;
@@ -71,14 +71,14 @@ class Machine {
     virtual void set_to_address(Integer to, const Address& address) = 0;
     /// to = from * factor, a power of two
     virtual void set_to_multiple(Integer to, Integer from, int64_t factor) = 0;
-    /// to = value if the condition holds, which must be Relation::greater. The condition remains valid.
+    /// Does to = value if the condition, which must be Relation::greater, is true. The condition stays valid.
     virtual void set_if(Condition condition, Integer to, const Amount& value) = 0;
-    /// States that the integer has this value, for machines that can use it.
+    /// Tells the machine that the integer has this value, in case it can use that.
     virtual void assume_equal(Integer, int64_t) {}
 
     // Branches
     virtual Condition compare(const Amount& a, Relation relation, const Amount& b) = 0;
-    /// to -= step; holds if something is left.
+    /// Does to -= step. The condition is true if anything is left.
     virtual Condition count_down(Integer to, int64_t step) = 0;
     /// Emits body(), which is repeated while the condition that it returns holds.
     virtual void repeat(const char* name, const Test& body) = 0;
@@ -91,7 +91,7 @@ class Machine {
     /// From here on, Lanes::tail means the first `count` columns of a unit.
     virtual void set_tail(int count) = 0;
     virtual Unit load(const Unit& to, const Address& from, DType type, Lanes lanes) = 0;
-    /// `value` is lost.
+    /// Overwrites `value`.
     virtual void store(const Address& to, const Unit& value, DType type, Lanes lanes, Caching caching) = 0;
     virtual Vector copy(Vector to, Vector from) = 0;
     /// Must follow stores past the caches, before other threads may read what they wrote.
@@ -100,7 +100,7 @@ class Machine {
 
     // Lines: 64 bytes, aligned to 64
     virtual void copy_line(const Address& to, const Address& from, Caching caching) = 0;
-    /// Copies the bytes of a line from `begin` to before `end`: numbers, or integers in registers.
+    /// Copies bytes [begin, end) of a line; both are numbers, or integers in registers.
     virtual void copy_bytes(const Address& to, const Address& from, const Amount& begin, const Amount& end) = 0;
 
     // Registers of the compute type, in memory that is aligned to their size
@@ -110,7 +110,7 @@ class Machine {
     virtual Vector broadcast(Vector to, const Address& from) = 0;
     virtual Vector constant(Vector to, double number, Form form) = 0;
     virtual Vector compute(Instruction instruction, Vector to, Vector a, Vector b, Vector c) = 0;
-    /// Names the value of a unit, for machines whose code people read.
+    /// Gives the value of a unit a name, for machines whose code people read.
     virtual void note_name(const Unit&, const ir::Function&, ValueId) {}
 
     // Sums
@@ -118,7 +118,7 @@ class Machine {
     virtual Vector value_of(Accumulator sum) = 0;
     virtual void zero(Accumulator sum) = 0;
     virtual void set(Accumulator sum, Vector value) = 0;
-    /// With Lanes::tail the lanes beyond the row do not change; `v` is the vector of the unit.
+    /// With Lanes::tail the lanes after the row's end do not change; `v` is the vector of the unit.
     virtual void add(Accumulator sum, Vector a, Lanes lanes, int v) = 0;
     virtual void add_product(Accumulator sum, Vector a, Vector b, Lanes lanes, int v) = 0;
     /// sum = the larger of sum, which must not be negative, and |a|; NaN if either is NaN. Lanes as in add().
@@ -132,7 +132,7 @@ class Machine {
     virtual void write_rows(const Address& to, Vector value) = 0;
     /// Loads from an [M] tensor and converts.
     virtual Vector load_rows(Vector to, const Address& from, DType type) = 0;
-    /// Converts and stores to an [M] tensor; `value` is lost.
+    /// Converts and stores to an [M] tensor. Overwrites `value`.
     virtual void store_rows(const Address& to, Vector value, DType type) = 0;
     virtual Vector scale_rows(Vector value, double factor) = 0;
     /// Returns the sum over the lanes of a register for each of `rows` rows. The first row's register is at `first`,

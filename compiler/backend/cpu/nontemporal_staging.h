@@ -19,13 +19,14 @@ namespace normjit::backend::cpu {
 
 class NonTemporalStaging {
   public:
-    /// Does nothing if the function's second argument is 0. `offset` and `end` are integers in registers that all
-    /// functions here overwrite.
+    /// Does nothing if the function's second argument is 0. All functions here may overwrite the integers `offset` and
+    /// `end`, which are in registers.
     NonTemporalStaging(Machine& machine, int64_t cols, const Operand& matrix, const CpuSchedule& cpu, Integer offset,
                        Integer end);
 
-    /// Requires that the function's second argument is still there. On entry `next` and `stride` say where the group's
-    /// rows are in memory; afterwards, where the next row belongs in the frame and how far the one after it is.
+    /// Must be called while the function's second argument is still in place. On entry `next` and `stride` describe
+    /// where the group's rows are in memory; afterwards they describe the frame: the place of the next row, and the
+    /// distance to the row after it.
     void begin(Integer next, Integer stride);
     /// Copies full lines to memory. Best called long after the rows were written: a load waits for stores to its bytes.
     void write_lines(Integer next);

@@ -7,7 +7,7 @@
 
 namespace normjit::backend::cpu {
 
-/// A register of the compute type: its number, or the machine's handle for its content.
+/// A register of the compute type: its number, or whatever the machine uses to identify its content.
 struct Vector {
     uintptr_t handle = 0;
 };

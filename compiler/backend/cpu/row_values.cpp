@@ -70,7 +70,7 @@ Vector RowValues::sum_kept(size_t k, Registers& registers) {
     return m_.sum_lanes_of_rows(registers, loops_.kept_sum(k), loops_.rows_at_once());
 }
 
-/// Computes the row values of a sweep from the row means before it and from slots; values with a slot are stored there.
+/// Computes the row values of a sweep from earlier row means and from slots. Values that have a slot are stored in it.
 void RowValues::compute(size_t sweep, const std::vector<ValueId>& means, const SumOfMean& sum, Block block) {
     const std::vector<ValueId>& values = plan_.sweeps[sweep].row_values;
     Registers registers = m_.registers();
@@ -93,8 +93,8 @@ void RowValues::compute(size_t sweep, const std::vector<ValueId>& means, const S
     store_outputs(sweep, around.live, registers, block);
 }
 
-/// Stores [M] outputs if columns are split: all ranges of all later sweeps know these values, and the first range of
-/// the first such sweep stores them.
+/// Stores [M] outputs if columns are split. All ranges of all later sweeps know these values; the first range of the
+/// first such sweep stores them.
 void RowValues::store_outputs(size_t sweep, const Live& live, Registers& registers, Block block) {
     const std::vector<ir::Output>& outputs = plan_.sweeps[sweep].row_stores;
     const auto store_all = [&] {

@@ -20,7 +20,7 @@ class RowValues {
 
     /// Loads what the first sweep reads, for the rows of a block.
     void load_inputs(Block block = Block::current);
-    /// Makes the inputs that load_inputs() stored for the next block the current block's.
+    /// Makes the inputs that load_inputs() stored for the next block those of the current block.
     void take_over_inputs();
 
     /// Compute the row values after sweep `index`: from its rows' kept sums, from the sums of all ranges of columns, or

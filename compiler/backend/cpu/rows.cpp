@@ -44,7 +44,7 @@ struct Strip {
     const std::vector<Columns>& units;
     std::vector<Live> columns;
     Sums sums;
-    Registers registers;  ///< not taken by values that live from row to row
+    Registers registers;  ///< registers not taken by values that live from row to row
 };
 
 class RowsEmitter {
@@ -167,7 +167,7 @@ class RowsEmitter {
         close_segment();
     }
 
-    /// Does the last sweep of this block and the first of the next one, which is full.
+    /// Does the last sweep of this block, and the first sweep of the next block, which is full.
     void overlap_sweeps() {
         const Sweep& first = plan_.sweeps.front();
         row_values_.load_inputs(Block::next);
@@ -240,7 +240,7 @@ class RowsEmitter {
         keep_sums(one_of_each(m_, sums));
     }
 
-    /// Where a sum is in the workspace. Partials and the segment's arrays are apart once the segment may close.
+    /// Where a sum is in the workspace. The partials and the segment's arrays differ once the segment can close.
     struct GroupSum {
         bool is_sum;  ///< false: a largest magnitude
         Address segment, partial;
@@ -277,8 +277,8 @@ class RowsEmitter {
         m_.add_magnitude(sum, m_.read(registers.take(), from), Lanes::all, 0);
     }
 
-    /// Adds a segment that ends with the block to the partials. This follows the strips of the block, which keeps their
-    /// code short. Ranges whose column sums end here are done already.
+    /// Adds a segment that ends with the block to the partials. It comes after the strips of the block, so that the
+    /// code of the strips stays short. Ranges whose column sums end here have already been stored.
     void close_segment() {
         if (plan_.geometry.column_sums == 0) return;
         const auto close = [&] {
@@ -290,8 +290,8 @@ class RowsEmitter {
         loops_.segments().if_closes([&] { extent_ == Extent::rows ? close() : loops_.if_it_ends([] {}, close); });
     }
 
-    /// Does partial += the segment's sum; the next segment starts with the rounding error. A largest magnitude has
-    /// none: its segment goes on.
+    /// Does partial += the segment's sum; the rounding error is the start of the next segment. A largest magnitude has
+    /// no rounding error, so its segment simply goes on.
     void add_compensated(const GroupSum& of) {
         Registers registers = m_.registers();
         if (!of.is_sum) {

@@ -37,7 +37,7 @@ void Segments::continue_group() {
         });
 }
 
-/// The last segment ends with the group.
+/// The last segment ends where the group ends.
 void Segments::begin_block(Integer rows_ahead) {
     if (!has_blocks()) return;
     m_.set(closes_, 0);

@@ -35,8 +35,8 @@ Status legal(const plan::Plan& plan) {
     return cuda::check(plan.spec, plan.cuda(), plan.target);
 }
 
-/// Returns how products and sums are contracted. A row of an invariant spec must have the same bits in kernels of other
-/// specs, for one slice or for a number of rows.
+/// Returns how products and sums are contracted. With `invariant`, a row must have the same bits in kernels for any
+/// number of rows or slices.
 cuda::Contraction contraction_of(const plan::Plan& plan) {
     return plan.spec.invariant ? cuda::Contraction::none : cuda::Contraction::free;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints IR values as CUDA C++ expressions: named values by their names, the others inside their users.
+// Prints IR values as CUDA C++ expressions. Named values appear by name; all others are written inside the expressions
+// that use them.
 #pragma once
 
 #include "ir/formula.h"
@@ -22,7 +23,7 @@ class Expressions final : public ir::Formula {
   public:
     explicit Expressions(const plan::Plan& plan);
 
-    /// Returns a value's name, empty for a value that is written inside its user.
+    /// Returns a value's name; empty if the value is written inside its user.
     const std::string& name(ir::ValueId id) const { return names_[id]; }
     /// Returns the identifier for a name of the formula. People choose those of a formula's text, and may choose a word
     /// of C++ or of the device code.

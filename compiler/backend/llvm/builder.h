@@ -61,16 +61,16 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Value* function(Instruction instruction, llvm::Value* a, llvm::Value* b);
     /// Returns the larger of a, which must not be negative, and |b|; NaN if either is NaN.
     llvm::Value* larger_magnitude(llvm::Value* a, llvm::Value* b);
-    /// Rounds f32 as a store in a 16-bit type would.
+    /// Rounds f32 to a 16-bit type, as a store in that type would.
     llvm::Value* round_to(llvm::Value* value, DType type);
-    /// Returns a * b + c, rounded once if the target can.
+    /// Returns a * b + c, with a single rounding if the target has such an instruction.
     llvm::Value* multiply_add(llvm::Value* a, llvm::Value* b, llvm::Value* c);
     /// Returns the sum of all lanes as a scalar. It adds within 16 bytes first, in the order in which x64 folds lanes.
     llvm::Value* sum_lanes(llvm::Value* value);
 
     /// From here on, Lanes::tail means the first `count` columns of a unit.
     void set_tail(int64_t count) { tail_ = count; }
-    /// Returns `value`, with Lanes::tail `otherwise` in the lanes beyond the row.
+    /// Returns `value`; with Lanes::tail, lanes after the row's end have `otherwise` instead.
     llvm::Value* within_row(llvm::Value* value, llvm::Value* otherwise, Lanes lanes, int v);
 
     /// Starts a function: forgets all variables.

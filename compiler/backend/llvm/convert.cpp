@@ -72,7 +72,7 @@ Value* Builder::load_elements(Value* from, DType type, int count, Lanes lanes) {
         return CreateMaskedLoad(all, from, alignment, llvm::ConstantVector::get(mask),
                                 llvm::Constant::getNullValue(all));
     }
-    // LLVM splits an odd number of elements into loads that stay within them.
+    // LLVM splits an odd number of elements into several loads, none of which reads beyond them.
     const auto present = static_cast<int>(tail_);
     Value* some = CreateAlignedLoad(llvm::FixedVectorType::get(memory_type(type), static_cast<unsigned>(present)), from,
                                     alignment);
@@ -178,9 +178,9 @@ Value* Builder::from_half_bits(Value* words) {
     return as_floats(CreateOr(number, sign));
 }
 
-/// Converts f32 to f16, to nearest even. A normal result: the exponent's bias is changed and the number is rounded in
-/// integers. A denormal result: an addition aligns its lowest bit with an f32's and rounds. NaNs become quiet and keep
-/// their top payload bits.
+/// Converts f32 to f16, to nearest even. For a normal result it changes the exponent's bias and rounds in integers. For
+/// a denormal result an addition aligns the lowest bit with that of an f32 and rounds. NaNs become quiet and keep their
+/// top payload bits.
 Value* Builder::to_half_bits(Value* value) {
     constexpr uint32_t overflow = (127 + 16) << 23, smallest_normal = (127 - 14) << 23, infinity = 0xff << 23;
     constexpr uint32_t rebias = static_cast<uint32_t>(15 - 127) << 23, aligner = (127 - 15 + 23 - 10 + 1) << 23;
@@ -224,7 +224,8 @@ Value* Builder::pack_bf16_in_integers(const Vectors& value) {
     return CreateBitCast(pairs, llvm::FixedVectorType::get(getInt16Ty(), static_cast<unsigned>(2 * lanes_)));
 }
 
-/// vcvtneps2bf16 flushes denormals to zero, whatever MXCSR says: a unit with a zero is packed once more.
+/// vcvtneps2bf16 flushes denormals to zero, whatever MXCSR says, so a unit with a zero among its results is packed
+/// again.
 Value* Builder::pack_bf16_natively(const Vectors& value) {
     Value* native;
     if (packing_ == Packing::one) {
@@ -263,7 +264,7 @@ Value* Builder::are_zeros(Value* words) {
     return CreateICmpEQ(magnitude, llvm::Constant::getNullValue(words->getType()));
 }
 
-/// Returns the order of a unit's columns in memory, if its even ones are stored before its odd ones.
+/// Returns the order of a unit's columns in memory, for a unit that has its even columns before its odd ones.
 std::vector<int> Builder::interleaved() const {
     std::vector<int> order;
     for (int i = 0; i < lanes_; ++i) order.insert(order.end(), {i, i + lanes_});

@@ -27,7 +27,7 @@ enum class Task : int {
 };
 
 struct Question {
-    const char* fingerprint = generator_fingerprint;  ///< the caller's
+    const char* fingerprint = generator_fingerprint;  ///< the fingerprint of the caller
     Task task = Task::compile;
     const char* spec = nullptr;  ///< the problem, each part written by its to_text()
     const char* schedule = nullptr;

@@ -18,7 +18,7 @@ namespace normjit::backend::llvmir {
 /// The instructions that code for the target may use in addition to basic vector arithmetic.
 struct Features {
     bool x86 = false;
-    bool fma = false;    ///< if false, a product and a sum, each rounded: LLVM would call fmaf()
+    bool fma = false;    ///< without it a product and a sum are rounded separately, since LLVM would call fmaf()
     bool half = false;   ///< conversions of f16 in hardware
     bool masks = false;  ///< masked loads and stores of every element width
     bool native_bf16 = false;

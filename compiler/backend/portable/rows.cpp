@@ -161,7 +161,7 @@ class Rows {
     std::array<Chunk, most_values> chunks_;
 };
 
-/// Evaluates what follows the rows, in chunks of columns.
+/// Evaluates what comes after the rows, in chunks of columns.
 template <class T>
 class FinalReduce {
   public:

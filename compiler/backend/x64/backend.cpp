@@ -30,7 +30,8 @@ Status legal(const plan::Plan& plan) {
                                         demand.loop, demand.width, demand.registers, Assembler::value_registers));
 }
 
-/// Emits an entry at the next line. Two names share the code, which XbyakMachine::second_argument() tells apart.
+/// Emits an entry at the next line. If it has two names, both share the code, and XbyakMachine::second_argument() tells
+/// which was called.
 void emit_entry(Assembler& assembler, const cpu::Entry& entry, std::vector<EntryPoint>& points) {
     const auto point = [&](const std::string& name) {
         assembler.align(64);

@@ -115,7 +115,7 @@ void Assembler::store_words(const Address& to, const Xmm& words, const Opmask& m
     }
 }
 
-/// Returns the register where pack_bf16() leaves its words: the scratch register, or half of it.
+/// Returns the register in which pack_bf16() leaves its words: the scratch register, or half of it.
 Xmm Assembler::words() const {
     if (packing_ == Packing::even_odd) return scratch();
     return Ymm(scratch().getIdx());
@@ -200,7 +200,7 @@ void Assembler::round_f16(const Zmm& to, const Zmm& a) {
     vcvtph2ps(to, words);
 }
 
-/// Permutes both registers of a unit by two tables.
+/// Permutes a unit's elements: the first table gives its new first register, the second table the second one.
 void Assembler::shuffle(const Zmms& value, Table first, Table second) {
     vmovups(scratch(), ptr[rip + tables_[first]]);
     vpermi2ps(scratch(), value.vectors[0], value.vectors[1]);

@@ -60,7 +60,7 @@ void XbyakMachine::move(const Reg64& to, const Source& from) {
     }
 }
 
-/// Returns the register that holds the amount, or else the scratch register after loading it.
+/// Returns the register that holds the amount; an amount in memory is first loaded into the scratch register.
 Reg64 XbyakMachine::in_register(const Amount& amount) {
     const Source from = source(amount);
     if (const auto* reg = std::get_if<Reg64>(&from)) return *reg;
@@ -142,7 +142,7 @@ void XbyakMachine::set_to_multiple(Integer to, Integer from, int64_t factor) {
 }
 
 void XbyakMachine::set_if(Condition condition, Integer to, const Amount& value) {
-    if (relation_of(condition) != Relation::greater) throw Xbyak::Error(Xbyak::ERR_INTERNAL);  // no loop uses another
+    if (relation_of(condition) != Relation::greater) throw Xbyak::Error(Xbyak::ERR_INTERNAL);  // no loop uses any other
     const Source from = source(value);
     if (const auto* reg = std::get_if<Reg64>(&from)) return a_.cmovg(*register_of(to), *reg);
     a_.cmovg(*register_of(to), std::get<Xbyak::Address>(from));

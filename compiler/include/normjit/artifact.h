@@ -40,7 +40,7 @@ struct EntryPoint {
     bool operator==(const EntryPoint&) const = default;
 };
 
-/// Artifact::maker of code that no outside compiler had a part in.
+/// Artifact::maker of code that was made without an outside compiler.
 inline constexpr std::string_view no_maker = "none";
 
 /// Code and what it was made for. Geometry and paths follow from spec, schedule, target and format: compile() and

@@ -18,8 +18,8 @@ struct CpuGeometry {
     int64_t nontemporal_bytes = -1;  ///< size of all cores' caches: larger outputs are stored past them; -1: none
     int64_t split_rows = 0;          ///< up to this many rows are split; 0: none
     int64_t thread_groups = 1;       ///< the most; a launch uses thread_groups_of()
-    int64_t column_ranges = 1;       ///< ranges of columns ...
-    int64_t range_cols = 0;          ///< ... of so many columns, the last with the rest
+    int64_t column_ranges = 1;       ///< ranges into which the columns are split
+    int64_t range_cols = 0;          ///< columns of a range; the last range takes the rest
     int64_t block_rows = 1;          ///< rows that go through the sweeps together
     int64_t sweeps = 0;              ///< entry points sweep0, sweep1, ...
     int64_t sums_bytes = 0;          ///< workspace for a block's row sums of all ranges, after the partials
@@ -39,9 +39,9 @@ struct CpuGeometry {
 
 /// The GPU's part of a Geometry.
 struct CudaGeometry {
-    int64_t row_bytes = 0;    ///< workspace per row in which a first pass passes on the row's values to a second one
-    int64_t slice_parts = 0;  ///< for column sums per slice: the most parts with a partial; several per row group keep
-                              ///< all of them busy
+    int64_t row_bytes = 0;    ///< workspace per row, through which a first pass hands the row's values to a second one
+    int64_t slice_parts = 0;  ///< with column sums per slice: the most parts that have a partial. Several per row group
+                              ///< keep all groups busy
     bool operator==(const CudaGeometry&) const = default;
 };
 
@@ -49,13 +49,13 @@ struct CudaGeometry {
 /// has, in this order and each at a multiple of workspace_alignment: row_bytes for each row, then the partials of the
 /// row groups. For a split launch: the thread groups' partials, then thread_group_bytes() for each.
 struct Geometry {
-    int64_t row_groups = 1;    ///< the most partials; a launch uses groups()
+    int64_t row_groups = 1;    ///< the most groups that have partials; a launch uses groups()
     int64_t column_sums = 0;   ///< partial arrays of a row group, one per OperandList::reductions()
     int64_t partial_cols = 0;  ///< elements of one partial array: N, on a CPU rounded up to 128 bytes
     int64_t group_bytes = 0;   ///< workspace of one row group: its partials, then whatever else its code keeps
     int64_t final_cols = 0;    ///< columns that one task (CUDA: one block) of the final reduce sums
-    CpuGeometry cpu = {};      ///< all defaults for a GPU
-    CudaGeometry cuda = {};    ///< all defaults for a CPU
+    CpuGeometry cpu = {};      ///< keeps its defaults for a GPU
+    CudaGeometry cuda = {};    ///< keeps its defaults for a CPU
 
     /// Returns the row groups of a launch: row_groups, or fewer if there are fewer rows or the workspace holds fewer
     /// partials. 0 without rows, or with less than minimum_workspace().

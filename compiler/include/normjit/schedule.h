@@ -16,8 +16,9 @@ namespace normjit {
 
 inline constexpr int64_t most_nontemporal_kb = int64_t{1} << 40;
 
-/// How one CPU thread goes through a row group. It takes `row_block` rows at a time: each sweep passes over all of them
-/// before the next sweep starts. The last sweep goes through strips of columns, so that column sums stay in registers.
+/// How one CPU thread goes through a row group. It takes `row_block` rows at a time, and each sweep passes over all of
+/// them before the next sweep starts. The last sweep goes strip by strip over the columns, so that column sums stay in
+/// registers.
 struct CpuSchedule {
     int row_block = 8;       ///< rows swept together, 1..64
     int strip = 4;           ///< vectors per column strip in the last sweep, 1..8
@@ -62,7 +63,7 @@ struct CudaSchedule {
     CudaMemory row_memory = CudaMemory::registers;     ///< the matrices of the current row
     CudaMemory column_memory = CudaMemory::registers;  ///< the [N] inputs
     int pace = 0;        ///< rows between the progress reports that keep teams together; 0: no reports
-    int pace_slack = 1;  ///< reports that a team may be ahead of the average
+    int pace_slack = 1;  ///< how many reports a team may be ahead of the average
     bool operator==(const CudaSchedule&) const = default;
 };
 
@@ -91,7 +92,7 @@ Status legality(const Spec& spec, const Schedule& schedule, const Target& target
 /// specs with `invariant` that differ in rows only, all schedules sum rows alike.
 Schedule heuristic(const Spec& spec, const Target& target);
 
-/// Returns what decided that schedule, for people: lines of the tables of measurements, or properties of the problem.
+/// Returns, for people, what led to that schedule: lines of the tables of measurements, or properties of the problem.
 std::vector<std::string> heuristic_reasons(const Spec& spec, const Target& target);
 
 }  // namespace normjit

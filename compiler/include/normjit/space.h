@@ -29,8 +29,8 @@ class ScheduleSpace {
     /// Returns the heuristic's schedule, where a search begins.
     const Schedule& start() const;
 
-    /// Returns legal schedules that differ from `schedule` in one field, and in fields that must change with it. Small
-    /// steps come first, one for each field, then larger ones.
+    /// Returns legal schedules that differ from `schedule` in one field and in the fields that must change with it.
+    /// Small steps come first, one for each field, then larger ones.
     std::vector<Schedule> neighbours(const Schedule& schedule) const;
 
     /// Returns legal schedules that the heuristic chooses for similar problems (narrower or wider rows, fewer or more

@@ -51,26 +51,26 @@ struct CudaTarget {
 
 struct Target {
     Isa isa = Isa::x86_64_avx512;
-    CpuTarget cpu = {};    ///< all defaults if this is a GPU
-    CudaTarget cuda = {};  ///< all defaults if this is a CPU
+    CpuTarget cpu = {};    ///< keeps its defaults if this is a GPU
+    CudaTarget cuda = {};  ///< keeps its defaults if this is a CPU
 
     bool is_cuda() const { return isa == Isa::cuda; }
-    int vector_bytes() const;      ///< of a vector register; CPUs only
+    int vector_bytes() const;      ///< bytes of a vector register; CPUs only
     int vector_registers() const;  ///< CPUs only
     bool operator==(const Target&) const = default;
 };
 
 /// The limits of a machine. Values derived from sizes within them fit 64 bits.
 struct TargetLimits {
-    static constexpr int most_cores = 1 << 16;  ///< limits multiprocessors as well
+    static constexpr int most_cores = 1 << 16;  ///< also limits multiprocessors
     static constexpr int64_t most_cache_bytes = int64_t{1} << 40;
     static constexpr int64_t least_shared_bytes = 48 << 10;  ///< every GPU has this much
     static constexpr int64_t most_shared_bytes = 1 << 20;
     static constexpr int least_sm = 70, most_sm = 999;
 };
 
-/// Checks that such a machine may exist; an error names the key of its text, the value and what is allowed. Targets
-/// from parse_target() and host_target() have passed.
+/// Checks that such a machine could exist. An error names the key in the text, the value and what is allowed. Targets
+/// from parse_target() and host_target() have passed this check.
 Status validate(const Target& target);
 
 /// Parses "x86-64-avx512 bf16=1 fp16=0 cores=16 l1=49152 l2=2097152 l3=268435456", "aarch64 cores=64 backend=llvm" or

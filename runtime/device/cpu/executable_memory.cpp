@@ -23,7 +23,7 @@ Status no_pages(const char* call, size_t bytes) {
 Status can_run_made_code() {
     const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     void* page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) return {};  // not a question of permission: loading will report it
+    if (page == MAP_FAILED) return {};  // this says nothing about permission, and loading will report it
     const int error = mprotect(page, bytes, PROT_READ | PROT_EXEC) == 0 ? 0 : errno;
     munmap(page, bytes);
     if (error != EACCES && error != EPERM) return {};

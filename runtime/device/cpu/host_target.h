@@ -26,7 +26,7 @@ struct Features {
     bool f16c = false;
     bool bmi2 = false;
     bool ymm_state = false;  ///< the system saves ymm registers
-    bool zmm_state = false;  ///< and zmm and opmask registers
+    bool zmm_state = false;  ///< the system also saves zmm and opmask registers
     bool is_zen4 = false;
 };
 
@@ -48,7 +48,7 @@ int usable_cores();
 /// for "max" and for malformed text.
 std::optional<int> cores_of_quota(std::string_view cpu_max);
 
-/// Returns a name as "Intel(R) Xeon(R) Processor", empty if the processor gives none.
+/// Returns the name that the processor gives itself, such as "Intel(R) Xeon(R) Processor"; empty if it gives none.
 std::string cpu_model();
 
 /// Sets l1_bytes, l2_bytes and l3_bytes as far as the processor reports them.

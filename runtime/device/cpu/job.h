@@ -80,8 +80,8 @@ class Job {
     /// Returns the number of the announced phase.
     int64_t number() const { return announced_[0].load(std::memory_order_acquire); }
 
-    /// Works on `phase`, then on each phase that follows, until no task of the job is left to begin. All threads give
-    /// the same number of seats. A thread that has run its share looks at the others' after `delay`.
+    /// Works on `phase`, then on each phase that follows, until every task of the job has been begun. All threads must
+    /// pass the same number of seats. A thread that has run its share looks at the others' after `delay`.
     void take_part(Phase& phase, int seat, int seats, std::chrono::nanoseconds delay);
     /// Does the same, from the announced phase on.
     void take_part(int seat, int seats, std::chrono::nanoseconds delay = {});
@@ -115,7 +115,7 @@ class Job {
     Bell bell_;                                          ///< rung at the end of every phase
 };
 
-/// The job of one launch, on the launching thread's stack, for threads that all leave it before the launch ends.
+/// The job of one launch, on the launching thread's stack. All threads must leave it before the launch ends.
 class LaunchJob {
   public:
     LaunchJob(const Phases& phases, int seats) : job_(Job::create(memory_, std::min(seats, most_shares))) {

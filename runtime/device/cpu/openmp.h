@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs launches on the threads of the OpenMP runtime that the process has loaded. normjit links and loads none. It
-// calls libgomp's interface, which libomp and libiomp5 have as well.
+// calls libgomp's interface, which libomp and libiomp5 also have.
 //
-// Between parallel regions, the threads of a runtime spin for a while (libgomp's for milliseconds) and keep the cores
-// from other threads of the process. A region ends when all of them have come. On a machine with other work that may
-// take a time slice of the scheduler.
+// Between parallel regions, the threads of a runtime spin for a while (libgomp's for milliseconds) and keep the
+// cores from other threads of the process. A region ends when all threads have come, which may take a time slice of the
+// scheduler on a machine with other work.
 #pragma once
 
 #include "device/cpu/job.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds memory without pages and requests them. Large results of malloc() are fresh each time: the system gives each
-// page at the first write to it. That page fault takes longer than a kernel takes for the same bytes.
+// Finds memory that has no pages yet, and requests them. Large results of malloc() are fresh each time: the system
+// provides each page at the first write to it. That page fault takes longer than a kernel takes for the same bytes.
 #pragma once
 
 #include <cstdint>

@@ -122,7 +122,7 @@ LaunchArguments in_one_slice(LaunchArguments arguments) {
     return arguments;
 }
 
-/// True for few slices with so few rows that all threads share the columns of each.
+/// True for few slices whose rows are so few that all threads share the columns of each row.
 bool takes_one_after_the_other(const CpuKernel& kernel, const LaunchArguments& arguments) {
     constexpr int64_t most_slices = 16;
     return !kernel.operands.has_shared_sums() && arguments.slices <= most_slices && kernel.splits_columns(arguments);

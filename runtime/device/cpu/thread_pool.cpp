@@ -78,8 +78,8 @@ void ThreadPool::work_until_stopped(int seat) {
 }
 
 /// Moves this thread to another CPU; afterwards it may run wherever it could before. A caller that never sleeps would
-/// keep a worker on its own CPU waiting until the scheduler's next tick, milliseconds after the job. The scheduler does
-/// not move that worker, because it runs for microseconds only.
+/// keep a worker on its CPU waiting until the scheduler's next tick, milliseconds after the job. The scheduler does not
+/// move that worker, because it runs only for microseconds.
 void ThreadPool::leave(int cpu) const {
     cpu_set_t allowed;
     if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < threads()) return;

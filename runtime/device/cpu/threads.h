@@ -22,7 +22,8 @@ enum class Executor : uint8_t { alone, own, openmp, callers };
 
 class Threads {
   public:
-    /// Follows the options and NORMJIT_THREADS. `cores` is the number of own threads if no number is asked for.
+    /// Makes the threads that the options and NORMJIT_THREADS ask for. `cores` is the number of own threads if they
+    /// give none.
     static Expected<std::shared_ptr<const Threads>> create(const EngineOptions& options, int cores);
 
     /// Returns the number of threads of a launch, the caller included.

@@ -90,7 +90,7 @@ Status Code::set(Function function, const std::string& name, FunctionAttribute a
                                    static_cast<int>(attribute), driver.error(result, "setting it").message()));
 }
 
-/// Drivers load kernels at their first launch, which a capture would not allow.
+/// Loads the kernel now, because drivers load kernels at their first launch, which a capture would not allow.
 Status Code::preload(Function function) const {
     const Driver& driver = gpu_->driver();
     if (library_ != nullptr) {

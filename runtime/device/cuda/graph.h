@@ -42,7 +42,7 @@ class WorkStream {
     Status launch(const CapturedGraph& graph) const;
     Status fill(void* memory, unsigned char value, int64_t bytes) const;
 
-    /// Returns the GPU seconds of each item of `works`, `count` times each, in this order: before, works[0], before,
+    /// Returns the GPU seconds of each of `works`, run `count` times, in this order: before, works[0], before,
     /// works[1], before, works[0], ...
     using Work = std::function<Status()>;
     Expected<std::vector<std::vector<double>>> time(int count, const Work& before, const std::vector<Work>& works);

@@ -16,7 +16,7 @@ namespace {
 /// The bytes of generated data; the rest of a tensor repeats them.
 constexpr int64_t made_bytes = 1 << 20;
 
-/// Rounds between checks of the deadline: enough that the GPU does not run out of work meanwhile.
+/// Rounds between two checks of the deadline: enough for the GPU not to run out of work meanwhile.
 constexpr int rounds_at_once = 7;
 
 class CudaProblem final : public TimedProblem {

@@ -17,15 +17,15 @@
 namespace normjit {
 
 /// Where prepare() finds and keeps compiled kernels between processes: first in packs, then in the folder. An entry
-/// that is damaged or cannot be written only costs time; the log hears of it. Options that are not set come from the
-/// environment (NORMJIT_CACHE_...; XDG_CACHE_HOME or HOME).
+/// that is damaged or cannot be written only costs time, and is reported to the log. Options that are not set come from
+/// the environment (NORMJIT_CACHE_...; XDG_CACHE_HOME or HOME).
 struct CacheOptions {
     std::optional<std::string> folder = {};  ///< shared by any number of processes; "": no folder
-    /// The approximate limit of the folder's size; beyond it, the least recently used entries go first. It is checked
-    /// now and then: a process may add a 64th of the limit before that.
+    /// The approximate limit of the folder's size. Beyond it, the least recently used entries are removed first. It is
+    /// checked only now and then: a process may add a 64th of the limit before a check.
     std::optional<int64_t> bytes = {};
     std::optional<std::vector<std::string>> packs = {};  ///< files by `normjit cache pack`
-    std::optional<bool> everything = {};  ///< keeps code that the x86-64 generator makes faster than it is read as well
+    std::optional<bool> everything = {};  ///< also keeps code that the x86-64 generator makes faster than it is read
     /// Allows a folder that others may write to. Its content is run as code: without this option, a folder or file that
     /// belongs to another user (except root), or that group or others may write to, is reported to the log and not
     /// used. Packs are always trusted: name only those that nobody else writes.
@@ -90,9 +90,10 @@ struct EngineOptions {
     std::optional<int64_t> most_kernel_bytes = {};
     Log log = {};  ///< receives reports of what takes time and of what does not work as asked
     std::optional<std::vector<std::string>> record_files = {};  ///< tuning records; not set: NORMJIT_RECORDS
-    bool shipped_records = true;                                ///< use the tuning records in the library as well
+    bool shipped_records = true;                                ///< also use the tuning records in the library
     TunePolicy tune = TunePolicy::off;
-    double tune_seconds = 0.5;  ///< for one spec, including its data; the candidate in progress is then the last
+    double tune_seconds = 0.5;  ///< for one spec, including its data; the candidate in progress when it ends is the
+                                ///< last
 };
 
 /// Returns the CPU that this process runs on: instructions, available cores, cache sizes. Without a cap, NORMJIT_ISA

@@ -82,13 +82,13 @@ class TuningRecords {
     TuningRecords(TuningRecords&&) noexcept;
     TuningRecords& operator=(TuningRecords&&) noexcept;
 
-    /// Adds every line of `text`; later ones take precedence. `source` names the text in warnings and reasons, as a
-    /// file name does. Blank lines and lines that start with # are skipped. A line that is no record is skipped with a
-    /// warning, "<source>:<line>: ..."; after 20 of them one warning counts the rest.
+    /// Adds every line of `text`; later lines take precedence. `source` names the text in warnings and reasons, as a
+    /// file name does. Blank lines and lines that start with # are skipped. A line that is not a record is skipped with
+    /// a warning, "<source>:<line>: ..."; after 20 such warnings, a single one counts the rest.
     std::vector<std::string> add(std::string_view text, const std::string& source);
 
     /// Adds lines that to_text() made, without reading them; the text must outlive this object. The first find() for a
-    /// `cols` reads its lines, in some 20 us per line, and warns of lines that are no record.
+    /// `cols` reads its lines, in some 20 us per line, and warns of lines that are not records.
     void add_unread(std::string_view text, const std::string& source);
 
     /// Counts the records that have been read.

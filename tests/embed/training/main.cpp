@@ -74,7 +74,7 @@ Weights<float> first_weights() {
         const auto inputs = static_cast<double>(each == w0 ? sizes.inputs : sizes.hidden);
         weights[each] = random_numbers(random, sizes.of(each), 1 / std::sqrt(inputs));
     }
-    // Unlike at the start of training, every weight has an effect, because gradients are to be checked.
+    // Gives every weight an effect, unlike at the start of training, because gradients are to be checked.
     for (const Weight each : {w_scale, w_shift, rmsnorm_gamma}) {
         weights[each] = random_numbers(random, sizes.of(each), 0.3 / std::sqrt(sizes.conditions));
     }
@@ -122,7 +122,7 @@ double gradient_error(const Weights<float>& weights, const Weights<float>& gradi
         for (float& part : *direction) part = static_cast<float>(part * scale);
         const double expected = slope(weights, which, *direction, batch, pool);
         const double got = std::inner_product(gradient.begin(), gradient.end(), direction->begin(), 0.0);
-        // All but the first see only part of the gradient.
+        // All directions except the first show only part of the gradient.
         const double whole = direction == &own ? 1 : 1 / std::sqrt(count);
         worst = std::max(worst, std::abs(got - expected) / (whole * length(gradient)));
     }

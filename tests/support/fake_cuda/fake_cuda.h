@@ -44,7 +44,7 @@ struct FakeCuda {
 
     std::vector<std::string> calls;
     std::vector<FakeLaunch> launches;
-    std::map<std::string, std::map<int, int>> attributes;  ///< of kernels: attribute -> value
+    std::map<std::string, std::map<int, int>> attributes;  ///< attributes of kernels: attribute -> value
     std::vector<std::string> images;                       ///< code that was loaded
     int loaded = 0;                                        ///< libraries and modules
     int preloaded = 0;                                     ///< kernels
