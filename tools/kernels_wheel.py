@@ -19,7 +19,8 @@ import zipfile
 ROOT = pathlib.Path(__file__).parents[1]
 COLUMNS = (768, 1024, 2048, 3072, 4096, 5120, 8192)
 TYPES = ("x=bf16", "x=bf16 gamma=f32", "x=f32")
-EPSILONS = {"layernorm": ("",), "rmsnorm": ("", " eps=1e-06")}  # for specs that compute statistics; the first is 1e-5
+EPSILONS = {"layernorm": ("",), "rmsnorm": ("", " eps=1e-06")}  # eps of specs that compute statistics; the default is
+                                                                # 1e-5
 OUTPUTS = {"layernorm": "mean,rstd,y", "rmsnorm": "rstd,y"}
 
 

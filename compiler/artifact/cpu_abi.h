@@ -40,7 +40,7 @@ T larger_magnitude(T a, T b) {
 
 /// One row group. Matrix and row-shaped pointers are at the group's first row.
 struct RowsTask {
-    std::array<CpuOperand, max_operands> operands;  ///< by place in the OperandList
+    std::array<CpuOperand, max_operands> operands;  ///< indexed by place in the OperandList
     void* partials = nullptr;  ///< this group's workspace: arrays of partial_cols, written before they are read
     int64_t rows = 0;          ///< rows of this group, at least 1
 };

@@ -20,11 +20,11 @@ struct CudaOperand {
 
 /// The arguments of a kernel. Unused operands may hold anything. Specs without slices end before slice_rows.
 struct CudaArguments {
-    CudaOperand operand[max_operands];  ///< by place in the OperandList
+    CudaOperand operand[max_operands];  ///< indexed by place in the OperandList
     void* partials;       ///< at Geometry::partials_at() in the workspace: [column outputs, partial_rows, cols], then
                           ///< [scalar outputs, partial_rows, scalar_parts]
     void* row_values;     ///< at the start of the workspace: Geometry::row_bytes for each row
-    int64_t rows;         ///< in all slices
+    int64_t rows;         ///< rows of all slices
     uint32_t parts;       ///< as in RowPartition; in a final reduce, 0 makes the sums zero
     uint32_t rows_each;   ///< rows that the parts share / (parts * CudaPath::rows_per_block); must fit 32 bits
     uint32_t rows_extra;  ///< the remainder of that division
@@ -33,7 +33,7 @@ struct CudaArguments {
     int64_t reduced_slices;
     uint32_t pieces;
     uint32_t row_groups;
-    uint32_t partial_rows;               ///< rows of one partial array; without slices: parts
+    uint32_t partial_rows;               ///< rows of one partial array; equal to `parts` without slices
     int64_t slice_stride[max_operands];  ///< matrices and tensors per slice only, in elements
 };
 

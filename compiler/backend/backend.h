@@ -30,7 +30,7 @@ struct Backend {
 
 extern const Backend x64_backend;
 extern const Backend cuda_backend;
-extern const Backend llvm_backend;  ///< in builds with LLVM
+extern const Backend llvm_backend;  ///< exists in builds with LLVM
 extern const Backend portable_backend;
 
 /// Makes an artifact that has everything except code. Geometry and launches come from here alone.

@@ -32,11 +32,11 @@ struct PlannedPath {
     CudaPath path;
 };
 
-/// How the final reduce is divided into blocks. A block sums `threads * width / columns` slices of the row groups;
-/// vectors have 16 bytes if the columns divide into them.
+/// How the final reduce is divided into blocks. A block sums `threads * width / columns` slices of the row groups. Its
+/// vectors have 16 bytes if these divide a row, else one element.
 struct CudaFinal {
-    int64_t threads = 0;  ///< of a block
-    int64_t columns = 0;  ///< of a block
+    int64_t threads = 0;  ///< threads of a block
+    int64_t columns = 0;  ///< columns of a block
     int64_t loads = 0;    ///< per thread, all in flight at once
 };
 

@@ -17,7 +17,7 @@ struct CudaChange {
     bool shrink_to_fit = false;  ///< takes fewer stages and blocks if it does not fit
     Threads threads = {};
     std::optional<int> rows_per_block = {};
-    bool doubles_rows = false;  ///< of a block
+    bool doubles_rows = false;  ///< doubles the rows of a block
     std::optional<int> rows_per_team = {};
     std::optional<int> cluster = {};
     std::optional<int> blocks_per_sm = {};
@@ -38,7 +38,7 @@ struct Amount {
 };
 
 struct CudaAdaptation {
-    Range vectors;  ///< of a row
+    Range vectors;  ///< vectors of a row
     Sums sums;
     Amount rows, mib;
     struct Condition {
@@ -64,9 +64,9 @@ std::string describe(const CudaAdaptations& table, const CudaAdaptation& line);
 
 /// The least traffic in MiB for which pacing pays.
 struct CudaPacing {
-    Range vectors;  ///< of a row
+    Range vectors;  ///< vectors of a row
     Sums sums;
-    bool several_rows;  ///< in a block
+    bool several_rows;  ///< true if a block has several rows
     int64_t least_mib;
     std::string_view measured;
 };

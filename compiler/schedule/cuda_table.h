@@ -20,7 +20,7 @@ inline constexpr int most_row_sums = 2;
 struct CudaShape {
     int64_t cols = 0;
     int width = 1;                 ///< elements of a vector
-    int64_t vectors = 0;           ///< of a row
+    int64_t vectors = 0;           ///< vectors of a row
     bool aligned = false;          ///< every load moves a multiple of 16 bytes
     bool copyable = false;         ///< every load moves at least the 4 bytes of an asynchronous copy
     bool shifted = false;          ///< rows may start anywhere in a vector

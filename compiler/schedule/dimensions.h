@@ -20,7 +20,7 @@ namespace normjit::schedule {
 struct SearchedProblem {
     const Spec& spec;
     const Target& target;
-    const OperandList& operands;  ///< of the spec
+    const OperandList& operands;  ///< the operands of the spec
     int64_t rows;
     Schedule heuristic;
 };
@@ -30,7 +30,7 @@ struct SearchedProblem {
 using DimensionValues = std::vector<int64_t> (*)(const SearchedProblem& problem, const Schedule& so_far);
 
 struct Dimension {
-    std::string_view key;  ///< as in the schedule's text
+    std::string_view key;  ///< the key in the schedule's text
     DimensionValues values;
     int64_t (*get)(const Schedule& schedule);
     void (*set)(Schedule& schedule, int64_t value);

@@ -98,7 +98,7 @@ ScheduleSpace::~ScheduleSpace() = default;
 const Schedule& ScheduleSpace::start() const { return impl_->searched.heuristic; }
 
 std::vector<Schedule> ScheduleSpace::neighbours(const Schedule& schedule) const {
-    std::vector<std::vector<int64_t>> steps;  // for each dimension
+    std::vector<std::vector<int64_t>> steps;  // the steps along each dimension
     size_t longest = 0;
     for (const Dimension& dimension : impl_->dimensions) {
         std::vector<int64_t> values = dimension.values(impl_->searched, schedule);

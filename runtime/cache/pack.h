@@ -52,7 +52,7 @@ class Pack {
 
     std::string path_;
     RegularFile file_;
-    std::map<std::string, Place, std::less<>> index_;  ///< by id
+    std::map<std::string, Place, std::less<>> index_;  ///< places by id
 };
 
 /// Writes a pack. If several artifacts have the same key, it takes the first.

@@ -27,9 +27,9 @@ struct Steps {
 /// Memory that a launch touches: rows of `width` bytes in two nested loops, the smaller stride first.
 struct Region {
     std::string_view name;
-    const Operand* operand;  ///< null: the workspace
+    const Operand* operand;  ///< null if this is the workspace
     uintptr_t begin;
-    int64_t bytes;  ///< from the first to the last byte that is touched; 0: none
+    int64_t bytes;  ///< distance from the first byte that is touched to the end of the last; 0: none
     int64_t width;
     Steps inner, outer;
     bool written;

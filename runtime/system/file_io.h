@@ -92,10 +92,10 @@ class OutputFile {
           temporary_(std::move(temporary)),
           descriptor_(std::move(descriptor)) {}
 
-    std::string path_;  ///< for errors
+    std::string path_;  ///< named in errors
     int folder_;
     std::string name_;
-    std::string temporary_;  ///< empty: the path is written directly
+    std::string temporary_;  ///< the temporary name; empty if the path is written directly
     Descriptor descriptor_;
 };
 

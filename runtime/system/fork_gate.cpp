@@ -26,7 +26,7 @@ void wait_until(const Condition& come) {
 }
 
 constinit ForkableSharedMutex gate;
-constinit thread_local int depth = 0;  // of this thread's ApiScopes
+constinit thread_local int depth = 0;  // how many ApiScopes this thread is in
 
 void before_fork() {
     if (depth == 0) gate.lock();

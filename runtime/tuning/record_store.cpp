@@ -91,7 +91,7 @@ struct TuningRecords::Impl {
         std::string source;
         size_t line;  ///< the number of its first line
     };
-    std::mutex mutex;  ///< for find(), which reads lines
+    std::mutex mutex;  ///< locked by find(), which reads lines
     std::vector<Entry> entries;
     std::unordered_multimap<std::string, size_t> by_problem;  ///< text of problem_of() -> index
     std::unordered_map<std::string, size_t> by_identity;      ///< the same text with S, M and the device -> index

@@ -46,7 +46,7 @@ struct Operand {
 };
 
 struct Arguments {
-    Operand operand[16];  // in the order of the OperandList
+    Operand operand[16];  // operands in the order of the OperandList
     void* partials;    // Math [column outputs, rows of partials, cols], then [scalars, rows of partials, scalar_parts]
     void* row_values;  // Plan::Row [rows], only in the two-pass form
     int64 rows;
@@ -131,11 +131,11 @@ struct Layout {
     using Math = typename P::Math;
     static constexpr int width = P::vector_width, lanes = P::threads_per_row, teams = P::rows_per_block;
     static constexpr int threads = lanes * teams;
-    static constexpr int warps = ceil_div(lanes, 32);      // in one team
-    static constexpr bool shifted = P::cols % width != 0;  // see edges.cuh
+    static constexpr int warps = ceil_div(lanes, 32);      // warps of one team
+    static constexpr bool shifted = P::cols % width != 0;  // rows start anywhere: see edges.cuh
     static constexpr int all_vectors =
-        ceil_div(P::cols + (shifted ? width - 1 : 0), width);          // at the least favourable shift
-    static constexpr int vectors = ceil_div(all_vectors, P::cluster);  // in one block
+        ceil_div(P::cols + (shifted ? width - 1 : 0), width);          // vectors of a row at the least favourable shift
+    static constexpr int vectors = ceil_div(all_vectors, P::cluster);  // vectors of a row in one block
     static constexpr int steps = ceil_div(vectors, lanes);             // vectors per lane
     // least_vectors: the fewest that a block has, at the most favourable shift. full_steps: steps in which all lanes of
     // all blocks have a vector. inner_steps: in addition, no vector is at the row's end (except in the first step).
@@ -157,7 +157,7 @@ struct Layout {
     static constexpr int columns_at = round_up(at_least(stage_bytes, merge_bytes), 16);
     static constexpr int sums_at =
         columns_at + (P::column_memory == Memory::shared ? round_up(slot_elements * P::Columns::element_bytes, 16) : 0);
-    static constexpr int sums_of_team = P::cluster * warps * P::row_sums;  // twice: they alternate
+    static constexpr int sums_of_team = P::cluster * warps * P::row_sums;  // there are two of these, which alternate
     static constexpr int inputs_at =
         sums_at + (crosses_warps ? round_up(2 * teams * sums_of_team * bytes_of<Math>, 16) : 0);
     static constexpr int readers =

@@ -35,10 +35,10 @@ struct RowKernel {
     uint32 shared;
     TeamReduction<P> reduce;
     int lane, team;
-    uint32 first_vector, my_vectors;  // in this block's share of the row
+    uint32 first_vector, my_vectors;  // vectors of this block's share of the row
     int shift;                        // elements of a row's first vector that lie before the row: see edges.cuh
     Math sums[at_least(column_sums, 1)][steps][width];
-    Math largest[at_least(scalars, 1)];  // so far, over all rows of this lane
+    Math largest[at_least(scalars, 1)];  // the largest magnitudes in all rows of this lane so far
     uint32 column_raw[columns_kept ? steps : 1][at_least(column_words, 1)];
     uint32 raw[L::staged || reread ? 1 : depth][steps][matrix_words];  // register staging: the rows in flight
     uint32 kept[keep && L::staged ? steps : 1][matrix_words];
@@ -52,7 +52,7 @@ struct RowKernel {
     const char* next_input[at_least(P::Rows::count, 1)];
     char* output[at_least(outputs, 1)];  // this lane's first vector of the current row
     int64 output_step[at_least(outputs, 1)];
-    char* row_output[at_least(row_outputs, 1)];  // in the current row
+    char* row_output[at_least(row_outputs, 1)];  // this team's value of the current row
     uint32 progress_seen;
     bool paced;
     uint32 step, rows_mine, rows_team_max;  // distance of a team's rows; its rows; rows of the block's longest team
@@ -60,7 +60,7 @@ struct RowKernel {
     // cursors and for outputs.
     static constexpr bool passes_slices = P::sliced && !P::per_slice;
     uint32 next_in_slice, output_in_slice, step_in_slice;
-    uint32 rows_done;  // by this team, in all pieces: stages continue where they were
+    uint32 rows_done;  // rows of all pieces that this team has done, so that stages continue where they were
     int64 slice;       // the current piece's
 
     __device__ __forceinline__ bool valid(int v) const { return L::exact || uint32(lane + v * L::lanes) < my_vectors; }

@@ -59,7 +59,7 @@ TEST_CASE("stream: writes every whole line of the result, and nothing after it")
             CHECK(out.get()[0] == (1 << reads) - 1);
             CHECK(out.get()[lines * 64 - 1] == (1 << reads) - 1);
             CHECK(out.get()[lines * 64] == 99);
-            traffic.reads[0] = {b.get(), lines * 128};  // another type
+            traffic.reads[0] = {b.get(), lines * 128};  // now of another type
             stream(team, traffic, method);
             CHECK(out.get()[0] != 99);
             CHECK(out.get()[lines * 64] == 99);

@@ -48,7 +48,7 @@ struct Shared {
     std::atomic<int> trials, starts, opens, finals;
     double lost[3];  ///< subtracted from every gain: a number for each final, the last for all further ones
     int copies;
-    double warm_gain;  ///< of every schedule
+    double warm_gain;  ///< the warm gain of every schedule
     int hangs;         ///< the number of candidates with strip=1 that get no answer
     static Shared* create() {
         void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

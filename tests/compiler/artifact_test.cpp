@@ -151,7 +151,7 @@ TEST_CASE("row groups of CUDA launches whose teams take few rows each") {
     CudaPath path{.vector_width = 8, .rows_per_block = 4, .rows_per_team = 2, .launches = {}};
     CHECK(path.groups(geometry, 1000, 0) == 125);
     CHECK(path.groups(geometry, 1001, 0) == 126);
-    CHECK(path.groups(geometry, 40, 0) == 8);  // as many as run at once, instead of two rows a team
+    CHECK(path.groups(geometry, 40, 0) == 8);  // takes as many as run at once, instead of two rows a team
     CHECK(path.groups(geometry, 9, 0) == 3);
     CHECK(path.groups(geometry, 0, 0) == 0);
     CHECK(path.groups(geometry, INT64_MAX, 0) * 16 <= INT32_MAX);  // blocks of a cluster, and teams, can be counted

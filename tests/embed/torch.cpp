@@ -65,6 +65,6 @@ int main() {
     }
     const bool right = check(at::kFloat, 1e-6) && check(at::kBFloat16, 4e-3) && served(2);
     if (normjit_torch_register(kernel, 0) != 0) return 1;
-    const bool gave_back = check(at::kFloat, 1e-5) && served(2);  // by torch's own kernel again
+    const bool gave_back = check(at::kFloat, 1e-5) && served(2);  // torch's own kernel serves it again
     return right && gave_back && normjit_torch_register(99, 1) == 1 ? 0 : 1;
 }

@@ -106,7 +106,7 @@ TEST_CASE("fewer rows or less workspace: fewer groups") {
     CHECK(fake.launches[0].grid == Dims{1, 1, 1});
     arguments.workspace_bytes -= 1;
     CHECK(kernel.launch(arguments).code() == Code::invalid_argument);
-    CHECK(fake.launches.size() == 2);  // nothing new
+    CHECK(fake.launches.size() == 2);  // nothing else was launched
 }
 
 TEST_CASE("several rows per block: groups of whole blocks") {

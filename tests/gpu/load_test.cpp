@@ -96,7 +96,7 @@ TEST_CASE("an error in any driver call becomes a status, and leaves nothing behi
             }
         }
         REQUIRE(fake.loaded == 0);
-        int mode = cuda::capture_global;  // after an exchange that failed
+        int mode = cuda::capture_global;  // an exchange that failed may have left another mode
         (*cuda::driver())->cuThreadExchangeStreamCaptureMode(&mode);
         while (normjit_fake_contexts() > 0) {  // a pop that failed
             REQUIRE(calls[i] == "cuCtxPopCurrent");
@@ -155,7 +155,7 @@ TEST_CASE("making a kernel in the background, or destroying one, does not affect
         while (kernel.status().code() == Code::pending) std::this_thread::yield(), kernel = prepare();
         REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
         CHECK(kernel->launch(fake_arguments(*kernel, 9)).ok());
-        CHECK(engine->load(artifact).ok());  // and unloaded at once
+        CHECK(engine->load(artifact).ok());  // loaded and unloaded at once
     }
     CHECK(fake.broken_captures == std::vector<std::string>());
     // This thread has its old mode.

@@ -152,7 +152,7 @@ TEST_CASE("graphs are captured and launched while other threads prepare new kern
     std::atomic<bool> goes_on = true;
     std::atomic<int64_t> prepared = 0, captured = 0;
     constexpr int preparing = 4, capturing = 4;
-    std::vector<GpuTensors> own;  // of the capturing threads
+    std::vector<GpuTensors> own;  // tensors of each capturing thread
     for (int i = 0; i < capturing; ++i) own.emplace_back(*engine, gpu_kernel(*engine, specs[1]), rows_each, 100);
     const auto prepare = [&](int i, const cuda::WorkStream* stream) {
         for (int64_t cols = 1024 + i; goes_on && !wrong.is_any(); cols += preparing, ++prepared) {

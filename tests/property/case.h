@@ -18,7 +18,7 @@ namespace normjit::test {
 struct Case {
     Spec spec;
     Schedule schedule;
-    Target target;  ///< this machine's, or with fewer instructions
+    Target target;  ///< this machine, or one with fewer instructions
     int64_t rows = 0;
     int64_t slices = 1;
     uint64_t data = 0;    ///< seed of the inputs' elements

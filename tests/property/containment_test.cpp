@@ -18,8 +18,8 @@ namespace {
 
 struct Poison {
     Tensor tensor = Tensor::dy;
-    int64_t row = 0;  ///< among the rows of all slices
-    int64_t col = 0;  ///< of a matrix
+    int64_t row = 0;  ///< a row among those of all slices
+    int64_t col = 0;  ///< a column of a matrix
     double value = 0;
 };
 

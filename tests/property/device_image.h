@@ -39,7 +39,7 @@ class DeviceImage {
   private:
     struct Region {
         std::span<std::byte> host;
-        int64_t at = 0;  ///< in the image
+        int64_t at = 0;  ///< place in the image
     };
     const Region* region_of(const void* host) const;
     const void* on_device(const void* host) const;

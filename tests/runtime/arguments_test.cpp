@@ -272,9 +272,9 @@ TEST_CASE("slices that lie between those of another tensor") {
         launch.arguments[tensor].data = launch.at(0);
         launch.arguments[tensor].slice_stride = 30;
     }
-    CHECK(launch.error() == "");  // in place
+    CHECK(launch.error() == "");  // a slice of dx may be in place of the same slice of x
     launch.arguments[Tensor::dx].data = launch.at(0) + 60;
-    CHECK(launch.error() == "");  // after each of the slices of x
+    CHECK(launch.error() == "");  // a slice of dx may follow each slice of x
     launch.arguments[Tensor::dx].data = launch.at(0) + 56;
     CHECK(starts(launch.error(), "launch: dx: overlaps x"));
     launch = sliced();

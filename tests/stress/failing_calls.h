@@ -25,7 +25,7 @@ class FailingCall {
     /// True if a call failed in the last scope of this thread; keeps the first one's name.
     static bool was_reached();
     static const std::string& name();
-    static int64_t calls();  ///< in the last scope of this thread
+    static int64_t calls();  ///< counts the calls in the last scope of this thread
 };
 
 }  // namespace normjit::test

@@ -41,7 +41,7 @@ std::vector<Target> targets_here() {
 std::string wrong_with(normjit_engine* engine, const Case& a_case) {
     const CKernel made = c_kernel(engine, a_case);
     if (made.status != NORMJIT_OK) return made.error;
-    const auto plan = compile(a_case.spec, a_case.schedule, a_case.target);  // for the size of the workspace
+    const auto plan = compile(a_case.spec, a_case.schedule, a_case.target);  // needed for the size of the workspace
     const Layout layout = make_layout(a_case);
     const Inputs inputs = inputs_in_layout(a_case, layout);
     const Problem problem(a_case, plan->geometry, layout, inputs);

@@ -14,7 +14,7 @@ namespace normjit::bench {
 /// One way to pass over memory. Which is fastest depends on the GPU and on the size.
 struct GpuStreamMethod {
     std::string_view name;
-    int threads = 256;   ///< of a block
+    int threads = 256;   ///< threads of a block
     int unroll = 1;      ///< 16-byte chunks of the narrowest matrix that a thread loads before it stores
     bool evict = false;  ///< memory is marked as used once
 };

@@ -22,7 +22,7 @@ Sample sample_of(std::vector<double>& seconds);
 
 struct Measurement {
     Sample launch;
-    Sample ceiling;           ///< of the fastest method; not measured for traffic under min_ceiling_bytes
+    Sample ceiling;           ///< times of the fastest method; not measured for traffic under min_ceiling_bytes
     std::string_view method;  ///< the name of that method
     int samples = 0;
     int launches_per_sample = 1;

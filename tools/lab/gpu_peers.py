@@ -52,7 +52,7 @@ class Problem:
         make = lambda scale, mean: torch.empty(self.rows, self.cols, device="cuda", dtype=dtype).normal_(mean, scale)
         self.x = make(1, 0.5)
         self.dy = None if self.is_forward else make(1, 0)
-        self.dx = torch.empty_like(self.x)  # or y
+        self.dx = torch.empty_like(self.x)  # holds y in a forward pass
         self.gamma = torch.empty(self.cols, device="cuda", dtype=weight_dtype).normal_(1, 0.1)
         self.beta = torch.zeros_like(self.gamma)
         self.mean, self.rstd = (None, None) if self.is_forward else self.statistics()

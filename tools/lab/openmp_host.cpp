@@ -42,7 +42,7 @@ struct Options {
     int threads = omp_get_max_threads();
     double host_us = 100;
     double seconds = 3;
-    std::string only;  ///< of the contenders; empty: all
+    std::string only;  ///< the one contender to measure; empty: all
     std::vector<std::string> specs;
 };
 
@@ -122,7 +122,7 @@ struct Contender {
     std::string name;
     Kernel kernel;
     std::vector<double> times;
-    double cpu_us = 0;  ///< of all threads, in those times
+    double cpu_us = 0;  ///< CPU time of all threads during those launches
 };
 
 double cpu_us_so_far() {

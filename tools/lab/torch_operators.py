@@ -33,7 +33,7 @@ CUDA_CASES = ["2x256:bf16", "512x768:bf16", "8192x768:bf16", "8192x4096:bf16", "
               "sum:8192x4096:bf16", "sum:rms:8192x4096:bf16", "sum:rms:32768x4096:bf16"]
 EPS = 1e-5
 ROUND_SECONDS = 0.05
-CALLS_OF_HOST = 100  # at once: fewer than a GPU's queue holds
+CALLS_OF_HOST = 100  # calls in a row, fewer than a GPU's queue holds
 
 
 class Problem:

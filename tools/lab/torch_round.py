@@ -26,7 +26,7 @@ PARTS = {  # the script, its arguments, and its time limit in seconds
     "jax": ("jax_norms.py", ["--rounds", "9"], 45),
 }
 SMALL = {"steps": ["--width", "128", "--layers", "1", "--tokens", "32", "--vocabulary", "128", "--rounds", "3",
-                   "--no-compile"]}  # on a CPU, to try the round
+                   "--no-compile"]}  # arguments to try the round on a CPU
 
 
 def run(part, folder, device):

@@ -13,7 +13,7 @@ namespace {
 
 /// A format whose values are integers times 2^(exponent - digits + 1), with exponent from `least` to `most`.
 struct Format {
-    int digits;  ///< of the significand, including the implicit one
+    int digits;  ///< bits of the significand, including the implicit one
     int least;   ///< exponent of the smallest normal value
     int most;    ///< exponent of the largest value
 };

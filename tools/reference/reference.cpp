@@ -243,15 +243,15 @@ class Computation {
 
     const Spec& spec_;
     const PerTensor<std::vector<double>>& inputs_;
-    const int64_t all_rows_;  ///< of a slice
+    const int64_t all_rows_;  ///< all rows of a slice
     const Batch made_;
     const size_t cols_;
     size_t slice_ = 0;
     std::vector<Number> scale_;                                 ///< gamma + gamma_offset
     std::vector<Number> h_ = std::vector<Number>(cols_);        ///< the current row's input of the normalisation
-    std::vector<Number> xhat_ = std::vector<Number>(cols_);     ///< of the current row
+    std::vector<Number> xhat_ = std::vector<Number>(cols_);     ///< xhat of the current row
     std::vector<Number> centred_ = std::vector<Number>(cols_);  ///< h - mean, or h without a mean
-    Number rstd_;                                               ///< of the current row
+    Number rstd_;                                               ///< rstd of the current row
     std::vector<Sum<Real>> dgamma_ = std::vector<Sum<Real>>(cols_);
     std::vector<Sum<Real>> dbeta_ = std::vector<Sum<Real>>(cols_);
     Real largest_ = 0, least_ = 0, most_ = 0;  ///< magnitude of dx

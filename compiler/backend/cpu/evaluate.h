@@ -26,7 +26,7 @@ inline Unit values_of(Machine& machine, const UnitSum& sum) {
 /// Says where the values of a loop body come from and go to, for one unit.
 struct Environment {
     Live live = {};                  ///< values that are already known; the body adds its results
-    std::vector<UnitSum> sums = {};  ///< by MicroOp::index
+    std::vector<UnitSum> sums = {};  ///< indexed by MicroOp::index
     std::function<Unit(const Unit& to, ValueId)> load = {};  ///< loads an input tensor's unit
     std::function<void(const Unit&, Tensor)> store = {};     ///< stores a unit, and may overwrite it
     std::function<void(const Unit&, ValueId)> spill = {};    ///< writes a value to memory for a later sweep

@@ -158,7 +158,7 @@ class FinalReduceEmitter {
 
     Machine& m_;
     const plan::Plan& plan_;
-    plan::Epilogue epilogue_;  ///< of one slice, or of all rows
+    plan::Epilogue epilogue_;  ///< the epilogue of one slice, or of all rows
     Sums largest_;             ///< the range's largest magnitude, for each scalar output
     const Integer column_;     ///< counts from the task's first column
     const Integer left_;       ///< columns still to do

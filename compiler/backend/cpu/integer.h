@@ -42,7 +42,7 @@ struct Condition {
 /// The address base + index * scale + offset, in bytes. Scale: 1, 2, 4 or 8.
 struct Address {
     Integer base;
-    Integer index = {};  ///< none: there is no index
+    Integer index = {};  ///< `none` if there is no index
     int scale = 1;
     int64_t offset = 0;
 };

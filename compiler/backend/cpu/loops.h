@@ -128,7 +128,7 @@ class RowLoops {
     Integer group_;               ///< the group's workspace, if it has cached columns
     Integer cached_;              ///< the current row's cached elements
     Integer block_rows_, rows_left_, rows_ahead_, end_, staged_stride_;
-    int64_t slots_at_ = 0, sums_at_ = 0, cached_at_ = 0;  ///< in the frame
+    int64_t slots_at_ = 0, sums_at_ = 0, cached_at_ = 0;  ///< offsets in the frame
     std::optional<NonTemporalStaging> staging_;           ///< Caching::staged
 };
 

@@ -82,8 +82,8 @@ class Machine {
     virtual Condition count_down(Integer to, int64_t step) = 0;
     /// Emits body(), which is repeated while the condition that it returns holds.
     virtual void repeat(const char* name, const Test& body) = 0;
-    virtual void repeat_short(const char* name, const Test& body) { repeat(name, body); }  ///< for bodies of a few
-    ///< instructions
+    /// Does the same with a body of a few instructions.
+    virtual void repeat_short(const char* name, const Test& body) { repeat(name, body); }
     virtual void repeat_while(const char* name, const Test& test, const Emit& body) = 0;
     virtual void if_else(const char* name, const Test& test, const Emit& then, const Emit& otherwise = {}) = 0;
 

@@ -40,7 +40,7 @@ class NonTemporalStaging {
     void write_rows(Integer next);
     void copy_lines();
     Address lines() const { return {m_.frame(), {}, 1, lines_at_}; }
-    Address line() const { return {m_.frame(), offset_, 1, lines_at_}; }  ///< at `offset_`, in the frame
+    Address line() const { return {m_.frame(), offset_, 1, lines_at_}; }  ///< the line at `offset_` in the frame
     Address line_in_memory() const { return {memory_, offset_}; }
 
     Machine& m_;
@@ -49,9 +49,9 @@ class NonTemporalStaging {
     const int64_t lines_at_;
     const Integer offset_, end_;
     const Integer is_used_, has_gaps_;
-    const Integer memory_;        ///< where the first line of the frame belongs
+    const Integer memory_;        ///< the place in memory for the first line of the frame
     const Integer shared_bytes_;  ///< bytes at the start of this line that belong to the neighbour, until it is written
-    const Integer gap_;           ///< in memory, from a row's last line to the next row
+    const Integer gap_;           ///< the distance in memory from a row's last line to the next row
     const Integer row_end_;
 };
 

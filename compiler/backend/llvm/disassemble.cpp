@@ -71,7 +71,7 @@ class Lister {
     std::string line(const llvm::MCInst& instruction, uint64_t at, uint64_t size) {
         std::string text;
         llvm::raw_string_ostream stream(text);
-        const uint64_t origin = step_ == 1 ? at + size : at;  // where a branch's distance counts from
+        const uint64_t origin = step_ == 1 ? at + size : at;  // the place from which a branch's distance counts
         printer_->printInst(&instruction, origin, "", *subtarget_, stream);
         text.erase(0, text.find_first_not_of('\t'));
         if (const auto read = analysis_->evaluateMemoryOperandAddress(instruction, subtarget_.get(), at, size))

@@ -31,7 +31,7 @@ struct Question {
     Task task = Task::compile;
     const char* spec = nullptr;  ///< the problem, each part written by its to_text()
     const char* schedule = nullptr;
-    const char* formula = nullptr;  ///< after the passes, as ir::print() writes it
+    const char* formula = nullptr;  ///< the formula after the passes, as ir::print() writes it
     const char* target = nullptr;
     const uint8_t* code = nullptr;
     size_t code_bytes = 0;

@@ -39,7 +39,7 @@ bool same_tensors(const Spec& spec, const ir::Function& function) {
 
 Expected<PortableProgram> PortableProgram::make(const Artifact& artifact) {
     if (artifact.format != CodeFormat::portable) return invalid_argument("portable: the artifact holds machine code");
-    const DefaultSettings settings;  // for the formula's numbers
+    const DefaultSettings settings;  // applies to the formula's numbers
     const auto* text = reinterpret_cast<const char*>(artifact.code.data());
     NORMJIT_TRY(ir::Function function,
                 ir::parse({text, artifact.code.size()}, frontend::declare(artifact.spec).operands));

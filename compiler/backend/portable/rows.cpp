@@ -155,7 +155,7 @@ class Rows {
     const ir::Function& function_;
     const RowsTask& task_;
     const bool continues_;
-    int64_t row_ = 0;    ///< in the group
+    int64_t row_ = 0;    ///< number of the row in the group
     int64_t first_ = 0;  ///< column of the chunk
     int64_t count_ = 0;
     std::array<Chunk, most_values> chunks_;

@@ -114,8 +114,8 @@ class Assembler : private CodeBuffer, public ReservedRegisters, public Xbyak::Co
     enum class Table { even, odd, low, high, words, magnitude, upper };  ///< shuffles and masks: see convert.cpp
     struct OutOfLine {
         Xbyak::Label start;   ///< start of the detour
-        Xbyak::Label packed;  ///< where to return if the native conversion was right
-        Xbyak::Label done;    ///< where to return with words rounded in integers
+        Xbyak::Label packed;  ///< returned to if the native conversion was right
+        Xbyak::Label done;    ///< returned to with words that were rounded in integers
         Zmms value;
     };
     void load_register(const Zmm& to, const Xbyak::Address& from, DType type, const Xbyak::Opmask& mask, Lanes lanes);
@@ -139,7 +139,7 @@ class Assembler : private CodeBuffer, public ReservedRegisters, public Xbyak::Co
     DType compute_;
     Packing packing_;
     bool native_bf16_;
-    std::map<uint64_t, Xbyak::Label> constants_;  ///< by bit pattern, in the width of the compute type
+    std::map<uint64_t, Xbyak::Label> constants_;  ///< constants of the compute type, by bit pattern
     std::map<uint32_t, Xbyak::Label> words_;
     std::map<Table, Xbyak::Label> tables_;
     std::map<Table, int> kept_;  ///< registers that hold a table throughout

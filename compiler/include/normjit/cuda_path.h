@@ -38,8 +38,8 @@ struct RowPartition {
 struct CudaLaunch {
     std::string entry;  ///< the kernel's name in the code
     CudaGrid grid = CudaGrid::row_groups;
-    int64_t blocks = 1;        ///< see CudaGrid
-    int threads = 32;          ///< in a block
+    int64_t blocks = 1;        ///< used as CudaGrid says
+    int threads = 32;          ///< threads of a block
     int64_t shared_bytes = 0;  ///< dynamic shared memory of a block; beyond 48 KiB set at load
     int cluster = 1;           ///< blocks in x that form a cluster; beyond 8 the kernel needs a setting at load time
     bool dependent = false;    ///< programmatic stream serialization: may start before the previous launch has ended

@@ -14,7 +14,7 @@ namespace normjit::cpu {
 namespace {
 
 constexpr int count_bits = 16;
-constexpr int64_t most_claims = (int64_t{1} << count_bits) - 1;  ///< for one share
+constexpr int64_t most_claims = (int64_t{1} << count_bits) - 1;  ///< the most claims of one share
 
 /// Packs a phase's number and the claims of its share into one word. Numbers run out after 2^46 phases.
 constexpr int64_t pack(int64_t number, int64_t claims) { return number << count_bits | claims; }
@@ -122,7 +122,7 @@ bool Job::is_untouched(const Phase& phase, int seat) const {
     return number_in(shares()[seat % most_shares_].claimed.load(std::memory_order_relaxed)) < phase.number;
 }
 
-/// Sequentially consistent, like the write in add_done(): see Bell::ring().
+/// Reads with sequential consistency, as add_done() writes: see Bell::ring().
 void Job::wait_until_over(const Phase& phase) {
     bell_.wait([&] { return done_.load(std::memory_order_seq_cst) == phase.end; });
 }

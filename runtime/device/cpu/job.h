@@ -28,9 +28,9 @@
 namespace normjit::cpu {
 
 struct Phases {
-    int64_t count;       ///< at least 1
-    int64_t tasks;       ///< in each phase except the last
-    int64_t last_tasks;  ///< in the last phase
+    int64_t count;       ///< the number of phases, at least 1
+    int64_t tasks;       ///< tasks of each phase except the last
+    int64_t last_tasks;  ///< tasks of the last phase
     void (*task)(const void* context, int64_t phase, int64_t i);
     const void* context;
 

@@ -24,7 +24,7 @@ struct CpuKernel : Kernel::Impl {
     bool splits_columns(const LaunchArguments& arguments) const;
 
     const std::optional<ExecutableMemory> code;
-    const std::optional<PortableProgram> program;  ///< instead of code
+    const std::optional<PortableProgram> program;  ///< evaluates the formula if there is no code
     const std::shared_ptr<const Threads> threads;
     const int64_t rows_to_share;     ///< launches with fewer run on the calling thread alone
     const int64_t rows_past_caches;  ///< launches with fewer write through the caches

@@ -49,7 +49,7 @@ class OpenMp {
     Count thread_number_ = nullptr;
     Count team_size_ = nullptr;
     bool survives_fork_ = false;  ///< libomp and libiomp5 start new threads in the child
-    int forks_ = 0;               ///< of the process, between the first find() and this one
+    int forks_ = 0;               ///< forks of the process between the first find() and this one
 };
 
 }  // namespace normjit::cpu

@@ -20,7 +20,7 @@ inline constexpr OnMiss all_on_miss[] = {OnMiss::sync, OnMiss::background, OnMis
 
 struct PrepareOptions {
     OnMiss on_miss = OnMiss::sync;
-    void* stream = nullptr;  ///< see Engine::load(); used only on a miss
+    void* stream = nullptr;  ///< used only on a miss: see Engine::load()
 };
 
 class Device;

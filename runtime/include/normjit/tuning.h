@@ -32,7 +32,7 @@ struct TunedTimes {
 };
 
 struct TuningRecord {
-    Spec spec;  ///< with its rows
+    Spec spec;  ///< the problem, with its rows
     DeviceClass device;
     Schedule schedule;  ///< the fastest, or `heuristic` if none was faster by more than the noise
     TunedTimes times;
@@ -40,7 +40,7 @@ struct TuningRecord {
     TunedTimes heuristic_times;
     double gain = 1;       ///< heuristic_times / times, the median of pairs measured in turn
     double warm_gain = 0;  ///< the same with the data in the caches as far as it fits; 0: not measured, or equal
-    double share = -1;     ///< of the memory ceiling that the launches reach; negative: not measured
+    double share = -1;     ///< share of the memory ceiling that launches reach; negative: not measured
     int candidates = 0;    ///< schedules that were measured, including the heuristic's
     std::string caches;    ///< "cold": no cache had the data of a launch when it began; "warm": some may have
     std::string verified;  ///< what each candidate's outputs were checked against: "double"

@@ -123,7 +123,7 @@ void Kept::store() {
     if (type != DType::bf16) return;
     for (size_t i = 0; i < values.size(); ++i) {
         const auto bits = std::bit_cast<uint32_t>(values[i]);
-        stored[i] = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);  // to nearest even
+        stored[i] = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);  // rounds to nearest even
     }
     load();
 }
@@ -159,7 +159,8 @@ Expected<double> Network::step(const Weights<float>& weights, const Data& data, 
     r_.store();
     rmsnorm(pool_, rows, hidden, heads, r_.values.data(), weights[rmsnorm_gamma].data(), rms_.data(), z_.data());
     multiply(pool_, rows, hidden, outputs, z_.data(), weights[w2].data(), y_.data());
-    const double loss = squared_error(rows * outputs, y_.data(), data.t.data(), y_.data());  // now the gradient of y
+    const double loss = squared_error(rows * outputs, y_.data(), data.t.data(), y_.data());  // y_ is now the gradient
+                                                                                             // of y
 
     multiply_columns(pool_, rows, hidden, outputs, z_.data(), y_.data(), gradients[w2].data());
     multiply_rows(pool_, rows, hidden, outputs, y_.data(), weights[w2].data(), dz_.values.data());

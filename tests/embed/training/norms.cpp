@@ -135,7 +135,7 @@ class Pair {
         options.parallel_for = pool.lend();
         NORMJIT_TRY(const Engine engine, Engine::create(options));
         shape_ = shape;
-        // For any number of samples.
+        // Makes kernels for any number of samples.
         const std::string layernorm = fmt::format(
             "layernorm slices=any rows={} cols={} x={} gamma=f32 dresidual={} per_slice=gamma,beta "
             "gamma_offset=1",

@@ -25,7 +25,7 @@ class Norms {
     struct Shape {
         int64_t most_samples, tokens;  ///< a row for each token of a sample
         int64_t cols, heads;           ///< a head has cols / heads of the columns
-        normjit::DType type;           ///< of x, dy, dx and the residual's gradient; the rest is f32
+        normjit::DType type;           ///< the type of x, dy, dx and the residual's gradient; the rest is f32
     };
     /// Opens "cpu" with the threads of the pool, or "cuda:0" with its own stream and graphs. Everything is compiled,
     /// loaded and allocated here, nothing in the calls below. `unavailable` if there is no such device.

@@ -12,7 +12,7 @@
 
 namespace training {
 
-/// For one caller at a time.
+/// A pool of threads for one caller at a time.
 class Pool {
   public:
     /// `threads` includes the caller's.

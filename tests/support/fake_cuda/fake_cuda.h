@@ -25,7 +25,7 @@ struct FakeLaunch {
     unsigned shared_bytes;
     cuda::Stream stream;
     cuda::Context context;  ///< current at the launch
-    unsigned cluster;       ///< from the attribute; 0 without one
+    unsigned cluster;       ///< value of the attribute; 0 without one
     bool dependent;
     CudaArguments arguments;
 };
@@ -49,7 +49,7 @@ struct FakeCuda {
     int loaded = 0;                                        ///< libraries and modules
     int preloaded = 0;                                     ///< kernels
     std::vector<std::string> broken_captures;              ///< calls that ended a capture of another thread
-    std::map<int, int> primary_uses;                       ///< by device: retained, not released
+    std::map<int, int> primary_uses;  ///< contexts of each device that are retained and not released
 
     /// Restores the initial state: two GPUs, no failures, empty records. Contexts stay.
     void reset() {

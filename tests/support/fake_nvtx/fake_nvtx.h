@@ -10,7 +10,7 @@ namespace normjit::test {
 struct FakeNvtx {
     bool refuses = false;             ///< fails to start
     std::vector<std::string> events;  ///< "domain D", "push D: text", "pop D", each with its thread's depth before it
-    unsigned version = 0;             ///< of the program's protocol
+    unsigned version = 0;             ///< the version of the program's protocol
 };
 
 }  // namespace normjit::test
