@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the number of rows changes in the CUDA table's schedules, as tables.
+// Tables of what the number of rows changes in the schedules of the CUDA table.
 #pragma once
 
 #include "schedule/cuda_table.h"

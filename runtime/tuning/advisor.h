@@ -20,7 +20,7 @@ std::string_view shipped_records(const Target& target);
 
 class Advisor {
   public:
-    /// Reads the files. A file that cannot be read, and each line that is no record, is a warning.
+    /// Reads the files. A file that cannot be read becomes a warning, and so does each line that is not a record.
     Advisor(DeviceClass device, const EngineOptions& options, const Environment& environment, const Log& log);
 
     /// Chooses, and warns of records that cannot be used.

@@ -21,7 +21,7 @@ def normjit(*arguments, **options):
 
 
 def has_llvm():
-    """Whether the program was built with LLVM."""
+    """Returns whether the program was built with LLVM."""
     return "llvm" in normjit("compile", "--target", "aarch64", "--emit", "list").stdout.split()
 
 

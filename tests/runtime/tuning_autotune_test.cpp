@@ -77,7 +77,7 @@ TEST_CASE("on_miss: the first prepare measures and takes the fastest, the next f
     CHECK(loads > 2);
     CHECK(seconds_of(f.prepared()) == 1e-3);
     CHECK(f.device->loads == loads);
-    // A requested schedule is not a choice.
+    // A schedule that the caller requests does not count as the engine's choice.
     CHECK(f.engine->prepare(tuned_spec, usual)->artifact().schedule == usual);
 }
 

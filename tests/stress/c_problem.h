@@ -14,7 +14,7 @@ normjit_spec c_spec(const Spec& spec);
 /// Returns the arguments of a launch through C, which refer to the problem.
 normjit_arguments c_arguments(const Problem& problem);
 
-/// A kernel, compiled for the case's target, which may have fewer instructions than this machine, and loaded.
+/// A loaded kernel. It is compiled for the case's target, which may have fewer instructions than this machine.
 struct CKernel {
     normjit_status status = NORMJIT_OK;
     KernelHandle kernel;

@@ -63,7 +63,7 @@ void draw_outputs(Random& random, Spec& spec) {
     }
 }
 
-/// Recomputed statistics with a type are outputs.
+/// Draws statistics. If they are recomputed and have a type, they are outputs.
 void draw_statistics(Random& random, Spec& spec) {
     spec.stats = Stats::recompute;
     spec.eps = random.chance(50) ? spec.eps : random.pick({0.0, 1e-12, 1e-6, 1e-3, 0.1, 1.0});

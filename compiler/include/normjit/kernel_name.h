@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How profilers show generated functions: their names.
+// The names by which profilers show generated functions.
 #pragma once
 
 #include "normjit/spec.h"

@@ -17,7 +17,7 @@
 
 namespace normjit {
 
-/// What a schedule was measured on, as far as speed depends on it. It identifies no single machine.
+/// What a schedule was measured on, as far as speed depends on it. It does not identify a single machine.
 struct DeviceClass {
     std::string model;  ///< "NVIDIA H200", "Intel(R) Xeon(R) Platinum 8480+"; empty: unknown
     Target target;
