@@ -19,7 +19,7 @@ using gradient::Given;
 using ir::Builder;
 using ir::Expr;
 
-/// Returns the value, rounded to the type where the spec's rounding has a point here.
+/// Returns the value rounded to the type, if the spec's rounding rounds here.
 Expr rounded(const Spec& spec, DType type, Expr value) {
     return spec.rounding == Rounding::none ? value : round_to(type, value);
 }
@@ -27,7 +27,7 @@ Expr rounded(const Spec& spec, DType type, Expr value) {
 /// The type in which a framework multiplies xhat with a tensor.
 DType product_type(const Spec& spec, Tensor tensor) { return promoted(spec.stream_type(), spec.dtype(tensor)); }
 
-/// gamma + gamma_offset, as the layer applied it. Only for specs with gamma.
+/// Returns gamma + gamma_offset, as the layer applied it. Only for specs with gamma.
 Expr scale(Builder& b, const Spec& spec) {
     const Expr gamma = b.input(Tensor::gamma);
     return spec.gamma_offset == 0 ? gamma : b.name("scale", gamma + spec.gamma_offset);
@@ -37,7 +37,7 @@ Normalised normalise(Builder& b, const Spec& spec, Expr h) {
     return spec.norm == Norm::layernorm ? layernorm(b, spec, h) : rmsnorm(b, spec, h);
 }
 
-/// An output that few ask for: the formula does without it unless the spec writes it.
+/// Writes an output that few ask for; without it in the spec the formula does not have it.
 void write_asked(Builder& b, const Spec& spec, Tensor tensor, Expr value) {
     if (spec.writes(tensor)) b.output(tensor, value);
 }
@@ -62,7 +62,7 @@ ir::Function forward(const Spec& spec) {
     return std::move(b).finish();
 }
 
-/// Returns xhat where the spec's source is not x: read, or recovered from the layer's output.
+/// Returns xhat if the spec's source is not x: xhat is then read, or recovered from the layer's output.
 Expr xhat_from_source(Builder& b, const Spec& spec) {
     const Expr source = b.input(Tensor::x);
     if (spec.source == Source::xhat) return source;
@@ -70,7 +70,7 @@ Expr xhat_from_source(Builder& b, const Spec& spec) {
     return spec.has(Tensor::gamma) ? div_or_zero(shifted, scale(b, spec)) : shifted;
 }
 
-/// Writes the sum over the rows; where the spec accumulates, on top of what the tensor holds.
+/// Writes the sum over the rows, added to what the tensor holds if the spec accumulates.
 void write_column_sum(Builder& b, const Spec& spec, Tensor tensor, Expr value) {
     const Expr sum = col_sum(value);
     if (!spec.accumulates(tensor)) return b.output(tensor, sum);

@@ -13,12 +13,12 @@ namespace normjit::frontend {
 /// asked for has no type.
 ir::Function declare(const Spec& spec);
 
-/// The whole formula of the spec's norm and pass with all its outputs, asked for or not; passes remove what nobody
-/// asked for.
+/// Returns the whole formula of the spec's norm and pass, with all its outputs, requested or not. Passes remove what
+/// was not requested.
 ir::Function build(const Spec& spec);
 
 struct Normalised {
-    ir::Expr xhat, rstd, mean;  ///< mean without a builder: the norm has none
+    ir::Expr xhat, rstd, mean;  ///< mean has no builder if the norm has no mean
 };
 Normalised layernorm(ir::Builder& b, const Spec& spec, ir::Expr h);
 Normalised rmsnorm(ir::Builder& b, const Spec& spec, ir::Expr h);

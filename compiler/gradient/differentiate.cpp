@@ -135,8 +135,8 @@ class Differentiation {
         return product.empty() ? Status() : add(forward_[id].operands[0], product);
     }
 
-    /// Adds to the adjoint of an operand, summed over the axes that the operand lacks. That of an [N] value is summed
-    /// over the rows at the end.
+    /// Adds to the adjoint of an operand, summed over the axes that the operand lacks. The adjoint of an [N] value is
+    /// summed over the rows at the end.
     Status add(ValueId operand, const Sum& adjoint) {
         if (forward_[operand].op == Op::constant) return {};
         if (forward_[operand].shape == Shape::scalar) return invalid_argument("a scalar has no gradient");
@@ -149,7 +149,7 @@ class Differentiation {
         return {};
     }
 
-    const ir::Function forward_;  ///< without what is appended
+    const ir::Function forward_;  ///< a copy of the forward pass, without the values that are appended
     ir::Builder& builder_;
     const Products products_;
     Writer writer_;

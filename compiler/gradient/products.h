@@ -13,7 +13,7 @@ namespace normjit::gradient {
 /// is the base value and x is the product divided by rstd: x * rstd stays in range where x * rstd * rstd * rstd does not.
 class Products {
   public:
-    /// A value in `saved` is a base value.
+    /// Values in `saved` are base values.
     Products(const ir::Function& function, const std::set<ir::ValueId>& saved);
 
     /// Returns the value as a product; a value that is newer than the forward pass is a base value.

@@ -56,7 +56,7 @@ Expr Writer::write_new(const Sum& sum) {
     return factor == ir::no_value ? write_terms(sum) : write_factored(sum, factor);
 }
 
-/// Returns the factor of the most terms, of at least two.
+/// Returns the factor that most terms share, at least two of them.
 ValueId Writer::common_factor(const Sum& sum) const {
     std::map<ValueId, int> counts;
     for (const Term& term : sum) {
@@ -85,8 +85,8 @@ Expr Writer::write_factored(const Sum& sum, ValueId factor) {
     return is_subtracted ? first - write(rest * -1) : first + write(rest);
 }
 
-/// The terms with a minus are subtracted together, which saves an operation. With one column the dx of layernorm must be
-/// exactly 0: c2 is then dxhat, rounded, and an FMA that takes dxhat's unrounded product would leave a difference.
+/// Subtracts the terms with a minus together, which saves an operation. With one column the dx of layernorm must be
+/// exactly 0: c2 is then the rounded dxhat, and an FMA with the unrounded product dxhat would leave a difference.
 Expr Writer::write_terms(const Sum& sum) {
     Expr plus{}, minus{};
     for (const Term& term : sum) {

@@ -10,12 +10,12 @@
 
 namespace normjit::gradient {
 
-/// Appends values to a builder's function. What was written once, or is a product of the forward pass, is used again.
+/// Appends values to a builder's function. It reuses products of the forward pass, and what it wrote before.
 class Writer {
   public:
     Writer(ir::Builder& builder, const Products& products);
 
-    /// Returns the value of a sum that is not empty. A factor of several terms is written once, rows' factors first.
+    /// Returns the value of a sum that is not empty. A factor of several terms is written once, factors of rows first.
     ir::Expr write(const Sum& sum);
 
     /// Returns the row means of the terms, row factors taken out, as a sum of products of [M] values.

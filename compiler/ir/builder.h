@@ -31,7 +31,8 @@ class Builder {
     /// name, the first one keeps it.
     Expr name(std::string_view name, Expr value);
     void output(Tensor tensor, Expr value);
-    /// Lets all that use a value, now or later, use another that is older than they are. The other takes its name.
+    /// Makes all uses of a value, present and future, use another one that is older than they are. The other takes its
+    /// name.
     void replace(Expr value, Expr by);
 
     const Function& function() const { return function_; }

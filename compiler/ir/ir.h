@@ -71,7 +71,7 @@ struct Value {
     int sweep = -1;             ///< set by assign_sweeps: the pass over the data in which the value is first known
 
     int operand_count() const { return info(op).operands; }
-    /// Returns the first sweep that can use the value: a row_mean is known only after its own.
+    /// Returns the first sweep that can use the value; a row_mean is known only after its own sweep.
     int known_from() const { return op == Op::row_mean ? sweep + 1 : sweep; }
     bool operator==(const Value&) const = default;
 };

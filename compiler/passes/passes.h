@@ -49,12 +49,12 @@ struct Pass {
 /// Returns the passes in their order.
 std::span<const Pass> pipeline();
 
-/// Runs the passes for the target, verifying before the first and after each. Stops after the pass named `last`; if
-/// that is empty, after all.
+/// Runs the passes for the target, and verifies before the first and after each. Stops after the pass named `last`; if
+/// `last` is empty, runs all.
 Expected<ir::Function> run_pipeline(ir::Function function, const Target& target, std::string_view last = {});
 
-/// Copies a function value by value. `emit` receives each value with its operands already renumbered, and the copy so
-/// far, and returns the value that replaces it. Of two values with one name the second loses it.
+/// Copies a function value by value. `emit` receives each value, with its operands already renumbered, and the copy so
+/// far, and returns the value that replaces it. If two values have the same name, the second loses it.
 template <class Emit>
 ir::Function rewrite(const ir::Function& function, Emit emit) {
     ir::Function copy{

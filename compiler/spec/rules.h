@@ -23,10 +23,10 @@ std::vector<std::string_view> names_of(const IsMeant& is_meant) {
     return names;
 }
 
-/// A spec and how its caller gave it: as a struct, or as a text that describes the layer.
+/// A spec, and whether its caller gave it as a struct or as a text that describes the layer.
 struct Said {
     const Spec& spec;
-    const text::Fields* text = nullptr;  ///< null: as a struct
+    const text::Fields* text = nullptr;  ///< null if it was a struct
 
     /// True if the caller named the key of a tensor, or eps.
     bool names(std::string_view key) const;

@@ -92,7 +92,7 @@ Status read_members(const text::Fields& fields, Spec& spec) {
     return {};
 }
 
-/// Reads "saved", "recompute", a type, or "recompute,TYPE". In a forward pass, a type alone is the outputs' type.
+/// Reads "saved", "recompute", a type, or "recompute,TYPE". In a forward pass, a type alone is that of the outputs.
 Status read_stats(const text::Fields& fields, Spec& spec) {
     const bool forward = spec.pass == Pass::forward;
     const std::string_view given = fields.find("stats").value_or(name(forward ? Stats::recompute : Stats::saved));
@@ -174,8 +174,8 @@ Status read_attribute(const text::Fields& fields, const Attribute& attribute, Sp
     return {};
 }
 
-/// Returns the spec as the text describes the layer: with the default types of inputs that no output reads. A tensor
-/// that still has no type is one that the layer lacks.
+/// Returns the spec as a text would describe the layer, with the default types of inputs that no output reads. If a
+/// tensor still has no type, the layer lacks it.
 Spec described(const Spec& spec) {
     Spec layer = spec;
     for (const Tensor tensor : all_tensors) {
@@ -187,7 +187,7 @@ Spec described(const Spec& spec) {
     return layer;
 }
 
-/// Returns the names of the tensors for which `is_meant` holds, " key=a,b"; nothing without any.
+/// Returns " key=a,b" with the names of the tensors for which `is_meant` holds; an empty text if there are none.
 template <class IsMeant>
 std::string list(std::string_view key, const IsMeant& is_meant) {
     const Words names = names_of(is_meant);

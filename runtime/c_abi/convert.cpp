@@ -64,7 +64,7 @@ Status read_reserved(const std::string& field, int64_t number) {
     return number == 0 ? Status() : invalid_argument(fmt::format("{}: {}; must be 0", field, number));
 }
 
-/// Reads the names of `count` files; nothing if `names` is null, so that the environment decides.
+/// Reads the names of `count` files. Returns nothing if `names` is null, which leaves the choice to the environment.
 Expected<std::optional<std::vector<std::string>>> read_files(const char* field, const char* const* names,
                                                              size_t count) {
     if (names == nullptr) return std::optional<std::vector<std::string>>();

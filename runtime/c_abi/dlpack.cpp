@@ -39,7 +39,7 @@ bool has_no_elements(const dlpack::Tensor& tensor) {
     return std::any_of(tensor.shape, tensor.shape + std::max(tensor.dimensions, 0), [](int64_t n) { return n == 0; });
 }
 
-/// Several dimensions as one: its size, and the stride from one element to the next.
+/// Several dimensions seen as one: its size, and the stride from one element to the next.
 struct Collapsed {
     int64_t count = 1;
     int64_t stride = 0;
@@ -59,7 +59,7 @@ std::optional<Collapsed> collapse(const dlpack::Tensor& from, int begin, int end
     Collapsed all;
     const auto inner = size_of(from, end, from.dimensions);
     if (!inner) return std::nullopt;
-    int64_t contiguous = *inner;  // the stride if there were no gaps
+    int64_t contiguous = *inner;  // the stride that dimensions without gaps would have
     bool first = true;
     for (int i = end - 1; i >= begin; --i) {
         const int64_t size = from.shape[i], stride = from.strides ? from.strides[i] : contiguous;
@@ -116,7 +116,8 @@ class ShapeReader {
         return *all;
     }
 
-    /// Returns how many of the dimensions before `end` are slices: as many as multiply to their number, else the first.
+    /// Returns how many of the dimensions before `end` are slices: those whose product is the number of slices, else
+    /// the first.
     Expected<int> dimensions_of_slices(int end) const {
         if (!spec_.has_slices()) return 0;
         if (end >= 1 && !spec_.slices) return 1;
@@ -194,7 +195,7 @@ Status agree(std::string_view tensor, std::string_view what, const std::optional
     return {};
 }
 
-/// Returns the tensors from which the number of rows, or of slices, can be read.
+/// Returns the tensors that tell the number of rows, or of slices.
 uint32_t tensors_that_say(const Spec& spec, bool rows) {
     uint32_t bits = 0;
     for (const Tensor tensor : all_tensors) {

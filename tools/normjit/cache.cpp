@@ -48,9 +48,9 @@ struct CacheOptions {
 
 /// Something that holds an artifact, or should.
 struct Item {
-    std::string path;  ///< of the file; for a pack, with the entry's place
+    std::string path;  ///< path of the file; for a pack, with the entry's place
     int64_t bytes = 0;
-    double idle_seconds = -1;  ///< since its last use; packs do not tell
+    double idle_seconds = -1;  ///< time since its last use; packs do not tell
     Expected<Artifact> artifact;
 };
 

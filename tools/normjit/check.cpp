@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our outputs must be within the reference's error bound for correct arithmetic.
+// Checks that our outputs are within the reference's error bound for correct arithmetic.
 //
-// How a framework computes is not known. It orders operations in its own way, so it may be off by 4 times the bound. If
-// some type is narrower than the compute type, it may round intermediates to that type, as PyTorch's CPU column sums do
-// (2.15: an f32 dgamma of bf16 inputs is off by 3 %). That allows 4 spacings of the type, at the size of the element or
-// of its row; for a column sum sqrt(M + 1) times as many, because M roundings go both ways (Higham and Mary, "A New
+// How a framework computes is not known. It orders operations in its own way, so it may be off by 4 times the bound.
+// If some type is narrower than the compute type, it may round intermediates to that type, as PyTorch's CPU column sums
+// do (2.15: an f32 dgamma of bf16 inputs is off by 3 %). That allows 4 spacings of the type, at the size of the element
+// or of its row; for a column sum sqrt(M + 1) times as many, because M roundings go both ways (Higham and Mary, "A New
 // Approach to Probabilistic Rounding Error Analysis", 2019).
 #include "check.h"
 
@@ -28,7 +28,7 @@ using reference::Gradient;
 /// How far a gradient may exceed the error bound of the reference.
 struct Allowance {
     double bound_factor = 1;
-    double spacings = 0;  ///< of `narrowest`
+    double spacings = 0;  ///< spacings of `narrowest`
     DType narrowest = DType::f32;
 };
 
@@ -69,7 +69,7 @@ void add_row(std::span<const Gradient> expected, const char* elements, const All
         double ulp = std::isfinite(off) ? off / spacing : std::numeric_limits<double>::infinity();
         if (ulp <= distance.ulp) continue;
         distance.ulp = ulp;
-        // Rounding of the stored value, and the arithmetic before it.
+        // Covers the rounding of the stored value, and the arithmetic before it.
         distance.allowed_ulp = (gradient.error + reference::spacing(distance.type, gradient.value) / 2) / spacing;
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks outputs against double precision: those of a launch, and those that a framework computed.
+// Checks outputs against double precision, both those of a launch and those that a framework computed.
 #pragma once
 
 #include "problem.h"
@@ -25,7 +25,7 @@ struct ForeignGradient {
 /// columns) use the spacing at that, because otherwise a single cancellation would dominate the result.
 struct Distance {
     DType type = DType::f32;
-    DType narrowest = DType::f32;  ///< of the types that its computation may have rounded to
+    DType narrowest = DType::f32;  ///< the narrowest of the types to which its computation may have rounded
     double ulp = 0;
     double allowed_ulp = 0.5;
     bool holds = true;  ///< every element is as close as required

@@ -13,7 +13,7 @@
 namespace normjit::cli {
 namespace {
 
-/// Copies the rows that were made to all rows.
+/// Repeats the rows that were made until all rows are filled.
 void repeat_rows(const Problem& made, const Problem& all, bench::Team& team) {
     for (const Tensor tensor : all_tensors) {
         if (!all.spec.has(tensor) || (all.spec.writes(tensor) && !all.spec.accumulates(tensor))) continue;

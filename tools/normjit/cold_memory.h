@@ -26,14 +26,14 @@ class ColdMemory {
     /// Takes twice the size of the caches, at most cpu::spare_memory().
     static ColdMemory of_machine(const Target& target);
 
-    /// Returns the bytes between two uses of the same data after which no cache has it any more; replacement is not
-    /// strictly by age.
+    /// Returns how many bytes must be used between two uses of the same data for no cache to have it any more;
+    /// replacement is not strictly by age.
     int64_t turn_bytes() const { return turn_bytes_; }
     int64_t most_bytes() const { return most_bytes_; }
     /// True if there is memory for a turn.
     bool is_enough() const { return turn_bytes_ <= most_bytes_; }
 
-    /// Returns memory at a page, another one than the last time. Its old content is lost.
+    /// Returns memory at the start of a page, a different page each time. Its old content is lost.
     Expected<char*> take(int64_t bytes, bench::Team& team);
 
   private:

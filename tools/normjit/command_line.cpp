@@ -129,7 +129,7 @@ ProgramLine::Parsed ProgramLine::parse(int argc, char** argv) {
         return {Outcome::run, ""};
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
-            std::ostringstream asked;  // --help or --version
+            std::ostringstream asked;  // happens for --help and --version
             app_->exit(error, asked, asked);
             return {Outcome::asked_for_text, asked.str()};
         }

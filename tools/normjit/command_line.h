@@ -20,11 +20,11 @@ namespace normjit::cli {
 /// What an option requires beyond a value of its type.
 template <typename Value>
 struct OptionRules {
-    std::optional<std::pair<Value, Value>> range = {};  ///< the least and the most
-    bool show_default = false;                          ///< in the help
+    std::optional<std::pair<Value, Value>> range = {};  ///< the least and the most allowed value
+    bool show_default = false;                          ///< shows the default in the help
     bool required = false;
-    char delimiter = '\0';      ///< between several values in one word
-    std::string excludes = {};  ///< another option of the command, by name
+    char delimiter = '\0';      ///< separates several values in one word
+    std::string excludes = {};  ///< the name of another option of the command
 };
 
 /// One command; a copy refers to the same command. Values are written when the command line is read, and must live
@@ -35,7 +35,7 @@ class CommandLine {
 
     CommandLine add_command(const char* name, const char* help) const;
     void require_command() const;
-    void take_options_of_outer() const;  ///< also after this command's name
+    void take_options_of_outer() const;  ///< Accepts the program's options after this command's name, too.
     void set_footer(const char* text) const;
 
     /// `names` is "word" for an argument without a name, or "-s,--long". Value is std::string, a vector of it, int,

@@ -35,8 +35,8 @@ class Table {
     std::vector<std::vector<std::string>> lines_;
 };
 
-/// A line on stderr that is rewritten in place: what is done, of how much, and the time left. Silent if stderr is not a
-/// terminal. Weights are any measure of the work with the right proportions.
+/// A line on stderr that is rewritten in place. It shows what is done, out of how much, and the time left. Silent if
+/// stderr is not a terminal. Weights are any measure of the work with the right proportions.
 class Progress {
   public:
     explicit Progress(double total_weight);

@@ -59,9 +59,9 @@ std::string read_all(int descriptor) {
 
 /// A program of this machine that prints code as text. `arguments` ends before the name of the file.
 struct Tool {
-    std::vector<std::string> names;  ///< tried in turn, in PATH or at a full path
+    std::vector<std::string> names;  ///< tried in turn, each a name in PATH or a full path
     std::vector<std::string> arguments;
-    std::string_view wanted_by;  ///< for the error: "--emit asm needs objdump (binutils)"
+    std::string_view wanted_by;  ///< quoted in the error: "--emit asm needs objdump (binutils)"
 };
 
 Expected<std::string> run_tool(const Tool& tool, const std::vector<uint8_t>& code) {

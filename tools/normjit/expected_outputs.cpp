@@ -99,7 +99,7 @@ void ExpectedOutputs::compute_by_slice(const Inputs& inputs) {
     }
 }
 
-/// Returns `count` rows from row `first` of all on, with the columns of a slice.
+/// Returns `count` rows, starting with row `first` of all rows, with the columns of their slice.
 ExpectedOutputs::Inputs ExpectedOutputs::rows_of(const Inputs& inputs, int64_t slice, int64_t first,
                                                  int64_t count) const {
     Inputs part;

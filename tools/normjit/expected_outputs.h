@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The expected outputs of a launch over many rows, computed from a part of them: rows, and rows of column tensors with
-// one per slice, repeat.
+// The expected outputs of a launch over many rows. They are computed from a part of the rows, because rows repeat, and
+// so do the rows of column tensors that have one for each slice.
 #pragma once
 
 #include "problem.h"
@@ -27,7 +27,7 @@ class ExpectedOutputs {
     /// Returns the rows, counted through all slices, that are worth checking: the first, the last, and some between; if
     /// there are few, all.
     const std::vector<int64_t>& rows_to_check() const { return rows_to_check_; }
-    /// The row of a column output that belongs to a slice, or all of it; or a scalar output.
+    /// A column output's row for one slice, or all of the output; or a scalar output.
     struct Columns {
         Tensor output;
         int64_t slice = 0;
@@ -36,8 +36,8 @@ class ExpectedOutputs {
 
     /// Checks one row of an output. The error says which column is off, and by how much.
     Status check_row(const Operand& output, int64_t row, const void* elements) const;
-    /// Checks columns of a kernel that sums this many row groups, so that a term goes through the additions of its
-    /// group's rows and then of the groups.
+    /// Checks columns of a kernel that sums `groups` row groups. The number bounds the error: a term goes through the
+    /// additions within its group and then those of the groups.
     Status check_columns(const Columns& columns, const void* elements, int64_t groups) const;
 
   private:
@@ -51,8 +51,8 @@ class ExpectedOutputs {
 
     const Spec spec_;
     const Batch made_, batch_;
-    std::map<int64_t, reference::Gradients> rows_;    ///< by row to check
-    std::map<int64_t, reference::Gradients> slices_;  ///< column outputs, by slice to check
+    std::map<int64_t, reference::Gradients> rows_;    ///< gradients by the row that is checked
+    std::map<int64_t, reference::Gradients> slices_;  ///< column outputs by the slice that is checked
     reference::Gradients shared_;                     ///< column and scalar outputs over all slices
     std::vector<Operand> row_outputs_;
     std::vector<int64_t> rows_to_check_;

@@ -52,7 +52,7 @@ void set(SpecFields& fields, std::string_view key, std::string value) {
     fields.insert_or_assign(std::string(key), std::move(value));
 }
 
-/// Sets `key` to what a tensor says; fails if a person said something else.
+/// Sets `key` to what a tensor says; fails if the user said something else.
 Status derive(SpecFields& fields, const SafetensorsFile& file, const StoredTensor& tensor, std::string_view key,
               const std::string& value) {
     const auto given = find(fields, key);
@@ -66,7 +66,7 @@ Status derive_type(SpecFields& fields, const SafetensorsFile& file, const Stored
     return derive(fields, file, tensor, key, std::string(name(type)));
 }
 
-/// Sets the type of an optional input if it exists, unless a person said none.
+/// Sets the type of an optional input if the file has it, unless the user gave it as none.
 Status derive_optional(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file,
                        std::string_view key) {
     const auto given = find(fields, key);
@@ -82,7 +82,7 @@ Status derive_optional(SpecFields& fields, const SafetensorsFile& file, const Fi
     return derive_type(fields, file, *tensor, key);
 }
 
-/// Gives outputs that are added to the type of their existing values.
+/// Gives outputs that are accumulated the type of their existing values.
 Status derive_accumulated(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file) {
     const std::string named = find(fields, "accumulate").value_or("");
     for (const std::string_view word : text::split(named, ',')) {
@@ -101,7 +101,7 @@ Status add_text(SpecFields& fields, std::string_view subject, std::string_view t
     return {};
 }
 
-/// Returns what people said: the file's metadata, then the command line.
+/// Returns what the user said: the file's metadata, then the command line.
 Expected<SpecFields> said_fields(const SafetensorsFile& file, const FileProblem& in_file, const std::string& given) {
     SpecFields fields;
     for (const std::string& key : {std::string("spec"), in_file.prefix() + "spec"}) {
@@ -135,7 +135,7 @@ Status derive_norm(SpecFields& fields, const SafetensorsFile& file, const FilePr
     return {};
 }
 
-/// Uses statistics in the file; incomplete ones are computed again from x.
+/// Uses the statistics in the file. If they are incomplete, they are computed again from x.
 Status derive_stats(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file) {
     if (is_forward(fields)) return {};
     const auto given = find(fields, "stats");
@@ -342,7 +342,7 @@ Status read_inputs(const SafetensorsFile& file, const FileProblem& in_file, cons
         if (problem.spec.writes(tensor) && !problem.spec.accumulates(tensor)) continue;
         const StoredTensor* stored =
             tensor == Tensor::x ? source_tensor(in_file, problem.spec.source) : in_file.find(name(tensor));
-        if (!stored || stored->bytes() != problem.tensors[tensor].bytes()) continue;  // has a type and is not read
+        if (!stored || stored->bytes() != problem.tensors[tensor].bytes()) continue;  // has a type, but is not read
         NORMJIT_RETURN_IF_ERROR(file.read(*stored, problem.tensors[tensor].data()));
     }
     return {};

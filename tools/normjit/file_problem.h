@@ -17,7 +17,8 @@ namespace normjit::cli {
 
 struct FileProblem {
     std::string name;
-    std::vector<std::pair<std::string, const StoredTensor*>> tensors;  ///< by the name after the problem's
+    std::vector<std::pair<std::string, const StoredTensor*>> tensors;  ///< each tensor by what follows the problem's
+                                                                       ///< name
     PerTensor<const StoredTensor*> expected;                           ///< null if there is none
 
     const StoredTensor* find(std::string_view tensor) const;

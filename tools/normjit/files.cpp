@@ -13,7 +13,7 @@
 namespace normjit::cli {
 
 Expected<std::string> read_text_file(const std::string& path) {
-    constexpr size_t limit = size_t{16} << 20;  // more is no text file for this program
+    constexpr size_t limit = size_t{16} << 20;  // the most bytes that this program accepts as a text file
     return read_file(path, limit);
 }
 

@@ -15,8 +15,9 @@ namespace normjit::cli {
 /// Reads a whole text file of at most 16 MiB.
 Expected<std::string> read_text_file(const std::string& path);
 
-/// Checks that OutputFile::create() would succeed, before long work, and leaves nothing behind. Refuses one of
-/// `others`, the files that the same command reads or writes, under any name; a name of no file counts as none.
+/// Checks, before long work, that OutputFile::create() would succeed, and leaves nothing behind. Refuses any of
+/// `others`, the files that the same command reads or writes, under whatever name. A name without a file counts as none
+/// of them.
 Status check_writable(const std::string& path, const std::vector<std::string>& others = {});
 
 /// Checks that lines may be added to a file and read again.

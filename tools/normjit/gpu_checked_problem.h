@@ -11,7 +11,7 @@
 
 namespace normjit::cli {
 
-/// What it takes from the workbench, which must outlive it.
+/// The tools that it takes from the workbench, which must outlive it.
 struct GpuTools {
     cuda::WorkStream* stream = nullptr;
     cuda::WorkStream::Work flush;  ///< empties the L2 cache

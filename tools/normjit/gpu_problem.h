@@ -40,7 +40,7 @@ class GpuProblem {
     std::shared_ptr<const cuda::Gpu> gpu_;
     Spec spec_;
     PerTensor<cuda::DeviceMemory> tensors_;
-    PerTensor<std::vector<char>> before_;  ///< of outputs that are added to
+    PerTensor<std::vector<char>> before_;  ///< old values of outputs that are accumulated
     cuda::DeviceMemory workspace_;
     Arguments arguments_;
 };

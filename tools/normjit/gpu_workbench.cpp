@@ -23,7 +23,7 @@ namespace {
 using bench::Measurement;
 using bench::MeasureOptions;
 
-/// More than any L2 cache holds.
+/// More bytes than any L2 cache holds.
 constexpr int64_t flush_bytes = 256 << 20;
 
 class GpuWorkbench final : public Workbench {
@@ -105,7 +105,7 @@ class GpuWorkbench final : public Workbench {
 
     Status flush() const { return stream_->fill(flush_.data(), 0, flush_bytes); }
 
-    /// Returns the median seconds of some repetitions of each work, to find the fastest.
+    /// Runs each work a few times to find the fastest, and returns their median seconds.
     Expected<std::vector<double>> try_out(const std::vector<Work>& works) const {
         constexpr int repetitions = 5;
         NORMJIT_TRY(auto seconds, stream_->time(repetitions, [this] { return flush(); }, works));
@@ -122,7 +122,7 @@ class GpuWorkbench final : public Workbench {
         const auto best = std::min_element(tried.begin() + 1, tried.end()) - tried.begin();
         std::vector<Work> pair = {replay};
         if (!ceilings.empty()) pair.insert(pair.begin(), works[static_cast<size_t>(best)]);
-        const double flush_seconds = 80e-6;  // for 256 MiB on an H200
+        const double flush_seconds = 80e-6;  // about the time for 256 MiB on an H200
         const double once = tried[0] + (ceilings.empty() ? 0 : *std::min_element(tried.begin() + 1, tried.end()));
         const int count = static_cast<int>(options.seconds / (once + 2 * flush_seconds));
         const int samples = std::clamp(count, options.min_samples, std::min(options.max_samples, 200));

@@ -64,8 +64,8 @@ void fill(const Problem& problem, Tensor tensor, uint64_t seed, bench::Team& tea
     });
 }
 
-/// Fills the statistics as a forward pass saves them. If x is not the layer's input, that input is not known, and any
-/// statistics belong to some input.
+/// Fills the statistics as a forward pass saves them. If x is not the layer's input, that input is unknown, and any
+/// statistics fit some input.
 void fill_statistics(const Problem& problem, bench::Team& team) {
     const Spec& spec = problem.spec;
     const bool from_x = spec.source == Source::x && spec.has(Tensor::x);

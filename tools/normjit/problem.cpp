@@ -46,7 +46,8 @@ void touch(const Buffer& buffer, bench::Team& team) {
 
 Expected<Buffer> Buffer::allocate(int64_t bytes) {
     Buffer buffer;
-    // One line more than asked: the memory ceiling may then run over the last partial line of a matrix.
+    // Has room for one line more than requested, so that the memory ceiling may run over the last partial line of a
+    // matrix.
     buffer.memory_ = allocate_aligned(alignment, bytes);
     if (!buffer.memory_) return failed(fmt::format("no memory for {}", format_bytes(static_cast<double>(bytes))));
     buffer.bytes_ = bytes;
@@ -97,7 +98,7 @@ bench::Traffic Problem::traffic() const {
     for (Tensor tensor : all_tensors) {
         if (!spec.is_matrix(tensor)) continue;
         void* data = tensors[tensor].data();
-        const int64_t bytes = bytes_of(spec, tensor, batch);  // gaps are not counted
+        const int64_t bytes = bytes_of(spec, tensor, batch);  // without gaps
         if (spec.writes(tensor)) {
             traffic.writes.push_back({data, bytes});
         } else if (spec.reads(tensor)) {

@@ -44,7 +44,7 @@ struct Problem {
     int64_t elements(Tensor tensor) const { return elements_of(spec, tensor, batch); }
     /// Returns the elements from one row of a matrix to the next.
     int64_t row_stride(Tensor matrix) const;
-    /// Returns the address of element i of a tensor, gaps between rows not counted.
+    /// Returns the address of element i of a tensor, where gaps between rows do not count.
     void* element(Tensor tensor, int64_t i) const;
     Arguments arguments() const;
     /// Keeps the values of outputs that are added to, for restore_accumulated() after launches.

@@ -36,7 +36,7 @@ Exit codes: 0 done; 1 it ran and failed; 2 bad input or usage; 3 not available o
 /// Fills closed standard streams. A file that is opened while stdin, stdout or stderr is closed would take its place,
 /// and messages would go into the file.
 void hold_standard_streams() {
-    int file = open("/dev/null", O_RDONLY);  // for stdout and stderr: writing is an error, as before
+    int file = open("/dev/null", O_RDONLY);  // writing to stdout or stderr must still be an error
     while (file >= 0 && file <= STDERR_FILENO) file = open("/dev/null", O_RDONLY);
     if (file >= 0) close(file);
 }

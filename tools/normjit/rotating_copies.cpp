@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t line = 64, page_bytes = 4096;
 
-/// Allocators give larger blocks their own pages, so all begin at the same place of a page; here as well.
+/// Allocators give larger blocks pages of their own, so all begin at the same place of a page. So do these.
 constexpr int64_t least_of_own_pages = 128 << 10;
 
 /// True if the problem has the tensor, and it has rows.

@@ -27,7 +27,7 @@ class RotatingCopies {
     /// place. The copies lie in `memory` until the next data takes it.
     Status spread(ColdMemory& memory, bench::Team& team);
 
-    /// From now on next() stays at one copy, so that the data is in the caches as far as it fits; or moves on again.
+    /// Makes next() stay at one copy, so that the data is in the caches as far as it fits, or move on again.
     void hold(bool stay) { held_ = stay; }
 
     /// Moves on to the next copy. Neighbours in memory do not follow each other, because a processor prefetches
@@ -55,21 +55,21 @@ class RotatingCopies {
   private:
     struct Moving {
         Tensor tensor;
-        int64_t offset;  ///< in a copy
+        int64_t offset;  ///< place in a copy
     };
     void lay_out();
 
     Problem problem_;
     Arguments arguments_;
     bench::Traffic traffic_;
-    std::vector<Tensor> reads_, writes_;  ///< of traffic_, in the same order
+    std::vector<Tensor> reads_, writes_;  ///< tensors of traffic_, in the same order
     std::vector<Moving> moving_;
     int64_t cold_bytes_;
-    int64_t copy_bytes_ = 0;  ///< of cache lines
-    int64_t stride_ = 0;      ///< from one copy to the next
+    int64_t copy_bytes_ = 0;  ///< size of a copy, in whole cache lines
+    int64_t stride_ = 0;      ///< distance from one copy to the next
     int64_t copies_ = 1, step_ = 1, at_ = 0;
     bool held_ = false;
-    char* begin_ = nullptr;  ///< of the copies; null: the problem itself is the only one
+    char* begin_ = nullptr;  ///< start of the copies; null if the problem itself is the only one
 };
 
 /// Where the data of launches is: in the caches as far as it fits, or outside of them.

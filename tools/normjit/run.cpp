@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// normjit run: computes a norm or its gradients, of tensors in a file or of a spec on data made from a seed.
+// normjit run: computes a norm or its gradients, from tensors in a file or from data made from a seed.
 #include "run.h"
 
 #include "command.h"

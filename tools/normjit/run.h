@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One problem from spec to gradients: what the two forms of `normjit run` share.
+// Runs one problem from spec to gradients: the parts that both forms of `normjit run` share.
 #pragma once
 
 #include "check.h"
@@ -22,7 +22,7 @@ struct RunOptions {
     std::string input;
     std::string output;
     std::string schedule;
-    std::string artifact;  ///< the file of an artifact
+    std::string artifact;  ///< path of an artifact's file
     DeviceOptions device;
     uint64_t seed = 1;
     bool check = false;
@@ -31,7 +31,7 @@ struct RunOptions {
 
 /// The results of the launches of one problem.
 struct RunResult {
-    std::string name;  ///< of the problem in the file; empty for the only one
+    std::string name;  ///< name of the problem in the file; empty if it is the only one
     Spec spec;
     Schedule schedule;
     std::string device;

@@ -61,7 +61,7 @@ Expected<int64_t> regular_file_size(int descriptor) {
     return int64_t{status.st_size};
 }
 
-/// `data_start` is set to the end of the header. Errors do not name the file.
+/// Sets `data_start` to the end of the header. Errors do not name the file.
 Expected<SafetensorsHeader> read_header(int descriptor, int64_t& data_start) {
     NORMJIT_TRY(int64_t file_bytes, regular_file_size(descriptor));
     if (file_bytes < length_bytes) {

@@ -32,7 +32,7 @@ class Workbench {
     /// Returns the threads that make data.
     bench::Team& team() { return team_; }
 
-    /// True if cold data was asked for, and there is memory to make data of any size cold.
+    /// True if cold data was asked for and there is enough memory to make data of any size cold.
     virtual bool is_cold() const = 0;
 
     /// Times launches on the problem's data. Its outputs hold the gradients afterwards.

@@ -61,7 +61,8 @@ class Selector {
         ops_.push_back(op);
     }
 
-    /// True if a product becomes part of its user: if its only use is an addition, subtraction or sum of this body.
+    /// True if a product becomes part of its user: if it has only one use, in an addition, subtraction or sum of this
+    /// body.
     bool is_folded(ValueId id) const {
         if (function_[id].op != Op::mul || uses_[id] != 1 || !is_own(id)) return false;
         for (const ValueId user : body_.values) {
@@ -179,7 +180,7 @@ class Selector {
               .tensor = output.tensor});
     }
 
-    /// True if `id` is evaluated last of the product's operands from this body.
+    /// True if `id` is, of the product's operands in this body, the one that is evaluated last.
     bool completes(ValueId product, ValueId id) const {
         ValueId latest = ir::no_value;
         for_each_operand(product, [&](ValueId operand) {
@@ -226,7 +227,7 @@ int registers_needed(const std::vector<MicroOp>& ops, const std::vector<ValueId>
         if (ops[i].result != ir::no_value) ++live;
         // Until its instruction is done, a dying operand still holds its register unless the result takes it over.
         most = std::max(most, live + std::max(0, static_cast<int>(dying[i].size()) - 1));
-        // A stored value that lives on is copied first.
+        // A stored value that is still needed is copied first.
         if (ops[i].instruction == Instruction::store && dying[i].empty()) most = std::max(most, live + 1);
     }
     return most;

@@ -21,7 +21,7 @@ namespace normjit::backend::llvmir {
 /// Emits one function, at the builder's position.
 class LlvmMachine final : public Machine {
   public:
-    /// `writes_lines` is one bit, for code with a NonTemporalStaging.
+    /// `writes_lines` is one bit, used by code with a NonTemporalStaging.
     LlvmMachine(Builder& builder, llvm::Value* task, llvm::Value* writes_lines);
 
     int lanes() const override { return b_.lanes(); }

@@ -195,7 +195,7 @@ Vector XbyakMachine::sum_lanes_of_rows(Registers& registers, const Address& firs
     return fold(registers, first, rows, a_.fold_steps(), 0);
 }
 
-/// Emits `steps` steps of fold_rows() over the 2^steps rows from `row` on; rows that do not exist are left out.
+/// Emits `steps` steps of fold_rows() over the 2^steps rows from `row` on, without rows that do not exist.
 Vector XbyakMachine::fold(Registers& registers, const Address& first, int rows, int steps, int row) {
     if (steps == 0) {
         Address place = first;

@@ -25,7 +25,7 @@ class Frame;
 
 /// Emits one function, which starts at the assembler's position.
 ///   rdi  the task            rsp  the frame
-///   rax  temporary(), and data between memory and memory
+///   rax  temporary(), and data that is copied within memory
 class XbyakMachine final : public Machine {
   public:
     explicit XbyakMachine(Assembler& assembler);
@@ -96,7 +96,8 @@ class XbyakMachine final : public Machine {
     Vector sum_lanes_of_rows(Registers& registers, const Address& first, int rows) override;
     Vector sum_lanes(Vector value) override;
 
-    /// Not 0 at the function's start if rows go past the caches through the frame; see nontemporal_staging.h.
+    /// Holds a number other than 0 at the function's start if rows go past the caches through the frame; see
+    /// nontemporal_staging.h.
     static Xbyak::Reg64 second_argument() { return Xbyak::util::rsi; }
 
   private:

@@ -111,8 +111,8 @@ struct Spec {
     }
     std::optional<int64_t> all_rows() const { return batch() ? std::optional(batch()->all_rows()) : std::nullopt; }
 
-    /// True if a launch reads this input. True for all inputs with a type, except for x if dbeta is the only output:
-    /// its pointer may then be null.
+    /// True if a launch reads this input. That is true for every input with a type, except for x if dbeta is the only
+    /// output; its pointer may then be null.
     bool reads(Tensor tensor) const;
     bool writes(Tensor tensor) const { return has(tensor) && is_output(tensor); }
     /// True if the outputs depend on the tensor's content before a launch: it is read or added to.

@@ -153,7 +153,7 @@ def encoded(name: str, text: object) -> bytes:
 
 def check_finite(name: str, value: Any, least: float | None = None) -> None:
     """Raises InvalidArgument unless the value is a finite number, and at least `least`."""
-    if isinstance(value, int) and abs(value) > sys.float_info.max:  # no float, and too long for a message
+    if isinstance(value, int) and abs(value) > sys.float_info.max:  # it is not a float, and too long for a message
         value = math.inf if value > 0 else -math.inf
     try:
         fits = -math.inf < value < math.inf and (least is None or value >= least)
@@ -272,7 +272,7 @@ def require(package: str, oldest: str, by: str) -> None:
 
 
 def name_packs(folder: str) -> None:
-    """Makes the library search the packs of a folder for compiled kernels, unless the user names some."""
+    """Makes the library search a folder for packs of compiled kernels, unless the user names some."""
     if "NORMJIT_CACHE_PACKS" not in os.environ and os.path.isdir(folder):
         packs = sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".pack"))
         os.environ["NORMJIT_CACHE_PACKS"] = ":".join(packs)
@@ -289,4 +289,4 @@ for _name in ("engine", "kernel", "artifact"):
 library.normjit_kernel_workspace_bytes.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p,
                                                    ctypes.c_void_p]
 _number = library.normjit_version()
-VERSION = f"{_number // 10000}.{_number // 100 % 100}.{_number % 100}"  # of the loaded library
+VERSION = f"{_number // 10000}.{_number // 100 % 100}.{_number % 100}"  # the version of the loaded library

@@ -9,10 +9,10 @@ from normjit._library import DTYPES, InvalidArgument
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 DEVICE_NAMES = {CPU: "cpu", CUDA: "cuda", CUDA_HOST: "cuda", CUDA_MANAGED: "cuda"}
-FLOAT, BFLOAT = 2, 4  # of DLDataTypeCode
+FLOAT, BFLOAT = 2, 4  # values of DLDataTypeCode
 DTYPE_CODES = {(FLOAT, 32): "f32", (BFLOAT, 16): "bf16", (FLOAT, 16): "f16", (FLOAT, 64): "f64"}
 NUMPY_CODES = {"float32": (FLOAT, 32), "bfloat16": (BFLOAT, 16), "float16": (FLOAT, 16), "float64": (FLOAT, 64)}
-READ_ONLY = 1  # of DLPACK_FLAG_BITMASK
+READ_ONLY = 1  # a value of DLPACK_FLAG_BITMASK
 
 
 class DLTensor(ctypes.Structure):
@@ -202,7 +202,7 @@ def stream_handle(stream):
 
 @contextlib.contextmanager
 def on_stream(array, stream):
-    """Marks memory that the array's library hands out meanwhile as used by work on this stream."""
+    """Tells the array's library that work on this stream uses the memory that it hands out meanwhile."""
     if hasattr(array, "is_cuda"):
         cuda = sys.modules["torch"].cuda
         with cuda.stream(cuda.ExternalStream(stream, device=array.device)):

@@ -15,7 +15,7 @@ TYPE_CHECKING = False  # as in typing, whose import takes milliseconds
 if TYPE_CHECKING:
     from typing import Any, Optional, Union
 
-    Array = Any  # of any library with __dlpack__()
+    Array = Any  # an array of any library with __dlpack__()
     Outputs = Union[str, collections.abc.Iterable[str], None]
     Out = Optional[collections.abc.Mapping[str, Array]]
 

@@ -36,7 +36,7 @@ __all__ = ["layer_norm", "rms_norm"]
 
 TARGET = "normjit_backward"
 DTYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16", "float64": "f64"}
-PLATFORMS = {"cpu": "cpu", "cuda": "CUDA"}  # JAX's names: XLA's
+PLATFORMS = {"cpu": "cpu", "cuda": "CUDA"}  # XLA's names by JAX's
 
 
 def layer_norm(x: ArrayLike, scale: ArrayLike | None = None, bias: ArrayLike | None = None,
@@ -142,7 +142,7 @@ class _Problem:
     norm: str
     cols: int
     types: str
-    wanted: tuple  # of (name, type)
+    wanted: tuple  # (name, type) of each result
     scale_offset: float
     in_slices: bool = False
 
@@ -170,8 +170,8 @@ def _gradients(problem, *operands):
     def of_batch(size, is_batched, *operands):
         operands = [t if batched else jnp.broadcast_to(t, (size, *t.shape)) for t, batched in zip(operands, is_batched)]
         inner = dataclasses.replace(problem, in_slices=bool(problem.weights()))
-        if problem.in_slices == inner.in_slices:  # more slices, or more rows
-            count = operands[0].shape[1]  # x's; counted, because with no elements -1 is not a size
+        if problem.in_slices == inner.in_slices:  # the batch becomes more slices, or more rows
+            count = operands[0].shape[1]  # x's size; counted, because -1 does not work without elements
             found = _gradients(inner, *(t.reshape(size * count, *t.shape[2:]) for t in operands))
             found = [t.reshape(size, count, *t.shape[1:]) for t in found]
         else:
@@ -192,7 +192,7 @@ def _call_on(platform, problem, x, *others):
     rows = 1 if platform == "cpu" else _count_rows(x)  # the handler provides its workspace
     workspace = max(_prepare(device, spec, rows) for device in _devices(platform))
     room = []
-    if platform == "cuda":  # memory of XLA's, so that it lives as long as a graph that captured the call
+    if platform == "cuda":  # memory that belongs to XLA, so that it lives as long as a graph that captured the call
         room = [_result((max(workspace, 1),), jnp.uint8, x)]
     return tuple(jax.ffi.ffi_call(TARGET, [*results, *room])(x, *others, spec=spec)[: len(results)])
 
@@ -253,7 +253,7 @@ def _result(shape, dtype, like):
 
 
 def _summed(gradient, like):
-    """Sums a gradient over the mesh axes on which it differs and its value does not."""
+    """Sums a gradient over the mesh axes on which the gradient differs from device to device and its value does not."""
     missing = _axes(gradient) - _axes(like)
     return jax.lax.psum(gradient, tuple(sorted(missing))) if missing else gradient
 

@@ -35,7 +35,7 @@ def compile(spec: str, target: str = "host", *, schedule: str | None = None) -> 
 def info(spec: str | None = None, *, target: str | None = None) -> dict[str, Any]:
     """Returns what `normjit info` shows as a dict: the program, its devices and variables; with a spec, what is
     chosen for it."""
-    import json  # here, as below, because importing normjit must take only milliseconds
+    import json  # imported here, as below, because importing normjit must take only milliseconds
 
     words: list[str | bytes] = ["info", "--json"]
     words += [] if target is None else ["--target", _library.encoded("target", target)]
@@ -102,7 +102,7 @@ def _run_shown(process: dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
 
 
 def _shown(messages: Any) -> bytes:
-    """Shows messages and returns the end of them."""
+    """Shows messages, and returns the last part of them."""
     said = b""
     while True:
         try:

@@ -17,10 +17,10 @@ constexpr size_t role_count = 10;
 
 /// A tensor among an operator's arguments.
 struct Place {
-    int argument;  ///< its index
+    int argument;  ///< its index among the arguments
     Role role;
-    const char* name;  ///< in the operator's schema
-    bool optional;     ///< in the schema: a "Tensor?"
+    const char* name;  ///< its name in the operator's schema
+    bool optional;     ///< true if the schema has a "Tensor?"
 };
 
 /// Where an operator has its arguments, by their numbers; `none`: it has no such argument.
@@ -31,8 +31,8 @@ struct Signature {
     std::span<const Place> tensors;
     int normalized_shape;
     int eps = none, weight_offset = none;
-    int statistics = none;  ///< whether mean and rstd are wanted, for a forward pass
-    int mask = none;        ///< which of dx, dweight and dbias are wanted, for a backward pass
+    int statistics = none;  ///< the argument that says whether mean and rstd are wanted, for a forward pass
+    int mask = none;        ///< the argument that says which of dx, dweight and dbias are wanted, for a backward pass
     size_t outputs;
     /// The operator for calls that normjit cannot serve, or null. Its weights have no rows for slices.
     const char* torch_operator = nullptr;
@@ -44,17 +44,17 @@ struct Given {
     /// Returns the tensor whose shape and type the bias's gradient has; none if that is not needed.
     const TensorView& beta_like() const { return (*this)[(*this)[Role::bias] ? Role::bias : Role::weight]; }
 
-    std::array<TensorView, role_count> tensors;  ///< by Role; none if the operator has or gets none
-    Device device{};                             ///< of all tensors
-    int64_t cols = 1;                            ///< elements of a row
+    std::array<TensorView, role_count> tensors;  ///< tensors by Role; none if the operator has or gets none
+    Device device{};                             ///< the device of all tensors
+    int64_t cols = 1;                            ///< number of elements of a row
     size_t row_dimensions = 0;                   ///< the last dimensions of x
     size_t slice_dimensions = 0;                 ///< the first dimensions of x for which weights have a row each
     double eps = 0, weight_offset = 0;
     bool statistics = false;
-    std::array<bool, 3> wanted{};  ///< dx, dweight, dbias
+    std::array<bool, 3> wanted{};  ///< whether dx, dweight and dbias are wanted
 };
 
-/// A wrong call, which torch's kernel must not get either.
+/// Thrown for a wrong call, which torch's kernel must not get either.
 struct Invalid : Error {
     using Error::Error;
 };

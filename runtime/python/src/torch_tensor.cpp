@@ -11,7 +11,7 @@ namespace normjit::torch {
 
 namespace {
 
-constexpr size_t most_dimensions = 64;  // of torch's tensors
+constexpr size_t most_dimensions = 64;  // the most dimensions of torch's tensors
 constexpr int64_t least_elements_of_huge_pages = 1 << 20;
 
 }  // namespace

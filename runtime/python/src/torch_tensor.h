@@ -50,7 +50,7 @@ class TensorView {
 
 class Tensor {
   public:
-    Tensor() = default;  ///< makes none
+    Tensor() = default;  ///< makes a tensor that is none
     explicit Tensor(Handle owned, int32_t torch_dtype = 0) : handle_(owned), torch_dtype_(torch_dtype) {}
     Tensor(Tensor&& other) noexcept
         : handle_(std::exchange(other.handle_, nullptr)), torch_dtype_(other.torch_dtype_) {}

@@ -28,7 +28,7 @@ class Tensor:
     special: str = None  # one of SPECIAL, in its place
     needs_gradient: bool = False
     at_the_left: bool = False
-    before: int = 0  # elements in memory before the first
+    before: int = 0  # elements in memory before the view's first one
     strides: tuple = ()
 
     def is_plain(self):
@@ -40,13 +40,13 @@ class Call:
     kind: str  # operator, function, aten, arrays, handler
     norm: str
     backward: bool
-    tensors: dict  # of Tensor, by name
+    tensors: dict  # Tensors by name
     row: list  # normalized_shape
     eps: float
     offset: float
     mask: list
     into: bool = False  # weights' gradients are added to what is there
-    outputs: tuple = ()  # of arrays: results that go to the caller's tensors
+    outputs: tuple = ()  # results of arrays that go to the caller's tensors
     wrong: list = dataclasses.field(default_factory=list)  # operands that were changed so that they may not fit
 
     def __str__(self):

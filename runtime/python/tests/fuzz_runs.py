@@ -19,7 +19,7 @@ SMALLEST = ("bfloat16", "float16", "float32", "float64")
 
 
 class Wrong(Exception):
-    """The product did something wrong."""
+    """Raised if the product did something wrong."""
 
 
 def run(call, seed):

@@ -62,7 +62,7 @@ def test_models(kind):
     with Served(count):
         after = gradients(model)
     assert_same(before, after)
-    normjit.torch.patch(model)  # again: nothing new
+    normjit.torch.patch(model)  # patching again changes nothing
     with Served(0):
         assert_same(before, gradients(normjit.torch.unpatch(model)))
 
@@ -283,7 +283,7 @@ def test_torchs_rms_norm(dtype, eps):
 @pytest.mark.parametrize("forward", [False, True])
 @pytest.mark.parametrize("eps", [0.3, None])
 def test_eps_that_changes(forward, eps):
-    """patch() keeps no copy of it."""
+    """patch() keeps no copy of eps."""
     plain, model = torch.nn.RMSNorm(64, eps=1e-5), torch.nn.Sequential(torch.nn.RMSNorm(64, eps=1e-5))
     normjit.torch.patch(model, forward=forward)
     plain.eps = model[0].eps = eps

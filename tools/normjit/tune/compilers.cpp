@@ -22,7 +22,7 @@ namespace normjit::cli::tune {
 struct Compilers::Process {
     Child child;
     int memory = -1;
-    std::string schedule;  ///< what it works on; empty: free
+    std::string schedule;  ///< the schedule that it compiles; empty if it is free
     size_t problem = 0;
 
     ~Process() {
@@ -128,7 +128,7 @@ void Compilers::ask(const std::string& schedule) {
 void Compilers::receive(Process& process, Channel::Time deadline) {
     if (process.schedule.empty()) return;
     const auto answer = process.child.channel().receive(deadline);
-    if (answer.status().code() == Code::failed) return;  // not yet
+    if (answer.status().code() == Code::failed) return;  // the answer has not arrived
     Expected<Artifact> artifact = failed("nothing was made");
     if (!answer.ok()) {
         artifact = failed(fmt::format("its compiler's process ended: {}", process.child.kill()));
@@ -160,7 +160,7 @@ Expected<Artifact> Compilers::take(const std::string& schedule) {
         waiting_.push_front(schedule);
     for (step(); !made_.contains(schedule); step()) {
         if (are_gone()) return failed("all processes that compile have ended");
-        // Nobody works on it while all are busy with other schedules.
+        // nobody is compiling it while all processes are busy with other schedules
         constexpr auto a_little = std::chrono::milliseconds(10);
         Process* process = process_of(schedule);
         for (size_t i = 0; process == nullptr && i < processes_.size(); ++i) {

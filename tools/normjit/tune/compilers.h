@@ -17,8 +17,8 @@ namespace normjit::cli::tune {
 
 class Compilers {
   public:
-    /// Returns, for a GPU, one for each core except the measuring process's. Kernels for a CPU are made in that
-    /// process, because others would disturb the measurement.
+    /// Returns the usual number of processes: for a GPU, one for each core but that of the measuring process. Kernels
+    /// for a CPU are made in the measuring process, because others would disturb the measurement.
     static size_t usual_count(const std::string& device);
     /// Starts `count` processes, which end with this process. It must have only one thread and never have used a GPU.
     static Expected<Compilers> start(size_t count);

@@ -16,10 +16,10 @@
 namespace normjit::cli::tune {
 namespace {
 
-/// A final with fewer rounds cannot distinguish less than this from noise, and nobody would notice such a gain.
+/// The least gain that counts. A final with fewer rounds cannot tell less from noise, and nobody would notice it.
 constexpr double least_gain = 0.01;
 
-/// How much slower than the heuristic a candidate may seem and still enter the final.
+/// How much slower than the heuristic a candidate may appear and still enter the final.
 constexpr double final_slack = 0.005;
 constexpr size_t final_places = 3;
 
@@ -164,12 +164,12 @@ Expected<Json> DeviceTuner::time_finalists(const Spec& spec, std::vector<Schedul
         auto result = ask(request, options_.timeout_seconds + seconds);
         if (result.ok() && result->contains("error")) result = failed((*result)["error"].get<std::string>());
         if (result.ok() || schedules.empty()) return result;
-        schedules.pop_back();  // one of them may be to blame
+        schedules.pop_back();  // one of them may have caused it
     }
 }
 
-/// Returns the fastest of the schedules if it beats the heuristic's by more than the noise; else the heuristic's, which
-/// wins ties.
+/// Returns the fastest of the schedules if it beats the heuristic's by more than the noise; otherwise the heuristic's,
+/// which wins ties.
 Expected<DeviceTuner::Verdict> DeviceTuner::final_round(const Spec& spec, const Schedule& heuristic,
                                                         std::vector<Schedule> schedules, double seconds) {
     NORMJIT_TRY(const Json result, time_finalists(spec, schedules, seconds, false));

@@ -24,10 +24,10 @@ struct TunerOptions {
     std::string journal;          ///< the file that remembers what was measured
     size_t most = 64;             ///< schedules to measure for a problem
     int deepen = 0;               ///< search again if a record rests on fewer candidates than this
-    double trial_seconds = 0.2;   ///< to compare a candidate with the heuristic, at most
-    double final_seconds = 1.0;   ///< to tell the fastest apart, at most
-    double timeout_seconds = 60;  ///< that a candidate may take before it counts as hung
-    std::string version;          ///< of the program, for records
+    double trial_seconds = 0.2;   ///< the most time to compare a candidate with the heuristic
+    double final_seconds = 1.0;   ///< the most time to tell the fastest apart
+    double timeout_seconds = 60;  ///< how long a candidate may take before it counts as hung
+    std::string version;          ///< the program's version, for records
     std::string date;
 };
 
@@ -40,7 +40,7 @@ class DeviceTuner {
     /// The result for a problem.
     struct Outcome {
         std::optional<TuningRecord> record;
-        bool was_done = false;              ///< the records had it
+        bool was_done = false;              ///< true if the records already had it
         std::vector<std::string> failures;  ///< candidates that crashed, hung or were wrong: "<schedule>: <how>"
     };
     /// Searches until `end`. Then the fastest candidates compete in a final, and the record is appended. `progress` is
@@ -71,14 +71,14 @@ class DeviceTuner {
 
     const TunerOptions options_;
     const Child::Main work_;
-    const size_t compilers_;  ///< of the worker: the number of schedules that are compiled ahead
+    const size_t compilers_;  ///< how many schedules the worker has compiled ahead
     Child worker_;
     DeviceClass device_;
-    bool can_be_cold_ = true;  ///< measured with its data in no cache
+    bool can_be_cold_ = true;  ///< true if it can be measured with its data in no cache
     std::string caches_;       ///< TuningRecord::caches of the current problem
-    int64_t copies_ = 1;       ///< of its data
+    int64_t copies_ = 1;       ///< copies of its data
     Journal journal_;
-    std::vector<TuningRecord> known_;  ///< of the records file
+    std::vector<TuningRecord> known_;  ///< the records that the file already has
 };
 
 }  // namespace normjit::cli::tune

@@ -23,7 +23,7 @@ class Journal {
 
     struct Entry {
         bool finished = false;
-        double gain = -1;  ///< over the heuristic; negative: it does not run or is wrong
+        double gain = -1;  ///< gain over the heuristic; negative: it does not run or is wrong
         int starts = 0;
     };
     /// Returns the entry of this schedule, by this version of the program.

@@ -54,7 +54,7 @@ Expected<Json> Channel::receive(Time deadline) {
             deadline == Time::max() ? -1 : static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1 << 30));
         const int events = ::poll(&ready, 1, milliseconds);
         if (events == 0) return failed("no answer in time");
-        if (events < 0) continue;  // a signal
+        if (events < 0) continue;  // a signal interrupted it
         char bytes[4096];
         const ssize_t count = ::read(in_, bytes, sizeof bytes);
         if (count < 0 && errno == EINTR) continue;
@@ -81,7 +81,7 @@ Expected<Child> Child::start(const Main& main) {
             Channel channel(ends[1], ends[1]);
             main(channel);
         }
-        ::_exit(0);  // what the parent set up is the parent's to clean up
+        ::_exit(0);  // the parent cleans up what it has set up itself
     }
     ::close(ends[1]);
     Child child;
@@ -99,7 +99,7 @@ Child& Child::operator=(Child&& other) noexcept {
 std::string Child::kill() {
     if (pid_ <= 0) return "not started";
     int status = 0;
-    // If it has just ended by itself, that is how it ended.
+    // Waits a moment, because if the child has just ended by itself, that is how it ended.
     for (int i = 0; i < 20 && ::waitpid(pid_, &status, WNOHANG) == 0; ++i) {
         if (i == 19) {
             ::kill(pid_, SIGKILL);

@@ -175,8 +175,8 @@ void run_tuner(const tune::TunerOptions& options, const std::vector<Spec>& specs
 struct Results {
     std::vector<std::optional<TuningRecord>> records;
     size_t done_before = 0;
-    std::vector<std::string> failures;  ///< of candidates
-    std::vector<Status> errors;         ///< of problems
+    std::vector<std::string> failures;  ///< failures of candidates
+    std::vector<Status> errors;         ///< errors of problems
 };
 
 void take(const Json& event, const std::vector<Spec>& specs, Results& results) {
@@ -248,7 +248,7 @@ Status write_json(const TuneOptions& options, const Results& results, size_t pro
     return write_text(options.json, json.dump(2) + "\n");
 }
 
-/// Prints what a person must know besides the table.
+/// Prints what the user must know in addition to the table.
 void print_notes(const Results& results, size_t problems) {
     constexpr size_t most = 5;
     const auto left = static_cast<size_t>(std::count(results.records.begin(), results.records.end(), std::nullopt)) -

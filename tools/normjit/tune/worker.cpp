@@ -39,7 +39,7 @@ class Worker {
             if (!request.ok()) return;
             auto answer = answer_to(*request);
             sent = channel_.send(answer.ok() ? *answer : Json{{"error", answer.status().message()}});
-            if (compilers_.are_gone()) return;  // the next worker has others
+            if (compilers_.are_gone()) return;  // the next worker gets new ones
         }
     }
 
@@ -52,7 +52,7 @@ class Worker {
     }
 
     Expected<Json> open(const Json& request) {
-        problem_.reset();  // before its memory is needed again
+        problem_.reset();  // frees its memory before it is needed again
         heuristic_.reset();
         NORMJIT_TRY(spec_, parse_spec(request["spec"].get<std::string>()));
         compilers_.open(spec_, engine().target());
@@ -99,7 +99,7 @@ class Worker {
             NORMJIT_RETURN_IF_ERROR(problem_->check(kernel));
             kernels.push_back(kernel);
         }
-        kernels.push_back(*heuristic_);  // against itself: the noise
+        kernels.push_back(*heuristic_);  // is compared with itself, which shows the noise
         problem_->hold(request["warm"]);
         Seconds seconds(kernels.size());
         const auto end = Clock::now() + std::chrono::duration<double>(request["seconds"].get<double>());
@@ -186,7 +186,7 @@ void serve(const DeviceOptions& device, Channel& channel) {
         static_cast<void>(channel.send({{"error", status.message()}, {"code", static_cast<int>(status.code())}}));
     };
     auto compilers =
-        Compilers::start(Compilers::usual_count(device.device));  // while this process has one thread and no GPU
+        Compilers::start(Compilers::usual_count(device.device));  // while this process still has one thread and no GPU
     if (!compilers.ok()) return refuse(compilers.status());
     auto workbench = open_workbench(device, Caches::cold);
     if (!workbench.ok()) return refuse(workbench.status());

@@ -37,7 +37,7 @@ class Channel {
 
   private:
     int in_ = -1, out_ = -1;
-    std::string buffer_;  ///< what was read beyond the last line
+    std::string buffer_;  ///< bytes that were read after the last line
 };
 
 /// A child of this process, which must have only one thread and never have used a GPU. The child ends with its parent.

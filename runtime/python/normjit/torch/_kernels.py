@@ -15,7 +15,7 @@ OLDEST_TORCH = (2, 10)
 CPU_INDEX = -1
 REASON_BYTES = 1024
 
-lock = threading.RLock()  # protects what the process has registered with torch
+lock = threading.RLock()  # protects what this process has registered with torch
 
 
 @functools.lru_cache(maxsize=None)

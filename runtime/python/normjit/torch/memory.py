@@ -10,7 +10,7 @@ from normjit._library import Error, InvalidArgument, Unavailable
 from normjit.torch.modules import LayerNorm, RMSNorm, checked_dtype
 from normjit.torch.recognition import check_model, is_patched
 
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # of malloc.h
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # constants of malloc.h
 INT_MAX = 2**31 - 1
 TOP_PAD = 256 << 20
 

@@ -27,7 +27,7 @@ SCHEMAS = {
     "rms_norm_backward_into": "(Tensor dy, Tensor x, SymInt[] normalized_shape, Tensor? rstd, Tensor? weight, "
     "Tensor? dresidual, Tensor(a!)? dweight, float eps, float weight_offset, bool[2] output_mask) -> (Tensor, Tensor)",
 }
-KERNELS = {"cpu": (3, 5, 7, 9, 11, 13), "cuda": (4, 6, 8, 10, 12, 14)}  # by normjit_torch_kernel
+KERNELS = {"cpu": (3, 5, 7, 9, 11, 13), "cuda": (4, 6, 8, 10, 12, 14)}  # numbers for normjit_torch_kernel
 
 served = set()  # the types of devices for which the operators have kernels; empty until register()
 _library = None

@@ -11,7 +11,7 @@ import torch
 from normjit._library import InvalidArgument, Unavailable
 from normjit.torch import _kernels, log
 
-OPERATORS = {  # by normjit_torch_kernel
+OPERATORS = {  # with the numbers of normjit_torch_kernel
     0: ("layer_norm", "cpu", "native_layer_norm_backward", "CPU"),
     1: ("layer_norm", "cuda", "native_layer_norm_backward", "CUDA"),
     2: ("rms_norm", "cuda", "_fused_rms_norm_backward", "CUDA"),
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Devices = Union[Device, collections.abc.Iterable[Device], None]
 
 DEVICES = ("cpu", "cuda")
-THREADS = (None, "automatic", "own", "openmp")  # by normjit_thread_policy
+THREADS = (None, "automatic", "own", "openmp")  # indexed by normjit_thread_policy
 
 _lock = _kernels.lock
 _fallbacks: torch.library.Library | None = None  # the torch.library.Library of torch's own kernels

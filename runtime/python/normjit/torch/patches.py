@@ -29,12 +29,12 @@ class Patch:
     """The mark of a patched module."""
 
     norm: Norm
-    name: str  # in the model
-    forward: bool  # the forward pass is normjit's as well
+    name: str  # its name in the model
+    forward: bool  # true if the forward pass is normjit's, too
     verify: bool
     left: collections.Counter = dataclasses.field(default_factory=collections.Counter)
 
-    def __reduce__(self):  # a copy starts like a new mark, as if it had never been called
+    def __reduce__(self):  # makes a copy start like a new mark, as if it had never been called
         return Patch, (self.norm, self.name, self.forward, self.verify)
 
 

@@ -25,7 +25,7 @@ MODULES_OWN = frozenset(vars(torch.nn.Module()))
 
 
 class Refused(Exception):
-    """A module that is no norm, or not certainly one, with the reason."""
+    """Raised for a module that is not a norm, or not certainly one, with the reason."""
 
 
 class Raised(Refused):
@@ -37,13 +37,13 @@ class Norm:
     """What a module computes, and what that conclusion depends on."""
 
     norm: str  # "layernorm" or "rmsnorm"
-    eps_name: str  # the attribute with eps, which is read at each call
+    eps_name: str  # the name of the attribute that holds eps, which is read at each call
     eps: float
     weight_offset: float
     constants: tuple = ()  # (name, value) of the other attributes that it reads
     functions: tuple = dataclasses.field(default=(), compare=False)  # (name, function) of the methods that it calls
     ranks: frozenset = frozenset()  # numbers of dimensions of x that were tried and can be served
-    checked: dict = dataclasses.field(default_factory=dict, compare=False, repr=False)  # by trials.check()
+    checked: dict = dataclasses.field(default_factory=dict, compare=False, repr=False)  # results of trials.check()
 
     def __reduce__(self):  # pickle finds no name for the functions in `functions`
         return Norm, (self.norm, self.eps_name, self.eps, self.weight_offset, self.constants, (), self.ranks)
@@ -61,7 +61,7 @@ def eps_of(eps, dtype):
 
 
 class _TorchsOwn(TorchDispatchMode):
-    """Torch's own kernels, even if enable() has given its operators normjit's."""
+    """Uses torch's own kernels, even if enable() has given its operators normjit's."""
 
     def __torch_dispatch__(self, operator, kinds, arguments=(), named=None):
         own = OVERRIDDEN.get(operator)

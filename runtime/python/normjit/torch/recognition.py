@@ -22,10 +22,10 @@ class Found:
     name: str
     kind: str  # the name of its class
     norm: str = None  # "layernorm", "rmsnorm"; None: not recognised
-    eps: float = None  # None: the eps of the type in which it computes, as in torch.nn.RMSNorm
+    eps: float = None  # None means the eps of the type in which it computes, as in torch.nn.RMSNorm
     eps_name: str = None  # the module's attribute that holds eps, and is read at each call
     weight_offset: float = None
-    reason: str = None  # why it is left alone
+    reason: str = None  # the reason why it is left alone
     patched: bool = False
 
 

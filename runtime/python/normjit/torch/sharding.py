@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-_known = set()  # DTensor, once torch knows how our operators are sharded
+_known = set()  # contains DTensor once torch knows how our operators are sharded
 
 
 def is_dtensor(tensor):

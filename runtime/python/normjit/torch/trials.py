@@ -8,11 +8,11 @@ import torch
 from normjit.torch import probes, sources
 from normjit.torch.probes import Norm, Raised, Refused
 
-OFFSETS = (0.0, 1.0)  # added to weights, each tried
-SCALES = (1e-3, 30.0, 1e4, 1e12)  # of inputs and weights, tried in addition to 1
-SHAPES = ((2, 3), (5,), (), (2, 3, 4), (1, 7))  # of x without its last dimension
-MOST_ROWS, MOST_ELEMENTS = 4096, 1 << 16  # the most in one trial
-OTHER_EPS = 0.011  # an eps, used with its multiples, to find out where eps is read
+OFFSETS = (0.0, 1.0)  # values that a norm may add to its weights, each of which is tried
+SCALES = (1e-3, 30.0, 1e4, 1e12)  # sizes of inputs and weights that are tried in addition to 1
+SHAPES = ((2, 3), (5,), (), (2, 3, 4), (1, 7))  # shapes of x without its last dimension
+MOST_ROWS, MOST_ELEMENTS = 4096, 1 << 16  # the most rows and elements of one trial
+OTHER_EPS = 0.011  # an eps that is used, with its multiples, to find out where eps is read
 TOLERANCE = 2e-5  # relative to the largest element, for results computed in f32
 LARGE_TOLERANCE = 1e-3  # the same for sums over many rows
 ROUNDED_TOLERANCE = 0.08  # the same for results computed in bf16 or f16

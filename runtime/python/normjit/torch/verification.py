@@ -8,7 +8,7 @@ import torch
 from normjit._library import Error
 from normjit.torch.functional import norm_of
 
-LIMITS = {torch.float32: 1e-4, torch.float64: 1e-5, torch.bfloat16: 3e-2, torch.float16: 1e-2}  # the largest distance
+LIMITS = {torch.float32: 1e-4, torch.float64: 1e-5, torch.bfloat16: 3e-2, torch.float16: 1e-2}  # the largest distances
                                                                                                 # in the 2-norm
 TIMES_ITS_OWN = 4  # how many times as far from the gradient in double as the module's gradient normjit's may be
 LARGEST_OF_ITS_OWN = 0.5  # the distance of the module's own gradient in its type that rounding can explain
