@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An artifact of a spec's text, as entries of caches.
+// Makes an artifact from the text of a spec, as caches hold it.
 #pragma once
 
 #include "normjit/artifact.h"

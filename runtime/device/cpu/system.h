@@ -20,7 +20,7 @@ int64_t physical_memory();
 /// Returns a quarter of the free memory, or of what the control groups allow if that is less.
 int64_t spare_memory();
 
-/// Reads a size as "2048K"; returns 0 for malformed text.
+/// Reads a size such as "2048K"; returns 0 for malformed text.
 int64_t read_size(std::string text);
 
 }  // namespace normjit::cpu
