@@ -19,6 +19,7 @@
 // (2019).
 #pragma once
 
+#include "normjit/batch.h"
 #include "normjit/choices.h"
 #include "normjit/dtype.h"
 #include "normjit/formula.h"
@@ -35,19 +36,6 @@ namespace normjit {
 
 /// The most columns: a column's number then fits a signed 32-bit register on every target.
 inline constexpr int64_t max_cols = INT32_MAX;
-
-/// The rows of a launch: `slices` times `rows`, S times M.
-struct Batch {
-    Batch(int64_t of_slice, int64_t count = 1) : rows(of_slice), slices(count) {}
-    int64_t rows;
-    int64_t slices;
-    /// Returns the product, or INT64_MAX if it is larger. Neither factor may be negative.
-    int64_t all_rows() const {
-        int64_t all = 0;
-        return __builtin_mul_overflow(rows, slices, &all) ? INT64_MAX : all;
-    }
-    bool operator==(const Batch&) const = default;
-};
 
 /// A tensor of a problem. With slices matrices are [S,M,N] and rows [S,M]; both have strides given at launch.
 struct TensorSpec {
