@@ -54,7 +54,7 @@ const Function functions[] = {
     {"log(x)", [](Real x) { return std::log(x); }, 1.5},
     {"softplus(x)", [](Real x) { return (x <= 0 ? 0 : x) + std::log1p(std::exp(-std::fabs(x))); }, 2},
     {"erf(x)", [](Real x) { return std::erf(x); }, 2.5},
-    {"gelu(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x / 2 * std::erfc(-x * std::sqrt(0.5L)); }, 5,
+    {"gelu(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x / 2 * std::erfc(-x * std::sqrt(0.5L)); }, 6,
      [](Real x) { return x < 0 && std::isfinite(x) ? x * x : 0.0L; }},
     {"gelu_tanh(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x * sigmoid(gelu_argument(x)); }, 3,
      gelu_condition},
