@@ -195,10 +195,10 @@ TEST_CASE("the two-pass form: two passes and their workspace") {
     CHECK(fake.launches[0].grid == Dims{132 * 8, 1, 1});
 }
 
-TEST_CASE("less aligned data takes the narrow path, unused data does not count") {
+TEST_CASE("less aligned data takes the unaligned path, unused data does not count") {
     const FakeCuda& fake = fake_driver();
     const Kernel kernel = fake_kernel(fake_engine(), row_spec, row_schedule);
-    const Names wide = {"rows", "final_reduce"}, narrow = {"rows_unaligned", "final_reduce"};
+    const Names wide = {"rows", "final_reduce"}, unaligned = {"rows_unaligned", "final_reduce"};
     const auto path_with = [&](auto change) {
         Arguments arguments = fake_arguments(kernel, 50);
         change(arguments);
@@ -207,18 +207,18 @@ TEST_CASE("less aligned data takes the narrow path, unused data does not count")
     };
     CHECK(path_with([](Arguments&) {}) == wide);
     for (Tensor tensor : {Tensor::x, Tensor::dy, Tensor::dx}) {
-        CHECK(path_with([&](Arguments& a) { a[tensor].data = moved(tensor, 2); }) == narrow);
-        CHECK(path_with([&](Arguments& a) { a[tensor].data = moved(tensor, 8); }) == narrow);
+        CHECK(path_with([&](Arguments& a) { a[tensor].data = moved(tensor, 2); }) == unaligned);
+        CHECK(path_with([&](Arguments& a) { a[tensor].data = moved(tensor, 8); }) == unaligned);
         CHECK(path_with([&](Arguments& a) { a[tensor].data = moved(tensor, 16); }) == wide);
-        CHECK(path_with([&](Arguments& a) { a[tensor].row_stride = 4097; }) == narrow);
+        CHECK(path_with([&](Arguments& a) { a[tensor].row_stride = 4097; }) == unaligned);
         CHECK(path_with([&](Arguments& a) { a[tensor].row_stride = 4104; }) == wide);
         CHECK(path_with([&](Arguments& a) { a[tensor].row_stride = 4097, a.rows = 1; }) == wide);
     }
-    CHECK(path_with([](Arguments& a) { a[Tensor::gamma].data = moved(Tensor::gamma, 4); }) == narrow);
+    CHECK(path_with([](Arguments& a) { a[Tensor::gamma].data = moved(Tensor::gamma, 4); }) == unaligned);
     for (Tensor tensor : {Tensor::mean, Tensor::rstd, Tensor::dgamma, Tensor::dbeta})
         CHECK(path_with([&](Arguments& a) { a[tensor].data = moved(tensor, 4); }) == wide);
 
-    CHECK(path_with([](Arguments& a) { a[Tensor::x].data = moved(Tensor::x, 2); }) == narrow);
+    CHECK(path_with([](Arguments& a) { a[Tensor::x].data = moved(Tensor::x, 2); }) == unaligned);
     CHECK(fake.launches[0].block == Dims{512, 1, 1});
     CHECK(fake.launches[0].arguments.operand[0].data == moved(Tensor::x, 2));
     const Kernel no_gradients = fake_kernel(fake_engine(), "rmsnorm cols=4096 x=bf16 gamma=none out=dx",
