@@ -202,7 +202,7 @@ class _Writer:
               Aten.mul.Tensor: "*", Aten.mul.Scalar: "*", Aten.div.Tensor: "/", Aten.div.Scalar: "/"}
     UNARY = {Aten.rsqrt.default: "rsqrt", Aten.sqrt.default: "sqrt", Aten.exp.default: "exp", Aten.log.default: "log",
              Aten.abs.default: "abs", Aten.sigmoid.default: "sigmoid", Aten.silu.default: "silu",
-             Aten.tanh.default: "tanh"}
+             Aten.tanh.default: "tanh", Aten.erf.default: "erf"}
     EXTREMES = {Aten.maximum.default: "max", Aten.minimum.default: "min"}
     SAME = {Aten._to_copy.default, Aten.clone.default, Aten.detach.default, Aten.alias.default, Aten.lift_fresh_copy.default}
     REDUCTIONS = {Aten.mean.dim: "row_mean", Aten.sum.dim_IntList: "row_sum"}
@@ -263,8 +263,9 @@ class _Writer:
             a = self.operand(arguments[0], node)
             powers = {2: f"{a} * {a}", 3: f"{a} * {a} * {a}", 0.5: f"sqrt({a})", -0.5: f"rsqrt({a})"}
             return powers[arguments[1]]
-        if target == Aten.gelu.default and node.kwargs.get("approximate") == "tanh":
-            return f"gelu_tanh({self.operand(arguments[0], node)})"
+        if target == Aten.gelu.default:
+            name = "gelu_tanh" if node.kwargs.get("approximate", "none") == "tanh" else "gelu"
+            return f"{name}({self.operand(arguments[0], node)})"
         if target == Aten.softplus.default and arguments[1:] in ((), (1,), (1, 20)):
             return f"softplus({self.operand(arguments[0], node)})"
         if target in self.REDUCTIONS:
