@@ -104,14 +104,22 @@ class FormulaComputation {
     }
 
     Numbers value(const Operation& operation) const {
-        if (operation.what == "tensor") return row_of(operation.tensor);
-        if (operation.what == "number") return {narrow(operation.number)};
-        if (operation.what == "row_mean") return {row_mean(operation.operands[0])};
-        if (operation.what == "row_max") return {row_max(operation.operands[0])};
-        if (operation.what == "col_sum" || operation.what == "max_abs")
-            return values_[static_cast<size_t>(operation.operands[0])];  // reduced when it is written
+        switch (operation.kind) {
+            case Kind::tensor:
+                return row_of(operation.tensor);
+            case Kind::number:
+                return {narrow(operation.number)};
+            case Kind::row_mean:
+                return {row_mean(operation.operands[0])};
+            case Kind::reduced:  // when it is written
+                return values_[static_cast<size_t>(operation.operands[0])];
+            default:
+                break;
+        }
         Numbers result(operation.has_cols ? cols_ : 1);
-        for (size_t j = 0; j < result.size(); ++j) result[j] = element(operation, j);
+        const Function<Real>* function =
+            operation.kind == Kind::function ? find_function<Real>(operation.what) : nullptr;
+        for (size_t j = 0; j < result.size(); ++j) result[j] = element(operation, function, j);
         return result;
     }
 
@@ -121,32 +129,39 @@ class FormulaComputation {
         const Number count{static_cast<Real>(cols_), 0};
         return sum.total(spec_.cols / Rounding<Real>::lanes + 16) * (Number{1, 0} / count);
     }
-    Number row_max(int of) const {
-        Number most = at(of, 0);
-        for (size_t j = 1; j < cols_; ++j) {
-            const Number& other = at(of, j);
-            most = {std::max(most.value, other.value), std::max(most.error, other.error)};
-        }
-        return most;
-    }
-
-    Number element(const Operation& operation, size_t j) const {
-        const std::string& what = operation.what;
+    Number element(const Operation& operation, const Function<Real>* function, size_t j) const {
         const Number& a = at(operation.operands[0], j);
         const Number& b = at(operation.operands.back(), j);
-        if (what == "+") return a + b;
-        if (what == "-") return a - b;
-        if (what == "*") return a * b;
-        if (what == "/") return a / b;
-        if (what == "div_or_zero") return b.value == 0 ? Number() : a / b;
-        if (what == "min") return {std::min(a.value, b.value), std::max(a.error, b.error)};
-        if (what == "max") return {std::max(a.value, b.value), std::max(a.error, b.error)};
-        if (what == "round_bf16") return rounded_by(DType::bf16, a);
-        if (what == "round_f16") return rounded_by(DType::f16, a);
-        for (const Function<Real>& function : functions<Real>) {
-            if (what == function.name) return apply(function, a);
+        const Real unknown = std::numeric_limits<Real>::infinity();
+        switch (operation.kind) {
+            case Kind::add:
+                return a + b;
+            case Kind::subtract:
+                return a - b;
+            case Kind::multiply:
+                return a * b;
+            case Kind::divide:
+                return a / b;
+            case Kind::div_or_zero:
+                return b.value == 0 ? Number() : a / b;
+            case Kind::min:
+                return {std::min(a.value, b.value), std::max(a.error, b.error)};
+            case Kind::max:
+                return {std::max(a.value, b.value), std::max(a.error, b.error)};
+            case Kind::compare: {
+                const Real order = a.value > b.value ? Real(1) : a.value < b.value ? Real(-1) : Real(0);
+                return {order,
+                        std::fabs(a.value - b.value) > a.error + b.error || a.error + b.error == 0 ? 0 : unknown};
+            }
+            case Kind::like:
+                return a;
+            case Kind::round_bf16:
+                return rounded_by(DType::bf16, a);
+            case Kind::round_f16:
+                return rounded_by(DType::f16, a);
+            default:
+                return function == nullptr ? Number{a.value, unknown} : apply(*function, a);
         }
-        return {a.value, std::numeric_limits<Real>::infinity()};  // unknown: nothing can be said
     }
 
     static Number rounded_by(DType type, const Number& number) {
@@ -164,7 +179,9 @@ class FormulaComputation {
             slope = std::max(slope, std::fabs(function.derivative(end)));
         if (!std::isfinite(slope) || !std::isfinite(a.error)) return {value, std::numeric_limits<Real>::infinity()};
         const Real own = std::fabs(value) + std::fabs(function.inner(a.value));
-        return rounded<Real>({value, slope * a.error + 5 * Rounding<Real>::unit * own + Rounding<Real>::tiny});
+        // Below the smallest normal number digits may be lost.
+        const auto normal = static_cast<Real>(std::numeric_limits<typename Rounding<Real>::Narrow>::min());
+        return rounded<Real>({value, slope * a.error + 5 * Rounding<Real>::unit * own + normal});
     }
 
     void write_forward() {
@@ -234,38 +251,50 @@ class FormulaComputation {
     void propagate(size_t id) {
         const Operation& operation = program_.operations[id];
         if (operation.operands.empty()) return;
-        const std::string& what = operation.what;
         const int a = operation.operands[0], b = operation.operands.back();
         const bool cols = operation.has_cols;
         const Number minus_one{-1, 0};
-        if (what == "+" || what == "-") {
-            send(id, a, cols, [](const Number& g, size_t) { return g; });
-            send(id, b, cols, [&](const Number& g, size_t) { return what == "+" ? g : minus_one * g; });
-        } else if (what == "*") {
-            send(id, a, cols, [&](const Number& g, size_t j) { return g * at(b, j); });
-            send(id, b, cols, [&](const Number& g, size_t j) { return g * at(a, j); });
-        } else if (what == "/") {
-            send(id, a, cols, [&](const Number& g, size_t j) { return g / at(b, j); });
-            send(id, b, cols,
-                 [&](const Number& g, size_t j) { return minus_one * g * (at(a, j) / at(b, j)) / at(b, j); });
-        } else if (what == "row_mean") {
-            const Number count{static_cast<Real>(cols_), 0};
-            send(id, a, program_.operations[static_cast<size_t>(a)].has_cols,
-                 [&](const Number& g, size_t) { return g / count; });
-        } else if (what == "rsqrt") {
-            const Number half{Real(-0.5), 0};
-            send(id, a, cols, [&](const Number& g, size_t j) {
-                const Number r = values_[id].size() == 1 ? values_[id][0] : values_[id][j];
-                return g * half * (r * r * r);
-            });
-        } else if (what == "min" || what == "max") {
-            propagate_extreme(id, what == "max");
-        } else if (what == "round_bf16" || what == "round_f16") {
-            const DType type = what == "round_bf16" ? DType::bf16 : DType::f16;
-            send(id, a, cols, [&](const Number& g, size_t) { return rounded_by(type, g); });
-        } else {
-            propagate_function(id);
+        const bool is_plus = operation.kind == Kind::add;
+        switch (operation.kind) {
+            case Kind::add:
+            case Kind::subtract:
+                send(id, a, cols, [](const Number& g, size_t) { return g; });
+                return send(id, b, cols, [&](const Number& g, size_t) { return is_plus ? g : minus_one * g; });
+            case Kind::multiply:
+                send(id, a, cols, [&](const Number& g, size_t j) { return g * at(b, j); });
+                return send(id, b, cols, [&](const Number& g, size_t j) { return g * at(a, j); });
+            case Kind::divide:
+                send(id, a, cols, [&](const Number& g, size_t j) { return g / at(b, j); });
+                return send(id, b, cols, [&](const Number& g, size_t j) {
+                    return minus_one * g * (at(a, j) / at(b, j)) / at(b, j);
+                });
+            case Kind::row_mean: {
+                const Number count{static_cast<Real>(cols_), 0};
+                const bool has_cols = program_.operations[static_cast<size_t>(a)].has_cols;
+                return send(id, a, has_cols, [&](const Number& g, size_t) { return g / count; });
+            }
+            case Kind::like:
+                return send(id, a, cols, [](const Number& g, size_t) { return g; });
+            case Kind::min:
+            case Kind::max:
+                return propagate_extreme(id, operation.kind == Kind::max);
+            case Kind::round_bf16:
+            case Kind::round_f16: {
+                const DType type = operation.kind == Kind::round_bf16 ? DType::bf16 : DType::f16;
+                return send(id, a, cols, [&](const Number& g, size_t) { return rounded_by(type, g); });
+            }
+            default:
+                return operation.what == "rsqrt" ? propagate_rsqrt(id) : propagate_function(id);
         }
+    }
+
+    /// The derivative is made of the function's value, so the error of the argument counts once.
+    void propagate_rsqrt(size_t id) {
+        const Operation& operation = program_.operations[id];
+        send(id, operation.operands[0], operation.has_cols, [&](const Number& g, size_t j) {
+            const Number r = values_[id].size() == 1 ? values_[id][0] : values_[id][j];
+            return g * Number{Real(-0.5), 0} * (r * r * r);
+        });
     }
 
     /// The larger operand gets the gradient; both get half of it where they are equal.
@@ -287,19 +316,17 @@ class FormulaComputation {
 
     void propagate_function(size_t id) {
         const Operation& operation = program_.operations[id];
-        for (const Function<Real>& function : functions<Real>) {
-            if (operation.what != function.name) continue;
-            send(id, operation.operands[0], operation.has_cols, [&](const Number& g, size_t j) {
-                const Number& x = at(operation.operands[0], j);
-                const Real slope = function.derivative(x.value);
-                Real other = 0;
-                for (const Real end : {x.value - x.error, x.value + x.error})
-                    other = std::max(other, std::fabs(function.derivative(end) - slope));
-                // The derivative is computed from the function in a few operations.
-                return g * Number{slope, other + 16 * Rounding<Real>::unit * std::max(std::fabs(slope), Real(1))};
-            });
-            return;
-        }
+        const Function<Real>* function = find_function<Real>(operation.what);
+        if (function == nullptr) return;
+        send(id, operation.operands[0], operation.has_cols, [&](const Number& g, size_t j) {
+            const Number& x = at(operation.operands[0], j);
+            const Real slope = function->derivative(x.value);
+            Real other = 0;
+            for (const Real end : {x.value - x.error, x.value + x.error})
+                other = std::max(other, std::fabs(function->derivative(end) - slope));
+            // The derivative is computed from the function in a few operations.
+            return g * Number{slope, other + 16 * Rounding<Real>::unit * std::max(std::fabs(slope), Real(1))};
+        });
     }
 
     // Results

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 namespace normjit::reference {
 
@@ -63,5 +64,13 @@ constexpr Function<Real> functions[] = {
                                                                      : x < 0 ? Real(-1)
                                                                              : Real(0); }},
 };
+
+template <class Real>
+const Function<Real>* find_function(std::string_view name) {
+    for (const Function<Real>& function : functions<Real>) {
+        if (name == function.name) return &function;
+    }
+    return nullptr;
+}
 
 }  // namespace normjit::reference

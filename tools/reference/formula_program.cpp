@@ -11,6 +11,29 @@ namespace {
 
 constexpr int missing = -1;
 
+Kind kind_of(const std::string& what) {
+    static const std::map<std::string, Kind> kinds = {
+        {"tensor", Kind::tensor},
+        {"number", Kind::number},
+        {"+", Kind::add},
+        {"-", Kind::subtract},
+        {"*", Kind::multiply},
+        {"/", Kind::divide},
+        {"div_or_zero", Kind::div_or_zero},
+        {"min", Kind::min},
+        {"max", Kind::max},
+        {"compare", Kind::compare},
+        {"like", Kind::like},
+        {"round_bf16", Kind::round_bf16},
+        {"round_f16", Kind::round_f16},
+        {"row_mean", Kind::row_mean},
+        {"col_sum", Kind::reduced},
+        {"max_abs", Kind::reduced},
+    };
+    const auto found = kinds.find(what);
+    return found == kinds.end() ? Kind::function : found->second;
+}
+
 class TextReader {
   public:
     TextReader(const Spec& spec, FormulaProgram& program) : spec_(spec), program_(program), text_(spec.formula->text) {
@@ -156,6 +179,7 @@ class TextReader {
 
     int number(double value) { return add({"number", {}, false, value}); }
     int add(Operation operation) {
+        operation.kind = kind_of(operation.what);
         program_.operations.push_back(std::move(operation));
         return static_cast<int>(program_.operations.size()) - 1;
     }

@@ -10,12 +10,32 @@
 
 namespace normjit::reference {
 
+enum class Kind {
+    tensor,
+    number,
+    add,
+    subtract,
+    multiply,
+    divide,
+    div_or_zero,
+    min,
+    max,
+    compare,
+    like,
+    round_bf16,
+    round_f16,
+    row_mean,
+    reduced,
+    function
+};
+
 struct Operation {
     std::string what;  ///< "tensor", "number", or as the formula calls it: "+", "row_mean", "exp"
     std::vector<int> operands;
     bool has_cols = false;  ///< it differs among the columns
     double number = 0;
     Tensor tensor = Tensor::x;
+    Kind kind = Kind::function;
 };
 
 struct FormulaProgram {
