@@ -87,10 +87,7 @@ struct Shape {
 class ShapeReader {
   public:
     ShapeReader(const Spec& spec, Tensor tensor, const dlpack::Tensor& from)
-        : spec_(spec),
-          name_(spec.name(tensor)),
-          axes_(spec.declared_axes(tensor)),
-          from_(from) {}
+        : spec_(spec), name_(spec.name(tensor)), axes_(spec.declared_axes(tensor)), from_(from) {}
 
     Expected<Shape> read() const {
         if (axes_.is_rows()) return read_rows();
