@@ -68,6 +68,24 @@ constexpr const char* specs[] = {
     "layernorm cols=3000000 x=bf16 out=dx,dgamma,amax",
 };
 
+/// Norms of the library.
+constexpr const char* specs_of_formulas[] = {
+    "gated_rmsnorm cols=128 x=bf16 gamma=f32",
+    "gated_rmsnorm cols=4096 x=bf16 gamma=f32 save=none",
+    "gated_rmsnorm pass=forward cols=8192 x=f16 gamma=f32 out=y,rstd",
+    "rmsnorm_of_gated cols=4096 x=bf16 gamma=f32",
+    "rmsnorm_of_gated cols=16384 x=bf16",
+    "dynamic_tanh cols=1000 alpha=0.5 x=f32 gamma=f32 beta=f32",
+    "l2norm cols=128 x=bf16",
+    "l2norm pass=forward cols=100 x=f64",
+};
+
+constexpr const char* every_function =
+    "norm all(x[M,N], z[M,N]) -> y[M,N] { a = exp(x) + log(z) + sigmoid(x) + tanh(z) + softplus(x); b = gelu(a) * "
+    "gelu_tanh(z) + erf(x) + min(x, z) - max(a, z); y = b * rsqrt(row_mean(b * b) + eps) + sqrt(abs(z)) * compare(x, "
+    "z) "
+    "+ like(row_mean(z), z) } cols=2048 x=bf16";
+
 /// Specs whose number of rows changes the schedule, and rows wider or odder than those above.
 constexpr const char* specs_with_rows[] = {
     "layernorm rows=1 cols=8192 x=bf16",
@@ -172,6 +190,18 @@ TEST_CASE("sm_89") { check_architecture(89); }
 TEST_CASE("sm_90") { check_architecture(90); }
 TEST_CASE("sm_100") { check_architecture(100); }
 TEST_CASE("sm_120") { check_architecture(120); }
+TEST_CASE("sm_80, formulas") { check_architecture(80, specs_of_formulas); }
+TEST_CASE("sm_90, formulas") { check_architecture(90, specs_of_formulas); }
+
+TEST_CASE("every function compiles") {
+    for (const int sm : architectures) {
+        if (!has_compiler() || !knows(sm)) continue;
+        const Target target = *parse_target("sm_" + std::to_string(sm));
+        const Spec spec = *parse_spec(every_function);
+        CHECK(compiled(spec, heuristic(spec, target), target).format == CodeFormat::cubin);
+    }
+}
+
 TEST_CASE("sm_80, numbers of rows") { check_architecture(80, specs_with_rows); }
 TEST_CASE("sm_90, numbers of rows") { check_architecture(90, specs_with_rows); }
 TEST_CASE("sm_120, numbers of rows") { check_architecture(120, specs_with_rows); }
