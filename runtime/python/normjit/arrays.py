@@ -258,12 +258,17 @@ def _launch(problem, operands, stream):
                                gamma_offset=problem.gamma_offset if "gamma" in operands else 0.0,
                                invariant=problem.invariant and (problem.forward or "dx" in operands))
     kernel = _kernel(x.device, problem, x.shape[-1], tuple(dtypes), recompute, stream)
+    launch(kernel, {TENSORS.index(name): operand for name, operand in operands.items()}, x.array, stream)
+
+
+def launch(kernel, operands, like, stream):
+    """Launches a kernel with operands by the numbers of their tensors, and a workspace on the device of an array."""
     arguments = _library.Arguments()
-    for name, operand in operands.items():
-        _library.check(library.normjit_set_dlpack(kernel.pointer, ctypes.byref(arguments), TENSORS.index(name),
+    for number, operand in operands.items():
+        _library.check(library.normjit_set_dlpack(kernel.pointer, ctypes.byref(arguments), number,
                                                   ctypes.byref(operand.tensor)))
     size = kernel.workspace(arguments.rows, arguments.slices)
-    memory = _workspace(x.array, size, on_gpu=stream is not None)
+    memory = _workspace(like, size, on_gpu=stream is not None)
     arguments.workspace, arguments.workspace_bytes, arguments.stream = memory.address, size, stream
     _library.check(library.normjit_launch(kernel.pointer, ctypes.byref(arguments)))
 

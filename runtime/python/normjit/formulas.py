@@ -151,15 +151,8 @@ class Formula:
             words.append(f"slices={like.shape[0]}")
         words += [f"{name}={float(value)!r}" for name, value in sorted(numbers.items())]
         kernel, places = _kernel(like.device, " ".join(words), stream)
-        arguments = _library.Arguments()
-        for name, operand in operands.items():
-            if name in places:
-                _library.check(library.normjit_set_dlpack(kernel.pointer, ctypes.byref(arguments), places[name],
-                                                          ctypes.byref(operand.tensor)))
-        size = kernel.workspace(arguments.rows, arguments.slices)
-        memory = arrays._workspace(like.array, size, on_gpu=stream is not None)
-        arguments.workspace, arguments.workspace_bytes, arguments.stream = memory.address, size, stream
-        _library.check(library.normjit_launch(kernel.pointer, ctypes.byref(arguments)))
+        numbered = {places[name]: operand for name, operand in operands.items() if name in places}
+        arrays.launch(kernel, numbered, like.array, stream)
 
 
 @functools.lru_cache(maxsize=None)
