@@ -19,15 +19,16 @@ namespace {
 /// Returns machines whose code runs here: this one, and those with fewer instructions, with every back end that serves
 /// them.
 std::vector<Target> targets_here() {
+    std::vector<Isa> isas = {machine()->isa};
+    if (machine()->isa == Isa::x86_64_avx512) isas.push_back(Isa::x86_64_v3);
+    if (machine()->isa == Isa::x86_64_avx512 || machine()->isa == Isa::x86_64_v3) isas.push_back(Isa::x86_64);
     std::vector<Target> targets;
-    for (const Isa isa : {machine()->isa, Isa::x86_64_v3, Isa::x86_64}) {
+    for (const Isa isa : isas) {
         for (const BackendChoice backend : {BackendChoice::x64, BackendChoice::llvm, BackendChoice::portable}) {
             Target target = *machine();
             target.cpu.backend = backend;
             if (isa != machine()->isa) {
-                const bool is_less =
-                    machine()->isa == Isa::x86_64_avx512 || (machine()->isa == Isa::x86_64_v3 && isa == Isa::x86_64);
-                if (!is_less || backend == BackendChoice::portable) continue;
+                if (backend == BackendChoice::portable) continue;
                 target.isa = isa;
                 target.cpu.avx512_bf16 = target.cpu.avx512_fp16 = false;
                 target.cpu.tune = Tune::generic;

@@ -172,7 +172,7 @@ TEST_CASE("specs of any numbers are refused, or their gradients are right") {
     REQUIRE(engine);
     Random random(seed() + 1);
     int64_t refused = 0, computed = 0;
-    for (const Lasting lasting(2); lasting;) {
+    for (const Lasting lasting(2); lasting || std::min(refused, computed) <= 50;) {
         const Spec start = random_spec(random, {.max_cols = 70, .max_rows = 9});
         normjit_spec spec = c_spec(start);
         for (int64_t i = random.between(0, 2); i > 0; --i) {
