@@ -9,6 +9,8 @@
 #include "support/default_settings.h"
 #include "support/try.h"
 
+#include "normjit/kernel_spec.h"
+
 #include <fmt/format.h>
 
 namespace normjit {
@@ -41,7 +43,8 @@ Expected<std::string> emit_stage(const Spec& spec, const Schedule& schedule, con
     std::string allowed = "ir plan";
     for (const passes::Pass& pass : passes::pipeline()) {
         if (stage == fmt::format("ir:{}", pass.name)) {
-            NORMJIT_TRY(const ir::Function function, passes::run_pipeline(frontend::build(spec), target, pass.name));
+            NORMJIT_TRY(const ir::Function function,
+                        passes::run_pipeline(frontend::build(kernel_spec(spec)), target, pass.name));
             return ir::print(function);
         }
         allowed += fmt::format(" ir:{}", pass.name);

@@ -4,6 +4,8 @@
 #include "support/fingerprint.h"
 #include "support/try.h"
 
+#include "normjit/kernel_spec.h"
+
 #include <utility>
 
 #include <fmt/format.h>
@@ -32,7 +34,7 @@ Status serves(const Backend& backend, const Target& target) {
 }  // namespace
 
 Artifact describe_launches(const plan::Plan& plan, CodeFormat format) {
-    Artifact artifact{.spec = plan.spec,
+    Artifact artifact{.spec = whole_spec(plan.spec),
                       .schedule = plan.schedule,
                       .target = plan.target,
                       .geometry = plan.geometry,

@@ -99,6 +99,8 @@ class Differentiation {
             }
             case Op::like:
                 return add(a, adjoint);
+            case Op::partner:
+                return propagate_partner(a, adjoint);
             case Op::min:
                 return share(a, b, -1, adjoint);
             case Op::max:
@@ -123,6 +125,14 @@ class Differentiation {
         second.add(other * -1);
         NORMJIT_RETURN_IF_ERROR(add(a, first));
         return add(b, second);
+    }
+
+    /// An element is its partner's partner. What is the same in all columns is its own.
+    Status propagate_partner(ValueId a, const Sum& adjoint) {
+        const Expr value = writer_.write(adjoint);
+        const Shape shape = builder_.function()[value.id].shape;
+        if (ir::join(shape, Shape::cols) != shape) return add(a, adjoint);
+        return add(a, of_value(builder_.apply(Op::partner, value).id));
     }
 
     Status propagate_function(ValueId id, const Sum& adjoint) {

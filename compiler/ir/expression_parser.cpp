@@ -131,16 +131,13 @@ Expected<ValueId> ExpressionParser::primary() {
 }
 
 Expected<ValueId> ExpressionParser::apply(const Token& notation, ValueId a, ValueId b) {
-    for (int i = 0; i <= static_cast<int>(Op::final_reduce); ++i) {
-        const OpInfo& op = info(static_cast<Op>(i));
-        if (op.notation != notation.text) continue;
-        if ((op.operands == 2) != (b != no_value))
-            return error_at(notation, fmt::format("{} takes {} operand(s)", op.name, op.operands));
-        const Shape second = b == no_value ? function_[a].shape : function_[b].shape;
-        const Shape shape = result_shape(static_cast<Op>(i), function_[a].shape, second);
-        return add(notation, {.op = static_cast<Op>(i), .shape = shape, .operands = {a, b}});
-    }
-    return error_at(notation, fmt::format("unknown operation '{}'", notation.text));
+    const auto op = find_op(notation.text);
+    if (!op) return error_at(notation, fmt::format("unknown operation '{}'", notation.text));
+    const int operands = info(*op).operands;
+    if ((operands == 2) != (b != no_value))
+        return error_at(notation, fmt::format("{} takes {} operand(s)", info(*op).name, operands));
+    const Shape second = b == no_value ? function_[a].shape : function_[b].shape;
+    return add(notation, {.op = *op, .shape = result_shape(*op, function_[a].shape, second), .operands = {a, b}});
 }
 
 Expected<ValueId> ExpressionParser::find(const Token& name) {

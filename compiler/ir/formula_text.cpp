@@ -34,13 +34,6 @@ constexpr NamedAxes all_axes[] = {
     {"[]", {false, false, false}},
 };
 
-bool is_operation(std::string_view word) {
-    for (int i = 0; i <= static_cast<int>(Op::final_reduce); ++i) {
-        if (info(static_cast<Op>(i)).notation == word) return true;
-    }
-    return false;
-}
-
 class FormulaParser final : ExpressionParser {
   public:
     explicit FormulaParser(std::string_view text) : ExpressionParser(text), text_(text) {}
@@ -50,7 +43,7 @@ class FormulaParser final : ExpressionParser {
         reserved_ = &reserved;
         NORMJIT_RETURN_IF_ERROR(first_line());
         NORMJIT_RETURN_IF_ERROR(scan_body());
-        share_matrices_among_slices();
+        NORMJIT_RETURN_IF_ERROR(decide_slices());
         return std::move(signature_);
     }
 
@@ -91,7 +84,7 @@ class FormulaParser final : ExpressionParser {
     Status check_name(const Token& name) const {
         if (name.text.size() > longest_name)
             return error_at(name, fmt::format("the name is longer than {} letters", longest_name));
-        if (is_operation(name.text) || name.text == row_sum || name.text == all_columns)
+        if (find_op(name.text) || name.text == row_sum || name.text == all_columns)
             return error_at(name, fmt::format("'{}' has a meaning in formulas", name.text));
         if (std::ranges::find(*reserved_, name.text) != reserved_->end())
             return error_at(name, fmt::format("'{}' is a key of specs", name.text));
@@ -113,6 +106,7 @@ class FormulaParser final : ExpressionParser {
             if (signature_.tensors.size() == tensor_count)
                 return error_at(name, fmt::format("more than {} tensors", tensor_count));
             signature_.tensors.push_back({std::string(name.text), axes, are_outputs, is_optional});
+            declared_.push_back(name);
             skip_lines_before(',');
         } while (accept(','));
         return {};
@@ -134,11 +128,19 @@ class FormulaParser final : ExpressionParser {
         return error_at(at, fmt::format("{} is none of the axes {}", text::shown(found), text::join(allowed)));
     }
 
-    /// Where no tensor says slices, each slice has its own rows.
-    void share_matrices_among_slices() {
+    /// Gives each slice its own rows if no tensor says slices. If one does, inputs [M,N] are the same for all slices.
+    Status decide_slices() {
         auto& all = signature_.tensors;
-        if (std::ranges::any_of(all, [](const Signature::Tensor& tensor) { return tensor.axes.slice; })) return;
-        for (Signature::Tensor& tensor : all) tensor.axes.slice = tensor.axes.row;
+        const bool has_slices =
+            std::ranges::any_of(all, [](const Signature::Tensor& tensor) { return tensor.axes.slice; });
+        for (size_t i = 0; i < all.size(); ++i) {
+            Axes& axes = all[i].axes;
+            if (!has_slices) axes.slice = axes.row;
+            if (axes.slice || !axes.row || (axes.column && !all[i].is_output)) continue;
+            return error_at(declared_[i], fmt::format("'{}' has rows, so beside tensors with S it needs S as well{}",
+                                                      all[i].name, all[i].is_output ? "" : "; only [M,N] does not"));
+        }
+        return {};
     }
 
     // The body
@@ -303,6 +305,9 @@ class FormulaParser final : ExpressionParser {
         if (std::ranges::find(parts, notation.text) != std::end(parts))
             return error_at(notation, fmt::format("'{}' is for the compiler, a part of functions", notation.text));
         const bool reduces = std::ranges::find(reductions, notation.text) != std::end(reductions);
+        const bool has_columns = join(function_[a].shape, Shape::cols) == function_[a].shape;
+        if (notation.text == info(Op::partner).notation && !has_columns)
+            return error_at(notation, fmt::format("partner of {}; must have columns", text(function_[a].shape)));
         if (reduces && function_[a].shape != Shape::matrix)
             return error_at(notation,
                             fmt::format("{} of {}; must be of [M,N]", notation.text, text(function_[a].shape)));
@@ -326,6 +331,7 @@ class FormulaParser final : ExpressionParser {
     const std::vector<std::string_view>* reserved_ = nullptr;
     const NumberOf* number_ = nullptr;
     Signature signature_;
+    std::vector<Token> declared_;  ///< where each tensor's name stands
     bool has_braces_ = false;
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/ir.h"
 
+#include <algorithm>
+
 namespace normjit::ir {
 
 namespace {
@@ -13,6 +15,12 @@ constexpr OpInfo op_table[] = {
 }  // namespace
 
 const OpInfo& info(Op op) { return op_table[static_cast<size_t>(op)]; }
+
+std::optional<Op> find_op(std::string_view notation) {
+    const auto found = std::ranges::find(op_table, notation, &OpInfo::notation);
+    return found == std::end(op_table) || notation.empty() ? std::nullopt
+                                                           : std::optional(static_cast<Op>(found - op_table));
+}
 
 std::string_view text(Shape shape) {
     constexpr std::string_view texts[] = {"[]", "[M]", "[N]", "[M,N]", "[row_groups]", "", "[row_groups,N]"};

@@ -5,6 +5,8 @@
 #include "plan/cuda.h"
 #include "support/try.h"
 
+#include "normjit/kernel_spec.h"
+
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -215,7 +217,8 @@ void reschedule(Plan& plan, const Schedule& schedule) {
     plan.geometry = cpu_geometry(plan);
 }
 
-Expected<Plan> make(const Spec& spec, const Schedule& schedule, const Target& target) {
+Expected<Plan> make(const Spec& of, const Schedule& schedule, const Target& target) {
+    const Spec spec = kernel_spec(of);
     NORMJIT_RETURN_IF_ERROR(check_ranges(schedule, target));
     NORMJIT_TRY(ir::Function function, passes::run_pipeline(frontend::build(spec), target));
     return build(spec, schedule, target, std::move(function));

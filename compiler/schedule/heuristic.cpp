@@ -2,12 +2,15 @@
 #include "schedule/heuristics.h"
 #include "support/default_settings.h"
 
+#include "normjit/kernel_spec.h"
+
 namespace normjit {
 
 namespace {
 
-Schedule choose(const Spec& spec, const Target& target, schedule::Reasons reasons) {
+Schedule choose(const Spec& of, const Target& target, schedule::Reasons reasons) {
     const DefaultSettings settings;
+    const Spec spec = kernel_spec(of);
     return target.is_cuda() ? schedule::heuristic_cuda(spec, target, reasons)
                             : schedule::heuristic_cpu(spec, target, reasons);
 }

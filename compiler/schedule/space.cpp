@@ -7,6 +7,8 @@
 #include "schedule/dimensions.h"
 #include "schedule/heuristics.h"
 
+#include "normjit/kernel_spec.h"
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -30,7 +32,7 @@ void sort_by_distance(std::vector<int64_t>& values, int64_t from) {
 
 /// Returns the spec with one column sum instead of two, or two instead of one.
 Spec with_other_sums(Spec spec) {
-    if (!spec.has(Tensor::dgamma)) return spec;
+    if (spec.formula || !spec.has(Tensor::dgamma)) return spec;
     if (spec.has(Tensor::dbeta)) {
         spec.tensors[Tensor::dbeta].reset();
     } else {
@@ -45,9 +47,9 @@ Spec with_other_sums(Spec spec) {
 
 struct ScheduleSpace::Impl {
     Impl(const Spec& problem, const Target& machine)
-        : spec(problem),
+        : spec(kernel_spec(problem)),
           target(machine),
-          operands(problem),
+          operands(spec),
           searched{spec, target, operands, std::max<int64_t>(usual_batch(problem).all_rows(), 1),
                    heuristic(problem, machine)},
           dimensions(machine.isa == Isa::cuda ? schedule::cuda_dimensions() : schedule::cpu_dimensions()) {}

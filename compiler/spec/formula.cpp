@@ -4,7 +4,10 @@
 #include "gradient/differentiate.h"
 #include "ir/builder.h"
 #include "ir/formula_text.h"
+#include "spec/halves.h"
 #include "support/try.h"
+
+#include "normjit/kernel_spec.h"
 
 #include <algorithm>
 
@@ -15,15 +18,6 @@ namespace normjit {
 namespace {
 
 using gradient::Given;
-
-std::string gradient_of(std::string_view name) { return fmt::format("d{}", name); }
-
-std::optional<Tensor> find(const Formula& formula, std::string_view name) {
-    for (const Tensor tensor : all_tensors) {
-        if (formula.tensors[tensor] && formula.tensors[tensor]->name == name) return tensor;
-    }
-    return std::nullopt;
-}
 
 /// Writes the value; if the tensor accumulates, on top of what it holds.
 void write(ir::Builder& b, const Spec& spec, Tensor tensor, ir::Expr value) {
@@ -48,10 +42,10 @@ Expected<ir::Function> gradient_of(const Spec& spec, ForwardPass pass) {
     const auto value_of = [&](const std::string& name) { return ir::Expr{&b, pass.values.find(name)->second}; };
     std::vector<Given> gradients, saved;
     for (const auto& [name, value] : pass.values) {
-        const auto tensor = find(formula, gradient_of(name));
+        const auto tensor = spec.find(gradient_name(name));
         if (tensor && !formula.tensors[*tensor]->is_output) gradients.push_back({{&b, value}, b.input(*tensor)});
     }
-    for (const std::string& name : formula.saved) saved.push_back({value_of(name), b.input(*find(formula, name))});
+    for (const std::string& name : formula.saved) saved.push_back({value_of(name), b.input(*spec.find(name))});
     std::vector<Tensor> outputs;
     std::vector<ir::Expr> wanted;
     for (const Tensor tensor : all_tensors) {
@@ -66,6 +60,8 @@ Expected<ir::Function> gradient_of(const Spec& spec, ForwardPass pass) {
 }
 
 }  // namespace
+
+std::string gradient_name(std::string_view name) { return fmt::format("d{}", name); }
 
 ir::Function declare_formula(const Spec& spec) {
     ir::Function function{.cols = spec.cols, .compute = spec.compute(), .operands = {}, .values = {}, .outputs = {}};
@@ -94,6 +90,10 @@ Expected<ForwardPass> forward_pass(const Spec& spec) {
 }
 
 Expected<ir::Function> function_of(const Spec& spec) {
+    if (const Spec& whole = whole_spec(spec); &whole != &spec) {
+        NORMJIT_TRY(const ir::Function of_whole, function_of(whole));
+        return in_halves(of_whole, spec);
+    }
     NORMJIT_TRY(ForwardPass pass, forward_pass(spec));
     if (spec.pass == Pass::forward) return forward_of(spec, std::move(pass));
     return gradient_of(spec, std::move(pass));

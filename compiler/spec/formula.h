@@ -13,6 +13,9 @@
 
 namespace normjit {
 
+/// Returns the name of the gradient of a tensor or value.
+std::string gradient_name(std::string_view name);
+
 /// Returns the text of a norm in templates/norms; nothing if there is none of this name.
 std::optional<std::string_view> library_formula(std::string_view name);
 /// Returns the names of the norms in templates/norms.

@@ -2,8 +2,11 @@
 // Reads and writes the text of a spec with a formula: the formula, or the name of one of the library, then keys.
 #include "spec/fields.h"
 #include "spec/formula.h"
+#include "spec/halves.h"
 #include "spec/library.h"
 #include "support/try.h"
+
+#include "normjit/kernel_spec.h"
 
 #include <algorithm>
 #include <cfloat>
@@ -32,8 +35,6 @@ std::optional<double> usual_number(std::string_view name) {
 
 /// Returns the type of a tensor that the text gives none, beside the first input's.
 DType usual_type(const Axes& axes, DType first) { return axes.column ? first : compute_type(first); }
-
-std::string gradient_name(std::string_view name) { return fmt::format("d{}", name); }
 
 /// A formula, as the text of a spec begins with it.
 struct FormulaSource {
@@ -185,7 +186,7 @@ class FormulaReader {
         std::set<std::string> allowed, usual;
         for (const ir::Value& value : pass.function.values) {
             const auto id = static_cast<ir::ValueId>(&value - pass.function.values.data());
-            if (value.op != ir::Op::input || !needed[id]) continue;
+            if (value.op != ir::Op::input || !needed[id] || is_shared_by_slices(value.tensor)) continue;
             allowed.insert(gradient_name(value.name));
             if (value.shape != ir::Shape::rows) usual.insert(gradient_name(value.name));
         }
@@ -199,6 +200,12 @@ class FormulaReader {
             NORMJIT_RETURN_IF_ERROR(add(gradient_name(input->name), input->axes, true, input->dtype).status());
         }
         return {};
+    }
+
+    /// True for [M,N] beside slices. Its gradient would be a sum over the slices.
+    bool is_shared_by_slices(Tensor tensor) const {
+        const Axes& axes = formula_.tensors[tensor]->axes;
+        return axes.row && !axes.slice;
     }
 
     Status read_saved(const ForwardPass& pass) {
@@ -265,11 +272,27 @@ class FormulaReader {
     /// Takes inputs that no output depends on out of the spec; they are still described by the formula.
     Status drop_unread() {
         NORMJIT_TRY(const ir::Function function, function_of(spec_));
+        if (has_partners(function)) NORMJIT_RETURN_IF_ERROR(use_partners());
         PerTensor<bool> is_read;
         for (const ir::Value& value : function.values) is_read[value.tensor] |= value.op == ir::Op::input;
         for (const Tensor tensor : all_tensors) {
             if (spec_.has(tensor) && !spec_.is_output(tensor) && !is_read[tensor]) spec_.tensors[tensor].reset();
         }
+        return {};
+    }
+
+    Status use_partners() {
+        if (spec_.cols % 2 != 0)
+            return fields_.error("cols", "partner(), the element half a row away, needs an even number");
+        size_t needed = 0;
+        for (const auto& tensor : formula_.tensors.values) needed += !tensor ? 0 : tensor->axes.column ? 2 : 1;
+        if (needed > tensor_count)
+            return invalid_argument(
+                fmt::format("spec: formula: with partner() each tensor with columns counts as two; "
+                            "these are {}, at most {} are allowed",
+                            needed, tensor_count));
+        formula_.has_partners = true;
+        spec_.formula = std::make_shared<const Formula>(formula_);
         return {};
     }
 
@@ -357,7 +380,8 @@ std::optional<DType> usual_type(const Spec& spec, Tensor tensor) {
 
 }  // namespace
 
-std::string formula_spec_text(const Spec& spec) {
+std::string formula_spec_text(const Spec& of) {
+    const Spec& spec = whole_spec(of);
     const Formula& formula = *spec.formula;
     std::string line = formula.source;
     if (spec.pass != Spec().pass) line += fmt::format(" pass={}", name(spec.pass));

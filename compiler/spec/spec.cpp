@@ -10,9 +10,11 @@ namespace normjit {
 
 namespace {
 
-/// The bytes that a launch moves: for each row, for each slice, and once per launch.
+/// The bytes that a launch moves: for each row of each slice, for each row of one slice, for each slice, and once per
+/// launch.
 struct Traffic {
     int64_t per_row = 0;
+    int64_t per_shared_row = 0;
     int64_t per_slice = 0;
     int64_t once = 0;
 };
@@ -22,7 +24,8 @@ Traffic traffic(const Spec& spec) {
     for (const Tensor tensor : all_tensors) {
         if (!spec.takes_part(tensor)) continue;
         const TensorSpec& its = *spec.tensors[tensor];
-        int64_t& counted = its.axes.row ? bytes.per_row : its.axes.slice ? bytes.per_slice : bytes.once;
+        int64_t& of_rows = its.axes.slice ? bytes.per_row : bytes.per_shared_row;
+        int64_t& counted = its.axes.row ? of_rows : its.axes.slice ? bytes.per_slice : bytes.once;
         const int64_t elements = (its.axes.column ? spec.cols : 1) * (its.accumulate ? 2 : 1);
         counted += static_cast<int64_t>(size_of(its.dtype)) * elements;
     }
@@ -100,6 +103,12 @@ bool Spec::has_per_slice() const {
     return std::ranges::any_of(all_tensors, [&](Tensor tensor) { return is_per_slice(tensor); });
 }
 
+bool Spec::tells_slices_apart() const {
+    return has_slices() && std::ranges::any_of(all_tensors, [&](Tensor tensor) {
+               return is_per_slice(tensor) || (is_matrix(tensor) && !axes(tensor).slice);
+           });
+}
+
 DType Spec::stream_type() const {
     const DType x = dtype(Tensor::x);
     if (has(Tensor::h)) return dtype(Tensor::h);
@@ -115,18 +124,19 @@ Spec in_one_slice(Spec spec) {
 int64_t max_rows(const Spec& spec, int64_t slices) {
     const Traffic bytes = traffic(spec);
     const int64_t of_slice = (INT64_MAX - bytes.once) / std::max<int64_t>(slices, 1) - bytes.per_slice;
-    return std::max<int64_t>(of_slice, 0) / std::max<int64_t>(bytes.per_row, 1);
+    return std::max<int64_t>(of_slice, 0) / std::max<int64_t>(bytes.per_row + bytes.per_shared_row, 1);
 }
 
 int64_t max_slices(const Spec& spec) {
     const Traffic bytes = traffic(spec);
-    return (INT64_MAX - bytes.once) / std::max<int64_t>(bytes.per_row + bytes.per_slice, 1);
+    return (INT64_MAX - bytes.once) / std::max<int64_t>(bytes.per_row + bytes.per_shared_row + bytes.per_slice, 1);
 }
 
 int64_t bytes_moved(const Spec& spec, Batch batch) {
     if (batch.slices > max_slices(spec) || batch.rows > max_rows(spec, batch.slices)) return INT64_MAX;
     const Traffic bytes = traffic(spec);
-    return bytes.per_row * batch.all_rows() + bytes.per_slice * batch.slices + bytes.once;
+    return bytes.per_row * batch.all_rows() + bytes.per_shared_row * batch.rows + bytes.per_slice * batch.slices +
+           bytes.once;
 }
 
 int64_t elements_of(const Spec& spec, Tensor tensor, Batch batch) {

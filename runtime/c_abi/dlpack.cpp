@@ -128,10 +128,12 @@ class ShapeReader {
     static int64_t stride_in_c(const Collapsed& of) { return of.stride == 0 ? NORMJIT_REPEAT_ROW : of.stride; }
 
     Expected<Shape> read_matrix() const {
-        NORMJIT_TRY(const int split, dimensions_of_slices(last()));
+        const bool has_slices = spec_.has_slices() && axes_.slice;
+        const int none = 0;
+        NORMJIT_TRY(const int split, has_slices ? dimensions_of_slices(last()) : none);
         NORMJIT_TRY(const Collapsed rows, collapse_to(split, last(), "row"));
         Shape shape{{}, rows.count, from_.shape[last()], stride_in_c(rows), 0};
-        if (!spec_.has_slices()) return shape;
+        if (!has_slices) return shape;
         NORMJIT_TRY(const Collapsed slices, collapse_to(0, split, "slice"));
         shape.slices = slices.count;
         shape.slice_stride = stride_in_c(slices);
@@ -196,8 +198,8 @@ Status agree(std::string_view tensor, std::string_view what, const std::optional
 uint32_t tensors_that_say(const Spec& spec, bool rows) {
     uint32_t bits = 0;
     for (const Tensor tensor : all_tensors) {
-        const bool has_rows = spec.declared_axes(tensor).row;
-        const bool says = has_rows || (!rows && spec.is_per_slice(tensor));
+        const Axes axes = spec.declared_axes(tensor);
+        const bool says = rows ? axes.row : axes.slice && (axes.row || spec.is_per_slice(tensor));
         if (says) bits |= uint32_t{1} << info(tensor).number;
     }
     return bits;

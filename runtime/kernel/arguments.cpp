@@ -3,6 +3,8 @@
 
 #include "support/try.h"
 
+#include "normjit/kernel_spec.h"
+
 #include <algorithm>
 #include <array>
 
@@ -63,24 +65,26 @@ bool touch_same_bytes(const Region& a, const Region& b) {
 
 class Checker {
   public:
-    Checker(const Artifact& artifact, const OperandList& operands, const Arguments& arguments, LaunchArguments& placed)
-        : spec_(artifact.spec),
-          geometry_(artifact.geometry),
-          operands_(operands),
-          arguments_(arguments),
-          placed_(placed) {}
+    Checker(const Artifact& artifact, const OperandPlaces& places, const Arguments& arguments, LaunchArguments& placed)
+        : spec_(artifact.spec), geometry_(artifact.geometry), places_(places), arguments_(arguments), placed_(placed) {}
 
     Status check() {
         NORMJIT_RETURN_IF_ERROR(check_batch());
-        for (size_t place = 0; place < operands_.size(); ++place) {
-            const Operand& operand = operands_[place];
+        for (size_t i = 0; i < places_.given.size(); ++i) {
+            const Operand& operand = places_.given[i];
             const Argument& given = arguments_[operand.tensor];
+            LaunchOperand& placed = placed_.operands[places_.first[i]];
             NORMJIT_RETURN_IF_ERROR(check_form(operand, given));
-            put(operand, given, placed_.operands[place]);
-            NORMJIT_RETURN_IF_ERROR(check_memory(operand, given, placed_.operands[place]));
+            put(operand, given, placed);
+            NORMJIT_RETURN_IF_ERROR(check_memory(operand, given, placed));
         }
         NORMJIT_RETURN_IF_ERROR(check_workspace());
         NORMJIT_RETURN_IF_ERROR(check_overlaps());
+        for (const OperandPlaces::SecondHalf& half : places_.second_halves) {
+            LaunchOperand& second = placed_.operands[half.place];
+            second = placed_.operands[half.first_place];
+            if (second.data != nullptr) second.data += half.bytes;
+        }
         placed_.rows = arguments_.rows;
         placed_.slices = arguments_.slices;
         placed_.workspace = arguments_.workspace;
@@ -123,7 +127,7 @@ class Checker {
         placed.data = static_cast<char*>(const_cast<void*>(given.data));
         if (operand.is_matrix()) {
             placed.row_stride = row_stride(given);
-            placed.slice_stride = slice_stride(given, arguments_.rows);
+            placed.slice_stride = operand.axes.slice ? slice_stride(given, arguments_.rows) : 0;
         } else if (operand.axes.is_rows()) {
             placed.row_stride = 1;
             placed.slice_stride = arguments_.rows;
@@ -149,8 +153,8 @@ class Checker {
             return error(tensor, "row_stride is {}; only matrices have one, leave it contiguous", given.row_stride);
         if (given.slice_stride == Argument::contiguous) return {};
         if (given.slice_stride < 0) return error(tensor, "slice_stride is {}; must be at least 0", given.slice_stride);
-        if (operand.is_matrix() || operand.is_per_slice()) return {};
-        return error(tensor, "slice_stride is {}; the tensor has no row per slice, leave it contiguous",
+        if (operand.axes.slice && operand.axes.column) return {};
+        return error(tensor, "slice_stride is {}; the tensor has nothing per slice, leave it contiguous",
                      given.slice_stride);
     }
 
@@ -198,7 +202,7 @@ class Checker {
                    !__builtin_add_overflow(last, region.bytes, &region.bytes);
         };
         if (operand.is_matrix() && !steps(arguments_.rows, placed.row_stride, region.outer)) return false;
-        if (arguments_.slices <= 1 || !(operand.is_matrix() || operand.is_per_slice())) return true;
+        if (arguments_.slices <= 1 || !(operand.axes.slice && operand.axes.column)) return true;
         int64_t packed = 0;
         if (operand.is_matrix() && given.slice_stride == Argument::contiguous &&
             __builtin_mul_overflow(arguments_.rows, placed.row_stride, &packed))
@@ -267,8 +271,8 @@ class Checker {
         const Region &input = a.written ? b : a, &output = a.written ? a : b;
         if (input.written || input.operand == nullptr || output.operand == nullptr) return false;
         if (!input.operand->is_matrix() || !output.operand->is_matrix()) return false;
-        const LaunchOperand &from = placed_.operands[operands_.place(*input.operand)],
-                            &to = placed_.operands[operands_.place(*output.operand)];
+        const LaunchOperand &from = placed_.operands[places_.place(*input.operand)],
+                            &to = placed_.operands[places_.place(*output.operand)];
         const bool same_rows = arguments_.rows == 1 || from.row_stride == to.row_stride;
         const bool same_slices = arguments_.slices == 1 || from.slice_stride == to.slice_stride;
         return from.data == to.data && input.operand->dtype == output.operand->dtype && same_rows && same_slices;
@@ -276,7 +280,7 @@ class Checker {
 
     const Spec& spec_;
     const Geometry& geometry_;
-    const OperandList& operands_;
+    const OperandPlaces& places_;
     const Arguments& arguments_;
     LaunchArguments& placed_;
     std::array<Region, max_operands + 1> regions_;  ///< one per operand, and the workspace
@@ -285,9 +289,21 @@ class Checker {
 
 }  // namespace
 
-Status place_arguments(const Artifact& artifact, const OperandList& operands, const Arguments& arguments,
+OperandPlaces::OperandPlaces(const Spec& whole, const Spec& of_kernel, const OperandList& operands) : given(whole) {
+    for (size_t place = 0; place < operands.size(); ++place) {
+        const Operand& operand = operands[place];
+        const Part part = part_of(of_kernel, operand.tensor);
+        if (part.first_column == 0) {
+            first[given.place(part.tensor)] = place;
+        } else {
+            second_halves.push_back({place, operands.place(part.tensor), part.first_column * operand.bytes()});
+        }
+    }
+}
+
+Status place_arguments(const Artifact& artifact, const OperandPlaces& places, const Arguments& arguments,
                        LaunchArguments& placed) {
-    return Checker(artifact, operands, arguments, placed).check();
+    return Checker(artifact, places, arguments, placed).check();
 }
 
 }  // namespace normjit

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 namespace normjit {
 
@@ -45,10 +46,29 @@ struct LaunchArguments {
     Batch batch() const { return {rows, slices}; }
 };
 
+/// The tensors that a caller gives, and the places in which the code finds them: one, or two of the halves of its rows
+/// (kernel_spec.h).
+class OperandPlaces {
+  public:
+    OperandPlaces(const Spec& given, const Spec& of_kernel, const OperandList& operands);
+
+    /// The tensors of the caller's spec. Place i of `first` is that of operand i.
+    const OperandList given;
+    std::array<size_t, max_operands> first{};
+
+    struct SecondHalf {
+        size_t place, first_place;
+        int64_t bytes;  ///< from the start of the row
+    };
+    std::vector<SecondHalf> second_halves;
+
+    size_t place(const Operand& operand) const { return first[given.place(operand)]; }
+};
+
 /// Checks that the artifact's code may run on the arguments, and puts them in their places. An error is an
-/// invalid_argument that names the argument and says what is allowed. `operands` belong to the artifact's spec; other
-/// tensors are ignored. Allocates only for an error. Afterwards every offset in bytes fits 64 bits.
-Status place_arguments(const Artifact& artifact, const OperandList& operands, const Arguments& arguments,
+/// invalid_argument that names the argument and says what is allowed. Tensors that are not the artifact's are ignored.
+/// Allocates only for an error. Afterwards every offset in bytes fits 64 bits.
+Status place_arguments(const Artifact& artifact, const OperandPlaces& places, const Arguments& arguments,
                        LaunchArguments& placed);
 
 }  // namespace normjit

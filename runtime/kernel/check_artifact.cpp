@@ -3,6 +3,7 @@
 
 #include "support/try.h"
 
+#include "normjit/kernel_spec.h"
 #include "normjit/operand.h"
 
 #include <algorithm>
@@ -54,7 +55,7 @@ Status check_entries(const Artifact& artifact) {
     if (overlaps && geometry.cpu.sweeps != 2) return does_not_fit(artifact, "entry point both_sweeps");
     const bool streams = artifact.find("last_sweep_nontemporal") != nullptr;
     NORMJIT_RETURN_IF_ERROR(check_entry(artifact, "both_sweeps_nontemporal", overlaps && streams));
-    const OperandList operands(artifact.spec);
+    const OperandList operands(kernel_spec(artifact.spec));
     return check_entry(artifact, "final_reduce", !operands.reductions().empty());
 }
 

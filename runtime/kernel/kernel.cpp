@@ -37,7 +37,7 @@ class LentWorkspace {
 
 Status Kernel::Impl::check_and_launch(const Arguments& arguments) const {
     LaunchArguments placed;
-    NORMJIT_RETURN_IF_ERROR(place_arguments(artifact, operands, arguments, placed));
+    NORMJIT_RETURN_IF_ERROR(place_arguments(artifact, places, arguments, placed));
     return launch(placed);
 }
 

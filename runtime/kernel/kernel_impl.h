@@ -6,6 +6,7 @@
 
 #include "normjit/artifact.h"
 #include "normjit/kernel.h"
+#include "normjit/kernel_spec.h"
 #include "normjit/operand.h"
 #include "normjit/status.h"
 
@@ -22,7 +23,9 @@ struct Kernel::Impl {
     virtual Status launch(const LaunchArguments& arguments) const = 0;
 
     const Artifact artifact;
-    const OperandList operands{artifact.spec};
+    const Spec spec = kernel_spec(artifact.spec);  ///< as the code sees it
+    const OperandList operands{spec};
+    const OperandPlaces places{artifact.spec, spec, operands};
 };
 
 }  // namespace normjit

@@ -63,7 +63,7 @@ Layout make_layout(const Case& a_case) {
         place.stride = random_stride(random, spec.cols, size(spec, tensor));
         if (aligned && place.stride % 64 != 0) place.stride = spec.cols;
         place.slice_stride = spec.is_matrix(tensor) ? a_case.rows * place.stride : spec.cols;
-        if (spec.has_slices() && !aligned) draw_slice_stride(random, a_case, tensor, place);
+        if (spec.has_slices() && spec.axes(tensor).slice && !aligned) draw_slice_stride(random, a_case, tensor, place);
     }
     PerTensor<bool> is_taken;
     for (const Tensor output : {Tensor::y, Tensor::h, Tensor::dx, Tensor::dresidual_in}) {
@@ -103,7 +103,7 @@ Problem::Problem(const Case& a_case, const Geometry& geometry, const Layout& lay
         argument.dtype = spec.dtype(tensor);
         argument.cols = spec.axes(tensor).column ? spec.cols : 0;
         if (spec.is_matrix(tensor)) argument.row_stride = place.stride;
-        const bool has_slices = spec.is_matrix(tensor) || spec.is_per_slice(tensor);
+        const bool has_slices = spec.axes(tensor).slice && spec.axes(tensor).column;
         if (has_slices && spec.has_slices()) argument.slice_stride = place.slice_stride;
         const Rows shape = rows(tensor);
         if (!layout_.under[tensor]) {
@@ -144,7 +144,9 @@ Problem::Rows Problem::rows(Tensor tensor) const {
     const int64_t width = case_.spec.cols * element, slice_stride = place.slice_stride * element;
     std::byte* data = memory_[owner].data();
     if (case_.spec.is_matrix(tensor))
-        return {data, case_.slices, case_.rows, slice_stride, place.stride * element, width};
+        return {
+            data, case_.spec.axes(tensor).slice ? case_.slices : 1, case_.rows, slice_stride, place.stride * element,
+            width};
     if (case_.spec.is_per_slice(tensor)) return {data, case_.slices, 1, slice_stride, 0, width};
     return {data, 1, 1, 0, 0, all};
 }

@@ -38,7 +38,8 @@ struct Launch {
     /// Returns the whole message of the error, or "".
     std::string error() const {
         LaunchArguments placed;
-        const Status status = place_arguments(artifact, OperandList(artifact.spec), arguments, placed);
+        const OperandPlaces places(artifact.spec, artifact.spec, OperandList(artifact.spec));
+        const Status status = place_arguments(artifact, places, arguments, placed);
         CHECK(status.code() == (status.ok() ? Code::ok : Code::invalid_argument));
         return status.message();
     }

@@ -20,17 +20,20 @@ class FormulaText {
 
     std::string run() {
         const bool has_gate = random_.chance(50), has_rows = random_.chance(25), has_scale = random_.chance(60);
-        std::string inputs = "x[M,N]";
+        const bool has_slices = random_.chance(25), is_shared = has_slices && random_.chance(60);
+        has_partners_ = random_.chance(25);
+        const std::string rows = has_slices ? "S,M" : "M";
+        std::string inputs = fmt::format("x[{},N]", rows);
         matrices_ = {"x"};
-        if (has_gate) inputs += ", z[M,N]", matrices_.emplace_back("z");
-        if (has_rows) inputs += ", r[M]", rows_.emplace_back("r");
+        if (has_gate) inputs += fmt::format(", z[{},N]", is_shared ? "M" : rows), matrices_.emplace_back("z");
+        if (has_rows) inputs += fmt::format(", r[{}]", rows), rows_.emplace_back("r");
         if (has_scale) inputs += ", gamma[N]", columns_.emplace_back("gamma");
         for (int64_t i = random_.between(1, 5); i > 0; --i) line();
         // Something of x, in a range that 16-bit types have.
         const std::string last = matrices_.back();
         const std::string scaled = fmt::format("{} * rsqrt(row_mean({} * {}) + 0.5)", last, last, last);
         body_ += fmt::format("y = {}{}", scaled, has_scale && random_.chance(70) ? " * gamma" : "");
-        return fmt::format("norm drawn({}) -> y[M,N] {{ {} }}", inputs, body_);
+        return fmt::format("norm drawn({}) -> y[{},N] {{ {} }}", inputs, rows, body_);
     }
 
   private:
@@ -64,6 +67,7 @@ class FormulaText {
                 if (columns_.empty()) return add(matrices_, fmt::format("1 - {} / 3", a));
                 return add(matrices_, fmt::format("{} * ({} + 0.5)", a, any(columns_)));
             case 7:
+                if (has_partners_ && random_.chance(60)) return add(matrices_, fmt::format("partner({}) * 0.75", a));
                 return add(matrices_, fmt::format("{}({}) * 0.5", random_.pick(smooth_functions), a));
             case 8:
                 return add(matrices_, fmt::format("max({}, {}) - abs({})", a, b, any(matrices_)));
@@ -76,6 +80,7 @@ class FormulaText {
     Random& random_;
     std::vector<std::string> matrices_, rows_, columns_;
     std::string body_;
+    bool has_partners_ = false;
     int count_ = 0;
 };
 
@@ -93,12 +98,15 @@ Expected<Spec> random_formula_spec(Random& random, const SpecLimits& limits) {
     plain.f64_percent = 0;
     const Spec drawn = random_spec(random, plain);  // for sizes
     if (text == "dynamic_tanh") text += fmt::format(" alpha={}", random.pick({0.5, 1.25}));
-    text += fmt::format(" pass={} cols={}", random.chance(40) ? "forward" : "backward", drawn.cols);
+    const std::string whole(library_formula(text).value_or(text));
+    const bool has_partners = whole.find("partner") != std::string::npos;
+    text += fmt::format(" pass={} cols={}", random.chance(40) ? "forward" : "backward",
+                        has_partners ? 2 * drawn.cols : drawn.cols);
     if (drawn.rows) text += fmt::format(" rows={}", *drawn.rows);
     if (drawn.has_slices()) text += drawn.slices ? fmt::format(" slices={}", *drawn.slices) : " slices=any";
     const bool wide = random.chance(10);
     text += fmt::format(" x={}", wide ? "f64" : name(random.pick({DType::f32, DType::bf16, DType::f16})));
-    if (text.find("gamma") != std::string::npos || text.find("rmsnorm") != std::string::npos)
+    if (whole.find("gamma?[N]") != std::string::npos || whole.find("gamma[N]") != std::string::npos)
         text += wide ? " gamma=f64" : " gamma=f32";
     if (random.chance(15)) text += " invariant=1";
     return parse_spec(text);

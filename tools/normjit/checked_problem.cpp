@@ -80,8 +80,8 @@ class CpuCheckedProblem final : public CheckedProblem {
 
 Batch made_batch(const Spec& spec, Batch batch) {
     constexpr int64_t made_elements = 1 << 20;
-    const int64_t slices = !spec.has_per_slice() ? 1 : batch.slices >= 3 ? 3 : batch.slices;
-    const int64_t rows = spec.has_per_slice() ? batch.rows : batch.all_rows();
+    const int64_t slices = !spec.tells_slices_apart() ? 1 : batch.slices >= 3 ? 3 : batch.slices;
+    const int64_t rows = spec.tells_slices_apart() ? batch.rows : batch.all_rows();
     const int64_t most = made_elements / spec.cols / std::max<int64_t>(slices, 1);
     const int64_t made = std::clamp<int64_t>(most, std::min<int64_t>(rows, 1), rows);
     return {made == rows || made % 2 == 1 ? made : made - 1, slices};

@@ -57,7 +57,7 @@ ExpectedOutputs::ExpectedOutputs(const Problem& made, Batch batch)
             columns_to_check_.push_back({operand.tensor, slice});
     }
     const Inputs inputs = inputs_of(made);
-    spec_.has_per_slice() ? compute_by_slice(inputs) : compute_alike(inputs);
+    spec_.tells_slices_apart() ? compute_by_slice(inputs) : compute_alike(inputs);
 }
 
 /// Computes the outputs if every row has the same columns.
@@ -113,8 +113,11 @@ ExpectedOutputs::Inputs ExpectedOutputs::rows_of(const Inputs& inputs, int64_t s
             copy(spec_.is_per_slice(tensor) ? slice % made_.slices : 0, spec_.cols);
             continue;
         }
-        for (int64_t i = 0; i < count; ++i)
-            copy((first + i) % made_.all_rows(), spec_.is_matrix(tensor) ? spec_.cols : 1);
+        for (int64_t i = first; i < first + count; ++i) {
+            const bool is_shared = !spec_.axes(tensor).slice;
+            copy(is_shared ? i % batch_.rows % made_.rows : i % made_.all_rows(),
+                 spec_.is_matrix(tensor) ? spec_.cols : 1);
+        }
     }
     return part;
 }

@@ -123,6 +123,8 @@ class FormulaComputation {
         return result;
     }
 
+    size_t partner_of(size_t j) const { return (j + cols_ / 2) % cols_; }
+
     Number row_mean(int of) const {
         Sum<Real> sum;
         for (size_t j = 0; j < cols_; ++j) sum.add(at(of, j));
@@ -155,6 +157,8 @@ class FormulaComputation {
             }
             case Kind::like:
                 return a;
+            case Kind::partner:
+                return at(operation.operands[0], partner_of(j));
             case Kind::round_bf16:
                 return rounded_by(DType::bf16, a);
             case Kind::round_f16:
@@ -275,6 +279,12 @@ class FormulaComputation {
             }
             case Kind::like:
                 return send(id, a, cols, [](const Number& g, size_t) { return g; });
+            case Kind::partner: {
+                const Numbers& adjoint = adjoints_[id];
+                return send(id, a, true, [&](const Number&, size_t j) {
+                    return adjoint.size() == 1 ? adjoint[0] : adjoint[partner_of(j)];
+                });
+            }
             case Kind::min:
             case Kind::max:
                 return propagate_extreme(id, operation.kind == Kind::max);

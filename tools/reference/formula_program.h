@@ -22,6 +22,7 @@ enum class Kind {
     max,
     compare,
     like,
+    partner,
     round_bf16,
     round_f16,
     row_mean,

@@ -14,6 +14,8 @@
 #include "plan/plan.h"
 #include "support/try.h"
 
+#include "normjit/kernel_spec.h"
+
 #include <new>
 #include <string_view>
 
@@ -75,7 +77,8 @@ Status work(const Question& question, const Answer& answer) {
         set_bytes(answer, text);
         return {};
     }
-    NORMJIT_TRY(const Spec spec, parse_spec(question.spec));
+    NORMJIT_TRY(const Spec whole, parse_spec(question.spec));
+    const Spec spec = kernel_spec(whole);
     NORMJIT_TRY(const Schedule schedule, parse_schedule(question.schedule));
     NORMJIT_TRY(ir::Function function, ir::parse(question.formula, frontend::declare(spec).operands));
     NORMJIT_TRY(const plan::Plan plan, plan::build(spec, schedule, target, passes::assign_sweeps(function)));

@@ -8,6 +8,8 @@
 #include "support/default_settings.h"
 #include "support/try.h"
 
+#include "normjit/kernel_spec.h"
+
 #include <string_view>
 
 namespace normjit {
@@ -40,13 +42,13 @@ bool same_tensors(const Spec& spec, const ir::Function& function) {
 Expected<PortableProgram> PortableProgram::make(const Artifact& artifact) {
     if (artifact.format != CodeFormat::portable) return invalid_argument("portable: the artifact holds machine code");
     const DefaultSettings settings;  // applies to the formula's numbers
+    const Spec spec = kernel_spec(artifact.spec);
     const auto* text = reinterpret_cast<const char*>(artifact.code.data());
-    NORMJIT_TRY(ir::Function function,
-                ir::parse({text, artifact.code.size()}, frontend::declare(artifact.spec).operands));
+    NORMJIT_TRY(ir::Function function, ir::parse({text, artifact.code.size()}, frontend::declare(spec).operands));
     NORMJIT_RETURN_IF_ERROR(ir::verify(function));
-    if (!same_tensors(artifact.spec, function)) return invalid_argument("portable: the formula is not of the spec");
+    if (!same_tensors(spec, function)) return invalid_argument("portable: the formula is not of the spec");
     function = passes::assign_sweeps(function);
-    NORMJIT_TRY(plan::Plan plan, plan::build(artifact.spec, artifact.schedule, artifact.target, std::move(function)));
+    NORMJIT_TRY(plan::Plan plan, plan::build(spec, artifact.schedule, artifact.target, std::move(function)));
     plan.geometry.cpu.split_rows = 0;  // there is no code for parts of columns
     if (plan.geometry != artifact.geometry) return invalid_argument("portable: the geometry is not of the formula");
     NORMJIT_RETURN_IF_ERROR(backend::portable_backend.legal(plan));

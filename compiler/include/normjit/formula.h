@@ -13,6 +13,8 @@
 
 namespace normjit {
 
+struct Spec;
+
 struct Formula {
     std::string source;  ///< how the text of a spec begins: the name of a norm of the library, or the whole formula
     std::string name;    ///< the norm's
@@ -25,6 +27,7 @@ struct Formula {
         bool is_output = false;
         bool is_optional = false;
         DType dtype = DType::f32;
+        std::optional<normjit::Tensor> second_half_of = {};  ///< in the spec of a kernel: kernel_spec.h
         bool operator==(const Tensor&) const = default;
     };
     PerTensor<std::optional<Tensor>> tensors;
@@ -38,6 +41,14 @@ struct Formula {
     std::vector<Number> numbers;     ///< the value of each word of the formula that is one
     std::vector<std::string> saved;  ///< names of values of the forward pass that the backward pass reads
     std::vector<std::string> usual_outputs, usual_saved;  ///< of a text that does not say them
+
+    bool has_partners = false;  ///< kernels see its rows in halves: kernel_spec.h
+
+    /// The spec of whole rows, in that of halves. The other members say all that two such specs may differ in.
+    struct Whole {
+        std::shared_ptr<const Spec> spec;
+        bool operator==(const Whole&) const { return true; }
+    } whole;
 
     bool operator==(const Formula&) const = default;
 };

@@ -93,6 +93,9 @@ struct Spec {
     bool is_per_slice(Tensor tensor) const { return has(tensor) && tensors[tensor]->axes.is_per_slice(); }
     bool has_per_slice() const;
     bool has_slices() const { return slices != 1; }
+    /// True if the rows of all slices together are another problem than one slice of as many rows: a column tensor has a
+    /// row for each slice, or a matrix is the same for all of them.
+    bool tells_slices_apart() const;
     /// Returns nothing if either is given at launch.
     std::optional<Batch> batch() const {
         return rows && slices ? std::optional<Batch>({*rows, *slices}) : std::nullopt;

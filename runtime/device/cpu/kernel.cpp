@@ -17,12 +17,12 @@ CpuKernel::CpuKernel(Artifact made, std::shared_ptr<const Threads> workers, std:
       code(std::move(memory)),
       program(std::move(formula)),
       threads(std::move(workers)),
-      rows_to_share(Geometry::rows_to_share(artifact.spec.cols, threads->count())),
-      rows_past_caches(artifact.geometry.rows_past_caches(operands, artifact.spec.cols, artifact.target.cpu.cores,
-                                                          threads->count())) {
+      rows_to_share(Geometry::rows_to_share(spec.cols, threads->count())),
+      rows_past_caches(
+          artifact.geometry.rows_past_caches(operands, spec.cols, artifact.target.cpu.cores, threads->count())) {
     if (!code) return;
     const auto& cpu = std::get<CpuSchedule>(artifact.schedule.device);
-    staged_output = normjit::staged_output(artifact.spec.cols, operands, cpu);
+    staged_output = normjit::staged_output(spec.cols, operands, cpu);
     const auto find = [&]<class Function>(const char* entry, Function& function) {
         if (const EntryPoint* found = artifact.find(entry)) function = code->function<Function>(found->offset);
     };

@@ -15,7 +15,7 @@ constexpr int64_t line_bytes = 64;  ///< stores past the caches write whole cach
 
 Launch::Launch(const CpuKernel& kernel, const LaunchArguments& arguments)
     : kernel_(kernel),
-      spec_(kernel.artifact.spec),
+      spec_(kernel.spec),
       geometry_(kernel.artifact.geometry),
       arguments_(arguments),
       groups_(geometry_.groups(arguments.batch().all_rows(), arguments.workspace_bytes)),

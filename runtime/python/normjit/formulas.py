@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     _Tensors = dict[str, Any]  # of _Tensor, by name
     _Operands = dict[str, Any]  # of _operand.Operand, by name
 
-_Tensor = collections.namedtuple("_Tensor", ("name", "axes", "is_optional"))
+# shared: [M,N] that all slices share
+_Tensor = collections.namedtuple("_Tensor", ("name", "axes", "is_optional", "is_shared"))
 
 
 class Formula:
@@ -48,9 +49,15 @@ class Formula:
         assert parts is not None, header
         given, made = parts[2], parts[3]
         self.name: str = parts[1]
-        self._inputs, self._outputs = _tensors(given), _tensors(made)
+        self._has_slices = "[S" in header
+        self._inputs, self._outputs = self._tensors(given), self._tensors(made)
         self.inputs, self.outputs = tuple(self._inputs), tuple(self._outputs)
         self.optional = tuple(t.name for t in (*self._inputs.values(), *self._outputs.values()) if t.is_optional)
+
+    def _tensors(self, text: str) -> _Tensors:
+        """Returns the tensors of "x[M,N], gamma?[N]" by name."""
+        found = re.findall(r"(\w+)(\??)\[([SMN,]*)\]", text)
+        return {name: _Tensor(name, axes, bool(optional), self._has_slices and axes == "M,N") for name, optional, axes in found}
 
     def axes(self, name: str) -> str:
         """Returns the axes of an input or output: "M,N", "M", "N", "", or with S before them."""
@@ -125,7 +132,7 @@ class Formula:
 
     def _matrix(self, operands: _Operands) -> Any:
         for name, tensor in self._inputs.items():
-            if tensor.axes.endswith("M,N") and name in operands:
+            if tensor.axes.endswith("M,N") and not tensor.is_shared and name in operands:
                 if not operands[name].shape:
                     raise InvalidArgument(f"{name}: has no dimensions; the last must be the normalised one")
                 return operands[name]
@@ -147,7 +154,7 @@ class Formula:
         words = [self.text, f"pass={which} cols={like.shape[-1]}", types, f"out={','.join(wanted)}"]
         if which == "backward":
             words.append(f"save={','.join(saved) or 'none'}")
-        if any("S" in tensor.axes for tensor in self._inputs.values()):
+        if self._has_slices:
             words.append(f"slices={like.shape[0]}")
         words += [f"{name}={float(value)!r}" for name, value in sorted(numbers.items())]
         kernel, places = _kernel(like.device, " ".join(words), stream)
@@ -177,11 +184,6 @@ def _kernel(device: str, text: str, stream: int | None) -> tuple[_library.Kernel
     return kernel, places
 
 
-def _tensors(text: str) -> _Tensors:
-    """Returns the tensors of "x[M,N], gamma?[N]" by name."""
-    return {name: _Tensor(name, axes, bool(optional)) for name, optional, axes in re.findall(r"(\w+)(\??)\[([SMN,]*)\]", text)}
-
-
 def _wanted(writable: _Tensors, names: Any) -> list[str]:
     names = [names] if isinstance(names, str) else list(names)
     for name in names:
@@ -195,6 +197,8 @@ def _wanted(writable: _Tensors, names: Any) -> list[str]:
 def _shapes(tensor: Any, like: Any) -> tuple[tuple[int, ...], ...]:
     """Returns the shapes that a tensor may have beside the matrix that decides."""
     shape = like.shape
+    if tensor.is_shared:
+        return (shape[1:],)
     if tensor.axes.endswith("M,N"):
         return (shape,)
     if tensor.axes.endswith("M"):

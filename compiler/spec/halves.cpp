@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//     y    = q * cos + partner(q) * sin      y   = q * cos + q_2 * sin        y_2 = q_2 * cos_2 + q * sin_2
+//     mean = row_mean(x)                     mean = row_mean(x + x_2) * 0.5
+#include "spec/halves.h"
+
+#include "ir/builder.h"
+#include "spec/formula.h"
+
+#include "normjit/kernel_spec.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace normjit {
+
+namespace {
+
+using ir::Expr;
+using ir::Op;
+using ir::ValueId;
+
+/// A value in the two halves of a row. Both are the same for a value without columns.
+struct Halves {
+    Expr first, second;
+};
+
+class HalfRows {
+  public:
+    HalfRows(const ir::Function& whole, const Spec& spec)
+        : whole_(whole), spec_(spec), b_(declare_formula(spec)), halves_(whole.values.size()) {}
+
+    ir::Function run() && {
+        for (ValueId id = 0; id < whole_.size(); ++id) halves_[id] = halves_of(whole_[id]);
+        for (const ir::Output& output : whole_.outputs) {
+            const auto [first, second] = halves_[output.value];
+            b_.output(output.tensor, first);
+            if (const auto other = second_half(output.tensor)) b_.output(*other, second);
+        }
+        return std::move(b_).finish();
+    }
+
+  private:
+    std::optional<Tensor> second_half(Tensor tensor) const {
+        for (const Tensor other : all_tensors) {
+            const auto& its = spec_.formula->tensors[other];
+            if (its && its->second_half_of == tensor) return other;
+        }
+        return std::nullopt;
+    }
+
+    Halves halves_of(const ir::Value& value) {
+        Halves made = computed(value);
+        if (value.op == Op::input || value.name.empty()) return made;
+        b_.name(value.name, made.first);
+        if (made.second.id != made.first.id) b_.name(value.name + "_2", made.second);
+        return made;
+    }
+
+    Halves computed(const ir::Value& value) {
+        const auto same = [](Expr one) { return Halves{one, one}; };
+        if (value.op == Op::constant) return same(b_.constant(value.constant));
+        if (value.op == Op::input) {
+            const Expr first = b_.input(value.tensor);
+            const auto other = second_half(value.tensor);
+            return {first, other ? b_.input(*other) : first};
+        }
+        const Halves a = halves_[value.operands[0]];
+        switch (value.op) {
+            case Op::partner:
+                return {a.second, a.first};
+            case Op::row_mean:
+                return same(ir::row_mean(a.first + a.second) * 0.5);
+            case Op::max_abs:
+                return same(ir::max_abs(ir::max(ir::abs(a.first), ir::abs(a.second))));
+            default:
+                break;
+        }
+        const Halves b = value.operand_count() == 2 ? halves_[value.operands[1]] : Halves{};
+        const Expr first = b_.apply(value.op, a.first, b.first);
+        const bool has_columns = ir::join(value.shape, ir::Shape::cols) == value.shape;
+        return {first, has_columns ? b_.apply(value.op, a.second, b.second) : first};
+    }
+
+    const ir::Function& whole_;
+    const Spec& spec_;
+    ir::Builder b_;
+    ir::PerValue<Halves> halves_;
+};
+
+Formula formula_of_halves(const Spec& whole) {
+    Formula formula = *whole.formula;
+    formula.has_partners = false;
+    formula.whole.spec = std::make_shared<const Spec>(whole);
+    ir::Operands taken;
+    for (const Tensor tensor : all_tensors) {
+        if (formula.tensors[tensor]) taken[tensor] = ir::Operand();
+    }
+    for (const Tensor tensor : all_tensors) {
+        const auto& first = whole.formula->tensors[tensor];
+        if (!first || !first->axes.column) continue;
+        Formula::Tensor second = *first;
+        second.name = first->name + "_2";
+        while (whole.find(second.name)) second.name += "_";
+        second.second_half_of = tensor;
+        const Tensor number = *ir::free_number(taken, second.name);  // the spec was refused if there is none
+        taken[number] = ir::Operand();
+        formula.tensors[number] = std::move(second);
+    }
+    return formula;
+}
+
+}  // namespace
+
+bool has_partners(const ir::Function& function) {
+    return std::ranges::any_of(function.values, [](const ir::Value& value) { return value.op == Op::partner; });
+}
+
+ir::Function in_halves(const ir::Function& whole, const Spec& spec) { return HalfRows(whole, spec).run(); }
+
+Spec kernel_spec(const Spec& spec) {
+    if (!spec.formula || !spec.formula->has_partners) return spec;
+    Spec halves = spec;
+    halves.cols = spec.cols / 2;
+    halves.formula = std::make_shared<const Formula>(formula_of_halves(spec));
+    for (const Tensor tensor : all_tensors) {
+        const auto& its = halves.formula->tensors[tensor];
+        if (its && its->second_half_of) halves.tensors[tensor] = spec.tensors[*its->second_half_of];
+    }
+    return halves;
+}
+
+const Spec& whole_spec(const Spec& kernel_spec) {
+    return kernel_spec.formula && kernel_spec.formula->whole.spec ? *kernel_spec.formula->whole.spec : kernel_spec;
+}
+
+Part part_of(const Spec& kernel_spec, Tensor tensor) {
+    if (!kernel_spec.formula || !kernel_spec.formula->tensors[tensor]->second_half_of) return {tensor, 0};
+    return {*kernel_spec.formula->tensors[tensor]->second_half_of, kernel_spec.cols};
+}
+
+}  // namespace normjit

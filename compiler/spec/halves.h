@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Formulas with partner(), over rows in two halves.
+#pragma once
+
+#include "ir/ir.h"
+
+#include "normjit/spec.h"
+
+namespace normjit {
+
+/// True if a value is partner() of another.
+bool has_partners(const ir::Function& function);
+
+/// Returns the function of whole rows as one of their halves, without partner(). `spec` is that of the kernel.
+ir::Function in_halves(const ir::Function& whole, const Spec& spec);
+
+}  // namespace normjit
