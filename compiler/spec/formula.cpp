@@ -92,7 +92,7 @@ Expected<ForwardPass> forward_pass(const Spec& spec) {
 Expected<ir::Function> function_of(const Spec& spec) {
     if (const Spec& whole = whole_spec(spec); &whole != &spec) {
         NORMJIT_TRY(const ir::Function of_whole, function_of(whole));
-        return in_halves(of_whole, spec);
+        return in_halves(of_whole, spec, declare_formula(spec));
     }
     NORMJIT_TRY(ForwardPass pass, forward_pass(spec));
     if (spec.pass == Pass::forward) return forward_of(spec, std::move(pass));

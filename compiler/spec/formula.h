@@ -18,6 +18,8 @@ std::string gradient_name(std::string_view name);
 
 /// Returns the text of a norm in templates/norms; nothing if there is none of this name.
 std::optional<std::string_view> library_formula(std::string_view name);
+/// Returns the keys of specs with formulas that are no names of tensors and numbers.
+const std::vector<std::string_view>& formula_keys();
 /// Returns the names of the norms in templates/norms.
 std::vector<std::string_view> library_names();
 

@@ -3,7 +3,6 @@
 #include "spec/fields.h"
 #include "spec/formula.h"
 #include "spec/halves.h"
-#include "spec/library.h"
 #include "support/try.h"
 
 #include "normjit/kernel_spec.h"
@@ -20,11 +19,6 @@ namespace normjit {
 namespace {
 
 constexpr std::string_view left_out = "none";
-constexpr std::string_view word_of_formulas = "norm";
-constexpr std::string_view extension = ".norm";
-
-const std::vector<std::string_view> own_keys = {"pass", "slices",     "rows",      "cols", "out",
-                                                "save", "accumulate", "invariant", "norm"};
 
 std::optional<double> usual_number(std::string_view name) {
     static const Spec plain;
@@ -50,7 +44,7 @@ Expected<FormulaSource> read_source(std::string_view text) {
     const auto in_library = library_formula(head);
     FormulaSource source{
         .signature = {}, .as_written = std::string(head), .text = in_library.value_or(text), .rest = {}};
-    auto signature = ir::read_signature(source.text, own_keys);
+    auto signature = ir::read_signature(source.text, formula_keys());
     if (!signature) return invalid_argument("spec: formula: " + signature.status().message());
     source.signature = *std::move(signature);
     source.rest = text.substr(in_library ? head.size() : source.signature.bytes);
@@ -76,6 +70,7 @@ class FormulaReader {
         NORMJIT_RETURN_IF_ERROR(read_numbers());
         NORMJIT_RETURN_IF_ERROR(read_inputs());
         NORMJIT_RETURN_IF_ERROR(spec_.pass == Pass::forward ? read_forward() : read_backward());
+        if (wanted_.empty()) return invalid_argument("spec: out: no output is asked for; name one or more");
         NORMJIT_RETURN_IF_ERROR(read_accumulate());
         NORMJIT_RETURN_IF_ERROR(refuse_strangers());
         NORMJIT_RETURN_IF_ERROR(drop_unread());
@@ -259,7 +254,7 @@ class FormulaReader {
         for (const text::Fields::Field& field : fields_.all()) {
             const bool is_number =
                 std::ranges::find(source_.signature.numbers, field.key) != source_.signature.numbers.end();
-            if (is_number || std::ranges::find(own_keys, field.key) != own_keys.end()) continue;
+            if (is_number || std::ranges::find(formula_keys(), field.key) != formula_keys().end()) continue;
             const bool is_left_out = std::ranges::any_of(source_.signature.tensors, [&](const SignatureTensor& tensor) {
                 return tensor.name == field.key && !tensor.is_output;
             });
@@ -275,10 +270,13 @@ class FormulaReader {
         if (has_partners(function)) NORMJIT_RETURN_IF_ERROR(use_partners());
         PerTensor<bool> is_read;
         for (const ir::Value& value : function.values) is_read[value.tensor] |= value.op == ir::Op::input;
+        bool reads_matrix = false;
         for (const Tensor tensor : all_tensors) {
-            if (spec_.has(tensor) && !spec_.is_output(tensor) && !is_read[tensor]) spec_.tensors[tensor].reset();
+            if (!spec_.has(tensor) || spec_.is_output(tensor)) continue;
+            if (!is_read[tensor]) spec_.tensors[tensor].reset();
+            reads_matrix |= is_read[tensor] && spec_.is_matrix(tensor);
         }
-        return {};
+        return reads_matrix ? Status() : invalid_argument("spec: formula: no output depends on a matrix [M,N]");
     }
 
     Status use_partners() {
@@ -306,45 +304,9 @@ class FormulaReader {
 
 }  // namespace
 
-std::optional<std::string_view> library_formula(std::string_view name) {
-    for (const LibraryNorm& norm : library_norms()) {
-        if (norm.file.substr(0, norm.file.size() - extension.size()) == name) return norm.text;
-    }
-    return std::nullopt;
-}
-
-std::vector<std::string_view> library_names() {
-    std::vector<std::string_view> names;
-    for (const LibraryNorm& norm : library_norms())
-        names.push_back(norm.file.substr(0, norm.file.size() - extension.size()));
-    return names;
-}
-
-Expected<std::string> formula_line(std::string_view formula) {
-    formula = library_formula(text::trim(formula)).value_or(formula);
-    auto signature = ir::read_signature(formula, own_keys);
-    if (!signature.ok()) return invalid_argument("formula: " + signature.status().message());
-    const std::string_view rest = formula.substr(signature->bytes);
-    if (text::trim(rest).empty()) return std::move(signature->line);
-    return invalid_argument(fmt::format("formula: '{}' after its end", text::shown(text::trim(rest))));
-}
-
-std::vector<std::string_view> norm_names() {
-    std::vector<std::string_view> names;
-    for (const Norm norm : all_norms) names.push_back(name(norm));
-    const auto library = library_names();
-    names.insert(names.end(), library.begin(), library.end());
-    return names;
-}
-
-bool begins_with_formula(std::string_view text) {
-    const std::string_view head = text::first_word(text);
-    return head == word_of_formulas || library_formula(head).has_value();
-}
-
 Expected<Spec> parse_formula_spec(std::string_view text) {
     NORMJIT_TRY(const FormulaSource source, read_source(text));
-    std::vector<std::string> words(own_keys.begin(), own_keys.end());
+    std::vector<std::string> words(formula_keys().begin(), formula_keys().end());
     for (const ir::Signature::Tensor& tensor : source.signature.tensors) {
         words.push_back(tensor.name);
         words.push_back(gradient_name(tensor.name));

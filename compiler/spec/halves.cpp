@@ -4,7 +4,6 @@
 #include "spec/halves.h"
 
 #include "ir/builder.h"
-#include "spec/formula.h"
 
 #include "normjit/kernel_spec.h"
 
@@ -28,8 +27,8 @@ struct Halves {
 
 class HalfRows {
   public:
-    HalfRows(const ir::Function& whole, const Spec& spec)
-        : whole_(whole), spec_(spec), b_(declare_formula(spec)), halves_(whole.values.size()) {}
+    HalfRows(const ir::Function& whole, const Spec& spec, ir::Function declared)
+        : whole_(whole), spec_(spec), b_(std::move(declared)), halves_(whole.values.size()) {}
 
     ir::Function run() && {
         for (ValueId id = 0; id < whole_.size(); ++id) halves_[id] = halves_of(whole_[id]);
@@ -117,7 +116,9 @@ bool has_partners(const ir::Function& function) {
     return std::ranges::any_of(function.values, [](const ir::Value& value) { return value.op == Op::partner; });
 }
 
-ir::Function in_halves(const ir::Function& whole, const Spec& spec) { return HalfRows(whole, spec).run(); }
+ir::Function in_halves(const ir::Function& whole, const Spec& spec, ir::Function declared) {
+    return HalfRows(whole, spec, std::move(declared)).run();
+}
 
 Spec kernel_spec(const Spec& spec) {
     if (!spec.formula || !spec.formula->has_partners) return spec;

@@ -11,7 +11,8 @@ namespace normjit {
 /// True if a value is partner() of another.
 bool has_partners(const ir::Function& function);
 
-/// Returns the function of whole rows as one of their halves, without partner(). `spec` is that of the kernel.
-ir::Function in_halves(const ir::Function& whole, const Spec& spec);
+/// Returns the function of whole rows as one of their halves, without partner(). `spec` is that of the kernel, whose
+/// tensors `declared` declares.
+ir::Function in_halves(const ir::Function& whole, const Spec& spec, ir::Function declared);
 
 }  // namespace normjit

@@ -154,7 +154,7 @@ class Checker {
         if (given.slice_stride == Argument::contiguous) return {};
         if (given.slice_stride < 0) return error(tensor, "slice_stride is {}; must be at least 0", given.slice_stride);
         if (operand.axes.slice && operand.axes.column) return {};
-        return error(tensor, "slice_stride is {}; the tensor has nothing per slice, leave it contiguous",
+        return error(tensor, "slice_stride is {}; the tensor has no row per slice, leave it contiguous",
                      given.slice_stride);
     }
 

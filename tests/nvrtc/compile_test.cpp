@@ -77,6 +77,9 @@ constexpr const char* specs_of_formulas[] = {
     "rmsnorm_of_gated cols=16384 x=bf16",
     "dynamic_tanh cols=1000 alpha=0.5 x=f32 gamma=f32 beta=f32",
     "l2norm cols=128 x=bf16",
+    "qk_norm_rope cols=128 slices=16 x=bf16 gamma=f32",
+    "qk_norm_rope pass=forward cols=64 slices=any x=f16 gamma=f32 cos=f32 sin=f32 out=y,rstd",
+    "qk_norm_rope cols=90 slices=3 x=bf16 save=none",
     "l2norm pass=forward cols=100 x=f64",
 };
 

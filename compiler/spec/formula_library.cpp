@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The formulas of templates/norms, and how the text of a spec begins.
+#include "spec/formula.h"
+#include "spec/library.h"
+#include "support/try.h"
+
+#include <fmt/format.h>
+
+namespace normjit {
+
+namespace {
+
+constexpr std::string_view word_of_formulas = "norm";
+constexpr std::string_view extension = ".norm";
+
+std::string_view name_of(const LibraryNorm& norm) { return norm.file.substr(0, norm.file.size() - extension.size()); }
+
+}  // namespace
+
+const std::vector<std::string_view>& formula_keys() {
+    static const std::vector<std::string_view> keys = {"pass", "slices",     "rows",      "cols", "out",
+                                                       "save", "accumulate", "invariant", "norm"};
+    return keys;
+}
+
+std::optional<std::string_view> library_formula(std::string_view name) {
+    for (const LibraryNorm& norm : library_norms()) {
+        if (name_of(norm) == name) return norm.text;
+    }
+    return std::nullopt;
+}
+
+std::vector<std::string_view> library_names() {
+    std::vector<std::string_view> names;
+    for (const LibraryNorm& norm : library_norms()) names.push_back(name_of(norm));
+    return names;
+}
+
+Expected<std::string> formula_line(std::string_view formula) {
+    formula = library_formula(text::trim(formula)).value_or(formula);
+    auto signature = ir::read_signature(formula, formula_keys());
+    if (!signature.ok()) return invalid_argument("formula: " + signature.status().message());
+    const std::string_view rest = formula.substr(signature->bytes);
+    if (text::trim(rest).empty()) return std::move(signature->line);
+    return invalid_argument(fmt::format("formula: '{}' after its end", text::shown(text::trim(rest))));
+}
+
+std::vector<std::string_view> norm_names() {
+    std::vector<std::string_view> names;
+    for (const Norm norm : all_norms) names.push_back(name(norm));
+    const auto library = library_names();
+    names.insert(names.end(), library.begin(), library.end());
+    return names;
+}
+
+bool begins_with_formula(std::string_view text) {
+    const std::string_view head = text::first_word(text);
+    return head == word_of_formulas || library_formula(head).has_value();
+}
+
+}  // namespace normjit

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Specs with formulas: what is refused and where, slices, partners.
+#include "spec/formula.h"
+
+#include "frontend/frontend.h"
+
+#include "normjit/kernel_spec.h"
+#include "normjit/spec.h"
+
+#include <string>
+
+#include <doctest/doctest.h>
+
+using namespace normjit;
+
+namespace {
+
+std::string error_of(const std::string& text) {
+    const auto spec = parse_spec(text);
+    return spec.ok() ? "" : spec.status().message();
+}
+
+}  // namespace
+
+TEST_CASE("a formula that is wrong gets its place and what is allowed") {
+    const struct {
+        const char* text;
+        const char* error;
+    } wrongs[] = {
+        {"norm f(x[M,N]) -> y[M,N] { y = x * z } cols=8", "spec: z is missing"},
+        {"norm f(x[M,N], r[N,M]) -> y[M,N] { y = x } cols=8", "spec: formula: line 1, column 17: [N,M] is none of"},
+        {"norm f(x[M,N]) -> y[M,N] { y = row_mean(x) } cols=8", "spec: formula: line 1, column"},
+        {"norm f(x[M,N]) -> y[M,N] { y = x + 1; y = x } cols=8",
+         "spec: formula: line 1, column 39: 'y' is defined twice"},
+        {"norm f(x[M,N]) -> y[M,N] { z = x } cols=8", "spec: formula: line 1, column 34: the output 'y' has no value"},
+        {"norm f(x[M,N]) -> y[M,N] { y = row_mean(row_mean(x)) * x } cols=8",
+         "spec: formula: line 1, column 32: row_mean of [M]; must be of [M,N]"},
+        {"norm f(x[M,N]) -> y[M,N] { y = x * partner(row_mean(x)) } cols=8",
+         "spec: formula: line 1, column 36: partner of [M]; must have columns"},
+        {"norm f(x[M,N]) -> y[M,N] { y = partner(x) * 2 } cols=7", "spec: cols=7: partner(), the element half a row"},
+        {"norm f(r[M], g[N]) -> y[M,N] { y = r * g } pass=forward cols=8",
+         "spec: formula: no output depends on a matrix"},
+        {"norm f(x[M,N]) -> y[M,N] { y = x * 2 } cols=8 out=none", "spec: out: no output is asked for"},
+        {"norm f(x[S,M,N], r[M]) -> y[S,M,N] { y = x * r } cols=8 slices=2",
+         "spec: formula: line 1, column 18: 'r' has rows, so beside tensors with S it needs S as well; only [M,N] does "
+         "not"},
+        {"norm f(x[S,M,N]) -> y[M,N] { y = x * 2 } cols=8 slices=2",
+         "spec: formula: line 1, column 21: 'y' has rows, so beside tensors with S it needs S as well"},
+        {"norm f(x[S,M,N], z[M,N]) -> y[S,M,N] { y = x * z } cols=8 slices=2 out=dz",
+         "spec: out=dz: 'dz' is not one of dx"},
+    };
+    for (const auto& [text, error] : wrongs) {
+        CAPTURE(text);
+        CHECK_MESSAGE(error_of(text).starts_with(error), error_of(text));
+    }
+}
+
+TEST_CASE("with partners each tensor with columns counts as two") {
+    std::string text = "norm f(a0[M,N]", sum = "partner(a0)";
+    for (int i = 1; i < 8; ++i) text += ", a" + std::to_string(i) + "[M,N]", sum += " + a" + std::to_string(i);
+    CHECK(error_of(text + ") -> y[M,N] { y = " + sum + " } pass=forward cols=8") ==
+          "spec: formula: with partner() each tensor with columns counts as two; these are 18, at most 16 are allowed");
+}
+
+TEST_CASE("a kernel sees rows in halves if an element needs its partner") {
+    const Spec whole =
+        *parse_spec("norm f(x[M,N], x_2[M], g[N]) -> y[M,N] { y = x * g + partner(x) * x_2 } pass=forward cols=10");
+    const Spec halves = kernel_spec(whole);
+    CHECK(halves.cols == 5);
+    CHECK(validate(halves).ok());
+    CHECK(kernel_spec(halves) == halves);
+    CHECK(whole_spec(halves) == whole);
+    CHECK(to_text(halves) == to_text(whole));
+    const auto second = halves.find("x_2_");  // x_2 is taken
+    REQUIRE(second);
+    CHECK(part_of(halves, *second).tensor == *whole.find("x"));
+    CHECK(part_of(halves, *second).first_column == 5);
+    CHECK(part_of(halves, *halves.find("x")).first_column == 0);
+    CHECK(part_of(halves, *halves.find("x_2")).first_column == 0);
+    CHECK(ir::print(frontend::build(halves)) ==
+          "norm cols=5 compute=f32\n"
+          "  in  x: f32[M,N], x_2_: f32[M,N], g: f32[N], g_2: f32[N], x_2: f32[M]\n"
+          "  y   = x * g + x_2_ * x_2\n"
+          "  y_2 = x_2_ * g_2 + x * x_2\n"
+          "  out y: f32[M,N], y_2: f32[M,N]\n");
+}
+
+TEST_CASE("other specs are those of their kernels") {
+    for (const char* text : {"layernorm cols=8", "gated_rmsnorm cols=128 x=bf16"}) {
+        const Spec spec = *parse_spec(text);
+        CHECK(kernel_spec(spec) == spec);
+        CHECK(&whole_spec(spec) == &spec);
+    }
+}
+
+TEST_CASE("a matrix that all slices share is read once") {
+    const Spec spec = *parse_spec("norm f(x[S,M,N], z[M,N]) -> y[S,M,N] { y = x * z } pass=forward cols=8");
+    CHECK(elements_of(spec, *spec.find("z"), {5, 3}) == 40);
+    CHECK(bytes_moved(spec, {5, 3}) == 4 * (2 * 120 + 40));
+}
