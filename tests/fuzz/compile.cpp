@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "fuzz.h"
+#include "random_formula.h"
 
 using namespace normjit;
 
@@ -17,8 +18,15 @@ Status generate(const Spec& spec, const Schedule& schedule, const Target& target
     return compile(spec, schedule, target).status();
 }
 
+/// Draws a spec of a norm or of a formula.
+Spec any_spec(test::Random& random, const test::SpecLimits& limits) {
+    if (random.chance(60)) return test::random_spec(random, limits);
+    const auto spec = test::random_formula_spec(random, limits);
+    return spec.ok() ? *spec : test::random_spec(random, limits);  // not every formula has a gradient
+}
+
 void check_any_machine(test::Random& random) {
-    const Spec spec = test::random_spec(random, {.max_cols = random.chance(90) ? 600 : max_cols});
+    const Spec spec = any_spec(random, {.max_cols = random.chance(90) ? 600 : max_cols});
     const Target target = test::random_target(random);
     const std::string problem = to_text(spec) + "\n" + to_text(target) + "\n";
     const auto backend = backend_of(target);
@@ -41,7 +49,7 @@ void check_this_machine(test::Random& random) {
     drawn.target.cpu.backend = random.pick({BackendChoice::automatic, BackendChoice::automatic,
                                             BackendChoice::automatic, BackendChoice::llvm, BackendChoice::portable});
     if (!backend_of(drawn.target).ok()) return;
-    drawn.spec = test::random_spec(random, {.max_cols = 300, .max_rows = 12});
+    drawn.spec = any_spec(random, {.max_cols = 300, .max_rows = 12});
     const Batch batch = test::random_batch(random, drawn.spec, {.max_cols = 300, .max_rows = 12});
     drawn.rows = batch.rows;
     drawn.slices = batch.slices;

@@ -5,6 +5,7 @@
 #include "fuzz.h"
 
 #include "normjit/compile.h"
+#include "normjit/kernel_spec.h"
 #include "normjit/operand.h"
 
 #include <optional>
@@ -19,10 +20,11 @@ constexpr int64_t rows = 3, most_cols = 200;
 /// Blocks of the heap, each as large as its tensor: the sanitizer sees the first byte beyond.
 class Memory {
   public:
-    explicit Memory(const Artifact& artifact) : artifact_(artifact), operands_(artifact.spec) {
+    explicit Memory(const Artifact& artifact)
+        : artifact_(artifact), spec_(kernel_spec(artifact.spec)), operands_(spec_) {
         for (const Operand& operand : operands_) {
             const int64_t in_rows = operand.axes.row ? rows : 1;
-            const int64_t in_cols = operand.axes.column ? artifact.spec.cols : 1;
+            const int64_t in_cols = operand.axes.column ? spec_.cols : 1;
             blocks_.emplace_back(static_cast<size_t>(in_rows * in_cols * operand.bytes()),
                                  operand.is_written() ? uint8_t{0xff} : uint8_t{0x3f});
         }
@@ -43,13 +45,14 @@ class Memory {
         last.partials = partials_.data();
         last.group_stride = artifact_.geometry.group_bytes;
         last.groups = 1;
-        last.cols = artifact_.spec.cols;
+        last.cols = spec_.cols;
         if (artifact_.geometry.column_sums > 0) program.final_reduce(last);
         return blocks_;
     }
 
   private:
     const Artifact& artifact_;
+    const Spec spec_;
     const OperandList operands_;
     std::vector<std::vector<uint8_t>> blocks_;
     std::vector<uint8_t> partials_;

@@ -3,6 +3,7 @@
 // the same hash; a refused one gets one printable line.
 #include "fuzz.h"
 
+#include "normjit/compile.h"
 #include "normjit/schedule.h"
 #include "normjit/spec.h"
 #include "normjit/target.h"
@@ -23,6 +24,15 @@ void round_trip(std::string_view text, Expected<Value> (*parse)(std::string_view
                   printed);
 }
 
+/// Chooses schedules for a formula and plans its kernels, or gets a reason.
+void check_formula(const Spec& spec) {
+    for (const char* machine : {"sm_90", "x86-64-avx512"}) {
+        const Target target = *parse_target(machine);
+        const Status made = emit_stage(spec, heuristic(spec, target), target, "plan").status();
+        if (!made.ok()) fuzz::require_error(made, "");
+    }
+}
+
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -32,6 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     round_trip<Target>(text, parse_target, "target: ");
     const auto spec = parse_spec(text);
     fuzz::require(!spec || validate(*spec).ok(), "a spec that was read is not valid", text);
+    if (spec.ok() && spec->formula) check_formula(*spec);
     const auto target = parse_target(text);
     fuzz::require(!target || validate(*target).ok(), "a target that was read is not valid", text);
     return 0;
