@@ -105,6 +105,9 @@ class FormulaParser final : ExpressionParser {
             }
             if (signature_.tensors.size() == tensor_count)
                 return error_at(name, fmt::format("more than {} tensors", tensor_count));
+            if (axes.is_scalar() && !are_outputs)
+                return error_at(
+                    name, fmt::format("an input has rows or columns; a number is given without axes: {}=1", name.text));
             signature_.tensors.push_back({std::string(name.text), axes, are_outputs, is_optional});
             declared_.push_back(name);
             skip_lines_before(',');
@@ -268,6 +271,8 @@ class FormulaParser final : ExpressionParser {
                 return error(
                     fmt::format("the output '{}' is {}; declared is {}", tensor.name, text(got), text(wanted)));
             if (!is_asked_for) continue;
+            if (!tensor.axes.row && !tensor.axes.slice && is_per_slice(found->second))
+                return error(fmt::format("the output '{}' differs among the slices; declare it as [S,N]", tensor.name));
             if (function_[found->second].op == Op::input)
                 return error(fmt::format("the output '{}' is the input '{}' itself", tensor.name,
                                          function_[found->second].name));
@@ -287,7 +292,13 @@ class FormulaParser final : ExpressionParser {
     Expected<ValueId> apply(const Token& notation, ValueId a, ValueId b) override {
         if (a == missing || b == missing) return without(notation, a, b);
         NORMJIT_RETURN_IF_ERROR(check_operation(notation, a));
-        if (notation.text != row_sum) return ExpressionParser::apply(notation, a, b);
+        NORMJIT_RETURN_IF_ERROR(check_late(notation, a, b));
+        if (notation.text != row_sum) {
+            NORMJIT_TRY(const ValueId value, ExpressionParser::apply(notation, a, b));
+            const Op op = function_[value].op;
+            if (op == Op::col_sum || op == Op::max_abs || is_late(a) || is_late(b)) late_.insert(value);
+            return value;
+        }
         Token mean = notation, times = notation;
         mean.text = info(Op::row_mean).notation;
         times.text = info(Op::mul).notation;
@@ -295,6 +306,32 @@ class FormulaParser final : ExpressionParser {
         NORMJIT_TRY(const ValueId cols, add(notation, {.op = Op::constant, .constant = columns()}));
         return ExpressionParser::apply(times, row_mean, cols);
     }
+    bool is_late(ValueId id) const { return late_.contains(id); }
+
+    /// True if the value differs among the slices although it has no rows.
+    bool is_per_slice(ValueId id) const {
+        if (id == no_value) return false;
+        const Value& value = function_[id];
+        if (value.op == Op::col_sum) return false;  // as its output says
+        if (value.op != Op::input) return is_per_slice(value.operands[0]) || is_per_slice(value.operands[1]);
+        const auto declared = std::ranges::find(signature_.tensors, value.name, &Signature::Tensor::name);
+        return declared != signature_.tensors.end() && declared->axes.is_per_slice();
+    }
+
+    /// What is known after all rows may only become part of an output without rows.
+    Status check_late(const Token& notation, ValueId a, ValueId b) const {
+        for (const auto& [late, other] : {std::pair(a, b), std::pair(b, a)}) {
+            if (!is_late(late)) continue;
+            if (function_[late].shape == Shape::scalar)
+                return error_at(notation, "max_abs is known after all rows; it can only be an output");
+            if (other != no_value && join(function_[other].shape, Shape::cols) != Shape::cols)
+                return error_at(
+                    notation, fmt::format("col_sum is known after all rows; it goes with [N] and numbers, not with {}",
+                                          text(function_[other].shape)));
+        }
+        return {};
+    }
+
     double columns() const { return static_cast<double>(function_.cols); }
 
     Status check_operation(const Token& notation, ValueId a) const {
@@ -330,6 +367,7 @@ class FormulaParser final : ExpressionParser {
     const std::string_view text_;
     const std::vector<std::string_view>* reserved_ = nullptr;
     const NumberOf* number_ = nullptr;
+    std::set<ValueId> late_;  ///< values that are known after all rows
     Signature signature_;
     std::vector<Token> declared_;  ///< where each tensor's name stands
     bool has_braces_ = false;

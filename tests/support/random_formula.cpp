@@ -33,7 +33,13 @@ class FormulaText {
         const std::string last = matrices_.back();
         const std::string scaled = fmt::format("{} * rsqrt(row_mean({} * {}) + 0.5)", last, last, last);
         body_ += fmt::format("y = {}{}", scaled, has_scale && random_.chance(70) ? " * gamma" : "");
-        return fmt::format("norm drawn({}) -> y[{},N] {{ {} }}", inputs, rows, body_);
+        std::string outputs = fmt::format("y[{},N]", rows);
+        if (random_.chance(15)) {
+            outputs += ", s?[N]";
+            body_ += fmt::format("; s = col_sum({}) * 0.5 + {}", last, has_scale ? "gamma" : "1");
+        }
+        if (random_.chance(15)) outputs += ", m?[]", body_ += fmt::format("; m = max_abs({})", last);
+        return fmt::format("norm drawn({}) -> {} {{ {} }}", inputs, outputs, body_);
     }
 
   private:
@@ -109,6 +115,14 @@ Expected<Spec> random_formula_spec(Random& random, const SpecLimits& limits) {
     if (whole.find("gamma?[N]") != std::string::npos || whole.find("gamma[N]") != std::string::npos)
         text += wide ? " gamma=f64" : " gamma=f32";
     if (random.chance(15)) text += " invariant=1";
+    if (text.find("pass=forward") != std::string::npos) {
+        std::string outputs = "y";
+        for (const char* optional : {"s", "m"}) {
+            if (whole.find(fmt::format(", {}?[", optional)) != std::string::npos && random.chance(80))
+                outputs += fmt::format(",{}", optional);
+        }
+        text += fmt::format(" out={}", outputs);
+    }
     return parse_spec(text);
 }
 

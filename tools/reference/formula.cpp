@@ -3,8 +3,11 @@
 
 #include "bounded.h"
 #include "element.h"
-#include "formula_functions.h"
+#include "formula_element.h"
 #include "formula_program.h"
+
+#include <map>
+#include <set>
 
 namespace normjit::reference {
 
@@ -15,6 +18,18 @@ class FormulaComputation {
   public:
     using Number = Bounded<Real>;
     using Numbers = std::vector<Number>;  ///< one for each column, or one
+
+    /// The largest magnitude of numbers.
+    struct Magnitude {
+        Real largest = 0, least = 0, most = 0;
+
+        void add(const Number& number) {
+            largest = std::max(largest, std::fabs(number.value));
+            least = std::max(least, std::fabs(number.value) - number.error);
+            most = std::max(most, std::fabs(number.value) + number.error);
+        }
+        Number number() const { return {largest, std::max(most - largest, largest - least)}; }
+    };
 
     FormulaComputation(const Spec& spec, Batch made, int64_t rows, const PerTensor<std::vector<double>>& inputs)
         : spec_(spec),
@@ -28,7 +43,6 @@ class FormulaComputation {
         for (const Tensor tensor : all_tensors) {
             if (!spec.writes(tensor)) continue;
             gradients_[tensor].resize(static_cast<size_t>(elements_of(spec, tensor, made)));
-            if (spec.tensors[tensor]->axes.is_columns()) sums_[tensor].resize(cols_);
         }
     }
 
@@ -43,7 +57,7 @@ class FormulaComputation {
         write_sums(false);
         for (const Tensor tensor : all_tensors) {
             if (spec_.writes(tensor) && spec_.tensors[tensor]->axes.is_scalar())
-                write(tensor, 0, {largest_, std::max(most_ - largest_, largest_ - least_)});
+                write(tensor, 0, magnitudes_[tensor].number());
         }
         return std::move(gradients_);
     }
@@ -119,7 +133,11 @@ class FormulaComputation {
         Numbers result(operation.has_cols ? cols_ : 1);
         const Function<Real>* function =
             operation.kind == Kind::function ? find_function<Real>(operation.what) : nullptr;
-        for (size_t j = 0; j < result.size(); ++j) result[j] = element(operation, function, j);
+        for (size_t j = 0; j < result.size(); ++j) {
+            const bool is_partner = operation.kind == Kind::partner;
+            const Number& a = at(operation.operands[0], is_partner ? partner_of(j) : j);
+            result[j] = element(operation, function, a, at(operation.operands.back(), j));
+        }
         return result;
     }
 
@@ -131,71 +149,15 @@ class FormulaComputation {
         const Number count{static_cast<Real>(cols_), 0};
         return sum.total(spec_.cols / Rounding<Real>::lanes + 16) * (Number{1, 0} / count);
     }
-    Number element(const Operation& operation, const Function<Real>* function, size_t j) const {
-        const Number& a = at(operation.operands[0], j);
-        const Number& b = at(operation.operands.back(), j);
-        const Real unknown = std::numeric_limits<Real>::infinity();
-        switch (operation.kind) {
-            case Kind::add:
-                return a + b;
-            case Kind::subtract:
-                return a - b;
-            case Kind::multiply:
-                return a * b;
-            case Kind::divide:
-                return a / b;
-            case Kind::div_or_zero:
-                return b.value == 0 ? Number() : a / b;
-            case Kind::min:
-                return {std::min(a.value, b.value), std::max(a.error, b.error)};
-            case Kind::max:
-                return {std::max(a.value, b.value), std::max(a.error, b.error)};
-            case Kind::compare: {
-                const Real order = a.value > b.value ? Real(1) : a.value < b.value ? Real(-1) : Real(0);
-                return {order,
-                        std::fabs(a.value - b.value) > a.error + b.error || a.error + b.error == 0 ? 0 : unknown};
-            }
-            case Kind::like:
-                return a;
-            case Kind::partner:
-                return at(operation.operands[0], partner_of(j));
-            case Kind::round_bf16:
-                return rounded_by(DType::bf16, a);
-            case Kind::round_f16:
-                return rounded_by(DType::f16, a);
-            default:
-                return function == nullptr ? Number{a.value, unknown} : apply(*function, a);
-        }
-    }
-
-    static Number rounded_by(DType type, const Number& number) {
-        return rounded_to(number,
-                          [&](Real value) { return static_cast<Real>(round_to(type, static_cast<double>(value))); });
-    }
-
-    /// A function is right within two and a half units in the last place, five of half a unit; so is the argument of an
-    /// inner function. The error of the argument is stretched by the largest slope at the ends of its interval and in
-    /// its middle.
-    static Number apply(const Function<Real>& function, const Number& a) {
-        const Real value = function.value(a.value);
-        Real slope = 0;
-        for (const Real end : {a.value - a.error, a.value, a.value + a.error})
-            slope = std::max(slope, std::fabs(function.derivative(end)));
-        if (!std::isfinite(slope) || !std::isfinite(a.error)) return {value, std::numeric_limits<Real>::infinity()};
-        const Real own = std::fabs(value) + std::fabs(function.inner(a.value));
-        // Below the smallest normal number digits may be lost.
-        const auto normal = static_cast<Real>(std::numeric_limits<typename Rounding<Real>::Narrow>::min());
-        return rounded<Real>({value, slope * a.error + 5 * Rounding<Real>::unit * own + normal});
-    }
-
     void write_forward() {
         for (const Tensor tensor : all_tensors) {
             if (!spec_.writes(tensor)) continue;
             const Numbers& numbers = values_[value_of(std::string(spec_.name(tensor)))];
             if (axes(tensor).is_columns()) {
-                add_row(tensor, numbers);
+                for (const size_t sum : column_sums(value_of(std::string(spec_.name(tensor)))))
+                    add_row(tensor, sum, values_[sum]);
             } else if (axes(tensor).is_scalar()) {
-                add_magnitudes(numbers);
+                for (const Number& number : numbers) magnitudes_[tensor].add(number);
             } else {
                 for (size_t j = 0; j < numbers.size(); ++j) write(tensor, offset(tensor) + j, numbers[j]);
             }
@@ -218,7 +180,7 @@ class FormulaComputation {
             Numbers numbers = adjoints_[input];
             numbers.resize(axes(tensor).column ? cols_ : 1);
             if (axes(tensor).is_columns()) {
-                add_row(tensor, numbers);
+                add_row(tensor, input, numbers);
             } else {
                 for (size_t j = 0; j < numbers.size(); ++j) write(tensor, offset(tensor) + j, numbers[j]);
             }
@@ -291,7 +253,7 @@ class FormulaComputation {
             case Kind::round_bf16:
             case Kind::round_f16: {
                 const DType type = operation.kind == Kind::round_bf16 ? DType::bf16 : DType::f16;
-                return send(id, a, cols, [&](const Number& g, size_t) { return rounded_by(type, g); });
+                return send(id, a, cols, [&](const Number& g, size_t) { return rounded_by<Real>(type, g); });
             }
             default:
                 return operation.what == "rsqrt" ? propagate_rsqrt(id) : propagate_function(id);
@@ -341,32 +303,64 @@ class FormulaComputation {
 
     // Results
 
-    void add_row(Tensor tensor, const Numbers& numbers) {
-        const auto row = static_cast<int64_t>(row_);
-        const Real times = static_cast<Real>(all_rows_ / made_.rows + (row < all_rows_ % made_.rows ? 1 : 0));
-        for (size_t j = 0; j < cols_; ++j) sums_[tensor][j].add(numbers.size() == 1 ? numbers[0] : numbers[j], times);
+    /// Returns the sums over the rows that an operation is computed from.
+    std::set<size_t> column_sums(size_t id) const {
+        const Operation& operation = program_.operations[id];
+        if (operation.kind == Kind::reduced) return {id};
+        std::set<size_t> found;
+        for (const int operand : operation.operands) found.merge(column_sums(static_cast<size_t>(operand)));
+        return found;
     }
 
-    void add_magnitudes(const Numbers& numbers) {
-        for (const Number& number : numbers) {
-            largest_ = std::max(largest_, std::fabs(number.value));
-            least_ = std::max(least_, std::fabs(number.value) - number.error);
-            most_ = std::max(most_, std::fabs(number.value) + number.error);
+    void add_row(Tensor tensor, size_t sum, const Numbers& numbers) {
+        auto& sums = sums_[tensor][sum];
+        sums.resize(cols_);
+        const auto row = static_cast<int64_t>(row_);
+        const Real times = static_cast<Real>(all_rows_ / made_.rows + (row < all_rows_ % made_.rows ? 1 : 0));
+        for (size_t j = 0; j < cols_; ++j) sums[j].add(numbers.size() == 1 ? numbers[0] : numbers[j], times);
+    }
+
+    /// Evaluates what is computed from [N] tensors, numbers and sums over the rows.
+    void evaluate_columns(size_t id) {
+        const Operation& operation = program_.operations[id];
+        if (operation.kind == Kind::reduced) return;
+        for (const int operand : operation.operands) evaluate_columns(static_cast<size_t>(operand));
+        values_[id] = value(operation);
+    }
+
+    /// Returns an output's columns from its sums, to each of which `additions` more roundings were added.
+    Numbers columns_of(Tensor tensor, int64_t depth, Real additions) {
+        auto& sums = sums_[tensor];
+        Numbers totals(cols_);
+        for (auto& [id, sum] : sums) {
+            for (size_t j = 0; j < sum.size(); ++j) {
+                totals[j] = sum[j].total(depth);
+                totals[j].error += additions * sum[j].error_per_addition();
+            }
+            values_[id] = totals;
         }
+        if (spec_.pass == Pass::backward) return totals;
+        const size_t output = value_of(std::string(spec_.name(tensor)));
+        for (const size_t id : column_sums(output)) {
+            if (!sums.contains(id)) values_[id] = Numbers(cols_);  // there are no rows
+        }
+        evaluate_columns(output);
+        return values_[output];
     }
 
     void write_sums(bool per_slice) {
         for (const Tensor tensor : all_tensors) {
             if (!spec_.writes(tensor) || !axes(tensor).is_columns() || axes(tensor).slice != per_slice) continue;
             const int64_t depth = all_rows_ * (per_slice ? 1 : made_.slices) + 1;
+            const Numbers more = columns_of(tensor, depth, 1), totals = columns_of(tensor, depth, 0);
             for (size_t j = 0; j < cols_; ++j) {
                 const size_t i = (per_slice ? slice_ * cols_ : 0) + j;
-                const Number total = sums_[tensor][j].total(depth);
+                const Number& total = totals[j];
                 const bool adds = spec_.accumulates(tensor);
                 write(tensor, i, adds ? Number{static_cast<Real>(inputs_[tensor][i]), 0} + total : total);
-                gradients_[tensor][i].error_per_addition = static_cast<double>(sums_[tensor][j].error_per_addition());
-                sums_[tensor][j] = {};
+                gradients_[tensor][i].error_per_addition = static_cast<double>(more[j].error - total.error);
             }
+            sums_[tensor].clear();
         }
     }
 
@@ -387,8 +381,8 @@ class FormulaComputation {
     const size_t cols_;
     size_t slice_ = 0, row_ = 0;
     std::vector<Numbers> values_, adjoints_;
-    PerTensor<std::vector<Sum<Real>>> sums_;
-    Real largest_ = 0, least_ = 0, most_ = 0;
+    PerTensor<std::map<size_t, std::vector<Sum<Real>>>> sums_;  ///< by operation
+    PerTensor<Magnitude> magnitudes_;
     Gradients gradients_;
 };
 

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The element-wise operations of formulas, with bounds of their errors.
+#pragma once
+
+#include "bounded.h"
+#include "element.h"
+#include "formula_functions.h"
+#include "formula_program.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace normjit::reference {
+
+template <class Real>
+Bounded<Real> rounded_by(DType type, const Bounded<Real>& number) {
+    return rounded_to(number,
+                      [&](Real value) { return static_cast<Real>(round_to(type, static_cast<double>(value))); });
+}
+
+/// A function is right within two and a half units in the last place, five of half a unit; so is the argument of an
+/// inner function. The error of the argument is stretched by the largest slope at the ends of its interval and in
+/// its middle.
+template <class Real>
+Bounded<Real> apply(const Function<Real>& function, const Bounded<Real>& a) {
+    const Real value = function.value(a.value);
+    Real slope = 0;
+    for (const Real end : {a.value - a.error, a.value, a.value + a.error})
+        slope = std::max(slope, std::fabs(function.derivative(end)));
+    if (!std::isfinite(slope) || !std::isfinite(a.error)) return {value, std::numeric_limits<Real>::infinity()};
+    const Real own = std::fabs(value) + std::fabs(function.inner(a.value));
+    // Below the smallest normal number digits may be lost.
+    const auto normal = static_cast<Real>(std::numeric_limits<typename Rounding<Real>::Narrow>::min());
+    return rounded<Real>({value, slope * a.error + 5 * Rounding<Real>::unit * own + normal});
+}
+
+/// Returns the result of an element-wise operation on a and b; `function` is its own, if it is one.
+template <class Real>
+Bounded<Real> element(const Operation& operation, const Function<Real>* function, const Bounded<Real>& a,
+                      const Bounded<Real>& b) {
+    const Real unknown = std::numeric_limits<Real>::infinity();
+    switch (operation.kind) {
+        case Kind::add:
+            return a + b;
+        case Kind::subtract:
+            return a - b;
+        case Kind::multiply:
+            return a * b;
+        case Kind::divide:
+            return a / b;
+        case Kind::div_or_zero:
+            return b.value == 0 ? Bounded<Real>() : a / b;
+        case Kind::min:
+            return {std::min(a.value, b.value), std::max(a.error, b.error)};
+        case Kind::max:
+            return {std::max(a.value, b.value), std::max(a.error, b.error)};
+        case Kind::compare: {
+            const Real order = a.value > b.value ? Real(1) : a.value < b.value ? Real(-1) : Real(0);
+            return {order, std::fabs(a.value - b.value) > a.error + b.error || a.error + b.error == 0 ? 0 : unknown};
+        }
+        case Kind::like:
+            return a;
+        case Kind::partner:
+            return a;
+        case Kind::round_bf16:
+            return rounded_by<Real>(DType::bf16, a);
+        case Kind::round_f16:
+            return rounded_by<Real>(DType::f16, a);
+        default:
+            return function == nullptr ? Bounded<Real>{a.value, unknown} : apply(*function, a);
+    }
+}
+
+}  // namespace normjit::reference
