@@ -313,7 +313,9 @@ Expected<Spec> parse_formula_spec(std::string_view text) {
     }
     words.insert(words.end(), source.signature.numbers.begin(), source.signature.numbers.end());
     if (const auto saved = text::Fields::parse_part("spec", source.rest); saved.ok() && saved->find("save")) {
-        for (const std::string_view word : text::split(*saved->find("save"), ',')) words.emplace_back(word);
+        for (const std::string_view word : text::split(*saved->find("save"), ',')) {
+            if (text::shown(word) == word) words.emplace_back(word);
+        }
     }
     std::ranges::sort(words);
     words.erase(std::unique(words.begin(), words.end()), words.end());
