@@ -110,6 +110,10 @@ class Differentiation {
                 return add(a, of_value(builder_.apply(value.op, writer_.write(adjoint)).id));
             case Op::row_mean:
                 return add(a, adjoint);
+            case Op::row_max:
+                return propagate_largest(id, adjoint);
+            case Op::detach:
+                return {};
             default:
                 return propagate_function(id, adjoint);
         }
@@ -125,6 +129,15 @@ class Differentiation {
         second.add(other * -1);
         NORMJIT_RETURN_IF_ERROR(add(a, first));
         return add(b, second);
+    }
+
+    /// Shares the adjoint of a row's largest element among all elements that are as large. The adjoint of an [M] value is
+    /// that of each column, a Nth part.
+    Status propagate_largest(ValueId id, const Sum& adjoint) {
+        const ValueId a = forward_[id].operands[0];
+        const Expr is_largest = builder_.apply(Op::compare, {&builder_, a}, {&builder_, id}) + 1.0;
+        NORMJIT_TRY(const Sum share, writer_.row_mean(of_value(is_largest.id)));
+        return add(a, adjoint * of_value(is_largest.id) * power(*share.begin(), -1));
     }
 
     /// An element is its partner's partner. What is the same in all columns is its own.

@@ -106,9 +106,15 @@ Expr Writer::write_terms(const Sum& sum) {
 Expr Writer::write_term(const Term& term) {
     Term dividend = inverse_powers(term, false);
     dividend.coefficient = term.coefficient;
-    const Expr product = multiply(dividend);
     const Term divisor = inverse_powers(term, true);
-    return divisor.powers.empty() ? product : product / multiply(divisor);
+    if (divisor.powers.empty()) return multiply(dividend);
+    const bool is_row_divisor = std::ranges::all_of(divisor.powers, [&](const auto& p) { return is_of_row(p.first); });
+    if (!is_row_divisor) return multiply(dividend) / multiply(divisor);
+    // One division a row, and a multiplication an element.
+    Term elements, row{.coefficient = term.coefficient};
+    for (const auto& [id, power] : dividend.powers) (is_of_row(id) ? row : elements).powers[id] = power;
+    const Expr factor = multiply(row) / multiply(divisor);
+    return elements.powers.empty() ? factor : multiply(elements) * factor;
 }
 
 /// The number multiplies the row's factors, if there are any.

@@ -86,6 +86,7 @@ T compute(Op op, T a, T b) {
         case Op::compare:
             return a > b ? T(1) : a < b ? T(-1) : a == b ? T(0) : a + b;
         case Op::like:
+        case Op::detach:
             return a;
         case Op::copysign:
             return std::copysign(a, b);

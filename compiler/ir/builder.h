@@ -56,6 +56,7 @@ NORMJIT_INFIX(/, Op::div)
 #undef NORMJIT_INFIX
 
 inline Expr row_mean(Expr a) { return a.builder->apply(Op::row_mean, a); }
+inline Expr row_max(Expr a) { return a.builder->apply(Op::row_max, a); }
 inline Expr col_sum(Expr a) { return a.builder->apply(Op::col_sum, a); }
 inline Expr max_abs(Expr a) { return a.builder->apply(Op::max_abs, a); }
 #define NORMJIT_FUNCTION(name) \

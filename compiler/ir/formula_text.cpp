@@ -335,7 +335,7 @@ class FormulaParser final : ExpressionParser {
     double columns() const { return static_cast<double>(function_.cols); }
 
     Status check_operation(const Token& notation, ValueId a) const {
-        constexpr std::string_view reductions[] = {row_sum, "row_mean", "col_sum", "max_abs"};
+        constexpr std::string_view reductions[] = {row_sum, "row_mean", "row_max", "col_sum", "max_abs"};
         if (notation.text.starts_with("partial_") || notation.text == "final_reduce")
             return error_at(notation, fmt::format("'{}' is for the compiler; write col_sum or max_abs", notation.text));
         constexpr std::string_view parts[] = {"copysign", "mantissa", "exponent", "scale"};

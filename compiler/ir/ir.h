@@ -73,8 +73,10 @@ struct Value {
     int sweep = -1;             ///< set by assign_sweeps: the pass over the data in which the value is first known
 
     int operand_count() const { return info(op).operands; }
-    /// Returns the first sweep that can use the value; a row_mean is known only after its own sweep.
-    int known_from() const { return op == Op::row_mean ? sweep + 1 : sweep; }
+    /// True for a reduction over the columns of each row.
+    bool is_row_reduction() const { return info(op).result == ResultRule::rows; }
+    /// Returns the first sweep that can use the value; a row reduction is known only after its own sweep.
+    int known_from() const { return is_row_reduction() ? sweep + 1 : sweep; }
     bool operator==(const Value&) const = default;
 };
 

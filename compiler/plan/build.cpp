@@ -42,7 +42,7 @@ class SweepBuilder {
         const bool last = index + 1 == count;
         for (ValueId id = 0; id < function_.size(); ++id) {
             const ir::Value& value = function_[id];
-            if (value.op == Op::row_mean && value.sweep == index) sweep.row_means.push_back(id);
+            if (value.is_row_reduction() && value.sweep == index) sweep.row_reductions.push_back(id);
         }
         for (const ValueId id : find_partials(function_)) {
             if (function_[id].shape == Shape::partial ? column_sweep_ == index : last) sweep.partials.push_back(id);
@@ -52,14 +52,14 @@ class SweepBuilder {
             if (last && value.shape == Shape::matrix) sweep.stores.push_back(output);
             if (value.shape == Shape::rows && value.known_from() == index) sweep.row_stores.push_back(output);
         }
-        for (const ValueId id : sweep.row_means) needed[function_[id].operands[0]] = true;
+        for (const ValueId id : sweep.row_reductions) needed[function_[id].operands[0]] = true;
         for (const ValueId id : sweep.partials) needed[function_[id].operands[0]] = true;
         for (const ir::Output& output : sweep.stores) needed[output.value] = true;
         // [M] values are computed once per row, before the sweep.
         mark_needed(function_, needed, [&](ValueId id) { return !is_kept(id) && function_[id].shape != Shape::rows; });
         for (ValueId id = 0; id < function_.size(); ++id) {
             const ir::Value& value = function_[id];
-            if (value.shape == Shape::rows && value.op != Op::row_mean && value.sweep == index)
+            if (value.shape == Shape::rows && !value.is_row_reduction() && value.sweep == index)
                 sweep.row_values.push_back(id);
             if (!needed[id] || is_kept(id)) continue;
             if (value.shape == Shape::matrix) sweep.elements.push_back(id);
@@ -173,7 +173,7 @@ Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& t
     NORMJIT_RETURN_IF_ERROR(check_operands(plan.function, plan.operands));
     int count = 1;
     for (const ir::Value& value : plan.function.values) {
-        if (value.op == Op::row_mean) count = std::max(count, value.sweep + 2);
+        if (value.is_row_reduction()) count = std::max(count, value.sweep + 2);
     }
     const bool is_cpu = std::holds_alternative<CpuSchedule>(schedule.device);
     plan.column_sweep = is_cpu ? count - 1 : cuda_column_sweep(plan, count);

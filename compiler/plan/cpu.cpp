@@ -81,7 +81,7 @@ void split_columns(const Plan& plan, const CpuSchedule& cpu, Geometry& geometry)
     geometry.cpu.block_rows = cpu.row_block;
     geometry.cpu.sweeps = static_cast<int64_t>(plan.sweeps.size());
     int64_t means = 0;
-    for (const Sweep& sweep : plan.sweeps) means += static_cast<int64_t>(sweep.row_means.size());
+    for (const Sweep& sweep : plan.sweeps) means += static_cast<int64_t>(sweep.row_reductions.size());
     geometry.cpu.sums_bytes = means * geometry.cpu.column_ranges * geometry.cpu.part_sums_bytes(element);
 }
 

@@ -210,7 +210,7 @@ PlannedPath measure_cuda(const Spec& spec, const OperandList& operands, int row_
 CudaPlan make_cuda(const Plan& plan) {
     CudaPlan cuda;
     for (const Sweep& sweep : plan.sweeps)
-        cuda.row_sums = std::max(cuda.row_sums, static_cast<int>(sweep.row_means.size()));
+        cuda.row_sums = std::max(cuda.row_sums, static_cast<int>(sweep.row_reductions.size()));
     for (const ir::Output& output : plan.epilogue.stores)
         cuda.sum_of_output.push_back(find_sum(plan.function, output.value));
     const auto& main = std::get<CudaSchedule>(plan.schedule.device);

@@ -25,15 +25,15 @@ using ir::ValueId;
 struct Sweep {
     std::vector<ValueId>
         row_values;  ///< [M]: inputs, and arithmetic on earlier means, computed once per row before the sweep
-    std::vector<ValueId> column_values;  ///< [N]: inputs and arithmetic that the elements need
-    std::vector<ValueId> elements;       ///< [M,N]
-    std::vector<ValueId> row_means;      ///< row_mean values that the sweep sums
-    std::vector<ValueId> partials;       ///< row groups' values that the sweep adds to
-    std::vector<ir::Output> row_stores;  ///< [M] outputs that are first known just before this sweep
-    std::vector<ir::Output> stores;      ///< matrix outputs
+    std::vector<ValueId> column_values;   ///< [N]: inputs and arithmetic that the elements need
+    std::vector<ValueId> elements;        ///< [M,N]
+    std::vector<ValueId> row_reductions;  ///< row_mean values that the sweep sums
+    std::vector<ValueId> partials;        ///< row groups' values that the sweep adds to
+    std::vector<ir::Output> row_stores;   ///< [M] outputs that are first known just before this sweep
+    std::vector<ir::Output> stores;       ///< matrix outputs
     std::vector<Tensor> ahead;  ///< CPU: matrices that are prefetched; CpuSchedule::prefetch says which part of them
 
-    bool is_last() const { return row_means.empty(); }
+    bool is_last() const { return row_reductions.empty(); }
 };
 
 /// What comes after the rows: reducing the partial arrays over the row groups, [N] arithmetic on the sums, the outputs.

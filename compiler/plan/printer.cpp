@@ -102,7 +102,7 @@ class Printer {
              index == 0 ? "" : source());
         statements(sweep.column_values, "    per column: ");
         statements(sweep.elements, "    ");
-        statements(sweep.row_means, "    ");
+        statements(sweep.row_reductions, "    ");
         statements(sweep.partials, "    ");
         for (const ir::Output& output : sweep.stores) {
             line("    store {} as {}{}", function.operand(output.tensor).name,

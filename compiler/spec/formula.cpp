@@ -59,6 +59,32 @@ Expected<ir::Function> gradient_of(const Spec& spec, ForwardPass pass) {
     return std::move(b).finish();
 }
 
+/// Makes users of detach(a) use a.
+ir::Function without_detach(ir::Function function) {
+    const auto is_detached = [&](ir::ValueId id) { return id != ir::no_value && function[id].op == ir::Op::detach; };
+    for (ir::Value& value : function.values) {
+        for (ir::ValueId& operand : value.operands) {
+            while (is_detached(operand)) operand = function[operand].operands[0];
+        }
+    }
+    for (const ir::Output& output : function.outputs) {
+        ir::Value& value = function[output.value];
+        if (value.op == ir::Op::detach) value.op = ir::Op::like, value.operands[1] = value.operands[0];
+    }
+    ir::drop_unused(function);
+    return function;
+}
+
+Expected<ir::Function> derived_function(const Spec& spec) {
+    if (const Spec& whole = whole_spec(spec); &whole != &spec) {
+        NORMJIT_TRY(const ir::Function of_whole, function_of(whole));
+        return in_halves(of_whole, spec, declare_formula(spec));
+    }
+    NORMJIT_TRY(ForwardPass pass, forward_pass(spec));
+    if (spec.pass == Pass::forward) return forward_of(spec, std::move(pass));
+    return gradient_of(spec, std::move(pass));
+}
+
 }  // namespace
 
 std::string gradient_name(std::string_view name) { return fmt::format("d{}", name); }
@@ -90,13 +116,8 @@ Expected<ForwardPass> forward_pass(const Spec& spec) {
 }
 
 Expected<ir::Function> function_of(const Spec& spec) {
-    if (const Spec& whole = whole_spec(spec); &whole != &spec) {
-        NORMJIT_TRY(const ir::Function of_whole, function_of(whole));
-        return in_halves(of_whole, spec, declare_formula(spec));
-    }
-    NORMJIT_TRY(ForwardPass pass, forward_pass(spec));
-    if (spec.pass == Pass::forward) return forward_of(spec, std::move(pass));
-    return gradient_of(spec, std::move(pass));
+    NORMJIT_TRY(ir::Function function, derived_function(spec));
+    return without_detach(std::move(function));
 }
 
 }  // namespace normjit

@@ -71,6 +71,8 @@ class HalfRows {
                 return {a.second, a.first};
             case Op::row_mean:
                 return same(ir::row_mean(a.first + a.second) * 0.5);
+            case Op::row_max:
+                return same(ir::row_max(ir::max(a.first, a.second)));
             case Op::max_abs:
                 return same(ir::max_abs(ir::max(ir::abs(a.first), ir::abs(a.second))));
             default:

@@ -29,13 +29,9 @@ NORMJIT_DEVICE float min(float a, float b) {
     asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
     return smaller;
 }
-NORMJIT_DEVICE float max(float a, float b) {
-    float larger;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
-    return larger;
-}
+NORMJIT_DEVICE float max(float a, float b) { return larger(a, b); }
 NORMJIT_DEVICE double min(double a, double b) { return b < a || b != b ? b : a; }
-NORMJIT_DEVICE double max(double a, double b) { return b > a || b != b ? b : a; }
+NORMJIT_DEVICE double max(double a, double b) { return larger(a, b); }
 
 template <class Math>
 NORMJIT_DEVICE Math compare(Math a, Math b) {

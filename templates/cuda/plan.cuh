@@ -12,6 +12,7 @@
 //   cols, levels              N, and the number of chained row reductions: sweeps 0..levels-1 give sums, sweep `levels`
 //                             gives the outputs
 //   row_sums                  the most sums any level needs
+//   row_maxima                for each level, a bit for each of its sums that is a maximum
 //   column_sweep              the sweep whose column values are accumulated
 //   matrices_read, columns_read   per sweep, a bit for each operand that it reads (what is kept is read once)
 //   dependents                whether launches overlap

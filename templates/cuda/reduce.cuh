@@ -36,6 +36,30 @@ NORMJIT_DEVICE void add_lanes_all(Math (&sum)[count]) {
     }
 }
 
+// The reductions of a row at a level: sums, or maxima.
+template <class P, int level>
+struct RowReduction {
+    using Math = typename P::Math;
+    static constexpr uint32 maxima = P::row_maxima[level];
+
+    NORMJIT_DEVICE Math empty(int s) {
+        if constexpr (maxima == 0) return 0;
+        return maxima >> s & 1 ? -Math(__int_as_float(0x7f800000)) : Math(0);
+    }
+    NORMJIT_DEVICE Math join(int s, Math a, Math b) {
+        if constexpr (maxima == 0) return a + b;
+        return maxima >> s & 1 ? larger(a, b) : a + b;
+    }
+    template <int lanes, int count>
+    NORMJIT_DEVICE void join_lanes(Math (&sum)[count]) {
+        if constexpr (maxima == 0) return add_lanes_all<lanes>(sum);
+#pragma unroll
+        for (int distance = lanes / 2; distance > 0; distance /= 2)
+#pragma unroll
+            for (int s = 0; s < count; s++) sum[s] = join(s, sum[s], __shfl_xor_sync(all_lanes, sum[s], distance));
+    }
+};
+
 // Returns the largest value among a block's threads to each of them. `shared` has room for a value of each warp.
 template <int threads, class Math>
 NORMJIT_DEVICE Math largest_of_block(uint32 shared, Math value) {
@@ -89,23 +113,27 @@ struct TeamReduction {
     }
 
     // Sums one value per source (a warp of this or another block): first over a lane's sources, then across lanes.
+    template <class Reduction>
     __device__ __forceinline__ void gather(uint32 from, Math (&sum)[at_least(count, 1)]) const {
         constexpr int lanes = power_of_two_above(sources) < 32 ? power_of_two_above(sources) : 32;
         const int mine = lane % lanes;
 #pragma unroll
-        for (int s = 0; s < count; s++) sum[s] = 0;
+        for (int s = 0; s < count; s++) sum[s] = Reduction::empty(s);
 #pragma unroll
         for (int base = 0; base < sources; base += lanes)
             if (base + lanes <= sources || base + mine < sources) {
 #pragma unroll
                 for (int s = 0; s < count; s++)
-                    sum[s] += read_shared<Math>(from + ((base + mine) * count + s) * bytes_of<Math>);
+                    sum[s] = Reduction::join(s, sum[s],
+                                             read_shared<Math>(from + ((base + mine) * count + s) * bytes_of<Math>));
             }
-        add_lanes_all<lanes>(sum);
+        Reduction::template join_lanes<lanes>(sum);
     }
 
-    __device__ __forceinline__ void operator()(Math (&sum)[at_least(count, 1)]) {
-        add_lanes_all<(L::lanes < 32 ? L::lanes : 32)>(sum);
+    template <int level>
+    __device__ __forceinline__ void reduce(Math (&sum)[at_least(count, 1)]) {
+        using Reduction = RowReduction<P, level>;
+        Reduction::template join_lanes<(L::lanes < 32 ? L::lanes : 32)>(sum);
         if constexpr (L::crosses_warps) {
             const uint32 buffer = turn & 1;
             const int source = int(rank) * L::warps + lane / 32;
@@ -120,7 +148,7 @@ struct TeamReduction {
                 send(slot, buffer, sum);
                 barrier_wait(barrier(buffer), (turn >> 1) & 1);
             }
-            gather(slots(buffer), sum);
+            gather<Reduction>(slots(buffer), sum);
             turn++;
         }
     }

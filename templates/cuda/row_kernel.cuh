@@ -170,7 +170,10 @@ struct RowKernel {
     __device__ __forceinline__ void sweep_vector(const typename P::Row& row, int place, int v,
                                                  Math (&sum)[at_least(P::row_sums, 1)]) {
         Math m[matrices][width], c[at_least(columns, 1)][width], result[at_least(outputs, 1)][width],
-            part[at_least(P::row_sums, 1)] = {};
+            part[at_least(P::row_sums, 1)];
+        using Reduction = RowReduction<P, level>;
+#pragma unroll
+        for (int s = 0; s < P::row_sums; s++) part[s] = Reduction::empty(s);
         const uint32 in = is_inner(v) ? inside_all<width> : inside<width, P::cols>(column_of(v));
         unroll<0, matrices>([&](auto i) { fetch<i.value, level>(place, v, m[i.value]); });
         unroll<0, columns>([&](auto i) { fetch_column<i.value, level>(v, c[i.value]); });
@@ -187,9 +190,9 @@ struct RowKernel {
 #pragma unroll
                 for (int s = 0; s < P::row_sums; s++) {
                     if (is_inner(v))
-                        part[s] = e == 0 ? values.sum[s] : part[s] + values.sum[s];
+                        part[s] = e == 0 ? values.sum[s] : Reduction::join(s, part[s], values.sum[s]);
                     else if (in >> e & 1)
-                        part[s] += values.sum[s];
+                        part[s] = Reduction::join(s, part[s], values.sum[s]);
                 }
             }
             if constexpr (level == P::column_sweep) {
@@ -206,7 +209,7 @@ struct RowKernel {
         }
         if constexpr (level < P::levels) {
 #pragma unroll
-            for (int s = 0; s < P::row_sums; s++) sum[s] = v == 0 ? part[s] : sum[s] + part[s];
+            for (int s = 0; s < P::row_sums; s++) sum[s] = v == 0 ? part[s] : Reduction::join(s, sum[s], part[s]);
         }
         if constexpr (level == P::levels)
             unroll<0, outputs>([&](auto i) {
@@ -273,9 +276,11 @@ struct RowKernel {
         const bool active = L::teams == 1 || number < rows_mine;
         if constexpr (P::levels > 0)
             unroll<0, P::levels>([&](auto level) {
-                Math sum[at_least(P::row_sums, 1)] = {};
+                Math sum[at_least(P::row_sums, 1)];
+#pragma unroll
+                for (int s = 0; s < P::row_sums; s++) sum[s] = RowReduction<P, level.value>::empty(s);
                 if (active) sweep<level.value>(row, place, sum);
-                reduce(sum);
+                reduce.template reduce<level.value>(sum);
                 P::reduced(level, row, sum);
                 if constexpr (P::staging == Staging::bulk && level.value == 0) refill(number, place);
             });

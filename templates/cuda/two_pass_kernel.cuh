@@ -83,18 +83,19 @@ struct Stream {
         }
     }
 
-    NORMJIT_DEVICE void add_block(Math (&sum)[row_sums]) {
+    template <class Reduction>
+    NORMJIT_DEVICE void reduce_block(Math (&sum)[row_sums]) {
         constexpr int warps = threads / 32;
         __shared__ Math slots[warps][row_sums];
-        add_lanes_all<32>(sum);
+        Reduction::template join_lanes<32>(sum);
         __syncthreads();
         if (threadIdx.x % 32 == 0)
             for (int s = 0; s < row_sums; s++) slots[threadIdx.x / 32][s] = sum[s];
         __syncthreads();
         const int source = threadIdx.x % 32;
 #pragma unroll
-        for (int s = 0; s < row_sums; s++) sum[s] = source < warps ? slots[source][s] : Math(0);
-        add_lanes_all<32>(sum);
+        for (int s = 0; s < row_sums; s++) sum[s] = source < warps ? slots[source][s] : Reduction::empty(s);
+        Reduction::template join_lanes<32>(sum);
     }
 
     template <int level>
@@ -114,7 +115,8 @@ struct Stream {
                 each_element(raw[b], c, [&](int, const Math* m, const Math* ce) {
                     ValuesOf<P> values;
                     P::element(Index<level>{}, row, m, ce, values);
-                    for (int s = 0; s < P::row_sums; s++) sum[s] += values.sum[s];
+                    for (int s = 0; s < P::row_sums; s++)
+                        sum[s] = RowReduction<P, level>::join(s, sum[s], values.sum[s]);
                 });
             }
         }
@@ -131,9 +133,10 @@ NORMJIT_DEVICE void two_pass_rows(const Arguments& a) {
         S::begin_row(a, index, row);
         if constexpr (P::levels > 0)
             unroll<0, P::levels>([&](auto level) {
-                typename P::Math sum[S::row_sums] = {};
+                typename P::Math sum[S::row_sums];
+                for (int s = 0; s < S::row_sums; s++) sum[s] = RowReduction<P, level.value>::empty(s);
                 S::template sum_row<level.value>(a, place, row, sum);
-                S::add_block(sum);
+                S::template reduce_block<RowReduction<P, level.value>>(sum);
                 P::reduced(level, row, sum);
             });
         if (threadIdx.x == 0) {

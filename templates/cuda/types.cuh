@@ -89,6 +89,14 @@ NORMJIT_DEVICE double larger_magnitude(double a, double b) {
     return magnitude <= a || a != a ? a : magnitude;
 }
 
+// The larger of a and b; NaN if one is NaN.
+NORMJIT_DEVICE float larger(float a, float b) {
+    float result;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    return result;
+}
+NORMJIT_DEVICE double larger(double a, double b) { return b > a || b != b ? b : a; }
+
 // Calls f(Index<begin>), ..., f(Index<end - 1>). It unrolls three at a time, because every instance costs NVRTC time.
 template <int begin, int end, class F>
 NORMJIT_DEVICE void unroll(const F& f) {

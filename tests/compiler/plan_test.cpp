@@ -103,10 +103,10 @@ TEST_CASE("every value that a sweep reads is computed before") {
                     (ids == &sweep.row_values ? rows : known).insert(id);
                 }
             }
-            for (const ir::ValueId id : sweep.row_means) check(id, known);
+            for (const ir::ValueId id : sweep.row_reductions) check(id, known);
             for (const ir::ValueId id : sweep.partials) check(id, known);
             for (const ir::Output& output : sweep.stores) REQUIRE(known.contains(output.value));
-            rows.insert(sweep.row_means.begin(), sweep.row_means.end());
+            rows.insert(sweep.row_reductions.begin(), sweep.row_reductions.end());
         }
     }
 }

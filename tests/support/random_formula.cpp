@@ -54,7 +54,7 @@ class FormulaText {
 
     void line() {
         const std::string &a = any(matrices_), &b = any(matrices_);
-        switch (random_.between(0, 9)) {
+        switch (random_.between(0, 11)) {
             case 0:
                 return add(matrices_, fmt::format("{} {} {}", a, random_.chance(50) ? "+" : "-", b));
             case 1:
@@ -72,6 +72,14 @@ class FormulaText {
             case 6:
                 if (columns_.empty()) return add(matrices_, fmt::format("1 - {} / 3", a));
                 return add(matrices_, fmt::format("{} * ({} + 0.5)", a, any(columns_)));
+            case 10:
+                return add(rows_,
+                           random_.chance(50) ? fmt::format("row_max({})", a) : fmt::format("detach(row_max({}))", a));
+            case 11: {
+                const std::string last = name();
+                body_ += fmt::format("{} = exp({} - row_max({})); ", last, a, a);
+                return add(matrices_, fmt::format("{} / row_sum({})", last, last));
+            }
             case 7:
                 if (has_partners_ && random_.chance(60)) return add(matrices_, fmt::format("partner({}) * 0.75", a));
                 return add(matrices_, fmt::format("{}({}) * 0.5", random_.pick(smooth_functions), a));

@@ -125,6 +125,8 @@ class FormulaComputation {
                 return {narrow(operation.number)};
             case Kind::row_mean:
                 return {row_mean(operation.operands[0])};
+            case Kind::row_max:
+                return {row_max(operation.operands[0])};
             case Kind::reduced:  // when it is written
                 return values_[static_cast<size_t>(operation.operands[0])];
             default:
@@ -141,6 +143,17 @@ class FormulaComputation {
         return result;
     }
 
+    Number row_max(int of) const {
+        Number largest = at(of, 0);
+        Real most = largest.value + largest.error, least = largest.value - largest.error;
+        for (size_t j = 1; j < cols_; ++j) {
+            const Number& each = at(of, j);
+            if (each.value > largest.value) largest = each;
+            most = std::max(most, each.value + each.error);
+            least = std::max(least, each.value - each.error);
+        }
+        return {largest.value, std::max(most - largest.value, largest.value - least)};
+    }
     size_t partner_of(size_t j) const { return (j + cols_ / 2) % cols_; }
 
     Number row_mean(int of) const {
@@ -247,6 +260,10 @@ class FormulaComputation {
                     return adjoint.size() == 1 ? adjoint[0] : adjoint[partner_of(j)];
                 });
             }
+            case Kind::detach:
+                return;
+            case Kind::row_max:
+                return propagate_largest(id);
             case Kind::min:
             case Kind::max:
                 return propagate_extreme(id, operation.kind == Kind::max);
@@ -258,6 +275,26 @@ class FormulaComputation {
             default:
                 return operation.what == "rsqrt" ? propagate_rsqrt(id) : propagate_function(id);
         }
+    }
+
+    /// The largest elements of a row share the gradient.
+    void propagate_largest(size_t id) {
+        const int a = program_.operations[id].operands[0];
+        const Number& largest = values_[id][0];
+        Real count = 0;
+        bool is_sure = true;
+        for (size_t j = 0; j < cols_; ++j) {
+            const Number& each = at(a, j);
+            const bool is_one = each.value == largest.value;
+            count += is_one ? 1 : 0;
+            is_sure = is_sure && (is_one ? each.error + largest.error == 0 || count == 1
+                                         : each.value + each.error < largest.value - largest.error);
+        }
+        send(id, a, true, [&](const Number& g, size_t j) {
+            const Number share =
+                g * (Number{at(a, j).value == largest.value ? Real(1) : Real(0), 0} / Number{count, 0});
+            return is_sure ? share : Number{share.value, std::numeric_limits<Real>::infinity()};
+        });
     }
 
     /// The derivative is made of the function's value, so the error of the argument counts once.

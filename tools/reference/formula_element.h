@@ -60,6 +60,7 @@ Bounded<Real> element(const Operation& operation, const Function<Real>* function
             return {order, std::fabs(a.value - b.value) > a.error + b.error || a.error + b.error == 0 ? 0 : unknown};
         }
         case Kind::like:
+        case Kind::detach:
             return a;
         case Kind::partner:
             return a;

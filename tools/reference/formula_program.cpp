@@ -28,6 +28,8 @@ Kind kind_of(const std::string& what) {
         {"round_bf16", Kind::round_bf16},
         {"round_f16", Kind::round_f16},
         {"row_mean", Kind::row_mean},
+        {"row_max", Kind::row_max},
+        {"detach", Kind::detach},
         {"col_sum", Kind::reduced},
         {"max_abs", Kind::reduced},
     };

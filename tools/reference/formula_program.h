@@ -26,6 +26,8 @@ enum class Kind {
     round_bf16,
     round_f16,
     row_mean,
+    row_max,
+    detach,
     reduced,
     function
 };

@@ -76,6 +76,8 @@ class Evaluation {
             const auto v = static_cast<int>(i);
             if (op.instruction == Instruction::accumulate) {
                 m_.add(sum[i], a, around_.lanes, v);
+            } else if (op.instruction == Instruction::accumulate_larger) {
+                m_.add_larger(sum[i], a, around_.lanes, v);
             } else if (op.instruction == Instruction::accumulate_magnitude) {
                 m_.add_magnitude(sum[i], a, around_.lanes, v);
             } else {

@@ -6,6 +6,9 @@
 
 namespace normjit::backend::cpu {
 
+/// How the elements of a row become one: their sum, or the largest. Sums stand for both where nothing else is said.
+enum class Reduction : uint8_t { sum, largest };
+
 enum class Instruction : uint8_t {
     load,  ///< result = an input tensor or a constant
     add,
@@ -33,6 +36,7 @@ enum class Instruction : uint8_t {
     multiply_subtract,      ///< result = a * b - c
     accumulate,             ///< sum[index] += a
     accumulate_product,     ///< sum[index] += a * b
+    accumulate_larger,      ///< sum[index] = the larger of sum[index] and a; NaN if one is NaN
     accumulate_magnitude,   ///< sum[index] = the larger of sum[index] and |a|
     store,                  ///< tensor = a
     spill                   ///< a is written to memory for a later sweep

@@ -21,7 +21,7 @@ void add_each(std::vector<ValueId>& to, const std::vector<ValueId>& ids) {
 LoopBody reduce_body(const plan::Plan& plan, const plan::Sweep& sweep) {
     LoopBody body = column_body(plan, sweep);
     body.results.clear();
-    body.sums = sweep.row_means;
+    body.sums = sweep.row_reductions;
     const size_t before_last = plan.sweeps.size() - 2;
     if (&sweep == &plan.sweeps[before_last]) body.spills = plan.cpu().cached_elements;
     body.values.insert(body.values.end(), sweep.elements.begin(), sweep.elements.end());
@@ -61,7 +61,7 @@ LoopBody column_body_of_both(const plan::Plan& plan) {
 }
 
 LoopBody element_body(const plan::Sweep& sweep) {
-    return {.values = sweep.elements, .sums = sweep.row_means, .stores = {}, .results = {}, .reloads = {}};
+    return {.values = sweep.elements, .sums = sweep.row_reductions, .stores = {}, .results = {}, .reloads = {}};
 }
 
 LoopBody cached_columns_body(const plan::Plan& plan) {
@@ -90,7 +90,7 @@ Demand demand_of_overlap(const plan::Plan& plan, const CpuSchedule& cpu, int vec
         return static_cast<int>(operands_of_shape(plan.function, sweep, ir::Shape::rows).size()) +
                vectors * own_registers(plan, body);
     };
-    const int next_row = of_row(first, element_body(first)) + vectors * static_cast<int>(first.row_means.size());
+    const int next_row = of_row(first, element_body(first)) + vectors * static_cast<int>(first.row_reductions.size());
     const int in_row = std::max(of_row(last, apply_body(plan)), next_row);
     return {vectors * cpu.strip * static_cast<int>(resident) + in_row, "strip", cpu.strip};
 }
@@ -103,7 +103,7 @@ Demand register_demand_of(const plan::Plan& plan) {
         const LoopBody body = sweep.is_last() ? apply_body(plan) : reduce_body(plan, sweep);
         const size_t columns = column_body(plan, sweep).results.size();
         const auto resident =
-            static_cast<int>(sweep.is_last() ? columns + sweep.partials.size() : sweep.row_means.size());
+            static_cast<int>(sweep.is_last() ? columns + sweep.partials.size() : sweep.row_reductions.size());
         int own = own_registers(plan, body);
         if (sweep.is_last() && plan.geometry.cpu.split_rows > 0)
             own = std::max(own, own_registers(plan, epilogue_body(plan.epilogue)));

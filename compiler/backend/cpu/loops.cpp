@@ -2,6 +2,7 @@
 #include "backend/cpu/loops.h"
 
 #include "artifact/cpu_abi.h"
+#include "backend/cpu/sums.h"
 
 #include <cstddef>
 
@@ -45,7 +46,7 @@ void RowLoops::assign_pointers() {
 
 void RowLoops::lay_out_frame() {
     size_t most_sums = 0;
-    for (const plan::Sweep& sweep : plan_.sweeps) most_sums = std::max(most_sums, sweep.row_means.size());
+    for (const plan::Sweep& sweep : plan_.sweeps) most_sums = std::max(most_sums, sweep.row_reductions.size());
     slots_at_ = m_.reserve((1 + cpu_.overlap) * slots_bytes(), m_.register_bytes());
     sums_at_ = m_.reserve(static_cast<int64_t>(most_sums) * slot_rows() * m_.register_bytes(), m_.register_bytes());
     for (const Operand& operand : plan_.operands) block_[operand.tensor] = m_.integer(Home::frame);
@@ -114,14 +115,14 @@ Address RowLoops::kept_sum(size_t sum) const {
     return {m_.frame(), m_.temporary(), 1, sums_at_ + static_cast<int64_t>(sum) * slot_rows() * m_.register_bytes()};
 }
 
-void RowLoops::keep_zeros(size_t count) {
+void RowLoops::keep_no_sums(const std::vector<Reduction>& reductions) {
     Registers registers = m_.registers();
-    const Accumulator zero = m_.accumulator(registers);
-    m_.zero(zero);
+    std::vector<Accumulator> empty;
+    for (const Reduction reduction : reductions) begin(m_, empty.emplace_back(m_.accumulator(registers)), reduction);
     m_.set(row_, 0);
     m_.repeat_short("zeros", [&] {
         find_sums();
-        for (size_t k = 0; k < count; ++k) m_.write(kept_sum(k), m_.value_of(zero));
+        for (size_t k = 0; k < empty.size(); ++k) m_.write(kept_sum(k), m_.value_of(empty[k]));
         m_.add(row_, 1);
         return m_.compare(row_, Relation::less, cpu_.row_block);
     });
@@ -233,7 +234,7 @@ void RowLoops::write_range_sums(int64_t mean, Vector sums) {
                   sums);
 }
 
-Accumulator RowLoops::add_range_sums(int64_t mean, Registers& registers) {
+Accumulator RowLoops::add_range_sums(int64_t mean, Registers& registers, Reduction reduction) {
     const int64_t vector_bytes = plan_.geometry.cpu.part_sums_bytes(m_.element_bytes());
     const int64_t mean_bytes = plan_.geometry.cpu.column_ranges * vector_bytes;
     const Integer range = m_.temporary(), end = column_;
@@ -245,7 +246,11 @@ Accumulator RowLoops::add_range_sums(int64_t mean, Registers& registers) {
     m_.set_to_address(end, {range, {}, 1, mean_bytes});
     m_.add(range, vector_bytes);
     m_.repeat_short("range", [&] {
-        m_.add(sum, {range});
+        if (reduction == Reduction::sum) {
+            m_.add(sum, {range});
+        } else {
+            m_.add_larger(sum, m_.read_rows(registers.take(), {range}), Lanes::all, 0);
+        }
         m_.add(range, vector_bytes);
         return m_.compare(range, Relation::below, end);
     });

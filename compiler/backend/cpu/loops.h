@@ -84,10 +84,10 @@ class RowLoops {
     void find_sums();
     Address kept_sum(size_t sum) const;
     /// Sets the kept sums of each row of a full block to zero.
-    void keep_zeros(size_t count);
+    void keep_no_sums(const std::vector<Reduction>& reductions);
     /// Writes, within for_each_rows(), the range's own sums of row mean `mean`. Only for Extent::column_range.
     void write_range_sums(int64_t mean, Vector sums);
-    Accumulator add_range_sums(int64_t mean, Registers& registers);
+    Accumulator add_range_sums(int64_t mean, Registers& registers, Reduction reduction);
     /// Returns the most rows that one step of for_each_rows() handles.
     int rows_at_once() const { return std::min(cpu_.row_block, m_.rows_at_once()); }
 

@@ -121,6 +121,8 @@ class Machine {
     /// With Lanes::tail the lanes after the row's end do not change; `v` is the vector of the unit.
     virtual void add(Accumulator sum, Vector a, Lanes lanes, int v) = 0;
     virtual void add_product(Accumulator sum, Vector a, Vector b, Lanes lanes, int v) = 0;
+    /// sum = the larger of sum and a; NaN if either is NaN. Lanes as in add().
+    virtual void add_larger(Accumulator sum, Vector a, Lanes lanes, int v) = 0;
     /// sum = the larger of sum, which must not be negative, and |a|; NaN if either is NaN. Lanes as in add().
     virtual void add_magnitude(Accumulator sum, Vector a, Lanes lanes, int v) = 0;
     virtual void add(Accumulator sum, Accumulator other) = 0;
@@ -135,11 +137,11 @@ class Machine {
     /// Converts and stores to an [M] tensor. Overwrites `value`.
     virtual void store_rows(const Address& to, Vector value, DType type) = 0;
     virtual Vector scale_rows(Vector value, double factor) = 0;
-    /// Returns the sum over the lanes of a register for each of `rows` rows. The first row's register is at `first`,
-    /// each next one register_bytes() further.
-    virtual Vector sum_lanes_of_rows(Registers& registers, const Address& first, int rows) = 0;
+    /// Returns the sum over the lanes of a register for each of `rows` rows, or the largest lane. The first row's
+    /// register is at `first`, each next one register_bytes() further.
+    virtual Vector reduce_lanes_of_rows(Registers& registers, const Address& first, int rows, Reduction reduction) = 0;
     /// Returns the same for one row, on machines that compute rows one by one.
-    virtual Vector sum_lanes(Vector value) = 0;
+    virtual Vector reduce_lanes(Vector value, Reduction reduction) = 0;
 
   protected:
     int64_t frame_bytes_ = 0;

@@ -24,9 +24,9 @@ int64_t cached_row_bytes(const plan::Plan& plan) {
     return static_cast<int64_t>(plan.cpu().cached_elements.size()) * plan.geometry.partial_cols * element;
 }
 
-int64_t number_of_mean(const plan::Plan& plan, size_t sweep, size_t k) {
+int64_t number_of_reduction(const plan::Plan& plan, size_t sweep, size_t k) {
     size_t number = k;
-    for (size_t i = 0; i < sweep; ++i) number += plan.sweeps[i].row_means.size();
+    for (size_t i = 0; i < sweep; ++i) number += plan.sweeps[i].row_reductions.size();
     return static_cast<int64_t>(number);
 }
 

@@ -26,7 +26,7 @@ std::vector<Tensor> matrices(const ir::Function& function, const plan::Sweep& sw
 int64_t cached_row_bytes(const plan::Plan& plan);
 
 /// Returns the position of a sweep's row mean `k` among the row means of all sweeps.
-int64_t number_of_mean(const plan::Plan& plan, size_t sweep, size_t k);
+int64_t number_of_reduction(const plan::Plan& plan, size_t sweep, size_t k);
 
 /// True if there are entry points that store matrices past the caches, for launches that are large enough.
 inline bool may_write_nontemporal(const plan::Plan& plan) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/row_values.h"
 
+#include "backend/cpu/sums.h"
+
 #include <algorithm>
 
 namespace normjit::backend::cpu {
@@ -31,54 +33,62 @@ void RowValues::take_over_inputs() {
 
 void RowValues::compute_from_kept_sums(size_t index) {
     loops_.for_each_rows([&] {
-        const auto sum = [&](size_t k, Registers& registers) { return sum_kept(k, registers); };
-        compute(index + 1, plan_.sweeps[index].row_means, sum, Block::current);
+        const auto sum = [&](size_t k, Registers& registers) { return sum_kept(k, registers, reduction(index, k)); };
+        compute(index + 1, plan_.sweeps[index].row_reductions, sum, Block::current);
     });
 }
 
 void RowValues::compute_from_ranges(size_t index) {
     loops_.for_each_rows([&] {
         const auto sum = [&](size_t k, Registers& registers) {
-            return m_.value_of(loops_.add_range_sums(number_of_mean(plan_, index, k), registers));
+            return m_.value_of(
+                loops_.add_range_sums(number_of_reduction(plan_, index, k), registers, reduction(index, k)));
         };
-        compute(index + 1, plan_.sweeps[index].row_means, sum, Block::current);
+        compute(index + 1, plan_.sweeps[index].row_reductions, sum, Block::current);
     });
 }
 
 void RowValues::compute_from(size_t index, const std::vector<Accumulator>& sums) {
-    const auto sum = [&](size_t k, Registers&) { return m_.sum_lanes(m_.value_of(sums[k])); };
-    compute(index + 1, plan_.sweeps[index].row_means, sum, Block::current);
+    const auto sum = [&](size_t k, Registers&) { return m_.reduce_lanes(m_.value_of(sums[k]), reduction(index, k)); };
+    compute(index + 1, plan_.sweeps[index].row_reductions, sum, Block::current);
 }
 
 void RowValues::write_kept_sums(size_t index) {
     loops_.for_each_rows([&] {
-        for (size_t k = 0; k < plan_.sweeps[index].row_means.size(); ++k) {
+        for (size_t k = 0; k < plan_.sweeps[index].row_reductions.size(); ++k) {
             Registers registers = m_.registers();
-            const Vector sum = sum_kept(k, registers);
-            loops_.write_range_sums(number_of_mean(plan_, index, k), sum);
+            const Vector sum = sum_kept(k, registers, reduction(index, k));
+            loops_.write_range_sums(number_of_reduction(plan_, index, k), sum);
         }
     });
 }
 
 void RowValues::write_sums(size_t index, const std::vector<Accumulator>& sums) {
     for (size_t k = 0; k < sums.size(); ++k)
-        loops_.write_range_sums(number_of_mean(plan_, index, k), m_.sum_lanes(m_.value_of(sums[k])));
+        loops_.write_range_sums(number_of_reduction(plan_, index, k),
+                                m_.reduce_lanes(m_.value_of(sums[k]), reduction(index, k)));
 }
 
-Vector RowValues::sum_kept(size_t k, Registers& registers) {
+Reduction RowValues::reduction(size_t sweep, size_t k) const {
+    return reductions_of(function_, {plan_.sweeps[sweep].row_reductions[k]}).front();
+}
+
+Vector RowValues::sum_kept(size_t k, Registers& registers, Reduction reduction) {
     loops_.find_sums();
-    return m_.sum_lanes_of_rows(registers, loops_.kept_sum(k), loops_.rows_at_once());
+    return m_.reduce_lanes_of_rows(registers, loops_.kept_sum(k), loops_.rows_at_once(), reduction);
 }
 
-/// Computes the row values of a sweep from earlier row means and from slots. Values that have a slot are stored in it.
-void RowValues::compute(size_t sweep, const std::vector<ValueId>& means, const SumOfMean& sum, Block block) {
+/// Computes the row values of a sweep from earlier row reductions and from slots. Values that have a slot are stored in it.
+void RowValues::compute(size_t sweep, const std::vector<ValueId>& reductions, const SumOf& sum, Block block) {
     const std::vector<ValueId>& values = plan_.sweeps[sweep].row_values;
     Registers registers = m_.registers();
     Environment around;
     around.form = Form::rows;
-    for (size_t k = 0; k < means.size(); ++k) {
-        const Vector mean = m_.scale_rows(sum(k, registers), 1.0 / static_cast<double>(function_.cols));
-        around.live.insert({means[k], Unit{{mean, {}}}});
+    for (size_t k = 0; k < reductions.size(); ++k) {
+        Vector value = sum(k, registers);
+        if (function_[reductions[k]].op == ir::Op::row_mean)
+            value = m_.scale_rows(value, 1.0 / static_cast<double>(function_.cols));
+        around.live.insert({reductions[k], Unit{{value, {}}}});
     }
     read_operands(values, registers, around.live, block);
     around.load = [&](const Unit& to, ValueId id) {
@@ -87,7 +97,7 @@ void RowValues::compute(size_t sweep, const std::vector<ValueId>& means, const S
     const LoopBody body{.values = values, .sums = {}, .stores = {}, .results = values, .reloads = {}};
     evaluate(m_, registers, function_, {function_, body}, around);
     for (const auto& [id, unit] : around.live) {
-        const bool is_new = contains(means, id) || contains(values, id);
+        const bool is_new = contains(reductions, id) || contains(values, id);
         if (is_new && loops_.has_slot(id)) m_.write_rows(loops_.slot(id, block), unit.vectors[0]);
     }
     store_outputs(sweep, around.live, registers, block);

@@ -37,10 +37,11 @@ class RowValues {
     Live broadcast(const plan::Sweep& sweep, Registers& registers, Block block = Block::current);
 
   private:
-    using SumOfMean = std::function<Vector(size_t k, Registers&)>;
-    void compute(size_t sweep, const std::vector<ValueId>& means, const SumOfMean& sum, Block block);
+    using SumOf = std::function<Vector(size_t k, Registers&)>;
+    void compute(size_t sweep, const std::vector<ValueId>& reductions, const SumOf& sum, Block block);
     void read_operands(const std::vector<ValueId>& values, Registers& registers, Live& live, Block block);
-    Vector sum_kept(size_t k, Registers& registers);
+    Reduction reduction(size_t sweep, size_t k) const;
+    Vector sum_kept(size_t k, Registers& registers, Reduction reduction);
     void store_outputs(size_t sweep, const Live& live, Registers& registers, Block block);
 
     Machine& m_;

@@ -136,8 +136,8 @@ class RowsEmitter {
         loops_.for_each_row(matrices(function_, sweep), rows_ahead(sweep), [&] {
             Registers registers = m_.registers();
             const Live row = row_values_.broadcast(sweep, registers);
-            Sums sums = take_sums(m_, registers, static_cast<size_t>(cpu_.unroll), sweep.row_means.size());
-            zero(m_, sums);
+            Sums sums = take_sums(m_, registers, static_cast<size_t>(cpu_.unroll), sweep.row_reductions.size());
+            begin(m_, sums, reductions_of(function_, sweep.row_reductions));
             loops_.for_each_columns(cpu_.unroll, [&](const std::vector<Columns>& step) {
                 for (size_t u = 0; u < step.size(); ++u) {
                     Environment around = units_.environment(step[u], body.reloads);
@@ -147,7 +147,8 @@ class RowsEmitter {
                 }
                 loops_.prefetch(sweep.ahead, step);
             });
-            const std::vector<Accumulator> folded = one_of_each(m_, sums);
+            const std::vector<Accumulator> folded =
+                one_of_each(m_, sums, reductions_of(function_, sweep.row_reductions));
             takes_rows_one_by_one() ? (row_values_.*finish)(index, folded) : keep_sums(folded);
         });
     }
@@ -172,7 +173,7 @@ class RowsEmitter {
         const Sweep& first = plan_.sweeps.front();
         row_values_.load_inputs(Block::next);
         loops_.write_lines();
-        loops_.keep_zeros(first.row_means.size());
+        loops_.keep_no_sums(reductions_of(function_, first.row_reductions));
         for_each_row_of_strips(
             column_body_of_both(plan_), matrices(function_, first),
             [&](const Strip& strip) {
@@ -223,10 +224,10 @@ class RowsEmitter {
         const LoopBody body = element_body(first);
         const Selection selection(function_, body);
         const Live row = row_values_.broadcast(first, registers, Block::next);
-        Sums sums = take_sums(m_, registers, 1, first.row_means.size());
-        zero(m_, sums);
+        Sums sums = take_sums(m_, registers, 1, first.row_reductions.size());
+        begin(m_, sums, reductions_of(function_, first.row_reductions));
         loops_.find_sums();
-        for (size_t k = 0; k < first.row_means.size(); ++k) {
+        for (size_t k = 0; k < first.row_reductions.size(); ++k) {
             const Accumulator sum = sums[0][k][0];
             m_.set(sum, m_.read(m_.value_of(sum), loops_.kept_sum(k)));
         }
@@ -237,7 +238,7 @@ class RowsEmitter {
             around.sums = sums[0];
             evaluate(m_, registers, function_, selection, around);
         }
-        keep_sums(one_of_each(m_, sums));
+        keep_sums(one_of_each(m_, sums, reductions_of(function_, first.row_reductions)));
     }
 
     /// Where a sum is in the workspace. The partials and the segment's arrays differ once the segment can close.

@@ -68,9 +68,8 @@ class Selector {
         for (const ValueId user : body_.values) {
             if (folded_operand(user) == id) return true;
         }
-        return std::any_of(body_.sums.begin(), body_.sums.end(), [&](ValueId sum) {
-            return function_[sum].operands[0] == id && function_[sum].op != Op::partial_max_abs;
-        });
+        return std::any_of(body_.sums.begin(), body_.sums.end(),
+                           [&](ValueId sum) { return function_[sum].operands[0] == id && is_sum(sum); });
     }
 
     /// Returns the first operand that can be folded into an addition or subtraction.
@@ -150,6 +149,13 @@ class Selector {
         }
     }
 
+    bool is_sum(ValueId reduction) const { return accumulation(reduction) == Instruction::accumulate; }
+    Instruction accumulation(ValueId reduction) const {
+        const Op op = function_[reduction].op;
+        if (op == Op::row_max) return Instruction::accumulate_larger;
+        return op == Op::partial_max_abs ? Instruction::accumulate_magnitude : Instruction::accumulate;
+    }
+
     /// Selects the sums, stores and spills whose operands are complete with this value.
     void select_roots(ValueId id) {
         if (std::find(body_.spills.begin(), body_.spills.end(), id) != body_.spills.end()) {
@@ -158,8 +164,7 @@ class Selector {
         for (size_t i = 0; i < body_.sums.size(); ++i) {
             const ValueId summed = function_[body_.sums[i]].operands[0];
             if (summed == id) {
-                const bool is_sum = function_[body_.sums[i]].op != Op::partial_max_abs;
-                push({.instruction = is_sum ? Instruction::accumulate : Instruction::accumulate_magnitude,
+                push({.instruction = accumulation(body_.sums[i]),
                       .operands = {id, ir::no_value, ir::no_value},
                       .index = static_cast<int>(i)});
             } else if (is_folded(summed) && completes(summed, id)) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/sums.h"
 
+#include <limits>
+
 namespace normjit::backend::cpu {
 
 namespace {
@@ -26,7 +28,34 @@ void zero(Machine& machine, Sums& sums) {
     for_each_register(machine, sums, [&](Accumulator sum) { machine.zero(sum); });
 }
 
-std::vector<Accumulator> one_of_each(Machine& machine, const Sums& sums) {
+std::vector<Reduction> reductions_of(const ir::Function& function, const std::vector<ValueId>& ids) {
+    std::vector<Reduction> reductions;
+    for (const ValueId id : ids)
+        reductions.push_back(function[id].op == ir::Op::row_max ? Reduction::largest : Reduction::sum);
+    return reductions;
+}
+
+void begin(Machine& machine, Accumulator sum, Reduction reduction) {
+    if (reduction == Reduction::sum) return machine.zero(sum);
+    constexpr double lowest = -std::numeric_limits<double>::infinity();
+    machine.set(sum, machine.constant(machine.value_of(sum), lowest, Form::columns));
+}
+
+void begin(Machine& machine, Sums& sums, const std::vector<Reduction>& reductions) {
+    for (auto& of_unit : sums) {
+        for (size_t k = 0; k < of_unit.size(); ++k) {
+            for (size_t v = 0; v < static_cast<size_t>(machine.unit_vectors()); ++v)
+                begin(machine, of_unit[k][v], reductions[k]);
+        }
+    }
+}
+
+void add(Machine& machine, Accumulator to, Accumulator other, Reduction reduction) {
+    if (reduction == Reduction::sum) return machine.add(to, other);
+    machine.add_larger(to, machine.value_of(other), Lanes::all, 0);
+}
+
+std::vector<Accumulator> one_of_each(Machine& machine, const Sums& sums, const std::vector<Reduction>& reductions) {
     std::vector<Accumulator> folded;
     for (size_t k = 0; k < sums.front().size(); ++k) {
         std::vector<Accumulator> terms;
@@ -35,7 +64,7 @@ std::vector<Accumulator> one_of_each(Machine& machine, const Sums& sums) {
         }
         for (size_t distance = 1; distance < terms.size(); distance *= 2) {
             for (size_t i = 0; i + distance < terms.size(); i += 2 * distance)
-                machine.add(terms[i], terms[i + distance]);
+                add(machine, terms[i], terms[i + distance], reductions[k]);
         }
         folded.push_back(terms[0]);
     }

@@ -12,9 +12,15 @@ namespace normjit::backend::cpu {
 /// [unit][sum]
 using Sums = std::vector<std::vector<UnitSum>>;
 
+std::vector<Reduction> reductions_of(const ir::Function& function, const std::vector<ValueId>& ids);
+
 Sums take_sums(Machine& machine, Registers& registers, size_t units, size_t sums_per_unit);
 void zero(Machine& machine, Sums& sums);
-/// Adds the independent sums of each row mean into one register, in pairs of neighbours first.
-std::vector<Accumulator> one_of_each(Machine& machine, const Sums& sums);
+/// Gives a sum the value that it has before the first element: 0, or -infinity.
+void begin(Machine& machine, Accumulator sum, Reduction reduction);
+void begin(Machine& machine, Sums& sums, const std::vector<Reduction>& reductions);
+void add(Machine& machine, Accumulator to, Accumulator other, Reduction reduction);
+/// Adds the independent sums of each row reduction into one register, in pairs of neighbours first.
+std::vector<Accumulator> one_of_each(Machine& machine, const Sums& sums, const std::vector<Reduction>& reductions);
 
 }  // namespace normjit::backend::cpu

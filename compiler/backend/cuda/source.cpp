@@ -98,6 +98,18 @@ class Printer {
         return fmt::format("{}", fmt::join(masks, ", "));
     }
 
+    /// Returns, for each sweep, a mask with a bit for each row reduction that is a maximum.
+    std::string row_maxima() const {
+        std::vector<unsigned> masks;
+        for (const Sweep& sweep : plan_.sweeps) {
+            unsigned mask = 0;
+            for (size_t s = 0; s < sweep.row_reductions.size(); ++s)
+                mask |= function_[sweep.row_reductions[s]].op == Op::row_max ? 1u << s : 0;
+            masks.push_back(mask);
+        }
+        return fmt::format("{}", fmt::join(masks, ", "));
+    }
+
     static unsigned mask_per_slice(std::span<const Operand> operands) {
         unsigned mask = 0;
         for (size_t i = 0; i < operands.size(); ++i) mask |= operands[i].is_per_slice() ? 1u << i : 0;
@@ -124,6 +136,7 @@ class Printer {
         list("ColumnOutputs", operands_.column_outputs());
         line("    static constexpr int cols = {}, levels = {}, row_sums = {}, column_sweep = {};", plan_.spec.cols,
              levels(), plan_.cuda().row_sums, plan_.column_sweep);
+        line("    static constexpr uint32 row_maxima[] = {{{}}};", row_maxima());
         line("    static constexpr uint32 matrices_read[] = {{{}}}, columns_read[] = {{{}}};",
              masks(operands_.matrices()), masks(operands_.columns()));
         line("    static constexpr bool dependents = {}, epilogue = {};", plan_.cuda().dependents, has_epilogue());
@@ -218,8 +231,8 @@ class Printer {
         }
         const int sums = index < levels() ? plan_.cuda().row_sums : 0;
         for (int s = 0; s < sums; ++s) {
-            const bool there = static_cast<size_t>(s) < sweep.row_means.size();
-            line("        out.sum[{}] = {};", s, there ? operand(sweep.row_means[static_cast<size_t>(s)]) : "0");
+            const bool there = static_cast<size_t>(s) < sweep.row_reductions.size();
+            line("        out.sum[{}] = {};", s, there ? operand(sweep.row_reductions[static_cast<size_t>(s)]) : "0");
         }
         partials(sweep, index);
         const auto outputs = operands_.matrix_outputs();
@@ -287,8 +300,9 @@ class Printer {
     void reduced(int index) {
         const Sweep& sweep = plan_.sweeps[static_cast<size_t>(index)];
         line("    {} reduced(Index<{}>, Row& row, const Math* sum) {{", device_function, index);
-        for (size_t s = 0; s < sweep.row_means.size(); ++s) {
-            assign_row(sweep.row_means[s], fmt::format("sum[{}] * per_column", s));
+        for (size_t s = 0; s < sweep.row_reductions.size(); ++s) {
+            const bool is_mean = function_[sweep.row_reductions[s]].op == Op::row_mean;
+            assign_row(sweep.row_reductions[s], fmt::format("sum[{}]{}", s, is_mean ? " * per_column" : ""));
         }
         row_values(index + 1);
         line("    }}");

@@ -45,13 +45,14 @@ Value* Builder::multiply_add(Value* a, Value* b, Value* c) {
     return CreateIntrinsic(llvm::Intrinsic::fma, {a->getType()}, {a, b, c});
 }
 
-Value* Builder::sum_lanes(Value* value) {
+Value* Builder::reduce_lanes(Value* value, Reduction reduction) {
     std::vector<int> distances = compute_ == DType::f64 ? std::vector{1} : std::vector{2, 1};
     for (int distance = 16 / element_bytes(); distance < lanes_; distance *= 2) distances.push_back(distance);
     for (const int distance : distances) {
         std::vector<int> partners;
         for (int i = 0; i < lanes_; ++i) partners.push_back(i ^ distance);
-        value = CreateFAdd(value, CreateShuffleVector(value, partners));
+        Value* other = CreateShuffleVector(value, partners);
+        value = reduction == Reduction::sum ? CreateFAdd(value, other) : function(Instruction::max, value, other);
     }
     return CreateExtractElement(value, uint64_t{0});
 }

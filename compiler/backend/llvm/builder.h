@@ -65,8 +65,9 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Value* round_to(llvm::Value* value, DType type);
     /// Returns a * b + c, with a single rounding if the target has such an instruction.
     llvm::Value* multiply_add(llvm::Value* a, llvm::Value* b, llvm::Value* c);
-    /// Returns the sum of all lanes as a scalar. It adds within 16 bytes first, in the order in which x64 folds lanes.
-    llvm::Value* sum_lanes(llvm::Value* value);
+    /// Returns the sum of all lanes, or the largest, as a scalar. It begins within 16 bytes, in the order in which x64
+    /// folds lanes.
+    llvm::Value* reduce_lanes(llvm::Value* value, Reduction reduction);
 
     /// From here on, Lanes::tail means the first `count` columns of a unit.
     void set_tail(int64_t count) { tail_ = count; }

@@ -234,6 +234,7 @@ Vector LlvmMachine::compute(Instruction instruction, Vector, Vector a, Vector b,
         case Instruction::load:
         case Instruction::accumulate:
         case Instruction::accumulate_product:
+        case Instruction::accumulate_larger:
         case Instruction::accumulate_magnitude:
         case Instruction::store:
         case Instruction::spill:
@@ -268,6 +269,11 @@ void LlvmMachine::add_product(Accumulator accumulator, Vector a, Vector b, Lanes
     set_sum(accumulator, b_.within_row(b_.multiply_add(in(a), in(b), old), old, lanes, v));
 }
 
+void LlvmMachine::add_larger(Accumulator accumulator, Vector a, Lanes lanes, int v) {
+    Value* old = sum(accumulator);
+    set_sum(accumulator, b_.within_row(b_.function(Instruction::max, old, in(a)), old, lanes, v));
+}
+
 void LlvmMachine::add_magnitude(Accumulator accumulator, Vector a, Lanes lanes, int v) {
     Value* old = sum(accumulator);
     set_sum(accumulator, b_.within_row(b_.larger_magnitude(old, in(a)), old, lanes, v));
@@ -295,7 +301,11 @@ Vector LlvmMachine::scale_rows(Vector value, double factor) {
     return out(b_.CreateFMul(in(value), b_.number(factor, b_.scalar_type())));
 }
 
-Vector LlvmMachine::sum_lanes_of_rows(Registers&, const Address& first, int) { return sum_lanes(read({}, first)); }
-Vector LlvmMachine::sum_lanes(Vector value) { return out(b_.sum_lanes(in(value))); }
+Vector LlvmMachine::reduce_lanes_of_rows(Registers&, const Address& first, int, Reduction reduction) {
+    return reduce_lanes(read({}, first), reduction);
+}
+Vector LlvmMachine::reduce_lanes(Vector value, Reduction reduction) {
+    return out(b_.reduce_lanes(in(value), reduction));
+}
 
 }  // namespace normjit::backend::llvmir

@@ -77,6 +77,7 @@ class LlvmMachine final : public Machine {
     void set(Accumulator sum, Vector value) override;
     void add(Accumulator sum, Vector a, Lanes lanes, int v) override;
     void add_product(Accumulator sum, Vector a, Vector b, Lanes lanes, int v) override;
+    void add_larger(Accumulator sum, Vector a, Lanes lanes, int v) override;
     void add_magnitude(Accumulator sum, Vector a, Lanes lanes, int v) override;
     void add(Accumulator sum, Accumulator other) override;
     void add(Accumulator sum, const Address& from) override;
@@ -87,8 +88,8 @@ class LlvmMachine final : public Machine {
     Vector load_rows(Vector to, const Address& from, DType type) override;
     void store_rows(const Address& to, Vector value, DType type) override;
     Vector scale_rows(Vector value, double factor) override;
-    Vector sum_lanes_of_rows(Registers& registers, const Address& first, int rows) override;
-    Vector sum_lanes(Vector value) override;
+    Vector reduce_lanes_of_rows(Registers& registers, const Address& first, int rows, Reduction reduction) override;
+    Vector reduce_lanes(Vector value, Reduction reduction) override;
 
   private:
     llvm::Value* value_of(const Amount& amount);

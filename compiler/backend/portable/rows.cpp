@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 namespace normjit::backend::portable {
 
@@ -63,12 +64,13 @@ class Rows {
     }
 
     void run(const Sweep& sweep) {
-        for (const ValueId mean : sweep.row_means) chunk(mean).fill(0);
+        for (const ValueId id : sweep.row_reductions)
+            chunk(id).fill(is_max(id) ? -std::numeric_limits<T>::infinity() : T(0));
         for (first_ = 0; first_ < function_.cols; first_ += chunk_cols) {
             count_ = std::min(chunk_cols, function_.cols - first_);
             for (const ValueId id : sweep.column_values) fill(id);
             for (const ValueId id : sweep.elements) fill(id);
-            for (const ValueId mean : sweep.row_means) add(chunk(mean), operand(mean));
+            for (const ValueId id : sweep.row_reductions) reduce(id, operand(id));
             for (size_t k = 0; k < sweep.partials.size(); ++k) add_to_partial(k, operand(sweep.partials[k]));
             for (const ir::Output& output : sweep.stores) {
                 store(row_of(output.tensor), first_, count_, chunk(output.value).data(),
@@ -76,7 +78,7 @@ class Rows {
             }
         }
         const T reciprocal = static_cast<T>(1.0 / static_cast<double>(function_.cols));
-        for (const ValueId mean : sweep.row_means) chunk(mean).fill(fold(chunk(mean)) * reciprocal);
+        for (const ValueId id : sweep.row_reductions) chunk(id).fill(fold(id) * (is_max(id) ? T(1) : reciprocal));
     }
 
     const Chunk& operand(ValueId sum) { return chunk(function_[sum].operands[0]); }
@@ -119,15 +121,22 @@ class Rows {
         }
     }
 
-    /// A mean's chunk holds its independent sums during a sweep.
-    void add(Chunk& sums, const Chunk& terms) {
-        for (int64_t i = 0; i < count_; ++i)
-            sums[static_cast<size_t>(i) % independent_sums] += terms[static_cast<size_t>(i)];
+    bool is_max(ValueId id) const { return function_[id].op == Op::row_max; }
+    T reduced(ValueId id, T a, T b) const { return is_max(id) ? ir::compute(Op::max, a, b) : a + b; }
+
+    /// A reduction's chunk holds its independent sums during a sweep, or largest elements.
+    void reduce(ValueId id, const Chunk& terms) {
+        Chunk& sums = chunk(id);
+        for (int64_t i = 0; i < count_; ++i) {
+            T& sum = sums[static_cast<size_t>(i) % independent_sums];
+            sum = reduced(id, sum, terms[static_cast<size_t>(i)]);
+        }
     }
 
-    static T fold(Chunk sums) {
+    T fold(ValueId id) {
+        Chunk sums = chunk(id);
         for (size_t half = independent_sums / 2; half >= 1; half /= 2) {
-            for (size_t i = 0; i < half; ++i) sums[i] += sums[i + half];
+            for (size_t i = 0; i < half; ++i) sums[i] = reduced(id, sums[i], sums[i + half]);
         }
         return sums[0];
     }

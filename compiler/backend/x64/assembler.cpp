@@ -109,6 +109,11 @@ void Assembler::larger_magnitude(const Zmm& to, const Zmm& a, const Zmm& b) {
     }
 }
 
+void Assembler::larger(const Zmm& to, const Zmm& a, const Zmm& b) {
+    function(Instruction::max, copy(), a, b);
+    move(to, copy());
+}
+
 void Assembler::rsqrt(const Zmm& to, const Zmm& a) {
     compute_ == DType::f64 ? vsqrtpd(scratch(), a) : vsqrtps(scratch(), a);
     load_constant(to, 1.0);
@@ -158,7 +163,7 @@ void Assembler::fuse(Fused kind, const Zmm& to, const Zmm& a, const Zmm& b, cons
     }
 }
 
-void Assembler::fold_rows(int step, const Zmm& a, const Zmm& b) {
+void Assembler::fold_rows(int step, const Zmm& a, const Zmm& b, Reduction reduction) {
     const Zmm other = scratch();
     const int pairs = compute_ == DType::f64 ? 0 : 1;  // the step that interleaves 64-bit words
     if (step < pairs) {
@@ -171,7 +176,7 @@ void Assembler::fold_rows(int step, const Zmm& a, const Zmm& b) {
         vshuff64x2(other, a, b, 0xdd);  // the odd quarters of both, the even quarters of both
         vshuff64x2(a, a, b, 0x88);
     }
-    add(a, a, other);
+    reduction == Reduction::sum ? add(a, a, other) : function(Instruction::max, a, a, other);
 }
 
 void Assembler::broadcast(const Zmm& to, const RegExp& from) {

@@ -76,6 +76,8 @@ class Assembler : private CodeBuffer, public ReservedRegisters, public Xbyak::Co
     void rsqrt(const Zmm& to, const Zmm& a);
     /// Computes an instruction that functions are made of: functions.cpp.
     void function(Instruction instruction, const Zmm& to, const Zmm& a, const Zmm& b);
+    /// to = the larger of a and b; NaN if one is NaN. Masked lanes of `to` do not change.
+    void larger(const Zmm& to, const Zmm& a, const Zmm& b);
     /// to = the larger of a, which must not be negative, and |b|; NaN if either is NaN.
     void larger_magnitude(const Zmm& to, const Zmm& a, const Zmm& b);
     /// Round f32 to a narrower type, as a store in that type would.
@@ -88,7 +90,7 @@ class Assembler : private CodeBuffer, public ReservedRegisters, public Xbyak::Co
     /// Does one step of summing the lanes of many registers, one row each, into one register with a lane for each row.
     /// Step k combines two results of step k - 1 for neighbouring rows (the same one twice if there is no second);
     /// fold_steps() steps make a sum. Overwrites `a`. Always adds in the same order.
-    void fold_rows(int step, const Zmm& a, const Zmm& b);
+    void fold_rows(int step, const Zmm& a, const Zmm& b, Reduction reduction);
     int fold_steps() const { return compute_ == DType::f64 ? 3 : 4; }
 
     /// From here on, Lanes::tail means the first `count` columns of a unit.

@@ -137,6 +137,7 @@ Vector XbyakMachine::compute(Instruction instruction, Vector to, Vector a, Vecto
         case Instruction::load:
         case Instruction::accumulate:
         case Instruction::accumulate_product:
+        case Instruction::accumulate_larger:
         case Instruction::accumulate_magnitude:
         case Instruction::store:
         case Instruction::spill:
@@ -159,6 +160,10 @@ void XbyakMachine::add(Accumulator sum, Vector a, Lanes lanes, int v) {
 
 void XbyakMachine::add_product(Accumulator sum, Vector a, Vector b, Lanes lanes, int v) {
     a_.multiply_add(a_.masked(zmm(sum), lanes, v), zmm(a), zmm(b), zmm(sum));
+}
+
+void XbyakMachine::add_larger(Accumulator sum, Vector a, Lanes lanes, int v) {
+    a_.larger(a_.masked(zmm(sum), lanes, v), zmm(sum), zmm(a));
 }
 
 void XbyakMachine::add_magnitude(Accumulator sum, Vector a, Lanes lanes, int v) {
@@ -191,28 +196,29 @@ Vector XbyakMachine::scale_rows(Vector value, double factor) {
     return value;
 }
 
-Vector XbyakMachine::sum_lanes_of_rows(Registers& registers, const Address& first, int rows) {
-    return fold(registers, first, rows, a_.fold_steps(), 0);
+Vector XbyakMachine::reduce_lanes_of_rows(Registers& registers, const Address& first, int rows, Reduction reduction) {
+    return fold(registers, first, rows, a_.fold_steps(), 0, reduction);
 }
 
 /// Emits `steps` steps of fold_rows() over the 2^steps rows from `row` on, without rows that do not exist.
-Vector XbyakMachine::fold(Registers& registers, const Address& first, int rows, int steps, int row) {
+Vector XbyakMachine::fold(Registers& registers, const Address& first, int rows, int steps, int row,
+                          Reduction reduction) {
     if (steps == 0) {
         Address place = first;
         place.offset += row * register_bytes();
         return read(registers.take(), place);
     }
     const int second_row = row + (1 << (steps - 1));
-    const Vector sum = fold(registers, first, rows, steps - 1, row);
+    const Vector sum = fold(registers, first, rows, steps - 1, row, reduction);
     const bool alone = second_row >= rows;
-    const Vector second = alone ? sum : fold(registers, first, rows, steps - 1, second_row);
-    a_.fold_rows(steps - 1, zmm(sum), zmm(second));
+    const Vector second = alone ? sum : fold(registers, first, rows, steps - 1, second_row, reduction);
+    a_.fold_rows(steps - 1, zmm(sum), zmm(second), reduction);
     if (!alone) registers.give_back({{second, {}}}, 1);
     return sum;
 }
 
-Vector XbyakMachine::sum_lanes(Vector value) {
-    for (int step = 0; step < a_.fold_steps(); ++step) a_.fold_rows(step, zmm(value), zmm(value));
+Vector XbyakMachine::reduce_lanes(Vector value, Reduction reduction) {
+    for (int step = 0; step < a_.fold_steps(); ++step) a_.fold_rows(step, zmm(value), zmm(value), reduction);
     return value;
 }
 

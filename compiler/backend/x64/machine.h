@@ -83,6 +83,7 @@ class XbyakMachine final : public Machine {
     void set(Accumulator sum, Vector value) override;
     void add(Accumulator sum, Vector a, Lanes lanes, int v) override;
     void add_product(Accumulator sum, Vector a, Vector b, Lanes lanes, int v) override;
+    void add_larger(Accumulator sum, Vector a, Lanes lanes, int v) override;
     void add_magnitude(Accumulator sum, Vector a, Lanes lanes, int v) override;
     void add(Accumulator sum, Accumulator other) override;
     void add(Accumulator sum, const Address& from) override;
@@ -93,8 +94,8 @@ class XbyakMachine final : public Machine {
     Vector load_rows(Vector to, const Address& from, DType type) override;
     void store_rows(const Address& to, Vector value, DType type) override;
     Vector scale_rows(Vector value, double factor) override;
-    Vector sum_lanes_of_rows(Registers& registers, const Address& first, int rows) override;
-    Vector sum_lanes(Vector value) override;
+    Vector reduce_lanes_of_rows(Registers& registers, const Address& first, int rows, Reduction reduction) override;
+    Vector reduce_lanes(Vector value, Reduction reduction) override;
 
     /// Holds a number other than 0 at the function's start if rows go past the caches through the frame; see
     /// nontemporal_staging.h.
@@ -118,7 +119,7 @@ class XbyakMachine final : public Machine {
     void move(const Xbyak::Reg64& to, const Source& from);
     void jump(Relation relation, const Xbyak::Label& to, Xbyak::CodeGenerator::LabelType type);
     void jump_unless(Condition condition, const Xbyak::Label& to);
-    Vector fold(Registers& registers, const Address& first, int rows, int steps, int row);
+    Vector fold(Registers& registers, const Address& first, int rows, int steps, int row, Reduction reduction);
 
     const Xbyak::Reg64 task_{Xbyak::Operand::RDI};
     const Xbyak::Reg64 scratch_{Xbyak::Operand::RAX};
