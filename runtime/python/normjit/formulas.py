@@ -88,10 +88,11 @@ class Formula:
         outputs    which gradients to compute; None: those of the matrices and columns that the outputs depend on
 
         All else is as in a call."""
-        gradients = {f"d{t.name}": t._replace(name=f"d{t.name}") for t in self._inputs.values()}
+        gradients = {f"d{t.name}": t._replace(name=f"d{t.name}") for t in self._inputs.values() if not t.is_shared}
         above = {f"d{t.name}": t._replace(name=f"d{t.name}") for t in self._outputs.values()}
         saved = {t.name: t._replace(is_optional=True) for t in self._outputs.values()}
-        usual = [f"d{name}" for name, t in self._inputs.items() if given.get(name) is not None and t.axes != "M"]
+        usual = [f"d{name}" for name, t in self._inputs.items() if given.get(name) is not None and f"d{name}" in gradients
+                 and t.axes not in ("M", "S,M")]
         return self._compute("backward", given, {**self._inputs, **above, **saved}, gradients, usual, outputs, out,
                              stream)
 

@@ -69,6 +69,34 @@ def test_norms_of_the_library():
     assert normjit.formula("gated_rmsnorm")(x=x, z=x).y.shape == x.shape
 
 
+def test_softmax():
+    x = normal(3, 4, 50)
+    e = numpy.exp(x.astype(float) - x.max(-1, keepdims=True))
+    numpy.testing.assert_allclose(normjit.formula("softmax")(x=x).y, e / e.sum(-1, keepdims=True), rtol=1e-5)
+
+
+def test_heads_share_the_angles_of_their_rotation():
+    def rotated(x):
+        q = x * gamma / numpy.sqrt((x * x).mean(-1, keepdims=True) + eps)
+        return q * cos + numpy.roll(q, 32, -1) * sin
+
+    # Heads in a view of a packed tensor: tokens, then queries, keys and values, then heads.
+    x, dy = (normal(10, 3, 6, 64)[:, 1].transpose(1, 0, 2) for _ in range(2))
+    cos, sin, gamma, eps = normal(10, 64), normal(10, 64), normal(64), 1e-3
+    norm, given = normjit.formula("qk_norm_rope"), {"x": x, "cos": cos, "sin": sin, "gamma": gamma, "eps": eps}
+    wide, step = x.astype(float), 1e-5
+    numpy.testing.assert_allclose(norm(**given).y, rotated(wide), rtol=1e-4, atol=1e-5)
+    got = norm.backward(dy=dy, **given)
+    assert got._fields == ("dx", "dgamma")
+    change = normal(6, 10, 64).astype(float)
+    slope = ((rotated(wide + step * change) - rotated(wide - step * change)) * dy).sum() / (2 * step)
+    numpy.testing.assert_allclose((got.dx * change).sum(), slope, rtol=1e-4)
+    with pytest.raises(normjit.InvalidArgument, match="outputs: 'dcos'; allowed: dx, dgamma"):
+        norm.backward(dy=dy, outputs=("dcos",), **given)
+    with pytest.raises(normjit.InvalidArgument, match=r"cos: its shape is \(9, 64\); \[M,N\] beside x is \(10, 64\)"):
+        norm(**{**given, "cos": cos[1:]})
+
+
 def test_outputs_go_where_the_caller_says():
     x, z = normal(4, 9), normal(4, 9)
     y = numpy.empty_like(x)
