@@ -36,7 +36,6 @@ struct OpInfo {
 };
 
 const OpInfo& info(Op op);
-/// Returns the op that a formula writes so: "+", "row_mean".
 std::optional<Op> find_op(std::string_view notation);
 
 /// Returns "[M,N]", "[M]", "[N]", "[]", "[row_groups,N]" or "[row_groups]".

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// The values of a formula in one row, with bounds of their errors.
+#pragma once
+
+#include "bounded.h"
+#include "element.h"
+#include "formula_element.h"
+#include "formula_program.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace normjit::reference {
+
+template <class Real>
+class FormulaRows {
+  public:
+    using Number = Bounded<Real>;
+    using Numbers = std::vector<Number>;  ///< one for each column, or one
+
+  protected:
+    FormulaRows(const Spec& spec, Batch made, const PerTensor<std::vector<double>>& inputs)
+        : spec_(spec),
+          inputs_(inputs),
+          program_(spec),
+          made_(made),
+          cols_(static_cast<size_t>(spec.cols)),
+          values_(program_.operations.size()) {}
+
+    size_t value_of(const std::string& name) const { return static_cast<size_t>(program_.names.at(name)); }
+
+    const Axes& axes(Tensor tensor) const { return spec_.formula->tensors[tensor]->axes; }
+    size_t offset(Tensor tensor) const {
+        const Axes& its = axes(tensor);
+        const size_t slice = its.slice ? slice_ : 0;
+        const size_t row = its.row ? slice * static_cast<size_t>(made_.rows) + row_ : slice;
+        return row * (its.column ? cols_ : 1);
+    }
+    Numbers row_of(Tensor tensor) const {
+        Numbers numbers(axes(tensor).column ? cols_ : 1);
+        if (!spec_.depends_on(tensor)) return numbers;  // nothing asked for depends on it
+        for (size_t j = 0; j < numbers.size(); ++j)
+            numbers[j] = {static_cast<Real>(inputs_[tensor][offset(tensor) + j]), 0};
+        return numbers;
+    }
+    static Number narrow(double option) {
+        return {static_cast<Real>(static_cast<typename Rounding<Real>::Narrow>(option)), 0};
+    }
+
+    /// Evaluates the current row. Values that the forward pass saved are read if `reads_saved` is true.
+    void evaluate(bool reads_saved = true) {
+        for (size_t id = 0; id < values_.size(); ++id) {
+            values_[id] = value(program_.operations[id]);
+            for (const std::string& name : spec_.formula->saved) {
+                if (reads_saved && value_of(name) == id) values_[id] = row_of(*spec_.find(name));
+            }
+        }
+    }
+
+    const Number& at(int id, size_t j) const {
+        const Numbers& all = values_[static_cast<size_t>(id)];
+        return all.size() == 1 ? all[0] : all[j];
+    }
+
+    Numbers value(const Operation& operation) const {
+        switch (operation.kind) {
+            case Kind::tensor:
+                return row_of(operation.tensor);
+            case Kind::number:
+                return {narrow(operation.number)};
+            case Kind::row_mean:
+                return {row_mean(operation.operands[0])};
+            case Kind::row_max:
+                return {row_max(operation.operands[0])};
+            case Kind::reduced:  // when it is written
+                return values_[static_cast<size_t>(operation.operands[0])];
+            default:
+                break;
+        }
+        Numbers result(operation.has_cols ? cols_ : 1);
+        const Function<Real>* function =
+            operation.kind == Kind::function ? find_function<Real>(operation.what) : nullptr;
+        for (size_t j = 0; j < result.size(); ++j) {
+            const bool is_partner = operation.kind == Kind::partner;
+            const Number& a = at(operation.operands[0], is_partner ? partner_of(j) : j);
+            result[j] = element(operation, function, a, at(operation.operands.back(), j));
+        }
+        return result;
+    }
+
+    Number row_max(int of) const {
+        Number largest = at(of, 0);
+        Real most = largest.value + largest.error, least = largest.value - largest.error;
+        for (size_t j = 1; j < cols_; ++j) {
+            const Number& each = at(of, j);
+            if (each.value > largest.value) largest = each;
+            most = std::max(most, each.value + each.error);
+            least = std::max(least, each.value - each.error);
+        }
+        return {largest.value, std::max(most - largest.value, largest.value - least)};
+    }
+    size_t partner_of(size_t j) const { return (j + cols_ / 2) % cols_; }
+
+    Number row_mean(int of) const {
+        Sum<Real> sum;
+        for (size_t j = 0; j < cols_; ++j) sum.add(at(of, j));
+        const Number count{static_cast<Real>(cols_), 0};
+        return sum.total(spec_.cols / Rounding<Real>::lanes + 16) * (Number{1, 0} / count);
+    }
+
+    const Spec& spec_;
+    const PerTensor<std::vector<double>>& inputs_;
+    const FormulaProgram program_;
+    const Batch made_;
+    const size_t cols_;
+    size_t slice_ = 0, row_ = 0;
+    std::vector<Numbers> values_;
+};
+
+}  // namespace normjit::reference
