@@ -29,6 +29,9 @@ fail() { # what failed
     echo "python.sh: could not $1" >&2
     exit 1
 }
+install() { # command...: calls it with the missing packages, by the names that PyPI has for them
+    "$@" "${missing[@]/#tvm_ffi/apache-tvm-ffi}" >> "$log" 2>&1
+}
 # A venv whose interpreter no longer exists is made again.
 if ! $bin/python -c '' 2> /dev/null; then
     tools/ci/setup.sh python
@@ -40,9 +43,9 @@ read -r -a missing <<< "$(missing_of "${packages[@]}")"
 
 if [ ${#missing[@]} -gt 2 ]; then
     # uv is much faster; pip supports more kinds of package sources.
-    if $bin/pip install -q uv > "$log" 2>&1 &&
-        UV_CACHE_DIR=build/uv $bin/uv pip install -q -p $bin/python "${missing[@]}" >> "$log" 2>&1; then
+    export UV_CACHE_DIR=build/uv
+    if $bin/pip install -q uv > "$log" 2>&1 && install $bin/uv pip install -q -p $bin/python; then
         exit 0
     fi
 fi
-$bin/pip install -q --no-compile "${missing[@]}" >> "$log" 2>&1 || fail "install ${missing[*]}"
+install $bin/pip install -q --no-compile || fail "install ${missing[*]}"

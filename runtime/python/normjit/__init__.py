@@ -7,8 +7,9 @@ formula                                  any norm from a few lines of text, with
 compile, info, tune                      what the program `normjit` does
 normjit.torch                            PyTorch: torch's own operators with normjit's kernels
 normjit.jax                              JAX: functions whose gradients are normjit's
+normjit.tvm_ffi                          kernels as functions of tvm-ffi
 
-The last two are imported at their first use."""
+The last three are imported at their first use."""
 from normjit._library import VERSION as __version__, Error, InvalidArgument, Unavailable
 from normjit.arrays import Gradients, Layer, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
 from normjit.formulas import Formula, formula
@@ -16,11 +17,11 @@ from normjit.program import compile, info, tune
 
 __all__ = ["Error", "Formula", "Gradients", "InvalidArgument", "Layer", "Unavailable", "__version__", "compile",
            "formula", "info", "layer_norm", "layer_norm_backward", "rms_norm", "rms_norm_backward", "tune"]
-_SUBMODULES = ("jax", "torch")  # each has the name of the package that it is for
+_SUBMODULES = ("jax", "torch", "tvm_ffi")  # each has the name of the package that it is for
 
 TYPE_CHECKING = False  # as in typing, whose import takes milliseconds
 if TYPE_CHECKING:
-    from normjit import jax as jax, torch as torch
+    from normjit import jax as jax, torch as torch, tvm_ffi as tvm_ffi
 else:
 
     def __getattr__(name):

@@ -41,10 +41,6 @@ Kernel make(const std::string& device, const std::string& spec, void* stream) {
 
 }  // namespace
 
-void check(normjit_status status) {
-    if (status != NORMJIT_OK) throw Failure(status, normjit_last_error());
-}
-
 const Kernel& kernel_of(const std::string& device, const std::string& spec, void* stream) {
     const std::string key = device + " " + spec;
     {

@@ -2,21 +2,14 @@
 // The engines and kernels of a JAX process, which live as long as the process.
 #pragma once
 
+#include "failure.h"
 #include "normjit/normjit.h"
 
-#include <stdexcept>
 #include <string>
 
 namespace normjit::jax {
 
-/// An error with a message for the caller.
-struct Failure : std::runtime_error {
-    Failure(normjit_status why, const std::string& message) : std::runtime_error(message), status(why) {}
-    normjit_status status;
-};
-
-/// Throws the message of a failed call of normjit.
-void check(normjit_status status);
+using python::check, python::Failure;
 
 struct Kernel {
     normjit_spec spec{};

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// A kernel that is launched with tensors in an order of the caller's.
+#pragma once
+
+#include "failure.h"
+#include "tvm_ffi.h"
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace normjit::tvm {
+
+using python::check, python::Failure;
+
+/// The functions of the tvm-ffi that this process has loaded. Throws Failure if it has none.
+const Api& api();
+
+/// tvm-ffi has set this thread's error.
+struct Raised {};
+
+/// Prepares a kernel for a spec, a formula among others, by the engine of the device, which lives as long as the
+/// process. Thread safe.
+std::unique_ptr<normjit_kernel, decltype(&normjit_kernel_destroy)> prepare(const std::string& spec, Device device);
+
+class Kernel {
+  public:
+    /// `names`: of the tensors in the order of a launch; "workspace" may be among them.
+    Kernel(const std::string& spec, Device device, std::vector<std::string> names);
+
+    /// Launches on the stream that tvm-ffi has for the device. Throws Failure or Raised.
+    void launch(std::span<const Any> tensors) const;
+
+  private:
+    struct Place {
+        std::string name;
+        int32_t number;  ///< normjit_tensor; -1: the workspace
+    };
+
+    void bind(const Place& place, const Any& given, normjit_arguments& arguments) const;
+    void launch_with_workspace(normjit_arguments& arguments) const;
+
+    Device device_;
+    std::unique_ptr<normjit_kernel, decltype(&normjit_kernel_destroy)> kernel_;
+    std::vector<Place> places_;
+};
+
+}  // namespace normjit::tvm
