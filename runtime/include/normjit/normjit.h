@@ -19,7 +19,7 @@ extern "C" {
 
 #define NORMJIT_API __attribute__((visibility("default")))
 #define NORMJIT_VERSION \
-    100 /* 10000 * major + 100 * minor + patch; within a major version, a program runs with any newer library */
+    100 /* 10000 * major + 100 * minor + patch; a program runs with later versions of the library: PROMISES.md */
 
 typedef enum normjit_status {
     NORMJIT_OK = 0,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "failure.h"
+
 #include "normjit/normjit.h"
 
 #include <string>

@@ -36,9 +36,7 @@ Api find_api() {
     return all;
 }
 
-std::string name_of(Device device) {
-    return device.type == device_cuda ? "cuda:" + std::to_string(device.id) : "cpu";
-}
+std::string name_of(Device device) { return device.type == device_cuda ? "cuda:" + std::to_string(device.id) : "cpu"; }
 
 [[noreturn]] void refuse(const std::string& name, const std::string& reason) {
     throw Failure(NORMJIT_INVALID_ARGUMENT, name + ": " + reason);
@@ -59,9 +57,7 @@ normjit_engine* engine_of(Device device) {
     return engine;
 }
 
-void* stream_of(Device device) {
-    return device.type == device_cuda ? api().stream(device.type, device.id) : nullptr;
-}
+void* stream_of(Device device) { return device.type == device_cuda ? api().stream(device.type, device.id) : nullptr; }
 
 const Tensor* tensor_of(const Any& given) {
     if (given.kind == Kind::tensor_pointer) return static_cast<const Tensor*>(given.pointer);
@@ -163,8 +159,9 @@ void Kernel::launch_with_workspace(normjit_arguments& arguments) const {
 
 void Kernel::launch(std::span<const Any> tensors) const {
     if (tensors.size() != places_.size()) {
-        throw Failure(NORMJIT_INVALID_ARGUMENT, std::to_string(tensors.size()) + " tensors were passed; the kernel has " +
-                                                    std::to_string(places_.size()));
+        throw Failure(
+            NORMJIT_INVALID_ARGUMENT,
+            std::to_string(tensors.size()) + " tensors were passed; the kernel has " + std::to_string(places_.size()));
     }
     normjit_arguments arguments{};
     arguments.size = sizeof arguments;

@@ -89,8 +89,8 @@ NORMJIT_EXPORT int __tvm_ffi_prepare(void*, const normjit::tvm::Any* arguments, 
         check_count(given, 2, SIZE_MAX, "spec, device, and the names of the tensors");
         std::vector<std::string> names;
         for (const Any& name : given.subspan(2)) names.push_back(text_of(name, "tensors"));
-        *result = function_of(
-            std::make_unique<Kernel>(text_of(given[0], "spec"), device_of(given[1]), std::move(names)));
+        *result =
+            function_of(std::make_unique<Kernel>(text_of(given[0], "spec"), device_of(given[1]), std::move(names)));
     });
 }
 
