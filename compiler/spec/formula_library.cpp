@@ -2,6 +2,7 @@
 // The formulas of templates/norms, and how the text of a spec begins.
 #include "spec/formula.h"
 #include "spec/library.h"
+#include "support/text.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
