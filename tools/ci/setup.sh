@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what the build needs on Debian and Ubuntu. `setup.sh PART...` adds llvm: the optional LLVM (a download of 100
-# MB); python: for Python environments; clang: what .ci/run needs in addition; static: for tools/wheel.sh. Silent and
+# MB); python: for Python environments; clang: what .ci/run needs in addition; static: for tools/wheel.sh; aarch64: for its --arch aarch64. Silent and
 # instant if everything is installed.
 set -euo pipefail
 
@@ -27,6 +27,7 @@ optional=""
 for part in "$@"; do
     case $part in
         python) needed+="python3:ensurepip python3-venv"$'\n' ;;
+        aarch64) needed+="aarch64-linux-gnu-g++ g++-aarch64-linux-gnu"$'\n'"qemu-aarch64 qemu-user"$'\n' ;;
         static) needed+="zstd.h libzstd-dev"$'\n' ;;
         llvm) optional+="lib/llvm-19/include/llvm/IR/IRBuilder.h llvm-19-dev"$'\n' ;;
         clang)
@@ -34,7 +35,7 @@ for part in "$@"; do
             optional+="lib/llvm-19/lib/clang/19/lib/linux libclang-rt-19-dev"$'\n'
             optional+="clang-format-19 clang-format-19"$'\n'
             ;;
-        *) echo "setup: unknown part $part; there are llvm, python, clang and static" >&2 && exit 2 ;;
+        *) echo "setup: unknown part $part; there are llvm, python, clang, static and aarch64" >&2 && exit 2 ;;
     esac
 done
 
