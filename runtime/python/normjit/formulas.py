@@ -67,6 +67,12 @@ class Formula:
     def __repr__(self) -> str:
         return f"normjit.formula({self.text!r})"
 
+    def __reduce__(self) -> Any:
+        return formula, (self.text,)
+
+    def __deepcopy__(self, memo: Any) -> Formula:
+        return self
+
     def __call__(self, *, outputs: Any = None, out: Out = None, stream: Any = None, **given: Any) -> Any:
         """Returns the outputs, as a named tuple.
 
@@ -129,7 +135,7 @@ class Formula:
             self._launch(which, operands, numbers, wanted, like, handle)
         for made in out.values():
             _operand.was_written(made)
-        return collections.namedtuple(self.name, wanted)(*(operands[name].array for name in wanted))
+        return _results(self.name, tuple(wanted))(*(operands[name].array for name in wanted))
 
     def _matrix(self, operands: _Operands) -> Any:
         for name, tensor in self._inputs.items():
@@ -168,6 +174,11 @@ def formula(text: str) -> Formula:
     """Returns the Formula of a text, or of a norm of the library by its name, "gated_rmsnorm". The language is described
     in normjit's compiler/FORMULAS.md. Raises normjit.InvalidArgument with the place of what is wrong."""
     return Formula(text)
+
+
+@functools.lru_cache(maxsize=512)
+def _results(name: str, outputs: tuple[str, ...]) -> Any:
+    return collections.namedtuple(name, outputs)
 
 
 @functools.lru_cache(maxsize=512)

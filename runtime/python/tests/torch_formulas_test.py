@@ -99,9 +99,46 @@ def test_an_input_without_use_has_no_gradient():
     assert w.grad is None and torch.equal(x.grad, torch.full_like(x, 2))
 
 
-def test_a_second_derivative_is_refused():
-    x = drawn(4, 8).requires_grad_()
-    y = normjit.torch.formula(GATED)(x=x, z=x)
-    (gradient,) = torch.autograd.grad(y.sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="the second derivative of a formula is not served"):
-        gradient.sum().backward()
+def detached(x):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True)).detach()
+
+
+def without_gradients(x, weight):
+    with torch.no_grad():
+        scale = weight * 2
+    return x * scale
+
+
+def test_gradients_that_are_not_those_of_the_values_are_refused():
+    x, weight = drawn(4, 8), drawn(8)
+    with pytest.raises(normjit.InvalidArgument, match="its gradient of x is another than that of what it computes"):
+        normjit.torch.rowwise(detached)(x)
+    with pytest.raises(normjit.InvalidArgument, match="its gradient of weight is another than that of what it computes"):
+        normjit.torch.rowwise(without_gradients)(x, weight)
+
+
+def test_a_rowwise_function_takes_arguments_as_the_function_does():
+    class Module:
+        @normjit.torch.rowwise
+        def scaled(self, x, *, by=2.0):
+            return x * by
+
+    x = drawn(4, 8)
+    assert torch.equal(Module().scaled(x, by=3.0), x * 3) and torch.equal(Module().scaled(x), x * 2)
+    assert Module.scaled.__name__ == "scaled"
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        Module().scaled(x, x)
+    with pytest.raises(normjit.InvalidArgument, match="unhashable type: 'list': arguments that are no tensors must be constants"):
+        Module().scaled(x, by=[1])
+    with pytest.raises(normjit.InvalidArgument, match="has a parameter \\*x; each must have a name of its own"):
+        normjit.torch.rowwise(lambda *x: x[0])
+
+
+def test_the_type_of_a_rowwise_result():
+    """Llama's norm with an f32 weight makes f32 of bf16, rounded once."""
+    x, weight = drawn(4, 64, dtype=torch.bfloat16), drawn(64)
+    y = normjit.torch.rowwise(llama)(x, weight)
+    h = x.double()
+    right = weight * h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)
+    assert y.dtype == llama(x, weight).dtype == torch.float32
+    torch.testing.assert_close(y.double(), right, rtol=1e-6, atol=1e-6)

@@ -21,13 +21,14 @@ _library.require("torch", "2.10", by="normjit.torch")
 import torch  # noqa: E402
 
 from normjit.torch import _kernels  # noqa: E402
-from normjit.torch.formulas import Norm, formula, rowwise  # noqa: E402
+from normjit.torch.formulas import Norm, formula  # noqa: E402
 from normjit.torch.functional import layer_norm, rms_norm  # noqa: E402
 from normjit.torch.memory import keep_host_memory, prepare  # noqa: E402
 from normjit.torch.modules import LayerNorm, RMSNorm, checked_dtype  # noqa: E402
 from normjit.torch.override import disable, enable, enabled, enabled_operators, is_enabled  # noqa: E402
 from normjit.torch.patches import calls_left, patch, unpatch  # noqa: E402
 from normjit.torch.recognition import Found, found  # noqa: E402
+from normjit.torch.rowwise import rowwise  # noqa: E402
 from normjit.torch.speed import times_torchs  # noqa: E402
 
 __all__ = ["Found", "LayerNorm", "Norm", "RMSNorm", "disable", "enable", "enabled", "enabled_operators", "formula",

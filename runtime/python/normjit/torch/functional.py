@@ -125,20 +125,24 @@ def _apply(norm, x, weight, bias, eps, weight_offset, residual, main_grad):
     return norm_of(x, residual, weight, bias, norm, eps, weight_offset, accumulating=(weight, bias))
 
 
+def check_tensor(name, t, first_name, first):
+    """Raises InvalidArgument unless given a tensor that kernels can read beside the first one."""
+    if not isinstance(t, torch.Tensor):
+        raise InvalidArgument(f"{name}: is {type(t).__name__}; must be a tensor")
+    if t.dtype not in ALL_TYPES:
+        raise InvalidArgument(f"{name}: its type is {t.dtype}; allowed: {', '.join(map(str, ALL_TYPES))}")
+    if t.is_nested:
+        raise InvalidArgument(f"{name}: is a nested tensor; give its values(), of which each row is a row")
+    if t.layout is not torch.strided:
+        raise InvalidArgument(f"{name}: its layout is {t.layout}; must be torch.strided: give to_dense()")
+    if t.device != first.device:
+        raise InvalidArgument(f"{name}: is on {t.device}; {first_name} is on {first.device}")
+
+
 def _check_types(x, weight, bias, residual):
     for name, t in (("x", x), ("weight", weight), ("bias", bias), ("residual", residual)):
-        if t is None and name != "x":
-            continue
-        if not isinstance(t, torch.Tensor):
-            raise InvalidArgument(f"{name}: is {type(t).__name__}; must be a tensor")
-        if t.dtype not in ALL_TYPES:
-            raise InvalidArgument(f"{name}: its type is {t.dtype}; allowed: {', '.join(map(str, ALL_TYPES))}")
-        if t.is_nested:
-            raise InvalidArgument(f"{name}: is a nested tensor; give its values(), of which each row is a row")
-        if t.layout is not torch.strided:
-            raise InvalidArgument(f"{name}: its layout is {t.layout}; must be torch.strided: give to_dense()")
-        if t.device != x.device:
-            raise InvalidArgument(f"{name}: is on {t.device}; x is on {x.device}")
+        if t is not None or name == "x":
+            check_tensor(name, t, "x", x)
     if x.dim() == 0:
         raise InvalidArgument("x: has no dimensions; the last must be the normalised one")
     if residual is not None and residual.shape != x.shape:
@@ -173,7 +177,7 @@ def norm_of(x, residual, weight, bias, norm, eps, weight_offset, forward_of=None
     """Applies Norm to its arguments. Returns y, or (y, h) with a residual."""
     if not torch.compiler.is_compiling():
         sharding.prepare_for(x)
-        if _is_looked_into():
+        if is_looked_into():
             return Norm.forward(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating, False)
     if forward_of is not None or not _has_kernel(x, residual, weight, bias):
         return _function().apply(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating, False)
@@ -184,7 +188,7 @@ def norm_of(x, residual, weight, bias, norm, eps, weight_offset, forward_of=None
     return y if residual is None else (y, h)
 
 
-def _is_looked_into():
+def is_looked_into():
     """True if torch inspects its own operators: transforms, forward-mode derivatives, traces."""
     return (torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
             or torch.jit.is_tracing())
@@ -251,7 +255,7 @@ class Norm(torch.autograd.Function):
         else:
             mask = [wants_h, ctx.needs_input_grad[2], ctx.needs_input_grad[3]]
             by = _by_normjit if ctx.accumulating is None else _into_main_grads
-            weight, bias, dy, dh = [_beside(h, t) for t in (weight, bias, dy, dh)]
+            weight, bias, dy, dh = [beside(h, t) for t in (weight, bias, dy, dh)]
             gradients = by(ctx, h, weight, bias, mean, rstd, dy, dh, mask)
         dx, dweight, dbias = gradients
         return dx, dx if ctx.has_residual else None, dweight, dbias, None, None, None, None, None, None
@@ -296,7 +300,7 @@ def _by_normjit(ctx, h, weight, bias, mean, rstd, dy, dh, mask):
     )
 
 
-def _beside(h, tensor):
+def beside(h, tensor):
     """Returns a tensor in a type that a kernel for h takes: f64 does not mix with other types. Autograd converts its
     gradient back."""
     wide = h.dtype == torch.float64

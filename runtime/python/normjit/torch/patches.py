@@ -189,7 +189,7 @@ def _why_own(module, mark, x, weight, bias):
         return f"x is {type(x).__name__}"
     if weight is None:
         return "the module has no weight any more"
-    if not torch.compiler.is_compiling() and functional._is_looked_into():
+    if not torch.compiler.is_compiling() and functional.is_looked_into():
         return ""
     has_gradient = torch.is_grad_enabled() and (
         x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad))

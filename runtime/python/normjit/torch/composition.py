@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Formulas by torch's operators: what second derivatives, forward-mode derivatives and the transforms of torch.func
+use. Kernels and these functions take the same tensors and return the same types and shapes."""
+from __future__ import annotations
+
+import ast
+import functools
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Union
+
+import torch
+
+import normjit
+from normjit._library import InvalidArgument
+from normjit.torch.formula_checks import DType, like_of, made_of, wide_of
+
+Tensors = Sequence[torch.Tensor]
+Value = Union[torch.Tensor, float, None]  # None: computed from what is missing
+USUAL = {"eps": 1e-5, "gamma_offset": 0.0}  # numbers that need not be given
+
+
+def _compare(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    nans = torch.isnan(a) | torch.isnan(b)
+    return torch.where(nans, math.nan, (a > b).to(a.dtype) - (a < b).to(a.dtype))
+
+
+def _div_or_zero(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.where(b == 0, 0.0, a / torch.where(b == 0, 1.0, b))
+
+
+def _rounded(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda a: a.to(dtype).to(a.dtype)
+
+
+FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
+    "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "abs": torch.abs, "min": torch.minimum, "max": torch.maximum,
+    "exp": torch.exp, "log": torch.log, "sigmoid": torch.sigmoid, "silu": torch.nn.functional.silu,
+    "tanh": torch.tanh, "erf": torch.erf, "softplus": lambda a: torch.logaddexp(a, torch.zeros_like(a)),
+    "gelu": torch.nn.functional.gelu, "gelu_tanh": lambda a: torch.nn.functional.gelu(a, approximate="tanh"),
+    "round_bf16": _rounded(torch.bfloat16), "round_f16": _rounded(torch.float16), "compare": _compare,
+    "like": lambda a, b: a.expand(torch.broadcast_shapes(a.shape, b.shape)), "div_or_zero": _div_or_zero,
+    "row_mean": lambda a: a.mean(-1, keepdim=True), "row_sum": lambda a: a.sum(-1, keepdim=True),
+    "max_abs": lambda a: a.abs().amax() if a.numel() else a.sum(),
+}
+OPERATORS: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Add: ("+", lambda a, b: a + b), ast.Sub: ("-", lambda a, b: a - b),
+    ast.Mult: ("*", lambda a, b: a * b), ast.Div: ("/", lambda a, b: a / b)}
+
+
+@functools.lru_cache(maxsize=None)
+def _statements(text: str) -> list[tuple[str, ast.expr]]:
+    """Returns the values that the body of a formula names, in order."""
+    body = text.partition("{")[2].rpartition("}")[0]
+    names = re.sub(r"(?<![\w.])([A-Za-z_]\w*)", r"\1_", body)  # no name is a keyword of Python's then
+    parsed = [ast.parse(each.strip()).body[0] for each in names.split(";") if each.strip()]
+    return [(each.targets[0].id[:-1], each.value) for each in parsed
+            if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name)]
+
+
+class _Evaluation:
+    """Computes expressions. `values` has what each name stands for."""
+
+    def __init__(self, values: dict[str, Value], like: torch.Tensor, has_slices: bool) -> None:
+        self.values, self.like, self.has_slices = values, like, has_slices
+
+    def of(self, node: ast.expr) -> Value:
+        if isinstance(node, ast.Constant):
+            return float(node.value)  # type: ignore[arg-type]
+        if isinstance(node, ast.Name):
+            name = node.id[:-1]
+            if name not in self.values:
+                raise InvalidArgument(f"'{name}' is no tensor and no value before this; a number is given as {name}=NUMBER")
+            return self.values[name]
+        if isinstance(node, ast.UnaryOp):
+            inner = self.of(node.operand)
+            return None if inner is None else -inner
+        if isinstance(node, ast.BinOp):
+            return self.combined(node)
+        assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name), ast.dump(node)
+        return self.applied(node.func.id[:-1], [self.of(each) for each in node.args])
+
+    def combined(self, node: ast.BinOp) -> Value:
+        symbol, function = OPERATORS[type(node.op)]
+        a, b = self.of(node.left), self.of(node.right)
+        if a is not None and b is not None:
+            made: Value = function(a, b)
+            return made
+        other = b if a is None else a
+        if other is None or not isinstance(other, torch.Tensor):
+            return None
+        if b is None or symbol in "+*":
+            return other
+        return 1 / other if symbol == "/" else -other
+
+    def applied(self, name: str, operands: list[Value]) -> Value:
+        if any(each is None for each in operands):
+            return None
+        tensors = [each if isinstance(each, torch.Tensor) else self.like.new_tensor(each) for each in operands]
+        if name == "col_sum":
+            rows = range(1 if self.has_slices else 0, tensors[0].dim() - 1)
+            return tensors[0].sum(tuple(rows)) if rows else tensors[0]
+        return FUNCTIONS[name](*tensors)
+
+
+def _broadcast(tensor: torch.Tensor, axes: str, like: torch.Tensor) -> torch.Tensor:
+    """Returns a tensor in the type that is computed in, with a dimension for each of the matrix's, or fewer."""
+    tensor = tensor.to(wide_of(like))
+    if axes.endswith("M"):
+        return tensor.reshape(*like.shape[:-1], 1)
+    if axes == "S,N":
+        return tensor.reshape(like.shape[0], *(1 for _ in range(like.dim() - 2)), like.shape[-1])
+    return tensor
+
+
+def forward(text: str, names: Sequence[str], tensors: Tensors, numbers: Mapping[str, float],
+            outputs: Sequence[str], dtype: DType = None) -> list[torch.Tensor]:
+    """Returns the outputs of a formula of these names; see made_of()."""
+    norm, given = normjit.formula(text), dict(zip(names, tensors))
+    like = like_of(norm, given)
+    values: dict[str, Value] = {**USUAL, **numbers, "N": float(like.shape[-1])}
+    values.update((name, _broadcast(given[name], norm.axes(name), like) if name in given else None) for name in norm.inputs)
+    evaluation = _Evaluation(values, like.new_empty((), dtype=wide_of(like)), any("S" in norm.axes(n) for n in norm.inputs))
+    for name, expression in _statements(norm.text):
+        values[name] = evaluation.of(expression)
+    made = []
+    for name in outputs:
+        value, (shape, made_in) = values[name], made_of(norm, name, given, dtype)
+        if not isinstance(value, torch.Tensor):
+            raise InvalidArgument(f"the output '{name}' is computed from missing tensors only")
+        if norm.axes(name) == "N" and value.dim() == 2:  # slices that share their columns
+            value = value.sum(0)
+        made.append(value.reshape(shape).to(made_in))
+    return made
+
+
+def backward(text: str, names: Sequence[str], tensors: Tensors, numbers: Mapping[str, float],
+             outputs: Sequence[str], dtype: DType = None) -> list[torch.Tensor]:
+    """Returns gradients by their names. `tensors` are inputs, values that the forward pass saved, which are computed
+    again, and gradients of its outputs."""
+    norm, given = normjit.formula(text), dict(zip(names, tensors))
+    inputs = [name for name in names if name in norm.inputs]
+    above = [name for name in norm.outputs if f"d{name}" in given]
+    pull = torch.func.vjp(lambda *leaves: forward(text, inputs, leaves, numbers, above, dtype),
+                          *(given[name] for name in inputs))[1]
+    found = dict(zip(inputs, pull([given[f"d{name}"] for name in above])))
+    return [found[name[1:]] for name in outputs]

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tensors a formula takes, and the shapes and types of what it makes."""
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
+
+import torch
+
+import normjit
+from normjit._library import InvalidArgument
+from normjit.torch.functional import check_tensor
+
+DType = Optional[torch.dtype]
+
+
+def like_of(norm: normjit.Formula, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Returns the first matrix, whose shape and type decide. Raises InvalidArgument."""
+    for name in norm.inputs:
+        if name in tensors and norm.axes(name).endswith("M,N"):
+            return tensors[name]
+    raise InvalidArgument(f"{norm.name}: none of the matrices is given: {', '.join(norm.inputs)}")
+
+
+def wide_of(like: torch.Tensor) -> torch.dtype:
+    return torch.float64 if like.dtype == torch.float64 else torch.float32
+
+
+def shapes_of(axes: str, shape: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Returns the shapes that a tensor may have beside a matrix of a shape; outputs have the first."""
+    shape = tuple(shape)
+    if axes.endswith("M"):
+        return (shape[:-1], (*shape[:-1], 1))
+    return ({"M,N": shape, "S,M,N": shape, "N": shape[-1:], "S,N": (shape[0], shape[-1]), "": ()}[axes],)
+
+
+def made_of(norm: normjit.Formula, name: str, given: Mapping[str, torch.Tensor],
+            dtype: DType) -> tuple[Sequence[int], torch.dtype]:
+    """Returns the shape and the type of an output; `dtype` is that of matrices, if not the first one's."""
+    like, axes = like_of(norm, given), norm.axes(name)
+    of_columns = (dtype if axes.endswith("M,N") else None) or like.dtype
+    return shapes_of(axes, like.shape)[0], of_columns if axes.endswith("N") else wide_of(like)
+
+
+def check(norm: normjit.Formula, tensors: Mapping[str, Any], numbers: Mapping[str, Any]) -> None:
+    """Raises InvalidArgument for inputs that do not fit."""
+    for name in norm.inputs:
+        if name not in tensors and name not in norm.optional:
+            raise InvalidArgument(f"{name}: is missing; the formula needs it")
+    for name, number in numbers.items():
+        if not isinstance(number, (int, float)):
+            raise InvalidArgument(f"{name}: is {type(number).__name__}; must be a number")
+        if not re.search(rf"\b{re.escape(name)}\b", norm.text.partition("{")[2]):
+            raise InvalidArgument(f"{name}: the formula has nothing of this name")
+    first = next(iter(tensors))
+    for name, tensor in tensors.items():
+        check_tensor(name, tensor, first, tensors[first])
+    like = like_of(norm, tensors)
+    for name, tensor in tensors.items():
+        axes = norm.axes(name)
+        if like.dim() < (2 if "S" in axes else 1):
+            raise InvalidArgument(f"{name}: [{axes}] beside a matrix of {like.dim()} dimensions")
+        allowed = shapes_of(axes, like.shape)
+        if not any(_is_shape(tensor, shape) for shape in allowed):
+            raise InvalidArgument(f"{name}: its shape is {tuple(tensor.shape)}; must be "
+                                  f"{' or '.join(str(tuple(shape)) for shape in allowed)}")
+
+
+def _is_shape(tensor: torch.Tensor, shape: tuple[int, ...]) -> bool:
+    return tensor.dim() == len(shape) and all(size == other for size, other in zip(tensor.shape, shape))

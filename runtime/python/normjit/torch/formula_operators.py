@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.ops.normjit.formula and formula_backward: the outputs of a formula, and gradients, by normjit's kernels, of
+tensors and numbers that are given by their names. With fake kernels and derivatives they stand in compiled graphs.
+Second derivatives are computed by torch's operators."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+import normjit
+from normjit.torch import _kernels, composition
+from normjit.torch.formula_checks import DType, check, like_of, made_of
+from normjit.torch.functional import PLAIN, beside, is_looked_into
+
+Tensors = list[torch.Tensor]
+Strings = Sequence[str]
+SCHEMA = ("(str text, str[] names, Tensor[] tensors, str[] numbers, float[] values, str[] outputs, ScalarType? dtype) "
+          "-> Tensor[]")
+
+_library: torch.library.Library | None = None
+
+
+def register() -> None:
+    """Defines the operators, once per process."""
+    global _library
+    with _kernels.lock:
+        if _library is not None:
+            return
+        made = torch.library.Library("normjit", "FRAGMENT")
+        for name, kernel, fake in (("formula", forward, _fake_forward), ("formula_backward", _backward, _fake_backward)):
+            made.define(name + SCHEMA, tags=[torch.Tag.pt2_compliant_tag])
+            made.impl(name, kernel, "CompositeExplicitAutograd")
+            torch.library.register_fake(f"normjit::{name}", fake, lib=made)
+            torch.library.register_vmap(f"normjit::{name}", _batched_by(name), lib=made)
+        torch.library.register_autograd("normjit::formula", _pull, setup_context=_keep, lib=made)
+        torch.library.register_autograd("normjit::formula_backward", _pull_twice, setup_context=_keep, lib=made)
+        _library = made
+
+
+def forward(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
+             outputs: Strings, dtype: DType) -> Tensors:
+    """Returns the outputs of a formula, by kernels."""
+    norm, given = normjit.formula(text), dict(zip(names, tensors))
+    like = like_of(norm, given)
+    if like.numel() == 0:
+        return composition.forward(text, names, tensors, dict(zip(numbers, values)), outputs, dtype)
+    rows, out = _in_rows(norm, given), {}
+    if dtype is not None and (dtype == torch.float64) == (like.dtype == torch.float64):
+        matrices = [name for name in outputs if norm.axes(name).endswith("M,N")]
+        out = {name: torch.empty(like_of(norm, rows).shape, dtype=dtype, device=like.device) for name in matrices}
+    made = norm(**rows, **dict(zip(numbers, values)), outputs=outputs, out=out)
+    kinds = (made_of(norm, name, given, dtype) for name in outputs)
+    return [getattr(made, name).view(shape).to(wanted) for name, (shape, wanted) in zip(outputs, kinds)]
+
+
+def _backward(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
+              outputs: Strings, dtype: DType) -> Tensors:
+    norm, given = normjit.formula(text), dict(zip(names, tensors))
+    if like_of(norm, given).numel() == 0:
+        return composition.backward(text, names, tensors, dict(zip(numbers, values)), outputs, dtype)
+    read: dict[str, Any] = {**_in_rows(norm, given), **dict(zip(numbers, values))}
+    made = norm.backward(**read, outputs=outputs)
+    return [getattr(made, name).view(given[name[1:]].shape).to(given[name[1:]].dtype) for name in outputs]
+
+
+def _in_rows(norm: normjit.Formula, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Returns tensors as kernels take them: with their rows in one dimension, copied if no stride describes them, and
+    in a type that kernels take beside the first matrix."""
+    like = like_of(norm, given)
+    cols, slices = like.shape[-1], like.shape[0]
+    wanted = {"M,N": (-1, cols), "M": (-1,), "N": (cols,), "S,M,N": (slices, -1, cols), "S,M": (slices, -1),
+              "S,N": (slices, cols), "": ()}
+    rows = {}
+    for name, tensor in given.items():
+        made = beside(like, tensor.detach()).reshape(wanted[norm.axes(_origin(norm, name))])
+        rows[name] = made if made.dim() == 0 or made.stride(-1) == 1 or made.shape[-1] <= 1 else made.contiguous()
+    return rows
+
+
+def _fake_forward(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
+                  outputs: Strings, dtype: DType) -> Tensors:
+    norm, given = normjit.formula(text), dict(zip(names, tensors))
+    check(norm, given, dict(zip(numbers, values)))
+    made = (made_of(norm, name, given, dtype) for name in outputs)
+    return [like_of(norm, given).new_empty(shape, dtype=made_in) for shape, made_in in made]
+
+
+def _fake_backward(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
+                   outputs: Strings, dtype: DType) -> Tensors:
+    given = dict(zip(names, tensors))
+    return [given[name[1:]].new_empty(given[name[1:]].shape) for name in outputs]
+
+
+def _batched_by(name: str) -> Any:
+    """Returns an operator's rule for torch.vmap in compiled code: one call, where the problems are rows beside one
+    another and no column has a result for each; otherwise a call for each."""
+    def batched(info: Any, in_dims: Any, text: str, names: Strings, tensors: Tensors, *others: Any) -> tuple[Tensors, list[int]]:
+        operator, norm, (_, _, outputs, _) = getattr(torch.ops.normjit, name), normjit.formula(text), others
+        of_rows = {each: norm.axes(_origin(norm, each)) in ("M,N", "M") for each in (*names, *outputs)}
+        if all(of_rows[each] for each in outputs) and all(of_rows[each] or at is None for each, at in zip(names, in_dims[2])):
+            wide = [t if not of_rows[each] else t.expand(info.batch_size, *t.shape) if at is None else t.movedim(at, 0)
+                    for each, t, at in zip(names, tensors, in_dims[2])]
+            return operator(text, names, wide, *others), [0 for _ in outputs]
+        made = [operator(text, names, [t if at is None else t.select(at, i) for t, at in zip(tensors, in_dims[2])], *others)
+                for i in range(info.batch_size)]
+        return [torch.stack(each) for each in zip(*made)], [0 for _ in outputs]
+
+    return batched
+
+
+def _origin(norm: normjit.Formula, name: str) -> str:
+    """Returns the tensor that a tensor is the gradient of, or its own name."""
+    return name if name in norm.inputs or name in norm.outputs else name[1:]
+
+
+def _keep(ctx: Any, inputs: Any, output: Tensors) -> None:
+    ctx.text, ctx.names, tensors, ctx.numbers, ctx.values, ctx.outputs, ctx.dtype = inputs
+    ctx.shapes = [(each.shape, each.dtype, each.device) for each in output]
+    ctx.set_materialize_grads(False)
+    norm = normjit.formula(ctx.text)
+    kept = zip(ctx.outputs, output)
+    ctx.statistics = [name for name in ctx.outputs if name in norm.optional]
+    ctx.save_for_backward(*tensors, *(each for name, each in kept if name in norm.optional))
+
+
+def _pull(ctx: Any, above: list[torch.Tensor | None]) -> tuple[Any, ...]:
+    """Returns the gradients of a formula's inputs."""
+    return _gradients(ctx, _found(ctx, above, ctx.needs_input_grad[2], torch.ops.normjit.formula_backward))
+
+
+def _found(ctx: Any, above: Sequence[torch.Tensor | None], needs: Sequence[bool], by: Any) -> list[torch.Tensor | None]:
+    given = dict(zip((*ctx.names, *ctx.statistics), ctx.saved_tensors))
+    for name, gradient, (shape, dtype, device) in zip(ctx.outputs, above, ctx.shapes):
+        if gradient is None and name not in ctx.statistics:
+            gradient = torch.zeros(shape, dtype=dtype, device=device)
+        if gradient is not None:
+            given[f"d{name}"] = gradient
+    wanted = [f"d{name}" for name, is_needed in zip(ctx.names, needs) if is_needed]
+    made = by(ctx.text, list(given), list(given.values()), ctx.numbers, ctx.values, wanted, ctx.dtype)
+    found = dict(zip(wanted, made))
+    return [found.get(f"d{name}") for name in ctx.names]
+
+
+def _pull_twice(ctx: Any, above: list[torch.Tensor | None]) -> tuple[Any, ...]:
+    """Returns the gradients of what gradients were computed from. Statistics are computed from the inputs again."""
+    given, numbers = dict(zip(ctx.names, ctx.saved_tensors)), dict(zip(ctx.numbers, ctx.values))
+    outputs = normjit.formula(ctx.text).outputs
+    leaves = [name for name in ctx.names if name not in outputs]
+
+    def gradients(*tensors: torch.Tensor) -> Tensors:
+        return composition.backward(ctx.text, leaves, tensors, numbers, ctx.outputs, ctx.dtype)
+
+    made, pull = torch.func.vjp(gradients, *(given[name] for name in leaves))[:2]
+    found = dict(zip(leaves, pull([torch.zeros_like(like) if each is None else each for like, each in zip(made, above)])))
+    needs = dict(zip(ctx.names, ctx.needs_input_grad[2]))
+    return _gradients(ctx, [found.get(name) if needs[name] else None for name in ctx.names])
+
+
+def _gradients(ctx: Any, of_tensors: list[torch.Tensor | None]) -> tuple[Any, ...]:
+    """Returns something for each argument; torch takes an empty list for one of tensors."""
+    return None, None, of_tensors, None if ctx.numbers else [], None if ctx.values else [], None, None
+
+
+def is_eager(tensors: Sequence[torch.Tensor | None]) -> bool:
+    """True if kernels can be called for tensors without torch's dispatcher, which takes as long as a small kernel."""
+    if is_looked_into():
+        return False
+    return all(each is None or (type(each) in PLAIN and each.device.type in ("cpu", "cuda")
+                                and not torch._C._functorch.is_legacy_batchedtensor(each)) for each in tensors)
+
+
+def _backward_of_batch(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
+                       outputs: Strings, dtype: DType) -> Tensors:
+    """Returns gradients where torch.autograd.grad(is_grads_batched=True) calls, whose tensors operators do not see into."""
+    norm = normjit.formula(text)
+    leaves = {name: tensor for name, tensor in zip(names, tensors) if name not in norm.outputs}
+    return composition.backward(text, list(leaves), list(leaves.values()), dict(zip(numbers, values)), outputs, dtype)
+
+
+class Eager(torch.autograd.Function):
+    """What torch.ops.normjit.formula does, for tensors that is_eager() takes."""
+
+    @staticmethod
+    def forward(ctx: Any, text: str, names: Strings, numbers: Strings, values: Sequence[float], outputs: Strings,
+                dtype: DType, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        inputs = text, names, tensors, numbers, values, outputs, dtype
+        made = forward(*inputs)  # type: ignore[arg-type]
+        _keep(ctx, inputs, made)
+        return tuple(made)
+
+    @staticmethod
+    def backward(ctx: Any, *above: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        by: Any = torch.ops.normjit.formula_backward
+        if not torch.is_grad_enabled() and is_eager(above):
+            by = _backward
+        elif any(each is not None and torch._C._functorch.is_legacy_batchedtensor(each) for each in above):
+            by = _backward_of_batch
+        return None, None, None, None, None, None, *_found(ctx, above, ctx.needs_input_grad[6:], by)
