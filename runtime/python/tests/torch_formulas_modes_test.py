@@ -283,6 +283,17 @@ def test_slices():
     torch.autograd.gradgradcheck(ours, (leaf(2, 1, 3), leaf(2, 3), leaf(2, 1)))
 
 
+def test_matrices_that_slices_share():
+    """The norm of queries and keys with a rotation, of which all slices share the angles."""
+    norm = normjit.torch.formula("qk_norm_rope")
+    shapes = {"S,M,N": (3, 2, 8), "S,M": (3, 2), "S,N": (3, 8), "M,N": (2, 8), "N": (8,)}
+    tensors = {name: leaf(*shapes[norm.formula.axes(name)], seed=i) for i, name in enumerate(norm.formula.inputs)}
+    y, (theirs,) = norm(**tensors), by_torch(norm.text, tensors, norm.formula.outputs[:1])
+    torch.testing.assert_close(y, theirs)
+    needed = [tensors["x"], tensors["gamma"]]
+    assert_same(*(torch.autograd.grad(made.square().sum(), needed) for made in (y, theirs)))
+
+
 def test_copies():
     for norm in NORMS.values():
         block = Block(norm)

@@ -70,7 +70,7 @@ def _times_torchs(speed: Callable[..., float], norm: Found, module: torch.nn.Mod
     weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     ours = {LayerNorm: "layernorm", RMSNorm: "rmsnorm"}.get(type(module))
     kind = ours or norm.norm
-    if kind is None or weight is None or _kernels.why_not(weight.device.type) is not None:
+    if kind not in ("layernorm", "rmsnorm") or weight is None or _kernels.why_not(weight.device.type) is not None:
         return None
     offset = getattr(module, "weight_offset", 0.0) if ours else norm.weight_offset
     return speed(kind, rows, weight.numel(), dtype or weight.dtype, weight.dtype, bias is not None,

@@ -14,7 +14,7 @@ import torch
 
 import normjit
 from normjit._library import InvalidArgument
-from normjit.torch.formula_checks import DType, like_of, made_of, wide_of
+from normjit.torch.formula_checks import DType, has_slices, like_of, made_of, wide_of
 
 Tensors = Sequence[torch.Tensor]
 Value = Union[torch.Tensor, float, None]  # None: computed from what is missing
@@ -41,7 +41,8 @@ FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "gelu": torch.nn.functional.gelu, "gelu_tanh": lambda a: torch.nn.functional.gelu(a, approximate="tanh"),
     "round_bf16": _rounded(torch.bfloat16), "round_f16": _rounded(torch.float16), "compare": _compare,
     "like": lambda a, b: a.expand(torch.broadcast_shapes(a.shape, b.shape)), "div_or_zero": _div_or_zero,
-    "row_mean": lambda a: a.mean(-1, keepdim=True), "row_sum": lambda a: a.sum(-1, keepdim=True),
+    "partner": lambda a: a.roll(a.shape[-1] // 2, -1), "row_mean": lambda a: a.mean(-1, keepdim=True),
+    "row_sum": lambda a: a.sum(-1, keepdim=True),
     "max_abs": lambda a: a.abs().amax() if a.numel() else a.sum(),
 }
 OPERATORS: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
@@ -121,7 +122,7 @@ def forward(text: str, names: Sequence[str], tensors: Tensors, numbers: Mapping[
     like = like_of(norm, given)
     values: dict[str, Value] = {**USUAL, **numbers, "N": float(like.shape[-1])}
     values.update((name, _broadcast(given[name], norm.axes(name), like) if name in given else None) for name in norm.inputs)
-    evaluation = _Evaluation(values, like.new_empty((), dtype=wide_of(like)), any("S" in norm.axes(n) for n in norm.inputs))
+    evaluation = _Evaluation(values, like.new_empty((), dtype=wide_of(like)), has_slices(norm))
     for name, expression in _statements(norm.text):
         values[name] = evaluation.of(expression)
     made = []

@@ -15,10 +15,20 @@ from normjit.torch.functional import check_tensor
 DType = Optional[torch.dtype]
 
 
+def axes_of(norm: normjit.Formula, name: str) -> str:
+    """Returns the axes of an input or output; "shared" for [M,N] that all slices share."""
+    axes = norm.axes(name)
+    return "shared" if axes == "M,N" and has_slices(norm) else axes
+
+
+def has_slices(norm: normjit.Formula) -> bool:
+    return "[S" in norm.text.partition("{")[0]
+
+
 def like_of(norm: normjit.Formula, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Returns the first matrix, whose shape and type decide. Raises InvalidArgument."""
     for name in norm.inputs:
-        if name in tensors and norm.axes(name).endswith("M,N"):
+        if name in tensors and axes_of(norm, name).endswith("M,N"):
             return tensors[name]
     raise InvalidArgument(f"{norm.name}: none of the matrices is given: {', '.join(norm.inputs)}")
 
@@ -32,7 +42,8 @@ def shapes_of(axes: str, shape: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     shape = tuple(shape)
     if axes.endswith("M"):
         return (shape[:-1], (*shape[:-1], 1))
-    return ({"M,N": shape, "S,M,N": shape, "N": shape[-1:], "S,N": (shape[0], shape[-1]), "": ()}[axes],)
+    return ({"M,N": shape, "S,M,N": shape, "shared": shape[1:], "N": shape[-1:],
+             "S,N": (shape[0], shape[-1]), "": ()}[axes],)
 
 
 def made_of(norm: normjit.Formula, name: str, given: Mapping[str, torch.Tensor],
@@ -58,8 +69,8 @@ def check(norm: normjit.Formula, tensors: Mapping[str, Any], numbers: Mapping[st
         check_tensor(name, tensor, first, tensors[first])
     like = like_of(norm, tensors)
     for name, tensor in tensors.items():
-        axes = norm.axes(name)
-        if like.dim() < (2 if "S" in axes else 1):
+        axes = axes_of(norm, name)
+        if like.dim() < (2 if has_slices(norm) else 1):
             raise InvalidArgument(f"{name}: [{axes}] beside a matrix of {like.dim()} dimensions")
         allowed = shapes_of(axes, like.shape)
         if not any(_is_shape(tensor, shape) for shape in allowed):

@@ -11,7 +11,7 @@ import torch
 
 import normjit
 from normjit.torch import _kernels, composition
-from normjit.torch.formula_checks import DType, check, like_of, made_of
+from normjit.torch.formula_checks import DType, axes_of, check, like_of, made_of
 from normjit.torch.functional import PLAIN, beside, is_looked_into
 
 Tensors = list[torch.Tensor]
@@ -29,7 +29,7 @@ def register() -> None:
         if _library is not None:
             return
         made = torch.library.Library("normjit", "FRAGMENT")
-        for name, kernel, fake in (("formula", forward, _fake_forward), ("formula_backward", _backward, _fake_backward)):
+        for name, kernel, fake in (("formula", forward, _fake_forward), ("formula_backward", backward, _fake_backward)):
             made.define(name + SCHEMA, tags=[torch.Tag.pt2_compliant_tag])
             made.impl(name, kernel, "CompositeExplicitAutograd")
             torch.library.register_fake(f"normjit::{name}", fake, lib=made)
@@ -55,7 +55,7 @@ def forward(text: str, names: Strings, tensors: Tensors, numbers: Strings, value
     return [getattr(made, name).view(shape).to(wanted) for name, (shape, wanted) in zip(outputs, kinds)]
 
 
-def _backward(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
+def backward(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
               outputs: Strings, dtype: DType) -> Tensors:
     norm, given = normjit.formula(text), dict(zip(names, tensors))
     if like_of(norm, given).numel() == 0:
@@ -71,10 +71,10 @@ def _in_rows(norm: normjit.Formula, given: dict[str, torch.Tensor]) -> dict[str,
     like = like_of(norm, given)
     cols, slices = like.shape[-1], like.shape[0]
     wanted = {"M,N": (-1, cols), "M": (-1,), "N": (cols,), "S,M,N": (slices, -1, cols), "S,M": (slices, -1),
-              "S,N": (slices, cols), "": ()}
+              "S,N": (slices, cols), "shared": (-1, cols), "": ()}
     rows = {}
     for name, tensor in given.items():
-        made = beside(like, tensor.detach()).reshape(wanted[norm.axes(_origin(norm, name))])
+        made = beside(like, tensor.detach()).reshape(wanted[axes_of(norm, _origin(norm, name))])
         rows[name] = made if made.dim() == 0 or made.stride(-1) == 1 or made.shape[-1] <= 1 else made.contiguous()
     return rows
 
@@ -98,7 +98,7 @@ def _batched_by(name: str) -> Any:
     another and no column has a result for each; otherwise a call for each."""
     def batched(info: Any, in_dims: Any, text: str, names: Strings, tensors: Tensors, *others: Any) -> tuple[Tensors, list[int]]:
         operator, norm, (_, _, outputs, _) = getattr(torch.ops.normjit, name), normjit.formula(text), others
-        of_rows = {each: norm.axes(_origin(norm, each)) in ("M,N", "M") for each in (*names, *outputs)}
+        of_rows = {each: axes_of(norm, _origin(norm, each)) in ("M,N", "M") for each in (*names, *outputs)}
         if all(of_rows[each] for each in outputs) and all(of_rows[each] or at is None for each, at in zip(names, in_dims[2])):
             wide = [t if not of_rows[each] else t.expand(info.batch_size, *t.shape) if at is None else t.movedim(at, 0)
                     for each, t, at in zip(names, tensors, in_dims[2])]
@@ -194,7 +194,7 @@ class Eager(torch.autograd.Function):
     def backward(ctx: Any, *above: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         by: Any = torch.ops.normjit.formula_backward
         if not torch.is_grad_enabled() and is_eager(above):
-            by = _backward
+            by = backward
         elif any(each is not None and torch._C._functorch.is_legacy_batchedtensor(each) for each in above):
             by = _backward_of_batch
         return None, None, None, None, None, None, *_found(ctx, above, ctx.needs_input_grad[6:], by)

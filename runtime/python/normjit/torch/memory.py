@@ -8,7 +8,7 @@ import torch
 
 from normjit._library import Error, InvalidArgument, Unavailable
 from normjit.torch.modules import LayerNorm, RMSNorm, checked_dtype
-from normjit.torch.recognition import check_model, is_patched
+from normjit.torch.recognition import MARK, check_model, is_patched
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # constants of malloc.h
 INT_MAX = 2**31 - 1
@@ -44,16 +44,20 @@ def prepare(model: torch.nn.Module, dtype: torch.dtype | None = None, residual: 
     for module in modules:
         weight = module.get_parameter("weight")
         x = torch.zeros(1, *weight.shape, dtype=dtype or weight.dtype, device=weight.device, requires_grad=True)
-        _pass_through(module, x)
+        norms = vars(module)[MARK] if is_patched(module) else None
+        if norms is None or norms.norm is not None:
+            _pass_through(module, x)
+        if norms is not None and norms.gated is not None:
+            _pass_through(module, x, x.detach().clone().requires_grad_())
         if residual and isinstance(module, (LayerNorm, RMSNorm)):
             _pass_through(module, x, residual=x)
     return len(modules)
 
 
-def _pass_through(module: torch.nn.Module, x: torch.Tensor, **residual: torch.Tensor) -> None:
-    wanted = [x, *(p for p in module.parameters(recurse=False) if p.requires_grad)]
+def _pass_through(module: torch.nn.Module, *inputs: torch.Tensor, **residual: torch.Tensor) -> None:
+    wanted = [*inputs, *(p for p in module.parameters(recurse=False) if p.requires_grad)]
     with torch.enable_grad():
-        made = module(x, **residual)
+        made = module(*inputs, **residual)
         torch.autograd.grad(sum(t.sum() for t in (made if residual else (made,))), wanted)
     with torch.no_grad():
-        module(x, **residual)
+        module(*inputs, **residual)

@@ -4,8 +4,6 @@ own, derived from its old one, and a mark. A copy of the module computes with th
 import collections
 import copyreg
 import dataclasses
-import functools
-import inspect
 import math
 import threading
 import types
@@ -16,8 +14,9 @@ import torch
 from normjit._library import InvalidArgument
 from normjit.torch import functional, operators, probes, trials, verification
 from normjit.torch.functional import ALL_TYPES, PLAIN
+from normjit.torch.gated import GatedNorm, gated_norm_of
 from normjit.torch.probes import Norm
-from normjit.torch.recognition import MARK, ORIGINAL, check_model, class_of, is_patched, look_at, vectors
+from normjit.torch.recognition import MARK, ORIGINAL, check_model, class_of, look_at, parameters_of_forward, vectors
 
 _classes = weakref.WeakKeyDictionary()  # weak references to the classes of patched modules, by the original class
 _lock = threading.Lock()
@@ -28,21 +27,22 @@ _left = collections.Counter()  # calls of patched modules that were left to thei
 class Patch:
     """The mark of a patched module."""
 
-    norm: Norm
+    norm: Norm  # of x alone, or None
+    gated: Norm  # with a gate, or None
     name: str  # its name in the model
     forward: bool  # true if the forward pass is normjit's, too
     verify: bool
     left: collections.Counter = dataclasses.field(default_factory=collections.Counter)
 
     def __reduce__(self):  # makes a copy start like a new mark, as if it had never been called
-        return Patch, (self.norm, self.name, self.forward, self.verify)
+        return Patch, (self.norm, self.gated, self.name, self.forward, self.verify)
 
 
 def patch(model, compiled=False, forward=False, strict=True, verify=False):
     """Gives the norms of a model normjit's backward pass, and returns the model; unpatch() undoes it. The forward
     pass and the parameters stay the same, bit for bit. It patches modules that compute what LayerNorm or RMSNorm
-    do, with a plain or a zero-centred weight, and whose gradients are the norm's; found(model) lists them and
-    says why others are not patched. torch.nn.LayerNorm, which enable() serves, is patched only with forward=True,
+    do, with a plain or a zero-centred weight, and whose gradients are the norm's, and RMSNorms whose input or output a
+    function of a gate multiplies, also in groups of columns; found(model) lists them and says why others are not patched. torch.nn.LayerNorm, which enable() serves, is patched only with forward=True,
     or with compiled=True for torch.compile: then the graph's backward pass contains an operator of normjit
     instead of Inductor's code.
 
@@ -66,12 +66,12 @@ def patch(model, compiled=False, forward=False, strict=True, verify=False):
     for name, module in model.named_modules():
         if not vectors(module):
             continue
-        what, norm = look_at(name, module, known)
-        if norm is None:
+        _, norm, gated = look_at(name, module, known)
+        if norm is None and gated is None:
             continue
         patched += 1
         if class_of(module) is not torch.nn.LayerNorm or compiled or forward:
-            _mark(module, Patch(norm, name, forward, verify))
+            _mark(module, Patch(norm, gated, name, forward, verify))
     if not patched and strict:
         raise InvalidArgument("the model has no norm that normjit knows; found(model) says what each was taken for")
     return model
@@ -135,11 +135,12 @@ class _Patched:
         mark = getattr(self, MARK, None)
         if mark is None:
             return super().forward(*arguments, **named)
-        x = arguments[0] if len(arguments) == 1 and not named else _only_argument(class_of(self), arguments, named)
+        inputs = arguments if len(arguments) == 1 and not named else _inputs(class_of(self), arguments, named)
+        norm = None if inputs is None else mark.norm if len(inputs) == 1 else mark.gated
         weight, bias = _parameter(self, "weight"), _parameter(self, "bias")
-        reason = "other arguments than x were given" if x is None else _why_own(self, mark, x, weight, bias)
+        reason = "other arguments than x were given" if norm is None else _why_own(self, mark, norm, inputs, weight, bias)
         if reason is None:
-            return _by_normjit(self, mark, x, weight, bias, super().forward)
+            return _by_normjit(self, mark, norm, inputs, weight, bias, super().forward)
         if reason and not torch.compiler.is_compiling():
             _count(mark, reason)
         return super().forward(*arguments, **named)
@@ -155,26 +156,22 @@ def _parameter(module, name):
     return getattr(module, name) if hasattr(type(module), name) else None
 
 
-def _only_argument(kind, arguments, named):
-    """Returns the x of a call that passes it by name, or with the default values of all other parameters; None for
-    other calls."""
-    defaults = None if torch.compiler.is_compiling() else _parameters_of_forward(kind)
+def _inputs(kind, arguments, named):
+    """Returns (x,) or (x, gate) of a call that passes them by name, or with the default values of all other parameters;
+    None for other calls."""
+    if len(arguments) == 2 and not named and arguments[1] is not None:
+        return arguments
+    defaults = None if torch.compiler.is_compiling() else parameters_of_forward(kind)
     if defaults is None or len(arguments) > len(defaults):
         return None
     given = {**dict(zip(defaults, arguments)), **named}
     if len(given) < len(arguments) + len(named):
         return None  # one argument is given twice
-    x = given.pop(next(iter(defaults)), None)
-    return x if all(name in defaults and defaults[name] is value for name, value in given.items()) else None
-
-
-@functools.lru_cache(maxsize=256)
-def _parameters_of_forward(kind):
-    """Returns default values by parameter name, or None for a forward() with other kinds of parameters."""
-    parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
-    if not parameters or any(each.kind is not each.POSITIONAL_OR_KEYWORD for each in parameters):
+    inputs = [given.pop(name) for name in list(defaults)[:1] if name in given]
+    gates = [given.pop(name) for name in list(defaults)[1:2] if given.get(name, defaults[name]) is not defaults[name]]
+    if not inputs or any(name not in defaults or defaults[name] is not value for name, value in given.items()):
         return None
-    return {each.name: each.default for each in parameters}
+    return (*inputs, *gates)
 
 
 def _count(mark, reason):
@@ -183,34 +180,44 @@ def _count(mark, reason):
         _left[reason] += 1
 
 
-def _why_own(module, mark, x, weight, bias):
+def _why_own(module, mark, norm, inputs, weight, bias):
     """Returns why a call is left to the module: "" if there will be no gradient, None if normjit serves it."""
-    if not isinstance(x, torch.Tensor):
-        return f"x is {type(x).__name__}"
+    x = inputs[0]
+    for name, tensor in zip(("x", "its gate"), inputs):
+        if not isinstance(tensor, torch.Tensor):
+            return f"{name} is {type(tensor).__name__}"
     if weight is None:
         return "the module has no weight any more"
     if not torch.compiler.is_compiling() and functional.is_looked_into():
         return ""
-    has_gradient = torch.is_grad_enabled() and (
-        x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad))
+    given = [t for t in (*inputs, weight, bias) if t is not None]
+    has_gradient = torch.is_grad_enabled() and any([t.requires_grad for t in given])
     if not has_gradient and not mark.forward:
         return ""
-    if x.is_nested or x.layout != torch.strided:
+    if any([t.is_nested or t.layout != torch.strided for t in inputs]):
         return "x is nested or sparse"
     if weight.dim() != 1 or x.dim() == 0 or x.shape[-1] != weight.shape[0] or (
             bias is not None and bias.shape != weight.shape):
         return f"x and weight are of {list(x.shape)} and {list(weight.shape)}; must be [.., N] and [N]"
-    if x.dtype not in ALL_TYPES or weight.dtype not in ALL_TYPES or (bias is not None and bias.dtype not in ALL_TYPES):
+    if any([t.dtype not in ALL_TYPES for t in given]):
         return f"x and weight are of {x.dtype} and {weight.dtype}"
     if not operators.serves(x.device.type):
         return f"x is on {x.device}"
-    return _why_another(module, mark, x, weight, bias, has_gradient)
+    return (_why_no_gate(*inputs) if len(inputs) > 1 else None) or _why_another(module, norm, inputs, weight, bias, has_gradient)
 
 
-def _why_another(module, mark, x, weight, bias, has_gradient):
+def _why_no_gate(x, gate):
+    if gate.shape != x.shape or gate.device != x.device:
+        return f"x and its gate are of {list(x.shape)} and {list(gate.shape)}, on {x.device} and {gate.device}; must be alike"
+    if not torch.compiler.is_compiling() and any(type(t) not in PLAIN for t in (x, gate)):
+        return f"x and its gate are {type(x).__name__} and {type(gate).__name__}; with a gate they must be tensors"
+    return None
+
+
+def _why_another(module, norm, inputs, weight, bias, has_gradient):
     """Returns why a module may not compute the norm that it was recognised as, for an x of [.., N]; "" and None as
     in _why_own()."""
-    norm = mark.norm
+    x = inputs[0]
     changed = _changed(module, norm)
     if changed is not None:
         return f"its attribute {changed} is not what it was when patch() was called"
@@ -219,12 +226,12 @@ def _why_another(module, mark, x, weight, bias, has_gradient):
         return f"its eps is {eps!r}"
     if torch.compiler.is_compiling() or type(x) not in PLAIN or _is_capturing(x):
         return None if x.dim() in norm.ranks else f"x has {x.dim()} dimensions, with which it was not tried"
-    if has_gradient and x.is_inference():
+    if has_gradient and any([t.is_inference() for t in inputs]):
         return "x was made in inference mode; torch refuses to save it"
-    key = (x.shape, x.dtype, x.device.type, x.requires_grad, eps, module.training, weight.dtype,
+    key = (x.shape, *((t.dtype, t.requires_grad) for t in inputs), x.device.type, eps, module.training, weight.dtype,
            None if bias is None else bias.dtype)
     reason = norm.checked.get(key, trials.UNKNOWN)
-    return trials.check(module, class_of(module), norm, x, key) if reason is trials.UNKNOWN else reason
+    return trials.check(module, class_of(module), norm, inputs, key) if reason is trials.UNKNOWN else reason
 
 
 def _changed(module, norm):
@@ -248,13 +255,19 @@ def _is_capturing(x):
     return x.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-def _by_normjit(module, mark, x, weight, bias, own):
-    by_kernel = mark.forward and weight.dtype == x.dtype and (bias is None or bias.dtype == x.dtype)
+def _by_normjit(module, mark, norm, inputs, weight, bias, own):
+    x = inputs[0]
+    by_kernel = mark.forward and all([t is None or t.dtype == x.dtype for t in (*inputs, weight, bias)])
     if not by_kernel and not torch.is_grad_enabled():
-        return own(x)
-    eps = probes.eps_of(getattr(module, mark.norm.eps_name), x.dtype)
-    norm = mark.norm.norm, eps, mark.norm.weight_offset, None if by_kernel else own
-    y = functional.norm_of(x, None, weight, bias, *norm)
+        return own(*inputs)
+    eps = probes.eps_of(getattr(module, norm.eps_name), x.dtype)
+    if len(inputs) == 1:
+        applied = lambda x, weight, bias: functional.norm_of(  # noqa: E731
+            x, None, weight, bias, norm.norm, eps, norm.weight_offset, None if by_kernel else own)
+    else:
+        applied = lambda x, gate, weight, bias: gated_norm_of(  # noqa: E731
+            x, gate, weight, GatedNorm(norm.norm, norm.groups, eps, norm.weight_offset), None if by_kernel else own)
+    y = applied(*inputs, weight, bias)
     if mark.verify and y.requires_grad and not torch.compiler.is_compiling():
-        verification.at_backward(mark, module, class_of(module), x, y, norm)
+        verification.at_backward(mark, module, class_of(module), inputs, y, dataclasses.replace(norm, eps=eps), applied)
     return y

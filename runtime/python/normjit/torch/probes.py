@@ -13,7 +13,7 @@ import types
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from normjit.torch import override
+from normjit.torch import gated, override
 from normjit.torch.functional import default_eps
 
 OVERRIDDEN = {torch.ops.aten.native_layer_norm_backward.default: "torch_layer_norm_backward",
@@ -36,17 +36,19 @@ class Raised(Refused):
 class Norm:
     """What a module computes, and what that conclusion depends on."""
 
-    norm: str  # "layernorm" or "rmsnorm"
+    norm: str  # "layernorm", "rmsnorm", or one of gated.NAMES
     eps_name: str  # the name of the attribute that holds eps, which is read at each call
     eps: float
     weight_offset: float
     constants: tuple = ()  # (name, value) of the other attributes that it reads
     functions: tuple = dataclasses.field(default=(), compare=False)  # (name, function) of the methods that it calls
     ranks: frozenset = frozenset()  # numbers of dimensions of x that were tried and can be served
+    groups: int = 1  # of columns that are normalised apart
     checked: dict = dataclasses.field(default_factory=dict, compare=False, repr=False)  # results of trials.check()
 
     def __reduce__(self):  # pickle finds no name for the functions in `functions`
-        return Norm, (self.norm, self.eps_name, self.eps, self.weight_offset, self.constants, (), self.ranks)
+        return Norm, (self.norm, self.eps_name, self.eps, self.weight_offset, self.constants, (), self.ranks,
+                      self.groups)
 
     def __deepcopy__(self, memo):
         return self
@@ -172,20 +174,24 @@ def read_by(twin):
     return attributes_of(twin)["_normjit_read"]
 
 
-def output(twin, x):
-    """Returns a twin's output. Raises Refused if it cannot be a norm's."""
-    y = _tried(twin.forward, x)
-    if not isinstance(y, torch.Tensor) or y.shape != x.shape:
-        raise Refused("computes neither LayerNorm nor RMSNorm")
+def output(twin, *inputs):
+    """Returns a twin's output for x, or x and a gate. Raises Refused if it cannot be a norm's."""
+    y = _tried(twin.forward, *inputs)
+    if not isinstance(y, torch.Tensor) or y.shape != inputs[0].shape:
+        raise Refused(unknown(len(inputs) > 1))
     return y
 
 
-def gradients(twin, x, dy):
-    """Returns y, and the gradients of x, weight and bias; None for a parameter that does not exist."""
+def unknown(has_gate):
+    return "computes no norm with a gate that normjit knows" if has_gate else "computes neither LayerNorm nor RMSNorm"
+
+
+def gradients(twin, inputs, dy):
+    """Returns y, and the gradients of the inputs, weight and bias; None for a parameter that does not exist."""
     parameters = parameters_of(twin)
-    leaves = [x, *(t for t in (parameters["weight"], parameters.get("bias")) if t is not None)]
+    leaves = [*inputs, *(t for t in (parameters["weight"], parameters.get("bias")) if t is not None)]
     with torch.enable_grad():
-        y = output(twin, x)
+        y = output(twin, *inputs)
     if not y.requires_grad:
         raise Refused("its output has no gradient")
     wanted = [t for t in leaves if t.requires_grad]
@@ -203,18 +209,39 @@ def _tried(function, *arguments, **named):
         raise Raised(f"{type(error).__name__}: {error}") from error
 
 
-def definition(norm, x, dy, weight, bias, offset, eps):
-    """Returns, in double, for rows of [R,N]: y; the gradients of x, weight and bias; and the size of the terms whose
-    difference is the gradient of x."""
-    x, dy, weight = x.double(), dy.double(), weight.double() + offset
-    centred = x - x.mean(-1, keepdim=True) if norm == "layernorm" else x
+def definition(norm, inputs, dy, weight, bias):
+    """Returns, in double, for a Norm and rows of [R,N]: y; the gradients of the inputs, weight and bias; and for each
+    input the size of the terms whose difference its gradient is."""
+    x, *gates = (t.double() for t in inputs)
+    dy, weight = dy.double(), weight.double() + norm.weight_offset
+    eps = eps_of(norm.eps, inputs[0].dtype)
+    if not gates:
+        y, dx, dweight, size = _plain(norm, x, dy, weight, eps)
+        return y if bias is None else y + bias.double(), [dx], [dweight, None if bias is None else dy.sum(0)], [size]
+    order, function = gated.NAMES[norm.norm]
+    sigmoid = torch.sigmoid(gates[0])
+    factor, slope = sigmoid, sigmoid * (1 - sigmoid)
+    if function == "silu":
+        factor, slope = gates[0] * sigmoid, sigmoid * (1 + gates[0] * (1 - sigmoid))
+    if order == "gated_rmsnorm":
+        y, dx, dweight, size = _plain(norm, x, dy * factor, weight, eps)
+        return y * factor, [dx, dy * y * slope], [dweight], [size, float((dy * y).abs().max())]
+    y, dh, dweight, size = _plain(norm, x * factor, dy, weight, eps)
+    return y, [dh * factor, dh * x * slope], [dweight], [size * float(each.abs().max()) for each in (factor, x)]
+
+
+def _plain(norm, x, dy, weight, eps):
+    """Returns y, the gradients of x and weight, and the size of terms, of a norm without a gate, in groups of columns."""
+    shape = x.shape
+    x, dy, weight = (t.unflatten(-1, (norm.groups, -1)) for t in (x, dy, weight))
+    centred = x - x.mean(-1, keepdim=True) if norm.norm == "layernorm" else x
     rstd = (centred.square().mean(-1, keepdim=True) + eps).rsqrt()
     xhat = centred * rstd
-    y, g = xhat * weight, dy * weight
+    g = dy * weight
     dx = g - xhat * (g * xhat).mean(-1, keepdim=True)
-    dx = rstd * (dx - g.mean(-1, keepdim=True) if norm == "layernorm" else dx)
+    dx = rstd * (dx - g.mean(-1, keepdim=True) if norm.norm == "layernorm" else dx)
     size = float((rstd * g).abs().max())
-    return y if bias is None else y + bias.double(), dx, (dy * xhat).sum(0), None if bias is None else dy.sum(0), size
+    return (xhat * weight).reshape(shape), dx.reshape(shape), (dy * xhat).sum(0).flatten(), size
 
 
 def off(got, wanted, size=0.0):
@@ -231,22 +258,23 @@ def off(got, wanted, size=0.0):
     return error / largest if largest > 0 and not math.isnan(error) else math.inf
 
 
-def compare(got, x, dy, weight, bias, norm, offset, eps, tolerance, sum_tolerance):
+def compare(got, inputs, dy, weight, bias, norm, tolerance, sum_tolerance):
     """Raises Refused if outputs and gradients are not the norm's; `got` is what gradients() returned."""
-    cols = x.shape[-1]
-    y, dx, *sums = got
-    rows = [None if t is None else t.detach().reshape(-1, cols) for t in (x, dy, y, dx)]
+    cols, count = dy.shape[-1], len(inputs)
+    in_rows = lambda tensors: [None if t is None else t.detach().reshape(-1, cols) for t in tensors]  # noqa: E731
+    rows, (dy, y), found, sums = in_rows(inputs), in_rows((dy, got[0])), in_rows(got[1 : 1 + count]), got[1 + count :]
     weight, bias = weight.detach(), None if bias is None else bias.detach()
-    totals = [torch.zeros(cols, dtype=torch.float64, device=x.device) for _ in sums]
+    totals = [torch.zeros(cols, dtype=torch.float64, device=dy.device) for _ in sums]
     step = max(1, CHUNK_ELEMENTS // cols)
-    for begin in range(0, rows[0].shape[0], step):
-        x_, dy_, y_, dx_ = (None if t is None else t[begin : begin + step] for t in rows)
-        wanted_y, wanted_dx, *wanted, size = definition(norm, x_, dy_, weight, bias, offset, eps)
-        if off(y_, wanted_y) > tolerance:
-            raise Refused("computes neither LayerNorm nor RMSNorm")
-        if x.requires_grad and off(dx_, wanted_dx, size) > tolerance:
-            raise Refused(f"computes {norm}, but its gradient of x is another")
-        totals = [total + each for total, each in zip(totals, wanted)]
-    for name, got_, total in zip(("weight", "bias"), sums, totals):
-        if off(got_, total) > sum_tolerance:
-            raise Refused(f"computes {norm}, but its gradient of {name} is another")
+    for begin in range(0, dy.shape[0], step):
+        part = slice(begin, begin + step)
+        wanted_y, wanted, wanted_sums, sizes = definition(norm, [t[part] for t in rows], dy[part], weight, bias)
+        if off(y[part], wanted_y) > tolerance:
+            raise Refused(unknown(count > 1))
+        for name, like, each, right, size in zip(("x", "its gate"), inputs, found, wanted, sizes):
+            if like.requires_grad and off(None if each is None else each[part], right, size) > tolerance:
+                raise Refused(f"computes {norm.norm}, but its gradient of {name} is another")
+        totals = [total + each for total, each in zip(totals, wanted_sums)]
+    for name, each, total in zip(("weight", "bias"), sums, totals):
+        if off(each, total) > sum_tolerance:
+            raise Refused(f"computes {norm.norm}, but its gradient of {name} is another")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recognises which modules are norms, by what they compute and not by their names."""
 import dataclasses
+import functools
+import inspect
 import itertools
 
 import torch
@@ -21,12 +23,13 @@ class Found:
 
     name: str
     kind: str  # the name of its class
-    norm: str = None  # "layernorm", "rmsnorm"; None: not recognised
+    norm: str = None  # "layernorm", "rmsnorm", or one with a gate, "gated_rmsnorm"; None: not recognised
     eps: float = None  # None means the eps of the type in which it computes, as in torch.nn.RMSNorm
     eps_name: str = None  # the module's attribute that holds eps, and is read at each call
     weight_offset: float = None
     reason: str = None  # the reason why it is left alone
     patched: bool = False
+    gated: str = None  # what a norm computes that may be given a gate
 
 
 def check_model(model):
@@ -69,26 +72,51 @@ def _is_unweighted_norm(module):
 
 
 def look_at(name, module, known):
-    """Returns a module's Found, and its Norm or None. `known` caches results by everything that decides them."""
+    """Returns a module's Found, the Norm that it is of x alone, and the one that it is with a gate; None if it is no
+    such norm. `known` caches results by everything that decides them."""
     kind = class_of(module)
     left = _why_left(module)
     if left is not None:
-        return Found(name, kind.__name__, reason=left), None
+        return Found(name, kind.__name__, reason=left), None, None
     parameters = vectors(module)
     attributes = tuple((k, v if probes.is_constant(v) else id(v)) for k, v in vars(module).items()
                        if k not in probes.MODULES_OWN and k != MARK)
     key = (kind, kind.forward, repr(attributes), tuple((k, tuple(p.shape)) for k, p in parameters.items()),
            tuple(module._buffers))
     if key not in known:
-        try:
-            known[key] = probes.alone(trials.recognise, module, kind)
-        except Refused as refused:
-            known[key] = str(refused)
-    norm = known[key]
-    if isinstance(norm, str):
-        return Found(name, kind.__name__, reason=norm, patched=is_patched(module)), None
-    return Found(name, kind.__name__, norm.norm, norm.eps, norm.eps_name, norm.weight_offset,
-                 patched=is_patched(module)), norm
+        known[key] = _recognised(module, kind, False), (
+            _recognised(module, kind, True) if parameters.keys() == {"weight"} and may_take_gate(kind) else None)
+    alone, gated = known[key]
+    norms = [norm if isinstance(norm, probes.Norm) else None for norm in (alone, gated)]
+    one = norms[0] or norms[1]
+    if one is None:
+        reason = alone if gated is None else f"{alone}; and with a gate: {gated}"
+        return Found(name, kind.__name__, reason=reason, patched=is_patched(module)), None, None
+    return Found(name, kind.__name__, one.norm, one.eps, one.eps_name, one.weight_offset, patched=is_patched(module),
+                 gated=norms[1] and norms[1].norm), *norms
+
+
+def _recognised(module, kind, has_gate):
+    """Returns the Norm that a module is, or why it is none."""
+    try:
+        return probes.alone(trials.recognise, module, kind, has_gate)
+    except Refused as refused:
+        return str(refused)
+
+
+@functools.lru_cache(maxsize=256)
+def parameters_of_forward(kind):
+    """Returns default values by parameter name, or None for a forward() with other kinds of parameters."""
+    parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
+    if not parameters or any(each.kind is not each.POSITIONAL_OR_KEYWORD for each in parameters):
+        return None
+    return {each.name: each.default for each in parameters}
+
+
+def may_take_gate(kind):
+    """True if forward() can be called with x and one argument more."""
+    parameters = list((parameters_of_forward(kind) or {}).values())
+    return len(parameters) > 1 and inspect.Parameter.empty not in parameters[2:]
 
 
 def _why_left(module):

@@ -11,6 +11,7 @@ FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescript
              torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 VALUES = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 KNOWN = ("torch", "math", "typing", "builtins", "functools", "einops", "numpy")  # packages whose state is not examined
+TABLES = ("transformers.activations",)  # modules whose classes are tables of functions that nobody writes to
 MOST_FUNCTIONS = 64  # the most functions that one forward() may lead to
 
 
@@ -53,7 +54,7 @@ def _is_fixed(value):
         return _is_known(value.__name__)
     if isinstance(value, type):  # a class's attributes may change, unless its only use is to be called
         return _is_known(value.__module__) or issubclass(value, (torch.autograd.Function, torch.nn.Module))
-    return isinstance(value, FUNCTIONS + VALUES)
+    return isinstance(value, FUNCTIONS + VALUES) or type(value).__module__ in TABLES
 
 
 def _is_known(module):

@@ -5,7 +5,7 @@ import itertools
 
 import torch
 
-from normjit.torch import probes, sources
+from normjit.torch import gated, probes, sources
 from normjit.torch.probes import Norm, Raised, Refused
 
 OFFSETS = (0.0, 1.0)  # values that a norm may add to its weights, each of which is tried
@@ -32,10 +32,10 @@ def epsilons(module):
 
 
 class _Probe:
-    """Makes twins of one module with random parameters, and random inputs."""
+    """Makes twins of one module with random parameters, and random inputs: x, and with `has_gate` a gate."""
 
-    def __init__(self, module, kind, device="cpu"):
-        self.module, self.kind, self.device = module, kind, device
+    def __init__(self, module, kind, has_gate, device="cpu"):
+        self.module, self.kind, self.has_gate, self.device = module, kind, has_gate, device
         self.generator = torch.Generator(device).manual_seed(0)
         self.cols = module.weight.numel()
         self.twins = []
@@ -55,19 +55,21 @@ class _Probe:
     def random(self, *shape):
         return torch.randn(shape, generator=self.generator, device=self.device, dtype=torch.float32)
 
-    def input(self, *shape):
-        return self.random(*shape) + 0.5  # so that means are not zero
+    def inputs(self, *shape, dtypes=(torch.float32,), scales=(1.0, 1.0), needs=(True, True)):
+        """Returns random inputs; `dtypes`, `scales` and `needs` say what x and the gate are, the last one's also the
+        others'. Means of x are not zero."""
+        made = [(self.random(*shape) + shift) * scale for shift, scale in zip((0.5, 0.0)[: 1 + self.has_gate], scales)]
+        return [t.to(dtypes[min(i, len(dtypes) - 1)]).requires_grad_(needs[i]) for i, t in enumerate(made)]
 
-    def compare(self, twin, x, norm, tolerance=TOLERANCE, sum_tolerance=TOLERANCE):
+    def compare(self, twin, inputs, norm, tolerance=TOLERANCE, sum_tolerance=TOLERANCE):
         """Compares one forward and backward pass with the definition. Raises Refused."""
         weight, bias = (probes.parameters_of(twin).get(name) for name in ("weight", "bias"))
-        kept = [None if t is None else t.detach().clone() for t in (x, weight, bias)]
-        dy = self.random(*x.shape).to(x.dtype)
-        got = probes.gradients(twin, x, dy)
-        if not all(t is None or torch.equal(t, old) for t, old in zip((x, weight, bias), kept)):
+        kept = [None if t is None else t.detach().clone() for t in (*inputs, weight, bias)]
+        dy = self.random(*inputs[0].shape).to(inputs[0].dtype)
+        got = probes.gradients(twin, inputs, dy)
+        if not all(t is None or torch.equal(t, old) for t, old in zip((*inputs, weight, bias), kept)):
             raise Refused("it writes to its input or its parameters")
-        eps = probes.eps_of(norm.eps, x.dtype)
-        probes.compare(got, x, dy, weight, bias, norm.norm, norm.weight_offset, eps, tolerance, sum_tolerance)
+        probes.compare(got, inputs, dy, weight, bias, norm, tolerance, sum_tolerance)
         return got[0]
 
     def refusal(self):
@@ -75,9 +77,9 @@ class _Probe:
         return next(filter(None, (probes.attributes_of(twin).get("_normjit_refused") for twin in self.twins)), None)
 
 
-def recognise(module, kind):
-    """Returns the Norm that a module of the class `kind` is. Raises Refused."""
-    probe, state = _Probe(module, kind), torch.get_rng_state()
+def recognise(module, kind, has_gate=False):
+    """Returns the Norm that a module of the class `kind` is, of x alone or with a gate. Raises Refused."""
+    probe, state = _Probe(module, kind, has_gate), torch.get_rng_state()
     try:
         norm, shape = _match(probe)
         ranks = _try_shapes(probe, norm)
@@ -111,7 +113,7 @@ def _match(probe):
     named = epsilons(probe.module)
     fits = _that_fit(probe, twin, shape, named)
     if not fits:
-        raise Refused("computes neither LayerNorm nor RMSNorm")
+        raise Refused(probes.unknown(probe.has_gate))
     others = {name: OTHER_EPS * (i + 1) for i, name in enumerate(named)}
     probes.attributes_of(twin).update(others)
     followed = [norm for norm in _that_fit(probe, twin, shape, others) if norm in [
@@ -127,26 +129,33 @@ def _first_taken(probe, twin):
     errors = []
     for rows in SHAPES:
         try:
-            probes.output(twin, probe.input(*rows, probe.cols))
+            probes.output(twin, *probe.inputs(*rows, probe.cols))
             return rows
         except Raised as error:
             errors.append(str(error))
-    raise Refused(f"takes no [.., N] alone: {errors[0]}")
+    raise Refused(f"takes no [.., N] {'with a gate' if probe.has_gate else 'alone'}: {errors[0]}")
 
 
 def _that_fit(probe, twin, shape, named):
     """Returns the Norms that fit a twin's outputs, each with the name of its eps."""
     weight, bias = (probes.parameters_of(twin).get(name) for name in ("weight", "bias"))
-    fits = [Norm(norm, name, eps, offset)
-            for norm, offset, (name, eps) in itertools.product(("rmsnorm", "layernorm"), OFFSETS, named.items())]
+    names = gated.NAMES if probe.has_gate else ("rmsnorm", "layernorm")
+    groups = _groups(probe) if probe.has_gate else [1]
+    fits = [Norm(norm, name, eps, offset, groups=count)
+            for norm, count, offset, (name, eps) in itertools.product(names, groups, OFFSETS, named.items())]
     for scale in (1.0, SCALES[0]):
-        x = probe.input(*shape, probe.cols) * scale
-        y, rows = (t.detach().reshape(-1, probe.cols) for t in (probes.output(twin, x), x))
+        inputs = probe.inputs(*shape, probe.cols, scales=(scale, 1.0))
+        y, *rows = (t.detach().reshape(-1, probe.cols) for t in (probes.output(twin, *inputs), *inputs))
         with torch.no_grad():
-            fits = [each for each in fits if probes.off(y, probes.definition(
-                each.norm, rows, rows, weight, bias, each.weight_offset, probes.eps_of(each.eps, x.dtype))[0]
-            ) <= TOLERANCE]
+            fits = [each for each in fits
+                    if probes.off(y, probes.definition(each, rows, rows[0], weight, bias)[0]) <= TOLERANCE]
     return fits
+
+
+def _groups(probe):
+    """Returns the numbers of groups of columns that a module's attributes may mean."""
+    numbers = {v for v in vars(probe.module).values() if type(v) is int and 0 < v <= probe.cols and probe.cols % v == 0}
+    return sorted({1, *numbers, *(probe.cols // v for v in numbers)} - {probe.cols} | {1})
 
 
 def _try_shapes(probe, norm):
@@ -159,7 +168,7 @@ def _try_shapes(probe, norm):
     twin = probe.twin(torch.float32)
     for rows in (*SHAPES, many, *square):
         try:
-            probe.compare(twin, probe.input(*rows, cols).requires_grad_(), norm)
+            probe.compare(twin, probe.inputs(*rows, cols), norm)
             ranks.add(len(rows) + 1)
         except Raised:  # the norm raises for inputs of that shape
             continue
@@ -170,17 +179,18 @@ def _try_shapes(probe, norm):
 
 def _try_values(probe, norm, shape):
     """Tries small and large inputs and weights, in each type. Raises Refused."""
+    made = lambda dtype, *scales: probe.inputs(*shape, probe.cols, dtypes=(dtype,), scales=scales)  # noqa: E731
     for dtype, scale in itertools.product((torch.float32, torch.float64), (1.0, *SCALES)):
-        x = (probe.input(*shape, probe.cols) * scale).to(dtype).requires_grad_()
         try:
-            probe.compare(probe.twin(dtype), x, norm)
-            probe.compare(probe.twin(dtype, scale=scale), probe.input(*x.shape).to(dtype).requires_grad_(), norm)
+            probe.compare(probe.twin(dtype), made(dtype, scale, 1.0), norm)
+            probe.compare(probe.twin(dtype, scale=scale), made(dtype, 1.0, 1.0), norm)
+            if probe.has_gate:
+                probe.compare(probe.twin(dtype), made(dtype, 1.0, scale), norm)
         except Refused as refused:
             raise Refused(f"{refused}, for an input of {str(dtype)[6:]} around {scale:g}") from None
     for dtype in ROUNDED:
-        x = probe.input(*shape, probe.cols).to(dtype).requires_grad_()
         try:
-            probe.compare(probe.twin(dtype), x, norm, ROUNDED_TOLERANCE, ROUNDED_TOLERANCE)
+            probe.compare(probe.twin(dtype), made(dtype, 1.0, 1.0), norm, ROUNDED_TOLERANCE, ROUNDED_TOLERANCE)
         except Raised:  # the norm raises for inputs of that type
             continue
         except Refused as refused:
@@ -190,41 +200,44 @@ def _try_values(probe, norm, shape):
 def _try_ways_to_call(probe, norm, shape):
     """Tries a norm in inference mode, without gradients, several times, and on tensors with gaps. Raises Refused if
     the results differ."""
-    x = probe.input(*shape, probe.cols)
+    inputs = probe.inputs(*shape, probe.cols, needs=(False, False))
+    leaves = lambda *needs: [t.clone().requires_grad_(need) for t, need in zip(inputs, needs)]  # noqa: E731
     for training in (False, True):
         twin = probe.twin(torch.float32, training)
         for _ in range(3):
-            y = probe.compare(twin, x.clone().requires_grad_(), norm)
-        if not torch.equal(y, probe.compare(twin, x, norm)):
-            raise Refused("its output depends on whether its input requires a gradient")
+            y = probe.compare(twin, leaves(True, True), norm)
+        for needs in ((False, False), (True, False), (False, True)):
+            if not torch.equal(y, probe.compare(twin, leaves(*needs), norm)):
+                raise Refused("its output depends on whether its input requires a gradient")
         with torch.no_grad():
-            if not torch.equal(y, probes.output(twin, x.clone().requires_grad_())):
+            if not torch.equal(y, probes.output(twin, *leaves(True, True))):
                 raise Refused("its output depends on whether gradients are enabled")
-        strided = probe.input(*shape, 2 * probe.cols)[..., ::2]
-        probe.compare(twin, strided.requires_grad_(), norm)
+        strided = [t.detach()[..., ::2].requires_grad_() for t in probe.inputs(*shape, 2 * probe.cols)]
+        probe.compare(twin, strided, norm)
 
 
-def check(module, kind, norm, x, key):
-    """Returns why the module does not compute its norm for inputs with the shape and type of x, or None. The result
-    is kept in norm.checked by the key. The values of x are not used."""
+def check(module, kind, norm, inputs, key):
+    """Returns why the module does not compute its norm for inputs with the shapes and types of these, or None. The
+    result is kept in norm.checked by the key. The values of the inputs are not used."""
     if len(norm.checked) >= MOST_CHECKED:
         norm.checked.clear()
     now = dataclasses.replace(norm, eps=getattr(module, norm.eps_name))
-    reason = norm.checked[key] = probes.alone(_why_not, module, kind, now, x)
+    reason = norm.checked[key] = probes.alone(_why_not, module, kind, now, inputs)
     return reason
 
 
-def _why_not(module, kind, norm, x):
+def _why_not(module, kind, norm, inputs):
+    x = inputs[0]
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-    own = probes.types_of(module)
-    probe = _Probe(module, kind, x.device)
-    trials = [(wide, _all_of(wide, own), LARGE_TOLERANCE, LARGE_TOLERANCE)]
-    if {x.dtype, *own.values()} - {None} != {wide}:
-        trials.append((x.dtype, own, ROUNDED_TOLERANCE, SUM_TOLERANCE))
+    own, given = probes.types_of(module), [t.dtype for t in inputs]
+    probe = _Probe(module, kind, len(inputs) > 1, x.device)
+    trials = [((wide,), _all_of(wide, own), LARGE_TOLERANCE, LARGE_TOLERANCE)]
+    if {*given, *own.values()} - {None} != {wide}:
+        trials.append((given, own, ROUNDED_TOLERANCE, SUM_TOLERANCE))
     try:
-        for dtype, dtypes, *tolerances in trials:
-            tried = probe.input(*x.shape).to(dtype).requires_grad_(x.requires_grad)
-            probe.compare(probe.twin(dtypes, module.training), tried, norm, *tolerances)
+        for dtypes, of_parameters, *tolerances in trials:
+            tried = probe.inputs(*x.shape, dtypes=dtypes, needs=[t.requires_grad for t in inputs])
+            probe.compare(probe.twin(of_parameters, module.training), tried, norm, *tolerances)
         watched = {norm.eps_name, *(name for name, _ in (*norm.constants, *norm.functions))}
         others = [name for twin in probe.twins for name, value in probes.read_by(twin).items()
                   if name not in watched and not (isinstance(value, probes.FUNCTIONS) and not norm.functions)]

@@ -6,7 +6,7 @@ import math
 import torch
 
 from normjit._library import Error
-from normjit.torch.functional import norm_of
+from normjit.torch import gated
 
 LIMITS = {torch.float32: 1e-4, torch.float64: 1e-5, torch.bfloat16: 3e-2, torch.float16: 1e-2}  # the largest distances
                                                                                                 # in the 2-norm
@@ -14,34 +14,34 @@ TIMES_ITS_OWN = 4  # how many times as far from the gradient in double as the mo
 LARGEST_OF_ITS_OWN = 0.5  # the distance of the module's own gradient in its type that rounding can explain
 
 
-def at_backward(mark, module, kind, x, y, norm):
-    """Compares when the gradient of y arrives. `kind` is the class that the module had before patch(); `norm` has
-    the arguments of norm_of() from the name of the norm on."""
-    device = x.device.type
+def at_backward(mark, module, kind, inputs, y, norm, applied):
+    """Compares when the gradient of y arrives. `kind` is the class that the module had before patch(); `applied` is
+    normjit's function of the inputs and the parameters."""
+    device = inputs[0].device.type
     autocast = dict(device_type=device, dtype=torch.get_autocast_dtype(device),
                     enabled=torch.is_autocast_enabled(device))
-    x = x.detach()
+    inputs = dict(zip(("x", "gate"), (t.detach() for t in inputs)))
     parameters = {name: getattr(module, name, None) for name in ("weight", "bias")}
     parameters = {name: t if t is None else t.detach() for name, t in parameters.items()}
     attributes = {name: value for name, value in vars(module).items() if name not in parameters}
 
     def own_gradients(wide):
         """Computes gradients with the module's code, in the types of its tensors, or in double if `wide`."""
-        leaves = [t if t is None else _leaf(t, wide) for t in (x, *parameters.values())]
+        leaves = [t if t is None else _leaf(t, wide) for t in (*inputs.values(), *parameters.values())]
         twin = object.__new__(kind)
-        twin.__dict__.update(attributes, _parameters=dict(zip(parameters, leaves[1:])))
+        twin.__dict__.update(attributes, _parameters=dict(zip(parameters, leaves[len(inputs):])))
         with torch.enable_grad(), torch.autocast(**{**autocast, "enabled": autocast["enabled"] and not wide}):
-            y = kind.forward(twin, leaves[0])
+            y = kind.forward(twin, *leaves[: len(inputs)])
         return _gradients(y, leaves)
 
     def our_gradients():
-        leaves = [t if t is None else _leaf(t, False) for t in (x, *parameters.values())]
+        leaves = [t if t is None else _leaf(t, False) for t in (*inputs.values(), *parameters.values())]
         with torch.enable_grad():
-            y = norm_of(leaves[0], None, *leaves[1:], *norm)
+            y = applied(*leaves)
         return _gradients(y, leaves)
 
     def _gradients(y, leaves):
-        wanted = {name: t for name, t in zip(("x", *parameters), leaves) if t is not None}
+        wanted = {name: t for name, t in zip((*inputs, *parameters), leaves) if t is not None}
         found = torch.autograd.grad(y, list(wanted.values()), given[0].to(y.dtype), allow_unused=True)
         return {name: torch.zeros_like(wanted[name]) if t is None else t for name, t in zip(wanted, found)}
 
@@ -57,7 +57,7 @@ def at_backward(mark, module, kind, x, y, norm):
             wide = own_gradients(True)
         except RuntimeError:  # the module's code allows only one type
             wide = own
-        sizes = _sizes(x, given[0], parameters["weight"], mark.norm, norm[1])
+        sizes = _sizes(inputs, given[0], parameters["weight"], norm)
         for name in ours:
             _check(f"{mark.name or 'the model'} ({kind.__name__})", name, ours[name], own[name], wide[name], sizes[name])
 
@@ -68,14 +68,23 @@ def _leaf(tensor, wide):
     return (tensor.double() if wide else tensor.clone()).requires_grad_()
 
 
-def _sizes(x, dy, weight, norm, eps):
+def _sizes(inputs, dy, weight, norm):
     """Returns the 2-norms of the terms whose differences and sums the gradients are. Terms are rounded even if
     little is left of them."""
-    x, dy = x.double(), dy.double()
+    x, *gates = (t.double() for t in inputs.values())
+    dy = dy.double()
+    sizes = {"bias": float(dy.norm())}
+    if gates:
+        order, function = gated.NAMES[norm.norm]
+        factor = torch.sigmoid(gates[0]) * (gates[0] if function == "silu" else 1)
+        x, dy = (x * factor, dy) if order == "rmsnorm_of_gated" else (x, dy * factor)
+    groups = lambda t: t.unflatten(-1, (norm.groups, -1))  # noqa: E731
+    x, dy, weight = groups(x), groups(dy), groups(weight.double())
     centred = x - x.mean(-1, keepdim=True) if norm.norm == "layernorm" else x
-    rstd = (centred.square().mean(-1, keepdim=True) + eps).rsqrt()
-    g = dy * (weight.double() + norm.weight_offset)
-    return {"x": float((g * rstd).norm()), "weight": float((dy * centred * rstd).norm()), "bias": float(dy.norm())}
+    rstd = (centred.square().mean(-1, keepdim=True) + norm.eps).rsqrt()
+    g = dy * (weight + norm.weight_offset)
+    return {**sizes, "x": float((g * rstd).norm()), "gate": float((g * rstd * x).norm()),
+            "weight": float((dy * centred * rstd).norm())}
 
 
 def _check(module, name, ours, own, wide, size):
