@@ -142,8 +142,9 @@ def page(rows, failed, day):
              f"without, by `tools/lab/tried_models.py`: torch {torch.__version__}, transformers {transformers.__version__}, "
              f"Python {platform.python_version()}, {day}. Of {len(rows)} families {good} have the same loss to the bit, and "
              f"gradients that differ by at most {LARGEST_DIFFERENCE:g} of the 2-norm of all.", "",
-             "Norms: how many `patch()` and `enable()` serve, of all that look like one. Calls: backward passes by normjit's "
-             "kernels, and those that were left to the module or to torch.", "",
+             "Norms: how many `patch()` and `enable()` serve, of all that look like one, with a gate or without. Calls: backward "
+             "passes by normjit's kernels, but for those with a gate, which are not counted, and those that were left to the "
+             "module or to torch.", "",
              "| family | class | norms served | calls | left | loss | gradients | not served |", "|---|---|---|---|---|---|---|---|"]
     for family, row in sorted(rows.items()):
         lines.append(f"| {family} | {row['class']} | {row['patched'] + row['enabled']} of {row['norms']} | {row['calls']} | "
