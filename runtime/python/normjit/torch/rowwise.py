@@ -199,7 +199,8 @@ class _Writer:
              Aten.tanh.default: "tanh", Aten.erf.default: "erf"}
     EXTREMES = {Aten.maximum.default: "max", Aten.minimum.default: "min"}
     SAME = {Aten._to_copy.default, Aten.clone.default, Aten.alias.default, Aten.lift_fresh_copy.default}
-    REDUCTIONS = {Aten.mean.dim: "row_mean", Aten.sum.dim_IntList: "row_sum"}
+    REDUCTIONS = {Aten.mean.dim: "row_mean", Aten.sum.dim_IntList: "row_sum", Aten.amax.default: "row_max"}
+    SOFTMAX = {Aten._softmax.default: "{e} / row_sum({e})", Aten._log_softmax.default: "{a} - log(row_sum({e}))"}
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self.shapes = shapes
@@ -230,8 +231,7 @@ class _Writer:
         if node.target in self.SAME:
             self.values[node] = text
             return
-        self.values[node] = f"v{len(self.lines)}"
-        self.lines.append(f"{self.values[node]} = {text}")
+        self.values[node] = self.line(text)
 
     def expression(self, node: torch.fx.Node) -> str:
         target: Any = node.target
@@ -266,6 +266,22 @@ class _Writer:
             over, keeps = arguments[1], len(arguments) > 2 and arguments[2]
             last = arguments[0].meta["val"].dim() - 1
             if list(over) not in ([-1], [last]) or not keeps or self.axes(arguments[0]) != "M,N":
-                raise self.refused(node, "a mean or sum must be over the last dimension, with keepdim=True")
+                raise self.refused(node, "a mean, sum or maximum must be over the last dimension, with keepdim=True")
             return f"{self.REDUCTIONS[target]}({self.operand(arguments[0], node)})"
+        if target in self.SOFTMAX:
+            if arguments[1] not in (-1, node.meta["val"].dim() - 1) or self.axes(arguments[0]) != "M,N":
+                raise self.refused(node, "a softmax must be over the last dimension")
+            a = self.operand(arguments[0], node)
+            a = self.line(f"{a} - detach(row_max({a}))")
+            return self.SOFTMAX[target].format(a=a, e=self.line(f"exp({a})"))
+        if target == Aten.roll.default:
+            columns = node.meta["val"].shape[-1]
+            if list(arguments[2]) not in ([-1], [node.meta["val"].dim() - 1]) or 2 * abs(arguments[1][0]) != columns:
+                raise self.refused(node, "a row can be rolled by a half of it only")
+            return f"partner({self.operand(arguments[0], node)})"
         raise self.refused(node)
+
+    def line(self, text: str) -> str:
+        """Writes a value, and returns its name."""
+        self.lines.append(f"v{len(self.lines)} = {text}")
+        return f"v{len(self.lines) - 1}"
