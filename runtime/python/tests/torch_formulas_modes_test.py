@@ -137,7 +137,7 @@ def test_what_torchs_operators_compute():
 @pytest.mark.parametrize("expression", [
     "min(x, w) * max(x, 0.5) - abs(x) / N", "exp(-abs(x)) + log(abs(x) + 1) * sigmoid(w)", "silu(x) - tanh(x) * erf(w)",
     "softplus(x) / (gelu(x) + gelu_tanh(w) + 9)", "sqrt(abs(x) + 1) * rsqrt(abs(w) + 1) + row_sum(x * w) * x",
-    "x - row_mean(like(r, x) * x) * compare(x, w)"])
+    "x - row_mean(like(r, x) * x) * compare(x, w)", "exp(x - row_max(x)) * w + row_max(x * w)", "x * detach(x * w)"])
 def test_gradients_of_functions(expression):
     text = f"norm n(x[M,N], r[M], w[N]) -> y[M,N] {{ y = {expression} + r * w }}"
     tensors = dict(x=leaf(4, 12), r=leaf(4, seed=1), w=leaf(12, seed=2))

@@ -101,7 +101,7 @@ class _Evaluation:
         tensors = [each if isinstance(each, torch.Tensor) else self.like.new_tensor(each) for each in operands]
         if name == "col_sum":
             rows = range(1 if self.has_slices else 0, tensors[0].dim() - 1)
-            return tensors[0].sum(tuple(rows)) if rows else tensors[0]
+            return tensors[0].sum(tuple(rows), keepdim=self.has_slices) if rows else tensors[0]
         return FUNCTIONS[name](*tensors)
 
 
@@ -130,7 +130,7 @@ def forward(text: str, names: Sequence[str], tensors: Tensors, numbers: Mapping[
         value, (shape, made_in) = values[name], made_of(norm, name, given, dtype)
         if not isinstance(value, torch.Tensor):
             raise InvalidArgument(f"the output '{name}' is computed from missing tensors only")
-        if norm.axes(name) == "N" and value.dim() == 2:  # slices that share their columns
+        if norm.axes(name) == "N" and value.dim() > 1:  # slices that share their columns
             value = value.sum(0)
         made.append(value.reshape(shape).to(made_in))
     return made
