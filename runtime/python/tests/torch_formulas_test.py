@@ -74,8 +74,17 @@ def others(x, scale, weight):
     return b * weight - b.sum(-1, keepdim=True) * 0.01
 
 
+def maxima(x, weight):
+    return (x / x.abs().amax(-1, keepdim=True)).softmax(-1) * weight + (x * 2).log_softmax(-1)
+
+
+def rotated(x, weight):
+    q = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
+    return q * 0.6 + q.roll(25, -1) * 0.8
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("function, kinds", [(llama, "mn"), (gated_before, "mmn"), (layer, "mnn"), (others, "mrn")])
+@pytest.mark.parametrize("function, kinds", [(maxima, "mn"), (rotated, "mn"), (llama, "mn"), (gated_before, "mmn"), (layer, "mnn"), (others, "mrn")])
 def test_rowwise(function, kinds, dtype):
     shapes = {"m": (4, 3, 50), "n": (50,), "r": (4, 3, 1)}
     tensors = [drawn(*shapes[kind], dtype=dtype, seed=i) for i, kind in enumerate(kinds)]
@@ -87,7 +96,9 @@ def test_what_is_not_rowwise_is_refused():
     x = drawn(4, 3, 8)
     for function, message in [(lambda x: x.transpose(0, 1), "aten.transpose.int, of shape .*: is not row-wise"),
                               (lambda x: x - x.mean(0, keepdim=True), "aten.mean.dim, of shape .*: is not row-wise"),
-                              (lambda x: x.softmax(-1), "aten._softmax.default, of shape .*: is not row-wise"),
+                              (lambda x: x.softmax(0), "aten._softmax.default, of shape .*: a softmax must be over the last dimension"),
+                              (lambda x: x.roll(3, -1), "aten.roll.default, of shape .*: a row can be rolled by a half of it only"),
+                              (lambda x: x.cumsum(-1), "aten.cumsum.default, of shape .*: is not row-wise"),
                               (lambda x: x.mean(-1, keepdim=True), "its result must be one tensor of the shape of x")]:
         with pytest.raises(normjit.InvalidArgument, match=message):
             normjit.torch.rowwise(function)(x)
