@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what the build needs on Debian and Ubuntu. `setup.sh PART...` adds llvm: the optional LLVM (a download of 100
-# MB); python: for Python environments; clang: what .ci/run needs in addition; static: for tools/wheel.sh; aarch64: for its --arch aarch64. Silent and
-# instant if everything is installed.
+# MB); python: for Python environments; clang: what .ci/run needs in addition; static: for tools/wheel.sh; aarch64: for
+# its --arch aarch64. Silent and instant if everything is installed.
 set -euo pipefail
 
 # Each line has a probe that shows whether the package is installed (a command, a file below /usr/include or /usr, or a

@@ -31,7 +31,8 @@ struct LoopBody {
     std::vector<ValueId> spills = {};  ///< values that are written to memory as soon as they are known
 };
 
-/// Selects the ops of a body. A constant is loaded before each op that uses it, and lives no longer. Operands that are not among `values` are live already; the caller knows their registers.
+/// Selects the ops of a body. A constant is loaded before each op that uses it, and lives no longer. Operands that are
+/// not among `values` are live already; the caller knows their registers.
 std::vector<MicroOp> select(const ir::Function& function, const LoopBody& body);
 
 /// Returns the registers that the body needs for its own values, including its results.

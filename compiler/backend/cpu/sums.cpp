@@ -7,11 +7,12 @@ namespace normjit::backend::cpu {
 
 namespace {
 
+/// Calls visit(register, k) for each register of each sum k.
 template <class Visit>
 void for_each_register(const Machine& machine, Sums& sums, Visit visit) {
     for (auto& of_unit : sums) {
-        for (UnitSum& sum : of_unit) {
-            for (size_t v = 0; v < static_cast<size_t>(machine.unit_vectors()); ++v) visit(sum[v]);
+        for (size_t k = 0; k < of_unit.size(); ++k) {
+            for (size_t v = 0; v < static_cast<size_t>(machine.unit_vectors()); ++v) visit(of_unit[k][v], k);
         }
     }
 }
@@ -20,12 +21,12 @@ void for_each_register(const Machine& machine, Sums& sums, Visit visit) {
 
 Sums take_sums(Machine& machine, Registers& registers, size_t units, size_t sums_per_unit) {
     Sums sums(units, std::vector<UnitSum>(sums_per_unit));
-    for_each_register(machine, sums, [&](Accumulator& sum) { sum = machine.accumulator(registers); });
+    for_each_register(machine, sums, [&](Accumulator& sum, size_t) { sum = machine.accumulator(registers); });
     return sums;
 }
 
 void zero(Machine& machine, Sums& sums) {
-    for_each_register(machine, sums, [&](Accumulator sum) { machine.zero(sum); });
+    for_each_register(machine, sums, [&](Accumulator sum, size_t) { machine.zero(sum); });
 }
 
 std::vector<Reduction> reductions_of(const ir::Function& function, const std::vector<ValueId>& ids) {
@@ -42,12 +43,7 @@ void begin(Machine& machine, Accumulator sum, Reduction reduction) {
 }
 
 void begin(Machine& machine, Sums& sums, const std::vector<Reduction>& reductions) {
-    for (auto& of_unit : sums) {
-        for (size_t k = 0; k < of_unit.size(); ++k) {
-            for (size_t v = 0; v < static_cast<size_t>(machine.unit_vectors()); ++v)
-                begin(machine, of_unit[k][v], reductions[k]);
-        }
-    }
+    for_each_register(machine, sums, [&](Accumulator sum, size_t k) { begin(machine, sum, reductions[k]); });
 }
 
 void add(Machine& machine, Accumulator to, Accumulator other, Reduction reduction) {

@@ -85,35 +85,38 @@ class Printer {
              fmt::join(names, ", "));
     }
 
+    /// Returns a number with bit i set where is_set(items[i]).
+    template <class Items, class IsSet>
+    static unsigned mask_of(const Items& items, const IsSet& is_set) {
+        unsigned mask = 0;
+        for (size_t i = 0; i < items.size(); ++i) mask |= is_set(items[i]) ? 1u << i : 0;
+        return mask;
+    }
+
+    /// Returns mask_of_sweep() of each sweep, for an initialiser.
+    template <class MaskOfSweep>
+    std::string of_sweeps(const MaskOfSweep& mask_of_sweep) const {
+        std::vector<unsigned> masks;
+        for (const Sweep& sweep : plan_.sweeps) masks.push_back(mask_of_sweep(sweep));
+        return fmt::format("{}", fmt::join(masks, ", "));
+    }
+
     /// Returns, for each sweep, a mask with a bit for each tensor that it reads.
     std::string masks(std::span<const Operand> operands) const {
-        std::vector<unsigned> masks;
-        for (const Sweep& sweep : plan_.sweeps) {
-            unsigned mask = 0;
-            for (size_t i = 0; i < operands.size(); ++i) {
-                if (reads(sweep, operands[i].tensor)) mask |= 1u << i;
-            }
-            masks.push_back(mask);
-        }
-        return fmt::format("{}", fmt::join(masks, ", "));
+        return of_sweeps([&](const Sweep& sweep) {
+            return mask_of(operands, [&](const Operand& operand) { return reads(sweep, operand.tensor); });
+        });
     }
 
     /// Returns, for each sweep, a mask with a bit for each row reduction that is a maximum.
     std::string row_maxima() const {
-        std::vector<unsigned> masks;
-        for (const Sweep& sweep : plan_.sweeps) {
-            unsigned mask = 0;
-            for (size_t s = 0; s < sweep.row_reductions.size(); ++s)
-                mask |= function_[sweep.row_reductions[s]].op == Op::row_max ? 1u << s : 0;
-            masks.push_back(mask);
-        }
-        return fmt::format("{}", fmt::join(masks, ", "));
+        return of_sweeps([&](const Sweep& sweep) {
+            return mask_of(sweep.row_reductions, [&](ValueId id) { return function_[id].op == Op::row_max; });
+        });
     }
 
     static unsigned mask_per_slice(std::span<const Operand> operands) {
-        unsigned mask = 0;
-        for (size_t i = 0; i < operands.size(); ++i) mask |= operands[i].is_per_slice() ? 1u << i : 0;
-        return mask;
+        return mask_of(operands, [](const Operand& operand) { return operand.is_per_slice(); });
     }
 
     bool reads(const Sweep& sweep, Tensor tensor) const {
