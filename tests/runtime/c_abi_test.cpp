@@ -20,18 +20,6 @@
 
 using namespace normjit::test;
 
-namespace {
-
-std::string text_of(const normjit_spec& spec) {
-    char buffer[256];
-    size_t bytes = 0;
-    if (normjit_spec_text(&spec, buffer, sizeof buffer, &bytes) != NORMJIT_OK) return normjit_last_error();
-    CHECK(std::strlen(buffer) + 1 == bytes);
-    return buffer;
-}
-
-}  // namespace
-
 TEST_CASE("c: specs are structs and texts") {
     const normjit_spec spec = parsed("layernorm cols=4096 x=bf16 gamma=f32");
     CHECK(spec.norm == NORMJIT_LAYERNORM);

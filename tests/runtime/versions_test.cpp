@@ -16,13 +16,6 @@ using namespace normjit::test;
 
 namespace {
 
-std::string text_of(const normjit_spec& spec) {
-    std::string buffer(4096, '\0');
-    size_t bytes = 0;
-    if (normjit_spec_text(&spec, buffer.data(), buffer.size(), &bytes) != NORMJIT_OK) return normjit_last_error();
-    return buffer.substr(0, bytes - 1);
-}
-
 /// normjit_spec as it was before formulas, and what stood behind it in the program's memory.
 struct ShortSpec {
     alignas(normjit_spec) std::array<unsigned char, sizeof(normjit_spec)> bytes;

@@ -5,7 +5,9 @@
 #include "normjit/normjit.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -17,6 +19,14 @@ inline normjit_spec parsed(const char* text) {
     spec.size = sizeof spec;
     CHECK_MESSAGE(normjit_spec_parse(text, &spec) == NORMJIT_OK, normjit_last_error());
     return spec;
+}
+
+inline std::string text_of(const normjit_spec& spec) {
+    std::string buffer(4096, '\0');
+    size_t bytes = 0;
+    if (normjit_spec_text(&spec, buffer.data(), buffer.size(), &bytes) != NORMJIT_OK) return normjit_last_error();
+    CHECK(std::strlen(buffer.c_str()) + 1 == bytes);
+    return buffer.c_str();
 }
 
 struct Destroy {
