@@ -6,7 +6,8 @@
 #   OUT     gets logs and JSON
 #   PART    tests, random, sanitizer, bench, peers (default: all of these); stress: threads, streams, two GPUs if there are
 #           two, failures, and 10,000 random problems
-# ROUNDS draws per random test (25), PROCESSES at a time (14), SEED of the first (1), SHAPES to measure, SECONDS each.
+# ROUNDS draws per random test (25), PROCESSES at a time (14), SEED of the first (1), CASES a pattern of those for the
+# sanitizer, SHAPES to measure, SECONDS each.
 set -u -o pipefail
 folder=$1 out=$2
 shift 2
@@ -54,7 +55,7 @@ stress() {
 }
 
 # One launch of every kind of kernel, checked against the reference: spec | rows | changes to the heuristic's schedule. Rows
-# with slices are SLICESxROWS.
+# with slices are SLICESxROWS. A file of templates/norms stands for its formula.
 # 70001: synccheck 2025.3 ends with "illegal address" when 8 clusters of 16 blocks are resident at once, even for a kernel
 # that only waits for its cluster. With 6 stages there is room for 7, and 25003 has 7 groups; memcheck and plain runs find
 # nothing.
@@ -133,17 +134,33 @@ layernorm cols=4096 x=bf16 invariant=1 out=dx,dgamma,dbeta,amax | 200 |
 layernorm cols=25003 x=bf16 out=dx,dgamma,dbeta,amax | 40 | cluster=16 threads_per_row=128 row_groups=7 blocks_per_sm=2 pipeline_depth=3
 rmsnorm slices=any cols=300001 x=bf16 per_slice=gamma out=dx,dgamma,amax | 3x3 |
 layernorm cols=4096 x=bf16 dresidual=bf16 | 99 | form=two_pass threads_per_row=256 rows_per_block=1 cluster=1 pipeline_depth=2 staging=registers row_memory=registers column_memory=registers pace=0 row_groups=8
+gated_rmsnorm.norm cols=1024 x=bf16 gamma=f32 | 200 |
+gated_rmsnorm.norm cols=128 x=bf16 gamma=bf16 save=none | 3000 |
+gated_rmsnorm.norm pass=forward cols=4097 x=f16 gamma=f16 | 200 |
+rmsnorm_of_gated.norm cols=1003 x=bf16 gamma=f32 | 300 |
+rmsnorm_of_gated.norm cols=40001 x=bf16 gamma=bf16 save=none | 30 |
+qk_norm_rope.norm slices=any cols=128 x=bf16 gamma=bf16 out=dx,dgamma | 16x300 |
+qk_norm_rope.norm pass=forward slices=any cols=256 x=f16 gamma=f32 | 9x130 |
+softmax.norm cols=4096 x=bf16 | 200 |
+softmax.norm pass=forward cols=33 x=f32 | 700 |
+softmax.norm pass=forward cols=70001 x=bf16 | 20 |
+softmax.norm cols=300001 x=f32 | 7 |
+l2norm.norm cols=256 x=bf16 | 900 |
+dynamic_tanh.norm cols=8192 x=bf16 gamma=bf16 beta=bf16 alpha=0.5 | 200 |
 CASES
 }
 
 # The line that replays a case: tests/property/case.h.
 case_line() { # spec rows changes
-  local target schedule change slices=1 rows=$2
+  local target info spec schedule change words=("$1") slices=1 rows=$2
   case $rows in *x*) slices=${rows%%x*} rows=${rows##*x} ;; esac
+  case $1 in *.norm\ *) words=("$root/templates/norms/${1%% *}" "${1#* }") ;; esac
   target=$("$folder/normjit" info | sed -n "s/^$device *available .*\\(sm_[0-9].*\\)$/\\1/p")
-  schedule=$("$folder/normjit" info "$1" --target "$target" | sed -n 's/^schedule *//p')
+  info=$("$folder/normjit" info "${words[@]}" --target "$target")
+  spec=$(sed -n 's/^spec *//p' <<<"$info")
+  schedule=$(sed -n 's/^schedule *//p' <<<"$info")
   for change in $3; do schedule=$(sed "s/\\b${change%%=*}=[^ ]*/$change/" <<<"$schedule"); done
-  echo "$1 | $schedule | $target | case rows=$rows slices=$slices data=1 layout=0 threads=1"
+  echo "$spec | $schedule | $target | case rows=$rows slices=$slices data=1 layout=0 threads=1"
 }
 
 # Runs all cases under one tool; a line each. initcheck sees reads of unwritten memory, which the tests leave unwritten.
@@ -162,7 +179,7 @@ sanitizer() {
   local tool spec rows changes
   while IFS='|' read -r spec rows changes; do
     case_line "${spec% }" "${rows// /}" "$changes"
-  done < <(sanitizer_cases) >"$out/sanitizer_cases.txt"
+  done < <(sanitizer_cases | grep -E -- "${CASES:-}") >"$out/sanitizer_cases.txt"
   for tool in memcheck racecheck initcheck synccheck; do sanitize "$tool" >"$out/$tool.txt" & done
   wait
   cat "$out"/{memcheck,racecheck,initcheck,synccheck}.txt
