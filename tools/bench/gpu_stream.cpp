@@ -45,16 +45,16 @@ class Body {
     }
 
     void load(size_t read) {
-        for (int step = 0; step < stream_.reads[read] * method_.unroll; ++step, ++chunks_) {
+        for (int step = 0; step < stream_.reads[read].width * method_.unroll; ++step, ++chunks_) {
             for (int word = 0; word < 4; ++word) add(fmt::format("mov.b32 %v{}, 0;", 4 * chunks_ + word));
-            find_chunk(fmt::format("read{}", read), stream_.reads[read], step);
+            find_chunk(fmt::format("read{}", read), stream_.reads[read].width, step);
             add(fmt::format("@%p ld.global{}.v4.b32 {}, [%address];", method_.evict ? ".cs" : "", words(chunks_)));
         }
     }
 
     /// Chunk `to` combines all loaded chunks that belong to it.
     void store(size_t write) {
-        const int stores = stream_.writes[write] * method_.unroll;
+        const int stores = stream_.writes[write].width * method_.unroll;
         for (int chunk = stores; chunk < chunks_ && write == 0; ++chunk) {
             for (int word = 0; word < 4; ++word) {
                 const int to = 4 * (chunk % stores) + word;
@@ -62,7 +62,7 @@ class Body {
             }
         }
         for (int step = 0; step < stores; ++step) {
-            find_chunk(fmt::format("write{}", write), stream_.writes[write], step);
+            find_chunk(fmt::format("write{}", write), stream_.writes[write].width, step);
             add(fmt::format("@%p st.global{}.v4.b32 [%address], {};", method_.evict ? ".cs" : "",
                             words(step % std::max(chunks_, 1))));
         }
@@ -70,7 +70,7 @@ class Body {
 
     /// Keeps the compiler from dropping loads whose results nothing uses.
     void keep_loads() {
-        add("mov.b32 %all, 0;\n    ld.param.u64 %address, [write0];");
+        add("mov.b32 %all, 0;\n    ld.param.u64 %address, [read0];");
         for (int word = 0; word < 4 * chunks_; ++word) add(fmt::format("xor.b32 %all, %all, %v{};", word));
         add("setp.eq.u32 %q, %all, 0x9e3779b9;\n    @%q st.global.b32 [%address], %all;");
     }
@@ -84,15 +84,19 @@ class Body {
 }  // namespace
 
 std::string stream_ptx(const GpuStream& stream, const GpuStreamMethod& method) {
+    std::vector<std::string> parameters;
+    const auto add = [&](std::string_view name, size_t count) {
+        for (size_t i = 0; i < count; ++i)
+            parameters.push_back(fmt::format("    .param .u64 {0}{1}, .param .u64 {0}{1}_chunks", name, i));
+    };
+    add("read", stream.reads.size());
+    add("write", stream.writes.size());
     return fmt::format(R"(.version 7.0
 .target sm_80
 .address_size 64
 
 .visible .entry ceiling(
-    .param .u64 read0, .param .u64 read1, .param .u64 read2,
-    .param .u64 write0, .param .u64 write1,
-    .param .u64 read0_chunks, .param .u64 read1_chunks, .param .u64 read2_chunks,
-    .param .u64 write0_chunks, .param .u64 write1_chunks)
+{})
 {{
 {}    ret;
 }}
@@ -102,18 +106,29 @@ std::string stream_ptx(const GpuStream& stream, const GpuStreamMethod& method) {
     ret;
 }}
 )",
-                       Body(stream, method).run());
+                       fmt::join(parameters, ",\n"), Body(stream, method).run());
 }
 
-uint64_t grid_of(const GpuStream& stream, const GpuStreamMethod& method, const GpuStreamArguments& arguments) {
+uint64_t grid_of(const GpuStream& stream, const GpuStreamMethod& method) {
     uint64_t blocks = 1;
-    const auto cover = [&](uint64_t chunks, int width) {
-        const auto block = static_cast<uint64_t>(width * method.unroll * method.threads);
-        if (block > 0) blocks = std::max(blocks, (chunks + block - 1) / block);
-    };
-    for (size_t i = 0; i < stream.reads.size(); ++i) cover(arguments.read_chunks[i], stream.reads[i]);
-    for (size_t i = 0; i < stream.writes.size(); ++i) cover(arguments.write_chunks[i], stream.writes[i]);
+    for (const auto* matrices : {&stream.reads, &stream.writes}) {
+        for (const GpuStreamMatrix& matrix : *matrices) {
+            const auto block = static_cast<uint64_t>(matrix.width * method.unroll * method.threads);
+            blocks = std::max(blocks, (matrix.chunks + block - 1) / block);
+        }
+    }
     return blocks;
+}
+
+std::vector<void*> stream_arguments(GpuStream& stream) {
+    std::vector<void*> arguments;
+    for (auto* matrices : {&stream.reads, &stream.writes}) {
+        for (GpuStreamMatrix& matrix : *matrices) {
+            arguments.push_back(&matrix.data);
+            arguments.push_back(&matrix.chunks);
+        }
+    }
+    return arguments;
 }
 
 }  // namespace normjit::bench

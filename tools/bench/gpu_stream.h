@@ -24,23 +24,25 @@ inline constexpr GpuStreamMethod gpu_stream_methods[] = {
     {"1024 threads x 1", 1024, 1, false},
 };
 
-/// A pass over matrices of one shape. Widths are element sizes relative to the narrowest matrix's: 1, 2, 4.
-struct GpuStream {
-    std::vector<int> reads;   ///< width of each, 1 to 3
-    std::vector<int> writes;  ///< at most 2
+/// A matrix that a pass reads or writes once.
+struct GpuStreamMatrix {
+    const void* data = nullptr;  ///< in the GPU's memory; a pass writes to those it is told to write
+    uint64_t chunks = 0;         ///< whole chunks of 16 bytes
+    int width = 1;               ///< size of its elements relative to the narrowest matrix's: 1, 2, 4 or 8
 };
 
-/// The arguments of the kernel `ceiling`, by value.
-struct GpuStreamArguments {
-    const void* read[3] = {};
-    void* write[2] = {};           ///< the first must be an address, though it is not accessed if nothing is written
-    uint64_t read_chunks[3] = {};  ///< whole chunks of 16 bytes
-    uint64_t write_chunks[2] = {};
+/// A pass over matrices, any number of each. Something must be read.
+struct GpuStream {
+    std::vector<GpuStreamMatrix> reads, writes;
 };
 
 /// Returns PTX with two kernels: `ceiling`, for grids of grid_of() blocks, and `nothing`, which takes 296 bytes of
-/// arguments and does nothing.
+/// arguments and does nothing. Only the widths of the matrices matter.
 std::string stream_ptx(const GpuStream& stream, const GpuStreamMethod& method);
-uint64_t grid_of(const GpuStream& stream, const GpuStreamMethod& method, const GpuStreamArguments& arguments);
+uint64_t grid_of(const GpuStream& stream, const GpuStreamMethod& method);
+
+/// Returns the arguments of `ceiling`, each 8 bytes: the address and the chunks of each matrix, those read first. Points
+/// into the stream, which must outlive it.
+std::vector<void*> stream_arguments(GpuStream& stream);
 
 }  // namespace normjit::bench

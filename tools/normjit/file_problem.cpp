@@ -239,7 +239,7 @@ Status check_shapes(const SafetensorsFile& file, const FileProblem& in_file, con
         if (!stored)
             return invalid_argument(
                 fmt::format("{}: there is no tensor \"{}{}\"", file.path(), in_file.prefix(), name(tensor)));
-        const Axes axes = info(tensor).axes;
+        const Axes axes = spec.axes(tensor);
         bool fits = axes.is_matrix() ? stored->shape == x.shape
                     : axes.is_rows() ? count(stored->shape) == *spec.all_rows()
                                      : are_columns(stored->shape, spec, tensor);

@@ -144,7 +144,7 @@ class GpuWorkbench final : public Workbench {
     Status measure_host(Measurement& result, const Work& launch) const {
         constexpr double too_long = 300e-6;
         if (result.launch.median > too_long) return {};
-        const std::string ptx = bench::stream_ptx({{1}, {1}}, bench::gpu_stream_methods[0]);
+        const std::string ptx = bench::stream_ptx({.reads = {{}}, .writes = {}}, bench::gpu_stream_methods[0]);
         const std::span bytes(reinterpret_cast<const uint8_t*>(ptx.data()), ptx.size());
         const cuda::ContextScope scope(*gpu_);
         NORMJIT_TRY(const auto code, cuda::Code::load(gpu_, CodeFormat::ptx, bytes));
