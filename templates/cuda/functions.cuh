@@ -43,9 +43,11 @@ NORMJIT_DEVICE Math like(Math a, Math) {
     return a;
 }
 
+// exp of a number that is not positive does not overflow where the result is a small number.
 template <class Math>
 NORMJIT_DEVICE Math sigmoid(Math a) {
-    return Math(1) / (Math(1) + exp(-a));
+    const Math power = exp(-abs(a));
+    return (a < 0 ? power : Math(1)) / (Math(1) + power);
 }
 
 // The maximum keeps infinity times 0 out of what is 0 there.
