@@ -114,16 +114,17 @@ Status DeviceImage::read_outputs() const {
     const Arguments& arguments = problem_.arguments();
     for (Tensor tensor : all_tensors) {
         const Argument& output = arguments[tensor];
-        const Region* region = problem_.drawn().spec.writes(tensor) ? region_of(output.data) : nullptr;
+        const Spec& spec = problem_.drawn().spec;
+        const Region* region = spec.writes(tensor) ? region_of(output.data) : nullptr;
         if (region == nullptr) continue;
         const auto element = static_cast<int64_t>(size_of(output.dtype));
-        const int64_t rows = is_matrix(tensor) ? arguments.rows : 1;
-        const bool is_whole = !is_matrix(tensor) && !problem_.drawn().spec.is_per_slice(tensor);
+        const int64_t rows = spec.is_matrix(tensor) ? arguments.rows : 1;
+        const bool is_whole = !spec.is_matrix(tensor) && !spec.is_per_slice(tensor);
         const int64_t count = is_whole ? 1 : rows * arguments.slices;
         for (int64_t i = 0; i < count; ++i) {
             const int64_t before = i / rows * slice_stride(output, rows) + i % rows * row_stride(output);
             std::byte* to = static_cast<std::byte*>(const_cast<void*>(output.data)) + before * element;
-            const Axes axes = info(tensor).axes;
+            const Axes axes = spec.axes(tensor);
             const int64_t width = axes.column ? output.cols : axes.row ? arguments.batch().all_rows() : 1;
             NORMJIT_RETURN_IF_ERROR(workplace().memory.read(offset_of(*region, to), to, width * element));
         }

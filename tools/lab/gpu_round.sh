@@ -143,7 +143,7 @@ qk_norm_rope.norm slices=any cols=128 x=bf16 gamma=bf16 out=dx,dgamma | 16x300 |
 qk_norm_rope.norm pass=forward slices=any cols=256 x=f16 gamma=f32 | 9x130 |
 softmax.norm cols=4096 x=bf16 | 200 |
 softmax.norm pass=forward cols=33 x=f32 | 700 |
-softmax.norm pass=forward cols=70001 x=bf16 | 20 |
+softmax.norm pass=forward cols=300001 x=bf16 | 7 |
 softmax.norm cols=300001 x=f32 | 7 |
 l2norm.norm cols=256 x=bf16 | 900 |
 dynamic_tanh.norm cols=8192 x=bf16 gamma=bf16 beta=bf16 alpha=0.5 | 200 |
