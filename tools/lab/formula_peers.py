@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures norms of templates/norms and what computes the same elsewhere, forward and backward, on a GPU or a CPU.
+
+    PYTHONPATH=build/python python3 tools/lab/formula_peers.py --json formulas.json [--device cpu] [--only torch,compile]
+        [CASE ...]
+
+CASE: gated_rmsnorm:8192x4096:bf16, backward; forward:gated_rmsnorm:8192x4096:bf16; slices before the rows:
+qk_norm_rope:16x16384x128:bf16, whose x is a view of [rows, 3, slices, cols], as a projection makes queries, keys and values.
+
+    normjit       the Python package's formula, with rstd from the forward pass
+    recompute     the same without a saved rstd
+    torch         the operators of the formula in torch code and their autograd
+    compile       torch.compile of this code with its defaults
+    compile-best  the fastest of several settings of torch.compile
+    fla           flash-linear-attention (PyPI: flash-linear-attention, fla-core), where it has the norm
+
+On a GPU a time is the median of CUDA graph replays, the L2 cache flushed before each; on a CPU that of calls. Peers take
+turns. The ceiling is the time that the bytes of the inputs and gradients take at the rate of torch.add(x, dy, out=dx)."""
+import argparse
+import importlib
+import json
+import pathlib
+import statistics
+import sys
+import time
+
+import gpu_peers
+import normjit
+import torch
+from torch.nn import functional
+
+EPS = 1e-5
+TYPES = {"f32": torch.float32, **gpu_peers.DTYPES}
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "templates/norms"
+GPU_CASES = [f"{form}{case}:bf16" for case in ("gated_rmsnorm:1048576x128", "gated_rmsnorm:8192x4096",
+             "rmsnorm_of_gated:8192x4096", "qk_norm_rope:16x16384x128", "softmax:16384x4096", "l2norm:262144x128",
+             "dynamic_tanh:16384x4096") for form in ("", "forward:")]
+CPU_CASES = [f"{form}{case}" for case in ("gated_rmsnorm:8192x4096:bf16", "gated_rmsnorm:8192x4096:f32",
+             "gated_rmsnorm:512x4096:f32", "rmsnorm_silu:8192x4096:bf16", "rmsnorm_silu:8192x4096:f32",
+             "softmax:8192x4096:f32") for form in ("", "forward:")]
+
+
+def rms(x):
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS)
+
+
+def gated_rmsnorm(x, z, gamma):
+    return (rms(x.float()) * gamma.float() * functional.silu(z.float())).to(x.dtype)
+
+
+def rmsnorm_of_gated(x, z, gamma):
+    return (rms(x.float() * functional.silu(z.float())) * gamma.float()).to(x.dtype)
+
+
+def rmsnorm_silu(x, gamma):
+    return functional.silu(rms(x.float()) * gamma.float()).to(x.dtype)
+
+
+def qk_norm_rope(x, gamma, cos, sin):
+    q = rms(x.float()) * gamma.float()
+    return (q * cos.float() + torch.roll(q, q.shape[-1] // 2, -1) * sin.float()).to(x.dtype)
+
+
+def softmax(x):
+    return torch.softmax(x, -1)
+
+
+def l2norm(x):
+    return (x.float() * torch.rsqrt(x.float().square().sum(-1, keepdim=True) + EPS)).to(x.dtype)
+
+
+def dynamic_tanh(x, gamma, beta):
+    return (torch.tanh(x.float() * 0.5) * gamma.float() + beta.float()).to(x.dtype)
+
+
+NORMS = {each.__name__: each for each in (gated_rmsnorm, rmsnorm_of_gated, rmsnorm_silu, qk_norm_rope, softmax, l2norm,
+                                          dynamic_tanh)}
+RMSNORM_SILU = """norm rmsnorm_silu(x[M,N], gamma?[N]) -> y[M,N], rstd?[M]
+    rstd = rsqrt(row_mean(x * x) + eps)
+    y    = silu(x * rstd * gamma)"""
+
+
+class Problem:
+    """A case and its tensors, filled."""
+
+    def __init__(self, case, device):
+        *forward, self.norm, shape, type_name = case.split(":")
+        if forward not in ([], ["forward"]) or self.norm not in NORMS or type_name not in TYPES:
+            raise ValueError(f"{case}: a norm is one of {' '.join(NORMS)}, a type one of {' '.join(TYPES)}")
+        self.case, self.is_forward, dtype = case, bool(forward), TYPES[type_name]
+        shape = tuple(int(part) for part in shape.split("x"))
+        torch.manual_seed(1)
+        make = lambda *dims: torch.randn(*dims, device=device).to(dtype)
+        self.function = NORMS[self.norm]
+        path = FOLDER / f"{self.norm}.norm"
+        self.formula = normjit.formula(path.read_text() if path.exists() else RMSNORM_SILU)
+        self.inputs = {}
+        for name in self.formula.inputs:
+            axes = self.formula.axes(name)
+            if axes == "N":
+                self.inputs[name] = 1 + 0.1 * make(shape[-1])
+            elif axes == "M,N" and len(shape) == 3:
+                self.inputs[name] = make(*shape[1:])
+            elif len(shape) == 3:
+                self.inputs[name] = make(shape[1], 3, shape[0], shape[2])[:, 0].transpose(0, 1)
+            else:
+                self.inputs[name] = make(*shape)
+        self.wanted = [name for name in self.inputs if name not in ("cos", "sin")]
+        self.dy = torch.empty_like(self.inputs["x"]).copy_(make(*shape))
+        numbers = {"eps": EPS, "gamma_offset": 0, "alpha": 0.5}
+        self.numbers = {name: value for name, value in numbers.items() if name in self.formula.text}
+        results = [self.dy] if self.is_forward else [self.dy, *(self.inputs[name] for name in self.wanted)]
+        self.bytes = sum(each.numel() * each.element_size() for each in (*self.inputs.values(), *results))
+
+
+def ours(p, saves):
+    if p.is_forward:
+        out = {"y": torch.empty_like(p.dy)}
+        return lambda: p.formula(**p.inputs, **p.numbers, out=out)
+    saved = {}
+    if saves and "rstd" in p.formula.outputs:
+        saved = {"rstd": p.formula(**p.inputs, **p.numbers, outputs=("rstd",)).rstd}
+    out = {f"d{name}": torch.empty_like(p.inputs[name]) for name in p.wanted}
+    return lambda: p.formula.backward(**p.inputs, dy=p.dy, **saved, **p.numbers, out=out)
+
+
+def through_autograd(p, function):
+    if p.is_forward:
+        def forward():
+            with torch.no_grad():
+                return function(**p.inputs)
+        return forward
+    inputs = {name: each.detach().requires_grad_(name in p.wanted) for name, each in p.inputs.items()}
+    y = function(**inputs)
+    wanted = [inputs[name] for name in p.wanted]
+    return lambda: torch.autograd.grad(y, wanted, p.dy, retain_graph=True)
+
+
+def compiled(p, options):
+    known = {name: value for name, value in options.items() if name in torch._inductor.list_options()}
+    return through_autograd(p, torch.compile(p.function, fullgraph=True, dynamic=False, options=known))
+
+
+def compile_best(p, timed):
+    tried = []
+    for name, options in gpu_peers.INDUCTOR.items():
+        torch._dynamo.reset()
+        run = compiled(p, options)
+        tried.append((*timed([run], 9), len(tried), run, name))
+    print(f"{p.case}: of torch.compile the fastest is {min(tried)[3]}", file=sys.stderr)
+    return min(tried)[2]
+
+
+def fla(p):
+    if p.norm == "gated_rmsnorm":
+        rms_norm_gated = importlib.import_module("fla.modules.norm.fused_norm_gate").rms_norm_gated
+        return through_autograd(p, lambda x, z, gamma: rms_norm_gated(x, z, gamma, None, eps=EPS))
+    if p.norm == "rmsnorm_of_gated":
+        rmsnorm_fn = importlib.import_module("fla.modules.norm.layernorm_gated").rmsnorm_fn
+        return through_autograd(p, lambda x, z, gamma: rmsnorm_fn(x, gamma, None, z=z, eps=EPS, norm_before_gate=False))
+    if p.norm == "l2norm":
+        l2norm_ = importlib.import_module("fla.modules.norm.l2norm").l2_norm
+        return through_autograd(p, lambda x: l2norm_(x, EPS))
+    raise ValueError("it has no such norm")
+
+
+def seconds_on_cpu(runs, samples):
+    """Returns the medians of calls that take turns."""
+    times = [[] for _ in runs]
+    for _ in range(samples):
+        for run, of_run in zip(runs, times):
+            start = time.perf_counter()
+            run()
+            of_run.append(time.perf_counter() - start)
+    return [statistics.median(of_run) for of_run in times]
+
+
+def seconds_on_gpu(runs, samples):
+    return gpu_peers.seconds_of([gpu_peers.captured(run) for run in runs], samples)
+
+
+def measure(p, only, device, budget):
+    timed = seconds_on_gpu if device == "cuda" else seconds_on_cpu
+    peers = {"normjit": lambda: ours(p, True), "recompute": lambda: ours(p, False),
+             "torch": lambda: through_autograd(p, p.function), "compile": lambda: compiled(p, {}),
+             "compile-best": lambda: compile_best(p, timed), "fla": lambda: fla(p)}
+    x, out = torch.empty_like(p.dy, memory_format=torch.contiguous_format), torch.empty(p.dy.shape, dtype=p.dy.dtype, device=device)
+    y = p.dy.contiguous()
+    runs = {"ceiling": lambda: torch.add(x, y, out=out)}
+    for name in only:
+        if name == "recompute" and (p.is_forward or "rstd" not in p.formula.outputs):
+            continue
+        torch._dynamo.reset()
+        try:
+            run = peers[name]()
+            timed([run], 1)
+            runs[name] = run
+        except Exception as error:  # peers fail in various ways
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            print(f"{p.case}: {name} left out: {reason[:160]}", file=sys.stderr)
+    once = sum(timed(list(runs.values()), 1)) + 1e-4
+    ceiling, *times = timed(list(runs.values()), max(5, min(200, int(budget / once))))
+    ceiling *= p.bytes / (3 * y.numel() * y.element_size())
+    print(f"{p.case}: ceiling {1e6 * ceiling:.1f} us  " + "  ".join(
+        f"{name} {1e6 * seconds:.1f} us {ceiling / seconds:.2f}" for name, seconds in zip(list(runs)[1:], times)), flush=True)
+    return [{"case": p.case, "peer": name, "median_seconds": seconds, "bytes": p.bytes, "share": ceiling / seconds,
+             "ceiling": {"median_seconds": ceiling, "method": "torch.add"}} for name, seconds in zip(list(runs)[1:], times)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", metavar="CASE")
+    parser.add_argument("--json", required=True, help="the file to write")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--only", default="normjit,recompute,torch,compile,compile-best,fla", help="[%(default)s]")
+    parser.add_argument("--budget", type=float, default=0.3, help="seconds of measuring, of a case [%(default)s]")
+    options = parser.parse_args()
+    name = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
+    document = {"device": name, "torch": torch.__version__, "threads": torch.get_num_threads(), "results": []}
+    for case in options.cases or (GPU_CASES if options.device == "cuda" else CPU_CASES):
+        document["results"] += measure(Problem(case, options.device), options.only.split(","), options.device, options.budget)
+        with open(options.json, "w") as file:
+            json.dump(document, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
