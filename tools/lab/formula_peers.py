@@ -138,18 +138,9 @@ def through_autograd(p, function):
 
 
 def compiled(p, options):
-    known = {name: value for name, value in options.items() if name in torch._inductor.list_options()}
-    return through_autograd(p, torch.compile(p.function, fullgraph=True, dynamic=False, options=known))
-
-
-def compile_best(p, timed):
-    tried = []
-    for name, options in gpu_peers.INDUCTOR.items():
-        torch._dynamo.reset()
-        run = compiled(p, options)
-        tried.append((*timed([run], 9), len(tried), run, name))
-    print(f"{p.case}: of torch.compile the fastest is {min(tried)[3]}", file=sys.stderr)
-    return min(tried)[2]
+    torch._dynamo.reset()
+    options = gpu_peers.known(options)
+    return through_autograd(p, torch.compile(p.function, fullgraph=True, dynamic=False, options=options))
 
 
 def fla(p):
@@ -176,24 +167,23 @@ def seconds_on_cpu(runs, samples):
     return [statistics.median(of_run) for of_run in times]
 
 
-def seconds_on_gpu(runs, samples):
-    return gpu_peers.seconds_of([gpu_peers.captured(run) for run in runs], samples)
-
-
 def measure(p, only, device, budget):
-    timed = seconds_on_gpu if device == "cuda" else seconds_on_cpu
+    # A run is captured once; all its times are of this graph.
+    ready, timed = (gpu_peers.captured, gpu_peers.seconds_of) if device == "cuda" else (lambda run: run, seconds_on_cpu)
+    best = lambda: gpu_peers.fastest_setting(p.case, lambda options: compiled(p, options),
+                                             lambda run: timed([ready(run)], 9)[0])
     peers = {"normjit": lambda: ours(p, True), "recompute": lambda: ours(p, False),
              "torch": lambda: through_autograd(p, p.function), "compile": lambda: compiled(p, {}),
-             "compile-best": lambda: compile_best(p, timed), "fla": lambda: fla(p)}
-    x, out = torch.empty_like(p.dy, memory_format=torch.contiguous_format), torch.empty(p.dy.shape, dtype=p.dy.dtype, device=device)
+             "compile-best": best, "fla": lambda: fla(p)}
     y = p.dy.contiguous()
-    runs = {"ceiling": lambda: torch.add(x, y, out=out)}
+    out = torch.empty_like(y)
+    x = torch.zeros_like(y)
+    runs = {"ceiling": ready(lambda: torch.add(x, y, out=out))}
     for name in only:
         if name == "recompute" and (p.is_forward or "rstd" not in p.formula.outputs):
             continue
-        torch._dynamo.reset()
         try:
-            run = peers[name]()
+            run = ready(peers[name]())
             timed([run], 1)
             runs[name] = run
         except Exception as error:  # peers fail in various ways

@@ -102,6 +102,21 @@ INDUCTOR = {
 }
 
 
+def known(options):
+    """Returns the settings that this version of Inductor has."""
+    return {name: value for name, value in options.items() if name in torch._inductor.list_options()}
+
+
+def fastest_setting(title, make, seconds):
+    """Returns the fastest of make(options) over INDUCTOR; seconds(run) measures."""
+    tried = []
+    for name, options in INDUCTOR.items():
+        run = make(options)
+        tried.append((seconds(run), len(tried), run, name))
+    print(f"{title}: of torch.compile the fastest is {min(tried)[3]}", file=sys.stderr)
+    return min(tried)[2]
+
+
 def compiled(p, options):
     """Returns the compiled formula: y, or all gradients from the saved statistics, as in a graph's backward pass."""
     def forward(x, gamma, beta):
@@ -121,8 +136,7 @@ def compiled(p, options):
         sums = (dy * xhat, dy) if p.norm == "layernorm" else (dy * xhat,)
         return (inner * rstd).to(p.x.dtype), *((each.sum(0)).to(gamma.dtype) for each in sums)
 
-    known = {name: value for name, value in options.items() if name in torch._inductor.list_options()}
-    compile_ = functools.partial(torch.compile, fullgraph=True, dynamic=False, options=known)
+    compile_ = functools.partial(torch.compile, fullgraph=True, dynamic=False, options=known(options))
     if p.is_forward:
         of_forward = compile_(forward)
         return lambda: of_forward(p.x, p.gamma, p.beta)
@@ -135,12 +149,7 @@ def torch_compile(p):
 
 
 def torch_compile_best(p):
-    tried = []
-    for name, options in INDUCTOR.items():
-        run = compiled(p, options)
-        tried.append((*seconds_of([captured(run)], 9), len(tried), run, name))
-    print(f"{p.spec}: of torch.compile the fastest is {min(tried)[3]}", file=sys.stderr)
-    return min(tried)[2]
+    return fastest_setting(p.spec, functools.partial(compiled, p), lambda run: seconds_of([captured(run)], 9)[0])
 
 
 try:
