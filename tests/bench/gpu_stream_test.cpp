@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu_stream.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -111,10 +111,10 @@ Status DeviceImage::write_inputs() const {
 
 /// Reads row by row, because nothing was written between rows either.
 Status DeviceImage::read_outputs() const {
+    const Spec& spec = problem_.drawn().spec;
     const Arguments& arguments = problem_.arguments();
     for (Tensor tensor : all_tensors) {
         const Argument& output = arguments[tensor];
-        const Spec& spec = problem_.drawn().spec;
         const Region* region = spec.writes(tensor) ? region_of(output.data) : nullptr;
         if (region == nullptr) continue;
         const auto element = static_cast<int64_t>(size_of(output.dtype));
