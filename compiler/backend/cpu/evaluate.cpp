@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/evaluate.h"
 
+#include "backend/cpu/spilling.h"
+
 #include <algorithm>
 
 namespace normjit::backend::cpu {
@@ -48,6 +50,8 @@ class Evaluation {
         Unit made = take_result(dying);
         if (op.instruction == Instruction::load) {
             made = load(made, op.result);
+        } else if (op.instruction == Instruction::restore) {
+            for (size_t i = 0; i < unit_vectors(); ++i) made.vectors[i] = m_.read(made.vectors[i], saved(op, i));
         } else {
             for (size_t i = 0; i < unit_vectors(); ++i) {
                 made.vectors[i] =
@@ -56,6 +60,10 @@ class Evaluation {
         }
         m_.note_name(made, function_, op.result);
         around_.live.insert_or_assign(op.result, made);
+    }
+
+    Address saved(const MicroOp& op, size_t vector) {
+        return m_.saved_register(static_cast<int64_t>(op.index) * around_.vectors + static_cast<int64_t>(vector));
     }
 
     Unit load(const Unit& to, ValueId id) {
@@ -69,6 +77,11 @@ class Evaluation {
 
     void emit_root(const MicroOp& op, const std::vector<ValueId>& dying) {
         if (op.instruction == Instruction::store) return store(op, dying);
+        if (op.instruction == Instruction::release) return;
+        if (op.instruction == Instruction::save) {
+            for (size_t i = 0; i < unit_vectors(); ++i) m_.write(saved(op, i), unit(op.operands[0]).vectors[i]);
+            return;
+        }
         if (op.instruction == Instruction::spill) return around_.spill(unit(op.operands[0]), op.operands[0]);
         const UnitSum& sum = around_.sums[static_cast<size_t>(op.index)];
         for (size_t i = 0; i < unit_vectors(); ++i) {
@@ -108,7 +121,11 @@ class Evaluation {
 
 void evaluate(Machine& machine, Registers& registers, const ir::Function& function, const Selection& body,
               Environment& around) {
-    Evaluation(machine, registers, function, around).run(body.ops, body.dying);
+    const int units = registers.free() / around.vectors;
+    Evaluation evaluation(machine, registers, function, around);
+    if (body.units <= units) return evaluation.run(body.ops, body.dying);
+    const Selection fitting = with_spills(body, units);
+    evaluation.run(fitting.ops, fitting.dying);
 }
 
 }  // namespace normjit::backend::cpu

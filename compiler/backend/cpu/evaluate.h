@@ -35,18 +35,8 @@ struct Environment {
     Form form = Form::columns;
 };
 
-/// A body's ops and, for each op, the values that die there. Selection takes about as long as emission, so code that is
-/// emitted several times is selected once.
-struct Selection {
-    Selection(const ir::Function& function, const LoopBody& body)
-        : ops(select(function, body)), dying(last_uses(ops, body.results)) {}
-
-    std::vector<MicroOp> ops;
-    std::vector<std::vector<ValueId>> dying;
-};
-
 /// Emits a body once. Registers of the body's own values are taken and given back; results keep theirs in
-/// `around.live`.
+/// `around.live`. If there are too few registers, values wait in the frame.
 void evaluate(Machine& machine, Registers& registers, const ir::Function& function, const Selection& body,
               Environment& around);
 

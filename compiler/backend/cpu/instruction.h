@@ -39,7 +39,10 @@ enum class Instruction : uint8_t {
     accumulate_larger,      ///< sum[index] = the larger of sum[index] and a; NaN if one is NaN
     accumulate_magnitude,   ///< sum[index] = the larger of sum[index] and |a|
     store,                  ///< tensor = a
-    spill                   ///< a is written to memory for a later sweep
+    spill,                  ///< a is written to memory for a later sweep
+    save,                   ///< a waits in the frame, at `index`
+    restore,                ///< result = what waits at `index`
+    release                 ///< a gives up its registers
 };
 
 }  // namespace normjit::backend::cpu

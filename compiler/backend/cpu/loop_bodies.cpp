@@ -2,6 +2,7 @@
 #include "backend/cpu/loop_bodies.h"
 
 #include "backend/cpu/plan_queries.h"
+#include "backend/cpu/spilling.h"
 
 #include <algorithm>
 
@@ -67,7 +68,7 @@ LoopBody element_body(const plan::Sweep& sweep) {
 LoopBody cached_columns_body(const plan::Plan& plan) {
     LoopBody body;
     for (const plan::Sweep& sweep : plan.sweeps) add_each(body.values, sweep.column_values);
-    body.results = plan.cpu().cached_columns;
+    body.spills = plan.cpu().cached_columns;
     return body;
 }
 
@@ -77,9 +78,7 @@ LoopBody epilogue_body(const plan::Epilogue& epilogue) {
 
 namespace {
 
-int own_registers(const plan::Plan& plan, const LoopBody& body) {
-    return registers_needed(select(plan.function, body), body.results);
-}
+int own_registers(const plan::Plan& plan, const LoopBody& body) { return Selection(plan.function, body).units; }
 
 /// Returns the demand of the loop with overlapped sweeps, which handles a row of one sweep and then, in the same
 /// registers, a row of the other.
@@ -92,13 +91,15 @@ Demand demand_of_overlap(const plan::Plan& plan, const CpuSchedule& cpu, int vec
     };
     const int next_row = of_row(first, element_body(first)) + vectors * static_cast<int>(first.row_reductions.size());
     const int in_row = std::max(of_row(last, apply_body(plan)), next_row);
-    return {vectors * cpu.strip * static_cast<int>(resident) + in_row, "strip", cpu.strip};
+    const int registers = vectors * cpu.strip * static_cast<int>(resident) + in_row;
+    return {.registers = registers, .loop = "strip", .width = cpu.strip};
 }
 
 Demand register_demand_of(const plan::Plan& plan) {
     const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
     const int vectors = packing(plan) == Packing::one ? 1 : 2;
     Demand demand = cpu.overlap == 1 ? demand_of_overlap(plan, cpu, vectors) : Demand{};
+    int most_least = 0;
     for (const plan::Sweep& sweep : plan.sweeps) {
         const LoopBody body = sweep.is_last() ? apply_body(plan) : reduce_body(plan, sweep);
         const size_t columns = column_body(plan, sweep).results.size();
@@ -109,9 +110,13 @@ Demand register_demand_of(const plan::Plan& plan) {
             own = std::max(own, own_registers(plan, epilogue_body(plan.epilogue)));
         const auto rows = static_cast<int>(operands_of_shape(plan.function, sweep, ir::Shape::rows).size());
         const int width = sweep.is_last() ? cpu.strip : cpu.unroll;
+        const int least = rows + vectors * (width * resident + std::min(own, least_units));
         const int total = rows + vectors * (width * resident + own);
-        if (total > demand.registers) demand = {total, sweep.is_last() ? "strip" : "unroll", width};
+        most_least = std::max(most_least, least);
+        if (total > demand.registers)
+            demand = {.registers = total, .loop = sweep.is_last() ? "strip" : "unroll", .width = width};
     }
+    demand.least = most_least;
     return demand;
 }
 
@@ -126,8 +131,11 @@ plan::Plan without_cached_columns(const plan::Plan& plan) {
 Demand register_demand(const plan::Plan& plan) {
     const bool is_split = plan.geometry.cpu.split_rows > 0 && !plan.cpu().cached_columns.empty();
     Demand demand = is_split ? register_demand_of(without_cached_columns(plan)) : Demand{};
-    const Demand cached = register_demand_of(plan);
-    return cached.registers > demand.registers ? cached : demand;
+    Demand cached = register_demand_of(plan);
+    const int least = std::max(demand.least, cached.least);
+    if (cached.registers > demand.registers) std::swap(demand, cached);
+    demand.least = least;
+    return demand;
 }
 
 }  // namespace normjit::backend::cpu

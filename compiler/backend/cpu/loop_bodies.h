@@ -29,6 +29,7 @@ plan::Plan without_cached_columns(const plan::Plan& plan);
 /// width.
 struct Demand {
     int registers = 0;
+    int least = 0;          ///< the most that any loop needs if as many values as possible wait in the frame
     std::string_view loop;  ///< "strip" or "unroll"
     int width = 0;
 };

@@ -48,6 +48,10 @@ class Machine {
 
     // The function. Its frame is laid out before it is entered.
     int64_t reserve(int64_t bytes, int64_t alignment);
+    /// Reserves places for registers that wait in the frame. How many an entry needs is known when it has been emitted.
+    void reserve_saved_registers(int64_t count) { saved_at_ = reserve(count * register_bytes(), register_bytes()); }
+    Address saved_register(int64_t number);
+    int64_t saved_registers() const { return saved_registers_; }
     virtual void enter() = 0;
     virtual void leave() = 0;
 
@@ -145,6 +149,9 @@ class Machine {
 
   protected:
     int64_t frame_bytes_ = 0;
+
+  private:
+    int64_t saved_at_ = 0, saved_registers_ = 0;
 };
 
 }  // namespace normjit::backend::cpu

@@ -4,8 +4,11 @@
 #include <bit>
 #include <cassert>
 #include <cstddef>
+#include <limits>
 
 namespace normjit::backend::cpu {
+
+int Registers::free() const { return is_limited_ ? std::popcount(free_) : std::numeric_limits<int>::max(); }
 
 Unit Registers::take(int vectors) {
     Unit unit;

@@ -31,6 +31,7 @@ class Registers {
     static constexpr int unlimited = 0;
     explicit Registers(int count) : is_limited_(count != unlimited), free_((uint64_t{1} << count) - 1) {}
 
+    int free() const;
     /// Takes `vectors` registers. Legality has checked that there are enough.
     Unit take(int vectors);
     Vector take() { return take(1).vectors[0]; }

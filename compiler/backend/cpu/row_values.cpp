@@ -80,7 +80,11 @@ Vector RowValues::sum_kept(size_t k, Registers& registers, Reduction reduction) 
 
 /// Computes the row values of a sweep from earlier row reductions and from slots. Values that have a slot are stored in it.
 void RowValues::compute(size_t sweep, const std::vector<ValueId>& reductions, const SumOf& sum, Block block) {
+    const auto write = [&](const Unit& value, ValueId id) {
+        if (loops_.has_slot(id)) m_.write_rows(loops_.slot(id, block), value.vectors[0]);
+    };
     const std::vector<ValueId>& values = plan_.sweeps[sweep].row_values;
+    LoopBody body{.values = values, .sums = {}, .stores = {}, .results = {}, .reloads = {}, .spills = values};
     Registers registers = m_.registers();
     Environment around;
     around.form = Form::rows;
@@ -88,25 +92,35 @@ void RowValues::compute(size_t sweep, const std::vector<ValueId>& reductions, co
         Vector value = sum(k, registers);
         if (function_[reductions[k]].op == ir::Op::row_mean)
             value = m_.scale_rows(value, 1.0 / static_cast<double>(function_.cols));
-        around.live.insert({reductions[k], Unit{{value, {}}}});
+        const Unit unit{{value, {}}};
+        write(unit, reductions[k]);
+        around.live.insert({reductions[k], unit});
     }
-    read_operands(values, registers, around.live, block);
+    body.reloads = earlier_operands(values, around.live);
+    body.values.insert(body.values.begin(), body.reloads.begin(), body.reloads.end());
+    std::ranges::sort(body.values);
+    for (const ir::Output& output : outputs_of(sweep)) {
+        if (contains(values, output.value) || contains(body.reloads, output.value))
+            body.results.push_back(output.value);
+    }
     around.load = [&](const Unit& to, ValueId id) {
+        if (contains(body.reloads, id)) return Unit{{m_.read_rows(to.vectors[0], loops_.slot(id, block)), {}}};
         return Unit{{loops_.load_row_input(to.vectors[0], function_[id].tensor, block), {}}};
     };
-    const LoopBody body{.values = values, .sums = {}, .stores = {}, .results = values, .reloads = {}};
+    around.spill = write;
     evaluate(m_, registers, function_, {function_, body}, around);
-    for (const auto& [id, unit] : around.live) {
-        const bool is_new = contains(reductions, id) || contains(values, id);
-        if (is_new && loops_.has_slot(id)) m_.write_rows(loops_.slot(id, block), unit.vectors[0]);
-    }
     store_outputs(sweep, around.live, registers, block);
 }
 
-/// Stores [M] outputs if columns are split. All ranges of all later sweeps know these values; the first range of the
-/// first such sweep stores them.
+/// Returns the [M] outputs that are stored before a sweep. If columns are split, all ranges of all later sweeps know them,
+/// and the function of the first such sweep stores them.
+std::vector<ir::Output> RowValues::outputs_of(size_t sweep) const {
+    return own_sweep_.value_or(sweep) == sweep ? plan_.sweeps[sweep].row_stores : std::vector<ir::Output>();
+}
+
+/// Stores the [M] outputs; if columns are split, in the first range.
 void RowValues::store_outputs(size_t sweep, const Live& live, Registers& registers, Block block) {
-    const std::vector<ir::Output>& outputs = plan_.sweeps[sweep].row_stores;
+    const std::vector<ir::Output> outputs = outputs_of(sweep);
     const auto store_all = [&] {
         for (const ir::Output& output : outputs) {
             const Unit free = registers.take(1);
@@ -114,20 +128,20 @@ void RowValues::store_outputs(size_t sweep, const Live& live, Registers& registe
             registers.give_back(free, 1);
         }
     };
-    if (outputs.empty() || own_sweep_.value_or(sweep) != sweep) return;
+    if (outputs.empty()) return;
     own_sweep_ ? loops_.in_first_range(store_all) : store_all();
 }
 
-/// Reads the operands of `values` that earlier sweeps computed.
-void RowValues::read_operands(const std::vector<ValueId>& values, Registers& registers, Live& live, Block block) {
+/// Returns the operands of `values` that earlier sweeps computed.
+std::vector<ValueId> RowValues::earlier_operands(const std::vector<ValueId>& values, const Live& live) const {
+    std::vector<ValueId> earlier;
     for (const ValueId value : values) {
         for (const ValueId operand : function_[value].operands) {
             if (operand == ir::no_value || contains(values, operand) || live.contains(operand)) continue;
-            if (!loops_.has_slot(operand)) continue;
-            const Vector free = registers.take();
-            live.insert({operand, Unit{{m_.read_rows(free, loops_.slot(operand, block)), {}}}});
+            if (loops_.has_slot(operand) && !contains(earlier, operand)) earlier.push_back(operand);
         }
     }
+    return earlier;
 }
 
 Live RowValues::broadcast(const plan::Sweep& sweep, Registers& registers, Block block) {

@@ -39,7 +39,8 @@ class RowValues {
   private:
     using SumOf = std::function<Vector(size_t k, Registers&)>;
     void compute(size_t sweep, const std::vector<ValueId>& reductions, const SumOf& sum, Block block);
-    void read_operands(const std::vector<ValueId>& values, Registers& registers, Live& live, Block block);
+    std::vector<ValueId> earlier_operands(const std::vector<ValueId>& values, const Live& live) const;
+    std::vector<ir::Output> outputs_of(size_t sweep) const;
     Reduction reduction(size_t sweep, size_t k) const;
     Vector sum_kept(size_t k, Registers& registers, Reduction reduction);
     void store_outputs(size_t sweep, const Live& live, Registers& registers, Block block);

@@ -114,7 +114,6 @@ class RowsEmitter {
         const LoopBody body = cached_columns_body(plan_);
         Environment around = units_.environment(unit, body.reloads);
         evaluate(m_, registers, function_, {function_, body}, around);
-        for (const ValueId id : plan_.cpu().cached_columns) units_.spill(around.live.at(id), id, unit);
     }
 
     // Sweeps that end in row means

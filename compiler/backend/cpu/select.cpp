@@ -22,6 +22,7 @@ class Selector {
         for (const ValueId id : body.sums) ++uses_[function[id].operands[0]];
         for (const ir::Output& output : body.stores) ++uses_[output.value];
         for (const ValueId id : body.results) ++uses_[id];
+        for (const ValueId id : body.spills) ++uses_[id];
     }
 
     std::vector<MicroOp> run() {
@@ -207,6 +208,9 @@ std::vector<MicroOp> select(const ir::Function& function, const LoopBody& body) 
     return Selector(function, body).run();
 }
 
+namespace {
+
+/// Returns, for each op, the body's own values whose last use it is; results are left out.
 std::vector<std::vector<ValueId>> last_uses(const std::vector<MicroOp>& ops, const std::vector<ValueId>& results) {
     const std::set<ValueId> kept(results.begin(), results.end());
     std::set<ValueId> own;  // values whose last use has not been met
@@ -223,8 +227,7 @@ std::vector<std::vector<ValueId>> last_uses(const std::vector<MicroOp>& ops, con
     return dying;
 }
 
-int registers_needed(const std::vector<MicroOp>& ops, const std::vector<ValueId>& results) {
-    const auto dying = last_uses(ops, results);
+int units_needed(const std::vector<MicroOp>& ops, const std::vector<std::vector<ValueId>>& dying) {
     int live = 0;
     int most = 0;
     for (size_t i = 0; i < ops.size(); ++i) {
@@ -237,5 +240,13 @@ int registers_needed(const std::vector<MicroOp>& ops, const std::vector<ValueId>
     }
     return most;
 }
+
+}  // namespace
+
+Selection::Selection(const ir::Function& function, const LoopBody& body)
+    : ops(select(function, body)),
+      dying(last_uses(ops, body.results)),
+      results(body.results),
+      units(units_needed(ops, dying)) {}
 
 }  // namespace normjit::backend::cpu

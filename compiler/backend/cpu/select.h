@@ -31,14 +31,20 @@ struct LoopBody {
     std::vector<ValueId> spills = {};  ///< values that are written to memory as soon as they are known
 };
 
-/// Selects the ops of a body. A constant is loaded before each op that uses it, and lives no longer. Operands that are
+/// Selects the ops of a body: those of a Selection. A constant is loaded before each op that uses it, and lives no longer. Operands that are
 /// not among `values` are live already; the caller knows their registers.
 std::vector<MicroOp> select(const ir::Function& function, const LoopBody& body);
 
-/// Returns the registers that the body needs for its own values, including its results.
-int registers_needed(const std::vector<MicroOp>& ops, const std::vector<ValueId>& results);
+/// A body's ops, what dies at them and what they need. Selection takes about as long as emission, so code that is emitted
+/// several times is selected once.
+struct Selection {
+    Selection(const ir::Function& function, const LoopBody& body);
 
-/// Returns, for each op, the body's own values whose last use it is; results are left out.
-std::vector<std::vector<ValueId>> last_uses(const std::vector<MicroOp>& ops, const std::vector<ValueId>& results);
+    std::vector<MicroOp> ops;
+    std::vector<std::vector<ValueId>>
+        dying;  ///< for each op, the body's own values whose last use it is, but no results
+    std::vector<ValueId> results;
+    int units;  ///< units that the body's own values take at once, with its results
+};
 
 }  // namespace normjit::backend::cpu

@@ -238,6 +238,9 @@ Vector LlvmMachine::compute(Instruction instruction, Vector, Vector a, Vector b,
         case Instruction::accumulate_magnitude:
         case Instruction::store:
         case Instruction::spill:
+        case Instruction::save:
+        case Instruction::restore:
+        case Instruction::release:
             break;
     }
     return {};

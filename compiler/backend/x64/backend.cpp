@@ -9,6 +9,8 @@
 #include "backend/x64/machine.h"
 #include "support/try.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace normjit::backend {
@@ -25,14 +27,19 @@ Status supports(const Target& target) {
 Status legal(const plan::Plan& plan) {
     NORMJIT_RETURN_IF_ERROR(cpu::check(plan));
     const Demand demand = register_demand(plan);
-    if (demand.registers <= Assembler::value_registers) return {};
+    const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
+    const bool is_least = cpu.strip == 1 && cpu.unroll == 1 && cpu.overlap == 0;  // then values wait in the frame
+    const int needed = is_least ? demand.least : demand.registers;
+    if (needed <= Assembler::value_registers) return {};
     return invalid_argument(fmt::format("schedule: {}={}: this spec then needs {} vector registers; there are {}",
-                                        demand.loop, demand.width, demand.registers, Assembler::value_registers));
+                                        demand.loop, demand.width, needed, Assembler::value_registers));
 }
 
 /// Emits an entry at the next line. If it has two names, both share the code, and XbyakMachine::second_argument() tells
 /// which was called.
-void emit_entry(Assembler& assembler, const cpu::Entry& entry, std::vector<EntryPoint>& points) {
+/// Returns how many registers wait in its frame, of which `saved_registers` have a place.
+int64_t emit_entry(Assembler& assembler, const cpu::Entry& entry, int64_t saved_registers,
+                   std::vector<EntryPoint>& points) {
     const auto point = [&](const std::string& name) {
         assembler.align(64);
         points.push_back({name, static_cast<int64_t>(assembler.getSize())});
@@ -48,16 +55,24 @@ void emit_entry(Assembler& assembler, const cpu::Entry& entry, std::vector<Entry
         assembler.xor_(x64::XbyakMachine::second_argument(), x64::XbyakMachine::second_argument());
     assembler.L(begin);
     XbyakMachine machine(assembler);
+    if (saved_registers > 0) machine.reserve_saved_registers(saved_registers);
     entry.emit(machine);
+    return machine.saved_registers();
 }
 
 Expected<Artifact> emit(const plan::Plan& plan) {
     Artifact artifact = describe_launches(plan, CodeFormat::x86_64);
     try {
         const int spare = Assembler::value_registers - register_demand(plan).registers;
-        Assembler assembler(plan.function.compute, packing(plan), plan.target, spare);
-        for (const cpu::Entry& entry : cpu::entries(plan)) emit_entry(assembler, entry, artifact.entries);
-        artifact.code = assembler.finish();
+        int64_t reserved = 0, saved = 0;
+        do {  // how many places the frames need is known afterwards
+            reserved = saved;
+            Assembler assembler(plan.function.compute, packing(plan), plan.target, spare);
+            artifact.entries.clear();
+            for (const cpu::Entry& entry : cpu::entries(plan))
+                saved = std::max(saved, emit_entry(assembler, entry, reserved, artifact.entries));
+            artifact.code = assembler.finish();
+        } while (saved > reserved);
     } catch (const Xbyak::Error& error) {  // a bug of the emitter, or a row block too large for its buffer
         return failed(
             fmt::format("x64: {} for '{}' with '{}'", error.what(), to_text(plan.spec), to_text(plan.schedule)));

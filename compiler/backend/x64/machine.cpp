@@ -141,6 +141,9 @@ Vector XbyakMachine::compute(Instruction instruction, Vector to, Vector a, Vecto
         case Instruction::accumulate_magnitude:
         case Instruction::store:
         case Instruction::spill:
+        case Instruction::save:
+        case Instruction::restore:
+        case Instruction::release:
             break;
     }
     return to;

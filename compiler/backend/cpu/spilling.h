@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// A body with more values than registers: some wait in the frame, or are loaded again.
+#pragma once
+
+#include "backend/cpu/select.h"
+
+namespace normjit::backend::cpu {
+
+/// The fewest units in which any body can be evaluated: three operands and a result.
+constexpr int least_units = 4;
+
+/// Returns the body with the ops that keep its own values within `units`, at least least_units. The value that is needed
+/// again last gives up its registers first. Source: Belady, "A study of replacement algorithms" (1966).
+Selection with_spills(const Selection& body, int units);
+
+}  // namespace normjit::backend::cpu
