@@ -80,10 +80,17 @@ std::string generator_of(const Target& target) {
 Expected<LegalPlan> make_legal_plan(const Spec& spec, const Schedule& schedule, const Target& target) {
     NORMJIT_RETURN_IF_ERROR(validate(spec));
     NORMJIT_RETURN_IF_ERROR(validate(target));
-    NORMJIT_TRY(const Backend* backend, find(target));
+    NORMJIT_RETURN_IF_ERROR(find(target).status());
     NORMJIT_TRY(plan::Plan plan, plan::make(spec, schedule, target));
-    NORMJIT_RETURN_IF_ERROR(backend->legal(plan));
-    return LegalPlan{backend, std::move(plan)};
+    Status refused;
+    for (const Backend* backend : backends) {
+        if (!serves(*backend, target).ok()) continue;
+        Status legal = backend->legal(plan);
+        if (legal.ok()) return LegalPlan{backend, std::move(plan)};
+        if (legal.code() != Code::unavailable) return legal;
+        if (refused.ok()) refused = std::move(legal);
+    }
+    return refused;
 }
 
 }  // namespace normjit::backend

@@ -17,7 +17,8 @@ struct Backend {
     std::string_view name;
     /// Returns success, or the reason why this target cannot be served.
     Status (*supports)(const Target&);
-    /// Returns success if code for the plan can be made and the registers suffice; otherwise the reason why not.
+    /// Returns success if code for the plan can be made and the registers suffice; otherwise the reason why not:
+    /// `unavailable` if this back end has no schedule for the spec, and another one should make the code.
     Status (*legal)(const plan::Plan&);
     Expected<Artifact> (*emit)(const plan::Plan&);
     /// The names of the texts between plan and artifact, as `--emit` takes them.

@@ -33,7 +33,14 @@ class Differentiation {
           products_(forward_, kept),
           writer_(builder, products_),
           kept_(kept),
-          adjoints_(static_cast<size_t>(forward_.size())) {}
+          depends_on_input_(static_cast<size_t>(forward_.size())),
+          adjoints_(static_cast<size_t>(forward_.size())) {
+        for (ValueId id = 0; id < forward_.size(); ++id) {
+            depends_on_input_[id] = forward_[id].op == Op::input;
+            for (const ValueId operand : forward_[id].operands)
+                if (operand != ir::no_value && depends_on_input_[operand]) depends_on_input_[id] = true;
+        }
+    }
 
     void give(const Given& output) {
         const bool is_of_row = forward_[output.value.id].shape == Shape::rows;
@@ -161,7 +168,7 @@ class Differentiation {
     /// Adds to the adjoint of an operand, summed over the axes that the operand lacks. The adjoint of an [N] value is
     /// summed over the rows at the end.
     Status add(ValueId operand, const Sum& adjoint) {
-        if (forward_[operand].op == Op::constant) return {};
+        if (!depends_on_input_[operand]) return {};
         if (forward_[operand].shape == Shape::scalar) return invalid_argument("a scalar has no gradient");
         if (forward_[operand].shape != Shape::rows) {
             adjoints_[operand].add(adjoint);
@@ -177,6 +184,7 @@ class Differentiation {
     const Products products_;
     Writer writer_;
     const std::set<ValueId>& kept_;
+    ir::PerValue<bool> depends_on_input_;
     ir::PerValue<Sum> adjoints_;
 };
 

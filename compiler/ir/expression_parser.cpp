@@ -12,9 +12,8 @@ namespace normjit::ir {
 
 namespace {
 
-/// Limits that no formula comes near. Texts also come from files, and parser and printer recurse.
+/// A limit that no formula comes near. Texts also come from files, and parser and printer recurse.
 constexpr int deepest_nesting = 64;
-constexpr ValueId most_values = 1024;
 
 }  // namespace
 
@@ -147,7 +146,7 @@ Expected<ValueId> ExpressionParser::find(const Token& name) {
 }
 
 Expected<ValueId> ExpressionParser::add(const Token& at, Value value) {
-    if (function_.size() == most_values) return error_at(at, fmt::format("more than {} values", most_values));
+    if (function_.size() == most_values_) return error_at(at, fmt::format("more than {} values", most_values_));
     function_.values.push_back(std::move(value));
     return function_.size() - 1;
 }

@@ -12,7 +12,7 @@ namespace normjit::ir {
 
 class ExpressionParser {
   protected:
-    explicit ExpressionParser(std::string_view text) : lexer_(text) {}
+    ExpressionParser(std::string_view text, ValueId most_values) : lexer_(text), most_values_(most_values) {}
     ~ExpressionParser() = default;
 
     bool is_kind(Token::Kind kind) const { return lexer_.peek().kind == kind; }
@@ -56,6 +56,7 @@ class ExpressionParser {
     template <class Number>
     Status read_number(Number& out);
 
+    const ValueId most_values_;
     int nesting_ = 0;
 };
 

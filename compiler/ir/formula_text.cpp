@@ -34,9 +34,12 @@ constexpr NamedAxes all_axes[] = {
     {"[]", {false, false, false}},
 };
 
+/// People's formulas come nowhere near; gradients and functions as arithmetic have many times as many.
+constexpr ValueId most_values = 1024;
+
 class FormulaParser final : ExpressionParser {
   public:
-    explicit FormulaParser(std::string_view text) : ExpressionParser(text), text_(text) {}
+    explicit FormulaParser(std::string_view text) : ExpressionParser(text, most_values), text_(text) {}
 
     Expected<Signature> signature(const std::vector<std::string_view>& reserved) {
         if (text_.size() > most_text) return invalid_argument(fmt::format("more than {} bytes", most_text));

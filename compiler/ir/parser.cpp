@@ -9,9 +9,14 @@ namespace normjit::ir {
 
 namespace {
 
+/// The printer recurses through a chain of values.
+constexpr ValueId most_printed_values = 8192;
+
 class Parser final : ExpressionParser {
   public:
-    Parser(std::string_view text, const Operands& operands) : ExpressionParser(text) { function_.operands = operands; }
+    Parser(std::string_view text, const Operands& operands) : ExpressionParser(text, most_printed_values) {
+        function_.operands = operands;
+    }
 
     Expected<Function> function() {
         NORMJIT_RETURN_IF_ERROR(header());

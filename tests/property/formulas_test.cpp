@@ -2,6 +2,9 @@
 #include "check.h"
 #include "random_formula.h"
 
+#include <string>
+#include <utility>
+
 #include <doctest/doctest.h>
 
 using namespace normjit;
@@ -22,7 +25,44 @@ Case formula_case(Random& random) {
     }
 }
 
+/// Returns `count` statements: number i of them is `first` with each "#" replaced by i, and each "@" by i - 1.
+std::string statements(int count, const std::string& text) {
+    std::string all;
+    for (int i = 1; i <= count; ++i) {
+        std::string one = text;
+        for (const auto& [sign, number] : {std::pair('#', i), std::pair('@', i - 1)}) {
+            for (size_t at = one.find(sign); at != one.npos; at = one.find(sign))
+                one.replace(at, 1, std::to_string(number));
+        }
+        all += one + "; ";
+    }
+    return all;
+}
+
+/// Draws a formula with more values than a machine has registers: elements, values of rows, or sums of one sweep.
+Case crowded_case(Random& random) {
+    const int count = static_cast<int>(random.between(2, 40));
+    const std::string elements = statements(count, "a# = x * # + z") + "b0 = x; " +
+                                 statements(count, "b# = b@ * 0.5 + a# * a#") + "y = b" + std::to_string(count);
+    const std::string rows = statements(count, "m# = row_mean(x) * row_mean(x * z) + row_mean(z) * #") + "s0 = 1; " +
+                             statements(count, "s# = s@ * 0.5 + m# * m1") + "y = x * s" + std::to_string(count) +
+                             " + z * m1";
+    const std::string sums = statements(count, "m# = row_mean(x * (z + #))") + "b0 = x; " +
+                             statements(count, "b# = b@ * 0.5 + z * m#") + "y = b" + std::to_string(count);
+    const std::string* body = random.pick({&elements, &rows, &sums});
+    const char* pass = random.pick({"", " pass=forward"});
+    const auto spec = parse_spec("norm crowded(x[M,N], z[M,N]) -> y[M,N] { " + *body +
+                                 " } cols=" + std::to_string(random.between(1, 200)) +
+                                 " x=" + random.pick({"f32", "bf16", "f64"}) + pass);
+    REQUIRE_MESSAGE(spec.ok(), spec.status().message());
+    return random_case_of(random, *spec, random_batch(random, *spec));
+}
+
 }  // namespace
+
+TEST_CASE("formulas with more values than registers agree with the reference") {
+    check_cases(100, crowded_case, check_against_reference);
+}
 
 TEST_CASE("formulas and their derived gradients agree with the reference, and nothing else is written") {
     check_cases(500, formula_case, check_against_reference);

@@ -10,6 +10,7 @@
 #include "support/try.h"
 
 #include <algorithm>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -31,8 +32,9 @@ Status legal(const plan::Plan& plan) {
     const bool is_least = cpu.strip == 1 && cpu.unroll == 1 && cpu.overlap == 0;  // then values wait in the frame
     const int needed = is_least ? demand.least : demand.registers;
     if (needed <= Assembler::value_registers) return {};
-    return invalid_argument(fmt::format("schedule: {}={}: this spec then needs {} vector registers; there are {}",
-                                        demand.loop, demand.width, needed, Assembler::value_registers));
+    const std::string reason = fmt::format("schedule: {}={}: this spec then needs {} vector registers; there are {}",
+                                           demand.loop, demand.width, needed, Assembler::value_registers);
+    return is_least ? unavailable(reason) : invalid_argument(reason);
 }
 
 /// Emits an entry at the next line. If it has two names, both share the code, and XbyakMachine::second_argument() tells
