@@ -150,6 +150,43 @@ CudaPath make_path(const Plan& plan, const CudaPlan& cuda, const PlannedPath& pl
     return path;
 }
 
+/// True for functions that cost tens of instructions.
+bool is_costly(Op op) {
+    switch (op) {
+        case Op::exp:
+        case Op::sigmoid:
+        case Op::tanh:
+        case Op::log:
+        case Op::softplus:
+        case Op::erf:
+        case Op::gelu:
+            return true;
+        default:
+            return false;
+    }
+}
+
+/// Returns the results of costly functions that several sweeps would compute.
+std::vector<ir::ValueId> find_kept_elements(const Plan& plan) {
+    ir::PerValue<int> sweeps(plan.function.values.size());
+    std::vector<ir::ValueId> kept;
+    for (const Sweep& sweep : plan.sweeps) {
+        for (const ir::ValueId id : sweep.elements) {
+            if (is_costly(plan.function[id].op) && ++sweeps[id] == 2) kept.push_back(id);
+        }
+    }
+    return kept;
+}
+
+/// True if a thread has registers left for `count` more values of each of its elements.
+bool has_room_for(int64_t count, const PlannedPath& planned, DType compute) {
+    constexpr int64_t addresses_and_functions = 40;
+    const int64_t words = static_cast<int64_t>(size_of(compute)) / 4;
+    const int64_t elements = planned.steps * planned.schedule.vector_width * count * words;
+    const int64_t others = planned.data_registers + planned.work_registers + addresses_and_functions;
+    return planned.schedule.form == CudaForm::rows && elements + others <= planned.register_limit;
+}
+
 /// Returns the final_reduce that `value` depends on, if there is exactly one.
 ir::ValueId find_sum(const ir::Function& function, ir::ValueId value) {
     ir::PerValue<bool> needed(function.values.size());
@@ -213,10 +250,13 @@ CudaPlan make_cuda(const Plan& plan) {
         cuda.row_sums = std::max(cuda.row_sums, static_cast<int>(sweep.row_reductions.size()));
     for (const ir::Output& output : plan.epilogue.stores)
         cuda.sum_of_output.push_back(find_sum(plan.function, output.value));
+    cuda.kept_elements = find_kept_elements(plan);
+    const auto kept = static_cast<int64_t>(cuda.kept_elements.size());
     const auto& main = std::get<CudaSchedule>(plan.schedule.device);
     const auto add = [&](std::string_view suffix, const CudaSchedule& schedule) {
         PlannedPath& planned = cuda.paths.emplace_back(measure_cuda(plan.spec, plan.operands, cuda.row_sums, schedule));
         planned.suffix = suffix;
+        planned.keeps_elements = kept > 0 && has_room_for(kept, planned, plan.function.compute);
     };
     add("", main);
     if (main.vector_width > 1 && !plan.spec.invariant) add("_unaligned", unaligned_schedule(plan.spec, plan.target));

@@ -52,17 +52,6 @@ NORMJIT_DEVICE Math sigmoid(Math a) {
 
 // The maximum keeps infinity times 0 out of what is 0 there.
 template <class Math>
-NORMJIT_DEVICE Math silu(Math a) {
-    return max(a, Math(-1000)) * sigmoid(a);
-}
-
-template <class Math>
-NORMJIT_DEVICE Math gelu_tanh(Math a) {
-    const Math linear = Math(1.5957691216057308), cubic = Math(0.071354816272600242);
-    return max(a, Math(-1000)) * sigmoid(a * (a * a * cubic + linear));
-}
-
-template <class Math>
 NORMJIT_DEVICE Math gelu(Math a) {
     return max(a, Math(-1000)) * normal(a);
 }

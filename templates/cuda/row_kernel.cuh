@@ -38,6 +38,7 @@ struct RowKernel {
     uint32 first_vector, my_vectors;  // vectors of this block's share of the row
     int shift;                        // elements of a row's first vector that lie before the row: see edges.cuh
     Math sums[at_least(column_sums, 1)][steps][width];
+    Math elements[P::keeps_elements ? P::kept : 1][steps][width];  // results of functions, for later sweeps of the row
     Math largest[at_least(scalars, 1)];  // the largest magnitudes in all rows of this lane so far
     uint32 column_raw[columns_kept ? steps : 1][at_least(column_words, 1)];
     uint32 raw[L::staged || reread ? 1 : depth][steps][matrix_words];  // register staging: the rows in flight
@@ -185,7 +186,17 @@ struct RowKernel {
 #pragma unroll
             for (int i = 0; i < columns; i++) ce[i] = c[i][e];
             ValuesOf<P> values;
+            if constexpr (P::keeps_elements) {
+#pragma unroll
+                for (int k = 0; k < P::kept; k++)
+                    if (level > P::kept_from[k]) values.kept[k] = elements[k][v][e];
+            }
             P::element(Index<level>{}, row, me, ce, values);
+            if constexpr (P::keeps_elements) {
+#pragma unroll
+                for (int k = 0; k < P::kept; k++)
+                    if (level == P::kept_from[k]) elements[k][v][e] = values.kept[k];
+            }
             if constexpr (level < P::levels) {
 #pragma unroll
                 for (int s = 0; s < P::row_sums; s++) {
