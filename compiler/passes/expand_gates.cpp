@@ -25,18 +25,18 @@ ValueId gelu_exponent(ir::Function& function, ValueId a) {
     };
     const auto number = [&](double value) { return append(function, {.op = Op::constant, .constant = value}); };
     const ValueId cubic = product(product(a, a), number(ir::gelu_cubic));
-    const ValueId factor = append(function, {.op = Op::add, .shape = shape, .operands = {cubic, number(ir::gelu_linear)}});
+    const ValueId factor =
+        append(function, {.op = Op::add, .shape = shape, .operands = {cubic, number(ir::gelu_linear)}});
     return product(a, factor);
 }
 
 }  // namespace
 
 ir::Function expand_gates(const ir::Function& function) {
-    return rewrite(function, [](ir::Function& copy, ir::ValueId, ir::Value value) {
+    return rewrite(function, [&](ir::Function& copy, ir::ValueId, ir::Value value) {
         if (value.op != Op::silu && value.op != Op::gelu_tanh) return append(copy, std::move(value));
         const ValueId a = value.operands[0];
-        const ValueId least =
-            append(copy, {.op = Op::constant, .constant = least_of(value.op, function.compute)});
+        const ValueId least = append(copy, {.op = Op::constant, .constant = least_of(value.op, function.compute)});
         const ValueId linear = append(copy, {.op = Op::max, .shape = value.shape, .operands = {a, least}});
         const ValueId exponent = value.op == Op::silu ? a : gelu_exponent(copy, a);
         const ValueId gate =

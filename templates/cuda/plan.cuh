@@ -45,7 +45,7 @@ namespace normjit {
 
 struct Operand {
     void* data;        // [rows, cols], [rows] or [cols]; an output may be exactly one of the matrices
-    int64 row_stride;  // matrices only: elements from one row to the next; 0 repeats one row
+    int64 row_stride;  // of [rows, cols] and [rows]: elements from one row to the next; 0 repeats one row
 };
 
 struct Arguments {
@@ -98,6 +98,11 @@ NORMJIT_DEVICE int64 first_element(const Arguments& a, int place, const RowPlace
     const int64 element = at.row * a.operand[place].row_stride;
     if constexpr (P::sliced) return at.slice * a.slice_stride[place] + element;
     return element;
+}
+// Returns the element of a [rows] tensor that belongs to a row.
+template <class P>
+NORMJIT_DEVICE int64 row_element(const Arguments& a, int place, const RowPlace& at) {
+    return P::sliced ? first_element<P>(a, place, at) : at.row;
 }
 
 // The first place of each kind of operand in Arguments.

@@ -50,8 +50,14 @@ __device__ __forceinline__ void RowKernel<P>::request_inputs(int place) {
             else
                 write_shared(input_slot(place, i.value), load_scalar<T, float>(next_input[i.value], 0));
         }
-        next_input[i.value] += int64(step) * bytes_of<T>;
+        next_input[i.value] += row_step * bytes_of<T>;
     });
+    if constexpr (passes_slices && P::Rows::count > 0) {
+        if (enters_slice(input_in_slice))
+            unroll<0, P::Rows::count>([&](auto i) {
+                next_input[i.value] += slice_gap(of_rows) * bytes_of<typename P::Rows::template type<i.value>>;
+            });
+    }
 }
 
 template <class P>
