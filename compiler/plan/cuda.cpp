@@ -178,13 +178,11 @@ std::vector<ir::ValueId> find_kept_elements(const Plan& plan) {
     return kept;
 }
 
-/// True if a thread has registers left for `count` more values of each of its elements.
-bool has_room_for(int64_t count, const PlannedPath& planned, DType compute) {
-    constexpr int64_t addresses_and_functions = 40;
-    const int64_t words = static_cast<int64_t>(size_of(compute)) / 4;
-    const int64_t elements = planned.steps * planned.schedule.vector_width * count * words;
+/// True if a thread has registers for its kept elements.
+bool has_room_for_elements(const PlannedPath& planned) {
+    constexpr int64_t addresses_and_functions = 24;
     const int64_t others = planned.data_registers + planned.work_registers + addresses_and_functions;
-    return planned.schedule.form == CudaForm::rows && elements + others <= planned.register_limit;
+    return planned.kept_registers > 0 && planned.kept_registers + others <= planned.register_limit;
 }
 
 /// Returns the final_reduce that `value` depends on, if there is exactly one.
@@ -227,7 +225,8 @@ int largest_cluster(const Target& target) {
 
 int64_t vectors_of_row(int64_t cols, int width) { return divide_up(cols + (cols % width != 0 ? width - 1 : 0), width); }
 
-PlannedPath measure_cuda(const Spec& spec, const OperandList& operands, int row_sums, const CudaSchedule& s) {
+PlannedPath measure_cuda(const Spec& spec, const OperandList& operands, int row_sums, int64_t kept_elements,
+                         const CudaSchedule& s) {
     const bool two_pass = s.form == CudaForm::two_pass;
     PlannedPath planned{.suffix = "", .schedule = s, .path = {}};
     const int64_t vectors = divide_up(vectors_of_row(spec.cols, s.vector_width), s.cluster);
@@ -238,10 +237,16 @@ PlannedPath measure_cuda(const Spec& spec, const OperandList& operands, int row_
     const int64_t threads = int64_t{s.threads_per_row} * s.rows_per_block;
     planned.register_limit = register_limit(threads, s.blocks_per_sm);
     planned.data_registers = data_registers(spec, operands, s, planned.steps);
+    if (!two_pass) planned.kept_registers = planned.steps * s.vector_width * kept_elements * math_words;
     const auto matrices = static_cast<int64_t>(operands.matrices().size());
     const auto outputs = std::max<int64_t>(static_cast<int64_t>(operands.matrix_outputs().size()), 1);
     planned.work_registers = s.vector_width * (matrices + outputs) * math_words;
     return planned;
+}
+
+int64_t count_kept_elements(const Spec& spec, const Target& target) {
+    const auto plan = make(spec, {.row_groups = 1, .device = CudaSchedule()}, target);
+    return plan ? static_cast<int64_t>(plan->cuda().kept_elements.size()) : 0;
 }
 
 CudaPlan make_cuda(const Plan& plan) {
@@ -254,9 +259,10 @@ CudaPlan make_cuda(const Plan& plan) {
     const auto kept = static_cast<int64_t>(cuda.kept_elements.size());
     const auto& main = std::get<CudaSchedule>(plan.schedule.device);
     const auto add = [&](std::string_view suffix, const CudaSchedule& schedule) {
-        PlannedPath& planned = cuda.paths.emplace_back(measure_cuda(plan.spec, plan.operands, cuda.row_sums, schedule));
+        PlannedPath& planned =
+            cuda.paths.emplace_back(measure_cuda(plan.spec, plan.operands, cuda.row_sums, kept, schedule));
         planned.suffix = suffix;
-        planned.keeps_elements = kept > 0 && has_room_for(kept, planned, plan.function.compute);
+        planned.keeps_elements = has_room_for_elements(planned);
     };
     add("", main);
     if (main.vector_width > 1 && !plan.spec.invariant) add("_unaligned", unaligned_schedule(plan.spec, plan.target));

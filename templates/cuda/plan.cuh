@@ -20,6 +20,7 @@
 //   epilogue                  whether a column output is more than its sum
 //   one_group                 whether one row group takes all rows and writes the column outputs: no final reduce
 //   sliced, per_slice         whether there are slices, and column tensors with a row for each
+//   matrices_shared           a bit for each of Matrices that all slices share
 //   columns_per_slice, outputs_per_slice   a bit for each of Columns, of ColumnOutputs
 //   row_bytes                 sizeof(Row) when the two-pass form stores it, else 0
 //   scalars, scalar_parts     outputs that are the largest magnitude of a value, and the partials of one that a row

@@ -92,19 +92,21 @@ __device__ __forceinline__ void RowKernel<P>::request(int place) {
             using T = typename Matrices::template type<i.value>;
             constexpr int bytes = bytes_of<T, width>;
             constexpr int at = Matrices::template words_before<width, i.value>();
+            constexpr bool of_all_slices =
+                P::matrices_shared >> i.value & 1;  // the block's other rows may have it in L1
 #pragma unroll
             for (int v = 0; v < steps; v++) {
                 if (!valid(v)) continue;
                 const char* from = next[i.value] + v * L::lanes * bytes;
                 if constexpr (L::shifted) {
                     if (is_inner(v))
-                        copy_async<bytes>(slot<i.value>(place, v), from);
+                        copy_async<bytes, of_all_slices>(slot<i.value>(place, v), from);
                     else
                         copy_async_inside<T, width, P::cols>(slot<i.value>(place, v), from, column_of(v));
                 } else if constexpr (L::staged)
-                    copy_async<bytes>(slot<i.value>(place, v), from);
+                    copy_async<bytes, of_all_slices>(slot<i.value>(place, v), from);
                 else
-                    load<bytes, by_l1>(from, raw[place][v] + at);
+                    load<bytes, by_l1 || of_all_slices>(from, raw[place][v] + at);
             }
         });
     }

@@ -140,12 +140,15 @@ class Printer {
         line("    static constexpr int cols = {}, levels = {}, row_sums = {}, column_sweep = {};", plan_.spec.cols,
              levels(), plan_.cuda().row_sums, plan_.column_sweep);
         line("    static constexpr uint32 row_maxima[] = {{{}}};", row_maxima());
-        line("    static constexpr int kept = {}, kept_from[] = {{{}}};", plan_.cuda().kept_elements.size(), kept_from());
+        line("    static constexpr int kept = {}, kept_from[] = {{{}}};", plan_.cuda().kept_elements.size(),
+             kept_from());
         line("    static constexpr uint32 matrices_read[] = {{{}}}, columns_read[] = {{{}}};",
              masks(operands_.matrices()), masks(operands_.columns()));
         line("    static constexpr bool dependents = {}, epilogue = {};", plan_.cuda().dependents, has_epilogue());
         line("    static constexpr bool one_group = {}, sliced = {}, per_slice = {};", plan_.cuda().one_group,
              plan_.spec.has_slices(), plan_.spec.has_per_slice());
+        const auto is_shared = [&](const Operand& matrix) { return plan_.spec.has_slices() && !matrix.axes.slice; };
+        line("    static constexpr uint32 matrices_shared = {};", mask_of(operands_.matrices(), is_shared));
         line("    static constexpr uint32 columns_per_slice = {}, outputs_per_slice = {};",
              mask_per_slice(operands_.columns()), mask_per_slice(operands_.column_outputs()));
         line("    static constexpr int row_bytes = {}, scalars = {}, scalar_parts = {};", plan_.geometry.cuda.row_bytes,
