@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each function as arithmetic. silu(z), in the names of this file:
+// Each function as arithmetic. sigmoid(z), in the names of this file:
 //
-//     least    = max(z, -104)
-//     k        = (least * log2_e + rounding) - rounding       the integer nearest to z / ln 2
-//     rest     = k * ln2_high - min(least, 30) + k * ln2_low  exp(-z) = exp(rest) * 2^-k
-//     power    = scale(1, k)
-//     silu(z)  = least * (power / (power + 1 + (exp(rest) - 1)))
+//     x          = min(max(z, -104), 30)
+//     k          = (x * log2_e + rounding) - rounding   the integer nearest to z / ln 2
+//     rest       = k * ln2_high - x + k * ln2_low       exp(-z) = exp(rest) * 2^-k
+//     power      = scale(1, k)
+//     sigmoid(z) = power / (power + 1 + (exp(rest) - 1))
 //
 // Sums are written so that a back end without FMAs stays accurate: ln2_high has few bits, and k * ln2_high is exact.
 // Limits keep 2^k in range where the result no longer changes; min and max let NaN through.
@@ -108,9 +108,6 @@ constexpr Numbers numbers_f64 = {.log2_e = 1.4426950408889634,
                                  .erf = erf_f64,
                                  .tail = tail_f64};
 
-/// gelu_tanh of less is 0.
-constexpr double gelu_least = -22;
-
 /// Appends arithmetic to a function, written as formulas.
 class Expansion {
   public:
@@ -124,16 +121,12 @@ class Expansion {
                 return exp(apply(Op::min, at_least(a, numbers_.exp_least), number(numbers_.exp_most))).id;
             case Op::sigmoid:
                 return sigmoid(a).id;
-            case Op::silu:
-                return (at_least(a, numbers_.exp_least) * sigmoid(a)).id;
             case Op::tanh:
                 return tanh(a).id;
             case Op::log:
                 return log(a).id;
             case Op::softplus:
                 return (log1p(exp(at_least(number(0) - apply(Op::abs, a), numbers_.exp_least))) + at_least(a, 0)).id;
-            case Op::gelu_tanh:
-                return (at_least(a, gelu_least) * sigmoid(a * (a * a * ir::gelu_cubic + ir::gelu_linear))).id;
             case Op::erf:
                 return erf(a).id;
             case Op::gelu:

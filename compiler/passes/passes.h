@@ -21,7 +21,10 @@ ir::Function fold_constants(const ir::Function& function);
 /// element. For CPUs, whose arithmetic units can be busier than memory; on GPUs they are not.
 ir::Function regroup_row_factors(const ir::Function& function);
 
-/// Writes exp, silu and the other functions as arithmetic: additions, products, powers of two and polynomials. For CPUs,
+/// Writes silu and gelu_tanh as products with a sigmoid, which their derivatives then share.
+ir::Function expand_gates(const ir::Function& function);
+
+/// Writes exp, sigmoid and the other functions as arithmetic: additions, products, powers of two and polynomials. For CPUs,
 /// whose back ends then know no function and compute the same bits; a GPU has functions of its own.
 ir::Function expand_functions(const ir::Function& function);
 

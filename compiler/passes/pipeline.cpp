@@ -11,6 +11,7 @@ namespace {
 constexpr Pass table[] = {
     {.name = "fold_constants", .run = fold_constants},
     {.name = "regroup_row_factors", .run = regroup_row_factors, .cpu_only = true},
+    {.name = "expand_gates", .run = expand_gates},
     {.name = "expand_functions", .run = expand_functions, .cpu_only = true},
     {.name = "merge_common", .run = merge_common},
     {.name = "remove_dead", .run = remove_dead},

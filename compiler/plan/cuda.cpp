@@ -150,6 +150,41 @@ CudaPath make_path(const Plan& plan, const CudaPlan& cuda, const PlannedPath& pl
     return path;
 }
 
+/// True for functions that cost tens of instructions.
+bool is_costly(Op op) {
+    switch (op) {
+        case Op::exp:
+        case Op::sigmoid:
+        case Op::tanh:
+        case Op::log:
+        case Op::softplus:
+        case Op::erf:
+        case Op::gelu:
+            return true;
+        default:
+            return false;
+    }
+}
+
+/// Returns the results of costly functions that several sweeps would compute.
+std::vector<ir::ValueId> find_kept_elements(const Plan& plan) {
+    ir::PerValue<int> sweeps(plan.function.values.size());
+    std::vector<ir::ValueId> kept;
+    for (const Sweep& sweep : plan.sweeps) {
+        for (const ir::ValueId id : sweep.elements) {
+            if (is_costly(plan.function[id].op) && ++sweeps[id] == 2) kept.push_back(id);
+        }
+    }
+    return kept;
+}
+
+/// True if a thread has registers for its kept elements.
+bool has_room_for_elements(const PlannedPath& planned) {
+    constexpr int64_t addresses_and_functions = 24;
+    const int64_t others = planned.data_registers + planned.work_registers + addresses_and_functions;
+    return planned.kept_registers > 0 && planned.kept_registers + others <= planned.register_limit;
+}
+
 /// Returns the final_reduce that `value` depends on, if there is exactly one.
 ir::ValueId find_sum(const ir::Function& function, ir::ValueId value) {
     ir::PerValue<bool> needed(function.values.size());
@@ -190,7 +225,8 @@ int largest_cluster(const Target& target) {
 
 int64_t vectors_of_row(int64_t cols, int width) { return divide_up(cols + (cols % width != 0 ? width - 1 : 0), width); }
 
-PlannedPath measure_cuda(const Spec& spec, const OperandList& operands, int row_sums, const CudaSchedule& s) {
+PlannedPath measure_cuda(const Spec& spec, const OperandList& operands, int row_sums, int64_t kept_elements,
+                         const CudaSchedule& s) {
     const bool two_pass = s.form == CudaForm::two_pass;
     PlannedPath planned{.suffix = "", .schedule = s, .path = {}};
     const int64_t vectors = divide_up(vectors_of_row(spec.cols, s.vector_width), s.cluster);
@@ -201,10 +237,16 @@ PlannedPath measure_cuda(const Spec& spec, const OperandList& operands, int row_
     const int64_t threads = int64_t{s.threads_per_row} * s.rows_per_block;
     planned.register_limit = register_limit(threads, s.blocks_per_sm);
     planned.data_registers = data_registers(spec, operands, s, planned.steps);
+    if (!two_pass) planned.kept_registers = planned.steps * s.vector_width * kept_elements * math_words;
     const auto matrices = static_cast<int64_t>(operands.matrices().size());
     const auto outputs = std::max<int64_t>(static_cast<int64_t>(operands.matrix_outputs().size()), 1);
     planned.work_registers = s.vector_width * (matrices + outputs) * math_words;
     return planned;
+}
+
+int64_t count_kept_elements(const Spec& spec, const Target& target) {
+    const auto plan = make(spec, {.row_groups = 1, .device = CudaSchedule()}, target);
+    return plan ? static_cast<int64_t>(plan->cuda().kept_elements.size()) : 0;
 }
 
 CudaPlan make_cuda(const Plan& plan) {
@@ -213,10 +255,14 @@ CudaPlan make_cuda(const Plan& plan) {
         cuda.row_sums = std::max(cuda.row_sums, static_cast<int>(sweep.row_reductions.size()));
     for (const ir::Output& output : plan.epilogue.stores)
         cuda.sum_of_output.push_back(find_sum(plan.function, output.value));
+    cuda.kept_elements = find_kept_elements(plan);
+    const auto kept = static_cast<int64_t>(cuda.kept_elements.size());
     const auto& main = std::get<CudaSchedule>(plan.schedule.device);
     const auto add = [&](std::string_view suffix, const CudaSchedule& schedule) {
-        PlannedPath& planned = cuda.paths.emplace_back(measure_cuda(plan.spec, plan.operands, cuda.row_sums, schedule));
+        PlannedPath& planned =
+            cuda.paths.emplace_back(measure_cuda(plan.spec, plan.operands, cuda.row_sums, kept, schedule));
         planned.suffix = suffix;
+        planned.keeps_elements = has_room_for_elements(planned);
     };
     add("", main);
     if (main.vector_width > 1 && !plan.spec.invariant) add("_unaligned", unaligned_schedule(plan.spec, plan.target));

@@ -14,8 +14,12 @@ int largest_cluster(const Target& target);
 /// Returns how many vectors a row touches, at the worst start if the vectors do not divide it.
 int64_t vectors_of_row(int64_t cols, int width);
 
-/// Returns the sizes of a path, without its launches.
-PlannedPath measure_cuda(const Spec& spec, const OperandList& operands, int row_sums, const CudaSchedule& schedule);
+/// Returns the sizes of a path, without its launches. `row_sums`: CudaPlan's. `kept_elements`: their number.
+PlannedPath measure_cuda(const Spec& spec, const OperandList& operands, int row_sums, int64_t kept_elements,
+                         const CudaSchedule& schedule);
+
+/// Returns the number of CudaPlan::kept_elements, which does not depend on the schedule.
+int64_t count_kept_elements(const Spec& spec, const Target& target);
 
 /// Returns the CUDA part of a plan that has its sweeps.
 CudaPlan make_cuda(const Plan& plan);

@@ -24,11 +24,13 @@ struct CpuPlan {
 struct PlannedPath {
     std::string_view suffix;  ///< ends its kernels' names
     CudaSchedule schedule;
-    int64_t steps = 0;           ///< vectors per thread
-    int64_t shared_bytes = 0;    ///< dynamic shared memory of the row kernel
-    int64_t data_registers = 0;  ///< 32-bit registers of a thread that hold data across a row
-    int64_t work_registers = 0;  ///< about how many more the arithmetic on one vector needs
-    int64_t register_limit = 0;  ///< the most that blocks_per_sm allows a thread
+    int64_t steps = 0;            ///< vectors per thread
+    int64_t shared_bytes = 0;     ///< dynamic shared memory of the row kernel
+    int64_t data_registers = 0;   ///< 32-bit registers of a thread that hold data across a row
+    int64_t kept_registers = 0;   ///< registers for CudaPlan::kept_elements
+    int64_t work_registers = 0;   ///< about how many more the arithmetic on one vector needs
+    int64_t register_limit = 0;   ///< the most that blocks_per_sm allows a thread
+    bool keeps_elements = false;  ///< has kept_registers left
     CudaPath path;
 };
 
@@ -42,6 +44,8 @@ struct CudaFinal {
 
 struct CudaPlan {
     CudaFinal final;
+    /// The functions' results that several sweeps read. A path with room for them computes them once for each row.
+    std::vector<ir::ValueId> kept_elements;
     int row_sums = 0;  ///< the most row means of any one sweep
     /// The final_reduce value that each column output needs, because a GPU has one partial array per column output.
     /// no_value if an output needs none or several, which the back end refuses.

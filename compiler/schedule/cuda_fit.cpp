@@ -7,8 +7,15 @@
 
 namespace normjit::schedule {
 
+CudaFit::CudaFit(const Spec& spec, const Target& target, const OperandList& operands, const CudaShape& shape)
+    : spec_(spec),
+      target_(target),
+      operands_(operands),
+      shape_(shape),
+      kept_elements_(spec.formula ? plan::count_kept_elements(spec, target) : 0) {}
+
 plan::PlannedPath CudaFit::measure(const CudaSchedule& s) const {
-    return plan::measure_cuda(spec_, operands_, most_row_sums, s);
+    return plan::measure_cuda(spec_, operands_, most_row_sums, kept_elements_, s);
 }
 
 bool CudaFit::is_legal(const CudaSchedule& s) const {
@@ -50,7 +57,8 @@ int64_t CudaFit::other_registers_if_forward_like(const plan::PlannedPath& planne
 
 bool CudaFit::registers_suffice(const plan::PlannedPath& planned) const {
     const int64_t others = shape_.forward_like ? other_registers_if_forward_like(planned) : other_registers(planned);
-    return planned.data_registers + planned.work_registers + others <= planned.register_limit;
+    const int64_t data = planned.data_registers + planned.kept_registers;
+    return data + planned.work_registers + others <= planned.register_limit;
 }
 
 bool CudaFit::has_f16() const {
@@ -63,6 +71,9 @@ bool CudaFit::make_comfortable(CudaSchedule& s) const {
         const bool by_shared = s.staging != CudaStaging::registers && !backend::cuda::shared_suffices(planned, target_);
         if (by_shared && s.pipeline_depth > 2) {
             --s.pipeline_depth;
+        } else if (kept_elements_ > 0 && s.staging != CudaStaging::registers && s.row_memory == CudaMemory::registers &&
+                   s.pipeline_depth > 1) {
+            s.row_memory = CudaMemory::shared;  // the results of functions take the registers
         } else if (s.blocks_per_sm > 1) {
             --s.blocks_per_sm;
         } else if (s.pipeline_depth > 1 && (by_shared || s.staging == CudaStaging::registers)) {

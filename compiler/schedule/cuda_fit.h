@@ -11,8 +11,7 @@ namespace normjit::schedule {
 /// Answers for one problem on one target. It keeps references to its arguments.
 class CudaFit {
   public:
-    CudaFit(const Spec& spec, const Target& target, const OperandList& operands, const CudaShape& shape)
-        : spec_(spec), target_(target), operands_(operands), shape_(shape) {}
+    CudaFit(const Spec& spec, const Target& target, const OperandList& operands, const CudaShape& shape);
 
     bool is_legal(const CudaSchedule& s) const;
     /// True if the schedule is legal and nothing is spilled.
@@ -31,6 +30,7 @@ class CudaFit {
     const Target& target_;
     const OperandList& operands_;
     const CudaShape& shape_;
+    const int64_t kept_elements_;
 };
 
 }  // namespace normjit::schedule

@@ -61,7 +61,7 @@ struct ScheduleSpace::Impl {
         const auto* cuda = std::get_if<CudaSchedule>(&schedule.device);
         if (cuda == nullptr) return true;
         constexpr int64_t others = 20;
-        const plan::PlannedPath planned = plan::measure_cuda(spec, operands, schedule::most_row_sums, *cuda);
+        const plan::PlannedPath planned = plan::measure_cuda(spec, operands, schedule::most_row_sums, 0, *cuda);
         return backend::cuda::check(spec, operands, planned, target).ok() &&
                backend::cuda::shared_suffices(planned, target) &&
                planned.data_registers + planned.work_registers / 2 + others <= planned.register_limit;

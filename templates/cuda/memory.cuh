@@ -163,15 +163,22 @@ NORMJIT_DEVICE void store_scalar(void* base, int64 index, Math value) {
     store_one<T>((T*)base + index, value);
 }
 
-// Copies with cp.async. Every thread copies what it will read itself, so waiting for its own groups is enough.
-template <int bytes>
+// Copies with cp.async, by_l1 through the L1 cache. Every thread copies what it will read itself, so waiting for its own
+// groups is enough.
+template <int bytes, bool by_l1 = false>
 NORMJIT_DEVICE void copy_async(uint32 to, const char* from) {
     if constexpr (bytes < 16) {
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(bytes) : "memory");
     } else {
 #pragma unroll
-        for (int i = 0; i < bytes / 16; i++)
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + 16 * i), "l"(from + 16 * i) : "memory");
+        for (int i = 0; i < bytes / 16; i++) {
+            if constexpr (by_l1)
+                asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to + 16 * i), "l"(from + 16 * i)
+                             : "memory");
+            else
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + 16 * i), "l"(from + 16 * i)
+                             : "memory");
+        }
     }
 }
 NORMJIT_DEVICE void commit_async() { asm volatile("cp.async.commit_group;" ::: "memory"); }

@@ -12,6 +12,7 @@
 //   cols, levels              N, and the number of chained row reductions: sweeps 0..levels-1 give sums, sweep `levels`
 //                             gives the outputs
 //   row_sums                  the most sums any level needs
+//   kept, kept_from           results of functions that several sweeps read, and the sweep that computes each
 //   row_maxima                for each level, a bit for each of its sums that is a maximum
 //   column_sweep              the sweep whose column values are accumulated
 //   matrices_read, columns_read   per sweep, a bit for each operand that it reads (what is kept is read once)
@@ -19,6 +20,7 @@
 //   epilogue                  whether a column output is more than its sum
 //   one_group                 whether one row group takes all rows and writes the column outputs: no final reduce
 //   sliced, per_slice         whether there are slices, and column tensors with a row for each
+//   matrices_shared           a bit for each of Matrices that all slices share
 //   columns_per_slice, outputs_per_slice   a bit for each of Columns, of ColumnOutputs
 //   row_bytes                 sizeof(Row) when the two-pass form stores it, else 0
 //   scalars, scalar_parts     outputs that are the largest magnitude of a value, and the partials of one that a row
@@ -28,14 +30,15 @@
 //   Row                                        the values of one row (inputs and results of reductions)
 //   begin(row, inputs)                         from the row inputs
 //   element(Index<sweep>, row, m, c, values)   one element: m of the matrices, c of the columns; fills values.sum,
-//                                              .column, .scalar, .output
+//                                              .column, .scalar, .output; and .kept in a sweep that computes one, or
+//                                              reads it from there in later ones with `keeps`
 //   reduced(Index<level>, row, sum)            from the sums of one level
 //   row_outputs(row, out)                      where there are RowOutputs, after the last level
 //   finish(Index<i>, arguments, slice, column, sum)   with epilogue: column output i
 // clang-format on
 // One struct per path, Plan and UnalignedPlan, derived from it, holds the schedule: threads_per_row, rows_per_block,
 // rows_per_team, cluster, vector_width, pipeline_depth, staging, row_memory, column_memory, pace, pace_slack,
-// shared_bytes. It is the P of all templates; the final reduce, which all paths share, takes Plan.
+// shared_bytes, keeps_elements. It is the P of all templates; the final reduce, which all paths share, takes Plan.
 #pragma once
 #include "types.cuh"
 
@@ -43,7 +46,7 @@ namespace normjit {
 
 struct Operand {
     void* data;        // [rows, cols], [rows] or [cols]; an output may be exactly one of the matrices
-    int64 row_stride;  // matrices only: elements from one row to the next; 0 repeats one row
+    int64 row_stride;  // of [rows, cols] and [rows]: elements from one row to the next; 0 repeats one row
 };
 
 struct Arguments {
@@ -97,6 +100,11 @@ NORMJIT_DEVICE int64 first_element(const Arguments& a, int place, const RowPlace
     if constexpr (P::sliced) return at.slice * a.slice_stride[place] + element;
     return element;
 }
+// Returns the element of a [rows] tensor that belongs to a row.
+template <class P>
+NORMJIT_DEVICE int64 row_element(const Arguments& a, int place, const RowPlace& at) {
+    return P::sliced ? first_element<P>(a, place, at) : at.row;
+}
 
 // The first place of each kind of operand in Arguments.
 template <class P>
@@ -117,13 +125,13 @@ NORMJIT_DEVICE uint32* progress_of(const Arguments& a) { return progress_counter
 enum class Staging { registers, async, bulk };
 enum class Memory { registers, shared, global };
 
-template <class P>
+template <class P, bool keeps>
 struct Values {
     typename P::Math sum[at_least(P::row_sums, 1)], column[at_least(P::ColumnOutputs::count, 1)],
-        scalar[at_least(P::scalars, 1)], output[at_least(P::Outputs::count, 1)];
+        scalar[at_least(P::scalars, 1)], output[at_least(P::Outputs::count, 1)], kept[at_least(P::kept, 1)];
 };
 template <class P>
-using ValuesOf = Values<typename P::Formula>;
+using ValuesOf = Values<typename P::Formula, P::keeps_elements>;
 
 // The sizes of the row kernel. One team of threads_per_row threads (times cluster) owns a row; lane t of a team owns
 // the vectors t, t + threads_per_row, ... of its block's share of the columns.

@@ -50,8 +50,14 @@ __device__ __forceinline__ void RowKernel<P>::request_inputs(int place) {
             else
                 write_shared(input_slot(place, i.value), load_scalar<T, float>(next_input[i.value], 0));
         }
-        next_input[i.value] += int64(step) * bytes_of<T>;
+        next_input[i.value] += row_step * bytes_of<T>;
     });
+    if constexpr (passes_slices && P::Rows::count > 0) {
+        if (enters_slice(input_in_slice))
+            unroll<0, P::Rows::count>([&](auto i) {
+                next_input[i.value] += slice_gap(of_rows) * bytes_of<typename P::Rows::template type<i.value>>;
+            });
+    }
 }
 
 template <class P>
@@ -86,19 +92,21 @@ __device__ __forceinline__ void RowKernel<P>::request(int place) {
             using T = typename Matrices::template type<i.value>;
             constexpr int bytes = bytes_of<T, width>;
             constexpr int at = Matrices::template words_before<width, i.value>();
+            constexpr bool of_all_slices =
+                P::matrices_shared >> i.value & 1;  // the block's other rows may have it in L1
 #pragma unroll
             for (int v = 0; v < steps; v++) {
                 if (!valid(v)) continue;
                 const char* from = next[i.value] + v * L::lanes * bytes;
                 if constexpr (L::shifted) {
                     if (is_inner(v))
-                        copy_async<bytes>(slot<i.value>(place, v), from);
+                        copy_async<bytes, of_all_slices>(slot<i.value>(place, v), from);
                     else
                         copy_async_inside<T, width, P::cols>(slot<i.value>(place, v), from, column_of(v));
                 } else if constexpr (L::staged)
-                    copy_async<bytes>(slot<i.value>(place, v), from);
+                    copy_async<bytes, of_all_slices>(slot<i.value>(place, v), from);
                 else
-                    load<bytes, by_l1>(from, raw[place][v] + at);
+                    load<bytes, by_l1 || of_all_slices>(from, raw[place][v] + at);
             }
         });
     }

@@ -38,6 +38,7 @@ struct RowKernel {
     uint32 first_vector, my_vectors;  // vectors of this block's share of the row
     int shift;                        // elements of a row's first vector that lie before the row: see edges.cuh
     Math sums[at_least(column_sums, 1)][steps][width];
+    Math elements[P::keeps_elements ? P::kept : 1][steps][width];  // results of functions, for later sweeps of the row
     Math largest[at_least(scalars, 1)];  // the largest magnitudes in all rows of this lane so far
     uint32 column_raw[columns_kept ? steps : 1][at_least(column_words, 1)];
     uint32 raw[L::staged || reread ? 1 : depth][steps][matrix_words];  // register staging: the rows in flight
@@ -59,7 +60,9 @@ struct RowKernel {
     // True if a team's rows continue from slice to slice. Then these count the next row's place in its slice, for
     // cursors and for outputs.
     static constexpr bool passes_slices = P::sliced && !P::per_slice;
-    uint32 next_in_slice, output_in_slice, step_in_slice;
+    uint32 next_in_slice, input_in_slice, output_in_slice, step_in_slice;
+    static constexpr int of_rows = P::Rows::count > 0 ? At::rows : At::row_outputs;  // all tensors of rows step alike
+    int64 row_step;    // elements of such a tensor from one row of this team to the next
     uint32 rows_done;  // rows of all pieces that this team has done, so that stages continue where they were
     int64 slice;       // the current piece's
 
@@ -102,9 +105,9 @@ struct RowKernel {
         const RowPlace place = P::per_slice ? RowPlace{slice, first} : place_of<P>(a, first);
         if constexpr (passes_slices) {
             step_in_slice = step % uint32(a.slice_rows);
-            next_in_slice = output_in_slice = uint32(place.row);
+            next_in_slice = input_in_slice = output_in_slice = uint32(place.row);
         }
-        const int64 number = P::per_slice ? slice * a.slice_rows + first : first;
+        row_step = passes_slices ? elements_of_step(of_rows) : step;
         const uint32 of_row = ceil_div(shift + P::cols, width),
                      left = of_row > first_vector ? of_row - first_vector : 0;
         my_vectors = left < L::vectors ? left : L::vectors;
@@ -118,8 +121,9 @@ struct RowKernel {
             next_step[i.value] = elements_of_step(of) * size;
         });
         unroll<0, P::Rows::count>([&](auto i) {
-            next_input[i.value] = (const char*)a.operand[At::rows + i.value].data +
-                                  number * bytes_of<typename P::Rows::template type<i.value>>;
+            next_input[i.value] =
+                (const char*)a.operand[At::rows + i.value].data +
+                row_element<P>(a, At::rows + i.value, place) * bytes_of<typename P::Rows::template type<i.value>>;
         });
         unroll<0, outputs>([&](auto i) {
             constexpr int size = sizeof(typename P::Outputs::template type<i.value>);
@@ -129,7 +133,8 @@ struct RowKernel {
         });
         unroll<0, row_outputs>([&](auto i) {
             constexpr int size = sizeof(typename P::RowOutputs::template type<i.value>);
-            row_output[i.value] = (char*)a.operand[At::row_outputs + i.value].data + number * size;
+            constexpr int of = At::row_outputs + i.value;
+            row_output[i.value] = (char*)a.operand[of].data + row_element<P>(a, of, place) * size;
         });
     }
 
@@ -185,7 +190,17 @@ struct RowKernel {
 #pragma unroll
             for (int i = 0; i < columns; i++) ce[i] = c[i][e];
             ValuesOf<P> values;
+            if constexpr (P::keeps_elements) {
+#pragma unroll
+                for (int k = 0; k < P::kept; k++)
+                    if (level > P::kept_from[k]) values.kept[k] = elements[k][v][e];
+            }
             P::element(Index<level>{}, row, me, ce, values);
+            if constexpr (P::keeps_elements) {
+#pragma unroll
+                for (int k = 0; k < P::kept; k++)
+                    if (level == P::kept_from[k]) elements[k][v][e] = values.kept[k];
+            }
             if constexpr (level < P::levels) {
 #pragma unroll
                 for (int s = 0; s < P::row_sums; s++) {
@@ -230,7 +245,7 @@ struct RowKernel {
             unroll<0, row_outputs>([&](auto i) {
                 using T = typename P::RowOutputs::template type<i.value>;
                 store_scalar<T>(row_output[i.value], 0, values[i.value]);
-                row_output[i.value] += int64(step) * bytes_of<T>;
+                row_output[i.value] += row_step * bytes_of<T>;
             });
         }
     }
@@ -289,11 +304,16 @@ struct RowKernel {
         if (active) store_row_outputs(row);
         unroll<0, outputs>([&](auto i) { output[i.value] += output_step[i.value]; });
         if constexpr (passes_slices) {
-            if (enters_slice(output_in_slice))
+            if (enters_slice(output_in_slice)) {
                 unroll<0, outputs>([&](auto i) {
                     using T = typename P::Outputs::template type<i.value>;
                     output[i.value] += slice_gap(At::outputs + i.value) * int64(sizeof(T));
                 });
+                unroll<0, row_outputs>([&](auto i) {
+                    using T = typename P::RowOutputs::template type<i.value>;
+                    row_output[i.value] += slice_gap(of_rows) * bytes_of<T>;
+                });
+            }
         }
         if constexpr (P::staging == Staging::bulk && P::levels == 0) {
             TeamReduction<P>::sync_team(team);

@@ -56,11 +56,12 @@ struct Stream {
             unpack<T, width>(words, to.value[i.value]);
         });
     }
-    NORMJIT_DEVICE void begin_row(const Arguments& a, int64 index, typename P::Row& row) {
+    NORMJIT_DEVICE void begin_row(const Arguments& a, const RowPlace& at, typename P::Row& row) {
         Math inputs[at_least(P::Rows::count, 1)];
         unroll<0, P::Rows::count>([&](auto i) {
-            inputs[i.value] =
-                load_scalar<typename P::Rows::template type<i.value>, Math>(a.operand[At::rows + i.value].data, index);
+            constexpr int place = At::rows + i.value;
+            inputs[i.value] = load_scalar<typename P::Rows::template type<i.value>, Math>(a.operand[place].data,
+                                                                                          row_element<P>(a, place, at));
         });
         P::begin(row, inputs);
     }
@@ -130,7 +131,7 @@ NORMJIT_DEVICE void two_pass_rows(const Arguments& a) {
     for (int64 index = blockIdx.x; index < a.rows; index += gridDim.x) {
         typename P::Row row;
         const RowPlace place = place_of<P>(a, index);
-        S::begin_row(a, index, row);
+        S::begin_row(a, place, row);
         if constexpr (P::levels > 0)
             unroll<0, P::levels>([&](auto level) {
                 typename P::Math sum[S::row_sums];
@@ -146,7 +147,8 @@ NORMJIT_DEVICE void two_pass_rows(const Arguments& a) {
                 P::row_outputs(row, values);
                 unroll<0, P::RowOutputs::count>([&](auto i) {
                     using T = typename P::RowOutputs::template type<i.value>;
-                    store_scalar<T>(a.operand[S::At::row_outputs + i.value].data, index, values[i.value]);
+                    constexpr int to = S::At::row_outputs + i.value;
+                    store_scalar<T>(a.operand[to].data, row_element<P>(a, to, place), values[i.value]);
                 });
             }
         }
@@ -188,7 +190,7 @@ struct ColumnWalk {
                 if constexpr (P::levels > 0)
                     row[b] = ((const typename P::Row*)a.row_values)[number(index)];
                 else
-                    S::begin_row(a, number(index), row[b]);
+                    S::begin_row(a, place(index), row[b]);
             }
 #pragma unroll
             for (int b = 0; b < batch; b++)

@@ -27,10 +27,14 @@ Expressions::Expressions(const plan::Plan& plan)
         const std::string name = ir::name(function_, id);
         names_[id] = function_[id].op == Op::final_reduce ? "sum" : name.empty() ? "" : identifier(name);
     }
+    const auto name_value = [&](ValueId id) {
+        if (names_[id].empty()) names_[id] = identifier(fmt::format("t{}", id));
+    };
     for (const ValueId id : plan.row_slots) {
         in_row_[id] = true;
-        if (names_[id].empty()) names_[id] = identifier(fmt::format("t{}", id));
+        name_value(id);
     }
+    for (const ValueId id : plan.cuda().kept_elements) name_value(id);
 }
 
 std::string Expressions::name_in_use(ValueId id) const {

@@ -140,11 +140,15 @@ class Printer {
         line("    static constexpr int cols = {}, levels = {}, row_sums = {}, column_sweep = {};", plan_.spec.cols,
              levels(), plan_.cuda().row_sums, plan_.column_sweep);
         line("    static constexpr uint32 row_maxima[] = {{{}}};", row_maxima());
+        line("    static constexpr int kept = {}, kept_from[] = {{{}}};", plan_.cuda().kept_elements.size(),
+             kept_from());
         line("    static constexpr uint32 matrices_read[] = {{{}}}, columns_read[] = {{{}}};",
              masks(operands_.matrices()), masks(operands_.columns()));
         line("    static constexpr bool dependents = {}, epilogue = {};", plan_.cuda().dependents, has_epilogue());
         line("    static constexpr bool one_group = {}, sliced = {}, per_slice = {};", plan_.cuda().one_group,
              plan_.spec.has_slices(), plan_.spec.has_per_slice());
+        const auto is_shared = [&](const Operand& matrix) { return plan_.spec.has_slices() && !matrix.axes.slice; };
+        line("    static constexpr uint32 matrices_shared = {};", mask_of(operands_.matrices(), is_shared));
         line("    static constexpr uint32 columns_per_slice = {}, outputs_per_slice = {};",
              mask_per_slice(operands_.columns()), mask_per_slice(operands_.column_outputs()));
         line("    static constexpr int row_bytes = {}, scalars = {}, scalar_parts = {};", plan_.geometry.cuda.row_bytes,
@@ -223,15 +227,17 @@ class Printer {
 
     void element(int index) {
         const Sweep& sweep = plan_.sweeps[static_cast<size_t>(index)];
-        line("    {} element(Index<{}>, const Row& row, const Math* m, const Math* c, Values<Formula>& out) {{",
+        line("    template <bool keeps>");
+        line("    {} element(Index<{}>, const Row& row, const Math* m, const Math* c, Values<Formula, keeps>& out) {{",
              device_function, index);
         element_inputs(sweep);
         for (ValueId id = 0; id < function_.size(); ++id) {
             if (!contains(sweep.elements, id) && !contains(sweep.column_values, id)) continue;
             const Op op = function_[id].op;
             if (op == Op::input || op == Op::constant || expressions_.name(id).empty()) continue;
-            line("        const Math {} = {};", expressions_.name(id), expressions_.body(id));
+            line("        const Math {} = {};", expressions_.name(id), element_value(id, index));
         }
+        keep_elements(index);
         const int sums = index < levels() ? plan_.cuda().row_sums : 0;
         for (int s = 0; s < sums; ++s) {
             const bool there = static_cast<size_t>(s) < sweep.row_reductions.size();
@@ -242,6 +248,33 @@ class Printer {
         for (size_t i = 0; i < outputs.size() && sweep.is_last(); ++i)
             line("        out.output[{}] = {};", i, expressions_.use(value_of(outputs[i])));
         line("    }}");
+    }
+
+    /// Returns the first sweep that computes the value.
+    int first_sweep(ValueId id) const {
+        const auto computes = [&](const Sweep& sweep) { return contains(sweep.elements, id); };
+        return static_cast<int>(std::ranges::find_if(plan_.sweeps, computes) - plan_.sweeps.begin());
+    }
+
+    std::string element_value(ValueId id, int sweep) const {
+        const std::vector<ValueId>& kept = plan_.cuda().kept_elements;
+        const auto place = std::ranges::find(kept, id);
+        if (place == kept.end() || first_sweep(id) == sweep) return expressions_.body(id);
+        return fmt::format("keeps ? out.kept[{}] : {}", place - kept.begin(), expressions_.body(id));
+    }
+
+    void keep_elements(int sweep) {
+        const std::vector<ValueId>& kept = plan_.cuda().kept_elements;
+        for (size_t i = 0; i < kept.size(); ++i) {
+            if (first_sweep(kept[i]) == sweep) line("        out.kept[{}] = {};", i, expressions_.name(kept[i]));
+        }
+    }
+
+    /// Returns, for each of the kept elements, the sweep that computes it.
+    std::string kept_from() const {
+        std::vector<int> sweeps;
+        for (const ValueId id : plan_.cuda().kept_elements) sweeps.push_back(first_sweep(id));
+        return sweeps.empty() ? "0" : fmt::format("{}", fmt::join(sweeps, ", "));
     }
 
     ValueId value_of(const Operand& output) const {
@@ -323,6 +356,7 @@ class Printer {
             "pipeline_depth = {};",
             s.threads_per_row, s.rows_per_block, s.cluster, s.vector_width, s.pipeline_depth);
         line("    static constexpr Staging staging = Staging::{};", normjit::name(s.staging));
+        line("    static constexpr bool keeps_elements = {};", planned.keeps_elements);
         line("    static constexpr int rows_per_team = {};", s.rows_per_team);
         line("    static constexpr Memory row_memory = Memory::{}, column_memory = Memory::{};",
              normjit::name(s.row_memory), normjit::name(s.column_memory));

@@ -5,6 +5,7 @@
 #include "support/try.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -199,7 +200,34 @@ Status CudaKernel::run(const Step& step, const RowPartition& partition, Stream s
     return driver.check(driver.cuLaunchKernelEx(&config, step.function, parameters, nullptr), "launching a kernel");
 }
 
+/// True if the rows of different slices lie closer together than those of one slice, as the heads of a token do.
+bool CudaKernel::slices_are_inner(const LaunchArguments& arguments) const {
+    if (operands.has_per_slice() || arguments.slices <= 1 || arguments.rows <= 1) return false;
+    const auto matrices = operands.matrices();
+    const auto found = std::ranges::find_if(matrices, [](const Operand& matrix) { return matrix.axes.slice; });
+    if (found == matrices.end()) return false;
+    const LaunchOperand& first = given(arguments, *found);
+    return first.slice_stride < first.row_stride;
+}
+
+namespace {
+
+/// Returns the same problem with the rows of each slice as slices.
+LaunchArguments with_slices_as_rows(const LaunchArguments& arguments) {
+    LaunchArguments swapped = arguments;
+    std::swap(swapped.rows, swapped.slices);
+    for (LaunchOperand& operand : swapped.operands) std::swap(operand.row_stride, operand.slice_stride);
+    return swapped;
+}
+
+}  // namespace
+
+/// Goes through the rows in the order of the memory where no tensor has a row for each slice.
 Status CudaKernel::launch(const LaunchArguments& arguments) const {
+    return slices_are_inner(arguments) ? launch_in_order(with_slices_as_rows(arguments)) : launch_in_order(arguments);
+}
+
+Status CudaKernel::launch_in_order(const LaunchArguments& arguments) const {
     NORMJIT_TRY(const auto chosen, path_for(arguments));
     NORMJIT_TRY(CudaArguments to, code_arguments(arguments, *chosen.loaded.path, chosen.partition));
     const ContextScope scope(*gpu_);

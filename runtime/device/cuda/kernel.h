@@ -53,6 +53,8 @@ class CudaKernel final : public Kernel::Impl {
     RowPartition partition(const LaunchArguments& arguments, const CudaPath& path) const;
     Expected<CudaArguments> code_arguments(const LaunchArguments& arguments, const CudaPath& path,
                                            const RowPartition& partition) const;
+    bool slices_are_inner(const LaunchArguments& arguments) const;
+    Status launch_in_order(const LaunchArguments& arguments) const;
     Status run(const Step& step, const RowPartition& partition, Stream stream, CudaArguments& to) const;
 
     const std::shared_ptr<const Gpu> gpu_;

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// silu(z) = z * sigmoid(z) and gelu_tanh(z) = z * sigmoid(z * (linear + cubic * z^2)), as their derivatives write it: one
+// sigmoid then serves both. The maximum keeps infinity times 0 out of what is 0 there.
+#include "ir/arithmetic.h"
+#include "passes/passes.h"
+
+namespace normjit::passes {
+
+namespace {
+
+using ir::Op;
+using ir::ValueId;
+
+/// Less is as good as -infinity: the sigmoid is 0 in the compute type.
+double least_of(Op op, DType compute) {
+    if (op == Op::gelu_tanh) return -22;
+    return compute == DType::f64 ? -746 : -104;
+}
+
+/// Appends what gelu_tanh gives to its sigmoid.
+ValueId gelu_exponent(ir::Function& function, ValueId a) {
+    const ir::Shape shape = function[a].shape;
+    const auto product = [&](ValueId left, ValueId right) {
+        return append(function, {.op = Op::mul, .shape = shape, .operands = {left, right}});
+    };
+    const auto number = [&](double value) { return append(function, {.op = Op::constant, .constant = value}); };
+    const ValueId cubic = product(product(a, a), number(ir::gelu_cubic));
+    const ValueId factor =
+        append(function, {.op = Op::add, .shape = shape, .operands = {cubic, number(ir::gelu_linear)}});
+    return product(a, factor);
+}
+
+}  // namespace
+
+ir::Function expand_gates(const ir::Function& function) {
+    return rewrite(function, [&](ir::Function& copy, ir::ValueId, ir::Value value) {
+        if (value.op != Op::silu && value.op != Op::gelu_tanh) return append(copy, std::move(value));
+        const ValueId a = value.operands[0];
+        const ValueId least = append(copy, {.op = Op::constant, .constant = least_of(value.op, function.compute)});
+        const ValueId linear = append(copy, {.op = Op::max, .shape = value.shape, .operands = {a, least}});
+        const ValueId exponent = value.op == Op::silu ? a : gelu_exponent(copy, a);
+        const ValueId gate =
+            append(copy, {.op = Op::sigmoid, .shape = value.shape, .operands = {exponent, ir::no_value}});
+        return append(copy,
+                      {.op = Op::mul, .shape = value.shape, .operands = {linear, gate}, .name = std::move(value.name)});
+    });
+}
+
+}  // namespace normjit::passes
