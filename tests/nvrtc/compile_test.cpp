@@ -176,10 +176,19 @@ void check_no_local_memory(const std::string& log, int sm) {
     CHECK(kernels == count(log, "Compiling entry function"));
 }
 
+/// Returns all texts, or a sample with a limited NORMJIT_TEST_ROUNDS.
+std::vector<std::string> sample(std::span<const char* const> texts) {
+    std::vector<std::string> left(texts.begin(), texts.end());
+    test::Random random(test::seed());
+    while (static_cast<int64_t>(left.size()) > test::rounds(static_cast<int64_t>(texts.size())))
+        left.erase(left.begin() + random.between(0, static_cast<int64_t>(left.size()) - 1));
+    return left;
+}
+
 void check_architecture(int sm, std::span<const char* const> texts = specs) {
     if (!has_compiler() || !knows(sm)) return;
     const Target target = *parse_target("sm_" + std::to_string(sm));
-    for (const std::string text : texts) {
+    for (const std::string& text : sample(texts)) {
         CAPTURE(text);
         const Spec spec = *parse_spec(text);
         const auto result = compiled(spec, heuristic(spec, target), target);

@@ -43,10 +43,11 @@ End with_failing(int64_t point, const std::function<Status()>& work) {
     return status.ok() ? End::worked : End::status;
 }
 
-/// Fails every allocation of the work, with sanitizers every seventh; then `next` must work.
+/// Fails every allocation of the work, with sanitizers every seventh, fewer with a limited NORMJIT_TEST_ROUNDS; then
+/// `next` must work.
 int64_t fail_everywhere(const std::function<Status(int64_t)>& work, const std::function<void(int64_t)>& next) {
     int64_t ends[4] = {};
-    const int64_t step = keeps_freed_memory() && !is_long() ? 7 : 1;
+    const int64_t step = keeps_freed_memory() && !is_long() ? 7 : 100 / rounds(100);
     for (int64_t point = 0;; point += step) {
         CAPTURE(point);
         const End end = with_failing(point, [&] { return work(point); });

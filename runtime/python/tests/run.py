@@ -1,22 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""run.py FILE: runs the tests of a file with pytest. Exit code 3, and one line, if this interpreter lacks a package
-that the file names: `# needs: numpy torch`. tools/ci/python.sh reads that line as well."""
+"""run.py FILE...: runs the tests of files in one process, with pytest. A file that names packages that this interpreter
+lacks, `# needs: numpy torch`, is left out with a line that says so; exit code 3 if all are. tools/ci/python.sh reads that
+line as well."""
 import importlib.util
 import pathlib
 import re
 import sys
 
 
-def main(file):
+def missing(file):
+    """Returns the packages that a file needs and this interpreter lacks."""
     needed = re.search(r"^# needs: (.*)$", pathlib.Path(file).read_text(), re.MULTILINE)
-    missing = [name for name in dict.fromkeys(["pytest", *needed[1].split()]) if importlib.util.find_spec(name) is None]
-    if missing:
-        print(f"skipped: for want of packages, which tools/test.sh --python installs [{', '.join(missing)}]")
+    return [name for name in dict.fromkeys(["pytest", *needed[1].split()]) if importlib.util.find_spec(name) is None]
+
+
+def main(files):
+    lacking = {file: missing(file) for file in files}
+    names = sorted({name for each in lacking.values() for name in each})
+    if names:
+        print(f"skipped: for want of packages, which tools/test.sh --python installs [{', '.join(names)}]")
+    files = [file for file in files if not lacking[file]]
+    if not files:
         return 3
     import pytest
 
-    return pytest.main(["-q", "-rs", "-p", "no:cacheprovider", "-W", "error::pytest.PytestUnraisableExceptionWarning", file])
+    return pytest.main(["-q", "-rs", "-p", "no:cacheprovider", "-W", "error::pytest.PytestUnraisableExceptionWarning", *files])
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1:]))

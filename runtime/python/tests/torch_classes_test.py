@@ -4,6 +4,7 @@
 adaptive one."""
 import importlib
 import inspect
+import os
 import pathlib
 import warnings
 
@@ -14,9 +15,13 @@ import transformers.models
 WAYS_TO_MAKE = [(64,), (64, 1e-6), (), (torch.nn.Module(),)]
 
 
+# Imports take the time: with NORMJIT_TEST_ROUNDS=25% every fourth file is tried.
+STEP = round(100 / float(os.environ.get("NORMJIT_TEST_ROUNDS", "100%").partition("%")[0]))
+
+
 def classes():
-    """Returns the norm classes of all files that can be imported here, by name."""
-    for path in sorted(pathlib.Path(transformers.models.__path__[0]).glob("*/modeling_*.py")):
+    """Returns the norm classes of the files that can be imported here, by name."""
+    for path in sorted(pathlib.Path(transformers.models.__path__[0]).glob("*/modeling_*.py"))[::STEP]:
         name = f"transformers.models.{path.parent.name}.{path.stem}"
         try:
             module = importlib.import_module(name)
@@ -48,4 +53,4 @@ def test_classes():
                     recognised.add(kind)
                     wrong += [kind.__name__ for word in ("Unweighted", "Ada") if word in kind.__name__]
     assert not wrong
-    assert len(recognised) >= 220  # 225 of transformers 5.23
+    assert len(recognised) >= 220 / STEP * (1 if STEP == 1 else 0.8)  # 225 of transformers 5.23
