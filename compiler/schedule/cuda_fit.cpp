@@ -29,9 +29,11 @@ bool CudaFit::is_comfortable(const CudaSchedule& s) const {
 }
 
 /// Returns the registers that ptxas needs in addition to data and work: 20 for addresses and counters, more with many
-/// vectors a thread and for some targets (NOTES N-709).
+/// vectors a thread, for functions of elements, whose instructions overlap, and for some targets (NOTES N-709).
 int64_t CudaFit::other_registers(const plan::PlannedPath& planned) const {
+    constexpr int64_t functions = 16;
     int64_t others = planned.steps > 4 ? 40 : 20;
+    if (kept_elements_ > 0) others += functions;
     if (target_.cuda.sm >= 100 && shape_.shifted) others = std::max<int64_t>(others, 36);
     if (target_.cuda.sm < 90 && shape_.shifted) others = std::max<int64_t>(others, 28);
     if (target_.cuda.sm >= 120 && planned.schedule.cluster > 1) others += 32;

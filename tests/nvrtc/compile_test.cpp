@@ -71,7 +71,10 @@ constexpr const char* specs[] = {
 /// Norms of the library.
 constexpr const char* specs_of_formulas[] = {
     "gated_rmsnorm cols=128 x=bf16 gamma=f32",
+    "gated_rmsnorm cols=4096 x=bf16 gamma=bf16",
     "gated_rmsnorm cols=4096 x=bf16 gamma=f32 save=none",
+    "rmsnorm_of_gated rows=8192 cols=4096 x=bf16 gamma=bf16 save=none",
+    "rmsnorm_of_gated pass=forward rows=1048576 cols=128 x=bf16 gamma=f32",
     "gated_rmsnorm pass=forward cols=8192 x=f16 gamma=f32 out=y,rstd",
     "rmsnorm_of_gated cols=4096 x=bf16 gamma=f32",
     "rmsnorm_of_gated cols=16384 x=bf16",

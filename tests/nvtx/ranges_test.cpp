@@ -97,11 +97,13 @@ TEST_CASE("a kernel from the disk is loaded but not compiled") {
 TEST_CASE("tuning is a range around its candidates' ranges") {
     EngineOptions options;
     options.tune = TunePolicy::on_miss;
-    options.tune_seconds = 0.05;
-    const Engine engine = engine_with(options);
-    told();
-    REQUIRE(engine.prepare(*parse_spec("layernorm rows=4 cols=72")).ok());
-    const Events events = told();
+    Events events;
+    for (options.tune_seconds = 0.05; events.size() <= 6 && options.tune_seconds < 60; options.tune_seconds *= 4) {
+        const Engine engine = engine_with(options);  // a busy machine may time nothing in so few seconds
+        told();
+        REQUIRE(engine.prepare(*parse_spec("layernorm rows=4 cols=72")).ok());
+        events = told();
+    }
     REQUIRE(events.size() > 6);
     CHECK(events[0] == "0 push normjit: prepare layernorm rows=4 cols=72");
     CHECK(events[1] == "1 push normjit: tune layernorm rows=4 cols=72");
