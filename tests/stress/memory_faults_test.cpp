@@ -9,6 +9,7 @@
 
 #include "normjit/normjit.h"
 
+#include <algorithm>
 #include <csignal>
 #include <functional>
 #include <new>
@@ -47,7 +48,8 @@ End with_failing(int64_t point, const std::function<Status()>& work) {
 /// `next` must work.
 int64_t fail_everywhere(const std::function<Status(int64_t)>& work, const std::function<void(int64_t)>& next) {
     int64_t ends[4] = {};
-    const int64_t step = keeps_freed_memory() && !is_long() ? 7 : 100 / rounds(100);
+    const int64_t part = 100 / rounds(100),
+                  step = keeps_freed_memory() && !is_long() ? std::max<int64_t>(7, 2 * part) : part;
     for (int64_t point = 0;; point += step) {
         CAPTURE(point);
         const End end = with_failing(point, [&] { return work(point); });
