@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.compile(model, backend="normjit"): Inductor with a pass over its graphs that puts kernels of formulas in the place
+of row-wise regions."""
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch._inductor import config
+from torch._inductor.custom_graph_pass import CustomGraphPass
+
+import normjit
+from normjit._library import Error, InvalidArgument
+from normjit.torch import _kernels, graph_costs, graph_formula, graph_operator
+from normjit.torch.graph_nodes import Frame, Node, hint, value
+from normjit.torch.graph_regions import Region, is_row_reduction
+from normjit.torch.log import logger
+
+MOST_TENSORS = 16  # of a formula
+MOST_REPORTED = 1000
+TAKE = ("faster", "all", "none")
+OPTION = "normjit.take"
+
+_reported: list[dict[str, Any]] = []
+
+
+class GraphPass(CustomGraphPass):
+    """A pass over Inductor's post-grad graphs, for who has a backend of his own:
+
+        torch.compile(model, options={"post_grad_custom_pre_pass": normjit.torch.GraphPass()})
+
+    take   which regions get normjit's kernel: "faster", those whose predicted time is lower than Inductor's; "all", each
+           that a formula can compute; "none"
+    after  another pass, which runs before"""
+
+    def __init__(self, take: str = "faster", after: Any = None) -> None:
+        if take not in TAKE:
+            raise InvalidArgument(f"{OPTION}: {take!r}; allowed: {', '.join(TAKE)}")
+        self.take, self.after = take, after
+        graph_operator.register()
+
+    def __call__(self, graph: torch.fx.Graph) -> None:
+        for each in _listed(self.after):
+            each(graph)
+        if self.take != "none":
+            _Rewriter(graph, self.take).run()
+
+    def uuid(self) -> Any:
+        others = [each.uuid() if isinstance(each, CustomGraphPass) else None for each in _listed(self.after)]
+        if None in others:
+            return None  # the graph is not cached then
+        return _fingerprint(), self.take, *others
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is GraphPass and (self.take, self.after) == (other.take, other.after)
+
+    def __hash__(self) -> int:
+        return hash(self.take)
+
+
+def backend(module: torch.fx.GraphModule, inputs: Any, *, mode: str | None = None,
+            options: Mapping[str, Any] | None = None, **named: Any) -> Any:
+    """Compiles as torch.compile's own backend does, and takes its modes and options. In addition
+    options={"normjit.take": "all"} is GraphPass(take=)."""
+    from torch._inductor.compile_fx import compile_fx
+
+    given = dict(options or {})
+    take = given.pop(OPTION, "faster")
+    patches = torch._TorchCompileInductorWrapper(mode, given, None).config
+    others = patches.get("post_grad_custom_pre_pass", config.post_grad_custom_pre_pass)
+    patches = {**patches, "post_grad_custom_pre_pass": GraphPass(take, others)}
+    return compile_fx(module, inputs, config_patches=patches)
+
+
+def _reset() -> None:
+    """What torch.compiler.reset() calls: forgets the memory of CUDA graphs."""
+    if torch.cuda.is_available():
+        from torch._inductor.cudagraph_trees import reset_cudagraph_trees
+
+        reset_cudagraph_trees()
+
+
+backend.reset = _reset  # type: ignore[attr-defined]
+
+
+def graph_report() -> list[dict[str, Any]]:
+    """Returns a dict for each region of the graphs that this process compiled with backend="normjit", in order.
+
+    taken     whether it got normjit's kernel
+    why       why, or why not
+    rows      of the call that was compiled for; None if that is not known
+    cols      the number of columns
+    nodes     the names of the graph's nodes
+    formula   the text of its kernel, if a formula can compute it
+    bytes     that are moved in and around the region: with normjit's kernel, and all by Inductor
+    seconds   predicted for both
+    calls     of such kernels in this process
+
+    Regions of a graph from Inductor's cache were decided by the process that compiled it; of those only the kernels that
+    ran are here."""
+    known = {each["formula"] for each in _reported}
+    cached = [{"taken": True, "why": "in a graph from the cache", "formula": spec} for spec in graph_operator.calls
+              if spec not in known]
+    return [{**each, "calls": graph_operator.calls.get(each["formula"], 0)} if each["taken"] or "formula" in each else
+            dict(each) for each in (*_reported, *cached)]
+
+
+def _listed(passes: Any) -> list[Callable[[torch.fx.Graph], None]]:
+    return [] if passes is None else list(passes) if isinstance(passes, (list, tuple)) else [passes]
+
+
+@functools.lru_cache(maxsize=None)
+def _fingerprint() -> str:
+    """Returns a hash of what decides about a graph: these sources, and the library's version."""
+    sources = hashlib.sha256(normjit.__version__.encode())
+    folder = os.path.dirname(os.path.abspath(__file__))
+    for name in sorted(os.listdir(folder)):
+        if name.startswith("graph") and name.endswith(".py"):
+            with open(os.path.join(folder, name), "rb") as source:
+                sources.update(source.read())
+    return sources.hexdigest()
+
+
+@functools.lru_cache(maxsize=None)
+def _why_not(device: str) -> str | None:
+    return _kernels.why_not(device)
+
+
+class _Rewriter:
+    """Finds the regions of one graph, and replaces those to be taken."""
+
+    def __init__(self, graph: torch.fx.Graph, take: str) -> None:
+        self.graph, self.take = graph, take
+        self.seen: set[Node] = set()
+
+    def run(self) -> None:
+        is_changed = False
+        for seed in [node for node in self.graph.nodes if is_row_reduction(node)]:
+            if seed in self.seen:
+                continue
+            if self._consider(seed):
+                _sort(self.graph)
+                is_changed = True
+        if is_changed:
+            self.graph.lint()
+
+    def _consider(self, seed: Node) -> bool:
+        """Replaces the region around a row reduction, or says why not."""
+        source = value(seed.args[0])
+        assert source is not None
+        self.seen.add(seed)
+        facts: dict[str, Any] = {"taken": False, "rows": None, "cols": source.shape[-1], "nodes": [seed.name]}
+        why = _why_not(source.device.type) or _refused_by_settings()
+        if why is None:
+            order = {node: i for i, node in enumerate(self.graph.nodes)}
+            region = Region(Frame.of(source), order)
+            region.grow(seed)
+            self.seen.update(region.axes)
+            facts["rows"] = hint(region.frame.rows)
+            facts["nodes"] = [node.name for node in region.members()] or [seed.name]
+            try:
+                why = self._decide(region, facts)
+            except Error as error:
+                why = str(error)
+        facts["why"] = why
+        logger.info("graph: %s of %s columns is %s: %s", seed.name, facts["cols"],
+                    "taken" if facts["taken"] else "left to Inductor", why)
+        if len(_reported) < MOST_REPORTED:
+            _reported.append(facts)
+        return bool(facts["taken"])
+
+    def _decide(self, region: Region, facts: dict[str, Any]) -> str:
+        """Replaces a region if it is to be taken, and returns why."""
+        if not region.axes:
+            return "a formula cannot say what it sums"
+        while len(region.inputs) + len(graph_formula.emitted(region)) > MOST_TENSORS:
+            return f"it has more than {MOST_TENSORS} tensors"
+        by = graph_formula.written(region)
+        facts["formula"] = by.spec
+        prediction = graph_costs.predict(region, graph_costs.machine(str(region.frame.device)))
+        if prediction is not None:
+            facts["bytes"] = (prediction.normjit_bytes, prediction.inductor_bytes)
+            facts["seconds"] = (prediction.normjit_seconds, prediction.inductor_seconds)
+        if self.take == "faster" and prediction is None:
+            return "the number of its rows is not known"
+        if self.take == "faster" and prediction is not None and not prediction.is_faster:
+            return "its predicted time is not lower than that of Inductor's kernels"
+        graph_operator.make(by.spec, region.frame.device)
+        graph_formula.replace(self.graph, region, by)
+        facts["taken"] = True
+        return "its predicted time is lower" if self.take == "faster" else "all are to be taken"
+
+
+def _refused_by_settings() -> str | None:
+    """Returns why Inductor's settings allow no kernels of others, or None."""
+    from torch._inductor.virtualized import V
+
+    if config.cpp_wrapper or getattr(V, "aot_compilation", False) is True:
+        return "its code is to be C++ only"
+    if config.emulate_precision_casts:
+        return "emulate_precision_casts is on, and formulas do not round between"
+    return None
+
+
+def _sort(graph: torch.fx.Graph) -> None:
+    from torch._inductor.pattern_matcher import stable_topological_sort
+
+    stable_topological_sort(graph)

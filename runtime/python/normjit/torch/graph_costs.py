@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predicts the time of a region, by normjit's kernel and by those that Inductor would make, from the bytes that they move
+over the bandwidth that a copy reaches on the device, and the time that calls take."""
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from normjit.torch import graph_formula, graph_nodes as nodes, graph_operator
+from normjit.torch.graph_nodes import FULL, Node, hint, kind_of, value
+from normjit.torch.graph_regions import Region, is_convex, is_row_reduction
+
+COPIED = 1 << 25  # bytes that are copied to measure the bandwidth: more than what caches hold of them
+MEASURED = 5  # times
+MOST_NEIGHBOURS = 100
+GPU_KERNEL = 3e-6  # seconds from one kernel of a stream to the next, on any GPU that normjit serves
+CPU_KERNEL = 2e-6  # seconds that Inductor's C++ kernels take to start
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a device can do: bytes a second, and the seconds that a call of each kind takes."""
+
+    bandwidth: float
+    normjit_call: float
+    inductor_kernel: float
+
+
+@functools.lru_cache(maxsize=None)
+def machine(device: str) -> Machine:
+    """Returns what a device can do, measured at the first call."""
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    with unset_fake_temporarily(), torch.no_grad():
+        source = torch.zeros(COPIED, dtype=torch.uint8, device=device)
+        target = torch.empty_like(source)
+        bandwidth = 2 * COPIED / _seconds(lambda: target.copy_(source), device)
+        spec = "norm empty(a0[M,N]) -> o0[M] { o0 = row_sum(a0) } pass=forward cols=16 a0=f32 o0=f32 out=o0"
+        little = torch.zeros(2, 16, device=device)
+        operator = torch.ops.normjit.region.default
+        call = _seconds(lambda: [operator(spec, "r0:f32", [little]) for _ in range(20)], device) / 20
+        graph_operator.calls.pop(spec)
+    return Machine(bandwidth, call, CPU_KERNEL if device == "cpu" else GPU_KERNEL)
+
+
+def _seconds(call: Any, device: str) -> float:
+    """Returns the shortest time of a call."""
+    times = []
+    for _ in range(MEASURED):
+        begin = time.perf_counter()
+        call()
+        if device != "cpu":
+            torch.cuda.synchronize(device)
+        times.append(time.perf_counter() - begin)
+    return min(times[1:])
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Bytes and seconds of the graph around a region: with normjit's kernel, and all by Inductor."""
+
+    normjit_bytes: int
+    inductor_bytes: int
+    normjit_seconds: float
+    inductor_seconds: float
+
+    @property
+    def is_faster(self) -> bool:
+        return self.normjit_seconds < self.inductor_seconds
+
+
+def predict(region: Region, on: Machine) -> Prediction | None:
+    """Returns a region's prediction, or None if its number of rows is not known."""
+    if hint(region.frame.rows) is None:
+        return None
+    around = neighbourhood(region)
+    replaced, replaced_kernels = _kernels(around, region, set())
+    inside = set(region.axes)
+    outputs = graph_formula.emitted(region)
+    left, left_kernels = _kernels(around - inside, region, set(outputs))
+    moved = sum(map(_bytes, region.inputs)) + sum(map(_bytes, outputs))
+    seconds = (moved + left) / on.bandwidth + left_kernels * on.inductor_kernel + on.normjit_call
+    return Prediction(moved + left, replaced, seconds, replaced / on.bandwidth + replaced_kernels * on.inductor_kernel)
+
+
+def neighbourhood(region: Region) -> set[Node]:
+    """Returns a region with the nodes around it that Inductor would make one kernel of, if the region were its own."""
+    members = dict.fromkeys(region.members())
+    waiting = [each for node in members for each in (*node.all_input_nodes, *node.users)]
+    while waiting and len(members) < len(region.axes) + MOST_NEIGHBOURS:
+        node = waiting.pop()
+        if node in members or not _is_fusable(node, region) or not is_convex(members, node, region.order):
+            continue
+        members[node] = None
+        waiting += [*node.all_input_nodes, *node.users]
+    return set(members)
+
+
+def _is_fusable(node: Node, region: Region) -> bool:
+    """True for what Inductor computes in the kernel of its neighbours: element-wise operations, views and sums."""
+    target: Any = node.target
+    if node.op != "call_function" or value(node) is None or node not in region.order:
+        return False
+    if kind_of(node) is not None:
+        return True
+    return isinstance(target, torch._ops.OpOverload) and torch.Tag.pointwise in target.tags
+
+
+def _kernels(inside: set[Node], region: Region, written: set[Node]) -> tuple[int, int]:
+    """Returns the bytes that Inductor's kernels for these nodes move, and their number: one for each set of connected
+    nodes, and one for all sums over rows that begin with a value of the same shape, which read again what others read."""
+    columns = [node for node in inside if _is_column_sum(node)]
+    rest = inside.difference(columns)
+    moved, count, read_by_rows = 0, 0, set()
+    outside_users = _used_outside(inside)
+    for part in _connected(rest):
+        read = {_base(each) for node in part for each in node.all_input_nodes if each not in part and not _is_free(each)}
+        made = {node for node in part if (node in outside_users or any(user in columns for user in node.users)
+                                          and not _is_inlined(node)) and not _is_view(node)}
+        if not read and not made:
+            continue
+        moved += sum(map(_bytes, read)) + sum(map(_bytes, made))
+        count += 1
+        if any(is_row_reduction(node) for node in part):
+            read_by_rows |= read
+    if columns:
+        realised = outside_users | written
+        read = {leaf for node in columns for leaf in _leaves(node, rest, realised)}
+        if read & read_by_rows and _are_mixed(columns, rest, region):
+            read -= read_by_rows
+        else:
+            count += 1 if region.frame.device.type == "cpu" else 2  # on a GPU a second kernel adds the parts
+        moved += sum(map(_bytes, read)) + sum(map(_bytes, columns))
+    return moved, count
+
+
+def _is_column_sum(node: Node) -> bool:
+    if kind_of(node) != "sum" or node.target is not nodes.Aten.sum.dim_IntList:
+        return False
+    source, over = value(node.args[0]), nodes.dimensions(node)
+    return source is not None and over is not None and source.dim() - 1 not in over
+
+
+def _used_outside(inside: set[Node]) -> set[Node]:
+    """Returns the nodes that others use, by themselves or by views of them."""
+    found: set[Node] = set()
+    waiting = [node for node in inside if any(user not in inside for user in node.users)]
+    while waiting:
+        node = waiting.pop()
+        if node in found:
+            continue
+        found.add(node)
+        if _is_view(node) and node.args[0] in inside:
+            waiting.append(node.args[0])  # type: ignore[arg-type]
+    return found
+
+
+def _are_mixed(columns: list[Node], rest: set[Node], region: Region) -> bool:
+    """True if Inductor computes sums over rows and along rows in one kernel: its MixOrderReduction.can_fuse()."""
+    triton: Any = torch._inductor.config.triton
+    if region.frame.device.type == "cpu" or not getattr(triton, "mix_order_reduction", False):
+        return False
+    rows = hint(region.frame.rows) or 0
+    if rows < 4096 or rows * region.frame.cols < 5 << 20 or region.frame.cols > 1 << 14:
+        return False
+    waiting, seen = list(columns), set()
+    while waiting:  # such sums are computed beside one another, not from one another
+        for each in waiting.pop().all_input_nodes:
+            if each in rest and each not in seen:
+                if is_row_reduction(each):
+                    return False
+                seen.add(each)
+                waiting.append(each)
+    return True
+
+
+def _is_inlined(node: Node) -> bool:
+    """True if a sum over rows computes its summand itself."""
+    return kind_of(node) in ("pointwise", "cast", "view")
+
+
+def _leaves(node: Node, inside: set[Node], realised: set[Node]) -> set[Node]:
+    """Returns what a kernel reads to compute a sum over rows."""
+    found, waiting, seen = set(), list(node.all_input_nodes), set()
+    while waiting:
+        each = waiting.pop()
+        if each in seen or _is_free(each):
+            continue
+        seen.add(each)
+        if each not in inside or (each in realised and not _is_view(each)) or not _is_inlined(each):
+            found.add(_base(each))
+        else:
+            waiting += each.all_input_nodes
+    return found
+
+
+def _connected(members: set[Node]) -> Iterable[set[Node]]:
+    left = set(members)
+    while left:
+        waiting = [left.pop()]
+        part = set(waiting)
+        while waiting:
+            node = waiting.pop()
+            for each in (*node.all_input_nodes, *node.users):
+                if each in left:
+                    left.discard(each)
+                    part.add(each)
+                    waiting.append(each)
+        yield part
+
+
+def _is_view(node: Node) -> bool:
+    return kind_of(node) == "view"
+
+
+def _is_free(node: Node) -> bool:
+    """True for what no kernel reads: numbers, and constants that are computed where they are used."""
+    return value(node) is None or node.target is nodes.Aten.full.default
+
+
+def _base(node: Node) -> Node:
+    """Returns what a view is a view of."""
+    while _is_view(node) or node.target is nodes.Aten.permute.default:
+        node = node.args[0]  # type: ignore[assignment]
+    return node
+
+
+def _bytes(node: Node) -> int:
+    tensor = value(node)
+    if tensor is None:
+        return 0
+    count = tensor.dtype.itemsize
+    for size, stride in zip(tensor.shape, tensor.stride()):
+        if not nodes.same((stride,), (0,)):
+            count *= hint(size) or 1
+    return count

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the regions of a compiled graph that one formula can compute: a row reduction and what is connected with it."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from normjit.torch import graph_nodes as nodes
+from normjit.torch.graph_nodes import COLUMN, FULL, ROW, SCALAR, Frame, Node, kind_of, value
+from normjit.torch.graph_operator import TYPES
+
+SUM = "sum of rows"  # the axes of [N] that sums over rows have: only types and views of them are computed
+MOST_NODES = 400  # of a region
+
+
+class Region:
+    """Nodes of a graph that one formula computes, with the axes of each value. No path leaves a region and returns."""
+
+    def __init__(self, frame: Frame, order: dict[Node, int]) -> None:
+        self.frame, self.order = frame, order
+        self.axes: dict[Node, str] = {}
+        self.inputs: dict[Node, str] = {}
+
+    def __contains__(self, node: Node) -> bool:
+        return node in self.axes
+
+    def members(self) -> list[Node]:
+        return sorted(self.axes, key=self.order.__getitem__)
+
+    def grow(self, seed: Node) -> None:
+        """Adds a row reduction and all that can be added to it."""
+        if not self.add(seed):
+            return
+        waiting, is_growing = _neighbours(seed), True
+        while is_growing and len(self.axes) < MOST_NODES:
+            is_growing = False
+            left = []
+            for node in sorted(set(waiting) - self.axes.keys(), key=self.order.__getitem__):
+                if is_convex(self.axes, node, self.order) and self.add(node):
+                    left += _neighbours(node)
+                    is_growing = True
+                else:
+                    left.append(node)
+            waiting = left
+
+    def add(self, node: Node) -> bool:
+        """Adds a node if a formula can say what it computes, and says so."""
+        found = self._axes_of(node)
+        if found is None:
+            return False
+        axes, inputs = found
+        self.axes[node] = axes
+        self.inputs.pop(node, None)
+        self.inputs.update(inputs)
+        return True
+
+    def remove(self, node: Node) -> None:
+        """Removes a node that has no user or no operand in the region."""
+        is_used = any(user in self.axes for user in node.users)
+        axes = self.axes.pop(node)
+        if is_used:
+            self.inputs[node] = axes
+        for each in list(self.inputs):
+            if not any(user in self.axes for user in each.users):
+                del self.inputs[each]
+
+    def removable(self) -> list[Node]:
+        """Returns the nodes at the region's edges, without which it is a region as well."""
+        found = []
+        for node in self.members():
+            users, above = [u for u in node.users if u in self.axes], [a for a in node.all_input_nodes if a in self.axes]
+            is_alone = kind_of(node) in ("statistics", "item")
+            if (not users or not above) and not is_alone and self.axes[node] != SCALAR:
+                found.append(node)
+        return found
+
+    def reductions(self) -> list[Node]:
+        return [node for node in self.members() if is_row_reduction(node)]
+
+    def _axes_of(self, node: Node) -> tuple[str, dict[Node, str]] | None:
+        """Returns the axes of a node's value, and those of operands from outside; None if it has no place here."""
+        kind, made = kind_of(node), value(node)
+        if kind is None or (made is None and kind != "statistics"):
+            return None
+        if made is not None and (not self.frame.takes_type(made) or made.layout is not torch.strided):
+            return None
+        if kind == "item":
+            return (ROW, {}) if node.args[0] in self.axes else None
+        if kind in ("sum", "statistics"):
+            return self._axes_of_sum(node)
+        assert made is not None
+        if kind == "view":
+            return self._axes_of_view(node, made)
+        return self._axes_of_elements(node, made)
+
+    def _operand(self, node: Node, wanted: str) -> dict[Node, str] | None:
+        """Returns a node as an input of these axes, or nothing for one in the region; None if it has other axes."""
+        if node in self.axes:
+            return {} if self.axes[node] == wanted else None
+        made = value(node)
+        if made is None or not self.frame.takes_type(made) or self.inputs.get(node, wanted) != wanted:
+            return None
+        return {node: wanted}
+
+    def _axes_of_sum(self, node: Node) -> tuple[str, dict[Node, str]] | None:
+        source: Any = node.args[0]
+        over, tensor = nodes.dimensions(node), value(source)
+        if over is None or tensor is None or not self.frame.is_full(tensor.shape):
+            return None
+        inputs = self._operand(source, FULL)
+        if inputs is None:
+            return None
+        last, split = tensor.dim() - 1, self.frame.split
+        if over == [last]:
+            return ROW, inputs
+        if node.target is not nodes.Aten.sum.dim_IntList:
+            return None
+        if over == list(range(last)):
+            return SUM, inputs
+        if split and over == list(range(split, last)) and split == 1:
+            return nodes.PER_SLICE + SUM, inputs
+        return None
+
+    def _axes_of_view(self, node: Node, made: torch.Tensor) -> tuple[str, dict[Node, str]] | None:
+        """Views of what is computed here; those of inputs are inputs themselves."""
+        source: Any = node.args[0]
+        axes, before = self.axes.get(source), value(source)
+        if axes is None or before is None:
+            return None
+        if axes == FULL:
+            return (FULL, {}) if self.frame.is_full(made.shape) else None
+        if axes == ROW:
+            if node.target is nodes.Aten.expand.default and self.frame.is_full(made.shape):
+                return (FULL, {}) if self.frame.beside(before.shape, made.shape) == ROW else None
+            return (ROW, {}) if self.frame.is_row(made.shape) else None
+        if axes in (COLUMN, SUM):
+            return (axes, {}) if self.frame.is_column(made.shape) else None
+        return None
+
+    def _axes_of_elements(self, node: Node, made: torch.Tensor) -> tuple[str, dict[Node, str]] | None:
+        given = [each for each in nodes.operands(node) if isinstance(each, Node)]
+        if not given or any(not isinstance(each, (Node, int, float)) for each in nodes.operands(node)):
+            return None
+        if any(value(each) is None for each in given):
+            return None
+        inside = {self.axes[each] for each in given if each in self.axes}
+        if any(axes.endswith(SUM) for axes in inside):
+            return (inside.pop(), {}) if kind_of(node) == "cast" else None
+        axes = FULL if self.frame.is_full(made.shape) else self._axes_beside(node, made, inside)
+        if axes is None:
+            return None
+        inputs: dict[Node, str] = {}
+        for each in given:
+            shape = value(each).shape  # type: ignore[union-attr]
+            wanted = axes if nodes.same(shape, made.shape) else self.frame.beside(shape, made.shape) if axes == FULL else None
+            if wanted is None or wanted == SCALAR:
+                return None
+            found = self._operand(each, wanted)
+            if found is None:
+                return None
+            inputs.update(found)
+        return axes, inputs
+
+    def _axes_beside(self, node: Node, made: torch.Tensor, inside: set[str]) -> str | None:
+        """Returns the axes of a value that is no matrix: those of its operands or users in the region."""
+        known = inside | {self.inputs[node]} if node in self.inputs else inside
+        if len(known) != 1:
+            return None
+        axes = next(iter(known))
+        fits = {ROW: self.frame.is_row, COLUMN: self.frame.is_column}.get(axes)
+        return axes if fits is not None and fits(made.shape) else None
+
+
+def is_row_reduction(node: Node) -> bool:
+    """True for a mean, sum, maximum or variance over the last dimension of a matrix with more than one row."""
+    if kind_of(node) not in ("sum", "statistics"):
+        return False
+    source = value(node.args[0])
+    if source is None or source.dim() < 2 or nodes.dimensions(node) != [source.dim() - 1]:
+        return False
+    return source.dtype in TYPES and isinstance(source.shape[-1], int) and source.shape[-1] > 1
+
+
+def _neighbours(node: Node) -> list[Node]:
+    return [*node.all_input_nodes, *node.users]
+
+
+def is_convex(members: Iterable[Node], node: Node, order: dict[Node, int]) -> bool:
+    """True if no path between these nodes and another one leads over nodes that are neither."""
+    inside = members if isinstance(members, dict) else set(members)
+    first, last = min(map(order.__getitem__, inside)), max(map(order.__getitem__, inside))
+    return not (_reaches(node, inside, lambda n: n.all_input_nodes, lambda n: order[n] > first)
+                or _reaches(node, inside, lambda n: n.users, lambda n: order[n] < last))
+
+
+def _reaches(node: Node, inside: Any, following: Callable[[Node], Iterable[Node]], is_near: Callable[[Node], bool]) -> bool:
+    """True if a path from a node leads to one of `inside` over others."""
+    waiting = [each for each in following(node) if each not in inside and is_near(each)]
+    seen = set(waiting)
+    while waiting:
+        for each in following(waiting.pop()):
+            if each in inside:
+                return True
+            if each not in seen and is_near(each):
+                seen.add(each)
+                waiting.append(each)
+    return False
