@@ -21,6 +21,8 @@ BINARY = {Aten.add.Tensor: "+", Aten.add.Scalar: "+", Aten.sub.Tensor: "-", Aten
 CALLS = {Aten.rsqrt.default: "rsqrt", Aten.sqrt.default: "sqrt", Aten.exp.default: "exp", Aten.log.default: "log",
          Aten.abs.default: "abs", Aten.sigmoid.default: "sigmoid", Aten.silu.default: "silu", Aten.tanh.default: "tanh",
          Aten.erf.default: "erf", Aten.maximum.default: "max", Aten.minimum.default: "min"}
+# Functions of one value for each row that kernels for CPUs have registers for; the second only in f32.
+ROW_CALLS, ROW_CALLS_F32 = ("rsqrt", "sqrt", "abs", "max", "min"), ("exp", "log", "sigmoid")
 PATTERNS = {Aten.neg.default: "-{0}", Aten.reciprocal.default: "1 / {0}", Aten.rsub.Scalar: "{1} - {0}",
             Aten.rsub.Tensor: "{1} - {0}", Aten.relu.default: "max({0}, 0)", Aten.square.default: "{0} * {0}",
             Aten.clamp_min.default: "max({0}, {1})", Aten.clamp_max.default: "min({0}, {1})"}

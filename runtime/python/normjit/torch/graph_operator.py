@@ -83,7 +83,6 @@ class _Plan:
 
     def __init__(self, spec: str, device: str) -> None:
         parsed = _library.parse_spec(spec)
-        self._text = parsed.text = _library.encoded("spec", spec)
         self.device, self.cols = torch.device(device), _cols(spec)
         stream = None if self.device.type == "cpu" else torch.cuda.current_stream(self.device).cuda_stream
         self.kernel = _library.Kernel(_library.engine(device), parsed, stream)

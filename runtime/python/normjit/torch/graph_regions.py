@@ -151,6 +151,8 @@ class Region:
         axes = FULL if self.frame.is_full(made.shape) else self._axes_beside(node, made, inside)
         if axes is None:
             return None
+        if axes == ROW and not self._has_registers(node):
+            return None
         inputs: dict[Node, str] = {}
         for each in given:
             shape = value(each).shape  # type: ignore[union-attr]
@@ -162,6 +164,12 @@ class Region:
                 return None
             inputs.update(found)
         return axes, inputs
+
+    def _has_registers(self, node: Node) -> bool:
+        called = nodes.CALLS.get(node.target)  # type: ignore[call-overload]
+        if called is None or called in nodes.ROW_CALLS or self.frame.device.type != "cpu":
+            return True
+        return called in nodes.ROW_CALLS_F32 and not self.frame.dtype_is_wide
 
     def _axes_beside(self, node: Node, made: torch.Tensor, inside: set[str]) -> str | None:
         """Returns the axes of a value that is no matrix: those of its operands or users in the region."""
