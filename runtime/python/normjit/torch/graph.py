@@ -102,11 +102,11 @@ def graph_report() -> list[dict[str, Any]]:
 
     Regions of a graph from Inductor's cache were decided by the process that compiled it; of those only the kernels that
     ran are here."""
-    known = {each["formula"] for each in _reported}
+    known = {each.get("formula") for each in _reported}
     cached = [{"taken": True, "why": "in a graph from the cache", "formula": spec} for spec in graph_operator.calls
               if spec not in known]
-    return [{**each, "calls": graph_operator.calls.get(each["formula"], 0)} if each["taken"] or "formula" in each else
-            dict(each) for each in (*_reported, *cached)]
+    return [{**each, "calls": graph_operator.calls.get(each.get("formula", ""), 0) if each["taken"] else 0}
+            for each in (*_reported, *cached)]
 
 
 def _listed(passes: Any) -> list[Callable[[torch.fx.Graph], None]]:
@@ -138,7 +138,11 @@ class _Rewriter:
         self.seen: set[Node] = set()
 
     def run(self) -> None:
+        from torch._inductor.fx_passes.post_grad import remove_noop_ops
+
         is_changed = False
+        if config.pattern_matcher:
+            remove_noop_ops(self.graph)  # as Inductor does after this
         for seed in [node for node in self.graph.nodes if is_row_reduction(node)]:
             if seed in self.seen:
                 continue
@@ -156,16 +160,11 @@ class _Rewriter:
         facts: dict[str, Any] = {"taken": False, "rows": None, "cols": source.shape[-1], "nodes": [seed.name]}
         why = _why_not(source.device.type) or _refused_by_settings()
         if why is None:
-            order = {node: i for i, node in enumerate(self.graph.nodes)}
-            region = Region(Frame.of(source), order)
-            region.grow(seed)
-            self.seen.update(region.axes)
-            facts["rows"] = hint(region.frame.rows)
-            facts["nodes"] = [node.name for node in region.members()] or [seed.name]
-            try:
-                why = self._decide(region, facts)
-            except Error as error:
-                why = str(error)
+            plans = [self._planned(seed, source, split) for split in range(source.dim() - 1)]
+            plan = max(plans, key=lambda each: each.gain(self.take))
+            self.seen.update(plan.region.axes)
+            facts.update(plan.facts())
+            why = self._decide(plan, facts)
         facts["why"] = why
         logger.info("graph: %s of %s columns is %s: %s", seed.name, facts["cols"],
                     "taken" if facts["taken"] else "left to Inductor", why)
@@ -173,26 +172,65 @@ class _Rewriter:
             _reported.append(facts)
         return bool(facts["taken"])
 
-    def _decide(self, region: Region, facts: dict[str, Any]) -> str:
+    def _planned(self, seed: Node, source: torch.Tensor, split: int) -> _Plan:
+        region = Region(Frame.of(source, split), {node: i for i, node in enumerate(self.graph.nodes)})
+        region.grow(seed)
+        return _Plan(region, self.take)
+
+    def _decide(self, plan: _Plan, facts: dict[str, Any]) -> str:
         """Replaces a region if it is to be taken, and returns why."""
-        if not region.axes:
-            return "a formula cannot say what it sums"
-        while len(region.inputs) + len(graph_formula.emitted(region)) > MOST_TENSORS:
-            return f"it has more than {MOST_TENSORS} tensors"
-        by = graph_formula.written(region)
-        facts["formula"] = by.spec
-        prediction = graph_costs.predict(region, graph_costs.machine(str(region.frame.device)))
-        if prediction is not None:
-            facts["bytes"] = (prediction.normjit_bytes, prediction.inductor_bytes)
-            facts["seconds"] = (prediction.normjit_seconds, prediction.inductor_seconds)
-        if self.take == "faster" and prediction is None:
+        if plan.by is None:
+            return plan.problem
+        if self.take == "faster" and plan.prediction is None:
             return "the number of its rows is not known"
-        if self.take == "faster" and prediction is not None and not prediction.is_faster:
+        if self.take == "faster" and plan.prediction is not None and not plan.prediction.is_faster:
             return "its predicted time is not lower than that of Inductor's kernels"
-        graph_operator.make(by.spec, region.frame.device)
-        graph_formula.replace(self.graph, region, by)
+        try:
+            graph_operator.make(plan.by.spec, plan.region.frame.device)
+        except Error as error:
+            return str(error)
+        graph_formula.replace(self.graph, plan.region, plan.by)
         facts["taken"] = True
         return "its predicted time is lower" if self.take == "faster" else "all are to be taken"
+
+
+class _Plan:
+    """A region, its formula or what prevents one, and its predicted times."""
+
+    def __init__(self, region: Region, take: str) -> None:
+        self.region, self.by = region, None
+        self.prediction: graph_costs.Prediction | None = None
+        self.problem = "a formula cannot say what it sums"
+        if not region.axes:
+            return
+        on = graph_costs.machine(str(region.frame.device))
+        try:
+            region = graph_formula.fewer_tensors(region, MOST_TENSORS)
+            if take == "faster":
+                region, _ = graph_costs.best_part(region, on)
+            self.region, self.by = graph_formula.fitted(region)
+            if hint(region.frame.rows) is not None:
+                self.prediction = graph_costs.Predictor(self.region, on).predict(self.region)
+        except Error as error:
+            self.problem = str(error)
+
+    def gain(self, take: str) -> tuple[bool, float]:
+        """Returns what plans for one row reduction are compared by."""
+        if take == "all" or self.prediction is None:
+            return self.by is not None, len(self.region.axes)
+        return self.by is not None, self.prediction.inductor_seconds - self.prediction.normjit_seconds
+
+    def facts(self) -> dict[str, Any]:
+        """Returns what a report says."""
+        found: dict[str, Any] = {"rows": hint(self.region.frame.rows)}
+        if self.region.axes:
+            found["nodes"] = [node.name for node in self.region.members()]
+        if self.by is not None:
+            found["formula"] = self.by.spec
+        if self.prediction is not None:
+            found["bytes"] = (self.prediction.normjit_bytes, self.prediction.inductor_bytes)
+            found["seconds"] = (self.prediction.normjit_seconds, self.prediction.inductor_seconds)
+        return found
 
 
 def _refused_by_settings() -> str | None:

@@ -74,18 +74,40 @@ class Prediction:
         return self.normjit_seconds < self.inductor_seconds
 
 
-def predict(region: Region, on: Machine) -> Prediction | None:
-    """Returns a region's prediction, or None if its number of rows is not known."""
+class Predictor:
+    """Predicts times for regions that are parts of one region."""
+
+    def __init__(self, region: Region, on: Machine) -> None:
+        self.on, self.around = on, neighbourhood(region)
+        self.replaced, self.replaced_kernels = _kernels(self.around, region, set())
+
+    def predict(self, region: Region) -> Prediction:
+        outputs = graph_formula.emitted(region)
+        left, left_kernels = _kernels(self.around - region.axes.keys(), region, set(outputs))
+        moved = left + sum(map(_bytes, region.inputs)) + sum(map(_bytes, outputs))
+        seconds = moved / self.on.bandwidth + left_kernels * self.on.inductor_kernel + self.on.normjit_call
+        return Prediction(moved, self.replaced, seconds,
+                          self.replaced / self.on.bandwidth + self.replaced_kernels * self.on.inductor_kernel)
+
+
+def best_part(region: Region, on: Machine) -> tuple[Region, Prediction | None]:
+    """Returns the part of a region whose predicted time is the lowest, and this; None if its number of rows is unknown."""
     if hint(region.frame.rows) is None:
-        return None
-    around = neighbourhood(region)
-    replaced, replaced_kernels = _kernels(around, region, set())
-    inside = set(region.axes)
-    outputs = graph_formula.emitted(region)
-    left, left_kernels = _kernels(around - inside, region, set(outputs))
-    moved = sum(map(_bytes, region.inputs)) + sum(map(_bytes, outputs))
-    seconds = (moved + left) / on.bandwidth + left_kernels * on.inductor_kernel + on.normjit_call
-    return Prediction(moved + left, replaced, seconds, replaced / on.bandwidth + replaced_kernels * on.inductor_kernel)
+        return region, None
+    predictor = Predictor(region, on)
+    best = predictor.predict(region)
+    is_better = True
+    while is_better:
+        is_better = False
+        for node in region.removable():
+            part = region.without(node)
+            if not part.reductions():
+                continue
+            found = predictor.predict(part)
+            if found.normjit_seconds < best.normjit_seconds:
+                region, best, is_better = part, found, True
+                break
+    return region, best
 
 
 def neighbourhood(region: Region) -> set[Node]:
@@ -122,7 +144,7 @@ def _kernels(inside: set[Node], region: Region, written: set[Node]) -> tuple[int
         read = {_base(each) for node in part for each in node.all_input_nodes if each not in part and not _is_free(each)}
         made = {node for node in part if (node in outside_users or any(user in columns for user in node.users)
                                           and not _is_inlined(node)) and not _is_view(node)}
-        if not read and not made:
+        if not made:  # views, or what other kernels compute for themselves
             continue
         moved += sum(map(_bytes, read)) + sum(map(_bytes, made))
         count += 1

@@ -16,6 +16,14 @@ from normjit.torch.graph_operator import TYPES
 from normjit.torch.graph_regions import SUM, Region
 
 
+class Unsaid(InvalidArgument):
+    """No formula can say what a node computes, or the kernel cannot read or write it as it is."""
+
+    def __init__(self, node: Node, why: str) -> None:
+        super().__init__(f"{node.name}: {why}")
+        self.node = node
+
+
 @dataclass
 class Written:
     """A region as a spec with a formula."""
@@ -47,7 +55,7 @@ def emitted(region: Region) -> list[Node]:
 def stays_outside(region: Region, node: Node) -> bool:
     """True if users outside a region read a value as they did, from nodes that stay in the graph."""
     kind, axes = kind_of(node), region.axes[node]
-    if kind == "view" or axes == COLUMN:
+    if kind == "view" or axes in (COLUMN, nodes.PER_SLICE):
         return True
     source = value(node.args[0]) if kind == "cast" else None
     made = value(node)
@@ -55,11 +63,40 @@ def stays_outside(region: Region, node: Node) -> bool:
         nodes.same(made.stride(), source.stride())
 
 
+def fitted(region: Region) -> tuple[Region, Written]:
+    """Returns a region, without nodes at its edges that no formula can say, and its formula."""
+    while True:
+        try:
+            return region, written(region)
+        except Unsaid as error:
+            at_edge = set(region.removable())
+            culprits = [error.node] if error.node in region else [user for user in error.node.users if user in region]
+            if not at_edge.issuperset(culprits):
+                raise
+            for node in culprits:
+                region = region.without(node)
+            if not region.reductions():
+                raise
+
+
+def fewer_tensors(region: Region, most: int) -> Region:
+    """Returns a region without the nodes at its edges that it must lose to have no more tensors than `most`."""
+    def count(part: Region) -> int:
+        return len(part.inputs) + len(emitted(part))
+
+    while count(region) > most:
+        parts = [part for part in map(region.without, region.removable()) if part.reductions()]
+        if not parts:
+            raise InvalidArgument(f"it has {count(region)} tensors, and formulas at most {most}")
+        region = min(parts, key=count)
+    return region
+
+
 def written(region: Region) -> Written:
     """Returns a region as a spec. Raises InvalidArgument for what no spec can say."""
     for node in region.members():
         if kind_of(node) == "statistics" and any(user not in region for user in node.users):
-            raise InvalidArgument(f"{node.name}: a part of its results is used elsewhere")
+            raise Unsaid(node, "a part of its results is used elsewhere")
     writer, inputs, outputs = _Writer(region), list(region.inputs), emitted(region)
     if not outputs:
         raise InvalidArgument("nothing of it is used")
@@ -78,7 +115,7 @@ def written(region: Region) -> Written:
     for i, node in enumerate(outputs):
         axes = region.axes[node]
         if axes == FULL and writer.axes[node] != FULL:
-            raise InvalidArgument(f"{node.name}: is one value for each row, which would be written for each column")
+            raise Unsaid(node, "is one value for each row, which would be written for each column")
         made.append(f"o{i}[{_axes(region, axes)}]")
         writer.lines.append(f"o{i} = {writer.names[node]} * 1")
         types.append(f"o{i}={_type(node)}")
@@ -87,6 +124,7 @@ def written(region: Region) -> Written:
             f"cols={region.frame.cols} {' '.join(types)} out={','.join(names)}")
     if region.frame.split:
         spec += " slices=any"
+        layouts.append(str(region.frame.split))
     return Written(spec, " ".join(layouts), inputs, outputs)
 
 
@@ -127,17 +165,17 @@ def _check_rows(region: Region, node: Node) -> None:
     """Refuses an input whose rows would have to be copied."""
     tensor, axes = value(node), region.inputs[node]
     assert tensor is not None
-    if axes in (FULL, nodes.SHARED):
+    if axes in (FULL, nodes.SHARED, nodes.PER_SLICE):
         sizes, strides, first = tensor.shape, tensor.stride(), 0
-        if axes == FULL and region.frame.split:
+        if axes != nodes.SHARED and region.frame.split:
             first = region.frame.split
             if graph_operator.collapsed(sizes[:first], strides[:first], 1) is None:
-                raise InvalidArgument(f"{node.name}: no one stride describes its slices")
+                raise Unsaid(node, "no one stride describes its slices")
         if not nodes.same(strides[-1:], (1,)) or \
                 graph_operator.collapsed(sizes[first:-1], strides[first:-1], region.frame.cols) is None:
-            raise InvalidArgument(f"{node.name}: no one stride describes its rows")
-    elif not tensor.is_contiguous() and axes != nodes.PER_SLICE:
-        raise InvalidArgument(f"{node.name}: is not contiguous")
+            raise Unsaid(node, "no one stride describes its rows")
+    elif not tensor.is_contiguous():
+        raise Unsaid(node, "is not contiguous")
 
 
 def _layout(region: Region, node: Node, inputs: list[Node]) -> str:
@@ -145,20 +183,21 @@ def _layout(region: Region, node: Node, inputs: list[Node]) -> str:
     tensor, axes = value(node), region.axes[node]
     assert tensor is not None
     if not tensor.is_contiguous():
-        raise InvalidArgument(f"{node.name}: would not be contiguous")
+        raise Unsaid(node, "would not be contiguous")
     if axes == SUM:
         return f"c{tensor.dim() - 1}"
+    split = region.frame.split
     for i, each in enumerate(inputs):
         shape = value(each).shape  # type: ignore[union-attr]
         if region.inputs[each] != FULL:
             continue
         forms = {FULL: {"m": shape}, ROW: {"k": (*shape[:-1], 1), "r": shape[:-1]},
-                 nodes.PER_SLICE + SUM: {"s": (shape[0], shape[-1]),
-                                         "t": (shape[0], *(1 for _ in shape[1:-1]), shape[-1])}}[axes]
+                 nodes.PER_SLICE + SUM: {"s": (*shape[:split], shape[-1]),
+                                         "t": (*shape[:split], *(1 for _ in shape[split:-1]), shape[-1])}}[axes]
         for form, sizes in forms.items():
             if nodes.same(sizes, tensor.shape):
                 return f"{form}{i}"
-    raise InvalidArgument(f"{node.name}: no input has its shape")
+    raise Unsaid(node, "no input has its shape")
 
 
 class _Writer:
@@ -184,7 +223,7 @@ class _Writer:
             return
         operands = [self._operand(each, node) for each in nodes.operands(node)]
         if kind in ("sum", "statistics") and given[0] != FULL:
-            raise InvalidArgument(f"{node.name}: a sum of one value for each row")
+            raise Unsaid(node, "a sum of one value for each row")
         if kind == "statistics":
             self._write_statistics(node, operands[0])
             return
@@ -204,7 +243,7 @@ class _Writer:
         if correction is None:
             correction = 1
         if not isinstance(correction, (int, float)) or correction >= self.frame.cols:
-            raise InvalidArgument(f"{node.name}: its correction is {correction!r}")
+            raise Unsaid(node, f"its correction is {correction!r}")
         variance = f"row_mean({centred} * {centred})" if correction == 0 else \
             f"row_sum({centred} * {centred}) / {float(self.frame.cols - correction)!r}"
         variance = self._line(variance)
@@ -215,7 +254,7 @@ class _Writer:
         if isinstance(each, Node):
             return self.names[each]
         if not math.isfinite(each):
-            raise InvalidArgument(f"{node.name}: {each!r} is no finite number")
+            raise Unsaid(node, f"{each!r} is no finite number")
         return f"({float(each)!r})" if each < 0 else repr(float(each))
 
     def _line(self, text: str) -> str:

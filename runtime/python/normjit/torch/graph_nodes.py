@@ -25,6 +25,7 @@ CALLS = {Aten.rsqrt.default: "rsqrt", Aten.sqrt.default: "sqrt", Aten.exp.defaul
 ROW_CALLS, ROW_CALLS_F32 = ("rsqrt", "sqrt", "abs", "max", "min"), ("exp", "log", "sigmoid")
 PATTERNS = {Aten.neg.default: "-{0}", Aten.reciprocal.default: "1 / {0}", Aten.rsub.Scalar: "{1} - {0}",
             Aten.rsub.Tensor: "{1} - {0}", Aten.relu.default: "max({0}, 0)", Aten.square.default: "{0} * {0}",
+            Aten.addcmul.default: "{0} + {1} * {2}",
             Aten.clamp_min.default: "max({0}, {1})", Aten.clamp_max.default: "min({0}, {1})"}
 POWERS = {-1: "1 / {0}", -0.5: "rsqrt({0})", 0.5: "sqrt({0})", 1: "{0} * 1", 2: "{0} * {0}", 3: "{0} * {0} * {0}",
           4: "{0} * {0} * ({0} * {0})"}
@@ -84,6 +85,8 @@ def pattern_of(node: Node) -> str | None:
         return f"{CALLS[target]}({', '.join(f'{{{i}}}' for i in range(len(node.args)))})"
     if target is Aten.pow.Tensor_Scalar and isinstance(node.args[1], (int, float)):
         return POWERS.get(node.args[1])
+    if str(target) == "prims.fma.default":  # Inductor defines it when it needs it
+        return "{0} * {1} + {2}"
     return PATTERNS.get(target)
 
 
@@ -134,6 +137,11 @@ class Frame:
         if not same((product(shape),), (self.rows,)):
             return False
         return not self.split or (len(shape) > self.split and same((product(shape[:self.split]),), (self.slices,)))
+
+    def is_per_slice(self, shape: Sequence[Any]) -> bool:
+        if not self.split or len(shape) <= self.split or not same((product(shape[:self.split]),), (self.slices,)):
+            return False
+        return same(shape[-1:], (self.cols,)) and all(size == 1 for size in shape[self.split:-1])
 
     def is_column(self, shape: Sequence[Any]) -> bool:
         return len(shape) > 0 and same(shape[-1:], (self.cols,)) and all(size == 1 for size in shape[:-1])

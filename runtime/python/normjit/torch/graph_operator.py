@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -44,7 +45,7 @@ def region(spec: str, outputs: str, tensors: Sequence[torch.Tensor]) -> list[tor
     calls[spec] = calls.get(spec, 0) + 1
     made = empty_outputs(spec, outputs, tensors)
     plan = _plan(spec, str(tensors[0].device))
-    if not plan.launch([*tensors, *made]):
+    if not plan.launch([*tensors, *made], _split(outputs)):
         for each in made:  # without rows only sums over them have elements
             each.zero_()
     return made
@@ -53,22 +54,29 @@ def region(spec: str, outputs: str, tensors: Sequence[torch.Tensor]) -> list[tor
 def empty_outputs(spec: str, outputs: str, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Returns tensors for the outputs. A layout is `m` and the number of an input, whose shape it is; `k` for its rows
     with 1 in place of the columns; `r` without; `c` for columns, and the number of dimensions of 1 before them; `s` for
-    the first dimension and the columns of an input, `t` with 1 between them."""
+    the dimensions of slices and the columns of an input, `t` with 1 between them. A last word gives the number of the
+    first dimensions that are slices."""
     made = []
     for form, number, dtype in _layouts(outputs):
         if form == "c":
             made.append(tensors[0].new_empty((1,) * number + (_cols(spec),), dtype=dtype))
             continue
-        shape = tensors[number].shape
-        sizes: Any = {"m": shape, "k": (*shape[:-1], 1), "r": shape[:-1], "s": (shape[0], shape[-1]),
-                      "t": (shape[0], *(1 for _ in shape[1:-1]), shape[-1])}[form]
+        shape, split = tensors[number].shape, _split(outputs)
+        sizes: Any = {"m": shape, "k": (*shape[:-1], 1), "r": shape[:-1], "s": (*shape[:split], shape[-1]),
+                      "t": (*shape[:split], *(1 for _ in shape[split:-1]), shape[-1])}[form]
         made.append(tensors[0].new_empty(sizes, dtype=dtype))
     return made
 
 
 @functools.lru_cache(maxsize=None)
 def _layouts(outputs: str) -> list[tuple[str, int, torch.dtype]]:
-    return [(each[0], int(each[1:].partition(":")[0]), DTYPE_OF[each.partition(":")[2]]) for each in outputs.split()]
+    return [(each[0], int(each[1:].partition(":")[0]), DTYPE_OF[each.partition(":")[2]]) for each in outputs.split()
+            if ":" in each]
+
+
+@functools.lru_cache(maxsize=None)
+def _split(outputs: str) -> int:
+    return int(outputs.split()[-1]) if ":" not in outputs.split()[-1] else 0
 
 
 @functools.lru_cache(maxsize=None)
@@ -86,7 +94,7 @@ class _Plan:
         self.device, self.cols = torch.device(device), _cols(spec)
         stream = None if self.device.type == "cpu" else torch.cuda.current_stream(self.device).cuda_stream
         self.kernel = _library.Kernel(_library.engine(device), parsed, stream)
-        self.has_slices = "[S" in spec
+        self.matrix = "S,M,N" if "[S" in spec else "M,N"
         self.operands = []
         for name, axes in re.findall(r"(\w+)\[([SMN,]+)\]", spec.partition("{")[0]):
             number = ctypes.c_int32()
@@ -94,39 +102,24 @@ class _Plan:
                                                        ctypes.byref(number)))
             self.operands.append((number.value, axes))
 
-    def launch(self, tensors: Sequence[torch.Tensor]) -> bool:
+    def launch(self, tensors: Sequence[torch.Tensor], split: int) -> bool:
         """Launches the kernel; returns False if there are no rows."""
         arguments, kept = _library.Arguments(), []
         for (number, axes), tensor in zip(self.operands, tensors):
-            place = arguments.tensors[number]
-            place.dtype = DTYPES.index(TYPES[tensor.dtype])
-            if axes in ("N", "S,N"):
-                tensor = tensor.contiguous()
-                if axes == "S,N":
-                    arguments.slice_strides[number] = self.cols
-                place.cols = self.cols
-            elif axes in ("M", "S,M"):
-                tensor = tensor.contiguous()
-                arguments.rows = tensor.numel()
-            else:
-                first = 1 if axes == "S,M,N" else 0
-                row_stride = _one_stride(tensor, first)
-                if row_stride is None:
-                    tensor = tensor.contiguous()
-                    row_stride = self.cols
-                place.cols, place.row_stride = self.cols, row_stride or REPEAT
-                rows = tensor.numel() // self.cols
-                if axes == "S,M,N":
-                    arguments.slices = tensor.shape[0]
-                    arguments.slice_strides[number] = tensor.stride(0) or REPEAT
-                    rows //= max(tensor.shape[0], 1)
-                arguments.rows = rows
+            first = split if axes.startswith("S") else 0
+            tensor, slice_stride, row_stride = _described(tensor, axes, first)
             kept.append(tensor)
-            place.data = tensor.data_ptr()
-        if self.has_slices:
-            first_matrix = next(t for (_, axes), t in zip(self.operands, kept) if axes == "S,M,N")
-            arguments.rows = first_matrix.numel() // self.cols // max(first_matrix.shape[0], 1)
-        if arguments.rows == 0 or (self.has_slices and arguments.slices == 0):
+            place = arguments.tensors[number]
+            place.data, place.dtype = tensor.data_ptr(), DTYPES.index(TYPES[tensor.dtype])
+            place.cols = self.cols if axes.endswith("N") else 0
+            if axes.endswith("M,N"):
+                place.row_stride = row_stride or REPEAT
+            if first and axes != "S,M":
+                arguments.slice_strides[number] = slice_stride or REPEAT
+            if axes == self.matrix:
+                arguments.slices = math.prod(tensor.shape[:first])
+                arguments.rows = math.prod(tensor.shape[first:-1])
+        if arguments.rows == 0 or (split and arguments.slices == 0):
             return False
         on_gpu = self.device.type == "cuda"
         size = self.kernel.workspace(arguments.rows, arguments.slices)
@@ -138,6 +131,21 @@ class _Plan:
         return True
 
 
+def _described(tensor: torch.Tensor, axes: str, split: int) -> tuple[torch.Tensor, int, int]:
+    """Returns a tensor, copied if its rows need more than one stride, and its strides from slice to slice and row to row."""
+    if axes in ("M", "N", "S,M"):
+        return tensor.contiguous(), 0, 0
+    for each in (tensor, tensor.contiguous()):
+        if each.shape[-1] > 1 and each.stride(-1) != 1:
+            continue
+        cols = each.shape[-1]
+        slices = collapsed(each.shape[:split], each.stride()[:split], cols) if split else 0
+        rows = collapsed(each.shape[split:-1], each.stride()[split:-1], cols)
+        if slices is not None and rows is not None:
+            return each, slices, rows
+    raise AssertionError("a contiguous tensor without a row stride")
+
+
 @functools.lru_cache(maxsize=512)
 def _plan(spec: str, device: str) -> _Plan:
     return _Plan(spec, device)
@@ -146,13 +154,6 @@ def _plan(spec: str, device: str) -> _Plan:
 def make(spec: str, device: torch.device) -> None:
     """Makes the kernel of a spec now. Raises normjit.Error for what normjit cannot serve."""
     _plan(spec, str(device))
-
-
-def _one_stride(tensor: torch.Tensor, first: int) -> int | None:
-    """Returns the stride from row to row of dimensions [first, last), or None if no one stride describes them."""
-    if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
-        return None
-    return collapsed(tensor.shape[first:-1], tensor.stride()[first:-1], tensor.shape[-1])
 
 
 def collapsed(sizes: Sequence[int], strides: Sequence[int], cols: int) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from normjit.torch import graph_nodes as nodes
-from normjit.torch.graph_nodes import COLUMN, FULL, ROW, SCALAR, Frame, Node, kind_of, value
+from normjit.torch.graph_nodes import COLUMN, FULL, PER_SLICE, ROW, SCALAR, Frame, Node, kind_of, value
 from normjit.torch.graph_operator import TYPES
 
 SUM = "sum of rows"  # the axes of [N] that sums over rows have: only types and views of them are computed
@@ -31,9 +31,14 @@ class Region:
 
     def grow(self, seed: Node) -> None:
         """Adds a row reduction and all that can be added to it."""
-        if not self.add(seed):
-            return
-        waiting, is_growing = _neighbours(seed), True
+        if self.add(seed):
+            self._grow_from(_neighbours(seed))
+            for node in self.order:
+                if node not in self.axes and self._reads_what_is_here(node):
+                    self._add_with_operands(node)
+
+    def _grow_from(self, waiting: list[Node]) -> None:
+        is_growing = True
         while is_growing and len(self.axes) < MOST_NODES:
             is_growing = False
             left = []
@@ -56,23 +61,53 @@ class Region:
         self.inputs.update(inputs)
         return True
 
-    def remove(self, node: Node) -> None:
-        """Removes a node that has no user or no operand in the region."""
-        is_used = any(user in self.axes for user in node.users)
-        axes = self.axes.pop(node)
-        if is_used:
-            self.inputs[node] = axes
-        for each in list(self.inputs):
-            if not any(user in self.axes for user in each.users):
-                del self.inputs[each]
+    def _reads_what_is_here(self, node: Node) -> bool:
+        """True for a sum over rows of what is computed from the region's matrices."""
+        source = value(node.args[0]) if kind_of(node) == "sum" else None
+        if source is None or not self.frame.is_full(source.shape):
+            return False
+        return any(self.inputs.get(each) == FULL or self.axes.get(each) == FULL for each in self._leaves(node))
+
+    def _leaves(self, node: Node) -> list[Node]:
+        """Returns the matrices that a node is computed from element by element, or that are here."""
+        waiting, seen = list(node.all_input_nodes), []
+        for each in waiting:
+            made = value(each)
+            if each in seen or made is None or not self.frame.is_full(made.shape):
+                continue
+            seen.append(each)
+            if each not in self.axes and each not in self.inputs and kind_of(each) in ("pointwise", "cast"):
+                waiting += each.all_input_nodes
+        return seen
+
+    def _add_with_operands(self, node: Node) -> None:
+        """Adds a node with those that only lead to it, if that is possible."""
+        axes, inputs = dict(self.axes), dict(self.inputs)
+        needed = [each for each in self._leaves(node) if each not in self.axes and each not in self.inputs
+                  and kind_of(each) in ("pointwise", "cast")]
+        for each in sorted([*needed, node], key=self.order.__getitem__):
+            if not is_convex(self.axes, each, self.order) or not self.add(each):
+                self.axes, self.inputs = axes, inputs
+                return
+        self._grow_from(_neighbours(node))
+
+    def without(self, node: Node) -> Region:
+        """Returns the region without a node that has no user or no operand in it."""
+        made = Region(self.frame, self.order)
+        made.axes, made.inputs = dict(self.axes), dict(self.inputs)
+        axes = made.axes.pop(node)
+        if any(user in made.axes for user in node.users):
+            made.inputs[node] = axes
+        made.inputs = {each: kind for each, kind in made.inputs.items() if any(user in made.axes for user in each.users)}
+        return made
 
     def removable(self) -> list[Node]:
         """Returns the nodes at the region's edges, without which it is a region as well."""
         found = []
         for node in self.members():
-            users, above = [u for u in node.users if u in self.axes], [a for a in node.all_input_nodes if a in self.axes]
-            is_alone = kind_of(node) in ("statistics", "item")
-            if (not users or not above) and not is_alone and self.axes[node] != SCALAR:
+            has_users = any(user in self.axes for user in node.users)
+            has_operands = any(each in self.axes for each in node.all_input_nodes)
+            if kind_of(node) not in ("statistics", "item") and not (has_users and has_operands):
                 found.append(node)
         return found
 
@@ -119,8 +154,8 @@ class Region:
             return None
         if over == list(range(last)):
             return SUM, inputs
-        if split and over == list(range(split, last)) and split == 1:
-            return nodes.PER_SLICE + SUM, inputs
+        if split and over == list(range(split, last)):
+            return PER_SLICE + SUM, inputs
         return None
 
     def _axes_of_view(self, node: Node, made: torch.Tensor) -> tuple[str, dict[Node, str]] | None:
@@ -137,7 +172,7 @@ class Region:
             return (ROW, {}) if self.frame.is_row(made.shape) else None
         if axes in (COLUMN, SUM):
             return (axes, {}) if self.frame.is_column(made.shape) else None
-        return None
+        return (axes, {}) if axes.startswith(PER_SLICE) and self.frame.is_per_slice(made.shape) else None
 
     def _axes_of_elements(self, node: Node, made: torch.Tensor) -> tuple[str, dict[Node, str]] | None:
         given = [each for each in nodes.operands(node) if isinstance(each, Node)]
@@ -177,7 +212,7 @@ class Region:
         if len(known) != 1:
             return None
         axes = next(iter(known))
-        fits = {ROW: self.frame.is_row, COLUMN: self.frame.is_column}.get(axes)
+        fits = {ROW: self.frame.is_row, COLUMN: self.frame.is_column, PER_SLICE: self.frame.is_per_slice}.get(axes)
         return axes if fits is not None and fits(made.shape) else None
 
 
