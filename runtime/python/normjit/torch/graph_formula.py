@@ -94,12 +94,12 @@ def fewer_tensors(region: Region, most: int) -> Region:
 
 def written(region: Region) -> Written:
     """Returns a region as a spec. Raises InvalidArgument for what no spec can say."""
-    for node in region.members():
-        if kind_of(node) == "statistics" and any(user not in region for user in node.users):
-            raise Unsaid(node, "a part of its results is used elsewhere")
     writer, inputs, outputs = _Writer(region), list(region.inputs), emitted(region)
     if not outputs:
         raise InvalidArgument("nothing of it is used")
+    for node in outputs:
+        if node.target in nodes.EXTREMES and not _is_given(region, node.args[0]):  # type: ignore[arg-type]
+            raise Unsaid(node, "a maximum of computed values, which others may look for among theirs")
     layouts = [f"{_layout(region, node, inputs)}:{_type(node)}" for node in outputs]
     header: list[str] = []
     types: list[str] = []
@@ -126,6 +126,13 @@ def written(region: Region) -> Written:
         spec += " slices=any"
         layouts.append(str(region.frame.split))
     return Written(spec, " ".join(layouts), inputs, outputs)
+
+
+def _is_given(region: Region, node: Node) -> bool:
+    """True for an input, or a view of it or the same in a larger type."""
+    while node in region and kind_of(node) in ("view", "cast") and stays_outside(region, node):
+        node = node.args[0]  # type: ignore[assignment]
+    return node not in region
 
 
 def replace(graph: torch.fx.Graph, region: Region, by: Written) -> None:

@@ -21,8 +21,6 @@ BINARY = {Aten.add.Tensor: "+", Aten.add.Scalar: "+", Aten.sub.Tensor: "-", Aten
 CALLS = {Aten.rsqrt.default: "rsqrt", Aten.sqrt.default: "sqrt", Aten.exp.default: "exp", Aten.log.default: "log",
          Aten.abs.default: "abs", Aten.sigmoid.default: "sigmoid", Aten.silu.default: "silu", Aten.tanh.default: "tanh",
          Aten.erf.default: "erf", Aten.maximum.default: "max", Aten.minimum.default: "min"}
-# Functions of one value for each row that kernels for CPUs have registers for; the second only in f32.
-ROW_CALLS, ROW_CALLS_F32 = ("rsqrt", "sqrt", "abs", "max", "min"), ("exp", "log", "sigmoid")
 PATTERNS = {Aten.neg.default: "-{0}", Aten.reciprocal.default: "1 / {0}", Aten.rsub.Scalar: "{1} - {0}",
             Aten.rsub.Tensor: "{1} - {0}", Aten.relu.default: "max({0}, 0)", Aten.square.default: "{0} * {0}",
             Aten.addcmul.default: "{0} + {1} * {2}",
@@ -34,7 +32,9 @@ VIEWS = (Aten.view.default, Aten.reshape.default, Aten._unsafe_view.default, Ate
          Aten.squeeze.dim, Aten.squeeze.dims, Aten.expand.default, Aten.alias.default)
 SUMS = {Aten.mean.dim: "row_mean({0})", Aten.sum.dim_IntList: "row_sum({0})", Aten.amax.default: "row_max({0})",
         Aten.amin.default: "-row_max(-{0})"}
+EXTREMES = (Aten.amax.default, Aten.amin.default)
 STATISTICS = (Aten.var_mean.correction, Aten.var.correction)
+ROW_REGISTERS = 24  # for the values of a row, of the 32 of AVX-512
 FULL, ROW, COLUMN, SCALAR = "M,N", "M", "N", ""
 PER_SLICE, SHARED = "S,N", "shared"  # beside slices: [S,N], and [M,N] that all slices share
 
@@ -88,6 +88,17 @@ def pattern_of(node: Node) -> str | None:
     if str(target) == "prims.fma.default":  # Inductor defines it when it needs it
         return "{0} * {1} + {2}"
     return PATTERNS.get(target)
+
+
+def row_registers(node: Node, is_wide: bool) -> int:
+    """Returns how many registers the values of a row that a node computes take on a CPU: kernels keep all of them."""
+    kind = kind_of(node)
+    if kind == "statistics":
+        return 3
+    called = CALLS.get(node.target) if kind == "pointwise" else None  # type: ignore[call-overload]
+    if called not in (None, "rsqrt", "sqrt", "abs", "max", "min"):
+        return 20 if called in ("exp", "log", "sigmoid") and not is_wide else 2 * ROW_REGISTERS
+    return max((pattern_of(node) or "").count("{") - 1, 1) if kind in ("pointwise", "sum") else 0
 
 
 def operands(node: Node) -> list[Any]:

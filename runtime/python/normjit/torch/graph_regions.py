@@ -32,23 +32,19 @@ class Region:
     def grow(self, seed: Node) -> None:
         """Adds a row reduction and all that can be added to it."""
         if self.add(seed):
-            self._grow_from(_neighbours(seed))
+            self._grow()
             for node in self.order:
                 if node not in self.axes and self._reads_what_is_here(node):
                     self._add_with_operands(node)
 
-    def _grow_from(self, waiting: list[Node]) -> None:
+    def _grow(self) -> None:
         is_growing = True
         while is_growing and len(self.axes) < MOST_NODES:
             is_growing = False
-            left = []
-            for node in sorted(set(waiting) - self.axes.keys(), key=self.order.__getitem__):
-                if is_convex(self.axes, node, self.order) and self.add(node):
-                    left += _neighbours(node)
-                    is_growing = True
-                else:
-                    left.append(node)
-            waiting = left
+            around = {each for node in self.axes for each in (*node.all_input_nodes, *node.users) if each not in self.axes}
+            for node in sorted(around, key=self.order.__getitem__):
+                if node not in self.axes and is_convex(self.axes, node, self.order):
+                    is_growing |= self.add(node)
 
     def add(self, node: Node) -> bool:
         """Adds a node if a formula can say what it computes, and says so."""
@@ -56,40 +52,62 @@ class Region:
         if found is None:
             return False
         axes, inputs = found
+        if self.frame.device.type == "cpu" and not self._has_registers(node, axes, inputs):
+            return False
+        before = dict(self.axes), dict(self.inputs)
         self.axes[node] = axes
         self.inputs.pop(node, None)
         self.inputs.update(inputs)
-        return True
+        if value(node) is not None or all(is_convex(self.axes, each, self.order) and self.add(each) for each in node.users):
+            return True
+        self.axes, self.inputs = before  # its results belong to it
+        return False
+
+    def _has_registers(self, node: Node, axes: str, inputs: dict[Node, str]) -> bool:
+        if axes != ROW and kind_of(node) != "statistics" and ROW not in inputs.values():
+            return True
+        is_wide = self.frame.dtype_is_wide
+        computed = [each for each in self.axes if self.axes[each] == ROW or kind_of(each) == "statistics"]
+        given = sum(kind == ROW for kind in {**self.inputs, **inputs}.values())
+        return given + sum(nodes.row_registers(each, is_wide) for each in (*computed, node)) <= nodes.ROW_REGISTERS
 
     def _reads_what_is_here(self, node: Node) -> bool:
-        """True for a sum over rows of what is computed from the region's matrices."""
-        source = value(node.args[0]) if kind_of(node) == "sum" else None
-        if source is None or not self.frame.is_full(source.shape):
+        """True for a sum over rows that reads one of the region's matrices, and for what is computed from these alone."""
+        kind = kind_of(node)
+        made = value(node.args[0]) if kind == "sum" else value(node) if kind in ("pointwise", "cast") else None
+        if made is None or not self.frame.is_full(made.shape):
             return False
-        return any(self.inputs.get(each) == FULL or self.axes.get(each) == FULL for each in self._leaves(node))
+        are_here = [self.inputs.get(each) == FULL or self.axes.get(each) == FULL for each in self._leaves(node)]
+        return any(are_here) and (kind == "sum" or all(are_here))
 
     def _leaves(self, node: Node) -> list[Node]:
-        """Returns the matrices that a node is computed from element by element, or that are here."""
+        """Returns the matrices that a node is computed from, element by element, that are inputs or in the region already,
+        or that no formula can compute."""
+        return [each for each in self._cone(node) if not self._is_between(each)]
+
+    def _cone(self, node: Node) -> list[Node]:
         waiting, seen = list(node.all_input_nodes), []
         for each in waiting:
             made = value(each)
             if each in seen or made is None or not self.frame.is_full(made.shape):
                 continue
             seen.append(each)
-            if each not in self.axes and each not in self.inputs and kind_of(each) in ("pointwise", "cast"):
+            if self._is_between(each):
                 waiting += each.all_input_nodes
         return seen
+
+    def _is_between(self, node: Node) -> bool:
+        return node not in self.axes and node not in self.inputs and kind_of(node) in ("pointwise", "cast")
 
     def _add_with_operands(self, node: Node) -> None:
         """Adds a node with those that only lead to it, if that is possible."""
         axes, inputs = dict(self.axes), dict(self.inputs)
-        needed = [each for each in self._leaves(node) if each not in self.axes and each not in self.inputs
-                  and kind_of(each) in ("pointwise", "cast")]
+        needed = [each for each in self._cone(node) if self._is_between(each)]
         for each in sorted([*needed, node], key=self.order.__getitem__):
             if not is_convex(self.axes, each, self.order) or not self.add(each):
                 self.axes, self.inputs = axes, inputs
                 return
-        self._grow_from(_neighbours(node))
+        self._grow()
 
     def without(self, node: Node) -> Region:
         """Returns the region without a node that has no user or no operand in it."""
@@ -186,8 +204,6 @@ class Region:
         axes = FULL if self.frame.is_full(made.shape) else self._axes_beside(node, made, inside)
         if axes is None:
             return None
-        if axes == ROW and not self._has_registers(node):
-            return None
         inputs: dict[Node, str] = {}
         for each in given:
             shape = value(each).shape  # type: ignore[union-attr]
@@ -199,12 +215,6 @@ class Region:
                 return None
             inputs.update(found)
         return axes, inputs
-
-    def _has_registers(self, node: Node) -> bool:
-        called = nodes.CALLS.get(node.target)  # type: ignore[call-overload]
-        if called is None or called in nodes.ROW_CALLS or self.frame.device.type != "cpu":
-            return True
-        return called in nodes.ROW_CALLS_F32 and not self.frame.dtype_is_wide
 
     def _axes_beside(self, node: Node, made: torch.Tensor, inside: set[str]) -> str | None:
         """Returns the axes of a value that is no matrix: those of its operands or users in the region."""
@@ -224,10 +234,6 @@ def is_row_reduction(node: Node) -> bool:
     if source is None or source.dim() < 2 or nodes.dimensions(node) != [source.dim() - 1]:
         return False
     return source.dtype in TYPES and isinstance(source.shape[-1], int) and source.shape[-1] > 1
-
-
-def _neighbours(node: Node) -> list[Node]:
-    return [*node.all_input_nodes, *node.users]
 
 
 def is_convex(members: Iterable[Node], node: Node, order: dict[Node, int]) -> bool:

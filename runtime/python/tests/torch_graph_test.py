@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+# needs: torch numpy
+"""torch.compile(backend="normjit"): the regions of forward and backward graphs, compared with eager mode in double
+precision; which are taken; the modes of torch.compile."""
+import contextlib
+import importlib.metadata
+import sys
+
+import normjit.torch
+import pytest
+import torch
+from graph_models import COLS, MODELS, Model, Rewritten, random_model
+from normjit.torch import graph, graph_costs, graph_operator
+from torch.utils import checkpoint
+
+torch._inductor.config.compile_threads = 1
+
+
+@pytest.fixture(autouse=True)
+def alone():
+    torch._dynamo.reset()
+    graph._reported.clear()
+    graph_operator.calls.clear()
+
+
+def made(function, dtype=torch.float64, shape=(3, 5, COLS)):
+    torch.manual_seed(0)
+    return Model(function).to(dtype), torch.randn(shape, dtype=torch.float64).to(dtype)
+
+
+def results(function, model, x, context=contextlib.nullcontext):
+    """Returns y, and the gradients of x and the parameters."""
+    model.zero_grad()
+    x = x.clone().requires_grad_()
+    with context():
+        y = function(x)
+    wide = torch.promote_types(y.dtype, torch.float32)
+    (y.to(wide) * torch.linspace(-1, 1, y.numel(), dtype=wide).view(y.shape)).sum().backward()
+    return y.detach(), x.grad, *(torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in model.parameters())
+
+
+def assert_near(got, wanted, bound):
+    for one, other in zip(got, wanted):
+        assert one.shape == other.shape and one.dtype == other.dtype
+        assert float((one.double() - other.double()).norm()) <= bound * (float(other.double().norm()) + 1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_regions_compute_what_eager_mode_does(name):
+    model, x = made(MODELS[name])
+    backend = Rewritten()
+    assert_near(results(torch.compile(model, backend=backend, fullgraph=True), model, x), results(model, model, x), 1e-12)
+    taken = [each for each in normjit.torch.graph_report() if each["taken"]]
+    assert len(taken) >= 2 and all(each["calls"] == 1 for each in taken)
+    assert sum("normjit.region" in each for each in backend.targets()) == len(taken)
+
+
+@pytest.mark.parametrize("name", ["llama", "modulated", "gated"])
+def test_nothing_of_a_norm_is_left(name):
+    """Residuals, gates, casts, per-sample factors and the sums over rows are parts of the regions."""
+    model, x = made(MODELS[name])
+    backend = Rewritten()
+    results(torch.compile(model, backend=backend), model, x)
+    names = {"aten.mean.dim", "aten.var_mean.correction", "aten.pow.Tensor_Scalar", "aten.rsqrt.default", "aten.sub.Tensor",
+             "aten.mul.Tensor", "aten.exp.default", "aten.sigmoid.default"}
+    assert not names.intersection(backend.targets())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_models(seed):
+    model, x = made(random_model(seed))
+    got = results(torch.compile(model, backend=Rewritten(), fullgraph=True), model, x)
+    assert_near(got, results(model, model, x), 1e-10)
+
+
+def test_rows_may_change_without_another_graph():
+    model, _ = made(MODELS["llama"])
+    backend = Rewritten()
+    compiled = torch.compile(model, backend=backend, dynamic=True, fullgraph=True)
+    for shape in ((3, 5, COLS), (7, 2, COLS), (2, 33, COLS)):
+        x = torch.randn(shape, dtype=torch.float64)
+        assert_near(results(compiled, model, x), results(model, model, x), 1e-12)
+    assert len(backend.graphs) == 2 and all(each["calls"] == 3 for each in normjit.torch.graph_report() if each["taken"])
+
+
+def test_autocast_checkpoints_and_graph_breaks():
+    def checkpointed(m, x):
+        h = checkpoint.checkpoint(MODELS["block"], m, x, use_reentrant=False)
+        torch._dynamo.graph_break()
+        return MODELS["llama"](m, h)
+
+    model, x = made(checkpointed, torch.float32)
+    compiled = torch.compile(model, backend=Rewritten())
+    assert_near(results(compiled, model, x), results(model, model, x), 1e-5)
+    autocast = lambda: torch.autocast("cpu", torch.bfloat16)  # noqa: E731
+    assert_near(results(compiled, model, x, autocast), results(model, model, x, autocast), 0.02)
+    assert {each["why"] for each in normjit.torch.graph_report() if each["taken"]} == {"all are to be taken"}
+
+
+def test_inductor_compiles_what_is_left():
+    """The whole way, by the name of the backend, in bf16; the second time by the pass and Inductor's own backend, after a
+    pass of the user's."""
+    model, x = made(MODELS["block"], torch.bfloat16, (32, COLS))
+    wanted = results(model.double(), model, x.double())
+    model.bfloat16()
+    got = results(torch.compile(model, backend="normjit", options={"normjit.take": "all"}, fullgraph=True), model, x)
+    assert_near([each.double() for each in got], wanted, 0.02)
+    taken = [each for each in normjit.torch.graph_report() if each["taken"]]
+    assert len(taken) >= 3 and all(each["calls"] == 1 for each in taken)
+
+    seen = []
+    torch._dynamo.reset()
+    with torch._inductor.config.patch(force_disable_caches=True):
+        rewriting = normjit.torch.GraphPass("all", after=seen.append)
+        again = results(torch.compile(model, options={"post_grad_custom_pre_pass": rewriting}), model, x)
+    assert len(seen) == 2 and rewriting.uuid() is None
+    assert_near(again, got, 0)
+    assert all(each["calls"] == 2 for each in normjit.torch.graph_report() if each["taken"])
+
+
+def predicted(monkeypatch, machine, name="block"):
+    monkeypatch.setattr(graph_costs, "machine", lambda device: machine)
+    model, x = made(MODELS[name], torch.float32, (64, COLS))
+    results(torch.compile(model, backend=Rewritten("faster")), model, x)
+    return normjit.torch.graph_report()
+
+
+def test_regions_are_taken_where_that_is_faster(monkeypatch):
+    """With calls that cost nothing, the bytes decide: backward passes read their matrices once, and not once more for the
+    sums over rows. With calls that take a second nothing is taken."""
+    report = predicted(monkeypatch, graph_costs.Machine(bandwidth=1e9, normjit_call=0, inductor_kernel=0))
+    taken = [each for each in report if each["taken"]]
+    assert taken and all(each["bytes"][0] < each["bytes"][1] for each in taken)
+    assert all("col_sum" in each["formula"] for each in taken)
+    left = [each for each in report if not each["taken"]]
+    assert left and all(each["bytes"][0] >= each["bytes"][1] and "not lower" in each["why"] for each in left)
+
+
+def test_regions_are_left_where_calls_take_long(monkeypatch):
+    report = predicted(monkeypatch, graph_costs.Machine(bandwidth=1e9, normjit_call=1, inductor_kernel=0))
+    assert report and not any(each["taken"] for each in report)
+
+
+def test_the_bandwidth_is_measured():
+    machine = graph_costs.machine("cpu")
+    assert 1e7 < machine.bandwidth < 1e13 and 0 < machine.normjit_call < 1
+    assert normjit.torch.graph_report() == []
+
+
+def test_graphs_without_regions_and_types_without_kernels():
+    def integers(m, x):
+        return x.long().sum(-1, keepdim=True) + x.long().amax(-1, keepdim=True) * (x > 0) + m.weight.long()
+
+    model, x = made(integers)
+    assert torch.equal(torch.compile(model, backend=Rewritten())(x), model(x))
+    assert normjit.torch.graph_report() == []
+
+
+def test_uuids_tell_passes_apart():
+    assert normjit.torch.GraphPass("all").uuid() != normjit.torch.GraphPass().uuid()
+    assert normjit.torch.GraphPass().uuid() == normjit.torch.GraphPass().uuid()
+    assert normjit.torch.GraphPass(after=normjit.torch.GraphPass("none")).uuid() != normjit.torch.GraphPass().uuid()
+    with pytest.raises(normjit.InvalidArgument, match="allowed: faster, all, none"):
+        normjit.torch.GraphPass("some")
+
+
+def test_settings_of_inductor_that_allow_no_other_kernels():
+    model, x = made(MODELS["gated"])
+    with torch._inductor.config.patch(emulate_precision_casts=True):
+        torch.compile(model, backend=Rewritten())(x)
+    assert {each["why"] for each in normjit.torch.graph_report()} == \
+        {"emulate_precision_casts is on, and formulas do not round between"}
+
+
+def test_torch_finds_the_backend_by_its_name():
+    (entry,) = importlib.metadata.entry_points(group="torch_dynamo_backends", name="normjit")
+    assert entry.load() is graph.backend
+    assert "normjit" in torch.compiler.list_backends()
+
+
+def test_the_operator_without_rows_and_with_rows_that_no_stride_describes():
+    spec = "norm both(a0[M,N], a1[M]) -> o0[M,N], o1[N] { o0 = a0 * a1 - row_mean(a0); o1 = col_sum(a0) } " \
+           "pass=forward cols=4 a0=f32 a1=f32 o0=f32 o1=f32 out=o0,o1"
+    for x in (torch.randn(0, 4), torch.randn(2, 4, 3).mT, torch.randn(5, 2, 4).transpose(0, 1)):
+        scale = torch.randn(*x.shape[:-1], 1)
+        o0, o1 = torch.ops.normjit.region(spec, "m0:f32 c0:f32", [x, scale])
+        torch.testing.assert_close(o0, x * scale - x.mean(-1, keepdim=True))
+        torch.testing.assert_close(o1, x.sum(list(range(x.dim() - 1))))
+    torch.library.opcheck(torch.ops.normjit.region.default, (spec, "m0:f32 c0:f32", [torch.randn(3, 4), torch.randn(3, 1)]))
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
