@@ -118,33 +118,55 @@ def test_inductor_compiles_what_is_left():
     assert all(each["calls"] == 2 for each in normjit.torch.graph_report() if each["taken"])
 
 
-def predicted(monkeypatch, machine, name="block"):
-    monkeypatch.setattr(graph_costs, "machine", lambda device: machine)
-    model, x = made(MODELS[name], torch.float32, (64, COLS))
+def predicted(monkeypatch, seconds_of_kernel):
+    """Returns the report for a machine of 1 GB/s on which kernels start at once and normjit's take some time."""
+    monkeypatch.setattr(graph_costs.Machine, "inductor_seconds", lambda self, moved, kernels: moved / 1e9)
+    monkeypatch.setattr(graph_costs.Machine, "normjit_seconds", lambda self, region, by: seconds_of_kernel(region, by))
+    model, x = made(MODELS["block"], torch.float32, (64, COLS))
     results(torch.compile(model, backend=Rewritten("faster")), model, x)
     return normjit.torch.graph_report()
 
 
 def test_regions_are_taken_where_that_is_faster(monkeypatch):
-    """With calls that cost nothing, the bytes decide: backward passes read their matrices once, and not once more for the
-    sums over rows. With calls that take a second nothing is taken."""
-    report = predicted(monkeypatch, graph_costs.Machine(bandwidth=1e9, normjit_call=0, inductor_kernel=0))
+    """With kernels at the bandwidth, the bytes decide: backward passes read their matrices once, and not once more for the
+    sums over rows."""
+    report = predicted(monkeypatch, lambda region, by: sum(map(graph_costs._bytes, (*by.inputs, *by.outputs))) / 1e9)
     taken = [each for each in report if each["taken"]]
     assert taken and all(each["bytes"][0] < each["bytes"][1] for each in taken)
+    assert all(each["seconds"][0] == pytest.approx(each["bytes"][0] / 1e9) for each in taken)
     assert all("col_sum" in each["formula"] for each in taken)
     left = [each for each in report if not each["taken"]]
     assert left and all(each["bytes"][0] >= each["bytes"][1] and "not lower" in each["why"] for each in left)
 
 
-def test_regions_are_left_where_calls_take_long(monkeypatch):
-    report = predicted(monkeypatch, graph_costs.Machine(bandwidth=1e9, normjit_call=1, inductor_kernel=0))
+def test_regions_are_left_where_kernels_take_long(monkeypatch):
+    report = predicted(monkeypatch, lambda region, by: 1)
     assert report and not any(each["taken"] for each in report)
 
 
-def test_the_bandwidth_is_measured():
-    machine = graph_costs.machine("cpu")
-    assert 1e7 < machine.bandwidth < 1e13 and 0 < machine.normjit_call < 1
-    assert normjit.torch.graph_report() == []
+def test_times_are_measured():
+    machine = graph_costs.Machine(torch.device("cpu"))
+    assert 1e7 < machine.bandwidth(1 << 20) < 1e13
+    model, x = made(MODELS["modulated"], torch.float32)
+    results(torch.compile(model, backend=Rewritten()), model, x)
+    report = [each for each in normjit.torch.graph_report() if each["taken"]]
+    assert report and all(0 < seconds < 1 for each in report for seconds in each["seconds"])
+    assert all(each["calls"] == 1 for each in report)
+
+
+def test_parts_of_a_region_get_kernels_where_the_whole_has_none(monkeypatch):
+    makes = graph_operator.make
+
+    def make(spec, device):
+        if spec.count("col_sum") > 1:
+            raise normjit.InvalidArgument("only one sum over rows")
+        makes(spec, device)
+
+    monkeypatch.setattr(graph_operator, "make", make)
+    model, x = made(MODELS["flattened"])
+    got = results(torch.compile(model, backend=Rewritten()), model, x)
+    assert_near(got, results(model, model, x), 1e-12)
+    assert sum(each["taken"] and each["formula"].count("col_sum") == 1 for each in normjit.torch.graph_report()) == 1
 
 
 def test_graphs_without_regions_and_types_without_kernels():

@@ -175,7 +175,7 @@ class _Rewriter:
     def _planned(self, seed: Node, source: torch.Tensor, split: int) -> _Plan:
         region = Region(Frame.of(source, split), {node: i for i, node in enumerate(self.graph.nodes)})
         region.grow(seed)
-        return _Plan(region, self.take)
+        return _Plan(region, seed, self.take)
 
     def _decide(self, plan: _Plan, facts: dict[str, Any]) -> str:
         """Replaces a region if it is to be taken, and returns why."""
@@ -185,10 +185,6 @@ class _Rewriter:
             return "the number of its rows is not known"
         if self.take == "faster" and plan.prediction is not None and not plan.prediction.is_faster:
             return "its predicted time is not lower than that of Inductor's kernels"
-        try:
-            graph_operator.make(plan.by.spec, plan.region.frame.device)
-        except Error as error:
-            return str(error)
         graph_formula.replace(self.graph, plan.region, plan.by)
         facts["taken"] = True
         return "its predicted time is lower" if self.take == "faster" else "all are to be taken"
@@ -197,20 +193,21 @@ class _Rewriter:
 class _Plan:
     """A region, its formula or what prevents one, and its predicted times."""
 
-    def __init__(self, region: Region, take: str) -> None:
+    def __init__(self, region: Region, seed: Node, take: str) -> None:
         self.region, self.by = region, None
         self.prediction: graph_costs.Prediction | None = None
         self.problem = "a formula cannot say what it sums"
         if not region.axes:
             return
-        on = graph_costs.machine(str(region.frame.device))
+        on = graph_costs.Machine(region.frame.device)
         try:
+            predictor = graph_costs.Predictor(region, on) if hint(region.frame.rows) is not None else None
             region = graph_formula.fewer_tensors(region, MOST_TENSORS)
             if take == "faster":
-                region, _ = graph_costs.best_part(region, on)
-            self.region, self.by = graph_formula.fitted(region)
-            if hint(region.frame.rows) is not None:
-                self.prediction = graph_costs.Predictor(self.region, on).predict(self.region)
+                region = graph_costs.best_part(region, on)
+            self.region, self.by = _makeable(region, seed)
+            if predictor is not None:
+                self.prediction = predictor.predict(self.region, self.by)
         except Error as error:
             self.problem = str(error)
 
@@ -230,6 +227,30 @@ class _Plan:
         if self.prediction is not None:
             found["bytes"] = (self.prediction.normjit_bytes, self.prediction.inductor_bytes)
             found["seconds"] = (self.prediction.normjit_seconds, self.prediction.inductor_seconds)
+        return found
+
+
+def _makeable(region: Region, seed: Node) -> tuple[Region, graph_formula.Written]:
+    """Returns a region, or the largest part around a row reduction that normjit makes a kernel for, and its formula."""
+    def made(part: Region) -> tuple[Region, graph_formula.Written]:
+        part, by = graph_formula.fitted(part)
+        graph_operator.make(by.spec, part.frame.device)
+        return part, by
+
+    try:
+        return made(region)
+    except Error:
+        parts = region.parts_around(seed)
+        least, most, found = 0, len(parts), None
+        while least < most:  # parts become smaller
+            middle = (least + most) // 2
+            try:
+                found = made(parts[middle])
+                most = middle
+            except Error:
+                least = middle + 1
+        if found is None:
+            raise
         return found
 
 

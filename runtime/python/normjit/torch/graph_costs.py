@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predicts the time of a region, by normjit's kernel and by those that Inductor would make, from the bytes that they move
-over the bandwidth that a copy reaches on the device, and the time that calls take."""
+"""Predicts the time of a region. What Inductor's kernels would take are the bytes that they move, over the bandwidth that
+a copy of as many bytes reaches on the device: they are not faster. normjit's kernel is measured, with its call."""
 from __future__ import annotations
 
 import functools
@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from normjit.torch import graph_formula, graph_nodes as nodes, graph_operator
 from normjit.torch.graph_nodes import FULL, Node, hint, kind_of, value
 from normjit.torch.graph_regions import Region, is_convex, is_row_reduction
 
-COPIED = 1 << 25  # bytes that are copied to measure the bandwidth: more than what caches hold of them
-MEASURED = 5  # times
+LEAST_COPIED, MOST_COPIED = 1 << 22, 1 << 26  # bytes of the copies that measure the bandwidth
+MOST_MEASURED = 1 << 28  # bytes of the tensors that a kernel is measured with; more rows take as much longer
+CLEARLY = 0.95  # of Inductor's time: what is measured varies
+MEASURED = 4  # times, of which the first warms up
 MOST_NEIGHBOURS = 100
 GPU_KERNEL = 3e-6  # seconds from one kernel of a stream to the next, on any GPU that normjit serves
 CPU_KERNEL = 2e-6  # seconds that Inductor's C++ kernels take to start
@@ -24,37 +27,67 @@ CPU_KERNEL = 2e-6  # seconds that Inductor's C++ kernels take to start
 
 @dataclass(frozen=True)
 class Machine:
-    """What a device can do: bytes a second, and the seconds that a call of each kind takes."""
+    """What a device can do."""
 
-    bandwidth: float
-    normjit_call: float
-    inductor_kernel: float
+    device: torch.device
+
+    def bandwidth(self, moved: int) -> float:
+        """Returns the bytes a second of a copy that moves about as many bytes."""
+        size = min(max(moved, LEAST_COPIED), MOST_COPIED)
+        return _copied(self.device, 1 << (size - 1).bit_length())
+
+    def inductor_seconds(self, moved: int, kernels: int) -> float:
+        return moved / self.bandwidth(moved) + kernels * (CPU_KERNEL if self.device.type == "cpu" else GPU_KERNEL)
+
+    def normjit_seconds(self, region: Region, by: graph_formula.Written) -> float:
+        """Returns how long a region's kernel takes, with its call."""
+        return _measured(region, by)
 
 
 @functools.lru_cache(maxsize=None)
-def machine(device: str) -> Machine:
-    """Returns what a device can do, measured at the first call."""
-    from torch._subclasses.fake_tensor import unset_fake_temporarily
-
+def _copied(device: torch.device, moved: int) -> float:
     with unset_fake_temporarily(), torch.no_grad():
-        source = torch.zeros(COPIED, dtype=torch.uint8, device=device)
+        source = torch.ones(moved // 2, dtype=torch.uint8, device=device)
         target = torch.empty_like(source)
-        bandwidth = 2 * COPIED / _seconds(lambda: target.copy_(source), device)
-        spec = "norm empty(a0[M,N]) -> o0[M] { o0 = row_sum(a0) } pass=forward cols=16 a0=f32 o0=f32 out=o0"
-        little = torch.zeros(2, 16, device=device)
-        operator = torch.ops.normjit.region.default
-        call = _seconds(lambda: [operator(spec, "r0:f32", [little]) for _ in range(20)], device) / 20
-        graph_operator.calls.pop(spec)
-    return Machine(bandwidth, call, CPU_KERNEL if device == "cpu" else GPU_KERNEL)
+        return moved / _seconds(lambda: target.copy_(source), device)
 
 
-def _seconds(call: Any, device: str) -> float:
+_times: dict[tuple[str, int], float] = {}
+
+
+def _measured(region: Region, by: graph_formula.Written) -> float:
+    total = hint(region.frame.rows) or 1
+    size = sum(map(_bytes, (*by.inputs, *by.outputs)))
+    rows = max(total // max(size // MOST_MEASURED, 1), 1)
+    slices = 1 if not region.frame.split else min(hint(region.frame.slices) or 1, rows)
+    key = by.spec, total
+    if key not in _times:
+        with unset_fake_temporarily(), torch.no_grad():
+            tensors = [_like(node, region, rows // slices, slices) for node in by.inputs]
+            layouts = by.layouts if not region.frame.split else by.layouts.rpartition(" ")[0] + " 1"
+            call = functools.partial(torch.ops.normjit.region.default, by.spec, layouts, tensors)
+            with graph_operator.uncounted(by.spec):
+                _times[key] = _seconds(call, region.frame.device) * total / (rows // slices * slices)
+    return _times[key]
+
+
+def _like(node: Node, region: Region, rows: int, slices: int) -> torch.Tensor:
+    """Returns a tensor as an input of a region is, of fewer rows and dimensions."""
+    tensor, axes, cols = value(node), region.inputs[node], region.frame.cols
+    assert tensor is not None
+    first = (slices,) if region.frame.split else ()
+    sizes = {FULL: (*first, rows, cols), nodes.ROW: (*first, rows, 1), nodes.COLUMN: (cols,), nodes.SHARED: (rows, cols),
+             nodes.PER_SLICE: (*first, 1, cols)}[axes]
+    return torch.full(sizes, 0.5, dtype=tensor.dtype, device=tensor.device)
+
+
+def _seconds(call: Any, device: torch.device) -> float:
     """Returns the shortest time of a call."""
     times = []
     for _ in range(MEASURED):
         begin = time.perf_counter()
         call()
-        if device != "cpu":
+        if device.type != "cpu":
             torch.cuda.synchronize(device)
         times.append(time.perf_counter() - begin)
     return min(times[1:])
@@ -71,7 +104,7 @@ class Prediction:
 
     @property
     def is_faster(self) -> bool:
-        return self.normjit_seconds < self.inductor_seconds
+        return self.normjit_seconds < self.inductor_seconds * CLEARLY
 
 
 class Predictor:
@@ -81,33 +114,34 @@ class Predictor:
         self.on, self.around = on, neighbourhood(region)
         self.replaced, self.replaced_kernels = _kernels(self.around, region, set())
 
-    def predict(self, region: Region) -> Prediction:
+    def moved(self, region: Region) -> tuple[int, int, int]:
+        """Returns the bytes that the kernel of a region moves, those of Inductor's kernels around it, and their number."""
         outputs = graph_formula.emitted(region)
         left, left_kernels = _kernels(self.around - region.axes.keys(), region, set(outputs))
-        moved = left + sum(map(_bytes, region.inputs)) + sum(map(_bytes, outputs))
-        seconds = moved / self.on.bandwidth + left_kernels * self.on.inductor_kernel + self.on.normjit_call
-        return Prediction(moved, self.replaced, seconds,
-                          self.replaced / self.on.bandwidth + self.replaced_kernels * self.on.inductor_kernel)
+        return sum(map(_bytes, region.inputs)) + sum(map(_bytes, outputs)), left, left_kernels
+
+    def predict(self, region: Region, by: graph_formula.Written) -> Prediction:
+        moved, left, left_kernels = self.moved(region)
+        seconds = self.on.normjit_seconds(region, by) + self.on.inductor_seconds(left, left_kernels)
+        return Prediction(moved + left, self.replaced, seconds,
+                          self.on.inductor_seconds(self.replaced, self.replaced_kernels))
 
 
-def best_part(region: Region, on: Machine) -> tuple[Region, Prediction | None]:
-    """Returns the part of a region whose predicted time is the lowest, and this; None if its number of rows is unknown."""
+def best_part(region: Region, on: Machine) -> Region:
+    """Returns the part of a region with which the fewest bytes are moved in it and around it."""
     if hint(region.frame.rows) is None:
-        return region, None
+        return region
     predictor = Predictor(region, on)
-    best = predictor.predict(region)
-    is_better = True
+    least, is_better = sum(predictor.moved(region)), True
     while is_better:
         is_better = False
         for node in region.removable():
             part = region.without(node)
-            if not part.reductions():
-                continue
-            found = predictor.predict(part)
-            if found.normjit_seconds < best.normjit_seconds:
-                region, best, is_better = part, found, True
+            moved = sum(predictor.moved(part)) if part.reductions() else least
+            if moved < least:
+                region, least, is_better = part, moved, True
                 break
-    return region, best
+    return region
 
 
 def neighbourhood(region: Region) -> set[Node]:

@@ -2,11 +2,12 @@
 """torch.ops.normjit.region: the kernel of a formula that stands for a region of a compiled graph."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -49,6 +50,18 @@ def region(spec: str, outputs: str, tensors: Sequence[torch.Tensor]) -> list[tor
         for each in made:  # without rows only sums over them have elements
             each.zero_()
     return made
+
+
+@contextlib.contextmanager
+def uncounted(spec: str) -> Iterator[None]:
+    """Leaves the number of calls as it is."""
+    before = calls.get(spec)
+    try:
+        yield
+    finally:
+        calls.pop(spec, None)
+        if before is not None:
+            calls[spec] = before
 
 
 def empty_outputs(spec: str, outputs: str, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

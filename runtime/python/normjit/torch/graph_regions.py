@@ -129,6 +129,23 @@ class Region:
                 found.append(node)
         return found
 
+    def parts_around(self, seed: Node) -> list[Region]:
+        """Returns smaller and smaller parts: what is farthest from a node goes first."""
+        distance, waiting = {seed: 0}, [seed]
+        for node in waiting:
+            for each in (*node.all_input_nodes, *node.users):
+                if each in self.axes and each not in distance:
+                    distance[each] = distance[node] + 1
+                    waiting.append(each)
+        parts: list[Region] = []
+        part = self
+        while True:
+            at_edge = [node for node in part.removable() if node is not seed]
+            if not at_edge:
+                return parts
+            part = part.without(max(at_edge, key=lambda node: distance.get(node, len(self.axes))))
+            parts.append(part)
+
     def reductions(self) -> list[Node]:
         return [node for node in self.members() if is_row_reduction(node)]
 
