@@ -5,9 +5,10 @@
 
     normjit.torch.enable()               # every LayerNorm of this process, RMSNorms on GPUs
     model = normjit.torch.patch(model)   # norms that are written in Python, found by what they compute
+    model = torch.compile(model, backend="normjit")   # row-wise regions of compiled graphs
 
 enable() replaces the kernels of operators, below autograd: autocast, checkpoints, functorch, DTensor, double backward
-and CUDA graphs work as before. torch.compile does not call these operators and is not affected."""
+and CUDA graphs work as before. torch.compile does not call these operators; its backend "normjit" is graph.py."""
 from __future__ import annotations
 
 import functools
