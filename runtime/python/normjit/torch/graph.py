@@ -15,13 +15,14 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 
 import normjit
 from normjit._library import Error, InvalidArgument
-from normjit.torch import _kernels, graph_costs, graph_formula, graph_operator
+from normjit.torch import _kernels, graph_calibration, graph_costs, graph_formula, graph_operator
 from normjit.torch.graph_nodes import Frame, Node, hint, value
 from normjit.torch.graph_regions import Region, is_row_reduction
 from normjit.torch.log import logger
 
 MOST_TENSORS = 16  # of a formula
 MOST_REPORTED = 1000
+MOST_SEEDS = 3  # other row reductions that plans for a region begin with
 TAKE = ("faster", "all", "none")
 OPTION = "normjit.take"
 
@@ -53,7 +54,7 @@ class GraphPass(CustomGraphPass):
         others = [each.uuid() if isinstance(each, CustomGraphPass) else None for each in _listed(self.after)]
         if None in others:
             return None  # the graph is not cached then
-        return _fingerprint(), self.take, *others
+        return _fingerprint(), graph_calibration.fingerprint(), self.take, *others
 
     def __eq__(self, other: object) -> bool:
         return type(other) is GraphPass and (self.take, self.after) == (other.take, other.after)
@@ -73,6 +74,8 @@ def backend(module: torch.fx.GraphModule, inputs: Any, *, mode: str | None = Non
     patches = torch._TorchCompileInductorWrapper(mode, given, None).config
     others = patches.get("post_grad_custom_pre_pass", config.post_grad_custom_pre_pass)
     patches = {**patches, "post_grad_custom_pre_pass": GraphPass(take, others)}
+    if take == "faster":
+        graph_calibration.measure(sorted({each.device for each in inputs if isinstance(each, torch.Tensor)}, key=str))
     return compile_fx(module, inputs, config_patches=patches)
 
 
@@ -160,8 +163,7 @@ class _Rewriter:
         facts: dict[str, Any] = {"taken": False, "rows": None, "cols": source.shape[-1], "nodes": [seed.name]}
         why = _why_not(source.device.type) or _refused_by_settings()
         if why is None:
-            plans = [self._planned(seed, source, split) for split in range(source.dim() - 1)]
-            plan = max(plans, key=lambda each: each.gain(self.take))
+            plan = self._best_plan(seed, source)
             self.seen.update(plan.region.axes)
             facts.update(plan.facts())
             why = self._decide(plan, facts)
@@ -171,6 +173,16 @@ class _Rewriter:
         if len(_reported) < MOST_REPORTED:
             _reported.append(facts)
         return bool(facts["taken"])
+
+    def _best_plan(self, seed: Node, source: torch.Tensor) -> _Plan:
+        """Returns the best of the plans that begin with a row reduction, or with others of the same region."""
+        plans = [self._planned(seed, source, split) for split in range(source.dim() - 1)]
+        others = [node for node in plans[0].around if is_row_reduction(node) and node not in self.seen]
+        for other in others[:MOST_SEEDS]:
+            tensor = value(other.args[0])
+            if tensor is not None and tensor.device == source.device:
+                plans += [self._planned(other, tensor, split) for split in range(tensor.dim() - 1)]
+        return max(plans, key=_Plan.gain)
 
     def _planned(self, seed: Node, source: torch.Tensor, split: int) -> _Plan:
         region = Region(Frame.of(source, split), {node: i for i, node in enumerate(self.graph.nodes)})
@@ -194,14 +206,16 @@ class _Plan:
     """A region, its formula or what prevents one, and its predicted times."""
 
     def __init__(self, region: Region, seed: Node, take: str) -> None:
-        self.region, self.by = region, None
+        self.region, self.take, self.by = region, take, None
         self.prediction: graph_costs.Prediction | None = None
-        self.problem = "a formula cannot say what it sums"
+        self.problem, self.around = "a formula cannot say what it sums", set(region.axes)
         if not region.axes:
             return
         on = graph_costs.Machine(region.frame.device)
         try:
             predictor = graph_costs.Predictor(region, on) if hint(region.frame.rows) is not None else None
+            if predictor is not None:
+                self.around = predictor.around
             region = graph_formula.fewer_tensors(region, MOST_TENSORS)
             if take == "faster":
                 region = graph_costs.best_part(region, on)
@@ -211,11 +225,13 @@ class _Plan:
         except Error as error:
             self.problem = str(error)
 
-    def gain(self, take: str) -> tuple[bool, float]:
-        """Returns what plans for one row reduction are compared by."""
-        if take == "all" or self.prediction is None:
-            return self.by is not None, len(self.region.axes)
-        return self.by is not None, self.prediction.inductor_seconds - self.prediction.normjit_seconds
+    def gain(self) -> tuple[bool, float, int]:
+        """Returns what plans are compared by: whether there is a kernel, and how much it saves, in bytes if all are to be
+        taken and else in seconds."""
+        saved, of = 0.0, self.prediction
+        if of is not None:
+            saved = of.inductor_bytes - of.normjit_bytes if self.take == "all" else of.inductor_seconds - of.normjit_seconds
+        return self.by is not None, saved, len(self.region.axes)
 
     def facts(self) -> dict[str, Any]:
         """Returns what a report says."""

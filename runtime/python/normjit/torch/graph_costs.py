@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predicts the time of a region. What Inductor's kernels would take are the bytes that they move, over the bandwidth that
-a copy of as many bytes reaches on the device: they are not faster. normjit's kernel is measured, with its call."""
+"""Predicts the time of a region. What Inductor's kernels take are the bytes that they move, over the bandwidth that a
+copy of as many bytes reaches on the device, and the share of it that such kernels reach. normjit's kernel is measured."""
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -12,17 +11,28 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from normjit.torch import graph_formula, graph_nodes as nodes, graph_operator
+from normjit.torch import graph_calibration, graph_formula, graph_nodes as nodes, graph_operator, graph_times
 from normjit.torch.graph_nodes import FULL, Node, hint, kind_of, value
 from normjit.torch.graph_regions import Region, is_convex, is_row_reduction
 
-LEAST_COPIED, MOST_COPIED = 1 << 22, 1 << 26  # bytes of the copies that measure the bandwidth
 MOST_MEASURED = 1 << 28  # bytes of the tensors that a kernel is measured with; more rows take as much longer
-CLEARLY = 0.95  # of Inductor's time: what is measured varies
-MEASURED = 4  # times, of which the first warms up
+CLEARLY = 0.85  # of Inductor's time: what is measured varies
 MOST_NEIGHBOURS = 100
 GPU_KERNEL = 3e-6  # seconds from one kernel of a stream to the next, on any GPU that normjit serves
 CPU_KERNEL = 2e-6  # seconds that Inductor's C++ kernels take to start
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The bytes that kernels move, those of sums over rows apart, and the number of kernels."""
+
+    rows: int
+    columns: int
+    kernels: int
+
+    @property
+    def bytes(self) -> int:
+        return self.rows + self.columns
 
 
 @dataclass(frozen=True)
@@ -31,25 +41,15 @@ class Machine:
 
     device: torch.device
 
-    def bandwidth(self, moved: int) -> float:
-        """Returns the bytes a second of a copy that moves about as many bytes."""
-        size = min(max(moved, LEAST_COPIED), MOST_COPIED)
-        return _copied(self.device, 1 << (size - 1).bit_length())
-
-    def inductor_seconds(self, moved: int, kernels: int) -> float:
-        return moved / self.bandwidth(moved) + kernels * (CPU_KERNEL if self.device.type == "cpu" else GPU_KERNEL)
+    def inductor_seconds(self, moved: Moved, dtype: torch.dtype) -> float:
+        total = moved.rows + moved.columns
+        share = graph_calibration.share_of(self.device, dtype, moved.columns > 0)
+        start = CPU_KERNEL if self.device.type == "cpu" else GPU_KERNEL
+        return total / (graph_times.bandwidth(self.device, total) * share) + moved.kernels * start
 
     def normjit_seconds(self, region: Region, by: graph_formula.Written) -> float:
         """Returns how long a region's kernel takes, with its call."""
         return _measured(region, by)
-
-
-@functools.lru_cache(maxsize=None)
-def _copied(device: torch.device, moved: int) -> float:
-    with unset_fake_temporarily(), torch.no_grad():
-        source = torch.ones(moved // 2, dtype=torch.uint8, device=device)
-        target = torch.empty_like(source)
-        return moved / _seconds(lambda: target.copy_(source), device)
 
 
 _times: dict[tuple[str, int], float] = {}
@@ -67,7 +67,7 @@ def _measured(region: Region, by: graph_formula.Written) -> float:
             layouts = by.layouts if not region.frame.split else by.layouts.rpartition(" ")[0] + " 1"
             call = functools.partial(torch.ops.normjit.region.default, by.spec, layouts, tensors)
             with graph_operator.uncounted(by.spec):
-                _times[key] = _seconds(call, region.frame.device) * total / (rows // slices * slices)
+                _times[key] = graph_times.seconds(call, region.frame.device) * total / (rows // slices * slices)
     return _times[key]
 
 
@@ -79,18 +79,6 @@ def _like(node: Node, region: Region, rows: int, slices: int) -> torch.Tensor:
     sizes = {FULL: (*first, rows, cols), nodes.ROW: (*first, rows, 1), nodes.COLUMN: (cols,), nodes.SHARED: (rows, cols),
              nodes.PER_SLICE: (*first, 1, cols)}[axes]
     return torch.full(sizes, 0.5, dtype=tensor.dtype, device=tensor.device)
-
-
-def _seconds(call: Any, device: torch.device) -> float:
-    """Returns the shortest time of a call."""
-    times = []
-    for _ in range(MEASURED):
-        begin = time.perf_counter()
-        call()
-        if device.type != "cpu":
-            torch.cuda.synchronize(device)
-        times.append(time.perf_counter() - begin)
-    return min(times[1:])
 
 
 @dataclass(frozen=True)
@@ -112,19 +100,25 @@ class Predictor:
 
     def __init__(self, region: Region, on: Machine) -> None:
         self.on, self.around = on, neighbourhood(region)
-        self.replaced, self.replaced_kernels = _kernels(self.around, region, set())
+        self.replaced = _kernels(self.around, region, set())
 
-    def moved(self, region: Region) -> tuple[int, int, int]:
-        """Returns the bytes that the kernel of a region moves, those of Inductor's kernels around it, and their number."""
+    def moved(self, region: Region) -> tuple[int, Moved]:
+        """Returns the bytes that the kernel of a region moves, and those of Inductor's kernels around it."""
         outputs = graph_formula.emitted(region)
-        left, left_kernels = _kernels(self.around - region.axes.keys(), region, set(outputs))
-        return sum(map(_bytes, region.inputs)) + sum(map(_bytes, outputs)), left, left_kernels
+        left = _kernels(self.around - region.axes.keys(), region, set(outputs))
+        return sum(map(_bytes, region.inputs)) + sum(map(_bytes, outputs)), left
+
+    def total(self, region: Region) -> int:
+        moved, left = self.moved(region)
+        return moved + left.bytes
 
     def predict(self, region: Region, by: graph_formula.Written) -> Prediction:
-        moved, left, left_kernels = self.moved(region)
-        seconds = self.on.normjit_seconds(region, by) + self.on.inductor_seconds(left, left_kernels)
-        return Prediction(moved + left, self.replaced, seconds,
-                          self.on.inductor_seconds(self.replaced, self.replaced_kernels))
+        moved, left = self.moved(region)
+        dtype = min((value(node).dtype for node in by.inputs if region.inputs[node] == FULL),  # type: ignore[union-attr]
+                    key=lambda each: each.itemsize)
+        seconds = self.on.normjit_seconds(region, by) + self.on.inductor_seconds(left, dtype)
+        return Prediction(moved + left.bytes, self.replaced.bytes, seconds,
+                          self.on.inductor_seconds(self.replaced, dtype))
 
 
 def best_part(region: Region, on: Machine) -> Region:
@@ -132,12 +126,12 @@ def best_part(region: Region, on: Machine) -> Region:
     if hint(region.frame.rows) is None:
         return region
     predictor = Predictor(region, on)
-    least, is_better = sum(predictor.moved(region)), True
+    least, is_better = predictor.total(region), True
     while is_better:
         is_better = False
         for node in region.removable():
             part = region.without(node)
-            moved = sum(predictor.moved(part)) if part.reductions() else least
+            moved = predictor.total(part) if part.reductions() else least
             if moved < least:
                 region, least, is_better = part, moved, True
                 break
@@ -167,12 +161,12 @@ def _is_fusable(node: Node, region: Region) -> bool:
     return isinstance(target, torch._ops.OpOverload) and torch.Tag.pointwise in target.tags
 
 
-def _kernels(inside: set[Node], region: Region, written: set[Node]) -> tuple[int, int]:
+def _kernels(inside: set[Node], region: Region, written: set[Node]) -> Moved:
     """Returns the bytes that Inductor's kernels for these nodes move, and their number: one for each set of connected
     nodes, and one for all sums over rows that begin with a value of the same shape, which read again what others read."""
     columns = [node for node in inside if _is_column_sum(node)]
     rest = inside.difference(columns)
-    moved, count, read_by_rows = 0, 0, set()
+    moved, summed, count, read_by_rows = 0, 0, 0, set()
     outside_users = _used_outside(inside)
     for part in _connected(rest):
         read = {_base(each) for node in part for each in node.all_input_nodes if each not in part and not _is_free(each)}
@@ -191,8 +185,8 @@ def _kernels(inside: set[Node], region: Region, written: set[Node]) -> tuple[int
             read -= read_by_rows
         else:
             count += 1 if region.frame.device.type == "cpu" else 2  # on a GPU a second kernel adds the parts
-        moved += sum(map(_bytes, read)) + sum(map(_bytes, columns))
-    return moved, count
+        summed = sum(map(_bytes, read)) + sum(map(_bytes, columns))
+    return Moved(moved, summed, count)
 
 
 def _is_column_sum(node: Node) -> bool:
