@@ -72,13 +72,17 @@ class Region:
         return given + sum(nodes.row_registers(each, is_wide) for each in (*computed, node)) <= nodes.ROW_REGISTERS
 
     def _reads_what_is_here(self, node: Node) -> bool:
-        """True for a sum over rows that reads one of the region's matrices, and for what is computed from these alone."""
+        """True for a sum over rows that reads one of the region's matrices, and for what is computed from these alone and
+        must be written: its users are no kernels of the same kind."""
         kind = kind_of(node)
         made = value(node.args[0]) if kind == "sum" else value(node) if kind in ("pointwise", "cast") else None
-        if made is None or not self.frame.is_full(made.shape):
+        if made is None or not self.frame.is_full(made.shape) or (kind != "sum" and not self._is_written(node)):
             return False
         are_here = [self.inputs.get(each) == FULL or self.axes.get(each) == FULL for each in self._leaves(node)]
         return any(are_here) and (kind == "sum" or all(are_here))
+
+    def _is_written(self, node: Node) -> bool:
+        return all(self._is_written(user) if kind_of(user) == "view" else kind_of(user) is None for user in node.users)
 
     def _leaves(self, node: Node) -> list[Node]:
         """Returns the matrices that a node is computed from, element by element, that are inputs or in the region already,
