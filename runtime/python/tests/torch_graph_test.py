@@ -11,6 +11,7 @@ import pytest
 import torch
 from graph_models import COLS, MODELS, Model, Rewritten, random_model
 from normjit.torch import graph, graph_calibration, graph_costs, graph_operator, graph_times
+from normjit.torch.graph_regions import Region
 from torch.utils import checkpoint
 
 torch._inductor.config.compile_threads = 1
@@ -53,6 +54,7 @@ def test_regions_compute_what_eager_mode_does(name):
     taken = [each for each in normjit.torch.graph_report() if each["taken"]]
     assert len(taken) >= 2 and all(each["calls"] == 1 for each in taken)
     assert sum("normjit.region" in each for each in backend.targets()) == len(taken)
+    assert not any("Error" in each["why"] for each in normjit.torch.graph_report())
 
 
 @pytest.mark.parametrize("name", ["llama", "modulated", "gated"])
@@ -187,6 +189,36 @@ def test_parts_of_a_region_get_kernels_where_the_whole_has_none(monkeypatch):
     got = results(torch.compile(model, backend=Rewritten()), model, x)
     assert_near(got, results(model, model, x), 1e-12)
     assert sum(each["taken"] and each["formula"].count("col_sum") == 1 for each in normjit.torch.graph_report()) == 1
+
+
+def test_inputs_that_are_written():
+    """A region reads an input before the graph writes to it."""
+    def updating(m, x):
+        y = m.layer_norm(x) + m.rms_norm(m.weight * x)
+        m.history.mul_(0.5).add_(y.detach().mean((0, 1)))
+        x.add_(y)
+        return y * m.history
+
+    model, x = made(updating)
+    model.register_buffer("history", torch.ones(COLS, dtype=torch.float64))
+    found = []
+    for function in (model, torch.compile(model, backend=Rewritten(), fullgraph=True)):
+        model.history.fill_(1)
+        given = x.clone()
+        with torch.no_grad():
+            found.append((function(given), given, model.history.clone()))
+    assert_near(found[1], found[0], 1e-12)
+    assert any(each["taken"] for each in normjit.torch.graph_report())
+
+
+def test_a_mistake_leaves_the_graph_to_inductor(monkeypatch):
+    def grow(self, seed):
+        raise KeyError("mistake")
+
+    monkeypatch.setattr(Region, "grow", grow)
+    model, x = made(MODELS["gated"])
+    assert_near(results(torch.compile(model, backend=Rewritten()), model, x), results(model, model, x), 1e-12)
+    assert {each["why"] for each in normjit.torch.graph_report()} == {"KeyError: 'mistake'"}
 
 
 def test_graphs_without_regions_and_types_without_kernels():

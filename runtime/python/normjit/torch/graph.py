@@ -163,10 +163,15 @@ class _Rewriter:
         facts: dict[str, Any] = {"taken": False, "rows": None, "cols": source.shape[-1], "nodes": [seed.name]}
         why = _why_not(source.device.type) or _refused_by_settings()
         if why is None:
-            plan = self._best_plan(seed, source)
-            self.seen.update(plan.region.axes)
-            facts.update(plan.facts())
-            why = self._decide(plan, facts)
+            try:
+                plan = self._best_plan(seed, source)
+            except Exception as error:  # a mistake of this code, which the graph must not suffer from
+                why = f"{type(error).__name__}: {error}"
+                logger.warning("graph: %s is left to Inductor after a mistake of normjit's: %s", seed.name, why)
+            else:
+                self.seen.update(plan.region.axes)
+                facts.update(plan.facts())
+                why = self._decide(plan, facts)
         facts["why"] = why
         logger.info("graph: %s of %s columns is %s: %s", seed.name, facts["cols"],
                     "taken" if facts["taken"] else "left to Inductor", why)

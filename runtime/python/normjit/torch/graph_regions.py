@@ -13,6 +13,8 @@ from normjit.torch.graph_operator import TYPES
 
 SUM = "sum of rows"  # the axes of [N] that sums over rows have: only types and views of them are computed
 MOST_NODES = 400  # of a region
+MOST_FOLLOWERS = 120  # nodes that are looked at for what could be computed as well
+MOST_OPERANDS = 50  # that are added with a node, as they only lead to it
 
 
 class Region:
@@ -33,7 +35,7 @@ class Region:
         """Adds a row reduction and all that can be added to it."""
         if self.add(seed):
             self._grow()
-            for node in self.order:
+            for node in self._followers():
                 if node not in self.axes and self._reads_what_is_here(node):
                     self._add_with_operands(node)
 
@@ -71,6 +73,19 @@ class Region:
         given = sum(kind == ROW for kind in {**self.inputs, **inputs}.values())
         return given + sum(nodes.row_registers(each, is_wide) for each in (*computed, node)) <= nodes.ROW_REGISTERS
 
+    def _followers(self) -> list[Node]:
+        """Returns nodes outside that are computed from the region's matrices, by way of nodes that formulas can say."""
+        sources = [*self.axes, *(node for node, axes in self.inputs.items() if axes == FULL)]
+        waiting = dict.fromkeys(user for node in sources for user in node.users if user not in self.axes)
+        for node in (queue := list(waiting)):
+            if len(queue) > MOST_FOLLOWERS:
+                break
+            if kind_of(node) in ("pointwise", "cast", "view"):
+                more = [user for user in node.users if user not in self.axes and user not in waiting]
+                waiting.update(dict.fromkeys(more))
+                queue += more
+        return sorted(waiting, key=self.order.__getitem__)
+
     def _reads_what_is_here(self, node: Node) -> bool:
         """True for a sum over rows that reads one of the region's matrices, and for what is computed from these alone and
         must be written: its users are no kernels of the same kind."""
@@ -90,15 +105,18 @@ class Region:
         return [each for each in self._cone(node) if not self._is_between(each)]
 
     def _cone(self, node: Node) -> list[Node]:
-        waiting, seen = list(node.all_input_nodes), []
+        seen: dict[Node, None] = {}
+        waiting = list(node.all_input_nodes)
         for each in waiting:
             made = value(each)
             if each in seen or made is None or not self.frame.is_full(made.shape):
                 continue
-            seen.append(each)
+            seen[each] = None
+            if len(seen) == MOST_OPERANDS:
+                return []
             if self._is_between(each):
                 waiting += each.all_input_nodes
-        return seen
+        return list(seen)
 
     def _is_between(self, node: Node) -> bool:
         return node not in self.axes and node not in self.inputs and kind_of(node) in ("pointwise", "cast")
