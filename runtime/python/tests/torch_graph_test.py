@@ -73,6 +73,7 @@ def test_random_models(seed):
     model, x = made(random_model(seed))
     got = results(torch.compile(model, backend=Rewritten(), fullgraph=True), model, x)
     assert_near(got, results(model, model, x), 1e-10)
+    assert not any("Error" in each["why"] for each in normjit.torch.graph_report())
 
 
 def test_rows_may_change_without_another_graph():

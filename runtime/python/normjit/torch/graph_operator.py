@@ -8,7 +8,7 @@ import functools
 import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -18,6 +18,7 @@ from normjit.torch import _kernels
 
 TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64"}
 DTYPE_OF = {name: dtype for dtype, name in TYPES.items()}
+MOST_CALLS = 64  # of one kernel with different shapes whose arguments are kept
 REPEAT = -1  # NORMJIT_REPEAT_ROW
 
 calls: dict[str, int] = {}  # of each formula in this process
@@ -108,7 +109,8 @@ class _Plan:
         stream = None if self.device.type == "cpu" else torch.cuda.current_stream(self.device).cuda_stream
         self.kernel = _library.Kernel(_library.engine(device), parsed, stream)
         self.matrix = "S,M,N" if "[S" in spec else "M,N"
-        self.operands = []
+        self.operands: list[tuple[int, str]] = []
+        self.calls: dict[Any, _Call] = {}
         for name, axes in re.findall(r"(\w+)\[([SMN,]+)\]", spec.partition("{")[0]):
             number = ctypes.c_int32()
             _library.check(library.normjit_spec_tensor(ctypes.byref(parsed), name.encode(),
@@ -117,46 +119,73 @@ class _Plan:
 
     def launch(self, tensors: Sequence[torch.Tensor], split: int) -> bool:
         """Launches the kernel; returns False if there are no rows."""
-        arguments, kept = _library.Arguments(), []
-        for (number, axes), tensor in zip(self.operands, tensors):
-            first = split if axes.startswith("S") else 0
-            tensor, slice_stride, row_stride = _described(tensor, axes, first)
-            kept.append(tensor)
-            place = arguments.tensors[number]
-            place.data, place.dtype = tensor.data_ptr(), DTYPES.index(TYPES[tensor.dtype])
-            place.cols = self.cols if axes.endswith("N") else 0
-            if axes.endswith("M,N"):
-                place.row_stride = row_stride or REPEAT
-            if first and axes != "S,M":
-                arguments.slice_strides[number] = slice_stride or REPEAT
-            if axes == self.matrix:
-                arguments.slices = math.prod(tensor.shape[:first])
-                arguments.rows = math.prod(tensor.shape[first:-1])
-        if arguments.rows == 0 or (split and arguments.slices == 0):
+        key = tuple([(each.shape, each.stride()) for each in tensors])
+        call = self.calls.get(key)
+        if call is None:
+            call = self._call(tensors, split)
+            if len(self.calls) == MOST_CALLS:
+                self.calls.clear()
+            self.calls[key] = call
+        if call.workspace is None:
             return False
+        if call.copied:
+            tensors = [each.contiguous() if i in call.copied else each for i, each in enumerate(tensors)]
+        arguments = _library.Arguments.from_buffer_copy(call.arguments)
+        for (number, _), tensor in zip(self.operands, tensors):
+            arguments.tensors[number].data = tensor.data_ptr()
         on_gpu = self.device.type == "cuda"
-        size = self.kernel.workspace(arguments.rows, arguments.slices)
-        memory = arrays._workspace(kept[0], size, on_gpu)
-        arguments.workspace, arguments.workspace_bytes = memory.address, size
+        memory = arrays._workspace(tensors[0], call.workspace, on_gpu)
+        arguments.workspace = memory.address
         if on_gpu:
             arguments.stream = torch.cuda.current_stream(self.device).cuda_stream
         _library.check(library.normjit_launch(self.kernel.pointer, ctypes.byref(arguments)))
         return True
 
+    def _call(self, tensors: Sequence[torch.Tensor], split: int) -> _Call:
+        """Returns what is the same for all calls with tensors of these shapes and strides."""
+        arguments, copied = _library.Arguments(), []
+        for i, ((number, axes), tensor) in enumerate(zip(self.operands, tensors)):
+            first = split if axes.startswith("S") else 0
+            strides = _strides(tensor, axes, first)
+            if strides is None:
+                copied.append(i)
+                strides = _strides(tensor.contiguous(), axes, first)
+                assert strides is not None
+            place = arguments.tensors[number]
+            place.dtype = DTYPES.index(TYPES[tensor.dtype])
+            place.cols = self.cols if axes.endswith("N") else 0
+            if axes.endswith("M,N"):
+                place.row_stride = strides[1] or REPEAT
+            if first and axes != "S,M":
+                arguments.slice_strides[number] = strides[0] or REPEAT
+            if axes == self.matrix:
+                arguments.slices = math.prod(tensor.shape[:first])
+                arguments.rows = math.prod(tensor.shape[first:-1])
+        if arguments.rows == 0 or (split and arguments.slices == 0):
+            return _Call(b"", (), None)
+        arguments.workspace_bytes = self.kernel.workspace(arguments.rows, arguments.slices)
+        return _Call(bytes(arguments), tuple(copied), arguments.workspace_bytes)
 
-def _described(tensor: torch.Tensor, axes: str, split: int) -> tuple[torch.Tensor, int, int]:
-    """Returns a tensor, copied if its rows need more than one stride, and its strides from slice to slice and row to row."""
+
+class _Call(NamedTuple):
+    """The arguments of a launch without its addresses, the tensors that must be copied, and the workspace's size; None:
+    there are no rows."""
+
+    arguments: bytes
+    copied: tuple[int, ...]
+    workspace: int | None
+
+
+def _strides(tensor: torch.Tensor, axes: str, split: int) -> tuple[int, int] | None:
+    """Returns a tensor's strides from slice to slice and from row to row, or None if it needs more than these."""
     if axes in ("M", "N", "S,M"):
-        return tensor.contiguous(), 0, 0
-    for each in (tensor, tensor.contiguous()):
-        if each.shape[-1] > 1 and each.stride(-1) != 1:
-            continue
-        cols = each.shape[-1]
-        slices = collapsed(each.shape[:split], each.stride()[:split], cols) if split else 0
-        rows = collapsed(each.shape[split:-1], each.stride()[split:-1], cols)
-        if slices is not None and rows is not None:
-            return each, slices, rows
-    raise AssertionError("a contiguous tensor without a row stride")
+        return (0, 0) if tensor.is_contiguous() else None
+    cols = tensor.shape[-1]
+    if cols > 1 and tensor.stride(-1) != 1:
+        return None
+    slices = collapsed(tensor.shape[:split], tensor.stride()[:split], cols) if split else 0
+    rows = collapsed(tensor.shape[split:-1], tensor.stride()[split:-1], cols)
+    return None if slices is None or rows is None else (slices, rows)
 
 
 @functools.lru_cache(maxsize=512)

@@ -147,7 +147,8 @@ class Region:
         for node in self.members():
             has_users = any(user in self.axes for user in node.users)
             has_operands = any(each in self.axes for each in node.all_input_nodes)
-            if kind_of(node) not in ("statistics", "item") and not (has_users and has_operands):
+            belongs = kind_of(node) in ("statistics", "item") or (has_users and self.axes[node].endswith(SUM))
+            if not belongs and not (has_users and has_operands):
                 found.append(node)
         return found
 
