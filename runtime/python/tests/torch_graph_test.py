@@ -9,9 +9,11 @@ import sys
 import normjit.torch
 import pytest
 import torch
+import torch.distributed.fsdp
 from graph_models import COLS, MODELS, Model, Rewritten, random_model
 from normjit.torch import graph, graph_calibration, graph_costs, graph_operator, graph_times
 from normjit.torch.graph_regions import Region
+from torch.distributed.tensor import DTensor
 from torch.utils import checkpoint
 
 torch._inductor.config.compile_threads = 1
@@ -119,6 +121,43 @@ def test_inductor_compiles_what_is_left():
     assert len(seen) == 2 and rewriting.uuid() is None
     assert_near(again, got, 0)
     assert all(each["calls"] == 2 for each in normjit.torch.graph_report() if each["taken"])
+
+
+def test_graphs_from_the_cache(monkeypatch, tmp_path):
+    """A graph from Inductor's cache calls the same kernels; one that was compiled for other regions is not taken from it."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    model, x = made(MODELS["gated"], torch.float32)
+    wanted = results(model, model, x)
+    for take, is_cached in (("all", False), ("none", False), ("all", True)):
+        torch._dynamo.reset()
+        graph._reported.clear()
+        graph_operator.calls.clear()
+        torch._dynamo.utils.counters.clear()
+        compiled = torch.compile(model, backend="normjit", options={"normjit.take": take})
+        assert_near(results(compiled, model, x), wanted, 1e-5)
+        assert bool(torch._dynamo.utils.counters["inductor"]["fxgraph_cache_hit"]) == is_cached
+        report = normjit.torch.graph_report()
+        assert len(report) == (0 if take == "none" else 2) and all(each["calls"] == 1 for each in report)
+        assert all((each["why"] == "in a graph from the cache") == is_cached for each in report)
+
+
+@pytest.fixture
+def one_rank(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def test_ddp_and_fsdp2(one_rank):
+    model, x = made(MODELS["llama"], torch.float32)
+    wanted = results(model, model, x)
+    parallel = torch.nn.parallel.DistributedDataParallel(model)
+    assert_near(results(torch.compile(parallel, backend=Rewritten()), model, x), wanted, 1e-5)
+    sharded = torch.distributed.fsdp.fully_shard(model)
+    sharded.compile(backend=Rewritten())
+    got = results(sharded, sharded, x)
+    assert_near([each.full_tensor() if isinstance(each, DTensor) else each for each in got], wanted, 1e-5)
+    assert sum(each["taken"] for each in normjit.torch.graph_report()) >= 4
 
 
 def predicted(monkeypatch, seconds_of_kernel):
