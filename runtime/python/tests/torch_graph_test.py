@@ -261,6 +261,18 @@ def test_a_mistake_leaves_the_graph_to_inductor(monkeypatch):
     assert {each["why"] for each in normjit.torch.graph_report()} == {"KeyError: 'mistake'"}
 
 
+def test_factors_bounds_and_powers():
+    """Arguments of operators that change what they compute."""
+    def function(m, x):
+        h = torch.add(x, m.linear(x), alpha=-2.5).clamp(-1.25, 1.5)
+        h = torch.sub(h, x.mean(-1, keepdim=True), alpha=3) + torch.add(x, 2, alpha=4).square().pow(-0.5)
+        return m.layer_norm(torch.rsub(h, 1.5).clamp(max=2.0)) + x.var(-1, correction=3, keepdim=True)
+
+    model, x = made(function)
+    assert_near(results(torch.compile(model, backend=Rewritten()), model, x), results(model, model, x), 1e-12)
+    assert any(each["taken"] for each in normjit.torch.graph_report())
+
+
 def test_graphs_without_regions_and_types_without_kernels():
     def integers(m, x):
         return x.long().sum(-1, keepdim=True) + x.long().amax(-1, keepdim=True) * (x > 0) + m.weight.long()

@@ -74,20 +74,22 @@ def kind_of(node: Node) -> str | None:
 def pattern_of(node: Node) -> str | None:
     """Returns an element-wise operation as a pattern of a formula, or None."""
     target: Any = node.target
-    if target in (Aten.add.Tensor, Aten.sub.Tensor) and node.kwargs.get("alpha", 1) != 1:
-        alpha = node.kwargs["alpha"]
-        return f"{{0}} {BINARY[target]} {{1}} * {alpha!r}" if isinstance(alpha, (int, float)) and alpha > 0 else None
-    if any(key != "alpha" for key in node.kwargs):
+    alpha = node.kwargs.get("alpha", 1)
+    if node.kwargs.keys() - {"alpha"} or not isinstance(alpha, (int, float)):
         return None
+    if target is Aten.pow.Tensor_Scalar:
+        return POWERS.get(node.args[1]) if isinstance(node.args[1], (int, float)) else None
     if target in BINARY:
-        return f"{{0}} {BINARY[target]} {{1}}"
-    if target in CALLS:
-        return f"{CALLS[target]}({', '.join(f'{{{i}}}' for i in range(len(node.args)))})"
-    if target is Aten.pow.Tensor_Scalar and isinstance(node.args[1], (int, float)):
-        return POWERS.get(node.args[1])
-    if str(target) == "prims.fma.default":  # Inductor defines it when it needs it
-        return "{0} * {1} + {2}"
-    return PATTERNS.get(target)
+        factor = "" if alpha == 1 else f" * ({float(alpha)!r})"
+        pattern: str | None = f"{{0}} {BINARY[target]} {{1}}{factor}"
+    elif target in CALLS:
+        pattern = f"{CALLS[target]}({', '.join(f'{{{i}}}' for i in range(len(node.args)))})"
+    elif str(target) == "prims.fma.default":  # Inductor defines it when it needs it
+        pattern = "{0} * {1} + {2}"
+    else:
+        pattern = PATTERNS.get(target)
+    is_whole = pattern is not None and f"{{{len(node.args) - 1}}}" in pattern and f"{{{len(node.args)}}}" not in pattern
+    return pattern if is_whole else None
 
 
 def row_registers(node: Node, is_wide: bool) -> int:
