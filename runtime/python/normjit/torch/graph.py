@@ -14,13 +14,12 @@ from torch._inductor import config
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
 import normjit
-from normjit._library import Error, InvalidArgument
+from normjit._library import ROOM_FOR_TENSORS, Error, InvalidArgument
 from normjit.torch import _kernels, graph_calibration, graph_costs, graph_formula, graph_operator
 from normjit.torch.graph_nodes import Frame, Node, hint, value
 from normjit.torch.graph_regions import Region, is_row_reduction
 from normjit.torch.log import logger
 
-MOST_TENSORS = 16  # of a formula
 MOST_REPORTED = 1000
 MOST_SEEDS = 3  # other row reductions that plans for a region begin with
 TAKE = ("faster", "all", "none")
@@ -64,8 +63,8 @@ class GraphPass(CustomGraphPass):
 
 
 def backend(module: torch.fx.GraphModule, inputs: Any, *, mode: str | None = None,
-            options: Mapping[str, Any] | None = None, **named: Any) -> Any:
-    """Compiles as torch.compile's own backend does, and takes its modes and options. In addition
+            options: Mapping[str, Any] | None = None, name: str | None = None) -> Any:
+    """Compiles as torch.compile's own backend does, and takes its modes, options and names. In addition
     options={"normjit.take": "all"} is GraphPass(take=)."""
     from torch._inductor.compile_fx import compile_fx
 
@@ -76,7 +75,8 @@ def backend(module: torch.fx.GraphModule, inputs: Any, *, mode: str | None = Non
     patches = {**patches, "post_grad_custom_pre_pass": GraphPass(take, others)}
     if take == "faster":
         graph_calibration.measure(sorted({each.device for each in inputs if isinstance(each, torch.Tensor)}, key=str))
-    return compile_fx(module, inputs, config_patches=patches)
+    named: Any = {} if name is None else {"compile_region_name": name}
+    return compile_fx(module, inputs, config_patches=patches, **named)
 
 
 def _reset() -> None:
@@ -221,7 +221,7 @@ class _Plan:
             predictor = graph_costs.Predictor(region, on) if hint(region.frame.rows) is not None else None
             if predictor is not None:
                 self.around = predictor.around
-            region = graph_formula.fewer_tensors(region, MOST_TENSORS)
+            region = graph_formula.fewer_tensors(region, ROOM_FOR_TENSORS)
             if take == "faster":
                 region = graph_costs.best_part(region, on)
             self.region, self.by = _makeable(region, seed)

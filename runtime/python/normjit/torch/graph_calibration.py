@@ -59,10 +59,9 @@ def _layer(x: torch.Tensor, r: torch.Tensor, weight: torch.Tensor) -> tuple[torc
     return h, (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6) * weight).to(x.dtype)
 
 
-def _gradients(x: torch.Tensor, dy: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    wide, d = x.float(), dy.float()
-    rstd = torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)
-    y, g = wide * rstd, d * weight
+def _gradients(x: torch.Tensor, dy: torch.Tensor, weight: torch.Tensor, rstd: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    d = dy.float()
+    y, g = x.float() * rstd, d * weight
     return (rstd * (g - y * (g * y).mean(-1, keepdim=True))).to(x.dtype), (d * y).sum(0).to(x.dtype)
 
 
@@ -73,6 +72,8 @@ def _share(device: torch.device, dtype: torch.dtype, shape: tuple[int, int], wit
     rows, cols = shape
     tensors = [torch.full((rows, cols), 0.5, dtype=dtype, device=device) for _ in range(2)]
     tensors.append(torch.ones(cols, dtype=dtype, device=device))
+    if with_columns:
+        tensors.append(torch.ones(rows, 1, device=device))
     seconds = _seconds(_gradients if with_columns else _layer, tensors) - _call(device)
     is_mixed = device.type == "cuda" and getattr(config.triton, "mix_order_reduction", False) and rows >= 4096
     moved = 3 if with_columns and is_mixed else MOVED[with_columns]  # both kinds of sums may be in one kernel

@@ -2,7 +2,6 @@
 """Writes a region of a compiled graph as a formula, and puts the formula's operator in its place."""
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from operator import getitem
 from typing import Any
@@ -176,12 +175,12 @@ def _check_rows(region: Region, node: Node) -> None:
         sizes, strides, first = tensor.shape, tensor.stride(), 0
         if axes != nodes.SHARED and region.frame.split:
             first = region.frame.split
-            if graph_operator.collapsed(sizes[:first], strides[:first], 1) is None:
+            if graph_operator.collapsed(sizes[:first], strides[:first], 1, nodes.equal) is None:
                 raise Unsaid(node, "no one stride describes its slices")
-        if not nodes.same(strides[-1:], (1,)) or \
-                graph_operator.collapsed(sizes[first:-1], strides[first:-1], region.frame.cols) is None:
+        row_stride = graph_operator.collapsed(sizes[first:-1], strides[first:-1], region.frame.cols, nodes.equal)
+        if row_stride is None or not nodes.same(strides[-1:], (1,)):
             raise Unsaid(node, "no one stride describes its rows")
-    elif not tensor.is_contiguous():
+    elif not nodes.is_contiguous(tensor):
         raise Unsaid(node, "is not contiguous")
 
 
@@ -189,7 +188,7 @@ def _layout(region: Region, node: Node, inputs: list[Node]) -> str:
     """Returns where an output has its shape from, as the operator is told."""
     tensor, axes = value(node), region.axes[node]
     assert tensor is not None
-    if not tensor.is_contiguous():
+    if not nodes.is_contiguous(tensor):
         raise Unsaid(node, "would not be contiguous")
     if axes == SUM:
         return f"c{tensor.dim() - 1}"
@@ -228,7 +227,7 @@ class _Writer:
             assert isinstance(source, Node)
             self.names[node], self.axes[node] = self.names[source].split()[node.args[1]], ROW  # type: ignore[index]
             return
-        operands = [self._operand(each, node) for each in nodes.operands(node)]
+        operands = [self._operand(each) for each in nodes.operands(node)]
         if kind in ("sum", "statistics") and given[0] != FULL:
             raise Unsaid(node, "a sum of one value for each row")
         if kind == "statistics":
@@ -257,11 +256,9 @@ class _Writer:
         self.axes[node] = ROW
         self.names[node] = variance if node.target is nodes.Aten.var.correction else f"{variance} {mean}"
 
-    def _operand(self, each: Any, node: Node) -> str:
+    def _operand(self, each: Any) -> str:
         if isinstance(each, Node):
             return self.names[each]
-        if not math.isfinite(each):
-            raise Unsaid(node, f"{each!r} is no finite number")
         return f"({float(each)!r})" if each < 0 else repr(float(each))
 
     def _line(self, text: str) -> str:

@@ -45,9 +45,25 @@ def value(node: Any) -> torch.Tensor | None:
     return made if isinstance(made, torch.Tensor) else None
 
 
+def equal(size: Any, other: Any) -> bool:
+    """True if sizes are known to be equal. What is not known is not asked for, which would make it a condition of the
+    graph."""
+    return bool(statically_known_true(size == other))
+
+
 def same(sizes: Sequence[Any], others: Sequence[Any]) -> bool:
     """True if sizes are known to be equal."""
-    return len(sizes) == len(others) and all(statically_known_true(a == b) for a, b in zip(sizes, others))
+    return len(sizes) == len(others) and all(map(equal, sizes, others))
+
+
+def is_contiguous(tensor: torch.Tensor) -> bool:
+    """True if a tensor is known to be contiguous."""
+    expected: Any = 1
+    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride())):
+        if not equal(size, 1) and not equal(stride, expected):
+            return False
+        expected = expected * size
+    return True
 
 
 def product(sizes: Sequence[Any]) -> Any:
@@ -154,10 +170,10 @@ class Frame:
     def is_per_slice(self, shape: Sequence[Any]) -> bool:
         if not self.split or len(shape) <= self.split or not same((product(shape[:self.split]),), (self.slices,)):
             return False
-        return same(shape[-1:], (self.cols,)) and all(size == 1 for size in shape[self.split:-1])
+        return same(shape[-1:], (self.cols,)) and all(equal(size, 1) for size in shape[self.split:-1])
 
     def is_column(self, shape: Sequence[Any]) -> bool:
-        return len(shape) > 0 and same(shape[-1:], (self.cols,)) and all(size == 1 for size in shape[:-1])
+        return len(shape) > 0 and same(shape[-1:], (self.cols,)) and all(equal(size, 1) for size in shape[:-1])
 
     def beside(self, shape: Sequence[Any], full: Sequence[Any]) -> str | None:
         """Returns the axes of an operand of this shape in an operation that makes a matrix."""
@@ -168,7 +184,7 @@ class Frame:
             return FULL
         if same(padded, (*full[:-1], 1)):
             return ROW
-        if all(size == 1 for size in padded):
+        if all(equal(size, 1) for size in padded):
             return SCALAR
         if self.is_column(padded):
             return COLUMN

@@ -6,8 +6,9 @@ import contextlib
 import ctypes
 import functools
 import math
+import operator
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -198,15 +199,16 @@ def make(spec: str, device: torch.device) -> None:
     _plan(spec, str(device))
 
 
-def collapsed(sizes: Sequence[int], strides: Sequence[int], cols: int) -> int | None:
+def collapsed(sizes: Sequence[int], strides: Sequence[int], cols: int,
+              are_equal: Callable[[int, int], bool] = operator.eq) -> int | None:
     """Returns the stride of dimensions seen as one; `cols` if they have one element. None: there is no such stride."""
     stride, count = None, 1
     for size, each in zip(reversed(sizes), reversed(strides)):
-        if size == 1:
+        if are_equal(size, 1):
             continue
         if stride is None:
             stride = each
-        elif each != stride * count:
+        elif not are_equal(each, stride * count):
             return None
         count *= size
     return cols if stride is None else stride

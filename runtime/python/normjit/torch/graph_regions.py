@@ -2,6 +2,7 @@
 """Finds the regions of a compiled graph that one formula can compute: a row reduction and what is connected with it."""
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -77,7 +78,8 @@ class Region:
         """Returns nodes outside that are computed from the region's matrices, by way of nodes that formulas can say."""
         sources = [*self.axes, *(node for node, axes in self.inputs.items() if axes == FULL)]
         waiting = dict.fromkeys(user for node in sources for user in node.users if user not in self.axes)
-        for node in (queue := list(waiting)):
+        queue = list(waiting)
+        for node in queue:
             if len(queue) > MOST_FOLLOWERS:
                 break
             if kind_of(node) in ("pointwise", "cast", "view"):
@@ -234,9 +236,10 @@ class Region:
 
     def _axes_of_elements(self, node: Node, made: torch.Tensor) -> tuple[str, dict[Node, str]] | None:
         given = [each for each in nodes.operands(node) if isinstance(each, Node)]
-        if not given or any(not isinstance(each, (Node, int, float)) for each in nodes.operands(node)):
+        numbers = [each for each in nodes.operands(node) if not isinstance(each, Node)]
+        if not given or any(value(each) is None for each in given):
             return None
-        if any(value(each) is None for each in given):
+        if not all(isinstance(each, (int, float)) and math.isfinite(each) for each in numbers):
             return None
         inside = {self.axes[each] for each in given if each in self.axes}
         if any(axes.endswith(SUM) for axes in inside):
