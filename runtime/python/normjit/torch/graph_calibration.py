@@ -14,6 +14,7 @@ import torch
 from torch._inductor import config
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 
+import normjit
 from normjit.torch import graph_times
 from normjit.torch.log import logger
 
@@ -101,7 +102,7 @@ def _seconds(function: Any, tensors: list[torch.Tensor]) -> float:
 @functools.lru_cache(maxsize=None)
 def _key(device: torch.device, dtype: torch.dtype) -> str:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {torch.get_num_threads()}"
-    return f"{name} {dtype} torch {torch.__version__}"
+    return f"{name} {dtype} torch {torch.__version__} normjit {normjit.__version__}"
 
 
 def _known() -> dict[str, Shares]:
