@@ -92,8 +92,20 @@ def clipped(m, x):
     return h.clamp(min=-1.0) / h.abs().amax(-1, keepdim=True).clamp(min=1e-3) + h.var(-1, keepdim=True)
 
 
+def half_rotated(x):
+    return torch.cat([-x[..., x.shape[-1] // 2:], x[..., : x.shape[-1] // 2]], -1)
+
+
+def rotary(m, x):
+    """A norm of heads of queries, and a rotation by angles of their tokens."""
+    q = m.wide(x).unflatten(-1, (3, COLS)).contiguous()
+    angles = torch.arange(x.shape[0] * x.shape[1], dtype=x.dtype).view(*x.shape[:2], 1, 1) * m.weight.detach()
+    q = rms(q, m.weight)
+    return q * angles.cos() + half_rotated(q) * angles.sin()
+
+
 MODELS = {each.__name__: each for each in
-          (block, llama, gated, modulated, softmaxes, flattened, slices_of_packed, clipped)}
+          (block, llama, gated, modulated, softmaxes, flattened, slices_of_packed, clipped, rotary)}
 
 
 STEPS = [
@@ -106,7 +118,8 @@ STEPS = [
     lambda m, x, a, b, r: a * x[:, :1], lambda m, x, a, b, r: a.transpose(0, 1).contiguous().transpose(0, 1),
     lambda m, x, a, b, r: torch.maximum(a, b), lambda m, x, a, b, r: a.relu(), lambda m, x, a, b, r: a.flip(-1),
     lambda m, x, a, b, r: a.cumsum(1) * 0.1, lambda m, x, a, b, r: a.float().to(a.dtype),
-    lambda m, x, a, b, r: a / (1 + b * b), lambda m, x, a, b, r: m.plain(a * b)]
+    lambda m, x, a, b, r: a / (1 + b * b), lambda m, x, a, b, r: m.plain(a * b),
+    lambda m, x, a, b, r: half_rotated(a) * m.weight + b, lambda m, x, a, b, r: half_rotated(m.layer_norm(a) + x)]
 SUMS = [
     lambda m, x, a, b, r: a.mean(-1, keepdim=True), lambda m, x, a, b, r: (a * b).sum(-1, keepdim=True),
     lambda m, x, a, b, r: a.amax(-1, keepdim=True), lambda m, x, a, b, r: a.var(-1, keepdim=True),

@@ -10,7 +10,7 @@ import normjit.torch
 import pytest
 import torch
 import torch.distributed.fsdp
-from graph_models import COLS, MODELS, Model, Rewritten, random_model
+from graph_models import COLS, MODELS, Model, Rewritten, half_rotated, random_model
 from normjit.torch import graph, graph_calibration, graph_costs, graph_operator, graph_times
 from normjit.torch.graph_regions import Region
 from torch.distributed.tensor import DTensor
@@ -70,7 +70,33 @@ def test_nothing_of_a_norm_is_left(name):
     assert not names.intersection(backend.targets())
 
 
-@pytest.mark.parametrize("seed", range(8))
+def test_rotations_are_in_the_kernel_of_their_norm():
+    model, x = made(MODELS["rotary"], torch.float32)
+    backend = Rewritten()
+    with torch.no_grad():
+        y = torch.compile(model, backend=backend)(x)
+        assert_near([y], [model(x)], 1e-6)
+    (region,) = normjit.torch.graph_report()
+    assert region["taken"] and "partner(" in region["formula"] and "row_mean(" in region["formula"]
+    assert not {"aten.neg.default", "aten.slice.Tensor", "aten.roll.default"}.intersection(backend.targets())
+
+
+def test_rotations_that_no_kernel_has_stay_as_they_are():
+    def function(m, x):
+        return half_rotated(m.linear(x)) + half_rotated(x.sin()).sum((0, 1)) + m.linear(m.layer_norm(x))
+
+    model, x = made(function)
+    backend = Rewritten("none")
+    wanted = results(model, model, x)
+    assert_near(results(torch.compile(model, backend=backend), model, x), wanted, 1e-12)
+    left = backend.targets().count("aten.cat.default")
+    torch._dynamo.reset()
+    backend = Rewritten()
+    assert_near(results(torch.compile(model, backend=backend), model, x), wanted, 1e-12)
+    assert "aten.roll.default" not in backend.targets() and backend.targets().count("aten.cat.default") >= left > 0
+
+
+@pytest.mark.parametrize("seed", [*range(8), 12, 21])
 def test_random_models(seed):
     model, x = made(random_model(seed))
     got = results(torch.compile(model, backend=Rewritten(), fullgraph=True), model, x)

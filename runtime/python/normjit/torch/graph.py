@@ -18,6 +18,7 @@ from normjit._library import ROOM_FOR_TENSORS, Error, InvalidArgument
 from normjit.torch import _kernels, graph_calibration, graph_costs, graph_formula, graph_operator
 from normjit.torch.graph_nodes import Frame, Node, hint, value
 from normjit.torch.graph_regions import Region, is_row_reduction
+from normjit.torch.graph_rotations import Rotations
 from normjit.torch.log import logger
 
 MOST_REPORTED = 1000
@@ -146,13 +147,17 @@ class _Rewriter:
         is_changed = False
         if config.pattern_matcher:
             remove_noop_ops(self.graph)  # as Inductor does after this
+        rotations = Rotations(self.graph)
+        if any(map(is_row_reduction, self.graph.nodes)):
+            rotations.write()
         for seed in [node for node in self.graph.nodes if is_row_reduction(node)]:
             if seed in self.seen:
                 continue
             if self._consider(seed):
                 _sort(self.graph)
                 is_changed = True
-        if is_changed:
+        rotations.restore()
+        if is_changed or rotations.rolled:
             self.graph.lint()
 
     def _consider(self, seed: Node) -> bool:

@@ -81,12 +81,16 @@ def fitted(region: Region) -> tuple[Region, Written]:
 def fewer_tensors(region: Region, most: int) -> Region:
     """Returns a region without the nodes at its edges that it must lose to have no more tensors than `most`."""
     def count(part: Region) -> int:
-        return len(part.inputs) + len(emitted(part))
+        outputs = emitted(part)
+        each = [*part.inputs.values(), *(part.axes[node] for node in outputs)]
+        if any(node.target is nodes.Aten.roll.default for node in part.axes):  # tensors with columns count as two halves
+            each += [axes for axes in each if axes != ROW]
+        return len(each)
 
     while count(region) > most:
         parts = [part for part in map(region.without, region.removable()) if part.reductions()]
         if not parts:
-            raise InvalidArgument(f"it has {count(region)} tensors, and formulas at most {most}")
+            raise InvalidArgument(f"it has {count(region)} tensors or halves, and formulas at most {most}")
         region = min(parts, key=count)
     return region
 
@@ -228,8 +232,8 @@ class _Writer:
             self.names[node], self.axes[node] = self.names[source].split()[node.args[1]], ROW  # type: ignore[index]
             return
         operands = [self._operand(each) for each in nodes.operands(node)]
-        if kind in ("sum", "statistics") and given[0] != FULL:
-            raise Unsaid(node, "a sum of one value for each row")
+        if given[0] != FULL and (kind in ("sum", "statistics") or node.target is nodes.Aten.roll.default):
+            raise Unsaid(node, "needs a value for each column")
         if kind == "statistics":
             self._write_statistics(node, operands[0])
             return

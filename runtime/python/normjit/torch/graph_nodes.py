@@ -93,6 +93,8 @@ def pattern_of(node: Node) -> str | None:
     alpha = node.kwargs.get("alpha", 1)
     if node.kwargs.keys() - {"alpha"} or not isinstance(alpha, (int, float)):
         return None
+    if target is Aten.roll.default:
+        return "partner({0})" if is_by_a_half(node) else None
     if target is Aten.pow.Tensor_Scalar:
         return POWERS.get(node.args[1]) if isinstance(node.args[1], (int, float)) else None
     if target in BINARY:
@@ -106,6 +108,17 @@ def pattern_of(node: Node) -> str | None:
         pattern = PATTERNS.get(target)
     is_whole = pattern is not None and f"{{{len(node.args) - 1}}}" in pattern and f"{{{len(node.args)}}}" not in pattern
     return pattern if is_whole else None
+
+
+def is_by_a_half(node: Node) -> bool:
+    """True for a roll of rows by a half of them."""
+    source = value(node.args[0])
+    if source is None or len(node.args) < 3:
+        return False
+    cols = source.shape[-1]
+    if not isinstance(cols, int) or cols % 2:
+        return False
+    return bool(node.args[2] in ([-1], [source.dim() - 1]) and node.args[1] == [cols // 2])
 
 
 def row_registers(node: Node, is_wide: bool) -> int:
@@ -122,7 +135,7 @@ def row_registers(node: Node, is_wide: bool) -> int:
 def operands(node: Node) -> list[Any]:
     """Returns the arguments that are values: tensors and numbers."""
     kind = kind_of(node)
-    if kind == "pointwise" and node.target is not Aten.pow.Tensor_Scalar:
+    if kind == "pointwise" and node.target not in (Aten.pow.Tensor_Scalar, Aten.roll.default):
         return list(node.args)
     return list(node.args[:1])
 

@@ -245,7 +245,7 @@ class Region:
         if any(axes.endswith(SUM) for axes in inside):
             return (inside.pop(), {}) if kind_of(node) == "cast" else None
         axes = FULL if self.frame.is_full(made.shape) else self._axes_beside(node, made, inside)
-        if axes is None:
+        if axes is None or (node.target is nodes.Aten.roll.default and axes != FULL):
             return None
         inputs: dict[Node, str] = {}
         for each in given:
