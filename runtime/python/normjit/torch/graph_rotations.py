@@ -101,10 +101,11 @@ def _rotated(node: Node) -> tuple[Half, Half] | None:
     if made is None or made.dim() < 2 or made.dtype not in TYPES or not isinstance(made.shape[-1], int) or made.shape[-1] % 2:
         return None
     halves: Any = None
-    if node.target is Aten.cat.default and len(node.args[0]) == 2:  # type: ignore[arg-type]
+    parts = node.args[0] if node.target is Aten.cat.default and node.args else None
+    if isinstance(parts, (list, tuple)) and len(parts) == 2:
         over = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
         if over in (-1, made.dim() - 1):
-            halves = [_half(each) for each in node.args[0]]  # type: ignore[union-attr]
+            halves = [_half(each) for each in parts]
     elif node.target is Aten.add.Tensor and not node.kwargs:
         placed = [_placed(each) for each in node.args]
         if None not in placed and {is_upper for is_upper, _ in placed} == {False, True}:  # type: ignore[misc]
