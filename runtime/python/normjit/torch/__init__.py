@@ -35,9 +35,9 @@ from normjit.torch.speed import times_torchs  # noqa: E402
 
 announce()
 
-__all__ = ["Found", "GraphPass", "LayerNorm", "Norm", "RMSNorm", "disable", "enable", "enabled", "enabled_operators", "formula",
-           "found", "graph_report", "is_enabled", "keep_host_memory", "layer_norm", "patch", "prepare", "report", "rms_norm", "rowwise",
-           "unpatch"]
+__all__ = ["Found", "GraphPass", "LayerNorm", "Norm", "RMSNorm", "disable", "enable", "enabled", "enabled_operators",
+           "formula", "found", "graph_report", "is_enabled", "keep_host_memory", "layer_norm", "patch", "prepare",
+           "report", "rms_norm", "rowwise", "unpatch"]
 
 
 def __getattr__(name: str) -> Any:
