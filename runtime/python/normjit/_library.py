@@ -226,8 +226,10 @@ def engine(device: str) -> Engine:
 
 
 def parse_spec(text: str) -> Spec:
-    spec = Spec()
-    check(library.normjit_spec_parse(encoded("spec", text), ctypes.byref(spec)))
+    spec, code = Spec(), encoded("spec", text)
+    check(library.normjit_spec_parse(code, ctypes.byref(spec)))
+    if spec.text is not None:
+        spec.text = code  # keeps the bytes, which the library points to
     return spec
 
 

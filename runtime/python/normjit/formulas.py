@@ -184,9 +184,7 @@ def _results(name: str, outputs: tuple[str, ...]) -> Any:
 @functools.lru_cache(maxsize=512)
 def _kernel(device: str, text: str, stream: int | None) -> tuple[_library.Kernel, dict[str, int]]:
     """Returns a kernel and the numbers of its tensors by name."""
-    code = _library.encoded("spec", text)
     spec = _library.parse_spec(text)
-    spec.text = code  # keeps the bytes
     kernel = _library.Kernel(_library.engine(device), spec, stream)
     places = {}
     for name in re.findall(r"(\w+)=(?:%s)\b" % "|".join(DTYPES), text.rpartition("}")[2]):

@@ -137,3 +137,10 @@ def test_from_many_threads():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_compiles_ahead_of_time():
+    """The library keeps a pointer to the text, which must outlive the call that made it."""
+    text = "norm ahead(x[M,N]) -> y[M,N] { y = x * rsqrt(row_mean(x * x) + eps) } pass=forward cols=64 x=f32"
+    assert normjit.compile(" ".join(text.split())) == normjit.compile(text)
+    assert len(normjit.compile(text)) > 100

@@ -5,9 +5,10 @@
 
     normjit.torch.enable()               # every LayerNorm of this process, RMSNorms on GPUs
     model = normjit.torch.patch(model)   # norms that are written in Python, found by what they compute
+    model = torch.compile(model, backend="normjit")   # row-wise regions of compiled graphs
 
 enable() replaces the kernels of operators, below autograd: autocast, checkpoints, functorch, DTensor, double backward
-and CUDA graphs work as before. torch.compile does not call these operators and is not affected."""
+and CUDA graphs work as before. torch.compile does not call these operators; its backend "normjit" is graph.py."""
 from __future__ import annotations
 
 import functools
@@ -21,6 +22,7 @@ _library.require("torch", "2.10", by="normjit.torch")
 import torch  # noqa: E402
 
 from normjit.torch import _kernels  # noqa: E402
+from normjit.torch.announcement import announce  # noqa: E402
 from normjit.torch.formulas import Norm, formula  # noqa: E402
 from normjit.torch.functional import layer_norm, rms_norm  # noqa: E402
 from normjit.torch.memory import keep_host_memory, prepare  # noqa: E402
@@ -31,9 +33,19 @@ from normjit.torch.recognition import Found, found  # noqa: E402
 from normjit.torch.rowwise import rowwise  # noqa: E402
 from normjit.torch.speed import times_torchs  # noqa: E402
 
-__all__ = ["Found", "LayerNorm", "Norm", "RMSNorm", "disable", "enable", "enabled", "enabled_operators", "formula",
-           "found", "is_enabled", "keep_host_memory", "layer_norm", "patch", "prepare", "report", "rms_norm", "rowwise",
-           "unpatch"]
+announce()
+
+__all__ = ["Found", "GraphPass", "LayerNorm", "Norm", "RMSNorm", "disable", "enable", "enabled", "enabled_operators",
+           "formula", "found", "graph_report", "is_enabled", "keep_host_memory", "layer_norm", "patch", "prepare",
+           "report", "rms_norm", "rowwise", "unpatch"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("GraphPass", "graph_report"):
+        from normjit.torch import graph  # imports torch._inductor, which takes seconds
+
+        return getattr(graph, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def report(model: torch.nn.Module | None = None, rows: int | None = None,

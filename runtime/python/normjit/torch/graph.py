@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.compile(model, backend="normjit"): Inductor with a pass over its graphs that puts kernels of formulas in the place
+of row-wise regions."""
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch._inductor import config
+from torch._inductor.custom_graph_pass import CustomGraphPass
+
+import normjit
+from normjit._library import ROOM_FOR_TENSORS, Error, InvalidArgument
+from normjit.torch import _kernels, graph_calibration, graph_costs, graph_formula, graph_operator
+from normjit.torch.graph_nodes import Frame, Node, hint, value
+from normjit.torch.graph_regions import Region, is_row_reduction
+from normjit.torch.graph_rotations import Rotations
+from normjit.torch.log import logger
+
+MOST_REPORTED = 1000
+MOST_SEEDS = 3  # other row reductions that plans for a region begin with
+TAKE = ("faster", "all", "none")
+OPTION = "normjit.take"
+
+_reported: list[dict[str, Any]] = []
+
+
+class GraphPass(CustomGraphPass):
+    """A pass over Inductor's post-grad graphs, for who has a backend of his own:
+
+        torch.compile(model, options={"post_grad_custom_pre_pass": normjit.torch.GraphPass()})
+
+    take   which regions get normjit's kernel: "faster", those whose predicted time is lower than Inductor's; "all", each
+           that a formula can compute; "none"
+    after  another pass, which runs before"""
+
+    def __init__(self, take: str = "faster", after: Any = None) -> None:
+        if take not in TAKE:
+            raise InvalidArgument(f"{OPTION}: {take!r}; allowed: {', '.join(TAKE)}")
+        self.take, self.after = take, after
+        graph_operator.register()
+
+    def __call__(self, graph: torch.fx.Graph) -> None:
+        for each in _listed(self.after):
+            each(graph)
+        if self.take != "none":
+            _Rewriter(graph, self.take).run()
+
+    def uuid(self) -> Any:
+        others = [each.uuid() if isinstance(each, CustomGraphPass) else None for each in _listed(self.after)]
+        if None in others:
+            return None  # the graph is not cached then
+        return _fingerprint(), graph_calibration.fingerprint(), _why_not("cpu"), self.take, *others
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is GraphPass and (self.take, self.after) == (other.take, other.after)
+
+    def __hash__(self) -> int:
+        return hash(self.take)
+
+
+def backend(module: torch.fx.GraphModule, inputs: Any, *, mode: str | None = None,
+            options: Mapping[str, Any] | None = None, name: str | None = None) -> Any:
+    """Compiles as torch.compile's own backend does, and takes its modes, options and names. In addition
+    options={"normjit.take": "all"} is GraphPass(take=)."""
+    from torch._inductor.compile_fx import compile_fx
+
+    given = dict(options or {})
+    take = given.pop(OPTION, "faster")
+    patches = torch._TorchCompileInductorWrapper(mode, given, None).config
+    others = patches.get("post_grad_custom_pre_pass", config.post_grad_custom_pre_pass)
+    patches = {**patches, "post_grad_custom_pre_pass": GraphPass(take, others)}
+    if take == "faster":
+        graph_calibration.measure(sorted({each.device for each in inputs if isinstance(each, torch.Tensor)}, key=str))
+    named: Any = {} if name is None else {"compile_region_name": name}
+    return compile_fx(module, inputs, config_patches=patches, **named)
+
+
+def _reset() -> None:
+    """What torch.compiler.reset() calls: forgets the memory of CUDA graphs."""
+    if torch.cuda.is_available():
+        from torch._inductor.cudagraph_trees import reset_cudagraph_trees
+
+        reset_cudagraph_trees()
+
+
+backend.reset = _reset  # type: ignore[attr-defined]
+
+
+def graph_report() -> list[dict[str, Any]]:
+    """Returns a dict for each region of the graphs that this process compiled with backend="normjit", in order.
+
+    taken     whether it got normjit's kernel
+    why       why, or why not
+    rows      of the call that was compiled for; None if that is not known
+    cols      the number of columns
+    nodes     the names of the graph's nodes
+    formula   the text of its kernel, if a formula can compute it
+    bytes     that are moved in and around the region: with normjit's kernel, and all by Inductor
+    seconds   predicted for both
+    calls     of such kernels in this process
+
+    Regions of a graph from Inductor's cache were decided by the process that compiled it; of those only the kernels that
+    ran are here."""
+    known = {each.get("formula") for each in _reported}
+    cached = [{"taken": True, "why": "in a graph from the cache", "formula": spec} for spec in graph_operator.calls
+              if spec not in known]
+    return [{**each, "calls": graph_operator.calls.get(each.get("formula", ""), 0) if each["taken"] else 0}
+            for each in (*_reported, *cached)]
+
+
+def _listed(passes: Any) -> list[Callable[[torch.fx.Graph], None]]:
+    return [] if passes is None else list(passes) if isinstance(passes, (list, tuple)) else [passes]
+
+
+@functools.lru_cache(maxsize=None)
+def _fingerprint() -> str:
+    """Returns a hash of what decides about a graph: these sources, and the library's version."""
+    sources = hashlib.sha256(normjit.__version__.encode())
+    folder = os.path.dirname(os.path.abspath(__file__))
+    for name in sorted(os.listdir(folder)):
+        if name.startswith("graph") and name.endswith(".py"):
+            with open(os.path.join(folder, name), "rb") as source:
+                sources.update(source.read())
+    return sources.hexdigest()
+
+
+@functools.lru_cache(maxsize=None)
+def _why_not(device: str) -> str | None:
+    return _kernels.why_not(device)
+
+
+class _Rewriter:
+    """Finds the regions of one graph, and replaces those to be taken."""
+
+    def __init__(self, graph: torch.fx.Graph, take: str) -> None:
+        self.graph, self.take = graph, take
+        self.seen: set[Node] = set()
+
+    def run(self) -> None:
+        from torch._inductor.fx_passes.post_grad import remove_noop_ops
+
+        is_changed = False
+        if config.pattern_matcher:
+            remove_noop_ops(self.graph)  # as Inductor does after this
+        rotations = Rotations(self.graph)
+        if any(map(is_row_reduction, self.graph.nodes)):
+            rotations.write()
+        for seed in [node for node in self.graph.nodes if is_row_reduction(node)]:
+            if seed in self.seen:
+                continue
+            if self._consider(seed):
+                _sort(self.graph)
+                is_changed = True
+        rotations.restore()
+        if is_changed or rotations.rolled:
+            self.graph.lint()
+
+    def _consider(self, seed: Node) -> bool:
+        """Replaces the region around a row reduction, or says why not."""
+        source = value(seed.args[0])
+        assert source is not None
+        self.seen.add(seed)
+        facts: dict[str, Any] = {"taken": False, "rows": None, "cols": source.shape[-1], "nodes": [seed.name]}
+        why = _why_not(source.device.type) or _refused_by_settings()
+        if why is None:
+            try:
+                plan = self._best_plan(seed, source)
+            except Exception as error:  # a mistake of this code, which the graph must not suffer from
+                why = f"{type(error).__name__}: {error}"
+                logger.warning("graph: %s is left to Inductor after a mistake of normjit's: %s", seed.name, why)
+            else:
+                self.seen.update(plan.region.axes)
+                facts.update(plan.facts())
+                why = self._decide(plan, facts)
+        facts["why"] = why
+        logger.info("graph: %s of %s columns is %s: %s", seed.name, facts["cols"],
+                    "taken" if facts["taken"] else "left to Inductor", why)
+        if len(_reported) < MOST_REPORTED:
+            _reported.append(facts)
+        return bool(facts["taken"])
+
+    def _best_plan(self, seed: Node, source: torch.Tensor) -> _Plan:
+        """Returns the best of the plans that begin with a row reduction, or with others of the same region."""
+        plans = [self._planned(seed, source, split) for split in range(source.dim() - 1)]
+        others = [node for node in plans[0].around if is_row_reduction(node) and node not in self.seen]
+        for other in others[:MOST_SEEDS]:
+            tensor = value(other.args[0])
+            if tensor is not None and tensor.device == source.device:
+                plans += [self._planned(other, tensor, split) for split in range(tensor.dim() - 1)]
+        return max(plans, key=_Plan.gain)
+
+    def _planned(self, seed: Node, source: torch.Tensor, split: int) -> _Plan:
+        region = Region(Frame.of(source, split), {node: i for i, node in enumerate(self.graph.nodes)})
+        region.grow(seed)
+        return _Plan(region, seed, self.take)
+
+    def _decide(self, plan: _Plan, facts: dict[str, Any]) -> str:
+        """Replaces a region if it is to be taken, and returns why."""
+        if plan.by is None:
+            return plan.problem
+        if self.take == "faster" and plan.prediction is None:
+            return "the number of its rows is not known"
+        if self.take == "faster" and plan.prediction is not None and not plan.prediction.is_faster:
+            return "its predicted time is not lower than that of Inductor's kernels"
+        graph_formula.replace(self.graph, plan.region, plan.by)
+        facts["taken"] = True
+        return "its predicted time is lower" if self.take == "faster" else "all are to be taken"
+
+
+class _Plan:
+    """A region, its formula or what prevents one, and its predicted times."""
+
+    def __init__(self, region: Region, seed: Node, take: str) -> None:
+        self.region, self.take, self.by = region, take, None
+        self.prediction: graph_costs.Prediction | None = None
+        self.problem, self.around = "a formula cannot say what it sums", set(region.axes)
+        if not region.axes:
+            return
+        on = graph_costs.Machine(region.frame.device)
+        try:
+            predictor = graph_costs.Predictor(region, on) if hint(region.frame.rows) is not None else None
+            if predictor is not None:
+                self.around = predictor.around
+            region = graph_formula.fewer_tensors(region, ROOM_FOR_TENSORS)
+            if take == "faster":
+                region = graph_costs.best_part(region, on)
+            self.region, self.by = _makeable(region, seed)
+            if predictor is not None:
+                self.prediction = predictor.predict(self.region, self.by)
+        except Error as error:
+            self.problem = str(error)
+
+    def gain(self) -> tuple[bool, float, int]:
+        """Returns what plans are compared by: whether there is a kernel, and how much it saves, in bytes if all are to be
+        taken and else in seconds."""
+        saved, of = 0.0, self.prediction
+        if of is not None:
+            saved = of.inductor_bytes - of.normjit_bytes if self.take == "all" else of.inductor_seconds - of.normjit_seconds
+        return self.by is not None, saved, len(self.region.axes)
+
+    def facts(self) -> dict[str, Any]:
+        """Returns what a report says."""
+        found: dict[str, Any] = {"rows": hint(self.region.frame.rows)}
+        if self.region.axes:
+            found["nodes"] = [node.name for node in self.region.members()]
+        if self.by is not None:
+            found["formula"] = self.by.spec
+        if self.prediction is not None:
+            found["bytes"] = (self.prediction.normjit_bytes, self.prediction.inductor_bytes)
+            found["seconds"] = (self.prediction.normjit_seconds, self.prediction.inductor_seconds)
+        return found
+
+
+def _makeable(region: Region, seed: Node) -> tuple[Region, graph_formula.Written]:
+    """Returns a region, or the largest part around a row reduction that normjit makes a kernel for, and its formula."""
+    def made(part: Region) -> tuple[Region, graph_formula.Written]:
+        part, by = graph_formula.fitted(part)
+        graph_operator.make(by.spec, part.frame.device)
+        return part, by
+
+    try:
+        return made(region)
+    except Error:
+        parts = region.parts_around(seed)
+        least, most, found = 0, len(parts), None
+        while least < most:  # parts become smaller
+            middle = (least + most) // 2
+            try:
+                found = made(parts[middle])
+                most = middle
+            except Error:
+                least = middle + 1
+        if found is None:
+            raise
+        return found
+
+
+def _refused_by_settings() -> str | None:
+    """Returns why Inductor's settings allow no kernels of others, or None."""
+    from torch._inductor.virtualized import V
+
+    if config.cpp_wrapper or getattr(V, "aot_compilation", False) is True:
+        return "its code is to be C++ only"
+    if config.emulate_precision_casts:
+        return "emulate_precision_casts is on, and formulas do not round between"
+    return None
+
+
+def _sort(graph: torch.fx.Graph) -> None:
+    from torch._inductor.pattern_matcher import stable_topological_sort
+
+    stable_topological_sort(graph)

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes a region of a compiled graph as a formula, and puts the formula's operator in its place."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import getitem
+from typing import Any
+
+import torch
+
+from normjit._library import InvalidArgument
+from normjit.torch import graph_nodes as nodes, graph_operator
+from normjit.torch.graph_nodes import COLUMN, FULL, ROW, Node, kind_of, value
+from normjit.torch.graph_operator import TYPES
+from normjit.torch.graph_regions import SUM, Region
+
+
+class Unsaid(InvalidArgument):
+    """No formula can say what a node computes, or the kernel cannot read or write it as it is."""
+
+    def __init__(self, node: Node, why: str) -> None:
+        super().__init__(f"{node.name}: {why}")
+        self.node = node
+
+
+@dataclass
+class Written:
+    """A region as a spec with a formula."""
+
+    spec: str
+    layouts: str
+    inputs: list[Node]
+    outputs: list[Node]
+
+
+def emitted(region: Region) -> list[Node]:
+    """Returns the values that a region must write: those with users outside, except what these can compute for nothing,
+    which are views, casts to larger types, and values of inputs of [N]."""
+    wanted: set[Node] = set()
+    waiting = [node for node in region.members() if any(user not in region for user in node.users)]
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        if not stays_outside(region, node):
+            wanted.add(node)
+            continue
+        for each in node.all_input_nodes:
+            if each in region and each not in seen:
+                seen.add(each)
+                waiting.append(each)
+    return [node for node in region.members() if node in wanted]
+
+
+def stays_outside(region: Region, node: Node) -> bool:
+    """True if users outside a region read a value as they did, from nodes that stay in the graph."""
+    kind, axes = kind_of(node), region.axes[node]
+    if kind == "view" or axes in (COLUMN, nodes.PER_SLICE):
+        return True
+    source = value(node.args[0]) if kind == "cast" else None
+    made = value(node)
+    return source is not None and made is not None and made.dtype.itemsize >= source.dtype.itemsize and \
+        nodes.same(made.stride(), source.stride())
+
+
+def fitted(region: Region) -> tuple[Region, Written]:
+    """Returns a region, without nodes at its edges that no formula can say, and its formula."""
+    while True:
+        try:
+            return region, written(region)
+        except Unsaid as error:
+            at_edge = set(region.removable())
+            culprits = [error.node] if error.node in region else [user for user in error.node.users if user in region]
+            if not at_edge.issuperset(culprits):
+                raise
+            for node in culprits:
+                region = region.without(node)
+            if not region.reductions():
+                raise
+
+
+def fewer_tensors(region: Region, most: int) -> Region:
+    """Returns a region without the nodes at its edges that it must lose to have no more tensors than `most`."""
+    def count(part: Region) -> int:
+        outputs = emitted(part)
+        each = [*part.inputs.values(), *(part.axes[node] for node in outputs)]
+        if any(node.target is nodes.Aten.roll.default for node in part.axes):  # tensors with columns count as two halves
+            each += [axes for axes in each if axes != ROW]
+        return len(each)
+
+    while count(region) > most:
+        parts = [part for part in map(region.without, region.removable()) if part.reductions()]
+        if not parts:
+            raise InvalidArgument(f"it has {count(region)} tensors or halves, and formulas at most {most}")
+        region = min(parts, key=count)
+    return region
+
+
+def written(region: Region) -> Written:
+    """Returns a region as a spec. Raises InvalidArgument for what no spec can say."""
+    writer, inputs, outputs = _Writer(region), list(region.inputs), emitted(region)
+    if not outputs:
+        raise InvalidArgument("nothing of it is used")
+    for node in outputs:
+        if node.target in nodes.EXTREMES and not _is_given(region, node.args[0]):  # type: ignore[arg-type]
+            raise Unsaid(node, "a maximum of computed values, which others may look for among theirs")
+    layouts = [f"{_layout(region, node, inputs)}:{_type(node)}" for node in outputs]
+    header: list[str] = []
+    types: list[str] = []
+    for node in inputs:
+        name = f"a{len(header)}"
+        _check_rows(region, node)
+        writer.names[node] = name
+        header.append(f"{name}[{_axes(region, region.inputs[node])}]")
+        types.append(f"{name}={_type(node)}")
+    for node in region.members():
+        writer.write(node)
+    made = []
+    for i, node in enumerate(outputs):
+        axes = region.axes[node]
+        if axes == FULL and writer.axes[node] != FULL:
+            raise Unsaid(node, "is one value for each row, which would be written for each column")
+        made.append(f"o{i}[{_axes(region, axes)}]")
+        writer.lines.append(f"o{i} = {writer.names[node]} * 1")
+        types.append(f"o{i}={_type(node)}")
+    names = [f"o{i}" for i in range(len(outputs))]
+    spec = (f"norm region({', '.join(header)}) -> {', '.join(made)} {{ {'; '.join(writer.lines)} }} pass=forward "
+            f"cols={region.frame.cols} {' '.join(types)} out={','.join(names)}")
+    if region.frame.split:
+        spec += " slices=any"
+        layouts.append(str(region.frame.split))
+    return Written(spec, " ".join(layouts), inputs, outputs)
+
+
+def _is_given(region: Region, node: Node) -> bool:
+    """True for an input, or a view of it or the same in a larger type."""
+    while node in region and kind_of(node) in ("view", "cast") and stays_outside(region, node):
+        node = node.args[0]  # type: ignore[assignment]
+    return node not in region
+
+
+def replace(graph: torch.fx.Graph, region: Region, by: Written) -> None:
+    """Puts the operator of a formula in the place of a region. The graph must be sorted afterwards."""
+    before = min(region.members(), key=region.order.__getitem__)
+    operator: Any = torch.ops.normjit.region.default
+    tensors = [value(node) for node in by.inputs]
+    with graph.inserting_before(before):
+        call = graph.call_function(operator, (by.spec, by.layouts, by.inputs))
+        call.meta["val"] = graph_operator.empty_outputs(by.spec, by.layouts, tensors)  # type: ignore[arg-type]
+        call.meta["eager_input_vals"] = ((by.spec, by.layouts, tensors), {})
+        for i, node in enumerate(by.outputs):
+            got = graph.call_function(getitem, (call, i))
+            got.meta.update({key: each for key, each in node.meta.items() if key != "eager_input_vals"})
+            got.meta["val"] = call.meta["val"][i]
+            for user in list(node.users):
+                if user not in region or stays_outside(region, user):
+                    user.replace_input_with(node, got)
+    for node in reversed(region.members()):
+        if not node.users:
+            graph.erase_node(node)
+
+
+def _type(node: Node) -> str:
+    return TYPES[value(node).dtype]  # type: ignore[union-attr]
+
+
+def _axes(region: Region, axes: str) -> str:
+    """Returns axes as a formula says them."""
+    axes = {SUM: "N", nodes.PER_SLICE + SUM: nodes.PER_SLICE}.get(axes, axes)
+    if region.frame.split:
+        return {FULL: "S,M,N", ROW: "S,M", nodes.SHARED: "M,N"}.get(axes, axes)
+    return axes
+
+
+def _check_rows(region: Region, node: Node) -> None:
+    """Refuses an input whose rows would have to be copied."""
+    tensor, axes = value(node), region.inputs[node]
+    assert tensor is not None
+    if axes in (FULL, nodes.SHARED, nodes.PER_SLICE):
+        sizes, strides, first = tensor.shape, tensor.stride(), 0
+        if axes != nodes.SHARED and region.frame.split:
+            first = region.frame.split
+            if graph_operator.collapsed(sizes[:first], strides[:first], 1, nodes.equal) is None:
+                raise Unsaid(node, "no one stride describes its slices")
+        row_stride = graph_operator.collapsed(sizes[first:-1], strides[first:-1], region.frame.cols, nodes.equal)
+        if row_stride is None or not nodes.same(strides[-1:], (1,)):
+            raise Unsaid(node, "no one stride describes its rows")
+    elif not nodes.is_contiguous(tensor):
+        raise Unsaid(node, "is not contiguous")
+
+
+def _layout(region: Region, node: Node, inputs: list[Node]) -> str:
+    """Returns where an output has its shape from, as the operator is told."""
+    tensor, axes = value(node), region.axes[node]
+    assert tensor is not None
+    if not nodes.is_contiguous(tensor):
+        raise Unsaid(node, "would not be contiguous")
+    if axes == SUM:
+        return f"c{tensor.dim() - 1}"
+    split = region.frame.split
+    for i, each in enumerate(inputs):
+        shape = value(each).shape  # type: ignore[union-attr]
+        if region.inputs[each] != FULL:
+            continue
+        forms = {FULL: {"m": shape}, ROW: {"k": (*shape[:-1], 1), "r": shape[:-1]},
+                 nodes.PER_SLICE + SUM: {"s": (*shape[:split], shape[-1]),
+                                         "t": (*shape[:split], *(1 for _ in shape[split:-1]), shape[-1])}}[axes]
+        for form, sizes in forms.items():
+            if nodes.same(sizes, tensor.shape):
+                return f"{form}{i}"
+    raise Unsaid(node, "no input has its shape")
+
+
+class _Writer:
+    """Writes the nodes of a region as lines of a formula."""
+
+    def __init__(self, region: Region) -> None:
+        self.region, self.frame = region, region.frame
+        self.names: dict[Node, str] = {}
+        self.axes: dict[Node, str] = {}  # those in the formula: an expanded row is one value
+        self.lines: list[str] = []
+        for node, axes in region.inputs.items():
+            self.axes[node] = axes
+
+    def write(self, node: Node) -> None:
+        kind, source = kind_of(node), node.args[0] if node.args else None
+        given = [self.axes[each] for each in nodes.operands(node) if isinstance(each, Node)] if kind != "item" else []
+        if kind in ("view", "cast"):
+            self.names[node], self.axes[node] = self.names[source], given[0]  # type: ignore[index]
+            return
+        if kind == "item":
+            assert isinstance(source, Node)
+            self.names[node], self.axes[node] = self.names[source].split()[node.args[1]], ROW  # type: ignore[index]
+            return
+        operands = [self._operand(each) for each in nodes.operands(node)]
+        if given[0] != FULL and (kind in ("sum", "statistics") or node.target is nodes.Aten.roll.default):
+            raise Unsaid(node, "needs a value for each column")
+        if kind == "statistics":
+            self._write_statistics(node, operands[0])
+            return
+        if kind == "sum":
+            is_row = self.region.axes[node] == ROW
+            pattern = nodes.SUMS[node.target] if is_row else "col_sum({0})"  # type: ignore[index]
+            self.axes[node] = ROW if is_row else self.region.axes[node]
+        else:
+            pattern = nodes.pattern_of(node) or ""
+            self.axes[node] = _joined(given)
+        self.names[node] = self._line(pattern.format(*operands))
+
+    def _write_statistics(self, node: Node, a: str) -> None:
+        mean = self._line(f"row_mean({a})")
+        centred = self._line(f"{a} - {mean}")
+        correction = node.kwargs.get("correction", 1)
+        if correction is None:
+            correction = 1
+        if not isinstance(correction, (int, float)) or correction >= self.frame.cols:
+            raise Unsaid(node, f"its correction is {correction!r}")
+        variance = f"row_mean({centred} * {centred})" if correction == 0 else \
+            f"row_sum({centred} * {centred}) / {float(self.frame.cols - correction)!r}"
+        variance = self._line(variance)
+        self.axes[node] = ROW
+        self.names[node] = variance if node.target is nodes.Aten.var.correction else f"{variance} {mean}"
+
+    def _operand(self, each: Any) -> str:
+        if isinstance(each, Node):
+            return self.names[each]
+        return f"({float(each)!r})" if each < 0 else repr(float(each))
+
+    def _line(self, text: str) -> str:
+        self.lines.append(f"v{len(self.lines)} = {text}")
+        return f"v{len(self.lines) - 1}"
+
+
+def _joined(axes: list[str]) -> str:
+    """Returns the axes of what is computed from values of these axes."""
+    if FULL in axes or nodes.SHARED in axes or (ROW in axes and len(set(axes)) > 1):
+        return FULL
+    return axes[0] if len(set(axes)) == 1 else FULL

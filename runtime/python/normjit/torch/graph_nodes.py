@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the nodes of a compiled graph are in a formula: kinds of operations, and the axes of their values."""
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from normjit.torch.graph_operator import TYPES
+
+Aten = torch.ops.aten
+Node = torch.fx.Node
+
+BINARY = {Aten.add.Tensor: "+", Aten.add.Scalar: "+", Aten.sub.Tensor: "-", Aten.sub.Scalar: "-",
+          Aten.mul.Tensor: "*", Aten.mul.Scalar: "*", Aten.div.Tensor: "/", Aten.div.Scalar: "/"}
+CALLS = {Aten.rsqrt.default: "rsqrt", Aten.sqrt.default: "sqrt", Aten.exp.default: "exp", Aten.log.default: "log",
+         Aten.abs.default: "abs", Aten.sigmoid.default: "sigmoid", Aten.silu.default: "silu", Aten.tanh.default: "tanh",
+         Aten.erf.default: "erf", Aten.maximum.default: "max", Aten.minimum.default: "min"}
+PATTERNS = {Aten.neg.default: "-{0}", Aten.reciprocal.default: "1 / {0}", Aten.rsub.Scalar: "{1} - {0}",
+            Aten.rsub.Tensor: "{1} - {0}", Aten.relu.default: "max({0}, 0)", Aten.square.default: "{0} * {0}",
+            Aten.addcmul.default: "{0} + {1} * {2}",
+            Aten.clamp_min.default: "max({0}, {1})", Aten.clamp_max.default: "min({0}, {1})"}
+POWERS = {-1: "1 / {0}", -0.5: "rsqrt({0})", 0.5: "sqrt({0})", 1: "{0} * 1", 2: "{0} * {0}", 3: "{0} * {0} * {0}",
+          4: "{0} * {0} * ({0} * {0})"}
+CASTS = (torch.ops.prims.convert_element_type.default, Aten._to_copy.default, Aten.clone.default)
+VIEWS = (Aten.view.default, Aten.reshape.default, Aten._unsafe_view.default, Aten.unsqueeze.default,
+         Aten.squeeze.dim, Aten.squeeze.dims, Aten.expand.default, Aten.alias.default)
+SUMS = {Aten.mean.dim: "row_mean({0})", Aten.sum.dim_IntList: "row_sum({0})", Aten.amax.default: "row_max({0})",
+        Aten.amin.default: "-row_max(-{0})"}
+EXTREMES = (Aten.amax.default, Aten.amin.default)
+STATISTICS = (Aten.var_mean.correction, Aten.var.correction)
+ROW_REGISTERS = 24  # for the values of a row, of the 32 of AVX-512
+FULL, ROW, COLUMN, SCALAR = "M,N", "M", "N", ""
+PER_SLICE, SHARED = "S,N", "shared"  # beside slices: [S,N], and [M,N] that all slices share
+
+
+def value(node: Any) -> torch.Tensor | None:
+    """Returns the fake tensor of a node, or None if it makes no tensor."""
+    made = node.meta.get("val") if isinstance(node, Node) else None
+    return made if isinstance(made, torch.Tensor) else None
+
+
+def equal(size: Any, other: Any) -> bool:
+    """True if sizes are known to be equal. What is not known is not asked for, which would make it a condition of the
+    graph."""
+    return bool(statically_known_true(size == other))
+
+
+def same(sizes: Sequence[Any], others: Sequence[Any]) -> bool:
+    """True if sizes are known to be equal."""
+    return len(sizes) == len(others) and all(map(equal, sizes, others))
+
+
+def is_contiguous(tensor: torch.Tensor) -> bool:
+    """True if a tensor is known to be contiguous."""
+    expected: Any = 1
+    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride())):
+        if not equal(size, 1) and not equal(stride, expected):
+            return False
+        expected = expected * size
+    return True
+
+
+def product(sizes: Sequence[Any]) -> Any:
+    return math.prod(sizes)  # also of symbols
+
+
+def is_kind(node: Node, targets: Any) -> bool:
+    return node.op == "call_function" and node.target in targets
+
+
+def kind_of(node: Node) -> str | None:
+    """Returns what a node is: "pointwise", "cast", "view", "sum", "statistics", "item" of these, or None."""
+    if node.op != "call_function":
+        return None
+    if node.target is operator.getitem:
+        source = node.args[0]
+        return "item" if isinstance(source, Node) and is_kind(source, STATISTICS) else None
+    for kind, targets in (("cast", CASTS), ("view", VIEWS), ("sum", SUMS), ("statistics", STATISTICS)):
+        if node.target in targets:
+            return kind
+    return "pointwise" if pattern_of(node) is not None else None
+
+
+def pattern_of(node: Node) -> str | None:
+    """Returns an element-wise operation as a pattern of a formula, or None."""
+    target: Any = node.target
+    alpha = node.kwargs.get("alpha", 1)
+    if node.kwargs.keys() - {"alpha"} or not isinstance(alpha, (int, float)):
+        return None
+    if target is Aten.roll.default:
+        return "partner({0})" if is_by_a_half(node) else None
+    if target is Aten.pow.Tensor_Scalar:
+        return POWERS.get(node.args[1]) if isinstance(node.args[1], (int, float)) else None
+    if target in BINARY:
+        factor = "" if alpha == 1 else f" * ({float(alpha)!r})"
+        pattern: str | None = f"{{0}} {BINARY[target]} {{1}}{factor}"
+    elif target in CALLS:
+        pattern = f"{CALLS[target]}({', '.join(f'{{{i}}}' for i in range(len(node.args)))})"
+    elif str(target) == "prims.fma.default":  # Inductor defines it when it needs it
+        pattern = "{0} * {1} + {2}"
+    else:
+        pattern = PATTERNS.get(target)
+    is_whole = pattern is not None and f"{{{len(node.args) - 1}}}" in pattern and f"{{{len(node.args)}}}" not in pattern
+    return pattern if is_whole else None
+
+
+def is_by_a_half(node: Node) -> bool:
+    """True for a roll of rows by a half of them."""
+    source = value(node.args[0])
+    if source is None or len(node.args) < 3:
+        return False
+    cols = source.shape[-1]
+    if not isinstance(cols, int) or cols % 2:
+        return False
+    return bool(node.args[2] in ([-1], [source.dim() - 1]) and node.args[1] == [cols // 2])
+
+
+def row_registers(node: Node, is_wide: bool) -> int:
+    """Returns how many registers the values of a row that a node computes take on a CPU: kernels keep all of them."""
+    kind = kind_of(node)
+    if kind == "statistics":
+        return 3
+    called = CALLS.get(node.target) if kind == "pointwise" else None  # type: ignore[call-overload]
+    if called not in (None, "rsqrt", "sqrt", "abs", "max", "min"):
+        return 20 if called in ("exp", "log", "sigmoid") and not is_wide else 2 * ROW_REGISTERS
+    return max((pattern_of(node) or "").count("{") - 1, 1) if kind in ("pointwise", "sum") else 0
+
+
+def operands(node: Node) -> list[Any]:
+    """Returns the arguments that are values: tensors and numbers."""
+    kind = kind_of(node)
+    if kind == "pointwise" and node.target not in (Aten.pow.Tensor_Scalar, Aten.roll.default):
+        return list(node.args)
+    return list(node.args[:1])
+
+
+def dimensions(node: Node) -> list[int] | None:
+    """Returns the dimensions that a sum goes over, from 0 on; None for all or for what is not known."""
+    source = value(node.args[0])
+    given = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+    if source is None or given is None or not isinstance(given, (int, list, tuple)):
+        return None
+    listed = [given] if isinstance(given, int) else list(given)
+    return sorted(int(each) % max(source.dim(), 1) for each in listed) or None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The rows and columns of a region. `split` is the number of first dimensions that are slices; 0: there are none."""
+
+    rows: Any
+    cols: int
+    dtype_is_wide: bool
+    device: torch.device
+    slices: Any = 1
+    split: int = 0
+
+    @staticmethod
+    def of(tensor: torch.Tensor, split: int = 0) -> Frame:
+        return Frame(product(tensor.shape[:-1]), int(tensor.shape[-1]), tensor.dtype == torch.float64, tensor.device,
+                     product(tensor.shape[:split]), split)
+
+    def takes_type(self, tensor: torch.Tensor) -> bool:
+        return tensor.dtype in TYPES and (tensor.dtype == torch.float64) == self.dtype_is_wide and \
+            tensor.device == self.device
+
+    def is_full(self, shape: Sequence[Any]) -> bool:
+        if len(shape) < 2 or not same(shape[-1:], (self.cols,)) or not same((product(shape[:-1]),), (self.rows,)):
+            return False
+        return not self.split or (len(shape) > self.split + 1 and same((product(shape[:self.split]),), (self.slices,)))
+
+    def is_row(self, shape: Sequence[Any]) -> bool:
+        if not same((product(shape),), (self.rows,)):
+            return False
+        return not self.split or (len(shape) > self.split and same((product(shape[:self.split]),), (self.slices,)))
+
+    def is_per_slice(self, shape: Sequence[Any]) -> bool:
+        if not self.split or len(shape) <= self.split or not same((product(shape[:self.split]),), (self.slices,)):
+            return False
+        return same(shape[-1:], (self.cols,)) and all(equal(size, 1) for size in shape[self.split:-1])
+
+    def is_column(self, shape: Sequence[Any]) -> bool:
+        return len(shape) > 0 and same(shape[-1:], (self.cols,)) and all(equal(size, 1) for size in shape[:-1])
+
+    def beside(self, shape: Sequence[Any], full: Sequence[Any]) -> str | None:
+        """Returns the axes of an operand of this shape in an operation that makes a matrix."""
+        if len(shape) > len(full):
+            return None
+        padded = (1,) * (len(full) - len(shape)) + tuple(shape)
+        if same(padded, full):
+            return FULL
+        if same(padded, (*full[:-1], 1)):
+            return ROW
+        if all(equal(size, 1) for size in padded):
+            return SCALAR
+        if self.is_column(padded):
+            return COLUMN
+        between = len(full) - 1 - self.split
+        if self.split and same(padded, (*full[:self.split], *(1,) * between, full[-1])):
+            return PER_SLICE
+        if self.split and same(padded, (*(1,) * self.split, *full[self.split:])):
+            return SHARED
+        return None
+
+
+def hint(size: Any) -> int | None:
+    """Returns the size that a dimension has in the call that is compiled for."""
+    if isinstance(size, int):
+        return size
+    known = size.node.hint
+    return None if known is None else int(known)

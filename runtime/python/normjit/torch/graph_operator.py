@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.ops.normjit.region: the kernel of a formula that stands for a region of a compiled graph."""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from normjit import _library, arrays
+from normjit._library import DTYPES, library
+from normjit.torch import _kernels
+
+TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64"}
+DTYPE_OF = {name: dtype for dtype, name in TYPES.items()}
+MOST_CALLS = 64  # of one kernel with different shapes whose arguments are kept
+REPEAT = -1  # NORMJIT_REPEAT_ROW
+
+calls: dict[str, int] = {}  # of each formula in this process
+_defined: torch.library.Library | None = None
+
+
+def register() -> None:
+    """Defines the operator, once per process."""
+    global _defined
+    with _kernels.lock:
+        if _defined is not None:
+            return
+        made = torch.library.Library("normjit", "FRAGMENT")
+        made.define("region(str spec, str outputs, Tensor[] tensors) -> Tensor[]",
+                    tags=[torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides])
+        made.impl("region", region, "CompositeExplicitAutograd")
+        torch.library.register_fake("normjit::region", empty_outputs, lib=made)
+        _defined = made
+
+
+def region(spec: str, outputs: str, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Returns the outputs of a formula.
+
+    spec     the text of a spec with a formula; its inputs are `tensors`, in this order
+    outputs  the layout and type of each output, in the formula's order; see layout_of()"""
+    calls[spec] = calls.get(spec, 0) + 1
+    made = empty_outputs(spec, outputs, tensors)
+    plan = _plan(spec, str(tensors[0].device))
+    if not plan.launch([*tensors, *made], _split(outputs)):
+        for each in made:  # without rows only sums over them have elements
+            each.zero_()
+    return made
+
+
+@contextlib.contextmanager
+def uncounted(spec: str) -> Iterator[None]:
+    """Leaves the number of calls as it is."""
+    before = calls.get(spec)
+    try:
+        yield
+    finally:
+        calls.pop(spec, None)
+        if before is not None:
+            calls[spec] = before
+
+
+def empty_outputs(spec: str, outputs: str, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Returns tensors for the outputs. A layout is `m` and the number of an input, whose shape it is; `k` for its rows
+    with 1 in place of the columns; `r` without; `c` for columns, and the number of dimensions of 1 before them; `s` for
+    the dimensions of slices and the columns of an input, `t` with 1 between them. A last word gives the number of the
+    first dimensions that are slices."""
+    made = []
+    for form, number, dtype in _layouts(outputs):
+        if form == "c":
+            made.append(tensors[0].new_empty((1,) * number + (_cols(spec),), dtype=dtype))
+            continue
+        shape, split = tensors[number].shape, _split(outputs)
+        sizes: Any = {"m": shape, "k": (*shape[:-1], 1), "r": shape[:-1], "s": (*shape[:split], shape[-1]),
+                      "t": (*shape[:split], *(1 for _ in shape[split:-1]), shape[-1])}[form]
+        made.append(tensors[0].new_empty(sizes, dtype=dtype))
+    return made
+
+
+@functools.lru_cache(maxsize=None)
+def _layouts(outputs: str) -> list[tuple[str, int, torch.dtype]]:
+    return [(each[0], int(each[1:].partition(":")[0]), DTYPE_OF[each.partition(":")[2]]) for each in outputs.split()
+            if ":" in each]
+
+
+@functools.lru_cache(maxsize=None)
+def _split(outputs: str) -> int:
+    return int(outputs.split()[-1]) if ":" not in outputs.split()[-1] else 0
+
+
+@functools.lru_cache(maxsize=None)
+def _cols(spec: str) -> int:
+    found = re.search(r" cols=(\d+)", spec)
+    assert found is not None, spec
+    return int(found[1])
+
+
+class _Plan:
+    """A kernel, and where its tensors go."""
+
+    def __init__(self, spec: str, device: str) -> None:
+        parsed = _library.parse_spec(spec)
+        self.device, self.cols = torch.device(device), _cols(spec)
+        stream = None if self.device.type == "cpu" else torch.cuda.current_stream(self.device).cuda_stream
+        self.kernel = _library.Kernel(_library.engine(device), parsed, stream)
+        self.matrix = "S,M,N" if "[S" in spec else "M,N"
+        self.operands: list[tuple[int, str]] = []
+        self.calls: dict[Any, _Call] = {}
+        for name, axes in re.findall(r"(\w+)\[([SMN,]+)\]", spec.partition("{")[0]):
+            number = ctypes.c_int32()
+            _library.check(library.normjit_spec_tensor(ctypes.byref(parsed), name.encode(),
+                                                       ctypes.byref(number)))
+            self.operands.append((number.value, axes))
+
+    def launch(self, tensors: Sequence[torch.Tensor], split: int) -> bool:
+        """Launches the kernel; returns False if there are no rows."""
+        key = tuple([(each.shape, each.stride()) for each in tensors])
+        call = self.calls.get(key)
+        if call is None:
+            call = self._call(tensors, split)
+            if len(self.calls) == MOST_CALLS:
+                self.calls.clear()
+            self.calls[key] = call
+        if call.workspace is None:
+            return False
+        if call.copied:
+            tensors = [each.contiguous() if i in call.copied else each for i, each in enumerate(tensors)]
+        arguments = _library.Arguments.from_buffer_copy(call.arguments)
+        for (number, _), tensor in zip(self.operands, tensors):
+            arguments.tensors[number].data = tensor.data_ptr()
+        on_gpu = self.device.type == "cuda"
+        memory = arrays._workspace(tensors[0], call.workspace, on_gpu)
+        arguments.workspace = memory.address
+        if on_gpu:
+            arguments.stream = torch.cuda.current_stream(self.device).cuda_stream
+        _library.check(library.normjit_launch(self.kernel.pointer, ctypes.byref(arguments)))
+        return True
+
+    def _call(self, tensors: Sequence[torch.Tensor], split: int) -> _Call:
+        """Returns what is the same for all calls with tensors of these shapes and strides."""
+        arguments, copied = _library.Arguments(), []
+        for i, ((number, axes), tensor) in enumerate(zip(self.operands, tensors)):
+            first = split if axes.startswith("S") else 0
+            strides = _strides(tensor, axes, first)
+            if strides is None:
+                copied.append(i)
+                strides = _strides(tensor.contiguous(), axes, first)
+                assert strides is not None
+            place = arguments.tensors[number]
+            place.dtype = DTYPES.index(TYPES[tensor.dtype])
+            place.cols = self.cols if axes.endswith("N") else 0
+            if axes.endswith("M,N"):
+                place.row_stride = strides[1] or REPEAT
+            if first and axes != "S,M":
+                arguments.slice_strides[number] = strides[0] or REPEAT
+            if axes == self.matrix:
+                arguments.slices = math.prod(tensor.shape[:first])
+                arguments.rows = math.prod(tensor.shape[first:-1])
+        if arguments.rows == 0 or (split and arguments.slices == 0):
+            return _Call(b"", (), None)
+        arguments.workspace_bytes = self.kernel.workspace(arguments.rows, arguments.slices)
+        return _Call(bytes(arguments), tuple(copied), arguments.workspace_bytes)
+
+
+class _Call(NamedTuple):
+    """The arguments of a launch without its addresses, the tensors that must be copied, and the workspace's size; None:
+    there are no rows."""
+
+    arguments: bytes
+    copied: tuple[int, ...]
+    workspace: int | None
+
+
+def _strides(tensor: torch.Tensor, axes: str, split: int) -> tuple[int, int] | None:
+    """Returns a tensor's strides from slice to slice and from row to row, or None if it needs more than these."""
+    if axes in ("M", "N", "S,M"):
+        return (0, 0) if tensor.is_contiguous() else None
+    cols = tensor.shape[-1]
+    if cols > 1 and tensor.stride(-1) != 1:
+        return None
+    slices = collapsed(tensor.shape[:split], tensor.stride()[:split], cols) if split else 0
+    rows = collapsed(tensor.shape[split:-1], tensor.stride()[split:-1], cols)
+    return None if slices is None or rows is None else (slices, rows)
+
+
+@functools.lru_cache(maxsize=512)
+def _plan(spec: str, device: str) -> _Plan:
+    return _Plan(spec, device)
+
+
+def make(spec: str, device: torch.device) -> None:
+    """Makes the kernel of a spec now. Raises normjit.Error for what normjit cannot serve."""
+    _plan(spec, str(device))
+
+
+def collapsed(sizes: Sequence[int], strides: Sequence[int], cols: int,
+              are_equal: Callable[[int, int], bool] = operator.eq) -> int | None:
+    """Returns the stride of dimensions seen as one; `cols` if they have one element. None: there is no such stride."""
+    stride, count = None, 1
+    for size, each in zip(reversed(sizes), reversed(strides)):
+        if are_equal(size, 1):
+            continue
+        if stride is None:
+            stride = each
+        elif not are_equal(each, stride * count):
+            return None
+        count *= size
+    return cols if stride is None else stride

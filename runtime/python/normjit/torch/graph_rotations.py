@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rotations of rows by a half, as rotary embeddings have them: while regions are searched they stand in a graph as roll and
+a product with signs, which formulas can say."""
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from normjit.torch.graph_nodes import Aten, Node, equal, value
+from normjit.torch.graph_operator import TYPES
+
+
+class Half(NamedTuple):
+    """A half of the columns of a node's value, times a sign."""
+
+    of: Node
+    is_upper: bool
+    sign: float
+
+
+class Rotations:
+    """The rotations of a graph."""
+
+    def __init__(self, graph: torch.fx.Graph) -> None:
+        self.graph = graph
+        self.rolled: list[tuple[Node, Node, tuple[float, float]]] = []  # with their products and signs
+        self.signs: dict[tuple[int, torch.dtype, torch.device, tuple[float, float]], Node] = {}
+
+    def write(self) -> None:
+        """Writes rotations as roll times signs."""
+        for node in list(self.graph.nodes):
+            halves = _rotated(node)
+            if halves is not None:
+                self._replace(node, *halves)
+
+    def restore(self) -> None:
+        """Writes those that no region took as they were."""
+        left = set(self.graph.nodes)
+        for roll, product, signs in self.rolled:
+            if roll not in left:  # a region has it
+                continue
+            for node, of in ((product, signs), (roll, (1.0, 1.0))):
+                if node not in left:
+                    continue
+                if node.users:
+                    with self.graph.inserting_before(node):
+                        node.replace_all_uses_with(self._halves_of(roll.args[0], of))  # type: ignore[arg-type]
+                self.graph.erase_node(node)
+        for sign in self.signs.values():
+            if not sign.users:
+                _erase(self.graph, sign, sign)
+
+    def _replace(self, node: Node, lower: Half, upper: Half) -> None:
+        made, cols = value(node), lower.of.meta["val"].shape[-1]
+        assert made is not None
+        signs = lower.sign, upper.sign
+        with self.graph.inserting_before(node):
+            roll = self.graph.call_function(Aten.roll.default, (lower.of, [cols // 2], [made.dim() - 1]))
+            product = self.graph.call_function(Aten.mul.Tensor, (roll, self._signs(cols, made, signs)))
+        roll.meta["val"] = product.meta["val"] = made
+        node.replace_all_uses_with(product)
+        _erase(self.graph, node, lower.of)
+        self.rolled.append((roll, product, signs))
+
+    def _signs(self, cols: int, like: torch.Tensor, signs: tuple[float, float]) -> Node:
+        key = cols, like.dtype, like.device, signs
+        if key not in self.signs:
+            first = next(iter(self.graph.nodes))
+            with self.graph.inserting_before(first):
+                parts = [self.graph.call_function(Aten.full.default, ([cols // 2], sign),
+                                                  {"dtype": like.dtype, "device": like.device, "pin_memory": False})
+                         for sign in signs]
+                whole = self.graph.call_function(Aten.cat.default, (parts,))
+            for part in parts:
+                part.meta["val"] = like.new_empty((cols // 2,))
+            whole.meta["val"] = like.new_empty((cols,))
+            self.signs[key] = whole
+        return self.signs[key]
+
+    def _halves_of(self, node: Node, signs: tuple[float, float]) -> Node:
+        tensor = value(node)
+        assert tensor is not None
+        last, cols = tensor.dim() - 1, tensor.shape[-1]
+        halves = []
+        for sign, (begin, end) in zip(signs, ((cols // 2, cols), (0, cols // 2))):
+            half = self.graph.call_function(Aten.slice.Tensor, (node, last, begin, end))
+            half.meta["val"] = tensor[..., begin:end]
+            if sign < 0:
+                half = self.graph.call_function(Aten.neg.default, (half,))
+                half.meta["val"] = -tensor[..., begin:end]
+            halves.append(half)
+        whole = self.graph.call_function(Aten.cat.default, (halves, last))
+        whole.meta["val"] = torch.cat([half.meta["val"] for half in halves], -1)
+        return whole
+
+
+def _rotated(node: Node) -> tuple[Half, Half] | None:
+    """Returns what the lower and the upper half of a value are, if they are the other halves of another one."""
+    made = value(node)
+    if made is None or made.dim() < 2 or made.dtype not in TYPES or not isinstance(made.shape[-1], int) or made.shape[-1] % 2:
+        return None
+    halves: Any = None
+    parts = node.args[0] if node.target is Aten.cat.default and node.args else None
+    if isinstance(parts, (list, tuple)) and len(parts) == 2:
+        over = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+        if over in (-1, made.dim() - 1):
+            halves = [_half(each) for each in parts]
+    elif node.target is Aten.add.Tensor and not node.kwargs:
+        placed = [_placed(each) for each in node.args]
+        if None not in placed and {is_upper for is_upper, _ in placed} == {False, True}:  # type: ignore[misc]
+            halves = [half for _, half in sorted(placed)]  # type: ignore[misc, type-var]
+    if halves is None or None in halves:
+        return None
+    lower, upper = halves
+    of = value(lower.of)
+    if lower.of is not upper.of or not lower.is_upper or upper.is_upper or of is None or of.dtype != made.dtype:
+        return None
+    return (lower, upper) if len(of.shape) == len(made.shape) and all(map(equal, of.shape, made.shape)) else None
+
+
+def _half(node: Any) -> Half | None:
+    """Returns what half a node is, if nothing else uses it."""
+    if not isinstance(node, Node) or len(node.users) != 1:
+        return None
+    if node.target is Aten.neg.default:
+        found = _half(node.args[0])
+        return None if found is None else found._replace(sign=-found.sign)
+    if node.target is not Aten.slice.Tensor or len(node.args) < 4 or len(node.args) > 4 and node.args[4] != 1:
+        return None
+    source, over, begin, end = node.args[:4]
+    tensor = value(source)
+    if tensor is None or over not in (-1, tensor.dim() - 1) or not isinstance(tensor.shape[-1], int):
+        return None
+    half = tensor.shape[-1] // 2
+    if begin in (None, 0) and end == half:
+        return Half(source, False, 1.0)  # type: ignore[arg-type]
+    is_upper = begin == half and isinstance(end, int) and end >= tensor.shape[-1]
+    return Half(source, True, 1.0) if is_upper else None  # type: ignore[arg-type]
+
+
+def _placed(node: Any) -> tuple[bool, Half] | None:
+    """Returns whether a node is zeros with a half in its upper half, and this half."""
+    if not isinstance(node, Node) or node.target is not Aten.slice_scatter.default or len(node.users) != 1:
+        return None
+    zeros, source, over, begin, end = (*node.args, *(None,) * 3)[:5]
+    tensor, half = value(node), _half(source)
+    if tensor is None or half is None or over not in (-1, tensor.dim() - 1) or not isinstance(zeros, Node):
+        return None
+    if zeros.target is not Aten.full.default or zeros.args[1] != 0 or not isinstance(tensor.shape[-1], int):
+        return None
+    middle = tensor.shape[-1] // 2
+    if begin in (None, 0) and end == middle:
+        return False, half
+    is_upper = begin == middle and (end is None or isinstance(end, int) and end >= tensor.shape[-1])
+    return (True, half) if is_upper else None
+
+
+def _erase(graph: torch.fx.Graph, node: Node, until: Node) -> None:
+    """Erases a node without users, and what only it used, down to another one."""
+    operands = [each for each in node.all_input_nodes if each is not until]
+    graph.erase_node(node)
+    for each in operands:
+        if not each.users and each.op == "call_function":
+            _erase(graph, each, until)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models for torch_graph_test.py, random ones too, and a backend that runs their rewritten graphs without a compiler."""
+import random
+
+import torch
+from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
+from normjit.torch import GraphPass
+from torch._dynamo.backends.common import aot_autograd
+from torch._inductor.decomposition import select_decomp_table
+from torch.nn import functional
+
+COLS = 16
+
+
+class Rewritten:
+    """A backend that gives GraphPass the graphs that Inductor would get, and runs them operator by operator."""
+
+    def __init__(self, take="all"):
+        self.graphs, self.take = [], take
+
+    def __call__(self, module, inputs):
+        return aot_autograd(fw_compiler=self._compile, bw_compiler=self._compile, decompositions=select_decomp_table,
+                            partition_fn=min_cut_rematerialization_partition)(module, inputs)
+
+    def _compile(self, module, inputs):
+        GraphPass(self.take)(module.graph)
+        module.graph.lint()
+        module.recompile()
+        self.graphs.append(module)
+        return make_boxed_func(module.forward)
+
+    def targets(self):
+        """Returns the names of the operators in all graphs."""
+        return [str(node.target) for module in self.graphs for node in module.graph.nodes if node.op == "call_function"]
+
+
+class Model(torch.nn.Module):
+    """A module around a function of x of [B, T, N] and this module, which has layers and a weight."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        self.weight = torch.nn.Parameter(torch.linspace(0.5, 1.5, COLS))
+        self.linear, self.wide = torch.nn.Linear(COLS, COLS), torch.nn.Linear(COLS, 3 * COLS)
+        self.layer_norm, self.plain = torch.nn.LayerNorm(COLS), torch.nn.LayerNorm(COLS, elementwise_affine=False)
+        self.rms_norm = torch.nn.RMSNorm(COLS, eps=1e-6)
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def rms(x, weight, eps=1e-6):
+    wide = x.double() if x.dtype == torch.float64 else x.float()
+    return weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
+
+
+def block(m, x):
+    h = x + m.linear(m.rms_norm(x))
+    return h + functional.gelu(m.linear(m.layer_norm(h)))
+
+
+def llama(m, x):
+    h = x + m.linear(rms(x, m.weight))
+    return m.linear(rms(h, 1 + m.weight)) + h
+
+
+def gated(m, x):
+    h, z, _ = m.wide(x).chunk(3, -1)
+    return rms(h, m.weight) * functional.silu(z)
+
+
+def modulated(m, x):
+    scale, shift, gate = m.wide(x[:, 0]).chunk(3, -1)
+    return x + gate[:, None] * (m.plain(x) * (1 + scale[:, None]) + shift[:, None])
+
+
+def softmaxes(m, x):
+    return functional.softmax(m.linear(x), -1) + functional.log_softmax(x, -1)
+
+
+def flattened(m, x):
+    return m.layer_norm(m.linear(x.reshape(-1, COLS))).view(x.shape) * torch.tanh(x)
+
+
+def slices_of_packed(m, x):
+    q, k, v = m.wide(x).chunk(3, -1)
+    return m.rms_norm(q) * m.layer_norm(k) + v
+
+
+def clipped(m, x):
+    h = m.linear(x)
+    return h.clamp(min=-1.0) / h.abs().amax(-1, keepdim=True).clamp(min=1e-3) + h.var(-1, keepdim=True)
+
+
+def half_rotated(x):
+    return torch.cat([-x[..., x.shape[-1] // 2:], x[..., : x.shape[-1] // 2]], -1)
+
+
+def rotary(m, x):
+    """A norm of heads of queries, and a rotation by angles of their tokens."""
+    q = m.wide(x).unflatten(-1, (3, COLS)).contiguous()
+    angles = torch.arange(x.shape[0] * x.shape[1], dtype=x.dtype).view(*x.shape[:2], 1, 1) * m.weight.detach()
+    q = rms(q, m.weight)
+    return q * angles.cos() + half_rotated(q) * angles.sin()
+
+
+MODELS = {each.__name__: each for each in
+          (block, llama, gated, modulated, softmaxes, flattened, slices_of_packed, clipped, rotary)}
+
+
+STEPS = [
+    lambda m, x, a, b, r: a + b, lambda m, x, a, b, r: a * b, lambda m, x, a, b, r: a - r,
+    lambda m, x, a, b, r: a * torch.rsqrt(r * r + 0.5), lambda m, x, a, b, r: a * m.weight,
+    lambda m, x, a, b, r: a + m.linear.bias, lambda m, x, a, b, r: functional.silu(a), lambda m, x, a, b, r: torch.tanh(a),
+    lambda m, x, a, b, r: torch.exp(-a.abs()), lambda m, x, a, b, r: functional.gelu(a),
+    lambda m, x, a, b, r: m.layer_norm(a), lambda m, x, a, b, r: rms(a, m.weight), lambda m, x, a, b, r: m.linear(a),
+    lambda m, x, a, b, r: functional.softmax(a, -1), lambda m, x, a, b, r: a.reshape(-1, COLS).mul(2).view(x.shape),
+    lambda m, x, a, b, r: a * x[:, :1], lambda m, x, a, b, r: a.transpose(0, 1).contiguous().transpose(0, 1),
+    lambda m, x, a, b, r: torch.maximum(a, b), lambda m, x, a, b, r: a.relu(), lambda m, x, a, b, r: a.flip(-1),
+    lambda m, x, a, b, r: a.cumsum(1) * 0.1, lambda m, x, a, b, r: a.float().to(a.dtype),
+    lambda m, x, a, b, r: a / (1 + b * b), lambda m, x, a, b, r: m.plain(a * b),
+    lambda m, x, a, b, r: half_rotated(a) * m.weight + b, lambda m, x, a, b, r: half_rotated(m.layer_norm(a) + x)]
+SUMS = [
+    lambda m, x, a, b, r: a.mean(-1, keepdim=True), lambda m, x, a, b, r: (a * b).sum(-1, keepdim=True),
+    lambda m, x, a, b, r: a.amax(-1, keepdim=True), lambda m, x, a, b, r: a.var(-1, keepdim=True),
+    lambda m, x, a, b, r: r * 0.5 + 1, lambda m, x, a, b, r: a.square().mean(-1)[..., None],
+    lambda m, x, a, b, r: r.sigmoid()]
+
+
+def random_model(seed):
+    """Returns a function of a Model and x that combines random row-wise operations, views and layers."""
+    choose = random.Random(seed)
+    plan = [(choose.choice(SUMS) if choose.random() < 0.3 else choose.choice(STEPS), *(choose.random() for _ in range(3)))
+            for _ in range(choose.randint(4, 16))]
+
+    def function(m, x):
+        full, rows = [x, m.linear(x)], [x.mean(-1, keepdim=True)]
+        for step, a, b, r in plan:
+            given = full[int(a * len(full))], full[int(b * len(full))], rows[int(r * len(rows))]
+            made = step(m, x, *given)
+            (rows if made.shape[-1] == 1 else full).append(made)
+        return full[-1] + full[-2] * rows[-1]
+
+    return function

@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+# needs: torch numpy
+"""torch.compile(backend="normjit"): the regions of forward and backward graphs, compared with eager mode in double
+precision; which are taken; the modes of torch.compile."""
+import contextlib
+import importlib.metadata
+import sys
+
+import normjit.torch
+import pytest
+import torch
+import torch.distributed.fsdp
+from graph_models import COLS, MODELS, Model, Rewritten, half_rotated, random_model
+from normjit.torch import graph, graph_calibration, graph_costs, graph_operator, graph_times
+from normjit.torch.graph_regions import Region
+from torch.distributed.tensor import DTensor
+from torch.utils import checkpoint
+
+torch._inductor.config.compile_threads = 1
+
+
+@pytest.fixture(autouse=True)
+def alone():
+    torch._dynamo.reset()
+    graph._reported.clear()
+    graph_operator.calls.clear()
+
+
+def made(function, dtype=torch.float64, shape=(3, 5, COLS)):
+    torch.manual_seed(0)
+    return Model(function).to(dtype), torch.randn(shape, dtype=torch.float64).to(dtype)
+
+
+def results(function, model, x, context=contextlib.nullcontext):
+    """Returns y, and the gradients of x and the parameters."""
+    model.zero_grad()
+    x = x.clone().requires_grad_()
+    with context():
+        y = function(x)
+    wide = torch.promote_types(y.dtype, torch.float32)
+    (y.to(wide) * torch.linspace(-1, 1, y.numel(), dtype=wide).view(y.shape)).sum().backward()
+    return y.detach(), x.grad, *(torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in model.parameters())
+
+
+def assert_near(got, wanted, bound):
+    for one, other in zip(got, wanted):
+        assert one.shape == other.shape and one.dtype == other.dtype
+        assert float((one.double() - other.double()).norm()) <= bound * (float(other.double().norm()) + 1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_regions_compute_what_eager_mode_does(name):
+    model, x = made(MODELS[name])
+    backend = Rewritten()
+    assert_near(results(torch.compile(model, backend=backend, fullgraph=True), model, x), results(model, model, x), 1e-12)
+    taken = [each for each in normjit.torch.graph_report() if each["taken"]]
+    assert len(taken) >= 2 and all(each["calls"] == 1 for each in taken)
+    assert sum("normjit.region" in each for each in backend.targets()) == len(taken)
+    assert not any("Error" in each["why"] for each in normjit.torch.graph_report())
+
+
+@pytest.mark.parametrize("name", ["llama", "modulated", "gated"])
+def test_nothing_of_a_norm_is_left(name):
+    """Residuals, gates, casts, per-sample factors and the sums over rows are parts of the regions."""
+    model, x = made(MODELS[name])
+    backend = Rewritten()
+    results(torch.compile(model, backend=backend), model, x)
+    names = {"aten.mean.dim", "aten.var_mean.correction", "aten.pow.Tensor_Scalar", "aten.rsqrt.default", "aten.sub.Tensor",
+             "aten.mul.Tensor", "aten.exp.default", "aten.sigmoid.default"}
+    assert not names.intersection(backend.targets())
+
+
+def test_rotations_are_in_the_kernel_of_their_norm():
+    model, x = made(MODELS["rotary"], torch.float32)
+    backend = Rewritten()
+    with torch.no_grad():
+        y = torch.compile(model, backend=backend)(x)
+        assert_near([y], [model(x)], 1e-6)
+    (region,) = normjit.torch.graph_report()
+    assert region["taken"] and "partner(" in region["formula"] and "row_mean(" in region["formula"]
+    assert not {"aten.neg.default", "aten.slice.Tensor", "aten.roll.default"}.intersection(backend.targets())
+
+
+def test_rotations_that_no_kernel_has_stay_as_they_are():
+    def function(m, x):
+        return half_rotated(m.linear(x)) + half_rotated(x.sin()).sum((0, 1)) + m.linear(m.layer_norm(x))
+
+    model, x = made(function)
+    backend = Rewritten("none")
+    wanted = results(model, model, x)
+    assert_near(results(torch.compile(model, backend=backend), model, x), wanted, 1e-12)
+    left = backend.targets().count("aten.cat.default")
+    torch._dynamo.reset()
+    backend = Rewritten()
+    assert_near(results(torch.compile(model, backend=backend), model, x), wanted, 1e-12)
+    assert "aten.roll.default" not in backend.targets() and backend.targets().count("aten.cat.default") >= left > 0
+
+
+@pytest.mark.parametrize("seed", [*range(8), 12, 21])
+def test_random_models(seed):
+    model, x = made(random_model(seed))
+    got = results(torch.compile(model, backend=Rewritten(), fullgraph=True), model, x)
+    assert_near(got, results(model, model, x), 1e-10)
+    assert not any("Error" in each["why"] for each in normjit.torch.graph_report())
+
+
+def test_rows_may_change_without_another_graph():
+    model, _ = made(MODELS["llama"])
+    backend = Rewritten()
+    compiled = torch.compile(model, backend=backend, dynamic=True, fullgraph=True)
+    for shape in ((3, 5, COLS), (7, 2, COLS), (2, 33, COLS)):
+        x = torch.randn(shape, dtype=torch.float64)
+        assert_near(results(compiled, model, x), results(model, model, x), 1e-12)
+    assert len(backend.graphs) == 2 and all(each["calls"] == 3 for each in normjit.torch.graph_report() if each["taken"])
+
+
+def test_autocast_checkpoints_and_graph_breaks():
+    def checkpointed(m, x):
+        h = checkpoint.checkpoint(MODELS["block"], m, x, use_reentrant=False)
+        torch._dynamo.graph_break()
+        return MODELS["llama"](m, h)
+
+    model, x = made(checkpointed, torch.float32)
+    compiled = torch.compile(model, backend=Rewritten())
+    assert_near(results(compiled, model, x), results(model, model, x), 1e-5)
+    autocast = lambda: torch.autocast("cpu", torch.bfloat16)  # noqa: E731
+    assert_near(results(compiled, model, x, autocast), results(model, model, x, autocast), 0.02)
+    assert {each["why"] for each in normjit.torch.graph_report() if each["taken"]} == {"all are to be taken"}
+
+
+def test_inductor_compiles_what_is_left():
+    """The whole way, by the name of the backend, in bf16; the second time by the pass and Inductor's own backend, after a
+    pass of the user's."""
+    model, x = made(MODELS["block"], torch.bfloat16, (32, COLS))
+    wanted = results(model.double(), model, x.double())
+    model.bfloat16()
+    got = results(torch.compile(model, backend="normjit", options={"normjit.take": "all"}, fullgraph=True), model, x)
+    assert_near([each.double() for each in got], wanted, 0.02)
+    taken = [each for each in normjit.torch.graph_report() if each["taken"]]
+    assert len(taken) >= 3 and all(each["calls"] == 1 for each in taken)
+
+    seen = []
+    torch._dynamo.reset()
+    with torch._inductor.config.patch(force_disable_caches=True):
+        rewriting = normjit.torch.GraphPass("all", after=seen.append)
+        again = results(torch.compile(model, options={"post_grad_custom_pre_pass": rewriting}), model, x)
+    assert len(seen) == 2 and rewriting.uuid() is None
+    assert_near(again, got, 0)
+    assert all(each["calls"] == 2 for each in normjit.torch.graph_report() if each["taken"])
+
+
+def test_graphs_from_the_cache(monkeypatch, tmp_path):
+    """A graph from Inductor's cache calls the same kernels; one that was compiled for other regions is not taken from it."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    model, x = made(MODELS["gated"], torch.float32)
+    wanted = results(model, model, x)
+    for take, is_cached in (("all", False), ("none", False), ("all", True)):
+        torch._dynamo.reset()
+        graph._reported.clear()
+        graph_operator.calls.clear()
+        torch._dynamo.utils.counters.clear()
+        compiled = torch.compile(model, backend="normjit", options={"normjit.take": take})
+        assert_near(results(compiled, model, x), wanted, 1e-5)
+        assert bool(torch._dynamo.utils.counters["inductor"]["fxgraph_cache_hit"]) == is_cached
+        report = normjit.torch.graph_report()
+        assert len(report) == (0 if take == "none" else 2) and all(each["calls"] == 1 for each in report)
+        assert all((each["why"] == "in a graph from the cache") == is_cached for each in report)
+
+
+@pytest.fixture
+def one_rank(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def test_ddp_and_fsdp2(one_rank):
+    model, x = made(MODELS["llama"], torch.float32)
+    wanted = results(model, model, x)
+    parallel = torch.nn.parallel.DistributedDataParallel(model)
+    assert_near(results(torch.compile(parallel, backend=Rewritten()), model, x), wanted, 1e-5)
+    sharded = torch.distributed.fsdp.fully_shard(model)
+    sharded.compile(backend=Rewritten())
+    got = results(sharded, sharded, x)
+    assert_near([each.full_tensor() if isinstance(each, DTensor) else each for each in got], wanted, 1e-5)
+    assert sum(each["taken"] for each in normjit.torch.graph_report()) >= 4
+
+
+def predicted(monkeypatch, seconds_of_kernel):
+    """Returns the report for a machine of 1 GB/s on which kernels start at once and normjit's take some time."""
+    monkeypatch.setattr(graph_costs.Machine, "inductor_seconds", lambda self, moved, dtype: moved.bytes / 1e9)
+    monkeypatch.setattr(graph_costs.Machine, "normjit_seconds", lambda self, region, by: seconds_of_kernel(region, by))
+    model, x = made(MODELS["block"], torch.float32, (64, COLS))
+    results(torch.compile(model, backend=Rewritten("faster")), model, x)
+    return normjit.torch.graph_report()
+
+
+def test_regions_are_taken_where_that_is_faster(monkeypatch):
+    """With kernels at the bandwidth, the bytes decide: backward passes read their matrices once, and not once more for the
+    sums over rows."""
+    report = predicted(monkeypatch, lambda region, by: sum(map(graph_costs._bytes, (*by.inputs, *by.outputs))) / 1e9)
+    taken = [each for each in report if each["taken"]]
+    assert taken and all(each["bytes"][0] < graph_costs.CLEARLY * each["bytes"][1] for each in taken)
+    assert all(each["seconds"][0] == pytest.approx(each["bytes"][0] / 1e9) for each in taken)
+    assert all("col_sum" in each["formula"] for each in taken)
+    left = [each for each in report if not each["taken"]]
+    assert left and all(each["bytes"][0] >= graph_costs.CLEARLY * each["bytes"][1] and "not lower" in each["why"] for each in left)
+
+
+def test_regions_are_left_where_kernels_take_long(monkeypatch):
+    report = predicted(monkeypatch, lambda region, by: 1)
+    assert report and not any(each["taken"] for each in report)
+
+
+def test_times_are_measured():
+    assert 1e7 < graph_times.bandwidth(torch.device("cpu"), 1 << 20) < 1e13
+    model, x = made(MODELS["modulated"], torch.float32)
+    results(torch.compile(model, backend=Rewritten()), model, x)
+    report = [each for each in normjit.torch.graph_report() if each["taken"]]
+    assert report and all(0 < seconds < 1 for each in report for seconds in each["seconds"])
+    assert all(each["calls"] == 1 for each in report)
+
+
+def test_shares_of_the_bandwidth_are_measured_once(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(graph_calibration, "_shares", {})
+    monkeypatch.setitem(graph_calibration.SHAPES, "cpu", ((64, 64),))
+    graph_calibration._read.cache_clear()
+    cpu = torch.device("cpu")
+    assert graph_calibration.share_of(cpu, torch.float32, True) == 1
+    before = normjit.torch.GraphPass().uuid()
+    model, x = made(MODELS["gated"], torch.float32)
+    torch.compile(model, backend="normjit")(x)  # measures while Dynamo traces
+    shares = [graph_calibration.share_of(cpu, dtype, True) for dtype in (torch.float32, torch.bfloat16, torch.float16)]
+    assert all(0 < share <= 1 for share in shares) and shares[1] == shares[2]
+    assert normjit.torch.GraphPass().uuid() != before
+    monkeypatch.setattr(graph_calibration, "_shares", {})
+    monkeypatch.setattr(graph_calibration, "_share", None)
+    graph_calibration._read.cache_clear()
+    graph_calibration.measure([cpu])  # from the file
+    assert [graph_calibration.share_of(cpu, dtype, True) for dtype in (torch.float32, torch.bfloat16)] == shares[:2]
+    graph_calibration._read.cache_clear()
+
+
+def test_parts_of_a_region_get_kernels_where_the_whole_has_none(monkeypatch):
+    makes = graph_operator.make
+
+    def make(spec, device):
+        if spec.count("col_sum") > 1:
+            raise normjit.InvalidArgument("only one sum over rows")
+        makes(spec, device)
+
+    monkeypatch.setattr(graph_operator, "make", make)
+    model, x = made(MODELS["flattened"])
+    got = results(torch.compile(model, backend=Rewritten()), model, x)
+    assert_near(got, results(model, model, x), 1e-12)
+    assert sum(each["taken"] and each["formula"].count("col_sum") == 1 for each in normjit.torch.graph_report()) == 1
+
+
+def test_inputs_that_are_written():
+    """A region reads an input before the graph writes to it."""
+    def updating(m, x):
+        y = m.layer_norm(x) + m.rms_norm(m.weight * x)
+        m.history.mul_(0.5).add_(y.detach().mean((0, 1)))
+        x.add_(y)
+        return y * m.history
+
+    model, x = made(updating)
+    model.register_buffer("history", torch.ones(COLS, dtype=torch.float64))
+    found = []
+    for function in (model, torch.compile(model, backend=Rewritten(), fullgraph=True)):
+        model.history.fill_(1)
+        given = x.clone()
+        with torch.no_grad():
+            found.append((function(given), given, model.history.clone()))
+    assert_near(found[1], found[0], 1e-12)
+    assert any(each["taken"] for each in normjit.torch.graph_report())
+
+
+def test_a_mistake_leaves_the_graph_to_inductor(monkeypatch):
+    def grow(self, seed):
+        raise KeyError("mistake")
+
+    monkeypatch.setattr(Region, "grow", grow)
+    model, x = made(MODELS["gated"])
+    assert_near(results(torch.compile(model, backend=Rewritten()), model, x), results(model, model, x), 1e-12)
+    assert {each["why"] for each in normjit.torch.graph_report()} == {"KeyError: 'mistake'"}
+
+
+def test_factors_bounds_and_powers():
+    """Arguments of operators that change what they compute."""
+    def function(m, x):
+        h = torch.add(x, m.linear(x), alpha=-2.5).clamp(-1.25, 1.5)
+        h = torch.sub(h, x.mean(-1, keepdim=True), alpha=3) + torch.add(x, 2, alpha=4).square().pow(-0.5)
+        return m.layer_norm(torch.rsub(h, 1.5).clamp(max=2.0)) + x.var(-1, correction=3, keepdim=True)
+
+    model, x = made(function)
+    assert_near(results(torch.compile(model, backend=Rewritten()), model, x), results(model, model, x), 1e-12)
+    assert any(each["taken"] for each in normjit.torch.graph_report())
+
+
+def test_graphs_without_regions_and_types_without_kernels():
+    def integers(m, x):
+        return x.long().sum(-1, keepdim=True) + x.long().amax(-1, keepdim=True) * (x > 0) + m.weight.long()
+
+    model, x = made(integers)
+    assert torch.equal(torch.compile(model, backend=Rewritten())(x), model(x))
+    assert normjit.torch.graph_report() == []
+
+
+def test_uuids_tell_passes_apart():
+    assert normjit.torch.GraphPass("all").uuid() != normjit.torch.GraphPass().uuid()
+    assert normjit.torch.GraphPass().uuid() == normjit.torch.GraphPass().uuid()
+    assert normjit.torch.GraphPass(after=normjit.torch.GraphPass("none")).uuid() != normjit.torch.GraphPass().uuid()
+    with pytest.raises(normjit.InvalidArgument, match="allowed: faster, all, none"):
+        normjit.torch.GraphPass("some")
+
+
+def test_settings_of_inductor_that_allow_no_other_kernels():
+    model, x = made(MODELS["gated"])
+    with torch._inductor.config.patch(emulate_precision_casts=True):
+        torch.compile(model, backend=Rewritten())(x)
+    assert {each["why"] for each in normjit.torch.graph_report()} == \
+        {"emulate_precision_casts is on, and formulas do not round between"}
+
+
+def test_torch_finds_the_backend_by_its_name():
+    (entry,) = importlib.metadata.entry_points(group="torch_dynamo_backends", name="normjit")
+    assert entry.load() is graph.backend
+    assert "normjit" in torch.compiler.list_backends()
+
+
+def test_the_operator_without_rows_and_with_rows_that_no_stride_describes():
+    spec = "norm both(a0[M,N], a1[M]) -> o0[M,N], o1[N] { o0 = a0 * a1 - row_mean(a0); o1 = col_sum(a0) } " \
+           "pass=forward cols=4 a0=f32 a1=f32 o0=f32 o1=f32 out=o0,o1"
+    for x in (torch.randn(0, 4), torch.randn(2, 4, 3).mT, torch.randn(5, 2, 4).transpose(0, 1)):
+        scale = torch.randn(*x.shape[:-1], 1)
+        o0, o1 = torch.ops.normjit.region(spec, "m0:f32 c0:f32", [x, scale])
+        torch.testing.assert_close(o0, x * scale - x.mean(-1, keepdim=True))
+        torch.testing.assert_close(o1, x.sum(list(range(x.dim() - 1))))
+    torch.library.opcheck(torch.ops.normjit.region.default, (spec, "m0:f32 c0:f32", [torch.randn(3, 4), torch.randn(3, 1)]))
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
