@@ -34,7 +34,6 @@ SUMS = {Aten.mean.dim: "row_mean({0})", Aten.sum.dim_IntList: "row_sum({0})", At
         Aten.amin.default: "-row_max(-{0})"}
 EXTREMES = (Aten.amax.default, Aten.amin.default)
 STATISTICS = (Aten.var_mean.correction, Aten.var.correction)
-ROW_REGISTERS = 24  # for the values of a row, of the 32 of AVX-512
 FULL, ROW, COLUMN, SCALAR = "M,N", "M", "N", ""
 PER_SLICE, SHARED = "S,N", "shared"  # beside slices: [S,N], and [M,N] that all slices share
 
@@ -119,17 +118,6 @@ def is_by_a_half(node: Node) -> bool:
     if not isinstance(cols, int) or cols % 2:
         return False
     return bool(node.args[2] in ([-1], [source.dim() - 1]) and node.args[1] == [cols // 2])
-
-
-def row_registers(node: Node, is_wide: bool) -> int:
-    """Returns how many registers the values of a row that a node computes take on a CPU: kernels keep all of them."""
-    kind = kind_of(node)
-    if kind == "statistics":
-        return 3
-    called = CALLS.get(node.target) if kind == "pointwise" else None  # type: ignore[call-overload]
-    if called not in (None, "rsqrt", "sqrt", "abs", "max", "min"):
-        return 20 if called in ("exp", "log", "sigmoid") and not is_wide else 2 * ROW_REGISTERS
-    return max((pattern_of(node) or "").count("{") - 1, 1) if kind in ("pointwise", "sum") else 0
 
 
 def operands(node: Node) -> list[Any]:

@@ -55,8 +55,6 @@ class Region:
         if found is None:
             return False
         axes, inputs = found
-        if self.frame.device.type == "cpu" and not self._has_registers(node, axes, inputs):
-            return False
         before = dict(self.axes), dict(self.inputs)
         self.axes[node] = axes
         self.inputs.pop(node, None)
@@ -65,14 +63,6 @@ class Region:
             return True
         self.axes, self.inputs = before  # its results belong to it
         return False
-
-    def _has_registers(self, node: Node, axes: str, inputs: dict[Node, str]) -> bool:
-        if axes != ROW and kind_of(node) != "statistics" and ROW not in inputs.values():
-            return True
-        is_wide = self.frame.dtype_is_wide
-        computed = [each for each in self.axes if self.axes[each] == ROW or kind_of(each) == "statistics"]
-        given = sum(kind == ROW for kind in {**self.inputs, **inputs}.values())
-        return given + sum(nodes.row_registers(each, is_wide) for each in (*computed, node)) <= nodes.ROW_REGISTERS
 
     def _followers(self) -> list[Node]:
         """Returns nodes outside that are computed from the region's matrices, by way of nodes that formulas can say."""
