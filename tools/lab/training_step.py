@@ -8,7 +8,7 @@ own kernels, eager and compiled, and Liger's if installed.
     PYTHONPATH=build/python training_step.py --device cuda --json steps.json
     PYTHONPATH=build/python training_step.py --width 128 --layers 2 --tokens 64 --vocabulary 512 --rounds 3    # any CPU
 
-"normjit, forward" has normjit's forward passes as well. Contenders take turns, step by step; times are medians, in
+"normjit, forward" has normjit's forward passes as well; "compiled by normjit" is torch.compile's backend of that name. Contenders take turns, step by step; times are medians, in
 brackets the 20th and 80th percentiles. A step is forward, backward and a fused AdamW. "norm" is the backward pass of a
 single norm of the model, on inputs of its shape, with the memory of its results. Differences are those of all gradients
 of the first step, in the 2-norm, relative to torch's."""
@@ -27,10 +27,11 @@ import torch
 class Contender:
     """A model and how its steps are run."""
 
-    def __init__(self, name, model, device, normjits=False, compiled=False, forward=False):
+    def __init__(self, name, model, device, normjits=False, compiled=False, forward=False, backend="inductor"):
         self.name, self.device, self.normjits = name, device, normjits
         self.model = normjit.torch.patch(model, compiled=compiled, forward=forward) if normjits else model
-        self.call = torch.compile(self.model) if compiled else self.model
+        self.backend = backend
+        self.call = torch.compile(self.model, backend=backend) if compiled else self.model
         fused = {"fused": True} if device == "cuda" else {}
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, **fused)
         self.times = []
@@ -56,7 +57,7 @@ class Contender:
         weight = norm[0].weight
         x = torch.randn(rows, weight.numel(), device=self.device).to(weight.dtype).requires_grad_()
         dy = torch.randn_like(x)
-        call = torch.compile(norm[0]) if self.call is not self.model else norm[0]
+        call = torch.compile(norm[0], backend=self.backend) if self.call is not self.model else norm[0]
         inputs = [x, *norm[0].parameters()]
         y = call(x)
         backward = lambda: torch.autograd.grad(y, inputs, dy, retain_graph=True)  # noqa: E731
@@ -106,6 +107,7 @@ def contenders(kind, options):
     if not options.no_compile:
         found.append(Contender("compiled torch", fresh(), options.device, compiled=True))
         found.append(Contender("compiled normjit", fresh(), options.device, normjits=True, compiled=True))
+        found.append(Contender("compiled by normjit", fresh(), options.device, compiled=True, backend="normjit"))
     return found
 
 
