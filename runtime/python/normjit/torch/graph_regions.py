@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from normjit.torch import graph_nodes as nodes
 from normjit.torch.graph_nodes import COLUMN, FULL, PER_SLICE, ROW, SCALAR, Frame, Node, kind_of, value
 from normjit.torch.graph_operator import TYPES
 
