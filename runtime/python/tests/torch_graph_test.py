@@ -179,7 +179,7 @@ def test_ddp_and_fsdp2(one_rank):
     wanted = results(model, model, x)
     parallel = torch.nn.parallel.DistributedDataParallel(model)
     assert_near(results(torch.compile(parallel, backend=Rewritten()), model, x), wanted, 1e-5)
-    sharded = torch.distributed.fsdp.fully_shard(model)
+    sharded = torch.distributed.fsdp.fully_shard(model, mesh=torch.distributed.device_mesh.init_device_mesh("cpu", (1,)))
     sharded.compile(backend=Rewritten())
     got = results(sharded, sharded, x)
     assert_near([each.full_tensor() if isinstance(each, DTensor) else each for each in got], wanted, 1e-5)
