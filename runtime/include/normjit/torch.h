@@ -55,6 +55,10 @@ NORMJIT_API int normjit_torch_choose_threads(int policy);
 /* Returns their number and whose they are, as normjit_engine_threads() does. */
 NORMJIT_API int normjit_torch_threads(int32_t* threads, char* whose, size_t capacity);
 
+/* With `on` other than 0, later launches give a row the same bits in every batch (normjit_spec's `invariant`), whatever
+ * the number of rows. Initially 0. */
+NORMJIT_API void normjit_torch_keep_bits(int on);
+
 /* Counts the calls that normjit's kernels served and those that they left to torch's, with the last one's reason. */
 NORMJIT_API void normjit_torch_calls(int64_t* by_normjit, int64_t* by_torch, char* reason, size_t capacity);
 

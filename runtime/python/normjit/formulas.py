@@ -73,7 +73,8 @@ class Formula:
     def __deepcopy__(self, memo: Any) -> Formula:
         return self
 
-    def __call__(self, *, outputs: Any = None, out: Out = None, stream: Any = None, **given: Any) -> Any:
+    def __call__(self, *, outputs: Any = None, out: Out = None, stream: Any = None, invariant: bool = False,
+                 **given: Any) -> Any:
         """Returns the outputs, as a named tuple.
 
         **given    the inputs by name: arrays of [..., N] for [M,N], of their shape without the last dimension for [M],
@@ -81,12 +82,14 @@ class Formula:
         outputs    which outputs to compute; None: those that are not optional, and those of `out`
         out        a mapping of outputs' names to arrays to write to. Other arrays are made
         stream     of a GPU: as in normjit.layer_norm()
+        invariant  a row has the same bits in every batch; slower for few rows
 
         Raises normjit.InvalidArgument, a ValueError, for arguments that do not fit. Thread safe."""
         usual = [name for name, tensor in self._outputs.items() if not tensor.is_optional]
-        return self._compute("forward", given, self._inputs, self._outputs, usual, outputs, out, stream)
+        return self._compute("forward", given, self._inputs, self._outputs, usual, outputs, out, stream, invariant)
 
-    def backward(self, *, outputs: Any = None, out: Out = None, stream: Any = None, **given: Any) -> Any:
+    def backward(self, *, outputs: Any = None, out: Out = None, stream: Any = None, invariant: bool = False,
+                 **given: Any) -> Any:
         """Returns the gradients of the inputs, as a named tuple: dx for x.
 
         **given    as in a call, and the gradients of the outputs by name: dy for y. Values of the forward pass that are
@@ -100,10 +103,12 @@ class Formula:
         usual = [f"d{name}" for name, t in self._inputs.items() if given.get(name) is not None and f"d{name}" in gradients
                  and t.axes not in ("M", "S,M")]
         return self._compute("backward", given, {**self._inputs, **above, **saved}, gradients, usual, outputs, out,
-                             stream)
+                             stream, invariant)
 
     def _compute(self, which: str, given: dict[str, Any], readable: _Tensors, writable: _Tensors, usual: list[str],
-                 outputs: Any, out: Out, stream: Any) -> Any:
+                 outputs: Any, out: Out, stream: Any, invariant: bool) -> Any:
+        if not isinstance(invariant, bool):
+            raise InvalidArgument(f"invariant: is {type(invariant).__name__}; must be True or False")
         out = {} if out is None else out
         given = {name: value for name, value in given.items() if value is not None}
         for name, tensor in readable.items():
@@ -132,7 +137,8 @@ class Formula:
                 _check_shape(operands[name], writable[name], like)
                 if operands[name].read_only:
                     raise InvalidArgument(f"out: {name}: cannot be written to")
-            self._launch(which, operands, numbers, wanted, like, handle)
+            has_rows = any("M" in writable[name].axes for name in wanted)
+            self._launch(which, operands, numbers, wanted, like, handle, invariant and has_rows)
         for made in out.values():
             _operand.was_written(made)
         return _results(self.name, tuple(wanted))(*(operands[name].array for name in wanted))
@@ -155,12 +161,14 @@ class Formula:
         return _operand.empty((of or like).array, shape)
 
     def _launch(self, which: str, operands: _Operands, numbers: dict[str, float], wanted: list[str], like: Any,
-                stream: int | None) -> None:
+                stream: int | None, invariant: bool) -> None:
         types = " ".join(f"{name}={operand.dtype}" for name, operand in operands.items())
         saved = [name for name in operands if name in self._outputs and name not in wanted]
         words = [self.text, f"pass={which} cols={like.shape[-1]}", types, f"out={','.join(wanted)}"]
         if which == "backward":
             words.append(f"save={','.join(saved) or 'none'}")
+        if invariant:
+            words.append("invariant=1")
         if self._has_slices:
             words.append(f"slices={like.shape[0]}")
         words += [f"{name}={float(value)!r}" for name, value in sorted(numbers.items())]

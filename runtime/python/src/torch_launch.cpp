@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -118,9 +119,19 @@ KnownKernel& prepare(const normjit_spec& spec, const CurrentDevice& device) {
     return *recent.add(its, spec, prepared);
 }
 
+std::atomic<bool> keeps_bits{false};
+
+/// True if a tensor with rows is written; the bits of sums over rows depend on the rows.
+bool writes_rows(const normjit_spec& spec) {
+    return spec.pass == NORMJIT_FORWARD || spec.dtypes[NORMJIT_DX] != NORMJIT_NONE;
+}
+
 }  // namespace
 
+void keep_bits(bool on) { keeps_bits = on; }
+
 void launch(Operands& operands, Device on) {
+    operands.spec.invariant = keeps_bits.load(std::memory_order_relaxed) && writes_rows(operands.spec) ? 1 : 0;
     const CurrentDevice device(on);
     KnownKernel& kernel = prepare(operands.spec, device);
     normjit_arguments& arguments = operands.arguments;

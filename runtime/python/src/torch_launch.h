@@ -9,4 +9,7 @@ namespace normjit::torch {
 /// Prepares the kernel for the operands' spec and launches it, on a GPU on torch's current stream. Throws Error.
 void launch(Operands& operands, Device device);
 
+/// Makes later launches give a row the same bits in every batch, or not.
+void keep_bits(bool on);
+
 }  // namespace normjit::torch

@@ -78,6 +78,8 @@ int normjit_torch_choose_threads(int policy) {
     });
 }
 
+void normjit_torch_keep_bits(int on) { keep_bits(on != 0); }
+
 int normjit_torch_threads(int32_t* threads, char* whose, size_t capacity) {
     return guarded([&] {
         if (normjit_engine_threads(engine(-1), threads, whose, capacity, nullptr) != NORMJIT_OK) {

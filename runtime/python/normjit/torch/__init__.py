@@ -22,6 +22,7 @@ _library.require("torch", "2.10", by="normjit.torch")
 import torch  # noqa: E402
 
 from normjit.torch import _kernels  # noqa: E402
+from normjit.torch._kernels import batch_invariant, is_batch_invariant  # noqa: E402
 from normjit.torch.announcement import announce  # noqa: E402
 from normjit.torch.formulas import Norm, formula  # noqa: E402
 from normjit.torch.functional import layer_norm, rms_norm  # noqa: E402
@@ -35,9 +36,9 @@ from normjit.torch.speed import times_torchs  # noqa: E402
 
 announce()
 
-__all__ = ["Found", "GraphPass", "LayerNorm", "Norm", "RMSNorm", "disable", "enable", "enabled", "enabled_operators",
-           "formula", "found", "graph_report", "is_enabled", "keep_host_memory", "layer_norm", "patch", "prepare",
-           "report", "rms_norm", "rowwise", "unpatch"]
+__all__ = ["Found", "GraphPass", "LayerNorm", "Norm", "RMSNorm", "batch_invariant", "disable", "enable", "enabled",
+           "enabled_operators", "formula", "found", "graph_report", "is_batch_invariant", "is_enabled",
+           "keep_host_memory", "layer_norm", "patch", "prepare", "report", "rms_norm", "rowwise", "unpatch"]
 
 
 def __getattr__(name: str) -> Any:

@@ -28,6 +28,7 @@ def load() -> ctypes.CDLL:
     loaded = _library.load("libnormjit_torch.so")
     loaded.normjit_torch_last_error.restype = ctypes.c_char_p
     loaded.normjit_torch_calls.restype = None
+    loaded.normjit_torch_keep_bits.restype = None
     return loaded
 
 
@@ -56,6 +57,28 @@ def why_not(device: str) -> str | None:
     if backend.value == b"portable":
         return "this build makes no machine code for this CPU, which needs AVX-512 or a normjit with LLVM"
     return None
+
+
+_keeps_bits = False
+
+
+def batch_invariant(on: bool = True) -> None:
+    """Makes normjit's later launches for torch give a row the same bits in every batch: whatever the number of rows, and
+    wherever the row stands. That holds for y, h, statistics and dx, of operators, patched modules, formulas and, if set
+    before torch.compile(backend="normjit") compiles, its regions; not for calls that are left to torch, which
+    report() counts. Few rows are slower then, because threads may not share a row in parts. Thread safe; for the whole
+    process."""
+    global _keeps_bits
+    if not isinstance(on, bool):
+        raise _library.InvalidArgument(f"on: {on!r}; must be True or False")
+    with lock:
+        load().normjit_torch_keep_bits(int(on))
+        _keeps_bits = on
+
+
+def is_batch_invariant() -> bool:
+    """Returns what batch_invariant() chose last."""
+    return _keeps_bits
 
 
 def threads() -> str:

@@ -50,7 +50,8 @@ def forward(text: str, names: Strings, tensors: Tensors, numbers: Strings, value
     if dtype is not None and (dtype == torch.float64) == (like.dtype == torch.float64):
         matrices = [name for name in outputs if norm.axes(name).endswith("M,N")]
         out = {name: torch.empty(like_of(norm, rows).shape, dtype=dtype, device=like.device) for name in matrices}
-    made = norm(**rows, **dict(zip(numbers, values)), outputs=outputs, out=out)
+    made = norm(**rows, **dict(zip(numbers, values)), outputs=outputs, out=out,
+                invariant=_kernels.is_batch_invariant())
     kinds = (made_of(norm, name, given, dtype) for name in outputs)
     return [getattr(made, name).view(shape).to(wanted) for name, (shape, wanted) in zip(outputs, kinds)]
 
@@ -61,7 +62,7 @@ def backward(text: str, names: Strings, tensors: Tensors, numbers: Strings, valu
     if like_of(norm, given).numel() == 0:
         return composition.backward(text, names, tensors, dict(zip(numbers, values)), outputs, dtype)
     read: dict[str, Any] = {**_in_rows(norm, given), **dict(zip(numbers, values))}
-    made = norm.backward(**read, outputs=outputs)
+    made = norm.backward(**read, outputs=outputs, invariant=_kernels.is_batch_invariant())
     return [getattr(made, name).view(given[name[1:]].shape).to(given[name[1:]].dtype) for name in outputs]
 
 

@@ -54,7 +54,7 @@ class GraphPass(CustomGraphPass):
         others = [each.uuid() if isinstance(each, CustomGraphPass) else None for each in _listed(self.after)]
         if None in others:
             return None  # the graph is not cached then
-        return _fingerprint(), graph_calibration.fingerprint(), _why_not("cpu"), self.take, *others
+        return _fingerprint(), graph_calibration.fingerprint(), _why_not("cpu"), _kernels.is_batch_invariant(), self.take, *others
 
     def __eq__(self, other: object) -> bool:
         return type(other) is GraphPass and (self.take, self.after) == (other.take, other.after)

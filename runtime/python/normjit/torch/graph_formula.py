@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from normjit._library import InvalidArgument
-from normjit.torch import graph_nodes as nodes, graph_operator
+from normjit.torch import _kernels, graph_nodes as nodes, graph_operator
 from normjit.torch.graph_nodes import COLUMN, FULL, ROW, Node, kind_of, value
 from normjit.torch.graph_operator import TYPES
 from normjit.torch.graph_regions import SUM, Region
@@ -125,6 +125,8 @@ def written(region: Region) -> Written:
     names = [f"o{i}" for i in range(len(outputs))]
     spec = (f"norm region({', '.join(header)}) -> {', '.join(made)} {{ {'; '.join(writer.lines)} }} pass=forward "
             f"cols={region.frame.cols} {' '.join(types)} out={','.join(names)}")
+    if _kernels.is_batch_invariant() and any("M" in each for each in made):
+        spec += " invariant=1"
     if region.frame.split:
         spec += " slices=any"
         layouts.append(str(region.frame.split))
