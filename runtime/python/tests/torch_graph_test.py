@@ -287,6 +287,21 @@ def test_a_mistake_leaves_the_graph_to_inductor(monkeypatch):
     assert {each["why"] for each in normjit.torch.graph_report()} == {"KeyError: 'mistake'"}
 
 
+def test_a_mistake_amid_the_changes_takes_them_back(monkeypatch):
+    """Inductor gets the graph as it was, with all that it knows of it."""
+    def sort(of):
+        raise KeyError("mistake")
+
+    monkeypatch.setattr(graph, "_sort", sort)
+    model, x = made(MODELS["block"])
+    with torch._inductor.config.patch(force_disable_caches=True):
+        compiled = torch.compile(model, backend="normjit", options={"normjit.take": "all"})
+        assert_near(results(compiled, model, x), results(model, model, x), 1e-12)
+    report = normjit.torch.graph_report()
+    assert report and not any(each["taken"] or each["calls"] for each in report)
+    assert all(each["why"] == "KeyError elsewhere in the graph: 'mistake'" for each in report)
+
+
 def test_factors_bounds_and_powers():
     """Arguments of operators that change what they compute."""
     def function(m, x):

@@ -48,7 +48,7 @@ class GraphPass(CustomGraphPass):
         for each in _listed(self.after):
             each(graph)
         if self.take != "none":
-            _Rewriter(graph, self.take).run()
+            _rewrite(graph, self.take)
 
     def uuid(self) -> Any:
         others = [each.uuid() if isinstance(each, CustomGraphPass) else None for each in _listed(self.after)]
@@ -132,6 +132,29 @@ def _fingerprint() -> str:
 @functools.lru_cache(maxsize=None)
 def _why_not(device: str) -> str | None:
     return _kernels.why_not(device)
+
+
+def _rewrite(graph: torch.fx.Graph, take: str) -> None:
+    """Puts kernels into a graph. A mistake of this code leaves the graph as it was."""
+    before, reported = torch.fx.Graph(), len(_reported)
+    _copy(graph, before)
+    try:
+        _Rewriter(graph, take).run()
+    except Exception as error:
+        logger.warning("graph: left to Inductor after a mistake of normjit's: %s: %s", type(error).__name__, error)
+        for facts in _reported[reported:]:
+            facts.update(taken=False, why=f"{type(error).__name__} elsewhere in the graph: {error}")
+        for node in graph.nodes:
+            node.args, node.kwargs = (), {}  # in whatever order they were left, none has users
+        for node in list(graph.nodes):
+            graph.erase_node(node)
+        _copy(before, graph)
+
+
+def _copy(source: torch.fx.Graph, target: torch.fx.Graph) -> None:
+    """Copies a graph, with what Inductor knows of its nodes, into an empty one."""
+    target.output(target.graph_copy(source, {}))
+    target.output_node().meta.update(source.output_node().meta)
 
 
 class _Rewriter:
