@@ -30,6 +30,12 @@ Expected<std::string> backend_of(const Target& target) {
     return backend::full_name(*backend);
 }
 
+Expected<std::string> backend_of(const Spec& spec, const Schedule& schedule, const Target& target) {
+    const DefaultSettings settings;
+    NORMJIT_TRY(const backend::LegalPlan legal, backend::make_legal_plan(spec, schedule, target));
+    return backend::full_name(*legal.backend);
+}
+
 Expected<std::string> emit_stage(const Spec& spec, const Schedule& schedule, const Target& target,
                                  std::string_view stage) {
     const DefaultSettings settings;

@@ -153,7 +153,8 @@ std::string summary(const Artifact& artifact, const Times* times) {
     add("spec", to_text(artifact.spec));
     add("schedule", to_text(artifact.schedule));
     add("target", to_text(artifact.target));
-    if (const auto backend = backend_of(artifact.target); backend.ok()) add("backend", *backend);
+    const auto backend = backend_of(artifact.spec, artifact.schedule, artifact.target);
+    if (backend.ok()) add("backend", *backend);
     for (const CudaPath& path : artifact.cuda_paths) {
         for (const CudaLaunch& launch : path.launches) {  // the final reduce is every path's last launch
             if (std::ranges::find(entries, launch.entry) == entries.end()) entries.push_back(launch.entry);

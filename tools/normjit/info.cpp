@@ -81,9 +81,8 @@ ordered_json program_facts() {
     return facts;
 }
 
-/// Returns the code generator for the target, and what it means if there is none.
-std::string backend_text(const Target& target) {
-    const auto backend = backend_of(target);
+/// Returns the name of a code generator, and what it means if there is none.
+std::string backend_text(const Expected<std::string>& backend) {
     if (!backend.ok()) return backend.status().message();
     return *backend == "portable" ? "portable: formulas are evaluated in C++, slowly" : *backend;
 }
@@ -91,7 +90,7 @@ std::string backend_text(const Target& target) {
 std::string target_text(const Target& target) {
     auto cache = [](int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
     return fmt::format("target    {}\nbackend   {}\ncaches    {} L1, {} L2 a core, {} L3\n", to_text(target),
-                       backend_text(target), cache(target.cpu.l1_bytes), cache(target.cpu.l2_bytes),
+                       backend_text(backend_of(target)), cache(target.cpu.l1_bytes), cache(target.cpu.l2_bytes),
                        cache(target.cpu.l3_bytes));
 }
 
@@ -143,7 +142,7 @@ Status show_spec(const InfoOptions& options) {
     if (options.json) {
         ordered_json json = {{"spec", to_text(spec)},
                              {"target", to_text(target)},
-                             {"backend", *backend_of(target)},
+                             {"backend", *backend_of(spec, schedule, target)},
                              {"schedule", to_text(schedule)},
                              {"tier", name(choice.chosen.tier)},
                              {"reason", choice.chosen.reason},
@@ -160,7 +159,7 @@ Status show_spec(const InfoOptions& options) {
     auto add = [&](const char* what, const std::string& value) { text += fmt::format("{:<10}{}\n", what, value); };
     add("spec", to_text(spec));
     add("target", to_text(target));
-    add("backend", backend_text(target));
+    add("backend", backend_text(backend_of(spec, schedule, target)));
     add("schedule", to_text(schedule));
     add("chosen", fmt::format("{}: {}", name(choice.chosen.tier), choice.chosen.reason));
     add("workspace", fmt::format("{} at least, {} preferred", format_bytes(double(geometry.minimum_workspace(rows))),

@@ -168,7 +168,7 @@ Expected<RunResult> launch_and_measure(Workbench& workbench, const Kernel& kerne
     result.device = workbench.engine().device();
     result.threads = workbench.engine().threads();
     const Artifact& artifact = kernel.artifact();
-    const auto backend = backend_of(artifact.target);
+    const auto backend = backend_of(artifact.spec, artifact.schedule, artifact.target);
     result.backend = backend.ok() ? *backend : std::string(name(artifact.format));  // made by another build
     NORMJIT_TRY(result.measurement, workbench.measure(kernel, problem, {}));
     return result;
