@@ -216,7 +216,23 @@ Case shrink(Case failing, const Check& check) {
     return failing;
 }
 
-void check_cases(int64_t count, const std::function<Case(Random&)>& draw, const Check& check) {
+namespace {
+
+/// Makes an exception a failure like others, which is reported with the smallest case that has it.
+Check without_exceptions(const Check& check) {
+    return [&check](const Case& of) -> std::string {
+        try {
+            return check(of);
+        } catch (const std::exception& thrown) {
+            return fmt::format("threw {}", thrown.what());
+        }
+    };
+}
+
+}  // namespace
+
+void check_cases(int64_t count, const std::function<Case(Random&)>& draw, const Check& may_throw) {
+    const Check check = without_exceptions(may_throw);
     if (!machine().ok()) {
         MESSAGE("skipped: ", machine().status().message());
         return;

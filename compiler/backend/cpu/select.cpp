@@ -62,10 +62,14 @@ class Selector {
         ops_.push_back(op);
     }
 
-    /// True if a product becomes part of its user: if it has only one use, in an addition, subtraction or sum of this
-    /// body.
+    /// True if a product is computed here and has only one use.
+    bool is_foldable(ValueId id) const {
+        return function_[id].op == Op::mul && uses_[id] == 1 && is_own(id) && !is_reloaded(id);
+    }
+
+    /// True if a product becomes part of its user: an addition, subtraction or sum of this body.
     bool is_folded(ValueId id) const {
-        if (function_[id].op != Op::mul || uses_[id] != 1 || !is_own(id)) return false;
+        if (!is_foldable(id)) return false;
         for (const ValueId user : body_.values) {
             if (folded_operand(user) == id) return true;
         }
@@ -78,7 +82,7 @@ class Selector {
         const ir::Value& value = function_[user];
         if (value.op != Op::add && value.op != Op::sub) return ir::no_value;
         for (const ValueId operand : value.operands) {
-            if (function_[operand].op == Op::mul && uses_[operand] == 1 && is_own(operand)) return operand;
+            if (operand != ir::no_value && is_foldable(operand)) return operand;
         }
         return ir::no_value;
     }
