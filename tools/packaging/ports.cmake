@@ -23,7 +23,8 @@ endfunction()
 
 function(vcpkg_cmake_configure)
   cmake_parse_arguments(arg "" SOURCE_PATH OPTIONS ${ARGN})
-  execute_process(COMMAND ${CMAKE_COMMAND} -S ${arg_SOURCE_PATH} -B ${WORK}/build ${arg_OPTIONS}
+  # As vcpkg does. Make may not be installed.
+  execute_process(COMMAND ${CMAKE_COMMAND} -G Ninja -S ${arg_SOURCE_PATH} -B ${WORK}/build ${arg_OPTIONS}
     OUTPUT_QUIET ERROR_VARIABLE errors RESULT_VARIABLE result)
   if(result OR errors MATCHES "not used by the project")
     message(FATAL_ERROR "${PORT}: ${errors}")
