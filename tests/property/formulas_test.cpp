@@ -25,7 +25,7 @@ Case formula_case(Random& random) {
     }
 }
 
-/// Returns `count` statements: number i of them is `first` with each "#" replaced by i, and each "@" by i - 1.
+/// Returns `count` statements: number i of them is `text` with each "#" replaced by i, and each "@" by i - 1.
 std::string statements(int count, const std::string& text) {
     std::string all;
     for (int i = 1; i <= count; ++i) {
