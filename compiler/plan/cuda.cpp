@@ -167,12 +167,14 @@ bool is_costly(Op op) {
 }
 
 /// Returns the results of costly functions that several sweeps would compute.
-std::vector<ir::ValueId> find_kept_elements(const Plan& plan) {
-    ir::PerValue<int> sweeps(plan.function.values.size());
-    std::vector<ir::ValueId> kept;
-    for (const Sweep& sweep : plan.sweeps) {
-        for (const ir::ValueId id : sweep.elements) {
-            if (is_costly(plan.function[id].op) && ++sweeps[id] == 2) kept.push_back(id);
+std::vector<KeptElement> find_kept_elements(const Plan& plan) {
+    ir::PerValue<std::vector<int>> sweeps_of(plan.function.values.size());
+    std::vector<KeptElement> kept;
+    for (size_t sweep = 0; sweep < plan.sweeps.size(); ++sweep) {
+        for (const ir::ValueId id : plan.sweeps[sweep].elements) {
+            if (!is_costly(plan.function[id].op)) continue;
+            sweeps_of[id].push_back(static_cast<int>(sweep));
+            if (sweeps_of[id].size() == 2) kept.push_back({id, sweeps_of[id].front()});
         }
     }
     return kept;

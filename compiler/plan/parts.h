@@ -42,10 +42,16 @@ struct CudaFinal {
     int64_t loads = 0;    ///< per thread, all in flight at once
 };
 
+/// An element that row kernels keep from one sweep to the next.
+struct KeptElement {
+    ir::ValueId id;
+    int from;  ///< the sweep that computes it
+};
+
 struct CudaPlan {
     CudaFinal final;
     /// The functions' results that several sweeps read. A path with room for them computes them once for each row.
-    std::vector<ir::ValueId> kept_elements;
+    std::vector<KeptElement> kept_elements;
     int row_sums = 0;  ///< the most row means of any one sweep
     /// The final_reduce value that each column output needs, because a GPU has one partial array per column output.
     /// no_value if an output needs none or several, which the back end refuses.

@@ -34,7 +34,7 @@ Expressions::Expressions(const plan::Plan& plan)
         in_row_[id] = true;
         name_value(id);
     }
-    for (const ValueId id : plan.cuda().kept_elements) name_value(id);
+    for (const plan::KeptElement& kept : plan.cuda().kept_elements) name_value(kept.id);
 }
 
 std::string Expressions::name_in_use(ValueId id) const {

@@ -250,30 +250,24 @@ class Printer {
         line("    }}");
     }
 
-    /// Returns the first sweep that computes the value.
-    int first_sweep(ValueId id) const {
-        const auto computes = [&](const Sweep& sweep) { return contains(sweep.elements, id); };
-        return static_cast<int>(std::ranges::find_if(plan_.sweeps, computes) - plan_.sweeps.begin());
-    }
-
     std::string element_value(ValueId id, int sweep) const {
-        const std::vector<ValueId>& kept = plan_.cuda().kept_elements;
-        const auto place = std::ranges::find(kept, id);
-        if (place == kept.end() || first_sweep(id) == sweep) return expressions_.body(id);
+        const std::vector<plan::KeptElement>& kept = plan_.cuda().kept_elements;
+        const auto place = std::ranges::find(kept, id, &plan::KeptElement::id);
+        if (place == kept.end() || place->from == sweep) return expressions_.body(id);
         return fmt::format("keeps ? out.kept[{}] : {}", place - kept.begin(), expressions_.body(id));
     }
 
     void keep_elements(int sweep) {
-        const std::vector<ValueId>& kept = plan_.cuda().kept_elements;
+        const std::vector<plan::KeptElement>& kept = plan_.cuda().kept_elements;
         for (size_t i = 0; i < kept.size(); ++i) {
-            if (first_sweep(kept[i]) == sweep) line("        out.kept[{}] = {};", i, expressions_.name(kept[i]));
+            if (kept[i].from == sweep) line("        out.kept[{}] = {};", i, expressions_.name(kept[i].id));
         }
     }
 
     /// Returns, for each of the kept elements, the sweep that computes it.
     std::string kept_from() const {
         std::vector<int> sweeps;
-        for (const ValueId id : plan_.cuda().kept_elements) sweeps.push_back(first_sweep(id));
+        for (const plan::KeptElement& kept : plan_.cuda().kept_elements) sweeps.push_back(kept.from);
         return sweeps.empty() ? "0" : fmt::format("{}", fmt::join(sweeps, ", "));
     }
 
