@@ -2,6 +2,7 @@
 // The functions of normjit/torch.h.
 #include "torch_engines.h"
 #include "torch_kernels.h"
+#include "torch_launch.h"
 
 #include "normjit/torch.h"
 
