@@ -3,25 +3,34 @@
 """Checks which models of transformers train with normjit as they do without it, and writes a page of Markdown.
 
 For each family one small model with random weights takes a training step on the CPU, with torch's kernels and with
-enable() and patch(), from the same seeds. It compares the losses, bit by bit, and all gradients.
+enable() and patch(), from the same seeds. It compares the losses, bit by bit, and all gradients. With --compiled it is
+torch.compile's graphs, in which GraphPass("all") has replaced every region that a formula can compute, that take the step;
+what is left runs operator by operator, without Inductor's compiler.
 
     PYTHONPATH=build/python tried_models.py [--page runtime/python/TRIED.md] [--families llama bert ...] [--seconds 60]
+    PYTHONPATH=build/python tried_models.py --compiled [--page runtime/python/TRIED_COMPILED.md] [--families ...]
 
-Exit code 1: losses differ somewhere, or gradients by more than rounding explains."""
+Exit code 1: losses differ somewhere (compiled: by more than rounding explains), or gradients by more than that."""
 import argparse
 import contextlib
 import datetime
 import inspect
 import io
+import math
 import pathlib
 import platform
 import signal
 import sys
 import warnings
 
+sys.path.append(str(pathlib.Path(__file__).parents[2] / "runtime" / "python" / "tests"))
+
 import normjit.torch
 import torch
+import torch._inductor.lowering  # decompositions ask for it
 import transformers
+from graph_models import Rewritten
+from normjit.torch import graph, graph_operator
 from transformers.models.auto import modeling_auto
 
 TASKS = ("MODEL_FOR_CAUSAL_LM_MAPPING", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING", "MODEL_FOR_MASKED_LM_MAPPING")
@@ -79,13 +88,13 @@ def made(config, kind):
     return kind(config).float().train()
 
 
-def step(model):
-    """Returns the loss, and gradients by name."""
+def step(model, call=None):
+    """Returns the loss, and gradients by name; `call` stands for the model."""
     model.zero_grad(set_to_none=True)
     torch.manual_seed(1)
     tokens = torch.randint(2, 100, (2, TOKENS))
     named = {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
-    loss = model(input_ids=tokens, labels=tokens, **named).loss
+    loss = (model if call is None else call)(input_ids=tokens, labels=tokens, **named).loss
     loss.backward()
     return loss.detach(), {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
@@ -116,6 +125,49 @@ def tried(config_kind, kind):
             "why": sorted({why for why, count in left.items() if count} | {
                 each.split(": ", 1)[1] for each in whose if each.startswith("torch's: ")}),
             "equal": torch.equal(loss, right[0]), "difference": difference(gradients, right[1])}
+
+
+def compiles_whole(model):
+    """True if torch.compile makes one graph of a model's forward pass. Fails if it makes none."""
+    for is_whole in (True, False):
+        torch.compiler.reset()
+        try:
+            step(model, torch.compile(model, backend="aot_eager", fullgraph=is_whole))
+        except torch._dynamo.exc.TorchDynamoException:
+            if not is_whole:
+                raise
+        else:
+            break
+    return is_whole
+
+
+def tried_compiled(config_kind, kind):
+    """Returns a family's row of the page of compiled models."""
+    config = small_config(config_kind)
+    vars(config).update({name: 0.0 for name, value in vars(config).items() if "drop" in name and isinstance(value, float)})
+    model = made(config, kind)  # without dropout: compiled graphs draw other numbers
+    right = step(model)
+    is_whole = compiles_whole(model)
+    torch.compiler.reset()
+    graph._reported.clear()
+    graph_operator.calls.clear()
+    backend = Rewritten()
+    row = {"class": kind.__name__, "whole": is_whole}
+    try:
+        loss, gradients = step(model, torch.compile(model, backend=backend, fullgraph=is_whole))
+    except Exception as error:  # of what compiles without normjit
+        why = f"{type(error).__name__}: {error}".split("\n")[0][:200]
+        return row | {"graphs": 0, "regions": 0, "taken": 0, "loss": math.nan, "difference": math.nan, "equal": False, "why": [why]}
+    regions = normjit.torch.graph_report()
+    if difference(gradients, right[1]) > LARGEST_DIFFERENCE:  # by torch.compile itself, perhaps
+        torch.compiler.reset()
+        right = step(model, torch.compile(model, backend=Rewritten("none"), fullgraph=is_whole))
+    left = {each["why"].split(": ", 1)[-1] for each in regions if not each["taken"]}  # without names of nodes
+    mistakes = [why for why in left if "Error" in why]
+    off = float((loss.double() - right[0].double()).abs() / right[0].double().abs())
+    return row | {"graphs": len(backend.graphs), "regions": len(regions), "taken": sum(each["taken"] for each in regions),
+                  "loss": off, "difference": difference(gradients, right[1]),
+                  "equal": off <= LARGEST_DIFFERENCE and not mistakes, "why": sorted(left)}
 
 
 @contextlib.contextmanager
@@ -150,10 +202,31 @@ def page(rows, failed, day):
         lines.append(f"| {family} | {row['class']} | {row['patched'] + row['enabled']} of {row['norms']} | {row['calls']} | "
                      f"{row['left']} | {'equal' if row['equal'] else 'DIFFERS'} | {row['difference']:.0e} | "
                      f"{'; '.join(row['why']).replace('|', '/')} |")
-    lines += ["", "## Not tried", "", "These could not be made, or did not run without normjit.", "", "| family | why |",
+    return "\n".join(lines + not_tried(failed)) + "\n"
+
+
+def compiled_page(rows, failed, day):
+    good = sum(map(is_good, rows.values()))
+    lines = ["# Compiled models tried", "",
+             f"A training step of a small model with random weights, on the CPU in f32: torch.compile's graphs, in which normjit's "
+             f"pass has taken every region that a formula can compute, beside eager mode, or torch.compile's own graphs where these differ from it, by `tools/lab/tried_models.py --compiled`: "
+             f"torch {torch.__version__}, transformers {transformers.__version__}, Python {platform.python_version()}, {day}. Of "
+             f"{len(rows)} families {good} have the same loss and gradients, to at most {LARGEST_DIFFERENCE:g} of the loss and of the "
+             "2-norm of all gradients.", "",
+             "Whole: torch.compile makes one graph of the forward pass. Regions: those with a normjit kernel, of all with a row "
+             "reduction, in forward and backward graphs.", "",
+             "| family | class | whole | graphs | regions | loss | gradients | not taken |", "|---|---|---|---|---|---|---|---|"]
+    for family, row in sorted(rows.items()):
+        lines.append(f"| {family} | {row['class']} | {'yes' if row['whole'] else 'no'} | {row['graphs']} | {row['taken']} of "
+                     f"{row['regions']} | {row['loss']:.0e} | {row['difference']:.0e} | "
+                     f"{'; '.join(row['why']).replace('|', '/')} |")
+    return "\n".join(lines + not_tried(failed)) + "\n"
+
+
+def not_tried(failed):
+    lines = ["", "## Not tried", "", "These could not be made, or did not run without normjit.", "", "| family | why |",
               "|---|---|"]
-    lines += [f"| {family} | {why.replace('|', '/')} |" for family, why in sorted(failed.items())]
-    return "\n".join(lines) + "\n"
+    return lines + [f"| {family} | {why.replace('|', '/')} |" for family, why in sorted(failed.items())]
 
 
 def main():
@@ -161,22 +234,24 @@ def main():
     parser.add_argument("--page", type=pathlib.Path)
     parser.add_argument("--families", nargs="*")
     parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--compiled", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)  # fixes the order of a step's sums
     rows, failed = {}, {}
+    attempt, write = (tried_compiled, compiled_page) if options.compiled else (tried, page)
     for family, (config, kind) in sorted(families().items()):
         if options.families and family not in options.families:
             continue
         try:
             with at_most(options.seconds), contextlib.redirect_stdout(io.StringIO()):
-                rows[family] = tried(config, kind)
+                rows[family] = attempt(config, kind)
         except Exception as error:
             failed[family] = f"{type(error).__name__}: {error}".split("\n")[0][:120]
         print(family, rows.get(family) or failed[family], flush=True)
         if options.page:
-            options.page.write_text(page(rows, failed, datetime.date.today()))
+            options.page.write_text(write(rows, failed, datetime.date.today()))
     sys.exit(0 if all(map(is_good, rows.values())) else 1)
 
 

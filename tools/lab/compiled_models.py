@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures training steps of Hugging Face models with random weights: eager, patched, compiled, compiled by normjit.
+
+    PYTHONPATH=build/python compiled_models.py --device cuda --json models.json [llama qwen3 gpt2 dit qwen3_next]
+    PYTHONPATH=build/python compiled_models.py --small --rounds 3                                # any CPU
+
+Contenders take turns, step by step, in random order; times are medians, in brackets the 20th and 80th percentiles. A step is forward, backward and
+a fused AdamW. "first" is the time of the first step, with its compilation, from empty caches. "forward":
+patch(forward=True). "loss" and "gradients" are distances from the same step in double precision, of gradients in the 2-norm, relative. "regions" are those that normjit
+took, of all with a row reduction; "kernels" those of forward and backward on a GPU, and normjit's among them."""
+import argparse
+import contextlib
+import copy
+import importlib.util
+import json
+import os
+import random
+import statistics
+import tempfile
+import time
+
+import normjit.torch
+import torch
+from torch import nn
+from torch.nn import functional
+
+BATCH, TOKENS = 4, 2048
+SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+         "n_embd": 64, "n_head": 4, "vocab_size": 128, "num_hidden_layers": 2, "n_layer": 2, "linear_num_key_heads": 2,
+         "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16, "num_experts": 2,
+         "num_experts_per_tok": 1, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32}
+USUAL = {"vocab_size": 32768, "num_hidden_layers": 4, "use_cache": False}
+CONFIGS = {
+    "llama": ("Llama", {"hidden_size": 2048, "intermediate_size": 8192, "num_attention_heads": 32, "num_key_value_heads": 8}),
+    "qwen3": ("Qwen3", {"hidden_size": 2048, "intermediate_size": 6144, "num_attention_heads": 16, "num_key_value_heads": 8,
+                        "head_dim": 128}),
+    "gpt2": ("GPT2", {"n_embd": 1024, "n_head": 16, "n_layer": 8, "vocab_size": 32768, "n_positions": TOKENS, "resid_pdrop": 0.0,
+                      "embd_pdrop": 0.0, "attn_pdrop": 0.0}),
+    "qwen3_next": ("Qwen3Next", {"hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 128,
+                                 "linear_num_key_heads": 16, "linear_num_value_heads": 32, "num_hidden_layers": 2,
+                                 "layer_types": ["linear_attention", "full_attention"], "intermediate_size": 5120,
+                                 "mlp_only_layers": [0, 1], "num_experts": 0}),
+}
+
+
+class Modulated(nn.Module):
+    """A block of a diffusion transformer: LayerNorms without weights, whose scale, shift and gate come from a condition
+    (adaLN-Zero; Peebles, Xie, "Scalable Diffusion Models with Transformers", 2023)."""
+
+    def __init__(self, width, head):
+        super().__init__()
+        self.head, self.modulation = head, nn.Linear(width, 6 * width)
+        self.norms = nn.ModuleList(nn.LayerNorm(width, elementwise_affine=False, eps=1e-6) for _ in range(2))
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x, condition):
+        a, b, c, d, e, f = self.modulation(functional.silu(condition))[:, None].chunk(6, -1)
+        h = self.norms[0](x) * (1 + a) + b
+        q, k, v = (t.unflatten(-1, (-1, self.head)).transpose(1, 2) for t in self.qkv(h).chunk(3, -1))
+        x = x + c * self.out(functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        h = self.norms[1](x) * (1 + d) + e
+        return x + f * self.down(functional.gelu(self.up(h), approximate="tanh"))
+
+
+class Diffusion(nn.Module):
+    def __init__(self, width, layers, head):
+        super().__init__()
+        self.width = width
+        self.blocks = nn.ModuleList(Modulated(width, head) for _ in range(layers))
+
+    def forward(self, x, condition):
+        for block in self.blocks:
+            x = block(x, condition)
+        return x.square().mean()
+
+
+def make(kind, small):
+    """Returns a model in f32, and a function from (batch, tokens) to the arguments of a step, whose result has the loss."""
+    torch.manual_seed(0)
+    if kind == "dit":
+        model = Diffusion(64 if small else 1152, 2 if small else 6, 16 if small else 72)
+        return model, lambda batch, tokens: {"x": torch.randn(batch, tokens, model.width),
+                                             "condition": torch.randn(batch, model.width)}
+    import transformers
+
+    name, sizes = CONFIGS[kind]
+    sizes = {**USUAL, **sizes}
+    if small:
+        sizes.update({key: SMALL[key] for key in sizes if key in SMALL})
+    config = getattr(transformers, f"{name}Config")(**sizes)
+    for key, token in {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 1}.items():
+        setattr(config, key, token)
+    model = getattr(transformers, f"{name}{'LMHead' if kind == 'gpt2' else 'ForCausal'}{'Model' if kind == 'gpt2' else 'LM'}")(config)
+    for module in model.modules():  # as if trained
+        if "norm" in type(module).__name__.lower() and getattr(module, "weight", None) is not None:
+            nn.init.normal_(module.weight, float(module.weight.detach().mean()), 0.1)
+
+    def arguments(batch, tokens):
+        ids = torch.randint(config.vocab_size, (batch, tokens))
+        return {"input_ids": ids, "labels": ids, "use_cache": False}
+
+    return model, arguments
+
+
+def with_ligers_norms(model):
+    """Returns the model with Liger's norms in the place of its own."""
+    from liger_kernel.transformers import LigerLayerNorm, LigerRMSNorm
+
+    for module in list(model.modules()):
+        for name, norm in list(module.named_children()):
+            is_rms, weight = type(norm).__name__.endswith("RMSNorm"), getattr(norm, "weight", None)
+            if weight is None or not (is_rms or isinstance(norm, nn.LayerNorm)):
+                continue
+            eps = norm.variance_epsilon if is_rms else norm.eps
+            new = (LigerRMSNorm if is_rms else LigerLayerNorm)(weight.numel(), eps=eps)
+            new.to(weight.device, weight.dtype).load_state_dict(norm.state_dict())
+            setattr(module, name, new)
+    return model
+
+
+def loss_of(result):
+    return result if isinstance(result, torch.Tensor) else result.loss
+
+
+class Contender:
+    def __init__(self, name, model, options, normjits=False, forward=False, backend=None):
+        self.name, self.options, self.normjits = name, options, normjits
+        self.model = normjit.torch.patch(model, forward=forward, strict=False) if normjits else model
+        self.call = self.model if backend is None else torch.compile(self.model, backend=backend, mode=options.mode)
+        fused = {"fused": True} if options.device == "cuda" else {}
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, **fused)
+        self.times = []
+
+    def context(self):
+        """Returns the context in which it runs; entering it takes time that does not belong to a step."""
+        return normjit.torch.enabled() if self.normjits else contextlib.nullcontext()
+
+    def gradients(self, arguments):
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = loss_of(self.call(**arguments))
+        loss.backward()
+        return loss.detach()
+
+    def step(self, arguments):
+        self.gradients(arguments)
+        self.optimizer.step()
+
+
+def seconds(device, function, *arguments):
+    synchronize(device)
+    begin = time.perf_counter()
+    function(*arguments)
+    synchronize(device)
+    return time.perf_counter() - begin
+
+
+def synchronize(device):
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def right_gradients(model, arguments):
+    """Returns the loss and gradients in double precision."""
+    exact = copy.deepcopy(model).double()
+    wide = {key: each.double() if torch.is_tensor(each) and each.is_floating_point() else each for key, each in arguments.items()}
+    loss = loss_of(exact(**wide))
+    loss.backward()
+    return float(loss.detach()), [p.grad for p in exact.parameters()]
+
+
+def distance(model, right):
+    off = size = 0.0
+    for parameter, wanted in zip(model.parameters(), right):
+        if wanted is None:
+            continue
+        off += float((parameter.grad.double() - wanted).square().sum())
+        size += float(wanted.square().sum())
+    return (off / size) ** 0.5
+
+
+def gpu_kernels(contender, arguments):
+    """Returns the GPU kernels of a step by name: how many, and their microseconds; None on a CPU."""
+    if contender.options.device != "cuda":
+        return None
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        contender.gradients(arguments)
+        torch.cuda.synchronize()
+    found = {}
+    for event in profile.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            count, time_us = found.get(event.name, (0, 0.0))
+            found[event.name] = count + 1, time_us + event.device_time
+    return found
+
+
+def measure(kind, options):
+    torch._dynamo.reset()
+    model, make_arguments = make(kind, options.small)
+    dtype = getattr(torch, options.dtype)
+    model.to(options.device, dtype)
+    arguments = {key: each.to(options.device, dtype if torch.is_tensor(each) and each.is_floating_point() else None)
+                 if torch.is_tensor(each) else each for key, each in make_arguments(options.batch, options.tokens).items()}
+    loss, right = right_gradients(model, arguments)
+    fresh = lambda: copy.deepcopy(model)  # noqa: E731
+    running = [Contender("eager torch", fresh(), options), Contender("eager normjit", fresh(), options, normjits=True),
+               Contender("eager normjit, forward", fresh(), options, normjits=True, forward=True)]
+    if importlib.util.find_spec("liger_kernel") and options.device == "cuda":
+        running.append(Contender("eager Liger", with_ligers_norms(fresh()), options))
+    compiled = [Contender("compiled torch", fresh(), options, backend="inductor"),
+                Contender("compiled by normjit", fresh(), options, backend="normjit")]
+    running += reversed(compiled) if options.normjit_first else compiled
+    rows = []
+    for each in running:
+        regions = len(normjit.torch.graph_report())
+        begin = time.perf_counter()
+        with each.context():
+            got = float(each.gradients(arguments))
+        synchronize(options.device)
+        row = {"contender": each.name, "first_s": time.perf_counter() - begin, "loss": abs(got - loss) / abs(loss),
+               "gradients": distance(each.model, right)}
+        found = normjit.torch.graph_report()[regions:]
+        row["regions"], row["taken"] = len(found), [region for region in found if region["taken"]]
+        row["left"] = [region for region in found if not region["taken"]]
+        rows.append(row)
+    del right
+    shuffled = random.Random(1)
+    for i in range(-3, options.rounds):
+        for each in shuffled.sample(running, len(running)):  # whoever is later finds a warmer GPU
+            with each.context():
+                taken = seconds(options.device, each.step, arguments)
+            if i >= 0:
+                each.times.append(taken * 1e3)
+    for each, row in zip(running, rows):
+        times = sorted(each.times)
+        row["step_ms"] = [times[int(share * (len(times) - 1))] for share in (0.5, 0.2, 0.8)]
+        with each.context():
+            row["kernels"] = gpu_kernels(each, arguments)
+    # Neighbours in time share what disturbs them.
+    by_name = {each.name: each.times for each in running}
+    pairs = zip(by_name["compiled torch"], by_name["compiled by normjit"])
+    return rows, statistics.median(ours and theirs / ours for theirs, ours in pairs)
+
+
+def show(kind, rows, ratio):
+    print(f"\n{kind:22} {'step ms':>24} {'first s':>8} {'loss':>8} {'gradients':>10} {'regions':>8}  kernels")
+    for row in rows:
+        middle, low, high = row["step_ms"]
+        taken = f"{len(row['taken'])}/{row['regions']}" if row["regions"] else ""
+        kernels = ""
+        if row["kernels"]:
+            count, microseconds = map(sum, zip(*row["kernels"].values()))
+            own = [each for name, each in row["kernels"].items() if "normjit" in name]
+            kernels = f"{count}, {microseconds / 1e3:.2f} ms; normjit's {sum(n for n, _ in own)}, {sum(t for _, t in own) / 1e3:.2f} ms"
+        print(f"{row['contender']:22} {middle:8.2f} ({low:.2f} {high:.2f})".ljust(48)
+              + f"{row['first_s']:8.1f} {row['loss']:8.1e} {row['gradients']:10.2e} {taken:>8}  {kernels}")
+    print(f"compiled torch over compiled by normjit, median of pairs: {ratio:.4f}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("kinds", nargs="*", default=["llama", "qwen3", "gpt2", "dit"])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
+    parser.add_argument("--batch", type=int, default=BATCH)
+    parser.add_argument("--tokens", type=int, default=TOKENS)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--mode", help="of torch.compile, for both compiled contenders")
+    parser.add_argument("--normjit-first", action="store_true", help="compiles by normjit before torch does")
+    parser.add_argument("--small", action="store_true", help="tiny models, to try it")
+    parser.add_argument("--json", help="write what was measured")
+    options = parser.parse_args()
+    if options.small:
+        options.tokens = min(options.tokens, 16)
+    place = torch.cuda.get_device_name() if options.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    print(f"torch {torch.__version__}, {place}, {options.dtype}, {options.batch} x {options.tokens} tokens, mode {options.mode}")
+    found = {}
+    with tempfile.TemporaryDirectory() as caches:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = caches
+        for kind in options.kinds:
+            rows, ratio = measure(kind, options)
+            show(kind, rows, ratio)
+            found[kind] = {"rows": rows, "ratio": ratio}
+            if options.json:
+                with open(options.json, "w") as file:
+                    json.dump({"options": vars(options), "torch": torch.__version__, "place": place, "models": found}, file,
+                              indent=1, default=str)
+
+
+if __name__ == "__main__":
+    main()
