@@ -4,6 +4,7 @@
 #include "support/divide.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace normjit {
 
@@ -34,6 +35,26 @@ int64_t Geometry::rows_past_caches(const OperandList& operands, int64_t cols, in
     for (const Operand& operand : operands) row_bytes += operand.is_matrix() ? cols * operand.bytes() : 0;
     const int64_t all = std::max(cores, 1), taken = std::min<int64_t>(threads, all);
     return divide_up(cpu.nontemporal_bytes / all * taken, row_bytes);
+}
+
+int64_t Geometry::spread_bytes(const OperandList& operands, int64_t cols) {
+    int64_t bytes = 0;
+    for (const Operand& input : operands.columns()) {
+        if (input.axes.has_runs()) bytes += round_up(cols * input.bytes(), workspace_alignment);
+    }
+    return bytes;
+}
+
+int64_t Geometry::final_unit(const OperandList& operands, int64_t cols) {
+    constexpr int64_t lines = 32;
+    int64_t unit = lines;
+    for (const Operand& output : operands.reductions()) {
+        if (!output.axes.has_runs()) continue;
+        const int64_t parts = output.axes.run / std::gcd(unit, output.axes.run);
+        if (unit > cols / parts) return round_up(cols, lines);
+        unit *= parts;
+    }
+    return unit;
 }
 
 int64_t Geometry::workspace(int64_t rows, int64_t groups) const {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Spec -> IR. One function per norm, each in its own file with its formula; gradients are derived from it.
+// Spec -> IR. The forward passes are the formulas of templates/norms; gradients are derived from them.
 #pragma once
 
-#include "ir/builder.h"
 #include "ir/ir.h"
 
 #include "normjit/spec.h"
@@ -16,11 +15,5 @@ ir::Function declare(const Spec& spec);
 /// Returns the whole formula of the spec's norm and pass, with all its outputs, requested or not. Passes remove what
 /// was not requested.
 ir::Function build(const Spec& spec);
-
-struct Normalised {
-    ir::Expr xhat, rstd, mean;  ///< mean has no builder if the norm has no mean
-};
-Normalised layernorm(ir::Builder& b, const Spec& spec, ir::Expr h);
-Normalised rmsnorm(ir::Builder& b, const Spec& spec, ir::Expr h);
 
 }  // namespace normjit::frontend

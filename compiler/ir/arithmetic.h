@@ -112,7 +112,7 @@ T compute(Op op, T a, T b) {
             return mantissa(a);
         case Op::exponent:
             return exponent(a);
-        case Op::scale:
+        case Op::ldexp:
             return std::isnan(b) ? b : std::ldexp(a, static_cast<int>(b));
         case Op::round_bf16:
             return static_cast<T>(from_bf16(to_bf16(static_cast<float>(a))));

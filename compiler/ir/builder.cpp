@@ -11,7 +11,8 @@ Expr Builder::input(Tensor tensor) {
         if (function_[id].op == Op::input && function_[id].tensor == tensor) return {this, id};
     }
     const Operand& operand = function_.operand(tensor);
-    function_.values.push_back({.op = Op::input, .shape = operand.shape, .tensor = tensor, .name = operand.name});
+    function_.values.push_back(
+        {.op = Op::input, .shape = shape_when_read(operand.shape), .tensor = tensor, .name = operand.name});
     return {this, function_.size() - 1};
 }
 

@@ -13,6 +13,10 @@ std::string_view name(DType type) {
             return "f16";
         case DType::f64:
             return "f64";
+        case DType::e4m3:
+            return "e4m3";
+        case DType::e5m2:
+            return "e5m2";
     }
     return "invalid";
 }

@@ -7,6 +7,7 @@
 #include "support/try.h"
 
 #include <algorithm>
+#include <cctype>
 #include <set>
 
 #include <fmt/format.h>
@@ -102,36 +103,53 @@ class FormulaParser final : ExpressionParser {
             if (name.kind != Token::Kind::word) return error_at(name, "name of a tensor expected");
             NORMJIT_RETURN_IF_ERROR(check_name(name));
             const bool is_optional = accept('?');
-            NORMJIT_TRY(const Axes axes, axes_of_tensor());
+            Signature::Tensor tensor{std::string(name.text), {}, are_outputs, is_optional};
+            NORMJIT_RETURN_IF_ERROR(axes_of(tensor));
             for (const Signature::Tensor& other : signature_.tensors) {
                 if (other.name == name.text) return error_at(name, fmt::format("'{}' is declared twice", name.text));
             }
             if (signature_.tensors.size() == tensor_count)
                 return error_at(name, fmt::format("more than {} tensors", tensor_count));
-            if (axes.is_scalar() && !are_outputs)
-                return error_at(
-                    name, fmt::format("an input has rows or columns; a number is given without axes: {}=1", name.text));
-            signature_.tensors.push_back({std::string(name.text), axes, are_outputs, is_optional});
+            signature_.tensors.push_back(std::move(tensor));
             declared_.push_back(name);
             skip_lines_before(',');
         } while (accept(','));
         return {};
     }
 
-    Expected<Axes> axes_of_tensor() {
+    Status axes_of(Signature::Tensor& tensor) {
         const Token at = lexer_.peek();
         NORMJIT_RETURN_IF_ERROR(expect('['));
         std::string found = "[";
-        while (!is_symbol(']') && !is_kind(Token::Kind::newline) && !is_kind(Token::Kind::end))
+        while (!is_symbol(']') && !is_symbol('/') && !is_kind(Token::Kind::newline) && !is_kind(Token::Kind::end))
             found += lexer_.next().text;
+        if (accept('/')) {
+            NORMJIT_TRY(tensor.run, run_of_columns());
+        }
         NORMJIT_RETURN_IF_ERROR(expect(']'));
         found += "]";
         std::vector<std::string_view> allowed;
         for (const NamedAxes& each : all_axes) {
-            if (each.text == found) return each.axes;
             allowed.push_back(each.text);
+            if (each.text != found) continue;
+            tensor.axes = each.axes;
+            if (tensor.run.empty() || (each.axes.is_columns() && !tensor.is_output)) return {};
+            return error_at(at,
+                            fmt::format("{}: only inputs [N/{}] and [S,N/{}] have an element for each run of columns",
+                                        found.insert(found.size() - 1, "/" + tensor.run), tensor.run, tensor.run));
         }
         return error_at(at, fmt::format("{} is none of the axes {}", text::shown(found), text::join(allowed)));
+    }
+
+    /// Parses the R of [N/R], or a number.
+    Expected<std::string> run_of_columns() {
+        const Token run = lexer_.next();
+        if (run.kind == Token::Kind::number && run.text.find_first_not_of("0123456789") == run.text.npos)
+            return std::string(run.text);
+        if (run.kind != Token::Kind::word)
+            return error_at(run, "the columns of a run expected: a whole number, or the name of one");
+        NORMJIT_RETURN_IF_ERROR(check_name(run));
+        return std::string(run.text);
     }
 
     /// Gives each slice its own rows if no tensor says slices. If one does, inputs [M,N] are the same for all slices.
@@ -177,6 +195,7 @@ class FormulaParser final : ExpressionParser {
     Status scan_body() {
         std::set<std::string_view> known;
         for (const Signature::Tensor& tensor : signature_.tensors) known.insert(tensor.name);
+        NORMJIT_RETURN_IF_ERROR(count_runs(known));
         std::string& line = signature_.line;
         line = header_line();
         NORMJIT_RETURN_IF_ERROR(open_body());
@@ -191,6 +210,7 @@ class FormulaParser final : ExpressionParser {
             }
             append(line, token.text);
             if (token.kind == Token::Kind::word && begins) {
+                if (is_run(token.text)) return error_at(token, fmt::format("'{}' is a number, of columns", token.text));
                 known.insert(token.text);
             } else if (token.kind == Token::Kind::word && token.text != all_columns && !is_symbol('(') &&
                        known.insert(token.text).second) {
@@ -202,6 +222,23 @@ class FormulaParser final : ExpressionParser {
         if (has_braces_ && is_kind(Token::Kind::end)) return error("'}' expected");
         signature_.bytes = has_braces_ ? lexer_.offset() + 1 : text_.size();
         line += " }";
+        return {};
+    }
+
+    bool is_run(std::string_view word) const {
+        return std::ranges::find(signature_.tensors, word, &Signature::Tensor::run) != signature_.tensors.end();
+    }
+
+    /// Makes the names of runs numbers that the user gives.
+    Status count_runs(std::set<std::string_view>& known) {
+        for (size_t i = 0; i < declared_.size(); ++i) {
+            const std::string& run = signature_.tensors[i].run;
+            const bool is_number = run.empty() || std::isdigit(static_cast<unsigned char>(run[0]));
+            if (is_number || std::ranges::find(signature_.numbers, run) != signature_.numbers.end()) continue;
+            if (!known.insert(run).second)
+                return error_at(declared_[i], fmt::format("'{}' is a tensor; the columns of a run are a number", run));
+            signature_.numbers.push_back(run);
+        }
         return {};
     }
 
@@ -220,13 +257,14 @@ class FormulaParser final : ExpressionParser {
         for (const Signature::Tensor& tensor : signature_.tensors) {
             std::string& list = lists[tensor.is_output ? 1 : 0];
             list += fmt::format("{}{}{}{}", list.empty() ? "" : ", ", tensor.name, tensor.is_optional ? "?" : "",
-                                axes_text(tensor.axes));
+                                axes_text(tensor));
         }
         return fmt::format("norm {}({}) -> {}", signature_.name, lists[0], lists[1]);
     }
 
-    static std::string_view axes_text(const Axes& axes) {
-        return std::ranges::find(all_axes, axes, &NamedAxes::axes)->text;
+    static std::string axes_text(const Signature::Tensor& tensor) {
+        std::string axes(std::ranges::find(all_axes, tensor.axes, &NamedAxes::axes)->text);
+        return tensor.run.empty() ? axes : axes.insert(axes.size() - 1, "/" + tensor.run);
     }
 
     void declare_inputs() {
@@ -234,7 +272,7 @@ class FormulaParser final : ExpressionParser {
             const auto& operand = function_.operands[number];
             if (!operand || operand->is_output) continue;
             function_.values.push_back(
-                {.op = Op::input, .shape = operand->shape, .tensor = number, .name = operand->name});
+                {.op = Op::input, .shape = shape_when_read(operand->shape), .tensor = number, .name = operand->name});
         }
         for (const Signature::Tensor& tensor : signature_.tensors) {
             if (tensor.is_output) continue;
@@ -341,7 +379,7 @@ class FormulaParser final : ExpressionParser {
         constexpr std::string_view reductions[] = {row_sum, "row_mean", "row_max", "col_sum", "max_abs"};
         if (notation.text.starts_with("partial_") || notation.text == "final_reduce")
             return error_at(notation, fmt::format("'{}' is for the compiler; write col_sum or max_abs", notation.text));
-        constexpr std::string_view parts[] = {"copysign", "mantissa", "exponent", "scale"};
+        constexpr std::string_view parts[] = {"copysign", "mantissa", "exponent", "ldexp"};
         if (std::ranges::find(parts, notation.text) != std::end(parts))
             return error_at(notation, fmt::format("'{}' is for the compiler, a part of functions", notation.text));
         const bool reduces = std::ranges::find(reductions, notation.text) != std::end(reductions);

@@ -40,6 +40,8 @@ std::optional<Op> find_op(std::string_view notation);
 
 /// Returns "[M,N]", "[M]", "[N]", "[]", "[row_groups,N]" or "[row_groups]".
 std::string_view text(Shape shape);
+/// Returns the shape of a value that reads a tensor of this shape. A scalar is read for each row.
+constexpr Shape shape_when_read(Shape tensor) { return tensor == Shape::scalar ? Shape::rows : tensor; }
 constexpr Shape shape_of(const Axes& axes) { return static_cast<Shape>((axes.row ? 1 : 0) | (axes.column ? 2 : 0)); }
 /// Returns the smallest shape that both broadcast to: the axes of either.
 constexpr Shape join(Shape a, Shape b) { return static_cast<Shape>(static_cast<int>(a) | static_cast<int>(b)); }

@@ -91,7 +91,7 @@ class Parser final : ExpressionParser {
         while (is_kind(Token::Kind::word)) {
             const Token at = lexer_.peek();
             NORMJIT_TRY(const Tensor tensor, typed_tensor(false));
-            const Shape shape = function_.operand(tensor).shape;
+            const Shape shape = shape_when_read(function_.operand(tensor).shape);
             NORMJIT_TRY(const ValueId value,
                         add(at, {.op = Op::input, .shape = shape, .tensor = tensor, .name = std::string(at.text)}));
             NORMJIT_RETURN_IF_ERROR(define(at, value));

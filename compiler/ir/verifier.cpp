@@ -43,7 +43,8 @@ Status verify_value(const Function& function, ValueId id) {
         const auto& operand = function.operands[value.tensor];
         if (!operand) return bad(function, id, "reads a tensor that is not declared");
         if (operand->is_output && operand->shape != Shape::cols) return bad(function, id, "reads an output tensor");
-        return value.shape == operand->shape ? Status() : bad(function, id, "does not have its tensor's shape");
+        return value.shape == shape_when_read(operand->shape) ? Status()
+                                                              : bad(function, id, "does not have its tensor's shape");
     }
     if (value.op == Op::constant)
         return value.shape == Shape::scalar ? Status() : bad(function, id, "a constant is a scalar");

@@ -4,7 +4,7 @@
 //     x          = min(max(z, -104), 30)
 //     k          = (x * log2_e + rounding) - rounding   the integer nearest to z / ln 2
 //     rest       = k * ln2_high - x + k * ln2_low       exp(-z) = exp(rest) * 2^-k
-//     power      = scale(1, k)
+//     power      = ldexp(1, k)
 //     sigmoid(z) = power / (power + 1 + (exp(rest) - 1))
 //
 // Sums are written so that a back end without FMAs stays accurate: ln2_high has few bits, and k * ln2_high is exact.
@@ -175,7 +175,7 @@ class Expansion {
     E exp(E a) {
         const E k = halvings(a);
         const E rest = a - k * numbers_.ln2_high - k * numbers_.ln2_low;
-        return apply(Op::scale, expm1(rest) + 1, k);
+        return apply(Op::ldexp, expm1(rest) + 1, k);
     }
 
     /// For sums with 1 that are exact, 1 is added to the power of two first.
@@ -183,7 +183,7 @@ class Expansion {
         const E x = apply(Op::min, at_least(a, numbers_.exp_least), number(numbers_.sigmoid_most));
         const E k = halvings(x);
         const E rest = (k * numbers_.ln2_high - x) + k * numbers_.ln2_low;
-        const E power = apply(Op::scale, number(1), k);
+        const E power = apply(Op::ldexp, number(1), k);
         return power / (power + 1 + expm1(rest));
     }
 
@@ -192,7 +192,7 @@ class Expansion {
         const E half = apply(Op::min, apply(Op::abs, a), number(numbers_.tanh_most));
         const E x = half + half;
         const E k = halvings(x);
-        const E power = apply(Op::scale, number(1), k);
+        const E power = apply(Op::ldexp, number(1), k);
         const E m = expm1(x - k * numbers_.ln2_high - k * numbers_.ln2_low) * power + (power - 1);
         return apply(Op::copysign, m / (m + 2), a);
     }

@@ -142,7 +142,9 @@ Status check_operands(const ir::Function& function, const OperandList& operands)
     const auto check = [&](Tensor tensor, Direction direction) -> Status {
         const Operand* operand = operands.find(tensor);
         const ir::Operand& declared = function.operand(tensor);
-        if (operand == nullptr || operand->direction != direction || declared.dtype != operand->dtype)
+        const bool is_sum = operand != nullptr && operand->is_written() && operand->axes.has_runs();
+        if (operand == nullptr || operand->direction != direction ||
+            declared.dtype != (is_sum ? function.compute : operand->dtype))
             return invalid_argument(fmt::format("plan: {} is no such operand of the spec", declared.name));
         ++found;
         return {};

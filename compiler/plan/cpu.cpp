@@ -122,14 +122,16 @@ Geometry cpu_geometry(const Plan& plan) {
     geometry.column_sums = static_cast<int64_t>(plan.sweeps.back().partials.size());
     geometry.partial_cols = round_up(plan.spec.cols, unit);
     const int64_t arrays = 2 * geometry.column_sums + static_cast<int64_t>(plan.cpu().cached_columns.size());
-    geometry.group_bytes = arrays * geometry.partial_cols * element;
-    geometry.final_cols = std::min(geometry.partial_cols, final_task_cols);
+    geometry.group_bytes =
+        arrays * geometry.partial_cols * element + Geometry::spread_bytes(plan.operands, plan.spec.cols);
+    const int64_t final_unit = Geometry::final_unit(plan.operands, plan.spec.cols);
+    geometry.final_cols = std::min(geometry.partial_cols, round_up(final_task_cols, final_unit));
     const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
     geometry.cpu.nontemporal_bytes = cpu.nontemporal_kb < 0 ? -1 : cpu.nontemporal_kb * 1024;
     const std::optional<int64_t> rows = plan.spec.all_rows();
     if (rows && *rows < geometry.rows_past_caches(plan.operands, plan.spec.cols, plan.target.cpu.cores, 1))
         geometry.cpu.nontemporal_bytes = -1;
-    if (cpu.split_rows > 0) split_columns(plan, cpu, geometry);
+    if (cpu.split_rows > 0 && !plan.operands.has_runs()) split_columns(plan, cpu, geometry);
     return geometry;
 }
 

@@ -65,7 +65,10 @@ int64_t data_registers(const Spec& spec, const OperandList& operands, const Cuda
     const int64_t math_words = static_cast<int64_t>(size_of(spec.compute())) / 4;
     const int64_t matrices = vector_words(operands.matrices(), s.vector_width);
     const int64_t columns = vector_words(operands.columns(), s.vector_width);
-    int64_t words = steps * s.vector_width * static_cast<int64_t>(operands.column_outputs().size()) * math_words;
+    int64_t sums = 0;  // of a vector
+    for (const Operand& output : operands.column_outputs())
+        sums += output.axes.has_runs() && output.axes.run % s.vector_width == 0 ? 1 : s.vector_width;
+    int64_t words = steps * sums * math_words;
     if (s.staging == CudaStaging::registers && s.row_memory == CudaMemory::registers) {
         words += s.pipeline_depth * steps * matrices;
     } else if (s.row_memory == CudaMemory::registers) {
@@ -141,11 +144,13 @@ CudaPath make_path(const Plan& plan, const CudaPlan& cuda, const PlannedPath& pl
                                              : two_pass_launches(plan, planned, cuda.dependents);
     if (!plan.operands.reductions().empty() && !cuda.one_group) {
         const bool has_columns = !plan.epilogue.stores.empty();
-        path.launches.push_back({.entry = kernel_name(plan.spec, "final_reduce"),
-                                 .grid = CudaGrid::columns_by_sums,
-                                 .blocks = has_columns ? divide_up(plan.spec.cols, cuda.final.columns) : 1,
-                                 .threads = static_cast<int>(cuda.final.threads),
-                                 .dependent = cuda.dependents});
+        const bool is_shared = !plan.operands.has_sums_of_runs();
+        path.launches.push_back(
+            {.entry = is_shared ? kernel_name(plan.spec, "final_reduce") : entry_of(plan, "final_reduce", planned),
+             .grid = CudaGrid::columns_by_sums,
+             .blocks = has_columns ? divide_up(plan.spec.cols, cuda.final.columns) : 1,
+             .threads = static_cast<int>(cuda.final.threads),
+             .dependent = cuda.dependents});
     }
     return path;
 }
@@ -270,7 +275,8 @@ CudaPlan make_cuda(const Plan& plan) {
     if (main.vector_width > 1 && !plan.spec.invariant) add("_unaligned", unaligned_schedule(plan.spec, plan.target));
     const auto has_rows_form = [](const PlannedPath& planned) { return planned.schedule.form == CudaForm::rows; };
     cuda.one_group = plan.schedule.row_groups == 1 && !plan.epilogue.stores.empty() && plan.epilogue.scalars.empty() &&
-                     !plan.spec.has_per_slice() && std::ranges::all_of(cuda.paths, has_rows_form);
+                     !plan.spec.has_per_slice() && !plan.operands.has_sums_of_runs() &&
+                     std::ranges::all_of(cuda.paths, has_rows_form);
     const bool has_final = !plan.operands.reductions().empty() && !cuda.one_group;
     cuda.dependents = plan.target.cuda.sm >= 90 && (has_final || main.form == CudaForm::two_pass);
     cuda.final = make_final(plan.spec, plan.operands, plan.schedule.row_groups);

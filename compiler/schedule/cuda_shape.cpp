@@ -57,18 +57,21 @@ int CudaShape::blocks_of_wide_row() const {
     return !two_sums && cluster == 16 && vectors <= most_of_8_blocks ? 8 : cluster;
 }
 
-/// Takes vectors of 16 bytes of the narrowest matrix. If these do not divide a row, and either the matrices have
-/// different types or rows must not start within a vector, it takes the widest that do divide it.
+/// Takes vectors of 16 bytes of the narrowest matrix, of 16-bit elements at least. If these do not divide a row, and
+/// either the matrices have different types or rows must not start within a vector, it takes the widest that do divide it.
 CudaShape find_cuda_shape(const Spec& spec, const Target& target) {
     int64_t least = 8, most = 1;
+    bool all_alike = true;
     const OperandList operands(spec);
     for (const Operand& operand : operands) {
         if (!operand.is_matrix()) continue;
-        least = std::min(least, operand.bytes());
+        least = std::min(least, operand.is_written() ? std::max<int64_t>(operand.bytes(), 2) : operand.bytes());
         most = std::max(most, operand.bytes());
+        all_alike = all_alike && operand.bytes() > 1;
     }
-    CudaShape shape{.cols = spec.cols, .width = static_cast<int>(16 / least)};
-    while ((least != most || spec.invariant) && spec.cols % shape.width != 0) shape.width /= 2;
+    all_alike = all_alike && least == most;
+    CudaShape shape{.cols = spec.cols, .width = static_cast<int>(16 / std::max<int64_t>(least, 2))};
+    while ((!all_alike || spec.invariant) && spec.cols % shape.width != 0) shape.width /= 2;
     shape.load_divisor = choose_load_divisor(spec, shape.width, least);
     shape.shifted = spec.cols % shape.loaded_width() != 0;
     shape.vectors = shape.shifted ? plan::vectors_of_row(spec.cols, shape.width) : divide_up(spec.cols, shape.width);

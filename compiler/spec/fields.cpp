@@ -15,9 +15,9 @@ constexpr std::string_view any_number = "any";
 
 }  // namespace
 
-std::vector<std::string_view> dtypes_and(std::initializer_list<std::string_view> others) {
+std::vector<std::string_view> dtypes_and(std::span<const DType> types, std::initializer_list<std::string_view> others) {
     std::vector<std::string_view> words;
-    for (const DType type : all_dtypes) words.push_back(name(type));
+    for (const DType type : types) words.push_back(name(type));
     words.insert(words.end(), others);
     return words;
 }
@@ -35,12 +35,13 @@ Status read_sizes(const text::Fields& fields, Spec& spec) {
     return {};
 }
 
-Status read_type(const text::Fields& fields, std::string_view key, std::initializer_list<std::string_view> other_words,
-                 std::optional<DType>& type) {
+Status read_type(const text::Fields& fields, std::string_view key, std::span<const DType> types,
+                 std::initializer_list<std::string_view> other_words, std::optional<DType>& type) {
     const auto given = fields.find(key);
     if (!given || std::ranges::find(other_words, *given) != other_words.end()) return {};
     type = parse_dtype(*given);
-    return type ? Status() : fields.not_one_of(key, dtypes_and(other_words));
+    const bool is_allowed = type && std::ranges::find(types, *type) != types.end();
+    return is_allowed ? Status() : fields.not_one_of(key, dtypes_and(types, other_words));
 }
 
 std::string size_text(const Spec& spec, std::string_view key) {

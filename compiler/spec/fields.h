@@ -17,12 +17,12 @@ namespace normjit {
 /// Reads cols, rows and slices.
 Status read_sizes(const text::Fields& fields, Spec& spec);
 
-/// Returns the names of all types, then the other words.
-std::vector<std::string_view> dtypes_and(std::initializer_list<std::string_view> others);
+/// Returns the names of the types, then the other words.
+std::vector<std::string_view> dtypes_and(std::span<const DType> types, std::initializer_list<std::string_view> others);
 
 /// Reads the key's type. Leaves `type` unchanged if the key is missing or one of the other words.
-Status read_type(const text::Fields& fields, std::string_view key, std::initializer_list<std::string_view> other_words,
-                 std::optional<DType>& type);
+Status read_type(const text::Fields& fields, std::string_view key, std::span<const DType> types,
+                 std::initializer_list<std::string_view> other_words, std::optional<DType>& type);
 
 /// Returns " cols=4096", or nothing where the default says as much.
 std::string size_text(const Spec& spec, std::string_view key);

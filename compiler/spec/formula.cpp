@@ -94,11 +94,10 @@ ir::Function declare_formula(const Spec& spec) {
     for (const Tensor tensor : all_tensors) {
         const auto& its = spec.formula->tensors[tensor];
         if (!its) continue;
+        auto type = its->is_output ? spec.dtype_if(tensor) : spec.dtype_if(tensor).value_or(its->dtype);
+        if (type && its->is_output && its->axes.has_runs()) type = spec.compute();  // rounded when the run is summed
         function.operands[tensor] = {
-            .name = its->name,
-            .shape = ir::shape_of(its->axes),
-            .is_output = its->is_output,
-            .dtype = its->is_output ? spec.dtype_if(tensor) : spec.dtype_if(tensor).value_or(its->dtype)};
+            .name = its->name, .shape = ir::shape_of(its->axes), .is_output = its->is_output, .dtype = type};
     }
     return function;
 }

@@ -20,7 +20,7 @@ std::string gradient_name(std::string_view name);
 std::optional<std::string_view> library_formula(std::string_view name);
 /// Returns the keys of specs with formulas that are no names of tensors and numbers.
 const std::vector<std::string_view>& formula_keys();
-/// Returns the names of the norms in templates/norms.
+/// Returns the names of the norms in templates/norms that a spec names to be its formula: not layernorm and rmsnorm.
 std::vector<std::string_view> library_names();
 
 /// Returns a function without values, which declares the tensors of a spec with a formula.

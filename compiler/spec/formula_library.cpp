@@ -5,6 +5,8 @@
 #include "support/text.h"
 #include "support/try.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace normjit {
@@ -13,6 +15,11 @@ namespace {
 
 constexpr std::string_view word_of_formulas = "norm";
 constexpr std::string_view extension = ".norm";
+
+/// True for the norms whose specs have the keys of SPEC.md.
+bool is_layer(std::string_view word) {
+    return std::ranges::any_of(all_norms, [&](Norm norm) { return name(norm) == word; });
+}
 
 std::string_view name_of(const LibraryNorm& norm) { return norm.file.substr(0, norm.file.size() - extension.size()); }
 
@@ -33,7 +40,9 @@ std::optional<std::string_view> library_formula(std::string_view name) {
 
 std::vector<std::string_view> library_names() {
     std::vector<std::string_view> names;
-    for (const LibraryNorm& norm : library_norms()) names.push_back(name_of(norm));
+    for (const LibraryNorm& norm : library_norms()) {
+        if (!is_layer(name_of(norm))) names.push_back(name_of(norm));
+    }
     return names;
 }
 
@@ -56,7 +65,7 @@ std::vector<std::string_view> norm_names() {
 
 bool begins_with_formula(std::string_view text) {
     const std::string_view head = text::first_word(text);
-    return head == word_of_formulas || library_formula(head).has_value();
+    return head == word_of_formulas || (library_formula(head).has_value() && !is_layer(head));
 }
 
 }  // namespace normjit

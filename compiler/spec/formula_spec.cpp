@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
+#include <cstdlib>
 #include <set>
 
 #include <fmt/format.h>
@@ -27,8 +28,11 @@ std::optional<double> usual_number(std::string_view name) {
     return std::nullopt;
 }
 
+/// Returns the type of what is computed from a tensor; only what says so has 8 bits.
+DType computed_type(DType type) { return is_8bit(type) ? DType::f32 : type; }
+
 /// Returns the type of a tensor that the text gives none, beside the first input's.
-DType usual_type(const Axes& axes, DType first) { return axes.column ? first : compute_type(first); }
+DType usual_type(const Axes& axes, DType first) { return axes.column ? computed_type(first) : compute_type(first); }
 
 /// A formula, as the text of a spec begins with it.
 struct FormulaSource {
@@ -99,7 +103,9 @@ class FormulaReader {
         return {};
     }
 
-    Expected<Tensor> add(std::string_view name, const Axes& axes, bool is_output, DType usual) {
+    /// With one slice a tensor [S,N] is one that all slices share.
+    Expected<Tensor> add(std::string_view name, Axes axes, bool is_output, DType usual) {
+        if (axes.is_columns() && !spec_.has_slices()) axes.slice = false;
         ir::Operands taken;
         for (const Tensor tensor : all_tensors) {
             if (formula_.tensors[tensor]) taken[tensor] = ir::Operand();
@@ -111,9 +117,25 @@ class FormulaReader {
             return invalid_argument(fmt::format(
                 "spec: formula: '{}' is one more than the {} tensors that a kernel may have", name, tensor_count));
         std::optional<DType> type = usual;
-        NORMJIT_RETURN_IF_ERROR(read_type(fields_, name, {}, type));
+        NORMJIT_RETURN_IF_ERROR(read_type(fields_, name, all_dtypes, {}, type));
         formula_.tensors[*number] = {std::string(name), axes, is_output, false, *type};
         return *number;
+    }
+
+    /// Returns a tensor's axes, with the columns of a run. A scalar whose gradient is asked for is one run, [N/N]: its
+    /// gradient is then a sum over the rows and the columns.
+    Expected<Axes> axes_of(const SignatureTensor& tensor) const {
+        Axes axes = tensor.axes;
+        if (axes.is_scalar() && is_gradient_asked_for(tensor.name)) return Axes{.column = true, .run = spec_.cols};
+        if (tensor.run.empty()) return axes;
+        const auto number = std::ranges::find(formula_.numbers, tensor.run, &Formula::Number::name);
+        const double run = number == formula_.numbers.end() ? std::strtod(tensor.run.c_str(), nullptr) : number->value;
+        const bool fits = run >= 1 && run <= static_cast<double>(spec_.cols) && run == std::floor(run);
+        axes.run = fits ? static_cast<int64_t>(run) : 0;
+        if (fits && spec_.cols % axes.run == 0) return axes;
+        return invalid_argument(
+            fmt::format("spec: formula: {}: a run of {} columns: must be a whole number that divides cols={}",
+                        tensor.name, run, spec_.cols));
     }
 
     DType usual_type(const Axes& axes) const { return normjit::usual_type(axes, first_.value_or(DType::f32)); }
@@ -123,12 +145,14 @@ class FormulaReader {
             if (tensor.is_output) continue;
             const auto given = fields_.find(tensor.name);
             if (tensor.is_optional && (!given || given == left_out)) continue;
-            NORMJIT_TRY(const Tensor number, add(tensor.name, tensor.axes, false, usual_type(tensor.axes)));
+            NORMJIT_TRY(const Axes axes, axes_of(tensor));
+            NORMJIT_TRY(const Tensor number, add(tensor.name, axes, false, usual_type(tensor.axes)));
             formula_.tensors[number]->is_optional = tensor.is_optional;
-            if (!first_) formula_.first = number;
-            if (!first_) first_ = formula_.tensors[number]->dtype;
+            if (first_ || tensor.axes.is_scalar()) continue;
+            formula_.first = number;
+            first_ = formula_.tensors[number]->dtype;
         }
-        return first_ ? Status() : invalid_argument("spec: formula: it has no input");
+        return first_ ? Status() : invalid_argument("spec: formula: it has no input [M,N], [M] or [N]");
     }
 
     /// Returns the names that out= or save= lists; nothing without the key.
@@ -183,7 +207,7 @@ class FormulaReader {
             const auto id = static_cast<ir::ValueId>(&value - pass.function.values.data());
             if (value.op != ir::Op::input || !needed[id] || is_shared_by_slices(value.tensor)) continue;
             allowed.insert(gradient_name(value.name));
-            if (value.shape != ir::Shape::rows) usual.insert(gradient_name(value.name));
+            if (value.shape != ir::Shape::rows && !is_scalar(value.name)) usual.insert(gradient_name(value.name));
         }
         NORMJIT_TRY(const auto given, names("out", allowed));
         formula_.usual_outputs = {usual.begin(), usual.end()};
@@ -192,9 +216,22 @@ class FormulaReader {
         for (const Tensor tensor : all_tensors) {
             const auto& input = inputs[tensor];
             if (!input || !wanted_.contains(gradient_name(input->name))) continue;
-            NORMJIT_RETURN_IF_ERROR(add(gradient_name(input->name), input->axes, true, input->dtype).status());
+            NORMJIT_RETURN_IF_ERROR(
+                add(gradient_name(input->name), input->axes, true, computed_type(input->dtype)).status());
         }
         return {};
+    }
+
+    /// True for an input that the formula declares as a scalar.
+    bool is_scalar(std::string_view input) const {
+        const auto& all = source_.signature.tensors;
+        const auto found = std::ranges::find(all, input, &SignatureTensor::name);
+        return found != all.end() && found->axes.is_scalar();
+    }
+
+    bool is_gradient_asked_for(std::string_view input) const {
+        const auto words = text::split(fields_.find("out").value_or(""), ',');
+        return spec_.pass == Pass::backward && std::ranges::find(words, gradient_name(input)) != words.end();
     }
 
     /// True for [M,N] beside slices. Its gradient would be a sum over the slices.
@@ -232,7 +269,9 @@ class FormulaReader {
         use_formula();
         std::set<std::string> allowed;
         for (const Tensor tensor : all_tensors) {
-            if (spec_.writes(tensor) && spec_.tensors[tensor]->axes.is_columns()) allowed.emplace(spec_.name(tensor));
+            if (!spec_.writes(tensor)) continue;
+            const Axes& axes = spec_.tensors[tensor]->axes;
+            if (axes.is_columns() && !axes.has_runs()) allowed.emplace(spec_.name(tensor));
         }
         NORMJIT_TRY(const auto given, names("accumulate", allowed));
         for (const std::string& name : given.value_or(std::set<std::string>()))
@@ -268,6 +307,7 @@ class FormulaReader {
     Status drop_unread() {
         NORMJIT_TRY(const ir::Function function, function_of(spec_));
         if (has_partners(function)) NORMJIT_RETURN_IF_ERROR(use_partners());
+        NORMJIT_RETURN_IF_ERROR(check_sums_beside_runs(function));
         PerTensor<bool> is_read;
         for (const ir::Value& value : function.values) is_read[value.tensor] |= value.op == ir::Op::input;
         bool reads_matrix = false;
@@ -279,9 +319,32 @@ class FormulaReader {
         return reads_matrix ? Status() : invalid_argument("spec: formula: no output depends on a matrix [M,N]");
     }
 
+    /// Refuses sums over the rows that are computed on with inputs [N/R], which final reduces do not read.
+    Status check_sums_beside_runs(const ir::Function& function) const {
+        for (const ir::Output& output : function.outputs) {
+            if (function[output.value].shape != ir::Shape::cols) continue;
+            ir::PerValue<bool> needed(function.values.size());
+            needed[output.value] = true;
+            ir::mark_needed(function, needed, [&](ir::ValueId id) { return function[id].op != ir::Op::col_sum; });
+            for (ir::ValueId id = 0; id < function.size(); ++id) {
+                const ir::Value& value = function[id];
+                if (!needed[id] || value.op != ir::Op::input || !spec_.axes(value.tensor).has_runs()) continue;
+                return invalid_argument(
+                    fmt::format("spec: formula: {}: a sum over the rows goes with no runs of columns, but {} has them",
+                                spec_.name(output.tensor), value.name));
+            }
+        }
+        return {};
+    }
+
     Status use_partners() {
         if (spec_.cols % 2 != 0)
             return fields_.error("cols", "partner(), the element half a row away, needs an even number");
+        for (const auto& tensor : formula_.tensors.values) {
+            if (tensor && tensor->axes.has_runs())
+                return invalid_argument(
+                    fmt::format("spec: formula: {}: runs of columns go with no partner()", tensor->name));
+        }
         size_t needed = 0;
         for (const auto& tensor : formula_.tensors.values) needed += !tensor ? 0 : tensor->axes.column ? 2 : 1;
         if (needed > tensor_count)
@@ -338,7 +401,7 @@ std::optional<DType> usual_type(const Spec& spec, Tensor tensor) {
     const Formula::Tensor& its = *formula.tensors[tensor];
     if (its.is_optional) return std::nullopt;
     if (tensor == formula.first) return DType::f32;
-    if (its.is_output && spec.pass == Pass::backward) return type(*spec.find(its.name.substr(1)));
+    if (its.is_output && spec.pass == Pass::backward) return computed_type(type(*spec.find(its.name.substr(1))));
     return usual_type(its.axes, type(formula.first));
 }
 

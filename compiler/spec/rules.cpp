@@ -138,6 +138,8 @@ Status check_number(const Spec& spec, std::string_view key, double value, double
 Status check_types(const Spec& spec) {
     const bool wide = spec.compute() == DType::f64;
     for (const Tensor tensor : all_tensors) {
+        if (spec.has(tensor) && is_8bit(spec.dtype(tensor)))
+            return error(key_of(tensor), name(spec.dtype(tensor)), "8-bit types are for matrices of formulas");
         if (!spec.has(tensor) || (spec.dtype(tensor) == DType::f64) == wide) continue;
         return error(key_of(tensor), name(spec.dtype(tensor)), wide ? "must be f64, as x is" : "f64 needs x=f64");
     }
@@ -192,7 +194,9 @@ Status check_formula(const Spec& spec) {
         if ((its.dtype == DType::f64) != wide)
             return error(declared->name, name(its.dtype),
                          wide ? "must be f64, as the matrices are" : "f64 needs matrices of f64");
-        if (its.accumulate && !(declared->is_output && its.axes.is_columns()))
+        if (is_8bit(its.dtype) && !its.axes.is_matrix())
+            return error(declared->name, name(its.dtype), "8-bit types are for matrices, [M,N] or [S,M,N]");
+        if (its.accumulate && !(declared->is_output && its.axes.is_columns() && !its.axes.has_runs()))
             return error("accumulate", declared->name, "only outputs [N], sums over the rows, can be added to");
         if (its.axes.is_scalar() && its.dtype != spec.compute())
             return error(declared->name, name(its.dtype), "must be the type of all arithmetic");

@@ -26,7 +26,7 @@ Traffic traffic(const Spec& spec) {
         const TensorSpec& its = *spec.tensors[tensor];
         int64_t& of_rows = its.axes.slice ? bytes.per_row : bytes.per_shared_row;
         int64_t& counted = its.axes.row ? of_rows : its.axes.slice ? bytes.per_slice : bytes.once;
-        const int64_t elements = (its.axes.column ? spec.cols : 1) * (its.accumulate ? 2 : 1);
+        const int64_t elements = its.axes.width(spec.cols) * (its.accumulate ? 2 : 1);
         counted += static_cast<int64_t>(size_of(its.dtype)) * elements;
     }
     return bytes;
@@ -141,7 +141,7 @@ int64_t bytes_moved(const Spec& spec, Batch batch) {
 
 int64_t elements_of(const Spec& spec, Tensor tensor, Batch batch) {
     const Axes& axes = spec.tensors[tensor]->axes;
-    return (axes.slice ? batch.slices : 1) * (axes.row ? batch.rows : 1) * (axes.column ? spec.cols : 1);
+    return (axes.slice ? batch.slices : 1) * (axes.row ? batch.rows : 1) * axes.width(spec.cols);
 }
 
 int64_t bytes_of(const Spec& spec, Tensor tensor, Batch batch) {

@@ -99,11 +99,14 @@ Status read_stats(const text::Fields& fields, Spec& spec) {
     std::optional<DType> type = spec.compute();
     if (given.starts_with(recompute)) {
         type = parse_dtype(given.substr(recompute.size()));
-        if (!type) return fields.error("stats", fmt::format("recompute, needs one of {}", text::join(dtypes_and({}))));
+        if (!type)
+            return fields.error("stats",
+                                fmt::format("recompute, needs one of {}", text::join(dtypes_and(layer_dtypes, {}))));
     } else if (forward) {
-        NORMJIT_RETURN_IF_ERROR(read_type(fields, "stats", {name(Stats::recompute)}, type));
+        NORMJIT_RETURN_IF_ERROR(read_type(fields, "stats", layer_dtypes, {name(Stats::recompute)}, type));
     } else {
-        NORMJIT_RETURN_IF_ERROR(read_type(fields, "stats", {name(Stats::saved), name(Stats::recompute)}, type));
+        NORMJIT_RETURN_IF_ERROR(
+            read_type(fields, "stats", layer_dtypes, {name(Stats::saved), name(Stats::recompute)}, type));
     }
     if (forward || given.starts_with(name(Stats::recompute))) spec.stats = Stats::recompute;
     spec.set(Tensor::mean, type);
@@ -118,9 +121,9 @@ Status read_types(const text::Fields& fields, Spec& spec) {
         auto type = default_type(spec, tensor);
         if (info(tensor).role == Role::option) {
             if (fields.find(name(tensor)) == none) type.reset();
-            NORMJIT_RETURN_IF_ERROR(read_type(fields, name(tensor), {none}, type));
+            NORMJIT_RETURN_IF_ERROR(read_type(fields, name(tensor), layer_dtypes, {none}, type));
         } else {
-            NORMJIT_RETURN_IF_ERROR(read_type(fields, name(tensor), {}, type));
+            NORMJIT_RETURN_IF_ERROR(read_type(fields, name(tensor), layer_dtypes, {}, type));
         }
         spec.set(tensor, type);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions between f32 and the 16-bit types, on any processor.
+// Conversions between f32 and the 16-bit and 8-bit types, on any processor.
 #pragma once
 
 #include <bit>
@@ -41,6 +41,49 @@ inline uint16_t to_f16(float number) {
         word = (magnitude + rebias + 0xfff + (magnitude >> 13 & 1)) >> 13;
     }
     return static_cast<uint16_t>(word | (bits >> 16 & 0x8000));
+}
+
+/// An 8-bit type: a sign, an exponent, and `fraction` bits below it. Back ends convert with these numbers as well.
+struct SmallFormat {
+    uint32_t fraction, bias;
+    float largest;           ///< finite
+    uint32_t first_special;  ///< the first code without a sign that is no finite number
+
+    uint32_t cut() const { return 23 - fraction; }  ///< low bits of an f32's fraction that it lacks
+    /// What an f32's bits lose with another bias, after the cut.
+    uint32_t rebias() const { return (127 - bias) << fraction; }
+    float smallest_normal() const { return std::bit_cast<float>((127 + 1 - bias) << 23); }
+    /// A sum with it has the smallest denormal as its last place.
+    float aligner() const { return std::bit_cast<float>((127 + 1 - bias - fraction + 23) << 23); }
+};
+inline constexpr SmallFormat e4m3_format = {3, 7, 448, 0x7f};
+inline constexpr SmallFormat e5m2_format = {2, 15, 57344, 0x7c};
+inline constexpr uint8_t small_nan = 0x7f;  ///< the NaN that is stored in either type
+
+/// Converts through f16, which has all values of both types, those of e4m3 as 2^-8 times as large.
+inline float from_e4m3(uint8_t code) {
+    const uint32_t magnitude = code & 0x7f, sign = static_cast<uint32_t>(code & 0x80) << 8;
+    if (magnitude == 0x7f) return std::bit_cast<float>(0x7fc00000 | sign << 16);
+    return from_f16(static_cast<uint16_t>(magnitude << 7 | sign)) * 256;
+}
+inline float from_e5m2(uint8_t code) { return from_f16(static_cast<uint16_t>(code << 8)); }
+
+/// Rounds to nearest even, at most to the largest finite value. For a denormal result an addition aligns its lowest bit
+/// with a float's and rounds.
+inline uint8_t to_small(float number, const SmallFormat& format) {
+    if (number != number) return small_nan;
+    const auto bits = std::bit_cast<uint32_t>(number);
+    float magnitude = std::bit_cast<float>(bits & 0x7fffffff);
+    if (magnitude > format.largest) magnitude = format.largest;
+    uint32_t code;
+    if (magnitude < format.smallest_normal()) {
+        code = std::bit_cast<uint32_t>(magnitude + format.aligner()) - std::bit_cast<uint32_t>(format.aligner());
+    } else {
+        const auto exact = std::bit_cast<uint32_t>(magnitude);
+        const uint32_t half = (1u << (format.cut() - 1)) - 1;
+        code = ((exact + half + (exact >> format.cut() & 1)) >> format.cut()) - format.rebias();
+    }
+    return static_cast<uint8_t>(code | (bits >> 24 & 0x80));
 }
 
 }  // namespace normjit

@@ -206,8 +206,8 @@ Expected<Arguments> to_cpp(const normjit_arguments& from, const Spec& spec) {
         if (given.dtype >= 0 && given.dtype < static_cast<int>(std::size(all_dtypes))) {
             to[tensor].dtype = static_cast<DType>(given.dtype);
         } else {
-            return invalid_argument(
-                fmt::format("launch: {}: dtype: {}; must be 0 to 3", spec.name(tensor), given.dtype));
+            return invalid_argument(fmt::format("launch: {}: dtype: {}; must be 0 to {}", spec.name(tensor),
+                                                given.dtype, std::size(all_dtypes) - 1));
         }
     }
     to.workspace = from.workspace;

@@ -22,6 +22,8 @@ Status error(std::string_view tensor, fmt::format_string<Values...> reason, Valu
 std::optional<DType> dtype_of(dlpack::DataType type) {
     if (type.lanes != 1) return std::nullopt;
     if (type.code == dlpack::type_bfloat && type.bits == 16) return DType::bf16;
+    if (type.code == dlpack::type_float8_e4m3fn && type.bits == 8) return DType::e4m3;
+    if (type.code == dlpack::type_float8_e5m2 && type.bits == 8) return DType::e5m2;
     if (type.code != dlpack::type_float) return std::nullopt;
     for (DType each : {DType::f16, DType::f32, DType::f64}) {
         if (normjit::size_of(each) * 8 == type.bits) return each;
@@ -92,6 +94,8 @@ class ShapeReader {
     Expected<Shape> read() const {
         if (axes_.is_rows()) return read_rows();
         if (axes_.is_scalar()) return read_scalar();
+        const bool is_one_run = axes_.is_columns() && axes_.width(spec_.cols) == 1;  // a scalar with a gradient
+        if (is_one_run && from_.dimensions == 0) return Shape{{}, {}, 1, 0, 0};
         NORMJIT_RETURN_IF_ERROR(check_columns());
         return axes_.is_columns() ? read_columns() : read_matrix();
     }

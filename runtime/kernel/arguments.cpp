@@ -142,8 +142,9 @@ class Checker {
         if (given.dtype != operand.dtype) {
             return error(tensor, "dtype is {}; the kernel was compiled for {}", name(given.dtype), name(operand.dtype));
         }
-        const int64_t cols = operand.axes.column ? spec_.cols : 0;
-        if (given.cols != cols) {
+        const int64_t cols = operand.axes.columns(spec_.cols);
+        const bool is_one_run = operand.axes.has_runs() && cols == 1;  // a scalar with a gradient
+        if (given.cols != cols && !(is_one_run && given.cols == 0)) {
             return error(tensor, "cols is {}; must be {}{}", given.cols, cols,
                          cols == 0 ? ", since the tensor has no columns" : "");
         }
@@ -170,7 +171,7 @@ class Checker {
                          operand.bytes());
         }
         const int64_t contiguous = operand.axes.row ? arguments_.batch().all_rows() : 1;
-        const int64_t elements = operand.axes.column ? spec_.cols : contiguous;
+        const int64_t elements = operand.axes.column ? operand.axes.width(spec_.cols) : contiguous;
         // Built in place: copying a region right after its members are stored would take a tenth of a launch's checks.
         Region& region = regions_[used_++];
         region.name = tensor;

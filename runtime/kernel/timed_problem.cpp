@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernel/timed_problem.h"
 
+#include "support/narrow.h"
 #include "support/try.h"
 
 #include <algorithm>
@@ -34,6 +35,11 @@ void make_numbers(DType type, void* memory, int64_t count) {
             return fill<double>(memory, count, [](int64_t i) { return static_cast<double>(numbers[i]); });
         case DType::f16:
             return fill<uint16_t>(memory, count, [](int64_t i) { return halves[i]; });
+        case DType::e4m3:
+        case DType::e5m2:
+            return fill<uint8_t>(memory, count, [type](int64_t i) {
+                return to_small(numbers[i], type == DType::e4m3 ? e4m3_format : e5m2_format);
+            });
         case DType::bf16:
             return fill<uint16_t>(memory, count, [](int64_t i) {
                 uint32_t bits = 0;

@@ -28,10 +28,22 @@ NORMJIT_DEVICE void load_inside(const char* from, int first, uint32* words) {
     for (int e = 0; e < width; e++) {
         uint32 element[2] = {};
         if (inside<width, cols>(first) >> e & 1) load<size, true>(from + e * size, element);
-        if constexpr (size == 2) words[e / 2] |= element[0] << (e % 2 * 16);
-        if constexpr (size == 4) words[e] = element[0];
-        if constexpr (size == 8) words[2 * e] = element[0], words[2 * e + 1] = element[1];
+        words[e * size / 4] |= element[0] << (e * size % 4 * 8);
+        if constexpr (size == 8) words[2 * e + 1] = element[1];
     }
+}
+
+// Loads a vector of columns whose tensor has an element for each `run` of them. `from` is the tensor's first element.
+template <class T, class Math, int width, int run, int cols>
+NORMJIT_DEVICE void load_runs(const void* from, int first, uint32* words) {
+    constexpr bool in_one_run = run % width == 0 && cols % width == 0;
+    Math values[width];
+#pragma unroll
+    for (int e = 0; e < width; e++) {
+        const int column = first + e, inside = column < 0 ? 0 : column < cols ? column : cols - 1;
+        values[e] = in_one_run && e > 0 ? values[0] : load_scalar<T, Math>(from, uint32(inside) / run);
+    }
+    pack<T, width>(values, words);
 }
 
 // Reads nothing after the row; what it reads before the row belongs to the previous row.
@@ -49,8 +61,7 @@ NORMJIT_DEVICE void store_inside(char* to, uint32 in, const uint32* words) {
     if (in == inside_all<width>) return store<width * size>(to, words);
 #pragma unroll
     for (int e = 0; e < width; e++) {
-        const uint32 element[2] = {size == 2 ? words[e / 2] >> (e % 2 * 16) : words[e * size / 4],
-                                   words[e * size / 4 + (size == 8)]};
+        const uint32 element[2] = {words[e * size / 4] >> (e * size % 4 * 8), words[e * size / 4 + (size == 8)]};
         if (in >> e & 1) store<size>(to + e * size, element);
     }
 }

@@ -73,6 +73,52 @@ NORMJIT_DEVICE void reduce_partials(const Arguments& a, int64 first, uint32 grou
     }
 }
 
+// Sums the values of a warp's threads or of a block's, in a fixed order. All of them get the sum.
+template <int threads, class Math>
+NORMJIT_DEVICE Math sum_of_threads(Math value) {
+    __shared__ Math slots[threads / 32];
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(all_lanes, value, distance);
+    if constexpr (threads > 32) {
+        if (threadIdx.x % 32 == 0) slots[threadIdx.x / 32] = value;
+        __syncthreads();
+        value = slots[0];
+#pragma unroll
+        for (int warp = 1; warp < threads / 32; warp++) value += slots[warp];
+        __syncthreads();
+    }
+    return value;
+}
+
+// Reduces `groups` partials of output i, from row `first` on, and then the columns of each run. A block, or for short runs
+// a warp, takes a run at a time.
+template <class P, int i>
+NORMJIT_DEVICE void reduce_runs(const Arguments& a, int64 first, uint32 groups, int64 of_slice) {
+    using Math = typename P::Math;
+    using T = typename P::ColumnOutputs::template type<i>;
+    constexpr int run = P::output_runs[i], sums = sums_vectors<P, i> ? run / P::vector_width : run;
+    constexpr int threads = sums >= 64 ? P::final_threads : 32, runs_at_once = P::final_threads / threads;
+    constexpr int place = Places<P>::column_outputs + i;
+    const int lane = threadIdx.x % threads;
+    const Math* const partials = (const Math*)a.partials + (int64(i) * rows_of_partials<P>(a) + first) * P::cols;
+    const int64 before = P::outputs_per_slice >> i & 1 ? of_slice * a.slice_stride[place] : 0;
+    for (int64 at = int64(blockIdx.x) * runs_at_once + threadIdx.x / threads; at < P::cols / run;
+         at += int64(gridDim.x) * runs_at_once) {
+        Math total = 0;
+        for (int sum = lane; sum < sums; sum += threads) {
+            const int64 column = at * sums + sum;
+            Math of_groups = 0;
+#pragma unroll 4
+            for (uint32 group = 0; group < groups; group++)
+                of_groups += load_scalar<Math, Math>(partials, int64(group) * P::cols + column);
+            if constexpr (P::epilogue) of_groups = P::finish(Index<i>{}, a, of_slice, column, of_groups);
+            total += of_groups;
+        }
+        total = sum_of_threads<threads>(total);
+        if (lane == 0) store_scalar<T>(a.operand[place].data, before + at, total);
+    }
+}
+
 template <class P>
 NORMJIT_DEVICE void reduce_scalar(const Arguments& a, int i) {
     using Math = typename P::Math;
@@ -95,16 +141,24 @@ NORMJIT_DEVICE void final_reduce(const Arguments& a) {
         if (blockIdx.x == 0 && blockIdx.z == 0) reduce_scalar<P>(a, blockIdx.y - columns);
         return;
     }
-    if constexpr (P::outputs_per_slice == 0) {
-        reduce_partials<P>(a, 0, shared_groups<P>(a), 0);
-    } else if ((P::outputs_per_slice >> blockIdx.y & 1) == 0) {
-        if (blockIdx.z == 0) reduce_partials<P>(a, 0, shared_groups<P>(a), 0);
-    } else {
-        for (int64 slice = blockIdx.z; slice < a.reduced_slices && a.parts != 1; slice += gridDim.z) {
-            reduce_partials<P>(a, slice * a.parts, a.parts, slice);
-            __syncthreads();
+    unroll<0, columns>([&](auto i) {
+        constexpr int output = i.value;
+        if (blockIdx.y != output) return;
+        const auto reduce = [&](int64 first, uint32 groups, int64 slice) {
+            if constexpr (P::output_runs[output] > 1)
+                reduce_runs<P, output>(a, first, groups, slice);
+            else
+                reduce_partials<P>(a, first, groups, slice);
+        };
+        if constexpr ((P::outputs_per_slice >> output & 1) == 0) {
+            if (blockIdx.z == 0) reduce(0, shared_groups<P>(a), 0);
+        } else if (P::output_runs[output] > 1 || a.parts != 1) {
+            for (int64 slice = blockIdx.z; slice < a.reduced_slices; slice += gridDim.z) {
+                reduce(slice * a.parts, a.parts, slice);
+                __syncthreads();
+            }
         }
-    }
+    });
 }
 
 }  // namespace normjit

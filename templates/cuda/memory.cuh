@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads, stores and asynchronous copies of `bytes` consecutive bytes (2, 4, 8 or a multiple of 16, naturally aligned).
+// Loads, stores and asynchronous copies of `bytes` consecutive bytes (1, 2, 4, 8 or a multiple of 16, naturally aligned).
 #pragma once
 #include "types.cuh"
 
@@ -9,7 +9,12 @@ namespace normjit {
 // an input. Data that several warps read again (row values, columns) is `cached` (NOTES N-304).
 template <int bytes, bool cached = false>
 NORMJIT_DEVICE void load(const void* from, uint32* words) {
-    if constexpr (bytes == 2) {
+    if constexpr (bytes == 1) {
+        if constexpr (cached)
+            asm volatile("ld.global.u8 %0, [%1];" : "=r"(words[0]) : "l"(from));
+        else
+            asm volatile("ld.global.L1::no_allocate.u8 %0, [%1];" : "=r"(words[0]) : "l"(from));
+    } else if constexpr (bytes == 2) {
         unsigned short half;
         if constexpr (cached)
             asm volatile("ld.global.u16 %0, [%1];" : "=h"(half) : "l"(from));
@@ -48,7 +53,9 @@ NORMJIT_DEVICE void load(const void* from, uint32* words) {
 // Loads data that no launch writes. Not volatile, so that the compiler may move such loads before earlier stores.
 template <int bytes>
 NORMJIT_DEVICE void load_constant(const void* from, uint32* words) {
-    if constexpr (bytes == 2) {
+    if constexpr (bytes == 1) {
+        asm("ld.global.nc.u8 %0, [%1];" : "=r"(words[0]) : "l"(from));
+    } else if constexpr (bytes == 2) {
         unsigned short half;
         asm("ld.global.nc.u16 %0, [%1];" : "=h"(half) : "l"(from));
         words[0] = half;
@@ -69,7 +76,9 @@ NORMJIT_DEVICE void load_constant(const void* from, uint32* words) {
 // kernel may find the output in L2.
 template <int bytes>
 NORMJIT_DEVICE void store(void* to, const uint32* words) {
-    if constexpr (bytes == 2) {
+    if constexpr (bytes == 1) {
+        asm volatile("st.global.u8 [%0], %1;" ::"l"(to), "r"(words[0]));
+    } else if constexpr (bytes == 2) {
         asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"((unsigned short)words[0]));
     } else if constexpr (bytes == 4) {
         asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(words[0]));

@@ -58,29 +58,30 @@ struct OutputRow {
 // order. Vectors that start anywhere also go this way, rather than being stored an element at a time (NOTES N-309).
 // Shared memory is [teams][steps][width][merge_lanes] here. It has no bank conflicts, neither where lanes write side by
 // side nor where threads read column after column.
-template <class P, class K, class Row>
-NORMJIT_DEVICE void merge_teams(const K& k, int part, const Row& row, int s) {
+template <class P, int s, class K, class Row>
+NORMJIT_DEVICE void merge_teams(const K& k, int part, const Row& row) {
     using L = Layout<P>;
     using Math = typename P::Math;
-    constexpr int width = L::width, size = sizeof(Math);
+    constexpr int size = sizeof(Math), kept = sums_vectors<P, s> ? 1 : L::width;  // sums of a vector
+    constexpr int columns = sums_vectors<P, s> ? P::cols / L::width : P::cols;
     __syncthreads();
 #pragma unroll
     for (int v = 0; v < L::steps; v++)
 #pragma unroll
-        for (int e = 0; e < width; e++)
-            write_shared(k.shared + (((k.team * L::steps + v) * width + e) * L::merge_lanes + k.lane) * size,
+        for (int e = 0; e < kept; e++)
+            write_shared(k.shared + (((k.team * L::steps + v) * kept + e) * L::merge_lanes + k.lane) * size,
                          k.sums[s][v][e]);
     __syncthreads();
     // The columns of the vectors that this block of the cluster has.
-    const int before = int(k.first_vector) * width, own = k.shift - before;
-    const int last = P::cluster > 1 ? int(k.my_vectors) * width - own : P::cols;
-    const int first = P::cluster > 1 && own < 0 ? -own : 0, end = last < P::cols ? last : P::cols;
+    const int before = int(k.first_vector) * kept, own = k.shift - before;
+    const int last = P::cluster > 1 ? int(k.my_vectors) * kept - own : columns;
+    const int first = P::cluster > 1 && own < 0 ? -own : 0, end = last < columns ? last : columns;
     for (int column = first + int(threadIdx.x); column < end; column += L::threads) {
         Math total = 0;
 #pragma unroll
         for (int t = 0; t < L::teams; t++) {
-            const int place = column - before + k.shift_of(int64(part) * L::teams + t), vector = place / width;
-            const int line = (t * L::steps + vector / L::lanes) * width + place % width;
+            const int place = column - before + k.shift_of(int64(part) * L::teams + t), vector = place / kept;
+            const int line = (t * L::steps + vector / L::lanes) * kept + place % kept;
             const Math sum = read_shared<Math>(k.shared + (line * L::merge_lanes + vector % L::lanes) * size);
             total = t == 0 ? sum : total + sum;
         }
@@ -89,17 +90,19 @@ NORMJIT_DEVICE void merge_teams(const K& k, int part, const Row& row, int s) {
 }
 
 // Writes sum s of part `part` of all rows, or of a slice.
-template <class P, class K, class Row>
-NORMJIT_DEVICE void write_sums(const K& k, int part, const Row& row, int s) {
+template <class P, int s, class K, class Row>
+NORMJIT_DEVICE void write_sums(const K& k, int part, const Row& row) {
     using L = Layout<P>;
     if constexpr (L::merges) {
-        merge_teams<P>(k, part, row, s);
+        merge_teams<P, s>(k, part, row);
     } else {
 #pragma unroll
         for (int v = 0; v < L::steps; v++) {
             if (!k.valid(v)) continue;
             const int column = k.column_of(v);
-            if constexpr (L::scatters) {
+            if constexpr (sums_vectors<P, s>) {
+                row.write(column / L::width, k.sums[s][v][0]);
+            } else if constexpr (L::scatters) {
 #pragma unroll
                 for (int e = 0; e < L::width; e++)
                     if (inside<L::width, P::cols>(column) >> e & 1) row.write(column + e, k.sums[s][v][e]);
@@ -122,9 +125,9 @@ NORMJIT_DEVICE void write_partials(const K& k, int group) {
     unroll<0, K::column_sums>([&](auto s) {
         if constexpr (P::outputs_per_slice >> s.value & 1) return;
         if constexpr (P::one_group)
-            write_sums<P>(k, group, OutputRow<P, s.value>{k.a, 0}, s.value);
+            write_sums<P, s.value>(k, group, OutputRow<P, s.value>{k.a, 0});
         else
-            write_sums<P>(k, group, partial_row<P>(k, s.value, group), s.value);
+            write_sums<P, s.value>(k, group, partial_row<P>(k, s.value, group));
     });
 }
 
@@ -156,10 +159,9 @@ NORMJIT_DEVICE void write_piece_sums(const K& k, uint32 piece) {
     const int part = int(piece % k.a.parts);
     unroll<0, K::column_sums>([&](auto s) {
         if constexpr ((P::outputs_per_slice >> s.value & 1) == 0) return;
-        if (k.a.parts == 1)
-            write_sums<P>(k, part, OutputRow<P, s.value>{k.a, k.slice}, s.value);
-        else
-            write_sums<P>(k, part, partial_row<P>(k, s.value, piece), s.value);
+        if constexpr (P::output_runs[s.value] == 1)
+            if (k.a.parts == 1) return write_sums<P, s.value>(k, part, OutputRow<P, s.value>{k.a, k.slice});
+        write_sums<P, s.value>(k, part, partial_row<P>(k, s.value, piece));
     });
 }
 

@@ -22,6 +22,7 @@
 //   sliced, per_slice         whether there are slices, and column tensors with a row for each
 //   matrices_shared           a bit for each of Matrices that all slices share
 //   columns_per_slice, outputs_per_slice   a bit for each of Columns, of ColumnOutputs
+//   column_runs, output_runs  for each of Columns, of ColumnOutputs the columns that share an element; 1 for [N]
 //   row_bytes                 sizeof(Row) when the two-pass form stores it, else 0
 //   scalars, scalar_parts     outputs that are the largest magnitude of a value, and the partials of one that a row
 //                             group has
@@ -105,6 +106,20 @@ template <class P>
 NORMJIT_DEVICE int64 row_element(const Arguments& a, int place, const RowPlace& at) {
     return P::sliced ? first_element<P>(a, place, at) : at.row;
 }
+
+// Returns the element of input i of those with rows that belongs to a row. The last of them are scalars.
+template <class P, int i>
+constexpr bool is_scalar_input = i >= P::Rows::count - P::scalar_inputs;
+template <class P, int i>
+NORMJIT_DEVICE int64 input_element(const Arguments& a, int place, const RowPlace& at) {
+    return is_scalar_input<P, i> ? 0 : row_element<P>(a, place, at);
+}
+
+// True if each vector of a row lies in one run of column output i, so that one sum of a lane takes all of it. Partials then
+// have a sum for each vector.
+template <class P, int i>
+constexpr bool sums_vectors =
+    P::output_runs[i] > 1 && P::output_runs[i] % P::vector_width == 0 && P::cols % P::vector_width == 0 && !P::epilogue;
 
 // The first place of each kind of operand in Arguments.
 template <class P>

@@ -11,6 +11,9 @@ __device__ __forceinline__ void RowKernel<P>::load_column(int v, uint32* to) con
     using T = typename Columns::template type<i>;
     constexpr int place = At::columns + i;
     const int64 before = P::columns_per_slice >> i & 1 ? slice * a.slice_stride[place] : 0;
+    if constexpr (P::column_runs[i] > 1)
+        return load_runs<T, Math, width, P::column_runs[i], P::cols>((const T*)a.operand[place].data + before,
+                                                                     column_of(v), to);
     const char* from = (const char*)a.operand[place].data + (before + column_of(v)) * bytes_of<T>;
     if constexpr (L::shifted)
         load_inside<T, width, P::cols>(from, column_of(v), to);
@@ -50,11 +53,11 @@ __device__ __forceinline__ void RowKernel<P>::request_inputs(int place) {
             else
                 write_shared(input_slot(place, i.value), load_scalar<T, float>(next_input[i.value], 0));
         }
-        next_input[i.value] += row_step * bytes_of<T>;
+        if constexpr (!is_scalar_input<P, i.value>) next_input[i.value] += row_step * bytes_of<T>;
     });
     if constexpr (passes_slices && P::Rows::count > 0) {
         if (enters_slice(input_in_slice))
-            unroll<0, P::Rows::count>([&](auto i) {
+            unroll<0, P::Rows::count - P::scalar_inputs>([&](auto i) {
                 next_input[i.value] += slice_gap(of_rows) * bytes_of<typename P::Rows::template type<i.value>>;
             });
     }

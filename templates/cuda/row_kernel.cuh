@@ -61,7 +61,8 @@ struct RowKernel {
     // cursors and for outputs.
     static constexpr bool passes_slices = P::sliced && !P::per_slice;
     uint32 next_in_slice, input_in_slice, output_in_slice, step_in_slice;
-    static constexpr int of_rows = P::Rows::count > 0 ? At::rows : At::row_outputs;  // all tensors of rows step alike
+    static constexpr int of_rows =
+        P::Rows::count > P::scalar_inputs ? At::rows : At::row_outputs;  // all tensors of rows step alike
     int64 row_step;    // elements of such a tensor from one row of this team to the next
     uint32 rows_done;  // rows of all pieces that this team has done, so that stages continue where they were
     int64 slice;       // the current piece's
@@ -121,9 +122,9 @@ struct RowKernel {
             next_step[i.value] = elements_of_step(of) * size;
         });
         unroll<0, P::Rows::count>([&](auto i) {
-            next_input[i.value] =
-                (const char*)a.operand[At::rows + i.value].data +
-                row_element<P>(a, At::rows + i.value, place) * bytes_of<typename P::Rows::template type<i.value>>;
+            next_input[i.value] = (const char*)a.operand[At::rows + i.value].data +
+                                  input_element<P, i.value>(a, At::rows + i.value, place) *
+                                      bytes_of<typename P::Rows::template type<i.value>>;
         });
         unroll<0, outputs>([&](auto i) {
             constexpr int size = sizeof(typename P::Outputs::template type<i.value>);
@@ -211,8 +212,8 @@ struct RowKernel {
                 }
             }
             if constexpr (level == P::column_sweep) {
-#pragma unroll
-                for (int s = 0; s < column_sums; s++) sums[s][v][e] += values.column[s];
+                unroll<0, column_sums>(
+                    [&](auto s) { sums[s.value][v][sums_vectors<P, s.value> ? 0 : e] += values.column[s.value]; });
             }
             if constexpr (level == P::levels) {
 #pragma unroll

@@ -52,7 +52,11 @@ struct Stream {
             uint32 words[words_of<T, width>];
             constexpr int place = At::columns + i.value;
             const int64 before = P::columns_per_slice >> i.value & 1 ? slice * a.slice_stride[place] : 0;
-            load<bytes_of<T, width>, true>((const T*)a.operand[place].data + before + vector * width, words);
+            const T* const from = (const T*)a.operand[place].data + before;
+            if constexpr (P::column_runs[i.value] > 1)
+                load_runs<T, Math, width, P::column_runs[i.value], P::cols>(from, int(vector * width), words);
+            else
+                load<bytes_of<T, width>, true>(from + vector * width, words);
             unpack<T, width>(words, to.value[i.value]);
         });
     }
@@ -60,8 +64,8 @@ struct Stream {
         Math inputs[at_least(P::Rows::count, 1)];
         unroll<0, P::Rows::count>([&](auto i) {
             constexpr int place = At::rows + i.value;
-            inputs[i.value] = load_scalar<typename P::Rows::template type<i.value>, Math>(a.operand[place].data,
-                                                                                          row_element<P>(a, place, at));
+            inputs[i.value] = load_scalar<typename P::Rows::template type<i.value>, Math>(
+                a.operand[place].data, input_element<P, i.value>(a, place, at));
         });
         P::begin(row, inputs);
     }
@@ -208,7 +212,8 @@ struct ColumnWalk {
                 P::element(Index<P::column_sweep>{}, row, m, ce, values);
             else
                 values = last;
-            for (int s = 0; s < S::column_sums; s++) sums[s][e] += values.column[s];
+            unroll<0, S::column_sums>(
+                [&](auto s) { sums[s.value][sums_vectors<P, s.value> ? 0 : e] += values.column[s.value]; });
             for (int s = 0; s < P::scalars; s++) largest[s] = larger_magnitude(largest[s], last.scalar[s]);
             for (int o = 0; o < S::outputs; o++) output[o][e] = last.output[o];
         });
@@ -222,10 +227,11 @@ struct ColumnWalk {
         });
     }
 
-    template <class Row>
-    __device__ __forceinline__ void write(const Row& row, int s) const {
+    template <int s, class Row>
+    __device__ __forceinline__ void write(const Row& row) const {
+        constexpr int kept = sums_vectors<P, s> ? 1 : width;
 #pragma unroll
-        for (int e = 0; e < width; e++) row.write(int(vector * width) + e, sums[s][e]);
+        for (int e = 0; e < kept; e++) row.write(int(vector * kept) + e, sums[s][e]);
     }
     __device__ __forceinline__ PartialRow<Math> partial(int s, uint32 row) const {
         return {(Math*)a.partials + (int64(s) * rows_of_partials<P>(a) + row) * P::cols};
@@ -248,10 +254,9 @@ NORMJIT_DEVICE void walk_items(ColumnWalk<P>& walk) {
         walk.walk(c, piece % a.parts);
         unroll<0, S::column_sums>([&](auto s) {
             if constexpr ((P::outputs_per_slice >> s.value & 1) == 0) return;
-            if (a.parts == 1)
-                walk.write(OutputRow<P, s.value>{a, walk.slice}, s.value);
-            else
-                walk.write(walk.partial(s.value, piece), s.value);
+            if constexpr (P::output_runs[s.value] == 1)
+                if (a.parts == 1) return walk.template write<s.value>(OutputRow<P, s.value>{a, walk.slice});
+            walk.template write<s.value>(walk.partial(s.value, piece));
         });
     }
 }
@@ -272,7 +277,7 @@ NORMJIT_DEVICE void two_pass_columns(const Arguments& a) {
             walk.walk(c, blockIdx.y);
         unroll<0, S::column_sums>([&](auto s) {
             if constexpr ((P::outputs_per_slice >> s.value & 1) == 0)
-                walk.write(walk.partial(s.value, blockIdx.y), s.value);
+                walk.template write<s.value>(walk.partial(s.value, blockIdx.y));
         });
     }
     if constexpr (P::scalars > 0) {

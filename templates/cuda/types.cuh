@@ -16,6 +16,12 @@ struct bf16 {
 struct f16 {
     unsigned short bits;
 };
+struct e4m3 {
+    unsigned char bits;
+};
+struct e5m2 {
+    unsigned char bits;
+};
 
 template <int value_>
 struct Index {
@@ -34,7 +40,7 @@ constexpr int at_least(int a, int b) { return a > b ? a : b; }
 template <class T, int width = 1>
 constexpr int bytes_of = width * int(sizeof(T));
 
-// The words that hold `width` elements; a single 2-byte element takes a word.
+// The words that hold `width` elements; fewer bytes than a word take one.
 template <class T, int width>
 constexpr int words_of = ceil_div(bytes_of<T, width>, 4);
 
@@ -114,6 +120,15 @@ NORMJIT_DEVICE float f32_of_f16(uint32 bits) {
     return value;
 }
 
+// The values of 8-bit types are values of f16, those of e4m3 as 2^-8 times as large. 0x7f is the code of e4m3's NaN.
+template <class T>
+NORMJIT_DEVICE float f32_of_8bit(uint32 code) {
+    if constexpr (same<T, e5m2>) return f32_of_f16(code << 8);
+    const uint32 magnitude = code & 0x7f;
+    const float value = 256.f * f32_of_f16(magnitude << 7 | (code & 0x80) << 8);
+    return magnitude == 0x7f ? f32_of(0x7fc00000u) : value;
+}
+
 template <class T, int width, class Math>
 NORMJIT_DEVICE void unpack(const uint32* words, Math (&out)[width]) {
 #pragma unroll
@@ -121,6 +136,7 @@ NORMJIT_DEVICE void unpack(const uint32* words, Math (&out)[width]) {
         const uint32 word = words[e * bytes_of<T> / 4];
         if constexpr (same<T, bf16>) out[e] = f32_of(e % 2 ? word & 0xffff0000u : word << 16);
         if constexpr (same<T, f16>) out[e] = f32_of_f16(e % 2 ? word >> 16 : word);
+        if constexpr (sizeof(T) == 1) out[e] = f32_of_8bit<T>(word >> (e % 4 * 8) & 0xff);
         if constexpr (same<T, float>) out[e] = f32_of(word);
         if constexpr (same<T, double>) out[e] = Math(__hiloint2double(int(words[2 * e + 1]), int(word)));
     }
@@ -133,6 +149,35 @@ NORMJIT_DEVICE uint32 pack_pair(float low, float high) {
     if constexpr (same<T, bf16>) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
     if constexpr (same<T, f16>) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
     return word;
+}
+
+// Returns the code of a number in an 8-bit type, rounded to nearest even and at most the largest finite value; for a
+// denormal result an addition aligns its lowest bit and rounds.
+template <class T>
+NORMJIT_DEVICE uint32 code_of(float value) {
+    constexpr uint32 fraction = same<T, e4m3> ? 3 : 2, bias = same<T, e4m3> ? 7 : 15, cut = 23 - fraction;
+    constexpr float largest = same<T, e4m3> ? 448.f : 57344.f;
+    const uint32 sign = __float_as_uint(value) >> 24 & 0x80;
+    const float size = f32_of(__float_as_uint(value) & 0x7fffffffu), magnitude = size > largest ? largest : size;
+    const float aligner = f32_of((127 + 1 - bias - fraction + 23) << 23);
+    const uint32 exact = __float_as_uint(magnitude),
+                 denormal = __float_as_uint(magnitude + aligner) - __float_as_uint(aligner);
+    const uint32 normal = ((exact + (1u << (cut - 1)) - 1 + (exact >> cut & 1)) >> cut) - ((127 - bias) << fraction);
+    if (value != value) return 0x7f;
+    return (exact < (127 + 1 - bias) << 23 ? denormal : normal) | sign;
+}
+
+// Returns the codes of two numbers; the low byte is the first one in memory.
+template <class T>
+NORMJIT_DEVICE uint32 code_pair(float low, float high) {
+#if __CUDA_ARCH__ >= 890
+    unsigned short codes;
+    if constexpr (same<T, e4m3>) asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+    if constexpr (same<T, e5m2>) asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+    return codes;
+#else
+    return code_of<T>(low) | code_of<T>(high) << 8;
+#endif
 }
 
 // Converts f64 to f32 by round-to-odd, so that only the following rounding to 16 bits counts.
@@ -148,7 +193,13 @@ NORMJIT_DEVICE float round_f16(float value) { return f32_of_f16(pack_pair<f16>(v
 
 template <class T, int width, class Math>
 NORMJIT_DEVICE void pack(const Math (&in)[width], uint32* words) {
-    if constexpr (sizeof(T) == 2) {
+    if constexpr (sizeof(T) == 1) {
+#pragma unroll
+        for (int e = 0; e < width; e += 2) {
+            const uint32 pair = code_pair<T>(in[e], e + 1 < width ? in[(e + 1) % width] : 0.f);
+            words[e / 4] = e % 4 ? words[e / 4] | pair << 16 : pair;
+        }
+    } else if constexpr (sizeof(T) == 2) {
 #pragma unroll
         for (int e = 0; e < width; e += 2) {
             const float high = e + 1 < width ? narrow_to_odd(in[(e + 1) % width]) : 0.f;

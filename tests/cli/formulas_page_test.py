@@ -44,7 +44,7 @@ class Page(Case):
         self.assertEqual(self.in_folder(command[2:]), output)
 
     def test_norms_of_the_library(self):
-        numbers = {"dynamic_tanh": ["alpha=0.5"]}
+        numbers = {"dynamic_tanh": ["alpha=0.5"], "groupnorm": ["R=7"]}
         for norm in program.NORMS[2:]:
             for which in ("forward", "backward"):
                 spec = [norm, f"pass={which}", "rows=20", "cols=70", *numbers.get(norm, [])]

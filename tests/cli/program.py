@@ -12,7 +12,8 @@ import unittest
 PROGRAM = None
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / "data" / "sample.safetensors"
 NORMS_FOLDER = pathlib.Path(__file__).resolve().parents[2] / "templates/norms"
-NORMS = ["layernorm", "rmsnorm", *sorted(file.stem for file in NORMS_FOLDER.glob("*.norm"))]
+LAYERS = ["layernorm", "rmsnorm"]
+NORMS = [*LAYERS, *sorted(file.stem for file in NORMS_FOLDER.glob("*.norm") if file.stem not in LAYERS)]
 COMMANDS = ["run", "compile", "bench", "tune", "info"]
 
 

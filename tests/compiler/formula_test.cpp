@@ -37,8 +37,14 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
          "spec: formula: line 1, column 32: row_mean of [M]; must be of [M,N]"},
         {"norm f(x[M,N]) -> y[M,N] { y = x * partner(row_mean(x)) } cols=8",
          "spec: formula: line 1, column 36: partner of [M]; must have columns"},
-        {"norm f(x[M,N], a[]) -> y[M,N] { y = x * a } cols=8",
-         "spec: formula: line 1, column 16: an input has rows or columns; a number is given without axes: a=1"},
+        {"norm f(x[M,N], a[]) -> y[M,N] { y = x * a } cols=8 out=dx,da accumulate=da",
+         "spec: accumulate=da: 'da' is not one of"},
+        {"norm f(x[M,N], a[]) -> y[M,N] { y = x * a } cols=8 a=bf16",
+         "spec: a=bf16: must be the type of all arithmetic"},
+        {"norm f(a[]) -> y[M,N] { y = a * 2 } pass=forward cols=8", "spec: formula: it has no input [M,N]"},
+        {"norm f(x[M,N], a[]) -> s[N] { s = col_sum(x) * a } pass=forward cols=8",
+         "spec: formula: line 1, column 46: col_sum is known after all rows; it goes with [N] and numbers, not with "
+         "[M]"},
         {"norm f(x[M,N]) -> s[N], y[M,N] { s = col_sum(x); y = x * s } pass=forward cols=8",
          "spec: formula: line 1, column 56: col_sum is known after all rows; it goes with [N] and numbers, not with "
          "[M,N]"},

@@ -154,6 +154,23 @@ TEST_CASE("rows that start anywhere in a vector: together or one by one") {
     CHECK(normjit_fake_cuda()->launches[0].grid == Dims{7, 1, 1});
 }
 
+TEST_CASE("slices of one row that start anywhere: together only if those of all matrices start alike") {
+    const Kernel kernel =
+        fake_kernel(fake_engine(), "layernorm slices=any cols=4097 x=bf16",
+                    "cuda row_groups=128 threads_per_row=288 vector_width=8 pipeline_depth=3 staging=async");
+    const auto path = [&](int64_t stride_of_dx) {
+        Arguments arguments = fake_arguments(kernel, 1);
+        arguments.slices = 1000;
+        for (const Tensor tensor : {Tensor::x, Tensor::dy, Tensor::dx})
+            arguments[tensor].row_stride = arguments[tensor].slice_stride = tensor == Tensor::dx ? stride_of_dx : 4097;
+        check_launch(kernel, arguments);
+        return launched()[0];
+    };
+    CHECK(path(4097) == "rows");
+    CHECK(path(4097 + 8) == "rows");
+    CHECK(path(4097 + 1) == "rows_unaligned");
+}
+
 TEST_CASE("a cluster per row") {
     FakeCuda& fake = fake_driver();
     const char* spec = "layernorm cols=65536 x=bf16 gamma=f32";

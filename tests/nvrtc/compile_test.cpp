@@ -80,6 +80,15 @@ constexpr const char* specs_of_formulas[] = {
     "rmsnorm_of_gated cols=16384 x=bf16",
     "dynamic_tanh cols=1000 alpha=0.5 x=f32 gamma=f32 beta=f32",
     "l2norm cols=128 x=bf16",
+    "groupnorm slices=32 rows=32 cols=40960 R=4096 x=bf16 gamma=f32 beta=f32",
+    "groupnorm slices=32 rows=32 cols=40960 R=4096 x=f32 gamma=f32 beta=f32",
+    "groupnorm slices=any cols=490 R=49 x=bf16 gamma=bf16",
+    "groupnorm slices=32 cols=4000000 R=1000000 x=bf16 gamma=bf16 beta=bf16",
+    "groupnorm pass=forward slices=32 rows=32 cols=40960 R=4096 x=bf16 gamma=f32 beta=f32",
+    "norm per_run(x[M,N], gamma[N/4], w[N]) -> y[M,N] { y = x * rsqrt(row_mean(x * x) + eps) * gamma * w } cols=4096 "
+    "x=bf16",
+    "norm dyt(x[M,N], alpha[], gamma?[N]) -> y[M,N] { y = tanh(x * alpha) * gamma } cols=4096 x=bf16 gamma=f32 "
+    "out=dx,dalpha,dgamma",
     "softmax cols=1000 x=bf16",
     "softmax pass=forward cols=32768 x=bf16",
     "softmax pass=forward cols=200000 x=f32",
@@ -87,6 +96,11 @@ constexpr const char* specs_of_formulas[] = {
     "qk_norm_rope pass=forward cols=64 slices=any x=f16 gamma=f32 cos=f32 sin=f32 out=y,rstd",
     "qk_norm_rope cols=90 slices=3 x=bf16 save=none",
     "l2norm pass=forward cols=100 x=f64",
+    "rmsnorm_e4m3 pass=forward cols=4096 x=bf16 residual=bf16 gamma=f32 y=e4m3 out=y,scale,h,rstd",
+    "rmsnorm_e4m3 pass=forward rows=8192 cols=4096 x=bf16 gamma=bf16 y=e4m3",
+    "rmsnorm_e4m3 pass=forward cols=7168 x=bf16 gamma=bf16 y=e4m3",
+    "rmsnorm_e4m3 pass=forward cols=999 x=e4m3 y=e5m2",
+    "gated_rmsnorm cols=128 x=bf16 z=e5m2 gamma=f32 dx=e5m2",
 };
 
 constexpr const char* every_function =

@@ -70,6 +70,22 @@ Expected<Target> machine() {
     return target;
 }
 
+std::vector<Target> code_generators() {
+    std::vector<Target> all = {*machine()};
+    if (on_gpu() || machine()->cpu.backend != BackendChoice::automatic) return all;
+    Target other = *machine();
+    const auto add = [&](Isa isa, BackendChoice backend) {
+        other.isa = isa;
+        other.cpu.backend = backend;
+        if (backend_of(other).ok() && validate(other).ok()) all.push_back(other);
+    };
+    add(machine()->isa, BackendChoice::portable);
+    add(machine()->isa, BackendChoice::llvm);
+    if (machine()->isa == Isa::x86_64_avx512) add(Isa::x86_64_v3, BackendChoice::llvm);
+    if (machine()->isa != Isa::aarch64) add(Isa::x86_64, BackendChoice::llvm);
+    return all;
+}
+
 namespace {
 
 Schedule random_cpu_schedule(Random& random) {

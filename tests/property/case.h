@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace normjit::test {
 
@@ -48,6 +49,9 @@ Schedule random_legal_schedule(Random& random, const Spec& spec, const Target& t
 
 /// Returns this machine. Its tests are skipped if it has no CPU back end.
 Expected<Target> machine();
+
+/// Returns this machine for each code generator, and for the older processors that it stands for; only itself on a GPU.
+std::vector<Target> code_generators();
 
 std::string to_text(const Case& a_case);
 Expected<Case> parse_case(std::string_view text);

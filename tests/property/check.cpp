@@ -109,7 +109,7 @@ std::string compare(const Case& a_case, const Inputs& inputs, const Problem& pro
         for (size_t i = 0; i < got.size(); ++i) {
             const auto& expected = gradients[tensor][i];
             if (reference::agrees(expected, got[i], type)) continue;
-            const auto cols = static_cast<size_t>(a_case.spec.axes(tensor).column ? a_case.spec.cols : 1);
+            const auto cols = static_cast<size_t>(a_case.spec.axes(tensor).width(a_case.spec.cols));
             return fmt::format("{}[{}, {}] is {}, not {} +- {}", a_case.spec.name(tensor), i / cols, i % cols, got[i],
                                expected.value, expected.error);
         }

@@ -47,7 +47,7 @@ const Function functions[] = {
     {"min(x, abs(x))", [](Real x) { return x; }, 0},
     {"max(abs(x), x)", [](Real x) { return std::fabs(x); }, 0},
     {"compare(x, 1.5)", [](Real x) { return compare(x, 1.5L); }, 0},
-    {"exp(x)", [](Real x) { return std::exp(x); }, 1},
+    {"exp(x)", [](Real x) { return std::exp(x); }, 1.1},
     {"sigmoid(x)", sigmoid, 2},
     {"silu(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x * sigmoid(x); }, 2.5},
     {"tanh(x)", [](Real x) { return std::tanh(x); }, 2.5},
@@ -149,22 +149,6 @@ std::vector<double> special_arguments(DType type) {
     return x;
 }
 
-std::vector<Target> targets() {
-    std::vector<Target> all = {*machine()};
-    if (on_gpu() || machine()->cpu.backend != BackendChoice::automatic) return all;
-    Target other = *machine();
-    const auto add = [&](Isa isa, BackendChoice backend) {
-        other.isa = isa;
-        other.cpu.backend = backend;
-        if (backend_of(other).ok() && validate(other).ok()) all.push_back(other);
-    };
-    add(machine()->isa, BackendChoice::portable);
-    add(machine()->isa, BackendChoice::llvm);
-    if (machine()->isa == Isa::x86_64_avx512) add(Isa::x86_64_v3, BackendChoice::llvm);
-    if (machine()->isa != Isa::aarch64) add(Isa::x86_64, BackendChoice::llvm);
-    return all;
-}
-
 }  // namespace
 
 TEST_CASE("functions are accurate, on every processor and in both types") {
@@ -172,7 +156,7 @@ TEST_CASE("functions are accurate, on every processor and in both types") {
     Random random(seed());
     const auto count = rounds(20000);
     const std::vector<double> f32 = arguments<float>(random, count), f64 = arguments<double>(random, count);
-    for (const Target& target : targets()) {
+    for (const Target& target : code_generators()) {
         CAPTURE(to_text(target));
         for (const Function& function : functions) {
             CAPTURE(function.formula);
@@ -186,7 +170,7 @@ TEST_CASE("functions are accurate, on every processor and in both types") {
 
 TEST_CASE("functions have the limits at infinities, NaN for NaN, and the signs of zeros") {
     if (!machine().ok()) return;
-    for (const Target& target : targets()) {
+    for (const Target& target : code_generators()) {
         CAPTURE(to_text(target));
         for (const DType type : {DType::f32, DType::f64}) {
             const std::vector<double> x = special_arguments(type);
@@ -209,7 +193,7 @@ TEST_CASE("code generators for CPUs with FMAs make the same bits of functions") 
     Random random(seed());
     const auto count = rounds(20000);
     const std::vector<double> f32 = arguments<float>(random, count), f64 = arguments<double>(random, count);
-    for (const Target& target : targets()) {
+    for (const Target& target : code_generators()) {
         if (target.isa == Isa::x86_64 || target.cpu.backend == BackendChoice::portable) continue;
         CAPTURE(to_text(target));
         for (const Function& function : functions) {

@@ -24,7 +24,8 @@ int64_t random_stride(Random& random, int64_t cols, int64_t element) {
 std::optional<Tensor> random_under(Random& random, const Spec& spec, Tensor output) {
     if (!spec.writes(output) || !random.chance(30)) return std::nullopt;
     const Tensor tensor = random.pick({Tensor::x, Tensor::dy, Tensor::dresidual, Tensor::residual});
-    if (!spec.reads(tensor) || spec.dtype_if(tensor) != spec.dtype_if(output)) return std::nullopt;
+    if (!spec.is_matrix(output) || !spec.reads(tensor) || !spec.is_matrix(tensor)) return std::nullopt;
+    if (spec.axes(tensor) != spec.axes(output) || spec.dtype_if(tensor) != spec.dtype_if(output)) return std::nullopt;
     return tensor;
 }
 
@@ -32,7 +33,7 @@ std::optional<Tensor> random_under(Random& random, const Spec& spec, Tensor outp
 void draw_slice_stride(Random& random, const Case& a_case, Tensor tensor, Layout::Place& place) {
     const int64_t gap = random.chance(50) ? 0 : random.between(1, 17);
     if (!a_case.spec.is_matrix(tensor)) {
-        place.slice_stride = a_case.spec.cols + gap;
+        place.slice_stride = a_case.spec.axes(tensor).width(a_case.spec.cols) + gap;
     } else if (random.chance(60)) {
         place.slice_stride = a_case.rows * place.stride + gap;
     } else {
@@ -49,7 +50,8 @@ Layout make_layout(const Case& a_case) {
     layout.groups = a_case.schedule.row_groups;
     for (Tensor tensor : all_tensors) {
         layout.places[tensor].stride = spec.cols;
-        layout.places[tensor].slice_stride = spec.is_matrix(tensor) ? a_case.rows * spec.cols : spec.cols;
+        layout.places[tensor].slice_stride =
+            spec.is_matrix(tensor) ? a_case.rows * spec.cols : spec.declared_axes(tensor).width(spec.cols);
     }
     // With spec.invariant a GPU accepts whole vectors only.
     const bool aligned = spec.invariant && a_case.target.is_cuda();
@@ -62,7 +64,7 @@ Layout make_layout(const Case& a_case) {
         place.shift = aligned ? 0 : random.between(0, 1);
         place.stride = random_stride(random, spec.cols, size(spec, tensor));
         if (aligned && place.stride % 64 != 0) place.stride = spec.cols;
-        place.slice_stride = spec.is_matrix(tensor) ? a_case.rows * place.stride : spec.cols;
+        place.slice_stride = spec.is_matrix(tensor) ? a_case.rows * place.stride : spec.axes(tensor).width(spec.cols);
         if (spec.has_slices() && spec.axes(tensor).slice && !aligned) draw_slice_stride(random, a_case, tensor, place);
     }
     PerTensor<bool> is_taken;
@@ -101,7 +103,7 @@ Problem::Problem(const Case& a_case, const Geometry& geometry, const Layout& lay
         const auto& place = layout_.places[tensor];
         Argument& argument = arguments_[tensor];
         argument.dtype = spec.dtype(tensor);
-        argument.cols = spec.axes(tensor).column ? spec.cols : 0;
+        argument.cols = spec.axes(tensor).columns(spec.cols);
         if (spec.is_matrix(tensor)) argument.row_stride = place.stride;
         const bool has_slices = spec.axes(tensor).slice && spec.axes(tensor).column;
         if (has_slices && spec.has_slices()) argument.slice_stride = place.slice_stride;
@@ -141,7 +143,8 @@ Problem::Rows Problem::rows(Tensor tensor) const {
     const int64_t element = size(case_.spec, tensor);
     const auto all = static_cast<int64_t>(elements(case_, tensor)) * element;
     const auto& place = layout_.places[tensor];
-    const int64_t width = case_.spec.cols * element, slice_stride = place.slice_stride * element;
+    const int64_t width = case_.spec.axes(tensor).width(case_.spec.cols) * element,
+                  slice_stride = place.slice_stride * element;
     std::byte* data = memory_[owner].data();
     if (case_.spec.is_matrix(tensor))
         return {

@@ -66,6 +66,34 @@ TEST_CASE("every 16-bit value round trips, and midpoints of neighbours round to 
     }
 }
 
+TEST_CASE("every 8-bit value round trips, midpoints round to even, and what is larger becomes the largest") {
+    CHECK(value_of(DType::e4m3, 0x7e) == 448);
+    CHECK(value_of(DType::e4m3, 0x01) == 0x1p-9);
+    CHECK(value_of(DType::e4m3, 0xb8) == -1);
+    CHECK(value_of(DType::e5m2, 0x7b) == 57344);
+    CHECK(value_of(DType::e5m2, 0x01) == 0x1p-16);
+    CHECK(value_of(DType::e5m2, 0x7c) == infinity);
+    for (DType type : {DType::e4m3, DType::e5m2}) {
+        for (double number : {1e30, largest(type) * 1.1, infinity}) {
+            CHECK(value_of(type, bits_of(type, number)) == largest(type));
+            CHECK(value_of(type, bits_of(type, -number)) == -largest(type));
+        }
+        CHECK(std::isnan(value_of(type, bits_of(type, std::nan("")))));
+        int wrong = 0;
+        for (uint32_t bits = 0; value_of(type, bits) < largest(type); ++bits) {
+            const double number = value_of(type, bits), next = value_of(type, bits + 1), middle = (number + next) / 2;
+            for (uint32_t sign : {0u, 0x80u}) {
+                const double factor = sign == 0 ? 1 : -1;
+                wrong += bits_of(type, factor * number) != (bits | sign);
+                wrong += bits_of(type, factor * middle) != ((bits + bits % 2) | sign);
+                wrong += bits_of(type, factor * std::nextafter(middle, 0.0)) != (bits | sign);
+                wrong += bits_of(type, factor * std::nextafter(middle, next)) != ((bits + 1) | sign);
+            }
+        }
+        CHECK(wrong == 0);
+    }
+}
+
 TEST_CASE("rounding to f32 is the machine's") {
     for (double number : {1.0, 0.1, 1e-40, 0x1p-150, 0x1.8p-150, 16777217.0, 3.4028235e38, 3.4028236e38, 1e300}) {
         CHECK(round_to(DType::f32, number) == static_cast<double>(static_cast<float>(number)));

@@ -27,7 +27,12 @@ class FormulaText {
         matrices_ = {"x"};
         if (has_gate) inputs += fmt::format(", z[{},N]", is_shared ? "M" : rows), matrices_.emplace_back("z");
         if (has_rows) inputs += fmt::format(", r[{}]", rows), rows_.emplace_back("r");
-        if (has_scale) inputs += ", gamma[N]", columns_.emplace_back("gamma");
+        if (random_.chance(15)) inputs += ", k[]", rows_.emplace_back("k");
+        if (has_scale) {
+            const bool has_runs = !has_partners_ && random_.chance(30);
+            inputs += fmt::format(", gamma[{}N{}]", has_slices && random_.chance(40) ? "S," : "", has_runs ? "/R" : "");
+            columns_.emplace_back("gamma");
+        }
         for (int64_t i = random_.between(1, 5); i > 0; --i) line();
         // Something of x, in a range that 16-bit types have.
         const std::string last = matrices_.back();
@@ -98,6 +103,14 @@ class FormulaText {
     int count_ = 0;
 };
 
+int64_t random_divisor(Random& random, int64_t of) {
+    std::vector<int64_t> all;
+    for (int64_t each = 1; each <= of / each; ++each) {
+        if (of % each == 0) all.insert(all.end(), {each, of / each});
+    }
+    return all[static_cast<size_t>(random.between(0, static_cast<int64_t>(all.size()) - 1))];
+}
+
 }  // namespace
 
 std::string random_formula(Random& random) { return FormulaText(random).run(); }
@@ -116,13 +129,24 @@ Expected<Spec> random_formula_spec(Random& random, const SpecLimits& limits) {
     const bool has_partners = whole.find("partner") != std::string::npos;
     text += fmt::format(" pass={} cols={}", random.chance(40) ? "forward" : "backward",
                         has_partners ? 2 * drawn.cols : drawn.cols);
+    if (whole.find("/R]") != std::string::npos) text += fmt::format(" R={}", random_divisor(random, drawn.cols));
     if (drawn.rows) text += fmt::format(" rows={}", *drawn.rows);
     if (drawn.has_slices()) text += drawn.slices ? fmt::format(" slices={}", *drawn.slices) : " slices=any";
     const bool wide = random.chance(10);
-    text += fmt::format(" x={}", wide ? "f64" : name(random.pick({DType::f32, DType::bf16, DType::f16})));
-    if (whole.find("gamma?[N]") != std::string::npos || whole.find("gamma[N]") != std::string::npos)
-        text += wide ? " gamma=f64" : " gamma=f32";
+    const bool has_8_bits = !wide && random.chance(20);
+    text += fmt::format(" x={}", wide ? "f64"
+                                 : has_8_bits && random.chance(40)
+                                     ? name(random.pick({DType::e4m3, DType::e5m2}))
+                                     : name(random.pick({DType::f32, DType::bf16, DType::f16})));
+    if (has_8_bits && random.chance(70))
+        text += fmt::format(" {}={}", text.find("pass=forward") != std::string::npos ? "y" : random.pick({"dx", "dy"}),
+                            name(random.pick({DType::e4m3, DType::e5m2})));
+    if (whole.find("gamma") != std::string::npos)
+        text +=
+            wide ? " gamma=f64" : fmt::format(" gamma={}", name(random.pick({DType::f32, DType::f32, DType::bf16})));
     if (random.chance(15)) text += " invariant=1";
+    if (text.find("pass=backward") != std::string::npos && whole.find("k[]") != std::string::npos && random.chance(60))
+        text += random.chance(50) ? " out=dk" : " out=dx,dk";
     if (text.find("pass=forward") != std::string::npos) {
         std::string outputs = "y";
         for (const char* optional : {"s", "m"}) {

@@ -6,10 +6,11 @@
         [CASE ...]
 
 CASE: gated_rmsnorm:8192x4096:bf16, backward; forward:gated_rmsnorm:8192x4096:bf16; slices before the rows:
-qk_norm_rope:16x16384x128:bf16, whose x is a view of [rows, 3, slices, cols], as a projection makes queries, keys and values.
+qk_norm_rope:16x16384x128:bf16, whose x is a view of [rows, 3, slices, cols], as a projection makes queries, keys and values;
+groupnorm:32x8x40960/4096:bf16, 8 images in 32 groups of 40960 elements, 4096 to a channel.
 
-    normjit       the Python package's formula, with rstd from the forward pass
-    recompute     the same without a saved rstd
+    normjit       the Python package's formula, with the statistics of the forward pass
+    recompute     the same without saved statistics
     torch         the operators of the formula in torch code and their autograd
     compile       torch.compile of this code with its defaults
     compile-best  the fastest of several settings of torch.compile
@@ -35,7 +36,7 @@ TYPES = {"f32": torch.float32, **gpu_peers.DTYPES}
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "templates/norms"
 GPU_CASES = [f"{form}{case}:bf16" for case in ("gated_rmsnorm:1048576x128", "gated_rmsnorm:8192x4096",
              "rmsnorm_of_gated:8192x4096", "qk_norm_rope:16x16384x128", "softmax:16384x4096", "l2norm:262144x128",
-             "dynamic_tanh:16384x4096") for form in ("", "forward:")]
+             "dynamic_tanh:16384x4096", "groupnorm:32x32x40960/4096") for form in ("", "forward:")]
 CPU_CASES = [f"{form}{case}" for case in ("gated_rmsnorm:8192x4096:bf16", "gated_rmsnorm:8192x4096:f32",
              "gated_rmsnorm:512x4096:f32", "rmsnorm_silu:8192x4096:bf16", "rmsnorm_silu:8192x4096:f32",
              "softmax:8192x4096:f32") for form in ("", "forward:")]
@@ -74,8 +75,14 @@ def dynamic_tanh(x, gamma, beta):
     return (torch.tanh(x.float() * 0.5) * gamma.float() + beta.float()).to(x.dtype)
 
 
+def groupnorm(x, gamma, beta):
+    images = x.transpose(0, 1)
+    y = functional.group_norm(images.reshape(images.shape[0], gamma.numel(), -1), x.shape[0], gamma.view(-1), beta.view(-1), EPS)
+    return y.view(images.shape).transpose(0, 1)
+
+
 NORMS = {each.__name__: each for each in (gated_rmsnorm, rmsnorm_of_gated, rmsnorm_silu, qk_norm_rope, softmax, l2norm,
-                                          dynamic_tanh)}
+                                          dynamic_tanh, groupnorm)}
 RMSNORM_SILU = """norm rmsnorm_silu(x[M,N], gamma?[N]) -> y[M,N], rstd?[M]
     rstd = rsqrt(row_mean(x * x) + eps)
     y    = silu(x * rstd * gamma)"""
@@ -89,6 +96,7 @@ class Problem:
         if forward not in ([], ["forward"]) or self.norm not in NORMS or type_name not in TYPES:
             raise ValueError(f"{case}: a norm is one of {' '.join(NORMS)}, a type one of {' '.join(TYPES)}")
         self.case, self.is_forward, dtype = case, bool(forward), TYPES[type_name]
+        shape, _, run = shape.partition("/")
         shape = tuple(int(part) for part in shape.split("x"))
         torch.manual_seed(1)
         make = lambda *dims: torch.randn(*dims, device=device).to(dtype)
@@ -100,6 +108,10 @@ class Problem:
             axes = self.formula.axes(name)
             if axes == "N":
                 self.inputs[name] = 1 + 0.1 * make(shape[-1])
+            elif axes == "S,N":
+                self.inputs[name] = 1 + 0.1 * make(shape[0], shape[-1] // int(run))
+            elif run:
+                self.inputs[name] = make(shape[1], shape[0], shape[2]).transpose(0, 1)
             elif axes == "M,N" and len(shape) == 3:
                 self.inputs[name] = make(*shape[1:])
             elif len(shape) == 3:
@@ -107,7 +119,7 @@ class Problem:
             else:
                 self.inputs[name] = make(*shape)
         self.wanted = [name for name in self.inputs if name not in ("cos", "sin")]
-        self.dy = torch.empty_like(self.inputs["x"]).copy_(make(*shape))
+        self.dy = torch.empty_like(self.inputs["x"], memory_format=torch.preserve_format).copy_(make(*shape))
         numbers = {"eps": EPS, "gamma_offset": 0, "alpha": 0.5}
         self.numbers = {name: value for name, value in numbers.items() if name in self.formula.text}
         results = [self.dy] if self.is_forward else [self.dy, *(self.inputs[name] for name in self.wanted)]
@@ -119,8 +131,10 @@ def ours(p, saves):
         out = {"y": torch.empty_like(p.dy)}
         return lambda: p.formula(**p.inputs, **p.numbers, out=out)
     saved = {}
-    if saves and "rstd" in p.formula.outputs:
-        saved = {"rstd": p.formula(**p.inputs, **p.numbers, outputs=("rstd",)).rstd}
+    if saves:
+        statistics_ = [name for name in ("mean", "rstd") if name in p.formula.outputs]
+        made = p.formula(**p.inputs, **p.numbers, outputs=statistics_) if statistics_ else ()
+        saved = dict(zip(statistics_, made))
     out = {f"d{name}": torch.empty_like(p.inputs[name]) for name in p.wanted}
     return lambda: p.formula.backward(**p.inputs, dy=p.dy, **saved, **p.numbers, out=out)
 

@@ -118,7 +118,8 @@ Expected<std::vector<OutputCheck>> check_outputs(const Problem& problem,
         if (!spec.writes(tensor)) continue;
         OutputCheck& check = checks.emplace_back();
         check.name = spec.name(tensor);
-        const auto row = static_cast<size_t>(spec.axes(tensor).column ? spec.cols : problem.elements(tensor));
+        const auto row = static_cast<size_t>(spec.axes(tensor).column ? spec.axes(tensor).width(spec.cols)
+                                                                      : problem.elements(tensor));
         check.ours = distance_of(expected[tensor], row, spec.dtype(tensor), problem.tensors[tensor].data(), {});
         if (const auto& gradient = foreign[tensor]) {
             check.foreign = distance_of(expected[tensor], row, gradient->type, gradient->data.data(),

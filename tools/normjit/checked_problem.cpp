@@ -55,7 +55,8 @@ class CpuCheckedProblem final : public CheckedProblem {
         }
         const int64_t groups = kernel.artifact().geometry.groups(data_.batch().all_rows(), arguments.workspace_bytes);
         for (const ExpectedOutputs::Columns& columns : expected_.columns_to_check()) {
-            const void* elements = data_.element(columns.output, columns.slice * data_.spec().cols);
+            const void* elements = data_.element(
+                columns.output, columns.slice * data_.spec().axes(columns.output).width(data_.spec().cols));
             NORMJIT_RETURN_IF_ERROR(expected_.check_columns(columns, elements, groups));
         }
         return {};

@@ -110,7 +110,7 @@ ExpectedOutputs::Inputs ExpectedOutputs::rows_of(const Inputs& inputs, int64_t s
             part[tensor].insert(part[tensor].end(), all.begin() + row * width, all.begin() + (row + 1) * width);
         };
         if (spec_.axes(tensor).is_columns()) {
-            copy(spec_.is_per_slice(tensor) ? slice % made_.slices : 0, spec_.cols);
+            copy(spec_.is_per_slice(tensor) ? slice % made_.slices : 0, spec_.axes(tensor).width(spec_.cols));
             continue;
         }
         for (int64_t i = first; i < first + count; ++i) {

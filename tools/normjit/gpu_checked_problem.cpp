@@ -22,7 +22,7 @@ class GpuCheckedProblem final : public CheckedProblem {
         const Spec& spec = problem_.spec();
         std::vector<char> data;
         const auto read = [&](Tensor tensor, int64_t row) {
-            const int64_t elements = spec.axes(tensor).column ? spec.cols : 1;
+            const int64_t elements = spec.axes(tensor).width(spec.cols);
             const int64_t bytes = elements * static_cast<int64_t>(size_of(spec.dtype(tensor)));
             data.resize(static_cast<size_t>(bytes));
             return problem_.tensor(tensor).read(row * bytes, data.data(), bytes);

@@ -37,7 +37,8 @@ struct Shape {
 Shape shape_of(Tensor tensor, const Spec& spec) {
     if (spec.formula) {
         const std::string_view name = spec.name(tensor);
-        return name == "gamma" ? Shape{1, 0.1} : name == "beta" ? Shape{0, 0.1} : Shape{0, 1};
+        const bool is_factor = name == "gamma" || spec.axes(tensor).is_scalar();
+        return is_factor ? Shape{1, 0.1} : name == "beta" ? Shape{0, 0.1} : Shape{0, 1};
     }
     switch (tensor) {
         case Tensor::x:

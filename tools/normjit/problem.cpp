@@ -24,7 +24,7 @@ Status check_memory(const Spec& spec, Batch batch) {
         if (!spec.has(tensor)) continue;
         const double rows = static_cast<double>(batch.rows) * static_cast<double>(batch.slices);
         const double slices = spec.is_per_slice(tensor) ? static_cast<double>(batch.slices) : 1;
-        const double cols = spec.axes(tensor).column ? static_cast<double>(spec.cols) : 1;
+        const auto cols = static_cast<double>(spec.axes(tensor).width(spec.cols));
         const double elements = (spec.axes(tensor).row ? rows : slices) * cols;
         needed += elements * static_cast<double>(size_of(spec.dtype(tensor)));
     }
@@ -73,7 +73,7 @@ Arguments Problem::arguments() const {
         Argument& argument = arguments[tensor];
         argument.data = tensors[tensor].data();
         argument.dtype = spec.dtype(tensor);
-        argument.cols = spec.axes(tensor).column ? spec.cols : 0;
+        argument.cols = spec.axes(tensor).columns(spec.cols);
         if (spec.is_matrix(tensor)) argument.row_stride = row_stride(tensor);
     }
     arguments.workspace = workspace.data();

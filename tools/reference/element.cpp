@@ -28,6 +28,10 @@ constexpr Format format_of(DType type) {
             return {11, -14, 15};
         case DType::f64:
             return {53, -1022, 1023};
+        case DType::e4m3:
+            return {4, -6, 8};
+        case DType::e5m2:
+            return {3, -14, 15};
     }
     return {};
 }
@@ -82,6 +86,32 @@ uint16_t encode_bf16(double number) {
     return static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(number)) >> 16);
 }
 
+/// Returns the value of a code by its definition; of e4m3 only the code without a zero is a NaN, and none is infinite.
+double decode_8bit(DType type, uint8_t code) {
+    const Format format = format_of(type);
+    const int fraction_bits = format.digits - 1;
+    const int exponent = (code & 0x7f) >> fraction_bits, fraction = code & ((1 << fraction_bits) - 1);
+    double size = std::ldexp(fraction, format.least - fraction_bits);
+    if (exponent > 0) size = std::ldexp((1 << fraction_bits) + fraction, format.least + exponent - 1 - fraction_bits);
+    if (type == DType::e4m3 && (code & 0x7f) == 0x7f) size = std::numeric_limits<double>::quiet_NaN();
+    if (type == DType::e5m2 && exponent == 31)
+        size = fraction == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+    return code & 0x80 ? -size : size;
+}
+
+/// `number` is a finite value of the type, or a NaN: its code is the one with this value.
+uint8_t encode_8bit(DType type, double number) {
+    if (std::isnan(number)) return 0x7f;
+    const auto sign = static_cast<uint8_t>(std::signbit(number) ? 0x80 : 0);
+    uint8_t low = 0, high = 0x7f;  // the codes without a sign are in the order of their values
+    while (low < high) {
+        const auto middle = static_cast<uint8_t>((low + high) / 2);
+        const bool is_below = decode_8bit(type, middle) < std::fabs(number);
+        is_below ? low = static_cast<uint8_t>(middle + 1) : high = middle;
+    }
+    return sign | low;
+}
+
 }  // namespace
 
 double decode(DType type, const void* element) {
@@ -94,6 +124,9 @@ double decode(DType type, const void* element) {
             return decode_f16(load<uint16_t>(element));
         case DType::f64:
             return load<double>(element);
+        case DType::e4m3:
+        case DType::e5m2:
+            return decode_8bit(type, load<uint8_t>(element));
     }
     return std::numeric_limits<double>::quiet_NaN();
 }
@@ -108,6 +141,9 @@ void encode(DType type, double number, void* element) {
             return store(encode_f16(round_to(type, number)), element);
         case DType::f64:
             return store(number, element);
+        case DType::e4m3:
+        case DType::e5m2:
+            return store(encode_8bit(type, round_to(type, number)), element);
     }
 }
 
@@ -124,6 +160,7 @@ void encode(DType type, const std::vector<double>& numbers, void* elements) {
 }
 
 double round_to(DType type, double number) {
+    if (is_8bit(type) && std::fabs(number) > largest(type)) return std::copysign(largest(type), number);
     if (type == DType::f64 || !std::isfinite(number)) return number;
     // At this size a double's last place is one spacing of the type, so that the addition rounds.
     const double shift = 0x1.8p52 * spacing(type, number);
@@ -139,6 +176,7 @@ double spacing(DType type, double number) {
 }
 
 double largest(DType type) {
+    if (type == DType::e4m3) return 448;  // the next value would have the code of the NaN
     const Format format = format_of(type);
     return (2.0 - power_of_two(1 - format.digits)) * power_of_two(format.most);
 }

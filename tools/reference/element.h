@@ -19,7 +19,7 @@ void encode(DType type, double number, void* element);
 std::vector<double> decode(DType type, const void* elements, int64_t count);
 void encode(DType type, const std::vector<double>& numbers, void* elements);
 
-/// Returns the nearest value of the type, infinite beyond its range.
+/// Returns the nearest value of the type; beyond its range it is infinite, or the largest one of an 8-bit type.
 double round_to(DType type, double number);
 
 /// Returns the distance between neighbouring values of the type at `number`; near 0 that of denormals. `number` must be

@@ -14,7 +14,7 @@ template <class Real>
 class FormulaComputation : FormulaRows<Real> {
     using Rows = FormulaRows<Real>;
     using Rows::at, Rows::axes, Rows::evaluate, Rows::offset, Rows::partner_of, Rows::row_of, Rows::value,
-        Rows::value_of;
+        Rows::value_of, Rows::with_headroom;
     using Rows::spec_, Rows::inputs_, Rows::program_, Rows::made_, Rows::cols_, Rows::slice_, Rows::row_, Rows::values_;
 
   public:
@@ -116,9 +116,10 @@ class FormulaComputation : FormulaRows<Real> {
         Numbers& adjoint = adjoints_[static_cast<size_t>(id)];
         const size_t size = program_.operations[static_cast<size_t>(id)].has_cols ? cols_ : 1;
         Numbers reduced = terms;
+        for (Number& term : reduced) term = with_headroom(term);
         if (terms.size() > size) {
             Sum<Real> sum;
-            for (const Number& term : terms) sum.add(term);
+            for (const Number& term : reduced) sum.add(term);
             reduced = {sum.total(spec_.cols / Rounding<Real>::lanes + 16)};
         } else {
             reduced.resize(size, terms[0]);
@@ -127,7 +128,7 @@ class FormulaComputation : FormulaRows<Real> {
             adjoint = reduced;
             return;
         }
-        for (size_t j = 0; j < size; ++j) adjoint[j] = adjoint[j] + reduced[j];
+        for (size_t j = 0; j < size; ++j) adjoint[j] = with_headroom(adjoint[j] + reduced[j]);
     }
 
     template <class Term>
@@ -296,13 +297,27 @@ class FormulaComputation : FormulaRows<Real> {
         return values_[output];
     }
 
+    /// Sums the columns of each run.
+    Numbers sums_of_runs(Tensor tensor, const Numbers& columns) const {
+        const auto run = static_cast<size_t>(axes(tensor).run);
+        if (run == 1) return columns;
+        Numbers sums;
+        for (size_t first = 0; first < columns.size(); first += run) {
+            Sum<Real> sum;
+            for (size_t j = first; j < first + run; ++j) sum.add(columns[j]);
+            sums.push_back(sum.total(static_cast<int64_t>(run)));
+        }
+        return sums;
+    }
+
     void write_sums(bool per_slice) {
         for (const Tensor tensor : all_tensors) {
             if (!spec_.writes(tensor) || !axes(tensor).is_columns() || axes(tensor).slice != per_slice) continue;
             const int64_t depth = all_rows_ * (per_slice ? 1 : made_.slices) + 1;
-            const Numbers more = columns_of(tensor, depth, 1), totals = columns_of(tensor, depth, 0);
-            for (size_t j = 0; j < cols_; ++j) {
-                const size_t i = (per_slice ? slice_ * cols_ : 0) + j;
+            const Numbers more = sums_of_runs(tensor, columns_of(tensor, depth, 1)),
+                          totals = sums_of_runs(tensor, columns_of(tensor, depth, 0));
+            for (size_t j = 0; j < totals.size(); ++j) {
+                const size_t i = (per_slice ? slice_ * totals.size() : 0) + j;
                 const Number& total = totals[j];
                 const bool adds = spec_.accumulates(tensor);
                 write(tensor, i, adds ? Number{static_cast<Real>(inputs_[tensor][i]), 0} + total : total);

@@ -8,6 +8,8 @@
 #include "formula_program.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <vector>
 
 namespace normjit::reference {
@@ -34,13 +36,14 @@ class FormulaRows {
         const Axes& its = axes(tensor);
         const size_t slice = its.slice ? slice_ : 0;
         const size_t row = its.row ? slice * static_cast<size_t>(made_.rows) + row_ : slice;
-        return row * (its.column ? cols_ : 1);
+        return row * static_cast<size_t>(its.width(spec_.cols));
     }
     Numbers row_of(Tensor tensor) const {
         Numbers numbers(axes(tensor).column ? cols_ : 1);
         if (!spec_.depends_on(tensor)) return numbers;  // nothing asked for depends on it
+        const auto run = static_cast<size_t>(axes(tensor).run);
         for (size_t j = 0; j < numbers.size(); ++j)
-            numbers[j] = {static_cast<Real>(inputs_[tensor][offset(tensor) + j]), 0};
+            numbers[j] = {static_cast<Real>(inputs_[tensor][offset(tensor) + j / run]), 0};
         return numbers;
     }
     static Number narrow(double option) {
@@ -83,9 +86,18 @@ class FormulaRows {
         for (size_t j = 0; j < result.size(); ++j) {
             const bool is_partner = operation.kind == Kind::partner;
             const Number& a = at(operation.operands[0], is_partner ? partner_of(j) : j);
-            result[j] = element(operation, function, a, at(operation.operands.back(), j));
+            result[j] = with_headroom(element(operation, function, a, at(operation.operands.back(), j)));
         }
         return result;
+    }
+
+    /// The compiler may multiply factors in another order, and take them out of sums. Nothing is sure where the product
+    /// of two such numbers would overflow.
+    static Number with_headroom(const Number& number) {
+        static const Real most = std::sqrt(Rounding<Real>::most);
+        return std::fabs(number.value) + number.error <= most
+                   ? number
+                   : Number{number.value, std::numeric_limits<Real>::infinity()};
     }
 
     Number row_max(int of) const {

@@ -138,7 +138,7 @@ class FinalReduceEmitter {
     void finish(const Sums& sums, Registers& registers, Lanes lanes) {
         const auto place = [&](Tensor tensor) -> Address {
             m_.set(m_.temporary(), address(offsetof(FinalTask, data) + plan_.operands.place(tensor) * sizeof(void*)));
-            return {m_.temporary(), column_, static_cast<int>(plan_.operands.of(tensor).bytes())};
+            return {m_.temporary(), column_, static_cast<int>(size_of(plan_.function.dtype(tensor)))};
         };
         const auto type = [&](Tensor tensor) { return plan_.function.dtype(tensor); };
         Environment around;

@@ -25,7 +25,7 @@ enum class Instruction : uint8_t {
     max_number,  ///< the same, for a b that is not NaN
     compare,
     copysign,
-    scale,
+    ldexp,
     mantissa,
     exponent,  ///< as ir/ops.def says
     round_bf16,

@@ -96,6 +96,11 @@ Address RowLoops::slot(ValueId id, Block block) const {
 }
 
 Vector RowLoops::load_row_input(Vector to, Tensor tensor, Block block) {
+    if (plan_.operands.of(tensor).axes.is_scalar()) {
+        m_.set(m_.temporary(), data(tensor));
+        const bool has_lanes = m_.rows_at_once() > 1;
+        return has_lanes ? m_.broadcast(to, {m_.temporary()}) : m_.read_rows(to, {m_.temporary()});
+    }
     const int64_t bytes = plan_.operands.of(tensor).bytes();
     m_.set(m_.temporary(), block_[tensor]);
     if (block == Block::next) m_.add(m_.temporary(), cpu_.row_block * bytes);
@@ -172,7 +177,7 @@ void RowLoops::begin_group() {
     for (const Operand& operand : plan_.operands) {
         if (operand.axes.row) {
             m_.set(block_[operand.tensor], data(operand.tensor));
-        } else if (!operand.is_written()) {
+        } else if (operand.axes.column && !operand.is_written()) {
             m_.set(pointer_[operand.tensor], data(operand.tensor));
         }
     }

@@ -139,8 +139,8 @@ class Selector {
             case Op::like:
             case Op::copysign:
                 return Instruction::copysign;
-            case Op::scale:
-                return Instruction::scale;
+            case Op::ldexp:
+                return Instruction::ldexp;
             case Op::mantissa:
                 return Instruction::mantissa;
             case Op::exponent:

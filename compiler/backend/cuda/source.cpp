@@ -22,7 +22,7 @@ using plan::Sweep;
 constexpr std::string_view device_function = "static __device__ __forceinline__ void";
 
 std::string_view type_name(DType type) {
-    constexpr std::string_view names[] = {"float", "bf16", "f16", "double"};
+    constexpr std::string_view names[] = {"float", "bf16", "f16", "double", "e4m3", "e5m2"};
     return names[static_cast<size_t>(type)];
 }
 
@@ -119,6 +119,12 @@ class Printer {
         return mask_of(operands, [](const Operand& operand) { return operand.is_per_slice(); });
     }
 
+    static std::string runs(std::span<const Operand> operands) {
+        std::vector<int64_t> all;
+        for (const Operand& operand : operands) all.push_back(operand.axes.run);
+        return all.empty() ? "1" : fmt::format("{}", fmt::join(all, ", "));
+    }
+
     bool reads(const Sweep& sweep, Tensor tensor) const {
         for (const auto* ids : {&sweep.elements, &sweep.column_values}) {
             for (const ValueId id : *ids) {
@@ -149,8 +155,12 @@ class Printer {
              plan_.spec.has_slices(), plan_.spec.has_per_slice());
         const auto is_shared = [&](const Operand& matrix) { return plan_.spec.has_slices() && !matrix.axes.slice; };
         line("    static constexpr uint32 matrices_shared = {};", mask_of(operands_.matrices(), is_shared));
+        const auto is_scalar = [](const Operand& input) { return input.axes.is_scalar(); };
+        line("    static constexpr int scalar_inputs = {};", std::ranges::count_if(operands_.rows(), is_scalar));
         line("    static constexpr uint32 columns_per_slice = {}, outputs_per_slice = {};",
              mask_per_slice(operands_.columns()), mask_per_slice(operands_.column_outputs()));
+        line("    static constexpr int column_runs[] = {{{}}}, output_runs[] = {{{}}};", runs(operands_.columns()),
+             runs(operands_.column_outputs()));
         line("    static constexpr int row_bytes = {}, scalars = {}, scalar_parts = {};", plan_.geometry.cuda.row_bytes,
              operands_.scalar_outputs().size(), plan_.cuda().scalar_parts);
         if (has_final_reduce()) {
@@ -383,10 +393,12 @@ class Printer {
         line("}}\n");
     }
 
-    /// Prints the last launch, which all paths share.
+    /// Prints the last launch, which all paths share unless their partials differ.
     void final_reduce() {
-        const PlannedPath& planned = plan_.cuda().paths.front();
-        if (has_final_reduce()) kernel(planned, planned.path.launches.back());
+        for (const PlannedPath& planned : plan_.cuda().paths) {
+            if (has_final_reduce()) kernel(planned, planned.path.launches.back());
+            if (!operands_.has_sums_of_runs()) return;
+        }
     }
 
     const plan::Plan& plan_;

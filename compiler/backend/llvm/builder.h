@@ -6,6 +6,7 @@
 #include "backend/cpu/instruction.h"
 #include "backend/cpu/unit.h"
 #include "backend/llvm/processor.h"
+#include "support/narrow.h"
 
 #include "normjit/dtype.h"
 
@@ -108,6 +109,8 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Value* packed(const Vectors& value, DType type);
     llvm::Value* to_compute(llvm::Value* elements, DType type);
     llvm::Value* from_compute(llvm::Value* value, DType type);
+    llvm::Value* from_8bit(llvm::Value* codes, DType type);
+    llvm::Value* to_8bit(llvm::Value* value, const SmallFormat& format);
     llvm::Value* from_half_bits(llvm::Value* words);
     llvm::Value* to_half_bits(llvm::Value* value);
     llvm::Value* round_to_bf16(llvm::Value* value);
@@ -123,7 +126,7 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Value* as_floats(llvm::Value* integers);
     llvm::Value* select_by_size(Instruction instruction, llvm::Value* a, llvm::Value* b);
     llvm::Value* compare(llvm::Value* a, llvm::Value* b);
-    llvm::Value* scale(llvm::Value* a, llvm::Value* b);
+    llvm::Value* ldexp(llvm::Value* a, llvm::Value* b);
     llvm::Value* mantissa(llvm::Value* a);
     llvm::Value* exponent(llvm::Value* a);
     llvm::Value* exponent_bits(llvm::Value* scaled);

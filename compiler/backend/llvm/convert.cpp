@@ -32,7 +32,7 @@ int lanes_of(const Value* value) {
 llvm::Type* Builder::memory_type(DType type) {
     return type == DType::f64   ? getDoubleTy()
            : type == DType::f32 ? getFloatTy()
-                                : static_cast<llvm::Type*>(getInt16Ty());
+                                : static_cast<llvm::Type*>(getIntNTy(8 * static_cast<unsigned>(size_of(type))));
 }
 
 llvm::Type* Builder::like(llvm::Type* type, llvm::Type* element) {
@@ -150,6 +150,9 @@ Value* Builder::to_compute(Value* elements, DType type) {
             if (!features_.half) return from_half_bits(elements);
             return CreateFPExt(CreateBitCast(elements, like(elements->getType(), getHalfTy())),
                                like(elements->getType(), getFloatTy()));
+        case DType::e4m3:
+        case DType::e5m2:
+            return from_8bit(elements, type);
         case DType::f32:
         case DType::f64:
             break;
@@ -157,8 +160,42 @@ Value* Builder::to_compute(Value* elements, DType type) {
     return elements;
 }
 
+/// Makes f16 of the codes. e5m2 is the upper half of one; an e4m3 has a bit of its exponent less, and its values become
+/// 2^-8 times as large.
+Value* Builder::from_8bit(Value* codes, DType type) {
+    Value* words = CreateZExt(codes, like(codes->getType(), getInt16Ty()));
+    if (type == DType::e5m2) return to_compute(CreateShl(words, 8), DType::f16);
+    Value* magnitude = CreateAnd(words, bits(words, 0x7f));
+    Value* moved = CreateOr(CreateShl(magnitude, 7), CreateShl(CreateAnd(words, bits(words, 0x80)), 8));
+    Value* number = to_compute(moved, DType::f16);
+    Value* scaled = CreateFMul(number, this->number(256, number->getType()));
+    Value* is_nan = CreateICmpEQ(magnitude, bits(words, 0x7f));
+    return CreateSelect(is_nan, llvm::ConstantFP::getQNaN(scaled->getType()), scaled);
+}
+
+/// Rounds as to_small() does.
+Value* Builder::to_8bit(Value* value, const SmallFormat& format) {
+    Value* all = as_integers(value);
+    Value* whole = as_floats(CreateAnd(all, bits(all, 0x7fffffff)));
+    Value* most = number(static_cast<double>(format.largest), value->getType());
+    Value* magnitude = CreateSelect(CreateFCmpOGT(whole, most), most, whole);
+    Value* aligner = number(static_cast<double>(format.aligner()), value->getType());
+    Value* denormal = CreateSub(as_integers(CreateFAdd(magnitude, aligner)), as_integers(aligner));
+    Value* exact = as_integers(magnitude);
+    Value* odd = CreateAnd(CreateLShr(exact, format.cut()), bits(exact, 1));
+    Value* half = bits(exact, (1u << (format.cut() - 1)) - 1);
+    Value* normal =
+        CreateSub(CreateLShr(CreateAdd(CreateAdd(exact, half), odd), format.cut()), bits(exact, format.rebias()));
+    Value* least = number(static_cast<double>(format.smallest_normal()), value->getType());
+    Value* code = CreateSelect(CreateFCmpOLT(magnitude, least), denormal, normal);
+    code = CreateOr(code, CreateAnd(CreateLShr(all, 24), bits(all, 0x80)));
+    code = CreateSelect(CreateFCmpUNO(value, value), bits(all, small_nan), code);
+    return CreateTrunc(code, like(value->getType(), getInt8Ty()));
+}
+
 /// Converts to the memory type. bf16 goes through pack_bf16() instead.
 Value* Builder::from_compute(Value* value, DType type) {
+    if (is_8bit(type)) return to_8bit(value, type == DType::e4m3 ? e4m3_format : e5m2_format);
     if (type != DType::f16) return value;
     llvm::Type* words = like(value->getType(), getInt16Ty());
     if (!features_.half) return CreateTrunc(to_half_bits(value), words);

@@ -38,8 +38,8 @@ Value* Builder::function(Instruction instruction, Value* a, Value* b) {
             return compare(a, b);
         case Instruction::copysign:
             return CreateBinaryIntrinsic(llvm::Intrinsic::copysign, a, b);
-        case Instruction::scale:
-            return scale(a, b);
+        case Instruction::ldexp:
+            return ldexp(a, b);
         case Instruction::mantissa:
             return mantissa(a);
         case Instruction::exponent:
@@ -65,7 +65,7 @@ Value* Builder::compare(Value* a, Value* b) {
 
 /// Multiplies by two powers of two, each the half of 2^b: only the second product can leave the range of normal
 /// numbers. An addition moves the integer into the lowest bits.
-Value* Builder::scale(Value* a, Value* b) {
+Value* Builder::ldexp(Value* a, Value* b) {
     const Layout& layout = layout_of(b);
     Value* moved = number(1.5 * layout.integers, b->getType());
     Value* power = CreateSub(as_integers(CreateFAdd(b, moved)), as_integers(moved));

@@ -215,7 +215,7 @@ Vector LlvmMachine::compute(Instruction instruction, Vector, Vector a, Vector b,
         case Instruction::max_number:
         case Instruction::compare:
         case Instruction::copysign:
-        case Instruction::scale:
+        case Instruction::ldexp:
         case Instruction::mantissa:
         case Instruction::exponent:
             return out(b_.function(instruction, in(a), in(b)));

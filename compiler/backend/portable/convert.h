@@ -40,6 +40,12 @@ void load(T* to, const void* data, int64_t first, int64_t count, DType type) {
             case DType::f16:
                 to[i] = from_f16(element<uint16_t>(data, first + i));
                 break;
+            case DType::e4m3:
+                to[i] = from_e4m3(element<uint8_t>(data, first + i));
+                break;
+            case DType::e5m2:
+                to[i] = from_e5m2(element<uint8_t>(data, first + i));
+                break;
         }
     }
 }
@@ -59,6 +65,12 @@ void store(void* data, int64_t first, int64_t count, const T* from, DType type) 
                 break;
             case DType::f16:
                 set_element(data, first + i, to_f16(static_cast<float>(from[i])));
+                break;
+            case DType::e4m3:
+                set_element(data, first + i, to_small(static_cast<float>(from[i]), e4m3_format));
+                break;
+            case DType::e5m2:
+                set_element(data, first + i, to_small(static_cast<float>(from[i]), e5m2_format));
                 break;
         }
     }

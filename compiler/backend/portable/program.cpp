@@ -25,14 +25,14 @@ struct PortableProgram::Impl {
 
 namespace {
 
-bool same_tensors(const Spec& spec, const ir::Function& function) {
+bool same_tensors(const Spec& spec, const ir::Function& declared, const ir::Function& function) {
     for (const ir::Value& value : function.values) {
         if (value.op != ir::Op::input) continue;
-        if (!spec.depends_on(value.tensor) || spec.dtype_if(value.tensor) != function.operand(value.tensor).dtype)
+        if (!spec.depends_on(value.tensor) || declared.dtype(value.tensor) != function.dtype(value.tensor))
             return false;
     }
     for (const ir::Output& output : function.outputs) {
-        if (spec.dtype_if(output.tensor) != function.operand(output.tensor).dtype) return false;
+        if (!spec.writes(output.tensor) || declared.dtype(output.tensor) != function.dtype(output.tensor)) return false;
     }
     return function.cols == spec.cols && function.compute == spec.compute();
 }
@@ -44,10 +44,12 @@ Expected<PortableProgram> PortableProgram::make(const Artifact& artifact) {
     const DefaultSettings settings;  // applies to the formula's numbers
     const Spec spec = kernel_spec(artifact.spec);
     const auto* text = reinterpret_cast<const char*>(artifact.code.data());
-    NORMJIT_TRY(ir::Function function, ir::parse({text, artifact.code.size()}, frontend::declare(spec).operands));
+    const ir::Function declared = frontend::declare(spec);
+    NORMJIT_TRY(ir::Function function, ir::parse({text, artifact.code.size()}, declared.operands));
     NORMJIT_RETURN_IF_ERROR(ir::verify(function));
-    if (!same_tensors(spec, function)) return invalid_argument("portable: the formula is not of the spec");
-    function = passes::assign_sweeps(function);
+    if (!same_tensors(spec, declared, function)) return invalid_argument("portable: the formula is not of the spec");
+    // The text repeats a constant at each use, so that the function has more values than the one that was compiled.
+    function = passes::assign_sweeps(passes::remove_dead(passes::merge_common(function)));
     NORMJIT_TRY(plan::Plan plan, plan::build(spec, artifact.schedule, artifact.target, std::move(function)));
     plan.geometry.cpu.split_rows = 0;  // there is no code for parts of columns
     if (plan.geometry != artifact.geometry) return invalid_argument("portable: the geometry is not of the formula");

@@ -56,7 +56,8 @@ class Rows {
         const ir::Value& value = function_[id];
         if (value.op == Op::input) {
             T number = 0;
-            load(&number, data_of(value.tensor), row_, 1, function_.dtype(value.tensor));
+            const bool is_scalar = function_.operand(value.tensor).shape == ir::Shape::scalar;
+            load(&number, data_of(value.tensor), is_scalar ? 0 : row_, 1, function_.dtype(value.tensor));
             chunk(id).fill(number);
         } else {
             compute(id);

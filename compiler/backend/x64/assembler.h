@@ -6,6 +6,7 @@
 #include "backend/cpu/unit.h"
 #include "backend/x64/code_buffer.h"
 #include "backend/x64/registers.h"
+#include "support/narrow.h"
 
 #include "normjit/dtype.h"
 #include "normjit/target.h"
@@ -121,6 +122,8 @@ class Assembler : private CodeBuffer, public ReservedRegisters, public Xbyak::Co
         Zmms value;
     };
     void load_register(const Zmm& to, const Xbyak::Address& from, DType type, const Xbyak::Opmask& mask, Lanes lanes);
+    void load_8bit(const Zmm& to, const Xbyak::Address& from, DType type, const Xbyak::Opmask& mask, Lanes lanes);
+    void round_to_8bit(const Zmm& value, const SmallFormat& format);
     void load_bf16_pair(const Zmms& to, const Xbyak::Address& from, Lanes lanes);
     void store_register(const Xbyak::Address& to, const Zmm& value, DType type, const Xbyak::Opmask& mask, Lanes lanes,
                         Caching caching);

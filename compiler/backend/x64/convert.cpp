@@ -2,6 +2,8 @@
 // Conversions between tensors in memory and units of the compute type in registers.
 #include "backend/x64/assembler.h"
 
+#include <bit>
+
 namespace normjit::backend::x64 {
 
 using namespace Xbyak;
@@ -43,7 +45,30 @@ void Assembler::load_register(const Zmm& to, const Address& from, DType type, co
             vpmovzxwd(target, from);
             vpslld(to, to, 16);
             break;
+        case DType::e4m3:
+        case DType::e5m2:
+            load_8bit(to, from, type, mask, lanes);
+            break;
     }
+}
+
+/// Makes f16 of the codes. e5m2 is the upper half of one; an e4m3 has a bit of its exponent less, and its values become
+/// 2^-8 times as large, those of its NaN 480.
+void Assembler::load_8bit(const Zmm& to, const Address& from, DType type, const Opmask& mask, Lanes lanes) {
+    const Ymm words(to.getIdx());
+    vpmovzxbw(lanes == Lanes::tail ? words | mask | T_z : words, from);
+    vpsllw(words, words, 8);
+    if (type == DType::e4m3) {
+        vpsraw(words, words, 1);
+        vpandd(words, words, word_constant(0xbfffbfff));
+    }
+    vcvtph2ps(to, words);
+    if (type == DType::e5m2) return;
+    vmulps(to, to, word_constant(std::bit_cast<uint32_t>(256.0f)));
+    vcmpeqps(scratch_mask(), to, word_constant(std::bit_cast<uint32_t>(480.0f)));
+    vcmpeqps(scratch_mask2(), to, word_constant(std::bit_cast<uint32_t>(-480.0f)));
+    korw(scratch_mask(), scratch_mask(), scratch_mask2());
+    vpblendmd(to | scratch_mask(), to, word_constant(0x7fc00000));
 }
 
 /// An odd column is the upper half of its 32 bits: clearing the lower half makes an f32. An even one is shifted.
@@ -91,7 +116,37 @@ void Assembler::store_register(const Address& to, const Zmm& value, DType type, 
         case DType::bf16:
             store_words(to, pack_bf16({{value, value}}), mask, lanes, caching);
             break;
+        case DType::e4m3:
+        case DType::e5m2:
+            round_to_8bit(value, type == DType::e4m3 ? e4m3_format : e5m2_format);
+            const Xmm codes(scratch().getIdx());
+            vpmovdb(codes, value);
+            stream ? vmovntdq(to, codes) : vmovdqu8(to, lanes == Lanes::tail ? codes | mask : codes);
+            break;
     }
+}
+
+/// Leaves each number's code in its 32 bits, as to_small() does.
+void Assembler::round_to_8bit(const Zmm& value, const SmallFormat& format) {
+    const auto number = [&](float constant) { return word_constant(std::bit_cast<uint32_t>(constant)); };
+    const Zmm code = scratch(), sign = copy();
+    const Opmask is_nan = scratch_mask(), is_denormal = scratch_mask2();
+    const auto cut = static_cast<uint8_t>(format.cut());
+    vcmpunordps(is_nan, value, value);
+    vpandd(sign, value, word_constant(0x80000000));
+    vpsrld(sign, sign, 24);
+    vpandd(value, value, word_constant(0x7fffffff));
+    vminps(value, value, number(format.largest));
+    vcmpltps(is_denormal, value, number(format.smallest_normal()));
+    vpsrld(code, value, cut);
+    vpandd(code, code, word_constant(1));
+    vpaddd(code, code, word_constant((1u << (cut - 1)) - 1 - (format.rebias() << cut)));
+    vpaddd(code, code, value);
+    vpsrld(code, code, cut);
+    vaddps(value | is_denormal, value, number(format.aligner()));
+    vpsubd(code | is_denormal, value, number(format.aligner()));
+    vpord(value, code, sign);
+    vpblendmd(value | is_nan, value, word_constant(small_nan));
 }
 
 /// Row values take one register in any packing, and there are few of them, so they are rounded in integers.

@@ -29,7 +29,7 @@ void Assembler::function(Instruction instruction, const Zmm& to, const Zmm& a, c
             return compare(to, a, b);
         case Instruction::copysign:
             return copy_sign(to, a, b);
-        case Instruction::scale:
+        case Instruction::ldexp:
             return wide ? vscalefpd(to, a, b) : vscalefps(to, a, b);
         case Instruction::mantissa:
             return wide ? vgetmantpd(to, a, from_three_quarters) : vgetmantps(to, a, from_three_quarters);

@@ -111,7 +111,7 @@ Vector XbyakMachine::compute(Instruction instruction, Vector to, Vector a, Vecto
         case Instruction::max_number:
         case Instruction::compare:
         case Instruction::copysign:
-        case Instruction::scale:
+        case Instruction::ldexp:
         case Instruction::mantissa:
         case Instruction::exponent:
             a_.function(instruction, zmm(to), zmm(a), zmm(b));

@@ -77,6 +77,10 @@ struct Geometry {
     bool is_split(int64_t rows, int64_t workspace_bytes) const {
         return rows > 0 && rows <= cpu.split_rows && workspace_bytes >= split_workspace();
     }
+    /// CPU: returns the bytes at the end of a group's workspace to which inputs [N/R] are spread.
+    static int64_t spread_bytes(const OperandList& operands, int64_t cols);
+    /// CPU: returns the columns of which a range of the final reduce has a multiple: whole lines, and whole runs.
+    static int64_t final_unit(const OperandList& operands, int64_t cols);
     /// CPU: returns the distance in bytes from a group's partials to the arrays of its later segments (cpu_abi.h).
     int64_t segment_offset(int64_t element_bytes) const { return column_sums * partial_cols * element_bytes; }
     /// Returns how many bytes of its workspace a launch writes to.

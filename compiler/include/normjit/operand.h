@@ -35,8 +35,8 @@ struct Operand : TensorSpec {
 inline constexpr size_t max_operands = 16;
 static_assert(tensor_count <= max_operands);
 
-/// Lists inputs before outputs: input matrices, columns and rows; output matrices, rows, columns and scalars. Tensors
-/// of one kind are in the order of tensors.def.
+/// Lists inputs before outputs: input matrices, columns and rows; output matrices, rows, columns and scalars. A scalar
+/// input is the last of the rows: it is the same for each. Tensors of one kind are in the order of tensors.def.
 class OperandList {
   public:
     OperandList() = default;
@@ -71,6 +71,9 @@ class OperandList {
     bool has_sums_per_slice() const { return has_sums_per_slice_; }
     /// True if a column tensor has a row for each slice.
     bool has_per_slice() const { return has_per_slice_; }
+    /// True if some column tensors have an element for each run of columns, or if outputs have.
+    bool has_runs() const { return has_runs_; }
+    bool has_sums_of_runs() const { return has_sums_of_runs_; }
 
     bool operator==(const OperandList&) const = default;
 
@@ -83,6 +86,7 @@ class OperandList {
     std::vector<Operand> operands_;
     std::array<size_t, 8> ends_{};  ///< the place after the last operand of each kind, from kind 1 on
     bool has_shared_sums_ = false, has_sums_per_slice_ = false, has_per_slice_ = false;
+    bool has_runs_ = false, has_sums_of_runs_ = false;
 };
 
 }  // namespace normjit

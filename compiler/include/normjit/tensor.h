@@ -20,6 +20,7 @@ struct Axes {
     bool slice = false;
     bool row = false;
     bool column = false;
+    int64_t run = 1;  ///< columns that share an element: R of [N/R]
 
     constexpr bool is_matrix() const { return row && column; }
     constexpr bool is_rows() const { return row && !column; }
@@ -27,6 +28,11 @@ struct Axes {
     constexpr bool is_scalar() const { return !row && !column; }
     /// True if each slice has its own row of columns.
     constexpr bool is_per_slice() const { return is_columns() && slice; }
+    constexpr bool has_runs() const { return run > 1; }
+    /// Returns the tensor's last dimension, which launch arguments give; 0 without columns.
+    constexpr int64_t columns(int64_t cols) const { return column ? cols / run : 0; }
+    /// Returns the elements beside each other: of a row, or 1.
+    constexpr int64_t width(int64_t cols) const { return column ? columns(cols) : 1; }
     bool operator==(const Axes&) const = default;
 };
 

@@ -2,6 +2,7 @@
 #include "device/cpu/launch.h"
 
 #include "device/cpu/pages.h"
+#include "device/cpu/runs.h"
 
 #include <cstring>
 
@@ -33,19 +34,47 @@ bool Launch::start_on_lines() const {
 }
 
 void Launch::reduce_columns(const Partials& of, const Columns& columns) const {
+    const auto element = static_cast<int64_t>(size_of(spec_.compute()));
     FinalTask task;
     for (size_t place = 0; place < kernel_.operands.size(); ++place) {
         const Operand& operand = kernel_.operands[place];
         if (!operand.axes.is_columns()) continue;
+        if (operand.axes.has_runs()) {
+            // The sums replace partials that the same columns have been summed from.
+            if (operand.is_written()) task.data[place] = sums_of(operand, of.first) + columns.begin * element;
+            continue;
+        }
         const LaunchOperand& given = arguments_.operands[place];
         task.data[place] = given.data + (given.elements_before(of.slice, 0) + columns.begin) * operand.bytes();
     }
-    task.partials = group_partials(of.first) + columns.begin * static_cast<int64_t>(size_of(spec_.compute()));
+    task.partials = group_partials(of.first) + columns.begin * element;
     task.group_stride = geometry_.group_bytes;
     task.groups = of.groups;
     task.cols = columns.end - columns.begin;
     task.per_slice = of.per_slice ? 1 : 0;
     kernel_.program ? kernel_.program->final_reduce(task) : kernel_.final_reduce(&task);
+    for (const Operand& output : kernel_.operands.column_outputs()) {
+        if (!output.axes.has_runs() || output.is_per_slice() != of.per_slice) continue;
+        char* to = given(output).data + given(output).elements_before(of.slice, 0) * output.bytes();
+        sum_runs(output, spec_.compute(), sums_of(output, of.first) + columns.begin * element, columns.begin,
+                 columns.end, to);
+    }
+}
+
+char* Launch::sums_of(const Operand& output, int64_t group) const {
+    const int64_t array = &output - kernel_.operands.reductions().data();
+    return group_partials(group) + array * geometry_.partial_cols * static_cast<int64_t>(size_of(spec_.compute()));
+}
+
+void Launch::spread_inputs(RowsTask& task, int64_t group) const {
+    char* to = group_partials(group + 1) - Geometry::spread_bytes(kernel_.operands, spec_.cols);
+    for (const Operand& input : kernel_.operands.columns()) {
+        if (!input.axes.has_runs()) continue;
+        const void*& data = task.operands[kernel_.operands.place(input)].data;
+        spread_runs(input, data, spec_.cols, to);
+        data = to;
+        to += round_up(spec_.cols * input.bytes(), workspace_alignment);
+    }
 }
 
 void Launch::store_scalars() const {
@@ -55,8 +84,7 @@ void Launch::store_scalars() const {
 template <class T>
 void Launch::store_scalars_of() const {
     for (const Operand& output : kernel_.operands.scalar_outputs()) {
-        const int64_t array = &output - kernel_.operands.reductions().data();
-        const T* partials = reinterpret_cast<const T*>(group_partials(0)) + array * geometry_.partial_cols;
+        const T* partials = reinterpret_cast<const T*>(sums_of(output, 0));
         T largest = 0;
         for (int64_t range = 0; range < final_ranges(); ++range) {
             for (size_t i = 0; i < partial_unit_bytes / sizeof(T); ++i)
@@ -97,8 +125,8 @@ RowsFunction Launch::choose_rows() const {
 }
 
 int64_t Launch::choose_final_cols() const {
-    constexpr int64_t least = 32;
     if (!is_shared()) return geometry_.final_cols;
+    const int64_t least = Geometry::final_unit(kernel_.operands, spec_.cols);
     return std::min(geometry_.final_cols, round_up(divide_up(spec_.cols, threads_.count()), least));
 }
 

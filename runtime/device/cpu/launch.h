@@ -36,6 +36,15 @@ class Launch {
         return static_cast<char*>(arguments_.workspace) + group * geometry_.group_bytes;
     }
 
+    /// Runs rows [begin, end) of a slice. `continues` is SlicedRowsTask::continues.
+    void run_rows(int64_t slice, int64_t begin, int64_t end, int64_t group, bool continues) const {
+        SlicedRowsTask task{task_of_rows(slice, begin, end), continues ? 1 : 0};
+        task.task.partials = geometry_.group_bytes == 0 ? nullptr : group_partials(group);
+        if (kernel_.operands.has_runs()) spread_inputs(task.task, group);
+        if (writes_fresh_pages_) populate_outputs(task.task);
+        kernel_.program ? kernel_.program->rows(task) : rows_(&task.task);
+    }
+
     /// Returns the task for rows [begin, end) of a slice.
     RowsTask task_of_rows(int64_t slice, int64_t begin, int64_t end) const {
         RowsTask task;
@@ -47,11 +56,6 @@ class Launch {
         }
         task.rows = end - begin;
         return task;
-    }
-
-    void run_rows(const SlicedRowsTask& task) const {
-        if (writes_fresh_pages_) populate_outputs(task.task);
-        kernel_.program ? kernel_.program->rows(task) : rows_(&task.task);
     }
 
     struct Columns {
@@ -98,6 +102,10 @@ class Launch {
     void store_scalars() const;
     template <class T>
     void store_scalars_of() const;
+    /// Spreads a slice's inputs [N/R] into the group's workspace.
+    void spread_inputs(RowsTask& task, int64_t group) const;
+    /// Returns a reduction's partial array of a group, where the final reduce leaves sums of runs and largest magnitudes.
+    char* sums_of(const Operand& output, int64_t group) const;
     /// True for a large output in memory that has no pages yet. Small outputs are in memory that malloc() keeps.
     bool is_fresh(const Operand& matrix) const;
     /// Requests the pages of the task's part of every output that has no gaps between its rows.

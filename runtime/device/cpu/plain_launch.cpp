@@ -23,10 +23,8 @@ class PlainLaunch : Launch {
 
   private:
     void run_row_group(int64_t group) const {
-        SlicedRowsTask task{task_of_rows(0, Geometry::row_begin(arguments_.rows, groups_, group),
-                                         Geometry::row_begin(arguments_.rows, groups_, group + 1))};
-        task.task.partials = geometry_.group_bytes == 0 ? nullptr : group_partials(group);
-        run_rows(task);
+        run_rows(0, Geometry::row_begin(arguments_.rows, groups_, group),
+                 Geometry::row_begin(arguments_.rows, groups_, group + 1), group, false);
     }
 
     /// Threads that share the columns of some rows, block by block. Each sweep is a phase, with a task per column

@@ -34,7 +34,7 @@ class CpuProblem final : public TimedProblem {
             NORMJIT_RETURN_IF_ERROR(fill_with_numbers(spec.dtype(tensor), memory_[tensor].get(), bytes, deadline_));
             arguments_[tensor].data = memory_[tensor].get();
             arguments_[tensor].dtype = spec.dtype(tensor);
-            arguments_[tensor].cols = spec.tensors[tensor]->axes.column ? spec.cols : 0;
+            arguments_[tensor].cols = spec.axes(tensor).columns(spec.cols);
         }
         return {};
     }

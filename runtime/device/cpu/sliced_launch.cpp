@@ -35,7 +35,7 @@ class SlicedLaunch : Launch {
             for (int64_t row = first; row < end;) {
                 const int64_t slice = row / rows_of_slice_, start = slice * rows_of_slice_;
                 const int64_t stop = std::min(end, start + rows_of_slice_);
-                run_rows_of(slice, row - start, stop - start, group, row != first);
+                run_rows(slice, row - start, stop - start, group, row != first);
                 row = stop;
             }
         });
@@ -47,8 +47,8 @@ class SlicedLaunch : Launch {
         const int64_t shared = kernel_.operands.has_shared_sums() ? ranges : 0;
         const auto run_part = [&](int64_t i) {
             const int64_t part = i % parts;
-            run_rows_of(i / parts, Geometry::row_begin(rows_of_slice_, parts, part),
-                        Geometry::row_begin(rows_of_slice_, parts, part + 1), i, false);
+            run_rows(i / parts, Geometry::row_begin(rows_of_slice_, parts, part),
+                     Geometry::row_begin(rows_of_slice_, parts, part + 1), i, false);
         };
         const auto reduce = [&](int64_t i) {
             if (i < shared) return reduce_columns({.groups = groups}, columns_of(i));
@@ -67,7 +67,7 @@ class SlicedLaunch : Launch {
             if (continues) clear_lost(group);
             for (int64_t slice = first; slice < end; ++slice) {
                 if (continues && slice > first) clear_sums_per_slice(group);
-                run_rows_of(slice, 0, rows_of_slice_, group, continues && slice > first);
+                run_rows(slice, 0, rows_of_slice_, group, continues && slice > first);
                 reduce_columns({.per_slice = true, .slice = slice, .first = group, .groups = 1}, {0, spec_.cols});
             }
         });
@@ -78,12 +78,6 @@ class SlicedLaunch : Launch {
     Status run_then_reduce(int64_t groups, const RunGroup& run_group) {
         return Launch::run_then_reduce(groups, run_group, kernel_.operands.has_shared_sums() ? final_ranges() : 0,
                                        [&](int64_t range) { reduce_columns({.groups = groups}, columns_of(range)); });
-    }
-
-    void run_rows_of(int64_t slice, int64_t begin, int64_t end, int64_t group, bool continues) const {
-        SlicedRowsTask task{task_of_rows(slice, begin, end), continues ? 1 : 0};
-        task.task.partials = geometry_.group_bytes == 0 ? nullptr : group_partials(group);
-        run_rows(task);
     }
 
     int64_t segment_offset() const { return geometry_.segment_offset(static_cast<int64_t>(size_of(spec_.compute()))); }

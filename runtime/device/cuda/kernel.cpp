@@ -72,8 +72,9 @@ bool CudaKernel::starts_alike(const LaunchArguments& arguments, const CudaPath& 
         if (reinterpret_cast<uintptr_t>(matrix.data) % vector_bytes != 0) return false;
         if (rows > 1 && (matrix.row_stride - first.row_stride) % path.vector_width != 0) return false;
         if (arguments.slices == 1) return true;
-        // A team that continues from slice to slice treats them as one.
-        const int64_t wanted = operands.has_per_slice() ? first.slice_stride : rows * matrix.row_stride;
+        // A team that continues from slice to slice treats them as one. Row strides have been compared if there are rows
+        // between slices; a slice of one row is as far from the next as the first matrix says for all of them.
+        const int64_t wanted = operands.has_per_slice() ? first.slice_stride : rows * first.row_stride;
         return (matrix.slice_stride - wanted) % path.vector_width == 0;
     };
     return std::ranges::all_of(operands, alike);
@@ -82,8 +83,8 @@ bool CudaKernel::starts_alike(const LaunchArguments& arguments, const CudaPath& 
 /// Returns an operand that a path loads as vectors although it is not aligned for them, or null.
 const Operand* CudaKernel::find_unaligned(const LaunchArguments& arguments, const CudaPath& path) const {
     const auto found = std::ranges::find_if(operands, [&](const Operand& operand) {
-        const bool by_vectors =
-            operand.is_matrix() || operand.is_per_slice() || (operand.axes.is_columns() && !operand.is_written());
+        const bool is_column_vector = operand.is_per_slice() || (operand.axes.is_columns() && !operand.is_written());
+        const bool by_vectors = operand.is_matrix() || (is_column_vector && !operand.axes.has_runs());
         return by_vectors && !is_aligned(arguments, operand, path);
     });
     return found == operands.end() ? nullptr : &*found;
@@ -160,7 +161,8 @@ Expected<CudaArguments> CudaKernel::code_arguments(const LaunchArguments& argume
     to.row_groups = static_cast<uint32_t>(partition.row_groups);
     to.pieces = static_cast<uint32_t>(partition.pieces);
     to.partial_rows = static_cast<uint32_t>(
-        geometry.cuda.slice_parts > 0 && partition.parts > 1 ? partition.pieces : partition.row_groups);
+        geometry.cuda.slice_parts > 0 && (partition.parts > 1 || operands.has_sums_of_runs()) ? partition.pieces
+                                                                                              : partition.row_groups);
     const int64_t shared = operands.has_per_slice() ? arguments.rows : rows;
     const int64_t rows_at_a_time = partition.parts * path.rows_per_block;
     const int64_t each = shared / rows_at_a_time;
@@ -224,7 +226,35 @@ LaunchArguments with_slices_as_rows(const LaunchArguments& arguments) {
 
 /// Goes through the rows in the order of the memory where no tensor has a row for each slice.
 Status CudaKernel::launch(const LaunchArguments& arguments) const {
-    return slices_are_inner(arguments) ? launch_in_order(with_slices_as_rows(arguments)) : launch_in_order(arguments);
+    if (slices_are_inner(arguments)) return launch_in_order(with_slices_as_rows(arguments));
+    const int64_t most = most_slices(arguments);
+    if (arguments.slices <= most) return launch_in_order(arguments);
+    if (operands.has_shared_sums()) {
+        return invalid_argument(fmt::format(
+            "launch: slices: {}; with sums over all slices besides outputs [S,N/R], the workspace has room for {}",
+            arguments.slices, most));
+    }
+    Status status;
+    for (int64_t first = 0; first < arguments.slices && status.ok(); first += most)
+        status = launch_in_order(slices_of(arguments, first, std::min(most, arguments.slices - first)));
+    return status;
+}
+
+/// Returns the most slices that one launch takes. Outputs [S,N/R] need a partial of every slice.
+int64_t CudaKernel::most_slices(const LaunchArguments& arguments) const {
+    const bool has_runs = operands.has_sums_of_runs() && operands.has_sums_per_slice();
+    if (!has_runs || arguments.rows == 0) return INT64_MAX;
+    return artifact.geometry.partials(arguments.batch().all_rows(), arguments.workspace_bytes);
+}
+
+/// Returns the problem of `count` slices.
+LaunchArguments CudaKernel::slices_of(LaunchArguments arguments, int64_t first, int64_t count) const {
+    arguments.slices = count;
+    for (size_t place = 0; place < operands.size(); ++place) {
+        LaunchOperand& given = arguments.operands[place];
+        given.data += given.elements_before(first, 0) * operands[place].bytes();
+    }
+    return arguments;
 }
 
 Status CudaKernel::launch_in_order(const LaunchArguments& arguments) const {

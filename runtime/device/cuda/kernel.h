@@ -54,6 +54,8 @@ class CudaKernel final : public Kernel::Impl {
     Expected<CudaArguments> code_arguments(const LaunchArguments& arguments, const CudaPath& path,
                                            const RowPartition& partition) const;
     bool slices_are_inner(const LaunchArguments& arguments) const;
+    int64_t most_slices(const LaunchArguments& arguments) const;
+    LaunchArguments slices_of(LaunchArguments arguments, int64_t first, int64_t count) const;
     Status launch_in_order(const LaunchArguments& arguments) const;
     Status run(const Step& step, const RowPartition& partition, Stream stream, CudaArguments& to) const;
 

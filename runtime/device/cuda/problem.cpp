@@ -43,7 +43,7 @@ class CudaProblem final : public TimedProblem {
             NORMJIT_RETURN_IF_ERROR(memory_[tensor].repeat(size));
             arguments_[tensor].data = memory_[tensor].data();
             arguments_[tensor].dtype = spec.dtype(tensor);
-            arguments_[tensor].cols = spec.tensors[tensor]->axes.column ? spec.cols : 0;
+            arguments_[tensor].cols = spec.axes(tensor).columns(spec.cols);
         }
         return {};
     }

@@ -16,13 +16,14 @@
 namespace normjit {
 
 /// One tensor of a launch: caller-owned memory of the kernel's device that stays valid until the launch has run. A
-/// [M,N] or [N] tensor gives its N in `cols`; for a [M] tensor `cols` is 0. With slices a [S,M] tensor is contiguous.
+/// [M,N] or [N] tensor gives its N in `cols`, one of [N/R] gives N/R; for a [M] tensor `cols` is 0. With slices a [S,M]
+/// tensor is contiguous.
 struct Argument {
     static constexpr int64_t contiguous = INT64_MIN;
 
     const void* data = nullptr;  ///< written if the tensor is an output. Aligned to its element
     DType dtype = DType::f32;    ///< must be the spec's
-    int64_t cols = 0;            ///< must be the spec's N
+    int64_t cols = 0;            ///< must be the spec's N; N/R for a tensor of [N/R]
     int64_t row_stride =
         contiguous;  ///< elements from one row to the next, of a matrix. At least 0; 0 repeats one row (inputs)
     int64_t slice_stride =

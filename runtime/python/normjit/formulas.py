@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     _Tensors = dict[str, Any]  # of _Tensor, by name
     _Operands = dict[str, Any]  # of _operand.Operand, by name
 
-# shared: [M,N] that all slices share
-_Tensor = collections.namedtuple("_Tensor", ("name", "axes", "is_optional", "is_shared"))
+# shared: [M,N] that all slices share; run: "R" of [N/R] or "128" of [N/128], else ""
+_Tensor = collections.namedtuple("_Tensor", ("name", "axes", "is_optional", "is_shared", "run"))
 
 
 class Formula:
@@ -56,13 +56,19 @@ class Formula:
 
     def _tensors(self, text: str) -> _Tensors:
         """Returns the tensors of "x[M,N], gamma?[N]" by name."""
-        found = re.findall(r"(\w+)(\??)\[([SMN,]*)\]", text)
-        return {name: _Tensor(name, axes, bool(optional), self._has_slices and axes == "M,N") for name, optional, axes in found}
+        found = re.findall(r"(\w+)(\??)\[([SMN,]*)/?(\w*)\]", text)
+        return {name: _Tensor(name, axes, bool(optional), self._has_slices and axes == "M,N", run)
+                for name, optional, axes, run in found}
 
     def axes(self, name: str) -> str:
-        """Returns the axes of an input or output: "M,N", "M", "N", "", or with S before them."""
+        """Returns the axes of an input or output: "M,N", "M", "N", "", or with S before them; "N" for [N/R] as well."""
         axes: str = (self._inputs.get(name) or self._outputs[name]).axes
         return axes
+
+    def run(self, name: str) -> str:
+        """Returns the columns that share an element of an input: "R" for [N/R], "128" for [N/128], "" for others."""
+        tensor = self._inputs.get(name)
+        return tensor.run if tensor else ""
 
     def __repr__(self) -> str:
         return f"normjit.formula({self.text!r})"
@@ -78,7 +84,8 @@ class Formula:
         """Returns the outputs, as a named tuple.
 
         **given    the inputs by name: arrays of [..., N] for [M,N], of their shape without the last dimension for [M],
-                   and of [N]; and numbers that the formula names, such as eps. None or nothing for what is optional
+                   of [N], and of [N/R]; and numbers that the formula names, such as eps; R follows from the arrays.
+                   None or nothing for what is optional
         outputs    which outputs to compute; None: those that are not optional, and those of `out`
         out        a mapping of outputs' names to arrays to write to. Other arrays are made
         stream     of a GPU: as in normjit.layer_norm()
@@ -101,7 +108,7 @@ class Formula:
         above = {f"d{t.name}": t._replace(name=f"d{t.name}") for t in self._outputs.values()}
         saved = {t.name: t._replace(is_optional=True) for t in self._outputs.values()}
         usual = [f"d{name}" for name, t in self._inputs.items() if given.get(name) is not None and f"d{name}" in gradients
-                 and t.axes not in ("M", "S,M")]
+                 and t.axes not in ("M", "S,M", "")]
         return self._compute("backward", given, {**self._inputs, **above, **saved}, gradients, usual, outputs, out,
                              stream, invariant)
 
@@ -127,14 +134,15 @@ class Formula:
         operands = {name: _operand.Operand(name, array, handle) for name, array in read.items()}
         like = self._matrix(operands)
         for name, operand in operands.items():
-            _check_shape(operand, readable[name], like)
+            _find_run(operand, readable[name], like, numbers)
+            _check_shape(operand, readable[name], like, numbers)
         with _operand.on_stream(first, handle) if on_gpu else arrays._Nothing():
             for name in wanted:
                 made = out.get(name)
                 if made is None:
-                    made = self._make(writable[name], operands, like)
+                    made = self._make(writable[name], operands, like, numbers)
                 operands[name] = _operand.Operand(name, made, handle)
-                _check_shape(operands[name], writable[name], like)
+                _check_shape(operands[name], writable[name], like, numbers)
                 if operands[name].read_only:
                     raise InvalidArgument(f"out: {name}: cannot be written to")
             has_rows = any("M" in writable[name].axes for name in wanted)
@@ -152,13 +160,14 @@ class Formula:
         raise InvalidArgument(f"{self.name}: no input is a matrix, whose shape decides")
 
     @staticmethod
-    def _make(tensor: Any, operands: _Operands, like: Any) -> Any:
-        """Returns an array for an output: a gradient is of its input's type."""
+    def _make(tensor: Any, operands: _Operands, like: Any, numbers: dict[str, float]) -> Any:
+        """Returns an array for an output: a gradient is of its input's type, but f32 if that has 8 bits."""
         of = operands.get(tensor.name[1:]) if tensor.name.startswith("d") else None
-        shape = _shapes(tensor, like)[0]
+        shape = _shapes(tensor, like, numbers)[0]
         if tensor.axes in ("M", "S,M", ""):
             return _operand.empty(like.array, shape, "float64" if like.dtype == "f64" else "float32")
-        return _operand.empty((of or like).array, shape)
+        of = of or like
+        return _operand.empty(of.array, shape, "float32" if of.dtype in ("e4m3", "e5m2") else None)
 
     def _launch(self, which: str, operands: _Operands, numbers: dict[str, float], wanted: list[str], like: Any,
                 stream: int | None, invariant: bool) -> None:
@@ -212,9 +221,25 @@ def _wanted(writable: _Tensors, names: Any) -> list[str]:
     return [name for name in writable if name in names]
 
 
-def _shapes(tensor: Any, like: Any) -> tuple[tuple[int, ...], ...]:
+def _find_run(operand: Any, tensor: Any, like: Any, numbers: dict[str, float]) -> None:
+    """Adds the R of [N/R] to the numbers, as the array says, if nobody gave it."""
+    if not tensor.run or tensor.run.isdigit():
+        return
+    cols, size = like.shape[-1], operand.shape[-1] if operand.shape else 0
+    if tensor.run not in numbers and (size == 0 or cols % size):
+        raise InvalidArgument(f"{operand.name}: its shape is {operand.shape}; the last dimension of [{tensor.axes}/{tensor.run}] "
+                              f"must divide {cols}, the columns of {like.name}")
+    run = numbers.setdefault(tensor.run, cols // max(size, 1))
+    if run < 1 or run != int(run) or cols % int(run):
+        raise InvalidArgument(f"{tensor.run}: {run}; must be a whole number that divides {cols}, the columns of {like.name}")
+
+
+def _shapes(tensor: Any, like: Any, numbers: dict[str, float]) -> tuple[tuple[int, ...], ...]:
     """Returns the shapes that a tensor may have beside the matrix that decides."""
     shape = like.shape
+    if tensor.run:
+        run = int(tensor.run) if tensor.run.isdigit() else int(numbers.get(tensor.run, 0))
+        shape = (*shape[:-1], shape[-1] // run if run > 0 else 0)
     if tensor.is_shared:
         return (shape[1:],)
     if tensor.axes.endswith("M,N"):
@@ -226,10 +251,11 @@ def _shapes(tensor: Any, like: Any) -> tuple[tuple[int, ...], ...]:
     return (shape[-1:],) if tensor.axes == "N" else ((), (1,))
 
 
-def _check_shape(operand: Any, tensor: Any, like: Any) -> None:
-    shapes = _shapes(tensor, like)
+def _check_shape(operand: Any, tensor: Any, like: Any, numbers: dict[str, float]) -> None:
+    shapes = _shapes(tensor, like, numbers)
     if operand.device != like.device:
         raise InvalidArgument(f"{operand.name}: is on {operand.device}; {like.name} is on {like.device}")
     if operand.shape not in shapes:
-        raise InvalidArgument(f"{operand.name}: its shape is {operand.shape}; [{tensor.axes}] beside {like.name} is "
+        raise InvalidArgument(f"{operand.name}: its shape is {operand.shape}; [{tensor.axes}{'/' * bool(tensor.run)}{tensor.run}] "
+                              f"beside {like.name} is "
                               f"{' or '.join(str(each) for each in shapes)}")

@@ -121,6 +121,27 @@ def test_what_is_wrong_is_named(text, message):
         normjit.formula(text)(x=normal(2, 3), g=normal(3)) if "g[N]" in text else normjit.formula(text)(x=normal(2, 3))
 
 
+def test_matrices_of_8_bits():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x, gamma = normal(37, 200), normal(200)
+    exact = x / numpy.sqrt(numpy.square(x).mean(-1, keepdims=True, dtype=numpy.float64) + 1e-6) * gamma
+    norm, wide = normjit.formula("rmsnorm_e4m3"), numpy.empty(x.shape, numpy.float32)
+    for dtype in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2):
+        y = numpy.empty(x.shape, dtype)
+        made = norm(x=x, gamma=gamma, eps=1e-6, out={"y": y})
+        norm(x=x, gamma=gamma, eps=1e-6, out={"y": wide})
+        assert (y.view(numpy.uint8) == wide.astype(dtype).view(numpy.uint8)).all()
+        spacing = 2.0 ** -(3 if dtype is ml_dtypes.float8_e4m3fn else 2)
+        assert (numpy.abs(y.astype(numpy.float32) * made.scale[:, None] - exact) <= spacing * numpy.abs(exact) + made.scale[:, None] * 2.0 ** -9).all()
+        read = normjit.formula("l2norm")(x=y, eps=1e-6).y
+        assert read.dtype == numpy.float32
+        numpy.testing.assert_array_equal(read, normjit.formula("l2norm")(x=y.astype(numpy.float32), eps=1e-6).y)
+    with pytest.raises(normjit.InvalidArgument, match="8-bit types are for matrices"):
+        normjit.layer_norm_backward(y, y)
+    with pytest.raises(normjit.InvalidArgument, match="gamma=e4m3: 8-bit types are for matrices"):
+        norm(x=x, gamma=gamma.astype(ml_dtypes.float8_e4m3fn))
+
+
 def test_from_many_threads():
     norm, x = normjit.formula(GATED), normal(64, 33)
     right = norm(x=x, z=x).y
@@ -144,3 +165,62 @@ def test_compiles_ahead_of_time():
     text = "norm ahead(x[M,N]) -> y[M,N] { y = x * rsqrt(row_mean(x * x) + eps) } pass=forward cols=64 x=f32"
     assert normjit.compile(" ".join(text.split())) == normjit.compile(text)
     assert len(normjit.compile(text)) > 100
+
+
+SCALED = """norm scaled(x[M,N], gamma[N], scale[]) -> y[M,N], amax?[]
+    v    = x * rsqrt(row_mean(x * x) + eps) * gamma
+    amax = max_abs(v)
+    y    = v / scale
+"""
+
+
+def test_a_scale_from_memory():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x, gamma, norm = normal(5, 70), normal(70), normjit.formula(SCALED)
+    for scale in (1.0, 3e-3, 1e-8):
+        given = dict(x=x, gamma=gamma, scale=numpy.array(scale, "f4"))
+        wide = norm(**given, outputs=("y", "amax"))
+        got = norm(**given, out={"y": numpy.empty(x.shape, ml_dtypes.float8_e4m3fn)}).y
+        numpy.testing.assert_array_equal(got, numpy.clip(wide.y, -448, 448).astype(ml_dtypes.float8_e4m3fn))
+        numpy.testing.assert_allclose(wide.y * numpy.float32(scale), norm(x=x, gamma=gamma, scale=numpy.ones((), "f4")).y,
+                                      rtol=1e-6)
+        assert wide.amax.shape == ()
+    dx, dgamma = norm.backward(**given, dy=normal(5, 70))
+    assert dx.shape == x.shape and dgamma.shape == (70,)
+    dy = normal(5, 70)
+    dscale = norm.backward(**{**given, "scale": numpy.array(2, "f4")}, dy=dy, outputs=("dscale", "dx")).dscale
+    wide = x.astype("f8")
+    exact = -(dy * (wide / numpy.sqrt((wide**2).mean(-1, keepdims=True) + 1e-5) * gamma) / 4).sum()
+    assert dscale.shape == () and abs(dscale - exact) < 1e-4
+    with pytest.raises(normjit.InvalidArgument, match="scale: its shape is"):
+        norm(x=x, gamma=gamma, scale=numpy.ones(2, "f4"))
+
+
+def test_groupnorm():
+    batch, channels, pixels, groups = 3, 12, 35, 4
+    images, above = normal(batch, channels, pixels), normal(batch, channels, pixels)
+    gamma, beta = normal(channels), normal(channels)
+
+    def in_slices(image):
+        return image.reshape(batch, groups, -1).transpose(1, 0, 2)
+
+    norm = normjit.formula("groupnorm")
+    given = dict(x=in_slices(images), gamma=gamma.reshape(groups, -1), beta=beta.reshape(groups, -1), eps=1e-5)
+    y, mean, rstd = norm(**given, outputs=("y", "mean", "rstd"))
+    wide = images.astype(numpy.float64).reshape(batch, groups, -1)
+    centred = wide - wide.mean(-1, keepdims=True)
+    exact_rstd = 1 / numpy.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+    xhat = (centred * exact_rstd).reshape(images.shape)
+    exact = xhat * gamma[:, None] + beta[:, None]
+    numpy.testing.assert_allclose(y.transpose(1, 0, 2).reshape(images.shape), exact, rtol=1e-5, atol=1e-5)
+    dx, dgamma, dbeta = norm.backward(**given, dy=in_slices(above), mean=mean, rstd=rstd)
+    assert dx.shape == (groups, batch, channels // groups * pixels) and dgamma.shape == dbeta.shape == (groups, channels // groups)
+    numpy.testing.assert_allclose(dgamma.reshape(-1), (above * xhat).sum((0, 2)), rtol=1e-4, atol=1e-4)
+    numpy.testing.assert_allclose(dbeta.reshape(-1), above.sum((0, 2), dtype=numpy.float64), rtol=1e-4, atol=1e-4)
+    with pytest.raises(normjit.InvalidArgument, match=r"gamma: its shape is .* of \[S,N/R\] must divide 105"):
+        norm(x=in_slices(images), gamma=normal(groups, 11))
+    for run in (25, 0, -35, 2.5):
+        with pytest.raises(normjit.InvalidArgument, match="R: .* must be a whole number that divides 105"):
+            norm(**given, R=run)
+    with pytest.raises(normjit.InvalidArgument, match=r"beta: its shape is .* \[S,N/R\] beside x is \(4, 3\)"):
+        norm(**{**given, "beta": normal(groups, 5)})

@@ -153,3 +153,44 @@ def test_the_type_of_a_rowwise_result():
     right = weight * h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)
     assert y.dtype == llama(x, weight).dtype == torch.float32
     torch.testing.assert_close(y.double(), right, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_groupnorm(compiled):
+    images = torch.randn(3, 12, 5, 7, requires_grad=True)
+    gamma, beta = torch.randn(12, requires_grad=True), torch.randn(12, requires_grad=True)
+
+    def group_norm(x, weight, bias):
+        y = normjit.torch.formula("groupnorm")(x=x.view(3, 4, -1).transpose(0, 1), gamma=weight.view(4, -1),
+                                               beta=bias.view(4, -1), eps=1e-5)
+        return y.transpose(0, 1).reshape(x.shape)
+
+    function = torch.compile(group_norm, fullgraph=True) if compiled else group_norm
+    above = torch.randn_like(images)
+    expected = torch.nn.functional.group_norm(images, 4, gamma, beta)
+    y = function(images, gamma, beta)
+    torch.testing.assert_close(y, expected)
+    leaves = images, gamma, beta
+    got = torch.autograd.grad(y, leaves, above)
+    torch.testing.assert_close(got, torch.autograd.grad(expected, leaves, above), rtol=1e-4, atol=1e-4)
+    if compiled:
+        return
+    wide = tuple(leaf.detach().double().requires_grad_() for leaf in leaves)
+    assert torch.autograd.gradgradcheck(group_norm, wide)
+    mapped = torch.func.vmap(group_norm, (0, None, None))(torch.stack([images, images]), gamma, beta)
+    torch.testing.assert_close(mapped[1], expected)
+    with pytest.raises(normjit.InvalidArgument, match="gamma: its shape is"):
+        normjit.torch.formula("groupnorm")(x=images.view(3, 4, -1).transpose(0, 1), gamma=torch.ones(4, 8))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_dynamic_tanh_learns_its_scalar(compiled):
+    norm = normjit.torch.formula("norm dyt(x[M,N], alpha[], gamma?[N], beta?[N]) -> y[M,N] { y = tanh(x * alpha) * gamma + beta }")
+    leaves = x, alpha, gamma = drawn(6, 40).requires_grad_(), torch.tensor(0.7).requires_grad_(), drawn(40).requires_grad_()
+    call = lambda x, alpha, gamma: norm(x=x, alpha=alpha, gamma=gamma)  # noqa: E731
+    y, expected = (torch.compile(call, fullgraph=True) if compiled else call)(*leaves), torch.tanh(x * alpha) * gamma
+    torch.testing.assert_close(y, expected)
+    dy = drawn(6, 40, seed=3)
+    torch.testing.assert_close(torch.autograd.grad(y, leaves, dy), torch.autograd.grad(expected, leaves, dy))
+    if not compiled:
+        assert torch.autograd.gradgradcheck(call, tuple(leaf.detach().double().requires_grad_() for leaf in leaves))

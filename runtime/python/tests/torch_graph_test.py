@@ -89,11 +89,29 @@ def test_rotations_that_no_kernel_has_stay_as_they_are():
     backend = Rewritten("none")
     wanted = results(model, model, x)
     assert_near(results(torch.compile(model, backend=backend), model, x), wanted, 1e-12)
-    left = backend.targets().count("aten.cat.default")
+    plain = backend.targets()
     torch._dynamo.reset()
     backend = Rewritten()
     assert_near(results(torch.compile(model, backend=backend), model, x), wanted, 1e-12)
-    assert "aten.roll.default" not in backend.targets() and backend.targets().count("aten.cat.default") >= left > 0
+    assert any(each["taken"] for each in normjit.torch.graph_report())
+    assert "aten.roll.default" not in backend.targets()
+    assert 0 < backend.targets().count("aten.slice_scatter.default") <= plain.count("aten.slice_scatter.default")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_graphs_without_taken_regions_are_as_they_were(name, monkeypatch):
+    monkeypatch.setattr(graph_costs.Machine, "normjit_seconds", lambda *_: 1.0)
+    found = []
+    for take in ("none", "faster"):
+        model, x = made(MODELS[name])
+        torch._dynamo.reset()
+        backend = Rewritten(take)
+        results(torch.compile(model, backend=backend), model, x)
+        for module in backend.graphs:
+            place = {node: i for i, node in enumerate(module.graph.nodes)}
+            found.append([(node.op, node.target, str(torch.fx.node.map_arg((node.args, node.kwargs), place.get)),
+                           str(node.meta.get("val"))) for node in place])
+    assert found[:2] == found[2:] and len(found) == 4
 
 
 @pytest.mark.parametrize("seed", [*range(8), 12, 21])
@@ -189,6 +207,7 @@ def test_ddp_and_fsdp2(one_rank):
 def predicted(monkeypatch, seconds_of_kernel):
     """Returns the report for a machine of 1 GB/s on which kernels start at once and normjit's take some time."""
     monkeypatch.setattr(graph_costs.Machine, "inductor_seconds", lambda self, moved, dtype: moved.bytes / 1e9)
+    monkeypatch.setattr(graph_costs.Machine, "copy_seconds", lambda self, moved: moved / 1e9)
     monkeypatch.setattr(graph_costs.Machine, "normjit_seconds", lambda self, region, by: seconds_of_kernel(region, by))
     model, x = made(MODELS["block"], torch.float32, (64, COLS))
     results(torch.compile(model, backend=Rewritten("faster")), model, x)
@@ -210,6 +229,15 @@ def test_regions_are_taken_where_that_is_faster(monkeypatch):
 def test_regions_are_left_where_kernels_take_long(monkeypatch):
     report = predicted(monkeypatch, lambda region, by: 1)
     assert report and not any(each["taken"] for each in report)
+
+
+def test_no_kernel_is_made_where_even_a_copy_is_too_slow(monkeypatch):
+    monkeypatch.setattr(graph_costs.Machine, "copy_seconds", lambda *_: 1.0)
+    monkeypatch.setattr(graph_operator, "make", None)
+    model, x = made(MODELS["block"], torch.float32, (64, COLS))
+    results(torch.compile(model, backend=Rewritten("faster")), model, x)
+    report = normjit.torch.graph_report()
+    assert report and all("not lower" in each["why"] and each["seconds"][0] >= 1 for each in report)
 
 
 def test_times_are_measured():

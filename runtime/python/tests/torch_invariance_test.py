@@ -21,6 +21,13 @@ class Llama(torch.nn.Module):
         return self.weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)).to(x.dtype)
 
 
+@pytest.fixture(autouse=True, params=["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
+def device(request):
+    """The device on which modules and tensors are made; batches are invariant on it."""
+    with torch.device(request.param):
+        yield request.param
+
+
 @pytest.fixture(autouse=True)
 def invariant():
     normjit.torch.batch_invariant()
@@ -31,7 +38,8 @@ def invariant():
 
 
 def drawn(rows, dtype, seed=0):
-    return torch.randn(rows, COLS, generator=torch.Generator().manual_seed(seed), dtype=torch.float32).to(dtype)
+    made = torch.randn(rows, COLS, generator=torch.Generator("cpu").manual_seed(seed), dtype=torch.float32, device="cpu")
+    return made.to(torch.get_default_device(), dtype)
 
 
 def assert_invariant(function, dtype):
@@ -82,7 +90,7 @@ def test_functions_and_operators(dtype):
 def test_formulas():
     norm = normjit.torch.rowwise(lambda x: torch.softmax(x, -1) * x.sum(-1, keepdim=True))
     assert_invariant(with_gradient(norm), torch.float32)
-    x = drawn(64, torch.float32).numpy()
+    x = drawn(64, torch.float32).cpu().numpy()
     l2norm = normjit.formula("l2norm")
     assert (l2norm(x=x, eps=1e-5, invariant=True).y[:1] == l2norm(x=x[:1], eps=1e-5, invariant=True).y).all()
     with pytest.raises(normjit.InvalidArgument, match="invariant: is int; must be True or False"):

@@ -110,6 +110,8 @@ def _broadcast(tensor: torch.Tensor, axes: str, like: torch.Tensor) -> torch.Ten
     tensor = tensor.to(wide_of(like))
     if axes.endswith("M"):
         return tensor.reshape(*like.shape[:-1], 1)
+    if axes.endswith("N") and tensor.shape[-1] not in (0, like.shape[-1]):  # [N/R]
+        tensor = tensor.repeat_interleave(like.shape[-1] // tensor.shape[-1], -1)
     if axes == "S,N":
         return tensor.reshape(like.shape[0], *(1 for _ in range(like.dim() - 2)), like.shape[-1])
     return tensor

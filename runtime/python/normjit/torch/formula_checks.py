@@ -37,9 +37,10 @@ def wide_of(like: torch.Tensor) -> torch.dtype:
     return torch.float64 if like.dtype == torch.float64 else torch.float32
 
 
-def shapes_of(axes: str, shape: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Returns the shapes that a tensor may have beside a matrix of a shape; outputs have the first."""
-    shape = tuple(shape)
+def shapes_of(axes: str, shape: Sequence[int], run: int = 1) -> tuple[tuple[int, ...], ...]:
+    """Returns the shapes that a tensor may have beside a matrix of a shape; outputs have the first. `run` columns share
+    an element."""
+    shape = (*shape[:-1], shape[-1] // run)
     if axes.endswith("M"):
         return (shape[:-1], (*shape[:-1], 1))
     return ({"M,N": shape, "S,M,N": shape, "shared": shape[1:], "N": shape[-1:],
@@ -72,10 +73,18 @@ def check(norm: normjit.Formula, tensors: Mapping[str, Any], numbers: Mapping[st
         axes = axes_of(norm, name)
         if like.dim() < (2 if has_slices(norm) else 1):
             raise InvalidArgument(f"{name}: [{axes}] beside a matrix of {like.dim()} dimensions")
-        allowed = shapes_of(axes, like.shape)
+        allowed = shapes_of(axes, like.shape, _run_of(norm.run(name), tensor, like, numbers))
         if not any(_is_shape(tensor, shape) for shape in allowed):
             raise InvalidArgument(f"{name}: its shape is {tuple(tensor.shape)}; must be "
                                   f"{' or '.join(str(tuple(shape)) for shape in allowed)}")
+
+
+def _run_of(run: str, tensor: torch.Tensor, like: torch.Tensor, numbers: Mapping[str, Any]) -> int:
+    """Returns the columns that share an element, which the tensor's shape says if no number does."""
+    size = tensor.shape[-1] if tensor.dim() else 0
+    if not run or run.isdigit() or run in numbers or not size or like.shape[-1] % size:
+        return max(int(run if run.isdigit() else numbers.get(run, 1)), 1)
+    return like.shape[-1] // size
 
 
 def _is_shape(tensor: torch.Tensor, shape: tuple[int, ...]) -> bool:

@@ -71,8 +71,8 @@ def _in_rows(norm: normjit.Formula, given: dict[str, torch.Tensor]) -> dict[str,
     in a type that kernels take beside the first matrix."""
     like = like_of(norm, given)
     cols, slices = like.shape[-1], like.shape[0]
-    wanted = {"M,N": (-1, cols), "M": (-1,), "N": (cols,), "S,M,N": (slices, -1, cols), "S,M": (slices, -1),
-              "S,N": (slices, cols), "shared": (-1, cols), "": ()}
+    wanted = {"M,N": (-1, cols), "M": (-1,), "N": (-1,), "S,M,N": (slices, -1, cols), "S,M": (slices, -1),
+              "S,N": (slices, -1), "shared": (-1, cols), "": ()}
     rows = {}
     for name, tensor in given.items():
         made = beside(like, tensor.detach()).reshape(wanted[axes_of(norm, _origin(norm, name))])

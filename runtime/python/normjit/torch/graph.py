@@ -25,6 +25,7 @@ MOST_REPORTED = 1000
 MOST_SEEDS = 3  # other row reductions that plans for a region begin with
 TAKE = ("faster", "all", "none")
 OPTION = "normjit.take"
+SLOWER = "its predicted time is not lower than that of Inductor's kernels"
 
 _reported: list[dict[str, Any]] = []
 
@@ -135,20 +136,26 @@ def _why_not(device: str) -> str | None:
 
 
 def _rewrite(graph: torch.fx.Graph, take: str) -> None:
-    """Puts kernels into a graph. A mistake of this code leaves the graph as it was."""
+    """Puts kernels into a graph. It stays as it was if no region is taken, and after a mistake of this code."""
     before, reported = torch.fx.Graph(), len(_reported)
     _copy(graph, before)
+    is_changed = False
     try:
-        _Rewriter(graph, take).run()
+        is_changed = _Rewriter(graph, take).run()
     except Exception as error:
         logger.warning("graph: left to Inductor after a mistake of normjit's: %s: %s", type(error).__name__, error)
         for facts in _reported[reported:]:
             facts.update(taken=False, why=f"{type(error).__name__} elsewhere in the graph: {error}")
-        for node in graph.nodes:
-            node.args, node.kwargs = (), {}  # in whatever order they were left, none has users
-        for node in list(graph.nodes):
-            graph.erase_node(node)
-        _copy(before, graph)
+    if not is_changed:
+        _put_back(before, graph)
+
+
+def _put_back(before: torch.fx.Graph, graph: torch.fx.Graph) -> None:
+    for node in graph.nodes:
+        node.args, node.kwargs = (), {}  # in whatever order they were left, none has users
+    for node in list(graph.nodes):
+        graph.erase_node(node)
+    _copy(before, graph)
 
 
 def _copy(source: torch.fx.Graph, target: torch.fx.Graph) -> None:
@@ -164,7 +171,8 @@ class _Rewriter:
         self.graph, self.take = graph, take
         self.seen: set[Node] = set()
 
-    def run(self) -> None:
+    def run(self) -> bool:
+        """Returns whether a region was taken."""
         from torch._inductor.fx_passes.post_grad import remove_noop_ops
 
         is_changed = False
@@ -179,9 +187,10 @@ class _Rewriter:
             if self._consider(seed):
                 _sort(self.graph)
                 is_changed = True
-        rotations.restore()
-        if is_changed or rotations.rolled:
+        if is_changed:
+            rotations.restore()
             self.graph.lint()
+        return is_changed
 
     def _consider(self, seed: Node) -> bool:
         """Replaces the region around a row reduction, or says why not."""
@@ -229,7 +238,7 @@ class _Rewriter:
         if self.take == "faster" and plan.prediction is None:
             return "the number of its rows is not known"
         if self.take == "faster" and plan.prediction is not None and not plan.prediction.is_faster:
-            return "its predicted time is not lower than that of Inductor's kernels"
+            return SLOWER
         graph_formula.replace(self.graph, plan.region, plan.by)
         facts["taken"] = True
         return "its predicted time is lower" if self.take == "faster" else "all are to be taken"
@@ -251,7 +260,12 @@ class _Plan:
                 self.around = predictor.around
             region = graph_formula.fewer_tensors(region, ROOM_FOR_TENSORS)
             if take == "faster":
-                region = graph_costs.best_part(region, on)
+                self.region = region = graph_costs.best_part(region, on)
+                self.problem = SLOWER
+                if predictor is not None:
+                    self.prediction = predictor.predict_at_best(region)
+                    if not self.prediction.is_faster:
+                        return
             self.region, self.by = _makeable(region, seed)
             if predictor is not None:
                 self.prediction = predictor.predict(self.region, self.by)

@@ -47,6 +47,9 @@ class Machine:
         start = CPU_KERNEL if self.device.type == "cpu" else GPU_KERNEL
         return total / (graph_times.bandwidth(self.device, total) * share) + moved.kernels * start
 
+    def copy_seconds(self, moved: int) -> float:
+        return moved / graph_times.bandwidth(self.device, moved)
+
     def normjit_seconds(self, region: Region, by: graph_formula.Written) -> float:
         """Returns how long a region's kernel takes, with its call."""
         return _measured(region, by)
@@ -113,11 +116,17 @@ class Predictor:
         return moved + left.bytes
 
     def predict(self, region: Region, by: graph_formula.Written) -> Prediction:
+        return self._predict(region, self.on.normjit_seconds(region, by))
+
+    def predict_at_best(self, region: Region) -> Prediction:
+        """Returns what a kernel would take that moves its bytes as a copy does: none is made where this is too slow."""
+        return self._predict(region, self.on.copy_seconds(self.moved(region)[0]))
+
+    def _predict(self, region: Region, seconds: float) -> Prediction:
         moved, left = self.moved(region)
-        dtype = min((value(node).dtype for node in by.inputs if region.inputs[node] == FULL),  # type: ignore[union-attr]
+        dtype = min((value(node).dtype for node, axes in region.inputs.items() if axes == FULL),  # type: ignore[union-attr]
                     key=lambda each: each.itemsize)
-        seconds = self.on.normjit_seconds(region, by) + self.on.inductor_seconds(left, dtype)
-        return Prediction(moved + left.bytes, self.replaced.bytes, seconds,
+        return Prediction(moved + left.bytes, self.replaced.bytes, seconds + self.on.inductor_seconds(left, dtype),
                           self.on.inductor_seconds(self.replaced, dtype))
 
 
@@ -156,7 +165,7 @@ def _is_fusable(node: Node, region: Region) -> bool:
     target: Any = node.target
     if node.op != "call_function" or value(node) is None or node not in region.order:
         return False
-    if kind_of(node) is not None:
+    if kind_of(node) is not None or _is_view(node):
         return True
     return isinstance(target, torch._ops.OpOverload) and torch.Tag.pointwise in target.tags
 
@@ -265,7 +274,7 @@ def _connected(members: set[Node]) -> Iterable[set[Node]]:
 
 
 def _is_view(node: Node) -> bool:
-    return kind_of(node) == "view"
+    return kind_of(node) == "view" or node.target is nodes.Aten.permute.default
 
 
 def _is_free(node: Node) -> bool:
@@ -275,7 +284,7 @@ def _is_free(node: Node) -> bool:
 
 def _base(node: Node) -> Node:
     """Returns what a view is a view of."""
-    while _is_view(node) or node.target is nodes.Aten.permute.default:
+    while _is_view(node):
         node = node.args[0]  # type: ignore[assignment]
     return node
 

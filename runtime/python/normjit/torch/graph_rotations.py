@@ -3,6 +3,7 @@
 a product with signs, which formulas can say."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -19,12 +20,32 @@ class Half(NamedTuple):
     sign: float
 
 
+class Operation(NamedTuple):
+    """A node of a graph, as it was before it was erased."""
+
+    node: Node
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    meta: dict[str, Any]
+
+
+class Rolled(NamedTuple):
+    """A rotation as roll and a product with signs, and the operations in whose place they stand, with the value that
+    these rotate."""
+
+    roll: Node
+    product: Node
+    operations: list[Operation]
+    of: Node
+
+
 class Rotations:
     """The rotations of a graph."""
 
     def __init__(self, graph: torch.fx.Graph) -> None:
         self.graph = graph
-        self.rolled: list[tuple[Node, Node, tuple[float, float]]] = []  # with their products and signs
+        self.rolled: list[Rolled] = []
         self.signs: dict[tuple[int, torch.dtype, torch.device, tuple[float, float]], Node] = {}
 
     def write(self) -> None:
@@ -37,19 +58,30 @@ class Rotations:
     def restore(self) -> None:
         """Writes those that no region took as they were."""
         left = set(self.graph.nodes)
-        for roll, product, signs in self.rolled:
-            if roll not in left:  # a region has it
+        for rolled in self.rolled:
+            if rolled.roll not in left:  # a region has it
                 continue
-            for node, of in ((product, signs), (roll, (1.0, 1.0))):
-                if node not in left:
-                    continue
-                if node.users:
-                    with self.graph.inserting_before(node):
-                        node.replace_all_uses_with(self._halves_of(roll.args[0], of))  # type: ignore[arg-type]
-                self.graph.erase_node(node)
+            if rolled.product in left:
+                self._exchange(rolled.product, lambda: self._rewritten(rolled))
+            self._exchange(rolled.roll, lambda: self._halves_of(rolled.roll.args[0]))  # type: ignore[arg-type]
         for sign in self.signs.values():
             if not sign.users:
                 _erase(self.graph, sign, sign)
+
+    def _exchange(self, node: Node, made: Callable[[], Node]) -> None:
+        """Puts what is made in the place of a node, if anything uses it."""
+        if node.users:
+            with self.graph.inserting_before(node):
+                node.replace_all_uses_with(made())
+        self.graph.erase_node(node)
+
+    def _rewritten(self, rolled: Rolled) -> Node:
+        made: dict[Node, Node] = {rolled.of: rolled.roll.args[0]}  # type: ignore[dict-item]
+        for each in rolled.operations:
+            args, kwargs = torch.fx.node.map_arg((each.args, each.kwargs), lambda node: made[node])
+            made[each.node] = self.graph.call_function(each.target, args, kwargs)
+            made[each.node].meta.update(each.meta)
+        return made[rolled.operations[-1].node]
 
     def _replace(self, node: Node, lower: Half, upper: Half) -> None:
         made, cols = value(node), lower.of.meta["val"].shape[-1]
@@ -59,9 +91,9 @@ class Rotations:
             roll = self.graph.call_function(Aten.roll.default, (lower.of, [cols // 2], [made.dim() - 1]))
             product = self.graph.call_function(Aten.mul.Tensor, (roll, self._signs(cols, made, signs)))
         roll.meta["val"] = product.meta["val"] = made
+        self.rolled.append(Rolled(roll, product, _operations(node, lower.of), lower.of))
         node.replace_all_uses_with(product)
         _erase(self.graph, node, lower.of)
-        self.rolled.append((roll, product, signs))
 
     def _signs(self, cols: int, like: torch.Tensor, signs: tuple[float, float]) -> Node:
         key = cols, like.dtype, like.device, signs
@@ -78,21 +110,32 @@ class Rotations:
             self.signs[key] = whole
         return self.signs[key]
 
-    def _halves_of(self, node: Node, signs: tuple[float, float]) -> Node:
+    def _halves_of(self, node: Node) -> Node:
+        """Returns what a roll by half the columns computes, without a roll."""
         tensor = value(node)
         assert tensor is not None
         last, cols = tensor.dim() - 1, tensor.shape[-1]
         halves = []
-        for sign, (begin, end) in zip(signs, ((cols // 2, cols), (0, cols // 2))):
-            half = self.graph.call_function(Aten.slice.Tensor, (node, last, begin, end))
-            half.meta["val"] = tensor[..., begin:end]
-            if sign < 0:
-                half = self.graph.call_function(Aten.neg.default, (half,))
-                half.meta["val"] = -tensor[..., begin:end]
-            halves.append(half)
+        for begin, end in ((cols // 2, cols), (0, cols // 2)):
+            halves.append(self.graph.call_function(Aten.slice.Tensor, (node, last, begin, end)))
+            halves[-1].meta["val"] = tensor[..., begin:end]
         whole = self.graph.call_function(Aten.cat.default, (halves, last))
         whole.meta["val"] = torch.cat([half.meta["val"] for half in halves], -1)
         return whole
+
+
+def _operations(node: Node, of: Node) -> list[Operation]:
+    """Returns the operations by which a node is computed from another one, in order."""
+    found: dict[Node, Operation] = {}
+
+    def visit(each: Node) -> None:
+        if each is not of and each not in found:
+            for operand in each.all_input_nodes:
+                visit(operand)
+            found[each] = Operation(each, each.target, each.args, dict(each.kwargs), dict(each.meta))
+
+    visit(node)
+    return list(found.values())
 
 
 def _rotated(node: Node) -> tuple[Half, Half] | None:

@@ -73,6 +73,8 @@ class _TorchsOwn(TorchDispatchMode):
 def alone(function, *arguments):
     """Runs a function in a separate thread, where torch's thread-local state is fresh. Returns or raises what it
     does."""
+    # Without a GPU, torch 2.10 uses a device guard in the memory of the first thread that traces, even after its end.
+    getattr(torch._C, "_ensureCUDADeviceGuardSet", lambda: None)()
     done = []
 
     def run():

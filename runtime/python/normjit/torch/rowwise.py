@@ -198,7 +198,8 @@ class _Writer:
              Aten.abs.default: "abs", Aten.sigmoid.default: "sigmoid", Aten.silu.default: "silu",
              Aten.tanh.default: "tanh", Aten.erf.default: "erf"}
     EXTREMES = {Aten.maximum.default: "max", Aten.minimum.default: "min"}
-    SAME = {Aten._to_copy.default, Aten.clone.default, Aten.alias.default, Aten.lift_fresh_copy.default}
+    SAME = {Aten._to_copy.default, Aten.clone.default, Aten.alias.default, Aten.lift_fresh_copy.default,
+            Aten.detach.default}  # which some versions of torch record; _check_gradients() refuses it
     REDUCTIONS = {Aten.mean.dim: "row_mean", Aten.sum.dim_IntList: "row_sum", Aten.amax.default: "row_max"}
     SOFTMAX = {Aten._softmax.default: "{e} / row_sum({e})", Aten._log_softmax.default: "{a} - log(row_sum({e}))"}
 
