@@ -125,11 +125,33 @@ Expected<Schedule> parse_cuda(std::string_view text) {
     return schedule;
 }
 
+/// Returns the fields as words; only those that differ from `usual` if that is given.
 template <class T, size_t n>
-std::string numbers_text(const NumberKey<T> (&numbers)[n], const T& owner) {
+std::string numbers_text(const NumberKey<T> (&numbers)[n], const T& owner, const T* usual) {
     std::string text;
-    for (const NumberKey<T>& each : numbers) text += fmt::format(" {}={}", each.key, get(each, owner));
+    for (const NumberKey<T>& each : numbers) {
+        if (usual == nullptr || get(each, owner) != get(each, *usual))
+            text += fmt::format(" {}={}", each.key, get(each, owner));
+    }
     return text;
+}
+
+std::string schedule_text(const Schedule& schedule, bool is_brief) {
+    const std::string groups = numbers_text(common_numbers, schedule, static_cast<const Schedule*>(nullptr));
+    if (const auto* cpu = std::get_if<CpuSchedule>(&schedule.device)) {
+        static constexpr CpuSchedule usual;
+        return fmt::format("{}{}{}", cpu_head, groups, numbers_text(cpu_numbers, *cpu, is_brief ? &usual : nullptr));
+    }
+    static constexpr CudaSchedule usual;
+    const auto& cuda = std::get<CudaSchedule>(schedule.device);
+    const auto word = [&](std::string_view key, auto value, auto usual_value) {
+        return is_brief && value == usual_value ? std::string() : fmt::format(" {}={}", key, name(value));
+    };
+    return fmt::format("{}{}{}{}{}{}{}", cuda_head, groups, word("form", cuda.form, usual.form),
+                       numbers_text(cuda_numbers, cuda, is_brief ? &usual : nullptr),
+                       word("staging", cuda.staging, usual.staging),
+                       word("row_memory", cuda.row_memory, usual.row_memory),
+                       word("column_memory", cuda.column_memory, usual.column_memory));
 }
 
 }  // namespace
@@ -155,15 +177,9 @@ Expected<Schedule> parse_schedule(std::string_view text) {
         fmt::format("schedule: kind '{}': allowed: {}", text::shown(head), text::join(schedule_heads)));
 }
 
-std::string to_text(const Schedule& schedule) {
-    if (const auto* cpu = std::get_if<CpuSchedule>(&schedule.device)) {
-        return fmt::format("{}{}{}", cpu_head, numbers_text(common_numbers, schedule), numbers_text(cpu_numbers, *cpu));
-    }
-    const auto& cuda = std::get<CudaSchedule>(schedule.device);
-    return fmt::format("{} row_groups={} form={}{} staging={} row_memory={} column_memory={}", cuda_head,
-                       schedule.row_groups, name(cuda.form), numbers_text(cuda_numbers, cuda), name(cuda.staging),
-                       name(cuda.row_memory), name(cuda.column_memory));
-}
+std::string to_text(const Schedule& schedule) { return schedule_text(schedule, false); }
+
+std::string brief_text(const Schedule& schedule) { return schedule_text(schedule, true); }
 
 Status check_ranges(const Schedule& schedule, const Target& target) {
     NumberKey<Schedule> row_groups = common_numbers[0];

@@ -8,20 +8,25 @@ namespace normjit {
 
 namespace {
 
-Schedule choose(const Spec& of, const Target& target, schedule::Reasons reasons) {
+/// `points`: null for those in the library, which are read for GPUs alone.
+Schedule choose(const Spec& of, const Target& target, const PointSet* points, schedule::Reasons reasons) {
     const DefaultSettings settings;
     const Spec spec = kernel_spec(of);
-    return target.is_cuda() ? schedule::heuristic_cuda(spec, target, reasons)
-                            : schedule::heuristic_cpu(spec, target, reasons);
+    if (!target.is_cuda()) return schedule::heuristic_cpu(spec, target, reasons);
+    return schedule::heuristic_cuda(spec, target, points == nullptr ? PointSet::shipped() : *points, reasons);
 }
 
 }  // namespace
 
-Schedule heuristic(const Spec& spec, const Target& target) { return choose(spec, target, {}); }
+Schedule heuristic(const Spec& spec, const Target& target) { return choose(spec, target, nullptr, {}); }
+
+Schedule heuristic(const Spec& spec, const Target& target, const PointSet& points) {
+    return choose(spec, target, &points, {});
+}
 
 std::vector<std::string> heuristic_reasons(const Spec& spec, const Target& target) {
     std::vector<std::string> reasons;
-    choose(spec, target, schedule::Reasons(reasons));
+    choose(spec, target, nullptr, schedule::Reasons(reasons));
     return reasons;
 }
 

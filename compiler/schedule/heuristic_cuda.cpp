@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses a CUDA schedule without measuring. It takes one from the table of the fastest schedules, changes it for few
-// rows and fits it to the spec's types and the target; where the table has no answer, it searches. tools/lab/NOTES.md
+// Chooses a CUDA schedule without measuring. It takes that of the nearest measured point. Where none is near, it takes one
+// from the table of the fastest schedules, changes it for few rows and fits it to the spec's types and the target; where
+// the table has no answer, it searches. tools/lab/NOTES.md
 // has the measurements.
 #include "plan/cuda.h"
 #include "schedule/cuda_adaptations.h"
 #include "schedule/cuda_fit.h"
+#include "schedule/cuda_points.h"
 #include "schedule/heuristics.h"
 #include "support/divide.h"
 
@@ -45,6 +47,15 @@ class Search {
           rows_(spec.all_rows()),
           operands_(spec),
           shape_(find_cuda_shape(spec, target)) {}
+
+    /// Returns the schedule of the nearest point. A spec with `invariant` has none: its schedule may not depend on rows.
+    std::optional<Schedule> from_points(const PointSet& points) const {
+        if (spec_.invariant) return std::nullopt;
+        const auto found = find_in_points(points, spec_, target_, operands_, fit_);
+        if (!found) return std::nullopt;
+        reasons_.note([&] { return found->reason; });
+        return found->schedule;
+    }
 
     CudaSchedule best() const {
         const CudaFound found = find_in_cuda_table(shape_);
@@ -321,8 +332,9 @@ int64_t cuda_row_groups(const Spec& spec, const Target& target, const CudaSchedu
     return std::clamp<int64_t>(std::min(groups, most), 1, 65535);
 }
 
-Schedule heuristic_cuda(const Spec& spec, const Target& target, Reasons reasons) {
+Schedule heuristic_cuda(const Spec& spec, const Target& target, const PointSet& points, Reasons reasons) {
     const Search search(spec, target, reasons);
+    if (const auto schedule = search.from_points(points)) return *schedule;
     CudaSchedule s = search.best();
     if (s.form == CudaForm::rows && !spec.invariant) search.adapt_to_rows(s);
     search.drop_pace_of_short_launch(s);

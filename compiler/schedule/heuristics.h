@@ -2,6 +2,7 @@
 // The heuristics of CPUs and GPUs.
 #pragma once
 
+#include "normjit/points.h"
 #include "normjit/schedule.h"
 
 #include <string>
@@ -25,7 +26,7 @@ class Reasons {
 };
 
 Schedule heuristic_cpu(const Spec& spec, const Target& target, Reasons reasons);
-Schedule heuristic_cuda(const Spec& spec, const Target& target, Reasons reasons);
+Schedule heuristic_cuda(const Spec& spec, const Target& target, const PointSet& points, Reasons reasons);
 
 /// Returns the number of row groups that run at once on a GPU.
 int64_t cuda_row_groups(const Spec& spec, const Target& target, const CudaSchedule& schedule);

@@ -23,14 +23,24 @@ Advisor::Advisor(DeviceClass device, const EngineOptions& options, const Environ
     if (options.shipped_records && environment.shipped_records) {
         records_.add_unread(shipped_records(device_.target), "shipped records");
     }
+    std::optional<PointSet> points;
     for (const std::string& path : files) {
         const auto text = read_regular(path);
-        if (text) {
+        if (text && are_points(*text)) {
+            auto file = parse_points(*text);
+            if (file) {
+                if (!points) points = PointSet::shipped();
+                points->add(*std::move(file), path);
+            } else {
+                warn(fmt::format("{}: {}; its points are not used", path, file.status().message()));
+            }
+        } else if (text) {
             for (const std::string& warning : records_.add(*text, path)) warn(warning);
         } else {
             warn(fmt::format("{}: {}; its records are not used", path, text.status().message()));
         }
     }
+    if (points) records_.set_points(*std::move(points));
     if (environment.capture_file.empty()) return;
     auto capture = Capture::open(environment.capture_file);
     if (capture) {

@@ -98,6 +98,11 @@ struct TuningRecords::Impl {
     std::vector<Unread> unread;
     std::unordered_set<int64_t> read_cols;  ///< values of cols whose unread lines have been read
     size_t lines = 0;
+    std::optional<PointSet> points;  ///< not set: those in the library
+
+    Schedule heuristic_of(const Spec& spec, const Target& target) const {
+        return points ? heuristic(spec, target, *points) : heuristic(spec, target);
+    }
 
     /// Adds a record. A later line replaces an earlier one about the same problem and device.
     void put(Entry entry) {
@@ -238,6 +243,8 @@ void TuningRecords::add_unread(std::string_view text, const std::string& source)
     impl_->read_cols.clear();
 }
 
+void TuningRecords::set_points(PointSet points) { impl_->points = std::move(points); }
+
 ChosenSchedule TuningRecords::find(const Spec& spec, const DeviceClass& device) const {
     ChosenSchedule chosen;
     std::vector<Offer> offers;
@@ -260,14 +267,15 @@ ChosenSchedule TuningRecords::find(const Spec& spec, const DeviceClass& device) 
         if (offer.tier == TuningTier::architecture)
             chosen.schedule = scaled(chosen.schedule, offer.record->device, device);
         if (!offer.record->is_tuned()) {
-            chosen.schedule = heuristic(spec, device.target);  // this version's heuristic, which may know more
+            chosen.schedule =
+                impl_->heuristic_of(spec, device.target);  // this version's heuristic, which may know more
             return chosen;
         }
         const Status usable = check_use(spec, chosen.schedule, device.target);
         if (usable.ok()) return chosen;
         chosen.warnings.push_back(fmt::format("{}: {}; the record is ignored", *offer.where, usable.message()));
     }
-    chosen.schedule = heuristic(spec, device.target);
+    chosen.schedule = impl_->heuristic_of(spec, device.target);
     chosen.tier = TuningTier::heuristic;
     chosen.reason = entries.empty()
                         ? "no record of this problem"

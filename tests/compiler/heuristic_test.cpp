@@ -130,7 +130,7 @@ TEST_CASE("the heuristic reports the lines that decided") {
     const auto reasons = [](const char* spec, const char* target) {
         return heuristic_reasons(*parse_spec(spec), *parse_target(target));
     };
-    const auto wide = reasons("layernorm rows=8192 cols=4096 x=f16", "sm_90 sms=132");
+    const auto wide = reasons("layernorm rows=8192 cols=4096 x=f16", "sm_90 sms=132 l2=62914560");
     REQUIRE(wide.size() == 3);
     CHECK(wide[0].starts_with("rows that fit a block: 481 to 512 vectors of a row; measured: 4096: 0.970 / 0.980"));
     CHECK(wide[1].starts_with("fewer partials: 448 to 704 vectors of a row, more than 64 MiB, at most 300 MiB, two "));

@@ -77,6 +77,8 @@ struct Schedule {
 /// that are left out take their defaults. All keys: compiler/SPEC.md.
 Expected<Schedule> parse_schedule(std::string_view text);
 std::string to_text(const Schedule& schedule);
+/// Returns the text without the keys that have their defaults.
+std::string brief_text(const Schedule& schedule);
 uint64_t hash(const Schedule& schedule);
 
 /// Checks that the schedule is of the target's kind and every number within its range, whatever the spec.

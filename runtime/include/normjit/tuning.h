@@ -3,6 +3,7 @@
 // merge by concatenation; if two lines are about the same problem and device, the later one counts.
 #pragma once
 
+#include "normjit/points.h"
 #include "normjit/schedule.h"
 #include "normjit/spec.h"
 #include "normjit/status.h"
@@ -90,6 +91,9 @@ class TuningRecords {
     /// Adds lines that to_text() made, without reading them; the text must outlive this object. The first find() for a
     /// `cols` reads its lines, in some 20 us per line, and warns of lines that are not records.
     void add_unread(std::string_view text, const std::string& source);
+
+    /// Sets what find() asks where no record applies; until then, the points in the library.
+    void set_points(PointSet points);
 
     /// Counts the records that have been read.
     size_t size() const;

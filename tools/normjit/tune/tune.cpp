@@ -9,9 +9,13 @@
 #include "support/try.h"
 #include "tune/device_tuner.h"
 
+#include "normjit/points.h"
+
 #include <algorithm>
 #include <atomic>
 #include <ctime>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <sstream>
 
@@ -35,11 +39,13 @@ schedule than the heuristic's only if that was faster by more than the noise. La
 CPU they use copies in turn, at least twice the size of the caches, in at most a quarter of the free memory; on a GPU
 the L2 cache is flushed before each. On a CPU a schedule is rejected if it loses more with its data in the caches than it
 gains without. If it is stopped and started again, it continues. Record files merge by concatenation;
-NORMJIT_RECORDS=FILE makes programs use them.
+NORMJIT_RECORDS=FILE makes programs use them. A file of points has the winners for one device, from which problems like
+them take their schedules as well; NORMJIT_RECORDS may name it too.
 
 Examples:
   normjit tune shapes.txt -o records.jsonl
   normjit tune shapes.txt -o records.jsonl --device cuda:0 --budget 10m
+  normjit tune --points gpu.txt --device cuda:0 --budget 1h
   normjit tune shapes.txt -o records.$RANK.jsonl --device all --shard $RANK/4
   normjit tune "rmsnorm rows=4096 cols=4096 x=bf16" -o records.jsonl --json results.json
   NORMJIT_RECORDS=records.jsonl normjit bench shapes.txt --cold --against heuristic)";
@@ -51,6 +57,7 @@ struct TuneOptions {
     std::string budget;
     std::string shard;
     std::string json;
+    std::string points;
     int64_t rows = 0, slices = 0;
     int most = 64;
     int deepen = 0;
@@ -88,9 +95,26 @@ Status keep_shard(const std::string& shard, std::vector<Spec>& specs) {
     return {};
 }
 
+/// Returns the problems of the library's points for GPUs, or those for CPUs.
+std::vector<Spec> problems_of_points(bool for_gpus) {
+    std::vector<Spec> specs;
+    for (const PointFile* file : PointSet::shipped().files()) {
+        if (file->target.is_cuda() != for_gpus) continue;
+        for (const Point& point : file->points) {
+            if (std::find(specs.begin(), specs.end(), point.spec) == specs.end()) specs.push_back(point.spec);
+        }
+    }
+    return specs;
+}
+
 Expected<std::vector<Spec>> read_problems(const TuneOptions& options) {
     const auto given = [](int64_t size) { return size > 0 ? std::optional(size) : std::nullopt; };
-    NORMJIT_TRY(std::vector<Spec> specs, read_shapes(options.inputs, {given(options.rows), given(options.slices)}));
+    std::vector<Spec> specs;
+    if (options.inputs.empty() && !options.points.empty()) {
+        specs = problems_of_points(options.device.device != "cpu");
+    } else {
+        NORMJIT_TRY(specs, read_shapes(options.inputs, {given(options.rows), given(options.slices)}));
+    }
     std::vector<Spec> different;
     for (const Spec& spec : specs) {
         if (*spec.rows == 0) return invalid_argument(to_text(spec) + ": nothing to measure without rows");
@@ -248,6 +272,31 @@ Status write_json(const TuneOptions& options, const Results& results, size_t pro
     return write_text(options.json, json.dump(2) + "\n");
 }
 
+/// Adds the winners to the file of points, which may not exist. They replace its points about the same problems.
+Status write_points(const std::string& path, const Results& results) {
+    PointFile file;
+    if (std::ifstream earlier(path); earlier) {
+        const std::string text{std::istreambuf_iterator<char>(earlier), std::istreambuf_iterator<char>()};
+        auto read = parse_points(text);
+        if (!read.ok()) return invalid_argument(fmt::format("--points {}: {}", path, read.status().message()));
+        file = *std::move(read);
+    }
+    for (const auto& record : results.records) {
+        if (!record) continue;
+        if (file.points.empty()) {
+            file.device = record->device.model;
+            file.target = record->device.target;
+        } else if (file.target != record->device.target || file.device != record->device.model) {
+            return invalid_argument(fmt::format("--points {}: is of {} ({}); this is {} ({})", path, file.device,
+                                                to_text(file.target), record->device.model,
+                                                to_text(record->device.target)));
+        }
+        std::erase_if(file.points, [&](const Point& point) { return point.spec == record->spec; });
+        file.points.push_back({record->spec, record->schedule, record->share, record->date});
+    }
+    return file.points.empty() ? Status() : write_text(path, to_text(file));
+}
+
 /// Prints what the user must know in addition to the table.
 void print_notes(const Results& results, size_t problems) {
     constexpr size_t most = 5;
@@ -269,16 +318,24 @@ void print_notes(const Results& results, size_t problems) {
 
 Status run(const TuneOptions& options) {
     NORMJIT_TRY(const std::vector<Spec> specs, read_problems(options));
-    if (options.output.empty()) return invalid_argument("no output: give -o FILE (see normjit tune --help)");
+    const std::string output =
+        options.output.empty() && !options.points.empty() ? options.points + ".records" : options.output;
+    if (output.empty())
+        return invalid_argument("no output: give -o FILE, --points FILE or both (see normjit tune --help)");
     auto deadline = Clock::time_point::max();
     if (!options.budget.empty()) {
         NORMJIT_TRY(const double budget, read_budget(options.budget));
         deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(budget));
     }
     std::vector<std::string> files = options.inputs;
-    NORMJIT_RETURN_IF_ERROR(check_growable(options.output));
-    NORMJIT_RETURN_IF_ERROR(check_writable(options.output, files));
-    files.push_back(options.output);
+    NORMJIT_RETURN_IF_ERROR(check_growable(output));
+    NORMJIT_RETURN_IF_ERROR(check_writable(output, files));
+    files.push_back(output);
+    if (!options.points.empty()) {
+        NORMJIT_RETURN_IF_ERROR(check_growable(options.points));
+        NORMJIT_RETURN_IF_ERROR(check_writable(options.points, files));
+        files.push_back(options.points);
+    }
     if (!options.json.empty() && options.json != "-") NORMJIT_RETURN_IF_ERROR(check_writable(options.json, files));
     std::vector<std::string> devices = {options.device.device};
     if (options.device.device == "all") {
@@ -290,8 +347,8 @@ Status run(const TuneOptions& options) {
         tune::TunerOptions tuner;
         tuner.device = options.device;
         tuner.device.device = device;
-        tuner.records = options.output;
-        tuner.journal = options.output + ".progress";
+        tuner.records = output;
+        tuner.journal = output + ".progress";
         tuner.most = static_cast<size_t>(options.most);
         tuner.deepen = std::min(options.deepen, options.most);
         tuner.trial_seconds = options.seconds;
@@ -306,6 +363,7 @@ Status run(const TuneOptions& options) {
     const Results results = watch(tuners, specs, options.most);
     if (options.json != "-") NORMJIT_RETURN_IF_ERROR(write_text("", table_of(results)));
     if (!options.json.empty()) NORMJIT_RETURN_IF_ERROR(write_json(options, results, specs.size()));
+    if (!options.points.empty()) NORMJIT_RETURN_IF_ERROR(write_points(options.points, results));
     print_notes(results, specs.size());
     if (results.errors.empty()) return {};
     for (size_t i = 1; i < results.errors.size(); ++i) print_error(results.errors[i].message());
@@ -319,6 +377,8 @@ Command add_tune(const CommandLine& program) {
     const CommandLine line = program.add_command("tune", "Find the fastest schedules by measuring, and record them");
     line.add_option("inputs", options->inputs, "Shapes files, and specs");
     line.add_option("-o,--output", options->output, "The file of tuning records to add to");
+    line.add_option("--points", options->points,
+                    "The file of points to add the winners to; without inputs, the problems of the library's points");
     line.add_option("--device", options->device.device, "Where to measure: cpu, cuda:N for a GPU, or all GPUs",
                     {.show_default = true});
     add_threads_option(line, options->device);

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/cuda_features.h"
+
+#include "support/divide.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+namespace normjit::schedule {
+
+namespace {
+
+/// What each difference counts, chosen so that points predict each other (NOTES N-712). A factor of two counts as one
+/// difference.
+struct Weights {
+    double vectors = 2, rows = 0.5, work = 0.5, alignment = 4, narrow_alignment = 1, width = 0.5, sums = 1.5;
+    double reduces = 4, reads_one = 3, matrix = 0.5, columns = 0.5, slices = 1;
+};
+constexpr Weights weight;
+
+constexpr double many_rows = 1e9;       // of a multiprocessor
+constexpr double most_rows = 8;         // of a multiprocessor: more of them only add work
+constexpr double most_work = 1 << 15;   // vectors of a multiprocessor
+constexpr int64_t narrow_vectors = 64;  // rows so narrow lie side by side, wherever they start
+
+double log_up_to(double value, double most) { return std::log2(std::clamp(value, 1e-4, most)); }
+
+double rows_distance(const CudaFeatures& a, const CudaFeatures& b) {
+    const auto rows = [](const CudaFeatures& f) { return log_up_to(f.rows_of_processor, most_rows); };
+    const auto work = [](const CudaFeatures& f) {
+        return log_up_to(f.rows_of_processor * static_cast<double>(f.vectors()), most_work);
+    };
+    return weight.rows * std::fabs(rows(a) - rows(b)) + weight.work * std::fabs(work(a) - work(b));
+}
+
+double alignment_distance(const CudaFeatures& a, const CudaFeatures& b) {
+    const auto parts = [](const CudaFeatures& f) { return std::log2(f.width / f.alignment); };
+    const bool are_narrow = std::max(a.vectors(), b.vectors()) <= narrow_vectors;
+    double sum = (are_narrow ? weight.narrow_alignment : weight.alignment) * std::fabs(parts(a) - parts(b));
+    if (a.can_shift != b.can_shift && parts(a) + parts(b) > 0) sum += weight.alignment;
+    return sum;
+}
+
+double tensors_distance(const CudaFeatures& a, const CudaFeatures& b) {
+    const auto columns = [](const CudaFeatures& f) { return static_cast<double>(f.column_bytes) / f.element_bytes; };
+    double sum = weight.sums * std::abs(std::min(a.sums, 2) - std::min(b.sums, 2));
+    if (a.reduces != b.reduces) sum += weight.reduces;
+    if ((a.matrices_read > 1) != (b.matrices_read > 1)) sum += weight.reads_one;
+    sum += weight.matrix *
+           (std::abs(a.matrices_read - b.matrices_read) + std::abs(a.matrices_written - b.matrices_written));
+    sum += weight.columns * std::fabs(columns(a) - columns(b));
+    return sum + (a.has_slices != b.has_slices ? weight.slices : 0);
+}
+
+}  // namespace
+
+int64_t CudaFeatures::vectors() const { return divide_up(cols, int64_t{width}); }
+
+CudaFeatures cuda_features(const Spec& spec, const OperandList& operands, const Target& target) {
+    CudaFeatures features{.cols = spec.cols, .rows_of_processor = many_rows, .has_slices = spec.has_per_slice()};
+    if (const auto rows = spec.all_rows())
+        features.rows_of_processor = static_cast<double>(*rows) / target.cuda.sm_count;
+    int64_t least = 8, most = 1, narrowest = 8;
+    for (const Operand& operand : operands) {
+        if (!operand.is_matrix()) continue;
+        narrowest = std::min(narrowest, operand.bytes());
+        least = std::min(least, operand.is_written() ? std::max<int64_t>(operand.bytes(), 2) : operand.bytes());
+        most = std::max(most, operand.bytes());
+    }
+    features.element_bytes = static_cast<int>(least);
+    features.width = static_cast<int>(16 / std::max<int64_t>(least, 2));
+    features.alignment = features.width;
+    while (spec.cols % features.alignment != 0) features.alignment /= 2;
+    features.can_shift = narrowest > 1 && least == most && !spec.invariant;
+    features.matrices_read = static_cast<int>(operands.matrices().size());
+    features.matrices_written = static_cast<int>(operands.matrix_outputs().size());
+    features.columns_read = static_cast<int>(operands.columns().size());
+    for (const Operand& column : operands.columns()) features.column_bytes += static_cast<int>(column.bytes());
+    features.sums = static_cast<int>(operands.column_outputs().size());
+    features.reduces = !operands.reductions().empty();
+    return features;
+}
+
+double distance(const CudaFeatures& a, const CudaFeatures& b) {
+    const auto log = [](int64_t value) { return std::log2(static_cast<double>(value)); };
+    return weight.vectors * std::fabs(log(a.vectors()) - log(b.vectors())) +
+           weight.width * std::fabs(log(a.width) - log(b.width)) + rows_distance(a, b) + alignment_distance(a, b) +
+           tensors_distance(a, b);
+}
+
+}  // namespace normjit::schedule

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the fastest CUDA schedule of a problem depends on, as numbers that can be compared.
+#pragma once
+
+#include "normjit/operand.h"
+#include "normjit/spec.h"
+#include "normjit/target.h"
+
+#include <cstdint>
+
+namespace normjit::schedule {
+
+struct CudaFeatures {
+    int64_t cols = 0;
+    int width = 1;                 ///< elements of a vector: 16 bytes of the narrowest matrix
+    int alignment = 1;             ///< the largest power of two, at most `width`, that divides cols
+    int element_bytes = 2;         ///< of the narrowest matrix
+    bool can_shift = false;        ///< a vector may begin before its row
+    double rows_of_processor = 0;  ///< of all slices, for each multiprocessor; many if they are not known
+    bool has_slices = false;       ///< slices with columns of their own
+    int matrices_read = 0;
+    int matrices_written = 0;
+    int columns_read = 0;
+    int column_bytes = 0;  ///< of an element of every column input together
+    int sums = 0;          ///< column outputs
+    bool reduces = false;  ///< has outputs without rows: column sums, or sums of everything
+
+    /// Returns the vectors of a row, counting a part as one.
+    int64_t vectors() const;
+};
+
+CudaFeatures cuda_features(const Spec& spec, const OperandList& operands, const Target& target);
+
+/// Returns how different two problems are; 0 if the same schedule should be the fastest. A quarter more columns add
+/// about a half, as twice as many rows do, unless these fill the GPU for long.
+double distance(const CudaFeatures& a, const CudaFeatures& b);
+
+}  // namespace normjit::schedule

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/cuda_points.h"
+
+#include "plan/cuda.h"
+#include "schedule/heuristics.h"
+#include "schedule/points.h"
+#include "support/divide.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace normjit::schedule {
+
+namespace {
+
+/// Beyond this distance the tables predict better than a point (NOTES N-712).
+constexpr double trusted_distance = 0.75;
+/// What a lane adds that a point's schedule would leave idle here and not there.
+constexpr double idle_weight = 3;
+
+/// True if points of `a` tell about `b`: the same architecture with about as many multiprocessors and as much memory.
+bool are_alike(const CudaTarget& a, const CudaTarget& b) {
+    const auto about = [](auto x, auto y) {
+        return std::abs(static_cast<double>(x) / static_cast<double>(y) - 1) < 0.05;
+    };
+    return a.sm == b.sm && about(a.sm_count, b.sm_count) && about(a.shared_bytes, b.shared_bytes) &&
+           about(a.l2_bytes, b.l2_bytes);
+}
+
+/// A point of an alike device.
+struct Near {
+    const PointSet::Source* source;
+    size_t place;
+    double distance;
+
+    const Point& point() const { return source->file.points[place]; }
+    const CudaFeatures& features() const { return source->cuda[place].features; }
+    const CudaSchedule& schedule() const { return std::get<CudaSchedule>(point().schedule.device); }
+};
+
+std::vector<Near> near_points(const PointSet& points, const CudaFeatures& features, const Target& target) {
+    std::vector<Near> near;
+    for (const auto& source : points.sources()) {
+        if (!source->file.target.is_cuda() || !are_alike(source->file.target.cuda, target.cuda)) continue;
+        for (size_t i = 0; i < source->cuda.size(); ++i) {
+            const double each = distance(source->cuda[i].features, features);
+            if (each <= trusted_distance) near.push_back({source.get(), i, each});
+        }
+    }
+    std::ranges::stable_sort(near, {}, &Near::distance);
+    return near;
+}
+
+/// Returns the vectors of a row, or of a block's share of it.
+int64_t vectors_of_block(int64_t cols, const CudaSchedule& s) {
+    return divide_up(plan::vectors_of_row(cols, s.vector_width), s.cluster);
+}
+int64_t vectors_of_thread(int64_t cols, const CudaSchedule& s) {
+    return divide_up(vectors_of_block(cols, s), s.threads_per_row);
+}
+
+/// Returns how many lanes have no vector in the last step of a row, as a part of all vectors.
+double idle_lanes(int64_t cols, const CudaSchedule& s) {
+    const double lanes = static_cast<double>(vectors_of_thread(cols, s) * s.threads_per_row);
+    return lanes / static_cast<double>(vectors_of_block(cols, s)) - 1;
+}
+
+/// Returns the fewest threads that may share a row and are at least `wanted`.
+int64_t allowed_threads(int64_t wanted) {
+    if (wanted > 16) return round_up(wanted, 32);
+    return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(wanted)));
+}
+
+class Scaling {
+  public:
+    Scaling(const Spec& spec, const Target& target, const CudaFeatures& features)
+        : spec_(spec), target_(target), features_(features) {}
+
+    /// Returns the point's schedule for this problem: vectors of the same bytes and as many for a thread, blocks of as
+    /// many threads. It may be illegal.
+    Schedule operator()(const Near& near) const {
+        CudaSchedule s = near.schedule();
+        s.vector_width = vector_width(near);
+        if (s.form == CudaForm::rows) {
+            const int64_t each = vectors_of_thread(near.features().cols, near.schedule());
+            s.threads_per_row = static_cast<int>(allowed_threads(divide_up(vectors_of_block(spec_.cols, s), each)));
+            if (s.rows_per_block > 1 && s.threads_per_row != near.schedule().threads_per_row) {
+                const int threads = near.schedule().rows_per_block * near.schedule().threads_per_row;
+                s.rows_per_block =
+                    static_cast<int>(std::bit_floor(static_cast<unsigned>(std::max(threads / s.threads_per_row, 1))));
+            }
+        }
+        if (!features_.reduces) s.pace = 0;
+        const int64_t groups = row_groups(near, s);
+        if (groups == 1) s.pace = 0;
+        if (s.pace == 0) s.pace_slack = 1;
+        return {.row_groups = groups, .device = s};
+    }
+
+  private:
+    /// A vector that divides the point's rows must divide these.
+    int vector_width(const Near& near) const {
+        const CudaSchedule& s = near.schedule();
+        int width = std::max(features_.width * s.vector_width / near.features().width, 1);
+        const bool divides = near.features().cols % s.vector_width == 0;
+        while ((divides || !features_.can_shift) && spec_.cols % width != 0) width /= 2;
+        return width;
+    }
+
+    /// Returns as many row groups as run at once, or so few that each has as many turns, in proportion, as the point's.
+    int64_t row_groups(const Near& near, const CudaSchedule& s) const {
+        const int64_t most = cuda_row_groups(spec_, target_, s);
+        const int64_t groups_there = near.point().schedule.row_groups,
+                      most_there = near.source->cuda[near.place].most_groups;
+        const auto rows = spec_.all_rows(), rows_there = near.point().spec.all_rows();
+        if (groups_there >= most_there || !rows) return most;
+        if (groups_there == 1 && *rows <= *rows_there) return 1;
+        const auto turns = [](int64_t of_rows, const CudaSchedule& of, int64_t groups) {
+            return divide_up(divide_up(of_rows, of.rows_per_block), groups);
+        };
+        const int64_t wanted =
+            std::max<int64_t>(turns(*rows, s, most) * turns(*rows_there, near.schedule(), groups_there) /
+                                  turns(*rows_there, near.schedule(), most_there),
+                              1);
+        const int64_t unit =
+            spec_.cols % s.vector_width == 0 ? 1 : s.vector_width / std::gcd(s.vector_width, s.rows_per_block);
+        return std::clamp<int64_t>(round_up(turns(*rows, s, wanted), unit), 1, most);
+    }
+
+    const Spec& spec_;
+    const Target& target_;
+    const CudaFeatures& features_;
+};
+
+}  // namespace
+
+std::optional<CudaFromPoint> find_in_points(const PointSet& points, const Spec& spec, const Target& target,
+                                            const OperandList& operands, const CudaFit& fit) {
+    const CudaFeatures features = cuda_features(spec, operands, target);
+    const Scaling scaled(spec, target, features);
+    const Near* best = nullptr;
+    double least = trusted_distance;
+    Schedule schedule;
+    const std::vector<Near> near = near_points(points, features, target);
+    for (const Near& each : near) {
+        if (each.distance >= least) break;
+        const Schedule found = scaled(each);
+        const auto& s = std::get<CudaSchedule>(found.device);
+        double cost = each.distance;
+        if (s.form == CudaForm::rows) {
+            cost += idle_weight *
+                    std::max(idle_lanes(spec.cols, s) - idle_lanes(each.features().cols, each.schedule()), 0.0);
+        }
+        if (cost >= least || s.threads_per_row > 1024 || !fit.is_comfortable(s)) continue;
+        best = &each;
+        least = cost;
+        schedule = found;
+    }
+    if (best == nullptr) return std::nullopt;
+    return CudaFromPoint{schedule, fmt::format("point of {}, distance {:.2f}: {}", best->source->name, best->distance,
+                                               to_text(best->point().spec))};
+}
+
+}  // namespace normjit::schedule

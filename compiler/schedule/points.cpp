@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/points.h"
+
+#include "schedule/heuristics.h"
+#include "support/text.h"
+#include "support/try.h"
+
+#include "normjit/kernel_spec.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace normjit {
+
+namespace {
+
+constexpr std::string_view device_word = "device", target_word = "target", separator = " | ";
+
+/// Divides a line at its last separator, because the text of a formula may have some.
+Expected<std::pair<std::string_view, std::string_view>> split_last(std::string_view line) {
+    const size_t at = line.rfind(separator);
+    if (at == line.npos) return invalid_argument("a point is SPEC | SCHEDULE | SHARE DATE");
+    return std::pair(text::trim(line.substr(0, at)), text::trim(line.substr(at + separator.size())));
+}
+
+Expected<Point> parse_point(std::string_view line, const Target& target) {
+    NORMJIT_TRY(const auto end, split_last(line));
+    NORMJIT_TRY(const auto both, split_last(end.first));
+    Point point;
+    NORMJIT_TRY(point.spec, parse_spec(both.first));
+    if (point.spec.all_rows().value_or(0) < 1)
+        return invalid_argument("a point has rows=, 1 or more, and slices= of a number");
+    NORMJIT_TRY(point.schedule, parse_schedule(both.second));
+    NORMJIT_RETURN_IF_ERROR(check_ranges(point.schedule, target));
+    const std::string_view share = text::first_word(end.second);
+    if (share != "-") {
+        const auto number = text::parse_double(share);
+        if (!number.ok())
+            return invalid_argument(fmt::format("share {}: {}", text::shown(share), number.status().message()));
+        point.share = *number;
+    }
+    point.date = text::trim(end.second.substr(share.size()));
+    return point;
+}
+
+Status at_line(int number, const Status& status) {
+    return {status.code(), fmt::format("line {}: {}", number, status.message())};
+}
+
+}  // namespace
+
+bool are_points(std::string_view text) {
+    for (std::string_view line : text::split(text, '\n')) {
+        line = text::trim(line);
+        if (line.empty() || line.front() == '#') continue;
+        return text::first_word(line) == device_word || text::first_word(line) == target_word;
+    }
+    return false;
+}
+
+Expected<PointFile> parse_points(std::string_view text) {
+    PointFile file;
+    bool has_target = false;
+    int number = 0;
+    for (std::string_view line : text::split(text, '\n')) {
+        ++number;
+        line = text::trim(line);
+        if (line.empty() || line.front() == '#') continue;
+        const std::string_view word = text::first_word(line), rest = text::trim(line.substr(word.size()));
+        if (word == device_word) {
+            file.device = rest;
+        } else if (word == target_word) {
+            auto target = parse_target(rest);
+            if (!target.ok()) return at_line(number, target.status());
+            file.target = *target;
+            has_target = true;
+        } else if (!has_target) {
+            return at_line(number, invalid_argument("the lines `device` and `target` precede all points"));
+        } else {
+            auto point = parse_point(line, file.target);
+            if (!point.ok()) return at_line(number, point.status());
+            file.points.push_back(*std::move(point));
+        }
+    }
+    if (!has_target) return invalid_argument("no line `target`");
+    return file;
+}
+
+std::string to_text(const PointFile& file) {
+    std::vector<std::string> lines;
+    for (const Point& point : file.points) {
+        const std::string share = point.share < 0 ? "-" : fmt::format("{:.3f}", point.share);
+        lines.push_back(fmt::format("{}{}{}{}{} {}\n", to_text(point.spec), separator, brief_text(point.schedule),
+                                    separator, share, point.date));
+    }
+    std::ranges::sort(lines);
+    return fmt::format(
+        "# SPDX-License-Identifier: Apache-2.0\n"
+        "# Made by normjit tune --points: a problem, the fastest schedule that was found, its share of the memory "
+        "ceiling.\n"
+        "{} {}\n{} {}\n{}",
+        device_word, file.device, target_word, to_text(file.target), fmt::join(lines, ""));
+}
+
+PointSet::Source::Source(PointFile of, std::string called) : file(std::move(of)), name(std::move(called)) {
+    if (!file.target.is_cuda()) return;
+    for (const Point& point : file.points) {
+        const Spec spec = kernel_spec(point.spec);
+        cuda.push_back({schedule::cuda_features(spec, OperandList(spec), file.target),
+                        schedule::cuda_row_groups(spec, file.target, std::get<CudaSchedule>(point.schedule.device))});
+    }
+}
+
+void PointSet::add(PointFile file, std::string source) {
+    sources_.insert(sources_.begin(), std::make_shared<const Source>(std::move(file), std::move(source)));
+}
+
+std::vector<const PointFile*> PointSet::files() const {
+    std::vector<const PointFile*> files;
+    for (const auto& source : sources_) files.push_back(&source->file);
+    return files;
+}
+
+const PointSet& PointSet::shipped() {
+    static const PointSet points = [] {
+        PointSet all;
+        for (const schedule::ShippedPoints& each : schedule::shipped_points()) {
+            auto file = parse_points(each.text);
+            if (file.ok()) all.add(*std::move(file), std::string(each.name));
+        }
+        return all;
+    }();
+    return points;
+}
+
+}  // namespace normjit

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/points.h"
+
+#include <string>
+
+#include <doctest/doctest.h>
+
+namespace normjit {
+
+namespace {
+
+constexpr const char* made = R"(# a comment
+device NVIDIA Made
+target sm_90 sms=100 shared=232448 l2=30000000
+rmsnorm rows=2048 cols=4096 x=bf16 | cuda row_groups=100 threads_per_row=128 vector_width=8 staging=async pipeline_depth=2 | 0.812 2026-11-27
+layernorm rows=64 cols=512 | cuda row_groups=64 threads_per_row=64 vector_width=2 | - 2026-11-27
+)";
+
+PointSet of(const std::string& text) {
+    PointSet points;
+    points.add(*parse_points(text), "made.txt");
+    return points;
+}
+
+}  // namespace
+
+TEST_CASE("the shipped points are as normjit tune writes them") {
+    REQUIRE(!schedule::shipped_points().empty());
+    for (const schedule::ShippedPoints& each : schedule::shipped_points()) {
+        CAPTURE(each.name);
+        const auto file = parse_points(each.text);
+        REQUIRE_MESSAGE(file.ok(), file.status().message());
+        CHECK(to_text(*file) == each.text);
+        for (const Point& point : file->points) {
+            CAPTURE(to_text(point.spec));
+            CHECK(legality(point.spec, point.schedule, file->target).ok());
+        }
+    }
+    CHECK(PointSet::shipped().sources().size() == schedule::shipped_points().size());
+}
+
+TEST_CASE("a file of points is read as it is written") {
+    const auto file = parse_points(made);
+    REQUIRE_MESSAGE(file.ok(), file.status().message());
+    CHECK(file->device == "NVIDIA Made");
+    CHECK(file->target.cuda.sm_count == 100);
+    REQUIRE(file->points.size() == 2);
+    CHECK(file->points[0].share == doctest::Approx(0.812));
+    CHECK(file->points[1].share < 0);
+    CHECK(file->points[0].date == "2026-11-27");
+    PointFile sorted = *file;
+    std::swap(sorted.points[0], sorted.points[1]);
+    CHECK(*parse_points(to_text(*file)) == sorted);
+}
+
+TEST_CASE("what is wrong with a file of points has its line") {
+    const auto error = [](const std::string& text) { return parse_points(text).status().message(); };
+    CHECK(error("") == "no line `target`");
+    CHECK(error("rmsnorm rows=1 cols=8") == "line 1: the lines `device` and `target` precede all points");
+    CHECK(error("target sm_9").starts_with("line 1: target"));
+    const std::string head = "device A\ntarget sm_90\n";
+    CHECK(error(head + "rmsnorm rows=1 cols=8") == "line 3: a point is SPEC | SCHEDULE | SHARE DATE");
+    CHECK(error(head + "rmsnorm rows=1 cols=x | cuda row_groups=1 | -").starts_with("line 3: spec: cols=x"));
+    CHECK(error(head + "rmsnorm cols=8 | cuda row_groups=1 | -").starts_with("line 3: a point has rows=, 1 or more"));
+    CHECK(error(head + "rmsnorm rows=1 cols=8 | cuda pace=q | -").starts_with("line 3: schedule: pace=q"));
+    CHECK(error(head + "rmsnorm rows=1 cols=8 | cpu row_groups=1 | -").starts_with("line 3: schedule: is of kind cpu"));
+    CHECK(error(head + "rmsnorm rows=1 cols=8 | cuda row_groups=1 | many").starts_with("line 3: share many"));
+}
+
+TEST_CASE("a device takes the schedules of its own points, scaled to the problem") {
+    const PointSet points = of(made);
+    const auto on = [&](const char* target, const char* spec) {
+        return std::get<CudaSchedule>(heuristic(*parse_spec(spec), *parse_target(target), points).device);
+    };
+    constexpr const char* here = "sm_90 sms=100 shared=232448 l2=30000000";
+    const auto same = heuristic(*parse_spec("rmsnorm rows=2048 cols=4096 x=bf16"), *parse_target(here), points);
+    CHECK(same == parse_points(made)->points[0].schedule);
+    const auto near = heuristic(*parse_spec("rmsnorm rows=1500 cols=4000 x=f16"), *parse_target(here), points);
+    CHECK(near == same);  // the same vectors a thread, the last of them idle, and as many groups as run at once
+    CHECK(on(here, "rmsnorm rows=2048 cols=4096 x=bf16 invariant=1") !=
+          std::get<CudaSchedule>(same.device));  // may not depend on rows
+    for (const char* other :
+         {"sm_90 sms=132 shared=232448 l2=30000000", "sm_80 sms=100", "sm_90 sms=100 l2=60000000"}) {
+        CAPTURE(other);
+        CHECK(on(other, "rmsnorm rows=2048 cols=4096 x=bf16") != std::get<CudaSchedule>(same.device));
+    }
+}
+
+TEST_CASE("of two files about a problem the one added later counts") {
+    PointSet points = of(made);
+    std::string newer = made;
+    newer.replace(newer.find("pipeline_depth=2"), 16, "pipeline_depth=3");
+    points.add(*parse_points(newer), "newer.txt");
+    const auto chosen = heuristic(*parse_spec("rmsnorm rows=2048 cols=4096 x=bf16"),
+                                  *parse_target("sm_90 sms=100 shared=232448 l2=30000000"), points);
+    CHECK(std::get<CudaSchedule>(chosen.device).pipeline_depth == 3);
+}
+
+TEST_CASE("the reasons name the point") {
+    const auto reasons = heuristic_reasons(*parse_spec("layernorm rows=4096 cols=1024 x=f16"),
+                                           *parse_target("sm_90 sms=132 shared=232448 l2=52428800"));
+    REQUIRE(reasons.size() == 1);
+    CHECK(reasons[0] == "point of h100.txt, distance 0.00: layernorm rows=4096 cols=1024 x=f16");
+}
+
+}  // namespace normjit
